@@ -1,1 +1,18 @@
-//! Throwaway PostgreSQL servers.
+//! Throwaway PostgreSQL 16 servers for tests, demo and benchmarks. See the README of this crate.
+
+mod cache;
+mod guard;
+mod install;
+mod options;
+mod postmaster;
+mod process;
+mod server;
+mod template;
+mod user;
+
+pub use cache::{cache_dir, lock_file, make_readable_dir};
+pub use install::{PINNED_VERSION, PgInstall};
+pub use options::ServerOptions;
+pub use postmaster::PostmasterFile;
+pub use server::{Server, StopMode};
+pub use user::ServerUser;

@@ -1,0 +1,458 @@
+//! One server: start, use, stop, crash, start again.
+use std::fs::{self, OpenOptions};
+use std::io::Write;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use postgres::{Client, NoTls};
+
+use crate::cache::make_readable_dir;
+use crate::guard::Guard;
+use crate::install::PgInstall;
+use crate::options::{EXTENSION, ServerOptions};
+use crate::postmaster::PostmasterFile;
+use crate::process::{Process, children, signal};
+use crate::template::{self, SETTINGS_FILE};
+use crate::user::ServerUser;
+
+/// How long a start with recovery or a stop may take.
+const PATIENCE: Duration = Duration::from_secs(120);
+/// How often we look in the meantime.
+const TICK: Duration = Duration::from_millis(20);
+/// A socket's path has to fit 107 characters, among them `/.s.PGSQL.65535.lock`.
+const LONGEST_SOCKET_DIR: usize = 80;
+
+/// The superuser and the database of every server.
+const SUPERUSER: &str = "postgres";
+
+/// PostgreSQL's three ways to shut down.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StopMode {
+    /// Waits for the sessions to end.
+    Smart,
+    /// Rolls back the sessions' transactions.
+    Fast,
+    /// No checkpoint: the next start recovers from WAL.
+    Immediate,
+}
+
+impl StopMode {
+    fn signal(self) -> i32 {
+        match self {
+            StopMode::Smart => libc::SIGTERM,
+            StopMode::Fast => libc::SIGINT,
+            StopMode::Immediate => libc::SIGQUIT,
+        }
+    }
+}
+
+/// A PostgreSQL server of our own. Dropping it stops it and removes its temporary folder, and so
+/// does the end of this process in any way (see `guard`).
+pub struct Server {
+    install: PgInstall,
+    user: ServerUser,
+    data_dir: PathBuf,
+    socket_dir: PathBuf,
+    log_file: PathBuf,
+    port: u16,
+    postmaster: Option<Child>,
+    /// Absent when the server is to outlive us.
+    guard: Option<Guard>,
+}
+
+impl Server {
+    /// Makes the data folder unless it is there, starts the server and waits until it takes
+    /// connections. The error of a failed start carries the end of the log.
+    pub fn start(install: &PgInstall, options: ServerOptions) -> Result<Server> {
+        options.check(install)?;
+        let user = ServerUser::choose()?;
+        user.check_reach(&install.required("postgres")?)?;
+        if let Some(dir) = options.library_dir() {
+            user.check_reach(&dir)?;
+        }
+
+        let (home, data_dir, temporary) = match &options.data_dir {
+            None => {
+                let home = private_folder(&user)?;
+                (home.clone(), home.join("data"), true)
+            }
+            Some(dir) => {
+                let dir = std::path::absolute(dir)?;
+                let parent = dir
+                    .parent()
+                    .context("the root folder cannot hold a server")?;
+                make_readable_dir(parent)?;
+                user.check_reach(parent)?;
+                (parent.to_owned(), dir.clone(), false)
+            }
+        };
+        if let Some(running) = PostmasterFile::read(&data_dir)
+            && running.is_alive()
+        {
+            bail!(
+                "a server already runs in {} (pid {})",
+                data_dir.display(),
+                running.pid
+            );
+        }
+        let socket_dir = if temporary {
+            home.clone()
+        } else if data_dir.as_os_str().len() <= LONGEST_SOCKET_DIR {
+            data_dir.clone()
+        } else {
+            private_folder(&user)?
+        };
+        let log_file = match temporary {
+            true => home.join("log"),
+            false => data_dir.with_extension("log"),
+        };
+        let guard = match options.keep_running {
+            true => None,
+            false => Some(Guard::new(
+                install,
+                &user,
+                &data_dir,
+                temporary.then_some(&*home),
+            )?),
+        };
+        let mut server = Server {
+            install: install.clone(),
+            user,
+            port: options.port.unwrap_or(5432),
+            data_dir,
+            socket_dir,
+            log_file,
+            postmaster: None,
+            guard,
+        };
+        server.prepare(&options)?;
+        server.start_again()?;
+        if options.wants_extension()
+            && let Err(error) = server.create_extension()
+        {
+            server.stop(StopMode::Fast)?;
+            return Err(error);
+        }
+        Ok(server)
+    }
+
+    /// The data folder and the settings of this start.
+    fn prepare(&self, options: &ServerOptions) -> Result<()> {
+        if !self.data_dir.join("PG_VERSION").exists() {
+            make_readable_dir(&self.data_dir)?;
+            self.user.own(&self.data_dir)?;
+            template::fill(&self.install, &self.user, &self.data_dir)
+                .with_context(|| format!("could not fill {}", self.data_dir.display()))?;
+        }
+        let path = self.data_dir.join(SETTINGS_FILE);
+        fs::write(
+            &path,
+            options.configuration(&self.socket_dir.to_string_lossy()),
+        )
+        .with_context(|| format!("could not write {}", path.display()))?;
+        self.user.own(&path)
+    }
+
+    fn create_extension(&self) -> Result<()> {
+        self.connect()?
+            .batch_execute(&format!("CREATE EXTENSION IF NOT EXISTS {EXTENSION}"))
+            .with_context(|| format!("could not create the extension {EXTENSION}"))
+    }
+
+    /// Starts the stopped or killed server on the same data and waits for its recovery; the
+    /// error after 120 s or a failure carries the end of the log.
+    pub fn start_again(&mut self) -> Result<()> {
+        if self.postmaster.is_some() {
+            bail!(
+                "the server of {} is still running: stop it first",
+                self.data_dir.display()
+            );
+        }
+        let log = OpenOptions::new()
+            .create(true)
+            .append(true)
+            .open(&self.log_file)
+            .with_context(|| format!("could not open {}", self.log_file.display()))?;
+        let mut command = Command::new(self.install.bin("postgres"));
+        command
+            .arg("-D")
+            .arg(&self.data_dir)
+            .current_dir("/")
+            .env_remove("PGDATA")
+            .stdin(Stdio::null())
+            .stdout(log.try_clone()?)
+            .stderr(log)
+            // Ctrl-C is for us, not for the server.
+            .process_group(0);
+        let child = self
+            .user
+            .apply(&mut command)
+            .spawn()
+            .context("could not run postgres")?;
+        let pid = child.id() as i32;
+        let child = self.postmaster.insert(child);
+        let began = Instant::now();
+        loop {
+            let file = PostmasterFile::read(&self.data_dir);
+            if file.is_some_and(|file| file.pid == pid && file.ready) {
+                return Ok(());
+            }
+            if let Some(status) = child.try_wait()? {
+                self.postmaster = None;
+                bail!(
+                    "the server did not start ({status}); the end of its log:\n{}",
+                    self.tail()
+                );
+            }
+            if began.elapsed() > PATIENCE {
+                bail!(
+                    "the server takes no connections after {} s; the end of its log:\n{}",
+                    PATIENCE.as_secs(),
+                    self.tail()
+                );
+            }
+            sleep(TICK);
+        }
+    }
+
+    /// A superuser's connection to the database `postgres`.
+    pub fn connect(&self) -> Result<Client> {
+        self.connect_as(SUPERUSER, SUPERUSER)
+    }
+
+    /// A connection of role `user` to the database `database`.
+    pub fn connect_as(&self, user: &str, database: &str) -> Result<Client> {
+        self.config(user, database).connect(NoTls).with_context(|| {
+            format!(
+                "could not connect as \"{user}\" to \"{database}\" of {}",
+                self.describe()
+            )
+        })
+    }
+
+    /// How to connect, for those who need more than `connect` (timeouts, other clients).
+    pub fn config(&self, user: &str, database: &str) -> postgres::Config {
+        let mut config = Client::configure();
+        config
+            .host_path(&self.socket_dir)
+            .port(self.port)
+            .user(user)
+            .dbname(database);
+        config
+    }
+
+    /// Runs `sql` in psql (-XAtq, stops at the first error) and returns what it prints.
+    pub fn psql(&self, sql: &str) -> Result<String> {
+        let mut psql = self.command("psql");
+        psql.args(["-XAtq", "-v", "ON_ERROR_STOP=1", "-f", "-"]);
+        psql.stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
+        let mut child = psql.spawn().context("could not run psql")?;
+        let mut stdin = child.stdin.take().context("psql has no standard input")?;
+        let text = sql.to_owned();
+        // Apart, so that neither side waits for a full pipe; a psql that has stopped reading at
+        // an error tells so by its status.
+        let writer = std::thread::spawn(move || stdin.write_all(text.as_bytes()));
+        let output = child.wait_with_output()?;
+        let written = writer.join();
+        if !output.status.success() {
+            bail!(
+                "psql failed: {}",
+                String::from_utf8_lossy(&output.stderr).trim_end()
+            );
+        }
+        if !matches!(written, Ok(Ok(()))) {
+            bail!("psql did not read all of its input");
+        }
+        String::from_utf8(output.stdout).context("psql printed something other than UTF-8")
+    }
+
+    /// A program of this PostgreSQL, set up to reach this server and to run as its user.
+    pub fn command(&self, tool: &str) -> Command {
+        self.prepare_command(Command::new(self.install.bin(tool)))
+    }
+
+    /// The same for a program from elsewhere, such as pg_regress.
+    pub fn prepare_command(&self, mut command: Command) -> Command {
+        for name in [
+            "PGOPTIONS",
+            "PGSERVICE",
+            "PGSSLMODE",
+            "PGTZ",
+            "PGDATESTYLE",
+            "PGDATA",
+        ] {
+            command.env_remove(name);
+        }
+        command
+            .env("PGHOST", &self.socket_dir)
+            .env("PGPORT", self.port.to_string())
+            .env("PGUSER", SUPERUSER)
+            .env("PGDATABASE", SUPERUSER)
+            .current_dir("/");
+        self.user.apply(&mut command);
+        command
+    }
+
+    pub fn install(&self) -> &PgInstall {
+        &self.install
+    }
+
+    /// The user that runs the server.
+    pub fn user(&self) -> &ServerUser {
+        &self.user
+    }
+
+    /// The folder of the unix socket.
+    pub fn host(&self) -> &Path {
+        &self.socket_dir
+    }
+
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
+    pub fn data_dir(&self) -> &Path {
+        &self.data_dir
+    }
+
+    /// Everything the server has logged.
+    pub fn log(&self) -> Result<String> {
+        let bytes = fs::read(&self.log_file)
+            .with_context(|| format!("could not read {}", self.log_file.display()))?;
+        Ok(String::from_utf8_lossy(&bytes).into_owned())
+    }
+
+    /// Process id of the running server.
+    pub fn postmaster_pid(&self) -> Result<i32> {
+        let child = self.postmaster.as_ref();
+        Ok(child
+            .with_context(|| format!("{} is not running", self.describe()))?
+            .id() as i32)
+    }
+
+    /// Reads the configuration files anew.
+    pub fn reload(&self) -> Result<()> {
+        signal(self.postmaster_pid()?, libc::SIGHUP)
+    }
+
+    /// Shuts the server down and waits until it is gone. The data stay.
+    pub fn stop(&mut self, mode: StopMode) -> Result<()> {
+        signal(self.postmaster_pid()?, mode.signal())?;
+        self.wait_for_exit()
+    }
+
+    /// Kills the server with SIGKILL and waits until its backends have noticed and are gone. One
+    /// that is not after 120 s is killed too, and an error.
+    pub fn kill9(&mut self) -> Result<()> {
+        let pid = self.postmaster_pid()?;
+        // Stopped, it forks no more: the list of its children is complete.
+        signal(pid, libc::SIGSTOP)?;
+        let backends = children(pid);
+        signal(pid, libc::SIGKILL)?;
+        self.wait_for_exit()?;
+        let backends = backends?;
+        let began = Instant::now();
+        loop {
+            let left: Vec<&Process> = backends.iter().filter(|backend| backend.runs()).collect();
+            if left.is_empty() {
+                return Ok(());
+            }
+            if began.elapsed() > PATIENCE {
+                for backend in &left {
+                    signal(backend.pid, libc::SIGKILL)?;
+                }
+                bail!(
+                    "{} s after the server was killed, processes still ran that had not noticed: {:?}",
+                    PATIENCE.as_secs(),
+                    left.iter().map(|backend| backend.pid).collect::<Vec<_>>()
+                );
+            }
+            sleep(TICK);
+        }
+    }
+
+    fn wait_for_exit(&mut self) -> Result<()> {
+        let began = Instant::now();
+        while let Some(child) = &mut self.postmaster {
+            if child.try_wait()?.is_some() {
+                self.postmaster = None;
+            } else if began.elapsed() > PATIENCE {
+                bail!(
+                    "the server has not stopped after {} s; the end of its log:\n{}",
+                    PATIENCE.as_secs(),
+                    self.tail()
+                );
+            } else {
+                sleep(TICK);
+            }
+        }
+        Ok(())
+    }
+
+    /// The last lines of the log.
+    fn tail(&self) -> String {
+        let log = self.log().unwrap_or_else(|error| format!("{error:#}"));
+        let lines: Vec<&str> = log.lines().collect();
+        lines[lines.len().saturating_sub(40)..].join("\n")
+    }
+
+    fn describe(&self) -> String {
+        format!(
+            "the server in {} (port {})",
+            self.data_dir.display(),
+            self.port
+        )
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            eprintln!(
+                "the end of the log of {}:\n{}",
+                self.describe(),
+                self.tail()
+            );
+        }
+        if let Some(guard) = self.guard.take() {
+            guard.finish();
+            // The guard has stopped it; this takes its exit status off the kernel.
+            if let Some(mut child) = self.postmaster.take() {
+                let _ = child.wait();
+            }
+        }
+    }
+}
+
+/// A new folder of `user` in a place with a short path that he can reach.
+fn private_folder(user: &ServerUser) -> Result<PathBuf> {
+    let places = [
+        std::env::temp_dir(),
+        PathBuf::from("/tmp"),
+        PathBuf::from("/var/tmp"),
+    ];
+    let fits = |place: &&PathBuf| {
+        place.is_dir()
+            && place.as_os_str().len() + 12 <= LONGEST_SOCKET_DIR
+            && user.can_reach(place)
+    };
+    let place = places.iter().find(fits).with_context(|| {
+        format!(
+            "user \"{}\" can reach none of the temporary folders {places:?}",
+            user.name
+        )
+    })?;
+    let folder = tempfile::Builder::new()
+        .prefix("txn-")
+        .tempdir_in(place)
+        .with_context(|| format!("could not create a folder in {}", place.display()))?
+        .keep();
+    user.own(&folder)?;
+    Ok(folder)
+}
