@@ -1,0 +1,222 @@
+//! The named benchmarks: which variants of which workloads run side by side.
+
+use super::workload::{self, Workload};
+
+/// What a variant runs on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum System {
+    /// PostgreSQL without the library.
+    Stock,
+    /// PostgreSQL with the library loaded.
+    Txn,
+    MariaDb,
+}
+
+/// Which rows the clients update.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Rows {
+    /// All of them the same one.
+    Hot,
+    /// Each client its own.
+    Different,
+}
+
+/// One variant: a line of a table, a curve of a plot.
+#[derive(Clone, Copy, Debug)]
+pub struct Series {
+    pub label: &'static str,
+    pub system: System,
+    pub workload: &'static Workload,
+    pub rows: Rows,
+    /// Settings of the sessions.
+    pub settings: &'static [(&'static str, &'static str)],
+}
+
+/// Variants that are measured in turn, and how they are compared.
+#[derive(Debug)]
+pub struct Benchmark {
+    pub name: &'static str,
+    pub about: &'static str,
+    pub clients: &'static [usize],
+    pub series: &'static [Series],
+    /// Rates are given as multiples of this one.
+    pub baseline: &'static str,
+    /// The same work without contention: the U of H/U.
+    pub ceiling: Option<&'static str>,
+    /// Commits wait for a standby.
+    pub standby: bool,
+}
+
+pub const STOCK: &str = "stock";
+pub const QUEUE: &str = "queue lock";
+pub const GROUP: &str = "group lock";
+pub const DIFFERENT: &str = "different rows (U)";
+
+const GROUP_ON: &[(&str, &str)] = &[("txn.group_lock", "on")];
+const QUEUE_ON: &[(&str, &str)] = &[("txn.queue_lock", "on")];
+const SLOW: &[(&str, &str)] = &[("commit_delay", "2000"), ("commit_siblings", "0")];
+const SLOW_GROUP: &[(&str, &str)] =
+    &[("commit_delay", "2000"), ("commit_siblings", "0"), ("txn.group_lock", "on")];
+
+const fn stock(label: &'static str, workload: &'static Workload) -> Series {
+    Series { label, system: System::Stock, workload, rows: Rows::Hot, settings: &[] }
+}
+
+const fn group(label: &'static str, workload: &'static Workload) -> Series {
+    Series { label, system: System::Txn, workload, rows: Rows::Hot, settings: GROUP_ON }
+}
+
+const fn queue(workload: &'static Workload) -> Series {
+    Series { label: QUEUE, system: System::Txn, workload, rows: Rows::Hot, settings: QUEUE_ON }
+}
+
+const fn different(workload: &'static Workload) -> Series {
+    Series { rows: Rows::Different, ..stock(DIFFERENT, workload) }
+}
+
+/// The four variants of the demo.
+macro_rules! four_ways {
+    ($workload:path) => {
+        &[
+            stock(STOCK, &$workload),
+            queue(&$workload),
+            group(GROUP, &$workload),
+            different(&$workload),
+        ]
+    };
+}
+
+pub static HOT_ROW: Benchmark = Benchmark {
+    name: "hot-row",
+    about: "UPDATE of one row by every client, each its own transaction",
+    clients: &[1, 16, 64, 256, 1024],
+    series: four_ways!(workload::HOT_ROW),
+    baseline: STOCK,
+    ceiling: Some(DIFFERENT),
+    standby: false,
+};
+
+pub static HOT_LEDGER: Benchmark = Benchmark {
+    name: "hot-ledger",
+    about: "UPDATE of one row and INSERT into a ledger, in one transaction",
+    clients: &[1, 16, 64, 256],
+    series: four_ways!(workload::HOT_LEDGER),
+    baseline: STOCK,
+    ceiling: Some(DIFFERENT),
+    standby: false,
+};
+
+static COMMIT_LATENCY: Benchmark = Benchmark {
+    name: "commit-latency",
+    about: "the hot row where a commit takes 2 ms (commit_delay = 2000, commit_siblings = 0)",
+    clients: &[64, 256],
+    series: &[
+        Series { settings: SLOW, ..stock(STOCK, &workload::HOT_ROW) },
+        Series { settings: SLOW_GROUP, ..group(GROUP, &workload::HOT_ROW) },
+        Series { settings: SLOW, ..different(&workload::HOT_ROW) },
+    ],
+    baseline: STOCK,
+    ceiling: Some(DIFFERENT),
+    standby: false,
+};
+
+static UNIFORM: Benchmark = Benchmark {
+    name: "uniform",
+    about: "different rows: what group lock costs where nothing is hot",
+    clients: &[1, 64],
+    series: &[
+        Series { rows: Rows::Different, ..stock(STOCK, &workload::HOT_ROW) },
+        Series { rows: Rows::Different, ..group(GROUP, &workload::HOT_ROW) },
+    ],
+    baseline: STOCK,
+    ceiling: None,
+    standby: false,
+};
+
+static ROLLBACKS: Benchmark = Benchmark {
+    name: "rollbacks",
+    about: "group lock where 0, 5 and 20 % of the transactions roll back, 40001 retried",
+    clients: &[64],
+    series: &[
+        group("0 % rollbacks", &workload::NO_ROLLBACKS),
+        group("5 % rollbacks", &workload::ROLLBACKS_5),
+        group("20 % rollbacks", &workload::ROLLBACKS_20),
+        stock("stock, 5 % rollbacks", &workload::ROLLBACKS_5),
+    ],
+    baseline: "0 % rollbacks",
+    ceiling: None,
+    standby: false,
+};
+
+static ALTERNATIVES: Benchmark = Benchmark {
+    name: "alternatives",
+    about: "what people do instead: advisory lock, FOR UPDATE, slots with SKIP LOCKED, a journal",
+    clients: &[64, 256],
+    series: &[
+        stock(STOCK, &workload::HOT_ROW),
+        stock("advisory lock first", &workload::ADVISORY_FIRST),
+        stock("FOR UPDATE first", &workload::FOR_UPDATE_FIRST),
+        stock("64 slots, SKIP LOCKED", &workload::SLOTS),
+        stock("insert journal", &workload::JOURNAL),
+        group(GROUP, &workload::HOT_ROW),
+        different(&workload::HOT_ROW),
+    ],
+    baseline: STOCK,
+    ceiling: Some(DIFFERENT),
+    standby: false,
+};
+
+static MARIADB: Benchmark = Benchmark {
+    name: "mariadb",
+    about: "the hot row against MariaDB's InnoDB, flush at commit, driven by sysbench",
+    clients: &[1, 16, 64, 256],
+    series: &[
+        Series { system: System::MariaDb, ..stock("MariaDB", &workload::HOT_ROW) },
+        group(GROUP, &workload::HOT_ROW),
+        Series { system: System::MariaDb, ..different(&workload::HOT_ROW) },
+    ],
+    baseline: "MariaDB",
+    ceiling: None,
+    standby: false,
+};
+
+static STANDBY: Benchmark = Benchmark {
+    name: "standby",
+    about: "the hot row where every commit waits for a synchronous standby on the same machine",
+    clients: &[16, 64, 256],
+    series: &[
+        stock(STOCK, &workload::HOT_ROW),
+        group(GROUP, &workload::HOT_ROW),
+        different(&workload::HOT_ROW),
+    ],
+    baseline: STOCK,
+    ceiling: Some(DIFFERENT),
+    standby: true,
+};
+
+pub static ALL: &[&Benchmark] = &[
+    &HOT_ROW,
+    &HOT_LEDGER,
+    &COMMIT_LATENCY,
+    &UNIFORM,
+    &ROLLBACKS,
+    &ALTERNATIVES,
+    &MARIADB,
+    &STANDBY,
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn comparisons_name_variants_that_exist_once() {
+        for benchmark in ALL {
+            let count =
+                |label| benchmark.series.iter().filter(|series| series.label == label).count();
+            assert_eq!(count(benchmark.baseline), 1, "{}", benchmark.name);
+            assert!(benchmark.ceiling.is_none_or(|label| count(label) == 1), "{}", benchmark.name);
+            assert!(benchmark.series.iter().all(|series| count(series.label) == 1));
+        }
+    }
+}
