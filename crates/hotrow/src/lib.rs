@@ -1,1 +1,34 @@
 #![doc = include_str!("../README.md")]
+
+mod chain;
+mod directory;
+mod graph;
+mod guard;
+mod identity;
+mod mode;
+mod row;
+mod ticket;
+mod word;
+
+pub use directory::{Directory, Slot};
+pub use graph::{Actor, Wait, has_path, owner_of};
+pub use guard::{ReadGuard, Verdict};
+pub use identity::{Identity, KEY_BYTES, LABEL_BYTES};
+pub use mode::{Mode, Trouble};
+pub use row::{Counters, Member, Row, Tail, World};
+pub use ticket::{Acquired, Patience};
+pub use word::{Word32, Word64};
+
+/// Hot rows that one transaction can be a member of at a time; a further one is locked the ordinary way.
+pub const MEMBERS: usize = 8;
+
+/// Index of a server process in the shared arrays (PostgreSQL's `pgprocno`).
+pub type ActorId = u32;
+
+/// Index of a membership: `actor * MEMBERS + n`.
+pub type MemberId = u32;
+
+/// The process that a membership belongs to.
+pub fn actor_of(member: MemberId) -> ActorId {
+    member / MEMBERS as u32
+}

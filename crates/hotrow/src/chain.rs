@@ -1,0 +1,330 @@
+//! The dependency list of a hot row: the running transactions that updated it, in update order.
+//!
+//! The list says whom to wait for and whom to wake. It is never the permission to commit: that is PostgreSQL's own
+//! record of the predecessor's transaction id. A *reader* looked at an uncommitted version and changed nothing; it
+//! depends on the writer before it, and nobody depends on it.
+//!
+//! All functions want the row's lock held.
+
+use crate::row::{Member, Row, Tail, World, load, store};
+use crate::{ActorId, MemberId, actor_of};
+
+impl Row {
+    /// The last writer of the list, on whose version a follower would build.
+    pub fn tail(&self, world: World) -> Option<Tail> {
+        let mut at = load(&self.chain_last);
+        while let Some(id) = at {
+            let node = world.member(id);
+            if node.reader.get() == 0 {
+                return Some(Tail {
+                    member: id,
+                    xid: node.xid.get(),
+                    tid: node.tid.get(),
+                    open: node.closed.get() == 0 && self.group_ended.get() == 0,
+                });
+            }
+            at = load(&node.chain_prev);
+        }
+        None
+    }
+
+    /// Appends a writer whose version is not written yet (a reservation: its predecessor must know of it before the
+    /// page changes), or, with `tid`, the leader whose version is.
+    pub fn link_writer(&self, world: World, me: MemberId, xid: u32, tid: u64) {
+        let node = world.member(me);
+        node.reader.set(0);
+        node.closed.set(0);
+        node.revisits.publish(0);
+        node.tid.set(tid);
+        if self.chain_length.get() == 0 {
+            self.group_length.set(0);
+            self.group_ended.set(0);
+        }
+        self.group_length.add(1);
+        self.append(world, me, xid);
+    }
+
+    /// Appends a reader behind the last writer.
+    pub fn link_reader(&self, world: World, me: MemberId, xid: u32) {
+        world.member(me).reader.set(1);
+        self.append(world, me, xid);
+    }
+
+    /// The version of a reserved writer is on the page.
+    pub fn publish(&self, world: World, me: MemberId, tid: u64) {
+        world.member(me).tid.set(tid);
+    }
+
+    /// Ends the group: nobody follows until the list is empty.
+    pub fn end_group(&self) {
+        if self.chain_length.get() > 0 && self.group_ended.get() == 0 {
+            self.group_ended.set(1);
+        }
+    }
+
+    /// Writers that joined since the list was last empty.
+    pub fn group_length(&self) -> u32 {
+        self.group_length.get()
+    }
+
+    /// The writer that `me` must wait for, if it is still in the list.
+    pub fn predecessor(&self, world: World, me: MemberId) -> Option<MemberId> {
+        let node = world.member(me);
+        if node.linked.get() == 0 {
+            return None;
+        }
+        let mut at = load(&node.chain_prev);
+        while let Some(id) = at {
+            let node = world.member(id);
+            if node.reader.get() == 0 {
+                return Some(id);
+            }
+            at = load(&node.chain_prev);
+        }
+        None
+    }
+
+    /// Whether somebody built on `me`, reservations and readers included.
+    pub fn has_successor(&self, world: World, me: MemberId) -> bool {
+        let node = world.member(me);
+        node.linked.get() != 0 && node.chain_next.get() != 0
+    }
+
+    /// Whether a writer built on `me`.
+    pub fn writer_behind(&self, world: World, me: MemberId) -> Option<MemberId> {
+        let node = world.member(me);
+        if node.linked.get() == 0 {
+            return None;
+        }
+        let mut at = load(&node.chain_next);
+        while let Some(id) = at {
+            if world.member(id).reader.get() == 0 {
+                return Some(id);
+            }
+            at = load(&world.member(id).chain_next);
+        }
+        None
+    }
+
+    /// Whether `me` still stands in the list.
+    pub fn is_linked(&self, world: World, me: MemberId) -> bool {
+        world.member(me).linked.get() != 0
+    }
+
+    /// Nobody may follow `me` from now on. False, and nothing changed, when somebody already does.
+    pub fn close(&self, world: World, me: MemberId) -> bool {
+        if self.has_successor(world, me) {
+            return false;
+        }
+        world.member(me).closed.set(1);
+        true
+    }
+
+    /// `me` is going to look at its own version again: a follower has to leave it a version that PostgreSQL's visibility
+    /// code understands. Returns the xid of a writer that has followed already.
+    pub fn revisit(&self, world: World, me: MemberId) -> Option<u32> {
+        let node = world.member(me);
+        if node.linked.get() == 0 {
+            return None;
+        }
+        node.revisits.publish(1);
+        self.writer_behind(world, me).map(|id| world.member(id).xid.get())
+    }
+
+    /// Asks to be woken (through the process latch) when the writer before `me` leaves. False when there is none.
+    pub fn await_predecessor(&self, world: World, me: MemberId) -> bool {
+        let waits = self.predecessor(world, me).is_some();
+        world.member(me).waiting.set(u32::from(waits));
+        waits
+    }
+
+    /// `me` committed (or is prepared): leaves the list. `wake` hears of those that waited for it.
+    pub fn depart(&self, world: World, me: MemberId, mut wake: impl FnMut(ActorId)) {
+        let node = world.member(me);
+        if node.linked.get() == 0 {
+            return;
+        }
+        if node.reader.get() == 0 {
+            self.wake_dependents(world, me, &mut wake);
+        }
+        self.unlink(world, me);
+    }
+
+    /// `me` rolled back. If it wrote, everybody behind it is doomed and leaves the list with it, so that the next updater
+    /// starts from the last good version. Returns how many were doomed.
+    pub fn roll_back(&self, world: World, me: MemberId, mut wake: impl FnMut(ActorId)) -> u32 {
+        let node = world.member(me);
+        if node.linked.get() == 0 {
+            return 0;
+        }
+        let mut doomed = 0;
+        if node.reader.get() == 0 {
+            while let Some(last) = load(&self.chain_last).filter(|&last| last != me) {
+                let victim = world.member(last);
+                victim.doomed.publish(1);
+                doomed += 1;
+                self.unlink(world, last);
+                victim.waiting.set(0);
+                wake(actor_of(last));
+            }
+        }
+        self.unlink(world, me);
+        doomed
+    }
+
+    /// Forgets a reservation whose version could not be written.
+    pub fn withdraw(&self, world: World, me: MemberId) {
+        if world.member(me).linked.get() != 0 {
+            self.group_length.sub(1);
+            self.unlink(world, me);
+        }
+    }
+
+    fn append(&self, world: World, me: MemberId, xid: u32) {
+        let node = world.member(me);
+        let last = load(&self.chain_last);
+        node.xid.set(xid);
+        node.waiting.set(0);
+        node.chain_next.set(0);
+        store(&node.chain_prev, last);
+        match last {
+            Some(last) => store(&world.member(last).chain_next, Some(me)),
+            None => store(&self.chain_first, Some(me)),
+        }
+        store(&self.chain_last, Some(me));
+        node.linked.set(1);
+        self.chain_length.add(1);
+    }
+
+    /// Everybody whose nearest writer in front is `me`.
+    fn wake_dependents(&self, world: World, me: MemberId, wake: &mut impl FnMut(ActorId)) {
+        let mut at = load(&world.member(me).chain_next);
+        while let Some(id) = at {
+            let node: &Member = world.member(id);
+            if node.waiting.get() != 0 {
+                node.waiting.set(0);
+                wake(actor_of(id));
+            }
+            if node.reader.get() == 0 {
+                return;
+            }
+            at = load(&node.chain_next);
+        }
+    }
+
+    fn unlink(&self, world: World, me: MemberId) {
+        let node = world.member(me);
+        let (prev, next) = (load(&node.chain_prev), load(&node.chain_next));
+        match prev {
+            Some(prev) => store(&world.member(prev).chain_next, next),
+            None => store(&self.chain_first, next),
+        }
+        match next {
+            Some(next) => store(&world.member(next).chain_prev, prev),
+            None => store(&self.chain_last, prev),
+        }
+        node.linked.set(0);
+        node.chain_prev.set(0);
+        node.chain_next.set(0);
+        self.chain_length.sub(1);
+        if self.chain_length.get() == 0 {
+            self.group_ended.set(0);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::MEMBERS;
+
+    fn setup(actors: usize) -> (Row, Vec<Member>) {
+        (Row::default(), (0..actors * MEMBERS).map(|_| Member::default()).collect())
+    }
+
+    fn id(actor: u32) -> MemberId {
+        actor * MEMBERS as u32
+    }
+
+    fn woken(f: impl FnOnce(&mut dyn FnMut(ActorId))) -> Vec<ActorId> {
+        let mut list = Vec::new();
+        f(&mut |actor| list.push(actor));
+        list
+    }
+
+    #[test]
+    fn a_rollback_dooms_everybody_behind_and_leaves_the_last_good_tail() {
+        let (row, members) = setup(4);
+        let w = World { members: &members };
+        for actor in 0..4 {
+            row.link_writer(w, id(actor), 100 + actor, u64::from(actor));
+        }
+        let mut woke = Vec::new();
+        assert_eq!(row.roll_back(w, id(1), |a| woke.push(a)), 2);
+        assert_eq!(woke, [3, 2]);
+        assert_eq!(row.tail(w).map(|t| t.xid), Some(100));
+        assert!(!members[id(0) as usize].is_doomed() && !members[id(1) as usize].is_doomed());
+        assert!(members[id(2) as usize].is_doomed() && members[id(3) as usize].is_doomed());
+        assert_eq!(row.roll_back(w, id(3), |_| panic!("nobody is left")), 0);
+        assert_eq!(row.running(), 1);
+    }
+
+    #[test]
+    fn readers_are_doomed_but_doom_nobody_and_are_no_tail() {
+        let (row, members) = setup(3);
+        let w = World { members: &members };
+        row.link_writer(w, id(0), 100, 1);
+        row.link_reader(w, id(1), 101);
+        assert_eq!(row.tail(w).map(|t| t.member), Some(id(0)));
+        row.link_writer(w, id(2), 102, 2);
+        assert_eq!(row.predecessor(w, id(2)), Some(id(0)));
+        assert_eq!(row.roll_back(w, id(1), |_| ()), 0);
+        assert!(!members[id(2) as usize].is_doomed());
+    }
+
+    #[test]
+    fn a_commit_wakes_the_readers_and_the_next_writer_only() {
+        let (row, members) = setup(4);
+        let w = World { members: &members };
+        row.link_writer(w, id(0), 100, 1);
+        row.link_reader(w, id(1), 101);
+        row.link_writer(w, id(2), 102, 2);
+        row.link_writer(w, id(3), 103, 3);
+        for actor in 1..4 {
+            assert!(row.await_predecessor(w, id(actor)));
+        }
+        assert_eq!(woken(|wake| row.depart(w, id(0), wake)), [1, 2]);
+        assert!(!row.await_predecessor(w, id(2)));
+        assert!(row.await_predecessor(w, id(3)));
+    }
+
+    #[test]
+    fn a_closed_or_ended_tail_is_not_followed() {
+        let (row, members) = setup(2);
+        let w = World { members: &members };
+        row.link_writer(w, id(0), 100, 1);
+        assert!(row.tail(w).is_some_and(|t| t.open));
+        assert!(row.close(w, id(0)));
+        assert!(row.tail(w).is_some_and(|t| !t.open));
+        row.depart(w, id(0), |_| ());
+        row.link_writer(w, id(1), 101, 2);
+        assert!(row.tail(w).is_some_and(|t| t.open));
+        row.end_group();
+        assert!(row.tail(w).is_some_and(|t| !t.open));
+        row.depart(w, id(1), |_| ());
+        row.link_writer(w, id(0), 102, 3);
+        assert!(row.tail(w).is_some_and(|t| t.open), "a new group begins when the list was empty");
+    }
+
+    #[test]
+    fn a_follower_forbids_its_predecessor_to_close() {
+        let (row, members) = setup(2);
+        let w = World { members: &members };
+        row.link_writer(w, id(0), 100, 1);
+        row.link_writer(w, id(1), 101, 0);
+        assert!(!row.close(w, id(0)));
+        assert_eq!(row.revisit(w, id(0)), Some(101));
+        row.withdraw(w, id(1));
+        assert!(row.close(w, id(0)));
+    }
+}

@@ -1,0 +1,86 @@
+//! How a hot row is worked at present, and how it learns from trouble (design: "Adapt").
+
+use crate::Row;
+
+/// The working mode of a hot row.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Mode {
+    /// Followers update on top of running predecessors.
+    Group,
+    /// Transactions that keep dooming each other: one at a time until the back-off is over.
+    Backoff,
+}
+
+/// What went wrong on a row.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Trouble {
+    /// A rollback doomed this many followers.
+    Cascade(u32),
+    /// A transaction wanted its own version again after somebody had followed.
+    OwnRow,
+    /// Following would have closed a cycle of commit order.
+    Cycle,
+}
+
+/// Score at which a row backs off. A success takes one point off.
+const LIMIT: u32 = 256;
+/// The first back-off; each further one is twice as long, up to 2^6 times.
+const FIRST_BACKOFF_US: u64 = 500_000;
+
+impl Row {
+    /// The mode at time `now` (microseconds). The caller holds the row's lock.
+    pub fn mode(&self, now: u64) -> Mode {
+        if now < self.backoff_until.get() { Mode::Backoff } else { Mode::Group }
+    }
+
+    /// Notes trouble. Returns true when the row begins to back off.
+    pub fn trouble(&self, trouble: Trouble, now: u64) -> bool {
+        let points = match trouble {
+            Trouble::Cascade(doomed) => doomed,
+            Trouble::OwnRow | Trouble::Cycle => 64,
+        };
+        let score = self.score.get().saturating_add(points);
+        self.score.set(score);
+        if score < LIMIT || now < self.backoff_until.get() {
+            return false;
+        }
+        let doublings = self.backoffs.add(1).min(6);
+        self.backoff_until.set(now + (FIRST_BACKOFF_US << doublings));
+        self.score.set(0);
+        true
+    }
+
+    /// A member of the row committed.
+    pub fn success(&self) {
+        let score = self.score.get();
+        if score > 0 {
+            self.score.set(score - 1);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_row_backs_off_after_repeated_trouble_and_is_tried_again() {
+        let row = Row::default();
+        let mut n = 0;
+        while !row.trouble(Trouble::Cycle, 10) {
+            n += 1;
+            assert!(n < 100);
+        }
+        assert_eq!(row.mode(11), Mode::Backoff);
+        assert_eq!(row.mode(10 + FIRST_BACKOFF_US), Mode::Group);
+    }
+
+    #[test]
+    fn successes_make_up_for_trouble() {
+        let row = Row::default();
+        for _ in 0..10_000 {
+            assert!(!row.trouble(Trouble::Cascade(3), 10));
+            (0..3).for_each(|_| row.success());
+        }
+    }
+}

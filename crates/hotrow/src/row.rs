@@ -1,0 +1,264 @@
+//! The shared state of a hot row and of a transaction's membership in it.
+
+use crate::{Identity, LABEL_BYTES, MemberId, Word32, Word64, identity::KEY_BYTES};
+
+/// A hot row. Everything in it is read and written under the row's lock, but for the words marked `lock-free`.
+#[derive(Debug, Default)]
+#[repr(C)]
+pub struct Row {
+    // Identity; constant while the row is in use.
+    /// lock-free: hash of the identity, 0 while the slot is free.
+    pub(crate) hash: Word64,
+    /// lock-free: next slot of the bucket, index + 1.
+    pub(crate) next_in_bucket: Word32,
+    pub(crate) database: Word32,
+    pub(crate) relation: Word32,
+    pub(crate) label_length: Word32,
+    pub(crate) key: [Word64; KEY_BYTES / 8 + 1],
+    pub(crate) label: [Word64; LABEL_BYTES / 8],
+
+    // The ticket queue (ticket.rs). Members as id + 1, 0 for none.
+    /// lock-free for the cycle check.
+    pub(crate) holder: Word32,
+    pub(crate) queue_head: Word32,
+    pub(crate) queue_tail: Word32,
+    pub(crate) signaled: Word32,
+    pub(crate) queued: Word32,
+    pub(crate) handovers: Word32,
+    pub(crate) released_at: Word64,
+
+    // The dependency list (chain.rs).
+    pub(crate) chain_first: Word32,
+    pub(crate) chain_last: Word32,
+    pub(crate) chain_length: Word32,
+    pub(crate) group_length: Word32,
+    pub(crate) group_ended: Word32,
+
+    // Trouble (mode.rs).
+    pub(crate) score: Word32,
+    pub(crate) backoffs: Word32,
+    pub(crate) backoff_until: Word64,
+
+    /// Memberships that refer to this row; it cannot cool down while there are any.
+    pub(crate) members: Word32,
+    /// The transaction that last updated the row with a ticket.
+    pub last_xid: Word32,
+    /// When the row became hot and when it last had a waiter, in microseconds.
+    pub since: Word64,
+    pub contended_at: Word64,
+    pub counters: Counters,
+}
+
+/// What the views show of a row.
+#[derive(Debug, Default)]
+#[repr(C)]
+pub struct Counters {
+    pub updates: Word64,
+    pub followed: Word64,
+    pub groups: Word64,
+    pub cascades: Word64,
+    pub handovers: Word64,
+    pub handover_us: Word64,
+}
+
+/// A transaction's membership in one hot row: its place in the ticket queue and in the dependency list.
+#[derive(Debug, Default)]
+#[repr(C)]
+pub struct Member {
+    // Ticket queue.
+    pub(crate) queue_next: Word32,
+    pub(crate) queue_prev: Word32,
+    pub(crate) queued: Word32,
+    /// Sleeps in PostgreSQL's lock manager and would not hear a signal.
+    pub(crate) deaf: Word32,
+    pub(crate) queued_at: Word64,
+
+    // Dependency list.
+    pub(crate) chain_next: Word32,
+    pub(crate) chain_prev: Word32,
+    pub(crate) linked: Word32,
+    pub(crate) reader: Word32,
+    pub(crate) xid: Word32,
+    pub(crate) tid: Word64,
+    /// Nobody may follow: the transaction has gone on to change or lock its own version.
+    pub(crate) closed: Word32,
+    /// lock-free: the transaction reads its own version again; see `Row::revisit`.
+    pub(crate) revisits: Word32,
+    /// lock-free: a predecessor rolled back.
+    pub(crate) doomed: Word32,
+    /// Wants to be woken when a predecessor leaves.
+    pub(crate) waiting: Word32,
+}
+
+/// The last version of a row that a running transaction wrote.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Tail {
+    pub member: MemberId,
+    pub xid: u32,
+    /// The version's address, as the glue packs it.
+    pub tid: u64,
+    /// False when a follower must not build on it.
+    pub open: bool,
+}
+
+/// All memberships of all processes.
+#[derive(Clone, Copy)]
+pub struct World<'a> {
+    pub members: &'a [Member],
+}
+
+impl<'a> World<'a> {
+    #[inline]
+    pub(crate) fn member(&self, id: MemberId) -> &'a Member {
+        &self.members[id as usize]
+    }
+}
+
+/// An optional member as it stands in shared memory.
+#[inline]
+pub(crate) fn load(word: &Word32) -> Option<MemberId> {
+    word.get().checked_sub(1)
+}
+
+#[inline]
+pub(crate) fn store(word: &Word32, member: Option<MemberId>) {
+    word.set(member.map_or(0, |m| m + 1));
+}
+
+impl Row {
+    /// Whether this slot now holds that row.
+    pub fn is(&self, identity: &Identity) -> bool {
+        self.hash.get() == identity.hash()
+            && self.database.get() == identity.database
+            && self.relation.get() == identity.relation
+            && self.key.iter().zip(identity.words()).all(|(have, want)| have.get() == want)
+    }
+
+    /// Whether the slot holds a row at all.
+    pub fn is_used(&self) -> bool {
+        self.hash.get() != 0
+    }
+
+    pub fn database(&self) -> u32 {
+        self.database.get()
+    }
+
+    pub fn relation(&self) -> u32 {
+        self.relation.get()
+    }
+
+    /// The key as text, cut to what is kept.
+    pub fn label(&self) -> ([u8; LABEL_BYTES], usize) {
+        let mut text = [0; LABEL_BYTES];
+        for (to, from) in text.as_chunks_mut::<8>().0.iter_mut().zip(&self.label) {
+            *to = from.get().to_le_bytes();
+        }
+        (text, (self.label_length.get() as usize).min(LABEL_BYTES))
+    }
+
+    /// Transactions that wait for the ticket.
+    pub fn waiting(&self) -> u32 {
+        self.queued.get()
+    }
+
+    /// Transactions in the dependency list.
+    pub fn running(&self) -> u32 {
+        self.chain_length.get()
+    }
+
+    /// Nobody refers to the row.
+    pub fn is_idle(&self) -> bool {
+        self.members.get() == 0
+    }
+
+    /// Makes this free slot the row `identity`. The caller holds the row's lock.
+    pub(crate) fn claim(&self, identity: &Identity, label: &[u8], now: u64) {
+        let fresh = Row::default();
+        for (word, value) in self.key.iter().zip(identity.words()) {
+            word.set(value);
+        }
+        let length = label.len().min(LABEL_BYTES);
+        let mut text = [0; LABEL_BYTES];
+        text[..length].copy_from_slice(&label[..length]);
+        for (word, chunk) in self.label.iter().zip(text.as_chunks::<8>().0) {
+            word.set(u64::from_le_bytes(*chunk));
+        }
+        self.label_length.set(length as u32);
+        self.database.set(identity.database);
+        self.relation.set(identity.relation);
+        for (mine, zero) in self.state().into_iter().zip(fresh.state()) {
+            mine.set(zero.get());
+        }
+        for (mine, zero) in self.times().into_iter().zip(fresh.times()) {
+            mine.set(zero.get());
+        }
+        self.since.set(now);
+        self.contended_at.set(now);
+        self.hash.publish(identity.hash());
+    }
+
+    fn state(&self) -> [&Word32; 14] {
+        [
+            &self.holder,
+            &self.queue_head,
+            &self.queue_tail,
+            &self.signaled,
+            &self.queued,
+            &self.handovers,
+            &self.chain_first,
+            &self.chain_last,
+            &self.chain_length,
+            &self.group_length,
+            &self.group_ended,
+            &self.score,
+            &self.backoffs,
+            &self.last_xid,
+        ]
+    }
+
+    fn times(&self) -> [&Word64; 8] {
+        let c = &self.counters;
+        [
+            &self.released_at,
+            &self.backoff_until,
+            &c.updates,
+            &c.followed,
+            &c.groups,
+            &c.cascades,
+            &c.handovers,
+            &c.handover_us,
+        ]
+    }
+}
+
+impl Member {
+    /// lock-free: a predecessor on this row rolled back.
+    pub fn is_doomed(&self) -> bool {
+        self.doomed.get() != 0
+    }
+
+    /// lock-free: the owner reads its own version again.
+    pub fn is_revisited(&self) -> bool {
+        self.revisits.get() != 0
+    }
+
+    pub fn queued_at(&self) -> u64 {
+        self.queued_at.get()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_claimed_row_is_itself_and_no_other() {
+        let row = Row::default();
+        let one = Identity::new(1, 2, b"one");
+        row.claim(&one, b"one", 7);
+        assert!(row.is(&one));
+        assert!(!row.is(&Identity::new(1, 2, b"two")));
+        let (text, length) = row.label();
+        assert_eq!(&text[..length], b"one");
+    }
+}

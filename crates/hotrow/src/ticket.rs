@@ -1,0 +1,303 @@
+//! The ticket of a hot row: the right to be the one transaction that updates it now.
+//!
+//! A released ticket is free: whoever runs may take it (*barging*), because handing it to a sleeper leaves the row idle
+//! for as long as the scheduler takes to run that one. One waiter is signaled, and competes when it wakes. Every n-th
+//! release, and any wait over a bound, hands the ticket directly to the longest waiter.
+//!
+//! Invariant (nobody sleeps unseen): while the ticket is free and a waiter that can hear is queued, one waiter is
+//! signaled and has not answered yet. A deaf waiter sleeps in PostgreSQL's lock manager on a transaction that held the
+//! ticket, and comes back by itself when that transaction ends.
+//!
+//! All functions want the row's lock held.
+
+use crate::row::{Member, Row, World, load, store};
+use crate::{ActorId, MemberId, actor_of};
+
+/// The answer to a request for the ticket.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Acquired {
+    Granted,
+    Queued,
+}
+
+/// How long waiters may be passed over.
+#[derive(Clone, Copy, Debug)]
+pub struct Patience {
+    /// Every n-th release goes to the longest waiter.
+    pub fair_every: u32,
+    /// A wait longer than this (microseconds) ends with a direct grant.
+    pub longest_wait: u64,
+}
+
+impl Row {
+    /// Takes the ticket when it is free. Does not queue.
+    pub fn try_acquire(&self, me: MemberId) -> bool {
+        if self.holder.get() != 0 {
+            return false;
+        }
+        self.grant(me);
+        true
+    }
+
+    /// Takes the ticket or joins the queue's end.
+    pub fn acquire(&self, world: World, me: MemberId, now: u64) -> Acquired {
+        self.members.add(1);
+        if self.try_acquire(me) {
+            return Acquired::Granted;
+        }
+        let node = world.member(me);
+        node.queued_at.set(now);
+        node.deaf.set(0);
+        let last = load(&self.queue_tail);
+        node.queue_next.set(0);
+        store(&node.queue_prev, last);
+        match last {
+            Some(last) => store(&world.member(last).queue_next, Some(me)),
+            None => store(&self.queue_head, Some(me)),
+        }
+        store(&self.queue_tail, Some(me));
+        node.queued.set(1);
+        self.queued.add(1);
+        self.contended_at.set(now);
+        Acquired::Queued
+    }
+
+    /// Takes the ticket without queueing, for a caller that can do without.
+    pub fn acquire_now(&self, me: MemberId) -> bool {
+        let granted = self.try_acquire(me);
+        if granted {
+            self.members.add(1);
+        }
+        granted
+    }
+
+    /// A waiter woke up: has it the ticket? Otherwise it keeps its place.
+    pub fn retry(&self, world: World, me: MemberId) -> Acquired {
+        world.member(me).deaf.set(0);
+        if load(&self.holder) == Some(me) {
+            return Acquired::Granted;
+        }
+        if load(&self.signaled) == Some(me) {
+            self.signaled.set(0);
+        }
+        if self.holder.get() != 0 {
+            return Acquired::Queued;
+        }
+        self.unqueue(world, me);
+        self.grant(me);
+        Acquired::Granted
+    }
+
+    /// The waiter goes to sleep where signals do not reach it. If it was signaled, another one is.
+    /// Returns false, and changes nothing, when the ticket is free or already granted to it.
+    pub fn go_deaf(&self, world: World, me: MemberId) -> bool {
+        if load(&self.holder) == Some(me) || self.holder.get() == 0 {
+            return false;
+        }
+        world.member(me).deaf.set(1);
+        if load(&self.signaled) == Some(me) {
+            self.signaled.set(0);
+        }
+        true
+    }
+
+    /// Gives the ticket back. Returns the process to wake, if any.
+    pub fn release(&self, world: World, me: MemberId, patience: Patience, now: u64) -> Option<ActorId> {
+        if load(&self.holder) != Some(me) {
+            return None;
+        }
+        self.holder.publish(0);
+        let next = self.first_hearing(world)?;
+        self.released_at.set(now);
+        let turn = self.handovers.add(1) + 1;
+        let waited = now.saturating_sub(world.member(next).queued_at.get());
+        if turn.is_multiple_of(patience.fair_every) || waited > patience.longest_wait {
+            if load(&self.signaled) == Some(next) {
+                self.signaled.set(0);
+            }
+            self.unqueue(world, next);
+            self.grant(next);
+            return Some(actor_of(next));
+        }
+        self.signal(next)
+    }
+
+    /// Leaves the queue without the ticket, or gives it back if it was granted meanwhile. For cancel, error and exit.
+    /// Returns the process to wake, if any.
+    pub fn leave(&self, world: World, me: MemberId, patience: Patience, now: u64) -> Option<ActorId> {
+        if load(&self.holder) == Some(me) {
+            return self.release(world, me, patience, now);
+        }
+        if world.member(me).queued.get() == 0 {
+            return None;
+        }
+        self.unqueue(world, me);
+        if load(&self.signaled) == Some(me) {
+            self.signaled.set(0);
+            if self.holder.get() == 0 {
+                let next = self.first_hearing(world)?;
+                return self.signal(next);
+            }
+        }
+        None
+    }
+
+    /// The transaction ends its membership: it has neither ticket nor place in the queue nor in the list.
+    pub fn part(&self) {
+        self.members.sub(1);
+    }
+
+    /// The membership that has the ticket.
+    pub fn holder(&self) -> Option<MemberId> {
+        load(&self.holder)
+    }
+
+    fn grant(&self, me: MemberId) {
+        store(&self.holder, Some(me));
+    }
+
+    fn signal(&self, waiter: MemberId) -> Option<ActorId> {
+        if self.signaled.get() != 0 {
+            return None;
+        }
+        store(&self.signaled, Some(waiter));
+        Some(actor_of(waiter))
+    }
+
+    fn first_hearing(&self, world: World) -> Option<MemberId> {
+        let mut at = load(&self.queue_head);
+        while let Some(id) = at {
+            let node: &Member = world.member(id);
+            if node.deaf.get() == 0 {
+                return Some(id);
+            }
+            at = load(&node.queue_next);
+        }
+        None
+    }
+
+    fn unqueue(&self, world: World, me: MemberId) {
+        let node = world.member(me);
+        if node.queued.get() == 0 {
+            return;
+        }
+        let (prev, next) = (load(&node.queue_prev), load(&node.queue_next));
+        match prev {
+            Some(prev) => store(&world.member(prev).queue_next, next),
+            None => store(&self.queue_head, next),
+        }
+        match next {
+            Some(next) => store(&world.member(next).queue_prev, prev),
+            None => store(&self.queue_tail, prev),
+        }
+        node.queued.set(0);
+        node.deaf.set(0);
+        self.queued.sub(1);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::MEMBERS;
+
+    const STRICT: Patience = Patience { fair_every: 1, longest_wait: u64::MAX };
+    const LOOSE: Patience = Patience { fair_every: 1000, longest_wait: u64::MAX };
+
+    fn world(actors: usize) -> (Row, Vec<Member>) {
+        (Row::default(), (0..actors * MEMBERS).map(|_| Member::default()).collect())
+    }
+
+    fn member(actor: u32) -> MemberId {
+        actor * MEMBERS as u32
+    }
+
+    #[test]
+    fn direct_grants_are_first_come_first_served() {
+        let (row, members) = world(3);
+        let w = World { members: &members };
+        assert_eq!(row.acquire(w, member(0), 0), Acquired::Granted);
+        assert_eq!(row.acquire(w, member(1), 0), Acquired::Queued);
+        assert_eq!(row.acquire(w, member(2), 0), Acquired::Queued);
+        assert_eq!(row.release(w, member(0), STRICT, 0), Some(1));
+        assert!(!row.try_acquire(member(0)));
+        assert_eq!(row.retry(w, member(2)), Acquired::Queued);
+        assert_eq!(row.retry(w, member(1)), Acquired::Granted);
+        assert_eq!(row.release(w, member(1), STRICT, 0), Some(2));
+    }
+
+    #[test]
+    fn a_free_ticket_signals_one_waiter_and_lets_others_barge() {
+        let (row, members) = world(4);
+        let w = World { members: &members };
+        row.acquire(w, member(0), 0);
+        row.acquire(w, member(1), 0);
+        row.acquire(w, member(2), 0);
+        assert_eq!(row.release(w, member(0), LOOSE, 0), Some(1));
+        assert_eq!(row.acquire(w, member(3), 0), Acquired::Granted);
+        assert_eq!(row.release(w, member(3), LOOSE, 0), None, "one signal is already on its way");
+        assert_eq!(row.acquire(w, member(3), 0), Acquired::Granted);
+        assert_eq!(row.retry(w, member(1)), Acquired::Queued);
+        assert_eq!(row.release(w, member(3), LOOSE, 0), Some(1), "it answered and lost: signaled again");
+        assert_eq!(row.retry(w, member(1)), Acquired::Granted);
+        assert_eq!(row.waiting(), 1);
+    }
+
+    #[test]
+    fn a_signaled_waiter_that_is_cancelled_passes_the_signal_on() {
+        let (row, members) = world(3);
+        let w = World { members: &members };
+        row.acquire(w, member(0), 0);
+        row.acquire(w, member(1), 0);
+        row.acquire(w, member(2), 0);
+        assert_eq!(row.release(w, member(0), LOOSE, 0), Some(1));
+        assert_eq!(row.leave(w, member(1), LOOSE, 0), Some(2));
+    }
+
+    #[test]
+    fn a_grant_to_a_cancelled_waiter_goes_on() {
+        let (row, members) = world(3);
+        let w = World { members: &members };
+        row.acquire(w, member(0), 0);
+        row.acquire(w, member(1), 0);
+        row.acquire(w, member(2), 0);
+        assert_eq!(row.release(w, member(0), STRICT, 0), Some(1));
+        assert_eq!(row.leave(w, member(1), STRICT, 0), Some(2));
+        assert_eq!(row.retry(w, member(2)), Acquired::Granted);
+    }
+
+    #[test]
+    fn the_deaf_are_passed_over_and_keep_their_place() {
+        let (row, members) = world(3);
+        let w = World { members: &members };
+        row.acquire(w, member(0), 0);
+        row.acquire(w, member(1), 0);
+        row.acquire(w, member(2), 0);
+        assert!(row.go_deaf(w, member(1)));
+        assert_eq!(row.release(w, member(0), STRICT, 0), Some(2));
+        assert_eq!(row.retry(w, member(1)), Acquired::Queued);
+        assert_eq!(row.release(w, member(2), STRICT, 0), Some(1));
+    }
+
+    #[test]
+    fn nobody_goes_deaf_on_a_free_ticket() {
+        let (row, members) = world(2);
+        let w = World { members: &members };
+        row.acquire(w, member(0), 0);
+        row.acquire(w, member(1), 0);
+        row.release(w, member(0), LOOSE, 0);
+        assert!(!row.go_deaf(w, member(1)));
+        assert_eq!(row.retry(w, member(1)), Acquired::Granted);
+    }
+
+    #[test]
+    fn a_long_wait_ends_with_a_direct_grant() {
+        let (row, members) = world(2);
+        let w = World { members: &members };
+        row.acquire(w, member(0), 0);
+        row.acquire(w, member(1), 0);
+        let patience = Patience { fair_every: 1000, longest_wait: 50 };
+        assert_eq!(row.release(w, member(0), patience, 51), Some(1));
+        assert!(!row.try_acquire(member(0)));
+    }
+}

@@ -1,0 +1,63 @@
+//! Words of shared memory: plain integers that several processes read and write.
+//!
+//! Most are only touched under the lock of the row they belong to; the atomic access is what makes them safe to share
+//! without `unsafe`, the lock is what makes them consistent. Loads and stores are sequentially consistent, because a few
+//! words (marked where they stand) are also read without the lock.
+
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::SeqCst};
+
+/// A shared `u32`.
+#[derive(Debug, Default)]
+#[repr(transparent)]
+pub struct Word32(AtomicU32);
+
+/// A shared `u64`.
+#[derive(Debug, Default)]
+#[repr(transparent)]
+pub struct Word64(AtomicU64);
+
+macro_rules! word {
+    ($name:ident, $int:ty) => {
+        impl $name {
+            /// The present value.
+            #[inline]
+            pub fn get(&self) -> $int {
+                self.0.load(SeqCst)
+            }
+
+            /// Replaces the value. A release store: every reader that must not miss it takes the row's lock or
+            /// exchanges a word of its own.
+            #[inline]
+            pub fn set(&self, value: $int) {
+                self.0.store(value, std::sync::atomic::Ordering::Release)
+            }
+
+            /// Replaces the value with a full barrier, for words whose readers take no lock.
+            #[inline]
+            pub fn publish(&self, value: $int) {
+                self.0.store(value, SeqCst)
+            }
+
+            /// Adds and returns the value before.
+            #[inline]
+            pub fn add(&self, value: $int) -> $int {
+                self.0.fetch_add(value, SeqCst)
+            }
+
+            /// Subtracts and returns the value before.
+            #[inline]
+            pub fn sub(&self, value: $int) -> $int {
+                self.0.fetch_sub(value, SeqCst)
+            }
+
+            /// Raises the value to at least `value`.
+            #[inline]
+            pub fn raise(&self, value: $int) {
+                self.0.fetch_max(value, SeqCst);
+            }
+        }
+    };
+}
+
+word!(Word32, u32);
+word!(Word64, u64);
