@@ -1,0 +1,207 @@
+//! Many clients at once, each with a fixed number of transactions, so that nothing depends on speed.
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::thread::{scope, sleep};
+use std::time::Duration;
+
+use anyhow::{Context, Result, anyhow};
+use pgserver::Server;
+use postgres::error::SqlState;
+use postgres::{Client, Config, Error, NoTls};
+
+use crate::tally::LOST;
+use crate::{Done, Tally, Watchdog, Worker};
+
+/// How often somebody who waits looks again.
+const TICK: Duration = Duration::from_millis(10);
+
+/// A load of `clients`, each of which tries `attempts` transactions. It outlives its server's
+/// death: a client whose connection broke comes back as soon as there is a server again.
+pub struct Load {
+    config: Config,
+    clients: usize,
+    attempts: usize,
+    session: Box<dyn Fn(usize) -> String + Sync>,
+}
+
+/// The load as seen by who disturbs it.
+pub struct Running<'a> {
+    done: &'a AtomicUsize,
+    over: &'a AtomicBool,
+}
+
+impl Running<'_> {
+    /// Waits until `transactions` have ended one way or another; false if the load ends before.
+    pub fn wait_for(&self, transactions: usize) -> bool {
+        while self.done.load(Ordering::Relaxed) < transactions {
+            if self.over() {
+                return false;
+            }
+            sleep(TICK);
+        }
+        true
+    }
+
+    /// Transactions that have ended so far.
+    pub fn done(&self) -> usize {
+        self.done.load(Ordering::Relaxed)
+    }
+
+    /// Every client has made its last attempt.
+    pub fn over(&self) -> bool {
+        self.over.load(Ordering::Relaxed)
+    }
+}
+
+impl Load {
+    pub fn new(server: &Server, clients: usize, attempts: usize) -> Self {
+        Load {
+            config: server.config("postgres", "postgres"),
+            clients,
+            attempts,
+            session: Box::new(|_| String::new()),
+        }
+    }
+
+    /// What client `number` runs at the start of each of its sessions.
+    pub fn session(mut self, sql: impl Fn(usize) -> String + Sync + 'static) -> Self {
+        self.session = Box::new(sql);
+        self
+    }
+
+    /// All sessions with group locking of every row that is fought over.
+    pub fn grouped(self) -> Self {
+        self.session(|_| "SET txn.group_lock = on; SET txn.hot_threshold = 1".to_owned())
+    }
+
+    /// How many transactions the load makes in all.
+    pub fn transactions(&self) -> usize {
+        self.clients * self.attempts
+    }
+
+    /// Runs `transaction` again and again in every client.
+    pub fn run<F>(&self, dog: &Watchdog, transaction: F) -> Result<Tally>
+    where
+        F: Fn(&mut Worker) -> Result<Done, Error> + Sync,
+    {
+        self.run_disturbed(dog, transaction, |_| Ok(()))
+    }
+
+    /// The same, with `disturb` beside it. The load ends even if `disturb` fails.
+    pub fn run_disturbed<F, D>(&self, dog: &Watchdog, transaction: F, disturb: D) -> Result<Tally>
+    where
+        F: Fn(&mut Worker) -> Result<Done, Error> + Sync,
+        D: FnOnce(&Running) -> Result<()>,
+    {
+        let done = AtomicUsize::new(0);
+        let over = AtomicBool::new(false);
+        let busy = AtomicUsize::new(self.clients);
+        let give_up = AtomicBool::new(false);
+        let client = |number| {
+            let tally = self.client(number, dog, &transaction, &done, &give_up);
+            if tally.is_err() {
+                give_up.store(true, Ordering::Relaxed);
+            }
+            if busy.fetch_sub(1, Ordering::Relaxed) == 1 {
+                over.store(true, Ordering::Relaxed);
+            }
+            tally
+        };
+        let client = &client;
+        scope(|threads| {
+            let running: Vec<_> = (0..self.clients)
+                .map(|number| threads.spawn(move || client(number)))
+                .collect();
+            let disturbed = disturb(&Running {
+                done: &done,
+                over: &over,
+            });
+            if disturbed.is_err() {
+                give_up.store(true, Ordering::Relaxed);
+            }
+            let mut total = Tally::default();
+            for thread in running {
+                total.add(thread.join().map_err(|_| anyhow!("a client panicked"))??);
+            }
+            disturbed?;
+            Ok(total)
+        })
+    }
+
+    fn client<F>(
+        &self,
+        number: usize,
+        dog: &Watchdog,
+        transaction: &F,
+        done: &AtomicUsize,
+        give_up: &AtomicBool,
+    ) -> Result<Tally>
+    where
+        F: Fn(&mut Worker) -> Result<Done, Error>,
+    {
+        let mut tally = Tally::default();
+        let client = self.connect(number).context("a client could not begin")?;
+        let mut worker = Worker::new(number, client);
+        for attempt in 0..self.attempts {
+            worker.attempt = attempt;
+            match transaction(&mut worker) {
+                Ok(Done::Committed(effects)) => tally.acknowledged += effects,
+                Ok(Done::RolledBack) => tally.rolled_back += 1,
+                Err(error) => {
+                    let stake = worker.take_stake();
+                    if broken(&error) {
+                        tally.in_doubt += stake;
+                    }
+                    match error.as_db_error() {
+                        Some(error) => tally.error(error.code().code(), error.message()),
+                        None => tally.error(LOST, &error.to_string()),
+                    }
+                    // The state of the transaction is unknown; ending none is only a warning.
+                    if broken(&error) || worker.simple("ROLLBACK").is_err() {
+                        match self.reconnect(number, give_up) {
+                            Some(client) => worker.reconnected(client),
+                            None => return Ok(tally),
+                        }
+                    }
+                }
+            }
+            done.fetch_add(1, Ordering::Relaxed);
+            dog.progress();
+            if give_up.load(Ordering::Relaxed) {
+                break;
+            }
+        }
+        Ok(tally)
+    }
+
+    fn connect(&self, number: usize) -> Result<Client, Error> {
+        let mut client = self.config.connect(NoTls)?;
+        client.batch_execute(&(self.session)(number))?;
+        Ok(client)
+    }
+
+    /// Tries until there is a server; `None` when the test has been given up meanwhile.
+    fn reconnect(&self, number: usize, give_up: &AtomicBool) -> Option<Client> {
+        loop {
+            if let Ok(client) = self.connect(number) {
+                return Some(client);
+            }
+            if give_up.load(Ordering::Relaxed) {
+                return None;
+            }
+            sleep(TICK);
+        }
+    }
+}
+
+/// The connection is gone, or about to be: what was being committed may or may not be there.
+fn broken(error: &Error) -> bool {
+    let Some(code) = error.code() else {
+        return true;
+    };
+    [
+        SqlState::ADMIN_SHUTDOWN,
+        SqlState::CRASH_SHUTDOWN,
+        SqlState::CANNOT_CONNECT_NOW,
+    ]
+    .contains(code)
+}
