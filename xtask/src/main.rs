@@ -1,1 +1,72 @@
-fn main() {}
+//! `cargo xtask`: everything one does with this project, as commands. See xtask/README.md.
+
+mod bench;
+mod demo;
+mod install;
+mod pg;
+mod pgconfig;
+mod setup;
+mod steps;
+mod test;
+mod tools;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+/// Set up, try, test and measure the PostgreSQL extension txn
+#[derive(Parser)]
+#[command(name = "cargo xtask", bin_name = "cargo xtask")]
+struct Cli {
+    /// pg_config of the PostgreSQL 16 to use [default: the one that `setup` has put into the cache]
+    #[arg(long, global = true, value_name = "PATH", env = "TXN_PG_CONFIG")]
+    pg_config: Option<PathBuf>,
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Put what is needed to build and run into the cache: PostgreSQL 16, libclang
+    Setup,
+    /// Print the path of the pg_config in use
+    PgConfig,
+    /// Build the release and install it into the PostgreSQL in use
+    Install,
+    /// A throwaway server with the extension
+    #[command(subcommand)]
+    Pg(pg::Command),
+    /// Compare stock PostgreSQL with queue lock and group lock on a hot row, in a few minutes
+    Demo(demo::Args),
+    /// Run the tests, all or one kind
+    Test(test::Args),
+    /// Run a benchmark by name
+    Bench(bench::Args),
+}
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    let pg_config = cli.pg_config.filter(|path| !path.as_os_str().is_empty());
+    let chosen = pg_config.as_deref();
+    let result = match cli.command {
+        Command::Setup => setup::run(chosen).map(|install| setup::report(&install)),
+        Command::PgConfig => pgconfig::run(chosen),
+        Command::Install => install::run(chosen),
+        Command::Pg(command) => pg::run(command, chosen),
+        Command::Demo(args) => demo::run(args, pg_config),
+        Command::Test(args) => match test::run(args, chosen) {
+            Ok(true) => Ok(()),
+            Ok(false) => return ExitCode::FAILURE,
+            Err(error) => Err(error),
+        },
+        Command::Bench(args) => bench::run(args, pg_config),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}

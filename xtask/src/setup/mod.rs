@@ -1,0 +1,42 @@
+//! `cargo xtask setup`: everything that is needed, once, in the cache.
+mod download;
+mod libclang;
+mod postgres;
+
+use std::ffi::OsString;
+use std::path::Path;
+
+use anyhow::Result;
+use pgserver::{PgInstall, cache_dir, lock_file};
+
+use crate::pgconfig;
+use crate::tools;
+
+/// Provides what is missing and returns the PostgreSQL in use. A second call does nothing.
+pub fn run(pg_config: Option<&Path>) -> Result<PgInstall> {
+    tools::compiler_headers()?;
+    let _lock = lock_file(&cache_dir().join("setup.lock"))?;
+    if pg_config.is_none() {
+        postgres::provide()?;
+    }
+    let install = pgconfig::find(pg_config)?;
+    libclang::provide()?;
+    Ok(install)
+}
+
+/// Says what is in use.
+pub fn report(install: &PgInstall) {
+    println!(
+        "PostgreSQL {} ({})",
+        install.version,
+        install.pg_config.display()
+    );
+    println!("ready: try `cargo xtask demo`");
+}
+
+/// The environment in which cargo builds the extension against `install`.
+pub fn build_environment(install: &PgInstall) -> Result<Vec<(&'static str, OsString)>> {
+    let mut environment = vec![("PGRX_PG_CONFIG_PATH", install.pg_config.clone().into())];
+    environment.extend(libclang::environment()?);
+    Ok(environment)
+}

@@ -1,0 +1,127 @@
+//! `cargo xtask test`: every kind of test, one verdict.
+mod libtest;
+mod regress;
+mod server;
+mod tally;
+mod tap;
+mod unit;
+
+use std::path::Path;
+use std::time::Instant;
+
+use anyhow::Result;
+use clap::ValueEnum;
+use pgserver::PgInstall;
+
+use crate::{install, setup};
+use tally::Tally;
+
+#[derive(clap::Args)]
+pub struct Args {
+    /// Which tests to run [default: all]
+    #[arg(value_enum)]
+    kinds: Vec<Kind>,
+    /// Only tests whose name contains TEXT
+    #[arg(long, value_name = "TEXT")]
+    filter: Option<String>,
+    /// sql and isolation: take what comes out as the expected output (review it!)
+    #[arg(long)]
+    accept: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Kind {
+    /// Format, lints, and the tests of the pure crates and of the tooling
+    Unit,
+    /// The SQL surface, by pg_regress
+    Sql,
+    /// Races of two and three sessions, by isolationtester and stop events
+    Isolation,
+    /// Real servers under load, faults and crashes
+    Server,
+}
+
+/// What the kinds of tests have in common.
+struct Context<'a> {
+    install: &'a PgInstall,
+    filter: Option<&'a str>,
+    accept: bool,
+}
+
+impl Context<'_> {
+    /// Whether the test `name` is asked for.
+    fn wants(&self, name: &str) -> bool {
+        self.filter.is_none_or(|text| name.contains(text))
+    }
+}
+
+/// Runs the tests; `true` when all that ran have passed, and some ran.
+pub fn run(args: Args, pg_config: Option<&Path>) -> Result<bool> {
+    let kinds = if args.kinds.is_empty() {
+        Kind::value_variants()
+    } else {
+        &args.kinds
+    };
+    let prepared = setup::run(pg_config).and_then(|install| {
+        if kinds.iter().any(|kind| *kind != Kind::Unit) {
+            install::install_release(&install)?;
+        }
+        Ok(install)
+    });
+    let mut total = Tally::default();
+    match prepared {
+        Ok(install) => {
+            let context = Context {
+                install: &install,
+                filter: args.filter.as_deref(),
+                accept: args.accept,
+            };
+            for kind in kinds {
+                total += run_kind(*kind, &context);
+            }
+            if total.is_empty() {
+                total.fail("no test has such a name");
+            }
+        }
+        Err(error) => total.fail(&format!("preparing the tests: {error:#}")),
+    }
+    for failure in &total.failures {
+        println!("failed: {failure}");
+    }
+    println!("{} passed, {} failed", total.passed, total.failures.len());
+    Ok(total.failures.is_empty())
+}
+
+fn run_kind(kind: Kind, context: &Context) -> Tally {
+    println!("== {} tests", name(kind));
+    let began = Instant::now();
+    let result = match kind {
+        Kind::Unit => unit::run(context),
+        Kind::Sql => regress::sql(context),
+        Kind::Isolation => regress::isolation(context),
+        Kind::Server => server::run(context),
+    };
+    let mut tally = result.unwrap_or_else(|error| {
+        let mut tally = Tally::default();
+        tally.fail(&format!("{error:#}"));
+        tally
+    });
+    tally.prefix(name(kind));
+    println!(
+        "== {}: {} ok, {} not ok, {:.0} s\n",
+        name(kind),
+        tally.passed,
+        tally.failures.len(),
+        began.elapsed().as_secs_f64()
+    );
+    tally
+}
+
+fn name(kind: Kind) -> &'static str {
+    match kind {
+        Kind::Unit => "unit",
+        Kind::Sql => "sql",
+        Kind::Isolation => "isolation",
+        Kind::Server => "server",
+    }
+}

@@ -1,0 +1,21 @@
+//! The tests of pgrx-tests: real servers, one test after the other, with the checked library.
+use anyhow::Result;
+
+use super::Context;
+use super::libtest;
+use super::tally::Tally;
+use crate::install::{Variant, build_library, publish};
+use crate::tools::cargo;
+
+const PACKAGE: &str = "txn-server-tests";
+
+pub fn run(context: &Context) -> Result<Tally> {
+    let library = publish(&build_library(Variant::Checked, context.install)?)?;
+    let mut command = cargo();
+    // Optimized like a release, but built without its slow link-time optimization.
+    command
+        .args(["test", "--profile", "checked", "--package", PACKAGE])
+        .env("TXN_PG_CONFIG", &context.install.pg_config)
+        .env("TXN_LIBRARY_DIR", library.path());
+    libtest::run(command, context.filter, &["--test-threads=1"], PACKAGE)
+}

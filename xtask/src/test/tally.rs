@@ -1,0 +1,41 @@
+//! How many tests have passed, and which have not.
+use std::ops::AddAssign;
+
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Tally {
+    pub passed: usize,
+    pub failures: Vec<String>,
+}
+
+impl Tally {
+    pub fn pass(&mut self) {
+        self.passed += 1;
+    }
+
+    pub fn fail(&mut self, what: &str) {
+        self.failures.push(what.to_owned());
+    }
+
+    pub fn record(&mut self, passed: bool, what: &str) {
+        if passed { self.pass() } else { self.fail(what) }
+    }
+
+    /// Nothing ran at all.
+    pub fn is_empty(&self) -> bool {
+        self.passed == 0 && self.failures.is_empty()
+    }
+
+    /// Puts `kind` in front of the failures' names.
+    pub fn prefix(&mut self, kind: &str) {
+        for failure in &mut self.failures {
+            *failure = format!("{kind}: {failure}");
+        }
+    }
+}
+
+impl AddAssign for Tally {
+    fn add_assign(&mut self, other: Self) {
+        self.passed += other.passed;
+        self.failures.extend(other.failures);
+    }
+}
