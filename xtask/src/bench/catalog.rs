@@ -55,23 +55,47 @@ pub const DIFFERENT: &str = "different rows (U)";
 const GROUP_ON: &[(&str, &str)] = &[("txn.group_lock", "on")];
 const QUEUE_ON: &[(&str, &str)] = &[("txn.queue_lock", "on")];
 const SLOW: &[(&str, &str)] = &[("commit_delay", "2000"), ("commit_siblings", "0")];
-const SLOW_GROUP: &[(&str, &str)] =
-    &[("commit_delay", "2000"), ("commit_siblings", "0"), ("txn.group_lock", "on")];
+const SLOW_GROUP: &[(&str, &str)] = &[
+    ("commit_delay", "2000"),
+    ("commit_siblings", "0"),
+    ("txn.group_lock", "on"),
+];
 
 const fn stock(label: &'static str, workload: &'static Workload) -> Series {
-    Series { label, system: System::Stock, workload, rows: Rows::Hot, settings: &[] }
+    Series {
+        label,
+        system: System::Stock,
+        workload,
+        rows: Rows::Hot,
+        settings: &[],
+    }
 }
 
 const fn group(label: &'static str, workload: &'static Workload) -> Series {
-    Series { label, system: System::Txn, workload, rows: Rows::Hot, settings: GROUP_ON }
+    Series {
+        label,
+        system: System::Txn,
+        workload,
+        rows: Rows::Hot,
+        settings: GROUP_ON,
+    }
 }
 
 const fn queue(workload: &'static Workload) -> Series {
-    Series { label: QUEUE, system: System::Txn, workload, rows: Rows::Hot, settings: QUEUE_ON }
+    Series {
+        label: QUEUE,
+        system: System::Txn,
+        workload,
+        rows: Rows::Hot,
+        settings: QUEUE_ON,
+    }
 }
 
 const fn different(workload: &'static Workload) -> Series {
-    Series { rows: Rows::Different, ..stock(DIFFERENT, workload) }
+    Series {
+        rows: Rows::Different,
+        ..stock(DIFFERENT, workload)
+    }
 }
 
 /// The four variants of the demo.
@@ -111,9 +135,18 @@ static COMMIT_LATENCY: Benchmark = Benchmark {
     about: "the hot row where a commit takes 2 ms (commit_delay = 2000, commit_siblings = 0)",
     clients: &[64, 256],
     series: &[
-        Series { settings: SLOW, ..stock(STOCK, &workload::HOT_ROW) },
-        Series { settings: SLOW_GROUP, ..group(GROUP, &workload::HOT_ROW) },
-        Series { settings: SLOW, ..different(&workload::HOT_ROW) },
+        Series {
+            settings: SLOW,
+            ..stock(STOCK, &workload::HOT_ROW)
+        },
+        Series {
+            settings: SLOW_GROUP,
+            ..group(GROUP, &workload::HOT_ROW)
+        },
+        Series {
+            settings: SLOW,
+            ..different(&workload::HOT_ROW)
+        },
     ],
     baseline: STOCK,
     ceiling: Some(DIFFERENT),
@@ -125,8 +158,14 @@ static UNIFORM: Benchmark = Benchmark {
     about: "different rows: what group lock costs where nothing is hot",
     clients: &[1, 64],
     series: &[
-        Series { rows: Rows::Different, ..stock(STOCK, &workload::HOT_ROW) },
-        Series { rows: Rows::Different, ..group(GROUP, &workload::HOT_ROW) },
+        Series {
+            rows: Rows::Different,
+            ..stock(STOCK, &workload::HOT_ROW)
+        },
+        Series {
+            rows: Rows::Different,
+            ..group(GROUP, &workload::HOT_ROW)
+        },
     ],
     baseline: STOCK,
     ceiling: None,
@@ -141,7 +180,7 @@ static ROLLBACKS: Benchmark = Benchmark {
         group("0 % rollbacks", &workload::NO_ROLLBACKS),
         group("5 % rollbacks", &workload::ROLLBACKS_5),
         group("20 % rollbacks", &workload::ROLLBACKS_20),
-        stock("stock, 5 % rollbacks", &workload::ROLLBACKS_5),
+        stock("stock 5 % rollbacks", &workload::ROLLBACKS_5),
     ],
     baseline: "0 % rollbacks",
     ceiling: None,
@@ -156,7 +195,7 @@ static ALTERNATIVES: Benchmark = Benchmark {
         stock(STOCK, &workload::HOT_ROW),
         stock("advisory lock first", &workload::ADVISORY_FIRST),
         stock("FOR UPDATE first", &workload::FOR_UPDATE_FIRST),
-        stock("64 slots, SKIP LOCKED", &workload::SLOTS),
+        stock("64 slots SKIP LOCKED", &workload::SLOTS),
         stock("insert journal", &workload::JOURNAL),
         group(GROUP, &workload::HOT_ROW),
         different(&workload::HOT_ROW),
@@ -171,9 +210,15 @@ static MARIADB: Benchmark = Benchmark {
     about: "the hot row against MariaDB's InnoDB, flush at commit, driven by sysbench",
     clients: &[1, 16, 64, 256],
     series: &[
-        Series { system: System::MariaDb, ..stock("MariaDB", &workload::HOT_ROW) },
+        Series {
+            system: System::MariaDb,
+            ..stock("MariaDB", &workload::HOT_ROW)
+        },
         group(GROUP, &workload::HOT_ROW),
-        Series { system: System::MariaDb, ..different(&workload::HOT_ROW) },
+        Series {
+            system: System::MariaDb,
+            ..different(&workload::HOT_ROW)
+        },
     ],
     baseline: "MariaDB",
     ceiling: None,
@@ -212,11 +257,25 @@ mod tests {
     #[test]
     fn comparisons_name_variants_that_exist_once() {
         for benchmark in ALL {
-            let count =
-                |label| benchmark.series.iter().filter(|series| series.label == label).count();
+            let count = |label| {
+                benchmark
+                    .series
+                    .iter()
+                    .filter(|series| series.label == label)
+                    .count()
+            };
             assert_eq!(count(benchmark.baseline), 1, "{}", benchmark.name);
-            assert!(benchmark.ceiling.is_none_or(|label| count(label) == 1), "{}", benchmark.name);
-            assert!(benchmark.series.iter().all(|series| count(series.label) == 1));
+            assert!(
+                benchmark.ceiling.is_none_or(|label| count(label) == 1),
+                "{}",
+                benchmark.name
+            );
+            assert!(
+                benchmark
+                    .series
+                    .iter()
+                    .all(|series| count(series.label) == 1)
+            );
         }
     }
 }

@@ -84,10 +84,22 @@ mod tests {
 
     #[test]
     fn only_committed_transactions_of_the_first_script_have_a_latency() {
-        assert_eq!(committed_microseconds("3 1 17218 0 1795224976 163311 0"), Some(Some(17218)));
-        assert_eq!(committed_microseconds("3 1 17218 1 1795224976 163311 0"), Some(None));
-        assert_eq!(committed_microseconds("3 1 failed 0 1795224976 163311 9"), Some(None));
-        assert_eq!(committed_microseconds("3 1 fast 0 1795224976 163311 9"), None);
+        assert_eq!(
+            committed_microseconds("3 1 17218 0 1795224976 163311 0"),
+            Some(Some(17218))
+        );
+        assert_eq!(
+            committed_microseconds("3 1 17218 1 1795224976 163311 0"),
+            Some(None)
+        );
+        assert_eq!(
+            committed_microseconds("3 1 failed 0 1795224976 163311 9"),
+            Some(None)
+        );
+        assert_eq!(
+            committed_microseconds("3 1 fast 0 1795224976 163311 9"),
+            None
+        );
         assert_eq!(committed_microseconds("3 1"), None);
     }
 
@@ -98,10 +110,16 @@ mod tests {
             histogram.record(milliseconds * 1000).unwrap();
         }
         let latency = Latency::from(&histogram);
-        for (found, expected) in
-            [(latency.p50, 500.0), (latency.p95, 950.0), (latency.p99, 990.0), (latency.max, 1e3)]
-        {
-            assert!((found / expected - 1.0).abs() < 0.002, "{found} instead of {expected}");
+        for (found, expected) in [
+            (latency.p50, 500.0),
+            (latency.p95, 950.0),
+            (latency.p99, 990.0),
+            (latency.max, 1e3),
+        ] {
+            assert!(
+                (found / expected - 1.0).abs() < 0.002,
+                "{found} instead of {expected}"
+            );
         }
     }
 

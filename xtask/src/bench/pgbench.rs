@@ -7,6 +7,7 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail, ensure};
+use pgserver::Server;
 
 use super::latency::{self, Latency};
 use super::scratch::Scratch;
@@ -33,6 +34,18 @@ pub struct Load {
     pub settings: &'static [(&'static str, &'static str)],
 }
 
+impl Load {
+    /// The settings as PostgreSQL's clients take them.
+    pub fn options(&self) -> String {
+        let options: Vec<String> = self
+            .settings
+            .iter()
+            .map(|(name, value)| format!("-c {name}={value}"))
+            .collect();
+        options.join(" ")
+    }
+}
+
 /// What the clients of a run were told.
 #[derive(Debug)]
 pub struct Outcome {
@@ -50,28 +63,28 @@ pub struct Outcome {
     pub output: String,
 }
 
+/// Called some ten times a second while a load runs.
+pub type Tick<'a> = dyn FnMut() -> anyhow::Result<()> + 'a;
+
 /// How long the generator may take beyond its time before it counts as hung.
 const GRACE: Duration = Duration::from_secs(60);
 
 /// How often a transaction that ends in a serialization failure or deadlock is tried.
 const MAX_TRIES: &str = "1000";
 
-/// Runs `pgbench`, a command that has everything to reach the server. Calls `tick` now and then.
-pub fn run(
-    mut pgbench: Command,
-    load: &Load,
-    tick: &mut dyn FnMut() -> anyhow::Result<()>,
-) -> anyhow::Result<Outcome> {
-    let scratch = Scratch::new()?;
+/// Puts `load` on the server. Calls `tick` now and then.
+pub fn run(server: &Server, load: &Load, tick: &mut Tick) -> anyhow::Result<Outcome> {
+    let scratch = Scratch::new(server.user())?;
+    let mut pgbench = server.command("pgbench");
     for script in load.scripts {
         let path = scratch.path().join(script.name);
         fs::write(&path, script.text)?;
-        pgbench.arg("--file").arg(format!("{}@{}", path.display(), script.weight));
+        pgbench
+            .arg("--file")
+            .arg(format!("{}@{}", path.display(), script.weight));
     }
-    let options: Vec<String> =
-        load.settings.iter().map(|(name, value)| format!("-c {name}={value}")).collect();
     pgbench
-        .env("PGOPTIONS", options.join(" "))
+        .env("PGOPTIONS", load.options())
         .args(["--no-vacuum", "--log", "--max-tries", MAX_TRIES])
         .arg("--log-prefix")
         .arg(scratch.path().join(LOG_PREFIX))
@@ -90,8 +103,12 @@ pub fn run(
             ensure!(status.success(), "pgbench ended with {status}");
             Ok(report)
         })
-        .with_context(|| Failure { output: output.clone() })?;
-    let [first, others @ ..] = report.scripts.as_slice() else { bail!("pgbench ran no script") };
+        .with_context(|| Failure {
+            output: output.clone(),
+        })?;
+    let [first, others @ ..] = report.scripts.as_slice() else {
+        bail!("pgbench ran no script")
+    };
     ensure!(report.tps > 0.0, Failure { output });
     Ok(Outcome {
         acknowledged: *first,
@@ -114,7 +131,11 @@ pub struct Failure {
 
 impl std::fmt::Display for Failure {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let said = self.output.lines().filter(|line| line.contains("error")).take(3);
+        let said = self
+            .output
+            .lines()
+            .filter(|line| line.contains("error"))
+            .take(3);
         let said: Vec<&str> = said.collect();
         write!(f, "the load generator failed: {}", said.join("; "))
     }
@@ -132,13 +153,20 @@ pub fn run_watched(
     mut command: Command,
     scratch: &Scratch,
     load: &Load,
-    tick: &mut dyn FnMut() -> anyhow::Result<()>,
+    tick: &mut Tick,
 ) -> anyhow::Result<(ExitStatus, String)> {
     let output_path = scratch.path().join("output");
     let output = File::create(&output_path)?;
-    command.stdin(Stdio::null()).stdout(output.try_clone()?).stderr(output);
+    command
+        .stdin(Stdio::null())
+        .stdout(output.try_clone()?)
+        .stderr(output);
     let program = command.get_program().to_string_lossy().into_owned();
-    let mut child = Running(command.spawn().with_context(|| format!("cannot start {program}"))?);
+    let mut child = Running(
+        command
+            .spawn()
+            .with_context(|| format!("cannot start {program}"))?,
+    );
     let overdue = Instant::now() + Duration::from_secs(time_with_connecting(load)) + GRACE;
     let status = loop {
         if let Some(status) = child.0.try_wait()? {
@@ -146,7 +174,8 @@ pub fn run_watched(
         }
         if Instant::now() > overdue {
             bail!(
-                "{program} with {} clients for {} s did not end: sessions hang ({} s later)",
+                "{program} with {} clients for {} s was still running {} s after its time: \
+                 sessions hang",
                 load.clients,
                 load.seconds,
                 GRACE.as_secs()
@@ -210,7 +239,10 @@ impl Report {
         if scripts.is_empty() {
             scripts.push(processed);
         }
-        ensure!(scripts.iter().sum::<u64>() == processed, "pgbench's counts do not add up");
+        ensure!(
+            scripts.iter().sum::<u64>() == processed,
+            "pgbench's counts do not add up"
+        );
         Ok(Self {
             scripts,
             failed: after("number of failed transactions: ")?.parse()?,
@@ -239,7 +271,12 @@ tps = 286.200314 (without initial connection time)
     #[test]
     fn a_report_of_one_script() {
         let report = Report::parse(ONE_SCRIPT).unwrap();
-        let expected = Report { scripts: vec![391], failed: 2, retries: 7, tps: 286.200314 };
+        let expected = Report {
+            scripts: vec![391],
+            failed: 2,
+            retries: 7,
+            tps: 286.200314,
+        };
         assert_eq!(report, expected);
     }
 
@@ -260,7 +297,9 @@ SQL script 2: b.sql
 
     #[test]
     fn a_report_cut_short_is_an_error_that_says_what_is_missing() {
-        let error = Report::parse("pgbench: error: connection failed").unwrap_err().to_string();
+        let error = Report::parse("pgbench: error: connection failed")
+            .unwrap_err()
+            .to_string();
         assert!(error.contains("actually processed"), "{error}");
     }
 

@@ -1,9 +1,8 @@
-//! A temporary folder that the server's user may write to.
+//! A temporary folder of the user that runs servers and load generators.
 
-use std::fs::{self, Permissions};
-use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
+use pgserver::ServerUser;
 use tempfile::TempDir;
 
 /// Removed when dropped.
@@ -12,11 +11,26 @@ pub struct Scratch(TempDir);
 impl Scratch {
     /// In memory where there is such a place: what is written here must not share the disk with
     /// the WAL that is being measured.
-    pub fn new() -> anyhow::Result<Self> {
+    pub fn new(user: &ServerUser) -> anyhow::Result<Self> {
         let memory = Path::new("/dev/shm");
-        let parent = if memory.is_dir() { memory.to_owned() } else { std::env::temp_dir() };
-        let folder = tempfile::Builder::new().prefix("txn-bench-").tempdir_in(parent)?;
-        fs::set_permissions(folder.path(), Permissions::from_mode(0o777))?;
+        let parent = if memory.is_dir() {
+            memory.to_owned()
+        } else {
+            std::env::temp_dir()
+        };
+        Self::within(&parent, user)
+    }
+
+    /// For data whose flushes to disk are what is measured.
+    pub fn on_disk(user: &ServerUser) -> anyhow::Result<Self> {
+        Self::within(&std::env::temp_dir(), user)
+    }
+
+    fn within(parent: &Path, user: &ServerUser) -> anyhow::Result<Self> {
+        let folder = tempfile::Builder::new()
+            .prefix("txn-bench-")
+            .tempdir_in(parent)?;
+        user.own(folder.path())?;
         Ok(Self(folder))
     }
 

@@ -41,7 +41,14 @@ mod tests {
     #[test]
     fn medians_of_odd_and_even_numbers_of_runs() {
         let spread = Spread::of([3.0, 1.0, 2.0]).unwrap();
-        assert_eq!(spread, Spread { median: 2.0, min: 1.0, max: 3.0 });
+        assert_eq!(
+            spread,
+            Spread {
+                median: 2.0,
+                min: 1.0,
+                max: 3.0
+            }
+        );
         assert_eq!(Spread::of([4.0, 1.0, 2.0, 3.0]).unwrap().median, 2.5);
         assert_eq!(Spread::of([]), None);
     }
@@ -51,7 +58,14 @@ mod tests {
         let slow_then_fast = [(0, 10.0), (1, 100.0)];
         let twice_as_fast = [(1, 200.0), (0, 20.0)];
         let ratio = Spread::of_ratios(&twice_as_fast, &slow_then_fast).unwrap();
-        assert_eq!(ratio, Spread { median: 2.0, min: 2.0, max: 2.0 });
+        assert_eq!(
+            ratio,
+            Spread {
+                median: 2.0,
+                min: 2.0,
+                max: 2.0
+            }
+        );
         assert_eq!(Spread::of_ratios(&[(2, 1.0)], &slow_then_fast), None);
         assert_eq!(Spread::of_ratios(&[(0, 1.0)], &[(0, 0.0)]), None);
     }

@@ -1,0 +1,161 @@
+//! PostgreSQL as a site: a server of our own, with the library or without.
+
+use anyhow::Context;
+use pgserver::{PgInstall, Server, ServerOptions};
+use postgres::Client;
+
+use super::catalog::System;
+use super::pgbench::{self, Load, Outcome};
+use super::sample::{Sample, Sampler};
+use super::site::{Description, Findings, Site};
+use super::standby;
+use super::workload::{self, Workload};
+
+/// The same for every variant.
+const SETTINGS: &[(&str, &str)] = &[
+    ("shared_buffers", "512MB"),
+    ("max_wal_size", "8GB"),
+    ("checkpoint_timeout", "1h"),
+];
+
+/// Far beyond what a VACUUM or a check takes: longer means damaged data.
+const LIMIT: &str = "120s";
+
+/// What the record tells of a server beside the settings that differ from their defaults.
+const TOLD: &[&str] = &[
+    "fsync",
+    "synchronous_commit",
+    "full_page_writes",
+    "autovacuum",
+    "wal_level",
+];
+
+pub struct PostgresSite {
+    system: System,
+    control: Client,
+    /// Where commits have to go too. Before the server, in whose folder it lives: it goes first.
+    _standby: Option<Server>,
+    server: Server,
+}
+
+impl PostgresSite {
+    /// Starts a server for up to `clients` clients and loads the tables; with a synchronous
+    /// standby beside it when asked for.
+    pub fn start(
+        install: &PgInstall,
+        system: System,
+        clients: usize,
+        with_standby: bool,
+    ) -> anyhow::Result<Self> {
+        let base = if system == System::Txn {
+            ServerOptions::default()
+        } else {
+            ServerOptions::stock()
+        };
+        let mut options = base.set("max_connections", clients + 20);
+        for (name, value) in SETTINGS {
+            options = options.set(*name, *value);
+        }
+        let server = Server::start(install, options.clone())?;
+        server
+            .psql(workload::SCHEMA)
+            .context("loading the tables")?;
+        let mut control = server.connect()?;
+        let standby = with_standby
+            .then(|| standby::attach(install, &server, &mut control, options))
+            .transpose()?;
+        control.batch_execute(&format!("SET statement_timeout = '{LIMIT}'"))?;
+        Ok(Self {
+            system,
+            server,
+            control,
+            _standby: standby,
+        })
+    }
+
+    fn number(&mut self, sql: &str) -> anyhow::Result<i64> {
+        Ok(self
+            .control
+            .query_one(sql, &[])
+            .with_context(|| format!("reading \"{sql}\""))?
+            .get(0))
+    }
+
+    /// Rows of table `hot`, by the one way that is left.
+    fn rows_without(&mut self, ways: &[&str]) -> anyhow::Result<i64> {
+        let switch = |to: &str| -> String {
+            ways.iter()
+                .map(|way| format!("SET enable_{way} = {to};"))
+                .collect()
+        };
+        self.control.batch_execute(&switch("off"))?;
+        let rows = self.number("SELECT count(*) FROM hot WHERE id > 0")?;
+        self.control.batch_execute(&switch("on"))?;
+        Ok(rows)
+    }
+}
+
+impl Site for PostgresSite {
+    fn system(&self) -> System {
+        self.system
+    }
+
+    fn describe(&mut self) -> anyhow::Result<Description> {
+        let version = self.control.query_one("SHOW server_version", &[])?.get(0);
+        let told: Vec<String> = TOLD.iter().map(|name| (*name).to_owned()).collect();
+        let settings = self.control.query(
+            "SELECT name, current_setting(name) FROM pg_settings
+             WHERE name = ANY ($1) OR name LIKE 'txn.%'
+                OR (source = 'configuration file' AND context IN ('postmaster', 'sighup')
+                    AND name NOT LIKE 'unix%' AND name NOT LIKE 'log%')",
+            &[&told],
+        )?;
+        Ok(Description {
+            system: if self.system == System::Txn {
+                "PostgreSQL with txn"
+            } else {
+                "PostgreSQL"
+            },
+            version,
+            settings: settings
+                .iter()
+                .map(|row| (row.get(0), row.get(1)))
+                .collect(),
+        })
+    }
+
+    fn reset(&mut self) -> anyhow::Result<()> {
+        let limited = format!("SET statement_timeout = '{LIMIT}';\n{}", workload::RESET);
+        self.server
+            .psql(&limited)
+            .context("resetting the tables between two runs")?;
+        Ok(())
+    }
+
+    fn run(&mut self, load: &Load, watch: &mut dyn FnMut(Sample)) -> anyhow::Result<Outcome> {
+        let mut sampler = Sampler::new(&mut self.control, self.system);
+        pgbench::run(&self.server, load, &mut || {
+            if let Some(sample) = sampler.sample()? {
+                watch(sample);
+            }
+            Ok(())
+        })
+        .with_context(|| format!("the end of the server's log:\n{}", log_end(&self.server)))
+    }
+
+    fn inspect(&mut self, workload: &Workload) -> anyhow::Result<Findings> {
+        Ok(Findings {
+            effect: self.number(workload.effect)?,
+            imbalance: workload.imbalance.map_or(Ok(0), |sql| self.number(sql))?,
+            rows_by_index: self.rows_without(&["seqscan"])?,
+            rows_by_scan: self.rows_without(&["indexscan", "indexonlyscan", "bitmapscan"])?,
+        })
+    }
+}
+
+/// Why the server may have failed.
+fn log_end(server: &Server) -> String {
+    let log = server.log().unwrap_or_else(|error| format!("{error:#}"));
+    let lines: Vec<&str> = log.lines().collect();
+    lines[lines.len().saturating_sub(10)..].join("\n")
+}

@@ -1,0 +1,126 @@
+//! The progress bar, and the line below it that shows the hot row live.
+
+use std::time::Duration;
+
+use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
+
+use super::record::Run;
+use super::sample::Sample;
+use super::table::{milliseconds, thousands};
+
+pub struct Progress {
+    terminal: MultiProgress,
+    bar: ProgressBar,
+    live: ProgressBar,
+}
+
+impl Progress {
+    pub fn new(steps: usize) -> anyhow::Result<Self> {
+        let terminal = MultiProgress::new();
+        let bar = terminal.add(ProgressBar::new(steps as u64));
+        bar.set_style(
+            ProgressStyle::with_template(
+                "{bar:24.cyan/dim} {pos}/{len}  {elapsed} (left: {eta})  {msg:.bold}",
+            )?
+            .progress_chars("━╸─"),
+        );
+        bar.enable_steady_tick(Duration::from_millis(250));
+        let live = terminal.add(ProgressBar::new_spinner());
+        live.set_style(ProgressStyle::with_template("{msg:.yellow}")?);
+        Ok(Self {
+            terminal,
+            bar,
+            live,
+        })
+    }
+
+    /// A line that stays, with or without a terminal.
+    pub fn print(&self, line: &str) {
+        self.terminal.suspend(|| println!("{line}"));
+    }
+
+    pub fn begin(&self, what: String) {
+        self.bar.set_message(what);
+        self.live.set_message("no hot row yet");
+    }
+
+    pub fn show(&self, sample: &Sample) {
+        self.live.set_message(live_line(sample));
+    }
+
+    pub fn end(&self) {
+        self.bar.inc(1);
+    }
+}
+
+impl Drop for Progress {
+    fn drop(&mut self) {
+        self.live.finish_and_clear();
+        self.bar.finish_and_clear();
+    }
+}
+
+/// What `txn.hotspots` says of the hottest row.
+fn live_line(sample: &Sample) -> String {
+    let Sample {
+        mode,
+        waiting,
+        running,
+        updates,
+        cascades,
+        handover_us,
+        ..
+    } = sample;
+    if mode == super::sample::ROW_LOCK_MODE {
+        return format!("hot row: {mode} · waiting {waiting} · running {running}");
+    }
+    format!(
+        "hot row: {mode} · waiting {waiting} · running {running} · updates {} · \
+         cascades {cascades} · hand-over {handover_us:.1} µs",
+        thousands(*updates as f64)
+    )
+}
+
+/// A finished run in one line.
+pub fn run_line(run: &Run, rounds: usize) -> String {
+    let waiting = run.samples.iter().map(|sample| sample.waiting).max();
+    let mode = run.samples.last().map(|sample| sample.mode.as_str());
+    let hot = mode.zip(waiting).map_or_else(
+        || "no hot row".to_owned(),
+        |(mode, waiting)| format!("{mode}, up to {waiting} waiting"),
+    );
+    format!(
+        "{:>2}/{rounds} {:>5} clients  {:<22} {:>8} tps  p50 {:>6} p99 {:>6} ms  \
+         checked {:>9}  {hot}",
+        run.round + 1,
+        run.clients,
+        run.variant,
+        thousands(run.tps),
+        milliseconds(run.latency_ms.p50),
+        milliseconds(run.latency_ms.p99),
+        thousands(run.findings.effect as f64),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_live_line_says_what_hotspots_says() {
+        let sample = Sample {
+            at: 0.5,
+            mode: "group".to_owned(),
+            waiting: 212,
+            running: 43,
+            updates: 123_456,
+            cascades: 2,
+            handover_us: 12.34,
+        };
+        assert_eq!(
+            live_line(&sample),
+            "hot row: group · waiting 212 · running 43 · updates 123,456 · cascades 2 · \
+             hand-over 12.3 µs"
+        );
+    }
+}

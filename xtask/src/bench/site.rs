@@ -1,0 +1,44 @@
+//! Where loads run: a database system with the tables of the workloads.
+
+use std::collections::BTreeMap;
+
+use super::catalog::System;
+use super::pgbench::{Load, Outcome};
+use super::sample::Sample;
+use super::workload::Workload;
+
+/// A system under test. Only one of several is under load at a time.
+pub trait Site {
+    fn system(&self) -> System;
+
+    /// Version and settings, for the record.
+    fn describe(&mut self) -> anyhow::Result<Description>;
+
+    /// Puts the tables back to how every run finds them. Fails when vacuuming them does not end.
+    fn reset(&mut self) -> anyhow::Result<()>;
+
+    /// Runs a load, and reports the hot row's state to `watch` while it does.
+    fn run(&mut self, load: &Load, watch: &mut dyn FnMut(Sample)) -> anyhow::Result<Outcome>;
+
+    /// Reads what the run has left in the tables.
+    fn inspect(&mut self, workload: &Workload) -> anyhow::Result<Findings>;
+}
+
+#[derive(Clone, Debug, serde::Serialize)]
+pub struct Description {
+    pub system: &'static str,
+    pub version: String,
+    pub settings: BTreeMap<String, String>,
+}
+
+/// What the tables say after a run.
+#[derive(Clone, Debug, PartialEq, serde::Serialize)]
+pub struct Findings {
+    /// Committed effects of the workload.
+    pub effect: i64,
+    /// Zero in consistent data.
+    pub imbalance: i64,
+    /// Rows of table `hot`, read through its index and read in full.
+    pub rows_by_index: i64,
+    pub rows_by_scan: i64,
+}
