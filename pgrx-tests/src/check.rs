@@ -41,3 +41,13 @@ pub fn int(client: &mut Client, sql: &str) -> Result<i64> {
 pub fn text(client: &mut Client, sql: &str) -> Result<String> {
     read(client, &format!("SELECT coalesce(({sql})::text, '')"))
 }
+
+/// A server with a table `hot (id, val)` of `rows` zeroes, ids from 1.
+pub fn start_hot(rows: u32, settings: &[(&str, &str)]) -> Result<Server> {
+    let server = start(settings)?;
+    server.connect()?.batch_execute(&format!(
+        "CREATE TABLE hot (id int PRIMARY KEY, val bigint NOT NULL);
+         INSERT INTO hot SELECT id, 0 FROM generate_series(1, {rows}) id"
+    ))?;
+    Ok(server)
+}

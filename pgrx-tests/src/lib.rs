@@ -4,13 +4,15 @@
 mod check;
 mod health;
 mod load;
+mod session;
 mod tally;
 mod watchdog;
 mod worker;
 
-pub use check::{int, read, start, start_stock, text};
+pub use check::{int, read, start, start_hot, start_stock, text};
 pub use health::{physical_health, quiet};
 pub use load::{Load, Running};
+pub use session::{Background, grouped, pid, sqlstate, wait_until};
 pub use tally::Tally;
 pub use watchdog::Watchdog;
 pub use worker::{Done, Worker};

@@ -1,4 +1,5 @@
 //! Many clients at once, each with a fixed number of transactions, so that nothing depends on speed.
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread::{scope, sleep};
 use std::time::Duration;
@@ -18,6 +19,7 @@ const TICK: Duration = Duration::from_millis(10);
 /// death: a client whose connection broke comes back as soon as there is a server again.
 pub struct Load {
     config: Config,
+    data_dir: PathBuf,
     clients: usize,
     attempts: usize,
     session: Box<dyn Fn(usize) -> String + Sync>,
@@ -56,6 +58,7 @@ impl Load {
     pub fn new(server: &Server, clients: usize, attempts: usize) -> Self {
         Load {
             config: server.config("postgres", "postgres"),
+            data_dir: server.data_dir().to_owned(),
             clients,
             attempts,
             session: Box::new(|_| String::new()),
@@ -78,26 +81,27 @@ impl Load {
         self.clients * self.attempts
     }
 
-    /// Runs `transaction` again and again in every client.
-    pub fn run<F>(&self, dog: &Watchdog, transaction: F) -> Result<Tally>
+    /// Runs `transaction` again and again in every client; fails if that hangs.
+    pub fn run<F>(&self, transaction: F) -> Result<Tally>
     where
         F: Fn(&mut Worker) -> Result<Done, Error> + Sync,
     {
-        self.run_disturbed(dog, transaction, |_| Ok(()))
+        self.run_disturbed(transaction, |_| Ok(()))
     }
 
     /// The same, with `disturb` beside it. The load ends even if `disturb` fails.
-    pub fn run_disturbed<F, D>(&self, dog: &Watchdog, transaction: F, disturb: D) -> Result<Tally>
+    pub fn run_disturbed<F, D>(&self, transaction: F, disturb: D) -> Result<Tally>
     where
         F: Fn(&mut Worker) -> Result<Done, Error> + Sync,
         D: FnOnce(&Running) -> Result<()>,
     {
+        let dog = Watchdog::watch(self.config.clone(), self.data_dir.clone());
         let done = AtomicUsize::new(0);
         let over = AtomicBool::new(false);
         let busy = AtomicUsize::new(self.clients);
         let give_up = AtomicBool::new(false);
         let client = |number| {
-            let tally = self.client(number, dog, &transaction, &done, &give_up);
+            let tally = self.client(number, &dog, &transaction, &done, &give_up);
             if tally.is_err() {
                 give_up.store(true, Ordering::Relaxed);
             }
@@ -107,7 +111,7 @@ impl Load {
             tally
         };
         let client = &client;
-        scope(|threads| {
+        let result = scope(|threads| {
             let running: Vec<_> = (0..self.clients)
                 .map(|number| threads.spawn(move || client(number)))
                 .collect();
@@ -124,7 +128,8 @@ impl Load {
             }
             disturbed?;
             Ok(total)
-        })
+        });
+        dog.finish(result)
     }
 
     fn client<F>(

@@ -49,11 +49,15 @@ pub struct Watchdog {
 
 impl Watchdog {
     pub fn new(server: &Server) -> Self {
-        let mut config = server.config("postgres", "postgres");
+        let config = server.config("postgres", "postgres");
+        Self::watch(config, server.data_dir().to_owned())
+    }
+
+    pub(crate) fn watch(mut config: Config, data_dir: PathBuf) -> Self {
         config.connect_timeout(Duration::from_secs(10));
         let shared = Arc::new(Shared {
             config,
-            data_dir: server.data_dir().to_owned(),
+            data_dir,
             progress: AtomicU64::new(0),
             over: AtomicBool::new(false),
             findings: Mutex::new(None),
@@ -68,13 +72,12 @@ impl Watchdog {
         self.shared.progress.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Fails if the test hung.
-    pub fn finish(mut self) -> Result<()> {
+    /// The end of the test, with `result`: if it hung, that is the error, whatever followed from it.
+    pub fn finish<T>(mut self, result: Result<T>) -> Result<T> {
         self.end();
-        let findings = self.shared.findings.lock().map(|mut text| text.take());
-        match findings {
+        match self.shared.findings.lock().map(|mut text| text.take()) {
             Ok(Some(text)) => bail!("no progress in {} s\n{text}", PATIENCE.as_secs()),
-            _ => Ok(()),
+            _ => result,
         }
     }
 

@@ -1,0 +1,87 @@
+//! Sessions of a scenario told step by step: statements that wait, and waiting for a state.
+use std::thread::{JoinHandle, sleep, spawn};
+use std::time::Duration;
+
+use anyhow::{Result, bail};
+use pgserver::Server;
+use postgres::{Client, Error};
+
+use crate::read;
+
+/// A session with group locking in which every row updated by key is hot.
+pub fn grouped(server: &Server) -> Result<Client> {
+    let mut client = server.connect()?;
+    client.batch_execute("SET txn.group_lock = on; SET txn.hot_threshold = 0")?;
+    Ok(client)
+}
+
+/// The process behind a session.
+pub fn pid(client: &mut Client) -> Result<i32> {
+    read(client, "SELECT pg_backend_pid()")
+}
+
+/// Looks until `sql` gives true. (A watchdog ends it if that never comes.)
+pub fn wait_until(client: &mut Client, sql: &str) -> Result<()> {
+    while !read::<Option<bool>>(client, sql)?.unwrap_or(false) {
+        sleep(Duration::from_millis(10));
+    }
+    Ok(())
+}
+
+/// A statement that runs, and most likely waits, beside the test.
+pub struct Background {
+    pub pid: i32,
+    thread: JoinHandle<(Client, Result<(), Error>)>,
+}
+
+impl Background {
+    /// Starts `sql` in the session of `client`.
+    pub fn run(mut client: Client, sql: &str) -> Result<Self> {
+        let pid = pid(&mut client)?;
+        let sql = sql.to_owned();
+        let thread = spawn(move || {
+            let result = client.batch_execute(&sql);
+            (client, result)
+        });
+        Ok(Background { pid, thread })
+    }
+
+    pub fn is_finished(&self) -> bool {
+        self.thread.is_finished()
+    }
+
+    /// Waits until the statement sleeps in any wait but for its client; an error if it ends.
+    pub fn wait_until_blocked(&self, client: &mut Client) -> Result<()> {
+        let sql = format!(
+            "SELECT count(*) > 0 FROM pg_stat_activity WHERE pid = {} AND state = 'active' \
+             AND wait_event IS NOT NULL AND wait_event_type NOT IN ('Client', 'LWLock', 'IO')",
+            self.pid
+        );
+        while !read::<bool>(client, &sql)? {
+            if self.is_finished() {
+                bail!("the statement of process {} did not wait", self.pid);
+            }
+            sleep(Duration::from_millis(10));
+        }
+        Ok(())
+    }
+
+    /// Waits for its end; its session, and what came of it.
+    pub fn end(self) -> Result<(Client, Result<(), Error>)> {
+        match self.thread.join() {
+            Ok(end) => Ok(end),
+            Err(_) => bail!("a background session panicked"),
+        }
+    }
+}
+
+/// The SQLSTATE of a result; "00000" for success, "lost" for a connection that just broke.
+pub fn sqlstate<T>(result: &Result<T, Error>) -> String {
+    match result {
+        Ok(_) => "00000".to_owned(),
+        Err(error) => match error.code() {
+            Some(code) => code.code().to_owned(),
+            None => "lost".to_owned(),
+        },
+    }
+}

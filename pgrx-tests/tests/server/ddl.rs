@@ -1,0 +1,141 @@
+//! Everything that rewrites, indexes, empties or drops a table, while its hot row is updated.
+use anyhow::{Context, Result};
+use txn_server_tests::{Load, int, physical_health, start_hot};
+
+const BUMP: &str = "UPDATE hot SET val = val + 1 WHERE id = 1";
+
+/// Runs `statements` one by one, evenly over a load on row 1.
+fn under_load(statements: &[&str], check: &[&str]) -> Result<()> {
+    let server = start_hot(50, &[])?;
+    server.connect()?.batch_execute(
+        "ALTER TABLE hot ADD COLUMN label text NOT NULL DEFAULT 'x';
+         CREATE EXTENSION amcheck",
+    )?;
+    let load = Load::new(&server, 32, 120).grouped();
+    let step = load.transactions() / (statements.len() + 1);
+    let tally = load.run_disturbed(
+        |worker| {
+            if worker.number % 2 == 0 {
+                return worker.committing(1, |worker| worker.execute(BUMP, &[]));
+            }
+            worker.begin()?;
+            worker.execute(BUMP, &[])?;
+            match worker.chance(2) {
+                true => worker.rollback(),
+                false => worker.commit(1),
+            }
+        },
+        |running| {
+            let mut client = server.connect()?;
+            for (n, sql) in statements.iter().enumerate() {
+                running.wait_for((n + 1) * step);
+                client
+                    .batch_execute(sql)
+                    .with_context(|| (*sql).to_owned())?;
+                for sql in check {
+                    client
+                        .batch_execute(sql)
+                        .with_context(|| (*sql).to_owned())?;
+                }
+            }
+            Ok(())
+        },
+    )?;
+    tally.only(&["40001", "40P01"])?;
+    tally.explains(int(
+        &mut server.connect()?,
+        "SELECT val FROM hot WHERE id = 1",
+    )?)?;
+    physical_health(&server, "hot", "id")
+}
+
+#[test]
+fn alter_and_rewrite() -> Result<()> {
+    under_load(
+        &[
+            "ALTER TABLE hot ADD COLUMN extra int",
+            "ALTER TABLE hot ADD COLUMN filled int NOT NULL DEFAULT 7",
+            "VACUUM FULL hot",
+            "ALTER TABLE hot ALTER COLUMN label TYPE varchar(100)",
+            "ALTER TABLE hot ADD CONSTRAINT positive CHECK (val >= 0)",
+            "CLUSTER hot USING hot_pkey",
+            "ALTER TABLE hot DROP COLUMN extra",
+            "ALTER TABLE hot SET (fillfactor = 60)",
+        ],
+        &[],
+    )
+}
+
+/// An index on the updated column makes every update a non-HOT one: nobody can follow then.
+#[test]
+fn indexes_come_and_go() -> Result<()> {
+    under_load(
+        &[
+            "CREATE INDEX hot_label ON hot (label)",
+            "CREATE INDEX hot_val ON hot (val)",
+            "REINDEX INDEX hot_val",
+            "REINDEX INDEX CONCURRENTLY hot_val",
+            "DROP INDEX hot_val",
+            "CREATE INDEX CONCURRENTLY hot_val ON hot (val)",
+            "DROP INDEX CONCURRENTLY hot_val",
+            "REINDEX TABLE CONCURRENTLY hot",
+            "REINDEX TABLE hot",
+        ],
+        &["SELECT bt_index_check('hot_pkey', true)"],
+    )
+}
+
+#[test]
+fn vacuum_and_amcheck() -> Result<()> {
+    under_load(
+        &[
+            "VACUUM hot",
+            "VACUUM (FREEZE) hot",
+            "ANALYZE hot",
+            "VACUUM (FREEZE, DISABLE_PAGE_SKIPPING) hot",
+            "CHECKPOINT",
+        ],
+        &[
+            "SELECT bt_index_check('hot_pkey', true)",
+            "DO $$ BEGIN ASSERT (SELECT count(*) = 0 FROM verify_heapam('hot')); END $$",
+            "DO $$ BEGIN ASSERT (SELECT count(*) = 50 FROM hot); END $$",
+        ],
+    )
+}
+
+/// The hot row vanishes under its updaters and comes again: they update nothing or are told.
+#[test]
+fn truncate_drop_and_create_again() -> Result<()> {
+    let server = start_hot(1, &[])?;
+    let load = Load::new(&server, 32, 60).grouped();
+    let step = load.transactions() / 6;
+    let tally = load.run_disturbed(
+        |worker| {
+            worker.begin()?;
+            worker.simple(BUMP)?;
+            worker.simple("UPDATE hot SET val = val + 1 WHERE id = 2")?;
+            worker.commit(1)
+        },
+        |running| {
+            let mut client = server.connect()?;
+            for (n, sql) in [
+                "TRUNCATE hot",
+                "INSERT INTO hot VALUES (1, 0), (2, 0)",
+                "DROP TABLE hot",
+                "CREATE TABLE hot (id int PRIMARY KEY, val bigint NOT NULL)",
+                "INSERT INTO hot VALUES (1, 0), (2, 0)",
+            ]
+            .iter()
+            .enumerate()
+            {
+                running.wait_for((n + 1) * step);
+                client
+                    .batch_execute(sql)
+                    .with_context(|| (*sql).to_owned())?;
+            }
+            Ok(())
+        },
+    )?;
+    tally.only(&["42P01", "40001", "40P01"])?;
+    physical_health(&server, "hot", "id")
+}

@@ -1,0 +1,17 @@
+//! The server tests: each starts a server of its own. See ../../README.md.
+
+mod bank;
+mod counters;
+mod crash;
+mod ddl;
+mod detection;
+mod disturbance;
+mod functions;
+mod ledger;
+mod limits;
+mod pgbench;
+mod prepared;
+mod stock;
+mod stops;
+mod visibility;
+mod waits;

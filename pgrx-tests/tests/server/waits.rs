@@ -1,0 +1,97 @@
+//! What the views show of who waits for whom, and to whom.
+use anyhow::{Result, ensure};
+use pgserver::Server;
+use postgres::Client;
+use txn_server_tests::{Background, Watchdog, grouped, pid, start_hot, text, wait_until};
+
+const BUMP: &str = "UPDATE hot SET val = val + 1 WHERE id = 1";
+
+fn check_wait(control: &mut Client, waiter: i32, blocker: i32, reason: &str) -> Result<()> {
+    wait_until(
+        control,
+        &format!("SELECT count(*) = 1 FROM txn.waits WHERE pid = {waiter}"),
+    )?;
+    let wait = text(
+        control,
+        &format!(
+            "SELECT concat_ws(' ', blocked_by, relation, reason) FROM txn.waits WHERE pid = {waiter}"
+        ),
+    )?;
+    let expected = format!("{blocker} hot {reason}");
+    ensure!(
+        wait == expected,
+        "txn.waits shows {wait:?} instead of {expected:?}"
+    );
+    // After deadlock_timeout PostgreSQL's own views know of it, too.
+    wait_until(
+        control,
+        &format!("SELECT {blocker} = ANY (pg_blocking_pids({waiter}))"),
+    )
+}
+
+#[test]
+fn ticket_and_commit_waits() -> Result<()> {
+    let server = start_hot(1, &[("deadlock_timeout", "10ms")])?;
+    let dog = Watchdog::new(&server);
+    dog.finish(show_waits(&server))
+}
+
+fn show_waits(server: &Server) -> Result<()> {
+    let mut control = server.connect()?;
+    let mut first = grouped(server)?;
+    let first_pid = pid(&mut first)?;
+    first.batch_execute("BEGIN; SELECT val FROM hot WHERE id = 1 FOR UPDATE")?;
+    let mut second = grouped(server)?;
+    second.batch_execute("BEGIN")?;
+    let second = Background::run(second, BUMP)?;
+    let second_pid = second.pid;
+    check_wait(&mut control, second_pid, first_pid, "ticket")?;
+    let events = format!(
+        "SELECT wait_event_type || ' ' || wait_event FROM pg_stat_activity WHERE pid = {second_pid}"
+    );
+    ensure!(
+        !text(&mut control, &events)?.is_empty(),
+        "the waiter has no wait event"
+    );
+
+    first.batch_execute(BUMP)?;
+    let (second, result) = second.end()?;
+    result?;
+    let second = Background::run(second, "COMMIT")?;
+    check_wait(&mut control, second_pid, first_pid, "commit")?;
+    first.batch_execute("COMMIT")?;
+    second.end()?.1?;
+    wait_until(&mut control, "SELECT count(*) = 0 FROM txn.waits")
+}
+
+/// Keys are shown to those who may read the table, rows of the hot table to everybody.
+#[test]
+fn keys_are_for_the_tables_readers() -> Result<()> {
+    let server = start_hot(1, &[])?;
+    let dog = Watchdog::new(&server);
+    dog.finish(show_keys(&server))
+}
+
+fn show_keys(server: &Server) -> Result<()> {
+    let mut control = server.connect()?;
+    let mut first = grouped(server)?;
+    first.batch_execute("BEGIN; SELECT val FROM hot WHERE id = 1 FOR UPDATE")?;
+    let second = Background::run(grouped(server)?, BUMP)?;
+    wait_until(&mut control, "SELECT count(*) = 1 FROM txn.waits")?;
+    control.batch_execute("CREATE ROLE reader LOGIN; CREATE ROLE stranger LOGIN")?;
+    control.batch_execute("GRANT SELECT ON hot TO reader")?;
+    for view in ["txn.hotspots", "txn.waits"] {
+        let key = format!("SELECT relation || ' ' || coalesce(key, 'hidden') FROM {view}");
+        for (role, shown) in [("postgres", true), ("reader", true), ("stranger", false)] {
+            let mut client = server.connect_as(role, "postgres")?;
+            let seen = text(&mut client, &key)?;
+            ensure!(
+                seen.starts_with("hot ") && (seen == "hot hidden") != shown,
+                "{role} sees {seen:?} in {view}"
+            );
+        }
+    }
+    first.batch_execute("COMMIT")?;
+    second.end()?.1?;
+    Ok(())
+}
