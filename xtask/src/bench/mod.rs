@@ -32,6 +32,7 @@ use runner::Plan;
 
 use crate::install::install_release;
 use crate::setup;
+use crate::tools::checkout;
 
 #[derive(clap::Args)]
 pub struct Args {
@@ -53,9 +54,12 @@ pub struct Args {
     /// pgbench's query protocol
     #[arg(long, value_enum, default_value = "prepared")]
     protocol: pgbench::Protocol,
-    /// Folder for the JSON results
-    #[arg(long, default_value = "bench/results")]
-    out: PathBuf,
+    /// Folder for the JSON results [default: bench/results in the checkout]
+    #[arg(long)]
+    out: Option<PathBuf>,
+    /// Use the extension as it is installed: neither build nor install it
+    #[arg(long)]
+    no_install: bool,
     /// Print all that pgbench said when a run fails
     #[arg(long)]
     raw: bool,
@@ -104,14 +108,15 @@ pub fn run(args: Args, pg_config: Option<PathBuf>) -> anyhow::Result<()> {
         .into_iter()
         .map(|benchmark| args.plan(benchmark))
         .collect();
-    let install = prepare(pg_config.as_deref(), &plans)?;
+    let install = prepare(pg_config.as_deref(), &plans, args.no_install)?;
+    let out = args.out.unwrap_or_else(|| checkout().join("bench/results"));
     for plan in &plans {
         let benchmark = plan.benchmark;
         println!("{}: {}", benchmark.name, benchmark.about);
         let record = plan.measure(&install)?;
         println!("{}", table::render(&record.summary, record.baseline));
         let day = record.machine.time.split('T').next().unwrap_or_default();
-        let path = args.out.join(format!("{}-{day}.json", benchmark.name));
+        let path = out.join(format!("{}-{day}.json", benchmark.name));
         write_json(&record, &path)?;
         println!("raw results: {}\n", path.display());
     }
@@ -129,12 +134,16 @@ pub fn write_json(record: &Record, path: &Path) -> anyhow::Result<()> {
 }
 
 /// The PostgreSQL to measure, with what is missing set up: the extension, too, when a plan uses it.
-pub fn prepare(pg_config: Option<&Path>, plans: &[Plan]) -> anyhow::Result<PgInstall> {
+pub fn prepare(
+    pg_config: Option<&Path>,
+    plans: &[Plan],
+    no_install: bool,
+) -> anyhow::Result<PgInstall> {
     for plan in plans {
         plan.check()?;
     }
     let install = setup::run(pg_config)?;
-    if plans.iter().any(Plan::needs_library) {
+    if !no_install && plans.iter().any(Plan::needs_library) {
         install_release(&install)?;
     }
     Ok(install)

@@ -20,6 +20,8 @@ pub struct Record {
     pub rounds: usize,
     pub baseline: &'static str,
     pub ceiling: Option<&'static str>,
+    /// What each client runs, again and again.
+    pub scripts: Vec<&'static str>,
     pub summary: Vec<Line>,
     pub runs: Vec<Run>,
 }

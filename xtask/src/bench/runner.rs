@@ -1,5 +1,7 @@
 //! Runs a benchmark: variants in turn, every run checked against the data it left.
 
+use std::collections::HashSet;
+
 use anyhow::{Context, bail};
 use pgserver::PgInstall;
 
@@ -116,6 +118,7 @@ impl Plan {
             rounds: self.rounds,
             baseline: self.benchmark.baseline,
             ceiling: self.benchmark.ceiling,
+            scripts: scripts(&series),
             summary: summarize(self.benchmark, &self.clients, &runs),
             runs,
         })
@@ -207,6 +210,18 @@ impl Plan {
             samples,
         })
     }
+}
+
+/// The texts of all scripts, each once.
+fn scripts(series: &[&Series]) -> Vec<&'static str> {
+    let mut texts: Vec<&str> = series
+        .iter()
+        .flat_map(|series| series.workload.scripts)
+        .map(|script| script.text)
+        .collect();
+    let mut seen = HashSet::new();
+    texts.retain(|text| seen.insert(*text));
+    texts
 }
 
 fn site_of(sites: &mut [Box<dyn Site>], system: System) -> anyhow::Result<&mut dyn Site> {

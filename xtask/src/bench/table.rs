@@ -1,6 +1,6 @@
 //! The summary as a table in the terminal.
 
-use comfy_table::{CellAlignment, Table, presets};
+use comfy_table::{CellAlignment, Table, TableComponent, presets};
 
 use super::record::Line;
 use super::stats::Spread;
@@ -35,7 +35,9 @@ pub fn cells(line: &Line) -> [String; COLUMNS.len()] {
 /// All lines, with a rule between the numbers of clients.
 pub fn render(lines: &[Line], baseline: &str) -> String {
     let mut table = Table::new();
-    table.load_preset(presets::UTF8_HORIZONTAL_ONLY);
+    table.load_preset(presets::NOTHING);
+    table.set_style(TableComponent::HeaderLines, '─');
+    table.set_style(TableComponent::MiddleHeaderIntersections, '─');
     table.set_header(COLUMNS.map(|column| match column {
         "× base" => format!("× {baseline}"),
         other => other.to_owned(),

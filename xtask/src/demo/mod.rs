@@ -1,8 +1,21 @@
 //! `cargo xtask demo`: stock PostgreSQL against the extension on a hot row, side by side and checked.
 
-use std::path::PathBuf;
+mod chart;
+mod plot;
+mod report;
 
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use anyhow::Context;
+
+use crate::bench::catalog::{self, Benchmark, GROUP};
 use crate::bench::pgbench::Protocol;
+use crate::bench::record::Record;
+use crate::bench::runner::Plan;
+use crate::bench::{prepare, table, write_json};
+use crate::tools::checkout;
 
 #[derive(clap::Args)]
 pub struct Args {
@@ -18,15 +31,21 @@ pub struct Args {
     /// How often every variant runs at every number of clients
     #[arg(long, default_value_t = 2)]
     rounds: usize,
+    /// Only these variants (their labels, with commas between)
+    #[arg(long, value_delimiter = ',')]
+    variants: Vec<String>,
     /// pgbench's query protocol
     #[arg(long, value_enum, default_value = "prepared")]
     protocol: Protocol,
-    /// Folder for report.html and result.json
-    #[arg(long, default_value = "demo-report")]
-    out: PathBuf,
+    /// Folder for report.html and result.json [default: demo-report in the checkout]
+    #[arg(long)]
+    out: Option<PathBuf>,
     /// Do not open the report in a browser at the end
     #[arg(long)]
     no_open: bool,
+    /// Use the extension as it is installed: neither build nor install it
+    #[arg(long)]
+    no_install: bool,
     /// Print all that pgbench said when a run fails
     #[arg(long)]
     raw: bool,
@@ -40,16 +59,99 @@ enum Choice {
     Ledger,
 }
 
+impl Choice {
+    fn benchmark(self) -> &'static Benchmark {
+        match self {
+            Self::Hot => &catalog::HOT_ROW,
+            Self::Ledger => &catalog::HOT_LEDGER,
+        }
+    }
+}
+
 /// Runs the demo. A run whose data is wrong is an error.
 pub fn run(args: Args, pg_config: Option<PathBuf>) -> anyhow::Result<()> {
-    let _ = (
-        args.workload,
-        args.clients,
-        args.seconds,
-        args.rounds,
-        args.protocol,
-        args.out,
+    let benchmark = args.workload.benchmark();
+    let plan = Plan {
+        benchmark,
+        clients: args.clients,
+        seconds: args.seconds,
+        rounds: args.rounds,
+        protocol: args.protocol,
+        variants: args.variants,
+        raw: args.raw,
+    };
+    let install = prepare(
+        pg_config.as_deref(),
+        std::slice::from_ref(&plan),
+        args.no_install,
+    )?;
+    println!(
+        "{}\nvariants in turn, the data checked after every run\n",
+        benchmark.about
     );
-    let _ = (args.no_open, args.raw, pg_config);
-    anyhow::bail!("the demo's measuring part is not in this commit yet")
+    let record = plan.measure(&install)?;
+
+    println!("\n{}\n", table::render(&record.summary, record.baseline));
+    if let Some(headline) = headline(&record) {
+        println!("{headline}");
+    }
+    println!("{}", checked(&record));
+    let out = args.out.unwrap_or_else(|| checkout().join("demo-report"));
+    let report = out.join("report.html");
+    write_json(&record, &out.join("result.json"))?;
+    fs::write(&report, report::render(&record)?)
+        .with_context(|| format!("cannot write {}", report.display()))?;
+    println!("report: {}", report.display());
+    if !args.no_open {
+        open(&report);
+    }
+    Ok(())
+}
+
+/// What the largest number of clients gains, in one sentence. None without group lock.
+fn headline(record: &Record) -> Option<String> {
+    let line = record.summary.iter().rfind(|line| line.variant == GROUP)?;
+    let rate = table::thousands(line.tps.median);
+    let mut text = format!(
+        "With {} clients, group lock commits {rate} per second",
+        line.clients
+    );
+    if let Some(ratio) = line.to_baseline {
+        text += &format!(", {:.1} times stock PostgreSQL", ratio.median);
+    }
+    if let Some(share) = line.to_ceiling {
+        text += &format!(
+            " and {:.0} % of the rate on different rows",
+            share.median * 100.0
+        );
+    }
+    Some(text + ".")
+}
+
+fn checked(record: &Record) -> String {
+    let effects: i64 = record.runs.iter().map(|run| run.findings.effect).sum();
+    format!(
+        "Checked: {} runs, {} acknowledged transactions, every one in the data, none twice.",
+        record.runs.len(),
+        table::thousands(effects as f64)
+    )
+}
+
+/// Shows the report where there is a desktop; elsewhere its path has been printed.
+fn open(report: &Path) {
+    let opener = if cfg!(target_os = "macos") {
+        "open"
+    } else {
+        "xdg-open"
+    };
+    let desktop = ["DISPLAY", "WAYLAND_DISPLAY"];
+    if cfg!(target_os = "macos") || desktop.iter().any(|name| std::env::var_os(name).is_some()) {
+        let mut command = Command::new(opener);
+        command
+            .arg(report)
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null());
+        command.spawn().ok();
+    }
 }
