@@ -5,6 +5,7 @@
 
 pub mod catalog;
 mod check;
+mod interrupt;
 mod latency;
 pub mod machine;
 mod mariadb;
@@ -146,5 +147,6 @@ pub fn prepare(
     if !no_install && plans.iter().any(Plan::needs_library) {
         install_release(&install)?;
     }
+    interrupt::watch()?;
     Ok(install)
 }

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, bail, ensure};
 use pgserver::Server;
 
+use super::interrupt;
 use super::latency::{self, Latency};
 use super::scratch::Scratch;
 use super::workload::Script;
@@ -169,6 +170,7 @@ pub fn run_watched(
     );
     let overdue = Instant::now() + Duration::from_secs(time_with_connecting(load)) + GRACE;
     let status = loop {
+        interrupt::check()?;
         if let Some(status) = child.0.try_wait()? {
             break status;
         }

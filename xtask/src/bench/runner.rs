@@ -7,6 +7,7 @@ use pgserver::PgInstall;
 
 use super::catalog::{Benchmark, Rows, Series, System};
 use super::check;
+use super::interrupt;
 use super::machine::Machine;
 use super::mariadb::MariaDbSite;
 use super::pgbench::{Failure, Load, Protocol};
@@ -170,6 +171,7 @@ impl Plan {
             spread: series.rows == Rows::Different,
             settings: series.settings,
         };
+        interrupt::check()?;
         site.reset().with_context(described)?;
         let mut samples = Vec::new();
         let outcome = site.run(&load, &mut |sample| {

@@ -127,10 +127,10 @@ impl ValueFormatter<f64> for Scale<'_> {
     }
 }
 
-/// The next of 1, 2, 5, 10, 20, ... that is not under `value`.
+/// The next of 1, 2, 2.5, 5, 10, 20, ... that is not under `value`.
 fn round_step(value: f64) -> f64 {
     let decade = 10_f64.powf(value.log10().floor());
-    let steps = [1.0, 2.0, 5.0].map(|step| step * decade);
+    let steps = [1.0, 2.0, 2.5, 5.0].map(|step| step * decade);
     steps
         .into_iter()
         .find(|step| *step >= value)

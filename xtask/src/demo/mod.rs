@@ -26,10 +26,10 @@ pub struct Args {
     #[arg(long, value_delimiter = ',', default_value = "1,16,64,256")]
     clients: Vec<usize>,
     /// Seconds of each run
-    #[arg(long, default_value_t = 4)]
+    #[arg(long, default_value_t = 3)]
     seconds: u64,
     /// How often every variant runs at every number of clients
-    #[arg(long, default_value_t = 2)]
+    #[arg(long, default_value_t = 3)]
     rounds: usize,
     /// Only these variants (their labels, with commas between)
     #[arg(long, value_delimiter = ',')]

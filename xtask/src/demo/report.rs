@@ -73,7 +73,10 @@ fn key_figures(record: &Record) -> Markup {
             @if let Some(base) = base {
                 div.card {
                     b { (milliseconds(line.p99_ms)) " ms" }
-                    span { "99th percentile, " (record.baseline) " " (milliseconds(base.p99_ms)) " ms" }
+                    span {
+                        "99th percentile of latency ("
+                        (record.baseline) ": " (milliseconds(base.p99_ms)) " ms)"
+                    }
                 }
             }
         }
@@ -139,7 +142,7 @@ fn hot_row(record: &Record) -> anyhow::Result<Markup> {
         div.row {
             @for (run, svg) in &plots {
                 figure.card {
-                    figcaption { (run.variant) " " span { (state_at_the_end(run)) } }
+                    figcaption { (run.variant) span.state { (state_at_the_end(run)) } }
                     (PreEscaped(svg))
                 }
             }
