@@ -11,7 +11,7 @@ const READERS: usize = 6;
 const LEVELS: [&str; 3] = ["READ COMMITTED", "REPEATABLE READ", "SERIALIZABLE"];
 
 fn bank(follower_reads: &'static str, rollbacks: u32) -> Result<()> {
-    let server = start(&[])?;
+    let server = start(&[("deadlock_timeout", "10ms")])?;
     server.connect()?.batch_execute(&format!(
         "CREATE TABLE account (id int PRIMARY KEY, balance bigint NOT NULL);
          INSERT INTO account SELECT id, {TOTAL} / {ACCOUNTS} FROM generate_series(1, {ACCOUNTS}) id"

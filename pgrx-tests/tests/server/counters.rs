@@ -15,7 +15,7 @@ fn count(
     moved: &[&str],
     transaction: impl Fn(&mut Worker) -> Result<Done, Error> + Sync,
 ) -> Result<()> {
-    let server = start_hot(2, &[])?;
+    let server = start_hot(2, &[("deadlock_timeout", "10ms")])?;
     let tally = Load::new(&server, 64, 60)
         .session(session)
         .run(transaction)?;

@@ -6,6 +6,7 @@ mod crash;
 mod ddl;
 mod detection;
 mod disturbance;
+mod errors;
 mod functions;
 mod ledger;
 mod limits;

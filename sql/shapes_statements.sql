@@ -1,0 +1,77 @@
+-- INSERT ... ON CONFLICT, MERGE, COPY, cursors, row locks, EXPLAIN ANALYZE: these outputs are stock's.
+SET txn.group_lock = on;
+SET txn.hot_threshold = 0;
+
+CREATE TABLE acc (id int PRIMARY KEY, val int NOT NULL);
+INSERT INTO acc VALUES (1, 0), (2, 0);
+
+INSERT INTO acc VALUES (1, 1) ON CONFLICT DO NOTHING RETURNING *;
+INSERT INTO acc VALUES (1, 1) ON CONFLICT (id) DO UPDATE SET val = acc.val + excluded.val RETURNING *;
+INSERT INTO acc VALUES (1, 1) ON CONFLICT (id) DO UPDATE SET val = acc.val + 1 WHERE acc.val > 100 RETURNING *;
+INSERT INTO acc VALUES (3, 1), (1, 1) ON CONFLICT (id) DO UPDATE SET val = acc.val + 1 RETURNING *;
+INSERT INTO acc VALUES (4, 1), (4, 1) ON CONFLICT (id) DO UPDATE SET val = acc.val + 1;
+
+MERGE INTO acc USING (VALUES (1, 10), (7, 70)) new (id, val) ON acc.id = new.id
+    WHEN MATCHED THEN UPDATE SET val = acc.val + new.val
+    WHEN NOT MATCHED THEN INSERT VALUES (new.id, new.val);
+MERGE INTO acc USING (VALUES (7)) old (id) ON acc.id = old.id
+    WHEN MATCHED AND val < 0 THEN DO NOTHING
+    WHEN MATCHED THEN DELETE;
+MERGE INTO acc USING acc other ON acc.id = other.id AND acc.id = 1
+    WHEN MATCHED THEN UPDATE SET val = acc.val + 1;
+SELECT * FROM acc ORDER BY id;
+
+-- row locks
+BEGIN;
+SELECT * FROM acc WHERE id = 1 FOR UPDATE;
+SELECT * FROM acc WHERE id = 1 FOR NO KEY UPDATE;
+SELECT * FROM acc WHERE id = 1 FOR SHARE;
+SELECT * FROM acc WHERE id = 1 FOR KEY SHARE;
+UPDATE acc SET val = val + 1 WHERE id = 1 RETURNING val;
+SELECT * FROM acc WHERE id = 1 FOR UPDATE;
+SELECT * FROM acc WHERE id = 2 FOR SHARE;
+UPDATE acc SET val = val + 1 WHERE id = 2 RETURNING val;
+SELECT * FROM acc WHERE id = 1 FOR UPDATE NOWAIT;
+SELECT * FROM acc WHERE id = 2 FOR UPDATE SKIP LOCKED;
+SELECT * FROM acc WHERE id = 99 FOR UPDATE;
+DELETE FROM acc WHERE id = 2 RETURNING val;
+COMMIT;
+
+-- cursors
+BEGIN;
+DECLARE c CURSOR FOR SELECT * FROM acc WHERE id = 1 FOR UPDATE;
+FETCH c;
+UPDATE acc SET val = val + 1 WHERE CURRENT OF c RETURNING *;
+FETCH c;
+UPDATE acc SET val = val + 1 WHERE CURRENT OF c;
+ROLLBACK;
+BEGIN;
+DECLARE c CURSOR FOR SELECT * FROM acc ORDER BY id;
+FETCH c;
+UPDATE acc SET val = val + 1 WHERE id = 1 RETURNING val;
+FETCH 10 FROM c;
+MOVE BACKWARD ALL IN c;
+FETCH c;
+COMMIT;
+BEGIN;
+DECLARE h CURSOR WITH HOLD FOR SELECT * FROM acc WHERE id = 1 FOR UPDATE;
+COMMIT;
+FETCH h;
+CLOSE h;
+
+-- COPY of what was just updated
+BEGIN;
+UPDATE acc SET val = 100 WHERE id = 1;
+COPY (SELECT * FROM acc WHERE id = 1) TO STDOUT;
+COPY (UPDATE acc SET val = val + 1 WHERE id = 1 RETURNING *) TO STDOUT;
+COMMIT;
+
+EXPLAIN (COSTS OFF) UPDATE acc SET val = val + 1 WHERE id = 1;
+EXPLAIN (ANALYZE, COSTS OFF, TIMING OFF, SUMMARY OFF) UPDATE acc SET val = val + 1 WHERE id = 1;
+SET enable_seqscan = off;
+EXPLAIN (ANALYZE, COSTS OFF, TIMING OFF, SUMMARY OFF) UPDATE acc SET val = val + 1 WHERE id = 1;
+EXPLAIN (COSTS OFF) SELECT * FROM acc WHERE id = 1 FOR UPDATE;
+RESET enable_seqscan;
+
+SELECT * FROM acc ORDER BY id;
+DROP TABLE acc;
