@@ -134,13 +134,16 @@ impl Site for PostgresSite {
 
     fn run(&mut self, load: &Load, watch: &mut dyn FnMut(Sample)) -> anyhow::Result<Outcome> {
         let mut sampler = Sampler::new(&mut self.control, self.system);
-        pgbench::run(&self.server, load, &mut || {
+        let outcome = pgbench::run(&self.server, load, &mut || {
             if let Some(sample) = sampler.sample()? {
                 watch(sample);
             }
             Ok(())
+        });
+        outcome.map_err(|error| match log_end(&self.server) {
+            Some(log) => error.context(format!("the server's log ends with\n{log}\ncause")),
+            None => error,
         })
-        .with_context(|| format!("the end of the server's log:\n{}", log_end(&self.server)))
     }
 
     fn inspect(&mut self, workload: &Workload) -> anyhow::Result<Findings> {
@@ -153,9 +156,14 @@ impl Site for PostgresSite {
     }
 }
 
-/// Why the server may have failed.
-fn log_end(server: &Server) -> String {
-    let log = server.log().unwrap_or_else(|error| format!("{error:#}"));
-    let lines: Vec<&str> = log.lines().collect();
-    lines[lines.len().saturating_sub(10)..].join("\n")
+/// The last lines of what the server has said since it was ready; None when it was quiet.
+fn log_end(server: &Server) -> Option<String> {
+    let log = server.log().ok()?;
+    let lines = log
+        .lines()
+        .skip_while(|line| !line.contains("ready to accept"))
+        .skip(1);
+    let lines: Vec<&str> = lines.collect();
+    let last = &lines[lines.len().saturating_sub(10)..];
+    (!last.is_empty()).then(|| last.join("\n"))
 }
