@@ -1,8 +1,14 @@
 //! A synchronous standby on the same machine.
 
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
 use anyhow::{Context, ensure};
 use pgserver::{PgInstall, Server, ServerOptions};
 use postgres::Client;
+
+/// How long the standby may take to catch up.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Copies `primary`, starts the copy as its standby with the same `options`, and makes the
 /// primary's commits wait for it. The copy lives in the primary's folder: drop it first.
@@ -36,20 +42,28 @@ pub fn attach(
     let standby = Server::start(install, options).context("starting the standby")?;
     control.batch_execute("ALTER SYSTEM SET synchronous_standby_names = '*'")?;
     primary.reload()?;
-    // From here on commits wait, so this returns when the standby has caught up.
-    control
-        .batch_execute("SELECT pg_sleep(0.2); CREATE TABLE standby_is_there ()")
-        .context("waiting for the standby to catch up")?;
-    let state = control
-        .query_one(
-            "SELECT coalesce(max(sync_state), 'absent') FROM pg_stat_replication",
-            &[],
-        )?
-        .get::<_, String>(0);
-    ensure!(
-        state == "sync",
-        "the standby is {state}, not synchronous:\n{}",
-        standby.log()?
-    );
+    wait_until_synchronous(control)
+        .with_context(|| format!("the standby's log:\n{}", standby.log().unwrap_or_default()))?;
     Ok(standby)
+}
+
+/// Waits until the standby has caught up and the primary's commits wait for it.
+fn wait_until_synchronous(control: &mut Client) -> anyhow::Result<()> {
+    let end = Instant::now() + PATIENCE;
+    loop {
+        let state: String = control
+            .query_one(
+                "SELECT coalesce(max(sync_state), 'absent') FROM pg_stat_replication",
+                &[],
+            )?
+            .get(0);
+        if state == "sync" {
+            return Ok(());
+        }
+        ensure!(
+            Instant::now() < end,
+            "the standby is {state}, not synchronous"
+        );
+        sleep(Duration::from_millis(50));
+    }
 }
