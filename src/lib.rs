@@ -1,3 +1,26 @@
-//! `txn`: PostgreSQL transactions that fight over the same rows, without the fall.
+//! `txn`: transactions that fight over the same rows, without the fall. See README.md.
+
 use pgrx::prelude::*;
+
+mod guc;
+mod hooks;
+mod hotlock;
+mod pg;
+mod tam;
+
 ::pgrx::pg_module_magic!(name, version);
+
+extension_sql_file!("../sql/install/txn--0.1.0.sql", name = "install", finalize);
+
+/// Called when the library is loaded: at server start, or it refuses.
+#[pg_guard]
+pub extern "C-unwind" fn _PG_init() {
+    // SAFETY: a plain read of a variable of the server.
+    if !unsafe { pg_sys::process_shared_preload_libraries_in_progress } {
+        pg::error::NOT_PRELOADED.raise();
+    }
+    guc::init();
+    pg::relation::init();
+    tam::callbacks::init();
+    hooks::init();
+}

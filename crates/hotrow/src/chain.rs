@@ -9,6 +9,15 @@
 use crate::row::{Member, Row, Tail, World, load, store};
 use crate::{ActorId, MemberId, actor_of};
 
+impl World<'_> {
+    /// The transaction of that membership has ended: the next one begins without its doom.
+    pub fn forgive(&self, me: MemberId) {
+        let node = self.member(me);
+        node.doomed.publish(0);
+        node.revisits.publish(0);
+    }
+}
+
 impl Row {
     /// The last writer of the list, on whose version a follower would build.
     pub fn tail(&self, world: World) -> Option<Tail> {

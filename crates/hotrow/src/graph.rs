@@ -48,6 +48,25 @@ impl Actor {
         }
     }
 
+    /// The process of a predecessor, if there is any.
+    pub fn first_predecessor(&self) -> Option<ActorId> {
+        self.predecessors.iter().map(Word64::get).find(|&edge| edge != 0).map(|edge| (edge >> 32) as u32)
+    }
+
+    /// The process whose row lock is awaited, if it is a member of a hot row.
+    pub fn awaited(&self, actors: &[Actor]) -> Option<ActorId> {
+        let xid = self.waits_xid.get();
+        if xid == 0 { None } else { owner_of(actors, xid) }
+    }
+
+    /// The transaction has ended.
+    pub fn clear(&self) {
+        self.xid.publish(0);
+        self.predecessors.iter().for_each(|word| word.set(0));
+        self.wait(None);
+        self.wait_since.set(0);
+    }
+
     /// Declares a wait, or its end with `None`.
     pub fn wait(&self, wait: Option<Wait>) {
         match wait {

@@ -30,6 +30,8 @@ struct Bucket {
 #[derive(Debug)]
 #[repr(C)]
 pub struct ReadGuard {
+    /// Something has been announced since the server started.
+    used: Word32,
     /// WAL is durable, at the level that the writers asked for, up to here.
     durable: Word64,
     buckets: [Bucket; BUCKETS],
@@ -37,7 +39,7 @@ pub struct ReadGuard {
 
 impl Default for ReadGuard {
     fn default() -> Self {
-        ReadGuard { durable: Word64::default(), buckets: std::array::from_fn(|_| Bucket::default()) }
+        ReadGuard { used: Word32::default(), durable: Word64::default(), buckets: std::array::from_fn(|_| Bucket::default()) }
     }
 }
 
@@ -45,6 +47,19 @@ impl ReadGuard {
     fn bucket(&self, database: u32, relation: u32) -> &Bucket {
         let mixed = (database ^ relation.rotate_left(16)).wrapping_mul(0x9e37_79b1) >> 22;
         &self.buckets[mixed as usize % BUCKETS]
+    }
+
+    /// Whether any transaction has ever become visible early.
+    #[inline]
+    pub fn is_used(&self) -> bool {
+        self.used.get() != 0
+    }
+
+    /// From now on readers have to look.
+    pub fn use_it(&self) {
+        if !self.is_used() {
+            self.used.publish(1);
+        }
     }
 
     /// A writer of the table is about to become visible early.

@@ -28,14 +28,21 @@ impl Identity {
             image[..key.len()].copy_from_slice(key);
         } else {
             image[..DIGEST_AT].copy_from_slice(&key[..DIGEST_AT]);
-            image[DIGEST_AT..DIGEST_AT + 8].copy_from_slice(&(key.len() as u64).to_le_bytes());
-            image[DIGEST_AT + 8..DIGEST_AT + 16].copy_from_slice(&digest(1, key).to_le_bytes());
-            image[DIGEST_AT + 16..].copy_from_slice(&digest(2, key).to_le_bytes());
+            image[DIGEST_AT..].copy_from_slice(&Self::digest(key));
         }
         let length = key.len().min(KEY_BYTES + 1) as u32;
         let seed = (u64::from(database) << 32) | u64::from(relation);
         let stored = key.len().min(KEY_BYTES);
         Identity { database, relation, length, key: image, hash: digest(seed, &image[..stored]) }
+    }
+
+    /// 24 bytes that stand for a long value: its length and a 128-bit digest.
+    pub fn digest(bytes: &[u8]) -> [u8; 24] {
+        let mut out = [0; 24];
+        out[..8].copy_from_slice(&(bytes.len() as u64).to_le_bytes());
+        out[8..16].copy_from_slice(&digest(1, bytes).to_le_bytes());
+        out[16..].copy_from_slice(&digest(2, bytes).to_le_bytes());
+        out
     }
 
     /// A well mixed hash of the whole identity.

@@ -142,6 +142,14 @@ impl Row {
         None
     }
 
+    /// A waiter has got the ticket at `now`: how long the row was idle in between.
+    pub fn note_handover(&self, now: u64) {
+        let idle = now.saturating_sub(self.released_at.get());
+        self.counters.handovers.add(1);
+        self.counters.handover_us.add(idle);
+        self.contended_at.set(now);
+    }
+
     /// The transaction ends its membership: it has neither ticket nor place in the queue nor in the list.
     pub fn part(&self) {
         self.members.sub(1);

@@ -1,0 +1,95 @@
+-- Objects of the extension txn, version 0.1.0. The library must be preloaded: the first function below says so.
+
+CREATE FUNCTION txn.hotspots_raw(
+    OUT relation oid, OUT key text, OUT mode text, OUT since bigint, OUT waiting integer, OUT running integer,
+    OUT updates bigint, OUT followed bigint, OUT groups bigint, OUT cascades bigint, OUT handover_us double precision)
+RETURNS SETOF record
+LANGUAGE C VOLATILE STRICT PARALLEL RESTRICTED
+AS 'MODULE_PATHNAME', 'hotspots_wrapper';
+COMMENT ON FUNCTION txn.hotspots_raw() IS 'the hot rows of this database; use the view txn.hotspots';
+
+CREATE FUNCTION txn.stats_raw(OUT values bigint[], OUT reset bigint)
+RETURNS SETOF record
+LANGUAGE C VOLATILE STRICT PARALLEL RESTRICTED
+AS 'MODULE_PATHNAME', 'stats_wrapper';
+COMMENT ON FUNCTION txn.stats_raw() IS 'totals of this server; use the view txn.stats';
+
+CREATE FUNCTION txn.waits_raw(
+    OUT pid integer, OUT blocked_by integer, OUT relation oid, OUT key text, OUT reason text, OUT since bigint)
+RETURNS SETOF record
+LANGUAGE C VOLATILE STRICT PARALLEL RESTRICTED
+AS 'MODULE_PATHNAME', 'waits_wrapper';
+COMMENT ON FUNCTION txn.waits_raw() IS 'the waits for hot rows of this database; use the view txn.waits';
+
+CREATE FUNCTION txn.stats_reset() RETURNS void
+LANGUAGE C VOLATILE STRICT PARALLEL RESTRICTED
+AS 'MODULE_PATHNAME', 'stats_reset_wrapper';
+COMMENT ON FUNCTION txn.stats_reset() IS 'sets the totals in txn.stats to zero';
+REVOKE ALL ON FUNCTION txn.stats_reset() FROM PUBLIC;
+
+CREATE FUNCTION txn.moment(microseconds bigint) RETURNS timestamptz
+LANGUAGE sql STABLE STRICT PARALLEL SAFE
+RETURN timestamptz '2000-01-01 00:00:00+00' + microseconds * interval '1 microsecond';
+COMMENT ON FUNCTION txn.moment(bigint) IS 'microseconds since 2000-01-01 UTC as a timestamp';
+
+CREATE VIEW txn.hotspots AS
+SELECT relation::regclass, key, mode, txn.moment(since) AS since, waiting, running, updates, followed, groups, cascades,
+       handover_us
+FROM txn.hotspots_raw();
+COMMENT ON VIEW txn.hotspots IS 'hot rows of this database';
+COMMENT ON COLUMN txn.hotspots.relation IS 'the table';
+COMMENT ON COLUMN txn.hotspots.key IS 'the row''s key, at most 64 bytes of it; null unless you may read the table';
+COMMENT ON COLUMN txn.hotspots.mode IS 'group: transactions follow each other; queue: one at a time; backoff: one at a time for a while, because transactions on this row kept rolling each other back';
+COMMENT ON COLUMN txn.hotspots.since IS 'when the row became hot';
+COMMENT ON COLUMN txn.hotspots.waiting IS 'transactions that wait for their turn to update the row';
+COMMENT ON COLUMN txn.hotspots.running IS 'transactions that have updated the row and not ended';
+COMMENT ON COLUMN txn.hotspots.updates IS 'updates of the row since it became hot';
+COMMENT ON COLUMN txn.hotspots.followed IS 'of these, updates on top of a running transaction''s version';
+COMMENT ON COLUMN txn.hotspots.groups IS 'groups of transactions that followed each other';
+COMMENT ON COLUMN txn.hotspots.cascades IS 'rollbacks that took other transactions with them';
+COMMENT ON COLUMN txn.hotspots.handover_us IS 'mean time between the release of the row and its next use by a waiter, in microseconds';
+
+CREATE VIEW txn.stats AS
+SELECT (values[1])::integer AS hot_rows, values[2] AS promotions, values[3] AS coolings, values[4] AS tickets,
+       values[5] AS ticket_waits, values[6] AS direct_handovers, values[7] AS followed, values[8] AS ordinary,
+       values[9] AS groups, values[10] AS commit_waits, values[11] AS snapshot_waits, values[12] AS cascades,
+       values[13] AS doomed, values[14] AS cycles, values[15] AS own_row, values[16] AS backoffs,
+       values[17] AS fallbacks, values[18] AS table_full, values[19] AS early_commits, values[20] AS read_waits,
+       txn.moment(nullif(reset, 0)) AS stats_reset
+FROM txn.stats_raw();
+COMMENT ON VIEW txn.stats IS 'totals of the whole server since the last txn.stats_reset()';
+COMMENT ON COLUMN txn.stats.hot_rows IS 'hot rows at present';
+COMMENT ON COLUMN txn.stats.promotions IS 'rows that became hot';
+COMMENT ON COLUMN txn.stats.coolings IS 'rows that ceased to be hot';
+COMMENT ON COLUMN txn.stats.tickets IS 'tickets given out: turns to update a hot row';
+COMMENT ON COLUMN txn.stats.ticket_waits IS 'tickets that had to be waited for';
+COMMENT ON COLUMN txn.stats.direct_handovers IS 'tickets handed directly to the longest waiter';
+COMMENT ON COLUMN txn.stats.followed IS 'updates on top of a running transaction''s version';
+COMMENT ON COLUMN txn.stats.ordinary IS 'updates of hot rows on top of a committed version';
+COMMENT ON COLUMN txn.stats.groups IS 'groups of transactions that followed each other';
+COMMENT ON COLUMN txn.stats.commit_waits IS 'waits for a predecessor to commit first';
+COMMENT ON COLUMN txn.stats.snapshot_waits IS 'statements that let predecessors end before they read';
+COMMENT ON COLUMN txn.stats.cascades IS 'rollbacks that took other transactions with them';
+COMMENT ON COLUMN txn.stats.doomed IS 'transactions rolled back with a predecessor';
+COMMENT ON COLUMN txn.stats.cycles IS 'waits refused because they would have closed a circle';
+COMMENT ON COLUMN txn.stats.own_row IS 'transactions refused a second change of a row on which others had built';
+COMMENT ON COLUMN txn.stats.backoffs IS 'times that a row fell back to one transaction at a time';
+COMMENT ON COLUMN txn.stats.fallbacks IS 'updates of hot rows that waited for the predecessor to end instead of following';
+COMMENT ON COLUMN txn.stats.table_full IS 'rows that found no room in the table of hot rows (txn.max_hot_rows)';
+COMMENT ON COLUMN txn.stats.early_commits IS 'commits that let the next transaction go on before they were flushed';
+COMMENT ON COLUMN txn.stats.read_waits IS 'transactions that waited for what they had read to be durable';
+COMMENT ON COLUMN txn.stats.stats_reset IS 'when the totals were set to zero; null: at server start';
+
+CREATE VIEW txn.waits AS
+SELECT pid, blocked_by, relation::regclass, key, reason, txn.moment(since) AS since
+FROM txn.waits_raw();
+COMMENT ON VIEW txn.waits IS 'sessions of this database that wait for a hot row, or for a transaction on one';
+COMMENT ON COLUMN txn.waits.pid IS 'the waiting session';
+COMMENT ON COLUMN txn.waits.blocked_by IS 'the session that it waits for';
+COMMENT ON COLUMN txn.waits.relation IS 'the table of the hot row';
+COMMENT ON COLUMN txn.waits.key IS 'the row''s key; null unless you may read the table';
+COMMENT ON COLUMN txn.waits.reason IS 'ticket: for its turn to update; commit: for a predecessor to commit first; read: for predecessors to end before a statement reads; fallback: for a transaction that cannot be followed';
+COMMENT ON COLUMN txn.waits.since IS 'when the wait began';
+
+GRANT USAGE ON SCHEMA txn TO PUBLIC;
+GRANT SELECT ON txn.hotspots, txn.stats, txn.waits TO PUBLIC;

@@ -1,0 +1,133 @@
+//! Every setting, alphabetical, each with unit, range and default.
+
+use pgrx::guc::{GucContext, GucFlags, GucRegistry, GucSetting, PostgresGucEnum};
+
+/// `txn.follower_reads`: what a statement of a follower may see.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, PostgresGucEnum)]
+pub enum FollowerReads {
+    #[name = c"wait"]
+    Wait,
+    #[name = c"immediate"]
+    Immediate,
+}
+
+pub static EARLY_VISIBILITY: GucSetting<bool> = GucSetting::<bool>::new(true);
+pub static FAIR_EVERY: GucSetting<i32> = GucSetting::<i32>::new(32);
+pub static FOLLOWER_READS: GucSetting<FollowerReads> = GucSetting::<FollowerReads>::new(FollowerReads::Wait);
+pub static GROUP_LOCK: GucSetting<bool> = GucSetting::<bool>::new(false);
+pub static GROUP_SIZE: GucSetting<i32> = GucSetting::<i32>::new(256);
+pub static HOT_THRESHOLD: GucSetting<i32> = GucSetting::<i32>::new(4);
+pub static HOT_WAIT_TIMEOUT: GucSetting<i32> = GucSetting::<i32>::new(0);
+pub static LONGEST_WAIT: GucSetting<i32> = GucSetting::<i32>::new(500);
+pub static MAX_HOT_ROWS: GucSetting<i32> = GucSetting::<i32>::new(1024);
+pub static QUEUE_LOCK: GucSetting<bool> = GucSetting::<bool>::new(false);
+#[cfg(feature = "stop_events")]
+pub static STOP_AT: GucSetting<Option<std::ffi::CString>> = GucSetting::<Option<std::ffi::CString>>::new(None);
+
+/// Defines the settings. Called once, from `_PG_init`, before shared memory is sized.
+pub fn init() {
+    let none = GucFlags::default();
+    GucRegistry::define_bool_guc(
+        c"txn.early_visibility",
+        c"Lets the next transaction have a hot row before the commit is flushed and replicated.",
+        c"The client still hears COMMIT only afterwards, and so does everybody who may have seen the row.",
+        &EARLY_VISIBILITY,
+        GucContext::Userset,
+        none,
+    );
+    GucRegistry::define_int_guc(
+        c"txn.fair_every",
+        c"Every n-th time, the ticket of a hot row goes directly to its longest waiter.",
+        c"1 is strictly first come, first served; larger values cost fewer context switches.",
+        &FAIR_EVERY,
+        1,
+        1_000_000,
+        GucContext::Userset,
+        none,
+    );
+    GucRegistry::define_enum_guc(
+        c"txn.follower_reads",
+        c"What a statement sees that reads while a predecessor on a hot row still runs.",
+        c"\"wait\" lets the predecessors end first, \"immediate\" does not.",
+        &FOLLOWER_READS,
+        GucContext::Userset,
+        none,
+    );
+    GucRegistry::define_bool_guc(
+        c"txn.group_lock",
+        c"Updates of hot rows follow each other without waiting for commits.",
+        c"Applies to READ COMMITTED transactions.",
+        &GROUP_LOCK,
+        GucContext::Userset,
+        none,
+    );
+    GucRegistry::define_int_guc(
+        c"txn.group_size",
+        c"Transactions that may follow each other on a hot row before the group ends.",
+        c"The next one waits for all of them, so that ordinary waiters get their turn.",
+        &GROUP_SIZE,
+        1,
+        1_000_000,
+        GucContext::Userset,
+        none,
+    );
+    GucRegistry::define_int_guc(
+        c"txn.hot_threshold",
+        c"Transactions that wait to update a row before it becomes a hot row.",
+        c"0 makes every row hot that is updated by its key.",
+        &HOT_THRESHOLD,
+        0,
+        10_000,
+        GucContext::Userset,
+        none,
+    );
+    GucRegistry::define_int_guc(
+        c"txn.hot_wait_timeout",
+        c"Longest wait for a hot row or for a predecessor on one.",
+        c"0 turns the timeout off.",
+        &HOT_WAIT_TIMEOUT,
+        0,
+        i32::MAX,
+        GucContext::Userset,
+        GucFlags::UNIT_MS,
+    );
+    GucRegistry::define_int_guc(
+        c"txn.longest_wait",
+        c"A waiter that waited longer gets the ticket of a hot row directly.",
+        c"Bounds what waiters lose to transactions that come later.",
+        &LONGEST_WAIT,
+        0,
+        i32::MAX / 1000,
+        GucContext::Userset,
+        GucFlags::UNIT_MS,
+    );
+    GucRegistry::define_int_guc(
+        c"txn.max_hot_rows",
+        c"Hot rows that shared memory has room for.",
+        c"Further rows are locked the ordinary way and counted in txn.stats.table_full.",
+        &MAX_HOT_ROWS,
+        1,
+        1_000_000,
+        GucContext::Postmaster,
+        none,
+    );
+    GucRegistry::define_bool_guc(
+        c"txn.queue_lock",
+        c"Updates of hot rows queue up before they cost anything, one transaction at a time.",
+        c"Nobody builds on an uncommitted version. txn.group_lock includes it.",
+        &QUEUE_LOCK,
+        GucContext::Userset,
+        none,
+    );
+    #[cfg(feature = "stop_events")]
+    GucRegistry::define_string_guc(
+        c"txn.stop_at",
+        c"Names of the points at which this session stops while a test holds their advisory lock.",
+        c"Test builds only.",
+        &STOP_AT,
+        GucContext::Userset,
+        none,
+    );
+    // SAFETY: a static string; refuses settings under our prefix that do not exist.
+    unsafe { pgrx::pg_sys::MarkGUCPrefixReserved(c"txn".as_ptr()) };
+}

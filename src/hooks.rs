@@ -1,0 +1,241 @@
+//! The hooks and callbacks by which PostgreSQL calls us. Each is registered once, at load.
+//!
+//! No frame here has anything to drop when the next hook or PostgreSQL's own function raises an ERROR: it passes us by,
+//! and keeps its context and the names of constraint, table and column.
+
+use crate::hotlock::{self, commit, readguard, revisit, statement};
+use crate::pg::error::{guarded, infallible};
+use crate::pg::{raw, shmem, xact};
+use crate::tam::swap;
+use pgrx::pg_sys::*;
+use std::ffi::{c_char, c_int, c_void};
+use std::sync::OnceLock;
+
+/// The hooks that were there before us.
+struct Previous {
+    shmem_request: shmem_request_hook_type,
+    shmem_startup: shmem_startup_hook_type,
+    executor_start: ExecutorStart_hook_type,
+    executor_end: ExecutorEnd_hook_type,
+    process_utility: ProcessUtility_hook_type,
+}
+
+static PREVIOUS: OnceLock<Previous> = OnceLock::new();
+
+fn previous() -> &'static Previous {
+    match PREVIOUS.get() {
+        Some(previous) => previous,
+        None => std::process::abort(),
+    }
+}
+
+unsafe extern "C-unwind" fn shmem_request() {
+    // SAFETY: the next hook in the chain.
+    unsafe {
+        if let Some(next) = previous().shmem_request {
+            next();
+        }
+    }
+    guarded(shmem::request);
+}
+
+unsafe extern "C-unwind" fn shmem_startup() {
+    // SAFETY: the next hook in the chain.
+    unsafe {
+        if let Some(next) = previous().shmem_startup {
+            next();
+        }
+    }
+    guarded(shmem::startup);
+}
+
+unsafe extern "C-unwind" fn executor_start(query: *mut QueryDesc, eflags: c_int) {
+    let runs = eflags & EXEC_FLAG_EXPLAIN_ONLY as c_int == 0;
+    if runs {
+        // SAFETY: the hook's argument.
+        guarded(|| unsafe { statement::before_start(query) });
+    }
+    // SAFETY: the next hook in the chain, or PostgreSQL's own function.
+    unsafe {
+        match previous().executor_start {
+            Some(next) => next(query, eflags),
+            None => raw::standard_ExecutorStart(query, eflags),
+        }
+    }
+    if runs {
+        // SAFETY: the hook's argument, started.
+        guarded(|| unsafe { statement::after_start(query) });
+    }
+}
+
+unsafe extern "C-unwind" fn executor_end(query: *mut QueryDesc) {
+    // SAFETY: the hook's argument.
+    guarded(|| unsafe { statement::end(query) });
+    // SAFETY: the next hook in the chain, or PostgreSQL's own function.
+    unsafe {
+        match previous().executor_end {
+            Some(next) => next(query),
+            None => raw::standard_ExecutorEnd(query),
+        }
+    }
+}
+
+unsafe extern "C-unwind" fn process_utility(
+    statement: *mut PlannedStmt,
+    source: *const c_char,
+    read_only: bool,
+    context: ProcessUtilityContext::Type,
+    params: ParamListInfo,
+    environment: *mut QueryEnvironment,
+    destination: *mut DestReceiver,
+    completion: *mut QueryCompletion,
+) {
+    // SAFETY: the hook's argument.
+    guarded(|| unsafe { before_utility(statement) });
+    // SAFETY: the next hook in the chain, or PostgreSQL's own function.
+    unsafe {
+        match previous().process_utility {
+            Some(next) => {
+                next(statement, source, read_only, context, params, environment, destination, completion)
+            }
+            None => raw::standard_ProcessUtility(
+                statement,
+                source,
+                read_only,
+                context,
+                params,
+                environment,
+                destination,
+                completion,
+            ),
+        }
+    }
+}
+
+/// A utility command may do anything: it is taken to read our own versions and to write untracked tables, unless it is
+/// one of those that do neither, or that run statements through the executor.
+unsafe fn before_utility(statement: *mut PlannedStmt) {
+    // SAFETY: a utility statement's node.
+    unsafe {
+        let node = (*statement).utilityStmt;
+        match (*node).type_ {
+            NodeTag::T_TransactionStmt => return,
+            NodeTag::T_VariableSetStmt
+            | NodeTag::T_VariableShowStmt
+            | NodeTag::T_PrepareStmt
+            | NodeTag::T_ExecuteStmt
+            | NodeTag::T_DeallocateStmt
+            | NodeTag::T_DeclareCursorStmt
+            | NodeTag::T_FetchStmt
+            | NodeTag::T_ClosePortalStmt
+            | NodeTag::T_ExplainStmt
+            | NodeTag::T_CallStmt
+            | NodeTag::T_DoStmt
+            | NodeTag::T_ConstraintsSetStmt
+            | NodeTag::T_LockStmt
+            | NodeTag::T_ListenStmt
+            | NodeTag::T_NotifyStmt
+            | NodeTag::T_UnlistenStmt
+            | NodeTag::T_DiscardStmt => {}
+            NodeTag::T_CopyStmt => {
+                let copy = node.cast::<CopyStmt>();
+                if (*copy).is_from {
+                    readguard::note_untracked();
+                } else {
+                    note_copied(copy);
+                }
+                revisit::before_statement(None);
+            }
+            _ => {
+                readguard::note_untracked();
+                revisit::before_statement(None);
+            }
+        }
+        if hotlock::is_in_hot_transaction() {
+            hotlock::check_doomed();
+        }
+    }
+}
+
+/// `COPY table TO` reads without the executor.
+unsafe fn note_copied(copy: *const CopyStmt) {
+    // SAFETY: a parsed COPY; a name that cannot be resolved is left to COPY to report.
+    unsafe {
+        if !(*copy).relation.is_null() {
+            let missing_ok = RVROption::RVR_MISSING_OK as u32;
+            let relation = RangeVarGetRelidExtended(
+                (*copy).relation,
+                NoLock as LOCKMODE,
+                missing_ok,
+                None,
+                std::ptr::null_mut(),
+            );
+            if relation != Oid::INVALID {
+                readguard::note_read(relation);
+            }
+        }
+    }
+}
+
+unsafe extern "C-unwind" fn at_transaction_event(event: XactEvent::Type, _arg: *mut c_void) {
+    match event {
+        XactEvent::XACT_EVENT_PRE_COMMIT => guarded(commit::before_commit),
+        XactEvent::XACT_EVENT_PRE_PREPARE => guarded(commit::before_prepare),
+        XactEvent::XACT_EVENT_COMMIT => infallible(commit::committed),
+        XactEvent::XACT_EVENT_PREPARE => infallible(commit::prepared),
+        XactEvent::XACT_EVENT_ABORT => infallible(commit::rolled_back),
+        _ => {}
+    }
+}
+
+unsafe extern "C-unwind" fn at_subtransaction_event(
+    event: SubXactEvent::Type,
+    own: SubTransactionId,
+    parent: SubTransactionId,
+    _arg: *mut c_void,
+) {
+    match event {
+        SubXactEvent::SUBXACT_EVENT_ABORT_SUB => infallible(|| {
+            swap::abort_of_subtransaction(own);
+            commit::subtransaction_rolled_back(xact::nest_level());
+        }),
+        SubXactEvent::SUBXACT_EVENT_COMMIT_SUB => infallible(|| {
+            swap::commit_of_subtransaction(own, parent);
+            commit::subtransaction_committed(xact::nest_level());
+        }),
+        _ => {}
+    }
+}
+
+unsafe extern "C-unwind" fn at_resource_release(
+    phase: ResourceReleasePhase::Type,
+    is_commit: bool,
+    is_top_level: bool,
+    _arg: *mut c_void,
+) {
+    if phase == ResourceReleasePhase::RESOURCE_RELEASE_AFTER_LOCKS && is_commit && is_top_level {
+        infallible(commit::after_locks);
+    }
+}
+
+/// Installs everything. Once, from `_PG_init`.
+pub fn init() {
+    // SAFETY: in the postmaster, single-threaded; the chains are extended as every extension does.
+    unsafe {
+        let _ = PREVIOUS.set(Previous {
+            shmem_request: shmem_request_hook,
+            shmem_startup: shmem_startup_hook,
+            executor_start: ExecutorStart_hook,
+            executor_end: ExecutorEnd_hook,
+            process_utility: ProcessUtility_hook,
+        });
+        shmem_request_hook = Some(shmem_request);
+        shmem_startup_hook = Some(shmem_startup);
+        ExecutorStart_hook = Some(executor_start);
+        ExecutorEnd_hook = Some(executor_end);
+        ProcessUtility_hook = Some(process_utility);
+        RegisterXactCallback(Some(at_transaction_event), std::ptr::null_mut());
+        RegisterSubXactCallback(Some(at_subtransaction_event), std::ptr::null_mut());
+        RegisterResourceReleaseCallback(Some(at_resource_release), std::ptr::null_mut());
+    }
+}

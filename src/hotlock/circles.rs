@@ -1,0 +1,42 @@
+//! Refusing a wait that would close a circle (design, traps 3 and 4).
+
+use super::session::{SESSION, memory};
+use crate::pg::wait;
+use crate::pg::xact;
+use hotrow::{ActorId, has_path, owner_of};
+
+/// Nobody can be waiting for this transaction yet: it has written nothing and is in no other row.
+fn is_fresh() -> bool {
+    SESSION.all().count() <= 1 && xact::own_xid() == 0
+}
+
+/// Whether somebody is reached from `from` by waiting and commit order, and that somebody is us.
+fn reaches_us(from: ActorId) -> bool {
+    let memory = memory();
+    let mut seen = vec![0; memory.actors.len()];
+    let mut stack = Vec::new();
+    has_path(memory.actors, memory.directory.rows, from, wait::me(), &mut seen, 1, &mut stack)
+}
+
+/// Declares an edge from this transaction to process `target` by `declare`. True when that closes a circle.
+pub fn closes(target: ActorId, declare: impl FnOnce()) -> bool {
+    SESSION.published.set(true);
+    if is_fresh() {
+        declare();
+        return false;
+    }
+    memory().with_graph(|| {
+        declare();
+        reaches_us(target)
+    })
+}
+
+/// The same for a row lock that the transaction `xid` has. Only hot rows' members are known; for others the deadlock
+/// detector is there.
+pub fn closes_with_transaction(xid: u32, declare: impl FnOnce()) -> bool {
+    SESSION.published.set(true);
+    memory().with_graph(|| {
+        declare();
+        owner_of(memory().actors, xid).is_some_and(reaches_us)
+    })
+}

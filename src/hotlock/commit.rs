@@ -1,0 +1,247 @@
+//! The end of a transaction: in update order, early for the next one, late enough for the client.
+
+use super::errors;
+use super::readguard;
+use super::session::{SESSION, member_id, memory, patience};
+use super::statement;
+use super::stop;
+use super::waiting::{self, Reason, Wait};
+use super::{detect, revisit};
+use crate::pg::wait::{self, Wakes};
+use crate::pg::raw::{self, TimeoutId};
+use crate::pg::xact;
+use crate::tam::swap;
+use hotrow::Trouble;
+use pgrx::pg_sys;
+
+/// How a transaction leaves its hot rows.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum End {
+    Committed,
+    Prepared,
+    RolledBack,
+}
+
+/// Waits until every predecessor has committed; 40001 if one has not. The permission is PostgreSQL's own record of the
+/// predecessors' transaction ids; the dependency list only shortens the wait.
+pub fn wait_for_predecessors(reason: Reason) {
+    for (n, membership) in SESSION.all() {
+        if membership.predecessor == 0 {
+            continue;
+        }
+        wait_for_predecessor(n, membership.slot, membership.predecessor, reason);
+        SESSION.update(n, |m| m.predecessor = 0);
+        memory().actors[wait::me() as usize].forget(n);
+    }
+}
+
+fn wait_for_predecessor(n: usize, slot: u32, predecessor: u32, reason: Reason) {
+    let me = member_id(n);
+    let is_ahead = || memory().with_row(slot, |row, world| row.await_predecessor(world, me));
+    waiting::check_doomed();
+    if is_ahead() || xact::is_running(predecessor) {
+        memory().totals.commit_waits.add(1);
+        let timer = StatementTimer::start(reason);
+        let wait = Wait::begin(reason, slot);
+        while is_ahead() && wait.doze() {
+            waiting::check_doomed();
+        }
+        waiting::check_doomed();
+        if xact::is_running(predecessor) {
+            wait.in_lock_manager(|| xact::wait_for_end(predecessor));
+        }
+        wait.finish();
+        timer.stop();
+    }
+    if !xact::has_committed(predecessor) {
+        errors::DOOMED.raise();
+    }
+}
+
+/// PostgreSQL disarms `statement_timeout` before it commits, because a commit does not wait for others. Ours does.
+struct StatementTimer {
+    armed: bool,
+}
+
+impl StatementTimer {
+    fn start(reason: Reason) -> Self {
+        // SAFETY: reading a setting, arming a timer of PostgreSQL's.
+        unsafe {
+            let armed = reason == Reason::Commit
+                && pg_sys::StatementTimeout > 0
+                && !raw::get_timeout_active(TimeoutId::StatementTimeout);
+            if armed {
+                raw::enable_timeout_after(TimeoutId::StatementTimeout, pg_sys::StatementTimeout);
+            }
+            StatementTimer { armed }
+        }
+    }
+
+    fn stop(self) {
+        if self.armed {
+            // SAFETY: as above.
+            unsafe { raw::disable_timeout(TimeoutId::StatementTimeout, false) }
+        }
+    }
+}
+
+/// XACT_EVENT_PRE_COMMIT: the last place at which the transaction may still fail.
+pub fn before_commit() {
+    if SESSION.is_member() {
+        stop::at(stop::Point::BeforeCommitWait);
+        wait_for_predecessors(Reason::Commit);
+        waiting::check_doomed();
+        stop::at(stop::Point::AfterCommitWait);
+        waiting::check_doomed();
+        let updated = SESSION.all().any(|(_, m)| m.version != 0);
+        if updated && readguard::announce() {
+            make_asynchronous();
+        }
+    }
+    readguard::wait_for_reads();
+}
+
+/// XACT_EVENT_PRE_PREPARE: a YES is irrevocable, so all predecessors come first (trap 6).
+pub fn before_prepare() {
+    if SESSION.is_member() {
+        stop::at(stop::Point::BeforeCommitWait);
+        wait_for_predecessors(Reason::Commit);
+        waiting::check_doomed();
+        revisit::before_statement(None);
+    }
+    readguard::wait_for_reads();
+}
+
+/// Lets RecordTransactionCommit return before flush and standbys; `after_locks` makes up for it.
+fn make_asynchronous() {
+    // SAFETY: the variable is read by RecordTransactionCommit alone until `finish` puts it back.
+    unsafe {
+        SESSION.synchronous_commit.set(Some(pg_sys::synchronous_commit));
+        pg_sys::synchronous_commit = pg_sys::SyncCommitLevel::SYNCHRONOUS_COMMIT_OFF as i32;
+    }
+}
+
+/// XACT_EVENT_COMMIT: the transaction is no longer running. Raises nothing.
+pub fn committed() {
+    // SAFETY: set by RecordTransactionCommit just before.
+    let end = unsafe { pg_sys::XactLastCommitEnd };
+    if restore_synchronous_commit() {
+        SESSION.flush_to.set(end);
+        memory().totals.early_commits.add(1);
+    }
+    readguard::settle(end);
+    finish(End::Committed);
+}
+
+/// XACT_EVENT_PREPARE. Successors wait for the transaction id, which lives on. Raises nothing.
+pub fn prepared() {
+    readguard::settle(0);
+    finish(End::Prepared);
+}
+
+/// XACT_EVENT_ABORT. Raises nothing.
+pub fn rolled_back() {
+    restore_synchronous_commit();
+    readguard::settle(0);
+    finish(End::RolledBack);
+}
+
+fn restore_synchronous_commit() -> bool {
+    match SESSION.synchronous_commit.take() {
+        Some(configured) => {
+            // SAFETY: puts the setting's value back.
+            unsafe { pg_sys::synchronous_commit = configured };
+            true
+        }
+        None => false,
+    }
+}
+
+/// Leaves all hot rows, waking whoever waited, and forgets the transaction.
+fn finish(end: End) {
+    let mut doomed = 0;
+    if SESSION.is_member() {
+        let (patience, now) = (patience(), wait::now());
+        for (n, membership) in SESSION.all() {
+            let me = member_id(n);
+            let mut wakes = Wakes::new();
+            memory().with_row(membership.slot, |row, world| {
+                if end == End::RolledBack {
+                    let victims = row.roll_back(world, me, |actor| wakes.push(actor));
+                    doomed += victims;
+                    row.counters.cascades.add(u64::from(victims > 0));
+                    if row.trouble(Trouble::Cascade(victims), now) {
+                        memory().totals.backoffs.add(1);
+                    }
+                } else {
+                    row.depart(world, me, |actor| wakes.push(actor));
+                    row.success();
+                }
+                if let Some(actor) = row.leave(world, me, patience, now) {
+                    wakes.push(actor);
+                }
+                world.forgive(me);
+                row.part();
+            });
+            wakes.deliver();
+            SESSION.end(n);
+        }
+    }
+    if doomed > 0 {
+        memory().totals.cascades.add(1);
+        memory().totals.doomed.add(u64::from(doomed));
+    }
+    clear();
+    swap::end_of_transaction();
+    statement::forget();
+    readguard::forget();
+}
+
+fn clear() {
+    waiting::clear();
+    detect::uncount_waiter();
+    if SESSION.published.take() {
+        let own = &memory().actors[wait::me() as usize];
+        own.clear();
+    }
+}
+
+/// After the locks are released, before the client hears COMMIT: durable at the level that the settings ask for. A
+/// dependent transaction's record is later in WAL, so what is acknowledged is durable with everything it built on.
+pub fn after_locks() {
+    let end = SESSION.flush_to.take();
+    if end == 0 {
+        return;
+    }
+    // SAFETY: interrupts are held here, as RecordTransactionCommit holds them around the same two calls.
+    unsafe {
+        raw::XLogFlush(end);
+        raw::SyncRepWaitForLSN(end, true);
+    }
+    memory().guard.made_durable(end);
+}
+
+/// A subtransaction at this depth has rolled back: what it began is over. A version that was written above it stays.
+pub fn subtransaction_rolled_back(level: i32) {
+    waiting::clear();
+    detect::uncount_waiter();
+    for (n, membership) in SESSION.all() {
+        if membership.level >= level && !membership.linked {
+            super::ticket::leave(n);
+        } else if membership.version_level >= level {
+            SESSION.update(n, |m| m.version = 0);
+        }
+    }
+}
+
+/// A subtransaction at this depth has committed into its parent.
+pub fn subtransaction_committed(level: i32) {
+    for (n, membership) in SESSION.all() {
+        if membership.level >= level || membership.version_level >= level {
+            SESSION.update(n, |m| {
+                m.level = m.level.min(level - 1);
+                m.version_level = m.version_level.min(level - 1);
+            });
+        }
+    }
+}

@@ -1,0 +1,154 @@
+//! Which rows are hot: promotion by contention, cooling by disuse.
+
+use super::session::{SESSION, memory};
+use crate::guc;
+use crate::pg::buffer::Page;
+use crate::pg::relation::Key;
+use crate::pg::tuple;
+use crate::pg::wait;
+use crate::pg::xact;
+use hotrow::{Identity, LABEL_BYTES, Slot};
+use pgrx::pg_sys;
+
+/// A hot row that nobody has waited for in this time (microseconds) is an ordinary row again.
+const COOL_AFTER: u64 = 5_000_000;
+
+/// The hot row with that identity, if it is one. Cools a row that has not been contended for a while.
+pub fn find(identity: &Identity) -> Option<Slot> {
+    let memory = memory();
+    let slot = memory.directory.find(identity)?;
+    let row = &memory.directory.rows[slot as usize];
+    let threshold = guc::HOT_THRESHOLD.get();
+    if threshold > 0 && row.is_idle() && is_cold(row, wait::now()) && cool(slot) {
+        return None;
+    }
+    Some(slot)
+}
+
+fn is_cold(row: &hotrow::Row, now: u64) -> bool {
+    now.saturating_sub(row.contended_at.get()) > COOL_AFTER
+}
+
+/// Removes a hot row that nobody refers to.
+fn cool(slot: Slot) -> bool {
+    let now = wait::now();
+    let memory = memory();
+    let removed = memory.with_directory(|directory| {
+        memory.with_row(slot, |row, _| {
+            let removable = row.is_used() && row.is_idle() && is_cold(row, now);
+            if removable {
+                directory.remove(slot);
+            }
+            removable
+        })
+    });
+    if removed {
+        memory.totals.coolings.add(1);
+    }
+    removed
+}
+
+/// Removes all rows that have cooled down.
+pub fn sweep() {
+    let now = wait::now();
+    let rows = memory().directory.rows;
+    for (slot, row) in rows.iter().enumerate() {
+        if row.is_used() && row.is_idle() && is_cold(row, now) {
+            cool(slot as Slot);
+        }
+    }
+}
+
+/// The running transaction that has updated this version, if it is not ours.
+///
+/// # Safety
+/// `rel` is open, and the version is one that a scan has found.
+pub unsafe fn running_updater(rel: pg_sys::Relation, version: u64) -> Option<u32> {
+    // SAFETY: by the contract; the header is read under the buffer's share lock.
+    unsafe {
+        let page = Page::pin(rel, version);
+        page.share();
+        let header = page.tuple(version).map(|(header, _)| header);
+        let updater = header.and_then(|header| {
+            let mask = (*header).t_infomask;
+            if tuple::has(mask, pg_sys::HEAP_XMAX_INVALID)
+                || tuple::has(mask, pg_sys::HEAP_XMAX_COMMITTED)
+                || tuple::has(mask, pg_sys::HEAP_XMAX_IS_MULTI)
+                || tuple::is_locked_only(mask)
+            {
+                None
+            } else {
+                Some(tuple::raw_xmax(header))
+            }
+        });
+        page.release();
+        updater
+            .filter(|&xid| !crate::pg::raw::TransactionIdIsCurrentTransactionId(xid))
+            .map(u32::from)
+            .filter(|&xid| xact::is_running(xid))
+    }
+}
+
+/// Counts this session among those that wait for a row that is not hot. True when the threshold is reached.
+pub fn count_waiter(identity: &Identity) -> bool {
+    let memory = memory();
+    let counter = memory.directory.contention(identity);
+    SESSION.counted.set(identity.hash() | 1 << 63);
+    counter.add(1) + 1 >= guc::HOT_THRESHOLD.get().max(1) as u32
+}
+
+/// Takes the session off the count. Also called at abort.
+pub fn uncount_waiter() {
+    let counted = SESSION.counted.take();
+    if counted != 0 {
+        let counters = memory().directory.contention;
+        counters[((counted >> 32) & 0x7fff_ffff) as usize & (counters.len() - 1)].sub(1);
+    }
+}
+
+/// Makes the row hot. None when the table of hot rows is full.
+///
+/// # Safety
+/// `rel` is open with key `key`, and `version` is a version of that row which a scan has found.
+pub unsafe fn promote(rel: pg_sys::Relation, key: &Key, identity: &Identity, version: u64) -> Option<Slot> {
+    let mut label = [0; LABEL_BYTES];
+    // SAFETY: by the contract; the tuple stays in place while its page is pinned, so that output functions run unlocked.
+    let length = unsafe {
+        let page = Page::pin(rel, version);
+        page.share();
+        let tuple = page.heap_tuple(rel, version);
+        page.unlock();
+        let length = match tuple {
+            Some(mut tuple) => key.label(&mut tuple, (*rel).rd_att, &mut label),
+            None => 0,
+        };
+        page.unpin();
+        length
+    };
+    let found = insert(identity, &label[..length]);
+    if found.is_some() {
+        return found;
+    }
+    sweep();
+    let found = insert(identity, &label[..length]);
+    if found.is_none() {
+        memory().totals.table_full.add(1);
+    }
+    found
+}
+
+fn insert(identity: &Identity, label: &[u8]) -> Option<Slot> {
+    let memory = memory();
+    let now = wait::now();
+    memory.with_directory(|directory| {
+        if let Some(slot) = directory.find(identity)
+            && directory.rows[slot as usize].is(identity)
+        {
+            return Some(slot);
+        }
+        let slot = directory.free_slot()?;
+        memory.with_row(slot, |_, _| directory.insert(slot, identity, label, now));
+        memory.totals.promotions.add(1);
+        Some(slot)
+    })
+}

@@ -1,0 +1,35 @@
+//! The errors that hotlock raises.
+
+use crate::pg::error::Report;
+
+/// A transaction on whose uncommitted version this one built has rolled back (design, step 9).
+pub const DOOMED: Report = Report {
+    code: *b"40001",
+    message: c"could not continue: a transaction it built on rolled back",
+    detail: Some(c"This transaction used a row version that was never committed."),
+    hint: Some(c"The transaction might succeed if retried."),
+};
+
+/// The transaction wants its own version of a hot row again, and somebody has followed (trap 2).
+pub const OWN_ROW: Report = Report {
+    code: *b"40001",
+    message: c"could not change the hot row again: another transaction has already built on it",
+    detail: Some(c"With txn.group_lock, a row that several transactions update is changed once per transaction."),
+    hint: Some(c"The transaction might succeed if retried."),
+};
+
+/// Following would close a circle of commit order (trap 3).
+pub const CYCLE: Report = Report {
+    code: *b"40P01",
+    message: c"deadlock detected",
+    detail: Some(c"Transactions that update several hot rows in different orders would have to commit before each other."),
+    hint: Some(c"Update hot rows in the same order in every transaction."),
+};
+
+/// `txn.hot_wait_timeout` has passed.
+pub const WAIT_TIMEOUT: Report = Report {
+    code: *b"55P03",
+    message: c"canceling statement due to txn.hot_wait_timeout",
+    detail: Some(c"The wait for a hot row, or for a transaction that updated it before, took too long."),
+    hint: None,
+};

@@ -1,0 +1,231 @@
+//! Row locks and DELETE on hot rows.
+
+use super::detect;
+use super::revisit;
+use super::session::{Membership, SESSION, is_enabled, memory};
+use super::statement;
+use super::ticket;
+use super::update::{await_edge, await_tail, close_own};
+use crate::guc;
+use crate::pg::buffer::Page;
+use crate::pg::relation::{Key, key_of};
+use crate::pg::{raw, tuple, wait};
+use crate::tam::callbacks::{Delete, Lock};
+use crate::tam::swap;
+use hotrow::{Identity, Slot};
+use pgrx::pg_sys::{self, LockTupleMode, LockWaitPolicy, TM_Result};
+
+/// `tuple_lock` of our routine.
+///
+/// # Safety
+/// The executor's arguments.
+pub unsafe fn tuple_lock(call: Lock) -> TM_Result::Type {
+    // SAFETY: by the contract; the address points to a valid item pointer.
+    unsafe {
+        let version = tuple::pack(&*call.tid);
+        let relation = (*call.rel).rd_id;
+        if let Some((n, membership)) = SESSION.with_version(relation, version) {
+            return own_row(call, n, membership);
+        }
+        if let Some((n, membership)) = SESSION.with_offer(relation)
+            && matches!(version, v if v == membership.origin || v == membership.offered || membership.restart)
+        {
+            return offered(call, n, membership);
+        }
+        let exclusive =
+            matches!(call.mode, LockTupleMode::LockTupleNoKeyExclusive | LockTupleMode::LockTupleExclusive);
+        if !exclusive || call.policy != LockWaitPolicy::LockWaitBlock || !is_enabled() {
+            return call.heap();
+        }
+        let Some(key) = key_of(call.rel) else { return call.heap() };
+        let Some(identity) = identity_of(call.rel, &key, version) else { return call.heap() };
+        let Some(slot) = detect::find(&identity).or_else(|| heat(call.rel, &key, &identity, version)) else {
+            let result = call.heap();
+            detect::uncount_waiter();
+            return result;
+        };
+        if let Some(n) = hold(call.rel, slot, &identity) {
+            SESSION.update(n, |m| {
+                m.locked = true;
+                m.unused_by = 0;
+            });
+        }
+        wait_for_lockers(call.rel, version);
+        let result = call.heap();
+        end_wait();
+        result
+    }
+}
+
+/// The identity of the row to which that version belongs.
+unsafe fn identity_of(rel: pg_sys::Relation, key: &Key, version: u64) -> Option<Identity> {
+    // SAFETY: a version that a scan has found; it stays in place while pinned, so the key is read unlocked.
+    unsafe {
+        let page = Page::pin(rel, version);
+        page.share();
+        let tuple = page.heap_tuple(rel, version);
+        page.unlock();
+        let identity = match tuple {
+            Some(mut tuple) => key.of_tuple(&mut tuple, (*rel).rd_att),
+            None => None,
+        };
+        page.unpin();
+        identity
+    }
+}
+
+/// A row that is not hot: does this lock make it so?
+unsafe fn heat(rel: pg_sys::Relation, key: &Key, identity: &Identity, version: u64) -> Option<Slot> {
+    // SAFETY: as in `identity_of`.
+    unsafe {
+        if guc::HOT_THRESHOLD.get() > 0 {
+            detect::running_updater(rel, version)?;
+            if !detect::count_waiter(identity) {
+                return None;
+            }
+            detect::uncount_waiter();
+        }
+        detect::promote(rel, key, identity, version)
+    }
+}
+
+/// Takes the ticket and lets everybody in the list end. Returns the membership.
+unsafe fn hold(rel: pg_sys::Relation, slot: Slot, identity: &Identity) -> Option<usize> {
+    let n = match SESSION.in_row(slot) {
+        Some((n, m)) if m.ticket => n,
+        Some(_) => return None,
+        None => {
+            statement::drop_unused(swap::usage(rel).map_or(0, |usage| usage.query));
+            ticket::acquire(slot, identity)?
+        }
+    };
+    while let Some(tail) = memory().with_row(slot, |row, world| row.tail(world)) {
+        await_tail(n, &tail);
+    }
+    Some(n)
+}
+
+unsafe fn wait_for_lockers(rel: pg_sys::Relation, version: u64) {
+    // SAFETY: a version that a scan has found.
+    if let Some(xid) = unsafe { detect::running_updater(rel, version) } {
+        await_edge(xid);
+    }
+}
+
+fn end_wait() {
+    if SESSION.published.get() {
+        memory().actors[wait::me() as usize].wait(None);
+    }
+}
+
+/// Hands out the uncommitted version that `tuple_update` has offered. If its writer has rolled back meanwhile and it is
+/// gone, heap finds the right one, from where the executor came.
+unsafe fn offered(call: Lock, n: usize, membership: Membership) -> TM_Result::Type {
+    // SAFETY: as in `tuple_lock`; the slot is a buffer heap slot, as heapam's own callback wants it.
+    unsafe {
+        if !membership.restart {
+            let page = Page::pin(call.rel, membership.offered);
+            page.share();
+            let found = page
+                .heap_tuple(call.rel, membership.offered)
+                .filter(|found| u32::from(tuple::raw_xmin(found.t_data)) == membership.offered_xid);
+            page.unlock();
+            if let Some(found) = found {
+                *call.tid = found.t_self;
+                (*call.failure).traversed = true;
+                store(call, found, page);
+                return TM_Result::TM_Ok;
+            }
+            page.unpin();
+            memory().actors[wait::me() as usize].forget(n);
+        }
+        SESSION.update(n, |m| {
+            m.restart = false;
+            m.offered = 0;
+            m.offered_xid = 0;
+            m.predecessor = 0;
+        });
+        *call.tid = tuple::unpack(membership.origin);
+        let result = call.heap();
+        // The executor wants to hear that it has another version in its hands than before.
+        (*call.failure).traversed = true;
+        result
+    }
+}
+
+/// Puts a version into the executor's slot, which takes over the pin.
+unsafe fn store(call: Lock, found: pg_sys::HeapTupleData, page: Page) {
+    // SAFETY: as in `offered`.
+    unsafe {
+        let buffer_slot = call.slot.cast::<pg_sys::BufferHeapTupleTableSlot>();
+        let tuple = &raw mut (*buffer_slot).base.tupdata;
+        *tuple = found;
+        (*call.slot).tts_tableOid = (*call.rel).rd_id;
+        raw::ExecStorePinnedBufferHeapTuple(tuple, call.slot, page.buffer);
+    }
+}
+
+/// The transaction locks its own version. It already holds more than any share (nobody can delete the row or change its
+/// key before it ends), so there is nothing to stamp (trap 7); a stronger lock is a claim to change the row again.
+unsafe fn own_row(call: Lock, n: usize, membership: Membership) -> TM_Result::Type {
+    // SAFETY: as in `tuple_lock`.
+    unsafe {
+        let shared = matches!(call.mode, LockTupleMode::LockTupleKeyShare | LockTupleMode::LockTupleShare);
+        if !shared {
+            close_own(n);
+            return call.heap();
+        }
+        if !membership.linked {
+            return call.heap();
+        }
+        revisit::revisit(call.rel, n);
+        let page = Page::pin(call.rel, membership.version);
+        page.share();
+        let found = page.heap_tuple(call.rel, membership.version);
+        page.unlock();
+        match found {
+            Some(found) => {
+                (*call.failure).traversed = false;
+                store(call, found, page);
+                TM_Result::TM_Ok
+            }
+            None => {
+                page.unpin();
+                call.heap()
+            }
+        }
+    }
+}
+
+/// `tuple_delete` of our routine.
+///
+/// # Safety
+/// The executor's arguments.
+pub unsafe fn tuple_delete(call: Delete) -> TM_Result::Type {
+    // SAFETY: by the contract; the address points to a valid item pointer.
+    unsafe {
+        let version = tuple::pack(&*call.tid);
+        if let Some((n, _)) = SESSION.with_version((*call.rel).rd_id, version) {
+            close_own(n);
+            return call.heap();
+        }
+        if is_enabled()
+            && let Some(key) = key_of(call.rel)
+            && memory().directory.used.get() > 0
+            && let Some(identity) = identity_of(call.rel, &key, version)
+            && let Some(slot) = detect::find(&identity)
+            && let Some(n) = hold(call.rel, slot, &identity)
+        {
+            SESSION.update(n, |m| {
+                m.locked = true;
+                m.unused_by = 0;
+            });
+        }
+        if SESSION.is_member() {
+            wait_for_lockers(call.rel, version);
+        }
+        let result = call.heap();
+        end_wait();
+        result
+    }
+}

@@ -1,0 +1,20 @@
+#![doc = include_str!("README.md")]
+
+mod circles;
+pub mod commit;
+mod detect;
+mod errors;
+pub mod lock;
+pub mod readguard;
+pub mod revisit;
+mod session;
+pub mod statement;
+pub mod stats;
+mod stop;
+mod ticket;
+pub mod update;
+mod views;
+mod waiting;
+
+pub use session::is_in_hot_transaction;
+pub use waiting::check_doomed;

@@ -1,0 +1,162 @@
+//! The read guard's session side (design, steps 7 and 8): which tables this transaction wrote, and up to which WAL
+//! position what it read must be durable before it completes.
+
+use super::session::memory;
+use crate::guc;
+use crate::pg::plan;
+use crate::pg::raw;
+use hotrow::Verdict;
+use pgrx::pg_sys::{self, CmdType, Oid};
+use std::cell::Cell;
+
+const TABLES: usize = 32;
+
+struct Notes {
+    written: [Cell<Oid>; TABLES],
+    count: Cell<usize>,
+    /// Something was written that is not in the list: this transaction does not become visible early.
+    untracked: Cell<bool>,
+    announced: Cell<bool>,
+    read_until: Cell<u64>,
+}
+// SAFETY: a backend has one thread.
+unsafe impl Sync for Notes {}
+
+static NOTES: Notes = Notes {
+    written: [const { Cell::new(Oid::INVALID) }; TABLES],
+    count: Cell::new(0),
+    untracked: Cell::new(false),
+    announced: Cell::new(false),
+    read_until: Cell::new(0),
+};
+
+fn database() -> u32 {
+    // SAFETY: a plain read.
+    u32::from(unsafe { pg_sys::MyDatabaseId })
+}
+
+/// This transaction writes in ways that are not tracked per table (utility commands).
+pub fn note_untracked() {
+    NOTES.untracked.set(true);
+}
+
+fn note_write(relation: Oid) {
+    let count = NOTES.count.get();
+    if NOTES.written[..count].iter().any(|written| written.get() == relation) {
+        return;
+    }
+    match NOTES.written.get(count) {
+        Some(place) => {
+            place.set(relation);
+            NOTES.count.set(count + 1);
+        }
+        None => note_untracked(),
+    }
+}
+
+/// What a statement wrote and read, at its end.
+///
+/// # Safety
+/// A started query, before the executor's clean-up.
+pub unsafe fn note_statement(query: *const pg_sys::QueryDesc) {
+    // SAFETY: lists of the plan and of the executor's state.
+    unsafe {
+        let statement = (*query).plannedstmt;
+        let writes = (*query).operation != CmdType::CMD_SELECT || (*statement).hasModifyingCTE;
+        if writes && !guc::GROUP_LOCK.get() {
+            note_untracked();
+        } else if writes {
+            let estate = (*query).estate;
+            for list in [(*estate).es_opened_result_relations, (*estate).es_tuple_routing_result_relations] {
+                for result in plan::nodes(list) {
+                    note_write((*(*result.cast::<pg_sys::ResultRelInfo>()).ri_RelationDesc).rd_id);
+                }
+            }
+        }
+        if memory().guard.is_used() {
+            for relation in plan::oids((*statement).relationOids) {
+                note_read(relation);
+            }
+        }
+    }
+}
+
+/// This transaction has read the table.
+pub fn note_read(relation: Oid) {
+    let until = match memory().guard.check(database(), u32::from(relation)) {
+        Verdict::Durable => return,
+        Verdict::Until(until) => until,
+        Verdict::Everything => end_of_wal(),
+    };
+    NOTES.read_until.set(NOTES.read_until.get().max(until));
+}
+
+/// The end of what has been inserted into WAL. GetXLogInsertRecPtr points behind the next page's header when the last
+/// record ends at a page boundary; XLogFlush wants the end of the record.
+fn end_of_wal() -> u64 {
+    const PAGE: u64 = pg_sys::XLOG_BLCKSZ as u64;
+    /// xlog_internal.h: SizeOfXLogShortPHD, SizeOfXLogLongPHD.
+    const HEADERS: [u64; 2] = [24, 40];
+    // SAFETY: reads a shared position.
+    let at = unsafe { raw::GetXLogInsertRecPtr() };
+    if HEADERS.contains(&(at % PAGE)) { at - at % PAGE } else { at }
+}
+
+/// Before the commit record: from now on whoever reads these tables must look after durability. False when this
+/// transaction must not become visible early.
+pub fn announce() -> bool {
+    // SAFETY: plain reads of settings and of this transaction's WAL position.
+    let wanted = unsafe {
+        guc::EARLY_VISIBILITY.get()
+            && guc::GROUP_LOCK.get()
+            && !NOTES.untracked.get()
+            && pg_sys::synchronous_commit > pg_sys::SyncCommitLevel::SYNCHRONOUS_COMMIT_OFF as i32
+            && pg_sys::XactLastRecEnd != 0
+    };
+    if wanted {
+        let guard = memory().guard;
+        guard.use_it();
+        written().for_each(|relation| guard.announce(database(), u32::from(relation)));
+        NOTES.announced.set(true);
+    }
+    wanted
+}
+
+fn written() -> impl Iterator<Item = Oid> {
+    NOTES.written[..NOTES.count.get()].iter().map(Cell::get)
+}
+
+/// The announced transaction has become visible, its commit record ending at `until` (0: it has not).
+pub fn settle(until: u64) {
+    if NOTES.announced.take() {
+        written().for_each(|relation| memory().guard.settle(database(), u32::from(relation), until));
+    }
+}
+
+/// Waits until what this transaction has read is durable, if its own commit does not see to that.
+pub fn wait_for_reads() {
+    let until = NOTES.read_until.get();
+    if until == 0 {
+        return;
+    }
+    // SAFETY: reads of transaction state and settings; a flush and a wait for standbys, with interrupts held as
+    // SyncRepWaitForLSN wants it.
+    unsafe {
+        let writes = pg_sys::XactLastRecEnd != 0 && !raw::GetTopTransactionIdIfAny().eq(&pg_sys::TransactionId::INVALID);
+        if writes || pg_sys::synchronous_commit <= pg_sys::SyncCommitLevel::SYNCHRONOUS_COMMIT_OFF as i32 {
+            return;
+        }
+        memory().totals.read_waits.add(1);
+        raw::XLogFlush(until);
+        pg_sys::InterruptHoldoffCount += 1;
+        raw::SyncRepWaitForLSN(until, true);
+        pg_sys::InterruptHoldoffCount -= 1;
+    }
+}
+
+/// At the end of the transaction.
+pub fn forget() {
+    NOTES.count.set(0);
+    NOTES.untracked.set(false);
+    NOTES.read_until.set(0);
+}

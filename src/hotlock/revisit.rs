@@ -1,0 +1,54 @@
+//! A transaction looks at its own version of a hot row again.
+//!
+//! See tam/multi.rs for why a version that somebody has followed must not simply be read by its writer. Before any
+//! statement of a member that touches the row's table, the member declares that it comes back (`revisit`): a later
+//! follower then leaves a MultiXact in the version's xmax, and one that has followed already gets its plain xmax replaced.
+
+use super::session::{SESSION, member_id, memory};
+use crate::pg::raw;
+use crate::pg::xact;
+use crate::tam::{multi, swap};
+use pgrx::pg_sys::{self, Oid};
+
+/// Declares that this transaction looks at its version of the row again.
+///
+/// # Safety
+/// `rel` is the membership's open relation.
+pub unsafe fn revisit(rel: pg_sys::Relation, n: usize) {
+    let Some(membership) = SESSION.get(n) else { return };
+    if !membership.linked || membership.version == 0 {
+        return;
+    }
+    let me = member_id(n);
+    if let Some(follower) = memory().with_row(membership.slot, |row, world| row.revisit(world, me)) {
+        // SAFETY: by the contract.
+        unsafe { multi::share_xmax(rel, membership.version, xact::own_xid(), follower) };
+    }
+}
+
+/// Before a statement that touches these tables; all of them with `None`.
+pub fn before_statement(touches: Option<&dyn Fn(Oid) -> bool>) {
+    for (n, membership) in SESSION.all() {
+        if membership.linked && touches.is_none_or(|touches| touches(membership.relation)) {
+            // SAFETY: the transaction holds a lock on the relation, so that it can be opened.
+            unsafe {
+                let rel = raw::RelationIdGetRelation(membership.relation);
+                if !rel.is_null() {
+                    revisit(rel, n);
+                    raw::RelationClose(rel);
+                }
+            }
+        }
+    }
+}
+
+/// After an update: another statement that is already under way on the same table may meet the new version.
+///
+/// # Safety
+/// `rel` is the membership's open relation.
+pub unsafe fn after_update(rel: pg_sys::Relation, n: usize) {
+    if swap::users(rel) > 1 {
+        // SAFETY: by the contract.
+        unsafe { revisit(rel, n) };
+    }
+}

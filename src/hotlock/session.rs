@@ -1,0 +1,179 @@
+//! What the present transaction of this session has to do with hot rows. Private to the process.
+
+use crate::pg::shmem::{Shared, shared};
+use crate::pg::wait;
+use crate::pg::xact;
+use hotrow::{MEMBERS, MemberId, Patience, Slot};
+use pgrx::pg_sys::Oid;
+use std::cell::Cell;
+
+use crate::guc;
+
+/// A membership in a hot row, as its owner knows it.
+#[derive(Clone, Copy)]
+pub struct Membership {
+    pub slot: Slot,
+    pub relation: Oid,
+    /// It has the ticket, since this depth of subtransactions.
+    pub ticket: bool,
+    pub level: i32,
+    /// The statement (its QueryDesc) that took the ticket and has not used it yet, or 0.
+    pub unused_by: usize,
+    /// It stands in the ticket queue.
+    pub queued: bool,
+    /// SELECT FOR UPDATE took the ticket: it stays until our update or the end.
+    pub locked: bool,
+    /// Our version of the row, packed; 0 while there is none. And the depth of subtransactions that wrote it.
+    pub version: u64,
+    pub version_level: i32,
+    /// It stands (or stood, if doomed) in the dependency list.
+    pub linked: bool,
+    /// The transaction that must commit before ours, 0 for none.
+    pub predecessor: u32,
+    /// An uncommitted version that the executor is looking at for us: address and writer. 0 for none.
+    pub offered: u64,
+    pub offered_xid: u32,
+    /// The version with which the executor came first, and that it must start from it again.
+    pub origin: u64,
+    pub restart: bool,
+}
+
+const NONE: Membership = Membership {
+    slot: 0,
+    relation: Oid::INVALID,
+    ticket: false,
+    level: 0,
+    unused_by: 0,
+    queued: false,
+    locked: false,
+    version: 0,
+    version_level: 0,
+    linked: false,
+    predecessor: 0,
+    offered: 0,
+    offered_xid: 0,
+    origin: 0,
+    restart: false,
+};
+
+/// The session's state. Cells, because callbacks nest.
+pub struct Session {
+    memberships: [Cell<Option<Membership>>; MEMBERS],
+    count: Cell<usize>,
+    /// The contention counter that this session has raised, index + 1.
+    pub counted: Cell<u64>,
+    /// Shared words of this session hold something that must be cleared at the end.
+    pub published: Cell<bool>,
+    /// A point reached in PRE_COMMIT; see commit.rs.
+    pub synchronous_commit: Cell<Option<i32>>,
+    pub flush_to: Cell<u64>,
+    pub announced: Cell<bool>,
+    pub lock_timeout: Cell<Option<i32>>,
+}
+
+// SAFETY: a backend has one thread.
+unsafe impl Sync for Session {}
+
+pub static SESSION: Session = Session {
+    memberships: [const { Cell::new(None) }; MEMBERS],
+    count: Cell::new(0),
+    counted: Cell::new(0),
+    published: Cell::new(false),
+    synchronous_commit: Cell::new(None),
+    flush_to: Cell::new(0),
+    announced: Cell::new(false),
+    lock_timeout: Cell::new(None),
+};
+
+impl Session {
+    /// Whether the transaction is a member of any hot row.
+    #[inline]
+    pub fn is_member(&self) -> bool {
+        self.count.get() != 0
+    }
+
+    pub fn get(&self, n: usize) -> Option<Membership> {
+        self.memberships.get(n).and_then(Cell::get)
+    }
+
+    pub fn set(&self, n: usize, membership: Membership) {
+        self.memberships[n].set(Some(membership));
+    }
+
+    /// Changes one membership in place.
+    pub fn update(&self, n: usize, change: impl FnOnce(&mut Membership)) {
+        if let Some(mut membership) = self.get(n) {
+            change(&mut membership);
+            self.set(n, membership);
+        }
+    }
+
+    /// All memberships with their numbers.
+    pub fn all(&self) -> impl Iterator<Item = (usize, Membership)> + '_ {
+        let upto = if self.is_member() { MEMBERS } else { 0 };
+        (0..upto).filter_map(|n| self.get(n).map(|m| (n, m)))
+    }
+
+    /// The membership in that row.
+    pub fn in_row(&self, slot: Slot) -> Option<(usize, Membership)> {
+        self.all().find(|(_, m)| m.slot == slot)
+    }
+
+    /// The membership whose version of the row has that address.
+    pub fn with_version(&self, relation: Oid, version: u64) -> Option<(usize, Membership)> {
+        self.all().find(|(_, m)| m.version == version && m.relation == relation)
+    }
+
+    /// The membership of that table for which the executor looks at a version, or is to start again.
+    pub fn with_offer(&self, relation: Oid) -> Option<(usize, Membership)> {
+        self.all().find(|(_, m)| (m.offered != 0 || m.restart) && m.version == 0 && m.relation == relation)
+    }
+
+    /// Begins a membership, if one of the places is free.
+    pub fn begin(&self, slot: Slot, relation: Oid) -> Option<usize> {
+        let n = (0..MEMBERS).find(|&n| self.memberships[n].get().is_none())?;
+        self.memberships[n].set(Some(Membership { slot, relation, level: xact::nest_level(), ..NONE }));
+        self.count.set(self.count.get() + 1);
+        Some(n)
+    }
+
+    /// Ends it.
+    pub fn end(&self, n: usize) {
+        if self.memberships[n].take().is_some() {
+            self.count.set(self.count.get() - 1);
+        }
+    }
+}
+
+/// A membership's number in shared memory.
+pub fn member_id(n: usize) -> MemberId {
+    wait::me() * MEMBERS as u32 + n as u32
+}
+
+/// The patience that the settings ask for.
+pub fn patience() -> Patience {
+    Patience {
+        fair_every: guc::FAIR_EVERY.get().max(1) as u32,
+        longest_wait: guc::LONGEST_WAIT.get().max(0) as u64 * 1000,
+    }
+}
+
+/// Whether this transaction uses hot rows: the settings say so and the isolation level allows it.
+#[inline]
+pub fn is_enabled() -> bool {
+    (guc::GROUP_LOCK.get() || guc::QUEUE_LOCK.get()) && xact::is_read_committed() && wait::is_backend()
+}
+
+/// The shared memory. Only for callbacks, which are not installed without it.
+#[inline]
+pub fn memory() -> &'static Shared {
+    match shared() {
+        Some(shared) => shared,
+        None => std::process::abort(),
+    }
+}
+
+/// Whether the present transaction is a member of any hot row.
+pub fn is_in_hot_transaction() -> bool {
+    SESSION.is_member()
+}

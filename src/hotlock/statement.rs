@@ -1,0 +1,253 @@
+//! What happens around each statement: before it takes its snapshot's work seriously, and when it ends.
+
+use super::detect;
+use super::readguard;
+use super::revisit;
+use super::session::{SESSION, is_enabled, member_id, memory};
+use super::ticket;
+use super::waiting::{self, Reason};
+use super::{commit, stop};
+use crate::guc::{self, FollowerReads};
+use crate::pg::plan::{self, Target};
+use crate::pg::relation::key_of;
+use crate::pg::{raw, snapshot, xact};
+use crate::tam::swap::{self, Use};
+use pgrx::pg_sys::{self, CmdType, Oid};
+use std::cell::Cell;
+
+/// The data-modifying statement that is a transaction of its own, as the address of its QueryDesc.
+struct Whole(Cell<usize>);
+// SAFETY: a backend has one thread.
+unsafe impl Sync for Whole {}
+static WHOLE: Whole = Whole(Cell::new(0));
+
+/// Whether the transaction consists of the one data-modifying statement that now runs: its commit is next.
+pub fn is_whole_transaction() -> bool {
+    WHOLE.0.get() != 0
+}
+
+/// At the end of a transaction.
+pub fn forget() {
+    WHOLE.0.set(0);
+}
+
+/// Before a statement starts: doomed transactions end here, members that read let their predecessors end, and an update
+/// of a hot row queues up, all with the snapshot let go.
+///
+/// # Safety
+/// ExecutorStart's argument.
+pub unsafe fn before_start(query: *mut pg_sys::QueryDesc) {
+    let (member, enabled) = (SESSION.is_member(), is_enabled());
+    if !member && !enabled {
+        return;
+    }
+    // SAFETY: by the contract.
+    unsafe {
+        waiting::check_doomed();
+        note_whole(query);
+        let locks = (*query).operation == CmdType::CMD_UPDATE || !(*(*query).plannedstmt).rowMarks.is_null();
+        let target = if locks { plan::target(query) } else { None };
+        let mut replaced = Replaced { query, let_go: false };
+        if member {
+            let passes = |oid: Oid| touches(query, oid) && !passes_by(target.as_ref(), oid);
+            revisit::before_statement(Some(&passes));
+            if must_wait(query, target.as_ref()) {
+                replaced.let_go();
+                memory().totals.snapshot_waits.add(1);
+                commit::wait_for_predecessors(Reason::Read);
+            }
+        }
+        if enabled && let Some(target) = &target {
+            queue_early(&mut replaced, target);
+        }
+        replaced.finish();
+    }
+}
+
+/// A statement's snapshot, let go at most once.
+struct Replaced {
+    query: *mut pg_sys::QueryDesc,
+    let_go: bool,
+}
+
+impl Replaced {
+    unsafe fn let_go(&mut self) {
+        // SAFETY: the query is about to be started.
+        unsafe {
+            if !self.let_go && snapshot::is_replaceable(self.query) {
+                snapshot::let_go(self.query);
+                self.let_go = true;
+            }
+        }
+    }
+
+    unsafe fn finish(&self) {
+        if self.let_go {
+            // SAFETY: after `let_go`.
+            unsafe { snapshot::take(self.query) }
+        }
+    }
+}
+
+unsafe fn note_whole(query: *mut pg_sys::QueryDesc) {
+    // SAFETY: the active portal is that of the client's statement.
+    unsafe {
+        let portal = pg_sys::ActivePortal;
+        if (*query).operation == CmdType::CMD_SELECT || portal.is_null() || raw::IsTransactionBlock() {
+            return;
+        }
+        let mut statements = plan::nodes((*portal).stmts);
+        let only = statements.next();
+        if only == Some((*query).plannedstmt.cast()) && statements.next().is_none() && xact::nest_level() == 1 {
+            WHOLE.0.set(query as usize);
+        }
+    }
+}
+
+unsafe fn touches(query: *const pg_sys::QueryDesc, relation: Oid) -> bool {
+    // SAFETY: a list of OIDs of the plan.
+    unsafe { raw::list_member_oid((*(*query).plannedstmt).relationOids, relation) }
+}
+
+/// Whether the statement reads only one row of that table, by its key, and we are no member of that row.
+fn passes_by(target: Option<&Target>, relation: Oid) -> bool {
+    target.is_some_and(|target| {
+        target.by_index
+            && target.identity.relation == u32::from(relation)
+            && !SESSION.all().any(|(_, m)| memory().directory.rows[m.slot as usize].is(&target.identity))
+    })
+}
+
+/// Whether the statement must not run before our predecessors have ended.
+///
+/// A statement that meets a row which we updated on top of a running predecessor must wait in any case: its snapshot
+/// would show the version before the predecessor and ours as well.
+unsafe fn must_wait(query: *const pg_sys::QueryDesc, target: Option<&Target>) -> bool {
+    let mut dependent = SESSION.all().filter(|(_, m)| m.predecessor != 0).peekable();
+    if dependent.peek().is_none() {
+        return false;
+    }
+    // SAFETY: as in `before_start`.
+    unsafe {
+        let by_key = target.is_some_and(|target| passes_by(Some(target), Oid::from(target.identity.relation)));
+        let reads = !by_key && !plan::reads_nothing((*query).plannedstmt);
+        match guc::FOLLOWER_READS.get() {
+            FollowerReads::Wait => reads,
+            FollowerReads::Immediate => reads && dependent.any(|(_, m)| touches(query, m.relation)),
+        }
+    }
+}
+
+/// Takes the ticket of the row that the statement is going to update or lock, before it has cost anything.
+unsafe fn queue_early(replaced: &mut Replaced, target: &Target) {
+    let Some(slot) = detect::find(&target.identity) else { return };
+    if SESSION.in_row(slot).is_some() {
+        return;
+    }
+    // SAFETY: as in `before_start`.
+    unsafe {
+        let n = match ticket::try_acquire(slot, &target.identity) {
+            Some(n) => Some(n),
+            None => {
+                replaced.let_go();
+                ticket::acquire(slot, &target.identity)
+            }
+        };
+        let Some(n) = n else { return };
+        let query = replaced.query as usize;
+        SESSION.update(n, |m| m.unused_by = query);
+        let row = &memory().directory.rows[slot as usize];
+        let last = row.last_xid.get();
+        if !replaced.let_go
+            && last != 0
+            && row.running() == 0
+            && snapshot::is_replaceable(replaced.query)
+            && snapshot::misses(replaced.query, last)
+        {
+            replaced.let_go();
+        }
+    }
+}
+
+/// After a statement has started: gets in front of the heap for the tables whose rows it changes or locks.
+///
+/// # Safety
+/// ExecutorStart's argument, started.
+pub unsafe fn after_start(query: *mut pg_sys::QueryDesc) {
+    if !SESSION.is_member() && !is_enabled() {
+        return;
+    }
+    // SAFETY: the executor state's lists of open relations.
+    unsafe {
+        let estate = (*query).estate;
+        let operation = (*query).operation;
+        for node in plan::nodes((*estate).es_opened_result_relations) {
+            let result = node.cast::<pg_sys::ResultRelInfo>();
+            let rel = (*result).ri_RelationDesc;
+            if let Some(key) = key_of(rel) {
+                let triggers = (*rel).trigdesc;
+                let may_follow = operation == CmdType::CMD_UPDATE
+                    && (triggers.is_null() || !(*triggers).trig_update_before_row)
+                    && !key.touched_by(pg_sys::ExecGetUpdatedCols(result, estate));
+                swap::put(rel, Use { query: query as usize, may_follow });
+            }
+        }
+        if !(*estate).es_rowmarks.is_null() {
+            for n in 0..(*estate).es_range_table_size as usize {
+                let mark = *(*estate).es_rowmarks.add(n);
+                if !mark.is_null() && !(*mark).relation.is_null() && key_of((*mark).relation).is_some() {
+                    swap::put((*mark).relation, Use { query: query as usize, may_follow: false });
+                }
+            }
+        }
+    }
+}
+
+/// When a statement ends: what it read and wrote is noted, unused tickets go on, an offer that ended in nothing makes
+/// this transaction a reader.
+///
+/// # Safety
+/// ExecutorEnd's argument, before the executor's clean-up.
+pub unsafe fn end(query: *mut pg_sys::QueryDesc) {
+    // SAFETY: by the contract.
+    unsafe { readguard::note_statement(query) };
+    swap::end_of_statement(query as usize);
+    drop_unused(query as usize);
+    if WHOLE.0.get() == query as usize && !SESSION.is_member() {
+        WHOLE.0.set(0);
+    }
+}
+
+/// Ends the memberships that this statement began and did not use.
+pub fn drop_unused(query: usize) {
+    for (n, membership) in SESSION.all() {
+        if membership.unused_by != query || query == 0 || membership.version != 0 {
+            continue;
+        }
+        if membership.predecessor != 0 {
+            become_reader(n);
+        } else {
+            ticket::leave(n);
+        }
+    }
+}
+
+/// The statement looked at an uncommitted version and changed nothing (trap 1): we commit only after its writer.
+fn become_reader(n: usize) {
+    let Some(membership) = SESSION.get(n) else { return };
+    let (me, xid) = (member_id(n), xact::own_xid());
+    let linked = memory().with_row(membership.slot, |row, world| {
+        let still = row.tail(world).is_some_and(|tail| tail.xid == membership.predecessor);
+        if still {
+            row.link_reader(world, me, xid);
+        }
+        still
+    });
+    SESSION.update(n, |m| {
+        m.linked = linked;
+        m.offered = 0;
+        m.restart = false;
+    });
+    ticket::release(n);
+    stop::at(stop::Point::Updated);
+}

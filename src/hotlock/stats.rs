@@ -1,0 +1,62 @@
+//! Totals since the last reset, in shared memory.
+
+use hotrow::{Word32, Word64};
+
+/// One counter per line of `txn.stats`.
+#[repr(C)]
+pub struct Totals {
+    pub promotions: Word64,
+    pub coolings: Word64,
+    pub tickets: Word64,
+    pub ticket_waits: Word64,
+    pub direct_handovers: Word64,
+    pub followed: Word64,
+    pub ordinary: Word64,
+    pub groups: Word64,
+    pub commit_waits: Word64,
+    pub snapshot_waits: Word64,
+    pub cascades: Word64,
+    pub doomed: Word64,
+    pub cycles: Word64,
+    pub own_row: Word64,
+    pub backoffs: Word64,
+    pub fallbacks: Word64,
+    pub table_full: Word64,
+    pub early_commits: Word64,
+    pub read_waits: Word64,
+    pub reset_at: Word64,
+    pub resets: Word32,
+}
+
+impl Totals {
+    /// The counters in the order of the view's columns.
+    pub fn all(&self) -> [&Word64; 19] {
+        [
+            &self.promotions,
+            &self.coolings,
+            &self.tickets,
+            &self.ticket_waits,
+            &self.direct_handovers,
+            &self.followed,
+            &self.ordinary,
+            &self.groups,
+            &self.commit_waits,
+            &self.snapshot_waits,
+            &self.cascades,
+            &self.doomed,
+            &self.cycles,
+            &self.own_row,
+            &self.backoffs,
+            &self.fallbacks,
+            &self.table_full,
+            &self.early_commits,
+            &self.read_waits,
+        ]
+    }
+
+    /// Back to zero.
+    pub fn reset(&self, now: u64) {
+        self.all().into_iter().for_each(|counter| counter.set(0));
+        self.reset_at.set(now);
+    }
+}

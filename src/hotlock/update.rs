@@ -1,0 +1,408 @@
+//! UPDATE of a row: ordinary, hot, following.
+//!
+//! The executor calls `tuple_update` with the version that its scan found. For a hot row whose last version is a running
+//! predecessor's we answer `TM_Updated` and name that version (an *offer*); the executor asks `tuple_lock` for it, which
+//! hands it out as it is, checks the quals against it, and calls `tuple_update` again, now on that version. That call is
+//! the group update. Between offer and group update we have the ticket, so nobody else gets in between.
+
+use super::circles;
+use super::detect;
+use super::errors;
+use super::revisit;
+use super::session::{SESSION, is_enabled, member_id, memory, patience};
+use super::statement;
+use super::stop;
+use super::ticket;
+use super::waiting::{Reason, Wait};
+use crate::guc;
+use crate::pg::relation::{Key, key_of};
+use crate::pg::{raw, tuple, wait, xact};
+use crate::tam::callbacks::Update;
+use crate::tam::{group, swap};
+use hotrow::{Identity, Mode, Slot, Tail, actor_of};
+use pgrx::pg_sys::{self, TM_Result, TU_UpdateIndexes};
+
+/// What to do next on a hot row whose ticket we have.
+enum Step {
+    /// Nobody in the list: heap's own update.
+    Ordinary,
+    /// Let the executor look at that version.
+    Offer(Tail),
+    /// Update on top of it; our place in the list is reserved.
+    Follow(Tail),
+    /// Not to be followed: let it end first.
+    Await(Tail),
+}
+
+/// `tuple_update` of our routine.
+///
+/// # Safety
+/// The executor's arguments.
+pub unsafe fn tuple_update(call: Update) -> TM_Result::Type {
+    // SAFETY: by the contract; the address points to a valid item pointer.
+    unsafe {
+        let version = tuple::pack(&*call.otid);
+        if let Some((n, _)) = SESSION.with_version((*call.rel).rd_id, version) {
+            return own_row(call, n);
+        }
+        if !is_enabled() {
+            return call.heap();
+        }
+        let Some(usage) = swap::usage(call.rel) else { return call.heap() };
+        let Some(key) = key_of(call.rel).filter(|_| usage.may_follow) else { return ordinary(call, None) };
+        let Some(identity) = key.of_slot(call.slot) else { return ordinary(call, None) };
+        let slot = match detect::find(&identity) {
+            Some(slot) => Some(slot),
+            None => heat(call, &key, &identity, version),
+        };
+        match slot {
+            Some(slot) => hot(call, slot, &identity, usage.query),
+            None => ordinary(call, Some(&identity)),
+        }
+    }
+}
+
+/// A row that is not hot: does this update make it so?
+unsafe fn heat(call: Update, key: &Key, identity: &Identity, version: u64) -> Option<Slot> {
+    // SAFETY: as in `tuple_update`.
+    unsafe {
+        if guc::HOT_THRESHOLD.get() > 0 {
+            detect::running_updater(call.rel, version)?;
+            if !detect::count_waiter(identity) {
+                return None;
+            }
+            detect::uncount_waiter();
+        }
+        detect::promote(call.rel, key, identity, version)
+    }
+}
+
+/// Heap's own update. If it is going to wait for a row lock, circles through hot rows are refused first.
+unsafe fn ordinary(call: Update, counted: Option<&Identity>) -> TM_Result::Type {
+    // SAFETY: as in `tuple_update`.
+    unsafe {
+        if SESSION.is_member()
+            && let Some(xid) = detect::running_updater(call.rel, tuple::pack(&*call.otid))
+        {
+            await_edge(xid);
+        }
+        let result = call.heap();
+        SESSION.published.get().then(|| memory().actors[wait::me() as usize].wait(None));
+        if counted.is_some() {
+            detect::uncount_waiter();
+        }
+        result
+    }
+}
+
+/// Declares that we are going to wait for that transaction's row lock.
+pub fn await_edge(xid: u32) {
+    let own = &memory().actors[wait::me() as usize];
+    if circles::closes_with_transaction(xid, || own.wait(Some(hotrow::Wait::Xid(xid)))) {
+        let slot = SESSION.all().next().map_or(0, |(_, m)| m.slot);
+        ticket::refuse_cycle(slot);
+    }
+}
+
+/// The transaction updates its own version again (trap 2).
+unsafe fn own_row(call: Update, n: usize) -> TM_Result::Type {
+    close_own(n);
+    // SAFETY: as in `tuple_update`.
+    unsafe {
+        let result = call.heap();
+        if result == TM_Result::TM_Ok {
+            let version = tuple::pack(&(*call.slot).tts_tid);
+            SESSION.update(n, |m| {
+                m.version = version;
+                m.version_level = xact::nest_level();
+            });
+        }
+        result
+    }
+}
+
+/// Makes sure that nobody follows our version any more; 40001 if somebody already has.
+pub fn close_own(n: usize) {
+    let Some(membership) = SESSION.get(n) else { return };
+    if !membership.linked {
+        return;
+    }
+    let me = member_id(n);
+    if !memory().with_row(membership.slot, |row, world| !row.is_linked(world, me) || row.close(world, me)) {
+        memory().totals.own_row.add(1);
+        ticket::note_trouble(membership.slot, hotrow::Trouble::OwnRow);
+        errors::OWN_ROW.raise();
+    }
+}
+
+/// Update of a hot row.
+unsafe fn hot(call: Update, slot: Slot, identity: &Identity, query: usize) -> TM_Result::Type {
+    // SAFETY: as in `tuple_update`.
+    unsafe {
+        let n = match SESSION.in_row(slot) {
+            Some((n, m)) if m.ticket => n,
+            Some(_) => return ordinary(call, None),
+            None => {
+                statement::drop_unused(query);
+                match ticket::acquire(slot, identity) {
+                    Some(n) => n,
+                    None => return ordinary(call, None),
+                }
+            }
+        };
+        let version = tuple::pack(&*call.otid);
+        SESSION.update(n, |m| {
+            if m.version == 0 && m.unused_by == 0 && !m.locked {
+                m.unused_by = query;
+            }
+            if m.origin == 0 {
+                m.origin = version;
+            }
+        });
+        stop::at(stop::Point::TicketTaken);
+        advance(call, n)
+    }
+}
+
+/// Goes on with the update of the row of membership `n`, whose ticket we have.
+unsafe fn advance(call: Update, n: usize) -> TM_Result::Type {
+    // SAFETY: as in `tuple_update`.
+    unsafe {
+        let version = tuple::pack(&*call.otid);
+        loop {
+            let Some(membership) = SESSION.get(n) else { return call.heap() };
+            let looked_at = membership.offered == version;
+            if looked_at {
+                raw::GetCurrentTransactionId();
+            }
+            match next_step(n, version, looked_at) {
+                Step::Offer(tail) => {
+                    offer(n, &tail);
+                    return answer_updated(call, tail.tid, tail.xid);
+                }
+                Step::Follow(tail) => {
+                    if let Some(result) = follow(call, n, &tail) {
+                        return result;
+                    }
+                }
+                Step::Await(tail) => await_tail(n, &tail),
+                Step::Ordinary => {
+                    if looked_at && !xact::has_committed(membership.offered_xid) {
+                        return start_again(call, n);
+                    }
+                    return ordinary_hot(call, n);
+                }
+            }
+        }
+    }
+}
+
+/// Decides under the row's lock, and reserves our place if we follow.
+fn next_step(n: usize, version: u64, looked_at: bool) -> Step {
+    let me = member_id(n);
+    let (xid, top, now) = (xact::own_xid(), xact::nest_level() == 1, wait::now());
+    let size = guc::GROUP_SIZE.get().max(1) as u32;
+    let may_follow = guc::GROUP_LOCK.get() && top;
+    memory().with_row(membership_slot(n), |row, world| match row.tail(world) {
+        None => Step::Ordinary,
+        Some(tail) => {
+            if row.group_length() >= size {
+                row.end_group();
+            }
+            row.contended_at.set(now);
+            if !may_follow || !tail.open || tail.tid == 0 || row.mode(now) != Mode::Group || row.group_length() >= size
+            {
+                Step::Await(tail)
+            } else if looked_at && tail.tid == version {
+                row.link_writer(world, me, xid, 0);
+                Step::Follow(tail)
+            } else {
+                Step::Offer(tail)
+            }
+        }
+    })
+}
+
+fn membership_slot(n: usize) -> Slot {
+    SESSION.get(n).map_or(0, |m| m.slot)
+}
+
+/// From here on we have seen uncommitted data: whatever becomes of it, we commit only after its writer.
+fn offer(n: usize, tail: &Tail) {
+    let own = &memory().actors[wait::me() as usize];
+    let slot = membership_slot(n);
+    if circles::closes(actor_of(tail.member), || own.depend(n, actor_of(tail.member), tail.xid)) {
+        own.forget(n);
+        ticket::refuse_cycle(slot);
+    }
+    SESSION.update(n, |m| {
+        m.offered = tail.tid;
+        m.offered_xid = tail.xid;
+        m.predecessor = tail.xid;
+    });
+}
+
+/// `TM_Updated`, and where the newer version is.
+unsafe fn answer_updated(call: Update, version: u64, xid: u32) -> TM_Result::Type {
+    // SAFETY: the executor's result arguments.
+    unsafe {
+        (*call.failure).ctid = tuple::unpack(version);
+        (*call.failure).xmax = pg_sys::TransactionId::from(xid);
+        (*call.failure).cmax = pg_sys::InvalidCommandId;
+        (*call.failure).traversed = false;
+        *call.lockmode = pg_sys::LockTupleMode::LockTupleNoKeyExclusive;
+        *call.indexes = TU_UpdateIndexes::TU_None;
+    }
+    TM_Result::TM_Updated
+}
+
+/// The version that the executor looked at was rolled back. Nothing has been shown to anybody: forget it, and let the
+/// executor start from the version with which it came first.
+unsafe fn start_again(call: Update, n: usize) -> TM_Result::Type {
+    memory().actors[wait::me() as usize].forget(n);
+    SESSION.update(n, |m| {
+        m.offered = 0;
+        m.offered_xid = 0;
+        m.predecessor = 0;
+        m.restart = true;
+    });
+    let origin = SESSION.get(n).map_or(0, |m| m.origin);
+    // SAFETY: as in `tuple_update`.
+    unsafe { answer_updated(call, origin, 0) }
+}
+
+/// Lets the tail's transaction end, in the lock manager. If it has been offered, we still depend on it.
+pub fn await_tail(n: usize, tail: &Tail) {
+    memory().totals.fallbacks.add(1);
+    let own = &memory().actors[wait::me() as usize];
+    let slot = membership_slot(n);
+    if circles::closes(actor_of(tail.member), || own.wait(Some(hotrow::Wait::Xid(tail.xid)))) {
+        ticket::refuse_cycle(slot);
+    }
+    let wait = Wait::begin(Reason::Fallback, slot);
+    wait.in_lock_manager(|| xact::wait_for_end(tail.xid));
+    wait.finish();
+    super::waiting::check_doomed();
+    if xact::is_running(tail.xid) {
+        return;
+    }
+    settle(slot, tail);
+}
+
+/// The tail's transaction has ended; its session takes it off the list a moment after PostgreSQL's own record says so.
+fn settle(slot: Slot, tail: &Tail) {
+    while memory().with_row(slot, |row, world| {
+        row.tail(world).is_some_and(|now| now.member == tail.member && now.xid == tail.xid)
+    }) {
+        wait::sleep(1, pg_sys::PG_WAIT_EXTENSION);
+    }
+}
+
+/// The group update. None when the page does not allow it: the tail is awaited then.
+unsafe fn follow(call: Update, n: usize, tail: &Tail) -> Option<TM_Result::Type> {
+    let me = member_id(n);
+    let slot = membership_slot(n);
+    let xid = xact::own_xid();
+    memory().actors[wait::me() as usize].xid.publish(xid);
+    SESSION.published.set(true);
+    SESSION.update(n, |m| m.linked = true);
+    let leader = &memory().members[tail.member as usize];
+    let base = group::Base { version: tail.tid, xid: tail.xid };
+    // SAFETY: as in `tuple_update`; we have the ticket and the reservation.
+    match unsafe { group::update(call.rel, call.slot, call.cid, &base, || leader.is_revisited()) } {
+        group::Outcome::Done(version, indexes) => {
+            // SAFETY: the executor's result arguments.
+            unsafe {
+                *call.lockmode = pg_sys::LockTupleMode::LockTupleNoKeyExclusive;
+                *call.indexes = indexes;
+            }
+            let (patience, now) = (patience(), wait::now());
+            let woken = memory().with_row(slot, |row, world| {
+                row.publish(world, me, version);
+                row.last_xid.set(xid);
+                row.counters.updates.add(1);
+                row.counters.followed.add(1);
+                row.release(world, me, patience, now)
+            });
+            memory().totals.followed.add(1);
+            note_version(n, version);
+            SESSION.update(n, |m| m.ticket = false);
+            if let Some(actor) = woken {
+                wait::wake(actor);
+            }
+            // SAFETY: the statement's relation is open.
+            unsafe { revisit::after_update(call.rel, n) };
+            stop::at(stop::Point::Updated);
+            Some(TM_Result::TM_Ok)
+        }
+        group::Outcome::NotPossible => {
+            memory().with_row(slot, |row, world| row.withdraw(world, me));
+            SESSION.update(n, |m| m.linked = false);
+            super::waiting::check_doomed();
+            await_tail(n, tail);
+            None
+        }
+    }
+}
+
+fn note_version(n: usize, version: u64) {
+    SESSION.update(n, |m| {
+        m.version = version;
+        m.version_level = xact::nest_level();
+        m.unused_by = 0;
+        m.locked = false;
+        m.offered = 0;
+        m.origin = 0;
+    });
+}
+
+/// Heap's own update of a hot row. Then the ticket goes on, unless this transaction ends right after.
+unsafe fn ordinary_hot(call: Update, n: usize) -> TM_Result::Type {
+    // SAFETY: as in `tuple_update`.
+    unsafe {
+        let result = ordinary(call, None);
+        if result == TM_Result::TM_Ok {
+            let version = tuple::pack(&(*call.slot).tts_tid);
+            note_version(n, version);
+            hand_on(call.rel, n, version);
+        }
+        result
+    }
+}
+
+/// After an ordinary update: the transaction becomes a leader that others follow. It keeps the ticket instead when it
+/// is a single statement (its commit is next, and nobody gains from an earlier hand-over), inside a subtransaction
+/// (trap 5), when only queueing is asked for, and while the row backs off.
+fn hand_on(rel: pg_sys::Relation, n: usize, version: u64) {
+    let me = member_id(n);
+    let slot = membership_slot(n);
+    let xid = xact::own_xid();
+    let (patience, now) = (patience(), wait::now());
+    let lead = guc::GROUP_LOCK.get() && xact::nest_level() == 1 && !statement::is_whole_transaction();
+    SESSION.published.set(true);
+    memory().actors[wait::me() as usize].xid.publish(xid);
+    let (led, woken) = memory().with_row(slot, |row, world| {
+        row.last_xid.set(xid);
+        row.counters.updates.add(1);
+        if !lead || row.mode(now) != Mode::Group {
+            return (false, None);
+        }
+        row.counters.groups.add(1);
+        row.link_writer(world, me, xid, version);
+        (true, row.release(world, me, patience, now))
+    });
+    memory().totals.ordinary.add(1);
+    if led {
+        memory().totals.groups.add(1);
+        SESSION.update(n, |m| {
+            m.linked = true;
+            m.ticket = false;
+        });
+    }
+    if let Some(actor) = woken {
+        wait::wake(actor);
+    }
+    // SAFETY: the statement's relation is open.
+    unsafe { revisit::after_update(rel, n) };
+    stop::at(stop::Point::Updated);
+}

@@ -1,0 +1,144 @@
+//! The functions behind the views `txn.hotspots`, `txn.stats` and `txn.waits`. Times are microseconds since PostgreSQL's
+//! epoch; the views turn them into timestamps.
+
+use super::detect;
+use super::session::memory;
+use super::waiting::Reason;
+use crate::pg::wait;
+use hotrow::{Mode, Row, actor_of};
+use pgrx::prelude::*;
+
+/// The key of a row as text, for those who may read its table.
+fn key(row: &Row) -> Option<String> {
+    let relation = pg_sys::Oid::from(row.relation());
+    // SAFETY: catalog look-ups; a table that is gone answers ACLCHECK_NO_PRIV.
+    let allowed = unsafe {
+        let mut missing = false;
+        pg_sys::pg_class_aclcheck_ext(relation, pg_sys::GetUserId(), pg_sys::ACL_SELECT.into(), &mut missing)
+            == pg_sys::AclResult::ACLCHECK_OK
+            && !missing
+    };
+    let (text, length) = row.label();
+    allowed.then(|| String::from_utf8_lossy(&text[..length]).into_owned())
+}
+
+fn is_here(row: &Row) -> bool {
+    // SAFETY: a plain read.
+    row.is_used() && row.database() == u32::from(unsafe { pg_sys::MyDatabaseId })
+}
+
+/// One line per hot row of this database.
+#[pg_extern(sql = false)]
+#[allow(clippy::type_complexity)]
+fn hotspots() -> TableIterator<
+    'static,
+    (
+        name!(relation, pg_sys::Oid),
+        name!(key, Option<String>),
+        name!(mode, &'static str),
+        name!(since, i64),
+        name!(waiting, i32),
+        name!(running, i32),
+        name!(updates, i64),
+        name!(followed, i64),
+        name!(groups, i64),
+        name!(cascades, i64),
+        name!(handover_us, Option<f64>),
+    ),
+> {
+    detect::sweep();
+    let now = wait::now();
+    let rows: Vec<_> = memory()
+        .directory
+        .rows
+        .iter()
+        .filter(|row| is_here(row))
+        .map(|row| {
+            let c = &row.counters;
+            let mode = match row.mode(now) {
+                Mode::Backoff => "backoff",
+                Mode::Group if c.groups.get() > 0 => "group",
+                Mode::Group => "queue",
+            };
+            let handovers = c.handovers.get();
+            (
+                pg_sys::Oid::from(row.relation()),
+                key(row),
+                mode,
+                row.since.get() as i64,
+                row.waiting() as i32,
+                row.running() as i32,
+                c.updates.get() as i64,
+                c.followed.get() as i64,
+                c.groups.get() as i64,
+                c.cascades.get() as i64,
+                (handovers > 0).then(|| c.handover_us.get() as f64 / handovers as f64),
+            )
+        })
+        .collect();
+    TableIterator::new(rows)
+}
+
+/// The totals: name and value.
+#[pg_extern(sql = false)]
+fn stats() -> TableIterator<'static, (name!(values, Vec<i64>), name!(reset, i64))> {
+    let memory = memory();
+    let hot = i64::from(memory.directory.used.get());
+    let values = [hot].into_iter().chain(memory.totals.all().into_iter().map(|c| c.get() as i64)).collect();
+    TableIterator::once((values, memory.totals.reset_at.get() as i64))
+}
+
+/// Sets the totals to zero.
+#[pg_extern(sql = false)]
+fn stats_reset() {
+    memory().totals.reset(wait::now());
+}
+
+/// One line per waiting session of this database.
+#[pg_extern(sql = false)]
+#[allow(clippy::type_complexity)]
+fn waits() -> TableIterator<
+    'static,
+    (
+        name!(pid, i32),
+        name!(blocked_by, Option<i32>),
+        name!(relation, pg_sys::Oid),
+        name!(key, Option<String>),
+        name!(reason, &'static str),
+        name!(since, i64),
+    ),
+> {
+    let memory = memory();
+    let mut lines = Vec::new();
+    for (number, actor) in memory.actors.iter().enumerate() {
+        let since = actor.wait_since.get();
+        let Some(slot) = actor.wait_row.get().checked_sub(1) else { continue };
+        let Some(row) = memory.directory.rows.get(slot as usize) else { continue };
+        let Some(pid) = pid_of(number as u32) else { continue };
+        if since == 0 || !is_here(row) {
+            continue;
+        }
+        let reason = actor.wait_reason.get();
+        let blocker = if reason == Reason::Ticket as u32 {
+            row.holder().map(actor_of)
+        } else {
+            actor.first_predecessor().or_else(|| actor.awaited(memory.actors))
+        };
+        let line = (
+            pid,
+            blocker.and_then(pid_of),
+            pg_sys::Oid::from(row.relation()),
+            key(row),
+            Reason::name(reason),
+            since as i64,
+        );
+        lines.push(line);
+    }
+    TableIterator::new(lines)
+}
+
+fn pid_of(actor: u32) -> Option<i32> {
+    // SAFETY: an index of allProcs; pid is one word.
+    let pid = unsafe { (*(*pg_sys::ProcGlobal).allProcs.add(actor as usize)).pid };
+    (pid != 0).then_some(pid)
+}

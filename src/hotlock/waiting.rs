@@ -1,0 +1,138 @@
+//! Waits of hotlock: first on the process latch, which is cheap, then in PostgreSQL's lock manager, where the deadlock
+//! detector, `lock_timeout`, `pg_locks`, `pg_blocking_pids` and `log_lock_waits` see them.
+
+use super::errors;
+use super::session::{SESSION, memory};
+use crate::guc;
+use crate::pg::raw::{self, TimeoutId};
+use crate::pg::wait;
+use hotrow::Slot;
+use pgrx::pg_sys;
+
+/// Why a session waits; the numbers stand in shared memory.
+#[derive(Clone, Copy, PartialEq, Eq)]
+#[repr(u32)]
+pub enum Reason {
+    Ticket = 1,
+    Commit = 2,
+    Read = 3,
+    Fallback = 4,
+}
+
+impl Reason {
+    /// The name in `txn.waits`.
+    pub fn name(number: u32) -> &'static str {
+        match number {
+            1 => "ticket",
+            2 => "commit",
+            3 => "read",
+            _ => "fallback",
+        }
+    }
+}
+
+/// One wait, from its beginning to its end; `txn.waits` shows it.
+pub struct Wait {
+    started: u64,
+    limit_us: u64,
+}
+
+impl Wait {
+    /// Begins a wait for that row.
+    pub fn begin(reason: Reason, slot: Slot) -> Wait {
+        let actor = &memory().actors[wait::me() as usize];
+        let started = wait::now();
+        SESSION.published.set(true);
+        actor.wait_reason.set(reason as u32);
+        actor.wait_row.set(slot + 1);
+        actor.wait_since.set(started);
+        // SAFETY: a plain read of a setting; arming a timer of PostgreSQL's, disarmed in `finish` or at abort.
+        unsafe {
+            if pg_sys::LockTimeout > 0 {
+                SESSION.lock_timeout.set(Some(pg_sys::LockTimeout));
+                raw::enable_timeout_after(TimeoutId::LockTimeout, pg_sys::LockTimeout);
+            }
+        }
+        Wait { started, limit_us: guc::HOT_WAIT_TIMEOUT.get().max(0) as u64 * 1000 }
+    }
+
+    /// Ends it.
+    pub fn finish(self) {
+        clear();
+    }
+
+    fn waited_us(&self) -> u64 {
+        wait::now().saturating_sub(self.started)
+    }
+
+    /// Sleeps on the latch once. False when it is time to go to the lock manager.
+    pub fn doze(&self) -> bool {
+        let waited = self.waited_us();
+        self.check_limit(waited);
+        // SAFETY: a plain read of a setting.
+        let patience = unsafe { pg_sys::DeadlockTimeout }.max(1) as u64 * 1000;
+        if waited >= patience {
+            return false;
+        }
+        let mut rest = patience - waited;
+        if self.limit_us > 0 {
+            rest = rest.min(self.limit_us.saturating_sub(waited));
+        }
+        wait::sleep(rest.div_ceil(1000) as i64, pg_sys::PG_WAIT_EXTENSION);
+        true
+    }
+
+    fn check_limit(&self, waited: u64) {
+        if self.limit_us > 0 && waited >= self.limit_us {
+            errors::WAIT_TIMEOUT.raise();
+        }
+    }
+
+    /// Runs a wait of the lock manager under what is left of `lock_timeout` and `txn.hot_wait_timeout`.
+    pub fn in_lock_manager(&self, body: impl FnOnce()) {
+        let waited = self.waited_us();
+        self.check_limit(waited);
+        // SAFETY: LockTimeout is read by ProcSleep; it is put back here, or by `clear` after an ERROR.
+        unsafe {
+            let configured = SESSION.lock_timeout.get().unwrap_or(pg_sys::LockTimeout);
+            let left = |limit_us: u64| (limit_us.saturating_sub(waited) / 1000).max(1) as i32;
+            let mut timeout = if configured > 0 { left(configured as u64 * 1000) } else { 0 };
+            if self.limit_us > 0 {
+                let own = left(self.limit_us);
+                timeout = if timeout > 0 { timeout.min(own) } else { own };
+            }
+            SESSION.lock_timeout.set(Some(configured));
+            raw::disable_timeout(TimeoutId::LockTimeout, false);
+            pg_sys::LockTimeout = timeout;
+            body();
+            pg_sys::LockTimeout = configured;
+        }
+    }
+}
+
+/// Takes back what a wait has set up, after its end or after an ERROR in it.
+pub fn clear() {
+    if SESSION.published.get() {
+        let actor = &memory().actors[wait::me() as usize];
+        actor.wait_since.set(0);
+        actor.wait(None);
+    }
+    if let Some(configured) = SESSION.lock_timeout.take() {
+        // SAFETY: disarming a timer and putting a setting back.
+        unsafe {
+            raw::disable_timeout(TimeoutId::LockTimeout, false);
+            pg_sys::LockTimeout = configured;
+        }
+    }
+}
+
+/// Raises 40001 if a predecessor of this transaction has rolled back.
+pub fn check_doomed() {
+    if is_doomed() {
+        errors::DOOMED.raise();
+    }
+}
+
+pub fn is_doomed() -> bool {
+    SESSION.all().any(|(n, m)| m.linked && memory().members[super::session::member_id(n) as usize].is_doomed())
+}

@@ -1,0 +1,86 @@
+//! Raising PostgreSQL errors without unwinding.
+
+use super::raw;
+use std::ffi::CStr;
+
+/// An error of this extension: what the client sees.
+pub struct Report {
+    pub code: [u8; 5],
+    pub message: &'static CStr,
+    pub detail: Option<&'static CStr>,
+    pub hint: Option<&'static CStr>,
+}
+
+/// elog.h's MAKE_SQLSTATE.
+const fn sqlstate(code: [u8; 5]) -> i32 {
+    let mut packed = 0;
+    let mut n = 0;
+    while n < 5 {
+        packed += (((code[n] - b'0') & 0x3f) as i32) << (6 * n);
+        n += 1;
+    }
+    packed
+}
+
+impl Report {
+    /// Raises the ERROR. It jumps to PostgreSQL's handler: nothing with a destructor may be alive in the callers.
+    pub fn raise(&self) -> ! {
+        // SAFETY: errstart..errfinish is elog.h's protocol; all strings are static and used through "%s".
+        unsafe {
+            if raw::errstart(raw::ERROR, std::ptr::null()) {
+                raw::errcode(sqlstate(self.code));
+                raw::errmsg_internal(c"%s".as_ptr(), self.message.as_ptr());
+                if let Some(detail) = self.detail {
+                    raw::errdetail_internal(c"%s".as_ptr(), detail.as_ptr());
+                }
+                if let Some(hint) = self.hint {
+                    raw::errhint(c"%s".as_ptr(), hint.as_ptr());
+                }
+                raw::errfinish(c"txn".as_ptr(), 0, std::ptr::null());
+            }
+        }
+        std::process::abort()
+    }
+}
+
+/// Runs the body of a callback. A Rust panic in it (a bug) becomes an ordinary ERROR instead of unwinding into C.
+#[inline]
+pub fn guarded<R>(body: impl FnOnce() -> R) -> R {
+    match std::panic::catch_unwind(std::panic::AssertUnwindSafe(body)) {
+        Ok(value) => value,
+        Err(_) => INTERNAL.raise(),
+    }
+}
+
+/// The same for a callback that must not raise: a panic there is worth a crash and recovery, not a wrong answer.
+#[inline]
+pub fn infallible<R>(body: impl FnOnce() -> R) -> R {
+    match std::panic::catch_unwind(std::panic::AssertUnwindSafe(body)) {
+        Ok(value) => value,
+        Err(_) => std::process::abort(),
+    }
+}
+
+const INTERNAL: Report = Report {
+    code: *b"XX000",
+    message: c"txn: internal error",
+    detail: Some(c"The server log has the place."),
+    hint: None,
+};
+
+/// The library was loaded into a running session.
+pub const NOT_PRELOADED: Report = Report {
+    code: *b"55000",
+    message: c"txn must be loaded at server start",
+    detail: Some(c"It needs shared memory that only the postmaster can reserve."),
+    hint: Some(c"Add txn to shared_preload_libraries in postgresql.conf, and restart the server."),
+};
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn sqlstates_are_packed_as_in_elog_h() {
+        assert_eq!(super::sqlstate(*b"40001"), 16777220);
+        assert_eq!(super::sqlstate(*b"40P01"), 16908292);
+    }
+}

@@ -1,0 +1,12 @@
+//! The fence to PostgreSQL: everything that is unsafe by nature, behind functions that are not.
+
+pub mod buffer;
+pub mod error;
+pub mod plan;
+pub mod raw;
+pub mod relation;
+pub mod shmem;
+pub mod snapshot;
+pub mod tuple;
+pub mod wait;
+pub mod xact;

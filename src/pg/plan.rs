@@ -1,0 +1,222 @@
+//! What a plan is about to touch, as far as it can be known before it runs.
+
+use super::raw;
+use super::relation::key_of;
+use hotrow::Identity;
+use pgrx::pg_sys::{self, Datum, NodeTag, Oid};
+use std::cell::Cell;
+use std::ffi::c_int;
+
+/// The one row that a statement updates or locks by its key.
+pub struct Target {
+    pub identity: Identity,
+    /// The plan reads nothing of the table but that row.
+    pub by_index: bool,
+}
+
+/// list_nth for the pointer lists that are walked here.
+unsafe fn nth<T>(list: *const pg_sys::List, n: usize) -> *mut T {
+    // SAFETY: the caller checked the length.
+    unsafe { (*(*list).elements.add(n)).ptr_value.cast() }
+}
+
+unsafe fn length(list: *const pg_sys::List) -> usize {
+    // SAFETY: null or a valid list.
+    unsafe { if list.is_null() { 0 } else { (*list).length as usize } }
+}
+
+unsafe fn tag<T>(node: *const T) -> NodeTag {
+    // SAFETY: null or a node.
+    unsafe { if node.is_null() { NodeTag::T_Invalid } else { (*node.cast::<pg_sys::Node>()).type_ } }
+}
+
+/// Elements of a list of nodes.
+pub unsafe fn nodes(list: *const pg_sys::List) -> impl Iterator<Item = *mut pg_sys::Node> {
+    // SAFETY: null or a valid list that outlives the iteration.
+    unsafe { (0..length(list)).map(move |n| nth(list, n)) }
+}
+
+/// Elements of a list of integers.
+pub unsafe fn integers(list: *const pg_sys::List) -> impl Iterator<Item = c_int> {
+    // SAFETY: null or a valid list that outlives the iteration.
+    unsafe { (0..length(list)).map(move |n| (*(*list).elements.add(n)).int_value) }
+}
+
+/// Elements of a list of OIDs.
+pub unsafe fn oids(list: *const pg_sys::List) -> impl Iterator<Item = Oid> {
+    // SAFETY: null or a valid list that outlives the iteration.
+    unsafe { (0..length(list)).map(move |n| (*(*list).elements.add(n)).oid_value) }
+}
+
+/// The range table entry's relation.
+pub unsafe fn relation_of(plan: *const pg_sys::PlannedStmt, index: u32) -> Oid {
+    // SAFETY: an index of the plan's range table.
+    unsafe {
+        let at = index as usize;
+        if at == 0 || at > length((*plan).rtable) {
+            return Oid::INVALID;
+        }
+        (*nth::<pg_sys::RangeTblEntry>((*plan).rtable, at - 1)).relid
+    }
+}
+
+/// The row that the statement updates (`UPDATE ... WHERE key = value`) or locks (`SELECT ... FOR UPDATE`), if its plan
+/// says so with constants or parameters.
+///
+/// # Safety
+/// `query` is about to be started; its relations are locked.
+pub unsafe fn target(query: *const pg_sys::QueryDesc) -> Option<Target> {
+    // SAFETY: plan trees are read as the executor reads them; every node is checked by its tag.
+    unsafe {
+        let plan = (*query).plannedstmt;
+        let top = (*plan).planTree;
+        let scan = match tag(top) {
+            NodeTag::T_ModifyTable => {
+                let modify = top.cast::<pg_sys::ModifyTable>();
+                if (*modify).operation != pg_sys::CmdType::CMD_UPDATE || length((*modify).resultRelations) != 1 {
+                    return None;
+                }
+                (*top).lefttree
+            }
+            NodeTag::T_LockRows => (*top).lefttree,
+            _ => return None,
+        };
+        let (index_quals, by_index) = match tag(scan) {
+            NodeTag::T_IndexScan => ((*scan.cast::<pg_sys::IndexScan>()).indexqualorig, true),
+            NodeTag::T_BitmapHeapScan => ((*scan.cast::<pg_sys::BitmapHeapScan>()).bitmapqualorig, false),
+            NodeTag::T_SeqScan => (std::ptr::null_mut(), false),
+            _ => return None,
+        };
+        let relation = relation_of(plan, (*scan.cast::<pg_sys::Scan>()).scanrelid);
+        if u32::from(relation) < pg_sys::FirstNormalObjectId {
+            return None;
+        }
+        let rel = raw::RelationIdGetRelation(relation);
+        if rel.is_null() {
+            return None;
+        }
+        let key = key_of(rel);
+        raw::RelationClose(rel);
+        let key = key?;
+        let mut values = [(Datum::from(0), Oid::INVALID); 8];
+        let mut known = 0;
+        for qual in nodes(index_quals).chain(nodes((*scan).qual)) {
+            let Some((number, value, typ)) = equality(query, qual) else { continue };
+            let Some(position) = key.position(number) else { continue };
+            if values[position].1 == Oid::INVALID && key.takes(position, typ) {
+                values[position] = (value, typ);
+                known += 1;
+            }
+        }
+        if known != key.len() {
+            return None;
+        }
+        Some(Target { identity: key.of_values(&values[..known]), by_index })
+    }
+}
+
+/// `column = constant or parameter`: the column's number, the value and its type.
+unsafe fn equality(query: *const pg_sys::QueryDesc, qual: *mut pg_sys::Node) -> Option<(i16, Datum, Oid)> {
+    // SAFETY: as in `target`.
+    unsafe {
+        if tag(qual) != NodeTag::T_OpExpr {
+            return None;
+        }
+        let op = qual.cast::<pg_sys::OpExpr>();
+        if length((*op).args) != 2 {
+            return None;
+        }
+        let (left, right) = (plain(nth((*op).args, 0)), plain(nth((*op).args, 1)));
+        let (var, other) = if tag(left) == NodeTag::T_Var { (left, right) } else { (right, left) };
+        if tag(var) != NodeTag::T_Var {
+            return None;
+        }
+        let var = var.cast::<pg_sys::Var>();
+        let (value, typ) = value_of(query, other)?;
+        is_equality((*op).opno, (*var).vartype).then_some(((*var).varattno, value, typ))
+    }
+}
+
+/// The node without RelabelTypes, which change no bytes.
+unsafe fn plain(mut node: *mut pg_sys::Node) -> *mut pg_sys::Node {
+    // SAFETY: as in `target`.
+    unsafe {
+        while tag(node) == NodeTag::T_RelabelType {
+            node = (*node.cast::<pg_sys::RelabelType>()).arg.cast();
+        }
+        node
+    }
+}
+
+unsafe fn value_of(query: *const pg_sys::QueryDesc, node: *mut pg_sys::Node) -> Option<(Datum, Oid)> {
+    // SAFETY: as in `target`; parameters are fetched as ExecEvalParamExtern does.
+    unsafe {
+        match tag(node) {
+            NodeTag::T_Const => {
+                let constant = node.cast::<pg_sys::Const>();
+                (!(*constant).constisnull).then_some(((*constant).constvalue, (*constant).consttype))
+            }
+            NodeTag::T_Param => {
+                let param = node.cast::<pg_sys::Param>();
+                let list = (*query).params;
+                if (*param).paramkind != pg_sys::ParamKind::PARAM_EXTERN
+                    || list.is_null()
+                    || (*param).paramid <= 0
+                    || (*param).paramid > (*list).numParams
+                {
+                    return None;
+                }
+                let mut room = pg_sys::ParamExternData::default();
+                let value = match (*list).paramFetch {
+                    Some(fetch) => fetch(list, (*param).paramid, false, &mut room),
+                    None => (*list).params.as_mut_ptr().add((*param).paramid as usize - 1),
+                };
+                (!(*value).isnull && (*value).ptype == (*param).paramtype).then_some(((*value).value, (*value).ptype))
+            }
+            _ => None,
+        }
+    }
+}
+
+/// Whether an operator is a btree equality; the answers are remembered.
+fn is_equality(operator: Oid, left: Oid) -> bool {
+    const REMEMBERED: usize = 64;
+    struct Known([Cell<(Oid, bool)>; REMEMBERED]);
+    // SAFETY: a backend has one thread.
+    unsafe impl Sync for Known {}
+    static KNOWN: Known = Known([const { Cell::new((Oid::INVALID, false)) }; REMEMBERED]);
+    let cell = &KNOWN.0[u32::from(operator) as usize % REMEMBERED];
+    let (known, answer) = cell.get();
+    if known == operator {
+        return answer;
+    }
+    // SAFETY: a catalog look-up.
+    let answer = unsafe { raw::op_mergejoinable(operator, left) };
+    cell.set((operator, answer));
+    answer
+}
+
+/// Whether the statement reads no table: a plain `INSERT ... VALUES`.
+///
+/// # Safety
+/// `plan` is a valid plan.
+pub unsafe fn reads_nothing(plan: *const pg_sys::PlannedStmt) -> bool {
+    // SAFETY: as in `target`.
+    unsafe {
+        let top = (*plan).planTree;
+        if !(*plan).subplans.is_null() {
+            return false;
+        }
+        match tag(top) {
+            NodeTag::T_Result | NodeTag::T_ValuesScan => (*top).lefttree.is_null(),
+            NodeTag::T_ModifyTable => {
+                let modify = top.cast::<pg_sys::ModifyTable>();
+                (*modify).operation == pg_sys::CmdType::CMD_INSERT
+                    && (*modify).onConflictAction == pg_sys::OnConflictAction::ONCONFLICT_NONE
+                    && matches!(tag((*top).lefttree), NodeTag::T_Result | NodeTag::T_ValuesScan)
+                    && (*(*top).lefttree).lefttree.is_null()
+            }
+            _ => false,
+        }
+    }
+}

@@ -1,0 +1,143 @@
+//! PostgreSQL's functions, called as they are.
+//!
+//! pgrx wraps every function so that an ERROR becomes a Rust panic. On its way through that wrapper an ERROR loses its
+//! CONTEXT and the names of constraint, table and column, and each call pays for a `sigsetjmp`. Code that PostgreSQL calls
+//! for every statement and tuple therefore uses these declarations: an ERROR jumps over our frames, straight to
+//! PostgreSQL's handler. The rule that makes this sound: **no value with a destructor is alive, and no `with_row` closure
+//! is running, across a call from this module.** What must be undone is undone by the transaction callbacks.
+
+use pgrx::pg_sys::*;
+use std::ffi::{c_char, c_int, c_void};
+
+/// utils/timeout.h, not bound by pgrx: PostgreSQL's own timers.
+#[derive(Clone, Copy)]
+#[repr(C)]
+pub enum TimeoutId {
+    LockTimeout = 2,
+    StatementTimeout = 3,
+}
+
+/// utils/elog.h
+pub const ERROR: c_int = 21;
+
+unsafe extern "C-unwind" {
+    // utils/error/elog.c
+    pub fn errstart(elevel: c_int, domain: *const c_char) -> bool;
+    pub fn errcode(code: c_int) -> c_int;
+    pub fn errmsg_internal(format: *const c_char, ...) -> c_int;
+    pub fn errdetail_internal(format: *const c_char, ...) -> c_int;
+    pub fn errhint(format: *const c_char, ...) -> c_int;
+    pub fn errfinish(file: *const c_char, line: c_int, function: *const c_char);
+    pub fn ProcessInterrupts();
+
+    // storage/lmgr
+    pub fn LWLockAcquire(lock: *mut LWLock, mode: LWLockMode::Type) -> bool;
+    pub fn LWLockRelease(lock: *mut LWLock);
+    pub fn XactLockTableWait(xid: TransactionId, rel: Relation, tid: ItemPointer, oper: XLTW_Oper::Type);
+    pub fn VirtualXactLock(vxid: VirtualTransactionId, wait: bool) -> bool;
+    pub fn LockHasWaiters(tag: *const LOCKTAG, mode: LOCKMODE, session: bool) -> bool;
+    #[cfg(feature = "stop_events")]
+    pub fn LockAcquire(tag: *const LOCKTAG, mode: LOCKMODE, session: bool, no_wait: bool) -> LockAcquireResult::Type;
+    #[cfg(feature = "stop_events")]
+    pub fn LockRelease(tag: *const LOCKTAG, mode: LOCKMODE, session: bool) -> bool;
+
+    // storage/ipc, utils/misc/timeout.c
+    pub fn WaitLatch(latch: *mut Latch, events: c_int, timeout: std::ffi::c_long, info: uint32) -> c_int;
+    pub fn ResetLatch(latch: *mut Latch);
+    pub fn SetLatch(latch: *mut Latch);
+    pub fn TransactionIdIsInProgress(xid: TransactionId) -> bool;
+    pub fn enable_timeout_after(id: TimeoutId, delay_ms: c_int);
+    pub fn disable_timeout(id: TimeoutId, keep_indicator: bool);
+    pub fn get_timeout_active(id: TimeoutId) -> bool;
+
+    // access/transam
+    pub fn TransactionIdDidCommit(xid: TransactionId) -> bool;
+    pub fn TransactionIdIsCurrentTransactionId(xid: TransactionId) -> bool;
+    pub fn GetTopTransactionIdIfAny() -> TransactionId;
+    pub fn GetCurrentTransactionId() -> TransactionId;
+    pub fn GetCurrentTransactionNestLevel() -> c_int;
+    pub fn GetCurrentSubTransactionId() -> SubTransactionId;
+    pub fn GetCurrentCommandId(used: bool) -> CommandId;
+    pub fn CommandCounterIncrement();
+    pub fn IsTransactionBlock() -> bool;
+    pub fn MultiXactIdSetOldestMember();
+    pub fn MultiXactIdCreate(
+        xid1: TransactionId,
+        status1: MultiXactStatus::Type,
+        xid2: TransactionId,
+        status2: MultiXactStatus::Type,
+    ) -> MultiXactId;
+    pub fn XLogFlush(record: XLogRecPtr);
+    pub fn GetXLogInsertRecPtr() -> XLogRecPtr;
+    pub fn SyncRepWaitForLSN(lsn: XLogRecPtr, commit: bool);
+    pub fn XLogBeginInsert();
+    pub fn XLogRegisterBuffer(block_id: uint8, buffer: Buffer, flags: uint8);
+    pub fn XLogRegisterData(data: *mut c_char, len: uint32);
+    pub fn XLogRegisterBufData(block_id: uint8, data: *mut c_char, len: uint32);
+    pub fn XLogSetRecordFlags(flags: uint8);
+    pub fn XLogInsert(rmid: RmgrId, info: uint8) -> XLogRecPtr;
+    pub fn XLogCheckBufferNeedsBackup(buffer: Buffer) -> bool;
+
+    // storage/buffer, access/heap
+    pub fn ReadBuffer(rel: Relation, block: BlockNumber) -> Buffer;
+    pub fn ReleaseBuffer(buffer: Buffer);
+    pub fn UnlockReleaseBuffer(buffer: Buffer);
+    pub fn LockBuffer(buffer: Buffer, mode: c_int);
+    pub fn MarkBufferDirty(buffer: Buffer);
+    pub fn PageGetHeapFreeSpace(page: Page) -> Size;
+    pub fn heap_page_prune_opt(rel: Relation, buffer: Buffer);
+    pub fn HeapTupleGetUpdateXid(tuple: HeapTupleHeader) -> TransactionId;
+    // access/heap/hio.c; not bound by pgrx
+    pub fn RelationPutHeapTuple(rel: Relation, buffer: Buffer, tuple: HeapTuple, token: bool);
+    pub fn nocachegetattr(tuple: HeapTuple, attnum: c_int, desc: TupleDesc) -> Datum;
+    pub fn getmissingattr(desc: TupleDesc, attnum: c_int, isnull: *mut bool) -> Datum;
+    pub fn datumIsEqual(a: Datum, b: Datum, by_value: bool, length: c_int) -> bool;
+    pub fn pgstat_count_heap_update(rel: Relation, hot: bool, newpage: bool);
+
+    // executor
+    pub fn standard_ExecutorStart(query: *mut QueryDesc, eflags: c_int);
+    pub fn standard_ExecutorEnd(query: *mut QueryDesc);
+    pub fn standard_ProcessUtility(
+        pstmt: *mut PlannedStmt,
+        source: *const c_char,
+        read_only: bool,
+        context: ProcessUtilityContext::Type,
+        params: ParamListInfo,
+        env: *mut QueryEnvironment,
+        dest: *mut DestReceiver,
+        completion: *mut QueryCompletion,
+    );
+    pub fn ExecFetchSlotHeapTuple(slot: *mut TupleTableSlot, materialize: bool, free: *mut bool) -> HeapTuple;
+    pub fn ExecStorePinnedBufferHeapTuple(
+        tuple: HeapTuple,
+        slot: *mut TupleTableSlot,
+        buffer: Buffer,
+    ) -> *mut TupleTableSlot;
+    pub fn slot_getsomeattrs_int(slot: *mut TupleTableSlot, attnum: c_int);
+
+    // utils
+    pub fn ActiveSnapshotSet() -> bool;
+    pub fn GetActiveSnapshot() -> Snapshot;
+    pub fn PopActiveSnapshot();
+    pub fn PushCopiedSnapshot(snapshot: Snapshot);
+    pub fn GetTransactionSnapshot() -> Snapshot;
+    pub fn RegisterSnapshot(snapshot: Snapshot) -> Snapshot;
+    pub fn UnregisterSnapshot(snapshot: Snapshot);
+    pub fn XidInMVCCSnapshot(xid: TransactionId, snapshot: Snapshot) -> bool;
+    pub fn GetCurrentTimestamp() -> TimestampTz;
+    pub fn RelationIdGetRelation(relid: Oid) -> Relation;
+    pub fn RelationClose(rel: Relation);
+    pub fn RelationGetIndexList(rel: Relation) -> *mut List;
+    pub fn RelationGetIndexAttrBitmap(rel: Relation, kind: IndexAttrBitmapKind::Type) -> *mut Bitmapset;
+    pub fn bms_next_member(set: *const Bitmapset, previous: c_int) -> c_int;
+    pub fn bms_is_member(member: c_int, set: *const Bitmapset) -> bool;
+    pub fn bms_free(set: *mut Bitmapset);
+    pub fn list_free(list: *mut List);
+    pub fn list_member_oid(list: *const List, oid: Oid) -> bool;
+    pub fn pg_detoast_datum_packed(datum: *mut varlena) -> *mut varlena;
+    pub fn op_mergejoinable(operator: Oid, input: Oid) -> bool;
+    pub fn getTypeOutputInfo(typ: Oid, output: *mut Oid, is_varlena: *mut bool);
+    pub fn OidOutputFunctionCall(function: Oid, value: Datum) -> *mut c_char;
+    pub fn pg_mbcliplen(text: *const c_char, len: c_int, limit: c_int) -> c_int;
+    pub fn pfree(pointer: *mut c_void);
+}

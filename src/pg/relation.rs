@@ -1,0 +1,329 @@
+//! What identifies the rows of a table: its primary key or replica identity, remembered per table.
+
+use super::raw;
+use super::tuple::attribute;
+use hotrow::{Identity, LABEL_BYTES};
+use pgrx::pg_sys::{self, Datum, Oid};
+use std::cell::Cell;
+use std::ffi::{CStr, c_int};
+
+/// Key columns of an identity; a key with more is not followed.
+const MAX_COLUMNS: usize = 8;
+/// A longer value is represented by its beginning and a digest.
+const VALUE_BYTES: usize = 40;
+const CACHED: usize = 256;
+
+/// How a key column's value becomes bytes.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Shape {
+    ByValue(i16),
+    Fixed(i16),
+    Varlena,
+    CString,
+}
+
+#[derive(Clone, Copy)]
+struct Column {
+    number: i16,
+    shape: Shape,
+    typ: Oid,
+}
+
+/// The key of one table.
+#[derive(Clone, Copy)]
+pub struct Key {
+    relation: Oid,
+    count: usize,
+    columns: [Column; MAX_COLUMNS],
+}
+
+const NO_COLUMN: Column = Column { number: 0, shape: Shape::ByValue(0), typ: Oid::INVALID };
+const NO_KEY: Key = Key { relation: Oid::INVALID, count: 0, columns: [NO_COLUMN; MAX_COLUMNS] };
+
+/// Keys by table, direct-mapped, emptied by relcache invalidations.
+struct Cache([Cell<Key>; CACHED]);
+// SAFETY: a backend has one thread.
+unsafe impl Sync for Cache {}
+static CACHE: Cache = Cache([const { Cell::new(NO_KEY) }; CACHED]);
+
+fn cell(relation: Oid) -> &'static Cell<Key> {
+    &CACHE.0[u32::from(relation) as usize % CACHED]
+}
+
+unsafe extern "C-unwind" fn forget(_arg: Datum, relation: Oid) {
+    if relation == Oid::INVALID {
+        CACHE.0.iter().for_each(|cell| cell.set(NO_KEY));
+    } else if cell(relation).get().relation == relation {
+        cell(relation).set(NO_KEY);
+    }
+}
+
+/// Registers the invalidation callback. Once, from `_PG_init`.
+pub fn init() {
+    // SAFETY: the callback touches only process-local cells.
+    unsafe { pg_sys::CacheRegisterRelcacheCallback(Some(forget), Datum::from(0)) };
+}
+
+/// The key of an open table, or None when its rows have no identity for us: no usable key, temporary, a catalog.
+pub fn key_of(rel: pg_sys::Relation) -> Option<Key> {
+    // SAFETY: `rel` is an open relation.
+    let relation = unsafe { (*rel).rd_id };
+    let cached = cell(relation).get();
+    let key = if cached.relation == relation {
+        cached
+    } else {
+        // SAFETY: as above; the key is stored after the catalog reads, so an invalidation in between wins only if it
+        // came before, when we have read the new state.
+        let key = unsafe { build(rel) };
+        cell(relation).set(key);
+        key
+    };
+    (key.count > 0).then_some(key)
+}
+
+/// # Safety
+/// `rel` is an open relation.
+unsafe fn build(rel: pg_sys::Relation) -> Key {
+    // SAFETY: relcache entries are valid while open; nothing here keeps a destructor across calls.
+    unsafe {
+        let mut key = NO_KEY;
+        key.relation = (*rel).rd_id;
+        let form = (*rel).rd_rel;
+        let persistence = (*form).relpersistence as u8;
+        if u32::from((*rel).rd_id) < pg_sys::FirstNormalObjectId
+            || (*form).relkind as u8 != pg_sys::RELKIND_RELATION
+            || (persistence != pg_sys::RELPERSISTENCE_PERMANENT && persistence != pg_sys::RELPERSISTENCE_UNLOGGED)
+        {
+            return key;
+        }
+        raw::list_free(raw::RelationGetIndexList(rel));
+        let index = if (*rel).rd_pkindex != Oid::INVALID { (*rel).rd_pkindex } else { (*rel).rd_replidindex };
+        if index == Oid::INVALID {
+            return key;
+        }
+        let index = raw::RelationIdGetRelation(index);
+        if index.is_null() {
+            return key;
+        }
+        let form = (*index).rd_index;
+        let count = (*form).indnkeyatts as usize;
+        if count <= MAX_COLUMNS {
+            let numbers = (*form).indkey.values.as_slice(count);
+            for (column, &number) in key.columns.iter_mut().zip(numbers) {
+                if number <= 0 {
+                    raw::RelationClose(index);
+                    return key;
+                }
+                let attrs = (*(*rel).rd_att).attrs.as_ptr();
+                let attr = &*attrs.add(number as usize - 1);
+                let shape = match (attr.attbyval, attr.attlen) {
+                    (true, length) => Shape::ByValue(length),
+                    (false, -1) => Shape::Varlena,
+                    (false, -2) => Shape::CString,
+                    (false, length) => Shape::Fixed(length),
+                };
+                *column = Column { number, shape, typ: attr.atttypid };
+            }
+            key.count = count;
+        }
+        raw::RelationClose(index);
+        key
+    }
+}
+
+/// The bytes of a key, column by column.
+struct Image {
+    bytes: [u8; MAX_COLUMNS * (VALUE_BYTES + 2)],
+    length: usize,
+}
+
+impl Image {
+    fn new() -> Self {
+        Image { bytes: [0; MAX_COLUMNS * (VALUE_BYTES + 2)], length: 0 }
+    }
+
+    fn put(&mut self, bytes: &[u8]) {
+        if let Some(place) = self.bytes.get_mut(self.length..self.length + bytes.len()) {
+            place.copy_from_slice(bytes);
+            self.length += bytes.len();
+        }
+    }
+
+    fn put_value(&mut self, bytes: &[u8]) {
+        if bytes.len() <= VALUE_BYTES {
+            self.put(&(bytes.len() as u16).to_le_bytes());
+            self.put(bytes);
+        } else {
+            self.put(&u16::MAX.to_le_bytes());
+            self.put(&bytes[..VALUE_BYTES - 24]);
+            self.put(&Identity::digest(bytes));
+        }
+    }
+
+    /// # Safety
+    /// `value` is a non-null value of the column's type.
+    unsafe fn put_datum(&mut self, shape: Shape, value: Datum) {
+        // SAFETY: by the contract the datum has the shape's representation.
+        unsafe {
+            match shape {
+                Shape::ByValue(length) => {
+                    let value = value.value() as u64;
+                    let wide = match length {
+                        1 => i64::from(value as i8),
+                        2 => i64::from(value as i16),
+                        4 => i64::from(value as i32),
+                        _ => value as i64,
+                    };
+                    self.put(&wide.to_le_bytes());
+                }
+                Shape::Fixed(length) => {
+                    let start = value.cast_mut_ptr::<u8>();
+                    self.put_value(std::slice::from_raw_parts(start, length.max(0) as usize));
+                }
+                Shape::CString => self.put_value(CStr::from_ptr(value.cast_mut_ptr()).to_bytes()),
+                Shape::Varlena => {
+                    let given = value.cast_mut_ptr::<pg_sys::varlena>();
+                    let plain = raw::pg_detoast_datum_packed(given);
+                    let start = pgrx::varlena::vardata_any(plain).cast::<u8>();
+                    self.put_value(std::slice::from_raw_parts(start, pgrx::varlena::varsize_any_exhdr(plain)));
+                    if plain != given {
+                        raw::pfree(plain.cast());
+                    }
+                }
+            }
+        }
+    }
+
+    fn identity(&self, relation: Oid) -> Identity {
+        // SAFETY: a plain read of this process's database.
+        let database = unsafe { pg_sys::MyDatabaseId };
+        Identity::new(u32::from(database), u32::from(relation), &self.bytes[..self.length])
+    }
+}
+
+impl Key {
+    /// The highest column number of the key.
+    fn last(&self) -> c_int {
+        self.columns().iter().map(|c| c_int::from(c.number)).max().unwrap_or(0)
+    }
+
+    fn columns(&self) -> &[Column] {
+        &self.columns[..self.count]
+    }
+
+    /// Place of a table column in the key.
+    pub fn position(&self, attribute: i16) -> Option<usize> {
+        self.columns().iter().position(|c| c.number == attribute)
+    }
+
+    pub fn len(&self) -> usize {
+        self.count
+    }
+
+    /// Whether an update of these columns (numbers offset by FirstLowInvalidHeapAttributeNumber) may change the key.
+    pub fn touched_by(&self, updated: *const pg_sys::Bitmapset) -> bool {
+        let offset = -pg_sys::FirstLowInvalidHeapAttributeNumber;
+        // SAFETY: a bitmapset of the range table, or null.
+        self.columns().iter().any(|c| unsafe { raw::bms_is_member(c_int::from(c.number) + offset, updated) })
+    }
+
+    /// Whether a value of that type has the bytes that the column's own type has.
+    pub fn takes(&self, position: usize, typ: Oid) -> bool {
+        let integer = |t: Oid| matches!(t, pg_sys::INT2OID | pg_sys::INT4OID | pg_sys::INT8OID);
+        let text = |t: Oid| matches!(t, pg_sys::TEXTOID | pg_sys::VARCHAROID);
+        let own = self.columns[position].typ;
+        typ == own || (integer(typ) && integer(own)) || (text(typ) && text(own))
+    }
+
+    /// The identity of the row in a slot.
+    ///
+    /// # Safety
+    /// `slot` holds a row of this table.
+    pub unsafe fn of_slot(&self, slot: *mut pg_sys::TupleTableSlot) -> Option<Identity> {
+        let mut image = Image::new();
+        // SAFETY: the columns up to `last` are deformed before they are read.
+        unsafe {
+            if c_int::from((*slot).tts_nvalid) < self.last() {
+                raw::slot_getsomeattrs_int(slot, self.last());
+            }
+            for column in self.columns() {
+                let at = column.number as usize - 1;
+                if *(*slot).tts_isnull.add(at) {
+                    return None;
+                }
+                image.put_datum(column.shape, *(*slot).tts_values.add(at));
+            }
+        }
+        Some(image.identity(self.relation))
+    }
+
+    /// The identity of a heap tuple.
+    ///
+    /// # Safety
+    /// `tuple` is a row of this table with descriptor `desc`, pinned or local.
+    pub unsafe fn of_tuple(&self, tuple: pg_sys::HeapTuple, desc: pg_sys::TupleDesc) -> Option<Identity> {
+        let mut image = Image::new();
+        for column in self.columns() {
+            // SAFETY: by the contract.
+            unsafe {
+                let value = attribute(tuple, c_int::from(column.number), desc)?;
+                image.put_datum(column.shape, value);
+            }
+        }
+        Some(image.identity(self.relation))
+    }
+
+    /// The identity of the row whose key columns have these values, in the key's order, with the types they have.
+    ///
+    /// # Safety
+    /// Each value is of the type given, which `takes` accepted.
+    pub unsafe fn of_values(&self, values: &[(Datum, Oid)]) -> Identity {
+        let mut image = Image::new();
+        for (column, &(value, typ)) in self.columns().iter().zip(values) {
+            let shape = match typ {
+                pg_sys::INT2OID => Shape::ByValue(2),
+                pg_sys::INT4OID => Shape::ByValue(4),
+                pg_sys::INT8OID => Shape::ByValue(8),
+                _ => column.shape,
+            };
+            // SAFETY: by the contract.
+            unsafe { image.put_datum(shape, value) };
+        }
+        image.identity(self.relation)
+    }
+
+    /// The key's text for the views, cut to `LABEL_BYTES`. Returns its length.
+    ///
+    /// # Safety
+    /// `tuple` is a row of this table with descriptor `desc`, pinned or local.
+    pub unsafe fn label(
+        &self,
+        tuple: pg_sys::HeapTuple,
+        desc: pg_sys::TupleDesc,
+        text: &mut [u8; LABEL_BYTES],
+    ) -> usize {
+        let mut at = 0;
+        for (n, column) in self.columns().iter().enumerate() {
+            // SAFETY: by the contract; output functions want a value of their type.
+            unsafe {
+                let Some(value) = attribute(tuple, c_int::from(column.number), desc) else { continue };
+                let (mut output, mut is_varlena) = (Oid::INVALID, false);
+                raw::getTypeOutputInfo(column.typ, &mut output, &mut is_varlena);
+                let printed = raw::OidOutputFunctionCall(output, value);
+                let separator: &[u8] = if n > 0 { b", " } else { b"" };
+                let room = text.len() - at;
+                if separator.len() < room {
+                    text[at..at + separator.len()].copy_from_slice(separator);
+                    at += separator.len();
+                    let whole = CStr::from_ptr(printed).to_bytes();
+                    let room = (text.len() - at) as c_int;
+                    let fits = raw::pg_mbcliplen(printed, whole.len() as c_int, room).max(0) as usize;
+                    text[at..at + fits].copy_from_slice(&whole[..fits]);
+                    at += fits;
+                }
+                raw::pfree(printed.cast());
+            }
+        }
+        at
+    }
+}

@@ -1,0 +1,194 @@
+//! The extension's shared memory: its layout, its size, its locks.
+
+use super::raw;
+use hotrow::{Actor, Directory, MEMBERS, Member, ReadGuard, Row, Slot, Word32, Word64, World};
+use pgrx::pg_sys;
+use std::mem::{align_of, size_of};
+use std::sync::OnceLock;
+
+use crate::guc;
+use crate::hotlock::stats::Totals;
+
+/// Counters of contention on rows that are not hot.
+const CONTENTION: usize = 4096;
+/// Locks beside one per hot row: the directory's and the waits-for graph's.
+const EXTRA_LOCKS: usize = 2;
+
+/// What stands at the beginning, once.
+#[repr(C)]
+struct Header {
+    used: Word32,
+    cursor: Word64,
+    totals: Totals,
+    guard: ReadGuard,
+}
+
+/// The attached shared memory. The references live as long as the process.
+pub struct Shared {
+    pub directory: Directory<'static>,
+    pub members: &'static [Member],
+    pub actors: &'static [Actor],
+    pub totals: &'static Totals,
+    pub guard: &'static ReadGuard,
+    locks: *mut pg_sys::LWLockPadded,
+}
+
+// SAFETY: a backend has one thread; the only raw pointer leads to LWLocks, which are made for sharing.
+unsafe impl Sync for Shared {}
+// SAFETY: as above.
+unsafe impl Send for Shared {}
+
+static SHARED: OnceLock<Shared> = OnceLock::new();
+
+/// The shared memory, or None when the library was not preloaded.
+#[inline]
+pub fn shared() -> Option<&'static Shared> {
+    SHARED.get()
+}
+
+fn rows() -> usize {
+    guc::MAX_HOT_ROWS.get().max(1) as usize
+}
+
+fn actors() -> usize {
+    // SAFETY: set by the postmaster before shared memory is requested.
+    let backends = unsafe { pg_sys::MaxBackends }.max(1) as usize;
+    backends
+}
+
+fn buckets() -> usize {
+    (rows() * 4).next_power_of_two()
+}
+
+/// One array after the other, each on a cache line.
+struct Layout {
+    at: usize,
+}
+
+impl Layout {
+    fn take<T>(&mut self, count: usize) -> usize {
+        const { assert!(align_of::<T>() <= 64) };
+        let start = self.at.next_multiple_of(64);
+        self.at = start + size_of::<T>() * count;
+        start
+    }
+}
+
+struct Offsets {
+    header: usize,
+    buckets: usize,
+    contention: usize,
+    rows: usize,
+    members: usize,
+    actors: usize,
+    size: usize,
+}
+
+fn offsets() -> Offsets {
+    let mut layout = Layout { at: 0 };
+    let header = layout.take::<Header>(1);
+    let bucket_array = layout.take::<Word32>(buckets());
+    let contention = layout.take::<Word32>(CONTENTION);
+    let row_array = layout.take::<Row>(rows());
+    let member_array = layout.take::<Member>(actors() * MEMBERS);
+    let actor_array = layout.take::<Actor>(actors());
+    Offsets {
+        header,
+        buckets: bucket_array,
+        contention,
+        rows: row_array,
+        members: member_array,
+        actors: actor_array,
+        size: layout.at + 64,
+    }
+}
+
+/// In `shmem_request_hook`: asks for the memory and the locks.
+pub fn request() {
+    // SAFETY: called from shmem_request_hook, where both are allowed.
+    unsafe {
+        pg_sys::RequestAddinShmemSpace(offsets().size);
+        pg_sys::RequestNamedLWLockTranche(c"txn".as_ptr(), (rows() + EXTRA_LOCKS) as i32);
+    }
+}
+
+/// In `shmem_startup_hook`: creates or attaches.
+pub fn startup() {
+    let offsets = offsets();
+    // SAFETY: AddinShmemInitLock protects creation; ShmemInitStruct returns `size` bytes that live as long as the server;
+    // all parts consist of integers for which zero is a valid value, and lie aligned and disjoint by `offsets`.
+    let shared = unsafe {
+        let lock = &raw mut (*pg_sys::MainLWLockArray.add(ADDIN_SHMEM_INIT_LOCK)).lock;
+        raw::LWLockAcquire(lock, pg_sys::LWLockMode::LW_EXCLUSIVE);
+        let mut found = false;
+        let block = pg_sys::ShmemInitStruct(c"txn".as_ptr(), offsets.size, &mut found).cast::<u8>();
+        let start = block.add(block.align_offset(64));
+        if !found {
+            std::ptr::write_bytes(block, 0, offsets.size);
+        }
+        raw::LWLockRelease(lock);
+        let header = &*start.add(offsets.header).cast::<Header>();
+        Shared {
+            directory: Directory {
+                buckets: slice(start, offsets.buckets, buckets()),
+                rows: slice(start, offsets.rows, rows()),
+                contention: slice(start, offsets.contention, CONTENTION),
+                used: &header.used,
+                cursor: &header.cursor,
+            },
+            members: slice(start, offsets.members, actors() * MEMBERS),
+            actors: slice(start, offsets.actors, actors()),
+            totals: &header.totals,
+            guard: &header.guard,
+            locks: pg_sys::GetNamedLWLockTranche(c"txn".as_ptr()),
+        }
+    };
+    let _ = SHARED.set(shared);
+}
+
+/// storage/lwlocknames.txt: AddinShmemInitLock is number 21.
+const ADDIN_SHMEM_INIT_LOCK: usize = 21;
+
+/// # Safety
+/// `count` zeroed or initialised values of `T` lie at `start + offset`, for the life of the process.
+unsafe fn slice<T>(start: *mut u8, offset: usize, count: usize) -> &'static [T] {
+    // SAFETY: by the contract.
+    unsafe { std::slice::from_raw_parts(start.add(offset).cast(), count) }
+}
+
+impl Shared {
+    pub fn world(&self) -> World<'static> {
+        World { members: self.members }
+    }
+
+    fn locked<R>(&self, index: usize, body: impl FnOnce() -> R) -> R {
+        // SAFETY: the index is below the number of requested locks; `body` is pure shared-memory work that raises no
+        // ERROR, and a panic in it becomes an ERROR whose clean-up releases all LWLocks.
+        unsafe {
+            let lock = &raw mut (*self.locks.add(index)).lock;
+            raw::LWLockAcquire(lock, pg_sys::LWLockMode::LW_EXCLUSIVE);
+            let result = body();
+            raw::LWLockRelease(lock);
+            result
+        }
+    }
+
+    /// Works on a hot row under its lock.
+    #[inline]
+    pub fn with_row<R>(&self, slot: Slot, body: impl FnOnce(&'static Row, World<'static>) -> R) -> R {
+        let row = &self.directory.rows[slot as usize];
+        let world = self.world();
+        self.locked(EXTRA_LOCKS + slot as usize, || body(row, world))
+    }
+
+    /// Works under the directory's lock; a row's lock may be taken inside.
+    pub fn with_directory<R>(&self, body: impl FnOnce(Directory<'static>) -> R) -> R {
+        let directory = self.directory;
+        self.locked(0, || body(directory))
+    }
+
+    /// Works under the waits-for graph's lock; no other lock is taken inside.
+    pub fn with_graph<R>(&self, body: impl FnOnce() -> R) -> R {
+        self.locked(1, body)
+    }
+}

@@ -1,0 +1,46 @@
+//! Transactions: who is current, who has committed, and the callbacks at their ends.
+
+use super::raw;
+use pgrx::pg_sys;
+
+/// The top transaction's id, or 0 while it has none.
+pub fn own_xid() -> u32 {
+    // SAFETY: reads backend state.
+    unsafe { u32::from(raw::GetTopTransactionIdIfAny()) }
+}
+
+/// The depth of subtransactions; 1 at the top.
+pub fn nest_level() -> i32 {
+    // SAFETY: reads backend state.
+    unsafe { raw::GetCurrentTransactionNestLevel() }
+}
+
+/// PostgreSQL's own record: that transaction has left the list of running ones, and committed.
+pub fn has_committed(xid: u32) -> bool {
+    let xid = pg_sys::TransactionId::from(xid);
+    // SAFETY: look-ups by a normal transaction id; in this order, as the C code has it.
+    unsafe { !raw::TransactionIdIsInProgress(xid) && raw::TransactionIdDidCommit(xid) }
+}
+
+pub fn is_running(xid: u32) -> bool {
+    // SAFETY: as above.
+    unsafe { raw::TransactionIdIsInProgress(pg_sys::TransactionId::from(xid)) }
+}
+
+pub fn is_read_committed() -> bool {
+    // SAFETY: a plain read.
+    unsafe { pg_sys::XactIsoLevel < pg_sys::XACT_REPEATABLE_READ as i32 }
+}
+
+/// Waits in the lock manager until that transaction has ended.
+pub fn wait_for_end(xid: u32) {
+    // SAFETY: no relation is given, so no context is printed; may raise, callers hold nothing.
+    unsafe {
+        raw::XactLockTableWait(
+            pg_sys::TransactionId::from(xid),
+            std::ptr::null_mut(),
+            std::ptr::null_mut(),
+            pg_sys::XLTW_Oper::XLTW_None,
+        )
+    }
+}

@@ -1,0 +1,215 @@
+//! The callbacks of our copy of heap's routine. Thin: each hands its arguments to hotlock.
+
+use super::swap;
+use crate::hotlock;
+use crate::pg::error::guarded;
+use pgrx::pg_sys::*;
+use std::ffi::c_void;
+
+/// The arguments of `tuple_update` (access/tableam.h), so that they travel as one.
+#[derive(Clone, Copy)]
+pub struct Update {
+    pub rel: Relation,
+    pub otid: ItemPointer,
+    pub slot: *mut TupleTableSlot,
+    pub cid: CommandId,
+    pub snapshot: Snapshot,
+    pub crosscheck: Snapshot,
+    pub wait: bool,
+    pub failure: *mut TM_FailureData,
+    pub lockmode: *mut LockTupleMode::Type,
+    pub indexes: *mut TU_UpdateIndexes::Type,
+}
+
+/// The arguments of `tuple_lock`.
+#[derive(Clone, Copy)]
+pub struct Lock {
+    pub rel: Relation,
+    pub tid: ItemPointer,
+    pub snapshot: Snapshot,
+    pub slot: *mut TupleTableSlot,
+    pub cid: CommandId,
+    pub mode: LockTupleMode::Type,
+    pub policy: LockWaitPolicy::Type,
+    pub flags: uint8,
+    pub failure: *mut TM_FailureData,
+}
+
+/// The arguments of `tuple_delete`.
+#[derive(Clone, Copy)]
+pub struct Delete {
+    pub rel: Relation,
+    pub tid: ItemPointer,
+    pub cid: CommandId,
+    pub snapshot: Snapshot,
+    pub crosscheck: Snapshot,
+    pub wait: bool,
+    pub failure: *mut TM_FailureData,
+    pub changing_part: bool,
+}
+
+impl Update {
+    /// Heap's own update.
+    ///
+    /// # Safety
+    /// The arguments are those that the executor gave, the address perhaps changed to another version of the row.
+    pub unsafe fn heap(self) -> TM_Result::Type {
+        // SAFETY: heap's routine has every callback.
+        unsafe {
+            (swap::heap().tuple_update.unwrap_unchecked())(
+                self.rel,
+                self.otid,
+                self.slot,
+                self.cid,
+                self.snapshot,
+                self.crosscheck,
+                self.wait,
+                self.failure,
+                self.lockmode,
+                self.indexes,
+            )
+        }
+    }
+}
+
+impl Lock {
+    /// Heap's own row lock.
+    ///
+    /// # Safety
+    /// As for `Update::heap`.
+    pub unsafe fn heap(self) -> TM_Result::Type {
+        // SAFETY: heap's routine has every callback.
+        unsafe {
+            (swap::heap().tuple_lock.unwrap_unchecked())(
+                self.rel,
+                self.tid,
+                self.snapshot,
+                self.slot,
+                self.cid,
+                self.mode,
+                self.policy,
+                self.flags,
+                self.failure,
+            )
+        }
+    }
+}
+
+impl Delete {
+    /// Heap's own delete.
+    ///
+    /// # Safety
+    /// As for `Update::heap`.
+    pub unsafe fn heap(self) -> TM_Result::Type {
+        // SAFETY: heap's routine has every callback.
+        unsafe {
+            (swap::heap().tuple_delete.unwrap_unchecked())(
+                self.rel,
+                self.tid,
+                self.cid,
+                self.snapshot,
+                self.crosscheck,
+                self.wait,
+                self.failure,
+                self.changing_part,
+            )
+        }
+    }
+}
+
+unsafe extern "C-unwind" fn tuple_update(
+    rel: Relation,
+    otid: ItemPointer,
+    slot: *mut TupleTableSlot,
+    cid: CommandId,
+    snapshot: Snapshot,
+    crosscheck: Snapshot,
+    wait: bool,
+    failure: *mut TM_FailureData,
+    lockmode: *mut LockTupleMode::Type,
+    indexes: *mut TU_UpdateIndexes::Type,
+) -> TM_Result::Type {
+    let call = Update { rel, otid, slot, cid, snapshot, crosscheck, wait, failure, lockmode, indexes };
+    // SAFETY: the executor's arguments.
+    guarded(|| unsafe { hotlock::update::tuple_update(call) })
+}
+
+unsafe extern "C-unwind" fn tuple_lock(
+    rel: Relation,
+    tid: ItemPointer,
+    snapshot: Snapshot,
+    slot: *mut TupleTableSlot,
+    cid: CommandId,
+    mode: LockTupleMode::Type,
+    policy: LockWaitPolicy::Type,
+    flags: uint8,
+    failure: *mut TM_FailureData,
+) -> TM_Result::Type {
+    let call = Lock { rel, tid, snapshot, slot, cid, mode, policy, flags, failure };
+    // SAFETY: the executor's arguments.
+    guarded(|| unsafe { hotlock::lock::tuple_lock(call) })
+}
+
+unsafe extern "C-unwind" fn tuple_delete(
+    rel: Relation,
+    tid: ItemPointer,
+    cid: CommandId,
+    snapshot: Snapshot,
+    crosscheck: Snapshot,
+    wait: bool,
+    failure: *mut TM_FailureData,
+    changing_part: bool,
+) -> TM_Result::Type {
+    let call = Delete { rel, tid, cid, snapshot, crosscheck, wait, failure, changing_part };
+    // SAFETY: the executor's arguments.
+    guarded(|| unsafe { hotlock::lock::tuple_delete(call) })
+}
+
+unsafe extern "C-unwind" fn index_build_range_scan(
+    table: Relation,
+    index: Relation,
+    info: *mut IndexInfo,
+    allow_sync: bool,
+    anyvisible: bool,
+    progress: bool,
+    start: BlockNumber,
+    count: BlockNumber,
+    callback: IndexBuildCallback,
+    state: *mut c_void,
+    scan: TableScanDesc,
+) -> f64 {
+    // SAFETY: PostgreSQL's arguments; heap's routine has every callback.
+    unsafe {
+        swap::with_heap(table, || {
+            (swap::heap().index_build_range_scan.unwrap_unchecked())(
+                table, index, info, allow_sync, anyvisible, progress, start, count, callback, state, scan,
+            )
+        })
+    }
+}
+
+unsafe extern "C-unwind" fn index_validate_scan(
+    table: Relation,
+    index: Relation,
+    info: *mut IndexInfo,
+    snapshot: Snapshot,
+    state: *mut ValidateIndexState,
+) {
+    // SAFETY: PostgreSQL's arguments; heap's routine has every callback.
+    unsafe {
+        swap::with_heap(table, || {
+            (swap::heap().index_validate_scan.unwrap_unchecked())(table, index, info, snapshot, state);
+        });
+    }
+}
+
+/// Makes our routine. Once, from `_PG_init`.
+pub fn init() {
+    swap::init(|routine| {
+        routine.tuple_update = Some(tuple_update);
+        routine.tuple_lock = Some(tuple_lock);
+        routine.tuple_delete = Some(tuple_delete);
+        routine.index_build_range_scan = Some(index_build_range_scan);
+        routine.index_validate_scan = Some(index_validate_scan);
+    });
+}

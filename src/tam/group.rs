@@ -1,0 +1,262 @@
+//! The heap version of a group update: a HOT update of a tuple whose inserter still runs.
+//!
+//! What `heap_update` (access/heap/heapam.c) does, for the one case that it refuses: the old version's xmin is a
+//! predecessor in progress. Everything else about the page stays as `heap_update` leaves it. The case is narrow on
+//! purpose; whatever does not fit (another page, TOAST, an indexed column, row lockers) is `NotPossible`, and the caller
+//! waits for the predecessor and lets `heap_update` do it.
+//!
+//! One thing differs from a look at the page: the old version keeps its `t_cid`, which is its inserter's cmin. The
+//! inserter still runs and needs it to see its own version; `heap_update` would overwrite it with our cmax. So that the
+//! same word serves as our cmax too, our command counter is first brought up to it: every later statement of ours then
+//! has a `curcid` beyond it and takes the old version for deleted, which is all that a cmax is for.
+//!
+//! `CheckForSerializableConflictIn` has nothing to do here: only READ COMMITTED transactions come, and it returns at once
+//! for them.
+
+use super::{multi, wal};
+use crate::pg::buffer::Page;
+use crate::pg::raw;
+use crate::pg::tuple;
+use pgrx::pg_sys::{self, Bitmapset, IndexAttrBitmapKind, Relation, TU_UpdateIndexes};
+use std::ffi::c_int;
+
+/// How far our command counter may be behind the inserter's.
+const MAX_COMMANDS_BEHIND: u32 = 64;
+/// heaptoast.h: TOAST_TUPLE_THRESHOLD for 8 kB pages.
+const TOAST_TUPLE_THRESHOLD: u32 = 2032;
+
+/// A predecessor's version, to be updated.
+pub struct Base {
+    /// Its address, packed.
+    pub version: u64,
+    /// Its inserter, which must stand in the raw xmin.
+    pub xid: u32,
+}
+
+/// What came of a group update.
+pub enum Outcome {
+    /// The new version's address, packed, and the indexes that want an entry.
+    Done(u64, TU_UpdateIndexes::Type),
+    /// It does not fit the narrow case.
+    NotPossible,
+}
+
+/// Updates the predecessor's version `base` of a row of `rel` to the tuple in `slot`.
+/// `is_revisited` says, asked under the page's lock, whether the predecessor reads its own version again.
+///
+/// # Safety
+/// `rel` is an open heap relation, `slot` holds the new row, and we have the row's ticket and a reservation in its list.
+pub unsafe fn update(
+    rel: Relation,
+    slot: *mut pg_sys::TupleTableSlot,
+    cid: pg_sys::CommandId,
+    base: &Base,
+    is_revisited: impl Fn() -> bool,
+) -> Outcome {
+    // SAFETY: by the contract; the calls follow heap_update's order.
+    unsafe {
+        let mut free = false;
+        let tuple = raw::ExecFetchSlotHeapTuple(slot, true, &mut free);
+        (*slot).tts_tableOid = (*rel).rd_id;
+        (*tuple).t_tableOid = (*rel).rd_id;
+        let outcome = update_tuple(rel, tuple, cid, base, is_revisited);
+        if let Outcome::Done(version, _) = outcome {
+            (*slot).tts_tid = tuple::unpack(version);
+        }
+        if free {
+            raw::pfree(tuple.cast());
+        }
+        outcome
+    }
+}
+
+unsafe fn update_tuple(
+    rel: Relation,
+    new: pg_sys::HeapTuple,
+    cid: pg_sys::CommandId,
+    base: &Base,
+    is_revisited: impl Fn() -> bool,
+) -> Outcome {
+    // SAFETY: as in `update`.
+    unsafe {
+        let full_identity = (*(*rel).rd_rel).relreplident as u8 == pg_sys::REPLICA_IDENTITY_FULL;
+        if tuple::has((*(*new).t_data).t_infomask, pg_sys::HEAP_HASEXTERNAL)
+            || (*new).t_len > TOAST_TUPLE_THRESHOLD
+            || (full_identity && wal::is_logically_logged(rel))
+        {
+            return Outcome::NotPossible;
+        }
+        raw::MultiXactIdSetOldestMember();
+        let blocking = raw::RelationGetIndexAttrBitmap(rel, IndexAttrBitmapKind::INDEX_ATTR_BITMAP_HOT_BLOCKING);
+        let key = raw::RelationGetIndexAttrBitmap(rel, IndexAttrBitmapKind::INDEX_ATTR_BITMAP_KEY);
+        let identity = raw::RelationGetIndexAttrBitmap(rel, IndexAttrBitmapKind::INDEX_ATTR_BITMAP_IDENTITY_KEY);
+        let summarized = raw::RelationGetIndexAttrBitmap(rel, IndexAttrBitmapKind::INDEX_ATTR_BITMAP_SUMMARIZED);
+
+        let page = Page::pin(rel, base.version);
+        page.exclude();
+        let fixed = [blocking, key, identity];
+        let mut old = fitting(rel, page, new, base, fixed);
+        if let Some(found) = old {
+            let inserter_cmin = (*found.t_data).t_choice.t_heap.t_field3.t_cid;
+            if raw::GetCurrentCommandId(true) < inserter_cmin {
+                page.unlock();
+                let reached = catch_up(inserter_cmin);
+                page.exclude();
+                old = if reached { fitting(rel, page, new, base, fixed) } else { None };
+            }
+        }
+        let outcome = match old {
+            Some(mut old) => {
+                let indexes = if changes(rel, &mut old, new, summarized) {
+                    TU_UpdateIndexes::TU_Summarizing
+                } else {
+                    TU_UpdateIndexes::TU_None
+                };
+                let xid = raw::GetCurrentTransactionId();
+                let xmax = if is_revisited() {
+                    multi::Xmax::shared(base.xid, u32::from(xid))
+                } else {
+                    multi::Xmax::plain(u32::from(xid))
+                };
+                write(rel, page, &old, new, cid, xmax);
+                Outcome::Done(tuple::pack(&(*new).t_self), indexes)
+            }
+            None => Outcome::NotPossible,
+        };
+        page.release();
+        if matches!(outcome, Outcome::Done(..)) {
+            raw::pgstat_count_heap_update(rel, true, false);
+        }
+        [blocking, key, identity, summarized].into_iter().for_each(|set| raw::bms_free(set));
+        outcome
+    }
+}
+
+/// The old version, if a HOT update of it is possible on its page. The content is locked.
+unsafe fn fitting(
+    rel: Relation,
+    page: Page,
+    new: pg_sys::HeapTuple,
+    base: &Base,
+    unchanged: [*mut Bitmapset; 3],
+) -> Option<pg_sys::HeapTupleData> {
+    // SAFETY: as in `update`.
+    unsafe {
+        let mut old = page.heap_tuple(rel, base.version)?;
+        let header = old.t_data;
+        let mask = (*header).t_infomask;
+        if u32::from(tuple::raw_xmin(header)) != base.xid
+            || tuple::has(mask, pg_sys::HEAP_HASEXTERNAL | pg_sys::HEAP_COMBOCID | pg_sys::HEAP_MOVED)
+            || u32::from(mask) & pg_sys::HEAP_XMIN_FROZEN == pg_sys::HEAP_XMIN_INVALID
+            || tuple::is_all_visible(page.bytes())
+            || !xmax_is_free(header)
+        {
+            return None;
+        }
+        let needed = ((*new).t_len as usize).next_multiple_of(size_of::<u64>());
+        if needed > raw::PageGetHeapFreeSpace(page.bytes()) {
+            return None;
+        }
+        unchanged.iter().all(|&set| !changes(rel, &mut old, new, set)).then_some(old)
+    }
+}
+
+/// No running or committed transaction stands in the tuple's xmax.
+unsafe fn xmax_is_free(header: pg_sys::HeapTupleHeader) -> bool {
+    // SAFETY: the tuple's page is locked.
+    unsafe {
+        let mask = (*header).t_infomask;
+        if tuple::has(mask, pg_sys::HEAP_XMAX_INVALID) {
+            return true;
+        }
+        if tuple::has(mask, pg_sys::HEAP_XMAX_IS_MULTI | pg_sys::HEAP_XMAX_COMMITTED) || tuple::is_locked_only(mask) {
+            return false;
+        }
+        let xmax = tuple::raw_xmax(header);
+        !raw::TransactionIdIsCurrentTransactionId(xmax)
+            && !raw::TransactionIdIsInProgress(xmax)
+            && !raw::TransactionIdDidCommit(xmax)
+    }
+}
+
+/// Whether any column of `set` (numbers offset by FirstLowInvalidHeapAttributeNumber) differs; HeapDetermineColumnsInfo.
+unsafe fn changes(
+    rel: Relation,
+    old: &mut pg_sys::HeapTupleData,
+    new: pg_sys::HeapTuple,
+    set: *const Bitmapset,
+) -> bool {
+    // SAFETY: both tuples are valid for the relation's descriptor.
+    unsafe {
+        let desc = (*rel).rd_att;
+        let mut at = raw::bms_next_member(set, -1);
+        while at >= 0 {
+            let number = at + pg_sys::FirstLowInvalidHeapAttributeNumber;
+            if number <= 0 {
+                return true;
+            }
+            let attr = &*(*desc).attrs.as_ptr().add(number as usize - 1);
+            let same = match (tuple::attribute(old, number, desc), tuple::attribute(new, number, desc)) {
+                (None, None) => true,
+                (Some(a), Some(b)) => raw::datumIsEqual(a, b, attr.attbyval, c_int::from(attr.attlen)),
+                _ => false,
+            };
+            if !same {
+                return true;
+            }
+            at = raw::bms_next_member(set, at);
+        }
+        false
+    }
+}
+
+/// Brings our command counter up to the old version's cmin. False when it is too far behind. No buffer lock is held:
+/// invalidations may be processed.
+unsafe fn catch_up(inserter_cmin: u32) -> bool {
+    // SAFETY: CommandCounterIncrement only wants the current command to be used.
+    unsafe {
+        if inserter_cmin - raw::GetCurrentCommandId(true) > MAX_COMMANDS_BEHIND {
+            return false;
+        }
+        while raw::GetCurrentCommandId(true) < inserter_cmin {
+            raw::CommandCounterIncrement();
+        }
+        true
+    }
+}
+
+/// Puts the new version on the page and links the old one to it.
+unsafe fn write(
+    rel: Relation,
+    page: Page,
+    old: &pg_sys::HeapTupleData,
+    new: pg_sys::HeapTuple,
+    cid: pg_sys::CommandId,
+    xmax: multi::Xmax,
+) {
+    // SAFETY: as heap_update does: page locked exclusively, space checked, nothing in the critical section can fail.
+    unsafe {
+        let xid = raw::GetCurrentTransactionId();
+        let fresh = (*new).t_data;
+        (*fresh).t_infomask &= !(pg_sys::HEAP_XACT_MASK as u16);
+        (*fresh).t_infomask2 &= !(pg_sys::HEAP2_XACT_MASK as u16);
+        (*fresh).t_infomask |= (pg_sys::HEAP_UPDATED | pg_sys::HEAP_XMAX_INVALID) as u16;
+        (*fresh).t_infomask2 |= pg_sys::HEAP_ONLY_TUPLE as u16;
+        (*fresh).t_choice.t_heap.t_xmin = xid;
+        (*fresh).t_choice.t_heap.t_field3.t_cid = cid;
+        (*fresh).t_choice.t_heap.t_xmax = pg_sys::TransactionId::INVALID;
+
+        pg_sys::CritSectionCount += 1;
+        tuple::set_prunable(page.bytes(), xid);
+        (*old.t_data).t_infomask2 |= pg_sys::HEAP_HOT_UPDATED as u16;
+        raw::RelationPutHeapTuple(rel, page.buffer, new, false);
+        xmax.put(old.t_data);
+        (*old.t_data).t_ctid = (*new).t_self;
+        raw::MarkBufferDirty(page.buffer);
+        if (*(*rel).rd_rel).relpersistence as u8 == pg_sys::RELPERSISTENCE_PERMANENT {
+            let lsn = wal::log_hot_update(rel, page.buffer, old, &*new, xmax.infobits());
+            tuple::set_lsn(page.bytes(), lsn);
+        }
+        pg_sys::CritSectionCount -= 1;
+    }
+}

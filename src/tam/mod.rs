@@ -1,0 +1,7 @@
+#![doc = include_str!("README.md")]
+
+pub mod callbacks;
+pub mod group;
+pub mod multi;
+pub mod swap;
+pub mod wal;

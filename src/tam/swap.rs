@@ -1,0 +1,171 @@
+//! Getting in front of the heap: while a statement runs that modifies or locks a table's rows, the table's `rd_tableam`
+//! points to our copy of heap's routine.
+//!
+//! A swap is undone at the statement's end, or at the abort of the (sub)transaction in which it was made, while the
+//! relation is still open. A relcache rebuild in between puts heap's routine back: then the statement goes on the ordinary
+//! way, which is always right.
+
+use pgrx::pg_sys::{self, Relation, SubTransactionId, TableAmRoutine};
+use std::cell::Cell;
+use std::ptr;
+use std::sync::OnceLock;
+
+use crate::pg::raw;
+
+/// Relations that can be swapped at a time; a statement with more runs the ordinary way for the rest.
+const CAPACITY: usize = 128;
+
+/// What a statement may do with a swapped table.
+#[derive(Clone, Copy)]
+pub struct Use {
+    /// The statement, as the address of its QueryDesc.
+    pub query: usize,
+    /// A plain UPDATE that leaves the key alone: its new tuples tell which row they are of, and may follow.
+    pub may_follow: bool,
+}
+
+#[derive(Clone, Copy)]
+struct Entry {
+    rel: Relation,
+    subxact: SubTransactionId,
+    usage: Use,
+}
+
+struct Swaps {
+    entries: [Cell<Option<Entry>>; CAPACITY],
+    count: Cell<usize>,
+}
+// SAFETY: a backend has one thread.
+unsafe impl Sync for Swaps {}
+
+static SWAPS: Swaps = Swaps { entries: [const { Cell::new(None) }; CAPACITY], count: Cell::new(0) };
+
+struct Routines {
+    heap: &'static TableAmRoutine,
+    ours: TableAmRoutine,
+}
+// SAFETY: tables of function pointers, never written again.
+unsafe impl Sync for Routines {}
+// SAFETY: as above.
+unsafe impl Send for Routines {}
+
+static ROUTINES: OnceLock<Routines> = OnceLock::new();
+
+/// Makes our routine from heap's. Once, from `_PG_init`.
+pub fn init(change: impl FnOnce(&mut TableAmRoutine)) {
+    // SAFETY: a static of the server.
+    let heap = unsafe { &*pg_sys::GetHeapamTableAmRoutine() };
+    let mut ours = *heap;
+    change(&mut ours);
+    let _ = ROUTINES.set(Routines { heap, ours });
+}
+
+fn routines() -> &'static Routines {
+    match ROUTINES.get() {
+        Some(routines) => routines,
+        None => std::process::abort(),
+    }
+}
+
+/// Heap's own routine.
+#[inline]
+pub fn heap() -> &'static TableAmRoutine {
+    routines().heap
+}
+
+/// Puts our routine in front of an open heap relation for the statement. False when there is no room left.
+///
+/// # Safety
+/// `rel` stays open until the statement ends or its (sub)transaction aborts.
+pub unsafe fn put(rel: Relation, usage: Use) -> bool {
+    let routines = routines();
+    // SAFETY: by the contract; rd_tableam is a pointer that the executor only reads.
+    unsafe {
+        let now = (*rel).rd_tableam;
+        if !ptr::eq(now, routines.heap) && !ptr::eq(now, &routines.ours) {
+            return true;
+        }
+        let Some(place) = SWAPS.entries.iter().take(SWAPS.count.get() + 1).find(|cell| cell.get().is_none()) else {
+            return false;
+        };
+        place.set(Some(Entry { rel, subxact: raw::GetCurrentSubTransactionId(), usage }));
+        let filled = SWAPS.entries.iter().rposition(|cell| cell.get().is_some()).map_or(0, |last| last + 1);
+        SWAPS.count.set(filled);
+        (*rel).rd_tableam = &routines.ours;
+        true
+    }
+}
+
+/// What the innermost statement that swapped this relation may do with it.
+pub fn usage(rel: Relation) -> Option<Use> {
+    live().rev().find(|(_, entry)| ptr::eq(entry.rel, rel)).map(|(_, entry)| entry.usage)
+}
+
+/// Statements that now use this relation.
+pub fn users(rel: Relation) -> usize {
+    live().filter(|(_, entry)| ptr::eq(entry.rel, rel)).count()
+}
+
+fn live() -> impl DoubleEndedIterator<Item = (usize, Entry)> {
+    SWAPS.entries.iter().take(SWAPS.count.get()).enumerate().filter_map(|(n, cell)| cell.get().map(|e| (n, e)))
+}
+
+/// Undoes the swaps that `which` selects; a relation that another statement still uses stays swapped.
+fn undo(which: impl Fn(&Entry) -> bool) {
+    if SWAPS.count.get() == 0 {
+        return;
+    }
+    for (n, entry) in live() {
+        if which(&entry) {
+            SWAPS.entries[n].set(None);
+            if !live().any(|(_, other)| ptr::eq(other.rel, entry.rel)) {
+                // SAFETY: the relation is still open (see the module's comment).
+                unsafe {
+                    if ptr::eq((*entry.rel).rd_tableam, &routines().ours) {
+                        (*entry.rel).rd_tableam = routines().heap;
+                    }
+                }
+            }
+        }
+    }
+    SWAPS.count.set(SWAPS.entries.iter().rposition(|cell| cell.get().is_some()).map_or(0, |last| last + 1));
+}
+
+/// At the end of a statement.
+pub fn end_of_statement(query: usize) {
+    undo(|entry| entry.usage.query == query);
+}
+
+/// At the abort of a transaction.
+pub fn end_of_transaction() {
+    undo(|_| true);
+}
+
+/// At the abort of a subtransaction.
+pub fn abort_of_subtransaction(subxact: SubTransactionId) {
+    undo(|entry| entry.subxact == subxact);
+}
+
+/// At the commit of a subtransaction: the parent takes over.
+pub fn commit_of_subtransaction(subxact: SubTransactionId, parent: SubTransactionId) {
+    for (n, entry) in live() {
+        if entry.subxact == subxact {
+            SWAPS.entries[n].set(Some(Entry { subxact: parent, ..entry }));
+        }
+    }
+}
+
+/// Runs heap's own callback on a relation with heap's routine in place: `heap_getnext` refuses any other.
+///
+/// # Safety
+/// `rel` is open. After an ERROR in `body` the relation keeps heap's routine, which is always right.
+pub unsafe fn with_heap<R>(rel: Relation, body: impl FnOnce() -> R) -> R {
+    // SAFETY: by the contract.
+    unsafe {
+        let before = (*rel).rd_tableam;
+        (*rel).rd_tableam = heap();
+        let result = body();
+        (*rel).rd_tableam = before;
+        result
+    }
+}
