@@ -42,6 +42,8 @@ pub fn faults(workload: &Workload, outcome: &Outcome, found: &Findings) -> Vec<S
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
     use super::*;
     use crate::bench::latency::Latency;
     use crate::bench::workload::{HOT_ROW, SLOTS};
@@ -70,6 +72,7 @@ mod tests {
             imbalance: 0,
             rows_by_index: HOT_ROWS,
             rows_by_scan: HOT_ROWS,
+            counters: BTreeMap::new(),
         }
     }
 

@@ -215,6 +215,7 @@ impl Site for MariaDbSite {
             imbalance: 0,
             rows_by_index: self.number("SELECT count(*) FROM hot FORCE INDEX (PRIMARY)")?,
             rows_by_scan: self.number("SELECT count(*) FROM hot")?,
+            counters: BTreeMap::new(),
         })
     }
 }

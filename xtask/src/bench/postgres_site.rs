@@ -1,5 +1,7 @@
 //! PostgreSQL as a site: a server of our own, with the library or without.
 
+use std::collections::BTreeMap;
+
 use anyhow::Context;
 use pgserver::{PgInstall, Server, ServerOptions};
 use postgres::Client;
@@ -81,6 +83,23 @@ impl PostgresSite {
             .get(0))
     }
 
+    /// What the library has counted since the last reset, without what is still zero.
+    fn counters(&mut self) -> anyhow::Result<BTreeMap<String, i64>> {
+        if self.system != System::Txn {
+            return Ok(BTreeMap::new());
+        }
+        let counters = self.control.query(
+            "SELECT name, value::bigint
+             FROM txn.stats, jsonb_each_text(to_jsonb(stats)) AS counter (name, value)
+             WHERE name <> 'stats_reset' AND value <> '0'",
+            &[],
+        )?;
+        Ok(counters
+            .iter()
+            .map(|row| (row.get(0), row.get(1)))
+            .collect())
+    }
+
     /// Rows of table `hot`, by the one way that is left.
     fn rows_without(&mut self, ways: &[&str]) -> anyhow::Result<i64> {
         let switch = |to: &str| -> String {
@@ -129,6 +148,9 @@ impl Site for PostgresSite {
         self.server
             .psql(&limited)
             .context("resetting the tables between two runs")?;
+        if self.system == System::Txn {
+            self.control.execute("SELECT txn.stats_reset()", &[])?;
+        }
         Ok(())
     }
 
@@ -148,6 +170,7 @@ impl Site for PostgresSite {
 
     fn inspect(&mut self, workload: &Workload) -> anyhow::Result<Findings> {
         Ok(Findings {
+            counters: self.counters()?,
             effect: self.number(workload.effect)?,
             imbalance: workload.imbalance.map_or(Ok(0), |sql| self.number(sql))?,
             rows_by_index: self.rows_without(&["seqscan"])?,

@@ -92,7 +92,7 @@ pub fn run_line(run: &Run, rounds: usize) -> String {
     format!(
         "{:>2}/{rounds} {:>5} clients  {:<22} {:>8} tps  p50 {:>6} p99 {:>6} ms  \
          checked {:>9}  {hot}",
-        run.round + 1,
+        run.round,
         run.clients,
         run.variant,
         thousands(run.tps),

@@ -31,6 +31,7 @@ pub struct Record {
 pub struct Run {
     /// Position in the order of execution, from 1.
     pub order: usize,
+    /// From 1.
     pub round: usize,
     pub variant: &'static str,
     pub workload: &'static str,
@@ -109,6 +110,8 @@ pub fn summarize(benchmark: &Benchmark, clients: &[usize], runs: &[Run]) -> Vec<
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
     use super::*;
     use crate::bench::catalog::{DIFFERENT, GROUP, HOT_ROW, STOCK};
 
@@ -138,6 +141,7 @@ mod tests {
                 imbalance: 0,
                 rows_by_index: 1,
                 rows_by_scan: 1,
+                counters: BTreeMap::new(),
             },
             samples: Vec::new(),
         }

@@ -89,7 +89,7 @@ impl Plan {
             self.run_once(site, series, warm_up, WARM_UP_SECONDS, &progress)?;
         }
         let mut runs: Vec<Run> = Vec::new();
-        for round in 0..self.rounds {
+        for round in 1..=self.rounds {
             for &clients in &self.clients {
                 for series in &series {
                     progress.begin(format!("{clients} clients · {}", series.label));

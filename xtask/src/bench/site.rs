@@ -41,4 +41,6 @@ pub struct Findings {
     /// Rows of table `hot`, read through its index and read in full.
     pub rows_by_index: i64,
     pub rows_by_scan: i64,
+    /// What `txn.stats` has counted during the run; empty without the library.
+    pub counters: BTreeMap<String, i64>,
 }

@@ -97,11 +97,10 @@ pub fn hot_row(record: &Record) -> anyhow::Result<Vec<(&Run, String)>> {
         .map(|run| run.clients)
         .max()
         .unwrap_or_default();
-    let last_round = record.rounds - 1;
     let shown: Vec<&Run> = record
         .runs
         .iter()
-        .filter(|run| run.clients == most && run.round == last_round && !run.different_rows)
+        .filter(|run| run.clients == most && run.round == record.rounds && !run.different_rows)
         .collect();
     let samples = || shown.iter().flat_map(|run| &run.samples);
     let highest = samples()

@@ -109,7 +109,7 @@ fn curves(record: &Record) -> anyhow::Result<Markup> {
     Ok(html! {
         h2 { "Throughput and latency" }
         (legend(variants.iter().map(|variant| (*variant, color_of(variant)))))
-        figure.card {
+        figure.card.wide {
             figcaption { "Committed transactions per second " span { "over the number of clients" } }
             (PreEscaped(plot::throughput(record)?))
         }
@@ -150,12 +150,15 @@ fn hot_row(record: &Record) -> anyhow::Result<Markup> {
     })
 }
 
-/// The counters of the run's last sample, for rows under the extension's care.
+/// How the extension has treated the row, in figures; or that the row was PostgreSQL's own affair.
 fn state_at_the_end(run: &Run) -> String {
+    let count = |name| run.findings.counters.get(name).copied().unwrap_or_default();
     match run.samples.last() {
         Some(sample) if sample.updates > 0 => format!(
-            "hand-over {:.1} µs, {} cascades",
-            sample.handover_us, sample.cascades
+            "{:.0} % followed · hand-over {:.1} µs · {} cascades",
+            100.0 * count("followed") as f64 / run.acknowledged.max(1) as f64,
+            sample.handover_us,
+            count("cascades"),
         ),
         Some(sample) => sample.mode.clone(),
         None => "never hot".to_owned(),
