@@ -108,7 +108,9 @@ pub fn hot_row(record: &Record) -> anyhow::Result<Vec<(&Run, String)>> {
         .max()
         .unwrap_or(1);
     let end = samples().map(|sample| sample.at).fold(1.0, f64::max);
-    let x = Axis::linear("seconds", end, |second| second.to_string());
+    let x = Axis::linear("seconds", end, |second| {
+        format!("{}", (second * 10.0).round() / 10.0)
+    });
     let y = Axis::linear("", f64::from(highest), thousands);
     let plot = |run: &&'_ Run| {
         let curve = |color, part: fn(&Sample) -> i32| Curve {
