@@ -8,7 +8,7 @@ LANGUAGE C VOLATILE STRICT PARALLEL RESTRICTED
 AS 'MODULE_PATHNAME', 'hotspots_wrapper';
 COMMENT ON FUNCTION txn.hotspots_raw() IS 'the hot rows of this database; use the view txn.hotspots';
 
-CREATE FUNCTION txn.stats_raw(OUT values bigint[], OUT reset bigint)
+CREATE FUNCTION txn.stats_raw(OUT totals bigint[], OUT reset bigint)
 RETURNS SETOF record
 LANGUAGE C VOLATILE STRICT PARALLEL RESTRICTED
 AS 'MODULE_PATHNAME', 'stats_wrapper';
@@ -50,11 +50,11 @@ COMMENT ON COLUMN txn.hotspots.cascades IS 'rollbacks that took other transactio
 COMMENT ON COLUMN txn.hotspots.handover_us IS 'mean time between the release of the row and its next use by a waiter, in microseconds';
 
 CREATE VIEW txn.stats AS
-SELECT (values[1])::integer AS hot_rows, values[2] AS promotions, values[3] AS coolings, values[4] AS tickets,
-       values[5] AS ticket_waits, values[6] AS direct_handovers, values[7] AS followed, values[8] AS ordinary,
-       values[9] AS groups, values[10] AS commit_waits, values[11] AS snapshot_waits, values[12] AS cascades,
-       values[13] AS doomed, values[14] AS cycles, values[15] AS own_row, values[16] AS backoffs,
-       values[17] AS fallbacks, values[18] AS table_full, values[19] AS early_commits, values[20] AS read_waits,
+SELECT (totals[1])::integer AS hot_rows, totals[2] AS promotions, totals[3] AS coolings, totals[4] AS tickets,
+       totals[5] AS ticket_waits, totals[6] AS direct_handovers, totals[7] AS followed, totals[8] AS ordinary,
+       totals[9] AS groups, totals[10] AS commit_waits, totals[11] AS snapshot_waits, totals[12] AS cascades,
+       totals[13] AS doomed, totals[14] AS cycles, totals[15] AS own_row, totals[16] AS backoffs,
+       totals[17] AS fallbacks, totals[18] AS table_full, totals[19] AS early_commits, totals[20] AS read_waits,
        txn.moment(nullif(reset, 0)) AS stats_reset
 FROM txn.stats_raw();
 COMMENT ON VIEW txn.stats IS 'totals of the whole server since the last txn.stats_reset()';

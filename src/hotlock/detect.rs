@@ -5,8 +5,7 @@ use crate::guc;
 use crate::pg::buffer::Page;
 use crate::pg::relation::Key;
 use crate::pg::tuple;
-use crate::pg::wait;
-use crate::pg::xact;
+use crate::pg::{raw, wait};
 use hotrow::{Identity, LABEL_BYTES, Slot};
 use pgrx::pg_sys;
 
@@ -59,33 +58,35 @@ pub fn sweep() {
     }
 }
 
-/// The running transaction that has updated this version, if it is not ours.
+/// Who has a hand on a version of a row.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Grip {
+    Nobody,
+    /// We have locked it (or may have, in a MultiXact): others wait for us, so we must not queue behind them.
+    Own,
+    /// That other running transaction has updated or locked it.
+    Other(u32),
+}
+
+/// Reads a version's xmax.
 ///
 /// # Safety
 /// `rel` is open, and the version is one that a scan has found.
-pub unsafe fn running_updater(rel: pg_sys::Relation, version: u64) -> Option<u32> {
+pub unsafe fn grip(rel: pg_sys::Relation, version: u64) -> Grip {
     // SAFETY: by the contract; the header is read under the buffer's share lock.
     unsafe {
         let page = Page::pin(rel, version);
         page.share();
-        let header = page.tuple(version).map(|(header, _)| header);
-        let updater = header.and_then(|header| {
-            let mask = (*header).t_infomask;
-            if tuple::has(mask, pg_sys::HEAP_XMAX_INVALID)
-                || tuple::has(mask, pg_sys::HEAP_XMAX_COMMITTED)
-                || tuple::has(mask, pg_sys::HEAP_XMAX_IS_MULTI)
-                || tuple::is_locked_only(mask)
-            {
-                None
-            } else {
-                Some(tuple::raw_xmax(header))
-            }
-        });
+        let header = page.tuple(version).map(|(header, _)| ((*header).t_infomask, tuple::raw_xmax(header)));
         page.release();
-        updater
-            .filter(|&xid| !crate::pg::raw::TransactionIdIsCurrentTransactionId(xid))
-            .map(u32::from)
-            .filter(|&xid| xact::is_running(xid))
+        match header {
+            None => Grip::Nobody,
+            Some((mask, _)) if tuple::has(mask, pg_sys::HEAP_XMAX_INVALID | pg_sys::HEAP_XMAX_COMMITTED) => Grip::Nobody,
+            Some((mask, _)) if tuple::has(mask, pg_sys::HEAP_XMAX_IS_MULTI) => Grip::Own,
+            Some((_, xmax)) if raw::TransactionIdIsCurrentTransactionId(xmax) => Grip::Own,
+            Some((_, xmax)) if raw::TransactionIdIsInProgress(xmax) => Grip::Other(u32::from(xmax)),
+            Some(_) => Grip::Nobody,
+        }
     }
 }
 

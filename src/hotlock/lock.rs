@@ -44,7 +44,7 @@ pub unsafe fn tuple_lock(call: Lock) -> TM_Result::Type {
             detect::uncount_waiter();
             return result;
         };
-        if let Some(n) = hold(call.rel, slot, &identity) {
+        if let Some(n) = hold(call.rel, slot, &identity, version) {
             SESSION.update(n, |m| {
                 m.locked = true;
                 m.unused_by = 0;
@@ -79,8 +79,8 @@ unsafe fn heat(rel: pg_sys::Relation, key: &Key, identity: &Identity, version: u
     // SAFETY: as in `identity_of`.
     unsafe {
         if guc::HOT_THRESHOLD.get() > 0 {
-            detect::running_updater(rel, version)?;
-            if !detect::count_waiter(identity) {
+            let contended = matches!(detect::grip(rel, version), detect::Grip::Other(_));
+            if !contended || !detect::count_waiter(identity) {
                 return None;
             }
             detect::uncount_waiter();
@@ -90,10 +90,12 @@ unsafe fn heat(rel: pg_sys::Relation, key: &Key, identity: &Identity, version: u
 }
 
 /// Takes the ticket and lets everybody in the list end. Returns the membership.
-unsafe fn hold(rel: pg_sys::Relation, slot: Slot, identity: &Identity) -> Option<usize> {
+unsafe fn hold(rel: pg_sys::Relation, slot: Slot, identity: &Identity, version: u64) -> Option<usize> {
     let n = match SESSION.in_row(slot) {
         Some((n, m)) if m.ticket => n,
         Some(_) => return None,
+        // SAFETY: a version that a scan has found.
+        None if unsafe { detect::grip(rel, version) } == detect::Grip::Own => return None,
         None => {
             statement::drop_unused(swap::usage(rel).map_or(0, |usage| usage.query));
             ticket::acquire(slot, identity)?
@@ -107,7 +109,7 @@ unsafe fn hold(rel: pg_sys::Relation, slot: Slot, identity: &Identity) -> Option
 
 unsafe fn wait_for_lockers(rel: pg_sys::Relation, version: u64) {
     // SAFETY: a version that a scan has found.
-    if let Some(xid) = unsafe { detect::running_updater(rel, version) } {
+    if let detect::Grip::Other(xid) = unsafe { detect::grip(rel, version) } {
         await_edge(xid);
     }
 }
@@ -214,7 +216,7 @@ pub unsafe fn tuple_delete(call: Delete) -> TM_Result::Type {
             && memory().directory.used.get() > 0
             && let Some(identity) = identity_of(call.rel, &key, version)
             && let Some(slot) = detect::find(&identity)
-            && let Some(n) = hold(call.rel, slot, &identity)
+            && let Some(n) = hold(call.rel, slot, &identity, version)
         {
             SESSION.update(n, |m| {
                 m.locked = true;

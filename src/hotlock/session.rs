@@ -67,7 +67,6 @@ pub struct Session {
     /// A point reached in PRE_COMMIT; see commit.rs.
     pub synchronous_commit: Cell<Option<i32>>,
     pub flush_to: Cell<u64>,
-    pub announced: Cell<bool>,
     pub lock_timeout: Cell<Option<i32>>,
 }
 
@@ -81,7 +80,6 @@ pub static SESSION: Session = Session {
     published: Cell::new(false),
     synchronous_commit: Cell::new(None),
     flush_to: Cell::new(0),
-    announced: Cell::new(false),
     lock_timeout: Cell::new(None),
 };
 

@@ -67,8 +67,8 @@ unsafe fn heat(call: Update, key: &Key, identity: &Identity, version: u64) -> Op
     // SAFETY: as in `tuple_update`.
     unsafe {
         if guc::HOT_THRESHOLD.get() > 0 {
-            detect::running_updater(call.rel, version)?;
-            if !detect::count_waiter(identity) {
+            let contended = matches!(detect::grip(call.rel, version), detect::Grip::Other(_));
+            if !contended || !detect::count_waiter(identity) {
                 return None;
             }
             detect::uncount_waiter();
@@ -82,7 +82,7 @@ unsafe fn ordinary(call: Update, counted: Option<&Identity>) -> TM_Result::Type 
     // SAFETY: as in `tuple_update`.
     unsafe {
         if SESSION.is_member()
-            && let Some(xid) = detect::running_updater(call.rel, tuple::pack(&*call.otid))
+            && let detect::Grip::Other(xid) = detect::grip(call.rel, tuple::pack(&*call.otid))
         {
             await_edge(xid);
         }
@@ -142,6 +142,9 @@ unsafe fn hot(call: Update, slot: Slot, identity: &Identity, query: usize) -> TM
         let n = match SESSION.in_row(slot) {
             Some((n, m)) if m.ticket => n,
             Some(_) => return ordinary(call, None),
+            None if detect::grip(call.rel, tuple::pack(&*call.otid)) == detect::Grip::Own => {
+                return ordinary(call, None);
+            }
             None => {
                 statement::drop_unused(query);
                 match ticket::acquire(slot, identity) {

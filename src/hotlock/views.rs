@@ -81,7 +81,7 @@ fn hotspots() -> TableIterator<
 
 /// The totals: name and value.
 #[pg_extern(sql = false)]
-fn stats() -> TableIterator<'static, (name!(values, Vec<i64>), name!(reset, i64))> {
+fn stats() -> TableIterator<'static, (name!(totals, Vec<i64>), name!(reset, i64))> {
     let memory = memory();
     let hot = i64::from(memory.directory.used.get());
     let values = [hot].into_iter().chain(memory.totals.all().into_iter().map(|c| c.get() as i64)).collect();

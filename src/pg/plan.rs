@@ -5,7 +5,6 @@ use super::relation::key_of;
 use hotrow::Identity;
 use pgrx::pg_sys::{self, Datum, NodeTag, Oid};
 use std::cell::Cell;
-use std::ffi::c_int;
 
 /// The one row that a statement updates or locks by its key.
 pub struct Target {
@@ -34,12 +33,6 @@ unsafe fn tag<T>(node: *const T) -> NodeTag {
 pub unsafe fn nodes(list: *const pg_sys::List) -> impl Iterator<Item = *mut pg_sys::Node> {
     // SAFETY: null or a valid list that outlives the iteration.
     unsafe { (0..length(list)).map(move |n| nth(list, n)) }
-}
-
-/// Elements of a list of integers.
-pub unsafe fn integers(list: *const pg_sys::List) -> impl Iterator<Item = c_int> {
-    // SAFETY: null or a valid list that outlives the iteration.
-    unsafe { (0..length(list)).map(move |n| (*(*list).elements.add(n)).int_value) }
 }
 
 /// Elements of a list of OIDs.

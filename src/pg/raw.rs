@@ -85,8 +85,6 @@ unsafe extern "C-unwind" {
     pub fn LockBuffer(buffer: Buffer, mode: c_int);
     pub fn MarkBufferDirty(buffer: Buffer);
     pub fn PageGetHeapFreeSpace(page: Page) -> Size;
-    pub fn heap_page_prune_opt(rel: Relation, buffer: Buffer);
-    pub fn HeapTupleGetUpdateXid(tuple: HeapTupleHeader) -> TransactionId;
     // access/heap/hio.c; not bound by pgrx
     pub fn RelationPutHeapTuple(rel: Relation, buffer: Buffer, tuple: HeapTuple, token: bool);
     pub fn nocachegetattr(tuple: HeapTuple, attnum: c_int, desc: TupleDesc) -> Datum;
