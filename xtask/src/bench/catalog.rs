@@ -216,6 +216,7 @@ static MARIADB: Benchmark = Benchmark {
         },
         group(GROUP, &workload::HOT_ROW),
         Series {
+            label: "MariaDB different rows",
             system: System::MariaDb,
             ..different(&workload::HOT_ROW)
         },

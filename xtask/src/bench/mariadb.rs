@@ -39,11 +39,9 @@ pub struct MariaDbSite {
 }
 
 impl MariaDbSite {
-    /// Starts a server for up to `clients` clients. Fails when the packages are missing.
+    /// Starts a server for up to `clients` clients.
     pub fn start(clients: usize) -> anyhow::Result<Self> {
         let (mariadbd, install_db) = (program("mariadbd")?, program("mariadb-install-db")?);
-        program("mariadb")?;
-        program("sysbench")?;
         let user = ServerUser::choose()?;
         let folder = Scratch::on_disk(&user)?;
         let data = format!("--datadir={}", folder.path().join("data").display());
@@ -242,6 +240,14 @@ fn read_report(output: &str) -> anyhow::Result<Outcome> {
 
 fn socket_option(folder: &Scratch) -> String {
     format!("--socket={}", folder.path().join("socket").display())
+}
+
+/// Fails when a package is missing.
+pub fn check_installed() -> anyhow::Result<()> {
+    for name in ["mariadbd", "mariadb-install-db", "mariadb", "sysbench"] {
+        program(name)?;
+    }
+    Ok(())
 }
 
 /// Where a program is, or which package brings it.

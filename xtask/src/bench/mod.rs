@@ -105,10 +105,19 @@ pub fn run(args: Args, pg_config: Option<PathBuf>) -> anyhow::Result<()> {
             args.name
         );
     }
-    let plans: Vec<Plan> = chosen
+    let mut plans: Vec<Plan> = chosen
         .into_iter()
         .map(|benchmark| args.plan(benchmark))
         .collect();
+    if args.name == "all" {
+        plans.retain(|plan| match plan.check_packages() {
+            Ok(()) => true,
+            Err(error) => {
+                println!("{} is left out: {error}", plan.benchmark.name);
+                false
+            }
+        });
+    }
     let install = prepare(pg_config.as_deref(), &plans, args.no_install)?;
     let out = args.out.unwrap_or_else(|| checkout().join("bench/results"));
     for plan in &plans {

@@ -9,7 +9,7 @@ use super::catalog::{Benchmark, Rows, Series, System};
 use super::check;
 use super::interrupt;
 use super::machine::Machine;
-use super::mariadb::MariaDbSite;
+use super::mariadb::{self, MariaDbSite};
 use super::pgbench::{Failure, Load, Protocol};
 use super::postgres_site::PostgresSite;
 use super::progress::{Progress, run_line};
@@ -47,6 +47,18 @@ impl Plan {
             .any(|series| series.system == System::Txn)
     }
 
+    /// Fails when the machine lacks a package that a variant needs.
+    pub fn check_packages(&self) -> anyhow::Result<()> {
+        if self
+            .series()
+            .iter()
+            .any(|series| series.system == System::MariaDb)
+        {
+            mariadb::check_installed()?;
+        }
+        Ok(())
+    }
+
     /// Fails when the plan cannot be run.
     pub fn check(&self) -> anyhow::Result<()> {
         let labels: Vec<&str> = self
@@ -69,6 +81,13 @@ impl Plan {
         let largest = super::workload::MOST_CLIENTS;
         if self.clients.is_empty() || self.clients.iter().any(|&n| n == 0 || n > largest) {
             bail!("the numbers of clients must be from 1 to {largest}");
+        }
+        if self
+            .series()
+            .iter()
+            .any(|series| series.system == System::MariaDb)
+        {
+            mariadb::check_installed()?;
         }
         if self.seconds == 0 || self.rounds == 0 {
             bail!("a benchmark takes at least one second and one round");
