@@ -93,12 +93,28 @@ pub fn before_commit() {
         waiting::check_doomed();
         stop::at(stop::Point::AfterCommitWait);
         waiting::check_doomed();
+        end_groups();
         let updated = SESSION.all().any(|(_, m)| m.version != 0);
         if updated && readguard::announce() {
             make_asynchronous();
         }
     }
     readguard::wait_for_reads();
+}
+
+/// Somebody waits for this transaction in the ordinary way (its session has hotlock off, or wants a lock that does not
+/// follow): the group ends, so that its turn comes (design, step 10).
+fn end_groups() {
+    if SESSION.all().any(|(_, m)| m.linked && m.version != 0) && xact::has_waiters() {
+        for (n, membership) in SESSION.all() {
+            let me = member_id(n);
+            memory().with_row(membership.slot, |row, world| {
+                if row.has_successor(world, me) {
+                    row.end_group();
+                }
+            });
+        }
+    }
 }
 
 /// XACT_EVENT_PRE_PREPARE: a YES is irrevocable, so all predecessors come first (trap 6).

@@ -28,7 +28,7 @@ pub unsafe fn tuple_lock(call: Lock) -> TM_Result::Type {
             return own_row(call, n, membership);
         }
         if let Some((n, membership)) = SESSION.with_offer(relation)
-            && matches!(version, v if v == membership.origin || v == membership.offered || membership.restart)
+            && (version == membership.origin || version == membership.handed)
         {
             return offered(call, n, membership);
         }
@@ -134,6 +134,7 @@ unsafe fn offered(call: Lock, n: usize, membership: Membership) -> TM_Result::Ty
             page.unlock();
             if let Some(found) = found {
                 *call.tid = found.t_self;
+                SESSION.update(n, |m| m.handed = membership.offered);
                 (*call.failure).traversed = true;
                 store(call, found, page);
                 return TM_Result::TM_Ok;

@@ -33,6 +33,8 @@ pub struct Membership {
     /// An uncommitted version that the executor is looking at for us: address and writer. 0 for none.
     pub offered: u64,
     pub offered_xid: u32,
+    /// The version that the executor has in its hands for this row since the last offer.
+    pub handed: u64,
     /// The version with which the executor came first, and that it must start from it again.
     pub origin: u64,
     pub restart: bool,
@@ -52,6 +54,7 @@ const NONE: Membership = Membership {
     predecessor: 0,
     offered: 0,
     offered_xid: 0,
+    handed: 0,
     origin: 0,
     restart: false,
 };

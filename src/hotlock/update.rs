@@ -355,6 +355,7 @@ fn note_version(n: usize, version: u64) {
         m.unused_by = 0;
         m.locked = false;
         m.offered = 0;
+        m.handed = 0;
         m.origin = 0;
     });
 }

@@ -44,3 +44,19 @@ pub fn wait_for_end(xid: u32) {
         )
     }
 }
+
+/// Whether anybody waits in the lock manager for this transaction's id.
+pub fn has_waiters() -> bool {
+    // SAFETY: we hold the lock on our own id since it was assigned; SET_LOCKTAG_TRANSACTION.
+    unsafe {
+        let tag = pg_sys::LOCKTAG {
+            locktag_field1: own_xid(),
+            locktag_field2: 0,
+            locktag_field3: 0,
+            locktag_field4: 0,
+            locktag_type: pg_sys::LockTagType::LOCKTAG_TRANSACTION as u8,
+            locktag_lockmethodid: pg_sys::DEFAULT_LOCKMETHOD as u8,
+        };
+        own_xid() != 0 && raw::LockHasWaiters(&tag, pg_sys::ExclusiveLock as pg_sys::LOCKMODE, false)
+    }
+}
