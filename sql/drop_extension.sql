@@ -14,7 +14,6 @@ UPDATE hot SET val = val + 1 WHERE id = 1 RETURNING val;
 DROP EXTENSION txn;
 UPDATE hot SET val = val + 1 WHERE id = 1 RETURNING val;
 COMMIT;
-SELECT count(*) FROM pg_namespace WHERE nspname = 'txn';
 SELECT * FROM txn.hotspots;
 UPDATE hot SET val = val + 1 WHERE id = 1 RETURNING val;
 SHOW txn.group_lock;

@@ -33,6 +33,6 @@ SELECT txn.stats_reset();
 SELECT tickets, promotions, followed, cascades, stats_reset > :'before' AS later FROM txn.stats;
 
 -- the row shows where it belongs, with its key
-SELECT relation, key IS NOT NULL AS key, mode, waiting, running, updates > 0 AS updated FROM txn.hotspots
+SELECT relation, key, waiting, running, updates > 0 AS updated FROM txn.hotspots
 WHERE relation = 'hot'::regclass;
 DROP TABLE hot;

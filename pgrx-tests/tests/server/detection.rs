@@ -27,10 +27,7 @@ fn heat_and_cool(server: &Server, dog: &Watchdog) -> Result<()> {
         session.batch_execute("SET txn.group_lock = on")?;
         waiting.push(Background::run(session, BUMP)?);
     }
-    wait_until(
-        &mut control,
-        "SELECT count(*) = 1 FROM txn.hotspots WHERE mode = 'group'",
-    )?;
+    wait_until(&mut control, "SELECT count(*) = 1 FROM txn.hotspots")?;
     let row = text(
         &mut control,
         "SELECT relation || ' ' || key FROM txn.hotspots",
