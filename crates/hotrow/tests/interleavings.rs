@@ -1,0 +1,321 @@
+//! Random schedules of whole transactions on one hot row. shuttle finds deadlocks (a lost wake-up is one) by itself; the
+//! invariants of design/02 are asserted where they must hold.
+
+use hotrow::{Acquired, ActorId, MEMBERS, Member, MemberId, Patience, Row, World, actor_of};
+use shuttle::rand::{Rng, thread_rng};
+use shuttle::sync::{Arc, Condvar, Mutex};
+use shuttle::thread;
+
+const ROUNDS: usize = 3;
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Fate {
+    Running,
+    Committed,
+    RolledBack,
+}
+
+/// A process latch: set stays set until somebody waits.
+#[derive(Default)]
+struct Latch {
+    set: Mutex<bool>,
+    wakes: Condvar,
+}
+
+impl Latch {
+    fn set(&self) {
+        *self.set.lock().unwrap() = true;
+        self.wakes.notify_all();
+    }
+
+    fn wait(&self) {
+        let mut set = self.set.lock().unwrap();
+        while !*set {
+            set = self.wakes.wait(set).unwrap();
+        }
+        *set = false;
+    }
+}
+
+/// The row, and what PostgreSQL would know: versions with their writers, and the fate of each transaction.
+struct Server {
+    lock: Mutex<()>,
+    row: Row,
+    members: Vec<Member>,
+    latches: Vec<Latch>,
+    updating: Mutex<Option<ActorId>>,
+    /// Version `v` (1, 2, ...) was written by `versions[v - 1]` on top of the version given.
+    versions: Mutex<Vec<(u32, u64)>>,
+    fates: Mutex<Vec<Fate>>,
+    ended: Condvar,
+}
+
+#[derive(Clone, Copy)]
+struct Plan {
+    rollbacks: bool,
+    cancels: bool,
+    deaf: bool,
+    fair_every: u32,
+}
+
+impl Server {
+    fn new(actors: usize) -> Self {
+        Server {
+            lock: Mutex::new(()),
+            row: Row::default(),
+            members: (0..actors * MEMBERS).map(|_| Member::default()).collect(),
+            latches: (0..actors).map(|_| Latch::default()).collect(),
+            updating: Mutex::new(None),
+            versions: Mutex::new(Vec::new()),
+            fates: Mutex::new(Vec::new()),
+            ended: Condvar::new(),
+        }
+    }
+
+    fn with_row<R>(&self, body: impl FnOnce(&Row, World) -> R) -> R {
+        let _held = self.lock.lock().unwrap();
+        body(&self.row, World { members: &self.members })
+    }
+
+    fn begin(&self) -> u32 {
+        let mut fates = self.fates.lock().unwrap();
+        fates.push(Fate::Running);
+        fates.len() as u32
+    }
+
+    fn fate(&self, xid: u32) -> Fate {
+        self.fates.lock().unwrap()[xid as usize - 1]
+    }
+
+    fn end(&self, xid: u32, fate: Fate) {
+        let mut fates = self.fates.lock().unwrap();
+        assert_eq!(fates[xid as usize - 1], Fate::Running);
+        fates[xid as usize - 1] = fate;
+        self.ended.notify_all();
+    }
+
+    /// XactLockTableWait.
+    fn wait_for_end(&self, xid: u32) {
+        let mut fates = self.fates.lock().unwrap();
+        while fates[xid as usize - 1] == Fate::Running {
+            fates = self.ended.wait(fates).unwrap();
+        }
+    }
+
+    fn last_committed_version(&self) -> u64 {
+        let versions = self.versions.lock().unwrap();
+        let fates = self.fates.lock().unwrap();
+        let mut at = 0;
+        while let Some(next) = (0..versions.len()).find(|&v| {
+            versions[v].1 == at && fates[versions[v].0 as usize - 1] == Fate::Committed
+        }) {
+            at = next as u64 + 1;
+        }
+        at
+    }
+}
+
+struct Transaction<'a> {
+    server: &'a Server,
+    plan: Plan,
+    actor: ActorId,
+    me: MemberId,
+    xid: u32,
+    others: &'a Mutex<Vec<u32>>,
+}
+
+impl Transaction<'_> {
+    fn patience(&self) -> Patience {
+        Patience { fair_every: self.plan.fair_every, longest_wait: u64::MAX }
+    }
+
+    fn wake(&self, actor: Option<ActorId>) {
+        if let Some(actor) = actor {
+            self.server.latches[actor as usize].set();
+        }
+    }
+
+    /// Gets the ticket, or is cancelled on the way.
+    fn ticket(&self) -> bool {
+        let server = self.server;
+        if server.with_row(|row, w| row.acquire(w, self.me, 0)) == Acquired::Granted {
+            return true;
+        }
+        loop {
+            if server.with_row(|row, w| row.retry(w, self.me)) == Acquired::Granted {
+                return true;
+            }
+            if self.plan.cancels && thread_rng().gen_bool(0.2) {
+                let woken = server.with_row(|row, w| {
+                    let woken = row.leave(w, self.me, self.patience(), 0);
+                    row.part();
+                    woken
+                });
+                self.wake(woken);
+                return false;
+            }
+            if self.plan.deaf && thread_rng().gen_bool(0.3) {
+                let holder = server.with_row(|row, w| {
+                    if row.go_deaf(w, self.me) { row.holder().map(actor_of) } else { None }
+                });
+                if let Some(holder) = holder {
+                    let xid = self.others.lock().unwrap()[holder as usize];
+                    server.wait_for_end(xid);
+                }
+            } else {
+                server.latches[self.actor as usize].wait();
+            }
+        }
+    }
+
+    fn run(&self) {
+        let server = self.server;
+        if !self.ticket() {
+            server.end(self.xid, Fate::RolledBack);
+            return;
+        }
+        let before = server.updating.lock().unwrap().replace(self.actor);
+        assert_eq!(before, None, "two tickets for one row");
+        let (predecessor, base) = server.with_row(|row, w| match row.tail(w) {
+            Some(tail) => {
+                row.link_writer(w, self.me, self.xid, 0);
+                (Some(tail.xid), Some(tail.tid))
+            }
+            None => (None, None),
+        });
+        let base = base.unwrap_or_else(|| server.last_committed_version());
+        let version = {
+            let mut versions = server.versions.lock().unwrap();
+            versions.push((self.xid, base));
+            versions.len() as u64
+        };
+        *server.updating.lock().unwrap() = None;
+        let woken = server.with_row(|row, w| {
+            match predecessor {
+                Some(_) => row.publish(w, self.me, version),
+                None => row.link_writer(w, self.me, self.xid, version),
+            }
+            row.release(w, self.me, self.patience(), 0)
+        });
+        self.wake(woken);
+        let wants_rollback = self.plan.rollbacks && thread_rng().gen_bool(0.3);
+        if wants_rollback || !self.may_commit(predecessor) {
+            self.roll_back();
+        } else {
+            self.commit(base);
+        }
+    }
+
+    /// PRE_COMMIT: waits for the predecessor; PostgreSQL's record gives the permission.
+    fn may_commit(&self, predecessor: Option<u32>) -> bool {
+        let server = self.server;
+        let Some(predecessor) = predecessor else { return true };
+        while !server.members[self.me as usize].is_doomed()
+            && server.with_row(|row, w| row.await_predecessor(w, self.me))
+        {
+            if self.plan.deaf && thread_rng().gen_bool(0.3) {
+                server.wait_for_end(predecessor);
+            } else {
+                server.latches[self.actor as usize].wait();
+            }
+        }
+        if server.members[self.me as usize].is_doomed() {
+            return false;
+        }
+        server.fate(predecessor) == Fate::Committed
+    }
+
+    fn commit(&self, base: u64) {
+        let server = self.server;
+        if let Some(below) = base.checked_sub(1) {
+            let writer = server.versions.lock().unwrap()[below as usize].0;
+            assert_eq!(server.fate(writer), Fate::Committed, "a follower commits before its predecessor");
+        }
+        assert!(!server.members[self.me as usize].is_doomed(), "a doomed transaction commits");
+        server.end(self.xid, Fate::Committed);
+        let mut woken = Vec::new();
+        server.with_row(|row, w| {
+            row.depart(w, self.me, |actor| woken.push(actor));
+            w.forgive(self.me);
+            row.part();
+        });
+        woken.into_iter().for_each(|actor| self.wake(Some(actor)));
+    }
+
+    fn roll_back(&self) {
+        let server = self.server;
+        server.end(self.xid, Fate::RolledBack);
+        let mut woken = Vec::new();
+        server.with_row(|row, w| {
+            row.roll_back(w, self.me, |actor| woken.push(actor));
+            w.forgive(self.me);
+            row.part();
+        });
+        woken.into_iter().for_each(|actor| self.wake(Some(actor)));
+    }
+}
+
+fn play(actors: usize, plan: Plan) {
+    let server = Arc::new(Server::new(actors));
+    let current = Arc::new(Mutex::new(vec![0; actors]));
+    let threads: Vec<_> = (0..actors)
+        .map(|actor| {
+            let (server, current) = (server.clone(), current.clone());
+            thread::spawn(move || {
+                for _ in 0..ROUNDS {
+                    let xid = server.begin();
+                    current.lock().unwrap()[actor] = xid;
+                    let me = (actor * MEMBERS) as MemberId;
+                    let actor = actor as ActorId;
+                    Transaction { server: &server, plan, actor, me, xid, others: &current }.run();
+                }
+            })
+        })
+        .collect();
+    threads.into_iter().for_each(|thread| thread.join().unwrap());
+    assert!(server.row.is_idle(), "a membership outlives its transaction");
+    assert_eq!((server.row.waiting(), server.row.running()), (0, 0));
+    let versions = server.versions.lock().unwrap();
+    let fates = server.fates.lock().unwrap();
+    let committed = |writer: u32| fates[writer as usize - 1] == Fate::Committed;
+    for (n, &(writer, base)) in versions.iter().enumerate() {
+        if committed(writer) {
+            let rivals = versions.iter().enumerate().filter(|&(m, &(w, b))| m != n && b == base && committed(w));
+            assert_eq!(rivals.count(), 0, "two committed versions on top of one");
+        }
+    }
+}
+
+const CALM: Plan = Plan { rollbacks: false, cancels: false, deaf: false, fair_every: 2 };
+
+#[test]
+fn every_transaction_commits_in_order_and_none_sleeps_for_ever() {
+    shuttle::check_random(|| play(4, CALM), 3000);
+}
+
+#[test]
+fn barging_without_direct_grants_starves_nobody_to_death() {
+    shuttle::check_random(|| play(4, Plan { fair_every: 1000, ..CALM }), 3000);
+}
+
+#[test]
+fn rollbacks_doom_all_followers_and_only_them() {
+    shuttle::check_random(|| play(4, Plan { rollbacks: true, ..CALM }), 4000);
+}
+
+#[test]
+fn cancelled_waiters_pass_their_turn_on() {
+    shuttle::check_random(|| play(4, Plan { cancels: true, ..CALM }), 4000);
+}
+
+#[test]
+fn waiters_in_the_lock_manager_come_back() {
+    shuttle::check_random(|| play(4, Plan { deaf: true, ..CALM }), 4000);
+}
+
+#[test]
+fn everything_at_once() {
+    let plan = Plan { rollbacks: true, cancels: true, deaf: true, fair_every: 3 };
+    shuttle::check_random(move || play(4, plan), 6000);
+    shuttle::check_pct(move || play(3, plan), 3000, 4);
+}
