@@ -145,15 +145,6 @@ impl Transaction<'_> {
             if server.with_row(|row, w| row.retry(w, self.me)) == Acquired::Granted {
                 return true;
             }
-            if self.plan.cancels && thread_rng().gen_bool(0.2) {
-                let woken = server.with_row(|row, w| {
-                    let woken = row.leave(w, self.me, self.patience(), 0);
-                    row.part();
-                    woken
-                });
-                self.wake(woken);
-                return false;
-            }
             if self.plan.deaf && thread_rng().gen_bool(0.3) {
                 let holder = server.with_row(|row, w| {
                     if row.go_deaf(w, self.me) { row.holder().map(actor_of) } else { None }
@@ -164,6 +155,15 @@ impl Transaction<'_> {
                 }
             } else {
                 server.latches[self.actor as usize].wait();
+            }
+            if self.plan.cancels && thread_rng().gen_bool(0.3) {
+                let woken = server.with_row(|row, w| {
+                    let woken = row.leave(w, self.me, self.patience(), 0);
+                    row.part();
+                    woken
+                });
+                self.wake(woken);
+                return false;
             }
         }
     }
