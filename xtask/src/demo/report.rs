@@ -152,17 +152,20 @@ fn hot_row(record: &Record) -> anyhow::Result<Markup> {
 
 /// How the extension has treated the row, in figures; or that the row was PostgreSQL's own affair.
 fn state_at_the_end(run: &Run) -> String {
-    let count = |name| run.findings.counters.get(name).copied().unwrap_or_default();
-    match run.samples.last() {
-        Some(sample) if sample.updates > 0 => format!(
-            "{:.0} % followed · hand-over {:.1} µs · {} cascades",
-            100.0 * count("followed") as f64 / run.acknowledged.max(1) as f64,
-            sample.handover_us,
-            count("cascades"),
-        ),
-        Some(sample) => sample.mode.clone(),
-        None => "never hot".to_owned(),
+    let Some(sample) = run.samples.last() else {
+        return "never hot".to_owned();
+    };
+    if sample.updates == 0 {
+        return sample.mode.clone();
     }
+    let count = |name| run.findings.counters.get(name).copied().unwrap_or_default();
+    let followed = 100.0 * count("followed") as f64 / run.acknowledged.max(1) as f64;
+    let order = match count("followed") {
+        0 => "handed over at commit".to_owned(),
+        _ => format!("{followed:.0} % followed"),
+    };
+    let (handover, cascades) = (sample.handover_us, count("cascades"));
+    format!("{order} · hand-over {handover:.1} µs · {cascades} cascades")
 }
 
 fn table(record: &Record) -> Markup {
