@@ -6,7 +6,7 @@ use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
 
 use super::record::Run;
 use super::sample::Sample;
-use super::table::{milliseconds, thousands};
+use super::table::{microseconds, milliseconds, thousands};
 
 pub struct Progress {
     terminal: MultiProgress,
@@ -76,8 +76,9 @@ fn live_line(sample: &Sample) -> String {
     }
     format!(
         "hot row: {mode} · waiting {waiting} · running {running} · updates {} · \
-         cascades {cascades} · hand-over {handover_us:.1} µs",
-        thousands(*updates as f64)
+         cascades {cascades} · hand-over {}",
+        thousands(*updates as f64),
+        microseconds(*handover_us)
     )
 }
 

@@ -76,6 +76,15 @@ pub fn milliseconds(value: f64) -> String {
     format!("{value:.digits$}")
 }
 
+/// With a digit after the point while that matters.
+pub fn microseconds(value: f64) -> String {
+    if value < 100.0 {
+        format!("{value:.1} µs")
+    } else {
+        format!("{} µs", thousands(value))
+    }
+}
+
 /// A whole number, its thousands apart.
 pub fn thousands(value: f64) -> String {
     let digits = format!("{value:.0}");
@@ -98,6 +107,8 @@ mod tests {
         assert_eq!(thousands(999.4), "999");
         assert_eq!(thousands(1_234_567.0), "1,234,567");
         assert_eq!(thousands(12_345.0), "12,345");
+        assert_eq!(microseconds(12.34), "12.3 µs");
+        assert_eq!(microseconds(11_048.1), "11,048 µs");
         assert_eq!(milliseconds(0.1234), "0.123");
         assert_eq!(milliseconds(12.34), "12.3");
         assert_eq!(milliseconds(1234.5), "1234");

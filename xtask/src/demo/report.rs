@@ -6,7 +6,7 @@ use plotters::style::RGBColor;
 use super::plot::{self, color_of, css};
 use crate::bench::catalog::GROUP;
 use crate::bench::record::{Line, Record, Run};
-use crate::bench::table::{COLUMNS, cells, milliseconds, thousands};
+use crate::bench::table::{COLUMNS, cells, microseconds, milliseconds, thousands};
 
 const STYLE: &str = include_str!("report.css");
 
@@ -164,8 +164,8 @@ fn state_at_the_end(run: &Run) -> String {
         0 => "handed over at commit".to_owned(),
         _ => format!("{followed:.0} % followed"),
     };
-    let (handover, cascades) = (sample.handover_us, count("cascades"));
-    format!("{order} · hand-over {handover:.1} µs · {cascades} cascades")
+    let (handover, cascades) = (microseconds(sample.handover_us), count("cascades"));
+    format!("{order} · hand-over {handover} · {cascades} cascades")
 }
 
 fn table(record: &Record) -> Markup {
