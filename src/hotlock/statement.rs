@@ -160,7 +160,7 @@ unsafe fn queue_early(replaced: &mut Replaced, target: &Target) {
         let last = row.last_xid.get();
         if !replaced.let_go
             && last != 0
-            && row.running() == 0
+            && row.listed() == 0
             && snapshot::is_replaceable(replaced.query)
             && snapshot::misses(replaced.query, last)
         {

@@ -387,6 +387,7 @@ fn hand_on(rel: pg_sys::Relation, n: usize, version: u64) {
     memory().actors[wait::me() as usize].xid.publish(xid);
     let (led, woken) = memory().with_row(slot, |row, world| {
         row.last_xid.set(xid);
+        row.grouped.set(u32::from(guc::GROUP_LOCK.get()));
         row.counters.updates.add(1);
         if !lead || row.mode(now) != Mode::Group {
             return (false, None);

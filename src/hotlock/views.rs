@@ -57,7 +57,7 @@ fn hotspots() -> TableIterator<
             let c = &row.counters;
             let mode = match row.mode(now) {
                 Mode::Backoff => "backoff",
-                Mode::Group if c.groups.get() > 0 => "group",
+                Mode::Group if row.grouped.get() != 0 => "group",
                 Mode::Group => "queue",
             };
             let handovers = c.handovers.get();

@@ -43,6 +43,8 @@ pub struct Row {
     pub(crate) members: Word32,
     /// The transaction that last updated the row with a ticket.
     pub last_xid: Word32,
+    /// The last updater would have let others follow.
+    pub grouped: Word32,
     /// When the row became hot and when it last had a waiter, in microseconds.
     pub since: Word64,
     pub contended_at: Word64,
@@ -162,8 +164,13 @@ impl Row {
     }
 
     /// Transactions in the dependency list.
-    pub fn running(&self) -> u32 {
+    pub fn listed(&self) -> u32 {
         self.chain_length.get()
+    }
+
+    /// Transactions that have the row in hand: those in the list, and the one with the ticket.
+    pub fn running(&self) -> u32 {
+        self.chain_length.get().max(u32::from(self.holder.get() != 0))
     }
 
     /// Nobody refers to the row.
@@ -197,7 +204,7 @@ impl Row {
         self.hash.publish(identity.hash());
     }
 
-    fn state(&self) -> [&Word32; 14] {
+    fn state(&self) -> [&Word32; 15] {
         [
             &self.holder,
             &self.queue_head,
@@ -213,6 +220,7 @@ impl Row {
             &self.score,
             &self.backoffs,
             &self.last_xid,
+            &self.grouped,
         ]
     }
 
