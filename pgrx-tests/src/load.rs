@@ -162,7 +162,7 @@ impl Load {
                     }
                     // The state of the transaction is unknown; ending none is only a warning.
                     if broken(&error) || worker.simple("ROLLBACK").is_err() {
-                        match self.reconnect(number, give_up) {
+                        match self.reconnect(number, dog, give_up) {
                             Some(client) => worker.reconnected(client),
                             None => return Ok(tally),
                         }
@@ -185,12 +185,12 @@ impl Load {
     }
 
     /// Tries until there is a server; `None` when the test has been given up meanwhile.
-    fn reconnect(&self, number: usize, give_up: &AtomicBool) -> Option<Client> {
+    fn reconnect(&self, number: usize, dog: &Watchdog, give_up: &AtomicBool) -> Option<Client> {
         loop {
             if let Ok(client) = self.connect(number) {
                 return Some(client);
             }
-            if give_up.load(Ordering::Relaxed) {
+            if give_up.load(Ordering::Relaxed) || dog.has_bitten() {
                 return None;
             }
             sleep(TICK);

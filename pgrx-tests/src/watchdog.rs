@@ -72,6 +72,11 @@ impl Watchdog {
         self.shared.progress.fetch_add(1, Ordering::Relaxed);
     }
 
+    /// It has given the test up: there will be no server any more.
+    pub(crate) fn has_bitten(&self) -> bool {
+        self.shared.findings.lock().is_ok_and(|text| text.is_some())
+    }
+
     /// The end of the test, with `result`: if it hung, that is the error, whatever followed from it.
     pub fn finish<T>(mut self, result: Result<T>) -> Result<T> {
         self.end();
