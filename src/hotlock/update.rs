@@ -193,6 +193,10 @@ unsafe fn advance(call: Update, n: usize) -> TM_Result::Type {
                     if looked_at && !xact::has_committed(membership.offered_xid) {
                         return start_again(call, n);
                     }
+                    SESSION.update(n, |m| {
+                        m.offered = 0;
+                        m.handed = 0;
+                    });
                     return ordinary_hot(call, n);
                 }
             }
