@@ -3,6 +3,7 @@
 mod bank;
 mod counters;
 mod crash;
+mod cycles;
 mod ddl;
 mod detection;
 mod disturbance;

@@ -1,0 +1,97 @@
+//! Circles through a hot row and something that is none: T2 follows T1 and holds what T1 wants, and
+//! waits in COMMIT for T1. The deadlock detector sees both waits. Whom it picks is a matter of
+//! milliseconds; that somebody is told and that what commits is right is not.
+use anyhow::{Context, Result, ensure};
+use pgserver::Server;
+use txn_server_tests::{Background, Watchdog, grouped, int, physical_health, sqlstate, start_hot};
+
+const BUMP: &str = "UPDATE hot SET val = val + 1 WHERE id = 1";
+
+/// What T2 does first, and T1 afterwards.
+const SCENES: [(&str, &str); 6] = [
+    (
+        "SELECT pg_advisory_xact_lock(42)",
+        "SELECT pg_advisory_xact_lock(42)",
+    ),
+    ("LOCK TABLE cold", "LOCK TABLE cold"),
+    ("INSERT INTO uniq VALUES (5)", "INSERT INTO uniq VALUES (5)"),
+    (
+        "DELETE FROM parent WHERE id = 1",
+        "INSERT INTO child VALUES (1, 1)",
+    ),
+    ("UPDATE cold SET val = 2", "UPDATE cold SET val = 1"),
+    (
+        "SELECT 1 FROM cold WHERE id = 1 FOR SHARE",
+        "UPDATE cold SET val = 1 WHERE id = 1",
+    ),
+];
+
+fn all_scenes(follower_first: bool) -> Result<()> {
+    let server = start_hot(1, &[("deadlock_timeout", "20ms")])?;
+    server.connect()?.batch_execute(
+        "CREATE TABLE cold (id int PRIMARY KEY, val int NOT NULL);
+         CREATE TABLE uniq (k int UNIQUE);
+         CREATE TABLE parent (id int PRIMARY KEY);
+         CREATE TABLE child (id int PRIMARY KEY, parent int NOT NULL REFERENCES parent);
+         INSERT INTO cold VALUES (1, 0);
+         INSERT INTO parent VALUES (1)",
+    )?;
+    let dog = Watchdog::new(&server);
+    let mut result = Ok(());
+    for (holds, wants) in SCENES {
+        result = result.and_then(|()| {
+            dog.progress();
+            circle(&server, holds, wants, follower_first)
+                .with_context(|| format!("T2: {holds}; T1: {wants}"))
+        });
+    }
+    dog.finish(result)?;
+    physical_health(&server, "hot", "id")?;
+    physical_health(&server, "cold", "id")
+}
+
+fn circle(server: &Server, holds: &str, wants: &str, follower_first: bool) -> Result<()> {
+    let mut control = server.connect()?;
+    let before = int(&mut control, "SELECT val FROM hot")?;
+    let mut leader = grouped(server)?;
+    leader.batch_execute("BEGIN")?;
+    leader.batch_execute(BUMP)?;
+    let mut follower = grouped(server)?;
+    follower.batch_execute("BEGIN")?;
+    follower.batch_execute(holds)?;
+    follower.batch_execute(BUMP)?;
+    let (leader, follower) = if follower_first {
+        let follower = Background::run(follower, "COMMIT")?;
+        follower.wait_until_blocked(&mut control)?;
+        (Background::run(leader, wants)?, follower)
+    } else {
+        let leader = Background::run(leader, wants)?;
+        // Refused at once it is over; otherwise it waits.
+        while !leader.is_finished() && leader.wait_until_blocked(&mut control).is_err() {}
+        (leader, Background::run(follower, "COMMIT")?)
+    };
+    let (mut leader, wanted) = leader.end()?;
+    let leader_told = sqlstate(&wanted);
+    leader.batch_execute(if wanted.is_ok() { "COMMIT" } else { "ROLLBACK" })?;
+    let follower_told = sqlstate(&follower.end()?.1);
+
+    let told = [leader_told.as_str(), follower_told.as_str()];
+    ensure!(
+        [["00000", "40P01"], ["40P01", "40001"]].contains(&told),
+        "leader and follower were told {told:?}"
+    );
+    let committed = i64::from(leader_told == "00000") + i64::from(follower_told == "00000");
+    let val = int(&mut control, "SELECT val FROM hot")? - before;
+    ensure!(val == committed, "{val} increments after {told:?}");
+    Ok(())
+}
+
+#[test]
+fn follower_waits_first() -> Result<()> {
+    all_scenes(true)
+}
+
+#[test]
+fn leader_waits_first() -> Result<()> {
+    all_scenes(false)
+}
