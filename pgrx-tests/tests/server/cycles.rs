@@ -60,20 +60,28 @@ fn circle(server: &Server, holds: &str, wants: &str, follower_first: bool) -> Re
     follower.batch_execute("BEGIN")?;
     follower.batch_execute(holds)?;
     follower.batch_execute(BUMP)?;
-    let (leader, follower) = if follower_first {
+    let (mut leader, wanted, follower) = if follower_first {
         let follower = Background::run(follower, "COMMIT")?;
         follower.wait_until_blocked(&mut control)?;
-        (Background::run(leader, wants)?, follower)
+        let (leader, wanted) = Background::run(leader, wants)?.end()?;
+        (leader, wanted, Ok(follower))
     } else {
         let leader = Background::run(leader, wants)?;
-        // Refused at once it is over; otherwise it waits.
-        while !leader.is_finished() && leader.wait_until_blocked(&mut control).is_err() {}
-        (leader, Background::run(follower, "COMMIT")?)
+        // It waits, unless it has been refused at once; then there is nothing left to wait for.
+        let waits = leader.wait_until_blocked(&mut control).is_ok();
+        let follower = match waits {
+            true => Ok(Background::run(follower, "COMMIT")?),
+            false => Err(follower),
+        };
+        let (leader, wanted) = leader.end()?;
+        (leader, wanted, follower)
     };
-    let (mut leader, wanted) = leader.end()?;
     let leader_told = sqlstate(&wanted);
     leader.batch_execute(if wanted.is_ok() { "COMMIT" } else { "ROLLBACK" })?;
-    let follower_told = sqlstate(&follower.end()?.1);
+    let follower_told = match follower {
+        Ok(background) => sqlstate(&background.end()?.1),
+        Err(mut session) => sqlstate(&session.batch_execute("COMMIT")),
+    };
 
     let told = [leader_told.as_str(), follower_told.as_str()];
     ensure!(
