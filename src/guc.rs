@@ -13,7 +13,8 @@ pub enum FollowerReads {
 
 pub static EARLY_VISIBILITY: GucSetting<bool> = GucSetting::<bool>::new(true);
 pub static FAIR_EVERY: GucSetting<i32> = GucSetting::<i32>::new(32);
-pub static FOLLOWER_READS: GucSetting<FollowerReads> = GucSetting::<FollowerReads>::new(FollowerReads::Wait);
+pub static FOLLOWER_READS: GucSetting<FollowerReads> =
+    GucSetting::<FollowerReads>::new(FollowerReads::Wait);
 pub static GROUP_LOCK: GucSetting<bool> = GucSetting::<bool>::new(false);
 pub static GROUP_SIZE: GucSetting<i32> = GucSetting::<i32>::new(256);
 pub static HOT_THRESHOLD: GucSetting<i32> = GucSetting::<i32>::new(4);
@@ -22,7 +23,8 @@ pub static LONGEST_WAIT: GucSetting<i32> = GucSetting::<i32>::new(500);
 pub static MAX_HOT_ROWS: GucSetting<i32> = GucSetting::<i32>::new(1024);
 pub static QUEUE_LOCK: GucSetting<bool> = GucSetting::<bool>::new(false);
 #[cfg(feature = "stop_events")]
-pub static STOP_AT: GucSetting<Option<std::ffi::CString>> = GucSetting::<Option<std::ffi::CString>>::new(None);
+pub static STOP_AT: GucSetting<Option<std::ffi::CString>> =
+    GucSetting::<Option<std::ffi::CString>>::new(None);
 
 /// Defines the settings. Called once, from `_PG_init`, before shared memory is sized.
 pub fn init() {

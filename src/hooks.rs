@@ -95,9 +95,16 @@ unsafe extern "C-unwind" fn process_utility(
     // SAFETY: the next hook in the chain, or PostgreSQL's own function.
     unsafe {
         match previous().process_utility {
-            Some(next) => {
-                next(statement, source, read_only, context, params, environment, destination, completion)
-            }
+            Some(next) => next(
+                statement,
+                source,
+                read_only,
+                context,
+                params,
+                environment,
+                destination,
+                completion,
+            ),
             None => raw::standard_ProcessUtility(
                 statement,
                 source,
@@ -163,7 +170,7 @@ unsafe fn note_copied(copy: *const CopyStmt) {
     unsafe {
         if !(*copy).relation.is_null() {
             let missing_ok = RVROption::RVR_MISSING_OK as u32;
-            let relation = RangeVarGetRelidExtended(
+            let relation = raw::RangeVarGetRelidExtended(
                 (*copy).relation,
                 NoLock as LOCKMODE,
                 missing_ok,

@@ -15,7 +15,15 @@ fn reaches_us(from: ActorId) -> bool {
     let memory = memory();
     let mut seen = vec![0; memory.actors.len()];
     let mut stack = Vec::new();
-    has_path(memory.actors, memory.directory.rows, from, wait::me(), &mut seen, 1, &mut stack)
+    has_path(
+        memory.actors,
+        memory.directory.rows,
+        from,
+        wait::me(),
+        &mut seen,
+        1,
+        &mut stack,
+    )
 }
 
 /// Declares an edge from this transaction to process `target` by `declare`. True when that closes a circle.

@@ -7,8 +7,8 @@ use super::statement;
 use super::stop;
 use super::waiting::{self, Reason, Wait};
 use super::{detect, revisit};
-use crate::pg::wait::{self, Wakes};
 use crate::pg::raw::{self, TimeoutId};
+use crate::pg::wait::{self, Wakes};
 use crate::pg::xact;
 use crate::tam::swap;
 use hotrow::Trouble;
@@ -132,7 +132,9 @@ pub fn before_prepare() {
 fn make_asynchronous() {
     // SAFETY: the variable is read by RecordTransactionCommit alone until `finish` puts it back.
     unsafe {
-        SESSION.synchronous_commit.set(Some(pg_sys::synchronous_commit));
+        SESSION
+            .synchronous_commit
+            .set(Some(pg_sys::synchronous_commit));
         pg_sys::synchronous_commit = pg_sys::SyncCommitLevel::SYNCHRONOUS_COMMIT_OFF as i32;
     }
 }
@@ -209,6 +211,7 @@ fn finish(end: End) {
     }
     clear();
     swap::end_of_transaction();
+    SESSION.forget_locked();
     statement::forget();
     readguard::forget();
 }

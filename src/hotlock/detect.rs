@@ -77,11 +77,20 @@ pub unsafe fn grip(rel: pg_sys::Relation, version: u64) -> Grip {
     unsafe {
         let page = Page::pin(rel, version);
         page.share();
-        let header = page.tuple(version).map(|(header, _)| ((*header).t_infomask, tuple::raw_xmax(header)));
+        let header = page
+            .tuple(version)
+            .map(|(header, _)| ((*header).t_infomask, tuple::raw_xmax(header)));
         page.release();
         match header {
             None => Grip::Nobody,
-            Some((mask, _)) if tuple::has(mask, pg_sys::HEAP_XMAX_INVALID | pg_sys::HEAP_XMAX_COMMITTED) => Grip::Nobody,
+            Some((mask, _))
+                if tuple::has(
+                    mask,
+                    pg_sys::HEAP_XMAX_INVALID | pg_sys::HEAP_XMAX_COMMITTED,
+                ) =>
+            {
+                Grip::Nobody
+            }
             Some((mask, _)) if tuple::has(mask, pg_sys::HEAP_XMAX_IS_MULTI) => Grip::Own,
             Some((_, xmax)) if raw::TransactionIdIsCurrentTransactionId(xmax) => Grip::Own,
             Some((_, xmax)) if raw::TransactionIdIsInProgress(xmax) => Grip::Other(u32::from(xmax)),
@@ -111,7 +120,12 @@ pub fn uncount_waiter() {
 ///
 /// # Safety
 /// `rel` is open with key `key`, and `version` is a version of that row which a scan has found.
-pub unsafe fn promote(rel: pg_sys::Relation, key: &Key, identity: &Identity, version: u64) -> Option<Slot> {
+pub unsafe fn promote(
+    rel: pg_sys::Relation,
+    key: &Key,
+    identity: &Identity,
+    version: u64,
+) -> Option<Slot> {
     let mut label = [0; LABEL_BYTES];
     // SAFETY: by the contract; the tuple stays in place while its page is pinned, so that output functions run unlocked.
     let length = unsafe {

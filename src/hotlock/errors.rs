@@ -30,6 +30,8 @@ pub const CYCLE: Report = Report {
 pub const WAIT_TIMEOUT: Report = Report {
     code: *b"55P03",
     message: c"canceling statement due to txn.hot_wait_timeout",
-    detail: Some(c"The wait for a hot row, or for a transaction that updated it before, took too long."),
+    detail: Some(
+        c"The wait for a hot row, or for a transaction that updated it before, took too long.",
+    ),
     hint: None,
 };

@@ -32,23 +32,33 @@ pub unsafe fn tuple_lock(call: Lock) -> TM_Result::Type {
         {
             return offered(call, n, membership);
         }
-        let exclusive =
-            matches!(call.mode, LockTupleMode::LockTupleNoKeyExclusive | LockTupleMode::LockTupleExclusive);
+        let exclusive = matches!(
+            call.mode,
+            LockTupleMode::LockTupleNoKeyExclusive | LockTupleMode::LockTupleExclusive
+        );
         if !exclusive || call.policy != LockWaitPolicy::LockWaitBlock || !is_enabled() {
             return call.heap();
         }
-        let Some(key) = key_of(call.rel) else { return call.heap() };
-        let Some(identity) = identity_of(call.rel, &key, version) else { return call.heap() };
-        let Some(slot) = detect::find(&identity).or_else(|| heat(call.rel, &key, &identity, version)) else {
+        let Some(key) = key_of(call.rel) else {
+            return call.heap();
+        };
+        let Some(identity) = identity_of(call.rel, &key, version) else {
+            return call.heap();
+        };
+        let Some(slot) =
+            detect::find(&identity).or_else(|| heat(call.rel, &key, &identity, version))
+        else {
             let result = call.heap();
             detect::uncount_waiter();
+            SESSION.note_locked(&identity);
             return result;
         };
-        if let Some(n) = hold(call.rel, slot, &identity, version) {
-            SESSION.update(n, |m| {
+        match hold(call.rel, slot, &identity, version) {
+            Some(n) => SESSION.update(n, |m| {
                 m.locked = true;
                 m.unused_by = 0;
-            });
+            }),
+            None => SESSION.note_locked(&identity),
         }
         wait_for_lockers(call.rel, version);
         let result = call.heap();
@@ -75,7 +85,12 @@ unsafe fn identity_of(rel: pg_sys::Relation, key: &Key, version: u64) -> Option<
 }
 
 /// A row that is not hot: does this lock make it so?
-unsafe fn heat(rel: pg_sys::Relation, key: &Key, identity: &Identity, version: u64) -> Option<Slot> {
+unsafe fn heat(
+    rel: pg_sys::Relation,
+    key: &Key,
+    identity: &Identity,
+    version: u64,
+) -> Option<Slot> {
     // SAFETY: as in `identity_of`.
     unsafe {
         if guc::HOT_THRESHOLD.get() > 0 {
@@ -90,7 +105,12 @@ unsafe fn heat(rel: pg_sys::Relation, key: &Key, identity: &Identity, version: u
 }
 
 /// Takes the ticket and lets everybody in the list end. Returns the membership.
-unsafe fn hold(rel: pg_sys::Relation, slot: Slot, identity: &Identity, version: u64) -> Option<usize> {
+unsafe fn hold(
+    rel: pg_sys::Relation,
+    slot: Slot,
+    identity: &Identity,
+    version: u64,
+) -> Option<usize> {
     let n = match SESSION.in_row(slot) {
         Some((n, m)) if m.ticket => n,
         Some(_) => return None,
@@ -173,7 +193,10 @@ unsafe fn store(call: Lock, found: pg_sys::HeapTupleData, page: Page) {
 unsafe fn own_row(call: Lock, n: usize, membership: Membership) -> TM_Result::Type {
     // SAFETY: as in `tuple_lock`.
     unsafe {
-        let shared = matches!(call.mode, LockTupleMode::LockTupleKeyShare | LockTupleMode::LockTupleShare);
+        let shared = matches!(
+            call.mode,
+            LockTupleMode::LockTupleKeyShare | LockTupleMode::LockTupleShare
+        );
         if !shared {
             close_own(n);
             return call.heap();

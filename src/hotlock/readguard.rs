@@ -42,7 +42,10 @@ pub fn note_untracked() {
 
 fn note_write(relation: Oid) {
     let count = NOTES.count.get();
-    if NOTES.written[..count].iter().any(|written| written.get() == relation) {
+    if NOTES.written[..count]
+        .iter()
+        .any(|written| written.get() == relation)
+    {
         return;
     }
     match NOTES.written.get(count) {
@@ -67,7 +70,10 @@ pub unsafe fn note_statement(query: *const pg_sys::QueryDesc) {
             note_untracked();
         } else if writes {
             let estate = (*query).estate;
-            for list in [(*estate).es_opened_result_relations, (*estate).es_tuple_routing_result_relations] {
+            for list in [
+                (*estate).es_opened_result_relations,
+                (*estate).es_tuple_routing_result_relations,
+            ] {
                 for result in plan::nodes(list) {
                     note_write((*(*result.cast::<pg_sys::ResultRelInfo>()).ri_RelationDesc).rd_id);
                 }
@@ -99,7 +105,11 @@ fn end_of_wal() -> u64 {
     const HEADERS: [u64; 2] = [24, 40];
     // SAFETY: reads a shared position.
     let at = unsafe { raw::GetXLogInsertRecPtr() };
-    if HEADERS.contains(&(at % PAGE)) { at - at % PAGE } else { at }
+    if HEADERS.contains(&(at % PAGE)) {
+        at - at % PAGE
+    } else {
+        at
+    }
 }
 
 /// Before the commit record: from now on whoever reads these tables must look after durability. False when this
@@ -129,7 +139,11 @@ fn written() -> impl Iterator<Item = Oid> {
 /// The announced transaction has become visible, its commit record ending at `until` (0: it has not).
 pub fn settle(until: u64) {
     if NOTES.announced.take() {
-        written().for_each(|relation| memory().guard.settle(database(), u32::from(relation), until));
+        written().for_each(|relation| {
+            memory()
+                .guard
+                .settle(database(), u32::from(relation), until)
+        });
     }
 }
 
@@ -142,8 +156,11 @@ pub fn wait_for_reads() {
     // SAFETY: reads of transaction state and settings; a flush and a wait for standbys, with interrupts held as
     // SyncRepWaitForLSN wants it.
     unsafe {
-        let writes = pg_sys::XactLastRecEnd != 0 && !raw::GetTopTransactionIdIfAny().eq(&pg_sys::TransactionId::INVALID);
-        if writes || pg_sys::synchronous_commit <= pg_sys::SyncCommitLevel::SYNCHRONOUS_COMMIT_OFF as i32 {
+        let writes = pg_sys::XactLastRecEnd != 0
+            && !raw::GetTopTransactionIdIfAny().eq(&pg_sys::TransactionId::INVALID);
+        if writes
+            || pg_sys::synchronous_commit <= pg_sys::SyncCommitLevel::SYNCHRONOUS_COMMIT_OFF as i32
+        {
             return;
         }
         memory().totals.read_waits.add(1);

@@ -15,12 +15,15 @@ use pgrx::pg_sys::{self, Oid};
 /// # Safety
 /// `rel` is the membership's open relation.
 pub unsafe fn revisit(rel: pg_sys::Relation, n: usize) {
-    let Some(membership) = SESSION.get(n) else { return };
+    let Some(membership) = SESSION.get(n) else {
+        return;
+    };
     if !membership.linked || membership.version == 0 {
         return;
     }
     let me = member_id(n);
-    if let Some(follower) = memory().with_row(membership.slot, |row, world| row.revisit(world, me)) {
+    if let Some(follower) = memory().with_row(membership.slot, |row, world| row.revisit(world, me))
+    {
         // SAFETY: by the contract.
         unsafe { multi::share_xmax(rel, membership.version, xact::own_xid(), follower) };
     }

@@ -3,7 +3,7 @@
 use crate::pg::shmem::{Shared, shared};
 use crate::pg::wait;
 use crate::pg::xact;
-use hotrow::{MEMBERS, MemberId, Patience, Slot};
+use hotrow::{Identity, MEMBERS, MemberId, Patience, Slot};
 use pgrx::pg_sys::Oid;
 use std::cell::Cell;
 
@@ -59,10 +59,16 @@ const NONE: Membership = Membership {
     restart: false,
 };
 
+/// Rows locked in the ordinary way that are remembered; with more, the transaction queues for none.
+const LOCKED: usize = 16;
+
 /// The session's state. Cells, because callbacks nest.
 pub struct Session {
     memberships: [Cell<Option<Membership>>; MEMBERS],
     count: Cell<usize>,
+    /// Hashes of rows that this transaction has locked while they were not hot: it must not queue for them.
+    locked: [Cell<u64>; LOCKED],
+    locked_count: Cell<usize>,
     /// The contention counter that this session has raised, index + 1.
     pub counted: Cell<u64>,
     /// Shared words of this session hold something that must be cleared at the end.
@@ -79,6 +85,8 @@ unsafe impl Sync for Session {}
 pub static SESSION: Session = Session {
     memberships: [const { Cell::new(None) }; MEMBERS],
     count: Cell::new(0),
+    locked: [const { Cell::new(0) }; LOCKED],
+    locked_count: Cell::new(0),
     counted: Cell::new(0),
     published: Cell::new(false),
     synchronous_commit: Cell::new(None),
@@ -122,20 +130,51 @@ impl Session {
 
     /// The membership whose version of the row has that address.
     pub fn with_version(&self, relation: Oid, version: u64) -> Option<(usize, Membership)> {
-        self.all().find(|(_, m)| m.version == version && m.relation == relation)
+        self.all()
+            .find(|(_, m)| m.version == version && m.relation == relation)
     }
 
     /// The membership of that table for which the executor looks at a version, or is to start again.
     pub fn with_offer(&self, relation: Oid) -> Option<(usize, Membership)> {
-        self.all().find(|(_, m)| (m.offered != 0 || m.restart) && m.version == 0 && m.relation == relation)
+        self.all().find(|(_, m)| {
+            (m.offered != 0 || m.restart) && m.version == 0 && m.relation == relation
+        })
     }
 
     /// Begins a membership, if one of the places is free.
     pub fn begin(&self, slot: Slot, relation: Oid) -> Option<usize> {
         let n = (0..MEMBERS).find(|&n| self.memberships[n].get().is_none())?;
-        self.memberships[n].set(Some(Membership { slot, relation, level: xact::nest_level(), ..NONE }));
+        self.memberships[n].set(Some(Membership {
+            slot,
+            relation,
+            level: xact::nest_level(),
+            ..NONE
+        }));
         self.count.set(self.count.get() + 1);
         Some(n)
+    }
+
+    /// Remembers that the transaction has locked that row in the ordinary way.
+    pub fn note_locked(&self, identity: &Identity) {
+        let count = self.locked_count.get();
+        if let Some(place) = self.locked.get(count) {
+            place.set(identity.hash());
+        }
+        self.locked_count.set(count + 1);
+    }
+
+    /// Whether the transaction has (or may have) locked that row in the ordinary way.
+    pub fn has_locked(&self, identity: &Identity) -> bool {
+        let count = self.locked_count.get();
+        count > LOCKED
+            || self.locked[..count]
+                .iter()
+                .any(|hash| hash.get() == identity.hash())
+    }
+
+    /// At the end of the transaction.
+    pub fn forget_locked(&self) {
+        self.locked_count.set(0);
     }
 
     /// Ends it.
@@ -162,7 +201,9 @@ pub fn patience() -> Patience {
 /// Whether this transaction uses hot rows: the settings say so and the isolation level allows it.
 #[inline]
 pub fn is_enabled() -> bool {
-    (guc::GROUP_LOCK.get() || guc::QUEUE_LOCK.get()) && xact::is_read_committed() && wait::is_backend()
+    (guc::GROUP_LOCK.get() || guc::QUEUE_LOCK.get())
+        && xact::is_read_committed()
+        && wait::is_backend()
 }
 
 /// The shared memory. Only for callbacks, which are not installed without it.

@@ -45,9 +45,13 @@ pub unsafe fn before_start(query: *mut pg_sys::QueryDesc) {
     unsafe {
         waiting::check_doomed();
         note_whole(query);
-        let locks = (*query).operation == CmdType::CMD_UPDATE || !(*(*query).plannedstmt).rowMarks.is_null();
+        let locks = (*query).operation == CmdType::CMD_UPDATE
+            || !(*(*query).plannedstmt).rowMarks.is_null();
         let target = if locks { plan::target(query) } else { None };
-        let mut replaced = Replaced { query, let_go: false };
+        let mut replaced = Replaced {
+            query,
+            let_go: false,
+        };
         if member {
             let passes = |oid: Oid| touches(query, oid) && !passes_by(target.as_ref(), oid);
             revisit::before_statement(Some(&passes));
@@ -93,12 +97,18 @@ unsafe fn note_whole(query: *mut pg_sys::QueryDesc) {
     // SAFETY: the active portal is that of the client's statement.
     unsafe {
         let portal = pg_sys::ActivePortal;
-        if (*query).operation == CmdType::CMD_SELECT || portal.is_null() || raw::IsTransactionBlock() {
+        if (*query).operation == CmdType::CMD_SELECT
+            || portal.is_null()
+            || raw::IsTransactionBlock()
+        {
             return;
         }
         let mut statements = plan::nodes((*portal).stmts);
         let only = statements.next();
-        if only == Some((*query).plannedstmt.cast()) && statements.next().is_none() && xact::nest_level() == 1 {
+        if only == Some((*query).plannedstmt.cast())
+            && statements.next().is_none()
+            && xact::nest_level() == 1
+        {
             WHOLE.0.set(query as usize);
         }
     }
@@ -114,7 +124,9 @@ fn passes_by(target: Option<&Target>, relation: Oid) -> bool {
     target.is_some_and(|target| {
         target.by_index
             && target.identity.relation == u32::from(relation)
-            && !SESSION.all().any(|(_, m)| memory().directory.rows[m.slot as usize].is(&target.identity))
+            && !SESSION
+                .all()
+                .any(|(_, m)| memory().directory.rows[m.slot as usize].is(&target.identity))
     })
 }
 
@@ -129,7 +141,8 @@ unsafe fn must_wait(query: *const pg_sys::QueryDesc, target: Option<&Target>) ->
     }
     // SAFETY: as in `before_start`.
     unsafe {
-        let by_key = target.is_some_and(|target| passes_by(Some(target), Oid::from(target.identity.relation)));
+        let by_key = target
+            .is_some_and(|target| passes_by(Some(target), Oid::from(target.identity.relation)));
         let reads = !by_key && !plan::reads_nothing((*query).plannedstmt);
         match guc::FOLLOWER_READS.get() {
             FollowerReads::Wait => reads,
@@ -140,8 +153,10 @@ unsafe fn must_wait(query: *const pg_sys::QueryDesc, target: Option<&Target>) ->
 
 /// Takes the ticket of the row that the statement is going to update or lock, before it has cost anything.
 unsafe fn queue_early(replaced: &mut Replaced, target: &Target) {
-    let Some(slot) = detect::find(&target.identity) else { return };
-    if SESSION.in_row(slot).is_some() {
+    let Some(slot) = detect::find(&target.identity) else {
+        return;
+    };
+    if SESSION.in_row(slot).is_some() || SESSION.has_locked(&target.identity) {
         return;
     }
     // SAFETY: as in `before_start`.
@@ -188,15 +203,31 @@ pub unsafe fn after_start(query: *mut pg_sys::QueryDesc) {
                 let triggers = (*rel).trigdesc;
                 let may_follow = operation == CmdType::CMD_UPDATE
                     && (triggers.is_null() || !(*triggers).trig_update_before_row)
-                    && !key.touched_by(pg_sys::ExecGetUpdatedCols(result, estate));
-                swap::put(rel, Use { query: query as usize, may_follow });
+                    && !key.touched_by(raw::ExecGetUpdatedCols(result, estate));
+                swap::put(
+                    rel,
+                    Use {
+                        query: query as usize,
+                        may_follow,
+                    },
+                );
             }
         }
         if !(*estate).es_rowmarks.is_null() {
             for n in 0..(*estate).es_range_table_size as usize {
                 let mark = *(*estate).es_rowmarks.add(n);
-                if !mark.is_null() && !(*mark).relation.is_null() && key_of((*mark).relation).is_some() {
-                    swap::put((*mark).relation, Use { query: query as usize, may_follow: false });
+                if !mark.is_null()
+                    && !(*mark).relation.is_null()
+                    && (*mark).markType <= pg_sys::RowMarkType::ROW_MARK_KEYSHARE
+                    && key_of((*mark).relation).is_some()
+                {
+                    swap::put(
+                        (*mark).relation,
+                        Use {
+                            query: query as usize,
+                            may_follow: false,
+                        },
+                    );
                 }
             }
         }
@@ -234,10 +265,14 @@ pub fn drop_unused(query: usize) {
 
 /// The statement looked at an uncommitted version and changed nothing (trap 1): we commit only after its writer.
 fn become_reader(n: usize) {
-    let Some(membership) = SESSION.get(n) else { return };
+    let Some(membership) = SESSION.get(n) else {
+        return;
+    };
     let (me, xid) = (member_id(n), xact::own_xid());
     let linked = memory().with_row(membership.slot, |row, world| {
-        let still = row.tail(world).is_some_and(|tail| tail.xid == membership.predecessor);
+        let still = row
+            .tail(world)
+            .is_some_and(|tail| tail.xid == membership.predecessor);
         if still {
             row.link_reader(world, me, xid);
         }

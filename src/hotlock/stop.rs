@@ -28,8 +28,14 @@ pub fn at(point: Point) {
         Point::AfterCommitWait => "after_commit_wait",
     };
     let tag = {
-        let Some(wanted) = crate::guc::STOP_AT.get() else { return };
-        if !wanted.to_string_lossy().split(',').any(|one| one.trim() == name) {
+        let Some(wanted) = crate::guc::STOP_AT.get() else {
+            return;
+        };
+        if !wanted
+            .to_string_lossy()
+            .split(',')
+            .any(|one| one.trim() == name)
+        {
             return;
         }
         advisory_tag(name)
@@ -43,7 +49,8 @@ fn advisory_tag(name: &str) -> pgrx::pg_sys::LOCKTAG {
     use pgrx::pg_sys;
     let text = format!("txn.{name}");
     // SAFETY: hashes the bytes given, as hashtext does for a deterministic collation.
-    let key = i64::from(unsafe { pg_sys::hash_bytes(text.as_ptr(), text.len() as i32) } as i32) as u64;
+    let key =
+        i64::from(unsafe { pg_sys::hash_bytes(text.as_ptr(), text.len() as i32) } as i32) as u64;
     pg_sys::LOCKTAG {
         // SAFETY: a plain read.
         locktag_field1: u32::from(unsafe { pg_sys::MyDatabaseId }),

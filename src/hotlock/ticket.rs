@@ -57,7 +57,9 @@ fn queue(n: usize, slot: Slot) {
     let wait = Wait::begin(Reason::Ticket, slot);
     if let Some(holder) = memory().directory.rows[slot as usize].holder() {
         let own = &memory().actors[wait::me() as usize];
-        if circles::closes(actor_of(holder), || own.wait(Some(hotrow::Wait::Ticket(slot)))) {
+        if circles::closes(actor_of(holder), || {
+            own.wait(Some(hotrow::Wait::Ticket(slot)))
+        }) {
             refuse_cycle(slot);
         }
     }
@@ -65,7 +67,11 @@ fn queue(n: usize, slot: Slot) {
         waiting::check_doomed();
         if !wait.doze() {
             let holder = memory().with_row(slot, |row, world| {
-                if row.go_deaf(world, me) { row.holder().map(actor_of) } else { None }
+                if row.go_deaf(world, me) {
+                    row.holder().map(actor_of)
+                } else {
+                    None
+                }
             });
             if let Some(holder) = holder {
                 wait.in_lock_manager(|| await_process(holder));
@@ -87,8 +93,10 @@ fn await_process(actor: u32) {
     // ended, for which VirtualXactLock returns at once.
     unsafe {
         let proc = (*pg_sys::ProcGlobal).allProcs.add(actor as usize);
-        let vxid =
-            pg_sys::VirtualTransactionId { backendId: (*proc).backendId, localTransactionId: (*proc).lxid };
+        let vxid = pg_sys::VirtualTransactionId {
+            backendId: (*proc).backendId,
+            localTransactionId: (*proc).lxid,
+        };
         if vxid.localTransactionId == 0 || vxid.backendId <= 0 {
             wait::sleep(1, pg_sys::PG_WAIT_EXTENSION);
         } else {
@@ -114,12 +122,16 @@ pub fn note_trouble(slot: Slot, trouble: Trouble) {
 
 /// Gives the ticket back, or leaves the queue.
 pub fn release(n: usize) {
-    let Some(membership) = SESSION.get(n) else { return };
+    let Some(membership) = SESSION.get(n) else {
+        return;
+    };
     if !membership.ticket && !membership.queued {
         return;
     }
     let (me, patience, now) = (member_id(n), patience(), wait::now());
-    let woken = memory().with_row(membership.slot, |row, world| row.leave(world, me, patience, now));
+    let woken = memory().with_row(membership.slot, |row, world| {
+        row.leave(world, me, patience, now)
+    });
     SESSION.update(n, |m| {
         m.ticket = false;
         m.queued = false;

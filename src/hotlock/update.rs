@@ -48,9 +48,15 @@ pub unsafe fn tuple_update(call: Update) -> TM_Result::Type {
         if !is_enabled() {
             return call.heap();
         }
-        let Some(usage) = swap::usage(call.rel) else { return call.heap() };
-        let Some(key) = key_of(call.rel).filter(|_| usage.may_follow) else { return ordinary(call, None) };
-        let Some(identity) = key.of_slot(call.slot) else { return ordinary(call, None) };
+        let Some(usage) = swap::usage(call.rel) else {
+            return call.heap();
+        };
+        let Some(key) = key_of(call.rel).filter(|_| usage.may_follow) else {
+            return ordinary(call, None);
+        };
+        let Some(identity) = key.of_slot(call.slot) else {
+            return ordinary(call, None);
+        };
         let slot = match detect::find(&identity) {
             Some(slot) => Some(slot),
             None => heat(call, &key, &identity, version),
@@ -87,7 +93,10 @@ unsafe fn ordinary(call: Update, counted: Option<&Identity>) -> TM_Result::Type 
             await_edge(xid);
         }
         let result = call.heap();
-        SESSION.published.get().then(|| memory().actors[wait::me() as usize].wait(None));
+        SESSION
+            .published
+            .get()
+            .then(|| memory().actors[wait::me() as usize].wait(None));
         if counted.is_some() {
             detect::uncount_waiter();
         }
@@ -123,12 +132,16 @@ unsafe fn own_row(call: Update, n: usize) -> TM_Result::Type {
 
 /// Makes sure that nobody follows our version any more; 40001 if somebody already has.
 pub fn close_own(n: usize) {
-    let Some(membership) = SESSION.get(n) else { return };
+    let Some(membership) = SESSION.get(n) else {
+        return;
+    };
     if !membership.linked {
         return;
     }
     let me = member_id(n);
-    if !memory().with_row(membership.slot, |row, world| !row.is_linked(world, me) || row.close(world, me)) {
+    if !memory().with_row(membership.slot, |row, world| {
+        !row.is_linked(world, me) || row.close(world, me)
+    }) {
         memory().totals.own_row.add(1);
         ticket::note_trouble(membership.slot, hotrow::Trouble::OwnRow);
         errors::OWN_ROW.raise();
@@ -173,7 +186,9 @@ unsafe fn advance(call: Update, n: usize) -> TM_Result::Type {
     unsafe {
         let version = tuple::pack(&*call.otid);
         loop {
-            let Some(membership) = SESSION.get(n) else { return call.heap() };
+            let Some(membership) = SESSION.get(n) else {
+                return call.heap();
+            };
             let looked_at = membership.offered == version;
             if looked_at {
                 raw::GetCurrentTransactionId();
@@ -217,7 +232,11 @@ fn next_step(n: usize, version: u64, looked_at: bool) -> Step {
                 row.end_group();
             }
             row.contended_at.set(now);
-            if !may_follow || !tail.open || tail.tid == 0 || row.mode(now) != Mode::Group || row.group_length() >= size
+            if !may_follow
+                || !tail.open
+                || tail.tid == 0
+                || row.mode(now) != Mode::Group
+                || row.group_length() >= size
             {
                 Step::Await(tail)
             } else if looked_at && tail.tid == version {
@@ -238,7 +257,9 @@ fn membership_slot(n: usize) -> Slot {
 fn offer(n: usize, tail: &Tail) {
     let own = &memory().actors[wait::me() as usize];
     let slot = membership_slot(n);
-    if circles::closes(actor_of(tail.member), || own.depend(n, actor_of(tail.member), tail.xid)) {
+    if circles::closes(actor_of(tail.member), || {
+        own.depend(n, actor_of(tail.member), tail.xid)
+    }) {
         own.forget(n);
         ticket::refuse_cycle(slot);
     }
@@ -283,7 +304,9 @@ pub fn await_tail(n: usize, tail: &Tail) {
     memory().totals.fallbacks.add(1);
     let own = &memory().actors[wait::me() as usize];
     let slot = membership_slot(n);
-    if circles::closes(actor_of(tail.member), || own.wait(Some(hotrow::Wait::Xid(tail.xid)))) {
+    if circles::closes(actor_of(tail.member), || {
+        own.wait(Some(hotrow::Wait::Xid(tail.xid)))
+    }) {
         ticket::refuse_cycle(slot);
     }
     let wait = Wait::begin(Reason::Fallback, slot);
@@ -299,7 +322,8 @@ pub fn await_tail(n: usize, tail: &Tail) {
 /// The tail's transaction has ended; its session takes it off the list a moment after PostgreSQL's own record says so.
 fn settle(slot: Slot, tail: &Tail) {
     while memory().with_row(slot, |row, world| {
-        row.tail(world).is_some_and(|now| now.member == tail.member && now.xid == tail.xid)
+        row.tail(world)
+            .is_some_and(|now| now.member == tail.member && now.xid == tail.xid)
     }) {
         wait::sleep(1, pg_sys::PG_WAIT_EXTENSION);
     }
@@ -314,9 +338,16 @@ unsafe fn follow(call: Update, n: usize, tail: &Tail) -> Option<TM_Result::Type>
     SESSION.published.set(true);
     SESSION.update(n, |m| m.linked = true);
     let leader = &memory().members[tail.member as usize];
-    let base = group::Base { version: tail.tid, xid: tail.xid };
+    let base = group::Base {
+        version: tail.tid,
+        xid: tail.xid,
+    };
     // SAFETY: as in `tuple_update`; we have the ticket and the reservation.
-    match unsafe { group::update(call.rel, call.slot, call.cid, &base, || leader.is_revisited()) } {
+    match unsafe {
+        group::update(call.rel, call.slot, call.cid, &base, || {
+            leader.is_revisited()
+        })
+    } {
         group::Outcome::Done(version, indexes) => {
             // SAFETY: the executor's result arguments.
             unsafe {
@@ -386,7 +417,8 @@ fn hand_on(rel: pg_sys::Relation, n: usize, version: u64) {
     let slot = membership_slot(n);
     let xid = xact::own_xid();
     let (patience, now) = (patience(), wait::now());
-    let lead = guc::GROUP_LOCK.get() && xact::nest_level() == 1 && !statement::is_whole_transaction();
+    let lead =
+        guc::GROUP_LOCK.get() && xact::nest_level() == 1 && !statement::is_whole_transaction();
     SESSION.published.set(true);
     memory().actors[wait::me() as usize].xid.publish(xid);
     let (led, woken) = memory().with_row(slot, |row, world| {

@@ -14,8 +14,12 @@ fn key(row: &Row) -> Option<String> {
     // SAFETY: catalog look-ups; a table that is gone answers ACLCHECK_NO_PRIV.
     let allowed = unsafe {
         let mut missing = false;
-        pg_sys::pg_class_aclcheck_ext(relation, pg_sys::GetUserId(), pg_sys::ACL_SELECT.into(), &mut missing)
-            == pg_sys::AclResult::ACLCHECK_OK
+        pg_sys::pg_class_aclcheck_ext(
+            relation,
+            pg_sys::GetUserId(),
+            pg_sys::ACL_SELECT.into(),
+            &mut missing,
+        ) == pg_sys::AclResult::ACLCHECK_OK
             && !missing
     };
     let (text, length) = row.label();
@@ -84,7 +88,10 @@ fn hotspots() -> TableIterator<
 fn stats() -> TableIterator<'static, (name!(totals, Vec<i64>), name!(reset, i64))> {
     let memory = memory();
     let hot = i64::from(memory.directory.used.get());
-    let values = [hot].into_iter().chain(memory.totals.all().into_iter().map(|c| c.get() as i64)).collect();
+    let values = [hot]
+        .into_iter()
+        .chain(memory.totals.all().into_iter().map(|c| c.get() as i64))
+        .collect();
     TableIterator::once((values, memory.totals.reset_at.get() as i64))
 }
 
@@ -112,9 +119,15 @@ fn waits() -> TableIterator<
     let mut lines = Vec::new();
     for (number, actor) in memory.actors.iter().enumerate() {
         let since = actor.wait_since.get();
-        let Some(slot) = actor.wait_row.get().checked_sub(1) else { continue };
-        let Some(row) = memory.directory.rows.get(slot as usize) else { continue };
-        let Some(pid) = pid_of(number as u32) else { continue };
+        let Some(slot) = actor.wait_row.get().checked_sub(1) else {
+            continue;
+        };
+        let Some(row) = memory.directory.rows.get(slot as usize) else {
+            continue;
+        };
+        let Some(pid) = pid_of(number as u32) else {
+            continue;
+        };
         if since == 0 || !is_here(row) {
             continue;
         }
@@ -122,7 +135,9 @@ fn waits() -> TableIterator<
         let blocker = if reason == Reason::Ticket as u32 {
             row.holder().map(actor_of)
         } else {
-            actor.first_predecessor().or_else(|| actor.awaited(memory.actors))
+            actor
+                .first_predecessor()
+                .or_else(|| actor.awaited(memory.actors))
         };
         let line = (
             pid,

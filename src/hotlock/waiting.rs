@@ -53,7 +53,10 @@ impl Wait {
                 raw::enable_timeout_after(TimeoutId::LockTimeout, pg_sys::LockTimeout);
             }
         }
-        Wait { started, limit_us: guc::HOT_WAIT_TIMEOUT.get().max(0) as u64 * 1000 }
+        Wait {
+            started,
+            limit_us: guc::HOT_WAIT_TIMEOUT.get().max(0) as u64 * 1000,
+        }
     }
 
     /// Ends it.
@@ -96,7 +99,11 @@ impl Wait {
         unsafe {
             let configured = SESSION.lock_timeout.get().unwrap_or(pg_sys::LockTimeout);
             let left = |limit_us: u64| (limit_us.saturating_sub(waited) / 1000).max(1) as i32;
-            let mut timeout = if configured > 0 { left(configured as u64 * 1000) } else { 0 };
+            let mut timeout = if configured > 0 {
+                left(configured as u64 * 1000)
+            } else {
+                0
+            };
             if self.limit_us > 0 {
                 let own = left(self.limit_us);
                 timeout = if timeout > 0 { timeout.min(own) } else { own };
@@ -134,5 +141,7 @@ pub fn check_doomed() {
 }
 
 pub fn is_doomed() -> bool {
-    SESSION.all().any(|(n, m)| m.linked && memory().members[super::session::member_id(n) as usize].is_doomed())
+    SESSION.all().any(|(n, m)| {
+        m.linked && memory().members[super::session::member_id(n) as usize].is_doomed()
+    })
 }

@@ -18,7 +18,9 @@ impl Page {
     /// `rel` is open, and the block exists.
     pub unsafe fn pin(rel: pg_sys::Relation, packed_tid: u64) -> Page {
         // SAFETY: by the contract.
-        Page { buffer: unsafe { raw::ReadBuffer(rel, tuple::block_of(packed_tid)) } }
+        Page {
+            buffer: unsafe { raw::ReadBuffer(rel, tuple::block_of(packed_tid)) },
+        }
     }
 
     pub fn share(self) {
@@ -64,7 +66,11 @@ impl Page {
     ///
     /// # Safety
     /// `rel` is open and owns the page; the result is valid while the page is pinned.
-    pub unsafe fn heap_tuple(self, rel: pg_sys::Relation, packed_tid: u64) -> Option<pg_sys::HeapTupleData> {
+    pub unsafe fn heap_tuple(
+        self,
+        rel: pg_sys::Relation,
+        packed_tid: u64,
+    ) -> Option<pg_sys::HeapTupleData> {
         let (header, length) = self.tuple(packed_tid)?;
         Some(pg_sys::HeapTupleData {
             t_len: length,

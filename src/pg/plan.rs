@@ -21,12 +21,24 @@ unsafe fn nth<T>(list: *const pg_sys::List, n: usize) -> *mut T {
 
 unsafe fn length(list: *const pg_sys::List) -> usize {
     // SAFETY: null or a valid list.
-    unsafe { if list.is_null() { 0 } else { (*list).length as usize } }
+    unsafe {
+        if list.is_null() {
+            0
+        } else {
+            (*list).length as usize
+        }
+    }
 }
 
 unsafe fn tag<T>(node: *const T) -> NodeTag {
     // SAFETY: null or a node.
-    unsafe { if node.is_null() { NodeTag::T_Invalid } else { (*node.cast::<pg_sys::Node>()).type_ } }
+    unsafe {
+        if node.is_null() {
+            NodeTag::T_Invalid
+        } else {
+            (*node.cast::<pg_sys::Node>()).type_
+        }
+    }
 }
 
 /// Elements of a list of nodes.
@@ -66,17 +78,22 @@ pub unsafe fn target(query: *const pg_sys::QueryDesc) -> Option<Target> {
         let scan = match tag(top) {
             NodeTag::T_ModifyTable => {
                 let modify = top.cast::<pg_sys::ModifyTable>();
-                if (*modify).operation != pg_sys::CmdType::CMD_UPDATE || length((*modify).resultRelations) != 1 {
+                if (*modify).operation != pg_sys::CmdType::CMD_UPDATE
+                    || length((*modify).resultRelations) != 1
+                {
                     return None;
                 }
                 (*top).lefttree
             }
-            NodeTag::T_LockRows => (*top).lefttree,
+            NodeTag::T_LockRows if waits_for_exclusive_lock(top.cast()) => (*top).lefttree,
             _ => return None,
         };
         let (index_quals, by_index) = match tag(scan) {
             NodeTag::T_IndexScan => ((*scan.cast::<pg_sys::IndexScan>()).indexqualorig, true),
-            NodeTag::T_BitmapHeapScan => ((*scan.cast::<pg_sys::BitmapHeapScan>()).bitmapqualorig, false),
+            NodeTag::T_BitmapHeapScan => (
+                (*scan.cast::<pg_sys::BitmapHeapScan>()).bitmapqualorig,
+                false,
+            ),
             NodeTag::T_SeqScan => (std::ptr::null_mut(), false),
             _ => return None,
         };
@@ -94,8 +111,12 @@ pub unsafe fn target(query: *const pg_sys::QueryDesc) -> Option<Target> {
         let mut values = [(Datum::from(0), Oid::INVALID); 8];
         let mut known = 0;
         for qual in nodes(index_quals).chain(nodes((*scan).qual)) {
-            let Some((number, value, typ)) = equality(query, qual) else { continue };
-            let Some(position) = key.position(number) else { continue };
+            let Some((number, value, typ)) = equality(query, qual) else {
+                continue;
+            };
+            let Some(position) = key.position(number) else {
+                continue;
+            };
             if values[position].1 == Oid::INVALID && key.takes(position, typ) {
                 values[position] = (value, typ);
                 known += 1;
@@ -104,12 +125,32 @@ pub unsafe fn target(query: *const pg_sys::QueryDesc) -> Option<Target> {
         if known != key.len() {
             return None;
         }
-        Some(Target { identity: key.of_values(&values[..known]), by_index })
+        Some(Target {
+            identity: key.of_values(&values[..known]),
+            by_index,
+        })
+    }
+}
+
+/// Whether a LockRows node takes one lock, FOR UPDATE or FOR NO KEY UPDATE, and waits for it.
+unsafe fn waits_for_exclusive_lock(node: *const pg_sys::LockRows) -> bool {
+    // SAFETY: as in `target`.
+    unsafe {
+        let mut marks = nodes((*node).rowMarks).map(|mark| &*mark.cast::<pg_sys::PlanRowMark>());
+        let Some(mark) = marks.next() else {
+            return false;
+        };
+        marks.next().is_none()
+            && mark.markType <= pg_sys::RowMarkType::ROW_MARK_NOKEYEXCLUSIVE
+            && mark.waitPolicy == pg_sys::LockWaitPolicy::LockWaitBlock
     }
 }
 
 /// `column = constant or parameter`: the column's number, the value and its type.
-unsafe fn equality(query: *const pg_sys::QueryDesc, qual: *mut pg_sys::Node) -> Option<(i16, Datum, Oid)> {
+unsafe fn equality(
+    query: *const pg_sys::QueryDesc,
+    qual: *mut pg_sys::Node,
+) -> Option<(i16, Datum, Oid)> {
     // SAFETY: as in `target`.
     unsafe {
         if tag(qual) != NodeTag::T_OpExpr {
@@ -120,7 +161,11 @@ unsafe fn equality(query: *const pg_sys::QueryDesc, qual: *mut pg_sys::Node) -> 
             return None;
         }
         let (left, right) = (plain(nth((*op).args, 0)), plain(nth((*op).args, 1)));
-        let (var, other) = if tag(left) == NodeTag::T_Var { (left, right) } else { (right, left) };
+        let (var, other) = if tag(left) == NodeTag::T_Var {
+            (left, right)
+        } else {
+            (right, left)
+        };
         if tag(var) != NodeTag::T_Var {
             return None;
         }
@@ -141,13 +186,17 @@ unsafe fn plain(mut node: *mut pg_sys::Node) -> *mut pg_sys::Node {
     }
 }
 
-unsafe fn value_of(query: *const pg_sys::QueryDesc, node: *mut pg_sys::Node) -> Option<(Datum, Oid)> {
+unsafe fn value_of(
+    query: *const pg_sys::QueryDesc,
+    node: *mut pg_sys::Node,
+) -> Option<(Datum, Oid)> {
     // SAFETY: as in `target`; parameters are fetched as ExecEvalParamExtern does.
     unsafe {
         match tag(node) {
             NodeTag::T_Const => {
                 let constant = node.cast::<pg_sys::Const>();
-                (!(*constant).constisnull).then_some(((*constant).constvalue, (*constant).consttype))
+                (!(*constant).constisnull)
+                    .then_some(((*constant).constvalue, (*constant).consttype))
             }
             NodeTag::T_Param => {
                 let param = node.cast::<pg_sys::Param>();
@@ -162,9 +211,13 @@ unsafe fn value_of(query: *const pg_sys::QueryDesc, node: *mut pg_sys::Node) -> 
                 let mut room = pg_sys::ParamExternData::default();
                 let value = match (*list).paramFetch {
                     Some(fetch) => fetch(list, (*param).paramid, false, &mut room),
-                    None => (*list).params.as_mut_ptr().add((*param).paramid as usize - 1),
+                    None => (*list)
+                        .params
+                        .as_mut_ptr()
+                        .add((*param).paramid as usize - 1),
                 };
-                (!(*value).isnull && (*value).ptype == (*param).paramtype).then_some(((*value).value, (*value).ptype))
+                (!(*value).isnull && (*value).ptype == (*param).paramtype)
+                    .then_some(((*value).value, (*value).ptype))
             }
             _ => None,
         }
@@ -206,7 +259,10 @@ pub unsafe fn reads_nothing(plan: *const pg_sys::PlannedStmt) -> bool {
                 let modify = top.cast::<pg_sys::ModifyTable>();
                 (*modify).operation == pg_sys::CmdType::CMD_INSERT
                     && (*modify).onConflictAction == pg_sys::OnConflictAction::ONCONFLICT_NONE
-                    && matches!(tag((*top).lefttree), NodeTag::T_Result | NodeTag::T_ValuesScan)
+                    && matches!(
+                        tag((*top).lefttree),
+                        NodeTag::T_Result | NodeTag::T_ValuesScan
+                    )
                     && (*(*top).lefttree).lefttree.is_null()
             }
             _ => false,

@@ -33,16 +33,31 @@ unsafe extern "C-unwind" {
     // storage/lmgr
     pub fn LWLockAcquire(lock: *mut LWLock, mode: LWLockMode::Type) -> bool;
     pub fn LWLockRelease(lock: *mut LWLock);
-    pub fn XactLockTableWait(xid: TransactionId, rel: Relation, tid: ItemPointer, oper: XLTW_Oper::Type);
+    pub fn XactLockTableWait(
+        xid: TransactionId,
+        rel: Relation,
+        tid: ItemPointer,
+        oper: XLTW_Oper::Type,
+    );
     pub fn VirtualXactLock(vxid: VirtualTransactionId, wait: bool) -> bool;
     pub fn LockHasWaiters(tag: *const LOCKTAG, mode: LOCKMODE, session: bool) -> bool;
     #[cfg(feature = "stop_events")]
-    pub fn LockAcquire(tag: *const LOCKTAG, mode: LOCKMODE, session: bool, no_wait: bool) -> LockAcquireResult::Type;
+    pub fn LockAcquire(
+        tag: *const LOCKTAG,
+        mode: LOCKMODE,
+        session: bool,
+        no_wait: bool,
+    ) -> LockAcquireResult::Type;
     #[cfg(feature = "stop_events")]
     pub fn LockRelease(tag: *const LOCKTAG, mode: LOCKMODE, session: bool) -> bool;
 
     // storage/ipc, utils/misc/timeout.c
-    pub fn WaitLatch(latch: *mut Latch, events: c_int, timeout: std::ffi::c_long, info: uint32) -> c_int;
+    pub fn WaitLatch(
+        latch: *mut Latch,
+        events: c_int,
+        timeout: std::ffi::c_long,
+        info: uint32,
+    ) -> c_int;
     pub fn ResetLatch(latch: *mut Latch);
     pub fn SetLatch(latch: *mut Latch);
     pub fn TransactionIdIsInProgress(xid: TransactionId) -> bool;
@@ -105,13 +120,27 @@ unsafe extern "C-unwind" {
         dest: *mut DestReceiver,
         completion: *mut QueryCompletion,
     );
-    pub fn ExecFetchSlotHeapTuple(slot: *mut TupleTableSlot, materialize: bool, free: *mut bool) -> HeapTuple;
+    pub fn ExecFetchSlotHeapTuple(
+        slot: *mut TupleTableSlot,
+        materialize: bool,
+        free: *mut bool,
+    ) -> HeapTuple;
     pub fn ExecStorePinnedBufferHeapTuple(
         tuple: HeapTuple,
         slot: *mut TupleTableSlot,
         buffer: Buffer,
     ) -> *mut TupleTableSlot;
+    pub fn ExecGetUpdatedCols(result: *mut ResultRelInfo, estate: *mut EState) -> *mut Bitmapset;
     pub fn slot_getsomeattrs_int(slot: *mut TupleTableSlot, attnum: c_int);
+
+    // catalog/namespace.c
+    pub fn RangeVarGetRelidExtended(
+        name: *const RangeVar,
+        mode: LOCKMODE,
+        flags: uint32,
+        callback: RangeVarGetRelidCallback,
+        argument: *mut c_void,
+    ) -> Oid;
 
     // utils
     pub fn ActiveSnapshotSet() -> bool;
@@ -126,7 +155,10 @@ unsafe extern "C-unwind" {
     pub fn RelationIdGetRelation(relid: Oid) -> Relation;
     pub fn RelationClose(rel: Relation);
     pub fn RelationGetIndexList(rel: Relation) -> *mut List;
-    pub fn RelationGetIndexAttrBitmap(rel: Relation, kind: IndexAttrBitmapKind::Type) -> *mut Bitmapset;
+    pub fn RelationGetIndexAttrBitmap(
+        rel: Relation,
+        kind: IndexAttrBitmapKind::Type,
+    ) -> *mut Bitmapset;
     pub fn bms_next_member(set: *const Bitmapset, previous: c_int) -> c_int;
     pub fn bms_is_member(member: c_int, set: *const Bitmapset) -> bool;
     pub fn bms_free(set: *mut Bitmapset);

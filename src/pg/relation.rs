@@ -37,8 +37,16 @@ pub struct Key {
     columns: [Column; MAX_COLUMNS],
 }
 
-const NO_COLUMN: Column = Column { number: 0, shape: Shape::ByValue(0), typ: Oid::INVALID };
-const NO_KEY: Key = Key { relation: Oid::INVALID, count: 0, columns: [NO_COLUMN; MAX_COLUMNS] };
+const NO_COLUMN: Column = Column {
+    number: 0,
+    shape: Shape::ByValue(0),
+    typ: Oid::INVALID,
+};
+const NO_KEY: Key = Key {
+    relation: Oid::INVALID,
+    count: 0,
+    columns: [NO_COLUMN; MAX_COLUMNS],
+};
 
 /// Keys by table, direct-mapped, emptied by relcache invalidations.
 struct Cache([Cell<Key>; CACHED]);
@@ -92,12 +100,17 @@ unsafe fn build(rel: pg_sys::Relation) -> Key {
         let persistence = (*form).relpersistence as u8;
         if u32::from((*rel).rd_id) < pg_sys::FirstNormalObjectId
             || (*form).relkind as u8 != pg_sys::RELKIND_RELATION
-            || (persistence != pg_sys::RELPERSISTENCE_PERMANENT && persistence != pg_sys::RELPERSISTENCE_UNLOGGED)
+            || (persistence != pg_sys::RELPERSISTENCE_PERMANENT
+                && persistence != pg_sys::RELPERSISTENCE_UNLOGGED)
         {
             return key;
         }
         raw::list_free(raw::RelationGetIndexList(rel));
-        let index = if (*rel).rd_pkindex != Oid::INVALID { (*rel).rd_pkindex } else { (*rel).rd_replidindex };
+        let index = if (*rel).rd_pkindex != Oid::INVALID {
+            (*rel).rd_pkindex
+        } else {
+            (*rel).rd_replidindex
+        };
         if index == Oid::INVALID {
             return key;
         }
@@ -122,7 +135,11 @@ unsafe fn build(rel: pg_sys::Relation) -> Key {
                     (false, -2) => Shape::CString,
                     (false, length) => Shape::Fixed(length),
                 };
-                *column = Column { number, shape, typ: attr.atttypid };
+                *column = Column {
+                    number,
+                    shape,
+                    typ: attr.atttypid,
+                };
             }
             key.count = count;
         }
@@ -139,7 +156,10 @@ struct Image {
 
 impl Image {
     fn new() -> Self {
-        Image { bytes: [0; MAX_COLUMNS * (VALUE_BYTES + 2)], length: 0 }
+        Image {
+            bytes: [0; MAX_COLUMNS * (VALUE_BYTES + 2)],
+            length: 0,
+        }
     }
 
     fn put(&mut self, bytes: &[u8]) {
@@ -185,7 +205,10 @@ impl Image {
                     let given = value.cast_mut_ptr::<pg_sys::varlena>();
                     let plain = raw::pg_detoast_datum_packed(given);
                     let start = pgrx::varlena::vardata_any(plain).cast::<u8>();
-                    self.put_value(std::slice::from_raw_parts(start, pgrx::varlena::varsize_any_exhdr(plain)));
+                    self.put_value(std::slice::from_raw_parts(
+                        start,
+                        pgrx::varlena::varsize_any_exhdr(plain),
+                    ));
                     if plain != given {
                         raw::pfree(plain.cast());
                     }
@@ -197,14 +220,22 @@ impl Image {
     fn identity(&self, relation: Oid) -> Identity {
         // SAFETY: a plain read of this process's database.
         let database = unsafe { pg_sys::MyDatabaseId };
-        Identity::new(u32::from(database), u32::from(relation), &self.bytes[..self.length])
+        Identity::new(
+            u32::from(database),
+            u32::from(relation),
+            &self.bytes[..self.length],
+        )
     }
 }
 
 impl Key {
     /// The highest column number of the key.
     fn last(&self) -> c_int {
-        self.columns().iter().map(|c| c_int::from(c.number)).max().unwrap_or(0)
+        self.columns()
+            .iter()
+            .map(|c| c_int::from(c.number))
+            .max()
+            .unwrap_or(0)
     }
 
     fn columns(&self) -> &[Column] {
@@ -224,7 +255,9 @@ impl Key {
     pub fn touched_by(&self, updated: *const pg_sys::Bitmapset) -> bool {
         let offset = -pg_sys::FirstLowInvalidHeapAttributeNumber;
         // SAFETY: a bitmapset of the range table, or null.
-        self.columns().iter().any(|c| unsafe { raw::bms_is_member(c_int::from(c.number) + offset, updated) })
+        self.columns()
+            .iter()
+            .any(|c| unsafe { raw::bms_is_member(c_int::from(c.number) + offset, updated) })
     }
 
     /// Whether a value of that type has the bytes that the column's own type has.
@@ -261,7 +294,11 @@ impl Key {
     ///
     /// # Safety
     /// `tuple` is a row of this table with descriptor `desc`, pinned or local.
-    pub unsafe fn of_tuple(&self, tuple: pg_sys::HeapTuple, desc: pg_sys::TupleDesc) -> Option<Identity> {
+    pub unsafe fn of_tuple(
+        &self,
+        tuple: pg_sys::HeapTuple,
+        desc: pg_sys::TupleDesc,
+    ) -> Option<Identity> {
         let mut image = Image::new();
         for column in self.columns() {
             // SAFETY: by the contract.
@@ -306,7 +343,9 @@ impl Key {
         for (n, column) in self.columns().iter().enumerate() {
             // SAFETY: by the contract; output functions want a value of their type.
             unsafe {
-                let Some(value) = attribute(tuple, c_int::from(column.number), desc) else { continue };
+                let Some(value) = attribute(tuple, c_int::from(column.number), desc) else {
+                    continue;
+                };
                 let (mut output, mut is_varlena) = (Oid::INVALID, false);
                 raw::getTypeOutputInfo(column.typ, &mut output, &mut is_varlena);
                 let printed = raw::OidOutputFunctionCall(output, value);
@@ -317,7 +356,8 @@ impl Key {
                     at += separator.len();
                     let whole = CStr::from_ptr(printed).to_bytes();
                     let room = (text.len() - at) as c_int;
-                    let fits = raw::pg_mbcliplen(printed, whole.len() as c_int, room).max(0) as usize;
+                    let fits =
+                        raw::pg_mbcliplen(printed, whole.len() as c_int, room).max(0) as usize;
                     text[at..at + fits].copy_from_slice(&whole[..fits]);
                     at += fits;
                 }

@@ -158,7 +158,9 @@ unsafe fn slice<T>(start: *mut u8, offset: usize, count: usize) -> &'static [T] 
 
 impl Shared {
     pub fn world(&self) -> World<'static> {
-        World { members: self.members }
+        World {
+            members: self.members,
+        }
     }
 
     fn locked<R>(&self, index: usize, body: impl FnOnce() -> R) -> R {
@@ -175,7 +177,11 @@ impl Shared {
 
     /// Works on a hot row under its lock.
     #[inline]
-    pub fn with_row<R>(&self, slot: Slot, body: impl FnOnce(&'static Row, World<'static>) -> R) -> R {
+    pub fn with_row<R>(
+        &self,
+        slot: Slot,
+        body: impl FnOnce(&'static Row, World<'static>) -> R,
+    ) -> R {
         let row = &self.directory.rows[slot as usize];
         let world = self.world();
         self.locked(EXTRA_LOCKS + slot as usize, || body(row, world))

@@ -10,7 +10,9 @@ use pgrx::pg_sys;
 pub unsafe fn is_replaceable(query: *const pg_sys::QueryDesc) -> bool {
     // SAFETY: reads the stack of active snapshots.
     unsafe {
-        !(*query).snapshot.is_null() && raw::ActiveSnapshotSet() && raw::GetActiveSnapshot() == (*query).snapshot
+        !(*query).snapshot.is_null()
+            && raw::ActiveSnapshotSet()
+            && raw::GetActiveSnapshot() == (*query).snapshot
     }
 }
 

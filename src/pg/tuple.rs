@@ -12,7 +12,10 @@ pub fn pack(tid: &pg_sys::ItemPointerData) -> u64 {
 
 pub fn unpack(packed: u64) -> pg_sys::ItemPointerData {
     pg_sys::ItemPointerData {
-        ip_blkid: pg_sys::BlockIdData { bi_hi: (packed >> 32) as u16, bi_lo: (packed >> 16) as u16 },
+        ip_blkid: pg_sys::BlockIdData {
+            bi_hi: (packed >> 32) as u16,
+            bi_lo: (packed >> 16) as u16,
+        },
         ip_posid: packed as u16,
     }
 }
@@ -74,19 +77,24 @@ pub fn has(header_mask: u16, flag: u32) -> bool {
 /// HEAP_XMAX_IS_LOCKED_ONLY.
 pub fn is_locked_only(infomask: u16) -> bool {
     has(infomask, pg_sys::HEAP_XMAX_LOCK_ONLY)
-        || u32::from(infomask) & (pg_sys::HEAP_XMAX_IS_MULTI | pg_sys::HEAP_LOCK_MASK) == pg_sys::HEAP_XMAX_EXCL_LOCK
+        || u32::from(infomask) & (pg_sys::HEAP_XMAX_IS_MULTI | pg_sys::HEAP_LOCK_MASK)
+            == pg_sys::HEAP_XMAX_EXCL_LOCK
 }
 
 /// PageGetItemId and PageGetItem: the tuple at an offset, if there is a normal one.
 ///
 /// # Safety
 /// `page` is a pinned page whose content is locked.
-pub unsafe fn tuple_at(page: pg_sys::Page, offset: pg_sys::OffsetNumber) -> Option<(HeapTupleHeader, u32)> {
+pub unsafe fn tuple_at(
+    page: pg_sys::Page,
+    offset: pg_sys::OffsetNumber,
+) -> Option<(HeapTupleHeader, u32)> {
     // SAFETY: pd_lower bounds the line pointer array, as PageGetMaxOffsetNumber has it.
     unsafe {
         let header = page.cast::<pg_sys::PageHeaderData>();
         let lower = usize::from((*header).pd_lower);
-        let count = lower.saturating_sub(std::mem::offset_of!(pg_sys::PageHeaderData, pd_linp)) / size_of::<pg_sys::ItemIdData>();
+        let count = lower.saturating_sub(std::mem::offset_of!(pg_sys::PageHeaderData, pd_linp))
+            / size_of::<pg_sys::ItemIdData>();
         if offset == 0 || usize::from(offset) > count {
             return None;
         }
@@ -102,7 +110,9 @@ pub unsafe fn tuple_at(page: pg_sys::Page, offset: pg_sys::OffsetNumber) -> Opti
 /// `page` is a pinned page.
 pub unsafe fn is_all_visible(page: pg_sys::Page) -> bool {
     // SAFETY: by the contract.
-    unsafe { (*page.cast::<pg_sys::PageHeaderData>()).pd_flags & pg_sys::PD_ALL_VISIBLE as u16 != 0 }
+    unsafe {
+        (*page.cast::<pg_sys::PageHeaderData>()).pd_flags & pg_sys::PD_ALL_VISIBLE as u16 != 0
+    }
 }
 
 /// PageSetPrunable.
@@ -152,7 +162,9 @@ mod tests {
 
     #[test]
     fn lock_only_is_told_from_update() {
-        assert!(is_locked_only(pg_sys::HEAP_XMAX_LOCK_ONLY as u16 | pg_sys::HEAP_XMAX_KEYSHR_LOCK as u16));
+        assert!(is_locked_only(
+            pg_sys::HEAP_XMAX_LOCK_ONLY as u16 | pg_sys::HEAP_XMAX_KEYSHR_LOCK as u16
+        ));
         assert!(!is_locked_only(0));
         assert!(!is_locked_only(pg_sys::HEAP_XMAX_IS_MULTI as u16));
     }

@@ -41,7 +41,10 @@ pub struct Wakes {
 
 impl Wakes {
     pub fn new() -> Self {
-        Wakes { list: [0; 64], count: 0 }
+        Wakes {
+            list: [0; 64],
+            count: 0,
+        }
     }
 
     /// Notes one; a list that is full wakes it at once.
@@ -67,7 +70,11 @@ pub fn sleep(timeout_ms: i64, event: u32) {
     unsafe {
         let flags = pg_sys::WL_LATCH_SET
             | pg_sys::WL_EXIT_ON_PM_DEATH
-            | if timeout_ms >= 0 { pg_sys::WL_TIMEOUT } else { 0 };
+            | if timeout_ms >= 0 {
+                pg_sys::WL_TIMEOUT
+            } else {
+                0
+            };
         raw::WaitLatch(pg_sys::MyLatch, flags as i32, timeout_ms, event);
         raw::ResetLatch(pg_sys::MyLatch);
     }

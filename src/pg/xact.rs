@@ -57,6 +57,7 @@ pub fn has_waiters() -> bool {
             locktag_type: pg_sys::LockTagType::LOCKTAG_TRANSACTION as u8,
             locktag_lockmethodid: pg_sys::DEFAULT_LOCKMETHOD as u8,
         };
-        own_xid() != 0 && raw::LockHasWaiters(&tag, pg_sys::ExclusiveLock as pg_sys::LOCKMODE, false)
+        own_xid() != 0
+            && raw::LockHasWaiters(&tag, pg_sys::ExclusiveLock as pg_sys::LOCKMODE, false)
     }
 }

@@ -129,7 +129,18 @@ unsafe extern "C-unwind" fn tuple_update(
     lockmode: *mut LockTupleMode::Type,
     indexes: *mut TU_UpdateIndexes::Type,
 ) -> TM_Result::Type {
-    let call = Update { rel, otid, slot, cid, snapshot, crosscheck, wait, failure, lockmode, indexes };
+    let call = Update {
+        rel,
+        otid,
+        slot,
+        cid,
+        snapshot,
+        crosscheck,
+        wait,
+        failure,
+        lockmode,
+        indexes,
+    };
     // SAFETY: the executor's arguments.
     guarded(|| unsafe { hotlock::update::tuple_update(call) })
 }
@@ -145,7 +156,17 @@ unsafe extern "C-unwind" fn tuple_lock(
     flags: uint8,
     failure: *mut TM_FailureData,
 ) -> TM_Result::Type {
-    let call = Lock { rel, tid, snapshot, slot, cid, mode, policy, flags, failure };
+    let call = Lock {
+        rel,
+        tid,
+        snapshot,
+        slot,
+        cid,
+        mode,
+        policy,
+        flags,
+        failure,
+    };
     // SAFETY: the executor's arguments.
     guarded(|| unsafe { hotlock::lock::tuple_lock(call) })
 }
@@ -160,7 +181,16 @@ unsafe extern "C-unwind" fn tuple_delete(
     failure: *mut TM_FailureData,
     changing_part: bool,
 ) -> TM_Result::Type {
-    let call = Delete { rel, tid, cid, snapshot, crosscheck, wait, failure, changing_part };
+    let call = Delete {
+        rel,
+        tid,
+        cid,
+        snapshot,
+        crosscheck,
+        wait,
+        failure,
+        changing_part,
+    };
     // SAFETY: the executor's arguments.
     guarded(|| unsafe { hotlock::lock::tuple_delete(call) })
 }
@@ -182,7 +212,8 @@ unsafe extern "C-unwind" fn index_build_range_scan(
     unsafe {
         swap::with_heap(table, || {
             (swap::heap().index_build_range_scan.unwrap_unchecked())(
-                table, index, info, allow_sync, anyvisible, progress, start, count, callback, state, scan,
+                table, index, info, allow_sync, anyvisible, progress, start, count, callback,
+                state, scan,
             )
         })
     }
@@ -198,7 +229,9 @@ unsafe extern "C-unwind" fn index_validate_scan(
     // SAFETY: PostgreSQL's arguments; heap's routine has every callback.
     unsafe {
         swap::with_heap(table, || {
-            (swap::heap().index_validate_scan.unwrap_unchecked())(table, index, info, snapshot, state);
+            (swap::heap().index_validate_scan.unwrap_unchecked())(
+                table, index, info, snapshot, state,
+            );
         });
     }
 }

@@ -87,10 +87,17 @@ unsafe fn update_tuple(
             return Outcome::NotPossible;
         }
         raw::MultiXactIdSetOldestMember();
-        let blocking = raw::RelationGetIndexAttrBitmap(rel, IndexAttrBitmapKind::INDEX_ATTR_BITMAP_HOT_BLOCKING);
+        let blocking = raw::RelationGetIndexAttrBitmap(
+            rel,
+            IndexAttrBitmapKind::INDEX_ATTR_BITMAP_HOT_BLOCKING,
+        );
         let key = raw::RelationGetIndexAttrBitmap(rel, IndexAttrBitmapKind::INDEX_ATTR_BITMAP_KEY);
-        let identity = raw::RelationGetIndexAttrBitmap(rel, IndexAttrBitmapKind::INDEX_ATTR_BITMAP_IDENTITY_KEY);
-        let summarized = raw::RelationGetIndexAttrBitmap(rel, IndexAttrBitmapKind::INDEX_ATTR_BITMAP_SUMMARIZED);
+        let identity = raw::RelationGetIndexAttrBitmap(
+            rel,
+            IndexAttrBitmapKind::INDEX_ATTR_BITMAP_IDENTITY_KEY,
+        );
+        let summarized =
+            raw::RelationGetIndexAttrBitmap(rel, IndexAttrBitmapKind::INDEX_ATTR_BITMAP_SUMMARIZED);
 
         let page = Page::pin(rel, base.version);
         page.exclude();
@@ -102,7 +109,11 @@ unsafe fn update_tuple(
                 page.unlock();
                 let reached = catch_up(inserter_cmin);
                 page.exclude();
-                old = if reached { fitting(rel, page, new, base, fixed) } else { None };
+                old = if reached {
+                    fitting(rel, page, new, base, fixed)
+                } else {
+                    None
+                };
             }
         }
         let outcome = match old {
@@ -127,7 +138,9 @@ unsafe fn update_tuple(
         if matches!(outcome, Outcome::Done(..)) {
             raw::pgstat_count_heap_update(rel, true, false);
         }
-        [blocking, key, identity, summarized].into_iter().for_each(|set| raw::bms_free(set));
+        [blocking, key, identity, summarized]
+            .into_iter()
+            .for_each(|set| raw::bms_free(set));
         outcome
     }
 }
@@ -146,7 +159,10 @@ unsafe fn fitting(
         let header = old.t_data;
         let mask = (*header).t_infomask;
         if u32::from(tuple::raw_xmin(header)) != base.xid
-            || tuple::has(mask, pg_sys::HEAP_HASEXTERNAL | pg_sys::HEAP_COMBOCID | pg_sys::HEAP_MOVED)
+            || tuple::has(
+                mask,
+                pg_sys::HEAP_HASEXTERNAL | pg_sys::HEAP_COMBOCID | pg_sys::HEAP_MOVED,
+            )
             || u32::from(mask) & pg_sys::HEAP_XMIN_FROZEN == pg_sys::HEAP_XMIN_INVALID
             || tuple::is_all_visible(page.bytes())
             || !xmax_is_free(header)
@@ -157,7 +173,10 @@ unsafe fn fitting(
         if needed > raw::PageGetHeapFreeSpace(page.bytes()) {
             return None;
         }
-        unchanged.iter().all(|&set| !changes(rel, &mut old, new, set)).then_some(old)
+        unchanged
+            .iter()
+            .all(|&set| !changes(rel, &mut old, new, set))
+            .then_some(old)
     }
 }
 
@@ -169,7 +188,11 @@ unsafe fn xmax_is_free(header: pg_sys::HeapTupleHeader) -> bool {
         if tuple::has(mask, pg_sys::HEAP_XMAX_INVALID) {
             return true;
         }
-        if tuple::has(mask, pg_sys::HEAP_XMAX_IS_MULTI | pg_sys::HEAP_XMAX_COMMITTED) || tuple::is_locked_only(mask) {
+        if tuple::has(
+            mask,
+            pg_sys::HEAP_XMAX_IS_MULTI | pg_sys::HEAP_XMAX_COMMITTED,
+        ) || tuple::is_locked_only(mask)
+        {
             return false;
         }
         let xmax = tuple::raw_xmax(header);
@@ -196,9 +219,14 @@ unsafe fn changes(
                 return true;
             }
             let attr = &*(*desc).attrs.as_ptr().add(number as usize - 1);
-            let same = match (tuple::attribute(old, number, desc), tuple::attribute(new, number, desc)) {
+            let same = match (
+                tuple::attribute(old, number, desc),
+                tuple::attribute(new, number, desc),
+            ) {
                 (None, None) => true,
-                (Some(a), Some(b)) => raw::datumIsEqual(a, b, attr.attbyval, c_int::from(attr.attlen)),
+                (Some(a), Some(b)) => {
+                    raw::datumIsEqual(a, b, attr.attbyval, c_int::from(attr.attlen))
+                }
                 _ => false,
             };
             if !same {

@@ -22,7 +22,10 @@ pub struct Xmax {
 
 impl Xmax {
     pub fn plain(updater: u32) -> Self {
-        Xmax { value: TransactionId::from(updater), is_multi: false }
+        Xmax {
+            value: TransactionId::from(updater),
+            is_multi: false,
+        }
     }
 
     /// A MultiXact of both.
@@ -39,12 +42,19 @@ impl Xmax {
                 MultiXactStatus::MultiXactStatusNoKeyUpdate,
             )
         };
-        Xmax { value: TransactionId::from(u32::from(multi)), is_multi: true }
+        Xmax {
+            value: TransactionId::from(u32::from(multi)),
+            is_multi: true,
+        }
     }
 
     /// The bits of xl_heap_update and xl_heap_lock.
     pub fn infobits(self) -> u8 {
-        if self.is_multi { wal::XLHL_XMAX_IS_MULTI | wal::XLHL_XMAX_EXCL_LOCK } else { 0 }
+        if self.is_multi {
+            wal::XLHL_XMAX_IS_MULTI | wal::XLHL_XMAX_EXCL_LOCK
+        } else {
+            0
+        }
     }
 
     /// Writes it into a tuple header, leaving `t_cid` alone.
@@ -57,7 +67,8 @@ impl Xmax {
             (*header).t_infomask &= !((pg_sys::HEAP_XMAX_BITS | pg_sys::HEAP_MOVED) as u16);
             (*header).t_infomask2 &= !(pg_sys::HEAP_KEYS_UPDATED as u16);
             if self.is_multi {
-                (*header).t_infomask |= (pg_sys::HEAP_XMAX_IS_MULTI | pg_sys::HEAP_XMAX_EXCL_LOCK) as u16;
+                (*header).t_infomask |=
+                    (pg_sys::HEAP_XMAX_IS_MULTI | pg_sys::HEAP_XMAX_EXCL_LOCK) as u16;
             }
             (*header).t_choice.t_heap.t_xmax = self.value;
         }
@@ -76,7 +87,10 @@ pub unsafe fn share_xmax(rel: pg_sys::Relation, version: u64, inserter: u32, fol
         if let Some((header, _)) = page.tuple(version)
             && u32::from(tuple::raw_xmin(header)) == inserter
             && u32::from(tuple::raw_xmax(header)) == follower
-            && !tuple::has((*header).t_infomask, pg_sys::HEAP_XMAX_INVALID | pg_sys::HEAP_XMAX_IS_MULTI)
+            && !tuple::has(
+                (*header).t_infomask,
+                pg_sys::HEAP_XMAX_INVALID | pg_sys::HEAP_XMAX_IS_MULTI,
+            )
         {
             let xmax = Xmax::shared(inserter, follower);
             pg_sys::CritSectionCount += 1;
@@ -84,7 +98,8 @@ pub unsafe fn share_xmax(rel: pg_sys::Relation, version: u64, inserter: u32, fol
             raw::MarkBufferDirty(page.buffer);
             if (*(*rel).rd_rel).relpersistence as u8 == pg_sys::RELPERSISTENCE_PERMANENT {
                 let offset = tuple::offset_of(version);
-                let lsn = wal::log_xmax(page.buffer, offset, u32::from(xmax.value), xmax.infobits());
+                let lsn =
+                    wal::log_xmax(page.buffer, offset, u32::from(xmax.value), xmax.infobits());
                 tuple::set_lsn(page.bytes(), lsn);
             }
             pg_sys::CritSectionCount -= 1;

@@ -38,7 +38,10 @@ struct Swaps {
 // SAFETY: a backend has one thread.
 unsafe impl Sync for Swaps {}
 
-static SWAPS: Swaps = Swaps { entries: [const { Cell::new(None) }; CAPACITY], count: Cell::new(0) };
+static SWAPS: Swaps = Swaps {
+    entries: [const { Cell::new(None) }; CAPACITY],
+    count: Cell::new(0),
+};
 
 struct Routines {
     heap: &'static TableAmRoutine,
@@ -85,20 +88,41 @@ pub unsafe fn put(rel: Relation, usage: Use) -> bool {
         if !ptr::eq(now, routines.heap) && !ptr::eq(now, &routines.ours) {
             return true;
         }
-        let Some(place) = SWAPS.entries.iter().take(SWAPS.count.get() + 1).find(|cell| cell.get().is_none()) else {
+        let Some(place) = SWAPS
+            .entries
+            .iter()
+            .take(SWAPS.count.get() + 1)
+            .find(|cell| cell.get().is_none())
+        else {
             return false;
         };
-        place.set(Some(Entry { rel, subxact: raw::GetCurrentSubTransactionId(), usage }));
-        let filled = SWAPS.entries.iter().rposition(|cell| cell.get().is_some()).map_or(0, |last| last + 1);
+        place.set(Some(Entry {
+            rel,
+            subxact: raw::GetCurrentSubTransactionId(),
+            usage,
+        }));
+        let filled = SWAPS
+            .entries
+            .iter()
+            .rposition(|cell| cell.get().is_some())
+            .map_or(0, |last| last + 1);
         SWAPS.count.set(filled);
         (*rel).rd_tableam = &routines.ours;
         true
     }
 }
 
-/// What the innermost statement that swapped this relation may do with it.
+/// What the statement that swapped this relation may do with it. With two statements at work on it (a function called
+/// by one runs the other) it is not known whose rows come, and none of them follows.
 pub fn usage(rel: Relation) -> Option<Use> {
-    live().rev().find(|(_, entry)| ptr::eq(entry.rel, rel)).map(|(_, entry)| entry.usage)
+    let mut of_rel = live()
+        .filter(|(_, entry)| ptr::eq(entry.rel, rel))
+        .map(|(_, entry)| entry.usage);
+    let first = of_rel.next()?;
+    Some(Use {
+        may_follow: first.may_follow && of_rel.next().is_none(),
+        ..first
+    })
 }
 
 /// Statements that now use this relation.
@@ -106,8 +130,13 @@ pub fn users(rel: Relation) -> usize {
     live().filter(|(_, entry)| ptr::eq(entry.rel, rel)).count()
 }
 
-fn live() -> impl DoubleEndedIterator<Item = (usize, Entry)> {
-    SWAPS.entries.iter().take(SWAPS.count.get()).enumerate().filter_map(|(n, cell)| cell.get().map(|e| (n, e)))
+fn live() -> impl Iterator<Item = (usize, Entry)> {
+    SWAPS
+        .entries
+        .iter()
+        .take(SWAPS.count.get())
+        .enumerate()
+        .filter_map(|(n, cell)| cell.get().map(|e| (n, e)))
 }
 
 /// Undoes the swaps that `which` selects; a relation that another statement still uses stays swapped.
@@ -128,7 +157,13 @@ fn undo(which: impl Fn(&Entry) -> bool) {
             }
         }
     }
-    SWAPS.count.set(SWAPS.entries.iter().rposition(|cell| cell.get().is_some()).map_or(0, |last| last + 1));
+    SWAPS.count.set(
+        SWAPS
+            .entries
+            .iter()
+            .rposition(|cell| cell.get().is_some())
+            .map_or(0, |last| last + 1),
+    );
 }
 
 /// At the end of a statement.
@@ -150,7 +185,10 @@ pub fn abort_of_subtransaction(subxact: SubTransactionId) {
 pub fn commit_of_subtransaction(subxact: SubTransactionId, parent: SubTransactionId) {
     for (n, entry) in live() {
         if entry.subxact == subxact {
-            SWAPS.entries[n].set(Some(Entry { subxact: parent, ..entry }));
+            SWAPS.entries[n].set(Some(Entry {
+                subxact: parent,
+                ..entry
+            }));
         }
     }
 }

@@ -75,7 +75,13 @@ fn common(old: &[u8], new: &[u8]) -> (u16, u16) {
     let prefix = old.iter().zip(new).take_while(|(a, b)| a == b).count();
     let prefix = if prefix < 3 { 0 } else { prefix };
     let rest = old.len().min(new.len()) - prefix;
-    let suffix = old.iter().rev().zip(new.iter().rev()).take(rest).take_while(|(a, b)| a == b).count();
+    let suffix = old
+        .iter()
+        .rev()
+        .zip(new.iter().rev())
+        .take(rest)
+        .take_while(|(a, b)| a == b)
+        .count();
     (prefix as u16, if suffix < 3 { 0 } else { suffix as u16 })
 }
 
@@ -85,7 +91,12 @@ fn common(old: &[u8], new: &[u8]) -> (u16, u16) {
 /// `tuple` is valid for the life of the result.
 unsafe fn bytes<'a>(tuple: &pg_sys::HeapTupleData, from: usize) -> &'a [u8] {
     // SAFETY: by the contract.
-    unsafe { std::slice::from_raw_parts(tuple.t_data.cast::<u8>().add(from), tuple.t_len as usize - from) }
+    unsafe {
+        std::slice::from_raw_parts(
+            tuple.t_data.cast::<u8>().add(from),
+            tuple.t_len as usize - from,
+        )
+    }
 }
 
 /// Logs the update of `old` to `new` on the same page. Inside a critical section.
@@ -114,7 +125,10 @@ pub unsafe fn log_hot_update(
         }
         let mut lengths = [0_u16; 2];
         let mut lengths_count = 0;
-        for (length, flag) in [(prefix, XLH_UPDATE_PREFIX_FROM_OLD), (suffix, XLH_UPDATE_SUFFIX_FROM_OLD)] {
+        for (length, flag) in [
+            (prefix, XLH_UPDATE_PREFIX_FROM_OLD),
+            (suffix, XLH_UPDATE_SUFFIX_FROM_OLD),
+        ] {
             if length > 0 {
                 flags |= flag;
                 lengths[lengths_count] = length;
@@ -135,19 +149,42 @@ pub unsafe fn log_hot_update(
             t_hoff: (*new.t_data).t_hoff,
         };
         raw::XLogBeginInsert();
-        raw::XLogRegisterBuffer(0, buffer, if whole { REGBUF_STANDARD | REGBUF_KEEP_DATA } else { REGBUF_STANDARD });
-        raw::XLogRegisterData(ptr::from_mut(&mut update).cast(), SIZE_OF_HEAP_UPDATE as u32);
+        raw::XLogRegisterBuffer(
+            0,
+            buffer,
+            if whole {
+                REGBUF_STANDARD | REGBUF_KEEP_DATA
+            } else {
+                REGBUF_STANDARD
+            },
+        );
+        raw::XLogRegisterData(
+            ptr::from_mut(&mut update).cast(),
+            SIZE_OF_HEAP_UPDATE as u32,
+        );
         if lengths_count > 0 {
-            raw::XLogRegisterBufData(0, lengths.as_mut_ptr().cast(), (lengths_count * size_of::<u16>()) as u32);
+            raw::XLogRegisterBufData(
+                0,
+                lengths.as_mut_ptr().cast(),
+                (lengths_count * size_of::<u16>()) as u32,
+            );
         }
-        raw::XLogRegisterBufData(0, ptr::from_mut(&mut header).cast(), SIZE_OF_HEAP_HEADER as u32);
+        raw::XLogRegisterBufData(
+            0,
+            ptr::from_mut(&mut header).cast(),
+            SIZE_OF_HEAP_HEADER as u32,
+        );
         let start = new.t_data.cast::<c_char>();
         let bitmap = hoff - SIZE_OF_TUPLE_HEADER;
         if bitmap > 0 {
             raw::XLogRegisterBufData(0, start.add(SIZE_OF_TUPLE_HEADER), bitmap as u32);
         }
         let data = hoff + prefix as usize;
-        raw::XLogRegisterBufData(0, start.add(data), (new.t_len as usize - data - suffix as usize) as u32);
+        raw::XLogRegisterBufData(
+            0,
+            start.add(data),
+            (new.t_len as usize - data - suffix as usize) as u32,
+        );
         raw::XLogSetRecordFlags(XLOG_INCLUDE_ORIGIN);
         raw::XLogInsert(RM_HEAP_ID, XLOG_HEAP_HOT_UPDATE)
     }
@@ -163,7 +200,12 @@ pub unsafe fn log_xmax(
     xmax: u32,
     infobits: u8,
 ) -> pg_sys::XLogRecPtr {
-    let mut lock = HeapLock { xmax, offnum: offset, infobits_set: infobits, flags: 0 };
+    let mut lock = HeapLock {
+        xmax,
+        offnum: offset,
+        infobits_set: infobits,
+        flags: 0,
+    };
     // SAFETY: the protocol of xloginsert.c.
     unsafe {
         raw::XLogBeginInsert();
