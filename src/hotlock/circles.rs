@@ -29,7 +29,8 @@ fn reaches_us(from: ActorId) -> bool {
 /// Declares an edge from this transaction to process `target` by `declare`. True when that closes a circle.
 pub fn closes(target: ActorId, declare: impl FnOnce()) -> bool {
     SESSION.published.set(true);
-    if is_fresh() {
+    // A ticket may have been granted to us since we looked who has it.
+    if target == wait::me() || is_fresh() {
         declare();
         return false;
     }
