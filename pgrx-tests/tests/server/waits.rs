@@ -54,9 +54,13 @@ fn show_waits(server: &Server) -> Result<()> {
         "the waiter has no wait event"
     );
 
-    first.batch_execute(BUMP)?;
-    let (second, result) = second.end()?;
+    first.batch_execute("COMMIT; BEGIN")?;
+    let (mut second, result) = second.end()?;
     result?;
+    second.batch_execute("COMMIT; BEGIN")?;
+
+    first.batch_execute(BUMP)?;
+    second.batch_execute(BUMP)?;
     let second = Background::run(second, "COMMIT")?;
     check_wait(&mut control, second_pid, first_pid, "commit")?;
     first.batch_execute("COMMIT")?;
