@@ -81,7 +81,7 @@ impl Wait {
         if self.limit_us > 0 {
             rest = rest.min(self.limit_us.saturating_sub(waited));
         }
-        wait::sleep(rest.div_ceil(1000) as i64, pg_sys::PG_WAIT_EXTENSION);
+        wait::sleep(rest.div_ceil(1000), pg_sys::PG_WAIT_EXTENSION);
         true
     }
 

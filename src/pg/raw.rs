@@ -52,6 +52,9 @@ unsafe extern "C-unwind" {
     pub fn LockRelease(tag: *const LOCKTAG, mode: LOCKMODE, session: bool) -> bool;
 
     // storage/ipc, utils/misc/timeout.c
+    pub fn PostmasterIsAliveInternal() -> bool;
+    pub fn proc_exit(code: c_int) -> !;
+    #[cfg(not(target_os = "linux"))]
     pub fn WaitLatch(
         latch: *mut Latch,
         events: c_int,

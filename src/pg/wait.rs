@@ -1,6 +1,13 @@
 //! Sleeping on the process latch, and waking others.
+//!
+//! The latch is PostgreSQL's, so every signal handler, timer and cancel wakes a sleeper. But `WaitLatch` sleeps in epoll and is
+//! woken by a signal: three system calls for the sleeper and a `kill` for the waker, on a path where a wake-up is most of
+//! the cost. On Linux we sleep with a futex on the latch's own flag instead. No wake-up is lost: whoever sets the flag
+//! before we sleep makes the kernel refuse the sleep, a signal handler of our own process ends it, and another process
+//! that uses `wake` sees `sleeping` after it has set the flag.
 
 use super::raw;
+use super::shmem::shared;
 use hotrow::ActorId;
 use pgrx::pg_sys;
 
@@ -29,7 +36,13 @@ pub fn wake(actor: ActorId) {
     // SAFETY: `actor` is a pgprocno, so within allProcs; SetLatch is safe at any time, in critical sections too.
     unsafe {
         let proc = (*pg_sys::ProcGlobal).allProcs.add(actor as usize);
-        raw::SetLatch(&raw mut (*proc).procLatch);
+        let latch = &raw mut (*proc).procLatch;
+        raw::SetLatch(latch);
+        if let Some(shared) = shared()
+            && shared.actors[actor as usize].sleeping.get() != 0
+        {
+            futex::wake(&raw const (*latch).is_set);
+        }
     }
 }
 
@@ -63,22 +76,97 @@ impl Wakes {
     }
 }
 
-/// Sleeps until woken, until `timeout_ms` have passed (-1: no limit), or until something needs attention. Raises ERROR on
-/// cancel and terminate. The caller checks its condition again, before and after.
-pub fn sleep(timeout_ms: i64, event: u32) {
-    // SAFETY: the standard latch loop; may raise, and our callers keep nothing with a destructor.
+/// Sleeps until woken, until `timeout_ms` have passed, or until something needs attention. Raises ERROR on cancel and
+/// terminate. The caller checks its condition again, before and after.
+pub fn sleep(timeout_ms: u64, event: u32) {
+    doze(timeout_ms, event);
+    check_for_interrupts();
+}
+
+/// The same where interrupts are held: raises nothing, and returns only when woken or after `timeout_ms`.
+#[cfg(target_os = "linux")]
+pub fn doze(timeout_ms: u64, event: u32) {
+    /// The postmaster's death sets no latch: look after it this often.
+    const LOOK_AFTER_MS: u64 = 1000;
+    let Some(shared) = shared() else { return };
+    let own = &shared.actors[me() as usize];
+    // SAFETY: our own latch, and the place where our wait event is shown.
     unsafe {
-        let flags = pg_sys::WL_LATCH_SET
-            | pg_sys::WL_EXIT_ON_PM_DEATH
-            | if timeout_ms >= 0 {
-                pg_sys::WL_TIMEOUT
-            } else {
-                0
-            };
-        raw::WaitLatch(pg_sys::MyLatch, flags as i32, timeout_ms, event);
+        let latch = pg_sys::MyLatch;
+        own.sleeping.publish(1);
+        *pg_sys::my_wait_event_info = event;
+        let timed_out = futex::wait(&raw const (*latch).is_set, timeout_ms.min(LOOK_AFTER_MS));
+        *pg_sys::my_wait_event_info = 0;
+        own.sleeping.publish(0);
+        raw::ResetLatch(latch);
+        if timed_out && timeout_ms >= LOOK_AFTER_MS && !raw::PostmasterIsAliveInternal() {
+            raw::proc_exit(1);
+        }
+    }
+}
+
+/// The same where interrupts are held: raises nothing, and returns only when woken or after `timeout_ms`.
+#[cfg(not(target_os = "linux"))]
+pub fn doze(timeout_ms: u64, event: u32) {
+    // SAFETY: the standard latch wait.
+    unsafe {
+        let flags = pg_sys::WL_LATCH_SET | pg_sys::WL_EXIT_ON_PM_DEATH | pg_sys::WL_TIMEOUT;
+        raw::WaitLatch(
+            pg_sys::MyLatch,
+            flags as i32,
+            timeout_ms as std::ffi::c_long,
+            event,
+        );
         raw::ResetLatch(pg_sys::MyLatch);
     }
-    check_for_interrupts();
+}
+
+#[cfg(target_os = "linux")]
+mod futex {
+    use std::ptr::{null, null_mut};
+
+    /// Sleeps while the word is 0. Returns whether the time ran out.
+    ///
+    /// # Safety
+    /// `word` stays mapped.
+    pub unsafe fn wait(word: *const i32, timeout_ms: u64) -> bool {
+        let time = libc::timespec {
+            tv_sec: (timeout_ms / 1000) as libc::time_t,
+            tv_nsec: (timeout_ms % 1000 * 1_000_000) as libc::c_long,
+        };
+        // SAFETY: futex(2) with a valid word and time.
+        unsafe {
+            let result = libc::syscall(
+                libc::SYS_futex,
+                word,
+                libc::FUTEX_WAIT,
+                0,
+                &raw const time,
+                null::<i32>(),
+                0,
+            );
+            result == -1 && *libc::__errno_location() == libc::ETIMEDOUT
+        }
+    }
+
+    /// Wakes whoever sleeps on the word.
+    ///
+    /// # Safety
+    /// `word` stays mapped.
+    pub unsafe fn wake(word: *const i32) {
+        // SAFETY: futex(2) with a valid word.
+        unsafe {
+            libc::syscall(
+                libc::SYS_futex,
+                word,
+                libc::FUTEX_WAKE,
+                1,
+                null::<libc::timespec>(),
+                null_mut::<i32>(),
+                0,
+            );
+        }
+    }
 }
 
 /// miscadmin.h's CHECK_FOR_INTERRUPTS.

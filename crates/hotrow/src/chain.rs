@@ -137,7 +137,8 @@ impl Row {
             return None;
         }
         node.revisits.publish(1);
-        self.writer_behind(world, me).map(|id| world.member(id).xid.get())
+        self.writer_behind(world, me)
+            .map(|id| world.member(id).xid.get())
     }
 
     /// Asks to be woken (through the process latch) when the writer before `me` leaves. False when there is none.
@@ -248,7 +249,10 @@ mod tests {
     use crate::MEMBERS;
 
     fn setup(actors: usize) -> (Row, Vec<Member>) {
-        (Row::default(), (0..actors * MEMBERS).map(|_| Member::default()).collect())
+        (
+            Row::default(),
+            (0..actors * MEMBERS).map(|_| Member::default()).collect(),
+        )
     }
 
     fn id(actor: u32) -> MemberId {
@@ -322,7 +326,10 @@ mod tests {
         assert!(row.tail(w).is_some_and(|t| !t.open));
         row.depart(w, id(1), |_| ());
         row.link_writer(w, id(0), 102, 3);
-        assert!(row.tail(w).is_some_and(|t| t.open), "a new group begins when the list was empty");
+        assert!(
+            row.tail(w).is_some_and(|t| t.open),
+            "a new group begins when the list was empty"
+        );
     }
 
     #[test]

@@ -56,7 +56,9 @@ impl<'a> Directory<'a> {
     pub fn free_slot(&self) -> Option<Slot> {
         let count = self.rows.len();
         let start = self.cursor.get() as usize;
-        let found = (0..count).map(|n| (start + n) % count).find(|&n| !self.rows[n].is_used())?;
+        let found = (0..count)
+            .map(|n| (start + n) % count)
+            .find(|&n| !self.rows[n].is_used())?;
         self.cursor.set(found as u64 + 1);
         Some(found as Slot)
     }
@@ -97,8 +99,13 @@ mod tests {
         let rows: Vec<Row> = (0..8).map(|_| Row::default()).collect();
         let contention: Vec<Word32> = (0..8).map(|_| Word32::default()).collect();
         let (used, cursor) = (Word32::default(), Word64::default());
-        let directory =
-            Directory { buckets: &buckets, rows: &rows, contention: &contention, used: &used, cursor: &cursor };
+        let directory = Directory {
+            buckets: &buckets,
+            rows: &rows,
+            contention: &contention,
+            used: &used,
+            cursor: &cursor,
+        };
         let identity = |n: u64| Identity::new(1, 2, &n.to_le_bytes());
         for round in 0..50_u64 {
             let first = round * 8;

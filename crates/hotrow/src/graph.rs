@@ -20,6 +20,8 @@ pub struct Actor {
     /// When the present wait began, microseconds, 0 when it does not wait; and why.
     pub wait_since: Word64,
     pub wait_reason: Word32,
+    /// The process sleeps on its latch's flag and must be woken by more than setting it.
+    pub sleeping: Word32,
     /// The row of the present wait, index + 1.
     pub wait_row: Word32,
     /// Predecessors, one per membership: (process << 32) | xid, or 0.
@@ -50,13 +52,21 @@ impl Actor {
 
     /// The process of a predecessor, if there is any.
     pub fn first_predecessor(&self) -> Option<ActorId> {
-        self.predecessors.iter().map(Word64::get).find(|&edge| edge != 0).map(|edge| (edge >> 32) as u32)
+        self.predecessors
+            .iter()
+            .map(Word64::get)
+            .find(|&edge| edge != 0)
+            .map(|edge| (edge >> 32) as u32)
     }
 
     /// The process whose row lock is awaited, if it is a member of a hot row.
     pub fn awaited(&self, actors: &[Actor]) -> Option<ActorId> {
         let xid = self.waits_xid.get();
-        if xid == 0 { None } else { owner_of(actors, xid) }
+        if xid == 0 {
+            None
+        } else {
+            owner_of(actors, xid)
+        }
     }
 
     /// The transaction has ended.
@@ -97,7 +107,9 @@ pub fn has_path(
         if at == to {
             return true;
         }
-        let (Some(actor), Some(seen)) = (actors.get(at as usize), seen.get_mut(at as usize)) else { continue };
+        let (Some(actor), Some(seen)) = (actors.get(at as usize), seen.get_mut(at as usize)) else {
+            continue;
+        };
         if *seen == mark {
             continue;
         }
@@ -105,11 +117,19 @@ pub fn has_path(
         for word in &actor.predecessors {
             let edge = word.get();
             let (process, xid) = ((edge >> 32) as u32, edge as u32);
-            if edge != 0 && actors.get(process as usize).is_some_and(|a| a.xid.get() == xid) {
+            if edge != 0
+                && actors
+                    .get(process as usize)
+                    .is_some_and(|a| a.xid.get() == xid)
+            {
                 stack.push(process);
             }
         }
-        if let Some(row) = actor.waits_row.get().checked_sub(1).and_then(|row| rows.get(row as usize))
+        if let Some(row) = actor
+            .waits_row
+            .get()
+            .checked_sub(1)
+            .and_then(|row| rows.get(row as usize))
             && let Some(holder) = row.holder()
         {
             stack.push(actor_of(holder));
@@ -126,7 +146,10 @@ pub fn has_path(
 
 /// The process whose present transaction, a member of a hot row, has that id.
 pub fn owner_of(actors: &[Actor], xid: u32) -> Option<ActorId> {
-    actors.iter().position(|a| a.xid.get() == xid).map(|n| n as ActorId)
+    actors
+        .iter()
+        .position(|a| a.xid.get() == xid)
+        .map(|n| n as ActorId)
 }
 
 #[cfg(test)]

@@ -39,7 +39,11 @@ pub struct ReadGuard {
 
 impl Default for ReadGuard {
     fn default() -> Self {
-        ReadGuard { used: Word32::default(), durable: Word64::default(), buckets: std::array::from_fn(|_| Bucket::default()) }
+        ReadGuard {
+            used: Word32::default(),
+            durable: Word64::default(),
+            buckets: std::array::from_fn(|_| Bucket::default()),
+        }
     }
 }
 
@@ -86,7 +90,11 @@ impl ReadGuard {
             return Verdict::Everything;
         }
         let until = bucket.until.get();
-        if until <= self.durable.get() { Verdict::Durable } else { Verdict::Until(until) }
+        if until <= self.durable.get() {
+            Verdict::Durable
+        } else {
+            Verdict::Until(until)
+        }
     }
 }
 

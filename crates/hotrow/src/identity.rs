@@ -33,7 +33,13 @@ impl Identity {
         let length = key.len().min(KEY_BYTES + 1) as u32;
         let seed = (u64::from(database) << 32) | u64::from(relation);
         let stored = key.len().min(KEY_BYTES);
-        Identity { database, relation, length, key: image, hash: digest(seed, &image[..stored]) }
+        Identity {
+            database,
+            relation,
+            length,
+            key: image,
+            hash: digest(seed, &image[..stored]),
+        }
     }
 
     /// 24 bytes that stand for a long value: its length and a 128-bit digest.
@@ -53,7 +59,10 @@ impl Identity {
     /// The key's image as eight words, followed by its length.
     pub fn words(&self) -> impl Iterator<Item = u64> + '_ {
         let (chunks, _) = self.key.as_chunks::<8>();
-        chunks.iter().map(|c| u64::from_le_bytes(*c)).chain([u64::from(self.length)])
+        chunks
+            .iter()
+            .map(|c| u64::from_le_bytes(*c))
+            .chain([u64::from(self.length)])
     }
 }
 
@@ -82,7 +91,8 @@ impl Hasher for Fold {
     }
 
     fn write_u64(&mut self, value: u64) {
-        let product = u128::from(self.0 ^ value) * u128::from(0xa076_1d64_78bd_642f_u64 ^ value.rotate_left(32) | 1);
+        let product = u128::from(self.0 ^ value)
+            * u128::from(0xa076_1d64_78bd_642f_u64 ^ value.rotate_left(32) | 1);
         self.0 = (product as u64) ^ ((product >> 64) as u64) ^ self.0.rotate_left(23);
     }
 
@@ -101,7 +111,10 @@ mod tests {
     #[test]
     fn keys_of_different_length_differ() {
         assert_ne!(Identity::new(1, 2, b"ab"), Identity::new(1, 2, b"ab\0"));
-        assert_ne!(Identity::new(1, 2, b"ab").hash(), Identity::new(1, 3, b"ab").hash());
+        assert_ne!(
+            Identity::new(1, 2, b"ab").hash(),
+            Identity::new(1, 3, b"ab").hash()
+        );
     }
 
     #[test]

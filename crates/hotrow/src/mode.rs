@@ -30,7 +30,11 @@ const FIRST_BACKOFF_US: u64 = 500_000;
 impl Row {
     /// The mode at time `now` (microseconds). The caller holds the row's lock.
     pub fn mode(&self, now: u64) -> Mode {
-        if now < self.backoff_until.get() { Mode::Backoff } else { Mode::Group }
+        if now < self.backoff_until.get() {
+            Mode::Backoff
+        } else {
+            Mode::Group
+        }
     }
 
     /// Notes trouble. Returns true when the row begins to back off.
@@ -45,7 +49,8 @@ impl Row {
             return false;
         }
         let doublings = self.backoffs.add(1).min(6);
-        self.backoff_until.set(now + (FIRST_BACKOFF_US << doublings));
+        self.backoff_until
+            .set(now + (FIRST_BACKOFF_US << doublings));
         self.score.set(0);
         true
     }

@@ -133,7 +133,11 @@ impl Row {
         self.hash.get() == identity.hash()
             && self.database.get() == identity.database
             && self.relation.get() == identity.relation
-            && self.key.iter().zip(identity.words()).all(|(have, want)| have.get() == want)
+            && self
+                .key
+                .iter()
+                .zip(identity.words())
+                .all(|(have, want)| have.get() == want)
     }
 
     /// Whether the slot holds a row at all.
@@ -170,7 +174,9 @@ impl Row {
 
     /// Transactions that have the row in hand: those in the list, and the one with the ticket.
     pub fn running(&self) -> u32 {
-        self.chain_length.get().max(u32::from(self.holder.get() != 0))
+        self.chain_length
+            .get()
+            .max(u32::from(self.holder.get() != 0))
     }
 
     /// Nobody refers to the row.

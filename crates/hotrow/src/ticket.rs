@@ -102,7 +102,13 @@ impl Row {
     }
 
     /// Gives the ticket back. Returns the process to wake, if any.
-    pub fn release(&self, world: World, me: MemberId, patience: Patience, now: u64) -> Option<ActorId> {
+    pub fn release(
+        &self,
+        world: World,
+        me: MemberId,
+        patience: Patience,
+        now: u64,
+    ) -> Option<ActorId> {
         if load(&self.holder) != Some(me) {
             return None;
         }
@@ -124,7 +130,13 @@ impl Row {
 
     /// Leaves the queue without the ticket, or gives it back if it was granted meanwhile. For cancel, error and exit.
     /// Returns the process to wake, if any.
-    pub fn leave(&self, world: World, me: MemberId, patience: Patience, now: u64) -> Option<ActorId> {
+    pub fn leave(
+        &self,
+        world: World,
+        me: MemberId,
+        patience: Patience,
+        now: u64,
+    ) -> Option<ActorId> {
         if load(&self.holder) == Some(me) {
             return self.release(world, me, patience, now);
         }
@@ -209,11 +221,20 @@ mod tests {
     use super::*;
     use crate::MEMBERS;
 
-    const STRICT: Patience = Patience { fair_every: 1, longest_wait: u64::MAX };
-    const LOOSE: Patience = Patience { fair_every: 1000, longest_wait: u64::MAX };
+    const STRICT: Patience = Patience {
+        fair_every: 1,
+        longest_wait: u64::MAX,
+    };
+    const LOOSE: Patience = Patience {
+        fair_every: 1000,
+        longest_wait: u64::MAX,
+    };
 
     fn world(actors: usize) -> (Row, Vec<Member>) {
-        (Row::default(), (0..actors * MEMBERS).map(|_| Member::default()).collect())
+        (
+            Row::default(),
+            (0..actors * MEMBERS).map(|_| Member::default()).collect(),
+        )
     }
 
     fn member(actor: u32) -> MemberId {
@@ -243,10 +264,18 @@ mod tests {
         row.acquire(w, member(2), 0);
         assert_eq!(row.release(w, member(0), LOOSE, 0), Some(1));
         assert_eq!(row.acquire(w, member(3), 0), Acquired::Granted);
-        assert_eq!(row.release(w, member(3), LOOSE, 0), None, "one signal is already on its way");
+        assert_eq!(
+            row.release(w, member(3), LOOSE, 0),
+            None,
+            "one signal is already on its way"
+        );
         assert_eq!(row.acquire(w, member(3), 0), Acquired::Granted);
         assert_eq!(row.retry(w, member(1)), Acquired::Queued);
-        assert_eq!(row.release(w, member(3), LOOSE, 0), Some(1), "it answered and lost: signaled again");
+        assert_eq!(
+            row.release(w, member(3), LOOSE, 0),
+            Some(1),
+            "it answered and lost: signaled again"
+        );
         assert_eq!(row.retry(w, member(1)), Acquired::Granted);
         assert_eq!(row.waiting(), 1);
     }
@@ -304,7 +333,10 @@ mod tests {
         let w = World { members: &members };
         row.acquire(w, member(0), 0);
         row.acquire(w, member(1), 0);
-        let patience = Patience { fair_every: 1000, longest_wait: 50 };
+        let patience = Patience {
+            fair_every: 1000,
+            longest_wait: 50,
+        };
         assert_eq!(row.release(w, member(0), patience, 51), Some(1));
         assert!(!row.try_acquire(member(0)));
     }

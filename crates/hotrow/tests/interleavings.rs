@@ -74,7 +74,12 @@ impl Server {
 
     fn with_row<R>(&self, body: impl FnOnce(&Row, World) -> R) -> R {
         let _held = self.lock.lock().unwrap();
-        body(&self.row, World { members: &self.members })
+        body(
+            &self.row,
+            World {
+                members: &self.members,
+            },
+        )
     }
 
     fn begin(&self) -> u32 {
@@ -106,9 +111,9 @@ impl Server {
         let versions = self.versions.lock().unwrap();
         let fates = self.fates.lock().unwrap();
         let mut at = 0;
-        while let Some(next) = (0..versions.len()).find(|&v| {
-            versions[v].1 == at && fates[versions[v].0 as usize - 1] == Fate::Committed
-        }) {
+        while let Some(next) = (0..versions.len())
+            .find(|&v| versions[v].1 == at && fates[versions[v].0 as usize - 1] == Fate::Committed)
+        {
             at = next as u64 + 1;
         }
         at
@@ -126,7 +131,10 @@ struct Transaction<'a> {
 
 impl Transaction<'_> {
     fn patience(&self) -> Patience {
-        Patience { fair_every: self.plan.fair_every, longest_wait: u64::MAX }
+        Patience {
+            fair_every: self.plan.fair_every,
+            longest_wait: u64::MAX,
+        }
     }
 
     fn wake(&self, actor: Option<ActorId>) {
@@ -147,7 +155,11 @@ impl Transaction<'_> {
             }
             if self.plan.deaf && thread_rng().gen_bool(0.3) {
                 let holder = server.with_row(|row, w| {
-                    if row.go_deaf(w, self.me) { row.holder().map(actor_of) } else { None }
+                    if row.go_deaf(w, self.me) {
+                        row.holder().map(actor_of)
+                    } else {
+                        None
+                    }
                 });
                 if let Some(holder) = holder {
                     let xid = self.others.lock().unwrap()[holder as usize];
@@ -209,7 +221,9 @@ impl Transaction<'_> {
     /// PRE_COMMIT: waits for the predecessor; PostgreSQL's record gives the permission.
     fn may_commit(&self, predecessor: Option<u32>) -> bool {
         let server = self.server;
-        let Some(predecessor) = predecessor else { return true };
+        let Some(predecessor) = predecessor else {
+            return true;
+        };
         while !server.members[self.me as usize].is_doomed()
             && server.with_row(|row, w| row.await_predecessor(w, self.me))
         {
@@ -229,9 +243,16 @@ impl Transaction<'_> {
         let server = self.server;
         if let Some(below) = base.checked_sub(1) {
             let writer = server.versions.lock().unwrap()[below as usize].0;
-            assert_eq!(server.fate(writer), Fate::Committed, "a follower commits before its predecessor");
+            assert_eq!(
+                server.fate(writer),
+                Fate::Committed,
+                "a follower commits before its predecessor"
+            );
         }
-        assert!(!server.members[self.me as usize].is_doomed(), "a doomed transaction commits");
+        assert!(
+            !server.members[self.me as usize].is_doomed(),
+            "a doomed transaction commits"
+        );
         server.end(self.xid, Fate::Committed);
         let mut woken = Vec::new();
         server.with_row(|row, w| {
@@ -267,26 +288,47 @@ fn play(actors: usize, plan: Plan) {
                     current.lock().unwrap()[actor] = xid;
                     let me = (actor * MEMBERS) as MemberId;
                     let actor = actor as ActorId;
-                    Transaction { server: &server, plan, actor, me, xid, others: &current }.run();
+                    Transaction {
+                        server: &server,
+                        plan,
+                        actor,
+                        me,
+                        xid,
+                        others: &current,
+                    }
+                    .run();
                 }
             })
         })
         .collect();
-    threads.into_iter().for_each(|thread| thread.join().unwrap());
-    assert!(server.row.is_idle(), "a membership outlives its transaction");
+    threads
+        .into_iter()
+        .for_each(|thread| thread.join().unwrap());
+    assert!(
+        server.row.is_idle(),
+        "a membership outlives its transaction"
+    );
     assert_eq!((server.row.waiting(), server.row.running()), (0, 0));
     let versions = server.versions.lock().unwrap();
     let fates = server.fates.lock().unwrap();
     let committed = |writer: u32| fates[writer as usize - 1] == Fate::Committed;
     for (n, &(writer, base)) in versions.iter().enumerate() {
         if committed(writer) {
-            let rivals = versions.iter().enumerate().filter(|&(m, &(w, b))| m != n && b == base && committed(w));
+            let rivals = versions
+                .iter()
+                .enumerate()
+                .filter(|&(m, &(w, b))| m != n && b == base && committed(w));
             assert_eq!(rivals.count(), 0, "two committed versions on top of one");
         }
     }
 }
 
-const CALM: Plan = Plan { rollbacks: false, cancels: false, deaf: false, fair_every: 2 };
+const CALM: Plan = Plan {
+    rollbacks: false,
+    cancels: false,
+    deaf: false,
+    fair_every: 2,
+};
 
 #[test]
 fn every_transaction_commits_in_order_and_none_sleeps_for_ever() {
@@ -295,17 +337,50 @@ fn every_transaction_commits_in_order_and_none_sleeps_for_ever() {
 
 #[test]
 fn barging_without_direct_grants_starves_nobody_to_death() {
-    shuttle::check_random(|| play(4, Plan { fair_every: 1000, ..CALM }), 3000);
+    shuttle::check_random(
+        || {
+            play(
+                4,
+                Plan {
+                    fair_every: 1000,
+                    ..CALM
+                },
+            )
+        },
+        3000,
+    );
 }
 
 #[test]
 fn rollbacks_doom_all_followers_and_only_them() {
-    shuttle::check_random(|| play(4, Plan { rollbacks: true, ..CALM }), 4000);
+    shuttle::check_random(
+        || {
+            play(
+                4,
+                Plan {
+                    rollbacks: true,
+                    ..CALM
+                },
+            )
+        },
+        4000,
+    );
 }
 
 #[test]
 fn cancelled_waiters_pass_their_turn_on() {
-    shuttle::check_random(|| play(4, Plan { cancels: true, ..CALM }), 4000);
+    shuttle::check_random(
+        || {
+            play(
+                4,
+                Plan {
+                    cancels: true,
+                    ..CALM
+                },
+            )
+        },
+        4000,
+    );
 }
 
 #[test]
@@ -315,7 +390,12 @@ fn waiters_in_the_lock_manager_come_back() {
 
 #[test]
 fn everything_at_once() {
-    let plan = Plan { rollbacks: true, cancels: true, deaf: true, fair_every: 3 };
+    let plan = Plan {
+        rollbacks: true,
+        cancels: true,
+        deaf: true,
+        fair_every: 3,
+    };
     shuttle::check_random(move || play(4, plan), 6000);
     shuttle::check_pct(move || play(3, plan), 3000, 4);
 }
