@@ -1,8 +1,9 @@
 //! pg_regress for `sql/`, pg_isolation_regress for `specs/`, both compared with `expected/`.
 use std::fs::{self, Permissions};
+use std::io::{BufRead, BufReader};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 use anyhow::{Context as _, Result, bail};
 use pgserver::{Server, ServerOptions, ServerUser};
@@ -170,12 +171,19 @@ fn drive(
     command
         .env("PGISOLATIONTIMEOUT", "60")
         .current_dir(work.path());
-    let output = command
-        .output()
+    let mut driver = command
+        .stdout(Stdio::piped())
+        .spawn()
         .with_context(|| format!("could not run {}", suite.driver))?;
-    let told = String::from_utf8_lossy(&output.stdout);
-    print!("{told}");
-    eprint!("{}", String::from_utf8_lossy(&output.stderr));
+    let stdout = driver.stdout.take().context("the driver has no output")?;
+    let mut told = String::new();
+    for line in BufReader::new(stdout).lines() {
+        let line = line?;
+        println!("{line}");
+        told.push_str(&line);
+        told.push('\n');
+    }
+    let status = driver.wait()?;
     let mut tally = tap::read(&told, names);
     if !tally.failures.is_empty() {
         if context.accept {
@@ -184,8 +192,8 @@ fn drive(
         if let Ok(differences) = fs::read(work.path().join("regression.diffs")) {
             println!("{}", String::from_utf8_lossy(&differences));
         }
-    } else if !output.status.success() {
-        tally.fail(&format!("{} failed ({})", suite.driver, output.status));
+    } else if !status.success() {
+        tally.fail(&format!("{} failed ({status})", suite.driver));
     }
     Ok(tally)
 }
