@@ -6,8 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use anyhow::{Context as _, Result, bail};
-use pgserver::{Server, ServerOptions, ServerUser};
-use tempfile::TempDir;
+use pgserver::{Server, ServerOptions};
 
 use super::Context;
 use super::tally::Tally;
@@ -154,11 +153,11 @@ fn drive(
         );
     };
     let server = Server::start(context.install, options)?;
-    let work = workplace(suite, names, server.user())?;
+    let work = workplace(suite, names, &server)?;
     let mut command = Command::new(driver);
     command
-        .arg(format!("--inputdir={}", work.path().display()))
-        .arg(format!("--outputdir={}", work.path().display()))
+        .arg(format!("--inputdir={}", work.display()))
+        .arg(format!("--outputdir={}", work.display()))
         .arg(format!("--bindir={}", context.install.bindir.display()))
         .arg(format!("--host={}", server.host().display()))
         .arg(format!("--port={}", server.port()))
@@ -167,10 +166,10 @@ fn drive(
         .args(suite.arguments)
         .args(names);
     let mut command = server.prepare_command(command);
-    // A session that sleeps for ever is what these tests look for; do not wait long for it.
+    // isolationtester cancels a step after twice this many seconds; the default is 180.
     command
-        .env("PGISOLATIONTIMEOUT", "60")
-        .current_dir(work.path());
+        .env("PG_TEST_TIMEOUT_DEFAULT", "30")
+        .current_dir(&work);
     let mut driver = command
         .stdout(Stdio::piped())
         .spawn()
@@ -187,9 +186,9 @@ fn drive(
     let mut tally = tap::read(&told, names);
     if !tally.failures.is_empty() {
         if context.accept {
-            accept(work.path(), names)?;
+            accept(&work, names)?;
         }
-        if let Ok(differences) = fs::read(work.path().join("regression.diffs")) {
+        if let Ok(differences) = fs::read(work.join("regression.diffs")) {
             println!("{}", String::from_utf8_lossy(&differences));
         }
     } else if !status.success() {
@@ -198,17 +197,15 @@ fn drive(
     Ok(tally)
 }
 
-/// A folder of the server's user with copies of the inputs: he may not be able to read ours. A
-/// test without an expected output gets an empty one, so that its whole output shows.
-fn workplace(suite: &Suite, names: &[String], user: &ServerUser) -> Result<TempDir> {
-    let places = [std::env::temp_dir(), PathBuf::from("/tmp")];
-    let place = places.iter().find(|place| user.can_reach(place));
-    let place = place.with_context(|| format!("{} can reach no temporary folder", user.name))?;
-    let work = tempfile::Builder::new()
-        .prefix("txn-test-")
-        .tempdir_in(place)?;
+/// A folder with copies of the inputs: the server's user may not be able to read ours. It is in
+/// the server's temporary folder and goes with it. A test without an expected output gets an
+/// empty one, so that its whole output shows.
+fn workplace(suite: &Suite, names: &[String], server: &Server) -> Result<PathBuf> {
+    let user = server.user();
+    let work = server.host().join("regress");
+    fs::create_dir(&work)?;
     for folder in [suite.folder, "expected", "results"] {
-        let target = work.path().join(folder);
+        let target = work.join(folder);
         fs::create_dir(&target)?;
         fs::set_permissions(&target, Permissions::from_mode(0o755))?;
         user.own(&target)?;
@@ -216,22 +213,22 @@ fn workplace(suite: &Suite, names: &[String], user: &ServerUser) -> Result<TempD
     for name in names {
         copy(
             &Path::new(suite.folder).join(format!("{name}.{}", suite.extension)),
-            work.path(),
+            &work,
         )?;
         let expected = format!("expected/{name}.out");
         if checkout().join(&expected).is_file() {
-            copy(Path::new(&expected), work.path())?;
+            copy(Path::new(&expected), &work)?;
         } else {
-            readable(&work.path().join(expected), b"")?;
+            readable(&work.join(expected), b"")?;
         }
         for variant in 0..10 {
             let other = format!("expected/{name}_{variant}.out");
             if checkout().join(&other).is_file() {
-                copy(Path::new(&other), work.path())?;
+                copy(Path::new(&other), &work)?;
             }
         }
     }
-    user.own(work.path())?;
+    user.own(&work)?;
     Ok(work)
 }
 
