@@ -5,7 +5,7 @@
 
 use crate::hotlock::{self, commit, readguard, revisit, statement};
 use crate::pg::error::{guarded, infallible};
-use crate::pg::{raw, shmem, xact};
+use crate::pg::{catch, raw, shmem, xact};
 use crate::tam::swap;
 use pgrx::pg_sys::*;
 use std::ffi::{c_char, c_int, c_void};
@@ -16,6 +16,8 @@ struct Previous {
     shmem_request: shmem_request_hook_type,
     shmem_startup: shmem_startup_hook_type,
     executor_start: ExecutorStart_hook_type,
+    executor_run: ExecutorRun_hook_type,
+    executor_finish: ExecutorFinish_hook_type,
     executor_end: ExecutorEnd_hook_type,
     process_utility: ProcessUtility_hook_type,
 }
@@ -65,6 +67,43 @@ unsafe extern "C-unwind" fn executor_start(query: *mut QueryDesc, eflags: c_int)
     if runs {
         // SAFETY: the hook's argument, started.
         guarded(|| unsafe { statement::after_start(query) });
+    }
+}
+
+unsafe extern "C-unwind" fn executor_run(
+    query: *mut QueryDesc,
+    direction: ScanDirection::Type,
+    count: u64,
+    once: bool,
+) {
+    // SAFETY: the next hook in the chain, or PostgreSQL's own function.
+    let run = || unsafe {
+        match previous().executor_run {
+            Some(next) => next(query, direction, count, once),
+            None => raw::standard_ExecutorRun(query, direction, count, once),
+        }
+    };
+    if statement::may_meet_uncommitted() {
+        // SAFETY: nothing here has a destructor.
+        unsafe { catch::catching(run, |code| guarded(|| statement::failed(code))) };
+    } else {
+        run();
+    }
+}
+
+unsafe extern "C-unwind" fn executor_finish(query: *mut QueryDesc) {
+    // SAFETY: the next hook in the chain, or PostgreSQL's own function.
+    let run = || unsafe {
+        match previous().executor_finish {
+            Some(next) => next(query),
+            None => raw::standard_ExecutorFinish(query),
+        }
+    };
+    if statement::may_meet_uncommitted() {
+        // SAFETY: nothing here has a destructor.
+        unsafe { catch::catching(run, |code| guarded(|| statement::failed(code))) };
+    } else {
+        run();
     }
 }
 
@@ -121,18 +160,19 @@ unsafe extern "C-unwind" fn process_utility(
 
 /// A utility command may do anything: it is taken to read our own versions and to write untracked tables, unless it is
 /// one of those that do neither, or that run statements through the executor.
-unsafe fn before_utility(statement: *mut PlannedStmt) {
+unsafe fn before_utility(command: *mut PlannedStmt) {
     // SAFETY: a utility statement's node.
     unsafe {
-        let node = (*statement).utilityStmt;
+        let node = (*command).utilityStmt;
         match (*node).type_ {
             NodeTag::T_TransactionStmt => return,
+            NodeTag::T_ExecuteStmt | NodeTag::T_DeclareCursorStmt => {
+                statement::before_reading_utility()
+            }
             NodeTag::T_VariableSetStmt
             | NodeTag::T_VariableShowStmt
             | NodeTag::T_PrepareStmt
-            | NodeTag::T_ExecuteStmt
             | NodeTag::T_DeallocateStmt
-            | NodeTag::T_DeclareCursorStmt
             | NodeTag::T_FetchStmt
             | NodeTag::T_ClosePortalStmt
             | NodeTag::T_ExplainStmt
@@ -151,11 +191,13 @@ unsafe fn before_utility(statement: *mut PlannedStmt) {
                 } else {
                     note_copied(copy);
                 }
-                revisit::before_statement(None);
+                revisit::before_statement();
+                statement::before_reading_utility();
             }
             _ => {
                 readguard::note_untracked();
-                revisit::before_statement(None);
+                revisit::before_statement();
+                statement::before_reading_utility();
             }
         }
         if hotlock::is_in_hot_transaction() {
@@ -233,12 +275,16 @@ pub fn init() {
             shmem_request: shmem_request_hook,
             shmem_startup: shmem_startup_hook,
             executor_start: ExecutorStart_hook,
+            executor_run: ExecutorRun_hook,
+            executor_finish: ExecutorFinish_hook,
             executor_end: ExecutorEnd_hook,
             process_utility: ProcessUtility_hook,
         });
         shmem_request_hook = Some(shmem_request);
         shmem_startup_hook = Some(shmem_startup);
         ExecutorStart_hook = Some(executor_start);
+        ExecutorRun_hook = Some(executor_run);
+        ExecutorFinish_hook = Some(executor_finish);
         ExecutorEnd_hook = Some(executor_end);
         ProcessUtility_hook = Some(process_utility);
         RegisterXactCallback(Some(at_transaction_event), std::ptr::null_mut());

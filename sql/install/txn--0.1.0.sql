@@ -32,6 +32,8 @@ LANGUAGE sql STABLE STRICT PARALLEL SAFE
 RETURN timestamptz '2000-01-01 00:00:00+00' + microseconds * interval '1 microsecond';
 COMMENT ON FUNCTION txn.moment(bigint) IS 'microseconds since 2000-01-01 UTC as a timestamp';
 
+COMMENT ON SCHEMA txn IS 'group locking: views of the hot rows, and functions';
+
 CREATE VIEW txn.hotspots AS
 SELECT relation::regclass, key, mode, txn.moment(since) AS since, waiting, running, updates, followed, groups, cascades,
        handover_us

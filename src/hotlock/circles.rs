@@ -26,8 +26,9 @@ fn reaches_us(from: ActorId) -> bool {
     )
 }
 
-/// Declares an edge from this transaction to process `target` by `declare`. True when that closes a circle.
-pub fn closes(target: ActorId, declare: impl FnOnce()) -> bool {
+/// Declares an edge from this transaction to what process `target` now does. True when that closes a circle. `is_so` tells,
+/// under the graph's lock, whether the target is still at it: a process goes on to other transactions.
+pub fn closes(target: ActorId, declare: impl FnOnce(), is_so: impl FnOnce() -> bool) -> bool {
     SESSION.published.set(true);
     // A ticket may have been granted to us since we looked who has it.
     if target == wait::me() || is_fresh() {
@@ -36,7 +37,14 @@ pub fn closes(target: ActorId, declare: impl FnOnce()) -> bool {
     }
     memory().with_graph(|| {
         declare();
-        reaches_us(target)
+        is_so() && reaches_us(target)
+    })
+}
+
+/// The same for what the transaction `xid` of process `target` does.
+pub fn closes_on(target: ActorId, xid: u32, declare: impl FnOnce()) -> bool {
+    closes(target, declare, || {
+        memory().actors[target as usize].xid.get() == xid
     })
 }
 

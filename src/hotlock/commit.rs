@@ -48,7 +48,10 @@ fn wait_for_predecessor(n: usize, slot: u32, predecessor: u32, reason: Reason) {
         }
         waiting::check_doomed();
         if xact::is_running(predecessor) {
+            let own = &memory().members[me as usize];
+            own.patient.publish(1);
             wait.in_lock_manager(|| xact::wait_for_end(predecessor));
+            own.patient.publish(0);
         }
         wait.finish();
         timer.stop();
@@ -80,7 +83,7 @@ impl StatementTimer {
     fn stop(self) {
         if self.armed {
             // SAFETY: as above.
-            unsafe { raw::disable_timeout(TimeoutId::StatementTimeout, false) }
+            unsafe { raw::disable_timeout(TimeoutId::StatementTimeout, true) }
         }
     }
 }
@@ -93,7 +96,6 @@ pub fn before_commit() {
         waiting::check_doomed();
         stop::at(stop::Point::AfterCommitWait);
         waiting::check_doomed();
-        end_groups();
         let updated = SESSION.all().any(|(_, m)| m.version != 0);
         if updated && readguard::announce() {
             make_asynchronous();
@@ -102,28 +104,13 @@ pub fn before_commit() {
     readguard::wait_for_reads();
 }
 
-/// Somebody waits for this transaction in the ordinary way (its session has hotlock off, or wants a lock that does not
-/// follow): the group ends, so that its turn comes (design, step 10).
-fn end_groups() {
-    if SESSION.all().any(|(_, m)| m.linked && m.version != 0) && xact::has_waiters() {
-        for (n, membership) in SESSION.all() {
-            let me = member_id(n);
-            memory().with_row(membership.slot, |row, world| {
-                if row.has_successor(world, me) {
-                    row.end_group();
-                }
-            });
-        }
-    }
-}
-
 /// XACT_EVENT_PRE_PREPARE: a YES is irrevocable, so all predecessors come first (trap 6).
 pub fn before_prepare() {
     if SESSION.is_member() {
         stop::at(stop::Point::BeforeCommitWait);
         wait_for_predecessors(Reason::Commit);
         waiting::check_doomed();
-        revisit::before_statement(None);
+        revisit::before_statement();
     }
     readguard::wait_for_reads();
 }
@@ -237,7 +224,6 @@ pub fn after_locks() {
         raw::XLogFlush(end);
         raw::SyncRepWaitForLSN(end, true);
     }
-    memory().guard.made_durable(end);
 }
 
 /// A subtransaction at this depth has rolled back: what it began is over. A version that was written above it stays.
@@ -245,10 +231,15 @@ pub fn subtransaction_rolled_back(level: i32) {
     waiting::clear();
     detect::uncount_waiter();
     for (n, membership) in SESSION.all() {
+        memory().members[member_id(n) as usize].patient.publish(0);
         if membership.level >= level && !membership.linked {
             super::ticket::leave(n);
         } else if membership.version_level >= level {
-            SESSION.update(n, |m| m.version = 0);
+            SESSION.update(n, |m| {
+                m.version = m.version_above;
+                m.version_level = 1.min(m.version_level);
+                m.version_above = 0;
+            });
         }
     }
 }

@@ -163,7 +163,9 @@ pub fn wait_for_reads() {
         {
             return;
         }
-        memory().totals.read_waits.add(1);
+        if raw::GetFlushRecPtr(std::ptr::null_mut()) < until {
+            memory().totals.read_waits.add(1);
+        }
         raw::XLogFlush(until);
         pg_sys::InterruptHoldoffCount += 1;
         raw::SyncRepWaitForLSN(until, true);

@@ -1,14 +1,14 @@
 //! A transaction looks at its own version of a hot row again.
 //!
 //! See tam/multi.rs for why a version that somebody has followed must not simply be read by its writer. Before any
-//! statement of a member that touches the row's table, the member declares that it comes back (`revisit`): a later
+//! statement of a member that is not known to be harmless, the member declares that it comes back (`revisit`): a later
 //! follower then leaves a MultiXact in the version's xmax, and one that has followed already gets its plain xmax replaced.
 
 use super::session::{SESSION, member_id, memory};
 use crate::pg::raw;
 use crate::pg::xact;
 use crate::tam::{multi, swap};
-use pgrx::pg_sys::{self, Oid};
+use pgrx::pg_sys;
 
 /// Declares that this transaction looks at its version of the row again.
 ///
@@ -29,10 +29,10 @@ pub unsafe fn revisit(rel: pg_sys::Relation, n: usize) {
     }
 }
 
-/// Before a statement that touches these tables; all of them with `None`.
-pub fn before_statement(touches: Option<&dyn Fn(Oid) -> bool>) {
+/// Before a statement that may look at any of our versions.
+pub fn before_statement() {
     for (n, membership) in SESSION.all() {
-        if membership.linked && touches.is_none_or(|touches| touches(membership.relation)) {
+        if membership.linked {
             // SAFETY: the transaction holds a lock on the relation, so that it can be opened.
             unsafe {
                 let rel = raw::RelationIdGetRelation(membership.relation);

@@ -26,6 +26,8 @@ pub struct Membership {
     /// Our version of the row, packed; 0 while there is none. And the depth of subtransactions that wrote it.
     pub version: u64,
     pub version_level: i32,
+    /// The version before it, if a subtransaction has written over it.
+    pub version_above: u64,
     /// It stands (or stood, if doomed) in the dependency list.
     pub linked: bool,
     /// The transaction that must commit before ours, 0 for none.
@@ -50,6 +52,7 @@ const NONE: Membership = Membership {
     locked: false,
     version: 0,
     version_level: 0,
+    version_above: 0,
     linked: false,
     predecessor: 0,
     offered: 0,
@@ -190,11 +193,16 @@ pub fn member_id(n: usize) -> MemberId {
     wait::me() * MEMBERS as u32 + n as u32
 }
 
+/// Waiters that stay awake for a moment to take a released ticket at once. More of them only take processor time from
+/// the transaction that has it (measured on two cores: 1 is 20 % slower, 4 is no faster).
+const COMPETITORS: u32 = 2;
+
 /// The patience that the settings ask for.
 pub fn patience() -> Patience {
     Patience {
         fair_every: guc::FAIR_EVERY.get().max(1) as u32,
         longest_wait: guc::LONGEST_WAIT.get().max(0) as u64 * 1000,
+        competitors: COMPETITORS,
     }
 }
 

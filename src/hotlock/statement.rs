@@ -8,6 +8,7 @@ use super::ticket;
 use super::waiting::{self, Reason};
 use super::{commit, stop};
 use crate::guc::{self, FollowerReads};
+use crate::pg::catch::Code;
 use crate::pg::plan::{self, Target};
 use crate::pg::relation::key_of;
 use crate::pg::{raw, snapshot, xact};
@@ -53,9 +54,10 @@ pub unsafe fn before_start(query: *mut pg_sys::QueryDesc) {
             let_go: false,
         };
         if member {
-            let passes = |oid: Oid| touches(query, oid) && !passes_by(target.as_ref(), oid);
-            revisit::before_statement(Some(&passes));
-            if must_wait(query, target.as_ref()) {
+            if !is_harmless(query, target.as_ref()) {
+                revisit::before_statement();
+            }
+            if snapshot::is_replaceable(query) && must_wait(query, target.as_ref()) {
                 replaced.let_go();
                 memory().totals.snapshot_waits.add(1);
                 commit::wait_for_predecessors(Reason::Read);
@@ -115,14 +117,17 @@ unsafe fn note_whole(query: *mut pg_sys::QueryDesc) {
 }
 
 unsafe fn touches(query: *const pg_sys::QueryDesc, relation: Oid) -> bool {
-    // SAFETY: a list of OIDs of the plan.
-    unsafe { raw::list_member_oid((*(*query).plannedstmt).relationOids, relation) }
+    // SAFETY: the plan's lists.
+    unsafe {
+        let plan = (*query).plannedstmt;
+        raw::list_member_oid((*plan).relationOids, relation) || plan::is_partitioned(plan)
+    }
 }
 
 /// Whether the statement reads only one row of that table, by its key, and we are no member of that row.
 fn passes_by(target: Option<&Target>, relation: Oid) -> bool {
     target.is_some_and(|target| {
-        target.by_index
+        target.alone
             && target.identity.relation == u32::from(relation)
             && !SESSION
                 .all()
@@ -130,10 +135,23 @@ fn passes_by(target: Option<&Target>, relation: Oid) -> bool {
     })
 }
 
+/// Whether the statement certainly comes upon none of our own versions of hot rows. Everything that is not known to be
+/// harmless counts as a second look at all of them.
+unsafe fn is_harmless(query: *const pg_sys::QueryDesc, target: Option<&Target>) -> bool {
+    // SAFETY: as in `before_start`.
+    unsafe {
+        plan::calls_nothing((*query).plannedstmt)
+            && SESSION
+                .all()
+                .all(|(_, m)| !touches(query, m.relation) || passes_by(target, m.relation))
+    }
+}
+
 /// Whether the statement must not run before our predecessors have ended.
 ///
 /// A statement that meets a row which we updated on top of a running predecessor must wait in any case: its snapshot
-/// would show the version before the predecessor and ours as well.
+/// would show the version before the predecessor and ours as well. (A statement that reads with an older snapshot, in a
+/// stable function, does not see our version either, and need not wait.)
 unsafe fn must_wait(query: *const pg_sys::QueryDesc, target: Option<&Target>) -> bool {
     let mut dependent = SESSION.all().filter(|(_, m)| m.predecessor != 0).peekable();
     if dependent.peek().is_none() {
@@ -148,6 +166,35 @@ unsafe fn must_wait(query: *const pg_sys::QueryDesc, target: Option<&Target>) ->
             FollowerReads::Wait => reads,
             FollowerReads::Immediate => reads && dependent.any(|(_, m)| touches(query, m.relation)),
         }
+    }
+}
+
+/// Whether a statement that now runs may come upon an uncommitted version.
+pub fn may_meet_uncommitted() -> bool {
+    guc::GROUP_LOCK.get() || SESSION.is_member()
+}
+
+/// A statement has failed. An error about data (a division, a constraint, an exception of a trigger) is an answer, too, and
+/// must not come from a version that may still roll back: the predecessors end first. If one rolls back the answer is
+/// 40001 instead. Other errors say nothing of the data, and some of them come with PostgreSQL's locks held. Returns that the
+/// error stands.
+pub fn failed(code: Code) -> bool {
+    const ABOUT_DATA: [[u8; 2]; 4] = [*b"22", *b"23", *b"44", *b"P0"];
+    if SESSION.is_member() && ABOUT_DATA.iter().any(|category| code.starts_with(category)) {
+        commit::wait_for_predecessors(Reason::Read);
+        waiting::check_doomed();
+    }
+    false
+}
+
+/// Before a utility command that reads: predecessors end, and it gets a fresh snapshot.
+pub fn before_reading_utility() {
+    let dependent = SESSION.all().any(|(_, m)| m.predecessor != 0);
+    if dependent && snapshot::is_utility_replaceable() {
+        memory().totals.snapshot_waits.add(1);
+        commit::wait_for_predecessors(Reason::Read);
+        // SAFETY: checked above.
+        unsafe { snapshot::renew_for_utility() };
     }
 }
 
@@ -200,9 +247,8 @@ pub unsafe fn after_start(query: *mut pg_sys::QueryDesc) {
             let result = node.cast::<pg_sys::ResultRelInfo>();
             let rel = (*result).ri_RelationDesc;
             if let Some(key) = key_of(rel) {
-                let triggers = (*rel).trigdesc;
                 let may_follow = operation == CmdType::CMD_UPDATE
-                    && (triggers.is_null() || !(*triggers).trig_update_before_row)
+                    && !has_row_triggers((*rel).trigdesc)
                     && !key.touched_by(raw::ExecGetUpdatedCols(result, estate));
                 swap::put(
                     rel,
@@ -231,6 +277,28 @@ pub unsafe fn after_start(query: *mut pg_sys::QueryDesc) {
                 }
             }
         }
+    }
+}
+
+/// Whether UPDATE fires row triggers of users. A BEFORE trigger may change the key; an AFTER trigger looks at the old
+/// version again, which may be gone if its writer rolled back. Those of foreign keys look only at changed keys.
+unsafe fn has_row_triggers(triggers: *const pg_sys::TriggerDesc) -> bool {
+    /// utils/fmgroids.h: the functions from RI_FKey_check_ins to RI_FKey_noaction_upd.
+    const FOREIGN_KEY: std::ops::RangeInclusive<u32> = 1644..=1655;
+    // SAFETY: null, or the relcache's description of the triggers.
+    unsafe {
+        if triggers.is_null() {
+            return false;
+        }
+        let all =
+            std::slice::from_raw_parts((*triggers).triggers, (*triggers).numtriggers as usize);
+        (*triggers).trig_update_before_row
+            || (*triggers).trig_update_old_table
+            || (*triggers).trig_update_new_table
+            || ((*triggers).trig_update_after_row
+                && all
+                    .iter()
+                    .any(|trigger| !FOREIGN_KEY.contains(&u32::from(trigger.tgfoid))))
     }
 }
 

@@ -50,7 +50,8 @@ fn advisory_tag(name: &str) -> pgrx::pg_sys::LOCKTAG {
     let text = format!("txn.{name}");
     // SAFETY: hashes the bytes given, as hashtext does for a deterministic collation.
     let key =
-        i64::from(unsafe { pg_sys::hash_bytes(text.as_ptr(), text.len() as i32) } as i32) as u64;
+        i64::from(unsafe { crate::pg::raw::hash_bytes(text.as_ptr(), text.len() as i32) } as i32)
+            as u64;
     pg_sys::LOCKTAG {
         // SAFETY: a plain read.
         locktag_field1: u32::from(unsafe { pg_sys::MyDatabaseId }),

@@ -8,6 +8,9 @@ use crate::pg::{raw, wait};
 use hotrow::{Acquired, Identity, Slot, Trouble, actor_of};
 use pgrx::pg_sys::{self, Oid};
 
+/// How long a competitor stays awake, in microseconds: several turns of a single-statement transaction.
+const COMPETE_US: u64 = 500;
+
 /// Takes the ticket if it is free, without waiting. Returns the membership's number.
 pub fn try_acquire(slot: Slot, identity: &Identity) -> Option<usize> {
     request(slot, identity, false)
@@ -25,12 +28,12 @@ fn request(slot: Slot, identity: &Identity, may_wait: bool) -> Option<usize> {
         return None;
     };
     let me = member_id(n);
-    let now = wait::now();
+    let (patience, now) = (patience(), wait::now());
     let acquired = memory().with_row(slot, |row, world| {
         if !row.is(identity) {
             None
         } else if may_wait {
-            Some(row.acquire(world, me, now))
+            Some(row.acquire(world, me, patience, now))
         } else {
             row.acquire_now(me).then_some(Acquired::Granted)
         }
@@ -41,9 +44,9 @@ fn request(slot: Slot, identity: &Identity, may_wait: bool) -> Option<usize> {
             return None;
         }
         Some(Acquired::Granted) => SESSION.update(n, |m| m.ticket = true),
-        Some(Acquired::Queued) => {
+        Some(waiting) => {
             SESSION.update(n, |m| m.queued = true);
-            queue(n, slot);
+            queue(n, slot, waiting == Acquired::Competing);
         }
     }
     memory().totals.tickets.add(1);
@@ -51,20 +54,30 @@ fn request(slot: Slot, identity: &Identity, may_wait: bool) -> Option<usize> {
 }
 
 /// Sleeps in the queue until the ticket is ours.
-fn queue(n: usize, slot: Slot) {
+fn queue(n: usize, slot: Slot, mut awake: bool) {
     let me = member_id(n);
     memory().totals.ticket_waits.add(1);
     let wait = Wait::begin(Reason::Ticket, slot);
-    if let Some(holder) = memory().directory.rows[slot as usize].holder() {
+    let row = &memory().directory.rows[slot as usize];
+    if let Some(holder) = row.holder() {
         let own = &memory().actors[wait::me() as usize];
-        if circles::closes(actor_of(holder), || {
-            own.wait(Some(hotrow::Wait::Ticket(slot)))
-        }) {
+        if circles::closes(
+            actor_of(holder),
+            || own.wait(Some(hotrow::Wait::Ticket(slot))),
+            || row.holder() == Some(holder),
+        ) {
             refuse_cycle(slot);
         }
     }
-    while memory().with_row(slot, |row, world| row.retry(world, me)) == Acquired::Queued {
+    loop {
+        if awake && compete(n, slot) {
+            break;
+        }
+        if memory().with_row(slot, |row, world| row.retry(world, me)) == Acquired::Granted {
+            break;
+        }
         waiting::check_doomed();
+        awake = true;
         if !wait.doze() {
             let holder = memory().with_row(slot, |row, world| {
                 if row.go_deaf(world, me) {
@@ -85,6 +98,24 @@ fn queue(n: usize, slot: Slot) {
     let now = wait::now();
     memory().with_row(slot, |row, _| row.note_handover(now));
     wait.finish();
+}
+
+/// Stays awake for a moment to take the ticket when it is released, giving way to whoever else can run. True when we
+/// have it.
+fn compete(n: usize, slot: Slot) -> bool {
+    let me = member_id(n);
+    let row = &memory().directory.rows[slot as usize];
+    let until = wait::now() + COMPETE_US;
+    loop {
+        if row.looks_takeable(me) && memory().with_row(slot, |row, world| row.compete(world, me)) {
+            return true;
+        }
+        wait::give_way();
+        if wait::now() >= until {
+            return false;
+        }
+        wait::check_for_interrupts();
+    }
 }
 
 /// Waits until the present transaction of that process ends.
@@ -146,7 +177,10 @@ pub fn release(n: usize) {
 pub fn leave(n: usize) {
     release(n);
     if let Some(membership) = SESSION.get(n) {
-        memory().with_row(membership.slot, |row, _| row.part());
+        memory().with_row(membership.slot, |row, world| {
+            world.forgive(member_id(n));
+            row.part();
+        });
         memory().actors[wait::me() as usize].forget(n);
         SESSION.end(n);
     }

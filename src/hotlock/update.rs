@@ -121,9 +121,13 @@ unsafe fn own_row(call: Update, n: usize) -> TM_Result::Type {
         let result = call.heap();
         if result == TM_Result::TM_Ok {
             let version = tuple::pack(&(*call.slot).tts_tid);
+            let level = xact::nest_level();
             SESSION.update(n, |m| {
+                if level > m.version_level && m.version_above == 0 {
+                    m.version_above = m.version;
+                }
                 m.version = version;
-                m.version_level = xact::nest_level();
+                m.version_level = level;
             });
         }
         result
@@ -192,6 +196,8 @@ unsafe fn advance(call: Update, n: usize) -> TM_Result::Type {
             let looked_at = membership.offered == version;
             if looked_at {
                 raw::GetCurrentTransactionId();
+            } else {
+                end_group_for_others(membership.slot);
             }
             match next_step(n, version, looked_at) {
                 Step::Offer(tail) => {
@@ -249,6 +255,17 @@ fn next_step(n: usize, version: u64, looked_at: bool) -> Step {
     })
 }
 
+/// Somebody waits for the group in the ordinary way (its session has hotlock off, or wants a lock that does not follow):
+/// the group ends, so that its turn comes (design, step 10). Such a waiter works its way along the versions, so most of
+/// the time it waits for the first transaction of the list.
+fn end_group_for_others(slot: Slot) {
+    if let Some((head, patient)) = memory().with_row(slot, |row, world| row.head(world))
+        && xact::waiters(head) > patient
+    {
+        memory().with_row(slot, |row, _| row.end_group());
+    }
+}
+
 fn membership_slot(n: usize) -> Slot {
     SESSION.get(n).map_or(0, |m| m.slot)
 }
@@ -257,7 +274,7 @@ fn membership_slot(n: usize) -> Slot {
 fn offer(n: usize, tail: &Tail) {
     let own = &memory().actors[wait::me() as usize];
     let slot = membership_slot(n);
-    if circles::closes(actor_of(tail.member), || {
+    if circles::closes_on(actor_of(tail.member), tail.xid, || {
         own.depend(n, actor_of(tail.member), tail.xid)
     }) {
         own.forget(n);
@@ -304,7 +321,7 @@ pub fn await_tail(n: usize, tail: &Tail) {
     memory().totals.fallbacks.add(1);
     let own = &memory().actors[wait::me() as usize];
     let slot = membership_slot(n);
-    if circles::closes(actor_of(tail.member), || {
+    if circles::closes_on(actor_of(tail.member), tail.xid, || {
         own.wait(Some(hotrow::Wait::Xid(tail.xid)))
     }) {
         ticket::refuse_cycle(slot);
@@ -364,7 +381,10 @@ unsafe fn follow(call: Update, n: usize, tail: &Tail) -> Option<TM_Result::Type>
             });
             memory().totals.followed.add(1);
             note_version(n, version);
-            SESSION.update(n, |m| m.ticket = false);
+            SESSION.update(n, |m| {
+                m.ticket = false;
+                m.locked = false;
+            });
             if let Some(actor) = woken {
                 wait::wake(actor);
             }
@@ -388,7 +408,6 @@ fn note_version(n: usize, version: u64) {
         m.version = version;
         m.version_level = xact::nest_level();
         m.unused_by = 0;
-        m.locked = false;
         m.offered = 0;
         m.handed = 0;
         m.origin = 0;
@@ -438,6 +457,7 @@ fn hand_on(rel: pg_sys::Relation, n: usize, version: u64) {
         SESSION.update(n, |m| {
             m.linked = true;
             m.ticket = false;
+            m.locked = false;
         });
     }
     if let Some(actor) = woken {

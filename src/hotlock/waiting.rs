@@ -109,7 +109,7 @@ impl Wait {
                 timeout = if timeout > 0 { timeout.min(own) } else { own };
             }
             SESSION.lock_timeout.set(Some(configured));
-            raw::disable_timeout(TimeoutId::LockTimeout, false);
+            raw::disable_timeout(TimeoutId::LockTimeout, true);
             pg_sys::LockTimeout = timeout;
             body();
             pg_sys::LockTimeout = configured;
@@ -127,7 +127,7 @@ pub fn clear() {
     if let Some(configured) = SESSION.lock_timeout.take() {
         // SAFETY: disarming a timer and putting a setting back.
         unsafe {
-            raw::disable_timeout(TimeoutId::LockTimeout, false);
+            raw::disable_timeout(TimeoutId::LockTimeout, true);
             pg_sys::LockTimeout = configured;
         }
     }

@@ -1,6 +1,7 @@
 //! The fence to PostgreSQL: everything that is unsafe by nature, behind functions that are not.
 
 pub mod buffer;
+pub mod catch;
 pub mod error;
 pub mod plan;
 pub mod raw;

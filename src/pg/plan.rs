@@ -9,8 +9,9 @@ use std::cell::Cell;
 /// The one row that a statement updates or locks by its key.
 pub struct Target {
     pub identity: Identity,
-    /// The plan reads nothing of the table but that row.
-    pub by_index: bool,
+    /// The statement looks at no other row of the table, not even to check that an index stays unique, and the identity
+    /// is that of the row and not merely a hint.
+    pub alone: bool,
 }
 
 /// list_nth for the pointer lists that are walked here.
@@ -106,11 +107,20 @@ pub unsafe fn target(query: *const pg_sys::QueryDesc) -> Option<Target> {
             return None;
         }
         let key = key_of(rel);
+        let alone = by_index
+            && calls_nothing(plan)
+            && key.is_some_and(|key| key.is_bytewise() && key.has_simple_indexes())
+            && mentions(plan, relation) == 1
+            && !checks_other_rows(plan, rel, (*scan.cast::<pg_sys::Scan>()).scanrelid);
         raw::RelationClose(rel);
         let key = key?;
         let mut values = [(Datum::from(0), Oid::INVALID); 8];
         let mut known = 0;
-        for qual in nodes(index_quals).chain(nodes((*scan).qual)) {
+        let mut alone = alone;
+        for (by_index, qual) in nodes(index_quals)
+            .map(|q| (true, q))
+            .chain(nodes((*scan).qual).map(|q| (false, q)))
+        {
             let Some((number, value, typ)) = equality(query, qual) else {
                 continue;
             };
@@ -120,6 +130,7 @@ pub unsafe fn target(query: *const pg_sys::QueryDesc) -> Option<Target> {
             if values[position].1 == Oid::INVALID && key.takes(position, typ) {
                 values[position] = (value, typ);
                 known += 1;
+                alone &= by_index;
             }
         }
         if known != key.len() {
@@ -127,7 +138,73 @@ pub unsafe fn target(query: *const pg_sys::QueryDesc) -> Option<Target> {
         }
         Some(Target {
             identity: key.of_values(&values[..known]),
-            by_index,
+            alone,
+        })
+    }
+}
+
+/// Whether the statement has no subplans and calls no function that is not PostgreSQL's own: such a function could look
+/// at anything.
+///
+/// # Safety
+/// `plan` is a valid plan.
+pub unsafe fn calls_nothing(plan: *const pg_sys::PlannedStmt) -> bool {
+    // SAFETY: as in `target`.
+    unsafe { (*plan).subplans.is_null() && (*plan).invalItems.is_null() }
+}
+
+/// How often the relation stands in the plan's range table.
+unsafe fn mentions(plan: *const pg_sys::PlannedStmt, relation: Oid) -> usize {
+    // SAFETY: as in `target`.
+    unsafe {
+        nodes((*plan).rtable)
+            .filter(|&entry| (*entry.cast::<pg_sys::RangeTblEntry>()).relid == relation)
+            .count()
+    }
+}
+
+/// Whether the statement may insert an index entry with a key that other rows have: it changes an indexed column, or a
+/// trigger may.
+unsafe fn checks_other_rows(
+    plan: *const pg_sys::PlannedStmt,
+    rel: pg_sys::Relation,
+    index: u32,
+) -> bool {
+    // SAFETY: as in `target`.
+    unsafe {
+        if (*plan).commandType != pg_sys::CmdType::CMD_UPDATE {
+            return false;
+        }
+        let triggers = (*rel).trigdesc;
+        if !triggers.is_null() && (*triggers).trig_update_before_row {
+            return true;
+        }
+        let entry = nth::<pg_sys::RangeTblEntry>((*plan).rtable, index as usize - 1);
+        let permissions = (*entry).perminfoindex as usize;
+        if permissions == 0 || permissions > length((*plan).permInfos) {
+            return true;
+        }
+        let updated =
+            (*nth::<pg_sys::RTEPermissionInfo>((*plan).permInfos, permissions - 1)).updatedCols;
+        let kind = pg_sys::IndexAttrBitmapKind::INDEX_ATTR_BITMAP_HOT_BLOCKING;
+        let indexed = raw::RelationGetIndexAttrBitmap(rel, kind);
+        let overlap = raw::bms_overlap(updated, indexed);
+        raw::bms_free(indexed);
+        let constraint = (*(*rel).rd_att).constr;
+        overlap || (!constraint.is_null() && (*constraint).has_generated_stored)
+    }
+}
+
+/// Whether the statement's tables include a partitioned one, whose partitions the plan may not name.
+///
+/// # Safety
+/// `plan` is a valid plan.
+pub unsafe fn is_partitioned(plan: *const pg_sys::PlannedStmt) -> bool {
+    // SAFETY: as in `target`.
+    unsafe {
+        nodes((*plan).rtable).any(|entry| {
+            (*entry.cast::<pg_sys::RangeTblEntry>()).relkind as u8
+                == pg_sys::RELKIND_PARTITIONED_TABLE
         })
     }
 }
@@ -250,7 +327,7 @@ pub unsafe fn reads_nothing(plan: *const pg_sys::PlannedStmt) -> bool {
     // SAFETY: as in `target`.
     unsafe {
         let top = (*plan).planTree;
-        if !(*plan).subplans.is_null() {
+        if !calls_nothing(plan) {
             return false;
         }
         match tag(top) {

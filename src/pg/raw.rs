@@ -28,6 +28,9 @@ unsafe extern "C-unwind" {
     pub fn errdetail_internal(format: *const c_char, ...) -> c_int;
     pub fn errhint(format: *const c_char, ...) -> c_int;
     pub fn errfinish(file: *const c_char, line: c_int, function: *const c_char);
+    pub fn FlushErrorState();
+    pub fn geterrcode() -> c_int;
+    pub fn pg_re_throw() -> !;
     pub fn ProcessInterrupts();
 
     // storage/lmgr
@@ -40,7 +43,7 @@ unsafe extern "C-unwind" {
         oper: XLTW_Oper::Type,
     );
     pub fn VirtualXactLock(vxid: VirtualTransactionId, wait: bool) -> bool;
-    pub fn LockHasWaiters(tag: *const LOCKTAG, mode: LOCKMODE, session: bool) -> bool;
+    pub fn LockWaiterCount(tag: *const LOCKTAG) -> c_int;
     #[cfg(feature = "stop_events")]
     pub fn LockAcquire(
         tag: *const LOCKTAG,
@@ -50,6 +53,10 @@ unsafe extern "C-unwind" {
     ) -> LockAcquireResult::Type;
     #[cfg(feature = "stop_events")]
     pub fn LockRelease(tag: *const LOCKTAG, mode: LOCKMODE, session: bool) -> bool;
+
+    // common/hashfn.c; not bound by pgrx
+    #[cfg(feature = "stop_events")]
+    pub fn hash_bytes(bytes: *const u8, length: c_int) -> uint32;
 
     // storage/ipc, utils/misc/timeout.c
     pub fn PostmasterIsAliveInternal() -> bool;
@@ -87,6 +94,7 @@ unsafe extern "C-unwind" {
     ) -> MultiXactId;
     pub fn XLogFlush(record: XLogRecPtr);
     pub fn GetXLogInsertRecPtr() -> XLogRecPtr;
+    pub fn GetFlushRecPtr(timeline: *mut TimeLineID) -> XLogRecPtr;
     pub fn SyncRepWaitForLSN(lsn: XLogRecPtr, commit: bool);
     pub fn XLogBeginInsert();
     pub fn XLogRegisterBuffer(block_id: uint8, buffer: Buffer, flags: uint8);
@@ -112,6 +120,13 @@ unsafe extern "C-unwind" {
 
     // executor
     pub fn standard_ExecutorStart(query: *mut QueryDesc, eflags: c_int);
+    pub fn standard_ExecutorRun(
+        query: *mut QueryDesc,
+        direction: ScanDirection::Type,
+        count: uint64,
+        once: bool,
+    );
+    pub fn standard_ExecutorFinish(query: *mut QueryDesc);
     pub fn standard_ExecutorEnd(query: *mut QueryDesc);
     pub fn standard_ProcessUtility(
         pstmt: *mut PlannedStmt,
@@ -153,10 +168,14 @@ unsafe extern "C-unwind" {
     pub fn GetTransactionSnapshot() -> Snapshot;
     pub fn RegisterSnapshot(snapshot: Snapshot) -> Snapshot;
     pub fn UnregisterSnapshot(snapshot: Snapshot);
+    pub fn PushActiveSnapshot(snapshot: Snapshot);
+    pub fn PushActiveSnapshotWithLevel(snapshot: Snapshot, level: c_int);
     pub fn XidInMVCCSnapshot(xid: TransactionId, snapshot: Snapshot) -> bool;
     pub fn GetCurrentTimestamp() -> TimestampTz;
     pub fn RelationIdGetRelation(relid: Oid) -> Relation;
     pub fn RelationClose(rel: Relation);
+    pub fn RelationIncrementReferenceCount(rel: Relation);
+    pub fn RelationDecrementReferenceCount(rel: Relation);
     pub fn RelationGetIndexList(rel: Relation) -> *mut List;
     pub fn RelationGetIndexAttrBitmap(
         rel: Relation,
@@ -164,10 +183,12 @@ unsafe extern "C-unwind" {
     ) -> *mut Bitmapset;
     pub fn bms_next_member(set: *const Bitmapset, previous: c_int) -> c_int;
     pub fn bms_is_member(member: c_int, set: *const Bitmapset) -> bool;
+    pub fn bms_overlap(a: *const Bitmapset, b: *const Bitmapset) -> bool;
     pub fn bms_free(set: *mut Bitmapset);
     pub fn list_free(list: *mut List);
     pub fn list_member_oid(list: *const List, oid: Oid) -> bool;
     pub fn pg_detoast_datum_packed(datum: *mut varlena) -> *mut varlena;
+    pub fn get_collation_isdeterministic(collation: Oid) -> bool;
     pub fn op_mergejoinable(operator: Oid, input: Oid) -> bool;
     pub fn getTypeOutputInfo(typ: Oid, output: *mut Oid, is_varlena: *mut bool);
     pub fn OidOutputFunctionCall(function: Oid, value: Datum) -> *mut c_char;

@@ -27,12 +27,15 @@ struct Column {
     number: i16,
     shape: Shape,
     typ: Oid,
+    collation: Oid,
 }
 
 /// The key of one table.
 #[derive(Clone, Copy)]
 pub struct Key {
     relation: Oid,
+    /// All indexes are checked at once, by equality: none is deferrable, none an exclusion constraint.
+    simple_indexes: bool,
     count: usize,
     columns: [Column; MAX_COLUMNS],
 }
@@ -41,9 +44,11 @@ const NO_COLUMN: Column = Column {
     number: 0,
     shape: Shape::ByValue(0),
     typ: Oid::INVALID,
+    collation: Oid::INVALID,
 };
 const NO_KEY: Key = Key {
     relation: Oid::INVALID,
+    simple_indexes: false,
     count: 0,
     columns: [NO_COLUMN; MAX_COLUMNS],
 };
@@ -105,7 +110,17 @@ unsafe fn build(rel: pg_sys::Relation) -> Key {
         {
             return key;
         }
-        raw::list_free(raw::RelationGetIndexList(rel));
+        let indexes = raw::RelationGetIndexList(rel);
+        key.simple_indexes = true;
+        for oid in super::plan::oids(indexes) {
+            let index = raw::RelationIdGetRelation(oid);
+            if !index.is_null() {
+                let form = (*index).rd_index;
+                key.simple_indexes &= (*form).indimmediate && !(*form).indisexclusion;
+                raw::RelationClose(index);
+            }
+        }
+        raw::list_free(indexes);
         let index = if (*rel).rd_pkindex != Oid::INVALID {
             (*rel).rd_pkindex
         } else {
@@ -123,7 +138,10 @@ unsafe fn build(rel: pg_sys::Relation) -> Key {
         if count <= MAX_COLUMNS {
             let numbers = (*form).indkey.values.as_slice(count);
             for (column, &number) in key.columns.iter_mut().zip(numbers) {
-                if number <= 0 {
+                let generated = number > 0
+                    && (*(*(*rel).rd_att).attrs.as_ptr().add(number as usize - 1)).attgenerated
+                        != 0;
+                if number <= 0 || generated {
                     raw::RelationClose(index);
                     return key;
                 }
@@ -139,6 +157,7 @@ unsafe fn build(rel: pg_sys::Relation) -> Key {
                     number,
                     shape,
                     typ: attr.atttypid,
+                    collation: attr.attcollation,
                 };
             }
             key.count = count;
@@ -258,6 +277,32 @@ impl Key {
         self.columns()
             .iter()
             .any(|c| unsafe { raw::bms_is_member(c_int::from(c.number) + offset, updated) })
+    }
+
+    /// Whether index checks look at nothing but equal keys, and at once.
+    pub fn has_simple_indexes(&self) -> bool {
+        self.simple_indexes
+    }
+
+    /// Whether two keys are equal only if their bytes are.
+    pub fn is_bytewise(&self) -> bool {
+        self.columns().iter().all(|column| match column.typ {
+            pg_sys::BOOLOID
+            | pg_sys::INT2OID
+            | pg_sys::INT4OID
+            | pg_sys::INT8OID
+            | pg_sys::OIDOID
+            | pg_sys::UUIDOID
+            | pg_sys::BYTEAOID
+            | pg_sys::DATEOID
+            | pg_sys::TIMESTAMPOID
+            | pg_sys::TIMESTAMPTZOID => true,
+            // SAFETY: a catalog look-up.
+            pg_sys::TEXTOID | pg_sys::VARCHAROID => unsafe {
+                raw::get_collation_isdeterministic(column.collation)
+            },
+            _ => false,
+        })
     }
 
     /// Whether a value of that type has the bytes that the column's own type has.

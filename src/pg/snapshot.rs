@@ -3,16 +3,50 @@
 use super::raw;
 use pgrx::pg_sys;
 
-/// Whether the query's snapshot is the active one, pushed for this statement, and so may be replaced.
+/// Whether the query's snapshot is the active one, pushed for this statement alone, and so may be replaced. A query in a
+/// stable function reads with the snapshot of the statement that called it, which must stay.
 ///
 /// # Safety
 /// `query` is about to be started.
 pub unsafe fn is_replaceable(query: *const pg_sys::QueryDesc) -> bool {
-    // SAFETY: reads the stack of active snapshots.
+    // SAFETY: reads the stack of active snapshots and the reference counts.
     unsafe {
-        !(*query).snapshot.is_null()
+        let snapshot = (*query).snapshot;
+        !snapshot.is_null()
             && raw::ActiveSnapshotSet()
-            && raw::GetActiveSnapshot() == (*query).snapshot
+            && raw::GetActiveSnapshot() == snapshot
+            && (*snapshot).active_count == 1
+            && (*snapshot).regd_count == 1
+    }
+}
+
+/// Whether the active snapshot, if any, was pushed for the utility command that now begins and may be replaced.
+pub fn is_utility_replaceable() -> bool {
+    // SAFETY: as above.
+    unsafe {
+        raw::ActiveSnapshotSet() && {
+            let snapshot = raw::GetActiveSnapshot();
+            (*snapshot).active_count == 1 && (*snapshot).regd_count == 0
+        }
+    }
+}
+
+/// Replaces the active snapshot of a utility command by a fresh one, and tells the portal if it is the portal's.
+///
+/// # Safety
+/// `is_utility_replaceable()`.
+pub unsafe fn renew_for_utility() {
+    // SAFETY: as PortalRunUtility and SPI push it; they pop what is on top.
+    unsafe {
+        let portal = pg_sys::ActivePortal;
+        let of_portal = !portal.is_null() && (*portal).portalSnapshot == raw::GetActiveSnapshot();
+        raw::PopActiveSnapshot();
+        if of_portal {
+            raw::PushActiveSnapshotWithLevel(raw::GetTransactionSnapshot(), (*portal).createLevel);
+            (*portal).portalSnapshot = raw::GetActiveSnapshot();
+        } else {
+            raw::PushActiveSnapshot(raw::GetTransactionSnapshot());
+        }
     }
 }
 

@@ -46,6 +46,11 @@ pub fn wake(actor: ActorId) {
     }
 }
 
+/// Lets another runnable process have the processor.
+pub fn give_way() {
+    std::thread::yield_now();
+}
+
 /// Processes to be woken once a lock is released.
 pub struct Wakes {
     list: [ActorId; 64],

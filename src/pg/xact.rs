@@ -45,19 +45,16 @@ pub fn wait_for_end(xid: u32) {
     }
 }
 
-/// Whether anybody waits in the lock manager for this transaction's id.
-pub fn has_waiters() -> bool {
-    // SAFETY: we hold the lock on our own id since it was assigned; SET_LOCKTAG_TRANSACTION.
-    unsafe {
-        let tag = pg_sys::LOCKTAG {
-            locktag_field1: own_xid(),
-            locktag_field2: 0,
-            locktag_field3: 0,
-            locktag_field4: 0,
-            locktag_type: pg_sys::LockTagType::LOCKTAG_TRANSACTION as u8,
-            locktag_lockmethodid: pg_sys::DEFAULT_LOCKMETHOD as u8,
-        };
-        own_xid() != 0
-            && raw::LockHasWaiters(&tag, pg_sys::ExclusiveLock as pg_sys::LOCKMODE, false)
-    }
+/// How many wait in the lock manager for that running transaction to end.
+pub fn waiters(xid: u32) -> u32 {
+    let tag = pg_sys::LOCKTAG {
+        locktag_field1: xid,
+        locktag_field2: 0,
+        locktag_field3: 0,
+        locktag_field4: 0,
+        locktag_type: pg_sys::LockTagType::LOCKTAG_TRANSACTION as u8,
+        locktag_lockmethodid: pg_sys::DEFAULT_LOCKMETHOD as u8,
+    };
+    // SAFETY: SET_LOCKTAG_TRANSACTION; the count includes the transaction itself.
+    unsafe { (raw::LockWaiterCount(&tag).max(1) - 1) as u32 }
 }

@@ -1,8 +1,8 @@
 //! Getting in front of the heap: while a statement runs that modifies or locks a table's rows, the table's `rd_tableam`
 //! points to our copy of heap's routine.
 //!
-//! A swap is undone at the statement's end, or at the abort of the (sub)transaction in which it was made, while the
-//! relation is still open. A relcache rebuild in between puts heap's routine back: then the statement goes on the ordinary
+//! A swap is undone at the statement's end, or at the abort of the (sub)transaction in which it was made. It keeps the
+//! relation open by a reference of its own, which belongs to the whole transaction. A relcache rebuild in between puts heap's routine back: then the statement goes on the ordinary
 //! way, which is always right.
 
 use pgrx::pg_sys::{self, Relation, SubTransactionId, TableAmRoutine};
@@ -96,6 +96,7 @@ pub unsafe fn put(rel: Relation, usage: Use) -> bool {
         else {
             return false;
         };
+        with_transaction_owner(|| raw::RelationIncrementReferenceCount(rel));
         place.set(Some(Entry {
             rel,
             subxact: raw::GetCurrentSubTransactionId(),
@@ -109,6 +110,18 @@ pub unsafe fn put(rel: Relation, usage: Use) -> bool {
         SWAPS.count.set(filled);
         (*rel).rd_tableam = &routines.ours;
         true
+    }
+}
+
+/// Runs `body` with the transaction's resource owner: a portal's owner may end with a subtransaction that has not made the
+/// swap, and would close the relation under us.
+unsafe fn with_transaction_owner(body: impl FnOnce()) {
+    // SAFETY: an ERROR in between ends in an abort, which sets the current owner anew.
+    unsafe {
+        let current = pg_sys::CurrentResourceOwner;
+        pg_sys::CurrentResourceOwner = pg_sys::TopTransactionResourceOwner;
+        body();
+        pg_sys::CurrentResourceOwner = current;
     }
 }
 
@@ -148,13 +161,15 @@ fn undo(which: impl Fn(&Entry) -> bool) {
         if which(&entry) {
             SWAPS.entries[n].set(None);
             if !live().any(|(_, other)| ptr::eq(other.rel, entry.rel)) {
-                // SAFETY: the relation is still open (see the module's comment).
+                // SAFETY: open by the reference that `put` took.
                 unsafe {
                     if ptr::eq((*entry.rel).rd_tableam, &routines().ours) {
                         (*entry.rel).rd_tableam = routines().heap;
                     }
                 }
             }
+            // SAFETY: gives back the reference that `put` took; resources of the transaction are not released yet.
+            unsafe { with_transaction_owner(|| raw::RelationDecrementReferenceCount(entry.rel)) }
         }
     }
     SWAPS.count.set(

@@ -15,6 +15,7 @@ impl World<'_> {
         let node = self.member(me);
         node.doomed.publish(0);
         node.revisits.publish(0);
+        node.patient.publish(0);
     }
 }
 
@@ -37,6 +38,27 @@ impl Row {
         None
     }
 
+    /// The first writer of the list, and how many of the list wait for it in the lock manager.
+    pub fn head(&self, world: World) -> Option<(u32, u32)> {
+        let mut head = None;
+        let mut patient = 0;
+        let mut at = load(&self.chain_first);
+        while let Some(id) = at {
+            let node = world.member(id);
+            let reads = node.reader.get() != 0;
+            if head.is_some() {
+                patient += u32::from(node.patient.get() != 0);
+                if !reads {
+                    break;
+                }
+            } else if !reads {
+                head = Some(node.xid.get());
+            }
+            at = load(&node.chain_next);
+        }
+        head.map(|xid| (xid, patient))
+    }
+
     /// Appends a writer whose version is not written yet (a reservation: its predecessor must know of it before the
     /// page changes), or, with `tid`, the leader whose version is.
     pub fn link_writer(&self, world: World, me: MemberId, xid: u32, tid: u64) {
@@ -44,6 +66,7 @@ impl Row {
         node.reader.set(0);
         node.closed.set(0);
         node.revisits.publish(0);
+        node.doomed.publish(0);
         node.tid.set(tid);
         if self.chain_length.get() == 0 {
             self.group_length.set(0);
@@ -188,6 +211,7 @@ impl Row {
             self.group_length.sub(1);
             self.unlink(world, me);
         }
+        world.member(me).doomed.publish(0);
     }
 
     fn append(&self, world: World, me: MemberId, xid: u32) {
@@ -309,6 +333,23 @@ mod tests {
         assert_eq!(woken(|wake| row.depart(w, id(0), wake)), [1, 2]);
         assert!(!row.await_predecessor(w, id(2)));
         assert!(row.await_predecessor(w, id(3)));
+    }
+
+    #[test]
+    fn the_head_is_known_with_those_that_wait_for_it_elsewhere() {
+        let (row, members) = setup(4);
+        let w = World { members: &members };
+        assert_eq!(row.head(w), None);
+        row.link_writer(w, id(0), 100, 1);
+        row.link_reader(w, id(1), 101);
+        row.link_writer(w, id(2), 102, 2);
+        row.link_writer(w, id(3), 103, 3);
+        [1, 2, 3]
+            .into_iter()
+            .for_each(|actor| members[id(actor) as usize].patient.set(1));
+        assert_eq!(row.head(w), Some((100, 2)));
+        row.depart(w, id(0), |_| ());
+        assert_eq!(row.head(w), Some((102, 1)));
     }
 
     #[test]

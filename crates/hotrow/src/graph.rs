@@ -155,7 +155,7 @@ pub fn owner_of(actors: &[Actor], xid: u32) -> Option<ActorId> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Member, World};
+    use crate::{Member, Patience, World};
 
     fn path(actors: &[Actor], rows: &[Row], from: u32, to: u32) -> bool {
         let mut seen = vec![0; actors.len()];
@@ -195,7 +195,12 @@ mod tests {
         let actors = actors(3);
         let members: Vec<Member> = (0..3 * MEMBERS).map(|_| Member::default()).collect();
         let rows = [Row::default()];
-        rows[0].acquire(World { members: &members }, 2 * MEMBERS as u32, 0);
+        let patience = Patience {
+            fair_every: 1,
+            longest_wait: u64::MAX,
+            competitors: 1,
+        };
+        rows[0].acquire(World { members: &members }, 2 * MEMBERS as u32, patience, 0);
         actors[0].wait(Some(Wait::Ticket(0)));
         actors[2].wait(Some(Wait::Xid(101)));
         assert!(path(&actors, &rows, 0, 1));

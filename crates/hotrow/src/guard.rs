@@ -11,7 +11,7 @@ const BUCKETS: usize = 1024;
 /// What a reader of a table has to wait for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Verdict {
-    /// Everything visible is durable.
+    /// Nothing of it became visible early.
     Durable,
     /// Wait for durability up to this WAL position.
     Until(u64),
@@ -32,8 +32,6 @@ struct Bucket {
 pub struct ReadGuard {
     /// Something has been announced since the server started.
     used: Word32,
-    /// WAL is durable, at the level that the writers asked for, up to here.
-    durable: Word64,
     buckets: [Bucket; BUCKETS],
 }
 
@@ -41,7 +39,6 @@ impl Default for ReadGuard {
     fn default() -> Self {
         ReadGuard {
             used: Word32::default(),
-            durable: Word64::default(),
             buckets: std::array::from_fn(|_| Bucket::default()),
         }
     }
@@ -78,22 +75,15 @@ impl ReadGuard {
         bucket.committing.sub(1);
     }
 
-    /// WAL is durable up to `until`, at the level that its writer asked for.
-    pub fn made_durable(&self, until: u64) {
-        self.durable.raise(until);
-    }
-
     /// What somebody who has just read the table must wait for.
     pub fn check(&self, database: u32, relation: u32) -> Verdict {
         let bucket = self.bucket(database, relation);
         if bucket.committing.get() != 0 {
             return Verdict::Everything;
         }
-        let until = bucket.until.get();
-        if until <= self.durable.get() {
-            Verdict::Durable
-        } else {
-            Verdict::Until(until)
+        match bucket.until.get() {
+            0 => Verdict::Durable,
+            until => Verdict::Until(until),
         }
     }
 }
@@ -111,10 +101,6 @@ mod tests {
         assert_eq!(guard.check(1, 11), Verdict::Durable);
         guard.settle(1, 10, 500);
         assert_eq!(guard.check(1, 10), Verdict::Until(500));
-        guard.made_durable(499);
-        assert_eq!(guard.check(1, 10), Verdict::Until(500));
-        guard.made_durable(500);
-        assert_eq!(guard.check(1, 10), Verdict::Durable);
     }
 
     #[test]

@@ -73,6 +73,8 @@ pub struct Member {
     pub(crate) queued: Word32,
     /// Sleeps in PostgreSQL's lock manager and would not hear a signal.
     pub(crate) deaf: Word32,
+    /// Has been woken to compete for the ticket and has not answered.
+    pub(crate) signaled: Word32,
     pub(crate) queued_at: Word64,
 
     // Dependency list.
@@ -90,6 +92,8 @@ pub struct Member {
     pub(crate) doomed: Word32,
     /// Wants to be woken when a predecessor leaves.
     pub(crate) waiting: Word32,
+    /// lock-free: waits for its predecessor in PostgreSQL's lock manager.
+    pub patient: Word32,
 }
 
 /// The last version of a row that a running transaction wrote.

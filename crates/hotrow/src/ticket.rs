@@ -1,11 +1,12 @@
 //! The ticket of a hot row: the right to be the one transaction that updates it now.
 //!
 //! A released ticket is free: whoever runs may take it (*barging*), because handing it to a sleeper leaves the row idle
-//! for as long as the scheduler takes to run that one. One waiter is signaled, and competes when it wakes. Every n-th
-//! release, and any wait over a bound, hands the ticket directly to the longest waiter.
+//! for as long as the scheduler takes to run that one. A few waiters are awake and compete: those that came while few
+//! were, and, when a release finds none awake, the first of the queue. Every n-th release, and any wait over a bound, hands
+//! the ticket directly to the longest waiter.
 //!
 //! Invariant (nobody sleeps unseen): while the ticket is free and a waiter that can hear is queued, one waiter is
-//! signaled and has not answered yet. A deaf waiter sleeps in PostgreSQL's lock manager on a transaction that held the
+//! *signaled*: awake, or on its way to be, and it has not given up yet. A deaf waiter sleeps in PostgreSQL's lock manager on a transaction that held the
 //! ticket, and comes back by itself when that transaction ends.
 //!
 //! All functions want the row's lock held.
@@ -17,6 +18,9 @@ use crate::{ActorId, MemberId, actor_of};
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Acquired {
     Granted,
+    /// Queued, and one of the few that stay awake for a moment to take the ticket when it is released.
+    Competing,
+    /// Queued; sleep until woken.
     Queued,
 }
 
@@ -27,6 +31,8 @@ pub struct Patience {
     pub fair_every: u32,
     /// A wait longer than this (microseconds) ends with a direct grant.
     pub longest_wait: u64,
+    /// Waiters that may be awake at a time to compete for the ticket.
+    pub competitors: u32,
 }
 
 impl Row {
@@ -40,7 +46,7 @@ impl Row {
     }
 
     /// Takes the ticket or joins the queue's end.
-    pub fn acquire(&self, world: World, me: MemberId, now: u64) -> Acquired {
+    pub fn acquire(&self, world: World, me: MemberId, patience: Patience, now: u64) -> Acquired {
         self.members.add(1);
         if self.try_acquire(me) {
             return Acquired::Granted;
@@ -48,6 +54,7 @@ impl Row {
         let node = world.member(me);
         node.queued_at.set(now);
         node.deaf.set(0);
+        node.signaled.set(0);
         let last = load(&self.queue_tail);
         node.queue_next.set(0);
         store(&node.queue_prev, last);
@@ -59,6 +66,11 @@ impl Row {
         node.queued.set(1);
         self.queued.add(1);
         self.contended_at.set(now);
+        if self.signaled.get() < patience.competitors {
+            node.signaled.set(1);
+            self.signaled.add(1);
+            return Acquired::Competing;
+        }
         Acquired::Queued
     }
 
@@ -71,21 +83,28 @@ impl Row {
         granted
     }
 
-    /// A waiter woke up: has it the ticket? Otherwise it keeps its place.
-    pub fn retry(&self, world: World, me: MemberId) -> Acquired {
+    /// An awake waiter tries its luck: has it the ticket? Otherwise it keeps its place, and goes on competing.
+    pub fn compete(&self, world: World, me: MemberId) -> bool {
         world.member(me).deaf.set(0);
         if load(&self.holder) == Some(me) {
-            return Acquired::Granted;
-        }
-        if load(&self.signaled) == Some(me) {
-            self.signaled.set(0);
+            return true;
         }
         if self.holder.get() != 0 {
-            return Acquired::Queued;
+            return false;
         }
+        self.answer(world, me);
         self.unqueue(world, me);
         self.grant(me);
-        Acquired::Granted
+        true
+    }
+
+    /// The same, and if the ticket is not to be had the waiter is going to sleep.
+    pub fn retry(&self, world: World, me: MemberId) -> Acquired {
+        if self.compete(world, me) {
+            return Acquired::Granted;
+        }
+        self.answer(world, me);
+        Acquired::Queued
     }
 
     /// The waiter goes to sleep where signals do not reach it. If it was signaled, another one is.
@@ -95,10 +114,14 @@ impl Row {
             return false;
         }
         world.member(me).deaf.set(1);
-        if load(&self.signaled) == Some(me) {
-            self.signaled.set(0);
-        }
+        self.answer(world, me);
         true
+    }
+
+    /// lock-free: whether the ticket looks free, or granted to `me`.
+    pub fn looks_takeable(&self, me: MemberId) -> bool {
+        let holder = self.holder.get();
+        holder == 0 || holder == me + 1
     }
 
     /// Gives the ticket back. Returns the process to wake, if any.
@@ -118,14 +141,12 @@ impl Row {
         let turn = self.handovers.add(1) + 1;
         let waited = now.saturating_sub(world.member(next).queued_at.get());
         if turn.is_multiple_of(patience.fair_every) || waited > patience.longest_wait {
-            if load(&self.signaled) == Some(next) {
-                self.signaled.set(0);
-            }
+            self.answer(world, next);
             self.unqueue(world, next);
             self.grant(next);
             return Some(actor_of(next));
         }
-        self.signal(next)
+        self.signal(world)
     }
 
     /// Leaves the queue without the ticket, or gives it back if it was granted meanwhile. For cancel, error and exit.
@@ -144,14 +165,12 @@ impl Row {
             return None;
         }
         self.unqueue(world, me);
-        if load(&self.signaled) == Some(me) {
-            self.signaled.set(0);
-            if self.holder.get() == 0 {
-                let next = self.first_hearing(world)?;
-                return self.signal(next);
-            }
+        let was_signaled = self.answer(world, me);
+        if was_signaled && self.holder.get() == 0 {
+            self.signal(world)
+        } else {
+            None
         }
-        None
     }
 
     /// A waiter has got the ticket at `now`: how long the row was idle in between.
@@ -176,12 +195,26 @@ impl Row {
         store(&self.holder, Some(me));
     }
 
-    fn signal(&self, waiter: MemberId) -> Option<ActorId> {
-        if self.signaled.get() != 0 {
+    /// Wakes the first waiter that can hear, unless somebody is awake.
+    fn signal(&self, world: World) -> Option<ActorId> {
+        if self.signaled.get() > 0 {
             return None;
         }
-        store(&self.signaled, Some(waiter));
-        Some(actor_of(waiter))
+        let next = self.first_hearing(world)?;
+        world.member(next).signaled.set(1);
+        self.signaled.add(1);
+        Some(actor_of(next))
+    }
+
+    /// A signaled waiter has answered, or will not any more. Returns whether it was signaled.
+    fn answer(&self, world: World, me: MemberId) -> bool {
+        let node = world.member(me);
+        let was = node.signaled.get() != 0;
+        if was {
+            node.signaled.set(0);
+            self.signaled.sub(1);
+        }
+        was
     }
 
     fn first_hearing(&self, world: World) -> Option<MemberId> {
@@ -224,10 +257,18 @@ mod tests {
     const STRICT: Patience = Patience {
         fair_every: 1,
         longest_wait: u64::MAX,
+        competitors: 1,
+    };
+    /// Arrivals do not compete.
+    const NONE: Patience = Patience {
+        fair_every: 1,
+        longest_wait: u64::MAX,
+        competitors: 0,
     };
     const LOOSE: Patience = Patience {
         fair_every: 1000,
         longest_wait: u64::MAX,
+        competitors: 1,
     };
 
     fn world(actors: usize) -> (Row, Vec<Member>) {
@@ -245,9 +286,9 @@ mod tests {
     fn direct_grants_are_first_come_first_served() {
         let (row, members) = world(3);
         let w = World { members: &members };
-        assert_eq!(row.acquire(w, member(0), 0), Acquired::Granted);
-        assert_eq!(row.acquire(w, member(1), 0), Acquired::Queued);
-        assert_eq!(row.acquire(w, member(2), 0), Acquired::Queued);
+        assert_eq!(row.acquire(w, member(0), NONE, 0), Acquired::Granted);
+        assert_eq!(row.acquire(w, member(1), NONE, 0), Acquired::Queued);
+        assert_eq!(row.acquire(w, member(2), NONE, 0), Acquired::Queued);
         assert_eq!(row.release(w, member(0), STRICT, 0), Some(1));
         assert!(!row.try_acquire(member(0)));
         assert_eq!(row.retry(w, member(2)), Acquired::Queued);
@@ -259,17 +300,17 @@ mod tests {
     fn a_free_ticket_signals_one_waiter_and_lets_others_barge() {
         let (row, members) = world(4);
         let w = World { members: &members };
-        row.acquire(w, member(0), 0);
-        row.acquire(w, member(1), 0);
-        row.acquire(w, member(2), 0);
+        row.acquire(w, member(0), NONE, 0);
+        row.acquire(w, member(1), NONE, 0);
+        row.acquire(w, member(2), NONE, 0);
         assert_eq!(row.release(w, member(0), LOOSE, 0), Some(1));
-        assert_eq!(row.acquire(w, member(3), 0), Acquired::Granted);
+        assert_eq!(row.acquire(w, member(3), NONE, 0), Acquired::Granted);
         assert_eq!(
             row.release(w, member(3), LOOSE, 0),
             None,
             "one signal is already on its way"
         );
-        assert_eq!(row.acquire(w, member(3), 0), Acquired::Granted);
+        assert_eq!(row.acquire(w, member(3), NONE, 0), Acquired::Granted);
         assert_eq!(row.retry(w, member(1)), Acquired::Queued);
         assert_eq!(
             row.release(w, member(3), LOOSE, 0),
@@ -284,9 +325,9 @@ mod tests {
     fn a_signaled_waiter_that_is_cancelled_passes_the_signal_on() {
         let (row, members) = world(3);
         let w = World { members: &members };
-        row.acquire(w, member(0), 0);
-        row.acquire(w, member(1), 0);
-        row.acquire(w, member(2), 0);
+        row.acquire(w, member(0), NONE, 0);
+        row.acquire(w, member(1), NONE, 0);
+        row.acquire(w, member(2), NONE, 0);
         assert_eq!(row.release(w, member(0), LOOSE, 0), Some(1));
         assert_eq!(row.leave(w, member(1), LOOSE, 0), Some(2));
     }
@@ -295,9 +336,9 @@ mod tests {
     fn a_grant_to_a_cancelled_waiter_goes_on() {
         let (row, members) = world(3);
         let w = World { members: &members };
-        row.acquire(w, member(0), 0);
-        row.acquire(w, member(1), 0);
-        row.acquire(w, member(2), 0);
+        row.acquire(w, member(0), NONE, 0);
+        row.acquire(w, member(1), NONE, 0);
+        row.acquire(w, member(2), NONE, 0);
         assert_eq!(row.release(w, member(0), STRICT, 0), Some(1));
         assert_eq!(row.leave(w, member(1), STRICT, 0), Some(2));
         assert_eq!(row.retry(w, member(2)), Acquired::Granted);
@@ -307,9 +348,9 @@ mod tests {
     fn the_deaf_are_passed_over_and_keep_their_place() {
         let (row, members) = world(3);
         let w = World { members: &members };
-        row.acquire(w, member(0), 0);
-        row.acquire(w, member(1), 0);
-        row.acquire(w, member(2), 0);
+        row.acquire(w, member(0), NONE, 0);
+        row.acquire(w, member(1), NONE, 0);
+        row.acquire(w, member(2), NONE, 0);
         assert!(row.go_deaf(w, member(1)));
         assert_eq!(row.release(w, member(0), STRICT, 0), Some(2));
         assert_eq!(row.retry(w, member(1)), Acquired::Queued);
@@ -320,8 +361,8 @@ mod tests {
     fn nobody_goes_deaf_on_a_free_ticket() {
         let (row, members) = world(2);
         let w = World { members: &members };
-        row.acquire(w, member(0), 0);
-        row.acquire(w, member(1), 0);
+        row.acquire(w, member(0), NONE, 0);
+        row.acquire(w, member(1), NONE, 0);
         row.release(w, member(0), LOOSE, 0);
         assert!(!row.go_deaf(w, member(1)));
         assert_eq!(row.retry(w, member(1)), Acquired::Granted);
@@ -331,13 +372,31 @@ mod tests {
     fn a_long_wait_ends_with_a_direct_grant() {
         let (row, members) = world(2);
         let w = World { members: &members };
-        row.acquire(w, member(0), 0);
-        row.acquire(w, member(1), 0);
+        row.acquire(w, member(0), NONE, 0);
+        row.acquire(w, member(1), NONE, 0);
         let patience = Patience {
             fair_every: 1000,
             longest_wait: 50,
+            competitors: 1,
         };
         assert_eq!(row.release(w, member(0), patience, 51), Some(1));
         assert!(!row.try_acquire(member(0)));
+    }
+
+    #[test]
+    fn arrivals_compete_as_long_as_few_do() {
+        let (row, members) = world(4);
+        let w = World { members: &members };
+        assert_eq!(row.acquire(w, member(0), LOOSE, 0), Acquired::Granted);
+        assert_eq!(row.acquire(w, member(1), LOOSE, 0), Acquired::Competing);
+        assert_eq!(row.acquire(w, member(2), LOOSE, 0), Acquired::Queued);
+        assert!(!row.compete(w, member(1)));
+        assert_eq!(
+            row.release(w, member(0), LOOSE, 0),
+            None,
+            "one is awake already"
+        );
+        assert!(row.compete(w, member(1)));
+        assert_eq!(row.release(w, member(1), LOOSE, 0), Some(2));
     }
 }

@@ -56,6 +56,7 @@ struct Plan {
     cancels: bool,
     deaf: bool,
     fair_every: u32,
+    competitors: u32,
 }
 
 impl Server {
@@ -134,6 +135,7 @@ impl Transaction<'_> {
         Patience {
             fair_every: self.plan.fair_every,
             longest_wait: u64::MAX,
+            competitors: self.plan.competitors,
         }
     }
 
@@ -146,8 +148,12 @@ impl Transaction<'_> {
     /// Gets the ticket, or is cancelled on the way.
     fn ticket(&self) -> bool {
         let server = self.server;
-        if server.with_row(|row, w| row.acquire(w, self.me, 0)) == Acquired::Granted {
-            return true;
+        match server.with_row(|row, w| row.acquire(w, self.me, self.patience(), 0)) {
+            Acquired::Granted => return true,
+            Acquired::Competing if server.with_row(|row, w| row.compete(w, self.me)) => {
+                return true;
+            }
+            Acquired::Competing | Acquired::Queued => {}
         }
         loop {
             if server.with_row(|row, w| row.retry(w, self.me)) == Acquired::Granted {
@@ -328,6 +334,7 @@ const CALM: Plan = Plan {
     cancels: false,
     deaf: false,
     fair_every: 2,
+    competitors: 1,
 };
 
 #[test]
@@ -395,6 +402,7 @@ fn everything_at_once() {
         cancels: true,
         deaf: true,
         fair_every: 3,
+        competitors: 2,
     };
     shuttle::check_random(move || play(4, plan), 6000);
     shuttle::check_pct(move || play(3, plan), 3000, 4);

@@ -1,0 +1,46 @@
+//! PG_TRY and PG_CATCH: an ERROR seen on its way, with all its fields, or ended there.
+
+use super::raw;
+use cee_scape::{SigJmpBufFields, call_with_sigsetjmp};
+use pgrx::pg_sys;
+use std::ptr;
+
+/// An SQLSTATE.
+pub type Code = [u8; 5];
+
+/// Runs `body`. If it raises an ERROR, `handler` is given its SQLSTATE while the error waits on PostgreSQL's stack; if
+/// the handler returns false the error is raised again as it was, if true it is forgotten. The handler may raise another
+/// one instead. Returns whether there was an error.
+///
+/// Forgetting an error without a subtransaction is only right for one that leaves nothing behind; see the caller.
+///
+/// # Safety
+/// `body` and `handler` own nothing with a destructor, and neither do the frames that an ERROR jumps over.
+pub unsafe fn catching(body: impl FnOnce(), handler: impl FnOnce(Code) -> bool) -> bool {
+    // SAFETY: elog.h's PG_TRY: the jump buffer lives as long as it is installed, and the previous one is put back on both
+    // ways out.
+    unsafe {
+        let context = pg_sys::CurrentMemoryContext;
+        let stack = pg_sys::PG_exception_stack;
+        let callbacks = pg_sys::error_context_stack;
+        let jumped = call_with_sigsetjmp(false, |buffer| {
+            pg_sys::PG_exception_stack = ptr::from_ref::<SigJmpBufFields>(buffer).cast_mut().cast();
+            body();
+            0
+        });
+        pg_sys::PG_exception_stack = stack;
+        pg_sys::error_context_stack = callbacks;
+        if jumped == 0 {
+            return false;
+        }
+        pg_sys::CurrentMemoryContext = context;
+        let packed = raw::geterrcode();
+        if !handler(std::array::from_fn(|n| {
+            ((packed >> (6 * n)) & 0x3f) as u8 + b'0'
+        })) {
+            raw::pg_re_throw();
+        }
+        raw::FlushErrorState();
+        true
+    }
+}
