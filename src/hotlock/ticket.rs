@@ -87,7 +87,7 @@ fn queue(n: usize, slot: Slot, mut awake: bool) {
                 }
             });
             if let Some(holder) = holder {
-                wait.in_lock_manager(|| await_process(holder));
+                wait.slice_in_lock_manager(|| await_process(holder));
             }
         }
     }
@@ -118,7 +118,7 @@ fn compete(n: usize, slot: Slot) -> bool {
     }
 }
 
-/// Waits until the present transaction of that process ends.
+/// Waits until the present transaction of that process ends. Its ticket may be free earlier, so this is done in slices.
 fn await_process(actor: u32) {
     // SAFETY: allProcs is an array of all processes; their ids are single words. A stale one is a transaction that has
     // ended, for which VirtualXactLock returns at once.

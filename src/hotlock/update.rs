@@ -436,8 +436,10 @@ fn hand_on(rel: pg_sys::Relation, n: usize, version: u64) {
     let slot = membership_slot(n);
     let xid = xact::own_xid();
     let (patience, now) = (patience(), wait::now());
-    let lead =
-        guc::GROUP_LOCK.get() && xact::nest_level() == 1 && !statement::is_whole_transaction();
+    let lead = guc::GROUP_LOCK.get()
+        && xact::nest_level() == 1
+        && !statement::is_whole_transaction()
+        && key_of(rel).is_some_and(|key| key.has_simple_indexes());
     SESSION.published.set(true);
     memory().actors[wait::me() as usize].xid.publish(xid);
     let (led, woken) = memory().with_row(slot, |row, world| {

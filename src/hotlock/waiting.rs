@@ -4,6 +4,7 @@
 use super::errors;
 use super::session::{SESSION, memory};
 use crate::guc;
+use crate::pg::catch::catching;
 use crate::pg::raw::{self, TimeoutId};
 use crate::pg::wait;
 use hotrow::Slot;
@@ -93,26 +94,62 @@ impl Wait {
 
     /// Runs a wait of the lock manager under what is left of `lock_timeout` and `txn.hot_wait_timeout`.
     pub fn in_lock_manager(&self, body: impl FnOnce()) {
+        self.with_lock_timeout(self.rest_ms(), body);
+    }
+
+    /// The same, for as long as the deadlock detector needs to look at it: what is waited for may come in another way.
+    pub fn slice_in_lock_manager(&self, body: impl FnOnce()) {
+        // SAFETY: a plain read of a setting.
+        let slice = unsafe { pg_sys::DeadlockTimeout }
+            .saturating_mul(2)
+            .saturating_add(10);
+        let rest = self.rest_ms();
+        if rest > 0 && rest <= slice {
+            return self.with_lock_timeout(rest, body);
+        }
+        // SAFETY: nothing here has a destructor. The error of a lock wait that timed out may be forgotten: PostgreSQL has
+        // taken us off the queue before it raised it (LockErrorCleanup), and an unused LOCALLOCK is what LockReleaseAll
+        // expects to find after a failed wait.
+        unsafe {
+            catching(
+                || self.with_lock_timeout(slice, body),
+                |code| code == *b"55P03",
+            );
+        }
+        self.restore_lock_timeout();
+    }
+
+    /// Milliseconds that are left, 0 for no limit.
+    fn rest_ms(&self) -> i32 {
         let waited = self.waited_us();
         self.check_limit(waited);
+        // SAFETY: a plain read of a setting.
+        let configured = SESSION
+            .lock_timeout
+            .get()
+            .unwrap_or(unsafe { pg_sys::LockTimeout });
+        let left = |limit_us: u64| (limit_us.saturating_sub(waited) / 1000).max(1) as i32;
+        let by_setting = (configured > 0).then(|| left(configured as u64 * 1000));
+        let by_own = (self.limit_us > 0).then(|| left(self.limit_us));
+        by_setting.into_iter().chain(by_own).min().unwrap_or(0)
+    }
+
+    fn with_lock_timeout(&self, timeout_ms: i32, body: impl FnOnce()) {
         // SAFETY: LockTimeout is read by ProcSleep; it is put back here, or by `clear` after an ERROR.
         unsafe {
             let configured = SESSION.lock_timeout.get().unwrap_or(pg_sys::LockTimeout);
-            let left = |limit_us: u64| (limit_us.saturating_sub(waited) / 1000).max(1) as i32;
-            let mut timeout = if configured > 0 {
-                left(configured as u64 * 1000)
-            } else {
-                0
-            };
-            if self.limit_us > 0 {
-                let own = left(self.limit_us);
-                timeout = if timeout > 0 { timeout.min(own) } else { own };
-            }
             SESSION.lock_timeout.set(Some(configured));
             raw::disable_timeout(TimeoutId::LockTimeout, true);
-            pg_sys::LockTimeout = timeout;
-            body();
-            pg_sys::LockTimeout = configured;
+            pg_sys::LockTimeout = timeout_ms;
+        }
+        body();
+        self.restore_lock_timeout();
+    }
+
+    fn restore_lock_timeout(&self) {
+        if let Some(configured) = SESSION.lock_timeout.get() {
+            // SAFETY: puts the setting's value back.
+            unsafe { pg_sys::LockTimeout = configured };
         }
     }
 }
