@@ -11,7 +11,7 @@ use crate::pg::raw::{self, TimeoutId};
 use crate::pg::wait::{self, Wakes};
 use crate::pg::xact;
 use crate::tam::swap;
-use hotrow::Trouble;
+use hotrow::{Duty, Trouble};
 use pgrx::pg_sys;
 
 /// How a transaction leaves its hot rows.
@@ -219,10 +219,31 @@ pub fn after_locks() {
     if end == 0 {
         return;
     }
-    // SAFETY: interrupts are held here, as RecordTransactionCommit holds them around the same two calls.
-    unsafe {
-        raw::XLogFlush(end);
-        raw::SyncRepWaitForLSN(end, true);
+    flush(end);
+    // SAFETY: interrupts are held here, as RecordTransactionCommit holds them around the same call.
+    unsafe { raw::SyncRepWaitForLSN(end, true) };
+}
+
+/// Makes WAL durable up to `end`, together with others that want the same.
+fn flush(end: u64) {
+    let memory = memory();
+    let me = wait::me();
+    // SAFETY: reads a shared position.
+    let flushed = || unsafe { raw::GetFlushRecPtr(std::ptr::null_mut()) };
+    if flushed() >= end {
+        return;
+    }
+    let mut duty = memory.flush.join(memory.actors, me, end);
+    while duty == Duty::Wait {
+        wait::doze(1000, pg_sys::WaitEventIO::WAIT_EVENT_WAL_SYNC);
+        duty = memory.flush.duty(memory.actors, me);
+    }
+    if duty == Duty::Flush {
+        // SAFETY: the end of a record of ours; a failure in it is a PANIC, so the duty is always handed over.
+        unsafe { raw::XLogFlush(end) };
+        memory
+            .flush
+            .hand_over(memory.actors, me, flushed(), wait::wake);
     }
 }
 

@@ -1,7 +1,9 @@
 //! The extension's shared memory: its layout, its size, its locks.
 
 use super::raw;
-use hotrow::{Actor, Directory, MEMBERS, Member, ReadGuard, Row, Slot, Word32, Word64, World};
+use hotrow::{
+    Actor, Directory, FlushQueue, MEMBERS, Member, ReadGuard, Row, Slot, Word32, Word64, World,
+};
 use pgrx::pg_sys;
 use std::mem::{align_of, size_of};
 use std::sync::OnceLock;
@@ -21,6 +23,7 @@ struct Header {
     cursor: Word64,
     totals: Totals,
     guard: ReadGuard,
+    flush: FlushQueue,
 }
 
 /// The attached shared memory. The references live as long as the process.
@@ -30,6 +33,7 @@ pub struct Shared {
     pub actors: &'static [Actor],
     pub totals: &'static Totals,
     pub guard: &'static ReadGuard,
+    pub flush: &'static FlushQueue,
     locks: *mut pg_sys::LWLockPadded,
 }
 
@@ -140,6 +144,7 @@ pub fn startup() {
             actors: slice(start, offsets.actors, actors()),
             totals: &header.totals,
             guard: &header.guard,
+            flush: &header.flush,
             locks: pg_sys::GetNamedLWLockTranche(c"txn".as_ptr()),
         }
     };

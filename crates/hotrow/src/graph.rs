@@ -24,6 +24,10 @@ pub struct Actor {
     pub sleeping: Word32,
     /// The row of the present wait, index + 1.
     pub wait_row: Word32,
+    /// Its place in the flush queue (flush.rs).
+    pub(crate) flush_next: Word32,
+    pub(crate) flush_duty: Word32,
+    pub(crate) flush_until: Word64,
     /// Predecessors, one per membership: (process << 32) | xid, or 0.
     predecessors: [Word64; MEMBERS],
 }

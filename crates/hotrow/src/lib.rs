@@ -2,6 +2,7 @@
 
 mod chain;
 mod directory;
+mod flush;
 mod graph;
 mod guard;
 mod identity;
@@ -11,6 +12,7 @@ mod ticket;
 mod word;
 
 pub use directory::{Directory, Slot};
+pub use flush::{Duty, FlushQueue};
 pub use graph::{Actor, Wait, has_path, owner_of};
 pub use guard::{ReadGuard, Verdict};
 pub use identity::{Identity, KEY_BYTES, LABEL_BYTES};

@@ -59,5 +59,25 @@ macro_rules! word {
     };
 }
 
+impl Word32 {
+    /// Replaces 0 by `value`. False when it is not 0.
+    #[inline]
+    pub fn claim(&self, value: u32) -> bool {
+        self.exchange(0, value).is_ok()
+    }
+
+    /// Replaces `old` by `new`, or tells the present value.
+    #[inline]
+    pub fn exchange(&self, old: u32, new: u32) -> Result<(), u32> {
+        self.0.compare_exchange(old, new, SeqCst, SeqCst).map(drop)
+    }
+
+    /// Takes the value and leaves 0.
+    #[inline]
+    pub fn take(&self) -> u32 {
+        self.0.swap(0, SeqCst)
+    }
+}
+
 word!(Word32, u32);
 word!(Word64, u64);

@@ -1,0 +1,195 @@
+//! Group flush: many committers, one flush at a time, one wake-up each.
+//!
+//! PostgreSQL wakes everybody who waits for a flush when one ends; those whose record was not in it go back to sleep and
+//! are woken again. Here the one that flushes knows up to where each waiter needs it: it wakes those that are covered, and
+//! one of the others to flush next.
+//!
+//! Lock-free: waiters push themselves on a stack, the flusher takes the whole stack at once.
+
+use crate::{Actor, ActorId, Word32};
+
+/// Who flushes, and who waits for it.
+#[derive(Debug, Default)]
+#[repr(C)]
+pub struct FlushQueue {
+    /// The process that flushes, + 1.
+    flusher: Word32,
+    /// The newest waiter, + 1.
+    newest: Word32,
+}
+
+/// What a committer has to do.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Duty {
+    /// Flush, then `hand_over`.
+    Flush,
+    /// Sleep, and ask `duty` again when woken.
+    Wait,
+    /// Nothing: it is durable.
+    Done,
+}
+
+const IDLE: u32 = 0;
+const WAITING: u32 = 1;
+const COVERED: u32 = 2;
+const NEXT: u32 = 3;
+
+impl FlushQueue {
+    /// Process `me` needs WAL to be durable up to `until`.
+    pub fn join(&self, actors: &[Actor], me: ActorId, until: u64) -> Duty {
+        let own = &actors[me as usize];
+        own.flush_duty.publish(IDLE);
+        if self.flusher.claim(me + 1) {
+            return Duty::Flush;
+        }
+        own.flush_until.publish(until);
+        own.flush_duty.publish(WAITING);
+        self.push(actors, me);
+        // The flusher may have looked for waiters just before.
+        if self.flusher.claim(me + 1) {
+            own.flush_duty.publish(IDLE);
+            return Duty::Flush;
+        }
+        Duty::Wait
+    }
+
+    /// What a waiter has to do now.
+    pub fn duty(&self, actors: &[Actor], me: ActorId) -> Duty {
+        match actors[me as usize].flush_duty.get() {
+            WAITING => Duty::Wait,
+            NEXT => Duty::Flush,
+            _ => Duty::Done,
+        }
+    }
+
+    /// The flusher `me` has made WAL durable up to `flushed`: wakes those that are covered, and the next flusher, which
+    /// comes first.
+    pub fn hand_over(
+        &self,
+        actors: &[Actor],
+        me: ActorId,
+        flushed: u64,
+        mut wake: impl FnMut(ActorId),
+    ) {
+        loop {
+            let mut covered = None;
+            let mut rest = None;
+            let mut at = self.newest.take().checked_sub(1);
+            while let Some(id) = at {
+                let waiter = &actors[id as usize];
+                at = waiter.flush_next.get().checked_sub(1);
+                if id == me {
+                    continue;
+                }
+                let list = if waiter.flush_until.get() <= flushed {
+                    &mut covered
+                } else {
+                    &mut rest
+                };
+                waiter
+                    .flush_next
+                    .set(list.map_or(0, |next: ActorId| next + 1));
+                *list = Some(id);
+            }
+            let next = rest;
+            if let Some(next) = next {
+                // `rest` was turned round: the oldest waiter is its head.
+                let mut others = actors[next as usize].flush_next.get().checked_sub(1);
+                self.flusher.publish(next + 1);
+                while let Some(id) = others {
+                    others = actors[id as usize].flush_next.get().checked_sub(1);
+                    self.push(actors, id);
+                }
+                actors[next as usize].flush_duty.publish(NEXT);
+                wake(next);
+            } else {
+                self.flusher.publish(0);
+            }
+            while let Some(id) = covered {
+                covered = actors[id as usize].flush_next.get().checked_sub(1);
+                actors[id as usize].flush_duty.publish(COVERED);
+                wake(id);
+            }
+            // Whoever pushed itself after we took the stack saw us as the flusher, and sleeps.
+            if next.is_some() || self.newest.get() == 0 || !self.flusher.claim(me + 1) {
+                return;
+            }
+        }
+    }
+
+    fn push(&self, actors: &[Actor], id: ActorId) {
+        let mut newest = self.newest.get();
+        loop {
+            actors[id as usize].flush_next.publish(newest);
+            match self.newest.exchange(newest, id + 1) {
+                Ok(()) => return,
+                Err(now) => newest = now,
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
+    use std::thread;
+
+    fn actors(n: usize) -> Vec<Actor> {
+        (0..n).map(|_| Actor::default()).collect()
+    }
+
+    #[test]
+    fn the_covered_are_woken_once_and_the_oldest_other_flushes_next() {
+        let (queue, actors) = (FlushQueue::default(), actors(5));
+        assert_eq!(queue.join(&actors, 0, 10), Duty::Flush);
+        for (actor, until) in [(1, 20), (2, 12), (3, 30), (4, 15)] {
+            assert_eq!(queue.join(&actors, actor, until), Duty::Wait);
+        }
+        let mut woken = Vec::new();
+        queue.hand_over(&actors, 0, 15, |actor| woken.push(actor));
+        assert_eq!(woken[0], 1, "the next flusher first");
+        woken[1..].sort_unstable();
+        assert_eq!(woken[1..], [2, 4]);
+        assert_eq!(queue.duty(&actors, 1), Duty::Flush);
+        assert_eq!(queue.duty(&actors, 2), Duty::Done);
+        assert_eq!(queue.duty(&actors, 3), Duty::Wait);
+        woken.clear();
+        queue.hand_over(&actors, 1, 30, |actor| woken.push(actor));
+        assert_eq!(woken, [3]);
+        assert_eq!(queue.join(&actors, 2, 40), Duty::Flush);
+    }
+
+    #[test]
+    fn under_real_threads_everybody_becomes_durable() {
+        const THREADS: u32 = 8;
+        const ROUNDS: u64 = 20_000;
+        let (queue, actors) = (FlushQueue::default(), actors(THREADS as usize));
+        let (inserted, flushed) = (AtomicU64::new(0), AtomicU64::new(0));
+        let flush = |me: u32| {
+            flushed.fetch_max(inserted.load(SeqCst), SeqCst);
+            queue.hand_over(&actors, me, flushed.load(SeqCst), |_| ());
+        };
+        thread::scope(|scope| {
+            for me in 0..THREADS {
+                let (queue, actors, inserted, flushed, flush) =
+                    (&queue, &actors, &inserted, &flushed, &flush);
+                scope.spawn(move || {
+                    for _ in 0..ROUNDS {
+                        let until = inserted.fetch_add(1, SeqCst) + 1;
+                        let mut duty = queue.join(actors, me, until);
+                        while duty == Duty::Wait {
+                            thread::yield_now();
+                            duty = queue.duty(actors, me);
+                        }
+                        if duty == Duty::Flush {
+                            flush(me);
+                        }
+                        assert!(flushed.load(SeqCst) >= until, "told durable before it was");
+                    }
+                });
+            }
+        });
+        assert_eq!((queue.flusher.get(), queue.newest.get()), (0, 0));
+    }
+}
