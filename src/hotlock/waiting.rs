@@ -9,6 +9,7 @@ use crate::pg::raw::{self, TimeoutId};
 use crate::pg::wait;
 use hotrow::Slot;
 use pgrx::pg_sys;
+use std::cell::Cell;
 
 /// Why a session waits; the numbers stand in shared memory.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -35,6 +36,8 @@ impl Reason {
 /// One wait, from its beginning to its end; `txn.waits` shows it.
 pub struct Wait {
     started: u64,
+    /// When the present time on the latch began.
+    latch_since: Cell<u64>,
     limit_us: u64,
 }
 
@@ -56,6 +59,7 @@ impl Wait {
         }
         Wait {
             started,
+            latch_since: Cell::new(started),
             limit_us: guc::HOT_WAIT_TIMEOUT.get().max(0) as u64 * 1000,
         }
     }
@@ -75,10 +79,11 @@ impl Wait {
         self.check_limit(waited);
         // SAFETY: a plain read of a setting.
         let patience = unsafe { pg_sys::DeadlockTimeout }.max(1) as u64 * 1000;
-        if waited >= patience {
+        let on_latch = wait::now().saturating_sub(self.latch_since.get());
+        if on_latch >= patience {
             return false;
         }
-        let mut rest = patience - waited;
+        let mut rest = patience - on_latch;
         if self.limit_us > 0 {
             rest = rest.min(self.limit_us.saturating_sub(waited));
         }
@@ -105,7 +110,8 @@ impl Wait {
             .saturating_add(10);
         let rest = self.rest_ms();
         if rest > 0 && rest <= slice {
-            return self.with_lock_timeout(rest, body);
+            self.with_lock_timeout(rest, body);
+            return self.latch_since.set(wait::now());
         }
         // SAFETY: nothing here has a destructor. The error of a lock wait that timed out may be forgotten: PostgreSQL has
         // taken us off the queue before it raised it (LockErrorCleanup), and an unused LOCALLOCK is what LockReleaseAll
