@@ -123,6 +123,7 @@ impl Wait {
             );
         }
         self.restore_lock_timeout();
+        self.latch_since.set(wait::now());
     }
 
     /// Milliseconds that are left, 0 for no limit.
