@@ -211,7 +211,7 @@ unsafe fn note_copied(copy: *const CopyStmt) {
     // SAFETY: a parsed COPY; a name that cannot be resolved is left to COPY to report.
     unsafe {
         if !(*copy).relation.is_null() {
-            let missing_ok = RVROption::RVR_MISSING_OK as u32;
+            let missing_ok = RVROption::RVR_MISSING_OK;
             let relation = raw::RangeVarGetRelidExtended(
                 (*copy).relation,
                 NoLock as LOCKMODE,

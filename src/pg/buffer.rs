@@ -18,9 +18,8 @@ impl Page {
     /// `rel` is open, and the block exists.
     pub unsafe fn pin(rel: pg_sys::Relation, packed_tid: u64) -> Page {
         // SAFETY: by the contract.
-        Page {
-            buffer: unsafe { raw::ReadBuffer(rel, tuple::block_of(packed_tid)) },
-        }
+        let buffer = unsafe { raw::ReadBuffer(rel, tuple::block_of(packed_tid)) };
+        Page { buffer }
     }
 
     pub fn share(self) {

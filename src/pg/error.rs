@@ -75,12 +75,3 @@ pub const NOT_PRELOADED: Report = Report {
     detail: Some(c"It needs shared memory that only the postmaster can reserve."),
     hint: Some(c"Add txn to shared_preload_libraries in postgresql.conf, and restart the server."),
 };
-
-#[cfg(test)]
-mod tests {
-    #[test]
-    fn sqlstates_are_packed_as_in_elog_h() {
-        assert_eq!(super::sqlstate(*b"40001"), 16777220);
-        assert_eq!(super::sqlstate(*b"40P01"), 16908292);
-    }
-}

@@ -56,8 +56,7 @@ fn rows() -> usize {
 
 fn actors() -> usize {
     // SAFETY: set by the postmaster before shared memory is requested.
-    let backends = unsafe { pg_sys::MaxBackends }.max(1) as usize;
-    backends
+    unsafe { pg_sys::MaxBackends }.max(1) as usize
 }
 
 fn buckets() -> usize {

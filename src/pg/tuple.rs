@@ -147,25 +147,3 @@ pub unsafe fn set_lsn(page: pg_sys::Page, lsn: pg_sys::XLogRecPtr) {
         (*header).pd_lsn.xrecoff = lsn as u32;
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn an_address_survives_packing() {
-        for packed in [1_u64, (7 << 16) | 3, (0xffff_fffe << 16) | 291] {
-            assert_eq!(pack(&unpack(packed)), packed);
-        }
-        assert_eq!((block_of((7 << 16) | 3), offset_of((7 << 16) | 3)), (7, 3));
-    }
-
-    #[test]
-    fn lock_only_is_told_from_update() {
-        assert!(is_locked_only(
-            pg_sys::HEAP_XMAX_LOCK_ONLY as u16 | pg_sys::HEAP_XMAX_KEYSHR_LOCK as u16
-        ));
-        assert!(!is_locked_only(0));
-        assert!(!is_locked_only(pg_sys::HEAP_XMAX_IS_MULTI as u16));
-    }
-}

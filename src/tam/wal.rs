@@ -214,16 +214,3 @@ pub unsafe fn log_xmax(
         raw::XLogInsert(RM_HEAP_ID, XLOG_HEAP_LOCK)
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::common;
-
-    #[test]
-    fn prefix_and_suffix_never_overlap() {
-        assert_eq!(common(b"aaaaaa", b"aaaaaaaa"), (6, 0));
-        assert_eq!(common(b"abcXdef", b"abcYdef"), (3, 3));
-        assert_eq!(common(b"abX", b"abY"), (0, 0));
-        assert_eq!(common(b"same", b"same"), (4, 0));
-    }
-}
