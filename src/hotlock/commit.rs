@@ -84,6 +84,7 @@ impl StatementTimer {
         if self.armed {
             // SAFETY: as above.
             unsafe { raw::disable_timeout(TimeoutId::StatementTimeout, true) }
+            wait::check_for_interrupts();
         }
     }
 }

@@ -64,9 +64,11 @@ impl Wait {
         }
     }
 
-    /// Ends it.
+    /// Ends it. A timer that fired in the last moment is heard here, under its own name: arming it again would make its
+    /// interrupt look like a user's.
     pub fn finish(self) {
         clear();
+        wait::check_for_interrupts();
     }
 
     fn waited_us(&self) -> u64 {
@@ -149,6 +151,7 @@ impl Wait {
             raw::disable_timeout(TimeoutId::LockTimeout, true);
             pg_sys::LockTimeout = timeout_ms;
         }
+        wait::check_for_interrupts();
         body();
         self.restore_lock_timeout();
     }
