@@ -70,6 +70,16 @@ unsafe extern "C-unwind" fn executor_start(query: *mut QueryDesc, eflags: c_int)
     }
 }
 
+/// Runs a part of a statement; an error in it that may come of uncommitted data waits for its writers.
+fn watched(run: impl FnOnce()) {
+    if statement::may_meet_uncommitted() {
+        // SAFETY: nothing here has a destructor.
+        unsafe { catch::catching(run, |code| guarded(|| statement::failed(code))) };
+    } else {
+        run();
+    }
+}
+
 unsafe extern "C-unwind" fn executor_run(
     query: *mut QueryDesc,
     direction: ScanDirection::Type,
@@ -83,12 +93,7 @@ unsafe extern "C-unwind" fn executor_run(
             None => raw::standard_ExecutorRun(query, direction, count, once),
         }
     };
-    if statement::may_meet_uncommitted() {
-        // SAFETY: nothing here has a destructor.
-        unsafe { catch::catching(run, |code| guarded(|| statement::failed(code))) };
-    } else {
-        run();
-    }
+    watched(run);
 }
 
 unsafe extern "C-unwind" fn executor_finish(query: *mut QueryDesc) {
@@ -99,12 +104,7 @@ unsafe extern "C-unwind" fn executor_finish(query: *mut QueryDesc) {
             None => raw::standard_ExecutorFinish(query),
         }
     };
-    if statement::may_meet_uncommitted() {
-        // SAFETY: nothing here has a destructor.
-        unsafe { catch::catching(run, |code| guarded(|| statement::failed(code))) };
-    } else {
-        run();
-    }
+    watched(run);
 }
 
 unsafe extern "C-unwind" fn executor_end(query: *mut QueryDesc) {

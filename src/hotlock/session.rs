@@ -194,7 +194,7 @@ pub fn member_id(n: usize) -> MemberId {
 }
 
 /// Waiters that stay awake for a moment to take a released ticket at once. More of them only take processor time from
-/// the transaction that has it (measured on two cores: 1 is 20 % slower, 4 is no faster).
+/// the transaction that has it.
 const COMPETITORS: u32 = 2;
 
 /// The patience that the settings ask for.

@@ -1,6 +1,6 @@
 //! Totals since the last reset, in shared memory.
 
-use hotrow::{Word32, Word64};
+use hotrow::Word64;
 
 /// One counter per line of `txn.stats`.
 #[repr(C)]
@@ -25,7 +25,6 @@ pub struct Totals {
     pub early_commits: Word64,
     pub read_waits: Word64,
     pub reset_at: Word64,
-    pub resets: Word32,
 }
 
 impl Totals {

@@ -95,6 +95,9 @@ fn queue(n: usize, slot: Slot, mut awake: bool) {
         m.queued = false;
         m.ticket = true;
     });
+    if memory().members[me as usize].was_granted() {
+        memory().totals.direct_handovers.add(1);
+    }
     let now = wait::now();
     memory().with_row(slot, |row, _| row.note_handover(now));
     wait.finish();

@@ -75,6 +75,8 @@ pub struct Member {
     pub(crate) deaf: Word32,
     /// Has been woken to compete for the ticket and has not answered.
     pub(crate) signaled: Word32,
+    /// Has been given the ticket directly.
+    pub(crate) granted: Word32,
     pub(crate) queued_at: Word64,
 
     // Dependency list.
@@ -260,8 +262,9 @@ impl Member {
         self.revisits.get() != 0
     }
 
-    pub fn queued_at(&self) -> u64 {
-        self.queued_at.get()
+    /// Whether the present ticket was given directly to this waiter.
+    pub fn was_granted(&self) -> bool {
+        self.granted.get() != 0
     }
 }
 

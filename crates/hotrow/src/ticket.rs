@@ -55,6 +55,7 @@ impl Row {
         node.queued_at.set(now);
         node.deaf.set(0);
         node.signaled.set(0);
+        node.granted.set(0);
         let last = load(&self.queue_tail);
         node.queue_next.set(0);
         store(&node.queue_prev, last);
@@ -144,6 +145,7 @@ impl Row {
             self.answer(world, next);
             self.unqueue(world, next);
             self.grant(next);
+            world.member(next).granted.set(1);
             return Some(actor_of(next));
         }
         self.signal(world)
@@ -293,6 +295,7 @@ mod tests {
         assert!(!row.try_acquire(member(0)));
         assert_eq!(row.retry(w, member(2)), Acquired::Queued);
         assert_eq!(row.retry(w, member(1)), Acquired::Granted);
+        assert!(members[member(1) as usize].was_granted());
         assert_eq!(row.release(w, member(1), STRICT, 0), Some(2));
     }
 
