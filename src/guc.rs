@@ -11,6 +11,7 @@ pub enum FollowerReads {
     Immediate,
 }
 
+pub static COMBINE_UPDATES: GucSetting<bool> = GucSetting::<bool>::new(true);
 pub static EARLY_VISIBILITY: GucSetting<bool> = GucSetting::<bool>::new(true);
 pub static FAIR_EVERY: GucSetting<i32> = GucSetting::<i32>::new(32);
 pub static FOLLOWER_READS: GucSetting<FollowerReads> =
@@ -29,6 +30,14 @@ pub static STOP_AT: GucSetting<Option<std::ffi::CString>> =
 /// Defines the settings. Called once, from `_PG_init`, before shared memory is sized.
 pub fn init() {
     let none = GucFlags::default();
+    GucRegistry::define_bool_guc(
+        c"txn.combine_updates",
+        c"Lets one transaction do the waiting updates of others that execute the same statement, and commit them with its own.",
+        c"Applies to single-statement transactions with txn.group_lock.",
+        &COMBINE_UPDATES,
+        GucContext::Userset,
+        none,
+    );
     GucRegistry::define_bool_guc(
         c"txn.early_visibility",
         c"Lets the next transaction have a hot row before the commit is flushed and replicated.",

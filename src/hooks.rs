@@ -93,7 +93,10 @@ unsafe extern "C-unwind" fn executor_run(
             None => raw::standard_ExecutorRun(query, direction, count, once),
         }
     };
-    watched(run);
+    // SAFETY: the hook's argument.
+    if !guarded(|| unsafe { statement::before_run(query) }) {
+        watched(run);
+    }
 }
 
 unsafe extern "C-unwind" fn executor_finish(query: *mut QueryDesc) {

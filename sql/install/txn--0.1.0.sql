@@ -2,7 +2,8 @@
 
 CREATE FUNCTION txn.hotspots_raw(
     OUT relation oid, OUT key text, OUT mode text, OUT since bigint, OUT waiting integer, OUT running integer,
-    OUT updates bigint, OUT followed bigint, OUT groups bigint, OUT cascades bigint, OUT handover_us double precision)
+    OUT updates bigint, OUT followed bigint, OUT combined bigint, OUT groups bigint, OUT cascades bigint,
+    OUT handover_us double precision)
 RETURNS SETOF record
 LANGUAGE C VOLATILE STRICT PARALLEL RESTRICTED
 AS 'MODULE_PATHNAME', 'hotspots_wrapper';
@@ -35,8 +36,8 @@ COMMENT ON FUNCTION txn.moment(bigint) IS 'microseconds since 2000-01-01 UTC as 
 COMMENT ON SCHEMA txn IS 'group locking: views of the hot rows, and functions';
 
 CREATE VIEW txn.hotspots AS
-SELECT relation::regclass, key, mode, txn.moment(since) AS since, waiting, running, updates, followed, groups, cascades,
-       handover_us
+SELECT relation::regclass, key, mode, txn.moment(since) AS since, waiting, running, updates, followed, combined, groups,
+       cascades, handover_us
 FROM txn.hotspots_raw();
 COMMENT ON VIEW txn.hotspots IS 'hot rows of this database';
 COMMENT ON COLUMN txn.hotspots.relation IS 'the table';
@@ -47,16 +48,18 @@ COMMENT ON COLUMN txn.hotspots.waiting IS 'transactions that wait for their turn
 COMMENT ON COLUMN txn.hotspots.running IS 'transactions that have updated the row and not ended';
 COMMENT ON COLUMN txn.hotspots.updates IS 'updates of the row since it became hot';
 COMMENT ON COLUMN txn.hotspots.followed IS 'of these, updates on top of a running transaction''s version';
+COMMENT ON COLUMN txn.hotspots.combined IS 'of these, updates done and committed together with another session''s';
 COMMENT ON COLUMN txn.hotspots.groups IS 'groups of transactions that followed each other';
 COMMENT ON COLUMN txn.hotspots.cascades IS 'rollbacks that took other transactions with them';
 COMMENT ON COLUMN txn.hotspots.handover_us IS 'mean time between the release of the row and its next use by a waiter, in microseconds';
 
 CREATE VIEW txn.stats AS
 SELECT (totals[1])::integer AS hot_rows, totals[2] AS promotions, totals[3] AS coolings, totals[4] AS tickets,
-       totals[5] AS ticket_waits, totals[6] AS direct_handovers, totals[7] AS followed, totals[8] AS ordinary,
-       totals[9] AS groups, totals[10] AS commit_waits, totals[11] AS snapshot_waits, totals[12] AS cascades,
-       totals[13] AS doomed, totals[14] AS cycles, totals[15] AS own_row, totals[16] AS backoffs,
-       totals[17] AS fallbacks, totals[18] AS table_full, totals[19] AS early_commits, totals[20] AS read_waits,
+       totals[5] AS ticket_waits, totals[6] AS direct_handovers, totals[7] AS followed, totals[8] AS combined,
+       totals[9] AS ordinary, totals[10] AS groups, totals[11] AS commit_waits, totals[12] AS snapshot_waits,
+       totals[13] AS cascades, totals[14] AS doomed, totals[15] AS cycles, totals[16] AS own_row,
+       totals[17] AS backoffs, totals[18] AS fallbacks, totals[19] AS table_full, totals[20] AS early_commits,
+       totals[21] AS read_waits,
        txn.moment(nullif(reset, 0)) AS stats_reset
 FROM txn.stats_raw();
 COMMENT ON VIEW txn.stats IS 'totals of the whole server since the last txn.stats_reset()';
@@ -67,6 +70,7 @@ COMMENT ON COLUMN txn.stats.tickets IS 'tickets given out: turns to update a hot
 COMMENT ON COLUMN txn.stats.ticket_waits IS 'tickets that had to be waited for';
 COMMENT ON COLUMN txn.stats.direct_handovers IS 'tickets handed directly to the longest waiter';
 COMMENT ON COLUMN txn.stats.followed IS 'updates on top of a running transaction''s version';
+COMMENT ON COLUMN txn.stats.combined IS 'updates that another session did and committed together with its own';
 COMMENT ON COLUMN txn.stats.ordinary IS 'updates of hot rows on top of a committed version';
 COMMENT ON COLUMN txn.stats.groups IS 'groups of transactions that followed each other';
 COMMENT ON COLUMN txn.stats.commit_waits IS 'waits for a predecessor to commit first';

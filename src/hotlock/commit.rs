@@ -1,5 +1,6 @@
 //! The end of a transaction: in update order, early for the next one, late enough for the client.
 
+use super::combine;
 use super::errors;
 use super::readguard;
 use super::session::{SESSION, member_id, memory, patience};
@@ -136,6 +137,7 @@ pub fn committed() {
         memory().totals.early_commits.add(1);
     }
     readguard::settle(end);
+    combine::committed(end);
     finish(End::Committed);
 }
 
@@ -149,6 +151,7 @@ pub fn prepared() {
 pub fn rolled_back() {
     restore_synchronous_commit();
     readguard::settle(0);
+    combine::rolled_back();
     finish(End::RolledBack);
 }
 
@@ -202,6 +205,7 @@ fn finish(end: End) {
     SESSION.forget_locked();
     statement::forget();
     readguard::forget();
+    combine::forget(end != End::RolledBack);
 }
 
 fn clear() {
@@ -217,10 +221,13 @@ fn clear() {
 /// dependent transaction's record is later in WAL, so what is acknowledged is durable with everything it built on.
 pub fn after_locks() {
     let end = SESSION.flush_to.take();
+    if end != 0 {
+        flush(end);
+    }
+    combine::deliver();
     if end == 0 {
         return;
     }
-    flush(end);
     // SAFETY: interrupts are held here, as RecordTransactionCommit holds them around the same call.
     unsafe { raw::SyncRepWaitForLSN(end, true) };
 }

@@ -1,6 +1,7 @@
 #![doc = include_str!("README.md")]
 
 mod circles;
+mod combine;
 pub mod commit;
 mod detect;
 mod errors;

@@ -87,6 +87,11 @@ pub unsafe fn note_statement(query: *const pg_sys::QueryDesc) {
     }
 }
 
+/// This transaction has read what is durable when WAL is, up to there.
+pub fn note_read_until(position: u64) {
+    NOTES.read_until.set(NOTES.read_until.get().max(position));
+}
+
 /// This transaction has read the table.
 pub fn note_read(relation: Oid) {
     let until = match memory().guard.check(database(), u32::from(relation)) {
@@ -94,7 +99,7 @@ pub fn note_read(relation: Oid) {
         Verdict::Until(until) => until,
         Verdict::Everything => end_of_wal(),
     };
-    NOTES.read_until.set(NOTES.read_until.get().max(until));
+    note_read_until(until);
 }
 
 /// The end of what has been inserted into WAL. GetXLogInsertRecPtr points behind the next page's header when the last

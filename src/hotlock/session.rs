@@ -166,6 +166,11 @@ impl Session {
         self.locked_count.set(count + 1);
     }
 
+    /// Whether the transaction has locked no row in the ordinary way.
+    pub fn has_locked_nothing(&self) -> bool {
+        self.locked_count.get() == 0
+    }
+
     /// Whether the transaction has (or may have) locked that row in the ordinary way.
     pub fn has_locked(&self, identity: &Identity) -> bool {
         let count = self.locked_count.get();

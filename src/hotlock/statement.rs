@@ -1,10 +1,11 @@
 //! What happens around each statement: before it takes its snapshot's work seriously, and when it ends.
 
+use super::combine;
 use super::detect;
 use super::readguard;
 use super::revisit;
 use super::session::{SESSION, is_enabled, member_id, memory};
-use super::ticket;
+use super::ticket::{self, Turn};
 use super::waiting::{self, Reason};
 use super::{commit, stop};
 use crate::guc::{self, FollowerReads};
@@ -13,6 +14,7 @@ use crate::pg::plan::{self, Target};
 use crate::pg::relation::key_of;
 use crate::pg::{raw, snapshot, xact};
 use crate::tam::swap::{self, Use};
+use hotrow::{Identity, Slot};
 use pgrx::pg_sys::{self, CmdType, Oid};
 use std::cell::Cell;
 
@@ -63,10 +65,60 @@ pub unsafe fn before_start(query: *mut pg_sys::QueryDesc) {
                 commit::wait_for_predecessors(Reason::Read);
             }
         }
-        if enabled && let Some(target) = &target {
-            queue_early(&mut replaced, target);
+        if enabled
+            && let Some(target) = &target
+            && let Some(slot) = detect::find(&target.identity)
+            && !combine::consider(query, target)
+        {
+            queue_early(&mut replaced, slot, &target.identity, ticket::acquire_turn);
         }
         replaced.finish();
+    }
+}
+
+/// Before a statement runs: one that may be combined with others queues up now. True when another session has done it.
+///
+/// # Safety
+/// ExecutorRun's argument.
+pub unsafe fn before_run(query: *mut pg_sys::QueryDesc) -> bool {
+    let Some(identity) = combine::considered(query as usize) else {
+        return false;
+    };
+    let Some(slot) = detect::find(&identity) else {
+        return false;
+    };
+    // SAFETY: by the contract; the query has started.
+    unsafe {
+        let watch = (*query).totaltime;
+        if !watch.is_null() {
+            raw::InstrStartNode(watch);
+        }
+        let mut replaced = Replaced {
+            query,
+            let_go: false,
+        };
+        let acquire = if combine::pack(query) {
+            ticket::acquire_or_combine
+        } else {
+            ticket::acquire_turn
+        };
+        let turn = queue_early(&mut replaced, slot, &identity, acquire);
+        let done = match turn {
+            Some(Turn::Done { rows, durable_at }) => {
+                combine::report(query, rows);
+                readguard::note_read_until(durable_at);
+                replaced.finish_with_none();
+                true
+            }
+            _ => {
+                replaced.finish();
+                false
+            }
+        };
+        if !watch.is_null() {
+            raw::InstrStopNode(watch, 0.0);
+        }
+        done
     }
 }
 
@@ -91,6 +143,13 @@ impl Replaced {
         if self.let_go {
             // SAFETY: after `let_go`.
             unsafe { snapshot::take(self.query) }
+        }
+    }
+
+    unsafe fn finish_with_none(&self) {
+        if self.let_go {
+            // SAFETY: after `let_go`.
+            unsafe { snapshot::take_none() }
         }
     }
 }
@@ -199,23 +258,27 @@ pub fn before_reading_utility() {
 }
 
 /// Takes the ticket of the row that the statement is going to update or lock, before it has cost anything.
-unsafe fn queue_early(replaced: &mut Replaced, target: &Target) {
-    let Some(slot) = detect::find(&target.identity) else {
-        return;
-    };
-    if SESSION.in_row(slot).is_some() || SESSION.has_locked(&target.identity) {
-        return;
+unsafe fn queue_early(
+    replaced: &mut Replaced,
+    slot: Slot,
+    identity: &Identity,
+    acquire: impl FnOnce(Slot, &Identity) -> Option<Turn>,
+) -> Option<Turn> {
+    if SESSION.in_row(slot).is_some() || SESSION.has_locked(identity) {
+        return None;
     }
     // SAFETY: as in `before_start`.
     unsafe {
-        let n = match ticket::try_acquire(slot, &target.identity) {
-            Some(n) => Some(n),
+        let turn = match ticket::try_acquire(slot, identity) {
+            Some(n) => Some(Turn::Own(n)),
             None => {
                 replaced.let_go();
-                ticket::acquire(slot, &target.identity)
+                acquire(slot, identity)
             }
         };
-        let Some(n) = n else { return };
+        let Some(Turn::Own(n)) = turn else {
+            return turn;
+        };
         let query = replaced.query as usize;
         SESSION.update(n, |m| m.unused_by = query);
         let row = &memory().directory.rows[slot as usize];
@@ -228,6 +291,7 @@ unsafe fn queue_early(replaced: &mut Replaced, target: &Target) {
         {
             replaced.let_go();
         }
+        turn
     }
 }
 
@@ -248,7 +312,7 @@ pub unsafe fn after_start(query: *mut pg_sys::QueryDesc) {
             let rel = (*result).ri_RelationDesc;
             if let Some(key) = key_of(rel) {
                 let may_follow = operation == CmdType::CMD_UPDATE
-                    && !has_row_triggers((*rel).trigdesc)
+                    && !key.has_row_triggers()
                     && !key.touched_by(raw::ExecGetUpdatedCols(result, estate));
                 swap::put(
                     rel,
@@ -280,36 +344,16 @@ pub unsafe fn after_start(query: *mut pg_sys::QueryDesc) {
     }
 }
 
-/// Whether UPDATE fires row triggers of users. A BEFORE trigger may change the key; an AFTER trigger looks at the old
-/// version again, which may be gone if its writer rolled back. Those of foreign keys look only at changed keys.
-unsafe fn has_row_triggers(triggers: *const pg_sys::TriggerDesc) -> bool {
-    /// utils/fmgroids.h: the functions from RI_FKey_check_ins to RI_FKey_noaction_upd.
-    const FOREIGN_KEY: std::ops::RangeInclusive<u32> = 1644..=1655;
-    // SAFETY: null, or the relcache's description of the triggers.
-    unsafe {
-        if triggers.is_null() {
-            return false;
-        }
-        let all =
-            std::slice::from_raw_parts((*triggers).triggers, (*triggers).numtriggers as usize);
-        (*triggers).trig_update_before_row
-            || (*triggers).trig_update_old_table
-            || (*triggers).trig_update_new_table
-            || ((*triggers).trig_update_after_row
-                && all
-                    .iter()
-                    .any(|trigger| !FOREIGN_KEY.contains(&u32::from(trigger.tgfoid))))
-    }
-}
-
 /// When a statement ends: what it read and wrote is noted, unused tickets go on, an offer that ended in nothing makes
 /// this transaction a reader.
 ///
 /// # Safety
 /// ExecutorEnd's argument, before the executor's clean-up.
 pub unsafe fn end(query: *mut pg_sys::QueryDesc) {
-    // SAFETY: by the contract.
-    unsafe { readguard::note_statement(query) };
+    if !combine::is_done() {
+        // SAFETY: by the contract.
+        unsafe { readguard::note_statement(query) };
+    }
     swap::end_of_statement(query as usize);
     drop_unused(query as usize);
     if WHOLE.0.get() == query as usize && !SESSION.is_member() {

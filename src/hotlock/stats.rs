@@ -11,6 +11,7 @@ pub struct Totals {
     pub ticket_waits: Word64,
     pub direct_handovers: Word64,
     pub followed: Word64,
+    pub combined: Word64,
     pub ordinary: Word64,
     pub groups: Word64,
     pub commit_waits: Word64,
@@ -29,7 +30,7 @@ pub struct Totals {
 
 impl Totals {
     /// The counters in the order of the view's columns.
-    pub fn all(&self) -> [&Word64; 19] {
+    pub fn all(&self) -> [&Word64; 20] {
         [
             &self.promotions,
             &self.coolings,
@@ -37,6 +38,7 @@ impl Totals {
             &self.ticket_waits,
             &self.direct_handovers,
             &self.followed,
+            &self.combined,
             &self.ordinary,
             &self.groups,
             &self.commit_waits,

@@ -3,9 +3,9 @@
 use super::circles;
 use super::errors;
 use super::session::{SESSION, member_id, memory, patience};
-use super::waiting::{self, Reason, Wait};
+use super::waiting::{self, Nap, Reason, Wait};
 use crate::pg::{raw, wait};
-use hotrow::{Acquired, Identity, Slot, Trouble, actor_of};
+use hotrow::{Acquired, Identity, Member, Outcome, Slot, Trouble, actor_of};
 use pgrx::pg_sys::{self, Oid};
 
 /// How long a competitor stays awake, in microseconds: several turns of a single-statement transaction.
@@ -13,16 +13,48 @@ const COMPETE_US: u64 = 500;
 
 /// Takes the ticket if it is free, without waiting. Returns the membership's number.
 pub fn try_acquire(slot: Slot, identity: &Identity) -> Option<usize> {
-    request(slot, identity, false)
+    match request(slot, identity, Manner::AtOnce)? {
+        Turn::Own(n) => Some(n),
+        Turn::Done { .. } => None,
+    }
 }
 
 /// Takes the ticket, waiting for it as long as need be. None when the row is not hot any more, or this transaction is a
 /// member of too many: the caller goes PostgreSQL's ordinary way.
 pub fn acquire(slot: Slot, identity: &Identity) -> Option<usize> {
-    request(slot, identity, true)
+    match acquire_turn(slot, identity)? {
+        Turn::Own(n) => Some(n),
+        Turn::Done { .. } => None,
+    }
 }
 
-fn request(slot: Slot, identity: &Identity, may_wait: bool) -> Option<usize> {
+/// The same.
+pub fn acquire_turn(slot: Slot, identity: &Identity) -> Option<Turn> {
+    request(slot, identity, Manner::Wait)
+}
+
+/// The same, letting others do the packed update meanwhile (combine.rs).
+pub fn acquire_or_combine(slot: Slot, identity: &Identity) -> Option<Turn> {
+    request(slot, identity, Manner::Combine)
+}
+
+/// How a request for the ticket ended.
+#[derive(Clone, Copy)]
+pub enum Turn {
+    /// The ticket is ours: the membership's number.
+    Own(usize),
+    /// Another transaction has done our update, and committed it with a record that ends at `durable_at`.
+    Done { rows: u32, durable_at: u64 },
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Manner {
+    AtOnce,
+    Wait,
+    Combine,
+}
+
+fn request(slot: Slot, identity: &Identity, manner: Manner) -> Option<Turn> {
     let Some(n) = SESSION.begin(slot, Oid::from(identity.relation)) else {
         memory().totals.fallbacks.add(1);
         return None;
@@ -32,10 +64,14 @@ fn request(slot: Slot, identity: &Identity, may_wait: bool) -> Option<usize> {
     let acquired = memory().with_row(slot, |row, world| {
         if !row.is(identity) {
             None
-        } else if may_wait {
-            Some(row.acquire(world, me, patience, now))
-        } else {
+        } else if manner == Manner::AtOnce {
             row.acquire_now(me).then_some(Acquired::Granted)
+        } else {
+            let acquired = row.acquire(world, me, patience, now);
+            if manner == Manner::Combine {
+                row.offer(world, me);
+            }
+            Some(acquired)
         }
     });
     match acquired {
@@ -46,78 +82,144 @@ fn request(slot: Slot, identity: &Identity, may_wait: bool) -> Option<usize> {
         Some(Acquired::Granted) => SESSION.update(n, |m| m.ticket = true),
         Some(waiting) => {
             SESSION.update(n, |m| m.queued = true);
-            queue(n, slot, waiting == Acquired::Competing);
+            let awake = waiting == Acquired::Competing;
+            if let Some(done) = queue(n, slot, awake, manner == Manner::Combine) {
+                SESSION.update(n, |m| m.queued = false);
+                leave(n);
+                return Some(done);
+            }
         }
     }
     memory().totals.tickets.add(1);
-    Some(n)
+    Some(Turn::Own(n))
 }
 
-/// Sleeps in the queue until the ticket is ours.
-fn queue(n: usize, slot: Slot, mut awake: bool) {
+/// Sleeps in the queue until the ticket is ours (None), or another transaction has done our update.
+fn queue(n: usize, slot: Slot, mut awake: bool, mut offers: bool) -> Option<Turn> {
     let me = member_id(n);
     memory().totals.ticket_waits.add(1);
     let wait = Wait::begin(Reason::Ticket, slot);
-    let row = &memory().directory.rows[slot as usize];
+    let (row, own) = (
+        &memory().directory.rows[slot as usize],
+        &memory().members[me as usize],
+    );
     if let Some(holder) = row.holder() {
-        let own = &memory().actors[wait::me() as usize];
+        let actor = &memory().actors[wait::me() as usize];
         if circles::closes(
             actor_of(holder),
-            || own.wait(Some(hotrow::Wait::Ticket(slot))),
+            || actor.wait(Some(hotrow::Wait::Ticket(slot))),
             || row.holder() == Some(holder),
         ) {
             refuse_cycle(slot);
         }
     }
     loop {
-        if awake && compete(n, slot) {
+        if awake && compete(n, slot, offers) {
             break;
         }
-        if memory().with_row(slot, |row, world| row.retry(world, me)) == Acquired::Granted {
-            break;
-        }
-        waiting::check_doomed();
-        awake = true;
-        if !wait.doze() {
-            let holder = memory().with_row(slot, |row, world| {
-                if row.go_deaf(world, me) {
-                    row.holder().map(actor_of)
-                } else {
-                    None
-                }
-            });
-            if let Some(holder) = holder {
-                wait.slice_in_lock_manager(|| await_process(holder));
+        match await_outcome(own) {
+            Outcome::Fulfilled { rows, durable_at } => {
+                wait.finish_in_silence();
+                return Some(Turn::Done { rows, durable_at });
             }
+            Outcome::Refused => {
+                offers = false;
+                let (patience, now) = (patience(), wait::now());
+                match memory().with_row(slot, |row, world| row.enqueue(world, me, patience, now)) {
+                    Acquired::Granted => break,
+                    acquired => awake = acquired == Acquired::Competing,
+                }
+                continue;
+            }
+            _ => {}
+        }
+        match memory().with_row(slot, |row, world| row.retry(world, me)) {
+            Acquired::Granted => break,
+            _ if own.outcome() != Outcome::Open => continue,
+            _ => {}
+        }
+        awake = true;
+        match wait.nap() {
+            Nap::Over if offers && !wait::is_interrupted() => {}
+            Nap::Over => attend(n, slot, offers, waiting::check_doomed),
+            Nap::Late => attend(n, slot, offers, || errors::WAIT_TIMEOUT.raise()),
+            Nap::Long => attend(n, slot, offers, || go_deaf(n, slot, &wait)),
         }
     }
     SESSION.update(n, |m| {
         m.queued = false;
         m.ticket = true;
     });
-    if memory().members[me as usize].was_granted() {
+    if own.was_granted() {
         memory().totals.direct_handovers.add(1);
     }
     let now = wait::now();
     memory().with_row(slot, |row, _| row.note_handover(now));
     wait.finish();
+    None
+}
+
+/// Does what may raise an ERROR, with our offer withdrawn: what has been adopted can only be waited for.
+fn attend(n: usize, slot: Slot, offers: bool, body: impl FnOnce()) {
+    let me = member_id(n);
+    if offers && !memory().with_row(slot, |row, world| row.withdraw_offer(world, me)) {
+        return;
+    }
+    wait::check_for_interrupts();
+    body();
+    if offers {
+        memory().with_row(slot, |row, world| row.offer(world, me));
+    }
+}
+
+/// Waits until an adopted update is done or refused. Its adopter commits without waiting for anybody.
+fn await_outcome(own: &Member) -> Outcome {
+    loop {
+        match own.outcome() {
+            Outcome::Adopted => wait::doze(1000, pg_sys::PG_WAIT_EXTENSION),
+            outcome => return outcome,
+        }
+    }
+}
+
+/// Waits for the holder's transaction in the lock manager for a while.
+fn go_deaf(n: usize, slot: Slot, wait: &Wait) {
+    let me = member_id(n);
+    let holder = memory().with_row(slot, |row, world| {
+        if row.go_deaf(world, me) {
+            row.holder().map(actor_of)
+        } else {
+            None
+        }
+    });
+    if let Some(holder) = holder {
+        wait.slice_in_lock_manager(|| await_process(holder));
+    }
 }
 
 /// Stays awake for a moment to take the ticket when it is released, giving way to whoever else can run. True when we
 /// have it.
-fn compete(n: usize, slot: Slot) -> bool {
+fn compete(n: usize, slot: Slot, offers: bool) -> bool {
     let me = member_id(n);
-    let row = &memory().directory.rows[slot as usize];
+    let (row, own) = (
+        &memory().directory.rows[slot as usize],
+        &memory().members[me as usize],
+    );
     let until = wait::now() + COMPETE_US;
     loop {
         if row.looks_takeable(me) && memory().with_row(slot, |row, world| row.compete(world, me)) {
             return true;
         }
+        if own.outcome() != Outcome::Open {
+            return false;
+        }
         wait::give_way();
         if wait::now() >= until {
             return false;
         }
-        wait::check_for_interrupts();
+        if wait::is_interrupted() {
+            attend(n, slot, offers, || ());
+        }
     }
 }
 

@@ -6,6 +6,7 @@
 //! the group update. Between offer and group update we have the ticket, so nobody else gets in between.
 
 use super::circles;
+use super::combine;
 use super::detect;
 use super::errors;
 use super::revisit;
@@ -180,12 +181,12 @@ unsafe fn hot(call: Update, slot: Slot, identity: &Identity, query: usize) -> TM
             }
         });
         stop::at(stop::Point::TicketTaken);
-        advance(call, n)
+        advance(call, n, query)
     }
 }
 
 /// Goes on with the update of the row of membership `n`, whose ticket we have.
-unsafe fn advance(call: Update, n: usize) -> TM_Result::Type {
+unsafe fn advance(call: Update, n: usize, query: usize) -> TM_Result::Type {
     // SAFETY: as in `tuple_update`.
     unsafe {
         let version = tuple::pack(&*call.otid);
@@ -218,7 +219,7 @@ unsafe fn advance(call: Update, n: usize) -> TM_Result::Type {
                         m.offered = 0;
                         m.handed = 0;
                     });
-                    return ordinary_hot(call, n);
+                    return ordinary_hot(call, n, query);
                 }
             }
         }
@@ -415,10 +416,13 @@ fn note_version(n: usize, version: u64) {
 }
 
 /// Heap's own update of a hot row. Then the ticket goes on, unless this transaction ends right after.
-unsafe fn ordinary_hot(call: Update, n: usize) -> TM_Result::Type {
+unsafe fn ordinary_hot(call: Update, n: usize, query: usize) -> TM_Result::Type {
     // SAFETY: as in `tuple_update`.
     unsafe {
-        let result = ordinary(call, None);
+        let result = match combine::lead(call, membership_slot(n), query) {
+            Some(result) => result,
+            None => ordinary(call, None),
+        };
         if result == TM_Result::TM_Ok {
             let version = tuple::pack(&(*call.slot).tts_tid);
             note_version(n, version);

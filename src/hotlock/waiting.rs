@@ -33,6 +33,17 @@ impl Reason {
     }
 }
 
+/// How a time on the latch went.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Nap {
+    /// Woken, or something else happened.
+    Over,
+    /// None: `txn.hot_wait_timeout` is over.
+    Late,
+    /// None: it is time to go to the lock manager.
+    Long,
+}
+
 /// One wait, from its beginning to its end; `txn.waits` shows it.
 pub struct Wait {
     started: u64,
@@ -64,6 +75,16 @@ impl Wait {
         }
     }
 
+    /// Ends it without a word about timers and other interrupts: the transaction is as good as committed.
+    pub fn finish_in_silence(self) {
+        let armed = SESSION.lock_timeout.get().is_some();
+        clear();
+        if armed {
+            // SAFETY: a timer that has fired is forgotten.
+            unsafe { raw::disable_timeout(TimeoutId::LockTimeout, false) }
+        }
+    }
+
     /// Ends it. A timer that fired in the last moment is heard here, under its own name: arming it again would make its
     /// interrupt look like a user's.
     pub fn finish(self) {
@@ -77,24 +98,40 @@ impl Wait {
 
     /// Sleeps on the latch once. False when it is time to go to the lock manager.
     pub fn doze(&self) -> bool {
+        match self.nap() {
+            Nap::Over => wait::check_for_interrupts(),
+            Nap::Late => errors::WAIT_TIMEOUT.raise(),
+            Nap::Long => return false,
+        }
+        true
+    }
+
+    /// The same, and raises nothing.
+    pub fn nap(&self) -> Nap {
         let waited = self.waited_us();
-        self.check_limit(waited);
+        if self.is_late(waited) {
+            return Nap::Late;
+        }
         // SAFETY: a plain read of a setting.
         let patience = unsafe { pg_sys::DeadlockTimeout }.max(1) as u64 * 1000;
         let on_latch = wait::now().saturating_sub(self.latch_since.get());
         if on_latch >= patience {
-            return false;
+            return Nap::Long;
         }
         let mut rest = patience - on_latch;
         if self.limit_us > 0 {
             rest = rest.min(self.limit_us.saturating_sub(waited));
         }
-        wait::sleep(rest.div_ceil(1000), pg_sys::PG_WAIT_EXTENSION);
-        true
+        wait::doze(rest.div_ceil(1000), pg_sys::PG_WAIT_EXTENSION);
+        Nap::Over
+    }
+
+    fn is_late(&self, waited: u64) -> bool {
+        self.limit_us > 0 && waited >= self.limit_us
     }
 
     fn check_limit(&self, waited: u64) {
-        if self.limit_us > 0 && waited >= self.limit_us {
+        if self.is_late(waited) {
             errors::WAIT_TIMEOUT.raise();
         }
     }

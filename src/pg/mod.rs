@@ -3,6 +3,9 @@
 pub mod buffer;
 pub mod catch;
 pub mod error;
+pub mod evaluate;
+pub mod form;
+pub mod frontend;
 pub mod plan;
 pub mod raw;
 pub mod relation;

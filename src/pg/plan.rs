@@ -15,12 +15,12 @@ pub struct Target {
 }
 
 /// list_nth for the pointer lists that are walked here.
-unsafe fn nth<T>(list: *const pg_sys::List, n: usize) -> *mut T {
+pub unsafe fn nth<T>(list: *const pg_sys::List, n: usize) -> *mut T {
     // SAFETY: the caller checked the length.
     unsafe { (*(*list).elements.add(n)).ptr_value.cast() }
 }
 
-unsafe fn length(list: *const pg_sys::List) -> usize {
+pub unsafe fn length(list: *const pg_sys::List) -> usize {
     // SAFETY: null or a valid list.
     unsafe {
         if list.is_null() {
@@ -31,7 +31,7 @@ unsafe fn length(list: *const pg_sys::List) -> usize {
     }
 }
 
-unsafe fn tag<T>(node: *const T) -> NodeTag {
+pub unsafe fn tag<T>(node: *const T) -> NodeTag {
     // SAFETY: null or a node.
     unsafe {
         if node.is_null() {

@@ -117,6 +117,7 @@ unsafe extern "C-unwind" {
     pub fn getmissingattr(desc: TupleDesc, attnum: c_int, isnull: *mut bool) -> Datum;
     pub fn datumIsEqual(a: Datum, b: Datum, by_value: bool, length: c_int) -> bool;
     pub fn pgstat_count_heap_update(rel: Relation, hot: bool, newpage: bool);
+    pub fn pgstat_update_heap_dead_tuples(rel: Relation, delta: c_int);
 
     // executor
     pub fn standard_ExecutorStart(query: *mut QueryDesc, eflags: c_int);
@@ -148,8 +149,32 @@ unsafe extern "C-unwind" {
         slot: *mut TupleTableSlot,
         buffer: Buffer,
     ) -> *mut TupleTableSlot;
+    pub fn ExecGetUpdateNewTuple(
+        result: *mut ResultRelInfo,
+        plan: *mut TupleTableSlot,
+        old: *mut TupleTableSlot,
+    ) -> *mut TupleTableSlot;
+    pub fn ExecForceStoreHeapTuple(tuple: HeapTuple, slot: *mut TupleTableSlot, free: bool);
+    pub fn ExecStoreVirtualTuple(slot: *mut TupleTableSlot) -> *mut TupleTableSlot;
+    pub fn ExecConstraints(
+        result: *mut ResultRelInfo,
+        slot: *mut TupleTableSlot,
+        estate: *mut EState,
+    );
+    pub fn InstrStartNode(instrumentation: *mut Instrumentation);
+    pub fn InstrStopNode(instrumentation: *mut Instrumentation, tuples: f64);
     pub fn ExecGetUpdatedCols(result: *mut ResultRelInfo, estate: *mut EState) -> *mut Bitmapset;
     pub fn slot_getsomeattrs_int(slot: *mut TupleTableSlot, attnum: c_int);
+
+    // nodes
+    pub fn stringToNode(text: *const c_char) -> *mut c_void;
+    pub fn fix_opfuncids(node: *mut Node);
+
+    // libpq/pqcomm.c; not bound by pgrx
+    pub fn pq_buffer_has_data() -> bool;
+    pub fn pq_startmsgread();
+    pub fn pq_endmsgread();
+    pub fn pq_peekbyte() -> c_int;
 
     // catalog/namespace.c
     pub fn RangeVarGetRelidExtended(
@@ -193,5 +218,9 @@ unsafe extern "C-unwind" {
     pub fn getTypeOutputInfo(typ: Oid, output: *mut Oid, is_varlena: *mut bool);
     pub fn OidOutputFunctionCall(function: Oid, value: Datum) -> *mut c_char;
     pub fn pg_mbcliplen(text: *const c_char, len: c_int, limit: c_int) -> c_int;
+    pub fn SearchSysCache1(cache: c_int, key: Datum) -> HeapTuple;
+    pub fn ReleaseSysCache(tuple: HeapTuple);
+    pub fn RelationGetFKeyList(rel: Relation) -> *mut List;
+    pub fn MemoryContextReset(context: MemoryContext);
     pub fn pfree(pointer: *mut c_void);
 }

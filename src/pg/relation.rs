@@ -36,6 +36,12 @@ pub struct Key {
     relation: Oid,
     /// All indexes are checked at once, by equality: none is deferrable, none an exclusion constraint.
     simple_indexes: bool,
+    /// See `has_row_triggers`.
+    row_triggers: bool,
+    /// See `can_combine`.
+    combines: bool,
+    /// Columns with a foreign key, by number; bit 0 stands for all beyond the 63rd.
+    referencing: u64,
     count: usize,
     columns: [Column; MAX_COLUMNS],
 }
@@ -49,6 +55,9 @@ const NO_COLUMN: Column = Column {
 const NO_KEY: Key = Key {
     relation: Oid::INVALID,
     simple_indexes: false,
+    row_triggers: false,
+    combines: false,
+    referencing: 0,
     count: 0,
     columns: [NO_COLUMN; MAX_COLUMNS],
 };
@@ -121,6 +130,12 @@ unsafe fn build(rel: pg_sys::Relation) -> Key {
             }
         }
         raw::list_free(indexes);
+        key.row_triggers = has_row_triggers((*rel).trigdesc);
+        key.referencing = referencing(rel);
+        key.combines = !key.row_triggers
+            && !has_statement_triggers((*rel).trigdesc)
+            && !(*form).relispartition
+            && has_portable_constraints((*(*rel).rd_att).constr);
         let index = if (*rel).rd_pkindex != Oid::INVALID {
             (*rel).rd_pkindex
         } else {
@@ -164,6 +179,63 @@ unsafe fn build(rel: pg_sys::Relation) -> Key {
         }
         raw::RelationClose(index);
         key
+    }
+}
+
+/// Whether UPDATE fires row triggers of users. A BEFORE trigger may change the key; an AFTER trigger looks at the old
+/// version again, which may be gone if its writer rolled back. Those of foreign keys look only at changed keys.
+unsafe fn has_row_triggers(triggers: *const pg_sys::TriggerDesc) -> bool {
+    /// utils/fmgroids.h: the functions from RI_FKey_check_ins to RI_FKey_noaction_upd.
+    const FOREIGN_KEY: std::ops::RangeInclusive<u32> = 1644..=1655;
+    // SAFETY: null, or the relcache's description of the triggers.
+    unsafe {
+        if triggers.is_null() {
+            return false;
+        }
+        let all =
+            std::slice::from_raw_parts((*triggers).triggers, (*triggers).numtriggers as usize);
+        (*triggers).trig_update_before_row
+            || (*triggers).trig_update_old_table
+            || (*triggers).trig_update_new_table
+            || ((*triggers).trig_update_after_row
+                && all
+                    .iter()
+                    .any(|trigger| !FOREIGN_KEY.contains(&u32::from(trigger.tgfoid))))
+    }
+}
+
+unsafe fn has_statement_triggers(triggers: *const pg_sys::TriggerDesc) -> bool {
+    // SAFETY: null, or the relcache's description of the triggers.
+    unsafe {
+        !triggers.is_null()
+            && ((*triggers).trig_update_before_statement
+                || (*triggers).trig_update_after_statement)
+    }
+}
+
+/// The columns that refer to other tables.
+unsafe fn referencing(rel: pg_sys::Relation) -> u64 {
+    let mut columns = 0;
+    // SAFETY: the relcache's list of foreign keys.
+    unsafe {
+        for node in super::plan::nodes(raw::RelationGetFKeyList(rel)) {
+            let foreign_key = &*node.cast::<pg_sys::ForeignKeyCacheInfo>();
+            for &number in &foreign_key.conkey[..foreign_key.nkeys as usize] {
+                columns |= 1u64 << if (1..64).contains(&number) { number } else { 0 };
+            }
+        }
+    }
+    columns
+}
+
+/// Whether the constraints of a table can be checked for an update of another session.
+unsafe fn has_portable_constraints(constraints: *const pg_sys::TupleConstr) -> bool {
+    // SAFETY: null, or the tuple descriptor's constraints.
+    unsafe {
+        constraints.is_null()
+            || (!(*constraints).has_generated_stored
+                && (0..(*constraints).num_check as usize)
+                    .all(|n| super::form::is_portable((*(*constraints).check.add(n)).ccbin)))
     }
 }
 
@@ -277,6 +349,17 @@ impl Key {
         self.columns()
             .iter()
             .any(|c| unsafe { raw::bms_is_member(c_int::from(c.number) + offset, updated) })
+    }
+
+    /// Whether UPDATE fires row triggers of users.
+    pub fn has_row_triggers(&self) -> bool {
+        self.row_triggers
+    }
+
+    /// Whether an update of these columns (a bit each, bit 0 for those beyond the 63rd) does nothing but change the row, so
+    /// that another transaction can do it.
+    pub fn can_combine(&self, changed: u64) -> bool {
+        self.combines && self.referencing & changed == 0
     }
 
     /// Whether index checks look at nothing but equal keys, and at once.

@@ -2,7 +2,7 @@
 
 use super::raw;
 use hotrow::{
-    Actor, Directory, FlushQueue, MEMBERS, Member, ReadGuard, Row, Slot, Word32, Word64, World,
+    Actor, Directory, FlushQueue, MEMBERS, Member, Parcel, ReadGuard, Row, Slot, Word32, Word64, World,
 };
 use pgrx::pg_sys;
 use std::mem::{align_of, size_of};
@@ -31,6 +31,8 @@ pub struct Shared {
     pub directory: Directory<'static>,
     pub members: &'static [Member],
     pub actors: &'static [Actor],
+    /// One per actor.
+    pub parcels: &'static [Parcel],
     pub totals: &'static Totals,
     pub guard: &'static ReadGuard,
     pub flush: &'static FlushQueue,
@@ -84,6 +86,7 @@ struct Offsets {
     rows: usize,
     members: usize,
     actors: usize,
+    parcels: usize,
     size: usize,
 }
 
@@ -95,6 +98,7 @@ fn offsets() -> Offsets {
     let row_array = layout.take::<Row>(rows());
     let member_array = layout.take::<Member>(actors() * MEMBERS);
     let actor_array = layout.take::<Actor>(actors());
+    let parcel_array = layout.take::<Parcel>(actors());
     Offsets {
         header,
         buckets: bucket_array,
@@ -102,6 +106,7 @@ fn offsets() -> Offsets {
         rows: row_array,
         members: member_array,
         actors: actor_array,
+        parcels: parcel_array,
         size: layout.at + 64,
     }
 }
@@ -141,6 +146,7 @@ pub fn startup() {
             },
             members: slice(start, offsets.members, actors() * MEMBERS),
             actors: slice(start, offsets.actors, actors()),
+            parcels: slice(start, offsets.parcels, actors()),
             totals: &header.totals,
             guard: &header.guard,
             flush: &header.flush,

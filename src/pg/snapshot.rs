@@ -1,4 +1,5 @@
-//! The snapshot of a statement that has not started: letting it go while the statement waits, taking a fresh one after.
+//! The snapshot of a statement that has not begun to read: letting it go while the statement waits, taking a fresh one
+//! after.
 
 use super::raw;
 use pgrx::pg_sys;
@@ -7,16 +8,19 @@ use pgrx::pg_sys;
 /// stable function reads with the snapshot of the statement that called it, which must stay.
 ///
 /// # Safety
-/// `query` is about to be started.
+/// `query` is about to be started, or started and not run.
 pub unsafe fn is_replaceable(query: *const pg_sys::QueryDesc) -> bool {
     // SAFETY: reads the stack of active snapshots and the reference counts.
     unsafe {
         let snapshot = (*query).snapshot;
+        let estate = (*query).estate;
+        let registrations = if estate.is_null() { 1 } else { 2 };
         !snapshot.is_null()
             && raw::ActiveSnapshotSet()
             && raw::GetActiveSnapshot() == snapshot
             && (*snapshot).active_count == 1
-            && (*snapshot).regd_count == 1
+            && (*snapshot).regd_count == registrations
+            && (estate.is_null() || (*estate).es_snapshot == snapshot)
     }
 }
 
@@ -56,9 +60,15 @@ pub unsafe fn renew_for_utility() {
 /// # Safety
 /// `is_replaceable(query)`.
 pub unsafe fn let_go(query: *mut pg_sys::QueryDesc) {
-    // SAFETY: the query holds one registration and the stack one reference, as CreateQueryDesc and the portal made them.
+    // SAFETY: the query holds one registration, its state another once it has started, and the stack one reference, as
+    // CreateQueryDesc, ExecutorStart and the portal made them.
     unsafe {
         raw::PopActiveSnapshot();
+        let estate = (*query).estate;
+        if !estate.is_null() {
+            raw::UnregisterSnapshot((*estate).es_snapshot);
+            (*estate).es_snapshot = std::ptr::null_mut();
+        }
         raw::UnregisterSnapshot((*query).snapshot);
         (*query).snapshot = std::ptr::null_mut();
     }
@@ -73,7 +83,21 @@ pub unsafe fn take(query: *mut pg_sys::QueryDesc) {
     unsafe {
         raw::PushCopiedSnapshot(raw::GetTransactionSnapshot());
         (*query).snapshot = raw::RegisterSnapshot(raw::GetActiveSnapshot());
+        let estate = (*query).estate;
+        if !estate.is_null() {
+            (*estate).es_snapshot = raw::RegisterSnapshot((*query).snapshot);
+        }
     }
+}
+
+/// Puts a snapshot on the stack that reads nothing and holds nothing back, for a statement that is done without having
+/// run: its portal pops one.
+///
+/// # Safety
+/// After `let_go(query)`.
+pub unsafe fn take_none() {
+    // SAFETY: a static snapshot, which is copied.
+    unsafe { raw::PushActiveSnapshot(&raw mut pg_sys::SnapshotAnyData) }
 }
 
 /// Whether the snapshot cannot see what that transaction did.

@@ -174,6 +174,13 @@ mod futex {
     }
 }
 
+/// Whether something asks for `check_for_interrupts`.
+#[inline]
+pub fn is_interrupted() -> bool {
+    // SAFETY: a plain read.
+    unsafe { pg_sys::InterruptPending != 0 }
+}
+
 /// miscadmin.h's CHECK_FOR_INTERRUPTS.
 #[inline]
 pub fn check_for_interrupts() {

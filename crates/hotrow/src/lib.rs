@@ -1,6 +1,7 @@
 #![doc = include_str!("../README.md")]
 
 mod chain;
+mod combine;
 mod directory;
 mod flush;
 mod graph;
@@ -11,6 +12,7 @@ mod row;
 mod ticket;
 mod word;
 
+pub use combine::{ARGUMENT_BYTES, FORM_BYTES, Outcome, Parcel};
 pub use directory::{Directory, Slot};
 pub use flush::{Duty, FlushQueue};
 pub use graph::{Actor, Wait, has_path, owner_of};

@@ -57,6 +57,7 @@ pub struct Row {
 pub struct Counters {
     pub updates: Word64,
     pub followed: Word64,
+    pub combined: Word64,
     pub groups: Word64,
     pub cascades: Word64,
     pub handovers: Word64,
@@ -78,6 +79,12 @@ pub struct Member {
     /// Has been given the ticket directly.
     pub(crate) granted: Word32,
     pub(crate) queued_at: Word64,
+
+    // Combining (combine.rs).
+    /// lock-free: what has become of the update that this waiter has left with others.
+    pub(crate) request: Word32,
+    pub(crate) rows: Word32,
+    pub(crate) durable_at: Word64,
 
     // Dependency list.
     pub(crate) chain_next: Word32,
@@ -236,13 +243,14 @@ impl Row {
         ]
     }
 
-    fn times(&self) -> [&Word64; 8] {
+    fn times(&self) -> [&Word64; 9] {
         let c = &self.counters;
         [
             &self.released_at,
             &self.backoff_until,
             &c.updates,
             &c.followed,
+            &c.combined,
             &c.groups,
             &c.cascades,
             &c.handovers,

@@ -48,10 +48,16 @@ impl Row {
     /// Takes the ticket or joins the queue's end.
     pub fn acquire(&self, world: World, me: MemberId, patience: Patience, now: u64) -> Acquired {
         self.members.add(1);
+        self.enqueue(world, me, patience, now)
+    }
+
+    /// The same for a member that has been in the queue before.
+    pub fn enqueue(&self, world: World, me: MemberId, patience: Patience, now: u64) -> Acquired {
+        let node = world.member(me);
+        node.forget_request();
         if self.try_acquire(me) {
             return Acquired::Granted;
         }
-        let node = world.member(me);
         node.queued_at.set(now);
         node.deaf.set(0);
         node.signaled.set(0);
@@ -86,15 +92,17 @@ impl Row {
 
     /// An awake waiter tries its luck: has it the ticket? Otherwise it keeps its place, and goes on competing.
     pub fn compete(&self, world: World, me: MemberId) -> bool {
-        world.member(me).deaf.set(0);
+        let node = world.member(me);
+        node.deaf.set(0);
         if load(&self.holder) == Some(me) {
             return true;
         }
-        if self.holder.get() != 0 {
+        if self.holder.get() != 0 || node.queued.get() == 0 {
             return false;
         }
         self.answer(world, me);
         self.unqueue(world, me);
+        node.forget_request();
         self.grant(me);
         true
     }
@@ -145,6 +153,7 @@ impl Row {
             self.answer(world, next);
             self.unqueue(world, next);
             self.grant(next);
+            world.member(next).forget_request();
             world.member(next).granted.set(1);
             return Some(actor_of(next));
         }
@@ -167,6 +176,7 @@ impl Row {
             return None;
         }
         self.unqueue(world, me);
+        world.member(me).forget_request();
         let was_signaled = self.answer(world, me);
         if was_signaled && self.holder.get() == 0 {
             self.signal(world)
@@ -209,7 +219,7 @@ impl Row {
     }
 
     /// A signaled waiter has answered, or will not any more. Returns whether it was signaled.
-    fn answer(&self, world: World, me: MemberId) -> bool {
+    pub(crate) fn answer(&self, world: World, me: MemberId) -> bool {
         let node = world.member(me);
         let was = node.signaled.get() != 0;
         if was {
@@ -231,7 +241,7 @@ impl Row {
         None
     }
 
-    fn unqueue(&self, world: World, me: MemberId) {
+    pub(crate) fn unqueue(&self, world: World, me: MemberId) {
         let node = world.member(me);
         if node.queued.get() == 0 {
             return;

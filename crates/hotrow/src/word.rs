@@ -17,8 +17,12 @@ pub struct Word32(AtomicU32);
 pub struct Word64(AtomicU64);
 
 macro_rules! word {
-    ($name:ident, $int:ty) => {
+    ($name:ident, $int:ty, $atomic:ty) => {
         impl $name {
+            pub const fn new() -> Self {
+                Self(<$atomic>::new(0))
+            }
+
             /// The present value.
             #[inline]
             pub fn get(&self) -> $int {
@@ -79,5 +83,5 @@ impl Word32 {
     }
 }
 
-word!(Word32, u32);
-word!(Word64, u64);
+word!(Word32, u32, AtomicU32);
+word!(Word64, u64, AtomicU64);

@@ -1,0 +1,43 @@
+//! What the client will do next, as far as it has already told.
+
+use super::raw;
+use pgrx::pg_sys;
+
+/// Whether the statement is all of its transaction, so that it commits as soon as the statement has run: a single statement
+/// of the simple protocol, or one that is executed alone and whose Sync message has arrived with it.
+///
+/// # Safety
+/// `query` is the statement of the active portal.
+pub unsafe fn commits_next(query: *const pg_sys::QueryDesc) -> bool {
+    /// access/xact.h
+    const XACT_FLAGS_PIPELINING: i32 = 1 << 3;
+    // SAFETY: plain reads of backend state.
+    unsafe {
+        if pg_sys::MyBackendType != pg_sys::BackendType::B_BACKEND
+            || pg_sys::whereToSendOutput != pg_sys::CommandDest::DestRemote
+            || pg_sys::MyXactFlags & XACT_FLAGS_PIPELINING != 0
+            || raw::IsTransactionBlock()
+        {
+            return false;
+        }
+        match (*(*query).dest).mydest {
+            pg_sys::CommandDest::DestRemote => true,
+            pg_sys::CommandDest::DestNone => next_message() == Some(b'S'),
+            _ => false,
+        }
+    }
+}
+
+/// The type of the next message, if it has arrived.
+fn next_message() -> Option<u8> {
+    // SAFETY: the present message has been read to its end; peeking at a byte that is there does not block.
+    unsafe {
+        if !raw::pq_buffer_has_data() {
+            return None;
+        }
+        raw::pq_startmsgread();
+        let byte = raw::pq_peekbyte();
+        raw::pq_endmsgread();
+        u8::try_from(byte).ok()
+    }
+}
