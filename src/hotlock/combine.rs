@@ -11,6 +11,7 @@ use crate::pg::catch::catching;
 use crate::pg::evaluate::{Applied, Update};
 use crate::pg::form::{Arguments, Form};
 use crate::pg::plan::Target;
+use crate::pg::raw::TimeoutId;
 use crate::pg::relation::key_of;
 use crate::pg::{frontend, raw, wait, xact};
 use crate::tam::{callbacks, wal};
@@ -32,8 +33,10 @@ struct Present {
     /// The members whose updates are in our version of the row, and how many rows each changed.
     adopted: [Cell<(MemberId, u32)>; MOST],
     count: Cell<usize>,
+    slot: Cell<Slot>,
     /// Another session has done and committed our update: what this transaction reports is final.
     is_done: Cell<bool>,
+    /// The adopted have been told, and are to be woken.
     fulfilled: Cell<bool>,
 }
 // SAFETY: a backend has one thread.
@@ -45,6 +48,7 @@ static PRESENT: Present = Present {
     form: Cell::new(None),
     adopted: [const { Cell::new((0, 0)) }; MOST],
     count: Cell::new(0),
+    slot: Cell::new(0),
     is_done: Cell::new(false),
     fulfilled: Cell::new(false),
 };
@@ -176,7 +180,7 @@ pub unsafe fn lead(call: callbacks::Update, slot: Slot, query: usize) -> Option<
         .heap();
         if result == TM_Result::TM_Ok {
             raw::pfree(own.cast());
-            count(slot);
+            PRESENT.slot.set(slot);
             return Some(result);
         }
         refuse_all();
@@ -268,22 +272,24 @@ fn refuse_all() {
     PRESENT.count.set(0);
 }
 
-fn count(slot: Slot) {
-    let (combined, changed) = adopted().fold((0, 0), |(n, rows), (_, r)| (n + 1, rows + r));
-    memory().totals.combined.add(combined);
-    memory().with_row(slot, |row, _| {
-        row.counters.combined.add(combined);
-        row.counters.updates.add(u64::from(changed));
-    });
-}
-
 /// Our transaction has committed, its record ending at `end`: so have the updates that we did for others. They are woken
 /// by `deliver`.
 pub fn committed(end: u64) {
+    if PRESENT.count.get() == 0 {
+        return;
+    }
+    let (mut combined, mut changed) = (0, 0);
     for (member, rows) in adopted() {
         memory().members[member as usize].fulfil(rows, end);
+        combined += 1;
+        changed += u64::from(rows);
     }
     PRESENT.fulfilled.set(true);
+    memory().totals.combined.add(combined);
+    memory().with_row(PRESENT.slot.get(), |row, _| {
+        row.counters.combined.add(combined);
+        row.counters.updates.add(changed);
+    });
 }
 
 /// Wakes those whose updates we have committed.
@@ -299,13 +305,26 @@ pub fn rolled_back() {
     refuse_all();
 }
 
+/// At the end of a statement.
+pub fn end(query: usize) {
+    if PRESENT.query.get() == query {
+        PRESENT.query.set(0);
+    }
+}
+
 /// At the end of a transaction. An ERROR has let go of interrupts by itself.
 pub fn forget(committed: bool) {
     PRESENT.query.set(0);
     PRESENT.form.set(None);
     PRESENT.identity.set(None);
     if PRESENT.is_done.take() && committed {
-        // SAFETY: gives back what `report` took.
-        unsafe { pg_sys::InterruptHoldoffCount -= 1 }
+        // SAFETY: gives back what `report` took. A cancel, or a timer that asks for one, was for the statement that has
+        // succeeded; disable_statement_timeout() leaves one that has fired.
+        unsafe {
+            raw::disable_timeout(TimeoutId::StatementTimeout, false);
+            raw::disable_timeout(TimeoutId::LockTimeout, false);
+            pg_sys::QueryCancelPending = 0;
+            pg_sys::InterruptHoldoffCount -= 1;
+        }
     }
 }

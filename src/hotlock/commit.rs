@@ -232,8 +232,8 @@ pub fn after_locks() {
     unsafe { raw::SyncRepWaitForLSN(end, true) };
 }
 
-/// Makes WAL durable up to `end`, together with others that want the same.
-fn flush(end: u64) {
+/// Makes WAL durable up to `end`, together with others that want the same. Interrupts are held.
+pub fn flush(end: u64) {
     let memory = memory();
     let me = wait::me();
     // SAFETY: reads a shared position.

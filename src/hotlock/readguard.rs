@@ -1,6 +1,7 @@
 //! The read guard's session side (design, steps 7 and 8): which tables this transaction wrote, and up to which WAL
 //! position what it read must be durable before it completes.
 
+use super::commit;
 use super::session::memory;
 use crate::guc;
 use crate::pg::plan;
@@ -171,8 +172,8 @@ pub fn wait_for_reads() {
         if raw::GetFlushRecPtr(std::ptr::null_mut()) < until {
             memory().totals.read_waits.add(1);
         }
-        raw::XLogFlush(until);
         pg_sys::InterruptHoldoffCount += 1;
+        commit::flush(until);
         raw::SyncRepWaitForLSN(until, true);
         pg_sys::InterruptHoldoffCount -= 1;
     }

@@ -354,6 +354,7 @@ pub unsafe fn end(query: *mut pg_sys::QueryDesc) {
         // SAFETY: by the contract.
         unsafe { readguard::note_statement(query) };
     }
+    combine::end(query as usize);
     swap::end_of_statement(query as usize);
     drop_unused(query as usize);
     if WHOLE.0.get() == query as usize && !SESSION.is_member() {

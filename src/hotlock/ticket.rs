@@ -60,7 +60,11 @@ fn request(slot: Slot, identity: &Identity, manner: Manner) -> Option<Turn> {
         return None;
     };
     let me = member_id(n);
-    let (patience, now) = (patience(), wait::now());
+    let (mut patience, now) = (patience(), wait::now());
+    if manner == Manner::Combine {
+        // The longer it sleeps the likelier it is that somebody does its update.
+        patience.competitors = 0;
+    }
     let acquired = memory().with_row(slot, |row, world| {
         if !row.is(identity) {
             None

@@ -77,12 +77,7 @@ impl Wait {
 
     /// Ends it without a word about timers and other interrupts: the transaction is as good as committed.
     pub fn finish_in_silence(self) {
-        let armed = SESSION.lock_timeout.get().is_some();
         clear();
-        if armed {
-            // SAFETY: a timer that has fired is forgotten.
-            unsafe { raw::disable_timeout(TimeoutId::LockTimeout, false) }
-        }
     }
 
     /// Ends it. A timer that fired in the last moment is heard here, under its own name: arming it again would make its

@@ -124,11 +124,15 @@ impl Form {
 
     /// A digest for a first comparison.
     pub fn digest(&self) -> u64 {
-        self.bytes().chunks(8).fold(0xcbf2_9ce4_8422_2325, |hash, chunk| {
-            let mut word = [0; 8];
-            word[..chunk.len()].copy_from_slice(chunk);
-            (hash ^ u64::from_le_bytes(word)).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(23)
-        })
+        self.bytes()
+            .chunks(8)
+            .fold(0xcbf2_9ce4_8422_2325, |hash, chunk| {
+                let mut word = [0; 8];
+                word[..chunk.len()].copy_from_slice(chunk);
+                (hash ^ u64::from_le_bytes(word))
+                    .wrapping_mul(0x9e37_79b9_7f4a_7c15)
+                    .rotate_left(23)
+            })
     }
 
     /// The form of a plain `UPDATE ... WHERE key = value` found by the key's index, if it has one.

@@ -208,8 +208,7 @@ unsafe fn has_statement_triggers(triggers: *const pg_sys::TriggerDesc) -> bool {
     // SAFETY: null, or the relcache's description of the triggers.
     unsafe {
         !triggers.is_null()
-            && ((*triggers).trig_update_before_statement
-                || (*triggers).trig_update_after_statement)
+            && ((*triggers).trig_update_before_statement || (*triggers).trig_update_after_statement)
     }
 }
 

@@ -2,7 +2,8 @@
 
 use super::raw;
 use hotrow::{
-    Actor, Directory, FlushQueue, MEMBERS, Member, Parcel, ReadGuard, Row, Slot, Word32, Word64, World,
+    Actor, Directory, FlushQueue, MEMBERS, Member, Parcel, ReadGuard, Row, Slot, Word32, Word64,
+    World,
 };
 use pgrx::pg_sys;
 use std::mem::{align_of, size_of};

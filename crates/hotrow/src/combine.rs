@@ -221,12 +221,7 @@ mod tests {
         (row, members)
     }
 
-    fn adopt(
-        row: &Row,
-        w: World,
-        most: usize,
-        suits: impl Fn(MemberId) -> bool,
-    ) -> Vec<MemberId> {
+    fn adopt(row: &Row, w: World, most: usize, suits: impl Fn(MemberId) -> bool) -> Vec<MemberId> {
         let mut adopted = Vec::new();
         row.adopt(w, most, suits, |id| adopted.push(id));
         adopted

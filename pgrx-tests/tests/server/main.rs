@@ -1,6 +1,7 @@
 //! The server tests: each starts a server of its own. See ../../README.md.
 
 mod bank;
+mod combine;
 mod counters;
 mod crash;
 mod cycles;

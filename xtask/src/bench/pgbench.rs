@@ -123,12 +123,13 @@ pub fn run(server: &Server, load: &Load, tick: &mut Tick) -> anyhow::Result<Outc
     })
 }
 
-/// pgbench's threads count the transactions of each script without a lock, so several scripts want one thread.
+/// pgbench's threads count the transactions of each script without a lock, so several scripts want one thread. A thread
+/// looks at the sockets of all its clients at each turn, so many clients want more threads.
 fn jobs(load: &Load) -> usize {
     if load.scripts.len() > 1 {
         1
     } else {
-        load.clients.min(2)
+        load.clients.div_ceil(128).max(2).min(load.clients)
     }
 }
 

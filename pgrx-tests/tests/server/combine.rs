@@ -1,0 +1,542 @@
+//! Combining: a session that has the ticket does the waiting updates of others. The holder is stopped at a named point (a
+//! library with the feature `stop_events`), so that it is certain who is done by whom.
+use std::thread::{JoinHandle, spawn};
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail, ensure};
+use pgserver::Server;
+use postgres::types::ToSql;
+use postgres::{Client, Error};
+use txn_server_tests::{
+    Background, Load, Watchdog, grouped, int, physical_health, sqlstate, start_hot, wait_until,
+};
+
+const BUMP: &str = "UPDATE hot SET val = val + 1 WHERE id = 1";
+
+/// Nobody goes to the lock manager, where it would not be seen.
+const PATIENT: [(&str, &str); 1] = [("deadlock_timeout", "10min")];
+
+/// A session that has the row's ticket and has not looked yet who waits.
+struct Stage {
+    control: Client,
+    holder: Option<Background>,
+}
+
+impl Stage {
+    fn new(server: &Server, sql: &str) -> Result<Self> {
+        // From now on the row is hot.
+        grouped(server)?.batch_execute("UPDATE hot SET val = val WHERE id = 1")?;
+        let mut control = server.connect()?;
+        control.batch_execute("SELECT pg_advisory_lock(hashtext('txn.ticket_taken'))")?;
+        let mut holder = grouped(server)?;
+        holder
+            .batch_execute("SET txn.stop_at = 'ticket_taken, before_commit_wait'")
+            .context("the library has to be built with --features stop_events")?;
+        let mut stage = Stage {
+            control,
+            holder: Some(Background::run(holder, sql)?),
+        };
+        stage.wait_stopped()?;
+        Ok(stage)
+    }
+
+    fn holder_pid(&self) -> i32 {
+        self.holder.as_ref().map_or(0, |holder| holder.pid)
+    }
+
+    fn wait_stopped(&mut self) -> Result<()> {
+        let pid = self.holder_pid();
+        wait_until(
+            &mut self.control,
+            &format!(
+                "SELECT count(*) > 0 FROM pg_locks \
+                 WHERE pid = {pid} AND locktype = 'advisory' AND NOT granted"
+            ),
+        )
+    }
+
+    /// Waits until so many stand in the row's queue.
+    fn wait_queued(&mut self, waiting: i32) -> Result<()> {
+        wait_until(
+            &mut self.control,
+            &format!("SELECT sum(waiting) = {waiting} FROM txn.hotspots"),
+        )
+    }
+
+    /// Lets the holder update the row.
+    fn release(&mut self) -> Result<()> {
+        self.control
+            .batch_execute("SELECT pg_advisory_unlock(hashtext('txn.ticket_taken'))")?;
+        Ok(())
+    }
+
+    /// The same, and waits until it is about to commit.
+    fn release_to_commit(&mut self) -> Result<()> {
+        self.control
+            .batch_execute("SELECT pg_advisory_lock(hashtext('txn.before_commit_wait'))")?;
+        self.release()?;
+        self.wait_queued(0)?;
+        self.wait_stopped()
+    }
+
+    fn release_commit(&mut self) -> Result<()> {
+        self.control
+            .batch_execute("SELECT pg_advisory_unlock(hashtext('txn.before_commit_wait'))")?;
+        Ok(())
+    }
+
+    /// What the holder was told at last.
+    fn end(&mut self) -> Result<String> {
+        match self.holder.take() {
+            Some(holder) => Ok(sqlstate(&holder.end()?.1)),
+            None => bail!("the holder has ended before"),
+        }
+    }
+
+    fn combined(&mut self) -> Result<i64> {
+        int(&mut self.control, "SELECT combined FROM txn.stats")
+    }
+
+    fn val(&mut self) -> Result<i64> {
+        int(&mut self.control, "SELECT val FROM hot WHERE id = 1")
+    }
+}
+
+/// A prepared statement that waits beside the test; the number of rows, or the error.
+struct Prepared(JoinHandle<Result<u64, Error>>);
+
+impl Prepared {
+    fn run(server: &Server, sql: &str, arguments: Vec<i64>) -> Result<Self> {
+        let mut client = grouped(server)?;
+        client.batch_execute("SET plan_cache_mode = force_generic_plan")?;
+        let statement = client.prepare(sql)?;
+        Ok(Prepared(spawn(move || {
+            let arguments: Vec<&(dyn ToSql + Sync)> =
+                arguments.iter().map(|a| a as &(dyn ToSql + Sync)).collect();
+            client.execute(&statement, &arguments)
+        })))
+    }
+
+    fn end(self) -> Result<Result<u64, Error>> {
+        match self.0.join() {
+            Ok(end) => Ok(end),
+            Err(_) => bail!("a background session panicked"),
+        }
+    }
+}
+
+fn versions(client: &mut Client) -> Result<i64> {
+    client.batch_execute("CREATE EXTENSION IF NOT EXISTS pageinspect")?;
+    int(
+        client,
+        "SELECT count(*) FROM heap_page_items(get_raw_page('hot', 0)) WHERE lp_flags = 1",
+    )
+}
+
+/// Runs `scenario` on a server of its own.
+fn on_server(scenario: fn(&Server) -> Result<()>) -> Result<()> {
+    let server = start_hot(1, &PATIENT)?;
+    let dog = Watchdog::new(&server);
+    dog.finish(scenario(&server))?;
+    physical_health(&server, "hot", "id")
+}
+
+#[test]
+fn waiters_share_the_holders_version() -> Result<()> {
+    on_server(|server| {
+        let mut stage = Stage::new(server, BUMP)?;
+        let before = versions(&mut stage.control)?;
+        let waiters: Vec<_> = (0..5)
+            .map(|_| Background::run(grouped(server)?, BUMP))
+            .collect::<Result<_>>()?;
+        stage.wait_queued(5)?;
+        stage.release()?;
+        ensure!(stage.end()? == "00000");
+        for waiter in waiters {
+            let told = sqlstate(&waiter.end()?.1);
+            ensure!(told == "00000", "a waiter was told {told}");
+        }
+        ensure!(stage.val()? == 6, "the value is {}", stage.val()?);
+        ensure!(stage.combined()? == 5, "{} combined", stage.combined()?);
+        let written = versions(&mut stage.control)? - before;
+        ensure!(written == 1, "{written} versions of the row were written");
+        let updates = int(&mut stage.control, "SELECT updates FROM txn.hotspots")?;
+        ensure!(updates == 7, "txn.hotspots counts {updates} updates");
+        let stats = "SELECT n_tup_upd FROM pg_stat_user_tables WHERE relname = 'hot'";
+        wait_until(&mut stage.control, &format!("SELECT ({stats}) = 7"))
+    })
+}
+
+/// Each has arguments of its own, and conditions that are checked against what those before it have left.
+#[test]
+fn arguments_and_conditions_are_each_ones_own() -> Result<()> {
+    on_server(|server| {
+        server.connect()?.batch_execute("UPDATE hot SET val = 10")?;
+        let take = "UPDATE hot SET val = val - $1 WHERE id = 1 AND val >= $1";
+        let mut stage = Stage::new(server, BUMP)?;
+        // The holder's statement is another: the first of these does the others.
+        let takers: Vec<_> = [3, 4, 5, 3]
+            .into_iter()
+            .map(|amount| Prepared::run(server, take, vec![amount]))
+            .collect::<Result<_>>()?;
+        stage.wait_queued(4)?;
+        stage.release()?;
+        ensure!(stage.end()? == "00000");
+        let mut taken = 0;
+        for (taker, amount) in takers.into_iter().zip([3, 4, 5, 3]) {
+            match taker.end()?? {
+                0 => {}
+                1 => taken += amount,
+                rows => bail!("one update changed {rows} rows"),
+            }
+        }
+        let val = stage.val()?;
+        ensure!(val == 11 - taken, "{taken} taken of 11, {val} left");
+        ensure!(val < 3, "{val} left, and somebody was refused");
+        ensure!(stage.combined()? == 3, "{} combined", stage.combined()?);
+        Ok(())
+    })
+}
+
+/// An error belongs to the session whose arguments made it.
+#[test]
+fn errors_are_each_ones_own() -> Result<()> {
+    on_server(|server| {
+        server.connect()?.batch_execute(
+            "UPDATE hot SET val = 100; ALTER TABLE hot ADD CONSTRAINT solvent CHECK (val >= 0)",
+        )?;
+        let divide = "UPDATE hot SET val = val / $1 - $2 WHERE id = 1";
+        let mut stage = Stage::new(server, BUMP)?;
+        let first = Prepared::run(server, divide, vec![1, 1])?;
+        stage.wait_queued(1)?;
+        let by_zero = Prepared::run(server, divide, vec![0, 1])?;
+        stage.wait_queued(2)?;
+        let too_much = Prepared::run(server, divide, vec![1, 1000])?;
+        stage.wait_queued(3)?;
+        let last = Prepared::run(server, divide, vec![2, 0])?;
+        stage.wait_queued(4)?;
+        stage.release()?;
+        ensure!(stage.end()? == "00000");
+        ensure!(first.end()?? == 1 && last.end()?? == 1);
+        let told = sqlstate(&by_zero.end()?);
+        ensure!(told == "22012", "who divided by zero was told {told}");
+        let error = too_much.end()?.err().context("nobody may overdraw")?;
+        let error = error.as_db_error().context("an error of the server")?;
+        ensure!(error.code().code() == "23514" && error.constraint() == Some("solvent"));
+        ensure!(stage.val()? == 50, "the value is {}", stage.val()?);
+        ensure!(stage.combined()? >= 1, "{} combined", stage.combined()?);
+        Ok(())
+    })
+}
+
+/// The holder is terminated with the updates of others in its version: they do them by themselves.
+#[test]
+fn who_depended_on_a_terminated_holder_goes_on() -> Result<()> {
+    on_server(|server| {
+        let mut stage = Stage::new(server, BUMP)?;
+        let waiters: Vec<_> = (0..3)
+            .map(|_| Background::run(grouped(server)?, BUMP))
+            .collect::<Result<_>>()?;
+        stage.wait_queued(3)?;
+        stage.release_to_commit()?;
+        let pid = stage.holder_pid();
+        stage
+            .control
+            .query("SELECT pg_terminate_backend($1)", &[&pid])?;
+        let told = stage.end()?;
+        ensure!(["57P01", "lost"].contains(&told.as_str()), "told {told}");
+        stage.release_commit()?;
+        for waiter in waiters {
+            let told = sqlstate(&waiter.end()?.1);
+            ensure!(told == "00000", "a waiter was told {told}");
+        }
+        ensure!(stage.val()? == 3, "the value is {}", stage.val()?);
+        Ok(())
+    })
+}
+
+/// Once somebody else does its update, a session can only wait: it is not told of a failure for what happens.
+#[test]
+fn cancels_and_timeouts_come_too_late_for_the_adopted() -> Result<()> {
+    on_server(|server| {
+        let mut stage = Stage::new(server, BUMP)?;
+        let mut sessions = Vec::new();
+        for setting in [
+            "lock_timeout = 0",
+            "lock_timeout = 500",
+            "statement_timeout = 500",
+        ] {
+            let mut session = grouped(server)?;
+            session.batch_execute(&format!("SET {setting}"))?;
+            sessions.push(Background::run(session, BUMP)?);
+        }
+        let terminated = Background::run(grouped(server)?, BUMP)?;
+        stage.wait_queued(4)?;
+        stage.release_to_commit()?;
+        stage
+            .control
+            .query("SELECT pg_cancel_backend($1)", &[&sessions[0].pid])?;
+        stage
+            .control
+            .query("SELECT pg_terminate_backend($1)", &[&terminated.pid])?;
+        std::thread::sleep(Duration::from_millis(700));
+        let finished = sessions.iter().filter(|s| s.is_finished()).count();
+        ensure!(
+            finished == 0,
+            "{finished} went on before the holder committed"
+        );
+        stage.release_commit()?;
+        ensure!(stage.end()? == "00000");
+        for session in sessions {
+            let (mut client, result) = session.end()?;
+            ensure!(sqlstate(&result) == "00000", "told {}", sqlstate(&result));
+            client
+                .batch_execute("SELECT 1; SELECT 2")
+                .context("nothing is left of the cancel")?;
+        }
+        let told = sqlstate(&terminated.end()?.1);
+        ensure!(
+            ["00000", "57P01", "lost"].contains(&told.as_str()),
+            "told {told}"
+        );
+        ensure!(stage.val()? == 5, "the value is {}", stage.val()?);
+        ensure!(stage.combined()? == 4, "{} combined", stage.combined()?);
+        Ok(())
+    })
+}
+
+/// A cancel that comes while the session stands in the queue acts at once, and its update is not done.
+#[test]
+fn who_is_cancelled_in_the_queue_is_not_adopted() -> Result<()> {
+    on_server(|server| {
+        let mut stage = Stage::new(server, BUMP)?;
+        let cancelled = Background::run(grouped(server)?, BUMP)?;
+        let mut session = grouped(server)?;
+        session.batch_execute("SET lock_timeout = 50")?;
+        let late = Background::run(session, BUMP)?;
+        let mut session = grouped(server)?;
+        session.batch_execute("SET txn.hot_wait_timeout = 50")?;
+        let later = Background::run(session, BUMP)?;
+        stage.wait_queued(1)?;
+        stage
+            .control
+            .query("SELECT pg_cancel_backend($1)", &[&cancelled.pid])?;
+        for (session, code) in [(cancelled, "57014"), (late, "55P03"), (later, "55P03")] {
+            let told = sqlstate(&session.end()?.1);
+            ensure!(told == code, "told {told} instead of {code}");
+        }
+        stage.release()?;
+        ensure!(stage.end()? == "00000");
+        ensure!(stage.val()? == 1, "the value is {}", stage.val()?);
+        ensure!(stage.combined()? == 0);
+        Ok(())
+    })
+}
+
+/// Statements that are not all of their transaction are left to their own session.
+#[test]
+fn only_whole_transactions_are_combined() -> Result<()> {
+    on_server(|server| {
+        server.connect()?.batch_execute(
+            "CREATE FUNCTION bump() RETURNS void LANGUAGE sql AS \
+               'UPDATE hot SET val = val + 1 WHERE id = 1'; \
+             CREATE FUNCTION bump_and_fail() RETURNS void LANGUAGE plpgsql AS \
+               'BEGIN UPDATE hot SET val = val + 1 WHERE id = 1; PERFORM 1 / 0; END'",
+        )?;
+        let mut expected = 0;
+        for (sql, code, effect) in [
+            (
+                "UPDATE hot SET val = val + 1 WHERE id = 1; SELECT 1 / 0",
+                "22012",
+                0,
+            ),
+            (
+                "BEGIN; UPDATE hot SET val = val + 1 WHERE id = 1; ROLLBACK",
+                "00000",
+                0,
+            ),
+            (
+                "SELECT bump(), 1 / (SELECT count(*) - 1 FROM hot)",
+                "22012",
+                0,
+            ),
+            ("SELECT bump_and_fail()", "22012", 0),
+            (
+                "UPDATE hot SET val = val + 1 WHERE id = 1 RETURNING 1 / (val - val)",
+                "22012",
+                0,
+            ),
+            (
+                "UPDATE hot SET val = val + 1 WHERE id = 1 RETURNING val",
+                "00000",
+                1,
+            ),
+            (
+                "PREPARE p AS UPDATE hot SET val = val + 1 WHERE id = 1; EXECUTE p",
+                "00000",
+                1,
+            ),
+        ] {
+            let mut stage = Stage::new(server, BUMP)?;
+            let alone = Background::run(grouped(server)?, sql)?;
+            alone.wait_until_blocked(&mut stage.control)?;
+            stage.release()?;
+            ensure!(stage.end()? == "00000");
+            let told = sqlstate(&alone.end()?.1);
+            ensure!(told == code, "{sql} was told {told} instead of {code}");
+            expected += 1 + effect;
+            let val = stage.val()?;
+            ensure!(val == expected, "{val} instead of {expected} after {sql}");
+            ensure!(stage.combined()? == 0, "{sql} was combined");
+        }
+        Ok(())
+    })
+}
+
+/// What a session may not do itself nobody does for it, and what its table wants done is done.
+#[test]
+fn permissions_triggers_and_rules_of_the_table_hold() -> Result<()> {
+    on_server(|server| {
+        server.connect()?.batch_execute(
+            "CREATE ROLE stranger LOGIN; CREATE ROLE reader LOGIN; GRANT SELECT ON hot TO reader",
+        )?;
+        let mut stage = Stage::new(server, BUMP)?;
+        for role in ["stranger", "reader"] {
+            let mut session = grouped(server)?;
+            session.batch_execute(&format!("SET ROLE {role}"))?;
+            let told = sqlstate(&session.batch_execute(BUMP));
+            ensure!(told == "42501", "{role} was told {told}");
+        }
+        let mut read_only = grouped(server)?;
+        read_only.batch_execute("SET default_transaction_read_only = on")?;
+        let told = sqlstate(&read_only.batch_execute(BUMP));
+        ensure!(told == "25006", "a read-only session was told {told}");
+        stage.release()?;
+        ensure!(stage.end()? == "00000");
+
+        for ddl in [
+            "CREATE TABLE log (val bigint); \
+             CREATE FUNCTION note() RETURNS trigger LANGUAGE plpgsql AS \
+               'BEGIN INSERT INTO log VALUES (1); RETURN NULL; END'; \
+             CREATE TRIGGER each_row AFTER UPDATE ON hot FOR EACH ROW EXECUTE FUNCTION note()",
+            "DROP TRIGGER each_row ON hot; TRUNCATE log; \
+             CREATE TRIGGER each_statement AFTER UPDATE ON hot EXECUTE FUNCTION note()",
+        ] {
+            stage.control.batch_execute(ddl)?;
+            let mut first = grouped(server)?;
+            first.batch_execute("BEGIN; SELECT FROM hot WHERE id = 1 FOR UPDATE")?;
+            let waiters: Vec<_> = (0..4)
+                .map(|_| Background::run(grouped(server)?, BUMP))
+                .collect::<Result<_>>()?;
+            stage.wait_queued(4)?;
+            first.batch_execute("COMMIT")?;
+            for waiter in waiters {
+                ensure!(sqlstate(&waiter.end()?.1) == "00000");
+            }
+            let fired = int(&mut stage.control, "SELECT count(*) FROM log")?;
+            ensure!(fired == 4, "{fired} of 4 updates fired {ddl}");
+        }
+        ensure!(stage.combined()? == 0, "{} combined", stage.combined()?);
+        Ok(())
+    })
+}
+
+/// Row security is a condition of its own for each role.
+#[test]
+fn row_security_is_each_roles_own() -> Result<()> {
+    on_server(|server| {
+        server.connect()?.batch_execute(
+            "CREATE ROLE tenant LOGIN; GRANT SELECT, UPDATE ON hot TO tenant; \
+             ALTER TABLE hot ENABLE ROW LEVEL SECURITY; \
+             CREATE POLICY rows ON hot USING (id = 1) WITH CHECK (val < 100)",
+        )?;
+        let mut stage = Stage::new(server, BUMP)?;
+        let waiters: Vec<_> = [(1, "00000"), (1000, "42501"), (1, "00000")]
+            .into_iter()
+            .map(|(amount, code)| {
+                let mut session = grouped(server)?;
+                session.batch_execute("SET ROLE tenant")?;
+                let sql = format!("UPDATE hot SET val = val + {amount} WHERE id = 1");
+                Ok((Background::run(session, &sql)?, code))
+            })
+            .collect::<Result<_>>()?;
+        for (waiter, _) in &waiters {
+            waiter.wait_until_blocked(&mut stage.control)?;
+        }
+        stage.release()?;
+        ensure!(stage.end()? == "00000");
+        for (waiter, code) in waiters {
+            let told = sqlstate(&waiter.end()?.1);
+            ensure!(told == code, "told {told} instead of {code}");
+        }
+        ensure!(stage.val()? == 3, "the value is {}", stage.val()?);
+        Ok(())
+    })
+}
+
+/// Somebody with hotlock off has locked the row: nobody is made to wait for that who could be cancelled.
+#[test]
+fn a_row_lock_in_the_way_keeps_nobody_uninterruptible() -> Result<()> {
+    on_server(|server| {
+        let mut stage = Stage::new(server, BUMP)?;
+        let mut stranger = server.connect()?;
+        stranger.batch_execute("BEGIN; SELECT FROM hot WHERE id = 1 FOR UPDATE")?;
+        let waiter = Background::run(grouped(server)?, BUMP)?;
+        let cancelled = Background::run(grouped(server)?, BUMP)?;
+        stage.wait_queued(2)?;
+        stage.release()?;
+        // The holder waits for the stranger, in the ordinary way.
+        let pid = stage.holder_pid();
+        wait_until(
+            &mut stage.control,
+            &format!(
+                "SELECT count(*) > 0 FROM pg_locks \
+                 WHERE pid = {pid} AND locktype = 'transactionid' AND NOT granted"
+            ),
+        )?;
+        stage
+            .control
+            .query("SELECT pg_cancel_backend($1)", &[&cancelled.pid])?;
+        let told = sqlstate(&cancelled.end()?.1);
+        ensure!(told == "57014", "who was cancelled was told {told}");
+        stranger.batch_execute("COMMIT")?;
+        ensure!(stage.end()? == "00000");
+        ensure!(sqlstate(&waiter.end()?.1) == "00000");
+        ensure!(stage.val()? == 2, "the value is {}", stage.val()?);
+        Ok(())
+    })
+}
+
+/// Many sessions, with and without a place in each other's transactions; what each is told adds up.
+#[test]
+fn a_crowd_with_arguments_of_its_own() -> Result<()> {
+    let server = start_hot(1, &[])?;
+    let tally = Load::new(&server, 48, 100)
+        .session(|number| {
+            let off = [
+                "",
+                "; SET txn.combine_updates = off",
+                "; SET txn.early_visibility = off",
+            ];
+            let off = off[if number % 8 == 0 {
+                1 + number / 8 % 2
+            } else {
+                0
+            }];
+            format!(
+                "SET txn.group_lock = on; SET txn.hot_threshold = 1; \
+                 SET plan_cache_mode = force_generic_plan{off}"
+            )
+        })
+        .run(|worker| {
+            let amount = 1 + (worker.attempt % 7) as i64;
+            worker.committing(amount, |worker| {
+                worker.execute("UPDATE hot SET val = val + $1 WHERE id = 1", &[&amount])
+            })
+        })?;
+    tally.only(&[])?;
+    let mut client = server.connect()?;
+    tally.explains(int(&mut client, "SELECT val FROM hot")?)?;
+    drop(client);
+    physical_health(&server, "hot", "id")
+}
