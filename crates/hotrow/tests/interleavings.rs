@@ -1,7 +1,10 @@
 //! Random schedules of whole transactions on one hot row. shuttle finds deadlocks (a lost wake-up is one) by itself; the
 //! invariants of design/02 are asserted where they must hold.
 
+mod latch;
+
 use hotrow::{Acquired, ActorId, MEMBERS, Member, MemberId, Patience, Row, World, actor_of};
+use latch::Latch;
 use shuttle::rand::{Rng, thread_rng};
 use shuttle::sync::{Arc, Condvar, Mutex};
 use shuttle::thread;
@@ -13,28 +16,6 @@ enum Fate {
     Running,
     Committed,
     RolledBack,
-}
-
-/// A process latch: set stays set until somebody waits.
-#[derive(Default)]
-struct Latch {
-    set: Mutex<bool>,
-    wakes: Condvar,
-}
-
-impl Latch {
-    fn set(&self) {
-        *self.set.lock().unwrap() = true;
-        self.wakes.notify_all();
-    }
-
-    fn wait(&self) {
-        let mut set = self.set.lock().unwrap();
-        while !*set {
-            set = self.wakes.wait(set).unwrap();
-        }
-        *set = false;
-    }
 }
 
 /// The row, and what PostgreSQL would know: versions with their writers, and the fate of each transaction.

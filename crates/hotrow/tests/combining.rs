@@ -1,0 +1,247 @@
+//! Random schedules of combining: holders that do the updates of waiters and commit or roll back, waiters that are
+//! cancelled or go deaf. A lost wake-up is a deadlock, which shuttle finds; the value must be what was told.
+
+mod latch;
+
+use hotrow::{Acquired, ActorId, MEMBERS, Member, MemberId, Outcome, Patience, Row, World};
+use latch::Latch;
+use shuttle::rand::{Rng, thread_rng};
+use shuttle::sync::{Arc, Mutex};
+use shuttle::thread;
+
+const ROUNDS: usize = 3;
+
+struct Server {
+    lock: Mutex<()>,
+    row: Row,
+    members: Vec<Member>,
+    latches: Vec<Latch>,
+    /// What the committed transactions have added.
+    value: Mutex<u64>,
+}
+
+#[derive(Clone, Copy)]
+struct Plan {
+    rollbacks: bool,
+    cancels: bool,
+    deaf: bool,
+    fair_every: u32,
+    competitors: u32,
+    /// Every n-th actor does not offer its update; 0 for none.
+    aloof: usize,
+    most: usize,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum End {
+    Done,
+    RolledBack,
+    Cancelled,
+}
+
+struct Session<'a> {
+    server: &'a Server,
+    plan: Plan,
+    actor: ActorId,
+    me: MemberId,
+    offers: bool,
+}
+
+impl Session<'_> {
+    fn with_row<R>(&self, body: impl FnOnce(&Row, World) -> R) -> R {
+        let _held = self.server.lock.lock().unwrap();
+        let members = &self.server.members;
+        body(&self.server.row, World { members })
+    }
+
+    fn patience(&self) -> Patience {
+        Patience {
+            fair_every: self.plan.fair_every,
+            longest_wait: u64::MAX,
+            competitors: self.plan.competitors,
+        }
+    }
+
+    fn chance(&self, wanted: bool) -> bool {
+        wanted && thread_rng().gen_bool(0.3)
+    }
+
+    fn own(&self) -> &Member {
+        &self.server.members[self.me as usize]
+    }
+
+    fn sleep(&self) {
+        self.server.latches[self.actor as usize].wait();
+    }
+
+    fn wake(&self, actor: ActorId) {
+        self.server.latches[actor as usize].set();
+    }
+
+    /// One update by a transaction of its own, as `ticket.rs` and `combine.rs` of the extension do it.
+    fn run(&self) -> End {
+        let mut offers = self.offers;
+        let mut acquired = self.with_row(|row, w| {
+            let acquired = row.acquire(w, self.me, self.patience(), 0);
+            if offers {
+                row.offer(w, self.me);
+            }
+            acquired
+        });
+        while acquired != Acquired::Granted {
+            match self.own().outcome() {
+                Outcome::Adopted => {
+                    self.sleep();
+                    continue;
+                }
+                Outcome::Fulfilled { rows, durable_at } => {
+                    assert_eq!((rows, durable_at), (1, 7));
+                    self.with_row(|row, _| row.part());
+                    return End::Done;
+                }
+                Outcome::Refused => {
+                    offers = false;
+                    acquired = self.with_row(|row, w| row.enqueue(w, self.me, self.patience(), 0));
+                    continue;
+                }
+                Outcome::Open => {}
+            }
+            acquired = self.with_row(|row, w| row.retry(w, self.me));
+            if acquired == Acquired::Granted || self.own().outcome() != Outcome::Open {
+                continue;
+            }
+            if self.chance(self.plan.deaf) {
+                self.with_row(|row, w| row.withdraw_offer(w, self.me) && row.go_deaf(w, self.me));
+                thread::yield_now();
+                if offers {
+                    self.with_row(|row, w| row.offer(w, self.me));
+                }
+                continue;
+            }
+            self.sleep();
+            if self.chance(self.plan.cancels) && self.cancel() {
+                return End::Cancelled;
+            }
+        }
+        self.lead()
+    }
+
+    /// Leaves the queue, unless the update is another's business already.
+    fn cancel(&self) -> bool {
+        if !self.with_row(|row, w| row.withdraw_offer(w, self.me)) {
+            return false;
+        }
+        let woken = self.with_row(|row, w| {
+            let woken = row.leave(w, self.me, self.patience(), 0);
+            row.part();
+            woken
+        });
+        woken.into_iter().for_each(|actor| self.wake(actor));
+        true
+    }
+
+    fn lead(&self) -> End {
+        let mut adopted = Vec::new();
+        if self.offers {
+            self.with_row(|row, w| {
+                row.adopt(w, self.plan.most, |_| true, |member| adopted.push(member));
+            });
+        }
+        let end = if self.chance(self.plan.rollbacks) {
+            adopted.iter().for_each(|&m| self.member(m).refuse());
+            End::RolledBack
+        } else {
+            *self.server.value.lock().unwrap() += 1 + adopted.len() as u64;
+            adopted.iter().for_each(|&m| self.member(m).fulfil(1, 7));
+            End::Done
+        };
+        let woken = self.with_row(|row, w| {
+            let woken = row.release(w, self.me, self.patience(), 0);
+            row.part();
+            woken
+        });
+        woken.into_iter().for_each(|actor| self.wake(actor));
+        adopted
+            .into_iter()
+            .for_each(|m| self.wake(hotrow::actor_of(m)));
+        end
+    }
+
+    fn member(&self, id: MemberId) -> &Member {
+        &self.server.members[id as usize]
+    }
+}
+
+fn play(actors: usize, plan: Plan) {
+    let server = Arc::new(Server {
+        lock: Mutex::new(()),
+        row: Row::default(),
+        members: (0..actors * MEMBERS).map(|_| Member::default()).collect(),
+        latches: (0..actors).map(|_| Latch::default()).collect(),
+        value: Mutex::new(0),
+    });
+    let threads: Vec<_> = (0..actors)
+        .map(|actor| {
+            let server = server.clone();
+            thread::spawn(move || {
+                let session = Session {
+                    server: &server,
+                    plan,
+                    actor: actor as ActorId,
+                    me: (actor * MEMBERS) as MemberId,
+                    offers: plan.aloof == 0 || actor % plan.aloof != 0,
+                };
+                (0..ROUNDS).filter(|_| session.run() == End::Done).count() as u64
+            })
+        })
+        .collect();
+    let told: u64 = threads
+        .into_iter()
+        .map(|thread| thread.join().unwrap())
+        .sum();
+    assert_eq!(*server.value.lock().unwrap(), told);
+    assert!(
+        server.row.is_idle(),
+        "a membership outlives its transaction"
+    );
+    assert_eq!(server.row.waiting(), 0);
+}
+
+const CALM: Plan = Plan {
+    rollbacks: false,
+    cancels: false,
+    deaf: false,
+    fair_every: 1000,
+    competitors: 0,
+    aloof: 0,
+    most: 8,
+};
+
+#[test]
+fn everybody_is_done_once() {
+    shuttle::check_random(|| play(4, CALM), 4000);
+}
+
+#[test]
+fn the_refused_go_on_alone() {
+    let plan = Plan {
+        rollbacks: true,
+        ..CALM
+    };
+    shuttle::check_random(move || play(4, plan), 4000);
+}
+
+#[test]
+fn everything_at_once() {
+    let plan = Plan {
+        rollbacks: true,
+        cancels: true,
+        deaf: true,
+        fair_every: 3,
+        competitors: 1,
+        aloof: 3,
+        most: 2,
+    };
+    shuttle::check_random(move || play(4, plan), 6000);
+    shuttle::check_pct(move || play(3, plan), 3000, 4);
+}
