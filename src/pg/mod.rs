@@ -1,4 +1,4 @@
-//! The fence to PostgreSQL: everything that is unsafe by nature, behind functions that are not.
+#![doc = include_str!("README.md")]
 
 pub mod buffer;
 pub mod catch;
