@@ -173,11 +173,7 @@ pub unsafe fn lead(call: callbacks::Update, slot: Slot, query: usize) -> Option<
         let own = copy(call.slot);
         apply_all(call, query, &form, update);
         // Nobody must wait for us while we wait for a row lock.
-        let result = callbacks::Update {
-            wait: false,
-            ..call
-        }
-        .heap();
+        let result = call.heap_at_once();
         if result == TM_Result::TM_Ok {
             raw::pfree(own.cast());
             PRESENT.slot.set(slot);
@@ -185,8 +181,7 @@ pub unsafe fn lead(call: callbacks::Update, slot: Slot, query: usize) -> Option<
         }
         refuse_all();
         raw::ExecForceStoreHeapTuple(own, call.slot, true);
-        (result != TM_Result::TM_BeingModified && result != TM_Result::TM_WouldBlock)
-            .then_some(result)
+        (result != TM_Result::TM_BeingModified).then_some(result)
     }
 }
 

@@ -50,7 +50,11 @@ pub unsafe fn before_start(query: *mut pg_sys::QueryDesc) {
         note_whole(query);
         let locks = (*query).operation == CmdType::CMD_UPDATE
             || !(*(*query).plannedstmt).rowMarks.is_null();
-        let target = if locks { plan::target(query) } else { None };
+        let target = if locks && (member || memory().directory.used.get() > 0) {
+            plan::target(query)
+        } else {
+            None
+        };
         let mut replaced = Replaced {
             query,
             let_go: false,
@@ -186,8 +190,8 @@ unsafe fn touches(query: *const pg_sys::QueryDesc, relation: Oid) -> bool {
 /// Whether the statement reads only one row of that table, by its key, and we are no member of that row.
 fn passes_by(target: Option<&Target>, relation: Oid) -> bool {
     target.is_some_and(|target| {
-        target.alone
-            && target.identity.relation == u32::from(relation)
+        target.identity.relation == u32::from(relation)
+            && target.is_alone()
             && !SESSION
                 .all()
                 .any(|(_, m)| memory().directory.rows[m.slot as usize].is(&target.identity))

@@ -143,7 +143,7 @@ impl Form {
         // SAFETY: plan trees are read as the executor reads them; every node is checked by its tag.
         unsafe {
             let top = (*plan).planTree;
-            if !target.alone
+            if !target.is_alone()
                 || tag(top) != NodeTag::T_ModifyTable
                 || (*plan).hasReturning
                 || (*plan).hasModifyingCTE

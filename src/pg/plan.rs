@@ -4,14 +4,45 @@ use super::raw;
 use super::relation::key_of;
 use hotrow::Identity;
 use pgrx::pg_sys::{self, Datum, NodeTag, Oid};
-use std::cell::Cell;
+use std::cell::{Cell, OnceCell};
 
 /// The one row that a statement updates or locks by its key.
 pub struct Target {
     pub identity: Identity,
+    plan: *const pg_sys::PlannedStmt,
+    scan: pg_sys::Index,
+    /// An index finds it, by all columns of the key.
+    by_key: bool,
+    alone: OnceCell<bool>,
+}
+
+impl Target {
     /// The statement looks at no other row of the table, not even to check that an index stays unique, and the identity
     /// is that of the row and not merely a hint.
-    pub alone: bool,
+    pub fn is_alone(&self) -> bool {
+        *self.alone.get_or_init(|| {
+            // SAFETY: made for a query that has not ended; its relations are locked.
+            self.by_key && unsafe { is_alone(self.plan, self.scan) }
+        })
+    }
+}
+
+unsafe fn is_alone(plan: *const pg_sys::PlannedStmt, scan: pg_sys::Index) -> bool {
+    // SAFETY: by `target`'s contract.
+    unsafe {
+        let relation = relation_of(plan, scan);
+        if !calls_nothing(plan) || mentions(plan, relation) != 1 {
+            return false;
+        }
+        let rel = raw::RelationIdGetRelation(relation);
+        if rel.is_null() {
+            return false;
+        }
+        let alone = key_of(rel).is_some_and(|key| key.is_bytewise() && key.has_simple_indexes())
+            && !checks_other_rows(plan, rel, scan);
+        raw::RelationClose(rel);
+        alone
+    }
 }
 
 /// list_nth for the pointer lists that are walked here.
@@ -107,16 +138,11 @@ pub unsafe fn target(query: *const pg_sys::QueryDesc) -> Option<Target> {
             return None;
         }
         let key = key_of(rel);
-        let alone = by_index
-            && calls_nothing(plan)
-            && key.is_some_and(|key| key.is_bytewise() && key.has_simple_indexes())
-            && mentions(plan, relation) == 1
-            && !checks_other_rows(plan, rel, (*scan.cast::<pg_sys::Scan>()).scanrelid);
         raw::RelationClose(rel);
         let key = key?;
         let mut values = [(Datum::from(0), Oid::INVALID); 8];
         let mut known = 0;
-        let mut alone = alone;
+        let mut by_key = by_index;
         for (by_index, qual) in nodes(index_quals)
             .map(|q| (true, q))
             .chain(nodes((*scan).qual).map(|q| (false, q)))
@@ -130,7 +156,7 @@ pub unsafe fn target(query: *const pg_sys::QueryDesc) -> Option<Target> {
             if values[position].1 == Oid::INVALID && key.takes(position, typ) {
                 values[position] = (value, typ);
                 known += 1;
-                alone &= by_index;
+                by_key &= by_index;
             }
         }
         if known != key.len() {
@@ -138,7 +164,10 @@ pub unsafe fn target(query: *const pg_sys::QueryDesc) -> Option<Target> {
         }
         Some(Target {
             identity: key.of_values(&values[..known]),
-            alone,
+            plan,
+            scan: (*scan.cast::<pg_sys::Scan>()).scanrelid,
+            by_key,
+            alone: OnceCell::new(),
         })
     }
 }

@@ -33,6 +33,7 @@ struct Entry {
 
 struct Swaps {
     entries: [Cell<Option<Entry>>; CAPACITY],
+    /// All entries from here on are free.
     count: Cell<usize>,
 }
 // SAFETY: a backend has one thread.
@@ -88,12 +89,8 @@ pub unsafe fn put(rel: Relation, usage: Use) -> bool {
         if !ptr::eq(now, routines.heap) && !ptr::eq(now, &routines.ours) {
             return true;
         }
-        let Some(place) = SWAPS
-            .entries
-            .iter()
-            .take(SWAPS.count.get() + 1)
-            .find(|cell| cell.get().is_none())
-        else {
+        let count = SWAPS.count.get();
+        let Some(place) = SWAPS.entries.get(count) else {
             return false;
         };
         with_transaction_owner(|| raw::RelationIncrementReferenceCount(rel));
@@ -102,12 +99,7 @@ pub unsafe fn put(rel: Relation, usage: Use) -> bool {
             subxact: raw::GetCurrentSubTransactionId(),
             usage,
         }));
-        let filled = SWAPS
-            .entries
-            .iter()
-            .rposition(|cell| cell.get().is_some())
-            .map_or(0, |last| last + 1);
-        SWAPS.count.set(filled);
+        SWAPS.count.set(count + 1);
         (*rel).rd_tableam = &routines.ours;
         true
     }
@@ -172,13 +164,11 @@ fn undo(which: impl Fn(&Entry) -> bool) {
             unsafe { with_transaction_owner(|| raw::RelationDecrementReferenceCount(entry.rel)) }
         }
     }
-    SWAPS.count.set(
-        SWAPS
-            .entries
-            .iter()
-            .rposition(|cell| cell.get().is_some())
-            .map_or(0, |last| last + 1),
-    );
+    let mut count = SWAPS.count.get();
+    while count > 0 && SWAPS.entries[count - 1].get().is_none() {
+        count -= 1;
+    }
+    SWAPS.count.set(count);
 }
 
 /// At the end of a statement.
