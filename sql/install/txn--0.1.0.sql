@@ -56,10 +56,10 @@ COMMENT ON COLUMN txn.hotspots.handover_us IS 'mean time between the release of 
 CREATE VIEW txn.stats AS
 SELECT (totals[1])::integer AS hot_rows, totals[2] AS promotions, totals[3] AS coolings, totals[4] AS tickets,
        totals[5] AS ticket_waits, totals[6] AS direct_handovers, totals[7] AS followed, totals[8] AS combined,
-       totals[9] AS ordinary, totals[10] AS groups, totals[11] AS commit_waits, totals[12] AS snapshot_waits,
-       totals[13] AS cascades, totals[14] AS doomed, totals[15] AS cycles, totals[16] AS own_row,
-       totals[17] AS backoffs, totals[18] AS fallbacks, totals[19] AS table_full, totals[20] AS early_commits,
-       totals[21] AS read_waits,
+       totals[9] AS abandoned, totals[10] AS ordinary, totals[11] AS groups, totals[12] AS commit_waits,
+       totals[13] AS snapshot_waits, totals[14] AS cascades, totals[15] AS doomed, totals[16] AS cycles,
+       totals[17] AS own_row, totals[18] AS backoffs, totals[19] AS fallbacks, totals[20] AS table_full,
+       totals[21] AS early_commits, totals[22] AS read_waits,
        txn.moment(nullif(reset, 0)) AS stats_reset
 FROM txn.stats_raw();
 COMMENT ON VIEW txn.stats IS 'totals of the whole server since the last txn.stats_reset()';
@@ -71,6 +71,7 @@ COMMENT ON COLUMN txn.stats.ticket_waits IS 'tickets that had to be waited for';
 COMMENT ON COLUMN txn.stats.direct_handovers IS 'tickets handed directly to the longest waiter';
 COMMENT ON COLUMN txn.stats.followed IS 'updates on top of a running transaction''s version';
 COMMENT ON COLUMN txn.stats.combined IS 'updates that another session did and committed together with its own';
+COMMENT ON COLUMN txn.stats.abandoned IS 'transactions refused because a session whose update they had done was cancelled';
 COMMENT ON COLUMN txn.stats.ordinary IS 'updates of hot rows on top of a committed version';
 COMMENT ON COLUMN txn.stats.groups IS 'groups of transactions that followed each other';
 COMMENT ON COLUMN txn.stats.commit_waits IS 'waits for a predecessor to commit first';

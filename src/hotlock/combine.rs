@@ -1,39 +1,55 @@
 //! Combining, the session's side: leaving an update to the transaction that has the ticket, and doing those of others.
 //!
 //! Both sides are single-statement transactions that commit as soon as the statement has run, with statements of one form
-//! (`pg/form.rs`). So the holder depends on nobody's patience while others depend on it, and computes nothing that their
-//! own sessions would compute differently.
+//! (`pg/form.rs`): the holder computes nothing that the waiters' own sessions would compute differently. A waiter that is
+//! cancelled, terminated or timed out goes its own way until the holder is about to commit; the holder, whose version has
+//! that update in it, then fails with 40001.
 
+use super::detect;
+use super::errors;
 use super::session::{SESSION, memory};
 use super::statement;
 use crate::guc;
 use crate::pg::catch::catching;
 use crate::pg::evaluate::{Applied, Update};
-use crate::pg::form::{Arguments, Form};
+use crate::pg::form::{self, Form};
 use crate::pg::plan::Target;
 use crate::pg::raw::TimeoutId;
 use crate::pg::relation::key_of;
-use crate::pg::{frontend, raw, wait, xact};
+use crate::pg::{frontend, raw, tuple, wait, xact};
 use crate::tam::{callbacks, wal};
-use hotrow::{Identity, MemberId, Slot, actor_of};
+use hotrow::{ARGUMENT_BYTES, Adoption, Identity, Slot, actor_of};
 use pgrx::pg_sys::{self, TM_Result};
 use std::cell::Cell;
 
-/// Classes of errors that say something of the values and nothing of the server.
-const ABOUT_DATA: [[u8; 2]; 3] = [*b"22", *b"23", *b"54"];
+/// Classes of errors that say something of the server or the session, and nothing of the values: resources, prerequisites,
+/// intervention, system, internal.
+const NOT_ABOUT_DATA: [[u8; 2]; 5] = [*b"53", *b"55", *b"57", *b"58", *b"XX"];
 
 /// Updates that one transaction does for others at most.
 const MOST: usize = 256;
+
+/// An update that we do for another session.
+#[derive(Clone, Copy)]
+struct Adopted {
+    adoption: Adoption,
+    /// Rows that it changed.
+    rows: u32,
+    /// Its arguments in `Present::arguments`.
+    arguments: (usize, usize),
+}
 
 /// The present statement, if its update may be done by another session or with those of others.
 struct Present {
     query: Cell<usize>,
     identity: Cell<Option<Identity>>,
     form: Cell<Option<Form>>,
-    /// The members whose updates are in our version of the row, and how many rows each changed.
-    adopted: [Cell<(MemberId, u32)>; MOST],
+    /// What we have adopted and not refused: those before `count`, but for the `None`s.
+    adopted: [Cell<Option<Adopted>>; MOST],
     count: Cell<usize>,
     slot: Cell<Slot>,
+    /// The table's changes are in WAL.
+    is_logged: Cell<bool>,
     /// Another session has done and committed our update: what this transaction reports is final.
     is_done: Cell<bool>,
     /// The adopted have been told, and are to be woken.
@@ -46,9 +62,10 @@ static PRESENT: Present = Present {
     query: Cell::new(0),
     identity: Cell::new(None),
     form: Cell::new(None),
-    adopted: [const { Cell::new((0, 0)) }; MOST],
+    adopted: [const { Cell::new(None) }; MOST],
     count: Cell::new(0),
     slot: Cell::new(0),
+    is_logged: Cell::new(true),
     is_done: Cell::new(false),
     fulfilled: Cell::new(false),
 };
@@ -66,7 +83,7 @@ pub unsafe fn consider(query: *const pg_sys::QueryDesc, target: &Target) -> bool
             || SESSION.is_member()
             || !SESSION.has_locked_nothing()
             || xact::own_xid() != 0
-            || !statement::is_whole_transaction()
+            || !statement::is_the_transaction(query)
             || !frontend::commits_next(query)
         {
             return false;
@@ -88,45 +105,48 @@ pub fn considered(query: usize) -> Option<Identity> {
         .flatten()
 }
 
-/// Packs the statement for others to execute. False if they could not.
+/// Packs the statement for others to execute. False if it cannot be combined after all.
 ///
 /// # Safety
 /// `query` was considered and has started.
 pub unsafe fn pack(query: *mut pg_sys::QueryDesc) -> bool {
     // SAFETY: by the contract.
     unsafe {
-        let (Some(form), Some(update)) = (PRESENT.form.get(), Update::of_query(query)) else {
-            return false;
-        };
-        let relation = update.relation();
-        let suits = key_of(relation).is_some_and(|key| key.can_combine(form.changed))
-            && !wal::is_logically_logged(relation);
-        if !suits {
-            PRESENT.form.set(None);
-            return false;
+        let packed = (|| {
+            let (form, update) = (PRESENT.form.get()?, Update::of_query(query)?);
+            let relation = update.relation();
+            if !key_of(relation)?.can_combine(form.changed) || wal::is_logically_logged(relation) {
+                return None;
+            }
+            let (arguments, length) = form.arguments(query)?;
+            memory().parcels[wait::me() as usize].pack(
+                form.digest(),
+                form.bytes(),
+                &arguments[..length],
+            );
+            Some(())
+        })();
+        if packed.is_none() {
+            PRESENT.query.set(0);
         }
-        let Some((arguments, length)) = form.arguments(query) else {
-            return false;
-        };
-        memory().parcels[wait::me() as usize].pack(
-            form.digest(),
-            form.bytes(),
-            &arguments[..length],
-        );
-        true
+        packed.is_some()
     }
 }
 
-/// Another session has done the statement: what its portal and the statistics are told. No error may come any more, the
-/// transaction must end well: interrupts wait until it has.
+/// Another session has done the statement: what its portal and the statistics are told. A cancel or a timer that fires too
+/// late is forgotten, as it is when it comes just after a commit, and none may come until the transaction has ended.
 ///
 /// # Safety
 /// `query` was packed, and has let its snapshot go.
 pub unsafe fn report(query: *mut pg_sys::QueryDesc, rows: u32) {
-    // SAFETY: the executor's counters, as standard_ExecutorRun leaves them; the result relation is open.
+    // SAFETY: the executor's counters, as standard_ExecutorRun leaves them; the result relation is open; `forget` gives
+    // back the holdoff.
     unsafe {
-        pg_sys::InterruptHoldoffCount += 1;
+        pg_sys::QueryCancelHoldoffCount += 1;
         PRESENT.is_done.set(true);
+        raw::disable_timeout(TimeoutId::StatementTimeout, false);
+        raw::disable_timeout(TimeoutId::LockTimeout, false);
+        pg_sys::QueryCancelPending = 0;
         let estate = (*query).estate;
         (*estate).es_processed = u64::from(rows);
         (*estate).es_total_processed = u64::from(rows);
@@ -162,26 +182,27 @@ pub unsafe fn lead(call: callbacks::Update, slot: Slot, query: usize) -> Option<
         let query = query as *mut pg_sys::QueryDesc;
         let form = PRESENT.form.get()?;
         let update = Update::of_query(query)?;
-        if !update.has_new_row_in(call.slot) || !commits_early() {
+        if !update.has_new_row_in(call.slot)
+            || !update.is_small(call.slot)
+            || !commits_early()
+            || detect::grip(call.rel, tuple::pack(&*call.otid)) != detect::Grip::Nobody
+        {
             return None;
         }
         adopt(slot, &form);
         if PRESENT.count.get() == 0 {
             return None;
         }
-        let copy = (*(*call.slot).tts_ops).copy_heap_tuple?;
-        let own = copy(call.slot);
-        apply_all(call, query, &form, update);
-        // Nobody must wait for us while we wait for a row lock.
-        let result = call.heap_at_once();
-        if result == TM_Result::TM_Ok {
-            raw::pfree(own.cast());
-            PRESENT.slot.set(slot);
-            return Some(result);
+        PRESENT.is_logged.set(update.is_logged());
+        let own = update.copy_of(call.slot)?;
+        apply_all(call.slot, query, &form, update);
+        let result = call.heap();
+        if result != TM_Result::TM_Ok {
+            // The executor looks at the row again, and comes back with another new one.
+            refuse_all();
+            raw::ExecForceStoreHeapTuple(own, call.slot, true);
         }
-        refuse_all();
-        raw::ExecForceStoreHeapTuple(own, call.slot, true);
-        (result != TM_Result::TM_BeingModified).then_some(result)
+        Some(result)
     }
 }
 
@@ -193,28 +214,53 @@ fn commits_early() -> bool {
             <= pg_sys::SyncCommitLevel::SYNCHRONOUS_COMMIT_OFF as i32
 }
 
+/// Room for the arguments of all that are adopted.
+struct Arguments([Cell<u8>; 32 * ARGUMENT_BYTES]);
+// SAFETY: a backend has one thread.
+unsafe impl Sync for Arguments {}
+static ARGUMENTS: Arguments = Arguments([const { Cell::new(0) }; 32 * ARGUMENT_BYTES]);
+
+/// Adopts waiters whose statements have the form. Their arguments are copied: a parcel is its owner's again when the
+/// owner goes its own way.
 fn adopt(slot: Slot, form: &Form) {
     let digest = form.digest();
     let most = (guc::GROUP_SIZE.get().max(1) as usize).min(MOST);
+    let used = Cell::new(0);
     PRESENT.count.set(0);
+    PRESENT.slot.set(slot);
     memory().with_row(slot, |row, world| {
         row.adopt(
             world,
             most,
-            |member| memory().parcels[actor_of(member) as usize].has_form(digest, form.bytes()),
             |member| {
+                let parcel = &memory().parcels[actor_of(member) as usize];
+                parcel.has_form(digest, form.bytes())
+                    && used.get() + ARGUMENT_BYTES <= ARGUMENTS.0.len()
+            },
+            |adoption| {
+                let parcel = &memory().parcels[actor_of(adoption.member) as usize];
+                let (bytes, length) = parcel.arguments();
+                let start = used.get();
+                for (to, from) in ARGUMENTS.0[start..].iter().zip(&bytes[..length]) {
+                    to.set(*from);
+                }
+                used.set(start + length);
                 let n = PRESENT.count.get();
-                PRESENT.adopted[n].set((member, 0));
+                PRESENT.adopted[n].set(Some(Adopted {
+                    adoption,
+                    rows: 0,
+                    arguments: (start, length),
+                }));
                 PRESENT.count.set(n + 1);
             },
         );
     });
 }
 
-/// Applies the adopted updates to the new row, one after the other. Those that fail are refused: their sessions will meet
-/// the error by themselves.
+/// Applies the adopted updates to the new row, one after the other. Those that fail, and those that make the row large, are
+/// refused: their sessions do them by themselves.
 unsafe fn apply_all(
-    call: callbacks::Update,
+    slot: *mut pg_sys::TupleTableSlot,
     query: *mut pg_sys::QueryDesc,
     form: &Form,
     update: Update,
@@ -222,49 +268,65 @@ unsafe fn apply_all(
     // SAFETY: by `lead`'s contract. Expressions with a form and constraints that were found portable leave nothing behind
     // when they fail with an error about data.
     unsafe {
-        let arguments = Arguments::save(form, query);
-        let mut kept = 0;
+        let own = form::Arguments::save(form, query);
         for n in 0..PRESENT.count.get() {
-            let (member, _) = PRESENT.adopted[n].get();
-            let (bytes, length) = memory().parcels[actor_of(member) as usize].arguments();
-            update.keep(call.slot);
+            let Some(mut adopted) = PRESENT.adopted[n].get() else {
+                continue;
+            };
+            let mut bytes = [0; ARGUMENT_BYTES];
+            let (start, length) = adopted.arguments;
+            for (to, from) in bytes.iter_mut().zip(&ARGUMENTS.0[start..start + length]) {
+                *to = from.get();
+            }
+            update.keep(slot);
             let mut applied = Applied::OtherRow;
             let failed = catching(
                 || {
-                    if arguments.put(form, query, &bytes[..length]).is_some() {
+                    if own.replace(form, query, &bytes[..length]).is_some() {
                         applied = update.apply();
                     }
                 },
-                |code| ABOUT_DATA.iter().any(|class| code.starts_with(class)),
+                |code| !NOT_ABOUT_DATA.iter().any(|class| code.starts_with(class)),
             );
-            if failed || applied != Applied::Changed {
-                update.put_back(call.slot);
+            let changed = !failed && applied == Applied::Changed;
+            if changed && update.is_small(slot) {
+                adopted.rows = 1;
+                PRESENT.adopted[n].set(Some(adopted));
+                continue;
             }
-            if failed || applied == Applied::OtherRow {
-                refuse(member);
-            } else {
-                let rows = u32::from(applied == Applied::Changed);
-                PRESENT.adopted[kept].set((member, rows));
-                kept += 1;
+            update.put_back(slot);
+            if failed || applied != Applied::Unchanged {
+                PRESENT.adopted[n].set(None);
+                refuse(adopted.adoption);
             }
         }
-        PRESENT.count.set(kept);
-        arguments.restore(form, query);
+        own.restore(form, query);
     }
 }
 
-fn refuse(member: MemberId) {
-    memory().members[member as usize].refuse();
-    wait::wake(actor_of(member));
+fn refuse(adoption: Adoption) {
+    if memory().world().refuse(adoption) {
+        wait::wake(actor_of(adoption.member));
+    }
 }
 
-fn adopted() -> impl Iterator<Item = (MemberId, u32)> {
-    PRESENT.adopted[..PRESENT.count.get()].iter().map(Cell::get)
+fn adopted() -> impl Iterator<Item = Adopted> {
+    PRESENT.adopted[..PRESENT.count.get()]
+        .iter()
+        .filter_map(Cell::get)
 }
 
 fn refuse_all() {
-    adopted().for_each(|(member, _)| refuse(member));
+    adopted().for_each(|adopted| refuse(adopted.adoption));
     PRESENT.count.set(0);
+}
+
+/// Our transaction is about to commit: from now on the adopted cannot leave. 40001 if one has left.
+pub fn seal() {
+    if !adopted().all(|adopted| memory().world().seal(adopted.adoption)) {
+        memory().totals.abandoned.add(1);
+        errors::ABANDONED.raise();
+    }
 }
 
 /// Our transaction has committed, its record ending at `end`: so have the updates that we did for others. They are woken
@@ -273,11 +335,15 @@ pub fn committed(end: u64) {
     if PRESENT.count.get() == 0 {
         return;
     }
+    // What is not in WAL needs no flush and no standby.
+    let durable_at = if PRESENT.is_logged.get() { end } else { 0 };
     let (mut combined, mut changed) = (0, 0);
-    for (member, rows) in adopted() {
-        memory().members[member as usize].fulfil(rows, end);
+    for adopted in adopted() {
+        memory()
+            .world()
+            .fulfil(adopted.adoption, adopted.rows, durable_at);
         combined += 1;
-        changed += u64::from(rows);
+        changed += u64::from(adopted.rows);
     }
     PRESENT.fulfilled.set(true);
     memory().totals.combined.add(combined);
@@ -290,7 +356,7 @@ pub fn committed(end: u64) {
 /// Wakes those whose updates we have committed.
 pub fn deliver() {
     if PRESENT.fulfilled.take() {
-        adopted().for_each(|(member, _)| wait::wake(actor_of(member)));
+        adopted().for_each(|adopted| wait::wake(actor_of(adopted.adoption.member)));
         PRESENT.count.set(0);
     }
 }
@@ -312,14 +378,11 @@ pub fn forget(committed: bool) {
     PRESENT.query.set(0);
     PRESENT.form.set(None);
     PRESENT.identity.set(None);
-    if PRESENT.is_done.take() && committed {
-        // SAFETY: gives back what `report` took. A cancel, or a timer that asks for one, was for the statement that has
-        // succeeded; disable_statement_timeout() leaves one that has fired.
-        unsafe {
-            raw::disable_timeout(TimeoutId::StatementTimeout, false);
-            raw::disable_timeout(TimeoutId::LockTimeout, false);
+    // SAFETY: gives back what `report` took; a cancel was for the statement, which has succeeded.
+    unsafe {
+        if PRESENT.is_done.take() && committed && pg_sys::QueryCancelHoldoffCount > 0 {
+            pg_sys::QueryCancelHoldoffCount -= 1;
             pg_sys::QueryCancelPending = 0;
-            pg_sys::InterruptHoldoffCount -= 1;
         }
     }
 }

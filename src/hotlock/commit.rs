@@ -98,6 +98,8 @@ pub fn before_commit() {
         waiting::check_doomed();
         stop::at(stop::Point::AfterCommitWait);
         waiting::check_doomed();
+        combine::seal();
+        stop::at(stop::Point::Sealed);
         let updated = SESSION.all().any(|(_, m)| m.version != 0);
         if updated && readguard::announce() {
             make_asynchronous();

@@ -10,6 +10,14 @@ pub const DOOMED: Report = Report {
     hint: Some(c"The transaction might succeed if retried."),
 };
 
+/// A session whose update this transaction had done with its own was cancelled before the commit.
+pub const ABANDONED: Report = Report {
+    code: *b"40001",
+    message: c"could not commit: a session whose update was combined with this one has ended",
+    detail: Some(c"With txn.combine_updates, updates of several sessions are done in one version of the row."),
+    hint: Some(c"The transaction might succeed if retried."),
+};
+
 /// The transaction wants its own version of a hot row again, and somebody has followed (trap 2).
 pub const OWN_ROW: Report = Report {
     code: *b"40001",

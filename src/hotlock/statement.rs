@@ -29,6 +29,11 @@ pub fn is_whole_transaction() -> bool {
     WHOLE.0.get() != 0
 }
 
+/// Whether that is this statement.
+pub fn is_the_transaction(query: *const pg_sys::QueryDesc) -> bool {
+    WHOLE.0.get() == query as usize
+}
+
 /// At the end of a transaction.
 pub fn forget() {
     WHOLE.0.set(0);

@@ -12,6 +12,7 @@ pub struct Totals {
     pub direct_handovers: Word64,
     pub followed: Word64,
     pub combined: Word64,
+    pub abandoned: Word64,
     pub ordinary: Word64,
     pub groups: Word64,
     pub commit_waits: Word64,
@@ -30,7 +31,7 @@ pub struct Totals {
 
 impl Totals {
     /// The counters in the order of the view's columns.
-    pub fn all(&self) -> [&Word64; 20] {
+    pub fn all(&self) -> [&Word64; 21] {
         [
             &self.promotions,
             &self.coolings,
@@ -39,6 +40,7 @@ impl Totals {
             &self.direct_handovers,
             &self.followed,
             &self.combined,
+            &self.abandoned,
             &self.ordinary,
             &self.groups,
             &self.commit_waits,

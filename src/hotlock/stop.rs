@@ -11,6 +11,8 @@ pub enum Point {
     BeforeCommitWait,
     /// All predecessors have committed; our commit record is not written yet.
     AfterCommitWait,
+    /// Those whose updates are in our version cannot leave any more.
+    Sealed,
 }
 
 #[cfg(not(feature = "stop_events"))]
@@ -26,6 +28,7 @@ pub fn at(point: Point) {
         Point::Updated => "updated",
         Point::BeforeCommitWait => "before_commit_wait",
         Point::AfterCommitWait => "after_commit_wait",
+        Point::Sealed => "sealed",
     };
     let tag = {
         let Some(wanted) = crate::guc::STOP_AT.get() else {

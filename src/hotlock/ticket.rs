@@ -107,7 +107,7 @@ fn queue(n: usize, slot: Slot, mut awake: bool, mut offers: bool) -> Option<Turn
         &memory().directory.rows[slot as usize],
         &memory().members[me as usize],
     );
-    if let Some(holder) = row.holder() {
+    if !offers && let Some(holder) = row.holder() {
         let actor = &memory().actors[wait::me() as usize];
         if circles::closes(
             actor_of(holder),
@@ -121,7 +121,7 @@ fn queue(n: usize, slot: Slot, mut awake: bool, mut offers: bool) -> Option<Turn
         if awake && compete(n, slot, offers) {
             break;
         }
-        match await_outcome(own) {
+        match await_outcome(own, &wait) {
             Outcome::Fulfilled { rows, durable_at } => {
                 wait.finish_in_silence();
                 return Some(Turn::Done { rows, durable_at });
@@ -176,11 +176,20 @@ fn attend(n: usize, slot: Slot, offers: bool, body: impl FnOnce()) {
     }
 }
 
-/// Waits until an adopted update is done or refused. Its adopter commits without waiting for anybody.
-fn await_outcome(own: &Member) -> Outcome {
+/// Waits until an adopted update is done or refused, or abandons its adopter when there is a reason to fail.
+fn await_outcome(own: &Member, wait: &Wait) -> Outcome {
     loop {
         match own.outcome() {
-            Outcome::Adopted => wait::doze(1000, pg_sys::PG_WAIT_EXTENSION),
+            Outcome::Adopted => {
+                if (wait::is_to_fail() || wait.is_late()) && own.abandon() {
+                    wait::check_for_interrupts();
+                    if wait.is_late() {
+                        errors::WAIT_TIMEOUT.raise();
+                    }
+                    return Outcome::Refused;
+                }
+                wait::doze(wait.rest_or(1000), pg_sys::PG_WAIT_EXTENSION);
+            }
             outcome => return outcome,
         }
     }

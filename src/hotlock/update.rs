@@ -58,35 +58,14 @@ pub unsafe fn tuple_update(call: Update) -> TM_Result::Type {
         let Some(identity) = key.of_slot(call.slot) else {
             return ordinary(call, None);
         };
-        match detect::find(&identity) {
-            Some(slot) => hot(call, slot, &identity, usage.query),
-            None => cold(call, &key, &identity, usage.query),
-        }
-    }
-}
-
-/// Update of a row that is not hot. Only if somebody else has a hand on it is there more to do than heap does.
-unsafe fn cold(call: Update, key: &Key, identity: &Identity, query: usize) -> TM_Result::Type {
-    // SAFETY: as in `tuple_update`.
-    unsafe {
-        let contended = || match heat(call, key, identity, tuple::pack(&*call.otid)) {
-            Some(slot) => hot(call, slot, identity, query),
-            None => ordinary(call, Some(identity)),
+        let slot = match detect::find(&identity) {
+            Some(slot) => Some(slot),
+            None => heat(call, &key, &identity, version),
         };
-        if guc::HOT_THRESHOLD.get() > 0 {
-            at_once(call, contended)
-        } else {
-            contended()
+        match slot {
+            Some(slot) => hot(call, slot, &identity, usage.query),
+            None => ordinary(call, Some(&identity)),
         }
-    }
-}
-
-/// Heap's own update if it need not wait, or else `contended`.
-unsafe fn at_once(call: Update, contended: impl FnOnce() -> TM_Result::Type) -> TM_Result::Type {
-    // SAFETY: as in `tuple_update`.
-    match unsafe { call.heap_at_once() } {
-        TM_Result::TM_BeingModified => contended(),
-        result => result,
     }
 }
 
@@ -442,7 +421,7 @@ unsafe fn ordinary_hot(call: Update, n: usize, query: usize) -> TM_Result::Type 
     unsafe {
         let result = match combine::lead(call, membership_slot(n), query) {
             Some(result) => result,
-            None => at_once(call, || ordinary(call, None)),
+            None => ordinary(call, None),
         };
         if result == TM_Result::TM_Ok {
             let version = tuple::pack(&(*call.slot).tts_tid);

@@ -104,7 +104,7 @@ impl Wait {
     /// The same, and raises nothing.
     pub fn nap(&self) -> Nap {
         let waited = self.waited_us();
-        if self.is_late(waited) {
+        if self.is_late_after(waited) {
             return Nap::Late;
         }
         // SAFETY: a plain read of a setting.
@@ -121,12 +121,26 @@ impl Wait {
         Nap::Over
     }
 
-    fn is_late(&self, waited: u64) -> bool {
+    fn is_late_after(&self, waited: u64) -> bool {
         self.limit_us > 0 && waited >= self.limit_us
     }
 
+    /// Whether `txn.hot_wait_timeout` is over.
+    pub fn is_late(&self) -> bool {
+        self.limit_us > 0 && self.is_late_after(self.waited_us())
+    }
+
+    /// Milliseconds until then, at most `most`.
+    pub fn rest_or(&self, most: u64) -> u64 {
+        if self.limit_us == 0 {
+            return most;
+        }
+        let rest = self.limit_us.saturating_sub(self.waited_us());
+        rest.div_ceil(1000).clamp(1, most)
+    }
+
     fn check_limit(&self, waited: u64) {
-        if self.is_late(waited) {
+        if self.is_late_after(waited) {
             errors::WAIT_TIMEOUT.raise();
         }
     }

@@ -9,8 +9,14 @@ use pgrx::pg_sys::{self, TupleTableSlot};
 pub struct Update {
     estate: *mut pg_sys::EState,
     result: *mut pg_sys::ResultRelInfo,
-    scan: *mut pg_sys::IndexScanState,
+    scan: *mut pg_sys::ScanState,
+    /// Conditions that an index has checked; null for a sequential scan.
+    index_quals: *mut pg_sys::ExprState,
 }
+
+/// A row of this size is neither compressed nor moved to a TOAST table, and has room on a page; access/heaptoast.h:
+/// TOAST_TUPLE_THRESHOLD for 8 kB pages.
+const SMALL: u32 = 2032;
 
 /// What the statement does with the row.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -18,7 +24,7 @@ pub enum Applied {
     Changed,
     /// Its conditions do not hold.
     Unchanged,
-    /// It is not the statement's row.
+    /// It is not, or perhaps not, the statement's row.
     OtherRow,
 }
 
@@ -28,16 +34,22 @@ impl Update {
     /// # Safety
     /// `query` has a form (`super::form`) and has started.
     pub unsafe fn of_query(query: *mut pg_sys::QueryDesc) -> Option<Self> {
-        // SAFETY: a plan with a form is a ModifyTable over an IndexScan.
+        // SAFETY: a plan with a form is a ModifyTable over an IndexScan or a SeqScan.
         unsafe {
             let modify = (*query).planstate.cast::<pg_sys::ModifyTableState>();
+            let scan = (*modify).ps.lefttree;
             let update = Update {
                 estate: (*query).estate,
                 result: (*modify).resultRelInfo,
-                scan: (*modify).ps.lefttree.cast(),
+                scan: scan.cast(),
+                index_quals: if (*scan).type_ == pg_sys::NodeTag::T_IndexScanState {
+                    (*scan.cast::<pg_sys::IndexScanState>()).indexqualorig
+                } else {
+                    std::ptr::null_mut()
+                },
             };
             let usual = (*modify).mt_nrels == 1
-                && !(*update.scan).ss.ps.ps_ProjInfo.is_null()
+                && !(*update.scan).ps.ps_ProjInfo.is_null()
                 && (*update.result).ri_WithCheckOptions.is_null()
                 && (*update.result).ri_projectReturning.is_null()
                 && (*query).instrument_options == 0;
@@ -55,6 +67,41 @@ impl Update {
     pub fn has_new_row_in(self, slot: *mut TupleTableSlot) -> bool {
         // SAFETY: the statement's result relation.
         unsafe { (*self.result).ri_projectNewInfoValid && (*self.result).ri_newTupleSlot == slot }
+    }
+
+    /// Whether the table's changes are written to WAL.
+    pub fn is_logged(self) -> bool {
+        // SAFETY: the result relation is open.
+        unsafe {
+            (*(*self.relation()).rd_rel).relpersistence as u8 == pg_sys::RELPERSISTENCE_PERMANENT
+        }
+    }
+
+    /// Whether the row needs no TOAST table.
+    ///
+    /// # Safety
+    /// `has_new_row_in(row)`.
+    pub unsafe fn is_small(self, row: *mut TupleTableSlot) -> bool {
+        // SAFETY: a materialized slot gives its own tuple.
+        unsafe {
+            let mut free = false;
+            let tuple = raw::ExecFetchSlotHeapTuple(row, true, &mut free);
+            let small = (*tuple).t_len <= SMALL
+                && !super::tuple::has((*(*tuple).t_data).t_infomask, pg_sys::HEAP_HASEXTERNAL);
+            if free {
+                raw::pfree(tuple.cast());
+            }
+            small
+        }
+    }
+
+    /// A copy of the row as a tuple.
+    ///
+    /// # Safety
+    /// `has_new_row_in(row)`.
+    pub unsafe fn copy_of(self, row: *mut TupleTableSlot) -> Option<pg_sys::HeapTuple> {
+        // SAFETY: slots have all their operations.
+        unsafe { (*(*row).tts_ops).copy_heap_tuple.map(|copy| copy(row)) }
     }
 
     /// Keeps a copy of the new row, as that to which `apply` applies the statement.
@@ -85,16 +132,20 @@ impl Update {
         // be; as nodeModifyTable.c for the rest.
         unsafe {
             let old = (*self.result).ri_oldTupleSlot;
-            let context = (*self.scan).ss.ps.ps_ExprContext;
+            let context = (*self.scan).ps.ps_ExprContext;
             raw::MemoryContextReset((*context).ecxt_per_tuple_memory);
             (*context).ecxt_scantuple = old;
-            if !holds((*self.scan).indexqualorig, context) {
+            if !holds(self.index_quals, context) {
                 return Applied::OtherRow;
             }
-            if !holds((*self.scan).ss.ps.qual, context) {
-                return Applied::Unchanged;
+            if !holds((*self.scan).ps.qual, context) {
+                return if self.index_quals.is_null() {
+                    Applied::OtherRow
+                } else {
+                    Applied::Unchanged
+                };
             }
-            let planned = project((*self.scan).ss.ps.ps_ProjInfo);
+            let planned = project((*self.scan).ps.ps_ProjInfo);
             let new = raw::ExecGetUpdateNewTuple(self.result, planned, old);
             if let Some(materialize) = (*(*new).tts_ops).materialize {
                 materialize(new);

@@ -1,15 +1,17 @@
 //! The form of an UPDATE: what it does to its row, as bytes that two sessions can compare, and the arguments that make the
 //! difference between them.
 //!
-//! Only what cannot depend on the session has a form: columns of the row, constants, parameters, PostgreSQL's own immutable
-//! functions on plain types, and the conditionals around them. Such an expression computes the same in every session, needs
-//! no snapshot, reads no table, and an error in it leaves nothing behind.
+//! Only what cannot depend on the session has a form: columns of the row, constants, parameters, PostgreSQL's own arithmetic,
+//! comparisons and casts of plain types, and the conditionals around them. (Not any immutable function: `quote_ident` is
+//! one, and looks at a setting.) Such an expression computes the same in every session, fast, needs no snapshot, reads no
+//! table, and an error in it leaves nothing behind.
 
 use super::plan::{Target, length, nodes, nth, relation_of, tag};
 use super::raw;
 use hotrow::{ARGUMENT_BYTES, FORM_BYTES};
 use pgrx::pg_sys::{self, Datum, Node, NodeTag, Oid};
 use std::cell::Cell;
+use std::ffi::CStr;
 
 /// Parameters that a statement may have.
 const PARAMETERS: usize = 16;
@@ -135,7 +137,8 @@ impl Form {
             })
     }
 
-    /// The form of a plain `UPDATE ... WHERE key = value` found by the key's index, if it has one.
+    /// The form of a plain `UPDATE ... WHERE key = value`, if it has one. Its scan must not have begun to read: an index scan
+    /// or a sequential scan.
     ///
     /// # Safety
     /// `plan` is a valid plan and `target` is its target.
@@ -143,7 +146,7 @@ impl Form {
         // SAFETY: plan trees are read as the executor reads them; every node is checked by its tag.
         unsafe {
             let top = (*plan).planTree;
-            if !target.is_alone()
+            if !target.is_only()
                 || tag(top) != NodeTag::T_ModifyTable
                 || (*plan).hasReturning
                 || (*plan).hasModifyingCTE
@@ -161,20 +164,23 @@ impl Form {
                 || !(*modify).returningLists.is_null()
                 || !(*modify).rowMarks.is_null()
                 || length((*modify).updateColnosLists) != 1
-                || tag(scan) != NodeTag::T_IndexScan
                 || !(*scan).initPlan.is_null()
                 || !(*top).initPlan.is_null()
             {
                 return None;
             }
-            let index = scan.cast::<pg_sys::IndexScan>();
+            let index_quals = match tag(scan) {
+                NodeTag::T_IndexScan => (*scan.cast::<pg_sys::IndexScan>()).indexqualorig,
+                NodeTag::T_SeqScan => std::ptr::null_mut(),
+                _ => return None,
+            };
             let mut form = Form {
                 bytes: Bytes::new(),
                 parameters: [(0, Oid::INVALID); PARAMETERS],
                 parameter_count: 0,
                 changed: 0,
             };
-            let relation = relation_of(plan, (*index).scan.scanrelid);
+            let relation = relation_of(plan, (*scan.cast::<pg_sys::Scan>()).scanrelid);
             form.bytes.put_word(u32::from(relation))?;
             let columns = nth::<pg_sys::List>((*modify).updateColnosLists, 0);
             form.bytes.put_word(length(columns) as u32)?;
@@ -191,7 +197,7 @@ impl Form {
                     form.expression((*entry).expr.cast())?;
                 }
             }
-            for list in [(*index).indexqualorig, (*scan).qual] {
+            for list in [index_quals, (*scan).qual] {
                 form.expressions(list)?;
             }
             Some(form)
@@ -241,7 +247,7 @@ impl Form {
                 }
                 NodeTag::T_OpExpr => {
                     let op = node.cast::<pg_sys::OpExpr>();
-                    if !is_harmless((*op).opfuncid) || (*op).opretset {
+                    if !is_plain_operator((*op).opno) || !is_portable_function((*op).opfuncid) {
                         return None;
                     }
                     shape((*op).opresulttype)?;
@@ -252,7 +258,12 @@ impl Form {
                 }
                 NodeTag::T_FuncExpr => {
                     let call = node.cast::<pg_sys::FuncExpr>();
-                    if !is_harmless((*call).funcid) || (*call).funcretset || (*call).funcvariadic {
+                    let casts = [
+                        pg_sys::CoercionForm::COERCE_EXPLICIT_CAST,
+                        pg_sys::CoercionForm::COERCE_IMPLICIT_CAST,
+                    ];
+                    if !casts.contains(&(*call).funcformat) || !is_portable_function((*call).funcid)
+                    {
                         return None;
                     }
                     shape((*call).funcresulttype)?;
@@ -395,7 +406,7 @@ impl Arguments {
     ///
     /// # Safety
     /// As for `save`, with the same query.
-    pub unsafe fn put(
+    pub unsafe fn replace(
         &self,
         form: &Form,
         query: *const pg_sys::QueryDesc,
@@ -456,44 +467,74 @@ pub unsafe fn is_portable(text: *const std::ffi::c_char) -> bool {
     }
 }
 
-/// Whether a function is one of PostgreSQL's own, immutable and written in C; the answers are remembered.
-fn is_harmless(function: Oid) -> bool {
-    /// access/transam.h: FirstGenbkiObjectId; catalog/pg_language.dat: internal.
-    const FIRST_FOREIGN: u32 = 10000;
-    const INTERNAL: u32 = 12;
-    const REMEMBERED: usize = 64;
-    struct Known([Cell<(Oid, bool)>; REMEMBERED]);
-    // SAFETY: a backend has one thread.
-    unsafe impl Sync for Known {}
-    static KNOWN: Known = Known([const { Cell::new((Oid::INVALID, false)) }; REMEMBERED]);
-    let number = u32::from(function);
-    if number == 0 || number >= FIRST_FOREIGN {
-        return false;
+/// Answers that are remembered by OID.
+struct Known([Cell<(Oid, bool)>; 64]);
+// SAFETY: a backend has one thread.
+unsafe impl Sync for Known {}
+
+impl Known {
+    const fn new() -> Self {
+        Known([const { Cell::new((Oid::INVALID, false)) }; 64])
     }
-    let cell = &KNOWN.0[number as usize % REMEMBERED];
-    let (known, answer) = cell.get();
-    if known == function {
-        return answer;
-    }
-    // SAFETY: a catalog look-up, as lsyscache.c does it.
-    let answer = unsafe {
-        let id = pg_sys::SysCacheIdentifier::PROCOID as i32;
-        let tuple = raw::SearchSysCache1(id, Datum::from(function));
-        if tuple.is_null() {
-            false
-        } else {
-            let header = (*tuple).t_data;
-            let form = header
-                .cast::<u8>()
-                .add((*header).t_hoff as usize)
-                .cast::<pg_sys::FormData_pg_proc>();
-            let answer = (*form).provolatile as u8 == pg_sys::PROVOLATILE_IMMUTABLE
-                && u32::from((*form).prolang) == INTERNAL
-                && !(*form).proretset;
-            raw::ReleaseSysCache(tuple);
-            answer
+
+    fn get(&self, oid: Oid, find_out: impl FnOnce() -> bool) -> bool {
+        let cell = &self.0[u32::from(oid) as usize % self.0.len()];
+        let (known, answer) = cell.get();
+        if known == oid {
+            return answer;
         }
-    };
-    cell.set((function, answer));
-    answer
+        let answer = find_out();
+        cell.set((oid, answer));
+        answer
+    }
+}
+
+/// Whether it is an object that PostgreSQL was made with (access/transam.h: FirstGenbkiObjectId).
+fn is_builtin(oid: Oid) -> bool {
+    (1..10000).contains(&u32::from(oid))
+}
+
+/// Whether an operator compares, computes or concatenates.
+fn is_plain_operator(operator: Oid) -> bool {
+    const NAMES: [&[u8]; 17] = [
+        b"=", b"<>", b"<", b"<=", b">", b">=", b"+", b"-", b"*", b"/", b"%", b"&", b"|", b"#",
+        b"<<", b">>", b"||",
+    ];
+    static KNOWN: Known = Known::new();
+    is_builtin(operator)
+        && KNOWN.get(operator, || {
+            // SAFETY: a catalog look-up; the name is a palloc'd string or null.
+            unsafe {
+                let name = raw::get_opname(operator);
+                !name.is_null() && NAMES.contains(&CStr::from_ptr(name).to_bytes())
+            }
+        })
+}
+
+/// Whether a function is one of PostgreSQL's own, immutable and written in C.
+fn is_portable_function(function: Oid) -> bool {
+    /// catalog/pg_language.dat: internal.
+    const INTERNAL: u32 = 12;
+    static KNOWN: Known = Known::new();
+    is_builtin(function)
+        && KNOWN.get(function, || {
+            // SAFETY: a catalog look-up, as lsyscache.c does it.
+            unsafe {
+                let id = pg_sys::SysCacheIdentifier::PROCOID as i32;
+                let tuple = raw::SearchSysCache1(id, Datum::from(function));
+                if tuple.is_null() {
+                    return false;
+                }
+                let header = (*tuple).t_data;
+                let form = header
+                    .cast::<u8>()
+                    .add((*header).t_hoff as usize)
+                    .cast::<pg_sys::FormData_pg_proc>();
+                let answer = (*form).provolatile as u8 == pg_sys::PROVOLATILE_IMMUTABLE
+                    && u32::from((*form).prolang) == INTERNAL
+                    && !(*form).proretset;
+                raw::ReleaseSysCache(tuple);
+                answer
+            }
+        })
 }

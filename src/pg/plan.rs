@@ -13,21 +13,26 @@ pub struct Target {
     scan: pg_sys::Index,
     /// An index finds it, by all columns of the key.
     by_key: bool,
-    alone: OnceCell<bool>,
+    only: OnceCell<bool>,
 }
 
 impl Target {
     /// The statement looks at no other row of the table, not even to check that an index stays unique, and the identity
     /// is that of the row and not merely a hint.
     pub fn is_alone(&self) -> bool {
-        *self.alone.get_or_init(|| {
+        self.by_key && self.is_only()
+    }
+
+    /// The same for what it updates or locks: it may look at other rows to find this one.
+    pub fn is_only(&self) -> bool {
+        *self
+            .only
             // SAFETY: made for a query that has not ended; its relations are locked.
-            self.by_key && unsafe { is_alone(self.plan, self.scan) }
-        })
+            .get_or_init(|| unsafe { concerns_one_row(self.plan, self.scan) })
     }
 }
 
-unsafe fn is_alone(plan: *const pg_sys::PlannedStmt, scan: pg_sys::Index) -> bool {
+unsafe fn concerns_one_row(plan: *const pg_sys::PlannedStmt, scan: pg_sys::Index) -> bool {
     // SAFETY: by `target`'s contract.
     unsafe {
         let relation = relation_of(plan, scan);
@@ -167,7 +172,7 @@ pub unsafe fn target(query: *const pg_sys::QueryDesc) -> Option<Target> {
             plan,
             scan: (*scan.cast::<pg_sys::Scan>()).scanrelid,
             by_key,
-            alone: OnceCell::new(),
+            only: OnceCell::new(),
         })
     }
 }

@@ -193,6 +193,7 @@ unsafe extern "C-unwind" {
     pub fn GetTransactionSnapshot() -> Snapshot;
     pub fn RegisterSnapshot(snapshot: Snapshot) -> Snapshot;
     pub fn UnregisterSnapshot(snapshot: Snapshot);
+    pub fn InvalidateCatalogSnapshot();
     pub fn PushActiveSnapshot(snapshot: Snapshot);
     pub fn PushActiveSnapshotWithLevel(snapshot: Snapshot, level: c_int);
     pub fn XidInMVCCSnapshot(xid: TransactionId, snapshot: Snapshot) -> bool;
@@ -218,6 +219,7 @@ unsafe extern "C-unwind" {
     pub fn getTypeOutputInfo(typ: Oid, output: *mut Oid, is_varlena: *mut bool);
     pub fn OidOutputFunctionCall(function: Oid, value: Datum) -> *mut c_char;
     pub fn pg_mbcliplen(text: *const c_char, len: c_int, limit: c_int) -> c_int;
+    pub fn get_opname(operator: Oid) -> *mut c_char;
     pub fn SearchSysCache1(cache: c_int, key: Datum) -> HeapTuple;
     pub fn ReleaseSysCache(tuple: HeapTuple);
     pub fn RelationGetFKeyList(rel: Relation) -> *mut List;

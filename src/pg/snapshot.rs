@@ -71,6 +71,7 @@ pub unsafe fn let_go(query: *mut pg_sys::QueryDesc) {
         }
         raw::UnregisterSnapshot((*query).snapshot);
         (*query).snapshot = std::ptr::null_mut();
+        raw::InvalidateCatalogSnapshot();
     }
 }
 

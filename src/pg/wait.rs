@@ -181,6 +181,12 @@ pub fn is_interrupted() -> bool {
     unsafe { pg_sys::InterruptPending != 0 }
 }
 
+/// Whether `check_for_interrupts` is going to raise ERROR or FATAL.
+pub fn is_to_fail() -> bool {
+    // SAFETY: plain reads.
+    unsafe { pg_sys::QueryCancelPending != 0 || pg_sys::ProcDiePending != 0 }
+}
+
 /// miscadmin.h's CHECK_FOR_INTERRUPTS.
 #[inline]
 pub fn check_for_interrupts() {

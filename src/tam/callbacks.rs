@@ -70,21 +70,6 @@ impl Update {
             )
         }
     }
-
-    /// The same, but `TM_BeingModified` where it would wait for a row lock.
-    ///
-    /// # Safety
-    /// As for `heap`.
-    pub unsafe fn heap_at_once(self) -> TM_Result::Type {
-        // SAFETY: by the contract.
-        unsafe {
-            Update {
-                wait: false,
-                ..self
-            }
-            .heap()
-        }
-    }
 }
 
 impl Lock {

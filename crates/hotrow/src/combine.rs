@@ -3,11 +3,13 @@
 //!
 //! A waiter puts its statement's form and arguments into its *parcel* and *offers* it; it keeps its place in the ticket
 //! queue. The holder *adopts* some of those that wait: they leave the queue, and from then on wait for the holder's
-//! transaction alone, which commits without waiting for anybody. Its commit *fulfils* them, everything else *refuses* them:
-//! they queue again and update by themselves.
+//! transaction alone. Before it commits it *seals* them, its commit *fulfils* them, and everything else *refuses* them: they
+//! queue again and update by themselves. Until it is sealed, a waiter that is cancelled *abandons* the holder, which
+//! has its update in the new version and must not commit any more.
 //!
-//! Invariant (nothing is done twice or by halves): only a waiter that is offered can be adopted or withdraw, and both
-//! happen under the row's lock; what the holder writes contains exactly the adopted updates that it then fulfils.
+//! Invariant (nothing is done twice or by halves): a holder commits only with all that it has adopted sealed, and only
+//! a sealed update is fulfilled. An adoption has a number, so that a holder cannot take the next one of the same
+//! waiter for its own.
 
 use crate::row::{Member, Row, World, load};
 use crate::{MemberId, Word32, Word64};
@@ -19,8 +21,18 @@ pub const ARGUMENT_BYTES: usize = 256;
 const NONE: u32 = 0;
 const OFFERED: u32 = 1;
 const ADOPTED: u32 = 2;
-const FULFILLED: u32 = 3;
-const REFUSED: u32 = 4;
+const SEALED: u32 = 3;
+const FULFILLED: u32 = 4;
+const REFUSED: u32 = 5;
+/// The lower bits of a request are its state, the others count the offers of this member.
+const STATE: u32 = 7;
+
+/// A waiter whose update a holder has taken over.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Adoption {
+    pub member: MemberId,
+    offer: u32,
+}
 
 /// What has become of a waiter's update.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -109,8 +121,8 @@ fn read(words: &[Word64], bytes: &mut [u8]) {
 impl Member {
     /// lock-free: what has become of this waiter's update.
     pub fn outcome(&self) -> Outcome {
-        match self.request.get() {
-            ADOPTED => Outcome::Adopted,
+        match self.request.get() & STATE {
+            ADOPTED | SEALED => Outcome::Adopted,
             FULFILLED => Outcome::Fulfilled {
                 rows: self.rows.get(),
                 durable_at: self.durable_at.get(),
@@ -120,20 +132,40 @@ impl Member {
         }
     }
 
-    /// lock-free: the adopter's transaction has committed. The waiter may go on at once.
-    pub fn fulfil(&self, rows: u32, durable_at: u64) {
-        self.rows.set(rows);
-        self.durable_at.set(durable_at);
-        self.request.publish(FULFILLED);
-    }
-
-    /// lock-free: the adopter has not done it.
-    pub fn refuse(&self) {
-        self.request.publish(REFUSED);
+    /// lock-free: the waiter goes its own way, and its adopter fails. False when it is too late.
+    pub fn abandon(&self) -> bool {
+        let offer = self.request.get() & !STATE;
+        self.request.exchange(offer | ADOPTED, offer | NONE).is_ok()
     }
 
     pub(crate) fn forget_request(&self) {
-        self.request.publish(NONE);
+        self.request.publish(self.request.get() & !STATE);
+    }
+}
+
+impl World<'_> {
+    /// lock-free: the adopter is about to commit. False when the waiter has abandoned it.
+    pub fn seal(&self, adoption: Adoption) -> bool {
+        self.turn(adoption, ADOPTED, SEALED)
+    }
+
+    /// lock-free: the adopter's transaction has committed. The waiter may go on at once.
+    pub fn fulfil(&self, adoption: Adoption, rows: u32, durable_at: u64) {
+        let node = self.member(adoption.member);
+        node.rows.set(rows);
+        node.durable_at.set(durable_at);
+        self.turn(adoption, SEALED, FULFILLED);
+    }
+
+    /// lock-free: the adopter has not done it. False when the waiter has abandoned it.
+    pub fn refuse(&self, adoption: Adoption) -> bool {
+        self.turn(adoption, ADOPTED, REFUSED) || self.turn(adoption, SEALED, REFUSED)
+    }
+
+    fn turn(&self, adoption: Adoption, from: u32, to: u32) -> bool {
+        let offer = adoption.offer;
+        let request = &self.member(adoption.member).request;
+        request.exchange(offer | from, offer | to).is_ok()
     }
 }
 
@@ -141,8 +173,10 @@ impl Row {
     /// A queued waiter lets the holder do its update. The row's lock is held.
     pub fn offer(&self, world: World, me: MemberId) {
         let node = world.member(me);
-        if node.queued.get() != 0 && node.request.get() == NONE {
-            node.request.publish(OFFERED);
+        let request = node.request.get();
+        if node.queued.get() != 0 && request & STATE == NONE {
+            node.request
+                .publish(request.wrapping_add(STATE + 1) | OFFERED);
         }
     }
 
@@ -150,7 +184,7 @@ impl Row {
     /// is all that it can wait for. The row's lock is held.
     pub fn withdraw_offer(&self, world: World, me: MemberId) -> bool {
         let node = world.member(me);
-        match node.request.get() {
+        match node.request.get() & STATE {
             NONE => true,
             OFFERED => {
                 node.forget_request();
@@ -167,7 +201,7 @@ impl Row {
         world: World,
         most: usize,
         suits: impl Fn(MemberId) -> bool,
-        mut adopted: impl FnMut(MemberId),
+        mut adopted: impl FnMut(Adoption),
     ) {
         let mut rest = most;
         let mut at = load(&self.queue_head);
@@ -177,11 +211,13 @@ impl Row {
             if rest == 0 {
                 return;
             }
-            if node.request.get() == OFFERED && node.deaf.get() == 0 && suits(id) {
+            let request = node.request.get();
+            if request & STATE == OFFERED && node.deaf.get() == 0 && suits(id) {
                 self.answer(world, id);
                 self.unqueue(world, id);
-                node.request.publish(ADOPTED);
-                adopted(id);
+                let offer = request & !STATE;
+                node.request.publish(offer | ADOPTED);
+                adopted(Adoption { member: id, offer });
                 rest -= 1;
             }
         }
@@ -221,10 +257,14 @@ mod tests {
         (row, members)
     }
 
-    fn adopt(row: &Row, w: World, most: usize, suits: impl Fn(MemberId) -> bool) -> Vec<MemberId> {
+    fn adopt(row: &Row, w: World, most: usize, suits: impl Fn(MemberId) -> bool) -> Vec<Adoption> {
         let mut adopted = Vec::new();
-        row.adopt(w, most, suits, |id| adopted.push(id));
+        row.adopt(w, most, suits, |adoption| adopted.push(adoption));
         adopted
+    }
+
+    fn members_of(adopted: &[Adoption]) -> Vec<MemberId> {
+        adopted.iter().map(|a| a.member).collect()
     }
 
     #[test]
@@ -232,12 +272,13 @@ mod tests {
         let (row, members) = crowd(5);
         let w = World { members: &members };
         let adopted = adopt(&row, w, 2, |id| id != member(2));
-        assert_eq!(adopted, [member(1), member(3)]);
+        assert_eq!(members_of(&adopted), [member(1), member(3)]);
         assert_eq!(row.waiting(), 2);
         assert_eq!(members[member(1) as usize].outcome(), Outcome::Adopted);
         assert_eq!(members[member(2) as usize].outcome(), Outcome::Open);
-        members[member(1) as usize].fulfil(1, 77);
-        members[member(3) as usize].refuse();
+        assert!(w.seal(adopted[0]) && w.seal(adopted[1]));
+        w.fulfil(adopted[0], 1, 77);
+        assert!(w.refuse(adopted[1]));
         assert_eq!(
             members[member(1) as usize].outcome(),
             Outcome::Fulfilled {
@@ -252,7 +293,7 @@ mod tests {
     fn a_competitor_that_is_adopted_leaves_its_place_to_another() {
         let (row, members) = crowd(3);
         let w = World { members: &members };
-        assert_eq!(adopt(&row, w, 1, |_| true), [member(1)]);
+        assert_eq!(members_of(&adopt(&row, w, 1, |_| true)), [member(1)]);
         assert_eq!(
             row.release(w, member(0), PATIENCE, 0),
             Some(2),
@@ -265,10 +306,28 @@ mod tests {
         let (row, members) = crowd(3);
         let w = World { members: &members };
         assert!(row.withdraw_offer(w, member(1)));
-        assert_eq!(adopt(&row, w, 9, |_| true), [member(2)]);
+        assert_eq!(members_of(&adopt(&row, w, 9, |_| true)), [member(2)]);
         assert!(!row.withdraw_offer(w, member(2)));
         row.offer(w, member(1));
-        assert_eq!(adopt(&row, w, 9, |_| true), [member(1)]);
+        assert_eq!(members_of(&adopt(&row, w, 9, |_| true)), [member(1)]);
+    }
+
+    #[test]
+    fn who_is_adopted_may_abandon_until_it_is_sealed() {
+        let (row, members) = crowd(3);
+        let w = World { members: &members };
+        let adopted = adopt(&row, w, 9, |_| true);
+        let own = |actor| &members[member(actor) as usize];
+        assert!(own(1).abandon());
+        assert!(!w.seal(adopted[0]));
+        assert!(w.seal(adopted[1]));
+        assert!(!own(2).abandon());
+        row.enqueue(w, member(1), PATIENCE, 0);
+        row.offer(w, member(1));
+        let again = adopt(&row, w, 9, |_| true);
+        assert!(!w.refuse(adopted[0]), "that one is over");
+        assert_eq!(own(1).outcome(), Outcome::Adopted);
+        assert!(w.refuse(again[0]));
     }
 
     #[test]
@@ -278,15 +337,15 @@ mod tests {
         row.release(w, member(0), PATIENCE, 0);
         assert!(row.compete(w, member(1)));
         row.offer(w, member(1));
-        assert_eq!(adopt(&row, w, 9, |_| true), [member(2)]);
+        assert_eq!(members_of(&adopt(&row, w, 9, |_| true)), [member(2)]);
     }
 
     #[test]
     fn the_refused_queue_again() {
         let (row, members) = crowd(2);
         let w = World { members: &members };
-        adopt(&row, w, 9, |_| true);
-        members[member(1) as usize].refuse();
+        let adopted = adopt(&row, w, 9, |_| true);
+        assert!(w.refuse(adopted[0]));
         assert_eq!(row.enqueue(w, member(1), PATIENCE, 0), Acquired::Competing);
         assert_eq!(members[member(1) as usize].outcome(), Outcome::Open);
         assert_eq!(row.waiting(), 1);

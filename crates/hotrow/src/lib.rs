@@ -12,7 +12,7 @@ mod row;
 mod ticket;
 mod word;
 
-pub use combine::{ARGUMENT_BYTES, FORM_BYTES, Outcome, Parcel};
+pub use combine::{ARGUMENT_BYTES, Adoption, FORM_BYTES, Outcome, Parcel};
 pub use directory::{Directory, Slot};
 pub use flush::{Duty, FlushQueue};
 pub use graph::{Actor, Wait, has_path, owner_of};

@@ -54,6 +54,9 @@ impl Row {
     /// The same for a member that has been in the queue before.
     pub fn enqueue(&self, world: World, me: MemberId, patience: Patience, now: u64) -> Acquired {
         let node = world.member(me);
+        if node.queued.get() != 0 {
+            return Acquired::Queued;
+        }
         node.forget_request();
         if self.try_acquire(me) {
             return Acquired::Granted;

@@ -91,6 +91,10 @@ impl Session<'_> {
         while acquired != Acquired::Granted {
             match self.own().outcome() {
                 Outcome::Adopted => {
+                    if self.chance(self.plan.cancels) && self.own().abandon() {
+                        self.with_row(|row, _| row.part());
+                        return End::Cancelled;
+                    }
                     self.sleep();
                     continue;
                 }
@@ -144,15 +148,20 @@ impl Session<'_> {
         let mut adopted = Vec::new();
         if self.offers {
             self.with_row(|row, w| {
-                row.adopt(w, self.plan.most, |_| true, |member| adopted.push(member));
+                row.adopt(w, self.plan.most, |_| true, |one| adopted.push(one));
             });
         }
-        let end = if self.chance(self.plan.rollbacks) {
-            adopted.iter().for_each(|&m| self.member(m).refuse());
+        let world = World {
+            members: &self.server.members,
+        };
+        thread::yield_now();
+        let sealed = adopted.iter().all(|&one| world.seal(one));
+        let end = if !sealed || self.chance(self.plan.rollbacks) {
+            adopted.retain(|&one| world.refuse(one));
             End::RolledBack
         } else {
             *self.server.value.lock().unwrap() += 1 + adopted.len() as u64;
-            adopted.iter().for_each(|&m| self.member(m).fulfil(1, 7));
+            adopted.iter().for_each(|&one| world.fulfil(one, 1, 7));
             End::Done
         };
         let woken = self.with_row(|row, w| {
@@ -163,12 +172,8 @@ impl Session<'_> {
         woken.into_iter().for_each(|actor| self.wake(actor));
         adopted
             .into_iter()
-            .for_each(|m| self.wake(hotrow::actor_of(m)));
+            .for_each(|one| self.wake(hotrow::actor_of(one.member)));
         end
-    }
-
-    fn member(&self, id: MemberId) -> &Member {
-        &self.server.members[id as usize]
     }
 }
 

@@ -8,7 +8,8 @@ use pgserver::Server;
 use postgres::types::ToSql;
 use postgres::{Client, Error};
 use txn_server_tests::{
-    Background, Load, Watchdog, grouped, int, physical_health, sqlstate, start_hot, wait_until,
+    Background, Load, Watchdog, grouped, int, physical_health, sqlstate, start_hot, text,
+    wait_until,
 };
 
 const BUMP: &str = "UPDATE hot SET val = val + 1 WHERE id = 1";
@@ -30,7 +31,7 @@ impl Stage {
         control.batch_execute("SELECT pg_advisory_lock(hashtext('txn.ticket_taken'))")?;
         let mut holder = grouped(server)?;
         holder
-            .batch_execute("SET txn.stop_at = 'ticket_taken, before_commit_wait'")
+            .batch_execute("SET txn.stop_at = 'ticket_taken, before_commit_wait, sealed'")
             .context("the library has to be built with --features stop_events")?;
         let mut stage = Stage {
             control,
@@ -70,18 +71,19 @@ impl Stage {
         Ok(())
     }
 
-    /// The same, and waits until it is about to commit.
-    fn release_to_commit(&mut self) -> Result<()> {
+    /// The same, and waits until it has adopted everybody and has come to `point`.
+    fn release_to(&mut self, point: &str) -> Result<()> {
         self.control
-            .batch_execute("SELECT pg_advisory_lock(hashtext('txn.before_commit_wait'))")?;
+            .batch_execute(&format!("SELECT pg_advisory_lock(hashtext('txn.{point}'))"))?;
         self.release()?;
         self.wait_queued(0)?;
         self.wait_stopped()
     }
 
-    fn release_commit(&mut self) -> Result<()> {
-        self.control
-            .batch_execute("SELECT pg_advisory_unlock(hashtext('txn.before_commit_wait'))")?;
+    fn release_from(&mut self, point: &str) -> Result<()> {
+        self.control.batch_execute(&format!(
+            "SELECT pg_advisory_unlock(hashtext('txn.{point}'))"
+        ))?;
         Ok(())
     }
 
@@ -238,14 +240,14 @@ fn who_depended_on_a_terminated_holder_goes_on() -> Result<()> {
             .map(|_| Background::run(grouped(server)?, BUMP))
             .collect::<Result<_>>()?;
         stage.wait_queued(3)?;
-        stage.release_to_commit()?;
+        stage.release_to("before_commit_wait")?;
         let pid = stage.holder_pid();
         stage
             .control
             .query("SELECT pg_terminate_backend($1)", &[&pid])?;
         let told = stage.end()?;
         ensure!(["57P01", "lost"].contains(&told.as_str()), "told {told}");
-        stage.release_commit()?;
+        stage.release_from("before_commit_wait")?;
         for waiter in waiters {
             let told = sqlstate(&waiter.end()?.1);
             ensure!(told == "00000", "a waiter was told {told}");
@@ -255,16 +257,62 @@ fn who_depended_on_a_terminated_holder_goes_on() -> Result<()> {
     })
 }
 
-/// Once somebody else does its update, a session can only wait: it is not told of a failure for what happens.
+/// Until the holder is about to commit, a session whose update it has done may be cancelled. Then the holder, whose version
+/// has that update in it, fails, and the others do theirs.
 #[test]
-fn cancels_and_timeouts_come_too_late_for_the_adopted() -> Result<()> {
+fn the_adopted_may_leave_before_the_seal() -> Result<()> {
+    on_server(|server| {
+        for (ending, code) in [
+            ("pg_cancel_backend", "57014"),
+            ("pg_terminate_backend", "57P01"),
+            ("lock_timeout", "55P03"),
+            ("statement_timeout", "57014"),
+            ("txn.hot_wait_timeout", "55P03"),
+        ] {
+            let mut stage = Stage::new(server, BUMP)?;
+            let before = stage.val()?;
+            let mut session = grouped(server)?;
+            if !ending.starts_with("pg_") {
+                session.batch_execute(&format!("SET {ending} = '1s'"))?;
+            }
+            let leaver = Background::run(session, BUMP)?;
+            let others: Vec<_> = (0..2)
+                .map(|_| Background::run(grouped(server)?, BUMP))
+                .collect::<Result<_>>()?;
+            stage.wait_queued(3)?;
+            stage.release_to("before_commit_wait")?;
+            if ending.starts_with("pg_") {
+                let sql = format!("SELECT {ending}($1)");
+                stage.control.query(&sql, &[&leaver.pid])?;
+            }
+            let told = sqlstate(&leaver.end()?.1);
+            ensure!(
+                told == code || (code == "57P01" && told == "lost"),
+                "{ending}: told {told}"
+            );
+            stage.release_from("before_commit_wait")?;
+            let told = stage.end()?;
+            ensure!(told == "40001", "{ending}: the holder was told {told}");
+            for other in others {
+                ensure!(sqlstate(&other.end()?.1) == "00000");
+            }
+            let done = stage.val()? - before;
+            ensure!(done == 2, "{ending}: {done} updates were done");
+        }
+        Ok(())
+    })
+}
+
+/// After that it is too late, as it is after a commit, and nothing is left of it for the next statement.
+#[test]
+fn cancels_and_timeouts_come_too_late_after_the_seal() -> Result<()> {
     on_server(|server| {
         let mut stage = Stage::new(server, BUMP)?;
         let mut sessions = Vec::new();
         for setting in [
             "lock_timeout = 0",
-            "lock_timeout = 500",
-            "statement_timeout = 500",
+            "lock_timeout = 1000",
+            "statement_timeout = 1000",
         ] {
             let mut session = grouped(server)?;
             session.batch_execute(&format!("SET {setting}"))?;
@@ -272,20 +320,20 @@ fn cancels_and_timeouts_come_too_late_for_the_adopted() -> Result<()> {
         }
         let terminated = Background::run(grouped(server)?, BUMP)?;
         stage.wait_queued(4)?;
-        stage.release_to_commit()?;
+        stage.release_to("sealed")?;
         stage
             .control
             .query("SELECT pg_cancel_backend($1)", &[&sessions[0].pid])?;
         stage
             .control
             .query("SELECT pg_terminate_backend($1)", &[&terminated.pid])?;
-        std::thread::sleep(Duration::from_millis(700));
+        std::thread::sleep(Duration::from_millis(1200));
         let finished = sessions.iter().filter(|s| s.is_finished()).count();
         ensure!(
             finished == 0,
             "{finished} went on before the holder committed"
         );
-        stage.release_commit()?;
+        stage.release_from("sealed")?;
         ensure!(stage.end()? == "00000");
         for session in sessions {
             let (mut client, result) = session.end()?;
@@ -301,6 +349,119 @@ fn cancels_and_timeouts_come_too_late_for_the_adopted() -> Result<()> {
         );
         ensure!(stage.val()? == 5, "the value is {}", stage.val()?);
         ensure!(stage.combined()? == 4, "{} combined", stage.combined()?);
+        Ok(())
+    })
+}
+
+/// A function's statement is not its caller's, whatever the protocol: the caller may still fail.
+#[test]
+fn statements_of_functions_are_not_combined() -> Result<()> {
+    on_server(|server| {
+        server.connect()?.batch_execute(
+            "CREATE TABLE log (n bigint, no bigint UNIQUE); \
+             CREATE FUNCTION next() RETURNS bigint LANGUAGE sql AS \
+               'UPDATE hot SET val = val + 1 WHERE id = 1; SELECT val FROM hot WHERE id = 1'",
+        )?;
+        let mut stage = Stage::new(server, BUMP)?;
+        let failing: Vec<_> = (0..3)
+            .map(|_| Prepared::run(server, "INSERT INTO log SELECT $1, next() / 0", vec![1]))
+            .collect::<Result<_>>()?;
+        stage.release()?;
+        ensure!(stage.end()? == "00000");
+        for one in failing {
+            let told = sqlstate(&one.end()?);
+            ensure!(["22012", "40001"].contains(&told.as_str()), "told {told}");
+        }
+        ensure!(stage.val()? == 1, "the value is {}", stage.val()?);
+        let mut stage = Stage::new(server, BUMP)?;
+        let numbers: Vec<_> = (0..4)
+            .map(|n| Prepared::run(server, "INSERT INTO log VALUES ($1, next())", vec![n]))
+            .collect::<Result<_>>()?;
+        stage.release()?;
+        ensure!(stage.end()? == "00000");
+        let mut done = 0;
+        for one in numbers {
+            match one.end()? {
+                Ok(_) => done += 1,
+                Err(error) => ensure!(error.code().is_some_and(|c| c.code() == "40001"), "{error}"),
+            }
+        }
+        ensure!(
+            stage.val()? == 2 + done,
+            "{done} numbers, and {}",
+            stage.val()?
+        );
+        ensure!(stage.combined()? == 0, "{} combined", stage.combined()?);
+        Ok(())
+    })
+}
+
+/// One that fails among those that are adopted is refused once, wherever it has gone meanwhile.
+#[test]
+fn who_was_refused_is_not_refused_again() -> Result<()> {
+    on_server(|server| {
+        server
+            .connect()?
+            .batch_execute("UPDATE hot SET val = 100")?;
+        let divide = "UPDATE hot SET val = val / $1 WHERE id = 1";
+        let mut stage = Stage::new(server, BUMP)?;
+        let waiters: Vec<_> = [1, 0, 1, 0, 1, 1]
+            .into_iter()
+            .enumerate()
+            .map(|(n, by)| {
+                let waiter = Prepared::run(server, divide, vec![by]);
+                stage.wait_queued(n as i32 + 1)?;
+                waiter
+            })
+            .collect::<Result<_>>()?;
+        stage.release()?;
+        ensure!(stage.end()? == "00000");
+        let told: Vec<_> = waiters
+            .into_iter()
+            .map(|waiter| Ok(sqlstate(&waiter.end()?)))
+            .collect::<Result<_>>()?;
+        ensure!(
+            told == ["00000", "22012", "00000", "22012", "00000", "00000"],
+            "{told:?}"
+        );
+        ensure!(stage.val()? == 101, "the value is {}", stage.val()?);
+        Ok(())
+    })
+}
+
+/// A value that makes the row large is left to its own session, and so is what settings decide.
+#[test]
+fn large_rows_and_settings_are_each_ones_own() -> Result<()> {
+    on_server(|server| {
+        server.connect()?.batch_execute(
+            "ALTER TABLE hot ADD COLUMN name text DEFAULT '', ADD COLUMN large text DEFAULT ''; \
+             ALTER TABLE hot ALTER COLUMN large SET STORAGE plain",
+        )?;
+        let append = "UPDATE hot SET large = large || $1::bigint::text WHERE id = 1";
+        let grow =
+            "UPDATE hot SET large = large || repeat('x', 7000) || $1::bigint::text WHERE id = 1";
+        for (sql, codes) in [(append, ["00000", "00000"]), (grow, ["00000", "54000"])] {
+            let mut stage = Stage::new(server, BUMP)?;
+            let first = Prepared::run(server, sql, vec![1])?;
+            stage.wait_queued(1)?;
+            let second = Prepared::run(server, sql, vec![2])?;
+            stage.wait_queued(2)?;
+            stage.release()?;
+            ensure!(stage.end()? == "00000");
+            let told = [sqlstate(&first.end()?), sqlstate(&second.end()?)];
+            ensure!(told == codes, "{sql}: {told:?}");
+        }
+        let quote = "UPDATE hot SET name = quote_ident('a') WHERE id = 1";
+        let mut stage = Stage::new(server, quote)?;
+        let mut session = grouped(server)?;
+        session.batch_execute("SET quote_all_identifiers = on")?;
+        let quoting = Background::run(session, quote)?;
+        stage.wait_queued(1)?;
+        stage.release()?;
+        ensure!(stage.end()? == "00000");
+        ensure!(sqlstate(&quoting.end()?.1) == "00000");
+        let name = text(&mut stage.control, "SELECT name FROM hot")?;
+        ensure!(name == "\"a\"", "the name is {name}");
         Ok(())
     })
 }
