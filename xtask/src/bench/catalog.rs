@@ -53,6 +53,10 @@ pub const GROUP: &str = "group lock";
 pub const DIFFERENT: &str = "different rows (U)";
 
 const GROUP_ON: &[(&str, &str)] = &[("txn.group_lock", "on")];
+const GROUP_ALONE: &[(&str, &str)] = &[
+    ("txn.group_lock", "on"),
+    ("txn.combine_updates", "off"),
+];
 const QUEUE_ON: &[(&str, &str)] = &[("txn.queue_lock", "on")];
 const SLOW: &[(&str, &str)] = &[("commit_delay", "2000"), ("commit_siblings", "0")];
 const SLOW_GROUP: &[(&str, &str)] = &[
@@ -126,6 +130,23 @@ pub static HOT_LEDGER: Benchmark = Benchmark {
     clients: &[1, 16, 64, 256],
     series: four_ways!(workload::HOT_LEDGER),
     baseline: STOCK,
+    ceiling: Some(DIFFERENT),
+    standby: false,
+};
+
+static COMBINING: Benchmark = Benchmark {
+    name: "combining",
+    about: "the hot row with and without combining single-statement updates",
+    clients: &[16, 64, 256],
+    series: &[
+        Series {
+            settings: GROUP_ALONE,
+            ..group("each its own version", &workload::HOT_ROW)
+        },
+        group(GROUP, &workload::HOT_ROW),
+        different(&workload::HOT_ROW),
+    ],
+    baseline: "each its own version",
     ceiling: Some(DIFFERENT),
     standby: false,
 };
@@ -243,6 +264,7 @@ static STANDBY: Benchmark = Benchmark {
 pub static ALL: &[&Benchmark] = &[
     &HOT_ROW,
     &HOT_LEDGER,
+    &COMBINING,
     &COMMIT_LATENCY,
     &UNIFORM,
     &ROLLBACKS,
