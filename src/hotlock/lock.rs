@@ -9,7 +9,7 @@ use super::update::{await_edge, await_tail, close_own};
 use crate::guc;
 use crate::pg::buffer::Page;
 use crate::pg::relation::{Key, key_of};
-use crate::pg::{raw, tuple, wait};
+use crate::pg::{tuple, wait};
 use crate::tam::callbacks::{Delete, Lock};
 use crate::tam::swap;
 use hotrow::{Identity, Slot};
@@ -146,20 +146,15 @@ unsafe fn offered(call: Lock, n: usize, membership: Membership) -> TM_Result::Ty
     // SAFETY: as in `tuple_lock`; the slot is a buffer heap slot, as heapam's own callback wants it.
     unsafe {
         if !membership.restart {
-            let page = Page::pin(call.rel, membership.offered);
-            page.share();
-            let found = page
-                .heap_tuple(call.rel, membership.offered)
-                .filter(|found| u32::from(tuple::raw_xmin(found.t_data)) == membership.offered_xid);
-            page.unlock();
-            if let Some(found) = found {
+            if let Some((found, page)) =
+                version_of(call.rel, membership.offered, membership.offered_xid)
+            {
                 *call.tid = found.t_self;
                 SESSION.update(n, |m| m.handed = membership.offered);
                 (*call.failure).traversed = true;
-                store(call, found, page);
+                tuple::store(call.rel, call.slot, found, page);
                 return TM_Result::TM_Ok;
             }
-            page.unpin();
             memory().actors[wait::me() as usize].forget(n);
         }
         SESSION.update(n, |m| {
@@ -176,15 +171,24 @@ unsafe fn offered(call: Lock, n: usize, membership: Membership) -> TM_Result::Ty
     }
 }
 
-/// Puts a version into the executor's slot, which takes over the pin.
-unsafe fn store(call: Lock, found: pg_sys::HeapTupleData, page: Page) {
-    // SAFETY: as in `offered`.
+/// The version at that address, if it is that transaction's, with its page pinned.
+pub unsafe fn version_of(
+    rel: pg_sys::Relation,
+    version: u64,
+    xid: u32,
+) -> Option<(pg_sys::HeapTupleData, Page)> {
+    // SAFETY: `rel` is open; the header is read under the page's lock.
     unsafe {
-        let buffer_slot = call.slot.cast::<pg_sys::BufferHeapTupleTableSlot>();
-        let tuple = &raw mut (*buffer_slot).base.tupdata;
-        *tuple = found;
-        (*call.slot).tts_tableOid = (*call.rel).rd_id;
-        raw::ExecStorePinnedBufferHeapTuple(tuple, call.slot, page.buffer);
+        let page = Page::pin(rel, version);
+        page.share();
+        let found = page
+            .heap_tuple(rel, version)
+            .filter(|found| u32::from(tuple::raw_xmin(found.t_data)) == xid);
+        page.unlock();
+        if found.is_none() {
+            page.unpin();
+        }
+        found.map(|found| (found, page))
     }
 }
 
@@ -212,7 +216,7 @@ unsafe fn own_row(call: Lock, n: usize, membership: Membership) -> TM_Result::Ty
         match found {
             Some(found) => {
                 (*call.failure).traversed = false;
-                store(call, found, page);
+                tuple::store(call.rel, call.slot, found, page);
                 TM_Result::TM_Ok
             }
             None => {

@@ -9,6 +9,7 @@ use super::circles;
 use super::combine;
 use super::detect;
 use super::errors;
+use super::lock;
 use super::revisit;
 use super::session::{SESSION, is_enabled, member_id, memory, patience};
 use super::statement;
@@ -16,6 +17,7 @@ use super::stop;
 use super::ticket;
 use super::waiting::{Reason, Wait};
 use crate::guc;
+use crate::pg::evaluate::{self, Applied};
 use crate::pg::relation::{Key, key_of};
 use crate::pg::{raw, tuple, wait, xact};
 use crate::tam::callbacks::Update;
@@ -203,7 +205,8 @@ unsafe fn advance(call: Update, n: usize, query: usize) -> TM_Result::Type {
             match next_step(n, version, looked_at) {
                 Step::Offer(tail) => {
                     offer(n, &tail);
-                    return answer_updated(call, tail.tid, tail.xid);
+                    let followed = follow_at_once(call, n, query, &tail);
+                    return followed.unwrap_or_else(|| answer_updated(call, tail.tid, tail.xid));
                 }
                 Step::Follow(tail) => {
                     if let Some(result) = follow(call, n, &tail) {
@@ -286,6 +289,37 @@ fn offer(n: usize, tail: &Tail) {
         m.offered_xid = tail.xid;
         m.predecessor = tail.xid;
     });
+}
+
+/// Does with the offered version what the executor would do with it, for a statement and a table so simple that this is
+/// known, and follows. It saves the executor a second copy of its plan (execMain.c: EvalPlanQualStart), while we have the
+/// ticket. None: the executor is to look at the version by itself.
+unsafe fn follow_at_once(
+    call: Update,
+    n: usize,
+    query: usize,
+    tail: &Tail,
+) -> Option<TM_Result::Type> {
+    // SAFETY: as in `tuple_update`; the statement runs.
+    unsafe {
+        if !key_of(call.rel)?.is_plain() {
+            return None;
+        }
+        let update = evaluate::Update::of_query(query as *mut pg_sys::QueryDesc)?;
+        if !update.has_new_row_in(call.slot) {
+            return None;
+        }
+        let (found, page) = lock::version_of(call.rel, tail.tid, tail.xid)?;
+        update.keep_version(found, page);
+        if update.apply() != Applied::Changed {
+            return None;
+        }
+        raw::GetCurrentTransactionId();
+        match next_step(n, tail.tid, true) {
+            Step::Follow(tail) => follow(call, n, &tail),
+            _ => None,
+        }
+    }
 }
 
 /// `TM_Updated`, and where the newer version is.

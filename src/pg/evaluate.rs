@@ -29,15 +29,30 @@ pub enum Applied {
 }
 
 impl Update {
-    /// The query as such an update. None if its state is not as expected.
+    /// The query as such an update, if it is one: a ModifyTable over an IndexScan or a SeqScan, without subplans, functions of
+    /// users, RETURNING or conditions on the new row.
     ///
     /// # Safety
-    /// `query` has a form (`super::form`) and has started.
+    /// `query` has started.
     pub unsafe fn of_query(query: *mut pg_sys::QueryDesc) -> Option<Self> {
-        // SAFETY: a plan with a form is a ModifyTable over an IndexScan or a SeqScan.
+        // SAFETY: every node is checked by its tag.
         unsafe {
-            let modify = (*query).planstate.cast::<pg_sys::ModifyTableState>();
+            let top = (*query).planstate;
+            if top.is_null()
+                || (*top).type_ != pg_sys::NodeTag::T_ModifyTableState
+                || (*top).lefttree.is_null()
+                || !super::plan::calls_nothing((*query).plannedstmt)
+            {
+                return None;
+            }
+            let modify = top.cast::<pg_sys::ModifyTableState>();
             let scan = (*modify).ps.lefttree;
+            if !matches!(
+                (*scan).type_,
+                pg_sys::NodeTag::T_IndexScanState | pg_sys::NodeTag::T_SeqScanState
+            ) {
+                return None;
+            }
             let update = Update {
                 estate: (*query).estate,
                 result: (*modify).resultRelInfo,
@@ -48,7 +63,8 @@ impl Update {
                     std::ptr::null_mut()
                 },
             };
-            let usual = (*modify).mt_nrels == 1
+            let usual = (*modify).operation == pg_sys::CmdType::CMD_UPDATE
+                && (*modify).mt_nrels == 1
                 && !(*update.scan).ps.ps_ProjInfo.is_null()
                 && (*update.result).ri_WithCheckOptions.is_null()
                 && (*update.result).ri_projectReturning.is_null()
@@ -111,6 +127,15 @@ impl Update {
     pub unsafe fn keep(self, row: *mut TupleTableSlot) {
         // SAFETY: both slots are of the table's type; the old row's is filled anew for each row.
         unsafe { copy((*self.result).ri_oldTupleSlot, row) }
+    }
+
+    /// Keeps another version of the row, whose page stays pinned, for `apply`.
+    ///
+    /// # Safety
+    /// `found` is a tuple on that page, of this table.
+    pub unsafe fn keep_version(self, found: pg_sys::HeapTupleData, page: super::buffer::Page) {
+        // SAFETY: a slot of the table's type, which takes over the pin.
+        unsafe { super::tuple::store(self.relation(), (*self.result).ri_oldTupleSlot, found, page) }
     }
 
     /// Puts the copy back.

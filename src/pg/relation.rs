@@ -38,6 +38,8 @@ pub struct Key {
     simple_indexes: bool,
     /// See `has_row_triggers`.
     row_triggers: bool,
+    /// See `is_plain`.
+    plain: bool,
     /// See `can_combine`.
     combines: bool,
     /// Columns with a foreign key, by number; bit 0 stands for all beyond the 63rd.
@@ -56,6 +58,7 @@ const NO_KEY: Key = Key {
     relation: Oid::INVALID,
     simple_indexes: false,
     row_triggers: false,
+    plain: false,
     combines: false,
     referencing: 0,
     count: 0,
@@ -131,6 +134,12 @@ unsafe fn build(rel: pg_sys::Relation) -> Key {
         }
         raw::list_free(indexes);
         key.row_triggers = has_row_triggers((*rel).trigdesc);
+        let constraints = (*(*rel).rd_att).constr;
+        let triggers = (*rel).trigdesc;
+        key.plain = !key.row_triggers
+            && (triggers.is_null() || !(*triggers).trig_update_after_row)
+            && !(*form).relispartition
+            && (constraints.is_null() || !(*constraints).has_generated_stored);
         key.referencing = referencing(rel);
         key.combines = !key.row_triggers
             && !has_statement_triggers((*rel).trigdesc)
@@ -353,6 +362,11 @@ impl Key {
     /// Whether UPDATE fires row triggers of users.
     pub fn has_row_triggers(&self) -> bool {
         self.row_triggers
+    }
+
+    /// Whether the executor does nothing for an updated row but check its constraints and make its index entries.
+    pub fn is_plain(&self) -> bool {
+        self.plain
     }
 
     /// Whether an update of these columns (a bit each, bit 0 for those beyond the 63rd) does nothing but change the row, so

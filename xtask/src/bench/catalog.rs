@@ -53,10 +53,7 @@ pub const GROUP: &str = "group lock";
 pub const DIFFERENT: &str = "different rows (U)";
 
 const GROUP_ON: &[(&str, &str)] = &[("txn.group_lock", "on")];
-const GROUP_ALONE: &[(&str, &str)] = &[
-    ("txn.group_lock", "on"),
-    ("txn.combine_updates", "off"),
-];
+const GROUP_ALONE: &[(&str, &str)] = &[("txn.group_lock", "on"), ("txn.combine_updates", "off")];
 const QUEUE_ON: &[(&str, &str)] = &[("txn.queue_lock", "on")];
 const SLOW: &[(&str, &str)] = &[("commit_delay", "2000"), ("commit_siblings", "0")];
 const SLOW_GROUP: &[(&str, &str)] = &[
