@@ -9,6 +9,7 @@ use super::detect;
 use super::errors;
 use super::session::{SESSION, memory};
 use super::statement;
+use super::stop;
 use crate::guc;
 use crate::pg::catch::catching;
 use crate::pg::evaluate::{Applied, Update};
@@ -25,6 +26,9 @@ use std::cell::Cell;
 /// Classes of errors that say something of the server or the session, and nothing of the values: resources, prerequisites,
 /// intervention, system, internal.
 const NOT_ABOUT_DATA: [[u8; 2]; 5] = [*b"53", *b"55", *b"57", *b"58", *b"XX"];
+
+/// How long a transaction works for others, in microseconds; one statement of theirs may make it a little longer.
+const PATIENCE_US: u64 = 5000;
 
 /// Updates that one transaction does for others at most.
 const MOST: usize = 256;
@@ -184,17 +188,19 @@ pub unsafe fn lead(call: callbacks::Update, slot: Slot, query: usize) -> Option<
         let update = Update::of_query(query)?;
         if !update.has_new_row_in(call.slot)
             || !update.is_small(call.slot)
+            || !update.replaces_small()
             || !commits_early()
             || detect::grip(call.rel, tuple::pack(&*call.otid)) != detect::Grip::Nobody
         {
             return None;
         }
+        let own = update.copy_of(call.slot)?;
         adopt(slot, &form);
         if PRESENT.count.get() == 0 {
+            raw::pfree(own.cast());
             return None;
         }
         PRESENT.is_logged.set(update.is_logged());
-        let own = update.copy_of(call.slot)?;
         apply_all(call.slot, query, &form, update);
         let result = call.heap();
         if result != TM_Result::TM_Ok {
@@ -269,10 +275,17 @@ unsafe fn apply_all(
     // when they fail with an error about data.
     unsafe {
         let own = form::Arguments::save(form, query);
+        let until = wait::now() + PATIENCE_US;
         for n in 0..PRESENT.count.get() {
             let Some(mut adopted) = PRESENT.adopted[n].get() else {
                 continue;
             };
+            let has_left = !memory().world().is_adopted(adopted.adoption);
+            if has_left || wait::is_to_fail() || wait::now() > until {
+                PRESENT.adopted[n].set(None);
+                refuse(adopted.adoption);
+                continue;
+            }
             let mut bytes = [0; ARGUMENT_BYTES];
             let (start, length) = adopted.arguments;
             for (to, from) in bytes.iter_mut().zip(&ARGUMENTS.0[start..start + length]) {
@@ -323,10 +336,22 @@ fn refuse_all() {
 
 /// Our transaction is about to commit: from now on the adopted cannot leave. 40001 if one has left.
 pub fn seal() {
-    if !adopted().all(|adopted| memory().world().seal(adopted.adoption)) {
-        memory().totals.abandoned.add(1);
-        errors::ABANDONED.raise();
+    if PRESENT.count.get() == 0 {
+        return;
     }
+    for place in &PRESENT.adopted[..PRESENT.count.get()] {
+        match place.get() {
+            Some(adopted) if !memory().world().seal(adopted.adoption) => {
+                place.set(None);
+                if adopted.rows > 0 {
+                    memory().totals.abandoned.add(1);
+                    errors::ABANDONED.raise();
+                }
+            }
+            _ => {}
+        }
+    }
+    stop::at(stop::Point::Sealed);
 }
 
 /// Our transaction has committed, its record ending at `end`: so have the updates that we did for others. They are woken

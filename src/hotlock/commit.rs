@@ -98,14 +98,14 @@ pub fn before_commit() {
         waiting::check_doomed();
         stop::at(stop::Point::AfterCommitWait);
         waiting::check_doomed();
-        combine::seal();
-        stop::at(stop::Point::Sealed);
         let updated = SESSION.all().any(|(_, m)| m.version != 0);
         if updated && readguard::announce() {
             make_asynchronous();
         }
     }
     readguard::wait_for_reads();
+    // From here on nothing waits.
+    combine::seal();
 }
 
 /// XACT_EVENT_PRE_PREPARE: a YES is irrevocable, so all predecessors come first (trap 6).

@@ -176,23 +176,25 @@ fn attend(n: usize, slot: Slot, offers: bool, body: impl FnOnce()) {
     }
 }
 
-/// Waits until an adopted update is done or refused, or abandons its adopter when there is a reason to fail.
+/// Waits until an adopted update is done or refused. Abandons its adopter when there is a reason to fail, and when that takes
+/// so long that the deadlock detector should look at it.
 fn await_outcome(own: &Member, wait: &Wait) -> Outcome {
-    loop {
-        match own.outcome() {
-            Outcome::Adopted => {
-                if (wait::is_to_fail() || wait.is_late()) && own.abandon() {
-                    wait::check_for_interrupts();
-                    if wait.is_late() {
-                        errors::WAIT_TIMEOUT.raise();
-                    }
-                    return Outcome::Refused;
-                }
-                wait::doze(wait.rest_or(1000), pg_sys::PG_WAIT_EXTENSION);
+    // SAFETY: a plain read of a setting.
+    let patience = unsafe { pg_sys::DeadlockTimeout }.max(1) as u64;
+    let until = wait::now() + patience * 1000;
+    while own.outcome() == Outcome::Adopted {
+        let is_over = wait.is_late() || wait::now() >= until;
+        if (wait::is_to_fail() || is_over) && own.abandon() {
+            wait::check_for_interrupts();
+            if wait.is_late() {
+                errors::WAIT_TIMEOUT.raise();
             }
-            outcome => return outcome,
+            return Outcome::Refused;
         }
+        wait::absorb_interrupts();
+        wait::doze(wait.rest_or(patience.min(1000)), pg_sys::PG_WAIT_EXTENSION);
     }
+    own.outcome()
 }
 
 /// Waits for the holder's transaction in the lock manager for a while.

@@ -98,17 +98,17 @@ impl Update {
     /// # Safety
     /// `has_new_row_in(row)`.
     pub unsafe fn is_small(self, row: *mut TupleTableSlot) -> bool {
-        // SAFETY: a materialized slot gives its own tuple.
-        unsafe {
-            let mut free = false;
-            let tuple = raw::ExecFetchSlotHeapTuple(row, true, &mut free);
-            let small = (*tuple).t_len <= SMALL
-                && !super::tuple::has((*(*tuple).t_data).t_infomask, pg_sys::HEAP_HASEXTERNAL);
-            if free {
-                raw::pfree(tuple.cast());
-            }
-            small
-        }
+        // SAFETY: the new row is materialized.
+        unsafe { is_small(row) }
+    }
+
+    /// Whether the version that the executor is replacing has nothing in a TOAST table.
+    ///
+    /// # Safety
+    /// `has_new_row_in` some row, and `keep` was not called for it.
+    pub unsafe fn replaces_small(self) -> bool {
+        // SAFETY: the executor has put it there (ExecModifyTable, and ExecUpdate after EvalPlanQual).
+        unsafe { is_small((*self.result).ri_oldTupleSlot) }
     }
 
     /// A copy of the row as a tuple.
@@ -182,6 +182,20 @@ impl Update {
             }
             Applied::Changed
         }
+    }
+}
+
+unsafe fn is_small(slot: *mut TupleTableSlot) -> bool {
+    // SAFETY: a heap slot with a row, which gives its own tuple.
+    unsafe {
+        let mut free = false;
+        let tuple = raw::ExecFetchSlotHeapTuple(slot, false, &mut free);
+        let small = (*tuple).t_len <= SMALL
+            && !super::tuple::has((*(*tuple).t_data).t_infomask, pg_sys::HEAP_HASEXTERNAL);
+        if free {
+            raw::pfree(tuple.cast());
+        }
+        small
     }
 }
 

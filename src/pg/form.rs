@@ -192,7 +192,7 @@ impl Form {
             for entry in nodes((*scan).targetlist) {
                 let entry = entry.cast::<pg_sys::TargetEntry>();
                 if (*entry).resjunk {
-                    form.bytes.put(b"j")?;
+                    form.bytes.put_word(u32::MAX)?;
                 } else {
                     form.expression((*entry).expr.cast())?;
                 }
@@ -310,6 +310,8 @@ impl Form {
                         self.expression((*when).expr.cast())?;
                         self.expression((*when).result.cast())?;
                     }
+                    self.bytes
+                        .put_word(u32::from((*case).defresult.is_null()))?;
                     if (*case).defresult.is_null() {
                         return Some(());
                     }

@@ -187,6 +187,18 @@ pub fn is_to_fail() -> bool {
     unsafe { pg_sys::QueryCancelPending != 0 || pg_sys::ProcDiePending != 0 }
 }
 
+/// Processes interrupts other than a cancel.
+pub fn absorb_interrupts() {
+    if is_interrupted() {
+        // SAFETY: HOLD_CANCEL_INTERRUPTS and RESUME_CANCEL_INTERRUPTS; a FATAL ends the session.
+        unsafe {
+            pg_sys::QueryCancelHoldoffCount += 1;
+            raw::ProcessInterrupts();
+            pg_sys::QueryCancelHoldoffCount -= 1;
+        }
+    }
+}
+
 /// miscadmin.h's CHECK_FOR_INTERRUPTS.
 #[inline]
 pub fn check_for_interrupts() {

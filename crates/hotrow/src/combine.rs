@@ -144,6 +144,11 @@ impl Member {
 }
 
 impl World<'_> {
+    /// lock-free: whether the waiter has not abandoned its adopter so far.
+    pub fn is_adopted(&self, adoption: Adoption) -> bool {
+        self.member(adoption.member).request.get() == adoption.offer | ADOPTED
+    }
+
     /// lock-free: the adopter is about to commit. False when the waiter has abandoned it.
     pub fn seal(&self, adoption: Adoption) -> bool {
         self.turn(adoption, ADOPTED, SEALED)
@@ -319,6 +324,7 @@ mod tests {
         let adopted = adopt(&row, w, 9, |_| true);
         let own = |actor| &members[member(actor) as usize];
         assert!(own(1).abandon());
+        assert!(!w.is_adopted(adopted[0]) && w.is_adopted(adopted[1]));
         assert!(!w.seal(adopted[0]));
         assert!(w.seal(adopted[1]));
         assert!(!own(2).abandon());

@@ -87,6 +87,13 @@ impl Stage {
         Ok(())
     }
 
+    /// Waits until the lock manager knows that this session waits for the holder.
+    fn wait_blocking(&mut self, pid: i32) -> Result<()> {
+        let holder = self.holder_pid();
+        let sql = format!("SELECT {holder} = ANY (pg_blocking_pids({pid}))");
+        wait_until(&mut self.control, &sql)
+    }
+
     /// What the holder was told at last.
     fn end(&mut self) -> Result<String> {
         match self.holder.take() {
@@ -299,6 +306,41 @@ fn the_adopted_may_leave_before_the_seal() -> Result<()> {
             let done = stage.val()? - before;
             ensure!(done == 2, "{ending}: {done} updates were done");
         }
+        Ok(())
+    })
+}
+
+/// A holder that does not commit for long loses those whose updates it has done: the deadlock detector shall see them.
+#[test]
+fn the_adopted_leave_a_holder_that_takes_too_long() -> Result<()> {
+    on_server(|server| {
+        let mut stage = Stage::new(server, BUMP)?;
+        let mut session = grouped(server)?;
+        session.batch_execute("SET deadlock_timeout = '50ms'")?;
+        stage
+            .control
+            .batch_execute("SELECT pg_advisory_lock(hashtext('txn.before_commit_wait'))")?;
+        stage.release()?;
+        stage.wait_stopped()?;
+        let alone = Background::run(session, BUMP)?;
+        alone.wait_until_blocked(&mut stage.control)?;
+        stage.wait_blocking(alone.pid)?;
+        stage.release_from("before_commit_wait")?;
+        ensure!(stage.end()? == "00000");
+        ensure!(sqlstate(&alone.end()?.1) == "00000");
+        ensure!(stage.val()? == 2, "the value is {}", stage.val()?);
+
+        let mut stage = Stage::new(server, BUMP)?;
+        let mut session = grouped(server)?;
+        session.batch_execute("SET deadlock_timeout = '1s'")?;
+        let adopted = Background::run(session, BUMP)?;
+        stage.wait_queued(1)?;
+        stage.release_to("before_commit_wait")?;
+        stage.wait_blocking(adopted.pid)?;
+        stage.release_from("before_commit_wait")?;
+        ensure!(stage.end()? == "40001");
+        ensure!(sqlstate(&adopted.end()?.1) == "00000");
+        ensure!(stage.val()? == 3, "the value is {}", stage.val()?);
         Ok(())
     })
 }
