@@ -39,7 +39,7 @@ struct Adopted {
     adoption: Adoption,
     /// Rows that it changed.
     rows: u32,
-    /// Its arguments in `Present::arguments`.
+    /// Where its arguments begin in `ARGUMENTS`, and their length.
     arguments: (usize, usize),
 }
 

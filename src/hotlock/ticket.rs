@@ -191,7 +191,10 @@ fn await_outcome(own: &Member, wait: &Wait) -> Outcome {
             }
             return Outcome::Refused;
         }
-        wait::absorb_interrupts();
+        // Sealed, a session that is terminated stays until it knows the outcome, which comes at once.
+        if !wait::is_to_fail() {
+            wait::absorb_interrupts();
+        }
         wait::doze(wait.rest_or(patience.min(1000)), pg_sys::PG_WAIT_EXTENSION);
     }
     own.outcome()

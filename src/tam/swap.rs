@@ -2,8 +2,8 @@
 //! points to our copy of heap's routine.
 //!
 //! A swap is undone at the statement's end, or at the abort of the (sub)transaction in which it was made. It keeps the
-//! relation open by a reference of its own, which belongs to the whole transaction. A relcache rebuild in between puts heap's routine back: then the statement goes on the ordinary
-//! way, which is always right.
+//! relation open by a reference of its own, which belongs to the whole transaction. A relcache rebuild in between puts
+//! heap's routine back: then the statement goes on the ordinary way, which is always right.
 
 use pgrx::pg_sys::{self, Relation, SubTransactionId, TableAmRoutine};
 use std::cell::Cell;

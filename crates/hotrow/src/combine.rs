@@ -358,6 +358,15 @@ mod tests {
     }
 
     #[test]
+    fn who_ends_while_adopted_abandons_its_adopter() {
+        let (row, members) = crowd(2);
+        let w = World { members: &members };
+        let adopted = adopt(&row, w, 9, |_| true);
+        assert_eq!(row.leave(w, member(1), PATIENCE, 0), None);
+        assert!(!w.seal(adopted[0]));
+    }
+
+    #[test]
     fn the_deaf_are_not_adopted() {
         let (row, members) = crowd(2);
         let w = World { members: &members };

@@ -163,7 +163,7 @@ impl Row {
         self.signal(world)
     }
 
-    /// Leaves the queue without the ticket, or gives it back if it was granted meanwhile. For cancel, error and exit.
+    /// Leaves the queue without the ticket, or its adopter, or gives the ticket back if it was granted meanwhile. For cancel, error and exit.
     /// Returns the process to wake, if any.
     pub fn leave(
         &self,
@@ -176,6 +176,7 @@ impl Row {
             return self.release(world, me, patience, now);
         }
         if world.member(me).queued.get() == 0 {
+            world.member(me).abandon();
             return None;
         }
         self.unqueue(world, me);

@@ -1,138 +1,21 @@
 //! Combining: a session that has the ticket does the waiting updates of others. The holder is stopped at a named point (a
 //! library with the feature `stop_events`), so that it is certain who is done by whom.
-use std::thread::{JoinHandle, spawn};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
 use pgserver::Server;
-use postgres::types::ToSql;
-use postgres::{Client, Error};
+use postgres::Client;
 use txn_server_tests::{
     Background, Load, Watchdog, grouped, int, physical_health, sqlstate, start_hot, text,
     wait_until,
 };
 
+use crate::stage::{Prepared, Stage, crowd};
+
 const BUMP: &str = "UPDATE hot SET val = val + 1 WHERE id = 1";
 
 /// Nobody goes to the lock manager, where it would not be seen.
 const PATIENT: [(&str, &str); 1] = [("deadlock_timeout", "10min")];
-
-/// A session that has the row's ticket and has not looked yet who waits.
-struct Stage {
-    control: Client,
-    holder: Option<Background>,
-}
-
-impl Stage {
-    fn new(server: &Server, sql: &str) -> Result<Self> {
-        // From now on the row is hot.
-        grouped(server)?.batch_execute("UPDATE hot SET val = val WHERE id = 1")?;
-        let mut control = server.connect()?;
-        control.batch_execute("SELECT pg_advisory_lock(hashtext('txn.ticket_taken'))")?;
-        let mut holder = grouped(server)?;
-        holder
-            .batch_execute("SET txn.stop_at = 'ticket_taken, before_commit_wait, sealed'")
-            .context("the library has to be built with --features stop_events")?;
-        let mut stage = Stage {
-            control,
-            holder: Some(Background::run(holder, sql)?),
-        };
-        stage.wait_stopped()?;
-        Ok(stage)
-    }
-
-    fn holder_pid(&self) -> i32 {
-        self.holder.as_ref().map_or(0, |holder| holder.pid)
-    }
-
-    fn wait_stopped(&mut self) -> Result<()> {
-        let pid = self.holder_pid();
-        wait_until(
-            &mut self.control,
-            &format!(
-                "SELECT count(*) > 0 FROM pg_locks \
-                 WHERE pid = {pid} AND locktype = 'advisory' AND NOT granted"
-            ),
-        )
-    }
-
-    /// Waits until so many stand in the row's queue.
-    fn wait_queued(&mut self, waiting: i32) -> Result<()> {
-        wait_until(
-            &mut self.control,
-            &format!("SELECT sum(waiting) = {waiting} FROM txn.hotspots"),
-        )
-    }
-
-    /// Lets the holder update the row.
-    fn release(&mut self) -> Result<()> {
-        self.control
-            .batch_execute("SELECT pg_advisory_unlock(hashtext('txn.ticket_taken'))")?;
-        Ok(())
-    }
-
-    /// The same, and waits until it has adopted everybody and has come to `point`.
-    fn release_to(&mut self, point: &str) -> Result<()> {
-        self.control
-            .batch_execute(&format!("SELECT pg_advisory_lock(hashtext('txn.{point}'))"))?;
-        self.release()?;
-        self.wait_queued(0)?;
-        self.wait_stopped()
-    }
-
-    fn release_from(&mut self, point: &str) -> Result<()> {
-        self.control.batch_execute(&format!(
-            "SELECT pg_advisory_unlock(hashtext('txn.{point}'))"
-        ))?;
-        Ok(())
-    }
-
-    /// Waits until the lock manager knows that this session waits for the holder.
-    fn wait_blocking(&mut self, pid: i32) -> Result<()> {
-        let holder = self.holder_pid();
-        let sql = format!("SELECT {holder} = ANY (pg_blocking_pids({pid}))");
-        wait_until(&mut self.control, &sql)
-    }
-
-    /// What the holder was told at last.
-    fn end(&mut self) -> Result<String> {
-        match self.holder.take() {
-            Some(holder) => Ok(sqlstate(&holder.end()?.1)),
-            None => bail!("the holder has ended before"),
-        }
-    }
-
-    fn combined(&mut self) -> Result<i64> {
-        int(&mut self.control, "SELECT combined FROM txn.stats")
-    }
-
-    fn val(&mut self) -> Result<i64> {
-        int(&mut self.control, "SELECT val FROM hot WHERE id = 1")
-    }
-}
-
-/// A prepared statement that waits beside the test; the number of rows, or the error.
-struct Prepared(JoinHandle<Result<u64, Error>>);
-
-impl Prepared {
-    fn run(server: &Server, sql: &str, arguments: Vec<i64>) -> Result<Self> {
-        let mut client = grouped(server)?;
-        client.batch_execute("SET plan_cache_mode = force_generic_plan")?;
-        let statement = client.prepare(sql)?;
-        Ok(Prepared(spawn(move || {
-            let arguments: Vec<&(dyn ToSql + Sync)> =
-                arguments.iter().map(|a| a as &(dyn ToSql + Sync)).collect();
-            client.execute(&statement, &arguments)
-        })))
-    }
-
-    fn end(self) -> Result<Result<u64, Error>> {
-        match self.0.join() {
-            Ok(end) => Ok(end),
-            Err(_) => bail!("a background session panicked"),
-        }
-    }
-}
 
 fn versions(client: &mut Client) -> Result<i64> {
     client.batch_execute("CREATE EXTENSION IF NOT EXISTS pageinspect")?;
@@ -155,9 +38,7 @@ fn waiters_share_the_holders_version() -> Result<()> {
     on_server(|server| {
         let mut stage = Stage::new(server, BUMP)?;
         let before = versions(&mut stage.control)?;
-        let waiters: Vec<_> = (0..5)
-            .map(|_| Background::run(grouped(server)?, BUMP))
-            .collect::<Result<_>>()?;
+        let waiters = crowd(server, 5, BUMP)?;
         stage.wait_queued(5)?;
         stage.release()?;
         ensure!(stage.end()? == "00000");
@@ -243,9 +124,7 @@ fn errors_are_each_ones_own() -> Result<()> {
 fn who_depended_on_a_terminated_holder_goes_on() -> Result<()> {
     on_server(|server| {
         let mut stage = Stage::new(server, BUMP)?;
-        let waiters: Vec<_> = (0..3)
-            .map(|_| Background::run(grouped(server)?, BUMP))
-            .collect::<Result<_>>()?;
+        let waiters = crowd(server, 3, BUMP)?;
         stage.wait_queued(3)?;
         stage.release_to("before_commit_wait")?;
         let pid = stage.holder_pid();
@@ -283,9 +162,7 @@ fn the_adopted_may_leave_before_the_seal() -> Result<()> {
                 session.batch_execute(&format!("SET {ending} = '1s'"))?;
             }
             let leaver = Background::run(session, BUMP)?;
-            let others: Vec<_> = (0..2)
-                .map(|_| Background::run(grouped(server)?, BUMP))
-                .collect::<Result<_>>()?;
+            let others = crowd(server, 2, BUMP)?;
             stage.wait_queued(3)?;
             stage.release_to("before_commit_wait")?;
             if ending.starts_with("pg_") {
@@ -630,9 +507,7 @@ fn permissions_triggers_and_rules_of_the_table_hold() -> Result<()> {
             stage.control.batch_execute(ddl)?;
             let mut first = grouped(server)?;
             first.batch_execute("BEGIN; SELECT FROM hot WHERE id = 1 FOR UPDATE")?;
-            let waiters: Vec<_> = (0..4)
-                .map(|_| Background::run(grouped(server)?, BUMP))
-                .collect::<Result<_>>()?;
+            let waiters = crowd(server, 4, BUMP)?;
             stage.wait_queued(4)?;
             first.batch_execute("COMMIT")?;
             for waiter in waiters {

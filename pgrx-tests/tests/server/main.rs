@@ -18,6 +18,7 @@ mod limits;
 mod order;
 mod pgbench;
 mod prepared;
+mod stage;
 mod stock;
 mod stops;
 mod visibility;
