@@ -176,14 +176,18 @@ fn attend(n: usize, slot: Slot, offers: bool, body: impl FnOnce()) {
     }
 }
 
-/// Waits until an adopted update is done or refused. Abandons its adopter when there is a reason to fail, and when that takes
-/// so long that the deadlock detector should look at it.
+/// Waits until an adopted update is done or refused. Abandons its adopter when there is a reason to fail, and when that
+/// waits for others, for so long that the deadlock detector should look at it.
 fn await_outcome(own: &Member, wait: &Wait) -> Outcome {
     // SAFETY: a plain read of a setting.
     let patience = unsafe { pg_sys::DeadlockTimeout }.max(1) as u64;
     let until = wait::now() + patience * 1000;
+    let adopter_waits = || {
+        own.adopter()
+            .is_some_and(|adopter| waiting::is_blocked(actor_of(adopter)))
+    };
     while own.outcome() == Outcome::Adopted {
-        let is_over = wait.is_late() || wait::now() >= until;
+        let is_over = wait.is_late() || wait::now() >= until && adopter_waits();
         if (wait::is_to_fail() || is_over) && own.abandon() {
             wait::check_for_interrupts();
             if wait.is_late() {

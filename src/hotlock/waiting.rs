@@ -7,7 +7,7 @@ use crate::guc;
 use crate::pg::catch::catching;
 use crate::pg::raw::{self, TimeoutId};
 use crate::pg::wait;
-use hotrow::Slot;
+use hotrow::{ActorId, Slot};
 use pgrx::pg_sys;
 use std::cell::Cell;
 
@@ -208,6 +208,18 @@ impl Wait {
             unsafe { pg_sys::LockTimeout = configured };
         }
     }
+}
+
+/// Whether that process waits for another transaction: what the deadlock detector, or `txn.waits`, would say of it. Read
+/// without locks, so it may be wrong by a moment.
+pub fn is_blocked(actor: ActorId) -> bool {
+    // SAFETY: `actor` is a pgprocno, so within allProcs; a lock stays mapped when it is freed.
+    let in_lock_manager = unsafe {
+        let lock = (*(*pg_sys::ProcGlobal).allProcs.add(actor as usize)).waitLock;
+        !lock.is_null()
+            && u32::from((*lock).tag.locktag_type) != pg_sys::LockTagType::LOCKTAG_RELATION_EXTEND
+    };
+    in_lock_manager || memory().actors[actor as usize].wait_since.get() != 0
 }
 
 /// Takes back what a wait has set up, after its end or after an ERROR in it.

@@ -132,6 +132,11 @@ impl Member {
         }
     }
 
+    /// lock-free: who does the adopted update.
+    pub fn adopter(&self) -> Option<MemberId> {
+        load(&self.adopter)
+    }
+
     /// lock-free: the waiter goes its own way, and its adopter fails. False when it is too late.
     pub fn abandon(&self) -> bool {
         let offer = self.request.get() & !STATE;
@@ -221,6 +226,7 @@ impl Row {
                 self.answer(world, id);
                 self.unqueue(world, id);
                 let offer = request & !STATE;
+                node.adopter.set(self.holder.get());
                 node.request.publish(offer | ADOPTED);
                 adopted(Adoption { member: id, offer });
                 rest -= 1;
@@ -280,6 +286,7 @@ mod tests {
         assert_eq!(members_of(&adopted), [member(1), member(3)]);
         assert_eq!(row.waiting(), 2);
         assert_eq!(members[member(1) as usize].outcome(), Outcome::Adopted);
+        assert_eq!(members[member(1) as usize].adopter(), Some(member(0)));
         assert_eq!(members[member(2) as usize].outcome(), Outcome::Open);
         assert!(w.seal(adopted[0]) && w.seal(adopted[1]));
         w.fulfil(adopted[0], 1, 77);

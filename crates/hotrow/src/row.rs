@@ -85,6 +85,8 @@ pub struct Member {
     pub(crate) request: Word32,
     pub(crate) rows: Word32,
     pub(crate) durable_at: Word64,
+    /// lock-free: who does it.
+    pub(crate) adopter: Word32,
 
     // Dependency list.
     pub(crate) chain_next: Word32,

@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
-use pgserver::Server;
+use libc::{SIGCONT, SIGSTOP};
+use pgserver::{Server, signal};
 use postgres::Client;
 use txn_server_tests::{
     Background, Load, Watchdog, grouped, int, physical_health, sqlstate, start_hot, text,
@@ -113,7 +114,12 @@ fn errors_are_each_ones_own() -> Result<()> {
         let error = too_much.end()?.err().context("nobody may overdraw")?;
         let error = error.as_db_error().context("an error of the server")?;
         ensure!(error.code().code() == "23514" && error.constraint() == Some("solvent"));
-        ensure!(stage.val()? == 50, "the value is {}", stage.val()?);
+        // They are executed in any order: 101 / 1 - 1, / 2 - 0, or the other way round.
+        ensure!(
+            [49, 50].contains(&stage.val()?),
+            "the value is {}",
+            stage.val()?
+        );
         ensure!(stage.combined()? >= 1, "{} combined", stage.combined()?);
         Ok(())
     })
@@ -187,9 +193,9 @@ fn the_adopted_may_leave_before_the_seal() -> Result<()> {
     })
 }
 
-/// A holder that does not commit for long loses those whose updates it has done: the deadlock detector shall see them.
+/// A holder that waits for others for long loses those whose updates it has done: the deadlock detector shall see them.
 #[test]
-fn the_adopted_leave_a_holder_that_takes_too_long() -> Result<()> {
+fn the_adopted_leave_a_holder_that_waits_for_long() -> Result<()> {
     on_server(|server| {
         let mut stage = Stage::new(server, BUMP)?;
         let mut session = grouped(server)?;
@@ -218,6 +224,33 @@ fn the_adopted_leave_a_holder_that_takes_too_long() -> Result<()> {
         ensure!(stage.end()? == "40001");
         ensure!(sqlstate(&adopted.end()?.1) == "00000");
         ensure!(stage.val()? == 3, "the value is {}", stage.val()?);
+        Ok(())
+    })
+}
+
+/// A holder that is merely slow keeps them: a busy machine is no reason to fail.
+#[test]
+fn the_adopted_stay_with_a_holder_that_is_slow() -> Result<()> {
+    on_server(|server| {
+        let mut stage = Stage::new(server, BUMP)?;
+        let mut session = grouped(server)?;
+        session.batch_execute("SET deadlock_timeout = '3s'")?;
+        let adopted = Background::run(session, BUMP)?;
+        stage.wait_queued(1)?;
+        adopted.wait_until_blocked(&mut stage.control)?;
+        // Its time with the holder begins when the holder waits for nobody any more, and gets no processor.
+        signal(adopted.pid, SIGSTOP)?;
+        stage.release_to("before_commit_wait")?;
+        signal(stage.holder_pid(), SIGSTOP)?;
+        stage.release_from("before_commit_wait")?;
+        signal(adopted.pid, SIGCONT)?;
+        std::thread::sleep(Duration::from_millis(4500));
+        ensure!(!adopted.is_finished());
+        signal(stage.holder_pid(), SIGCONT)?;
+        ensure!(stage.end()? == "00000");
+        ensure!(sqlstate(&adopted.end()?.1) == "00000");
+        ensure!(stage.combined()? == 1, "{} combined", stage.combined()?);
+        ensure!(stage.val()? == 2, "the value is {}", stage.val()?);
         Ok(())
     })
 }

@@ -1,7 +1,6 @@
 //! kill -9: what was confirmed is there after recovery, what was not is there as a whole or not.
-use std::process::Command;
-
-use anyhow::{Context, Result, ensure};
+use anyhow::{Result, ensure};
+use pgserver::signal;
 use txn_server_tests::{Load, int, physical_health, start, start_hot};
 
 /// Codes of a server that goes down or comes up, and of a connection that just breaks.
@@ -102,13 +101,7 @@ fn backend_killed_under_load() -> Result<()> {
                               AND backend_type = 'client backend' ORDER BY random() LIMIT 1";
                 let pid = int(&mut server.connect()?, victim)?;
                 ensure!(pid > 0, "there is no backend to kill");
-                let killed = Command::new("kill")
-                    .args(["-KILL", &pid.to_string()])
-                    .status();
-                ensure!(
-                    killed.context("could not run kill")?.success(),
-                    "could not kill {pid}"
-                );
+                signal(pid as i32, libc::SIGKILL)?;
             }
             Ok(())
         },
