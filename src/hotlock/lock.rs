@@ -237,6 +237,7 @@ pub unsafe fn tuple_delete(call: Delete) -> TM_Result::Type {
         let version = tuple::pack(&*call.tid);
         if let Some((n, _)) = SESSION.with_version((*call.rel).rd_id, version) {
             close_own(n);
+            SESSION.update(n, |m| m.is_gone = true);
             return call.heap();
         }
         if is_enabled()

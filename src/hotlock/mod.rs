@@ -5,6 +5,7 @@ mod combine;
 pub mod commit;
 mod detect;
 mod errors;
+mod existence;
 pub mod lock;
 pub mod readguard;
 pub mod revisit;

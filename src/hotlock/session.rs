@@ -28,6 +28,8 @@ pub struct Membership {
     pub version_level: i32,
     /// The version before it, if a subtransaction has written over it.
     pub version_above: u64,
+    /// We have deleted the row or changed its key.
+    pub is_gone: bool,
     /// It stands (or stood, if doomed) in the dependency list.
     pub linked: bool,
     /// The transaction that must commit before ours, 0 for none.
@@ -53,6 +55,7 @@ const NONE: Membership = Membership {
     version: 0,
     version_level: 0,
     version_above: 0,
+    is_gone: false,
     linked: false,
     predecessor: 0,
     offered: 0,

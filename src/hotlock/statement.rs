@@ -2,6 +2,7 @@
 
 use super::combine;
 use super::detect;
+use super::existence;
 use super::readguard;
 use super::revisit;
 use super::session::{SESSION, is_enabled, member_id, memory};
@@ -37,6 +38,7 @@ pub fn is_the_transaction(query: *const pg_sys::QueryDesc) -> bool {
 /// At the end of a transaction.
 pub fn forget() {
     WHOLE.0.set(0);
+    existence::forget();
 }
 
 /// Before a statement starts: doomed transactions end here, members that read let their predecessors end, and an update
@@ -52,6 +54,13 @@ pub unsafe fn before_start(query: *mut pg_sys::QueryDesc) {
     // SAFETY: by the contract.
     unsafe {
         waiting::check_doomed();
+        let asked = if member { plan::existence(query) } else { None };
+        if asked
+            .as_ref()
+            .is_some_and(|asked| existence::is_certain(query, asked))
+        {
+            return;
+        }
         note_whole(query);
         let locks = (*query).operation == CmdType::CMD_UPDATE
             || !(*(*query).plannedstmt).rowMarks.is_null();
@@ -65,7 +74,9 @@ pub unsafe fn before_start(query: *mut pg_sys::QueryDesc) {
             let_go: false,
         };
         if member {
-            if !is_harmless(query, target.as_ref()) {
+            if !is_harmless(query, target.as_ref())
+                && !asked.as_ref().is_some_and(existence::passes_by)
+            {
                 revisit::before_statement();
             }
             if snapshot::is_replaceable(query) && must_wait(query, target.as_ref()) {
@@ -90,6 +101,11 @@ pub unsafe fn before_start(query: *mut pg_sys::QueryDesc) {
 /// # Safety
 /// ExecutorRun's argument.
 pub unsafe fn before_run(query: *mut pg_sys::QueryDesc) -> bool {
+    if existence::was_certain(query) {
+        // SAFETY: by the contract; the query has started.
+        unsafe { existence::answer(query) };
+        return true;
+    }
     let Some(identity) = combine::considered(query as usize) else {
         return false;
     };
@@ -309,7 +325,7 @@ unsafe fn queue_early(
 /// # Safety
 /// ExecutorStart's argument, started.
 pub unsafe fn after_start(query: *mut pg_sys::QueryDesc) {
-    if !SESSION.is_member() && !is_enabled() {
+    if !SESSION.is_member() && !is_enabled() || existence::was_certain(query) {
         return;
     }
     // SAFETY: the executor state's lists of open relations.
@@ -364,6 +380,7 @@ pub unsafe fn end(query: *mut pg_sys::QueryDesc) {
         unsafe { readguard::note_statement(query) };
     }
     combine::end(query as usize);
+    existence::end(query);
     swap::end_of_statement(query as usize);
     drop_unused(query as usize);
     if WHOLE.0.get() == query as usize && !SESSION.is_member() {

@@ -125,7 +125,9 @@ unsafe fn own_row(call: Update, n: usize) -> TM_Result::Type {
         if result == TM_Result::TM_Ok {
             let version = tuple::pack(&(*call.slot).tts_tid);
             let level = xact::nest_level();
+            let other_key = *call.lockmode == pg_sys::LockTupleMode::LockTupleExclusive;
             SESSION.update(n, |m| {
+                m.is_gone |= other_key;
                 if level > m.version_level && m.version_above == 0 {
                     m.version_above = m.version;
                 }

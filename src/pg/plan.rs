@@ -125,6 +125,82 @@ pub unsafe fn target(query: *const pg_sys::QueryDesc) -> Option<Target> {
             NodeTag::T_LockRows if waits_for_exclusive_lock(top.cast()) => (*top).lefttree,
             _ => return None,
         };
+        let found = scanned(query, scan)?;
+        Some(Target {
+            identity: found.identity,
+            plan,
+            scan: (*scan.cast::<pg_sys::Scan>()).scanrelid,
+            by_key: found.by_index,
+            only: OnceCell::new(),
+        })
+    }
+}
+
+/// The row of which the statement only asks whether it exists, locking its key, as a foreign key's check does.
+/// The identity is that of the row and not merely a hint.
+///
+/// # Safety
+/// As for `target`.
+pub unsafe fn existence(query: *const pg_sys::QueryDesc) -> Option<Existence> {
+    // SAFETY: as in `target`.
+    unsafe {
+        let plan = (*query).plannedstmt;
+        let top = (*plan).planTree;
+        if tag(top) != NodeTag::T_LockRows
+            || !locks_key_share(top.cast())
+            || !calls_nothing(plan)
+            || (*(*query).dest).mydest != pg_sys::CommandDest::DestSPI
+            || !nodes((*top).targetlist).all(|entry| {
+                let entry = &*entry.cast::<pg_sys::TargetEntry>();
+                entry.resjunk || tag(entry.expr) == NodeTag::T_Const
+            })
+        {
+            return None;
+        }
+        let found = scanned(query, (*top).lefttree)?;
+        (found.nothing_else && found.is_bytewise).then_some(Existence {
+            identity: found.identity,
+            by_index: found.by_index,
+        })
+    }
+}
+
+/// The row whose existence a statement asks for.
+pub struct Existence {
+    pub identity: Identity,
+    /// An index finds it: the statement looks at no other row of the table.
+    pub by_index: bool,
+}
+
+/// The constants that such a statement returns.
+///
+/// # Safety
+/// `existence` has said that the plan is one.
+pub unsafe fn constants(
+    plan: *const pg_sys::PlannedStmt,
+) -> impl Iterator<Item = *const pg_sys::Const> {
+    // SAFETY: by the contract, and `existence` has checked the expressions.
+    unsafe {
+        nodes((*(*plan).planTree).targetlist)
+            .map(|entry| entry.cast::<pg_sys::TargetEntry>())
+            .filter(|&entry| !(*entry).resjunk)
+            .map(|entry| (*entry).expr.cast_const().cast())
+    }
+}
+
+/// A scan of one table by its key.
+struct Scanned {
+    identity: Identity,
+    /// An index finds the row, by all columns of the key.
+    by_index: bool,
+    /// It asks for nothing but the key.
+    nothing_else: bool,
+    is_bytewise: bool,
+}
+
+unsafe fn scanned(query: *const pg_sys::QueryDesc, scan: *mut pg_sys::Plan) -> Option<Scanned> {
+    // SAFETY: as in `target`.
+    unsafe {
         let (index_quals, by_index) = match tag(scan) {
             NodeTag::T_IndexScan => ((*scan.cast::<pg_sys::IndexScan>()).indexqualorig, true),
             NodeTag::T_BitmapHeapScan => (
@@ -134,7 +210,8 @@ pub unsafe fn target(query: *const pg_sys::QueryDesc) -> Option<Target> {
             NodeTag::T_SeqScan => (std::ptr::null_mut(), false),
             _ => return None,
         };
-        let relation = relation_of(plan, (*scan.cast::<pg_sys::Scan>()).scanrelid);
+        let scan_relation = (*scan.cast::<pg_sys::Scan>()).scanrelid;
+        let relation = relation_of((*query).plannedstmt, scan_relation);
         if u32::from(relation) < pg_sys::FirstNormalObjectId {
             return None;
         }
@@ -147,32 +224,31 @@ pub unsafe fn target(query: *const pg_sys::QueryDesc) -> Option<Target> {
         let key = key?;
         let mut values = [(Datum::from(0), Oid::INVALID); 8];
         let mut known = 0;
-        let mut by_key = by_index;
+        let mut found_by_index = by_index;
+        let mut nothing_else = true;
         for (by_index, qual) in nodes(index_quals)
             .map(|q| (true, q))
             .chain(nodes((*scan).qual).map(|q| (false, q)))
         {
-            let Some((number, value, typ)) = equality(query, qual) else {
-                continue;
-            };
-            let Some(position) = key.position(number) else {
-                continue;
-            };
-            if values[position].1 == Oid::INVALID && key.takes(position, typ) {
-                values[position] = (value, typ);
-                known += 1;
-                by_key &= by_index;
+            let place = equality(query, qual).and_then(|(number, value, typ)| {
+                let position = key.position(number)?;
+                let fits = values[position].1 == Oid::INVALID && key.takes(position, typ);
+                fits.then_some((position, value, typ))
+            });
+            match place {
+                Some((position, value, typ)) => {
+                    values[position] = (value, typ);
+                    known += 1;
+                    found_by_index &= by_index;
+                }
+                None => nothing_else = false,
             }
         }
-        if known != key.len() {
-            return None;
-        }
-        Some(Target {
+        (known == key.len()).then(|| Scanned {
             identity: key.of_values(&values[..known]),
-            plan,
-            scan: (*scan.cast::<pg_sys::Scan>()).scanrelid,
-            by_key,
-            only: OnceCell::new(),
+            by_index: found_by_index,
+            nothing_else,
+            is_bytewise: key.is_bytewise(),
         })
     }
 }
@@ -254,6 +330,18 @@ unsafe fn waits_for_exclusive_lock(node: *const pg_sys::LockRows) -> bool {
         marks.next().is_none()
             && mark.markType <= pg_sys::RowMarkType::ROW_MARK_NOKEYEXCLUSIVE
             && mark.waitPolicy == pg_sys::LockWaitPolicy::LockWaitBlock
+    }
+}
+
+/// Whether a LockRows node takes one lock, FOR KEY SHARE.
+unsafe fn locks_key_share(node: *const pg_sys::LockRows) -> bool {
+    // SAFETY: as in `target`.
+    unsafe {
+        let mut marks = nodes((*node).rowMarks).map(|mark| &*mark.cast::<pg_sys::PlanRowMark>());
+        marks
+            .next()
+            .is_some_and(|mark| mark.markType == pg_sys::RowMarkType::ROW_MARK_KEYSHARE)
+            && marks.next().is_none()
     }
 }
 

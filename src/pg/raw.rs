@@ -129,6 +129,17 @@ unsafe extern "C-unwind" {
     );
     pub fn standard_ExecutorFinish(query: *mut QueryDesc);
     pub fn standard_ExecutorEnd(query: *mut QueryDesc);
+    pub fn CreateQueryDesc(
+        plan: *mut PlannedStmt,
+        source: *const c_char,
+        snapshot: Snapshot,
+        crosscheck: Snapshot,
+        destination: *mut DestReceiver,
+        params: ParamListInfo,
+        environment: *mut QueryEnvironment,
+        instruments: c_int,
+    ) -> *mut QueryDesc;
+    pub fn FreeQueryDesc(query: *mut QueryDesc);
     pub fn standard_ProcessUtility(
         pstmt: *mut PlannedStmt,
         source: *const c_char,
@@ -156,6 +167,11 @@ unsafe extern "C-unwind" {
     ) -> *mut TupleTableSlot;
     pub fn ExecForceStoreHeapTuple(tuple: HeapTuple, slot: *mut TupleTableSlot, free: bool);
     pub fn ExecStoreVirtualTuple(slot: *mut TupleTableSlot) -> *mut TupleTableSlot;
+    pub fn MakeSingleTupleTableSlot(
+        desc: TupleDesc,
+        operations: *const TupleTableSlotOps,
+    ) -> *mut TupleTableSlot;
+    pub fn ExecDropSingleTupleTableSlot(slot: *mut TupleTableSlot);
     pub fn ExecConstraints(
         result: *mut ResultRelInfo,
         slot: *mut TupleTableSlot,

@@ -6,6 +6,7 @@ use hotrow::{Identity, LABEL_BYTES};
 use pgrx::pg_sys::{self, Datum, Oid};
 use std::cell::Cell;
 use std::ffi::{CStr, c_int};
+use std::ops::RangeInclusive;
 
 /// Key columns of an identity; a key with more is not followed.
 const MAX_COLUMNS: usize = 8;
@@ -133,11 +134,9 @@ unsafe fn build(rel: pg_sys::Relation) -> Key {
             }
         }
         raw::list_free(indexes);
-        key.row_triggers = has_row_triggers((*rel).trigdesc);
+        key.row_triggers = has_row_triggers((*rel).trigdesc, &FOREIGN_KEY);
         let constraints = (*(*rel).rd_att).constr;
-        let triggers = (*rel).trigdesc;
-        key.plain = !key.row_triggers
-            && (triggers.is_null() || !(*triggers).trig_update_after_row)
+        key.plain = !has_row_triggers((*rel).trigdesc, &REFERENCED)
             && !(*form).relispartition
             && (constraints.is_null() || !(*constraints).has_generated_stored);
         key.referencing = referencing(rel);
@@ -191,11 +190,18 @@ unsafe fn build(rel: pg_sys::Relation) -> Key {
     }
 }
 
-/// Whether UPDATE fires row triggers of users. A BEFORE trigger may change the key; an AFTER trigger looks at the old
-/// version again, which may be gone if its writer rolled back. Those of foreign keys look only at changed keys.
-unsafe fn has_row_triggers(triggers: *const pg_sys::TriggerDesc) -> bool {
-    /// utils/fmgroids.h: the functions from RI_FKey_check_ins to RI_FKey_noaction_upd.
-    const FOREIGN_KEY: std::ops::RangeInclusive<u32> = 1644..=1655;
+/// utils/fmgroids.h: the trigger functions of foreign keys, RI_FKey_check_ins to RI_FKey_noaction_upd.
+const FOREIGN_KEY: RangeInclusive<u32> = 1644..=1655;
+/// Those of the table that is referred to. They do nothing as long as the key stays, and it is the same in all versions
+/// that follow each other.
+const REFERENCED: RangeInclusive<u32> = 1646..=1655;
+
+/// Whether UPDATE fires row triggers other than those. A BEFORE trigger may change the key; an AFTER trigger looks at the
+/// old version again, which may be gone if its writer rolled back. Those of foreign keys look only at changed keys.
+unsafe fn has_row_triggers(
+    triggers: *const pg_sys::TriggerDesc,
+    harmless: &RangeInclusive<u32>,
+) -> bool {
     // SAFETY: null, or the relcache's description of the triggers.
     unsafe {
         if triggers.is_null() {
@@ -209,7 +215,7 @@ unsafe fn has_row_triggers(triggers: *const pg_sys::TriggerDesc) -> bool {
             || ((*triggers).trig_update_after_row
                 && all
                     .iter()
-                    .any(|trigger| !FOREIGN_KEY.contains(&u32::from(trigger.tgfoid))))
+                    .any(|trigger| !harmless.contains(&u32::from(trigger.tgfoid))))
     }
 }
 

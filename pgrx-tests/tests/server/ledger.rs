@@ -34,9 +34,19 @@ fn compare(server: &Server, tally: &Tally) -> Result<()> {
     physical_health(server, "ledger", "id")
 }
 
+/// The number of the next MultiXact.
+fn multixacts(server: &Server) -> Result<i64> {
+    let mut client = server.connect()?;
+    client.batch_execute("CHECKPOINT")?;
+    let next = "SELECT next_multixact_id::text::bigint FROM pg_control_checkpoint()";
+    int(&mut client, next)
+}
+
+/// Whoever has updated the account needs no lock for the foreign key: there is not one MultiXact.
 #[test]
 fn update_then_insert_with_a_foreign_key() -> Result<()> {
     let server = setup()?;
+    let before = multixacts(&server)?;
     let tally = Load::new(&server, 64, 40).grouped().run(|worker| {
         let account = if worker.chance(80) { 1 } else { 2 };
         let amount = worker.attempt as i64;
@@ -48,6 +58,10 @@ fn update_then_insert_with_a_foreign_key() -> Result<()> {
         }
         worker.commit(1)
     })?;
+    let followed = int(&mut server.connect()?, "SELECT followed FROM txn.stats")?;
+    ensure!(followed > 0, "nobody followed");
+    let made = multixacts(&server)? - before;
+    ensure!(made == 0, "{made} MultiXacts");
     compare(&server, &tally)
 }
 

@@ -1,0 +1,130 @@
+//! A foreign key's check by a transaction that is a member of a hot row (trap 7).
+//!
+//! The check is `SELECT 1 FROM ONLY parent x WHERE key = $1 FOR KEY SHARE OF x` (utils/adt/ri_triggers.c). It reads, and a
+//! follower that reads waits for its predecessors; then nobody would follow in the usual schema, where a ledger refers to the
+//! hot account. But all that it asks is whether the row exists:
+//!
+//! - Whoever has updated the row holds more than a key share of it until its end: nobody can delete the row or change its
+//!   key. There is nothing to look at and nothing to lock (a key share next to a running follower would be a MultiXact on
+//!   the hottest row there is).
+//! - Another row that is found and locked exists, whatever becomes of the predecessors. One that is not found may be a
+//!   predecessor's: then the statement waits for them and looks again.
+//!
+//! A statement whose answer is certain is answered with its constants.
+
+use super::session::{Membership, SESSION, memory};
+use crate::pg::plan::{self, Existence};
+use crate::pg::raw;
+use pgrx::pg_sys;
+use std::cell::Cell;
+
+/// The statement that needs not run, as the address of its QueryDesc.
+struct Certain(Cell<usize>);
+// SAFETY: a backend has one thread.
+unsafe impl Sync for Certain {}
+static CERTAIN: Certain = Certain(Cell::new(0));
+
+/// Before a statement of a member starts that asks for no more than the existence of a row: whether that row certainly
+/// exists, and is locked.
+///
+/// # Safety
+/// `asked` was said of `query`, which is about to be started.
+pub unsafe fn is_certain(query: *const pg_sys::QueryDesc, asked: &Existence) -> bool {
+    let is_own = SESSION.all().any(|(_, m)| {
+        let row = &memory().directory.rows[m.slot as usize];
+        m.version != 0 && !m.is_gone && row.is(&asked.identity)
+    });
+    let depends = || SESSION.all().any(|(_, m)| m.predecessor != 0);
+    // SAFETY: by the contract.
+    let certain = is_own || depends() && passes_by(asked) && unsafe { is_found(query) };
+    if certain {
+        CERTAIN.0.set(query as usize);
+    }
+    certain
+}
+
+/// Whether the statement does not come upon versions of ours.
+pub fn passes_by(asked: &Existence) -> bool {
+    let own_table = |m: &Membership| u32::from(m.relation) == asked.identity.relation;
+    SESSION.all().all(|(_, m)| {
+        let row = &memory().directory.rows[m.slot as usize];
+        !own_table(&m) || asked.by_index && !row.is(&asked.identity)
+    })
+}
+
+/// Executes the statement, and tells whether it found the row.
+unsafe fn is_found(query: *const pg_sys::QueryDesc) -> bool {
+    // SAFETY: as SPI executes a plan; an ERROR in it ends the transaction or a subtransaction, which cleans up. The plan
+    // is only read.
+    unsafe {
+        let probe = raw::CreateQueryDesc(
+            (*query).plannedstmt,
+            (*query).sourceText,
+            (*query).snapshot,
+            (*query).crosscheck_snapshot,
+            pg_sys::None_Receiver,
+            (*query).params,
+            (*query).queryEnv,
+            0,
+        );
+        raw::standard_ExecutorStart(probe, 0);
+        raw::standard_ExecutorRun(probe, pg_sys::ScanDirection::ForwardScanDirection, 1, true);
+        let found = (*(*probe).estate).es_processed > 0;
+        raw::standard_ExecutorFinish(probe);
+        raw::standard_ExecutorEnd(probe);
+        raw::FreeQueryDesc(probe);
+        found
+    }
+}
+
+/// Whether that was said of this statement.
+pub fn was_certain(query: *const pg_sys::QueryDesc) -> bool {
+    CERTAIN.0.get() == query as usize
+}
+
+/// Sends the one row of constants, as standard_ExecutorRun would.
+///
+/// # Safety
+/// `was_certain(query)`, and it has started.
+pub unsafe fn answer(query: *mut pg_sys::QueryDesc) {
+    // SAFETY: the receiver's functions are called as standard_ExecutorRun calls them, in the query's memory; an ERROR in
+    // one of them leaves nothing that the query's end does not free.
+    unsafe {
+        let (estate, receiver) = ((*query).estate, (*query).dest);
+        let context = pg_sys::CurrentMemoryContext;
+        pg_sys::CurrentMemoryContext = (*estate).es_query_cxt;
+        let slot =
+            raw::MakeSingleTupleTableSlot((*query).tupDesc, &raw const pg_sys::TTSOpsVirtual);
+        for (n, constant) in plan::constants((*query).plannedstmt).enumerate() {
+            *(*slot).tts_values.add(n) = (*constant).constvalue;
+            *(*slot).tts_isnull.add(n) = (*constant).constisnull;
+        }
+        raw::ExecStoreVirtualTuple(slot);
+        if let Some(startup) = (*receiver).rStartup {
+            startup(receiver, (*query).operation as i32, (*query).tupDesc);
+        }
+        if let Some(receive) = (*receiver).receiveSlot {
+            receive(slot, receiver);
+        }
+        if let Some(shutdown) = (*receiver).rShutdown {
+            shutdown(receiver);
+        }
+        raw::ExecDropSingleTupleTableSlot(slot);
+        (*estate).es_processed = 1;
+        (*estate).es_total_processed = 1;
+        (*query).already_executed = true;
+        pg_sys::CurrentMemoryContext = context;
+    }
+}
+
+/// At the end of a statement.
+pub fn end(query: *const pg_sys::QueryDesc) {
+    if was_certain(query) {
+        forget();
+    }
+}
+
+/// At the end of a transaction.
+pub fn forget() {
+    CERTAIN.0.set(0);
+}
