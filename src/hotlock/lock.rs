@@ -1,5 +1,6 @@
 //! Row locks and DELETE on hot rows.
 
+use super::conflict;
 use super::detect;
 use super::revisit;
 use super::session::{Membership, SESSION, is_enabled, memory};
@@ -11,7 +12,7 @@ use crate::pg::buffer::Page;
 use crate::pg::relation::{Key, key_of};
 use crate::pg::{tuple, wait};
 use crate::tam::callbacks::{Delete, Lock};
-use crate::tam::swap;
+use crate::tam::swap::{self, OnConflict};
 use hotrow::{Identity, Slot};
 use pgrx::pg_sys::{self, LockTupleMode, LockWaitPolicy, TM_Result};
 
@@ -53,6 +54,13 @@ pub unsafe fn tuple_lock(call: Lock) -> TM_Result::Type {
             SESSION.note_locked(&identity);
             return result;
         };
+        if let Some(usage) = swap::usage(call.rel)
+            && usage.on_conflict == OnConflict::Update
+            && usage.may_follow
+            && guc::GROUP_LOCK.get()
+        {
+            return conflict::lock(call, slot, &identity, usage);
+        }
         match hold(call.rel, slot, &identity, version) {
             Some(n) => SESSION.update(n, |m| {
                 m.locked = true;
@@ -85,7 +93,7 @@ unsafe fn identity_of(rel: pg_sys::Relation, key: &Key, version: u64) -> Option<
 }
 
 /// A row that is not hot: does this lock make it so?
-unsafe fn heat(
+pub unsafe fn heat(
     rel: pg_sys::Relation,
     key: &Key,
     identity: &Identity,
@@ -127,14 +135,14 @@ unsafe fn hold(
     Some(n)
 }
 
-unsafe fn wait_for_lockers(rel: pg_sys::Relation, version: u64) {
+pub unsafe fn wait_for_lockers(rel: pg_sys::Relation, version: u64) {
     // SAFETY: a version that a scan has found.
     if let detect::Grip::Other(xid) = unsafe { detect::grip(rel, version) } {
         await_edge(xid);
     }
 }
 
-fn end_wait() {
+pub fn end_wait() {
     if SESSION.published.get() {
         memory().actors[wait::me() as usize].wait(None);
     }

@@ -3,6 +3,7 @@
 mod circles;
 mod combine;
 pub mod commit;
+pub mod conflict;
 mod detect;
 mod errors;
 mod existence;

@@ -45,12 +45,12 @@ pub fn before_statement() {
     }
 }
 
-/// After an update: another statement that is already under way on the same table may meet the new version.
+/// After an update: a statement that is already under way on the same table may meet the new version.
 ///
 /// # Safety
 /// `rel` is the membership's open relation.
 pub unsafe fn after_update(rel: pg_sys::Relation, n: usize) {
-    if swap::users(rel) > 1 {
+    if swap::is_looked_at_again(rel) {
         // SAFETY: by the contract.
         unsafe { revisit(rel, n) };
     }

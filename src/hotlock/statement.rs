@@ -14,7 +14,7 @@ use crate::pg::catch::Code;
 use crate::pg::plan::{self, Target};
 use crate::pg::relation::key_of;
 use crate::pg::{raw, snapshot, xact};
-use crate::tam::swap::{self, Use};
+use crate::tam::swap::{self, OnConflict, Use};
 use hotrow::{Identity, Slot};
 use pgrx::pg_sys::{self, CmdType, Oid};
 use std::cell::Cell;
@@ -62,8 +62,10 @@ pub unsafe fn before_start(query: *mut pg_sys::QueryDesc) {
             return;
         }
         note_whole(query);
-        let locks = (*query).operation == CmdType::CMD_UPDATE
-            || !(*(*query).plannedstmt).rowMarks.is_null();
+        let locks = matches!(
+            (*query).operation,
+            CmdType::CMD_UPDATE | CmdType::CMD_INSERT
+        ) || !(*(*query).plannedstmt).rowMarks.is_null();
         let target = if locks && (member || memory().directory.used.get() > 0) {
             plan::target(query)
         } else {
@@ -332,11 +334,14 @@ pub unsafe fn after_start(query: *mut pg_sys::QueryDesc) {
     unsafe {
         let estate = (*query).estate;
         let operation = (*query).operation;
+        let on_conflict = plan::on_conflict((*query).plannedstmt);
         for node in plan::nodes((*estate).es_opened_result_relations) {
             let result = node.cast::<pg_sys::ResultRelInfo>();
             let rel = (*result).ri_RelationDesc;
             if let Some(key) = key_of(rel) {
-                let may_follow = operation == CmdType::CMD_UPDATE
+                let updates = matches!(operation, CmdType::CMD_UPDATE | CmdType::CMD_MERGE)
+                    || on_conflict == OnConflict::Update;
+                let may_follow = updates
                     && !key.has_row_triggers()
                     && !key.touched_by(raw::ExecGetUpdatedCols(result, estate));
                 swap::put(
@@ -344,6 +349,9 @@ pub unsafe fn after_start(query: *mut pg_sys::QueryDesc) {
                     Use {
                         query: query as usize,
                         may_follow,
+                        on_conflict,
+                        looks_again: on_conflict != OnConflict::Fail
+                            && !plan::has_one_source_row((*query).plannedstmt),
                     },
                 );
             }
@@ -361,6 +369,8 @@ pub unsafe fn after_start(query: *mut pg_sys::QueryDesc) {
                         Use {
                             query: query as usize,
                             may_follow: false,
+                            on_conflict: OnConflict::Fail,
+                            looks_again: false,
                         },
                     );
                 }

@@ -7,6 +7,7 @@
 
 use super::circles;
 use super::combine;
+use super::conflict;
 use super::detect;
 use super::errors;
 use super::lock;
@@ -26,7 +27,7 @@ use hotrow::{Identity, Mode, Slot, Tail, actor_of};
 use pgrx::pg_sys::{self, TM_Result, TU_UpdateIndexes};
 
 /// What to do next on a hot row whose ticket we have.
-enum Step {
+pub enum Step {
     /// Nobody in the list: heap's own update.
     Ordinary,
     /// Let the executor look at that version.
@@ -64,10 +65,12 @@ pub unsafe fn tuple_update(call: Update) -> TM_Result::Type {
             Some(slot) => Some(slot),
             None => heat(call, &key, &identity, version),
         };
-        match slot {
+        let result = match slot {
             Some(slot) => hot(call, slot, &identity, usage.query),
             None => ordinary(call, Some(&identity)),
-        }
+        };
+        conflict::check_updated(&usage, result);
+        result
     }
 }
 
@@ -232,7 +235,7 @@ unsafe fn advance(call: Update, n: usize, query: usize) -> TM_Result::Type {
 }
 
 /// Decides under the row's lock, and reserves our place if we follow.
-fn next_step(n: usize, version: u64, looked_at: bool) -> Step {
+pub fn next_step(n: usize, version: u64, looked_at: bool) -> Step {
     let me = member_id(n);
     let (xid, top, now) = (xact::own_xid(), xact::nest_level() == 1, wait::now());
     let size = guc::GROUP_SIZE.get().max(1) as u32;
@@ -264,7 +267,7 @@ fn next_step(n: usize, version: u64, looked_at: bool) -> Step {
 /// Somebody waits for the group in the ordinary way (its session has hotlock off, or wants a lock that does not follow):
 /// the group ends, so that its turn comes (design, step 10). Such a waiter works its way along the versions, so most of
 /// the time it waits for the first transaction of the list.
-fn end_group_for_others(slot: Slot) {
+pub fn end_group_for_others(slot: Slot) {
     if let Some((head, patient)) = memory().with_row(slot, |row, world| row.head(world))
         && xact::waiters(head) > patient
     {
@@ -277,7 +280,7 @@ fn membership_slot(n: usize) -> Slot {
 }
 
 /// From here on we have seen uncommitted data: whatever becomes of it, we commit only after its writer.
-fn offer(n: usize, tail: &Tail) {
+pub fn offer(n: usize, tail: &Tail) {
     let own = &memory().actors[wait::me() as usize];
     let slot = membership_slot(n);
     if circles::closes_on(actor_of(tail.member), tail.xid, || {

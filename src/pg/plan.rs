@@ -2,6 +2,7 @@
 
 use super::raw;
 use super::relation::key_of;
+use crate::tam::swap::OnConflict;
 use hotrow::Identity;
 use pgrx::pg_sys::{self, Datum, NodeTag, Oid};
 use std::cell::{Cell, OnceCell};
@@ -115,12 +116,12 @@ pub unsafe fn target(query: *const pg_sys::QueryDesc) -> Option<Target> {
         let scan = match tag(top) {
             NodeTag::T_ModifyTable => {
                 let modify = top.cast::<pg_sys::ModifyTable>();
-                if (*modify).operation != pg_sys::CmdType::CMD_UPDATE
-                    || length((*modify).resultRelations) != 1
-                {
-                    return None;
+                match (*modify).operation {
+                    _ if length((*modify).resultRelations) != 1 => return None,
+                    pg_sys::CmdType::CMD_UPDATE => (*top).lefttree,
+                    pg_sys::CmdType::CMD_INSERT => return inserted(query, modify),
+                    _ => return None,
                 }
-                (*top).lefttree
             }
             NodeTag::T_LockRows if waits_for_exclusive_lock(top.cast()) => (*top).lefttree,
             _ => return None,
@@ -133,6 +134,79 @@ pub unsafe fn target(query: *const pg_sys::QueryDesc) -> Option<Target> {
             by_key: found.by_index,
             only: OnceCell::new(),
         })
+    }
+}
+
+/// The row that an `INSERT ... VALUES ... ON CONFLICT (key) DO UPDATE` is about to insert or update.
+unsafe fn inserted(
+    query: *const pg_sys::QueryDesc,
+    modify: *mut pg_sys::ModifyTable,
+) -> Option<Target> {
+    // SAFETY: as in `target`.
+    unsafe {
+        let plan = (*query).plannedstmt;
+        let source = (*modify).plan.lefttree;
+        if (*modify).onConflictAction != pg_sys::OnConflictAction::ONCONFLICT_UPDATE
+            || !has_one_source_row(plan)
+        {
+            return None;
+        }
+        let scan = (*(*(*modify).resultRelations).elements).int_value as pg_sys::Index;
+        let rel = raw::RelationIdGetRelation(relation_of(plan, scan));
+        if rel.is_null() {
+            return None;
+        }
+        let key = key_of(rel);
+        raw::RelationClose(rel);
+        let key = key?;
+        let mut values = [(Datum::from(0), Oid::INVALID); 8];
+        for (place, number) in values.iter_mut().zip(key.numbers()) {
+            let number = number as usize;
+            if number > length((*source).targetlist) {
+                return None;
+            }
+            let entry = nth::<pg_sys::TargetEntry>((*source).targetlist, number - 1);
+            *place = value_of(query, plain((*entry).expr.cast()))?;
+        }
+        let fits = (0..key.len()).all(|n| key.takes(n, values[n].1));
+        fits.then(|| Target {
+            identity: key.of_values(&values[..key.len()]),
+            plan,
+            scan,
+            by_key: false,
+            only: OnceCell::from(false),
+        })
+    }
+}
+
+/// Whether an INSERT has one row of VALUES.
+///
+/// # Safety
+/// `plan` is a valid plan of an INSERT.
+pub unsafe fn has_one_source_row(plan: *const pg_sys::PlannedStmt) -> bool {
+    // SAFETY: as in `target`.
+    unsafe {
+        let source = (*(*plan).planTree).lefttree;
+        tag(source) == NodeTag::T_Result && (*source).lefttree.is_null()
+    }
+}
+
+/// What the statement does with rows that are there already.
+///
+/// # Safety
+/// `plan` is a valid plan.
+pub unsafe fn on_conflict(plan: *const pg_sys::PlannedStmt) -> OnConflict {
+    // SAFETY: as in `target`.
+    unsafe {
+        let top = (*plan).planTree;
+        if tag(top) != NodeTag::T_ModifyTable || (*plan).hasModifyingCTE {
+            return OnConflict::Fail;
+        }
+        match (*top.cast::<pg_sys::ModifyTable>()).onConflictAction {
+            pg_sys::OnConflictAction::ONCONFLICT_UPDATE => OnConflict::Update,
+            pg_sys::OnConflictAction::ONCONFLICT_NOTHING => OnConflict::Nothing,
+            _ => OnConflict::Fail,
+        }
     }
 }
 

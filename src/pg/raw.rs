@@ -214,6 +214,7 @@ unsafe extern "C-unwind" {
     pub fn PushActiveSnapshotWithLevel(snapshot: Snapshot, level: c_int);
     pub fn XidInMVCCSnapshot(xid: TransactionId, snapshot: Snapshot) -> bool;
     pub fn GetCurrentTimestamp() -> TimestampTz;
+    pub fn RelationGetIndexPredicate(relation: Relation) -> *mut List;
     pub fn RelationIdGetRelation(relid: Oid) -> Relation;
     pub fn RelationClose(rel: Relation);
     pub fn RelationIncrementReferenceCount(rel: Relation);

@@ -37,6 +37,8 @@ pub struct Key {
     relation: Oid,
     /// All indexes are checked at once, by equality: none is deferrable, none an exclusion constraint.
     simple_indexes: bool,
+    /// See `has_plain_unique_indexes`.
+    plain_unique: bool,
     /// See `has_row_triggers`.
     row_triggers: bool,
     /// See `is_plain`.
@@ -58,6 +60,7 @@ const NO_COLUMN: Column = Column {
 const NO_KEY: Key = Key {
     relation: Oid::INVALID,
     simple_indexes: false,
+    plain_unique: false,
     row_triggers: false,
     plain: false,
     combines: false,
@@ -125,11 +128,16 @@ unsafe fn build(rel: pg_sys::Relation) -> Key {
         }
         let indexes = raw::RelationGetIndexList(rel);
         key.simple_indexes = true;
+        key.plain_unique = true;
         for oid in super::plan::oids(indexes) {
             let index = raw::RelationIdGetRelation(oid);
             if !index.is_null() {
                 let form = (*index).rd_index;
                 key.simple_indexes &= (*form).indimmediate && !(*form).indisexclusion;
+                let attributes = (*form).indkey.values.as_slice((*form).indnkeyatts as usize);
+                key.plain_unique &= !(*form).indisunique
+                    || attributes.iter().all(|&number| number > 0)
+                        && raw::RelationGetIndexPredicate(index).is_null();
                 raw::RelationClose(index);
             }
         }
@@ -356,6 +364,11 @@ impl Key {
         self.count
     }
 
+    /// The numbers of its columns.
+    pub fn numbers(&self) -> impl Iterator<Item = i16> {
+        self.columns().iter().map(|column| column.number)
+    }
+
     /// Whether an update of these columns (numbers offset by FirstLowInvalidHeapAttributeNumber) may change the key.
     pub fn touched_by(&self, updated: *const pg_sys::Bitmapset) -> bool {
         let offset = -pg_sys::FirstLowInvalidHeapAttributeNumber;
@@ -384,6 +397,12 @@ impl Key {
     /// Whether index checks look at nothing but equal keys, and at once.
     pub fn has_simple_indexes(&self) -> bool {
         self.simple_indexes
+    }
+
+    /// Whether no unique index has an expression or a predicate, and all are checked at once: an update that does not set
+    /// HEAP_KEYS_UPDATED leaves the keys of all of them alone (RelationGetIndexAttrBitmap).
+    pub fn has_plain_unique_indexes(&self) -> bool {
+        self.plain_unique && self.simple_indexes
     }
 
     /// Whether two keys are equal only if their bytes are.

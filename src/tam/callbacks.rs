@@ -195,6 +195,26 @@ unsafe extern "C-unwind" fn tuple_delete(
     guarded(|| unsafe { hotlock::lock::tuple_delete(call) })
 }
 
+unsafe extern "C-unwind" fn index_fetch_tuple(
+    scan: *mut IndexFetchTableData,
+    tid: ItemPointer,
+    snapshot: Snapshot,
+    slot: *mut TupleTableSlot,
+    call_again: *mut bool,
+    all_dead: *mut bool,
+) -> bool {
+    // SAFETY: the executor's arguments; heap's routine has every callback.
+    unsafe {
+        let found = (swap::heap().index_fetch_tuple.unwrap_unchecked())(
+            scan, tid, snapshot, slot, call_again, all_dead,
+        );
+        if found && (*snapshot).snapshot_type == SnapshotType::SNAPSHOT_DIRTY {
+            guarded(|| hotlock::conflict::found((*scan).rel, snapshot, slot));
+        }
+        found
+    }
+}
+
 unsafe extern "C-unwind" fn index_build_range_scan(
     table: Relation,
     index: Relation,
@@ -242,6 +262,7 @@ pub fn init() {
         routine.tuple_update = Some(tuple_update);
         routine.tuple_lock = Some(tuple_lock);
         routine.tuple_delete = Some(tuple_delete);
+        routine.index_fetch_tuple = Some(index_fetch_tuple);
         routine.index_build_range_scan = Some(index_build_range_scan);
         routine.index_validate_scan = Some(index_validate_scan);
     });

@@ -165,7 +165,7 @@ unsafe fn fitting(
             )
             || u32::from(mask) & pg_sys::HEAP_XMIN_FROZEN == pg_sys::HEAP_XMIN_INVALID
             || tuple::is_all_visible(page.bytes())
-            || !xmax_is_free(header)
+            || !xmax_is_free(header, base.xid)
         {
             return None;
         }
@@ -180,12 +180,19 @@ unsafe fn fitting(
     }
 }
 
-/// No running or committed transaction stands in the tuple's xmax.
-unsafe fn xmax_is_free(header: pg_sys::HeapTupleHeader) -> bool {
+/// No running or committed transaction stands in the tuple's xmax, but for a lock of the inserter: heap_update leaves one
+/// when it has locked the version before. The inserter's update of that one holds more than the lock.
+unsafe fn xmax_is_free(header: pg_sys::HeapTupleHeader, inserter: u32) -> bool {
     // SAFETY: the tuple's page is locked.
     unsafe {
         let mask = (*header).t_infomask;
         if tuple::has(mask, pg_sys::HEAP_XMAX_INVALID) {
+            return true;
+        }
+        if tuple::is_locked_only(mask)
+            && !tuple::has(mask, pg_sys::HEAP_XMAX_IS_MULTI)
+            && u32::from(tuple::raw_xmax(header)) == inserter
+        {
             return true;
         }
         if tuple::has(

@@ -20,8 +20,19 @@ const CAPACITY: usize = 128;
 pub struct Use {
     /// The statement, as the address of its QueryDesc.
     pub query: usize,
-    /// A plain UPDATE that leaves the key alone: its new tuples tell which row they are of, and may follow.
+    /// An UPDATE that leaves the key alone: its new tuples tell which row they are of, and may follow.
     pub may_follow: bool,
+    /// INSERT ... ON CONFLICT: what it does with rows that are there.
+    pub on_conflict: OnConflict,
+    /// It may come upon its own new versions again.
+    pub looks_again: bool,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum OnConflict {
+    Fail,
+    Nothing,
+    Update,
 }
 
 #[derive(Clone, Copy)]
@@ -124,15 +135,22 @@ pub fn usage(rel: Relation) -> Option<Use> {
         .filter(|(_, entry)| ptr::eq(entry.rel, rel))
         .map(|(_, entry)| entry.usage);
     let first = of_rel.next()?;
+    if of_rel.next().is_none() {
+        return Some(first);
+    }
     Some(Use {
-        may_follow: first.may_follow && of_rel.next().is_none(),
+        may_follow: false,
+        on_conflict: OnConflict::Fail,
         ..first
     })
 }
 
-/// Statements that now use this relation.
-pub fn users(rel: Relation) -> usize {
-    live().filter(|(_, entry)| ptr::eq(entry.rel, rel)).count()
+/// Whether a statement may come upon versions that another one, or itself, has just written.
+pub fn is_looked_at_again(rel: Relation) -> bool {
+    let mut users = live().filter(|(_, entry)| ptr::eq(entry.rel, rel));
+    users
+        .next()
+        .is_some_and(|(_, first)| first.usage.looks_again || users.next().is_some())
 }
 
 fn live() -> impl Iterator<Item = (usize, Entry)> {
