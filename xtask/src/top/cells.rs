@@ -93,7 +93,7 @@ pub fn waits(frame: &Frame) -> Cells {
             harmless(Some(&wait.relation)),
             harmless(wait.key.as_deref()),
             wait.reason.clone(),
-            age(frame.sample.now - wait.since),
+            age(wait.age),
         ]
     };
     Cells {

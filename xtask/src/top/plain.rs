@@ -87,7 +87,12 @@ mod tests {
         let sample = |second: i64| Sample {
             version: "16.14".into(),
             database: "bank".into(),
+            clock: "12:34:56".into(),
             now: second * 1_000_000,
+            transactions: Counters {
+                life: (second, 0),
+                values: vec![second, 0],
+            },
             totals: Counters {
                 life: (0, 0),
                 values: vec![second * 7; TOTALS.len()],

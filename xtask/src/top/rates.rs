@@ -111,7 +111,7 @@ impl Frame {
         });
         self.sample
             .waits
-            .sort_by_key(|wait| (wait.since, Reverse(wait.blocked_by), wait.pid));
+            .sort_by_key(|wait| (Reverse(wait.age), wait.pid));
     }
 }
 

@@ -67,7 +67,8 @@ pub struct Wait {
     pub relation: String,
     pub key: Option<String>,
     pub reason: String,
-    pub since: i64,
+    /// In microseconds; too short for the clock of the sample.
+    pub age: i64,
 }
 
 /// Numbers that grow until something sets them to zero.

@@ -312,6 +312,7 @@ mod tests {
             pid: number as i32,
             relation: "accounts".into(),
             reason: "ticket".into(),
+            age: 1000 * number,
             ..Wait::default()
         };
         Sample {

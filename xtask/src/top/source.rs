@@ -28,7 +28,7 @@ const SERVER: &str = "
 
 const WAITS: &str = "
     SELECT pid, blocked_by, relation::text, key, reason,
-           (extract(epoch FROM since) * 1000000)::int8
+           (extract(epoch FROM clock_timestamp() - since) * 1000000)::int8
     FROM txn.waits";
 
 pub struct Source {
@@ -228,7 +228,7 @@ fn wait(row: &Row) -> Result<Wait, postgres::Error> {
         relation: row.try_get(2)?,
         key: row.try_get(3)?,
         reason: row.try_get(4)?,
-        since: row.try_get(5)?,
+        age: row.try_get(5)?,
     })
 }
 

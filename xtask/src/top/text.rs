@@ -18,9 +18,12 @@ pub fn rate(value: Option<f64>) -> String {
     }
 }
 
-/// How long ago something was, in its two largest units.
+/// A time that has passed, with its two largest units.
 pub fn age(microseconds: i64) -> String {
     let time = Duration::from_micros(microseconds.max(0).unsigned_abs());
+    if time < Duration::from_secs(1) {
+        return format!("{}ms", time.as_millis());
+    }
     if time < Duration::from_secs(10) {
         return format!("{:.1}s", time.as_secs_f64());
     }
@@ -75,7 +78,8 @@ mod tests {
 
     #[test]
     fn ages_have_two_units() {
-        assert_eq!(age(-5), "0.0s");
+        assert_eq!(age(-5), "0ms");
+        assert_eq!(age(12_345), "12ms");
         assert_eq!(age(2_340_000), "2.3s");
         assert_eq!(age(42_900_000), "42s");
         assert_eq!(age(3_723_000_000), "1h 2m");
