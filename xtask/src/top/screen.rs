@@ -209,9 +209,9 @@ impl Screen {
             Some(trouble) => {
                 let left = trouble.next_try.saturating_duration_since(Instant::now());
                 Some(format!(
-                    "{} (next try in {:.0} s)",
-                    trouble.message,
-                    left.as_secs_f64()
+                    "next try in {:.0} s: {}",
+                    left.as_secs_f64(),
+                    trouble.message
                 ))
             }
             None if silent > self.interval + SILENCE => {
@@ -477,7 +477,7 @@ mod tests {
         let mut screen = screen();
         screen.trouble("connection refused".into(), Duration::from_secs(4));
         let lines = draw(&mut screen, 80, 24);
-        assert!(lines[2].starts_with("connection refused (next try in 4 s)"));
+        assert!(lines[2].starts_with("next try in 4 s: connection refused"));
         assert!(lines.join("\n").contains("hot rows: 40"));
         screen.sample(sample(3));
         assert!(!draw(&mut screen, 80, 24).join("\n").contains("refused"));

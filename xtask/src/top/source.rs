@@ -4,8 +4,8 @@ use std::sync::mpsc::{Receiver, channel};
 use std::thread::{self, sleep};
 use std::time::Duration;
 
-use anyhow::{Context, Result, anyhow};
-use postgres::config::Host;
+use anyhow::{Context, Result, anyhow, bail};
+use postgres::config::{Host, SslMode};
 use postgres::error::SqlState;
 use postgres::{Client, Config, NoTls, Row};
 
@@ -14,8 +14,8 @@ use super::sample::{COUNTS, Counters, HotRow, Sample, TOTALS, Wait};
 /// How long connecting, or a silent network, may take.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// A server that has other things to do shall not be kept busy by us.
-const SETTINGS: &str = "SET statement_timeout = '5s'";
+/// A server that has other things to do is not kept busy. LOCAL, because of transaction pools.
+const SETTINGS: &str = "SET LOCAL statement_timeout = '5s'";
 
 const SERVER: &str = "
     SELECT current_setting('server_version'), current_database()::text,
@@ -78,12 +78,8 @@ impl Source {
     }
 
     fn connect(&self) -> Result<Client> {
-        let connect = || {
-            let mut client = self.config.connect(NoTls)?;
-            client.batch_execute(SETTINGS)?;
-            Ok(client)
-        };
-        connect()
+        self.config
+            .connect(NoTls)
             .map_err(|error| explain(&error))
             .with_context(|| format!("could not connect to {}", self.address()))
     }
@@ -126,6 +122,9 @@ pub fn config(text: &str, environment: impl Fn(&str) -> Option<String>) -> Resul
     let mut config: Config = text
         .parse()
         .with_context(|| "expected `host=... dbname=...` or `postgresql://...`")?;
+    if config.get_ssl_mode() == SslMode::Require {
+        bail!("there is no TLS in here: use sslmode=prefer or disable, or a tunnel");
+    }
     if config.get_hosts().is_empty() && config.get_hostaddrs().is_empty() {
         config.host(environment("PGHOST").as_deref().unwrap_or("localhost"));
     }
@@ -153,9 +152,15 @@ pub fn config(text: &str, environment: impl Fn(&str) -> Option<String>) -> Resul
 }
 
 fn read(client: &mut Client) -> Result<Sample, postgres::Error> {
-    let server = client.query_one(SERVER, &[])?;
+    let mut transaction = client.build_transaction().read_only(true).start()?;
+    transaction.batch_execute(SETTINGS)?;
+    let server = transaction.query_typed_one(SERVER, &[])?;
+    let totals = transaction.query_typed_one(&totals_query(), &[])?;
+    let rows = transaction.query_typed(&rows_query(), &[])?;
+    let waits = transaction.query_typed(WAITS, &[])?;
+    transaction.commit()?;
+
     let started = server.try_get(4)?;
-    let totals = client.query_one(&totals_query(), &[])?;
     let version: String = server.try_get(0)?;
     Ok(Sample {
         version: version.split(' ').next().unwrap_or_default().to_owned(),
@@ -172,8 +177,8 @@ fn read(client: &mut Client) -> Result<Sample, postgres::Error> {
             life: (started, totals.try_get(1)?),
             values: totals.try_get(2)?,
         },
-        rows: all(client, &rows_query(), hot_row)?,
-        waits: all(client, WAITS, wait)?,
+        rows: rows.iter().map(hot_row).collect::<Result<_, _>>()?,
+        waits: waits.iter().map(wait).collect::<Result<_, _>>()?,
     })
 }
 
@@ -193,14 +198,6 @@ fn rows_query() -> String {
          FROM txn.hotspots",
         COUNTS.join(", ")
     )
-}
-
-fn all<T>(
-    client: &mut Client,
-    query: &str,
-    line: impl Fn(&Row) -> Result<T, postgres::Error>,
-) -> Result<Vec<T>, postgres::Error> {
-    client.query(query, &[])?.iter().map(line).collect()
 }
 
 fn hot_row(row: &Row) -> Result<HotRow, postgres::Error> {
@@ -235,11 +232,10 @@ fn wait(row: &Row) -> Result<Wait, postgres::Error> {
 /// What to tell, in one line.
 fn explain(error: &postgres::Error) -> anyhow::Error {
     let Some(report) = error.as_db_error() else {
-        let source = std::error::Error::source(error).map(ToString::to_string);
-        return anyhow!(
-            "{error}{}",
-            source.map_or(String::new(), |s| format!(": {s}"))
-        );
+        return match std::error::Error::source(error) {
+            Some(source) => anyhow!("{source}"),
+            None => anyhow!("{error}"),
+        };
     };
     let code = report.code();
     if [SqlState::UNDEFINED_TABLE, SqlState::INVALID_SCHEMA_NAME].contains(code) {
@@ -280,6 +276,7 @@ mod tests {
     #[test]
     fn nonsense_is_no_connection_string() {
         assert!(config("host", |_| None).is_err());
+        assert!(config("host=a sslmode=require", |_| None).is_err());
         assert!(config("", |name| (name == "PGPORT").then(|| "x".to_owned())).is_err());
     }
 
