@@ -9,6 +9,7 @@ mod setup;
 mod steps;
 mod test;
 mod tools;
+mod top;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -37,6 +38,8 @@ enum Command {
     /// A throwaway server with the extension
     #[command(subcommand)]
     Pg(pg::Command),
+    /// Watch hot rows, waits and rates of any server with the extension
+    Top(top::Args),
     /// Compare stock PostgreSQL with queue lock and group lock on a hot row, in a few minutes
     Demo(demo::Args),
     /// Run the tests, all or one kind
@@ -54,6 +57,7 @@ fn main() -> ExitCode {
         Command::PgConfig => pgconfig::run(chosen),
         Command::Install => install::run(chosen),
         Command::Pg(command) => pg::run(command, chosen),
+        Command::Top(args) => top::run(args),
         Command::Demo(args) => demo::run(args, pg_config),
         Command::Test(args) => match test::run(args, chosen) {
             Ok(true) => Ok(()),

@@ -11,6 +11,8 @@ use pgserver::{PgInstall, PostmasterFile, Server, ServerOptions, ServerUser, cac
 
 use crate::{install, pgconfig, setup};
 
+const DEFAULT_PORT: u16 = 5516;
+
 #[derive(Subcommand)]
 pub enum Command {
     /// Start it, with the extension loaded and created
@@ -46,7 +48,7 @@ pub enum Command {
 #[derive(clap::Args)]
 pub struct Which {
     /// TCP port on localhost
-    #[arg(long, default_value_t = 5516)]
+    #[arg(long, default_value_t = DEFAULT_PORT)]
     port: u16,
     /// Name of the data folder [default: the port]
     #[arg(long)]
@@ -133,7 +135,7 @@ impl Which {
     fn arguments(&self) -> String {
         match (&self.name, self.port) {
             (Some(name), _) => format!(" --name {name}"),
-            (None, 5516) => String::new(),
+            (None, DEFAULT_PORT) => String::new(),
             (None, port) => format!(" --port {port}"),
         }
     }
@@ -200,25 +202,52 @@ fn psql(which: &Which, arguments: &[OsString], pg_config: Option<&Path>) -> Resu
     Err(error).with_context(|| format!("could not run {}", install.bin("psql").display()))
 }
 
-fn status() -> Result<()> {
-    let mut names = Vec::new();
+/// The server of this cache that runs; of several, the one on the default port.
+pub fn the_running_one() -> Result<PostmasterFile> {
+    let mut running: Vec<_> = data_dirs()?.iter().filter_map(|dir| running(dir)).collect();
+    let default = running
+        .iter()
+        .position(|server| server.port == DEFAULT_PORT);
+    match (default, running.len()) {
+        (Some(at), _) => Ok(running.remove(at)),
+        (None, 1) => Ok(running.remove(0)),
+        (None, 0) => bail!(
+            "no throwaway server runs: name a connection, such as \
+             postgresql://user@host:5432/database, or start one by `cargo xtask pg start`"
+        ),
+        (None, _) => bail!(
+            "several throwaway servers run (`cargo xtask pg status`): name one, such as \
+             postgresql://postgres@localhost:{}/postgres",
+            running[0].port
+        ),
+    }
+}
+
+/// The servers' data folders.
+fn data_dirs() -> Result<Vec<PathBuf>> {
+    let mut paths = Vec::new();
     if let Ok(entries) = fs::read_dir(servers()) {
         for entry in entries {
             let path = entry?.path();
             if path.is_dir() {
-                names.push(path);
+                paths.push(path);
             }
         }
     }
-    if names.is_empty() {
+    paths.sort();
+    Ok(paths)
+}
+
+fn status() -> Result<()> {
+    let paths = data_dirs()?;
+    if paths.is_empty() {
         println!("no servers yet: `cargo xtask pg start`");
         return Ok(());
     }
-    names.sort();
     let mut table = comfy_table::Table::new();
     table.load_preset(comfy_table::presets::NOTHING);
     table.set_header(["name", "state", "port", "pid", "data"]);
-    for path in names {
+    for path in paths {
         let name = path
             .file_name()
             .unwrap_or_default()

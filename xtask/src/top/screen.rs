@@ -1,0 +1,506 @@
+//! What is on the screen, and what keys do to it.
+
+use std::ops::ControlFlow;
+use std::time::{Duration, Instant};
+
+use ratatui::Frame;
+use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
+use ratatui::layout::{Alignment, Constraint, Layout, Rect};
+use ratatui::style::{Style, Stylize};
+use ratatui::text::{Line, Text};
+use ratatui::widgets::{Block, Borders, Cell, Paragraph, Row, Table, TableState};
+
+use super::cells::{self, Cells, Kind};
+use super::plain;
+use super::rates::{self, Sort};
+use super::sample::{Sample, TOTALS};
+use super::text::rate;
+
+/// A server that is silent for that much longer than asked to is said to be so.
+const SILENCE: Duration = Duration::from_secs(3);
+/// A name and a rate.
+const TOTAL_WIDTH: u16 = 26;
+/// Below these heights there are no totals, and only the table in focus.
+const ROOM_FOR_TOTALS: u16 = 16;
+const ROOM_FOR_TWO: u16 = 10;
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Focus {
+    Rows,
+    Waits,
+}
+
+/// A table that can be scrolled.
+#[derive(Default)]
+struct Scroll {
+    state: TableState,
+    lines: usize,
+    page: usize,
+}
+
+impl Scroll {
+    fn by(&mut self, lines: isize) {
+        let last = self.lines.saturating_sub(1);
+        let at = self
+            .state
+            .selected()
+            .unwrap_or(0)
+            .saturating_add_signed(lines);
+        self.state.select(Some(at.min(last)));
+    }
+}
+
+struct Trouble {
+    message: String,
+    next_try: Instant,
+}
+
+pub struct Screen {
+    address: String,
+    interval: Duration,
+    frame: rates::Frame,
+    /// The last sample, shown or not.
+    latest: Sample,
+    received: Instant,
+    sort: Sort,
+    paused: bool,
+    focus: Focus,
+    rows: Scroll,
+    waits: Scroll,
+    trouble: Option<Trouble>,
+}
+
+impl Screen {
+    pub fn new(address: String, interval: Duration, first: Sample, sort: Sort) -> Self {
+        let mut frame = rates::Frame::new(None, first.clone());
+        frame.sort(sort);
+        Self {
+            address,
+            interval,
+            frame,
+            latest: first,
+            received: Instant::now(),
+            sort,
+            paused: false,
+            focus: Focus::Rows,
+            rows: Scroll::default(),
+            waits: Scroll::default(),
+            trouble: None,
+        }
+    }
+
+    pub fn sample(&mut self, sample: Sample) {
+        if !self.paused {
+            self.frame = rates::Frame::new(Some(&self.latest), sample.clone());
+            self.frame.sort(self.sort);
+        }
+        self.latest = sample;
+        self.received = Instant::now();
+        self.trouble = None;
+    }
+
+    pub fn trouble(&mut self, message: String, wait: Duration) {
+        let next_try = Instant::now() + wait;
+        self.trouble = Some(Trouble { message, next_try });
+    }
+
+    /// Break: the user has seen enough.
+    pub fn key(&mut self, key: KeyEvent) -> ControlFlow<()> {
+        if key.kind == KeyEventKind::Release {
+            return ControlFlow::Continue(());
+        }
+        let page = self.focused().page.cast_signed();
+        match key.code {
+            KeyCode::Char('c') if key.modifiers.contains(KeyModifiers::CONTROL) => {
+                return ControlFlow::Break(());
+            }
+            KeyCode::Char('q') | KeyCode::Esc => return ControlFlow::Break(()),
+            KeyCode::Char('p') => self.paused = !self.paused,
+            KeyCode::Char('s') => {
+                self.sort = self.sort.next();
+                self.frame.sort(self.sort);
+            }
+            KeyCode::Tab | KeyCode::BackTab => {
+                self.focus = match self.focus {
+                    Focus::Rows => Focus::Waits,
+                    Focus::Waits => Focus::Rows,
+                }
+            }
+            KeyCode::Up => self.focused().by(-1),
+            KeyCode::Down => self.focused().by(1),
+            KeyCode::PageUp => self.focused().by(-page),
+            KeyCode::PageDown => self.focused().by(page),
+            _ => {}
+        }
+        ControlFlow::Continue(())
+    }
+
+    fn focused(&mut self) -> &mut Scroll {
+        match self.focus {
+            Focus::Rows => &mut self.rows,
+            Focus::Waits => &mut self.waits,
+        }
+    }
+
+    pub fn draw(&mut self, frame: &mut Frame) {
+        let area = frame.area();
+        let warning = self.warning();
+        let across = (area.width / TOTAL_WIDTH).max(1);
+        let totals = if area.height < ROOM_FOR_TOTALS {
+            0
+        } else {
+            let lines = TOTALS.len().div_ceil(across.into()) as u16;
+            (lines + 1).min(area.height / 3)
+        };
+        let (rows, waits) = match self.focus {
+            _ if area.height >= ROOM_FOR_TWO => (2, 1),
+            Focus::Rows => (1, 0),
+            Focus::Waits => (0, 1),
+        };
+        let [head, alarm, middle, top, bottom, foot] = Layout::vertical([
+            Constraint::Length(if area.height < ROOM_FOR_TWO { 1 } else { 2 }),
+            Constraint::Length(warning.is_some().into()),
+            Constraint::Length(totals),
+            Constraint::Fill(rows),
+            Constraint::Fill(waits),
+            Constraint::Length(1),
+        ])
+        .areas(area);
+
+        let lines = plain::head(&self.address, &self.frame).map(Line::from);
+        frame.render_widget(Text::from_iter(lines).bold(), head);
+        if let Some(warning) = warning {
+            frame.render_widget(Line::from(warning).white().on_red(), alarm);
+        }
+        self.draw_totals(frame, middle, across);
+        let title = format!(
+            "hot rows: {} here, {} on the server, by {}",
+            self.frame.rows.len(),
+            self.frame.sample.hot_rows,
+            self.sort.name()
+        );
+        let rows = cells::rows(&self.frame);
+        draw_table(
+            frame,
+            top,
+            &mut self.rows,
+            &rows,
+            title,
+            self.focus == Focus::Rows,
+        );
+        let title = format!("waits: {}", self.frame.sample.waits.len());
+        let waits = cells::waits(&self.frame);
+        draw_table(
+            frame,
+            bottom,
+            &mut self.waits,
+            &waits,
+            title,
+            self.focus == Focus::Waits,
+        );
+        let paused = if self.paused { "PAUSED  " } else { "" };
+        let keys = "q quit  s sort  p pause  Tab other table  ↑ ↓ PgUp PgDn scroll";
+        frame.render_widget(Line::from(vec![paused.bold(), keys.dim()]), foot);
+    }
+
+    fn warning(&self) -> Option<String> {
+        let silent = self.received.elapsed();
+        match &self.trouble {
+            Some(trouble) => {
+                let left = trouble.next_try.saturating_duration_since(Instant::now());
+                Some(format!(
+                    "next try in {:.0} s: {}",
+                    left.as_secs_f64(),
+                    trouble.message
+                ))
+            }
+            None if silent > self.interval + SILENCE => {
+                Some(format!("no answer for {} s", silent.as_secs()))
+            }
+            None => None,
+        }
+    }
+
+    fn draw_totals(&self, frame: &mut Frame, area: Rect, across: u16) {
+        let total = |at: usize| {
+            let rate = rate(self.frame.totals.as_ref().map(|rates| rates[at]));
+            let name = TOTALS[at].replace('_', " ");
+            format!("{name:<16}{rate:>8}  ")
+        };
+        let indices: Vec<usize> = (0..TOTALS.len()).collect();
+        let lines = indices.chunks(across.into());
+        let text: Text = lines
+            .map(|line| Line::from_iter(line.iter().map(|at| total(*at))))
+            .collect();
+        let block = Block::new()
+            .borders(Borders::TOP)
+            .title("all hot rows of the server, per second");
+        frame.render_widget(Paragraph::new(text).block(block), area);
+    }
+}
+
+fn draw_table(
+    frame: &mut Frame,
+    area: Rect,
+    scroll: &mut Scroll,
+    cells: &Cells,
+    title: String,
+    is_focused: bool,
+) {
+    let title = if is_focused {
+        title.bold()
+    } else {
+        title.into()
+    };
+    let block = Block::new().borders(Borders::TOP).title(title);
+    scroll.lines = cells.lines.len();
+    scroll.page = block.inner(area).height.saturating_sub(1).into();
+    scroll.by(0);
+    let fitting = cells.fit(area.width.into());
+    let aligned = |texts: Vec<String>| {
+        let cells = texts.into_iter().zip(&fitting).map(|(text, (at, _))| {
+            let alignment = match cells.columns[*at].kind {
+                Kind::Number => Alignment::Right,
+                Kind::Word | Kind::Name => Alignment::Left,
+            };
+            Cell::from(Text::from(text).alignment(alignment))
+        });
+        Row::new(cells.collect::<Vec<_>>())
+    };
+    let titles = fitting
+        .iter()
+        .map(|(at, _)| cells.columns[*at].title.to_owned());
+    let header = aligned(titles.collect()).dim();
+    let lines = (0..cells.lines.len()).map(|line| aligned(cells.cut(line, &fitting)));
+    let widths = fitting
+        .iter()
+        .map(|(_, width)| Constraint::Length(*width as u16));
+    let highlight = if is_focused {
+        Style::new().reversed()
+    } else {
+        Style::new()
+    };
+    let table = Table::new(lines, widths)
+        .header(header)
+        .block(block)
+        .row_highlight_style(highlight);
+    frame.render_stateful_widget(table, area, &mut scroll.state);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::top::sample::{Counters, HotRow, Wait};
+    use ratatui::Terminal;
+    use ratatui::backend::TestBackend;
+
+    fn sample(second: i64) -> Sample {
+        let counters = |values: &[i64]| Counters {
+            life: (0, 0),
+            values: values.iter().map(|value| value * second).collect(),
+        };
+        let row = |number: i64| HotRow {
+            relation: "accounts".into(),
+            key: Some(format!("{number:_>64}")),
+            mode: "group".into(),
+            waiting: 7,
+            counts: counters(&[1000 - number, 20, 10, 1]),
+            handover_us: Some(12.3),
+            ..HotRow::default()
+        };
+        let wait = |number: i64| Wait {
+            pid: number as i32,
+            relation: "accounts".into(),
+            reason: "ticket".into(),
+            age: 1000 * number,
+            ..Wait::default()
+        };
+        Sample {
+            version: "16.14".into(),
+            database: "bank".into(),
+            clock: "12:34:56".into(),
+            now: second * 1_000_000,
+            transactions: counters(&[5000, 3]),
+            hot_rows: 40,
+            totals: counters(&[1234; TOTALS.len()]),
+            rows: (0..40).map(row).collect(),
+            waits: (1..=30).map(wait).collect(),
+            ..Sample::default()
+        }
+    }
+
+    fn screen() -> Screen {
+        let address = "db.example:5432".to_owned();
+        let second = Duration::from_secs(1);
+        let mut screen = Screen::new(address, second, sample(1), Sort::Updates);
+        screen.sample(sample(2));
+        screen
+    }
+
+    fn draw(screen: &mut Screen, width: u16, height: u16) -> Vec<String> {
+        let mut terminal = Terminal::new(TestBackend::new(width, height)).unwrap();
+        terminal.draw(|frame| screen.draw(frame)).unwrap();
+        let text = terminal.backend().to_string();
+        let lines = text.lines().map(|line| line.trim_matches('"').to_owned());
+        lines.collect()
+    }
+
+    fn press(screen: &mut Screen, code: KeyCode) -> ControlFlow<()> {
+        screen.key(KeyEvent::from(code))
+    }
+
+    #[test]
+    fn a_terminal_of_the_usual_size_has_everything() {
+        let lines = draw(&mut screen(), 80, 24);
+        let text = lines.join("\n");
+        let head = "bank on db.example:5432 · 5,000 commits/s · 3.0 rollbacks/s";
+        assert!(lines[0].starts_with(head), "{text}");
+        for part in [
+            "PostgreSQL 16.14 · up 2.0s · 12:34:56",
+            "early commits      1,234",
+            "table full         1,234",
+            "hot rows: 40 here, 40 on the server, by updates",
+            "updates/s",
+            "1,000",
+            "12.3 µs",
+            "waits: 30",
+            "ticket",
+            "q quit",
+        ] {
+            assert!(text.contains(part), "no {part:?} in\n{text}");
+        }
+        assert!(text.contains("…"), "{text}");
+        assert!(!text.contains(&"_".repeat(64)), "{text}");
+    }
+
+    #[test]
+    fn every_size_can_be_drawn() {
+        let mut screen = screen();
+        for trouble in [false, true] {
+            if trouble {
+                screen.trouble("gone".into(), Duration::from_secs(1));
+            }
+            for _ in 0..2 {
+                for width in [1, 2, 7, 20, 40, 80, 132, 400] {
+                    for height in [1, 2, 3, 4, 5, 9, 10, 15, 16, 24, 100] {
+                        draw(&mut screen, width, height);
+                    }
+                }
+                assert!(press(&mut screen, KeyCode::Tab).is_continue());
+            }
+        }
+    }
+
+    #[test]
+    fn a_small_terminal_shows_the_table_in_focus() {
+        let mut screen = screen();
+        let text = draw(&mut screen, 20, 5).join("\n");
+        assert!(
+            text.contains("hot rows") && !text.contains("waits"),
+            "{text}"
+        );
+        assert!(press(&mut screen, KeyCode::Tab).is_continue());
+        let text = draw(&mut screen, 20, 5).join("\n");
+        assert!(
+            !text.contains("hot rows") && text.contains("waits"),
+            "{text}"
+        );
+    }
+
+    #[test]
+    fn an_idle_server_has_an_empty_screen() {
+        let nothing = Sample {
+            totals: Counters {
+                life: (0, 0),
+                values: vec![0; TOTALS.len()],
+            },
+            ..Sample::default()
+        };
+        let mut screen = Screen::new(String::new(), Duration::ZERO, nothing, Sort::Waiting);
+        for code in [
+            KeyCode::Down,
+            KeyCode::PageDown,
+            KeyCode::Up,
+            KeyCode::PageUp,
+        ] {
+            assert!(press(&mut screen, code).is_continue());
+            assert!(draw(&mut screen, 80, 24).join("\n").contains("waits: 0"));
+        }
+    }
+
+    #[test]
+    fn keys_scroll_the_table_in_focus_within_its_lines() {
+        let mut screen = screen();
+        draw(&mut screen, 80, 24);
+        let page = screen.rows.page;
+        assert!(page > 1);
+        let selected = |screen: &Screen| screen.rows.state.selected().unwrap();
+        for (code, expected) in [
+            (KeyCode::Up, 0),
+            (KeyCode::Down, 1),
+            (KeyCode::PageDown, page + 1),
+            (KeyCode::PageUp, 1),
+        ] {
+            assert!(press(&mut screen, code).is_continue());
+            assert_eq!(selected(&screen), expected);
+        }
+        for _ in 0..40 {
+            assert!(press(&mut screen, KeyCode::PageDown).is_continue());
+        }
+        assert_eq!(selected(&screen), 39);
+        let fewer = Sample {
+            rows: sample(3).rows.split_off(38),
+            ..sample(3)
+        };
+        screen.sample(fewer);
+        draw(&mut screen, 80, 24);
+        assert_eq!(selected(&screen), 1);
+        assert_eq!(screen.waits.state.selected(), Some(0));
+    }
+
+    #[test]
+    fn a_pause_holds_the_picture_and_spans_no_rates() {
+        let mut screen = screen();
+        assert!(press(&mut screen, KeyCode::Char('p')).is_continue());
+        screen.sample(sample(10));
+        assert_eq!(screen.frame.sample.now, 2_000_000);
+        let text = draw(&mut screen, 80, 24).join("\n");
+        assert!(text.contains("PAUSED"), "{text}");
+        assert!(press(&mut screen, KeyCode::Char('p')).is_continue());
+        screen.sample(sample(11));
+        assert_eq!(screen.frame.sample.now, 11_000_000);
+        assert_eq!(screen.frame.transactions, Some(vec![5000.0, 3.0]));
+    }
+
+    #[test]
+    fn trouble_stands_above_the_last_picture_until_a_sample_comes() {
+        let mut screen = screen();
+        screen.trouble("connection refused".into(), Duration::from_secs(4));
+        let lines = draw(&mut screen, 80, 24);
+        assert!(lines[2].starts_with("next try in 4 s: connection refused"));
+        assert!(lines.join("\n").contains("hot rows: 40"));
+        screen.sample(sample(3));
+        assert!(!draw(&mut screen, 80, 24).join("\n").contains("refused"));
+    }
+
+    #[test]
+    fn a_silent_server_is_told_of() {
+        let mut screen = screen();
+        screen.received = Instant::now().checked_sub(Duration::from_secs(7)).unwrap();
+        assert!(draw(&mut screen, 80, 24)[2].starts_with("no answer for 7 s"));
+    }
+
+    #[test]
+    fn three_keys_quit_and_one_sorts() {
+        let mut screen = screen();
+        assert!(press(&mut screen, KeyCode::Char('q')).is_break());
+        assert!(press(&mut screen, KeyCode::Esc).is_break());
+        let control_c = KeyEvent::new(KeyCode::Char('c'), KeyModifiers::CONTROL);
+        assert!(screen.key(control_c).is_break());
+        assert!(press(&mut screen, KeyCode::Char('c')).is_continue());
+        assert!(press(&mut screen, KeyCode::Char('r')).is_continue());
+        assert!(press(&mut screen, KeyCode::Char('s')).is_continue());
+        let text = draw(&mut screen, 80, 24).join("\n");
+        assert!(text.contains("by waiting"), "{text}");
+    }
+}

@@ -1,0 +1,47 @@
+//! The terminal: taken, drawn on, given back on every way out.
+
+use std::sync::mpsc::{Receiver, TryRecvError};
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use ratatui::DefaultTerminal;
+use ratatui::crossterm::event::{self, Event};
+
+use super::screen::Screen;
+use super::source::{self, Source};
+use crate::bench::interrupt;
+
+/// How long a key press or a sample may wait.
+const TICK: Duration = Duration::from_millis(100);
+
+pub fn run(screen: Screen, source: Source, interval: Duration) -> Result<()> {
+    interrupt::watch()?;
+    // A panic, too, restores the terminal first.
+    let mut terminal = ratatui::try_init().context("cannot use this terminal")?;
+    let result = watch(&mut terminal, screen, &source.watch(interval));
+    ratatui::restore();
+    result
+}
+
+fn watch(
+    terminal: &mut DefaultTerminal,
+    mut screen: Screen,
+    events: &Receiver<source::Event>,
+) -> Result<()> {
+    loop {
+        interrupt::check()?;
+        match events.try_recv() {
+            Ok(source::Event::Sample(sample)) => screen.sample(*sample),
+            Ok(source::Event::Trouble(message, wait)) => screen.trouble(message, wait),
+            Err(TryRecvError::Empty) => {}
+            Err(TryRecvError::Disconnected) => bail!("the thread that asks the server has ended"),
+        }
+        terminal.draw(|frame| screen.draw(frame))?;
+        if event::poll(TICK)?
+            && let Event::Key(key) = event::read()?
+            && screen.key(key).is_break()
+        {
+            return Ok(());
+        }
+    }
+}
