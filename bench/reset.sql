@@ -1,5 +1,6 @@
 -- Between two runs: every run starts from the same tables.
 UPDATE hot SET val = 0 WHERE val <> 0;
 UPDATE slot SET val = 0 WHERE val <> 0;
-TRUNCATE ledger;
-VACUUM hot, slot, ledger;
+UPDATE account SET balance = 0 WHERE balance <> 0;
+TRUNCATE ledger, posting;
+VACUUM hot, slot, ledger, account, posting;

@@ -12,6 +12,18 @@ CREATE TABLE ledger (
     amount bigint NOT NULL
 );
 
+CREATE TABLE account (
+    id      int PRIMARY KEY,
+    balance bigint NOT NULL DEFAULT 0
+) WITH (fillfactor = 50);
+INSERT INTO account SELECT id FROM generate_series(1, 120000) id;
+
+CREATE TABLE posting (
+    id         bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    account_id int NOT NULL REFERENCES account,
+    amount     bigint NOT NULL
+);
+
 CREATE TABLE slot (
     hot_id int,
     slot   int,

@@ -131,6 +131,36 @@ pub static HOT_LEDGER: Benchmark = Benchmark {
     standby: false,
 };
 
+static FOREIGN_KEY: Benchmark = Benchmark {
+    name: "foreign-key",
+    about: "the same with a foreign key from the ledger to the hot row",
+    clients: &[16, 64, 256],
+    series: four_ways!(workload::FOREIGN_KEY),
+    baseline: STOCK,
+    ceiling: Some(DIFFERENT),
+    standby: false,
+};
+
+static UPSERT: Benchmark = Benchmark {
+    name: "upsert",
+    about: "INSERT ... ON CONFLICT DO UPDATE of one row by every client",
+    clients: &[16, 64, 256],
+    series: four_ways!(workload::UPSERT),
+    baseline: STOCK,
+    ceiling: Some(DIFFERENT),
+    standby: false,
+};
+
+static THINK_TIME: Benchmark = Benchmark {
+    name: "think-time",
+    about: "UPDATE of one row, and 5 ms of the client's own before its COMMIT",
+    clients: &[16, 64, 256],
+    series: four_ways!(workload::THINK_TIME),
+    baseline: STOCK,
+    ceiling: Some(DIFFERENT),
+    standby: false,
+};
+
 static COMBINING: Benchmark = Benchmark {
     name: "combining",
     about: "the hot row with and without combining single-statement updates",
@@ -261,6 +291,9 @@ static STANDBY: Benchmark = Benchmark {
 pub static ALL: &[&Benchmark] = &[
     &HOT_ROW,
     &HOT_LEDGER,
+    &FOREIGN_KEY,
+    &UPSERT,
+    &THINK_TIME,
     &COMBINING,
     &COMMIT_LATENCY,
     &UNIFORM,

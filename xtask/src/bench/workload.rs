@@ -93,6 +93,39 @@ pub static HOT_LEDGER: Workload = Workload {
     ),
 };
 
+pub static FOREIGN_KEY: Workload = Workload {
+    name: "foreign-key",
+    scripts: &[Script {
+        name: "foreign-key",
+        text: include_str!("../../../bench/foreign-key.sql"),
+        weight: 1,
+    }],
+    effect: "SELECT count(*) FROM posting",
+    effect_is: Effect::Exactly,
+    imbalance: Some(
+        "SELECT (SELECT sum(balance) FROM account)::bigint
+              - (SELECT coalesce(sum(amount), 0) FROM posting)::bigint",
+    ),
+};
+
+pub static UPSERT: Workload = counter(
+    "upsert",
+    &[Script {
+        name: "upsert",
+        text: include_str!("../../../bench/upsert.sql"),
+        weight: 1,
+    }],
+);
+
+pub static THINK_TIME: Workload = counter(
+    "think-time",
+    &[Script {
+        name: "think-time",
+        text: include_str!("../../../bench/think-time.sql"),
+        weight: 1,
+    }],
+);
+
 pub static NO_ROLLBACKS: Workload = counter("rollbacks-0", &[block(1)]);
 pub static ROLLBACKS_5: Workload = counter("rollbacks-5", &[block(95), block_rollback(5)]);
 pub static ROLLBACKS_20: Workload = counter("rollbacks-20", &[block(80), block_rollback(20)]);
