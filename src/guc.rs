@@ -20,6 +20,7 @@ pub static GROUP_LOCK: GucSetting<bool> = GucSetting::<bool>::new(false);
 pub static GROUP_SIZE: GucSetting<i32> = GucSetting::<i32>::new(256);
 pub static HOT_THRESHOLD: GucSetting<i32> = GucSetting::<i32>::new(4);
 pub static HOT_WAIT_TIMEOUT: GucSetting<i32> = GucSetting::<i32>::new(0);
+pub static LOG_HOTSPOTS: GucSetting<bool> = GucSetting::<bool>::new(false);
 pub static LONGEST_WAIT: GucSetting<i32> = GucSetting::<i32>::new(5000);
 pub static MAX_HOT_ROWS: GucSetting<i32> = GucSetting::<i32>::new(1024);
 pub static QUEUE_LOCK: GucSetting<bool> = GucSetting::<bool>::new(false);
@@ -101,6 +102,14 @@ pub fn init() {
         i32::MAX,
         GucContext::Userset,
         GucFlags::UNIT_MS,
+    );
+    GucRegistry::define_bool_guc(
+        c"txn.log_hotspots",
+        c"Logs rows that become hot, and rows that cool down.",
+        c"The message names the table and the row's key.",
+        &LOG_HOTSPOTS,
+        GucContext::Suset,
+        none,
     );
     GucRegistry::define_int_guc(
         c"txn.longest_wait",

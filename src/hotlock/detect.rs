@@ -1,5 +1,6 @@
 //! Which rows are hot: promotion by contention, cooling by disuse.
 
+use super::hotlog;
 use super::session::{SESSION, memory};
 use crate::guc;
 use crate::pg::buffer::Page;
@@ -35,16 +36,18 @@ fn cool(slot: Slot) -> bool {
     let removed = memory.with_directory(|directory| {
         memory.with_row(slot, |row, _| {
             let removable = row.is_used() && row.is_idle() && is_cold(row, now);
-            if removable {
+            removable.then(|| {
+                let life = hotlog::Life::of(row, now);
                 directory.remove(slot);
-            }
-            removable
+                life
+            })
         })
     });
-    if removed {
+    if let Some(life) = &removed {
         memory.totals.coolings.add(1);
+        life.log();
     }
-    removed
+    removed.is_some()
 }
 
 /// Removes all rows that have cooled down.
@@ -155,15 +158,19 @@ pub unsafe fn promote(
 fn insert(identity: &Identity, label: &[u8]) -> Option<Slot> {
     let memory = memory();
     let now = wait::now();
-    memory.with_directory(|directory| {
+    let (slot, is_new) = memory.with_directory(|directory| {
         if let Some(slot) = directory.find(identity)
             && directory.rows[slot as usize].is(identity)
         {
-            return Some(slot);
+            return Some((slot, false));
         }
         let slot = directory.free_slot()?;
         memory.with_row(slot, |_, _| directory.insert(slot, identity, label, now));
+        Some((slot, true))
+    })?;
+    if is_new {
         memory.totals.promotions.add(1);
-        Some(slot)
-    })
+        hotlog::became_hot(identity, label);
+    }
+    Some(slot)
 }

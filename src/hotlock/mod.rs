@@ -7,6 +7,8 @@ pub mod conflict;
 mod detect;
 mod errors;
 mod existence;
+mod explain;
+mod hotlog;
 pub mod lock;
 pub mod readguard;
 pub mod revisit;

@@ -2,10 +2,11 @@
 //! epoch; the views turn them into timestamps.
 
 use super::detect;
+use super::explain::cause_of;
 use super::session::memory;
 use super::waiting::Reason;
 use crate::pg::wait;
-use hotrow::{Mode, Row, actor_of};
+use hotrow::{Row, actor_of};
 use pgrx::prelude::*;
 
 /// The key of a row as text, for those who may read its table.
@@ -39,7 +40,7 @@ fn hotspots() -> TableIterator<
     (
         name!(relation, pg_sys::Oid),
         name!(key, Option<String>),
-        name!(mode, &'static str),
+        name!(mode, String),
         name!(since, i64),
         name!(waiting, i32),
         name!(running, i32),
@@ -60,10 +61,10 @@ fn hotspots() -> TableIterator<
         .filter(|row| is_here(row))
         .map(|row| {
             let c = &row.counters;
-            let mode = match row.mode(now) {
-                Mode::Backoff => "backoff",
-                Mode::Group if row.grouped.get() != 0 => "group",
-                Mode::Group => "queue",
+            let mode = match row.backoff(now) {
+                Some((_, cause)) => format!("backoff ({})", cause_of(cause)),
+                None if row.grouped.get() != 0 => "group".to_owned(),
+                None => "queue".to_owned(),
             };
             let handovers = c.handovers.get();
             (

@@ -43,6 +43,18 @@ impl Report {
     }
 }
 
+/// Writes a line to the server log. Raises nothing but what PostgreSQL's own log lines may.
+pub fn log(message: &CStr, detail: &CStr) {
+    // SAFETY: as in `raise`.
+    unsafe {
+        if raw::errstart(raw::LOG, std::ptr::null()) {
+            raw::errmsg_internal(c"%s".as_ptr(), message.as_ptr());
+            raw::errdetail_internal(c"%s".as_ptr(), detail.as_ptr());
+            raw::errfinish(c"txn".as_ptr(), 0, std::ptr::null());
+        }
+    }
+}
+
 /// Runs the body of a callback. A Rust panic in it (a bug) becomes an ordinary ERROR instead of unwinding into C.
 #[inline]
 pub fn guarded<R>(body: impl FnOnce() -> R) -> R {

@@ -19,6 +19,7 @@ pub enum TimeoutId {
 
 /// utils/elog.h
 pub const ERROR: c_int = 21;
+pub const LOG: c_int = 15;
 
 unsafe extern "C-unwind" {
     // utils/error/elog.c
@@ -214,6 +215,7 @@ unsafe extern "C-unwind" {
     pub fn PushActiveSnapshotWithLevel(snapshot: Snapshot, level: c_int);
     pub fn XidInMVCCSnapshot(xid: TransactionId, snapshot: Snapshot) -> bool;
     pub fn GetCurrentTimestamp() -> TimestampTz;
+    pub fn get_rel_name(relation: Oid) -> *mut c_char;
     pub fn RelationGetIndexPredicate(relation: Relation) -> *mut List;
     pub fn RelationIdGetRelation(relid: Oid) -> Relation;
     pub fn RelationClose(rel: Relation);

@@ -18,7 +18,7 @@ pub use flush::{Duty, FlushQueue};
 pub use graph::{Actor, Wait, has_path, owner_of};
 pub use guard::{ReadGuard, Verdict};
 pub use identity::{Identity, KEY_BYTES, LABEL_BYTES};
-pub use mode::{Mode, Trouble};
+pub use mode::{Cause, Mode, Trouble};
 pub use row::{Counters, Member, Row, Tail, World};
 pub use ticket::{Acquired, Patience};
 pub use word::{Word32, Word64};

@@ -11,6 +11,15 @@ pub enum Mode {
     Backoff,
 }
 
+/// What a row backs off from: the last of what brought its score to the limit.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u32)]
+pub enum Cause {
+    Cascades,
+    SecondChanges,
+    Cycles,
+}
+
 /// What went wrong on a row.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Trouble {
@@ -43,6 +52,11 @@ impl Row {
             Trouble::Cascade(doomed) => doomed,
             Trouble::OwnRow | Trouble::Cycle => 64,
         };
+        let cause = match trouble {
+            Trouble::Cascade(_) => Cause::Cascades,
+            Trouble::OwnRow => Cause::SecondChanges,
+            Trouble::Cycle => Cause::Cycles,
+        };
         let score = self.score.get().saturating_add(points);
         self.score.set(score);
         if score < LIMIT || now < self.backoff_until.get() {
@@ -51,8 +65,17 @@ impl Row {
         let doublings = self.backoffs.add(1).min(6);
         self.backoff_until
             .set(now + (FIRST_BACKOFF_US << doublings));
+        self.cause.set(cause as u32);
         self.score.set(0);
         true
+    }
+
+    /// When the present back-off ends (microseconds), and what it is for. None: the row does not back off at `now`.
+    pub fn backoff(&self, now: u64) -> Option<(u64, Cause)> {
+        const CAUSES: [Cause; 3] = [Cause::Cascades, Cause::SecondChanges, Cause::Cycles];
+        let until = self.backoff_until.get();
+        let cause = CAUSES.get(self.cause.get() as usize)?;
+        (now < until).then_some((until, *cause))
     }
 
     /// A member of the row committed.
@@ -77,6 +100,9 @@ mod tests {
             assert!(n < 100);
         }
         assert_eq!(row.mode(11), Mode::Backoff);
+        let until = 10 + FIRST_BACKOFF_US;
+        assert_eq!(row.backoff(11), Some((until, Cause::Cycles)));
+        assert_eq!(row.backoff(until), None);
         assert_eq!(row.mode(10 + FIRST_BACKOFF_US), Mode::Group);
     }
 

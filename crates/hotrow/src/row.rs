@@ -37,6 +37,7 @@ pub struct Row {
     // Trouble (mode.rs).
     pub(crate) score: Word32,
     pub(crate) backoffs: Word32,
+    pub(crate) cause: Word32,
     pub(crate) backoff_until: Word64,
 
     /// Memberships that refer to this row; it cannot cool down while there are any.
@@ -225,7 +226,7 @@ impl Row {
         self.hash.publish(identity.hash());
     }
 
-    fn state(&self) -> [&Word32; 15] {
+    fn state(&self) -> [&Word32; 16] {
         [
             &self.holder,
             &self.queue_head,
@@ -240,6 +241,7 @@ impl Row {
             &self.group_ended,
             &self.score,
             &self.backoffs,
+            &self.cause,
             &self.last_xid,
             &self.grouped,
         ]

@@ -10,10 +10,19 @@ const BUMP: &str = "UPDATE hot SET val = val + 1 WHERE id = 1";
 
 #[test]
 fn hot_when_fought_over_and_cool_again() -> Result<()> {
-    let server = start_hot(2, &[])?;
+    let server = start_hot(2, &[("txn.log_hotspots", "on")])?;
     let dog = Watchdog::new(&server);
     let result = heat_and_cool(&server, &dog);
-    dog.finish(result)
+    dog.finish(result)?;
+    let log = server.log()?;
+    for line in [
+        "row (1) of table \"hot\" is hot now",
+        "row (1) of table \"hot\" is not hot any more",
+        " updates, ",
+    ] {
+        ensure!(log.contains(line), "the log does not say {line:?}");
+    }
+    Ok(())
 }
 
 fn heat_and_cool(server: &Server, dog: &Watchdog) -> Result<()> {

@@ -1,0 +1,108 @@
+-- Objects of the extension txn, version 0.2.0. The library must be preloaded: the first function below says so.
+
+CREATE FUNCTION txn.hotspots_raw(
+    OUT relation oid, OUT key text, OUT mode text, OUT since bigint, OUT waiting integer, OUT running integer,
+    OUT updates bigint, OUT followed bigint, OUT combined bigint, OUT groups bigint, OUT cascades bigint,
+    OUT handover_us double precision)
+RETURNS SETOF record
+LANGUAGE C VOLATILE STRICT PARALLEL RESTRICTED
+AS 'MODULE_PATHNAME', 'hotspots_wrapper';
+COMMENT ON FUNCTION txn.hotspots_raw() IS 'the hot rows of this database; use the view txn.hotspots';
+
+CREATE FUNCTION txn.stats_raw(OUT totals bigint[], OUT reset bigint)
+RETURNS SETOF record
+LANGUAGE C VOLATILE STRICT PARALLEL RESTRICTED
+AS 'MODULE_PATHNAME', 'stats_wrapper';
+COMMENT ON FUNCTION txn.stats_raw() IS 'totals of this server; use the view txn.stats';
+
+CREATE FUNCTION txn.waits_raw(
+    OUT pid integer, OUT blocked_by integer, OUT relation oid, OUT key text, OUT reason text, OUT since bigint)
+RETURNS SETOF record
+LANGUAGE C VOLATILE STRICT PARALLEL RESTRICTED
+AS 'MODULE_PATHNAME', 'waits_wrapper';
+COMMENT ON FUNCTION txn.waits_raw() IS 'the waits for hot rows of this database; use the view txn.waits';
+
+CREATE FUNCTION txn.stats_reset() RETURNS void
+LANGUAGE C VOLATILE STRICT PARALLEL RESTRICTED
+AS 'MODULE_PATHNAME', 'stats_reset_wrapper';
+COMMENT ON FUNCTION txn.stats_reset() IS 'sets the totals in txn.stats to zero';
+REVOKE ALL ON FUNCTION txn.stats_reset() FROM PUBLIC;
+
+CREATE FUNCTION txn.explain_row(relation regclass, VARIADIC key text[])
+RETURNS TABLE (condition text, met boolean, detail text)
+LANGUAGE C VOLATILE STRICT PARALLEL RESTRICTED
+AS 'MODULE_PATHNAME', 'explain_row_wrapper';
+COMMENT ON FUNCTION txn.explain_row(regclass, text[]) IS 'the conditions under which updates of the row with that key follow each other; met is null where it depends on the statement';
+
+CREATE FUNCTION txn.moment(microseconds bigint) RETURNS timestamptz
+LANGUAGE sql STABLE STRICT PARALLEL SAFE
+RETURN timestamptz '2000-01-01 00:00:00+00' + microseconds * interval '1 microsecond';
+COMMENT ON FUNCTION txn.moment(bigint) IS 'microseconds since 2000-01-01 UTC as a timestamp';
+
+COMMENT ON SCHEMA txn IS 'group locking: views of the hot rows, and functions';
+
+CREATE VIEW txn.hotspots AS
+SELECT relation::regclass, key, mode, txn.moment(since) AS since, waiting, running, updates, followed, combined, groups,
+       cascades, handover_us
+FROM txn.hotspots_raw();
+COMMENT ON VIEW txn.hotspots IS 'hot rows of this database';
+COMMENT ON COLUMN txn.hotspots.relation IS 'the table';
+COMMENT ON COLUMN txn.hotspots.key IS 'the row''s key, at most 64 bytes of it; null unless you may read the table';
+COMMENT ON COLUMN txn.hotspots.mode IS 'group: transactions follow each other; queue: one at a time; backoff: one at a time for a while, because of cascades of rollbacks, second changes of the row by its transactions, or cycles with other rows';
+COMMENT ON COLUMN txn.hotspots.since IS 'when the row became hot';
+COMMENT ON COLUMN txn.hotspots.waiting IS 'transactions that wait for their turn to update the row';
+COMMENT ON COLUMN txn.hotspots.running IS 'transactions that have updated the row and not ended';
+COMMENT ON COLUMN txn.hotspots.updates IS 'updates of the row since it became hot';
+COMMENT ON COLUMN txn.hotspots.followed IS 'of these, updates on top of a running transaction''s version';
+COMMENT ON COLUMN txn.hotspots.combined IS 'of these, updates done and committed together with another session''s';
+COMMENT ON COLUMN txn.hotspots.groups IS 'groups of transactions that followed each other';
+COMMENT ON COLUMN txn.hotspots.cascades IS 'rollbacks that took other transactions with them';
+COMMENT ON COLUMN txn.hotspots.handover_us IS 'mean time between the release of the row and its next use by a waiter, in microseconds';
+
+CREATE VIEW txn.stats AS
+SELECT (totals[1])::integer AS hot_rows, totals[2] AS promotions, totals[3] AS coolings, totals[4] AS tickets,
+       totals[5] AS ticket_waits, totals[6] AS direct_handovers, totals[7] AS followed, totals[8] AS combined,
+       totals[9] AS abandoned, totals[10] AS ordinary, totals[11] AS groups, totals[12] AS commit_waits,
+       totals[13] AS snapshot_waits, totals[14] AS cascades, totals[15] AS doomed, totals[16] AS cycles,
+       totals[17] AS own_row, totals[18] AS backoffs, totals[19] AS fallbacks, totals[20] AS table_full,
+       totals[21] AS early_commits, totals[22] AS read_waits,
+       txn.moment(nullif(reset, 0)) AS stats_reset
+FROM txn.stats_raw();
+COMMENT ON VIEW txn.stats IS 'totals of the whole server since the last txn.stats_reset()';
+COMMENT ON COLUMN txn.stats.hot_rows IS 'hot rows at present';
+COMMENT ON COLUMN txn.stats.promotions IS 'rows that became hot';
+COMMENT ON COLUMN txn.stats.coolings IS 'rows that ceased to be hot';
+COMMENT ON COLUMN txn.stats.tickets IS 'tickets given out: turns to update a hot row';
+COMMENT ON COLUMN txn.stats.ticket_waits IS 'tickets that had to be waited for';
+COMMENT ON COLUMN txn.stats.direct_handovers IS 'tickets handed directly to the longest waiter';
+COMMENT ON COLUMN txn.stats.followed IS 'updates on top of a running transaction''s version';
+COMMENT ON COLUMN txn.stats.combined IS 'updates that another session did and committed together with its own';
+COMMENT ON COLUMN txn.stats.abandoned IS 'transactions refused because a session whose update they had done was cancelled';
+COMMENT ON COLUMN txn.stats.ordinary IS 'updates of hot rows on top of a committed version';
+COMMENT ON COLUMN txn.stats.groups IS 'groups of transactions that followed each other';
+COMMENT ON COLUMN txn.stats.commit_waits IS 'waits for a predecessor to commit first';
+COMMENT ON COLUMN txn.stats.snapshot_waits IS 'statements that let predecessors end before they read';
+COMMENT ON COLUMN txn.stats.cascades IS 'rollbacks that took other transactions with them';
+COMMENT ON COLUMN txn.stats.doomed IS 'transactions rolled back with a predecessor';
+COMMENT ON COLUMN txn.stats.cycles IS 'waits refused because they would have closed a circle';
+COMMENT ON COLUMN txn.stats.own_row IS 'transactions refused a second change of a row on which others had built';
+COMMENT ON COLUMN txn.stats.backoffs IS 'times that a row fell back to one transaction at a time';
+COMMENT ON COLUMN txn.stats.fallbacks IS 'updates of hot rows that waited for the predecessor to end instead of following';
+COMMENT ON COLUMN txn.stats.table_full IS 'rows that found no room in the table of hot rows (txn.max_hot_rows)';
+COMMENT ON COLUMN txn.stats.early_commits IS 'commits that let the next transaction go on before they were flushed';
+COMMENT ON COLUMN txn.stats.read_waits IS 'transactions that waited for what they had read to be durable';
+COMMENT ON COLUMN txn.stats.stats_reset IS 'when the totals were set to zero; null: at server start';
+
+CREATE VIEW txn.waits AS
+SELECT pid, blocked_by, relation::regclass, key, reason, txn.moment(since) AS since
+FROM txn.waits_raw();
+COMMENT ON VIEW txn.waits IS 'sessions of this database that wait for a hot row, or for a transaction on one';
+COMMENT ON COLUMN txn.waits.pid IS 'the waiting session';
+COMMENT ON COLUMN txn.waits.blocked_by IS 'the session that it waits for';
+COMMENT ON COLUMN txn.waits.relation IS 'the table of the hot row';
+COMMENT ON COLUMN txn.waits.key IS 'the row''s key; null unless you may read the table';
+COMMENT ON COLUMN txn.waits.reason IS 'ticket: for its turn to update; commit: for a predecessor to commit first; read: for predecessors to end before a statement reads; fallback: for a transaction that cannot be followed';
+COMMENT ON COLUMN txn.waits.since IS 'when the wait began';
+
+GRANT USAGE ON SCHEMA txn TO PUBLIC;
+GRANT SELECT ON txn.hotspots, txn.stats, txn.waits TO PUBLIC;

@@ -1,0 +1,271 @@
+//! `txn.explain_row`: whether updates of a row follow each other, condition by condition.
+
+use super::detect;
+use super::session::memory;
+use crate::guc;
+use crate::pg::relation::{Key, key_of};
+use crate::pg::{wait, xact};
+use hotrow::{Cause, Identity};
+use pgrx::prelude::*;
+use pgrx::{PgRelation, PgSqlErrorCode};
+use std::ffi::{CStr, CString};
+
+/// One condition: its name, whether it is met (None: that depends on the statement), and what more there is to say.
+type Line = (&'static str, Option<bool>, Option<String>);
+
+/// Why a row backs off, in words.
+pub fn cause_of(cause: Cause) -> &'static str {
+    match cause {
+        Cause::Cascades => "cascades",
+        Cause::SecondChanges => "second changes",
+        Cause::Cycles => "cycles",
+    }
+}
+
+/// The conditions under which updates of the row with that key follow each other. Wants SELECT on the table.
+///
+/// # Errors
+/// 42501 without the privilege, 42809 for what is not an ordinary table, 22023 and 22004 for a key that is not one.
+#[pg_extern(sql = false)]
+fn explain_row(
+    relation: pg_sys::Oid,
+    key: Vec<Option<String>>,
+) -> TableIterator<
+    'static,
+    (
+        name!(condition, &'static str),
+        name!(met, Option<bool>),
+        name!(detail, Option<String>),
+    ),
+> {
+    check_privilege(relation);
+    // SAFETY: closed, with its lock kept, at the end of the statement.
+    let table =
+        unsafe { PgRelation::with_lock(relation, pg_sys::AccessShareLock as pg_sys::LOCKMODE) };
+    if !table.is_table() {
+        ereport!(
+            ERROR,
+            PgSqlErrorCode::ERRCODE_WRONG_OBJECT_TYPE,
+            format!("\"{}\" is not an ordinary table", table.name()),
+            "Hot rows are rows of ordinary tables; of a partitioned one, name the partition."
+        );
+    }
+    let mut lines = vec![group_lock(), isolation()];
+    let found = key_of(table.as_ptr());
+    lines.push((
+        "the table has a key",
+        Some(found.is_some()),
+        found.is_none().then(|| no_key(&table).to_owned()),
+    ));
+    if let Some(found) = found {
+        let identity = identity(&table, &found, &key);
+        lines.push((
+            "UPDATE fires no row triggers",
+            Some(!found.has_row_triggers()),
+            found.has_row_triggers().then(|| {
+                "Those of foreign keys do not count. With any other, one transaction at a time."
+                    .to_owned()
+            }),
+        ));
+        lines.push((
+            "all indexes are checked at once",
+            Some(found.has_simple_indexes()),
+            (!found.has_simple_indexes())
+                .then(|| "The table has a deferrable or an exclusion constraint.".to_owned()),
+        ));
+        lines.push(indexed(&table));
+        lines.extend(row(&identity));
+    }
+    TableIterator::new(lines)
+}
+
+fn check_privilege(relation: pg_sys::Oid) {
+    // SAFETY: catalog look-ups; a name is null for a table that is gone.
+    let refused = unsafe {
+        let (user, select) = (pg_sys::GetUserId(), pg_sys::ACL_SELECT.into());
+        let mut missing = false;
+        let acl = pg_sys::pg_class_aclcheck_ext(relation, user, select, &mut missing);
+        let name = pg_sys::get_rel_name(relation);
+        (acl != pg_sys::AclResult::ACLCHECK_OK && !missing && !name.is_null())
+            .then(|| CStr::from_ptr(name).to_string_lossy().into_owned())
+    };
+    if let Some(name) = refused {
+        ereport!(
+            ERROR,
+            PgSqlErrorCode::ERRCODE_INSUFFICIENT_PRIVILEGE,
+            format!("permission denied for table {name}")
+        );
+    }
+}
+
+fn group_lock() -> Line {
+    let on = guc::GROUP_LOCK.get();
+    let detail = match (on, guc::QUEUE_LOCK.get()) {
+        (true, _) => None,
+        (false, true) => {
+            Some("txn.queue_lock is on: one transaction at a time, without collisions.")
+        }
+        (false, false) => Some("In this session, updates lock the ordinary way."),
+    };
+    (
+        "txn.group_lock is on",
+        Some(on),
+        detail.map(ToOwned::to_owned),
+    )
+}
+
+fn isolation() -> Line {
+    let met = xact::is_read_committed();
+    (
+        "the transaction is READ COMMITTED",
+        Some(met),
+        (!met).then(|| "Stricter transactions lock the ordinary way.".to_owned()),
+    )
+}
+
+fn no_key(table: &PgRelation) -> &'static str {
+    // SAFETY: an open relation.
+    let (form, oid) = unsafe { (&*table.rd_rel, u32::from(table.oid())) };
+    if oid < pg_sys::FirstNormalObjectId {
+        "It is a system catalog."
+    } else if form.relpersistence as u8 == pg_sys::RELPERSISTENCE_TEMP {
+        "A temporary table is used by one session only."
+    } else if table.rd_pkindex == pg_sys::Oid::INVALID
+        && table.rd_replidindex == pg_sys::Oid::INVALID
+    {
+        "It has neither a primary key nor a replica identity index."
+    } else {
+        "Its key has more than eight columns, or a generated one."
+    }
+}
+
+/// The row's identity, from its key as text.
+fn identity(table: &PgRelation, key: &Key, values: &[Option<String>]) -> Identity {
+    let descriptor = table.tuple_desc();
+    let columns: Vec<_> = key
+        .numbers()
+        .filter_map(|number| descriptor.get(number as usize - 1))
+        .collect();
+    if values.len() != columns.len() {
+        let names: Vec<_> = columns.iter().map(|column| column.name()).collect();
+        ereport!(
+            ERROR,
+            PgSqlErrorCode::ERRCODE_INVALID_PARAMETER_VALUE,
+            format!(
+                "wrong number of values for the key of table \"{}\"",
+                table.name()
+            ),
+            format!("The key is ({}).", names.join(", "))
+        );
+    }
+    let datums: Vec<_> = columns
+        .iter()
+        .zip(values)
+        .map(|(column, value)| {
+            let Some(value) = value else {
+                ereport!(
+                    ERROR,
+                    PgSqlErrorCode::ERRCODE_NULL_VALUE_NOT_ALLOWED,
+                    format!("column \"{}\" of a key is not null", column.name())
+                );
+            };
+            let Some(datum) = read(column.atttypid, column.atttypmod, value) else {
+                ereport!(
+                    ERROR,
+                    PgSqlErrorCode::ERRCODE_INVALID_TEXT_REPRESENTATION,
+                    format!(
+                        "invalid value for column \"{}\" of the key: \"{value}\"",
+                        column.name()
+                    )
+                );
+            };
+            (datum, column.atttypid)
+        })
+        .collect();
+    // SAFETY: values of the columns' own types.
+    unsafe { key.of_values(&datums) }
+}
+
+/// A value of that type from its text; None if it is not one.
+fn read(typ: pg_sys::Oid, modifier: i32, text: &str) -> Option<pg_sys::Datum> {
+    let text = CString::new(text).ok()?;
+    // SAFETY: the type's input function, with an error context of the kind it wants, and text that outlives the call.
+    unsafe {
+        let (mut input, mut parameter) = (pg_sys::Oid::INVALID, pg_sys::Oid::INVALID);
+        pg_sys::getTypeInputInfo(typ, &mut input, &mut parameter);
+        let mut function = pg_sys::FmgrInfo::default();
+        pg_sys::fmgr_info(input, &mut function);
+        let mut context = pg_sys::ErrorSaveContext {
+            type_: pg_sys::NodeTag::T_ErrorSaveContext,
+            ..Default::default()
+        };
+        let mut value = pg_sys::Datum::from(0);
+        pg_sys::InputFunctionCallSafe(
+            &mut function,
+            text.as_ptr().cast_mut(),
+            parameter,
+            modifier,
+            (&raw mut context).cast(),
+            &mut value,
+        )
+        .then_some(value)
+    }
+}
+
+/// Which columns must stay as they are.
+fn indexed(table: &PgRelation) -> Line {
+    // SAFETY: an open relation; the set is a copy of ours.
+    let columns: Vec<String> = unsafe {
+        let kind = pg_sys::IndexAttrBitmapKind::INDEX_ATTR_BITMAP_HOT_BLOCKING;
+        let set = pg_sys::RelationGetIndexAttrBitmap(table.as_ptr(), kind);
+        table
+            .tuple_desc()
+            .iter()
+            .filter(|column| {
+                let at = i32::from(column.attnum) - pg_sys::FirstLowInvalidHeapAttributeNumber;
+                pg_sys::bms_is_member(at, set)
+            })
+            .map(|column| column.name().to_owned())
+            .collect()
+    };
+    (
+        "the statement changes no indexed column",
+        None,
+        Some(format!("Indexed: {}.", columns.join(", "))),
+    )
+}
+
+/// The row's own state.
+fn row(identity: &Identity) -> Vec<Line> {
+    let Some(slot) = detect::find(identity) else {
+        let detail = match guc::HOT_THRESHOLD.get() {
+            0 => "It becomes hot with its next update (txn.hot_threshold).".to_owned(),
+            n => format!(
+                "It becomes hot when {n} transactions wait to update it (txn.hot_threshold)."
+            ),
+        };
+        return vec![("the row is hot", Some(false), Some(detail))];
+    };
+    let now = wait::now();
+    let (waiting, running, backoff) = memory().with_row(slot, |row, _| {
+        (row.waiting(), row.running(), row.backoff(now))
+    });
+    vec![
+        (
+            "the row is hot",
+            Some(true),
+            Some(format!("{waiting} waiting, {running} running.")),
+        ),
+        (
+            "the row does not back off",
+            Some(backoff.is_none()),
+            backoff.map(|(until, cause)| {
+                let rest = (until - now).div_ceil(1000);
+                format!(
+                    "One transaction at a time for {rest} ms more, because of {}.",
+                    cause_of(cause)
+                )
+            }),
+        ),
+    ]
+}
