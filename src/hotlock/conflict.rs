@@ -7,15 +7,17 @@
 
 use super::detect;
 use super::lock::{self, end_wait, version_of, wait_for_lockers};
-use super::session::{SESSION, is_enabled, memory};
+use super::session::{SESSION, is_enabled};
 use super::statement;
 use super::stop;
 use super::ticket;
-use super::update::{Step, await_tail, end_group_for_others, next_step, offer};
+use super::update::{
+    Step, await_tail, end_group_for_others, forget_offer, next_step, offer, refuse_if_shown,
+};
 use super::{commit, errors, waiting::Reason};
 use crate::guc;
 use crate::pg::relation::key_of;
-use crate::pg::{tuple, wait};
+use crate::pg::tuple;
 use crate::tam::callbacks::Lock;
 use crate::tam::swap::{self, OnConflict, Use};
 use hotrow::{Identity, Slot};
@@ -111,12 +113,8 @@ pub unsafe fn lock(call: Lock, slot: Slot, identity: &Identity, usage: Use) -> T
                         tuple::store(call.rel, call.slot, found, page);
                         return TM_Result::TM_Ok;
                     }
-                    memory().actors[wait::me() as usize].forget(n);
-                    SESSION.update(n, |m| {
-                        m.offered = 0;
-                        m.offered_xid = 0;
-                        m.predecessor = 0;
-                    });
+                    refuse_if_shown(n);
+                    forget_offer(n);
                 }
                 Step::Await(tail) | Step::Follow(tail) => await_tail(n, &tail),
                 Step::Ordinary => {

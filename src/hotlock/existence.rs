@@ -32,7 +32,7 @@ static CERTAIN: Certain = Certain(Cell::new(0));
 pub unsafe fn is_certain(query: *const pg_sys::QueryDesc, asked: &Existence) -> bool {
     let is_own = SESSION.all().any(|(_, m)| {
         let row = &memory().directory.rows[m.slot as usize];
-        m.version != 0 && !m.is_gone && row.is(&asked.identity)
+        (m.version != 0 || m.locked) && !m.is_gone && row.is(&asked.identity)
     });
     let depends = || SESSION.all().any(|(_, m)| m.predecessor != 0);
     // SAFETY: by the contract.

@@ -6,12 +6,16 @@ use super::revisit;
 use super::session::{Membership, SESSION, is_enabled, memory};
 use super::statement;
 use super::ticket;
-use super::update::{await_edge, await_tail, close_own};
+use super::update::{
+    Step, await_edge, await_tail, close_own, end_group_for_others, forget_offer, next_step, offer,
+    refuse_if_shown,
+};
 use crate::guc;
 use crate::pg::buffer::Page;
 use crate::pg::relation::{Key, key_of};
-use crate::pg::{tuple, wait};
+use crate::pg::{tuple, wait, xact};
 use crate::tam::callbacks::{Delete, Lock};
+use crate::tam::group;
 use crate::tam::swap::{self, OnConflict};
 use hotrow::{Identity, Slot};
 use pgrx::pg_sys::{self, LockTupleMode, LockWaitPolicy, TM_Result};
@@ -28,9 +32,7 @@ pub unsafe fn tuple_lock(call: Lock) -> TM_Result::Type {
         if let Some((n, membership)) = SESSION.with_version(relation, version) {
             return own_row(call, n, membership);
         }
-        if let Some((n, membership)) = SESSION.with_offer(relation)
-            && (version == membership.origin || version == membership.handed)
-        {
+        if let Some((n, membership)) = SESSION.with_offer(relation, version) {
             return offered(call, n, membership);
         }
         let exclusive = matches!(
@@ -61,11 +63,16 @@ pub unsafe fn tuple_lock(call: Lock) -> TM_Result::Type {
         {
             return conflict::lock(call, slot, &identity, usage);
         }
-        match hold(call.rel, slot, &identity, version) {
-            Some(n) => SESSION.update(n, |m| {
-                m.locked = true;
-                m.unused_by = 0;
-            }),
+        match ticket_for(call.rel, slot, &identity, version) {
+            Some(n) => {
+                if let Some(found) = follow(call, n, version) {
+                    return found;
+                }
+                SESSION.update(n, |m| {
+                    m.locked = true;
+                    m.unused_by = 0;
+                });
+            }
             None => SESSION.note_locked(&identity),
         }
         wait_for_lockers(call.rel, version);
@@ -112,6 +119,72 @@ pub unsafe fn heat(
     }
 }
 
+/// Takes the row's ticket. Returns the membership.
+unsafe fn ticket_for(
+    rel: pg_sys::Relation,
+    slot: Slot,
+    identity: &Identity,
+    version: u64,
+) -> Option<usize> {
+    match SESSION.in_row(slot) {
+        Some((n, m)) if m.ticket => Some(n),
+        Some(_) => None,
+        // SAFETY: a version that a scan has found.
+        None if unsafe { detect::grip(rel, version) } == detect::Grip::Own => None,
+        None => {
+            statement::drop_unused(swap::usage(rel).map_or(0, |usage| usage.query));
+            ticket::acquire(slot, identity)
+        }
+    }
+}
+
+/// With the ticket: locks the last version, and hands it out although its writer still runs (trap 9). Our update will follow
+/// it; until then we are a reader. None once nobody runs in the list: heap locks then.
+unsafe fn follow(call: Lock, n: usize, version: u64) -> Option<TM_Result::Type> {
+    const FIND_LAST: u32 = pg_sys::TUPLE_LOCK_FLAG_FIND_LAST_VERSION;
+    // SAFETY: as in `tuple_lock`; the slot is a buffer heap slot.
+    unsafe {
+        let slot = SESSION.get(n)?.slot;
+        let with_key = call.mode == LockTupleMode::LockTupleExclusive;
+        loop {
+            end_group_for_others(slot);
+            let tail = match next_step(n, version, false) {
+                Step::Offer(tail) if u32::from(call.flags) & FIND_LAST != 0 => tail,
+                Step::Offer(tail) | Step::Await(tail) | Step::Follow(tail) => {
+                    await_tail(n, &tail);
+                    continue;
+                }
+                Step::Ordinary => return None,
+            };
+            offer(n, &tail);
+            let base = group::Base {
+                version: tail.tid,
+                xid: tail.xid,
+            };
+            if group::lock(call.rel, &base, with_key)
+                && let Some((found, page)) = version_of(call.rel, tail.tid, tail.xid)
+            {
+                *call.tid = found.t_self;
+                (*call.failure).traversed = true;
+                tuple::store(call.rel, call.slot, found, page);
+                let own = &memory().actors[wait::me() as usize];
+                own.xid.publish(xact::own_xid());
+                SESSION.published.set(true);
+                statement::depend(n);
+                SESSION.update(n, |m| {
+                    m.locked = true;
+                    m.unused_by = 0;
+                });
+                return Some(TM_Result::TM_Ok);
+            }
+            if !SESSION.get(n)?.locked {
+                forget_offer(n);
+            }
+            await_tail(n, &tail);
+        }
+    }
+}
+
 /// Takes the ticket and lets everybody in the list end. Returns the membership.
 unsafe fn hold(
     rel: pg_sys::Relation,
@@ -119,16 +192,8 @@ unsafe fn hold(
     identity: &Identity,
     version: u64,
 ) -> Option<usize> {
-    let n = match SESSION.in_row(slot) {
-        Some((n, m)) if m.ticket => n,
-        Some(_) => return None,
-        // SAFETY: a version that a scan has found.
-        None if unsafe { detect::grip(rel, version) } == detect::Grip::Own => return None,
-        None => {
-            statement::drop_unused(swap::usage(rel).map_or(0, |usage| usage.query));
-            ticket::acquire(slot, identity)?
-        }
-    };
+    // SAFETY: a version that a scan has found.
+    let n = unsafe { ticket_for(rel, slot, identity, version)? };
     while let Some(tail) = memory().with_row(slot, |row, world| row.tail(world)) {
         await_tail(n, &tail);
     }
@@ -163,14 +228,10 @@ unsafe fn offered(call: Lock, n: usize, membership: Membership) -> TM_Result::Ty
                 tuple::store(call.rel, call.slot, found, page);
                 return TM_Result::TM_Ok;
             }
-            memory().actors[wait::me() as usize].forget(n);
+            refuse_if_shown(n);
         }
-        SESSION.update(n, |m| {
-            m.restart = false;
-            m.offered = 0;
-            m.offered_xid = 0;
-            m.predecessor = 0;
-        });
+        forget_offer(n);
+        SESSION.update(n, |m| m.restart = false);
         *call.tid = tuple::unpack(membership.origin);
         let result = call.heap();
         // The executor wants to hear that it has another version in its hands than before.
@@ -257,6 +318,7 @@ pub unsafe fn tuple_delete(call: Delete) -> TM_Result::Type {
         {
             SESSION.update(n, |m| {
                 m.locked = true;
+                m.is_gone = true;
                 m.unused_by = 0;
             });
         }

@@ -140,10 +140,13 @@ impl Session {
             .find(|(_, m)| m.version == version && m.relation == relation)
     }
 
-    /// The membership of that table for which the executor looks at a version, or is to start again.
-    pub fn with_offer(&self, relation: Oid) -> Option<(usize, Membership)> {
+    /// The membership for which the executor looks at a version, or is to start again, and which it means by `version`.
+    pub fn with_offer(&self, relation: Oid, version: u64) -> Option<(usize, Membership)> {
         self.all().find(|(_, m)| {
-            (m.offered != 0 || m.restart) && m.version == 0 && m.relation == relation
+            (m.offered != 0 || m.restart)
+                && m.version == 0
+                && m.relation == relation
+                && (version == m.origin || version == m.handed)
         })
     }
 

@@ -221,6 +221,15 @@ fn passes_by(target: Option<&Target>, relation: Oid) -> bool {
     })
 }
 
+/// Whether the statement reads only one row, by its key, and we have that row's ticket and its lock (trap 9).
+fn is_locked_by_us(target: &Target) -> bool {
+    target.is_alone()
+        && SESSION.all().any(|(_, m)| {
+            let row = &memory().directory.rows[m.slot as usize];
+            m.locked && m.version == 0 && row.is(&target.identity)
+        })
+}
+
 /// Whether the statement certainly comes upon none of our own versions of hot rows. Everything that is not known to be
 /// harmless counts as a second look at all of them.
 unsafe fn is_harmless(query: *const pg_sys::QueryDesc, target: Option<&Target>) -> bool {
@@ -245,8 +254,10 @@ unsafe fn must_wait(query: *const pg_sys::QueryDesc, target: Option<&Target>) ->
     }
     // SAFETY: as in `before_start`.
     unsafe {
-        let by_key = target
-            .is_some_and(|target| passes_by(Some(target), Oid::from(target.identity.relation)));
+        let by_key = target.is_some_and(|target| {
+            passes_by(Some(target), Oid::from(target.identity.relation))
+                || (*query).operation == CmdType::CMD_UPDATE && is_locked_by_us(target)
+        });
         let reads = !by_key && !plan::reads_nothing((*query).plannedstmt);
         match guc::FOLLOWER_READS.get() {
             FollowerReads::Wait => reads,
@@ -414,6 +425,13 @@ pub fn drop_unused(query: usize) {
 
 /// The statement looked at an uncommitted version and changed nothing (trap 1): we commit only after its writer.
 fn become_reader(n: usize) {
+    depend(n);
+    ticket::release(n);
+    stop::at(stop::Point::Updated);
+}
+
+/// Puts us into the list behind the writer whose version we have looked at.
+pub fn depend(n: usize) {
     let Some(membership) = SESSION.get(n) else {
         return;
     };
@@ -432,6 +450,4 @@ fn become_reader(n: usize) {
         m.offered = 0;
         m.restart = false;
     });
-    ticket::release(n);
-    stop::at(stop::Point::Updated);
 }

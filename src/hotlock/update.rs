@@ -344,13 +344,9 @@ unsafe fn answer_updated(call: Update, version: u64, xid: u32) -> TM_Result::Typ
 /// The version that the executor looked at was rolled back. Nothing has been shown to anybody: forget it, and let the
 /// executor start from the version with which it came first.
 unsafe fn start_again(call: Update, n: usize) -> TM_Result::Type {
-    memory().actors[wait::me() as usize].forget(n);
-    SESSION.update(n, |m| {
-        m.offered = 0;
-        m.offered_xid = 0;
-        m.predecessor = 0;
-        m.restart = true;
-    });
+    refuse_if_shown(n);
+    forget_offer(n);
+    SESSION.update(n, |m| m.restart = true);
     let origin = SESSION.get(n).map_or(0, |m| m.origin);
     // SAFETY: as in `tuple_update`.
     unsafe { answer_updated(call, origin, 0) }
@@ -374,6 +370,23 @@ pub fn await_tail(n: usize, tail: &Tail) {
         return;
     }
     settle(slot, tail);
+}
+
+/// Nothing has come of an offer, and nobody has seen it.
+pub fn forget_offer(n: usize) {
+    memory().actors[wait::me() as usize].forget(n);
+    SESSION.update(n, |m| {
+        m.offered = 0;
+        m.offered_xid = 0;
+        m.predecessor = 0;
+    });
+}
+
+/// The offered version was rolled back: 40001 if the transaction had locked it, because then its client has seen it.
+pub fn refuse_if_shown(n: usize) {
+    if SESSION.get(n).is_some_and(|m| m.locked) {
+        errors::DOOMED.raise();
+    }
 }
 
 /// The tail's transaction has ended; its session takes it off the list a moment after PostgreSQL's own record says so.

@@ -145,6 +145,62 @@ unsafe fn update_tuple(
     }
 }
 
+/// Locks the predecessor's version `base` for our transaction, as heap_lock_tuple does: FOR UPDATE if `with_key`, else
+/// FOR NO KEY UPDATE. A session without hotlock that comes upon the version after its inserter's commit sees the lock.
+/// False when the version is not in a state to be locked.
+///
+/// # Safety
+/// As for `update`.
+pub unsafe fn lock(rel: Relation, base: &Base, with_key: bool) -> bool {
+    // SAFETY: by the contract; page locked exclusively, nothing in the critical section can fail.
+    unsafe {
+        let xid = raw::GetCurrentTransactionId();
+        let page = Page::pin(rel, base.version);
+        page.exclude();
+        let found = page
+            .heap_tuple(rel, base.version)
+            .filter(|found| is_open(page, found.t_data, base.xid));
+        if let Some(found) = found {
+            let header = found.t_data;
+            pg_sys::CritSectionCount += 1;
+            (*header).t_infomask &= !((pg_sys::HEAP_XMAX_BITS | pg_sys::HEAP_MOVED) as u16);
+            (*header).t_infomask |=
+                (pg_sys::HEAP_XMAX_LOCK_ONLY | pg_sys::HEAP_XMAX_EXCL_LOCK) as u16;
+            (*header).t_infomask2 &=
+                !((pg_sys::HEAP_KEYS_UPDATED | pg_sys::HEAP_HOT_UPDATED) as u16);
+            let mut infobits = wal::XLHL_XMAX_LOCK_ONLY | wal::XLHL_XMAX_EXCL_LOCK;
+            if with_key {
+                (*header).t_infomask2 |= pg_sys::HEAP_KEYS_UPDATED as u16;
+                infobits |= wal::XLHL_KEYS_UPDATED;
+            }
+            (*header).t_choice.t_heap.t_xmax = xid;
+            (*header).t_ctid = found.t_self;
+            raw::MarkBufferDirty(page.buffer);
+            if (*(*rel).rd_rel).relpersistence as u8 == pg_sys::RELPERSISTENCE_PERMANENT {
+                let offset = tuple::offset_of(base.version);
+                let lsn = wal::log_xmax(page.buffer, offset, u32::from(xid), infobits);
+                tuple::set_lsn(page.bytes(), lsn);
+            }
+            pg_sys::CritSectionCount -= 1;
+        }
+        page.release();
+        found.is_some()
+    }
+}
+
+/// Whether the version on the locked page is that inserter's, running as far as hints know, and nobody stands in its xmax.
+unsafe fn is_open(page: Page, header: pg_sys::HeapTupleHeader, inserter: u32) -> bool {
+    // SAFETY: the tuple's page is locked.
+    unsafe {
+        let mask = (*header).t_infomask;
+        u32::from(tuple::raw_xmin(header)) == inserter
+            && !tuple::has(mask, pg_sys::HEAP_MOVED)
+            && u32::from(mask) & pg_sys::HEAP_XMIN_FROZEN != pg_sys::HEAP_XMIN_INVALID
+            && !tuple::is_all_visible(page.bytes())
+            && xmax_is_free(header, inserter)
+    }
+}
+
 /// The old version, if a HOT update of it is possible on its page. The content is locked.
 unsafe fn fitting(
     rel: Relation,
@@ -158,14 +214,8 @@ unsafe fn fitting(
         let mut old = page.heap_tuple(rel, base.version)?;
         let header = old.t_data;
         let mask = (*header).t_infomask;
-        if u32::from(tuple::raw_xmin(header)) != base.xid
-            || tuple::has(
-                mask,
-                pg_sys::HEAP_HASEXTERNAL | pg_sys::HEAP_COMBOCID | pg_sys::HEAP_MOVED,
-            )
-            || u32::from(mask) & pg_sys::HEAP_XMIN_FROZEN == pg_sys::HEAP_XMIN_INVALID
-            || tuple::is_all_visible(page.bytes())
-            || !xmax_is_free(header, base.xid)
+        if !is_open(page, header, base.xid)
+            || tuple::has(mask, pg_sys::HEAP_HASEXTERNAL | pg_sys::HEAP_COMBOCID)
         {
             return None;
         }
@@ -180,8 +230,9 @@ unsafe fn fitting(
     }
 }
 
-/// No running or committed transaction stands in the tuple's xmax, but for a lock of the inserter: heap_update leaves one
-/// when it has locked the version before. The inserter's update of that one holds more than the lock.
+/// No running or committed transaction stands in the tuple's xmax, but for locks of the inserter and of ourselves.
+/// heap_update leaves the inserter's when it has locked the version before; its update of that one holds more than the
+/// lock. Ours is `lock`'s.
 unsafe fn xmax_is_free(header: pg_sys::HeapTupleHeader, inserter: u32) -> bool {
     // SAFETY: the tuple's page is locked.
     unsafe {
@@ -191,7 +242,8 @@ unsafe fn xmax_is_free(header: pg_sys::HeapTupleHeader, inserter: u32) -> bool {
         }
         if tuple::is_locked_only(mask)
             && !tuple::has(mask, pg_sys::HEAP_XMAX_IS_MULTI)
-            && u32::from(tuple::raw_xmax(header)) == inserter
+            && (u32::from(tuple::raw_xmax(header)) == inserter
+                || tuple::raw_xmax(header) == raw::GetTopTransactionIdIfAny())
         {
             return true;
         }

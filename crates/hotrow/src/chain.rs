@@ -60,14 +60,20 @@ impl Row {
     }
 
     /// Appends a writer whose version is not written yet (a reservation: its predecessor must know of it before the
-    /// page changes), or, with `tid`, the leader whose version is.
+    /// page changes), or, with `tid`, the leader whose version is. A reader that has kept the ticket is the last of the
+    /// list, and becomes a writer in its place.
     pub fn link_writer(&self, world: World, me: MemberId, xid: u32, tid: u64) {
         let node = world.member(me);
-        node.reader.set(0);
         node.closed.set(0);
         node.revisits.publish(0);
-        node.doomed.publish(0);
         node.tid.set(tid);
+        if node.linked.get() != 0 {
+            node.reader.set(0);
+            self.group_length.add(1);
+            return;
+        }
+        node.reader.set(0);
+        node.doomed.publish(0);
         if self.chain_length.get() == 0 {
             self.group_length.set(0);
             self.group_ended.set(0);
@@ -76,10 +82,12 @@ impl Row {
         self.append(world, me, xid);
     }
 
-    /// Appends a reader behind the last writer.
+    /// Appends a reader behind the last writer, unless it stands in the list.
     pub fn link_reader(&self, world: World, me: MemberId, xid: u32) {
-        world.member(me).reader.set(1);
-        self.append(world, me, xid);
+        if world.member(me).linked.get() == 0 {
+            world.member(me).reader.set(1);
+            self.append(world, me, xid);
+        }
     }
 
     /// The version of a reserved writer is on the page.
@@ -317,6 +325,25 @@ mod tests {
         assert_eq!(row.predecessor(w, id(2)), Some(id(0)));
         assert_eq!(row.roll_back(w, id(1), |_| ()), 0);
         assert!(!members[id(2) as usize].is_doomed());
+    }
+
+    #[test]
+    fn a_reader_that_has_kept_the_ticket_becomes_a_writer_in_its_place() {
+        let (row, members) = setup(3);
+        let w = World { members: &members };
+        row.link_writer(w, id(0), 100, 1);
+        row.link_reader(w, id(1), 101);
+        row.link_reader(w, id(1), 101);
+        row.link_writer(w, id(1), 101, 0);
+        row.publish(w, id(1), 2);
+        assert_eq!((row.listed(), row.group_length()), (2, 2));
+        assert_eq!(
+            row.tail(w).map(|t| (t.member, t.xid, t.tid)),
+            Some((id(1), 101, 2))
+        );
+        assert_eq!(row.predecessor(w, id(1)), Some(id(0)));
+        assert_eq!(row.roll_back(w, id(0), |_| ()), 1);
+        assert!(members[id(1) as usize].is_doomed() && row.listed() == 0);
     }
 
     #[test]
