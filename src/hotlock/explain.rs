@@ -60,11 +60,10 @@ fn explain_row(
     if let Some(found) = found {
         let identity = identity(&table, &found, &key);
         lines.push((
-            "UPDATE fires no row triggers",
-            Some(!found.has_row_triggers()),
+            "UPDATE fires no deferrable triggers",
+            Some(!found.has_deferrable_triggers()),
             found.has_row_triggers().then(|| {
-                "Those of foreign keys do not count. With any other, one transaction at a time."
-                    .to_owned()
+                "With other row triggers UPDATE follows, MERGE and ON CONFLICT do not.".to_owned()
             }),
         ));
         lines.push((

@@ -56,16 +56,20 @@ pub unsafe fn tuple_lock(call: Lock) -> TM_Result::Type {
             SESSION.note_locked(&identity);
             return result;
         };
-        if let Some(usage) = swap::usage(call.rel)
+        let usage = swap::usage(call.rel);
+        if let Some(usage) = usage
             && usage.on_conflict == OnConflict::Update
             && usage.may_follow
             && guc::GROUP_LOCK.get()
         {
             return conflict::lock(call, slot, &identity, usage);
         }
+        let may_follow = usage.is_some_and(|usage| usage.may_follow || usage.only_locks);
         match ticket_for(call.rel, slot, &identity, version) {
             Some(n) => {
-                if let Some(found) = follow(call, n, version) {
+                if !may_follow {
+                    await_list(n, slot);
+                } else if let Some(found) = follow(call, n, version) {
                     return found;
                 }
                 SESSION.update(n, |m| {
@@ -173,6 +177,7 @@ unsafe fn follow(call: Lock, n: usize, version: u64) -> Option<TM_Result::Type> 
                 statement::depend(n);
                 SESSION.update(n, |m| {
                     m.locked = true;
+                    m.lent = tail.tid;
                     m.unused_by = 0;
                 });
                 return Some(TM_Result::TM_Ok);
@@ -194,10 +199,14 @@ unsafe fn hold(
 ) -> Option<usize> {
     // SAFETY: a version that a scan has found.
     let n = unsafe { ticket_for(rel, slot, identity, version)? };
+    await_list(n, slot);
+    Some(n)
+}
+
+fn await_list(n: usize, slot: Slot) {
     while let Some(tail) = memory().with_row(slot, |row, world| row.tail(world)) {
         await_tail(n, &tail);
     }
-    Some(n)
 }
 
 pub unsafe fn wait_for_lockers(rel: pg_sys::Relation, version: u64) {

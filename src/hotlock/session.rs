@@ -23,6 +23,8 @@ pub struct Membership {
     pub queued: bool,
     /// SELECT FOR UPDATE took the ticket: it stays until our update or the end.
     pub locked: bool,
+    /// The running predecessor's version that it has locked and handed out, or 0.
+    pub lent: u64,
     /// Our version of the row, packed; 0 while there is none. And the depth of subtransactions that wrote it.
     pub version: u64,
     pub version_level: i32,
@@ -52,6 +54,7 @@ const NONE: Membership = Membership {
     unused_by: 0,
     queued: false,
     locked: false,
+    lent: 0,
     version: 0,
     version_level: 0,
     version_above: 0,
@@ -148,6 +151,12 @@ impl Session {
                 && m.relation == relation
                 && (version == m.origin || version == m.handed)
         })
+    }
+
+    /// The membership for which that version has been locked and handed out.
+    pub fn with_lent(&self, relation: Oid, version: u64) -> Option<(usize, Membership)> {
+        self.all()
+            .find(|(_, m)| m.lent == version && m.relation == relation)
     }
 
     /// Begins a membership, if one of the places is free.

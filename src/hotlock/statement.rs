@@ -281,6 +281,10 @@ pub fn failed(code: Code) -> bool {
         commit::wait_for_predecessors(Reason::Read);
         waiting::check_doomed();
     }
+    // A trigger did not find the version that it was fired for: its writer has rolled back.
+    if code.starts_with(b"XX") && waiting::is_doomed() {
+        waiting::check_doomed();
+    }
     false
 }
 
@@ -350,11 +354,11 @@ pub unsafe fn after_start(query: *mut pg_sys::QueryDesc) {
             let result = node.cast::<pg_sys::ResultRelInfo>();
             let rel = (*result).ri_RelationDesc;
             if let Some(key) = key_of(rel) {
-                let updates = matches!(operation, CmdType::CMD_UPDATE | CmdType::CMD_MERGE)
-                    || on_conflict == OnConflict::Update;
-                let may_follow = updates
-                    && !key.has_row_triggers()
-                    && !key.touched_by(raw::ExecGetUpdatedCols(result, estate));
+                let updates = operation == CmdType::CMD_UPDATE && !key.has_deferrable_triggers()
+                    || (operation == CmdType::CMD_MERGE || on_conflict == OnConflict::Update)
+                        && !key.has_row_triggers();
+                let may_follow =
+                    updates && !key.touched_by(raw::ExecGetUpdatedCols(result, estate));
                 swap::put(
                     rel,
                     Use {
@@ -363,6 +367,7 @@ pub unsafe fn after_start(query: *mut pg_sys::QueryDesc) {
                         on_conflict,
                         looks_again: on_conflict != OnConflict::Fail
                             && !plan::has_one_source_row((*query).plannedstmt),
+                        only_locks: false,
                     },
                 );
             }
@@ -382,6 +387,7 @@ pub unsafe fn after_start(query: *mut pg_sys::QueryDesc) {
                             may_follow: false,
                             on_conflict: OnConflict::Fail,
                             looks_again: false,
+                            only_locks: true,
                         },
                     );
                 }

@@ -55,6 +55,12 @@ pub unsafe fn tuple_update(call: Update) -> TM_Result::Type {
         let Some(usage) = swap::usage(call.rel) else {
             return call.heap();
         };
+        if let Some((n, m)) = SESSION.with_lent((*call.rel).rd_id, version)
+            && !keeps_identity(call, m.slot)
+        {
+            await_lender(n);
+            return ordinary(call, None);
+        }
         let Some(key) = key_of(call.rel).filter(|_| usage.may_follow) else {
             return ordinary(call, None);
         };
@@ -72,6 +78,28 @@ pub unsafe fn tuple_update(call: Update) -> TM_Result::Type {
         conflict::check_updated(&usage, result);
         result
     }
+}
+
+/// Whether the new row is still that hot row: a BEFORE trigger may have changed its key.
+unsafe fn keeps_identity(call: Update, slot: Slot) -> bool {
+    // SAFETY: as in `tuple_update`.
+    unsafe {
+        let identity = key_of(call.rel).and_then(|key| key.of_slot(call.slot));
+        identity.is_some_and(|identity| memory().directory.rows[slot as usize].is(&identity))
+    }
+}
+
+/// Lets the transaction end whose version we have locked and handed out. 40001 if it has rolled back.
+fn await_lender(n: usize) {
+    let slot = membership_slot(n);
+    while let Some(tail) = memory().with_row(slot, |row, world| row.tail(world)) {
+        await_tail(n, &tail);
+    }
+    let lender = SESSION.get(n).map_or(0, |m| m.predecessor);
+    if lender != 0 && !xact::has_committed(lender) {
+        errors::DOOMED.raise();
+    }
+    SESSION.update(n, |m| m.lent = 0);
 }
 
 /// A row that is not hot: does this update make it so?
@@ -201,7 +229,7 @@ unsafe fn advance(call: Update, n: usize, query: usize) -> TM_Result::Type {
             let Some(membership) = SESSION.get(n) else {
                 return call.heap();
             };
-            let looked_at = membership.offered == version;
+            let looked_at = membership.offered == version || membership.lent == version;
             if looked_at {
                 raw::GetCurrentTransactionId();
             } else {
@@ -220,7 +248,9 @@ unsafe fn advance(call: Update, n: usize, query: usize) -> TM_Result::Type {
                 }
                 Step::Await(tail) => await_tail(n, &tail),
                 Step::Ordinary => {
-                    if looked_at && !xact::has_committed(membership.offered_xid) {
+                    if membership.lent != 0 {
+                        await_lender(n);
+                    } else if looked_at && !xact::has_committed(membership.offered_xid) {
                         return start_again(call, n);
                     }
                     SESSION.update(n, |m| {
@@ -460,6 +490,7 @@ fn note_version(n: usize, version: u64) {
     SESSION.update(n, |m| {
         m.version = version;
         m.version_level = xact::nest_level();
+        m.lent = 0;
         m.unused_by = 0;
         m.offered = 0;
         m.handed = 0;

@@ -41,6 +41,8 @@ pub struct Key {
     plain_unique: bool,
     /// See `has_row_triggers`.
     row_triggers: bool,
+    /// See `has_deferrable_triggers`.
+    deferrable_triggers: bool,
     /// See `is_plain`.
     plain: bool,
     /// See `can_combine`.
@@ -62,6 +64,7 @@ const NO_KEY: Key = Key {
     simple_indexes: false,
     plain_unique: false,
     row_triggers: false,
+    deferrable_triggers: false,
     plain: false,
     combines: false,
     referencing: 0,
@@ -143,6 +146,7 @@ unsafe fn build(rel: pg_sys::Relation) -> Key {
         }
         raw::list_free(indexes);
         key.row_triggers = has_row_triggers((*rel).trigdesc, &FOREIGN_KEY);
+        key.deferrable_triggers = has_deferrable_triggers((*rel).trigdesc);
         let constraints = (*(*rel).rd_att).constr;
         key.plain = !has_row_triggers((*rel).trigdesc, &REFERENCED)
             && !(*form).relispartition
@@ -204,8 +208,7 @@ const FOREIGN_KEY: RangeInclusive<u32> = 1644..=1655;
 /// that follow each other.
 const REFERENCED: RangeInclusive<u32> = 1646..=1655;
 
-/// Whether UPDATE fires row triggers other than those. A BEFORE trigger may change the key; an AFTER trigger looks at the
-/// old version again, which may be gone if its writer rolled back. Those of foreign keys look only at changed keys.
+/// Whether UPDATE fires row triggers other than those, or collects rows for statement triggers.
 unsafe fn has_row_triggers(
     triggers: *const pg_sys::TriggerDesc,
     harmless: &RangeInclusive<u32>,
@@ -224,6 +227,19 @@ unsafe fn has_row_triggers(
                 && all
                     .iter()
                     .any(|trigger| !harmless.contains(&u32::from(trigger.tgfoid))))
+    }
+}
+
+/// Whether triggers of users may be fired at the commit.
+unsafe fn has_deferrable_triggers(triggers: *const pg_sys::TriggerDesc) -> bool {
+    // SAFETY: null, or the relcache's description of the triggers.
+    unsafe {
+        !triggers.is_null()
+            && std::slice::from_raw_parts((*triggers).triggers, (*triggers).numtriggers as usize)
+                .iter()
+                .any(|trigger| {
+                    trigger.tgdeferrable && !FOREIGN_KEY.contains(&u32::from(trigger.tgfoid))
+                })
     }
 }
 
@@ -381,6 +397,12 @@ impl Key {
     /// Whether UPDATE fires row triggers of users.
     pub fn has_row_triggers(&self) -> bool {
         self.row_triggers
+    }
+
+    /// Whether triggers may look at an updated row as late as at the commit, when the version that it was built on may be
+    /// gone, because its writer has rolled back.
+    pub fn has_deferrable_triggers(&self) -> bool {
+        self.deferrable_triggers
     }
 
     /// Whether the executor does nothing for an updated row but check its constraints and make its index entries.

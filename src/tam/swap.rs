@@ -26,6 +26,8 @@ pub struct Use {
     pub on_conflict: OnConflict,
     /// It may come upon its own new versions again.
     pub looks_again: bool,
+    /// It only locks the table's rows (`SELECT ... FOR UPDATE`).
+    pub only_locks: bool,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -141,6 +143,7 @@ pub fn usage(rel: Relation) -> Option<Use> {
     Some(Use {
         may_follow: false,
         on_conflict: OnConflict::Fail,
+        only_locks: false,
         ..first
     })
 }
