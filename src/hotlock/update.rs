@@ -309,8 +309,13 @@ fn membership_slot(n: usize) -> Slot {
     SESSION.get(n).map_or(0, |m| m.slot)
 }
 
-/// From here on we have seen uncommitted data: whatever becomes of it, we commit only after its writer.
+/// From here on we have seen uncommitted data: whatever becomes of it, we commit only after its writer. 40001 if the writer
+/// of what we have locked before has rolled back, and the list now ends with another.
 pub fn offer(n: usize, tail: &Tail) {
+    let lender = SESSION.get(n).map_or(0, |m| m.predecessor);
+    if lender != 0 && lender != tail.xid && !xact::has_committed(lender) {
+        refuse_if_shown(n);
+    }
     let own = &memory().actors[wait::me() as usize];
     let slot = membership_slot(n);
     if circles::closes_on(actor_of(tail.member), tail.xid, || {
