@@ -53,10 +53,8 @@ unsafe extern "C-unwind" fn shmem_startup() {
 
 unsafe extern "C-unwind" fn executor_start(query: *mut QueryDesc, eflags: c_int) {
     let runs = eflags & EXEC_FLAG_EXPLAIN_ONLY as c_int == 0;
-    if runs {
-        // SAFETY: the hook's argument.
-        guarded(|| unsafe { statement::before_start(query) });
-    }
+    // SAFETY: the hook's argument.
+    let certain = runs && guarded(|| unsafe { statement::before_start(query) });
     // SAFETY: the next hook in the chain, or PostgreSQL's own function.
     unsafe {
         match previous().executor_start {
@@ -66,7 +64,7 @@ unsafe extern "C-unwind" fn executor_start(query: *mut QueryDesc, eflags: c_int)
     }
     if runs {
         // SAFETY: the hook's argument, started.
-        guarded(|| unsafe { statement::after_start(query) });
+        guarded(|| unsafe { statement::after_start(query, certain) });
     }
 }
 

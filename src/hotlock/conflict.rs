@@ -4,6 +4,7 @@
 //! the row's lock (executor/execIndexing.c: check_exclusion_or_unique_constraint). An update that leaves the keys alone
 //! changes nothing about the conflict, whether it commits or not: for a hot row we say that there is no need to wait. Then
 //! the executor locks the row: there we take the ticket and hand out the last version, which its update follows.
+//! (DO NOTHING waits as ever: it takes no lock, so nothing would keep the row from being deleted by the same transaction.)
 
 use super::detect;
 use super::lock::{self, end_wait, version_of, wait_for_lockers};
@@ -19,20 +20,13 @@ use crate::guc;
 use crate::pg::relation::key_of;
 use crate::pg::tuple;
 use crate::tam::callbacks::Lock;
+use crate::tam::group;
 use crate::tam::swap::{self, OnConflict, Use};
 use hotrow::{Identity, Slot};
 use pgrx::pg_sys::{self, TM_Result};
 
-/// Whether that statement's conflicts are ours to handle.
-fn is_handled(usage: &Use) -> bool {
-    match usage.on_conflict {
-        OnConflict::Fail => false,
-        OnConflict::Nothing => true,
-        OnConflict::Update => usage.may_follow,
-    }
-}
-
-/// A look with SnapshotDirty has found a version: the executor needs not wait for those that update a hot row.
+/// A look with SnapshotDirty has found a version: the executor needs not wait for those that update a hot row. Before it
+/// waits for others, it gives back a ticket that it has not used: they may want it.
 ///
 /// # Safety
 /// `slot` holds a version of a row of `rel`, found with `snapshot`, a SnapshotDirty.
@@ -44,30 +38,51 @@ pub unsafe fn found(
     detect::uncount_waiter();
     // SAFETY: by the contract; the slot keeps the version's page pinned.
     unsafe {
-        let is_updated = (*snapshot).xmin == pg_sys::TransactionId::INVALID
-            && (*snapshot).xmax != pg_sys::TransactionId::INVALID;
-        if !is_updated || !is_enabled() || !guc::GROUP_LOCK.get() {
+        let waits = (*snapshot).xmin != pg_sys::TransactionId::INVALID
+            || (*snapshot).xmax != pg_sys::TransactionId::INVALID;
+        // Within a check of the index itself (nbtinsert.c: _bt_check_unique) its page is locked.
+        if !waits || pg_sys::InterruptHoldoffCount > 0 || !is_enabled() {
             return;
         }
-        let header = (*(*slot.cast::<pg_sys::HeapTupleTableSlot>()).tuple).t_data;
-        if u32::from((*header).t_infomask2) & pg_sys::HEAP_KEYS_UPDATED != 0
-            || !swap::usage(rel).is_some_and(|usage| is_handled(&usage))
-        {
-            return;
-        }
-        let Some(key) = key_of(rel).filter(|key| key.has_plain_unique_indexes()) else {
+        let Some(usage) = swap::usage(rel) else {
             return;
         };
-        let Some(identity) = key.of_slot(slot) else {
-            return;
-        };
-        let version = tuple::pack(&(*slot).tts_tid);
-        if detect::find(&identity)
-            .or_else(|| lock::heat(rel, &key, &identity, version))
-            .is_some()
+        if usage.on_conflict == OnConflict::Update
+            && usage.may_follow
+            && guc::GROUP_LOCK.get()
+            && is_of_hot_row(rel, snapshot, slot)
         {
             (*snapshot).xmax = pg_sys::TransactionId::INVALID;
+        } else {
+            statement::drop_unused(usage.query);
         }
+    }
+}
+
+/// Whether the version is one of a hot row that is being updated, and its keys are not.
+unsafe fn is_of_hot_row(
+    rel: pg_sys::Relation,
+    snapshot: pg_sys::Snapshot,
+    slot: *mut pg_sys::TupleTableSlot,
+) -> bool {
+    // SAFETY: as in `found`.
+    unsafe {
+        let header = (*(*slot.cast::<pg_sys::HeapTupleTableSlot>()).tuple).t_data;
+        if (*snapshot).xmin != pg_sys::TransactionId::INVALID
+            || u32::from((*header).t_infomask2) & pg_sys::HEAP_KEYS_UPDATED != 0
+        {
+            return false;
+        }
+        let Some(key) = key_of(rel).filter(|key| key.has_plain_unique_indexes()) else {
+            return false;
+        };
+        let Some(identity) = key.of_slot(slot) else {
+            return false;
+        };
+        let version = tuple::pack(&(*slot).tts_tid);
+        detect::find(&identity)
+            .or_else(|| lock::heat(rel, &key, &identity, version))
+            .is_some()
     }
 }
 
@@ -106,9 +121,22 @@ pub unsafe fn lock(call: Lock, slot: Slot, identity: &Identity, usage: Use) -> T
             match next_step(n, version, false) {
                 Step::Offer(tail) => {
                     offer(n, &tail);
-                    if let Some((found, page)) = version_of(call.rel, tail.tid, tail.xid) {
+                    if let Some((mut found, page)) = version_of(call.rel, tail.tid, tail.xid) {
+                        if !group::has_keys_of(call.rel, version, &mut found) {
+                            // It may not conflict any more: the executor looks again.
+                            page.unpin();
+                            forget_offer(n);
+                            (*call.failure).ctid = tuple::unpack(tail.tid);
+                            (*call.failure).xmax = pg_sys::TransactionId::from(tail.xid);
+                            (*call.failure).cmax = pg_sys::InvalidCommandId;
+                            await_tail(n, &tail);
+                            return TM_Result::TM_Updated;
+                        }
                         *call.tid = found.t_self;
-                        SESSION.update(n, |m| m.handed = tail.tid);
+                        SESSION.update(n, |m| {
+                            m.handed = tail.tid;
+                            m.origin = version;
+                        });
                         (*call.failure).traversed = false;
                         tuple::store(call.rel, call.slot, found, page);
                         return TM_Result::TM_Ok;

@@ -65,7 +65,7 @@ pub fn sweep() {
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Grip {
     Nobody,
-    /// We have locked it (or may have, in a MultiXact): others wait for us, so we must not queue behind them.
+    /// We have written or locked it (or may have, in a MultiXact): others wait for us, so we must not queue behind them.
     Own,
     /// That other running transaction has updated or locked it.
     Other(u32),
@@ -80,10 +80,18 @@ pub unsafe fn grip(rel: pg_sys::Relation, version: u64) -> Grip {
     unsafe {
         let page = Page::pin(rel, version);
         page.share();
-        let header = page
-            .tuple(version)
-            .map(|(header, _)| ((*header).t_infomask, tuple::raw_xmax(header)));
+        let header = page.tuple(version).map(|(header, _)| {
+            let xmin = (*header).t_choice.t_heap.t_xmin;
+            ((*header).t_infomask, tuple::raw_xmax(header), xmin)
+        });
         page.release();
+        let header = match header {
+            Some((_, _, xmin)) if raw::TransactionIdIsCurrentTransactionId(xmin) => {
+                return Grip::Own;
+            }
+            Some((mask, xmax, _)) => Some((mask, xmax)),
+            None => None,
+        };
         match header {
             None => Grip::Nobody,
             Some((mask, _))

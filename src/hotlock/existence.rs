@@ -13,8 +13,10 @@
 //! A statement whose answer is certain is answered with its constants.
 
 use super::session::{Membership, SESSION, memory};
+use crate::pg::buffer::Page;
 use crate::pg::plan::{self, Existence};
 use crate::pg::raw;
+use crate::pg::tuple;
 use pgrx::pg_sys;
 use std::cell::Cell;
 
@@ -30,17 +32,48 @@ static CERTAIN: Certain = Certain(Cell::new(0));
 /// # Safety
 /// `asked` was said of `query`, which is about to be started.
 pub unsafe fn is_certain(query: *const pg_sys::QueryDesc, asked: &Existence) -> bool {
-    let is_own = SESSION.all().any(|(_, m)| {
-        let row = &memory().directory.rows[m.slot as usize];
-        (m.version != 0 || m.locked) && !m.is_gone && row.is(&asked.identity)
-    });
     let depends = || SESSION.all().any(|(_, m)| m.predecessor != 0);
-    // SAFETY: by the contract.
-    let certain = is_own || depends() && passes_by(asked) && unsafe { is_found(query) };
-    if certain {
-        CERTAIN.0.set(query as usize);
+    // SAFETY: by the contract; the transaction holds a lock on the relations of its memberships.
+    unsafe {
+        SESSION.all().any(|(_, m)| {
+            let row = &memory().directory.rows[m.slot as usize];
+            m.version != 0 && !m.is_gone && row.is(&asked.identity) && is_latest(&m)
+        }) || depends() && passes_by(asked) && is_found(query)
     }
-    certain
+}
+
+/// Whether our version of the row is still there and the last one, with the key that it had.
+unsafe fn is_latest(membership: &Membership) -> bool {
+    // SAFETY: by `is_certain`'s contract; the header is read under the page's lock.
+    unsafe {
+        let rel = raw::RelationIdGetRelation(membership.relation);
+        if rel.is_null() {
+            return false;
+        }
+        // TRUNCATE and rewrites by this transaction give the table another file.
+        let same_file = (*rel).rd_firstRelfilelocatorSubid == 0;
+        let latest = same_file && {
+            let page = Page::pin(rel, membership.version);
+            page.share();
+            let latest = page.tuple(membership.version).is_some_and(|(header, _)| {
+                let mask = (*header).t_infomask;
+                raw::TransactionIdIsCurrentTransactionId((*header).t_choice.t_heap.t_xmin)
+                    && (tuple::has(mask, pg_sys::HEAP_XMAX_INVALID)
+                        || tuple::is_locked_only(mask)
+                        || tuple::has(mask, pg_sys::HEAP_XMAX_IS_MULTI)
+                        || !raw::TransactionIdIsCurrentTransactionId(tuple::raw_xmax(header)))
+            });
+            page.release();
+            latest
+        };
+        raw::RelationClose(rel);
+        latest
+    }
+}
+
+/// After the start of a statement of which `is_certain` was said.
+pub fn note_certain(query: *const pg_sys::QueryDesc) {
+    CERTAIN.0.set(query as usize);
 }
 
 /// Whether the statement does not come upon versions of ours.
@@ -117,7 +150,7 @@ pub unsafe fn answer(query: *mut pg_sys::QueryDesc) {
     }
 }
 
-/// At the end of a statement.
+/// At the end of a statement, and before another one begins at the same place.
 pub fn end(query: *const pg_sys::QueryDesc) {
     if was_certain(query) {
         forget();

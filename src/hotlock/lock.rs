@@ -2,6 +2,7 @@
 
 use super::conflict;
 use super::detect;
+use super::errors;
 use super::revisit;
 use super::session::{Membership, SESSION, is_enabled, memory};
 use super::statement;
@@ -39,19 +40,31 @@ pub unsafe fn tuple_lock(call: Lock) -> TM_Result::Type {
             call.mode,
             LockTupleMode::LockTupleNoKeyExclusive | LockTupleMode::LockTupleExclusive
         );
-        if !exclusive || call.policy != LockWaitPolicy::LockWaitBlock || !is_enabled() {
+        let Some((key, identity)) = key_of(call.rel)
+            .filter(|_| is_enabled())
+            .and_then(|key| Some((key, identity_of(call.rel, &key, version)?)))
+        else {
             return call.heap();
+        };
+        if !exclusive || call.policy != LockWaitPolicy::LockWaitBlock {
+            if call.policy == LockWaitPolicy::LockWaitBlock && SESSION.is_waited_for() {
+                wait_for_lockers(call.rel, version);
+            }
+            let result = call.heap();
+            end_wait();
+            if result == TM_Result::TM_Ok {
+                SESSION.note_locked(&identity);
+            }
+            return result;
         }
-        let Some(key) = key_of(call.rel) else {
-            return call.heap();
-        };
-        let Some(identity) = identity_of(call.rel, &key, version) else {
-            return call.heap();
-        };
         let Some(slot) =
             detect::find(&identity).or_else(|| heat(call.rel, &key, &identity, version))
         else {
+            if SESSION.is_waited_for() {
+                wait_for_lockers(call.rel, version);
+            }
             let result = call.heap();
+            end_wait();
             detect::uncount_waiter();
             SESSION.note_locked(&identity);
             return result;
@@ -61,6 +74,7 @@ pub unsafe fn tuple_lock(call: Lock) -> TM_Result::Type {
             && usage.on_conflict == OnConflict::Update
             && usage.may_follow
             && guc::GROUP_LOCK.get()
+            && key.has_plain_unique_indexes()
         {
             return conflict::lock(call, slot, &identity, usage);
         }
@@ -87,7 +101,7 @@ pub unsafe fn tuple_lock(call: Lock) -> TM_Result::Type {
 }
 
 /// The identity of the row to which that version belongs.
-unsafe fn identity_of(rel: pg_sys::Relation, key: &Key, version: u64) -> Option<Identity> {
+pub unsafe fn identity_of(rel: pg_sys::Relation, key: &Key, version: u64) -> Option<Identity> {
     // SAFETY: a version that a scan has found; it stays in place while pinned, so the key is read unlocked.
     unsafe {
         let page = Page::pin(rel, version);
@@ -305,6 +319,24 @@ unsafe fn own_row(call: Lock, n: usize, membership: Membership) -> TM_Result::Ty
     }
 }
 
+unsafe fn relation_of(call: Delete) -> pg_sys::Oid {
+    // SAFETY: an open relation.
+    unsafe { (*call.rel).rd_id }
+}
+
+/// A MERGE may go on to delete the version that its update was offered. If the writer has rolled back, that is 40001.
+fn refuse_what_was_lent(relation: pg_sys::Oid, version: u64) {
+    let lent = SESSION.all().any(|(_, m)| {
+        m.relation == relation
+            && [m.offered, m.handed, m.lent].contains(&version)
+            && m.predecessor != 0
+            && !xact::has_committed(m.predecessor)
+    });
+    if lent {
+        errors::DOOMED.raise();
+    }
+}
+
 /// `tuple_delete` of our routine.
 ///
 /// # Safety
@@ -331,7 +363,8 @@ pub unsafe fn tuple_delete(call: Delete) -> TM_Result::Type {
                 m.unused_by = 0;
             });
         }
-        if SESSION.is_member() {
+        refuse_what_was_lent(relation_of(call), version);
+        if SESSION.is_waited_for() {
             wait_for_lockers(call.rel, version);
         }
         let result = call.heap();

@@ -172,13 +172,33 @@ impl Session {
         Some(n)
     }
 
-    /// Remembers that the transaction has locked that row in the ordinary way.
+    /// Remembers that the transaction has locked that row in the ordinary way. Others may wait for it now.
     pub fn note_locked(&self, identity: &Identity) {
+        self.publish();
         let count = self.locked_count.get();
         if let Some(place) = self.locked.get(count) {
             place.set(identity.hash());
         }
         self.locked_count.set(count + 1);
+    }
+
+    /// Remembers that it may have locked any row.
+    pub fn note_locked_something(&self) {
+        self.locked_count.set(LOCKED + 1);
+    }
+
+    /// Makes the transaction known to those who look for the owner of a row lock (circles.rs).
+    pub fn publish(&self) {
+        self.published.set(true);
+        memory().actors[wait::me() as usize]
+            .xid
+            .publish(xact::own_xid());
+    }
+
+    /// Whether somebody may wait for this transaction: it is a member of a hot row, or has locked rows.
+    #[inline]
+    pub fn is_waited_for(&self) -> bool {
+        self.is_member() || !self.has_locked_nothing()
     }
 
     /// Whether the transaction has locked no row in the ordinary way.

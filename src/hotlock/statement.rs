@@ -42,14 +42,19 @@ pub fn forget() {
 }
 
 /// Before a statement starts: doomed transactions end here, members that read let their predecessors end, and an update
-/// of a hot row queues up, all with the snapshot let go.
+/// of a hot row queues up, all with the snapshot let go. Returns whether the statement is certain (existence.rs).
 ///
 /// # Safety
 /// ExecutorStart's argument.
-pub unsafe fn before_start(query: *mut pg_sys::QueryDesc) {
+pub unsafe fn before_start(query: *mut pg_sys::QueryDesc) -> bool {
+    existence::end(query);
     let (member, enabled) = (SESSION.is_member(), is_enabled());
     if !member && !enabled {
-        return;
+        // SAFETY: by the contract.
+        if unsafe { plan::may_lock(query) } {
+            SESSION.note_locked_something();
+        }
+        return false;
     }
     // SAFETY: by the contract.
     unsafe {
@@ -59,7 +64,7 @@ pub unsafe fn before_start(query: *mut pg_sys::QueryDesc) {
             .as_ref()
             .is_some_and(|asked| existence::is_certain(query, asked))
         {
-            return;
+            return true;
         }
         note_whole(query);
         let locks = matches!(
@@ -95,6 +100,7 @@ pub unsafe fn before_start(query: *mut pg_sys::QueryDesc) {
             queue_early(&mut replaced, slot, &target.identity, ticket::acquire_turn);
         }
         replaced.finish();
+        false
     }
 }
 
@@ -236,6 +242,7 @@ unsafe fn is_harmless(query: *const pg_sys::QueryDesc, target: Option<&Target>) 
     // SAFETY: as in `before_start`.
     unsafe {
         plan::calls_nothing((*query).plannedstmt)
+            && !plan::mentions_currtid((*query).sourceText)
             && SESSION
                 .all()
                 .all(|(_, m)| !touches(query, m.relation) || passes_by(target, m.relation))
@@ -271,13 +278,13 @@ pub fn may_meet_uncommitted() -> bool {
     guc::GROUP_LOCK.get() || SESSION.is_member()
 }
 
-/// A statement has failed. An error about data (a division, a constraint, an exception of a trigger) is an answer, too, and
+/// A statement has failed. An error (a division, a constraint, a policy, an exception of a trigger) is an answer, too, and
 /// must not come from a version that may still roll back: the predecessors end first. If one rolls back the answer is
-/// 40001 instead. Other errors say nothing of the data, and some of them come with PostgreSQL's locks held. Returns that the
-/// error stands.
+/// 40001 instead. Errors of these classes say nothing of the data, and some of them come with PostgreSQL's locks held:
+/// resources, limits, intervention, system, internal, and what is to be retried anyway. Returns that the error stands.
 pub fn failed(code: Code) -> bool {
-    const ABOUT_DATA: [[u8; 2]; 4] = [*b"22", *b"23", *b"44", *b"P0"];
-    if SESSION.is_member() && ABOUT_DATA.iter().any(|category| code.starts_with(category)) {
+    const NOT_ABOUT_DATA: [[u8; 2]; 7] = [*b"40", *b"53", *b"54", *b"57", *b"58", *b"F0", *b"XX"];
+    if SESSION.is_member() && !NOT_ABOUT_DATA.iter().any(|class| code.starts_with(class)) {
         commit::wait_for_predecessors(Reason::Read);
         waiting::check_doomed();
     }
@@ -341,8 +348,11 @@ unsafe fn queue_early(
 ///
 /// # Safety
 /// ExecutorStart's argument, started.
-pub unsafe fn after_start(query: *mut pg_sys::QueryDesc) {
-    if !SESSION.is_member() && !is_enabled() || existence::was_certain(query) {
+pub unsafe fn after_start(query: *mut pg_sys::QueryDesc, certain: bool) {
+    if certain {
+        return existence::note_certain(query);
+    }
+    if !SESSION.is_member() && !is_enabled() {
         return;
     }
     // SAFETY: the executor state's lists of open relations.
@@ -354,19 +364,20 @@ pub unsafe fn after_start(query: *mut pg_sys::QueryDesc) {
             let result = node.cast::<pg_sys::ResultRelInfo>();
             let rel = (*result).ri_RelationDesc;
             if let Some(key) = key_of(rel) {
+                let updated = raw::ExecGetUpdatedCols(result, estate);
                 let updates = operation == CmdType::CMD_UPDATE && !key.has_deferrable_triggers()
                     || (operation == CmdType::CMD_MERGE || on_conflict == OnConflict::Update)
                         && !key.has_row_triggers();
-                let may_follow =
-                    updates && !key.touched_by(raw::ExecGetUpdatedCols(result, estate));
+                let may_follow = updates && !key.touched_by(updated);
                 swap::put(
                     rel,
                     Use {
                         query: query as usize,
                         may_follow,
                         on_conflict,
-                        looks_again: on_conflict != OnConflict::Fail
-                            && !plan::has_one_source_row((*query).plannedstmt),
+                        looks_again: key.may_refer_anew(updated)
+                            || on_conflict == OnConflict::Update
+                                && !plan::has_one_source_row((*query).plannedstmt),
                         only_locks: false,
                     },
                 );

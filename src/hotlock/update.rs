@@ -61,9 +61,20 @@ pub unsafe fn tuple_update(call: Update) -> TM_Result::Type {
             await_lender(n);
             return ordinary(call, None);
         }
-        let Some(key) = key_of(call.rel).filter(|_| usage.may_follow) else {
+        let Some(key) = key_of(call.rel) else {
             return ordinary(call, None);
         };
+        if !usage.may_follow {
+            let before = lock::identity_of(call.rel, &key, version);
+            let result = ordinary(call, None);
+            if result == TM_Result::TM_Ok {
+                before.iter().for_each(|row| SESSION.note_locked(row));
+                key.of_slot(call.slot)
+                    .iter()
+                    .for_each(|row| SESSION.note_locked(row));
+            }
+            return result;
+        }
         let Some(identity) = key.of_slot(call.slot) else {
             return ordinary(call, None);
         };
@@ -73,7 +84,13 @@ pub unsafe fn tuple_update(call: Update) -> TM_Result::Type {
         };
         let result = match slot {
             Some(slot) => hot(call, slot, &identity, usage.query),
-            None => ordinary(call, Some(&identity)),
+            None => {
+                let result = ordinary(call, Some(&identity));
+                if result == TM_Result::TM_Ok {
+                    SESSION.note_locked(&identity);
+                }
+                result
+            }
         };
         conflict::check_updated(&usage, result);
         result
@@ -121,7 +138,7 @@ unsafe fn heat(call: Update, key: &Key, identity: &Identity, version: u64) -> Op
 unsafe fn ordinary(call: Update, counted: Option<&Identity>) -> TM_Result::Type {
     // SAFETY: as in `tuple_update`.
     unsafe {
-        if SESSION.is_member()
+        if SESSION.is_waited_for()
             && let detect::Grip::Other(xid) = detect::grip(call.rel, tuple::pack(&*call.otid))
         {
             await_edge(xid);
@@ -349,7 +366,12 @@ unsafe fn follow_at_once(
         if !update.has_new_row_in(call.slot) {
             return None;
         }
-        let (found, page) = lock::version_of(call.rel, tail.tid, tail.xid)?;
+        let (mut found, page) = lock::version_of(call.rel, tail.tid, tail.xid)?;
+        // The triggers of foreign keys compare with the version with which the executor came.
+        if !group::has_keys_of(call.rel, tuple::pack(&*call.otid), &mut found) {
+            page.unpin();
+            return None;
+        }
         update.keep_version(found, page);
         if update.apply() != Applied::Changed {
             return None;
@@ -448,8 +470,10 @@ unsafe fn follow(call: Update, n: usize, tail: &Tail) -> Option<TM_Result::Type>
         xid: tail.xid,
     };
     // SAFETY: as in `tuple_update`; we have the ticket and the reservation.
+    let locks =
+        swap::usage(call.rel).is_some_and(|usage| usage.on_conflict == swap::OnConflict::Update);
     match unsafe {
-        group::update(call.rel, call.slot, call.cid, &base, || {
+        group::update(call.rel, call.slot, call.cid, &base, locks, || {
             leader.is_revisited()
         })
     } {
@@ -514,7 +538,8 @@ unsafe fn ordinary_hot(call: Update, n: usize, query: usize) -> TM_Result::Type 
         if result == TM_Result::TM_Ok {
             let version = tuple::pack(&(*call.slot).tts_tid);
             note_version(n, version);
-            hand_on(call.rel, n, version);
+            let keeps_keys = *call.lockmode != pg_sys::LockTupleMode::LockTupleExclusive;
+            hand_on(call.rel, n, version, keeps_keys);
         }
         result
     }
@@ -522,13 +547,14 @@ unsafe fn ordinary_hot(call: Update, n: usize, query: usize) -> TM_Result::Type 
 
 /// After an ordinary update: the transaction becomes a leader that others follow. It keeps the ticket instead when it
 /// is a single statement (its commit is next, and nobody gains from an earlier hand-over), inside a subtransaction
-/// (trap 5), when only queueing is asked for, and while the row backs off.
-fn hand_on(rel: pg_sys::Relation, n: usize, version: u64) {
+/// (trap 5), when a column of any unique index has changed, when only queueing is asked for, and while the row backs off.
+fn hand_on(rel: pg_sys::Relation, n: usize, version: u64, keeps_keys: bool) {
     let me = member_id(n);
     let slot = membership_slot(n);
     let xid = xact::own_xid();
     let (patience, now) = (patience(), wait::now());
     let lead = guc::GROUP_LOCK.get()
+        && keeps_keys
         && xact::nest_level() == 1
         && !statement::is_whole_transaction()
         && key_of(rel).is_some_and(|key| key.has_simple_indexes());

@@ -159,7 +159,7 @@ impl Wait {
         let rest = self.rest_ms();
         if rest > 0 && rest <= slice {
             self.with_lock_timeout(rest, body);
-            return self.latch_since.set(wait::now());
+            return self.hear_for_a_moment();
         }
         // SAFETY: nothing here has a destructor. The error of a lock wait that timed out may be forgotten: PostgreSQL has
         // taken us off the queue before it raised it (LockErrorCleanup), and an unused LOCALLOCK is what LockReleaseAll
@@ -171,7 +171,14 @@ impl Wait {
             );
         }
         self.restore_lock_timeout();
-        self.latch_since.set(wait::now());
+        self.hear_for_a_moment();
+    }
+
+    /// The next time on the latch is a short one: a circle is only seen while all of its waiters are in the lock manager.
+    fn hear_for_a_moment(&self) {
+        // SAFETY: a plain read of a setting.
+        let patience = unsafe { pg_sys::DeadlockTimeout }.max(1) as u64 * 1000;
+        self.latch_since.set(wait::now() - patience / 4 * 3);
     }
 
     /// Milliseconds that are left, 0 for no limit.

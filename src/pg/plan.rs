@@ -191,6 +191,20 @@ pub unsafe fn has_one_source_row(plan: *const pg_sys::PlannedStmt) -> bool {
     }
 }
 
+/// Whether the statement may lock rows.
+///
+/// # Safety
+/// `query` is about to be started.
+pub unsafe fn may_lock(query: *const pg_sys::QueryDesc) -> bool {
+    // SAFETY: as in `target`.
+    unsafe {
+        let plan = (*query).plannedstmt;
+        (*query).operation != pg_sys::CmdType::CMD_SELECT
+            || (*plan).hasModifyingCTE
+            || !(*plan).rowMarks.is_null()
+    }
+}
+
 /// What the statement does with rows that are there already.
 ///
 /// # Safety
@@ -204,7 +218,6 @@ pub unsafe fn on_conflict(plan: *const pg_sys::PlannedStmt) -> OnConflict {
         }
         match (*top.cast::<pg_sys::ModifyTable>()).onConflictAction {
             pg_sys::OnConflictAction::ONCONFLICT_UPDATE => OnConflict::Update,
-            pg_sys::OnConflictAction::ONCONFLICT_NOTHING => OnConflict::Nothing,
             _ => OnConflict::Fail,
         }
     }
@@ -298,7 +311,7 @@ unsafe fn scanned(query: *const pg_sys::QueryDesc, scan: *mut pg_sys::Plan) -> O
         let key = key?;
         let mut values = [(Datum::from(0), Oid::INVALID); 8];
         let mut known = 0;
-        let mut found_by_index = by_index;
+        let mut found_by_index = by_index && key.is_of((*scan.cast::<pg_sys::IndexScan>()).indexid);
         let mut nothing_else = true;
         for (by_index, qual) in nodes(index_quals)
             .map(|q| (true, q))
@@ -328,13 +341,27 @@ unsafe fn scanned(query: *const pg_sys::QueryDesc, scan: *mut pg_sys::Plan) -> O
 }
 
 /// Whether the statement has no subplans and calls no function that is not PostgreSQL's own: such a function could look
-/// at anything.
+/// at anything. (Of PostgreSQL's own, currtid2 looks at a table by itself; see `mentions_currtid`.)
 ///
 /// # Safety
 /// `plan` is a valid plan.
 pub unsafe fn calls_nothing(plan: *const pg_sys::PlannedStmt) -> bool {
     // SAFETY: as in `target`.
     unsafe { (*plan).subplans.is_null() && (*plan).invalItems.is_null() }
+}
+
+/// Whether the text has the name of PostgreSQL's function that follows a row's versions without the executor
+/// (utils/adt/tid.c: currtid_byrelname). ODBC drivers call it.
+///
+/// # Safety
+/// `text` is null or a string.
+pub unsafe fn mentions_currtid(text: *const std::ffi::c_char) -> bool {
+    // SAFETY: by the contract.
+    !text.is_null()
+        && unsafe { std::ffi::CStr::from_ptr(text) }
+            .to_bytes()
+            .windows(7)
+            .any(|part| part.eq_ignore_ascii_case(b"currtid"))
 }
 
 /// How often the relation stands in the plan's range table.

@@ -47,6 +47,9 @@ pub struct Key {
     plain: bool,
     /// See `can_combine`.
     combines: bool,
+    has_generated: bool,
+    /// The index of the key.
+    index: Oid,
     /// Columns with a foreign key, by number; bit 0 stands for all beyond the 63rd.
     referencing: u64,
     count: usize,
@@ -67,6 +70,8 @@ const NO_KEY: Key = Key {
     deferrable_triggers: false,
     plain: false,
     combines: false,
+    has_generated: false,
+    index: Oid::INVALID,
     referencing: 0,
     count: 0,
     columns: [NO_COLUMN; MAX_COLUMNS],
@@ -152,6 +157,7 @@ unsafe fn build(rel: pg_sys::Relation) -> Key {
             && !(*form).relispartition
             && (constraints.is_null() || !(*constraints).has_generated_stored);
         key.referencing = referencing(rel);
+        key.has_generated = !constraints.is_null() && (*constraints).has_generated_stored;
         key.combines = !key.row_triggers
             && !has_statement_triggers((*rel).trigdesc)
             && !(*form).relispartition
@@ -164,6 +170,7 @@ unsafe fn build(rel: pg_sys::Relation) -> Key {
         if index == Oid::INVALID {
             return key;
         }
+        key.index = index;
         let index = raw::RelationIdGetRelation(index);
         if index.is_null() {
             return key;
@@ -380,6 +387,11 @@ impl Key {
         self.count
     }
 
+    /// Whether that is its own index, a btree, which leads to no other row.
+    pub fn is_of(&self, index: Oid) -> bool {
+        self.index == index
+    }
+
     /// The numbers of its columns.
     pub fn numbers(&self) -> impl Iterator<Item = i16> {
         self.columns().iter().map(|column| column.number)
@@ -403,6 +415,21 @@ impl Key {
     /// gone, because its writer has rolled back.
     pub fn has_deferrable_triggers(&self) -> bool {
         self.deferrable_triggers
+    }
+
+    /// Whether an update of these columns (numbers offset by FirstLowInvalidHeapAttributeNumber) may make a foreign key's
+    /// trigger look at the new version (utils/adt/ri_triggers.c: RI_FKey_check, with SnapshotSelf).
+    pub fn may_refer_anew(&self, updated: *const pg_sys::Bitmapset) -> bool {
+        let offset = -pg_sys::FirstLowInvalidHeapAttributeNumber;
+        self.referencing != 0
+            && (self.row_triggers
+                || self.has_generated
+                || self.referencing & 1 != 0
+                || (1..64).any(|number| {
+                    // SAFETY: a bitmapset of the range table, or null.
+                    self.referencing & 1 << number != 0
+                        && unsafe { raw::bms_is_member(number + offset, updated) }
+                }))
     }
 
     /// Whether the executor does nothing for an updated row but check its constraints and make its index entries.

@@ -42,6 +42,8 @@ pub enum Outcome {
 }
 
 /// Updates the predecessor's version `base` of a row of `rel` to the tuple in `slot`.
+/// `locks` leaves our own lock on the new version, as heap_update does when we have locked the one before: that is how
+/// `RETURNING xmax = 0` tells the rows of an INSERT ... ON CONFLICT apart.
 /// `is_revisited` says, asked under the page's lock, whether the predecessor reads its own version again.
 ///
 /// # Safety
@@ -51,6 +53,7 @@ pub unsafe fn update(
     slot: *mut pg_sys::TupleTableSlot,
     cid: pg_sys::CommandId,
     base: &Base,
+    locks: bool,
     is_revisited: impl Fn() -> bool,
 ) -> Outcome {
     // SAFETY: by the contract; the calls follow heap_update's order.
@@ -59,7 +62,7 @@ pub unsafe fn update(
         let tuple = raw::ExecFetchSlotHeapTuple(slot, true, &mut free);
         (*slot).tts_tableOid = (*rel).rd_id;
         (*tuple).t_tableOid = (*rel).rd_id;
-        let outcome = update_tuple(rel, tuple, cid, base, is_revisited);
+        let outcome = update_tuple(rel, tuple, cid, base, locks, is_revisited);
         if let Outcome::Done(version, _) = outcome {
             (*slot).tts_tid = tuple::unpack(version);
         }
@@ -75,6 +78,7 @@ unsafe fn update_tuple(
     new: pg_sys::HeapTuple,
     cid: pg_sys::CommandId,
     base: &Base,
+    locks: bool,
     is_revisited: impl Fn() -> bool,
 ) -> Outcome {
     // SAFETY: as in `update`.
@@ -129,7 +133,7 @@ unsafe fn update_tuple(
                 } else {
                     multi::Xmax::plain(u32::from(xid))
                 };
-                write(rel, page, &old, new, cid, xmax);
+                write(rel, page, &old, new, cid, xmax, locks);
                 Outcome::Done(tuple::pack(&(*new).t_self), indexes)
             }
             None => Outcome::NotPossible,
@@ -142,6 +146,30 @@ unsafe fn update_tuple(
             .into_iter()
             .for_each(|set| raw::bms_free(set));
         outcome
+    }
+}
+
+/// Whether the version at `version` has the same values in all columns of unique indexes as `found`, a version of the same
+/// row. False if it is gone.
+///
+/// # Safety
+/// `rel` is open, and the page of `found` is pinned.
+pub unsafe fn has_keys_of(rel: Relation, version: u64, found: &mut pg_sys::HeapTupleData) -> bool {
+    // SAFETY: by the contract; tuples stay in place while their pages are pinned.
+    unsafe {
+        let page = Page::pin(rel, version);
+        page.share();
+        let other = page.heap_tuple(rel, version);
+        page.unlock();
+        let same = other.is_some_and(|mut other| {
+            let kind = IndexAttrBitmapKind::INDEX_ATTR_BITMAP_KEY;
+            let keys = raw::RelationGetIndexAttrBitmap(rel, kind);
+            let same = !changes(rel, &mut other, found, keys);
+            raw::bms_free(keys);
+            same
+        });
+        page.unpin();
+        same
     }
 }
 
@@ -320,6 +348,7 @@ unsafe fn write(
     new: pg_sys::HeapTuple,
     cid: pg_sys::CommandId,
     xmax: multi::Xmax,
+    locks: bool,
 ) {
     // SAFETY: as heap_update does: page locked exclusively, space checked, nothing in the critical section can fail.
     unsafe {
@@ -327,11 +356,17 @@ unsafe fn write(
         let fresh = (*new).t_data;
         (*fresh).t_infomask &= !(pg_sys::HEAP_XACT_MASK as u16);
         (*fresh).t_infomask2 &= !(pg_sys::HEAP2_XACT_MASK as u16);
-        (*fresh).t_infomask |= (pg_sys::HEAP_UPDATED | pg_sys::HEAP_XMAX_INVALID) as u16;
+        let (own_xmax, bits) = if locks {
+            let bits = pg_sys::HEAP_XMAX_LOCK_ONLY | pg_sys::HEAP_XMAX_KEYSHR_LOCK;
+            (xid, bits)
+        } else {
+            (pg_sys::TransactionId::INVALID, pg_sys::HEAP_XMAX_INVALID)
+        };
+        (*fresh).t_infomask |= (pg_sys::HEAP_UPDATED | bits) as u16;
         (*fresh).t_infomask2 |= pg_sys::HEAP_ONLY_TUPLE as u16;
         (*fresh).t_choice.t_heap.t_xmin = xid;
         (*fresh).t_choice.t_heap.t_field3.t_cid = cid;
-        (*fresh).t_choice.t_heap.t_xmax = pg_sys::TransactionId::INVALID;
+        (*fresh).t_choice.t_heap.t_xmax = own_xmax;
 
         pg_sys::CritSectionCount += 1;
         tuple::set_prunable(page.bytes(), xid);

@@ -22,7 +22,7 @@ pub struct Use {
     pub query: usize,
     /// An UPDATE that leaves the key alone: its new tuples tell which row they are of, and may follow.
     pub may_follow: bool,
-    /// INSERT ... ON CONFLICT: what it does with rows that are there.
+    /// INSERT ... ON CONFLICT: whether it updates rows that are there.
     pub on_conflict: OnConflict,
     /// It may come upon its own new versions again.
     pub looks_again: bool,
@@ -33,7 +33,6 @@ pub struct Use {
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum OnConflict {
     Fail,
-    Nothing,
     Update,
 }
 

@@ -142,7 +142,7 @@ pub unsafe fn log_hot_update(
             old_offnum: old.t_self.ip_posid,
             old_infobits_set: old_infobits,
             flags,
-            new_xmax: 0,
+            new_xmax: u32::from(tuple::raw_xmax(new.t_data)),
             new_offnum: new.t_self.ip_posid,
         };
         let mut header = HeapHeader {
