@@ -4,7 +4,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use anyhow::{Result, ensure};
 use postgres::Error;
 use rand::Rng;
-use txn_server_tests::{Worker, physical_health, start_hot};
+use txn_server_tests::{
+    Background, Watchdog, Worker, grouped, physical_health, sqlstate, start_hot,
+};
 
 use super::{BUMP, Mix, either, one_of};
 
@@ -61,6 +63,44 @@ fn for_update_skip_locked() -> Result<()> {
         lock_then_write(worker, lock)
     })?;
     physical_health(&server, "hot", "id")
+}
+
+/// Who has locked the row updates it without queueing behind those who wait for that lock.
+fn lock_while_another_waits(locks: &[&str]) -> Result<()> {
+    let server = start_hot(1, &[])?;
+    let dog = Watchdog::new(&server);
+    let result = locks.iter().try_for_each(|lock| {
+        let mut first = grouped(&server)?;
+        first.batch_execute(&format!("BEGIN; SELECT * FROM hot WHERE id = 1 {lock}"))?;
+        let second = Background::run(grouped(&server)?, BUMP)?;
+        second.wait_until_blocked(&mut server.connect()?)?;
+        let told = (
+            sqlstate(&first.batch_execute(BUMP)),
+            sqlstate(&first.batch_execute("COMMIT")),
+            sqlstate(&second.end()?.1),
+        );
+        ensure!(
+            told == ("00000".into(), "00000".into(), "00000".into()),
+            "{lock}: {told:?}"
+        );
+        Ok(())
+    });
+    dog.finish(result)
+}
+
+#[test]
+fn for_update_while_another_waits() -> Result<()> {
+    lock_while_another_waits(&["FOR UPDATE", "FOR NO KEY UPDATE"])
+}
+
+#[test]
+fn for_update_nowait_while_another_waits() -> Result<()> {
+    lock_while_another_waits(&["FOR UPDATE NOWAIT", "FOR NO KEY UPDATE SKIP LOCKED"])
+}
+
+#[test]
+fn for_share_while_another_waits() -> Result<()> {
+    lock_while_another_waits(&["FOR SHARE"])
 }
 
 /// Who has a share of the row sees it stand still until the end.

@@ -1,8 +1,13 @@
 //! Every kind of statement that can touch a hot row, by many sessions at once.
 
+mod beside;
+mod decoding;
+mod fairness;
 mod keys;
 mod locks;
 mod references;
+mod rows;
+mod tables;
 mod triggers;
 mod upserts;
 
@@ -10,7 +15,7 @@ use anyhow::{Context, Result, ensure};
 use pgserver::Server;
 use postgres::{Error, SimpleQueryMessage};
 use rand::Rng;
-use txn_server_tests::{Done, Load, Worker, int};
+use txn_server_tests::{Done, Load, Running, Worker, int};
 
 const GROUP: &str = "SET txn.group_lock = on; SET txn.hot_threshold = 1";
 const RETRY: [&str; 2] = ["40001", "40P01"];
@@ -72,10 +77,19 @@ impl<'a> Mix<'a> {
 
     /// Runs `shape`, which returns its effects.
     fn run(&self, shape: impl Fn(&mut Worker) -> Result<i64, Error> + Sync) -> Result<()> {
+        self.run_beside(shape, |_| Ok(()))
+    }
+
+    /// The same with `disturb` beside each load.
+    fn run_beside(
+        &self,
+        shape: impl Fn(&mut Worker) -> Result<i64, Error> + Sync,
+        disturb: impl Fn(&Running) -> Result<()>,
+    ) -> Result<()> {
         for rollbacks in [0, 10] {
             let before = int(&mut self.server.connect()?, self.value)?;
             let load = Load::new(self.server, 24, 20).session(settings);
-            let tally = load.run(|worker| {
+            let transaction = |worker: &mut Worker| {
                 let plain = worker.chance(40);
                 let alone = (plain || !self.blocks) && worker.chance(50);
                 if !alone {
@@ -92,7 +106,8 @@ impl<'a> Mix<'a> {
                     true => worker.rollback(),
                     false => worker.commit(effects),
                 }
-            })?;
+            };
+            let tally = load.run_disturbed(transaction, &disturb)?;
             let retry: &[&str] = if rollbacks > 0 { &RETRY } else { &[] };
             let context = || format!("with {rollbacks} % rollbacks");
             if std::env::var("SHAPES_LOG").is_ok() {
