@@ -110,9 +110,10 @@ fn dump(server: &Server) -> Result<String> {
 #[test]
 fn dumped() -> Result<()> {
     let server = start_hot(2, &[])?;
-    server
-        .connect()?
-        .batch_execute("CREATE TABLE journal (val bigint NOT NULL); CREATE DATABASE restored")?;
+    let mut client = server.connect()?;
+    client.batch_execute("CREATE TABLE journal (val bigint NOT NULL)")?;
+    client.batch_execute("CREATE DATABASE restored")?;
+    drop(client);
     let bump = "WITH new AS (UPDATE hot SET val = val + 1 WHERE id = 1 RETURNING val)
                 INSERT INTO journal SELECT val FROM new";
     Mix::new(&server).plain(bump).run_beside(

@@ -2,6 +2,7 @@
 use std::collections::BTreeMap;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
@@ -11,7 +12,7 @@ use txn_server_tests::{Done, Load, Worker, int, physical_health, start_hot};
 use super::{BUMP, GROUP};
 
 const SATURATING: usize = 32;
-const TURNS: usize = 5;
+const TURNS: usize = 15;
 
 struct Locker {
     name: &'static str,
@@ -87,6 +88,7 @@ fn turn(worker: &mut Worker, locker: &Locker) -> Result<Done, Error> {
 fn everybody_gets_a_turn(saturate: fn(&mut Worker) -> Result<Done, Error>) -> Result<()> {
     let server = start_hot(1, &[])?;
     let waiting = AtomicUsize::new(LOCKERS.len());
+    let saturating = AtomicUsize::new(0);
     let longest: Mutex<BTreeMap<&str, Duration>> = Mutex::default();
     let load = Load::new(&server, LOCKERS.len() + SATURATING, 3000).session(|number| {
         let grouped = LOCKERS.get(number).is_none_or(|locker| locker.grouped);
@@ -95,6 +97,9 @@ fn everybody_gets_a_turn(saturate: fn(&mut Worker) -> Result<Done, Error>) -> Re
     });
     let tally = load.run(|worker| {
         let Some(locker) = LOCKERS.get(worker.number) else {
+            if worker.attempt == 1 {
+                saturating.fetch_add(1, Ordering::Relaxed);
+            }
             return match waiting.load(Ordering::Relaxed) {
                 0 => Ok(Done::Committed(0)),
                 _ => saturate(worker),
@@ -102,6 +107,9 @@ fn everybody_gets_a_turn(saturate: fn(&mut Worker) -> Result<Done, Error>) -> Re
         };
         if worker.attempt >= TURNS {
             return Ok(Done::Committed(0));
+        }
+        while saturating.load(Ordering::Relaxed) < SATURATING {
+            sleep(Duration::from_millis(10));
         }
         let began = Instant::now();
         let done = turn(worker, locker);

@@ -167,19 +167,32 @@ fn several_hot_rows_in_one_statement() -> Result<()> {
     physical_health(&server, "hot", "id")
 }
 
-/// In one order, and more of them than a transaction can be a member of. A follower may overtake on the way to the next
-/// row, so there are circles all the same.
-#[test]
-fn many_hot_rows_in_one_transaction() -> Result<()> {
+/// In one order. A follower may overtake on the way to the next row, so there are circles all the same.
+fn hot_rows_in_order(counts: &[i32]) -> Result<()> {
     let server = start_hot(12, &[])?;
     Mix::new(&server).in_blocks().allow(&RETRY).run(|worker| {
-        let rows = [2, 8, 12][worker.rng.random_range(0..3)];
+        let count = counts[worker.rng.random_range(0..counts.len())];
         let mut effects = 0;
-        for id in 1..=rows {
+        for id in 1..=count {
             let sql = "UPDATE hot SET val = val + 1 WHERE id = $1";
             effects += worker.execute(sql, &[&id])? as i64;
         }
         Ok(effects)
     })?;
     physical_health(&server, "hot", "id")
+}
+
+#[test]
+fn two_hot_rows_in_order() -> Result<()> {
+    hot_rows_in_order(&[2])
+}
+
+#[test]
+fn as_many_hot_rows_as_one_can_follow() -> Result<()> {
+    hot_rows_in_order(&[2, 8])
+}
+
+#[test]
+fn more_hot_rows_than_one_can_follow() -> Result<()> {
+    hot_rows_in_order(&[8, 12])
 }

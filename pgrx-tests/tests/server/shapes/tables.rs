@@ -159,8 +159,9 @@ fn wide_rows_on_full_pages() -> Result<()> {
     let server = start_hot(8, &[])?;
     server.connect()?.batch_execute(
         "ALTER TABLE hot SET (fillfactor = 100); ALTER TABLE hot ADD COLUMN body text;
-         UPDATE hot SET body = repeat('x', 1900); VACUUM FULL hot",
+         UPDATE hot SET body = repeat('x', 1900)",
     )?;
+    server.connect()?.batch_execute("VACUUM FULL hot")?;
     Mix::new(&server).run(|worker| {
         one_of(
             worker,
@@ -200,6 +201,7 @@ fn indexes_on_what_changes() -> Result<()> {
                     (SELECT 1000000 + n FROM hot WHERE id = 1)";
     let found = int(&mut client, by_index)?;
     ensure!(found == 1, "the index finds {found} rows");
+    drop(client);
     physical_health(&server, "hot", "id")
 }
 
