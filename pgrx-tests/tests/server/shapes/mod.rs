@@ -8,6 +8,7 @@ mod locks;
 mod references;
 mod rows;
 mod tables;
+mod together;
 mod triggers;
 mod upserts;
 
