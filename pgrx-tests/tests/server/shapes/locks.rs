@@ -4,9 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use anyhow::{Result, ensure};
 use postgres::Error;
 use rand::Rng;
-use txn_server_tests::{
-    Background, Watchdog, Worker, grouped, physical_health, sqlstate, start_hot,
-};
+use txn_server_tests::{Worker, physical_health, start_hot};
 
 use super::{BUMP, Mix, either, one_of};
 
@@ -37,7 +35,7 @@ fn for_update_then_update() -> Result<()> {
 }
 
 #[test]
-#[ignore = "a lock taken with NOWAIT or SKIP LOCKED is not remembered: the update queues behind who waits for it"]
+#[ignore = "the row is not known to be ours: the update queues behind who waits for us, 40P01"]
 fn for_update_nowait() -> Result<()> {
     let server = start_hot(2, &[])?;
     Mix::new(&server)
@@ -54,7 +52,7 @@ fn for_update_nowait() -> Result<()> {
 }
 
 #[test]
-#[ignore = "a lock taken with NOWAIT or SKIP LOCKED is not remembered: the update queues behind who waits for it"]
+#[ignore = "the row is not known to be ours: the update queues behind who waits for us, 40P01"]
 fn for_update_skip_locked() -> Result<()> {
     let server = start_hot(2, &[])?;
     Mix::new(&server).in_blocks().run(|worker| {
@@ -65,46 +63,6 @@ fn for_update_skip_locked() -> Result<()> {
         lock_then_write(worker, lock)
     })?;
     physical_health(&server, "hot", "id")
-}
-
-/// Who has locked the row updates it without queueing behind those who wait for that lock.
-fn lock_while_another_waits(locks: &[&str]) -> Result<()> {
-    let server = start_hot(1, &[])?;
-    let dog = Watchdog::new(&server);
-    let result = locks.iter().try_for_each(|lock| {
-        let mut first = grouped(&server)?;
-        first.batch_execute(&format!("BEGIN; SELECT * FROM hot WHERE id = 1 {lock}"))?;
-        let second = Background::run(grouped(&server)?, BUMP)?;
-        second.wait_until_blocked(&mut server.connect()?)?;
-        let told = (
-            sqlstate(&first.batch_execute(BUMP)),
-            sqlstate(&first.batch_execute("COMMIT")),
-            sqlstate(&second.end()?.1),
-        );
-        ensure!(
-            told == ("00000".into(), "00000".into(), "00000".into()),
-            "{lock}: {told:?}"
-        );
-        Ok(())
-    });
-    dog.finish(result)
-}
-
-#[test]
-fn for_update_while_another_waits() -> Result<()> {
-    lock_while_another_waits(&["FOR UPDATE", "FOR NO KEY UPDATE"])
-}
-
-#[test]
-#[ignore = "a lock taken with NOWAIT or SKIP LOCKED is not remembered: the update queues behind who waits for it"]
-fn for_update_nowait_while_another_waits() -> Result<()> {
-    lock_while_another_waits(&["FOR UPDATE NOWAIT", "FOR NO KEY UPDATE SKIP LOCKED"])
-}
-
-#[test]
-#[ignore = "a share lock is not remembered: the update queues behind who waits for it"]
-fn for_share_while_another_waits() -> Result<()> {
-    lock_while_another_waits(&["FOR SHARE"])
 }
 
 /// Who has a share of the row sees it stand still until the end.

@@ -1,5 +1,6 @@
 //! Every kind of statement that can touch a hot row, by many sessions at once.
 
+mod again;
 mod beside;
 mod decoding;
 mod fairness;
