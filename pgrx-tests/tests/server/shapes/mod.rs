@@ -112,16 +112,6 @@ impl<'a> Mix<'a> {
             let tally = load.run_disturbed(transaction, &disturb)?;
             let retry: &[&str] = if rollbacks > 0 { &RETRY } else { &[] };
             let context = || format!("with {rollbacks} % rollbacks");
-            if std::env::var("SHAPES_LOG").is_ok() {
-                eprintln!("{tally:?}");
-                let log = self.server.log()?;
-                let lines: Vec<_> = log.lines().collect();
-                for (n, line) in lines.iter().enumerate() {
-                    if line.contains("deadlock detected") {
-                        eprintln!("{}", lines[n..(n + 12).min(lines.len())].join("\n"));
-                    }
-                }
-            }
             tally
                 .only(&[self.codes, retry].concat())
                 .with_context(context)?;
