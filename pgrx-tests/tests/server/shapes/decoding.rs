@@ -93,13 +93,13 @@ fn subscription() -> Result<()> {
         &[],
     )?;
     let mut copy = server.connect_as("postgres", "copy")?;
-    copy.batch_execute(&format!(
+    copy.batch_execute(
         "CREATE TABLE hot (id int PRIMARY KEY, val bigint NOT NULL);
          INSERT INTO hot VALUES (1, 0), (2, 0);
          CREATE TABLE journal (val bigint PRIMARY KEY);
          ALTER DATABASE copy SET txn.group_lock = on;
-         ALTER DATABASE copy SET txn.hot_threshold = 0"
-    ))?;
+         ALTER DATABASE copy SET txn.hot_threshold = 0",
+    )?;
     copy.batch_execute(&format!(
         "CREATE SUBSCRIPTION sub CONNECTION 'host={} port={} dbname=postgres user=postgres'
              PUBLICATION p WITH (create_slot = false, slot_name = 's', copy_data = false)",

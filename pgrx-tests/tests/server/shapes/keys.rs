@@ -50,7 +50,7 @@ fn composite_key() -> Result<()> {
 
 #[test]
 fn arrays_of_keys() -> Result<()> {
-    let server = start_hot(5, &[])?;
+    let server = start_hot(5, &[("deadlock_timeout", "10ms")])?;
     Mix::new(&server)
         .allow(&RETRY)
         .run(|worker| match worker.rng.random_range(0..3) {
@@ -153,7 +153,7 @@ fn common_table_expressions() -> Result<()> {
 /// The scan goes by the places of the versions, so it takes the rows in any order.
 #[test]
 fn several_hot_rows_in_one_statement() -> Result<()> {
-    let server = start_hot(12, &[])?;
+    let server = start_hot(12, &[("deadlock_timeout", "10ms")])?;
     Mix::new(&server).allow(&RETRY).run(|worker| {
         one_of(
             worker,
@@ -169,7 +169,7 @@ fn several_hot_rows_in_one_statement() -> Result<()> {
 
 /// In one order. A follower may overtake on the way to the next row, so there are circles all the same.
 fn hot_rows_in_order(counts: &[i32]) -> Result<()> {
-    let server = start_hot(12, &[])?;
+    let server = start_hot(12, &[("deadlock_timeout", "10ms")])?;
     Mix::new(&server).in_blocks().allow(&RETRY).run(|worker| {
         let count = counts[worker.rng.random_range(0..counts.len())];
         let mut effects = 0;

@@ -117,7 +117,7 @@ fn for_key_share() -> Result<()> {
 /// Two who share and both want to write: PostgreSQL's own deadlock.
 #[test]
 fn share_then_update() -> Result<()> {
-    let server = start_hot(2, &[])?;
+    let server = start_hot(2, &[("deadlock_timeout", "5ms")])?;
     Mix::new(&server)
         .in_blocks()
         .allow(&["40P01", "40001"])
