@@ -18,6 +18,7 @@ mod limits;
 mod order;
 mod pgbench;
 mod prepared;
+mod shapes;
 mod stage;
 mod stock;
 mod stops;
