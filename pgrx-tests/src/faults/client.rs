@@ -13,7 +13,7 @@ use tokio_postgres::{Client, Config, Error, NoTls, Statement};
 
 use super::book::{Entry, Fate};
 use super::plan::{Aim, POINTS, Plan, rng};
-use super::transaction::{self, AUTO, READ, Step, Transaction};
+use super::transaction::{self, AUTO, Kind, READ, Step, Transaction};
 
 /// How often somebody who waits for the server looks again.
 const TICK: Duration = Duration::from_millis(20);
@@ -41,6 +41,8 @@ pub struct Load {
     /// The most that a completed reader has seen: nobody may see less later, nor may a crash leave less.
     pub seen_updates: AtomicI64,
     pub seen_rows: AtomicI64,
+    /// Completed readers.
+    pub reads: AtomicUsize,
     /// The longest transaction.
     pub longest_ms: AtomicU64,
 }
@@ -82,6 +84,7 @@ impl Load {
             wrong: Mutex::default(),
             seen_updates: AtomicI64::new(0),
             seen_rows: AtomicI64::new(0),
+            reads: AtomicUsize::new(0),
             longest_ms: AtomicU64::new(0),
         }
     }
@@ -157,12 +160,15 @@ impl Load {
             let (fate, trouble) = self.perform(&open, &transaction).await;
             let took = began.elapsed().as_millis() as u64;
             self.longest_ms.fetch_max(took, Ordering::Relaxed);
-            entries.push(Entry {
-                id,
-                leaves: transaction.leaves,
-                mark: transaction.mark,
-                fate,
-            });
+            match transaction.kind {
+                Kind::Read => {}
+                _ => entries.push(Entry {
+                    id,
+                    leaves: transaction.leaves,
+                    mark: transaction.mark,
+                    fate,
+                }),
+            }
             session = self.clean_up(open, trouble, transaction.timeout).await;
             self.done.fetch_add(1, Ordering::Relaxed);
         }
@@ -287,6 +293,7 @@ impl Load {
             }
             floor.fetch_max(now, Ordering::SeqCst);
         }
+        self.reads.fetch_add(1, Ordering::Relaxed);
         Ok(())
     }
 

@@ -1,6 +1,6 @@
 //! One cycle: a load, its faults, and everything that has to hold afterwards.
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{scope, sleep};
@@ -36,10 +36,13 @@ pub struct Cycle {
     pub hits: Vec<Hit>,
     pub seconds: f64,
     pub acknowledged: usize,
+    /// Failed, or rolled back on purpose.
     pub failed: usize,
     pub in_doubt: usize,
     /// Of those in doubt, the ones that are there.
     pub present_in_doubt: usize,
+    /// Readers.
+    pub reads: usize,
     /// By SQLSTATE.
     pub errors: BTreeMap<String, u64>,
     pub ledger_rows: usize,
@@ -55,26 +58,31 @@ pub struct Cycle {
     pub wrong: Vec<String>,
 }
 
-/// Runs the cycle on the data in `home`, which may be there already.
-pub fn run(install: &PgInstall, home: &Path, plan: &Plan) -> Cycle {
+/// Runs the cycle in the folder `home`, with the server's data in it, from a cycle before or new.
+pub fn run(install: &PgInstall, home: &Path, server: ServerOptions, plan: &Plan) -> Cycle {
     let mut cycle = Cycle {
         cycle: plan.cycle,
         settings: plan.settings(),
         ..Cycle::default()
     };
     let began = Instant::now();
-    if let Err(error) = attempt(install, home, plan, &mut cycle) {
+    if let Err(error) = attempt(install, home, server, plan, &mut cycle) {
         cycle.wrong.push(format!("{error:#}"));
     }
     cycle.seconds = began.elapsed().as_secs_f64();
     cycle
 }
 
-fn attempt(install: &PgInstall, home: &Path, plan: &Plan, cycle: &mut Cycle) -> Result<()> {
-    let data_dir = home.join("data");
-    // The one of the cycle before.
-    let _ = std::fs::remove_file(data_dir.with_extension("log"));
-    let mut server = start(install, data_dir, plan)?;
+fn attempt(
+    install: &PgInstall,
+    home: &Path,
+    options: ServerOptions,
+    plan: &Plan,
+    cycle: &mut Cycle,
+) -> Result<()> {
+    // The log of the cycle before.
+    let _ = std::fs::remove_file(home.join("data.log"));
+    let mut server = Server::start(install, settings(options, plan))?;
     connect(&server)?.batch_execute(&format!(
         "{}; INSERT INTO account SELECT id, {INITIAL}, 0, 0 FROM generate_series(1, {}) id",
         transaction::SCHEMA,
@@ -103,11 +111,7 @@ fn attempt(install: &PgInstall, home: &Path, plan: &Plan, cycle: &mut Cycle) -> 
     result
 }
 
-fn start(install: &PgInstall, data_dir: PathBuf, plan: &Plan) -> Result<Server> {
-    let options = ServerOptions {
-        data_dir: Some(data_dir),
-        ..ServerOptions::default()
-    };
+fn settings(options: ServerOptions, plan: &Plan) -> ServerOptions {
     let options = options
         .set("max_connections", 3 * plan.clients + 30)
         .set("max_prepared_transactions", 2 * plan.clients)
@@ -117,13 +121,12 @@ fn start(install: &PgInstall, data_dir: PathBuf, plan: &Plan) -> Result<Server> 
     let settings = plan.server.iter();
     let options = settings.fold(options, |options, (name, value)| options.set(*name, value));
     // With the small disk's room.
-    let options = match plan.has(Fault::DiskFull) {
+    match plan.has(Fault::DiskFull) {
         true => options
             .set("max_wal_size", "48MB")
             .set("min_wal_size", "32MB"),
         false => options,
-    };
-    Server::start(install, options)
+    }
 }
 
 fn loaded(server: &mut Server, disk: Option<&Disk>, plan: &Plan, cycle: &mut Cycle) -> Result<()> {
@@ -178,6 +181,7 @@ fn tell(book: &[Entry], load: &Load, cycle: &mut Cycle) {
     cycle.acknowledged = count(Fate::Acknowledged);
     cycle.failed = count(Fate::Failed);
     cycle.in_doubt = count(Fate::InDoubt);
+    cycle.reads = load.reads.load(Ordering::Relaxed);
     cycle.longest_ms = load.longest_ms.load(Ordering::Relaxed);
     let allowed = load.plan().allowed();
     let errors = load.errors.lock().expect("nobody panics with it");

@@ -18,7 +18,7 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
-use pgserver::{PgInstall, cache_dir, make_readable_dir};
+use pgserver::{PgInstall, ServerOptions, cache_dir, make_readable_dir};
 use serde::Serialize;
 
 pub use cycle::Cycle;
@@ -33,6 +33,8 @@ pub struct Options {
     pub limit: Limit,
     pub clients: usize,
     pub faults: Vec<Fault>,
+    /// `TXN_LIBRARY_DIR` when unset. It has to have the stop events.
+    pub library_dir: Option<PathBuf>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -112,7 +114,12 @@ pub fn run(
         let folder = home.get_or_insert_with(|| {
             parent.join(format!("{}-{number}-{}", options.seed, std::process::id()))
         });
-        let cycle = cycle::run(install, folder, &plan);
+        let server = ServerOptions {
+            data_dir: Some(folder.join("data")),
+            library_dir: options.library_dir.clone(),
+            ..ServerOptions::default()
+        };
+        let cycle = cycle::run(install, folder, server, &plan);
         let kept = match cycle.wrong.is_empty() {
             true => None,
             false => home.take(),

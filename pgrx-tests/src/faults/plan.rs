@@ -8,6 +8,8 @@ use rand::seq::IndexedRandom;
 use rand::{Rng, SeedableRng};
 use serde::Serialize;
 
+use super::transaction::Kind;
+
 /// What goes wrong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Fault {
@@ -128,7 +130,7 @@ pub struct Plan {
     /// Of 100 sessions, how many have group lock and queue lock; the others have neither.
     pub group_share: u32,
     pub queue_share: u32,
-    /// Relative frequency of each kind of transaction (`transaction::Kind::ALL`).
+    /// Relative frequency of each kind of transaction (`Kind::ALL`).
     pub weights: Vec<u32>,
     /// Of 1000 transactions.
     pub timeouts: u32,
@@ -173,10 +175,11 @@ impl Plan {
         ];
         let group_share = *[100, 80, 50].choose(rng).expect("there is a choice");
         let rest = 100 - group_share;
-        let weights = super::transaction::Kind::ALL
-            .iter()
-            .map(|_| rng.random_range(0..=4))
-            .collect();
+        let mut weights: Vec<u32> = Kind::ALL.iter().map(|_| rng.random_range(0..=4)).collect();
+        // Updates are combined where they wait for each other and for little else.
+        if rng.random_bool(0.3) {
+            weights[Kind::Auto as usize] = 200;
+        }
         let mut share = |fault, most: u32| match kinds.contains(&fault) {
             true => rng.random_range(0..=most),
             false => 0,

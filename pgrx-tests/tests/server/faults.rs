@@ -16,6 +16,7 @@ fn a_few_cycles() -> Result<()> {
             .into_iter()
             .filter(|fault| *fault != Fault::DiskFull)
             .collect(),
+        library_dir: None,
     };
     let report = run(&PgInstall::from_env()?, &options, |cycle, kept| {
         println!("{cycle:?}");

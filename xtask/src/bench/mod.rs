@@ -5,7 +5,7 @@
 
 pub mod catalog;
 mod check;
-mod interrupt;
+pub mod interrupt;
 mod latency;
 pub mod machine;
 mod mariadb;
