@@ -72,6 +72,7 @@ pub fn run(args: Args, pg_config: Option<&Path>) -> Result<bool> {
         library_dir: Some(library.path().to_owned()),
     };
     println!("seed {}", options.seed);
+    let machine = Machine::look();
     let bar = bar(limit)?;
     let report = run_cycles(&install, &options, |cycle, kept| {
         bar.suspend(|| show(cycle, kept));
@@ -84,7 +85,7 @@ pub fn run(args: Args, pg_config: Option<&Path>) -> Result<bool> {
     bar.finish_and_clear();
     if let Some(file) = &args.out {
         let record = Record {
-            machine: Machine::look(),
+            machine,
             postgresql: &install.version,
             report: &report,
         };

@@ -19,7 +19,7 @@ use super::client::{INITIAL, Load};
 use super::disk::Disk;
 use super::plan::{Fault, Hit, Plan, rng};
 use super::strike::{connect, finish_prepared, settle, strike};
-use super::{log, transaction};
+use super::{disk, log, transaction};
 use crate::{Watchdog, int, physical_health};
 
 const TICK: Duration = Duration::from_millis(5);
@@ -118,15 +118,12 @@ fn settings(options: ServerOptions, plan: &Plan) -> ServerOptions {
         .set("shared_buffers", "32MB")
         .set("checkpoint_timeout", "30s")
         .set("log_line_prefix", log::PREFIX);
-    let settings = plan.server.iter();
-    let options = settings.fold(options, |options, (name, value)| options.set(*name, value));
-    // With the small disk's room.
-    match plan.has(Fault::DiskFull) {
-        true => options
-            .set("max_wal_size", "48MB")
-            .set("min_wal_size", "32MB"),
-        false => options,
-    }
+    let small: &[_] = match plan.has(Fault::DiskFull) {
+        true => &disk::SETTINGS,
+        false => &[],
+    };
+    let settings = plan.server.iter().chain(small);
+    settings.fold(options, |options, (name, value)| options.set(*name, value))
 }
 
 fn loaded(server: &mut Server, disk: Option<&Disk>, plan: &Plan, cycle: &mut Cycle) -> Result<()> {
@@ -247,8 +244,7 @@ fn strikes(
     };
     for one in &plan.strikes {
         pass(one.after)?;
-        hits.push(strike(server, disk, one).with_context(|| format!("{one:?}"))?);
-        dog.progress();
+        hits.push(strike(server, disk, one, dog).with_context(|| format!("{one:?}"))?);
     }
     pass(TAIL)
 }

@@ -10,8 +10,14 @@ use anyhow::{Result, ensure};
 use pgserver::{Server, ServerUser, StopMode};
 use postgres::Client;
 
-/// Room for six WAL segments of 16 MB; `max_wal_size` has to be smaller.
-const OPTIONS: &str = "size=100m";
+/// Room for ten WAL segments of 16 MB.
+const OPTIONS: &str = "size=160m";
+/// Segments are not used again before the disk is full.
+pub const SETTINGS: [(&str, &str); 3] = [
+    ("max_wal_size", "1GB"),
+    ("min_wal_size", "32MB"),
+    ("checkpoint_timeout", "1h"),
+];
 /// Segments that may be there already, and have to be used up.
 const SWITCHES: usize = 20;
 
@@ -60,7 +66,7 @@ impl Disk {
         while file.write_all(&[0; 65536]).is_ok() {}
         drop(file);
         let died = (0..SWITCHES).any(|_| {
-            let switch = "SELECT pg_switch_wal(); CHECKPOINT";
+            let switch = "SELECT pg_logical_emit_message(true, '', 'not empty'), pg_switch_wal()";
             control.batch_execute(switch).is_err()
         });
         // The recovery that follows may have failed of it, too, and the server be gone.

@@ -9,6 +9,7 @@ use postgres::Client;
 use super::client::LOAD;
 use super::disk::Disk;
 use super::plan::{Aim, Fault, Hit, Strike};
+use crate::Watchdog;
 
 const TICK: Duration = Duration::from_millis(5);
 /// How long we lie in wait for somebody to come to where we aim.
@@ -19,8 +20,14 @@ const ATTEMPTS: usize = 50;
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Strikes; when it returns the server takes connections again.
-pub fn strike(server: &mut Server, disk: Option<&Disk>, strike: &Strike) -> Result<Hit> {
+pub fn strike(
+    server: &mut Server,
+    disk: Option<&Disk>,
+    strike: &Strike,
+    dog: &Watchdog,
+) -> Result<Hit> {
     for _ in 0..ATTEMPTS {
+        dog.progress();
         let mut control = connect(server)?;
         let Ok((aim, pid)) = victim(&mut control, strike.aim) else {
             continue;
@@ -49,6 +56,7 @@ pub fn strike(server: &mut Server, disk: Option<&Disk>, strike: &Strike) -> Resu
         drop(control);
         if struck {
             connect(server)?;
+            dog.progress();
             return Ok(Hit {
                 fault: strike.fault,
                 aim,
