@@ -109,7 +109,10 @@ impl Load {
             sql.push("SET txn.queue_lock = on".to_owned());
         }
         let aims = self.plan.strikes.iter().map(|strike| strike.aim);
-        if aims.into_iter().any(|aim| matches!(aim, Aim::Point(_))) {
+        if aims
+            .into_iter()
+            .any(|aim| matches!(aim, Aim::Point(_) | Aim::Behind(_)))
+        {
             sql.push(format!("SET txn.stop_at = '{}'", POINTS.join(",")));
         }
         sql.join("; ")

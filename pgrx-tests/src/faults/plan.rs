@@ -81,6 +81,8 @@ pub enum Aim {
     Busy,
     /// Is held at a stop event.
     Point(&'static str),
+    /// Sleeps for a hot row while another is held at a stop event.
+    Behind(&'static str),
     /// Waits, with this reason in `txn.waits`.
     Wait(&'static str),
     /// Writes or waits for the flush of WAL.
@@ -101,6 +103,7 @@ impl fmt::Display for Aim {
         match self {
             Aim::Busy => f.write_str("busy"),
             Aim::Point(name) => f.write_str(name),
+            Aim::Behind(name) => write!(f, "behind-{name}"),
             Aim::Wait(reason) => write!(f, "{reason}-wait"),
             Aim::Flush => f.write_str("flush"),
         }
@@ -157,7 +160,7 @@ impl Plan {
         let rng = &mut rng(seed, cycle, PLANNER);
         let mut any = |of: &[&'static str]| *of.choose(rng).expect("there is a choice");
         let mut server = vec![
-            ("deadlock_timeout", any(&["10ms", "100ms", "1s"])),
+            ("deadlock_timeout", any(&["10ms", "100ms", "100ms", "1s"])),
             ("txn.max_hot_rows", any(&["1", "2", "1024", "1024"])),
             ("max_wal_size", any(&["64MB", "1GB"])),
         ];
@@ -173,11 +176,13 @@ impl Plan {
             ("txn.early_visibility", any(&["on", "on", "off"])),
             ("txn.combine_updates", any(&["on", "on", "off"])),
         ];
-        let group_share = *[100, 80, 50].choose(rng).expect("there is a choice");
+        let group_share = *[100, 100, 100, 80, 50]
+            .choose(rng)
+            .expect("there is a choice");
         let rest = 100 - group_share;
         let mut weights: Vec<u32> = Kind::ALL.iter().map(|_| rng.random_range(0..=4)).collect();
         // Updates are combined where they wait for each other and for little else.
-        if rng.random_bool(0.3) {
+        if rng.random_bool(0.4) {
             weights[Kind::Auto as usize] = 200;
         }
         let mut share = |fault, most: u32| match kinds.contains(&fault) {
@@ -286,10 +291,12 @@ fn strikes(rng: &mut SmallRng, kinds: &[Fault]) -> Vec<Strike> {
 }
 
 fn aim(rng: &mut SmallRng) -> Aim {
+    let point = POINTS[rng.random_range(0..POINTS.len())];
     match rng.random_range(0..10) {
         0..=1 => Aim::Busy,
-        2..=5 => Aim::Point(POINTS[rng.random_range(0..POINTS.len())]),
-        6..=8 => Aim::Wait(WAITS[rng.random_range(0..WAITS.len())]),
+        2..=4 => Aim::Point(point),
+        5..=6 => Aim::Behind(point),
+        7..=8 => Aim::Wait(WAITS[rng.random_range(0..WAITS.len())]),
         _ => Aim::Flush,
     }
 }
@@ -350,7 +357,9 @@ mod tests {
             })
             .collect();
         for point in POINTS {
-            assert!(strikes.iter().any(|strike| strike.aim == Aim::Point(point)));
+            for aim in [Aim::Point(point), Aim::Behind(point)] {
+                assert!(strikes.iter().any(|strike| strike.aim == aim), "{aim}");
+            }
         }
         for reason in WAITS {
             assert!(strikes.iter().any(|strike| strike.aim == Aim::Wait(reason)));

@@ -78,20 +78,23 @@ pub fn connect(server: &Server) -> Result<Client> {
     }
 }
 
+/// Sessions that are held at the point whose lock is ours.
+const HELD: &str = "SELECT held.pid FROM pg_locks held JOIN pg_locks ours \
+    USING (locktype, database, classid, objid, objsubid) \
+    WHERE locktype = 'advisory' AND NOT held.granted AND ours.pid = pg_backend_pid()";
+
 /// Somebody who does what we aim at; if nobody comes, anybody busy.
 fn victim(control: &mut Client, aim: Aim) -> Result<(Aim, Option<i32>)> {
-    let busy = format!("SELECT pid FROM pg_stat_activity WHERE application_name = '{LOAD}'");
+    if let Aim::Point(name) | Aim::Behind(name) = aim {
+        control.batch_execute(&format!("SELECT pg_advisory_lock(hashtext('txn.{name}'))"))?;
+    }
+    let load = format!("SELECT pid FROM pg_stat_activity WHERE application_name = '{LOAD}'");
     let sql = match aim {
-        Aim::Busy => format!("{busy} AND state <> 'idle'"),
-        Aim::Flush => format!("{busy} AND wait_event IN ('WALSync', 'WALWrite')"),
+        Aim::Busy => format!("{load} AND state <> 'idle'"),
+        Aim::Flush => format!("{load} AND wait_event IN ('WALSync', 'WALWrite')"),
         Aim::Wait(reason) => format!("SELECT pid FROM txn.waits WHERE reason = '{reason}'"),
-        Aim::Point(name) => {
-            control.batch_execute(&format!("SELECT pg_advisory_lock(hashtext('txn.{name}'))"))?;
-            "SELECT held.pid FROM pg_locks held JOIN pg_locks ours \
-             USING (locktype, database, classid, objid, objsubid) \
-             WHERE locktype = 'advisory' AND NOT held.granted AND ours.pid = pg_backend_pid()"
-                .to_owned()
-        }
+        Aim::Point(_) => HELD.to_owned(),
+        Aim::Behind(_) => format!("{load} AND wait_event_type = 'Extension' AND EXISTS ({HELD})"),
     };
     let sql = format!("SELECT pid FROM ({sql}) AS found ORDER BY random() LIMIT 1");
     for _ in 0..LOOKS {
