@@ -25,6 +25,8 @@ use crate::{Watchdog, int, physical_health};
 const TICK: Duration = Duration::from_millis(5);
 /// Transactions after the last fault.
 const TAIL: usize = 200;
+/// Findings that are told of a cycle.
+const MOST_WRONG: usize = 20;
 /// Who ends the prepared transactions, for the random numbers.
 const FINISHER: u64 = u64::MAX - 1;
 
@@ -69,6 +71,7 @@ pub fn run(install: &PgInstall, home: &Path, server: ServerOptions, plan: &Plan)
     if let Err(error) = attempt(install, home, server, plan, &mut cycle) {
         cycle.wrong.push(format!("{error:#}"));
     }
+    cycle.wrong.truncate(MOST_WRONG);
     cycle.seconds = began.elapsed().as_secs_f64();
     cycle
 }

@@ -3,6 +3,7 @@ use std::ffi::CString;
 use std::fs::{self, File};
 use std::io::{self, Write};
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -10,8 +11,11 @@ use anyhow::{Result, ensure};
 use pgserver::{Server, ServerUser, StopMode};
 use postgres::Client;
 
-/// Room for ten WAL segments of 16 MB.
-const OPTIONS: &str = "size=160m";
+/// Room beside the WAL that is there already: three segments of 16 MB until the disk is full, and what is cleared away
+/// then, in the file `RESERVE`.
+const ROOM_MB: u64 = 128;
+const RESERVE: &str = "reserve";
+const RESERVE_MB: usize = 80;
 /// Segments are not used again before the disk is full.
 pub const SETTINGS: [(&str, &str); 3] = [
     ("max_wal_size", "1GB"),
@@ -31,7 +35,9 @@ impl Disk {
     pub fn mount(data_dir: &Path, mounted: PathBuf) -> Result<Self> {
         fs::create_dir_all(&mounted)?;
         let [source, target] = [Path::new("tmpfs"), &mounted].map(c_string);
-        let options = c_string(Path::new(OPTIONS));
+        let wal = data_dir.join("pg_wal");
+        let options = format!("size={}m", megabytes(&wal)? + ROOM_MB);
+        let options = c_string(Path::new(&options));
         // SAFETY: four strings that end in 0 and live through the call.
         let status = unsafe {
             libc::mount(
@@ -47,15 +53,13 @@ impl Disk {
             "only root can have a small disk: {}",
             io::Error::last_os_error()
         );
-        let disk = Disk {
-            wal: data_dir.join("pg_wal"),
-            mounted,
-        };
+        let disk = Disk { mounted, wal };
         let inside = disk.mounted.join("pg_wal");
         copy(&disk.wal, &inside)?;
         ServerUser::choose()?.own(&disk.mounted)?;
         fs::remove_dir_all(&disk.wal)?;
-        std::os::unix::fs::symlink(&inside, &disk.wal)?;
+        symlink(&inside, &disk.wal)?;
+        fs::write(disk.mounted.join(RESERVE), vec![0; RESERVE_MB << 20])?;
         Ok(disk)
     }
 
@@ -69,10 +73,13 @@ impl Disk {
             let switch = "SELECT pg_logical_emit_message(true, '', 'not empty'), pg_switch_wal()";
             control.batch_execute(switch).is_err()
         });
-        // The recovery that follows may have failed of it, too, and the server be gone.
         fs::remove_file(&path)?;
-        server.stop(StopMode::Immediate)?;
-        server.start_again()?;
+        if died {
+            fs::remove_file(self.mounted.join(RESERVE))?;
+            // The recovery may have failed of it, too, and the server be gone.
+            server.stop(StopMode::Immediate)?;
+            server.start_again()?;
+        }
         Ok(died)
     }
 }
@@ -92,6 +99,15 @@ impl Drop for Disk {
 
 fn c_string(path: &Path) -> CString {
     CString::new(path.as_os_str().as_bytes()).expect("our paths have no 0 in them")
+}
+
+/// The size of the files in `folder`, rounded up.
+fn megabytes(folder: &Path) -> io::Result<u64> {
+    let mut bytes = 0;
+    for entry in fs::read_dir(folder)? {
+        bytes += entry?.metadata()?.len();
+    }
+    Ok(bytes.div_ceil(1 << 20))
 }
 
 /// With owners and modes.
