@@ -21,6 +21,9 @@ const TICK: Duration = Duration::from_millis(20);
 /// `application_name` of the load.
 pub const LOAD: &str = "load";
 
+/// Which random numbers are for the transactions of the first client; those for its settings are at 0.
+const WORK: u64 = 1 << 32;
+
 /// What every account begins with.
 pub const INITIAL: i64 = 1_000_000;
 
@@ -136,8 +139,7 @@ impl Load {
     /// Client `number`, until it is to stop; its account.
     pub async fn client(self: Arc<Self>, number: usize) -> Vec<Entry> {
         let settings = self.settings(number);
-        // Not the numbers of the settings.
-        let mut rng = rng(self.plan.seed, self.plan.cycle, !(number as u64) >> 1);
+        let mut rng = rng(self.plan.seed, self.plan.cycle, WORK + number as u64);
         let mut entries = Vec::new();
         let mut session = None;
         let mut id = number as i64 * 1_000_000;
