@@ -9,7 +9,7 @@ fn a_few_cycles() -> Result<()> {
     let options = Options {
         seed: 16,
         first: 0,
-        limit: Limit::Cycles(10),
+        limit: Limit::Cycles(25),
         clients: 24,
         // Only root can have a disk that is full.
         faults: faults
