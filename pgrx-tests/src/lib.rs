@@ -2,6 +2,7 @@
 //! was told, a watchdog for hangs, and a physical check of the tables afterwards. See the README.
 
 mod check;
+pub mod faults;
 mod health;
 mod load;
 mod session;

@@ -2,6 +2,7 @@
 
 mod bench;
 mod demo;
+mod faults;
 mod install;
 mod pg;
 mod pgconfig;
@@ -14,6 +15,7 @@ mod top;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+use anyhow::Result;
 use clap::{Parser, Subcommand};
 
 /// Set up, try, test and measure the PostgreSQL extension txn
@@ -44,33 +46,37 @@ enum Command {
     Demo(demo::Args),
     /// Run the tests, all or one kind
     Test(test::Args),
+    /// Servers under load struck by faults drawn from a seed, for as long as you like
+    Faults(faults::Args),
     /// Run a benchmark by name
     Bench(bench::Args),
 }
 
 fn main() -> ExitCode {
-    let cli = Cli::parse();
+    match run(Cli::parse()) {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// False when something was tested and has failed.
+fn run(cli: Cli) -> Result<bool> {
     let pg_config = cli.pg_config.filter(|path| !path.as_os_str().is_empty());
     let chosen = pg_config.as_deref();
-    let result = match cli.command {
+    let done = match cli.command {
         Command::Setup => setup::run(chosen).map(|install| setup::report(&install)),
         Command::PgConfig => pgconfig::run(chosen),
         Command::Install => install::run(chosen),
         Command::Pg(command) => pg::run(command, chosen),
         Command::Top(args) => top::run(args),
         Command::Demo(args) => demo::run(args, pg_config),
-        Command::Test(args) => match test::run(args, chosen) {
-            Ok(true) => Ok(()),
-            Ok(false) => return ExitCode::FAILURE,
-            Err(error) => Err(error),
-        },
+        Command::Test(args) => return test::run(args, chosen),
+        Command::Faults(args) => return faults::run(args, chosen),
         Command::Bench(args) => bench::run(args, pg_config),
     };
-    match result {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("error: {error:#}");
-            ExitCode::FAILURE
-        }
-    }
+    done.map(|()| true)
 }

@@ -10,6 +10,7 @@ mod ddl;
 mod detection;
 mod disturbance;
 mod errors;
+mod faults;
 mod functions;
 mod health;
 mod heap;

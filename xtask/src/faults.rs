@@ -1,0 +1,154 @@
+//! `cargo xtask faults`: the fault run, for as long as one likes.
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use anyhow::{Context, Result};
+use indicatif::{ProgressBar, ProgressStyle};
+use serde::Serialize;
+use txn_server_tests::faults::{Cycle, Fault, Limit, Options, Report, run as run_cycles};
+
+use crate::bench::interrupt;
+use crate::bench::machine::Machine;
+use crate::install::{Variant, build_library, install_release, publish};
+use crate::setup;
+
+#[derive(clap::Args)]
+pub struct Args {
+    /// Everything that is drawn is drawn from this [default: from the clock]
+    #[arg(long)]
+    seed: Option<u64>,
+    /// As many cycles as begin within so many seconds
+    #[arg(long, value_name = "S", conflicts_with = "cycles")]
+    seconds: Option<u64>,
+    /// So many cycles [default: 20]
+    #[arg(long, value_name = "N")]
+    cycles: Option<u64>,
+    /// The first cycle: with `--cycles 1`, a failed one again
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    first: u64,
+    /// Clients of the load
+    #[arg(long, value_name = "N", default_value_t = 24)]
+    clients: usize,
+    /// Only these faults: cancel, terminate, kill-backend, kill-postmaster, immediate, fast, disk-full, timeout, cut
+    /// [default: all; disk-full is for root]
+    #[arg(long, value_name = "KIND,...", value_delimiter = ',')]
+    only: Vec<Fault>,
+    /// With the control file and the SQL that are installed; the library is built in any case
+    #[arg(long)]
+    no_install: bool,
+    /// Write the report as JSON
+    #[arg(long, value_name = "FILE")]
+    out: Option<PathBuf>,
+}
+
+/// What is written to `--out`.
+#[derive(Serialize)]
+struct Record<'a> {
+    machine: Machine,
+    postgresql: &'a str,
+    #[serde(flatten)]
+    report: &'a Report,
+}
+
+/// Runs the cycles; `true` when all have passed.
+pub fn run(args: Args, pg_config: Option<&Path>) -> Result<bool> {
+    interrupt::watch()?;
+    let install = setup::run(pg_config)?;
+    if !args.no_install {
+        install_release(&install)?;
+    }
+    let library = publish(&build_library(Variant::Checked, &install)?)?;
+    let limit = match (args.seconds, args.cycles) {
+        (Some(seconds), _) => Limit::Time(Duration::from_secs(seconds)),
+        (None, cycles) => Limit::Cycles(cycles.unwrap_or(20)),
+    };
+    let options = Options {
+        seed: args.seed.unwrap_or_else(seed),
+        first: args.first,
+        limit,
+        clients: args.clients,
+        faults: faults(args.only),
+        library_dir: Some(library.path().to_owned()),
+    };
+    println!("seed {}", options.seed);
+    let machine = Machine::look();
+    let bar = bar(limit)?;
+    let report = run_cycles(&install, &options, |cycle, kept| {
+        bar.suspend(|| show(cycle, kept));
+        match limit {
+            Limit::Cycles(_) => bar.inc(1),
+            Limit::Time(_) => bar.set_position(bar.elapsed().as_secs()),
+        }
+        interrupt::check().is_ok()
+    })?;
+    bar.finish_and_clear();
+    if let Some(file) = &args.out {
+        let record = Record {
+            machine,
+            postgresql: &install.version,
+            report: &report,
+        };
+        fs::write(file, serde_json::to_string_pretty(&record)?)
+            .with_context(|| format!("could not write {}", file.display()))?;
+    }
+    for (hit, count) in &report.hits {
+        println!("{count:>5} {hit}");
+    }
+    println!("{}", report.summary());
+    Ok(report.failed == 0)
+}
+
+fn seed() -> u64 {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH);
+    now.map_or(0, |now| now.as_secs())
+}
+
+/// What was asked for; everything that we may do if nothing was.
+fn faults(only: Vec<Fault>) -> Vec<Fault> {
+    if !only.is_empty() {
+        return only;
+    }
+    // SAFETY: asks for a number.
+    let is_root = unsafe { libc::geteuid() } == 0;
+    let all = Fault::ALL.into_iter().map(|(fault, _)| fault);
+    all.filter(|fault| is_root || *fault != Fault::DiskFull)
+        .collect()
+}
+
+fn bar(limit: Limit) -> Result<ProgressBar> {
+    let length = match limit {
+        Limit::Cycles(cycles) => cycles,
+        Limit::Time(time) => time.as_secs(),
+    };
+    let bar = ProgressBar::new(length);
+    bar.set_style(
+        ProgressStyle::with_template("{bar:24.cyan/dim} {pos}/{len}  {elapsed} (left: {eta})")?
+            .progress_chars("━╸─"),
+    );
+    bar.enable_steady_tick(Duration::from_millis(250));
+    Ok(bar)
+}
+
+fn show(cycle: &Cycle, kept: Option<&PathBuf>) {
+    let hits: Vec<String> = cycle.hits.iter().map(ToString::to_string).collect();
+    println!(
+        "cycle {:>3} {:>5.1} s  {:>5} acknowledged {:>5} failed {:>3} in doubt  {}",
+        cycle.cycle,
+        cycle.seconds,
+        cycle.acknowledged,
+        cycle.failed,
+        cycle.in_doubt,
+        hits.join(" ")
+    );
+    for wrong in &cycle.wrong {
+        println!("  FAILED: {wrong}");
+    }
+    if let Some(folder) = kept {
+        println!(
+            "  {}\n  its data and log are kept in {}",
+            cycle.settings,
+            folder.display()
+        );
+    }
+}
