@@ -60,7 +60,6 @@ fn update_after_for_update() -> Result<()> {
 }
 
 #[test]
-#[ignore = "the row is not known to be ours: the update queues behind who waits for us, 40P01"]
 fn update_after_a_lock_without_waiting() -> Result<()> {
     has_it(
         &[
@@ -72,7 +71,6 @@ fn update_after_a_lock_without_waiting() -> Result<()> {
 }
 
 #[test]
-#[ignore = "the row is not known to be ours: the update queues behind who waits for us, 40P01"]
 fn update_after_a_share() -> Result<()> {
     has_it(
         &["SELECT val FROM hot WHERE id = 1 FOR SHARE"],
@@ -81,7 +79,6 @@ fn update_after_a_share() -> Result<()> {
 }
 
 #[test]
-#[ignore = "the row is not known to be ours: the update queues behind who waits for us, 40P01"]
 fn update_after_a_key_share() -> Result<()> {
     has_it(
         &["SELECT val FROM hot WHERE id = 1 FOR KEY SHARE"],
@@ -105,7 +102,6 @@ fn update_after_an_upsert() -> Result<()> {
 }
 
 #[test]
-#[ignore = "the row is not known to be ours: the update queues behind who waits for us, 40P01"]
 fn update_after_a_merge() -> Result<()> {
     has_it(
         &[
@@ -125,7 +121,6 @@ fn update_of_a_row_inserted_again() -> Result<()> {
 }
 
 #[test]
-#[ignore = "the row is not known to be ours: the update queues behind who waits for us, 40P01"]
 fn update_after_a_change_of_the_key() -> Result<()> {
     has_it(
         &[
@@ -137,7 +132,6 @@ fn update_after_a_change_of_the_key() -> Result<()> {
 }
 
 #[test]
-#[ignore = "the row is not known to be ours: the update queues behind who waits for us, 40P01"]
 fn update_after_the_setting_was_off() -> Result<()> {
     has_it(
         &[

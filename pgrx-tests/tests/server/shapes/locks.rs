@@ -35,7 +35,6 @@ fn for_update_then_update() -> Result<()> {
 }
 
 #[test]
-#[ignore = "the row is not known to be ours: the update queues behind who waits for us, 40P01"]
 fn for_update_nowait() -> Result<()> {
     let server = start_hot(2, &[])?;
     Mix::new(&server)
@@ -52,7 +51,6 @@ fn for_update_nowait() -> Result<()> {
 }
 
 #[test]
-#[ignore = "the row is not known to be ours: the update queues behind who waits for us, 40P01"]
 fn for_update_skip_locked() -> Result<()> {
     let server = start_hot(2, &[])?;
     Mix::new(&server).in_blocks().run(|worker| {
