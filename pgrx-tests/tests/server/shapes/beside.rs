@@ -37,7 +37,7 @@ fn maintained(commands: &[&str]) -> Result<()> {
         .run_beside(anything, |running| {
             let mut client = server.connect()?;
             for (n, sql) in commands.iter().cycle().enumerate() {
-                if running.over() && n >= commands.len() {
+                if running.over() && n >= commands.len() && n % commands.len() == 0 {
                     break;
                 }
                 client

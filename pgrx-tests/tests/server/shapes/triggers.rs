@@ -126,7 +126,7 @@ fn trigger_with_a_condition_on_some_columns() -> Result<()> {
     chain(&server)
 }
 
-/// The trigger of the hot row updates another one.
+/// The trigger of the hot row updates another one. A follower may overtake its predecessor on the way there.
 #[test]
 fn trigger_that_updates_a_second_hot_row() -> Result<()> {
     let server = start(
@@ -140,6 +140,7 @@ fn trigger_that_updates_a_second_hot_row() -> Result<()> {
     )?;
     Mix::new(&server)
         .value("SELECT val FROM hot WHERE id = 1")
+        .allow(&["40001", "40P01"])
         .run(|worker| either(worker, BUMP))?;
     none(&server, "SELECT count(DISTINCT val) - 1 FROM hot")?;
     physical_health(&server, "hot", "id")
