@@ -39,7 +39,7 @@ pub const CYCLE: Report = Report {
     code: *b"40P01",
     message: c"deadlock detected",
     detail: Some(c"Transactions that update several hot rows in different orders would have to commit before each other."),
-    hint: Some(c"Update hot rows in the same order in every transaction."),
+    hint: Some(c"Retry. Updating hot rows in one order, right after each other, makes this rare."),
 };
 
 /// `txn.hot_wait_timeout` has passed.
