@@ -15,7 +15,8 @@ use super::ticket;
 use super::update::{
     Step, await_tail, end_group_for_others, forget_offer, next_step, offer, refuse_if_shown,
 };
-use super::{commit, errors, waiting::Reason};
+use super::waiting::{self, Reason};
+use super::{commit, errors};
 use crate::guc;
 use crate::pg::relation::key_of;
 use crate::pg::tuple;
@@ -147,7 +148,7 @@ pub unsafe fn lock(call: Lock, slot: Slot, identity: &Identity, usage: Use) -> T
                 Step::Await(tail) | Step::Follow(tail) => await_tail(n, &tail),
                 Step::Ordinary => {
                     wait_for_lockers(call.rel, version);
-                    let result = call.heap();
+                    let result = waiting::with_ticket(|| call.heap());
                     end_wait();
                     if result == TM_Result::TM_Ok {
                         SESSION.update(n, |m| {

@@ -11,6 +11,7 @@ use super::update::{
     Step, await_edge, await_tail, close_own, end_group_for_others, forget_offer, next_step, offer,
     refuse_if_shown,
 };
+use super::waiting;
 use crate::guc;
 use crate::pg::buffer::Page;
 use crate::pg::relation::{Key, key_of};
@@ -94,7 +95,7 @@ pub unsafe fn tuple_lock(call: Lock) -> TM_Result::Type {
             None => SESSION.note_locked(&identity),
         }
         wait_for_lockers(call.rel, version);
-        let result = call.heap();
+        let result = waiting::with_ticket(|| call.heap());
         end_wait();
         result
     }
@@ -367,7 +368,7 @@ pub unsafe fn tuple_delete(call: Delete) -> TM_Result::Type {
         if SESSION.is_waited_for() {
             wait_for_lockers(call.rel, version);
         }
-        let result = call.heap();
+        let result = waiting::with_ticket(|| call.heap());
         end_wait();
         result
     }

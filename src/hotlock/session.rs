@@ -86,6 +86,8 @@ pub struct Session {
     pub synchronous_commit: Cell<Option<i32>>,
     pub flush_to: Cell<u64>,
     pub lock_timeout: Cell<Option<i32>>,
+    /// The setting of `deadlock_timeout` while another one is in force; see waiting.rs.
+    pub deadlock_timeout: Cell<Option<i32>>,
 }
 
 // SAFETY: a backend has one thread.
@@ -101,6 +103,7 @@ pub static SESSION: Session = Session {
     synchronous_commit: Cell::new(None),
     flush_to: Cell::new(0),
     lock_timeout: Cell::new(None),
+    deadlock_timeout: Cell::new(None),
 };
 
 impl Session {

@@ -16,7 +16,7 @@ use super::session::{SESSION, is_enabled, member_id, memory, patience};
 use super::statement;
 use super::stop;
 use super::ticket;
-use super::waiting::{Reason, Wait};
+use super::waiting::{self, Reason, Wait};
 use crate::guc;
 use crate::pg::evaluate::{self, Applied};
 use crate::pg::relation::{Key, key_of};
@@ -143,7 +143,7 @@ unsafe fn ordinary(call: Update, counted: Option<&Identity>) -> TM_Result::Type 
         {
             await_edge(xid);
         }
-        let result = call.heap();
+        let result = waiting::with_ticket(|| call.heap());
         SESSION
             .published
             .get()
@@ -420,9 +420,9 @@ pub fn await_tail(n: usize, tail: &Tail) {
         ticket::refuse_cycle(slot);
     }
     let wait = Wait::begin(Reason::Fallback, slot);
-    wait.in_lock_manager(|| xact::wait_for_end(tail.xid));
+    waiting::with_ticket(|| wait.in_lock_manager(|| xact::wait_for_end(tail.xid)));
     wait.finish();
-    super::waiting::check_doomed();
+    waiting::check_doomed();
     if xact::is_running(tail.xid) {
         return;
     }
@@ -508,7 +508,7 @@ unsafe fn follow(call: Update, n: usize, tail: &Tail) -> Option<TM_Result::Type>
         group::Outcome::NotPossible => {
             memory().with_row(slot, |row, world| row.withdraw(world, me));
             SESSION.update(n, |m| m.linked = false);
-            super::waiting::check_doomed();
+            waiting::check_doomed();
             await_tail(n, tail);
             None
         }

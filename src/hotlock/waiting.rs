@@ -7,6 +7,7 @@ use crate::guc;
 use crate::pg::catch::catching;
 use crate::pg::raw::{self, TimeoutId};
 use crate::pg::wait;
+use crate::pg::xact;
 use hotrow::{ActorId, Slot};
 use pgrx::pg_sys;
 use std::cell::Cell;
@@ -229,8 +230,38 @@ pub fn is_blocked(actor: ActorId) -> bool {
     in_lock_manager || memory().actors[actor as usize].wait_since.get() != 0
 }
 
+/// Runs a call that may wait for a row lock, as the holder of a hot row's ticket. Who has nothing else is in no circle of its
+/// own making: the deadlock detector would make it the victim, the next holder would close the circle again, and those who
+/// made it would wait on. So it looks late, after those who wait for the ticket.
+pub fn with_ticket<R>(body: impl FnOnce() -> R) -> R {
+    const LATER: i32 = 4;
+    let has_only_ticket = SESSION.all().nth(1).is_none()
+        && SESSION.all().all(|(_, m)| m.ticket && m.predecessor == 0)
+        && SESSION.is_member()
+        && SESSION.has_locked_nothing()
+        && xact::own_xid() == 0;
+    if has_only_ticket {
+        // SAFETY: DeadlockTimeout is read by ProcSleep; it is put back here, or by `clear` after an ERROR.
+        unsafe {
+            SESSION.deadlock_timeout.set(Some(pg_sys::DeadlockTimeout));
+            pg_sys::DeadlockTimeout = pg_sys::DeadlockTimeout.saturating_mul(LATER);
+        }
+    }
+    let result = body();
+    restore_deadlock_timeout();
+    result
+}
+
+fn restore_deadlock_timeout() {
+    if let Some(configured) = SESSION.deadlock_timeout.take() {
+        // SAFETY: puts the setting's value back.
+        unsafe { pg_sys::DeadlockTimeout = configured };
+    }
+}
+
 /// Takes back what a wait has set up, after its end or after an ERROR in it.
 pub fn clear() {
+    restore_deadlock_timeout();
     if SESSION.published.get() {
         let actor = &memory().actors[wait::me() as usize];
         actor.wait_since.set(0);
