@@ -26,6 +26,14 @@ pub const OVERTAKEN: Report = Report {
     hint: Some(c"The transaction might succeed if retried."),
 };
 
+/// The definition of the hot row's table, or its statistics, changed while the statement followed.
+pub const TABLE_CHANGED: Report = Report {
+    code: *b"40001",
+    message: c"could not update the hot row: the definition of its table was changed meanwhile",
+    detail: None,
+    hint: Some(c"The transaction might succeed if retried."),
+};
+
 /// The transaction wants its own version of a hot row again, and somebody has followed (trap 2).
 pub const OWN_ROW: Report = Report {
     code: *b"40001",

@@ -46,6 +46,18 @@ pub struct Membership {
     pub restart: bool,
 }
 
+impl Membership {
+    /// The executor has (or may have) an uncommitted version of a predecessor in its hands.
+    pub fn is_pending(&self) -> bool {
+        self.version == 0 && (self.offered != 0 || self.handed != 0 || self.lent != 0)
+    }
+
+    /// Whether that is this version.
+    pub fn has_in_hand(&self, version: u64) -> bool {
+        self.is_pending() && [self.offered, self.handed, self.lent].contains(&version)
+    }
+}
+
 const NONE: Membership = Membership {
     slot: 0,
     relation: Oid::INVALID,
@@ -156,10 +168,10 @@ impl Session {
         })
     }
 
-    /// The membership for which that version has been locked and handed out.
-    pub fn with_lent(&self, relation: Oid, version: u64) -> Option<(usize, Membership)> {
+    /// The membership for which the executor has that uncommitted version of a predecessor in its hands.
+    pub fn with_in_hand(&self, relation: Oid, version: u64) -> Option<(usize, Membership)> {
         self.all()
-            .find(|(_, m)| m.lent == version && m.relation == relation)
+            .find(|(_, m)| m.relation == relation && m.has_in_hand(version))
     }
 
     /// Begins a membership, if one of the places is free.

@@ -2,6 +2,7 @@
 
 use super::combine;
 use super::detect;
+use super::errors;
 use super::existence;
 use super::readguard;
 use super::revisit;
@@ -227,9 +228,10 @@ fn passes_by(target: Option<&Target>, relation: Oid) -> bool {
     })
 }
 
-/// Whether the statement reads only one row, by its key, and we have that row's ticket and its lock (trap 9).
+/// Whether the statement reads only one row, by its key and nothing else (other conditions would be asked of the version
+/// that its snapshot shows, not of the one that we have locked), and we have that row's ticket and its lock (trap 9).
 fn is_locked_by_us(target: &Target) -> bool {
-    target.is_alone()
+    target.is_unconditional()
         && SESSION.all().any(|(_, m)| {
             let row = &memory().directory.rows[m.slot as usize];
             m.locked && m.version == 0 && row.is(&target.identity)
@@ -287,6 +289,10 @@ pub fn failed(code: Code) -> bool {
     if SESSION.is_member() && !NOT_ABOUT_DATA.iter().any(|class| code.starts_with(class)) {
         commit::wait_for_predecessors(Reason::Read);
         waiting::check_doomed();
+    }
+    // Heap refuses what we have handed out, when a change of the table has put heap's routine back (swap.rs).
+    if code == *b"55000" && swap::is_any_lost() && SESSION.all().any(|(_, m)| m.is_pending()) {
+        errors::TABLE_CHANGED.raise();
     }
     // A trigger did not find the version that it was fired for: its writer has rolled back.
     if code.starts_with(b"XX") && waiting::is_doomed() {
@@ -465,6 +471,7 @@ pub fn depend(n: usize) {
     SESSION.update(n, |m| {
         m.linked = linked;
         m.offered = 0;
+        m.handed = 0;
         m.restart = false;
     });
 }

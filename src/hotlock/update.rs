@@ -12,7 +12,7 @@ use super::detect;
 use super::errors;
 use super::lock;
 use super::revisit;
-use super::session::{SESSION, is_enabled, member_id, memory, patience};
+use super::session::{Membership, SESSION, is_enabled, member_id, memory, patience};
 use super::statement;
 use super::stop;
 use super::ticket;
@@ -49,22 +49,20 @@ pub unsafe fn tuple_update(call: Update) -> TM_Result::Type {
         if let Some((n, _)) = SESSION.with_version((*call.rel).rd_id, version) {
             return own_row(call, n);
         }
-        if !is_enabled() {
-            return call.heap();
-        }
-        let Some(usage) = swap::usage(call.rel) else {
-            return call.heap();
+        let in_hand = SESSION.with_in_hand((*call.rel).rd_id, version);
+        // Whoever does not follow what was handed out must let its writer end first.
+        let let_end = || {
+            if let Some((n, _)) = in_hand {
+                await_lender(n);
+            }
         };
-        if let Some((n, m)) = SESSION.with_lent((*call.rel).rd_id, version)
-            && !keeps_identity(call, m.slot)
-        {
-            await_lender(n);
-            return ordinary(call, None);
-        }
-        let Some(key) = key_of(call.rel) else {
-            return ordinary(call, None);
+        let usage = swap::usage(call.rel).filter(|_| is_enabled());
+        let (Some(usage), Some(key)) = (usage, key_of(call.rel)) else {
+            let_end();
+            return call.heap();
         };
         if !usage.may_follow {
+            let_end();
             let before = lock::identity_of(call.rel, &key, version);
             let result = ordinary(call, None);
             if result == TM_Result::TM_Ok {
@@ -75,7 +73,17 @@ pub unsafe fn tuple_update(call: Update) -> TM_Result::Type {
             }
             return result;
         }
-        let Some(identity) = key.of_slot(call.slot) else {
+        let identity = key.of_slot(call.slot);
+        let is_same = |m: &Membership| {
+            let row = &memory().directory.rows[m.slot as usize];
+            identity.as_ref().is_some_and(|identity| row.is(identity))
+        };
+        // A BEFORE trigger may have changed the key.
+        if in_hand.is_some_and(|(_, m)| !is_same(&m)) {
+            let_end();
+            return ordinary(call, None);
+        }
+        let Some(identity) = identity else {
             return ordinary(call, None);
         };
         let slot = match detect::find(&identity) {
@@ -97,16 +105,7 @@ pub unsafe fn tuple_update(call: Update) -> TM_Result::Type {
     }
 }
 
-/// Whether the new row is still that hot row: a BEFORE trigger may have changed its key.
-unsafe fn keeps_identity(call: Update, slot: Slot) -> bool {
-    // SAFETY: as in `tuple_update`.
-    unsafe {
-        let identity = key_of(call.rel).and_then(|key| key.of_slot(call.slot));
-        identity.is_some_and(|identity| memory().directory.rows[slot as usize].is(&identity))
-    }
-}
-
-/// Lets the transaction end whose version we have locked and handed out. 40001 if it has rolled back.
+/// Lets the transaction end whose version we have handed out. 40001 if it has rolled back.
 fn await_lender(n: usize) {
     let slot = membership_slot(n);
     while let Some(tail) = memory().with_row(slot, |row, world| row.tail(world)) {

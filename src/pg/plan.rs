@@ -14,6 +14,8 @@ pub struct Target {
     scan: pg_sys::Index,
     /// An index finds it, by all columns of the key.
     by_key: bool,
+    /// And no other condition is asked of it.
+    by_nothing_else: bool,
     only: OnceCell<bool>,
 }
 
@@ -22,6 +24,11 @@ impl Target {
     /// is that of the row and not merely a hint.
     pub fn is_alone(&self) -> bool {
         self.by_key && self.is_only()
+    }
+
+    /// The same, and whatever the row's columns are beside the key, the scan finds it.
+    pub fn is_unconditional(&self) -> bool {
+        self.by_nothing_else && self.is_alone()
     }
 
     /// The same for what it updates or locks: it may look at other rows to find this one.
@@ -132,6 +139,7 @@ pub unsafe fn target(query: *const pg_sys::QueryDesc) -> Option<Target> {
             plan,
             scan: (*scan.cast::<pg_sys::Scan>()).scanrelid,
             by_key: found.by_index,
+            by_nothing_else: found.nothing_else,
             only: OnceCell::new(),
         })
     }
@@ -174,6 +182,7 @@ unsafe fn inserted(
             plan,
             scan,
             by_key: false,
+            by_nothing_else: false,
             only: OnceCell::from(false),
         })
     }

@@ -128,12 +128,13 @@ unsafe fn update_tuple(
                     TU_UpdateIndexes::TU_None
                 };
                 let xid = raw::GetCurrentTransactionId();
+                let (locked, locks_key) = own_lock(old.t_data);
                 let xmax = if is_revisited() {
-                    multi::Xmax::shared(base.xid, u32::from(xid))
+                    multi::Xmax::shared(base.xid, u32::from(xid), locks_key)
                 } else {
-                    multi::Xmax::plain(u32::from(xid))
+                    multi::Xmax::plain(u32::from(xid), locks_key)
                 };
-                write(rel, page, &old, new, cid, xmax, locks);
+                write(rel, page, &old, new, cid, xmax, locks || locked);
                 Outcome::Done(tuple::pack(&(*new).t_self), indexes)
             }
             None => Outcome::NotPossible,
@@ -190,6 +191,7 @@ pub unsafe fn lock(rel: Relation, base: &Base, with_key: bool) -> bool {
             .filter(|found| is_open(page, found.t_data, base.xid));
         if let Some(found) = found {
             let header = found.t_data;
+            let with_key = with_key || own_lock(header).1;
             pg_sys::CritSectionCount += 1;
             (*header).t_infomask &= !((pg_sys::HEAP_XMAX_BITS | pg_sys::HEAP_MOVED) as u16);
             (*header).t_infomask |=
@@ -213,6 +215,19 @@ pub unsafe fn lock(rel: Relation, base: &Base, with_key: bool) -> bool {
         }
         page.release();
         found.is_some()
+    }
+}
+
+/// Whether we have locked the version, and whether FOR UPDATE, which our update must not weaken.
+unsafe fn own_lock(header: pg_sys::HeapTupleHeader) -> (bool, bool) {
+    // SAFETY: the tuple's page is locked.
+    unsafe {
+        let mask = (*header).t_infomask;
+        let locked = !tuple::has(mask, pg_sys::HEAP_XMAX_INVALID | pg_sys::HEAP_XMAX_IS_MULTI)
+            && tuple::is_locked_only(mask)
+            && raw::TransactionIdIsCurrentTransactionId(tuple::raw_xmax(header));
+        let keys = u32::from((*header).t_infomask2) & pg_sys::HEAP_KEYS_UPDATED != 0;
+        (locked, locked && keys)
     }
 }
 
@@ -258,9 +273,9 @@ unsafe fn fitting(
     }
 }
 
-/// No running or committed transaction stands in the tuple's xmax, but for locks of the inserter and of ourselves.
-/// heap_update leaves the inserter's when it has locked the version before; its update of that one holds more than the
-/// lock. Ours is `lock`'s.
+/// No running updater or locker and no committed updater stands in the tuple's xmax, but for locks of the inserter and of
+/// ourselves. heap_update leaves the inserter's when it has locked the version before; its update of that one holds more
+/// than the lock. Ours is `lock`'s.
 unsafe fn xmax_is_free(header: pg_sys::HeapTupleHeader, inserter: u32) -> bool {
     // SAFETY: the tuple's page is locked.
     unsafe {
@@ -271,7 +286,8 @@ unsafe fn xmax_is_free(header: pg_sys::HeapTupleHeader, inserter: u32) -> bool {
         if tuple::is_locked_only(mask)
             && !tuple::has(mask, pg_sys::HEAP_XMAX_IS_MULTI)
             && (u32::from(tuple::raw_xmax(header)) == inserter
-                || tuple::raw_xmax(header) == raw::GetTopTransactionIdIfAny())
+                || tuple::raw_xmax(header) == raw::GetTopTransactionIdIfAny()
+                || !raw::TransactionIdIsInProgress(tuple::raw_xmax(header)))
         {
             return true;
         }

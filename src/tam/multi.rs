@@ -18,13 +18,16 @@ use pgrx::pg_sys::{self, MultiXactStatus, TransactionId};
 pub struct Xmax {
     value: TransactionId,
     is_multi: bool,
+    /// The updater has locked the row FOR UPDATE before: nobody gets a key share of it.
+    locks_key: bool,
 }
 
 impl Xmax {
-    pub fn plain(updater: u32) -> Self {
+    pub fn plain(updater: u32, locks_key: bool) -> Self {
         Xmax {
             value: TransactionId::from(updater),
             is_multi: false,
+            locks_key,
         }
     }
 
@@ -32,28 +35,39 @@ impl Xmax {
     ///
     /// # Safety
     /// Both transactions have called MultiXactIdSetOldestMember; no critical section is open.
-    pub unsafe fn shared(inserter: u32, updater: u32) -> Self {
+    pub unsafe fn shared(inserter: u32, updater: u32, locks_key: bool) -> Self {
+        let status = if locks_key {
+            MultiXactStatus::MultiXactStatusUpdate
+        } else {
+            MultiXactStatus::MultiXactStatusNoKeyUpdate
+        };
         // SAFETY: by the contract.
         let multi = unsafe {
             raw::MultiXactIdCreate(
                 TransactionId::from(inserter),
                 MultiXactStatus::MultiXactStatusForKeyShare,
                 TransactionId::from(updater),
-                MultiXactStatus::MultiXactStatusNoKeyUpdate,
+                status,
             )
         };
         Xmax {
             value: TransactionId::from(u32::from(multi)),
             is_multi: true,
+            locks_key,
         }
     }
 
     /// The bits of xl_heap_update and xl_heap_lock.
     pub fn infobits(self) -> u8 {
-        if self.is_multi {
+        let multi = if self.is_multi {
             wal::XLHL_XMAX_IS_MULTI | wal::XLHL_XMAX_EXCL_LOCK
         } else {
             0
+        };
+        if self.locks_key {
+            multi | wal::XLHL_KEYS_UPDATED
+        } else {
+            multi
         }
     }
 
@@ -66,6 +80,9 @@ impl Xmax {
         unsafe {
             (*header).t_infomask &= !((pg_sys::HEAP_XMAX_BITS | pg_sys::HEAP_MOVED) as u16);
             (*header).t_infomask2 &= !(pg_sys::HEAP_KEYS_UPDATED as u16);
+            if self.locks_key {
+                (*header).t_infomask2 |= pg_sys::HEAP_KEYS_UPDATED as u16;
+            }
             if self.is_multi {
                 (*header).t_infomask |=
                     (pg_sys::HEAP_XMAX_IS_MULTI | pg_sys::HEAP_XMAX_EXCL_LOCK) as u16;
@@ -92,7 +109,8 @@ pub unsafe fn share_xmax(rel: pg_sys::Relation, version: u64, inserter: u32, fol
                 pg_sys::HEAP_XMAX_INVALID | pg_sys::HEAP_XMAX_IS_MULTI,
             )
         {
-            let xmax = Xmax::shared(inserter, follower);
+            let locks_key = u32::from((*header).t_infomask2) & pg_sys::HEAP_KEYS_UPDATED != 0;
+            let xmax = Xmax::shared(inserter, follower, locks_key);
             pg_sys::CritSectionCount += 1;
             xmax.put(header);
             raw::MarkBufferDirty(page.buffer);

@@ -3,7 +3,8 @@
 //!
 //! A swap is undone at the statement's end, or at the abort of the (sub)transaction in which it was made. It keeps the
 //! relation open by a reference of its own, which belongs to the whole transaction. A relcache rebuild in between puts
-//! heap's routine back: then the statement goes on the ordinary way, which is always right.
+//! heap's routine back: then the statement goes on the ordinary way, which is right unless it has an uncommitted version
+//! in its hands; heap refuses to update that one, and the client gets 40001 (`hotlock/statement.rs`).
 
 use pgrx::pg_sys::{self, Relation, SubTransactionId, TableAmRoutine};
 use std::cell::Cell;
@@ -162,6 +163,12 @@ fn live() -> impl Iterator<Item = (usize, Entry)> {
         .take(SWAPS.count.get())
         .enumerate()
         .filter_map(|(n, cell)| cell.get().map(|e| (n, e)))
+}
+
+/// Whether a relcache rebuild has put heap's routine back under a statement.
+pub fn is_any_lost() -> bool {
+    // SAFETY: open by the reference that `put` took.
+    live().any(|(_, entry)| unsafe { !ptr::eq((*entry.rel).rd_tableam, &routines().ours) })
 }
 
 /// Undoes the swaps that `which` selects; a relation that another statement still uses stays swapped.
