@@ -468,9 +468,9 @@ unsafe fn follow(call: Update, n: usize, tail: &Tail) -> Option<TM_Result::Type>
         version: tail.tid,
         xid: tail.xid,
     };
-    // SAFETY: as in `tuple_update`; we have the ticket and the reservation.
     let locks =
         swap::usage(call.rel).is_some_and(|usage| usage.on_conflict == swap::OnConflict::Update);
+    // SAFETY: as in `tuple_update`; we have the ticket and the reservation.
     match unsafe {
         group::update(call.rel, call.slot, call.cid, &base, locks, || {
             leader.is_revisited()
