@@ -7,13 +7,13 @@
 //! (DO NOTHING waits as ever: it takes no lock, so nothing would keep the row from being deleted by the same transaction.)
 
 use super::detect;
-use super::lock::{self, end_wait, version_of, wait_for_lockers};
+use super::lock::{self, end_wait, ticket_for, version_of, wait_for_lockers};
 use super::session::{SESSION, is_enabled};
 use super::statement;
 use super::stop;
-use super::ticket;
 use super::update::{
-    Step, await_tail, end_group_for_others, forget_offer, next_step, offer, refuse_if_shown,
+    Step, await_tail, end_group_for_others, forget_offer, name_version, next_step, offer,
+    refuse_if_shown,
 };
 use super::waiting::{self, Reason};
 use super::{commit, errors};
@@ -96,20 +96,11 @@ pub unsafe fn lock(call: Lock, slot: Slot, identity: &Identity, usage: Use) -> T
     // SAFETY: by the contract; the slot is a buffer heap slot.
     unsafe {
         let version = tuple::pack(&*call.tid);
-        let n = match SESSION.in_row(slot) {
-            Some((n, m)) if m.ticket => n,
-            Some(_) => {
+        let Some(n) = ticket_for(call.rel, slot, identity, version) else {
+            if SESSION.in_row(slot).is_some() {
                 commit::wait_for_predecessors(Reason::Read);
-                return call.heap();
             }
-            None if detect::grip(call.rel, version) == detect::Grip::Own => return call.heap(),
-            None => {
-                statement::drop_unused(usage.query);
-                match ticket::acquire(slot, identity) {
-                    Some(n) => n,
-                    None => return call.heap(),
-                }
-            }
+            return call.heap();
         };
         SESSION.update(n, |m| {
             if m.version == 0 && !m.locked {
@@ -127,9 +118,7 @@ pub unsafe fn lock(call: Lock, slot: Slot, identity: &Identity, usage: Use) -> T
                             // It may not conflict any more: the executor looks again.
                             page.unpin();
                             forget_offer(n);
-                            (*call.failure).ctid = tuple::unpack(tail.tid);
-                            (*call.failure).xmax = pg_sys::TransactionId::from(tail.xid);
-                            (*call.failure).cmax = pg_sys::InvalidCommandId;
+                            name_version(call.failure, tail.tid, tail.xid);
                             await_tail(n, &tail);
                             return TM_Result::TM_Updated;
                         }

@@ -60,8 +60,8 @@ unsafe fn is_latest(membership: &Membership) -> bool {
                 raw::TransactionIdIsCurrentTransactionId((*header).t_choice.t_heap.t_xmin)
                     && (tuple::has(mask, pg_sys::HEAP_XMAX_INVALID)
                         || tuple::is_locked_only(mask)
-                        || tuple::has(mask, pg_sys::HEAP_XMAX_IS_MULTI)
-                        || !raw::TransactionIdIsCurrentTransactionId(tuple::raw_xmax(header)))
+                        || !tuple::has(mask, pg_sys::HEAP_XMAX_IS_MULTI)
+                            && !raw::TransactionIdIsCurrentTransactionId(tuple::raw_xmax(header)))
             });
             page.release();
             latest

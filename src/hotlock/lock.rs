@@ -138,8 +138,12 @@ pub unsafe fn heat(
     }
 }
 
-/// Takes the row's ticket. Returns the membership.
-unsafe fn ticket_for(
+/// Takes the row's ticket. Returns the membership; None for a row that this transaction has written or locked in another
+/// way, or that is not hot any more.
+///
+/// # Safety
+/// `rel` is open, and the version is one that a scan has found.
+pub unsafe fn ticket_for(
     rel: pg_sys::Relation,
     slot: Slot,
     identity: &Identity,
@@ -186,9 +190,7 @@ unsafe fn follow(call: Lock, n: usize, version: u64) -> Option<TM_Result::Type> 
                 *call.tid = found.t_self;
                 (*call.failure).traversed = true;
                 tuple::store(call.rel, call.slot, found, page);
-                let own = &memory().actors[wait::me() as usize];
-                own.xid.publish(xact::own_xid());
-                SESSION.published.set(true);
+                SESSION.publish();
                 statement::depend(n);
                 SESSION.update(n, |m| {
                     m.locked = true;
@@ -197,9 +199,7 @@ unsafe fn follow(call: Lock, n: usize, version: u64) -> Option<TM_Result::Type> 
                 });
                 return Some(TM_Result::TM_Ok);
             }
-            if !SESSION.get(n)?.locked {
-                forget_offer(n);
-            }
+            forget_offer(n);
             await_tail(n, &tail);
         }
     }

@@ -383,14 +383,25 @@ unsafe fn follow_at_once(
     }
 }
 
+/// What goes with `TM_Updated`: where the newer version is, and whose.
+///
+/// # Safety
+/// The executor's result argument.
+pub unsafe fn name_version(failure: *mut pg_sys::TM_FailureData, version: u64, xid: u32) {
+    // SAFETY: by the contract.
+    unsafe {
+        (*failure).ctid = tuple::unpack(version);
+        (*failure).xmax = pg_sys::TransactionId::from(xid);
+        (*failure).cmax = pg_sys::InvalidCommandId;
+        (*failure).traversed = false;
+    }
+}
+
 /// `TM_Updated`, and where the newer version is.
 unsafe fn answer_updated(call: Update, version: u64, xid: u32) -> TM_Result::Type {
     // SAFETY: the executor's result arguments.
     unsafe {
-        (*call.failure).ctid = tuple::unpack(version);
-        (*call.failure).xmax = pg_sys::TransactionId::from(xid);
-        (*call.failure).cmax = pg_sys::InvalidCommandId;
-        (*call.failure).traversed = false;
+        name_version(call.failure, version, xid);
         *call.lockmode = pg_sys::LockTupleMode::LockTupleNoKeyExclusive;
         *call.indexes = TU_UpdateIndexes::TU_None;
     }
@@ -428,14 +439,19 @@ pub fn await_tail(n: usize, tail: &Tail) {
     settle(slot, tail);
 }
 
-/// Nothing has come of an offer, and nobody has seen it.
+/// Nothing has come of an offer, and nobody has seen it. What was locked before has been seen, and stays a dependency.
 pub fn forget_offer(n: usize) {
-    memory().actors[wait::me() as usize].forget(n);
+    let shown = SESSION.get(n).is_some_and(|m| m.locked);
     SESSION.update(n, |m| {
         m.offered = 0;
         m.offered_xid = 0;
-        m.predecessor = 0;
+        if !shown {
+            m.predecessor = 0;
+        }
     });
+    if !shown {
+        memory().actors[wait::me() as usize].forget(n);
+    }
 }
 
 /// The offered version was rolled back: 40001 if the transaction had locked it, because then its client has seen it.
