@@ -3,7 +3,7 @@
 use super::session::{SESSION, memory};
 use crate::pg::wait;
 use crate::pg::xact;
-use hotrow::{ActorId, has_path, owner_of};
+use hotrow::{ActorId, Slot, Wait, actor_of, has_path, owner_of};
 
 /// Nobody can be waiting for this transaction yet: it has written nothing and is in no other row.
 fn is_fresh() -> bool {
@@ -26,25 +26,37 @@ fn reaches_us(from: ActorId) -> bool {
     )
 }
 
-/// Declares an edge from this transaction to what process `target` now does. True when that closes a circle. `is_so` tells,
-/// under the graph's lock, whether the target is still at it: a process goes on to other transactions.
-pub fn closes(target: ActorId, declare: impl FnOnce(), is_so: impl FnOnce() -> bool) -> bool {
+/// Declares that this transaction commits after the transaction `xid` of process `target`, or waits for it to end. True when
+/// that closes a circle. A process goes on to other transactions: whether it is still at that one is looked up under the
+/// graph's lock.
+pub fn closes_on(target: ActorId, xid: u32, declare: impl FnOnce()) -> bool {
     SESSION.published.set(true);
-    // A ticket may have been granted to us since we looked who has it.
-    if target == wait::me() || is_fresh() {
+    if is_fresh() {
         declare();
         return false;
     }
     memory().with_graph(|| {
         declare();
-        is_so() && reaches_us(target)
+        memory().actors[target as usize].xid.get() == xid && reaches_us(target)
     })
 }
 
-/// The same for what the transaction `xid` of process `target` does.
-pub fn closes_on(target: ActorId, xid: u32, declare: impl FnOnce()) -> bool {
-    closes(target, declare, || {
-        memory().actors[target as usize].xid.get() == xid
+/// Declares that this transaction waits for the ticket of that row. True when that closes a circle. Whoever gets the ticket
+/// later finds the declaration when it waits itself.
+pub fn closes_on_ticket(slot: Slot) -> bool {
+    SESSION.published.set(true);
+    let declare = || memory().actors[wait::me() as usize].wait(Some(Wait::Ticket(slot)));
+    if is_fresh() {
+        declare();
+        return false;
+    }
+    memory().with_graph(|| {
+        declare();
+        let holder = memory().directory.rows[slot as usize].holder();
+        // It may have been granted to us meanwhile.
+        holder
+            .map(actor_of)
+            .is_some_and(|holder| holder != wait::me() && reaches_us(holder))
     })
 }
 

@@ -3,7 +3,7 @@
 use super::combine;
 use super::errors;
 use super::readguard;
-use super::session::{SESSION, member_id, memory, patience};
+use super::session::{Membership, SESSION, member_id, memory, patience};
 use super::statement;
 use super::stop;
 use super::waiting::{self, Reason, Wait};
@@ -27,16 +27,15 @@ enum End {
 /// predecessors' transaction ids; the dependency list only shortens the wait.
 pub fn wait_for_predecessors(reason: Reason) {
     for (n, membership) in SESSION.all() {
-        if membership.predecessor == 0 {
-            continue;
+        if membership.predecessor != 0 {
+            wait_for_predecessor(n, &membership, reason);
         }
-        wait_for_predecessor(n, membership.slot, membership.predecessor, reason);
-        SESSION.update(n, |m| m.predecessor = 0);
-        memory().actors[wait::me() as usize].forget(n);
     }
 }
 
-fn wait_for_predecessor(n: usize, slot: u32, predecessor: u32, reason: Reason) {
+/// The same for the predecessor on one row.
+pub fn wait_for_predecessor(n: usize, membership: &Membership, reason: Reason) {
+    let (slot, predecessor) = (membership.slot, membership.predecessor);
     let me = member_id(n);
     let is_ahead = || memory().with_row(slot, |row, world| row.await_predecessor(world, me));
     waiting::check_doomed();
@@ -60,6 +59,8 @@ fn wait_for_predecessor(n: usize, slot: u32, predecessor: u32, reason: Reason) {
     if !xact::has_committed(predecessor) {
         errors::DOOMED.raise();
     }
+    SESSION.update(n, |m| m.predecessor = 0);
+    memory().actors[wait::me() as usize].forget(n);
 }
 
 /// PostgreSQL disarms `statement_timeout` before it commits, because a commit does not wait for others. Ours does.

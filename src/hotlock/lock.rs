@@ -3,6 +3,7 @@
 use super::conflict;
 use super::detect;
 use super::errors;
+use super::order;
 use super::revisit;
 use super::session::{Membership, SESSION, is_enabled, memory};
 use super::statement;
@@ -48,6 +49,9 @@ pub unsafe fn tuple_lock(call: Lock) -> TM_Result::Type {
             return call.heap();
         };
         if !exclusive || call.policy != LockWaitPolicy::LockWaitBlock {
+            if call.mode != LockTupleMode::LockTupleKeyShare {
+                order::let_pass_in(relation);
+            }
             if call.policy == LockWaitPolicy::LockWaitBlock && SESSION.is_waited_for() {
                 wait_for_lockers(call.rel, version);
             }
@@ -61,6 +65,7 @@ pub unsafe fn tuple_lock(call: Lock) -> TM_Result::Type {
         let Some(slot) =
             detect::find(&identity).or_else(|| heat(call.rel, &key, &identity, version))
         else {
+            order::let_pass_in(relation);
             if SESSION.is_waited_for() {
                 wait_for_lockers(call.rel, version);
             }
@@ -129,6 +134,9 @@ pub unsafe fn heat(
     unsafe {
         if guc::HOT_THRESHOLD.get() > 0 {
             let contended = matches!(detect::grip(rel, version), detect::Grip::Other(_));
+            if contended {
+                order::note_wait((*rel).rd_id);
+            }
             if !contended || !detect::count_waiter(identity) {
                 return None;
             }
@@ -227,6 +235,7 @@ fn await_list(n: usize, slot: Slot) {
 pub unsafe fn wait_for_lockers(rel: pg_sys::Relation, version: u64) {
     // SAFETY: a version that a scan has found.
     if let detect::Grip::Other(xid) = unsafe { detect::grip(rel, version) } {
+        order::note_wait(relation_of(rel));
         await_edge(xid);
     }
 }
@@ -320,9 +329,9 @@ unsafe fn own_row(call: Lock, n: usize, membership: Membership) -> TM_Result::Ty
     }
 }
 
-unsafe fn relation_of(call: Delete) -> pg_sys::Oid {
+fn relation_of(rel: pg_sys::Relation) -> pg_sys::Oid {
     // SAFETY: an open relation.
-    unsafe { (*call.rel).rd_id }
+    unsafe { (*rel).rd_id }
 }
 
 /// A MERGE may go on to delete the version that its update was offered. If the writer has rolled back, that is 40001.
@@ -351,6 +360,7 @@ pub unsafe fn tuple_delete(call: Delete) -> TM_Result::Type {
             SESSION.update(n, |m| m.is_gone = true);
             return call.heap();
         }
+        order::let_pass_in(relation_of(call.rel));
         if is_enabled()
             && let Some(key) = key_of(call.rel)
             && memory().directory.used.get() > 0
@@ -364,7 +374,7 @@ pub unsafe fn tuple_delete(call: Delete) -> TM_Result::Type {
                 m.unused_by = 0;
             });
         }
-        refuse_what_was_lent(relation_of(call), version);
+        refuse_what_was_lent(relation_of(call.rel), version);
         if SESSION.is_waited_for() {
             wait_for_lockers(call.rel, version);
         }

@@ -10,6 +10,7 @@ mod existence;
 mod explain;
 mod hotlog;
 pub mod lock;
+mod order;
 pub mod readguard;
 pub mod revisit;
 mod session;

@@ -184,6 +184,7 @@ impl Session {
             ..NONE
         }));
         self.count.set(self.count.get() + 1);
+        memory().members[member_id(n) as usize].begin(slot);
         Some(n)
     }
 

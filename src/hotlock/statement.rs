@@ -9,7 +9,7 @@ use super::revisit;
 use super::session::{SESSION, is_enabled, member_id, memory};
 use super::ticket::{self, Turn};
 use super::waiting::{self, Reason};
-use super::{commit, stop};
+use super::{commit, order, stop};
 use crate::guc::{self, FollowerReads};
 use crate::pg::catch::Code;
 use crate::pg::plan::{self, Target};
@@ -93,12 +93,20 @@ pub unsafe fn before_start(query: *mut pg_sys::QueryDesc) -> bool {
                 commit::wait_for_predecessors(Reason::Read);
             }
         }
-        if enabled
-            && let Some(target) = &target
-            && let Some(slot) = detect::find(&target.identity)
-            && !combine::consider(query, target)
-        {
-            queue_early(&mut replaced, slot, &target.identity, ticket::acquire_turn);
+        if enabled && let Some(target) = &target {
+            match detect::find(&target.identity) {
+                Some(slot) if !combine::consider(query, target) => {
+                    queue_early(&mut replaced, slot, &target.identity, ticket::acquire_turn);
+                }
+                Some(_) => {}
+                None => {
+                    let relation = Oid::from(target.identity.relation);
+                    if order::may_overtake_in(relation) {
+                        replaced.let_go();
+                        order::let_pass_in(relation);
+                    }
+                }
+            }
         }
         replaced.finish();
         false
@@ -324,6 +332,9 @@ unsafe fn queue_early(
     }
     // SAFETY: as in `before_start`.
     unsafe {
+        if order::may_overtake_at(slot) {
+            replaced.let_go();
+        }
         let turn = match ticket::try_acquire(slot, identity) {
             Some(n) => Some(Turn::Own(n)),
             None => {

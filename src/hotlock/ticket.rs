@@ -2,6 +2,7 @@
 
 use super::circles;
 use super::errors;
+use super::order;
 use super::session::{SESSION, member_id, memory, patience};
 use super::waiting::{self, Nap, Reason, Wait};
 use crate::pg::{raw, wait};
@@ -55,6 +56,7 @@ enum Manner {
 }
 
 fn request(slot: Slot, identity: &Identity, manner: Manner) -> Option<Turn> {
+    order::let_pass_at(slot);
     let Some(n) = SESSION.begin(slot, Oid::from(identity.relation)) else {
         memory().totals.fallbacks.add(1);
         return None;
@@ -103,19 +105,9 @@ fn queue(n: usize, slot: Slot, mut awake: bool, mut offers: bool) -> Option<Turn
     let me = member_id(n);
     memory().totals.ticket_waits.add(1);
     let wait = Wait::begin(Reason::Ticket, slot);
-    let (row, own) = (
-        &memory().directory.rows[slot as usize],
-        &memory().members[me as usize],
-    );
-    if !offers && let Some(holder) = row.holder() {
-        let actor = &memory().actors[wait::me() as usize];
-        if circles::closes(
-            actor_of(holder),
-            || actor.wait(Some(hotrow::Wait::Ticket(slot))),
-            || row.holder() == Some(holder),
-        ) {
-            refuse_cycle(slot);
-        }
+    let own = &memory().members[me as usize];
+    if !offers && circles::closes_on_ticket(slot) {
+        refuse_cycle(slot);
     }
     loop {
         if awake && compete(n, slot, offers) {

@@ -11,6 +11,7 @@ use super::conflict;
 use super::detect;
 use super::errors;
 use super::lock;
+use super::order;
 use super::revisit;
 use super::session::{Membership, SESSION, is_enabled, member_id, memory, patience};
 use super::statement;
@@ -19,7 +20,7 @@ use super::ticket;
 use super::waiting::{self, Reason, Wait};
 use crate::guc;
 use crate::pg::evaluate::{self, Applied};
-use crate::pg::relation::{Key, key_of};
+use crate::pg::relation::key_of;
 use crate::pg::{raw, tuple, wait, xact};
 use crate::tam::callbacks::Update;
 use crate::tam::{group, swap};
@@ -63,6 +64,7 @@ pub unsafe fn tuple_update(call: Update) -> TM_Result::Type {
         };
         if !usage.may_follow {
             let_end();
+            order::let_pass_in((*call.rel).rd_id);
             let before = lock::identity_of(call.rel, &key, version);
             let result = ordinary(call, None);
             if result == TM_Result::TM_Ok {
@@ -88,11 +90,12 @@ pub unsafe fn tuple_update(call: Update) -> TM_Result::Type {
         };
         let slot = match detect::find(&identity) {
             Some(slot) => Some(slot),
-            None => heat(call, &key, &identity, version),
+            None => lock::heat(call.rel, &key, &identity, version),
         };
         let result = match slot {
             Some(slot) => hot(call, slot, &identity, usage.query),
             None => {
+                order::let_pass_in((*call.rel).rd_id);
                 let result = ordinary(call, Some(&identity));
                 if result == TM_Result::TM_Ok {
                     SESSION.note_locked(&identity);
@@ -118,21 +121,6 @@ fn await_lender(n: usize) {
     SESSION.update(n, |m| m.lent = 0);
 }
 
-/// A row that is not hot: does this update make it so?
-unsafe fn heat(call: Update, key: &Key, identity: &Identity, version: u64) -> Option<Slot> {
-    // SAFETY: as in `tuple_update`.
-    unsafe {
-        if guc::HOT_THRESHOLD.get() > 0 {
-            let contended = matches!(detect::grip(call.rel, version), detect::Grip::Other(_));
-            if !contended || !detect::count_waiter(identity) {
-                return None;
-            }
-            detect::uncount_waiter();
-        }
-        detect::promote(call.rel, key, identity, version)
-    }
-}
-
 /// Heap's own update. If it is going to wait for a row lock, circles through hot rows are refused first.
 unsafe fn ordinary(call: Update, counted: Option<&Identity>) -> TM_Result::Type {
     // SAFETY: as in `tuple_update`.
@@ -140,6 +128,7 @@ unsafe fn ordinary(call: Update, counted: Option<&Identity>) -> TM_Result::Type 
         if SESSION.is_waited_for()
             && let detect::Grip::Other(xid) = detect::grip(call.rel, tuple::pack(&*call.otid))
         {
+            order::note_wait((*call.rel).rd_id);
             await_edge(xid);
         }
         let result = waiting::with_ticket(|| call.heap());

@@ -20,6 +20,7 @@ pub enum Reason {
     Commit = 2,
     Read = 3,
     Fallback = 4,
+    Order = 5,
 }
 
 impl Reason {
@@ -29,6 +30,7 @@ impl Reason {
             1 => "ticket",
             2 => "commit",
             3 => "read",
+            5 => "order",
             _ => "fallback",
         }
     }

@@ -2,8 +2,8 @@
 
 use super::raw;
 use hotrow::{
-    Actor, Directory, FlushQueue, MEMBERS, Member, Parcel, ReadGuard, Row, Slot, Word32, Word64,
-    World,
+    Actor, ContendedTables, Directory, FlushQueue, MEMBERS, Member, Parcel, ReadGuard, Row, Slot,
+    Word32, Word64, World,
 };
 use pgrx::pg_sys;
 use std::mem::{align_of, size_of};
@@ -24,6 +24,7 @@ struct Header {
     cursor: Word64,
     totals: Totals,
     guard: ReadGuard,
+    contended: ContendedTables,
     flush: FlushQueue,
 }
 
@@ -36,6 +37,7 @@ pub struct Shared {
     pub parcels: &'static [Parcel],
     pub totals: &'static Totals,
     pub guard: &'static ReadGuard,
+    pub contended: &'static ContendedTables,
     pub flush: &'static FlushQueue,
     locks: *mut pg_sys::LWLockPadded,
 }
@@ -150,6 +152,7 @@ pub fn startup() {
             parcels: slice(start, offsets.parcels, actors()),
             totals: &header.totals,
             guard: &header.guard,
+            contended: &header.contended,
             flush: &header.flush,
             locks: pg_sys::GetNamedLWLockTranche(c"txn".as_ptr()),
         }

@@ -7,7 +7,7 @@
 //! All functions want the row's lock held.
 
 use crate::row::{Member, Row, Tail, World, load, store};
-use crate::{ActorId, MemberId, actor_of};
+use crate::{ActorId, MEMBERS, MemberId, Slot, actor_of};
 
 impl World<'_> {
     /// The transaction of that membership has ended: the next one begins without its doom.
@@ -151,6 +151,17 @@ impl Row {
         world.member(me).linked.get() != 0
     }
 
+    /// Whether a transaction of that process stands in the list of this row, which is `slot`, or has its ticket: it is
+    /// before whoever comes now.
+    pub fn has_before(&self, world: World, slot: Slot, actor: ActorId) -> bool {
+        let first = actor * MEMBERS as MemberId;
+        load(&self.holder).map(actor_of) == Some(actor)
+            || (first..first + MEMBERS as MemberId).any(|id| {
+                let node = world.member(id);
+                node.is_of(slot) && node.linked.get() != 0
+            })
+    }
+
     /// Nobody may follow `me` from now on. False, and nothing changed, when somebody already does.
     pub fn close(&self, world: World, me: MemberId) -> bool {
         if self.has_successor(world, me) {
@@ -278,7 +289,6 @@ impl Row {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::MEMBERS;
 
     fn setup(actors: usize) -> (Row, Vec<Member>) {
         (
@@ -377,6 +387,26 @@ mod tests {
         assert_eq!(row.head(w), Some((100, 2)));
         row.depart(w, id(0), |_| ());
         assert_eq!(row.head(w), Some((102, 1)));
+    }
+
+    #[test]
+    fn who_has_been_at_a_row_is_known_by_process() {
+        let (row, members) = setup(3);
+        let w = World { members: &members };
+        for (n, slot) in [(0, 7), (1, 4)] {
+            members[id(0) as usize + n].begin(slot);
+        }
+        row.link_writer(w, id(0) + 1, 100, 1);
+        assert!(row.has_before(w, 4, 0));
+        assert!(
+            !row.has_before(w, 7, 0),
+            "its membership of 7 is not in this list"
+        );
+        assert!(!row.has_before(w, 4, 1));
+        assert!(row.try_acquire(id(1)));
+        assert!(row.has_before(w, 4, 1));
+        row.depart(w, id(0) + 1, |_| ());
+        assert!(!row.has_before(w, 4, 0));
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 mod chain;
 mod combine;
+mod contended;
 mod directory;
 mod flush;
 mod graph;
@@ -13,6 +14,7 @@ mod ticket;
 mod word;
 
 pub use combine::{ARGUMENT_BYTES, Adoption, FORM_BYTES, Outcome, Parcel};
+pub use contended::ContendedTables;
 pub use directory::{Directory, Slot};
 pub use flush::{Duty, FlushQueue};
 pub use graph::{Actor, Wait, has_path, owner_of};

@@ -1,6 +1,6 @@
 //! The shared state of a hot row and of a transaction's membership in it.
 
-use crate::{Identity, LABEL_BYTES, MemberId, Word32, Word64, identity::KEY_BYTES};
+use crate::{Identity, LABEL_BYTES, MemberId, Slot, Word32, Word64, identity::KEY_BYTES};
 
 /// A hot row. Everything in it is read and written under the row's lock, but for the words marked `lock-free`.
 #[derive(Debug, Default)]
@@ -69,6 +69,9 @@ pub struct Counters {
 #[derive(Debug, Default)]
 #[repr(C)]
 pub struct Member {
+    /// The row's slot + 1, constant while the membership lasts. Others compare it under that row's lock.
+    row: Word32,
+
     // Ticket queue.
     pub(crate) queue_next: Word32,
     pub(crate) queue_prev: Word32,
@@ -264,6 +267,16 @@ impl Row {
 }
 
 impl Member {
+    /// The membership that begins now is in that row.
+    pub fn begin(&self, slot: Slot) {
+        self.row.set(slot + 1);
+    }
+
+    /// Whether it is in that row.
+    pub(crate) fn is_of(&self, slot: Slot) -> bool {
+        self.row.get() == slot + 1
+    }
+
     /// lock-free: a predecessor on this row rolled back.
     pub fn is_doomed(&self) -> bool {
         self.doomed.get() != 0

@@ -17,6 +17,7 @@ mod heap;
 mod ledger;
 mod limits;
 mod order;
+mod overtaking;
 mod pgbench;
 mod prepared;
 mod shapes;
