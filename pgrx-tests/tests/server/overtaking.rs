@@ -3,7 +3,7 @@
 use anyhow::Result;
 use pgserver::Server;
 use rand::Rng;
-use txn_server_tests::{Background, Done, Load, Tally, grouped, int, physical_health, start_hot};
+use txn_server_tests::{Background, Load, Tally, grouped, int, physical_health, start_hot};
 
 const ROWS: i32 = 9;
 
