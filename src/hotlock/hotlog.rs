@@ -1,12 +1,9 @@
 //! The server log's lines about rows that become hot and cool down (`txn.log_hotspots`).
 
+use super::text::Text;
 use crate::guc;
 use crate::pg::error;
-use crate::pg::raw;
 use hotrow::{Identity, LABEL_BYTES, Row};
-use pgrx::pg_sys::{self, Oid};
-use std::ffi::CStr;
-use std::io::Write;
 
 /// Tells of a row's promotion. No lock is held.
 pub fn became_hot(identity: &Identity, label: &[u8]) {
@@ -63,63 +60,5 @@ impl Life {
             ));
             error::log(message.as_c_str(), detail.as_c_str());
         }
-    }
-}
-
-/// Text of bounded length, without a destructor; what does not fit is cut. It ends with a zero byte.
-struct Text {
-    bytes: [u8; Text::ROOM + 1],
-    length: usize,
-}
-
-impl Text {
-    const ROOM: usize = 192 + LABEL_BYTES;
-
-    fn new() -> Text {
-        Text {
-            bytes: [0; Text::ROOM + 1],
-            length: 0,
-        }
-    }
-
-    fn row(database: u32, relation: u32, label: &[u8]) -> Text {
-        let mut text = Text::new();
-        text.add(format_args!("row ("));
-        text.add_bytes(label);
-        // SAFETY: a catalog look-up within a transaction; null for a table that is gone.
-        let name = unsafe {
-            if database == u32::from(pg_sys::MyDatabaseId) {
-                raw::get_rel_name(Oid::from(relation))
-            } else {
-                std::ptr::null_mut()
-            }
-        };
-        if name.is_null() {
-            text.add(format_args!(") of table {relation} of database {database}"));
-        } else {
-            text.add(format_args!(") of table \""));
-            // SAFETY: a string of PostgreSQL's.
-            text.add_bytes(unsafe { CStr::from_ptr(name) }.to_bytes());
-            text.add(format_args!("\""));
-        }
-        text
-    }
-
-    fn add(&mut self, what: std::fmt::Arguments) {
-        let mut rest = &mut self.bytes[self.length..Self::ROOM];
-        let room = rest.len();
-        let _ = rest.write_fmt(what);
-        self.length += room - rest.len();
-    }
-
-    fn add_bytes(&mut self, bytes: &[u8]) {
-        let mut rest = &mut self.bytes[self.length..Self::ROOM];
-        let room = rest.len();
-        let _ = rest.write(bytes);
-        self.length += room - rest.len();
-    }
-
-    fn as_c_str(&self) -> &CStr {
-        CStr::from_bytes_until_nul(&self.bytes).unwrap_or(c"")
     }
 }

@@ -17,6 +17,7 @@ mod session;
 pub mod statement;
 pub mod stats;
 mod stop;
+mod text;
 mod ticket;
 pub mod update;
 mod views;

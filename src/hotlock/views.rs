@@ -9,11 +9,10 @@ use crate::pg::wait;
 use hotrow::{Row, actor_of};
 use pgrx::prelude::*;
 
-/// The key of a row as text, for those who may read its table.
-fn key(row: &Row) -> Option<String> {
-    let relation = pg_sys::Oid::from(row.relation());
+/// Whether the present user may read that table, and so know the keys of its rows.
+pub fn may_read(relation: pg_sys::Oid) -> bool {
     // SAFETY: catalog look-ups; a table that is gone answers ACLCHECK_NO_PRIV.
-    let allowed = unsafe {
+    unsafe {
         let mut missing = false;
         pg_sys::pg_class_aclcheck_ext(
             relation,
@@ -22,9 +21,14 @@ fn key(row: &Row) -> Option<String> {
             &mut missing,
         ) == pg_sys::AclResult::ACLCHECK_OK
             && !missing
-    };
+    }
+}
+
+/// The key of a row as text, for those who may read its table.
+fn key(row: &Row) -> Option<String> {
     let (text, length) = row.label();
-    allowed.then(|| String::from_utf8_lossy(&text[..length]).into_owned())
+    may_read(pg_sys::Oid::from(row.relation()))
+        .then(|| String::from_utf8_lossy(&text[..length]).into_owned())
 }
 
 fn is_here(row: &Row) -> bool {

@@ -3,13 +3,16 @@
 
 use super::errors;
 use super::session::{SESSION, memory};
+use super::text::Text;
+use super::views;
 use crate::guc;
 use crate::pg::catch::catching;
+use crate::pg::context::with_context;
 use crate::pg::raw::{self, TimeoutId};
 use crate::pg::wait;
 use crate::pg::xact;
 use hotrow::{ActorId, Slot};
-use pgrx::pg_sys;
+use pgrx::pg_sys::{self, Oid};
 use std::cell::Cell;
 
 /// Why a session waits; the numbers stand in shared memory.
@@ -36,6 +39,17 @@ impl Reason {
     }
 }
 
+impl Reason {
+    /// Whom a session waits for, in messages.
+    fn whom(self) -> &'static str {
+        match self {
+            Reason::Ticket => "its turn to update",
+            Reason::Commit => "a predecessor to commit on",
+            Reason::Read | Reason::Order | Reason::Fallback => "a predecessor to end on",
+        }
+    }
+}
+
 /// How a time on the latch went.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Nap {
@@ -49,6 +63,8 @@ pub enum Nap {
 
 /// One wait, from its beginning to its end; `txn.waits` shows it.
 pub struct Wait {
+    reason: Reason,
+    slot: Slot,
     started: u64,
     /// When the present time on the latch began.
     latch_since: Cell<u64>,
@@ -72,6 +88,8 @@ impl Wait {
             }
         }
         Wait {
+            reason,
+            slot,
             started,
             latch_since: Cell::new(started),
             limit_us: guc::HOT_WAIT_TIMEOUT.get().max(0) as u64 * 1000,
@@ -208,8 +226,24 @@ impl Wait {
             pg_sys::LockTimeout = timeout_ms;
         }
         wait::check_for_interrupts();
-        body();
+        with_context(self.told().as_c_str(), body);
         self.restore_lock_timeout();
+    }
+
+    /// What messages about the wait say of it: PostgreSQL's own only name a transaction (`log_lock_waits`, timeouts).
+    fn told(&self) -> Text {
+        let row = &memory().directory.rows[self.slot as usize];
+        let (label, mut length) = row.label();
+        if !views::may_read(Oid::from(row.relation())) {
+            length = 0;
+        }
+        let mut text = Text::new();
+        text.add(format_args!(
+            "while waiting for {} hot ",
+            self.reason.whom()
+        ));
+        text.add_row(row.database(), row.relation(), &label[..length]);
+        text
     }
 
     fn restore_lock_timeout(&self) {

@@ -2,6 +2,7 @@
 
 pub mod buffer;
 pub mod catch;
+pub mod context;
 pub mod error;
 pub mod evaluate;
 pub mod form;

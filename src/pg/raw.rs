@@ -27,6 +27,8 @@ unsafe extern "C-unwind" {
     pub fn errcode(code: c_int) -> c_int;
     pub fn errmsg_internal(format: *const c_char, ...) -> c_int;
     pub fn errdetail_internal(format: *const c_char, ...) -> c_int;
+    pub fn set_errcontext_domain(domain: *const c_char) -> c_int;
+    pub fn errcontext_msg(format: *const c_char, ...) -> c_int;
     pub fn errhint(format: *const c_char, ...) -> c_int;
     pub fn errfinish(file: *const c_char, line: c_int, function: *const c_char);
     pub fn FlushErrorState();

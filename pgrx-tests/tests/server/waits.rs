@@ -99,3 +99,43 @@ fn show_keys(server: &Server) -> Result<()> {
     second.end()?.1?;
     Ok(())
 }
+
+/// PostgreSQL's line about a long wait names a transaction; ours is in its context.
+#[test]
+fn the_log_says_what_is_waited_for() -> Result<()> {
+    let settings = [("deadlock_timeout", "10ms"), ("log_lock_waits", "on")];
+    let server = start_hot(1, &settings)?;
+    let dog = Watchdog::new(&server);
+    dog.finish(log_waits(&server))
+}
+
+fn log_waits(server: &Server) -> Result<()> {
+    let mut first = grouped(server)?;
+    first.batch_execute("BEGIN; SELECT val FROM hot WHERE id = 1 FOR UPDATE")?;
+    let second = Background::run(grouped(server)?, BUMP)?;
+    wait_for_log(
+        server,
+        "while waiting for its turn to update hot row (1) of table \"hot\"",
+    )?;
+    first.batch_execute("COMMIT")?;
+    second.end()?.1?;
+
+    first.batch_execute("BEGIN")?;
+    first.batch_execute(BUMP)?;
+    let mut second = grouped(server)?;
+    second.batch_execute("BEGIN")?;
+    second.batch_execute(BUMP)?;
+    let second = Background::run(second, "COMMIT")?;
+    let line = "while waiting for a predecessor to commit on hot row (1) of table \"hot\"";
+    wait_for_log(server, line)?;
+    first.batch_execute("COMMIT")?;
+    Ok(second.end()?.1?)
+}
+
+/// The watchdog ends it if the line never comes.
+fn wait_for_log(server: &Server, line: &str) -> Result<()> {
+    while !server.log()?.contains(line) {
+        std::thread::sleep(std::time::Duration::from_millis(10));
+    }
+    Ok(())
+}
