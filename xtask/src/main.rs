@@ -7,6 +7,7 @@ mod install;
 mod pg;
 mod pgconfig;
 mod setup;
+mod soak;
 mod steps;
 mod test;
 mod tools;
@@ -48,6 +49,8 @@ enum Command {
     Test(test::Args),
     /// Servers under load struck by faults drawn from a seed, for as long as you like
     Faults(faults::Args),
+    /// A mixed load for an hour or so: whether memory and CPU stay as they are
+    Soak(soak::Args),
     /// Run a benchmark by name
     Bench(bench::Args),
 }
@@ -76,6 +79,7 @@ fn run(cli: Cli) -> Result<bool> {
         Command::Demo(args) => demo::run(args, pg_config),
         Command::Test(args) => return test::run(args, chosen),
         Command::Faults(args) => return faults::run(args, chosen),
+        Command::Soak(args) => return soak::run(args, chosen),
         Command::Bench(args) => bench::run(args, pg_config),
     };
     done.map(|()| true)

@@ -14,6 +14,6 @@ pub use cache::{cache_dir, lock_file, make_readable_dir};
 pub use install::{PINNED_VERSION, PgInstall};
 pub use options::ServerOptions;
 pub use postmaster::PostmasterFile;
-pub use process::signal;
+pub use process::{Process, children, signal};
 pub use server::{Server, StopMode};
 pub use user::ServerUser;

@@ -10,17 +10,18 @@ mod latency;
 pub mod machine;
 mod mariadb;
 pub mod pgbench;
-mod postgres_site;
-mod progress;
+pub mod pgbench_report;
+pub mod postgres_site;
+pub mod progress;
 pub mod record;
 pub mod runner;
 pub mod sample;
-mod scratch;
-mod site;
+pub mod scratch;
+pub mod site;
 mod standby;
 pub mod stats;
 pub mod table;
-mod workload;
+pub mod workload;
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -28,8 +29,8 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, bail};
 use catalog::Benchmark;
 use pgserver::PgInstall;
-use record::Record;
 use runner::Plan;
+use serde::Serialize;
 
 use crate::install::install_release;
 use crate::setup;
@@ -134,7 +135,7 @@ pub fn run(args: Args, pg_config: Option<PathBuf>) -> anyhow::Result<()> {
 }
 
 /// Writes all of a measurement, making the folder when it is not there.
-pub fn write_json(record: &Record, path: &Path) -> anyhow::Result<()> {
+pub fn write_json(record: &impl Serialize, path: &Path) -> anyhow::Result<()> {
     if let Some(folder) = path.parent() {
         fs::create_dir_all(folder)
             .with_context(|| format!("cannot make the folder {}", folder.display()))?;

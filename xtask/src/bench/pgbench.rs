@@ -11,6 +11,7 @@ use pgserver::Server;
 
 use super::interrupt;
 use super::latency::{self, Latency};
+use super::pgbench_report::Report;
 use super::scratch::Scratch;
 use super::workload::Script;
 
@@ -69,22 +70,16 @@ pub struct Outcome {
 pub type Tick<'a> = dyn FnMut() -> anyhow::Result<()> + 'a;
 
 /// How long the generator may take beyond its time before it counts as hung.
-const GRACE: Duration = Duration::from_secs(60);
+pub const GRACE: Duration = Duration::from_secs(60);
 
 /// How often a transaction that ends in a serialization failure or deadlock is tried.
-const MAX_TRIES: &str = "1000";
+pub const MAX_TRIES: &str = "1000";
 
 /// Puts `load` on the server. Calls `tick` now and then.
 pub fn run(server: &Server, load: &Load, tick: &mut Tick) -> anyhow::Result<Outcome> {
     let scratch = Scratch::new(server.user())?;
     let mut pgbench = server.command("pgbench");
-    for script in load.scripts {
-        let path = scratch.path().join(script.name);
-        fs::write(&path, script.text)?;
-        pgbench
-            .arg("--file")
-            .arg(format!("{}@{}", path.display(), script.weight));
-    }
+    add_scripts(&mut pgbench, &scratch, load.scripts)?;
     pgbench
         .env("PGOPTIONS", load.options())
         .args(["--no-vacuum", "--log", "--max-tries", MAX_TRIES])
@@ -121,6 +116,22 @@ pub fn run(server: &Server, load: &Load, tick: &mut Tick) -> anyhow::Result<Outc
         latency: latency::from_pgbench(&log_files(scratch.path())?)?,
         output,
     })
+}
+
+/// Makes `pgbench` draw its transactions from `scripts`, which it reads from `scratch`.
+pub fn add_scripts(
+    pgbench: &mut Command,
+    scratch: &Scratch,
+    scripts: &[Script],
+) -> anyhow::Result<()> {
+    for script in scripts {
+        let path = scratch.path().join(script.name);
+        fs::write(&path, script.text)?;
+        pgbench
+            .arg("--file")
+            .arg(format!("{}@{}", path.display(), script.weight));
+    }
+    Ok(())
 }
 
 /// pgbench's threads count the transactions of each script without a lock, so several scripts want one thread. A thread
@@ -201,7 +212,7 @@ pub fn run_watched(
 }
 
 /// A child that does not outlive an error.
-struct Running(Child);
+pub struct Running(pub Child);
 
 impl Drop for Running {
     fn drop(&mut self) {
@@ -220,105 +231,4 @@ fn log_files(folder: &Path) -> anyhow::Result<Vec<PathBuf>> {
         }
     }
     Ok(files)
-}
-
-/// The figures of pgbench's report.
-#[derive(Debug, PartialEq)]
-struct Report {
-    /// Transactions of each script.
-    scripts: Vec<u64>,
-    failed: u64,
-    retries: u64,
-    tps: f64,
-}
-
-impl Report {
-    fn parse(output: &str) -> anyhow::Result<Self> {
-        let after = |start: &str| {
-            output
-                .lines()
-                .find_map(|line| line.strip_prefix(start))
-                .and_then(|rest| rest.split_whitespace().next())
-                .with_context(|| format!("no line \"{start}\" in pgbench's report"))
-        };
-        let processed = after("number of transactions actually processed: ")?.parse()?;
-        let mut scripts = output
-            .lines()
-            .filter_map(|line| {
-                let (count, rest) = line.strip_prefix(" - ")?.split_once(' ')?;
-                rest.starts_with("transactions (").then(|| count.parse())
-            })
-            .collect::<Result<Vec<u64>, _>>()?;
-        if scripts.is_empty() {
-            scripts.push(processed);
-        }
-        ensure!(
-            scripts.iter().sum::<u64>() == processed,
-            "pgbench's counts do not add up"
-        );
-        Ok(Self {
-            scripts,
-            failed: after("number of failed transactions: ")?.parse()?,
-            retries: after("total number of retries: ")?.parse()?,
-            tps: after("tps = ")?.parse()?,
-        })
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    const ONE_SCRIPT: &str = "\
-pgbench (16.14)
-transaction type: a.sql
-number of transactions actually processed: 391
-number of failed transactions: 2 (0.509%)
-number of transactions retried: 5 (1.272%)
-total number of retries: 7
-latency average = 894.478 ms
-initial connection time = 1211.178 ms
-tps = 286.200314 (without initial connection time)
-";
-
-    #[test]
-    fn a_report_of_one_script() {
-        let report = Report::parse(ONE_SCRIPT).unwrap();
-        let expected = Report {
-            scripts: vec![391],
-            failed: 2,
-            retries: 7,
-            tps: 286.200314,
-        };
-        assert_eq!(report, expected);
-    }
-
-    #[test]
-    fn a_report_of_two_scripts_counts_each() {
-        let output = ONE_SCRIPT.to_owned()
-            + "SQL script 1: a.sql
- - weight: 95 (targets 95.0% of total)
- - 371 transactions (95.3% of total, tps = 1058.460977)
- - number of failed transactions: 0 (0.000%)
- - number of transactions retried: 0 (0.000%)
-SQL script 2: b.sql
- - weight: 5 (targets 5.0% of total)
- - 20 transactions (4.7% of total, tps = 52.163388)
-";
-        assert_eq!(Report::parse(&output).unwrap().scripts, [371, 20]);
-    }
-
-    #[test]
-    fn a_report_cut_short_is_an_error_that_says_what_is_missing() {
-        let error = Report::parse("pgbench: error: connection failed")
-            .unwrap_err()
-            .to_string();
-        assert!(error.contains("actually processed"), "{error}");
-    }
-
-    #[test]
-    fn counts_that_do_not_add_up_are_an_error() {
-        let output = ONE_SCRIPT.to_owned() + " - 390 transactions (99.7% of total, tps = 1.0)\n";
-        assert!(Report::parse(&output).is_err());
-    }
 }

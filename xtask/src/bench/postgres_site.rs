@@ -83,23 +83,6 @@ impl PostgresSite {
             .get(0))
     }
 
-    /// What the library has counted since the last reset, without what is still zero.
-    fn counters(&mut self) -> anyhow::Result<BTreeMap<String, i64>> {
-        if self.system != System::Txn {
-            return Ok(BTreeMap::new());
-        }
-        let counters = self.control.query(
-            "SELECT name, value::bigint
-             FROM txn.stats, jsonb_each_text(to_jsonb(stats)) AS counter (name, value)
-             WHERE name <> 'stats_reset' AND value <> '0'",
-            &[],
-        )?;
-        Ok(counters
-            .iter()
-            .map(|row| (row.get(0), row.get(1)))
-            .collect())
-    }
-
     /// Rows of table `hot`, by the one way that is left.
     fn rows_without(&mut self, ways: &[&str]) -> anyhow::Result<i64> {
         let switch = |to: &str| -> String {
@@ -120,27 +103,7 @@ impl Site for PostgresSite {
     }
 
     fn describe(&mut self) -> anyhow::Result<Description> {
-        let version = self.control.query_one("SHOW server_version", &[])?.get(0);
-        let told: Vec<String> = TOLD.iter().map(|name| (*name).to_owned()).collect();
-        let settings = self.control.query(
-            "SELECT name, current_setting(name) FROM pg_settings
-             WHERE name = ANY ($1) OR name LIKE 'txn.%'
-                OR (source = 'configuration file' AND context IN ('postmaster', 'sighup')
-                    AND name NOT LIKE 'unix%' AND name NOT LIKE 'log%')",
-            &[&told],
-        )?;
-        Ok(Description {
-            system: if self.system == System::Txn {
-                "PostgreSQL with txn"
-            } else {
-                "PostgreSQL"
-            },
-            version,
-            settings: settings
-                .iter()
-                .map(|row| (row.get(0), row.get(1)))
-                .collect(),
-        })
+        describe(&mut self.control, self.system)
     }
 
     fn reset(&mut self) -> anyhow::Result<()> {
@@ -170,13 +133,55 @@ impl Site for PostgresSite {
 
     fn inspect(&mut self, workload: &Workload) -> anyhow::Result<Findings> {
         Ok(Findings {
-            counters: self.counters()?,
+            counters: match self.system {
+                System::Txn => counters(&mut self.control)?,
+                _ => BTreeMap::new(),
+            },
             effect: self.number(workload.effect)?,
             imbalance: workload.imbalance.map_or(Ok(0), |sql| self.number(sql))?,
             rows_by_index: self.rows_without(&["seqscan"])?,
             rows_by_scan: self.rows_without(&["indexscan", "indexonlyscan", "bitmapscan"])?,
         })
     }
+}
+
+/// What the library has counted since the last reset, without what is still zero.
+pub fn counters(control: &mut Client) -> anyhow::Result<BTreeMap<String, i64>> {
+    let counters = control.query(
+        "SELECT name, value::bigint
+         FROM txn.stats, jsonb_each_text(to_jsonb(stats)) AS counter (name, value)
+         WHERE name <> 'stats_reset' AND value <> '0'",
+        &[],
+    )?;
+    Ok(counters
+        .iter()
+        .map(|row| (row.get(0), row.get(1)))
+        .collect())
+}
+
+/// The server's version and settings, for the record.
+pub fn describe(control: &mut Client, system: System) -> anyhow::Result<Description> {
+    let version = control.query_one("SHOW server_version", &[])?.get(0);
+    let told: Vec<String> = TOLD.iter().map(|name| (*name).to_owned()).collect();
+    let settings = control.query(
+        "SELECT name, current_setting(name) FROM pg_settings
+         WHERE name = ANY ($1) OR name LIKE 'txn.%'
+            OR (source = 'configuration file' AND context IN ('postmaster', 'sighup')
+                AND name NOT LIKE 'unix%' AND name NOT LIKE 'log%')",
+        &[&told],
+    )?;
+    Ok(Description {
+        system: if system == System::Txn {
+            "PostgreSQL with txn"
+        } else {
+            "PostgreSQL"
+        },
+        version,
+        settings: settings
+            .iter()
+            .map(|row| (row.get(0), row.get(1)))
+            .collect(),
+    })
 }
 
 /// The last lines of what the server has said since it was ready; None when it was quiet.

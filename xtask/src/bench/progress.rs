@@ -45,7 +45,12 @@ impl Progress {
     }
 
     pub fn show(&self, sample: &Sample) {
-        self.live.set_message(live_line(sample));
+        self.tell(live_line(sample));
+    }
+
+    /// Puts `line` below the bar, in place of what was there.
+    pub fn tell(&self, line: String) {
+        self.live.set_message(line);
     }
 
     pub fn end(&self) {

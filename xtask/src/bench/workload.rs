@@ -1,7 +1,7 @@
 //! What is measured: workloads, the variants they run in, and the named benchmarks made of both.
 
 /// One pgbench script and its share of the transactions.
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 pub struct Script {
     pub name: &'static str,
     pub text: &'static str,

@@ -1,0 +1,2 @@
+-- A reader of the hot row.
+SELECT val FROM hot WHERE id = 1;
