@@ -17,7 +17,6 @@ pub mod runner;
 pub mod sample;
 mod scratch;
 mod site;
-mod standby;
 pub mod stats;
 pub mod table;
 mod workload;
