@@ -6,7 +6,9 @@ mod install;
 mod options;
 mod postmaster;
 mod process;
+mod proxy;
 mod server;
+mod standby;
 mod template;
 mod user;
 
@@ -15,5 +17,7 @@ pub use install::{PINNED_VERSION, PgInstall};
 pub use options::ServerOptions;
 pub use postmaster::PostmasterFile;
 pub use process::{Process, children, signal};
+pub use proxy::Proxy;
 pub use server::{Server, StopMode};
+pub use standby::Standby;
 pub use user::ServerUser;

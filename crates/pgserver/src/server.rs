@@ -54,6 +54,7 @@ impl StopMode {
 /// does the end of this process in any way (see `guard`).
 pub struct Server {
     install: PgInstall,
+    options: ServerOptions,
     user: ServerUser,
     data_dir: PathBuf,
     socket_dir: PathBuf,
@@ -68,6 +69,15 @@ impl Server {
     /// Makes the data folder unless it is there, starts the server and waits until it takes
     /// connections. The error of a failed start carries the end of the log.
     pub fn start(install: &PgInstall, options: ServerOptions) -> Result<Server> {
+        Self::start_on(install, options, template::fill)
+    }
+
+    /// The same on data with which `fill` fills the new and empty folder.
+    pub(crate) fn start_on(
+        install: &PgInstall,
+        options: ServerOptions,
+        fill: impl FnOnce(&PgInstall, &ServerUser, &Path) -> Result<()>,
+    ) -> Result<Server> {
         options.check(install)?;
         let user = ServerUser::choose()?;
         user.check_reach(&install.required("postgres")?)?;
@@ -128,10 +138,11 @@ impl Server {
             log_file,
             postmaster: None,
             guard,
+            options,
         };
-        server.prepare(&options)?;
+        server.prepare(fill)?;
         server.start_again()?;
-        if options.wants_extension()
+        if server.options.wants_extension()
             && let Err(error) = server.create_extension()
         {
             server.stop(StopMode::Fast)?;
@@ -141,17 +152,21 @@ impl Server {
     }
 
     /// The data folder and the settings of this start.
-    fn prepare(&self, options: &ServerOptions) -> Result<()> {
+    fn prepare(
+        &self,
+        fill: impl FnOnce(&PgInstall, &ServerUser, &Path) -> Result<()>,
+    ) -> Result<()> {
         if !self.data_dir.join("PG_VERSION").exists() {
             make_readable_dir(&self.data_dir)?;
             self.user.own(&self.data_dir)?;
-            template::fill(&self.install, &self.user, &self.data_dir)
+            fill(&self.install, &self.user, &self.data_dir)
                 .with_context(|| format!("could not fill {}", self.data_dir.display()))?;
         }
         let path = self.data_dir.join(SETTINGS_FILE);
         fs::write(
             &path,
-            options.configuration(&self.socket_dir.to_string_lossy()),
+            self.options
+                .configuration(&self.socket_dir.to_string_lossy()),
         )
         .with_context(|| format!("could not write {}", path.display()))?;
         self.user.own(&path)
@@ -303,6 +318,11 @@ impl Server {
         &self.install
     }
 
+    /// What it was started with.
+    pub fn options(&self) -> &ServerOptions {
+        &self.options
+    }
+
     /// The user that runs the server.
     pub fn user(&self) -> &ServerUser {
         &self.user
@@ -350,13 +370,25 @@ impl Server {
     /// Kills the server with SIGKILL and waits until its backends have noticed and are gone. One
     /// that is not after 120 s is killed too, and an error.
     pub fn kill9(&mut self) -> Result<()> {
+        self.kill(|_| Ok(()))
+    }
+
+    /// Kills all processes of the server at once, as when its machine fails, and waits until they are gone.
+    pub fn kill9_all(&mut self) -> Result<()> {
+        self.kill(|process| signal(process.pid, libc::SIGKILL))
+    }
+
+    /// Kills the server, after `first` has been done to each of its children.
+    fn kill(&mut self, first: impl FnMut(&Process) -> Result<()>) -> Result<()> {
         let pid = self.postmaster_pid()?;
         // Stopped, it forks no more: the list of its children is complete.
         signal(pid, libc::SIGSTOP)?;
         let backends = children(pid);
+        let first = backends.iter().flatten().try_for_each(first);
         signal(pid, libc::SIGKILL)?;
         self.wait_for_exit()?;
         let backends = backends?;
+        first?;
         let began = Instant::now();
         loop {
             let left: Vec<&Process> = backends.iter().filter(|backend| backend.runs()).collect();

@@ -43,8 +43,14 @@ pub struct Benchmark {
     pub baseline: &'static str,
     /// The same work without contention: the U of H/U.
     pub ceiling: Option<&'static str>,
-    /// Commits wait for a standby.
-    pub standby: bool,
+    pub standby: Option<Standby>,
+}
+
+/// A synchronous standby, for which every commit waits.
+#[derive(Clone, Copy, Debug, serde::Serialize)]
+pub struct Standby {
+    /// How long everything takes to it, and as long back.
+    pub delay_ms: u64,
 }
 
 pub const STOCK: &str = "stock";
@@ -118,7 +124,7 @@ pub static HOT_ROW: Benchmark = Benchmark {
     series: four_ways!(workload::HOT_ROW),
     baseline: STOCK,
     ceiling: Some(DIFFERENT),
-    standby: false,
+    standby: None,
 };
 
 pub static HOT_LEDGER: Benchmark = Benchmark {
@@ -128,7 +134,7 @@ pub static HOT_LEDGER: Benchmark = Benchmark {
     series: four_ways!(workload::HOT_LEDGER),
     baseline: STOCK,
     ceiling: Some(DIFFERENT),
-    standby: false,
+    standby: None,
 };
 
 static FOREIGN_KEY: Benchmark = Benchmark {
@@ -138,7 +144,7 @@ static FOREIGN_KEY: Benchmark = Benchmark {
     series: four_ways!(workload::FOREIGN_KEY),
     baseline: STOCK,
     ceiling: Some(DIFFERENT),
-    standby: false,
+    standby: None,
 };
 
 static UPSERT: Benchmark = Benchmark {
@@ -148,7 +154,7 @@ static UPSERT: Benchmark = Benchmark {
     series: four_ways!(workload::UPSERT),
     baseline: STOCK,
     ceiling: Some(DIFFERENT),
-    standby: false,
+    standby: None,
 };
 
 static THINK_TIME: Benchmark = Benchmark {
@@ -158,7 +164,7 @@ static THINK_TIME: Benchmark = Benchmark {
     series: four_ways!(workload::THINK_TIME),
     baseline: STOCK,
     ceiling: Some(DIFFERENT),
-    standby: false,
+    standby: None,
 };
 
 static COMBINING: Benchmark = Benchmark {
@@ -175,7 +181,7 @@ static COMBINING: Benchmark = Benchmark {
     ],
     baseline: "each its own version",
     ceiling: Some(DIFFERENT),
-    standby: false,
+    standby: None,
 };
 
 static COMMIT_LATENCY: Benchmark = Benchmark {
@@ -198,7 +204,7 @@ static COMMIT_LATENCY: Benchmark = Benchmark {
     ],
     baseline: STOCK,
     ceiling: Some(DIFFERENT),
-    standby: false,
+    standby: None,
 };
 
 static UNIFORM: Benchmark = Benchmark {
@@ -217,7 +223,7 @@ static UNIFORM: Benchmark = Benchmark {
     ],
     baseline: STOCK,
     ceiling: None,
-    standby: false,
+    standby: None,
 };
 
 static ROLLBACKS: Benchmark = Benchmark {
@@ -232,7 +238,7 @@ static ROLLBACKS: Benchmark = Benchmark {
     ],
     baseline: "0 % rollbacks",
     ceiling: None,
-    standby: false,
+    standby: None,
 };
 
 static ALTERNATIVES: Benchmark = Benchmark {
@@ -250,7 +256,7 @@ static ALTERNATIVES: Benchmark = Benchmark {
     ],
     baseline: STOCK,
     ceiling: Some(DIFFERENT),
-    standby: false,
+    standby: None,
 };
 
 static MARIADB: Benchmark = Benchmark {
@@ -271,22 +277,44 @@ static MARIADB: Benchmark = Benchmark {
     ],
     baseline: "MariaDB",
     ceiling: None,
-    standby: false,
+    standby: None,
 };
 
-static STANDBY: Benchmark = Benchmark {
-    name: "standby",
-    about: "the hot row where every commit waits for a synchronous standby on the same machine",
-    clients: &[16, 64, 256],
-    series: &[
-        stock(STOCK, &workload::HOT_ROW),
-        group(GROUP, &workload::HOT_ROW),
-        different(&workload::HOT_ROW),
-    ],
-    baseline: STOCK,
-    ceiling: Some(DIFFERENT),
-    standby: true,
-};
+const REPLICATED: &[Series] = &[
+    stock(STOCK, &workload::HOT_ROW),
+    group(GROUP, &workload::HOT_ROW),
+    different(&workload::HOT_ROW),
+];
+
+const fn replicated(name: &'static str, about: &'static str, delay_ms: u64) -> Benchmark {
+    Benchmark {
+        name,
+        about,
+        clients: &[16, 64, 256],
+        series: REPLICATED,
+        baseline: STOCK,
+        ceiling: Some(DIFFERENT),
+        standby: Some(Standby { delay_ms }),
+    }
+}
+
+static STANDBY: Benchmark = replicated(
+    "standby",
+    "the hot row where every commit waits for a synchronous standby on the same machine",
+    0,
+);
+
+static STANDBY_1_MS: Benchmark = replicated(
+    "standby-1ms",
+    "the same with 1 ms to the standby and 1 ms back",
+    1,
+);
+
+static STANDBY_5_MS: Benchmark = replicated(
+    "standby-5ms",
+    "the same with 5 ms to the standby and 5 ms back",
+    5,
+);
 
 pub static ALL: &[&Benchmark] = &[
     &HOT_ROW,
@@ -301,6 +329,8 @@ pub static ALL: &[&Benchmark] = &[
     &ALTERNATIVES,
     &MARIADB,
     &STANDBY,
+    &STANDBY_1_MS,
+    &STANDBY_5_MS,
 ];
 
 #[cfg(test)]

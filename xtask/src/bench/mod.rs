@@ -18,7 +18,6 @@ pub mod runner;
 pub mod sample;
 pub mod scratch;
 pub mod site;
-mod standby;
 pub mod stats;
 pub mod table;
 pub mod workload;

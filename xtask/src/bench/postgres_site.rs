@@ -1,16 +1,16 @@
 //! PostgreSQL as a site: a server of our own, with the library or without.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use anyhow::Context;
-use pgserver::{PgInstall, Server, ServerOptions};
+use pgserver::{PgInstall, Server, ServerOptions, Standby};
 use postgres::Client;
 
-use super::catalog::System;
+use super::catalog::{self, System};
 use super::pgbench::{self, Load, Outcome};
 use super::sample::{Sample, Sampler};
 use super::site::{Description, Findings, Site};
-use super::standby;
 use super::workload::{self, Workload};
 
 /// The same for every variant.
@@ -35,8 +35,8 @@ const TOLD: &[&str] = &[
 pub struct PostgresSite {
     system: System,
     control: Client,
-    /// Where commits have to go too. Before the server, in whose folder it lives: it goes first.
-    _standby: Option<Server>,
+    /// Where commits have to go too. Before the server: it goes first.
+    _standby: Option<Standby>,
     server: Server,
 }
 
@@ -47,7 +47,7 @@ impl PostgresSite {
         install: &PgInstall,
         system: System,
         clients: usize,
-        with_standby: bool,
+        standby: Option<catalog::Standby>,
     ) -> anyhow::Result<Self> {
         let base = if system == System::Txn {
             ServerOptions::default()
@@ -58,13 +58,13 @@ impl PostgresSite {
         for (name, value) in SETTINGS {
             options = options.set(*name, *value);
         }
-        let server = Server::start(install, options.clone())?;
+        let server = Server::start(install, options)?;
         server
             .psql(workload::SCHEMA)
             .context("loading the tables")?;
         let mut control = server.connect()?;
-        let standby = with_standby
-            .then(|| standby::attach(install, &server, &mut control, options))
+        let standby = standby
+            .map(|standby| attach(&server, standby))
             .transpose()?;
         control.batch_execute(&format!("SET statement_timeout = '{LIMIT}'"))?;
         Ok(Self {
@@ -182,6 +182,14 @@ pub fn describe(control: &mut Client, system: System) -> anyhow::Result<Descript
             .map(|row| (row.get(0), row.get(1)))
             .collect(),
     })
+}
+
+/// Starts the standby and makes the server's commits wait for it.
+fn attach(server: &Server, standby: catalog::Standby) -> anyhow::Result<Standby> {
+    let delay = Duration::from_millis(standby.delay_ms);
+    let standby = Standby::attach(server, "standby", delay)?;
+    server.set_synchronous_standbys("standby")?;
+    Ok(standby)
 }
 
 /// The last lines of what the server has said since it was ready; None when it was quiet.

@@ -1,6 +1,6 @@
 //! What is kept of a measurement: every run as it was, and the summary computed from the runs.
 
-use super::catalog::{Benchmark, Rows};
+use super::catalog::{Benchmark, Rows, Standby};
 use super::latency::Latency;
 use super::machine::Machine;
 use super::pgbench::Protocol;
@@ -20,6 +20,7 @@ pub struct Record {
     pub rounds: usize,
     pub baseline: &'static str,
     pub ceiling: Option<&'static str>,
+    pub standby: Option<Standby>,
     /// What each client runs, again and again.
     pub scripts: Vec<&'static str>,
     pub summary: Vec<Line>,

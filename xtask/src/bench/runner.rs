@@ -138,6 +138,7 @@ impl Plan {
             rounds: self.rounds,
             baseline: self.benchmark.baseline,
             ceiling: self.benchmark.ceiling,
+            standby: self.benchmark.standby,
             scripts: scripts(&series),
             summary: summarize(self.benchmark, &self.clients, &runs),
             runs,
