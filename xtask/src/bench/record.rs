@@ -20,7 +20,7 @@ pub struct Record {
     pub rounds: usize,
     pub baseline: &'static str,
     pub ceiling: Option<&'static str>,
-    /// What each client runs, again and again.
+    /// What each client runs, again and again: texts, or names of pgbench's own scripts.
     pub scripts: Vec<&'static str>,
     pub summary: Vec<Line>,
     pub runs: Vec<Run>,

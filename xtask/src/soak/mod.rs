@@ -1,6 +1,7 @@
 //! `cargo xtask soak`: a mixed load for as long as one likes, with samples of memory and CPU time, which have to be flat.
 
 mod load;
+mod parts;
 mod processes;
 mod sample;
 mod trend;
@@ -29,7 +30,8 @@ use crate::bench::write_json;
 use crate::install::{Variant, build_library, install_release, publish};
 use crate::setup;
 use crate::tools::checkout;
-use load::{FEWEST_CLIENTS, Load, Outcome};
+use load::Load;
+use parts::{FEWEST_CLIENTS, Outcome, wrong_data};
 use sample::{Sample, Sampler, trends};
 use trend::Trend;
 
@@ -127,7 +129,7 @@ fn measure(install: &PgInstall, library_dir: &Path, args: &Args) -> Result<Recor
     let warm_up_seconds = warm_up(args.minutes);
     let machine = Machine::look();
     let (samples, told) = observe(&server, &mut control, args, warm_up_seconds)?;
-    let mut wrong = load::wrong_data(&told, |sql| int(&mut control, sql))?;
+    let mut wrong = wrong_data(&told, |sql| int(&mut control, sql))?;
     let left = quiet(&mut control).and_then(|()| cool(&mut control));
     let (description, counters) = (
         describe(&mut control, System::Txn)?,
