@@ -1,5 +1,9 @@
 //! The named benchmarks: which variants of which workloads run side by side.
 
+mod adverse;
+mod several_rows;
+mod tpcb;
+
 use super::workload::{self, Workload};
 
 /// What a variant runs on.
@@ -104,6 +108,17 @@ const fn different(workload: &'static Workload) -> Series {
         ..stock(DIFFERENT, workload)
     }
 }
+
+/// What most benchmarks have in common.
+const BASE: Benchmark = Benchmark {
+    name: "",
+    about: "",
+    clients: &[],
+    series: &[],
+    baseline: STOCK,
+    ceiling: None,
+    standby: None,
+};
 
 /// The four variants of the demo.
 macro_rules! four_ways {
@@ -226,21 +241,6 @@ static UNIFORM: Benchmark = Benchmark {
     standby: None,
 };
 
-static ROLLBACKS: Benchmark = Benchmark {
-    name: "rollbacks",
-    about: "group lock where 0, 5 and 20 % of the transactions roll back, 40001 retried",
-    clients: &[64],
-    series: &[
-        group("0 % rollbacks", &workload::NO_ROLLBACKS),
-        group("5 % rollbacks", &workload::ROLLBACKS_5),
-        group("20 % rollbacks", &workload::ROLLBACKS_20),
-        stock("stock 5 % rollbacks", &workload::ROLLBACKS_5),
-    ],
-    baseline: "0 % rollbacks",
-    ceiling: None,
-    standby: None,
-};
-
 static ALTERNATIVES: Benchmark = Benchmark {
     name: "alternatives",
     about: "what people do instead: advisory lock, FOR UPDATE, slots with SKIP LOCKED, a journal",
@@ -325,7 +325,14 @@ pub static ALL: &[&Benchmark] = &[
     &COMBINING,
     &COMMIT_LATENCY,
     &UNIFORM,
-    &ROLLBACKS,
+    &several_rows::ROWS_8,
+    &several_rows::ROWS_64,
+    &several_rows::ZIPF,
+    &tpcb::TPCB_1,
+    &tpcb::TPCB_10,
+    &adverse::ROLLBACKS,
+    &adverse::OLD_SNAPSHOT,
+    &adverse::NON_HOT,
     &ALTERNATIVES,
     &MARIADB,
     &STANDBY,

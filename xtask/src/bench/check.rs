@@ -2,7 +2,7 @@
 
 use super::pgbench::Outcome;
 use super::site::Findings;
-use super::workload::{Effect, HOT_ROWS, Workload};
+use super::workload::{Effect, Workload};
 
 /// Everything that is wrong, in words; empty when all is well.
 pub fn faults(workload: &Workload, outcome: &Outcome, found: &Findings) -> Vec<String> {
@@ -22,12 +22,13 @@ pub fn faults(workload: &Workload, outcome: &Outcome, found: &Findings) -> Vec<S
         faults.push(format!("balance and ledger differ by {}", found.imbalance));
     }
     for (rows, way) in [
-        (found.rows_by_index, "its index"),
+        (found.rows_by_index, "index"),
         (found.rows_by_scan, "a full scan"),
     ] {
-        if rows != HOT_ROWS {
+        if rows != workload.rows {
             faults.push(format!(
-                "table hot has {rows} rows by {way}, but should have {HOT_ROWS}"
+                "there are {rows} rows by {way}, but there should be {}",
+                workload.rows
             ));
         }
     }
@@ -46,7 +47,7 @@ mod tests {
 
     use super::*;
     use crate::bench::latency::Latency;
-    use crate::bench::workload::{HOT_ROW, SLOTS};
+    use crate::bench::workload::{HOT_ROW, HOT_ROWS, SLOTS};
 
     fn outcome(acknowledged: u64) -> Outcome {
         Outcome {

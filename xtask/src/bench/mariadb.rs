@@ -167,7 +167,7 @@ impl Site for MariaDbSite {
         })
     }
 
-    fn reset(&mut self) -> anyhow::Result<()> {
+    fn reset(&mut self, _workload: &Workload) -> anyhow::Result<()> {
         self.sql("bench", "UPDATE hot SET val = 0 WHERE val <> 0")?;
         Ok(())
     }

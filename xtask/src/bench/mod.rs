@@ -9,6 +9,7 @@ pub mod interrupt;
 mod latency;
 pub mod machine;
 mod mariadb;
+mod old_snapshot;
 pub mod pgbench;
 pub mod pgbench_report;
 pub mod postgres_site;

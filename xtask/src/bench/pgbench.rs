@@ -13,7 +13,7 @@ use super::interrupt;
 use super::latency::{self, Latency};
 use super::pgbench_report::Report;
 use super::scratch::Scratch;
-use super::workload::Script;
+use super::workload::{Script, Source};
 
 /// How pgbench sends its statements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum, serde::Serialize)]
@@ -34,6 +34,8 @@ pub struct Load {
     pub spread: bool,
     /// Settings of the sessions.
     pub settings: &'static [(&'static str, &'static str)],
+    /// Another session holds a snapshot open all the time (PostgreSQL only).
+    pub old_snapshot: bool,
 }
 
 impl Load {
@@ -125,11 +127,17 @@ pub fn add_scripts(
     scripts: &[Script],
 ) -> anyhow::Result<()> {
     for script in scripts {
-        let path = scratch.path().join(script.name);
-        fs::write(&path, script.text)?;
+        let (option, source) = match script.source {
+            Source::Builtin => ("--builtin", script.name.to_owned()),
+            Source::Text(text) => {
+                let path = scratch.path().join(script.name);
+                fs::write(&path, text)?;
+                ("--file", path.display().to_string())
+            }
+        };
         pgbench
-            .arg("--file")
-            .arg(format!("{}@{}", path.display(), script.weight));
+            .arg(option)
+            .arg(format!("{source}@{}", script.weight));
     }
     Ok(())
 }

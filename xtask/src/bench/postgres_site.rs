@@ -3,11 +3,12 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use anyhow::Context;
+use anyhow::{Context, ensure};
 use pgserver::{PgInstall, Server, ServerOptions, Standby};
 use postgres::Client;
 
 use super::catalog::{self, System};
+use super::old_snapshot::OldSnapshot;
 use super::pgbench::{self, Load, Outcome};
 use super::sample::{Sample, Sampler};
 use super::site::{Description, Findings, Site};
@@ -35,6 +36,8 @@ const TOLD: &[&str] = &[
 pub struct PostgresSite {
     system: System,
     control: Client,
+    /// Of pgbench's own tables, once they are made.
+    pgbench_scale: Option<u32>,
     /// Where commits have to go too. Before the server: it goes first.
     _standby: Option<Standby>,
     server: Server,
@@ -71,6 +74,7 @@ impl PostgresSite {
             system,
             server,
             control,
+            pgbench_scale: None,
             _standby: standby,
         })
     }
@@ -83,15 +87,34 @@ impl PostgresSite {
             .get(0))
     }
 
-    /// Rows of table `hot`, by the one way that is left.
-    fn rows_without(&mut self, ways: &[&str]) -> anyhow::Result<i64> {
+    /// Makes pgbench's own tables of that scale, unless they are there.
+    fn initialize(&mut self, pgbench_scale: Option<u32>) -> anyhow::Result<()> {
+        let Some(scale) = pgbench_scale.filter(|_| self.pgbench_scale != pgbench_scale) else {
+            return Ok(());
+        };
+        let made = self
+            .server
+            .command("pgbench")
+            .args(["--initialize", "--quiet", "--scale", &scale.to_string()])
+            .output()?;
+        ensure!(
+            made.status.success(),
+            "could not make pgbench's tables: {}",
+            String::from_utf8_lossy(&made.stderr).trim_end()
+        );
+        self.pgbench_scale = pgbench_scale;
+        Ok(())
+    }
+
+    /// What `count` counts, by the one way that is left.
+    fn rows_without(&mut self, ways: &[&str], count: &str) -> anyhow::Result<i64> {
         let switch = |to: &str| -> String {
             ways.iter()
                 .map(|way| format!("SET enable_{way} = {to};"))
                 .collect()
         };
         self.control.batch_execute(&switch("off"))?;
-        let rows = self.number("SELECT count(*) FROM hot WHERE id > 0")?;
+        let rows = self.number(count)?;
         self.control.batch_execute(&switch("on"))?;
         Ok(rows)
     }
@@ -106,8 +129,13 @@ impl Site for PostgresSite {
         describe(&mut self.control, self.system)
     }
 
-    fn reset(&mut self) -> anyhow::Result<()> {
-        let limited = format!("SET statement_timeout = '{LIMIT}';\n{}", workload::RESET);
+    fn reset(&mut self, workload: &Workload) -> anyhow::Result<()> {
+        self.initialize(workload.pgbench_scale)?;
+        let limited = format!(
+            "SET statement_timeout = '{LIMIT}';\n{}{}",
+            workload::RESET,
+            workload.reset
+        );
         self.server
             .psql(&limited)
             .context("resetting the tables between two runs")?;
@@ -118,6 +146,10 @@ impl Site for PostgresSite {
     }
 
     fn run(&mut self, load: &Load, watch: &mut dyn FnMut(Sample)) -> anyhow::Result<Outcome> {
+        let old_snapshot = load
+            .old_snapshot
+            .then(|| OldSnapshot::open(&self.server))
+            .transpose()?;
         let mut sampler = Sampler::new(&mut self.control, self.system);
         let outcome = pgbench::run(&self.server, load, &mut || {
             if let Some(sample) = sampler.sample()? {
@@ -125,10 +157,12 @@ impl Site for PostgresSite {
             }
             Ok(())
         });
-        outcome.map_err(|error| match log_end(&self.server) {
+        let outcome = outcome.map_err(|error| match log_end(&self.server) {
             Some(log) => error.context(format!("the server's log ends with\n{log}\ncause")),
             None => error,
-        })
+        })?;
+        old_snapshot.map_or(Ok(()), OldSnapshot::close)?;
+        Ok(outcome)
     }
 
     fn inspect(&mut self, workload: &Workload) -> anyhow::Result<Findings> {
@@ -139,8 +173,11 @@ impl Site for PostgresSite {
             },
             effect: self.number(workload.effect)?,
             imbalance: workload.imbalance.map_or(Ok(0), |sql| self.number(sql))?,
-            rows_by_index: self.rows_without(&["seqscan"])?,
-            rows_by_scan: self.rows_without(&["indexscan", "indexonlyscan", "bitmapscan"])?,
+            rows_by_index: self.rows_without(&["seqscan"], workload.count_rows)?,
+            rows_by_scan: self.rows_without(
+                &["indexscan", "indexonlyscan", "bitmapscan"],
+                workload.count_rows,
+            )?,
         })
     }
 }

@@ -95,9 +95,13 @@ pub fn run_line(run: &Run, rounds: usize) -> String {
         || "no hot row".to_owned(),
         |(mode, waiting)| format!("{mode}, up to {waiting} waiting"),
     );
+    let retries = match run.retries {
+        0 => String::new(),
+        retries => format!(", {} retries", thousands(retries as f64)),
+    };
     format!(
         "{:>2}/{rounds} {:>5} clients  {:<22} {:>8} tps  p50 {:>6} p99 {:>6} ms  \
-         checked {:>9}  {hot}",
+         checked {:>9}  {hot}{retries}",
         run.round,
         run.clients,
         run.variant,

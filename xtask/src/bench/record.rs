@@ -21,7 +21,7 @@ pub struct Record {
     pub baseline: &'static str,
     pub ceiling: Option<&'static str>,
     pub standby: Option<Standby>,
-    /// What each client runs, again and again.
+    /// What each client runs, again and again: texts, or names of pgbench's own scripts.
     pub scripts: Vec<&'static str>,
     pub summary: Vec<Line>,
     pub runs: Vec<Run>,

@@ -15,6 +15,7 @@ use super::postgres_site::PostgresSite;
 use super::progress::{Progress, run_line};
 use super::record::{Record, Run, summarize};
 use super::site::Site;
+use super::workload::Source;
 
 /// A benchmark, and how long and how often.
 pub struct Plan {
@@ -190,9 +191,10 @@ impl Plan {
             protocol: self.protocol,
             spread: series.rows == Rows::Different,
             settings: series.settings,
+            old_snapshot: series.workload.old_snapshot,
         };
         interrupt::check()?;
-        site.reset().with_context(described)?;
+        site.reset(series.workload).with_context(described)?;
         let mut samples = Vec::new();
         let outcome = site.run(&load, &mut |sample| {
             progress.show(&sample);
@@ -234,12 +236,15 @@ impl Plan {
     }
 }
 
-/// The texts of all scripts, each once.
+/// The texts of all scripts, each once; the names of pgbench's own.
 fn scripts(series: &[&Series]) -> Vec<&'static str> {
     let mut texts: Vec<&str> = series
         .iter()
         .flat_map(|series| series.workload.scripts)
-        .map(|script| script.text)
+        .map(|script| match script.source {
+            Source::Text(text) => text,
+            Source::Builtin => script.name,
+        })
         .collect();
     let mut seen = HashSet::new();
     texts.retain(|text| seen.insert(*text));

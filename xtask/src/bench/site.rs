@@ -14,8 +14,9 @@ pub trait Site {
     /// Version and settings, for the record.
     fn describe(&mut self) -> anyhow::Result<Description>;
 
-    /// Puts the tables back to how every run finds them. Fails when vacuuming them does not end.
-    fn reset(&mut self) -> anyhow::Result<()>;
+    /// Puts the tables back to how every run of `workload` finds them; makes those that only it needs. Fails when
+    /// vacuuming them does not end.
+    fn reset(&mut self, workload: &Workload) -> anyhow::Result<()>;
 
     /// Runs a load, and reports the hot row's state to `watch` while it does.
     fn run(&mut self, load: &Load, watch: &mut dyn FnMut(Sample)) -> anyhow::Result<Outcome>;
@@ -38,7 +39,7 @@ pub struct Findings {
     pub effect: i64,
     /// Zero in consistent data.
     pub imbalance: i64,
-    /// Rows of table `hot`, read through its index and read in full.
+    /// Rows of the tables that are updated, read through their indexes and read in full.
     pub rows_by_index: i64,
     pub rows_by_scan: i64,
     /// What `txn.stats` has counted during the run; empty without the library.

@@ -1,10 +1,18 @@
-//! What is measured: workloads, the variants they run in, and the named benchmarks made of both.
+//! The loads that are measured, and how the data shows whether they did what they said.
+
+/// Where the transactions of a script come from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Source {
+    Text(&'static str),
+    /// pgbench's own script of the script's name.
+    Builtin,
+}
 
 /// One pgbench script and its share of the transactions.
 #[derive(Clone, Copy, Debug)]
 pub struct Script {
     pub name: &'static str,
-    pub text: &'static str,
+    pub source: Source,
     pub weight: u32,
 }
 
@@ -28,6 +36,15 @@ pub struct Workload {
     pub effect_is: Effect,
     /// SQL: a bigint that must be zero when the data is consistent.
     pub imbalance: Option<&'static str>,
+    /// SQL that counts the rows of what is updated, by index or by scan, and how many there must be.
+    pub count_rows: &'static str,
+    pub rows: i64,
+    /// It needs pgbench's own tables, at this scale.
+    pub pgbench_scale: Option<u32>,
+    /// SQL before each run, after `RESET`.
+    pub reset: &'static str,
+    /// Another session holds a snapshot open from before the run to its end.
+    pub old_snapshot: bool,
 }
 
 pub const SCHEMA: &str = include_str!("../../../bench/schema.sql");
@@ -37,12 +54,24 @@ pub const HOT_ROWS: i64 = 120_000;
 /// With rows of their own, 100 apart.
 pub const MOST_CLIENTS: usize = 1024;
 
-const BLOCK: &str = include_str!("../../../bench/block.sql");
-const BLOCK_ROLLBACK: &str = include_str!("../../../bench/block-rollback.sql");
 const SUM_OF_HOT: &str = "SELECT sum(val)::bigint FROM hot";
 const COUNT_OF_LEDGER: &str = "SELECT count(*) FROM ledger";
 
-/// A workload of one script whose every transaction adds one to table `hot`.
+/// A script of `bench/`.
+macro_rules! script {
+    ($name:literal) => {
+        script!($name, 1)
+    };
+    ($name:literal, $weight:literal) => {
+        Script {
+            name: $name,
+            source: Source::Text(include_str!(concat!("../../../bench/", $name, ".sql"))),
+            weight: $weight,
+        }
+    };
+}
+
+/// A workload whose every transaction adds one to table `hot`.
 const fn counter(name: &'static str, scripts: &'static [Script]) -> Workload {
     Workload {
         name,
@@ -50,126 +79,114 @@ const fn counter(name: &'static str, scripts: &'static [Script]) -> Workload {
         effect: SUM_OF_HOT,
         effect_is: Effect::Exactly,
         imbalance: None,
+        count_rows: "SELECT count(*) FROM hot WHERE id > 0",
+        rows: HOT_ROWS,
+        pgbench_scale: None,
+        reset: "",
+        old_snapshot: false,
     }
 }
 
-const fn block(weight: u32) -> Script {
-    Script {
-        name: "block",
-        text: BLOCK,
-        weight,
-    }
-}
-
-const fn block_rollback(weight: u32) -> Script {
-    Script {
-        name: "block-rollback",
-        text: BLOCK_ROLLBACK,
-        weight,
-    }
-}
-
-pub static HOT_ROW: Workload = counter(
-    "hot-row",
-    &[Script {
-        name: "hot-row",
-        text: include_str!("../../../bench/hot-row.sql"),
-        weight: 1,
-    }],
-);
+pub static HOT_ROW: Workload = counter("hot-row", &[script!("hot-row")]);
 
 pub static HOT_LEDGER: Workload = Workload {
-    name: "hot-ledger",
-    scripts: &[Script {
-        name: "hot-ledger",
-        text: include_str!("../../../bench/hot-ledger.sql"),
-        weight: 1,
-    }],
     effect: COUNT_OF_LEDGER,
-    effect_is: Effect::Exactly,
     imbalance: Some(
         "SELECT (SELECT sum(val) FROM hot)::bigint
               - (SELECT coalesce(sum(amount), 0) FROM ledger)::bigint",
     ),
+    ..counter("hot-ledger", &[script!("hot-ledger")])
 };
 
 pub static FOREIGN_KEY: Workload = Workload {
-    name: "foreign-key",
-    scripts: &[Script {
-        name: "foreign-key",
-        text: include_str!("../../../bench/foreign-key.sql"),
-        weight: 1,
-    }],
     effect: "SELECT count(*) FROM posting",
-    effect_is: Effect::Exactly,
     imbalance: Some(
         "SELECT (SELECT sum(balance) FROM account)::bigint
               - (SELECT coalesce(sum(amount), 0) FROM posting)::bigint",
     ),
+    ..counter("foreign-key", &[script!("foreign-key")])
 };
 
-pub static UPSERT: Workload = counter(
-    "upsert",
-    &[Script {
-        name: "upsert",
-        text: include_str!("../../../bench/upsert.sql"),
-        weight: 1,
-    }],
-);
+pub static UPSERT: Workload = counter("upsert", &[script!("upsert")]);
+pub static THINK_TIME: Workload = counter("think-time", &[script!("think-time")]);
+pub static ROWS_8: Workload = counter("rows-8", &[script!("rows-8")]);
+pub static ROWS_64: Workload = counter("rows-64", &[script!("rows-64")]);
+pub static ZIPF: Workload = counter("zipf", &[script!("zipf")]);
 
-pub static THINK_TIME: Workload = counter(
-    "think-time",
-    &[Script {
-        name: "think-time",
-        text: include_str!("../../../bench/think-time.sql"),
-        weight: 1,
-    }],
-);
+pub static NO_ROLLBACKS: Workload = counter("rollbacks-0", &[script!("block")]);
+/// Transaction blocks, so many of a hundred of which roll back.
+macro_rules! rollbacks {
+    ($name:literal, $commit:literal, $roll_back:literal) => {
+        counter(
+            $name,
+            &[
+                script!("block", $commit),
+                script!("block-rollback", $roll_back),
+            ],
+        )
+    };
+}
+pub static ROLLBACKS_1: Workload = rollbacks!("rollbacks-1", 99, 1);
+pub static ROLLBACKS_5: Workload = rollbacks!("rollbacks-5", 95, 5);
+pub static ROLLBACKS_10: Workload = rollbacks!("rollbacks-10", 90, 10);
+pub static ROLLBACKS_20: Workload = rollbacks!("rollbacks-20", 80, 20);
 
-pub static NO_ROLLBACKS: Workload = counter("rollbacks-0", &[block(1)]);
-pub static ROLLBACKS_5: Workload = counter("rollbacks-5", &[block(95), block_rollback(5)]);
-pub static ROLLBACKS_20: Workload = counter("rollbacks-20", &[block(80), block_rollback(20)]);
+pub static OLD_SNAPSHOT: Workload = Workload {
+    reset: include_str!("../../../bench/old-snapshot-reset.sql"),
+    old_snapshot: true,
+    ..counter("old-snapshot", &[script!("hot-row")])
+};
 
-pub static ADVISORY_FIRST: Workload = counter(
-    "advisory-first",
-    &[Script {
-        name: "advisory-first",
-        text: include_str!("../../../bench/advisory-first.sql"),
-        weight: 1,
-    }],
-);
+pub static NON_HOT: Workload = Workload {
+    effect: "SELECT sum(val)::bigint FROM indexed",
+    count_rows: "SELECT count(*) FROM indexed WHERE id > 0",
+    rows: INDEXED_ROWS,
+    reset: include_str!("../../../bench/non-hot-reset.sql"),
+    ..counter("non-hot", &[script!("non-hot")])
+};
+/// Rows of its table, as in non-hot-reset.sql.
+const INDEXED_ROWS: i64 = 210_000;
 
-pub static FOR_UPDATE_FIRST: Workload = counter(
-    "for-update-first",
-    &[Script {
-        name: "for-update-first",
-        text: include_str!("../../../bench/for-update-first.sql"),
+/// pgbench's TPC-B at a scale.
+const fn tpcb(name: &'static str, scale: u32) -> Workload {
+    const TPCB: &[Script] = &[Script {
+        name: "tpcb-like",
+        source: Source::Builtin,
         weight: 1,
-    }],
-);
+    }];
+    Workload {
+        effect: "SELECT count(*) FROM pgbench_history",
+        imbalance: Some(
+            "SELECT (abs(accounts - history) + abs(tellers - history) + abs(branches - history))::bigint
+             FROM (SELECT coalesce(sum(delta), 0) AS history FROM pgbench_history),
+                  (SELECT sum(abalance) AS accounts FROM pgbench_accounts),
+                  (SELECT sum(tbalance) AS tellers FROM pgbench_tellers),
+                  (SELECT sum(bbalance) AS branches FROM pgbench_branches)",
+        ),
+        count_rows: "SELECT (SELECT count(*) FROM pgbench_accounts WHERE aid > 0)
+                          + (SELECT count(*) FROM pgbench_tellers WHERE tid > 0)
+                          + (SELECT count(*) FROM pgbench_branches WHERE bid > 0)",
+        rows: scale as i64 * (100_000 + 10 + 1),
+        pgbench_scale: Some(scale),
+        reset: include_str!("../../../bench/tpcb-reset.sql"),
+        ..counter(name, TPCB)
+    }
+}
+pub static TPCB_1: Workload = tpcb("tpcb-1", 1);
+pub static TPCB_10: Workload = tpcb("tpcb-10", 10);
+
+pub static ADVISORY_FIRST: Workload = counter("advisory-first", &[script!("advisory-first")]);
+pub static FOR_UPDATE_FIRST: Workload = counter("for-update-first", &[script!("for-update-first")]);
 
 pub static SLOTS: Workload = Workload {
-    name: "slots",
-    scripts: &[Script {
-        name: "slots",
-        text: include_str!("../../../bench/slots.sql"),
-        weight: 1,
-    }],
     effect: "SELECT sum(val)::bigint FROM slot",
     effect_is: Effect::AtMost,
-    imbalance: None,
+    ..counter("slots", &[script!("slots")])
 };
 
 pub static JOURNAL: Workload = Workload {
-    name: "journal",
-    scripts: &[Script {
-        name: "journal",
-        text: include_str!("../../../bench/journal.sql"),
-        weight: 1,
-    }],
     effect: COUNT_OF_LEDGER,
-    effect_is: Effect::Exactly,
-    imbalance: None,
+    ..counter("journal", &[script!("journal")])
 };
 
 #[cfg(test)]
@@ -179,10 +196,61 @@ mod tests {
     #[test]
     fn the_schema_has_the_rows_that_the_check_counts() {
         assert!(SCHEMA.contains(&format!("generate_series(1, {HOT_ROWS})")));
+        assert!(
+            NON_HOT
+                .reset
+                .contains(&format!("generate_series(1, {INDEXED_ROWS})"))
+        );
     }
 
     #[test]
     fn the_largest_number_of_clients_has_rows_of_its_own() {
         assert!(100 * (MOST_CLIENTS as i64) < HOT_ROWS);
+        assert!(200 * (MOST_CLIENTS as i64) < INDEXED_ROWS);
+    }
+
+    /// Ranks that have their exact share in zipf.sql, rows, and the exponent.
+    const EXACT: u32 = 8;
+    const RANKS: u32 = 10_000;
+    const THETA: f64 = 0.99;
+
+    /// The sum of i^-0.99 up to each rank from 0, as a share of the whole.
+    fn shares_up_to() -> Vec<f64> {
+        let mut sums = vec![0.0];
+        for rank in 1..=RANKS {
+            sums.push(sums[rank as usize - 1] + f64::from(rank).powf(-THETA));
+        }
+        let whole = sums[RANKS as usize];
+        sums.iter().map(|sum| sum / whole).collect()
+    }
+
+    #[test]
+    fn the_first_ranks_of_zipf_have_their_exact_shares() {
+        let Source::Text(script) = ZIPF.scripts[0].source else {
+            panic!("zipf is a script of ours");
+        };
+        let shares = shares_up_to();
+        for rank in 1..=EXACT {
+            let case = format!("WHEN :u < {:.6} THEN {rank} ", shares[rank as usize]);
+            assert!(script.contains(&case), "{case}");
+        }
+        let last = format!("{:.6}", shares[EXACT as usize]);
+        assert!(script.contains(&format!("(:u - {last}) / (1 - {last})")));
+    }
+
+    #[test]
+    fn the_other_ranks_of_zipf_have_theirs_to_a_thousandth() {
+        let shares = shares_up_to();
+        let power = |x: f64| x.powf(1.0 - THETA);
+        let (low, high) = (f64::from(EXACT) + 0.5, f64::from(RANKS) + 0.5);
+        let rest = 1.0 - shares[EXACT as usize];
+        for rank in EXACT + 1..=RANKS {
+            let middle = f64::from(rank);
+            // The part of the random numbers v for which zipf.sql rounds to this rank.
+            let drawn = (power(middle + 0.5) - power(middle - 0.5)) / (power(high) - power(low));
+            let share = shares[rank as usize] - shares[rank as usize - 1];
+            let ratio = drawn * rest / share;
+            assert!((ratio - 1.0).abs() < 1e-3, "rank {rank}: {ratio}");
+        }
     }
 }

@@ -1,11 +1,11 @@
 //! `cargo xtask soak`: a mixed load for as long as one likes, with samples of memory and CPU time, which have to be flat.
 
 mod load;
+mod parts;
 mod processes;
 mod sample;
 mod trend;
 
-use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
@@ -20,7 +20,7 @@ use txn_server_tests::{int, physical_health, quiet};
 use crate::bench::catalog::System;
 use crate::bench::interrupt;
 use crate::bench::machine::Machine;
-use crate::bench::postgres_site::{counters, describe};
+use crate::bench::postgres_site::describe;
 use crate::bench::progress::Progress;
 use crate::bench::site::Description;
 use crate::bench::table::thousands;
@@ -29,7 +29,8 @@ use crate::bench::write_json;
 use crate::install::{Variant, build_library, install_release, publish};
 use crate::setup;
 use crate::tools::checkout;
-use load::{FEWEST_CLIENTS, Load, Outcome};
+use load::Load;
+use parts::{FEWEST_CLIENTS, Outcome, wrong_data};
 use sample::{Sample, Sampler, trends};
 use trend::Trend;
 
@@ -58,6 +59,9 @@ const SETTINGS: &[(&str, &str)] = &[("shared_buffers", "16MB"), ("max_wal_size",
 /// How long hot rows may take to cool down when nobody wants them any more.
 const PATIENCE: Duration = Duration::from_secs(60);
 
+/// The load must not end before the last sample, so it goes on for so many seconds.
+const AFTER_LAST_SAMPLE: u64 = 10;
+
 /// What is written as JSON.
 #[derive(Serialize)]
 struct Record {
@@ -68,9 +72,8 @@ struct Record {
     rate: Option<f64>,
     clients: usize,
     trends: Vec<Trend>,
-    told: Outcome,
-    /// txn.stats after the load.
-    counters: BTreeMap<String, i64>,
+    /// None when the load did not come to its end.
+    told: Option<Outcome>,
     /// All that was found wrong.
     wrong: Vec<String>,
     samples: Vec<Sample>,
@@ -92,14 +95,15 @@ pub fn run(args: Args, pg_config: Option<&Path>) -> Result<bool> {
     let library = publish(&build_library(Variant::Release, &install)?)?;
     let record = measure(&install, library.path(), &args)?;
     println!("{}", render(&record.trends));
-    let transactions = record.samples.last().map_or(0, |sample| sample.committed);
-    println!(
-        "{} transactions, {} retries, {} rows became hot, {} cooled down",
-        thousands(transactions as f64),
-        thousands(record.told.retries as f64),
-        count(&record.counters, "promotions"),
-        count(&record.counters, "coolings"),
-    );
+    if let (Some(last), Some(told)) = (record.samples.last(), &record.told) {
+        println!(
+            "{} transactions, {} retries, {} rows became hot, {} cooled down",
+            thousands(last.committed as f64),
+            thousands(told.retries as f64),
+            thousands(last.counter("promotions") as f64),
+            thousands(last.counter("coolings") as f64),
+        );
+    }
     let out = args.out.unwrap_or_else(|| {
         let day = record.machine.time.split('T').next().unwrap_or_default();
         checkout().join(format!("bench/results/soak-{day}.json"))
@@ -124,22 +128,18 @@ fn measure(install: &PgInstall, library_dir: &Path, args: &Args) -> Result<Recor
     let server = Server::start(install, options)?;
     server.psql(SCHEMA).context("loading the tables")?;
     let mut control = server.connect()?;
+    let description = describe(&mut control, System::Txn)?;
     let warm_up_seconds = warm_up(args.minutes);
     let machine = Machine::look();
-    let (samples, told) = observe(&server, &mut control, args, warm_up_seconds)?;
-    let mut wrong = load::wrong_data(&told, |sql| int(&mut control, sql))?;
-    let left = quiet(&mut control).and_then(|()| cool(&mut control));
-    let (description, counters) = (
-        describe(&mut control, System::Txn)?,
-        counters(&mut control)?,
-    );
-    // The physical check wants to be alone.
-    drop(control);
-    for checked in [left, physical_health(&server, "hot", "id")] {
-        if let Err(error) = checked {
-            wrong.push(format!("{error:#}"));
+    // However it ends, the samples are kept.
+    let mut samples = Vec::new();
+    let (told, wrong) = match observe(&server, &mut control, args, warm_up_seconds, &mut samples) {
+        Ok(told) => {
+            let wrong = inspect(&server, control, &told);
+            (Some(told), wrong)
         }
-    }
+        Err(error) => (None, vec![format!("{error:#}")]),
+    };
     Ok(Record {
         machine,
         server: description,
@@ -149,10 +149,22 @@ fn measure(install: &PgInstall, library_dir: &Path, args: &Args) -> Result<Recor
         clients: args.clients,
         trends: trends(&samples),
         told,
-        counters,
         wrong,
         samples,
     })
+}
+
+/// All that is wrong after the load: with the data, with what is left in use, with the table's pages.
+fn inspect(server: &Server, mut control: Client, told: &Outcome) -> Vec<String> {
+    let mut wrong = wrong_data(told, |sql| int(&mut control, sql))
+        .unwrap_or_else(|error| vec![format!("{error:#}")]);
+    let left = quiet(&mut control).and_then(|()| cool(&mut control));
+    // The physical check wants to be alone.
+    drop(control);
+    let checks = [left, physical_health(server, "hot", "id")];
+    let failed = checks.into_iter().filter_map(Result::err);
+    wrong.extend(failed.map(|error| format!("{error:#}")));
+    wrong
 }
 
 /// A tenth of the time under load, and at most five minutes.
@@ -165,27 +177,22 @@ fn interval(minutes: u64) -> u64 {
     (minutes * 60 / 20).clamp(1, 60)
 }
 
-/// Puts the load on the server, takes samples while it runs, and says what the clients were told.
+/// Puts the load on the server, takes `samples` while it runs, and says what the clients were told.
 fn observe(
     server: &Server,
     control: &mut Client,
     args: &Args,
     warm_up: u64,
-) -> Result<(Vec<Sample>, Outcome)> {
+    samples: &mut Vec<Sample>,
+) -> Result<Outcome> {
     let interval = interval(args.minutes);
     let count = (warm_up + args.minutes * 60) / interval;
     let progress = Progress::new(count as usize)?;
-    // It must not end before the last sample.
-    let mut load = Load::start(
-        server,
-        args.clients,
-        args.rate,
-        count * interval + interval + 5,
-    )?;
+    let seconds = count * interval + AFTER_LAST_SAMPLE;
+    let mut load = Load::start(server, args.clients, args.rate, seconds)?;
     progress.begin(format!("{} clients", args.clients));
     let began = Instant::now();
     let mut sampler = Sampler::new(server, control, warm_up as f64);
-    let mut samples: Vec<Sample> = Vec::new();
     for number in 1..=count {
         while began.elapsed() < Duration::from_secs(number * interval) {
             interrupt::check()?;
@@ -197,9 +204,7 @@ fn observe(
         progress.end();
         samples.push(sample);
     }
-    let told = load.finish()?;
-    ensure!(!samples.is_empty(), "the run had no samples");
-    Ok((samples, told))
+    load.finish()
 }
 
 /// Waits until no row is hot any more. Reading `txn.hotspots` removes those that nobody has wanted for a while.
@@ -218,10 +223,6 @@ fn cool(control: &mut Client) -> Result<()> {
         );
         sleep(Duration::from_millis(200));
     }
-}
-
-fn count(counters: &BTreeMap<String, i64>, name: &str) -> String {
-    thousands(counters.get(name).copied().unwrap_or(0) as f64)
 }
 
 fn render(trends: &[Trend]) -> String {

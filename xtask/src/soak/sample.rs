@@ -8,7 +8,7 @@ use pgserver::Server;
 use postgres::Client;
 use serde::Serialize;
 
-use super::load::STEADY;
+use super::parts::STEADY;
 use super::processes::{self, Memory};
 use super::trend::Trend;
 use crate::bench::postgres_site::counters;

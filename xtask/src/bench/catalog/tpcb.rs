@@ -1,0 +1,41 @@
+//! pgbench's own TPC-B, unmodified.
+
+use super::*;
+
+const WAIT: &[(&str, &str)] = &[("txn.group_lock", "on"), ("txn.follower_reads", "wait")];
+const IMMEDIATE: &[(&str, &str)] = &[
+    ("txn.group_lock", "on"),
+    ("txn.follower_reads", "immediate"),
+];
+
+macro_rules! ways_to_read {
+    ($workload:path) => {
+        &[
+            stock(STOCK, &$workload),
+            Series {
+                settings: WAIT,
+                ..group("group lock wait", &$workload)
+            },
+            Series {
+                settings: IMMEDIATE,
+                ..group("group lock immediate", &$workload)
+            },
+        ]
+    };
+}
+
+pub static TPCB_1: Benchmark = Benchmark {
+    name: "tpcb-1",
+    about: "pgbench's TPC-B at scale 1: one branch, ten tellers; txn.follower_reads = wait and immediate",
+    clients: &[1, 16, 64],
+    series: ways_to_read!(workload::TPCB_1),
+    ..BASE
+};
+
+pub static TPCB_10: Benchmark = Benchmark {
+    name: "tpcb-10",
+    about: "the same at scale 10",
+    clients: &[1, 16, 64],
+    series: ways_to_read!(workload::TPCB_10),
+    ..BASE
+};
