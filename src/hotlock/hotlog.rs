@@ -5,6 +5,7 @@ use super::text::Text;
 use crate::guc;
 use crate::pg::error;
 use hotrow::{Identity, LABEL_BYTES, Row};
+use pgrx::pg_sys::Oid;
 
 /// Tells of a row's promotion. No lock is held.
 pub fn became_hot(identity: &Identity, label: &[u8]) {
@@ -14,7 +15,7 @@ pub fn became_hot(identity: &Identity, label: &[u8]) {
         let mut detail = Text::new();
         detail.add(format_args!(
             "{} transactions were waiting to update it.",
-            settings::of(pgrx::pg_sys::Oid::from(identity.relation)).hot_threshold()
+            settings::of(Oid::from(identity.relation)).hot_threshold()
         ));
         error::log(message.as_c_str(), detail.as_c_str());
     }

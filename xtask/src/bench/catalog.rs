@@ -1,5 +1,6 @@
 //! The named benchmarks: which variants of which workloads run side by side.
 
+use super::defaults;
 use super::workload::{self, Workload};
 
 /// What a variant runs on.
@@ -62,7 +63,7 @@ const SLOW_GROUP: &[(&str, &str)] = &[
     ("txn.group_lock", "on"),
 ];
 
-const fn stock(label: &'static str, workload: &'static Workload) -> Series {
+pub(super) const fn stock(label: &'static str, workload: &'static Workload) -> Series {
     Series {
         label,
         system: System::Stock,
@@ -72,7 +73,7 @@ const fn stock(label: &'static str, workload: &'static Workload) -> Series {
     }
 }
 
-const fn group(label: &'static str, workload: &'static Workload) -> Series {
+pub(super) const fn group(label: &'static str, workload: &'static Workload) -> Series {
     Series {
         label,
         system: System::Txn,
@@ -301,6 +302,8 @@ pub static ALL: &[&Benchmark] = &[
     &ALTERNATIVES,
     &MARIADB,
     &STANDBY,
+    &defaults::THRESHOLD,
+    &defaults::GROUP_SIZE,
 ];
 
 #[cfg(test)]

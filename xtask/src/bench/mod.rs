@@ -5,6 +5,7 @@
 
 pub mod catalog;
 mod check;
+mod defaults;
 pub mod interrupt;
 mod latency;
 pub mod machine;
