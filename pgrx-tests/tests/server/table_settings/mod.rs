@@ -198,15 +198,33 @@ fn errors_on_uncommitted_data_wait_for_its_writer() -> Result<()> {
              BEGIN
                  UPDATE hot SET val = val WHERE id = 1 RETURNING val INTO found;
                  RETURN 100 / (found - 1);
+             END $$;
+             CREATE PROCEDURE shares() LANGUAGE plpgsql AS $$
+             DECLARE
+                 found bigint;
+             BEGIN
+                 COMMIT;
+                 UPDATE hot SET val = val WHERE id = 1 RETURNING val INTO found;
+                 found := 100 / (found - 1);
              END $$",
         )?;
-        for (end, told) in [("ROLLBACK", "40001"), ("COMMIT", "22012")] {
-            let mut leader = in_block(server, BUMP)?;
-            let asking = Background::run(server.connect()?, "SELECT share()")?;
-            asking.wait_until_blocked(&mut control)?;
-            leader.batch_execute(end)?;
-            let code = sqlstate(&asking.end()?.1);
-            ensure!(code == told, "after {end}, told {code}");
+        let block = "DO $$
+             DECLARE
+                 found bigint;
+             BEGIN
+                 UPDATE hot SET val = val WHERE id = 1 RETURNING val INTO found;
+                 found := 100 / (found - 1);
+             END $$";
+        for statement in ["SELECT share()", "CALL shares()", block] {
+            for (end, told) in [("ROLLBACK", "40001"), ("COMMIT", "22012")] {
+                control.batch_execute("UPDATE hot SET val = 0 WHERE id = 1")?;
+                let mut leader = in_block(server, BUMP)?;
+                let asking = Background::run(server.connect()?, statement)?;
+                asking.wait_until_blocked(&mut control)?;
+                leader.batch_execute(end)?;
+                let code = sqlstate(&asking.end()?.1);
+                ensure!(code == told, "{statement}, after {end}: told {code}");
+            }
         }
         let val = text(&mut control, "SELECT val FROM hot WHERE id = 1")?;
         ensure!(val == "1", "the value is {val}");
