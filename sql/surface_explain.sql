@@ -8,7 +8,7 @@ CREATE INDEX ON plain (note);
 INSERT INTO plain VALUES (1, 0);
 SELECT * FROM txn.explain_row('plain', '1');
 SET txn.queue_lock = on;
-SELECT met, detail FROM txn.explain_row('plain', '1') WHERE condition LIKE 'txn.group_lock%';
+SELECT met, detail FROM txn.explain_row('plain', '1') WHERE condition = 'group locking is on';
 SET txn.group_lock = on;
 BEGIN ISOLATION LEVEL REPEATABLE READ;
 SELECT * FROM txn.explain_row('plain', '1') WHERE NOT met;

@@ -6,6 +6,7 @@ CREATE ROLE regress_user;
 SET ROLE regress_user;
 SELECT count(*) >= 0 AS readable FROM txn.hotspots;
 SELECT count(*) AS readable FROM txn.stats;
+SELECT count(*) >= 0 AS readable FROM txn.tables;
 SELECT count(*) >= 0 AS readable FROM txn.waits;
 SELECT txn.stats_reset();
 CREATE TABLE txn.mine (id int);

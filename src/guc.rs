@@ -1,6 +1,11 @@
 //! Every setting, alphabetical, each with unit, range and default.
 
 use pgrx::guc::{GucContext, GucFlags, GucRegistry, GucSetting, PostgresGucEnum};
+use std::ops::RangeInclusive;
+
+/// What is valid for `txn.group_size` and `txn.hot_threshold`.
+pub const GROUP_SIZES: RangeInclusive<i32> = 1..=1_000_000;
+pub const HOT_THRESHOLDS: RangeInclusive<i32> = 0..=10_000;
 
 /// `txn.follower_reads`: what a statement of a follower may see.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, PostgresGucEnum)]
@@ -78,8 +83,8 @@ pub fn init() {
         c"Transactions that may follow each other on a hot row before the group ends.",
         c"The next one waits for all of them, so that ordinary waiters get their turn.",
         &GROUP_SIZE,
-        1,
-        1_000_000,
+        *GROUP_SIZES.start(),
+        *GROUP_SIZES.end(),
         GucContext::Userset,
         none,
     );
@@ -88,8 +93,8 @@ pub fn init() {
         c"Transactions that wait to update a row before it becomes a hot row.",
         c"0 makes every row hot that is updated by its key.",
         &HOT_THRESHOLD,
-        0,
-        10_000,
+        *HOT_THRESHOLDS.start(),
+        *HOT_THRESHOLDS.end(),
         GucContext::Userset,
         none,
     );

@@ -133,7 +133,7 @@ unsafe extern "C-unwind" fn process_utility(
     // SAFETY: the hook's argument.
     guarded(|| unsafe { before_utility(statement) });
     // SAFETY: the next hook in the chain, or PostgreSQL's own function.
-    unsafe {
+    let run = || unsafe {
         match previous().process_utility {
             Some(next) => next(
                 statement,
@@ -156,6 +156,16 @@ unsafe extern "C-unwind" fn process_utility(
                 completion,
             ),
         }
+    };
+    // SAFETY: a utility statement's node.
+    let computes = matches!(
+        unsafe { (*(*statement).utilityStmt).type_ },
+        NodeTag::T_DoStmt | NodeTag::T_CallStmt
+    );
+    if computes {
+        watched(run);
+    } else {
+        run();
     }
 }
 

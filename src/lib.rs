@@ -21,6 +21,7 @@ pub extern "C-unwind" fn _PG_init() {
     }
     guc::init();
     pg::relation::init();
+    hotlock::provider::init();
     tam::callbacks::init();
     hooks::init();
 }

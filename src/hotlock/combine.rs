@@ -8,6 +8,7 @@
 use super::detect;
 use super::errors;
 use super::session::{SESSION, memory};
+use super::settings;
 use super::statement;
 use super::stop;
 use crate::guc;
@@ -20,7 +21,7 @@ use crate::pg::relation::key_of;
 use crate::pg::{frontend, raw, tuple, wait, xact};
 use crate::tam::{callbacks, wal};
 use hotrow::{ARGUMENT_BYTES, Adoption, Identity, Slot, actor_of};
-use pgrx::pg_sys::{self, TM_Result};
+use pgrx::pg_sys::{self, Oid, TM_Result};
 use std::cell::Cell;
 
 /// Classes of errors that say something of the server or the session, and nothing of the values: resources, prerequisites,
@@ -83,7 +84,7 @@ pub unsafe fn consider(query: *const pg_sys::QueryDesc, target: &Target) -> bool
     // SAFETY: by the contract.
     unsafe {
         if !guc::COMBINE_UPDATES.get()
-            || !guc::GROUP_LOCK.get()
+            || !settings::of(Oid::from(target.identity.relation)).groups()
             || SESSION.is_member()
             || !SESSION.has_locked_nothing()
             || xact::own_xid() != 0
@@ -195,7 +196,7 @@ pub unsafe fn lead(call: callbacks::Update, slot: Slot, query: usize) -> Option<
             return None;
         }
         let own = update.copy_of(call.slot)?;
-        adopt(slot, &form);
+        adopt((*call.rel).rd_id, slot, &form);
         if PRESENT.count.get() == 0 {
             raw::pfree(own.cast());
             return None;
@@ -228,9 +229,9 @@ static ARGUMENTS: Arguments = Arguments([const { Cell::new(0) }; 32 * ARGUMENT_B
 
 /// Adopts waiters whose statements have the form. Their arguments are copied: a parcel is its owner's again when the
 /// owner goes its own way.
-fn adopt(slot: Slot, form: &Form) {
+fn adopt(relation: Oid, slot: Slot, form: &Form) {
     let digest = form.digest();
-    let most = (guc::GROUP_SIZE.get().max(1) as usize).min(MOST);
+    let most = (settings::of(relation).group_size() as usize).min(MOST);
     let used = Cell::new(0);
     PRESENT.count.set(0);
     PRESENT.slot.set(slot);

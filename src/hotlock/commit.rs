@@ -4,6 +4,7 @@ use super::combine;
 use super::errors;
 use super::readguard;
 use super::session::{Membership, SESSION, member_id, memory, patience};
+use super::settings;
 use super::statement;
 use super::stop;
 use super::waiting::{self, Reason, Wait};
@@ -99,8 +100,10 @@ pub fn before_commit() {
         waiting::check_doomed();
         stop::at(stop::Point::AfterCommitWait);
         waiting::check_doomed();
-        let updated = SESSION.all().any(|(_, m)| m.version != 0);
-        if updated && readguard::announce() {
+        let groups = SESSION
+            .all()
+            .any(|(_, m)| m.version != 0 && settings::of(m.relation).groups());
+        if groups && readguard::announce() {
             make_asynchronous();
         }
     }

@@ -8,7 +8,8 @@
 
 use super::detect;
 use super::lock::{self, end_wait, ticket_for, version_of, wait_for_lockers};
-use super::session::{SESSION, is_enabled};
+use super::session::SESSION;
+use super::settings;
 use super::statement;
 use super::stop;
 use super::update::{
@@ -17,7 +18,6 @@ use super::update::{
 };
 use super::waiting::{self, Reason};
 use super::{commit, errors};
-use crate::guc;
 use crate::pg::relation::key_of;
 use crate::pg::tuple;
 use crate::tam::callbacks::Lock;
@@ -42,7 +42,7 @@ pub unsafe fn found(
         let waits = (*snapshot).xmin != pg_sys::TransactionId::INVALID
             || (*snapshot).xmax != pg_sys::TransactionId::INVALID;
         // Within a check of the index itself (nbtinsert.c: _bt_check_unique) its page is locked.
-        if !waits || pg_sys::InterruptHoldoffCount > 0 || !is_enabled() {
+        if !waits || pg_sys::InterruptHoldoffCount > 0 || !settings::uses((*rel).rd_id) {
             return;
         }
         let Some(usage) = swap::usage(rel) else {
@@ -50,7 +50,7 @@ pub unsafe fn found(
         };
         if usage.on_conflict == OnConflict::Update
             && usage.may_follow
-            && guc::GROUP_LOCK.get()
+            && settings::of((*rel).rd_id).groups()
             && is_of_hot_row(rel, snapshot, slot)
         {
             (*snapshot).xmax = pg_sys::TransactionId::INVALID;

@@ -2,13 +2,13 @@
 
 use super::hotlog;
 use super::session::{SESSION, memory};
-use crate::guc;
+use super::settings;
 use crate::pg::buffer::Page;
 use crate::pg::relation::Key;
 use crate::pg::tuple;
 use crate::pg::{raw, wait};
 use hotrow::{Identity, LABEL_BYTES, Slot};
-use pgrx::pg_sys;
+use pgrx::pg_sys::{self, Oid};
 
 /// A hot row that nobody has waited for in this time (microseconds) is an ordinary row again.
 const COOL_AFTER: u64 = 5_000_000;
@@ -18,8 +18,8 @@ pub fn find(identity: &Identity) -> Option<Slot> {
     let memory = memory();
     let slot = memory.directory.find(identity)?;
     let row = &memory.directory.rows[slot as usize];
-    let threshold = guc::HOT_THRESHOLD.get();
-    if threshold > 0 && row.is_idle() && is_cold(row, wait::now()) && cool(slot) {
+    let cools = || settings::of(Oid::from(identity.relation)).hot_threshold() > 0;
+    if row.is_idle() && is_cold(row, wait::now()) && cools() && cool(slot) {
         return None;
     }
     Some(slot)
@@ -112,10 +112,12 @@ pub unsafe fn grip(rel: pg_sys::Relation, version: u64) -> Grip {
 
 /// Counts this session among those that wait for a row that is not hot. True when the threshold is reached.
 pub fn count_waiter(identity: &Identity) -> bool {
-    let memory = memory();
-    let counter = memory.directory.contention(identity);
+    let threshold = settings::of(Oid::from(identity.relation))
+        .hot_threshold()
+        .max(1) as u32;
+    let counter = memory().directory.contention(identity);
     SESSION.counted.set(identity.hash() | 1 << 63);
-    counter.add(1) + 1 >= guc::HOT_THRESHOLD.get().max(1) as u32
+    counter.add(1) + 1 >= threshold
 }
 
 /// Takes the session off the count. Also called at abort.

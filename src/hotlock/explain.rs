@@ -2,7 +2,7 @@
 
 use super::detect;
 use super::session::memory;
-use crate::guc;
+use super::settings::{self, Settings, TableMode, name_of_mode, name_of_reads};
 use crate::pg::relation::{Key, key_of};
 use crate::pg::{wait, xact};
 use hotrow::{Cause, Identity};
@@ -50,7 +50,8 @@ fn explain_row(
             "Hot rows are rows of ordinary tables; of a partitioned one, name the partition."
         );
     }
-    let mut lines = vec![group_lock(), isolation()];
+    let settings = settings::of(relation);
+    let mut lines = vec![group_lock(&settings), in_force(&settings), isolation()];
     let found = key_of(table.as_ptr());
     lines.push((
         "the table has a key",
@@ -73,7 +74,7 @@ fn explain_row(
                 .then(|| "The table has a deferrable or an exclusion constraint.".to_owned()),
         ));
         lines.push(indexed(&table));
-        lines.extend(row(&identity));
+        lines.extend(row(&identity, &settings));
     }
     TableIterator::new(lines)
 }
@@ -97,20 +98,48 @@ fn check_privilege(relation: pg_sys::Oid) {
     }
 }
 
-fn group_lock() -> Line {
-    let on = guc::GROUP_LOCK.get();
-    let detail = match (on, guc::QUEUE_LOCK.get()) {
-        (true, _) => None,
-        (false, true) => {
-            Some("txn.queue_lock is on: one transaction at a time, without collisions.")
+fn group_lock(settings: &Settings) -> Line {
+    let detail = match (settings.mode.is_some(), settings.mode()) {
+        (false, TableMode::Group) => "txn.group_lock is on in this session.",
+        (false, TableMode::Queue) => {
+            "txn.queue_lock is on in this session: one transaction at a time, without collisions."
         }
-        (false, false) => Some("In this session, updates lock the ordinary way."),
+        (false, TableMode::Off) => "In this session, updates lock the ordinary way.",
+        (true, TableMode::Group) => "Switched on for the table, in every session.",
+        (true, TableMode::Queue) => {
+            "The table's mode is queue: one transaction at a time, without collisions."
+        }
+        (true, TableMode::Off) => "Switched off for the table, in every session.",
     };
     (
-        "txn.group_lock is on",
-        Some(on),
-        detail.map(ToOwned::to_owned),
+        "group locking is on",
+        Some(settings.groups()),
+        Some(detail.to_owned()),
     )
+}
+
+/// Where a setting comes from.
+fn origin<T>(of_table: Option<T>) -> &'static str {
+    match of_table {
+        Some(_) => "table",
+        None => "session",
+    }
+}
+
+/// The settings in force for the table in this session.
+fn in_force(settings: &Settings) -> Line {
+    let text = format!(
+        "mode {} ({}), hot_threshold {} ({}), group_size {} ({}), follower_reads {} ({}).",
+        name_of_mode(settings.mode()),
+        origin(settings.mode),
+        settings.hot_threshold(),
+        origin(settings.hot_threshold),
+        settings.group_size(),
+        origin(settings.group_size),
+        name_of_reads(settings.follower_reads()),
+        origin(settings.follower_reads),
+    );
+    ("settings in force", None, Some(text))
 }
 
 fn isolation() -> Line {
@@ -235,13 +264,11 @@ fn indexed(table: &PgRelation) -> Line {
 }
 
 /// The row's own state.
-fn row(identity: &Identity) -> Vec<Line> {
+fn row(identity: &Identity, settings: &Settings) -> Vec<Line> {
     let Some(slot) = detect::find(identity) else {
-        let detail = match guc::HOT_THRESHOLD.get() {
-            0 => "It becomes hot with its next update (txn.hot_threshold).".to_owned(),
-            n => format!(
-                "It becomes hot when {n} transactions wait to update it (txn.hot_threshold)."
-            ),
+        let detail = match settings.hot_threshold() {
+            0 => "It becomes hot with its next update (hot_threshold).".to_owned(),
+            n => format!("It becomes hot when {n} transactions wait to update it (hot_threshold)."),
         };
         return vec![("the row is hot", Some(false), Some(detail))];
     };

@@ -1,9 +1,11 @@
 //! The server log's lines about rows that become hot and cool down (`txn.log_hotspots`).
 
+use super::settings;
 use super::text::Text;
 use crate::guc;
 use crate::pg::error;
 use hotrow::{Identity, LABEL_BYTES, Row};
+use pgrx::pg_sys::Oid;
 
 /// Tells of a row's promotion. No lock is held.
 pub fn became_hot(identity: &Identity, label: &[u8]) {
@@ -13,7 +15,7 @@ pub fn became_hot(identity: &Identity, label: &[u8]) {
         let mut detail = Text::new();
         detail.add(format_args!(
             "{} transactions were waiting to update it.",
-            guc::HOT_THRESHOLD.get()
+            settings::of(Oid::from(identity.relation)).hot_threshold()
         ));
         error::log(message.as_c_str(), detail.as_c_str());
     }

@@ -5,7 +5,8 @@ use super::detect;
 use super::errors;
 use super::order;
 use super::revisit;
-use super::session::{Membership, SESSION, is_enabled, memory};
+use super::session::{Membership, SESSION, memory};
+use super::settings;
 use super::statement;
 use super::ticket;
 use super::update::{
@@ -13,7 +14,6 @@ use super::update::{
     refuse_if_shown,
 };
 use super::waiting;
-use crate::guc;
 use crate::pg::buffer::Page;
 use crate::pg::relation::{Key, key_of};
 use crate::pg::{tuple, wait, xact};
@@ -43,20 +43,13 @@ pub unsafe fn tuple_lock(call: Lock) -> TM_Result::Type {
             LockTupleMode::LockTupleNoKeyExclusive | LockTupleMode::LockTupleExclusive
         );
         let Some((key, identity)) = key_of(call.rel)
-            .filter(|_| is_enabled())
+            .filter(|_| settings::uses(relation))
             .and_then(|key| Some((key, identity_of(call.rel, &key, version)?)))
         else {
-            return call.heap();
+            return ordinary(call, version);
         };
         if !exclusive || call.policy != LockWaitPolicy::LockWaitBlock {
-            if call.mode != LockTupleMode::LockTupleKeyShare {
-                order::let_pass_in(relation);
-            }
-            if call.policy == LockWaitPolicy::LockWaitBlock && SESSION.is_waited_for() {
-                wait_for_lockers(call.rel, version);
-            }
-            let result = call.heap();
-            end_wait();
+            let result = ordinary(call, version);
             if result == TM_Result::TM_Ok {
                 SESSION.note_locked(&identity);
             }
@@ -65,12 +58,7 @@ pub unsafe fn tuple_lock(call: Lock) -> TM_Result::Type {
         let Some(slot) =
             detect::find(&identity).or_else(|| heat(call.rel, &key, &identity, version))
         else {
-            order::let_pass_in(relation);
-            if SESSION.is_waited_for() {
-                wait_for_lockers(call.rel, version);
-            }
-            let result = call.heap();
-            end_wait();
+            let result = ordinary(call, version);
             detect::uncount_waiter();
             SESSION.note_locked(&identity);
             return result;
@@ -79,7 +67,7 @@ pub unsafe fn tuple_lock(call: Lock) -> TM_Result::Type {
         if let Some(usage) = usage
             && usage.on_conflict == OnConflict::Update
             && usage.may_follow
-            && guc::GROUP_LOCK.get()
+            && settings::of(relation).groups()
             && key.has_plain_unique_indexes()
         {
             return conflict::lock(call, slot, &identity, usage);
@@ -101,6 +89,22 @@ pub unsafe fn tuple_lock(call: Lock) -> TM_Result::Type {
         }
         wait_for_lockers(call.rel, version);
         let result = waiting::with_ticket(|| call.heap());
+        end_wait();
+        result
+    }
+}
+
+/// Heap's own row lock. Predecessors go first, and if it is going to wait for another, circles through hot rows are refused.
+unsafe fn ordinary(call: Lock, version: u64) -> TM_Result::Type {
+    // SAFETY: as in `tuple_lock`.
+    unsafe {
+        if call.mode != LockTupleMode::LockTupleKeyShare {
+            order::let_pass_in(relation_of(call.rel));
+        }
+        if call.policy == LockWaitPolicy::LockWaitBlock && SESSION.is_waited_for() {
+            wait_for_lockers(call.rel, version);
+        }
+        let result = call.heap();
         end_wait();
         result
     }
@@ -132,7 +136,7 @@ pub unsafe fn heat(
 ) -> Option<Slot> {
     // SAFETY: as in `identity_of`.
     unsafe {
-        if guc::HOT_THRESHOLD.get() > 0 {
+        if settings::of((*rel).rd_id).hot_threshold() > 0 {
             let contended = matches!(detect::grip(rel, version), detect::Grip::Other(_));
             if contended {
                 order::note_wait((*rel).rd_id);
@@ -361,7 +365,7 @@ pub unsafe fn tuple_delete(call: Delete) -> TM_Result::Type {
             return call.heap();
         }
         order::let_pass_in(relation_of(call.rel));
-        if is_enabled()
+        if settings::uses(relation_of(call.rel))
             && let Some(key) = key_of(call.rel)
             && memory().directory.used.get() > 0
             && let Some(identity) = identity_of(call.rel, &key, version)

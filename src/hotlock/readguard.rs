@@ -67,9 +67,7 @@ pub unsafe fn note_statement(query: *const pg_sys::QueryDesc) {
     unsafe {
         let statement = (*query).plannedstmt;
         let writes = (*query).operation != CmdType::CMD_SELECT || (*statement).hasModifyingCTE;
-        if writes && !guc::GROUP_LOCK.get() {
-            note_untracked();
-        } else if writes {
+        if writes {
             let estate = (*query).estate;
             for list in [
                 (*estate).es_opened_result_relations,
@@ -124,7 +122,6 @@ pub fn announce() -> bool {
     // SAFETY: plain reads of settings and of this transaction's WAL position.
     let wanted = unsafe {
         guc::EARLY_VISIBILITY.get()
-            && guc::GROUP_LOCK.get()
             && !NOTES.untracked.get()
             && pg_sys::synchronous_commit > pg_sys::SyncCommitLevel::SYNCHRONOUS_COMMIT_OFF as i32
             && pg_sys::XactLastRecEnd != 0

@@ -7,6 +7,7 @@ use hotrow::{Identity, MEMBERS, MemberId, Patience, Slot};
 use pgrx::pg_sys::Oid;
 use std::cell::Cell;
 
+use super::settings::{self, TableMode};
 use crate::guc;
 
 /// A membership in a hot row, as its owner knows it.
@@ -87,7 +88,8 @@ const LOCKED: usize = 16;
 pub struct Session {
     memberships: [Cell<Option<Membership>>; MEMBERS],
     count: Cell<usize>,
-    /// Hashes of rows that this transaction has locked while they were not hot: it must not queue for them.
+    /// Hashes of rows that this transaction has locked while they were not hot, and marks of tables in which it may have
+    /// locked any: it must not queue for them.
     locked: [Cell<u64>; LOCKED],
     locked_count: Cell<usize>,
     /// The contention counter that this session has raised, index + 1.
@@ -185,6 +187,10 @@ impl Session {
         }));
         self.count.set(self.count.get() + 1);
         memory().members[member_id(n) as usize].begin(slot);
+        if xact::own_xid() != 0 {
+            // Others may wait for rows of tables whose locks are not noted one by one.
+            self.publish();
+        }
         Some(n)
     }
 
@@ -194,6 +200,19 @@ impl Session {
         let count = self.locked_count.get();
         if let Some(place) = self.locked.get(count) {
             place.set(identity.hash());
+        }
+        self.locked_count.set(count + 1);
+    }
+
+    /// Remembers that it may have locked any row of that table.
+    pub fn note_locked_in(&self, relation: Oid) {
+        let count = self.locked_count.get();
+        let mark = mark_of(relation);
+        if count > LOCKED || self.locked[..count].iter().any(|one| one.get() == mark) {
+            return;
+        }
+        if let Some(place) = self.locked.get(count) {
+            place.set(mark);
         }
         self.locked_count.set(count + 1);
     }
@@ -225,10 +244,11 @@ impl Session {
     /// Whether the transaction has (or may have) locked that row in the ordinary way.
     pub fn has_locked(&self, identity: &Identity) -> bool {
         let count = self.locked_count.get();
+        let wanted = [identity.hash(), mark_of(Oid::from(identity.relation))];
         count > LOCKED
             || self.locked[..count]
                 .iter()
-                .any(|hash| hash.get() == identity.hash())
+                .any(|one| wanted.contains(&one.get()))
     }
 
     /// At the end of the transaction.
@@ -242,6 +262,11 @@ impl Session {
             self.count.set(self.count.get() - 1);
         }
     }
+}
+
+/// What stands for a table among the hashes of rows; a hash that happens to be the same costs an early place in the queue.
+fn mark_of(relation: Oid) -> u64 {
+    u64::from(u32::from(relation))
 }
 
 /// A membership's number in shared memory.
@@ -262,12 +287,17 @@ pub fn patience() -> Patience {
     }
 }
 
-/// Whether this transaction uses hot rows: the settings say so and the isolation level allows it.
+/// Whether this transaction may use hot rows at all: its isolation level allows it.
+#[inline]
+pub fn is_allowed() -> bool {
+    xact::is_read_committed() && wait::is_backend()
+}
+
+/// Whether this transaction may come to use the hot rows of some table: the session's settings say so, or the database has
+/// tables with settings of their own (settings.rs says which).
 #[inline]
 pub fn is_enabled() -> bool {
-    (guc::GROUP_LOCK.get() || guc::QUEUE_LOCK.get())
-        && xact::is_read_committed()
-        && wait::is_backend()
+    is_allowed() && (settings::session_mode() != TableMode::Off || settings::exist())
 }
 
 /// The shared memory. Only for callbacks, which are not installed without it.

@@ -6,11 +6,12 @@ use super::errors;
 use super::existence;
 use super::readguard;
 use super::revisit;
-use super::session::{SESSION, is_enabled, member_id, memory};
+use super::session::{SESSION, is_allowed, is_enabled, member_id, memory};
+use super::settings;
 use super::ticket::{self, Turn};
 use super::waiting::{self, Reason};
 use super::{commit, order, stop};
-use crate::guc::{self, FollowerReads};
+use crate::guc::FollowerReads;
 use crate::pg::catch::Code;
 use crate::pg::plan::{self, Target};
 use crate::pg::relation::key_of;
@@ -94,13 +95,18 @@ pub unsafe fn before_start(query: *mut pg_sys::QueryDesc) -> bool {
             }
         }
         if enabled && let Some(target) = &target {
-            match detect::find(&target.identity) {
+            let relation = Oid::from(target.identity.relation);
+            let slot = if settings::uses(relation) {
+                detect::find(&target.identity)
+            } else {
+                None
+            };
+            match slot {
                 Some(slot) if !combine::consider(query, target) => {
                     queue_early(&mut replaced, slot, &target.identity, ticket::acquire_turn);
                 }
                 Some(_) => {}
                 None => {
-                    let relation = Oid::from(target.identity.relation);
                     if order::may_overtake_in(relation) {
                         replaced.let_go();
                         order::let_pass_in(relation);
@@ -276,16 +282,18 @@ unsafe fn must_wait(query: *const pg_sys::QueryDesc, target: Option<&Target>) ->
                 || (*query).operation == CmdType::CMD_UPDATE && is_locked_by_us(target)
         });
         let reads = !by_key && !plan::reads_nothing((*query).plannedstmt);
-        match guc::FOLLOWER_READS.get() {
-            FollowerReads::Wait => reads,
-            FollowerReads::Immediate => reads && dependent.any(|(_, m)| touches(query, m.relation)),
-        }
+        reads
+            && dependent.any(|(_, m)| {
+                settings::of(m.relation).follower_reads() == FollowerReads::Wait
+                    || touches(query, m.relation)
+            })
     }
 }
 
-/// Whether a statement that now runs may come upon an uncommitted version.
+/// Whether a statement that now runs may come upon an uncommitted version. Which tables the functions will use that it
+/// calls, and with which settings, is not known before.
 pub fn may_meet_uncommitted() -> bool {
-    guc::GROUP_LOCK.get() || SESSION.is_member()
+    is_allowed()
 }
 
 /// A statement has failed. An error (a division, a constraint, a policy, an exception of a trigger) is an answer, too, and
@@ -380,6 +388,9 @@ pub unsafe fn after_start(query: *mut pg_sys::QueryDesc, certain: bool) {
         for node in plan::nodes((*estate).es_opened_result_relations) {
             let result = node.cast::<pg_sys::ResultRelInfo>();
             let rel = (*result).ri_RelationDesc;
+            if is_stocks((*rel).rd_id) {
+                continue;
+            }
             if let Some(key) = key_of(rel) {
                 let updated = raw::ExecGetUpdatedCols(result, estate);
                 let updates = operation == CmdType::CMD_UPDATE && !key.has_deferrable_triggers()
@@ -406,6 +417,7 @@ pub unsafe fn after_start(query: *mut pg_sys::QueryDesc, certain: bool) {
                 if !mark.is_null()
                     && !(*mark).relation.is_null()
                     && (*mark).markType <= pg_sys::RowMarkType::ROW_MARK_KEYSHARE
+                    && !is_stocks((*mark).relid)
                     && key_of((*mark).relation).is_some()
                 {
                     swap::put(
@@ -422,6 +434,15 @@ pub unsafe fn after_start(query: *mut pg_sys::QueryDesc, certain: bool) {
             }
         }
     }
+}
+
+/// Whether the statement changes or locks rows of that table in stock PostgreSQL's own way, unnoticed by us.
+fn is_stocks(relation: Oid) -> bool {
+    if settings::uses(relation) {
+        return false;
+    }
+    SESSION.note_locked_in(relation);
+    !SESSION.is_member()
 }
 
 /// When a statement ends: what it read and wrote is noted, unused tickets go on, an offer that ended in nothing makes

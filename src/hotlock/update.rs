@@ -13,12 +13,12 @@ use super::errors;
 use super::lock;
 use super::order;
 use super::revisit;
-use super::session::{Membership, SESSION, is_enabled, member_id, memory, patience};
+use super::session::{Membership, SESSION, member_id, memory, patience};
+use super::settings::{self, Settings};
 use super::statement;
 use super::stop;
 use super::ticket;
 use super::waiting::{self, Reason, Wait};
-use crate::guc;
 use crate::pg::evaluate::{self, Applied};
 use crate::pg::relation::key_of;
 use crate::pg::{raw, tuple, wait, xact};
@@ -57,10 +57,11 @@ pub unsafe fn tuple_update(call: Update) -> TM_Result::Type {
                 await_lender(n);
             }
         };
-        let usage = swap::usage(call.rel).filter(|_| is_enabled());
+        let usage = swap::usage(call.rel).filter(|_| settings::uses((*call.rel).rd_id));
         let (Some(usage), Some(key)) = (usage, key_of(call.rel)) else {
             let_end();
-            return call.heap();
+            order::let_pass_in((*call.rel).rd_id);
+            return ordinary(call, None);
         };
         if !usage.may_follow {
             let_end();
@@ -273,8 +274,9 @@ unsafe fn advance(call: Update, n: usize, query: usize) -> TM_Result::Type {
 pub fn next_step(n: usize, version: u64, looked_at: bool) -> Step {
     let me = member_id(n);
     let (xid, top, now) = (xact::own_xid(), xact::nest_level() == 1, wait::now());
-    let size = guc::GROUP_SIZE.get().max(1) as u32;
-    let may_follow = guc::GROUP_LOCK.get() && top;
+    let settings = settings_of(n);
+    let size = settings.group_size();
+    let may_follow = settings.groups() && top;
     memory().with_row(membership_slot(n), |row, world| match row.tail(world) {
         None => Step::Ordinary,
         Some(tail) => {
@@ -308,6 +310,11 @@ pub fn end_group_for_others(slot: Slot) {
     {
         memory().with_row(slot, |row, _| row.end_group());
     }
+}
+
+/// The settings of the table of membership `n`.
+fn settings_of(n: usize) -> Settings {
+    settings::of(SESSION.get(n).map_or(pg_sys::Oid::INVALID, |m| m.relation))
 }
 
 fn membership_slot(n: usize) -> Slot {
@@ -557,7 +564,8 @@ fn hand_on(rel: pg_sys::Relation, n: usize, version: u64, keeps_keys: bool) {
     let slot = membership_slot(n);
     let xid = xact::own_xid();
     let (patience, now) = (patience(), wait::now());
-    let lead = guc::GROUP_LOCK.get()
+    let groups = settings_of(n).groups();
+    let lead = groups
         && keeps_keys
         && xact::nest_level() == 1
         && !statement::is_whole_transaction()
@@ -566,7 +574,7 @@ fn hand_on(rel: pg_sys::Relation, n: usize, version: u64, keeps_keys: bool) {
     memory().actors[wait::me() as usize].xid.publish(xid);
     let (led, woken) = memory().with_row(slot, |row, world| {
         row.last_xid.set(xid);
-        row.grouped.set(u32::from(guc::GROUP_LOCK.get()));
+        row.grouped.set(u32::from(groups));
         row.counters.updates.add(1);
         if !lead || row.mode(now) != Mode::Group {
             return (false, None);

@@ -7,6 +7,8 @@ pub mod error;
 pub mod evaluate;
 pub mod form;
 pub mod frontend;
+pub mod label;
+pub mod per_table;
 pub mod plan;
 pub mod raw;
 pub mod relation;

@@ -246,4 +246,29 @@ unsafe extern "C-unwind" {
     pub fn RelationGetFKeyList(rel: Relation) -> *mut List;
     pub fn MemoryContextReset(context: MemoryContext);
     pub fn pfree(pointer: *mut c_void);
+    pub fn cstring_to_text(text: *const c_char) -> *mut text;
+
+    // catalogs: access/genam.h, access/table.h, commands/seclabel.h, catalog/partition.h
+    pub fn table_open(relation: Oid, mode: LOCKMODE) -> Relation;
+    pub fn table_close(relation: Relation, mode: LOCKMODE);
+    pub fn ScanKeyInit(
+        key: ScanKey,
+        attribute: AttrNumber,
+        strategy: StrategyNumber,
+        function: RegProcedure,
+        argument: Datum,
+    );
+    pub fn systable_beginscan(
+        relation: Relation,
+        index: Oid,
+        by_index: bool,
+        snapshot: Snapshot,
+        keys: c_int,
+        key: ScanKey,
+    ) -> SysScanDesc;
+    pub fn systable_getnext(scan: SysScanDesc) -> HeapTuple;
+    pub fn systable_endscan(scan: SysScanDesc);
+    pub fn GetSecurityLabel(object: *const ObjectAddress, provider: *const c_char) -> *mut c_char;
+    pub fn get_rel_relispartition(relation: Oid) -> bool;
+    pub fn get_partition_ancestors(relation: Oid) -> *mut List;
 }

@@ -1,10 +1,10 @@
 //! What identifies the rows of a table: its primary key or replica identity, remembered per table.
 
+use super::per_table::PerTable;
 use super::raw;
 use super::tuple::attribute;
 use hotrow::{Identity, LABEL_BYTES};
 use pgrx::pg_sys::{self, Datum, Oid};
-use std::cell::Cell;
 use std::ffi::{CStr, c_int};
 use std::ops::RangeInclusive;
 
@@ -12,7 +12,6 @@ use std::ops::RangeInclusive;
 const MAX_COLUMNS: usize = 8;
 /// A longer value is represented by its beginning and a digest.
 const VALUE_BYTES: usize = 40;
-const CACHED: usize = 256;
 
 /// How a key column's value becomes bytes.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -77,22 +76,10 @@ const NO_KEY: Key = Key {
     columns: [NO_COLUMN; MAX_COLUMNS],
 };
 
-/// Keys by table, direct-mapped, emptied by relcache invalidations.
-struct Cache([Cell<Key>; CACHED]);
-// SAFETY: a backend has one thread.
-unsafe impl Sync for Cache {}
-static CACHE: Cache = Cache([const { Cell::new(NO_KEY) }; CACHED]);
-
-fn cell(relation: Oid) -> &'static Cell<Key> {
-    &CACHE.0[u32::from(relation) as usize % CACHED]
-}
+static KEYS: PerTable<Key, 256> = PerTable::new();
 
 unsafe extern "C-unwind" fn forget(_arg: Datum, relation: Oid) {
-    if relation == Oid::INVALID {
-        CACHE.0.iter().for_each(|cell| cell.set(NO_KEY));
-    } else if cell(relation).get().relation == relation {
-        cell(relation).set(NO_KEY);
-    }
+    KEYS.forget(relation);
 }
 
 /// Registers the invalidation callback. Once, from `_PG_init`.
@@ -104,17 +91,7 @@ pub fn init() {
 /// The key of an open table, or None when its rows have no identity for us: no usable key, temporary, a catalog.
 pub fn key_of(rel: pg_sys::Relation) -> Option<Key> {
     // SAFETY: `rel` is an open relation.
-    let relation = unsafe { (*rel).rd_id };
-    let cached = cell(relation).get();
-    let key = if cached.relation == relation {
-        cached
-    } else {
-        // SAFETY: as above; the key is stored after the catalog reads, so an invalidation in between wins only if it
-        // came before, when we have read the new state.
-        let key = unsafe { build(rel) };
-        cell(relation).set(key);
-        key
-    };
+    let key = unsafe { KEYS.get((*rel).rd_id, || build(rel)) };
     (key.count > 0).then_some(key)
 }
 

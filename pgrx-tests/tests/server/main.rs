@@ -24,5 +24,6 @@ mod shapes;
 mod stage;
 mod stock;
 mod stops;
+mod table_settings;
 mod visibility;
 mod waits;

@@ -31,15 +31,32 @@ fn local(server: &Server) -> Result<Client> {
 fn unreplicated_values_are_not_read() -> Result<()> {
     let server = start_hot(2, &[])?;
     let dog = Watchdog::new(&server);
-    dog.finish(read_guard(&server))
+    dog.finish(read_guard(&server, grouped))
 }
 
-fn read_guard(server: &Server) -> Result<()> {
+/// The same with the settings of all sessions off, and the table's on.
+#[test]
+fn unreplicated_values_of_a_labelled_table_are_not_read() -> Result<()> {
+    let server = start_hot(2, &[])?;
+    let dog = Watchdog::new(&server);
+    dog.finish((|| {
+        server
+            .connect()?
+            .batch_execute("SELECT txn.set_table('hot', 'group', 0)")?;
+        read_guard(&server, Server::connect)
+    })())
+}
+
+fn read_guard(server: &Server, writer: fn(&Server) -> Result<Client>) -> Result<()> {
     let mut control = local(server)?;
-    control.batch_execute("CREATE TABLE elsewhere AS SELECT 5 AS val")?;
+    control.batch_execute(
+        "CREATE TABLE elsewhere AS SELECT 5 AS val;
+         CREATE FUNCTION peek() RETURNS bigint LANGUAGE plpgsql STABLE AS
+         $$ BEGIN RETURN (SELECT val FROM hot WHERE id = 1); END $$",
+    )?;
     standbys(&mut control, "nobody")?;
-    let first = Background::run(grouped(server)?, BUMP)?;
-    let second = Background::run(grouped(server)?, BUMP)?;
+    let first = Background::run(writer(server)?, BUMP)?;
+    let second = Background::run(writer(server)?, BUMP)?;
     // Both are committed for those who do not ask for more, and neither client has been told.
     wait_until(&mut control, "SELECT val = 2 FROM hot WHERE id = 1")?;
     ensure!(
@@ -47,18 +64,29 @@ fn read_guard(server: &Server) -> Result<()> {
         "COMMIT before the standby"
     );
 
-    let mut reader = server.connect()?;
-    let reader_pid = pid(&mut reader)?;
-    let reader = std::thread::spawn(move || int(&mut reader, "SELECT val FROM hot WHERE id = 1"));
-    let waits = format!(
-        "SELECT count(*) > 0 FROM pg_stat_activity WHERE pid = {reader_pid} AND state = 'active' \
-         AND wait_event_type NOT IN ('Client', 'LWLock', 'IO')"
-    );
-    wait_until(&mut control, &waits)?;
-    ensure!(
-        !reader.is_finished(),
-        "the reader was told a value that is not replicated"
-    );
+    let mut readers = Vec::new();
+    for (isolation, read) in [
+        ("read committed", "SELECT val FROM hot WHERE id = 1"),
+        ("read committed", "SELECT peek()"),
+        ("serializable", "SELECT val FROM hot WHERE id = 1"),
+    ] {
+        let mut reader = server.connect()?;
+        reader.batch_execute(&format!(
+            "SET default_transaction_isolation = '{isolation}'"
+        ))?;
+        let reader_pid = pid(&mut reader)?;
+        let reader = std::thread::spawn(move || int(&mut reader, read));
+        let waits = format!(
+            "SELECT count(*) > 0 FROM pg_stat_activity WHERE pid = {reader_pid} \
+             AND state = 'active' AND wait_event_type NOT IN ('Client', 'LWLock', 'IO')"
+        );
+        wait_until(&mut control, &waits)?;
+        ensure!(
+            !reader.is_finished(),
+            "the reader was told a value that is not replicated"
+        );
+        readers.push(reader);
+    }
     // Readers of other tables do not wait.
     let other = int(&mut server.connect()?, "SELECT val FROM elsewhere")?;
     ensure!(other == 5, "another table has {other}");
@@ -66,8 +94,10 @@ fn read_guard(server: &Server) -> Result<()> {
     standbys(&mut control, "")?;
     first.end()?.1?;
     second.end()?.1?;
-    let read = reader.join().expect("the reader does not panic")?;
-    ensure!(read == 2, "the reader got {read}");
+    for reader in readers {
+        let read = reader.join().expect("the reader does not panic")?;
+        ensure!(read == 2, "the reader got {read}");
+    }
     drop(control);
     physical_health(server, "hot", "id")
 }

@@ -1,6 +1,7 @@
 //! The named benchmarks: which variants of which workloads run side by side.
 
 mod adverse;
+mod defaults;
 mod several_rows;
 mod tpcb;
 
@@ -72,7 +73,7 @@ const SLOW_GROUP: &[(&str, &str)] = &[
     ("txn.group_lock", "on"),
 ];
 
-const fn stock(label: &'static str, workload: &'static Workload) -> Series {
+pub(super) const fn stock(label: &'static str, workload: &'static Workload) -> Series {
     Series {
         label,
         system: System::Stock,
@@ -82,7 +83,7 @@ const fn stock(label: &'static str, workload: &'static Workload) -> Series {
     }
 }
 
-const fn group(label: &'static str, workload: &'static Workload) -> Series {
+pub(super) const fn group(label: &'static str, workload: &'static Workload) -> Series {
     Series {
         label,
         system: System::Txn,
@@ -338,6 +339,8 @@ pub static ALL: &[&Benchmark] = &[
     &STANDBY,
     &STANDBY_1_MS,
     &STANDBY_5_MS,
+    &defaults::THRESHOLD,
+    &defaults::GROUP_SIZE,
 ];
 
 #[cfg(test)]

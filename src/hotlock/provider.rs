@@ -1,0 +1,110 @@
+//! The security label provider `txn`: `SECURITY LABEL FOR txn ON TABLE account IS 'mode=group'`.
+//!
+//! A label is what an extension can add to a table that PostgreSQL dumps with it, drops with it, lets only its owner
+//! change, and rolls back. (Heap knows its own storage parameters and refuses others.)
+
+use super::settings::{self, Fault, Settings};
+use pgrx::pg_sys::panic::ErrorReport;
+use pgrx::prelude::*;
+use pgrx::{PgLogLevel, PgSqlErrorCode};
+use std::ffi::{CStr, c_char};
+
+/// Registers the provider. Once, from `_PG_init`.
+pub fn init() {
+    settings::init();
+    // SAFETY: a static name and a function of the type that is wanted.
+    unsafe { pg_sys::register_label_provider(settings::PROVIDER.as_ptr(), Some(relabel)) };
+}
+
+/// Before a label is set or, with null, removed: refuses what is not one, and has everybody read it anew when it has been
+/// committed (this session with its next command).
+#[pg_guard]
+unsafe extern "C-unwind" fn relabel(object: *const pg_sys::ObjectAddress, label: *const c_char) {
+    // SAFETY: the hook's arguments; the object is locked against other changes of its label.
+    unsafe {
+        let object = *object;
+        if !label.is_null() {
+            check_object(object);
+            if let Err(fault) = Settings::parse(&CStr::from_ptr(label).to_string_lossy()) {
+                refuse_text(fault);
+            }
+        }
+        if object.classId == pg_sys::RelationRelationId {
+            pg_sys::CacheInvalidateRelcacheByRelid(pg_sys::SecLabelRelationId);
+            if kind(object.objectId) == pg_sys::RELKIND_PARTITIONED_TABLE {
+                // Its partitions take their settings from it.
+                pg_sys::CacheInvalidateRelcacheAll();
+            } else {
+                pg_sys::CacheInvalidateRelcacheByRelid(object.objectId);
+            }
+        }
+    }
+}
+
+fn kind(relation: pg_sys::Oid) -> u8 {
+    // SAFETY: a catalog look-up.
+    unsafe { pg_sys::get_rel_relkind(relation) as u8 }
+}
+
+/// Settings are those of ordinary and partitioned tables.
+unsafe fn check_object(object: pg_sys::ObjectAddress) {
+    let wrong = PgSqlErrorCode::ERRCODE_WRONG_OBJECT_TYPE;
+    if object.classId != pg_sys::RelationRelationId || object.objectSubId != 0 {
+        ErrorReport::new(
+            wrong,
+            "security labels for txn are set on tables only",
+            function_name!(),
+        )
+        .set_hint("Use SECURITY LABEL FOR txn ON TABLE, or txn.set_table().")
+        .report(PgLogLevel::ERROR);
+    }
+    // SAFETY: catalog look-ups of a relation that is locked.
+    let (name, persistence) = unsafe {
+        (
+            CStr::from_ptr(pg_sys::get_rel_name(object.objectId)).to_string_lossy(),
+            pg_sys::get_rel_persistence(object.objectId) as u8,
+        )
+    };
+    if u32::from(object.objectId) < pg_sys::FirstNormalObjectId {
+        ErrorReport::new(
+            PgSqlErrorCode::ERRCODE_INSUFFICIENT_PRIVILEGE,
+            format!("permission denied: \"{name}\" is a system catalog"),
+            function_name!(),
+        )
+        .set_detail("Rows of system catalogs are never hot rows.")
+        .report(PgLogLevel::ERROR);
+    }
+    if ![pg_sys::RELKIND_RELATION, pg_sys::RELKIND_PARTITIONED_TABLE]
+        .contains(&kind(object.objectId))
+    {
+        ErrorReport::new(
+            wrong,
+            format!("\"{name}\" is not a table"),
+            function_name!(),
+        )
+        .set_detail("Hot rows are rows of ordinary tables.")
+        .report(PgLogLevel::ERROR);
+    }
+    if persistence == pg_sys::RELPERSISTENCE_TEMP {
+        ErrorReport::new(
+            wrong,
+            format!("\"{name}\" is a temporary table"),
+            function_name!(),
+        )
+        .set_detail("A temporary table is used by one session only: its rows are never hot rows.")
+        .report(PgLogLevel::ERROR);
+    }
+}
+
+fn refuse_text(fault: Fault) {
+    let report = ErrorReport::new(
+        PgSqlErrorCode::ERRCODE_INVALID_PARAMETER_VALUE,
+        fault.message,
+        function_name!(),
+    );
+    match fault.detail {
+        Some(detail) => report.set_detail(detail),
+        None => report,
+    }
+    .report(PgLogLevel::ERROR);
+}

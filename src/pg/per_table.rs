@@ -1,0 +1,58 @@
+//! Something worked out once per table and remembered until the table's relcache entry is invalidated.
+
+use pgrx::pg_sys::Oid;
+use std::cell::Cell;
+
+/// Direct-mapped: two tables may share a place and displace each other.
+pub struct PerTable<T: Copy, const PLACES: usize> {
+    places: [Cell<Option<(Oid, T)>>; PLACES],
+    /// Counts invalidations.
+    forgotten: Cell<u64>,
+}
+
+// SAFETY: a backend has one thread.
+unsafe impl<T: Copy, const PLACES: usize> Sync for PerTable<T, PLACES> {}
+
+impl<T: Copy, const PLACES: usize> PerTable<T, PLACES> {
+    pub const fn new() -> Self {
+        PerTable {
+            places: [const { Cell::new(None) }; PLACES],
+            forgotten: Cell::new(0),
+        }
+    }
+
+    fn place(&self, relation: Oid) -> &Cell<Option<(Oid, T)>> {
+        &self.places[u32::from(relation) as usize % PLACES]
+    }
+
+    /// What is remembered of the table, or what `build` makes of the catalogs. That is not kept if an invalidation came
+    /// meanwhile: it may have read the state before.
+    #[inline]
+    pub fn get(&self, relation: Oid, build: impl FnOnce() -> T) -> T {
+        let place = self.place(relation);
+        match place.get() {
+            Some((of, value)) if of == relation => value,
+            _ => {
+                let before = self.forgotten.get();
+                let value = build();
+                if self.forgotten.get() == before {
+                    place.set(Some((relation, value)));
+                }
+                value
+            }
+        }
+    }
+
+    /// From a relcache callback: the table has changed, or any table if it is not a valid OID.
+    pub fn forget(&self, relation: Oid) {
+        self.forgotten.set(self.forgotten.get() + 1);
+        if relation == Oid::INVALID {
+            self.places.iter().for_each(|place| place.set(None));
+        } else {
+            let place = self.place(relation);
+            if place.get().is_some_and(|(of, _)| of == relation) {
+                place.set(None);
+            }
+        }
+    }
+}
