@@ -17,14 +17,14 @@ use super::update::{
     refuse_if_shown,
 };
 use super::waiting::{self, Reason};
-use super::{commit, errors};
+use super::{commit, errors, order};
 use crate::pg::relation::key_of;
 use crate::pg::tuple;
 use crate::tam::callbacks::Lock;
 use crate::tam::group;
 use crate::tam::swap::{self, OnConflict, Use};
-use hotrow::{Identity, Slot};
-use pgrx::pg_sys::{self, TM_Result};
+use hotrow::{Contention, Identity, Slot};
+use pgrx::pg_sys::{self, LockTupleMode, TM_Result};
 
 /// A look with SnapshotDirty has found a version: the executor needs not wait for those that update a hot row. Before it
 /// waits for others, it gives back a ticket that it has not used: they may want it.
@@ -41,6 +41,9 @@ pub unsafe fn found(
     unsafe {
         let waits = (*snapshot).xmin != pg_sys::TransactionId::INVALID
             || (*snapshot).xmax != pg_sys::TransactionId::INVALID;
+        if waits && SESSION.is_member() {
+            order::note_wait((*rel).rd_id, Contention::Value);
+        }
         // Within a check of the index itself (nbtinsert.c: _bt_check_unique) its page is locked.
         if !waits || pg_sys::InterruptHoldoffCount > 0 || !settings::uses((*rel).rd_id) {
             return;
@@ -82,7 +85,10 @@ unsafe fn is_of_hot_row(
         };
         let version = tuple::pack(&(*slot).tts_tid);
         detect::find(&identity)
-            .or_else(|| lock::heat(rel, &key, &identity, version))
+            .or_else(|| {
+                let mode = LockTupleMode::LockTupleNoKeyExclusive;
+                lock::heat(rel, &key, &identity, version, mode)
+            })
             .is_some()
     }
 }
@@ -136,7 +142,7 @@ pub unsafe fn lock(call: Lock, slot: Slot, identity: &Identity, usage: Use) -> T
                 }
                 Step::Await(tail) | Step::Follow(tail) => await_tail(n, &tail),
                 Step::Ordinary => {
-                    wait_for_lockers(call.rel, version);
+                    wait_for_lockers(call.rel, version, call.mode);
                     let result = waiting::with_ticket(|| call.heap());
                     end_wait();
                     if result == TM_Result::TM_Ok {

@@ -65,9 +65,9 @@ pub fn sweep() {
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Grip {
     Nobody,
-    /// We have written or locked it (or may have, in a MultiXact): others wait for us, so we must not queue behind them.
+    /// We have written or locked it: others wait for us, so we must not queue behind them.
     Own,
-    /// That other running transaction has updated or locked it.
+    /// That other running transaction has updated or locked it; of several, the one that has updated it.
     Other(u32),
 }
 
@@ -102,11 +102,52 @@ pub unsafe fn grip(rel: pg_sys::Relation, version: u64) -> Grip {
             {
                 Grip::Nobody
             }
-            Some((mask, _)) if tuple::has(mask, pg_sys::HEAP_XMAX_IS_MULTI) => Grip::Own,
+            Some((mask, xmax)) if tuple::has(mask, pg_sys::HEAP_XMAX_IS_MULTI) => {
+                grip_of_several(mask, xmax)
+            }
             Some((_, xmax)) if raw::TransactionIdIsCurrentTransactionId(xmax) => Grip::Own,
             Some((_, xmax)) if raw::TransactionIdIsInProgress(xmax) => Grip::Other(u32::from(xmax)),
             Some(_) => Grip::Nobody,
         }
+    }
+}
+
+/// The same for a MultiXact.
+///
+/// # Safety
+/// It has been read, with these bits, from a version that a scan has found, so it is not truncated yet.
+unsafe fn grip_of_several(mask: u16, xmax: pg_sys::MultiXactId) -> Grip {
+    let only_locks = tuple::has(mask, pg_sys::HEAP_XMAX_LOCK_ONLY);
+    // HEAP_LOCKED_UPGRADED
+    if only_locks
+        && !tuple::has(
+            mask,
+            pg_sys::HEAP_XMAX_EXCL_LOCK | pg_sys::HEAP_XMAX_KEYSHR_LOCK,
+        )
+    {
+        return Grip::Nobody;
+    }
+    let mut list = std::ptr::null_mut();
+    // SAFETY: by the contract; PostgreSQL's own list of members, ours to free.
+    unsafe {
+        let count = raw::GetMultiXactIdMembers(xmax, &mut list, false, only_locks);
+        if count <= 0 {
+            return Grip::Nobody;
+        }
+        let members = std::slice::from_raw_parts(list, count as usize);
+        let mut grip = Grip::Nobody;
+        for member in members {
+            let updates = member.status > pg_sys::MultiXactStatus::MultiXactStatusForUpdate;
+            if raw::TransactionIdIsCurrentTransactionId(member.xid) {
+                grip = Grip::Own;
+                break;
+            }
+            if (grip == Grip::Nobody || updates) && raw::TransactionIdIsInProgress(member.xid) {
+                grip = Grip::Other(u32::from(member.xid));
+            }
+        }
+        raw::pfree(list.cast());
+        grip
     }
 }
 

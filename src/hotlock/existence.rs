@@ -8,16 +8,19 @@
 //!   key. There is nothing to look at and nothing to lock (a key share next to a running follower would be a MultiXact on
 //!   the hottest row there is).
 //! - Another row that is found and locked exists, whatever becomes of the predecessors. One that is not found may be a
-//!   predecessor's: then the statement waits for them and looks again.
+//!   predecessor's: then the statement waits for them and looks again. It does so at once in a table where somebody has waited
+//!   for such a lock to go away (order.rs): a predecessor may come to delete the row.
 //!
 //! A statement whose answer is certain is answered with its constants.
 
+use super::order;
 use super::session::{Membership, SESSION, memory};
 use crate::pg::buffer::Page;
 use crate::pg::plan::{self, Existence};
 use crate::pg::raw;
 use crate::pg::tuple;
-use pgrx::pg_sys;
+use hotrow::Contention;
+use pgrx::pg_sys::{self, Oid};
 use std::cell::Cell;
 
 /// The statement that needs not run, as the address of its QueryDesc.
@@ -32,13 +35,16 @@ static CERTAIN: Certain = Certain(Cell::new(0));
 /// # Safety
 /// `asked` was said of `query`, which is about to be started.
 pub unsafe fn is_certain(query: *const pg_sys::QueryDesc, asked: &Existence) -> bool {
-    let depends = || SESSION.all().any(|(_, m)| m.predecessor != 0);
+    let goes_ahead = || {
+        SESSION.all().any(|(_, m)| m.predecessor != 0)
+            && !order::may_overtake_in(Oid::from(asked.identity.relation), Contention::Key)
+    };
     // SAFETY: by the contract; the transaction holds a lock on the relations of its memberships.
     unsafe {
         SESSION.all().any(|(_, m)| {
             let row = &memory().directory.rows[m.slot as usize];
             m.version != 0 && !m.is_gone && row.is(&asked.identity) && is_latest(&m)
-        }) || depends() && passes_by(asked) && is_found(query)
+        }) || goes_ahead() && passes_by(asked) && is_found(query)
     }
 }
 

@@ -20,7 +20,7 @@ use crate::pg::{tuple, wait, xact};
 use crate::tam::callbacks::{Delete, Lock};
 use crate::tam::group;
 use crate::tam::swap::{self, OnConflict};
-use hotrow::{Identity, Slot};
+use hotrow::{Contention, Identity, Slot};
 use pgrx::pg_sys::{self, LockTupleMode, LockWaitPolicy, TM_Result};
 
 /// `tuple_lock` of our routine.
@@ -56,7 +56,7 @@ pub unsafe fn tuple_lock(call: Lock) -> TM_Result::Type {
             return result;
         }
         let Some(slot) =
-            detect::find(&identity).or_else(|| heat(call.rel, &key, &identity, version))
+            detect::find(&identity).or_else(|| heat(call.rel, &key, &identity, version, call.mode))
         else {
             let result = ordinary(call, version);
             detect::uncount_waiter();
@@ -87,7 +87,7 @@ pub unsafe fn tuple_lock(call: Lock) -> TM_Result::Type {
             }
             None => SESSION.note_locked(&identity),
         }
-        wait_for_lockers(call.rel, version);
+        wait_for_lockers(call.rel, version, call.mode);
         let result = waiting::with_ticket(|| call.heap());
         end_wait();
         result
@@ -98,11 +98,13 @@ pub unsafe fn tuple_lock(call: Lock) -> TM_Result::Type {
 unsafe fn ordinary(call: Lock, version: u64) -> TM_Result::Type {
     // SAFETY: as in `tuple_lock`.
     unsafe {
-        if call.mode != LockTupleMode::LockTupleKeyShare {
-            order::let_pass_in(relation_of(call.rel));
-        }
+        let what = match call.mode {
+            LockTupleMode::LockTupleKeyShare => Contention::Key,
+            _ => Contention::Row,
+        };
+        order::let_pass_in(relation_of(call.rel), what);
         if call.policy == LockWaitPolicy::LockWaitBlock && SESSION.is_waited_for() {
-            wait_for_lockers(call.rel, version);
+            wait_for_lockers(call.rel, version, call.mode);
         }
         let result = call.heap();
         end_wait();
@@ -133,13 +135,14 @@ pub unsafe fn heat(
     key: &Key,
     identity: &Identity,
     version: u64,
+    mode: LockTupleMode::Type,
 ) -> Option<Slot> {
     // SAFETY: as in `identity_of`.
     unsafe {
         if settings::of((*rel).rd_id).hot_threshold() > 0 {
             let contended = matches!(detect::grip(rel, version), detect::Grip::Other(_));
             if contended {
-                order::note_wait((*rel).rd_id);
+                order::note_wait_to_lock((*rel).rd_id, mode);
             }
             if !contended || !detect::count_waiter(identity) {
                 return None;
@@ -236,10 +239,14 @@ fn await_list(n: usize, slot: Slot) {
     }
 }
 
-pub unsafe fn wait_for_lockers(rel: pg_sys::Relation, version: u64) {
+/// Declares a wait for whoever has that version in its grip, to lock it so.
+///
+/// # Safety
+/// The version is one that a scan of `rel` has found.
+pub unsafe fn wait_for_lockers(rel: pg_sys::Relation, version: u64, mode: LockTupleMode::Type) {
     // SAFETY: a version that a scan has found.
     if let detect::Grip::Other(xid) = unsafe { detect::grip(rel, version) } {
-        order::note_wait(relation_of(rel));
+        order::note_wait_to_lock(relation_of(rel), mode);
         await_edge(xid);
     }
 }
@@ -364,7 +371,7 @@ pub unsafe fn tuple_delete(call: Delete) -> TM_Result::Type {
             SESSION.update(n, |m| m.is_gone = true);
             return call.heap();
         }
-        order::let_pass_in(relation_of(call.rel));
+        order::let_pass_in(relation_of(call.rel), Contention::Row);
         if settings::uses(relation_of(call.rel))
             && let Some(key) = key_of(call.rel)
             && memory().directory.used.get() > 0
@@ -380,7 +387,7 @@ pub unsafe fn tuple_delete(call: Delete) -> TM_Result::Type {
         }
         refuse_what_was_lent(relation_of(call.rel), version);
         if SESSION.is_waited_for() {
-            wait_for_lockers(call.rel, version);
+            wait_for_lockers(call.rel, version, LockTupleMode::LockTupleExclusive);
         }
         let result = waiting::with_ticket(|| call.heap());
         end_wait();

@@ -10,8 +10,8 @@ use super::commit;
 use super::session::{Membership, SESSION, member_id, memory};
 use super::waiting::Reason;
 use crate::pg::wait;
-use hotrow::{Row, Slot, World, actor_of};
-use pgrx::pg_sys::{self, Oid};
+use hotrow::{Contention, Row, Slot, World, actor_of};
+use pgrx::pg_sys::{self, LockTupleMode, Oid};
 
 /// Whether a predecessor has not come to that hot row yet, and may.
 pub fn may_overtake_at(slot: Slot) -> bool {
@@ -39,26 +39,34 @@ fn not_ahead(slot: Slot) -> impl Iterator<Item = (usize, Membership)> {
     })
 }
 
-/// Whether a predecessor may come to other rows of that table.
-pub fn may_overtake_in(relation: Oid) -> bool {
+/// Whether a predecessor may come later to what this transaction is going to take in that table.
+pub fn may_overtake_in(relation: Oid, what: Contention) -> bool {
     SESSION.all().any(|(_, m)| m.predecessor != 0)
         && memory()
             .contended
-            .has(database(), u32::from(relation), wait::now())
+            .has(what, database(), u32::from(relation), wait::now())
 }
 
-/// Before a row of that table, which is not hot, is changed or locked: waits for all predecessors to end, where that matters.
-pub fn let_pass_in(relation: Oid) {
-    if may_overtake_in(relation) {
+/// Before something is taken in that table that is not a hot row: waits for all predecessors to end, where that matters.
+pub fn let_pass_in(relation: Oid, what: Contention) {
+    if may_overtake_in(relation, what) {
         commit::wait_for_predecessors(Reason::Order);
     }
 }
 
-/// Somebody waits for a row of that table.
-pub fn note_wait(relation: Oid) {
+/// Somebody waits in that table.
+pub fn note_wait(relation: Oid, what: Contention) {
     memory()
         .contended
-        .note(database(), u32::from(relation), wait::now());
+        .note(what, database(), u32::from(relation), wait::now());
+}
+
+/// Somebody waits for a row of that table, to lock it so.
+pub fn note_wait_to_lock(relation: Oid, mode: LockTupleMode::Type) {
+    note_wait(relation, Contention::Row);
+    if mode == LockTupleMode::LockTupleExclusive {
+        note_wait(relation, Contention::Key);
+    }
 }
 
 fn database() -> u32 {

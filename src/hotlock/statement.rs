@@ -17,7 +17,7 @@ use crate::pg::plan::{self, Target};
 use crate::pg::relation::key_of;
 use crate::pg::{raw, snapshot, xact};
 use crate::tam::swap::{self, OnConflict, Use};
-use hotrow::{Identity, Slot};
+use hotrow::{Contention, Identity, Slot};
 use pgrx::pg_sys::{self, CmdType, Oid};
 use std::cell::Cell;
 
@@ -107,12 +107,20 @@ pub unsafe fn before_start(query: *mut pg_sys::QueryDesc) -> bool {
                 }
                 Some(_) => {}
                 None => {
-                    if order::may_overtake_in(relation) {
+                    if order::may_overtake_in(relation, Contention::Row) {
                         replaced.let_go();
-                        order::let_pass_in(relation);
+                        commit::wait_for_predecessors(Reason::Order);
                     }
                 }
             }
+        }
+        if member
+            && (*query).operation == CmdType::CMD_INSERT
+            && plan::relations((*query).plannedstmt)
+                .any(|relation| order::may_overtake_in(relation, Contention::Value))
+        {
+            replaced.let_go();
+            commit::wait_for_predecessors(Reason::Order);
         }
         replaced.finish();
         false

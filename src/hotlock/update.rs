@@ -24,8 +24,8 @@ use crate::pg::relation::key_of;
 use crate::pg::{raw, tuple, wait, xact};
 use crate::tam::callbacks::Update;
 use crate::tam::{group, swap};
-use hotrow::{Identity, Mode, Slot, Tail, actor_of};
-use pgrx::pg_sys::{self, TM_Result, TU_UpdateIndexes};
+use hotrow::{Contention, Identity, Mode, Slot, Tail, actor_of};
+use pgrx::pg_sys::{self, LockTupleMode, TM_Result, TU_UpdateIndexes};
 
 /// What to do next on a hot row whose ticket we have.
 pub enum Step {
@@ -60,12 +60,12 @@ pub unsafe fn tuple_update(call: Update) -> TM_Result::Type {
         let usage = swap::usage(call.rel).filter(|_| settings::uses((*call.rel).rd_id));
         let (Some(usage), Some(key)) = (usage, key_of(call.rel)) else {
             let_end();
-            order::let_pass_in((*call.rel).rd_id);
+            order::let_pass_in((*call.rel).rd_id, Contention::Row);
             return ordinary(call, None);
         };
         if !usage.may_follow {
             let_end();
-            order::let_pass_in((*call.rel).rd_id);
+            order::let_pass_in((*call.rel).rd_id, Contention::Row);
             let before = lock::identity_of(call.rel, &key, version);
             let result = ordinary(call, None);
             if result == TM_Result::TM_Ok {
@@ -91,12 +91,18 @@ pub unsafe fn tuple_update(call: Update) -> TM_Result::Type {
         };
         let slot = match detect::find(&identity) {
             Some(slot) => Some(slot),
-            None => lock::heat(call.rel, &key, &identity, version),
+            None => lock::heat(
+                call.rel,
+                &key,
+                &identity,
+                version,
+                LockTupleMode::LockTupleNoKeyExclusive,
+            ),
         };
         let result = match slot {
             Some(slot) => hot(call, slot, &identity, usage.query),
             None => {
-                order::let_pass_in((*call.rel).rd_id);
+                order::let_pass_in((*call.rel).rd_id, Contention::Row);
                 let result = ordinary(call, Some(&identity));
                 if result == TM_Result::TM_Ok {
                     SESSION.note_locked(&identity);
@@ -126,11 +132,14 @@ fn await_lender(n: usize) {
 unsafe fn ordinary(call: Update, counted: Option<&Identity>) -> TM_Result::Type {
     // SAFETY: as in `tuple_update`.
     unsafe {
-        if SESSION.is_waited_for()
-            && let detect::Grip::Other(xid) = detect::grip(call.rel, tuple::pack(&*call.otid))
-        {
-            order::note_wait((*call.rel).rd_id);
-            await_edge(xid);
+        if SESSION.is_waited_for() {
+            let keeps_keys = swap::usage(call.rel).is_some_and(|usage| usage.may_follow);
+            let mode = if keeps_keys {
+                LockTupleMode::LockTupleNoKeyExclusive
+            } else {
+                LockTupleMode::LockTupleExclusive
+            };
+            lock::wait_for_lockers(call.rel, tuple::pack(&*call.otid), mode);
         }
         let result = waiting::with_ticket(|| call.heap());
         SESSION
@@ -162,7 +171,7 @@ unsafe fn own_row(call: Update, n: usize) -> TM_Result::Type {
         if result == TM_Result::TM_Ok {
             let version = tuple::pack(&(*call.slot).tts_tid);
             let level = xact::nest_level();
-            let other_key = *call.lockmode == pg_sys::LockTupleMode::LockTupleExclusive;
+            let other_key = *call.lockmode == LockTupleMode::LockTupleExclusive;
             SESSION.update(n, |m| {
                 m.is_gone |= other_key;
                 if level > m.version_level && m.version_above == 0 {
@@ -398,7 +407,7 @@ unsafe fn answer_updated(call: Update, version: u64, xid: u32) -> TM_Result::Typ
     // SAFETY: the executor's result arguments.
     unsafe {
         name_version(call.failure, version, xid);
-        *call.lockmode = pg_sys::LockTupleMode::LockTupleNoKeyExclusive;
+        *call.lockmode = LockTupleMode::LockTupleNoKeyExclusive;
         *call.indexes = TU_UpdateIndexes::TU_None;
     }
     TM_Result::TM_Updated
@@ -491,7 +500,7 @@ unsafe fn follow(call: Update, n: usize, tail: &Tail) -> Option<TM_Result::Type>
         group::Outcome::Done(version, indexes) => {
             // SAFETY: the executor's result arguments.
             unsafe {
-                *call.lockmode = pg_sys::LockTupleMode::LockTupleNoKeyExclusive;
+                *call.lockmode = LockTupleMode::LockTupleNoKeyExclusive;
                 *call.indexes = indexes;
             }
             let (patience, now) = (patience(), wait::now());
@@ -549,7 +558,7 @@ unsafe fn ordinary_hot(call: Update, n: usize, query: usize) -> TM_Result::Type 
         if result == TM_Result::TM_Ok {
             let version = tuple::pack(&(*call.slot).tts_tid);
             note_version(n, version);
-            let keeps_keys = *call.lockmode != pg_sys::LockTupleMode::LockTupleExclusive;
+            let keeps_keys = *call.lockmode != LockTupleMode::LockTupleExclusive;
             hand_on(call.rel, n, version, keeps_keys);
         }
         result

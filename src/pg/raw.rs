@@ -89,6 +89,12 @@ unsafe extern "C-unwind" {
     pub fn CommandCounterIncrement();
     pub fn IsTransactionBlock() -> bool;
     pub fn MultiXactIdSetOldestMember();
+    pub fn GetMultiXactIdMembers(
+        multi: MultiXactId,
+        members: *mut *mut MultiXactMember,
+        from_pgupgrade: bool,
+        only_locks: bool,
+    ) -> c_int;
     pub fn MultiXactIdCreate(
         xid1: TransactionId,
         status1: MultiXactStatus::Type,

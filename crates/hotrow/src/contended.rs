@@ -1,4 +1,4 @@
-//! Tables whose rows transactions have waited for lately.
+//! Tables in which transactions have waited for each other lately.
 //!
 //! A follower of a hot row may update another row before its predecessor comes to it. In a table where nobody ever waits
 //! for anybody that does not matter. Elsewhere the two would wait for each other. Tables that share a word by hash push
@@ -10,7 +10,19 @@ const WORDS: usize = 1024;
 /// How long a table stays in mind after the last wait, in seconds.
 const MEMORY_S: u64 = 60;
 
-/// Tables, and when somebody last had to wait for a row of each.
+/// What transactions have waited for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u32)]
+pub enum Contention {
+    /// A row, to update or lock it.
+    Row,
+    /// The same, in a way that a foreign key's check is in the way of: to delete it, to change its key, FOR UPDATE.
+    Key,
+    /// The end of another transaction that inserts or deletes the same value of a unique index.
+    Value,
+}
+
+/// Tables, and when somebody last had to wait in each.
 #[derive(Debug)]
 #[repr(C)]
 pub struct ContendedTables {
@@ -32,15 +44,15 @@ fn seconds(now: u64) -> u64 {
 
 impl ContendedTables {
     /// The table as it stands in a word, and that word.
-    fn place(&self, database: u32, relation: u32) -> (u64, &Word64) {
-        let table = database.rotate_left(16) ^ relation;
+    fn place(&self, what: Contention, database: u32, relation: u32) -> (u64, &Word64) {
+        let table = database.rotate_left(16) ^ relation ^ ((what as u32) << 30);
         let mixed = table.wrapping_mul(0x9e37_79b1) >> 22;
         (u64::from(table) << 32, &self.words[mixed as usize % WORDS])
     }
 
-    /// At `now` (microseconds), somebody waits for a row of that table.
-    pub fn note(&self, database: u32, relation: u32, now: u64) {
-        let (table, word) = self.place(database, relation);
+    /// At `now` (microseconds), somebody waits in that table.
+    pub fn note(&self, what: Contention, database: u32, relation: u32, now: u64) {
+        let (table, word) = self.place(what, database, relation);
         let value = table | seconds(now);
         if word.get() != value {
             word.set(value);
@@ -48,8 +60,8 @@ impl ContendedTables {
     }
 
     /// Whether that has happened lately.
-    pub fn has(&self, database: u32, relation: u32, now: u64) -> bool {
-        let (table, word) = self.place(database, relation);
+    pub fn has(&self, what: Contention, database: u32, relation: u32, now: u64) -> bool {
+        let (table, word) = self.place(what, database, relation);
         let value = word.get();
         value >> 32 == table >> 32
             && value != 0
@@ -59,6 +71,7 @@ impl ContendedTables {
 
 #[cfg(test)]
 mod tests {
+    use super::Contention::*;
     use super::*;
 
     const SECOND: u64 = 1_000_000;
@@ -68,21 +81,22 @@ mod tests {
         let tables = ContendedTables::default();
         let start = 1000 * SECOND;
         let end = start + MEMORY_S * SECOND;
-        assert!(!tables.has(1, 2, start));
-        tables.note(1, 2, start);
-        assert!(tables.has(1, 2, end - 1));
-        assert!(!tables.has(1, 2, end));
-        tables.note(1, 2, end);
-        assert!(tables.has(1, 2, end + SECOND));
+        assert!(!tables.has(Row, 1, 2, start));
+        tables.note(Row, 1, 2, start);
+        assert!(tables.has(Row, 1, 2, end - 1));
+        assert!(!tables.has(Row, 1, 2, end));
+        tables.note(Row, 1, 2, end);
+        assert!(tables.has(Row, 1, 2, end + SECOND));
     }
 
     #[test]
     fn tables_are_not_taken_for_each_other() {
         let tables = ContendedTables::default();
-        tables.note(5, 16_400, SECOND);
+        tables.note(Row, 5, 16_400, SECOND);
         for relation in 0..20_000 {
-            assert_eq!(tables.has(5, relation, SECOND), relation == 16_400);
+            assert_eq!(tables.has(Row, 5, relation, SECOND), relation == 16_400);
         }
-        assert!(!tables.has(6, 16_400, SECOND));
+        assert!(!tables.has(Row, 6, 16_400, SECOND));
+        assert!(!tables.has(Key, 5, 16_400, SECOND));
     }
 }

@@ -14,7 +14,7 @@ mod ticket;
 mod word;
 
 pub use combine::{ARGUMENT_BYTES, Adoption, FORM_BYTES, Outcome, Parcel};
-pub use contended::ContendedTables;
+pub use contended::{ContendedTables, Contention};
 pub use directory::{Directory, Slot};
 pub use flush::{Duty, FlushQueue};
 pub use graph::{Actor, Wait, has_path, owner_of};
