@@ -21,6 +21,7 @@ mod pgbench;
 mod prepared;
 mod shapes;
 mod stage;
+mod standby;
 mod stock;
 mod stops;
 mod visibility;
