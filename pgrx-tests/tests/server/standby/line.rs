@@ -23,7 +23,7 @@ fn everything_goes_on_when_the_standby_is_back() -> Result<()> {
         |worker| told.transaction(worker),
         |running| {
             let mut control = local(&cluster.primary)?;
-            wait_until_early(&mut control)?;
+            wait_until_early(running, &mut control)?;
             for given_up in [false, true] {
                 let more = running.done() + SOME;
                 ensure!(running.wait_for(more), "the load has ended");

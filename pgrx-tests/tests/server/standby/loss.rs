@@ -24,7 +24,7 @@ fn struck(level: &str, away: &[u64], names: &str) -> Result<()> {
     let tally = cluster.load().run_disturbed(
         |worker| told.transaction(worker),
         |running| {
-            wait_until_early(&mut local(&cluster.primary)?)?;
+            wait_until_early(running, &mut local(&cluster.primary)?)?;
             ensure!(running.wait_for(SOME), "the load has ended");
             cluster.primary.kill9_all()
         },
@@ -42,7 +42,7 @@ fn cut_off(level: &str, away: &[u64], names: &str) -> Result<()> {
         |worker| told.transaction(worker),
         |running| {
             let mut control = local(&cluster.primary)?;
-            wait_until_early(&mut control)?;
+            wait_until_early(running, &mut control)?;
             ensure!(running.wait_for(SOME), "the load has ended");
             if level == "remote_apply" {
                 applied_before_told(&cluster)?;

@@ -7,12 +7,13 @@ mod replica;
 mod struck;
 mod told;
 
+use std::thread::sleep;
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
 use pgserver::{Server, Standby};
 use postgres::Client;
-use txn_server_tests::{Background, Load, grouped, int, start, wait_until};
+use txn_server_tests::{Background, Load, Running, grouped, int, read, start};
 
 use told::{READERS, Told, marks};
 
@@ -80,8 +81,14 @@ impl Cluster {
     }
 }
 
-/// Waits until the load has made use of all that lets others go on before the standbys have answered.
-fn wait_until_early(control: &mut Client) -> Result<()> {
+/// Waits until the load has made use of all that lets others go on before the standbys have answered; an error if it
+/// does not come to that.
+fn wait_until_early(running: &Running, control: &mut Client) -> Result<()> {
+    const MANY: usize = 100_000;
     let early = "SELECT followed > 0 AND combined > 0 AND early_commits > 0 FROM txn.stats";
-    wait_until(control, early)
+    while !read::<bool>(control, early)? {
+        ensure!(running.done() < MANY, "nobody goes on before the standby");
+        sleep(Duration::from_millis(10));
+    }
+    Ok(())
 }

@@ -58,7 +58,7 @@ fn the_standby_is_the_primarys_double() -> Result<()> {
     let tally = cluster.load().run_disturbed(
         |worker| told.transaction(worker),
         |running| {
-            wait_until_early(&mut local(&cluster.primary)?)?;
+            wait_until_early(running, &mut local(&cluster.primary)?)?;
             let mut client = standby.connect()?;
             let mut last = 0;
             let end = running.done() + 1000;
