@@ -99,7 +99,9 @@ pub fn before_commit() {
         stop::at(stop::Point::AfterCommitWait);
         waiting::check_doomed();
         let updated = SESSION.all().any(|(_, m)| m.version != 0);
-        if updated && readguard::announce() {
+        if !updated {
+            readguard::note_predecessors();
+        } else if readguard::announce() {
             make_asynchronous();
         }
     }

@@ -103,6 +103,14 @@ pub fn note_read(relation: Oid) {
     note_read_until(until);
 }
 
+/// This transaction has looked at what its predecessors wrote, who have committed since: at the end of the statement that
+/// looked, nothing was known of that yet.
+pub fn note_predecessors() {
+    if memory().guard.is_used() {
+        note_read_until(end_of_wal());
+    }
+}
+
 /// The end of what has been inserted into WAL. GetXLogInsertRecPtr points behind the next page's header when the last
 /// record ends at a page boundary; XLogFlush wants the end of the record.
 fn end_of_wal() -> u64 {

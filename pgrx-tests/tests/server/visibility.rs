@@ -3,7 +3,7 @@
 use anyhow::{Context, Result, ensure};
 use pgserver::Server;
 use txn_server_tests::{
-    Background, Watchdog, grouped, int, local, physical_health, start_hot, wait_until,
+    Background, Watchdog, grouped, int, local, physical_health, read, start_hot, wait_until,
 };
 
 const BUMP: &str = "UPDATE hot SET val = val + 1 WHERE id = 1";
@@ -73,6 +73,39 @@ fn read_guard(server: &Server) -> Result<()> {
     }
     let val = int(&mut control, "SELECT val FROM hot WHERE id = 1")?;
     ensure!(val == 2, "the value is {val}");
+    drop(control);
+    physical_health(server, "hot", "id")
+}
+
+/// "Sold out" is an answer, too: it is told when what it comes from is replicated.
+#[test]
+fn an_update_that_finds_nothing_waits_for_what_it_has_looked_at() -> Result<()> {
+    let server = start_hot(1, &[])?;
+    let dog = Watchdog::new(&server);
+    dog.finish(sold_out(&server))
+}
+
+fn sold_out(server: &Server) -> Result<()> {
+    let mut control = local(server)?;
+    server.set_synchronous_standbys("nobody")?;
+    let mut buyer = grouped(server)?;
+    buyer.batch_execute("BEGIN; UPDATE hot SET val = 1 WHERE id = 1")?;
+    let late = "UPDATE hot SET val = val + 1 WHERE id = 1 AND val < 1";
+    let late = Background::run(grouped(server)?, late)?;
+    late.wait_until_blocked(&mut control)?;
+    let buyer = Background::run(buyer, "COMMIT")?;
+    wait_until(&mut control, "SELECT val = 1 FROM hot WHERE id = 1")?;
+    let waits = format!(
+        "SELECT wait_event = 'SyncRep' FROM pg_stat_activity WHERE pid = {}",
+        late.pid
+    );
+    while !read::<Option<bool>>(&mut control, &waits)?.unwrap_or(false) {
+        ensure!(!late.is_finished(), "it was told before the standby");
+    }
+    ensure!(!buyer.is_finished(), "COMMIT before the standby");
+    server.set_synchronous_standbys("")?;
+    buyer.end()?.1?;
+    late.end()?.1?;
     drop(control);
     physical_health(server, "hot", "id")
 }
