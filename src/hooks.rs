@@ -68,11 +68,12 @@ unsafe extern "C-unwind" fn executor_start(query: *mut QueryDesc, eflags: c_int)
     }
 }
 
-/// Runs a part of a statement; an error in it that may come of uncommitted data waits for its writers.
-fn watched(run: impl FnOnce()) {
-    if statement::may_meet_uncommitted() {
-        // SAFETY: nothing here has a destructor.
-        unsafe { catch::catching(run, |code| guarded(|| statement::failed(code))) };
+/// Runs a part of a statement, whose query it is if it has one. An error in it that may come of uncommitted data waits for
+/// its writers, and one that may come of data that is not durable yet until it is.
+fn watched(query: *const QueryDesc, run: impl FnOnce()) {
+    if statement::is_watched() {
+        // SAFETY: nothing here has a destructor; the query has been started and not ended.
+        unsafe { catch::catching(run, |code| guarded(|| statement::failed(code, query))) };
     } else {
         run();
     }
@@ -93,7 +94,7 @@ unsafe extern "C-unwind" fn executor_run(
     };
     // SAFETY: the hook's argument.
     if !guarded(|| unsafe { statement::before_run(query) }) {
-        watched(run);
+        watched(query, run);
     }
 }
 
@@ -105,7 +106,7 @@ unsafe extern "C-unwind" fn executor_finish(query: *mut QueryDesc) {
             None => raw::standard_ExecutorFinish(query),
         }
     };
-    watched(run);
+    watched(query, run);
 }
 
 unsafe extern "C-unwind" fn executor_end(query: *mut QueryDesc) {
@@ -163,7 +164,7 @@ unsafe extern "C-unwind" fn process_utility(
         NodeTag::T_DoStmt | NodeTag::T_CallStmt
     );
     if computes {
-        watched(run);
+        watched(std::ptr::null(), run);
     } else {
         run();
     }

@@ -13,7 +13,7 @@ mod worker;
 pub use check::{int, read, start, start_hot, start_stock, text};
 pub use health::{physical_health, quiet};
 pub use load::{Load, Running};
-pub use session::{Background, grouped, pid, sqlstate, wait_until};
+pub use session::{Background, grouped, local, pid, sqlstate, wait_until};
 pub use tally::Tally;
 pub use watchdog::Watchdog;
 pub use worker::{Done, Worker};

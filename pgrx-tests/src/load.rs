@@ -22,6 +22,8 @@ pub struct Load {
     data_dir: PathBuf,
     clients: usize,
     attempts: usize,
+    /// It ends when whoever disturbs it has done so.
+    is_endless: bool,
     session: Box<dyn Fn(usize) -> String + Sync>,
 }
 
@@ -61,7 +63,16 @@ impl Load {
             data_dir: server.data_dir().to_owned(),
             clients,
             attempts,
+            is_endless: false,
             session: Box::new(|_| String::new()),
+        }
+    }
+
+    /// A load that goes on for as long as it is disturbed (`run_disturbed`).
+    pub fn endless(server: &Server, clients: usize) -> Self {
+        Load {
+            is_endless: true,
+            ..Load::new(server, clients, usize::MAX)
         }
     }
 
@@ -76,7 +87,7 @@ impl Load {
         self.session(|_| "SET txn.group_lock = on; SET txn.hot_threshold = 1".to_owned())
     }
 
-    /// How many transactions the load makes in all.
+    /// How many transactions the load makes in all, if it is not endless.
     pub fn transactions(&self) -> usize {
         self.clients * self.attempts
     }
@@ -119,7 +130,7 @@ impl Load {
                 done: &done,
                 over: &over,
             });
-            if disturbed.is_err() {
+            if disturbed.is_err() || self.is_endless {
                 give_up.store(true, Ordering::Relaxed);
             }
             let mut total = Tally::default();

@@ -15,6 +15,13 @@ pub fn grouped(server: &Server) -> Result<Client> {
     Ok(client)
 }
 
+/// A session that waits for no standby, neither with its commits nor with what it reads.
+pub fn local(server: &Server) -> Result<Client> {
+    let mut client = server.connect()?;
+    client.batch_execute("SET synchronous_commit = local")?;
+    Ok(client)
+}
+
 /// The process behind a session.
 pub fn pid(client: &mut Client) -> Result<i32> {
     read(client, "SELECT pg_backend_pid()")

@@ -100,10 +100,11 @@ pub fn before_commit() {
         waiting::check_doomed();
         stop::at(stop::Point::AfterCommitWait);
         waiting::check_doomed();
-        let groups = SESSION
-            .all()
-            .any(|(_, m)| m.version != 0 && settings::of(m.relation).groups());
-        if groups && readguard::announce() {
+        let updated = || SESSION.all().filter(|(_, m)| m.version != 0);
+        if updated().next().is_none() {
+            readguard::note_predecessors();
+        } else if updated().any(|(_, m)| settings::of(m.relation).groups()) && readguard::announce()
+        {
             make_asynchronous();
         }
     }

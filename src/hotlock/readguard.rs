@@ -101,6 +101,14 @@ pub fn note_read(relation: Oid) {
     note_read_until(until);
 }
 
+/// This transaction has looked at what its predecessors wrote, who have committed since: at the end of the statement that
+/// looked, nothing was known of that yet.
+pub fn note_predecessors() {
+    if is_used() {
+        note_read_until(end_of_wal());
+    }
+}
+
 /// The end of what has been inserted into WAL. GetXLogInsertRecPtr points behind the next page's header when the last
 /// record ends at a page boundary; XLogFlush wants the end of the record.
 fn end_of_wal() -> u64 {
@@ -152,16 +160,23 @@ pub fn settle(until: u64) {
 
 /// Waits until what this transaction has read is durable, if its own commit does not see to that.
 pub fn wait_for_reads() {
-    let until = NOTES.read_until.get();
-    if until == 0 {
-        return;
+    // SAFETY: plain reads of transaction state.
+    let writes = unsafe {
+        pg_sys::XactLastRecEnd != 0
+            && !raw::GetTopTransactionIdIfAny().eq(&pg_sys::TransactionId::INVALID)
+    };
+    if !writes {
+        wait_for_answer();
     }
-    // SAFETY: reads of transaction state and settings; a flush and a wait for standbys, with interrupts held as
-    // SyncRepWaitForLSN wants it.
+}
+
+/// Waits until what this transaction has read is as durable as its settings ask for: its client is going to be told something
+/// of it.
+pub fn wait_for_answer() {
+    let until = NOTES.read_until.get();
+    // SAFETY: reads settings; a flush and a wait for standbys, with interrupts held as SyncRepWaitForLSN wants it.
     unsafe {
-        let writes = pg_sys::XactLastRecEnd != 0
-            && !raw::GetTopTransactionIdIfAny().eq(&pg_sys::TransactionId::INVALID);
-        if writes
+        if until == 0
             || pg_sys::synchronous_commit <= pg_sys::SyncCommitLevel::SYNCHRONOUS_COMMIT_OFF as i32
         {
             return;
@@ -174,6 +189,11 @@ pub fn wait_for_reads() {
         raw::SyncRepWaitForLSN(until, true);
         pg_sys::InterruptHoldoffCount -= 1;
     }
+}
+
+/// Whether anything has become visible before it was durable since the server started.
+pub fn is_used() -> bool {
+    memory().guard.is_used()
 }
 
 /// At the end of the transaction.

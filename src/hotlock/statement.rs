@@ -15,7 +15,7 @@ use crate::guc::FollowerReads;
 use crate::pg::catch::Code;
 use crate::pg::plan::{self, Target};
 use crate::pg::relation::key_of;
-use crate::pg::{raw, snapshot, xact};
+use crate::pg::{raw, snapshot, wait, xact};
 use crate::tam::swap::{self, OnConflict, Use};
 use hotrow::{Contention, Identity, Slot};
 use pgrx::pg_sys::{self, CmdType, Oid};
@@ -116,7 +116,7 @@ pub unsafe fn before_start(query: *mut pg_sys::QueryDesc) -> bool {
         }
         if member
             && (*query).operation == CmdType::CMD_INSERT
-            && plan::relations((*query).plannedstmt)
+            && plan::oids((*(*query).plannedstmt).relationOids)
                 .any(|relation| order::may_overtake_in(relation, Contention::Value))
         {
             replaced.let_go();
@@ -298,21 +298,33 @@ unsafe fn must_wait(query: *const pg_sys::QueryDesc, target: Option<&Target>) ->
     }
 }
 
-/// Whether a statement that now runs may come upon an uncommitted version. Which tables the functions will use that it
-/// calls, and with which settings, is not known before.
-pub fn may_meet_uncommitted() -> bool {
-    is_allowed()
+/// Whether a statement that now runs may come upon a version that is not committed, or not durable. Which tables the
+/// functions will use that it calls, and with which settings, is not known before.
+pub fn is_watched() -> bool {
+    wait::is_backend() && (xact::is_read_committed() || readguard::is_used())
 }
 
-/// A statement has failed. An error (a division, a constraint, a policy, an exception of a trigger) is an answer, too, and
-/// must not come from a version that may still roll back: the predecessors end first. If one rolls back the answer is
-/// 40001 instead. Errors of these classes say nothing of the data, and some of them come with PostgreSQL's locks held:
-/// resources, limits, intervention, system, internal, and what is to be retried anyway. Returns that the error stands.
-pub fn failed(code: Code) -> bool {
+/// A statement has failed, or a part of the command that is no query (null). An error (a division, a constraint, a policy, an
+/// exception of a trigger) is an answer, too. It must not come from a version that may still roll back: the predecessors end
+/// first. If one rolls back the answer is 40001 instead. Nor from one that is not durable yet. Errors of these classes say
+/// nothing of the data, and some of them come with PostgreSQL's locks held: resources, limits, intervention, system, internal,
+/// and what is to be retried anyway. Returns false: the error stands.
+///
+/// # Safety
+/// The query has started and not ended.
+pub unsafe fn failed(code: Code, query: *const pg_sys::QueryDesc) -> bool {
     const NOT_ABOUT_DATA: [[u8; 2]; 7] = [*b"40", *b"53", *b"54", *b"57", *b"58", *b"F0", *b"XX"];
-    if SESSION.is_member() && !NOT_ABOUT_DATA.iter().any(|class| code.starts_with(class)) {
-        commit::wait_for_predecessors(Reason::Read);
-        waiting::check_doomed();
+    if !NOT_ABOUT_DATA.iter().any(|class| code.starts_with(class)) {
+        if SESSION.is_member() {
+            commit::wait_for_predecessors(Reason::Read);
+            waiting::check_doomed();
+            readguard::note_predecessors();
+        }
+        if !query.is_null() {
+            // SAFETY: by the contract.
+            unsafe { readguard::note_statement(query) };
+        }
+        readguard::wait_for_answer();
     }
     // Heap refuses what we have handed out, when a change of the table has put heap's routine back (swap.rs).
     if code == *b"55000" && swap::is_any_lost() && SESSION.all().any(|(_, m)| m.is_pending()) {

@@ -214,19 +214,6 @@ pub unsafe fn may_lock(query: *const pg_sys::QueryDesc) -> bool {
     }
 }
 
-/// The tables that stand in the statement.
-///
-/// # Safety
-/// `plan` is a valid plan, and stays one.
-pub unsafe fn relations(plan: *const pg_sys::PlannedStmt) -> impl Iterator<Item = Oid> {
-    // SAFETY: a list of Oids.
-    unsafe {
-        let list = (*plan).relationOids;
-        let count = if list.is_null() { 0 } else { (*list).length };
-        (0..count as usize).map(move |n| (*(*list).elements.add(n)).oid_value)
-    }
-}
-
 /// What the statement does with rows that are there already.
 ///
 /// # Safety

@@ -22,6 +22,7 @@ mod pgbench;
 mod prepared;
 mod shapes;
 mod stage;
+mod standby;
 mod stock;
 mod stops;
 mod table_settings;

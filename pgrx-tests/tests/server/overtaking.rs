@@ -66,7 +66,9 @@ fn every_row_hot() -> Result<()> {
 
 #[test]
 fn every_row_hot_and_followers_read_at_once() -> Result<()> {
-    ascending(9, 3, 
+    ascending(
+        9,
+        3,
         9,
         3,
         "SET txn.hot_threshold = 0; SET txn.follower_reads = immediate",
@@ -81,7 +83,9 @@ fn some_rows_hot() -> Result<()> {
 
 #[test]
 fn some_rows_hot_and_followers_read_at_once() -> Result<()> {
-    ascending(9, 3, 
+    ascending(
+        9,
+        3,
         9,
         3,
         "SET txn.hot_threshold = 4; SET txn.follower_reads = immediate",

@@ -1,31 +1,37 @@
 //! Early visibility: with a synchronous standby that does not answer, a row is handed on before its
 //! transaction is replicated, but nobody who asks for synchronous commit is told of it.
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result, ensure};
 use pgserver::Server;
 use postgres::Client;
 use txn_server_tests::{
-    Background, Watchdog, grouped, int, physical_health, pid, start_hot, wait_until,
+    Background, Watchdog, grouped, int, local, physical_health, read, start_hot, wait_until,
 };
 
 const BUMP: &str = "UPDATE hot SET val = val + 1 WHERE id = 1";
-
-fn standbys(client: &mut Client, names: &str) -> Result<()> {
-    client.batch_execute(&format!(
-        "ALTER SYSTEM SET synchronous_standby_names = '{names}'"
-    ))?;
-    client.batch_execute("SELECT pg_reload_conf()")?;
-    wait_until(
-        client,
-        &format!("SELECT current_setting('synchronous_standby_names') = '{names}'"),
-    )
-}
-
-/// A session whose own commits wait for nobody.
-fn local(server: &Server) -> Result<Client> {
-    let mut client = server.connect()?;
-    client.batch_execute("SET synchronous_commit = local")?;
-    Ok(client)
-}
+/// Ways to read a table.
+const READINGS: &[&str] = &[
+    "SELECT val FROM hot WHERE id = 1",
+    "BEGIN; SELECT sum(val) FROM hot; COMMIT",
+    "BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT 1 FROM elsewhere, hot; SELECT 1; COMMIT",
+    "SELECT FROM elsewhere WHERE EXISTS (SELECT FROM hot WHERE hot.val = 7)",
+    "VALUES ((SELECT val FROM hot WHERE id = 1))",
+    "TABLE seen",
+    "SELECT look()",
+    "SELECT peek()",
+    "BEGIN ISOLATION LEVEL SERIALIZABLE; TABLE hot; COMMIT",
+    // An error is an answer, too.
+    "SELECT 1 / (val - 2) FROM hot WHERE id = 1",
+    "DO $$ BEGIN IF (SELECT val FROM hot WHERE id = 1) = 2 THEN RAISE EXCEPTION 'two'; END IF; END $$",
+    "DO $$ BEGIN PERFORM val FROM hot; END $$",
+    "CALL glance()",
+    "PREPARE p AS TABLE hot; EXECUTE p",
+    "BEGIN; DECLARE c CURSOR FOR TABLE hot; FETCH c; COMMIT",
+    "BEGIN; DECLARE c CURSOR WITH HOLD FOR TABLE hot; COMMIT",
+    "COPY hot TO '/dev/null'",
+    "COPY (TABLE hot) TO '/dev/null'",
+    "EXPLAIN ANALYZE TABLE hot",
+    "CREATE TEMPORARY TABLE kept AS TABLE hot",
+];
 
 #[test]
 fn unreplicated_values_are_not_read() -> Result<()> {
@@ -52,9 +58,12 @@ fn read_guard(server: &Server, writer: fn(&Server) -> Result<Client>) -> Result<
     control.batch_execute(
         "CREATE TABLE elsewhere AS SELECT 5 AS val;
          CREATE FUNCTION peek() RETURNS bigint LANGUAGE plpgsql STABLE AS
-         $$ BEGIN RETURN (SELECT val FROM hot WHERE id = 1); END $$",
+         $$ BEGIN RETURN (SELECT val FROM hot WHERE id = 1); END $$;
+         CREATE VIEW seen AS TABLE hot;
+         CREATE FUNCTION look() RETURNS SETOF bigint LANGUAGE sql AS 'SELECT val FROM hot';
+         CREATE PROCEDURE glance() LANGUAGE plpgsql AS 'BEGIN PERFORM look(); END'",
     )?;
-    standbys(&mut control, "nobody")?;
+    server.set_synchronous_standbys("nobody")?;
     let first = Background::run(writer(server)?, BUMP)?;
     let second = Background::run(writer(server)?, BUMP)?;
     // Both are committed for those who do not ask for more, and neither client has been told.
@@ -65,39 +74,59 @@ fn read_guard(server: &Server, writer: fn(&Server) -> Result<Client>) -> Result<
     );
 
     let mut readers = Vec::new();
-    for (isolation, read) in [
-        ("read committed", "SELECT val FROM hot WHERE id = 1"),
-        ("read committed", "SELECT peek()"),
-        ("serializable", "SELECT val FROM hot WHERE id = 1"),
-    ] {
-        let mut reader = server.connect()?;
-        reader.batch_execute(&format!(
-            "SET default_transaction_isolation = '{isolation}'"
-        ))?;
-        let reader_pid = pid(&mut reader)?;
-        let reader = std::thread::spawn(move || int(&mut reader, read));
-        let waits = format!(
-            "SELECT count(*) > 0 FROM pg_stat_activity WHERE pid = {reader_pid} \
-             AND state = 'active' AND wait_event_type NOT IN ('Client', 'LWLock', 'IO')"
-        );
-        wait_until(&mut control, &waits)?;
-        ensure!(
-            !reader.is_finished(),
-            "the reader was told a value that is not replicated"
-        );
-        readers.push(reader);
+    for sql in READINGS {
+        let reader = Background::run(server.connect()?, sql)?;
+        reader.wait_until_blocked(&mut control).context(*sql)?;
+        readers.push((sql, reader));
     }
     // Readers of other tables do not wait.
     let other = int(&mut server.connect()?, "SELECT val FROM elsewhere")?;
     ensure!(other == 5, "another table has {other}");
+    for (sql, reader) in &readers {
+        ensure!(!reader.is_finished(), "before the standby: {sql}");
+    }
 
-    standbys(&mut control, "")?;
+    server.set_synchronous_standbys("")?;
     first.end()?.1?;
     second.end()?.1?;
-    for reader in readers {
-        let read = reader.join().expect("the reader does not panic")?;
-        ensure!(read == 2, "the reader got {read}");
+    for (sql, reader) in readers {
+        reader.end()?.1.context(*sql)?;
     }
+    let val = int(&mut control, "SELECT val FROM hot WHERE id = 1")?;
+    ensure!(val == 2, "the value is {val}");
+    drop(control);
+    physical_health(server, "hot", "id")
+}
+
+/// "Sold out" is an answer, too: it is told when what it comes from is replicated.
+#[test]
+fn an_update_that_finds_nothing_waits_for_what_it_has_looked_at() -> Result<()> {
+    let server = start_hot(1, &[])?;
+    let dog = Watchdog::new(&server);
+    dog.finish(sold_out(&server))
+}
+
+fn sold_out(server: &Server) -> Result<()> {
+    let mut control = local(server)?;
+    server.set_synchronous_standbys("nobody")?;
+    let mut buyer = grouped(server)?;
+    buyer.batch_execute("BEGIN; UPDATE hot SET val = 1 WHERE id = 1")?;
+    let late = "UPDATE hot SET val = val + 1 WHERE id = 1 AND val < 1";
+    let late = Background::run(grouped(server)?, late)?;
+    late.wait_until_blocked(&mut control)?;
+    let buyer = Background::run(buyer, "COMMIT")?;
+    wait_until(&mut control, "SELECT val = 1 FROM hot WHERE id = 1")?;
+    let waits = format!(
+        "SELECT wait_event = 'SyncRep' FROM pg_stat_activity WHERE pid = {}",
+        late.pid
+    );
+    while !read::<Option<bool>>(&mut control, &waits)?.unwrap_or(false) {
+        ensure!(!late.is_finished(), "it was told before the standby");
+    }
+    ensure!(!buyer.is_finished(), "COMMIT before the standby");
+    server.set_synchronous_standbys("")?;
+    buyer.end()?.1?;
+    late.end()?.1?;
     drop(control);
     physical_health(server, "hot", "id")
 }
@@ -112,7 +141,7 @@ fn turned_off_it_is_stock() -> Result<()> {
 
 fn no_early_visibility(server: &Server) -> Result<()> {
     let mut control = local(server)?;
-    standbys(&mut control, "nobody")?;
+    server.set_synchronous_standbys("nobody")?;
     let mut writer = grouped(server)?;
     writer.batch_execute("SET txn.early_visibility = off")?;
     let writer = Background::run(writer, BUMP)?;
@@ -123,31 +152,8 @@ fn no_early_visibility(server: &Server) -> Result<()> {
     wait_until(&mut control, &waits)?;
     let seen = int(&mut control, "SELECT val FROM hot WHERE id = 1")?;
     ensure!(seen == 0, "a running transaction's {seen} is visible");
-    standbys(&mut control, "")?;
+    server.set_synchronous_standbys("")?;
     writer.end()?.1?;
-    drop(control);
-    physical_health(server, "hot", "id")
-}
-
-/// A cancelled wait for the standby is a warning to a client whose transaction is committed.
-#[test]
-fn a_cancelled_standby_wait_is_no_error() -> Result<()> {
-    let server = start_hot(1, &[])?;
-    let dog = Watchdog::new(&server);
-    dog.finish(cancelled_standby_wait(&server))
-}
-
-fn cancelled_standby_wait(server: &Server) -> Result<()> {
-    let mut control = local(server)?;
-    standbys(&mut control, "nobody")?;
-    let writer = Background::run(grouped(server)?, BUMP)?;
-    wait_until(&mut control, "SELECT val = 1 FROM hot WHERE id = 1")?;
-    writer.wait_until_blocked(&mut control)?;
-    control.query("SELECT pg_cancel_backend($1)", &[&writer.pid])?;
-    writer.end()?.1?;
-    let val = int(&mut control, "SELECT val FROM hot WHERE id = 1")?;
-    ensure!(val == 1, "the value is {val}");
-    standbys(&mut control, "")?;
     drop(control);
     physical_health(server, "hot", "id")
 }
