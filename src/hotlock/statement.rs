@@ -6,7 +6,7 @@ use super::errors;
 use super::existence;
 use super::readguard;
 use super::revisit;
-use super::session::{SESSION, is_allowed, is_enabled, member_id, memory};
+use super::session::{SESSION, is_enabled, member_id, memory};
 use super::settings;
 use super::ticket::{self, Turn};
 use super::waiting::{self, Reason};

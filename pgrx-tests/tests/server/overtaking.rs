@@ -69,8 +69,6 @@ fn every_row_hot_and_followers_read_at_once() -> Result<()> {
     ascending(
         9,
         3,
-        9,
-        3,
         "SET txn.hot_threshold = 0; SET txn.follower_reads = immediate",
     )
 }
@@ -84,8 +82,6 @@ fn some_rows_hot() -> Result<()> {
 #[test]
 fn some_rows_hot_and_followers_read_at_once() -> Result<()> {
     ascending(
-        9,
-        3,
         9,
         3,
         "SET txn.hot_threshold = 4; SET txn.follower_reads = immediate",

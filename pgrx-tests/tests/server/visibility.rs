@@ -4,7 +4,8 @@ use anyhow::{Context, Result, ensure};
 use pgserver::Server;
 use postgres::Client;
 use txn_server_tests::{
-    Background, Watchdog, grouped, int, local, physical_health, read, start_hot, wait_until,
+    Background, Watchdog, grouped, int, local, physical_health, read, sqlstate, start_hot,
+    wait_until,
 };
 
 const BUMP: &str = "UPDATE hot SET val = val + 1 WHERE id = 1";
@@ -19,9 +20,6 @@ const READINGS: &[&str] = &[
     "SELECT look()",
     "SELECT peek()",
     "BEGIN ISOLATION LEVEL SERIALIZABLE; TABLE hot; COMMIT",
-    // An error is an answer, too.
-    "SELECT 1 / (val - 2) FROM hot WHERE id = 1",
-    "DO $$ BEGIN IF (SELECT val FROM hot WHERE id = 1) = 2 THEN RAISE EXCEPTION 'two'; END IF; END $$",
     "DO $$ BEGIN PERFORM val FROM hot; END $$",
     "CALL glance()",
     "PREPARE p AS TABLE hot; EXECUTE p",
@@ -31,6 +29,19 @@ const READINGS: &[&str] = &[
     "COPY (TABLE hot) TO '/dev/null'",
     "EXPLAIN ANALYZE TABLE hot",
     "CREATE TEMPORARY TABLE kept AS TABLE hot",
+];
+/// An error is an answer, too: the same with its SQLSTATE, when the value is 2.
+const REFUSALS: &[(&str, &str)] = &[
+    ("SELECT 1 / (val - 2) FROM hot WHERE id = 1", "22012"),
+    (
+        "BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT 1 / (val - 2) FROM hot WHERE id = 1",
+        "22012",
+    ),
+    (
+        "DO $$ BEGIN IF (SELECT val FROM hot WHERE id = 1) = 2 THEN RAISE EXCEPTION 'two'; END IF; END $$",
+        "P0001",
+    ),
+    ("UPDATE hot SET val = val + 1 WHERE id = 1", "23514"),
 ];
 
 #[test]
@@ -57,6 +68,7 @@ fn read_guard(server: &Server, writer: fn(&Server) -> Result<Client>) -> Result<
     let mut control = local(server)?;
     control.batch_execute(
         "CREATE TABLE elsewhere AS SELECT 5 AS val;
+         ALTER TABLE hot ADD CHECK (val < 3);
          CREATE FUNCTION peek() RETURNS bigint LANGUAGE plpgsql STABLE AS
          $$ BEGIN RETURN (SELECT val FROM hot WHERE id = 1); END $$;
          CREATE VIEW seen AS TABLE hot;
@@ -74,23 +86,25 @@ fn read_guard(server: &Server, writer: fn(&Server) -> Result<Client>) -> Result<
     );
 
     let mut readers = Vec::new();
-    for sql in READINGS {
+    let answers = READINGS.iter().map(|sql| (*sql, "00000"));
+    for (sql, told) in answers.chain(REFUSALS.iter().copied()) {
         let reader = Background::run(server.connect()?, sql)?;
-        reader.wait_until_blocked(&mut control).context(*sql)?;
-        readers.push((sql, reader));
+        reader.wait_until_blocked(&mut control).context(sql)?;
+        readers.push((sql, told, reader));
     }
     // Readers of other tables do not wait.
     let other = int(&mut server.connect()?, "SELECT val FROM elsewhere")?;
     ensure!(other == 5, "another table has {other}");
-    for (sql, reader) in &readers {
+    for (sql, _, reader) in &readers {
         ensure!(!reader.is_finished(), "before the standby: {sql}");
     }
 
     server.set_synchronous_standbys("")?;
     first.end()?.1?;
     second.end()?.1?;
-    for (sql, reader) in readers {
-        reader.end()?.1.context(*sql)?;
+    for (sql, told, reader) in readers {
+        let answer = sqlstate(&reader.end()?.1);
+        ensure!(answer == told, "{answer} instead of {told}: {sql}");
     }
     let val = int(&mut control, "SELECT val FROM hot WHERE id = 1")?;
     ensure!(val == 2, "the value is {val}");
