@@ -161,12 +161,31 @@ unsafe extern "C-unwind" fn process_utility(
     // SAFETY: a utility statement's node.
     let computes = matches!(
         unsafe { (*(*statement).utilityStmt).type_ },
-        NodeTag::T_DoStmt | NodeTag::T_CallStmt
+        NodeTag::T_DoStmt | NodeTag::T_CallStmt | NodeTag::T_ConstraintsSetStmt
     );
     if computes {
         watched(std::ptr::null(), run);
     } else {
         run();
+    }
+    // SAFETY: a utility statement's node.
+    guarded(|| unsafe { after_utility(statement) });
+}
+
+/// After a COMMIT has been taken note of, so that an ERROR ends the transaction: the predecessors end first, because deferred
+/// triggers run next, and what they say must not come from versions that may still roll back.
+unsafe fn after_utility(command: *mut PlannedStmt) {
+    // SAFETY: a utility statement's node.
+    unsafe {
+        let node = (*command).utilityStmt;
+        if (*node).type_ == NodeTag::T_TransactionStmt
+            && matches!(
+                (*node.cast::<TransactionStmt>()).kind,
+                TransactionStmtKind::TRANS_STMT_COMMIT | TransactionStmtKind::TRANS_STMT_PREPARE
+            )
+        {
+            commit::wait_before_triggers();
+        }
     }
 }
 

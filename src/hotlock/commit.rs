@@ -92,6 +92,15 @@ impl StatementTimer {
     }
 }
 
+/// The transaction is about to fire its deferred triggers.
+pub fn wait_before_triggers() {
+    if SESSION.is_member() {
+        stop::at(stop::Point::BeforeCommitWait);
+        wait_for_predecessors(Reason::Commit);
+        waiting::check_doomed();
+    }
+}
+
 /// XACT_EVENT_PRE_COMMIT: the last place at which the transaction may still fail.
 pub fn before_commit() {
     if SESSION.is_member() {

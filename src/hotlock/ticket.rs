@@ -106,7 +106,8 @@ fn queue(n: usize, slot: Slot, mut awake: bool, mut offers: bool) -> Option<Turn
     memory().totals.ticket_waits.add(1);
     let wait = Wait::begin(Reason::Ticket, slot);
     let own = &memory().members[me as usize];
-    if !offers && circles::closes_on_ticket(slot) {
+    let declare = || memory().actors[wait::me() as usize].wait(Some(hotrow::Wait::Ticket(slot)));
+    if !offers && circles::closes(declare) {
         refuse_cycle(slot);
     }
     loop {

@@ -156,7 +156,7 @@ unsafe fn ordinary(call: Update, counted: Option<&Identity>) -> TM_Result::Type 
 /// Declares that we are going to wait for that transaction's row lock.
 pub fn await_edge(xid: u32) {
     let own = &memory().actors[wait::me() as usize];
-    if circles::closes_with_transaction(xid, || own.wait(Some(hotrow::Wait::Xid(xid)))) {
+    if circles::closes(|| own.wait(Some(hotrow::Wait::Xid(xid)))) {
         let slot = SESSION.all().next().map_or(0, |(_, m)| m.slot);
         ticket::refuse_cycle(slot);
     }
@@ -339,9 +339,7 @@ pub fn offer(n: usize, tail: &Tail) {
     }
     let own = &memory().actors[wait::me() as usize];
     let slot = membership_slot(n);
-    if circles::closes_on(actor_of(tail.member), tail.xid, || {
-        own.depend(n, actor_of(tail.member), tail.xid)
-    }) {
+    if circles::closes(|| own.depend(n, actor_of(tail.member), tail.xid)) {
         own.forget(n);
         ticket::refuse_cycle(slot);
     }
@@ -429,9 +427,7 @@ pub fn await_tail(n: usize, tail: &Tail) {
     memory().totals.fallbacks.add(1);
     let own = &memory().actors[wait::me() as usize];
     let slot = membership_slot(n);
-    if circles::closes_on(actor_of(tail.member), tail.xid, || {
-        own.wait(Some(hotrow::Wait::Xid(tail.xid)))
-    }) {
+    if circles::closes(|| own.wait(Some(hotrow::Wait::Xid(tail.xid)))) {
         ticket::refuse_cycle(slot);
     }
     let wait = Wait::begin(Reason::Fallback, slot);

@@ -61,6 +61,14 @@ pub enum Nap {
     Long,
 }
 
+/// How long a wait may still take.
+struct Rest {
+    /// Milliseconds, 0 for no limit.
+    ms: i32,
+    /// Because of `txn.hot_wait_timeout`.
+    is_own: bool,
+}
+
 /// One wait, from its beginning to its end; `txn.waits` shows it.
 pub struct Wait {
     reason: Reason,
@@ -168,31 +176,46 @@ impl Wait {
 
     /// Runs a wait of the lock manager under what is left of `lock_timeout` and `txn.hot_wait_timeout`.
     pub fn in_lock_manager(&self, body: impl FnOnce()) {
-        self.with_lock_timeout(self.rest_ms(), body);
+        let rest = self.rest();
+        if !rest.is_own {
+            return self.with_lock_timeout(rest.ms, body);
+        }
+        if self.ends_in_time(rest.ms, body) {
+            errors::WAIT_TIMEOUT.raise();
+        }
     }
 
-    /// The same, for as long as the deadlock detector needs to look at it: what is waited for may come in another way.
+    /// The same, for as long as the deadlock detector needs to look at it: what is waited for may come in another way. Not
+    /// always for as long: of two waiters in step, each would look while the other is on its latch, for ever.
     pub fn slice_in_lock_manager(&self, body: impl FnOnce()) {
         // SAFETY: a plain read of a setting.
-        let slice = unsafe { pg_sys::DeadlockTimeout }
+        let patience = unsafe { pg_sys::DeadlockTimeout }.max(1);
+        let slice = patience
             .saturating_mul(2)
-            .saturating_add(10);
-        let rest = self.rest_ms();
-        if rest > 0 && rest <= slice {
-            self.with_lock_timeout(rest, body);
-            return self.hear_for_a_moment();
+            .saturating_add(10)
+            .saturating_add((wait::random() % patience as u32) as i32);
+        let rest = self.rest();
+        if rest.ms > 0 && rest.ms <= slice {
+            self.in_lock_manager(body);
+        } else {
+            self.ends_in_time(slice, body);
         }
+        self.hear_for_a_moment();
+    }
+
+    /// Runs a wait of the lock manager for at most that time. Returns whether the time was over.
+    fn ends_in_time(&self, ms: i32, body: impl FnOnce()) -> bool {
         // SAFETY: nothing here has a destructor. The error of a lock wait that timed out may be forgotten: PostgreSQL has
         // taken us off the queue before it raised it (LockErrorCleanup), and an unused LOCALLOCK is what LockReleaseAll
         // expects to find after a failed wait.
-        unsafe {
+        let is_over = unsafe {
             catching(
-                || self.with_lock_timeout(slice, body),
+                || self.with_lock_timeout(ms, body),
                 |code| code == *b"55P03",
-            );
-        }
+            )
+        };
         self.restore_lock_timeout();
-        self.hear_for_a_moment();
+        is_over
     }
 
     /// The next time on the latch is a short one: a circle is only seen while all of its waiters are in the lock manager.
@@ -202,8 +225,7 @@ impl Wait {
         self.latch_since.set(wait::now() - patience / 4 * 3);
     }
 
-    /// Milliseconds that are left, 0 for no limit.
-    fn rest_ms(&self) -> i32 {
+    fn rest(&self) -> Rest {
         let waited = self.waited_us();
         self.check_limit(waited);
         // SAFETY: a plain read of a setting.
@@ -214,7 +236,16 @@ impl Wait {
         let left = |limit_us: u64| (limit_us.saturating_sub(waited) / 1000).max(1) as i32;
         let by_setting = (configured > 0).then(|| left(configured as u64 * 1000));
         let by_own = (self.limit_us > 0).then(|| left(self.limit_us));
-        by_setting.into_iter().chain(by_own).min().unwrap_or(0)
+        match (by_setting, by_own) {
+            (setting, Some(own)) if setting.is_none_or(|setting| own < setting) => Rest {
+                ms: own,
+                is_own: true,
+            },
+            (setting, _) => Rest {
+                ms: setting.unwrap_or(0),
+                is_own: false,
+            },
+        }
     }
 
     fn with_lock_timeout(&self, timeout_ms: i32, body: impl FnOnce()) {

@@ -174,6 +174,12 @@ mod futex {
     }
 }
 
+/// A number that is different each time (PostgreSQL's own generator for such purposes).
+pub fn random() -> u32 {
+    // SAFETY: the process's own state, seeded when it starts.
+    unsafe { pg_sys::pg_prng_uint32(&raw mut pg_sys::pg_global_prng_state) }
+}
+
 /// Whether something asks for `check_for_interrupts`.
 #[inline]
 pub fn is_interrupted() -> bool {

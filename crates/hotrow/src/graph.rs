@@ -13,6 +13,8 @@ use crate::{ActorId, MEMBERS, Row, Word32, Word64, actor_of};
 pub struct Actor {
     /// The top transaction id of the present transaction, once it is a member of a hot row.
     pub xid: Word32,
+    /// Transactions of the process that have ended after they had edges.
+    generation: Word32,
     /// Row (index + 1) whose ticket it waits for.
     waits_row: Word32,
     /// Transaction id whose row lock it waits for.
@@ -75,6 +77,7 @@ impl Actor {
 
     /// The transaction has ended.
     pub fn clear(&self) {
+        self.generation.add(1);
         self.xid.publish(0);
         self.predecessors.iter().for_each(|word| word.set(0));
         self.wait(None);
@@ -94,62 +97,90 @@ impl Actor {
     }
 }
 
-/// Whether process `from` (directly or not) waits for process `to`. Bounded work, no allocation: `seen` has one word per
-/// process, all of them different from `mark` on entry; `stack` has room for every process.
-pub fn has_path(
-    actors: &[Actor],
-    rows: &[Row],
-    from: ActorId,
-    to: ActorId,
-    seen: &mut [u32],
-    mark: u32,
-    stack: &mut Vec<ActorId>,
-) -> bool {
-    stack.clear();
-    stack.push(from);
-    while let Some(at) = stack.pop() {
-        if at == to {
-            return true;
+/// Why a process is waited for, and that it still is the same transaction of that process.
+#[derive(Clone, Copy, Debug)]
+enum Edge {
+    /// For the transaction of that id.
+    Transaction(ActorId, u32),
+    /// For whoever has the ticket of that row.
+    Holder(ActorId, u32),
+}
+
+impl Edge {
+    fn target(self) -> ActorId {
+        match self {
+            Edge::Transaction(actor, _) | Edge::Holder(actor, _) => actor,
         }
-        let (Some(actor), Some(seen)) = (actors.get(at as usize), seen.get_mut(at as usize)) else {
+    }
+
+    fn holds(self, actors: &[Actor], rows: &[Row]) -> bool {
+        match self {
+            Edge::Transaction(actor, xid) => actors
+                .get(actor as usize)
+                .is_some_and(|actor| actor.xid.get() == xid),
+            Edge::Holder(actor, row) => holder_of(rows, row) == Some(actor),
+        }
+    }
+}
+
+fn holder_of(rows: &[Row], row: u32) -> Option<ActorId> {
+    rows.get(row as usize)?.holder().map(actor_of)
+}
+
+impl Actor {
+    /// What it waits for at present.
+    fn edges(&self, actors: &[Actor], rows: &[Row]) -> [Option<Edge>; MEMBERS + 2] {
+        let mut edges = [None; MEMBERS + 2];
+        let (first, last) = edges.split_at_mut(MEMBERS);
+        for (edge, word) in first.iter_mut().zip(&self.predecessors) {
+            let word = word.get();
+            *edge = (word != 0).then_some(Edge::Transaction((word >> 32) as u32, word as u32));
+        }
+        last[0] = self.waits_row.get().checked_sub(1).and_then(|row| {
+            let holder = holder_of(rows, row)?;
+            Some(Edge::Holder(holder, row))
+        });
+        let xid = self.waits_xid.get();
+        if xid != 0 {
+            last[1] = owner_of(actors, xid).map(|owner| Edge::Transaction(owner, xid));
+        }
+        edges
+    }
+}
+
+/// Whether process `me` waits, directly or not, for itself. A process goes on to other transactions meanwhile, so what
+/// leads to it and what it waits for are looked at within one of its generations.
+pub fn is_in_circle(actors: &[Actor], rows: &[Row], me: ActorId) -> bool {
+    let mut seen = vec![false; actors.len()];
+    let mut stack = Vec::new();
+    if let Some(own) = actors.get(me as usize) {
+        // A ticket that has been granted to us meanwhile is no wait.
+        let edges = own.edges(actors, rows).into_iter().flatten();
+        stack.extend(edges.filter(|edge| edge.target() != me));
+    }
+    while let Some(edge) = stack.pop() {
+        let at = edge.target();
+        let Some(actor) = actors.get(at as usize) else {
             continue;
         };
-        if *seen == mark {
+        let generation = actor.generation.get();
+        if seen[at as usize] || !edge.holds(actors, rows) {
             continue;
         }
-        *seen = mark;
-        for word in &actor.predecessors {
-            let edge = word.get();
-            let (process, xid) = ((edge >> 32) as u32, edge as u32);
-            if edge != 0
-                && actors
-                    .get(process as usize)
-                    .is_some_and(|a| a.xid.get() == xid)
-            {
-                stack.push(process);
-            }
+        if at == me {
+            return true;
         }
-        if let Some(row) = actor
-            .waits_row
-            .get()
-            .checked_sub(1)
-            .and_then(|row| rows.get(row as usize))
-            && let Some(holder) = row.holder()
-        {
-            stack.push(actor_of(holder));
-        }
-        let xid = actor.waits_xid.get();
-        if xid != 0
-            && let Some(owner) = owner_of(actors, xid)
-        {
-            stack.push(owner);
+        let edges = actor.edges(actors, rows);
+        if actor.generation.get() == generation {
+            seen[at as usize] = true;
+            stack.extend(edges.into_iter().flatten());
         }
     }
     false
 }
 
 /// The process whose present transaction, a member of a hot row, has that id.
-pub fn owner_of(actors: &[Actor], xid: u32) -> Option<ActorId> {
+fn owner_of(actors: &[Actor], xid: u32) -> Option<ActorId> {
     actors
         .iter()
         .position(|a| a.xid.get() == xid)
@@ -160,11 +191,6 @@ pub fn owner_of(actors: &[Actor], xid: u32) -> Option<ActorId> {
 mod tests {
     use super::*;
     use crate::{Member, Patience, World};
-
-    fn path(actors: &[Actor], rows: &[Row], from: u32, to: u32) -> bool {
-        let mut seen = vec![0; actors.len()];
-        has_path(actors, rows, from, to, &mut seen, 1, &mut Vec::new())
-    }
 
     fn actors(n: u32) -> Vec<Actor> {
         (0..n)
@@ -180,18 +206,32 @@ mod tests {
     fn opposite_orders_on_two_rows_close_a_circle() {
         let actors = actors(3);
         actors[0].depend(0, 1, 101);
-        assert!(!path(&actors, &[], 1, 0));
         actors[1].depend(1, 2, 102);
-        assert!(path(&actors, &[], 0, 2));
-        assert!(!path(&actors, &[], 2, 0));
+        assert!((0..3).all(|me| !is_in_circle(&actors, &[], me)));
+        actors[2].depend(0, 0, 100);
+        assert!((0..3).all(|me| is_in_circle(&actors, &[], me)));
+    }
+
+    #[test]
+    fn a_circle_that_one_is_not_in_is_somebody_elses() {
+        let actors = actors(3);
+        actors[0].depend(0, 1, 101);
+        actors[1].depend(0, 2, 102);
+        actors[2].depend(0, 1, 101);
+        assert!(!is_in_circle(&actors, &[], 0));
+        assert!(is_in_circle(&actors, &[], 1));
     }
 
     #[test]
     fn an_edge_to_an_ended_transaction_is_no_edge() {
         let actors = actors(2);
         actors[0].depend(0, 1, 101);
+        actors[1].depend(0, 0, 100);
+        actors[1].clear();
+        assert!(!is_in_circle(&actors, &[], 0));
         actors[1].xid.set(205);
-        assert!(!path(&actors, &[], 0, 1));
+        actors[1].depend(0, 0, 100);
+        assert!(!is_in_circle(&actors, &[], 0));
     }
 
     #[test]
@@ -207,8 +247,12 @@ mod tests {
         rows[0].acquire(World { members: &members }, 2 * MEMBERS as u32, patience, 0);
         actors[0].wait(Some(Wait::Ticket(0)));
         actors[2].wait(Some(Wait::Xid(101)));
-        assert!(path(&actors, &rows, 0, 1));
+        actors[1].depend(0, 0, 100);
+        assert!(is_in_circle(&actors, &rows, 0));
         actors[2].wait(None);
-        assert!(!path(&actors, &rows, 0, 1));
+        assert!(!is_in_circle(&actors, &rows, 0));
+        // Its own ticket.
+        actors[2].wait(Some(Wait::Ticket(0)));
+        assert!(!is_in_circle(&actors, &rows, 2));
     }
 }

@@ -17,7 +17,7 @@ pub use combine::{ARGUMENT_BYTES, Adoption, FORM_BYTES, Outcome, Parcel};
 pub use contended::{ContendedTables, Contention};
 pub use directory::{Directory, Slot};
 pub use flush::{Duty, FlushQueue};
-pub use graph::{Actor, Wait, has_path, owner_of};
+pub use graph::{Actor, Wait, is_in_circle};
 pub use guard::{ReadGuard, Verdict};
 pub use identity::{Identity, KEY_BYTES, LABEL_BYTES};
 pub use mode::{Cause, Mode, Trouble};
