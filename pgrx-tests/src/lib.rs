@@ -7,6 +7,7 @@ mod health;
 mod load;
 mod session;
 mod tally;
+mod transcript;
 mod watchdog;
 mod worker;
 
@@ -15,5 +16,6 @@ pub use health::{physical_health, quiet};
 pub use load::{Load, Running};
 pub use session::{Background, grouped, local, pid, sqlstate, wait_until};
 pub use tally::Tally;
+pub use transcript::{Block, Transcript, blocks};
 pub use watchdog::Watchdog;
 pub use worker::{Done, Worker};

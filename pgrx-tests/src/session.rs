@@ -35,10 +35,10 @@ pub fn wait_until(client: &mut Client, sql: &str) -> Result<()> {
     Ok(())
 }
 
-/// A statement that runs, and most likely waits, beside the test.
-pub struct Background {
+/// A statement that runs, and most likely waits, beside the test; `T` comes of it.
+pub struct Background<T = ()> {
     pub pid: i32,
-    thread: JoinHandle<(Client, Result<(), Error>)>,
+    thread: JoinHandle<(Client, Result<T, Error>)>,
 }
 
 impl Background {
@@ -46,11 +46,24 @@ impl Background {
     pub fn run(mut client: Client, sql: &str) -> Result<Self> {
         let pid = pid(&mut client)?;
         let sql = sql.to_owned();
+        Ok(Self::call(client, pid, move |client| {
+            client.batch_execute(&sql)
+        }))
+    }
+}
+
+impl<T: Send + 'static> Background<T> {
+    /// Starts `work` in the session of `client`, whose process is `pid`.
+    pub fn call(
+        mut client: Client,
+        pid: i32,
+        work: impl FnOnce(&mut Client) -> Result<T, Error> + Send + 'static,
+    ) -> Self {
         let thread = spawn(move || {
-            let result = client.batch_execute(&sql);
+            let result = work(&mut client);
             (client, result)
         });
-        Ok(Background { pid, thread })
+        Background { pid, thread }
     }
 
     pub fn is_finished(&self) -> bool {
@@ -74,7 +87,7 @@ impl Background {
     }
 
     /// Waits for its end; its session, and what came of it.
-    pub fn end(self) -> Result<(Client, Result<(), Error>)> {
+    pub fn end(self) -> Result<(Client, Result<T, Error>)> {
         match self.thread.join() {
             Ok(end) => Ok(end),
             Err(_) => bail!("a background session panicked"),

@@ -315,6 +315,12 @@ pub fn is_watched() -> bool {
 pub unsafe fn failed(code: Code, query: *const pg_sys::QueryDesc) -> bool {
     const NOT_ABOUT_DATA: [[u8; 2]; 7] = [*b"40", *b"53", *b"54", *b"57", *b"58", *b"F0", *b"XX"];
     if !NOT_ABOUT_DATA.iter().any(|class| code.starts_with(class)) {
+        // A function of an index may have failed while a page was locked. Whoever is awaited here may want it.
+        // SAFETY: as every abort begins (xact.c: AbortTransaction, AbortSubTransaction); one follows.
+        unsafe {
+            raw::LWLockReleaseAll();
+            raw::UnlockBuffers();
+        }
         if SESSION.is_member() {
             commit::wait_for_predecessors(Reason::Read);
             waiting::check_doomed();

@@ -89,6 +89,8 @@ unsafe extern "C-unwind" {
     pub fn CommandCounterIncrement();
     pub fn IsTransactionBlock() -> bool;
     pub fn MultiXactIdSetOldestMember();
+    pub fn LWLockReleaseAll();
+    pub fn UnlockBuffers();
     pub fn GetMultiXactIdMembers(
         multi: MultiXactId,
         members: *mut *mut MultiXactMember,

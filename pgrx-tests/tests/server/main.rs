@@ -9,6 +9,7 @@ mod databases;
 mod ddl;
 mod detection;
 mod disturbance;
+mod docs;
 mod errors;
 mod faults;
 mod functions;
