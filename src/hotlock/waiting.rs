@@ -210,7 +210,11 @@ impl Wait {
         // expects to find after a failed wait.
         let is_over = unsafe {
             catching(
-                || self.with_lock_timeout(ms, body),
+                || {
+                    self.with_lock_timeout(ms, body);
+                    // The time may have been over just when the lock was granted.
+                    wait::check_for_interrupts();
+                },
                 |code| code == *b"55P03",
             )
         };
