@@ -37,6 +37,10 @@ impl Clock {
 
     /// The first transaction that cannot have been lost in a restart.
     pub fn complete_from(&self) -> u64 {
+        #[cfg(test)]
+        if crate::fault::planted(crate::fault::Fault::RestartIgnored) {
+            return 0;
+        }
         self.complete_from.0.get()
     }
 

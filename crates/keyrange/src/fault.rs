@@ -14,6 +14,14 @@ pub(crate) enum Fault {
     EvictionMarkedLate,
     /// A writer that found no place does not count itself as evicted.
     UnplacedNotMarked,
+    /// What was overwritten is asked for before the slots are read.
+    MarkReadFirst,
+    /// A writer raises `max_fxid` when its entry is published, not before it takes its ticket.
+    MaxRaisedLate,
+    /// Prepared transactions from before the start are taken for registered.
+    RestartIgnored,
+    /// A reader is not validated because nobody is in flight, whoever has ended since its snapshot.
+    QuietIsEnough,
     /// A predicate ends one key too early.
     PredicateNarrowed,
     NotRegistered,
@@ -55,5 +63,11 @@ pub(crate) fn narrow(images: &mut Vec<Interval>, unit: u128) {
     {
         let high = last.high().checked_sub(unit);
         images.extend(high.and_then(|high| Interval::new(last.low(), high)));
+    }
+}
+
+pub(crate) fn raise_late(raise: impl FnOnce()) {
+    if planted(Fault::MaxRaisedLate) {
+        raise();
     }
 }

@@ -200,10 +200,7 @@ fn magnitude(weight: i32, digits: &[u16]) -> u128 {
     let head = (0..NUMERIC_DIGITS).fold(0, |head, n| {
         head << DIGIT_BITS | u128::from(digits.get(n).copied().unwrap_or(0))
     });
-    let more = digits
-        .iter()
-        .skip(NUMERIC_DIGITS)
-        .any(|&digit| digit != 0);
+    let more = digits.iter().skip(NUMERIC_DIGITS).any(|&digit| digit != 0);
     // PostgreSQL's weights are those of an int16.
     let scale = (weight.clamp(-(1 << 15), (1 << 15) - 1) + (1 << 15) + 1) as u128;
     (scale << (NUMERIC_DIGITS as u32 * DIGIT_BITS) | head) << 1 | u128::from(more)

@@ -89,9 +89,7 @@ impl Layout {
         };
         let mut left = 128_u32;
         for (place, (kind, bits)) in layout.columns.iter_mut().zip(columns) {
-            let bits = bits
-                .min(kind.natural_bits())
-                .min(left.saturating_sub(1));
+            let bits = bits.min(kind.natural_bits()).min(left.saturating_sub(1));
             if bits == 0 {
                 break;
             }

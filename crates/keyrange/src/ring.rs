@@ -3,8 +3,8 @@
 //! A writer raises the bucket's `max_fxid`, takes a ticket from `head` (ticket t belongs to slot t mod N), and makes the
 //! slot its own. Then, in this order: it raises `evicted_fxid` to the transaction of the entry that it will overwrite; it
 //! sets the slot's sequence number to 2t + 1; it writes the fields; it sets the sequence number to 2t + 2. Who finds its
-//! slot in the hands of a running transaction, or already used by a later ticket, takes another ticket, and after a few
-//! of them counts itself as evicted.
+//! slot in the hands of a running transaction takes another ticket, and after a few of them counts itself as evicted. One
+//! that is late may overwrite the entry of a later ticket: it marks it as evicted like any other.
 //!
 //! A reader visits every slot of the bucket once and then reads `evicted_fxid`. It takes an entry whose sequence number is
 //! even and the same after the fields as before. Anything else it leaves out, and misses nothing that it needs:
@@ -138,17 +138,23 @@ impl<'a> Rings<'a> {
     ) -> Option<Place> {
         let head = &self.buckets[bucket];
         // Before the ticket is taken: whoever has a later ticket must find it in `max_fxid`.
-        head.max_fxid.raise(entry.fxid);
+        #[cfg(test)]
+        let raise = !crate::fault::planted(crate::fault::Fault::MaxRaisedLate);
+        #[cfg(not(test))]
+        let raise = true;
+        if raise {
+            head.max_fxid.raise(entry.fxid);
+        }
         for _ in 0..TRIES {
             let ticket = head.head.add(1);
             let slot = self.slot(bucket, ticket);
             let max_fxid = head.max_fxid.get();
             if self.slots[slot].acquire(entry.fxid, is_running) {
-                let published = self.slots[slot].write(head, ticket, max_fxid, entry);
+                self.slots[slot].write(head, ticket, max_fxid, entry);
                 self.slots[slot].owner.set(0);
-                if published {
-                    return Some(Place { slot, ticket });
-                }
+                #[cfg(test)]
+                crate::fault::raise_late(|| head.max_fxid.raise(entry.fxid));
+                return Some(Place { slot, ticket });
             }
         }
         #[cfg(test)]
@@ -181,6 +187,8 @@ impl<'a> Rings<'a> {
         mut visit: impl FnMut(&Entry, Place) -> bool,
     ) -> Walk {
         let head = &self.buckets[bucket];
+        #[cfg(test)]
+        let marked_before = head.evicted_fxid.get();
         let taken = head.head.get();
         let oldest = taken.saturating_sub(self.depth() as u64);
         let mut slots = 0;
@@ -201,6 +209,14 @@ impl<'a> Rings<'a> {
             if read.ticket == ticket && read.max_fxid < xmin {
                 break;
             }
+        }
+        #[cfg(test)]
+        if crate::fault::planted(crate::fault::Fault::MarkReadFirst) {
+            let evicted_fxid = marked_before;
+            return Walk {
+                slots,
+                evicted_fxid,
+            };
         }
         Walk {
             slots,
@@ -230,10 +246,10 @@ impl Rings<'_> {
         head.max_fxid.raise(fxid);
         let ticket = head.head.add(1);
         let slot = &self.slots[self.slot(bucket, ticket)];
-        let sequence = slot.sequence.get();
-        if step == 0 || slot.owner.exchange(0, fxid).is_err() || sequence > 2 * ticket {
+        if step == 0 || slot.owner.exchange(0, fxid).is_err() {
             return;
         }
+        let sequence = slot.sequence.get();
         if step == 2 {
             if sequence != 0 && sequence.is_multiple_of(2) {
                 head.evicted_fxid.raise(slot.fxid.read_field());
@@ -260,12 +276,9 @@ impl Slot {
         }
     }
 
-    /// Writes the entry into a slot that the caller owns. False if a later ticket has been here.
-    fn write(&self, head: &Bucket, ticket: u64, max_fxid: u64, entry: &Entry) -> bool {
+    /// Writes the entry into a slot that the caller owns.
+    fn write(&self, head: &Bucket, ticket: u64, max_fxid: u64, entry: &Entry) {
         let sequence = self.sequence.get();
-        if sequence > 2 * ticket {
-            return false;
-        }
         // An odd number is a dead writer's, which marked what it overwrote.
         let victim = (sequence != 0 && sequence.is_multiple_of(2)).then(|| self.fxid.read_field());
         #[cfg(test)]
@@ -292,7 +305,6 @@ impl Slot {
         if let Some(victim) = late {
             head.evicted_fxid.raise(victim);
         }
-        true
     }
 
     /// The published entry, if there is one and it stays while it is read.

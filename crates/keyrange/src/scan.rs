@@ -111,12 +111,7 @@ fn expand(columns: &[&Column], spans: &[Vec<Span>], prefix: Image, images: &mut 
     let (column, rest) = (columns[0], columns[0].rest());
     for &(low, high) in &spans[0] {
         if low == high && spans.len() > 1 && column.is_exact(low) {
-            expand(
-                &columns[1..],
-                &spans[1..],
-                prefix | column.put(low),
-                images,
-            );
+            expand(&columns[1..], &spans[1..], prefix | column.put(low), images);
         } else {
             let low = prefix | column.put(low);
             images.extend(Interval::new(low, prefix | column.put(high) | rest));

@@ -172,7 +172,12 @@ impl<S: Snapshot> RelationCheck<'_, '_, S> {
     fn run(&mut self) -> Result<(), Refusal> {
         let board = &self.validation.board;
         let map = (self.validation.ranges)(self.relation);
-        self.bucket(&board.relations, board.relations.bucket_of(self.relation, 0), None, &map)?;
+        self.bucket(
+            &board.relations,
+            board.relations.bucket_of(self.relation, 0),
+            None,
+            &map,
+        )?;
         let count = self
             .read
             .iter()

@@ -41,9 +41,7 @@ impl Word {
     /// Replaces `old` by `new`, or tells the present value.
     #[inline]
     pub(crate) fn exchange(&self, old: u64, new: u64) -> Result<(), u64> {
-        self.0
-            .compare_exchange(old, new, SeqCst, SeqCst)
-            .map(drop)
+        self.0.compare_exchange(old, new, SeqCst, SeqCst).map(drop)
     }
 
     /// Reads a field of a slot: who reads what a writer put here also sees what that writer did before.

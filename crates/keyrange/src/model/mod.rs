@@ -36,6 +36,8 @@ pub struct Plan {
     whole: f64,
     prepares: f64,
     deaths: f64,
+    /// A prepared transaction is left from before the start.
+    recovered: bool,
 }
 
 const PLAN: Plan = Plan {
@@ -51,6 +53,7 @@ const PLAN: Plan = Plan {
     whole: 0.05,
     prepares: 0.1,
     deaths: 0.0,
+    recovered: false,
 };
 
 /// What became of the transactions in all schedules.
@@ -59,6 +62,7 @@ pub struct Outcomes {
     passed: AtomicU64,
     conflict: AtomicU64,
     history_lost: AtomicU64,
+    restarted: AtomicU64,
     untracked: AtomicU64,
     at_once: AtomicU64,
     violation: Mutex<Option<String>>,
@@ -70,7 +74,7 @@ impl Outcomes {
             Ok(()) => &self.passed,
             Err(Refusal::Conflict(_)) => &self.conflict,
             Err(Refusal::HistoryLost { .. }) => &self.history_lost,
-            Err(Refusal::Restarted) => unreachable!("nobody is older than the start"),
+            Err(Refusal::Restarted) => &self.restarted,
         };
         counter.fetch_add(1, Relaxed);
     }
@@ -92,7 +96,7 @@ fn play(plan: Plan, outcomes: &Arc<Outcomes>) {
     if outcomes.found().is_some() {
         return;
     }
-    let server = shuttle::sync::Arc::new(Server::new(plan.shape));
+    let server = shuttle::sync::Arc::new(Server::new(plan.shape, plan.recovered));
     let sessions: Vec<_> = (0..plan.shape.processes)
         .map(|process| {
             let (server, outcomes) = (server.clone(), outcomes.clone());
@@ -201,6 +205,18 @@ fn writers_that_die_half_way_neither_stop_nor_hide_anybody() {
     }
 }
 
+const RECOVERED: Plan = Plan {
+    recovered: true,
+    ..PLAN
+};
+
+#[test]
+fn a_prepared_transaction_from_before_the_start_refuses_who_does_not_see_it() {
+    let outcomes = assert_serializable(RECOVERED);
+    assert!(outcomes.restarted.load(Relaxed) > 100);
+    assert!(outcomes.passed.load(Relaxed) > 100);
+}
+
 #[test]
 fn many_sessions_with_everything() {
     let shape = Shape {
@@ -265,4 +281,26 @@ fn a_reading_point_before_the_snapshot_is_found_out() {
 #[test]
 fn visibility_before_the_csn_is_found_out() {
     assert!(finds(Fault::VisibleBeforeCsn, PLAN));
+}
+
+#[test]
+fn an_eviction_mark_read_before_the_slots_is_found_out() {
+    assert!(finds(Fault::MarkReadFirst, OVERFLOWING));
+}
+
+#[test]
+fn a_ring_that_looks_quiet_too_long_is_found_out() {
+    let depth = 3;
+    let shape = Shape { depth, ..TINY };
+    assert!(finds(Fault::MaxRaisedLate, Plan { shape, ..PLAN }));
+}
+
+#[test]
+fn a_restart_that_is_ignored_is_found_out() {
+    assert!(finds(Fault::RestartIgnored, RECOVERED));
+}
+
+#[test]
+fn an_untracked_reader_that_missed_a_commit_is_found_out() {
+    assert!(finds(Fault::QuietIsEnough, PLAN));
 }

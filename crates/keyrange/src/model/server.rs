@@ -57,21 +57,32 @@ pub struct View<'a> {
 }
 
 impl Server {
-    pub fn new(shape: Shape) -> Self {
+    /// A server that has just started; `recovered`: with a prepared transaction that wrote key 0 before.
+    pub fn new(shape: Shape, recovered: bool) -> Self {
         fn many<T: Default>(count: usize) -> Vec<T> {
             (0..count).map(|_| T::default()).collect()
         }
-        let clock = Clock::default();
-        clock.start(1);
-        Server {
-            clock,
+        let server = Server {
+            clock: Clock::default(),
             committers: many(shape.processes),
             buckets: many(shape.buckets),
             slots: many(shape.buckets * shape.depth),
             relation_buckets: many(1),
             relation_slots: many(shape.depth),
             state: Mutex::new(State::default()),
+        };
+        if recovered {
+            let fxid = server.begin();
+            server.write(fxid, None, 0, Some(fxid));
+            let record = Record {
+                before: 0,
+                reads: Vec::new(),
+                writes: vec![(0, Some(fxid))],
+            };
+            server.state.lock().unwrap().prepared.push((fxid, record));
         }
+        server.clock.start(1 + u64::from(recovered));
+        server
     }
 
     pub fn board(&self) -> Board<'_> {
@@ -148,9 +159,8 @@ impl View<'_> {
     /// The rows with keys from `low` to `high` that the snapshot sees.
     pub fn read(&self, low: Key, high: Key) -> Vec<Row> {
         let state = self.server.state.lock().unwrap();
-        let seen = |fxid: u64| {
-            self.has_ended(fxid) && state.fates.get(&fxid) == Some(&Fate::Committed)
-        };
+        let seen =
+            |fxid: u64| self.has_ended(fxid) && state.fates.get(&fxid) == Some(&Fate::Committed);
         let rows = state.versions.range(low..=high);
         rows.filter_map(|(&key, versions)| {
             let newest = versions.iter().rev().find(|(fxid, _)| seen(*fxid))?;

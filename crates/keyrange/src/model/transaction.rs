@@ -49,7 +49,9 @@ struct Reads {
 impl Session<'_> {
     /// One transaction of a random sort.
     pub fn run(&self) {
-        self.end_prepared();
+        if chance(0.5) {
+            self.end_prepared();
+        }
         if chance(self.plan.readers) {
             self.reader();
         } else if chance(self.plan.blind) {
@@ -189,11 +191,14 @@ impl Session<'_> {
     }
 
     fn conclude(&self, fxid: u64, record: Record, fate: Fate) {
+        let has_csn = record.before > 0;
         if fate == Fate::Committed {
             self.server.state.lock().unwrap().history.push(record);
         }
         self.server.end(fxid, fate);
-        self.server.board().clock.depart();
+        if has_csn {
+            self.server.board().clock.depart();
+        }
     }
 
     /// COMMIT PREPARED or ROLLBACK PREPARED of somebody's transaction.
@@ -215,7 +220,8 @@ impl Session<'_> {
         let too_early = planted(Fault::ReadingPointBeforeSnapshot).then(|| clock.reading_point(1));
         let view = self.server.snapshot(0);
         let point = too_early.unwrap_or_else(|| clock.reading_point(view.xmin()));
-        let untracked = point.quiet && self.server.completions() == view.completions;
+        let untracked = point.quiet
+            && (self.server.completions() == view.completions || planted(Fault::QuietIsEnough));
         let at_once = chance(0.5);
         let mut reads = self.reads();
         let mut conflicts = Vec::new();
@@ -228,7 +234,10 @@ impl Session<'_> {
             }
         }
         if !at_once {
-            result = self.validation(&view, point.before).run(&reads.predicates).0;
+            result = self
+                .validation(&view, point.before)
+                .run(&reads.predicates)
+                .0;
         }
         let conflicted = conflicts.iter().any(|&fxid| !view.did_abort(fxid));
         if untracked {
