@@ -1,5 +1,6 @@
 #![doc = include_str!("../README.md")]
 
+mod counters;
 mod csn;
 #[cfg(test)]
 mod fault;
@@ -17,6 +18,7 @@ mod validate;
 mod word;
 mod write;
 
+pub use counters::{Count, Counters};
 pub use csn::{Clock, Committer, Csn, ReadingPoint};
 pub use image::{FIRST_NULL, Image, Interval};
 pub use kind::{Kind, Numeric, Value};

@@ -82,6 +82,11 @@ impl<'a> Board<'a> {
 }
 
 impl Registered<'_> {
+    /// Entries published.
+    pub fn placed(&self) -> u64 {
+        self.places.len() as u64
+    }
+
     /// Writes for which there was no place in their ring.
     pub fn unplaced(&self) -> u64 {
         self.unplaced

@@ -52,6 +52,9 @@ pub struct Slot {
     process: Word,
 }
 
+#[cfg(not(test))] // a model's words are larger
+const _: () = assert!(size_of::<Slot>() == 96 && size_of::<Bucket>() == 64);
+
 /// A CSN that is not known yet; the rest is the ticket.
 const PENDING: u64 = 1 << 63;
 

@@ -182,7 +182,7 @@ impl<S: Snapshot> RelationCheck<'_, '_, S> {
             .read
             .iter()
             .fold(0_u64, |sum, part| sum.saturating_add(map.count(part)));
-        if count >= board.ranges.len() as u64 {
+        if count > board.ranges.len() as u64 {
             return (0..board.ranges.len())
                 .try_for_each(|bucket| self.bucket(&board.ranges, bucket, None, &map));
         }

@@ -176,7 +176,7 @@ impl Session<'_> {
             ranges: &ranges,
             wait: &|| {
                 shuttle::thread::yield_now();
-                true
+                chance(0.9)
             },
         }
     }
