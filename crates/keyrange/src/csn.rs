@@ -1,6 +1,9 @@
 //! Commit sequence numbers: the order that committed transactions are equivalent to.
 
-use crate::word::Word;
+use crate::{
+    fault::{Fault, planted},
+    word::Word,
+};
 
 /// Commit sequence numbers count from 1.
 pub type Csn = u64;
@@ -37,8 +40,7 @@ impl Clock {
 
     /// The first transaction that cannot have been lost in a restart.
     pub fn complete_from(&self) -> u64 {
-        #[cfg(test)]
-        if crate::fault::planted(crate::fault::Fault::RestartIgnored) {
+        if planted(Fault::RestartIgnored) {
             return 0;
         }
         self.complete_from.0.get()
@@ -100,11 +102,7 @@ impl Committer {
 
     /// Takes the transaction's CSN. Everything that it wrote must have been published.
     pub(crate) fn take(&self, clock: &Clock) -> Csn {
-        #[cfg(test)]
-        let silent = crate::fault::planted(crate::fault::Fault::TakenSilently);
-        #[cfg(not(test))]
-        let silent = false;
-        if !silent {
+        if !planted(Fault::TakenSilently) {
             self.csn.set(TAKING);
         }
         let csn = clock.taken.0.add(1) + 1;
@@ -123,8 +121,7 @@ impl Committer {
         }
         match csn {
             NONE => Standing::None,
-            #[cfg(test)]
-            TAKING if crate::fault::planted(crate::fault::Fault::TakingIsLarger) => Standing::None,
+            TAKING if planted(Fault::TakingIsLarger) => Standing::None,
             TAKING => Standing::Taking,
             csn => Standing::Known(csn),
         }

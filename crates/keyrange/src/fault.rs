@@ -1,9 +1,6 @@
-//! Faults planted for the model check, which must find each of them.
+//! Faults planted for the model check, which must find each of them. Outside of it there are none.
 
-use std::cell::Cell;
-
-use crate::image::Interval;
-
+/// A mistake in the protocol, made on purpose.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Fault {
     /// The CSN is taken before the entries are published.
@@ -20,8 +17,6 @@ pub(crate) enum Fault {
     MaxRaisedLate,
     /// Prepared transactions from before the start are taken for registered.
     RestartIgnored,
-    /// A reader is not validated because nobody is in flight, whoever has ended since its snapshot.
-    QuietIsEnough,
     /// A predicate ends one key too early.
     PredicateNarrowed,
     NotRegistered,
@@ -30,44 +25,36 @@ pub(crate) enum Fault {
     /// The counter is raised without notice that a CSN is being taken.
     TakenSilently,
     /// A reader takes its reading point before its snapshot.
+    #[cfg(test)]
     ReadingPointBeforeSnapshot,
+    /// A reader is not validated because nobody is in flight, whoever has ended since its snapshot.
+    #[cfg(test)]
+    QuietIsEnough,
     /// A transaction leaves the running list before it takes its CSN.
+    #[cfg(test)]
     VisibleBeforeCsn,
 }
 
+#[cfg(test)]
 thread_local! {
     // shuttle runs all threads of a model on one.
-    static PLANTED: Cell<Option<Fault>> = const { Cell::new(None) };
+    static PLANTED: std::cell::Cell<Option<Fault>> = const { std::cell::Cell::new(None) };
 }
 
+#[cfg(test)]
 pub(crate) fn plant(fault: Option<Fault>) {
     PLANTED.set(fault);
 }
 
+/// Whether this mistake is to be made.
+#[cfg(test)]
 pub(crate) fn planted(fault: Fault) -> bool {
     PLANTED.get() == Some(fault)
 }
 
-/// The transaction to be marked as evicted too late, and in time.
-pub(crate) fn mark_late(victim: Option<u64>) -> (Option<u64>, Option<u64>) {
-    if planted(Fault::EvictionMarkedLate) {
-        (victim, None)
-    } else {
-        (None, victim)
-    }
-}
-
-pub(crate) fn narrow(images: &mut Vec<Interval>, unit: u128) {
-    if planted(Fault::PredicateNarrowed)
-        && let Some(last) = images.pop()
-    {
-        let high = last.high().checked_sub(unit);
-        images.extend(high.and_then(|high| Interval::new(last.low(), high)));
-    }
-}
-
-pub(crate) fn raise_late(raise: impl FnOnce()) {
-    if planted(Fault::MaxRaisedLate) {
-        raise();
-    }
+/// Whether this mistake is to be made: never.
+#[cfg(not(test))]
+#[inline(always)]
+pub(crate) const fn planted(_: Fault) -> bool {
+    false
 }

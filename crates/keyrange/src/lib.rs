@@ -2,7 +2,6 @@
 
 mod counters;
 mod csn;
-#[cfg(test)]
 mod fault;
 mod image;
 mod kind;

@@ -3,6 +3,8 @@
 
 use crate::{
     csn::{Clock, Committer, Csn},
+    fault::{Fault, planted},
+    image::Interval,
     ring::{Entry, Place, Rings},
     write::WriteSet,
 };
@@ -27,7 +29,7 @@ pub struct Registered<'a> {
     process: u32,
     places: Vec<(Rings<'a>, Place)>,
     unplaced: u64,
-    #[cfg(test)]
+    /// Of a planted fault.
     early_csn: Option<Csn>,
 }
 
@@ -50,18 +52,12 @@ impl<'a> Board<'a> {
             process,
             places: Vec::new(),
             unplaced: 0,
-            #[cfg(test)]
-            early_csn: crate::fault::planted(crate::fault::Fault::CsnBeforePublication)
-                .then(|| committer.take(self.clock)),
+            early_csn: planted(Fault::CsnBeforePublication).then(|| committer.take(self.clock)),
         };
-        #[cfg(test)]
-        if crate::fault::planted(crate::fault::Fault::NotRegistered) {
-            return registered;
-        }
-        for written in writes.iter() {
+        for written in writes.iter().filter(|_| !planted(Fault::NotRegistered)) {
             let (rings, range, keys) = match written.place {
                 Some((range, keys)) => (self.ranges, range, keys),
-                None => (self.relations, 0, crate::image::Interval::ALL),
+                None => (self.relations, 0, Interval::ALL),
             };
             let entry = Entry {
                 fxid,
@@ -96,9 +92,8 @@ impl Registered<'_> {
     /// in flight, and must then, committed or not, be counted by `Clock::depart`.
     pub fn take_csn(self) -> Csn {
         let committer = &self.board.committers[self.process as usize];
-        let csn = committer.take(self.board.clock);
-        #[cfg(test)]
-        let csn = self.early_csn.unwrap_or(csn);
+        let take = || committer.take(self.board.clock);
+        let csn = self.early_csn.unwrap_or_else(take);
         for (rings, place) in self.places {
             rings.stamp(place, csn);
         }

@@ -18,7 +18,13 @@
 //! The fields of a slot are stored with Release and loaded with Acquire. Who reads a field of a newer entry sees that
 //! entry's odd sequence number, or a later one, in the second look; who reads the even number sees all fields before it.
 
-use crate::{Relation, image::Interval, ranges::Range, word::Word};
+use crate::{
+    Relation,
+    fault::{Fault, planted},
+    image::Interval,
+    ranges::Range,
+    word::Word,
+};
 
 /// The head of a ring. Zeroed memory is an empty one.
 #[derive(Debug, Default)]
@@ -131,7 +137,7 @@ impl<'a> Rings<'a> {
         bucket * depth + (ticket % depth as u64) as usize
     }
 
-    /// Publishes a write, which must be before its transaction takes a CSN. `None`: there was no place, and the
+    /// Publishes a write (but for its CSN), which must be before its transaction takes one. `None`: there was no place, and the
     /// transaction counts as evicted. `is_running` tells whether a transaction is still in progress.
     pub fn publish(
         &self,
@@ -141,11 +147,7 @@ impl<'a> Rings<'a> {
     ) -> Option<Place> {
         let head = &self.buckets[bucket];
         // Before the ticket is taken: whoever has a later ticket must find it in `max_fxid`.
-        #[cfg(test)]
-        let raise = !crate::fault::planted(crate::fault::Fault::MaxRaisedLate);
-        #[cfg(not(test))]
-        let raise = true;
-        if raise {
+        if !planted(Fault::MaxRaisedLate) {
             head.max_fxid.raise(entry.fxid);
         }
         for _ in 0..TRIES {
@@ -155,16 +157,15 @@ impl<'a> Rings<'a> {
             if self.slots[slot].acquire(entry.fxid, is_running) {
                 self.slots[slot].write(head, ticket, max_fxid, entry);
                 self.slots[slot].owner.set(0);
-                #[cfg(test)]
-                crate::fault::raise_late(|| head.max_fxid.raise(entry.fxid));
+                if planted(Fault::MaxRaisedLate) {
+                    head.max_fxid.raise(entry.fxid);
+                }
                 return Some(Place { slot, ticket });
             }
         }
-        #[cfg(test)]
-        if crate::fault::planted(crate::fault::Fault::UnplacedNotMarked) {
-            return None;
+        if !planted(Fault::UnplacedNotMarked) {
+            head.evicted_fxid.raise(entry.fxid);
         }
-        head.evicted_fxid.raise(entry.fxid);
         None
     }
 
@@ -190,8 +191,7 @@ impl<'a> Rings<'a> {
         mut visit: impl FnMut(&Entry, Place) -> bool,
     ) -> Walk {
         let head = &self.buckets[bucket];
-        #[cfg(test)]
-        let marked_before = head.evicted_fxid.get();
+        let early = planted(Fault::MarkReadFirst).then(|| head.evicted_fxid.get());
         let taken = head.head.get();
         let oldest = taken.saturating_sub(self.depth() as u64);
         let mut slots = 0;
@@ -213,17 +213,9 @@ impl<'a> Rings<'a> {
                 break;
             }
         }
-        #[cfg(test)]
-        if crate::fault::planted(crate::fault::Fault::MarkReadFirst) {
-            let evicted_fxid = marked_before;
-            return Walk {
-                slots,
-                evicted_fxid,
-            };
-        }
         Walk {
             slots,
-            evicted_fxid: head.evicted_fxid.get(),
+            evicted_fxid: early.unwrap_or_else(|| head.evicted_fxid.get()),
         }
     }
 
@@ -284,9 +276,8 @@ impl Slot {
         let sequence = self.sequence.get();
         // An odd number is a dead writer's, which marked what it overwrote.
         let victim = (sequence != 0 && sequence.is_multiple_of(2)).then(|| self.fxid.read_field());
-        #[cfg(test)]
-        let (late, victim) = crate::fault::mark_late(victim);
-        if let Some(victim) = victim {
+        let late = planted(Fault::EvictionMarkedLate);
+        if let Some(victim) = victim.filter(|_| !late) {
             head.evicted_fxid.raise(victim);
         }
         self.sequence.set(2 * ticket + 1);
@@ -304,8 +295,7 @@ impl Slot {
         }
         self.process.write_field(u64::from(entry.process));
         self.sequence.set(2 * ticket + 2);
-        #[cfg(test)]
-        if let Some(victim) = late {
+        if let Some(victim) = victim.filter(|_| late) {
             head.evicted_fxid.raise(victim);
         }
     }

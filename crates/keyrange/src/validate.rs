@@ -5,6 +5,7 @@ use std::ops::ControlFlow;
 use crate::{
     Relation,
     csn::{Csn, Standing},
+    fault::{Fault, planted},
     image::Interval,
     predicate::{IntervalSet, Predicates},
     ranges::{Range, RangeMap},
@@ -224,11 +225,8 @@ impl<S: Snapshot> RelationCheck<'_, '_, S> {
             !self.stopped
         });
         self.work.slots += walk.slots;
-        #[cfg(test)]
-        if crate::fault::planted(crate::fault::Fault::EvictionIgnored) {
-            return Ok(());
-        }
-        if walk.evicted_fxid >= xmin && !self.stopped {
+        let lost = walk.evicted_fxid >= xmin && !planted(Fault::EvictionIgnored);
+        if lost && !self.stopped {
             return Err(Refusal::HistoryLost {
                 relation: self.relation,
                 range,

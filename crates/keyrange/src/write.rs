@@ -1,5 +1,5 @@
-//! What a transaction has written: for each range a few exact keys, then a hull, then the whole range, then the whole
-//! relation. Subtransactions that roll back take their writes with them.
+//! What a transaction has written: for each range a few exact keys, then their hull; in too many ranges, the whole relation.
+//! Subtransactions that roll back take their writes with them.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -7,13 +7,16 @@ use crate::Csn;
 pub type Key = i64;
 pub type Row = (Key, u64);
 
+/// A key range from the first to the second, and the rows that were seen in it.
+pub type Scan = (Key, Key, Vec<Row>);
+
 /// What a committed transaction did.
 #[derive(Clone, Debug)]
 pub struct Record {
     /// It comes after all transactions with smaller CSNs: its own CSN, or a reader's reading point.
     pub before: Csn,
-    /// Key ranges and what was in them; only of transactions that were validated.
-    pub reads: Vec<(Key, Key, Vec<Row>)>,
+    /// Only of transactions that were validated.
+    pub reads: Vec<Scan>,
     pub writes: Vec<(Key, Option<u64>)>,
 }
 

@@ -6,7 +6,7 @@ use shuttle::rand::{Rng, thread_rng};
 
 use super::{
     Outcomes, Plan,
-    history::{Key, Record},
+    history::{Key, Record, Scan},
     server::{Fate, Server, View},
 };
 use crate::{
@@ -42,7 +42,7 @@ fn ranges<'a>(_: Relation) -> RangeMap<'a> {
 
 /// What a transaction has read: rows, and predicates for its validation.
 struct Reads {
-    rows: Vec<(Key, Key, Vec<(Key, u64)>)>,
+    rows: Vec<Scan>,
     predicates: Predicates,
 }
 
