@@ -13,6 +13,11 @@ pub(crate) enum Fault {
     UnplacedNotMarked,
     /// What was overwritten is asked for before the slots are read.
     MarkReadFirst,
+    /// The fields of an entry that changed meanwhile are believed. (The proof does not need them whole, as what was there is
+    /// marked as evicted; but a conflict is to be told with the right transaction and keys.)
+    TornRead,
+    /// The entry that still is in the place of a newer ticket ends the walk.
+    OldEntryEndsWalk,
     /// A writer raises `max_fxid` when its entry is published, not before it takes its ticket.
     MaxRaisedLate,
     /// Prepared transactions from before the start are taken for registered.

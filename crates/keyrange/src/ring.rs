@@ -209,7 +209,8 @@ impl<'a> Rings<'a> {
                 break;
             }
             // An older entry in the place of this ticket's says nothing of the tickets between.
-            if read.ticket == ticket && read.max_fxid < xmin {
+            let is_newest = read.ticket == ticket || planted(Fault::OldEntryEndsWalk);
+            if is_newest && read.max_fxid < xmin {
                 break;
             }
         }
@@ -320,7 +321,8 @@ impl Slot {
             keys: Interval::new(low, high).unwrap_or(Interval::ALL),
         };
         let max_fxid = self.max_fxid.read_field();
-        (self.sequence.get() == sequence).then_some(Read {
+        let whole = self.sequence.get() == sequence || planted(Fault::TornRead);
+        whole.then_some(Read {
             ticket: sequence / 2 - 1,
             max_fxid,
             entry,

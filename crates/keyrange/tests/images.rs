@@ -114,6 +114,20 @@ fn integers_times_and_short_composite_keys_are_exact() {
 }
 
 #[test]
+fn what_follows_a_value_that_is_cut_does_not_count() {
+    let decimal = |last| Sql::Decimal(false, 0, vec![7, 7, 7, 7, 7, 7, 7, last]);
+    let text = |last| Sql::Text([b'a', b'a', b'a', b'a', b'a', b'a', b'a', b'a', last].into());
+    for (kind, first, second) in [
+        (Kind::Numeric, decimal(1), decimal(2)),
+        (Kind::Text, text(1), text(2)),
+    ] {
+        let layout = Layout::fit(&[kind, Kind::Int2]);
+        let smaller = image(&layout, &[first, Sql::Int(9)]);
+        assert_eq!(smaller, image(&layout, &[second, Sql::Int(1)]));
+    }
+}
+
+#[test]
 fn what_the_prefix_does_not_tell_apart_has_one_image() {
     let layout = Layout::fit(&[Kind::Text]);
     let of = |text: &[u8]| layout.image(&[Value::Text(text)]);

@@ -273,6 +273,17 @@ fn a_composite_scan_is_as_narrow_as_its_columns() {
 }
 
 #[test]
+fn a_row_comparison_of_more_columns_than_an_image_has_is_widened() {
+    let layout = Layout::fit(&[Kind::Bool; 9]);
+    let ends = |column: usize| column == 0 || column == 8;
+    let members: Vec<(usize, Value)> = (0..9).map(|n| (n, Value::Bool(ends(n)))).collect();
+    let below = layout.project(&[ScanKey::Row(Operator::Less, &members)]);
+    let key: Vec<Value> = (0..9).map(|n| Value::Bool(n == 0)).collect();
+    let key = layout.image(&key);
+    assert!(below.iter().any(|interval| interval.covers(&key)));
+}
+
+#[test]
 fn a_scan_on_too_many_points_stays_bounded() {
     let kinds = [Kind::Int4, Kind::Int4, Kind::Int2];
     let layout = Layout::fit(&kinds);

@@ -1,5 +1,5 @@
-//! The rings under real threads: no entry is ever read half of one and half of another, and none is lost unmarked. Run it
-//! under Miri as well, which also tries what weakly ordered processors do.
+//! The rings under real threads: no entry is ever read half of one and half of another, and none is lost unmarked. Under
+//! Miri it also tries what weakly ordered processors do.
 
 use std::{
     sync::atomic::{AtomicU64, Ordering::SeqCst},
@@ -9,7 +9,7 @@ use std::{
 use keyrange::{Bucket, Entry, Interval, Rings, Slot};
 
 const WRITERS: u64 = 3;
-const ENTRIES: u64 = if cfg!(miri) { 12 } else { 20_000 };
+const ENTRIES: u64 = if cfg!(miri) { 12 } else { 100_000 };
 const DEPTH: usize = 2;
 
 fn entry(fxid: u64) -> Entry {
@@ -22,6 +22,15 @@ fn entry(fxid: u64) -> Entry {
         range: fxid * 5,
         keys: Interval::new(spread(7), spread(11)).unwrap(),
     }
+}
+
+fn assert_whole(read: &Entry) {
+    let csn = read.csn.inspect(|&csn| assert_eq!(csn, read.fxid * 13));
+    let whole = Entry {
+        csn,
+        ..entry(read.fxid)
+    };
+    assert_eq!(*read, whole);
 }
 
 #[test]
@@ -39,6 +48,7 @@ fn entries_are_whole_or_marked_as_evicted() {
                     // What a validator that begins now would find.
                     let mut found = false;
                     let walk = rings.walk(0, 0, |read, _| {
+                        assert_whole(read);
                         found |= read.fxid == fxid;
                         true
                     });
@@ -52,12 +62,7 @@ fn entries_are_whole_or_marked_as_evicted() {
         scope.spawn(|| {
             while ids.load(SeqCst) <= WRITERS * ENTRIES {
                 rings.walk(0, 0, |read, place| {
-                    let csn = read.csn.inspect(|&csn| assert_eq!(csn, read.fxid * 13));
-                    let whole = Entry {
-                        csn,
-                        ..entry(read.fxid)
-                    };
-                    assert_eq!(*read, whole);
+                    assert_whole(read);
                     if let Some(again) = rings.again(place) {
                         assert_eq!(again.fxid, read.fxid);
                     }

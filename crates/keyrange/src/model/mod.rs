@@ -2,6 +2,7 @@
 //! replay in CSN order gives, and every planted fault must be found out.
 
 mod history;
+mod rings;
 mod server;
 mod transaction;
 
@@ -123,12 +124,16 @@ fn play(plan: Plan, outcomes: &Arc<Outcomes>) {
 
 fn check(plan: Plan, scheduler: impl Scheduler + 'static) -> Arc<Outcomes> {
     let outcomes = Arc::new(Outcomes::default());
+    let played = outcomes.clone();
+    run(scheduler, move || play(plan, &played));
+    outcomes
+}
+
+fn run(scheduler: impl Scheduler + 'static, body: impl Fn() + Send + Sync + 'static) {
     let mut config = Config::new();
     config.failure_persistence = FailurePersistence::None;
     config.silence_warnings = true;
-    let played = outcomes.clone();
-    Runner::new(scheduler, config).run(move || play(plan, &played));
-    outcomes
+    Runner::new(scheduler, config).run(body);
 }
 
 /// Whether the fault shows in any of the schedules: those that change at random, and those that let some session wait
@@ -286,6 +291,26 @@ fn visibility_before_the_csn_is_found_out() {
 #[test]
 fn an_eviction_mark_read_before_the_slots_is_found_out() {
     assert!(finds(Fault::MarkReadFirst, OVERFLOWING));
+}
+
+#[test]
+fn a_walk_that_ends_too_soon_is_found_out() {
+    let shape = Shape {
+        buckets: 1,
+        depth: 3,
+        ..PLAN.shape
+    };
+    let plan = Plan {
+        shape,
+        rounds: 4,
+        writes: 1,
+        deaths: 0.5,
+        readers: 0.0,
+        whole: 0.0,
+        prepares: 0.0,
+        ..PLAN
+    };
+    assert!(finds(Fault::OldEntryEndsWalk, plan));
 }
 
 #[test]

@@ -172,6 +172,12 @@ pub fn not_null(kind: Kind) -> BoxedStrategy<Sql> {
         Kind::Numeric => {
             let digit = prop_oneof![Just(0), Just(9999), Just(1), 0..10000_u16];
             let digits = prop::collection::vec(digit, 0..10);
+            // As many equal digits as an image has, and what follows.
+            let long = prop::collection::vec(0..2_u16, 0..3).prop_map(|tail| {
+                let digits = [vec![7; 7], tail];
+                digits.concat()
+            });
+            let digits = prop_oneof![digits, long];
             let weight = prop_oneof![-3..4_i32, Just(-4096), Just(32767)];
             let finite = (any::<bool>(), weight, digits);
             let finite = finite
