@@ -60,7 +60,7 @@ fn entries_are_whole_or_marked_as_evicted() {
             });
         }
         scope.spawn(|| {
-            while ids.load(SeqCst) <= WRITERS * ENTRIES {
+            for _ in 0..WRITERS * ENTRIES {
                 rings.walk(0, 0, |read, place| {
                     assert_whole(read);
                     if let Some(again) = rings.again(place) {
