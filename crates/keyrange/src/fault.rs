@@ -1,0 +1,65 @@
+//! Faults planted for the model check, which must find each of them. Outside of it there are none.
+
+/// A mistake in the protocol, made on purpose.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Fault {
+    /// The CSN is taken before the entries are published.
+    CsnBeforePublication,
+    /// What was overwritten is not asked for.
+    EvictionIgnored,
+    /// An entry is overwritten first and marked as evicted afterwards.
+    EvictionMarkedLate,
+    /// A writer that found no place does not count itself as evicted.
+    UnplacedNotMarked,
+    /// What was overwritten is asked for before the slots are read.
+    MarkReadFirst,
+    /// The fields of an entry that changed meanwhile are believed. (The proof does not need them whole, as what was there is
+    /// marked as evicted; but a conflict is to be told with the right transaction and keys.)
+    TornRead,
+    /// The entry that still is in the place of a newer ticket ends the walk.
+    OldEntryEndsWalk,
+    /// A writer raises `max_fxid` when its entry is published, not before it takes its ticket.
+    MaxRaisedLate,
+    /// Prepared transactions from before the start are taken for registered.
+    RestartIgnored,
+    /// A predicate ends one key too early.
+    PredicateNarrowed,
+    NotRegistered,
+    /// A CSN that is being written counts as larger.
+    TakingIsLarger,
+    /// The counter is raised without notice that a CSN is being taken.
+    TakenSilently,
+    /// A reader takes its reading point before its snapshot.
+    #[cfg(test)]
+    ReadingPointBeforeSnapshot,
+    /// A reader is not validated because nobody is in flight, whoever has ended since its snapshot.
+    #[cfg(test)]
+    QuietIsEnough,
+    /// A transaction leaves the running list before it takes its CSN.
+    #[cfg(test)]
+    VisibleBeforeCsn,
+}
+
+#[cfg(test)]
+thread_local! {
+    // shuttle runs all threads of a model on one.
+    static PLANTED: std::cell::Cell<Option<Fault>> = const { std::cell::Cell::new(None) };
+}
+
+#[cfg(test)]
+pub(crate) fn plant(fault: Option<Fault>) {
+    PLANTED.set(fault);
+}
+
+/// Whether this mistake is to be made.
+#[cfg(test)]
+pub(crate) fn planted(fault: Fault) -> bool {
+    PLANTED.get() == Some(fault)
+}
+
+/// Whether this mistake is to be made: never.
+#[cfg(not(test))]
+#[inline(always)]
+pub(crate) const fn planted(_: Fault) -> bool {
+    false
+}

@@ -1,0 +1,34 @@
+#![doc = include_str!("../README.md")]
+
+mod counters;
+mod csn;
+mod fault;
+mod image;
+mod kind;
+mod layout;
+#[cfg(test)]
+mod model;
+mod predicate;
+mod ranges;
+mod register;
+mod ring;
+mod scan;
+mod validate;
+mod word;
+mod write;
+
+pub use counters::{Count, Counters};
+pub use csn::{Clock, Committer, Csn, ReadingPoint};
+pub use image::{FIRST_NULL, Image, Interval};
+pub use kind::{Kind, Numeric, Value};
+pub use layout::{COLUMNS, Layout};
+pub use predicate::{IntervalSet, Predicates};
+pub use ranges::{NARROWEST, NULL_RANGE, Range, RangeMap, boundaries};
+pub use register::{Board, Registered};
+pub use ring::{Bucket, Entry, Place, Rings, Slot, Walk};
+pub use scan::{Operator, ScanKey};
+pub use validate::{Cause, Conflict, Refusal, Snapshot, Validation, Work};
+pub use write::{KEYS, WriteSet, Written};
+
+/// A relation: database oid in the upper half, relation oid in the lower.
+pub type Relation = u64;

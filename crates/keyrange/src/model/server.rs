@@ -1,0 +1,189 @@
+//! What PostgreSQL would do: the running list, snapshots, versions, row locks; and the shared memory of range OCC.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use shuttle::sync::Mutex;
+
+use super::history::{Key, Record, Row};
+use crate::{Board, Bucket, Clock, Committer, Rings, Slot, Snapshot};
+
+/// Sizes of shared memory.
+#[derive(Clone, Copy)]
+pub struct Shape {
+    pub processes: usize,
+    pub buckets: usize,
+    pub depth: usize,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Fate {
+    Committed,
+    Aborted,
+}
+
+#[derive(Default)]
+pub struct State {
+    last_fxid: u64,
+    running: BTreeSet<u64>,
+    fates: BTreeMap<u64, Fate>,
+    /// Transactions that have left the running list.
+    completions: u64,
+    /// Of each key, in the order of writing.
+    versions: BTreeMap<Key, Vec<(u64, Option<u64>)>>,
+    locks: BTreeMap<Key, u64>,
+    /// Transactions prepared and not yet ended.
+    pub prepared: Vec<(u64, Record)>,
+    pub history: Vec<Record>,
+}
+
+pub struct Server {
+    clock: Clock,
+    committers: Vec<Committer>,
+    buckets: Vec<Bucket>,
+    slots: Vec<Slot>,
+    relation_buckets: Vec<Bucket>,
+    relation_slots: Vec<Slot>,
+    pub state: Mutex<State>,
+}
+
+/// A snapshot of the transaction `me` (0: without an id).
+pub struct View<'a> {
+    server: &'a Server,
+    pub me: u64,
+    xmin: u64,
+    xmax: u64,
+    running: BTreeSet<u64>,
+    pub completions: u64,
+}
+
+impl Server {
+    /// A server that has just started; `recovered`: with a prepared transaction that wrote key 0 before.
+    pub fn new(shape: Shape, recovered: bool) -> Self {
+        fn many<T: Default>(count: usize) -> Vec<T> {
+            (0..count).map(|_| T::default()).collect()
+        }
+        let server = Server {
+            clock: Clock::default(),
+            committers: many(shape.processes),
+            buckets: many(shape.buckets),
+            slots: many(shape.buckets * shape.depth),
+            relation_buckets: many(1),
+            relation_slots: many(shape.depth),
+            state: Mutex::new(State::default()),
+        };
+        if recovered {
+            let fxid = server.begin();
+            server.write(fxid, None, 0, Some(fxid));
+            let record = Record {
+                before: 0,
+                reads: Vec::new(),
+                writes: vec![(0, Some(fxid))],
+            };
+            server.state.lock().unwrap().prepared.push((fxid, record));
+        }
+        server.clock.start(1 + u64::from(recovered));
+        server
+    }
+
+    pub fn board(&self) -> Board<'_> {
+        Board {
+            clock: &self.clock,
+            committers: &self.committers,
+            ranges: Rings::new(&self.buckets, &self.slots),
+            relations: Rings::new(&self.relation_buckets, &self.relation_slots),
+        }
+    }
+
+    pub fn begin(&self) -> u64 {
+        let mut state = self.state.lock().unwrap();
+        state.last_fxid += 1;
+        let fxid = state.last_fxid;
+        state.running.insert(fxid);
+        fxid
+    }
+
+    pub fn snapshot(&self, me: u64) -> View<'_> {
+        let state = self.state.lock().unwrap();
+        let xmax = state.last_fxid + 1;
+        View {
+            server: self,
+            me,
+            xmin: state.running.first().copied().unwrap_or(xmax),
+            xmax,
+            running: state.running.clone(),
+            completions: state.completions,
+        }
+    }
+
+    pub fn is_running(&self, fxid: u64) -> bool {
+        self.state.lock().unwrap().running.contains(&fxid)
+    }
+
+    pub fn completions(&self) -> u64 {
+        self.state.lock().unwrap().completions
+    }
+
+    /// Locks the row and adds a version. False: somebody else has it, or (for those with a snapshot) it has a version that
+    /// the snapshot does not see.
+    pub fn write(&self, me: u64, view: Option<&View>, key: Key, value: Option<u64>) -> bool {
+        let mut state = self.state.lock().unwrap();
+        let holder = state.locks.get(&key).copied();
+        if holder.is_some_and(|holder| holder != me && state.running.contains(&holder)) {
+            return false;
+        }
+        let versions = state.versions.get(&key);
+        let last = versions.and_then(|versions| {
+            let mut newest = versions.iter().rev();
+            newest.find(|(fxid, _)| state.fates.get(fxid) == Some(&Fate::Committed))
+        });
+        if let (Some(view), Some((writer, _))) = (view, last)
+            && !view.has_ended(*writer)
+        {
+            return false;
+        }
+        state.locks.insert(key, me);
+        state.versions.entry(key).or_default().push((me, value));
+        true
+    }
+
+    /// Off the running list, with its locks.
+    pub fn end(&self, fxid: u64, fate: Fate) {
+        let mut state = self.state.lock().unwrap();
+        state.fates.insert(fxid, fate);
+        state.running.remove(&fxid);
+        state.completions += 1;
+    }
+}
+
+impl View<'_> {
+    /// The rows with keys from `low` to `high` that the snapshot sees.
+    pub fn read(&self, low: Key, high: Key) -> Vec<Row> {
+        let state = self.server.state.lock().unwrap();
+        let seen =
+            |fxid: u64| self.has_ended(fxid) && state.fates.get(&fxid) == Some(&Fate::Committed);
+        let rows = state.versions.range(low..=high);
+        rows.filter_map(|(&key, versions)| {
+            let newest = versions.iter().rev().find(|(fxid, _)| seen(*fxid))?;
+            Some((key, newest.1?))
+        })
+        .collect()
+    }
+}
+
+impl Snapshot for View<'_> {
+    fn xmin(&self) -> u64 {
+        self.xmin
+    }
+
+    fn has_ended(&self, fxid: u64) -> bool {
+        fxid < self.xmax && !self.running.contains(&fxid)
+    }
+
+    fn did_abort(&self, fxid: u64) -> bool {
+        self.server.state.lock().unwrap().fates.get(&fxid) == Some(&Fate::Aborted)
+    }
+
+    fn is_mine(&self, fxid: u64) -> bool {
+        fxid == self.me
+    }
+}

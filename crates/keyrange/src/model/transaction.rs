@@ -1,0 +1,275 @@
+//! Transactions as sessions run them, with random contents.
+
+use std::ops::ControlFlow;
+
+use shuttle::rand::{Rng, thread_rng};
+
+use super::{
+    Outcomes, Plan,
+    history::{Key, Record, Scan},
+    server::{Fate, Server, View},
+};
+use crate::{
+    Csn, Interval, Kind, Layout, Operator, Predicates, RangeMap, Refusal, Relation, ScanKey,
+    Snapshot, Validation, Value, WriteSet,
+    fault::{Fault, planted},
+};
+
+const TABLE: Relation = 7;
+const KEYS: Key = 6;
+const KEYS_IN_RANGE: u128 = 2;
+
+pub struct Session<'a> {
+    pub server: &'a Server,
+    pub process: u32,
+    pub plan: Plan,
+    pub outcomes: &'a Outcomes,
+}
+
+fn chance(share: f64) -> bool {
+    share > 0.0 && thread_rng().gen_bool(share)
+}
+
+fn layout() -> Layout {
+    Layout::fit(&[Kind::Int4])
+}
+
+fn ranges<'a>(_: Relation) -> RangeMap<'a> {
+    RangeMap::Grid {
+        width: KEYS_IN_RANGE * layout().unit(),
+    }
+}
+
+/// What a transaction has read: rows, and predicates for its validation.
+struct Reads {
+    rows: Vec<Scan>,
+    predicates: Predicates,
+}
+
+impl Session<'_> {
+    /// One transaction of a random sort.
+    pub fn run(&self) {
+        if chance(0.5) {
+            self.end_prepared();
+        }
+        if chance(self.plan.readers) {
+            self.reader();
+        } else if chance(self.plan.blind) {
+            self.blind_writer();
+        } else {
+            self.validated_writer();
+        }
+    }
+
+    fn scan(&self, view: &View, reads: &mut Reads) {
+        let low = thread_rng().gen_range(0..KEYS);
+        let high = thread_rng().gen_range(low..KEYS);
+        if chance(self.plan.whole) {
+            reads.predicates.read_all(TABLE);
+            reads.rows.push((0, KEYS, view.read(0, KEYS)));
+            return;
+        }
+        let keys = [
+            ScanKey::Compare(0, Operator::GreaterEqual, Value::Int(low)),
+            ScanKey::Compare(0, Operator::LessEqual, Value::Int(high)),
+        ];
+        reads.predicates.read(TABLE, &layout().project(&keys));
+        reads.rows.push((low, high, view.read(low, high)));
+    }
+
+    fn reads(&self) -> Reads {
+        Reads {
+            rows: Vec::new(),
+            predicates: Predicates::new(2),
+        }
+    }
+
+    /// Writes one to three keys, at READ COMMITTED without a snapshot. `None`: a row was not to be had.
+    fn write(&self, fxid: u64, view: Option<&View>) -> Option<(WriteSet, Record)> {
+        let mut set = WriteSet::new(64);
+        let mut record = Record {
+            before: 0,
+            reads: Vec::new(),
+            writes: Vec::new(),
+        };
+        for _ in 0..thread_rng().gen_range(1..=self.plan.writes) {
+            let key = thread_rng().gen_range(0..KEYS);
+            let value = (!chance(0.3)).then_some(fxid * 10 + record.writes.len() as u64);
+            if !self.server.write(fxid, view, key, value) {
+                return None;
+            }
+            let image = layout().image(&[Value::Int(key)]);
+            if chance(self.plan.whole) {
+                set.write_all(0, TABLE);
+            } else {
+                set.write(0, TABLE, &ranges(TABLE), image);
+            }
+            record.writes.push((key, value));
+        }
+        Some((set, record))
+    }
+
+    fn register(&self, fxid: u64, writes: &WriteSet) -> Csn {
+        if chance(self.plan.deaths) {
+            self.die();
+        }
+        let is_running = |fxid| self.server.is_running(fxid);
+        let board = self.server.board();
+        let registered = board.register(self.process, fxid, writes, &is_running);
+        registered.take_csn()
+    }
+
+    /// A transaction ends in the midst of its registration.
+    fn die(&self) {
+        let fxid = self.server.begin();
+        let rings = self.server.board().ranges;
+        let bucket = thread_rng().gen_range(0..rings.len());
+        rings.abandon(bucket, fxid, thread_rng().gen_range(0..3));
+        self.server.end(fxid, Fate::Aborted);
+    }
+
+    fn blind_writer(&self) {
+        let fxid = self.server.begin();
+        let Some((writes, mut record)) = self.write(fxid, None) else {
+            return self.server.end(fxid, Fate::Aborted);
+        };
+        if planted(Fault::VisibleBeforeCsn) {
+            self.server.end(fxid, Fate::Committed);
+            record.before = self.register(fxid, &writes);
+            self.server.state.lock().unwrap().history.push(record);
+            return;
+        }
+        record.before = self.register(fxid, &writes);
+        self.finish(fxid, record, Fate::Committed);
+    }
+
+    fn validated_writer(&self) {
+        let early = chance(0.5).then(|| self.server.begin());
+        let mut view = self.server.snapshot(early.unwrap_or(0));
+        let mut reads = self.reads();
+        for _ in 0..thread_rng().gen_range(1..=2) {
+            self.scan(&view, &mut reads);
+        }
+        let fxid = early.unwrap_or_else(|| self.server.begin());
+        view.me = fxid;
+        let Some((writes, mut record)) = self.write(fxid, Some(&view)) else {
+            return self.server.end(fxid, Fate::Aborted);
+        };
+        record.before = self.register(fxid, &writes);
+        let validation = self.validation(&view, record.before);
+        let (result, _) = validation.run(&reads.predicates);
+        self.outcomes.count(&result);
+        record.reads = reads.rows;
+        let fate = if result.is_ok() {
+            Fate::Committed
+        } else {
+            Fate::Aborted
+        };
+        self.finish(fxid, record, fate);
+    }
+
+    fn validation<'v>(&'v self, view: &'v View<'v>, before: Csn) -> Validation<'v, View<'v>> {
+        Validation {
+            board: self.server.board(),
+            snapshot: view,
+            before,
+            ranges: &ranges,
+            wait: &|| {
+                shuttle::thread::yield_now();
+                chance(0.9)
+            },
+        }
+    }
+
+    /// COMMIT, ROLLBACK or PREPARE of a transaction with a CSN.
+    fn finish(&self, fxid: u64, record: Record, fate: Fate) {
+        if fate == Fate::Committed && chance(self.plan.prepares) {
+            let mut state = self.server.state.lock().unwrap();
+            return state.prepared.push((fxid, record));
+        }
+        self.conclude(fxid, record, fate);
+    }
+
+    fn conclude(&self, fxid: u64, record: Record, fate: Fate) {
+        let has_csn = record.before > 0;
+        if fate == Fate::Committed {
+            self.server.state.lock().unwrap().history.push(record);
+        }
+        self.server.end(fxid, fate);
+        if has_csn {
+            self.server.board().clock.depart();
+        }
+    }
+
+    /// COMMIT PREPARED or ROLLBACK PREPARED of somebody's transaction.
+    pub fn end_prepared(&self) {
+        let prepared = self.server.state.lock().unwrap().prepared.pop();
+        if let Some((fxid, record)) = prepared {
+            let fate = if chance(0.3) {
+                Fate::Aborted
+            } else {
+                Fate::Committed
+            };
+            self.conclude(fxid, record, fate);
+        }
+    }
+
+    /// A transaction without writes, validated at once after each scan or at its end.
+    fn reader(&self) {
+        let clock = self.server.board().clock;
+        let too_early = planted(Fault::ReadingPointBeforeSnapshot).then(|| clock.reading_point(1));
+        let view = self.server.snapshot(0);
+        let point = too_early.unwrap_or_else(|| clock.reading_point(view.xmin()));
+        let untracked = point.quiet
+            && (self.server.completions() == view.completions || planted(Fault::QuietIsEnough));
+        let at_once = chance(0.5);
+        let mut reads = self.reads();
+        let mut conflicts = Vec::new();
+        let mut result = Ok(());
+        for _ in 0..thread_rng().gen_range(1..=2) {
+            self.scan(&view, &mut reads);
+            if at_once {
+                result = result.and(self.collect(&view, point.before, &reads, &mut conflicts));
+                reads.predicates = self.reads().predicates;
+            }
+        }
+        if !at_once {
+            result = self
+                .validation(&view, point.before)
+                .run(&reads.predicates)
+                .0;
+        }
+        let conflicted = conflicts.iter().any(|&fxid| !view.did_abort(fxid));
+        if untracked {
+            self.outcomes.untracked();
+        } else if at_once {
+            self.outcomes.at_once(result.is_ok() && !conflicted);
+        } else {
+            self.outcomes.count(&result);
+        }
+        if untracked || (result.is_ok() && !conflicted) {
+            let record = Record {
+                before: point.before,
+                reads: reads.rows,
+                writes: Vec::new(),
+            };
+            self.server.state.lock().unwrap().history.push(record);
+        }
+    }
+
+    fn collect(
+        &self,
+        view: &View,
+        before: Csn,
+        reads: &Reads,
+        conflicts: &mut Vec<u64>,
+    ) -> Result<(), Refusal> {
+        let validation = self.validation(view, before);
+        let (result, _) = validation.conflicts(&reads.predicates, &mut |conflict| {
+            assert!(conflict.written.overlaps(&conflict.read) || conflict.read == Interval::ALL);
+            conflicts.push(conflict.fxid);
+            ControlFlow::Continue(())
+        });
+        result
+    }
+}

@@ -1,0 +1,110 @@
+//! What a transaction has read: intervals of images for each relation, a superset of its scans.
+
+use std::collections::BTreeMap;
+
+use crate::{Relation, image::Interval};
+
+/// Disjoint intervals in order, with at least one image between any two.
+#[derive(Clone, Default, PartialEq, Eq, Debug)]
+pub struct IntervalSet {
+    intervals: Vec<Interval>,
+}
+
+impl IntervalSet {
+    /// Adds an interval. With more than `most` (at least 1), the two nearest to each other become their hull.
+    pub fn insert(&mut self, interval: Interval, most: usize) {
+        let first = self
+            .intervals
+            .partition_point(|have| have.high() < interval.low() && !have.touches(&interval));
+        let touching = self.intervals[first..]
+            .iter()
+            .take_while(|have| have.touches(&interval))
+            .count();
+        let hull = self.intervals[first..first + touching]
+            .iter()
+            .fold(interval, |hull, have| hull.hull(have));
+        self.intervals.splice(first..first + touching, [hull]);
+        if self.intervals.len() > most.max(1) {
+            self.merge_nearest();
+        }
+    }
+
+    fn merge_nearest(&mut self) {
+        let gap = |n: usize| self.intervals[n + 1].low() - self.intervals[n].high();
+        if let Some(nearest) = (0..self.intervals.len() - 1).min_by_key(|&n| gap(n)) {
+            let second = self.intervals.remove(nearest + 1);
+            self.intervals[nearest] = self.intervals[nearest].hull(&second);
+        }
+    }
+
+    /// The interval that overlaps `other`, the lowest of several.
+    pub fn overlapping(&self, other: &Interval) -> Option<Interval> {
+        let at = self
+            .intervals
+            .partition_point(|have| have.high() < other.low());
+        self.intervals
+            .get(at)
+            .copied()
+            .filter(|have| have.overlaps(other))
+    }
+
+    /// Whether all of `other` is in the set.
+    pub fn covers(&self, other: &Interval) -> bool {
+        self.overlapping(other)
+            .is_some_and(|have| have.covers(other))
+    }
+
+    pub fn iter(&self) -> impl Iterator<Item = &Interval> {
+        self.intervals.iter()
+    }
+
+    pub fn len(&self) -> usize {
+        self.intervals.len()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.intervals.is_empty()
+    }
+}
+
+/// All predicates of one transaction. Reads of rolled-back subtransactions stay.
+#[derive(Clone, Debug)]
+pub struct Predicates {
+    relations: BTreeMap<Relation, IntervalSet>,
+    most: usize,
+}
+
+impl Predicates {
+    /// No predicate yet; at most `most` intervals are kept for a relation, by widening them.
+    pub fn new(most: usize) -> Self {
+        Predicates {
+            relations: BTreeMap::new(),
+            most,
+        }
+    }
+
+    /// The transaction has read, or looked for, the keys of these intervals, as `Layout::project` tells them.
+    pub fn read(&mut self, relation: Relation, intervals: &[Interval]) {
+        let set = self.relations.entry(relation).or_default();
+        for &interval in intervals {
+            set.insert(interval, self.most);
+        }
+    }
+
+    /// The transaction has read what no interval describes.
+    pub fn read_all(&mut self, relation: Relation) {
+        self.read(relation, &[Interval::ALL]);
+    }
+
+    /// The relations with a predicate, each with its intervals.
+    pub fn iter(&self) -> impl Iterator<Item = (Relation, &IntervalSet)> {
+        self.relations
+            .iter()
+            .filter(|(_, set)| !set.is_empty())
+            .map(|(&relation, set)| (relation, set))
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.iter().next().is_none()
+    }
+}

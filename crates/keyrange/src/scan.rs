@@ -1,0 +1,207 @@
+//! What the keys of an index scan say of the images of the rows that it can return.
+//!
+//! The result is a superset: what cannot be told of a scan key leaves it out, and a conjunction without one of its terms is
+//! wider. A scan whose keys contradict each other returns nothing whatever is in the table, and reads no interval.
+
+use crate::{
+    fault::{Fault, planted},
+    image::{FIRST_NULL, Image, Interval},
+    kind::{Placed, Value},
+    layout::{Column, Layout},
+};
+
+/// A B-tree strategy. All of them are false for NULL.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Operator {
+    Less,
+    LessEqual,
+    Equal,
+    GreaterEqual,
+    Greater,
+}
+
+/// One condition of a scan; a row is returned when all are true. Columns are counted from 0 in the range key.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub enum ScanKey<'a> {
+    Compare(usize, Operator, Value<'a>),
+    /// `column operator ANY (array)`
+    Any(usize, Operator, &'a [Value<'a>]),
+    IsNull(usize),
+    IsNotNull(usize),
+    /// `(columns) operator (values)`, compared from left to right.
+    Row(Operator, &'a [(usize, Value<'a>)]),
+}
+
+/// Intervals that one scan may become before columns are left out.
+const MOST: usize = 256;
+
+/// The fields from the first to the second.
+type Span = (u128, u128);
+
+impl Layout {
+    /// The images that a row returned by a scan with these keys can have: disjoint intervals in order, none if the scan can
+    /// return nothing.
+    pub fn project(&self, keys: &[ScanKey]) -> Vec<Interval> {
+        let mut spans: Vec<Vec<Span>> = self
+            .columns()
+            .enumerate()
+            .map(|(n, column)| column_spans(n, column, keys))
+            .collect();
+        if spans.iter().any(Vec::is_empty) {
+            return Vec::new();
+        }
+        let mut product = 1_usize;
+        let depth = spans.iter().take_while(|spans| {
+            product = product.saturating_mul(spans.len());
+            product <= MOST
+        });
+        let depth = depth.count().max(1);
+        spans.truncate(depth);
+        let columns: Vec<&Column> = self.columns().collect();
+        let mut images = Vec::new();
+        expand(&columns, &spans, 0, &mut images);
+        for key in keys {
+            if let ScanKey::Row(operator, members) = key {
+                let row = self.row_interval(*operator, members);
+                images = images
+                    .iter()
+                    .filter_map(|image| image.intersection(&row))
+                    .collect();
+            }
+        }
+        if planted(Fault::PredicateNarrowed)
+            && let Some(last) = images.pop()
+        {
+            let high = last.high().checked_sub(self.unit());
+            images.extend(high.and_then(|high| Interval::new(last.low(), high)));
+        }
+        images
+    }
+
+    /// The hull of the keys for which the comparison of rows can be true.
+    fn row_interval(&self, operator: Operator, members: &[(usize, Value)]) -> Interval {
+        let mut low: Image = 0;
+        let mut rest = Image::MAX;
+        let mut placed_all = true;
+        for (n, (&(column, value), layout)) in members.iter().zip(self.columns()).enumerate() {
+            let placed = layout.place(value).filter(|_| column == n);
+            placed_all &= placed.is_some_and(|placed| placed.exact);
+            if let Some(placed) = placed {
+                low |= layout.put(placed.field);
+                rest = layout.rest();
+            }
+            if !placed_all {
+                break;
+            }
+        }
+        if rest == Image::MAX {
+            return Interval::ALL; // not even the first member has an image
+        }
+        placed_all &= members.len() <= self.columns().count();
+        let high = low | rest;
+        let values = FIRST_NULL - 1;
+        let interval = match operator {
+            Operator::Less if placed_all => low.checked_sub(1).and_then(|h| Interval::new(0, h)),
+            Operator::Less | Operator::LessEqual => Interval::new(0, high),
+            Operator::Equal => Interval::new(low, high),
+            Operator::Greater if placed_all => Interval::new(high + 1, values),
+            Operator::Greater | Operator::GreaterEqual => Interval::new(low, values),
+        };
+        interval.unwrap_or(Interval::point(low))
+    }
+}
+
+/// The images of all combinations of fields.
+fn expand(columns: &[&Column], spans: &[Vec<Span>], prefix: Image, images: &mut Vec<Interval>) {
+    let (column, rest) = (columns[0], columns[0].rest());
+    for &(low, high) in &spans[0] {
+        if low == high && spans.len() > 1 && column.is_exact(low) {
+            expand(&columns[1..], &spans[1..], prefix | column.put(low), images);
+        } else {
+            let low = prefix | column.put(low);
+            images.extend(Interval::new(low, prefix | column.put(high) | rest));
+        }
+    }
+}
+
+/// The fields that the column can have in a row for which all keys are true.
+fn column_spans(n: usize, column: &Column, keys: &[ScanKey]) -> Vec<Span> {
+    keys.iter().fold(vec![(0, column.null())], |spans, key| {
+        let allowed = match *key {
+            ScanKey::Compare(at, operator, value) if at == n => compare(column, operator, value),
+            ScanKey::Any(at, operator, values) if at == n => {
+                let each = values.iter().map(|&v| compare(column, operator, v));
+                union(each.flatten().collect())
+            }
+            ScanKey::IsNull(at) if at == n => vec![(column.null(), column.null())],
+            ScanKey::IsNotNull(at) if at == n => vec![(0, column.highest())],
+            // Only the first member of a row is compared for certain.
+            ScanKey::Row(operator, [(at, value), ..]) if *at == n => {
+                compare(column, operator.or_equal(), *value)
+            }
+            _ => return spans,
+        };
+        intersection(&spans, &allowed)
+    })
+}
+
+/// The fields of the column for which the comparison can be true.
+fn compare(column: &Column, operator: Operator, value: Value) -> Vec<Span> {
+    let highest = column.highest();
+    if value == Value::Null {
+        return Vec::new();
+    }
+    let Some(Placed { field, exact }) = column.place(value) else {
+        return vec![(0, highest)];
+    };
+    match operator {
+        Operator::Less if exact => field.checked_sub(1).map(|high| (0, high)),
+        Operator::Less | Operator::LessEqual => Some((0, field)),
+        Operator::Equal => Some((field, field)),
+        Operator::Greater if exact => (field < highest).then(|| (field + 1, highest)),
+        Operator::Greater | Operator::GreaterEqual => Some((field, highest)),
+    }
+    .into_iter()
+    .collect()
+}
+
+impl Operator {
+    fn or_equal(self) -> Self {
+        match self {
+            Operator::Less => Operator::LessEqual,
+            Operator::Greater => Operator::GreaterEqual,
+            other => other,
+        }
+    }
+}
+
+/// In order, overlapping ones made one.
+fn union(mut spans: Vec<Span>) -> Vec<Span> {
+    spans.sort_unstable();
+    let mut disjoint: Vec<Span> = Vec::with_capacity(spans.len());
+    for (low, high) in spans {
+        match disjoint.last_mut() {
+            Some(last) if low <= last.1 => last.1 = last.1.max(high),
+            _ => disjoint.push((low, high)),
+        }
+    }
+    disjoint
+}
+
+/// What is in both of two lists of disjoint spans in order.
+fn intersection(a: &[Span], b: &[Span]) -> Vec<Span> {
+    let (mut i, mut j) = (0, 0);
+    let mut both = Vec::new();
+    while i < a.len() && j < b.len() {
+        let (low, high) = (a[i].0.max(b[j].0), a[i].1.min(b[j].1));
+        if low <= high {
+            both.push((low, high));
+        }
+        if a[i].1 <= b[j].1 {
+            i += 1;
+        } else {
+            j += 1;
+        }
+    }
+    both
+}

@@ -1,0 +1,307 @@
+//! One session after another on shared memory: what is a conflict, what is not, and what is told of it.
+
+use keyrange::{
+    Board, Bucket, Cause, Clock, Committer, Conflict, Count, Counters, Interval, Predicates,
+    RangeMap, Refusal, Rings, Slot, Snapshot, Validation, Work, WriteSet,
+};
+
+const TABLE: u64 = 42;
+const MAP: RangeMap = RangeMap::Boundaries(&[100, 200, 300]);
+
+struct Memory {
+    clock: Clock,
+    committers: Vec<Committer>,
+    buckets: Vec<Bucket>,
+    slots: Vec<Slot>,
+    relation_buckets: Vec<Bucket>,
+    relation_slots: Vec<Slot>,
+}
+
+impl Memory {
+    fn new(buckets: usize, depth: usize) -> Self {
+        Memory {
+            clock: Clock::default(),
+            committers: (0..4).map(|_| Committer::default()).collect(),
+            buckets: (0..buckets).map(|_| Bucket::default()).collect(),
+            slots: (0..buckets * depth).map(|_| Slot::default()).collect(),
+            relation_buckets: (0..2).map(|_| Bucket::default()).collect(),
+            relation_slots: (0..2 * depth).map(|_| Slot::default()).collect(),
+        }
+    }
+
+    fn board(&self) -> Board<'_> {
+        Board {
+            clock: &self.clock,
+            committers: &self.committers,
+            ranges: Rings::new(&self.buckets, &self.slots),
+            relations: Rings::new(&self.relation_buckets, &self.relation_slots),
+        }
+    }
+
+    /// Registers a transaction that wrote these keys and gives it a CSN.
+    fn write(&self, fxid: u64, keys: &[u128]) -> u64 {
+        let mut writes = WriteSet::new(3);
+        for &key in keys {
+            writes.write(0, TABLE, &MAP, Interval::point(key));
+        }
+        self.register(fxid, &writes)
+    }
+
+    fn register(&self, fxid: u64, writes: &WriteSet) -> u64 {
+        let process = (fxid % 4) as u32;
+        self.board()
+            .register(process, fxid, writes, &|_| true)
+            .take_csn()
+    }
+
+    fn validate(
+        &self,
+        view: &View,
+        before: u64,
+        low: u128,
+        high: u128,
+    ) -> (Result<(), Refusal>, Work) {
+        let mut predicates = Predicates::new(8);
+        predicates.read(TABLE, &[Interval::new(low, high).unwrap()]);
+        self.run(view, before, &predicates)
+    }
+
+    fn run(
+        &self,
+        view: &View,
+        before: u64,
+        predicates: &Predicates,
+    ) -> (Result<(), Refusal>, Work) {
+        let validation = Validation {
+            board: self.board(),
+            snapshot: view,
+            before,
+            ranges: &|_| MAP,
+            wait: &|| true,
+        };
+        validation.run(predicates)
+    }
+}
+
+/// Sees all transactions below `xmin`, and of the others those named.
+#[derive(Default)]
+struct View {
+    xmin: u64,
+    ended: Vec<u64>,
+    aborted: Vec<u64>,
+    me: u64,
+}
+
+impl Snapshot for View {
+    fn xmin(&self) -> u64 {
+        self.xmin
+    }
+
+    fn has_ended(&self, fxid: u64) -> bool {
+        fxid < self.xmin || self.ended.contains(&fxid)
+    }
+
+    fn did_abort(&self, fxid: u64) -> bool {
+        self.aborted.contains(&fxid)
+    }
+
+    fn is_mine(&self, fxid: u64) -> bool {
+        fxid == self.me
+    }
+}
+
+fn since(xmin: u64) -> View {
+    View {
+        xmin,
+        ..View::default()
+    }
+}
+
+#[test]
+fn a_write_that_was_missed_is_told_with_all_that_is_known() {
+    let memory = Memory::new(64, 8);
+    memory.write(11, &[150, 160]);
+    let (result, _) = memory.validate(&since(10), 9, 155, 170);
+    let conflict = Conflict {
+        cause: Cause::Overlap,
+        relation: TABLE,
+        range: Some(1),
+        fxid: 11,
+        written: Interval::point(160),
+        read: Interval::new(155, 170).unwrap(),
+    };
+    assert_eq!(result, Err(Refusal::Conflict(conflict)));
+    assert_eq!(memory.validate(&since(10), 9, 161, 170).0, Ok(()));
+    assert_eq!(memory.validate(&since(10), 9, 151, 159).0, Ok(()));
+    let cause = |low, high| match memory.validate(&since(10), 9, low, high).0 {
+        Err(Refusal::Conflict(conflict)) => conflict.cause,
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(cause(100, 199), Cause::Cover);
+    assert_eq!(cause(0, u128::MAX), Cause::Relation);
+}
+
+#[test]
+fn what_was_seen_is_ones_own_rolled_back_or_later_is_no_conflict() {
+    let memory = Memory::new(64, 8);
+    let csn = memory.write(11, &[5]);
+    let check = |view: View, before| memory.validate(&view, before, 0, 9).0.is_ok();
+    let view = |ended, aborted, me| View {
+        xmin: 10,
+        ended,
+        aborted,
+        me,
+    };
+    assert!(!check(view(vec![], vec![], 12), csn + 1));
+    assert!(check(view(vec![11], vec![], 12), csn + 1));
+    assert!(check(view(vec![], vec![11], 12), csn + 1));
+    assert!(check(view(vec![], vec![], 11), csn + 1));
+    assert!(check(view(vec![], vec![], 12), csn));
+}
+
+#[test]
+fn a_csn_is_known_after_its_process_has_gone_on() {
+    let memory = Memory::new(64, 8);
+    let first = memory.write(11, &[5]);
+    memory.write(15, &[500]); // the same process
+    assert!(memory.validate(&since(10), first + 1, 5, 5).0.is_err());
+    assert!(memory.validate(&since(10), first, 5, 5).0.is_ok());
+}
+
+#[test]
+fn who_published_and_has_no_csn_comes_later() {
+    let memory = Memory::new(64, 8);
+    let mut writes = WriteSet::new(3);
+    writes.write(0, TABLE, &MAP, Interval::point(5));
+    let registered = memory.board().register(1, 11, &writes, &|_| true);
+    let mine = memory.write(12, &[500]);
+    assert!(memory.validate(&since(10), mine, 5, 5).0.is_ok());
+    assert!(registered.take_csn() > mine);
+}
+
+#[test]
+fn a_write_anywhere_in_the_relation_conflicts_with_every_predicate_on_it() {
+    let memory = Memory::new(64, 8);
+    let mut writes = WriteSet::new(3);
+    writes.write_all(0, TABLE);
+    memory.register(11, &writes);
+    let (result, _) = memory.validate(&since(10), 9, 7, 7);
+    assert!(matches!(
+        result,
+        Err(Refusal::Conflict(Conflict {
+            cause: Cause::Relation,
+            range: None,
+            fxid: 11,
+            ..
+        }))
+    ));
+    let mut other = Predicates::new(8);
+    other.read_all(TABLE + 1);
+    assert_eq!(memory.run(&since(10), 9, &other).0, Ok(()));
+}
+
+#[test]
+fn a_quiet_bucket_is_passed_without_a_look_at_its_slots() {
+    let memory = Memory::new(64, 8);
+    memory.write(11, &[5]);
+    let (result, work) = memory.validate(&since(12), 9, 0, 9);
+    assert_eq!(
+        (result, work.slots, work.walked, work.quiet),
+        (Ok(()), 0, 0, 2)
+    );
+}
+
+#[test]
+fn an_old_history_is_not_walked_through() {
+    let memory = Memory::new(1, 8);
+    for fxid in 3..9 {
+        memory.write(fxid, &[u128::from(fxid)]);
+    }
+    memory.write(11, &[50]);
+    let (result, work) = memory.validate(&since(10), 99, 0, 9);
+    assert_eq!((result, work.slots), (Ok(()), 2));
+}
+
+#[test]
+fn what_was_overwritten_is_lost_to_those_who_would_need_it_and_to_nobody_else() {
+    let memory = Memory::new(1, 2);
+    for fxid in 11..14 {
+        memory.write(fxid, &[u128::from(fxid)]);
+    }
+    let lost = Refusal::HistoryLost {
+        relation: TABLE,
+        range: Some(0),
+        fxid: 11,
+    };
+    assert_eq!(memory.validate(&since(10), 99, 50, 60).0, Err(lost));
+    assert_eq!(memory.validate(&since(12), 99, 50, 60).0, Ok(()));
+    assert!(matches!(
+        memory.validate(&since(12), 99, 12, 12).0,
+        Err(Refusal::Conflict(_))
+    ));
+    assert_eq!(memory.board().ranges.evictions(), 1);
+}
+
+#[test]
+fn after_a_start_nobody_passes_who_misses_somebody_from_before() {
+    let memory = Memory::new(4, 4);
+    memory.clock.start(100);
+    assert_eq!(
+        memory.validate(&since(99), 9, 0, 9).0,
+        Err(Refusal::Restarted)
+    );
+    assert_eq!(memory.validate(&since(100), 9, 0, 9).0, Ok(()));
+    assert_eq!(memory.run(&since(99), 9, &Predicates::new(1)).0, Ok(()));
+    assert!(!memory.clock.reading_point(99).quiet);
+    assert!(memory.clock.reading_point(100).quiet);
+}
+
+#[test]
+fn a_reader_is_quiet_only_while_nobody_is_between_csn_and_end() {
+    let memory = Memory::new(4, 4);
+    let csn = memory.write(11, &[5]);
+    let point = memory.clock.reading_point(10);
+    assert_eq!((point.before, point.quiet), (csn + 1, false));
+    memory.clock.depart();
+    assert!(memory.clock.reading_point(10).quiet);
+}
+
+#[test]
+fn a_wide_predicate_looks_at_every_bucket_once() {
+    let memory = Memory::new(3, 4);
+    memory.write(11, &[350]);
+    let (result, work) = memory.validate(&since(10), 9, 0, 320);
+    assert_eq!((result, work.quiet + work.walked), (Ok(()), 4));
+    assert!(memory.validate(&since(10), 9, 0, 350).0.is_err());
+}
+
+#[test]
+fn ranges_spread_over_the_buckets() {
+    let memory = Memory::new(64, 1);
+    let rings = memory.board().ranges;
+    let mut used = [0; 64];
+    for relation in 0..10 {
+        (0..640).for_each(|range| used[rings.bucket_of(16384 + relation, range)] += 1);
+    }
+    assert!(used.iter().all(|&n| (50..150).contains(&n)), "{used:?}");
+}
+
+#[test]
+fn outcomes_are_counted() {
+    let memory = Memory::new(64, 8);
+    let counters = Counters::default();
+    memory.write(11, &[5]);
+    for low in [5, 6] {
+        let (result, work) = memory.validate(&since(10), 9, low, 9);
+        counters.validated(&result, &work);
+    }
+    let counts = [
+        Count::Validated,
+        Count::Passed,
+        Count::Overlap,
+        Count::HistoryLost,
+    ];
+    assert_eq!(counts.map(|count| counters.get(count)), [2, 1, 1, 0]);
+    counters.reset();
+    assert_eq!(counters.get(Count::Validated), 0);
+}

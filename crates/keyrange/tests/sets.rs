@@ -1,0 +1,181 @@
+//! Sets of intervals, logical ranges and write sets.
+
+use keyrange::{
+    FIRST_NULL, Image, Interval, IntervalSet, KEYS, NARROWEST, NULL_RANGE, Predicates, RangeMap,
+    WriteSet, Written, boundaries,
+};
+use proptest::prelude::*;
+
+const TABLE: u64 = 1;
+
+fn of(low: Image, high: Image) -> Interval {
+    Interval::new(low, high).unwrap()
+}
+
+fn intervals(top: Image) -> impl Strategy<Value = Vec<Interval>> {
+    let one = (0..=top, 0..=top).prop_map(|(a, b)| of(a.min(b), a.max(b)));
+    let short = (0..=top, 0..4_u128).prop_map(move |(a, n)| of(a, (a + n).min(top)));
+    prop::collection::vec(prop_oneof![1 => one, 6 => short], 0..12)
+}
+
+fn maps() -> impl Strategy<Value = (Option<u128>, Vec<Image>)> {
+    let image = prop_oneof![1..60_u128, 1..FIRST_NULL];
+    let width = prop_oneof![1..8 * NARROWEST, any::<u128>()];
+    (prop::option::of(width), prop::collection::vec(image, 0..8))
+}
+
+proptest! {
+    #[test]
+    fn a_set_has_all_that_was_put_in_and_no_more_without_need(parts in intervals(60)) {
+        let mut exact = IntervalSet::default();
+        let mut bounded = IntervalSet::default();
+        for part in &parts {
+            exact.insert(*part, 100);
+            bounded.insert(*part, 2);
+        }
+        prop_assert!(bounded.len() <= 2);
+        for image in 0..=60 {
+            let point = Interval::point(image);
+            let inside = parts.iter().any(|part| part.covers(&point));
+            prop_assert_eq!(exact.overlapping(&point).is_some(), inside);
+            prop_assert_eq!(exact.covers(&point), inside);
+            prop_assert!(!inside || bounded.covers(&point));
+        }
+        for set in [&exact, &bounded] {
+            let all: Vec<&Interval> = set.iter().collect();
+            for two in all.windows(2) {
+                prop_assert!(two[0].high() + 1 < two[1].low(), "apart and in order");
+            }
+        }
+    }
+
+    #[test]
+    fn each_image_is_in_the_bounds_of_its_range(
+        (width, marks) in maps(),
+        image in prop_oneof![0..60_u128, any::<u128>()],
+        length in prop_oneof![0..60_u128, 0..20 * NARROWEST],
+    ) {
+        let mut sample = marks;
+        let marks = boundaries(&mut sample, 9);
+        let map = width.map_or(RangeMap::Boundaries(&marks), |width| RangeMap::Grid { width });
+        let range = map.range_of(image);
+        prop_assert!(map.bounds(range).covers(&Interval::point(image)));
+        prop_assert_eq!(range == NULL_RANGE, image >= FIRST_NULL);
+        let interval = of(image, image.saturating_add(length));
+        if map.count(&interval) <= 100 {
+            let ranges: Vec<u64> = map.ranges_of(&interval).collect();
+            prop_assert_eq!(ranges.len() as u64, map.count(&interval));
+            let hull = ranges.iter().map(|&range| map.bounds(range)).reduce(|a, b| a.hull(&b));
+            prop_assert!(hull.unwrap().covers(&interval));
+            for range in ranges {
+                prop_assert!(map.bounds(range).overlaps(&interval));
+            }
+        }
+    }
+
+    #[test]
+    fn every_write_that_was_not_rolled_back_is_registered(
+        steps in prop::collection::vec((0..7_u8, 0..60_u128), 0..60),
+        most in 1..6_usize,
+    ) {
+        let map = RangeMap::Boundaries(&[10, 20, 30, 40, 50]);
+        let mut set = WriteSet::new(most);
+        // The writes of each open subtransaction, the transaction itself first.
+        let mut open: Vec<Vec<Image>> = vec![Vec::new()];
+        for (step, image) in steps {
+            let nesting = open.len() as u32 - 1;
+            match step {
+                0 => open.push(Vec::new()),
+                1 if nesting > 0 => {
+                    set.roll_back(nesting);
+                    open.pop();
+                }
+                2 if nesting > 0 => {
+                    set.release(nesting);
+                    let ended = open.pop().unwrap();
+                    open.last_mut().unwrap().extend(ended);
+                }
+                _ => {
+                    set.write(nesting, TABLE, &map, Interval::point(image));
+                    open.last_mut().unwrap().push(image);
+                }
+            }
+        }
+        let registered: Vec<Written> = set.iter().collect();
+        let kept: Vec<Image> = open.concat();
+        for &image in &kept {
+            let found = registered.iter().any(|written| match written.place {
+                None => true,
+                Some((range, keys)) => {
+                    range == map.range_of(image) && keys.covers(&Interval::point(image))
+                }
+            });
+            prop_assert!(found, "{image} of {registered:?}");
+        }
+        prop_assert_eq!(registered.is_empty(), kept.is_empty());
+        for written in registered {
+            if let Some((range, keys)) = written.place {
+                prop_assert!(map.bounds(range).covers(&keys));
+                // No wider than what was written there.
+                prop_assert!(kept.contains(&keys.low()) && kept.contains(&keys.high()));
+            }
+        }
+    }
+}
+
+#[test]
+fn a_few_keys_stay_apart_then_a_hull_then_the_relation() {
+    let map = RangeMap::Boundaries(&[100, 200, 300]);
+    let mut set = WriteSet::new(2);
+    let write = |set: &mut WriteSet, image| set.write(0, TABLE, &map, Interval::point(image));
+    (0..KEYS as Image).for_each(|n| write(&mut set, n * 2));
+    (0..KEYS as Image).for_each(|n| write(&mut set, n * 2));
+    assert_eq!(set.iter().count(), KEYS);
+    write(&mut set, 50);
+    let hull = Written {
+        relation: TABLE,
+        place: Some((0, of(0, 50))),
+    };
+    assert_eq!(set.iter().collect::<Vec<_>>(), [hull]);
+    write(&mut set, 100);
+    assert_eq!(set.iter().count(), 2);
+    write(&mut set, 200);
+    let whole = Written {
+        relation: TABLE,
+        place: None,
+    };
+    assert_eq!(set.iter().collect::<Vec<_>>(), [whole]);
+}
+
+#[test]
+fn a_subtransaction_of_which_nobody_heard_the_end_keeps_its_writes() {
+    let map = RangeMap::WHOLE;
+    let mut set = WriteSet::new(2);
+    set.write(3, TABLE, &map, Interval::point(1));
+    set.write(1, TABLE, &map, Interval::point(2));
+    set.roll_back(2);
+    assert_eq!(set.iter().count(), 2);
+    set.roll_back(1);
+    assert!(set.is_empty());
+}
+
+#[test]
+fn a_sample_is_divided_into_parts_of_one_size() {
+    let mut sample: Vec<Image> = (0..1000).rev().map(|n| n * n).collect();
+    assert_eq!(
+        boundaries(&mut sample, 4),
+        [250 * 250, 500 * 500, 750 * 750]
+    );
+    let mut equal = vec![5; 100];
+    assert_eq!(boundaries(&mut equal, 10), [5]);
+    assert_eq!(boundaries(&mut Vec::new(), 10), []);
+}
+
+#[test]
+fn a_scan_that_returns_nothing_is_no_predicate() {
+    let mut predicates = Predicates::new(8);
+    predicates.read(TABLE, &[]);
+    assert!(predicates.is_empty());
+    predicates.read_all(TABLE);
+    assert_eq!(predicates.iter().next().map(|(_, set)| set.len()), Some(1));
+}
