@@ -115,8 +115,7 @@ pub struct Weights {
 }
 
 /// What the random transactions are like. A table's keys lie in `slots`: each has one key that is
-/// used again and again and any number of fresh ones behind it, so that new rows fall into every
-/// range.
+/// used again and again and a few rare ones behind it, so that rows come and go within every range.
 #[derive(Clone, Debug)]
 pub struct Workload {
     pub seed: u64,
@@ -136,8 +135,10 @@ pub struct Workload {
     pub read_only: u32,
     /// Percentage of transactions that roll back.
     pub rollbacks: u32,
-    /// Percentage of new rows (`insert`, `rekey`) with a key that was never used before.
-    pub fresh_keys: u32,
+    /// Further keys of each slot.
+    pub rare_keys: u32,
+    /// Percentage of operations on a key that take one of those.
+    pub rare: u32,
 }
 
 impl Default for Workload {
@@ -165,7 +166,8 @@ impl Default for Workload {
             widths: vec![1, 4, 8, 0],
             read_only: 20,
             rollbacks: 5,
-            fresh_keys: 20,
+            rare_keys: 8,
+            rare: 20,
         }
     }
 }
@@ -190,11 +192,15 @@ impl Workload {
             .collect()
     }
 
+    /// The number of lists that so many transactions of each client use.
+    pub fn lists_used(&self, transactions: u32) -> u32 {
+        (transactions / self.list_life + 1) * self.lists
+    }
+
     /// Reads of everything, for a last transaction after all others: what nobody reads after it
     /// was written tells little. `transactions` is the number of each client's.
     pub fn last_reads(&self, transactions: u32) -> Plan {
-        let lists = (transactions / self.list_life + 1) * self.lists;
-        let lists = (0..lists).map(|list| Step::ReadList { list });
+        let lists = (0..self.lists_used(transactions)).map(|list| Step::ReadList { list });
         let registers = (0..self.registers).map(|register| Step::Read { register });
         let tables = (0..self.tables).map(|table| Step::Scan {
             table,
@@ -214,7 +220,6 @@ impl Workload {
             rng: SmallRng::seed_from_u64(seed),
             // Fits a signed integer of 64 bits, and is above the values of the first rows.
             values: (u64::from(number) + 1) << 32,
-            fresh: i64::from(number) << 20,
             transactions: 0,
         }
     }
@@ -225,7 +230,6 @@ pub struct Client<'a> {
     workload: &'a Workload,
     rng: SmallRng,
     values: Value,
-    fresh: i64,
     transactions: u32,
 }
 
@@ -292,7 +296,7 @@ impl Client<'_> {
             },
             5 => Step::Insert {
                 table,
-                key: self.new_key(),
+                key: self.key(),
                 value: self.value(),
             },
             6 => Step::Upsert {
@@ -312,7 +316,7 @@ impl Client<'_> {
             _ => {
                 let (from, value) = (self.key(), self.value());
                 let to = loop {
-                    let key = self.new_key();
+                    let key = self.key();
                     if key != from {
                         break key;
                     }
@@ -346,16 +350,11 @@ impl Client<'_> {
     }
 
     fn key(&mut self) -> i64 {
-        key_of(self.below(self.workload.slots))
-    }
-
-    fn new_key(&mut self) -> i64 {
-        let key = self.key();
-        if !self.chance(self.workload.fresh_keys) {
-            return key;
+        let key = key_of(self.below(self.workload.slots));
+        match self.chance(self.workload.rare) {
+            true => key + 1 + i64::from(self.below(self.workload.rare_keys)),
+            false => key,
         }
-        self.fresh += 1;
-        key + self.fresh
     }
 
     fn range(&mut self) -> Range {

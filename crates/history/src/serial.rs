@@ -1,5 +1,6 @@
 //! What the operations mean: a database with one user. The checker is tested against it.
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use crate::generate::Step;
 use crate::model::{History, Object, Op, Value};
@@ -7,7 +8,8 @@ use crate::model::{History, Object, Op, Value};
 /// The contents of all lists, registers and tables.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct State {
-    lists: BTreeMap<u32, Vec<Value>>,
+    /// Shared, so that a snapshot is cheap.
+    lists: BTreeMap<u32, Arc<Vec<Value>>>,
     /// Registers and rows.
     values: BTreeMap<Object, Value>,
 }
@@ -32,12 +34,15 @@ impl State {
     pub fn apply(&mut self, step: &Step) -> Result<Op, KeyTaken> {
         Ok(match *step {
             Step::Append { list, value } => {
-                self.lists.entry(list).or_default().push(value);
+                Arc::make_mut(self.lists.entry(list).or_default()).push(value);
                 Op::Append { list, value }
             }
             Step::ReadList { list } => Op::ReadList {
                 list,
-                values: self.lists.get(&list).cloned().unwrap_or_default(),
+                values: self
+                    .lists
+                    .get(&list)
+                    .map_or_else(Vec::new, |values| values.to_vec()),
             },
             Step::Write { register, value } => Op::Write {
                 register,
@@ -128,7 +133,8 @@ impl State {
     pub fn same(&self, object: Object, other: &State) -> bool {
         match object {
             Object::List(list) => {
-                let length = |state: &State| state.lists.get(&list).map_or(0, Vec::len);
+                let length =
+                    |state: &State| state.lists.get(&list).map_or(0, |values| values.len());
                 length(self) == length(other)
             }
             _ => self.values.get(&object) == other.values.get(&object),

@@ -26,7 +26,14 @@ struct Life {
     begin: Option<Place>,
     /// Who removed it; `None`: it stays.
     end: Option<Place>,
-    middle: Time,
+    began: Time,
+    ended: Time,
+}
+
+impl Life {
+    fn middle(&self) -> Time {
+        self.began / 2 + self.ended / 2
+    }
 }
 
 struct Gone {
@@ -36,6 +43,7 @@ struct Gone {
     write: bool,
     /// The node that missed what came later.
     reader: u32,
+    time: Time,
     /// How many lives are over by then, as the times suggest.
     gap: usize,
     /// The life that the same transaction ended afterwards.
@@ -92,12 +100,13 @@ impl Slots {
             slots[slot as usize].lives.push(Life {
                 begin,
                 end,
-                middle: time(begin, 0) / 2 + time(end, Time::MAX) / 2,
+                began: time(begin, 0),
+                ended: time(end, Time::MAX),
             });
         }
         for slot in &mut slots {
             let (object, lives) = (slot.object, &mut slot.lives);
-            lives.sort_by_key(|life| (life.begin.is_some(), life.end.is_none(), life.middle));
+            lives.sort_by_key(|life| (life.begin.is_some(), life.end.is_none(), life.middle()));
             // Whoever has no end is last; the second of two such, and what comes after it, has
             // found the key taken.
             let unended = lives.iter().position(|life| life.end.is_none());
@@ -136,11 +145,12 @@ impl Slots {
                 report.single(Class::Malformed, place, &text);
                 continue;
             }
-            let over = slot.lives.partition_point(|life| life.middle < time);
+            let over = slot.lives.partition_point(|life| life.middle() < time);
             slot.absences.push(Gone {
                 place,
                 write: by_statement && absence.kind == Glance::Write,
                 reader: place.transaction,
+                time,
                 gap: over.clamp(first, last),
                 until: until.map(|life| life as u32),
             });
@@ -159,10 +169,11 @@ impl Slots {
                 .map(|place| Life {
                     begin: Some(*place),
                     end: Some(*place),
-                    middle: completed(*place),
+                    began: completed(*place),
+                    ended: completed(*place),
                 })
                 .collect();
-            slot.lives.sort_by_key(|life| life.middle);
+            slot.lives.sort_by_key(Life::middle);
             slots.push(slot);
         }
         Slots { slots }
@@ -190,6 +201,17 @@ impl Slots {
         let stays = life(pin.second).is_some_and(|life| life.end.is_none());
         let fixed = slot.fixed().any(|fixed| fixed == (pin.first, pin.second));
         !there_at_first && !stays && !fixed
+    }
+
+    /// How far apart in time the two are: the nearer, the likelier is the other order.
+    pub fn distance(&self, pin: Pin) -> Time {
+        let slot = &self.slots[pin.slot as usize];
+        let time = |item: u32, of: fn(&Life) -> Time| match slot.lives.get(item as usize) {
+            Some(life) => of(life),
+            None => slot.absences[item as usize - slot.lives.len()].time,
+        };
+        let first = time(pin.first, |life| life.ended);
+        first.abs_diff(time(pin.second, |life| life.began))
     }
 
     /// The dependencies in the order that the times suggest.

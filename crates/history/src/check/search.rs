@@ -15,7 +15,7 @@ use crate::check::verdict::{Anomaly, Promise, Verdict};
 use crate::model::History;
 
 /// Edges that the search may look at in all before it gives up.
-const WORK: usize = 200_000_000;
+const WORK: usize = 20_000_000;
 
 /// The verdict when exactly the `counted` transactions have committed.
 pub fn search(history: &History, counted: &[bool], promise: Promise) -> Verdict {
@@ -46,7 +46,7 @@ pub fn search(history: &History, counted: &[bool], promise: Promise) -> Verdict 
             };
         };
         let decided = decided(&cycle, &all);
-        let swappable: Vec<Pin> = decided
+        let mut swappable: Vec<Pin> = decided
             .iter()
             .copied()
             .filter(|pin| slots.can_swap(*pin) && !pins.contains(pin))
@@ -64,6 +64,7 @@ pub fn search(history: &History, counted: &[bool], promise: Promise) -> Verdict 
             certain = false;
             break;
         }
+        swappable.sort_by_key(|pin| slots.distance(*pin));
         for (place, pin) in swappable.iter().enumerate().rev() {
             let mut pins = pins.clone();
             pins.extend(&swappable[..place]);

@@ -21,7 +21,8 @@ pub fn crowded(seed: u64) -> Workload {
         length: 2..=4,
         widths: vec![1, 2, 0],
         rollbacks: 10,
-        fresh_keys: 10,
+        rare_keys: 1,
+        rare: 20,
         ..Workload::default()
     }
 }
