@@ -4,6 +4,7 @@
 mod check;
 pub mod faults;
 mod health;
+pub mod history;
 mod load;
 mod session;
 mod tally;

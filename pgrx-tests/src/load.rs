@@ -210,7 +210,7 @@ impl Load {
 }
 
 /// The connection is gone, or about to be: what was being committed may or may not be there.
-fn broken(error: &Error) -> bool {
+pub(crate) fn broken(error: &Error) -> bool {
     let Some(code) = error.code() else {
         return true;
     };

@@ -29,7 +29,8 @@ pub struct Worker {
 }
 
 impl Worker {
-    pub(crate) fn new(number: usize, client: Client) -> Self {
+    /// Client `number` with its connection.
+    pub fn new(number: usize, client: Client) -> Self {
         Worker {
             number,
             attempt: 0,

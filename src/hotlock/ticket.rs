@@ -1,6 +1,7 @@
 //! Getting the ticket of a hot row, and giving it back.
 
 use super::circles;
+use super::commit;
 use super::errors;
 use super::order;
 use super::session::{SESSION, member_id, memory, patience};
@@ -59,6 +60,8 @@ fn request(slot: Slot, identity: &Identity, manner: Manner) -> Option<Turn> {
     order::let_pass_at(slot);
     let Some(n) = SESSION.begin(slot, Oid::from(identity.relation)) else {
         memory().totals.fallbacks.add(1);
+        // Without a place in the queue we would be before a predecessor that has only the ticket yet.
+        commit::wait_for_predecessors(Reason::Order);
         return None;
     };
     let me = member_id(n);

@@ -15,6 +15,7 @@ mod faults;
 mod functions;
 mod health;
 mod heap;
+mod history;
 mod ledger;
 mod limits;
 mod order;

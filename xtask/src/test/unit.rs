@@ -10,7 +10,7 @@ use crate::setup;
 use crate::tools::cargo;
 
 /// Packages whose tests run here; those of the server tests are a kind of their own.
-const PACKAGES: [&str; 4] = ["hotrow", "keyrange", "pgserver", "xtask"];
+const PACKAGES: [&str; 5] = ["history", "hotrow", "keyrange", "pgserver", "xtask"];
 
 /// Each counts as one test.
 const CHECKS: [(&str, &[&str]); 3] = [

@@ -1,0 +1,123 @@
+//! From observations to a verdict, by way of an order in which rows came and went.
+//!
+//! Whatever the order, the dependencies that `edges` finds are there. The order adds more. If the
+//! one that the times suggest has no forbidden circle, the promise is kept: the order is the
+//! proof. If it has one, at least one of the pairs in the circle that the order decided must
+//! stand the other way round in any order that is right, so these are tried, one after the other,
+//! until there is no circle, or nothing left to try.
+use crate::check::cycles::{self, Cycle};
+use crate::check::edges::{self, Edge, Graph, Why};
+use crate::check::gaps::{Pin, Slots};
+use crate::check::observe::observe;
+use crate::check::report::{self, Report};
+use crate::check::store::Store;
+use crate::check::verdict::{Anomaly, Promise, Verdict};
+use crate::model::History;
+
+/// Edges that the search may look at in all before it gives up.
+const WORK: usize = 20_000_000;
+
+/// The verdict when exactly the `counted` transactions have committed.
+pub fn search(history: &History, counted: &[bool], promise: Promise) -> Verdict {
+    let mut report = Report::default();
+    let mut store = Store::new(history, counted);
+    let seen = observe(history, counted, &mut store, &mut report);
+    let (graph, slots) = edges::build(history, counted, promise, &store, &seen, &mut report);
+    if !report.is_empty() {
+        return Verdict {
+            anomalies: report.into_anomalies(),
+            certain: true,
+        };
+    }
+    let nodes = graph.nodes.count();
+    let mut told: Option<Anomaly> = None;
+    let mut left = WORK;
+    let mut pending = vec![Vec::new()];
+    let suggested = slots.suggested();
+    let mut certain = true;
+    while let Some(pins) = pending.pop() {
+        let Some(all) = order(&graph, &slots, &suggested, &pins) else {
+            continue;
+        };
+        let Some(cycle) = cycles::worst(nodes, &all, &store, promise.level) else {
+            return Verdict {
+                anomalies: Vec::new(),
+                certain: true,
+            };
+        };
+        let decided = decided(&cycle, &all);
+        let mut swappable: Vec<Pin> = decided
+            .iter()
+            .copied()
+            .filter(|pin| slots.can_swap(*pin) && !pins.contains(pin))
+            .collect();
+        let unconditional = !decided.iter().any(|pin| slots.can_swap(*pin));
+        // What is worse is the fault of an order that is not the right one.
+        if told.as_ref().is_none_or(|told| told.class < cycle.class) || unconditional {
+            told = Some(report::cycle(history, &store, &graph, &slots, &cycle, &all));
+        }
+        if unconditional {
+            break;
+        }
+        left = left.saturating_sub(all.len() + nodes);
+        if left == 0 {
+            certain = false;
+            break;
+        }
+        swappable.sort_by_key(|pin| slots.distance(*pin));
+        for (place, pin) in swappable.iter().enumerate().rev() {
+            let mut pins = pins.clone();
+            pins.extend(&swappable[..place]);
+            pins.push(Pin {
+                first: pin.second,
+                second: pin.first,
+                ..*pin
+            });
+            pending.push(pins);
+        }
+    }
+    Verdict {
+        anomalies: told.into_iter().collect(),
+        certain,
+    }
+}
+
+/// All edges with the order as it is with `pins`; `None` if they contradict each other.
+fn order(graph: &Graph, slots: &Slots, suggested: &[Edge], pins: &[Pin]) -> Option<Vec<Edge>> {
+    let mut changed: Vec<u32> = pins.iter().map(|pin| pin.slot).collect();
+    changed.sort_unstable();
+    changed.dedup();
+    let keep = |edge: &&Edge| match edge.why {
+        Why::Order { slot, .. } => changed.binary_search(&slot).is_err(),
+        _ => true,
+    };
+    let mut all = graph.edges.clone();
+    all.extend(suggested.iter().filter(keep));
+    for slot in &changed {
+        slots.pinned(*slot, pins, &mut all)?;
+    }
+    Some(all)
+}
+
+/// The pairs in the circle that the order decided.
+fn decided(cycle: &Cycle, edges: &[Edge]) -> Vec<Pin> {
+    let mut pins: Vec<Pin> = Vec::new();
+    for id in &cycle.edges {
+        if let Why::Order {
+            slot,
+            first,
+            second,
+        } = edges[*id as usize].why
+        {
+            let pin = Pin {
+                slot,
+                first,
+                second,
+            };
+            if !pins.contains(&pin) {
+                pins.push(pin);
+            }
+        }
+    }
+    pins
+}
