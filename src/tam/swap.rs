@@ -6,7 +6,7 @@
 //! heap's routine back: then the statement goes on the ordinary way, which is right unless it has an uncommitted version
 //! in its hands; heap refuses to update that one, and the client gets 40001 (`hotlock/statement.rs`).
 
-use pgrx::pg_sys::{self, Relation, SubTransactionId, TableAmRoutine};
+use pgrx::pg_sys::{self, Datum, Oid, Relation, SubTransactionId, TableAmRoutine};
 use std::cell::Cell;
 use std::ptr;
 use std::sync::OnceLock;
@@ -70,6 +70,8 @@ static ROUTINES: OnceLock<Routines> = OnceLock::new();
 
 /// Makes our routine from heap's. Once, from `_PG_init`.
 pub fn init(change: impl FnOnce(&mut TableAmRoutine)) {
+    // SAFETY: PostgreSQL keeps the callback for the life of the process.
+    unsafe { pg_sys::CacheRegisterRelcacheCallback(Some(put_back), Datum::from(0)) };
     // SAFETY: a static of the server.
     let heap = unsafe { &*pg_sys::GetHeapamTableAmRoutine() };
     let mut ours = *heap;
@@ -117,6 +119,25 @@ pub unsafe fn put(rel: Relation, usage: Use) -> bool {
         true
     }
 }
+
+/// After a relcache entry has been rebuilt (inval.c: LocalExecuteInvalidationMessage): it has heap's routine again. Ours goes in
+/// front of the relations of running statements, which GRANT, ANALYZE and concurrent index builds do not wait for.
+unsafe extern "C-unwind" fn put_back(_: Datum, _: Oid) {
+    for (_, entry) in live() {
+        // SAFETY: open by the reference that `put` took.
+        unsafe {
+            if ptr::eq((*entry.rel).rd_tableam, routines().heap) && HEAPS_OWN.0.get() != entry.rel {
+                (*entry.rel).rd_tableam = &routines().ours;
+            }
+        }
+    }
+}
+
+/// The relation in which heap's own callback works at present, or null; see `with_heap`.
+struct HeapsOwn(Cell<Relation>);
+// SAFETY: a backend has one thread.
+unsafe impl Sync for HeapsOwn {}
+static HEAPS_OWN: HeapsOwn = HeapsOwn(Cell::new(ptr::null_mut()));
 
 /// Runs `body` with the transaction's resource owner: a portal's owner may end with a subtransaction that has not made the
 /// swap, and would close the relation under us.
@@ -203,8 +224,9 @@ pub fn end_of_statement(query: usize) {
     undo(|entry| entry.usage.query == query);
 }
 
-/// At the abort of a transaction.
+/// At the end of a transaction.
 pub fn end_of_transaction() {
+    HEAPS_OWN.0.set(ptr::null_mut());
     undo(|_| true);
 }
 
@@ -233,8 +255,10 @@ pub unsafe fn with_heap<R>(rel: Relation, body: impl FnOnce() -> R) -> R {
     // SAFETY: by the contract.
     unsafe {
         let before = (*rel).rd_tableam;
+        let outer = HEAPS_OWN.0.replace(rel);
         (*rel).rd_tableam = heap();
         let result = body();
+        HEAPS_OWN.0.set(outer);
         (*rel).rd_tableam = before;
         result
     }

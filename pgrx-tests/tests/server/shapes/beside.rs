@@ -63,6 +63,16 @@ fn indexes_built_concurrently() -> Result<()> {
     ])
 }
 
+/// Changes of the table that do not wait for running statements.
+#[test]
+fn granted_and_revoked() -> Result<()> {
+    maintained(&[
+        "GRANT SELECT ON hot TO PUBLIC",
+        "REVOKE SELECT ON hot FROM PUBLIC",
+        "ALTER TABLE hot ALTER COLUMN val SET STATISTICS 10",
+    ])
+}
+
 #[test]
 fn columns_added_and_dropped() -> Result<()> {
     maintained(&[
