@@ -158,34 +158,44 @@ unsafe extern "C-unwind" fn process_utility(
             ),
         }
     };
+    // Looked at before it runs: afterwards the statement may be gone.
     // SAFETY: a utility statement's node.
-    let computes = matches!(
-        unsafe { (*(*statement).utilityStmt).type_ },
-        NodeTag::T_DoStmt | NodeTag::T_CallStmt | NodeTag::T_ConstraintsSetStmt
-    );
+    let (computes, commits) = unsafe {
+        (
+            computes((*statement).utilityStmt),
+            commits((*statement).utilityStmt),
+        )
+    };
     if computes {
         watched(std::ptr::null(), run);
     } else {
         run();
     }
-    // SAFETY: a utility statement's node.
-    guarded(|| unsafe { after_utility(statement) });
+    // The COMMIT has been taken note of, so that an ERROR ends the transaction. Deferred triggers run next, and what they say must
+    // not come from versions that may still roll back.
+    if commits {
+        guarded(commit::wait_before_triggers);
+    }
 }
 
-/// After a COMMIT has been taken note of, so that an ERROR ends the transaction: the predecessors end first, because deferred
-/// triggers run next, and what they say must not come from versions that may still roll back.
-unsafe fn after_utility(command: *mut PlannedStmt) {
+/// Whether the command runs code of the user's outside the executor.
+unsafe fn computes(node: *const Node) -> bool {
     // SAFETY: a utility statement's node.
+    matches!(
+        unsafe { (*node).type_ },
+        NodeTag::T_DoStmt | NodeTag::T_CallStmt | NodeTag::T_ConstraintsSetStmt
+    )
+}
+
+/// Whether it is COMMIT or PREPARE TRANSACTION.
+unsafe fn commits(node: *const Node) -> bool {
+    // SAFETY: a utility statement's node, read as what its tag says.
     unsafe {
-        let node = (*command).utilityStmt;
-        if (*node).type_ == NodeTag::T_TransactionStmt
+        (*node).type_ == NodeTag::T_TransactionStmt
             && matches!(
                 (*node.cast::<TransactionStmt>()).kind,
                 TransactionStmtKind::TRANS_STMT_COMMIT | TransactionStmtKind::TRANS_STMT_PREPARE
             )
-        {
-            commit::wait_before_triggers();
-        }
     }
 }
 
