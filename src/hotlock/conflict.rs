@@ -7,7 +7,7 @@
 //! (DO NOTHING waits as ever: it takes no lock, so nothing would keep the row from being deleted by the same transaction.)
 
 use super::detect;
-use super::lock::{self, end_wait, ticket_for, version_of, wait_for_lockers};
+use super::lock::{self, end_wait, hand_out, lend, ticket_for, version_of, wait_for_lockers};
 use super::session::SESSION;
 use super::settings;
 use super::statement;
@@ -17,7 +17,7 @@ use super::update::{
     refuse_if_shown,
 };
 use super::waiting::{self, Reason};
-use super::{commit, errors, order};
+use super::{commit, order};
 use crate::pg::relation::key_of;
 use crate::pg::tuple;
 use crate::tam::callbacks::Lock;
@@ -115,7 +115,7 @@ pub unsafe fn lock(call: Lock, slot: Slot, identity: &Identity, usage: Use) -> T
         });
         stop::at(stop::Point::TicketTaken);
         loop {
-            end_group_for_others(slot);
+            let others_wait = end_group_for_others(slot);
             match next_step(n, version, false) {
                 Step::Offer(tail) => {
                     offer(n, &tail);
@@ -128,46 +128,38 @@ pub unsafe fn lock(call: Lock, slot: Slot, identity: &Identity, usage: Use) -> T
                             await_tail(n, &tail);
                             return TM_Result::TM_Updated;
                         }
-                        *call.tid = found.t_self;
-                        SESSION.update(n, |m| {
-                            m.handed = tail.tid;
-                            m.origin = version;
-                        });
-                        (*call.failure).traversed = false;
-                        tuple::store(call.rel, call.slot, found, page);
-                        return TM_Result::TM_Ok;
+                        if lend(&call, n, &tail, false) {
+                            (*call.failure).traversed = false;
+                            hand_out(&call, found, page);
+                            return TM_Result::TM_Ok;
+                        }
+                        page.unpin();
                     }
                     refuse_if_shown(n);
                     forget_offer(n);
+                    await_tail(n, &tail);
                 }
+                Step::Await(_) if others_wait => return ordinary(call, n, version),
                 Step::Await(tail) | Step::Follow(tail) => await_tail(n, &tail),
-                Step::Ordinary => {
-                    wait_for_lockers(call.rel, version, call.mode);
-                    let result = waiting::with_ticket(|| call.heap());
-                    end_wait();
-                    if result == TM_Result::TM_Ok {
-                        SESSION.update(n, |m| {
-                            m.locked = true;
-                            m.unused_by = 0;
-                        });
-                    }
-                    return result;
-                }
+                Step::Ordinary => return ordinary(call, n, version),
             }
         }
     }
 }
 
-/// The update of a row that `lock` has handed out. The executor does not expect that anybody was faster, and cannot start
-/// again: that is 40001.
-pub fn check_updated(usage: &Use, result: TM_Result::Type) {
-    if usage.on_conflict == OnConflict::Update
-        && matches!(result, TM_Result::TM_Updated | TM_Result::TM_Deleted)
-    {
-        let rolled_back = SESSION.all().any(|(_, m)| m.restart);
-        if rolled_back {
-            errors::DOOMED.raise();
+/// Heap's own lock; we have the ticket.
+unsafe fn ordinary(call: Lock, n: usize, version: u64) -> TM_Result::Type {
+    // SAFETY: as in `lock`.
+    unsafe {
+        wait_for_lockers(call.rel, version, call.mode);
+        let result = waiting::with_ticket(|| call.heap());
+        end_wait();
+        if result == TM_Result::TM_Ok {
+            SESSION.update(n, |m| {
+                m.locked = true;
+                m.unused_by = 0;
+            });
         }
-        errors::OVERTAKEN.raise();
+        result
     }
 }

@@ -18,14 +18,6 @@ pub const ABANDONED: Report = Report {
     hint: Some(c"The transaction might succeed if retried."),
 };
 
-/// A session without group locking has changed the row that an INSERT ... ON CONFLICT was about to update.
-pub const OVERTAKEN: Report = Report {
-    code: *b"40001",
-    message: c"could not update the conflicting row: it was changed meanwhile",
-    detail: Some(c"A session without txn.group_lock has changed the hot row."),
-    hint: Some(c"The transaction might succeed if retried."),
-};
-
 /// The definition of the hot row's table, or its statistics, changed while the statement followed.
 pub const TABLE_CHANGED: Report = Report {
     code: *b"40001",

@@ -20,7 +20,7 @@ use crate::pg::{tuple, wait, xact};
 use crate::tam::callbacks::{Delete, Lock};
 use crate::tam::group;
 use crate::tam::swap::{self, OnConflict};
-use hotrow::{Contention, Identity, Slot};
+use hotrow::{Contention, Identity, Slot, Tail};
 use pgrx::pg_sys::{self, LockTupleMode, LockWaitPolicy, TM_Result};
 
 /// `tuple_lock` of our routine.
@@ -185,9 +185,10 @@ unsafe fn follow(call: Lock, n: usize, version: u64) -> Option<TM_Result::Type> 
         let slot = SESSION.get(n)?.slot;
         let with_key = call.mode == LockTupleMode::LockTupleExclusive;
         loop {
-            end_group_for_others(slot);
+            let others_wait = end_group_for_others(slot);
             let tail = match next_step(n, version, false) {
                 Step::Offer(tail) if u32::from(call.flags) & FIND_LAST != 0 => tail,
+                Step::Await(_) if others_wait => return None,
                 Step::Offer(tail) | Step::Await(tail) | Step::Follow(tail) => {
                     await_tail(n, &tail);
                     continue;
@@ -195,28 +196,53 @@ unsafe fn follow(call: Lock, n: usize, version: u64) -> Option<TM_Result::Type> 
                 Step::Ordinary => return None,
             };
             offer(n, &tail);
-            let base = group::Base {
-                version: tail.tid,
-                xid: tail.xid,
-            };
-            if group::lock(call.rel, &base, with_key)
-                && let Some((found, page)) = version_of(call.rel, tail.tid, tail.xid)
-            {
-                *call.tid = found.t_self;
-                (*call.failure).traversed = true;
-                tuple::store(call.rel, call.slot, found, page);
-                SESSION.publish();
-                statement::depend(n);
-                SESSION.update(n, |m| {
-                    m.locked = true;
-                    m.lent = tail.tid;
-                    m.unused_by = 0;
-                });
-                return Some(TM_Result::TM_Ok);
+            if let Some((found, page)) = version_of(call.rel, tail.tid, tail.xid) {
+                if lend(&call, n, &tail, with_key) {
+                    (*call.failure).traversed = true;
+                    hand_out(&call, found, page);
+                    return Some(TM_Result::TM_Ok);
+                }
+                page.unpin();
             }
             forget_offer(n);
             await_tail(n, &tail);
         }
+    }
+}
+
+/// Locks the offered version for our update to come: whoever comes upon it after its writer's commit has to wait for us.
+/// From here on its writer is our predecessor. False if the version is not in a state to be locked.
+///
+/// # Safety
+/// The executor's arguments; we have the ticket.
+pub unsafe fn lend(call: &Lock, n: usize, tail: &Tail, with_key: bool) -> bool {
+    let base = group::Base {
+        version: tail.tid,
+        xid: tail.xid,
+    };
+    // SAFETY: by the contract.
+    if !unsafe { group::lock(call.rel, &base, with_key) } {
+        return false;
+    }
+    SESSION.publish();
+    statement::depend(n);
+    SESSION.update(n, |m| {
+        m.locked = true;
+        m.lent = tail.tid;
+        m.unused_by = 0;
+    });
+    true
+}
+
+/// Gives the executor a version in place of the one with which it came.
+///
+/// # Safety
+/// The executor's arguments; the slot is a buffer heap slot, and `page`, that of `found`, is pinned.
+pub unsafe fn hand_out(call: &Lock, found: pg_sys::HeapTupleData, page: Page) {
+    // SAFETY: by the contract.
+    unsafe {
+        *call.tid = found.t_self;
+        tuple::store(call.rel, call.slot, found, page);
     }
 }
 

@@ -5,6 +5,8 @@
 pub enum Point {
     /// The ticket is ours, the row is not changed yet.
     TicketTaken,
+    /// A follower has its place in the list, and has not changed the row yet.
+    Reserved,
     /// The row is changed and the ticket has gone on.
     Updated,
     /// PRE_COMMIT begins.
@@ -25,6 +27,7 @@ pub fn at(_point: Point) {}
 pub fn at(point: Point) {
     let name = match point {
         Point::TicketTaken => "ticket_taken",
+        Point::Reserved => "reserved",
         Point::Updated => "updated",
         Point::BeforeCommitWait => "before_commit_wait",
         Point::AfterCommitWait => "after_commit_wait",

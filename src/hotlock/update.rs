@@ -7,7 +7,6 @@
 
 use super::circles;
 use super::combine;
-use super::conflict;
 use super::detect;
 use super::errors;
 use super::lock;
@@ -99,7 +98,7 @@ pub unsafe fn tuple_update(call: Update) -> TM_Result::Type {
                 LockTupleMode::LockTupleNoKeyExclusive,
             ),
         };
-        let result = match slot {
+        match slot {
             Some(slot) => hot(call, slot, &identity, usage.query),
             None => {
                 order::let_pass_in((*call.rel).rd_id, Contention::Row);
@@ -109,9 +108,7 @@ pub unsafe fn tuple_update(call: Update) -> TM_Result::Type {
                 }
                 result
             }
-        };
-        conflict::check_updated(&usage, result);
-        result
+        }
     }
 }
 
@@ -247,9 +244,8 @@ unsafe fn advance(call: Update, n: usize, query: usize) -> TM_Result::Type {
             let looked_at = membership.offered == version || membership.lent == version;
             if looked_at {
                 raw::GetCurrentTransactionId();
-            } else {
-                end_group_for_others(membership.slot);
             }
+            let others_wait = !looked_at && end_group_for_others(membership.slot);
             match next_step(n, version, looked_at) {
                 Step::Offer(tail) => {
                     offer(n, &tail);
@@ -261,6 +257,7 @@ unsafe fn advance(call: Update, n: usize, query: usize) -> TM_Result::Type {
                         return result;
                     }
                 }
+                Step::Await(_) if others_wait => return ordinary_hot(call, n, query, false),
                 Step::Await(tail) => await_tail(n, &tail),
                 Step::Ordinary => {
                     if membership.lent != 0 {
@@ -272,7 +269,7 @@ unsafe fn advance(call: Update, n: usize, query: usize) -> TM_Result::Type {
                         m.offered = 0;
                         m.handed = 0;
                     });
-                    return ordinary_hot(call, n, query);
+                    return ordinary_hot(call, n, query, true);
                 }
             }
         }
@@ -311,14 +308,16 @@ pub fn next_step(n: usize, version: u64, looked_at: bool) -> Step {
 }
 
 /// Somebody waits for the group in the ordinary way (its session has hotlock off, or wants a lock that does not follow):
-/// the group ends, so that its turn comes (design, step 10). Such a waiter works its way along the versions, so most of
-/// the time it waits for the first transaction of the list.
-pub fn end_group_for_others(slot: Slot) {
-    if let Some((head, patient)) = memory().with_row(slot, |row, world| row.head(world))
-        && xact::waiters(head) > patient
-    {
+/// the group ends, so that its turn comes (design, step 10), and who has the ticket lines up behind it in the lock manager.
+/// Such a waiter works its way along the versions, so most of the time it waits for the first transaction of the list.
+pub fn end_group_for_others(slot: Slot) -> bool {
+    let others_wait = memory()
+        .with_row(slot, |row, world| row.head(world))
+        .is_some_and(|(head, patient)| xact::waiters(head) > patient);
+    if others_wait {
         memory().with_row(slot, |row, _| row.end_group());
     }
+    others_wait
 }
 
 /// The settings of the table of membership `n`.
@@ -480,16 +479,15 @@ unsafe fn follow(call: Update, n: usize, tail: &Tail) -> Option<TM_Result::Type>
     memory().actors[wait::me() as usize].xid.publish(xid);
     SESSION.published.set(true);
     SESSION.update(n, |m| m.linked = true);
+    stop::at(stop::Point::Reserved);
     let leader = &memory().members[tail.member as usize];
     let base = group::Base {
         version: tail.tid,
         xid: tail.xid,
     };
-    let locks =
-        swap::usage(call.rel).is_some_and(|usage| usage.on_conflict == swap::OnConflict::Update);
     // SAFETY: as in `tuple_update`; we have the ticket and the reservation.
     match unsafe {
-        group::update(call.rel, call.slot, call.cid, &base, locks, || {
+        group::update(call.rel, call.slot, call.cid, &base, || {
             leader.is_revisited()
         })
     } {
@@ -543,8 +541,8 @@ fn note_version(n: usize, version: u64) {
     });
 }
 
-/// Heap's own update of a hot row. Then the ticket goes on, unless this transaction ends right after.
-unsafe fn ordinary_hot(call: Update, n: usize, query: usize) -> TM_Result::Type {
+/// Heap's own update of a hot row. Then the ticket goes on if we may lead, unless this transaction ends right after.
+unsafe fn ordinary_hot(call: Update, n: usize, query: usize, may_lead: bool) -> TM_Result::Type {
     // SAFETY: as in `tuple_update`.
     unsafe {
         let result = match combine::lead(call, membership_slot(n), query) {
@@ -555,7 +553,7 @@ unsafe fn ordinary_hot(call: Update, n: usize, query: usize) -> TM_Result::Type 
             let version = tuple::pack(&(*call.slot).tts_tid);
             note_version(n, version);
             let keeps_keys = *call.lockmode != LockTupleMode::LockTupleExclusive;
-            hand_on(call.rel, n, version, keeps_keys);
+            hand_on(call.rel, n, version, may_lead && keeps_keys);
         }
         result
     }
@@ -563,15 +561,16 @@ unsafe fn ordinary_hot(call: Update, n: usize, query: usize) -> TM_Result::Type 
 
 /// After an ordinary update: the transaction becomes a leader that others follow. It keeps the ticket instead when it
 /// is a single statement (its commit is next, and nobody gains from an earlier hand-over), inside a subtransaction
-/// (trap 5), when a column of any unique index has changed, when only queueing is asked for, and while the row backs off.
-fn hand_on(rel: pg_sys::Relation, n: usize, version: u64, keeps_keys: bool) {
+/// (trap 5), when it may not lead (a column of any unique index has changed, or others wait in the ordinary way), when only
+/// queueing is asked for, and while the row backs off.
+fn hand_on(rel: pg_sys::Relation, n: usize, version: u64, may_lead: bool) {
     let me = member_id(n);
     let slot = membership_slot(n);
     let xid = xact::own_xid();
     let (patience, now) = (patience(), wait::now());
     let groups = settings_of(n).groups();
     let lead = groups
-        && keeps_keys
+        && may_lead
         && xact::nest_level() == 1
         && !statement::is_whole_transaction()
         && key_of(rel).is_some_and(|key| key.has_simple_indexes());

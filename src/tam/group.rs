@@ -42,8 +42,8 @@ pub enum Outcome {
 }
 
 /// Updates the predecessor's version `base` of a row of `rel` to the tuple in `slot`.
-/// `locks` leaves our own lock on the new version, as heap_update does when we have locked the one before: that is how
-/// `RETURNING xmax = 0` tells the rows of an INSERT ... ON CONFLICT apart.
+/// If we have locked `base`, our lock goes on to the new version, as in heap_update: that is how `RETURNING xmax = 0` tells
+/// the rows of an INSERT ... ON CONFLICT apart.
 /// `is_revisited` says, asked under the page's lock, whether the predecessor reads its own version again.
 ///
 /// # Safety
@@ -53,7 +53,6 @@ pub unsafe fn update(
     slot: *mut pg_sys::TupleTableSlot,
     cid: pg_sys::CommandId,
     base: &Base,
-    locks: bool,
     is_revisited: impl Fn() -> bool,
 ) -> Outcome {
     // SAFETY: by the contract; the calls follow heap_update's order.
@@ -62,7 +61,7 @@ pub unsafe fn update(
         let tuple = raw::ExecFetchSlotHeapTuple(slot, true, &mut free);
         (*slot).tts_tableOid = (*rel).rd_id;
         (*tuple).t_tableOid = (*rel).rd_id;
-        let outcome = update_tuple(rel, tuple, cid, base, locks, is_revisited);
+        let outcome = update_tuple(rel, tuple, cid, base, is_revisited);
         if let Outcome::Done(version, _) = outcome {
             (*slot).tts_tid = tuple::unpack(version);
         }
@@ -78,7 +77,6 @@ unsafe fn update_tuple(
     new: pg_sys::HeapTuple,
     cid: pg_sys::CommandId,
     base: &Base,
-    locks: bool,
     is_revisited: impl Fn() -> bool,
 ) -> Outcome {
     // SAFETY: as in `update`.
@@ -134,7 +132,7 @@ unsafe fn update_tuple(
                 } else {
                     multi::Xmax::plain(u32::from(xid), locks_key)
                 };
-                write(rel, page, &old, new, cid, xmax, locks || locked);
+                write(rel, page, &old, new, cid, xmax, locked);
                 Outcome::Done(tuple::pack(&(*new).t_self), indexes)
             }
             None => Outcome::NotPossible,

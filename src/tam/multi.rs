@@ -92,7 +92,8 @@ impl Xmax {
     }
 }
 
-/// Gives our version at `version`, if the transaction `follower` has updated it, a MultiXact for xmax.
+/// Gives our version at `version`, if the transaction `follower` has updated it, a MultiXact for xmax. If it has only locked
+/// it so far, its update will.
 ///
 /// # Safety
 /// `rel` is open, and the version is ours.
@@ -108,6 +109,7 @@ pub unsafe fn share_xmax(rel: pg_sys::Relation, version: u64, inserter: u32, fol
                 (*header).t_infomask,
                 pg_sys::HEAP_XMAX_INVALID | pg_sys::HEAP_XMAX_IS_MULTI,
             )
+            && !tuple::is_locked_only((*header).t_infomask)
         {
             let locks_key = u32::from((*header).t_infomask2) & pg_sys::HEAP_KEYS_UPDATED != 0;
             let xmax = Xmax::shared(inserter, follower, locks_key);

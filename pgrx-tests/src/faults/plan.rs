@@ -89,8 +89,9 @@ pub enum Aim {
     Flush,
 }
 
-pub const POINTS: [&str; 5] = [
+pub const POINTS: [&str; 6] = [
     "ticket_taken",
+    "reserved",
     "updated",
     "before_commit_wait",
     "after_commit_wait",
