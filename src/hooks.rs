@@ -159,13 +159,12 @@ unsafe extern "C-unwind" fn process_utility(
         }
     };
     // Looked at before it runs: afterwards the statement may be gone.
+    // SAFETY: the hook's argument.
+    let node = unsafe { (*statement).utilityStmt };
     // SAFETY: a utility statement's node.
-    let (computes, commits) = unsafe {
-        (
-            computes((*statement).utilityStmt),
-            commits((*statement).utilityStmt),
-        )
-    };
+    let computes = unsafe { computes(node) };
+    // SAFETY: as above.
+    let commits = unsafe { commits(node) };
     if computes {
         watched(std::ptr::null(), run);
     } else {
@@ -181,8 +180,9 @@ unsafe extern "C-unwind" fn process_utility(
 /// Whether the command runs code of the user's outside the executor.
 unsafe fn computes(node: *const Node) -> bool {
     // SAFETY: a utility statement's node.
+    let tag = unsafe { (*node).type_ };
     matches!(
-        unsafe { (*node).type_ },
+        tag,
         NodeTag::T_DoStmt | NodeTag::T_CallStmt | NodeTag::T_ConstraintsSetStmt
     )
 }

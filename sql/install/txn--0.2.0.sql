@@ -139,3 +139,10 @@ COMMENT ON COLUMN txn.tables.follower_reads IS 'what a statement sees that reads
 
 GRANT USAGE ON SCHEMA txn TO PUBLIC;
 GRANT SELECT ON txn.hotspots, txn.stats, txn.tables, txn.waits TO PUBLIC;
+
+CREATE FUNCTION txn.heap_handler(internal) RETURNS table_am_handler
+LANGUAGE C VOLATILE STRICT PARALLEL SAFE
+AS 'MODULE_PATHNAME', 'heap_handler_wrapper';
+COMMENT ON FUNCTION txn.heap_handler(internal) IS 'the handler of the access method txn_heap';
+CREATE ACCESS METHOD txn_heap TYPE TABLE HANDLER txn.heap_handler;
+COMMENT ON ACCESS METHOD txn_heap IS 'heap storage whose key ranges transactions can be validated on';

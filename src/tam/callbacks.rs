@@ -4,6 +4,7 @@ use super::swap;
 use crate::hotlock;
 use crate::pg::error::guarded;
 use pgrx::pg_sys::*;
+use pgrx::{Internal, pg_extern};
 use std::ffi::c_void;
 
 /// The arguments of `tuple_update` (access/tableam.h), so that they travel as one.
@@ -236,6 +237,7 @@ unsafe extern "C-unwind" fn index_build_range_scan(
                 state, scan,
             )
         })
+        .unwrap_or_default()
     }
 }
 
@@ -256,14 +258,36 @@ unsafe extern "C-unwind" fn index_validate_scan(
     }
 }
 
-/// Makes our routine. Once, from `_PG_init`.
+/// TOAST tables of `txn_heap` are heap's: heapam_handler.c would say that they are the table's.
+unsafe extern "C-unwind" fn relation_toast_am(_: Relation) -> Oid {
+    HEAP_TABLE_AM_OID
+}
+
+/// The handler function of the access method `txn_heap`: its routine, which PostgreSQL only reads.
+#[pg_extern(sql = false)]
+fn heap_handler() -> Internal {
+    Some(Datum::from(std::ptr::from_ref(swap::txn_heap()))).into()
+}
+
+/// What heap's callbacks want that look at `rd_tableam`.
+fn build_as_heap(routine: &mut TableAmRoutine) {
+    routine.index_build_range_scan = Some(index_build_range_scan);
+    routine.index_validate_scan = Some(index_validate_scan);
+}
+
+/// Makes our routines. Once, from `_PG_init`.
 pub fn init() {
-    swap::init(|routine| {
-        routine.tuple_update = Some(tuple_update);
-        routine.tuple_lock = Some(tuple_lock);
-        routine.tuple_delete = Some(tuple_delete);
-        routine.index_fetch_tuple = Some(index_fetch_tuple);
-        routine.index_build_range_scan = Some(index_build_range_scan);
-        routine.index_validate_scan = Some(index_validate_scan);
-    });
+    swap::init(
+        |front| {
+            front.tuple_update = Some(tuple_update);
+            front.tuple_lock = Some(tuple_lock);
+            front.tuple_delete = Some(tuple_delete);
+            front.index_fetch_tuple = Some(index_fetch_tuple);
+            build_as_heap(front);
+        },
+        |txn_heap| {
+            txn_heap.relation_toast_am = Some(relation_toast_am);
+            build_as_heap(txn_heap);
+        },
+    );
 }

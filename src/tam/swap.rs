@@ -1,17 +1,17 @@
 //! Getting in front of the heap: while a statement runs that modifies or locks a table's rows, the table's `rd_tableam`
-//! points to our copy of heap's routine.
+//! points to our copy of its routine, heap's or txn_heap's.
 //!
 //! A swap is undone at the statement's end, or at the abort of the (sub)transaction in which it was made. It keeps the
 //! relation open by a reference of its own, which belongs to the whole transaction. A relcache rebuild in between puts
-//! heap's routine back: then the statement goes on the ordinary way, which is right unless it has an uncommitted version
-//! in its hands; heap refuses to update that one, and the client gets 40001 (`hotlock/statement.rs`).
+//! the table's own routine back: then the statement goes on the ordinary way, which is right unless it has an uncommitted
+//! version in its hands; heap refuses to update that one, and the client gets 40001 (`hotlock/statement.rs`).
 
 use pgrx::pg_sys::{self, Datum, Oid, Relation, SubTransactionId, TableAmRoutine};
 use std::cell::Cell;
 use std::ptr;
 use std::sync::OnceLock;
 
-use crate::pg::raw;
+use crate::pg::{catch, raw};
 
 /// Relations that can be swapped at a time; a statement with more runs the ordinary way for the rest.
 const CAPACITY: usize = 128;
@@ -57,26 +57,60 @@ static SWAPS: Swaps = Swaps {
     count: Cell::new(0),
 };
 
+/// The routines of the access methods whose storage is heap's, and for each the one that stands in front of it.
 struct Routines {
     heap: &'static TableAmRoutine,
-    ours: TableAmRoutine,
+    front_of_heap: TableAmRoutine,
+    txn_heap: TableAmRoutine,
+    front_of_txn_heap: TableAmRoutine,
 }
 // SAFETY: tables of function pointers, never written again.
 unsafe impl Sync for Routines {}
 // SAFETY: as above.
 unsafe impl Send for Routines {}
 
+impl Routines {
+    fn pairs(&self) -> [(&TableAmRoutine, &TableAmRoutine); 2] {
+        [
+            (self.heap, &self.front_of_heap),
+            (&self.txn_heap, &self.front_of_txn_heap),
+        ]
+    }
+
+    /// What stands in front of an access method's own routine.
+    fn front_of(&self, own: *const TableAmRoutine) -> Option<&TableAmRoutine> {
+        let mut pairs = self.pairs().into_iter();
+        pairs.find_map(|(back, front)| ptr::eq(back, own).then_some(front))
+    }
+
+    /// The access method's own routine behind one that stands in front.
+    fn behind(&self, front: *const TableAmRoutine) -> Option<&TableAmRoutine> {
+        let mut pairs = self.pairs().into_iter();
+        pairs.find_map(|(back, ours)| ptr::eq(ours, front).then_some(back))
+    }
+}
+
 static ROUTINES: OnceLock<Routines> = OnceLock::new();
 
-/// Makes our routine from heap's. Once, from `_PG_init`.
-pub fn init(change: impl FnOnce(&mut TableAmRoutine)) {
+/// Makes our routines from heap's: `front` makes what stands in front of a routine, `txn_heap` the access method's. Once,
+/// from `_PG_init`.
+pub fn init(front: impl Fn(&mut TableAmRoutine), txn_heap: impl Fn(&mut TableAmRoutine)) {
     // SAFETY: PostgreSQL keeps the callback for the life of the process.
     unsafe { pg_sys::CacheRegisterRelcacheCallback(Some(put_back), Datum::from(0)) };
     // SAFETY: a static of the server.
     let heap = unsafe { &*pg_sys::GetHeapamTableAmRoutine() };
-    let mut ours = *heap;
-    change(&mut ours);
-    let _ = ROUTINES.set(Routines { heap, ours });
+    let changed = |from: &TableAmRoutine, change: &dyn Fn(&mut TableAmRoutine)| {
+        let mut routine = *from;
+        change(&mut routine);
+        routine
+    };
+    let own = changed(heap, &txn_heap);
+    let _ = ROUTINES.set(Routines {
+        heap,
+        front_of_heap: changed(heap, &front),
+        txn_heap: own,
+        front_of_txn_heap: changed(&own, &front),
+    });
 }
 
 fn routines() -> &'static Routines {
@@ -92,7 +126,13 @@ pub fn heap() -> &'static TableAmRoutine {
     routines().heap
 }
 
-/// Puts our routine in front of an open heap relation for the statement. False when there is no room left.
+/// The routine of the access method `txn_heap`.
+pub fn txn_heap() -> &'static TableAmRoutine {
+    &routines().txn_heap
+}
+
+/// Puts our routine in front of that of an open relation with heap's storage, for the statement. False when there is no room
+/// left.
 ///
 /// # Safety
 /// `rel` stays open until the statement ends or its (sub)transaction aborts.
@@ -101,9 +141,12 @@ pub unsafe fn put(rel: Relation, usage: Use) -> bool {
     // SAFETY: by the contract; rd_tableam is a pointer that the executor only reads.
     unsafe {
         let now = (*rel).rd_tableam;
-        if !ptr::eq(now, routines.heap) && !ptr::eq(now, &routines.ours) {
+        let Some(front) = routines
+            .front_of(now)
+            .or_else(|| routines.behind(now).and(now.as_ref()))
+        else {
             return true;
-        }
+        };
         let count = SWAPS.count.get();
         let Some(place) = SWAPS.entries.get(count) else {
             return false;
@@ -115,20 +158,26 @@ pub unsafe fn put(rel: Relation, usage: Use) -> bool {
             usage,
         }));
         SWAPS.count.set(count + 1);
-        (*rel).rd_tableam = &routines.ours;
+        (*rel).rd_tableam = front;
         true
     }
 }
 
-/// After a relcache entry has been rebuilt (inval.c: LocalExecuteInvalidationMessage): it has heap's routine again. Ours goes in
-/// front of the relations of running statements, which GRANT, ANALYZE and concurrent index builds do not wait for.
+/// After a relcache entry has been rebuilt (inval.c: LocalExecuteInvalidationMessage): it has its own routine again. Ours goes in
+/// front of the relations of running statements, which GRANT, ANALYZE and concurrent index builds do not wait for, and heap's
+/// to where its callback is at work.
 unsafe extern "C-unwind" fn put_back(_: Datum, _: Oid) {
-    for (_, entry) in live() {
-        // SAFETY: open by the reference that `put` took.
-        unsafe {
-            if ptr::eq((*entry.rel).rd_tableam, routines().heap) && HEAPS_OWN.0.get() != entry.rel {
-                (*entry.rel).rd_tableam = &routines().ours;
+    let routines = routines();
+    let heaps_own = HEAPS_OWN.0.get();
+    // SAFETY: both kinds are open: by the reference that `put` took, and for the time of `with_heap`.
+    unsafe {
+        for (_, entry) in live().filter(|(_, entry)| entry.rel != heaps_own) {
+            if let Some(front) = routines.front_of((*entry.rel).rd_tableam) {
+                (*entry.rel).rd_tableam = front;
             }
+        }
+        if !heaps_own.is_null() {
+            (*heaps_own).rd_tableam = routines.heap;
         }
     }
 }
@@ -186,10 +235,10 @@ fn live() -> impl Iterator<Item = (usize, Entry)> {
         .filter_map(|(n, cell)| cell.get().map(|e| (n, e)))
 }
 
-/// Whether a relcache rebuild has put heap's routine back under a statement.
+/// Whether a relcache rebuild has put a table's own routine back under a statement.
 pub fn is_any_lost() -> bool {
     // SAFETY: open by the reference that `put` took.
-    live().any(|(_, entry)| unsafe { !ptr::eq((*entry.rel).rd_tableam, &routines().ours) })
+    live().any(|(_, entry)| unsafe { routines().behind((*entry.rel).rd_tableam).is_none() })
 }
 
 /// Undoes the swaps that `which` selects; a relation that another statement still uses stays swapped.
@@ -203,8 +252,8 @@ fn undo(which: impl Fn(&Entry) -> bool) {
             if !live().any(|(_, other)| ptr::eq(other.rel, entry.rel)) {
                 // SAFETY: open by the reference that `put` took.
                 unsafe {
-                    if ptr::eq((*entry.rel).rd_tableam, &routines().ours) {
-                        (*entry.rel).rd_tableam = routines().heap;
+                    if let Some(own) = routines().behind((*entry.rel).rd_tableam) {
+                        (*entry.rel).rd_tableam = own;
                     }
                 }
             }
@@ -226,7 +275,6 @@ pub fn end_of_statement(query: usize) {
 
 /// At the end of a transaction.
 pub fn end_of_transaction() {
-    HEAPS_OWN.0.set(ptr::null_mut());
     undo(|_| true);
 }
 
@@ -250,16 +298,26 @@ pub fn commit_of_subtransaction(subxact: SubTransactionId, parent: SubTransactio
 /// Runs heap's own callback on a relation with heap's routine in place: `heap_getnext` refuses any other.
 ///
 /// # Safety
-/// `rel` is open. After an ERROR in `body` the relation keeps heap's routine, which is always right.
-pub unsafe fn with_heap<R>(rel: Relation, body: impl FnOnce() -> R) -> R {
-    // SAFETY: by the contract.
+/// `rel` is open; neither `body` nor its callers own anything with a destructor.
+pub unsafe fn with_heap<R: Copy>(rel: Relation, body: impl FnOnce() -> R) -> Option<R> {
+    let mut result = None;
+    // SAFETY: by the contract; an ERROR goes on once the relation has its routine again.
     unsafe {
         let before = (*rel).rd_tableam;
         let outer = HEAPS_OWN.0.replace(rel);
         (*rel).rd_tableam = heap();
-        let result = body();
-        HEAPS_OWN.0.set(outer);
-        (*rel).rd_tableam = before;
-        result
+        let restore = || {
+            HEAPS_OWN.0.set(outer);
+            (*rel).rd_tableam = before;
+        };
+        catch::catching(
+            || result = Some(body()),
+            |_| {
+                restore();
+                false
+            },
+        );
+        restore();
     }
+    result
 }

@@ -1,5 +1,5 @@
 //! Everything that rewrites, indexes, empties or drops a table, while its hot row is updated.
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use txn_server_tests::{Load, int, physical_health, start_hot};
 
 const BUMP: &str = "UPDATE hot SET val = val + 1 WHERE id = 1";
@@ -152,4 +152,33 @@ fn truncate_drop_and_create_again() -> Result<()> {
     )?;
     tally.only(&["42P01", "40001", "40P01"])?;
     physical_health(&server, "hot", "id")
+}
+
+/// A dump of a whole database brings the extension, the access method and the rows along.
+#[test]
+fn a_dump_keeps_the_access_method() -> Result<()> {
+    let server = start_hot(100, &[])?;
+    server.connect()?.batch_execute(
+        "ALTER TABLE hot SET ACCESS METHOD txn_heap;
+         CREATE MATERIALIZED VIEW total USING txn_heap AS SELECT count(*) AS rows FROM hot;
+         CREATE DATABASE restored",
+    )?;
+    let dump = server.command("pg_dump").output()?;
+    ensure!(
+        dump.status.success(),
+        "{}",
+        String::from_utf8_lossy(&dump.stderr)
+    );
+    let dump = String::from_utf8(dump.stdout)?;
+    server.psql(&format!("\\connect restored\n{dump}"))?;
+    let mut restored = server.connect_as("postgres", "restored")?;
+    let found = "SELECT count(*) FROM pg_class JOIN pg_am ON pg_am.oid = relam \
+                 WHERE amname = 'txn_heap' AND relname IN ('hot', 'total')";
+    ensure!(
+        int(&mut restored, found)? == 2,
+        "of the access method: {dump}"
+    );
+    let rows = "SELECT (SELECT count(*) FROM public.hot) + (SELECT rows FROM public.total)";
+    ensure!(int(&mut restored, rows)? == 200);
+    Ok(())
 }

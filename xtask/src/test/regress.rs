@@ -19,6 +19,12 @@ const WITHOUT_PRELOAD: &str = "nopreload_";
 /// Isolation specs have this prefix, so that their outputs can share `expected/` with the SQL's.
 const SPEC: &str = "iso_";
 
+/// SQL files of this prefix, and all isolation specs, run a second time with tables of the access method `txn_heap`: there
+/// everything has to be as on heap.
+const ON_BOTH: &str = "shapes_";
+const HEAP: &str = "heap";
+const TXN_HEAP: &str = "txn_heap";
+
 /// One driver and its inputs.
 struct Suite {
     driver: &'static str,
@@ -32,6 +38,12 @@ const SQL: Suite = Suite {
     folder: "sql",
     extension: "sql",
     arguments: &[],
+};
+
+/// The SQL files of `ON_BOTH`, which need the extension before their first table.
+const SHAPES: Suite = Suite {
+    arguments: &["--load-extension=txn"],
+    ..SQL
 };
 
 const ISOLATION: Suite = Suite {
@@ -51,13 +63,19 @@ pub fn sql(context: &Context) -> Result<Tally> {
         create_extension: false,
         ..ServerOptions::default()
     };
-    for (names, options) in [(with, bare), (without, ServerOptions::stock())] {
+    let on_both = with.iter().filter(|name| name.starts_with(ON_BOTH));
+    let on_both: Vec<String> = on_both.cloned().collect();
+    for (suite, names, options, tables) in [
+        (SQL, with, bare.clone(), HEAP),
+        (SHAPES, on_both, bare, TXN_HEAP),
+        (SQL, without, ServerOptions::stock(), HEAP),
+    ] {
         // What users run, whatever TXN_LIBRARY_DIR says.
         let options = ServerOptions {
             library_dir: Some(context.install.pkglibdir.clone()),
             ..options
         };
-        tally += drive(&SQL, &names, options, context)?;
+        tally += drive(&suite, &names, options, tables, context)?;
     }
     Ok(tally)
 }
@@ -80,7 +98,9 @@ pub fn isolation(context: &Context) -> Result<Tally> {
     let options = options
         .set("deadlock_timeout", "10ms")
         .set("max_prepared_transactions", 20);
-    tally += drive(&ISOLATION, &names, options, context)?;
+    for tables in [HEAP, TXN_HEAP] {
+        tally += drive(&ISOLATION, &names, options.clone(), tables, context)?;
+    }
     Ok(tally)
 }
 
@@ -135,11 +155,12 @@ fn stems(folder: &Path, extension: &str) -> Result<Vec<String>> {
     Ok(names)
 }
 
-/// Runs the tests `names` on a server of their own.
+/// Runs the tests `names` on a server of their own, where tables are of the access method `tables` unless they say otherwise.
 fn drive(
     suite: &Suite,
     names: &[String],
     options: ServerOptions,
+    tables: &str,
     context: &Context,
 ) -> Result<Tally> {
     if names.is_empty() {
@@ -152,6 +173,7 @@ fn drive(
             suite.driver
         );
     };
+    let options = options.set("default_table_access_method", tables);
     let server = Server::start(context.install, options)?;
     let work = workplace(suite, names, &server)?;
     let mut command = Command::new(driver);
@@ -184,6 +206,7 @@ fn drive(
     }
     let status = driver.wait()?;
     let mut tally = tap::read(&told, names);
+    tally.prefix(tables);
     if !tally.failures.is_empty() {
         if context.accept {
             accept(&work, names)?;

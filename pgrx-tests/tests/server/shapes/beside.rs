@@ -63,6 +63,18 @@ fn indexes_built_concurrently() -> Result<()> {
     ])
 }
 
+/// From heap to txn_heap and back, with an index built in between.
+#[test]
+fn access_method_changed() -> Result<()> {
+    maintained(&[
+        "ALTER TABLE hot SET ACCESS METHOD txn_heap",
+        "CREATE INDEX CONCURRENTLY extra ON hot (val)",
+        "VACUUM (ANALYZE) hot",
+        "DROP INDEX CONCURRENTLY extra",
+        "ALTER TABLE hot SET ACCESS METHOD heap",
+    ])
+}
+
 /// Changes of the table that do not wait for running statements.
 #[test]
 fn granted_and_revoked() -> Result<()> {
