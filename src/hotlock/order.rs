@@ -2,8 +2,9 @@
 //!
 //! In PostgreSQL, transactions that update rows in the same order never deadlock. A follower goes on while its predecessor
 //! still runs, and could be at the next row first: the predecessor would wait there for the follower, and the follower
-//! in its commit for the predecessor. So before a follower takes the ticket of another hot row, each of its predecessors has
-//! come to that row, or has ended. Of a row that is not hot it is not known who has been there; in a table whose rows
+//! in its commit for the predecessor. So before a follower goes on with the ticket of another hot row, each of its predecessors has
+//! come to that row, or has ended. One that had the ticket may give it back (a savepoint, a statement that changes nothing), so this is
+//! looked at again once the follower has it. Of a row that is not hot it is not known who has been there; in a table whose rows
 //! somebody has waited for lately, all predecessors end first.
 
 use super::commit;

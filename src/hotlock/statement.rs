@@ -307,13 +307,14 @@ pub fn is_watched() -> bool {
 /// A statement has failed, or a part of the command that is no query (null). An error (a division, a constraint, a policy, an
 /// exception of a trigger) is an answer, too. It must not come from a version that may still roll back: the predecessors end
 /// first. If one rolls back the answer is 40001 instead. Nor from one that is not durable yet. Errors of these classes say
-/// nothing of the data, and some of them come with PostgreSQL's locks held: resources, limits, intervention, system, internal,
-/// and what is to be retried anyway. Returns false: the error stands.
+/// nothing of the data, and some of them come with PostgreSQL's locks held: resources, limits, locks not available, intervention,
+/// system, internal, and what is to be retried anyway. All that the wait itself can raise is among them, so that the statements
+/// around this one do not wait once more (elog.c has room for five errors on top of each other). Returns false: the error stands.
 ///
 /// # Safety
 /// The query has started and not ended.
 pub unsafe fn failed(code: Code, query: *const pg_sys::QueryDesc) -> bool {
-    const NOT_ABOUT_DATA: [[u8; 2]; 7] = [*b"40", *b"53", *b"54", *b"57", *b"58", *b"F0", *b"XX"];
+    const NOT_ABOUT_DATA: [&[u8]; 8] = [b"40", b"53", b"54", b"55P03", b"57", b"58", b"F0", b"XX"];
     if !NOT_ABOUT_DATA.iter().any(|class| code.starts_with(class)) {
         // A function of an index may have failed while a page was locked. Whoever is awaited here may want it.
         // SAFETY: as every abort begins (xact.c: AbortTransaction, AbortSubTransaction); one follows.

@@ -56,8 +56,22 @@ enum Manner {
     Combine,
 }
 
+/// Asks until the ticket is ours with all predecessors before us: one that had it may have given it back meanwhile (by a
+/// savepoint, or because its statement changed nothing).
 fn request(slot: Slot, identity: &Identity, manner: Manner) -> Option<Turn> {
-    order::let_pass_at(slot);
+    loop {
+        order::let_pass_at(slot);
+        match request_once(slot, identity, manner)? {
+            Turn::Own(n) if order::may_overtake_at(slot) => leave(n),
+            turn => return Some(turn),
+        }
+        if manner == Manner::AtOnce {
+            return None;
+        }
+    }
+}
+
+fn request_once(slot: Slot, identity: &Identity, manner: Manner) -> Option<Turn> {
     let Some(n) = SESSION.begin(slot, Oid::from(identity.relation)) else {
         memory().totals.fallbacks.add(1);
         // Without a place in the queue we would be before a predecessor that has only the ticket yet.

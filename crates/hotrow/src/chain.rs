@@ -151,14 +151,14 @@ impl Row {
         world.member(me).linked.get() != 0
     }
 
-    /// Whether a transaction of that process stands in the list of this row, which is `slot`, or has its ticket: it is
-    /// before whoever comes now.
+    /// Whether a transaction of that process has updated this row, which is `slot`, or has its ticket: it is before whoever
+    /// comes now, if it does not give the ticket back. A reader that has not kept the ticket may still come to update.
     pub fn has_before(&self, world: World, slot: Slot, actor: ActorId) -> bool {
         let first = actor * MEMBERS as MemberId;
         load(&self.holder).map(actor_of) == Some(actor)
             || (first..first + MEMBERS as MemberId).any(|id| {
                 let node = world.member(id);
-                node.is_of(slot) && node.linked.get() != 0
+                node.is_of(slot) && node.linked.get() != 0 && node.reader.get() == 0
             })
     }
 
@@ -407,6 +407,9 @@ mod tests {
         assert!(row.has_before(w, 4, 1));
         row.depart(w, id(0) + 1, |_| ());
         assert!(!row.has_before(w, 4, 0));
+        members[id(2) as usize].begin(4);
+        row.link_reader(w, id(2), 102);
+        assert!(!row.has_before(w, 4, 2), "it has only looked");
     }
 
     #[test]

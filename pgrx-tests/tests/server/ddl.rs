@@ -158,11 +158,12 @@ fn truncate_drop_and_create_again() -> Result<()> {
 #[test]
 fn a_dump_keeps_the_access_method() -> Result<()> {
     let server = start_hot(100, &[])?;
-    server.connect()?.batch_execute(
+    let mut client = server.connect()?;
+    client.batch_execute(
         "ALTER TABLE hot SET ACCESS METHOD txn_heap;
-         CREATE MATERIALIZED VIEW total USING txn_heap AS SELECT count(*) AS rows FROM hot;
-         CREATE DATABASE restored",
+         CREATE MATERIALIZED VIEW total USING txn_heap AS SELECT count(*) AS rows FROM hot",
     )?;
+    client.batch_execute("CREATE DATABASE restored")?;
     let dump = server.command("pg_dump").output()?;
     ensure!(
         dump.status.success(),

@@ -1,6 +1,6 @@
 //! Hot rows updated in functions and procedures, and many settings over one pooled connection.
 use anyhow::{Result, ensure};
-use txn_server_tests::{Load, int, physical_health, start, start_hot};
+use txn_server_tests::{Load, grouped, int, physical_health, sqlstate, start, start_hot};
 
 const RETRY: [&str; 2] = ["40001", "40P01"];
 
@@ -161,5 +161,37 @@ fn cursors_for_update() -> Result<()> {
     })?;
     tally.only(&RETRY)?;
     tally.explains(int(&mut server.connect()?, "SELECT val FROM hot")?)?;
+    physical_health(&server, "hot", "id")
+}
+
+/// An error is held back until the version it came from is certain, in the innermost statement only: if that wait fails,
+/// the statements around it do not wait again. (elog.c has room for five errors on top of each other; the sixth is a PANIC.)
+#[test]
+fn an_error_deep_in_functions() -> Result<()> {
+    let server = start_hot(1, &[])?;
+    server.connect()?.batch_execute(
+        "CREATE FUNCTION deep(n int) RETURNS void LANGUAGE plpgsql AS $$
+         BEGIN
+             IF n > 0 THEN
+                 PERFORM deep(n - 1);
+             ELSE
+                 UPDATE hot SET val = val + 1 WHERE id = 1;
+                 RAISE EXCEPTION 'out of stock';
+             END IF;
+         END $$",
+    )?;
+    let mut leader = grouped(&server)?;
+    leader.batch_execute("BEGIN; UPDATE hot SET val = val + 1 WHERE id = 1")?;
+    let mut follower = grouped(&server)?;
+    for timeout in ["lock_timeout", "txn.hot_wait_timeout"] {
+        follower.batch_execute(&format!("SET {timeout} = '50ms'; BEGIN"))?;
+        let told = follower.batch_execute("SELECT deep(20)");
+        ensure!(sqlstate(&told) == "55P03", "{timeout}: {told:?}");
+        follower.batch_execute(&format!("ROLLBACK; RESET {timeout}"))?;
+    }
+    leader.batch_execute("COMMIT")?;
+    let told = follower.batch_execute("SELECT deep(20)");
+    ensure!(sqlstate(&told) == "P0001", "{told:?}");
+    drop((leader, follower));
     physical_health(&server, "hot", "id")
 }
