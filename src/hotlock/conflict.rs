@@ -13,8 +13,8 @@ use super::settings;
 use super::statement;
 use super::stop;
 use super::update::{
-    Step, await_tail, end_group_for_others, forget_offer, name_version, next_step, offer,
-    refuse_if_shown,
+    Step, await_in_turn, await_tail, end_group_for_others, forget_offer, name_version, next_step,
+    offer, refuse_if_shown,
 };
 use super::waiting::{self, Reason};
 use super::{commit, order};
@@ -139,27 +139,21 @@ pub unsafe fn lock(call: Lock, slot: Slot, identity: &Identity, usage: Use) -> T
                     forget_offer(n);
                     await_tail(n, &tail);
                 }
-                Step::Await(_) if others_wait => return ordinary(call, n, version),
+                Step::Await(tail) if others_wait => await_in_turn(call.rel, version, n, &tail),
                 Step::Await(tail) | Step::Follow(tail) => await_tail(n, &tail),
-                Step::Ordinary => return ordinary(call, n, version),
+                Step::Ordinary => {
+                    wait_for_lockers(call.rel, version, call.mode);
+                    let result = waiting::with_ticket(|| call.heap());
+                    end_wait();
+                    if result == TM_Result::TM_Ok {
+                        SESSION.update(n, |m| {
+                            m.locked = true;
+                            m.unused_by = 0;
+                        });
+                    }
+                    return result;
+                }
             }
         }
-    }
-}
-
-/// Heap's own lock; we have the ticket.
-unsafe fn ordinary(call: Lock, n: usize, version: u64) -> TM_Result::Type {
-    // SAFETY: as in `lock`.
-    unsafe {
-        wait_for_lockers(call.rel, version, call.mode);
-        let result = waiting::with_ticket(|| call.heap());
-        end_wait();
-        if result == TM_Result::TM_Ok {
-            SESSION.update(n, |m| {
-                m.locked = true;
-                m.unused_by = 0;
-            });
-        }
-        result
     }
 }

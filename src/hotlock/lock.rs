@@ -10,8 +10,8 @@ use super::settings;
 use super::statement;
 use super::ticket;
 use super::update::{
-    Step, await_edge, await_tail, close_own, end_group_for_others, forget_offer, next_step, offer,
-    refuse_if_shown,
+    Step, await_edge, await_in_turn, await_tail, close_own, end_group_for_others, forget_offer,
+    next_step, offer, refuse_if_shown,
 };
 use super::waiting;
 use crate::pg::buffer::Page;
@@ -188,7 +188,10 @@ unsafe fn follow(call: Lock, n: usize, version: u64) -> Option<TM_Result::Type> 
             let others_wait = end_group_for_others(slot);
             let tail = match next_step(n, version, false) {
                 Step::Offer(tail) if u32::from(call.flags) & FIND_LAST != 0 => tail,
-                Step::Await(_) if others_wait => return None,
+                Step::Await(tail) if others_wait => {
+                    await_in_turn(call.rel, version, n, &tail);
+                    continue;
+                }
                 Step::Offer(tail) | Step::Await(tail) | Step::Follow(tail) => {
                     await_tail(n, &tail);
                     continue;

@@ -257,7 +257,7 @@ unsafe fn advance(call: Update, n: usize, query: usize) -> TM_Result::Type {
                         return result;
                     }
                 }
-                Step::Await(_) if others_wait => return ordinary_hot(call, n, query, false),
+                Step::Await(tail) if others_wait => await_in_turn(call.rel, version, n, &tail),
                 Step::Await(tail) => await_tail(n, &tail),
                 Step::Ordinary => {
                     if membership.lent != 0 {
@@ -269,7 +269,7 @@ unsafe fn advance(call: Update, n: usize, query: usize) -> TM_Result::Type {
                         m.offered = 0;
                         m.handed = 0;
                     });
-                    return ordinary_hot(call, n, query, true);
+                    return ordinary_hot(call, n, query);
                 }
             }
         }
@@ -423,6 +423,32 @@ unsafe fn start_again(call: Update, n: usize) -> TM_Result::Type {
 
 /// Lets the tail's transaction end, in the lock manager. If it has been offered, we still depend on it.
 pub fn await_tail(n: usize, tail: &Tail) {
+    await_end(n, tail, || xact::wait_for_end(tail.xid));
+}
+
+/// The same behind those who wait for the row in the ordinary way, in the order in which they came (heapam.c:
+/// heap_acquire_tuplock): they hold the lock of the version that they wait at, the one with which the executor came or a later.
+///
+/// # Safety
+/// `rel` is open, and `version` is one that a scan of it has found.
+pub unsafe fn await_in_turn(rel: pg_sys::Relation, version: u64, n: usize, tail: &Tail) {
+    const MODE: pg_sys::LOCKMODE = pg_sys::ExclusiveLock as pg_sys::LOCKMODE;
+    let versions = [version, tail.tid].map(tuple::unpack);
+    await_end(n, tail, || {
+        // SAFETY: by the contract. After an ERROR in a wait the abort releases the locks.
+        unsafe {
+            versions
+                .iter()
+                .for_each(|tid| raw::LockTuple(rel, tid, MODE));
+            xact::wait_for_end(tail.xid);
+            versions
+                .iter()
+                .for_each(|tid| raw::UnlockTuple(rel, tid, MODE));
+        }
+    });
+}
+
+fn await_end(n: usize, tail: &Tail, lock_manager: impl FnOnce()) {
     memory().totals.fallbacks.add(1);
     let own = &memory().actors[wait::me() as usize];
     let slot = membership_slot(n);
@@ -430,7 +456,7 @@ pub fn await_tail(n: usize, tail: &Tail) {
         ticket::refuse_cycle(slot);
     }
     let wait = Wait::begin(Reason::Fallback, slot);
-    waiting::with_ticket(|| wait.in_lock_manager(|| xact::wait_for_end(tail.xid)));
+    waiting::with_ticket(|| wait.in_lock_manager(lock_manager));
     wait.finish();
     waiting::check_doomed();
     if xact::is_running(tail.xid) {
@@ -541,8 +567,8 @@ fn note_version(n: usize, version: u64) {
     });
 }
 
-/// Heap's own update of a hot row. Then the ticket goes on if we may lead, unless this transaction ends right after.
-unsafe fn ordinary_hot(call: Update, n: usize, query: usize, may_lead: bool) -> TM_Result::Type {
+/// Heap's own update of a hot row. Then the ticket goes on, unless this transaction ends right after.
+unsafe fn ordinary_hot(call: Update, n: usize, query: usize) -> TM_Result::Type {
     // SAFETY: as in `tuple_update`.
     unsafe {
         let result = match combine::lead(call, membership_slot(n), query) {
@@ -553,7 +579,7 @@ unsafe fn ordinary_hot(call: Update, n: usize, query: usize, may_lead: bool) -> 
             let version = tuple::pack(&(*call.slot).tts_tid);
             note_version(n, version);
             let keeps_keys = *call.lockmode != LockTupleMode::LockTupleExclusive;
-            hand_on(call.rel, n, version, may_lead && keeps_keys);
+            hand_on(call.rel, n, version, keeps_keys);
         }
         result
     }
@@ -561,16 +587,15 @@ unsafe fn ordinary_hot(call: Update, n: usize, query: usize, may_lead: bool) -> 
 
 /// After an ordinary update: the transaction becomes a leader that others follow. It keeps the ticket instead when it
 /// is a single statement (its commit is next, and nobody gains from an earlier hand-over), inside a subtransaction
-/// (trap 5), when it may not lead (a column of any unique index has changed, or others wait in the ordinary way), when only
-/// queueing is asked for, and while the row backs off.
-fn hand_on(rel: pg_sys::Relation, n: usize, version: u64, may_lead: bool) {
+/// (trap 5), when a column of any unique index has changed, when only queueing is asked for, and while the row backs off.
+fn hand_on(rel: pg_sys::Relation, n: usize, version: u64, keeps_keys: bool) {
     let me = member_id(n);
     let slot = membership_slot(n);
     let xid = xact::own_xid();
     let (patience, now) = (patience(), wait::now());
     let groups = settings_of(n).groups();
     let lead = groups
-        && may_lead
+        && keeps_keys
         && xact::nest_level() == 1
         && !statement::is_whole_transaction()
         && key_of(rel).is_some_and(|key| key.has_simple_indexes());

@@ -39,6 +39,8 @@ unsafe extern "C-unwind" {
     // storage/lmgr
     pub fn LWLockAcquire(lock: *mut LWLock, mode: LWLockMode::Type) -> bool;
     pub fn LWLockRelease(lock: *mut LWLock);
+    pub fn LockTuple(relation: Relation, tid: *const ItemPointerData, mode: LOCKMODE);
+    pub fn UnlockTuple(relation: Relation, tid: *const ItemPointerData, mode: LOCKMODE);
     pub fn XactLockTableWait(
         xid: TransactionId,
         rel: Relation,
