@@ -21,7 +21,7 @@ use crate::pg::relation::key_of;
 use crate::pg::{frontend, raw, tuple, wait, xact};
 use crate::tam::{callbacks, wal};
 use hotrow::{ARGUMENT_BYTES, Adoption, Identity, Slot, actor_of};
-use pgrx::pg_sys::{self, Oid, TM_Result};
+use pgrx::pg_sys::{self, LockTupleMode, Oid, TM_Result};
 use std::cell::Cell;
 
 /// Classes of errors that say something of the server or the session, and nothing of the values: resources, prerequisites,
@@ -191,7 +191,7 @@ pub unsafe fn lead(call: callbacks::Update, slot: Slot, query: usize) -> Option<
             || !update.is_small(call.slot)
             || !update.replaces_small()
             || !commits_early()
-            || detect::grip(call.rel, tuple::pack(&*call.otid)) != detect::Grip::Nobody
+            || is_held(call)
         {
             return None;
         }
@@ -211,6 +211,16 @@ pub unsafe fn lead(call: callbacks::Update, slot: Slot, query: usize) -> Option<
         }
         Some(result)
     }
+}
+
+/// Whether anybody, we too, has written or locked the version that is to be updated.
+unsafe fn is_held(call: callbacks::Update) -> bool {
+    // SAFETY: the executor's arguments.
+    let grip = unsafe {
+        let version = tuple::pack(&*call.otid);
+        detect::grip(call.rel, version, LockTupleMode::LockTupleExclusive)
+    };
+    grip != detect::Grip::Nobody
 }
 
 /// Whether our commit goes on before the standbys have it: their silence must not keep others waiting.

@@ -8,7 +8,7 @@ use crate::pg::relation::Key;
 use crate::pg::tuple;
 use crate::pg::{raw, wait};
 use hotrow::{Identity, LABEL_BYTES, Slot};
-use pgrx::pg_sys::{self, Oid};
+use pgrx::pg_sys::{self, LockTupleMode, MultiXactStatus, Oid};
 
 /// A hot row that nobody has waited for in this time (microseconds) is an ordinary row again.
 const COOL_AFTER: u64 = 5_000_000;
@@ -67,56 +67,82 @@ pub enum Grip {
     Nobody,
     /// We have written or locked it: others wait for us, so we must not queue behind them.
     Own,
-    /// That other running transaction has updated or locked it; of several, the one that has updated it.
+    /// That other running transaction holds it against the lock asked for; of several, the one that has updated it.
     Other(u32),
 }
 
-/// Reads a version's xmax.
+/// Reads who holds a version, against a row lock of that mode.
 ///
 /// # Safety
 /// `rel` is open, and the version is one that a scan has found.
-pub unsafe fn grip(rel: pg_sys::Relation, version: u64) -> Grip {
+pub unsafe fn grip(rel: pg_sys::Relation, version: u64, mode: LockTupleMode::Type) -> Grip {
     // SAFETY: by the contract; the header is read under the buffer's share lock.
     unsafe {
         let page = Page::pin(rel, version);
         page.share();
         let header = page.tuple(version).map(|(header, _)| {
             let xmin = (*header).t_choice.t_heap.t_xmin;
-            ((*header).t_infomask, tuple::raw_xmax(header), xmin)
+            let masks = ((*header).t_infomask, (*header).t_infomask2);
+            (masks, tuple::raw_xmax(header), xmin)
         });
         page.release();
-        let header = match header {
-            Some((_, _, xmin)) if raw::TransactionIdIsCurrentTransactionId(xmin) => {
-                return Grip::Own;
-            }
-            Some((mask, xmax, _)) => Some((mask, xmax)),
-            None => None,
+        let Some(((mask, mask2), xmax, xmin)) = header else {
+            return Grip::Nobody;
         };
-        match header {
-            None => Grip::Nobody,
-            Some((mask, _))
-                if tuple::has(
-                    mask,
-                    pg_sys::HEAP_XMAX_INVALID | pg_sys::HEAP_XMAX_COMMITTED,
-                ) =>
-            {
-                Grip::Nobody
-            }
-            Some((mask, xmax)) if tuple::has(mask, pg_sys::HEAP_XMAX_IS_MULTI) => {
-                grip_of_several(mask, xmax)
-            }
-            Some((_, xmax)) if raw::TransactionIdIsCurrentTransactionId(xmax) => Grip::Own,
-            Some((_, xmax)) if raw::TransactionIdIsInProgress(xmax) => Grip::Other(u32::from(xmax)),
-            Some(_) => Grip::Nobody,
+        if raw::TransactionIdIsCurrentTransactionId(xmin) {
+            Grip::Own
+        } else if tuple::has(
+            mask,
+            pg_sys::HEAP_XMAX_INVALID | pg_sys::HEAP_XMAX_COMMITTED,
+        ) {
+            Grip::Nobody
+        } else if tuple::has(mask, pg_sys::HEAP_XMAX_IS_MULTI) {
+            grip_of_several(mask, xmax, mode)
+        } else if raw::TransactionIdIsCurrentTransactionId(xmax) {
+            Grip::Own
+        } else if conflicts(held(mask, mask2), mode) && raw::TransactionIdIsInProgress(xmax) {
+            Grip::Other(u32::from(xmax))
+        } else {
+            Grip::Nobody
         }
     }
+}
+
+/// Whether we have written or locked that version.
+///
+/// # Safety
+/// As for `grip`.
+pub unsafe fn is_own(rel: pg_sys::Relation, version: u64) -> bool {
+    // SAFETY: by the contract.
+    unsafe { grip(rel, version, LockTupleMode::LockTupleExclusive) == Grip::Own }
+}
+
+/// The lock that a plain xmax stands for (heapam.c: TUPLOCK_from_mxstatus, get_mxact_status_for_lock).
+fn held(mask: u16, mask2: u16) -> LockTupleMode::Type {
+    let keys = u32::from(mask2) & pg_sys::HEAP_KEYS_UPDATED != 0;
+    let locks = u32::from(mask) & (pg_sys::HEAP_XMAX_EXCL_LOCK | pg_sys::HEAP_XMAX_KEYSHR_LOCK);
+    if tuple::is_locked_only(mask) && locks == pg_sys::HEAP_XMAX_KEYSHR_LOCK {
+        LockTupleMode::LockTupleKeyShare
+    } else if tuple::is_locked_only(mask) && locks != pg_sys::HEAP_XMAX_EXCL_LOCK {
+        LockTupleMode::LockTupleShare
+    } else if keys {
+        LockTupleMode::LockTupleExclusive
+    } else {
+        LockTupleMode::LockTupleNoKeyExclusive
+    }
+}
+
+/// Whether two row locks exclude each other (heapam.c: tupleLockExtraInfo). The modes are numbered by strength from 0: the
+/// weakest of them only excludes the strongest, the second one the two strongest, and so on.
+fn conflicts(one: LockTupleMode::Type, other: LockTupleMode::Type) -> bool {
+    one + other >= LockTupleMode::LockTupleExclusive
 }
 
 /// The same for a MultiXact.
 ///
 /// # Safety
 /// It has been read, with these bits, from a version that a scan has found, so it is not truncated yet.
-unsafe fn grip_of_several(mask: u16, xmax: pg_sys::MultiXactId) -> Grip {
+unsafe fn grip_of_several(mask: u16, xmax: pg_sys::MultiXactId, mode: LockTupleMode::Type) -> Grip {
     let only_locks = tuple::has(mask, pg_sys::HEAP_XMAX_LOCK_ONLY);
     // HEAP_LOCKED_UPGRADED
     if only_locks
@@ -137,12 +163,22 @@ unsafe fn grip_of_several(mask: u16, xmax: pg_sys::MultiXactId) -> Grip {
         let members = std::slice::from_raw_parts(list, count as usize);
         let mut grip = Grip::Nobody;
         for member in members {
-            let updates = member.status > pg_sys::MultiXactStatus::MultiXactStatusForUpdate;
             if raw::TransactionIdIsCurrentTransactionId(member.xid) {
                 grip = Grip::Own;
                 break;
             }
-            if (grip == Grip::Nobody || updates) && raw::TransactionIdIsInProgress(member.xid) {
+            let (held, updates) = match member.status {
+                MultiXactStatus::MultiXactStatusNoKeyUpdate => {
+                    (LockTupleMode::LockTupleNoKeyExclusive, true)
+                }
+                MultiXactStatus::MultiXactStatusUpdate => (LockTupleMode::LockTupleExclusive, true),
+                // The others are numbered as the modes.
+                locks => (locks, false),
+            };
+            if (grip == Grip::Nobody || updates)
+                && conflicts(held, mode)
+                && raw::TransactionIdIsInProgress(member.xid)
+            {
                 grip = Grip::Other(u32::from(member.xid));
             }
         }

@@ -140,7 +140,7 @@ pub unsafe fn heat(
     // SAFETY: as in `identity_of`.
     unsafe {
         if settings::of((*rel).rd_id).hot_threshold() > 0 {
-            let contended = matches!(detect::grip(rel, version), detect::Grip::Other(_));
+            let contended = matches!(detect::grip(rel, version, mode), detect::Grip::Other(_));
             if contended {
                 order::note_wait_to_lock((*rel).rd_id, mode);
             }
@@ -154,7 +154,7 @@ pub unsafe fn heat(
 }
 
 /// Takes the row's ticket. Returns the membership; None for a row that this transaction has written or locked in another
-/// way, or that is not hot any more.
+/// way (behind its predecessors even so), or that is not hot any more.
 ///
 /// # Safety
 /// `rel` is open, and the version is one that a scan has found.
@@ -166,10 +166,13 @@ pub unsafe fn ticket_for(
 ) -> Option<usize> {
     match SESSION.in_row(slot) {
         Some((n, m)) if m.ticket => Some(n),
-        Some(_) => None,
+        Some((_, m)) if m.version != 0 => None,
         // SAFETY: a version that a scan has found.
-        None if unsafe { detect::grip(rel, version) } == detect::Grip::Own => None,
-        None => {
+        found if found.is_some() || unsafe { detect::is_own(rel, version) } => {
+            order::let_pass_at(slot);
+            None
+        }
+        _ => {
             statement::drop_unused(swap::usage(rel).map_or(0, |usage| usage.query));
             ticket::acquire(slot, identity)
         }
@@ -274,7 +277,7 @@ fn await_list(n: usize, slot: Slot) {
 /// The version is one that a scan of `rel` has found.
 pub unsafe fn wait_for_lockers(rel: pg_sys::Relation, version: u64, mode: LockTupleMode::Type) {
     // SAFETY: a version that a scan has found.
-    if let detect::Grip::Other(xid) = unsafe { detect::grip(rel, version) } {
+    if let detect::Grip::Other(xid) = unsafe { detect::grip(rel, version, mode) } {
         order::note_wait_to_lock(relation_of(rel), mode);
         await_edge(xid);
     }

@@ -204,21 +204,10 @@ pub fn close_own(n: usize) {
 unsafe fn hot(call: Update, slot: Slot, identity: &Identity, query: usize) -> TM_Result::Type {
     // SAFETY: as in `tuple_update`.
     unsafe {
-        let n = match SESSION.in_row(slot) {
-            Some((n, m)) if m.ticket => n,
-            Some(_) => return ordinary(call, None),
-            None if detect::grip(call.rel, tuple::pack(&*call.otid)) == detect::Grip::Own => {
-                return ordinary(call, None);
-            }
-            None => {
-                statement::drop_unused(query);
-                match ticket::acquire(slot, identity) {
-                    Some(n) => n,
-                    None => return ordinary(call, None),
-                }
-            }
-        };
         let version = tuple::pack(&*call.otid);
+        let Some(n) = lock::ticket_for(call.rel, slot, identity, version) else {
+            return ordinary(call, None);
+        };
         SESSION.update(n, |m| {
             if m.version == 0 && m.unused_by == 0 && !m.locked {
                 m.unused_by = query;
