@@ -20,6 +20,7 @@ struct Previous {
     executor_finish: ExecutorFinish_hook_type,
     executor_end: ExecutorEnd_hook_type,
     process_utility: ProcessUtility_hook_type,
+    planner: planner_hook_type,
 }
 
 static PREVIOUS: OnceLock<Previous> = OnceLock::new();
@@ -66,6 +67,24 @@ unsafe extern "C-unwind" fn executor_start(query: *mut QueryDesc, eflags: c_int)
         // SAFETY: the hook's argument, started.
         guarded(|| unsafe { statement::after_start(query, certain) });
     }
+}
+
+/// Planning calls functions, too, to make estimates.
+unsafe extern "C-unwind" fn plan(
+    parse: *mut Query,
+    source: *const c_char,
+    options: c_int,
+    params: ParamListInfo,
+) -> *mut PlannedStmt {
+    let mut planned = std::ptr::null_mut();
+    // SAFETY: the next hook in the chain, or PostgreSQL's own function.
+    watched(std::ptr::null(), || unsafe {
+        planned = match previous().planner {
+            Some(next) => next(parse, source, options, params),
+            None => raw::standard_planner(parse, source, options, params),
+        }
+    });
+    planned
 }
 
 /// Runs a part of a statement, whose query it is if it has one. An error in it that may come of uncommitted data waits for
@@ -177,13 +196,22 @@ unsafe extern "C-unwind" fn process_utility(
     }
 }
 
-/// Whether the command runs code of the user's outside the executor.
+/// Whether the command reads data or runs code of the user's, perhaps outside the executor.
 unsafe fn computes(node: *const Node) -> bool {
     // SAFETY: a utility statement's node.
     let tag = unsafe { (*node).type_ };
-    matches!(
+    !matches!(
         tag,
-        NodeTag::T_DoStmt | NodeTag::T_CallStmt | NodeTag::T_ConstraintsSetStmt
+        NodeTag::T_TransactionStmt
+            | NodeTag::T_VariableSetStmt
+            | NodeTag::T_VariableShowStmt
+            | NodeTag::T_DeallocateStmt
+            | NodeTag::T_ClosePortalStmt
+            | NodeTag::T_LockStmt
+            | NodeTag::T_ListenStmt
+            | NodeTag::T_NotifyStmt
+            | NodeTag::T_UnlistenStmt
+            | NodeTag::T_DiscardStmt
     )
 }
 
@@ -320,6 +348,7 @@ pub fn init() {
             executor_finish: ExecutorFinish_hook,
             executor_end: ExecutorEnd_hook,
             process_utility: ProcessUtility_hook,
+            planner: planner_hook,
         });
         shmem_request_hook = Some(shmem_request);
         shmem_startup_hook = Some(shmem_startup);
@@ -328,6 +357,7 @@ pub fn init() {
         ExecutorFinish_hook = Some(executor_finish);
         ExecutorEnd_hook = Some(executor_end);
         ProcessUtility_hook = Some(process_utility);
+        planner_hook = Some(plan);
         RegisterXactCallback(Some(at_transaction_event), std::ptr::null_mut());
         RegisterSubXactCallback(Some(at_subtransaction_event), std::ptr::null_mut());
         RegisterResourceReleaseCallback(Some(at_resource_release), std::ptr::null_mut());

@@ -111,7 +111,7 @@ pub fn before_commit() {
         waiting::check_doomed();
         let updated = || SESSION.all().filter(|(_, m)| m.version != 0);
         if updated().next().is_none() {
-            readguard::note_predecessors();
+            readguard::note_everything();
         } else if updated().any(|(_, m)| settings::of(m.relation).groups()) && readguard::announce()
         {
             make_asynchronous();
@@ -274,6 +274,7 @@ pub fn flush(end: u64) {
 /// A subtransaction at this depth has rolled back: what it began is over. A version that was written above it stays.
 pub fn subtransaction_rolled_back(level: i32) {
     waiting::clear();
+    statement::error_is_over();
     detect::uncount_waiter();
     for (n, membership) in SESSION.all() {
         memory().members[member_id(n) as usize].patient.publish(0);

@@ -134,8 +134,9 @@ pub unsafe fn lock(call: Lock, slot: Slot, identity: &Identity, usage: Use) -> T
                             return TM_Result::TM_Ok;
                         }
                         page.unpin();
+                    } else {
+                        refuse_if_shown(n);
                     }
-                    refuse_if_shown(n);
                     forget_offer(n);
                     await_tail(n, &tail);
                 }

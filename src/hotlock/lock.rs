@@ -16,7 +16,7 @@ use super::update::{
 use super::waiting;
 use crate::pg::buffer::Page;
 use crate::pg::relation::{Key, key_of};
-use crate::pg::{tuple, wait, xact};
+use crate::pg::{raw, tuple, wait, xact};
 use crate::tam::callbacks::{Delete, Lock};
 use crate::tam::group;
 use crate::tam::swap::{self, OnConflict};
@@ -217,7 +217,7 @@ unsafe fn follow(call: Lock, n: usize, version: u64) -> Option<TM_Result::Type> 
 }
 
 /// Locks the offered version for our update to come: whoever comes upon it after its writer's commit has to wait for us.
-/// From here on its writer is our predecessor. False if the version is not in a state to be locked.
+/// From here on its writer is our predecessor. False if it has closed its version meanwhile, or that cannot be locked.
 ///
 /// # Safety
 /// The executor's arguments; we have the ticket.
@@ -226,12 +226,19 @@ pub unsafe fn lend(call: &Lock, n: usize, tail: &Tail, with_key: bool) -> bool {
         version: tail.tid,
         xid: tail.xid,
     };
-    // SAFETY: by the contract.
-    if !unsafe { group::lock(call.rel, &base, with_key) } {
-        return false;
+    // SAFETY: by the contract. We stand in the list before our lock shows: the writer must not come to wait for us in the
+    // lock manager, to change its version again.
+    unsafe {
+        raw::GetCurrentTransactionId();
+        SESSION.publish();
+        if !statement::depend_on_open(n) {
+            return false;
+        }
+        if !group::lock(call.rel, &base, with_key) {
+            statement::depend_no_more(n);
+            return false;
+        }
     }
-    SESSION.publish();
-    statement::depend(n);
     SESSION.update(n, |m| {
         m.locked = true;
         m.lent = tail.tid;

@@ -101,9 +101,9 @@ pub fn note_read(relation: Oid) {
     note_read_until(until);
 }
 
-/// This transaction has looked at what its predecessors wrote, who have committed since: at the end of the statement that
-/// looked, nothing was known of that yet.
-pub fn note_predecessors() {
+/// This transaction has read it is not known what; or what its predecessors wrote, who have committed since: at the end of the
+/// statement that looked, nothing was known of that yet.
+pub fn note_everything() {
     if is_used() {
         note_read_until(end_of_wal());
     }

@@ -17,7 +17,7 @@ use crate::pg::plan::{self, Target};
 use crate::pg::relation::key_of;
 use crate::pg::{raw, snapshot, wait, xact};
 use crate::tam::swap::{self, OnConflict, Use};
-use hotrow::{Contention, Identity, Slot};
+use hotrow::{Contention, Identity, Slot, Tail};
 use pgrx::pg_sys::{self, CmdType, Oid};
 use std::cell::Cell;
 
@@ -39,6 +39,7 @@ pub fn is_the_transaction(query: *const pg_sys::QueryDesc) -> bool {
 
 /// At the end of a transaction.
 pub fn forget() {
+    error_is_over();
     WHOLE.0.set(0);
     existence::forget();
 }
@@ -304,18 +305,30 @@ pub fn is_watched() -> bool {
     wait::is_backend() && (xact::is_read_committed() || readguard::is_used())
 }
 
+/// Whether the error on its way has been held back already, by a statement inside.
+struct HeldBack(Cell<bool>);
+// SAFETY: a backend has one thread.
+unsafe impl Sync for HeldBack {}
+static HELD_BACK: HeldBack = HeldBack(Cell::new(false));
+
+/// The (sub)transaction has ended, and with it the error if there was one.
+pub fn error_is_over() {
+    HELD_BACK.0.set(false);
+}
+
 /// A statement has failed, or a part of the command that is no query (null). An error (a division, a constraint, a policy, an
 /// exception of a trigger) is an answer, too. It must not come from a version that may still roll back: the predecessors end
 /// first. If one rolls back the answer is 40001 instead. Nor from one that is not durable yet. Errors of these classes say
 /// nothing of the data, and some of them come with PostgreSQL's locks held: resources, limits, locks not available, intervention,
-/// system, internal, and what is to be retried anyway. All that the wait itself can raise is among them, so that the statements
-/// around this one do not wait once more (elog.c has room for five errors on top of each other). Returns false: the error stands.
+/// system, internal, and what is to be retried anyway; all that the wait itself can raise is among them (elog.c has room for five errors
+/// on top of each other). The statements around this one do not wait again. Returns false: the error stands.
 ///
 /// # Safety
 /// The query has started and not ended.
 pub unsafe fn failed(code: Code, query: *const pg_sys::QueryDesc) -> bool {
     const NOT_ABOUT_DATA: [&[u8]; 8] = [b"40", b"53", b"54", b"55P03", b"57", b"58", b"F0", b"XX"];
-    if !NOT_ABOUT_DATA.iter().any(|class| code.starts_with(class)) {
+    let about_data = !NOT_ABOUT_DATA.iter().any(|class| code.starts_with(class));
+    if about_data && !HELD_BACK.0.replace(true) {
         // A function of an index may have failed while a page was locked. Whoever is awaited here may want it.
         // SAFETY: as every abort begins (xact.c: AbortTransaction, AbortSubTransaction); one follows.
         unsafe {
@@ -325,9 +338,12 @@ pub unsafe fn failed(code: Code, query: *const pg_sys::QueryDesc) -> bool {
         if SESSION.is_member() {
             commit::wait_for_predecessors(Reason::Read);
             waiting::check_doomed();
-            readguard::note_predecessors();
+            readguard::note_everything();
         }
-        if !query.is_null() {
+        if query.is_null() {
+            // Planning and utility commands do not say what they have read.
+            readguard::note_everything();
+        } else {
             // SAFETY: by the contract.
             unsafe { readguard::note_statement(query) };
         }
@@ -513,15 +529,34 @@ fn become_reader(n: usize) {
 }
 
 /// Puts us into the list behind the writer whose version we have looked at.
-pub fn depend(n: usize) {
+fn depend(n: usize) {
+    link(n, |_| true);
+}
+
+/// The same, if its version is still open for others. Whether it was.
+pub fn depend_on_open(n: usize) -> bool {
+    link(n, |tail| tail.open)
+}
+
+/// Takes that back.
+pub fn depend_no_more(n: usize) {
+    if let Some(membership) = SESSION.get(n) {
+        memory().with_row(membership.slot, |row, world| {
+            row.depart(world, member_id(n), |_| ());
+        });
+        SESSION.update(n, |m| m.linked = false);
+    }
+}
+
+fn link(n: usize, wanted: impl FnOnce(&Tail) -> bool) -> bool {
     let Some(membership) = SESSION.get(n) else {
-        return;
+        return false;
     };
     let (me, xid) = (member_id(n), xact::own_xid());
     let linked = memory().with_row(membership.slot, |row, world| {
         let still = row
             .tail(world)
-            .is_some_and(|tail| tail.xid == membership.predecessor);
+            .is_some_and(|tail| tail.xid == membership.predecessor && wanted(&tail));
         if still {
             row.link_reader(world, me, xid);
         }
@@ -533,4 +568,5 @@ pub fn depend(n: usize) {
         m.handed = 0;
         m.restart = false;
     });
+    linked
 }

@@ -132,6 +132,14 @@ unsafe extern "C-unwind" {
     pub fn pgstat_count_heap_update(rel: Relation, hot: bool, newpage: bool);
     pub fn pgstat_update_heap_dead_tuples(rel: Relation, delta: c_int);
 
+    // optimizer/plan/planner.c
+    pub fn standard_planner(
+        parse: *mut Query,
+        source: *const c_char,
+        options: c_int,
+        params: ParamListInfo,
+    ) -> *mut PlannedStmt;
+
     // executor
     pub fn standard_ExecutorStart(query: *mut QueryDesc, eflags: c_int);
     pub fn standard_ExecutorRun(

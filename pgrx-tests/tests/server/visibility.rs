@@ -44,6 +44,19 @@ const REFUSALS: &[(&str, &str)] = &[
     ("UPDATE hot SET val = val + 1 WHERE id = 1", "23514"),
 ];
 
+/// The same of what is not a statement of the executor's.
+const COMMANDS: &[(&str, &str)] = &[
+    ("COPY hot FROM PROGRAM 'echo 1 0' (DELIMITER ' ')", "23505"),
+    ("CREATE INDEX ON hot ((1 / (val - 1)))", "22012"),
+    ("ALTER TABLE hot ADD CHECK (val < 1)", "23514"),
+    (
+        "ALTER TABLE hot ALTER val TYPE int USING 1 / (val - 1)",
+        "22012",
+    ),
+    ("SELECT FROM elsewhere WHERE val = fails()", "P0001"),
+    ("EXPLAIN SELECT FROM elsewhere WHERE val = fails()", "P0001"),
+];
+
 #[test]
 fn unreplicated_values_are_not_read() -> Result<()> {
     let server = start_hot(2, &[])?;
@@ -108,6 +121,50 @@ fn read_guard(server: &Server, writer: fn(&Server) -> Result<Client>) -> Result<
     }
     let val = int(&mut control, "SELECT val FROM hot WHERE id = 1")?;
     ensure!(val == 2, "the value is {val}");
+    drop(control);
+    physical_health(server, "hot", "id")
+}
+
+/// The error of a command that reads by itself, and of planning, is told when what it comes from is replicated.
+#[test]
+fn commands_that_fail_wait_for_what_they_have_looked_at() -> Result<()> {
+    let server = start_hot(1, &[])?;
+    let dog = Watchdog::new(&server);
+    dog.finish(failing_commands(&server))
+}
+
+fn failing_commands(server: &Server) -> Result<()> {
+    let mut control = local(server)?;
+    control.batch_execute(
+        "CREATE TABLE elsewhere AS SELECT 5 AS val;
+         ANALYZE elsewhere;
+         CREATE FUNCTION fails() RETURNS int LANGUAGE plpgsql STABLE AS $$
+         BEGIN
+             IF (SELECT val FROM hot WHERE id = 1) = 1 THEN
+                 RAISE EXCEPTION 'one';
+             END IF;
+             RETURN 1;
+         END $$",
+    )?;
+    server.set_synchronous_standbys("nobody")?;
+    let writer = Background::run(grouped(server)?, BUMP)?;
+    wait_until(&mut control, "SELECT val = 1 FROM hot WHERE id = 1")?;
+    for (sql, told) in COMMANDS {
+        let command = Background::run(server.connect()?, sql)?;
+        let waits = format!(
+            "SELECT wait_event = 'SyncRep' FROM pg_stat_activity WHERE pid = {}",
+            command.pid
+        );
+        while !read::<Option<bool>>(&mut control, &waits)?.unwrap_or(false) {
+            ensure!(!command.is_finished(), "before the standby: {sql}");
+        }
+        // A wait for a standby ends with a warning when it is cancelled.
+        control.execute("SELECT pg_cancel_backend($1)", &[&command.pid])?;
+        let answer = sqlstate(&command.end()?.1);
+        ensure!(answer == *told, "{answer} instead of {told}: {sql}");
+    }
+    server.set_synchronous_standbys("")?;
+    writer.end()?.1?;
     drop(control);
     physical_health(server, "hot", "id")
 }
