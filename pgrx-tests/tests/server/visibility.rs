@@ -125,6 +125,18 @@ fn read_guard(server: &Server, writer: fn(&Server) -> Result<Client>) -> Result<
     physical_health(server, "hot", "id")
 }
 
+/// Looks until the statement waits for the standby; an error if it ends.
+fn waits_for_standby(control: &mut Client, statement: &Background) -> Result<()> {
+    let sql = format!(
+        "SELECT wait_event = 'SyncRep' FROM pg_stat_activity WHERE pid = {}",
+        statement.pid
+    );
+    while !read::<Option<bool>>(control, &sql)?.unwrap_or(false) {
+        ensure!(!statement.is_finished(), "it was told before the standby");
+    }
+    Ok(())
+}
+
 /// The error of a command that reads by itself, and of planning, is told when what it comes from is replicated.
 #[test]
 fn commands_that_fail_wait_for_what_they_have_looked_at() -> Result<()> {
@@ -151,13 +163,7 @@ fn failing_commands(server: &Server) -> Result<()> {
     wait_until(&mut control, "SELECT val = 1 FROM hot WHERE id = 1")?;
     for (sql, told) in COMMANDS {
         let command = Background::run(server.connect()?, sql)?;
-        let waits = format!(
-            "SELECT wait_event = 'SyncRep' FROM pg_stat_activity WHERE pid = {}",
-            command.pid
-        );
-        while !read::<Option<bool>>(&mut control, &waits)?.unwrap_or(false) {
-            ensure!(!command.is_finished(), "before the standby: {sql}");
-        }
+        waits_for_standby(&mut control, &command).context(*sql)?;
         // A wait for a standby ends with a warning when it is cancelled.
         control.execute("SELECT pg_cancel_backend($1)", &[&command.pid])?;
         let answer = sqlstate(&command.end()?.1);
@@ -187,13 +193,7 @@ fn sold_out(server: &Server) -> Result<()> {
     late.wait_until_blocked(&mut control)?;
     let buyer = Background::run(buyer, "COMMIT")?;
     wait_until(&mut control, "SELECT val = 1 FROM hot WHERE id = 1")?;
-    let waits = format!(
-        "SELECT wait_event = 'SyncRep' FROM pg_stat_activity WHERE pid = {}",
-        late.pid
-    );
-    while !read::<Option<bool>>(&mut control, &waits)?.unwrap_or(false) {
-        ensure!(!late.is_finished(), "it was told before the standby");
-    }
+    waits_for_standby(&mut control, &late)?;
     ensure!(!buyer.is_finished(), "COMMIT before the standby");
     server.set_synchronous_standbys("")?;
     buyer.end()?.1?;
@@ -216,11 +216,7 @@ fn no_early_visibility(server: &Server) -> Result<()> {
     let mut writer = grouped(server)?;
     writer.batch_execute("SET txn.early_visibility = off")?;
     let writer = Background::run(writer, BUMP)?;
-    let waits = format!(
-        "SELECT wait_event = 'SyncRep' FROM pg_stat_activity WHERE pid = {}",
-        writer.pid
-    );
-    wait_until(&mut control, &waits)?;
+    waits_for_standby(&mut control, &writer)?;
     let seen = int(&mut control, "SELECT val FROM hot WHERE id = 1")?;
     ensure!(seen == 0, "a running transaction's {seen} is visible");
     server.set_synchronous_standbys("")?;
