@@ -56,13 +56,13 @@ unsafe extern "C-unwind" fn executor_start(query: *mut QueryDesc, eflags: c_int)
     let runs = eflags & EXEC_FLAG_EXPLAIN_ONLY as c_int == 0;
     // SAFETY: the hook's argument.
     let certain = runs && guarded(|| unsafe { statement::before_start(query) });
-    // SAFETY: the next hook in the chain, or PostgreSQL's own function.
-    unsafe {
+    // SAFETY: the next hook in the chain, or PostgreSQL's own function. It calls functions, too, to leave partitions out.
+    watched(std::ptr::null(), || unsafe {
         match previous().executor_start {
             Some(next) => next(query, eflags),
             None => raw::standard_ExecutorStart(query, eflags),
         }
-    }
+    });
     if runs {
         // SAFETY: the hook's argument, started.
         guarded(|| unsafe { statement::after_start(query, certain) });

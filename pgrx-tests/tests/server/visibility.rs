@@ -4,7 +4,7 @@ use anyhow::{Context, Result, ensure};
 use pgserver::Server;
 use postgres::Client;
 use txn_server_tests::{
-    Background, Watchdog, grouped, int, local, physical_health, read, sqlstate, start_hot,
+    Background, Watchdog, grouped, int, local, physical_health, pid, read, sqlstate, start_hot,
     wait_until,
 };
 
@@ -137,6 +137,16 @@ fn waits_for_standby(control: &mut Client, statement: &Background) -> Result<()>
     Ok(())
 }
 
+/// The statement fails with that SQLSTATE, and waits for the standby before. (A wait for a standby ends with a warning when it is
+/// cancelled.)
+fn told_late(control: &mut Client, statement: Background, told: &str) -> Result<()> {
+    waits_for_standby(control, &statement)?;
+    control.execute("SELECT pg_cancel_backend($1)", &[&statement.pid])?;
+    let answer = sqlstate(&statement.end()?.1);
+    ensure!(answer == told, "{answer} instead of {told}");
+    Ok(())
+}
+
 /// The error of a command that reads by itself, and of planning, is told when what it comes from is replicated.
 #[test]
 fn commands_that_fail_wait_for_what_they_have_looked_at() -> Result<()> {
@@ -150,12 +160,15 @@ fn failing_commands(server: &Server) -> Result<()> {
     control.batch_execute(
         "CREATE TABLE elsewhere AS SELECT 5 AS val;
          ANALYZE elsewhere;
-         CREATE FUNCTION fails() RETURNS int LANGUAGE plpgsql STABLE AS $$
+         CREATE TABLE parts (val int) PARTITION BY LIST (val);
+         CREATE TABLE part_1 PARTITION OF parts FOR VALUES IN (1);
+         CREATE TABLE part_2 PARTITION OF parts FOR VALUES IN (2);
+         CREATE FUNCTION fails(n int DEFAULT 1) RETURNS int LANGUAGE plpgsql STABLE AS $$
          BEGIN
              IF (SELECT val FROM hot WHERE id = 1) = 1 THEN
                  RAISE EXCEPTION 'one';
              END IF;
-             RETURN 1;
+             RETURN n;
          END $$",
     )?;
     server.set_synchronous_standbys("nobody")?;
@@ -163,12 +176,17 @@ fn failing_commands(server: &Server) -> Result<()> {
     wait_until(&mut control, "SELECT val = 1 FROM hot WHERE id = 1")?;
     for (sql, told) in COMMANDS {
         let command = Background::run(server.connect()?, sql)?;
-        waits_for_standby(&mut control, &command).context(*sql)?;
-        // A wait for a standby ends with a warning when it is cancelled.
-        control.execute("SELECT pg_cancel_backend($1)", &[&command.pid])?;
-        let answer = sqlstate(&command.end()?.1);
-        ensure!(answer == *told, "{answer} instead of {told}: {sql}");
+        told_late(&mut control, command, told).context(*sql)?;
     }
+    // A generic plan calls the function when the executor starts, to leave partitions out.
+    let mut client = server.connect()?;
+    client.batch_execute("SET plan_cache_mode = force_generic_plan")?;
+    let pid = pid(&mut client)?;
+    let pruned = Background::call(client, pid, |client| {
+        client.execute("SELECT FROM parts WHERE val = fails($1)", &[&2])?;
+        Ok(())
+    });
+    told_late(&mut control, pruned, "P0001").context("partitions")?;
     server.set_synchronous_standbys("")?;
     writer.end()?.1?;
     drop(control);
