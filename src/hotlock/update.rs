@@ -417,11 +417,15 @@ pub fn await_tail(n: usize, tail: &Tail) {
 
 /// The same behind those who wait for the row in the ordinary way, in the order in which they came (heapam.c:
 /// heap_acquire_tuplock): they hold the lock of the version that they wait at, the one with which the executor came or a later.
+/// Not if we have locked the row already: then it is us whom they wait for.
 ///
 /// # Safety
 /// `rel` is open, and `version` is one that a scan of it has found.
 pub unsafe fn await_in_turn(rel: pg_sys::Relation, version: u64, n: usize, tail: &Tail) {
     const MODE: pg_sys::LOCKMODE = pg_sys::ExclusiveLock as pg_sys::LOCKMODE;
+    if SESSION.get(n).is_some_and(|m| m.locked) {
+        return await_tail(n, tail);
+    }
     let versions = [version, tail.tid].map(tuple::unpack);
     await_end(n, tail, || {
         // SAFETY: by the contract. After an ERROR in a wait the abort releases the locks.
