@@ -542,7 +542,7 @@ pub fn depend_on_open(n: usize) -> bool {
 pub fn depend_no_more(n: usize) {
     if let Some(membership) = SESSION.get(n) {
         memory().with_row(membership.slot, |row, world| {
-            row.depart(world, member_id(n), |_| ());
+            row.withdraw(world, member_id(n));
         });
         SESSION.update(n, |m| m.linked = false);
     }

@@ -539,8 +539,13 @@ unsafe fn follow(call: Update, n: usize, tail: &Tail) -> Option<TM_Result::Type>
             Some(TM_Result::TM_Ok)
         }
         group::Outcome::NotPossible => {
-            memory().with_row(slot, |row, world| row.withdraw(world, me));
-            SESSION.update(n, |m| m.linked = false);
+            if SESSION.get(n).is_some_and(|m| m.lent != 0) {
+                // Our lock stays on the version: so does our place, or its writer could come to wait for us.
+                memory().with_row(slot, |row, world| row.step_back(world, me));
+            } else {
+                memory().with_row(slot, |row, world| row.withdraw(world, me));
+                SESSION.update(n, |m| m.linked = false);
+            }
             waiting::check_doomed();
             await_tail(n, tail);
             None

@@ -224,13 +224,25 @@ impl Row {
         doomed
     }
 
-    /// Forgets a reservation whose version could not be written.
+    /// Forgets a reservation whose version could not be written, or a reader that has seen nothing after all.
     pub fn withdraw(&self, world: World, me: MemberId) {
-        if world.member(me).linked.get() != 0 {
-            self.group_length.sub(1);
+        let node = world.member(me);
+        if node.linked.get() != 0 {
+            if node.reader.get() == 0 {
+                self.group_length.sub(1);
+            }
             self.unlink(world, me);
         }
-        world.member(me).doomed.publish(0);
+        node.doomed.publish(0);
+    }
+
+    /// Makes a reservation whose version could not be written the reader that it was.
+    pub fn step_back(&self, world: World, me: MemberId) {
+        let node = world.member(me);
+        if node.linked.get() != 0 {
+            self.group_length.sub(1);
+            node.reader.set(1);
+        }
     }
 
     fn append(&self, world: World, me: MemberId, xid: u32) {
@@ -410,6 +422,26 @@ mod tests {
         members[id(2) as usize].begin(4);
         row.link_reader(w, id(2), 102);
         assert!(!row.has_before(w, 4, 2), "it has only looked");
+    }
+
+    #[test]
+    fn a_reader_that_could_not_write_is_a_reader_again_and_one_that_withdraws_is_no_writer() {
+        let (row, members) = setup(2);
+        let w = World { members: &members };
+        row.link_writer(w, id(0), 100, 1);
+        row.link_reader(w, id(1), 101);
+        row.link_writer(w, id(1), 101, 0);
+        assert_eq!(row.group_length(), 2);
+        row.step_back(w, id(1));
+        assert_eq!((row.group_length(), row.running()), (1, 2));
+        assert_eq!(row.tail(w).map(|tail| tail.xid), Some(100));
+        assert!(!row.close(w, id(0)), "somebody depends on it");
+        row.withdraw(w, id(1));
+        assert_eq!((row.group_length(), row.running()), (1, 1));
+        row.link_reader(w, id(1), 101);
+        row.roll_back(w, id(0), |_| ());
+        row.withdraw(w, id(1));
+        assert!(!members[id(1) as usize].is_doomed());
     }
 
     #[test]
