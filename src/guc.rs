@@ -29,6 +29,9 @@ pub static LOG_HOTSPOTS: GucSetting<bool> = GucSetting::<bool>::new(false);
 pub static LONGEST_WAIT: GucSetting<i32> = GucSetting::<i32>::new(5000);
 pub static MAX_HOT_ROWS: GucSetting<i32> = GucSetting::<i32>::new(1024);
 pub static QUEUE_LOCK: GucSetting<bool> = GucSetting::<bool>::new(false);
+pub static RANGE_BUCKETS: GucSetting<i32> = GucSetting::<i32>::new(4096);
+pub static RANGE_OCC: GucSetting<bool> = GucSetting::<bool>::new(false);
+pub static RANGE_SLOTS: GucSetting<i32> = GucSetting::<i32>::new(32);
 #[cfg(feature = "stop_events")]
 pub static STOP_AT: GucSetting<Option<std::ffi::CString>> =
     GucSetting::<Option<std::ffi::CString>>::new(None);
@@ -144,6 +147,40 @@ pub fn init() {
         GucContext::Userset,
         none,
     );
+    GucRegistry::define_int_guc(
+        c"txn.range_buckets",
+        c"Rings of writes to tables of txn_heap, into which key ranges are hashed.",
+        c"Each takes 64 bytes of shared memory, and 96 for each of its slots (txn.range_slots).",
+        &RANGE_BUCKETS,
+        1,
+        1 << 20,
+        GucContext::Postmaster,
+        none,
+    );
+    // SAFETY: the hook raises nothing and does not panic.
+    unsafe {
+        GucRegistry::define_bool_guc_with_hooks(
+            c"txn.range_occ",
+            c"Validates transactions at commit, by the key ranges that they have read, so that they are serializable.",
+            c"Applies to transactions of level REPEATABLE READ and SERIALIZABLE on tables of the access method txn_heap.",
+            &RANGE_OCC,
+            GucContext::Userset,
+            none,
+            Some(check_range_occ),
+            None,
+            None,
+        );
+    }
+    GucRegistry::define_int_guc(
+        c"txn.range_slots",
+        c"Writes that each ring of writes to tables of txn_heap holds.",
+        c"A transaction fails that runs while more than these go through the ring of a range it has read.",
+        &RANGE_SLOTS,
+        1,
+        4096,
+        GucContext::Postmaster,
+        none,
+    );
     #[cfg(feature = "stop_events")]
     GucRegistry::define_string_guc(
         c"txn.stop_at",
@@ -155,4 +192,32 @@ pub fn init() {
     );
     // SAFETY: a static string; refuses settings under our prefix that do not exist.
     unsafe { pgrx::pg_sys::MarkGUCPrefixReserved(c"txn".as_ptr()) };
+}
+
+/// A transaction is validated from its snapshot on, or not at all.
+unsafe extern "C-unwind" fn check_range_occ(
+    new: *mut bool,
+    _extra: *mut *mut std::ffi::c_void,
+    source: pgrx::pg_sys::GucSource::Type,
+) -> bool {
+    use crate::pg::{error, raw, xact};
+    use pgrx::pg_sys::{self, GucSource};
+    // SAFETY: guc.c's arguments; plain reads of backend state, and the variables by which a check hook says what is wrong.
+    unsafe {
+        let is_set = source >= GucSource::PGC_S_INTERACTIVE && source != GucSource::PGC_S_TEST;
+        if !is_set
+            || *new == RANGE_OCC.get()
+            || pg_sys::InitializingParallelWorker
+            || xact::is_read_committed()
+            || !pg_sys::FirstSnapshotSet
+        {
+            return true;
+        }
+        raw::GUC_check_errcode(error::sqlstate(*b"25001"));
+        pg_sys::GUC_check_errmsg_string =
+            c"txn.range_occ must be set before any query of the transaction"
+                .as_ptr()
+                .cast_mut();
+        false
+    }
 }

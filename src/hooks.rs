@@ -6,6 +6,7 @@
 use crate::hotlock::{self, commit, readguard, revisit, statement};
 use crate::pg::error::{guarded, infallible};
 use crate::pg::{catch, raw, shmem, xact};
+use crate::range_occ;
 use crate::tam::swap;
 use pgrx::pg_sys::*;
 use std::ffi::{c_char, c_int, c_void};
@@ -54,6 +55,10 @@ unsafe extern "C-unwind" fn shmem_startup() {
 
 unsafe extern "C-unwind" fn executor_start(query: *mut QueryDesc, eflags: c_int) {
     let runs = eflags & EXEC_FLAG_EXPLAIN_ONLY as c_int == 0;
+    if runs {
+        // SAFETY: the hook's argument.
+        guarded(|| unsafe { range_occ::guard::before_start(query) });
+    }
     // SAFETY: the hook's argument.
     let certain = runs && guarded(|| unsafe { statement::before_start(query) });
     // SAFETY: the next hook in the chain, or PostgreSQL's own function. It calls functions, too, to leave partitions out.
@@ -77,6 +82,7 @@ unsafe extern "C-unwind" fn plan(
     params: ParamListInfo,
 ) -> *mut PlannedStmt {
     let mut planned = std::ptr::null_mut();
+    let options = guarded(|| range_occ::guard::planner_options(options));
     // SAFETY: the next hook in the chain, or PostgreSQL's own function.
     watched(std::ptr::null(), || unsafe {
         planned = match previous().planner {
@@ -233,6 +239,7 @@ unsafe fn before_utility(command: *mut PlannedStmt) {
     // SAFETY: a utility statement's node.
     unsafe {
         let node = (*command).utilityStmt;
+        range_occ::guard::before_utility(node);
         match (*node).type_ {
             NodeTag::T_TransactionStmt => return,
             NodeTag::T_ExecuteStmt | NodeTag::T_DeclareCursorStmt => {
@@ -315,10 +322,12 @@ unsafe extern "C-unwind" fn at_subtransaction_event(
     match event {
         SubXactEvent::SUBXACT_EVENT_ABORT_SUB => infallible(|| {
             swap::abort_of_subtransaction(own);
+            range_occ::session::subtransaction_rolled_back(xact::nest_level());
             commit::subtransaction_rolled_back(xact::nest_level());
         }),
         SubXactEvent::SUBXACT_EVENT_COMMIT_SUB => infallible(|| {
             swap::commit_of_subtransaction(own, parent);
+            range_occ::session::subtransaction_committed(xact::nest_level());
             commit::subtransaction_committed(xact::nest_level());
         }),
         _ => {}

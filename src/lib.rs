@@ -6,6 +6,7 @@ mod guc;
 mod hooks;
 mod hotlock;
 mod pg;
+mod range_occ;
 mod tam;
 
 ::pgrx::pg_module_magic!(name, version);
@@ -22,6 +23,7 @@ pub extern "C-unwind" fn _PG_init() {
     guc::init();
     pg::relation::init();
     hotlock::provider::init();
+    range_occ::init();
     tam::callbacks::init();
     hooks::init();
 }

@@ -66,7 +66,12 @@ SELECT (totals[1])::integer AS hot_rows, totals[2] AS promotions, totals[3] AS c
        totals[13] AS snapshot_waits, totals[14] AS cascades, totals[15] AS doomed, totals[16] AS cycles,
        totals[17] AS own_row, totals[18] AS backoffs, totals[19] AS fallbacks, totals[20] AS table_full,
        totals[21] AS early_commits, totals[22] AS read_waits,
-       txn.moment(nullif(reset, 0)) AS stats_reset
+       txn.moment(nullif(reset, 0)) AS stats_reset,
+       totals[23] AS range_validated, totals[24] AS range_passed, totals[25] AS range_overlap, totals[26] AS range_cover,
+       totals[27] AS range_relation, totals[28] AS range_history_lost, totals[29] AS range_restarted, totals[30] AS range_first_touch,
+       totals[31] AS range_quiet_buckets, totals[32] AS range_walked_buckets, totals[33] AS range_slots_read, totals[34] AS range_covered,
+       totals[35] AS range_registered, totals[36] AS range_unplaced, totals[37] AS range_registration_ns, totals[38] AS range_validation_ns,
+       totals[39] AS range_evictions, totals[40] AS range_memory
 FROM txn.stats_raw();
 COMMENT ON VIEW txn.stats IS 'totals of the whole server since the last txn.stats_reset()';
 COMMENT ON COLUMN txn.stats.hot_rows IS 'hot rows at present';
@@ -92,6 +97,24 @@ COMMENT ON COLUMN txn.stats.table_full IS 'rows that found no room in the table 
 COMMENT ON COLUMN txn.stats.early_commits IS 'commits that let the next transaction go on before they were flushed';
 COMMENT ON COLUMN txn.stats.read_waits IS 'transactions that waited for what they had read to be durable';
 COMMENT ON COLUMN txn.stats.stats_reset IS 'when the totals were set to zero; null: at server start';
+COMMENT ON COLUMN txn.stats.range_validated IS 'transactions validated by what they read';
+COMMENT ON COLUMN txn.stats.range_passed IS 'of these, those that could commit';
+COMMENT ON COLUMN txn.stats.range_overlap IS 'refused: somebody wrote keys that were read';
+COMMENT ON COLUMN txn.stats.range_cover IS 'refused: somebody wrote to a range that was read as a whole';
+COMMENT ON COLUMN txn.stats.range_relation IS 'refused: somebody wrote to a table that was read, or may have been written, as a whole';
+COMMENT ON COLUMN txn.stats.range_history_lost IS 'refused: writes to what was read have been overwritten in their ring';
+COMMENT ON COLUMN txn.stats.range_restarted IS 'refused: a transaction prepared before the server''s start has not ended';
+COMMENT ON COLUMN txn.stats.range_first_touch IS 'refused: a table was redefined after the snapshot';
+COMMENT ON COLUMN txn.stats.range_quiet_buckets IS 'rings passed without a look at their writes';
+COMMENT ON COLUMN txn.stats.range_walked_buckets IS 'rings looked through';
+COMMENT ON COLUMN txn.stats.range_slots_read IS 'writes looked at';
+COMMENT ON COLUMN txn.stats.range_covered IS 'ranges looked at that were read as a whole';
+COMMENT ON COLUMN txn.stats.range_registered IS 'writes registered';
+COMMENT ON COLUMN txn.stats.range_unplaced IS 'writes that found no place in their ring';
+COMMENT ON COLUMN txn.stats.range_registration_ns IS 'nanoseconds spent with registration';
+COMMENT ON COLUMN txn.stats.range_validation_ns IS 'nanoseconds spent with validation';
+COMMENT ON COLUMN txn.stats.range_evictions IS 'writes overwritten in their rings since the server started';
+COMMENT ON COLUMN txn.stats.range_memory IS 'bytes of shared memory of range OCC';
 
 CREATE VIEW txn.waits AS
 SELECT pid, blocked_by, relation::regclass, key, reason, txn.moment(since) AS since
@@ -146,3 +169,61 @@ AS 'MODULE_PATHNAME', 'heap_handler_wrapper';
 COMMENT ON FUNCTION txn.heap_handler(internal) IS 'the handler of the access method txn_heap';
 CREATE ACCESS METHOD txn_heap TYPE TABLE HANDLER txn.heap_handler;
 COMMENT ON ACCESS METHOD txn_heap IS 'heap storage whose key ranges transactions can be validated on';
+
+-- Range OCC
+
+CREATE TABLE txn.range_maps (
+    relation regclass PRIMARY KEY,
+    width bytea CHECK (length(width) = 16),
+    boundaries bytea CHECK (length(boundaries) % 16 = 0),
+    CHECK ((width IS NULL) <> (boundaries IS NULL))
+) USING heap;
+COMMENT ON TABLE txn.range_maps IS 'how the keys of tables are divided into ranges; written by txn.partition_by_range';
+COMMENT ON COLUMN txn.range_maps.relation IS 'the table';
+COMMENT ON COLUMN txn.range_maps.width IS 'the width of its ranges, in images of keys';
+COMMENT ON COLUMN txn.range_maps.boundaries IS 'or the images at which ranges begin';
+SELECT pg_extension_config_dump('txn.range_maps', 'WHERE EXISTS (SELECT FROM pg_class WHERE oid = relation)');
+
+CREATE FUNCTION txn.partition_by_range(relation regclass, ranges integer DEFAULT NULL, width numeric DEFAULT NULL)
+RETURNS void
+LANGUAGE C VOLATILE CALLED ON NULL INPUT PARALLEL UNSAFE
+AS 'MODULE_PATHNAME', 'partition_by_range_wrapper';
+COMMENT ON FUNCTION txn.partition_by_range(regclass, integer, numeric) IS 'divides the range key of a table of txn_heap into so many ranges, or into ranges of that width: of integers, days, or seconds';
+
+CREATE FUNCTION txn.ranges_raw(
+    OUT relation oid, OUT range bigint, OUT low text, OUT high text, OUT writes bigint, OUT last_transaction bigint,
+    OUT registrations bigint, OUT conflicts bigint, OUT covered bigint)
+RETURNS SETOF record
+LANGUAGE C VOLATILE STRICT PARALLEL RESTRICTED
+AS 'MODULE_PATHNAME', 'ranges_wrapper';
+COMMENT ON FUNCTION txn.ranges_raw() IS 'the ranges of this database with writes in the rings; use the view txn.ranges';
+
+CREATE VIEW txn.ranges AS
+SELECT relation::regclass, range, low, high, writes, last_transaction, registrations, conflicts, covered
+FROM txn.ranges_raw();
+COMMENT ON VIEW txn.ranges IS 'ranges of keys of this database''s tables of txn_heap that transactions have written of late';
+COMMENT ON COLUMN txn.ranges.relation IS 'the table';
+COMMENT ON COLUMN txn.ranges.range IS 'the number of the range; -1: null keys; null: anywhere in the table';
+COMMENT ON COLUMN txn.ranges.low IS 'its lowest key; null: there is no bound, or you may not read the table';
+COMMENT ON COLUMN txn.ranges.high IS 'its highest key; null: there is no bound, or you may not read the table';
+COMMENT ON COLUMN txn.ranges.writes IS 'writes to it that its ring has at present';
+COMMENT ON COLUMN txn.ranges.last_transaction IS 'the latest of the transactions that wrote them';
+COMMENT ON COLUMN txn.ranges.registrations IS 'writes registered in its ring since the server started; ranges may share a ring';
+COMMENT ON COLUMN txn.ranges.conflicts IS 'conflicts that validations have found in its ring';
+COMMENT ON COLUMN txn.ranges.covered IS 'looks of validations at its ring for transactions that had read the whole range';
+
+CREATE FUNCTION txn.my_predicates_raw(OUT relation oid, OUT low text, OUT high text, OUT whole boolean, OUT reason text)
+RETURNS SETOF record
+LANGUAGE C VOLATILE STRICT PARALLEL RESTRICTED
+AS 'MODULE_PATHNAME', 'my_predicates_wrapper';
+COMMENT ON FUNCTION txn.my_predicates_raw() IS 'what the present transaction has read; use the view txn.my_predicates';
+
+CREATE VIEW txn.my_predicates AS
+SELECT relation::regclass, low, high, whole, reason FROM txn.my_predicates_raw();
+COMMENT ON VIEW txn.my_predicates IS 'the keys that the present transaction has read, if it is validated (txn.range_occ)';
+COMMENT ON COLUMN txn.my_predicates.relation IS 'the table';
+COMMENT ON COLUMN txn.my_predicates.low IS 'the lowest key; null: there is no bound';
+COMMENT ON COLUMN txn.my_predicates.high IS 'the highest key; null: there is no bound';
+COMMENT ON COLUMN txn.my_predicates.whole IS 'whether that is the whole table';
+COMMENT ON COLUMN txn.my_predicates.reason IS 'what read the whole table';
+GRANT SELECT ON txn.ranges, txn.my_predicates TO PUBLIC;

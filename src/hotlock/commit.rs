@@ -12,6 +12,7 @@ use super::{detect, revisit};
 use crate::pg::raw::{self, TimeoutId};
 use crate::pg::wait::{self, Wakes};
 use crate::pg::xact;
+use crate::range_occ;
 use crate::tam::swap;
 use hotrow::{Duty, Trouble};
 use pgrx::pg_sys;
@@ -118,7 +119,8 @@ pub fn before_commit() {
         }
     }
     readguard::wait_for_reads();
-    // From here on nothing waits.
+    // From here on nothing waits, and nothing is read or written.
+    range_occ::commit::before_end();
     combine::seal();
 }
 
@@ -131,6 +133,7 @@ pub fn before_prepare() {
         revisit::before_statement();
     }
     readguard::wait_for_reads();
+    range_occ::commit::before_end();
 }
 
 /// Lets RecordTransactionCommit return before flush and standbys; `after_locks` makes up for it.
@@ -218,6 +221,7 @@ fn finish(end: End) {
     }
     clear();
     swap::end_of_transaction();
+    range_occ::session::end();
     SESSION.forget_locked();
     statement::forget();
     readguard::forget();

@@ -18,12 +18,13 @@ mod session;
 mod settings;
 pub mod statement;
 pub mod stats;
-mod stop;
+pub mod stop;
 mod text;
 mod ticket;
 pub mod update;
 mod views;
 mod waiting;
 
-pub use session::is_in_hot_transaction;
+pub use session::{is_in_hot_transaction, memory};
+pub use views::may_read;
 pub use waiting::check_doomed;

@@ -15,6 +15,12 @@ pub enum Point {
     AfterCommitWait,
     /// Those whose updates are in our version cannot leave any more.
     Sealed,
+    /// What the transaction wrote to tables of txn_heap is registered; it has no CSN yet.
+    Registered,
+    /// It has its CSN, and is not validated.
+    Numbered,
+    /// It is validated, if it is to be, and has not committed yet.
+    Validated,
 }
 
 #[cfg(not(feature = "stop_events"))]
@@ -32,6 +38,9 @@ pub fn at(point: Point) {
         Point::BeforeCommitWait => "before_commit_wait",
         Point::AfterCommitWait => "after_commit_wait",
         Point::Sealed => "sealed",
+        Point::Registered => "registered",
+        Point::Numbered => "numbered",
+        Point::Validated => "validated",
     };
     let tag = {
         let Some(wanted) = crate::guc::STOP_AT.get() else {

@@ -6,6 +6,7 @@ use super::explain::cause_of;
 use super::session::memory;
 use super::waiting::Reason;
 use crate::pg::wait;
+use crate::range_occ;
 use hotrow::{Row, actor_of};
 use pgrx::prelude::*;
 
@@ -98,6 +99,7 @@ fn stats() -> TableIterator<'static, (name!(totals, Vec<i64>), name!(reset, i64)
     let values = [hot]
         .into_iter()
         .chain(memory.totals.all().into_iter().map(|c| c.get() as i64))
+        .chain(range_occ::views::totals())
         .collect();
     TableIterator::once((values, memory.totals.reset_at.get() as i64))
 }
@@ -106,6 +108,7 @@ fn stats() -> TableIterator<'static, (name!(totals, Vec<i64>), name!(reset, i64)
 #[pg_extern(sql = false)]
 fn stats_reset() {
     memory().totals.reset(wait::now());
+    memory().ranges.reset();
 }
 
 /// One line per waiting session of this database.

@@ -1,7 +1,7 @@
 //! Raising PostgreSQL errors without unwinding.
 
 use super::raw;
-use std::ffi::CStr;
+use std::ffi::{CStr, c_char};
 
 /// An error of this extension: what the client sees.
 pub struct Report {
@@ -12,7 +12,7 @@ pub struct Report {
 }
 
 /// elog.h's MAKE_SQLSTATE.
-const fn sqlstate(code: [u8; 5]) -> i32 {
+pub const fn sqlstate(code: [u8; 5]) -> i32 {
     let mut packed = 0;
     let mut n = 0;
     while n < 5 {
@@ -40,6 +40,53 @@ impl Report {
             }
         }
         std::process::abort()
+    }
+}
+
+/// The same for an error whose text was made for it.
+pub struct Told {
+    pub code: [u8; 5],
+    pub message: *const c_char,
+    /// May be null.
+    pub detail: *const c_char,
+    /// May be null.
+    pub hint: *const c_char,
+}
+
+impl Told {
+    /// Raises the ERROR.
+    ///
+    /// # Safety
+    /// The texts are C strings that the abort of the transaction does not free first (`in_c`). Nothing with a destructor is
+    /// alive in the callers.
+    pub unsafe fn raise(&self) -> ! {
+        // SAFETY: as in `Report::raise`; elog.c copies the texts.
+        unsafe {
+            if raw::errstart(raw::ERROR, std::ptr::null()) {
+                raw::errcode(sqlstate(self.code));
+                raw::errmsg_internal(c"%s".as_ptr(), self.message);
+                if !self.detail.is_null() {
+                    raw::errdetail_internal(c"%s".as_ptr(), self.detail);
+                }
+                if !self.hint.is_null() {
+                    raw::errhint(c"%s".as_ptr(), self.hint);
+                }
+                raw::errfinish(c"txn".as_ptr(), 0, std::ptr::null());
+            }
+        }
+        std::process::abort()
+    }
+}
+
+/// The text as a C string in PostgreSQL's memory, so that nothing of it has a destructor.
+pub fn in_c(text: &str) -> *const c_char {
+    let length = text.find('\0').unwrap_or(text.len());
+    // SAFETY: a new chunk of the current memory context with room for the text and a zero.
+    unsafe {
+        let chunk = raw::palloc(length + 1).cast::<u8>();
+        std::ptr::copy_nonoverlapping(text.as_ptr(), chunk, length);
+        *chunk.add(length) = 0;
+        chunk.cast()
     }
 }
 

@@ -80,7 +80,13 @@ unsafe extern "C-unwind" {
     pub fn disable_timeout(id: TimeoutId, keep_indicator: bool);
     pub fn get_timeout_active(id: TimeoutId) -> bool;
 
+    // utils/misc/guc.c
+    pub fn GUC_check_errcode(code: c_int);
+
     // access/transam
+    pub fn ReadNextFullTransactionId() -> FullTransactionId;
+    pub fn GetTopFullTransactionIdIfAny() -> FullTransactionId;
+    pub fn RecoveryInProgress() -> bool;
     pub fn TransactionIdDidCommit(xid: TransactionId) -> bool;
     pub fn TransactionIdIsCurrentTransactionId(xid: TransactionId) -> bool;
     pub fn GetTopTransactionIdIfAny() -> TransactionId;
@@ -252,6 +258,40 @@ unsafe extern "C-unwind" {
     pub fn bms_free(set: *mut Bitmapset);
     pub fn list_free(list: *mut List);
     pub fn list_member_oid(list: *const List, oid: Oid) -> bool;
+    pub fn palloc(size: Size) -> *mut c_void;
+    pub fn AllocSetContextCreateInternal(
+        parent: MemoryContext,
+        name: *const c_char,
+        min: Size,
+        initial: Size,
+        max: Size,
+    ) -> MemoryContext;
+    pub fn pg_detoast_datum_copy(datum: *mut varlena) -> *mut varlena;
+    pub fn pg_detoast_datum(datum: *mut varlena) -> *mut varlena;
+    pub fn deconstruct_array(
+        array: *mut ArrayType,
+        typ: Oid,
+        length: c_int,
+        by_value: bool,
+        align: c_char,
+        elements: *mut *mut Datum,
+        nulls: *mut *mut bool,
+        count: *mut c_int,
+    );
+    pub fn get_typlenbyvalalign(
+        typ: Oid,
+        length: *mut int16,
+        by_value: *mut bool,
+        align: *mut c_char,
+    );
+    pub fn getBaseType(typ: Oid) -> Oid;
+    pub fn lookup_type_cache(typ: Oid, flags: c_int) -> *mut TypeCacheEntry;
+    // utils/adt/pg_locale.c; not bound by pgrx
+    pub fn lc_collate_is_c(collation: Oid) -> bool;
+    pub fn get_namespace_oid(name: *const c_char, missing_ok: bool) -> Oid;
+    pub fn get_relname_relid(name: *const c_char, namespace: Oid) -> Oid;
+    pub fn get_am_oid(name: *const c_char, missing_ok: bool) -> Oid;
+    pub fn get_am_name(am: Oid) -> *mut c_char;
     pub fn pg_detoast_datum_packed(datum: *mut varlena) -> *mut varlena;
     pub fn get_collation_isdeterministic(collation: Oid) -> bool;
     pub fn op_mergejoinable(operator: Oid, input: Oid) -> bool;
@@ -288,5 +328,7 @@ unsafe extern "C-unwind" {
     pub fn systable_endscan(scan: SysScanDesc);
     pub fn GetSecurityLabel(object: *const ObjectAddress, provider: *const c_char) -> *mut c_char;
     pub fn get_rel_relispartition(relation: Oid) -> bool;
+    // catalog/pg_inherits.c; not bound by pgrx
+    pub fn find_all_inheritors(parent: Oid, mode: LOCKMODE, counts: *mut *mut List) -> *mut List;
     pub fn get_partition_ancestors(relation: Oid) -> *mut List;
 }

@@ -5,6 +5,7 @@ use hotrow::{
     Actor, ContendedTables, Directory, FlushQueue, MEMBERS, Member, Parcel, ReadGuard, Row, Slot,
     Word32, Word64, World,
 };
+use keyrange::{Board, Bucket, Clock, Committer, Counters, Rings, Slot as RangeSlot};
 use pgrx::pg_sys;
 use std::mem::{align_of, size_of};
 use std::sync::OnceLock;
@@ -17,6 +18,9 @@ const CONTENTION: usize = 4096;
 /// Locks beside one per hot row: the directory's and the waits-for graph's.
 const EXTRA_LOCKS: usize = 2;
 
+/// Rings of writes that may be anywhere in a relation.
+const RELATION_BUCKETS: usize = 64;
+
 /// What stands at the beginning, once.
 #[repr(C)]
 struct Header {
@@ -26,6 +30,8 @@ struct Header {
     guard: ReadGuard,
     contended: ContendedTables,
     flush: FlushQueue,
+    clock: Clock,
+    ranges: Counters,
 }
 
 /// The attached shared memory. The references live as long as the process.
@@ -39,6 +45,9 @@ pub struct Shared {
     pub guard: &'static ReadGuard,
     pub contended: &'static ContendedTables,
     pub flush: &'static FlushQueue,
+    /// What transactions have written to tables of `txn_heap`.
+    pub board: Board<'static>,
+    pub ranges: &'static Counters,
     locks: *mut pg_sys::LWLockPadded,
 }
 
@@ -68,6 +77,14 @@ fn buckets() -> usize {
     (rows() * 4).next_power_of_two()
 }
 
+fn range_buckets() -> usize {
+    guc::RANGE_BUCKETS.get().max(1) as usize
+}
+
+fn range_slots() -> usize {
+    guc::RANGE_SLOTS.get().max(1) as usize
+}
+
 /// One array after the other, each on a cache line.
 struct Layout {
     at: usize,
@@ -90,6 +107,9 @@ struct Offsets {
     members: usize,
     actors: usize,
     parcels: usize,
+    committers: usize,
+    range_buckets: usize,
+    range_slots: usize,
     size: usize,
 }
 
@@ -102,6 +122,9 @@ fn offsets() -> Offsets {
     let member_array = layout.take::<Member>(actors() * MEMBERS);
     let actor_array = layout.take::<Actor>(actors());
     let parcel_array = layout.take::<Parcel>(actors());
+    let committers = layout.take::<Committer>(actors());
+    let ring_buckets = layout.take::<Bucket>(range_buckets() + RELATION_BUCKETS);
+    let ring_slots = layout.take::<RangeSlot>((range_buckets() + RELATION_BUCKETS) * range_slots());
     Offsets {
         header,
         buckets: bucket_array,
@@ -110,6 +133,9 @@ fn offsets() -> Offsets {
         members: member_array,
         actors: actor_array,
         parcels: parcel_array,
+        committers,
+        range_buckets: ring_buckets,
+        range_slots: ring_slots,
         size: layout.at + 64,
     }
 }
@@ -154,10 +180,35 @@ pub fn startup() {
             guard: &header.guard,
             contended: &header.contended,
             flush: &header.flush,
+            board: board(start, &offsets, &header.clock),
+            ranges: &header.ranges,
             locks: pg_sys::GetNamedLWLockTranche(c"txn".as_ptr()),
         }
     };
     let _ = SHARED.set(shared);
+}
+
+/// # Safety
+/// As for `slice`, for all arrays of range OCC.
+unsafe fn board(start: *mut u8, offsets: &Offsets, clock: &'static Clock) -> Board<'static> {
+    let (buckets, depth) = (range_buckets(), range_slots());
+    let all = buckets + RELATION_BUCKETS;
+    // SAFETY: by the contract.
+    let (heads, slots) = unsafe {
+        (
+            slice::<Bucket>(start, offsets.range_buckets, all),
+            slice::<RangeSlot>(start, offsets.range_slots, all * depth),
+        )
+    };
+    let (range_heads, relation_heads) = heads.split_at(buckets);
+    let (range_slots, relation_slots) = slots.split_at(buckets * depth);
+    Board {
+        clock,
+        // SAFETY: by the contract.
+        committers: unsafe { slice(start, offsets.committers, actors()) },
+        ranges: Rings::new(range_heads, range_slots),
+        relations: Rings::new(relation_heads, relation_slots),
+    }
 }
 
 /// storage/lwlocknames.txt: AddinShmemInitLock is number 21.
@@ -187,6 +238,12 @@ impl Shared {
             raw::LWLockRelease(lock);
             result
         }
+    }
+
+    /// Bytes that range OCC has of it.
+    pub fn range_bytes(&self) -> usize {
+        let offsets = offsets();
+        offsets.size - offsets.committers
     }
 
     /// Works on a hot row under its lock.

@@ -1,6 +1,6 @@
 //! The callbacks of our copy of heap's routine. Thin: each hands its arguments to hotlock.
 
-use super::swap;
+use super::{swap, tracked};
 use crate::hotlock;
 use crate::pg::error::guarded;
 use pgrx::pg_sys::*;
@@ -118,7 +118,11 @@ impl Delete {
     }
 }
 
-unsafe extern "C-unwind" fn tuple_update(
+/// Hotlock's.
+///
+/// # Safety
+/// PostgreSQL's arguments.
+pub unsafe extern "C-unwind" fn tuple_update(
     rel: Relation,
     otid: ItemPointer,
     slot: *mut TupleTableSlot,
@@ -172,7 +176,11 @@ unsafe extern "C-unwind" fn tuple_lock(
     guarded(|| unsafe { hotlock::lock::tuple_lock(call) })
 }
 
-unsafe extern "C-unwind" fn tuple_delete(
+/// Hotlock's.
+///
+/// # Safety
+/// PostgreSQL's arguments.
+pub unsafe extern "C-unwind" fn tuple_delete(
     rel: Relation,
     tid: ItemPointer,
     cid: CommandId,
@@ -196,7 +204,11 @@ unsafe extern "C-unwind" fn tuple_delete(
     guarded(|| unsafe { hotlock::lock::tuple_delete(call) })
 }
 
-unsafe extern "C-unwind" fn index_fetch_tuple(
+/// Hotlock's.
+///
+/// # Safety
+/// PostgreSQL's arguments.
+pub unsafe extern "C-unwind" fn index_fetch_tuple(
     scan: *mut IndexFetchTableData,
     tid: ItemPointer,
     snapshot: Snapshot,
@@ -288,6 +300,8 @@ pub fn init() {
         |txn_heap| {
             txn_heap.relation_toast_am = Some(relation_toast_am);
             build_as_heap(txn_heap);
+            tracked::track(txn_heap);
         },
+        tracked::track_in_front,
     );
 }

@@ -4,4 +4,5 @@ pub mod callbacks;
 pub mod group;
 pub mod multi;
 pub mod swap;
+mod tracked;
 pub mod wal;

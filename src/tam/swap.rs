@@ -92,9 +92,13 @@ impl Routines {
 
 static ROUTINES: OnceLock<Routines> = OnceLock::new();
 
-/// Makes our routines from heap's: `front` makes what stands in front of a routine, `txn_heap` the access method's. Once,
-/// from `_PG_init`.
-pub fn init(front: impl Fn(&mut TableAmRoutine), txn_heap: impl Fn(&mut TableAmRoutine)) {
+/// Makes our routines from heap's: `front` makes what stands in front of a routine, `txn_heap` the access method's, `both` what
+/// stands in front of that. Once, from `_PG_init`.
+pub fn init(
+    front: impl Fn(&mut TableAmRoutine),
+    txn_heap: impl Fn(&mut TableAmRoutine),
+    both: impl Fn(&mut TableAmRoutine),
+) {
     // SAFETY: PostgreSQL keeps the callback for the life of the process.
     unsafe { pg_sys::CacheRegisterRelcacheCallback(Some(put_back), Datum::from(0)) };
     // SAFETY: a static of the server.
@@ -109,7 +113,7 @@ pub fn init(front: impl Fn(&mut TableAmRoutine), txn_heap: impl Fn(&mut TableAmR
         heap,
         front_of_heap: changed(heap, &front),
         txn_heap: own,
-        front_of_txn_heap: changed(&own, &front),
+        front_of_txn_heap: changed(&changed(&own, &front), &both),
     });
 }
 

@@ -33,6 +33,31 @@ pub enum Count {
     ValidationTime,
 }
 
+impl Count {
+    /// All of them, in order.
+    pub fn all() -> impl Iterator<Item = Count> {
+        [
+            Count::Validated,
+            Count::Passed,
+            Count::Overlap,
+            Count::Cover,
+            Count::Relation,
+            Count::HistoryLost,
+            Count::Restarted,
+            Count::FirstTouch,
+            Count::QuietBuckets,
+            Count::WalkedBuckets,
+            Count::Slots,
+            Count::CoveredRanges,
+            Count::Registered,
+            Count::Unplaced,
+            Count::RegistrationTime,
+            Count::ValidationTime,
+        ]
+        .into_iter()
+    }
+}
+
 const COUNTS: usize = Count::ValidationTime as usize + 1;
 
 /// Totals since the start or the last reset, in shared memory. Zeroed memory is valid.
@@ -71,6 +96,11 @@ impl Counters {
             Err(Refusal::Restarted) => Count::Restarted,
         };
         self.add(outcome, 1);
+        self.looked(work);
+    }
+
+    /// Counts what a part of a validation looked at.
+    pub fn looked(&self, work: &Work) {
         self.add(Count::QuietBuckets, work.quiet);
         self.add(Count::WalkedBuckets, work.walked);
         self.add(Count::Slots, work.slots);

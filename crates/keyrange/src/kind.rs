@@ -53,6 +53,24 @@ pub enum Numeric<'a> {
     NaN,
 }
 
+/// What a field tells of its value.
+#[derive(Clone, PartialEq, Debug)]
+pub enum Decoded {
+    Null,
+    Bool(bool),
+    /// An integer, date or time; the last one that the field has room for stands for all beyond it.
+    Int(i64),
+    Oid(u32),
+    Float(f64),
+    Uuid([u8; 16]),
+    /// A number's first digits.
+    Numeric(String),
+    /// A text's first bytes.
+    Text(Vec<u8>),
+    /// A bytea's first bytes.
+    Bytes(Vec<u8>),
+}
+
 /// A value's field.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Placed {
@@ -114,6 +132,33 @@ impl Kind {
         })
     }
 
+    /// What the field of `bits` bits of a value that is not NULL tells of it.
+    pub(crate) fn decode(self, field: u128, bits: u32) -> Decoded {
+        let natural = self.natural_bits();
+        let whole = field << natural.saturating_sub(bits);
+        let prefix = || {
+            let bytes = (field << (128 - bits)).to_be_bytes();
+            let length = bytes
+                .iter()
+                .rposition(|&byte| byte != 0)
+                .map_or(0, |n| n + 1);
+            bytes[..length].to_vec()
+        };
+        match self {
+            Kind::Bool => Decoded::Bool(whole != 0),
+            Kind::Int2 | Kind::Int4 | Kind::Int8 => {
+                let middle = 1_i128 << (natural.min(bits) - 1);
+                Decoded::Int((field as i128 - middle) as i64)
+            }
+            Kind::Oid => Decoded::Oid(whole as u32),
+            Kind::Float8 => Decoded::Float(float_of_order(whole as u64)),
+            Kind::Uuid => Decoded::Uuid(whole.to_be_bytes()),
+            Kind::Numeric => Decoded::Numeric(Numeric::of_order(whole)),
+            Kind::Text => Decoded::Text(prefix()),
+            Kind::Bytes => Decoded::Bytes(prefix()),
+        }
+    }
+
     /// Whether all keys with this field have the same value.
     pub(crate) fn is_exact(self, field: u128, bits: u32) -> bool {
         let complete = bits >= self.natural_bits();
@@ -159,6 +204,14 @@ fn float_order(float: f64) -> u64 {
     }
 }
 
+fn float_of_order(order: u64) -> f64 {
+    f64::from_bits(if order >> 63 == 0 {
+        !order
+    } else {
+        order & !(1 << 63)
+    })
+}
+
 fn prefix(bytes: &[u8]) -> u128 {
     let mut first = [0; 16];
     let length = bytes.len().min(16);
@@ -166,10 +219,35 @@ fn prefix(bytes: &[u8]) -> u128 {
     u128::from_be_bytes(first)
 }
 
+/// The order of 0.
+const ZERO: u128 = 1 << (NUMERIC_BITS - 1);
+/// The distance of the infinities from 0.
+const INFINITY: u128 = (ZERO - 1) & !3;
+
 impl Numeric<'_> {
+    /// The text of the number of that order.
+    fn of_order(order: u128) -> String {
+        let magnitude = order.abs_diff(ZERO);
+        if magnitude >= INFINITY {
+            return match order {
+                _ if order < ZERO => "-Infinity",
+                _ if magnitude == INFINITY => "Infinity",
+                _ => "NaN",
+            }
+            .to_owned();
+        }
+        if magnitude == 0 {
+            return "0".to_owned();
+        }
+        let digits: [u128; NUMERIC_DIGITS] = std::array::from_fn(|n| {
+            let shift = 1 + (NUMERIC_DIGITS - 1 - n) as u32 * DIGIT_BITS;
+            (magnitude >> shift) & ((1 << DIGIT_BITS) - 1)
+        });
+        let scale = magnitude >> (1 + NUMERIC_DIGITS as u32 * DIGIT_BITS);
+        Self::text(order < ZERO, scale as i64 - (1 << 15) - 1, &digits)
+    }
+
     fn order(&self) -> u128 {
-        const ZERO: u128 = 1 << (NUMERIC_BITS - 1);
-        const INFINITY: u128 = (ZERO - 1) & !3;
         match *self {
             Numeric::NegativeInfinity => ZERO - INFINITY,
             Numeric::Infinity => ZERO + INFINITY,

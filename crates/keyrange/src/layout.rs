@@ -5,7 +5,7 @@
 
 use crate::{
     image::{Image, Interval},
-    kind::{Kind, Placed, Value},
+    kind::{Decoded, Kind, Placed, Value},
 };
 
 /// Columns of a range key that can have a part in the image; later ones are left out of it.
@@ -49,6 +49,19 @@ impl Column {
     /// Whether all keys with this field have the same value here.
     pub(crate) fn is_exact(&self, field: u128) -> bool {
         field == self.null() || self.kind.is_exact(field, self.bits)
+    }
+
+    /// This column's field in an image.
+    pub(crate) fn field(&self, image: Image) -> u128 {
+        (image >> self.shift) & (self.null() | self.highest())
+    }
+
+    /// What a field tells of its value.
+    pub(crate) fn decode(&self, field: u128) -> Decoded {
+        if field >= self.null() {
+            return Decoded::Null;
+        }
+        self.kind.decode(field, self.bits)
     }
 
     /// The part of an image that is this field.

@@ -2,6 +2,7 @@
 
 mod counters;
 mod csn;
+mod describe;
 mod fault;
 mod image;
 mod kind;
@@ -19,8 +20,9 @@ mod write;
 
 pub use counters::{Count, Counters};
 pub use csn::{Clock, Committer, Csn, ReadingPoint};
+pub use describe::Bound;
 pub use image::{FIRST_NULL, Image, Interval};
-pub use kind::{Kind, Numeric, Value};
+pub use kind::{Decoded, Kind, Numeric, Value};
 pub use layout::{COLUMNS, Layout};
 pub use predicate::{IntervalSet, Predicates};
 pub use ranges::{NARROWEST, NULL_RANGE, Range, RangeMap, boundaries};

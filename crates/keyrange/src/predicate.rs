@@ -96,6 +96,18 @@ impl Predicates {
         self.read(relation, &[Interval::ALL]);
     }
 
+    /// Whether the transaction has read all of that before.
+    pub fn covers(&self, relation: Relation, interval: &Interval) -> bool {
+        self.relations
+            .get(&relation)
+            .is_some_and(|set| set.covers(interval))
+    }
+
+    /// Forgets all.
+    pub fn clear(&mut self) {
+        self.relations.clear();
+    }
+
     /// The relations with a predicate, each with its intervals.
     pub fn iter(&self) -> impl Iterator<Item = (Relation, &IntervalSet)> {
         self.relations

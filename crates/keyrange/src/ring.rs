@@ -36,6 +36,9 @@ pub struct Bucket {
     max_fxid: Word,
     /// The highest transaction of which an entry is missing here.
     evicted_fxid: Word,
+    /// Conflicts found here, and looks at ranges that had been read as a whole.
+    conflicts: Word,
+    covered: Word,
 }
 
 /// One registered write. Zeroed memory is an empty slot.
@@ -218,6 +221,30 @@ impl<'a> Rings<'a> {
             slots,
             evicted_fxid: early.unwrap_or_else(|| head.evicted_fxid.get()),
         }
+    }
+
+    /// Counts a conflict found in the bucket.
+    pub(crate) fn count_conflict(&self, bucket: usize) {
+        self.buckets[bucket].conflicts.add(1);
+    }
+
+    /// Counts a look at a range that had been read as a whole.
+    pub(crate) fn count_covered(&self, bucket: usize) {
+        self.buckets[bucket].covered.add(1);
+    }
+
+    /// The entries in the rings at present, each with its bucket; one that is being written is left out.
+    pub fn entries(&self) -> impl Iterator<Item = (usize, Entry)> + '_ {
+        let depth = self.depth();
+        let published =
+            move |(n, slot): (usize, &Slot)| slot.read().map(|read| (n / depth, read.entry));
+        self.slots.iter().enumerate().filter_map(published)
+    }
+
+    /// Since the server started, in that bucket: entries, conflicts found, looks at ranges that had been read as a whole.
+    pub fn totals(&self, bucket: usize) -> [u64; 3] {
+        let bucket = &self.buckets[bucket];
+        [&bucket.head, &bucket.conflicts, &bucket.covered].map(Word::get)
     }
 
     /// Entries overwritten since the server started.

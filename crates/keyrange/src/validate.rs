@@ -217,9 +217,13 @@ impl<S: Snapshot> RelationCheck<'_, '_, S> {
         }
         let covered = range.is_some_and(|range| self.read.covers(&map.bounds(range)));
         self.work.walked += 1;
-        self.work.covered += u64::from(covered);
+        if covered {
+            self.work.covered += 1;
+            rings.count_covered(bucket);
+        }
         let walk = rings.walk(bucket, xmin, |entry, place| {
             if let Some(conflict) = self.conflict(rings, entry, place, map) {
+                rings.count_conflict(bucket);
                 self.stopped = (self.found)(conflict).is_break();
             }
             !self.stopped

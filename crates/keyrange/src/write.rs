@@ -144,6 +144,11 @@ impl WriteSet {
         self.levels.last().map_or(0, |level| level.nesting)
     }
 
+    /// What was written in the subtransaction of that depth (at least 1), and inside it.
+    pub fn inside(&self, nesting: u32) -> impl Iterator<Item = Written> + '_ {
+        written(&self.levels[self.outside(nesting)..])
+    }
+
     /// The subtransaction of that depth (at least 1) has rolled back, with all inside it.
     pub fn roll_back(&mut self, nesting: u32) {
         self.levels.truncate(self.outside(nesting));
@@ -176,24 +181,28 @@ impl WriteSet {
 
     /// What is to be registered.
     pub fn iter(&self) -> impl Iterator<Item = Written> + '_ {
-        self.levels.iter().flat_map(|level| {
-            let whole = level.whole.iter().map(|&relation| Written {
-                relation,
-                place: None,
-            });
-            let ranges = level.ranges.iter().flat_map(|(&relation, ranges)| {
-                ranges.iter().flat_map(move |(&range, touch)| {
-                    touch.intervals().into_iter().map(move |written| Written {
-                        relation,
-                        place: Some((range, written)),
-                    })
-                })
-            });
-            whole.chain(ranges)
-        })
+        written(&self.levels)
     }
 
     pub fn is_empty(&self) -> bool {
         self.iter().next().is_none()
     }
+}
+
+fn written(levels: &[Level]) -> impl Iterator<Item = Written> + '_ {
+    levels.iter().flat_map(|level| {
+        let whole = level.whole.iter().map(|&relation| Written {
+            relation,
+            place: None,
+        });
+        let ranges = level.ranges.iter().flat_map(|(&relation, ranges)| {
+            ranges.iter().flat_map(move |(&range, touch)| {
+                touch.intervals().into_iter().map(move |written| Written {
+                    relation,
+                    place: Some((range, written)),
+                })
+            })
+        });
+        whole.chain(ranges)
+    })
 }

@@ -1,0 +1,355 @@
+//! What a validated transaction reads: scans of tables and indexes become predicates.
+
+use super::key::Table;
+use super::session::{self, Whole};
+use super::value::{self, allocate};
+use super::{commit, patch};
+use crate::pg::raw;
+use keyrange::{Operator, ScanKey, Value};
+use pgrx::pg_sys::{self, Oid, ScanKeyData, SnapshotType};
+use std::ffi::c_int;
+
+/// Whether what is read with that snapshot is read by the transaction: with its own snapshot, or, for ON CONFLICT, to see what
+/// others have not committed.
+unsafe fn is_tracked(snapshot: pg_sys::Snapshot) -> bool {
+    // SAFETY: null or a snapshot.
+    !snapshot.is_null()
+        && matches!(
+            unsafe { (*snapshot).snapshot_type },
+            SnapshotType::SNAPSHOT_MVCC | SnapshotType::SNAPSHOT_DIRTY
+        )
+}
+
+/// `index_fetch_begin`: the table becomes known, and its indexes are patched, if the transaction is validated. The keys of the
+/// scan to which `fetch` belongs are to be seen next.
+///
+/// # Safety
+/// `fetch` is a new descriptor of index fetches in `rel`, an open table of `txn_heap`.
+pub unsafe fn begin_fetch(rel: pg_sys::Relation, fetch: *mut pg_sys::IndexFetchTableData) {
+    // SAFETY: by the contract.
+    unsafe {
+        if !session::is_validated() || session::touch(rel).is_none() {
+            return;
+        }
+        if patch::indexes(rel) {
+            session::expect(fetch as usize);
+        } else {
+            read_all(rel, Whole::Unseen);
+        }
+    }
+}
+
+/// A row is about to be fetched, or the scan about to end: if its keys have not been seen, they may have been any.
+///
+/// # Safety
+/// `fetch` is a descriptor of the table; `snapshot` is null at the end.
+pub unsafe fn check_fetch(fetch: *mut pg_sys::IndexFetchTableData, snapshot: pg_sys::Snapshot) {
+    if !session::was_expected(fetch as usize) {
+        return;
+    }
+    // SAFETY: by the contract.
+    unsafe {
+        // Without an MVCC snapshot it is a look for duplicates, whose answer is an error or none.
+        let is_probe =
+            !snapshot.is_null() && (*snapshot).snapshot_type != SnapshotType::SNAPSHOT_MVCC;
+        if !is_probe {
+            read_all((*fetch).rel, Whole::Unseen);
+        }
+    }
+}
+
+/// `scan_begin`: a scan of the table itself, or one by bitmap, whose indexes are patched.
+///
+/// # Safety
+/// The executor's arguments, a table of `txn_heap`.
+pub unsafe fn table_scan(rel: pg_sys::Relation, snapshot: pg_sys::Snapshot, flags: u32) {
+    // SAFETY: by the contract.
+    unsafe {
+        if !is_tracked(snapshot) || !session::is_validated() || session::touch(rel).is_none() {
+            return;
+        }
+        let is = |kind| flags & kind != 0;
+        if is(pg_sys::ScanOptions::SO_TYPE_BITMAPSCAN) {
+            if !patch::indexes(rel) {
+                read_all(rel, Whole::Unseen);
+            }
+        } else if is(pg_sys::ScanOptions::SO_TYPE_SAMPLESCAN) {
+            read_all(rel, Whole::SampleScan);
+        } else if is(pg_sys::ScanOptions::SO_TYPE_TIDRANGESCAN) {
+            read_all(rel, Whole::TidScan);
+        } else if !is(pg_sys::ScanOptions::SO_TYPE_TIDSCAN)
+            && !is(pg_sys::ScanOptions::SO_TYPE_ANALYZE)
+        {
+            read_all(rel, Whole::SequentialScan);
+        }
+    }
+}
+
+/// `tuple_fetch_row_version`: the row's key was read if there is one, and anything may be elsewhere if there is none.
+///
+/// # Safety
+/// The executor's arguments, a table of `txn_heap`; `slot` holds the row if `found`.
+pub unsafe fn row_version(
+    rel: pg_sys::Relation,
+    snapshot: pg_sys::Snapshot,
+    slot: *mut pg_sys::TupleTableSlot,
+    found: bool,
+) {
+    // SAFETY: by the contract.
+    unsafe {
+        if !is_tracked(snapshot) || !session::is_validated() {
+            return;
+        }
+        if let Some(table) = session::touch(rel) {
+            if found && table.layout.is_some() {
+                let image = table.image_of_slot(slot);
+                session::with(|work| work.read(table.relation, &[image]));
+                commit::validate_fresh();
+            } else {
+                read_all(rel, Whole::TidScan);
+            }
+        }
+    }
+}
+
+unsafe fn read_all(rel: pg_sys::Relation, whole: Whole) {
+    // SAFETY: the relation is open.
+    if let Some(table) = session::known(unsafe { (*rel).rd_id }) {
+        session::with(|work| work.read_all(table.relation, whole));
+        commit::validate_fresh();
+    }
+}
+
+/// `amrescan` or `amgetbitmap` of an index: the scan's keys are final.
+///
+/// # Safety
+/// The executor's scan.
+pub unsafe fn index_scan(scan: pg_sys::IndexScanDesc) {
+    // SAFETY: by the contract; the table is open and locked as long as its index is scanned.
+    unsafe {
+        if !session::is_validated() {
+            return;
+        }
+        session::was_expected((*scan).xs_heapfetch as usize);
+        let index = (*scan).indexRelation;
+        let Some(table) = session::known((*(*index).rd_index).indrelid) else {
+            return; // not of txn_heap, or of this session alone
+        };
+        if !is_tracked((*scan).xs_snapshot) {
+            return;
+        }
+        let whole = value::with_scratch(|| {
+            let count = (*scan).numberOfKeys.max(0) as usize;
+            let given = (*scan).keyData;
+            let keys = allocate(count, ScanKey::IsNull(usize::MAX));
+            for (n, key) in keys.iter_mut().enumerate() {
+                if let Some(converted) = convert(table, index, given.add(n)) {
+                    *key = converted;
+                }
+            }
+            note(table, keys)
+        });
+        if let Some(whole) = whole {
+            session::with(|work| work.read_all(table.relation, whole));
+        }
+        commit::validate_fresh();
+    }
+}
+
+/// Notes what a scan with these keys reads, or says why that may be anything.
+fn note(table: &Table, keys: &[ScanKey]) -> Option<Whole> {
+    let Some(layout) = &table.layout else {
+        return Some(Whole::NoKey);
+    };
+    let intervals = layout.project(keys);
+    if intervals.first().is_some_and(|first| first.low() == 0) && intervals == layout.project(&[]) {
+        return Some(Whole::OtherIndex);
+    }
+    session::with(|work| work.read(table.relation, &intervals));
+    None
+}
+
+/// An index column's part in the range key: its place there, and the type of its values.
+unsafe fn place(table: &Table, index: pg_sys::Relation, number: i16) -> Option<usize> {
+    // SAFETY: an open index, and one of its columns.
+    unsafe {
+        let at = number as usize - 1;
+        let attribute = *(*(*index).rd_index)
+            .indkey
+            .values
+            .as_slice(at + 1)
+            .get(at)?;
+        let position = table.position(attribute)?;
+        let column = &table.columns[position];
+        let family = *(*index).rd_opfamily.add(at);
+        let own = match (*(*index).rd_rel).relam {
+            pg_sys::BTREE_AM_OID => column.family,
+            pg_sys::HASH_AM_OID => column.hash_family,
+            _ => Oid::INVALID,
+        };
+        let is_of_type = own != Oid::INVALID && family == own;
+        // Equality in this collation and in the range key's is equality of bytes, if the index says so, too.
+        let collation = *(*index).rd_indcollation.add(at);
+        let is_bytewise =
+            collation == Oid::INVALID || raw::get_collation_isdeterministic(collation);
+        (is_of_type && is_bytewise).then_some(position)
+    }
+}
+
+/// Whether order in an index column is the images' order.
+unsafe fn is_ordered(table: &Table, index: pg_sys::Relation, number: i16, position: usize) -> bool {
+    // SAFETY: as in `place`.
+    unsafe {
+        let collation = *(*index).rd_indcollation.add(number as usize - 1);
+        table.columns[position].is_ordered
+            && (collation == Oid::INVALID || raw::lc_collate_is_c(collation))
+    }
+}
+
+fn has(key: &ScanKeyData, flag: u32) -> bool {
+    key.sk_flags as u32 & flag != 0
+}
+
+/// The operator of a key; nbtree turns those of descending columns round when it has looked at them.
+unsafe fn operator(index: pg_sys::Relation, key: &ScanKeyData) -> Option<Operator> {
+    const TURNED: u32 = pg_sys::INDOPTION_DESC << 24; // access/nbtree.h: SK_BT_DESC
+    // SAFETY: an open index.
+    if unsafe { (*(*index).rd_rel).relam } == pg_sys::HASH_AM_OID {
+        return (u32::from(key.sk_strategy) == 1).then_some(Operator::Equal);
+    }
+    let strategy = if has(key, TURNED) {
+        6 - u32::from(key.sk_strategy)
+    } else {
+        u32::from(key.sk_strategy)
+    };
+    Some(match strategy {
+        pg_sys::BTLessStrategyNumber => Operator::Less,
+        pg_sys::BTLessEqualStrategyNumber => Operator::LessEqual,
+        pg_sys::BTEqualStrategyNumber => Operator::Equal,
+        pg_sys::BTGreaterEqualStrategyNumber => Operator::GreaterEqual,
+        pg_sys::BTGreaterStrategyNumber => Operator::Greater,
+        _ => return None,
+    })
+}
+
+/// The value that a key compares with.
+unsafe fn constant<'a>(table: &Table, position: usize, key: &ScanKeyData) -> Value<'a> {
+    let own = table.columns[position].typ;
+    if has(key, pg_sys::SK_ISNULL) {
+        return Value::Null;
+    }
+    let given = if key.sk_subtype == Oid::INVALID {
+        own
+    } else {
+        key.sk_subtype
+    };
+    // SAFETY: sk_argument is a value of the operator's right-hand type, which is the column's own by default.
+    unsafe { value::of_datum(own, given, key.sk_argument) }
+}
+
+/// A scan key as `keyrange` has it; `None` if it says nothing of the range key.
+///
+/// # Safety
+/// A key of a scan of that index, whose table it is.
+unsafe fn convert<'a>(
+    table: &Table,
+    index: pg_sys::Relation,
+    key: *const ScanKeyData,
+) -> Option<ScanKey<'a>> {
+    // SAFETY: by the contract; flags say what stands in the key (access/skey.h).
+    unsafe {
+        let key = &*key;
+        if has(key, pg_sys::SK_ORDER_BY) {
+            return None;
+        }
+        if has(key, pg_sys::SK_ROW_HEADER) {
+            return row(table, index, key);
+        }
+        if key.sk_attno <= 0 {
+            return None;
+        }
+        let position = place(table, index, key.sk_attno)?;
+        if has(key, pg_sys::SK_SEARCHNULL) {
+            return Some(ScanKey::IsNull(position));
+        }
+        if has(key, pg_sys::SK_SEARCHNOTNULL) {
+            return Some(ScanKey::IsNotNull(position));
+        }
+        let operator = operator(index, key)?;
+        if operator != Operator::Equal && !is_ordered(table, index, key.sk_attno, position) {
+            return None;
+        }
+        if has(key, pg_sys::SK_SEARCHARRAY) && !has(key, pg_sys::SK_ISNULL) {
+            return Some(ScanKey::Any(
+                position,
+                operator,
+                elements(table, position, key),
+            ));
+        }
+        Some(ScanKey::Compare(
+            position,
+            operator,
+            constant(table, position, key),
+        ))
+    }
+}
+
+/// The values of an array that a column is compared with.
+unsafe fn elements<'a>(table: &Table, position: usize, key: &ScanKeyData) -> &'a [Value<'a>] {
+    // SAFETY: sk_argument is an array (access/skey.h).
+    unsafe {
+        let array =
+            raw::pg_detoast_datum(key.sk_argument.cast_mut_ptr()).cast::<pg_sys::ArrayType>();
+        let typ = (*array).elemtype;
+        let (mut length, mut by_value, mut align) = (0, false, 0);
+        raw::get_typlenbyvalalign(typ, &mut length, &mut by_value, &mut align);
+        let (mut datums, mut nulls, mut count) = (std::ptr::null_mut(), std::ptr::null_mut(), 0);
+        raw::deconstruct_array(
+            array,
+            typ,
+            c_int::from(length),
+            by_value,
+            align,
+            &mut datums,
+            &mut nulls,
+            &mut count,
+        );
+        let own = table.columns[position].typ;
+        let values = allocate(count.max(0) as usize, Value::Null);
+        for (n, value) in values.iter_mut().enumerate() {
+            if !*nulls.add(n) {
+                *value = value::of_datum(own, typ, *datums.add(n));
+            }
+        }
+        values
+    }
+}
+
+/// A comparison of rows, up to the first member that is not of the range key.
+unsafe fn row<'a>(
+    table: &Table,
+    index: pg_sys::Relation,
+    header: &ScanKeyData,
+) -> Option<ScanKey<'a>> {
+    const MOST: usize = pg_sys::INDEX_MAX_KEYS as usize;
+    // SAFETY: sk_argument is an array of keys of which the last has SK_ROW_END (access/skey.h).
+    unsafe {
+        let operator = operator(index, header)?;
+        let first = header.sk_argument.cast_mut_ptr::<ScanKeyData>();
+        let members = allocate(MOST, (usize::MAX, Value::Unknown));
+        let mut count = 0;
+        loop {
+            let key = &*first.add(count);
+            if let Some(position) = place(table, index, key.sk_attno)
+                && (operator == Operator::Equal || is_ordered(table, index, key.sk_attno, position))
+            {
+                members[count] = (position, constant(table, position, key));
+            }
+            count += 1;
+            if has(key, pg_sys::SK_ROW_END) || count == MOST {
+                break;
+            }
+        }
+        Some(ScanKey::Row(operator, &members[..count]))
+    }
+}

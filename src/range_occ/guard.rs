@@ -1,0 +1,165 @@
+//! What a validated transaction may not do.
+
+use super::errors;
+use super::session;
+use super::view::View;
+use crate::hotlock::memory;
+use crate::pg::{plan, raw, tuple};
+use keyrange::Count;
+use pgrx::pg_sys::{self, Datum, NodeTag, Oid};
+use std::ffi::c_int;
+use std::ptr;
+
+/// 0A000 on a standby: the rings are the primary's.
+pub fn refuse_recovery() {
+    // SAFETY: reads shared state.
+    if unsafe { raw::RecoveryInProgress() } {
+        errors::IN_RECOVERY.raise();
+    }
+}
+
+/// 40001 if the transaction's snapshot does not see the table's definition, or that of the index of its range key: the
+/// table may have been truncated, rewritten or divided anew, and its writers registered by another key.
+pub fn check_definition(table: Oid, index: Oid) {
+    use pg_sys::SysCacheIdentifier::{INDEXRELID, RELOID};
+    let view = View::of_transaction();
+    // SAFETY: catalog look-ups; a tuple of the catalog cache is good until it is released.
+    unsafe {
+        for (cache, oid) in [(RELOID, table), (INDEXRELID, index)] {
+            let row = raw::SearchSysCache1(cache as c_int, Datum::from(oid));
+            if row.is_null() {
+                continue;
+            }
+            let header = (*row).t_data;
+            let frozen = (*header).t_infomask & pg_sys::HEAP_XMIN_FROZEN as u16
+                == pg_sys::HEAP_XMIN_FROZEN as u16;
+            let xmin = tuple::raw_xmin(header);
+            raw::ReleaseSysCache(row);
+            if !frozen
+                && u32::from(xmin) >= pg_sys::FirstNormalTransactionId.into()
+                && view.misses(xmin)
+            {
+                memory().ranges.add(Count::FirstTouch, 1);
+                errors::redefined(table);
+            }
+        }
+    }
+}
+
+/// What a relation is, from pg_class.
+struct Class {
+    kind: u8,
+    method: Oid,
+    is_temporary: bool,
+    schema: Oid,
+}
+
+fn class_of(oid: Oid) -> Option<Class> {
+    // SAFETY: as above.
+    unsafe {
+        let cache = pg_sys::SysCacheIdentifier::RELOID as c_int;
+        let row = raw::SearchSysCache1(cache, Datum::from(oid));
+        if row.is_null() {
+            return None;
+        }
+        let header = (*row).t_data;
+        let form = header
+            .cast::<u8>()
+            .add((*header).t_hoff as usize)
+            .cast::<pg_sys::FormData_pg_class>();
+        let class = Class {
+            kind: (*form).relkind as u8,
+            method: (*form).relam,
+            is_temporary: (*form).relpersistence as u8 == pg_sys::RELPERSISTENCE_TEMP,
+            schema: (*form).relnamespace,
+        };
+        raw::ReleaseSysCache(row);
+        Some(class)
+    }
+}
+
+/// 0A000 if a validated transaction cannot use the table: others' writes to it are not registered. Catalogs, temporary
+/// tables and the extension's own are left alone.
+pub fn check_table(oid: Oid) {
+    if u32::from(oid) < pg_sys::FirstNormalObjectId || session::known(oid).is_some() {
+        return;
+    }
+    let Some(class) = class_of(oid) else { return };
+    let is_stored = matches!(
+        class.kind,
+        pg_sys::RELKIND_RELATION | pg_sys::RELKIND_MATVIEW | pg_sys::RELKIND_FOREIGN_TABLE
+    );
+    // SAFETY: catalog look-ups.
+    let (own_schema, method) = unsafe {
+        (
+            raw::get_namespace_oid(c"txn".as_ptr(), true),
+            raw::get_am_oid(c"txn_heap".as_ptr(), true),
+        )
+    };
+    if is_stored && !class.is_temporary && class.schema != own_schema && class.method != method {
+        errors::other_method(oid, class.method);
+    }
+}
+
+/// Before a statement starts: the tables of its plan, and whether it may run in parallel, which it may not, as what the
+/// workers read is not captured.
+///
+/// # Safety
+/// `query` is about to be started.
+pub unsafe fn before_start(query: *mut pg_sys::QueryDesc) {
+    if !session::is_validated() {
+        return;
+    }
+    // SAFETY: a plan, its range table, and a copy of its head for this execution.
+    unsafe {
+        let planned = (*query).plannedstmt;
+        for node in plan::nodes((*planned).rtable) {
+            let entry = &*node.cast::<pg_sys::RangeTblEntry>();
+            if entry.rtekind == pg_sys::RTEKind::RTE_RELATION {
+                refuse_recovery();
+                check_table(entry.relid);
+            }
+        }
+        if (*planned).parallelModeNeeded {
+            let copy = raw::palloc(size_of::<pg_sys::PlannedStmt>()).cast::<pg_sys::PlannedStmt>();
+            ptr::copy_nonoverlapping(planned, copy, 1);
+            (*copy).parallelModeNeeded = false;
+            (*query).plannedstmt = copy;
+        }
+    }
+}
+
+/// The planner's options for a statement of the present transaction.
+pub fn planner_options(options: c_int) -> c_int {
+    if session::is_validated() {
+        options & !(pg_sys::CURSOR_OPT_PARALLEL_OK as c_int)
+    } else {
+        options
+    }
+}
+
+/// COPY to and from a table does not come by the executor.
+///
+/// # Safety
+/// A utility statement's node.
+pub unsafe fn before_utility(node: *const pg_sys::Node) {
+    // SAFETY: by the contract; a name that cannot be resolved is left to COPY to report.
+    unsafe {
+        if (*node).type_ != NodeTag::T_CopyStmt || !session::is_validated() {
+            return;
+        }
+        let copy = node.cast::<pg_sys::CopyStmt>();
+        if !(*copy).relation.is_null() {
+            let oid = raw::RangeVarGetRelidExtended(
+                (*copy).relation,
+                pg_sys::NoLock as pg_sys::LOCKMODE,
+                pg_sys::RVROption::RVR_MISSING_OK,
+                None,
+                ptr::null_mut(),
+            );
+            if oid != Oid::INVALID {
+                check_table(oid);
+            }
+        }
+    }
+}

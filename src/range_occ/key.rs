@@ -1,0 +1,279 @@
+//! The range key of a table: its primary key, or else the index of its replica identity; and what is known of the table
+//! besides.
+
+use super::map::{self, Map};
+use super::value;
+use crate::pg::tuple::attribute;
+use crate::pg::{plan, raw};
+use keyrange::{COLUMNS, Interval, Kind, Layout, RangeMap, Value};
+use pgrx::pg_sys::{self, Oid};
+use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
+use std::ffi::c_int;
+use std::rc::Rc;
+
+/// A column of a range key.
+#[derive(Clone, Copy, Debug)]
+pub struct Column {
+    /// Its number in the table.
+    pub number: i16,
+    pub kind: Kind,
+    /// Its type, of a domain the one below.
+    pub typ: Oid,
+    /// The operator families by which equality and order are the type's own: B-tree's and hash's.
+    pub family: Oid,
+    pub hash_family: Oid,
+    /// Images are in the order of the values, not merely the same for equal ones.
+    pub is_ordered: bool,
+}
+
+/// What is known of a table of `txn_heap`; the same for all transactions that overlap (README, "Range keys").
+#[derive(Debug)]
+pub struct Table {
+    pub oid: Oid,
+    pub relation: keyrange::Relation,
+    /// The index of the range key, 0 without one.
+    pub index: Oid,
+    /// The columns that have a part in the image; none: all rows are one range.
+    pub columns: Vec<Column>,
+    pub layout: Option<Layout>,
+    /// There are unique indexes or constraints of other columns.
+    pub has_other_keys: bool,
+    map: Map,
+}
+
+/// `keyrange`'s name of a table of this database.
+pub fn relation_of(oid: Oid) -> keyrange::Relation {
+    // SAFETY: a plain read.
+    let database = unsafe { pg_sys::MyDatabaseId };
+    u64::from(u32::from(database)) << 32 | u64::from(u32::from(oid))
+}
+
+/// The table of a `keyrange::Relation` of this database.
+pub fn oid_of(relation: keyrange::Relation) -> Oid {
+    Oid::from(relation as u32)
+}
+
+/// Tables known to this process until their relcache entries are invalidated.
+struct Cache {
+    tables: RefCell<Option<HashMap<Oid, Rc<Table>>>>,
+    /// Counts invalidations.
+    forgotten: Cell<u64>,
+}
+// SAFETY: a backend has one thread.
+unsafe impl Sync for Cache {}
+static CACHE: Cache = Cache {
+    tables: RefCell::new(None),
+    forgotten: Cell::new(0),
+};
+
+unsafe extern "C-unwind" fn forget(_arg: pg_sys::Datum, relation: Oid) {
+    CACHE.forgotten.set(CACHE.forgotten.get() + 1);
+    if let Some(tables) = CACHE.tables.borrow_mut().as_mut() {
+        if relation == Oid::INVALID {
+            tables.clear();
+        } else {
+            tables.remove(&relation);
+        }
+    }
+}
+
+/// Registers the invalidation callback. Once, from `_PG_init`.
+pub fn init() {
+    // SAFETY: the callback touches only process-local cells.
+    unsafe { pg_sys::CacheRegisterRelcacheCallback(Some(forget), pg_sys::Datum::from(0)) };
+}
+
+/// How often relcache entries have been invalidated.
+pub fn invalidations() -> u64 {
+    CACHE.forgotten.get()
+}
+
+/// What is known of an open table. Reads the catalogs the first time.
+///
+/// # Safety
+/// `rel` is open and locked; nothing with a destructor is alive in the callers.
+pub unsafe fn of(rel: pg_sys::Relation) -> Rc<Table> {
+    // SAFETY: by the contract.
+    let oid = unsafe { (*rel).rd_id };
+    let known = || CACHE.tables.borrow().as_ref()?.get(&oid).cloned();
+    if let Some(table) = known() {
+        return table;
+    }
+    let before = CACHE.forgotten.get();
+    // SAFETY: by the contract.
+    let table = Rc::new(unsafe { build(rel) });
+    if CACHE.forgotten.get() == before {
+        let mut tables = CACHE.tables.borrow_mut();
+        tables
+            .get_or_insert_default()
+            .insert(oid, Rc::clone(&table));
+    }
+    table
+}
+
+/// # Safety
+/// As for `of`.
+unsafe fn build(rel: pg_sys::Relation) -> Table {
+    let mut columns = [None; COLUMNS];
+    let mut index_oid = Oid::INVALID;
+    let mut has_other_keys = false;
+    // SAFETY: relcache entries are valid while open; nothing here has a destructor.
+    let stored = unsafe {
+        let list = raw::RelationGetIndexList(rel);
+        if (*rel).rd_pkindex != Oid::INVALID {
+            index_oid = (*rel).rd_pkindex;
+        } else if (*rel).rd_replidindex != Oid::INVALID {
+            index_oid = (*rel).rd_replidindex;
+        }
+        for oid in plan::oids(list).filter(|&oid| oid != index_oid) {
+            let index = raw::RelationIdGetRelation(oid);
+            if !index.is_null() {
+                let form = (*index).rd_index;
+                has_other_keys |= (*form).indisunique || (*form).indisexclusion;
+                raw::RelationClose(index);
+            }
+        }
+        raw::list_free(list);
+        if index_oid != Oid::INVALID {
+            let index = raw::RelationIdGetRelation(index_oid);
+            if !index.is_null() {
+                columns_of(rel, index, &mut columns);
+                raw::RelationClose(index);
+            }
+        }
+        map::stored((*rel).rd_id)
+    };
+    let columns: Vec<Column> = columns.iter().map_while(|column| *column).collect();
+    let kinds: Vec<Kind> = columns.iter().map(|column| column.kind).collect();
+    let layout = (!kinds.is_empty()).then(|| Layout::fit(&kinds));
+    // SAFETY: by the contract.
+    let oid = unsafe { (*rel).rd_id };
+    Table {
+        oid,
+        relation: relation_of(oid),
+        index: index_oid,
+        map: match (&layout, stored) {
+            (None, _) => Map::whole(),
+            (Some(_), Some(stored)) => stored.take(),
+            (Some(layout), None) => Map::default_of(layout, &columns),
+        },
+        columns,
+        layout,
+        has_other_keys,
+    }
+}
+
+/// The first columns of an index that have images.
+unsafe fn columns_of(
+    rel: pg_sys::Relation,
+    index: pg_sys::Relation,
+    columns: &mut [Option<Column>; COLUMNS],
+) {
+    // SAFETY: both are open.
+    unsafe {
+        let form = (*index).rd_index;
+        let count = (*form).indnkeyatts as usize;
+        let numbers = (*form).indkey.values.as_slice(count);
+        for (n, (place, &number)) in columns.iter_mut().zip(numbers).enumerate() {
+            if number <= 0 {
+                return;
+            }
+            let attribute = &*(*(*rel).rd_att).attrs.as_ptr().add(number as usize - 1);
+            let typ = raw::getBaseType(attribute.atttypid);
+            let Some(kind) = value::kind_of(typ) else {
+                return;
+            };
+            let flags = pg_sys::TYPECACHE_BTREE_OPFAMILY | pg_sys::TYPECACHE_HASH_OPFAMILY;
+            let entry = raw::lookup_type_cache(typ, flags as c_int);
+            let collation = *(*index).rd_indcollation.add(n);
+            let is_text = kind == Kind::Text;
+            if *(*index).rd_opfamily.add(n) != (*entry).btree_opf
+                || (is_text && !raw::get_collation_isdeterministic(collation))
+            {
+                return;
+            }
+            *place = Some(Column {
+                number,
+                kind,
+                typ,
+                family: (*entry).btree_opf,
+                hash_family: (*entry).hash_opf,
+                is_ordered: !is_text || raw::lc_collate_is_c(collation),
+            });
+        }
+    }
+}
+
+impl Table {
+    /// The logical ranges of the table.
+    pub fn ranges(&self) -> RangeMap<'_> {
+        self.map.ranges()
+    }
+
+    /// The place of a table column in the range key.
+    pub fn position(&self, number: i16) -> Option<usize> {
+        self.columns.iter().position(|c| c.number == number)
+    }
+
+    /// The images that the row in a slot can have.
+    ///
+    /// # Safety
+    /// `slot` holds a row of this table.
+    pub unsafe fn image_of_slot(&self, slot: *mut pg_sys::TupleTableSlot) -> Interval {
+        // SAFETY: the columns up to the last one asked for are deformed before they are read.
+        unsafe {
+            let last = self.columns.iter().map(|c| c.number).max().unwrap_or(0);
+            if (*slot).tts_nvalid < last {
+                raw::slot_getsomeattrs_int(slot, c_int::from(last));
+            }
+            self.image(|column| {
+                let at = column.number as usize - 1;
+                let is_null = *(*slot).tts_isnull.add(at);
+                (!is_null).then(|| *(*slot).tts_values.add(at))
+            })
+        }
+    }
+
+    /// The images that a heap tuple can have.
+    ///
+    /// # Safety
+    /// `tuple` is a row of this table with descriptor `desc`, pinned or local.
+    pub unsafe fn image_of_tuple(
+        &self,
+        tuple: pg_sys::HeapTuple,
+        desc: pg_sys::TupleDesc,
+    ) -> Interval {
+        // SAFETY: by the contract.
+        unsafe { self.image(|column| attribute(tuple, c_int::from(column.number), desc)) }
+    }
+
+    /// # Safety
+    /// `value_of` gives the value of a column, `None` for NULL, that stays while this runs.
+    unsafe fn image(&self, value_of: impl Fn(&Column) -> Option<pg_sys::Datum>) -> Interval {
+        let Some(layout) = &self.layout else {
+            return Interval::ALL;
+        };
+        let by_value = |column: &Column| {
+            !matches!(
+                column.kind,
+                Kind::Text | Kind::Bytes | Kind::Numeric | Kind::Uuid
+            )
+        };
+        let convert = || {
+            let mut values = [Value::Null; COLUMNS];
+            for (place, column) in values.iter_mut().zip(&self.columns) {
+                if let Some(datum) = value_of(column) {
+                    // SAFETY: a value of the column, by the contract.
+                    *place = unsafe { value::of_datum(column.typ, column.typ, datum) };
+                }
+            }
+            layout.image(&values[..self.columns.len()])
+        };
+        if self.columns.iter().all(by_value) {
+            convert()
+        } else {
+            value::with_scratch(convert)
+        }
+    }
+}

@@ -1,0 +1,162 @@
+//! Which logical ranges a table has: from the catalog table `txn.range_maps`, or by default.
+//!
+//! The default must be the same for all transactions that overlap, so it comes from the key's types and not from statistics,
+//! which change under running transactions.
+
+use super::key::Column;
+use crate::pg::raw;
+use keyrange::{Image, Layout, NARROWEST, RangeMap};
+use pgrx::pg_sys::{self, Datum, Oid};
+use std::slice;
+
+/// Integers in a range by default.
+const INTEGERS: u128 = 1024;
+/// Days in a range by default.
+const DAYS: u128 = 8;
+/// Microseconds in a range by default: an hour.
+const MICROSECONDS: u128 = 3_600_000_000;
+/// Ranges by default of what has no unit: as many parts of the whole span of images.
+const PARTS: u128 = 4096;
+
+/// Columns of txn.range_maps.
+const RELATION: i32 = 1;
+const WIDTH: i32 = 2;
+const BOUNDARIES: i32 = 3;
+
+/// How a table's keys are divided.
+#[derive(Debug)]
+pub enum Map {
+    Grid { width: u128 },
+    Boundaries(Box<[Image]>),
+}
+
+impl Map {
+    /// All keys are one range.
+    pub fn whole() -> Self {
+        Map::Boundaries(Box::default())
+    }
+
+    /// What a table has that was never partitioned.
+    pub fn default_of(layout: &Layout, columns: &[Column]) -> Self {
+        let units = match columns[0].typ {
+            // More columns: the rows of one first value are a range.
+            _ if columns.len() > 1 => Some(1),
+            pg_sys::INT2OID | pg_sys::INT4OID | pg_sys::INT8OID | pg_sys::OIDOID => Some(INTEGERS),
+            pg_sys::DATEOID => Some(DAYS),
+            pg_sys::TIMESTAMPOID | pg_sys::TIMESTAMPTZOID | pg_sys::TIMEOID => Some(MICROSECONDS),
+            _ => None,
+        };
+        let width = match units {
+            Some(units) => layout.unit().saturating_mul(units),
+            None => keyrange::FIRST_NULL / PARTS,
+        };
+        Map::Grid {
+            width: width.max(NARROWEST),
+        }
+    }
+
+    pub fn ranges(&self) -> RangeMap<'_> {
+        match self {
+            Map::Grid { width } => RangeMap::Grid { width: *width },
+            Map::Boundaries(boundaries) => RangeMap::Boundaries(boundaries),
+        }
+    }
+}
+
+/// A row of txn.range_maps, in PostgreSQL's memory.
+#[derive(Clone, Copy)]
+pub struct Stored {
+    width: *mut pg_sys::varlena,
+    boundaries: *mut pg_sys::varlena,
+}
+
+impl Stored {
+    /// The map; frees the row.
+    pub fn take(self) -> Map {
+        let map = if self.width.is_null() {
+            Map::Boundaries(images(self.boundaries))
+        } else {
+            let width = images(self.width).first().copied();
+            Map::Grid {
+                width: width.unwrap_or(Image::MAX),
+            }
+        };
+        for chunk in [self.width, self.boundaries] {
+            if !chunk.is_null() {
+                // SAFETY: a copy of `stored`'s.
+                unsafe { raw::pfree(chunk.cast()) };
+            }
+        }
+        map
+    }
+}
+
+/// Images of 16 bytes each, the most significant first.
+fn images(bytea: *mut pg_sys::varlena) -> Box<[Image]> {
+    if bytea.is_null() {
+        return Box::default();
+    }
+    // SAFETY: a plain varlena of `stored`'s.
+    let bytes = unsafe {
+        slice::from_raw_parts(
+            pgrx::varlena::vardata_any(bytea).cast::<u8>(),
+            pgrx::varlena::varsize_any_exhdr(bytea),
+        )
+    };
+    let (images, _) = bytes.as_chunks::<16>();
+    images
+        .iter()
+        .map(|&bytes| Image::from_be_bytes(bytes))
+        .collect()
+}
+
+/// The OID of txn.range_maps, or 0 where the extension is not (or not yet) created.
+pub fn catalog() -> Oid {
+    // SAFETY: catalog look-ups.
+    unsafe {
+        let schema = raw::get_namespace_oid(c"txn".as_ptr(), true);
+        if schema == Oid::INVALID {
+            return Oid::INVALID;
+        }
+        raw::get_relname_relid(c"range_maps".as_ptr(), schema)
+    }
+}
+
+/// The table's row in txn.range_maps. In a transaction; nothing with a destructor is alive in the callers.
+pub fn stored(table: Oid) -> Option<Stored> {
+    const SHARED: pg_sys::LOCKMODE = pg_sys::AccessShareLock as pg_sys::LOCKMODE;
+    let catalog = catalog();
+    if catalog == Oid::INVALID || catalog == table {
+        return None;
+    }
+    // SAFETY: a scan of a small heap table as of a catalog; its columns are (regclass, bytea, bytea).
+    unsafe {
+        let mut key = pg_sys::ScanKeyData::default();
+        raw::ScanKeyInit(
+            &mut key,
+            RELATION as pg_sys::AttrNumber,
+            pg_sys::BTEqualStrategyNumber as pg_sys::StrategyNumber,
+            pg_sys::F_OIDEQ.into(),
+            Datum::from(table),
+        );
+        let relation = raw::table_open(catalog, SHARED);
+        let none = std::ptr::null_mut();
+        let scan = raw::systable_beginscan(relation, Oid::INVALID, false, none, 1, &mut key);
+        let tuple = raw::systable_getnext(scan);
+        let row = (!tuple.is_null()).then(|| {
+            let copy = |number| {
+                crate::pg::tuple::attribute(tuple, number, (*relation).rd_att)
+                    .map_or(std::ptr::null_mut(), |datum| {
+                        raw::pg_detoast_datum_copy(datum.cast_mut_ptr())
+                    })
+            };
+            Stored {
+                width: copy(WIDTH),
+                boundaries: copy(BOUNDARIES),
+            }
+        });
+        raw::systable_endscan(scan);
+        raw::table_close(relation, SHARED);
+        row
+    }
+}

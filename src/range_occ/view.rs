@@ -1,0 +1,95 @@
+//! Transactions by 64-bit id, and what the validated transaction's snapshot sees of them.
+
+use crate::pg::raw;
+use crate::pg::xact;
+use pgrx::pg_sys::{self, TransactionId};
+
+fn next() -> u64 {
+    // SAFETY: reads a shared counter.
+    unsafe { raw::ReadNextFullTransactionId().value }
+}
+
+/// The transaction that comes next in this server's life.
+pub fn next_fxid() -> u64 {
+    next()
+}
+
+/// The present transaction's id, 0 without one.
+pub fn own_fxid() -> u64 {
+    // SAFETY: reads backend state.
+    unsafe { raw::GetTopFullTransactionIdIfAny().value }
+}
+
+/// The 64-bit id of a transaction that is not older than PostgreSQL keeps them apart (2^31).
+fn widen(xid: u32) -> u64 {
+    let next = next();
+    let behind = (next as u32).wrapping_sub(xid);
+    next - u64::from(behind)
+}
+
+fn narrow(fxid: u64) -> TransactionId {
+    TransactionId::from(fxid as u32)
+}
+
+/// Whether that top-level transaction is still in progress.
+pub fn is_running(fxid: u64) -> bool {
+    const DISTANT: u64 = 1 << 31;
+    next().saturating_sub(fxid) < DISTANT && xact::is_running(fxid as u32)
+}
+
+/// Whether it has rolled back by now; false while it runs.
+pub fn did_abort(fxid: u64) -> bool {
+    // SAFETY: look-ups by a normal transaction id, in this order, as the C code has it.
+    !xact::is_running(fxid as u32) && unsafe { !raw::TransactionIdDidCommit(narrow(fxid)) }
+}
+
+/// The snapshot of a validated transaction.
+#[derive(Clone, Copy)]
+pub struct View {
+    snapshot: pg_sys::Snapshot,
+    xmin: u64,
+    own: u64,
+}
+
+impl View {
+    /// The snapshot that all statements of the present transaction have, which is of level REPEATABLE READ or above and has
+    /// taken it.
+    pub fn of_transaction() -> Self {
+        // SAFETY: with such a level it is the transaction's own snapshot, which lives as long as the transaction.
+        let snapshot = unsafe { raw::GetTransactionSnapshot() };
+        View {
+            snapshot,
+            // SAFETY: as above.
+            xmin: widen(u32::from(unsafe { (*snapshot).xmin })),
+            own: own_fxid(),
+        }
+    }
+
+    /// Whether the snapshot does not see what that transaction, which may be a subtransaction, did.
+    pub fn misses(&self, xid: TransactionId) -> bool {
+        // SAFETY: an MVCC snapshot and a normal transaction id.
+        unsafe {
+            !raw::TransactionIdIsCurrentTransactionId(xid)
+                && raw::XidInMVCCSnapshot(xid, self.snapshot)
+        }
+    }
+}
+
+impl keyrange::Snapshot for View {
+    fn xmin(&self) -> u64 {
+        self.xmin
+    }
+
+    fn has_ended(&self, fxid: u64) -> bool {
+        // SAFETY: as above; validation asks for ids from xmin on only.
+        unsafe { !raw::XidInMVCCSnapshot(narrow(fxid), self.snapshot) }
+    }
+
+    fn did_abort(&self, fxid: u64) -> bool {
+        did_abort(fxid)
+    }
+
+    fn is_mine(&self, fxid: u64) -> bool {
+        fxid == self.own
+    }
+}

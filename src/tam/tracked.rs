@@ -1,0 +1,299 @@
+//! The callbacks of `txn_heap` by which range OCC learns what is read and written. Each does what the next one does, heap's or
+//! hotlock's, and tells `range_occ`.
+
+use super::callbacks;
+use super::swap;
+use crate::pg::error::guarded;
+use crate::pg::tuple;
+use crate::range_occ::{capture, write};
+use pgrx::pg_sys::*;
+use std::ffi::c_int;
+
+unsafe extern "C-unwind" fn scan_begin(
+    rel: Relation,
+    snapshot: Snapshot,
+    nkeys: c_int,
+    key: *mut ScanKeyData,
+    parallel: ParallelTableScanDesc,
+    flags: uint32,
+) -> TableScanDesc {
+    // SAFETY: PostgreSQL's arguments; heap's routine has every callback.
+    unsafe {
+        guarded(|| capture::table_scan(rel, snapshot, flags));
+        (swap::heap().scan_begin.unwrap_unchecked())(rel, snapshot, nkeys, key, parallel, flags)
+    }
+}
+
+unsafe extern "C-unwind" fn index_fetch_begin(rel: Relation) -> *mut IndexFetchTableData {
+    // SAFETY: as above.
+    unsafe {
+        let fetch = (swap::heap().index_fetch_begin.unwrap_unchecked())(rel);
+        guarded(|| capture::begin_fetch(rel, fetch));
+        fetch
+    }
+}
+
+unsafe extern "C-unwind" fn index_fetch_end(fetch: *mut IndexFetchTableData) {
+    // SAFETY: as above.
+    unsafe {
+        guarded(|| capture::check_fetch(fetch, std::ptr::null_mut()));
+        (swap::heap().index_fetch_end.unwrap_unchecked())(fetch);
+    }
+}
+
+unsafe extern "C-unwind" fn index_fetch_tuple(
+    fetch: *mut IndexFetchTableData,
+    tid: ItemPointer,
+    snapshot: Snapshot,
+    slot: *mut TupleTableSlot,
+    call_again: *mut bool,
+    all_dead: *mut bool,
+) -> bool {
+    // SAFETY: as above.
+    unsafe {
+        guarded(|| capture::check_fetch(fetch, snapshot));
+        (swap::heap().index_fetch_tuple.unwrap_unchecked())(
+            fetch, tid, snapshot, slot, call_again, all_dead,
+        )
+    }
+}
+
+unsafe extern "C-unwind" fn index_fetch_tuple_in_front(
+    fetch: *mut IndexFetchTableData,
+    tid: ItemPointer,
+    snapshot: Snapshot,
+    slot: *mut TupleTableSlot,
+    call_again: *mut bool,
+    all_dead: *mut bool,
+) -> bool {
+    // SAFETY: as above.
+    unsafe {
+        guarded(|| capture::check_fetch(fetch, snapshot));
+        callbacks::index_fetch_tuple(fetch, tid, snapshot, slot, call_again, all_dead)
+    }
+}
+
+unsafe extern "C-unwind" fn tuple_fetch_row_version(
+    rel: Relation,
+    tid: ItemPointer,
+    snapshot: Snapshot,
+    slot: *mut TupleTableSlot,
+) -> bool {
+    // SAFETY: as above.
+    unsafe {
+        let found =
+            (swap::heap().tuple_fetch_row_version.unwrap_unchecked())(rel, tid, snapshot, slot);
+        guarded(|| capture::row_version(rel, snapshot, slot, found));
+        found
+    }
+}
+
+unsafe extern "C-unwind" fn tuple_insert(
+    rel: Relation,
+    slot: *mut TupleTableSlot,
+    cid: CommandId,
+    options: c_int,
+    bulk: *mut BulkInsertStateData,
+) {
+    // SAFETY: as above.
+    unsafe {
+        guarded(|| write::before(rel));
+        (swap::heap().tuple_insert.unwrap_unchecked())(rel, slot, cid, options, bulk);
+        guarded(|| write::row(rel, slot));
+    }
+}
+
+unsafe extern "C-unwind" fn tuple_insert_speculative(
+    rel: Relation,
+    slot: *mut TupleTableSlot,
+    cid: CommandId,
+    options: c_int,
+    bulk: *mut BulkInsertStateData,
+    token: uint32,
+) {
+    // SAFETY: as above.
+    unsafe {
+        guarded(|| write::before(rel));
+        (swap::heap().tuple_insert_speculative.unwrap_unchecked())(
+            rel, slot, cid, options, bulk, token,
+        );
+        guarded(|| write::row(rel, slot));
+    }
+}
+
+unsafe extern "C-unwind" fn multi_insert(
+    rel: Relation,
+    slots: *mut *mut TupleTableSlot,
+    count: c_int,
+    cid: CommandId,
+    options: c_int,
+    bulk: *mut BulkInsertStateData,
+) {
+    // SAFETY: as above; there are `count` slots.
+    unsafe {
+        guarded(|| write::before(rel));
+        (swap::heap().multi_insert.unwrap_unchecked())(rel, slots, count, cid, options, bulk);
+        guarded(|| (0..count.max(0) as usize).for_each(|n| write::row(rel, *slots.add(n))));
+    }
+}
+
+/// An update by `update`: heap's or hotlock's.
+unsafe fn updated(
+    rel: Relation,
+    otid: ItemPointer,
+    slot: *mut TupleTableSlot,
+    lockmode: *mut LockTupleMode::Type,
+    update: impl FnOnce() -> TM_Result::Type,
+) -> TM_Result::Type {
+    // SAFETY: as above.
+    unsafe {
+        guarded(|| write::before(rel));
+        let result = update();
+        if result == TM_Result::TM_Ok {
+            guarded(|| {
+                write::row(rel, slot);
+                // The mode says whether columns of unique indexes have changed (heapam.c: HeapDetermineColumnsInfo).
+                if *lockmode == LockTupleMode::LockTupleExclusive {
+                    write::version(rel, tuple::pack(&*otid));
+                }
+            });
+        }
+        result
+    }
+}
+
+unsafe extern "C-unwind" fn tuple_update(
+    rel: Relation,
+    otid: ItemPointer,
+    slot: *mut TupleTableSlot,
+    cid: CommandId,
+    snapshot: Snapshot,
+    crosscheck: Snapshot,
+    wait: bool,
+    failure: *mut TM_FailureData,
+    lockmode: *mut LockTupleMode::Type,
+    indexes: *mut TU_UpdateIndexes::Type,
+) -> TM_Result::Type {
+    // SAFETY: as above.
+    unsafe {
+        updated(rel, otid, slot, lockmode, || {
+            (swap::heap().tuple_update.unwrap_unchecked())(
+                rel, otid, slot, cid, snapshot, crosscheck, wait, failure, lockmode, indexes,
+            )
+        })
+    }
+}
+
+unsafe extern "C-unwind" fn tuple_update_in_front(
+    rel: Relation,
+    otid: ItemPointer,
+    slot: *mut TupleTableSlot,
+    cid: CommandId,
+    snapshot: Snapshot,
+    crosscheck: Snapshot,
+    wait: bool,
+    failure: *mut TM_FailureData,
+    lockmode: *mut LockTupleMode::Type,
+    indexes: *mut TU_UpdateIndexes::Type,
+) -> TM_Result::Type {
+    // SAFETY: as above.
+    unsafe {
+        updated(rel, otid, slot, lockmode, || {
+            callbacks::tuple_update(
+                rel, otid, slot, cid, snapshot, crosscheck, wait, failure, lockmode, indexes,
+            )
+        })
+    }
+}
+
+/// A delete by `delete`: heap's or hotlock's.
+unsafe fn deleted(
+    rel: Relation,
+    tid: ItemPointer,
+    delete: impl FnOnce() -> TM_Result::Type,
+) -> TM_Result::Type {
+    // SAFETY: as above.
+    unsafe {
+        guarded(|| write::before(rel));
+        let result = delete();
+        if result == TM_Result::TM_Ok {
+            guarded(|| write::version(rel, tuple::pack(&*tid)));
+        }
+        result
+    }
+}
+
+unsafe extern "C-unwind" fn tuple_delete(
+    rel: Relation,
+    tid: ItemPointer,
+    cid: CommandId,
+    snapshot: Snapshot,
+    crosscheck: Snapshot,
+    wait: bool,
+    failure: *mut TM_FailureData,
+    changing_part: bool,
+) -> TM_Result::Type {
+    // SAFETY: as above.
+    unsafe {
+        deleted(rel, tid, || {
+            (swap::heap().tuple_delete.unwrap_unchecked())(
+                rel,
+                tid,
+                cid,
+                snapshot,
+                crosscheck,
+                wait,
+                failure,
+                changing_part,
+            )
+        })
+    }
+}
+
+unsafe extern "C-unwind" fn tuple_delete_in_front(
+    rel: Relation,
+    tid: ItemPointer,
+    cid: CommandId,
+    snapshot: Snapshot,
+    crosscheck: Snapshot,
+    wait: bool,
+    failure: *mut TM_FailureData,
+    changing_part: bool,
+) -> TM_Result::Type {
+    // SAFETY: as above.
+    unsafe {
+        deleted(rel, tid, || {
+            callbacks::tuple_delete(
+                rel,
+                tid,
+                cid,
+                snapshot,
+                crosscheck,
+                wait,
+                failure,
+                changing_part,
+            )
+        })
+    }
+}
+
+/// The callbacks of the access method's own routine.
+pub fn track(routine: &mut TableAmRoutine) {
+    routine.scan_begin = Some(scan_begin);
+    routine.index_fetch_begin = Some(index_fetch_begin);
+    routine.index_fetch_end = Some(index_fetch_end);
+    routine.index_fetch_tuple = Some(index_fetch_tuple);
+    routine.tuple_fetch_row_version = Some(tuple_fetch_row_version);
+    routine.tuple_insert = Some(tuple_insert);
+    routine.tuple_insert_speculative = Some(tuple_insert_speculative);
+    routine.multi_insert = Some(multi_insert);
+    routine.tuple_update = Some(tuple_update);
+    routine.tuple_delete = Some(tuple_delete);
+}
+
+/// Those that hotlock replaces in front of the access method's routine.
+pub fn track_in_front(routine: &mut TableAmRoutine) {
+    routine.index_fetch_tuple = Some(index_fetch_tuple_in_front);
+    routine.tuple_update = Some(tuple_update_in_front);
+    routine.tuple_delete = Some(tuple_delete_in_front);
+}
