@@ -38,9 +38,12 @@ impl Map {
 
     /// What a table has that was never partitioned.
     pub fn default_of(layout: &Layout, columns: &[Column]) -> Self {
+        let is_alone = columns.len() == 1;
         let units = match columns[0].typ {
-            // More columns: the rows of one first value are a range.
-            _ if columns.len() > 1 => Some(1),
+            // With more columns the rows of one first value are a range.
+            pg_sys::INT2OID | pg_sys::INT4OID | pg_sys::INT8OID | pg_sys::OIDOID if !is_alone => {
+                Some(1)
+            }
             pg_sys::INT2OID | pg_sys::INT4OID | pg_sys::INT8OID | pg_sys::OIDOID => Some(INTEGERS),
             pg_sys::DATEOID => Some(DAYS),
             pg_sys::TIMESTAMPOID | pg_sys::TIMESTAMPTZOID | pg_sys::TIMEOID => Some(MICROSECONDS),

@@ -4,6 +4,7 @@ use super::key::{self, Table};
 use super::value;
 use crate::pg::{plan, raw};
 use keyrange::{Image, Interval, Kind, NARROWEST, Value, boundaries};
+use pgrx::pg_sys::panic::ErrorReport;
 use pgrx::prelude::*;
 use pgrx::{AnyNumeric, PgRelation, PgSqlErrorCode, Spi};
 use std::ffi::{CString, c_int};
@@ -32,11 +33,10 @@ fn partition_by_range(relation: pg_sys::Oid, ranges: Option<i32>, width: Option<
         (Some(ranges), None) => Division::Ranges(ranges),
         (None, Some(width)) => Division::Width(width),
         _ => {
-            ereport!(
-                ERROR,
+            refuse(
                 PgSqlErrorCode::ERRCODE_INVALID_PARAMETER_VALUE,
                 "either the number of ranges or their width must be given",
-                "Use txn.partition_by_range(table, ranges => n) or txn.partition_by_range(table, width => w)."
+                "Use txn.partition_by_range(table, ranges => n) or txn.partition_by_range(table, width => w).",
             );
         }
     };
@@ -76,6 +76,13 @@ fn partition_by_range(relation: pg_sys::Oid, ranges: Option<i32>, width: Option<
             }
         }
     }
+}
+
+fn refuse(code: PgSqlErrorCode, message: &str, hint: &str) -> ! {
+    let report =
+        ErrorReport::new(code, message.to_owned(), "partition_by_range").set_hint(hint.to_owned());
+    report.report(PgLogLevel::ERROR);
+    unreachable!()
 }
 
 /// A relation's row of pg_class.
@@ -160,11 +167,10 @@ fn has_unit(table: &Table) -> bool {
 /// A width in images.
 fn grid(rel: &PgRelation, table: &Table, width: &AnyNumeric, unit: u128) -> u128 {
     if !has_unit(table) {
-        ereport!(
-            ERROR,
+        refuse(
             PgSqlErrorCode::ERRCODE_FEATURE_NOT_SUPPORTED,
-            format!("ranges of table \"{}\" cannot have a width", rel.name()),
-            "Only integers, dates and times have one. Give the number of ranges."
+            &format!("ranges of table \"{}\" cannot have a width", rel.name()),
+            "Only those of integers, dates and times can. Give the number of ranges.",
         );
     }
     let is_time = matches!(
