@@ -22,6 +22,7 @@ struct Previous {
     executor_end: ExecutorEnd_hook_type,
     process_utility: ProcessUtility_hook_type,
     planner: planner_hook_type,
+    client_authentication: Option<unsafe extern "C-unwind" fn(*mut Port, c_int)>,
 }
 
 static PREVIOUS: OnceLock<Previous> = OnceLock::new();
@@ -51,6 +52,17 @@ unsafe extern "C-unwind" fn shmem_startup() {
         }
     }
     guarded(shmem::startup);
+}
+
+/// The first thing that every session does.
+unsafe extern "C-unwind" fn client_authentication(port: *mut Port, status: c_int) {
+    // SAFETY: the next hook in the chain.
+    unsafe {
+        if let Some(next) = previous().client_authentication {
+            next(port, status);
+        }
+    }
+    guarded(range_occ::session::start_clock);
 }
 
 unsafe extern "C-unwind" fn executor_start(query: *mut QueryDesc, eflags: c_int) {
@@ -358,6 +370,7 @@ pub fn init() {
             executor_end: ExecutorEnd_hook,
             process_utility: ProcessUtility_hook,
             planner: planner_hook,
+            client_authentication: raw::ClientAuthentication_hook,
         });
         shmem_request_hook = Some(shmem_request);
         shmem_startup_hook = Some(shmem_startup);
@@ -367,6 +380,7 @@ pub fn init() {
         ExecutorEnd_hook = Some(executor_end);
         ProcessUtility_hook = Some(process_utility);
         planner_hook = Some(plan);
+        raw::ClientAuthentication_hook = Some(client_authentication);
         RegisterXactCallback(Some(at_transaction_event), std::ptr::null_mut());
         RegisterSubXactCallback(Some(at_subtransaction_event), std::ptr::null_mut());
         RegisterResourceReleaseCallback(Some(at_resource_release), std::ptr::null_mut());

@@ -80,6 +80,13 @@ unsafe extern "C-unwind" {
     pub fn disable_timeout(id: TimeoutId, keep_indicator: bool);
     pub fn get_timeout_active(id: TimeoutId) -> bool;
 
+    // libpq/auth.c; not bound by pgrx
+    pub static mut ClientAuthentication_hook:
+        Option<unsafe extern "C-unwind" fn(port: *mut Port, status: c_int)>;
+
+    // utils/init/miscinit.c
+    pub fn InNoForceRLSOperation() -> bool;
+
     // utils/misc/guc.c
     pub fn GUC_check_errcode(code: c_int);
 

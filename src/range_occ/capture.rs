@@ -138,6 +138,9 @@ pub unsafe fn index_scan(scan: pg_sys::IndexScanDesc) {
         if !is_tracked((*scan).xs_snapshot) {
             return;
         }
+        // Only the queries of foreign keys run so (ri_triggers.c: ri_PerformCheck), and only those that look for the referenced
+        // row lock what they find FOR KEY SHARE by a unique index.
+        let is_lookup = (*(*index).rd_index).indisunique && raw::InNoForceRLSOperation();
         let whole = value::with_scratch(|| {
             let count = (*scan).numberOfKeys.max(0) as usize;
             let given = (*scan).keyData;
@@ -147,7 +150,7 @@ pub unsafe fn index_scan(scan: pg_sys::IndexScanDesc) {
                     *key = converted;
                 }
             }
-            note(table, keys)
+            note(table, keys, is_lookup)
         });
         if let Some(whole) = whole {
             session::with(|work| work.read_all(table.relation, whole));
@@ -156,8 +159,8 @@ pub unsafe fn index_scan(scan: pg_sys::IndexScanDesc) {
     }
 }
 
-/// Notes what a scan with these keys reads, or says why that may be anything.
-fn note(table: &Table, keys: &[ScanKey]) -> Option<Whole> {
+/// Notes what a scan with these keys reads, or says why that may be anything. `is_lookup`: for a foreign key.
+fn note(table: &Table, keys: &[ScanKey], is_lookup: bool) -> Option<Whole> {
     let Some(layout) = &table.layout else {
         return Some(Whole::NoKey);
     };
@@ -165,8 +168,29 @@ fn note(table: &Table, keys: &[ScanKey]) -> Option<Whole> {
     if intervals.first().is_some_and(|first| first.low() == 0) && intervals == layout.project(&[]) {
         return Some(Whole::OtherIndex);
     }
-    session::with(|work| work.read(table.relation, &intervals));
+    match intervals[..] {
+        [key] if is_lookup && key.low() == key.high() => {
+            session::with(|work| work.look_for(table.relation, key));
+        }
+        _ => session::with(|work| work.read(table.relation, &intervals)),
+    }
     None
+}
+
+/// `tuple_lock`: the row that a foreign key's check has looked for is locked.
+///
+/// # Safety
+/// An open table of `txn_heap`.
+pub unsafe fn locked(rel: pg_sys::Relation) {
+    // SAFETY: by the contract; reads backend state.
+    unsafe {
+        if session::is_validated()
+            && raw::InNoForceRLSOperation()
+            && let Some(table) = session::known((*rel).rd_id)
+        {
+            session::with(|work| work.found(table.relation));
+        }
+    }
 }
 
 /// An index column's part in the range key: its place there, and the type of its values.

@@ -80,6 +80,7 @@ fn is_patient(since: Instant) -> bool {
 pub fn before_end() {
     let Some(writes) = session::with_present(|work| {
         work.sealed = true;
+        work.read_looked_for();
         !work.writes.is_empty()
     }) else {
         return;

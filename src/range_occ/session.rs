@@ -55,6 +55,8 @@ pub struct Work {
     /// Those that have not been validated when they were captured.
     pub fresh: Predicates,
     pub whole: BTreeMap<Relation, Whole>,
+    /// A key that a foreign key's check looks for. If it finds and locks the row, that is no read.
+    looked_for: Option<(Relation, Interval)>,
     /// A transaction without writes comes after those with CSNs below this one.
     pub before: Option<Csn>,
     /// Conflicts with transactions that had not ended when they were found.
@@ -71,6 +73,7 @@ impl Work {
             predicates: Predicates::new(MOST_INTERVALS),
             fresh: Predicates::new(MOST_INTERVALS),
             whole: BTreeMap::new(),
+            looked_for: None,
             before: None,
             doubtful: RefCell::default(),
             sealed: false,
@@ -82,8 +85,30 @@ impl Work {
         self.tables.iter().rev().find(|table| table.oid == oid)
     }
 
+    /// Notes that a foreign key's check looks for that key of the referenced table.
+    pub fn look_for(&mut self, relation: Relation, key: Interval) {
+        self.read_looked_for();
+        self.looked_for = Some((relation, key));
+    }
+
+    /// The check has found the row and locked it: it stays, and stays visible, until the transaction ends, whatever else is
+    /// changed in it.
+    pub fn found(&mut self, relation: Relation) {
+        if self.looked_for.is_some_and(|(of, _)| of == relation) {
+            self.looked_for = None;
+        }
+    }
+
+    /// What was looked for and not found was read.
+    pub fn read_looked_for(&mut self) {
+        if let Some((relation, key)) = self.looked_for.take() {
+            self.read(relation, &[key]);
+        }
+    }
+
     /// Notes what was read; what is new is fresh, too.
     pub fn read(&mut self, relation: Relation, intervals: &[Interval]) {
+        self.read_looked_for();
         for interval in intervals {
             if !self.predicates.covers(relation, interval) {
                 self.predicates.read(relation, &[*interval]);
@@ -207,7 +232,7 @@ pub fn start_clock() {
 pub fn reading_point() -> (View, Csn) {
     let view = View::of_transaction();
     let clock = memory().board.clock;
-    let before = with(|work| *work.before.get_or_insert_with(|| clock.taken() + 1));
+    let before = with(|work| *work.before.get_or_insert_with(|| clock.reading_point()));
     (view, before)
 }
 
@@ -217,6 +242,7 @@ pub fn subtransaction_rolled_back(level: i32) {
     let validated = is_validated();
     with_present(|work| {
         let nesting = nesting(level);
+        work.read_looked_for();
         if validated {
             let attempted: Vec<_> = work.writes.inside(nesting).collect();
             for written in attempted {

@@ -150,7 +150,11 @@ pub unsafe extern "C-unwind" fn tuple_update(
     guarded(|| unsafe { hotlock::update::tuple_update(call) })
 }
 
-unsafe extern "C-unwind" fn tuple_lock(
+/// Hotlock's.
+///
+/// # Safety
+/// PostgreSQL's arguments.
+pub unsafe extern "C-unwind" fn tuple_lock(
     rel: Relation,
     tid: ItemPointer,
     snapshot: Snapshot,

@@ -88,6 +88,56 @@ unsafe extern "C-unwind" fn tuple_fetch_row_version(
     }
 }
 
+/// A row lock by `lock`: heap's or hotlock's.
+unsafe fn locked(rel: Relation, lock: impl FnOnce() -> TM_Result::Type) -> TM_Result::Type {
+    let result = lock();
+    if result == TM_Result::TM_Ok {
+        // SAFETY: as above.
+        guarded(|| unsafe { capture::locked(rel) });
+    }
+    result
+}
+
+unsafe extern "C-unwind" fn tuple_lock(
+    rel: Relation,
+    tid: ItemPointer,
+    snapshot: Snapshot,
+    slot: *mut TupleTableSlot,
+    cid: CommandId,
+    mode: LockTupleMode::Type,
+    policy: LockWaitPolicy::Type,
+    flags: uint8,
+    failure: *mut TM_FailureData,
+) -> TM_Result::Type {
+    // SAFETY: as above.
+    unsafe {
+        locked(rel, || {
+            (swap::heap().tuple_lock.unwrap_unchecked())(
+                rel, tid, snapshot, slot, cid, mode, policy, flags, failure,
+            )
+        })
+    }
+}
+
+unsafe extern "C-unwind" fn tuple_lock_in_front(
+    rel: Relation,
+    tid: ItemPointer,
+    snapshot: Snapshot,
+    slot: *mut TupleTableSlot,
+    cid: CommandId,
+    mode: LockTupleMode::Type,
+    policy: LockWaitPolicy::Type,
+    flags: uint8,
+    failure: *mut TM_FailureData,
+) -> TM_Result::Type {
+    // SAFETY: as above.
+    unsafe {
+        locked(rel, || {
+            callbacks::tuple_lock(rel, tid, snapshot, slot, cid, mode, policy, flags, failure)
+        })
+    }
+}
+
 unsafe extern "C-unwind" fn tuple_insert(
     rel: Relation,
     slot: *mut TupleTableSlot,
@@ -289,6 +339,7 @@ pub fn track(routine: &mut TableAmRoutine) {
     routine.multi_insert = Some(multi_insert);
     routine.tuple_update = Some(tuple_update);
     routine.tuple_delete = Some(tuple_delete);
+    routine.tuple_lock = Some(tuple_lock);
 }
 
 /// Those that hotlock replaces in front of the access method's routine.
@@ -296,4 +347,5 @@ pub fn track_in_front(routine: &mut TableAmRoutine) {
     routine.index_fetch_tuple = Some(index_fetch_tuple_in_front);
     routine.tuple_update = Some(tuple_update_in_front);
     routine.tuple_delete = Some(tuple_delete_in_front);
+    routine.tuple_lock = Some(tuple_lock_in_front);
 }

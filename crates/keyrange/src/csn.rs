@@ -17,18 +17,7 @@ struct Line(Word);
 #[repr(C)]
 pub struct Clock {
     taken: Line,
-    departed: Line,
     complete_from: Line,
-}
-
-/// Up to where a transaction without writes must check what it has read.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct ReadingPoint {
-    /// It comes after all transactions with CSNs below this one, and before the others.
-    pub before: Csn,
-    /// All those had left the running list. If, besides, no transaction at all has left it between the snapshot and this
-    /// reading, the snapshot has them all and nothing need be tracked or validated.
-    pub quiet: bool,
 }
 
 impl Clock {
@@ -46,25 +35,10 @@ impl Clock {
         self.complete_from.0.get()
     }
 
-    /// To be called at the first capture of a predicate, after the snapshot with this `xmin` was taken.
-    pub fn reading_point(&self, xmin: u64) -> ReadingPoint {
-        // In this order: who has departed has taken before, so equal numbers mean that there was nobody between.
-        let departed = self.departed.0.get();
-        let taken = self.taken.0.get();
-        ReadingPoint {
-            before: taken + 1,
-            quiet: departed == taken && xmin >= self.complete_from(),
-        }
-    }
-
-    /// A transaction that has taken a CSN has left the running list (COMMIT, ROLLBACK, COMMIT PREPARED, ROLLBACK PREPARED).
-    pub fn depart(&self) {
-        self.departed.0.add(1);
-    }
-
-    /// The last CSN taken.
-    pub fn taken(&self) -> Csn {
-        self.taken.0.get()
+    /// Where a transaction without writes stands: after all with CSNs below this one, before the others. To be read at its
+    /// first capture of a predicate, after its snapshot was taken.
+    pub fn reading_point(&self) -> Csn {
+        self.taken.0.get() + 1
     }
 }
 

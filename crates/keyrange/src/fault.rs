@@ -32,9 +32,6 @@ pub(crate) enum Fault {
     /// A reader takes its reading point before its snapshot.
     #[cfg(test)]
     ReadingPointBeforeSnapshot,
-    /// A reader is not validated because nobody is in flight, whoever has ended since its snapshot.
-    #[cfg(test)]
-    QuietIsEnough,
     /// A transaction leaves the running list before it takes its CSN.
     #[cfg(test)]
     VisibleBeforeCsn,

@@ -88,8 +88,7 @@ impl Registered<'_> {
         self.unplaced
     }
 
-    /// Takes the transaction's CSN and puts it where validators look. From now until it has left the running list it is
-    /// in flight, and must then, committed or not, be counted by `Clock::depart`.
+    /// Takes the transaction's CSN and puts it where validators look.
     pub fn take_csn(self) -> Csn {
         let committer = &self.board.committers[self.process as usize];
         let take = || committer.take(self.board.clock);

@@ -252,18 +252,6 @@ fn after_a_start_nobody_passes_who_misses_somebody_from_before() {
     );
     assert_eq!(memory.validate(&since(100), 9, 0, 9).0, Ok(()));
     assert_eq!(memory.run(&since(99), 9, &Predicates::new(1)).0, Ok(()));
-    assert!(!memory.clock.reading_point(99).quiet);
-    assert!(memory.clock.reading_point(100).quiet);
-}
-
-#[test]
-fn a_reader_is_quiet_only_while_nobody_is_between_csn_and_end() {
-    let memory = Memory::new(4, 4);
-    let csn = memory.write(11, &[5]);
-    let point = memory.clock.reading_point(10);
-    assert_eq!((point.before, point.quiet), (csn + 1, false));
-    memory.clock.depart();
-    assert!(memory.clock.reading_point(10).quiet);
 }
 
 #[test]

@@ -27,7 +27,6 @@ pub struct State {
     running: BTreeSet<u64>,
     fates: BTreeMap<u64, Fate>,
     /// Transactions that have left the running list.
-    completions: u64,
     /// Of each key, in the order of writing.
     versions: BTreeMap<Key, Vec<(u64, Option<u64>)>>,
     locks: BTreeMap<Key, u64>,
@@ -53,7 +52,6 @@ pub struct View<'a> {
     xmin: u64,
     xmax: u64,
     running: BTreeSet<u64>,
-    pub completions: u64,
 }
 
 impl Server {
@@ -111,16 +109,11 @@ impl Server {
             xmin: state.running.first().copied().unwrap_or(xmax),
             xmax,
             running: state.running.clone(),
-            completions: state.completions,
         }
     }
 
     pub fn is_running(&self, fxid: u64) -> bool {
         self.state.lock().unwrap().running.contains(&fxid)
-    }
-
-    pub fn completions(&self) -> u64 {
-        self.state.lock().unwrap().completions
     }
 
     /// Locks the row and adds a version. False: somebody else has it, or (for those with a snapshot) it has a version that
@@ -151,7 +144,6 @@ impl Server {
         let mut state = self.state.lock().unwrap();
         state.fates.insert(fxid, fate);
         state.running.remove(&fxid);
-        state.completions += 1;
     }
 }
 

@@ -191,14 +191,10 @@ impl Session<'_> {
     }
 
     fn conclude(&self, fxid: u64, record: Record, fate: Fate) {
-        let has_csn = record.before > 0;
         if fate == Fate::Committed {
             self.server.state.lock().unwrap().history.push(record);
         }
         self.server.end(fxid, fate);
-        if has_csn {
-            self.server.board().clock.depart();
-        }
     }
 
     /// COMMIT PREPARED or ROLLBACK PREPARED of somebody's transaction.
@@ -217,11 +213,9 @@ impl Session<'_> {
     /// A transaction without writes, validated at once after each scan or at its end.
     fn reader(&self) {
         let clock = self.server.board().clock;
-        let too_early = planted(Fault::ReadingPointBeforeSnapshot).then(|| clock.reading_point(1));
+        let too_early = planted(Fault::ReadingPointBeforeSnapshot).then(|| clock.reading_point());
         let view = self.server.snapshot(0);
-        let point = too_early.unwrap_or_else(|| clock.reading_point(view.xmin()));
-        let untracked = point.quiet
-            && (self.server.completions() == view.completions || planted(Fault::QuietIsEnough));
+        let before = too_early.unwrap_or_else(|| clock.reading_point());
         let at_once = chance(0.5);
         let mut reads = self.reads();
         let mut conflicts = Vec::new();
@@ -229,27 +223,22 @@ impl Session<'_> {
         for _ in 0..thread_rng().gen_range(1..=2) {
             self.scan(&view, &mut reads);
             if at_once {
-                result = result.and(self.collect(&view, point.before, &reads, &mut conflicts));
+                result = result.and(self.collect(&view, before, &reads, &mut conflicts));
                 reads.predicates = self.reads().predicates;
             }
         }
         if !at_once {
-            result = self
-                .validation(&view, point.before)
-                .run(&reads.predicates)
-                .0;
+            result = self.validation(&view, before).run(&reads.predicates).0;
         }
         let conflicted = conflicts.iter().any(|&fxid| !view.did_abort(fxid));
-        if untracked {
-            self.outcomes.untracked();
-        } else if at_once {
+        if at_once {
             self.outcomes.at_once(result.is_ok() && !conflicted);
         } else {
             self.outcomes.count(&result);
         }
-        if untracked || (result.is_ok() && !conflicted) {
+        if result.is_ok() && !conflicted {
             let record = Record {
-                before: point.before,
+                before,
                 reads: reads.rows,
                 writes: Vec::new(),
             };
