@@ -138,9 +138,9 @@ pub unsafe fn index_scan(scan: pg_sys::IndexScanDesc) {
         if !is_tracked((*scan).xs_snapshot) {
             return;
         }
-        // Only the queries of foreign keys run so (ri_triggers.c: ri_PerformCheck), and only those that look for the referenced
-        // row lock what they find FOR KEY SHARE by a unique index.
-        let is_lookup = (*(*index).rd_index).indisunique && raw::InNoForceRLSOperation();
+        // Only the queries of foreign keys run so (ri_triggers.c: ri_PerformCheck). Those that look for the referenced row lock
+        // it FOR KEY SHARE.
+        let is_lookup = raw::InNoForceRLSOperation();
         let whole = value::with_scratch(|| {
             let count = (*scan).numberOfKeys.max(0) as usize;
             let given = (*scan).keyData;

@@ -7,7 +7,7 @@ use keyrange::{Image, Interval, Kind, NARROWEST, Value, boundaries};
 use pgrx::pg_sys::panic::ErrorReport;
 use pgrx::prelude::*;
 use pgrx::{AnyNumeric, PgRelation, PgSqlErrorCode, Spi};
-use std::ffi::{CString, c_int};
+use std::ffi::{CStr, CString, c_int};
 
 /// The most ranges that a table may be divided into by boundaries or number.
 const MOST_RANGES: i32 = 1_000_000;
@@ -28,7 +28,18 @@ enum Division {
 /// 22023 for other than one of the two arguments and for numbers out of range, 42501, 42809 for what is not a table, 55000 for
 /// tables of other access methods and without a key, 0A000 for a width of what has no unit.
 #[pg_extern(sql = false)]
-fn partition_by_range(relation: pg_sys::Oid, ranges: Option<i32>, width: Option<AnyNumeric>) {
+fn partition_by_range(
+    relation: Option<pg_sys::Oid>,
+    ranges: Option<i32>,
+    width: Option<AnyNumeric>,
+) {
+    let Some(relation) = relation else {
+        refuse(
+            PgSqlErrorCode::ERRCODE_NULL_VALUE_NOT_ALLOWED,
+            "the table must not be null",
+            "",
+        );
+    };
     let division = match (ranges, width) {
         (Some(ranges), None) => Division::Ranges(ranges),
         (None, Some(width)) => Division::Width(width),
@@ -104,10 +115,11 @@ fn check_owner(relation: pg_sys::Oid) {
         }
         let class = pg_sys::RelationRelationId;
         if !pg_sys::object_ownercheck(class, relation, pg_sys::GetUserId()) {
-            pg_sys::aclcheck_error(
-                pg_sys::AclResult::ACLCHECK_NOT_OWNER,
-                pg_sys::ObjectType::OBJECT_TABLE,
-                name,
+            let name = CStr::from_ptr(name).to_string_lossy();
+            refuse(
+                PgSqlErrorCode::ERRCODE_INSUFFICIENT_PRIVILEGE,
+                &format!("must be owner of table {name}"),
+                "",
             );
         }
     }

@@ -1,7 +1,7 @@
 //! Keys and intervals as users read them.
 
 use super::key::{Column, Table};
-use keyrange::{Bound, Decoded, FIRST_NULL, Interval};
+use keyrange::{Bound, Decoded, Interval};
 use pgrx::pg_sys::{self, Oid};
 
 const MICROSECONDS_PER_DAY: i64 = 86_400_000_000;
@@ -53,6 +53,7 @@ fn integer(typ: Oid, int: i64) -> String {
         pg_sys::DATEOID => date(int),
         pg_sys::TIMEOID => time(int),
         pg_sys::TIMESTAMPOID => timestamp(int),
+        pg_sys::TIMESTAMPTZOID if int == i64::MAX || int == i64::MIN => timestamp(int),
         pg_sys::TIMESTAMPTZOID => format!("{}+00", timestamp(int)),
         _ => int.to_string(),
     }
@@ -68,6 +69,8 @@ fn value(column: &Column, value: &Decoded) -> String {
         Decoded::Bool(bool) => bool.to_string(),
         Decoded::Int(int) => integer(column.typ, *int),
         Decoded::Oid(oid) => oid.to_string(),
+        Decoded::Float(float) if float.is_infinite() && *float < 0.0 => "-Infinity".to_owned(),
+        Decoded::Float(float) if float.is_infinite() => "Infinity".to_owned(),
         Decoded::Float(float) => float.to_string(),
         Decoded::Numeric(number) => number.clone(),
         Decoded::Uuid(bytes) => {
@@ -100,12 +103,10 @@ pub fn bounds(table: &Table, interval: &Interval) -> (Option<String>, Option<Str
         Bound::Open => None,
         Bound::Key(values) => Some(key(table, &values)),
     };
-    let high = if interval.high() >= FIRST_NULL && interval.low() < FIRST_NULL {
-        None
-    } else {
-        text(layout.high_bound(interval.high()))
-    };
-    (text(layout.low_bound(interval.low())), high)
+    (
+        text(layout.low_bound(interval.low())),
+        text(layout.high_bound(interval.high())),
+    )
 }
 
 /// An interval in a sentence.

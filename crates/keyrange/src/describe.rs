@@ -1,9 +1,9 @@
 //! Images back as the keys they stand for, for messages and views.
 
 use crate::{
-    image::{FIRST_NULL, Image},
+    image::Image,
     kind::{Decoded, Numeric},
-    layout::Layout,
+    layout::{Column, Layout},
 };
 
 /// A bound of an interval as a key.
@@ -18,37 +18,43 @@ pub enum Bound {
 impl Layout {
     /// The key at the lower end of an interval.
     pub fn low_bound(&self, image: Image) -> Bound {
-        if image == 0 {
-            return Bound::Open;
-        }
-        Bound::Key(self.columns_until(image, |rest, _| rest == 0))
+        bound(self.columns_until(image, |column| image & column.all() == 0))
     }
 
     /// The key at the upper end of an interval.
     pub fn high_bound(&self, image: Image) -> Bound {
-        if image == Image::MAX || image == FIRST_NULL - 1 {
-            return Bound::Open;
-        }
-        Bound::Key(self.columns_until(image, |rest, all| rest == all))
+        bound(self.columns_until(image, |column| {
+            image & column.all() >= column.put(column.highest()) | column.rest()
+        }))
     }
 
     /// One image's key.
     pub fn key(&self, image: Image) -> Vec<Decoded> {
-        self.columns_until(image, |_, _| false)
+        self.columns_until(image, |_| false)
     }
 
-    /// The columns of the image from the left, until the bits that are left are empty in the sense of `is_empty`, which is
-    /// given them and how they look when all are set.
-    fn columns_until(&self, image: Image, is_empty: impl Fn(u128, u128) -> bool) -> Vec<Decoded> {
+    /// The columns of the image from the left, until one from which on nothing is bounded.
+    fn columns_until(&self, image: Image, is_open: impl Fn(&Column) -> bool) -> Vec<Decoded> {
         let mut values = Vec::new();
         for column in self.columns() {
+            if is_open(column) {
+                break;
+            }
             let field = column.field(image);
             values.push(column.decode(field));
-            if !column.is_exact(field) || is_empty(image & column.rest(), column.rest()) {
+            if !column.is_exact(field) {
                 break;
             }
         }
         values
+    }
+}
+
+fn bound(values: Vec<Decoded>) -> Bound {
+    if values.is_empty() {
+        Bound::Open
+    } else {
+        Bound::Key(values)
     }
 }
 

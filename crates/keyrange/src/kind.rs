@@ -154,7 +154,12 @@ impl Kind {
             Kind::Float8 => Decoded::Float(float_of_order(whole as u64)),
             Kind::Uuid => Decoded::Uuid(whole.to_be_bytes()),
             Kind::Numeric => Decoded::Numeric(Numeric::of_order(whole)),
-            Kind::Text => Decoded::Text(prefix()),
+            Kind::Text => {
+                let mut bytes = prefix();
+                let length = bytes.iter().position(|&byte| byte == 0);
+                bytes.truncate(length.unwrap_or(bytes.len()));
+                Decoded::Text(bytes)
+            }
             Kind::Bytes => Decoded::Bytes(prefix()),
         }
     }

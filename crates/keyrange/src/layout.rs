@@ -69,6 +69,11 @@ impl Column {
         field << self.shift
     }
 
+    /// The bits of this field and all on its right.
+    pub(crate) fn all(&self) -> Image {
+        self.put(self.null() | self.highest()) | self.rest()
+    }
+
     /// All bits on the right of this field.
     pub(crate) fn rest(&self) -> Image {
         (1 << self.shift) - 1

@@ -72,7 +72,13 @@ fn bounds_leave_out_what_they_do_not_bound() {
     assert_eq!(layout.high_bound(FIRST_NULL - 1), Bound::Open);
     let of_five = layout.image(&[Value::Int(5), Value::Unknown]);
     let five = Bound::Key(vec![Decoded::Int(5)]);
-    assert_eq!(layout.low_bound(of_five.low()), five);
+    assert_eq!(
+        (
+            layout.low_bound(of_five.low()),
+            layout.high_bound(of_five.high())
+        ),
+        (five.clone(), five)
+    );
     let both = layout.image(&[Value::Int(5), Value::Int(6)]).low();
     let key = Bound::Key(vec![Decoded::Int(5), Decoded::Int(6)]);
     assert_eq!(
