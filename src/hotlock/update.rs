@@ -7,6 +7,7 @@
 
 use super::circles;
 use super::combine;
+use super::commit;
 use super::detect;
 use super::errors;
 use super::lock;
@@ -118,9 +119,9 @@ fn await_lender(n: usize) {
     while let Some(tail) = memory().with_row(slot, |row, world| row.tail(world)) {
         await_tail(n, &tail);
     }
-    let lender = SESSION.get(n).map_or(0, |m| m.predecessor);
-    if lender != 0 && !xact::has_committed(lender) {
-        errors::DOOMED.raise();
+    // Prepared, it has left the list and runs.
+    if let Some(membership) = SESSION.get(n).filter(|m| m.predecessor != 0) {
+        commit::wait_for_predecessor(n, &membership, Reason::Fallback);
     }
     SESSION.update(n, |m| m.lent = 0);
 }
