@@ -144,6 +144,8 @@ unsafe extern "C-unwind" fn executor_finish(query: *mut QueryDesc) {
         }
     };
     watched(query, run);
+    // SAFETY: the hook's argument, finished.
+    guarded(|| unsafe { statement::before_deferred(query) });
 }
 
 unsafe extern "C-unwind" fn executor_end(query: *mut QueryDesc) {
@@ -211,6 +213,12 @@ unsafe extern "C-unwind" fn process_utility(
     // not come from versions that may still roll back.
     if commits {
         guarded(commit::wait_before_triggers);
+        if xact::may_fire_deferred() && statement::is_watched() {
+            // SAFETY: what the commit itself does first (xact.c: CommitTransaction), as SET CONSTRAINTS does in a command.
+            watched(std::ptr::null(), || unsafe {
+                raw::AfterTriggerFireDeferred()
+            });
+        }
     }
 }
 

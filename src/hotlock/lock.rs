@@ -1,8 +1,8 @@
 //! Row locks and DELETE on hot rows.
 
+use super::commit;
 use super::conflict;
 use super::detect;
-use super::errors;
 use super::order;
 use super::revisit;
 use super::session::{Membership, SESSION, memory};
@@ -13,10 +13,10 @@ use super::update::{
     Step, await_edge, await_in_turn, await_tail, close_own, end_group_for_others, forget_offer,
     next_step, offer, refuse_if_shown,
 };
-use super::waiting;
+use super::waiting::{self, Reason};
 use crate::pg::buffer::Page;
 use crate::pg::relation::{Key, key_of};
-use crate::pg::{raw, tuple, wait, xact};
+use crate::pg::{raw, tuple, wait};
 use crate::tam::callbacks::{Delete, Lock};
 use crate::tam::group;
 use crate::tam::swap::{self, OnConflict};
@@ -386,14 +386,14 @@ fn relation_of(rel: pg_sys::Relation) -> pg_sys::Oid {
 
 /// A MERGE may go on to delete the version that its update was offered. If the writer has rolled back, that is 40001.
 fn refuse_what_was_lent(relation: pg_sys::Oid, version: u64) {
-    let lent = SESSION.all().any(|(_, m)| {
+    let lent = SESSION.all().filter(|(_, m)| {
         m.relation == relation
             && [m.offered, m.handed, m.lent].contains(&version)
             && m.predecessor != 0
-            && !xact::has_committed(m.predecessor)
     });
-    if lent {
-        errors::DOOMED.raise();
+    for (n, membership) in lent {
+        // It has left the list. Prepared, it runs.
+        commit::wait_for_predecessor(n, &membership, Reason::Fallback);
     }
 }
 

@@ -91,6 +91,11 @@ pub fn note_read_until(position: u64) {
     NOTES.read_until.set(NOTES.read_until.get().max(position));
 }
 
+/// What this transaction has read is durable when WAL is, up to there; 0 if nothing has to become so.
+pub fn read_until() -> u64 {
+    NOTES.read_until.get()
+}
+
 /// This transaction has read the table.
 pub fn note_read(relation: Oid) {
     let until = match memory().guard.check(database(), u32::from(relation)) {
@@ -111,7 +116,7 @@ pub fn note_everything() {
 
 /// The end of what has been inserted into WAL. GetXLogInsertRecPtr points behind the next page's header when the last
 /// record ends at a page boundary; XLogFlush wants the end of the record.
-fn end_of_wal() -> u64 {
+pub fn end_of_wal() -> u64 {
     const PAGE: u64 = pg_sys::XLOG_BLCKSZ as u64;
     /// xlog_internal.h: SizeOfXLogShortPHD, SizeOfXLogLongPHD.
     const HEADERS: [u64; 2] = [24, 40];

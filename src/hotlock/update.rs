@@ -7,6 +7,7 @@
 
 use super::circles;
 use super::combine;
+use super::commit;
 use super::detect;
 use super::errors;
 use super::lock;
@@ -118,9 +119,9 @@ fn await_lender(n: usize) {
     while let Some(tail) = memory().with_row(slot, |row, world| row.tail(world)) {
         await_tail(n, &tail);
     }
-    let lender = SESSION.get(n).map_or(0, |m| m.predecessor);
-    if lender != 0 && !xact::has_committed(lender) {
-        errors::DOOMED.raise();
+    // Prepared, it has left the list and runs.
+    if let Some(membership) = SESSION.get(n).filter(|m| m.predecessor != 0) {
+        commit::wait_for_predecessor(n, &membership, Reason::Fallback);
     }
     SESSION.update(n, |m| m.lent = 0);
 }
@@ -412,7 +413,9 @@ unsafe fn start_again(call: Update, n: usize) -> TM_Result::Type {
 
 /// Lets the tail's transaction end, in the lock manager. If it has been offered, we still depend on it.
 pub fn await_tail(n: usize, tail: &Tail) {
-    await_end(n, tail, || xact::wait_for_end(tail.xid));
+    await_end(n, tail, |wait| {
+        wait.in_lock_manager(|| xact::wait_for_end(tail.xid));
+    });
 }
 
 /// The same behind those who wait for the row in the ordinary way, in the order in which they came (heapam.c:
@@ -427,13 +430,14 @@ pub unsafe fn await_in_turn(rel: pg_sys::Relation, version: u64, n: usize, tail:
         return await_tail(n, tail);
     }
     let versions = [version, tail.tid].map(tuple::unpack);
-    await_end(n, tail, || {
+    await_end(n, tail, |wait| {
+        // Each wait has what is left of the time.
         // SAFETY: by the contract. After an ERROR in a wait the abort releases the locks.
         unsafe {
-            versions
-                .iter()
-                .for_each(|tid| raw::LockTuple(rel, tid, MODE));
-            xact::wait_for_end(tail.xid);
+            for tid in &versions {
+                wait.in_lock_manager(|| raw::LockTuple(rel, tid, MODE));
+            }
+            wait.in_lock_manager(|| xact::wait_for_end(tail.xid));
             versions
                 .iter()
                 .for_each(|tid| raw::UnlockTuple(rel, tid, MODE));
@@ -441,7 +445,7 @@ pub unsafe fn await_in_turn(rel: pg_sys::Relation, version: u64, n: usize, tail:
     });
 }
 
-fn await_end(n: usize, tail: &Tail, lock_manager: impl FnOnce()) {
+fn await_end(n: usize, tail: &Tail, lock_manager: impl FnOnce(&Wait)) {
     memory().totals.fallbacks.add(1);
     let own = &memory().actors[wait::me() as usize];
     let slot = membership_slot(n);
@@ -449,7 +453,7 @@ fn await_end(n: usize, tail: &Tail, lock_manager: impl FnOnce()) {
         ticket::refuse_cycle(slot);
     }
     let wait = Wait::begin(Reason::Fallback, slot);
-    waiting::with_ticket(|| wait.in_lock_manager(lock_manager));
+    waiting::with_ticket(|| lock_manager(&wait));
     wait.finish();
     waiting::check_doomed();
     if xact::is_running(tail.xid) {

@@ -36,6 +36,10 @@ unsafe extern "C-unwind" {
     pub fn pg_re_throw() -> !;
     pub fn ProcessInterrupts();
 
+    // commands/trigger.c
+    pub fn AfterTriggerFireDeferred();
+    pub fn AfterTriggerPendingOnRel(relation: Oid) -> bool;
+
     // storage/lmgr
     pub fn LWLockAcquire(lock: *mut LWLock, mode: LWLockMode::Type) -> bool;
     pub fn LWLockRelease(lock: *mut LWLock);
@@ -103,6 +107,7 @@ unsafe extern "C-unwind" {
     pub fn GetCurrentCommandId(used: bool) -> CommandId;
     pub fn CommandCounterIncrement();
     pub fn IsTransactionBlock() -> bool;
+    pub fn IsTransactionState() -> bool;
     pub fn MultiXactIdSetOldestMember();
     pub fn LWLockReleaseAll();
     pub fn UnlockBuffers();

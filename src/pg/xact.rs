@@ -15,6 +15,12 @@ pub fn nest_level() -> i32 {
     unsafe { raw::GetCurrentTransactionNestLevel() }
 }
 
+/// Whether the transaction runs, and is not in a subtransaction.
+pub fn may_fire_deferred() -> bool {
+    // SAFETY: reads backend state.
+    unsafe { raw::IsTransactionState() && nest_level() == 1 }
+}
+
 /// PostgreSQL's own record: that transaction has left the list of running ones, and committed.
 pub fn has_committed(xid: u32) -> bool {
     let xid = pg_sys::TransactionId::from(xid);

@@ -1,6 +1,8 @@
 //! Hot rows updated in functions and procedures, and many settings over one pooled connection.
-use anyhow::{Result, ensure};
-use txn_server_tests::{Load, grouped, int, physical_health, sqlstate, start, start_hot};
+use anyhow::{Context, Result, ensure};
+use txn_server_tests::{
+    Background, Load, grouped, int, physical_health, sqlstate, start, start_hot,
+};
 
 const RETRY: [&str; 2] = ["40001", "40P01"];
 
@@ -30,6 +32,48 @@ fn sql_and_plpgsql_functions() -> Result<()> {
     })?;
     tally.only(&[])?;
     tally.explains(int(&mut server.connect()?, "SELECT val FROM hot")?)?;
+    physical_health(&server, "hot", "id")
+}
+
+/// A deferred trigger that refuses what a function has made of an uncommitted version says so only when that is committed, though no
+/// COMMIT is asked for.
+#[test]
+fn deferred_triggers_refuse_what_is_committed() -> Result<()> {
+    let server = start_hot(1, &[])?;
+    let mut control = server.connect()?;
+    control.batch_execute(
+        "CREATE TABLE taken (val bigint);
+         CREATE FUNCTION check_late() RETURNS trigger LANGUAGE plpgsql AS $$
+         BEGIN
+             IF NEW.val > 5 THEN
+                 RAISE EXCEPTION 'too much';
+             END IF;
+             RETURN NULL;
+         END $$;
+         CREATE CONSTRAINT TRIGGER late AFTER INSERT ON taken
+             DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION check_late();
+         CREATE FUNCTION take() RETURNS void LANGUAGE plpgsql AS $$
+         DECLARE seen bigint;
+         BEGIN
+             UPDATE hot SET val = val + 1 WHERE id = 1 RETURNING val INTO STRICT seen;
+             INSERT INTO taken VALUES (seen);
+         END $$;
+         CREATE PROCEDURE take_and_commit() LANGUAGE plpgsql AS
+         $$ BEGIN PERFORM take(); COMMIT; END $$",
+    )?;
+    for call in ["SELECT take()", "CALL take_and_commit()"] {
+        for (end, told) in [("ROLLBACK", "40001"), ("COMMIT", "P0001")] {
+            let mut first = grouped(&server)?;
+            first.batch_execute("BEGIN; UPDATE hot SET val = 10 WHERE id = 1")?;
+            let second = Background::run(grouped(&server)?, call)?;
+            second.wait_until_blocked(&mut control).context(call)?;
+            first.batch_execute(end)?;
+            let answer = sqlstate(&second.end()?.1);
+            ensure!(answer == told, "{answer} instead of {told}: {call}, {end}");
+            control.batch_execute("UPDATE hot SET val = 0")?;
+        }
+    }
+    drop(control);
     physical_health(&server, "hot", "id")
 }
 

@@ -1,9 +1,10 @@
 //! PREPARE TRANSACTION on hot rows, under load and over a crash.
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result, ensure};
 use pgserver::Server;
 use postgres::Error;
 use txn_server_tests::{
-    Background, Done, Load, Watchdog, Worker, grouped, int, physical_health, start_hot,
+    Background, Done, Load, Watchdog, Worker, grouped, int, physical_health, pid, sqlstate,
+    start_hot,
 };
 
 const BUMP: &str = "UPDATE hot SET val = val + 1 WHERE id = 1";
@@ -33,6 +34,39 @@ fn two_phases_next_to_one() -> Result<()> {
     })?;
     tally.only(&["40001", "40P01"])?;
     tally.explains(int(&mut server.connect()?, "SELECT val FROM hot")?)?;
+    physical_health(&server, "hot", "id")
+}
+
+/// Who has locked the version of a transaction that is then prepared waits for what becomes of it.
+#[test]
+fn a_lender_that_is_prepared_is_awaited() -> Result<()> {
+    const LOCKS: [&str; 2] = [
+        "BEGIN; SELECT FROM hot WHERE id = 1 FOR UPDATE",
+        "BEGIN; INSERT INTO hot (id, val) VALUES (1, 1) ON CONFLICT (id) DO UPDATE SET val = 9 WHERE false",
+    ];
+    let server = start_hot(1, &[])?;
+    let mut control = server.connect()?;
+    for lock in LOCKS {
+        for (end, told) in [("COMMIT", "00000"), ("ROLLBACK", "40001")] {
+            let mut first = grouped(&server)?;
+            first.batch_execute(&format!("BEGIN; {BUMP}"))?;
+            let mut second = grouped(&server)?;
+            let pid = pid(&mut second)?;
+            second.batch_execute(lock)?;
+            first.batch_execute("PREPARE TRANSACTION 'lender'")?;
+            let second = Background::call(second, pid, |client| {
+                client.batch_execute(BUMP)?;
+                client.batch_execute("COMMIT")
+            });
+            second.wait_until_blocked(&mut control).context(lock)?;
+            control.batch_execute(&format!("{end} PREPARED 'lender'"))?;
+            let answer = sqlstate(&second.end()?.1);
+            ensure!(answer == told, "{answer} instead of {told}: {lock}, {end}");
+        }
+    }
+    let val = int(&mut control, "SELECT val FROM hot WHERE id = 1")?;
+    ensure!(val == 4, "the value is {val}");
+    drop(control);
     physical_health(&server, "hot", "id")
 }
 

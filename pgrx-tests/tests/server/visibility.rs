@@ -55,6 +55,12 @@ const COMMANDS: &[(&str, &str)] = &[
     ),
     ("SELECT FROM elsewhere WHERE val = fails()", "P0001"),
     ("EXPLAIN SELECT FROM elsewhere WHERE val = fails()", "P0001"),
+    // The statement that fails has read nothing; the one around it has.
+    ("SELECT asks(val) FROM hot WHERE id = 1", "P0001"),
+    (
+        "BEGIN; INSERT INTO checked_late VALUES (1); COMMIT",
+        "P0001",
+    ),
 ];
 
 #[test]
@@ -137,11 +143,16 @@ fn waits_for_standby(control: &mut Client, statement: &Background) -> Result<()>
     Ok(())
 }
 
-/// The statement fails with that SQLSTATE, and waits for the standby before. (A wait for a standby ends with a warning when it is
-/// cancelled.)
+/// The statement fails with that SQLSTATE, and waits for the standby before, perhaps once more for what is around it. (A wait for a
+/// standby ends with a warning when it is cancelled.)
 fn told_late(control: &mut Client, statement: Background, told: &str) -> Result<()> {
     waits_for_standby(control, &statement)?;
-    control.execute("SELECT pg_cancel_backend($1)", &[&statement.pid])?;
+    while !statement.is_finished() {
+        control.execute(
+            "SELECT pg_cancel_backend(pid) FROM pg_stat_activity WHERE pid = $1 AND wait_event = 'SyncRep'",
+            &[&statement.pid],
+        )?;
+    }
     let answer = sqlstate(&statement.end()?.1);
     ensure!(answer == told, "{answer} instead of {told}");
     Ok(())
@@ -169,7 +180,21 @@ fn failing_commands(server: &Server) -> Result<()> {
                  RAISE EXCEPTION 'one';
              END IF;
              RETURN n;
-         END $$",
+         END $$;
+         CREATE FUNCTION is_not_one(n bigint) RETURNS bool LANGUAGE plpgsql AS $$
+         BEGIN
+             IF n = 1 THEN
+                 RAISE EXCEPTION 'one';
+             END IF;
+             RETURN true;
+         END $$;
+         CREATE FUNCTION asks(n bigint) RETURNS void LANGUAGE plpgsql AS
+         $$ BEGIN PERFORM is_not_one(n); END $$;
+         CREATE TABLE checked_late (val int);
+         CREATE FUNCTION late() RETURNS trigger LANGUAGE plpgsql AS
+         $$ BEGIN PERFORM fails(); RETURN NULL; END $$;
+         CREATE CONSTRAINT TRIGGER late AFTER INSERT ON checked_late
+             DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION late()",
     )?;
     server.set_synchronous_standbys("nobody")?;
     let writer = Background::run(grouped(server)?, BUMP)?;
