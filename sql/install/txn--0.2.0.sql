@@ -39,7 +39,7 @@ LANGUAGE sql STABLE STRICT PARALLEL SAFE
 RETURN timestamptz '2000-01-01 00:00:00+00' + microseconds * interval '1 microsecond';
 COMMENT ON FUNCTION txn.moment(bigint) IS 'microseconds since 2000-01-01 UTC as a timestamp';
 
-COMMENT ON SCHEMA txn IS 'group locking: views of the hot rows, and functions';
+COMMENT ON SCHEMA txn IS 'group locking and range OCC: views and functions';
 
 CREATE VIEW txn.hotspots AS
 SELECT relation::regclass, key, mode, txn.moment(since) AS since, waiting, running, updates, followed, combined, groups,

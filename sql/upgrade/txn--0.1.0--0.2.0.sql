@@ -1,5 +1,7 @@
 -- From version 0.1.0 to 0.2.0.
 
+COMMENT ON SCHEMA txn IS 'group locking and range OCC: views and functions';
+
 CREATE FUNCTION txn.explain_row(relation regclass, VARIADIC key text[])
 RETURNS TABLE (condition text, met boolean, detail text)
 LANGUAGE C VOLATILE STRICT PARALLEL RESTRICTED

@@ -169,7 +169,7 @@ fn note(table: &Table, keys: &[ScanKey], is_lookup: bool) -> Option<Whole> {
         return Some(Whole::OtherIndex);
     }
     match intervals[..] {
-        [key] if is_lookup && key.low() == key.high() => {
+        [key] if is_lookup && layout.is_one_key(&key) => {
             session::with(|work| work.look_for(table.relation, key));
         }
         _ => session::with(|work| work.read(table.relation, &intervals)),

@@ -101,6 +101,19 @@ pub fn check_table(oid: Oid) {
     }
 }
 
+/// The same for a table that is written to, or all that its rows may be routed to.
+fn check_target(oid: Oid) {
+    check_table(oid);
+    if class_of(oid).is_some_and(|class| class.kind == pg_sys::RELKIND_PARTITIONED_TABLE) {
+        // SAFETY: a partitioned table that is locked, and a list that stays in the current memory context.
+        unsafe {
+            let none = pg_sys::NoLock as pg_sys::LOCKMODE;
+            let all = raw::find_all_inheritors(oid, none, ptr::null_mut());
+            plan::oids(all).for_each(check_table);
+        }
+    }
+}
+
 /// Before a statement starts: the tables of its plan, and whether it may run in parallel, which it may not, as what the
 /// workers read is not captured.
 ///
@@ -117,7 +130,11 @@ pub unsafe fn before_start(query: *mut pg_sys::QueryDesc) {
             let entry = &*node.cast::<pg_sys::RangeTblEntry>();
             if entry.rtekind == pg_sys::RTEKind::RTE_RELATION {
                 refuse_recovery();
-                check_table(entry.relid);
+                if (*query).operation == pg_sys::CmdType::CMD_SELECT {
+                    check_table(entry.relid);
+                } else {
+                    check_target(entry.relid);
+                }
             }
         }
         if (*planned).parallelModeNeeded {
@@ -158,7 +175,7 @@ pub unsafe fn before_utility(node: *const pg_sys::Node) {
                 ptr::null_mut(),
             );
             if oid != Oid::INVALID {
-                check_table(oid);
+                check_target(oid);
             }
         }
     }

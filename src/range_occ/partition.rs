@@ -90,8 +90,12 @@ fn partition_by_range(
 }
 
 fn refuse(code: PgSqlErrorCode, message: &str, hint: &str) -> ! {
-    let report =
-        ErrorReport::new(code, message.to_owned(), "partition_by_range").set_hint(hint.to_owned());
+    let report = ErrorReport::new(code, message.to_owned(), "partition_by_range");
+    let report = if hint.is_empty() {
+        report
+    } else {
+        report.set_hint(hint.to_owned())
+    };
     report.report(PgLogLevel::ERROR);
     unreachable!()
 }
