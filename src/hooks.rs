@@ -131,7 +131,10 @@ unsafe extern "C-unwind" fn executor_run(
     };
     // SAFETY: the hook's argument.
     if !guarded(|| unsafe { statement::before_run(query) }) {
+        // SAFETY: the hook's argument.
+        let before = guarded(|| unsafe { range_occ::existence::enter(query) });
         watched(query, run);
+        range_occ::existence::leave(before);
     }
 }
 

@@ -43,6 +43,7 @@ unsafe extern "C-unwind" {
     // storage/lmgr
     pub fn LWLockAcquire(lock: *mut LWLock, mode: LWLockMode::Type) -> bool;
     pub fn LWLockRelease(lock: *mut LWLock);
+    pub fn LockRelationOid(relation: Oid, mode: LOCKMODE);
     pub fn LockTuple(relation: Relation, tid: *const ItemPointerData, mode: LOCKMODE);
     pub fn UnlockTuple(relation: Relation, tid: *const ItemPointerData, mode: LOCKMODE);
     pub fn XactLockTableWait(
@@ -87,9 +88,6 @@ unsafe extern "C-unwind" {
     // libpq/auth.c; not bound by pgrx
     pub static mut ClientAuthentication_hook:
         Option<unsafe extern "C-unwind" fn(port: *mut Port, status: c_int)>;
-
-    // utils/init/miscinit.c
-    pub fn InNoForceRLSOperation() -> bool;
 
     // utils/misc/guc.c
     pub fn GUC_check_errcode(code: c_int);

@@ -3,8 +3,8 @@
 use super::key::Table;
 use super::session::{self, Whole};
 use super::value::{self, allocate};
-use super::{commit, patch};
-use crate::pg::raw;
+use super::{commit, existence, patch};
+use crate::pg::{raw, xact};
 use keyrange::{Operator, ScanKey, Value};
 use pgrx::pg_sys::{self, Oid, ScanKeyData, SnapshotType};
 use std::ffi::c_int;
@@ -28,7 +28,7 @@ unsafe fn is_tracked(snapshot: pg_sys::Snapshot) -> bool {
 pub unsafe fn begin_fetch(rel: pg_sys::Relation, fetch: *mut pg_sys::IndexFetchTableData) {
     // SAFETY: by the contract.
     unsafe {
-        if !session::is_validated() || session::touch(rel).is_none() {
+        if !session::is_validated() || session::touch(rel, pg_sys::AccessShareLock).is_none() {
             return;
         }
         if patch::indexes(rel) {
@@ -65,9 +65,13 @@ pub unsafe fn check_fetch(fetch: *mut pg_sys::IndexFetchTableData, snapshot: pg_
 pub unsafe fn table_scan(rel: pg_sys::Relation, snapshot: pg_sys::Snapshot, flags: u32) {
     // SAFETY: by the contract.
     unsafe {
-        if !is_tracked(snapshot) || !session::is_validated() || session::touch(rel).is_none() {
+        if !is_tracked(snapshot)
+            || !session::is_validated()
+            || session::touch(rel, pg_sys::AccessShareLock).is_none()
+        {
             return;
         }
+        session::note_snapshot(snapshot);
         let is = |kind| flags & kind != 0;
         if is(pg_sys::ScanOptions::SO_TYPE_BITMAPSCAN) {
             if !patch::indexes(rel) {
@@ -100,7 +104,8 @@ pub unsafe fn row_version(
         if !is_tracked(snapshot) || !session::is_validated() {
             return;
         }
-        if let Some(table) = session::touch(rel) {
+        if let Some(table) = session::touch(rel, pg_sys::AccessShareLock) {
+            session::note_snapshot(snapshot);
             if found && table.layout.is_some() {
                 let image = table.image_of_slot(slot);
                 session::with(|work| work.read(table.relation, &[image]));
@@ -138,9 +143,10 @@ pub unsafe fn index_scan(scan: pg_sys::IndexScanDesc) {
         if !is_tracked((*scan).xs_snapshot) {
             return;
         }
-        // Only the queries of foreign keys run so (ri_triggers.c: ri_PerformCheck). Those that look for the referenced row lock
-        // it FOR KEY SHARE.
-        let is_lookup = raw::InNoForceRLSOperation();
+        session::note_snapshot((*scan).xs_snapshot);
+        let is_lookup = existence::is_running()
+            && (*scan).numberOfKeys as usize == table.columns.len()
+            && !(*scan).heapRelation.is_null();
         let whole = value::with_scratch(|| {
             let count = (*scan).numberOfKeys.max(0) as usize;
             let given = (*scan).keyData;
@@ -159,7 +165,7 @@ pub unsafe fn index_scan(scan: pg_sys::IndexScanDesc) {
     }
 }
 
-/// Notes what a scan with these keys reads, or says why that may be anything. `is_lookup`: for a foreign key.
+/// Notes what a scan with these keys reads, or says why that may be anything. `is_lookup`: it asks for existence.
 fn note(table: &Table, keys: &[ScanKey], is_lookup: bool) -> Option<Whole> {
     let Some(layout) = &table.layout else {
         return Some(Whole::NoKey);
@@ -177,7 +183,7 @@ fn note(table: &Table, keys: &[ScanKey], is_lookup: bool) -> Option<Whole> {
     None
 }
 
-/// `tuple_lock`: the row that a foreign key's check has looked for is locked.
+/// `tuple_lock`: the row whose existence was asked for is locked.
 ///
 /// # Safety
 /// An open table of `txn_heap`.
@@ -185,10 +191,11 @@ pub unsafe fn locked(rel: pg_sys::Relation) {
     // SAFETY: by the contract; reads backend state.
     unsafe {
         if session::is_validated()
-            && raw::InNoForceRLSOperation()
+            && existence::is_running()
             && let Some(table) = session::known((*rel).rd_id)
         {
-            session::with(|work| work.found(table.relation));
+            let nesting = session::nesting(xact::nest_level());
+            session::with(|work| work.found(nesting, table.relation));
         }
     }
 }

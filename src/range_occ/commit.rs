@@ -23,20 +23,23 @@ fn ranges_of(work: &'static Work, relation: Relation) -> RangeMap<'static> {
     table.map_or(RangeMap::WHOLE, |table| table.ranges())
 }
 
-/// Validates what was captured last, against transactions that took their CSNs before the first capture: their writes are all
-/// in the rings now, and may be overwritten later. 40001 if one of them has committed; those in doubt are looked at again at
-/// the end.
+/// Validates what was captured last against transactions that took their CSNs before the first capture: their writes are all
+/// in the rings now, and may be overwritten later. A transaction that only reads stands before the first of them that it missed,
+/// unless it has seen something of a later one; then it fails with 40001, here or, if those that it missed may yet roll back, at the
+/// end.
 pub fn validate_fresh() {
+    if let Some(refusal) = session::with_present(|work| work.refused).flatten() {
+        errors::refuse(&refusal);
+    }
     if session::with_present(|work| work.fresh.is_empty()) != Some(false) {
         return;
     }
     let (view, before) = session::reading_point();
-    // SAFETY: nothing below changes it; what is in doubt has a cell of its own.
+    // SAFETY: nothing below changes it; what was missed has a cell of its own.
     let Some(work) = (unsafe { session::look() }) else {
         return;
     };
     let since = Instant::now();
-    let mut refused = None;
     let validation = Validation {
         board: memory().board,
         snapshot: &view,
@@ -44,16 +47,31 @@ pub fn validate_fresh() {
         ranges: &|relation| ranges_of(work, relation),
         wait: &|| is_patient(since),
     };
+    let known = first_missed(work);
     let (result, done) = validation.conflicts(&work.fresh, &mut |conflict| {
-        if xact::has_committed(conflict.fxid as u32) {
-            refused = Some(conflict);
-            return ControlFlow::Break(());
-        }
-        note_doubt(work, conflict);
+        note_missed(work, conflict);
         ControlFlow::Continue(())
     });
-    session::with(|work| work.fresh.clear());
-    let result = refused.map_or(result, |conflict| Err(Refusal::Conflict(conflict)));
+    let first = first_missed(work);
+    let placed = match first {
+        Some(first) if known.is_some_and(|known| known.csn == first.csn) => {
+            validation.can_stand_before(first.csn, &work.fresh)
+        }
+        Some(first) => validation.can_stand_before(first.csn, &work.predicates),
+        None => Ok(()),
+    };
+    let is_between = placed.is_err();
+    let certain = first.filter(|first| is_between && xact::has_committed(first.fxid as u32));
+    let result = match certain {
+        Some(missed) => result.and(Err(Refusal::Conflict(missed))),
+        None => result,
+    };
+    session::with(|work| {
+        work.fresh.clear();
+        work.is_between |= is_between;
+        // A savepoint may survive the error, the transaction must not.
+        work.refused = result.err();
+    });
     let totals = memory().ranges;
     totals.add(Count::ValidationTime, nanoseconds(since));
     if let Err(refusal) = result {
@@ -63,11 +81,17 @@ pub fn validate_fresh() {
     totals.looked(&done);
 }
 
-fn note_doubt(work: &Work, conflict: Conflict) {
-    let mut doubtful = work.doubtful.borrow_mut();
-    if doubtful.iter().all(|known| known.fxid != conflict.fxid) {
-        doubtful.push(conflict);
+fn note_missed(work: &Work, conflict: Conflict) {
+    let mut missed = work.missed.borrow_mut();
+    if missed.iter().all(|known| known.fxid != conflict.fxid) {
+        missed.push(conflict);
     }
+}
+
+/// The first in CSN order of those that were missed.
+fn first_missed(work: &Work) -> Option<Conflict> {
+    let missed = work.missed.borrow();
+    missed.iter().min_by_key(|conflict| conflict.csn).copied()
 }
 
 fn is_patient(since: Instant) -> bool {
@@ -78,17 +102,20 @@ fn is_patient(since: Instant) -> bool {
 /// XACT_EVENT_PRE_COMMIT and XACT_EVENT_PRE_PREPARE, when the transaction reads and writes no more and those it built on have
 /// ended: registers what it wrote, takes its CSN, and validates what it read if it is to be validated. 40001 if that fails.
 pub fn before_end() {
-    let Some(writes) = session::with_present(|work| {
+    let Some(takes_csn) = session::with_present(|work| {
         work.sealed = true;
         work.read_looked_for();
-        !work.writes.is_empty()
+        // Who has learned of later transactions cannot stand where it first read.
+        !work.writes.is_empty() || work.saw_beyond
     }) else {
         return;
     };
-    if writes {
+    if session::is_validated() {
+        validate_fresh();
+    }
+    if takes_csn {
         register_and_validate();
     } else if session::is_validated() {
-        validate_fresh();
         settle_doubts();
     }
 }
@@ -132,27 +159,24 @@ fn register_and_validate() {
     stop::at(Point::Validated);
 }
 
-/// The end of a validated transaction that wrote nothing: it has missed no transaction that comes before it, unless one of
-/// those in doubt has not rolled back.
+/// The end of a validated transaction that wrote nothing: if it stands nowhere, all that it missed have rolled back.
 fn settle_doubts() {
     // SAFETY: nothing changes it any more.
     let Some(work) = (unsafe { session::look() }) else {
         return;
     };
-    let count = work.doubtful.borrow().len();
-    for n in 0..count {
-        let conflict = work.doubtful.borrow()[n];
+    let totals = memory().ranges;
+    let nothing = keyrange::Work::default();
+    let count = work.missed.borrow().len();
+    for n in (0..count).filter(|_| work.is_between) {
+        let conflict = work.missed.borrow()[n];
         if !view::did_abort(conflict.fxid) {
             let refusal = Refusal::Conflict(conflict);
-            memory()
-                .ranges
-                .validated(&Err(refusal), &keyrange::Work::default());
+            totals.validated(&Err(refusal), &nothing);
             errors::refuse(&refusal);
         }
     }
     if !work.predicates.is_empty() {
-        memory()
-            .ranges
-            .validated(&Ok(()), &keyrange::Work::default());
+        totals.validated(&Ok(()), &nothing);
     }
 }

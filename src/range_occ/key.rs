@@ -1,5 +1,6 @@
-//! The range key of a table: its primary key, or else the index of its replica identity; and what is known of the table
-//! besides.
+//! The range key of a table: the index of its replica identity if it has one of its own, else its primary key; and what is known of
+//! the table besides. (If one of the two is dropped the other does not step in: that would leave no trace in the catalogs by which older
+//! transactions could be refused.)
 
 use super::map::{self, Map};
 use super::value;
@@ -13,7 +14,7 @@ use std::ffi::c_int;
 use std::rc::Rc;
 
 /// A column of a range key.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Column {
     /// Its number in the table.
     pub number: i16,
@@ -28,7 +29,7 @@ pub struct Column {
 }
 
 /// What is known of a table of `txn_heap`; the same for all transactions that overlap (README, "Range keys").
-#[derive(Debug)]
+#[derive(PartialEq, Eq, Debug)]
 pub struct Table {
     pub oid: Oid,
     pub relation: keyrange::Relation,
@@ -116,16 +117,17 @@ pub unsafe fn of(rel: pg_sys::Relation) -> Rc<Table> {
 /// As for `of`.
 unsafe fn build(rel: pg_sys::Relation) -> Table {
     let mut columns = [None; COLUMNS];
-    let mut index_oid = Oid::INVALID;
+    let index_oid;
     let mut has_other_keys = false;
     // SAFETY: relcache entries are valid while open; nothing here has a destructor.
     let stored = unsafe {
         let list = raw::RelationGetIndexList(rel);
-        if (*rel).rd_pkindex != Oid::INVALID {
-            index_oid = (*rel).rd_pkindex;
-        } else if (*rel).rd_replidindex != Oid::INVALID {
-            index_oid = (*rel).rd_replidindex;
-        }
+        let identity = (*(*rel).rd_rel).relreplident as u8;
+        index_oid = if identity == pg_sys::REPLICA_IDENTITY_INDEX {
+            (*rel).rd_replidindex
+        } else {
+            (*rel).rd_pkindex
+        };
         for oid in plan::oids(list).filter(|&oid| oid != index_oid) {
             let index = raw::RelationIdGetRelation(oid);
             if !index.is_null() {

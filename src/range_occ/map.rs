@@ -24,7 +24,7 @@ const WIDTH: i32 = 2;
 const BOUNDARIES: i32 = 3;
 
 /// How a table's keys are divided.
-#[derive(Debug)]
+#[derive(PartialEq, Eq, Debug)]
 pub enum Map {
     Grid { width: u128 },
     Boundaries(Box<[Image]>),

@@ -3,6 +3,7 @@
 pub mod capture;
 pub mod commit;
 mod errors;
+pub mod existence;
 pub mod guard;
 mod key;
 mod map;

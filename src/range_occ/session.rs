@@ -2,11 +2,11 @@
 
 use super::key::{self, Table};
 use super::view::{self, View};
-use super::{errors, guard};
+use super::{errors, existence, guard};
 use crate::guc;
 use crate::hotlock::memory;
 use crate::pg::{raw, xact};
-use keyrange::{Conflict, Csn, Interval, Predicates, Relation, WriteSet};
+use keyrange::{Conflict, Csn, Interval, Predicates, Refusal, Relation, WriteSet};
 use pgrx::pg_sys::{self, Oid};
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -30,6 +30,8 @@ pub enum Whole {
     Rollback,
     /// An index scan whose keys could not be seen.
     Unseen,
+    /// The transaction itself has changed the table's definition.
+    Redefined,
 }
 
 impl Whole {
@@ -42,25 +44,41 @@ impl Whole {
             Whole::NoKey => "no range key",
             Whole::Rollback => "rolled back subtransaction",
             Whole::Unseen => "index scan with unknown keys",
+            Whole::Redefined => "definition changed by this transaction",
         }
     }
 }
 
+/// A table as the transaction knows it.
+struct Known {
+    table: Rc<Table>,
+    /// How many invalidations there had been when that was last made sure of.
+    as_of: u64,
+}
+
 /// A transaction's work, from its first touch of such a table on.
 pub struct Work {
-    /// The tables as they were when the transaction first touched them.
-    tables: Vec<Rc<Table>>,
+    /// Its tables; of one that it has redefined itself, the last entry counts.
+    tables: Vec<Known>,
     pub writes: WriteSet,
     pub predicates: Predicates,
     /// Those that have not been validated when they were captured.
     pub fresh: Predicates,
     pub whole: BTreeMap<Relation, Whole>,
-    /// A key that a foreign key's check looks for. If it finds and locks the row, that is no read.
+    /// A key whose row's existence is asked for. If it is found and locked, that is no read.
     looked_for: Option<(Relation, Interval)>,
+    /// Those that were found in subtransactions, with their depth: their locks go when these roll back.
+    found: Vec<(u32, Relation, Interval)>,
+    /// The transaction has learned of what its snapshot does not see.
+    pub saw_beyond: bool,
+    /// What it was refused for, should it have survived that by a savepoint.
+    pub refused: Option<Refusal>,
     /// A transaction without writes comes after those with CSNs below this one.
     pub before: Option<Csn>,
-    /// Conflicts with transactions that had not ended when they were found.
-    pub doubtful: RefCell<Vec<Conflict>>,
+    /// Transactions with CSNs below `before` that wrote what was read, and were not seen.
+    pub missed: RefCell<Vec<Conflict>>,
+    /// Something of a later one than the first of these was seen.
+    pub is_between: bool,
     /// Validation has begun.
     pub sealed: bool,
 }
@@ -74,28 +92,43 @@ impl Work {
             fresh: Predicates::new(MOST_INTERVALS),
             whole: BTreeMap::new(),
             looked_for: None,
+            found: Vec::new(),
+            saw_beyond: false,
+            refused: None,
             before: None,
-            doubtful: RefCell::default(),
+            missed: RefCell::default(),
+            is_between: false,
             sealed: false,
         }
     }
 
     /// The table, if the transaction has touched it.
     pub fn table(&self, oid: Oid) -> Option<&Rc<Table>> {
-        self.tables.iter().rev().find(|table| table.oid == oid)
+        let mut newest = self.tables.iter().rev();
+        let known = newest.find(|known| known.table.oid == oid);
+        known.map(|known| &known.table)
     }
 
-    /// Notes that a foreign key's check looks for that key of the referenced table.
+    /// The transaction has redefined the table: whatever it does there counts as done to the whole.
+    fn redefine(&mut self, table: Rc<Table>, as_of: u64) {
+        self.writes.write_all(0, table.relation);
+        self.read_all(table.relation, Whole::Redefined);
+        self.tables.push(Known { table, as_of });
+    }
+
+    /// Notes that the existence of a row with that key is asked for.
     pub fn look_for(&mut self, relation: Relation, key: Interval) {
         self.read_looked_for();
         self.looked_for = Some((relation, key));
     }
 
-    /// The check has found the row and locked it: it stays, and stays visible, until the transaction ends, whatever else is
+    /// The row has been found and locked at that depth: it stays, and stays visible, as long as the lock does, whatever else is
     /// changed in it.
-    pub fn found(&mut self, relation: Relation) {
-        if self.looked_for.is_some_and(|(of, _)| of == relation) {
-            self.looked_for = None;
+    pub fn found(&mut self, nesting: u32, relation: Relation) {
+        if let Some((_, key)) = self.looked_for.take_if(|(of, _)| *of == relation)
+            && nesting > 0
+        {
+            self.found.push((nesting, relation, key));
         }
     }
 
@@ -111,8 +144,9 @@ impl Work {
         self.read_looked_for();
         for interval in intervals {
             if !self.predicates.covers(relation, interval) {
-                self.predicates.read(relation, &[*interval]);
+                let widened = self.predicates.read_one(relation, *interval);
                 self.fresh.read(relation, &[*interval]);
+                self.fresh.read(relation, widened.as_slice());
             }
         }
     }
@@ -185,38 +219,82 @@ pub fn known(oid: Oid) -> Option<&'static Table> {
         .map(|table| unsafe { &*table })
 }
 
-/// The present transaction's first touch of an open table makes it known; `None` for tables that nobody else can see.
+/// The present transaction's first touch of an open table makes it known; `None` for tables that nobody else can see. From
+/// then on until the end of the transaction, savepoints or not, its definition stays.
 ///
 /// # Errors
 /// 40001 if the transaction is validated and does not see the table's definition; 0A000 in recovery; 25000 once validation
 /// has begun.
 ///
 /// # Safety
-/// `rel` is open and locked, of the access method `txn_heap`; nothing with a destructor is alive in the callers.
-pub unsafe fn touch(rel: pg_sys::Relation) -> Option<&'static Table> {
+/// `rel` is open and locked in `mode`, of the access method `txn_heap`; nothing with a destructor is alive in the callers.
+pub unsafe fn touch(rel: pg_sys::Relation, mode: u32) -> Option<&'static Table> {
     // SAFETY: by the contract.
     let (oid, persistence) = unsafe { ((*rel).rd_id, (*(*rel).rd_rel).relpersistence as u8) };
     if with_present(|work| work.sealed) == Some(true) {
         errors::SEALED.raise();
     }
-    let table = known(oid);
-    if table.is_some() {
-        return table;
+    let is_current = with_present(|work| {
+        let known = work
+            .tables
+            .iter()
+            .rev()
+            .find(|known| known.table.oid == oid);
+        known.map(|known| known.as_of == key::invalidations())
+    });
+    match is_current.flatten() {
+        Some(true) => return known(oid),
+        Some(false) => {
+            // SAFETY: by the contract.
+            unsafe { look_again(rel) };
+            return known(oid);
+        }
+        None => {}
     }
     if persistence == pg_sys::RELPERSISTENCE_TEMP || u32::from(oid) < pg_sys::FirstNormalObjectId {
         return None;
     }
     start_clock();
+    keep_locked(oid, mode);
     if is_validated() {
         guard::refuse_recovery();
         // SAFETY: by the contract.
         let index = unsafe { key::of(rel).index };
         guard::check_definition(oid, index);
     }
+    let as_of = key::invalidations();
     // SAFETY: by the contract.
     let table = unsafe { key::of(rel) };
-    with(|work| work.tables.push(table));
+    with(|work| work.tables.push(Known { table, as_of }));
     known(oid)
+}
+
+/// Takes a lock that no savepoint gives back, so that nobody else redefines the table before the transaction ends.
+fn keep_locked(oid: Oid, mode: u32) {
+    // SAFETY: a lock on a table that is locked already; an ERROR in between ends in an abort, which sets the current owner anew.
+    unsafe {
+        let owner = pg_sys::CurrentResourceOwner;
+        pg_sys::CurrentResourceOwner = pg_sys::TopTransactionResourceOwner;
+        raw::LockRelationOid(oid, mode as pg_sys::LOCKMODE);
+        pg_sys::CurrentResourceOwner = owner;
+    }
+}
+
+/// After an invalidation: the transaction itself may have redefined the table.
+///
+/// # Safety
+/// As for `touch`.
+unsafe fn look_again(rel: pg_sys::Relation) {
+    let as_of = key::invalidations();
+    // SAFETY: by the contract.
+    let table = unsafe { key::of(rel) };
+    with(|work| {
+        let mut newest = work.tables.iter_mut().rev();
+        match newest.find(|known| known.table.oid == table.oid) {
+            Some(known) if known.table == table => known.as_of = as_of,
+            _ => work.redefine(table, as_of),
+        }
+    });
 }
 
 /// Tells the rings, after a server start, that they know nothing of transactions from before.
@@ -236,15 +314,35 @@ pub fn reading_point() -> (View, Csn) {
     (view, before)
 }
 
+/// What is read with that snapshot tells more than the transaction's own does, unless it is the same.
+///
+/// # Safety
+/// A snapshot of kind MVCC or DIRTY, in a validated transaction.
+pub unsafe fn note_snapshot(snapshot: pg_sys::Snapshot) {
+    // SAFETY: by the contract.
+    if unsafe { !View::of_transaction().is_like(snapshot) } {
+        with(|work| work.saw_beyond = true);
+    }
+}
+
 /// A subtransaction at this nesting level (2 is the first) has rolled back. What it wrote is not written; but whoever
-/// wrote it may have been told of other rows with these keys.
+/// wrote it may have been told of other rows with these keys, which the snapshot need not see.
 pub fn subtransaction_rolled_back(level: i32) {
+    existence::reset();
     let validated = is_validated();
     with_present(|work| {
         let nesting = nesting(level);
         work.read_looked_for();
         if validated {
+            for (_, relation, key) in work
+                .found
+                .extract_if(.., |(at, ..)| *at >= nesting)
+                .collect::<Vec<_>>()
+            {
+                work.read(relation, &[key]);
+            }
             let attempted: Vec<_> = work.writes.inside(nesting).collect();
+            work.saw_beyond |= !attempted.is_empty();
             for written in attempted {
                 let oid = key::oid_of(written.relation);
                 let has_other_keys = work.table(oid).is_none_or(|table| table.has_other_keys);
@@ -260,7 +358,14 @@ pub fn subtransaction_rolled_back(level: i32) {
 
 /// A subtransaction at this nesting level has committed into its parent.
 pub fn subtransaction_committed(level: i32) {
-    with_present(|work| work.writes.release(nesting(level)));
+    with_present(|work| {
+        let nesting = nesting(level);
+        work.writes.release(nesting);
+        for (at, ..) in &mut work.found {
+            *at = (*at).min(nesting - 1);
+        }
+        work.found.retain(|(at, ..)| *at > 0);
+    });
 }
 
 /// `keyrange`'s depth of a nesting level of PostgreSQL's, which counts the transaction itself as 1.
@@ -284,6 +389,7 @@ pub fn was_expected(descriptor: usize) -> bool {
 
 /// The transaction has ended.
 pub fn end() {
+    existence::reset();
     SESSION.validated.set(None);
     SESSION.work.borrow_mut().take();
     SESSION.expected.borrow_mut().clear();

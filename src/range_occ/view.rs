@@ -65,6 +65,19 @@ impl View {
         }
     }
 
+    /// Whether the other one sees the same transactions: those that run in the same span of ids only become fewer.
+    ///
+    /// # Safety
+    /// A snapshot.
+    pub unsafe fn is_like(&self, other: pg_sys::Snapshot) -> bool {
+        // SAFETY: by the contract; MVCC snapshots have these fields.
+        unsafe {
+            let (own, other) = (&*self.snapshot, &*other);
+            other.snapshot_type == pg_sys::SnapshotType::SNAPSHOT_MVCC
+                && (own.xmin, own.xmax, own.xcnt) == (other.xmin, other.xmax, other.xcnt)
+        }
+    }
+
     /// Whether the snapshot does not see what that transaction, which may be a subtransaction, did.
     pub fn misses(&self, xid: TransactionId) -> bool {
         // SAFETY: an MVCC snapshot and a normal transaction id.

@@ -24,7 +24,7 @@ fn note(table: &Table, key: Interval) {
 /// `rel` is open and locked, of `txn_heap`; nothing with a destructor is alive in the callers.
 pub unsafe fn before(rel: pg_sys::Relation) {
     // SAFETY: by the contract.
-    let _ = unsafe { session::touch(rel) };
+    let _ = unsafe { session::touch(rel, pg_sys::RowExclusiveLock) };
 }
 
 /// The row in the slot was inserted, or an update left it so without a change of its key.

@@ -29,6 +29,13 @@ pub(crate) enum Fault {
     TakingIsLarger,
     /// The counter is raised without notice that a CSN is being taken.
     TakenSilently,
+    /// A transaction whose entry was overwritten before it had a CSN does not remember that.
+    LostCsnForgotten,
+    /// Who overwrites an entry does not remember its CSN.
+    OverwrittenCsnForgotten,
+    /// A reader stands before those that it missed, whatever it saw of later ones.
+    #[cfg(test)]
+    NewerIgnored,
     /// A reader takes its reading point before its snapshot.
     #[cfg(test)]
     ReadingPointBeforeSnapshot,

@@ -11,8 +11,8 @@ pub struct IntervalSet {
 }
 
 impl IntervalSet {
-    /// Adds an interval. With more than `most` (at least 1), the two nearest to each other become their hull.
-    pub fn insert(&mut self, interval: Interval, most: usize) {
+    /// Adds an interval. With more than `most` (at least 1), the two nearest to each other become their hull, which is returned.
+    pub fn insert(&mut self, interval: Interval, most: usize) -> Option<Interval> {
         let first = self
             .intervals
             .partition_point(|have| have.high() < interval.low() && !have.touches(&interval));
@@ -25,16 +25,19 @@ impl IntervalSet {
             .fold(interval, |hull, have| hull.hull(have));
         self.intervals.splice(first..first + touching, [hull]);
         if self.intervals.len() > most.max(1) {
-            self.merge_nearest();
+            self.merge_nearest()
+        } else {
+            None
         }
     }
 
-    fn merge_nearest(&mut self) {
+    fn merge_nearest(&mut self) -> Option<Interval> {
         let gap = |n: usize| self.intervals[n + 1].low() - self.intervals[n].high();
-        if let Some(nearest) = (0..self.intervals.len() - 1).min_by_key(|&n| gap(n)) {
-            let second = self.intervals.remove(nearest + 1);
-            self.intervals[nearest] = self.intervals[nearest].hull(&second);
-        }
+        let nearest = (0..self.intervals.len() - 1).min_by_key(|&n| gap(n))?;
+        let second = self.intervals.remove(nearest + 1);
+        let hull = self.intervals[nearest].hull(&second);
+        self.intervals[nearest] = hull;
+        Some(hull)
     }
 
     /// The interval that overlaps `other`, the lowest of several.
@@ -85,10 +88,16 @@ impl Predicates {
 
     /// The transaction has read, or looked for, the keys of these intervals, as `Layout::project` tells them.
     pub fn read(&mut self, relation: Relation, intervals: &[Interval]) {
-        let set = self.relations.entry(relation).or_default();
         for &interval in intervals {
-            set.insert(interval, self.most);
+            self.read_one(relation, interval);
         }
+    }
+
+    /// The same for one interval. Returns what has been widened for it, if anything: keys there now count as read that had not
+    /// been.
+    pub fn read_one(&mut self, relation: Relation, interval: Interval) -> Option<Interval> {
+        let set = self.relations.entry(relation).or_default();
+        set.insert(interval, self.most)
     }
 
     /// The transaction has read what no interval describes.

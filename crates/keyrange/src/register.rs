@@ -28,7 +28,8 @@ pub struct Registered<'a> {
     board: Board<'a>,
     process: u32,
     places: Vec<(Rings<'a>, Place)>,
-    unplaced: u64,
+    /// Buckets in which there was no place.
+    unplaced: Vec<(Rings<'a>, usize)>,
     /// Of a planted fault.
     early_csn: Option<Csn>,
 }
@@ -51,7 +52,7 @@ impl<'a> Board<'a> {
             board: *self,
             process,
             places: Vec::new(),
-            unplaced: 0,
+            unplaced: Vec::new(),
             early_csn: planted(Fault::CsnBeforePublication).then(|| committer.take(self.clock)),
         };
         for written in writes.iter().filter(|_| !planted(Fault::NotRegistered)) {
@@ -70,7 +71,7 @@ impl<'a> Board<'a> {
             let bucket = rings.bucket_of(written.relation, range);
             match rings.publish(bucket, &entry, is_running) {
                 Some(place) => registered.places.push((rings, place)),
-                None => registered.unplaced += 1,
+                None => registered.unplaced.push((rings, bucket)),
             }
         }
         registered
@@ -85,7 +86,7 @@ impl Registered<'_> {
 
     /// Writes for which there was no place in their ring.
     pub fn unplaced(&self) -> u64 {
-        self.unplaced
+        self.unplaced.len() as u64
     }
 
     /// Takes the transaction's CSN and puts it where validators look.
@@ -95,6 +96,9 @@ impl Registered<'_> {
         let csn = self.early_csn.unwrap_or_else(take);
         for (rings, place) in self.places {
             rings.stamp(place, csn);
+        }
+        for (rings, bucket) in self.unplaced {
+            rings.stamp_unplaced(bucket, csn);
         }
         csn
     }

@@ -36,6 +36,9 @@ pub struct Bucket {
     max_fxid: Word,
     /// The highest transaction of which an entry is missing here.
     evicted_fxid: Word,
+    /// The highest CSN of an entry that was published here, and of one that is missing here.
+    max_csn: Word,
+    evicted_csn: Word,
     /// Conflicts found here, and looks at ranges that had been read as a whole.
     conflicts: Word,
     covered: Word,
@@ -172,11 +175,42 @@ impl<'a> Rings<'a> {
         None
     }
 
-    /// Puts the CSN into an entry that was published, unless it has been overwritten.
+    /// Puts the CSN into an entry that was published. If it has been overwritten, the bucket remembers that.
     pub fn stamp(&self, place: Place, csn: u64) {
+        let bucket = place.slot / self.depth();
+        self.buckets[bucket].max_csn.raise(csn);
         let word = &self.slots[place.slot].csn;
-        // Ended otherwise: the slot has another entry, whose CSN is not ours to tell.
-        let _ = word.exchange(PENDING | place.ticket, csn);
+        if word.exchange(PENDING | place.ticket, csn).is_err() && !planted(Fault::LostCsnForgotten)
+        {
+            self.buckets[bucket].evicted_csn.raise(csn);
+        }
+    }
+
+    /// Remembers that a transaction with that CSN found no place in a bucket.
+    pub fn stamp_unplaced(&self, bucket: usize, csn: u64) {
+        self.buckets[bucket].max_csn.raise(csn);
+        self.buckets[bucket].evicted_csn.raise(csn);
+    }
+
+    /// Shows `visit` the entries of a bucket if one with a CSN from `from` on was published there, until it returns false. Returns the
+    /// highest CSN that is missing. Complete for transactions that had left the running list before.
+    pub fn walk_since(
+        &self,
+        bucket: usize,
+        from: u64,
+        mut visit: impl FnMut(&Entry) -> bool,
+    ) -> u64 {
+        let head = &self.buckets[bucket];
+        if head.max_csn.get() < from {
+            return 0;
+        }
+        let slots = bucket * self.depth()..(bucket + 1) * self.depth();
+        for read in self.slots[slots].iter().filter_map(Slot::read) {
+            if !visit(&read.entry) {
+                break;
+            }
+        }
+        head.evicted_csn.get()
     }
 
     /// Whether no transaction from `xmin` on has registered in the bucket.
@@ -302,6 +336,11 @@ impl Slot {
     /// Writes the entry into a slot that the caller owns.
     fn write(&self, head: &Bucket, ticket: u64, max_fxid: u64, entry: &Entry) {
         let sequence = self.sequence.get();
+        // Before anything else: from here on the victim cannot put its CSN there any more, and remembers it itself.
+        let csn = self.csn.swap(PENDING | ticket);
+        if csn != 0 && csn & PENDING == 0 && !planted(Fault::OverwrittenCsnForgotten) {
+            head.evicted_csn.raise(csn);
+        }
         // An odd number is a dead writer's, which marked what it overwrote.
         let victim = (sequence != 0 && sequence.is_multiple_of(2)).then(|| self.fxid.read_field());
         let late = planted(Fault::EvictionMarkedLate);
@@ -311,7 +350,6 @@ impl Slot {
         self.sequence.set(2 * ticket + 1);
         let halves = |image: u128| [(image >> 64) as u64, image as u64];
         self.fxid.write_field(entry.fxid);
-        self.csn.write_field(PENDING | ticket);
         self.max_fxid.write_field(max_fxid);
         self.relation.write_field(entry.relation);
         self.range.write_field(entry.range);

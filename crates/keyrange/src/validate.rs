@@ -24,6 +24,11 @@ pub trait Snapshot {
     /// Whether it has rolled back by now. False when in doubt.
     fn did_abort(&self, fxid: u64) -> bool;
 
+    /// Whether it had committed when the snapshot was taken; of transactions from long ago, whether true or not does not matter.
+    fn sees(&self, fxid: u64) -> bool {
+        fxid < self.xmin() || self.has_ended(fxid)
+    }
+
     /// Whether it is the validated transaction itself.
     fn is_mine(&self, fxid: u64) -> bool;
 }
@@ -48,6 +53,8 @@ pub struct Conflict {
     pub range: Option<Range>,
     /// The writer.
     pub fxid: u64,
+    /// Its CSN; 0 if that could not be found out.
+    pub csn: Csn,
     pub written: Interval,
     pub read: Interval,
 }
@@ -92,7 +99,7 @@ pub struct Validation<'a, S> {
     pub wait: &'a dyn Fn() -> bool,
 }
 
-impl<S: Snapshot> Validation<'_, S> {
+impl<'a, S: Snapshot> Validation<'a, S> {
     /// Whether the transaction may commit, and at what cost that was found.
     pub fn run(&self, predicates: &Predicates) -> (Result<(), Refusal>, Work) {
         let mut first = None;
@@ -133,29 +140,109 @@ impl<S: Snapshot> Validation<'_, S> {
         (result, work)
     }
 
-    /// Whether the entry's transaction comes before the validated one.
-    fn precedes(&self, rings: &Rings, entry: &Entry, place: Place) -> bool {
+    /// Whether the transaction, which has no writes, can stand before all with CSNs from `from` on: it has read nothing that one of
+    /// them wrote. All that it has seen had left the running list before its snapshot.
+    pub fn can_stand_before(&self, from: Csn, predicates: &Predicates) -> Result<(), Refusal> {
+        predicates.iter().try_for_each(|(relation, read)| {
+            let map = (self.ranges)(relation);
+            self.buckets(relation, read, &map)
+                .try_for_each(|(rings, bucket, range)| {
+                    let mut newer = None;
+                    let lost = rings.walk_since(bucket, from, |entry| {
+                        let is_newer = entry.csn.is_none_or(|csn| csn >= from);
+                        let is_seen = self.snapshot.sees(entry.fxid)
+                            && (entry.csn.is_none() || !self.snapshot.did_abort(entry.fxid));
+                        if entry.relation == relation && is_newer && is_seen {
+                            newer = read
+                                .overlapping(&entry.keys)
+                                .map(|read| conflict(entry, read, entry.csn.unwrap_or(0), &map));
+                        }
+                        newer.is_none()
+                    });
+                    match newer {
+                        Some(conflict) => Err(Refusal::Conflict(conflict)),
+                        None if lost >= from => Err(Refusal::HistoryLost {
+                            relation,
+                            range,
+                            fxid: 0,
+                        }),
+                        None => Ok(()),
+                    }
+                })
+        })
+    }
+
+    /// The buckets where writes to what was read of a relation may be, each with its range if it is looked at for one.
+    fn buckets<'s>(
+        &self,
+        relation: Relation,
+        read: &'s IntervalSet,
+        map: &'s RangeMap,
+    ) -> impl Iterator<Item = (Rings<'a>, usize, Option<Range>)> + use<'s, 'a, S> {
+        let (relations, rings) = (self.board.relations, self.board.ranges);
+        let whole = (relations, relations.bucket_of(relation, 0), None);
+        let count = read
+            .iter()
+            .fold(0_u64, |sum, part| sum.saturating_add(map.count(part)));
+        // Who has read everything need not know how the writers of the time divided the relation.
+        let is_all = count > rings.len() as u64 || read.covers(&Interval::ALL);
+        let all = is_all.then(|| (0..rings.len()).map(move |bucket| (rings, bucket, None)));
+        let mut last = None;
+        let some = (!is_all).then(|| {
+            let ranges = read.iter().flat_map(|part| map.ranges_of(part));
+            // Neighbouring intervals may be in the same range.
+            let ranges = ranges.filter(move |&range| last.replace(range) != Some(range));
+            ranges.map(move |range| (rings, rings.bucket_of(relation, range), Some(range)))
+        });
+        std::iter::once(whole)
+            .chain(all.into_iter().flatten())
+            .chain(some.into_iter().flatten())
+    }
+
+    /// The CSN of the entry's transaction: `Csn::MAX` if it will be above all that have been taken, 0 if it cannot be found out.
+    fn csn_of(&self, rings: &Rings, entry: &Entry, place: Place) -> Csn {
         if let Some(csn) = entry.csn {
-            return csn < self.before;
+            return csn;
         }
         let Some(committer) = self.board.committers.get(entry.process as usize) else {
-            return true;
+            return 0;
         };
         loop {
             match committer.look(entry.fxid) {
-                Standing::None => return false,
-                Standing::Known(csn) => return csn < self.before,
+                Standing::None => return Csn::MAX,
+                Standing::Known(csn) => return csn,
                 Standing::Taking if (self.wait)() => {}
-                Standing::Taking => return true,
+                Standing::Taking => return 0,
                 // It has put the CSN into its entries before it went on, if it ever had one.
                 Standing::Gone => {
                     return match rings.again(place) {
-                        Some(entry) => entry.csn.is_none_or(|csn| csn < self.before),
-                        None => false, // overwritten, and counted as evicted before that
+                        Some(entry) => entry.csn.unwrap_or(0),
+                        None => Csn::MAX, // overwritten, and counted as evicted before that
                     };
                 }
             }
         }
+    }
+}
+
+/// A conflict with that entry.
+fn conflict(entry: &Entry, read: Interval, csn: Csn, map: &RangeMap) -> Conflict {
+    let in_range = entry.keys != Interval::ALL;
+    let cause = if !in_range || read == Interval::ALL {
+        Cause::Relation
+    } else if read.covers(&map.bounds(entry.range)) {
+        Cause::Cover
+    } else {
+        Cause::Overlap
+    };
+    Conflict {
+        cause,
+        relation: entry.relation,
+        range: in_range.then_some(entry.range),
+        fxid: entry.fxid,
+        csn,
+        written: entry.keys,
+        read,
     }
 }
 
@@ -171,33 +258,10 @@ struct RelationCheck<'v, 'a, S> {
 
 impl<S: Snapshot> RelationCheck<'_, '_, S> {
     fn run(&mut self) -> Result<(), Refusal> {
-        let board = &self.validation.board;
         let map = (self.validation.ranges)(self.relation);
-        self.bucket(
-            &board.relations,
-            board.relations.bucket_of(self.relation, 0),
-            None,
-            &map,
-        )?;
-        let count = self
-            .read
-            .iter()
-            .fold(0_u64, |sum, part| sum.saturating_add(map.count(part)));
-        if count > board.ranges.len() as u64 {
-            return (0..board.ranges.len())
-                .try_for_each(|bucket| self.bucket(&board.ranges, bucket, None, &map));
-        }
         let read = self.read;
-        let ranges = read.iter().flat_map(|part| map.ranges_of(part));
-        let mut last = None;
-        for range in ranges {
-            // Neighbouring intervals may be in the same range.
-            if last.replace(range) != Some(range) {
-                let bucket = board.ranges.bucket_of(self.relation, range);
-                self.bucket(&board.ranges, bucket, Some(range), &map)?;
-            }
-        }
-        Ok(())
+        let mut buckets = self.validation.buckets(self.relation, read, &map);
+        buckets.try_for_each(|(rings, bucket, range)| self.bucket(&rings, bucket, range, &map))
     }
 
     fn bucket(
@@ -252,28 +316,13 @@ impl<S: Snapshot> RelationCheck<'_, '_, S> {
             return None;
         }
         let read = self.read.overlapping(&entry.keys)?;
-        if snapshot.is_mine(entry.fxid)
-            || snapshot.has_ended(entry.fxid)
-            || !self.validation.precedes(rings, entry, place)
-            || snapshot.did_abort(entry.fxid)
-        {
+        if snapshot.is_mine(entry.fxid) || snapshot.has_ended(entry.fxid) {
             return None;
         }
-        let in_range = entry.keys != Interval::ALL;
-        let cause = if !in_range || read == Interval::ALL {
-            Cause::Relation
-        } else if read.covers(&map.bounds(entry.range)) {
-            Cause::Cover
-        } else {
-            Cause::Overlap
-        };
-        Some(Conflict {
-            cause,
-            relation: self.relation,
-            range: in_range.then_some(entry.range),
-            fxid: entry.fxid,
-            written: entry.keys,
-            read,
-        })
+        let csn = self.validation.csn_of(rings, entry, place);
+        if csn >= self.validation.before || snapshot.did_abort(entry.fxid) {
+            return None;
+        }
+        Some(conflict(entry, read, csn, map))
     }
 }

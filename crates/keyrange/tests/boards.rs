@@ -127,6 +127,7 @@ fn a_write_that_was_missed_is_told_with_all_that_is_known() {
         relation: TABLE,
         range: Some(1),
         fxid: 11,
+        csn: 1,
         written: Interval::point(160),
         read: Interval::new(155, 170).unwrap(),
     };

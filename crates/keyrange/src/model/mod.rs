@@ -65,6 +65,8 @@ pub struct Outcomes {
     history_lost: AtomicU64,
     restarted: AtomicU64,
     at_once: AtomicU64,
+    /// Of these, those that stand before some that had their CSNs.
+    moved: AtomicU64,
     violation: Mutex<Option<String>>,
 }
 
@@ -79,8 +81,9 @@ impl Outcomes {
         counter.fetch_add(1, Relaxed);
     }
 
-    fn at_once(&self, passed: bool) {
+    fn at_once(&self, passed: bool, moved: bool) {
         self.at_once.fetch_add(u64::from(passed), Relaxed);
+        self.moved.fetch_add(u64::from(passed && moved), Relaxed);
     }
 
     fn found(&self) -> Option<String> {
@@ -150,8 +153,8 @@ fn assert_serializable(plan: Plan) -> Arc<Outcomes> {
     let prioritized = check(plan, PctScheduler::new_from_seed(7, 4, 2000));
     assert_eq!(prioritized.found(), None);
     eprintln!(
-        "passed {:?} conflict {:?} lost {:?} at once {:?}",
-        random.passed, random.conflict, random.history_lost, random.at_once
+        "passed {:?} conflict {:?} lost {:?} at once {:?} moved {:?}",
+        random.passed, random.conflict, random.history_lost, random.at_once, random.moved
     );
     random
 }
@@ -169,7 +172,12 @@ const OVERFLOWING: Plan = Plan {
 #[test]
 fn what_commits_is_serializable() {
     let outcomes = assert_serializable(PLAN);
-    for count in [&outcomes.passed, &outcomes.conflict, &outcomes.at_once] {
+    for count in [
+        &outcomes.passed,
+        &outcomes.conflict,
+        &outcomes.at_once,
+        &outcomes.moved,
+    ] {
         assert!(count.load(Relaxed) > 100, "the schedules show nothing");
     }
 }
@@ -313,4 +321,25 @@ fn a_ring_that_looks_quiet_too_long_is_found_out() {
 #[test]
 fn a_restart_that_is_ignored_is_found_out() {
     assert!(finds(Fault::RestartIgnored, RECOVERED));
+}
+
+#[test]
+fn a_reader_that_ignores_what_it_saw_of_later_ones_is_found_out() {
+    assert!(finds(Fault::NewerIgnored, PLAN));
+}
+
+#[test]
+fn a_csn_that_is_forgotten_with_its_entry_is_found_out() {
+    let shape = Shape { depth: 2, ..TINY };
+    let plan = Plan {
+        shape,
+        writes: 1,
+        readers: 0.4,
+        rounds: 3,
+        prepares: 0.0,
+        deaths: 0.0,
+        ..PLAN
+    };
+    assert!(finds(Fault::OverwrittenCsnForgotten, plan));
+    assert!(finds(Fault::LostCsnForgotten, plan));
 }

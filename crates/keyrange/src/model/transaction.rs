@@ -218,27 +218,39 @@ impl Session<'_> {
         let before = too_early.unwrap_or_else(|| clock.reading_point());
         let at_once = chance(0.5);
         let mut reads = self.reads();
+        let mut all = self.reads().predicates;
         let mut conflicts = Vec::new();
         let mut result = Ok(());
         for _ in 0..thread_rng().gen_range(1..=2) {
             self.scan(&view, &mut reads);
+            for (relation, set) in reads.predicates.iter() {
+                set.iter().for_each(|part| all.read(relation, &[*part]));
+            }
             if at_once {
                 result = result.and(self.collect(&view, before, &reads, &mut conflicts));
                 reads.predicates = self.reads().predicates;
             }
         }
-        if !at_once {
-            result = self.validation(&view, before).run(&reads.predicates).0;
-        }
-        let conflicted = conflicts.iter().any(|&fxid| !view.did_abort(fxid));
+        let mut stands_before = before;
         if at_once {
-            self.outcomes.at_once(result.is_ok() && !conflicted);
+            let missed = conflicts.iter().filter(|(fxid, _)| !view.did_abort(*fxid));
+            if let Some(first) = missed.map(|&(_, csn)| csn).min() {
+                stands_before = first;
+                let validation = self.validation(&view, before);
+                result = result.and(validation.can_stand_before(first, &all));
+                if planted(Fault::NewerIgnored) {
+                    result = Ok(());
+                }
+            }
+            self.outcomes
+                .at_once(result.is_ok(), stands_before < before);
         } else {
+            result = self.validation(&view, before).run(&reads.predicates).0;
             self.outcomes.count(&result);
         }
-        if result.is_ok() && !conflicted {
+        if result.is_ok() {
             let record = Record {
-                before,
+                before: stands_before,
                 reads: reads.rows,
                 writes: Vec::new(),
             };
@@ -251,12 +263,12 @@ impl Session<'_> {
         view: &View,
         before: Csn,
         reads: &Reads,
-        conflicts: &mut Vec<u64>,
+        conflicts: &mut Vec<(u64, Csn)>,
     ) -> Result<(), Refusal> {
         let validation = self.validation(view, before);
         let (result, _) = validation.conflicts(&reads.predicates, &mut |conflict| {
             assert!(conflict.written.overlaps(&conflict.read) || conflict.read == Interval::ALL);
-            conflicts.push(conflict.fxid);
+            conflicts.push((conflict.fxid, conflict.csn));
             ControlFlow::Continue(())
         });
         result

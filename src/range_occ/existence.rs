@@ -1,0 +1,65 @@
+//! Statements that ask whether a row is there, and lock it: `SELECT 1 FROM t WHERE key = $1 FOR KEY SHARE`, the query of
+//! foreign keys (ri_triggers.c: RI_FKey_check). What they find is there as long as the lock is, so they read nothing that could change.
+
+use super::session;
+use crate::pg::plan;
+use pgrx::pg_sys::{self, NodeTag};
+use std::cell::Cell;
+
+struct Running(Cell<bool>);
+// SAFETY: a backend has one thread.
+unsafe impl Sync for Running {}
+/// Whether the innermost statement that runs is one.
+static RUNNING: Running = Running(Cell::new(false));
+
+/// A statement begins to run. Returns what was so before, for `leave`.
+///
+/// # Safety
+/// A started query.
+pub unsafe fn enter(query: *const pg_sys::QueryDesc) -> bool {
+    // SAFETY: by the contract.
+    let is_one = session::is_validated() && unsafe { asks_for_existence((*query).plannedstmt) };
+    RUNNING.0.replace(is_one)
+}
+
+/// The statement has stopped running.
+pub fn leave(before: bool) {
+    RUNNING.0.set(before);
+}
+
+/// After an error: nothing is known of the statement that goes on.
+pub fn reset() {
+    RUNNING.0.set(false);
+}
+
+pub fn is_running() -> bool {
+    RUNNING.0.get()
+}
+
+/// Whether the plan is an index scan without further conditions whose rows are locked FOR KEY SHARE, and returns constants.
+unsafe fn asks_for_existence(planned: *const pg_sys::PlannedStmt) -> bool {
+    // SAFETY: a plan; nodes are read as what their tags say.
+    unsafe {
+        let top = (*planned).planTree;
+        if plan::tag(top) != NodeTag::T_LockRows
+            || plan::length((*planned).rtable) != 1
+            || plan::length((*planned).rowMarks) != 1
+            || !(*planned).subplans.is_null()
+        {
+            return false;
+        }
+        let mark = plan::nth::<pg_sys::PlanRowMark>((*planned).rowMarks, 0);
+        let scan = (*top).lefttree;
+        let is_scan = matches!(
+            plan::tag(scan),
+            NodeTag::T_IndexScan | NodeTag::T_IndexOnlyScan
+        );
+        (*mark).markType == pg_sys::RowMarkType::ROW_MARK_KEYSHARE
+            && is_scan
+            && (*scan).qual.is_null()
+            && plan::nodes((*top).targetlist).all(|node| {
+                let entry = node.cast::<pg_sys::TargetEntry>();
+                (*entry).resjunk || plan::tag((*entry).expr) == NodeTag::T_Const
+            })
+    }
+}
