@@ -21,6 +21,7 @@ pub mod scratch;
 pub mod site;
 pub mod stats;
 pub mod table;
+mod transactions;
 pub mod workload;
 
 use std::fs;
