@@ -79,10 +79,10 @@ pub fn run(args: Args, pg_config: Option<PathBuf>) -> anyhow::Result<()> {
         variants: args.variants,
         raw: args.raw,
     };
+    plan.check()?;
     let install = prepare(
         pg_config.as_deref(),
-        std::slice::from_ref(&plan),
-        args.no_install,
+        plan.needs_library() && !args.no_install,
     )?;
     println!(
         "{}\nvariants in turn, the data checked after every run\n",
