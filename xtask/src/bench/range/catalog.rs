@@ -1,19 +1,8 @@
 //! The named range benchmarks: an axis each, and the variants that are compared along it.
 
+use super::axis::{At, Axes};
 use super::mix::{Kind, MixScript, Sizes};
 use super::variant::{self, HEAP, REPEATABLE_READ, SSI, Variant};
-
-/// Places on axes; `range` has one, the others have one axis each.
-#[derive(Clone, Debug)]
-pub struct Axes {
-    pub scans: Vec<u64>,
-    pub clients: Vec<usize>,
-    pub skews: Vec<f64>,
-    /// Numbers of ranges; 0 is as many as without `txn.partition_by_range`.
-    pub ranges: Vec<u64>,
-    /// Slots of each ring; 0 is the default.
-    pub slots: Vec<u32>,
-}
 
 #[derive(Debug)]
 pub struct Benchmark {
@@ -124,22 +113,11 @@ pub static ALL: &[Benchmark] = &[
 pub struct Place {
     /// By what differs between the places.
     pub label: String,
+    /// The same on an axis.
+    pub tick: String,
     pub at: At,
     pub scripts: Vec<MixScript>,
     pub variants: Vec<Variant>,
-}
-
-/// Where that is.
-#[derive(Clone, Copy, Debug, PartialEq, serde::Serialize)]
-pub struct At {
-    #[serde(skip)]
-    pub kind: Kind,
-    #[serde(flatten)]
-    pub sizes: Sizes,
-    /// 0 is the default.
-    pub ranges: u64,
-    /// 0 is the default.
-    pub slots: u32,
 }
 
 impl Benchmark {
@@ -183,52 +161,29 @@ impl Benchmark {
         Ok(places)
     }
 
+    /// What the places differ in; empty when there are several such things.
+    pub fn axis_name(&self, axes: &Axes) -> &'static str {
+        match axes.varying(self.kind).as_slice() {
+            [axis] => axis.name(),
+            _ => "",
+        }
+    }
+
     fn place(&self, axes: &Axes, at: At) -> anyhow::Result<Place> {
         at.sizes.check(self.kind)?;
+        let varying = axes.varying(self.kind);
+        let labels: Vec<String> = varying.iter().map(|axis| axis.label(&at)).collect();
+        let label = labels.join(", ");
         Ok(Place {
-            label: axes.label(self.kind, &at),
+            tick: match varying.as_slice() {
+                [axis] => axis.tick(&at),
+                _ => label.clone(),
+            },
+            label,
             at,
             scripts: at.sizes.scripts(self.kind)?,
             variants: self.variants.iter().map(|variant| variant(&at)).collect(),
         })
-    }
-}
-
-impl Axes {
-    /// What tells a place from the others; when there is only one, the scan, or the clients where nothing is scanned.
-    fn label(&self, kind: Kind, at: &At) -> String {
-        let sizes = &at.sizes;
-        let mut parts = Vec::new();
-        let scans = kind != Kind::Points;
-        if self.clients.len() > 1 || !scans {
-            parts.push(match sizes.clients {
-                1 => "1 client".to_owned(),
-                clients => format!("{clients} clients"),
-            });
-        }
-        if self.skews.len() > 1 {
-            parts.push(match sizes.skew {
-                0.0 => "uniform".to_owned(),
-                skew => format!("Zipf {skew}"),
-            });
-        }
-        if self.ranges.len() > 1 {
-            parts.push(match at.ranges {
-                0 => "default ranges".to_owned(),
-                1 => "1 range".to_owned(),
-                ranges => format!("{ranges} ranges"),
-            });
-        }
-        if self.slots.len() > 1 {
-            parts.push(match at.slots {
-                0 => "default slots".to_owned(),
-                slots => format!("{slots} slots"),
-            });
-        }
-        if scans && (self.scans.len() > 1 || parts.is_empty()) {
-            parts.insert(0, format!("{} keys", sizes.scan));
-        }
-        parts.join(", ")
     }
 }
 
@@ -282,6 +237,24 @@ mod tests {
     }
 
     #[test]
+    fn a_single_axis_gives_its_name_to_the_plots_and_numbers_to_the_places() {
+        for (name, axis, first) in [
+            ("range", "keys of a scan", "10"),
+            ("range-clients", "clients", "1"),
+            ("range-skew", "exponent of Zipf's law", "uniform"),
+            ("range-off", "clients", "16"),
+        ] {
+            let benchmark = ALL.iter().find(|one| one.name == name).unwrap();
+            let axes = benchmark.axes();
+            let places = benchmark.places(&axes, SIZES).unwrap();
+            assert_eq!(
+                (benchmark.axis_name(&axes), places[0].tick.as_str()),
+                (axis, first)
+            );
+        }
+    }
+
+    #[test]
     fn places_are_all_combinations() {
         let axes = Axes {
             scans: vec![10, 100],
@@ -290,6 +263,8 @@ mod tests {
         };
         let places = ALL[0].places(&axes, SIZES).unwrap();
         let labels: Vec<_> = places.iter().map(|place| place.label.as_str()).collect();
+        assert_eq!(ALL[0].axis_name(&axes), "");
+        assert_eq!(places[0].tick, labels[0]);
         assert_eq!(
             labels,
             [

@@ -1,9 +1,10 @@
 //! `cargo xtask bench range` and its kin: scans of key ranges among point transactions, at isolation levels and settings that
 //! keep them serializable or do not.
 //!
-//! `catalog` says what is measured along which axis, `variant` what is compared, `mix` what the clients do. `runner` measures
+//! `catalog` says what is measured along which `axis`, `variant` what is compared, `mix` what the clients do. `runner` measures
 //! it on the servers of `site`, `record` keeps it, `table` and `report` show it.
 
+mod axis;
 mod catalog;
 mod mix;
 mod record;
@@ -24,7 +25,7 @@ use pgserver::PgInstall;
 use super::pgbench::Protocol;
 use super::write_json;
 use crate::tools::checkout;
-use catalog::Axes;
+use axis::Axes;
 pub use catalog::{ALL, Benchmark};
 use mix::Sizes;
 pub use runner::Plan;
@@ -115,6 +116,7 @@ impl Options {
         let mut plan = Plan {
             benchmark,
             places: benchmark.places(&axes, sizes)?,
+            axis: benchmark.axis_name(&axes),
             data: sizes.data(benchmark.kind),
             seconds: common.seconds,
             rounds: common.rounds,

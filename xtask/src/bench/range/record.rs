@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::catalog::At;
+use super::axis::At;
 use super::mix::{Class, MixScript};
 use super::variant::{ServerKind, Variant};
 use crate::bench::latency::Latency;
@@ -22,6 +22,8 @@ pub struct Record {
     pub seconds: u64,
     pub rounds: usize,
     pub baselines: &'static [&'static str],
+    /// What the places differ in; empty when there are several such things.
+    pub axis: &'static str,
     pub places: Vec<PlaceRecord>,
     pub summary: Vec<Line>,
     pub runs: Vec<Run>,
@@ -39,6 +41,8 @@ pub struct ServerRecord {
 #[derive(Debug, serde::Serialize)]
 pub struct PlaceRecord {
     pub place: String,
+    /// The same on the axis.
+    pub tick: String,
     pub at: At,
     pub scripts: Vec<MixScript>,
     pub variants: Vec<Variant>,

@@ -152,8 +152,8 @@ fn over_places(
         Curve::over_names(color_of(variant), values)
     };
     let curves: Vec<Curve> = variants(record).into_iter().map(curve).collect();
-    let places = record.places.iter().map(|place| place.place.clone());
-    let x = Axis::names("", places.collect());
+    let places = record.places.iter().map(|place| place.tick.clone());
+    let x = Axis::names(record.axis, places.collect());
     draw(size, &x, y, &curves)
 }
 

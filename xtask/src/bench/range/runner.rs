@@ -22,6 +22,8 @@ use crate::bench::workload::{Script, Source};
 pub struct Plan {
     pub benchmark: &'static Benchmark,
     pub places: Vec<Place>,
+    /// What the places differ in.
+    pub axis: &'static str,
     pub data: Data,
     pub seconds: u64,
     pub rounds: usize,
@@ -139,6 +141,7 @@ impl Plan {
             seconds: self.seconds,
             rounds: self.rounds,
             baselines: self.benchmark.baselines,
+            axis: self.axis,
             summary: summarize(&places, self.benchmark.baselines, &runs),
             places,
             runs,
@@ -274,6 +277,7 @@ impl From<Place> for PlaceRecord {
     fn from(place: Place) -> Self {
         Self {
             place: place.label,
+            tick: place.tick,
             at: place.at,
             scripts: place.scripts,
             variants: place.variants,

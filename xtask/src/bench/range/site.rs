@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use anyhow::{Context, bail, ensure};
+use anyhow::{Context, ensure};
 use pgserver::{PgInstall, Server, ServerOptions};
 use postgres::Client;
 
@@ -122,22 +122,10 @@ impl RangeSite {
 
     /// Compares the books with what was committed of each script since the last time. Fails when they differ.
     pub fn audit(&mut self, scripts: &[MixScript], committed: &[u64]) -> anyhow::Result<()> {
-        let before = self.balance.clone();
-        self.balance = self.read_books()?;
-        for (index, column) in self.books.columns.iter().enumerate() {
-            let expected: i64 = scripts
-                .iter()
-                .zip(committed)
-                .map(|(script, committed)| script.effects[index] * *committed as i64)
-                .sum();
-            let found = self.balance[index] - before[index];
-            if found != expected {
-                bail!(
-                    "WRONG DATA: the {column} changed by {found}, but those who were told COMMIT have changed them by \
-                     {expected}"
-                );
-            }
-        }
+        let now = self.read_books()?;
+        let before = std::mem::replace(&mut self.balance, now);
+        let faults = faults(&self.books, scripts, committed, &before, &self.balance);
+        ensure!(faults.is_empty(), "WRONG DATA. {}", faults.join("; "));
         Ok(())
     }
 
@@ -154,7 +142,7 @@ impl RangeSite {
         let by_scan = read(INDEX_SCANS)?;
         ensure!(
             by_index == by_scan,
-            "WRONG DATA: {:?} are {by_index:?} by index and {by_scan:?} by full scans",
+            "WRONG DATA. {:?} are {by_index:?} by index and {by_scan:?} by full scans",
             books.columns
         );
         Ok(by_index)
@@ -201,4 +189,56 @@ fn check_settings(control: &mut Client, variant: &Variant) -> anyhow::Result<()>
         );
     }
     Ok(())
+}
+
+/// What has changed in the books in another way than the committed transactions of each script should have changed it, in words.
+fn faults(
+    books: &Books,
+    scripts: &[MixScript],
+    committed: &[u64],
+    before: &[i64],
+    after: &[i64],
+) -> Vec<String> {
+    let mut faults = Vec::new();
+    for (index, column) in books.columns.iter().enumerate() {
+        let effects = scripts.iter().map(|script| script.effects[index]);
+        let expected: i64 = effects
+            .zip(committed)
+            .map(|(effect, committed)| effect * *committed as i64)
+            .sum();
+        let found = after[index] - before[index];
+        if found != expected {
+            faults.push(format!(
+                "{column}: changed by {found}, but the transactions that were told COMMIT change it by {expected}"
+            ));
+        }
+    }
+    faults
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::bench::range::mix::Class;
+
+    #[test]
+    fn one_update_too_few_or_too_many_is_a_fault() {
+        let books = Books {
+            sql: "",
+            columns: &["values", "rows"],
+        };
+        let script = |effects| MixScript {
+            name: "",
+            class: Class::Point,
+            weight: 1,
+            effects,
+            text: String::new(),
+        };
+        let scripts = [script(&[2, 0]), script(&[1, 0])];
+        let faults = |after| faults(&books, &scripts, &[10, 3], &[100, 50], after);
+        assert!(faults(&[123, 50]).is_empty());
+        assert_eq!(faults(&[122, 50]).len(), 1);
+        assert_eq!(faults(&[124, 50]).len(), 1);
+        assert_eq!(faults(&[120, 51]).len(), 2);
+    }
 }

@@ -1,6 +1,6 @@
 //! What is compared: isolation levels, table access methods and settings.
 
-use super::catalog::At;
+use super::axis::At;
 use super::mix::Kind;
 use super::tpcc;
 
@@ -117,8 +117,8 @@ pub fn range_occ(at: &At) -> Variant {
     variant
 }
 
-/// Validation against everything that was written, as without ranges. Its one ring has all the memory that it can be given
-/// within what all rings have by default.
+/// Validation against everything that was written, as without ranges. Its one ring is the largest that there can be; all rings
+/// have the memory that they have by default.
 pub fn one_range(at: &At) -> Variant {
     let tables = match at.kind {
         Kind::Tpcc => tpcc::TABLES,
@@ -127,8 +127,8 @@ pub fn one_range(at: &At) -> Variant {
     let whole = tables.iter().map(|table| (*table, Division::Ranges(1)));
     let mut variant = validated(ONE_RANGE, whole.collect());
     variant.server.settings = vec![
-        ("txn.range_buckets", "64".to_owned()),
-        ("txn.range_slots", "2048".to_owned()),
+        ("txn.range_buckets", "32".to_owned()),
+        ("txn.range_slots", "4096".to_owned()),
     ];
     variant
 }
