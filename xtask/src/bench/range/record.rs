@@ -33,8 +33,16 @@ pub struct Record {
 pub struct ServerRecord {
     pub kind: ServerKind,
     pub description: Description,
-    /// Bytes of the extension's shared memory.
-    pub shared_memory: BTreeMap<String, i64>,
+    /// None without the extension.
+    pub shared_memory: Option<SharedMemory>,
+}
+
+/// What the extension's shared memory takes, in bytes.
+#[derive(Clone, Copy, Debug, serde::Serialize)]
+pub struct SharedMemory {
+    pub bytes: i64,
+    /// Of these, for range OCC.
+    pub range_occ: i64,
 }
 
 /// What runs at a place.

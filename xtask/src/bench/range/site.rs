@@ -7,6 +7,7 @@ use pgserver::{PgInstall, Server, ServerOptions};
 use postgres::Client;
 
 use super::mix::{Books, Data, MixScript};
+use super::record::SharedMemory;
 use super::variant::{Division, ServerKind, Variant};
 use crate::bench::catalog::System;
 use crate::bench::pgbench::{self, Ended, Load};
@@ -164,16 +165,20 @@ impl RangeSite {
         describe(&mut self.control, system)
     }
 
-    /// Bytes of the extension's shared memory, by name of the piece.
-    pub fn shared_memory(&mut self) -> anyhow::Result<BTreeMap<String, i64>> {
-        let pieces = self.control.query(
-            "SELECT name, allocated_size FROM pg_shmem_allocations WHERE name LIKE 'txn%'",
+    /// What the extension's shared memory takes; None without it.
+    pub fn shared_memory(&mut self) -> anyhow::Result<Option<SharedMemory>> {
+        if !self.kind.library {
+            return Ok(None);
+        }
+        let row = self.control.query_one(
+            "SELECT (SELECT sum(allocated_size)::bigint FROM pg_shmem_allocations WHERE name LIKE 'txn%'), range_memory
+             FROM txn.stats",
             &[],
         )?;
-        Ok(pieces
-            .iter()
-            .map(|piece| (piece.get(0), piece.get(1)))
-            .collect())
+        Ok(Some(SharedMemory {
+            bytes: row.get(0),
+            range_occ: row.get(1),
+        }))
     }
 }
 

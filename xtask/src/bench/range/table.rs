@@ -82,16 +82,12 @@ pub fn shared_memory(record: &Record) -> Option<String> {
         server.kind.library && server.kind.settings.is_empty()
     };
     let server = record.servers.iter().find(default)?;
+    let memory = server.shared_memory?;
     let mebibytes = |bytes: i64| bytes as f64 / f64::from(1 << 20);
-    let total = mebibytes(server.shared_memory.values().sum());
-    let pieces: Vec<String> = server
-        .shared_memory
-        .iter()
-        .map(|(name, bytes)| format!("{name} {:.1}", mebibytes(*bytes)))
-        .collect();
     Some(format!(
-        "shared memory of the extension: {total:.1} MiB ({})",
-        pieces.join(", ")
+        "shared memory of the extension with default settings: {:.1} MiB, of which for range OCC {:.1} MiB",
+        mebibytes(memory.bytes),
+        mebibytes(memory.range_occ)
     ))
 }
 
