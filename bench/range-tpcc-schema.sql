@@ -1,5 +1,6 @@
 -- TPC-C without the columns that none of our transactions looks at, :warehouses warehouses with :items items each. There are no
--- orders yet.
+-- orders yet. Tables of a page or two would be read in full, and so be in the way of everybody at any serializable level.
+ALTER DATABASE postgres SET enable_seqscan = off;
 CREATE TABLE warehouse (
     w_id  int PRIMARY KEY,
     w_tax numeric(4, 4) NOT NULL DEFAULT 0.1,

@@ -73,6 +73,7 @@ impl Axis {
             Axis::Skew => format!("Zipf {tick}"),
             Axis::Ranges if at.ranges == 1 => "1 range".to_owned(),
             Axis::Ranges => format!("{tick} ranges"),
+            Axis::Slots if at.slots == 1 => "1 slot".to_owned(),
             Axis::Slots => format!("{tick} slots"),
         }
     }

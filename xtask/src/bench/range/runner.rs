@@ -57,10 +57,9 @@ impl Plan {
     /// Leaves out all variants but those of these labels, unless there are none. Fails at a label that is unknown.
     pub fn choose(&mut self, labels: &[String]) -> anyhow::Result<()> {
         for label in labels {
-            let known = self.places.iter().flat_map(|place| &place.variants);
-            if !known.clone().any(|variant| variant.label == label) {
-                let mut known: Vec<&str> = known.map(|variant| variant.label).collect();
-                known.dedup();
+            let known = self.places.iter().take(1).flat_map(|place| &place.variants);
+            let known: Vec<&str> = known.map(|variant| variant.label).collect();
+            if !known.contains(&label.as_str()) {
                 bail!(
                     "benchmark {} has no variant \"{label}\", but: {}",
                     self.benchmark.name,
