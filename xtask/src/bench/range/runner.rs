@@ -208,10 +208,11 @@ impl Plan {
         site.audit(&place.scripts, &committed)
             .with_context(described)?;
         let counters = site.counters().with_context(described)?;
-        let validated = counters.get("range_validated").copied().unwrap_or(0);
+        let passed = counters.get("range_passed").copied().unwrap_or(0);
+        let sum = committed.iter().sum::<u64>() as i64;
         ensure!(
-            !variant.validated || validated > 0,
-            "{}: no transaction was validated",
+            !variant.validated || passed == sum,
+            "{}: {sum} transactions have committed, but {passed} have passed validation",
             described()
         );
         progress.end();

@@ -117,8 +117,8 @@ pub fn range_occ(at: &At) -> Variant {
     variant
 }
 
-/// Validation against everything that was written, as without ranges. Its one ring is the largest that there can be; all rings
-/// have the memory that they have by default.
+/// Validation against everything that was written, as without ranges. Its one ring is the largest that there can be, so that
+/// what is refused is refused for what was read, not for a history that was lost.
 pub fn one_range(at: &At) -> Variant {
     let tables = match at.kind {
         Kind::Tpcc => tpcc::TABLES,
