@@ -6,6 +6,7 @@ mod faults;
 mod install;
 mod pg;
 mod pgconfig;
+mod report;
 mod setup;
 mod soak;
 mod steps;

@@ -1,9 +1,5 @@
 //! Latency percentiles.
 
-use std::fs;
-use std::path::PathBuf;
-
-use anyhow::Context;
 use hdrhistogram::Histogram;
 
 /// Latency of the committed transactions of a run, in milliseconds.
@@ -17,7 +13,7 @@ pub struct Latency {
 }
 
 /// From 1 µs to 10 minutes, with three digits.
-fn histogram() -> anyhow::Result<Histogram<u64>> {
+pub fn histogram() -> anyhow::Result<Histogram<u64>> {
     Ok(Histogram::new_with_bounds(1, 600_000_000, 3)?)
 }
 
@@ -32,34 +28,6 @@ impl From<&Histogram<u64>> for Latency {
             max: microseconds.max() as f64 / 1e3,
         }
     }
-}
-
-/// From the logs of pgbench's threads, one line for each transaction.
-pub fn from_pgbench(logs: &[PathBuf]) -> anyhow::Result<Latency> {
-    let mut histogram = histogram()?;
-    for log in logs {
-        let text = fs::read_to_string(log)?;
-        for line in text.lines() {
-            let latency = committed_microseconds(line)
-                .with_context(|| format!("not a line of pgbench's log: \"{line}\""))?;
-            if let Some(microseconds) = latency {
-                histogram.saturating_record(microseconds);
-            }
-        }
-    }
-    Ok(Latency::from(&histogram))
-}
-
-/// The latency in a line "client number latency script ...": None inside when it is not of a
-/// committed transaction of the first script.
-fn committed_microseconds(line: &str) -> Option<Option<u64>> {
-    let mut fields = line.split(' ').skip(2);
-    let latency = fields.next()?;
-    let script = fields.next()?;
-    if latency == "failed" || script != "0" {
-        return Some(None);
-    }
-    latency.parse().ok().map(Some)
 }
 
 /// From sysbench's histogram, whose lines read "  0.123 |****   42": value in ms, bar, count.
@@ -81,27 +49,6 @@ pub fn from_sysbench(output: &str) -> anyhow::Result<Latency> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn only_committed_transactions_of_the_first_script_have_a_latency() {
-        assert_eq!(
-            committed_microseconds("3 1 17218 0 1795224976 163311 0"),
-            Some(Some(17218))
-        );
-        assert_eq!(
-            committed_microseconds("3 1 17218 1 1795224976 163311 0"),
-            Some(None)
-        );
-        assert_eq!(
-            committed_microseconds("3 1 failed 0 1795224976 163311 9"),
-            Some(None)
-        );
-        assert_eq!(
-            committed_microseconds("3 1 fast 0 1795224976 163311 9"),
-            None
-        );
-        assert_eq!(committed_microseconds("3 1"), None);
-    }
 
     #[test]
     fn percentiles_of_a_known_distribution() {

@@ -14,6 +14,7 @@ pub mod pgbench;
 pub mod pgbench_report;
 pub mod postgres_site;
 pub mod progress;
+mod range;
 pub mod record;
 pub mod runner;
 pub mod sample;
@@ -21,6 +22,7 @@ pub mod scratch;
 pub mod site;
 pub mod stats;
 pub mod table;
+mod transactions;
 pub mod workload;
 
 use std::fs;
@@ -65,6 +67,8 @@ pub struct Args {
     /// Print all that pgbench said when a run fails
     #[arg(long)]
     raw: bool,
+    #[command(flatten)]
+    range: range::Options,
 }
 
 impl Args {
@@ -82,34 +86,45 @@ impl Args {
             raw: self.raw,
         }
     }
+
+    fn common(&self) -> range::Common<'_> {
+        range::Common {
+            clients: &self.clients,
+            variants: &self.variants,
+            seconds: self.seconds,
+            rounds: self.rounds,
+            protocol: self.protocol,
+            raw: self.raw,
+        }
+    }
 }
 
 /// Runs one benchmark or all. A run whose data is wrong is an error.
 pub fn run(args: Args, pg_config: Option<PathBuf>) -> anyhow::Result<()> {
-    let chosen: Vec<&'static Benchmark> = match args.name.as_str() {
-        "list" => {
-            for benchmark in catalog::ALL {
-                println!("{:<16} {}", benchmark.name, benchmark.about);
-            }
-            return Ok(());
-        }
-        "all" => catalog::ALL.to_vec(),
-        name => catalog::ALL
-            .iter()
-            .copied()
-            .filter(|benchmark| benchmark.name == name)
-            .collect(),
-    };
-    if chosen.is_empty() {
+    if args.name == "list" {
+        list();
+        return Ok(());
+    }
+    let chosen = |name: &str| args.name == "all" || args.name == name;
+    let ranges: Vec<range::Plan> = range::ALL
+        .iter()
+        .filter(|benchmark| chosen(benchmark.name))
+        .map(|benchmark| args.range.plan(benchmark, &args.common()))
+        .collect::<Result<_, _>>()?;
+    let mut plans: Vec<Plan> = catalog::ALL
+        .iter()
+        .filter(|benchmark| chosen(benchmark.name))
+        .map(|benchmark| args.plan(benchmark))
+        .collect();
+    if plans.is_empty() && ranges.is_empty() {
         bail!(
             "there is no benchmark \"{}\": `cargo xtask bench list` shows them",
             args.name
         );
     }
-    let mut plans: Vec<Plan> = chosen
-        .into_iter()
-        .map(|benchmark| args.plan(benchmark))
-        .collect();
+    if ranges.is_empty() {
+        args.range.refuse()?;
+    }
     if args.name == "all" {
         plans.retain(|plan| match plan.check_packages() {
             Ok(()) => true,
@@ -119,8 +134,16 @@ pub fn run(args: Args, pg_config: Option<PathBuf>) -> anyhow::Result<()> {
             }
         });
     }
-    let install = prepare(pg_config.as_deref(), &plans, args.no_install)?;
-    let out = args.out.unwrap_or_else(|| checkout().join("bench/results"));
+    for plan in &plans {
+        plan.check()?;
+    }
+    let needs_library =
+        plans.iter().any(Plan::needs_library) || ranges.iter().any(range::Plan::needs_library);
+    let install = prepare(pg_config.as_deref(), needs_library && !args.no_install)?;
+    let out = match &args.out {
+        Some(folder) => folder.clone(),
+        None => checkout().join("bench/results"),
+    };
     for plan in &plans {
         let benchmark = plan.benchmark;
         println!("{}: {}", benchmark.name, benchmark.about);
@@ -131,7 +154,18 @@ pub fn run(args: Args, pg_config: Option<PathBuf>) -> anyhow::Result<()> {
         write_json(&record, &path)?;
         println!("raw results: {}\n", path.display());
     }
+    for plan in ranges {
+        args.range.measure(plan, &install, &out)?;
+    }
     Ok(())
+}
+
+fn list() {
+    let ranges = range::ALL.iter().map(|one| (one.name, one.about));
+    let all = catalog::ALL.iter().map(|one| (one.name, one.about));
+    for (name, about) in all.chain(ranges) {
+        println!("{name:<16} {about}");
+    }
 }
 
 /// Writes all of a measurement, making the folder when it is not there.
@@ -144,17 +178,10 @@ pub fn write_json(record: &impl Serialize, path: &Path) -> anyhow::Result<()> {
     fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))
 }
 
-/// The PostgreSQL to measure, with what is missing set up: the extension, too, when a plan uses it.
-pub fn prepare(
-    pg_config: Option<&Path>,
-    plans: &[Plan],
-    no_install: bool,
-) -> anyhow::Result<PgInstall> {
-    for plan in plans {
-        plan.check()?;
-    }
+/// The PostgreSQL to measure, with what is missing set up; the extension built and installed into it when it is to be.
+pub fn prepare(pg_config: Option<&Path>, install_extension: bool) -> anyhow::Result<PgInstall> {
     let install = setup::run(pg_config)?;
-    if !no_install && plans.iter().any(Plan::needs_library) {
+    if install_extension {
         install_release(&install)?;
     }
     interrupt::watch()?;

@@ -10,9 +10,10 @@ use anyhow::{Context, bail, ensure};
 use pgserver::Server;
 
 use super::interrupt;
-use super::latency::{self, Latency};
+use super::latency::Latency;
 use super::pgbench_report::Report;
 use super::scratch::Scratch;
+use super::transactions::{self, Transactions};
 use super::workload::{Script, Source};
 
 /// How pgbench sends its statements.
@@ -23,22 +24,34 @@ pub enum Protocol {
     Simple,
 }
 
+impl Protocol {
+    /// As pgbench's option has it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Protocol::Prepared => "prepared",
+            Protocol::Simple => "simple",
+        }
+    }
+}
+
 /// One run of a load generator.
 #[derive(Clone, Copy, Debug)]
-pub struct Load {
-    pub scripts: &'static [Script],
+pub struct Load<'a> {
+    pub scripts: &'a [Script<'a>],
     pub clients: usize,
     pub seconds: u64,
     pub protocol: Protocol,
     /// Each client updates a row of its own.
     pub spread: bool,
     /// Settings of the sessions.
-    pub settings: &'static [(&'static str, &'static str)],
+    pub settings: &'a [(&'a str, &'a str)],
+    /// How often a transaction that ends in a serialization failure or deadlock is tried, at least once.
+    pub max_tries: u32,
     /// Another session holds a snapshot open all the time (PostgreSQL only).
     pub old_snapshot: bool,
 }
 
-impl Load {
+impl Load<'_> {
     /// The settings as PostgreSQL's clients take them.
     pub fn options(&self) -> String {
         let options: Vec<String> = self
@@ -74,24 +87,71 @@ pub type Tick<'a> = dyn FnMut() -> anyhow::Result<()> + 'a;
 /// How long the generator may take beyond its time before it counts as hung.
 pub const GRACE: Duration = Duration::from_secs(60);
 
-/// How often a transaction that ends in a serialization failure or deadlock is tried.
-pub const MAX_TRIES: &str = "1000";
+/// How often a transaction is tried where every one is to succeed.
+pub const MAX_TRIES: u32 = 1000;
 
-/// Puts `load` on the server. Calls `tick` now and then.
+/// A run that has ended well.
+pub struct Ended {
+    pub report: Report,
+    /// All that was printed.
+    pub output: String,
+    scratch: Scratch,
+}
+
+impl Ended {
+    /// What became of the transactions of each script, by the log.
+    /// Fails when the report says something else.
+    pub fn transactions(&self) -> anyhow::Result<Vec<Transactions>> {
+        let logs = log_files(self.scratch.path())?;
+        let scripts = transactions::read(&logs, self.report.scripts.len())?;
+        let committed: Vec<u64> = scripts.iter().map(|script| script.committed).collect();
+        let failed: u64 = scripts.iter().map(|one| one.refused + one.deadlocks).sum();
+        ensure!(
+            committed == self.report.scripts && failed == self.report.failed,
+            "pgbench's log ({committed:?} committed, {failed} failed) and its report ({:?}, {}) differ",
+            self.report.scripts,
+            self.report.failed
+        );
+        Ok(scripts)
+    }
+
+    /// Seconds under load, connecting not included.
+    pub fn seconds(&self) -> f64 {
+        self.report.scripts.iter().sum::<u64>() as f64 / self.report.tps
+    }
+}
+
+/// Puts `load` on the server and counts. Calls `tick` now and then.
 pub fn run(server: &Server, load: &Load, tick: &mut Tick) -> anyhow::Result<Outcome> {
+    let ended = drive(server, load, tick)?;
+    let transactions = ended.transactions()?;
+    let [first, others @ ..] = ended.report.scripts.as_slice() else {
+        bail!("pgbench ran no script")
+    };
+    Ok(Outcome {
+        acknowledged: *first,
+        rolled_back: others.iter().sum(),
+        failed: ended.report.failed.saturating_sub(load.clients as u64),
+        retries: ended.report.retries,
+        seconds: ended.seconds(),
+        latency: Latency::from(&transactions[0].microseconds),
+        output: ended.output,
+    })
+}
+
+/// Puts `load` on the server. Calls `tick` now and then. Fails when nothing was committed.
+pub fn drive(server: &Server, load: &Load, tick: &mut Tick) -> anyhow::Result<Ended> {
     let scratch = Scratch::new(server.user())?;
     let mut pgbench = server.command("pgbench");
     add_scripts(&mut pgbench, &scratch, load.scripts)?;
     pgbench
         .env("PGOPTIONS", load.options())
-        .args(["--no-vacuum", "--log", "--max-tries", MAX_TRIES])
+        .args(["--no-vacuum", "--log", "--failures-detailed"])
+        .args(["--max-tries", &load.max_tries.to_string()])
         .arg("--log-prefix")
         .arg(scratch.path().join(LOG_PREFIX))
         .arg("--protocol")
-        .arg(match load.protocol {
-            Protocol::Prepared => "prepared",
-            Protocol::Simple => "simple",
-        })
+        .arg(load.protocol.name())
         .args(["--client", &load.clients.to_string()])
         .args(["--jobs", &jobs(load).to_string()])
         .args(["--time", &time_with_connecting(load).to_string()])
@@ -105,18 +165,11 @@ pub fn run(server: &Server, load: &Load, tick: &mut Tick) -> anyhow::Result<Outc
         .with_context(|| Failure {
             output: output.clone(),
         })?;
-    let [first, others @ ..] = report.scripts.as_slice() else {
-        bail!("pgbench ran no script")
-    };
     ensure!(report.tps > 0.0, Failure { output });
-    Ok(Outcome {
-        acknowledged: *first,
-        rolled_back: others.iter().sum(),
-        failed: report.failed.saturating_sub(load.clients as u64),
-        retries: report.retries,
-        seconds: report.scripts.iter().sum::<u64>() as f64 / report.tps,
-        latency: latency::from_pgbench(&log_files(scratch.path())?)?,
+    Ok(Ended {
+        report,
         output,
+        scratch,
     })
 }
 

@@ -9,7 +9,7 @@ pub struct Report {
     pub scripts: Vec<u64>,
     /// Transactions given up.
     pub failed: u64,
-    /// Tries beyond the first.
+    /// Tries beyond the first; pgbench does not report any when it tries once only.
     pub retries: u64,
     /// Per second, connecting not included.
     pub tps: f64,
@@ -43,7 +43,10 @@ impl Report {
         Ok(Self {
             scripts,
             failed: after("number of failed transactions: ")?.parse()?,
-            retries: after("total number of retries: ")?.parse()?,
+            retries: match after("maximum number of tries: ")? {
+                "1" => 0,
+                _ => after("total number of retries: ")?.parse()?,
+            },
             tps: after("tps = ")?.parse()?,
         })
     }
@@ -56,6 +59,7 @@ mod tests {
     const ONE_SCRIPT: &str = "\
 pgbench (16.14)
 transaction type: a.sql
+maximum number of tries: 1000
 number of transactions actually processed: 391
 number of failed transactions: 2 (0.509%)
 number of transactions retried: 5 (1.272%)
@@ -90,6 +94,16 @@ SQL script 2: b.sql
  - 20 transactions (4.7% of total, tps = 52.163388)
 ";
         assert_eq!(Report::parse(&output).unwrap().scripts, [371, 20]);
+    }
+
+    #[test]
+    fn a_report_of_single_tries_has_no_retries() {
+        let once = ONE_SCRIPT
+            .replace("tries: 1000", "tries: 1")
+            .replace("total number of retries: 7\n", "");
+        assert_eq!(Report::parse(&once).unwrap().retries, 0);
+        let many = ONE_SCRIPT.replace("total number of retries: 7\n", "");
+        assert!(Report::parse(&many).is_err());
     }
 
     #[test]

@@ -15,14 +15,14 @@ use super::site::{Description, Findings, Site};
 use super::workload::{self, Workload};
 
 /// The same for every variant.
-const SETTINGS: &[(&str, &str)] = &[
+pub const SETTINGS: &[(&str, &str)] = &[
     ("shared_buffers", "512MB"),
     ("max_wal_size", "8GB"),
     ("checkpoint_timeout", "1h"),
 ];
 
 /// Far beyond what a VACUUM or a check takes: longer means damaged data.
-const LIMIT: &str = "120s";
+pub const LIMIT: &str = "120s";
 
 /// What the record tells of a server beside the settings that differ from their defaults.
 const TOLD: &[&str] = &[
@@ -79,14 +79,6 @@ impl PostgresSite {
         })
     }
 
-    fn number(&mut self, sql: &str) -> anyhow::Result<i64> {
-        Ok(self
-            .control
-            .query_one(sql, &[])
-            .with_context(|| format!("reading \"{sql}\""))?
-            .get(0))
-    }
-
     /// Makes pgbench's own tables of that scale, unless they are there.
     fn initialize(&mut self, pgbench_scale: Option<u32>) -> anyhow::Result<()> {
         let Some(scale) = pgbench_scale.filter(|_| self.pgbench_scale != pgbench_scale) else {
@@ -104,19 +96,6 @@ impl PostgresSite {
         );
         self.pgbench_scale = pgbench_scale;
         Ok(())
-    }
-
-    /// What `count` counts, by the one way that is left.
-    fn rows_without(&mut self, ways: &[&str], count: &str) -> anyhow::Result<i64> {
-        let switch = |to: &str| -> String {
-            ways.iter()
-                .map(|way| format!("SET enable_{way} = {to};"))
-                .collect()
-        };
-        self.control.batch_execute(&switch("off"))?;
-        let rows = self.number(count)?;
-        self.control.batch_execute(&switch("on"))?;
-        Ok(rows)
     }
 }
 
@@ -171,15 +150,45 @@ impl Site for PostgresSite {
                 System::Txn => counters(&mut self.control)?,
                 _ => BTreeMap::new(),
             },
-            effect: self.number(workload.effect)?,
-            imbalance: workload.imbalance.map_or(Ok(0), |sql| self.number(sql))?,
-            rows_by_index: self.rows_without(&["seqscan"], workload.count_rows)?,
-            rows_by_scan: self.rows_without(
-                &["indexscan", "indexonlyscan", "bitmapscan"],
-                workload.count_rows,
-            )?,
+            effect: number(&mut self.control, workload.effect)?,
+            imbalance: workload
+                .imbalance
+                .map_or(Ok(0), |sql| number(&mut self.control, sql))?,
+            rows_by_index: without(&mut self.control, &["seqscan"], |control| {
+                number(control, workload.count_rows)
+            })?,
+            rows_by_scan: without(&mut self.control, INDEX_SCANS, |control| {
+                number(control, workload.count_rows)
+            })?,
         })
     }
+}
+
+fn number(control: &mut Client, sql: &str) -> anyhow::Result<i64> {
+    Ok(control
+        .query_one(sql, &[])
+        .with_context(|| format!("reading \"{sql}\""))?
+        .get(0))
+}
+
+/// The ways to read a table through its indexes.
+pub const INDEX_SCANS: &[&str] = &["indexscan", "indexonlyscan", "bitmapscan"];
+
+/// Does something while the planner takes none of these ways if there is another.
+pub fn without<T>(
+    control: &mut Client,
+    ways: &[&str],
+    act: impl FnOnce(&mut Client) -> anyhow::Result<T>,
+) -> anyhow::Result<T> {
+    let switch = |to: &str| -> String {
+        ways.iter()
+            .map(|way| format!("SET enable_{way} = {to};"))
+            .collect()
+    };
+    control.batch_execute(&switch("off"))?;
+    let done = act(control)?;
+    control.batch_execute(&switch("on"))?;
+    Ok(done)
 }
 
 /// What the library has counted since the last reset, without what is still zero.
@@ -230,7 +239,7 @@ fn attach(server: &Server, standby: catalog::Standby) -> anyhow::Result<Standby>
 }
 
 /// The last lines of what the server has said since it was ready; None when it was quiet.
-fn log_end(server: &Server) -> Option<String> {
+pub fn log_end(server: &Server) -> Option<String> {
     let log = server.log().ok()?;
     let lines = log
         .lines()

@@ -41,7 +41,7 @@ impl Progress {
 
     pub fn begin(&self, what: String) {
         self.bar.set_message(what);
-        self.live.set_message("no hot row yet");
+        self.live.set_message("");
     }
 
     pub fn show(&self, sample: &Sample) {

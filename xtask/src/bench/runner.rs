@@ -10,7 +10,7 @@ use super::check;
 use super::interrupt;
 use super::machine::Machine;
 use super::mariadb::{self, MariaDbSite};
-use super::pgbench::{Failure, Load, Protocol};
+use super::pgbench::{Failure, Load, MAX_TRIES, Protocol};
 use super::postgres_site::PostgresSite;
 use super::progress::{Progress, run_line};
 use super::record::{Record, Run, summarize};
@@ -191,11 +191,13 @@ impl Plan {
             protocol: self.protocol,
             spread: series.rows == Rows::Different,
             settings: series.settings,
+            max_tries: MAX_TRIES,
             old_snapshot: series.workload.old_snapshot,
         };
         interrupt::check()?;
         site.reset(series.workload).with_context(described)?;
         let mut samples = Vec::new();
+        progress.tell("no hot row yet".to_owned());
         let outcome = site.run(&load, &mut |sample| {
             progress.show(&sample);
             samples.push(sample);

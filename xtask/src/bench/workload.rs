@@ -2,17 +2,17 @@
 
 /// Where the transactions of a script come from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Source {
-    Text(&'static str),
+pub enum Source<'a> {
+    Text(&'a str),
     /// pgbench's own script of the script's name.
     Builtin,
 }
 
 /// One pgbench script and its share of the transactions.
 #[derive(Clone, Copy, Debug)]
-pub struct Script {
-    pub name: &'static str,
-    pub source: Source,
+pub struct Script<'a> {
+    pub name: &'a str,
+    pub source: Source<'a>,
     pub weight: u32,
 }
 
@@ -30,7 +30,7 @@ pub enum Effect {
 pub struct Workload {
     pub name: &'static str,
     /// The transactions of the first script have the effect; those of others must have none.
-    pub scripts: &'static [Script],
+    pub scripts: &'static [Script<'static>],
     /// SQL: the committed effects, as one bigint.
     pub effect: &'static str,
     pub effect_is: Effect,
@@ -72,7 +72,7 @@ macro_rules! script {
 }
 
 /// A workload whose every transaction adds one to table `hot`.
-const fn counter(name: &'static str, scripts: &'static [Script]) -> Workload {
+const fn counter(name: &'static str, scripts: &'static [Script<'static>]) -> Workload {
     Workload {
         name,
         scripts,
@@ -149,7 +149,7 @@ const INDEXED_ROWS: i64 = 210_000;
 
 /// pgbench's TPC-B at a scale.
 const fn tpcb(name: &'static str, scale: u32) -> Workload {
-    const TPCB: &[Script] = &[Script {
+    const TPCB: &[Script<'static>] = &[Script {
         name: "tpcb-like",
         source: Source::Builtin,
         weight: 1,

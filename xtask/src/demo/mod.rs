@@ -1,6 +1,5 @@
 //! `cargo xtask demo`: stock PostgreSQL against the extension on a hot row, side by side and checked.
 
-mod chart;
 mod plot;
 mod report;
 
@@ -80,10 +79,10 @@ pub fn run(args: Args, pg_config: Option<PathBuf>) -> anyhow::Result<()> {
         variants: args.variants,
         raw: args.raw,
     };
+    plan.check()?;
     let install = prepare(
         pg_config.as_deref(),
-        std::slice::from_ref(&plan),
-        args.no_install,
+        plan.needs_library() && !args.no_install,
     )?;
     println!(
         "{}\nvariants in turn, the data checked after every run\n",

@@ -2,11 +2,11 @@
 
 use plotters::style::RGBColor;
 
-use super::chart::{Axis, Curve, draw};
 use crate::bench::catalog::{DIFFERENT, GROUP, QUEUE, STOCK};
 use crate::bench::record::{Line, Record, Run};
 use crate::bench::sample::Sample;
 use crate::bench::table::thousands;
+use crate::report::chart::{self, Axis, Curve, draw};
 
 /// Readable on light and on dark.
 pub const WAITING: RGBColor = RGBColor(217, 119, 87);
@@ -20,10 +20,6 @@ pub fn color_of(variant: &str) -> RGBColor {
         DIFFERENT => RGBColor(128, 138, 157),
         _ => RGBColor(120, 100, 200),
     }
-}
-
-pub fn css(RGBColor(red, green, blue): RGBColor) -> String {
-    format!("#{red:02x}{green:02x}{blue:02x}")
 }
 
 /// The variants of a record, in the benchmark's order.
@@ -60,29 +56,16 @@ fn over_clients(
     record: &Record,
     size: (u32, u32),
     y: &Axis,
-    value: impl Fn(&Line) -> (f64, Option<(f64, f64)>),
+    value: impl Fn(&Line) -> chart::Value,
 ) -> anyhow::Result<String> {
     let mut clients: Vec<usize> = record.summary.iter().map(|line| line.clients).collect();
     clients.dedup();
     let curve = |variant| {
-        let mut curve = Curve {
-            color: color_of(variant),
-            points: vec![],
-            ranges: vec![],
-            area: false,
-        };
-        for (place, clients) in clients.iter().enumerate() {
+        let values = clients.iter().map(|clients| {
             let is_here = |line: &&Line| line.variant == variant && line.clients == *clients;
-            let Some(line) = record.summary.iter().find(is_here) else {
-                continue;
-            };
-            let (middle, range) = value(line);
-            curve.points.push((place as f64, middle));
-            curve
-                .ranges
-                .extend(range.map(|(lowest, highest)| (place as f64, lowest, highest)));
-        }
-        curve
+            record.summary.iter().find(is_here).map(&value)
+        });
+        Curve::over_names(color_of(variant), values)
     };
     let curves: Vec<Curve> = variants(record).into_iter().map(curve).collect();
     let x = Axis::names("clients", clients.iter().map(usize::to_string).collect());

@@ -1,48 +1,42 @@
 //! The report: one HTML file with everything in it.
 
-use maud::{DOCTYPE, Markup, PreEscaped, html};
-use plotters::style::RGBColor;
+use maud::{Markup, PreEscaped, html};
 
-use super::plot::{self, color_of, css};
+use super::plot::{self, color_of};
 use crate::bench::catalog::GROUP;
 use crate::bench::record::{Line, Record, Run};
 use crate::bench::table::{COLUMNS, cells, microseconds, milliseconds, thousands};
-
-const STYLE: &str = include_str!("report.css");
+use crate::report::{conditions, css, legend, page};
 
 /// The whole page.
 pub fn render(record: &Record) -> anyhow::Result<String> {
-    let title = format!("A hot row: {}", record.about);
-    let page = html! {
-        (DOCTYPE)
-        html lang="en" {
-            head {
-                meta charset="utf-8";
-                meta name="viewport" content="width=device-width, initial-scale=1";
-                title { (title) }
-                style { (PreEscaped(STYLE)) }
-            }
-            body {
-                main {
-                    h1 { "A hot row, with and without " code { "txn" } }
-                    p.soft { (record.about) ". Variants in turn, the data checked after every run." }
-                    (key_figures(record))
-                    (checked(record))
-                    (curves(record)?)
-                    (hot_row(record)?)
-                    h2 { "All figures" }
-                    p.soft {
-                        "Medians of " (record.rounds) " rounds. × " (record.baseline)
-                        ": against the " (record.baseline) " run of the same round. H/U: against \
-                         the same work on different rows, in the same round."
-                    }
-                    div.card.scroll { (table(record)) }
-                    (conditions(record))
-                }
-            }
+    let body = html! {
+        h1 { "A hot row, with and without " code { "txn" } }
+        p.soft { (record.about) ". Variants in turn, the data checked after every run." }
+        (key_figures(record))
+        (checked(record))
+        (curves(record)?)
+        (hot_row(record)?)
+        h2 { "All figures" }
+        p.soft {
+            "Medians of " (record.rounds) " rounds. × " (record.baseline)
+            ": against the " (record.baseline) " run of the same round. H/U: against \
+             the same work on different rows, in the same round."
         }
+        div.card.scroll { (table(record)) }
+        (conditions(
+            &record.machine,
+            &format!(
+                "{} rounds of {} s, protocol {}, every transaction's latency logged",
+                record.rounds,
+                record.seconds,
+                record.protocol.name()
+            ),
+            record.systems.iter(),
+            &record.scripts,
+        ))
     };
-    Ok(page.into_string())
+    Ok(page(&format!("A hot row: {}", record.about), &body))
 }
 
 /// What group lock does with the most clients, in large type.
@@ -90,16 +84,6 @@ fn checked(record: &Record) -> Markup {
             span.good { "✓ Data checked " }
             "after each of " (record.runs.len()) " runs: all "
             (thousands(effects as f64)) " acknowledged transactions are in the tables, none twice."
-        }
-    }
-}
-
-fn legend(entries: impl IntoIterator<Item = (&'static str, RGBColor)>) -> Markup {
-    html! {
-        div.legend {
-            @for (name, color) in entries {
-                span { i style={ "background:" (css(color)) } {} (name) }
-            }
         }
     }
 }
@@ -194,37 +178,6 @@ fn table(record: &Record) -> Markup {
                         }
                     }
                 }
-            }
-        }
-    }
-}
-
-fn conditions(record: &Record) -> Markup {
-    let machine = &record.machine;
-    html! {
-        h2 { "How it was measured" }
-        div.card {
-            dl {
-                dt { "Machine" } dd { (machine.summary()) }
-                dt { "Time" } dd { (machine.time) }
-                dt { "Commit" } dd { code { (machine.commit) } }
-                dt { "Runs" }
-                dd {
-                    (record.rounds) " rounds of " (record.seconds) " s, protocol "
-                    (format!("{:?}", record.protocol).to_lowercase())
-                    ", every transaction's latency logged"
-                }
-                @for system in &record.systems {
-                    dt { (system.system) }
-                    dd {
-                        (system.version) " · "
-                        code {
-                            @for (name, value) in &system.settings { (name) "=" (value) " " }
-                        }
-                    }
-                }
-                dt { "Each client" }
-                dd { pre { (record.scripts.join("\n")) } }
             }
         }
     }

@@ -144,7 +144,7 @@ fn start(
     pgbench
         .env("PGOPTIONS", part.settings)
         .env("PGAPPNAME", part.name)
-        .args(["--no-vacuum", "--max-tries", MAX_TRIES])
+        .args(["--no-vacuum", "--max-tries", &MAX_TRIES.to_string()])
         .args(["--protocol", "prepared", "--define", "spread=0"])
         .args(["--jobs", "1", "--client", &clients.to_string()])
         .args(["--time", &seconds.to_string()]);

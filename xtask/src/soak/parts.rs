@@ -42,7 +42,7 @@ const EFFECTS: [(Effect, &str, &str); 4] = [
 pub struct Part {
     /// Also the sessions' `application_name`.
     pub name: &'static str,
-    pub scripts: &'static [(Script, Effect)],
+    pub scripts: &'static [(Script<'static>, Effect)],
     pub settings: &'static str,
     /// A connection for each transaction.
     pub reconnects: bool,
@@ -55,7 +55,7 @@ pub const STEADY: &str = "soak steady";
 
 const GROUP: &str = "-c txn.group_lock=on";
 
-const fn script(name: &'static str, text: &'static str, weight: u32) -> Script {
+const fn script(name: &'static str, text: &'static str, weight: u32) -> Script<'static> {
     Script {
         name,
         source: Source::Text(text),

@@ -31,6 +31,31 @@ pub struct Curve {
     pub area: bool,
 }
 
+/// A place of a curve, and from where to where it went in several runs.
+pub type Value = (f64, Option<(f64, f64)>);
+
+impl Curve {
+    /// Over the names of an axis, in their order; there need not be a value at each.
+    pub fn over_names(color: RGBColor, values: impl Iterator<Item = Option<Value>>) -> Self {
+        let mut curve = Self {
+            color,
+            points: Vec::new(),
+            ranges: Vec::new(),
+            area: false,
+        };
+        for (place, value) in values.enumerate() {
+            let Some((middle, range)) = value else {
+                continue;
+            };
+            let place = place as f64;
+            curve.points.push((place, middle));
+            let range = range.map(|(lowest, highest)| (place, lowest, highest));
+            curve.ranges.extend(range);
+        }
+        curve
+    }
+}
+
 impl Axis {
     /// From zero to a little over `highest`, with about five ticks on round numbers.
     pub fn linear(
@@ -224,6 +249,14 @@ mod tests {
         let names = Axis::names("clients", vec!["1".to_owned(), "16".to_owned()]);
         assert_eq!((names.label)(1.0), "16");
         assert_eq!((names.label)(7.0), "");
+    }
+
+    #[test]
+    fn a_curve_leaves_out_places_without_a_value() {
+        let values = [Some((5.0, Some((4.0, 6.0)))), None, Some((7.0, None))];
+        let curve = Curve::over_names(RGBColor(0, 0, 0), values.into_iter());
+        assert_eq!(curve.points, [(0.0, 5.0), (2.0, 7.0)]);
+        assert_eq!(curve.ranges, [(0.0, 4.0, 6.0)]);
     }
 
     #[test]

@@ -1,0 +1,202 @@
+//! The summary as a table in the terminal, and a run as a line.
+
+use comfy_table::{CellAlignment, Table, TableComponent, presets};
+
+use super::mix::Class;
+use super::record::{ClassRun, Line, Record, Run};
+use crate::bench::table::{milliseconds, thousands};
+
+impl Class {
+    pub fn name(self) -> &'static str {
+        match self {
+            Class::Point => "point",
+            Class::Bulk => "bulk",
+        }
+    }
+}
+
+/// The names of the columns: one for each baseline at the end.
+pub fn columns(record: &Record) -> Vec<String> {
+    let fixed = [
+        "place",
+        "class",
+        "variant",
+        "tps",
+        "min … max",
+        "refused",
+        "p50 ms",
+        "p99 ms",
+    ];
+    let ratios = record.baselines.iter().map(|name| format!("× {name}"));
+    fixed.map(str::to_owned).into_iter().chain(ratios).collect()
+}
+
+/// The cells of a line, in the order of `columns`.
+pub fn cells(record: &Record, line: &Line) -> Vec<String> {
+    let latency = |value: Option<f64>| value.map(milliseconds).unwrap_or_default();
+    let ratio = |baseline: &&str| {
+        let ratio = line.ratios.get(baseline);
+        ratio.map_or_else(String::new, |ratio| format!("{:.2}", ratio.median))
+    };
+    let mut cells = vec![
+        line.place.clone(),
+        line.class.name().to_owned(),
+        line.variant.to_owned(),
+        thousands(line.tps.median),
+        format!("{} … {}", thousands(line.tps.min), thousands(line.tps.max)),
+        share(line.refused.median, line.refusals),
+        latency(line.p50_ms),
+        latency(line.p99_ms),
+    ];
+    cells.extend(record.baselines.iter().map(ratio));
+    cells
+}
+
+/// All lines, with a space between places and classes.
+pub fn render(record: &Record) -> String {
+    let mut table = Table::new();
+    table.load_preset(presets::NOTHING);
+    table.set_style(TableComponent::HeaderLines, '─');
+    table.set_style(TableComponent::MiddleHeaderIntersections, '─');
+    table.set_header(columns(record));
+    let same = |one: &Line, next: &Line| (&one.place, one.class) == (&next.place, next.class);
+    for (index, group) in record.summary.chunk_by(same).enumerate() {
+        if index > 0 {
+            table.add_row([""]);
+        }
+        for line in group {
+            table.add_row(cells(record, line));
+        }
+    }
+    for (index, column) in table.column_iter_mut().enumerate() {
+        if index > 2 {
+            column.set_cell_alignment(CellAlignment::Right);
+        }
+    }
+    table.to_string()
+}
+
+/// What the extension's shared memory takes in the servers that have the default settings. None without such a server.
+pub fn shared_memory(record: &Record) -> Option<String> {
+    let default = |server: &&super::record::ServerRecord| {
+        server.kind.library && server.kind.settings.is_empty()
+    };
+    let server = record.servers.iter().find(default)?;
+    let memory = server.shared_memory?;
+    let mebibytes = |bytes: i64| bytes as f64 / f64::from(1 << 20);
+    Some(format!(
+        "shared memory of the extension with default settings: {:.1} MiB, of which for range OCC {:.1} MiB",
+        mebibytes(memory.bytes),
+        mebibytes(memory.range_occ)
+    ))
+}
+
+/// Why validated transactions of a variant were refused at a place: the counters of `txn.stats` that are not zero, summed up
+/// over the runs.
+pub struct Reasons<'a> {
+    pub place: &'a str,
+    pub variant: &'static str,
+    counts: Vec<(&'static str, i64)>,
+}
+
+/// Of all places and variants that have any.
+pub fn reasons(record: &Record) -> Vec<Reasons<'_>> {
+    let mut all = Vec::new();
+    for place in &record.places {
+        for variant in place.variants.iter().filter(|variant| variant.validated) {
+            let runs = record
+                .runs
+                .iter()
+                .filter(|run| run.place == place.place && run.variant == variant.label);
+            let sum = |name: &&'static str| -> (&'static str, i64) {
+                let counts = runs.clone().filter_map(|run| run.counters.get(*name));
+                (*name, counts.sum())
+            };
+            let mut counts: Vec<_> = REASONS.iter().map(sum).collect();
+            counts.retain(|(_, count)| *count > 0);
+            if !counts.is_empty() {
+                all.push(Reasons {
+                    place: &place.place,
+                    variant: variant.label,
+                    counts,
+                });
+            }
+        }
+    }
+    all
+}
+
+const REASONS: &[&str] = &[
+    "range_overlap",
+    "range_cover",
+    "range_relation",
+    "range_history_lost",
+    "range_restarted",
+    "range_first_touch",
+];
+
+impl std::fmt::Display for Reasons<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let told = |(name, count): &(&'static str, i64)| {
+            let name = name.trim_start_matches("range_").replace('_', " ");
+            format!("{name} {}", thousands(*count as f64))
+        };
+        let counts: Vec<String> = self.counts.iter().map(told).collect();
+        f.write_str(&counts.join(", "))
+    }
+}
+
+/// A share in percent; it is zero only when there was nothing.
+fn share(share: f64, count: u64) -> String {
+    match (count, share * 100.0) {
+        (0, _) => "0".to_owned(),
+        (_, percent) if percent < 0.01 => "< 0.01 %".to_owned(),
+        (_, percent) if percent < 1.0 => format!("{percent:.2} %"),
+        (_, percent) => format!("{percent:.1} %"),
+    }
+}
+
+/// A finished run in one line.
+pub fn run_line(run: &Run, rounds: usize) -> String {
+    let class = |class: &ClassRun| {
+        let deadlocks = match class.deadlocks {
+            0 => String::new(),
+            deadlocks => format!(", {deadlocks} deadlocks"),
+        };
+        format!(
+            "  {} {:>7} tps, {:>6} refused{deadlocks}",
+            class.class.name(),
+            thousands(class.tps),
+            thousands(class.refused as f64),
+        )
+    };
+    let classes: String = run.classes.iter().map(class).collect();
+    format!(
+        "{:>2}/{rounds} {:<16} {:<22}{classes}  checked",
+        run.round, run.place, run.variant
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_share_is_zero_only_when_there_was_none() {
+        assert_eq!(share(0.0, 0), "0");
+        assert_eq!(share(0.0, 1), "< 0.01 %");
+        assert_eq!(share(0.0005, 5), "0.05 %");
+        assert_eq!(share(0.94, 5), "94.0 %");
+    }
+
+    #[test]
+    fn a_run_tells_its_classes_apart() {
+        let run = crate::bench::range::record::tests::run(2, "10 keys", "SSI", 14, 900);
+        let line = run_line(&run, 5);
+        assert!(
+            line.contains("point   1,000 tps,      0 refused")
+                && line.contains("bulk      14 tps,    900 refused"),
+            "{line}"
+        );
+    }
+}

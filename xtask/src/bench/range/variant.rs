@@ -1,0 +1,164 @@
+//! What is compared: isolation levels, table access methods and settings.
+
+use super::axis::At;
+use super::mix::Kind;
+use super::tpcc;
+
+/// A server on which variants run.
+#[derive(Clone, Debug, PartialEq, serde::Serialize)]
+pub struct ServerKind {
+    /// Whether the extension is loaded.
+    pub library: bool,
+    pub access_method: &'static str,
+    /// Settings beside those that all servers have.
+    pub settings: Vec<(&'static str, String)>,
+}
+
+/// How the keys of a table are divided into ranges, as `txn.partition_by_range` takes it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Division {
+    Ranges(u64),
+    /// Keys of each range.
+    Width(u64),
+}
+
+/// A line of a table, a curve of a plot.
+#[derive(Clone, Debug, PartialEq, serde::Serialize)]
+pub struct Variant {
+    pub label: &'static str,
+    pub server: ServerKind,
+    /// Settings of the sessions.
+    pub session: Vec<(&'static str, &'static str)>,
+    /// Whether its transactions are validated by range OCC.
+    pub validated: bool,
+    /// Of the tables, before each run.
+    pub divisions: Vec<(&'static str, Division)>,
+}
+
+pub const REPEATABLE_READ: &str = "REPEATABLE READ";
+pub const SSI: &str = "SSI";
+pub const SSI_MORE_LOCKS: &str = "SSI with 4096 locks";
+pub const RANGE_OCC: &str = "range OCC";
+pub const ONE_RANGE: &str = "one range";
+pub const HEAP: &str = "heap";
+pub const HEAP_WITH_LIBRARY: &str = "heap with the library";
+pub const TXN_HEAP: &str = "txn_heap";
+
+/// Values with a space need a backslash in PGOPTIONS.
+const LEVEL: &str = "default_transaction_isolation";
+const AT_REPEATABLE_READ: (&str, &str) = (LEVEL, "repeatable\\ read");
+const AT_SERIALIZABLE: (&str, &str) = (LEVEL, "serializable");
+const AT_READ_COMMITTED: (&str, &str) = (LEVEL, "read\\ committed");
+const RANGE_OCC_ON: (&str, &str) = ("txn.range_occ", "on");
+
+fn heap(label: &'static str, level: (&'static str, &'static str)) -> Variant {
+    Variant {
+        label,
+        server: ServerKind {
+            library: false,
+            access_method: "heap",
+            settings: Vec::new(),
+        },
+        session: vec![level],
+        validated: false,
+        divisions: Vec::new(),
+    }
+}
+
+/// A table that was never partitioned has ranges of so many integers.
+const DEFAULT_WIDTH: u64 = 1024;
+
+/// The floor: as many checks as snapshot isolation makes, which is not serializable.
+pub fn repeatable_read(_: &At) -> Variant {
+    heap(REPEATABLE_READ, AT_REPEATABLE_READ)
+}
+
+/// PostgreSQL's SERIALIZABLE as it is.
+pub fn ssi(_: &At) -> Variant {
+    heap(SSI, AT_SERIALIZABLE)
+}
+
+/// The same with room for the locks of long scans: a relation's are not made one before there are 2048 of them.
+pub fn ssi_with_more_locks(_: &At) -> Variant {
+    let mut variant = heap(SSI_MORE_LOCKS, AT_SERIALIZABLE);
+    let setting = ("max_pred_locks_per_transaction", "4096".to_owned());
+    variant.server.settings.push(setting);
+    variant
+}
+
+/// Validated transactions on tables divided like that.
+fn validated(label: &'static str, divisions: Vec<(&'static str, Division)>) -> Variant {
+    Variant {
+        label,
+        server: ServerKind {
+            library: true,
+            access_method: "txn_heap",
+            settings: Vec::new(),
+        },
+        session: vec![AT_REPEATABLE_READ, RANGE_OCC_ON],
+        validated: true,
+        divisions,
+    }
+}
+
+/// Range OCC, with the ranges and the slots of that place.
+pub fn range_occ(at: &At) -> Variant {
+    let divisions = match (at.kind, at.ranges) {
+        (Kind::Tpcc, ranges) => tpcc::divisions(at.sizes.warehouses, ranges),
+        (_, 0) => vec![("ycsb", Division::Width(DEFAULT_WIDTH))],
+        (_, ranges) => vec![("ycsb", Division::Ranges(ranges))],
+    };
+    let mut variant = validated(RANGE_OCC, divisions);
+    if at.slots > 0 {
+        let slots = ("txn.range_slots", at.slots.to_string());
+        variant.server.settings.push(slots);
+    }
+    variant
+}
+
+/// Validation against everything that was written, as without ranges. Its one ring is the largest that there can be, so that
+/// what is refused is refused for what was read, not for a history that was lost.
+pub fn one_range(at: &At) -> Variant {
+    let tables = match at.kind {
+        Kind::Tpcc => tpcc::TABLES,
+        _ => &["ycsb"],
+    };
+    let whole = tables.iter().map(|table| (*table, Division::Ranges(1)));
+    let mut variant = validated(ONE_RANGE, whole.collect());
+    variant.server.settings = vec![
+        ("txn.range_buckets", "32".to_owned()),
+        ("txn.range_slots", "4096".to_owned()),
+    ];
+    variant
+}
+
+/// Stock PostgreSQL, where nothing is to be serializable.
+pub fn heap_off(_: &At) -> Variant {
+    heap(HEAP, AT_READ_COMMITTED)
+}
+
+/// The same with the library loaded.
+pub fn heap_with_library_off(_: &At) -> Variant {
+    let mut variant = heap(HEAP_WITH_LIBRARY, AT_READ_COMMITTED);
+    variant.server.library = true;
+    variant
+}
+
+/// The same on txn_heap, where every writer registers what it writes.
+pub fn txn_heap_off(_: &At) -> Variant {
+    let mut variant = heap(TXN_HEAP, AT_READ_COMMITTED);
+    variant.server.library = true;
+    variant.server.access_method = "txn_heap";
+    variant
+}
+
+impl Variant {
+    /// Names of the extension's settings that it uses.
+    pub fn own_settings(&self) -> impl Iterator<Item = &str> {
+        let names = self.server.settings.iter().map(|(name, _)| *name);
+        names
+            .chain(self.session.iter().map(|(name, _)| *name))
+            .filter(|name| name.starts_with("txn."))
+    }
+}
