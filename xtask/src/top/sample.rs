@@ -107,10 +107,16 @@ mod tests {
     }
 
     #[test]
-    fn every_total_of_the_view_is_shown() {
+    fn every_total_of_hot_rows_is_shown() {
         let mut shown = BTreeSet::from(TOTALS);
         shown.extend(["hot_rows", "stats_reset"]);
-        assert_eq!(shown, columns("stats"));
+        let of_hot_rows = columns("stats").into_iter();
+        assert_eq!(
+            shown,
+            of_hot_rows
+                .filter(|name| !name.starts_with("range_"))
+                .collect()
+        );
     }
 
     #[test]
