@@ -102,12 +102,7 @@ fn is_patient(since: Instant) -> bool {
 /// XACT_EVENT_PRE_COMMIT and XACT_EVENT_PRE_PREPARE, when the transaction reads and writes no more and those it built on have
 /// ended: registers what it wrote, takes its CSN, and validates what it read if it is to be validated. 40001 if that fails.
 pub fn before_end() {
-    let Some(takes_csn) = session::with_present(|work| {
-        work.sealed = true;
-        work.read_looked_for();
-        // Who has learned of later transactions cannot stand where it first read.
-        !work.writes.is_empty() || work.saw_beyond
-    }) else {
+    let Some(takes_csn) = session::with_present(Work::seal) else {
         return;
     };
     if session::is_validated() {

@@ -40,6 +40,8 @@ pub struct Table {
     pub layout: Option<Layout>,
     /// There are unique indexes or constraints of other columns.
     pub has_other_keys: bool,
+    /// There are some that are checked later.
+    pub has_deferrable: bool,
     map: Map,
 }
 
@@ -119,6 +121,7 @@ unsafe fn build(rel: pg_sys::Relation) -> Table {
     let mut columns = [None; COLUMNS];
     let index_oid;
     let mut has_other_keys = false;
+    let mut has_deferrable = false;
     // SAFETY: relcache entries are valid while open; nothing here has a destructor.
     let stored = unsafe {
         let list = raw::RelationGetIndexList(rel);
@@ -128,11 +131,13 @@ unsafe fn build(rel: pg_sys::Relation) -> Table {
         } else {
             (*rel).rd_pkindex
         };
-        for oid in plan::oids(list).filter(|&oid| oid != index_oid) {
+        for oid in plan::oids(list) {
             let index = raw::RelationIdGetRelation(oid);
             if !index.is_null() {
                 let form = (*index).rd_index;
-                has_other_keys |= (*form).indisunique || (*form).indisexclusion;
+                let is_key = (*form).indisunique || (*form).indisexclusion;
+                has_other_keys |= is_key && oid != index_oid;
+                has_deferrable |= is_key && !(*form).indimmediate;
                 raw::RelationClose(index);
             }
         }
@@ -163,6 +168,7 @@ unsafe fn build(rel: pg_sys::Relation) -> Table {
         columns,
         layout,
         has_other_keys,
+        has_deferrable,
     }
 }
 

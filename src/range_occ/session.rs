@@ -9,7 +9,7 @@ use crate::pg::{raw, xact};
 use keyrange::{Conflict, Csn, Interval, Predicates, Refusal, Relation, WriteSet};
 use pgrx::pg_sys::{self, Oid};
 use std::cell::{Cell, RefCell};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
 /// Intervals kept for a relation; more are joined.
@@ -61,6 +61,8 @@ pub struct Work {
     /// Its tables; of one that it has redefined itself, the last entry counts.
     tables: Vec<Known>,
     pub writes: WriteSet,
+    /// Those that it has redefined, should only a savepoint remain of that.
+    redefined: Vec<Relation>,
     pub predicates: Predicates,
     /// Those that have not been validated when they were captured.
     pub fresh: Predicates,
@@ -88,6 +90,7 @@ impl Work {
         Work {
             tables: Vec::new(),
             writes: WriteSet::new(MOST_RANGES),
+            redefined: Vec::new(),
             predicates: Predicates::new(MOST_INTERVALS),
             fresh: Predicates::new(MOST_INTERVALS),
             whole: BTreeMap::new(),
@@ -111,9 +114,20 @@ impl Work {
 
     /// The transaction has redefined the table: whatever it does there counts as done to the whole.
     fn redefine(&mut self, table: Rc<Table>, as_of: u64) {
-        self.writes.write_all(0, table.relation);
+        self.redefined.push(table.relation);
         self.read_all(table.relation, Whole::Redefined);
         self.tables.push(Known { table, as_of });
+    }
+
+    /// Nothing is read or written any more. Whether the transaction takes a CSN: if it has written, or has learned of
+    /// later ones, so that it cannot stand where it first read.
+    pub fn seal(&mut self) -> bool {
+        self.sealed = true;
+        self.read_looked_for();
+        for relation in self.redefined.drain(..) {
+            self.writes.write_all(0, relation);
+        }
+        !self.writes.is_empty() || self.saw_beyond
     }
 
     /// Notes that the existence of a row with that key is asked for.
@@ -340,6 +354,18 @@ pub fn subtransaction_rolled_back(level: i32) {
                 .collect::<Vec<_>>()
             {
                 work.read(relation, &[key]);
+            }
+            // A deferred constraint may have been checked for what was written before.
+            let relations = work.writes.iter().map(|written| written.relation);
+            let deferrable: BTreeSet<_> = relations
+                .filter(|&relation| {
+                    let table = work.table(key::oid_of(relation));
+                    table.is_some_and(|table| table.has_deferrable)
+                })
+                .collect();
+            for relation in deferrable {
+                work.saw_beyond = true;
+                work.read_all(relation, Whole::Rollback);
             }
             let attempted: Vec<_> = work.writes.inside(nesting).collect();
             work.saw_beyond |= !attempted.is_empty();
