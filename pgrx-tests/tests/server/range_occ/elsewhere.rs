@@ -23,8 +23,7 @@ fn not_on_a_standby() -> Result<()> {
     let error = end.err().context("it was possible")?;
     let error = error.as_db_error().context("the connection is lost")?;
     ensure!(
-        error.code().code() == "0A000"
-            && error.message() == "cannot use txn.range_occ in a hot standby",
+        error.code().code() == "0A000" && error.message().contains("txn.range_occ"),
         "{error:?}"
     );
     // Without the setting it is what it was, and so is READ COMMITTED.
@@ -76,11 +75,11 @@ fn with_an_imported_snapshot(sql: &str, expected: &str) -> Result<()> {
         reader.batch_execute("BEGIN")?;
         reader.batch_execute(&format!("SET TRANSACTION SNAPSHOT '{snapshot}'"))?;
         exporter.batch_execute("COMMIT")?;
-        let found = int(&mut reader, SCAN)?;
-        ensure!(found == 4, "{found} rows in the old snapshot");
-        let end = reader
-            .batch_execute("UPDATE flag SET v = 1 WHERE id = 1")
-            .and_then(|()| reader.batch_execute("COMMIT"));
+        let mut in_order = |sql: &str| reader.simple_query(sql).map(|_| ());
+        // A refusal may come as soon as it is known.
+        let end = in_order(SCAN)
+            .and_then(|()| in_order("UPDATE flag SET v = 1 WHERE id = 1"))
+            .and_then(|()| in_order("COMMIT"));
         ensure!(sqlstate(&end) == expected, "{sql}: {end:?}");
         Ok(())
     })();

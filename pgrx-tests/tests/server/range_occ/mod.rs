@@ -1,5 +1,6 @@
 //! Validated transactions (`txn.range_occ`): what has no serial order is refused, what has one that they must find commits.
 mod apply;
+mod combined;
 mod elsewhere;
 mod history;
 mod page;

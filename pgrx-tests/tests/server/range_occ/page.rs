@@ -20,6 +20,8 @@ pub enum Claim {
 
 pub struct Schedule {
     pub claim: Claim,
+    /// As validated transactions, not as told: any of its statements has to be refused.
+    pub anywhere: bool,
     /// What is in the database before it.
     pub setup: String,
     pub block: Block,
@@ -51,7 +53,11 @@ impl Page {
         };
         let mut setups = Vec::new();
         for block in blocks(text) {
-            let claim = match block.language.as_str() {
+            let (kind, anywhere) = match block.language.strip_suffix(", refused anywhere") {
+                Some(kind) => (kind, true),
+                None => (block.language.as_str(), false),
+            };
+            let claim = match kind {
                 "settings" => {
                     page.settings = settings(&block)?;
                     continue;
@@ -70,6 +76,7 @@ impl Page {
             let setup = setups.last().map(|(_, text)| text.clone());
             page.schedules.push(Schedule {
                 claim,
+                anywhere,
                 setup: setup.unwrap_or_default(),
                 block,
             });
@@ -78,22 +85,24 @@ impl Page {
             let Some(line) = line.strip_prefix("| `") else {
                 continue;
             };
-            let line = line.strip_suffix(" |").unwrap_or(line);
-            let mut cells = line.split(" | ").map(|cell| {
-                let cell = cell.trim().trim_matches('`');
-                (!cell.is_empty()).then(|| cell.to_owned())
-            });
+            let mut cells = [const { None }; 4];
+            let mut at = 0;
+            // What stands in backticks, and as many columns further as there are bars in between.
+            for (n, piece) in line.split('`').enumerate() {
+                match n % 2 {
+                    0 => *cells.get_mut(at).context("too many cells")? = Some(piece.to_owned()),
+                    _ => at += piece.matches('|').count(),
+                }
+            }
+            let [read, changes, harmless, plan] = cells;
             let before = setups.iter().rev().find(|(at, _)| *at <= number);
             page.pairs.push(Pair {
                 line: number + 1,
                 setup: before.map(|(_, text)| text.clone()).unwrap_or_default(),
-                read: cells
-                    .next()
-                    .flatten()
-                    .with_context(|| format!("line {}: nothing is read", number + 1))?,
-                changes: cells.next().flatten(),
-                harmless: cells.next().flatten(),
-                plan: cells.next().flatten(),
+                read: read.context("nothing is read")?,
+                changes,
+                harmless,
+                plan,
             });
         }
         ensure!(
@@ -144,6 +153,7 @@ impl Pair {
             let mut add = |text: String, claim: Claim| {
                 all.push(Schedule {
                     claim,
+                    anywhere: false,
                     setup: self.setup.clone(),
                     block: Block {
                         language: String::new(),

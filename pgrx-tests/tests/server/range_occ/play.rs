@@ -66,7 +66,6 @@ impl Mode {
             let error = match told.strip_prefix("(redefined ") {
                 Some(table) => REDEFINED.join(table.trim_end_matches(')')),
                 None if told == "(refused)" => REFUSED.to_owned(),
-                None if told == "(either)" => "ERROR 40001".to_owned(),
                 None => return format!("{line}\n"),
             };
             match (self, session) {
@@ -166,7 +165,7 @@ impl Play<'_> {
     }
 
     fn schedule(&mut self, schedule: &Schedule) -> Result<()> {
-        self.play(schedule, Mode::Validated, true)?;
+        self.play(schedule, Mode::Validated, !schedule.anywhere)?;
         match schedule.claim {
             Claim::Own => {}
             Claim::Serial | Claim::AnomalyBeyondSsi => {
