@@ -3,6 +3,7 @@ mod apply;
 mod combined;
 mod elsewhere;
 mod history;
+mod load;
 mod page;
 mod play;
 mod restart;
