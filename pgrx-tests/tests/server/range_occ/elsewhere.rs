@@ -18,7 +18,9 @@ fn not_on_a_standby() -> Result<()> {
     standby.wait_until_caught_up(&primary)?;
     let mut client = standby.server().connect()?;
     let end = client
-        .batch_execute("SET txn.range_occ = on; SET default_transaction_isolation = 'repeatable read'")
+        .batch_execute(
+            "SET txn.range_occ = on; SET default_transaction_isolation = 'repeatable read'",
+        )
         .and_then(|()| client.batch_execute(SCAN));
     let error = end.err().context("it was possible")?;
     let error = error.as_db_error().context("the connection is lost")?;

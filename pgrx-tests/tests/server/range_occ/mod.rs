@@ -42,6 +42,16 @@ fn skew() -> Result<()> {
 }
 
 #[test]
+fn subtransactions() -> Result<()> {
+    page("subtransactions")
+}
+
+#[test]
+fn commit() -> Result<()> {
+    page("commit")
+}
+
+#[test]
 fn scans() -> Result<()> {
     page("scans")
 }

@@ -95,6 +95,11 @@ impl Page {
                 }
             }
             let [read, changes, harmless, plan] = cells;
+            ensure!(
+                changes.is_some() || harmless.is_some(),
+                "line {}: nothing is written",
+                number + 1
+            );
             let before = setups.iter().rev().find(|(at, _)| *at <= number);
             page.pairs.push(Pair {
                 line: number + 1,
@@ -142,8 +147,7 @@ impl Pair {
             let missed = format!(
                 "B> BEGIN;\nB> SELECT v FROM flag WHERE id = 1;\n 0\n{write}B> COMMIT;\n...\n"
             );
-            let ending =
-                format!("A> UPDATE flag SET v = 1 WHERE id = 1;\nA> COMMIT;\n{end}");
+            let ending = format!("A> UPDATE flag SET v = 1 WHERE id = 1;\nA> COMMIT;\n{end}");
             let blind =
                 format!("B> BEGIN ISOLATION LEVEL READ COMMITTED;\n{write}B> COMMIT;\n...\n");
             let seen = told("C", &self.read);

@@ -15,15 +15,15 @@ const FOLDER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/schedules");
 const SETTINGS: [(&str, &str); 2] = [("deadlock_timeout", "10ms"), ("autovacuum", "off")];
 
 /// What the transcripts of a page call the errors of validated transactions.
-const REFUSED: &str = "ERROR 40001: could not serialize access due to concurrent writes in a range that was read";
+const REFUSED: &str =
+    "ERROR 40001: could not serialize access due to concurrent writes in a range that was read";
 const REDEFINED: [&str; 2] = [
     "ERROR 40001: could not serialize access because table \"",
     "\" was redefined by a concurrent transaction",
 ];
 
 /// The table that readers write to.
-const FLAG: &str =
-    "CREATE TABLE flag (id int PRIMARY KEY, v int NOT NULL); INSERT INTO flag VALUES (1, 0), (2, 0), (3, 0);";
+const FLAG: &str = "CREATE TABLE flag (id int PRIMARY KEY, v int NOT NULL); INSERT INTO flag VALUES (1, 0), (2, 0), (3, 0);";
 
 /// How the sessions of a schedule run, where they do not say otherwise.
 #[derive(Clone, Copy)]
@@ -119,8 +119,7 @@ impl Play<'_> {
         }
         for pair in &page.pairs {
             if let Err(error) = self.is_true(pair) {
-                self.failures
-                    .push(format!("line {}: {error:#}", pair.line));
+                self.failures.push(format!("line {}: {error:#}", pair.line));
                 continue;
             }
             for schedule in pair.schedules() {
@@ -143,12 +142,16 @@ impl Play<'_> {
             "SELECT pg_terminate_backend(pid, 60000) FROM pg_stat_activity \
              WHERE backend_type = 'client backend' AND pid <> pg_backend_pid()",
         )?;
-        for row in self.control.query("SELECT gid FROM pg_prepared_xacts", &[])? {
+        for row in self
+            .control
+            .query("SELECT gid FROM pg_prepared_xacts", &[])?
+        {
             let gid: &str = row.get(0);
             self.control
                 .batch_execute(&format!("ROLLBACK PREPARED '{gid}'"))?;
         }
-        self.control.batch_execute("SELECT pg_advisory_unlock_all()")?;
+        self.control
+            .batch_execute("SELECT pg_advisory_unlock_all()")?;
         self.control.batch_execute(&format!(
             "DROP SCHEMA public CASCADE; CREATE SCHEMA public; SET default_table_access_method = {}",
             mode.tables()
