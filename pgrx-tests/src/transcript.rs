@@ -7,6 +7,7 @@
 //! (0 rows)                            its result has no rows
 //! ...                                 it ends without an error
 //! ERROR 40001: message                its error; DETAIL: and HINT: may follow, and are compared if they do
+//! ERROR 40001                         an error of this code
 //! (waits)                             it waits for another session, until a line with its session tells its end:
 //! B: 70                               a row, an error ..., or "done" where there is nothing to show
 //! -- text                             a comment
@@ -119,6 +120,51 @@ impl Transcript {
     /// Plays it; each new session begins with `session_sql`, and has its letter as `application_name`. The error of
     /// whatever differs shows the lines of the page (-) and those of the server (+).
     pub fn play(&self, server: &Server, session_sql: &str, dog: &Watchdog) -> Result<()> {
+        self.perform(server, session_sql, dog, |step, happened| {
+            if happened == step.told {
+                return Ok(());
+            }
+            let lines = |mark: &str, lines: &[String]| {
+                lines.iter().fold(String::new(), |text, line| {
+                    text + &format!("\n{mark} {line}")
+                })
+            };
+            bail!(
+                "{}{}{}",
+                step.place(),
+                lines("-", &step.told),
+                lines("+", &happened)
+            );
+        })
+    }
+
+    /// Plays it, whatever it tells; the SQLSTATEs of all errors.
+    pub fn errors(
+        &self,
+        server: &Server,
+        session_sql: &str,
+        dog: &Watchdog,
+    ) -> Result<Vec<String>> {
+        let mut codes = Vec::new();
+        self.perform(server, session_sql, dog, |_, happened| {
+            let errors = happened.iter().filter_map(|line| {
+                let line = by_session(line, ':').map_or(line.as_str(), |(_, rest)| rest);
+                line.strip_prefix("ERROR ")?.split_once(':')
+            });
+            codes.extend(errors.map(|(code, _)| code.to_owned()));
+            Ok(())
+        })?;
+        Ok(codes)
+    }
+
+    /// Plays it, and shows `see` what happened at each step.
+    fn perform(
+        &self,
+        server: &Server,
+        session_sql: &str,
+        dog: &Watchdog,
+        mut see: impl FnMut(&Step, Vec<String>) -> Result<()>,
+    ) -> Result<()> {
         let mut players = Players {
             server,
             session_sql,
@@ -127,26 +173,19 @@ impl Transcript {
             busy: BTreeMap::new(),
         };
         for step in &self.0 {
-            let place = || format!("line {}: {}> {}", step.line, step.session, step.sql);
-            let happened = players.play(step).with_context(place)?;
-            if happened != step.told {
-                let lines = |mark: &str, lines: &[String]| {
-                    lines.iter().fold(String::new(), |text, line| {
-                        text + &format!("\n{mark} {line}")
-                    })
-                };
-                bail!(
-                    "{}{}{}",
-                    place(),
-                    lines("-", &step.told),
-                    lines("+", &happened)
-                );
-            }
+            let happened = players.play(step).with_context(|| step.place())?;
+            see(step, happened)?;
             dog.progress();
         }
         let waiting: String = players.busy.keys().collect();
         ensure!(waiting.is_empty(), "at its end {waiting} still waits");
         Ok(())
+    }
+}
+
+impl Step {
+    fn place(&self) -> String {
+        format!("line {}: {}> {}", self.line, self.session, self.sql)
     }
 }
 
@@ -260,10 +299,19 @@ fn is_blocked(control: &mut Client, pid: i32) -> Result<bool> {
 
 /// An answer as the page, which has `told`, shows it.
 fn shown<'a>(answer: &Answer, told: impl Iterator<Item = &'a str>) -> Vec<String> {
+    let told: Vec<&str> = told.collect();
     let messages = match answer {
-        Ok(_) if told.eq([ANYTHING]) => return vec![ANYTHING.to_owned()],
+        Ok(_) if told == [ANYTHING] => return vec![ANYTHING.to_owned()],
         Ok(messages) => messages,
-        Err(error) => return error_shown(error),
+        Err(error) => {
+            let mut lines = error_shown(error);
+            if let Some((code, _)) = lines[0].split_once(':')
+                && told == [code]
+            {
+                lines = vec![code.to_owned()];
+            }
+            return lines;
+        }
     };
     let mut lines = Vec::new();
     let mut is_empty = false;

@@ -11,7 +11,7 @@ use std::time::Instant;
 use std::{process, thread};
 
 use anyhow::{Result, bail, ensure};
-use history::{Client, History, Level, Outcome, Promise, Workload, check};
+use history::{Client, History, Level, Outcome, Promise, Weights, Workload, check};
 use pgserver::Server;
 
 use crate::{Load, Tally, Worker};
@@ -24,14 +24,19 @@ pub struct Recording {
     pub workload: Workload,
     pub level: Level,
     pub clients: u32,
+    /// So many more clients, at READ COMMITTED, only write what needs no reading.
+    pub blind: u32,
     /// Of each client.
     pub transactions: u32,
+    /// What is done to the tables before.
+    pub tables: &'static str,
     /// What each session runs first, such as `SET txn.group_lock = on`.
     pub settings: &'static str,
 }
 
 /// One client: where its transactions come from, and what came of them.
 struct Recorded<'a> {
+    level: Level,
     plans: Client<'a>,
     scribe: Scribe,
 }
@@ -41,11 +46,18 @@ impl Recording {
     pub fn run(&self, server: &Server) -> Result<(History, Tally)> {
         let mut admin = server.connect()?;
         create(&mut admin, &self.workload, self.transactions)?;
+        admin.batch_execute(self.tables)?;
         let began = Instant::now();
-        let clients: Vec<Mutex<Recorded>> = (0..self.clients)
+        let blind = blind(&self.workload);
+        let clients: Vec<Mutex<Recorded>> = (0..self.clients + self.blind)
             .map(|number| {
+                let (level, workload) = match number < self.clients {
+                    true => (self.level, &self.workload),
+                    false => (Level::ReadCommitted, &blind),
+                };
                 Mutex::new(Recorded {
-                    plans: self.workload.client(number),
+                    level,
+                    plans: workload.client(number),
                     scribe: Scribe::new(number, began),
                 })
             })
@@ -57,7 +69,8 @@ impl Recording {
                 .lock()
                 .expect("a client does not panic");
             let plan = client.plans.next().expect("a client has no end");
-            client.scribe.run(worker, self.level, &plan)
+            let level = client.level;
+            client.scribe.run(worker, level, &plan)
         })?;
         let mut history = History {
             initial: self.workload.initial(),
@@ -68,12 +81,29 @@ impl Recording {
             history.transactions.extend(scribe.into_transactions());
         }
         let last = self.workload.last_reads(self.transactions);
-        let mut scribe = Scribe::new(self.clients, began);
-        let mut worker = Worker::new(self.clients as usize, admin);
+        let number = self.clients + self.blind;
+        let mut scribe = Scribe::new(number, began);
+        let mut worker = Worker::new(number as usize, admin);
         scribe.run(&mut worker, Level::RepeatableRead, &last)?;
         history.transactions.extend(scribe.into_transactions());
         Ok((history, tally))
     }
+}
+
+/// The same with writes only of what is there, or is put there.
+fn blind(workload: &Workload) -> Workload {
+    let mut blind = workload.clone();
+    blind.read_only = 0;
+    blind.weights = Weights {
+        read_list: 0,
+        read: 0,
+        scan: 0,
+        update: 0,
+        delete: 0,
+        rekey: 0,
+        ..blind.weights
+    };
+    blind
 }
 
 /// Fails if `history` does not keep `promise`, and keeps it in a file then.

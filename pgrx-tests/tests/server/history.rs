@@ -20,6 +20,8 @@ fn stock(level: Level, workload: Workload) -> Result<()> {
         workload,
         level,
         clients: CLIENTS,
+        blind: 0,
+        tables: "",
         transactions: TRANSACTIONS,
         settings: "",
     };
@@ -112,6 +114,8 @@ fn grouped(settings: &'static str) -> Result<()> {
         workload,
         level: Level::ReadCommitted,
         clients: 16,
+        blind: 0,
+        tables: "",
         transactions: TRANSACTIONS,
         settings,
     };

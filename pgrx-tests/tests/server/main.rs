@@ -22,6 +22,7 @@ mod order;
 mod overtaking;
 mod pgbench;
 mod prepared;
+mod range_occ;
 mod shapes;
 mod stage;
 mod standby;

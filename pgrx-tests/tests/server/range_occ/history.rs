@@ -1,0 +1,224 @@
+//! Random transactions, validated, against Serializable; and the proof that their workload would show what is missing.
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+
+use anyhow::{Result, bail, ensure};
+use history::{Class, Level, Promise, Workload, check};
+use pgserver::Server;
+use txn_server_tests::history::{Recording, TABLES, expect, expect_committed};
+use txn_server_tests::{int, physical_health, start};
+
+/// The tables are small: without these every read would be one of the whole table.
+const VALIDATED: &str = "SET txn.range_occ = on; SET enable_seqscan = off";
+const STOCK: &str = "SET enable_seqscan = off";
+
+/// A refusal, a deadlock, a key that is taken.
+const RETRY: [&str; 3] = ["40001", "40P01", "23505"];
+
+const PROMISE: Promise = Promise {
+    level: Level::Serializable,
+    real_time: true,
+};
+
+fn server(settings: &[(&str, &str)]) -> Result<Server> {
+    let mut all = vec![("default_table_access_method", "txn_heap")];
+    all.extend(settings);
+    start(&all)
+}
+
+fn recording(seed: u64) -> Recording {
+    Recording {
+        workload: Workload {
+            seed,
+            ..Workload::default()
+        },
+        level: Level::RepeatableRead,
+        clients: 8,
+        blind: 0,
+        transactions: 150,
+        tables: "",
+        settings: VALIDATED,
+    }
+}
+
+/// Records and checks; so many have to commit.
+fn run(server: &Server, recording: &Recording, committed: usize) -> Result<()> {
+    record(server, recording, committed)?;
+    healthy(server)
+}
+
+fn record(server: &Server, recording: &Recording, committed: usize) -> Result<()> {
+    let (history, tally) = recording.run(server)?;
+    tally.only(&RETRY)?;
+    expect_committed(&history, committed)?;
+    expect(&history, PROMISE)?;
+    let mut client = server.connect()?;
+    let validated = "SELECT range_validated FROM txn.stats";
+    ensure!(int(&mut client, validated)? > 0, "nobody was validated");
+    Ok(())
+}
+
+fn healthy(server: &Server) -> Result<()> {
+    for (table, key) in TABLES {
+        physical_health(server, table, key)?;
+    }
+    Ok(())
+}
+
+#[test]
+fn ranges_of_one_key() -> Result<()> {
+    let tables = "SELECT txn.partition_by_range(t, width => 1) FROM unnest('{lists, registers, ranges_0}'::regclass[]) t";
+    let recording = Recording {
+        tables,
+        ..recording(1)
+    };
+    run(&server(&[])?, &recording, 200)
+}
+
+#[test]
+fn ranges_by_default() -> Result<()> {
+    run(&server(&[])?, &recording(2), 200)
+}
+
+#[test]
+fn one_range() -> Result<()> {
+    let tables = "SELECT txn.partition_by_range(t, ranges => 1) FROM unnest('{lists, registers, ranges_0}'::regclass[]) t";
+    let recording = Recording {
+        tables,
+        ..recording(3)
+    };
+    run(&server(&[])?, &recording, 200)
+}
+
+/// Ranges as wide as the scans are.
+#[test]
+fn ranges_of_some_keys() -> Result<()> {
+    let tables = "SELECT txn.partition_by_range('ranges_0', width => 4 * 4294967296)";
+    let recording = Recording {
+        tables,
+        ..recording(4)
+    };
+    run(&server(&[])?, &recording, 200)
+}
+
+/// Who may have missed what was overwritten fails.
+#[test]
+fn rings_that_overflow() -> Result<()> {
+    let server = server(&[("txn.range_buckets", "2"), ("txn.range_slots", "2")])?;
+    run(&server, &recording(5), 30)?;
+    let lost = "SELECT range_history_lost FROM txn.stats";
+    ensure!(
+        int(&mut server.connect()?, lost)? > 0,
+        "the rings have not overflowed"
+    );
+    Ok(())
+}
+
+/// Beside writers at READ COMMITTED that read nothing.
+#[test]
+fn beside_blind_writers() -> Result<()> {
+    let recording = Recording {
+        blind: 3,
+        ..recording(6)
+    };
+    run(&server(&[])?, &recording, 200)
+}
+
+#[test]
+fn beside_blind_writers_and_overflow() -> Result<()> {
+    let server = server(&[("txn.range_buckets", "1"), ("txn.range_slots", "8")])?;
+    let recording = Recording {
+        blind: 3,
+        ..recording(7)
+    };
+    run(&server, &recording, 30)
+}
+
+/// Blind writers that follow each other on hot rows.
+#[test]
+fn beside_groups() -> Result<()> {
+    let server = server(&[("deadlock_timeout", "10ms")])?;
+    let recording = Recording {
+        blind: 4,
+        settings: "SET txn.range_occ = on; SET enable_seqscan = off; SET txn.group_lock = on; SET txn.hot_threshold = 0",
+        ..recording(8)
+    };
+    run(&server, &recording, 200)?;
+    let followed = "SELECT followed FROM txn.stats";
+    ensure!(
+        int(&mut server.connect()?, followed)? > 0,
+        "nobody has followed"
+    );
+    Ok(())
+}
+
+/// Narrow scans and single rows only, many of them: what is refused for nothing shows as well.
+#[test]
+fn narrow_scans() -> Result<()> {
+    let mut recording = recording(9);
+    recording.workload.widths = vec![1, 2];
+    recording.workload.slots = 256;
+    recording.workload.registers = 64;
+    recording.workload.lists = 32;
+    run(&server(&[])?, &recording, 700)
+}
+
+/// What sessions know of tables is thrown away all the time.
+#[test]
+fn in_a_storm_of_invalidations() -> Result<()> {
+    let server = server(&[])?;
+    let over = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let storm = scope.spawn(|| -> Result<usize> {
+            let mut client = server.connect()?;
+            let mut rounds = 0;
+            while !over.load(Ordering::Relaxed) {
+                for (table, _) in TABLES {
+                    // The tables may not be there yet.
+                    let there = format!("SELECT (to_regclass('{table}') IS NOT NULL)::int");
+                    if int(&mut client, &there)? == 1 {
+                        let column = if table == "lists" { "vals" } else { "val" };
+                        let target = rounds % 100;
+                        client.batch_execute(&format!(
+                            "ANALYZE {table}; \
+                             ALTER TABLE {table} ALTER COLUMN {column} SET STATISTICS {target}"
+                        ))?;
+                    }
+                }
+                rounds += 1;
+            }
+            Ok(rounds)
+        });
+        let result = record(&server, &recording(10), 100);
+        over.store(true, Ordering::Relaxed);
+        match storm.join() {
+            Ok(rounds) => ensure!(rounds? > 1, "there was no storm"),
+            Err(_) => bail!("the storm panicked"),
+        }
+        result
+    })?;
+    healthy(&server)
+}
+
+/// The same without validation has circles that need all of it.
+#[test]
+fn stock_repeatable_read_does_not_pass() -> Result<()> {
+    let mut seen = Vec::new();
+    for seed in 1..=5 {
+        let server = server(&[])?;
+        let mut recording = recording(seed);
+        recording.settings = STOCK;
+        // PostgreSQL lets a snapshot insert over a removal that it does not see.
+        recording.workload.weights.delete = 0;
+        recording.workload.weights.rekey = 0;
+        let (history, tally) = recording.run(&server)?;
+        tally.only(&RETRY)?;
+        expect(&history, Level::RepeatableRead.into())?;
+        let verdict = check(&history, PROMISE)?;
+        if verdict.has(Class::G2) || verdict.has(Class::G2Item) {
+            return Ok(());
+        }
+        seen.push(verdict.to_string());
+    }
+    bail!("no write skew was found: {seen:?}")
+}

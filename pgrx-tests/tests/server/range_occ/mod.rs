@@ -1,0 +1,102 @@
+//! Validated transactions (`txn.range_occ`): what has no serial order is refused, what has one that they must find commits.
+mod apply;
+mod combined;
+mod elsewhere;
+mod history;
+mod load;
+mod page;
+mod play;
+mod restart;
+
+use anyhow::Result;
+use pgserver::Server;
+use postgres::Client;
+
+use play::page;
+
+/// The tables of the tests that are told in Rust: as in the pages.
+const TABLES: &str = "
+    SET default_table_access_method = txn_heap;
+    CREATE TABLE t (id int PRIMARY KEY, v int);
+    INSERT INTO t SELECT n * 10, n FROM generate_series(1, 20) n;
+    CREATE TABLE flag (id int PRIMARY KEY, v int NOT NULL);
+    INSERT INTO flag VALUES (1, 0), (2, 0), (3, 0)";
+
+/// A session whose transactions are validated. The tables are small, so it is told to use their indexes.
+fn validated(server: &Server) -> Result<Client> {
+    validated_in(server, "postgres")
+}
+
+fn validated_in(server: &Server, database: &str) -> Result<Client> {
+    let mut client = server.connect_as("postgres", database)?;
+    client.batch_execute(
+        "SET default_transaction_isolation = 'repeatable read'; SET txn.range_occ = on; \
+         SET enable_seqscan = off",
+    )?;
+    Ok(client)
+}
+
+#[test]
+fn skew() -> Result<()> {
+    page("skew")
+}
+
+#[test]
+fn subtransactions() -> Result<()> {
+    page("subtransactions")
+}
+
+#[test]
+fn commit() -> Result<()> {
+    page("commit")
+}
+
+#[test]
+fn scans() -> Result<()> {
+    page("scans")
+}
+
+#[test]
+fn keys() -> Result<()> {
+    page("keys")
+}
+
+#[test]
+fn indexes() -> Result<()> {
+    page("indexes")
+}
+
+#[test]
+fn writers() -> Result<()> {
+    page("writers")
+}
+
+#[test]
+fn sessions() -> Result<()> {
+    page("sessions")
+}
+
+#[test]
+fn ddl() -> Result<()> {
+    page("ddl")
+}
+
+#[test]
+fn stops() -> Result<()> {
+    page("stops")
+}
+
+#[test]
+fn overflow() -> Result<()> {
+    page("overflow")
+}
+
+#[test]
+fn ssi() -> Result<()> {
+    page("ssi")
+}
+
+#[test]
+fn hotlock() -> Result<()> {
+    page("hotlock")
+}
