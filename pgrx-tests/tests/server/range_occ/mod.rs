@@ -97,6 +97,16 @@ fn ssi() -> Result<()> {
 }
 
 #[test]
+fn definitions() -> Result<()> {
+    page("definitions")
+}
+
+#[test]
+fn beyond() -> Result<()> {
+    page("beyond")
+}
+
+#[test]
 fn hotlock() -> Result<()> {
     page("hotlock")
 }
