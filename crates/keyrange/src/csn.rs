@@ -5,7 +5,7 @@ use crate::{
     word::Word,
 };
 
-/// Commit sequence numbers count from 1.
+/// Commit sequence numbers are even. The odd one below is the position just before (`window.rs`).
 pub type Csn = u64;
 
 #[derive(Debug, Default)]
@@ -38,7 +38,7 @@ impl Clock {
     /// Where a transaction without writes stands: after all with CSNs below this one, before the others. To be read at its
     /// first capture of a predicate, after its snapshot was taken.
     pub fn reading_point(&self) -> Csn {
-        self.taken.0.get() + 1
+        self.taken.0.get() + 2
     }
 }
 
@@ -79,7 +79,7 @@ impl Committer {
         if !planted(Fault::TakenSilently) {
             self.csn.set(TAKING);
         }
-        let csn = clock.taken.0.add(1) + 1;
+        let csn = clock.taken.0.add(2) + 2;
         self.csn.set(csn);
         csn
     }

@@ -33,9 +33,15 @@ pub(crate) enum Fault {
     LostCsnForgotten,
     /// Who overwrites an entry does not remember its CSN.
     OverwrittenCsnForgotten,
-    /// A reader stands before those that it missed, whatever it saw of later ones.
-    #[cfg(test)]
+    /// Who stands before those that it missed does so whatever it saw of later ones.
     NewerIgnored,
+    /// What validated transactions have read is not registered.
+    ReadsNotRegistered,
+    /// A transaction asks for readers first and tells that it has moved afterwards.
+    MovedSilently,
+    /// A reader does not look for those that have moved before it.
+    #[cfg(test)]
+    MovedIgnored,
     /// A reader takes its reading point before its snapshot.
     #[cfg(test)]
     ReadingPointBeforeSnapshot,

@@ -15,6 +15,7 @@ mod register;
 mod ring;
 mod scan;
 mod validate;
+mod window;
 mod word;
 mod write;
 
@@ -26,10 +27,11 @@ pub use kind::{Decoded, Kind, Numeric, Value};
 pub use layout::{COLUMNS, Layout};
 pub use predicate::{IntervalSet, Predicates};
 pub use ranges::{NARROWEST, NULL_RANGE, Range, RangeMap, boundaries};
-pub use register::{Board, Registered};
+pub use register::{Board, Ledger, Numbered, Registered};
 pub use ring::{Bucket, Entry, Place, Rings, Slot, Walk};
 pub use scan::{Operator, ScanKey};
 pub use validate::{Cause, Conflict, Refusal, Snapshot, Validation, Work};
+pub use window::Placed;
 pub use write::{KEYS, WriteSet, Written};
 
 /// A relation: database oid in the upper half, relation oid in the lower.

@@ -1,13 +1,19 @@
-//! Registering what a transaction wrote. The order is the proof's: entries published, CSN taken, validated, off the
+//! Registering what a transaction wrote, and read. The order is the proof's: entries published, CSN taken, validated, off the
 //! running list; the types leave no other.
 
 use crate::{
+    Relation,
     csn::{Clock, Committer, Csn},
     fault::{Fault, planted},
     image::Interval,
+    predicate::Predicates,
+    ranges::{Range, RangeMap},
     ring::{Entry, Place, Rings},
     write::WriteSet,
 };
+
+/// Ranges of a relation for which reads are registered one by one; with more it is the whole relation.
+const MOST_READ_RANGES: u64 = 64;
 
 /// All shared memory of range OCC. Every part is valid when zeroed.
 #[derive(Clone, Copy, Debug)]
@@ -15,23 +21,93 @@ pub struct Board<'a> {
     pub clock: &'a Clock,
     /// One for each process that can run a transaction.
     pub committers: &'a [Committer],
-    /// Writes in a range.
+    pub writes: Ledger<'a>,
+    /// What validated transactions have read, if there is to be an exclusion window.
+    pub reads: Option<Ledger<'a>>,
+}
+
+/// The rings of writes, or of reads.
+#[derive(Clone, Copy, Debug)]
+pub struct Ledger<'a> {
+    /// Those in a range.
     pub ranges: Rings<'a>,
-    /// Writes anywhere in a relation.
+    /// Those anywhere in a relation.
     pub relations: Rings<'a>,
 }
 
-/// A transaction whose writes are all published, or counted as evicted; it has no CSN yet.
+/// Where a transaction's entries are.
+#[derive(Debug, Default)]
+struct Places<'a> {
+    placed: Vec<(Rings<'a>, Place)>,
+    /// Buckets in which there was no place.
+    unplaced: Vec<(Rings<'a>, usize)>,
+}
+
+/// A transaction whose writes and reads are all published, or counted as evicted; it has no CSN yet.
 #[derive(Debug)]
 #[must_use = "a transaction commits with a CSN"]
 pub struct Registered<'a> {
     board: Board<'a>,
     process: u32,
-    places: Vec<(Rings<'a>, Place)>,
-    /// Buckets in which there was no place.
-    unplaced: Vec<(Rings<'a>, usize)>,
+    fxid: u64,
+    writes: Places<'a>,
+    reads: Places<'a>,
     /// Of a planted fault.
     early_csn: Option<Csn>,
+}
+
+/// A transaction that has its CSN and is not validated yet.
+#[derive(Debug)]
+pub struct Numbered<'a> {
+    pub csn: Csn,
+    fxid: u64,
+    writes: Places<'a>,
+}
+
+impl<'a> Places<'a> {
+    fn publish(&mut self, rings: Rings<'a>, entry: &Entry, is_running: &dyn Fn(u64) -> bool) {
+        let bucket = rings.bucket_of(entry.relation, entry.range);
+        match rings.publish(bucket, entry, is_running) {
+            Some(place) => self.placed.push((rings, place)),
+            None => self.unplaced.push((rings, bucket)),
+        }
+    }
+
+    fn stamp(&self, csn: Csn) {
+        for (rings, place) in &self.placed {
+            rings.stamp(*place, csn);
+        }
+        for (rings, bucket) in &self.unplaced {
+            rings.stamp_unplaced(*bucket, csn);
+        }
+    }
+}
+
+/// The entries of what was read: for each range the hull of the intervals in it.
+fn reads<'p, 'm: 'p>(
+    predicates: &'p Predicates,
+    map_of: &'p dyn Fn(Relation) -> RangeMap<'m>,
+) -> impl Iterator<Item = (Relation, Option<(Range, Interval)>)> + use<'p, 'm> {
+    predicates.iter().flat_map(move |(relation, read)| {
+        let map = map_of(relation);
+        let count = read
+            .iter()
+            .fold(0_u64, |sum, part| sum.saturating_add(map.count(part)));
+        let is_whole = count > MOST_READ_RANGES || read.covers(&Interval::ALL);
+        let parts = read
+            .iter()
+            .filter(move |_| !is_whole)
+            .flat_map(move |part| {
+                map.ranges_of(part).filter_map(move |range| {
+                    let keys = map.bounds(range).intersection(part)?;
+                    Some((relation, Some((range, keys))))
+                })
+            });
+        is_whole
+            .then_some((relation, None))
+            .into_iter()
+            .chain(parts)
+    })
 }
 
 impl<'a> Board<'a> {
@@ -51,15 +127,13 @@ impl<'a> Board<'a> {
         let mut registered = Registered {
             board: *self,
             process,
-            places: Vec::new(),
-            unplaced: Vec::new(),
+            fxid,
+            writes: Places::default(),
+            reads: Places::default(),
             early_csn: planted(Fault::CsnBeforePublication).then(|| committer.take(self.clock)),
         };
         for written in writes.iter().filter(|_| !planted(Fault::NotRegistered)) {
-            let (rings, range, keys) = match written.place {
-                Some((range, keys)) => (self.ranges, range, keys),
-                None => (self.relations, 0, Interval::ALL),
-            };
+            let (rings, range, keys) = self.writes.place(written.place);
             let entry = Entry {
                 fxid,
                 process,
@@ -68,38 +142,116 @@ impl<'a> Board<'a> {
                 range,
                 keys,
             };
-            let bucket = rings.bucket_of(written.relation, range);
-            match rings.publish(bucket, &entry, is_running) {
-                Some(place) => registered.places.push((rings, place)),
-                None => registered.unplaced.push((rings, bucket)),
-            }
+            registered.writes.publish(rings, &entry, is_running);
         }
         registered
     }
-}
 
-impl Registered<'_> {
-    /// Entries published.
-    pub fn placed(&self) -> u64 {
-        self.places.len() as u64
+    /// Publishes what a transaction without writes has read, at its end: it stands before all with CSNs from `position` on.
+    /// `id` is different from all transactions' ids and from those of other processes.
+    pub fn register_reader<'m>(
+        &self,
+        process: u32,
+        id: u64,
+        position: Csn,
+        predicates: &Predicates,
+        map_of: &dyn Fn(Relation) -> RangeMap<'m>,
+        is_running: &dyn Fn(u64) -> bool,
+    ) {
+        let mut places = Places::default();
+        self.publish_reads(&mut places, process, id, predicates, map_of, is_running);
+        places.stamp(position);
     }
 
-    /// Writes for which there was no place in their ring.
+    fn publish_reads<'m>(
+        &self,
+        places: &mut Places<'a>,
+        process: u32,
+        id: u64,
+        predicates: &Predicates,
+        map_of: &dyn Fn(Relation) -> RangeMap<'m>,
+        is_running: &dyn Fn(u64) -> bool,
+    ) {
+        let Some(ledger) = self.reads.filter(|_| !planted(Fault::ReadsNotRegistered)) else {
+            return;
+        };
+        for (relation, place) in reads(predicates, map_of) {
+            let (rings, range, keys) = ledger.place(place);
+            let entry = Entry {
+                fxid: id,
+                process,
+                csn: None,
+                relation,
+                range,
+                keys,
+            };
+            places.publish(rings, &entry, is_running);
+        }
+    }
+}
+
+impl<'a> Ledger<'a> {
+    fn place(&self, place: Option<(Range, Interval)>) -> (Rings<'a>, Range, Interval) {
+        match place {
+            Some((range, keys)) => (self.ranges, range, keys),
+            None => (self.relations, 0, Interval::ALL),
+        }
+    }
+}
+
+impl<'a> Registered<'a> {
+    /// Publishes what the transaction has read, which it does if it is validated.
+    pub fn with_reads<'m>(
+        mut self,
+        predicates: &Predicates,
+        map_of: &dyn Fn(Relation) -> RangeMap<'m>,
+        is_running: &dyn Fn(u64) -> bool,
+    ) -> Self {
+        let (board, process, fxid) = (self.board, self.process, self.fxid);
+        board.publish_reads(
+            &mut self.reads,
+            process,
+            fxid,
+            predicates,
+            map_of,
+            is_running,
+        );
+        self
+    }
+
+    /// Entries published, of writes and reads.
+    pub fn placed(&self) -> u64 {
+        (self.writes.placed.len() + self.reads.placed.len()) as u64
+    }
+
+    /// Those for which there was no place in their ring.
     pub fn unplaced(&self) -> u64 {
-        self.unplaced.len() as u64
+        (self.writes.unplaced.len() + self.reads.unplaced.len()) as u64
     }
 
     /// Takes the transaction's CSN and puts it where validators look.
-    pub fn take_csn(self) -> Csn {
+    pub fn take_csn(self) -> Numbered<'a> {
         let committer = &self.board.committers[self.process as usize];
         let take = || committer.take(self.board.clock);
         let csn = self.early_csn.unwrap_or_else(take);
-        for (rings, place) in self.places {
-            rings.stamp(place, csn);
+        self.writes.stamp(csn);
+        self.reads.stamp(csn);
+        Numbered {
+            csn,
+            fxid: self.fxid,
+            writes: self.writes,
         }
-        for (rings, bucket) in self.unplaced {
-            rings.stamp_unplaced(bucket, csn);
+    }
+}
+
+impl Numbered<'_> {
+    /// Tells that the transaction, which is not to be seen yet, has moved to an earlier position.
+    pub(crate) fn move_to(&self, position: Csn) {
+        for (rings, place) in &self.writes.placed {
+            rings.move_to(*place, self.fxid, self.csn, position);
         }
-        csn
+        for (rings, bucket) in &self.writes.unplaced {
+            rings.move_unplaced(*bucket, self.fxid);
+        }
     }
 }

@@ -39,6 +39,8 @@ pub struct Bucket {
     /// The highest CSN of an entry that was published here, and of one that is missing here.
     max_csn: Word,
     evicted_csn: Word,
+    /// The highest transaction that moved to an earlier position and of which an entry is missing here.
+    evicted_moved_fxid: Word,
     /// Conflicts found here, and looks at ranges that had been read as a whole.
     conflicts: Word,
     covered: Word,
@@ -184,6 +186,25 @@ impl<'a> Rings<'a> {
         {
             self.buckets[bucket].evicted_csn.raise(csn);
         }
+    }
+
+    /// Replaces the CSN of an entry by the position that its transaction has moved to. If the entry is not there any more, the bucket
+    /// remembers that.
+    pub fn move_to(&self, place: Place, fxid: u64, csn: u64, position: u64) {
+        let slot = &self.slots[place.slot];
+        if slot.csn.exchange(csn, position).is_err() {
+            self.move_unplaced(place.slot / self.depth(), fxid);
+        }
+    }
+
+    /// Remembers that a transaction without a place in a bucket has moved to an earlier position.
+    pub fn move_unplaced(&self, bucket: usize, fxid: u64) {
+        self.buckets[bucket].evicted_moved_fxid.raise(fxid);
+    }
+
+    /// The highest transaction that moved and is not (or not everywhere) in the bucket.
+    pub fn evicted_moved_fxid(&self, bucket: usize) -> u64 {
+        self.buckets[bucket].evicted_moved_fxid.get()
     }
 
     /// Remembers that a transaction with that CSN found no place in a bucket.
@@ -340,6 +361,9 @@ impl Slot {
         let csn = self.csn.swap(PENDING | ticket);
         if csn != 0 && csn & PENDING == 0 && !planted(Fault::OverwrittenCsnForgotten) {
             head.evicted_csn.raise(csn);
+            if csn % 2 == 1 {
+                head.evicted_moved_fxid.raise(self.fxid.read_field());
+            }
         }
         // An odd number is a dead writer's, which marked what it overwrote.
         let victim = (sequence != 0 && sequence.is_multiple_of(2)).then(|| self.fxid.read_field());

@@ -9,7 +9,7 @@ use crate::{
     image::Interval,
     predicate::{IntervalSet, Predicates},
     ranges::{Range, RangeMap},
-    register::Board,
+    register::{Board, Ledger},
     ring::{Entry, Place, Rings},
 };
 
@@ -145,7 +145,7 @@ impl<'a, S: Snapshot> Validation<'a, S> {
     pub fn can_stand_before(&self, from: Csn, predicates: &Predicates) -> Result<(), Refusal> {
         predicates.iter().try_for_each(|(relation, read)| {
             let map = (self.ranges)(relation);
-            self.buckets(relation, read, &map)
+            self.buckets(&self.board.writes, relation, read, &map)
                 .try_for_each(|(rings, bucket, range)| {
                     let mut newer = None;
                     let lost = rings.walk_since(bucket, from, |entry| {
@@ -173,13 +173,14 @@ impl<'a, S: Snapshot> Validation<'a, S> {
     }
 
     /// The buckets where writes to what was read of a relation may be, each with its range if it is looked at for one.
-    fn buckets<'s>(
+    pub(crate) fn buckets<'s, 'l>(
         &self,
+        ledger: &Ledger<'l>,
         relation: Relation,
         read: &'s IntervalSet,
         map: &'s RangeMap,
-    ) -> impl Iterator<Item = (Rings<'a>, usize, Option<Range>)> + use<'s, 'a, S> {
-        let (relations, rings) = (self.board.relations, self.board.ranges);
+    ) -> impl Iterator<Item = (Rings<'l>, usize, Option<Range>)> + use<'s, 'l, 'a, S> {
+        let (relations, rings) = (ledger.relations, ledger.ranges);
         let whole = (relations, relations.bucket_of(relation, 0), None);
         let count = read
             .iter()
@@ -260,7 +261,9 @@ impl<S: Snapshot> RelationCheck<'_, '_, S> {
     fn run(&mut self) -> Result<(), Refusal> {
         let map = (self.validation.ranges)(self.relation);
         let read = self.read;
-        let mut buckets = self.validation.buckets(self.relation, read, &map);
+        let mut buckets =
+            self.validation
+                .buckets(&self.validation.board.writes, self.relation, read, &map);
         buckets.try_for_each(|(rings, bucket, range)| self.bucket(&rings, bucket, range, &map))
     }
 

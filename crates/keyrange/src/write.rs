@@ -6,6 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::{
     Relation,
     image::{Image, Interval},
+    predicate::Predicates,
     ranges::{Range, RangeMap},
 };
 
@@ -186,6 +187,16 @@ impl WriteSet {
 
     pub fn is_empty(&self) -> bool {
         self.iter().next().is_none()
+    }
+
+    /// The same keys as predicates, at most `most` intervals for a relation.
+    pub fn keys(&self, most: usize) -> Predicates {
+        let mut keys = Predicates::new(most);
+        for written in self.iter() {
+            let interval = written.place.map_or(Interval::ALL, |(_, keys)| keys);
+            keys.read(written.relation, &[interval]);
+        }
+        keys
     }
 }
 

@@ -1,8 +1,8 @@
 //! One session after another on shared memory: what is a conflict, what is not, and what is told of it.
 
 use keyrange::{
-    Board, Bucket, Cause, Clock, Committer, Conflict, Count, Counters, Interval, Predicates,
-    RangeMap, Refusal, Rings, Slot, Snapshot, Validation, Work, WriteSet,
+    Board, Bucket, Cause, Clock, Committer, Conflict, Count, Counters, Interval, Ledger,
+    Predicates, RangeMap, Refusal, Rings, Slot, Snapshot, Validation, Work, WriteSet,
 };
 
 const TABLE: u64 = 42;
@@ -33,8 +33,11 @@ impl Memory {
         Board {
             clock: &self.clock,
             committers: &self.committers,
-            ranges: Rings::new(&self.buckets, &self.slots),
-            relations: Rings::new(&self.relation_buckets, &self.relation_slots),
+            writes: Ledger {
+                ranges: Rings::new(&self.buckets, &self.slots),
+                relations: Rings::new(&self.relation_buckets, &self.relation_slots),
+            },
+            reads: None,
         }
     }
 
@@ -52,6 +55,7 @@ impl Memory {
         self.board()
             .register(process, fxid, writes, &|_| true)
             .take_csn()
+            .csn
     }
 
     fn validate(
@@ -127,7 +131,7 @@ fn a_write_that_was_missed_is_told_with_all_that_is_known() {
         relation: TABLE,
         range: Some(1),
         fxid: 11,
-        csn: 1,
+        csn: 2,
         written: Interval::point(160),
         read: Interval::new(155, 170).unwrap(),
     };
@@ -240,7 +244,7 @@ fn what_was_overwritten_is_lost_to_those_who_would_need_it_and_to_nobody_else() 
         memory.validate(&since(12), 99, 12, 12).0,
         Err(Refusal::Conflict(_))
     ));
-    assert_eq!(memory.board().ranges.evictions(), 1);
+    assert_eq!(memory.board().writes.ranges.evictions(), 1);
 }
 
 #[test]
@@ -267,7 +271,7 @@ fn a_wide_predicate_looks_at_every_bucket_once() {
 #[test]
 fn ranges_spread_over_the_buckets() {
     let memory = Memory::new(64, 1);
-    let rings = memory.board().ranges;
+    let rings = memory.board().writes.ranges;
     let mut used = [0; 64];
     for relation in 0..10 {
         (0..640).for_each(|range| used[rings.bucket_of(16384 + relation, range)] += 1);

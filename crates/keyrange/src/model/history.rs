@@ -15,6 +15,8 @@ pub type Scan = (Key, Key, Vec<Row>);
 pub struct Record {
     /// It comes after all transactions with smaller CSNs: its own CSN, or a reader's reading point.
     pub before: Csn,
+    /// A writer's CSN, which decides among those at one position.
+    pub csn: Csn,
     /// Only of transactions that were validated.
     pub reads: Vec<Scan>,
     pub writes: Vec<(Key, Option<u64>)>,
@@ -23,16 +25,22 @@ pub struct Record {
 /// The first read that a replay contradicts.
 pub fn violation(history: &[Record]) -> Option<String> {
     let mut writers: Vec<&Record> = history.iter().filter(|r| !r.writes.is_empty()).collect();
-    writers.sort_by_key(|writer| writer.before);
-    if writers.windows(2).any(|two| two[0].before == two[1].before) {
+    writers.sort_by_key(|writer| (writer.before, writer.csn));
+    if writers
+        .windows(2)
+        .any(|two| (two[0].before, two[0].csn) == (two[1].before, two[1].csn))
+    {
         return Some("two transactions with one CSN".into());
     }
     let mut rows: BTreeMap<Key, u64> = BTreeMap::new();
     let mut readers: Vec<&Record> = history.iter().collect();
-    readers.sort_by_key(|reader| reader.before);
+    readers.sort_by_key(|reader| (reader.before, reader.csn));
     let mut applied = 0;
     for reader in readers {
-        while let Some(writer) = writers.get(applied).filter(|w| w.before < reader.before) {
+        while let Some(writer) = writers
+            .get(applied)
+            .filter(|w| (w.before, w.csn) < (reader.before, reader.csn))
+        {
             for &(key, value) in &writer.writes {
                 match value {
                     Some(value) => rows.insert(key, value),

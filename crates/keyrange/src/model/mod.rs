@@ -46,6 +46,7 @@ const PLAN: Plan = Plan {
         processes: 3,
         buckets: 2,
         depth: 8,
+        window: false,
     },
     rounds: 2,
     writes: 2,
@@ -65,7 +66,7 @@ pub struct Outcomes {
     history_lost: AtomicU64,
     restarted: AtomicU64,
     at_once: AtomicU64,
-    /// Of these, those that stand before some that had their CSNs.
+    /// Transactions that stand before some that had their CSNs.
     moved: AtomicU64,
     violation: Mutex<Option<String>>,
 }
@@ -84,6 +85,10 @@ impl Outcomes {
     fn at_once(&self, passed: bool, moved: bool) {
         self.at_once.fetch_add(u64::from(passed), Relaxed);
         self.moved.fetch_add(u64::from(passed && moved), Relaxed);
+    }
+
+    fn moved(&self, moved: bool) {
+        self.moved.fetch_add(u64::from(moved), Relaxed);
     }
 
     fn found(&self) -> Option<String> {
@@ -342,4 +347,68 @@ fn a_csn_that_is_forgotten_with_its_entry_is_found_out() {
     };
     assert!(finds(Fault::OverwrittenCsnForgotten, plan));
     assert!(finds(Fault::LostCsnForgotten, plan));
+}
+
+const WINDOW: Plan = Plan {
+    shape: Shape {
+        window: true,
+        ..PLAN.shape
+    },
+    blind: 0.2,
+    writes: 1,
+    ..PLAN
+};
+
+#[test]
+fn what_moves_is_serializable() {
+    let outcomes = assert_serializable(WINDOW);
+    assert!(outcomes.moved.load(Relaxed) > 100, "nothing moves");
+}
+
+#[test]
+fn what_moves_is_serializable_when_rings_overflow() {
+    for depth in [1, 2] {
+        let shape = Shape {
+            depth,
+            window: true,
+            ..TINY
+        };
+        assert_serializable(Plan {
+            shape,
+            writes: 2,
+            ..WINDOW
+        });
+    }
+}
+
+#[test]
+fn reads_that_are_not_registered_are_found_out() {
+    assert!(finds(Fault::ReadsNotRegistered, WINDOW));
+}
+
+#[test]
+fn one_that_moves_whatever_it_saw_of_later_ones_is_found_out() {
+    assert!(finds(
+        Fault::NewerIgnored,
+        Plan {
+            readers: 0.0,
+            ..WINDOW
+        }
+    ));
+}
+
+#[test]
+fn one_that_moves_silently_is_found_out() {
+    assert!(finds(Fault::MovedSilently, WINDOW));
+}
+
+#[test]
+fn a_reader_that_ignores_who_moved_is_found_out() {
+    assert!(finds(
+        Fault::MovedIgnored,
+        Plan {
+            readers: 0.6,
+            ..WINDOW
+        }
+    ));
 }

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use shuttle::sync::Mutex;
 
 use super::history::{Key, Record, Row};
-use crate::{Board, Bucket, Clock, Committer, Rings, Slot, Snapshot};
+use crate::{Board, Bucket, Clock, Committer, Ledger, Rings, Slot, Snapshot};
 
 /// Sizes of shared memory.
 #[derive(Clone, Copy)]
@@ -13,6 +13,8 @@ pub struct Shape {
     pub processes: usize,
     pub buckets: usize,
     pub depth: usize,
+    /// Reads are registered, and transactions may move before those that they missed.
+    pub window: bool,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -26,7 +28,6 @@ pub struct State {
     last_fxid: u64,
     running: BTreeSet<u64>,
     fates: BTreeMap<u64, Fate>,
-    /// Transactions that have left the running list.
     /// Of each key, in the order of writing.
     versions: BTreeMap<Key, Vec<(u64, Option<u64>)>>,
     locks: BTreeMap<Key, u64>,
@@ -42,7 +43,15 @@ pub struct Server {
     slots: Vec<Slot>,
     relation_buckets: Vec<Bucket>,
     relation_slots: Vec<Slot>,
+    reads: Option<ReadRings>,
     pub state: Mutex<State>,
+}
+
+struct ReadRings {
+    buckets: Vec<Bucket>,
+    slots: Vec<Slot>,
+    relation_buckets: Vec<Bucket>,
+    relation_slots: Vec<Slot>,
 }
 
 /// A snapshot of the transaction `me` (0: without an id).
@@ -67,6 +76,12 @@ impl Server {
             slots: many(shape.buckets * shape.depth),
             relation_buckets: many(1),
             relation_slots: many(shape.depth),
+            reads: shape.window.then(|| ReadRings {
+                buckets: many(shape.buckets),
+                slots: many(shape.buckets * shape.depth),
+                relation_buckets: many(1),
+                relation_slots: many(shape.depth),
+            }),
             state: Mutex::new(State::default()),
         };
         if recovered {
@@ -74,6 +89,7 @@ impl Server {
             server.write(fxid, None, 0, Some(fxid));
             let record = Record {
                 before: 0,
+                csn: 0,
                 reads: Vec::new(),
                 writes: vec![(0, Some(fxid))],
             };
@@ -87,8 +103,14 @@ impl Server {
         Board {
             clock: &self.clock,
             committers: &self.committers,
-            ranges: Rings::new(&self.buckets, &self.slots),
-            relations: Rings::new(&self.relation_buckets, &self.relation_slots),
+            writes: Ledger {
+                ranges: Rings::new(&self.buckets, &self.slots),
+                relations: Rings::new(&self.relation_buckets, &self.relation_slots),
+            },
+            reads: self.reads.as_ref().map(|reads| Ledger {
+                ranges: Rings::new(&reads.buckets, &reads.slots),
+                relations: Rings::new(&reads.relation_buckets, &reads.relation_slots),
+            }),
         }
     }
 

@@ -10,8 +10,8 @@ use super::{
     server::{Fate, Server, View},
 };
 use crate::{
-    Csn, Interval, Kind, Layout, Operator, Predicates, RangeMap, Refusal, Relation, ScanKey,
-    Snapshot, Validation, Value, WriteSet,
+    Csn, Interval, Kind, Layout, Numbered, Operator, Predicates, RangeMap, Refusal, Relation,
+    ScanKey, Snapshot, Validation, Value, WriteSet,
     fault::{Fault, planted},
 };
 
@@ -89,6 +89,7 @@ impl Session<'_> {
         let mut set = WriteSet::new(64);
         let mut record = Record {
             before: 0,
+            csn: 0,
             reads: Vec::new(),
             writes: Vec::new(),
         };
@@ -109,20 +110,24 @@ impl Session<'_> {
         Some((set, record))
     }
 
-    fn register(&self, fxid: u64, writes: &WriteSet) -> Csn {
+    fn register(&self, fxid: u64, writes: &WriteSet, reads: Option<&Reads>) -> Numbered<'_> {
         if chance(self.plan.deaths) {
             self.die();
         }
         let is_running = |fxid| self.server.is_running(fxid);
         let board = self.server.board();
         let registered = board.register(self.process, fxid, writes, &is_running);
-        registered.take_csn()
+        match reads {
+            Some(reads) => registered.with_reads(&reads.predicates, &ranges, &is_running),
+            None => registered,
+        }
+        .take_csn()
     }
 
     /// A transaction ends in the midst of its registration.
     fn die(&self) {
         let fxid = self.server.begin();
-        let rings = self.server.board().ranges;
+        let rings = self.server.board().writes.ranges;
         let bucket = thread_rng().gen_range(0..rings.len());
         rings.abandon(bucket, fxid, thread_rng().gen_range(0..3));
         self.server.end(fxid, Fate::Aborted);
@@ -135,11 +140,11 @@ impl Session<'_> {
         };
         if planted(Fault::VisibleBeforeCsn) {
             self.server.end(fxid, Fate::Committed);
-            record.before = self.register(fxid, &writes);
+            record.before = self.register(fxid, &writes, None).csn;
             self.server.state.lock().unwrap().history.push(record);
             return;
         }
-        record.before = self.register(fxid, &writes);
+        record.before = self.register(fxid, &writes, None).csn;
         self.finish(fxid, record, Fate::Committed);
     }
 
@@ -155,15 +160,20 @@ impl Session<'_> {
         let Some((writes, mut record)) = self.write(fxid, Some(&view)) else {
             return self.server.end(fxid, Fate::Aborted);
         };
-        record.before = self.register(fxid, &writes);
-        let validation = self.validation(&view, record.before);
-        let (result, _) = validation.run(&reads.predicates);
-        self.outcomes.count(&result);
+        let numbered = self.register(fxid, &writes, Some(&reads));
+        let validation = self.validation(&view, numbered.csn);
+        let (result, _) = validation.place(&numbered, &reads.predicates, &writes.keys(8));
+        self.outcomes.count(&result.map(drop));
+        record.before = numbered.csn;
+        record.csn = numbered.csn;
         record.reads = reads.rows;
-        let fate = if result.is_ok() {
-            Fate::Committed
-        } else {
-            Fate::Aborted
+        let fate = match result {
+            Ok(placed) => {
+                self.outcomes.moved(placed.moved);
+                record.before = placed.position;
+                Fate::Committed
+            }
+            Err(_) => Fate::Aborted,
         };
         self.finish(fxid, record, fate);
     }
@@ -226,13 +236,14 @@ impl Session<'_> {
             for (relation, set) in reads.predicates.iter() {
                 set.iter().for_each(|part| all.read(relation, &[*part]));
             }
-            if at_once {
+            if at_once || window {
                 result = result.and(self.collect(&view, before, &reads, &mut conflicts));
                 reads.predicates = self.reads().predicates;
             }
         }
         let mut stands_before = before;
-        if at_once {
+        let window = self.server.board().reads.is_some();
+        if at_once || window {
             let missed = conflicts.iter().filter(|(fxid, _)| !view.did_abort(*fxid));
             if let Some(first) = missed.map(|&(_, csn)| csn).min() {
                 stands_before = first;
@@ -251,6 +262,7 @@ impl Session<'_> {
         if result.is_ok() {
             let record = Record {
                 before: stands_before,
+                csn: 0,
                 reads: reads.rows,
                 writes: Vec::new(),
             };

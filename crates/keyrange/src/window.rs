@@ -1,0 +1,134 @@
+//! The exclusion window: a validated transaction that missed writes before it in CSN order may still stand before their writers,
+//! if nobody who must come before it stands after them. The idea is that of SSN (Wang et al., 2017), with positions in place of stamps per
+//! version. The proof is in README.md.
+
+use std::ops::ControlFlow;
+
+use crate::{
+    csn::Csn,
+    fault::{Fault, planted},
+    predicate::Predicates,
+    register::{Ledger, Numbered},
+    validate::{Conflict, Refusal, Snapshot, Validation, Work},
+};
+
+/// What became of the validation of a transaction with writes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Placed {
+    /// Where it stands: its CSN, or the position before the first that it missed.
+    pub position: Csn,
+    pub moved: bool,
+}
+
+impl<S: Snapshot> Validation<'_, S> {
+    /// Where a transaction with a CSN (`before`) and these predicates stands, or why it must roll back. `writes` are the keys that it
+    /// wrote.
+    pub fn place(
+        &self,
+        numbered: &Numbered,
+        predicates: &Predicates,
+        writes: &Predicates,
+    ) -> (Result<Placed, Refusal>, Work) {
+        let mut first: Option<Conflict> = None;
+        let (result, work) = self.conflicts(predicates, &mut |conflict| {
+            if first.is_none_or(|first| conflict.csn < first.csn) {
+                first = Some(conflict);
+            }
+            if self.board.reads.is_none() {
+                return ControlFlow::Break(());
+            }
+            ControlFlow::Continue(())
+        });
+        let position = numbered.csn;
+        let placed = match (first, self.board.reads) {
+            (None, _) => result.map(|()| Placed {
+                position,
+                moved: false,
+            }),
+            (Some(first), Some(reads)) if result.is_ok() && is_whole(first.csn) => self
+                .move_before(first.csn, numbered, predicates, writes, &reads)
+                .ok_or(Refusal::Conflict(first)),
+            (Some(first), _) => Err(Refusal::Conflict(first)),
+        };
+        (placed, work)
+    }
+
+    fn move_before(
+        &self,
+        first: Csn,
+        numbered: &Numbered,
+        predicates: &Predicates,
+        writes: &Predicates,
+        reads: &Ledger,
+    ) -> Option<Placed> {
+        let position = first - 1;
+        let late = planted(Fault::MovedSilently);
+        if !late {
+            numbered.move_to(position);
+        }
+        if !planted(Fault::NewerIgnored) {
+            self.can_stand_before(position, predicates).ok()?;
+            self.can_stand_before(position, writes).ok()?;
+        }
+        self.nobody_read(position, writes, reads).then_some(())?;
+        if late {
+            numbered.move_to(position);
+        }
+        Some(Placed {
+            position,
+            moved: true,
+        })
+    }
+
+    /// Whether no validated transaction from that position on has read what this one wrote. Those that have no CSN yet will see where
+    /// it stands.
+    fn nobody_read(&self, position: Csn, writes: &Predicates, reads: &Ledger) -> bool {
+        writes.iter().all(|(relation, written)| {
+            let map = (self.ranges)(relation);
+            self.buckets(reads, relation, written, &map)
+                .all(|(rings, bucket, _)| {
+                    let mut is_read = false;
+                    let lost = rings.walk_since(bucket, position, |entry| {
+                        is_read = entry.relation == relation
+                            && entry.csn.is_some_and(|csn| csn >= position)
+                            && !self.snapshot.is_mine(entry.fxid)
+                            && written.overlapping(&entry.keys).is_some();
+                        !is_read
+                    });
+                    !is_read && lost < position
+                })
+        })
+    }
+
+    /// Whether nobody has moved before `position` whose writes were read and not seen: asked by a transaction without writes at its
+    /// end, after its reads were registered with that position.
+    pub fn nobody_moved(&self, position: Csn, predicates: &Predicates) -> bool {
+        let ledger = self.board.writes;
+        predicates.iter().all(|(relation, read)| {
+            let map = (self.ranges)(relation);
+            self.buckets(&ledger, relation, read, &map)
+                .all(|(rings, bucket, _)| {
+                    let xmin = self.snapshot.xmin();
+                    if rings.is_quiet(bucket, xmin) {
+                        return true;
+                    }
+                    let mut has_moved = false;
+                    rings.walk(bucket, xmin, |entry, _| {
+                        has_moved = entry.relation == relation
+                            && entry
+                                .csn
+                                .is_some_and(|csn| !is_whole(csn) && csn < position)
+                            && !self.snapshot.has_ended(entry.fxid)
+                            && read.overlapping(&entry.keys).is_some();
+                        !has_moved
+                    });
+                    !has_moved && rings.evicted_moved_fxid(bucket) < xmin
+                })
+        })
+    }
+}
+
+/// Whether it is a CSN, not the position of somebody who has moved, and known.
+fn is_whole(csn: Csn) -> bool {
+    csn != 0 && csn.is_multiple_of(2)
+}
