@@ -105,6 +105,9 @@ unsafe extern "C-unwind" {
     pub fn GetCurrentCommandId(used: bool) -> CommandId;
     pub fn CommandCounterIncrement();
     pub fn IsTransactionBlock() -> bool;
+    pub fn IsSubTransaction() -> bool;
+    // utils/misc/rls.c
+    pub fn check_enable_rls(relation: Oid, user: Oid, no_error: bool) -> c_int;
     pub fn IsTransactionState() -> bool;
     pub fn MultiXactIdSetOldestMember();
     pub fn LWLockReleaseAll();

@@ -76,6 +76,7 @@ impl Memory {
             board: self.board(),
             snapshot: view,
             before,
+            prefix: 0,
             ranges: &|_| MAP,
             wait: &|| true,
         };

@@ -77,6 +77,11 @@ impl Session<'_> {
         reads.rows.push((low, high, view.read(low, high)));
     }
 
+    /// Where there are prepared transactions nobody knows it.
+    fn knows_prefix(&self) -> bool {
+        self.plan.prepares == 0.0 && !self.plan.recovered && chance(0.7)
+    }
+
     fn reads(&self) -> Reads {
         Reads {
             rows: Vec::new(),
@@ -145,7 +150,9 @@ impl Session<'_> {
 
     fn validated_writer(&self) {
         let early = chance(0.5).then(|| self.server.begin());
-        let mut view = self.server.snapshot(early.unwrap_or(0));
+        let mut view = self
+            .server
+            .snapshot(early.unwrap_or(0), self.knows_prefix());
         let mut reads = self.reads();
         for _ in 0..thread_rng().gen_range(1..=2) {
             self.scan(&view, &mut reads);
@@ -173,6 +180,7 @@ impl Session<'_> {
             board: self.server.board(),
             snapshot: view,
             before,
+            prefix: view.prefix,
             ranges: &ranges,
             wait: &|| {
                 shuttle::thread::yield_now();
@@ -214,7 +222,7 @@ impl Session<'_> {
     fn reader(&self) {
         let clock = self.server.board().clock;
         let too_early = planted(Fault::ReadingPointBeforeSnapshot).then(|| clock.reading_point());
-        let view = self.server.snapshot(0);
+        let view = self.server.snapshot(0, self.knows_prefix());
         let before = too_early.unwrap_or_else(|| clock.reading_point());
         let at_once = chance(0.5);
         let mut reads = self.reads();
