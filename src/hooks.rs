@@ -244,16 +244,6 @@ unsafe fn computes(node: *const Node) -> bool {
     )
 }
 
-/// Whether it is BEGIN, of a transaction statement.
-unsafe fn begins(node: *const Node) -> bool {
-    // SAFETY: by the contract.
-    let kind = unsafe { (*node.cast::<TransactionStmt>()).kind };
-    matches!(
-        kind,
-        TransactionStmtKind::TRANS_STMT_BEGIN | TransactionStmtKind::TRANS_STMT_START
-    )
-}
-
 /// Whether it is COMMIT or PREPARE TRANSACTION.
 unsafe fn commits(node: *const Node) -> bool {
     // SAFETY: a utility statement's node, read as what its tag says.
@@ -274,12 +264,7 @@ unsafe fn before_utility(command: *mut PlannedStmt) {
         let node = (*command).utilityStmt;
         range_occ::guard::before_utility(node);
         match (*node).type_ {
-            NodeTag::T_TransactionStmt => {
-                if begins(node) {
-                    range_occ::session::begin();
-                }
-                return;
-            }
+            NodeTag::T_TransactionStmt => return,
             NodeTag::T_ExecuteStmt | NodeTag::T_DeclareCursorStmt => {
                 statement::before_reading_utility()
             }

@@ -85,6 +85,9 @@ unsafe extern "C-unwind" {
     pub fn disable_timeout(id: TimeoutId, keep_indicator: bool);
     pub fn get_timeout_active(id: TimeoutId) -> bool;
 
+    // access/transam/twophase.c; not bound by pgrx
+    pub static max_prepared_xacts: c_int;
+
     // libpq/auth.c; not bound by pgrx
     pub static mut ClientAuthentication_hook:
         Option<unsafe extern "C-unwind" fn(port: *mut Port, status: c_int)>;

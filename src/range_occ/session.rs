@@ -174,7 +174,7 @@ struct Session {
     work: RefCell<Option<Box<Work>>>,
     /// It is about to commit: what it reads and writes is settled.
     sealed: Cell<bool>,
-    /// Such a CSN that the transaction's snapshot sees all up to it; see `begin`.
+    /// The transaction's snapshot sees all with CSNs up to this one; see `stable_prefix`.
     prefix: Cell<Csn>,
     /// Transactions for which it is still worth while to find that out.
     wants_prefix: Cell<u32>,
@@ -338,22 +338,21 @@ pub fn want_prefix() {
     SESSION.wants_prefix.set(PERSISTENCE);
 }
 
-/// BEGIN, before the snapshot: finds out up to which CSN all have ended, if the last transactions would have needed to know that. An idle
-/// writer anywhere keeps the snapshot's xmin back, and with it what it is known to see.
-pub fn begin() {
+/// Between transactions: finds out up to which CSN all have ended, if the last transactions would have needed to know that. An idle
+/// writer anywhere keeps the next snapshot's xmin back, and with it what it is known to see.
+fn stable_prefix() -> Csn {
     let wanted = SESSION.wants_prefix.get();
     // SAFETY: a plain read of a setting.
-    let may_be_prepared = unsafe { pg_sys::max_prepared_xacts } > 0;
-    if wanted == 0 || may_be_prepared || !guc::RANGE_OCC.get() {
-        return;
+    let may_be_prepared = unsafe { raw::max_prepared_xacts } > 0;
+    if wanted == 0 || may_be_prepared {
+        return 0;
     }
     SESSION.wants_prefix.set(wanted - 1);
     let board = memory().board;
-    let stable = keyrange::stable_prefix(board.clock, board.committers, view::is_running);
-    SESSION.prefix.set(stable.unwrap_or(0));
+    keyrange::stable_prefix(board.clock, board.committers, view::is_running).unwrap_or(0)
 }
 
-/// See `begin`.
+/// See `stable_prefix`.
 pub fn prefix() -> Csn {
     SESSION.prefix.get()
 }
@@ -465,7 +464,7 @@ pub fn was_expected(descriptor: usize) -> bool {
 pub fn end() {
     existence::reset();
     SESSION.sealed.set(false);
-    SESSION.prefix.set(0);
+    SESSION.prefix.set(stable_prefix());
     SESSION.validated.set(None);
     SESSION.work.borrow_mut().take();
     SESSION.expected.borrow_mut().clear();
