@@ -172,6 +172,8 @@ struct Session {
     /// Whether the present transaction is validated, once that is settled.
     validated: Cell<Option<bool>>,
     work: RefCell<Option<Box<Work>>>,
+    /// Its snapshot's xmin, as a 64-bit id.
+    xmin: Cell<Option<u64>>,
     /// It is about to commit: what it reads and writes is settled.
     sealed: Cell<bool>,
     /// The transaction's snapshot sees all with CSNs up to this one; see `stable_prefix`.
@@ -186,6 +188,7 @@ unsafe impl Sync for Session {}
 static SESSION: Session = Session {
     validated: Cell::new(None),
     work: RefCell::new(None),
+    xmin: Cell::new(None),
     sealed: Cell::new(false),
     prefix: Cell::new(0),
     wants_prefix: Cell::new(0),
@@ -325,6 +328,15 @@ pub fn start_clock() {
     }
 }
 
+/// The xmin of the transaction's snapshot, which `find` finds the first time.
+pub fn xmin(find: impl FnOnce() -> u64) -> u64 {
+    SESSION.xmin.get().unwrap_or_else(|| {
+        let xmin = find();
+        SESSION.xmin.set(Some(xmin));
+        xmin
+    })
+}
+
 /// The transaction is about to commit. From here on it must not touch a table.
 pub fn seal() {
     SESSION.sealed.set(true);
@@ -381,7 +393,7 @@ pub fn reading_point() -> (View, Csn) {
 /// A snapshot of kind MVCC or DIRTY, in a validated transaction.
 pub unsafe fn note_snapshot(snapshot: pg_sys::Snapshot) {
     // SAFETY: by the contract.
-    if unsafe { !View::of_transaction().is_like(snapshot) } {
+    if unsafe { !view::is_own_snapshot(snapshot) } {
         with(|work| work.saw_beyond = true);
     }
 }
@@ -463,6 +475,7 @@ pub fn was_expected(descriptor: usize) -> bool {
 /// The transaction has ended.
 pub fn end() {
     existence::reset();
+    SESSION.xmin.set(None);
     SESSION.sealed.set(false);
     SESSION.prefix.set(stable_prefix());
     SESSION.validated.set(None);
