@@ -102,6 +102,7 @@ SELECT sum(val) FROM other WHERE id > 10 AND id < 15;
 SELECT * FROM predicates();
 COMMIT;
 CREATE INDEX other_hash ON other USING hash (id);
+ALTER TABLE other REPLICA IDENTITY DEFAULT;
 ALTER TABLE other ADD PRIMARY KEY (id, val);
 BEGIN;
 SELECT sum(val) FROM other WHERE id = 77;

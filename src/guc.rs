@@ -209,13 +209,13 @@ unsafe extern "C-unwind" fn check_range_occ(
             || *new == RANGE_OCC.get()
             || pg_sys::InitializingParallelWorker
             || xact::is_read_committed()
-            || !pg_sys::FirstSnapshotSet
+            || !(pg_sys::FirstSnapshotSet || raw::IsSubTransaction())
         {
             return true;
         }
         raw::GUC_check_errcode(error::sqlstate(*b"25001"));
         pg_sys::GUC_check_errmsg_string =
-            c"txn.range_occ must be set before any query of the transaction"
+            c"txn.range_occ must be set before any query and savepoint of the transaction"
                 .as_ptr()
                 .cast_mut();
         false

@@ -85,6 +85,9 @@ unsafe extern "C-unwind" {
     pub fn disable_timeout(id: TimeoutId, keep_indicator: bool);
     pub fn get_timeout_active(id: TimeoutId) -> bool;
 
+    // access/transam/twophase.c; not bound by pgrx
+    pub static max_prepared_xacts: c_int;
+
     // libpq/auth.c; not bound by pgrx
     pub static mut ClientAuthentication_hook:
         Option<unsafe extern "C-unwind" fn(port: *mut Port, status: c_int)>;
@@ -105,6 +108,9 @@ unsafe extern "C-unwind" {
     pub fn GetCurrentCommandId(used: bool) -> CommandId;
     pub fn CommandCounterIncrement();
     pub fn IsTransactionBlock() -> bool;
+    pub fn IsSubTransaction() -> bool;
+    // utils/misc/rls.c
+    pub fn check_enable_rls(relation: Oid, user: Oid, no_error: bool) -> c_int;
     pub fn IsTransactionState() -> bool;
     pub fn MultiXactIdSetOldestMember();
     pub fn LWLockReleaseAll();

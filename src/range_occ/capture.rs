@@ -28,7 +28,11 @@ unsafe fn is_tracked(snapshot: pg_sys::Snapshot) -> bool {
 pub unsafe fn begin_fetch(rel: pg_sys::Relation, fetch: *mut pg_sys::IndexFetchTableData) {
     // SAFETY: by the contract.
     unsafe {
-        if !session::is_validated() || session::touch(rel, pg_sys::AccessShareLock).is_none() {
+        // nbtree looks for duplicates with a page locked; what it is about is known by then.
+        if !session::is_validated()
+            || pg_sys::InterruptHoldoffCount > 0
+            || session::touch(rel, pg_sys::AccessShareLock).is_none()
+        {
             return;
         }
         if patch::indexes(rel) {
@@ -114,6 +118,22 @@ pub unsafe fn row_version(
                 read_all(rel, Whole::TidScan);
             }
         }
+    }
+}
+
+/// `tuple_tid_valid`: there is no row at that address.
+///
+/// # Safety
+/// The executor's scan, of a table of `txn_heap`.
+pub unsafe fn no_such_row(scan: pg_sys::TableScanDesc) {
+    // SAFETY: by the contract.
+    unsafe {
+        row_version(
+            (*scan).rs_rd,
+            (*scan).rs_snapshot,
+            std::ptr::null_mut(),
+            false,
+        )
     }
 }
 

@@ -44,6 +44,7 @@ pub fn validate_fresh() {
         board: memory().board,
         snapshot: &view,
         before,
+        prefix: session::prefix(),
         ranges: &|relation| ranges_of(work, relation),
         wait: &|| is_patient(since),
     };
@@ -102,12 +103,17 @@ fn is_patient(since: Instant) -> bool {
 /// XACT_EVENT_PRE_COMMIT and XACT_EVENT_PRE_PREPARE, when the transaction reads and writes no more and those it built on have
 /// ended: registers what it wrote, takes its CSN, and validates what it read if it is to be validated. 40001 if that fails.
 pub fn before_end() {
-    let Some(takes_csn) = session::with_present(Work::seal) else {
+    session::seal();
+    let Some(saw_beyond) = session::with_present(Work::finish) else {
         return;
     };
-    if session::is_validated() {
+    let validated = session::is_validated();
+    if validated {
         validate_fresh();
     }
+    // Who has an id may have locked rows, so that it does not stand where it first read, either.
+    let takes_csn = session::with_present(|work| !work.writes.is_empty()) == Some(true)
+        || validated && (saw_beyond || view::own_fxid() != 0);
     if takes_csn {
         register_and_validate();
     } else if session::is_validated() {
@@ -141,6 +147,7 @@ fn register_and_validate() {
             board: shared.board,
             snapshot: &view,
             before: csn,
+            prefix: session::prefix(),
             ranges: &|relation| ranges_of(work, relation),
             wait: &|| is_patient(since),
         };

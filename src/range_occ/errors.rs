@@ -8,8 +8,10 @@ use crate::pg::error::{Report, Told, in_c};
 use crate::pg::raw;
 use keyrange::{Conflict, Refusal, Relation};
 use pgrx::pg_sys::Oid;
-use std::ffi::{CStr, c_char};
+use std::ffi::{CStr, c_char, c_int};
 
+/// utils/rls.h
+const RLS_ENABLED: c_int = 2;
 const RETRY: &CStr = c"The transaction might succeed if retried.";
 const SERIALIZATION_FAILURE: [u8; 5] = *b"40001";
 const NOT_SUPPORTED: [u8; 5] = *b"0A000";
@@ -65,6 +67,9 @@ fn raise(code: [u8; 5], make: impl FnOnce() -> [String; 3]) -> ! {
 
 /// Raises 40001 for what validation found.
 pub fn refuse(refusal: &Refusal) -> ! {
+    if let Refusal::HistoryLost { .. } = refusal {
+        session::want_prefix();
+    }
     raise(SERIALIZATION_FAILURE, || {
         let detail = match refusal {
             Refusal::Conflict(conflict) => of_conflict(conflict),
@@ -107,7 +112,9 @@ pub fn refuse(refusal: &Refusal) -> ! {
 
 fn of_conflict(conflict: &Conflict) -> String {
     let oid = key::oid_of(conflict.relation);
-    let table = session::known(oid).filter(|_| may_read(oid));
+    // SAFETY: a catalog look-up.
+    let has_policies = unsafe { raw::check_enable_rls(oid, Oid::INVALID, true) } == RLS_ENABLED;
+    let table = session::known(oid).filter(|_| may_read(oid) && !has_policies);
     let name = quoted(oid);
     let Some(table) = table else {
         return format!("Transaction {} wrote to table {name}.", conflict.fxid);

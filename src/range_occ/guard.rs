@@ -130,7 +130,7 @@ pub unsafe fn before_start(query: *mut pg_sys::QueryDesc) {
             let entry = &*node.cast::<pg_sys::RangeTblEntry>();
             if entry.rtekind == pg_sys::RTEKind::RTE_RELATION {
                 refuse_recovery();
-                if (*query).operation == pg_sys::CmdType::CMD_SELECT {
+                if (*planned).resultRelations.is_null() {
                     check_table(entry.relid);
                 } else {
                     check_target(entry.relid);

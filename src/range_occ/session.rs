@@ -81,8 +81,6 @@ pub struct Work {
     pub missed: RefCell<Vec<Conflict>>,
     /// Something of a later one than the first of these was seen.
     pub is_between: bool,
-    /// Validation has begun.
-    pub sealed: bool,
 }
 
 impl Work {
@@ -101,7 +99,6 @@ impl Work {
             before: None,
             missed: RefCell::default(),
             is_between: false,
-            sealed: false,
         }
     }
 
@@ -119,15 +116,14 @@ impl Work {
         self.tables.push(Known { table, as_of });
     }
 
-    /// Nothing is read or written any more. Whether the transaction takes a CSN: if it has written, or has learned of
-    /// later ones, so that it cannot stand where it first read.
-    pub fn seal(&mut self) -> bool {
-        self.sealed = true;
+    /// Nothing is read or written any more. Whether the transaction has learned of later ones, so that it cannot stand where it first
+    /// read.
+    pub fn finish(&mut self) -> bool {
         self.read_looked_for();
         for relation in self.redefined.drain(..) {
             self.writes.write_all(0, relation);
         }
-        !self.writes.is_empty() || self.saw_beyond
+        self.saw_beyond
     }
 
     /// Notes that the existence of a row with that key is asked for.
@@ -176,6 +172,14 @@ struct Session {
     /// Whether the present transaction is validated, once that is settled.
     validated: Cell<Option<bool>>,
     work: RefCell<Option<Box<Work>>>,
+    /// Its snapshot's xmin, as a 64-bit id.
+    xmin: Cell<Option<u64>>,
+    /// It is about to commit: what it reads and writes is settled.
+    sealed: Cell<bool>,
+    /// The transaction's snapshot sees all with CSNs up to this one; see `stable_prefix`.
+    prefix: Cell<Csn>,
+    /// Transactions for which it is still worth while to find that out.
+    wants_prefix: Cell<u32>,
     /// Descriptors of index scans whose keys have not been seen, by address. One that an error has left behind does no harm.
     expected: RefCell<Vec<usize>>,
 }
@@ -184,6 +188,10 @@ unsafe impl Sync for Session {}
 static SESSION: Session = Session {
     validated: Cell::new(None),
     work: RefCell::new(None),
+    xmin: Cell::new(None),
+    sealed: Cell::new(false),
+    prefix: Cell::new(0),
+    wants_prefix: Cell::new(0),
     expected: RefCell::new(Vec::new()),
 };
 
@@ -245,7 +253,7 @@ pub fn known(oid: Oid) -> Option<&'static Table> {
 pub unsafe fn touch(rel: pg_sys::Relation, mode: u32) -> Option<&'static Table> {
     // SAFETY: by the contract.
     let (oid, persistence) = unsafe { ((*rel).rd_id, (*(*rel).rd_rel).relpersistence as u8) };
-    if with_present(|work| work.sealed) == Some(true) {
+    if SESSION.sealed.get() {
         errors::SEALED.raise();
     }
     let is_current = with_present(|work| {
@@ -320,6 +328,57 @@ pub fn start_clock() {
     }
 }
 
+/// The xmin of the transaction's snapshot, which `find` finds the first time.
+pub fn xmin(find: impl FnOnce() -> u64) -> u64 {
+    SESSION.xmin.get().unwrap_or_else(|| {
+        let xmin = find();
+        SESSION.xmin.set(Some(xmin));
+        xmin
+    })
+}
+
+/// The transaction is about to commit. From here on it must not touch a table.
+pub fn seal() {
+    SESSION.sealed.set(true);
+}
+
+/// Transactions that look for the prefix after one was refused for want of it.
+const PERSISTENCE: u32 = 100;
+
+/// A transaction was refused because it could not tell whether it sees what was overwritten.
+pub fn want_prefix() {
+    SESSION.wants_prefix.set(PERSISTENCE);
+}
+
+/// Between transactions: finds out up to which CSN all have ended, if the last transactions would have needed to know that. An idle
+/// writer anywhere keeps the next snapshot's xmin back, and with it what it is known to see.
+fn stable_prefix() -> Csn {
+    let wanted = SESSION.wants_prefix.get();
+    // SAFETY: a plain read of a setting.
+    let may_be_prepared = unsafe { raw::max_prepared_xacts } > 0;
+    if wanted == 0 || may_be_prepared {
+        return 0;
+    }
+    SESSION.wants_prefix.set(wanted - 1);
+    let board = memory().board;
+    keyrange::stable_prefix(board.clock, board.committers, view::is_running).unwrap_or(0)
+}
+
+/// See `stable_prefix`.
+pub fn prefix() -> Csn {
+    SESSION.prefix.get()
+}
+
+/// A table's storage is replaced by an empty one.
+pub fn note_truncated(rel: pg_sys::Relation) {
+    // SAFETY: an open relation, perhaps a new one.
+    let (oid, persistence) = unsafe { ((*rel).rd_id, (*(*rel).rd_rel).relpersistence as u8) };
+    if persistence != pg_sys::RELPERSISTENCE_TEMP {
+        let nesting = nesting(xact::nest_level());
+        with(|work| work.writes.write_all(nesting, key::relation_of(oid)));
+    }
+}
+
 /// The transaction's snapshot, and the CSN before which a transaction that only reads must have seen everything.
 pub fn reading_point() -> (View, Csn) {
     let view = View::of_transaction();
@@ -334,7 +393,7 @@ pub fn reading_point() -> (View, Csn) {
 /// A snapshot of kind MVCC or DIRTY, in a validated transaction.
 pub unsafe fn note_snapshot(snapshot: pg_sys::Snapshot) {
     // SAFETY: by the contract.
-    if unsafe { !View::of_transaction().is_like(snapshot) } {
+    if unsafe { !view::is_own_snapshot(snapshot) } {
         with(|work| work.saw_beyond = true);
     }
 }
@@ -416,6 +475,9 @@ pub fn was_expected(descriptor: usize) -> bool {
 /// The transaction has ended.
 pub fn end() {
     existence::reset();
+    SESSION.xmin.set(None);
+    SESSION.sealed.set(false);
+    SESSION.prefix.set(stable_prefix());
     SESSION.validated.set(None);
     SESSION.work.borrow_mut().take();
     SESSION.expected.borrow_mut().clear();

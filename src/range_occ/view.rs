@@ -1,5 +1,6 @@
 //! Transactions by 64-bit id, and what the validated transaction's snapshot sees of them.
 
+use super::session;
 use crate::pg::raw;
 use crate::pg::xact;
 use pgrx::pg_sys::{self, TransactionId};
@@ -43,6 +44,26 @@ pub fn did_abort(fxid: u64) -> bool {
     !xact::is_running(fxid as u32) && unsafe { !raw::TransactionIdDidCommit(narrow(fxid)) }
 }
 
+/// The snapshot that all statements of the present transaction have.
+fn transaction_snapshot() -> pg_sys::Snapshot {
+    // SAFETY: at REPEATABLE READ and above it is the transaction's own, which lives as long as the transaction.
+    unsafe { raw::GetTransactionSnapshot() }
+}
+
+/// Whether that snapshot sees the same transactions as the present, validated transaction's own: those that run in the same span of
+/// ids only become fewer.
+///
+/// # Safety
+/// A snapshot.
+pub unsafe fn is_own_snapshot(other: pg_sys::Snapshot) -> bool {
+    // SAFETY: by the contract; MVCC snapshots have these fields.
+    unsafe {
+        let (own, other) = (&*transaction_snapshot(), &*other);
+        other.snapshot_type == pg_sys::SnapshotType::SNAPSHOT_MVCC
+            && (own.xmin, own.xmax, own.xcnt) == (other.xmin, other.xmax, other.xcnt)
+    }
+}
+
 /// The snapshot of a validated transaction.
 #[derive(Clone, Copy)]
 pub struct View {
@@ -55,26 +76,12 @@ impl View {
     /// The snapshot that all statements of the present transaction have, which is of level REPEATABLE READ or above and has
     /// taken it.
     pub fn of_transaction() -> Self {
-        // SAFETY: with such a level it is the transaction's own snapshot, which lives as long as the transaction.
-        let snapshot = unsafe { raw::GetTransactionSnapshot() };
+        let snapshot = transaction_snapshot();
         View {
             snapshot,
-            // SAFETY: as above.
-            xmin: widen(u32::from(unsafe { (*snapshot).xmin })),
+            // SAFETY: as there.
+            xmin: session::xmin(|| widen(u32::from(unsafe { (*snapshot).xmin }))),
             own: own_fxid(),
-        }
-    }
-
-    /// Whether the other one sees the same transactions: those that run in the same span of ids only become fewer.
-    ///
-    /// # Safety
-    /// A snapshot.
-    pub unsafe fn is_like(&self, other: pg_sys::Snapshot) -> bool {
-        // SAFETY: by the contract; MVCC snapshots have these fields.
-        unsafe {
-            let (own, other) = (&*self.snapshot, &*other);
-            other.snapshot_type == pg_sys::SnapshotType::SNAPSHOT_MVCC
-                && (own.xmin, own.xmax, own.xcnt) == (other.xmin, other.xmax, other.xcnt)
         }
     }
 

@@ -5,9 +5,9 @@ use super::callbacks;
 use super::swap;
 use crate::pg::error::guarded;
 use crate::pg::tuple;
-use crate::range_occ::{capture, write};
+use crate::range_occ::{capture, session, write};
 use pgrx::pg_sys::*;
-use std::ffi::c_int;
+use std::ffi::{c_char, c_int};
 
 unsafe extern "C-unwind" fn scan_begin(
     rel: Relation,
@@ -71,6 +71,47 @@ unsafe extern "C-unwind" fn index_fetch_tuple_in_front(
         guarded(|| capture::check_fetch(fetch, snapshot));
         callbacks::index_fetch_tuple(fetch, tid, snapshot, slot, call_again, all_dead)
     }
+}
+
+unsafe extern "C-unwind" fn tuple_tid_valid(scan: TableScanDesc, tid: ItemPointer) -> bool {
+    // SAFETY: as above.
+    unsafe {
+        let valid = (swap::heap().tuple_tid_valid.unwrap_unchecked())(scan, tid);
+        if !valid {
+            guarded(|| capture::no_such_row(scan));
+        }
+        valid
+    }
+}
+
+unsafe extern "C-unwind" fn relation_set_new_filelocator(
+    rel: Relation,
+    locator: *const RelFileLocator,
+    persistence: c_char,
+    freeze_xid: *mut TransactionId,
+    min_multi: *mut MultiXactId,
+) {
+    // SAFETY: as above.
+    unsafe {
+        (swap::heap().relation_set_new_filelocator.unwrap_unchecked())(
+            rel,
+            locator,
+            persistence,
+            freeze_xid,
+            min_multi,
+        );
+    }
+    guarded(|| session::note_truncated(rel));
+}
+
+unsafe extern "C-unwind" fn relation_nontransactional_truncate(rel: Relation) {
+    // SAFETY: as above.
+    unsafe {
+        (swap::heap()
+            .relation_nontransactional_truncate
+            .unwrap_unchecked())(rel)
+    };
+    guarded(|| session::note_truncated(rel));
 }
 
 unsafe extern "C-unwind" fn tuple_fetch_row_version(
@@ -333,6 +374,9 @@ pub fn track(routine: &mut TableAmRoutine) {
     routine.index_fetch_begin = Some(index_fetch_begin);
     routine.index_fetch_end = Some(index_fetch_end);
     routine.index_fetch_tuple = Some(index_fetch_tuple);
+    routine.relation_set_new_filelocator = Some(relation_set_new_filelocator);
+    routine.relation_nontransactional_truncate = Some(relation_nontransactional_truncate);
+    routine.tuple_tid_valid = Some(tuple_tid_valid);
     routine.tuple_fetch_row_version = Some(tuple_fetch_row_version);
     routine.tuple_insert = Some(tuple_insert);
     routine.tuple_insert_speculative = Some(tuple_insert_speculative);

@@ -42,6 +42,26 @@ impl Clock {
     }
 }
 
+/// The last CSN such that all transactions with one up to it have left the running list; `None` while one is just being written down.
+/// Prepared transactions are not known here. `is_running` is asked of transactions that have a CSN.
+pub fn stable_prefix(
+    clock: &Clock,
+    committers: &[Committer],
+    is_running: impl Fn(u64) -> bool,
+) -> Option<Csn> {
+    // In this order: whoever has one of these CSNs has said so before it was taken.
+    let taken = clock.taken.0.get();
+    committers.iter().try_fold(taken, |prefix, committer| {
+        let fxid = committer.fxid.get();
+        match committer.look(fxid) {
+            Standing::Known(csn) if csn <= prefix && is_running(fxid) => Some(csn - 1),
+            Standing::Taking => None,
+            // Who has gone on to another transaction has ended the one before.
+            _ => Some(prefix),
+        }
+    })
+}
+
 /// The CSN of a process's last writing transaction. Only that process writes it.
 #[derive(Debug, Default)]
 #[repr(C, align(64))]

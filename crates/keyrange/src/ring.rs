@@ -39,8 +39,9 @@ pub struct Bucket {
     /// The highest CSN of an entry that was published here, and of one that is missing here.
     max_csn: Word,
     evicted_csn: Word,
-    /// The highest transaction that moved to an earlier position and of which an entry is missing here.
-    evicted_moved_fxid: Word,
+    /// The highest transaction whose entry was overwritten before it had a CSN, or after it had moved to an earlier position, or that
+    /// found no place.
+    evicted_pending_fxid: Word,
     /// Conflicts found here, and looks at ranges that had been read as a whole.
     conflicts: Word,
     covered: Word,
@@ -108,6 +109,19 @@ pub struct Walk {
     pub slots: u64,
     /// Entries of transactions up to this one can be missing.
     pub evicted_fxid: u64,
+    /// The highest CSN of those that had one when they were overwritten.
+    evicted_csn: u64,
+    /// The highest of the others.
+    evicted_pending_fxid: u64,
+}
+
+impl Walk {
+    /// Whether an entry can be missing of a transaction that a snapshot does not see: it sees all below `xmin`, and all with CSNs up to
+    /// `prefix`.
+    pub fn is_incomplete(&self, xmin: u64, prefix: u64) -> bool {
+        self.evicted_fxid >= xmin
+            && (self.evicted_csn > prefix || self.evicted_pending_fxid >= xmin)
+    }
 }
 
 impl<'a> Rings<'a> {
@@ -172,6 +186,7 @@ impl<'a> Rings<'a> {
             }
         }
         if !planted(Fault::UnplacedNotMarked) {
+            head.evicted_pending_fxid.raise(entry.fxid);
             head.evicted_fxid.raise(entry.fxid);
         }
         None
@@ -199,12 +214,12 @@ impl<'a> Rings<'a> {
 
     /// Remembers that a transaction without a place in a bucket has moved to an earlier position.
     pub fn move_unplaced(&self, bucket: usize, fxid: u64) {
-        self.buckets[bucket].evicted_moved_fxid.raise(fxid);
+        self.buckets[bucket].evicted_pending_fxid.raise(fxid);
     }
 
-    /// The highest transaction that moved and is not (or not everywhere) in the bucket.
+    /// The highest transaction that may have moved and is not (or not everywhere) in the bucket.
     pub fn evicted_moved_fxid(&self, bucket: usize) -> u64 {
-        self.buckets[bucket].evicted_moved_fxid.get()
+        self.buckets[bucket].evicted_pending_fxid.get()
     }
 
     /// Remembers that a transaction with that CSN found no place in a bucket.
@@ -249,7 +264,13 @@ impl<'a> Rings<'a> {
         mut visit: impl FnMut(&Entry, Place) -> bool,
     ) -> Walk {
         let head = &self.buckets[bucket];
-        let early = planted(Fault::MarkReadFirst).then(|| head.evicted_fxid.get());
+        let marks = |slots| Walk {
+            slots,
+            evicted_fxid: head.evicted_fxid.get(),
+            evicted_csn: head.evicted_csn.get(),
+            evicted_pending_fxid: head.evicted_pending_fxid.get(),
+        };
+        let early = planted(Fault::MarkReadFirst).then(|| marks(0));
         let taken = head.head.get();
         let oldest = taken.saturating_sub(self.depth() as u64);
         let mut slots = 0;
@@ -272,10 +293,7 @@ impl<'a> Rings<'a> {
                 break;
             }
         }
-        Walk {
-            slots,
-            evicted_fxid: early.unwrap_or_else(|| head.evicted_fxid.get()),
-        }
+        early.unwrap_or_else(|| marks(slots))
     }
 
     /// Counts a conflict found in the bucket.
@@ -328,6 +346,9 @@ impl Rings<'_> {
             return;
         }
         let sequence = slot.sequence.get();
+        if step > 0 {
+            slot.take_csn_from(head, ticket);
+        }
         if step == 2 {
             if sequence != 0 && sequence.is_multiple_of(2) {
                 head.evicted_fxid.raise(slot.fxid.read_field());
@@ -354,17 +375,23 @@ impl Slot {
         }
     }
 
+    /// Before anything else: from here on the transaction of the old entry cannot put its CSN there any more, and remembers it itself.
+    fn take_csn_from(&self, head: &Bucket, ticket: u64) {
+        let csn = self.csn.swap(PENDING | ticket);
+        if csn & PENDING != 0 {
+            head.evicted_pending_fxid.raise(self.fxid.read_field());
+        } else if csn != 0 && !planted(Fault::OverwrittenCsnForgotten) {
+            head.evicted_csn.raise(csn);
+            if !csn.is_multiple_of(2) {
+                head.evicted_pending_fxid.raise(self.fxid.read_field());
+            }
+        }
+    }
+
     /// Writes the entry into a slot that the caller owns.
     fn write(&self, head: &Bucket, ticket: u64, max_fxid: u64, entry: &Entry) {
         let sequence = self.sequence.get();
-        // Before anything else: from here on the victim cannot put its CSN there any more, and remembers it itself.
-        let csn = self.csn.swap(PENDING | ticket);
-        if csn != 0 && csn & PENDING == 0 && !planted(Fault::OverwrittenCsnForgotten) {
-            head.evicted_csn.raise(csn);
-            if csn % 2 == 1 {
-                head.evicted_moved_fxid.raise(self.fxid.read_field());
-            }
-        }
+        self.take_csn_from(head, ticket);
         // An odd number is a dead writer's, which marked what it overwrote.
         let victim = (sequence != 0 && sequence.is_multiple_of(2)).then(|| self.fxid.read_field());
         let late = planted(Fault::EvictionMarkedLate);

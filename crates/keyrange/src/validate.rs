@@ -93,6 +93,8 @@ pub struct Validation<'a, S> {
     pub snapshot: &'a S,
     /// Only transactions with a CSN below this one count: one's own CSN, or `ReadingPoint::before`.
     pub before: Csn,
+    /// The snapshot sees all transactions with CSNs up to this one; 0 if that is not known.
+    pub prefix: Csn,
     /// The ranges of a relation, as all its concurrent writers have them.
     pub ranges: &'a dyn Fn(Relation) -> RangeMap<'a>,
     /// Called while a CSN is just being written, again and again. False: waited enough; the CSN then counts as smaller.
@@ -150,12 +152,12 @@ impl<'a, S: Snapshot> Validation<'a, S> {
                     let mut newer = None;
                     let lost = rings.walk_since(bucket, from, |entry| {
                         let is_newer = entry.csn.is_none_or(|csn| csn >= from);
-                        let is_seen = self.snapshot.sees(entry.fxid)
-                            && (entry.csn.is_none() || !self.snapshot.did_abort(entry.fxid));
-                        if entry.relation == relation && is_newer && is_seen {
-                            newer = read
-                                .overlapping(&entry.keys)
-                                .map(|read| conflict(entry, read, entry.csn.unwrap_or(0), &map));
+                        if entry.relation == relation
+                            && is_newer
+                            && let Some(read) = read.overlapping(&entry.keys)
+                            && self.has_seen(entry)
+                        {
+                            newer = Some(conflict(entry, read, entry.csn.unwrap_or(0), &map));
                         }
                         newer.is_none()
                     });
@@ -170,6 +172,12 @@ impl<'a, S: Snapshot> Validation<'a, S> {
                     }
                 })
         })
+    }
+
+    /// Whether the snapshot sees what the entry tells of. In doubt (it is just being overwritten), yes.
+    fn has_seen(&self, entry: &Entry) -> bool {
+        self.snapshot.sees(entry.fxid)
+            && (entry.csn.is_none() || !self.snapshot.did_abort(entry.fxid))
     }
 
     /// The buckets where writes to what was read of a relation may be, each with its range if it is looked at for one.
@@ -296,7 +304,8 @@ impl<S: Snapshot> RelationCheck<'_, '_, S> {
             !self.stopped
         });
         self.work.slots += walk.slots;
-        let lost = walk.evicted_fxid >= xmin && !planted(Fault::EvictionIgnored);
+        let lost =
+            walk.is_incomplete(xmin, self.validation.prefix) && !planted(Fault::EvictionIgnored);
         if lost && !self.stopped {
             return Err(Refusal::HistoryLost {
                 relation: self.relation,

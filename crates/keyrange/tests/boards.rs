@@ -80,6 +80,7 @@ impl Memory {
             board: self.board(),
             snapshot: view,
             before,
+            prefix: 0,
             ranges: &|_| MAP,
             wait: &|| true,
         };
@@ -181,7 +182,7 @@ fn who_published_and_has_no_csn_comes_later() {
     let registered = memory.board().register(1, 11, &writes, &|_| true);
     let mine = memory.write(12, &[500]);
     assert!(memory.validate(&since(10), mine, 5, 5).0.is_ok());
-    assert!(registered.take_csn() > mine);
+    assert!(registered.take_csn().csn > mine);
 }
 
 #[test]

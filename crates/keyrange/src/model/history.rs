@@ -52,7 +52,9 @@ pub fn violation(history: &[Record]) -> Option<String> {
         for (low, high, read) in &reader.reads {
             let expected: Vec<Row> = rows.range(low..=high).map(|(&k, &v)| (k, v)).collect();
             if expected != *read {
-                return Some(format!("{reader:?} should have read {expected:?}"));
+                return Some(format!(
+                    "{reader:?} should have read {expected:?} in {history:#?}"
+                ));
             }
         }
     }

@@ -219,6 +219,19 @@ const RECOVERED: Plan = Plan {
 };
 
 #[test]
+fn what_commits_is_serializable_when_rings_overflow_and_the_prefix_is_known() {
+    for depth in [1, 2] {
+        let shape = Shape { depth, ..TINY };
+        let outcomes = assert_serializable(Plan {
+            shape,
+            prepares: 0.0,
+            ..PLAN
+        });
+        assert!(outcomes.passed.load(Relaxed) > 100);
+    }
+}
+
+#[test]
 fn a_prepared_transaction_from_before_the_start_refuses_who_does_not_see_it() {
     let outcomes = assert_serializable(RECOVERED);
     assert!(outcomes.restarted.load(Relaxed) > 100);
@@ -231,6 +244,7 @@ fn many_sessions_with_everything() {
         processes: 5,
         buckets: 3,
         depth: 4,
+        window: false,
     };
     assert_serializable(Plan {
         shape,
@@ -341,11 +355,20 @@ fn a_csn_that_is_forgotten_with_its_entry_is_found_out() {
         writes: 1,
         readers: 0.4,
         rounds: 3,
-        prepares: 0.0,
+        prepares: 0.01,
         deaths: 0.0,
         ..PLAN
     };
     assert!(finds(Fault::OverwrittenCsnForgotten, plan));
+    let shape = Shape { depth: 1, ..TINY };
+    let plan = Plan {
+        shape,
+        writes: 2,
+        readers: 0.5,
+        rounds: 4,
+        blind: 0.7,
+        ..plan
+    };
     assert!(finds(Fault::LostCsnForgotten, plan));
 }
 

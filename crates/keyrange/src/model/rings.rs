@@ -17,6 +17,7 @@ const ONE_SLOT: Shape = Shape {
     processes: 1,
     buckets: 1,
     depth: 1,
+    window: false,
 };
 
 fn entry(fxid: u64) -> Entry {
@@ -42,7 +43,7 @@ fn mixes_entries(fault: Option<Fault>) -> bool {
             let server = server.clone();
             shuttle::thread::spawn(move || {
                 for fxid in first..first + 3 {
-                    let rings = server.board().ranges;
+                    let rings = server.board().writes.ranges;
                     if let Some(place) = rings.publish(0, &entry(fxid), &|_| true) {
                         rings.stamp(place, fxid * 13);
                     }
@@ -50,7 +51,7 @@ fn mixes_entries(fault: Option<Fault>) -> bool {
             })
         });
         for _ in 0..6 {
-            server.board().ranges.walk(0, 0, |read, _| {
+            server.board().writes.ranges.walk(0, 0, |read, _| {
                 let csn_is_its_own = read.csn.is_none_or(|csn| csn == read.fxid * 13);
                 let whole = Entry {
                     csn: read.csn,
@@ -97,7 +98,7 @@ fn a_dead_writers_slot_is_used_again_when_its_transaction_has_ended() {
     run(PctScheduler::new_from_seed(1, 1, 1), || {
         for step in [1, 2] {
             let server = Server::new(ONE_SLOT, false);
-            let rings = server.board().ranges;
+            let rings = server.board().writes.ranges;
             assert!(published(rings, 1, true));
             rings.abandon(0, 2, step);
             assert!(!published(rings, 3, true), "its owner may still write");

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use shuttle::sync::Mutex;
 
 use super::history::{Key, Record, Row};
-use crate::{Board, Bucket, Clock, Committer, Ledger, Rings, Slot, Snapshot};
+use crate::{Board, Bucket, Clock, Committer, Csn, Ledger, Rings, Slot, Snapshot, stable_prefix};
 
 /// Sizes of shared memory.
 #[derive(Clone, Copy)]
@@ -61,6 +61,8 @@ pub struct View<'a> {
     xmin: u64,
     xmax: u64,
     running: BTreeSet<u64>,
+    /// The stable prefix before the snapshot was taken, or 0.
+    pub prefix: Csn,
 }
 
 impl Server {
@@ -122,7 +124,11 @@ impl Server {
         fxid
     }
 
-    pub fn snapshot(&self, me: u64) -> View<'_> {
+    pub fn snapshot(&self, me: u64, knows_prefix: bool) -> View<'_> {
+        let is_running = |fxid| self.is_running(fxid);
+        let any_prepared = !self.state.lock().unwrap().prepared.is_empty();
+        let stable = stable_prefix(&self.clock, &self.committers, is_running);
+        let prefix = stable.filter(|_| knows_prefix && !any_prepared);
         let state = self.state.lock().unwrap();
         let xmax = state.last_fxid + 1;
         View {
@@ -131,6 +137,7 @@ impl Server {
             xmin: state.running.first().copied().unwrap_or(xmax),
             xmax,
             running: state.running.clone(),
+            prefix: prefix.unwrap_or(0),
         }
     }
 

@@ -77,6 +77,11 @@ impl Session<'_> {
         reads.rows.push((low, high, view.read(low, high)));
     }
 
+    /// Where there are prepared transactions nobody knows it.
+    fn knows_prefix(&self) -> bool {
+        self.plan.prepares == 0.0 && !self.plan.recovered && chance(0.7)
+    }
+
     fn reads(&self) -> Reads {
         Reads {
             rows: Vec::new(),
@@ -150,7 +155,9 @@ impl Session<'_> {
 
     fn validated_writer(&self) {
         let early = chance(0.5).then(|| self.server.begin());
-        let mut view = self.server.snapshot(early.unwrap_or(0));
+        let mut view = self
+            .server
+            .snapshot(early.unwrap_or(0), self.knows_prefix());
         let mut reads = self.reads();
         for _ in 0..thread_rng().gen_range(1..=2) {
             self.scan(&view, &mut reads);
@@ -183,6 +190,7 @@ impl Session<'_> {
             board: self.server.board(),
             snapshot: view,
             before,
+            prefix: view.prefix,
             ranges: &ranges,
             wait: &|| {
                 shuttle::thread::yield_now();
@@ -224,9 +232,10 @@ impl Session<'_> {
     fn reader(&self) {
         let clock = self.server.board().clock;
         let too_early = planted(Fault::ReadingPointBeforeSnapshot).then(|| clock.reading_point());
-        let view = self.server.snapshot(0);
+        let view = self.server.snapshot(0, self.knows_prefix());
         let before = too_early.unwrap_or_else(|| clock.reading_point());
         let at_once = chance(0.5);
+        let window = self.server.board().reads.is_some();
         let mut reads = self.reads();
         let mut all = self.reads().predicates;
         let mut conflicts = Vec::new();
@@ -242,7 +251,6 @@ impl Session<'_> {
             }
         }
         let mut stands_before = before;
-        let window = self.server.board().reads.is_some();
         if at_once || window {
             let missed = conflicts.iter().filter(|(fxid, _)| !view.did_abort(*fxid));
             if let Some(first) = missed.map(|&(_, csn)| csn).min() {
@@ -252,6 +260,13 @@ impl Session<'_> {
                 if planted(Fault::NewerIgnored) {
                     result = Ok(());
                 }
+            }
+            let board = self.server.board();
+            let id = (1 << 62) + u64::from(self.process);
+            board.register_reader(self.process, id, stands_before, &all, &ranges, &|_| true);
+            let validation = self.validation(&view, before);
+            if !validation.nobody_moved(stands_before, &all) && !planted(Fault::MovedIgnored) {
+                result = Err(Refusal::Restarted);
             }
             self.outcomes
                 .at_once(result.is_ok(), stands_before < before);

@@ -107,6 +107,11 @@ fn beyond() -> Result<()> {
 }
 
 #[test]
+fn idle() -> Result<()> {
+    page("idle")
+}
+
+#[test]
 fn hotlock() -> Result<()> {
     page("hotlock")
 }
