@@ -32,6 +32,7 @@ pub static QUEUE_LOCK: GucSetting<bool> = GucSetting::<bool>::new(false);
 pub static RANGE_BUCKETS: GucSetting<i32> = GucSetting::<i32>::new(4096);
 pub static RANGE_OCC: GucSetting<bool> = GucSetting::<bool>::new(false);
 pub static RANGE_SLOTS: GucSetting<i32> = GucSetting::<i32>::new(32);
+pub static RANGE_WINDOW: GucSetting<bool> = GucSetting::<bool>::new(false);
 #[cfg(feature = "stop_events")]
 pub static STOP_AT: GucSetting<Option<std::ffi::CString>> =
     GucSetting::<Option<std::ffi::CString>>::new(None);
@@ -178,6 +179,14 @@ pub fn init() {
         &RANGE_SLOTS,
         1,
         4096,
+        GucContext::Postmaster,
+        none,
+    );
+    GucRegistry::define_bool_guc(
+        c"txn.range_window",
+        c"Lets a validated transaction stand before those whose writes it missed, if nobody who comes before it stands after them.",
+        c"All validated transactions then register what they have read, in rings of the size of those of writes.",
+        &RANGE_WINDOW,
         GucContext::Postmaster,
         none,
     );

@@ -5,7 +5,7 @@ use hotrow::{
     Actor, ContendedTables, Directory, FlushQueue, MEMBERS, Member, Parcel, ReadGuard, Row, Slot,
     Word32, Word64, World,
 };
-use keyrange::{Board, Bucket, Clock, Committer, Counters, Rings, Slot as RangeSlot};
+use keyrange::{Board, Bucket, Clock, Committer, Counters, Ledger, Rings, Slot as RangeSlot};
 use pgrx::pg_sys;
 use std::mem::{align_of, size_of};
 use std::sync::OnceLock;
@@ -85,6 +85,11 @@ fn range_slots() -> usize {
     guc::RANGE_SLOTS.get().max(1) as usize
 }
 
+/// Ledgers of rings: of writes, and of reads if there is an exclusion window.
+fn ledgers() -> usize {
+    1 + usize::from(guc::RANGE_WINDOW.get())
+}
+
 /// One array after the other, each on a cache line.
 struct Layout {
     at: usize,
@@ -123,8 +128,9 @@ fn offsets() -> Offsets {
     let actor_array = layout.take::<Actor>(actors());
     let parcel_array = layout.take::<Parcel>(actors());
     let committers = layout.take::<Committer>(actors());
-    let ring_buckets = layout.take::<Bucket>(range_buckets() + RELATION_BUCKETS);
-    let ring_slots = layout.take::<RangeSlot>((range_buckets() + RELATION_BUCKETS) * range_slots());
+    let rings = ledgers() * (range_buckets() + RELATION_BUCKETS);
+    let ring_buckets = layout.take::<Bucket>(rings);
+    let ring_slots = layout.take::<RangeSlot>(rings * range_slots());
     Offsets {
         header,
         buckets: bucket_array,
@@ -193,21 +199,29 @@ pub fn startup() {
 unsafe fn board(start: *mut u8, offsets: &Offsets, clock: &'static Clock) -> Board<'static> {
     let (buckets, depth) = (range_buckets(), range_slots());
     let all = buckets + RELATION_BUCKETS;
-    // SAFETY: by the contract.
-    let (heads, slots) = unsafe {
-        (
-            slice::<Bucket>(start, offsets.range_buckets, all),
-            slice::<RangeSlot>(start, offsets.range_slots, all * depth),
-        )
+    let ledger = |n: usize| {
+        // SAFETY: by the contract; one ledger after the other.
+        let (heads, slots) = unsafe {
+            let heads = slice::<Bucket>(start, offsets.range_buckets, ledgers() * all);
+            let slots = slice::<RangeSlot>(start, offsets.range_slots, ledgers() * all * depth);
+            (
+                &heads[n * all..][..all],
+                &slots[n * all * depth..][..all * depth],
+            )
+        };
+        let (range_heads, relation_heads) = heads.split_at(buckets);
+        let (range_slots, relation_slots) = slots.split_at(buckets * depth);
+        Ledger {
+            ranges: Rings::new(range_heads, range_slots),
+            relations: Rings::new(relation_heads, relation_slots),
+        }
     };
-    let (range_heads, relation_heads) = heads.split_at(buckets);
-    let (range_slots, relation_slots) = slots.split_at(buckets * depth);
     Board {
         clock,
         // SAFETY: by the contract.
         committers: unsafe { slice(start, offsets.committers, actors()) },
-        ranges: Rings::new(range_heads, range_slots),
-        relations: Rings::new(relation_heads, relation_slots),
+        writes: ledger(0),
+        reads: (ledgers() > 1).then(|| ledger(1)),
     }
 }
 

@@ -11,6 +11,8 @@ use keyrange::{Conflict, Count, RangeMap, Refusal, Relation, Validation};
 use std::ops::ControlFlow;
 use std::time::{Duration, Instant};
 
+/// Intervals of written keys of a relation that are compared with what others have read; more are joined.
+const MOST_WRITTEN: usize = 1024;
 /// How long a validator waits for another process to write down its CSN.
 const PATIENCE: Duration = Duration::from_secs(1);
 
@@ -129,33 +131,41 @@ fn register_and_validate() {
     let shared = memory();
     let since = Instant::now();
     let fxid = view::own_fxid();
-    let registered = shared
+    let validated = session::is_validated();
+    let ranges = |relation| ranges_of(work, relation);
+    let mut registered = shared
         .board
         .register(wait::me(), fxid, &work.writes, &view::is_running);
+    if validated {
+        registered = registered.with_reads(&work.predicates, &ranges, &view::is_running);
+    }
     shared.ranges.add(Count::Registered, registered.placed());
     shared.ranges.add(Count::Unplaced, registered.unplaced());
     stop::at(Point::Registered);
-    let csn = registered.take_csn();
+    let numbered = registered.take_csn();
     stop::at(Point::Numbered);
     shared
         .ranges
         .add(Count::RegistrationTime, nanoseconds(since));
-    if session::is_validated() {
+    if validated {
         let since = Instant::now();
         let (view, _) = session::reading_point();
         let validation = Validation {
             board: shared.board,
             snapshot: &view,
-            before: csn,
+            before: numbered.csn,
             prefix: session::prefix(),
-            ranges: &|relation| ranges_of(work, relation),
+            ranges: &ranges,
             wait: &|| is_patient(since),
         };
-        let (result, done) = validation.run(&work.predicates);
+        let writes = work.writes.keys(MOST_WRITTEN);
+        let (placed, done) = validation.place(&numbered, &work.predicates, &writes);
+        drop((writes, numbered)); // an ERROR would leave them behind
         shared.ranges.add(Count::ValidationTime, nanoseconds(since));
-        shared.ranges.validated(&result, &done);
-        if let Err(refusal) = result {
-            errors::refuse(&refusal);
+        shared.ranges.validated(&placed.map(drop), &done);
+        match placed {
+            Ok(placed) => shared.ranges.add(Count::Moved, u64::from(placed.moved)),
+            Err(refusal) => errors::refuse(&refusal),
         }
     }
     stop::at(Point::Validated);
@@ -179,6 +189,39 @@ fn settle_doubts() {
         }
     }
     if !work.predicates.is_empty() {
+        if memory().board.reads.is_some() {
+            register_reader(work);
+        }
         totals.validated(&Ok(()), &nothing);
+    }
+}
+
+/// With an exclusion window: tells those that may still move where a transaction without a CSN stands, and looks for those that have. 40001
+/// if one has moved before it that it did not see.
+fn register_reader(work: &'static Work) {
+    let board = memory().board;
+    let (view, before) = session::reading_point();
+    let position = first_missed(work).map_or(before, |first| first.csn);
+    let ranges = |relation| ranges_of(work, relation);
+    let me = wait::me();
+    board.register_reader(
+        me,
+        view::READER + u64::from(me),
+        position,
+        &work.predicates,
+        &ranges,
+        &view::is_running,
+    );
+    let validation = Validation {
+        board,
+        snapshot: &view,
+        before,
+        prefix: 0,
+        ranges: &ranges,
+        wait: &|| false,
+    };
+    if !validation.nobody_moved(position, &work.predicates) {
+        memory().ranges.add(Count::Overlap, 1);
+        errors::MOVED.raise();
     }
 }

@@ -24,6 +24,14 @@ pub const SEALED: Report = Report {
     hint: None,
 };
 
+/// A transaction that only read, and that another one has moved before, whose writes it did not see.
+pub const MOVED: Report = Report {
+    code: SERIALIZATION_FAILURE,
+    message: c"could not serialize access due to concurrent writes in a range that was read",
+    detail: Some(c"A concurrent transaction has taken a place before this one (txn.range_window)."),
+    hint: Some(RETRY),
+};
+
 /// A validated transaction in recovery.
 pub const IN_RECOVERY: Report = Report {
     code: NOT_SUPPORTED,

@@ -32,8 +32,14 @@ fn narrow(fxid: u64) -> TransactionId {
     TransactionId::from(fxid as u32)
 }
 
-/// Whether that top-level transaction is still in progress.
+/// Under which ids transactions without one register what they have read: this and the number of the process.
+pub const READER: u64 = 1 << 62;
+
+/// Whether that top-level transaction is still in progress, or a reader's process may be at work.
 pub fn is_running(fxid: u64) -> bool {
+    if fxid >= READER {
+        return true;
+    }
     const DISTANT: u64 = 1 << 31;
     next().saturating_sub(fxid) < DISTANT && xact::is_running(fxid as u32)
 }

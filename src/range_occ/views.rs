@@ -55,7 +55,10 @@ fn ranges() -> TableIterator<
 > {
     let board = &memory().board;
     let mut found: BTreeMap<(u64, Option<u64>), InRings> = BTreeMap::new();
-    for (rings, is_range) in [(&board.ranges, true), (&board.relations, false)] {
+    for (rings, is_range) in [
+        (&board.writes.ranges, true),
+        (&board.writes.relations, false),
+    ] {
         for (bucket, entry) in rings.entries() {
             if key::relation_of(key::oid_of(entry.relation)) == entry.relation {
                 let range = is_range.then_some(entry.range);
@@ -125,7 +128,7 @@ fn my_predicates() -> TableIterator<
 pub fn totals() -> impl Iterator<Item = i64> {
     let shared = memory();
     let board = &shared.board;
-    let evictions = board.ranges.evictions() + board.relations.evictions();
+    let evictions = board.writes.ranges.evictions() + board.writes.relations.evictions();
     Count::all()
         .map(|count| shared.ranges.get(count))
         .chain([evictions, shared.range_bytes() as u64])

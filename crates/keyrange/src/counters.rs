@@ -31,6 +31,8 @@ pub enum Count {
     /// Nanoseconds spent.
     RegistrationTime,
     ValidationTime,
+    /// Of those that passed: transactions that stand before others whose writes they missed.
+    Moved,
 }
 
 impl Count {
@@ -53,12 +55,13 @@ impl Count {
             Count::Unplaced,
             Count::RegistrationTime,
             Count::ValidationTime,
+            Count::Moved,
         ]
         .into_iter()
     }
 }
 
-const COUNTS: usize = Count::ValidationTime as usize + 1;
+const COUNTS: usize = Count::Moved as usize + 1;
 
 /// Totals since the start or the last reset, in shared memory. Zeroed memory is valid.
 #[derive(Debug, Default)]

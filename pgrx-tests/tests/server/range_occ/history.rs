@@ -131,6 +131,56 @@ fn rings_that_overflow() -> Result<()> {
     Ok(())
 }
 
+/// Who stands before others need not stand where it did in time.
+const ANY_TIME: Promise = Promise {
+    level: Level::Serializable,
+    real_time: false,
+};
+
+/// With an exclusion window; some have to stand before others that they missed.
+fn window(settings: &[(&str, &str)], recording: &Recording, committed: usize) -> Result<()> {
+    let mut all = vec![("txn.range_window", "on")];
+    all.extend(settings);
+    let server = server(&all)?;
+    let (history, tally) = recording.run(&server)?;
+    tally.only(&RETRY)?;
+    expect_committed(&history, committed)?;
+    expect(&history, ANY_TIME)?;
+    let moved = "SELECT range_moved FROM txn.stats";
+    ensure!(int(&mut server.connect()?, moved)? > 0, "nobody has moved");
+    healthy(&server)
+}
+
+#[test]
+fn a_window_over_ranges_by_default() -> Result<()> {
+    window(&[], &recording(21), 200)
+}
+
+#[test]
+fn a_window_over_ranges_of_one_key() -> Result<()> {
+    let tables = "SELECT txn.partition_by_range(t, width => 1) FROM unnest('{lists, registers, ranges_0}'::regclass[]) t";
+    let recording = Recording {
+        tables,
+        ..recording(22)
+    };
+    window(&[], &recording, 200)
+}
+
+#[test]
+fn a_window_over_rings_that_overflow() -> Result<()> {
+    let rings = [("txn.range_buckets", "2"), ("txn.range_slots", "8")];
+    window(&rings, &recording(23), 30)
+}
+
+#[test]
+fn a_window_beside_blind_writers() -> Result<()> {
+    let recording = Recording {
+        blind: 3,
+        ..recording(24)
+    };
+    window(&[], &recording, 200)
+}
+
 /// Beside writers at READ COMMITTED that read nothing.
 #[test]
 fn beside_blind_writers() -> Result<()> {
