@@ -33,6 +33,7 @@ const BASE: Benchmark = Benchmark {
         variant::ssi,
         variant::ssi_with_more_locks,
         variant::range_occ,
+        variant::range_occ_with_window,
         variant::one_range,
     ],
     baselines: &[REPEATABLE_READ, SSI],

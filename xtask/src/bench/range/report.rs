@@ -7,7 +7,8 @@ use super::mix::Class;
 use super::record::{Line, Record};
 use super::table::{cells, columns, reasons, shared_memory};
 use super::variant::{
-    HEAP, HEAP_WITH_LIBRARY, ONE_RANGE, RANGE_OCC, REPEATABLE_READ, SSI, SSI_MORE_LOCKS, TXN_HEAP,
+    HEAP, HEAP_WITH_LIBRARY, ONE_RANGE, RANGE_OCC, RANGE_OCC_WINDOW, REPEATABLE_READ, SSI,
+    SSI_MORE_LOCKS, TXN_HEAP,
 };
 use crate::bench::table::thousands;
 use crate::report::chart::{Axis, Curve, Value, draw};
@@ -23,6 +24,7 @@ fn color_of(variant: &str) -> RGBColor {
         SSI => RGBColor(214, 69, 80),
         SSI_MORE_LOCKS => RGBColor(224, 160, 48),
         RANGE_OCC | TXN_HEAP => RGBColor(22, 163, 122),
+        RANGE_OCC_WINDOW => RGBColor(8, 90, 140),
         ONE_RANGE => RGBColor(91, 141, 239),
         HEAP_WITH_LIBRARY => RGBColor(120, 100, 200),
         _ => RGBColor(217, 119, 87),

@@ -40,6 +40,7 @@ pub const REPEATABLE_READ: &str = "REPEATABLE READ";
 pub const SSI: &str = "SSI";
 pub const SSI_MORE_LOCKS: &str = "SSI with 4096 locks";
 pub const RANGE_OCC: &str = "range OCC";
+pub const RANGE_OCC_WINDOW: &str = "range OCC with window";
 pub const ONE_RANGE: &str = "one range";
 pub const HEAP: &str = "heap";
 pub const HEAP_WITH_LIBRARY: &str = "heap with the library";
@@ -114,6 +115,15 @@ pub fn range_occ(at: &At) -> Variant {
         let slots = ("txn.range_slots", at.slots.to_string());
         variant.server.settings.push(slots);
     }
+    variant
+}
+
+/// The same with an exclusion window.
+pub fn range_occ_with_window(at: &At) -> Variant {
+    let mut variant = range_occ(at);
+    variant.label = RANGE_OCC_WINDOW;
+    let window = ("txn.range_window", "on".to_owned());
+    variant.server.settings.push(window);
     variant
 }
 
