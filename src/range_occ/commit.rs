@@ -118,7 +118,7 @@ pub fn before_end() {
         || validated && (saw_beyond || view::own_fxid() != 0);
     if takes_csn {
         register_and_validate();
-    } else if session::is_validated() {
+    } else if validated {
         settle_doubts();
     }
 }
@@ -201,7 +201,9 @@ fn settle_doubts() {
 fn register_reader(work: &'static Work) {
     let board = memory().board;
     let (view, before) = session::reading_point();
-    let position = first_missed(work).map_or(before, |first| first.csn);
+    // If it is between, all that it missed have rolled back.
+    let missed = first_missed(work).filter(|_| !work.is_between);
+    let position = missed.map_or(before, |first| first.csn);
     let ranges = |relation| ranges_of(work, relation);
     let me = wait::me();
     board.register_reader(

@@ -253,6 +253,9 @@ pub fn known(oid: Oid) -> Option<&'static Table> {
 pub unsafe fn touch(rel: pg_sys::Relation, mode: u32) -> Option<&'static Table> {
     // SAFETY: by the contract.
     let (oid, persistence) = unsafe { ((*rel).rd_id, (*(*rel).rd_rel).relpersistence as u8) };
+    if persistence == pg_sys::RELPERSISTENCE_TEMP || u32::from(oid) < pg_sys::FirstNormalObjectId {
+        return None;
+    }
     if SESSION.sealed.get() {
         errors::SEALED.raise();
     }
@@ -272,9 +275,6 @@ pub unsafe fn touch(rel: pg_sys::Relation, mode: u32) -> Option<&'static Table> 
             return known(oid);
         }
         None => {}
-    }
-    if persistence == pg_sys::RELPERSISTENCE_TEMP || u32::from(oid) < pg_sys::FirstNormalObjectId {
-        return None;
     }
     start_clock();
     keep_locked(oid, mode);
