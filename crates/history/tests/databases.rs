@@ -1,8 +1,6 @@
 //! Histories of correct databases are accepted, those of too weak ones are not.
 mod common;
 
-use std::time::Instant;
-
 use Level::{ReadCommitted, RepeatableRead, Serializable};
 use common::{Database, crowded, simulate};
 use history::{Class, History, Level, Op, Promise, Workload, check};
@@ -126,33 +124,4 @@ fn the_same_seed_gives_the_same_transactions() {
         ..workload.clone()
     };
     assert_ne!(plans(3), other.client(3).take(50).collect::<Vec<_>>());
-}
-
-/// Prints how long it takes; `cargo test --release -p history -- --ignored --nocapture`.
-#[test]
-#[ignore = "a measurement"]
-fn a_hundred_thousand_transactions() {
-    let workload = Workload::default();
-    for (database, levels) in [
-        (
-            Database::Serial,
-            &[ReadCommitted, RepeatableRead, Serializable][..],
-        ),
-        (
-            Database::Snapshot,
-            &[ReadCommitted, RepeatableRead, Serializable][..],
-        ),
-    ] {
-        let history = simulate(&workload, database, 16, 100_000, 0);
-        for level in levels {
-            for promise in promises(*level) {
-                let began = Instant::now();
-                let verdict = check(&history, promise).unwrap();
-                println!(
-                    "{database:?}, {promise:?}: {:?}; {verdict}",
-                    began.elapsed()
-                );
-            }
-        }
-    }
 }
