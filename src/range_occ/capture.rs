@@ -113,7 +113,7 @@ pub unsafe fn row_version(
             if found && table.layout.is_some() {
                 let image = table.image_of_slot(slot);
                 session::with(|work| work.read(table.relation, &[image]));
-                commit::validate_fresh();
+                commit::note_read();
             } else {
                 read_all(rel, Whole::TidScan);
             }
@@ -141,7 +141,7 @@ unsafe fn read_all(rel: pg_sys::Relation, whole: Whole) {
     // SAFETY: the relation is open.
     if let Some(table) = session::known(unsafe { (*rel).rd_id }) {
         session::with(|work| work.read_all(table.relation, whole));
-        commit::validate_fresh();
+        commit::note_read();
     }
 }
 
@@ -181,7 +181,7 @@ pub unsafe fn index_scan(scan: pg_sys::IndexScanDesc) {
         if let Some(whole) = whole {
             session::with(|work| work.read_all(table.relation, whole));
         }
-        commit::validate_fresh();
+        commit::note_read();
     }
 }
 

@@ -25,14 +25,33 @@ fn ranges_of(work: &'static Work, relation: Relation) -> RangeMap<'static> {
     table.map_or(RangeMap::WHOLE, |table| table.ranges())
 }
 
-/// Validates what was captured last against transactions that took their CSNs before the first capture: their writes are all
-/// in the rings now, and may be overwritten later. A transaction that only reads stands before the first of them that it missed,
-/// unless it has seen something of a later one; then it fails with 40001, here or, if those that it missed may yet roll back, at the
+/// The transaction has read something. That is validated when others may soon overwrite the entries that it needs, else at the
 /// end.
-pub fn validate_fresh() {
+pub fn note_read() {
+    refuse_again();
+    let (board, now) = (memory().board, session::now());
+    // Who has an id is validated as a whole at the end.
+    let has_id = view::own_fxid() != 0;
+    let is_due = session::with(|work| {
+        !has_id && !work.fresh.is_empty() && board.is_due(*work.fresh_since.get_or_insert(now), now)
+    });
+    if is_due {
+        validate_fresh();
+    }
+}
+
+/// Fails if the transaction has been refused, and survived it by a savepoint.
+fn refuse_again() {
     if let Some(refusal) = session::with_present(|work| work.refused).flatten() {
         errors::refuse(&refusal);
     }
+}
+
+/// Validates what is fresh against transactions that took their CSNs before the first capture: their writes are all
+/// in the rings by then, and may be overwritten later. A transaction that only reads stands before the first of them that it missed,
+/// unless it has seen something of a later one; then it fails with 40001, here or, if those that it missed may yet roll back, at the
+/// end.
+fn validate_fresh() {
     if session::with_present(|work| work.fresh.is_empty()) != Some(false) {
         return;
     }
@@ -71,6 +90,7 @@ pub fn validate_fresh() {
     };
     session::with(|work| {
         work.fresh.clear();
+        work.fresh_since = None;
         work.is_between |= is_between;
         // A savepoint may survive the error, the transaction must not.
         work.refused = result.err();
@@ -110,15 +130,14 @@ pub fn before_end() {
         return;
     };
     let validated = session::is_validated();
-    if validated {
-        validate_fresh();
-    }
+    refuse_again();
     // Who has an id may have locked rows, so that it does not stand where it first read, either.
     let takes_csn = session::with_present(|work| !work.writes.is_empty()) == Some(true)
         || validated && (saw_beyond || view::own_fxid() != 0);
     if takes_csn {
         register_and_validate();
     } else if validated {
+        validate_fresh();
         settle_doubts();
     }
 }
@@ -158,9 +177,9 @@ fn register_and_validate() {
             ranges: &ranges,
             wait: &|| is_patient(since),
         };
-        let writes = work.writes.keys(MOST_WRITTEN);
+        let writes = || work.writes.keys(MOST_WRITTEN);
         let (placed, done) = validation.place(&numbered, &work.predicates, &writes);
-        drop((writes, numbered)); // an ERROR would leave them behind
+        drop(numbered); // an ERROR would leave it behind
         shared.ranges.add(Count::ValidationTime, nanoseconds(since));
         shared.ranges.validated(&placed.map(drop), &done);
         match placed {

@@ -4,6 +4,7 @@ use super::errors;
 use super::session;
 use super::view::View;
 use crate::hotlock::memory;
+use crate::pg::per_table::PerTable;
 use crate::pg::{plan, raw, tuple};
 use keyrange::Count;
 use pgrx::pg_sys::{self, Datum, NodeTag, Oid};
@@ -78,13 +79,18 @@ fn class_of(oid: Oid) -> Option<Class> {
     }
 }
 
-/// 0A000 if a validated transaction cannot use the table: others' writes to it are not registered. Catalogs, temporary
-/// tables and the extension's own are left alone.
-pub fn check_table(oid: Oid) {
-    if u32::from(oid) < pg_sys::FirstNormalObjectId || session::known(oid).is_some() {
-        return;
-    }
-    let Some(class) = class_of(oid) else { return };
+/// The access method of tables that a validated transaction cannot use.
+static UNUSABLE: PerTable<Option<Oid>, 256> = PerTable::new();
+
+/// See `super::forget`.
+pub fn forget(relation: Oid) {
+    UNUSABLE.forget(relation);
+}
+
+/// The table's access method if others' writes to it are not registered. Catalogs, temporary tables and the extension's own
+/// are left alone.
+fn unusable(oid: Oid) -> Option<Oid> {
+    let class = class_of(oid)?;
     let is_stored = matches!(
         class.kind,
         pg_sys::RELKIND_RELATION | pg_sys::RELKIND_MATVIEW | pg_sys::RELKIND_FOREIGN_TABLE
@@ -96,8 +102,16 @@ pub fn check_table(oid: Oid) {
             raw::get_am_oid(c"txn_heap".as_ptr(), true),
         )
     };
-    if is_stored && !class.is_temporary && class.schema != own_schema && class.method != method {
-        errors::other_method(oid, class.method);
+    let is_other = class.schema != own_schema && class.method != method;
+    (is_stored && !class.is_temporary && is_other).then_some(class.method)
+}
+
+/// 0A000 if a validated transaction cannot use the table.
+pub fn check_table(oid: Oid) {
+    if u32::from(oid) >= pg_sys::FirstNormalObjectId
+        && let Some(method) = UNUSABLE.get(oid, || unusable(oid))
+    {
+        errors::other_method(oid, method);
     }
 }
 

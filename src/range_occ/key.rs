@@ -70,7 +70,8 @@ static CACHE: Cache = Cache {
     forgotten: Cell::new(0),
 };
 
-unsafe extern "C-unwind" fn forget(_arg: pg_sys::Datum, relation: Oid) {
+/// See `super::forget`.
+pub fn forget(relation: Oid) {
     CACHE.forgotten.set(CACHE.forgotten.get() + 1);
     if let Some(tables) = CACHE.tables.borrow_mut().as_mut() {
         if relation == Oid::INVALID {
@@ -79,12 +80,6 @@ unsafe extern "C-unwind" fn forget(_arg: pg_sys::Datum, relation: Oid) {
             tables.remove(&relation);
         }
     }
-}
-
-/// Registers the invalidation callback. Once, from `_PG_init`.
-pub fn init() {
-    // SAFETY: the callback touches only process-local cells.
-    unsafe { pg_sys::CacheRegisterRelcacheCallback(Some(forget), pg_sys::Datum::from(0)) };
 }
 
 /// How often relcache entries have been invalidated.

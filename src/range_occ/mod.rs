@@ -16,8 +16,17 @@ mod view;
 pub mod views;
 pub mod write;
 
-/// Registers the invalidation callbacks. Once, from `_PG_init`.
+use pgrx::pg_sys::{self, Datum, Oid};
+
+/// A table's relcache entry, or with an invalid OID any, is not valid any more.
+unsafe extern "C-unwind" fn forget(_arg: Datum, relation: Oid) {
+    key::forget(relation);
+    patch::forget(relation);
+    guard::forget(relation);
+}
+
+/// Registers the invalidation callback. Once, from `_PG_init`.
 pub fn init() {
-    key::init();
-    patch::init();
+    // SAFETY: the callback touches only process-local cells.
+    unsafe { pg_sys::CacheRegisterRelcacheCallback(Some(forget), Datum::from(0)) };
 }

@@ -29,14 +29,9 @@ static ORIGINALS: Originals = Originals([const { Cell::new(None) }; METHODS]);
 /// As of which invalidation the indexes of a table were patched.
 static PATCHED: PerTable<u64, 256> = PerTable::new();
 
-unsafe extern "C-unwind" fn forget(_arg: pg_sys::Datum, relation: Oid) {
+/// See `super::forget`.
+pub fn forget(relation: Oid) {
     PATCHED.forget(relation);
-}
-
-/// Registers the invalidation callback. Once, from `_PG_init`.
-pub fn init() {
-    // SAFETY: the callback touches only process-local cells.
-    unsafe { pg_sys::CacheRegisterRelcacheCallback(Some(forget), pg_sys::Datum::from(0)) };
 }
 
 fn original(method: Oid) -> Option<Original> {

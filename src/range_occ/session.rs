@@ -17,6 +17,9 @@ const MOST_INTERVALS: usize = 256;
 /// Ranges that a transaction registers for a relation; with more, it is the whole relation.
 const MOST_RANGES: usize = 128;
 
+/// Tables of a transaction whose memory is kept for the next one.
+const MOST_KEPT: usize = 64;
+
 /// Why a transaction counts as having read a whole table.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Whole {
@@ -64,8 +67,10 @@ pub struct Work {
     /// Those that it has redefined, should only a savepoint remain of that.
     redefined: Vec<Relation>,
     pub predicates: Predicates,
-    /// Those that have not been validated when they were captured.
+    /// Those that have not been validated yet.
     pub fresh: Predicates,
+    /// The reading point when the first of these was captured.
+    pub fresh_since: Option<Csn>,
     pub whole: BTreeMap<Relation, Whole>,
     /// A key whose row's existence is asked for. If it is found and locked, that is no read.
     looked_for: Option<(Relation, Interval)>,
@@ -91,6 +96,7 @@ impl Work {
             redefined: Vec::new(),
             predicates: Predicates::new(MOST_INTERVALS),
             fresh: Predicates::new(MOST_INTERVALS),
+            fresh_since: None,
             whole: BTreeMap::new(),
             looked_for: None,
             found: Vec::new(),
@@ -100,6 +106,36 @@ impl Work {
             missed: RefCell::default(),
             is_between: false,
         }
+    }
+
+    /// Forgets all but the memory, for the next transaction.
+    fn reset(&mut self) {
+        let Work {
+            tables,
+            writes,
+            redefined,
+            predicates,
+            fresh,
+            fresh_since,
+            whole,
+            looked_for,
+            found,
+            saw_beyond,
+            refused,
+            before,
+            missed,
+            is_between,
+        } = self;
+        tables.clear();
+        writes.clear();
+        redefined.clear();
+        predicates.clear();
+        fresh.clear();
+        whole.clear();
+        found.clear();
+        missed.get_mut().clear();
+        (*fresh_since, *looked_for, *refused, *before) = (None, None, None, None);
+        (*saw_beyond, *is_between) = (false, false);
     }
 
     /// The table, if the transaction has touched it.
@@ -172,6 +208,8 @@ struct Session {
     /// Whether the present transaction is validated, once that is settled.
     validated: Cell<Option<bool>>,
     work: RefCell<Option<Box<Work>>>,
+    /// The memory of a transaction that has ended.
+    spare: Cell<Option<Box<Work>>>,
     /// Its snapshot's xmin, as a 64-bit id.
     xmin: Cell<Option<u64>>,
     /// It is about to commit: what it reads and writes is settled.
@@ -188,6 +226,7 @@ unsafe impl Sync for Session {}
 static SESSION: Session = Session {
     validated: Cell::new(None),
     work: RefCell::new(None),
+    spare: Cell::new(None),
     xmin: Cell::new(None),
     sealed: Cell::new(false),
     prefix: Cell::new(0),
@@ -215,7 +254,8 @@ fn settle() -> bool {
 /// Works on the present transaction's work, which is begun if there is none. Nothing of PostgreSQL's is called inside.
 pub fn with<R>(body: impl FnOnce(&mut Work) -> R) -> R {
     let mut work = SESSION.work.borrow_mut();
-    body(work.get_or_insert_with(|| Box::new(Work::new())))
+    let new = || Box::new(Work::new());
+    body(work.get_or_insert_with(|| SESSION.spare.take().unwrap_or_else(new)))
 }
 
 /// The same if there is any.
@@ -259,17 +299,15 @@ pub unsafe fn touch(rel: pg_sys::Relation, mode: u32) -> Option<&'static Table> 
     if SESSION.sealed.get() {
         errors::SEALED.raise();
     }
-    let is_current = with_present(|work| {
-        let known = work
-            .tables
-            .iter()
-            .rev()
-            .find(|known| known.table.oid == oid);
-        known.map(|known| known.as_of == key::invalidations())
+    let touched = with_present(|work| {
+        let mut newest = work.tables.iter().rev();
+        let known = newest.find(|known| known.table.oid == oid);
+        known.map(|known| (Rc::as_ptr(&known.table), known.as_of))
     });
-    match is_current.flatten() {
-        Some(true) => return known(oid),
-        Some(false) => {
+    match touched.flatten() {
+        // SAFETY: as in `known`.
+        Some((table, as_of)) if as_of == key::invalidations() => return Some(unsafe { &*table }),
+        Some(_) => {
             // SAFETY: by the contract.
             unsafe { look_again(rel) };
             return known(oid);
@@ -387,6 +425,14 @@ pub fn reading_point() -> (View, Csn) {
     (view, before)
 }
 
+/// What the reading point of a transaction would be that began to read now. The present one's own is the first.
+pub fn now() -> Csn {
+    match with_present(|work| work.before).flatten() {
+        Some(_) => memory().board.clock.reading_point(),
+        None => reading_point().1,
+    }
+}
+
 /// What is read with that snapshot tells more than the transaction's own does, unless it is the same.
 ///
 /// # Safety
@@ -479,6 +525,11 @@ pub fn end() {
     SESSION.sealed.set(false);
     SESSION.prefix.set(stable_prefix());
     SESSION.validated.set(None);
-    SESSION.work.borrow_mut().take();
+    if let Some(mut work) = SESSION.work.borrow_mut().take()
+        && work.tables.len() <= MOST_KEPT
+    {
+        work.reset();
+        SESSION.spare.set(Some(work));
+    }
     SESSION.expected.borrow_mut().clear();
 }

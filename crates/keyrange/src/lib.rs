@@ -29,7 +29,7 @@ pub use predicate::{IntervalSet, Predicates};
 pub use ranges::{NARROWEST, NULL_RANGE, Range, RangeMap, boundaries};
 pub use register::{Board, Ledger, Numbered, Registered};
 pub use ring::{Bucket, Entry, Place, Rings, Slot, Walk};
-pub use scan::{Operator, ScanKey};
+pub use scan::{Intervals, Operator, ScanKey};
 pub use validate::{Cause, Conflict, Refusal, Snapshot, Validation, Work};
 pub use window::Placed;
 pub use write::{KEYS, WriteSet, Written};

@@ -1,13 +1,16 @@
 //! What a transaction has read: intervals of images for each relation, a superset of its scans.
 
-use std::collections::BTreeMap;
+use smallvec::SmallVec;
 
 use crate::{Relation, image::Interval};
+
+/// Intervals of a relation that need no memory of their own.
+const INLINE: usize = 8;
 
 /// Disjoint intervals in order, with at least one image between any two.
 #[derive(Clone, Default, PartialEq, Eq, Debug)]
 pub struct IntervalSet {
-    intervals: Vec<Interval>,
+    intervals: SmallVec<[Interval; INLINE]>,
 }
 
 impl IntervalSet {
@@ -23,7 +26,12 @@ impl IntervalSet {
         let hull = self.intervals[first..first + touching]
             .iter()
             .fold(interval, |hull, have| hull.hull(have));
-        self.intervals.splice(first..first + touching, [hull]);
+        if touching == 0 {
+            self.intervals.insert(first, hull);
+        } else {
+            self.intervals[first] = hull;
+            self.intervals.drain(first + 1..first + touching);
+        }
         if self.intervals.len() > most.max(1) {
             self.merge_nearest()
         } else {
@@ -73,7 +81,8 @@ impl IntervalSet {
 /// All predicates of one transaction. Reads of rolled-back subtransactions stay.
 #[derive(Clone, Debug)]
 pub struct Predicates {
-    relations: BTreeMap<Relation, IntervalSet>,
+    /// In the order of the relations.
+    relations: Vec<(Relation, IntervalSet)>,
     most: usize,
 }
 
@@ -81,7 +90,7 @@ impl Predicates {
     /// No predicate yet; at most `most` intervals are kept for a relation, by widening them.
     pub fn new(most: usize) -> Self {
         Predicates {
-            relations: BTreeMap::new(),
+            relations: Vec::new(),
             most,
         }
     }
@@ -96,8 +105,18 @@ impl Predicates {
     /// The same for one interval. Returns what has been widened for it, if anything: keys there now count as read that had not
     /// been.
     pub fn read_one(&mut self, relation: Relation, interval: Interval) -> Option<Interval> {
-        let set = self.relations.entry(relation).or_default();
-        set.insert(interval, self.most)
+        let at = self.place(relation).unwrap_or_else(|at| {
+            let new = (relation, IntervalSet::default());
+            self.relations.insert(at, new);
+            at
+        });
+        self.relations[at].1.insert(interval, self.most)
+    }
+
+    /// Where the relation is, or belongs.
+    fn place(&self, relation: Relation) -> Result<usize, usize> {
+        self.relations
+            .binary_search_by_key(&relation, |known| known.0)
     }
 
     /// The transaction has read what no interval describes.
@@ -107,12 +126,11 @@ impl Predicates {
 
     /// Whether the transaction has read all of that before.
     pub fn covers(&self, relation: Relation, interval: &Interval) -> bool {
-        self.relations
-            .get(&relation)
-            .is_some_and(|set| set.covers(interval))
+        self.place(relation)
+            .is_ok_and(|at| self.relations[at].1.covers(interval))
     }
 
-    /// Forgets all.
+    /// Forgets all, but keeps the memory.
     pub fn clear(&mut self) {
         self.relations.clear();
     }
@@ -121,11 +139,10 @@ impl Predicates {
     pub fn iter(&self) -> impl Iterator<Item = (Relation, &IntervalSet)> {
         self.relations
             .iter()
-            .filter(|(_, set)| !set.is_empty())
-            .map(|(&relation, set)| (relation, set))
+            .map(|(relation, set)| (*relation, set))
     }
 
     pub fn is_empty(&self) -> bool {
-        self.iter().next().is_none()
+        self.relations.is_empty()
     }
 }

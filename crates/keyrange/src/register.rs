@@ -1,6 +1,8 @@
 //! Registering what a transaction wrote, and read. The order is the proof's: entries published, CSN taken, validated, off the
 //! running list; the types leave no other.
 
+use smallvec::SmallVec;
+
 use crate::{
     Relation,
     csn::{Clock, Committer, Csn},
@@ -38,7 +40,7 @@ pub struct Ledger<'a> {
 /// Where a transaction's entries are.
 #[derive(Debug, Default)]
 struct Places<'a> {
-    placed: Vec<(Rings<'a>, Place)>,
+    placed: SmallVec<[(Rings<'a>, Place); 4]>,
     /// Buckets in which there was no place.
     unplaced: Vec<(Rings<'a>, usize)>,
 }
@@ -111,6 +113,13 @@ fn reads<'p, 'm: 'p>(
 }
 
 impl<'a> Board<'a> {
+    /// Whether what was captured at the reading point `since` should be validated at the reading point `now`, because the entries that
+    /// decide on it may be overwritten before long: as many CSNs have been taken as a quarter of a ring has slots.
+    pub fn is_due(&self, since: Csn, now: Csn) -> bool {
+        let taken = (now - since) / 2;
+        taken >= self.writes.ranges.depth() as u64 / 4
+    }
+
     /// Publishes the writes of a transaction at PRE_COMMIT or PRE_PREPARE, when it can write no more and whom it built on
     /// has left the running list. Once for a transaction.
     ///

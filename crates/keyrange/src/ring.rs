@@ -150,7 +150,8 @@ impl<'a> Rings<'a> {
         (mixed >> 32) as usize % self.buckets.len()
     }
 
-    fn depth(&self) -> usize {
+    /// Slots of a bucket.
+    pub fn depth(&self) -> usize {
         self.slots.len() / self.buckets.len()
     }
 

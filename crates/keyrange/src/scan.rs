@@ -3,11 +3,13 @@
 //! The result is a superset: what cannot be told of a scan key leaves it out, and a conjunction without one of its terms is
 //! wider. A scan whose keys contradict each other returns nothing whatever is in the table, and reads no interval.
 
+use smallvec::{SmallVec, smallvec};
+
 use crate::{
     fault::{Fault, planted},
     image::{FIRST_NULL, Image, Interval},
     kind::{Placed, Value},
-    layout::{Column, Layout},
+    layout::{COLUMNS, Column, Layout},
 };
 
 /// A B-tree strategy. All of them are false for NULL.
@@ -38,17 +40,23 @@ const MOST: usize = 256;
 /// The fields from the first to the second.
 type Span = (u128, u128);
 
+/// Most columns have one span.
+type Spans = SmallVec<[Span; 1]>;
+
+/// The intervals that a scan reads; most read one.
+pub type Intervals = SmallVec<[Interval; 1]>;
+
 impl Layout {
     /// The images that a row returned by a scan with these keys can have: disjoint intervals in order, none if the scan can
     /// return nothing.
-    pub fn project(&self, keys: &[ScanKey]) -> Vec<Interval> {
-        let mut spans: Vec<Vec<Span>> = self
+    pub fn project(&self, keys: &[ScanKey]) -> Intervals {
+        let mut spans: SmallVec<[Spans; 2]> = self
             .columns()
             .enumerate()
             .map(|(n, column)| column_spans(n, column, keys))
             .collect();
-        if spans.iter().any(Vec::is_empty) {
-            return Vec::new();
+        if spans.iter().any(SmallVec::is_empty) {
+            return Intervals::new();
         }
         let mut product = 1_usize;
         let depth = spans.iter().take_while(|spans| {
@@ -57,8 +65,8 @@ impl Layout {
         });
         let depth = depth.count().max(1);
         spans.truncate(depth);
-        let columns: Vec<&Column> = self.columns().collect();
-        let mut images = Vec::new();
+        let columns: SmallVec<[&Column; COLUMNS]> = self.columns().collect();
+        let mut images = Intervals::new();
         expand(&columns, &spans, 0, &mut images);
         for key in keys {
             if let ScanKey::Row(operator, members) = key {
@@ -112,7 +120,7 @@ impl Layout {
 }
 
 /// The images of all combinations of fields.
-fn expand(columns: &[&Column], spans: &[Vec<Span>], prefix: Image, images: &mut Vec<Interval>) {
+fn expand(columns: &[&Column], spans: &[Spans], prefix: Image, images: &mut Intervals) {
     let (column, rest) = (columns[0], columns[0].rest());
     for &(low, high) in &spans[0] {
         if low == high && spans.len() > 1 && column.is_exact(low) {
@@ -125,16 +133,17 @@ fn expand(columns: &[&Column], spans: &[Vec<Span>], prefix: Image, images: &mut 
 }
 
 /// The fields that the column can have in a row for which all keys are true.
-fn column_spans(n: usize, column: &Column, keys: &[ScanKey]) -> Vec<Span> {
-    keys.iter().fold(vec![(0, column.null())], |spans, key| {
+fn column_spans(n: usize, column: &Column, keys: &[ScanKey]) -> Spans {
+    let all: Spans = smallvec![(0, column.null())];
+    keys.iter().fold(all, |spans, key| {
         let allowed = match *key {
             ScanKey::Compare(at, operator, value) if at == n => compare(column, operator, value),
             ScanKey::Any(at, operator, values) if at == n => {
                 let each = values.iter().map(|&v| compare(column, operator, v));
                 union(each.flatten().collect())
             }
-            ScanKey::IsNull(at) if at == n => vec![(column.null(), column.null())],
-            ScanKey::IsNotNull(at) if at == n => vec![(0, column.highest())],
+            ScanKey::IsNull(at) if at == n => smallvec![(column.null(), column.null())],
+            ScanKey::IsNotNull(at) if at == n => smallvec![(0, column.highest())],
             // Only the first member of a row is compared for certain.
             ScanKey::Row(operator, [(at, value), ..]) if *at == n => {
                 compare(column, operator.or_equal(), *value)
@@ -146,13 +155,13 @@ fn column_spans(n: usize, column: &Column, keys: &[ScanKey]) -> Vec<Span> {
 }
 
 /// The fields of the column for which the comparison can be true.
-fn compare(column: &Column, operator: Operator, value: Value) -> Vec<Span> {
+fn compare(column: &Column, operator: Operator, value: Value) -> Spans {
     let highest = column.highest();
     if value == Value::Null {
-        return Vec::new();
+        return Spans::new();
     }
     let Some(Placed { field, exact }) = column.place(value) else {
-        return vec![(0, highest)];
+        return smallvec![(0, highest)];
     };
     match operator {
         Operator::Less if exact => field.checked_sub(1).map(|high| (0, high)),
@@ -176,9 +185,9 @@ impl Operator {
 }
 
 /// In order, overlapping ones made one.
-fn union(mut spans: Vec<Span>) -> Vec<Span> {
+fn union(mut spans: Spans) -> Spans {
     spans.sort_unstable();
-    let mut disjoint: Vec<Span> = Vec::with_capacity(spans.len());
+    let mut disjoint = Spans::with_capacity(spans.len());
     for (low, high) in spans {
         match disjoint.last_mut() {
             Some(last) if low <= last.1 => last.1 = last.1.max(high),
@@ -189,9 +198,9 @@ fn union(mut spans: Vec<Span>) -> Vec<Span> {
 }
 
 /// What is in both of two lists of disjoint spans in order.
-fn intersection(a: &[Span], b: &[Span]) -> Vec<Span> {
+fn intersection(a: &[Span], b: &[Span]) -> Spans {
     let (mut i, mut j) = (0, 0);
-    let mut both = Vec::new();
+    let mut both = Spans::new();
     while i < a.len() && j < b.len() {
         let (low, high) = (a[i].0.max(b[j].0), a[i].1.min(b[j].1));
         if low <= high {

@@ -147,30 +147,30 @@ impl<'a, S: Snapshot> Validation<'a, S> {
     pub fn can_stand_before(&self, from: Csn, predicates: &Predicates) -> Result<(), Refusal> {
         predicates.iter().try_for_each(|(relation, read)| {
             let map = (self.ranges)(relation);
-            self.buckets(&self.board.writes, relation, read, &map)
-                .try_for_each(|(rings, bucket, range)| {
-                    let mut newer = None;
-                    let lost = rings.walk_since(bucket, from, |entry| {
-                        let is_newer = entry.csn.is_none_or(|csn| csn >= from);
-                        if entry.relation == relation
-                            && is_newer
-                            && let Some(read) = read.overlapping(&entry.keys)
-                            && self.has_seen(entry)
-                        {
-                            newer = Some(conflict(entry, read, entry.csn.unwrap_or(0), &map));
-                        }
-                        newer.is_none()
-                    });
-                    match newer {
-                        Some(conflict) => Err(Refusal::Conflict(conflict)),
-                        None if lost >= from => Err(Refusal::HistoryLost {
-                            relation,
-                            range,
-                            fxid: 0,
-                        }),
-                        None => Ok(()),
+            let ledger = self.board.writes;
+            self.buckets(&ledger, relation, read, &map, |rings, bucket, range| {
+                let mut newer = None;
+                let lost = rings.walk_since(bucket, from, |entry| {
+                    let is_newer = entry.csn.is_none_or(|csn| csn >= from);
+                    if entry.relation == relation
+                        && is_newer
+                        && let Some(read) = read.overlapping(&entry.keys)
+                        && self.has_seen(entry)
+                    {
+                        newer = Some(conflict(entry, read, entry.csn.unwrap_or(0), &map));
                     }
-                })
+                    newer.is_none()
+                });
+                match newer {
+                    Some(conflict) => Err(Refusal::Conflict(conflict)),
+                    None if lost >= from => Err(Refusal::HistoryLost {
+                        relation,
+                        range,
+                        fxid: 0,
+                    }),
+                    None => Ok(()),
+                }
+            })
         })
     }
 
@@ -180,32 +180,32 @@ impl<'a, S: Snapshot> Validation<'a, S> {
             && (entry.csn.is_none() || !self.snapshot.did_abort(entry.fxid))
     }
 
-    /// The buckets where writes to what was read of a relation may be, each with its range if it is looked at for one.
-    pub(crate) fn buckets<'s, 'l>(
+    /// Shows `visit` the buckets where writes to what was read of a relation may be, each with its range if it is looked at for one,
+    /// until it fails.
+    pub(crate) fn buckets<'l, E>(
         &self,
         ledger: &Ledger<'l>,
         relation: Relation,
-        read: &'s IntervalSet,
-        map: &'s RangeMap,
-    ) -> impl Iterator<Item = (Rings<'l>, usize, Option<Range>)> + use<'s, 'l, 'a, S> {
+        read: &IntervalSet,
+        map: &RangeMap,
+        mut visit: impl FnMut(Rings<'l>, usize, Option<Range>) -> Result<(), E>,
+    ) -> Result<(), E> {
         let (relations, rings) = (ledger.relations, ledger.ranges);
-        let whole = (relations, relations.bucket_of(relation, 0), None);
-        let count = read
-            .iter()
-            .fold(0_u64, |sum, part| sum.saturating_add(map.count(part)));
+        visit(relations, relations.bucket_of(relation, 0), None)?;
+        let counts = read.iter().map(|part| map.count(part));
+        let count = counts.fold(0_u64, u64::saturating_add);
         // Who has read everything need not know how the writers of the time divided the relation.
-        let is_all = count > rings.len() as u64 || read.covers(&Interval::ALL);
-        let all = is_all.then(|| (0..rings.len()).map(move |bucket| (rings, bucket, None)));
+        if count > rings.len() as u64 || read.covers(&Interval::ALL) {
+            return (0..rings.len()).try_for_each(|bucket| visit(rings, bucket, None));
+        }
         let mut last = None;
-        let some = (!is_all).then(|| {
-            let ranges = read.iter().flat_map(|part| map.ranges_of(part));
+        for range in read.iter().flat_map(|part| map.ranges_of(part)) {
             // Neighbouring intervals may be in the same range.
-            let ranges = ranges.filter(move |&range| last.replace(range) != Some(range));
-            ranges.map(move |range| (rings, rings.bucket_of(relation, range), Some(range)))
-        });
-        std::iter::once(whole)
-            .chain(all.into_iter().flatten())
-            .chain(some.into_iter().flatten())
+            if last.replace(range) != Some(range) {
+                visit(rings, rings.bucket_of(relation, range), Some(range))?;
+            }
+        }
+        Ok(())
     }
 
     /// The CSN of the entry's transaction: `Csn::MAX` if it will be above all that have been taken, 0 if it cannot be found out.
@@ -269,10 +269,14 @@ impl<S: Snapshot> RelationCheck<'_, '_, S> {
     fn run(&mut self) -> Result<(), Refusal> {
         let map = (self.validation.ranges)(self.relation);
         let read = self.read;
-        let mut buckets =
-            self.validation
-                .buckets(&self.validation.board.writes, self.relation, read, &map);
-        buckets.try_for_each(|(rings, bucket, range)| self.bucket(&rings, bucket, range, &map))
+        let ledger = self.validation.board.writes;
+        self.validation.buckets(
+            &ledger,
+            self.relation,
+            read,
+            &map,
+            |rings, bucket, range| self.bucket(&rings, bucket, range, &map),
+        )
     }
 
     fn bucket(

@@ -21,13 +21,13 @@ pub struct Placed {
 }
 
 impl<S: Snapshot> Validation<'_, S> {
-    /// Where a transaction with a CSN (`before`) and these predicates stands, or why it must roll back. `writes` are the keys that it
-    /// wrote.
+    /// Where a transaction with a CSN (`before`) and these predicates stands, or why it must roll back. `writes` tells the keys that
+    /// it wrote.
     pub fn place(
         &self,
         numbered: &Numbered,
         predicates: &Predicates,
-        writes: &Predicates,
+        writes: &dyn Fn() -> Predicates,
     ) -> (Result<Placed, Refusal>, Work) {
         let mut first: Option<Conflict> = None;
         let (result, work) = self.conflicts(predicates, &mut |conflict| {
@@ -46,7 +46,7 @@ impl<S: Snapshot> Validation<'_, S> {
                 moved: false,
             }),
             (Some(first), Some(reads)) if result.is_ok() && is_whole(first.csn) => self
-                .move_before(first.csn, numbered, predicates, writes, &reads)
+                .move_before(first.csn, numbered, predicates, &writes(), &reads)
                 .ok_or(Refusal::Conflict(first)),
             (Some(first), _) => Err(Refusal::Conflict(first)),
         };
@@ -85,18 +85,18 @@ impl<S: Snapshot> Validation<'_, S> {
     fn nobody_read(&self, position: Csn, writes: &Predicates, reads: &Ledger) -> bool {
         writes.iter().all(|(relation, written)| {
             let map = (self.ranges)(relation);
-            self.buckets(reads, relation, written, &map)
-                .all(|(rings, bucket, _)| {
-                    let mut is_read = false;
-                    let lost = rings.walk_since(bucket, position, |entry| {
-                        is_read = entry.relation == relation
-                            && entry.csn.is_some_and(|csn| csn >= position)
-                            && !self.snapshot.is_mine(entry.fxid)
-                            && written.overlapping(&entry.keys).is_some();
-                        !is_read
-                    });
-                    !is_read && lost < position
-                })
+            let nobody = self.buckets(reads, relation, written, &map, |rings, bucket, _| {
+                let mut is_read = false;
+                let lost = rings.walk_since(bucket, position, |entry| {
+                    is_read = entry.relation == relation
+                        && entry.csn.is_some_and(|csn| csn >= position)
+                        && !self.snapshot.is_mine(entry.fxid)
+                        && written.overlapping(&entry.keys).is_some();
+                    !is_read
+                });
+                (!is_read && lost < position).then_some(()).ok_or(())
+            });
+            nobody.is_ok()
         })
     }
 
@@ -106,24 +106,26 @@ impl<S: Snapshot> Validation<'_, S> {
         let ledger = self.board.writes;
         predicates.iter().all(|(relation, read)| {
             let map = (self.ranges)(relation);
-            self.buckets(&ledger, relation, read, &map)
-                .all(|(rings, bucket, _)| {
-                    let xmin = self.snapshot.xmin();
-                    if rings.is_quiet(bucket, xmin) {
-                        return true;
-                    }
-                    let mut has_moved = false;
-                    rings.walk(bucket, xmin, |entry, _| {
-                        has_moved = entry.relation == relation
-                            && entry
-                                .csn
-                                .is_some_and(|csn| !is_whole(csn) && csn < position)
-                            && !self.snapshot.has_ended(entry.fxid)
-                            && read.overlapping(&entry.keys).is_some();
-                        !has_moved
-                    });
-                    !has_moved && rings.evicted_moved_fxid(bucket) < xmin
-                })
+            let nobody = self.buckets(&ledger, relation, read, &map, |rings, bucket, _| {
+                let xmin = self.snapshot.xmin();
+                if rings.is_quiet(bucket, xmin) {
+                    return Ok(());
+                }
+                let mut has_moved = false;
+                rings.walk(bucket, xmin, |entry, _| {
+                    has_moved = entry.relation == relation
+                        && entry
+                            .csn
+                            .is_some_and(|csn| !is_whole(csn) && csn < position)
+                        && !self.snapshot.has_ended(entry.fxid)
+                        && read.overlapping(&entry.keys).is_some();
+                    !has_moved
+                });
+                (!has_moved && rings.evicted_moved_fxid(bucket) < xmin)
+                    .then_some(())
+                    .ok_or(())
+            });
+            nobody.is_ok()
         })
     }
 }

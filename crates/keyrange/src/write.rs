@@ -1,7 +1,7 @@
 //! What a transaction has written: for each range a few exact keys, then their hull; in too many ranges, the whole relation.
 //! Subtransactions that roll back take their writes with them.
 
-use std::collections::{BTreeMap, BTreeSet};
+use smallvec::SmallVec;
 
 use crate::{
     Relation,
@@ -17,7 +17,7 @@ pub const KEYS: usize = 4;
 #[derive(Clone, PartialEq, Eq, Debug)]
 enum Touch {
     /// Different images, at most `KEYS`.
-    Keys(Vec<Image>),
+    Keys(SmallVec<[Image; KEYS]>),
     Hull(Interval),
 }
 
@@ -28,30 +28,23 @@ impl Touch {
                 if keys.contains(&written.low()) {
                     return;
                 }
-                keys.push(written.low());
-                if keys.len() > KEYS {
-                    *self = Touch::Hull(self.hull().unwrap_or(written));
+                if keys.len() < KEYS {
+                    return keys.push(written.low());
                 }
             }
-            _ => *self = Touch::Hull(self.hull().map_or(written, |hull| hull.hull(&written))),
+            _ => {}
         }
+        let hull = self.intervals().fold(written, |hull, one| hull.hull(&one));
+        *self = Touch::Hull(hull);
     }
 
-    fn hull(&self) -> Option<Interval> {
-        match self {
-            Touch::Hull(hull) => Some(*hull),
-            Touch::Keys(keys) => keys
-                .iter()
-                .map(|&key| Interval::point(key))
-                .reduce(|a, b| a.hull(&b)),
-        }
-    }
-
-    fn intervals(&self) -> Vec<Interval> {
-        match self {
-            Touch::Hull(hull) => vec![*hull],
-            Touch::Keys(keys) => keys.iter().map(|&key| Interval::point(key)).collect(),
-        }
+    fn intervals(&self) -> impl Iterator<Item = Interval> + '_ {
+        let (hull, keys) = match self {
+            Touch::Hull(hull) => (Some(*hull), &[][..]),
+            Touch::Keys(keys) => (None, &keys[..]),
+        };
+        hull.into_iter()
+            .chain(keys.iter().map(|&key| Interval::point(key)))
     }
 }
 
@@ -59,26 +52,51 @@ impl Touch {
 #[derive(Clone, Default, Debug)]
 struct Level {
     nesting: u32,
-    ranges: BTreeMap<Relation, BTreeMap<Range, Touch>>,
-    whole: BTreeSet<Relation>,
+    /// In the order of relations and ranges.
+    ranges: Vec<(Relation, Range, Touch)>,
+    /// In order.
+    whole: Vec<Relation>,
 }
 
 impl Level {
     fn add(&mut self, relation: Relation, range: Range, written: Interval, most: usize) {
-        if self.whole.contains(&relation) {
+        if self.whole.binary_search(&relation).is_ok() {
             return;
         }
-        let ranges = self.ranges.entry(relation).or_default();
-        let touch = ranges.entry(range).or_insert(Touch::Keys(Vec::new()));
-        touch.add(written);
-        if ranges.len() > most {
-            self.add_all(relation);
+        let place = (relation, range);
+        match self
+            .ranges
+            .binary_search_by_key(&place, |&(r, n, _)| (r, n))
+        {
+            Ok(at) => self.ranges[at].2.add(written),
+            Err(at) => {
+                let mut touch = Touch::Keys(SmallVec::new());
+                touch.add(written);
+                self.ranges.insert(at, (relation, range, touch));
+                if self.of(relation).len() > most {
+                    self.add_all(relation);
+                }
+            }
         }
     }
 
+    /// Where the relation's ranges are.
+    fn of(&self, relation: Relation) -> std::ops::Range<usize> {
+        let first = self.ranges.partition_point(|&(r, ..)| r < relation);
+        let end = self.ranges.partition_point(|&(r, ..)| r <= relation);
+        first..end
+    }
+
     fn add_all(&mut self, relation: Relation) {
-        self.ranges.remove(&relation);
-        self.whole.insert(relation);
+        self.ranges.drain(self.of(relation));
+        if let Err(at) = self.whole.binary_search(&relation) {
+            self.whole.insert(at, relation);
+        }
+    }
+
+    fn clear(&mut self) {
+        self.ranges.clear();
+        self.whole.clear();
     }
 }
 
@@ -164,11 +182,9 @@ impl WriteSet {
             for relation in level.whole {
                 outer.add_all(relation);
             }
-            for (relation, ranges) in level.ranges {
-                for (range, touch) in ranges {
-                    for written in touch.intervals() {
-                        outer.add(relation, range, written, most);
-                    }
+            for (relation, range, touch) in level.ranges {
+                for written in touch.intervals() {
+                    outer.add(relation, range, written, most);
                 }
             }
         }
@@ -186,7 +202,14 @@ impl WriteSet {
     }
 
     pub fn is_empty(&self) -> bool {
-        self.iter().next().is_none()
+        let is_empty = |level: &Level| level.ranges.is_empty() && level.whole.is_empty();
+        self.levels.iter().all(is_empty)
+    }
+
+    /// Forgets all, but keeps the memory.
+    pub fn clear(&mut self) {
+        self.levels.truncate(1);
+        self.levels[0].clear();
     }
 
     /// The same keys as predicates, at most `most` intervals for a relation.
@@ -206,12 +229,10 @@ fn written(levels: &[Level]) -> impl Iterator<Item = Written> + '_ {
             relation,
             place: None,
         });
-        let ranges = level.ranges.iter().flat_map(|(&relation, ranges)| {
-            ranges.iter().flat_map(move |(&range, touch)| {
-                touch.intervals().into_iter().map(move |written| Written {
-                    relation,
-                    place: Some((range, written)),
-                })
+        let ranges = level.ranges.iter().flat_map(|(relation, range, touch)| {
+            touch.intervals().map(|written| Written {
+                relation: *relation,
+                place: Some((*range, written)),
             })
         });
         whole.chain(ranges)

@@ -115,7 +115,7 @@ fn project(layout: &Layout, conditions: &[Condition]) -> Vec<Interval> {
             Condition::Row(operator, _) => ScanKey::Row(*operator, &rows[n]),
         })
         .collect();
-    layout.project(&keys)
+    layout.project(&keys).to_vec()
 }
 
 /// A constant for a column: one of the column's values, often that of the row, or of a wider integer type, or NULL, or
@@ -206,7 +206,7 @@ fn int4(first: i64, last: i64) -> Interval {
 }
 
 fn of_int4(keys: &[ScanKey]) -> Vec<Interval> {
-    Layout::fit(&[Kind::Int4]).project(keys)
+    Layout::fit(&[Kind::Int4]).project(keys).to_vec()
 }
 
 #[test]
@@ -257,14 +257,14 @@ fn a_composite_scan_is_as_narrow_as_its_columns() {
     let next = |a: i64, b: i64| key(a, b + 1) - 1;
     let of = |low, high| Interval::new(low, high).unwrap();
     let point = [Compare(0, Equal, Int(1)), Compare(1, Equal, Int(2))];
-    assert_eq!(layout.project(&point), [of(key(1, 2), next(1, 2))]);
+    assert_eq!(layout.project(&point)[..], [of(key(1, 2), next(1, 2))]);
     let lists = [
         Any(0, Equal, &[Int(1), Int(5)]),
         Compare(1, Greater, Int(2)),
         Compare(1, Less, Int(7)),
     ];
     assert_eq!(
-        layout.project(&lists),
+        layout.project(&lists)[..],
         [of(key(1, 3), next(1, 6)), of(key(5, 3), next(5, 6))]
     );
     let row = [Row(Greater, &[(0, Int(1)), (1, Int(2))])];

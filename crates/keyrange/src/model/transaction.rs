@@ -169,7 +169,7 @@ impl Session<'_> {
         };
         let numbered = self.register(fxid, &writes, Some(&reads));
         let validation = self.validation(&view, numbered.csn);
-        let (result, _) = validation.place(&numbered, &reads.predicates, &writes.keys(8));
+        let (result, _) = validation.place(&numbered, &reads.predicates, &|| writes.keys(8));
         self.outcomes.count(&result.map(drop));
         record.before = numbered.csn;
         record.csn = numbered.csn;
