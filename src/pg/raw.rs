@@ -43,6 +43,7 @@ unsafe extern "C-unwind" {
     // storage/lmgr
     pub fn LWLockAcquire(lock: *mut LWLock, mode: LWLockMode::Type) -> bool;
     pub fn LWLockRelease(lock: *mut LWLock);
+    pub fn LockHeldByMe(tag: *const LOCKTAG, mode: LOCKMODE) -> bool;
     pub fn LockRelationOid(relation: Oid, mode: LOCKMODE);
     pub fn LockTuple(relation: Relation, tid: *const ItemPointerData, mode: LOCKMODE);
     pub fn UnlockTuple(relation: Relation, tid: *const ItemPointerData, mode: LOCKMODE);

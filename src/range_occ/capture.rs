@@ -4,6 +4,7 @@ use super::key::Table;
 use super::session::{self, Whole};
 use super::value::{self, allocate};
 use super::{commit, existence, patch};
+use crate::hotlock::memory;
 use crate::pg::{raw, xact};
 use keyrange::{Operator, ScanKey, Value};
 use pgrx::pg_sys::{self, Oid, ScanKeyData, SnapshotType};
@@ -40,6 +41,13 @@ pub unsafe fn begin_fetch(rel: pg_sys::Relation, fetch: *mut pg_sys::IndexFetchT
         } else {
             read_all(rel, Whole::Unseen);
         }
+    }
+}
+
+/// `index_build_range_scan`: whether the index can be built may tell of rows that the snapshot does not show.
+pub fn index_build() {
+    if session::is_validated() {
+        session::with(|work| work.saw_beyond = true);
     }
 }
 
@@ -121,11 +129,11 @@ pub unsafe fn row_version(
     }
 }
 
-/// `tuple_tid_valid`: there is no row at that address.
+/// `tuple_tid_valid`: there is no row at that address. `tuple_get_latest_tid`: there may be several versions.
 ///
 /// # Safety
 /// The executor's scan, of a table of `txn_heap`.
-pub unsafe fn no_such_row(scan: pg_sys::TableScanDesc) {
+pub unsafe fn any_row(scan: pg_sys::TableScanDesc) {
     // SAFETY: by the contract.
     unsafe {
         row_version(
@@ -164,9 +172,7 @@ pub unsafe fn index_scan(scan: pg_sys::IndexScanDesc) {
             return;
         }
         session::note_snapshot((*scan).xs_snapshot);
-        let is_lookup = existence::is_running()
-            && (*scan).numberOfKeys as usize == table.columns.len()
-            && !(*scan).heapRelation.is_null();
+        let is_lookup = existence::is_running() && !(*scan).heapRelation.is_null();
         let whole = value::with_scratch(|| {
             let count = (*scan).numberOfKeys.max(0) as usize;
             let given = (*scan).keyData;
@@ -195,12 +201,24 @@ fn note(table: &Table, keys: &[ScanKey], is_lookup: bool) -> Option<Whole> {
         return Some(Whole::OtherIndex);
     }
     match intervals[..] {
-        [key] if is_lookup && layout.is_one_key(&key) => {
+        [key] if is_lookup && can_be_exempt(table, keys) => {
             session::with(|work| work.look_for(table.relation, key));
         }
         _ => session::with(|work| work.read(table.relation, &intervals)),
     }
     None
+}
+
+/// Whether a scan with these keys finds one row at most, whose lock stands for the read. Where others may move, they must know of it.
+fn can_be_exempt(table: &Table, keys: &[ScanKey]) -> bool {
+    let is_given = |n| {
+        keys.iter()
+            .any(|key| matches!(key, ScanKey::Compare(at, Operator::Equal, _) if *at == n))
+    };
+    table.is_whole_key
+        && keys.len() == table.columns.len()
+        && (0..keys.len()).all(is_given)
+        && memory().board.reads.is_none()
 }
 
 /// `tuple_lock`: the row whose existence was asked for is locked.

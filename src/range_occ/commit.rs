@@ -2,12 +2,13 @@
 
 use super::errors;
 use super::key;
+use super::redefined;
 use super::session::{self, Work};
 use super::view;
 use crate::hotlock::memory;
 use crate::hotlock::stop::{self, Point};
 use crate::pg::{wait, xact};
-use keyrange::{Conflict, Count, RangeMap, Refusal, Relation, Validation};
+use keyrange::{Conflict, Count, RangeMap, Refusal, Relation, Validation, Written};
 use std::ops::ControlFlow;
 use std::time::{Duration, Instant};
 
@@ -106,15 +107,20 @@ fn validate_fresh() {
 
 fn note_missed(work: &Work, conflict: Conflict) {
     let mut missed = work.missed.borrow_mut();
-    if missed.iter().all(|known| known.fxid != conflict.fxid) {
-        missed.push(conflict);
-    }
+    missed.entry(conflict.fxid).or_insert(conflict);
 }
 
 /// The first in CSN order of those that were missed.
 fn first_missed(work: &Work) -> Option<Conflict> {
     let missed = work.missed.borrow();
-    missed.iter().min_by_key(|conflict| conflict.csn).copied()
+    missed.values().min_by_key(|conflict| conflict.csn).copied()
+}
+
+/// The one with the next id.
+fn next_missed(work: &Work, after: u64) -> Option<(u64, Conflict)> {
+    let missed = work.missed.borrow();
+    let mut others = missed.range(after + 1..);
+    others.next().map(|(&fxid, &conflict)| (fxid, conflict))
 }
 
 fn is_patient(since: Instant) -> bool {
@@ -125,6 +131,7 @@ fn is_patient(since: Instant) -> bool {
 /// XACT_EVENT_PRE_COMMIT and XACT_EVENT_PRE_PREPARE, when the transaction reads and writes no more and those it built on have
 /// ended: registers what it wrote, takes its CSN, and validates what it read if it is to be validated. 40001 if that fails.
 pub fn before_end() {
+    redefined::settle();
     session::seal();
     let Some(saw_beyond) = session::with_present(Work::finish) else {
         return;
@@ -142,6 +149,29 @@ pub fn before_end() {
     }
 }
 
+/// What the transaction wrote, should it want to move before others.
+fn written(work: &Work) -> Written {
+    let keys = work.writes.keys(MOST_WRITTEN);
+    let mut learned = keys.clone();
+    for (relation, _) in keys.iter() {
+        // Other unique indexes have told whether others' rows were in the way.
+        let table = work.table(key::oid_of(relation));
+        if table.is_none_or(|table| table.has_other_keys) {
+            learned.read_all(relation);
+        }
+    }
+    Written { keys, learned }
+}
+
+/// Under which id reads are registered: the transaction's, if it has one.
+fn reader_id(fxid: u64) -> u64 {
+    if fxid == 0 {
+        view::READER + u64::from(wait::me())
+    } else {
+        fxid
+    }
+}
+
 fn register_and_validate() {
     // SAFETY: nothing changes it any more.
     let Some(work) = (unsafe { session::look() }) else {
@@ -152,12 +182,15 @@ fn register_and_validate() {
     let fxid = view::own_fxid();
     let validated = session::is_validated();
     let ranges = |relation| ranges_of(work, relation);
-    let mut registered = shared
+    let registered = shared
         .board
-        .register(wait::me(), fxid, &work.writes, &view::is_running);
-    if validated {
-        registered = registered.with_reads(&work.predicates, &ranges, &view::is_running);
-    }
+        .register(wait::me(), fxid, &work.writes, &view::is_running)
+        .with_reads(
+            reader_id(fxid),
+            &work.predicates,
+            &ranges,
+            &view::is_running,
+        );
     shared.ranges.add(Count::Registered, registered.placed());
     shared.ranges.add(Count::Unplaced, registered.unplaced());
     stop::at(Point::Registered);
@@ -177,8 +210,9 @@ fn register_and_validate() {
             ranges: &ranges,
             wait: &|| is_patient(since),
         };
-        let writes = || work.writes.keys(MOST_WRITTEN);
-        let (placed, done) = validation.place(&numbered, &work.predicates, &writes);
+        let written = || written(work);
+        let written: Option<&dyn Fn() -> Written> = (!work.saw_beyond).then_some(&written);
+        let (placed, done) = validation.place(&numbered, &work.predicates, written);
         drop(numbered); // an ERROR would leave it behind
         shared.ranges.add(Count::ValidationTime, nanoseconds(since));
         shared.ranges.validated(&placed.map(drop), &done);
@@ -198,14 +232,16 @@ fn settle_doubts() {
     };
     let totals = memory().ranges;
     let nothing = keyrange::Work::default();
-    let count = work.missed.borrow().len();
-    for n in (0..count).filter(|_| work.is_between) {
-        let conflict = work.missed.borrow()[n];
-        if !view::did_abort(conflict.fxid) {
+    let mut after = 0;
+    while work.is_between
+        && let Some((fxid, conflict)) = next_missed(work, after)
+    {
+        if !view::did_abort(fxid) {
             let refusal = Refusal::Conflict(conflict);
             totals.validated(&Err(refusal), &nothing);
             errors::refuse(&refusal);
         }
+        after = fxid;
     }
     if !work.predicates.is_empty() {
         if memory().board.reads.is_some() {
@@ -224,10 +260,9 @@ fn register_reader(work: &'static Work) {
     let missed = first_missed(work).filter(|_| !work.is_between);
     let position = missed.map_or(before, |first| first.csn);
     let ranges = |relation| ranges_of(work, relation);
-    let me = wait::me();
     board.register_reader(
-        me,
-        view::READER + u64::from(me),
+        wait::me(),
+        reader_id(0),
         position,
         &work.predicates,
         &ranges,

@@ -1,6 +1,7 @@
 //! What a validated transaction may not do.
 
 use super::errors;
+use super::redefined;
 use super::session;
 use super::view::View;
 use crate::hotlock::memory;
@@ -169,13 +170,22 @@ pub fn planner_options(options: c_int) -> c_int {
     }
 }
 
-/// COPY to and from a table does not come by the executor.
+/// A snapshot that is not the transaction's own, and COPY to and from a table, which does not come by the executor.
 ///
 /// # Safety
 /// A utility statement's node.
 pub unsafe fn before_utility(node: *const pg_sys::Node) {
+    redefined::note_utility();
     // SAFETY: by the contract; a name that cannot be resolved is left to COPY to report.
     unsafe {
+        if (*node).type_ == NodeTag::T_VariableSetStmt {
+            // SET TRANSACTION SNAPSHOT; the other commands of this kind begin no transaction either.
+            let set = node.cast::<pg_sys::VariableSetStmt>();
+            if (*set).kind == pg_sys::VariableSetKind::VAR_SET_MULTI {
+                session::forget_prefix();
+            }
+            return;
+        }
         if (*node).type_ != NodeTag::T_CopyStmt || !session::is_validated() {
             return;
         }

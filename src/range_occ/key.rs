@@ -37,6 +37,8 @@ pub struct Table {
     pub index: Oid,
     /// The columns that have a part in the image; none: all rows are one range.
     pub columns: Vec<Column>,
+    /// They are all columns of a unique index, so that there is one row at most with given values, none of them NULL.
+    pub is_whole_key: bool,
     pub layout: Option<Layout>,
     /// There are unique indexes or constraints of other columns.
     pub has_other_keys: bool,
@@ -117,6 +119,7 @@ unsafe fn build(rel: pg_sys::Relation) -> Table {
     let index_oid;
     let mut has_other_keys = false;
     let mut has_deferrable = false;
+    let mut length = 0;
     // SAFETY: relcache entries are valid while open; nothing here has a destructor.
     let stored = unsafe {
         let list = raw::RelationGetIndexList(rel);
@@ -140,6 +143,10 @@ unsafe fn build(rel: pg_sys::Relation) -> Table {
         if index_oid != Oid::INVALID {
             let index = raw::RelationIdGetRelation(index_oid);
             if !index.is_null() {
+                let form = (*index).rd_index;
+                if (*form).indisunique && (*form).indimmediate {
+                    length = (*form).indnkeyatts as usize;
+                }
                 columns_of(rel, index, &mut columns);
                 raw::RelationClose(index);
             }
@@ -160,6 +167,7 @@ unsafe fn build(rel: pg_sys::Relation) -> Table {
             (Some(_), Some(stored)) => stored.take(),
             (Some(layout), None) => Map::default_of(layout, &columns),
         },
+        is_whole_key: columns.len() == length,
         columns,
         layout,
         has_other_keys,

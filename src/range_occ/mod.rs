@@ -9,6 +9,7 @@ mod key;
 mod map;
 mod partition;
 mod patch;
+mod redefined;
 pub mod session;
 mod text;
 mod value;
@@ -23,6 +24,7 @@ unsafe extern "C-unwind" fn forget(_arg: Datum, relation: Oid) {
     key::forget(relation);
     patch::forget(relation);
     guard::forget(relation);
+    redefined::note(relation);
 }
 
 /// Registers the invalidation callback. Once, from `_PG_init`.

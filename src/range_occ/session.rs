@@ -82,8 +82,8 @@ pub struct Work {
     pub refused: Option<Refusal>,
     /// A transaction without writes comes after those with CSNs below this one.
     pub before: Option<Csn>,
-    /// Transactions with CSNs below `before` that wrote what was read, and were not seen.
-    pub missed: RefCell<Vec<Conflict>>,
+    /// Transactions with CSNs below `before` that wrote what was read, and were not seen: by id, with one conflict each.
+    pub missed: RefCell<BTreeMap<u64, Conflict>>,
     /// Something of a later one than the first of these was seen.
     pub is_between: bool,
 }
@@ -145,11 +145,12 @@ impl Work {
         known.map(|known| &known.table)
     }
 
-    /// The transaction has redefined the table: whatever it does there counts as done to the whole.
-    fn redefine(&mut self, table: Rc<Table>, as_of: u64) {
-        self.redefined.push(table.relation);
-        self.read_all(table.relation, Whole::Redefined);
-        self.tables.push(Known { table, as_of });
+    /// The transaction has redefined the table: whatever it does there counts as done to the whole. It has learned of all that was
+    /// there.
+    pub fn redefine(&mut self, relation: Relation) {
+        self.redefined.push(relation);
+        self.read_all(relation, Whole::Redefined);
+        self.saw_beyond = true;
     }
 
     /// Nothing is read or written any more. Whether the transaction has learned of later ones, so that it cannot stand where it first
@@ -352,7 +353,10 @@ unsafe fn look_again(rel: pg_sys::Relation) {
         let mut newest = work.tables.iter_mut().rev();
         match newest.find(|known| known.table.oid == table.oid) {
             Some(known) if known.table == table => known.as_of = as_of,
-            _ => work.redefine(table, as_of),
+            _ => {
+                work.redefine(table.relation);
+                work.tables.push(Known { table, as_of });
+            }
         }
     });
 }
@@ -400,6 +404,11 @@ fn stable_prefix() -> Csn {
     SESSION.wants_prefix.set(wanted - 1);
     let board = memory().board;
     keyrange::stable_prefix(board.clock, board.committers, view::is_running).unwrap_or(0)
+}
+
+/// The transaction's snapshot is another's, and may be older than what this session knows.
+pub fn forget_prefix() {
+    SESSION.prefix.set(0);
 }
 
 /// See `stable_prefix`.

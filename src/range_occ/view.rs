@@ -44,11 +44,25 @@ pub fn is_running(fxid: u64) -> bool {
     next().saturating_sub(fxid) < DISTANT && xact::is_running(fxid as u32)
 }
 
-/// Whether it has rolled back by now; false while it runs.
+/// Whether it has rolled back by now; false while it runs, and if it is so old that nobody knows any more (xid8funcs.c:
+/// TransactionIdInRecentPast).
 pub fn did_abort(fxid: u64) -> bool {
-    // SAFETY: look-ups by a normal transaction id, in this order, as the C code has it.
-    !xact::is_running(fxid as u32) && unsafe { !raw::TransactionIdDidCommit(narrow(fxid)) }
+    if xact::is_running(fxid as u32) {
+        return false;
+    }
+    // SAFETY: the commit log is not truncated while the lock is held; an ERROR of the look-up releases it.
+    unsafe {
+        let lock = &raw mut (*pg_sys::MainLWLockArray.add(XACT_TRUNCATION_LOCK)).lock;
+        raw::LWLockAcquire(lock, pg_sys::LWLockMode::LW_SHARED);
+        let oldest = widen((*pg_sys::ShmemVariableCache).oldestClogXid.into());
+        let did_abort = fxid >= oldest && !raw::TransactionIdDidCommit(narrow(fxid));
+        raw::LWLockRelease(lock);
+        did_abort
+    }
 }
+
+/// storage/lwlocknames.h: XactTruncationLock.
+const XACT_TRUNCATION_LOCK: usize = 44;
 
 /// The snapshot that all statements of the present transaction have.
 fn transaction_snapshot() -> pg_sys::Snapshot {

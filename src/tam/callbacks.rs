@@ -3,6 +3,7 @@
 use super::{swap, tracked};
 use crate::hotlock;
 use crate::pg::error::guarded;
+use crate::range_occ::capture;
 use pgrx::pg_sys::*;
 use pgrx::{Internal, pg_extern};
 use std::ffi::c_void;
@@ -247,6 +248,7 @@ unsafe extern "C-unwind" fn index_build_range_scan(
 ) -> f64 {
     // SAFETY: PostgreSQL's arguments; heap's routine has every callback.
     unsafe {
+        guarded(capture::index_build);
         swap::with_heap(table, || {
             (swap::heap().index_build_range_scan.unwrap_unchecked())(
                 table, index, info, allow_sync, anyvisible, progress, start, count, callback,

@@ -78,9 +78,17 @@ unsafe extern "C-unwind" fn tuple_tid_valid(scan: TableScanDesc, tid: ItemPointe
     unsafe {
         let valid = (swap::heap().tuple_tid_valid.unwrap_unchecked())(scan, tid);
         if !valid {
-            guarded(|| capture::no_such_row(scan));
+            guarded(|| capture::any_row(scan));
         }
         valid
+    }
+}
+
+unsafe extern "C-unwind" fn tuple_get_latest_tid(scan: TableScanDesc, tid: ItemPointer) {
+    // SAFETY: as above.
+    unsafe {
+        guarded(|| capture::any_row(scan));
+        (swap::heap().tuple_get_latest_tid.unwrap_unchecked())(scan, tid);
     }
 }
 
@@ -377,6 +385,7 @@ pub fn track(routine: &mut TableAmRoutine) {
     routine.relation_set_new_filelocator = Some(relation_set_new_filelocator);
     routine.relation_nontransactional_truncate = Some(relation_nontransactional_truncate);
     routine.tuple_tid_valid = Some(tuple_tid_valid);
+    routine.tuple_get_latest_tid = Some(tuple_get_latest_tid);
     routine.tuple_fetch_row_version = Some(tuple_fetch_row_version);
     routine.tuple_insert = Some(tuple_insert);
     routine.tuple_insert_speculative = Some(tuple_insert_speculative);

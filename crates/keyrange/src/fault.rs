@@ -33,8 +33,12 @@ pub(crate) enum Fault {
     LostCsnForgotten,
     /// Who overwrites an entry does not remember its CSN.
     OverwrittenCsnForgotten,
+    /// Who overwrites an entry takes its CSN away first and marks it as evicted afterwards.
+    CsnTakenFirst,
     /// Who stands before those that it missed does so whatever it saw of later ones.
     NewerIgnored,
+    /// A transaction moves before those that wrote what it wrote itself.
+    LaterWritesIgnored,
     /// What validated transactions have read is not registered.
     ReadsNotRegistered,
     /// A transaction asks for readers first and tells that it has moved afterwards.

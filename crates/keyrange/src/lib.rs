@@ -31,8 +31,8 @@ pub use register::{Board, Ledger, Numbered, Registered};
 pub use ring::{Bucket, Entry, Place, Rings, Slot, Walk};
 pub use scan::{Intervals, Operator, ScanKey};
 pub use validate::{Cause, Conflict, Refusal, Snapshot, Validation, Work};
-pub use window::Placed;
-pub use write::{KEYS, WriteSet, Written};
+pub use window::{Placed, Written};
+pub use write::{KEYS, Write, WriteSet};
 
 /// A relation: database oid in the upper half, relation oid in the lower.
 pub type Relation = u64;

@@ -209,22 +209,17 @@ impl<'a> Ledger<'a> {
 }
 
 impl<'a> Registered<'a> {
-    /// Publishes what the transaction has read, which it does if it is validated.
+    /// Publishes what the transaction has read, if it is validated, or counts as having read. `id` is its own, or if it has none as
+    /// `register_reader` has it.
     pub fn with_reads<'m>(
         mut self,
+        id: u64,
         predicates: &Predicates,
         map_of: &dyn Fn(Relation) -> RangeMap<'m>,
         is_running: &dyn Fn(u64) -> bool,
     ) -> Self {
-        let (board, process, fxid) = (self.board, self.process, self.fxid);
-        board.publish_reads(
-            &mut self.reads,
-            process,
-            fxid,
-            predicates,
-            map_of,
-            is_running,
-        );
+        let (board, process) = (self.board, self.process);
+        board.publish_reads(&mut self.reads, process, id, predicates, map_of, is_running);
         self
     }
 

@@ -1,7 +1,8 @@
 //! Rings of registered writes. Nobody waits here: not who writes, not who reads.
 //!
 //! A writer raises the bucket's `max_fxid`, takes a ticket from `head` (ticket t belongs to slot t mod N), and makes the
-//! slot its own. Then, in this order: it raises `evicted_fxid` to the transaction of the entry that it will overwrite; it
+//! slot its own. Then, in this order: it raises `evicted_fxid` to the transaction of the entry that it will overwrite, and
+//! `evicted_csn` or `evicted_pending_fxid`; it takes the CSN away, so that its transaction cannot stamp the slot any more; it
 //! sets the slot's sequence number to 2t + 1; it writes the fields; it sets the sequence number to 2t + 2. Who finds its
 //! slot in the hands of a running transaction takes another ticket, and after a few of them counts itself as evicted. One
 //! that is late may overwrite the entry of a later ticket: it marks it as evicted like any other.
@@ -346,14 +347,10 @@ impl Rings<'_> {
         if step == 0 || slot.owner.exchange(0, fxid).is_err() {
             return;
         }
-        let sequence = slot.sequence.get();
         if step > 0 {
             slot.take_csn_from(head, ticket);
         }
         if step == 2 {
-            if sequence != 0 && sequence.is_multiple_of(2) {
-                head.evicted_fxid.raise(slot.fxid.read_field());
-            }
             slot.sequence.set(2 * ticket + 1);
             slot.low[0].write_field(0);
         }
@@ -376,29 +373,48 @@ impl Slot {
         }
     }
 
-    /// Before anything else: from here on the transaction of the old entry cannot put its CSN there any more, and remembers it itself.
+    /// Before anything else: marks what is about to be overwritten, and takes its CSN away. From there on the transaction of the old entry
+    /// cannot put a CSN there any more, and remembers it itself.
     fn take_csn_from(&self, head: &Bucket, ticket: u64) {
-        let csn = self.csn.swap(PENDING | ticket);
+        loop {
+            let csn = self.csn.get();
+            let late = planted(Fault::CsnTakenFirst);
+            if !late {
+                self.mark(head, csn);
+            }
+            // Who sees that the CSN has gone must see the marks.
+            if self.csn.exchange(csn, PENDING | ticket).is_ok() {
+                if late {
+                    self.mark(head, csn);
+                }
+                return;
+            }
+        }
+    }
+
+    /// Marks an entry with that CSN as overwritten.
+    fn mark(&self, head: &Bucket, csn: u64) {
+        let fxid = self.fxid.read_field();
+        // An odd number is a dead writer's, which marked what it overwrote.
+        let sequence = self.sequence.get();
+        let is_whole = sequence != 0 && sequence.is_multiple_of(2);
+        if is_whole && !planted(Fault::EvictionMarkedLate) {
+            head.evicted_fxid.raise(fxid);
+        }
         if csn & PENDING != 0 {
-            head.evicted_pending_fxid.raise(self.fxid.read_field());
+            head.evicted_pending_fxid.raise(fxid);
         } else if csn != 0 && !planted(Fault::OverwrittenCsnForgotten) {
             head.evicted_csn.raise(csn);
             if !csn.is_multiple_of(2) {
-                head.evicted_pending_fxid.raise(self.fxid.read_field());
+                head.evicted_pending_fxid.raise(fxid);
             }
         }
     }
 
     /// Writes the entry into a slot that the caller owns.
     fn write(&self, head: &Bucket, ticket: u64, max_fxid: u64, entry: &Entry) {
-        let sequence = self.sequence.get();
+        let victim = self.fxid.read_field();
         self.take_csn_from(head, ticket);
-        // An odd number is a dead writer's, which marked what it overwrote.
-        let victim = (sequence != 0 && sequence.is_multiple_of(2)).then(|| self.fxid.read_field());
-        let late = planted(Fault::EvictionMarkedLate);
-        if let Some(victim) = victim.filter(|_| !late) {
-            head.evicted_fxid.raise(victim);
-        }
         self.sequence.set(2 * ticket + 1);
         let halves = |image: u128| [(image >> 64) as u64, image as u64];
         self.fxid.write_field(entry.fxid);
@@ -413,7 +429,7 @@ impl Slot {
         }
         self.process.write_field(u64::from(entry.process));
         self.sequence.set(2 * ticket + 2);
-        if let Some(victim) = victim.filter(|_| late) {
+        if planted(Fault::EvictionMarkedLate) {
             head.evicted_fxid.raise(victim);
         }
     }

@@ -20,33 +20,42 @@ pub struct Placed {
     pub moved: bool,
 }
 
+/// What a transaction wrote.
+#[derive(Clone, Debug)]
+pub struct Written {
+    pub keys: Predicates,
+    /// Where it could have been told of others' rows when it wrote: at least these keys.
+    pub learned: Predicates,
+}
+
 impl<S: Snapshot> Validation<'_, S> {
-    /// Where a transaction with a CSN (`before`) and these predicates stands, or why it must roll back. `writes` tells the keys that
-    /// it wrote.
+    /// Where a transaction with a CSN (`before`) and these predicates stands, or why it must roll back. `written` tells what it
+    /// wrote; without it the transaction does not move, as it has learned of others in other ways.
     pub fn place(
         &self,
         numbered: &Numbered,
         predicates: &Predicates,
-        writes: &dyn Fn() -> Predicates,
+        written: Option<&dyn Fn() -> Written>,
     ) -> (Result<Placed, Refusal>, Work) {
+        let window = self.board.reads.zip(written);
         let mut first: Option<Conflict> = None;
         let (result, work) = self.conflicts(predicates, &mut |conflict| {
             if first.is_none_or(|first| conflict.csn < first.csn) {
                 first = Some(conflict);
             }
-            if self.board.reads.is_none() {
+            if window.is_none() {
                 return ControlFlow::Break(());
             }
             ControlFlow::Continue(())
         });
         let position = numbered.csn;
-        let placed = match (first, self.board.reads) {
+        let placed = match (first, window) {
             (None, _) => result.map(|()| Placed {
                 position,
                 moved: false,
             }),
-            (Some(first), Some(reads)) if result.is_ok() && is_whole(first.csn) => self
-                .move_before(first.csn, numbered, predicates, &writes(), &reads)
+            (Some(first), Some((reads, written))) if result.is_ok() && is_whole(first.csn) => self
+                .move_before(first.csn, numbered, predicates, &written(), &reads)
                 .ok_or(Refusal::Conflict(first)),
             (Some(first), _) => Err(Refusal::Conflict(first)),
         };
@@ -58,7 +67,7 @@ impl<S: Snapshot> Validation<'_, S> {
         first: Csn,
         numbered: &Numbered,
         predicates: &Predicates,
-        writes: &Predicates,
+        written: &Written,
         reads: &Ledger,
     ) -> Option<Placed> {
         let position = first - 1;
@@ -68,15 +77,41 @@ impl<S: Snapshot> Validation<'_, S> {
         }
         if !planted(Fault::NewerIgnored) {
             self.can_stand_before(position, predicates).ok()?;
-            self.can_stand_before(position, writes).ok()?;
         }
-        self.nobody_read(position, writes, reads).then_some(())?;
+        if !planted(Fault::LaterWritesIgnored) {
+            self.nobody_wrote(position, &written.learned)
+                .then_some(())?;
+        }
+        self.nobody_read(position, &written.keys, reads)
+            .then_some(())?;
         if late {
             numbered.move_to(position);
         }
         Some(Placed {
             position,
             moved: true,
+        })
+    }
+
+    /// Whether no other transaction from that position on wrote there. This one need not have seen that to know of it: it could insert
+    /// what the other has deleted.
+    fn nobody_wrote(&self, position: Csn, keys: &Predicates) -> bool {
+        let ledger = self.board.writes;
+        keys.iter().all(|(relation, written)| {
+            let map = (self.ranges)(relation);
+            let nobody = self.buckets(&ledger, relation, written, &map, |rings, bucket, _| {
+                let mut is_written = false;
+                let lost = rings.walk_since(bucket, position, |entry| {
+                    is_written = entry.relation == relation
+                        && entry.csn.is_none_or(|csn| csn >= position)
+                        && !self.snapshot.is_mine(entry.fxid)
+                        && written.overlapping(&entry.keys).is_some()
+                        && !self.snapshot.did_abort(entry.fxid);
+                    !is_written
+                });
+                (!is_written && lost < position).then_some(()).ok_or(())
+            });
+            nobody.is_ok()
         })
     }
 
@@ -118,7 +153,8 @@ impl<S: Snapshot> Validation<'_, S> {
                             .csn
                             .is_some_and(|csn| !is_whole(csn) && csn < position)
                         && !self.snapshot.has_ended(entry.fxid)
-                        && read.overlapping(&entry.keys).is_some();
+                        && read.overlapping(&entry.keys).is_some()
+                        && !self.snapshot.did_abort(entry.fxid);
                     !has_moved
                 });
                 (!has_moved && rings.evicted_moved_fxid(bucket) < xmin)

@@ -44,11 +44,6 @@ impl Word {
         self.0.compare_exchange(old, new, SeqCst, SeqCst).map(drop)
     }
 
-    /// Replaces the value and returns the one before.
-    pub(crate) fn swap(&self, value: u64) -> u64 {
-        self.0.swap(value, SeqCst)
-    }
-
     /// Reads a field of a slot: who reads what a writer put here also sees what that writer did before.
     #[inline]
     pub(crate) fn read_field(&self) -> u64 {

@@ -102,7 +102,7 @@ impl Level {
 
 /// One write to be registered.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Written {
+pub struct Write {
     pub relation: Relation,
     /// `None`: anywhere in the relation.
     pub place: Option<(Range, Interval)>,
@@ -164,7 +164,7 @@ impl WriteSet {
     }
 
     /// What was written in the subtransaction of that depth (at least 1), and inside it.
-    pub fn inside(&self, nesting: u32) -> impl Iterator<Item = Written> + '_ {
+    pub fn inside(&self, nesting: u32) -> impl Iterator<Item = Write> + '_ {
         written(&self.levels[self.outside(nesting)..])
     }
 
@@ -197,7 +197,7 @@ impl WriteSet {
     }
 
     /// What is to be registered.
-    pub fn iter(&self) -> impl Iterator<Item = Written> + '_ {
+    pub fn iter(&self) -> impl Iterator<Item = Write> + '_ {
         written(&self.levels)
     }
 
@@ -223,14 +223,14 @@ impl WriteSet {
     }
 }
 
-fn written(levels: &[Level]) -> impl Iterator<Item = Written> + '_ {
+fn written(levels: &[Level]) -> impl Iterator<Item = Write> + '_ {
     levels.iter().flat_map(|level| {
-        let whole = level.whole.iter().map(|&relation| Written {
+        let whole = level.whole.iter().map(|&relation| Write {
             relation,
             place: None,
         });
         let ranges = level.ranges.iter().flat_map(|(relation, range, touch)| {
-            touch.intervals().map(|written| Written {
+            touch.intervals().map(|written| Write {
                 relation: *relation,
                 place: Some((*range, written)),
             })

@@ -2,7 +2,7 @@
 
 use keyrange::{
     FIRST_NULL, Image, Interval, IntervalSet, KEYS, NARROWEST, NULL_RANGE, Predicates, RangeMap,
-    WriteSet, Written, boundaries,
+    Write, WriteSet, boundaries,
 };
 use proptest::prelude::*;
 
@@ -101,7 +101,7 @@ proptest! {
                 }
             }
         }
-        let registered: Vec<Written> = set.iter().collect();
+        let registered: Vec<Write> = set.iter().collect();
         let kept: Vec<Image> = open.concat();
         for &image in &kept {
             let found = registered.iter().any(|written| match written.place {
@@ -132,7 +132,7 @@ fn a_few_keys_stay_apart_then_a_hull_then_the_relation() {
     (0..KEYS as Image).for_each(|n| write(&mut set, n * 2));
     assert_eq!(set.iter().count(), KEYS);
     write(&mut set, 50);
-    let hull = Written {
+    let hull = Write {
         relation: TABLE,
         place: Some((0, of(0, 50))),
     };
@@ -140,7 +140,7 @@ fn a_few_keys_stay_apart_then_a_hull_then_the_relation() {
     write(&mut set, 100);
     assert_eq!(set.iter().count(), 2);
     write(&mut set, 200);
-    let whole = Written {
+    let whole = Write {
         relation: TABLE,
         place: None,
     };

@@ -364,9 +364,9 @@ fn a_csn_that_is_forgotten_with_its_entry_is_found_out() {
     let plan = Plan {
         shape,
         writes: 2,
-        readers: 0.5,
-        rounds: 4,
-        blind: 0.7,
+        readers: 0.4,
+        rounds: 5,
+        blind: 0.8,
         ..plan
     };
     assert!(finds(Fault::LostCsnForgotten, plan));
@@ -418,6 +418,11 @@ fn one_that_moves_whatever_it_saw_of_later_ones_is_found_out() {
             ..WINDOW
         }
     ));
+}
+
+#[test]
+fn one_that_moves_before_who_deleted_what_it_inserts_is_found_out() {
+    assert!(finds(Fault::LaterWritesIgnored, WINDOW));
 }
 
 #[test]

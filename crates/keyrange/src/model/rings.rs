@@ -107,3 +107,75 @@ fn a_dead_writers_slot_is_used_again_when_its_transaction_has_ended() {
         }
     });
 }
+
+/// An entry with a CSN, and what a reader must find while it is overwritten, if the marks do not tell that it is gone.
+struct Overwritten {
+    /// It has moved to this position.
+    position: Option<u64>,
+    is_found: fn(Rings) -> bool,
+}
+
+/// Its reads are in the way of a transaction that moves to position 9.
+const READ: Overwritten = Overwritten {
+    position: None,
+    is_found: |rings| {
+        let mut is_read = false;
+        let lost = rings.walk_since(0, 9, |read| {
+            is_read |= read.csn.is_some_and(|csn| csn >= 9);
+            true
+        });
+        is_read || lost >= 9
+    },
+};
+
+/// It has moved before a transaction that looks for that.
+const MOVED: Overwritten = Overwritten {
+    position: Some(9),
+    is_found: |rings| {
+        let mut has_moved = false;
+        rings.walk(0, 5, |read, _| {
+            has_moved |= read.csn == Some(9);
+            true
+        });
+        has_moved || rings.evicted_moved_fxid(0) >= 5
+    },
+};
+
+/// Whether it is missed in one of the schedules.
+fn is_missed(overwritten: Overwritten, fault: Option<Fault>) -> bool {
+    plant(fault);
+    let missed = Arc::new(AtomicBool::new(false));
+    let seen = missed.clone();
+    run(PctScheduler::new_from_seed(1, 3, 3000), move || {
+        let server = shuttle::sync::Arc::new(Server::new(ONE_SLOT, false));
+        let rings = server.board().writes.ranges;
+        let place = rings.publish(0, &entry(5), &|_| true).unwrap();
+        rings.stamp(place, 20);
+        if let Some(position) = overwritten.position {
+            rings.move_to(place, 5, 20, position);
+        }
+        let other = server.clone();
+        let writer = shuttle::thread::spawn(move || {
+            let rings = other.board().writes.ranges;
+            rings.publish(0, &entry(6), &|_| true);
+        });
+        if !(overwritten.is_found)(rings) {
+            seen.store(true, Relaxed);
+        }
+        writer.join().unwrap();
+    });
+    plant(None);
+    missed.load(Relaxed)
+}
+
+#[test]
+fn an_entry_that_is_overwritten_is_found_or_marked() {
+    assert!(!is_missed(READ, None));
+    assert!(!is_missed(MOVED, None));
+}
+
+#[test]
+fn a_csn_that_is_taken_first_is_found_out() {
+    assert!(is_missed(READ, Some(Fault::CsnTakenFirst)));
+    assert!(is_missed(MOVED, Some(Fault::CsnTakenFirst)));
+}

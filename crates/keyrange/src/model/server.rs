@@ -145,27 +145,36 @@ impl Server {
         self.state.lock().unwrap().running.contains(&fxid)
     }
 
-    /// Locks the row and adds a version. False: somebody else has it, or (for those with a snapshot) it has a version that
-    /// the snapshot does not see.
-    pub fn write(&self, me: u64, view: Option<&View>, key: Key, value: Option<u64>) -> bool {
+    /// Writes a row, if neither a running transaction has it nor, for one with a snapshot, somebody that this does not see has left one
+    /// there. What was deleted unseen can be inserted. Tells whether there was no row.
+    pub fn write(
+        &self,
+        me: u64,
+        view: Option<&View>,
+        key: Key,
+        value: Option<u64>,
+    ) -> Option<bool> {
         let mut state = self.state.lock().unwrap();
         let holder = state.locks.get(&key).copied();
         if holder.is_some_and(|holder| holder != me && state.running.contains(&holder)) {
-            return false;
+            return None;
         }
         let versions = state.versions.get(&key);
         let last = versions.and_then(|versions| {
             let mut newest = versions.iter().rev();
-            newest.find(|(fxid, _)| state.fates.get(fxid) == Some(&Fate::Committed))
+            newest.find(|(fxid, _)| *fxid == me || state.fates.get(fxid) == Some(&Fate::Committed))
         });
+        let is_absent = last.is_none_or(|(_, row)| row.is_none());
         if let (Some(view), Some((writer, _))) = (view, last)
+            && *writer != me
             && !view.has_ended(*writer)
+            && !(is_absent && value.is_some())
         {
-            return false;
+            return None;
         }
         state.locks.insert(key, me);
         state.versions.entry(key).or_default().push((me, value));
-        true
+        Some(is_absent)
     }
 
     /// Off the running list, with its locks.

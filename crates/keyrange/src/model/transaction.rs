@@ -11,7 +11,7 @@ use super::{
 };
 use crate::{
     Csn, Interval, Kind, Layout, Numbered, Operator, Predicates, RangeMap, Refusal, Relation,
-    ScanKey, Snapshot, Validation, Value, WriteSet,
+    ScanKey, Snapshot, Validation, Value, WriteSet, Written,
     fault::{Fault, planted},
 };
 
@@ -101,8 +101,11 @@ impl Session<'_> {
         for _ in 0..thread_rng().gen_range(1..=self.plan.writes) {
             let key = thread_rng().gen_range(0..KEYS);
             let value = (!chance(0.3)).then_some(fxid * 10 + record.writes.len() as u64);
-            if !self.server.write(fxid, view, key, value) {
-                return None;
+            let was_absent = self.server.write(fxid, view, key, value)?;
+            let is_first = record.writes.iter().all(|&(written, _)| written != key);
+            if was_absent && is_first && value.is_some() {
+                // The index has told, whatever the snapshot shows.
+                record.reads.push((key, key, Vec::new()));
             }
             let image = layout().image(&[Value::Int(key)]);
             if chance(self.plan.whole) {
@@ -123,7 +126,7 @@ impl Session<'_> {
         let board = self.server.board();
         let registered = board.register(self.process, fxid, writes, &is_running);
         match reads {
-            Some(reads) => registered.with_reads(&reads.predicates, &ranges, &is_running),
+            Some(reads) => registered.with_reads(fxid, &reads.predicates, &ranges, &is_running),
             None => registered,
         }
         .take_csn()
@@ -169,11 +172,15 @@ impl Session<'_> {
         };
         let numbered = self.register(fxid, &writes, Some(&reads));
         let validation = self.validation(&view, numbered.csn);
-        let (result, _) = validation.place(&numbered, &reads.predicates, &|| writes.keys(8));
+        let written = || Written {
+            keys: writes.keys(8),
+            learned: writes.keys(8),
+        };
+        let (result, _) = validation.place(&numbered, &reads.predicates, Some(&written));
         self.outcomes.count(&result.map(drop));
         record.before = numbered.csn;
         record.csn = numbered.csn;
-        record.reads = reads.rows;
+        record.reads.extend(reads.rows);
         let fate = match result {
             Ok(placed) => {
                 self.outcomes.moved(placed.moved);

@@ -97,3 +97,42 @@ fn an_imported_snapshot_misses_what_came_after_it() -> Result<()> {
 fn an_imported_snapshot_and_writes_elsewhere() -> Result<()> {
     with_an_imported_snapshot("INSERT INTO t VALUES (85, 0)", "00000")
 }
+
+/// What a session has found out to have ended may be running in a snapshot that was exported before.
+#[test]
+fn an_imported_snapshot_is_older_than_what_its_importer_knows() -> Result<()> {
+    let server = start(&[("max_prepared_transactions", "0"), ("txn.range_slots", "4")])?;
+    let dog = Watchdog::new(&server);
+    let result = (|| {
+        let mut control = server.connect()?;
+        control.batch_execute(TABLES)?;
+        // Keeps back what snapshots are known to see.
+        let mut idle = server.connect()?;
+        idle.batch_execute("BEGIN; INSERT INTO flag VALUES (4, 0)")?;
+        let mut overwrite =
+            || (0..40).try_for_each(|_| control.batch_execute("UPDATE t SET v = 0 WHERE id = 20"));
+        overwrite()?;
+        let mut reader = validated(&server)?;
+        let mut writer = validated(&server)?;
+        for client in [&mut reader, &mut writer] {
+            let end = client.batch_execute("BEGIN; SELECT v FROM t WHERE id = 10; COMMIT");
+            ensure!(sqlstate(&end) == "40001", "its history is whole: {end:?}");
+            client.batch_execute("ROLLBACK")?;
+        }
+        let mut exporter = server.connect()?;
+        exporter.batch_execute("BEGIN ISOLATION LEVEL REPEATABLE READ")?;
+        let snapshot = text(&mut exporter, "SELECT pg_export_snapshot()")?;
+        writer.batch_execute(
+            "BEGIN; SELECT v FROM flag WHERE id = 1; UPDATE t SET v = 100 WHERE id = 10; COMMIT",
+        )?;
+        overwrite()?;
+        reader.batch_execute("SELECT 1")?;
+        let end = reader.batch_execute(&format!(
+            "BEGIN; SET TRANSACTION SNAPSHOT '{snapshot}'; SELECT v FROM t WHERE id = 10; \
+             UPDATE flag SET v = 1 WHERE id = 1; COMMIT"
+        ));
+        ensure!(sqlstate(&end) == "40001", "a write skew: {end:?}");
+        Ok(())
+    })();
+    dog.finish(result)
+}

@@ -112,6 +112,11 @@ fn idle() -> Result<()> {
 }
 
 #[test]
+fn window() -> Result<()> {
+    page("window")
+}
+
+#[test]
 fn hotlock() -> Result<()> {
     page("hotlock")
 }

@@ -1,0 +1,99 @@
+//! Tables that the present transaction has redefined, rewritten or filled anew by DDL: with an ACCESS EXCLUSIVE lock, and a relcache
+//! invalidation for everybody. They count as written as a whole, and with an exclusion window as read: who sees the new definition finds
+//! no entries of those who came before under the old one, but this entry, and does not stand before it.
+
+use super::{key, session, view};
+use crate::pg::raw;
+use pgrx::pg_sys::{self, Oid};
+use std::cell::{Cell, RefCell};
+
+struct Noted {
+    /// Whose they are: other invalidations come when a transaction has ended.
+    of: Cell<u32>,
+    tables: RefCell<Vec<Oid>>,
+    /// A utility statement has run, whose last invalidations may still be to come.
+    after_utility: Cell<bool>,
+}
+// SAFETY: a backend has one thread.
+unsafe impl Sync for Noted {}
+static NOTED: Noted = Noted {
+    of: Cell::new(0),
+    tables: RefCell::new(Vec::new()),
+    after_utility: Cell::new(false),
+};
+
+/// The present transaction, 0 for none.
+fn present() -> u32 {
+    // SAFETY: this process's own entry, null before it has one.
+    unsafe { pg_sys::MyProc.as_ref() }.map_or(0, |own| own.lxid)
+}
+
+/// A relcache entry is not valid any more.
+pub fn note(relation: Oid) {
+    let present = present();
+    if present == 0 || u32::from(relation) < pg_sys::FirstNormalObjectId {
+        return;
+    }
+    // SAFETY: SET_LOCKTAG_RELATION.
+    let tag = pg_sys::LOCKTAG {
+        locktag_field1: unsafe { pg_sys::MyDatabaseId }.into(),
+        locktag_field2: relation.into(),
+        locktag_field3: 0,
+        locktag_field4: 0,
+        locktag_type: pg_sys::LockTagType::LOCKTAG_RELATION as u8,
+        locktag_lockmethodid: pg_sys::DEFAULT_LOCKMETHOD as u8,
+    };
+    let mode = pg_sys::AccessExclusiveLock as pg_sys::LOCKMODE;
+    // SAFETY: looks at this process's own locks.
+    if !unsafe { raw::LockHeldByMe(&tag, mode) } {
+        return;
+    }
+    let mut tables = NOTED.tables.borrow_mut();
+    if NOTED.of.replace(present) != present {
+        tables.clear();
+    }
+    if !tables.contains(&relation) {
+        tables.push(relation);
+    }
+}
+
+/// A utility statement is about to run.
+pub fn note_utility() {
+    NOTED.after_utility.set(true);
+}
+
+/// The transaction is about to end: what it redefined becomes part of its work.
+pub fn settle() {
+    let after_utility = NOTED.after_utility.replace(false);
+    if view::own_fxid() == 0 {
+        return; // VACUUM takes such a lock, too
+    }
+    if after_utility {
+        // SAFETY: between two statements; the invalidations of the last one are executed.
+        unsafe { raw::CommandCounterIncrement() };
+    }
+    if NOTED.of.get() != present() {
+        return;
+    }
+    loop {
+        let Some(oid) = NOTED.tables.borrow_mut().pop() else {
+            return;
+        };
+        // SAFETY: the table is locked, or has been dropped and has no entry.
+        unsafe {
+            let rel = raw::RelationIdGetRelation(oid);
+            if rel.is_null() {
+                session::with_present(|work| work.saw_beyond = true);
+                continue;
+            }
+            let class = &*(*rel).rd_rel;
+            let is_new = (*rel).rd_createSubid != 0; // InvalidSubTransactionId
+            let is_temporary = class.relpersistence as u8 == pg_sys::RELPERSISTENCE_TEMP;
+            let is_ours = class.relam == raw::get_am_oid(c"txn_heap".as_ptr(), true);
+            raw::RelationClose(rel);
+            if is_ours && !is_new && !is_temporary {
+                session::with(|work| work.redefine(key::relation_of(oid)));
+            }
+        }
+    }
+}
