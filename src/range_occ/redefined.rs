@@ -34,9 +34,10 @@ pub fn note(relation: Oid) {
     if present == 0 || u32::from(relation) < pg_sys::FirstNormalObjectId {
         return;
     }
-    // SAFETY: SET_LOCKTAG_RELATION.
+    // SAFETY: a plain read of backend state.
+    let database = unsafe { pg_sys::MyDatabaseId };
     let tag = pg_sys::LOCKTAG {
-        locktag_field1: unsafe { pg_sys::MyDatabaseId }.into(),
+        locktag_field1: database.into(),
         locktag_field2: relation.into(),
         locktag_field3: 0,
         locktag_field4: 0,
