@@ -221,6 +221,8 @@ struct Session {
     wants_prefix: Cell<u32>,
     /// Descriptors of index scans whose keys have not been seen, by address. One that an error has left behind does no harm.
     expected: RefCell<Vec<usize>>,
+    /// Whether there are any.
+    is_expecting: Cell<bool>,
 }
 // SAFETY: a backend has one thread.
 unsafe impl Sync for Session {}
@@ -233,6 +235,7 @@ static SESSION: Session = Session {
     prefix: Cell::new(0),
     wants_prefix: Cell::new(0),
     expected: RefCell::new(Vec::new()),
+    is_expecting: Cell::new(false),
 };
 
 /// Whether the present transaction is validated. Settled once it has its snapshot.
@@ -516,14 +519,21 @@ pub fn nesting(level: i32) -> u32 {
 /// The keys of the index scan with that descriptor are to be seen.
 pub fn expect(descriptor: usize) {
     SESSION.expected.borrow_mut().push(descriptor);
+    SESSION.is_expecting.set(true);
+}
+
+/// Whether keys of any scan are to be seen. Asked for every row.
+#[inline]
+pub fn is_expecting() -> bool {
+    SESSION.is_expecting.get()
 }
 
 /// Whether they were still to be seen. They are not any more.
-#[inline]
 pub fn was_expected(descriptor: usize) -> bool {
     let mut expected = SESSION.expected.borrow_mut();
     let before = expected.len();
     expected.retain(|&one| one != descriptor);
+    SESSION.is_expecting.set(!expected.is_empty());
     expected.len() < before
 }
 
@@ -541,4 +551,5 @@ pub fn end() {
         SESSION.spare.set(Some(work));
     }
     SESSION.expected.borrow_mut().clear();
+    SESSION.is_expecting.set(false);
 }

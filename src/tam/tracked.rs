@@ -33,10 +33,19 @@ unsafe extern "C-unwind" fn index_fetch_begin(rel: Relation) -> *mut IndexFetchT
     }
 }
 
+/// A row is about to be fetched, or the scan about to end, with a null snapshot.
+#[inline]
+unsafe fn check_fetch(fetch: *mut IndexFetchTableData, snapshot: Snapshot) {
+    if session::is_expecting() {
+        // SAFETY: as above.
+        guarded(|| unsafe { capture::check_fetch(fetch, snapshot) });
+    }
+}
+
 unsafe extern "C-unwind" fn index_fetch_end(fetch: *mut IndexFetchTableData) {
     // SAFETY: as above.
     unsafe {
-        guarded(|| capture::check_fetch(fetch, std::ptr::null_mut()));
+        check_fetch(fetch, std::ptr::null_mut());
         (swap::heap().index_fetch_end.unwrap_unchecked())(fetch);
     }
 }
@@ -51,7 +60,29 @@ unsafe extern "C-unwind" fn index_fetch_tuple(
 ) -> bool {
     // SAFETY: as above.
     unsafe {
-        guarded(|| capture::check_fetch(fetch, snapshot));
+        if session::is_expecting() {
+            return index_fetch_first_tuple(fetch, tid, snapshot, slot, call_again, all_dead);
+        }
+        (swap::heap().index_fetch_tuple.unwrap_unchecked())(
+            fetch, tid, snapshot, slot, call_again, all_dead,
+        )
+    }
+}
+
+/// Apart, so that the usual way, which is gone for every row, is a jump.
+#[cold]
+#[inline(never)]
+unsafe fn index_fetch_first_tuple(
+    fetch: *mut IndexFetchTableData,
+    tid: ItemPointer,
+    snapshot: Snapshot,
+    slot: *mut TupleTableSlot,
+    call_again: *mut bool,
+    all_dead: *mut bool,
+) -> bool {
+    // SAFETY: as above.
+    unsafe {
+        check_fetch(fetch, snapshot);
         (swap::heap().index_fetch_tuple.unwrap_unchecked())(
             fetch, tid, snapshot, slot, call_again, all_dead,
         )
@@ -68,7 +99,7 @@ unsafe extern "C-unwind" fn index_fetch_tuple_in_front(
 ) -> bool {
     // SAFETY: as above.
     unsafe {
-        guarded(|| capture::check_fetch(fetch, snapshot));
+        check_fetch(fetch, snapshot);
         callbacks::index_fetch_tuple(fetch, tid, snapshot, slot, call_again, all_dead)
     }
 }
