@@ -96,8 +96,9 @@ pub struct Line {
     pub tps: Spread,
     /// Share that was refused or ended in a deadlock, of each run.
     pub refused: Spread,
-    /// Those of all runs.
+    /// Those of all runs, and all that were begun.
     pub refusals: u64,
+    pub begun: u64,
     /// Medians of the runs in which any committed.
     pub p50_ms: Option<f64>,
     pub p99_ms: Option<f64>,
@@ -110,8 +111,12 @@ impl ClassRun {
         self.refused + self.deadlocks
     }
 
+    fn begun(&self) -> u64 {
+        self.committed + self.failed()
+    }
+
     fn share_refused(&self) -> f64 {
-        self.failed() as f64 / (self.committed + self.failed()).max(1) as f64
+        self.failed() as f64 / self.begun().max(1) as f64
     }
 }
 
@@ -167,6 +172,7 @@ fn line<'a>(
         tps: Spread::of(runs.iter().map(|(_, run)| run.tps))?,
         refused: Spread::of(runs.iter().map(|(_, run)| run.share_refused()))?,
         refusals: runs.iter().map(|(_, run)| run.failed()).sum(),
+        begun: runs.iter().map(|(_, run)| run.begun()).sum(),
         p50_ms: latency(|ms| ms.p50),
         p99_ms: latency(|ms| ms.p99),
         ratios: ratios.collect(),

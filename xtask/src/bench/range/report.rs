@@ -46,7 +46,7 @@ pub fn render(record: &Record) -> anyhow::Result<String> {
         (plots(record)?)
         h2 { "All figures" }
         p.soft {
-            "Medians of " (record.rounds) " rounds; refused are serialization failures and deadlocks. × is against \
+            "Medians of " (record.rounds) " rounds; refused are serialization failures and deadlocks of all rounds. × is against \
              that variant's run in the same round at the same place."
         }
         div.card.scroll { (table(record)) }

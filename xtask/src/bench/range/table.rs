@@ -44,7 +44,7 @@ pub fn cells(record: &Record, line: &Line) -> Vec<String> {
         line.variant.to_owned(),
         thousands(line.tps.median),
         format!("{} … {}", thousands(line.tps.min), thousands(line.tps.max)),
-        share(line.refused.median, line.refusals),
+        share(line.refusals, line.begun),
         latency(line.p50_ms),
         latency(line.p99_ms),
     ];
@@ -146,9 +146,9 @@ impl std::fmt::Display for Reasons<'_> {
     }
 }
 
-/// A share in percent; it is zero only when there was nothing.
-fn share(share: f64, count: u64) -> String {
-    match (count, share * 100.0) {
+/// A part of all in percent; it is zero only when there was nothing.
+fn share(part: u64, all: u64) -> String {
+    match (part, part as f64 * 100.0 / all.max(1) as f64) {
         (0, _) => "0".to_owned(),
         (_, percent) if percent < 0.01 => "< 0.01 %".to_owned(),
         (_, percent) if percent < 1.0 => format!("{percent:.2} %"),
@@ -183,10 +183,10 @@ mod tests {
 
     #[test]
     fn a_share_is_zero_only_when_there_was_none() {
-        assert_eq!(share(0.0, 0), "0");
-        assert_eq!(share(0.0, 1), "< 0.01 %");
-        assert_eq!(share(0.0005, 5), "0.05 %");
-        assert_eq!(share(0.94, 5), "94.0 %");
+        assert_eq!(share(0, 0), "0");
+        assert_eq!(share(1, 20_000), "< 0.01 %");
+        assert_eq!(share(1, 2_000), "0.05 %");
+        assert_eq!(share(94, 100), "94.0 %");
     }
 
     #[test]
