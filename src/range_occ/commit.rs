@@ -34,6 +34,7 @@ pub fn note_read() {
     // Who has an id is validated as a whole at the end.
     let has_id = view::own_fxid() != 0;
     let is_due = session::with(|work| {
+        work.has_id = has_id;
         !has_id && !work.fresh.is_empty() && board.is_due(*work.fresh_since.get_or_insert(now), now)
     });
     if is_due {

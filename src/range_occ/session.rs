@@ -67,8 +67,10 @@ pub struct Work {
     /// Those that it has redefined, should only a savepoint remain of that.
     redefined: Vec<Relation>,
     pub predicates: Predicates,
-    /// Those that have not been validated yet.
+    /// Those that have not been validated yet, unless all are validated at the end.
     pub fresh: Predicates,
+    /// The transaction has an id, and so will take a CSN.
+    pub has_id: bool,
     /// The reading point when the first of these was captured.
     pub fresh_since: Option<Csn>,
     pub whole: BTreeMap<Relation, Whole>,
@@ -97,6 +99,7 @@ impl Work {
             predicates: Predicates::new(MOST_INTERVALS),
             fresh: Predicates::new(MOST_INTERVALS),
             fresh_since: None,
+            has_id: false,
             whole: BTreeMap::new(),
             looked_for: None,
             found: Vec::new(),
@@ -117,6 +120,7 @@ impl Work {
             predicates,
             fresh,
             fresh_since,
+            has_id,
             whole,
             looked_for,
             found,
@@ -135,7 +139,7 @@ impl Work {
         found.clear();
         missed.get_mut().clear();
         (*fresh_since, *looked_for, *refused, *before) = (None, None, None, None);
-        (*saw_beyond, *is_between) = (false, false);
+        (*has_id, *saw_beyond, *is_between) = (false, false, false);
     }
 
     /// The table, if the transaction has touched it.
@@ -192,8 +196,10 @@ impl Work {
         for interval in intervals {
             if !self.predicates.covers(relation, interval) {
                 let widened = self.predicates.read_one(relation, *interval);
-                self.fresh.read(relation, &[*interval]);
-                self.fresh.read(relation, widened.as_slice());
+                if !self.has_id {
+                    self.fresh.read_one(relation, *interval);
+                    self.fresh.read(relation, widened.as_slice());
+                }
             }
         }
     }

@@ -50,13 +50,15 @@ impl Layout {
     /// The images that a row returned by a scan with these keys can have: disjoint intervals in order, none if the scan can
     /// return nothing.
     pub fn project(&self, keys: &[ScanKey]) -> Intervals {
-        let mut spans: SmallVec<[Spans; 2]> = self
-            .columns()
-            .enumerate()
-            .map(|(n, column)| column_spans(n, column, keys))
-            .collect();
-        if spans.iter().any(SmallVec::is_empty) {
-            return Intervals::new();
+        let mut spans: SmallVec<[Spans; 2]> = SmallVec::new();
+        let mut columns: SmallVec<[&Column; COLUMNS]> = SmallVec::new();
+        for (n, column) in self.columns().enumerate() {
+            let own = column_spans(n, column, keys);
+            if own.is_empty() {
+                return Intervals::new();
+            }
+            spans.push(own);
+            columns.push(column);
         }
         let mut product = 1_usize;
         let depth = spans.iter().take_while(|spans| {
@@ -65,7 +67,6 @@ impl Layout {
         });
         let depth = depth.count().max(1);
         spans.truncate(depth);
-        let columns: SmallVec<[&Column; COLUMNS]> = self.columns().collect();
         let mut images = Intervals::new();
         expand(&columns, &spans, 0, &mut images);
         for key in keys {
@@ -127,15 +128,17 @@ fn expand(columns: &[&Column], spans: &[Spans], prefix: Image, images: &mut Inte
             expand(&columns[1..], &spans[1..], prefix | column.put(low), images);
         } else {
             let low = prefix | column.put(low);
-            images.extend(Interval::new(low, prefix | column.put(high) | rest));
+            if let Some(interval) = Interval::new(low, prefix | column.put(high) | rest) {
+                images.push(interval);
+            }
         }
     }
 }
 
 /// The fields that the column can have in a row for which all keys are true.
 fn column_spans(n: usize, column: &Column, keys: &[ScanKey]) -> Spans {
-    let all: Spans = smallvec![(0, column.null())];
-    keys.iter().fold(all, |spans, key| {
+    let mut spans: Option<Spans> = None;
+    for key in keys {
         let allowed = match *key {
             ScanKey::Compare(at, operator, value) if at == n => compare(column, operator, value),
             ScanKey::Any(at, operator, values) if at == n => {
@@ -148,10 +151,14 @@ fn column_spans(n: usize, column: &Column, keys: &[ScanKey]) -> Spans {
             ScanKey::Row(operator, [(at, value), ..]) if *at == n => {
                 compare(column, operator.or_equal(), *value)
             }
-            _ => return spans,
+            _ => continue,
         };
-        intersection(&spans, &allowed)
-    })
+        spans = Some(match spans {
+            Some(spans) => intersection(&spans, &allowed),
+            None => allowed,
+        });
+    }
+    spans.unwrap_or_else(|| smallvec![(0, column.null())])
 }
 
 /// The fields of the column for which the comparison can be true.
@@ -163,15 +170,14 @@ fn compare(column: &Column, operator: Operator, value: Value) -> Spans {
     let Some(Placed { field, exact }) = column.place(value) else {
         return smallvec![(0, highest)];
     };
-    match operator {
+    let span = match operator {
         Operator::Less if exact => field.checked_sub(1).map(|high| (0, high)),
         Operator::Less | Operator::LessEqual => Some((0, field)),
         Operator::Equal => Some((field, field)),
         Operator::Greater if exact => (field < highest).then(|| (field + 1, highest)),
         Operator::Greater | Operator::GreaterEqual => Some((field, highest)),
-    }
-    .into_iter()
-    .collect()
+    };
+    span.map_or_else(Spans::new, |span| smallvec![span])
 }
 
 impl Operator {
