@@ -9,6 +9,7 @@ use crate::{
     fault::{Fault, planted},
     predicate::Predicates,
     register::{Ledger, Numbered},
+    ring::Entry,
     validate::{Conflict, Refusal, Snapshot, Validation, Work},
 };
 
@@ -94,44 +95,41 @@ impl<S: Snapshot> Validation<'_, S> {
     }
 
     /// Whether no other transaction from that position on wrote there. This one need not have seen that to know of it: it could insert
-    /// what the other has deleted.
+    /// what the other has deleted. Whoever it knows of has ended.
     fn nobody_wrote(&self, position: Csn, keys: &Predicates) -> bool {
-        let ledger = self.board.writes;
-        keys.iter().all(|(relation, written)| {
-            let map = (self.ranges)(relation);
-            let nobody = self.buckets(&ledger, relation, written, &map, |rings, bucket, _| {
-                let mut is_written = false;
-                let lost = rings.walk_since(bucket, position, |entry| {
-                    is_written = entry.relation == relation
-                        && entry.csn.is_none_or(|csn| csn >= position)
-                        && !self.snapshot.is_mine(entry.fxid)
-                        && written.overlapping(&entry.keys).is_some()
-                        && !self.snapshot.did_abort(entry.fxid);
-                    !is_written
-                });
-                (!is_written && lost < position).then_some(()).ok_or(())
-            });
-            nobody.is_ok()
-        })
+        let counts = |entry: &Entry| !self.snapshot.did_abort(entry.fxid);
+        self.is_clear(&self.board.writes, position, keys, counts)
     }
 
     /// Whether no validated transaction from that position on has read what this one wrote. Those that have no CSN yet will see where
     /// it stands.
-    fn nobody_read(&self, position: Csn, writes: &Predicates, reads: &Ledger) -> bool {
-        writes.iter().all(|(relation, written)| {
+    fn nobody_read(&self, position: Csn, keys: &Predicates, reads: &Ledger) -> bool {
+        self.is_clear(reads, position, keys, |_| true)
+    }
+
+    /// Whether no entry of another transaction with a CSN from `position` on that counts is among these keys, and none is missing.
+    fn is_clear(
+        &self,
+        ledger: &Ledger,
+        position: Csn,
+        keys: &Predicates,
+        counts: impl Fn(&Entry) -> bool,
+    ) -> bool {
+        keys.iter().all(|(relation, keys)| {
             let map = (self.ranges)(relation);
-            let nobody = self.buckets(reads, relation, written, &map, |rings, bucket, _| {
-                let mut is_read = false;
+            let clear = self.buckets(ledger, relation, keys, &map, |rings, bucket, _| {
+                let mut is_met = false;
                 let lost = rings.walk_since(bucket, position, |entry| {
-                    is_read = entry.relation == relation
+                    is_met = entry.relation == relation
                         && entry.csn.is_some_and(|csn| csn >= position)
                         && !self.snapshot.is_mine(entry.fxid)
-                        && written.overlapping(&entry.keys).is_some();
-                    !is_read
+                        && keys.overlapping(&entry.keys).is_some()
+                        && counts(entry);
+                    !is_met
                 });
-                (!is_read && lost < position).then_some(()).ok_or(())
+                (!is_met && lost < position).then_some(()).ok_or(())
             });
-            nobody.is_ok()
+            clear.is_ok()
         })
     }
 
