@@ -26,18 +26,12 @@ fn ranges_of(work: &'static Work, relation: Relation) -> RangeMap<'static> {
     table.map_or(RangeMap::WHOLE, |table| table.ranges())
 }
 
-/// The transaction has read something. That is validated when others may soon overwrite the entries that it needs, else at the
-/// end.
+/// The transaction has read something, which is validated unless all is at the end: what decides on it is in the rings now.
 pub fn note_read() {
     refuse_again();
-    let (board, now) = (memory().board, session::now());
-    // Who has an id is validated as a whole at the end.
     let has_id = view::own_fxid() != 0;
-    let is_due = session::with(|work| {
-        work.has_id = has_id;
-        !has_id && !work.fresh.is_empty() && board.is_due(*work.fresh_since.get_or_insert(now), now)
-    });
-    if is_due {
+    session::with(|work| work.has_id = has_id);
+    if !has_id {
         validate_fresh();
     }
 }
@@ -92,7 +86,6 @@ fn validate_fresh() {
     };
     session::with(|work| {
         work.fresh.clear();
-        work.fresh_since = None;
         work.is_between |= is_between;
         // A savepoint may survive the error, the transaction must not.
         work.refused = result.err();
@@ -183,15 +176,13 @@ fn register_and_validate() {
     let fxid = view::own_fxid();
     let validated = session::is_validated();
     let ranges = |relation| ranges_of(work, relation);
-    let registered = shared
+    let mut registered = shared
         .board
-        .register(wait::me(), fxid, &work.writes, &view::is_running)
-        .with_reads(
-            reader_id(fxid),
-            &work.predicates,
-            &ranges,
-            &view::is_running,
-        );
+        .register(wait::me(), fxid, &work.writes, &view::is_running);
+    if shared.board.reads.is_some() {
+        let (id, reads) = (reader_id(fxid), work.registered_reads());
+        registered = registered.with_reads(id, &reads, &ranges, &view::is_running);
+    }
     shared.ranges.add(Count::Registered, registered.placed());
     shared.ranges.add(Count::Unplaced, registered.unplaced());
     stop::at(Point::Registered);

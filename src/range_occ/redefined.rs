@@ -28,12 +28,8 @@ fn present() -> u32 {
     unsafe { pg_sys::MyProc.as_ref() }.map_or(0, |own| own.lxid)
 }
 
-/// A relcache entry is not valid any more.
-pub fn note(relation: Oid) {
-    let present = present();
-    if present == 0 || u32::from(relation) < pg_sys::FirstNormalObjectId {
-        return;
-    }
+/// Whether this process has an ACCESS EXCLUSIVE lock of the table.
+fn is_locked(relation: Oid) -> bool {
     // SAFETY: a plain read of backend state.
     let database = unsafe { pg_sys::MyDatabaseId };
     let tag = pg_sys::LOCKTAG {
@@ -45,8 +41,15 @@ pub fn note(relation: Oid) {
         locktag_lockmethodid: pg_sys::DEFAULT_LOCKMETHOD as u8,
     };
     let mode = pg_sys::AccessExclusiveLock as pg_sys::LOCKMODE;
-    // SAFETY: looks at this process's own locks.
-    if !unsafe { raw::LockHeldByMe(&tag, mode) } {
+    // SAFETY: SET_LOCKTAG_RELATION; looks at this process's own locks.
+    unsafe { raw::LockHeldByMe(&tag, mode) }
+}
+
+/// A relcache entry is not valid any more.
+pub fn note(relation: Oid) {
+    let present = present();
+    let is_users = u32::from(relation) >= pg_sys::FirstNormalObjectId;
+    if present == 0 || !is_users || !is_locked(relation) {
         return;
     }
     let mut tables = NOTED.tables.borrow_mut();
@@ -80,6 +83,9 @@ pub fn settle() {
         let Some(oid) = NOTED.tables.borrow_mut().pop() else {
             return;
         };
+        if !is_locked(oid) {
+            continue; // a savepoint has taken it back
+        }
         // SAFETY: the table is locked, or has been dropped and has no entry.
         unsafe {
             let rel = raw::RelationIdGetRelation(oid);

@@ -8,6 +8,7 @@ use crate::hotlock::memory;
 use crate::pg::{raw, xact};
 use keyrange::{Conflict, Csn, Interval, Predicates, Refusal, Relation, WriteSet};
 use pgrx::pg_sys::{self, Oid};
+use std::borrow::Cow;
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
@@ -71,8 +72,6 @@ pub struct Work {
     pub fresh: Predicates,
     /// The transaction has an id, and so will take a CSN.
     pub has_id: bool,
-    /// The reading point when the first of these was captured.
-    pub fresh_since: Option<Csn>,
     pub whole: BTreeMap<Relation, Whole>,
     /// A key whose row's existence is asked for. If it is found and locked, that is no read.
     looked_for: Option<(Relation, Interval)>,
@@ -98,7 +97,6 @@ impl Work {
             redefined: Vec::new(),
             predicates: Predicates::new(MOST_INTERVALS),
             fresh: Predicates::new(MOST_INTERVALS),
-            fresh_since: None,
             has_id: false,
             whole: BTreeMap::new(),
             looked_for: None,
@@ -119,7 +117,6 @@ impl Work {
             redefined,
             predicates,
             fresh,
-            fresh_since,
             has_id,
             whole,
             looked_for,
@@ -138,7 +135,7 @@ impl Work {
         whole.clear();
         found.clear();
         missed.get_mut().clear();
-        (*fresh_since, *looked_for, *refused, *before) = (None, None, None, None);
+        (*looked_for, *refused, *before) = (None, None, None);
         (*has_id, *saw_beyond, *is_between) = (false, false, false);
     }
 
@@ -149,19 +146,27 @@ impl Work {
         known.map(|known| &known.table)
     }
 
-    /// The transaction has redefined the table: whatever it does there counts as done to the whole. It has learned of all that was
-    /// there.
+    /// The transaction has redefined the table: it has learned of all that was there, whatever its snapshot shows, and counts as having
+    /// written the whole.
     pub fn redefine(&mut self, relation: Relation) {
         self.redefined.push(relation);
-        self.read_all(relation, Whole::Redefined);
         self.saw_beyond = true;
+    }
+
+    /// What is registered as read: also what was redefined, so that nobody moves before that who writes there.
+    pub fn registered_reads(&self) -> Cow<'_, Predicates> {
+        let mut reads = Cow::Borrowed(&self.predicates);
+        for &relation in &self.redefined {
+            reads.to_mut().read_all(relation);
+        }
+        reads
     }
 
     /// Nothing is read or written any more. Whether the transaction has learned of later ones, so that it cannot stand where it first
     /// read.
     pub fn finish(&mut self) -> bool {
         self.read_looked_for();
-        for relation in self.redefined.drain(..) {
+        for &relation in &self.redefined {
             self.writes.write_all(0, relation);
         }
         self.saw_beyond
@@ -364,6 +369,7 @@ unsafe fn look_again(rel: pg_sys::Relation) {
             Some(known) if known.table == table => known.as_of = as_of,
             _ => {
                 work.redefine(table.relation);
+                work.read_all(table.relation, Whole::Redefined);
                 work.tables.push(Known { table, as_of });
             }
         }
@@ -441,14 +447,6 @@ pub fn reading_point() -> (View, Csn) {
     let clock = memory().board.clock;
     let before = with(|work| *work.before.get_or_insert_with(|| clock.reading_point()));
     (view, before)
-}
-
-/// What the reading point of a transaction would be that began to read now. The present one's own is the first.
-pub fn now() -> Csn {
-    match with_present(|work| work.before).flatten() {
-        Some(_) => memory().board.clock.reading_point(),
-        None => reading_point().1,
-    }
 }
 
 /// What is read with that snapshot tells more than the transaction's own does, unless it is the same.

@@ -113,13 +113,6 @@ fn reads<'p, 'm: 'p>(
 }
 
 impl<'a> Board<'a> {
-    /// Whether what was captured at the reading point `since` should be validated at the reading point `now`, because the entries that
-    /// decide on it may be overwritten before long: as many CSNs have been taken as a quarter of a ring has slots.
-    pub fn is_due(&self, since: Csn, now: Csn) -> bool {
-        let taken = (now - since) / 2;
-        taken >= self.writes.ranges.depth() as u64 / 4
-    }
-
     /// Publishes the writes of a transaction at PRE_COMMIT or PRE_PREPARE, when it can write no more and whom it built on
     /// has left the running list. Once for a transaction.
     ///

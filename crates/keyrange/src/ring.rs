@@ -151,8 +151,7 @@ impl<'a> Rings<'a> {
         (mixed >> 32) as usize % self.buckets.len()
     }
 
-    /// Slots of a bucket.
-    pub fn depth(&self) -> usize {
+    fn depth(&self) -> usize {
         self.slots.len() / self.buckets.len()
     }
 
