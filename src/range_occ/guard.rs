@@ -175,9 +175,12 @@ pub fn planner_options(options: c_int) -> c_int {
 /// # Safety
 /// A utility statement's node.
 pub unsafe fn before_utility(node: *const pg_sys::Node) {
-    redefined::note_utility();
     // SAFETY: by the contract; a name that cannot be resolved is left to COPY to report.
     unsafe {
+        if (*node).type_ == NodeTag::T_TransactionStmt {
+            return;
+        }
+        redefined::note_utility();
         if (*node).type_ == NodeTag::T_VariableSetStmt {
             // SET TRANSACTION SNAPSHOT; the other commands of this kind begin no transaction either.
             let set = node.cast::<pg_sys::VariableSetStmt>();

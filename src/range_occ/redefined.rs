@@ -6,11 +6,12 @@ use super::{key, session, view};
 use crate::pg::raw;
 use pgrx::pg_sys::{self, Oid};
 use std::cell::{Cell, RefCell};
+use std::collections::BTreeSet;
 
 struct Noted {
     /// Whose they are: other invalidations come when a transaction has ended.
     of: Cell<u32>,
-    tables: RefCell<Vec<Oid>>,
+    tables: RefCell<BTreeSet<u32>>,
     /// A utility statement has run, whose last invalidations may still be to come.
     after_utility: Cell<bool>,
 }
@@ -18,7 +19,7 @@ struct Noted {
 unsafe impl Sync for Noted {}
 static NOTED: Noted = Noted {
     of: Cell::new(0),
-    tables: RefCell::new(Vec::new()),
+    tables: RefCell::new(BTreeSet::new()),
     after_utility: Cell::new(false),
 };
 
@@ -56,12 +57,10 @@ pub fn note(relation: Oid) {
     if NOTED.of.replace(present) != present {
         tables.clear();
     }
-    if !tables.contains(&relation) {
-        tables.push(relation);
-    }
+    tables.insert(relation.into());
 }
 
-/// A utility statement is about to run.
+/// A utility statement is about to run that may redefine something.
 pub fn note_utility() {
     NOTED.after_utility.set(true);
 }
@@ -80,9 +79,10 @@ pub fn settle() {
         return;
     }
     loop {
-        let Some(oid) = NOTED.tables.borrow_mut().pop() else {
+        let Some(oid) = NOTED.tables.borrow_mut().pop_first() else {
             return;
         };
+        let oid = Oid::from(oid);
         if !is_locked(oid) {
             continue; // a savepoint has taken it back
         }
@@ -96,7 +96,8 @@ pub fn settle() {
             let class = &*(*rel).rd_rel;
             let is_new = (*rel).rd_createSubid != 0; // InvalidSubTransactionId
             let is_temporary = class.relpersistence as u8 == pg_sys::RELPERSISTENCE_TEMP;
-            let is_ours = class.relam == raw::get_am_oid(c"txn_heap".as_ptr(), true);
+            let is_ours = class.relam != Oid::INVALID
+                && class.relam == raw::get_am_oid(c"txn_heap".as_ptr(), true);
             raw::RelationClose(rel);
             if is_ours && !is_new && !is_temporary {
                 session::with(|work| work.redefine(key::relation_of(oid)));

@@ -44,20 +44,22 @@ pub fn is_running(fxid: u64) -> bool {
     next().saturating_sub(fxid) < DISTANT && xact::is_running(fxid as u32)
 }
 
-/// Whether it has rolled back by now; false while it runs, and if it is so old that nobody knows any more (xid8funcs.c:
-/// TransactionIdInRecentPast).
+/// Whether it has rolled back by now; false while it runs. Of ids that some snapshot may not see, whose state is kept.
 pub fn did_abort(fxid: u64) -> bool {
-    if xact::is_running(fxid as u32) {
-        return false;
-    }
+    // SAFETY: look-ups by a normal transaction id, in this order, as the C code has it.
+    !xact::is_running(fxid as u32) && unsafe { !raw::TransactionIdDidCommit(narrow(fxid)) }
+}
+
+/// The same of any id; false, too, if it is so old that nobody knows any more (xid8funcs.c: TransactionIdInRecentPast).
+fn did_abort_long_ago(fxid: u64) -> bool {
     // SAFETY: the commit log is not truncated while the lock is held; an ERROR of the look-up releases it.
     unsafe {
         let lock = &raw mut (*pg_sys::MainLWLockArray.add(XACT_TRUNCATION_LOCK)).lock;
         raw::LWLockAcquire(lock, pg_sys::LWLockMode::LW_SHARED);
         let oldest = widen((*pg_sys::ShmemVariableCache).oldestClogXid.into());
-        let did_abort = fxid >= oldest && !raw::TransactionIdDidCommit(narrow(fxid));
+        let result = fxid >= oldest && did_abort(fxid);
         raw::LWLockRelease(lock);
-        did_abort
+        result
     }
 }
 
@@ -126,7 +128,11 @@ impl keyrange::Snapshot for View {
     }
 
     fn did_abort(&self, fxid: u64) -> bool {
-        did_abort(fxid)
+        if fxid < self.xmin {
+            did_abort_long_ago(fxid)
+        } else {
+            did_abort(fxid)
+        }
     }
 
     fn is_mine(&self, fxid: u64) -> bool {
