@@ -85,7 +85,7 @@ impl<'a> Places<'a> {
     }
 }
 
-/// The entries of what was read: for each range the hull of the intervals in it.
+/// The entries of what was read: each interval's part in each of its ranges, or the whole relation.
 fn reads<'p, 'm: 'p>(
     predicates: &'p Predicates,
     map_of: &'p dyn Fn(Relation) -> RangeMap<'m>,
