@@ -117,7 +117,8 @@ fn next_missed(work: &Work, after: u64) -> Option<(u64, Conflict)> {
     others.next().map(|(&fxid, &conflict)| (fxid, conflict))
 }
 
-fn is_patient(since: Instant) -> bool {
+/// Whether to wait on for another process to write down its CSN, after a short pause.
+pub fn is_patient(since: Instant) -> bool {
     wait::give_way();
     since.elapsed() < PATIENCE
 }

@@ -1,6 +1,7 @@
 //! What a validated transaction may not do.
 
 use super::errors;
+use super::parents;
 use super::redefined;
 use super::session;
 use super::view::View;
@@ -80,18 +81,30 @@ fn class_of(oid: Oid) -> Option<Class> {
     }
 }
 
-/// The access method of tables that a validated transaction cannot use.
-static UNUSABLE: PerTable<Option<Oid>, 256> = PerTable::new();
+/// What a table is to a validated transaction.
+#[derive(Clone, Copy)]
+enum Use {
+    Free,
+    Partitioned,
+    /// Others' writes to it are not registered: it has that access method.
+    Refused(Oid),
+}
+
+static USES: PerTable<Use, 256> = PerTable::new();
 
 /// See `super::forget`.
 pub fn forget(relation: Oid) {
-    UNUSABLE.forget(relation);
+    USES.forget(relation);
 }
 
-/// The table's access method if others' writes to it are not registered. Catalogs, temporary tables and the extension's own
-/// are left alone.
-fn unusable(oid: Oid) -> Option<Oid> {
-    let class = class_of(oid)?;
+/// Catalogs, temporary tables and the extension's own are left alone.
+fn use_of(oid: Oid) -> Use {
+    let Some(class) = class_of(oid).filter(|class| !class.is_temporary) else {
+        return Use::Free;
+    };
+    if class.kind == pg_sys::RELKIND_PARTITIONED_TABLE {
+        return Use::Partitioned;
+    }
     let is_stored = matches!(
         class.kind,
         pg_sys::RELKIND_RELATION | pg_sys::RELKIND_MATVIEW | pg_sys::RELKIND_FOREIGN_TABLE
@@ -104,22 +117,33 @@ fn unusable(oid: Oid) -> Option<Oid> {
         )
     };
     let is_other = class.schema != own_schema && class.method != method;
-    (is_stored && !class.is_temporary && is_other).then_some(class.method)
-}
-
-/// 0A000 if a validated transaction cannot use the table.
-pub fn check_table(oid: Oid) {
-    if u32::from(oid) >= pg_sys::FirstNormalObjectId
-        && let Some(method) = UNUSABLE.get(oid, || unusable(oid))
-    {
-        errors::other_method(oid, method);
+    if is_stored && is_other {
+        Use::Refused(class.method)
+    } else {
+        Use::Free
     }
 }
 
-/// The same for a table that is written to, or all that its rows may be routed to.
+fn known_use(oid: Oid) -> Use {
+    if u32::from(oid) < pg_sys::FirstNormalObjectId {
+        return Use::Free;
+    }
+    USES.get(oid, || use_of(oid))
+}
+
+/// A validated transaction is about to use the table. 0A000 if it cannot, 40001 if it does not see which partitions the table has.
+fn check_table(oid: Oid) {
+    match known_use(oid) {
+        Use::Free => {}
+        Use::Partitioned => parents::note(oid),
+        Use::Refused(method) => errors::other_method(oid, method),
+    }
+}
+
+/// The same for a table that is written to, and all that its rows may be routed to.
 fn check_target(oid: Oid) {
     check_table(oid);
-    if class_of(oid).is_some_and(|class| class.kind == pg_sys::RELKIND_PARTITIONED_TABLE) {
+    if matches!(known_use(oid), Use::Partitioned) {
         // SAFETY: a partitioned table that is locked, and a list that stays in the current memory context.
         unsafe {
             let none = pg_sys::NoLock as pg_sys::LOCKMODE;

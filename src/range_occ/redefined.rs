@@ -1,5 +1,5 @@
 //! Tables that the present transaction has redefined, rewritten or filled anew by DDL: with an ACCESS EXCLUSIVE lock, and a relcache
-//! invalidation for everybody. They count as written as a whole, and with an exclusion window as read: who sees the new definition finds
+//! invalidation for everybody; partitioned ones of which it has changed the partitions, for which SHARE UPDATE EXCLUSIVE may be enough. They count as written as a whole, and with an exclusion window as read: who sees the new definition finds
 //! no entries of those who came before under the old one, but this entry, and does not stand before it.
 
 use super::{key, session, view};
@@ -29,8 +29,8 @@ fn present() -> u32 {
     unsafe { pg_sys::MyProc.as_ref() }.map_or(0, |own| own.lxid)
 }
 
-/// Whether this process has an ACCESS EXCLUSIVE lock of the table.
-fn is_locked(relation: Oid) -> bool {
+/// Whether this process has the table locked in that mode.
+fn is_locked(relation: Oid, mode: u32) -> bool {
     // SAFETY: a plain read of backend state.
     let database = unsafe { pg_sys::MyDatabaseId };
     let tag = pg_sys::LOCKTAG {
@@ -41,16 +41,21 @@ fn is_locked(relation: Oid) -> bool {
         locktag_type: pg_sys::LockTagType::LOCKTAG_RELATION as u8,
         locktag_lockmethodid: pg_sys::DEFAULT_LOCKMETHOD as u8,
     };
-    let mode = pg_sys::AccessExclusiveLock as pg_sys::LOCKMODE;
     // SAFETY: SET_LOCKTAG_RELATION; looks at this process's own locks.
-    unsafe { raw::LockHeldByMe(&tag, mode) }
+    unsafe { raw::LockHeldByMe(&tag, mode as pg_sys::LOCKMODE) }
+}
+
+/// Whether it may be redefining the table.
+fn may_redefine(relation: Oid) -> bool {
+    is_locked(relation, pg_sys::AccessExclusiveLock)
+        || is_locked(relation, pg_sys::ShareUpdateExclusiveLock)
 }
 
 /// A relcache entry is not valid any more.
 pub fn note(relation: Oid) {
     let present = present();
     let is_users = u32::from(relation) >= pg_sys::FirstNormalObjectId;
-    if present == 0 || !is_users || !is_locked(relation) {
+    if present == 0 || !is_users || !may_redefine(relation) {
         return;
     }
     let mut tables = NOTED.tables.borrow_mut();
@@ -83,12 +88,13 @@ pub fn settle() {
             return;
         };
         let oid = Oid::from(oid);
-        if !is_locked(oid) {
+        if !may_redefine(oid) {
             continue; // a savepoint has taken it back
         }
         // SAFETY: the table is locked, or has been dropped and has no entry.
         unsafe {
             let rel = raw::RelationIdGetRelation(oid);
+            let is_exclusive = is_locked(oid, pg_sys::AccessExclusiveLock);
             if rel.is_null() {
                 session::with_present(|work| work.saw_beyond = true);
                 continue;
@@ -96,10 +102,12 @@ pub fn settle() {
             let class = &*(*rel).rd_rel;
             let is_new = (*rel).rd_createSubid != 0; // InvalidSubTransactionId
             let is_temporary = class.relpersistence as u8 == pg_sys::RELPERSISTENCE_TEMP;
-            let is_ours = class.relam != Oid::INVALID
-                && class.relam == raw::get_am_oid(c"txn_heap".as_ptr(), true);
+            let is_parent = class.relkind as u8 == pg_sys::RELKIND_PARTITIONED_TABLE;
+            let own_method = raw::get_am_oid(c"txn_heap".as_ptr(), true);
+            let is_ours = class.relam == own_method;
             raw::RelationClose(rel);
-            if is_ours && !is_new && !is_temporary {
+            let is_redefined = own_method != Oid::INVALID && (is_parent || is_ours && is_exclusive);
+            if is_redefined && !is_new && !is_temporary {
                 session::with(|work| work.redefine(key::relation_of(oid)));
             }
         }

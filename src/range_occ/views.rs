@@ -113,8 +113,12 @@ fn my_predicates() -> TableIterator<
             let oid = key::oid_of(relation);
             for interval in set.iter() {
                 let whole = *interval == Interval::ALL;
-                let table = work.table(oid);
-                let (low, high) = table.map_or((None, None), |table| text::bounds(table, interval));
+                let Some(table) = work.table(oid) else {
+                    let reason = Some("its partitions");
+                    lines.push((oid, None, None, false, reason));
+                    continue;
+                };
+                let (low, high) = text::bounds(table, interval);
                 let reason = work.whole.get(&relation).map(|whole| whole.text());
                 lines.push((oid, low, high, whole, reason.filter(|_| whole)));
             }

@@ -41,7 +41,7 @@ impl Interval {
     }
 
     /// One image.
-    pub fn point(image: Image) -> Self {
+    pub const fn point(image: Image) -> Self {
         Interval {
             low: image,
             high: image,
