@@ -95,6 +95,7 @@ pub static ALL: &[Benchmark] = &[
         kind: Kind::Points,
         variants: &[
             variant::heap_off,
+            variant::heap_again,
             variant::heap_with_library_off,
             variant::txn_heap_off,
         ],

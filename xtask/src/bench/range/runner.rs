@@ -35,6 +35,12 @@ pub struct Plan {
 /// Seconds of the run before the first round, on each server.
 const WARM_UP_SECONDS: u64 = 2;
 
+/// The variants in the order of a round: each begins as often as the others, as what ran before may still be felt.
+fn in_turn<T>(variants: &[T], round: usize) -> impl Iterator<Item = &T> {
+    let first = (round - 1) % variants.len().max(1);
+    variants.iter().cycle().skip(first).take(variants.len())
+}
+
 impl Plan {
     /// Whether a variant runs on the extension.
     pub fn needs_library(&self) -> bool {
@@ -107,7 +113,7 @@ impl Plan {
         let mut runs: Vec<Run> = Vec::new();
         for round in 1..=self.rounds {
             for place in &self.places {
-                for variant in &place.variants {
+                for variant in in_turn(&place.variants, round) {
                     progress.begin(format!("{} · {}", place.label, variant.label));
                     let site = site_of(&mut sites, variant)?;
                     let run = self.run_once(site, place, variant, self.seconds, &progress)?;
@@ -315,6 +321,13 @@ mod tests {
             deadlocks: 1,
             microseconds: latency,
         }
+    }
+
+    #[test]
+    fn every_variant_runs_once_in_a_round_and_each_begins_one() {
+        let order = |round| in_turn(&["a", "b", "c"], round).copied().collect::<String>();
+        assert_eq!([1, 2, 3, 4].map(order), ["abc", "bca", "cab", "abc"]);
+        assert_eq!(in_turn::<u8>(&[], 1).count(), 0);
     }
 
     #[test]

@@ -43,6 +43,7 @@ pub const RANGE_OCC: &str = "range OCC";
 pub const RANGE_OCC_WINDOW: &str = "range OCC with window";
 pub const ONE_RANGE: &str = "one range";
 pub const HEAP: &str = "heap";
+pub const HEAP_AGAIN: &str = "heap, another server";
 pub const HEAP_WITH_LIBRARY: &str = "heap with the library";
 pub const TXN_HEAP: &str = "txn_heap";
 
@@ -148,7 +149,15 @@ pub fn heap_off(_: &At) -> Variant {
     heap(HEAP, AT_READ_COMMITTED)
 }
 
-/// The same with the library loaded.
+/// The same on a server that differs in its name alone: how far apart two servers are that should be equal.
+pub fn heap_again(_: &At) -> Variant {
+    let mut variant = heap(HEAP_AGAIN, AT_READ_COMMITTED);
+    let name = ("cluster_name", "again".to_owned());
+    variant.server.settings.push(name);
+    variant
+}
+
+/// Stock PostgreSQL with the library loaded.
 pub fn heap_with_library_off(_: &At) -> Variant {
     let mut variant = heap(HEAP_WITH_LIBRARY, AT_READ_COMMITTED);
     variant.server.library = true;
