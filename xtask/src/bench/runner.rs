@@ -33,6 +33,12 @@ pub struct Plan {
 /// Seconds of the run before the first round, for each variant.
 const WARM_UP_SECONDS: u64 = 2;
 
+/// The variants in the order of a round: each begins as often as the others, as what ran before may still be felt.
+pub fn in_turn<T>(variants: &[T], round: usize) -> impl Iterator<Item = &T> {
+    let first = (round - 1) % variants.len().max(1);
+    variants.iter().cycle().skip(first).take(variants.len())
+}
+
 impl Plan {
     fn series(&self) -> Vec<&'static Series> {
         let chosen = |series: &&Series| {
@@ -111,7 +117,7 @@ impl Plan {
         let mut runs: Vec<Run> = Vec::new();
         for round in 1..=self.rounds {
             for &clients in &self.clients {
-                for series in &series {
+                for series in in_turn(&series, round) {
                     progress.begin(format!("{clients} clients · {}", series.label));
                     let site = site_of(&mut sites, series.system)?;
                     let run = self.run_once(site, series, clients, self.seconds, &progress)?;
@@ -258,4 +264,20 @@ fn site_of(sites: &mut [Box<dyn Site>], system: System) -> anyhow::Result<&mut d
     Ok(site
         .with_context(|| format!("{system:?} was not started"))?
         .as_mut())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_variant_runs_once_in_a_round_and_each_begins_one() {
+        let order = |round| {
+            in_turn(&["a", "b", "c"], round)
+                .copied()
+                .collect::<String>()
+        };
+        assert_eq!([1, 2, 3, 4].map(order), ["abc", "bca", "cab", "abc"]);
+        assert_eq!(in_turn::<u8>(&[], 1).count(), 0);
+    }
 }

@@ -15,6 +15,7 @@ use crate::bench::latency::{Latency, histogram};
 use crate::bench::machine::Machine;
 use crate::bench::pgbench::{Failure, Load, Protocol};
 use crate::bench::progress::Progress;
+use crate::bench::runner::in_turn;
 use crate::bench::transactions::Transactions;
 use crate::bench::workload::{Script, Source};
 
@@ -34,12 +35,6 @@ pub struct Plan {
 
 /// Seconds of the run before the first round, on each server.
 const WARM_UP_SECONDS: u64 = 2;
-
-/// The variants in the order of a round: each begins as often as the others, as what ran before may still be felt.
-fn in_turn<T>(variants: &[T], round: usize) -> impl Iterator<Item = &T> {
-    let first = (round - 1) % variants.len().max(1);
-    variants.iter().cycle().skip(first).take(variants.len())
-}
 
 impl Plan {
     /// Whether a variant runs on the extension.
@@ -321,13 +316,6 @@ mod tests {
             deadlocks: 1,
             microseconds: latency,
         }
-    }
-
-    #[test]
-    fn every_variant_runs_once_in_a_round_and_each_begins_one() {
-        let order = |round| in_turn(&["a", "b", "c"], round).copied().collect::<String>();
-        assert_eq!([1, 2, 3, 4].map(order), ["abc", "bca", "cab", "abc"]);
-        assert_eq!(in_turn::<u8>(&[], 1).count(), 0);
     }
 
     #[test]
