@@ -33,7 +33,7 @@ impl RangeMap<'_> {
             return NULL_RANGE;
         }
         match *self {
-            RangeMap::Grid { width } => (image / width.max(NARROWEST)) as Range,
+            RangeMap::Grid { width } => divide(image, width.max(NARROWEST)) as Range,
             RangeMap::Boundaries(boundaries) => {
                 boundaries.partition_point(|&boundary| boundary <= image) as Range
             }
@@ -75,6 +75,15 @@ impl RangeMap<'_> {
             (self.range_of(v.high()) - self.range_of(v.low())).saturating_add(1)
         });
         values.saturating_add(u64::from(interval.overlaps(&Interval::NULLS)))
+    }
+}
+
+/// `image / width`, without a division of 128 bits where there is no need for one: default ranges are powers of two.
+fn divide(image: Image, width: u128) -> u128 {
+    if width.is_power_of_two() {
+        image >> width.trailing_zeros()
+    } else {
+        image / width
     }
 }
 

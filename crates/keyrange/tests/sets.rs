@@ -20,7 +20,8 @@ fn intervals(top: Image) -> impl Strategy<Value = Vec<Interval>> {
 
 fn maps() -> impl Strategy<Value = (Option<u128>, Vec<Image>)> {
     let image = prop_oneof![1..60_u128, 1..FIRST_NULL];
-    let width = prop_oneof![1..8 * NARROWEST, any::<u128>()];
+    let power = (0..=128_u32).prop_map(|n| 1_u128.checked_shl(n).unwrap_or(0));
+    let width = prop_oneof![1..8 * NARROWEST, any::<u128>(), power];
     (prop::option::of(width), prop::collection::vec(image, 0..8))
 }
 
