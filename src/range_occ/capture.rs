@@ -3,7 +3,7 @@
 use super::key::Table;
 use super::session::{self, Whole};
 use super::value::{self, allocate};
-use super::{commit, existence, patch};
+use super::{commit, existence, patch, redefined};
 use crate::hotlock::memory;
 use crate::pg::{raw, xact};
 use keyrange::{Operator, ScanKey, Value};
@@ -70,6 +70,18 @@ pub unsafe fn check_fetch(fetch: *mut pg_sys::IndexFetchTableData, snapshot: pg_
     }
 }
 
+/// Whether a scan with that snapshot sees all that there is and will be until the transaction ends. DDL that looks at rows has waited for
+/// their writers, and takes a new snapshot.
+unsafe fn misses_nothing(table: &Table, snapshot: pg_sys::Snapshot) -> bool {
+    // SAFETY: a snapshot that is tracked.
+    let misses_nothing =
+        unsafe { session::note_snapshot(snapshot) } && redefined::keeps_writers_out(table.oid);
+    if misses_nothing {
+        session::with(|work| work.see_whole(table.relation));
+    }
+    misses_nothing
+}
+
 /// `scan_begin`: a scan of the table itself, or one by bitmap, whose indexes are patched.
 ///
 /// # Safety
@@ -77,13 +89,15 @@ pub unsafe fn check_fetch(fetch: *mut pg_sys::IndexFetchTableData, snapshot: pg_
 pub unsafe fn table_scan(rel: pg_sys::Relation, snapshot: pg_sys::Snapshot, flags: u32) {
     // SAFETY: by the contract.
     unsafe {
-        if !is_tracked(snapshot)
-            || !session::is_validated()
-            || session::touch(rel, pg_sys::AccessShareLock).is_none()
-        {
+        if !is_tracked(snapshot) || !session::is_validated() {
             return;
         }
-        session::note_snapshot(snapshot);
+        let Some(table) = session::touch(rel, pg_sys::AccessShareLock) else {
+            return;
+        };
+        if misses_nothing(table, snapshot) {
+            return;
+        }
         let is = |kind| flags & kind != 0;
         if is(pg_sys::ScanOptions::SO_TYPE_BITMAPSCAN) {
             if !patch::indexes(rel) {
@@ -116,8 +130,9 @@ pub unsafe fn row_version(
         if !is_tracked(snapshot) || !session::is_validated() {
             return;
         }
-        if let Some(table) = session::touch(rel, pg_sys::AccessShareLock) {
-            session::note_snapshot(snapshot);
+        if let Some(table) = session::touch(rel, pg_sys::AccessShareLock)
+            && !misses_nothing(table, snapshot)
+        {
             if found && table.layout.is_some() {
                 let image = table.image_of_slot(slot);
                 session::with(|work| work.read(table.relation, &[image]));
@@ -171,7 +186,9 @@ pub unsafe fn index_scan(scan: pg_sys::IndexScanDesc) {
         if !is_tracked((*scan).xs_snapshot) {
             return;
         }
-        session::note_snapshot((*scan).xs_snapshot);
+        if misses_nothing(table, (*scan).xs_snapshot) {
+            return;
+        }
         let is_lookup = existence::is_running() && !(*scan).heapRelation.is_null();
         let whole = value::with_scratch(|| {
             let count = (*scan).numberOfKeys.max(0) as usize;

@@ -65,14 +65,13 @@ fn validate_fresh() {
         ranges: &|relation| ranges_of(work, relation),
         wait: &|| is_patient(since),
     };
-    let known = first_missed(work);
     let (result, done) = validation.conflicts(&work.fresh, &mut |conflict| {
         note_missed(work, conflict);
         ControlFlow::Continue(())
     });
-    let first = first_missed(work);
+    let first = work.first_missed.get();
     let placed = match first {
-        Some(first) if known.is_some_and(|known| known.csn == first.csn) => {
+        Some(first) if work.stands_before == Some(first.csn) => {
             validation.can_stand_before(first.csn, &work.fresh)
         }
         Some(first) => validation.can_stand_before(first.csn, &work.predicates),
@@ -87,6 +86,7 @@ fn validate_fresh() {
     session::with(|work| {
         work.fresh.clear();
         work.is_between |= is_between;
+        work.stands_before = first.map(|first| first.csn);
         // A savepoint may survive the error, the transaction must not.
         work.refused = result.err();
     });
@@ -101,13 +101,11 @@ fn validate_fresh() {
 
 fn note_missed(work: &Work, conflict: Conflict) {
     let mut missed = work.missed.borrow_mut();
-    missed.entry(conflict.fxid).or_insert(conflict);
-}
-
-/// The first in CSN order of those that were missed.
-fn first_missed(work: &Work) -> Option<Conflict> {
-    let missed = work.missed.borrow();
-    missed.values().min_by_key(|conflict| conflict.csn).copied()
+    let conflict = *missed.entry(conflict.fxid).or_insert(conflict);
+    let first = work.first_missed.get();
+    if first.is_none_or(|first| conflict.csn < first.csn) {
+        work.first_missed.set(Some(conflict));
+    }
 }
 
 /// The one with the next id.
@@ -150,8 +148,8 @@ fn written(work: &Work) -> Written {
     let mut learned = keys.clone();
     for (relation, _) in keys.iter() {
         // Other unique indexes have told whether others' rows were in the way.
-        let table = work.table(key::oid_of(relation));
-        if table.is_none_or(|table| table.has_other_keys) {
+        let other_keys = work.any_definition(relation, |table| table.has_other_keys);
+        if other_keys != Some(false) {
             learned.read_all(relation);
         }
     }
@@ -250,7 +248,7 @@ fn register_reader(work: &'static Work) {
     let board = memory().board;
     let (view, before) = session::reading_point();
     // If it is between, all that it missed have rolled back.
-    let missed = first_missed(work).filter(|_| !work.is_between);
+    let missed = work.first_missed.get().filter(|_| !work.is_between);
     let position = missed.map_or(before, |first| first.csn);
     let ranges = |relation| ranges_of(work, relation);
     board.register_reader(

@@ -47,6 +47,14 @@ pub struct Table {
     map: Map,
 }
 
+impl Table {
+    /// Whether the other definition of the table has the same images of rows, in the same ranges.
+    pub fn has_same_key(&self, other: &Table) -> bool {
+        (&self.columns, &self.layout, &self.map) == (&other.columns, &other.layout, &other.map)
+            && self.is_whole_key == other.is_whole_key
+    }
+}
+
 /// `keyrange`'s name of a table of this database.
 pub fn relation_of(oid: Oid) -> keyrange::Relation {
     // SAFETY: a plain read.

@@ -65,6 +65,23 @@ pub fn note(relation: Oid) {
     tables.insert(relation.into());
 }
 
+/// Whether the table's definition is the present transaction's own, which has it locked.
+pub fn is_own(relation: Oid) -> bool {
+    NOTED.of.get() == present()
+        && NOTED.tables.borrow().contains(&relation.into())
+        && is_locked(relation, pg_sys::AccessExclusiveLock)
+}
+
+/// Whether this process keeps all others from writing to the table.
+pub fn keeps_writers_out(relation: Oid) -> bool {
+    const STRONG: [u32; 3] = [
+        pg_sys::ShareRowExclusiveLock,
+        pg_sys::ExclusiveLock,
+        pg_sys::AccessExclusiveLock,
+    ];
+    STRONG.iter().any(|&mode| is_locked(relation, mode))
+}
+
 /// A utility statement is about to run that may redefine something.
 pub fn note_utility() {
     NOTED.after_utility.set(true);

@@ -2,7 +2,7 @@
 
 use super::key::{self, Table};
 use super::view::{self, View};
-use super::{errors, existence, guard};
+use super::{errors, existence, guard, redefined};
 use crate::guc;
 use crate::hotlock::memory;
 use crate::pg::{raw, xact};
@@ -62,8 +62,12 @@ struct Known {
 
 /// A transaction's work, from its first touch of such a table on.
 pub struct Work {
-    /// Its tables; of one that it has redefined itself, the last entry counts.
+    /// Its tables; of one whose definition has changed, the last entry counts.
     tables: Vec<Known>,
+    /// Those of which it knows a definition of its own making: others have registered by another one.
+    own: Vec<Relation>,
+    /// Those that it has read by a newer snapshot while nobody else could write there: it has missed nothing.
+    seen_whole: Vec<Relation>,
     pub writes: WriteSet,
     /// Those that it has redefined, should only a savepoint remain of that.
     redefined: Vec<Relation>,
@@ -85,6 +89,10 @@ pub struct Work {
     pub before: Option<Csn>,
     /// Transactions with CSNs below `before` that wrote what was read, and were not seen: by id, with one conflict each.
     pub missed: RefCell<BTreeMap<u64, Conflict>>,
+    /// The first of these in CSN order.
+    pub first_missed: Cell<Option<Conflict>>,
+    /// Everything read, but what is fresh, has been found to be older than this one of those that it missed.
+    pub stands_before: Option<Csn>,
     /// Something of a later one than the first of these was seen.
     pub is_between: bool,
 }
@@ -93,6 +101,8 @@ impl Work {
     fn new() -> Self {
         Work {
             tables: Vec::new(),
+            own: Vec::new(),
+            seen_whole: Vec::new(),
             writes: WriteSet::new(MOST_RANGES),
             redefined: Vec::new(),
             predicates: Predicates::new(MOST_INTERVALS),
@@ -105,6 +115,8 @@ impl Work {
             refused: None,
             before: None,
             missed: RefCell::default(),
+            first_missed: Cell::new(None),
+            stands_before: None,
             is_between: false,
         }
     }
@@ -113,6 +125,8 @@ impl Work {
     fn reset(&mut self) {
         let Work {
             tables,
+            own,
+            seen_whole,
             writes,
             redefined,
             predicates,
@@ -125,9 +139,13 @@ impl Work {
             refused,
             before,
             missed,
+            first_missed,
+            stands_before,
             is_between,
         } = self;
         tables.clear();
+        own.clear();
+        seen_whole.clear();
         writes.clear();
         redefined.clear();
         predicates.clear();
@@ -135,6 +153,8 @@ impl Work {
         whole.clear();
         found.clear();
         missed.get_mut().clear();
+        first_missed.set(None);
+        *stands_before = None;
         (*looked_for, *refused, *before) = (None, None, None);
         (*has_id, *saw_beyond, *is_between) = (false, false, false);
     }
@@ -146,6 +166,32 @@ impl Work {
         known.map(|known| &known.table)
     }
 
+    /// Whether that holds of any definition by which the transaction has used the table; `None` if it has not used it.
+    pub fn any_definition(
+        &self,
+        relation: Relation,
+        holds: impl Fn(&Table) -> bool,
+    ) -> Option<bool> {
+        let all = self.tables.iter().map(|known| &known.table);
+        all.filter(|table| table.relation == relation)
+            .map(|table| holds(table))
+            .reduce(|any, holds| any || holds)
+    }
+
+    /// The definition by which the transaction uses the table is its own.
+    fn note_own(&mut self, relation: Relation) {
+        if !self.own.contains(&relation) {
+            self.own.push(relation);
+        }
+    }
+
+    /// Notes a read by a newer snapshot than the transaction's, while nobody else can write to the table.
+    pub fn see_whole(&mut self, relation: Relation) {
+        if !self.seen_whole.contains(&relation) {
+            self.seen_whole.push(relation);
+        }
+    }
+
     /// The transaction has redefined the table: it has learned of all that was there, whatever its snapshot shows, and counts as having
     /// written the whole.
     pub fn redefine(&mut self, relation: Relation) {
@@ -153,10 +199,10 @@ impl Work {
         self.saw_beyond = true;
     }
 
-    /// What is registered as read: also what was redefined, so that nobody moves before that who writes there.
+    /// What is registered as read: also what was redefined or seen as a whole, so that nobody moves before that who writes there.
     pub fn registered_reads(&self) -> Cow<'_, Predicates> {
         let mut reads = Cow::Borrowed(&self.predicates);
-        for &relation in &self.redefined {
+        for &relation in self.redefined.iter().chain(&self.seen_whole) {
             reads.to_mut().read_all(relation);
         }
         reads
@@ -198,6 +244,11 @@ impl Work {
     /// Notes what was read; what is new is fresh, too.
     pub fn read(&mut self, relation: Relation, intervals: &[Interval]) {
         self.read_looked_for();
+        let is_own = !intervals.is_empty() && self.own.contains(&relation);
+        if is_own {
+            self.whole.entry(relation).or_insert(Whole::Redefined);
+        }
+        let intervals = if is_own { &[Interval::ALL] } else { intervals };
         for interval in intervals {
             if !self.predicates.covers(relation, interval) {
                 let widened = self.predicates.read_one(relation, *interval);
@@ -338,9 +389,15 @@ pub unsafe fn touch(rel: pg_sys::Relation, mode: u32) -> Option<&'static Table> 
         guard::check_definition(oid, index);
     }
     let as_of = key::invalidations();
+    let is_own = redefined::is_own(oid);
     // SAFETY: by the contract.
     let table = unsafe { key::of(rel) };
-    with(|work| work.tables.push(Known { table, as_of }));
+    with(|work| {
+        if is_own {
+            work.note_own(table.relation);
+        }
+        work.tables.push(Known { table, as_of });
+    });
     known(oid)
 }
 
@@ -355,7 +412,7 @@ fn keep_locked(oid: Oid, mode: u32) {
     }
 }
 
-/// After an invalidation: the transaction itself may have redefined the table.
+/// After an invalidation: the transaction itself may have redefined the table, or somebody else its indexes.
 ///
 /// # Safety
 /// As for `touch`.
@@ -363,16 +420,23 @@ unsafe fn look_again(rel: pg_sys::Relation) {
     let as_of = key::invalidations();
     // SAFETY: by the contract.
     let table = unsafe { key::of(rel) };
+    let is_own = redefined::is_own(table.oid);
     with(|work| {
         let mut newest = work.tables.iter_mut().rev();
-        match newest.find(|known| known.table.oid == table.oid) {
-            Some(known) if known.table == table => known.as_of = as_of,
-            _ => {
-                work.redefine(table.relation);
+        let known = newest.find(|known| known.table.oid == table.oid);
+        if let Some(known) = known {
+            if known.table == table {
+                known.as_of = as_of;
+                return;
+            }
+            // What others can change under weaker locks leaves that as it is.
+            if is_own || !known.table.has_same_key(&table) {
+                work.saw_beyond = true;
+                work.note_own(table.relation);
                 work.read_all(table.relation, Whole::Redefined);
-                work.tables.push(Known { table, as_of });
             }
         }
+        work.tables.push(Known { table, as_of });
     });
 }
 
@@ -449,15 +513,17 @@ pub fn reading_point() -> (View, Csn) {
     (view, before)
 }
 
-/// What is read with that snapshot tells more than the transaction's own does, unless it is the same.
+/// What is read with that snapshot tells more than the transaction's own does, unless it is the same. Whether it does.
 ///
 /// # Safety
 /// A snapshot of kind MVCC or DIRTY, in a validated transaction.
-pub unsafe fn note_snapshot(snapshot: pg_sys::Snapshot) {
+pub unsafe fn note_snapshot(snapshot: pg_sys::Snapshot) -> bool {
     // SAFETY: by the contract.
-    if unsafe { !view::is_own_snapshot(snapshot) } {
+    let is_newer = unsafe { !view::is_own_snapshot(snapshot) };
+    if is_newer {
         with(|work| work.saw_beyond = true);
     }
+    is_newer
 }
 
 /// A subtransaction at this nesting level (2 is the first) has rolled back. What it wrote is not written; but whoever
@@ -480,8 +546,7 @@ pub fn subtransaction_rolled_back(level: i32) {
             let relations = work.writes.iter().map(|written| written.relation);
             let deferrable: BTreeSet<_> = relations
                 .filter(|&relation| {
-                    let table = work.table(key::oid_of(relation));
-                    table.is_some_and(|table| table.has_deferrable)
+                    work.any_definition(relation, |table| table.has_deferrable) == Some(true)
                 })
                 .collect();
             for relation in deferrable {
@@ -491,10 +556,12 @@ pub fn subtransaction_rolled_back(level: i32) {
             let attempted: Vec<_> = work.writes.inside(nesting).collect();
             work.saw_beyond |= !attempted.is_empty();
             for written in attempted {
-                let oid = key::oid_of(written.relation);
-                let has_other_keys = work.table(oid).is_none_or(|table| table.has_other_keys);
+                let other_keys =
+                    work.any_definition(written.relation, |table| table.has_other_keys);
                 match written.place {
-                    Some((_, keys)) if !has_other_keys => work.read(written.relation, &[keys]),
+                    Some((_, keys)) if other_keys == Some(false) => {
+                        work.read(written.relation, &[keys])
+                    }
                     _ => work.read_all(written.relation, Whole::Rollback),
                 }
             }

@@ -124,6 +124,7 @@ impl<'a> Board<'a> {
         writes: &WriteSet,
         is_running: &dyn Fn(u64) -> bool,
     ) -> Registered<'a> {
+        debug_assert!(fxid != 0 || writes.is_empty(), "a writer without an id");
         let committer = &self.committers[process as usize];
         committer.enter(fxid);
         let mut registered = Registered {
