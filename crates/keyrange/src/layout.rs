@@ -125,12 +125,6 @@ impl Layout {
         self.columns.iter().map_while(Option::as_ref)
     }
 
-    /// Whether all keys of the interval have the same values, as far as images tell, in all columns.
-    pub fn is_one_key(&self, interval: &Interval) -> bool {
-        let rest = self.columns().last().map_or(0, Column::rest);
-        interval.low() | rest == interval.high() | rest
-    }
-
     /// The distance of the images of neighbouring values of the first column: 1 for integers, in images.
     pub fn unit(&self) -> u128 {
         self.columns().next().map_or(1, |first| 1 << first.shift)

@@ -1,8 +1,6 @@
 //! What messages say of images.
 
-use keyrange::{
-    Bound, Decoded, FIRST_NULL, Image, Interval, Kind, Layout, Numeric, Operator, ScanKey, Value,
-};
+use keyrange::{Bound, Decoded, FIRST_NULL, Image, Interval, Kind, Layout, Numeric, Value};
 
 fn decoded(kind: Kind, value: Value) -> Decoded {
     let layout = Layout::fit(&[kind]);
@@ -87,15 +85,4 @@ fn bounds_leave_out_what_they_do_not_bound() {
         (layout.low_bound(both), layout.high_bound(both)),
         (key.clone(), key)
     );
-}
-
-#[test]
-fn one_key_is_told_from_several() {
-    let layout = Layout::fit(&[Kind::Int4, Kind::Int4]);
-    let equal = |column, value| ScanKey::Compare(column, Operator::Equal, Value::Int(value));
-    let is_one = |keys: &[ScanKey]| layout.is_one_key(&layout.project(keys)[0]);
-    assert!(is_one(&[equal(0, 5), equal(1, 6)]));
-    assert!(!is_one(&[equal(0, 5)]));
-    let above = ScanKey::Compare(1, Operator::GreaterEqual, Value::Int(6));
-    assert!(!is_one(&[equal(0, 5), above]));
 }
