@@ -65,11 +65,17 @@ pub fn note(relation: Oid) {
     tables.insert(relation.into());
 }
 
-/// Whether the table's definition is the present transaction's own, which has it locked.
-pub fn is_own(relation: Oid) -> bool {
+/// Whether the table's definition is the present transaction's own, which has it locked, and others had another one before.
+///
+/// # Safety
+/// `rel` is open.
+pub unsafe fn is_own(rel: pg_sys::Relation) -> bool {
+    // SAFETY: by the contract.
+    let (oid, is_new) = unsafe { ((*rel).rd_id, (*rel).rd_createSubid != 0) };
     NOTED.of.get() == present()
-        && NOTED.tables.borrow().contains(&relation.into())
-        && is_locked(relation, pg_sys::AccessExclusiveLock)
+        && !is_new
+        && NOTED.tables.borrow().contains(&oid.into())
+        && is_locked(oid, pg_sys::AccessExclusiveLock)
 }
 
 /// Whether this process keeps all others from writing to the table.

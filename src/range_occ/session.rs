@@ -389,9 +389,8 @@ pub unsafe fn touch(rel: pg_sys::Relation, mode: u32) -> Option<&'static Table> 
         guard::check_definition(oid, index);
     }
     let as_of = key::invalidations();
-    let is_own = redefined::is_own(oid);
     // SAFETY: by the contract.
-    let table = unsafe { key::of(rel) };
+    let (is_own, table) = unsafe { (redefined::is_own(rel), key::of(rel)) };
     with(|work| {
         if is_own {
             work.note_own(table.relation);
@@ -419,8 +418,7 @@ fn keep_locked(oid: Oid, mode: u32) {
 unsafe fn look_again(rel: pg_sys::Relation) {
     let as_of = key::invalidations();
     // SAFETY: by the contract.
-    let table = unsafe { key::of(rel) };
-    let is_own = redefined::is_own(table.oid);
+    let (is_own, table) = unsafe { (redefined::is_own(rel), key::of(rel)) };
     with(|work| {
         let mut newest = work.tables.iter_mut().rev();
         let known = newest.find(|known| known.table.oid == table.oid);
