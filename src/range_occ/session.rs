@@ -540,6 +540,10 @@ pub fn subtransaction_rolled_back(level: i32) {
             {
                 work.read(relation, &[key]);
             }
+            // The lock may be gone that kept others from writing there.
+            for relation in std::mem::take(&mut work.seen_whole) {
+                work.read_all(relation, Whole::Rollback);
+            }
             // A deferred constraint may have been checked for what was written before.
             let relations = work.writes.iter().map(|written| written.relation);
             let deferrable: BTreeSet<_> = relations
