@@ -1,6 +1,6 @@
 //! What a validated transaction reads: scans of tables and indexes become predicates.
 
-use super::key::Table;
+use super::key::{self, Table};
 use super::session::{self, Whole};
 use super::value::{self, allocate};
 use super::{commit, existence, patch, redefined};
@@ -45,9 +45,17 @@ pub unsafe fn begin_fetch(rel: pg_sys::Relation, fetch: *mut pg_sys::IndexFetchT
 }
 
 /// `index_build_range_scan`: whether the index can be built may tell of rows that the snapshot does not show.
-pub fn index_build() {
-    if session::is_validated() {
-        session::with(|work| work.saw_beyond = true);
+///
+/// # Safety
+/// `rel` is open, and locked against writers as long as the index is being built.
+pub unsafe fn index_build(rel: pg_sys::Relation) {
+    // SAFETY: by the contract.
+    let (oid, is_new) = unsafe { ((*rel).rd_id, (*rel).rd_createSubid != 0) };
+    if session::is_validated() && !is_new && u32::from(oid) >= pg_sys::FirstNormalObjectId {
+        session::with(|work| {
+            work.saw_beyond = true;
+            work.see_whole(key::relation_of(oid));
+        });
     }
 }
 

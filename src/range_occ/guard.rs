@@ -204,7 +204,7 @@ pub unsafe fn before_utility(node: *const pg_sys::Node) {
         if (*node).type_ == NodeTag::T_TransactionStmt {
             return;
         }
-        redefined::note_utility();
+        redefined::note_utility((*node).type_ == NodeTag::T_VacuumStmt);
         if (*node).type_ == NodeTag::T_VariableSetStmt {
             // SET TRANSACTION SNAPSHOT; the other commands of this kind begin no transaction either.
             let set = node.cast::<pg_sys::VariableSetStmt>();

@@ -4,26 +4,25 @@
 use super::{commit, errors, key, session};
 use crate::hotlock::memory;
 use keyrange::{Count, Csn, Interval, Predicates, RangeMap, Refusal, Validation};
-use pgrx::pg_sys::Oid;
+use pgrx::pg_sys::{self, Oid};
 use std::time::Instant;
 
 /// Stands for the list of partitions, so that no other ring is looked at than one of ranges and one of relations.
 const PARTITIONS: Interval = Interval::point(0);
 
-/// Notes that a statement of a validated transaction, about to start, uses the partitioned table, which is locked.
+/// Notes that a statement of a validated transaction, about to start, uses the partitioned table. It stays locked for the transaction.
 ///
 /// # Errors
 /// 40001 if the snapshot does not see who has changed the list of partitions last: the plan may be without one that it should have.
 pub fn note(oid: Oid) {
     let relation = key::relation_of(oid);
-    let is_noted = session::with(|work| {
-        let is_noted = work.predicates.covers(relation, &PARTITIONS);
-        work.read(relation, &[PARTITIONS]);
-        is_noted
-    });
-    if is_noted {
+    let known = session::with(|work| work.parents.get(&relation).copied());
+    if known == Some(key::invalidations()) {
         return;
     }
+    session::keep_locked(oid, pg_sys::AccessShareLock);
+    let as_of = key::invalidations();
+    session::with(|work| work.read(relation, &[PARTITIONS]));
     session::start_clock();
     let (view, _) = session::reading_point();
     let since = Instant::now();
@@ -39,7 +38,10 @@ pub fn note(oid: Oid) {
         wait: &|| commit::is_patient(since),
     };
     match validation.run(&partitions).0 {
-        Ok(()) => commit::note_read(),
+        Ok(()) => {
+            session::with(|work| work.parents.insert(relation, as_of));
+            commit::note_read();
+        }
         Err(Refusal::Conflict(_)) => {
             memory().ranges.add(Count::FirstTouch, 1);
             errors::redefined(oid);

@@ -14,6 +14,8 @@ struct Noted {
     tables: RefCell<BTreeSet<u32>>,
     /// A utility statement has run, whose last invalidations may still be to come.
     after_utility: Cell<bool>,
+    /// It was VACUUM or ANALYZE, which changes no list of partitions.
+    was_vacuum: Cell<bool>,
 }
 // SAFETY: a backend has one thread.
 unsafe impl Sync for Noted {}
@@ -21,6 +23,7 @@ static NOTED: Noted = Noted {
     of: Cell::new(0),
     tables: RefCell::new(BTreeSet::new()),
     after_utility: Cell::new(false),
+    was_vacuum: Cell::new(false),
 };
 
 /// The present transaction, 0 for none.
@@ -55,7 +58,11 @@ fn may_redefine(relation: Oid) -> bool {
 pub fn note(relation: Oid) {
     let present = present();
     let is_users = u32::from(relation) >= pg_sys::FirstNormalObjectId;
-    if present == 0 || !is_users || !may_redefine(relation) {
+    let may_be_ours = || {
+        is_locked(relation, pg_sys::AccessExclusiveLock)
+            || !NOTED.was_vacuum.get() && is_locked(relation, pg_sys::ShareUpdateExclusiveLock)
+    };
+    if present == 0 || !is_users || !may_be_ours() {
         return;
     }
     let mut tables = NOTED.tables.borrow_mut();
@@ -89,8 +96,9 @@ pub fn keeps_writers_out(relation: Oid) -> bool {
 }
 
 /// A utility statement is about to run that may redefine something.
-pub fn note_utility() {
+pub fn note_utility(is_vacuum: bool) {
     NOTED.after_utility.set(true);
+    NOTED.was_vacuum.set(is_vacuum);
 }
 
 /// The transaction is about to end: what it redefined becomes part of its work.
@@ -130,7 +138,8 @@ pub fn settle() {
             let is_ours = class.relam == own_method;
             raw::RelationClose(rel);
             let is_redefined = own_method != Oid::INVALID && (is_parent || is_ours && is_exclusive);
-            if is_redefined && !is_new && !is_temporary {
+            // A new partitioned table may have the name of another, and no rows that would tell.
+            if is_redefined && (!is_new || is_parent) && !is_temporary {
                 session::with(|work| work.redefine(key::relation_of(oid)));
             }
         }

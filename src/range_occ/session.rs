@@ -64,6 +64,8 @@ struct Known {
 pub struct Work {
     /// Its tables; of one whose definition has changed, the last entry counts.
     tables: Vec<Known>,
+    /// Partitioned tables whose partitions it sees, with the number of invalidations as of which that was made sure of.
+    pub parents: BTreeMap<Relation, u64>,
     /// Those of which it knows a definition of its own making: others have registered by another one.
     own: Vec<Relation>,
     /// Those that it has read by a newer snapshot while nobody else could write there: it has missed nothing.
@@ -101,6 +103,7 @@ impl Work {
     fn new() -> Self {
         Work {
             tables: Vec::new(),
+            parents: BTreeMap::new(),
             own: Vec::new(),
             seen_whole: Vec::new(),
             writes: WriteSet::new(MOST_RANGES),
@@ -125,6 +128,7 @@ impl Work {
     fn reset(&mut self) {
         let Work {
             tables,
+            parents,
             own,
             seen_whole,
             writes,
@@ -144,6 +148,7 @@ impl Work {
             is_between,
         } = self;
         tables.clear();
+        parents.clear();
         own.clear();
         seen_whole.clear();
         writes.clear();
@@ -401,8 +406,8 @@ pub unsafe fn touch(rel: pg_sys::Relation, mode: u32) -> Option<&'static Table> 
 }
 
 /// Takes a lock that no savepoint gives back, so that nobody else redefines the table before the transaction ends.
-fn keep_locked(oid: Oid, mode: u32) {
-    // SAFETY: a lock on a table that is locked already; an ERROR in between ends in an abort, which sets the current owner anew.
+pub fn keep_locked(oid: Oid, mode: u32) {
+    // SAFETY: a lock on a table that is locked already, or is about to be; an ERROR in between ends in an abort, which sets the current owner anew.
     unsafe {
         let owner = pg_sys::CurrentResourceOwner;
         pg_sys::CurrentResourceOwner = pg_sys::TopTransactionResourceOwner;

@@ -114,8 +114,9 @@ fn my_predicates() -> TableIterator<
             for interval in set.iter() {
                 let whole = *interval == Interval::ALL;
                 let Some(table) = work.table(oid) else {
-                    let reason = Some("its partitions");
-                    lines.push((oid, None, None, false, reason));
+                    let reason = work.whole.get(&relation).map(|whole| whole.text());
+                    let reason = reason.filter(|_| whole).or(Some("its partitions"));
+                    lines.push((oid, None, None, whole, reason));
                     continue;
                 };
                 let (low, high) = text::bounds(table, interval);

@@ -248,7 +248,7 @@ unsafe extern "C-unwind" fn index_build_range_scan(
 ) -> f64 {
     // SAFETY: PostgreSQL's arguments; heap's routine has every callback.
     unsafe {
-        guarded(capture::index_build);
+        guarded(|| capture::index_build(table));
         swap::with_heap(table, || {
             (swap::heap().index_build_range_scan.unwrap_unchecked())(
                 table, index, info, allow_sync, anyvisible, progress, start, count, callback,
