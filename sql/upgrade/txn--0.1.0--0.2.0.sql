@@ -142,5 +142,5 @@ COMMENT ON COLUMN txn.my_predicates.relation IS 'the table';
 COMMENT ON COLUMN txn.my_predicates.low IS 'the lowest key; null: there is no bound';
 COMMENT ON COLUMN txn.my_predicates.high IS 'the highest key; null: there is no bound';
 COMMENT ON COLUMN txn.my_predicates.whole IS 'whether that is the whole table';
-COMMENT ON COLUMN txn.my_predicates.reason IS 'what read the whole table';
+COMMENT ON COLUMN txn.my_predicates.reason IS 'what read the whole table, or that of a partitioned table it was read which partitions it has';
 GRANT SELECT ON txn.ranges, txn.my_predicates TO PUBLIC;
