@@ -1,8 +1,9 @@
 //! What a validated transaction reads: scans of tables and indexes become predicates.
 
 use super::key::{self, Table};
-use super::session::{self, Whole};
+use super::session;
 use super::value::{self, allocate};
+use super::work::Whole;
 use super::{commit, existence, patch, redefined};
 use crate::hotlock::memory;
 use crate::pg::{raw, xact};

@@ -3,8 +3,9 @@
 use super::errors;
 use super::key;
 use super::redefined;
-use super::session::{self, Work};
+use super::session;
 use super::view;
+use super::work::Work;
 use crate::hotlock::memory;
 use crate::hotlock::stop::{self, Point};
 use crate::pg::{wait, xact};

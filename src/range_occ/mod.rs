@@ -16,6 +16,7 @@ mod text;
 mod value;
 mod view;
 pub mod views;
+mod work;
 pub mod write;
 
 use pgrx::pg_sys::{self, Datum, Oid};

@@ -58,11 +58,10 @@ fn may_redefine(relation: Oid) -> bool {
 pub fn note(relation: Oid) {
     let present = present();
     let is_users = u32::from(relation) >= pg_sys::FirstNormalObjectId;
-    let may_be_ours = || {
-        is_locked(relation, pg_sys::AccessExclusiveLock)
-            || !NOTED.was_vacuum.get() && is_locked(relation, pg_sys::ShareUpdateExclusiveLock)
-    };
-    if present == 0 || !is_users || !may_be_ours() {
+    if present == 0 || !is_users || !may_redefine(relation) {
+        return;
+    }
+    if NOTED.was_vacuum.get() && !is_locked(relation, pg_sys::AccessExclusiveLock) {
         return;
     }
     let mut tables = NOTED.tables.borrow_mut();

@@ -1,0 +1,266 @@
+//! A transaction's reads and writes in tables of `txn_heap`, as they are collected. Nothing of PostgreSQL's is called here.
+
+use super::key::Table;
+use keyrange::{Conflict, Csn, Interval, Predicates, Refusal, Relation, WriteSet};
+use pgrx::pg_sys::Oid;
+use std::borrow::Cow;
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
+/// Intervals kept for a relation; more are joined.
+const MOST_INTERVALS: usize = 256;
+/// Ranges that a transaction registers for a relation; with more, it is the whole relation.
+const MOST_RANGES: usize = 128;
+
+/// Why a transaction counts as having read a whole table.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Whole {
+    SequentialScan,
+    SampleScan,
+    TidScan,
+    /// The index, or its operators, say nothing of the range key.
+    OtherIndex,
+    NoKey,
+    /// A subtransaction that had written rolled back: an error may have told of rows that nobody has read.
+    Rollback,
+    /// An index scan whose keys could not be seen.
+    Unseen,
+    /// The transaction itself has changed the table's definition.
+    Redefined,
+}
+
+impl Whole {
+    pub fn text(self) -> &'static str {
+        match self {
+            Whole::SequentialScan => "sequential scan",
+            Whole::SampleScan => "sample scan",
+            Whole::TidScan => "scan by tuple identifier",
+            Whole::OtherIndex => "index or operator that says nothing of the range key",
+            Whole::NoKey => "no range key",
+            Whole::Rollback => "rolled back subtransaction",
+            Whole::Unseen => "index scan with unknown keys",
+            Whole::Redefined => "definition changed by this transaction",
+        }
+    }
+}
+
+/// A table as the transaction knows it.
+pub struct Known {
+    pub table: Rc<Table>,
+    /// How many invalidations there had been when that was last made sure of.
+    pub as_of: u64,
+}
+
+/// A transaction's work, from its first touch of such a table on.
+pub struct Work {
+    /// Its tables; of one whose definition has changed, the last entry counts.
+    pub tables: Vec<Known>,
+    /// Partitioned tables whose partitions it sees, with the number of invalidations as of which that was made sure of.
+    pub parents: BTreeMap<Relation, u64>,
+    /// Those of which it knows a definition of its own making: others have registered by another one.
+    own: Vec<Relation>,
+    /// Those that it has read by a newer snapshot while nobody else could write there: it has missed nothing.
+    pub seen_whole: Vec<Relation>,
+    pub writes: WriteSet,
+    /// Those that it has redefined, should only a savepoint remain of that.
+    redefined: Vec<Relation>,
+    pub predicates: Predicates,
+    /// Those that have not been validated yet, unless all are validated at the end.
+    pub fresh: Predicates,
+    /// The transaction has an id, and so will take a CSN.
+    pub has_id: bool,
+    pub whole: BTreeMap<Relation, Whole>,
+    /// A key whose row's existence is asked for. If it is found and locked, that is no read.
+    looked_for: Option<(Relation, Interval)>,
+    /// Those that were found in subtransactions, with their depth: their locks go when these roll back.
+    pub found: Vec<(u32, Relation, Interval)>,
+    /// The transaction has learned of what its snapshot does not see.
+    pub saw_beyond: bool,
+    /// What it was refused for, should it have survived that by a savepoint.
+    pub refused: Option<Refusal>,
+    /// A transaction without writes comes after those with CSNs below this one.
+    pub before: Option<Csn>,
+    /// Transactions with CSNs below `before` that wrote what was read, and were not seen: by id, with one conflict each.
+    pub missed: RefCell<BTreeMap<u64, Conflict>>,
+    /// The first of these in CSN order.
+    pub first_missed: Cell<Option<Conflict>>,
+    /// Everything read, but what is fresh, has been found to be older than this one of those that it missed.
+    pub stands_before: Option<Csn>,
+    /// Something of a later one than the first of these was seen.
+    pub is_between: bool,
+}
+
+impl Work {
+    /// Nothing read or written yet.
+    pub fn new() -> Self {
+        Work {
+            tables: Vec::new(),
+            parents: BTreeMap::new(),
+            own: Vec::new(),
+            seen_whole: Vec::new(),
+            writes: WriteSet::new(MOST_RANGES),
+            redefined: Vec::new(),
+            predicates: Predicates::new(MOST_INTERVALS),
+            fresh: Predicates::new(MOST_INTERVALS),
+            has_id: false,
+            whole: BTreeMap::new(),
+            looked_for: None,
+            found: Vec::new(),
+            saw_beyond: false,
+            refused: None,
+            before: None,
+            missed: RefCell::default(),
+            first_missed: Cell::new(None),
+            stands_before: None,
+            is_between: false,
+        }
+    }
+
+    /// Forgets all but the memory, for the next transaction.
+    pub fn reset(&mut self) {
+        let Work {
+            tables,
+            parents,
+            own,
+            seen_whole,
+            writes,
+            redefined,
+            predicates,
+            fresh,
+            has_id,
+            whole,
+            looked_for,
+            found,
+            saw_beyond,
+            refused,
+            before,
+            missed,
+            first_missed,
+            stands_before,
+            is_between,
+        } = self;
+        tables.clear();
+        parents.clear();
+        own.clear();
+        seen_whole.clear();
+        writes.clear();
+        redefined.clear();
+        predicates.clear();
+        fresh.clear();
+        whole.clear();
+        found.clear();
+        missed.get_mut().clear();
+        first_missed.set(None);
+        *stands_before = None;
+        (*looked_for, *refused, *before) = (None, None, None);
+        (*has_id, *saw_beyond, *is_between) = (false, false, false);
+    }
+
+    /// The table, if the transaction has touched it.
+    pub fn table(&self, oid: Oid) -> Option<&Rc<Table>> {
+        let mut newest = self.tables.iter().rev();
+        let known = newest.find(|known| known.table.oid == oid);
+        known.map(|known| &known.table)
+    }
+
+    /// Whether that holds of any definition by which the transaction has used the table; `None` if it has not used it.
+    pub fn any_definition(
+        &self,
+        relation: Relation,
+        holds: impl Fn(&Table) -> bool,
+    ) -> Option<bool> {
+        let all = self.tables.iter().map(|known| &known.table);
+        all.filter(|table| table.relation == relation)
+            .map(|table| holds(table))
+            .reduce(|any, holds| any || holds)
+    }
+
+    /// The definition by which the transaction uses the table is its own.
+    pub fn note_own(&mut self, relation: Relation) {
+        if !self.own.contains(&relation) {
+            self.own.push(relation);
+        }
+    }
+
+    /// Notes a read by a newer snapshot than the transaction's, while nobody else can write to the table.
+    pub fn see_whole(&mut self, relation: Relation) {
+        if !self.seen_whole.contains(&relation) {
+            self.seen_whole.push(relation);
+        }
+    }
+
+    /// The transaction has redefined the table: it has learned of all that was there, whatever its snapshot shows, and counts as having
+    /// written the whole.
+    pub fn redefine(&mut self, relation: Relation) {
+        self.redefined.push(relation);
+        self.saw_beyond = true;
+    }
+
+    /// What is registered as read: also what was redefined or seen as a whole, so that nobody moves before that who writes there.
+    pub fn registered_reads(&self) -> Cow<'_, Predicates> {
+        let mut reads = Cow::Borrowed(&self.predicates);
+        for &relation in self.redefined.iter().chain(&self.seen_whole) {
+            reads.to_mut().read_all(relation);
+        }
+        reads
+    }
+
+    /// Nothing is read or written any more. Whether the transaction has learned of later ones, so that it cannot stand where it first
+    /// read.
+    pub fn finish(&mut self) -> bool {
+        self.read_looked_for();
+        for &relation in &self.redefined {
+            self.writes.write_all(0, relation);
+        }
+        self.saw_beyond
+    }
+
+    /// Notes that the existence of a row with that key is asked for.
+    pub fn look_for(&mut self, relation: Relation, key: Interval) {
+        self.read_looked_for();
+        self.looked_for = Some((relation, key));
+    }
+
+    /// The row has been found and locked at that depth: it stays, and stays visible, as long as the lock does, whatever else is
+    /// changed in it.
+    pub fn found(&mut self, nesting: u32, relation: Relation) {
+        if let Some((_, key)) = self.looked_for.take_if(|(of, _)| *of == relation)
+            && nesting > 0
+        {
+            self.found.push((nesting, relation, key));
+        }
+    }
+
+    /// What was looked for and not found was read.
+    pub fn read_looked_for(&mut self) {
+        if let Some((relation, key)) = self.looked_for.take() {
+            self.read(relation, &[key]);
+        }
+    }
+
+    /// Notes what was read; what is new is fresh, too.
+    pub fn read(&mut self, relation: Relation, intervals: &[Interval]) {
+        self.read_looked_for();
+        let is_own = !intervals.is_empty() && self.own.contains(&relation);
+        if is_own {
+            self.whole.entry(relation).or_insert(Whole::Redefined);
+        }
+        let intervals = if is_own { &[Interval::ALL] } else { intervals };
+        for interval in intervals {
+            if !self.predicates.covers(relation, interval) {
+                let widened = self.predicates.read_one(relation, *interval);
+                if !self.has_id {
+                    self.fresh.read_one(relation, *interval);
+                    self.fresh.read(relation, widened.as_slice());
+                }
+            }
+        }
+    }
+
+    /// Notes that a whole table was read.
+    pub fn read_all(&mut self, relation: Relation, whole: Whole) {
+        self.whole.entry(relation).or_insert(whole);
+        self.read(relation, &[Interval::ALL]);
+    }
+}
