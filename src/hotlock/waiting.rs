@@ -6,6 +6,7 @@ use super::session::{SESSION, memory};
 use super::text::Text;
 use super::views;
 use crate::guc;
+use crate::pg::cancel;
 use crate::pg::catch::catching;
 use crate::pg::context::with_context;
 use crate::pg::raw::{self, TimeoutId};
@@ -205,6 +206,7 @@ impl Wait {
 
     /// Runs a wait of the lock manager for at most that time. Returns whether the time was over.
     fn ends_in_time(&self, ms: i32, body: impl FnOnce()) -> bool {
+        let watch = cancel::Watch::begin();
         // SAFETY: nothing here has a destructor. The error of a lock wait that timed out may be forgotten: PostgreSQL has
         // taken us off the queue before it raised it (LockErrorCleanup), and an unused LOCALLOCK is what LockReleaseAll
         // expects to find after a failed wait.
@@ -218,6 +220,7 @@ impl Wait {
                 |code| code == *b"55P03",
             )
         };
+        watch.end();
         self.restore_lock_timeout();
         is_over
     }

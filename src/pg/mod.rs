@@ -1,6 +1,7 @@
 #![doc = include_str!("README.md")]
 
 pub mod buffer;
+pub mod cancel;
 pub mod catch;
 pub mod context;
 pub mod error;

@@ -85,6 +85,7 @@ unsafe extern "C-unwind" {
     pub fn enable_timeout_after(id: TimeoutId, delay_ms: c_int);
     pub fn disable_timeout(id: TimeoutId, keep_indicator: bool);
     pub fn get_timeout_active(id: TimeoutId) -> bool;
+    pub fn get_timeout_indicator(id: TimeoutId, reset: bool) -> bool;
 
     // access/transam/twophase.c; not bound by pgrx
     pub static max_prepared_xacts: c_int;

@@ -1,7 +1,10 @@
 //! What the views show of who waits for whom, and to whom.
 use anyhow::{Result, ensure};
-use pgserver::Server;
+use libc::{SIGCONT, SIGINT, SIGSTOP};
+use pgserver::{Server, signal};
 use postgres::Client;
+use std::thread::sleep;
+use std::time::Duration;
 use txn_server_tests::{Background, Watchdog, grouped, pid, start_hot, text, wait_until};
 
 const BUMP: &str = "UPDATE hot SET val = val + 1 WHERE id = 1";
@@ -135,7 +138,50 @@ fn log_waits(server: &Server) -> Result<()> {
 /// The watchdog ends it if the line never comes.
 fn wait_for_log(server: &Server, line: &str) -> Result<()> {
     while !server.log()?.contains(line) {
-        std::thread::sleep(std::time::Duration::from_millis(10));
+        sleep(Duration::from_millis(10));
+    }
+    Ok(())
+}
+
+/// A slice of a wait in the lock manager ends by a lock timeout, for which PostgreSQL has one flag with cancels and
+/// `statement_timeout`: a session that is stopped until all of them are due hears of all of them at once.
+#[test]
+fn what_comes_with_the_end_of_a_slice_is_not_lost() -> Result<()> {
+    let server = start_hot(1, &[("deadlock_timeout", "100ms")])?;
+    let dog = Watchdog::new(&server);
+    dog.finish(end_slices(&server))
+}
+
+fn end_slices(server: &Server) -> Result<()> {
+    let mut control = server.connect()?;
+    let mut holder = grouped(server)?;
+    for (is_cancelled, statement_timeout, message) in [
+        (true, "0", "canceling statement due to user request"),
+        (false, "2s", "canceling statement due to statement timeout"),
+    ] {
+        holder.batch_execute("BEGIN; SELECT val FROM hot WHERE id = 1 FOR UPDATE")?;
+        let mut waiter = grouped(server)?;
+        waiter.batch_execute(&format!("SET statement_timeout = '{statement_timeout}'"))?;
+        let waiter = Background::run(waiter, BUMP)?;
+        wait_until(
+            &mut control,
+            &format!(
+                "SELECT wait_event_type = 'Lock' FROM pg_stat_activity WHERE pid = {}",
+                waiter.pid
+            ),
+        )?;
+        signal(waiter.pid, SIGSTOP)?;
+        if is_cancelled {
+            signal(waiter.pid, SIGINT)?;
+        }
+        // A slice takes at most 310 ms, and `statement_timeout` ends after it.
+        sleep(Duration::from_millis(3000));
+        signal(waiter.pid, SIGCONT)?;
+        let result = waiter.end()?.1;
+        let error = result.as_ref().err().and_then(|error| error.as_db_error());
+        let told = error.map(|error| error.message());
+        ensure!(told == Some(message), "{told:?} instead of {message:?}");
+        holder.batch_execute("COMMIT")?;
     }
     Ok(())
 }

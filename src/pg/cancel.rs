@@ -1,0 +1,92 @@
+//! Cancels that come together with the end of a wait that we have limited by `lock_timeout`.
+//!
+//! The signal handlers of a cancel, of `statement_timeout` and of `lock_timeout` all set `QueryCancelPending`, and
+//! `ProcessInterrupts` (tcop/postgres.c) raises one error for whatever came before it looked: the lock timeout's, unless
+//! `statement_timeout` was over earlier. Who forgets that error, because it only limited a wait, would forget the cancel with it.
+
+use super::raw::{self, TimeoutId};
+use pgrx::pg_sys;
+use std::ffi::{c_int, c_void};
+use std::mem::{MaybeUninit, zeroed};
+use std::ptr::null_mut;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// Another process has sent SIGINT since the last `Watch` began: a timer's comes from ourselves.
+static SENT: AtomicBool = AtomicBool::new(false);
+
+/// The handler that was there before ours, which sets `QueryCancelPending`.
+static PREVIOUS: OnceLock<libc::sighandler_t> = OnceLock::new();
+
+extern "C" fn on_sigint(signal: c_int, info: *mut libc::siginfo_t, _context: *mut c_void) {
+    // SAFETY: the kernel gives a valid siginfo; async-signal-safe calls only.
+    unsafe {
+        if (*info).si_pid() != libc::getpid() {
+            SENT.store(true, Ordering::SeqCst);
+        }
+        match PREVIOUS.get() {
+            Some(&handler) if handler != libc::SIG_IGN && handler != libc::SIG_DFL => {
+                let handler: extern "C" fn(c_int) = std::mem::transmute(handler);
+                handler(signal);
+            }
+            _ => (),
+        }
+    }
+}
+
+/// Puts our handler before the process's own, once.
+fn listen() {
+    if PREVIOUS.get().is_some() {
+        return;
+    }
+    // SAFETY: sigaction(2) with valid structures. PREVIOUS is set before our handler can run; handlers of PostgreSQL take the
+    // signal's number only.
+    unsafe {
+        let mut before = MaybeUninit::<libc::sigaction>::zeroed();
+        if libc::sigaction(libc::SIGINT, null_mut(), before.as_mut_ptr()) != 0 {
+            return;
+        }
+        let before = before.assume_init();
+        if before.sa_flags & libc::SA_SIGINFO != 0 || PREVIOUS.set(before.sa_sigaction).is_err() {
+            return;
+        }
+        let mut ours: libc::sigaction = zeroed();
+        ours.sa_sigaction = on_sigint as *const () as libc::sighandler_t;
+        ours.sa_mask = before.sa_mask;
+        ours.sa_flags = before.sa_flags | libc::SA_SIGINFO;
+        libc::sigaction(libc::SIGINT, &raw const ours, null_mut());
+    }
+}
+
+/// From before a limited wait until its error has been forgotten.
+pub struct Watch {
+    statement_timeout: bool,
+}
+
+impl Watch {
+    pub fn begin() -> Watch {
+        listen();
+        SENT.store(false, Ordering::SeqCst);
+        Watch {
+            // SAFETY: a plain read.
+            statement_timeout: unsafe { raw::get_timeout_active(TimeoutId::StatementTimeout) },
+        }
+    }
+
+    /// Lets a cancel or `statement_timeout` that came meanwhile be heard by the next look for interrupts, under its own name.
+    pub fn end(self) {
+        // SAFETY: the first is what the signal's handler does; the second arms PostgreSQL's timer, whose end it was.
+        unsafe {
+            if SENT.swap(false, Ordering::SeqCst) {
+                pg_sys::QueryCancelPending = 1;
+                pg_sys::InterruptPending = 1;
+            }
+            if self.statement_timeout
+                && !raw::get_timeout_active(TimeoutId::StatementTimeout)
+                && !raw::get_timeout_indicator(TimeoutId::StatementTimeout, false)
+            {
+                raw::enable_timeout_after(TimeoutId::StatementTimeout, 1);
+            }
+        }
+    }
+}
