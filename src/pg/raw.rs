@@ -250,6 +250,8 @@ unsafe extern "C-unwind" {
     pub fn ActiveSnapshotSet() -> bool;
     pub fn GetActiveSnapshot() -> Snapshot;
     pub fn PopActiveSnapshot();
+    pub fn GetSnapshotData(snapshot: Snapshot) -> Snapshot;
+    pub fn MemoryContextAlloc(context: MemoryContext, size: usize) -> *mut c_void;
     pub fn PushCopiedSnapshot(snapshot: Snapshot);
     pub fn GetTransactionSnapshot() -> Snapshot;
     pub fn RegisterSnapshot(snapshot: Snapshot) -> Snapshot;

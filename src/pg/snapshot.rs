@@ -3,6 +3,8 @@
 
 use super::raw;
 use pgrx::pg_sys;
+use std::cell::UnsafeCell;
+use std::ptr;
 
 /// Whether the query's snapshot is the active one, pushed for this statement alone, and so may be replaced. A query in a
 /// stable function reads with the snapshot of the statement that called it, which must stay.
@@ -67,10 +69,10 @@ pub unsafe fn let_go(query: *mut pg_sys::QueryDesc) {
         let estate = (*query).estate;
         if !estate.is_null() {
             raw::UnregisterSnapshot((*estate).es_snapshot);
-            (*estate).es_snapshot = std::ptr::null_mut();
+            (*estate).es_snapshot = ptr::null_mut();
         }
         raw::UnregisterSnapshot((*query).snapshot);
-        (*query).snapshot = std::ptr::null_mut();
+        (*query).snapshot = ptr::null_mut();
         raw::InvalidateCatalogSnapshot();
     }
 }
@@ -108,4 +110,66 @@ pub unsafe fn take_none() {
 pub unsafe fn misses(query: *const pg_sys::QueryDesc, xid: u32) -> bool {
     // SAFETY: an MVCC snapshot and a normal transaction id.
     unsafe { raw::XidInMVCCSnapshot(pg_sys::TransactionId::from(xid), (*query).snapshot) }
+}
+
+/// Where `retake` has PostgreSQL put a snapshot; its arrays are allocated once (procarray.c: GetSnapshotData).
+struct Fresh(UnsafeCell<pg_sys::SnapshotData>);
+// SAFETY: a backend has one thread.
+unsafe impl Sync for Fresh {}
+static FRESH: Fresh = Fresh(UnsafeCell::new(
+    // SAFETY: numbers, flags and null pointers; the kind SNAPSHOT_MVCC is 0.
+    unsafe { std::mem::zeroed() },
+));
+
+/// Whether the query's is the first use of the transaction's snapshot, at REPEATABLE READ.
+///
+/// # Safety
+/// `query` is about to be started.
+pub unsafe fn is_retakeable(query: *const pg_sys::QueryDesc) -> bool {
+    // SAFETY: plain reads, and the reference counts; snapmgr.c registers the transaction's own snapshot once.
+    unsafe {
+        pg_sys::XactIsoLevel == pg_sys::XACT_REPEATABLE_READ as i32
+            && !pg_sys::am_walsender
+            && is_replaceable(query)
+            && {
+                let own = raw::GetTransactionSnapshot();
+                (*own).copied && (*own).regd_count == 1 && (*own).active_count == 0
+            }
+    }
+}
+
+/// Takes the transaction's snapshot again: the query, and all that follow, see what has been committed meanwhile, too.
+///
+/// # Safety
+/// `is_retakeable(query)`, and nothing has been read with the transaction's snapshot.
+pub unsafe fn retake(query: *mut pg_sys::QueryDesc) {
+    // SAFETY: the transaction's snapshot stays where it is, and keeps its xmin, by which snapshots are ordered and which holds back what
+    // it protects (a lower one than need be is right). New arrays live as long as the transaction; CopySnapshot copies what the
+    // pointers point to, and FreeSnapshot does not look at them.
+    unsafe {
+        let fresh = &*raw::GetSnapshotData(FRESH.0.get());
+        let context = pg_sys::TopTransactionContext;
+        let kept = |ids: *const pg_sys::TransactionId, count: usize| {
+            let size = size_of::<pg_sys::TransactionId>() * count.max(1);
+            let copy = raw::MemoryContextAlloc(context, size).cast::<pg_sys::TransactionId>();
+            ptr::copy_nonoverlapping(ids, copy, count);
+            copy
+        };
+        let running = kept(fresh.xip, fresh.xcnt as usize);
+        let within = if fresh.suboverflowed && !fresh.takenDuringRecovery {
+            0
+        } else {
+            fresh.subxcnt
+        };
+        let inner = kept(fresh.subxip, within as usize);
+        let own = &mut *raw::GetTransactionSnapshot();
+        own.xmax = fresh.xmax;
+        own.xip = running;
+        own.xcnt = fresh.xcnt;
+        own.subxip = inner;
+        own.subxcnt = within;
+        own.suboverflowed = fresh.suboverflowed;
+        let_go(query);
+        take(query);
+    }
 }

@@ -1,6 +1,7 @@
 //! Transactions: who is current, who has committed, and the callbacks at their ends.
 
-use super::raw;
+use super::catch::catching;
+use super::{cancel, raw, wait};
 use pgrx::pg_sys;
 
 /// The top transaction's id, or 0 while it has none.
@@ -49,6 +50,44 @@ pub fn wait_for_end(xid: u32) {
             pg_sys::XLTW_Oper::XLTW_None,
         )
     }
+}
+
+/// The same for at most so many milliseconds, and for no longer than `lock_timeout`. Whether it has ended.
+pub fn wait_for_end_within(xid: u32, ms: i32) -> bool {
+    let watch = cancel::Watch::begin();
+    // SAFETY: LockTimeout is read by ProcSleep, and put back on both ways out; nothing here has a destructor. The error of a
+    // lock wait that timed out leaves nothing behind, as in `hotlock::waiting`.
+    unsafe {
+        let configured = pg_sys::LockTimeout;
+        let limit = if configured > 0 {
+            ms.min(configured)
+        } else {
+            ms
+        };
+        let is_over = catching(
+            || {
+                wait::check_for_interrupts();
+                pg_sys::LockTimeout = limit.max(1);
+                wait_for_end(xid);
+                // The time may have been over just when the lock was granted.
+                wait::check_for_interrupts();
+            },
+            |code| {
+                pg_sys::LockTimeout = configured;
+                code == *b"55P03"
+            },
+        );
+        pg_sys::LockTimeout = configured;
+        watch.end();
+        !is_over
+    }
+}
+
+/// Whether that process runs that transaction, which another one may have prepared and left behind. Read without a lock, so it may be
+/// wrong by a moment.
+pub fn is_run_by(process: usize, xid: u32) -> bool {
+    // SAFETY: `process` is a pgprocno, so within allProcs.
+    unsafe { u32::from((*(*pg_sys::ProcGlobal).allProcs.add(process)).xid) == xid }
 }
 
 /// How many wait in the lock manager for that running transaction to end.

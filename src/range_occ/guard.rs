@@ -1,6 +1,7 @@
 //! What a validated transaction may not do.
 
 use super::errors;
+use super::ordered;
 use super::parents;
 use super::redefined;
 use super::session;
@@ -162,6 +163,8 @@ pub unsafe fn before_start(query: *mut pg_sys::QueryDesc) {
     if !session::is_validated() {
         return;
     }
+    // SAFETY: by the contract.
+    unsafe { ordered::before_start(query) };
     // SAFETY: a plan, its range table, and a copy of its head for this execution.
     unsafe {
         let planned = (*query).plannedstmt;
@@ -210,9 +213,11 @@ pub unsafe fn before_utility(node: *const pg_sys::Node) {
             let set = node.cast::<pg_sys::VariableSetStmt>();
             if (*set).kind == pg_sys::VariableSetKind::VAR_SET_MULTI {
                 session::forget_prefix();
+                session::uses_snapshot();
             }
             return;
         }
+        session::uses_snapshot();
         if (*node).type_ != NodeTag::T_CopyStmt || !session::is_validated() {
             return;
         }

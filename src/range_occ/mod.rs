@@ -7,6 +7,7 @@ pub mod existence;
 pub mod guard;
 mod key;
 mod map;
+pub mod ordered;
 mod parents;
 mod partition;
 mod patch;

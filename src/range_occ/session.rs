@@ -24,6 +24,10 @@ struct Session {
     spare: Cell<Option<Box<Work>>>,
     /// Its snapshot's xmin, as a 64-bit id.
     xmin: Cell<Option<u64>>,
+    /// Something may have been read with its snapshot, or it is somebody else's.
+    snapshot_used: Cell<bool>,
+    /// A transaction that this session does not wait for any more; see `ordered`.
+    given_up: Cell<u64>,
     /// It is about to commit: what it reads and writes is settled.
     sealed: Cell<bool>,
     /// The transaction's snapshot sees all with CSNs up to this one; see `stable_prefix`.
@@ -42,6 +46,8 @@ static SESSION: Session = Session {
     work: RefCell::new(None),
     spare: Cell::new(None),
     xmin: Cell::new(None),
+    snapshot_used: Cell::new(false),
+    given_up: Cell::new(0),
     sealed: Cell::new(false),
     prefix: Cell::new(0),
     wants_prefix: Cell::new(0),
@@ -205,6 +211,21 @@ pub fn xmin(find: impl FnOnce() -> u64) -> u64 {
     })
 }
 
+/// The present transaction uses its snapshot now. Whether this is the first time.
+pub fn uses_snapshot() -> bool {
+    !SESSION.snapshot_used.replace(true)
+}
+
+/// Whether the session has once waited for that transaction in vain.
+pub fn has_given_up(fxid: u64) -> bool {
+    SESSION.given_up.get() == fxid
+}
+
+/// It has.
+pub fn give_up(fxid: u64) {
+    SESSION.given_up.set(fxid);
+}
+
 /// The transaction is about to commit. From here on it must not touch a table.
 pub fn seal() {
     SESSION.sealed.set(true);
@@ -363,6 +384,7 @@ pub fn was_expected(descriptor: usize) -> bool {
 pub fn end() {
     existence::reset();
     SESSION.xmin.set(None);
+    SESSION.snapshot_used.set(false);
     SESSION.sealed.set(false);
     SESSION.prefix.set(stable_prefix());
     SESSION.validated.set(None);

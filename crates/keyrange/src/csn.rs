@@ -2,6 +2,7 @@
 
 use crate::{
     fault::{Fault, planted},
+    validate::Snapshot,
     word::Word,
 };
 
@@ -62,13 +63,33 @@ pub fn stable_prefix(
     })
 }
 
-/// The CSN of a process's last writing transaction. Only that process writes it.
+/// A transaction that the snapshot does not see although it sees one with a larger CSN, and the process that ran it: it had its CSN
+/// and was still on the running list. Of each process the last two writing transactions are known; there is none unless a
+/// process has ended more than one since the snapshot was taken.
+pub fn overtaken(committers: &[Committer], snapshot: &impl Snapshot) -> Option<(usize, u64)> {
+    let numbered = || {
+        committers.iter().enumerate().flat_map(|(process, one)| {
+            let of_process = move |(fxid, csn)| (process, fxid, csn);
+            one.numbered().into_iter().flatten().map(of_process)
+        })
+    };
+    let seen = numbered().filter(|&(_, fxid, _)| snapshot.sees(fxid));
+    let newest = seen.map(|(.., csn)| csn).max()?;
+    numbered()
+        .find(|&(_, fxid, csn)| csn < newest && !snapshot.sees(fxid))
+        .map(|(process, fxid, _)| (process, fxid))
+}
+
+/// The CSNs of a process's last two writing transactions. Only that process writes them.
 #[derive(Debug, Default)]
 #[repr(C, align(64))]
 pub struct Committer {
     fxid: Word,
     /// `NONE`, `TAKING` or a CSN.
     csn: Word,
+    /// The one before, which has ended.
+    last_fxid: Word,
+    last_csn: Word,
 }
 
 const NONE: u64 = 0;
@@ -89,7 +110,12 @@ pub(crate) enum Standing {
 impl Committer {
     /// The process is about to publish what this transaction wrote.
     pub(crate) fn enter(&self, fxid: u64) {
+        let last = (self.fxid.get(), self.csn.get());
         self.fxid.set(0);
+        if !matches!(last.1, NONE | TAKING) {
+            self.last_fxid.set(last.0);
+            self.last_csn.set(last.1);
+        }
         self.csn.set(NONE);
         self.fxid.set(fxid);
     }
@@ -102,6 +128,22 @@ impl Committer {
         let csn = clock.taken.0.add(2) + 2;
         self.csn.set(csn);
         csn
+    }
+
+    /// Its transactions that have CSNs, with 0 for one that is just being written down; none while the process goes on to the next.
+    fn numbered(&self) -> [Option<(u64, Csn)>; 2] {
+        let fxid = self.fxid.get();
+        let csn = self.csn.get();
+        let last = (self.last_fxid.get(), self.last_csn.get());
+        if fxid == 0 || fxid != self.fxid.get() {
+            return [None; 2];
+        }
+        let present = match csn {
+            NONE => None,
+            TAKING => Some((fxid, 0)),
+            csn => Some((fxid, csn)),
+        };
+        [present, Some(last)].map(|one| one.filter(|&(fxid, _)| fxid != 0))
     }
 
     /// How far that transaction has come. If its CSN is below one that the caller took before, this does not say `None`:

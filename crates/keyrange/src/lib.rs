@@ -20,7 +20,7 @@ mod word;
 mod write;
 
 pub use counters::{Count, Counters};
-pub use csn::{Clock, Committer, Csn, stable_prefix};
+pub use csn::{Clock, Committer, Csn, overtaken, stable_prefix};
 pub use describe::Bound;
 pub use image::{FIRST_NULL, Image, Interval};
 pub use kind::{Decoded, Kind, Numeric, Value};

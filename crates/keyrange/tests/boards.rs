@@ -2,7 +2,7 @@
 
 use keyrange::{
     Board, Bucket, Cause, Clock, Committer, Conflict, Count, Counters, Interval, Ledger,
-    Predicates, RangeMap, Refusal, Rings, Slot, Snapshot, Validation, Work, WriteSet,
+    Predicates, RangeMap, Refusal, Rings, Slot, Snapshot, Validation, Work, WriteSet, overtaken,
 };
 
 const TABLE: u64 = 42;
@@ -298,4 +298,33 @@ fn outcomes_are_counted() {
     assert_eq!(counts.map(|count| counters.get(count)), [2, 1, 1, 0]);
     counters.reset();
     assert_eq!(counters.get(Count::Validated), 0);
+}
+
+/// Transactions 1 to 4, each of a process of its own, have CSNs in this order.
+#[test]
+fn a_snapshot_that_sees_a_later_one_only_has_been_overtaken() {
+    let memory = Memory::new(4, 8);
+    let view = |running: &[u64]| View {
+        ended: (1..20).filter(|fxid| !running.contains(fxid)).collect(),
+        ..since(1)
+    };
+    let of = |running: &[u64]| overtaken(memory.board().committers, &view(running));
+    assert_eq!(of(&[]), None, "nobody has written");
+    for fxid in 1..=4 {
+        memory.write(fxid, &[10]);
+    }
+    assert_eq!(of(&[]), None);
+    assert_eq!(of(&[4]), None);
+    assert_eq!(of(&[3, 4]), None);
+    assert_eq!(of(&[1, 2, 3, 4]), None);
+    assert_eq!(of(&[3]), Some((3, 3)));
+    assert_eq!(of(&[1, 4]), Some((1, 1)));
+    // What a process ran before is known until it has ended two more.
+    memory.write(8, &[10]);
+    assert_eq!(of(&[3, 8]), Some((3, 3)));
+    memory.write(7, &[10]);
+    assert_eq!(of(&[3]), Some((3, 3)));
+    assert_eq!(of(&[8]), Some((0, 8)));
+    memory.write(11, &[10]);
+    assert_eq!(of(&[3]), None);
 }
