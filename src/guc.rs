@@ -32,7 +32,7 @@ pub static QUEUE_LOCK: GucSetting<bool> = GucSetting::<bool>::new(false);
 pub static RANGE_BUCKETS: GucSetting<i32> = GucSetting::<i32>::new(4096);
 pub static RANGE_OCC: GucSetting<bool> = GucSetting::<bool>::new(false);
 pub static RANGE_SLOTS: GucSetting<i32> = GucSetting::<i32>::new(32);
-pub static RANGE_WINDOW: GucSetting<bool> = GucSetting::<bool>::new(false);
+pub static RANGE_WINDOW: GucSetting<bool> = GucSetting::<bool>::new(true);
 #[cfg(feature = "stop_events")]
 pub static STOP_AT: GucSetting<Option<std::ffi::CString>> =
     GucSetting::<Option<std::ffi::CString>>::new(None);

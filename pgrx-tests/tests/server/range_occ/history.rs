@@ -21,7 +21,10 @@ const PROMISE: Promise = Promise {
 };
 
 fn server(settings: &[(&str, &str)]) -> Result<Server> {
-    let mut all = vec![("default_table_access_method", "txn_heap")];
+    let mut all = vec![
+        ("default_table_access_method", "txn_heap"),
+        ("txn.range_window", "off"),
+    ];
     all.extend(settings);
     start(&all)
 }

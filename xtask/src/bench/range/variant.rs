@@ -104,7 +104,7 @@ fn validated(label: &'static str, divisions: Vec<(&'static str, Division)>) -> V
     }
 }
 
-/// Range OCC, with the ranges and the slots of that place.
+/// Range OCC without an exclusion window, with the ranges and the slots of that place.
 pub fn range_occ(at: &At) -> Variant {
     let divisions = match (at.kind, at.ranges) {
         (Kind::Tpcc, ranges) => tpcc::divisions(at.sizes.warehouses, ranges),
@@ -112,6 +112,7 @@ pub fn range_occ(at: &At) -> Variant {
         (_, ranges) => vec![("ycsb", Division::Ranges(ranges))],
     };
     let mut variant = validated(RANGE_OCC, divisions);
+    variant.server.settings.push(window(false));
     if at.slots > 0 {
         let slots = ("txn.range_slots", at.slots.to_string());
         variant.server.settings.push(slots);
@@ -123,9 +124,12 @@ pub fn range_occ(at: &At) -> Variant {
 pub fn range_occ_with_window(at: &At) -> Variant {
     let mut variant = range_occ(at);
     variant.label = RANGE_OCC_WINDOW;
-    let window = ("txn.range_window", "on".to_owned());
-    variant.server.settings.push(window);
+    variant.server.settings.push(window(true));
     variant
+}
+
+fn window(is_on: bool) -> (&'static str, String) {
+    ("txn.range_window", is_on.to_string())
 }
 
 /// Validation against everything that was written, as without ranges. Its one ring is the largest that there can be, so that
@@ -140,6 +144,7 @@ pub fn one_range(at: &At) -> Variant {
     variant.server.settings = vec![
         ("txn.range_buckets", "32".to_owned()),
         ("txn.range_slots", "4096".to_owned()),
+        window(false),
     ];
     variant
 }
