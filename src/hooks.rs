@@ -3,7 +3,7 @@
 //! No frame here has anything to drop when the next hook or PostgreSQL's own function raises an ERROR: it passes us by,
 //! and keeps its context and the names of constraint, table and column.
 
-use crate::hotlock::{self, commit, readguard, revisit, statement};
+use crate::hotlock::{self, answer, commit, readguard, revisit, statement};
 use crate::pg::error::{guarded, infallible};
 use crate::pg::{catch, raw, shmem, xact};
 use crate::range_occ;
@@ -110,7 +110,7 @@ unsafe extern "C-unwind" fn plan(
 fn watched(query: *const QueryDesc, run: impl FnOnce()) {
     if statement::is_watched() {
         // SAFETY: nothing here has a destructor; the query has been started and not ended.
-        unsafe { catch::catching(run, |code| guarded(|| statement::failed(code, query))) };
+        unsafe { catch::catching(run, |code| guarded(|| answer::failed(code, query))) };
     } else {
         run();
     }
@@ -148,7 +148,7 @@ unsafe extern "C-unwind" fn executor_finish(query: *mut QueryDesc) {
     };
     watched(query, run);
     // SAFETY: the hook's argument, finished.
-    guarded(|| unsafe { statement::before_deferred(query) });
+    guarded(|| unsafe { answer::before_deferred(query) });
 }
 
 unsafe extern "C-unwind" fn executor_end(query: *mut QueryDesc) {
@@ -266,7 +266,7 @@ unsafe fn before_utility(command: *mut PlannedStmt) {
         match (*node).type_ {
             NodeTag::T_TransactionStmt => return,
             NodeTag::T_ExecuteStmt | NodeTag::T_DeclareCursorStmt => {
-                statement::before_reading_utility()
+                answer::before_reading_utility()
             }
             NodeTag::T_VariableSetStmt
             | NodeTag::T_VariableShowStmt
@@ -291,12 +291,12 @@ unsafe fn before_utility(command: *mut PlannedStmt) {
                     note_copied(copy);
                 }
                 revisit::before_statement();
-                statement::before_reading_utility();
+                answer::before_reading_utility();
             }
             _ => {
                 readguard::note_untracked();
                 revisit::before_statement();
-                statement::before_reading_utility();
+                answer::before_reading_utility();
             }
         }
         if hotlock::is_in_hot_transaction() {

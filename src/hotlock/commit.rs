@@ -1,5 +1,6 @@
 //! The end of a transaction: in update order, early for the next one, late enough for the client.
 
+use super::answer;
 use super::combine;
 use super::errors;
 use super::readguard;
@@ -278,7 +279,7 @@ pub fn flush(end: u64) {
 /// A subtransaction at this depth has rolled back: what it began is over. A version that was written above it stays.
 pub fn subtransaction_rolled_back(level: i32) {
     waiting::clear();
-    statement::error_is_over();
+    answer::error_is_over();
     detect::uncount_waiter();
     for (n, membership) in SESSION.all() {
         memory().members[member_id(n) as usize].patient.publish(0);

@@ -12,10 +12,8 @@ use super::session::SESSION;
 use super::settings;
 use super::statement;
 use super::stop;
-use super::update::{
-    Step, await_in_turn, await_tail, end_group_for_others, forget_offer, name_version, next_step,
-    offer, refuse_if_shown,
-};
+use super::tail::{await_in_turn, await_tail, forget_offer, offer, refuse_if_shown};
+use super::update::{Step, end_group_for_others, name_version, next_step};
 use super::waiting::{self, Reason};
 use super::{commit, order};
 use crate::pg::relation::key_of;

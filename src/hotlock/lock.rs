@@ -8,11 +8,9 @@ use super::revisit;
 use super::session::{Membership, SESSION, memory};
 use super::settings;
 use super::statement;
+use super::tail::{await_in_turn, await_tail, forget_offer, offer, refuse_if_shown};
 use super::ticket;
-use super::update::{
-    Step, await_edge, await_in_turn, await_tail, close_own, end_group_for_others, forget_offer,
-    next_step, offer, refuse_if_shown,
-};
+use super::update::{Step, await_edge, close_own, end_group_for_others, next_step};
 use super::waiting::{self, Reason};
 use crate::pg::buffer::Page;
 use crate::pg::relation::{Key, key_of};

@@ -1,5 +1,6 @@
 #![doc = include_str!("README.md")]
 
+pub mod answer;
 mod circles;
 mod combine;
 pub mod commit;
@@ -19,6 +20,7 @@ mod settings;
 pub mod statement;
 pub mod stats;
 pub mod stop;
+mod tail;
 mod text;
 mod ticket;
 pub mod update;

@@ -1,8 +1,8 @@
 //! What happens around each statement: before it takes its snapshot's work seriously, and when it ends.
 
+use super::answer;
 use super::combine;
 use super::detect;
-use super::errors;
 use super::existence;
 use super::readguard;
 use super::revisit;
@@ -12,7 +12,6 @@ use super::ticket::{self, Turn};
 use super::waiting::{self, Reason};
 use super::{commit, order, stop};
 use crate::guc::FollowerReads;
-use crate::pg::catch::Code;
 use crate::pg::plan::{self, Target};
 use crate::pg::relation::key_of;
 use crate::pg::{raw, snapshot, wait, xact};
@@ -39,7 +38,7 @@ pub fn is_the_transaction(query: *const pg_sys::QueryDesc) -> bool {
 
 /// At the end of a transaction.
 pub fn forget() {
-    error_is_over();
+    answer::error_is_over();
     WHOLE.0.set(0);
     existence::forget();
 }
@@ -303,108 +302,6 @@ unsafe fn must_wait(query: *const pg_sys::QueryDesc, target: Option<&Target>) ->
 /// functions will use that it calls, and with which settings, is not known before.
 pub fn is_watched() -> bool {
     wait::is_backend() && (xact::is_read_committed() || readguard::is_used())
-}
-
-/// Where WAL ended when the error on its way was first held back, by a statement inside; 0 if it was not.
-struct HeldBack(Cell<u64>);
-// SAFETY: a backend has one thread.
-unsafe impl Sync for HeldBack {}
-static HELD_BACK: HeldBack = HeldBack(Cell::new(0));
-
-/// The (sub)transaction has ended, and with it the error if there was one.
-pub fn error_is_over() {
-    HELD_BACK.0.set(0);
-}
-
-/// A statement has failed, or a part of the command that is no query (null). An error (a division, a constraint, a policy, an
-/// exception of a trigger) is an answer, too. It must not come from a version that may still roll back: the predecessors end
-/// first. If one rolls back the answer is 40001 instead. Nor from one that is not durable yet. Errors of these classes say
-/// nothing of the data, and some of them come with PostgreSQL's locks held: resources, limits, locks not available, intervention,
-/// system, internal, and what is to be retried anyway; all that the wait itself can raise is among them (elog.c has room for five errors
-/// on top of each other). The statements around this one do not wait for predecessors again, but for what they have read themselves:
-/// the one inside knows nothing of it. Returns false: the error stands.
-///
-/// # Safety
-/// The query has started and not ended.
-pub unsafe fn failed(code: Code, query: *const pg_sys::QueryDesc) -> bool {
-    const NOT_ABOUT_DATA: [&[u8]; 8] = [b"40", b"53", b"54", b"55P03", b"57", b"58", b"F0", b"XX"];
-    let about_data = !NOT_ABOUT_DATA.iter().any(|class| code.starts_with(class));
-    if about_data {
-        let first = HELD_BACK.0.get() == 0;
-        if first {
-            HELD_BACK.0.set(readguard::end_of_wal());
-            // A function of an index may have failed while a page was locked. Whoever is awaited here may want it.
-            // SAFETY: as every abort begins (xact.c: AbortTransaction, AbortSubTransaction); one follows.
-            unsafe {
-                raw::LWLockReleaseAll();
-                raw::UnlockBuffers();
-            }
-            if SESSION.is_member() {
-                commit::wait_for_predecessors(Reason::Read);
-                waiting::check_doomed();
-                readguard::note_everything();
-            }
-        }
-        let awaited = readguard::read_until();
-        if query.is_null() {
-            // Planning and utility commands do not say what they have read, but it was before the error.
-            if readguard::is_used() {
-                readguard::note_read_until(HELD_BACK.0.get());
-            }
-        } else {
-            // SAFETY: by the contract.
-            unsafe { readguard::note_statement(query) };
-        }
-        if first || readguard::read_until() > awaited {
-            readguard::wait_for_answer();
-        }
-    }
-    // Heap refuses what we have handed out, when a change of the table has put heap's routine back (swap.rs).
-    if code == *b"55000" && swap::is_any_lost() && SESSION.all().any(|(_, m)| m.is_pending()) {
-        errors::TABLE_CHANGED.raise();
-    }
-    // A trigger did not find the version that it was fired for: its writer has rolled back.
-    if code.starts_with(b"XX") && waiting::is_doomed() {
-        waiting::check_doomed();
-    }
-    false
-}
-
-/// At the end of a statement outside a transaction block: deferred triggers that it has left to the commit tell of its rows, and
-/// of a commit that no command asks for nobody hears before they run. So predecessors end here.
-///
-/// # Safety
-/// ExecutorFinish's argument, finished.
-pub unsafe fn before_deferred(query: *const pg_sys::QueryDesc) {
-    // SAFETY: by the contract; the executor state's list of open relations.
-    unsafe {
-        if raw::IsTransactionBlock() || !SESSION.all().any(|(_, m)| m.predecessor != 0) {
-            return;
-        }
-        let estate = (*query).estate;
-        let written = [
-            (*estate).es_opened_result_relations,
-            (*estate).es_tuple_routing_result_relations,
-        ];
-        let is_left = |result: *mut pg_sys::Node| {
-            let rel = (*result.cast::<pg_sys::ResultRelInfo>()).ri_RelationDesc;
-            raw::AfterTriggerPendingOnRel((*rel).rd_id)
-        };
-        if written.iter().any(|list| plan::nodes(*list).any(is_left)) {
-            commit::wait_for_predecessors(Reason::Commit);
-        }
-    }
-}
-
-/// Before a utility command that reads: predecessors end, and it gets a fresh snapshot.
-pub fn before_reading_utility() {
-    let dependent = SESSION.all().any(|(_, m)| m.predecessor != 0);
-    if dependent && snapshot::is_utility_replaceable() {
-        memory().totals.snapshot_waits.add(1);
-        commit::wait_for_predecessors(Reason::Read);
-        // SAFETY: checked above.
-        unsafe { snapshot::renew_for_utility() };
-    }
 }
 
 /// Takes the ticket of the row that the statement is going to update or lock, before it has cost anything.

@@ -1,0 +1,113 @@
+//! The tail of a hot row's list, on which an update builds or for which it waits: taking its version, letting its transaction end.
+
+use super::circles;
+use super::errors;
+use super::session::{SESSION, memory};
+use super::ticket;
+use super::update::membership_slot;
+use super::waiting::{self, Reason, Wait};
+use crate::pg::{raw, tuple, wait, xact};
+use hotrow::{Slot, Tail, actor_of};
+use pgrx::pg_sys;
+
+/// From here on we have seen uncommitted data: whatever becomes of it, we commit only after its writer. 40001 if the writer
+/// of what we have locked before has rolled back, and the list now ends with another.
+pub fn offer(n: usize, tail: &Tail) {
+    let lender = SESSION.get(n).map_or(0, |m| m.predecessor);
+    if lender != 0 && lender != tail.xid && !xact::has_committed(lender) {
+        refuse_if_shown(n);
+    }
+    let own = &memory().actors[wait::me() as usize];
+    let slot = membership_slot(n);
+    if circles::closes(|| own.depend(n, actor_of(tail.member), tail.xid)) {
+        own.forget(n);
+        ticket::refuse_cycle(slot);
+    }
+    SESSION.update(n, |m| {
+        m.offered = tail.tid;
+        m.offered_xid = tail.xid;
+        m.predecessor = tail.xid;
+    });
+}
+/// Lets the tail's transaction end, in the lock manager. If it has been offered, we still depend on it.
+pub fn await_tail(n: usize, tail: &Tail) {
+    await_end(n, tail, |wait| {
+        wait.in_lock_manager(|| xact::wait_for_end(tail.xid));
+    });
+}
+
+/// The same behind those who wait for the row in the ordinary way, in the order in which they came (heapam.c:
+/// heap_acquire_tuplock): they hold the lock of the version that they wait at, the one with which the executor came or a later.
+/// Not if we have locked the row already: then it is us whom they wait for.
+///
+/// # Safety
+/// `rel` is open, and `version` is one that a scan of it has found.
+pub unsafe fn await_in_turn(rel: pg_sys::Relation, version: u64, n: usize, tail: &Tail) {
+    const MODE: pg_sys::LOCKMODE = pg_sys::ExclusiveLock as pg_sys::LOCKMODE;
+    if SESSION.get(n).is_some_and(|m| m.locked) {
+        return await_tail(n, tail);
+    }
+    let versions = [version, tail.tid].map(tuple::unpack);
+    await_end(n, tail, |wait| {
+        // Each wait has what is left of the time.
+        // SAFETY: by the contract. After an ERROR in a wait the abort releases the locks.
+        unsafe {
+            for tid in &versions {
+                wait.in_lock_manager(|| raw::LockTuple(rel, tid, MODE));
+            }
+            wait.in_lock_manager(|| xact::wait_for_end(tail.xid));
+            versions
+                .iter()
+                .for_each(|tid| raw::UnlockTuple(rel, tid, MODE));
+        }
+    });
+}
+
+fn await_end(n: usize, tail: &Tail, lock_manager: impl FnOnce(&Wait)) {
+    memory().totals.fallbacks.add(1);
+    let own = &memory().actors[wait::me() as usize];
+    let slot = membership_slot(n);
+    if circles::closes(|| own.wait(Some(hotrow::Wait::Xid(tail.xid)))) {
+        ticket::refuse_cycle(slot);
+    }
+    let wait = Wait::begin(Reason::Fallback, slot);
+    waiting::with_ticket(|| lock_manager(&wait));
+    wait.finish();
+    waiting::check_doomed();
+    if xact::is_running(tail.xid) {
+        return;
+    }
+    settle(slot, tail);
+}
+
+/// Nothing has come of an offer, and nobody has seen it. What was locked before has been seen, and stays a dependency.
+pub fn forget_offer(n: usize) {
+    let shown = SESSION.get(n).is_some_and(|m| m.locked);
+    SESSION.update(n, |m| {
+        m.offered = 0;
+        m.offered_xid = 0;
+        if !shown {
+            m.predecessor = 0;
+        }
+    });
+    if !shown {
+        memory().actors[wait::me() as usize].forget(n);
+    }
+}
+
+/// The offered version was rolled back: 40001 if the transaction had locked it, because then its client has seen it.
+pub fn refuse_if_shown(n: usize) {
+    if SESSION.get(n).is_some_and(|m| m.locked) {
+        errors::DOOMED.raise();
+    }
+}
+
+/// The tail's transaction has ended; its session takes it off the list a moment after PostgreSQL's own record says so.
+fn settle(slot: Slot, tail: &Tail) {
+    while memory().with_row(slot, |row, world| {
+        row.tail(world)
+            .is_some_and(|now| now.member == tail.member && now.xid == tail.xid)
+    }) {
+        wait::sleep(1, pg_sys::PG_WAIT_EXTENSION);
+    }
+}
