@@ -38,7 +38,7 @@ pub fn before_reads() {
     let Some(work) = (unsafe { session::look() }) else {
         return;
     };
-    if work.copied.has_tried.get() {
+    if work.copied.has_tried.get() || work.refused.is_some() {
         return;
     }
     let since = Instant::now();

@@ -17,13 +17,14 @@ use crate::{
 pub struct Extent {
     /// All that the snapshot does not see and that has a CSN below this one.
     before: Csn,
-    /// All that it sees from this CSN on, which is the first of the above, or all there is if there are none above.
+    /// All that it sees from this CSN on, the first of the above. Without any, it is `Csn::MAX`.
     from: Csn,
-    /// But for this and those below, which had been overwritten.
+    /// But some up to this CSN had been overwritten.
     lost: Csn,
 }
 
-/// The writes that may decide on a transaction without writes, of all relations: at most as many as the rings have slots.
+/// The writes that may decide on a transaction without writes, of all relations. At most as many as the rings have slots: what comes into a
+/// slot while it is copied is neither seen nor of a CSN so low.
 #[derive(Debug)]
 pub struct Excerpt {
     /// By relation and lowest key.
