@@ -1,6 +1,7 @@
 //! The end of a transaction: registration, CSN, validation.
 
 use super::errors;
+use super::excerpt;
 use super::key;
 use super::redefined;
 use super::session;
@@ -18,11 +19,12 @@ const MOST_WRITTEN: usize = 1024;
 /// How long a validator waits for another process to write down its CSN.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-fn nanoseconds(since: Instant) -> u64 {
+pub fn nanoseconds(since: Instant) -> u64 {
     since.elapsed().as_nanos() as u64
 }
 
-fn ranges_of(work: &'static Work, relation: Relation) -> RangeMap<'static> {
+/// The ranges of a table, as the transaction knows it.
+pub fn ranges_of(work: &'static Work, relation: Relation) -> RangeMap<'static> {
     let table = work.table(key::oid_of(relation));
     table.map_or(RangeMap::WHOLE, |table| table.ranges())
 }
@@ -66,18 +68,27 @@ fn validate_fresh() {
         ranges: &|relation| ranges_of(work, relation),
         wait: &|| is_patient(since),
     };
-    let (result, done) = validation.conflicts(&work.fresh, &mut |conflict| {
+    excerpt::before_validation(work, &validation);
+    let (result, done) = excerpt::conflicts(work, &validation, &mut |conflict| {
         note_missed(work, conflict);
         ControlFlow::Continue(())
     });
     let first = work.first_missed.get();
-    let placed = match first {
-        Some(first) if work.stands_before == Some(first.csn) => {
-            validation.can_stand_before(first.csn, &work.fresh)
-        }
-        Some(first) => validation.can_stand_before(first.csn, &work.predicates),
-        None => Ok(()),
-    };
+    let placed = first.map_or(Ok(()), |first| {
+        let stands_there = work.stands_before == Some(first.csn);
+        let read = if stands_there {
+            &work.fresh
+        } else {
+            &work.predicates
+        };
+        excerpt::can_stand_before(work, &validation, first.csn, read)
+    });
+    if [&result, &placed]
+        .iter()
+        .any(|one| matches!(one, Err(Refusal::HistoryLost { .. })))
+    {
+        session::want_excerpt();
+    }
     let is_between = placed.is_err();
     let certain = first.filter(|first| is_between && xact::has_committed(first.fxid as u32));
     let result = match certain {

@@ -1,6 +1,7 @@
 //! What a validated transaction may not do.
 
 use super::errors;
+use super::excerpt;
 use super::ordered;
 use super::parents;
 use super::redefined;
@@ -165,6 +166,7 @@ pub unsafe fn before_start(query: *mut pg_sys::QueryDesc) {
     }
     // SAFETY: by the contract.
     unsafe { ordered::before_start(query) };
+    excerpt::before_reads();
     // SAFETY: a plan, its range table, and a copy of its head for this execution.
     unsafe {
         let planned = (*query).plannedstmt;
@@ -188,8 +190,9 @@ pub unsafe fn before_start(query: *mut pg_sys::QueryDesc) {
     }
 }
 
-/// The planner's options for a statement of the present transaction.
+/// A statement of the present transaction is about to be planned: the planner's options for it.
 pub fn planner_options(options: c_int) -> c_int {
+    excerpt::before_reads();
     if session::is_validated() {
         options & !(pg_sys::CURSOR_OPT_PARALLEL_OK as c_int)
     } else {

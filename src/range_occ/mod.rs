@@ -3,6 +3,7 @@
 pub mod capture;
 pub mod commit;
 mod errors;
+mod excerpt;
 pub mod existence;
 pub mod guard;
 mod key;

@@ -41,6 +41,7 @@ pub unsafe fn before_start(query: *mut pg_sys::QueryDesc) {
                 return;
             }
             snapshot::retake(query);
+            session::forget_reading_point();
         }
     }
 }

@@ -34,6 +34,8 @@ struct Session {
     prefix: Cell<Csn>,
     /// Transactions for which it is still worth while to find that out.
     wants_prefix: Cell<u32>,
+    /// Transactions for which it is still worth while to copy the rings before they read.
+    wants_excerpt: Cell<u32>,
     /// Descriptors of index scans whose keys have not been seen, by address. One that an error has left behind does no harm.
     expected: RefCell<Vec<usize>>,
     /// Whether there are any.
@@ -51,6 +53,7 @@ static SESSION: Session = Session {
     sealed: Cell::new(false),
     prefix: Cell::new(0),
     wants_prefix: Cell::new(0),
+    wants_excerpt: Cell::new(0),
     expected: RefCell::new(Vec::new()),
     is_expecting: Cell::new(false),
 };
@@ -253,6 +256,27 @@ fn stable_prefix() -> Csn {
     keyrange::stable_prefix(board.clock, board.committers, view::is_running).unwrap_or(0)
 }
 
+/// Transactions that copy the rings first after one that only read lost its history.
+const CAREFUL: u32 = 8;
+
+/// A transaction that only read was refused, or will be, for want of history.
+pub fn want_excerpt() {
+    SESSION.wants_excerpt.set(CAREFUL);
+}
+
+/// Whether the next transactions copy the rings before they read.
+#[inline]
+pub fn wants_excerpt() -> bool {
+    SESSION.wants_excerpt.get() > 0
+}
+
+/// One of them does.
+pub fn excerpt_tried() {
+    SESSION
+        .wants_excerpt
+        .set(SESSION.wants_excerpt.get().saturating_sub(1));
+}
+
 /// The transaction's snapshot is another's, and may be older than what this session knows.
 pub fn forget_prefix() {
     SESSION.prefix.set(0);
@@ -279,6 +303,14 @@ pub fn reading_point() -> (View, Csn) {
     let clock = memory().board.clock;
     let before = with(|work| *work.before.get_or_insert_with(|| clock.reading_point()));
     (view, before)
+}
+
+/// The transaction has taken its snapshot again, and has read nothing: where it stands, and what it has copied, was of the one before.
+pub fn forget_reading_point() {
+    with_present(|work| {
+        work.before = None;
+        work.copied = Default::default();
+    });
 }
 
 /// What is read with that snapshot tells more than the transaction's own does, unless it is the same. Whether it does.

@@ -122,9 +122,28 @@ impl keyrange::Snapshot for View {
         self.xmin
     }
 
+    /// As XidInMVCCSnapshot (snapmgr.c), which need not look at subtransactions here; asked for each entry of the rings.
     fn has_ended(&self, fxid: u64) -> bool {
-        // SAFETY: as above; validation asks for ids from xmin on only.
-        unsafe { !raw::XidInMVCCSnapshot(narrow(fxid), self.snapshot) }
+        // SAFETY: the snapshot lives as long as the transaction.
+        let snapshot = unsafe { &*self.snapshot };
+        let bounds = [snapshot.xmin, snapshot.xmax].map(u32::from);
+        let span = u64::from(bounds[1].wrapping_sub(bounds[0]));
+        let Some(behind) = fxid.checked_sub(self.xmin) else {
+            return true;
+        };
+        if behind >= span {
+            return false;
+        }
+        if snapshot.takenDuringRecovery {
+            // SAFETY: as above; it keeps all ids with those of subtransactions.
+            return !unsafe { raw::XidInMVCCSnapshot(narrow(fxid), self.snapshot) };
+        }
+        let running = match snapshot.xcnt {
+            0 => &[],
+            // SAFETY: so many ids are there.
+            count => unsafe { std::slice::from_raw_parts(snapshot.xip, count as usize) },
+        };
+        !running.contains(&narrow(fxid))
     }
 
     fn did_abort(&self, fxid: u64) -> bool {

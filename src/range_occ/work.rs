@@ -1,5 +1,6 @@
 //! A transaction's reads and writes in tables of `txn_heap`, as they are collected. Nothing of PostgreSQL's is called here.
 
+use super::excerpt::Copied;
 use super::key::Table;
 use keyrange::{Conflict, Csn, Interval, Predicates, Refusal, Relation, WriteSet};
 use pgrx::pg_sys::Oid;
@@ -89,6 +90,7 @@ pub struct Work {
     pub stands_before: Option<Csn>,
     /// Something of a later one than the first of these was seen.
     pub is_between: bool,
+    pub copied: Copied,
 }
 
 impl Work {
@@ -114,6 +116,7 @@ impl Work {
             first_missed: Cell::new(None),
             stands_before: None,
             is_between: false,
+            copied: Copied::default(),
         }
     }
 
@@ -139,6 +142,7 @@ impl Work {
             first_missed,
             stands_before,
             is_between,
+            copied,
         } = self;
         tables.clear();
         parents.clear();
@@ -152,6 +156,7 @@ impl Work {
         found.clear();
         missed.get_mut().clear();
         first_missed.set(None);
+        *copied = Copied::default();
         *stands_before = None;
         (*looked_for, *refused, *before) = (None, None, None);
         (*has_id, *saw_beyond, *is_between) = (false, false, false);

@@ -43,6 +43,12 @@ pub(crate) enum Fault {
     ReadsNotRegistered,
     /// A transaction asks for readers first and tells that it has moved afterwards.
     MovedSilently,
+    /// An excerpt is made though something has been overwritten that belongs there.
+    ExcerptIncomplete,
+    /// An excerpt is without the entries whose CSN is not in them yet.
+    PendingNotCopied,
+    /// An excerpt is without what the snapshot sees of later ones.
+    NewerNotCopied,
     /// A reader does not look for those that have moved before it.
     #[cfg(test)]
     MovedIgnored,

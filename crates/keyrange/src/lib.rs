@@ -3,6 +3,7 @@
 mod counters;
 mod csn;
 mod describe;
+mod excerpt;
 mod fault;
 mod image;
 mod kind;
@@ -22,6 +23,7 @@ mod write;
 pub use counters::{Count, Counters};
 pub use csn::{Clock, Committer, Csn, overtaken, stable_prefix};
 pub use describe::Bound;
+pub use excerpt::{Excerpt, Extent};
 pub use image::{FIRST_NULL, Image, Interval};
 pub use kind::{Decoded, Kind, Numeric, Value};
 pub use layout::{COLUMNS, Layout};

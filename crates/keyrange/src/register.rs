@@ -200,6 +200,17 @@ impl<'a> Ledger<'a> {
             None => (self.relations, 0, Interval::ALL),
         }
     }
+
+    /// Counts a conflict with that entry in its bucket.
+    pub(crate) fn count_conflict(&self, entry: &Entry) {
+        let is_whole = entry.keys == Interval::ALL;
+        let rings = if is_whole {
+            self.relations
+        } else {
+            self.ranges
+        };
+        rings.count_conflict(rings.bucket_of(entry.relation, entry.range));
+    }
 }
 
 impl<'a> Registered<'a> {

@@ -175,7 +175,7 @@ impl<'a, S: Snapshot> Validation<'a, S> {
     }
 
     /// Whether the snapshot sees what the entry tells of. In doubt (it is just being overwritten), yes.
-    fn has_seen(&self, entry: &Entry) -> bool {
+    pub(crate) fn has_seen(&self, entry: &Entry) -> bool {
         self.snapshot.sees(entry.fxid)
             && (entry.csn.is_none() || !self.snapshot.did_abort(entry.fxid))
     }
@@ -192,10 +192,7 @@ impl<'a, S: Snapshot> Validation<'a, S> {
     ) -> Result<(), E> {
         let (relations, rings) = (ledger.relations, ledger.ranges);
         visit(relations, relations.bucket_of(relation, 0), None)?;
-        let counts = read.iter().map(|part| map.count(part));
-        let count = counts.fold(0_u64, u64::saturating_add);
-        // Who has read everything need not know how the writers of the time divided the relation.
-        if count > rings.len() as u64 || read.covers(&Interval::ALL) {
+        if is_everywhere(rings, read, map) {
             return (0..rings.len()).try_for_each(|bucket| visit(rings, bucket, None));
         }
         let mut last = None;
@@ -206,6 +203,24 @@ impl<'a, S: Snapshot> Validation<'a, S> {
             }
         }
         Ok(())
+    }
+
+    /// Whether any of these predicates makes validation look at all there is.
+    pub fn looks_everywhere(&self, predicates: &Predicates) -> bool {
+        predicates.iter().any(|(relation, read)| {
+            let mut parts = read.iter();
+            parts.any(|part| part.low() != part.high())
+                && is_everywhere(self.board.writes.ranges, read, &(self.ranges)(relation))
+        })
+    }
+
+    /// The CSN of an entry's transaction if it is another one that the snapshot does not see, and below `before`; 0 if it cannot be
+    /// found out.
+    pub(crate) fn missed(&self, rings: &Rings, entry: &Entry, place: Place) -> Option<Csn> {
+        if self.snapshot.is_mine(entry.fxid) || self.snapshot.has_ended(entry.fxid) {
+            return None;
+        }
+        Some(self.csn_of(rings, entry, place)).filter(|&csn| csn < self.before)
     }
 
     /// The CSN of the entry's transaction: `Csn::MAX` if it will be above all that have been taken, 0 if it cannot be found out.
@@ -234,8 +249,16 @@ impl<'a, S: Snapshot> Validation<'a, S> {
     }
 }
 
+/// Whether these keys are looked for in all buckets.
+fn is_everywhere(rings: Rings, read: &IntervalSet, map: &RangeMap) -> bool {
+    let counts = read.iter().map(|part| map.count(part));
+    let count = counts.fold(0_u64, u64::saturating_add);
+    // Who has read everything need not know how the writers of the time divided the relation.
+    count > rings.len() as u64 || read.covers(&Interval::ALL)
+}
+
 /// A conflict with that entry.
-fn conflict(entry: &Entry, read: Interval, csn: Csn, map: &RangeMap) -> Conflict {
+pub(crate) fn conflict(entry: &Entry, read: Interval, csn: Csn, map: &RangeMap) -> Conflict {
     let in_range = entry.keys != Interval::ALL;
     let cause = if !in_range || read == Interval::ALL {
         Cause::Relation
@@ -327,16 +350,12 @@ impl<S: Snapshot> RelationCheck<'_, '_, S> {
         place: Place,
         map: &RangeMap,
     ) -> Option<Conflict> {
-        let snapshot = self.validation.snapshot;
         if entry.relation != self.relation {
             return None;
         }
         let read = self.read.overlapping(&entry.keys)?;
-        if snapshot.is_mine(entry.fxid) || snapshot.has_ended(entry.fxid) {
-            return None;
-        }
-        let csn = self.validation.csn_of(rings, entry, place);
-        if csn >= self.validation.before || snapshot.did_abort(entry.fxid) {
+        let csn = self.validation.missed(rings, entry, place)?;
+        if self.validation.snapshot.did_abort(entry.fxid) {
             return None;
         }
         Some(conflict(entry, read, csn, map))

@@ -37,6 +37,8 @@ pub struct Plan {
     whole: f64,
     prepares: f64,
     deaths: f64,
+    /// Share of a reader's scans before which it makes an excerpt if it has none.
+    copies: f64,
     /// A prepared transaction is left from before the start.
     recovered: bool,
 }
@@ -55,6 +57,7 @@ const PLAN: Plan = Plan {
     whole: 0.05,
     prepares: 0.1,
     deaths: 0.0,
+    copies: 0.0,
     recovered: false,
 };
 
@@ -66,6 +69,8 @@ pub struct Outcomes {
     history_lost: AtomicU64,
     restarted: AtomicU64,
     at_once: AtomicU64,
+    /// Of these, those by an excerpt.
+    copied: AtomicU64,
     /// Transactions that stand before some that had their CSNs.
     moved: AtomicU64,
     violation: Mutex<Option<String>>,
@@ -82,8 +87,9 @@ impl Outcomes {
         counter.fetch_add(1, Relaxed);
     }
 
-    fn at_once(&self, passed: bool, moved: bool) {
+    fn at_once(&self, passed: bool, moved: bool, copied: bool) {
         self.at_once.fetch_add(u64::from(passed), Relaxed);
+        self.copied.fetch_add(u64::from(passed && copied), Relaxed);
         self.moved.fetch_add(u64::from(passed && moved), Relaxed);
     }
 
@@ -158,8 +164,13 @@ fn assert_serializable(plan: Plan) -> Arc<Outcomes> {
     let prioritized = check(plan, PctScheduler::new_from_seed(7, 4, 2000));
     assert_eq!(prioritized.found(), None);
     eprintln!(
-        "passed {:?} conflict {:?} lost {:?} at once {:?} moved {:?}",
-        random.passed, random.conflict, random.history_lost, random.at_once, random.moved
+        "passed {:?} conflict {:?} lost {:?} at once {:?} copied {:?} moved {:?}",
+        random.passed,
+        random.conflict,
+        random.history_lost,
+        random.at_once,
+        random.copied,
+        random.moved
     );
     random
 }
@@ -439,4 +450,50 @@ fn a_reader_that_ignores_who_moved_is_found_out() {
             ..WINDOW
         }
     ));
+}
+
+const COPYING: Plan = Plan {
+    copies: 0.6,
+    readers: 0.5,
+    ..PLAN
+};
+
+#[test]
+fn who_reads_by_an_excerpt_is_serializable() {
+    for depth in [1, 2, 8] {
+        let shape = Shape { depth, ..TINY };
+        let outcomes = assert_serializable(Plan { shape, ..COPYING });
+        assert!(outcomes.copied.load(Relaxed) > 100);
+        assert_serializable(Plan {
+            shape: Shape {
+                window: true,
+                ..shape
+            },
+            ..COPYING
+        });
+    }
+    assert_serializable(Plan {
+        recovered: true,
+        deaths: 0.1,
+        ..COPYING
+    });
+}
+
+#[test]
+fn an_excerpt_that_is_made_though_something_is_lost_is_found_out() {
+    let plan = Plan {
+        shape: TINY,
+        ..COPYING
+    };
+    assert!(finds(Fault::ExcerptIncomplete, plan));
+}
+
+#[test]
+fn an_excerpt_without_entries_whose_csn_is_elsewhere_is_found_out() {
+    assert!(finds(Fault::PendingNotCopied, COPYING));
+}
+
+#[test]
+fn an_excerpt_without_what_was_seen_of_later_ones_is_found_out() {
+    assert!(finds(Fault::NewerNotCopied, COPYING));
 }

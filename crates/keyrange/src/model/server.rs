@@ -7,6 +7,9 @@ use shuttle::sync::Mutex;
 use super::history::{Key, Record, Row};
 use crate::{Board, Bucket, Clock, Committer, Csn, Ledger, Rings, Slot, Snapshot, stable_prefix};
 
+/// Under which ids readers register what they have read: this and the number of the process.
+pub const READER: u64 = 1 << 62;
+
 /// Sizes of shared memory.
 #[derive(Clone, Copy)]
 pub struct Shape {
@@ -142,7 +145,7 @@ impl Server {
     }
 
     pub fn is_running(&self, fxid: u64) -> bool {
-        self.state.lock().unwrap().running.contains(&fxid)
+        fxid >= READER || self.state.lock().unwrap().running.contains(&fxid)
     }
 
     /// Writes a row, if neither a running transaction has it nor, for one with a snapshot, somebody that this does not see has left one

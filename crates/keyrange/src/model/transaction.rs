@@ -7,11 +7,11 @@ use shuttle::rand::{Rng, thread_rng};
 use super::{
     Outcomes, Plan,
     history::{Key, Record, Scan},
-    server::{Fate, Server, View},
+    server::{Fate, READER, Server, View},
 };
 use crate::{
-    Csn, Interval, Kind, Layout, Numbered, Operator, Predicates, RangeMap, Refusal, Relation,
-    ScanKey, Snapshot, Validation, Value, WriteSet, Written,
+    Conflict, Csn, Excerpt, Interval, Kind, Layout, Numbered, Operator, Predicates, RangeMap,
+    Refusal, Relation, ScanKey, Snapshot, Validation, Value, WriteSet, Written,
     fault::{Fault, planted},
 };
 
@@ -246,14 +246,25 @@ impl Session<'_> {
         let mut reads = self.reads();
         let mut all = self.reads().predicates;
         let mut conflicts = Vec::new();
+        let mut excerpt: Option<Excerpt> = None;
         let mut result = Ok(());
         for _ in 0..thread_rng().gen_range(1..=2) {
+            if at_once && excerpt.is_none() && chance(self.plan.copies) {
+                excerpt = self.copy(&view, before);
+            }
             self.scan(&view, &mut reads);
             for (relation, set) in reads.predicates.iter() {
                 set.iter().for_each(|part| all.read(relation, &[*part]));
             }
             if at_once || window {
-                result = result.and(self.collect(&view, before, &reads, &mut conflicts));
+                let found = self.collect(
+                    &view,
+                    before,
+                    &reads.predicates,
+                    excerpt.as_ref(),
+                    &mut conflicts,
+                );
+                result = result.and(found);
                 reads.predicates = self.reads().predicates;
             }
         }
@@ -263,20 +274,23 @@ impl Session<'_> {
             if let Some(first) = missed.map(|&(_, csn)| csn).min() {
                 stands_before = first;
                 let validation = self.validation(&view, before);
-                result = result.and(validation.can_stand_before(first, &all));
+                result = result.and(match &excerpt {
+                    Some(excerpt) => excerpt.can_stand_before(&validation, first, &all),
+                    None => validation.can_stand_before(first, &all),
+                });
                 if planted(Fault::NewerIgnored) {
                     result = Ok(());
                 }
             }
             let board = self.server.board();
-            let id = (1 << 62) + u64::from(self.process);
+            let id = READER + u64::from(self.process);
             board.register_reader(self.process, id, stands_before, &all, &ranges, &|_| true);
             let validation = self.validation(&view, before);
             if !validation.nobody_moved(stands_before, &all) && !planted(Fault::MovedIgnored) {
                 result = Err(Refusal::Restarted);
             }
             self.outcomes
-                .at_once(result.is_ok(), stands_before < before);
+                .at_once(result.is_ok(), stands_before < before, excerpt.is_some());
         } else {
             result = self.validation(&view, before).run(&reads.predicates).0;
             self.outcomes.count(&result);
@@ -292,19 +306,31 @@ impl Session<'_> {
         }
     }
 
+    fn copy(&self, view: &View, before: Csn) -> Option<Excerpt> {
+        let mut entries = Vec::new();
+        let validation = self.validation(view, before);
+        let (extent, _) = validation.copy(&mut |entry| entries.push(entry));
+        extent.map(|extent| Excerpt::new(entries, extent))
+    }
+
     fn collect(
         &self,
         view: &View,
         before: Csn,
-        reads: &Reads,
+        predicates: &Predicates,
+        excerpt: Option<&Excerpt>,
         conflicts: &mut Vec<(u64, Csn)>,
     ) -> Result<(), Refusal> {
         let validation = self.validation(view, before);
-        let (result, _) = validation.conflicts(&reads.predicates, &mut |conflict| {
+        let mut found = |conflict: Conflict| {
             assert!(conflict.written.overlaps(&conflict.read) || conflict.read == Interval::ALL);
             conflicts.push((conflict.fxid, conflict.csn));
             ControlFlow::Continue(())
-        });
-        result
+        };
+        if let Some(excerpt) = excerpt {
+            excerpt.conflicts(&validation, predicates, &mut found);
+            return Ok(());
+        }
+        validation.conflicts(predicates, &mut found).0
     }
 }

@@ -134,6 +134,23 @@ fn rings_that_overflow() -> Result<()> {
     Ok(())
 }
 
+/// Most only read, and every scan is of a whole table: they are validated by what they have copied of the rings.
+fn reading(seed: u64) -> Recording {
+    let mut recording = recording(seed);
+    recording.workload.read_only = 70;
+    Recording {
+        settings: "SET txn.range_occ = on",
+        blind: 2,
+        ..recording
+    }
+}
+
+#[test]
+fn readers_of_whole_tables_beside_overflow() -> Result<()> {
+    let rings = [("txn.range_buckets", "4"), ("txn.range_slots", "4")];
+    run(&server(&rings)?, &reading(31), 200)
+}
+
 /// Who stands before others need not stand where it did in time.
 const ANY_TIME: Promise = Promise {
     level: Level::Serializable,
@@ -173,6 +190,12 @@ fn a_window_over_ranges_of_one_key() -> Result<()> {
 fn a_window_over_rings_that_overflow() -> Result<()> {
     let rings = [("txn.range_buckets", "2"), ("txn.range_slots", "8")];
     window(&rings, &recording(23), 30)
+}
+
+#[test]
+fn a_window_and_readers_of_whole_tables_beside_overflow() -> Result<()> {
+    let rings = [("txn.range_buckets", "4"), ("txn.range_slots", "16")];
+    window(&rings, &reading(32), 100)
 }
 
 #[test]

@@ -9,11 +9,11 @@ const CLIENTS: usize = 8;
 /// The width of a range by default.
 const RANGE: i32 = 1024;
 
-/// Each client works in a range of its own. Rings hold all that is written, as a client may get no processor for long.
+/// Each client works in a range of its own. Nothing is overwritten, however long one of them has to wait for its turn.
 #[test]
 fn disjoint_ranges_are_never_refused() -> Result<()> {
-    let [access_method] = SETTINGS;
-    let server = start(&[access_method, ("txn.range_slots", "4096")])?;
+    let rings = [("txn.range_buckets", "64"), ("txn.range_slots", "1024")];
+    let server = start(&[&SETTINGS[..], &rings].concat())?;
     server.connect()?.batch_execute(&format!(
         "CREATE TABLE t (id int PRIMARY KEY, v int NOT NULL);
          INSERT INTO t SELECT n * 2, 0 FROM generate_series(0, {}) n",

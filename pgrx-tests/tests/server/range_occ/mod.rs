@@ -92,6 +92,11 @@ fn overflow() -> Result<()> {
 }
 
 #[test]
+fn overwritten() -> Result<()> {
+    page("overwritten")
+}
+
+#[test]
 fn ssi() -> Result<()> {
     page("ssi")
 }

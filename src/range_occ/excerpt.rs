@@ -1,0 +1,108 @@
+//! When a transaction that only reads copies what of the rings it may need (`keyrange::Excerpt`): before it looks at all of them anyhow, or,
+//! in a session that was refused for want of history, before it reads anything.
+
+use super::view::{self, View};
+use super::work::Work;
+use super::{commit, session};
+use crate::hotlock::memory;
+use crate::pg::raw;
+use keyrange::{Conflict, Count, Csn, Entry, Excerpt, Predicates, Refusal, Validation};
+use pgrx::pg_sys;
+use std::cell::{Cell, OnceCell, RefCell};
+use std::ops::ControlFlow;
+use std::time::Instant;
+
+/// What a transaction has copied.
+#[derive(Default)]
+pub struct Copied {
+    /// Once is enough: what is missing stays so.
+    has_tried: Cell<bool>,
+    /// So far. It is not borrowed while PostgreSQL is asked things.
+    entries: RefCell<Vec<Entry>>,
+    excerpt: OnceCell<Excerpt>,
+}
+
+/// A statement is about to be planned or started. Where nobody was refused, this costs a look at a cell.
+pub fn before_reads() {
+    // SAFETY: a plain read of backend state.
+    if !session::wants_excerpt() || !unsafe { pg_sys::FirstSnapshotSet } {
+        return;
+    }
+    // SAFETY: reads shared state.
+    if !session::is_validated() || view::own_fxid() != 0 || unsafe { raw::RecoveryInProgress() } {
+        return;
+    }
+    session::start_clock();
+    let (view, before) = session::reading_point();
+    // SAFETY: nothing below changes it; what is copied has cells of its own.
+    let Some(work) = (unsafe { session::look() }) else {
+        return;
+    };
+    if work.copied.has_tried.get() || work.refused.is_some() {
+        return;
+    }
+    let since = Instant::now();
+    session::excerpt_tried();
+    let validation = Validation {
+        board: memory().board,
+        snapshot: &view,
+        before,
+        prefix: session::prefix(),
+        ranges: &|relation| commit::ranges_of(work, relation),
+        wait: &|| commit::is_patient(since),
+    };
+    copy(work, &validation);
+    memory()
+        .ranges
+        .add(Count::ValidationTime, commit::nanoseconds(since));
+}
+
+/// Before the validation of what is fresh, of a transaction that only reads.
+pub fn before_validation(work: &Work, validation: &Validation<View>) {
+    if !work.copied.has_tried.get() && validation.looks_everywhere(&work.fresh) {
+        copy(work, validation);
+    }
+}
+
+fn copy(work: &Work, validation: &Validation<View>) {
+    let Copied {
+        has_tried,
+        entries,
+        excerpt,
+    } = &work.copied;
+    has_tried.set(true);
+    let (extent, done) = validation.copy(&mut |entry| entries.borrow_mut().push(entry));
+    let entries = entries.take();
+    if let Some(extent) = extent {
+        excerpt.get_or_init(|| Excerpt::new(entries, extent));
+    }
+    memory().ranges.looked(&done);
+}
+
+/// `Validation::conflicts`, by the excerpt if there is one.
+pub fn conflicts(
+    work: &Work,
+    validation: &Validation<View>,
+    found: &mut dyn FnMut(Conflict) -> ControlFlow<()>,
+) -> (Result<(), Refusal>, keyrange::Work) {
+    match work.copied.excerpt.get() {
+        Some(excerpt) => {
+            excerpt.conflicts(validation, &work.fresh, found);
+            (Ok(()), keyrange::Work::default())
+        }
+        None => validation.conflicts(&work.fresh, found),
+    }
+}
+
+/// `Validation::can_stand_before`, by the excerpt if there is one.
+pub fn can_stand_before(
+    work: &Work,
+    validation: &Validation<View>,
+    from: Csn,
+    predicates: &Predicates,
+) -> Result<(), Refusal> {
+    match work.copied.excerpt.get() {
+        Some(excerpt) => excerpt.can_stand_before(validation, from, predicates),
+        None => validation.can_stand_before(from, predicates),
+    }
+}
