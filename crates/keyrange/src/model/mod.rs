@@ -374,9 +374,8 @@ fn a_csn_that_is_forgotten_with_its_entry_is_found_out() {
     let shape = Shape { depth: 1, ..TINY };
     let plan = Plan {
         shape,
-        writes: 2,
-        readers: 0.4,
-        rounds: 5,
+        readers: 0.5,
+        rounds: 4,
         blind: 0.8,
         ..plan
     };
