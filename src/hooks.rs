@@ -133,7 +133,8 @@ unsafe extern "C-unwind" fn executor_run(
     if !guarded(|| unsafe { statement::before_run(query) }) {
         // SAFETY: the hook's argument.
         let before = guarded(|| unsafe { range_occ::existence::enter(query) });
-        watched(query, run);
+        // SAFETY: the hook's argument, started; nothing here has a destructor.
+        unsafe { range_occ::guard::routed(query, || watched(query, run)) };
         range_occ::existence::leave(before);
     }
 }
@@ -207,6 +208,8 @@ unsafe extern "C-unwind" fn process_utility(
     let computes = unsafe { computes(node) };
     // SAFETY: as above.
     let commits = unsafe { commits(node) };
+    // SAFETY: as above; nothing here has a destructor.
+    let run = || unsafe { range_occ::guard::copied(node, run) };
     if computes {
         watched(std::ptr::null(), run);
     } else {

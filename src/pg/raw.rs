@@ -346,6 +346,7 @@ unsafe extern "C-unwind" {
     pub fn GetSecurityLabel(object: *const ObjectAddress, provider: *const c_char) -> *mut c_char;
     pub fn get_rel_relispartition(relation: Oid) -> bool;
     // catalog/pg_inherits.c; not bound by pgrx
+    pub fn find_inheritance_children(parent: Oid, mode: LOCKMODE) -> *mut List;
     pub fn find_all_inheritors(parent: Oid, mode: LOCKMODE, counts: *mut *mut List) -> *mut List;
     pub fn get_partition_ancestors(relation: Oid) -> *mut List;
 }

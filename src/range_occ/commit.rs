@@ -5,7 +5,7 @@ use super::key;
 use super::redefined;
 use super::session;
 use super::view;
-use super::work::Work;
+use super::work::{Refused, Work};
 use crate::hotlock::memory;
 use crate::hotlock::stop::{self, Point};
 use crate::pg::{wait, xact};
@@ -39,8 +39,10 @@ pub fn note_read() {
 
 /// Fails if the transaction has been refused, and survived it by a savepoint.
 fn refuse_again() {
-    if let Some(refusal) = session::with_present(|work| work.refused).flatten() {
-        errors::refuse(&refusal);
+    match session::with_present(|work| work.refused).flatten() {
+        Some(Refused::ByValidation(refusal)) => errors::refuse(&refusal),
+        Some(Refused::Redefined(oid)) => errors::redefined(oid),
+        None => {}
     }
 }
 
@@ -89,7 +91,7 @@ fn validate_fresh() {
         work.is_between |= is_between;
         work.stands_before = first.map(|first| first.csn);
         // A savepoint may survive the error, the transaction must not.
-        work.refused = result.err();
+        work.refused = work.refused.or(result.err().map(Refused::ByValidation));
     });
     let totals = memory().ranges;
     totals.add(Count::ValidationTime, nanoseconds(since));
@@ -126,6 +128,7 @@ pub fn is_patient(since: Instant) -> bool {
 /// ended: registers what it wrote, takes its CSN, and validates what it read if it is to be validated. 40001 if that fails.
 pub fn before_end() {
     redefined::settle();
+    session::settle_routed();
     session::seal();
     let Some(saw_beyond) = session::with_present(Work::finish) else {
         return;

@@ -7,7 +7,7 @@ use super::session;
 use super::view::View;
 use crate::hotlock::memory;
 use crate::pg::per_table::PerTable;
-use crate::pg::{plan, raw, tuple};
+use crate::pg::{catch, plan, raw, tuple, xact};
 use keyrange::Count;
 use pgrx::pg_sys::{self, Datum, NodeTag, Oid};
 use std::ffi::c_int;
@@ -85,6 +85,8 @@ fn class_of(oid: Oid) -> Option<Class> {
 #[derive(Clone, Copy)]
 enum Use {
     Free,
+    /// Of `txn_heap`.
+    Ours,
     Partitioned,
     /// Others' writes to it are not registered: it has that access method.
     Refused(Oid),
@@ -116,11 +118,10 @@ fn use_of(oid: Oid) -> Use {
             raw::get_am_oid(c"txn_heap".as_ptr(), true),
         )
     };
-    let is_other = class.schema != own_schema && class.method != method;
-    if is_stored && is_other {
-        Use::Refused(class.method)
-    } else {
-        Use::Free
+    match class.method {
+        own if own == method && own != Oid::INVALID => Use::Ours,
+        other if is_stored && other != method && class.schema != own_schema => Use::Refused(other),
+        _ => Use::Free,
     }
 }
 
@@ -131,25 +132,58 @@ fn known_use(oid: Oid) -> Use {
     USES.get(oid, || use_of(oid))
 }
 
-/// A validated transaction is about to use the table. 0A000 if it cannot, 40001 if it does not see which partitions the table has.
-fn check_table(oid: Oid) {
+/// A validated transaction is about to use the table, which is locked in `mode`. 0A000 if it cannot, 40001 if it does not see its definition, or
+/// which partitions it has.
+fn check_table(oid: Oid, mode: u32) {
     match known_use(oid) {
         Use::Free => {}
+        // SAFETY: by what was said, and nothing in the callers has a destructor.
+        Use::Ours => unsafe { session::touch_locked(oid, mode) },
         Use::Partitioned => parents::note(oid),
         Use::Refused(method) => errors::other_method(oid, method),
     }
 }
 
-/// The same for a table that is written to, and all that its rows may be routed to.
-fn check_target(oid: Oid) {
-    check_table(oid);
+/// The same for a table that is written to, whose rows may go to partitions.
+fn check_target(oid: Oid, mode: u32) {
+    check_table(oid, mode);
     if matches!(known_use(oid), Use::Partitioned) {
-        // SAFETY: a partitioned table that is locked, and a list that stays in the current memory context.
-        unsafe {
-            let none = pg_sys::NoLock as pg_sys::LOCKMODE;
-            let all = raw::find_all_inheritors(oid, none, ptr::null_mut());
-            plan::oids(all).for_each(check_table);
+        parents::begin_routing(oid);
+    }
+}
+
+/// 0A000 if a validated transaction cannot use the table.
+pub fn check_method(oid: Oid) {
+    if let Use::Refused(method) = known_use(oid) {
+        errors::other_method(oid, method);
+    }
+}
+
+/// Whether it is a partitioned table, as the catalog has it now.
+pub fn is_partitioned_now(oid: Oid) -> bool {
+    class_of(oid).is_some_and(|class| class.kind == pg_sys::RELKIND_PARTITIONED_TABLE)
+}
+
+/// Runs a statement. One that writes in a subtransaction may fail for a row that has come to a partition and is not written there, which a
+/// savepoint survives: then the definition of that partition has been read, and stays.
+///
+/// # Safety
+/// `query` is started; nothing with a destructor is alive in the callers.
+pub unsafe fn routed(query: *const pg_sys::QueryDesc, run: impl FnOnce()) {
+    // SAFETY: by the contract.
+    unsafe {
+        let writes = !(*(*query).plannedstmt).resultRelations.is_null();
+        if !writes || xact::nest_level() < 2 || !session::is_validated() {
+            return run();
         }
+        catch::catching(run, |_| {
+            let estate = (*query).estate;
+            for node in plan::nodes((*estate).es_tuple_routing_result_relations) {
+                let rel = (*node.cast::<pg_sys::ResultRelInfo>()).ri_RelationDesc;
+                session::keep_routed((*rel).rd_id);
+            }
+            false
+        });
     }
 }
 
@@ -169,10 +203,11 @@ pub unsafe fn before_start(query: *mut pg_sys::QueryDesc) {
             let entry = &*node.cast::<pg_sys::RangeTblEntry>();
             if entry.rtekind == pg_sys::RTEKind::RTE_RELATION {
                 refuse_recovery();
-                if (*planned).resultRelations.is_null() {
-                    check_table(entry.relid);
+                let mode = entry.rellockmode as u32;
+                if mode == pg_sys::RowExclusiveLock {
+                    check_target(entry.relid, mode);
                 } else {
-                    check_target(entry.relid);
+                    check_table(entry.relid, mode);
                 }
             }
         }
@@ -216,18 +251,47 @@ pub unsafe fn before_utility(node: *const pg_sys::Node) {
         if (*node).type_ != NodeTag::T_CopyStmt || !session::is_validated() {
             return;
         }
-        let copy = node.cast::<pg_sys::CopyStmt>();
-        if !(*copy).relation.is_null() {
-            let oid = raw::RangeVarGetRelidExtended(
-                (*copy).relation,
-                pg_sys::NoLock as pg_sys::LOCKMODE,
-                pg_sys::RVROption::RVR_MISSING_OK,
-                None,
-                ptr::null_mut(),
-            );
-            if oid != Oid::INVALID {
-                check_target(oid);
-            }
+        let copy = &*node.cast::<pg_sys::CopyStmt>();
+        if copy.relation.is_null() {
+            return;
         }
+        let mode = if copy.is_from {
+            pg_sys::RowExclusiveLock
+        } else {
+            pg_sys::AccessShareLock
+        };
+        // The lock that COPY itself is about to take.
+        let oid = raw::RangeVarGetRelidExtended(
+            copy.relation,
+            mode as pg_sys::LOCKMODE,
+            pg_sys::RVROption::RVR_MISSING_OK,
+            None,
+            ptr::null_mut(),
+        );
+        if oid == Oid::INVALID {
+            return;
+        }
+        check_target(oid, mode);
+        if xact::nest_level() > 1 {
+            parents::below(oid, &mut |oid, _| session::note_copied(oid));
+        }
+    }
+}
+
+/// Runs a utility statement; of COPY in a subtransaction what `routed` says is true, too.
+///
+/// # Safety
+/// A utility statement's node; nothing with a destructor is alive in the callers.
+pub unsafe fn copied(node: *const pg_sys::Node, run: impl FnOnce()) {
+    // SAFETY: by the contract.
+    unsafe {
+        let copies = (*node).type_ == NodeTag::T_CopyStmt;
+        if !copies || xact::nest_level() < 2 || !session::is_validated() {
+            return run();
+        }
+        catch::catching(run, |_| {
+            session::keep_copied();
+            false
+        });
     }
 }

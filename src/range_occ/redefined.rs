@@ -33,7 +33,7 @@ fn present() -> u32 {
 }
 
 /// Whether this process has the table locked in that mode.
-fn is_locked(relation: Oid, mode: u32) -> bool {
+pub fn is_locked(relation: Oid, mode: u32) -> bool {
     // SAFETY: a plain read of backend state.
     let database = unsafe { pg_sys::MyDatabaseId };
     let tag = pg_sys::LOCKTAG {

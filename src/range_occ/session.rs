@@ -114,9 +114,9 @@ pub unsafe fn touch(rel: pg_sys::Relation, mode: u32) -> Option<&'static Table> 
     if SESSION.sealed.get() {
         errors::SEALED.raise();
     }
+    let relation = key::relation_of(oid);
     let touched = with_present(|work| {
-        let mut newest = work.tables.iter().rev();
-        let known = newest.find(|known| known.table.oid == oid);
+        let known = work.tables.get(&relation);
         known.map(|known| (Rc::as_ptr(&known.table), known.as_of))
     });
     match touched.flatten() {
@@ -144,9 +144,71 @@ pub unsafe fn touch(rel: pg_sys::Relation, mode: u32) -> Option<&'static Table> 
         if is_own {
             work.note_own(table.relation);
         }
-        work.tables.push(Known { table, as_of });
+        let before = Vec::new();
+        let known = Known {
+            table,
+            as_of,
+            before,
+        };
+        work.tables.insert(relation, known);
     });
     known(oid)
+}
+
+/// The same for a table that a statement, about to start, has locked in `mode`: whether it is scanned or not, its definition has a part in
+/// what the statement tells.
+///
+/// # Safety
+/// As for `touch`, but that the table need not be open.
+pub unsafe fn touch_locked(oid: Oid, mode: u32) {
+    let relation = key::relation_of(oid);
+    let as_of = with_present(|work| work.tables.get(&relation).map(|known| known.as_of));
+    if as_of.flatten() == Some(key::invalidations()) {
+        return;
+    }
+    // SAFETY: by the contract.
+    unsafe {
+        let rel = raw::RelationIdGetRelation(oid);
+        if !rel.is_null() {
+            touch(rel, mode);
+            raw::RelationClose(rel);
+        }
+    }
+}
+
+/// After the error of a row that was on its way to the partition: it stays locked, and its definition counts as read when the transaction
+/// ends. Nothing is looked up here.
+pub fn keep_routed(oid: Oid) {
+    if redefined::is_locked(oid, pg_sys::RowExclusiveLock) {
+        keep_locked(oid, pg_sys::RowExclusiveLock);
+        with(|work| {
+            work.saw_beyond = true;
+            work.routed.insert(key::relation_of(oid));
+        });
+    }
+}
+
+/// COPY may send rows to the partition.
+pub fn note_copied(oid: Oid) {
+    with(|work| work.copied.insert(key::relation_of(oid)));
+}
+
+/// `keep_routed` for all to which COPY may have been sending rows.
+pub fn keep_copied() {
+    while let Some(relation) = with_present(|work| work.copied.pop_first()).flatten() {
+        keep_routed(key::oid_of(relation));
+    }
+}
+
+/// What `keep_routed` has left.
+///
+/// # Errors
+/// As for `touch`.
+pub fn settle_routed() {
+    while let Some(relation) = with_present(|work| work.routed.pop_first()).flatten() {
+        // SAFETY: locked by `keep_routed`.
+        unsafe { touch_locked(key::oid_of(relation), pg_sys::RowExclusiveLock) };
+    }
 }
 
 /// Takes a lock that no savepoint gives back, so that nobody else redefines the table before the transaction ends.
@@ -169,21 +231,24 @@ unsafe fn look_again(rel: pg_sys::Relation) {
     // SAFETY: by the contract.
     let (is_own, table) = unsafe { (redefined::is_own(rel), key::of(rel)) };
     with(|work| {
-        let mut newest = work.tables.iter_mut().rev();
-        let known = newest.find(|known| known.table.oid == table.oid);
-        if let Some(known) = known {
-            if known.table == table {
-                known.as_of = as_of;
-                return;
-            }
-            // What others can change under weaker locks leaves that as it is.
-            if is_own || !known.table.has_same_key(&table) {
-                work.saw_beyond = true;
-                work.note_own(table.relation);
-                work.read_all(table.relation, Whole::Redefined);
-            }
+        let Some(known) = work.tables.get_mut(&table.relation) else {
+            return;
+        };
+        known.as_of = as_of;
+        if known.table == table {
+            return;
         }
-        work.tables.push(Known { table, as_of });
+        // What others can change under weaker locks leaves that as it is.
+        let is_other = is_own || !known.table.has_same_key(&table);
+        let relation = table.relation;
+        known
+            .before
+            .push(std::mem::replace(&mut known.table, table));
+        if is_other {
+            work.saw_beyond = true;
+            work.note_own(relation);
+            work.read_all(relation, Whole::Redefined);
+        }
     });
 }
 
