@@ -210,10 +210,16 @@ unsafe extern "C-unwind" fn process_utility(
     let commits = unsafe { commits(node) };
     // SAFETY: as above; nothing here has a destructor.
     let run = || unsafe { range_occ::guard::copied(node, run) };
+    let is_top_level = context == ProcessUtilityContext::PROCESS_UTILITY_TOPLEVEL;
+    // SAFETY: as above.
+    let exempt = guarded(|| unsafe { range_occ::guard::begin_exempt(node, is_top_level) });
     if computes {
         watched(std::ptr::null(), run);
     } else {
         run();
+    }
+    if exempt {
+        range_occ::session::end_exempt();
     }
     // The COMMIT has been taken note of, so that an ERROR ends the transaction. Deferred triggers run next, and what they say must
     // not come from versions that may still roll back.

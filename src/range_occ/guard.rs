@@ -239,7 +239,7 @@ pub unsafe fn before_utility(node: *const pg_sys::Node) {
         if (*node).type_ == NodeTag::T_TransactionStmt {
             return;
         }
-        redefined::note_utility((*node).type_ == NodeTag::T_VacuumStmt);
+        redefined::note_utility(node);
         if (*node).type_ == NodeTag::T_VariableSetStmt {
             // SET TRANSACTION SNAPSHOT; the other commands of this kind begin no transaction either.
             let set = node.cast::<pg_sys::VariableSetStmt>();
@@ -275,6 +275,38 @@ pub unsafe fn before_utility(node: *const pg_sys::Node) {
         if xact::nest_level() > 1 {
             parents::below(oid, &mut |oid, _| session::note_copied(oid));
         }
+    }
+}
+
+/// A command of its own that tells the client nothing of rows, and reads others' as it comes to them: an index that is built beside them, a
+/// constraint made sure of. What it reads is not validated until `session::end_exempt`. Whether it is one.
+///
+/// # Safety
+/// A utility statement's node.
+pub unsafe fn begin_exempt(node: *const pg_sys::Node, is_top_level: bool) -> bool {
+    // SAFETY: by the contract; nodes are read as what their tags say.
+    unsafe {
+        let is_one = match (*node).type_ {
+            NodeTag::T_IndexStmt => (*node.cast::<pg_sys::IndexStmt>()).concurrent,
+            NodeTag::T_ReindexStmt => true,
+            NodeTag::T_AlterTableStmt => {
+                use pg_sys::AlterTableType as Kind;
+                plan::nodes((*node.cast::<pg_sys::AlterTableStmt>()).cmds).all(|command| {
+                    matches!(
+                        (*command.cast::<pg_sys::AlterTableCmd>()).subtype,
+                        Kind::AT_ValidateConstraint
+                            | Kind::AT_DetachPartition
+                            | Kind::AT_DetachPartitionFinalize
+                    )
+                })
+            }
+            _ => false,
+        };
+        let begins = is_one && is_top_level && !raw::IsInTransactionBlock(true);
+        if begins {
+            session::begin_exempt();
+        }
+        begins
     }
 }
 

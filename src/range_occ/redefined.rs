@@ -4,7 +4,7 @@
 
 use super::{key, session, view};
 use crate::pg::raw;
-use pgrx::pg_sys::{self, Oid};
+use pgrx::pg_sys::{self, NodeTag, Oid};
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
 
@@ -86,7 +86,8 @@ pub unsafe fn is_own(rel: pg_sys::Relation) -> bool {
 
 /// Whether this process keeps all others from writing to the table.
 pub fn keeps_writers_out(relation: Oid) -> bool {
-    const STRONG: [u32; 3] = [
+    const STRONG: [u32; 4] = [
+        pg_sys::ShareLock,
         pg_sys::ShareRowExclusiveLock,
         pg_sys::ExclusiveLock,
         pg_sys::AccessExclusiveLock,
@@ -94,10 +95,35 @@ pub fn keeps_writers_out(relation: Oid) -> bool {
     STRONG.iter().any(|&mode| is_locked(relation, mode))
 }
 
-/// A utility statement is about to run that may redefine something.
-pub fn note_utility(is_vacuum: bool) {
+/// A utility statement is about to run that may redefine something. Its success or its error tells of what others have done, whatever the
+/// snapshot shows.
+///
+/// # Safety
+/// A utility statement's node.
+pub unsafe fn note_utility(node: *const pg_sys::Node) {
+    // SAFETY: by the contract.
+    let (tag, is_ddl) = unsafe { ((*node).type_, is_ddl(node)) };
     NOTED.after_utility.set(true);
-    NOTED.was_vacuum.set(is_vacuum);
+    NOTED.was_vacuum.set(tag == NodeTag::T_VacuumStmt);
+    if is_ddl && session::is_validated() {
+        session::with(|work| work.saw_beyond = true);
+    }
+}
+
+/// Whether a statement defines something for others, too.
+unsafe fn is_ddl(node: *const pg_sys::Node) -> bool {
+    // SAFETY: a utility statement's node, read as what its tag says.
+    unsafe {
+        let made = match (*node).type_ {
+            NodeTag::T_CreateStmt => (*node.cast::<pg_sys::CreateStmt>()).relation,
+            NodeTag::T_CreateTableAsStmt => (*(*node.cast::<pg_sys::CreateTableAsStmt>()).into).rel,
+            NodeTag::T_TruncateStmt => return true,
+            _ => std::ptr::null_mut(),
+        };
+        let is_temporary =
+            !made.is_null() && (*made).relpersistence as u8 == pg_sys::RELPERSISTENCE_TEMP;
+        !is_temporary && raw::GetCommandLogLevel(node.cast_mut()) == raw::LOGSTMT_DDL
+    }
 }
 
 /// The transaction is about to end: what it redefined becomes part of its work.

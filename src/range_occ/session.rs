@@ -19,6 +19,8 @@ const MOST_KEPT: usize = 64;
 struct Session {
     /// Whether the present transaction is validated, once that is settled.
     validated: Cell<Option<bool>>,
+    /// The nesting level of a command during which transactions are not validated.
+    exempt: Cell<Option<i32>>,
     work: RefCell<Option<Box<Work>>>,
     /// The memory of a transaction that has ended.
     spare: Cell<Option<Box<Work>>>,
@@ -39,6 +41,7 @@ struct Session {
 unsafe impl Sync for Session {}
 static SESSION: Session = Session {
     validated: Cell::new(None),
+    exempt: Cell::new(None),
     work: RefCell::new(None),
     spare: Cell::new(None),
     xmin: Cell::new(None),
@@ -59,11 +62,34 @@ fn settle() -> bool {
     // SAFETY: plain reads of backend state.
     let (has_snapshot, is_worker) =
         unsafe { (pg_sys::FirstSnapshotSet, pg_sys::ParallelWorkerNumber >= 0) };
-    let validated = guc::RANGE_OCC.get() && !xact::is_read_committed() && !is_worker;
+    let asks = guc::RANGE_OCC.get() && !xact::is_read_committed();
+    let validated = asks && !is_worker && SESSION.exempt.get().is_none();
     if has_snapshot {
         SESSION.validated.set(Some(validated));
     }
     validated
+}
+
+/// A command begins, perhaps of several transactions, that tells nobody of rows: what it reads is not validated.
+pub fn begin_exempt() {
+    if SESSION.exempt.get().is_none() {
+        SESSION.exempt.set(Some(xact::nest_level()));
+        SESSION.validated.set(None);
+    }
+}
+
+/// It is over.
+pub fn end_exempt() {
+    if SESSION.exempt.take().is_some() {
+        SESSION.validated.set(None);
+    }
+}
+
+/// The same if it was at this nesting level or deeper, after an error.
+pub fn give_up_exempt(level: i32) {
+    if SESSION.exempt.get().is_some_and(|at| at >= level) {
+        end_exempt();
+    }
 }
 
 /// Works on the present transaction's work, which is begun if there is none. Nothing of PostgreSQL's is called inside.
@@ -342,6 +368,7 @@ pub unsafe fn note_snapshot(snapshot: pg_sys::Snapshot) -> bool {
 /// wrote it may have been told of other rows with these keys, which the snapshot need not see.
 pub fn subtransaction_rolled_back(level: i32) {
     existence::reset();
+    give_up_exempt(level);
     let validated = is_validated();
     with_present(|work| {
         let nesting = nesting(level);
