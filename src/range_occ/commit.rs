@@ -4,7 +4,7 @@ use super::errors;
 use super::key;
 use super::redefined;
 use super::session;
-use super::view;
+use super::view::{self, View};
 use super::work::{Refused, Work};
 use crate::hotlock::memory;
 use crate::hotlock::stop::{self, Point};
@@ -80,7 +80,7 @@ fn validate_fresh() {
         Some(first) => validation.can_stand_before(first.csn, &work.predicates),
         None => Ok(()),
     };
-    let is_between = placed.is_err();
+    let is_between = placed.is_err() || !knows_nothing_from(work, &validation);
     let certain = first.filter(|first| is_between && xact::has_committed(first.fxid as u32));
     let result = match certain {
         Some(missed) => result.and(Err(Refusal::Conflict(missed))),
@@ -100,6 +100,14 @@ fn validate_fresh() {
         errors::refuse(&refusal);
     }
     totals.looked(&done);
+}
+
+/// Whether the transaction uses no definition that comes from one after the first of those that it missed.
+fn knows_nothing_from(work: &Work, validation: &Validation<View>) -> bool {
+    work.first_missed.get().is_none_or(|first| {
+        let definitions = work.definitions();
+        validation.can_stand_before(first.csn, &definitions).is_ok()
+    })
 }
 
 fn note_missed(work: &Work, conflict: Conflict) {
@@ -142,6 +150,7 @@ pub fn before_end() {
         register_and_validate();
     } else if validated {
         validate_fresh();
+        settle_definitions();
         settle_doubts();
     }
 }
@@ -157,7 +166,11 @@ fn written(work: &Work) -> Written {
             learned.read_all(relation);
         }
     }
-    Written { keys, learned }
+    Written {
+        keys,
+        learned,
+        definitions: work.definitions(),
+    }
 }
 
 /// Under which id reads are registered: the transaction's, if it has one.
@@ -217,6 +230,28 @@ fn register_and_validate() {
         }
     }
     stop::at(Point::Validated);
+}
+
+/// The end of a validated transaction that wrote nothing: tables may have become known after the last that it read.
+fn settle_definitions() {
+    // SAFETY: nothing changes it any more.
+    let Some(work) = (unsafe { session::look() }) else {
+        return;
+    };
+    if work.first_missed.get().is_none() {
+        return;
+    }
+    let (view, before) = session::reading_point();
+    let validation = Validation {
+        board: memory().board,
+        snapshot: &view,
+        before,
+        prefix: session::prefix(),
+        ranges: &|_| RangeMap::WHOLE,
+        wait: &|| false,
+    };
+    let is_between = !knows_nothing_from(work, &validation);
+    session::with(|work| work.is_between |= is_between);
 }
 
 /// The end of a validated transaction that wrote nothing: if it stands nowhere, all that it missed have rolled back.

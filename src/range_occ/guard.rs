@@ -1,14 +1,16 @@
 //! What a validated transaction may not do.
 
 use super::errors;
+use super::key;
 use super::parents;
 use super::redefined;
 use super::session;
 use super::view::View;
+use super::work::Change;
 use crate::hotlock::memory;
 use crate::pg::per_table::PerTable;
-use crate::pg::{catch, plan, raw, tuple, xact};
-use keyrange::Count;
+use crate::pg::{catch, plan, raw, xact};
+use keyrange::{Count, Csn, RangeMap, Validation};
 use pgrx::pg_sys::{self, Datum, NodeTag, Oid};
 use std::ffi::c_int;
 use std::ptr;
@@ -21,31 +23,33 @@ pub fn refuse_recovery() {
     }
 }
 
-/// 40001 if the transaction's snapshot does not see the table's definition, or that of the index of its range key: the
-/// table may have been truncated, rewritten or divided anew, and its writers registered by another key.
-pub fn check_definition(table: Oid, index: Oid) {
-    use pg_sys::SysCacheIdentifier::{INDEXRELID, RELOID};
+/// The transaction uses the table by a definition of which its snapshot may be too old: then it stands where that definition was there, at its
+/// CSN, whatever it reads. The table is locked.
+///
+/// # Errors
+/// 40001 if others could not use the table when it was redefined: it may have been truncated, rewritten or divided anew, and its writers registered by
+/// another key. They would be found at the end, too.
+pub fn check_definition(oid: Oid) {
     let view = View::of_transaction();
-    // SAFETY: catalog look-ups; a tuple of the catalog cache is good until it is released.
-    unsafe {
-        for (cache, oid) in [(RELOID, table), (INDEXRELID, index)] {
-            let row = raw::SearchSysCache1(cache as c_int, Datum::from(oid));
-            if row.is_null() {
-                continue;
-            }
-            let header = (*row).t_data;
-            let frozen = (*header).t_infomask & pg_sys::HEAP_XMIN_FROZEN as u16
-                == pg_sys::HEAP_XMIN_FROZEN as u16;
-            let xmin = tuple::raw_xmin(header);
-            raw::ReleaseSysCache(row);
-            if !frozen
-                && u32::from(xmin) >= pg_sys::FirstNormalTransactionId.into()
-                && view.misses(xmin)
-            {
-                memory().ranges.add(Count::FirstTouch, 1);
-                errors::redefined(table);
-            }
-        }
+    let validation = Validation {
+        board: memory().board,
+        snapshot: &view,
+        before: Csn::MAX,
+        prefix: session::prefix(),
+        ranges: &|_| RangeMap::WHOLE,
+        wait: &|| false,
+    };
+    let (mut is_newer, mut is_redefined) = (false, false);
+    let is_known = validation.definition_is_seen(key::relation_of(oid), &mut |change| {
+        is_newer = true;
+        is_redefined |= Change::is_whole(change);
+    });
+    if is_redefined {
+        memory().ranges.add(Count::FirstTouch, 1);
+        errors::redefined(oid);
+    }
+    if is_newer || !is_known {
+        session::with(|work| work.saw_beyond = true);
     }
 }
 

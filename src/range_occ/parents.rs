@@ -1,17 +1,15 @@
 //! Partitioned tables. They have no rows of their own, but who scans one reads which partitions it has, and reads nothing of those that were
 //! detached or dropped: `redefined.rs` registers that as a write of the parent. Who inserts reads the lists along the way that its rows take.
 
+use super::work::LIST;
 use super::{commit, errors, guard, key, redefined, session};
 use crate::hotlock::memory;
 use crate::pg::per_table::PerTable;
 use crate::pg::{plan, raw, xact};
-use keyrange::{Count, Csn, Interval, Predicates, RangeMap, Refusal, Validation};
+use keyrange::{Count, Csn, DEFINITION, Predicates, RangeMap, Refusal, Validation};
 use pgrx::pg_sys::{self, Oid};
 use std::cell::Cell;
 use std::time::Instant;
-
-/// Stands for the list of partitions, so that no other ring is looked at than one of ranges and one of relations.
-const PARTITIONS: Interval = Interval::point(0);
 
 /// The table that one is a partition of, or 0.
 static PARENTS: PerTable<Oid, 256> = PerTable::new();
@@ -36,14 +34,14 @@ pub fn forget(relation: Oid) {
 /// # Errors
 /// 40001 if the snapshot does not see who has changed the list of partitions last: the plan may be without one that it should have.
 pub fn note(oid: Oid) {
-    let relation = key::relation_of(oid);
+    let relation = DEFINITION | key::relation_of(oid);
     let known = session::with(|work| work.parents.get(&relation).copied());
     if known == Some(key::invalidations()) {
         return;
     }
     session::keep_locked(oid, pg_sys::AccessShareLock);
     let as_of = key::invalidations();
-    session::with(|work| work.read(relation, &[PARTITIONS]));
+    session::with(|work| work.read(relation, &[LIST]));
     session::start_clock();
     let (view, _) = session::reading_point();
     let since = Instant::now();
@@ -58,7 +56,7 @@ pub fn note(oid: Oid) {
     };
     let found = {
         let mut partitions = Predicates::new(1); // not alive where an ERROR is raised
-        partitions.read_one(relation, PARTITIONS);
+        partitions.read_one(relation, LIST);
         validation.run(&partitions).0
     };
     match found {

@@ -159,9 +159,7 @@ pub unsafe fn touch(rel: pg_sys::Relation, mode: u32) -> Option<&'static Table> 
     keep_locked(oid, mode);
     if is_validated() {
         guard::refuse_recovery();
-        // SAFETY: by the contract.
-        let index = unsafe { key::of(rel).index };
-        guard::check_definition(oid, index);
+        guard::check_definition(oid);
     }
     let as_of = key::invalidations();
     // SAFETY: by the contract.
@@ -254,6 +252,10 @@ pub fn keep_locked(oid: Oid, mode: u32) {
 /// As for `touch`.
 unsafe fn look_again(rel: pg_sys::Relation) {
     let as_of = key::invalidations();
+    if is_validated() {
+        // SAFETY: by the contract.
+        guard::check_definition(unsafe { (*rel).rd_id });
+    }
     // SAFETY: by the contract.
     let (is_own, table) = unsafe { (redefined::is_own(rel), key::of(rel)) };
     with(|work| {

@@ -1,7 +1,9 @@
 //! A transaction's reads and writes in tables of `txn_heap`, as they are collected. Nothing of PostgreSQL's is called here.
 
 use super::key::{self, Table};
-use keyrange::{Conflict, Csn, Interval, Predicates, Refusal, Relation, WriteSet};
+use keyrange::{
+    Conflict, Csn, DEFINITION, Entry, Interval, Predicates, RangeMap, Refusal, Relation, WriteSet,
+};
 use pgrx::pg_sys::Oid;
 use std::borrow::Cow;
 use std::cell::{Cell, RefCell};
@@ -62,6 +64,29 @@ pub enum Refused {
     Redefined(Oid),
 }
 
+/// How a transaction has changed the definition of a table.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Change {
+    /// Nobody else could use the table meanwhile; what others registered there before is not to be found any more, so that all rows
+    /// count as written.
+    Rows,
+    /// The same of a table that has no rows of its own, or none that others could have seen; or the list of partitions has changed.
+    Whole,
+    /// Others could use the table: an index, a constraint that has been made sure of.
+    Beside,
+}
+
+/// What stands for a definition's parts in the rings: the list of partitions, and what others can change beside those who use the table.
+pub const LIST: Interval = Interval::point(0);
+const BESIDE: Interval = Interval::point(1);
+
+impl Change {
+    /// Whether the change in an entry of the rings was one after which an older snapshot cannot use the table.
+    pub fn is_whole(entry: &Entry) -> bool {
+        entry.keys.covers(&LIST)
+    }
+}
+
 /// A transaction's work, from its first touch of such a table on.
 pub struct Work {
     pub tables: BTreeMap<Relation, Known>,
@@ -80,6 +105,8 @@ pub struct Work {
     pub writes: WriteSet,
     /// Those that it has redefined, should only a savepoint remain of that.
     redefined: BTreeSet<Relation>,
+    /// Definitions that it has changed.
+    changed: Vec<(Relation, Change)>,
     pub predicates: Predicates,
     /// Those that have not been validated yet, unless all are validated at the end.
     pub fresh: Predicates,
@@ -119,6 +146,7 @@ impl Work {
             seen_whole: BTreeSet::new(),
             writes: WriteSet::new(MOST_RANGES),
             redefined: BTreeSet::new(),
+            changed: Vec::new(),
             predicates: Predicates::new(MOST_INTERVALS),
             fresh: Predicates::new(MOST_INTERVALS),
             has_id: false,
@@ -147,6 +175,7 @@ impl Work {
             seen_whole,
             writes,
             redefined,
+            changed,
             predicates,
             fresh,
             has_id,
@@ -170,6 +199,7 @@ impl Work {
         seen_whole.clear();
         writes.clear();
         redefined.clear();
+        changed.clear();
         predicates.clear();
         fresh.clear();
         whole.clear();
@@ -209,11 +239,22 @@ impl Work {
         self.seen_whole.insert(relation);
     }
 
-    /// The transaction has redefined the table: it has learned of all that was there, whatever its snapshot shows, and counts as having
-    /// written the whole.
-    pub fn redefine(&mut self, relation: Relation) {
-        self.redefined.insert(relation);
+    /// The transaction has redefined the table. It has learned of what was there, whatever its snapshot shows.
+    pub fn redefine(&mut self, relation: Relation, change: Change) {
+        self.changed.push((relation, change));
+        if change == Change::Rows {
+            self.redefined.insert(relation);
+        }
         self.saw_beyond = true;
+    }
+
+    /// The definitions of the tables that it has used, by their names in the rings.
+    pub fn definitions(&self) -> Predicates {
+        let mut definitions = Predicates::new(1);
+        for &relation in self.tables.keys() {
+            definitions.read_all(DEFINITION | relation);
+        }
+        definitions
     }
 
     /// What is registered as read: also what was redefined or seen as a whole, so that nobody moves before that who writes there.
@@ -231,6 +272,13 @@ impl Work {
         self.read_looked_for();
         for &relation in &self.redefined {
             self.writes.write_all(0, relation);
+        }
+        for &(relation, change) in &self.changed {
+            let definition = DEFINITION | relation;
+            match change {
+                Change::Beside => self.writes.write(0, definition, &RangeMap::WHOLE, BESIDE),
+                Change::Rows | Change::Whole => self.writes.write_all(0, definition),
+            }
         }
         self.saw_beyond
     }

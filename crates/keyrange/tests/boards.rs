@@ -15,6 +15,8 @@ struct Memory {
     slots: Vec<Slot>,
     relation_buckets: Vec<Bucket>,
     relation_slots: Vec<Slot>,
+    definition_buckets: Vec<Bucket>,
+    definition_slots: Vec<Slot>,
 }
 
 impl Memory {
@@ -26,6 +28,8 @@ impl Memory {
             slots: (0..buckets * depth).map(|_| Slot::default()).collect(),
             relation_buckets: (0..2).map(|_| Bucket::default()).collect(),
             relation_slots: (0..2 * depth).map(|_| Slot::default()).collect(),
+            definition_buckets: vec![Bucket::default()],
+            definition_slots: (0..depth).map(|_| Slot::default()).collect(),
         }
     }
 
@@ -38,6 +42,7 @@ impl Memory {
                 relations: Rings::new(&self.relation_buckets, &self.relation_slots),
             },
             reads: None,
+            definitions: Rings::new(&self.definition_buckets, &self.definition_slots),
         }
     }
 
