@@ -20,8 +20,9 @@ const EXTRA_LOCKS: usize = 2;
 
 /// Rings of writes that may be anywhere in a relation.
 const RELATION_BUCKETS: usize = 64;
-/// Rings of changed definitions.
+/// Rings of changed definitions, and their slots, which only DDL fills.
 const DEFINITION_BUCKETS: usize = 64;
+const DEFINITION_SLOTS: usize = 32;
 
 /// What stands at the beginning, once.
 #[repr(C)]
@@ -106,9 +107,15 @@ impl Layout {
     }
 }
 
-/// Those of all ledgers, and those of definitions.
-fn all_rings() -> usize {
-    ledgers() * (range_buckets() + RELATION_BUCKETS) + DEFINITION_BUCKETS
+/// Rings of all ledgers.
+fn ledger_rings() -> usize {
+    ledgers() * (range_buckets() + RELATION_BUCKETS)
+}
+
+/// Heads and slots of all ledgers, and then of definitions.
+fn all_rings() -> (usize, usize) {
+    let slots = ledger_rings() * range_slots() + DEFINITION_BUCKETS * DEFINITION_SLOTS;
+    (ledger_rings() + DEFINITION_BUCKETS, slots)
 }
 
 struct Offsets {
@@ -135,9 +142,9 @@ fn offsets() -> Offsets {
     let actor_array = layout.take::<Actor>(actors());
     let parcel_array = layout.take::<Parcel>(actors());
     let committers = layout.take::<Committer>(actors());
-    let rings = all_rings();
+    let (rings, slots) = all_rings();
     let ring_buckets = layout.take::<Bucket>(rings);
-    let ring_slots = layout.take::<RangeSlot>(rings * range_slots());
+    let ring_slots = layout.take::<RangeSlot>(slots);
     Offsets {
         header,
         buckets: bucket_array,
@@ -209,8 +216,8 @@ unsafe fn board(start: *mut u8, offsets: &Offsets, clock: &'static Clock) -> Boa
     // SAFETY: by the contract.
     let (heads, slots) = unsafe {
         (
-            slice::<Bucket>(start, offsets.range_buckets, all_rings()),
-            slice::<RangeSlot>(start, offsets.range_slots, all_rings() * depth),
+            slice::<Bucket>(start, offsets.range_buckets, all_rings().0),
+            slice::<RangeSlot>(start, offsets.range_slots, all_rings().1),
         )
     };
     // One ledger after the other, then the definitions.
@@ -230,7 +237,7 @@ unsafe fn board(start: *mut u8, offsets: &Offsets, clock: &'static Clock) -> Boa
         committers: unsafe { slice(start, offsets.committers, actors()) },
         writes: ledger(0),
         reads: (ledgers() > 1).then(|| ledger(1)),
-        definitions: Rings::new(&heads[ledgers() * all..], &slots[ledgers() * all * depth..]),
+        definitions: Rings::new(&heads[ledger_rings()..], &slots[ledger_rings() * depth..]),
     }
 }
 

@@ -207,7 +207,7 @@ pub unsafe fn before_start(query: *mut pg_sys::QueryDesc) {
             let entry = &*node.cast::<pg_sys::RangeTblEntry>();
             if entry.rtekind == pg_sys::RTEKind::RTE_RELATION {
                 refuse_recovery();
-                let mode = entry.rellockmode as u32;
+                let mode = (entry.rellockmode as u32).max(pg_sys::AccessShareLock);
                 if mode == pg_sys::RowExclusiveLock {
                     check_target(entry.relid, mode);
                 } else {

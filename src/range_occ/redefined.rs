@@ -1,5 +1,5 @@
-//! Tables that the present transaction has redefined, rewritten or filled anew by DDL: with an ACCESS EXCLUSIVE lock, and a relcache
-//! invalidation for everybody; partitioned ones of which it has changed the partitions, for which SHARE UPDATE EXCLUSIVE may be enough. They count as written as a whole, and with an exclusion window as read: who sees the new definition finds
+//! Tables whose definitions the present transaction has changed: with a lock that DDL takes, and a relcache invalidation for everybody. Who has redefined, rewritten or filled
+//! one anew with ACCESS EXCLUSIVE counts as having written the whole, and with an exclusion window as having read it: who sees the new definition finds
 //! no entries of those who came before under the old one, but this entry, and does not stand before it.
 
 use super::work::Change;

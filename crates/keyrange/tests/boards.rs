@@ -1,8 +1,8 @@
 //! One session after another on shared memory: what is a conflict, what is not, and what is told of it.
 
 use keyrange::{
-    Board, Bucket, Cause, Clock, Committer, Conflict, Count, Counters, Interval, Ledger,
-    Predicates, RangeMap, Refusal, Rings, Slot, Snapshot, Validation, Work, WriteSet,
+    Board, Bucket, Cause, Clock, Committer, Conflict, Count, Counters, DEFINITION, Interval,
+    Ledger, Predicates, RangeMap, Refusal, Rings, Slot, Snapshot, Validation, Work, WriteSet,
 };
 
 const TABLE: u64 = 42;
@@ -303,4 +303,45 @@ fn outcomes_are_counted() {
     assert_eq!(counts.map(|count| counters.get(count)), [2, 1, 1, 0]);
     counters.reset();
     assert_eq!(counters.get(Count::Validated), 0);
+}
+
+#[test]
+fn a_changed_definition_outlasts_what_happens_to_rows() {
+    let memory = Memory::new(1, 1);
+    let mut writes = WriteSet::new(3);
+    writes.write_all(0, DEFINITION | TABLE);
+    let csn = memory.register(11, &writes);
+    for fxid in 12..20 {
+        memory.write(fxid, &[1]);
+    }
+    let mut definition = Predicates::new(1);
+    definition.read_all(DEFINITION | TABLE);
+    let check = |view: &View| {
+        let validation = Validation {
+            board: memory.board(),
+            snapshot: view,
+            before: u64::MAX,
+            prefix: 0,
+            ranges: &|_| MAP,
+            wait: &|| true,
+        };
+        let mut unseen = Vec::new();
+        let is_known = validation.definition_is_seen(TABLE, &mut |entry| unseen.push(entry.fxid));
+        assert!(is_known);
+        let other = validation.definition_is_seen(TABLE + 1, &mut |_| panic!());
+        assert!(other);
+        let stands = |from| validation.can_stand_before(from, &definition).is_ok();
+        (unseen, stands(csn), stands(csn + 1))
+    };
+    assert_eq!(check(&since(10)), (vec![11], true, true));
+    assert_eq!(check(&since(12)), (vec![], false, true));
+    let rolled_back = View {
+        aborted: vec![11],
+        ..since(10)
+    };
+    assert_eq!(check(&rolled_back).0, []);
+    assert!(matches!(
+        memory.run(&since(10), u64::MAX, &definition).0,
+        Err(Refusal::Conflict(conflict)) if conflict.fxid == 11
+    ));
 }
