@@ -133,7 +133,8 @@ unsafe extern "C-unwind" fn executor_run(
     if !guarded(|| unsafe { statement::before_run(query) }) {
         // SAFETY: the hook's argument.
         let before = guarded(|| unsafe { range_occ::existence::enter(query) });
-        watched(query, run);
+        // SAFETY: the hook's argument, started; nothing here has a destructor.
+        unsafe { range_occ::guard::routed(query, || watched(query, run)) };
         range_occ::existence::leave(before);
     }
 }
@@ -207,10 +208,18 @@ unsafe extern "C-unwind" fn process_utility(
     let computes = unsafe { computes(node) };
     // SAFETY: as above.
     let commits = unsafe { commits(node) };
+    // SAFETY: as above; nothing here has a destructor.
+    let run = || unsafe { range_occ::guard::copied(node, run) };
+    let is_top_level = context == ProcessUtilityContext::PROCESS_UTILITY_TOPLEVEL;
+    // SAFETY: as above.
+    let exempt = guarded(|| unsafe { range_occ::guard::begin_exempt(node, is_top_level) });
     if computes {
         watched(std::ptr::null(), run);
     } else {
         run();
+    }
+    if exempt {
+        range_occ::session::end_exempt();
     }
     // The COMMIT has been taken note of, so that an ERROR ends the transaction. Deferred triggers run next, and what they say must
     // not come from versions that may still roll back.

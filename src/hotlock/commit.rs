@@ -172,6 +172,7 @@ pub fn rolled_back() {
     restore_synchronous_commit();
     readguard::settle(0);
     combine::rolled_back();
+    range_occ::session::end_exempt();
     finish(End::RolledBack);
 }
 

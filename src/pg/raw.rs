@@ -21,6 +21,9 @@ pub enum TimeoutId {
 pub const ERROR: c_int = 21;
 pub const LOG: c_int = 15;
 
+/// tcop/tcopprot.h
+pub const LOGSTMT_DDL: c_int = 1;
+
 unsafe extern "C-unwind" {
     // utils/error/elog.c
     pub fn errstart(elevel: c_int, domain: *const c_char) -> bool;
@@ -110,6 +113,7 @@ unsafe extern "C-unwind" {
     pub fn GetCurrentCommandId(used: bool) -> CommandId;
     pub fn CommandCounterIncrement();
     pub fn IsTransactionBlock() -> bool;
+    pub fn IsInTransactionBlock(is_top_level: bool) -> bool;
     pub fn IsSubTransaction() -> bool;
     // utils/misc/rls.c
     pub fn check_enable_rls(relation: Oid, user: Oid, no_error: bool) -> c_int;
@@ -226,6 +230,9 @@ unsafe extern "C-unwind" {
     pub fn InstrStopNode(instrumentation: *mut Instrumentation, tuples: f64);
     pub fn ExecGetUpdatedCols(result: *mut ResultRelInfo, estate: *mut EState) -> *mut Bitmapset;
     pub fn slot_getsomeattrs_int(slot: *mut TupleTableSlot, attnum: c_int);
+
+    // tcop/utility.c
+    pub fn GetCommandLogLevel(node: *mut Node) -> c_int;
 
     // nodes
     pub fn stringToNode(text: *const c_char) -> *mut c_void;
@@ -349,6 +356,7 @@ unsafe extern "C-unwind" {
     pub fn GetSecurityLabel(object: *const ObjectAddress, provider: *const c_char) -> *mut c_char;
     pub fn get_rel_relispartition(relation: Oid) -> bool;
     // catalog/pg_inherits.c; not bound by pgrx
+    pub fn find_inheritance_children(parent: Oid, mode: LOCKMODE) -> *mut List;
     pub fn find_all_inheritors(parent: Oid, mode: LOCKMODE, counts: *mut *mut List) -> *mut List;
     pub fn get_partition_ancestors(relation: Oid) -> *mut List;
 }

@@ -20,6 +20,9 @@ const EXTRA_LOCKS: usize = 2;
 
 /// Rings of writes that may be anywhere in a relation.
 const RELATION_BUCKETS: usize = 64;
+/// Rings of changed definitions, and their slots, which only DDL fills.
+const DEFINITION_BUCKETS: usize = 64;
+const DEFINITION_SLOTS: usize = 32;
 
 /// What stands at the beginning, once.
 #[repr(C)]
@@ -104,6 +107,17 @@ impl Layout {
     }
 }
 
+/// Rings of all ledgers.
+fn ledger_rings() -> usize {
+    ledgers() * (range_buckets() + RELATION_BUCKETS)
+}
+
+/// Heads and slots of all ledgers, and then of definitions.
+fn all_rings() -> (usize, usize) {
+    let slots = ledger_rings() * range_slots() + DEFINITION_BUCKETS * DEFINITION_SLOTS;
+    (ledger_rings() + DEFINITION_BUCKETS, slots)
+}
+
 struct Offsets {
     header: usize,
     buckets: usize,
@@ -128,9 +142,9 @@ fn offsets() -> Offsets {
     let actor_array = layout.take::<Actor>(actors());
     let parcel_array = layout.take::<Parcel>(actors());
     let committers = layout.take::<Committer>(actors());
-    let rings = ledgers() * (range_buckets() + RELATION_BUCKETS);
+    let (rings, slots) = all_rings();
     let ring_buckets = layout.take::<Bucket>(rings);
-    let ring_slots = layout.take::<RangeSlot>(rings * range_slots());
+    let ring_slots = layout.take::<RangeSlot>(slots);
     Offsets {
         header,
         buckets: bucket_array,
@@ -199,16 +213,17 @@ pub fn startup() {
 unsafe fn board(start: *mut u8, offsets: &Offsets, clock: &'static Clock) -> Board<'static> {
     let (buckets, depth) = (range_buckets(), range_slots());
     let all = buckets + RELATION_BUCKETS;
+    // SAFETY: by the contract.
+    let (heads, slots) = unsafe {
+        (
+            slice::<Bucket>(start, offsets.range_buckets, all_rings().0),
+            slice::<RangeSlot>(start, offsets.range_slots, all_rings().1),
+        )
+    };
+    // One ledger after the other, then the definitions.
     let ledger = |n: usize| {
-        // SAFETY: by the contract; one ledger after the other.
-        let (heads, slots) = unsafe {
-            let heads = slice::<Bucket>(start, offsets.range_buckets, ledgers() * all);
-            let slots = slice::<RangeSlot>(start, offsets.range_slots, ledgers() * all * depth);
-            (
-                &heads[n * all..][..all],
-                &slots[n * all * depth..][..all * depth],
-            )
-        };
+        let heads = &heads[n * all..][..all];
+        let slots = &slots[n * all * depth..][..all * depth];
         let (range_heads, relation_heads) = heads.split_at(buckets);
         let (range_slots, relation_slots) = slots.split_at(buckets * depth);
         Ledger {
@@ -222,6 +237,7 @@ unsafe fn board(start: *mut u8, offsets: &Offsets, clock: &'static Clock) -> Boa
         committers: unsafe { slice(start, offsets.committers, actors()) },
         writes: ledger(0),
         reads: (ledgers() > 1).then(|| ledger(1)),
+        definitions: Rings::new(&heads[ledger_rings()..], &slots[ledger_rings() * depth..]),
     }
 }
 

@@ -4,7 +4,7 @@ use super::key::{self, Table};
 use super::session;
 use super::value::{self, allocate};
 use super::work::Whole;
-use super::{commit, existence, patch, redefined};
+use super::{commit, existence, parents, patch, redefined};
 use crate::hotlock::memory;
 use crate::pg::{raw, xact};
 use keyrange::{Operator, ScanKey, Value};
@@ -37,6 +37,7 @@ pub unsafe fn begin_fetch(rel: pg_sys::Relation, fetch: *mut pg_sys::IndexFetchT
         {
             return;
         }
+        parents::note_route(rel); // ON CONFLICT looks before it writes
         if patch::indexes(rel) {
             session::expect(fetch as usize);
         } else {

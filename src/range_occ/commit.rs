@@ -5,8 +5,8 @@ use super::excerpt;
 use super::key;
 use super::redefined;
 use super::session;
-use super::view;
-use super::work::Work;
+use super::view::{self, View};
+use super::work::{Refused, Work};
 use crate::hotlock::memory;
 use crate::hotlock::stop::{self, Point};
 use crate::pg::{wait, xact};
@@ -41,8 +41,10 @@ pub fn note_read() {
 
 /// Fails if the transaction has been refused, and survived it by a savepoint.
 fn refuse_again() {
-    if let Some(refusal) = session::with_present(|work| work.refused).flatten() {
-        errors::refuse(&refusal);
+    match session::with_present(|work| work.refused).flatten() {
+        Some(Refused::ByValidation(refusal)) => errors::refuse(&refusal),
+        Some(Refused::Redefined(oid)) => errors::redefined(oid),
+        None => {}
     }
 }
 
@@ -89,7 +91,7 @@ fn validate_fresh() {
     {
         session::want_excerpt();
     }
-    let is_between = placed.is_err();
+    let is_between = placed.is_err() || !knows_nothing_from(work, &validation);
     let certain = first.filter(|first| is_between && xact::has_committed(first.fxid as u32));
     let result = match certain {
         Some(missed) => result.and(Err(Refusal::Conflict(missed))),
@@ -100,7 +102,7 @@ fn validate_fresh() {
         work.is_between |= is_between;
         work.stands_before = first.map(|first| first.csn);
         // A savepoint may survive the error, the transaction must not.
-        work.refused = result.err();
+        work.refused = work.refused.or(result.err().map(Refused::ByValidation));
     });
     let totals = memory().ranges;
     totals.add(Count::ValidationTime, nanoseconds(since));
@@ -109,6 +111,14 @@ fn validate_fresh() {
         errors::refuse(&refusal);
     }
     totals.looked(&done);
+}
+
+/// Whether the transaction uses no definition that comes from one after the first of those that it missed.
+fn knows_nothing_from(work: &Work, validation: &Validation<View>) -> bool {
+    work.first_missed.get().is_none_or(|first| {
+        let definitions = work.definitions();
+        validation.can_stand_before(first.csn, &definitions).is_ok()
+    })
 }
 
 fn note_missed(work: &Work, conflict: Conflict) {
@@ -137,6 +147,7 @@ pub fn is_patient(since: Instant) -> bool {
 /// ended: registers what it wrote, takes its CSN, and validates what it read if it is to be validated. 40001 if that fails.
 pub fn before_end() {
     redefined::settle();
+    session::settle_routed();
     session::seal();
     let Some(saw_beyond) = session::with_present(Work::finish) else {
         return;
@@ -150,6 +161,7 @@ pub fn before_end() {
         register_and_validate();
     } else if validated {
         validate_fresh();
+        settle_definitions();
         settle_doubts();
     }
 }
@@ -165,7 +177,11 @@ fn written(work: &Work) -> Written {
             learned.read_all(relation);
         }
     }
-    Written { keys, learned }
+    Written {
+        keys,
+        learned,
+        definitions: work.definitions(),
+    }
 }
 
 /// Under which id reads are registered: the transaction's, if it has one.
@@ -225,6 +241,28 @@ fn register_and_validate() {
         }
     }
     stop::at(Point::Validated);
+}
+
+/// The end of a validated transaction that wrote nothing: tables may have become known after the last that it read.
+fn settle_definitions() {
+    // SAFETY: nothing changes it any more.
+    let Some(work) = (unsafe { session::look() }) else {
+        return;
+    };
+    if work.first_missed.get().is_none() {
+        return;
+    }
+    let (view, before) = session::reading_point();
+    let validation = Validation {
+        board: memory().board,
+        snapshot: &view,
+        before,
+        prefix: session::prefix(),
+        ranges: &|_| RangeMap::WHOLE,
+        wait: &|| false,
+    };
+    let is_between = !knows_nothing_from(work, &validation);
+    session::with(|work| work.is_between |= is_between);
 }
 
 /// The end of a validated transaction that wrote nothing: if it stands nowhere, all that it missed have rolled back.

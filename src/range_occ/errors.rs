@@ -3,6 +3,7 @@
 use super::key;
 use super::session;
 use super::text;
+use super::work::Refused;
 use crate::hotlock::may_read;
 use crate::pg::error::{Report, Told, in_c};
 use crate::pg::raw;
@@ -153,8 +154,9 @@ fn of_lost_history(relation: Relation, range: Option<u64>, fxid: u64) -> String 
     format!("Writes of transactions up to {fxid} in {place} have been overwritten.")
 }
 
-/// 40001: the transaction does not see the definition of a table that it uses.
+/// 40001: the transaction does not see the definition of a table that it uses. A savepoint may survive that, the transaction must not.
 pub fn redefined(oid: Oid) -> ! {
+    session::with(|work| work.refused = Some(Refused::Redefined(oid)));
     raise(SERIALIZATION_FAILURE, || {
         [
             format!(

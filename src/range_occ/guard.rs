@@ -2,15 +2,17 @@
 
 use super::errors;
 use super::excerpt;
+use super::key;
 use super::ordered;
 use super::parents;
 use super::redefined;
 use super::session;
 use super::view::View;
+use super::work::Change;
 use crate::hotlock::memory;
 use crate::pg::per_table::PerTable;
-use crate::pg::{plan, raw, tuple};
-use keyrange::Count;
+use crate::pg::{catch, plan, raw, xact};
+use keyrange::{Count, Csn, RangeMap, Validation};
 use pgrx::pg_sys::{self, Datum, NodeTag, Oid};
 use std::ffi::c_int;
 use std::ptr;
@@ -23,31 +25,33 @@ pub fn refuse_recovery() {
     }
 }
 
-/// 40001 if the transaction's snapshot does not see the table's definition, or that of the index of its range key: the
-/// table may have been truncated, rewritten or divided anew, and its writers registered by another key.
-pub fn check_definition(table: Oid, index: Oid) {
-    use pg_sys::SysCacheIdentifier::{INDEXRELID, RELOID};
+/// The transaction uses the table by a definition of which its snapshot may be too old: then it stands where that definition was there, at its
+/// CSN, whatever it reads. The table is locked.
+///
+/// # Errors
+/// 40001 if others could not use the table when it was redefined: it may have been truncated, rewritten or divided anew, and its writers registered by
+/// another key. They would be found at the end, too.
+pub fn check_definition(oid: Oid) {
     let view = View::of_transaction();
-    // SAFETY: catalog look-ups; a tuple of the catalog cache is good until it is released.
-    unsafe {
-        for (cache, oid) in [(RELOID, table), (INDEXRELID, index)] {
-            let row = raw::SearchSysCache1(cache as c_int, Datum::from(oid));
-            if row.is_null() {
-                continue;
-            }
-            let header = (*row).t_data;
-            let frozen = (*header).t_infomask & pg_sys::HEAP_XMIN_FROZEN as u16
-                == pg_sys::HEAP_XMIN_FROZEN as u16;
-            let xmin = tuple::raw_xmin(header);
-            raw::ReleaseSysCache(row);
-            if !frozen
-                && u32::from(xmin) >= pg_sys::FirstNormalTransactionId.into()
-                && view.misses(xmin)
-            {
-                memory().ranges.add(Count::FirstTouch, 1);
-                errors::redefined(table);
-            }
-        }
+    let validation = Validation {
+        board: memory().board,
+        snapshot: &view,
+        before: Csn::MAX,
+        prefix: session::prefix(),
+        ranges: &|_| RangeMap::WHOLE,
+        wait: &|| false,
+    };
+    let (mut is_newer, mut is_redefined) = (false, false);
+    let is_known = validation.definition_is_seen(key::relation_of(oid), &mut |change| {
+        is_newer = true;
+        is_redefined |= Change::is_whole(change);
+    });
+    if is_redefined {
+        memory().ranges.add(Count::FirstTouch, 1);
+        errors::redefined(oid);
+    }
+    if is_newer || !is_known {
+        session::with(|work| work.saw_beyond = true);
     }
 }
 
@@ -87,6 +91,8 @@ fn class_of(oid: Oid) -> Option<Class> {
 #[derive(Clone, Copy)]
 enum Use {
     Free,
+    /// Of `txn_heap`.
+    Ours,
     Partitioned,
     /// Others' writes to it are not registered: it has that access method.
     Refused(Oid),
@@ -118,11 +124,10 @@ fn use_of(oid: Oid) -> Use {
             raw::get_am_oid(c"txn_heap".as_ptr(), true),
         )
     };
-    let is_other = class.schema != own_schema && class.method != method;
-    if is_stored && is_other {
-        Use::Refused(class.method)
-    } else {
-        Use::Free
+    match class.method {
+        own if own == method && own != Oid::INVALID => Use::Ours,
+        other if is_stored && other != method && class.schema != own_schema => Use::Refused(other),
+        _ => Use::Free,
     }
 }
 
@@ -133,25 +138,58 @@ fn known_use(oid: Oid) -> Use {
     USES.get(oid, || use_of(oid))
 }
 
-/// A validated transaction is about to use the table. 0A000 if it cannot, 40001 if it does not see which partitions the table has.
-fn check_table(oid: Oid) {
+/// A validated transaction is about to use the table, which is locked in `mode`. 0A000 if it cannot, 40001 if it does not see its definition, or
+/// which partitions it has.
+fn check_table(oid: Oid, mode: u32) {
     match known_use(oid) {
         Use::Free => {}
+        // SAFETY: by what was said, and nothing in the callers has a destructor.
+        Use::Ours => unsafe { session::touch_locked(oid, mode) },
         Use::Partitioned => parents::note(oid),
         Use::Refused(method) => errors::other_method(oid, method),
     }
 }
 
-/// The same for a table that is written to, and all that its rows may be routed to.
-fn check_target(oid: Oid) {
-    check_table(oid);
+/// The same for a table that is written to, whose rows may go to partitions.
+fn check_target(oid: Oid, mode: u32) {
+    check_table(oid, mode);
     if matches!(known_use(oid), Use::Partitioned) {
-        // SAFETY: a partitioned table that is locked, and a list that stays in the current memory context.
-        unsafe {
-            let none = pg_sys::NoLock as pg_sys::LOCKMODE;
-            let all = raw::find_all_inheritors(oid, none, ptr::null_mut());
-            plan::oids(all).for_each(check_table);
+        parents::begin_routing(oid);
+    }
+}
+
+/// 0A000 if a validated transaction cannot use the table.
+pub fn check_method(oid: Oid) {
+    if let Use::Refused(method) = known_use(oid) {
+        errors::other_method(oid, method);
+    }
+}
+
+/// Whether it is a partitioned table, as the catalog has it now.
+pub fn is_partitioned_now(oid: Oid) -> bool {
+    class_of(oid).is_some_and(|class| class.kind == pg_sys::RELKIND_PARTITIONED_TABLE)
+}
+
+/// Runs a statement. One that writes in a subtransaction may fail for a row that has come to a partition and is not written there, which a
+/// savepoint survives: then the definition of that partition has been read, and stays.
+///
+/// # Safety
+/// `query` is started; nothing with a destructor is alive in the callers.
+pub unsafe fn routed(query: *const pg_sys::QueryDesc, run: impl FnOnce()) {
+    // SAFETY: by the contract.
+    unsafe {
+        let writes = !(*(*query).plannedstmt).resultRelations.is_null();
+        if !writes || xact::nest_level() < 2 || !session::is_validated() {
+            return run();
         }
+        catch::catching(run, |_| {
+            let estate = (*query).estate;
+            for node in plan::nodes((*estate).es_tuple_routing_result_relations) {
+                let rel = (*node.cast::<pg_sys::ResultRelInfo>()).ri_RelationDesc;
+                session::keep_routed((*rel).rd_id);
+            }
+            false
+        });
     }
 }
 
@@ -174,10 +212,11 @@ pub unsafe fn before_start(query: *mut pg_sys::QueryDesc) {
             let entry = &*node.cast::<pg_sys::RangeTblEntry>();
             if entry.rtekind == pg_sys::RTEKind::RTE_RELATION {
                 refuse_recovery();
-                if (*planned).resultRelations.is_null() {
-                    check_table(entry.relid);
+                let mode = (entry.rellockmode as u32).max(pg_sys::AccessShareLock);
+                if mode == pg_sys::RowExclusiveLock {
+                    check_target(entry.relid, mode);
                 } else {
-                    check_target(entry.relid);
+                    check_table(entry.relid, mode);
                 }
             }
         }
@@ -210,7 +249,7 @@ pub unsafe fn before_utility(node: *const pg_sys::Node) {
         if (*node).type_ == NodeTag::T_TransactionStmt {
             return;
         }
-        redefined::note_utility((*node).type_ == NodeTag::T_VacuumStmt);
+        redefined::note_utility(node);
         if (*node).type_ == NodeTag::T_VariableSetStmt {
             // SET TRANSACTION SNAPSHOT; the other commands of this kind begin no transaction either.
             let set = node.cast::<pg_sys::VariableSetStmt>();
@@ -224,18 +263,79 @@ pub unsafe fn before_utility(node: *const pg_sys::Node) {
         if (*node).type_ != NodeTag::T_CopyStmt || !session::is_validated() {
             return;
         }
-        let copy = node.cast::<pg_sys::CopyStmt>();
-        if !(*copy).relation.is_null() {
-            let oid = raw::RangeVarGetRelidExtended(
-                (*copy).relation,
-                pg_sys::NoLock as pg_sys::LOCKMODE,
-                pg_sys::RVROption::RVR_MISSING_OK,
-                None,
-                ptr::null_mut(),
-            );
-            if oid != Oid::INVALID {
-                check_target(oid);
-            }
+        let copy = &*node.cast::<pg_sys::CopyStmt>();
+        if copy.relation.is_null() {
+            return;
         }
+        let mode = if copy.is_from {
+            pg_sys::RowExclusiveLock
+        } else {
+            pg_sys::AccessShareLock
+        };
+        // The lock that COPY itself is about to take.
+        let oid = raw::RangeVarGetRelidExtended(
+            copy.relation,
+            mode as pg_sys::LOCKMODE,
+            pg_sys::RVROption::RVR_MISSING_OK,
+            None,
+            ptr::null_mut(),
+        );
+        if oid == Oid::INVALID {
+            return;
+        }
+        check_target(oid, mode);
+        if xact::nest_level() > 1 {
+            parents::below(oid, &mut |oid, _| session::note_copied(oid));
+        }
+    }
+}
+
+/// A command of its own that tells the client nothing of rows, and reads others' as it comes to them: an index that is built beside them, a
+/// constraint made sure of. What it reads is not validated until `session::end_exempt`. Whether it is one.
+///
+/// # Safety
+/// A utility statement's node.
+pub unsafe fn begin_exempt(node: *const pg_sys::Node, is_top_level: bool) -> bool {
+    // SAFETY: by the contract; nodes are read as what their tags say.
+    unsafe {
+        let is_one = match (*node).type_ {
+            NodeTag::T_IndexStmt => (*node.cast::<pg_sys::IndexStmt>()).concurrent,
+            NodeTag::T_ReindexStmt => true,
+            NodeTag::T_AlterTableStmt => {
+                use pg_sys::AlterTableType as Kind;
+                plan::nodes((*node.cast::<pg_sys::AlterTableStmt>()).cmds).all(|command| {
+                    matches!(
+                        (*command.cast::<pg_sys::AlterTableCmd>()).subtype,
+                        Kind::AT_ValidateConstraint
+                            | Kind::AT_DetachPartition
+                            | Kind::AT_DetachPartitionFinalize
+                    )
+                })
+            }
+            _ => false,
+        };
+        let begins = is_one && is_top_level && !raw::IsInTransactionBlock(true);
+        if begins {
+            session::begin_exempt();
+        }
+        begins
+    }
+}
+
+/// Runs a utility statement; of COPY in a subtransaction what `routed` says is true, too.
+///
+/// # Safety
+/// A utility statement's node; nothing with a destructor is alive in the callers.
+pub unsafe fn copied(node: *const pg_sys::Node, run: impl FnOnce()) {
+    // SAFETY: by the contract.
+    unsafe {
+        let copies = (*node).type_ == NodeTag::T_CopyStmt;
+        if !copies || xact::nest_level() < 2 || !session::is_validated() {
+            return run();
+        }
+        catch::catching(run, |_| {
+            session::keep_copied();
+            false
+        });
     }
 }

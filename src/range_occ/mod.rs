@@ -28,6 +28,7 @@ unsafe extern "C-unwind" fn forget(_arg: Datum, relation: Oid) {
     key::forget(relation);
     patch::forget(relation);
     guard::forget(relation);
+    parents::forget(relation);
     redefined::note(relation);
 }
 

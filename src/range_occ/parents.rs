@@ -1,33 +1,50 @@
 //! Partitioned tables. They have no rows of their own, but who scans one reads which partitions it has, and reads nothing of those that were
-//! detached or dropped: `redefined.rs` registers that as a write of the parent.
+//! detached or dropped: `redefined.rs` registers that as a write of the parent. Who inserts reads the lists along the way that its rows take.
 
-use super::{commit, errors, key, session};
+use super::work::LIST;
+use super::{commit, errors, guard, key, redefined, session};
 use crate::hotlock::memory;
-use keyrange::{Count, Csn, Interval, Predicates, RangeMap, Refusal, Validation};
+use crate::pg::per_table::PerTable;
+use crate::pg::{plan, raw, xact};
+use keyrange::{Count, Csn, DEFINITION, Predicates, RangeMap, Refusal, Validation};
 use pgrx::pg_sys::{self, Oid};
+use std::cell::Cell;
 use std::time::Instant;
 
-/// Stands for the list of partitions, so that no other ring is looked at than one of ranges and one of relations.
-const PARTITIONS: Interval = Interval::point(0);
+/// The table that one is a partition of, or 0.
+static PARENTS: PerTable<Oid, 256> = PerTable::new();
+
+/// As of which invalidation all partitions of a table, and theirs, were of access methods that can be used.
+static USABLE: PerTable<u64, 64> = PerTable::new();
+
+struct Routing(Cell<u64>);
+// SAFETY: a backend has one thread.
+unsafe impl Sync for Routing {}
+/// Counts statements that may send rows to partitions.
+static ROUTING: Routing = Routing(Cell::new(0));
+
+/// See `super::forget`.
+pub fn forget(relation: Oid) {
+    PARENTS.forget(relation);
+    USABLE.forget(relation);
+}
 
 /// Notes that a statement of a validated transaction, about to start, uses the partitioned table. It stays locked for the transaction.
 ///
 /// # Errors
 /// 40001 if the snapshot does not see who has changed the list of partitions last: the plan may be without one that it should have.
 pub fn note(oid: Oid) {
-    let relation = key::relation_of(oid);
+    let relation = DEFINITION | key::relation_of(oid);
     let known = session::with(|work| work.parents.get(&relation).copied());
     if known == Some(key::invalidations()) {
         return;
     }
     session::keep_locked(oid, pg_sys::AccessShareLock);
     let as_of = key::invalidations();
-    session::with(|work| work.read(relation, &[PARTITIONS]));
+    session::with(|work| work.read(relation, &[LIST]));
     session::start_clock();
     let (view, _) = session::reading_point();
     let since = Instant::now();
-    let mut partitions = Predicates::new(1);
-    partitions.read_one(relation, PARTITIONS);
     // Who has left the list as it is now has committed, and so has a CSN: the table is locked.
     let validation = Validation {
         board: memory().board,
@@ -37,7 +54,12 @@ pub fn note(oid: Oid) {
         ranges: &|_| RangeMap::WHOLE,
         wait: &|| commit::is_patient(since),
     };
-    match validation.run(&partitions).0 {
+    let found = {
+        let mut partitions = Predicates::new(1); // not alive where an ERROR is raised
+        partitions.read_one(relation, LIST);
+        validation.run(&partitions).0
+    };
+    match found {
         Ok(()) => {
             session::with(|work| work.parents.insert(relation, as_of));
             commit::note_read();
@@ -47,5 +69,87 @@ pub fn note(oid: Oid) {
             errors::redefined(oid);
         }
         Err(refusal) => errors::refuse(&refusal),
+    }
+}
+
+/// A statement is about to start that may send rows to partitions of the table. In a subtransaction, which may survive the error of a row that
+/// came nowhere, all lists below count as read.
+///
+/// # Errors
+/// As for `note`; 0A000 if there is a partition of another access method.
+pub fn begin_routing(target: Oid) {
+    ROUTING.0.set(ROUTING.0.get() + 1);
+    let before = key::invalidations();
+    let is_inside = xact::nest_level() > 1;
+    if !is_inside && USABLE.get(target, || u64::MAX) == before {
+        return;
+    }
+    below(target, &mut |oid, is_parent| {
+        guard::check_method(oid);
+        if is_parent && is_inside {
+            note(oid);
+        }
+    });
+    if key::invalidations() == before {
+        USABLE.forget(target);
+        USABLE.get(target, || before);
+    }
+}
+
+/// A row has come to the partition, perhaps from above: the lists on its way were read. Those tables are locked as targets.
+///
+/// # Errors
+/// As for `note`.
+///
+/// # Safety
+/// `rel` is open, in a validated transaction; nothing with a destructor is alive in the callers.
+pub unsafe fn note_route(rel: pg_sys::Relation) {
+    // SAFETY: by the contract.
+    let (oid, is_partition) = unsafe { ((*rel).rd_id, (*(*rel).rd_rel).relispartition) };
+    if !is_partition {
+        return;
+    }
+    let relation = key::relation_of(oid);
+    let now = (key::invalidations(), ROUTING.0.get());
+    if session::with(|work| work.routes.get(&relation) == Some(&now)) {
+        return;
+    }
+    let mut at = PARENTS.get(oid, || parent_of(oid));
+    while at != Oid::INVALID {
+        if redefined::is_locked(at, pg_sys::RowExclusiveLock) {
+            note(at);
+        }
+        at = PARENTS.get(at, || parent_of(at));
+    }
+    session::with(|work| work.routes.insert(relation, now));
+}
+
+fn parent_of(oid: Oid) -> Oid {
+    // SAFETY: a catalog look-up, and a list of its own.
+    unsafe {
+        let ancestors = raw::get_partition_ancestors(oid);
+        let parent = plan::oids(ancestors).next();
+        raw::list_free(ancestors);
+        parent.unwrap_or(Oid::INVALID)
+    }
+}
+
+/// Shows `visit` the partitions of a table and theirs, without locking them, and whether they are partitioned themselves. Those that are
+/// being dropped may be left out.
+pub fn below(parent: Oid, visit: &mut dyn FnMut(Oid, bool)) {
+    // The catalog's row is there, and stays in the cache until a lock is taken, for the next call to find.
+    if !guard::is_partitioned_now(parent) {
+        return;
+    }
+    // SAFETY: a catalog look-up.
+    let partitions =
+        unsafe { raw::find_inheritance_children(parent, pg_sys::NoLock as pg_sys::LOCKMODE) };
+    // SAFETY: a list that stays in the current memory context.
+    for oid in unsafe { plan::oids(partitions) } {
+        let is_parent = guard::is_partitioned_now(oid);
+        visit(oid, is_parent);
+        if is_parent {
+            below(oid, visit);
+        }
     }
 }

@@ -1,7 +1,7 @@
 //! `txn.partition_by_range`: divides the keys of a table into logical ranges.
 
 use super::key::{self, Table};
-use super::value;
+use super::{session, value};
 use crate::pg::{plan, raw};
 use keyrange::{Image, Interval, Kind, NARROWEST, Value, boundaries};
 use pgrx::pg_sys::panic::ErrorReport;
@@ -216,13 +216,18 @@ fn names(rel: &PgRelation, columns: usize, table: &Table) -> Vec<String> {
         .collect()
 }
 
-/// Runs a query that reads the table; shows the values of each row, `None` for NULL.
+/// Runs a query that reads the table as it is now; shows the values of each row, `None` for NULL. Nobody else can write to the table, and nobody
+/// is told of its rows, so that this is not validated.
 fn select(query: &str, columns: usize, mut each: impl FnMut(&[Option<pg_sys::Datum>])) {
     let query = CString::new(query).unwrap_or_default();
     Spi::connect(|_| {
         // SAFETY: SPI is connected; the result stays until it is finished.
         unsafe {
+            session::begin_exempt();
+            pg_sys::PushActiveSnapshot(pg_sys::GetLatestSnapshot());
             pg_sys::SPI_execute(query.as_ptr(), true, 0);
+            pg_sys::PopActiveSnapshot();
+            session::end_exempt();
             let result = pg_sys::SPI_tuptable;
             for n in 0..(*result).numvals as usize {
                 let row = *(*result).vals.add(n);

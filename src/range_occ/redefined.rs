@@ -1,10 +1,11 @@
-//! Tables that the present transaction has redefined, rewritten or filled anew by DDL: with an ACCESS EXCLUSIVE lock, and a relcache
-//! invalidation for everybody; partitioned ones of which it has changed the partitions, for which SHARE UPDATE EXCLUSIVE may be enough. They count as written as a whole, and with an exclusion window as read: who sees the new definition finds
+//! Tables whose definitions the present transaction has changed: with a lock that DDL takes, and a relcache invalidation for everybody. Who has redefined, rewritten or filled
+//! one anew with ACCESS EXCLUSIVE counts as having written the whole, and with an exclusion window as having read it: who sees the new definition finds
 //! no entries of those who came before under the old one, but this entry, and does not stand before it.
 
+use super::work::Change;
 use super::{key, session, view};
-use crate::pg::raw;
-use pgrx::pg_sys::{self, Oid};
+use crate::pg::{plan, raw};
+use pgrx::pg_sys::{self, NodeTag, Oid};
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
 
@@ -14,8 +15,8 @@ struct Noted {
     tables: RefCell<BTreeSet<u32>>,
     /// A utility statement has run, whose last invalidations may still be to come.
     after_utility: Cell<bool>,
-    /// It was VACUUM or ANALYZE, which changes no list of partitions.
-    was_vacuum: Cell<bool>,
+    /// Under a lock beside which others use the table, it changes nothing that plans or errors depend on.
+    is_harmless: Cell<bool>,
 }
 // SAFETY: a backend has one thread.
 unsafe impl Sync for Noted {}
@@ -23,7 +24,7 @@ static NOTED: Noted = Noted {
     of: Cell::new(0),
     tables: RefCell::new(BTreeSet::new()),
     after_utility: Cell::new(false),
-    was_vacuum: Cell::new(false),
+    is_harmless: Cell::new(false),
 };
 
 /// The present transaction, 0 for none.
@@ -33,7 +34,7 @@ fn present() -> u32 {
 }
 
 /// Whether this process has the table locked in that mode.
-fn is_locked(relation: Oid, mode: u32) -> bool {
+pub fn is_locked(relation: Oid, mode: u32) -> bool {
     // SAFETY: a plain read of backend state.
     let database = unsafe { pg_sys::MyDatabaseId };
     let tag = pg_sys::LOCKTAG {
@@ -52,6 +53,7 @@ fn is_locked(relation: Oid, mode: u32) -> bool {
 fn may_redefine(relation: Oid) -> bool {
     is_locked(relation, pg_sys::AccessExclusiveLock)
         || is_locked(relation, pg_sys::ShareUpdateExclusiveLock)
+        || keeps_writers_out(relation)
 }
 
 /// A relcache entry is not valid any more.
@@ -61,7 +63,10 @@ pub fn note(relation: Oid) {
     if present == 0 || !is_users || !may_redefine(relation) {
         return;
     }
-    if NOTED.was_vacuum.get() && !is_locked(relation, pg_sys::AccessExclusiveLock) {
+    // SAFETY: a plain read of backend state.
+    let process = unsafe { pg_sys::MyBackendType };
+    let is_harmless = NOTED.is_harmless.get() || process == pg_sys::BackendType::B_AUTOVAC_WORKER;
+    if is_harmless && !is_locked(relation, pg_sys::AccessExclusiveLock) {
         return;
     }
     let mut tables = NOTED.tables.borrow_mut();
@@ -86,7 +91,8 @@ pub unsafe fn is_own(rel: pg_sys::Relation) -> bool {
 
 /// Whether this process keeps all others from writing to the table.
 pub fn keeps_writers_out(relation: Oid) -> bool {
-    const STRONG: [u32; 3] = [
+    const STRONG: [u32; 4] = [
+        pg_sys::ShareLock,
         pg_sys::ShareRowExclusiveLock,
         pg_sys::ExclusiveLock,
         pg_sys::AccessExclusiveLock,
@@ -94,10 +100,60 @@ pub fn keeps_writers_out(relation: Oid) -> bool {
     STRONG.iter().any(|&mode| is_locked(relation, mode))
 }
 
-/// A utility statement is about to run that may redefine something.
-pub fn note_utility(is_vacuum: bool) {
+/// A utility statement is about to run that may redefine something. Its success or its error tells of what others have done, whatever the
+/// snapshot shows.
+///
+/// # Safety
+/// A utility statement's node.
+pub unsafe fn note_utility(node: *const pg_sys::Node) {
+    // SAFETY: by the contract.
+    let (is_harmless, is_ddl) = unsafe { (is_harmless(node), is_ddl(node)) };
     NOTED.after_utility.set(true);
-    NOTED.was_vacuum.set(is_vacuum);
+    NOTED.is_harmless.set(is_harmless);
+    if is_ddl && session::is_validated() {
+        session::with(|work| work.saw_beyond = true);
+    }
+}
+
+/// Whether a statement that others can run beside changes nothing but statistics and storage.
+unsafe fn is_harmless(node: *const pg_sys::Node) -> bool {
+    use pg_sys::AlterTableType as Kind;
+    // SAFETY: a utility statement's node, read as what its tag says.
+    unsafe {
+        match (*node).type_ {
+            NodeTag::T_VacuumStmt | NodeTag::T_CreateStatsStmt | NodeTag::T_AlterStatsStmt => true,
+            NodeTag::T_AlterTableStmt => plan::nodes((*node.cast::<pg_sys::AlterTableStmt>()).cmds)
+                .all(|command| {
+                    matches!(
+                        (*command.cast::<pg_sys::AlterTableCmd>()).subtype,
+                        Kind::AT_SetStatistics
+                            | Kind::AT_SetOptions
+                            | Kind::AT_ResetOptions
+                            | Kind::AT_SetRelOptions
+                            | Kind::AT_ResetRelOptions
+                            | Kind::AT_ClusterOn
+                            | Kind::AT_DropCluster
+                    )
+                }),
+            _ => false,
+        }
+    }
+}
+
+/// Whether a statement defines something for others, too.
+unsafe fn is_ddl(node: *const pg_sys::Node) -> bool {
+    // SAFETY: a utility statement's node, read as what its tag says.
+    unsafe {
+        let made = match (*node).type_ {
+            NodeTag::T_CreateStmt => (*node.cast::<pg_sys::CreateStmt>()).relation,
+            NodeTag::T_CreateTableAsStmt => (*(*node.cast::<pg_sys::CreateTableAsStmt>()).into).rel,
+            NodeTag::T_TruncateStmt => return true,
+            _ => std::ptr::null_mut(),
+        };
+        let is_temporary =
+            !made.is_null() && (*made).relpersistence as u8 == pg_sys::RELPERSISTENCE_TEMP;
+        !is_temporary && raw::GetCommandLogLevel(node.cast_mut()) == raw::LOGSTMT_DDL
+    }
 }
 
 /// The transaction is about to end: what it redefined becomes part of its work.
@@ -136,11 +192,18 @@ pub fn settle() {
             let own_method = raw::get_am_oid(c"txn_heap".as_ptr(), true);
             let is_ours = class.relam == own_method;
             raw::RelationClose(rel);
-            let is_redefined = own_method != Oid::INVALID && (is_parent || is_ours && is_exclusive);
-            // A new partitioned table may have the name of another, and no rows that would tell.
-            if is_redefined && (!is_new || is_parent) && !is_temporary {
-                session::with(|work| work.redefine(key::relation_of(oid)));
+            if own_method == Oid::INVALID || is_temporary || !(is_parent || is_ours) {
+                continue;
             }
+            let changes_partitions = is_parent && is_locked(oid, pg_sys::ShareUpdateExclusiveLock);
+            let change = match is_exclusive {
+                true if is_ours && !is_new => Change::Rows,
+                // A new table may have the name of another.
+                true => Change::Whole,
+                false if changes_partitions => Change::Whole,
+                false => Change::Beside,
+            };
+            session::with(|work| work.redefine(key::relation_of(oid), change));
         }
     }
 }

@@ -19,6 +19,8 @@ const MOST_KEPT: usize = 64;
 struct Session {
     /// Whether the present transaction is validated, once that is settled.
     validated: Cell<Option<bool>>,
+    /// The nesting level of a command during which transactions are not validated.
+    exempt: Cell<Option<i32>>,
     work: RefCell<Option<Box<Work>>>,
     /// The memory of a transaction that has ended.
     spare: Cell<Option<Box<Work>>>,
@@ -45,6 +47,7 @@ struct Session {
 unsafe impl Sync for Session {}
 static SESSION: Session = Session {
     validated: Cell::new(None),
+    exempt: Cell::new(None),
     work: RefCell::new(None),
     spare: Cell::new(None),
     xmin: Cell::new(None),
@@ -68,11 +71,34 @@ fn settle() -> bool {
     // SAFETY: plain reads of backend state.
     let (has_snapshot, is_worker) =
         unsafe { (pg_sys::FirstSnapshotSet, pg_sys::ParallelWorkerNumber >= 0) };
-    let validated = guc::RANGE_OCC.get() && !xact::is_read_committed() && !is_worker;
+    let asks = guc::RANGE_OCC.get() && !xact::is_read_committed();
+    let validated = asks && !is_worker && SESSION.exempt.get().is_none();
     if has_snapshot {
         SESSION.validated.set(Some(validated));
     }
     validated
+}
+
+/// A command begins, perhaps of several transactions, that tells nobody of rows: what it reads is not validated.
+pub fn begin_exempt() {
+    if SESSION.exempt.get().is_none() {
+        SESSION.exempt.set(Some(xact::nest_level()));
+        SESSION.validated.set(None);
+    }
+}
+
+/// It is over.
+pub fn end_exempt() {
+    if SESSION.exempt.take().is_some() {
+        SESSION.validated.set(None);
+    }
+}
+
+/// The same if it was at this nesting level or deeper, after an error.
+pub fn give_up_exempt(level: i32) {
+    if SESSION.exempt.get().is_some_and(|at| at >= level) {
+        end_exempt();
+    }
 }
 
 /// Works on the present transaction's work, which is begun if there is none. Nothing of PostgreSQL's is called inside.
@@ -123,9 +149,9 @@ pub unsafe fn touch(rel: pg_sys::Relation, mode: u32) -> Option<&'static Table> 
     if SESSION.sealed.get() {
         errors::SEALED.raise();
     }
+    let relation = key::relation_of(oid);
     let touched = with_present(|work| {
-        let mut newest = work.tables.iter().rev();
-        let known = newest.find(|known| known.table.oid == oid);
+        let known = work.tables.get(&relation);
         known.map(|known| (Rc::as_ptr(&known.table), known.as_of))
     });
     match touched.flatten() {
@@ -142,9 +168,7 @@ pub unsafe fn touch(rel: pg_sys::Relation, mode: u32) -> Option<&'static Table> 
     keep_locked(oid, mode);
     if is_validated() {
         guard::refuse_recovery();
-        // SAFETY: by the contract.
-        let index = unsafe { key::of(rel).index };
-        guard::check_definition(oid, index);
+        guard::check_definition(oid);
     }
     let as_of = key::invalidations();
     // SAFETY: by the contract.
@@ -153,9 +177,71 @@ pub unsafe fn touch(rel: pg_sys::Relation, mode: u32) -> Option<&'static Table> 
         if is_own {
             work.note_own(table.relation);
         }
-        work.tables.push(Known { table, as_of });
+        let before = Vec::new();
+        let known = Known {
+            table,
+            as_of,
+            before,
+        };
+        work.tables.insert(relation, known);
     });
     known(oid)
+}
+
+/// The same for a table that a statement, about to start, has locked in `mode`: whether it is scanned or not, its definition has a part in
+/// what the statement tells.
+///
+/// # Safety
+/// As for `touch`, but that the table need not be open.
+pub unsafe fn touch_locked(oid: Oid, mode: u32) {
+    let relation = key::relation_of(oid);
+    let as_of = with_present(|work| work.tables.get(&relation).map(|known| known.as_of));
+    if as_of.flatten() == Some(key::invalidations()) {
+        return;
+    }
+    // SAFETY: by the contract.
+    unsafe {
+        let rel = raw::RelationIdGetRelation(oid);
+        if !rel.is_null() {
+            touch(rel, mode);
+            raw::RelationClose(rel);
+        }
+    }
+}
+
+/// After the error of a row that was on its way to the partition: it stays locked, and its definition counts as read when the transaction
+/// ends. Nothing is looked up here.
+pub fn keep_routed(oid: Oid) {
+    if redefined::is_locked(oid, pg_sys::RowExclusiveLock) {
+        keep_locked(oid, pg_sys::RowExclusiveLock);
+        with(|work| {
+            work.saw_beyond = true;
+            work.routed.insert(key::relation_of(oid));
+        });
+    }
+}
+
+/// COPY may send rows to the partition.
+pub fn note_copied(oid: Oid) {
+    with(|work| work.copied.insert(key::relation_of(oid)));
+}
+
+/// `keep_routed` for all to which COPY may have been sending rows.
+pub fn keep_copied() {
+    while let Some(relation) = with_present(|work| work.copied.pop_first()).flatten() {
+        keep_routed(key::oid_of(relation));
+    }
+}
+
+/// What `keep_routed` has left.
+///
+/// # Errors
+/// As for `touch`.
+pub fn settle_routed() {
+    while let Some(relation) = with_present(|work| work.routed.pop_first()).flatten() {
+        // SAFETY: locked by `keep_routed`.
+        unsafe { touch_locked(key::oid_of(relation), pg_sys::RowExclusiveLock) };
+    }
 }
 
 /// Takes a lock that no savepoint gives back, so that nobody else redefines the table before the transaction ends.
@@ -175,24 +261,31 @@ pub fn keep_locked(oid: Oid, mode: u32) {
 /// As for `touch`.
 unsafe fn look_again(rel: pg_sys::Relation) {
     let as_of = key::invalidations();
+    if is_validated() {
+        // SAFETY: by the contract.
+        guard::check_definition(unsafe { (*rel).rd_id });
+    }
     // SAFETY: by the contract.
     let (is_own, table) = unsafe { (redefined::is_own(rel), key::of(rel)) };
     with(|work| {
-        let mut newest = work.tables.iter_mut().rev();
-        let known = newest.find(|known| known.table.oid == table.oid);
-        if let Some(known) = known {
-            if known.table == table {
-                known.as_of = as_of;
-                return;
-            }
-            // What others can change under weaker locks leaves that as it is.
-            if is_own || !known.table.has_same_key(&table) {
-                work.saw_beyond = true;
-                work.note_own(table.relation);
-                work.read_all(table.relation, Whole::Redefined);
-            }
+        let Some(known) = work.tables.get_mut(&table.relation) else {
+            return;
+        };
+        known.as_of = as_of;
+        if known.table == table {
+            return;
         }
-        work.tables.push(Known { table, as_of });
+        // What others can change under weaker locks leaves that as it is.
+        let is_other = is_own || !known.table.has_same_key(&table);
+        let relation = table.relation;
+        known
+            .before
+            .push(std::mem::replace(&mut known.table, table));
+        if is_other {
+            work.saw_beyond = true;
+            work.note_own(relation);
+            work.read_all(relation, Whole::Redefined);
+        }
     });
 }
 
@@ -330,6 +423,7 @@ pub unsafe fn note_snapshot(snapshot: pg_sys::Snapshot) -> bool {
 /// wrote it may have been told of other rows with these keys, which the snapshot need not see.
 pub fn subtransaction_rolled_back(level: i32) {
     existence::reset();
+    give_up_exempt(level);
     let validated = is_validated();
     with_present(|work| {
         let nesting = nesting(level);

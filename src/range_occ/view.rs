@@ -106,15 +106,6 @@ impl View {
             own: own_fxid(),
         }
     }
-
-    /// Whether the snapshot does not see what that transaction, which may be a subtransaction, did.
-    pub fn misses(&self, xid: TransactionId) -> bool {
-        // SAFETY: an MVCC snapshot and a normal transaction id.
-        unsafe {
-            !raw::TransactionIdIsCurrentTransactionId(xid)
-                && raw::XidInMVCCSnapshot(xid, self.snapshot)
-        }
-    }
 }
 
 impl keyrange::Snapshot for View {

@@ -4,7 +4,7 @@ use super::key;
 use super::session;
 use super::text;
 use crate::hotlock::{may_read, memory};
-use keyrange::{Count, Interval};
+use keyrange::{Count, DEFINITION, Interval};
 use pgrx::prelude::*;
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -113,7 +113,8 @@ fn my_predicates() -> TableIterator<
             let oid = key::oid_of(relation);
             for interval in set.iter() {
                 let whole = *interval == Interval::ALL;
-                let Some(table) = work.table(oid) else {
+                let is_list = relation & DEFINITION != 0;
+                let Some(table) = work.table(oid).filter(|_| !is_list) else {
                     let reason = work.whole.get(&relation).map(|whole| whole.text());
                     let reason = reason.filter(|_| whole).or(Some("its partitions"));
                     lines.push((oid, None, None, whole, reason));

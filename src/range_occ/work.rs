@@ -1,12 +1,14 @@
 //! A transaction's reads and writes in tables of `txn_heap`, as they are collected. Nothing of PostgreSQL's is called here.
 
 use super::excerpt::Copied;
-use super::key::Table;
-use keyrange::{Conflict, Csn, Interval, Predicates, Refusal, Relation, WriteSet};
+use super::key::{self, Table};
+use keyrange::{
+    Conflict, Csn, DEFINITION, Entry, Interval, Predicates, RangeMap, Refusal, Relation, WriteSet,
+};
 use pgrx::pg_sys::Oid;
 use std::borrow::Cow;
 use std::cell::{Cell, RefCell};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
 /// Intervals kept for a relation; more are joined.
@@ -51,21 +53,61 @@ pub struct Known {
     pub table: Rc<Table>,
     /// How many invalidations there had been when that was last made sure of.
     pub as_of: u64,
+    /// The definitions by which the transaction has used it before.
+    pub before: Vec<Rc<Table>>,
+}
+
+/// What a transaction was told when it was refused.
+#[derive(Clone, Copy)]
+pub enum Refused {
+    ByValidation(Refusal),
+    /// It does not see the definition of that table.
+    Redefined(Oid),
+}
+
+/// How a transaction has changed the definition of a table.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Change {
+    /// Nobody else could use the table meanwhile; what others registered there before is not to be found any more, so that all rows
+    /// count as written.
+    Rows,
+    /// The same of a table that has no rows of its own, or none that others could have seen; or the list of partitions has changed.
+    Whole,
+    /// Others could use the table: an index, a constraint that has been made sure of.
+    Beside,
+}
+
+/// What stands for a definition's parts in the rings: the list of partitions, and what others can change beside those who use the table.
+pub const LIST: Interval = Interval::point(0);
+const BESIDE: Interval = Interval::point(1);
+
+impl Change {
+    /// Whether the change in an entry of the rings was one after which an older snapshot cannot use the table.
+    pub fn is_whole(entry: &Entry) -> bool {
+        entry.keys.covers(&LIST)
+    }
 }
 
 /// A transaction's work, from its first touch of such a table on.
 pub struct Work {
-    /// Its tables; of one whose definition has changed, the last entry counts.
-    pub tables: Vec<Known>,
+    pub tables: BTreeMap<Relation, Known>,
     /// Partitioned tables whose partitions it sees, with the number of invalidations as of which that was made sure of.
     pub parents: BTreeMap<Relation, u64>,
+    /// Partitions to which rows have come, as of which invalidation and statement the lists on the way were noted.
+    pub routes: BTreeMap<Relation, (u64, u64)>,
+    /// Those to which rows were on their way in statements that failed.
+    pub routed: BTreeSet<Relation>,
+    /// Those to which COPY may send rows, in a subtransaction.
+    pub copied: BTreeSet<Relation>,
     /// Those of which it knows a definition of its own making: others have registered by another one.
-    own: Vec<Relation>,
+    own: BTreeSet<Relation>,
     /// Those that it has read by a newer snapshot while nobody else could write there: it has missed nothing.
-    pub seen_whole: Vec<Relation>,
+    pub seen_whole: BTreeSet<Relation>,
     pub writes: WriteSet,
     /// Those that it has redefined, should only a savepoint remain of that.
-    redefined: Vec<Relation>,
+    redefined: BTreeSet<Relation>,
+    /// Definitions that it has changed.
+    changed: Vec<(Relation, Change)>,
     pub predicates: Predicates,
     /// Those that have not been validated yet, unless all are validated at the end.
     pub fresh: Predicates,
@@ -79,7 +121,7 @@ pub struct Work {
     /// The transaction has learned of what its snapshot does not see.
     pub saw_beyond: bool,
     /// What it was refused for, should it have survived that by a savepoint.
-    pub refused: Option<Refusal>,
+    pub refused: Option<Refused>,
     /// A transaction without writes comes after those with CSNs below this one.
     pub before: Option<Csn>,
     /// Transactions with CSNs below `before` that wrote what was read, and were not seen: by id, with one conflict each.
@@ -97,12 +139,16 @@ impl Work {
     /// Nothing read or written yet.
     pub fn new() -> Self {
         Work {
-            tables: Vec::new(),
+            tables: BTreeMap::new(),
             parents: BTreeMap::new(),
-            own: Vec::new(),
-            seen_whole: Vec::new(),
+            routes: BTreeMap::new(),
+            routed: BTreeSet::new(),
+            copied: BTreeSet::new(),
+            own: BTreeSet::new(),
+            seen_whole: BTreeSet::new(),
             writes: WriteSet::new(MOST_RANGES),
-            redefined: Vec::new(),
+            redefined: BTreeSet::new(),
+            changed: Vec::new(),
             predicates: Predicates::new(MOST_INTERVALS),
             fresh: Predicates::new(MOST_INTERVALS),
             has_id: false,
@@ -125,10 +171,14 @@ impl Work {
         let Work {
             tables,
             parents,
+            routes,
+            routed,
+            copied,
             own,
             seen_whole,
             writes,
             redefined,
+            changed,
             predicates,
             fresh,
             has_id,
@@ -146,10 +196,14 @@ impl Work {
         } = self;
         tables.clear();
         parents.clear();
+        routes.clear();
+        routed.clear();
+        copied.clear();
         own.clear();
         seen_whole.clear();
         writes.clear();
         redefined.clear();
+        changed.clear();
         predicates.clear();
         fresh.clear();
         whole.clear();
@@ -164,9 +218,9 @@ impl Work {
 
     /// The table, if the transaction has touched it.
     pub fn table(&self, oid: Oid) -> Option<&Rc<Table>> {
-        let mut newest = self.tables.iter().rev();
-        let known = newest.find(|known| known.table.oid == oid);
-        known.map(|known| &known.table)
+        self.tables
+            .get(&key::relation_of(oid))
+            .map(|known| &known.table)
     }
 
     /// Whether that holds of any definition by which the transaction has used the table; `None` if it has not used it.
@@ -175,31 +229,37 @@ impl Work {
         relation: Relation,
         holds: impl Fn(&Table) -> bool,
     ) -> Option<bool> {
-        let all = self.tables.iter().map(|known| &known.table);
-        all.filter(|table| table.relation == relation)
-            .map(|table| holds(table))
-            .reduce(|any, holds| any || holds)
+        let known = self.tables.get(&relation)?;
+        let mut all = known.before.iter().chain([&known.table]);
+        Some(all.any(|table| holds(table)))
     }
 
     /// The definition by which the transaction uses the table is its own.
     pub fn note_own(&mut self, relation: Relation) {
-        if !self.own.contains(&relation) {
-            self.own.push(relation);
-        }
+        self.own.insert(relation);
     }
 
     /// Notes a read by a newer snapshot than the transaction's, while nobody else can write to the table.
     pub fn see_whole(&mut self, relation: Relation) {
-        if !self.seen_whole.contains(&relation) {
-            self.seen_whole.push(relation);
-        }
+        self.seen_whole.insert(relation);
     }
 
-    /// The transaction has redefined the table: it has learned of all that was there, whatever its snapshot shows, and counts as having
-    /// written the whole.
-    pub fn redefine(&mut self, relation: Relation) {
-        self.redefined.push(relation);
+    /// The transaction has redefined the table. It has learned of what was there, whatever its snapshot shows.
+    pub fn redefine(&mut self, relation: Relation, change: Change) {
+        self.changed.push((relation, change));
+        if change == Change::Rows {
+            self.redefined.insert(relation);
+        }
         self.saw_beyond = true;
+    }
+
+    /// The definitions of the tables that it has used, by their names in the rings.
+    pub fn definitions(&self) -> Predicates {
+        let mut definitions = Predicates::new(1);
+        for &relation in self.tables.keys() {
+            definitions.read_all(DEFINITION | relation);
+        }
+        definitions
     }
 
     /// What is registered as read: also what was redefined or seen as a whole, so that nobody moves before that who writes there.
@@ -217,6 +277,13 @@ impl Work {
         self.read_looked_for();
         for &relation in &self.redefined {
             self.writes.write_all(0, relation);
+        }
+        for &(relation, change) in &self.changed {
+            let definition = DEFINITION | relation;
+            match change {
+                Change::Beside => self.writes.write(0, definition, &RangeMap::WHOLE, BESIDE),
+                Change::Rows | Change::Whole => self.writes.write_all(0, definition),
+            }
         }
         self.saw_beyond
     }

@@ -1,6 +1,6 @@
 //! What a transaction writes.
 
-use super::{key::Table, session};
+use super::{key::Table, parents, session};
 use crate::pg::buffer::Page;
 use crate::pg::xact;
 use keyrange::Interval;
@@ -24,7 +24,11 @@ fn note(table: &Table, key: Interval) {
 /// `rel` is open and locked, of `txn_heap`; nothing with a destructor is alive in the callers.
 pub unsafe fn before(rel: pg_sys::Relation) {
     // SAFETY: by the contract.
-    let _ = unsafe { session::touch(rel, pg_sys::RowExclusiveLock) };
+    unsafe {
+        if session::touch(rel, pg_sys::RowExclusiveLock).is_some() && session::is_validated() {
+            parents::note_route(rel);
+        }
+    }
 }
 
 /// The row in the slot was inserted, or an update left it so without a change of its key.

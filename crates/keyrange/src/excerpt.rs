@@ -93,8 +93,9 @@ impl<S: Snapshot> Validation<'_, S> {
 
     fn all_buckets(&self) -> impl Iterator<Item = (Rings<'_>, usize)> {
         let ledger = self.board.writes;
-        let both = [ledger.relations, ledger.ranges].into_iter();
-        both.flat_map(|rings| (0..rings.len()).map(move |bucket| (rings, bucket)))
+        let all = [ledger.relations, ledger.ranges, self.board.definitions];
+        all.into_iter()
+            .flat_map(|rings| (0..rings.len()).map(move |bucket| (rings, bucket)))
     }
 
     /// The CSN of an entry that the snapshot does not see, if it is below `before`; 0 if it cannot be found out.
@@ -140,7 +141,7 @@ impl Excerpt {
                     && !validation.snapshot.sees(entry.fxid)
                     && !validation.snapshot.did_abort(entry.fxid)
                 {
-                    validation.board.writes.count_conflict(entry);
+                    validation.board.count_conflict(entry);
                     if found(conflict(entry, part, csn, &map)).is_break() {
                         return;
                     }

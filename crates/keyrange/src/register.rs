@@ -8,6 +8,7 @@ use crate::{
     csn::{Clock, Committer, Csn},
     fault::{Fault, planted},
     image::Interval,
+    is_definition,
     predicate::Predicates,
     ranges::{Range, RangeMap},
     ring::{Entry, Place, Rings},
@@ -26,6 +27,8 @@ pub struct Board<'a> {
     pub writes: Ledger<'a>,
     /// What validated transactions have read, if there is to be an exclusion window.
     pub reads: Option<Ledger<'a>>,
+    /// Changes of definitions, so that these are not overwritten by what happens to rows.
+    pub definitions: Rings<'a>,
 }
 
 /// The rings of writes, or of reads.
@@ -136,7 +139,10 @@ impl<'a> Board<'a> {
             early_csn: planted(Fault::CsnBeforePublication).then(|| committer.take(self.clock)),
         };
         for written in writes.iter().filter(|_| !planted(Fault::NotRegistered)) {
-            let (rings, range, keys) = self.writes.place(written.place);
+            let (mut rings, range, keys) = self.writes.place(written.place);
+            if is_definition(written.relation) {
+                rings = self.definitions;
+            }
             let entry = Entry {
                 fxid,
                 process,
@@ -178,7 +184,8 @@ impl<'a> Board<'a> {
         let Some(ledger) = self.reads.filter(|_| !planted(Fault::ReadsNotRegistered)) else {
             return;
         };
-        for (relation, place) in reads(predicates, map_of) {
+        // Nobody moves who has changed a definition.
+        for (relation, place) in reads(predicates, map_of).filter(|read| !is_definition(read.0)) {
             let (rings, range, keys) = ledger.place(place);
             let entry = Entry {
                 fxid: id,
@@ -193,23 +200,26 @@ impl<'a> Board<'a> {
     }
 }
 
+impl Board<'_> {
+    /// Counts a conflict with that entry of a write in its bucket.
+    pub(crate) fn count_conflict(&self, entry: &Entry) {
+        let rings = if is_definition(entry.relation) {
+            self.definitions
+        } else if entry.keys == Interval::ALL {
+            self.writes.relations
+        } else {
+            self.writes.ranges
+        };
+        rings.count_conflict(rings.bucket_of(entry.relation, entry.range));
+    }
+}
+
 impl<'a> Ledger<'a> {
     fn place(&self, place: Option<(Range, Interval)>) -> (Rings<'a>, Range, Interval) {
         match place {
             Some((range, keys)) => (self.ranges, range, keys),
             None => (self.relations, 0, Interval::ALL),
         }
-    }
-
-    /// Counts a conflict with that entry in its bucket.
-    pub(crate) fn count_conflict(&self, entry: &Entry) {
-        let is_whole = entry.keys == Interval::ALL;
-        let rings = if is_whole {
-            self.relations
-        } else {
-            self.ranges
-        };
-        rings.count_conflict(rings.bucket_of(entry.relation, entry.range));
     }
 }
 

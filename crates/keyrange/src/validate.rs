@@ -3,10 +3,11 @@
 use std::ops::ControlFlow;
 
 use crate::{
-    Relation,
+    DEFINITION, Relation,
     csn::{Csn, Standing},
     fault::{Fault, planted},
     image::Interval,
+    is_definition,
     predicate::{IntervalSet, Predicates},
     ranges::{Range, RangeMap},
     register::{Board, Ledger},
@@ -174,6 +175,32 @@ impl<'a, S: Snapshot> Validation<'a, S> {
         })
     }
 
+    /// Whether the snapshot sees all changes of the relation's definition, as far as these are known: shows `found` those that it does not see
+    /// and that have not rolled back, whenever they get their CSNs. False: there may be others.
+    pub fn definition_is_seen(&self, relation: Relation, found: &mut dyn FnMut(&Entry)) -> bool {
+        let (snapshot, rings) = (self.snapshot, self.board.definitions);
+        let xmin = snapshot.xmin();
+        if xmin < self.board.clock.complete_from() {
+            return false;
+        }
+        let relation = relation | DEFINITION;
+        let bucket = rings.bucket_of(relation, 0);
+        if rings.is_quiet(bucket, xmin) {
+            return true;
+        }
+        let walk = rings.walk(bucket, xmin, |entry, _| {
+            let is_unseen = entry.relation == relation
+                && !snapshot.is_mine(entry.fxid)
+                && !snapshot.has_ended(entry.fxid)
+                && !snapshot.did_abort(entry.fxid);
+            if is_unseen {
+                found(entry);
+            }
+            true
+        });
+        !walk.is_incomplete(xmin, self.prefix)
+    }
+
     /// Whether the snapshot sees what the entry tells of. In doubt (it is just being overwritten), yes.
     pub(crate) fn has_seen(&self, entry: &Entry) -> bool {
         self.snapshot.sees(entry.fxid)
@@ -189,7 +216,14 @@ impl<'a, S: Snapshot> Validation<'a, S> {
         read: &IntervalSet,
         map: &RangeMap,
         mut visit: impl FnMut(Rings<'l>, usize, Option<Range>) -> Result<(), E>,
-    ) -> Result<(), E> {
+    ) -> Result<(), E>
+    where
+        'a: 'l,
+    {
+        if is_definition(relation) {
+            let rings = self.board.definitions;
+            return visit(rings, rings.bucket_of(relation, 0), None);
+        }
         let (relations, rings) = (ledger.relations, ledger.ranges);
         visit(relations, relations.bucket_of(relation, 0), None)?;
         if is_everywhere(rings, read, map) {

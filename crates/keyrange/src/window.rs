@@ -27,6 +27,8 @@ pub struct Written {
     pub keys: Predicates,
     /// Where it could have been told of others' rows when it wrote: at least these keys.
     pub learned: Predicates,
+    /// The definitions by which it has read and written.
+    pub definitions: Predicates,
 }
 
 impl<S: Snapshot> Validation<'_, S> {
@@ -78,6 +80,7 @@ impl<S: Snapshot> Validation<'_, S> {
         }
         if !planted(Fault::NewerIgnored) {
             self.can_stand_before(position, predicates).ok()?;
+            self.can_stand_before(position, &written.definitions).ok()?;
         }
         if !planted(Fault::LaterWritesIgnored) {
             self.nobody_wrote(position, &written.learned)

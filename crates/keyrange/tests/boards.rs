@@ -3,8 +3,9 @@
 use std::ops::ControlFlow;
 
 use keyrange::{
-    Board, Bucket, Cause, Clock, Committer, Conflict, Count, Counters, Excerpt, Interval, Ledger,
-    Predicates, RangeMap, Refusal, Rings, Slot, Snapshot, Validation, Work, WriteSet, overtaken,
+    Board, Bucket, Cause, Clock, Committer, Conflict, Count, Counters, DEFINITION, Excerpt,
+    Interval, Ledger, Predicates, RangeMap, Refusal, Rings, Slot, Snapshot, Validation, Work,
+    WriteSet, overtaken,
 };
 
 const TABLE: u64 = 42;
@@ -17,6 +18,8 @@ struct Memory {
     slots: Vec<Slot>,
     relation_buckets: Vec<Bucket>,
     relation_slots: Vec<Slot>,
+    definition_buckets: Vec<Bucket>,
+    definition_slots: Vec<Slot>,
 }
 
 impl Memory {
@@ -28,6 +31,8 @@ impl Memory {
             slots: (0..buckets * depth).map(|_| Slot::default()).collect(),
             relation_buckets: (0..2).map(|_| Bucket::default()).collect(),
             relation_slots: (0..2 * depth).map(|_| Slot::default()).collect(),
+            definition_buckets: vec![Bucket::default()],
+            definition_slots: (0..depth).map(|_| Slot::default()).collect(),
         }
     }
 
@@ -40,6 +45,7 @@ impl Memory {
                 relations: Rings::new(&self.relation_buckets, &self.relation_slots),
             },
             reads: None,
+            definitions: Rings::new(&self.definition_buckets, &self.definition_slots),
         }
     }
 
@@ -463,4 +469,45 @@ fn who_stands_by_an_excerpt_has_seen_nothing_of_later_ones() {
     // Of those before the first that was missed it knows nothing, and asks the rings.
     let lost = stands(missed - 1, 0, 350);
     assert!(matches!(lost, Err(Refusal::HistoryLost { .. })));
+}
+
+#[test]
+fn a_changed_definition_outlasts_what_happens_to_rows() {
+    let memory = Memory::new(1, 1);
+    let mut writes = WriteSet::new(3);
+    writes.write_all(0, DEFINITION | TABLE);
+    let csn = memory.register(11, &writes);
+    for fxid in 12..20 {
+        memory.write(fxid, &[1]);
+    }
+    let mut definition = Predicates::new(1);
+    definition.read_all(DEFINITION | TABLE);
+    let check = |view: &View| {
+        let validation = Validation {
+            board: memory.board(),
+            snapshot: view,
+            before: u64::MAX,
+            prefix: 0,
+            ranges: &|_| MAP,
+            wait: &|| true,
+        };
+        let mut unseen = Vec::new();
+        let is_known = validation.definition_is_seen(TABLE, &mut |entry| unseen.push(entry.fxid));
+        assert!(is_known);
+        let other = validation.definition_is_seen(TABLE + 1, &mut |_| panic!());
+        assert!(other);
+        let stands = |from| validation.can_stand_before(from, &definition).is_ok();
+        (unseen, stands(csn), stands(csn + 1))
+    };
+    assert_eq!(check(&since(10)), (vec![11], true, true));
+    assert_eq!(check(&since(12)), (vec![], false, true));
+    let rolled_back = View {
+        aborted: vec![11],
+        ..since(10)
+    };
+    assert_eq!(check(&rolled_back).0, []);
+    assert!(matches!(
+        memory.run(&since(10), u64::MAX, &definition).0,
+        Err(Refusal::Conflict(conflict)) if conflict.fxid == 11
+    ));
 }

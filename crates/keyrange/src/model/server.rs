@@ -116,6 +116,8 @@ impl Server {
                 ranges: Rings::new(&reads.buckets, &reads.slots),
                 relations: Rings::new(&reads.relation_buckets, &reads.relation_slots),
             }),
+            // Not modelled: rings like the others, never both read and written by one transaction.
+            definitions: Rings::new(&self.relation_buckets, &self.relation_slots),
         }
     }
 

@@ -173,6 +173,7 @@ impl Session<'_> {
         let numbered = self.register(fxid, &writes, Some(&reads));
         let validation = self.validation(&view, numbered.csn);
         let written = || Written {
+            definitions: Predicates::new(1),
             keys: writes.keys(8),
             learned: writes.keys(8),
         };

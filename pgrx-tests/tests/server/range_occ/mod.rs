@@ -107,6 +107,11 @@ fn definitions() -> Result<()> {
 }
 
 #[test]
+fn catalogs() -> Result<()> {
+    page("catalogs")
+}
+
+#[test]
 fn beyond() -> Result<()> {
     page("beyond")
 }
