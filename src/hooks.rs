@@ -5,7 +5,7 @@
 
 use crate::hotlock::{self, answer, commit, readguard, revisit, statement};
 use crate::pg::error::{guarded, infallible};
-use crate::pg::{catch, raw, shmem, xact};
+use crate::pg::{catch, raw, shmem, snapshot, xact};
 use crate::range_occ;
 use crate::tam::swap;
 use pgrx::pg_sys::*;
@@ -352,6 +352,7 @@ unsafe extern "C-unwind" fn at_subtransaction_event(
     _arg: *mut c_void,
 ) {
     match event {
+        SubXactEvent::SUBXACT_EVENT_START_SUB => snapshot::note_subtransaction(),
         SubXactEvent::SUBXACT_EVENT_ABORT_SUB => infallible(|| {
             swap::abort_of_subtransaction(own);
             range_occ::session::subtransaction_rolled_back(xact::nest_level());

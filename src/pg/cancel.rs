@@ -5,12 +5,14 @@
 //! `statement_timeout` was over earlier. Who forgets that error, because it only limited a wait, would forget the cancel with it.
 
 use super::raw::{self, TimeoutId};
+use super::wait;
 use pgrx::pg_sys;
 use std::ffi::{c_int, c_void};
 use std::mem::{MaybeUninit, zeroed};
 use std::ptr::null_mut;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 /// Another process has sent SIGINT since the last `Watch` began: a timer's comes from ourselves.
 static SENT: AtomicBool = AtomicBool::new(false);
@@ -21,9 +23,6 @@ static PREVIOUS: OnceLock<libc::sighandler_t> = OnceLock::new();
 extern "C" fn on_sigint(signal: c_int, info: *mut libc::siginfo_t, _context: *mut c_void) {
     // SAFETY: the kernel gives a valid siginfo; async-signal-safe calls only.
     unsafe {
-        if (*info).si_pid() != libc::getpid() {
-            SENT.store(true, Ordering::SeqCst);
-        }
         match PREVIOUS.get() {
             Some(&handler) if handler != libc::SIG_IGN && handler != libc::SIG_DFL => {
                 let handler: extern "C" fn(c_int) = std::mem::transmute(handler);
@@ -31,10 +30,14 @@ extern "C" fn on_sigint(signal: c_int, info: *mut libc::siginfo_t, _context: *mu
             }
             _ => (),
         }
+        // Where the signal means something else, the handler has not set this.
+        if (*info).si_pid() != libc::getpid() && pg_sys::QueryCancelPending != 0 {
+            SENT.store(true, Ordering::SeqCst);
+        }
     }
 }
 
-/// Puts our handler before the process's own, once.
+/// Puts our handler before the process's own, once. Not to be saved and called by others: it wants a siginfo.
 fn listen() {
     if PREVIOUS.get().is_some() {
         return;
@@ -58,15 +61,20 @@ fn listen() {
     }
 }
 
+/// How long a timer of one millisecond may take.
+const LONGEST_MS: u32 = 1000;
+
 /// From before a limited wait until its error has been forgotten.
 pub struct Watch {
     statement_timeout: bool,
 }
 
 impl Watch {
+    /// Raises what is to be heard already.
     pub fn begin() -> Watch {
         listen();
         SENT.store(false, Ordering::SeqCst);
+        wait::check_for_interrupts();
         Watch {
             // SAFETY: a plain read.
             statement_timeout: unsafe { raw::get_timeout_active(TimeoutId::StatementTimeout) },
@@ -86,6 +94,13 @@ impl Watch {
                 && !raw::get_timeout_indicator(TimeoutId::StatementTimeout, false)
             {
                 raw::enable_timeout_after(TimeoutId::StatementTimeout, 1);
+                // The statement must not end before.
+                for _ in 0..LONGEST_MS {
+                    if raw::get_timeout_indicator(TimeoutId::StatementTimeout, false) {
+                        break;
+                    }
+                    std::thread::sleep(Duration::from_millis(1));
+                }
             }
         }
     }

@@ -1,10 +1,39 @@
 //! The snapshot of a statement that has not begun to read: letting it go while the statement waits, taking a fresh one
 //! after.
 
-use super::raw;
+use super::{raw, xact};
 use pgrx::pg_sys;
-use std::cell::UnsafeCell;
+use std::cell::{Cell, UnsafeCell};
 use std::ptr;
+
+/// The active snapshot when the subtransaction at each nesting level began.
+struct Outer([Cell<pg_sys::Snapshot>; DEEPEST]);
+// SAFETY: a backend has one thread.
+unsafe impl Sync for Outer {}
+const DEEPEST: usize = 64;
+static OUTER: Outer = Outer([const { Cell::new(ptr::null_mut()) }; DEEPEST]);
+
+/// A subtransaction begins.
+pub fn note_subtransaction() {
+    // SAFETY: reads the stack of active snapshots.
+    unsafe {
+        let active = if raw::ActiveSnapshotSet() {
+            raw::GetActiveSnapshot()
+        } else {
+            ptr::null_mut()
+        };
+        if let Some(outer) = OUTER.0.get(xact::nest_level() as usize) {
+            outer.set(active);
+        }
+    }
+}
+
+/// Whether the active snapshot was pushed outside of the present subtransaction: whoever did pops it, when what we had pushed in its place
+/// may have gone with the subtransaction.
+fn is_from_outside(active: pg_sys::Snapshot) -> bool {
+    let level = xact::nest_level() as usize;
+    level > 1 && OUTER.0.get(level).is_none_or(|outer| outer.get() == active)
+}
 
 /// Whether the query's snapshot is the active one, pushed for this statement alone, and so may be replaced. A query in a
 /// stable function reads with the snapshot of the statement that called it, which must stay.
@@ -23,6 +52,7 @@ pub unsafe fn is_replaceable(query: *const pg_sys::QueryDesc) -> bool {
             && (*snapshot).active_count == 1
             && (*snapshot).regd_count == registrations
             && (estate.is_null() || (*estate).es_snapshot == snapshot)
+            && !is_from_outside(snapshot)
     }
 }
 
@@ -32,7 +62,9 @@ pub fn is_utility_replaceable() -> bool {
     unsafe {
         raw::ActiveSnapshotSet() && {
             let snapshot = raw::GetActiveSnapshot();
-            (*snapshot).active_count == 1 && (*snapshot).regd_count == 0
+            (*snapshot).active_count == 1
+                && (*snapshot).regd_count == 0
+                && !is_from_outside(snapshot)
         }
     }
 }
@@ -121,7 +153,8 @@ static FRESH: Fresh = Fresh(UnsafeCell::new(
     unsafe { std::mem::zeroed() },
 ));
 
-/// Whether the query's is the first use of the transaction's snapshot, at REPEATABLE READ.
+/// Whether the query is all of a portal that begins at REPEATABLE READ, so that its snapshot is the transaction's own and nobody else, but for
+/// whoever has used it before, has a copy.
 ///
 /// # Safety
 /// `query` is about to be started.
@@ -130,7 +163,9 @@ pub unsafe fn is_retakeable(query: *const pg_sys::QueryDesc) -> bool {
     unsafe {
         pg_sys::XactIsoLevel == pg_sys::XACT_REPEATABLE_READ as i32
             && !pg_sys::am_walsender
+            && begins_portal()
             && is_replaceable(query)
+            && is_only_active()
             && {
                 let own = raw::GetTransactionSnapshot();
                 (*own).copied && (*own).regd_count == 1 && (*own).active_count == 0
@@ -138,11 +173,38 @@ pub unsafe fn is_retakeable(query: *const pg_sys::QueryDesc) -> bool {
     }
 }
 
-/// Takes the transaction's snapshot again: the query, and all that follow, see what has been committed meanwhile, too.
+/// Whether PortalStart (tcop/pquery.c) is at work on a single SELECT.
+fn begins_portal() -> bool {
+    // SAFETY: the active portal is there while it is.
+    unsafe {
+        pg_sys::ActivePortal.as_ref().is_some_and(|portal| {
+            portal.status == pg_sys::PortalStatus::PORTAL_DEFINED
+                && portal.strategy == pg_sys::PortalStrategy::PORTAL_ONE_SELECT
+        })
+    }
+}
+
+/// Whether there is no other active snapshot below the one on top.
+///
+/// # Safety
+/// The one on top is a copy, registered by a query, and was pushed at this nesting level.
+unsafe fn is_only_active() -> bool {
+    // SAFETY: by the contract it stays when it is popped, and is pushed as it was.
+    unsafe {
+        let top = raw::GetActiveSnapshot();
+        raw::PopActiveSnapshot();
+        let is_only = !raw::ActiveSnapshotSet();
+        raw::PushActiveSnapshot(top);
+        is_only
+    }
+}
+
+/// Takes the transaction's snapshot again: the query, and all that follow, see what has been committed meanwhile, too. Returns the xmin that
+/// it would have: all below have ended. Its own stays as it was.
 ///
 /// # Safety
 /// `is_retakeable(query)`, and nothing has been read with the transaction's snapshot.
-pub unsafe fn retake(query: *mut pg_sys::QueryDesc) {
+pub unsafe fn retake(query: *mut pg_sys::QueryDesc) -> u32 {
     // SAFETY: the transaction's snapshot stays where it is, and keeps its xmin, by which snapshots are ordered and which holds back what
     // it protects (a lower one than need be is right). New arrays live as long as the transaction; CopySnapshot copies what the
     // pointers point to, and FreeSnapshot does not look at them.
@@ -171,5 +233,6 @@ pub unsafe fn retake(query: *mut pg_sys::QueryDesc) {
         own.suboverflowed = fresh.suboverflowed;
         let_go(query);
         take(query);
+        fresh.xmin.into()
     }
 }

@@ -90,6 +90,12 @@ pub fn is_run_by(process: usize, xid: u32) -> bool {
     unsafe { u32::from((*(*pg_sys::ProcGlobal).allProcs.add(process)).xid) == xid }
 }
 
+/// Whether that process works in our database.
+pub fn is_in_this_database(process: usize) -> bool {
+    // SAFETY: as above.
+    unsafe { (*(*pg_sys::ProcGlobal).allProcs.add(process)).databaseId == pg_sys::MyDatabaseId }
+}
+
 /// How many wait in the lock manager for that running transaction to end.
 pub fn waiters(xid: u32) -> u32 {
     let tag = pg_sys::LOCKTAG {

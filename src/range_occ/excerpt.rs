@@ -38,7 +38,7 @@ pub fn before_reads() {
     let Some(work) = (unsafe { session::look() }) else {
         return;
     };
-    if work.copied.has_tried.get() || work.refused.is_some() {
+    if work.history.has_tried.get() || work.refused.is_some() {
         return;
     }
     let since = Instant::now();
@@ -59,7 +59,7 @@ pub fn before_reads() {
 
 /// Before the validation of what is fresh, of a transaction that only reads.
 pub fn before_validation(work: &Work, validation: &Validation<View>) {
-    if !work.copied.has_tried.get() && validation.looks_everywhere(&work.fresh) {
+    if !work.history.has_tried.get() && validation.looks_everywhere(&work.fresh) {
         copy(work, validation);
     }
 }
@@ -69,7 +69,7 @@ fn copy(work: &Work, validation: &Validation<View>) {
         has_tried,
         entries,
         excerpt,
-    } = &work.copied;
+    } = &work.history;
     has_tried.set(true);
     let (extent, done) = validation.copy(&mut |entry| entries.borrow_mut().push(entry));
     let entries = entries.take();
@@ -85,7 +85,7 @@ pub fn conflicts(
     validation: &Validation<View>,
     found: &mut dyn FnMut(Conflict) -> ControlFlow<()>,
 ) -> (Result<(), Refusal>, keyrange::Work) {
-    match work.copied.excerpt.get() {
+    match work.history.excerpt.get() {
         Some(excerpt) => {
             excerpt.conflicts(validation, &work.fresh, found);
             (Ok(()), keyrange::Work::default())
@@ -101,7 +101,7 @@ pub fn can_stand_before(
     from: Csn,
     predicates: &Predicates,
 ) -> Result<(), Refusal> {
-    match work.copied.excerpt.get() {
+    match work.history.excerpt.get() {
         Some(excerpt) => excerpt.can_stand_before(validation, from, predicates),
         None => validation.can_stand_before(from, predicates),
     }

@@ -138,6 +138,11 @@ fn known_use(oid: Oid) -> Use {
     USES.get(oid, || use_of(oid))
 }
 
+/// Whether what is read of the table is validated.
+pub fn is_ours(oid: Oid) -> bool {
+    matches!(known_use(oid), Use::Ours | Use::Partitioned)
+}
+
 /// A validated transaction is about to use the table, which is locked in `mode`. 0A000 if it cannot, 40001 if it does not see its definition, or
 /// which partitions it has.
 fn check_table(oid: Oid, mode: u32) {
@@ -259,7 +264,9 @@ pub unsafe fn before_utility(node: *const pg_sys::Node) {
             }
             return;
         }
-        session::uses_snapshot();
+        if (*node).type_ != NodeTag::T_VariableShowStmt {
+            session::uses_snapshot();
+        }
         if (*node).type_ != NodeTag::T_CopyStmt || !session::is_validated() {
             return;
         }

@@ -5,11 +5,12 @@
 //! nowhere. So a reader whose snapshot is such a one waits, before it has read anything, until the first is visible, and takes
 //! its snapshot again.
 
-use super::session;
 use super::view::View;
+use super::{guard, session};
 use crate::hotlock::memory;
-use crate::pg::{snapshot, xact};
+use crate::pg::{plan, snapshot, xact};
 use pgrx::pg_sys;
+use std::time::Instant;
 
 /// Snapshots that a transaction takes at most.
 const MOST: u32 = 16;
@@ -32,16 +33,16 @@ pub unsafe fn before_start(query: *mut pg_sys::QueryDesc) {
             return;
         }
         let committers = memory().board.committers;
+        let since = Instant::now();
         for _ in 1..MOST {
-            let missed = keyrange::overtaken(committers, &View::of_transaction());
-            let Some((process, fxid)) = missed else {
-                return;
-            };
-            if !is_over(process, fxid) {
-                return;
+            let view = View::of_transaction();
+            let missed = keyrange::overtaken(committers, &view, xact::is_in_this_database);
+            match missed {
+                Some((process, fxid)) if is_over(process, fxid as u32, since) => {
+                    View::retaken(snapshot::retake(query));
+                }
+                _ => return,
             }
-            snapshot::retake(query);
-            session::forget_reading_point();
         }
     }
 }
@@ -55,24 +56,27 @@ unsafe fn is_worthwhile(planned: *const pg_sys::PlannedStmt) -> bool {
             && !(*planned).hasModifyingCTE
             && (*planned).rowMarks.is_null()
             && (pg_sys::XactReadOnly || (*(*planned).planTree).total_cost >= WORTH)
+            && plan::oids((*planned).relationOids).any(guard::is_ours)
     }
 }
 
-/// Whether that transaction, which is about to commit, has ended; it is waited for, but only once by a session if that takes longer than
-/// `deadlock_timeout` (a synchronous standby that does not answer), and not at all if it has been prepared.
-fn is_over(process: usize, fxid: u64) -> bool {
-    let xid = fxid as u32;
+/// Whether that transaction, which is about to commit, has ended. It is waited for until almost `deadlock_timeout` after `since`, so that no
+/// detector is called for; if that is too short (a synchronous standby does not answer), this session waits for nobody until it has
+/// ended. A prepared one is not waited for.
+fn is_over(process: usize, xid: u32, since: Instant) -> bool {
     if !xact::is_running(xid) {
         return true;
     }
-    // SAFETY: a plain read of a setting.
-    let patience = unsafe { pg_sys::DeadlockTimeout };
-    if session::has_given_up(fxid) || !xact::is_run_by(process, xid) {
+    let given_up = session::given_up();
+    if given_up != 0 && xact::is_running(given_up) || !xact::is_run_by(process, xid) {
         return false;
     }
-    let has_ended = xact::wait_for_end_within(xid, patience);
+    // SAFETY: a plain read of a setting.
+    let patience = i64::from(unsafe { pg_sys::DeadlockTimeout }) * 9 / 10;
+    let rest = patience - since.elapsed().as_millis() as i64;
+    let has_ended = rest > 0 && xact::wait_for_end_within(xid, rest as i32);
     if !has_ended {
-        session::give_up(fxid);
+        session::give_up(xid);
     }
     has_ended
 }

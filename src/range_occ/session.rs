@@ -29,7 +29,7 @@ struct Session {
     /// Something may have been read with its snapshot, or it is somebody else's.
     snapshot_used: Cell<bool>,
     /// A transaction that this session does not wait for any more; see `ordered`.
-    given_up: Cell<u64>,
+    given_up: Cell<u32>,
     /// It is about to commit: what it reads and writes is settled.
     sealed: Cell<bool>,
     /// The transaction's snapshot sees all with CSNs up to this one; see `stable_prefix`.
@@ -312,14 +312,14 @@ pub fn uses_snapshot() -> bool {
     !SESSION.snapshot_used.replace(true)
 }
 
-/// Whether the session has once waited for that transaction in vain.
-pub fn has_given_up(fxid: u64) -> bool {
-    SESSION.given_up.get() == fxid
+/// The transaction for which the session has waited in vain, or 0.
+pub fn given_up() -> u32 {
+    SESSION.given_up.get()
 }
 
-/// It has.
-pub fn give_up(fxid: u64) {
-    SESSION.given_up.set(fxid);
+/// It has waited in vain for that one.
+pub fn give_up(xid: u32) {
+    SESSION.given_up.set(xid);
 }
 
 /// The transaction is about to commit. From here on it must not touch a table.
@@ -398,11 +398,13 @@ pub fn reading_point() -> (View, Csn) {
     (view, before)
 }
 
-/// The transaction has taken its snapshot again, and has read nothing: where it stands, and what it has copied, was of the one before.
-pub fn forget_reading_point() {
+/// The transaction has taken its snapshot again, with this xmin, and has read nothing: where it stands, and what it has copied, was of the
+/// one before.
+pub fn retaken(xmin: u64) {
+    SESSION.xmin.set(Some(xmin));
     with_present(|work| {
         work.before = None;
-        work.copied = Default::default();
+        work.history = Default::default();
     });
 }
 

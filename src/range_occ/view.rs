@@ -106,6 +106,11 @@ impl View {
             own: own_fxid(),
         }
     }
+
+    /// The transaction has taken its snapshot again, with this xmin.
+    pub fn retaken(xmin: u32) {
+        session::retaken(widen(xmin));
+    }
 }
 
 impl keyrange::Snapshot for View {
@@ -117,8 +122,7 @@ impl keyrange::Snapshot for View {
     fn has_ended(&self, fxid: u64) -> bool {
         // SAFETY: the snapshot lives as long as the transaction.
         let snapshot = unsafe { &*self.snapshot };
-        let bounds = [snapshot.xmin, snapshot.xmax].map(u32::from);
-        let span = u64::from(bounds[1].wrapping_sub(bounds[0]));
+        let span = u64::from(u32::from(snapshot.xmax).wrapping_sub(self.xmin as u32));
         let Some(behind) = fxid.checked_sub(self.xmin) else {
             return true;
         };

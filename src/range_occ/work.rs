@@ -132,7 +132,7 @@ pub struct Work {
     pub stands_before: Option<Csn>,
     /// Something of a later one than the first of these was seen.
     pub is_between: bool,
-    pub copied: Copied,
+    pub history: Copied,
 }
 
 impl Work {
@@ -162,7 +162,7 @@ impl Work {
             first_missed: Cell::new(None),
             stands_before: None,
             is_between: false,
-            copied: Copied::default(),
+            history: Copied::default(),
         }
     }
 
@@ -192,7 +192,7 @@ impl Work {
             first_missed,
             stands_before,
             is_between,
-            copied,
+            history,
         } = self;
         tables.clear();
         parents.clear();
@@ -210,7 +210,7 @@ impl Work {
         found.clear();
         missed.get_mut().clear();
         first_missed.set(None);
-        *copied = Copied::default();
+        *history = Copied::default();
         *stands_before = None;
         (*looked_for, *refused, *before) = (None, None, None);
         (*has_id, *saw_beyond, *is_between) = (false, false, false);

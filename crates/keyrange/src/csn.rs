@@ -64,14 +64,20 @@ pub fn stable_prefix(
 }
 
 /// A transaction that the snapshot does not see although it sees one with a larger CSN, and the process that ran it: it had its CSN
-/// and was still on the running list. Of each process the last two writing transactions are known; there is none unless a
+/// and was still on the running list. Only processes that count are looked at. Of each the last two writing transactions are known; there is none unless a
 /// process has ended more than one since the snapshot was taken.
-pub fn overtaken(committers: &[Committer], snapshot: &impl Snapshot) -> Option<(usize, u64)> {
+pub fn overtaken(
+    committers: &[Committer],
+    snapshot: &impl Snapshot,
+    counts: impl Fn(usize) -> bool,
+) -> Option<(usize, u64)> {
     let numbered = || {
-        committers.iter().enumerate().flat_map(|(process, one)| {
-            let of_process = move |(fxid, csn)| (process, fxid, csn);
-            one.numbered().into_iter().flatten().map(of_process)
-        })
+        let all = committers.iter().enumerate();
+        all.filter(|(process, _)| counts(*process))
+            .flat_map(|(process, one)| {
+                let of_process = move |(fxid, csn)| (process, fxid, csn);
+                one.numbered().into_iter().flatten().map(of_process)
+            })
     };
     let seen = numbered().filter(|&(_, fxid, _)| snapshot.sees(fxid));
     let newest = seen.map(|(.., csn)| csn).max()?;

@@ -344,7 +344,7 @@ fn a_snapshot_that_sees_a_later_one_only_has_been_overtaken() {
         ended: (1..20).filter(|fxid| !running.contains(fxid)).collect(),
         ..since(1)
     };
-    let of = |running: &[u64]| overtaken(memory.board().committers, &view(running));
+    let of = |running: &[u64]| overtaken(memory.board().committers, &view(running), |_| true);
     assert_eq!(of(&[]), None, "nobody has written");
     for fxid in 1..=4 {
         memory.write(fxid, &[10]);
@@ -355,6 +355,8 @@ fn a_snapshot_that_sees_a_later_one_only_has_been_overtaken() {
     assert_eq!(of(&[1, 2, 3, 4]), None);
     assert_eq!(of(&[3]), Some((3, 3)));
     assert_eq!(of(&[1, 4]), Some((1, 1)));
+    let (board, elsewhere) = (memory.board(), |process| process != 1);
+    assert_eq!(overtaken(board.committers, &view(&[1, 4]), elsewhere), None);
     // What a process ran before is known until it has ended two more.
     memory.write(8, &[10]);
     assert_eq!(of(&[3, 8]), Some((3, 3)));
