@@ -145,7 +145,7 @@ pub fn is_ours(oid: Oid) -> bool {
 
 /// A validated transaction is about to use the table, which is locked in `mode`. 0A000 if it cannot, 40001 if it does not see its definition, or
 /// which partitions it has.
-fn check_table(oid: Oid, mode: u32) {
+pub fn check_table(oid: Oid, mode: u32) {
     match known_use(oid) {
         Use::Free => {}
         // SAFETY: by what was said, and nothing in the callers has a destructor.
@@ -175,8 +175,8 @@ pub fn is_partitioned_now(oid: Oid) -> bool {
     class_of(oid).is_some_and(|class| class.kind == pg_sys::RELKIND_PARTITIONED_TABLE)
 }
 
-/// Runs a statement. One that writes in a subtransaction may fail for a row that has come to a partition and is not written there, which a
-/// savepoint survives: then the definition of that partition has been read, and stays.
+/// Runs a statement of the executor. One that writes in a subtransaction may fail for a row that has come to a partition, or nowhere, and is not written, which a
+/// savepoint survives: then the definitions on its way have been read, and stay. So have those on the way of rows that a trigger has left out.
 ///
 /// # Safety
 /// `query` is started; nothing with a destructor is alive in the callers.
@@ -184,15 +184,40 @@ pub unsafe fn routed(query: *const pg_sys::QueryDesc, run: impl FnOnce()) {
     // SAFETY: by the contract.
     unsafe {
         let writes = !(*(*query).plannedstmt).resultRelations.is_null();
-        if !writes || xact::nest_level() < 2 || !session::is_validated() {
-            return run();
+        keeping_routed(writes, run);
+        if !writes || !session::is_validated() {
+            return;
         }
+        for node in plan::nodes((*(*query).estate).es_tuple_routing_result_relations) {
+            let rel = (*node.cast::<pg_sys::ResultRelInfo>()).ri_RelationDesc;
+            check_table((*rel).rd_id, pg_sys::RowExclusiveLock);
+            parents::note_route(rel);
+        }
+    }
+}
+
+/// The same for a utility statement, which may be COPY.
+///
+/// # Safety
+/// A utility statement's node; nothing with a destructor is alive in the callers.
+pub unsafe fn copied(node: *const pg_sys::Node, run: impl FnOnce()) {
+    // SAFETY: by the contract.
+    unsafe {
+        let copies = (*node).type_ == NodeTag::T_CopyStmt;
+        keeping_routed(copies, run);
+    }
+}
+
+/// # Safety
+/// Nothing with a destructor is alive in the callers.
+unsafe fn keeping_routed(writes: bool, run: impl FnOnce()) {
+    if !writes || xact::nest_level() < 2 || !session::is_validated() {
+        return run();
+    }
+    // SAFETY: by the contract.
+    unsafe {
         catch::catching(run, |_| {
-            let estate = (*query).estate;
-            for node in plan::nodes((*estate).es_tuple_routing_result_relations) {
-                let rel = (*node.cast::<pg_sys::ResultRelInfo>()).ri_RelationDesc;
-                session::keep_routed((*rel).rd_id);
-            }
+            session::keep_all_routed();
             false
         });
     }
@@ -291,9 +316,6 @@ pub unsafe fn before_utility(node: *const pg_sys::Node) {
             return;
         }
         check_target(oid, mode);
-        if xact::nest_level() > 1 {
-            parents::below(oid, &mut |oid, _| session::note_copied(oid));
-        }
     }
 }
 
@@ -326,23 +348,5 @@ pub unsafe fn begin_exempt(node: *const pg_sys::Node, is_top_level: bool) -> boo
             session::begin_exempt();
         }
         begins
-    }
-}
-
-/// Runs a utility statement; of COPY in a subtransaction what `routed` says is true, too.
-///
-/// # Safety
-/// A utility statement's node; nothing with a destructor is alive in the callers.
-pub unsafe fn copied(node: *const pg_sys::Node, run: impl FnOnce()) {
-    // SAFETY: by the contract.
-    unsafe {
-        let copies = (*node).type_ == NodeTag::T_CopyStmt;
-        if !copies || xact::nest_level() < 2 || !session::is_validated() {
-            return run();
-        }
-        catch::catching(run, |_| {
-            session::keep_copied();
-            false
-        });
     }
 }

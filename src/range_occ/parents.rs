@@ -72,27 +72,32 @@ pub fn note(oid: Oid) {
     }
 }
 
-/// A statement is about to start that may send rows to partitions of the table. In a subtransaction, which may survive the error of a row that
-/// came nowhere, all lists below count as read.
+/// A statement is about to start that may send rows to partitions of the table. In a subtransaction, which may survive the error of a row on its way,
+/// it is noted where that may be.
 ///
 /// # Errors
-/// As for `note`; 0A000 if there is a partition of another access method.
+/// 0A000 if there is a partition of another access method.
 pub fn begin_routing(target: Oid) {
     ROUTING.0.set(ROUTING.0.get() + 1);
-    let before = key::invalidations();
-    let is_inside = xact::nest_level() > 1;
-    if !is_inside && USABLE.get(target, || u64::MAX) == before {
+    let now = key::invalidations();
+    let relation = key::relation_of(target);
+    let may_survive =
+        xact::nest_level() > 1 && session::with(|work| work.targets.get(&relation) != Some(&now));
+    if !may_survive && USABLE.get(target, || u64::MAX) == now {
         return;
     }
-    below(target, &mut |oid, is_parent| {
+    below(target, &mut |oid| {
         guard::check_method(oid);
-        if is_parent && is_inside {
-            note(oid);
+        if may_survive {
+            session::may_route(oid);
         }
     });
-    if key::invalidations() == before {
+    if may_survive {
+        session::with(|work| work.targets.insert(relation, now));
+    }
+    if key::invalidations() == now {
         USABLE.forget(target);
-        USABLE.get(target, || before);
+        USABLE.get(target, || now);
     }
 }
 
@@ -134,9 +139,8 @@ fn parent_of(oid: Oid) -> Oid {
     }
 }
 
-/// Shows `visit` the partitions of a table and theirs, without locking them, and whether they are partitioned themselves. Those that are
-/// being dropped may be left out.
-pub fn below(parent: Oid, visit: &mut dyn FnMut(Oid, bool)) {
+/// Shows `visit` the partitions of a table and theirs, without locking them. Those that are being dropped may be left out.
+fn below(parent: Oid, visit: &mut dyn FnMut(Oid)) {
     // The catalog's row is there, and stays in the cache until a lock is taken, for the next call to find.
     if !guard::is_partitioned_now(parent) {
         return;
@@ -146,10 +150,7 @@ pub fn below(parent: Oid, visit: &mut dyn FnMut(Oid, bool)) {
         unsafe { raw::find_inheritance_children(parent, pg_sys::NoLock as pg_sys::LOCKMODE) };
     // SAFETY: a list that stays in the current memory context.
     for oid in unsafe { plan::oids(partitions) } {
-        let is_parent = guard::is_partitioned_now(oid);
-        visit(oid, is_parent);
-        if is_parent {
-            below(oid, visit);
-        }
+        visit(oid);
+        below(oid, visit);
     }
 }

@@ -209,9 +209,9 @@ pub unsafe fn touch_locked(oid: Oid, mode: u32) {
     }
 }
 
-/// After the error of a row that was on its way to the partition: it stays locked, and its definition counts as read when the transaction
-/// ends. Nothing is looked up here.
-pub fn keep_routed(oid: Oid) {
+/// After the error of a row that was on its way to the partition, or through it: it stays locked, and its definition, or its list of partitions, counts as read
+/// when the transaction ends. Nothing is looked up here.
+fn keep_routed(oid: Oid) {
     if redefined::is_locked(oid, pg_sys::RowExclusiveLock) {
         keep_locked(oid, pg_sys::RowExclusiveLock);
         with(|work| {
@@ -221,15 +221,21 @@ pub fn keep_routed(oid: Oid) {
     }
 }
 
-/// COPY may send rows to the partition.
-pub fn note_copied(oid: Oid) {
-    with(|work| work.copied.insert(key::relation_of(oid)));
+/// A row may be on its way to the partition when its statement fails.
+pub fn may_route(oid: Oid) {
+    with(|work| work.below.insert(key::relation_of(oid)));
 }
 
-/// `keep_routed` for all to which COPY may have been sending rows.
-pub fn keep_copied() {
-    while let Some(relation) = with_present(|work| work.copied.pop_first()).flatten() {
+/// `keep_routed` for all to which a row may have been on its way: those that are locked.
+pub fn keep_all_routed() {
+    let mut after = 0;
+    let next = |after| {
+        let next = with_present(|work| work.below.range(after + 1..).next().copied());
+        next.flatten()
+    };
+    while let Some(relation) = next(after) {
         keep_routed(key::oid_of(relation));
+        after = relation;
     }
 }
 
@@ -239,8 +245,7 @@ pub fn keep_copied() {
 /// As for `touch`.
 pub fn settle_routed() {
     while let Some(relation) = with_present(|work| work.routed.pop_first()).flatten() {
-        // SAFETY: locked by `keep_routed`.
-        unsafe { touch_locked(key::oid_of(relation), pg_sys::RowExclusiveLock) };
+        guard::check_table(key::oid_of(relation), pg_sys::RowExclusiveLock);
     }
 }
 

@@ -97,8 +97,10 @@ pub struct Work {
     pub routes: BTreeMap<Relation, (u64, u64)>,
     /// Those to which rows were on their way in statements that failed.
     pub routed: BTreeSet<Relation>,
-    /// Those to which COPY may send rows, in a subtransaction.
-    pub copied: BTreeSet<Relation>,
+    /// Those below targets of statements in subtransactions: rows may be on their way there when one fails.
+    pub below: BTreeSet<Relation>,
+    /// As of which invalidation those below a target are known.
+    pub targets: BTreeMap<Relation, u64>,
     /// Those of which it knows a definition of its own making: others have registered by another one.
     own: BTreeSet<Relation>,
     /// Those that it has read by a newer snapshot while nobody else could write there: it has missed nothing.
@@ -143,7 +145,8 @@ impl Work {
             parents: BTreeMap::new(),
             routes: BTreeMap::new(),
             routed: BTreeSet::new(),
-            copied: BTreeSet::new(),
+            below: BTreeSet::new(),
+            targets: BTreeMap::new(),
             own: BTreeSet::new(),
             seen_whole: BTreeSet::new(),
             writes: WriteSet::new(MOST_RANGES),
@@ -173,7 +176,8 @@ impl Work {
             parents,
             routes,
             routed,
-            copied,
+            below,
+            targets,
             own,
             seen_whole,
             writes,
@@ -198,7 +202,8 @@ impl Work {
         parents.clear();
         routes.clear();
         routed.clear();
-        copied.clear();
+        below.clear();
+        targets.clear();
         own.clear();
         seen_whole.clear();
         writes.clear();
