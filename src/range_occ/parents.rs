@@ -6,16 +6,27 @@ use super::{commit, errors, guard, key, redefined, session};
 use crate::hotlock::memory;
 use crate::pg::per_table::PerTable;
 use crate::pg::{plan, raw, xact};
-use keyrange::{Count, Csn, DEFINITION, Predicates, RangeMap, Refusal, Validation};
+use keyrange::{Count, Csn, DEFINITION, Predicates, RangeMap, Refusal, Relation, Validation};
 use pgrx::pg_sys::{self, Oid};
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::rc::Rc;
 use std::time::Instant;
 
 /// The table that one is a partition of, or 0.
 static PARENTS: PerTable<Oid, 256> = PerTable::new();
 
-/// As of which invalidation all partitions of a table, and theirs, were of access methods that can be used.
-static USABLE: PerTable<u64, 64> = PerTable::new();
+/// Targets whose lists are kept.
+const MOST_KEPT: usize = 64;
+
+/// The tables below a target, as of an invalidation.
+type Below = (u64, Rc<[Relation]>);
+
+struct Targets(RefCell<BTreeMap<Relation, Below>>);
+// SAFETY: a backend has one thread.
+unsafe impl Sync for Targets {}
+/// Those of which all that is below has been looked at, and is of access methods that can be used.
+static TARGETS: Targets = Targets(RefCell::new(BTreeMap::new()));
 
 struct Routing(Cell<u64>);
 // SAFETY: a backend has one thread.
@@ -26,7 +37,6 @@ static ROUTING: Routing = Routing(Cell::new(0));
 /// See `super::forget`.
 pub fn forget(relation: Oid) {
     PARENTS.forget(relation);
-    USABLE.forget(relation);
 }
 
 /// Notes that a statement of a validated transaction, about to start, uses the partitioned table. It stays locked for the transaction.
@@ -81,23 +91,25 @@ pub fn begin_routing(target: Oid) {
     ROUTING.0.set(ROUTING.0.get() + 1);
     let now = key::invalidations();
     let relation = key::relation_of(target);
-    let may_survive =
-        xact::nest_level() > 1 && session::with(|work| work.targets.get(&relation) != Some(&now));
-    if !may_survive && USABLE.get(target, || u64::MAX) == now {
-        return;
-    }
-    below(target, &mut |oid| {
-        guard::check_method(oid);
-        if may_survive {
-            session::may_route(oid);
+    let is_known =
+        || matches!(TARGETS.0.borrow().get(&relation), Some((as_of, _)) if *as_of == now);
+    if !is_known() {
+        session::with(|work| work.walked.clear());
+        below(target, &mut |oid| {
+            guard::check_method(oid);
+            session::with(|work| work.walked.push(key::relation_of(oid)));
+        });
+        let all = session::with(|work| Rc::from(work.walked.as_slice()));
+        let mut targets = TARGETS.0.borrow_mut();
+        if targets.len() >= MOST_KEPT {
+            targets.clear();
         }
-    });
-    if may_survive {
-        session::with(|work| work.targets.insert(relation, now));
+        targets.insert(relation, (now, all));
     }
-    if key::invalidations() == now {
-        USABLE.forget(target);
-        USABLE.get(target, || now);
+    if xact::nest_level() > 1
+        && let Some((_, all)) = TARGETS.0.borrow().get(&relation)
+    {
+        session::with(|work| work.targets.insert(relation, Rc::clone(all)));
     }
 }
 

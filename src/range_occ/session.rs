@@ -7,7 +7,7 @@ use super::{errors, existence, guard, redefined};
 use crate::guc;
 use crate::hotlock::memory;
 use crate::pg::{raw, xact};
-use keyrange::Csn;
+use keyrange::{Csn, Relation};
 use pgrx::pg_sys::{self, Oid};
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
@@ -221,21 +221,27 @@ fn keep_routed(oid: Oid) {
     }
 }
 
-/// A row may be on its way to the partition when its statement fails.
-pub fn may_route(oid: Oid) {
-    with(|work| work.below.insert(key::relation_of(oid)));
-}
-
 /// `keep_routed` for all to which a row may have been on its way: those that are locked.
 pub fn keep_all_routed() {
-    let mut after = 0;
-    let next = |after| {
-        let next = with_present(|work| work.below.range(after + 1..).next().copied());
-        next.flatten()
+    let mut at = (0, 0);
+    // The table at that place of the lists, and the next place.
+    let next = |(target, n): (Relation, usize)| {
+        with_present(|work| {
+            let mut targets = work.targets.range(target..);
+            let (&first, all) = targets.next()?;
+            let n = if first == target { n } else { 0 };
+            match all.get(n) {
+                Some(&relation) => Some((Some(relation), (first, n + 1))),
+                None => Some((None, (first + 1, 0))),
+            }
+        })
+        .flatten()
     };
-    while let Some(relation) = next(after) {
-        keep_routed(key::oid_of(relation));
-        after = relation;
+    while let Some((relation, after)) = next(at) {
+        if let Some(relation) = relation {
+            keep_routed(key::oid_of(relation));
+        }
+        at = after;
     }
 }
 

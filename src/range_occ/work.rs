@@ -97,10 +97,10 @@ pub struct Work {
     pub routes: BTreeMap<Relation, (u64, u64)>,
     /// Those to which rows were on their way in statements that failed.
     pub routed: BTreeSet<Relation>,
-    /// Those below targets of statements in subtransactions: rows may be on their way there when one fails.
-    pub below: BTreeSet<Relation>,
-    /// As of which invalidation those below a target are known.
-    pub targets: BTreeMap<Relation, u64>,
+    /// Targets of statements in subtransactions, and all that is below them: rows may be on their way there when one fails.
+    pub targets: BTreeMap<Relation, Rc<[Relation]>>,
+    /// What is below a target, as far as that has been looked at.
+    pub walked: Vec<Relation>,
     /// Those of which it knows a definition of its own making: others have registered by another one.
     own: BTreeSet<Relation>,
     /// Those that it has read by a newer snapshot while nobody else could write there: it has missed nothing.
@@ -145,8 +145,8 @@ impl Work {
             parents: BTreeMap::new(),
             routes: BTreeMap::new(),
             routed: BTreeSet::new(),
-            below: BTreeSet::new(),
             targets: BTreeMap::new(),
+            walked: Vec::new(),
             own: BTreeSet::new(),
             seen_whole: BTreeSet::new(),
             writes: WriteSet::new(MOST_RANGES),
@@ -176,8 +176,8 @@ impl Work {
             parents,
             routes,
             routed,
-            below,
             targets,
+            walked,
             own,
             seen_whole,
             writes,
@@ -202,8 +202,8 @@ impl Work {
         parents.clear();
         routes.clear();
         routed.clear();
-        below.clear();
         targets.clear();
+        walked.clear();
         own.clear();
         seen_whole.clear();
         writes.clear();
