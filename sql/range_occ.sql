@@ -186,7 +186,7 @@ BEGIN;
 SELECT * FROM predicates();
 COMMIT;
 
--- foreign keys: a referenced row that is found and locked is no read
+-- foreign keys: a referenced row that is found and locked is read by the exclusion window only
 CREATE TABLE child (id int PRIMARY KEY, num int REFERENCES num) USING txn_heap;
 BEGIN;
 INSERT INTO child VALUES (1, 500);
