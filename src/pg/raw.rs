@@ -355,6 +355,8 @@ unsafe extern "C-unwind" {
     pub fn systable_endscan(scan: SysScanDesc);
     pub fn GetSecurityLabel(object: *const ObjectAddress, provider: *const c_char) -> *mut c_char;
     pub fn get_rel_relispartition(relation: Oid) -> bool;
+    pub fn get_rel_persistence(relation: Oid) -> c_char;
+    pub fn makeRangeVarFromNameList(names: *mut List) -> *mut RangeVar;
     // catalog/pg_inherits.c; not bound by pgrx
     pub fn find_inheritance_children(parent: Oid, mode: LOCKMODE) -> *mut List;
     pub fn find_all_inheritors(parent: Oid, mode: LOCKMODE, counts: *mut *mut List) -> *mut List;

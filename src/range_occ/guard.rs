@@ -138,9 +138,15 @@ fn known_use(oid: Oid) -> Use {
     USES.get(oid, || use_of(oid))
 }
 
-/// Whether what is read of the table is validated.
-pub fn is_ours(oid: Oid) -> bool {
-    matches!(known_use(oid), Use::Ours | Use::Partitioned)
+/// Whether the plan reads what is validated, and may be older than the snapshot that it is run with. Lists of partitions change beside who
+/// has planned with them.
+///
+/// # Safety
+/// A plan.
+pub unsafe fn can_wait(planned: *const pg_sys::PlannedStmt) -> bool {
+    // SAFETY: by the contract.
+    let uses = || unsafe { plan::oids((*planned).relationOids) }.map(known_use);
+    uses().any(|one| matches!(one, Use::Ours)) && !uses().any(|one| matches!(one, Use::Partitioned))
 }
 
 /// A validated transaction is about to use the table, which is locked in `mode`. 0A000 if it cannot, 40001 if it does not see its definition, or

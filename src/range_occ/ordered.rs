@@ -8,7 +8,7 @@
 use super::view::View;
 use super::{guard, session};
 use crate::hotlock::memory;
-use crate::pg::{plan, snapshot, xact};
+use crate::pg::{snapshot, xact};
 use pgrx::pg_sys;
 use std::time::Instant;
 
@@ -56,7 +56,7 @@ unsafe fn is_worthwhile(planned: *const pg_sys::PlannedStmt) -> bool {
             && !(*planned).hasModifyingCTE
             && (*planned).rowMarks.is_null()
             && (pg_sys::XactReadOnly || (*(*planned).planTree).total_cost >= WORTH)
-            && plan::oids((*planned).relationOids).any(guard::is_ours)
+            && guard::can_wait(planned)
     }
 }
 

@@ -8,6 +8,7 @@ use crate::pg::{plan, raw};
 use pgrx::pg_sys::{self, NodeTag, Oid};
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
+use std::ffi::CStr;
 
 struct Noted {
     /// Whose they are: other invalidations come when a transaction has ended.
@@ -107,10 +108,11 @@ pub fn keeps_writers_out(relation: Oid) -> bool {
 /// A utility statement's node.
 pub unsafe fn note_utility(node: *const pg_sys::Node) {
     // SAFETY: by the contract.
-    let (is_harmless, is_ddl) = unsafe { (is_harmless(node), is_ddl(node)) };
+    let is_harmless = unsafe { is_harmless(node) };
     NOTED.after_utility.set(true);
     NOTED.is_harmless.set(is_harmless);
-    if is_ddl && session::is_validated() {
+    // SAFETY: by the contract.
+    if session::is_validated() && unsafe { is_ddl(node) } {
         session::with(|work| work.saw_beyond = true);
     }
 }
@@ -142,17 +144,70 @@ unsafe fn is_harmless(node: *const pg_sys::Node) -> bool {
 
 /// Whether a statement defines something for others, too.
 unsafe fn is_ddl(node: *const pg_sys::Node) -> bool {
+    use pg_sys::ObjectType::*;
     // SAFETY: a utility statement's node, read as what its tag says.
     unsafe {
-        let made = match (*node).type_ {
-            NodeTag::T_CreateStmt => (*node.cast::<pg_sys::CreateStmt>()).relation,
-            NodeTag::T_CreateTableAsStmt => (*(*node.cast::<pg_sys::CreateTableAsStmt>()).into).rel,
-            NodeTag::T_TruncateStmt => return true,
-            _ => std::ptr::null_mut(),
+        let is_private = match (*node).type_ {
+            NodeTag::T_CommentStmt
+            | NodeTag::T_GrantStmt
+            | NodeTag::T_GrantRoleStmt
+            | NodeTag::T_SecLabelStmt => true,
+            NodeTag::T_CreateStmt => {
+                is_made_temporary((*node.cast::<pg_sys::CreateStmt>()).relation)
+            }
+            NodeTag::T_CreateTableAsStmt => {
+                is_made_temporary((*(*node.cast::<pg_sys::CreateTableAsStmt>()).into).rel)
+            }
+            NodeTag::T_CreateSeqStmt => {
+                is_made_temporary((*node.cast::<pg_sys::CreateSeqStmt>()).sequence)
+            }
+            NodeTag::T_ViewStmt => is_made_temporary((*node.cast::<pg_sys::ViewStmt>()).view),
+            NodeTag::T_IndexStmt => is_temporary((*node.cast::<pg_sys::IndexStmt>()).relation),
+            NodeTag::T_AlterTableStmt => {
+                is_temporary((*node.cast::<pg_sys::AlterTableStmt>()).relation)
+            }
+            NodeTag::T_TruncateStmt => {
+                plan::nodes((*node.cast::<pg_sys::TruncateStmt>()).relations)
+                    .all(|table| is_temporary(table.cast()))
+            }
+            NodeTag::T_DropStmt => {
+                let drop = &*node.cast::<pg_sys::DropStmt>();
+                matches!(
+                    drop.removeType,
+                    OBJECT_TABLE | OBJECT_INDEX | OBJECT_VIEW | OBJECT_SEQUENCE
+                ) && plan::nodes(drop.objects)
+                    .all(|name| is_temporary(raw::makeRangeVarFromNameList(name.cast())))
+            }
+            _ => false,
         };
-        let is_temporary =
-            !made.is_null() && (*made).relpersistence as u8 == pg_sys::RELPERSISTENCE_TEMP;
-        !is_temporary && raw::GetCommandLogLevel(node.cast_mut()) == raw::LOGSTMT_DDL
+        let level = raw::GetCommandLogLevel(node.cast_mut());
+        let is_truncate = (*node).type_ == NodeTag::T_TruncateStmt;
+        !is_private && (is_truncate || level == raw::LOGSTMT_DDL)
+    }
+}
+
+/// Whether that is the name of a temporary table or the like to be made.
+unsafe fn is_made_temporary(name: *const pg_sys::RangeVar) -> bool {
+    // SAFETY: the name in a statement.
+    unsafe {
+        let schema = (*name).schemaname;
+        (*name).relpersistence as u8 == pg_sys::RELPERSISTENCE_TEMP
+            || !schema.is_null() && CStr::from_ptr(schema) == c"pg_temp"
+    }
+}
+
+/// Whether that is the name of a temporary table or the like.
+unsafe fn is_temporary(name: *const pg_sys::RangeVar) -> bool {
+    // SAFETY: the name in a statement, which is left to the statement to report if nothing has it.
+    unsafe {
+        let oid = raw::RangeVarGetRelidExtended(
+            name,
+            pg_sys::NoLock as pg_sys::LOCKMODE,
+            pg_sys::RVROption::RVR_MISSING_OK,
+            None,
+            std::ptr::null_mut(),
+        );
+        oid != Oid::INVALID && raw::get_rel_persistence(oid) as u8 == pg_sys::RELPERSISTENCE_TEMP
     }
 }
 
