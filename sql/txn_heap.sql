@@ -184,10 +184,39 @@ DO $$ BEGIN CREATE INDEX ON child (fails(id)); EXCEPTION WHEN division_by_zero T
 INSERT INTO child (id, val) VALUES (5001, 2) RETURNING id;
 DROP INDEX child_fails;
 
+-- a cursor that a function opens while an index is built on the table goes on after it
+CREATE TABLE odd (id int PRIMARY KEY, v int) USING txn_heap;
+INSERT INTO odd SELECT n, n FROM generate_series(1, 300) n;
+CREATE FUNCTION peeks(int) RETURNS int IMMUTABLE LANGUAGE plpgsql AS $$
+DECLARE
+    kept refcursor := 'kept';
+    seen record;
+BEGIN
+    IF NOT EXISTS (SELECT FROM pg_cursors WHERE name = 'kept') THEN
+        OPEN kept FOR SELECT id FROM odd WHERE id > 1 ORDER BY id;
+        FETCH kept INTO seen;
+    END IF;
+    RETURN $1;
+END $$;
+SET enable_seqscan = off;
+SET enable_bitmapscan = off;
+SET enable_indexonlyscan = off;
+SET enable_sort = off;
+BEGIN;
+CREATE INDEX odd_peeks ON odd USING hash (peeks(v));
+FETCH 2 FROM kept;
+FETCH 2 FROM kept;
+COMMIT;
+SELECT v FROM odd WHERE peeks(v) = 20;
+RESET enable_seqscan;
+RESET enable_bitmapscan;
+RESET enable_indexonlyscan;
+RESET enable_sort;
+
 -- nobody drops what is in use
 DROP ACCESS METHOD txn_heap;
 DROP EXTENSION txn;
-DROP TABLE counter, tag, item, copied, plain, booked, part, passing, fast CASCADE;
-DROP FUNCTION noted, fails;
+DROP TABLE counter, tag, item, copied, plain, booked, part, passing, fast, odd CASCADE;
+DROP FUNCTION noted, fails, peeks;
 DROP EXTENSION txn;
 CREATE TABLE left_over (id int) USING txn_heap;

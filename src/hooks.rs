@@ -66,6 +66,11 @@ unsafe extern "C-unwind" fn client_authentication(port: *mut Port, status: c_int
 }
 
 unsafe extern "C-unwind" fn executor_start(query: *mut QueryDesc, eflags: c_int) {
+    // SAFETY: the hook's arguments; nothing here has a destructor.
+    unsafe { swap::as_usual(|| start_query(query, eflags)) }
+}
+
+unsafe fn start_query(query: *mut QueryDesc, eflags: c_int) {
     let runs = eflags & EXEC_FLAG_EXPLAIN_ONLY as c_int == 0;
     if runs {
         // SAFETY: the hook's argument.
@@ -122,6 +127,11 @@ unsafe extern "C-unwind" fn executor_run(
     count: u64,
     once: bool,
 ) {
+    // SAFETY: the hook's arguments; nothing here has a destructor.
+    unsafe { swap::as_usual(|| run_query(query, direction, count, once)) }
+}
+
+unsafe fn run_query(query: *mut QueryDesc, direction: ScanDirection::Type, count: u64, once: bool) {
     // SAFETY: the next hook in the chain, or PostgreSQL's own function.
     let run = || unsafe {
         match previous().executor_run {
@@ -140,6 +150,11 @@ unsafe extern "C-unwind" fn executor_run(
 }
 
 unsafe extern "C-unwind" fn executor_finish(query: *mut QueryDesc) {
+    // SAFETY: the hook's arguments; nothing here has a destructor.
+    unsafe { swap::as_usual(|| finish_query(query)) }
+}
+
+unsafe fn finish_query(query: *mut QueryDesc) {
     // SAFETY: the next hook in the chain, or PostgreSQL's own function.
     let run = || unsafe {
         match previous().executor_finish {
@@ -153,6 +168,11 @@ unsafe extern "C-unwind" fn executor_finish(query: *mut QueryDesc) {
 }
 
 unsafe extern "C-unwind" fn executor_end(query: *mut QueryDesc) {
+    // SAFETY: the hook's arguments; nothing here has a destructor.
+    unsafe { swap::as_usual(|| end_query(query)) }
+}
+
+unsafe fn end_query(query: *mut QueryDesc) {
     // SAFETY: the hook's argument.
     guarded(|| unsafe { statement::end(query) });
     // SAFETY: the next hook in the chain, or PostgreSQL's own function.
@@ -174,64 +194,68 @@ unsafe extern "C-unwind" fn process_utility(
     destination: *mut DestReceiver,
     completion: *mut QueryCompletion,
 ) {
-    // SAFETY: the hook's argument.
-    guarded(|| unsafe { before_utility(statement) });
-    // SAFETY: the next hook in the chain, or PostgreSQL's own function.
-    let run = || unsafe {
-        match previous().process_utility {
-            Some(next) => next(
-                statement,
-                source,
-                read_only,
-                context,
-                params,
-                environment,
-                destination,
-                completion,
-            ),
-            None => raw::standard_ProcessUtility(
-                statement,
-                source,
-                read_only,
-                context,
-                params,
-                environment,
-                destination,
-                completion,
-            ),
+    let run = || {
+        // SAFETY: the hook's argument.
+        guarded(|| unsafe { before_utility(statement) });
+        // SAFETY: the next hook in the chain, or PostgreSQL's own function.
+        let run = || unsafe {
+            match previous().process_utility {
+                Some(next) => next(
+                    statement,
+                    source,
+                    read_only,
+                    context,
+                    params,
+                    environment,
+                    destination,
+                    completion,
+                ),
+                None => raw::standard_ProcessUtility(
+                    statement,
+                    source,
+                    read_only,
+                    context,
+                    params,
+                    environment,
+                    destination,
+                    completion,
+                ),
+            }
+        };
+        // Looked at before it runs: afterwards the statement may be gone.
+        // SAFETY: the hook's argument.
+        let node = unsafe { (*statement).utilityStmt };
+        // SAFETY: a utility statement's node.
+        let computes = unsafe { computes(node) };
+        // SAFETY: as above.
+        let commits = unsafe { commits(node) };
+        // SAFETY: as above; nothing here has a destructor.
+        let run = || unsafe { range_occ::guard::copied(node, run) };
+        let is_top_level = context == ProcessUtilityContext::PROCESS_UTILITY_TOPLEVEL;
+        // SAFETY: as above.
+        let exempt = guarded(|| unsafe { range_occ::guard::begin_exempt(node, is_top_level) });
+        if computes {
+            watched(std::ptr::null(), run);
+        } else {
+            run();
+        }
+        if exempt {
+            range_occ::session::end_exempt();
+        }
+        // The COMMIT has been taken note of, so that an ERROR ends the transaction. Deferred triggers run next, and what they say must
+        // not come from versions that may still roll back.
+        if commits {
+            guarded(commit::wait_before_triggers);
+            if xact::may_fire_deferred() && statement::is_watched() {
+                // SAFETY: what the commit itself does first (xact.c: CommitTransaction), as SET CONSTRAINTS does in a command.
+                watched(std::ptr::null(), || unsafe {
+                    raw::AfterTriggerFireDeferred()
+                });
+            }
         }
     };
-    // Looked at before it runs: afterwards the statement may be gone.
-    // SAFETY: the hook's argument.
-    let node = unsafe { (*statement).utilityStmt };
-    // SAFETY: a utility statement's node.
-    let computes = unsafe { computes(node) };
-    // SAFETY: as above.
-    let commits = unsafe { commits(node) };
-    // SAFETY: as above; nothing here has a destructor.
-    let run = || unsafe { range_occ::guard::copied(node, run) };
-    let is_top_level = context == ProcessUtilityContext::PROCESS_UTILITY_TOPLEVEL;
-    // SAFETY: as above.
-    let exempt = guarded(|| unsafe { range_occ::guard::begin_exempt(node, is_top_level) });
-    if computes {
-        watched(std::ptr::null(), run);
-    } else {
-        run();
-    }
-    if exempt {
-        range_occ::session::end_exempt();
-    }
-    // The COMMIT has been taken note of, so that an ERROR ends the transaction. Deferred triggers run next, and what they say must
-    // not come from versions that may still roll back.
-    if commits {
-        guarded(commit::wait_before_triggers);
-        if xact::may_fire_deferred() && statement::is_watched() {
-            // SAFETY: what the commit itself does first (xact.c: CommitTransaction), as SET CONSTRAINTS does in a command.
-            watched(std::ptr::null(), || unsafe {
-                raw::AfterTriggerFireDeferred()
-            });
-        }
-    }
+    // SAFETY: nothing here has a destructor.
+    unsafe { swap::as_usual(run) }
 }
 
 /// Whether the command reads data or runs code of the user's, perhaps outside the executor.

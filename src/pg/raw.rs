@@ -204,6 +204,16 @@ unsafe extern "C-unwind" {
         materialize: bool,
         free: *mut bool,
     ) -> HeapTuple;
+    pub fn ExecStoreBufferHeapTuple(
+        tuple: HeapTuple,
+        slot: *mut TupleTableSlot,
+        buffer: Buffer,
+    ) -> *mut TupleTableSlot;
+    pub fn HeapTupleSatisfiesVisibility(
+        tuple: HeapTuple,
+        snapshot: Snapshot,
+        buffer: Buffer,
+    ) -> bool;
     pub fn ExecStorePinnedBufferHeapTuple(
         tuple: HeapTuple,
         slot: *mut TupleTableSlot,
@@ -258,6 +268,8 @@ unsafe extern "C-unwind" {
     pub fn GetActiveSnapshot() -> Snapshot;
     pub fn PopActiveSnapshot();
     pub fn GetSnapshotData(snapshot: Snapshot) -> Snapshot;
+    pub fn GetMemoryChunkContext(pointer: *mut c_void) -> MemoryContext;
+    pub fn palloc0(size: usize) -> *mut c_void;
     pub fn MemoryContextAlloc(context: MemoryContext, size: usize) -> *mut c_void;
     pub fn PushCopiedSnapshot(snapshot: Snapshot);
     pub fn GetTransactionSnapshot() -> Snapshot;

@@ -81,27 +81,113 @@ pub fn is_locked_only(infomask: u16) -> bool {
             == pg_sys::HEAP_XMAX_EXCL_LOCK
 }
 
-/// PageGetItemId and PageGetItem: the tuple at an offset, if there is a normal one.
+/// PageGetMaxOffsetNumber.
 ///
 /// # Safety
 /// `page` is a pinned page whose content is locked.
+#[inline]
+pub unsafe fn count(page: pg_sys::Page) -> pg_sys::OffsetNumber {
+    // SAFETY: by the contract.
+    let lower = usize::from(unsafe { (*page.cast::<pg_sys::PageHeaderData>()).pd_lower });
+    let pointers = lower.saturating_sub(std::mem::offset_of!(pg_sys::PageHeaderData, pd_linp));
+    (pointers / size_of::<pg_sys::ItemIdData>()) as pg_sys::OffsetNumber
+}
+
+/// What a line pointer leads to.
+pub enum Item {
+    /// A tuple of that length.
+    Normal(HeapTupleHeader, u32),
+    /// Another line pointer.
+    Redirect(pg_sys::OffsetNumber),
+}
+
+/// PageGetItemId and PageGetItem: what is at an offset, if it is in use.
+///
+/// # Safety
+/// As for `count`.
+#[inline]
+pub unsafe fn item_at(page: pg_sys::Page, offset: pg_sys::OffsetNumber) -> Option<Item> {
+    // SAFETY: pd_lower bounds the line pointer array.
+    unsafe {
+        if offset == 0 || offset > count(page) {
+            return None;
+        }
+        let header = page.cast::<pg_sys::PageHeaderData>();
+        let item = &*(*header).pd_linp.as_ptr().add(usize::from(offset) - 1);
+        match item.lp_flags() {
+            pg_sys::LP_NORMAL => Some(Item::Normal(
+                page.add(item.lp_off() as usize).cast(),
+                item.lp_len(),
+            )),
+            pg_sys::LP_REDIRECT => Some(Item::Redirect(item.lp_off() as pg_sys::OffsetNumber)),
+            _ => None,
+        }
+    }
+}
+
+/// Asks the processor for a tuple's memory. A hint: there may be no such tuple.
+///
+/// # Safety
+/// `page` is a pinned page, `offset` not beyond its largest possible one.
+#[inline]
+pub unsafe fn prefetch(page: pg_sys::Page, offset: pg_sys::OffsetNumber) {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: line pointers up to the largest offset are on the page; a prefetch may be of any address.
+    unsafe {
+        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+        let header = page.cast::<pg_sys::PageHeaderData>();
+        let pointers = (*header).pd_linp.as_ptr();
+        let item = &*pointers.add(usize::from(offset).saturating_sub(1));
+        _mm_prefetch::<_MM_HINT_T0>(page.wrapping_add(item.lp_off() as usize).cast());
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = (page, offset);
+}
+
+/// The tuple at an offset, if there is a normal one.
+///
+/// # Safety
+/// As for `count`, or the tuple is one that the caller sees, and the page is pinned.
 pub unsafe fn tuple_at(
     page: pg_sys::Page,
     offset: pg_sys::OffsetNumber,
 ) -> Option<(HeapTupleHeader, u32)> {
-    // SAFETY: pd_lower bounds the line pointer array, as PageGetMaxOffsetNumber has it.
-    unsafe {
-        let header = page.cast::<pg_sys::PageHeaderData>();
-        let lower = usize::from((*header).pd_lower);
-        let count = lower.saturating_sub(std::mem::offset_of!(pg_sys::PageHeaderData, pd_linp))
-            / size_of::<pg_sys::ItemIdData>();
-        if offset == 0 || usize::from(offset) > count {
-            return None;
-        }
-        let item = &*(*header).pd_linp.as_ptr().add(usize::from(offset) - 1);
-        (item.lp_flags() == pg_sys::LP_NORMAL)
-            .then(|| (page.add(item.lp_off() as usize).cast(), item.lp_len()))
+    // SAFETY: by the contract.
+    match unsafe { item_at(page, offset) }? {
+        Item::Normal(header, length) => Some((header, length)),
+        Item::Redirect(_) => None,
     }
+}
+
+/// HeapTupleHeaderIsHeapOnly.
+///
+/// # Safety
+/// `header` is a tuple on a pinned page.
+pub unsafe fn is_heap_only(header: HeapTupleHeader) -> bool {
+    // SAFETY: by the contract.
+    u32::from(unsafe { (*header).t_infomask2 }) & pg_sys::HEAP_ONLY_TUPLE != 0
+}
+
+/// HeapTupleHeaderIsHotUpdated.
+///
+/// # Safety
+/// `header` is a tuple on a pinned page.
+pub unsafe fn is_hot_updated(header: HeapTupleHeader) -> bool {
+    // SAFETY: by the contract.
+    let (mask, more) = unsafe { ((*header).t_infomask, (*header).t_infomask2) };
+    u32::from(more) & pg_sys::HEAP_HOT_UPDATED != 0
+        && !has(mask, pg_sys::HEAP_XMAX_INVALID)
+        && u32::from(mask) & pg_sys::HEAP_XMIN_FROZEN != pg_sys::HEAP_XMIN_INVALID
+}
+
+/// HeapTupleHeaderXminFrozen.
+///
+/// # Safety
+/// `header` is a tuple on a pinned page.
+pub unsafe fn is_frozen(header: HeapTupleHeader) -> bool {
+    // SAFETY: by the contract.
+    let mask = unsafe { (*header).t_infomask };
+    u32::from(mask) & pg_sys::HEAP_XMIN_FROZEN == pg_sys::HEAP_XMIN_FROZEN
 }
 
 /// PageIsAllVisible.
@@ -131,7 +217,7 @@ pub unsafe fn set_prunable(page: pg_sys::Page, xid: pg_sys::TransactionId) {
 }
 
 /// TransactionIdPrecedes for two normal ids.
-fn precedes(a: pg_sys::TransactionId, b: pg_sys::TransactionId) -> bool {
+pub fn precedes(a: pg_sys::TransactionId, b: pg_sys::TransactionId) -> bool {
     (u32::from(a).wrapping_sub(u32::from(b)) as i32) < 0
 }
 

@@ -209,12 +209,26 @@ pub unsafe extern "C-unwind" fn tuple_delete(
     guarded(|| unsafe { hotlock::lock::tuple_delete(call) })
 }
 
-/// Hotlock's.
+/// A row has been fetched, or none: hotlock looks at those of another's that an index must not have twice.
 ///
 /// # Safety
-/// PostgreSQL's arguments.
-pub unsafe extern "C-unwind" fn index_fetch_tuple(
-    scan: *mut IndexFetchTableData,
+/// What `index_fetch_tuple` was given and has returned.
+pub unsafe fn fetched(
+    fetch: *mut IndexFetchTableData,
+    snapshot: Snapshot,
+    slot: *mut TupleTableSlot,
+    found: bool,
+) {
+    // SAFETY: by the contract.
+    unsafe {
+        if found && (*snapshot).snapshot_type == SnapshotType::SNAPSHOT_DIRTY {
+            guarded(|| hotlock::conflict::found((*fetch).rel, snapshot, slot));
+        }
+    }
+}
+
+unsafe extern "C-unwind" fn index_fetch_tuple(
+    fetch: *mut IndexFetchTableData,
     tid: ItemPointer,
     snapshot: Snapshot,
     slot: *mut TupleTableSlot,
@@ -224,11 +238,9 @@ pub unsafe extern "C-unwind" fn index_fetch_tuple(
     // SAFETY: the executor's arguments; heap's routine has every callback.
     unsafe {
         let found = (swap::heap().index_fetch_tuple.unwrap_unchecked())(
-            scan, tid, snapshot, slot, call_again, all_dead,
+            fetch, tid, snapshot, slot, call_again, all_dead,
         );
-        if found && (*snapshot).snapshot_type == SnapshotType::SNAPSHOT_DIRTY {
-            guarded(|| hotlock::conflict::found((*scan).rel, snapshot, slot));
-        }
+        fetched(fetch, snapshot, slot, found);
         found
     }
 }

@@ -175,22 +175,28 @@ unsafe extern "C-unwind" fn put_back(_: Datum, _: Oid) {
     let heaps_own = HEAPS_OWN.0.get();
     // SAFETY: both kinds are open: by the reference that `put` took, and for the time of `with_heap`.
     unsafe {
-        for (_, entry) in live().filter(|(_, entry)| entry.rel != heaps_own) {
+        let is_heaps = |rel| heaps_own.is_some_and(|own| ptr::eq(own.rel, rel));
+        for (_, entry) in live().filter(|(_, entry)| !is_heaps(entry.rel)) {
             if let Some(front) = routines.front_of((*entry.rel).rd_tableam) {
                 (*entry.rel).rd_tableam = front;
             }
         }
-        if !heaps_own.is_null() {
-            (*heaps_own).rd_tableam = routines.heap;
+        if let Some(own) = heaps_own {
+            (*own.rel).rd_tableam = routines.heap;
         }
     }
 }
 
-/// The relation in which heap's own callback works at present, or null; see `with_heap`.
-struct HeapsOwn(Cell<Relation>);
+/// The relation in which heap's own callback works at present, and the routine that it has otherwise; see `with_heap`.
+#[derive(Clone, Copy)]
+struct AsHeap {
+    rel: Relation,
+    otherwise: *const TableAmRoutine,
+}
+struct HeapsOwn(Cell<Option<AsHeap>>);
 // SAFETY: a backend has one thread.
 unsafe impl Sync for HeapsOwn {}
-static HEAPS_OWN: HeapsOwn = HeapsOwn(Cell::new(ptr::null_mut()));
+static HEAPS_OWN: HeapsOwn = HeapsOwn(Cell::new(None));
 
 /// Runs `body` with the transaction's resource owner: a portal's owner may end with a subtransaction that has not made the
 /// swap, and would close the relation under us.
@@ -307,12 +313,12 @@ pub unsafe fn with_heap<R: Copy>(rel: Relation, body: impl FnOnce() -> R) -> Opt
     let mut result = None;
     // SAFETY: by the contract; an ERROR goes on once the relation has its routine again.
     unsafe {
-        let before = (*rel).rd_tableam;
-        let outer = HEAPS_OWN.0.replace(rel);
+        let otherwise = (*rel).rd_tableam;
+        let outer = HEAPS_OWN.0.replace(Some(AsHeap { rel, otherwise }));
         (*rel).rd_tableam = heap();
         let restore = || {
             HEAPS_OWN.0.set(outer);
-            (*rel).rd_tableam = before;
+            (*rel).rd_tableam = otherwise;
         };
         catch::catching(
             || result = Some(body()),
@@ -324,4 +330,27 @@ pub unsafe fn with_heap<R: Copy>(rel: Relation, body: impl FnOnce() -> R) -> Opt
         restore();
     }
     result
+}
+
+/// Runs a statement: of a function, perhaps, that heap's callback calls for an index's expression. The relation has its routine meanwhile.
+///
+/// # Safety
+/// As for `with_heap`.
+pub unsafe fn as_usual(body: impl FnOnce()) {
+    let Some(outer) = HEAPS_OWN.0.take() else {
+        return body();
+    };
+    // SAFETY: by the contract; the relation is open as long as heap's callback is at work.
+    unsafe {
+        (*outer.rel).rd_tableam = outer.otherwise;
+        let restore = || {
+            HEAPS_OWN.0.set(Some(outer));
+            (*outer.rel).rd_tableam = heap();
+        };
+        catch::catching(body, |_| {
+            restore();
+            false
+        });
+        restore();
+    }
 }

@@ -1,8 +1,7 @@
 //! The callbacks of `txn_heap` by which range OCC learns what is read and written. Each does what the next one does, heap's or
 //! hotlock's, and tells `range_occ`.
 
-use super::callbacks;
-use super::swap;
+use super::{callbacks, fetch as rows, swap};
 use crate::pg::error::guarded;
 use crate::pg::tuple;
 use crate::range_occ::{capture, session, write};
@@ -27,7 +26,7 @@ unsafe extern "C-unwind" fn scan_begin(
 unsafe extern "C-unwind" fn index_fetch_begin(rel: Relation) -> *mut IndexFetchTableData {
     // SAFETY: as above.
     unsafe {
-        let fetch = (swap::heap().index_fetch_begin.unwrap_unchecked())(rel);
+        let fetch = rows::begin(rel);
         guarded(|| capture::begin_fetch(rel, fetch));
         fetch
     }
@@ -46,8 +45,13 @@ unsafe extern "C-unwind" fn index_fetch_end(fetch: *mut IndexFetchTableData) {
     // SAFETY: as above.
     unsafe {
         check_fetch(fetch, std::ptr::null_mut());
-        (swap::heap().index_fetch_end.unwrap_unchecked())(fetch);
+        rows::end(fetch);
     }
+}
+
+unsafe extern "C-unwind" fn index_fetch_reset(fetch: *mut IndexFetchTableData) {
+    // SAFETY: as above.
+    unsafe { rows::reset(fetch) }
 }
 
 unsafe extern "C-unwind" fn index_fetch_tuple(
@@ -63,13 +67,11 @@ unsafe extern "C-unwind" fn index_fetch_tuple(
         if session::is_expecting() {
             return index_fetch_first_tuple(fetch, tid, snapshot, slot, call_again, all_dead);
         }
-        (swap::heap().index_fetch_tuple.unwrap_unchecked())(
-            fetch, tid, snapshot, slot, call_again, all_dead,
-        )
+        rows::tuple(fetch, tid, snapshot, slot, call_again, all_dead)
     }
 }
 
-/// Apart, so that the usual way, which is gone for every row, is a jump.
+/// Apart, so that the usual way, which is gone for every row, is short.
 #[cold]
 #[inline(never)]
 unsafe fn index_fetch_first_tuple(
@@ -83,9 +85,7 @@ unsafe fn index_fetch_first_tuple(
     // SAFETY: as above.
     unsafe {
         check_fetch(fetch, snapshot);
-        (swap::heap().index_fetch_tuple.unwrap_unchecked())(
-            fetch, tid, snapshot, slot, call_again, all_dead,
-        )
+        rows::tuple(fetch, tid, snapshot, slot, call_again, all_dead)
     }
 }
 
@@ -100,7 +100,9 @@ unsafe extern "C-unwind" fn index_fetch_tuple_in_front(
     // SAFETY: as above.
     unsafe {
         check_fetch(fetch, snapshot);
-        callbacks::index_fetch_tuple(fetch, tid, snapshot, slot, call_again, all_dead)
+        let found = rows::tuple(fetch, tid, snapshot, slot, call_again, all_dead);
+        callbacks::fetched(fetch, snapshot, slot, found);
+        found
     }
 }
 
@@ -411,6 +413,7 @@ unsafe extern "C-unwind" fn tuple_delete_in_front(
 pub fn track(routine: &mut TableAmRoutine) {
     routine.scan_begin = Some(scan_begin);
     routine.index_fetch_begin = Some(index_fetch_begin);
+    routine.index_fetch_reset = Some(index_fetch_reset);
     routine.index_fetch_end = Some(index_fetch_end);
     routine.index_fetch_tuple = Some(index_fetch_tuple);
     routine.relation_set_new_filelocator = Some(relation_set_new_filelocator);

@@ -18,6 +18,7 @@ mod heap;
 mod history;
 mod ledger;
 mod limits;
+mod lookahead;
 mod order;
 mod overtaking;
 mod pgbench;

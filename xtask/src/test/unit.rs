@@ -10,7 +10,14 @@ use crate::setup;
 use crate::tools::cargo;
 
 /// Packages whose tests run here; those of the server tests are a kind of their own.
-const PACKAGES: [&str; 5] = ["history", "hotrow", "keyrange", "pgserver", "xtask"];
+const PACKAGES: [&str; 6] = [
+    "history",
+    "hotrow",
+    "keyrange",
+    "lookahead",
+    "pgserver",
+    "xtask",
+];
 
 /// Each counts as one test.
 const CHECKS: [(&str, &[&str]); 3] = [

@@ -1,0 +1,337 @@
+//! Rows of an index scan, looked for ahead on the page that the scan is on (`crates/lookahead`), where heap locks the page for each.
+//!
+//! What makes it right is what makes heap's own sequential scans right (heapam.c: heapgetpage): the version that an MVCC snapshot sees stays
+//! the one, and where it is, as long as the page is pinned. A row of which no version is seen goes heap's way, which says whether it is
+//! dead to all. SERIALIZABLE does, too: SSI wants to know of each row.
+
+use super::swap;
+use crate::pg::buffer::Page;
+use crate::pg::{raw, tuple};
+use lookahead::{Known, Lookahead};
+use pgrx::pg_sys::*;
+use std::ptr;
+
+/// Heap's descriptor of an index scan's fetches, and what is known of the page that it has pinned.
+#[repr(C)]
+struct Fetch {
+    heap: IndexFetchHeapData,
+    /// The page's number; none (InvalidBlockNumber) when none is pinned.
+    block: BlockNumber,
+    /// Null until a second row of one page is asked for.
+    ahead: *mut Ahead,
+}
+
+struct Ahead {
+    rows: Lookahead,
+    /// What the rows were looked for with.
+    snapshot: Snapshot,
+    command: CommandId,
+}
+
+/// `index_fetch_begin`.
+///
+/// # Safety
+/// An open table of `txn_heap`.
+pub unsafe fn begin(rel: Relation) -> *mut IndexFetchTableData {
+    // SAFETY: the descriptor begins as heap's does, whose callbacks are given it and free it.
+    unsafe {
+        let fetch = raw::palloc0(size_of::<Fetch>()).cast::<Fetch>();
+        (*fetch).heap.xs_base.rel = rel;
+        (*fetch).heap.xs_cbuf = InvalidBuffer as Buffer;
+        (*fetch).block = InvalidBlockNumber;
+        fetch.cast()
+    }
+}
+
+/// `index_fetch_reset`: the page is let go.
+///
+/// # Safety
+/// What `begin` has returned.
+pub unsafe fn reset(fetch: *mut IndexFetchTableData) {
+    // SAFETY: by the contract; heap's routine has every callback.
+    unsafe {
+        (*fetch.cast::<Fetch>()).block = InvalidBlockNumber;
+        (swap::heap().index_fetch_reset.unwrap_unchecked())(fetch);
+    }
+}
+
+/// `index_fetch_end`.
+///
+/// # Safety
+/// What `begin` has returned; it is gone.
+pub unsafe fn end(fetch: *mut IndexFetchTableData) {
+    // SAFETY: as above.
+    unsafe {
+        let ahead = (*fetch.cast::<Fetch>()).ahead;
+        if !ahead.is_null() {
+            raw::pfree(ahead.cast());
+        }
+        (swap::heap().index_fetch_end.unwrap_unchecked())(fetch);
+    }
+}
+
+/// `index_fetch_tuple`.
+///
+/// # Safety
+/// The executor's arguments, with what `begin` has returned.
+#[inline]
+pub unsafe fn tuple(
+    fetch: *mut IndexFetchTableData,
+    tid: ItemPointer,
+    snapshot: Snapshot,
+    slot: *mut TupleTableSlot,
+    call_again: *mut bool,
+    all_dead: *mut bool,
+) -> bool {
+    // SAFETY: by the contract.
+    unsafe {
+        let known = (*fetch.cast::<Fetch>()).ask(&*tid, snapshot);
+        if let Known::Version(version) = known
+            && !*call_again
+        {
+            let fetch = &*fetch.cast::<Fetch>();
+            tuple::prefetch(
+                fetch.page().bytes(),
+                (*fetch.ahead).rows.upcoming((*tid).ip_posid),
+            );
+            (*tid).ip_posid = version;
+            fetch.store(&*tid, slot);
+            if !all_dead.is_null() {
+                *all_dead = false;
+            }
+            return true;
+        }
+        go_on(fetch, tid, snapshot, slot, call_again, all_dead, known)
+    }
+}
+
+/// `tuple` for a row of which no version is known.
+#[cold]
+#[inline(never)]
+unsafe fn go_on(
+    fetch: *mut IndexFetchTableData,
+    tid: ItemPointer,
+    snapshot: Snapshot,
+    slot: *mut TupleTableSlot,
+    call_again: *mut bool,
+    all_dead: *mut bool,
+    known: Known,
+) -> bool {
+    let ours = fetch.cast::<Fetch>();
+    // SAFETY: as in `tuple`; heap's routine has every callback.
+    unsafe {
+        let block = block_of(&*tid);
+        if block != (*ours).block {
+            // Until heap has pinned it: an ERROR in between may leave none.
+            (*ours).block = InvalidBlockNumber;
+            if let Some(ahead) = (*ours).ahead.as_mut() {
+                ahead.rows.turn_to_page((*tid).ip_posid);
+            }
+        } else if known == Known::Nothing && !*call_again && can_look_ahead(snapshot) {
+            (*ours).look((*tid).ip_posid, snapshot);
+            if (*ours).ask(&*tid, snapshot) != Known::Nothing {
+                return tuple(fetch, tid, snapshot, slot, call_again, all_dead);
+            }
+        }
+        let found = (swap::heap().index_fetch_tuple.unwrap_unchecked())(
+            fetch, tid, snapshot, slot, call_again, all_dead,
+        );
+        (*ours).block = block;
+        found
+    }
+}
+
+#[inline]
+fn block_of(tid: &ItemPointerData) -> BlockNumber {
+    (u32::from(tid.ip_blkid.bi_hi) << 16) | u32::from(tid.ip_blkid.bi_lo)
+}
+
+/// Whether what is seen with the snapshot stays, and nobody else has to know of each row.
+unsafe fn can_look_ahead(snapshot: Snapshot) -> bool {
+    // SAFETY: a snapshot; reads backend state.
+    unsafe {
+        (*snapshot).snapshot_type == SnapshotType::SNAPSHOT_MVCC
+            && XactIsoLevel != XACT_SERIALIZABLE as i32
+    }
+}
+
+impl Fetch {
+    fn page(&self) -> Page {
+        Page {
+            buffer: self.heap.xs_cbuf,
+        }
+    }
+
+    /// What is known of the row at an address.
+    #[inline]
+    unsafe fn ask(&mut self, tid: &ItemPointerData, snapshot: Snapshot) -> Known {
+        // SAFETY: ours as long as the descriptor; a snapshot.
+        unsafe {
+            match self.ahead.as_mut() {
+                Some(ahead)
+                    if block_of(tid) == self.block
+                        && ptr::eq(ahead.snapshot, snapshot)
+                        && ahead.command == (*snapshot).curcid =>
+                {
+                    ahead.rows.ask(tid.ip_posid)
+                }
+                _ => Known::Nothing,
+            }
+        }
+    }
+
+    /// Puts a version that is seen on the pinned page into the slot; execTuples.c: tts_buffer_heap_store_tuple.
+    #[inline]
+    unsafe fn store(&self, tid: &ItemPointerData, slot: *mut TupleTableSlot) {
+        // SAFETY: neither a version that is seen nor its line pointer is touched as long as the page is pinned. A slot that has
+        // this page's pin already, from the row before, keeps it.
+        unsafe {
+            let rel = self.heap.xs_base.rel;
+            let page = self.page().bytes();
+            let pointers = (*page.cast::<PageHeaderData>()).pd_linp.as_ptr();
+            let item = &*pointers.add(usize::from(tid.ip_posid) - 1);
+            let buffered = &mut *slot.cast::<BufferHeapTupleTableSlot>();
+            buffered.base.tupdata = HeapTupleData {
+                t_len: item.lp_len(),
+                t_self: *tid,
+                t_tableOid: (*rel).rd_id,
+                t_data: page.add(item.lp_off() as usize).cast(),
+            };
+            (*slot).tts_tableOid = (*rel).rd_id;
+            let stored = &raw mut buffered.base.tupdata;
+            let has_pin = buffered.buffer == self.heap.xs_cbuf
+                && u32::from((*slot).tts_flags) & (TTS_FLAG_SHOULDFREE | TTS_FLAG_EMPTY) == 0;
+            if has_pin {
+                (*slot).tts_nvalid = 0;
+                (*slot).tts_tid = *tid;
+                buffered.base.tuple = stored;
+                buffered.base.off = 0;
+            } else {
+                raw::ExecStoreBufferHeapTuple(stored, slot, self.heap.xs_cbuf);
+            }
+        }
+    }
+
+    /// Looks for a row, and for those that come next.
+    unsafe fn look(&mut self, row: OffsetNumber, snapshot: Snapshot) {
+        // SAFETY: what is allocated lives as long as the descriptor; the page stays pinned.
+        unsafe {
+            let command = (*snapshot).curcid;
+            if self.ahead.is_null() {
+                let context = raw::GetMemoryChunkContext(ptr::from_mut(self).cast());
+                self.ahead = raw::MemoryContextAlloc(context, size_of::<Ahead>()).cast();
+                self.ahead.write(Ahead {
+                    rows: Lookahead::default(),
+                    snapshot,
+                    command,
+                });
+            }
+            let ahead = &mut *self.ahead;
+            if !ptr::eq(ahead.snapshot, snapshot) || ahead.command != command {
+                ahead.rows.turn_to_page(row);
+                ahead.snapshot = snapshot;
+                ahead.command = command;
+            }
+            let page = self.page();
+            page.share();
+            let sight = Sight {
+                rel: self.heap.xs_base.rel,
+                page,
+                block: self.block,
+                snapshot,
+                sees_all: tuple::is_all_visible(page.bytes()) && !(*snapshot).takenDuringRecovery,
+            };
+            let last = tuple::count(page.bytes());
+            ahead.rows.look(row, last, |row| sight.version(row));
+            page.unlock();
+        }
+    }
+}
+
+/// How versions of a locked page are looked at.
+struct Sight {
+    rel: Relation,
+    page: Page,
+    block: BlockNumber,
+    snapshot: Snapshot,
+    /// The page's flag says that all versions on it are seen by everybody.
+    sees_all: bool,
+}
+
+impl Sight {
+    /// The line pointer of the version of a row that the snapshot sees; heapam.c: heap_hot_search_buffer. None may also be what is left to that.
+    #[inline]
+    unsafe fn version(&self, row: OffsetNumber) -> Option<OffsetNumber> {
+        // SAFETY: the page is pinned and locked.
+        unsafe {
+            match tuple::item_at(self.page.bytes(), row)? {
+                tuple::Item::Normal(header, _) if tuple::is_heap_only(header) => None,
+                tuple::Item::Normal(header, length) if self.sees(row, header, length) => Some(row),
+                tuple::Item::Normal(header, _) => self.follow(header),
+                tuple::Item::Redirect(at) => match tuple::item_at(self.page.bytes(), at)? {
+                    tuple::Item::Normal(header, length) if self.sees(at, header, length) => {
+                        Some(at)
+                    }
+                    tuple::Item::Normal(header, _) => self.follow(header),
+                    tuple::Item::Redirect(_) => None,
+                },
+            }
+        }
+    }
+
+    /// The version that is seen of those that come after one on the page.
+    unsafe fn follow(&self, mut header: HeapTupleHeader) -> Option<OffsetNumber> {
+        // SAFETY: as above.
+        unsafe {
+            loop {
+                let mask = (*header).t_infomask;
+                let goes_on =
+                    tuple::is_hot_updated(header) && !tuple::has(mask, HEAP_XMAX_IS_MULTI);
+                let at = (*header).t_ctid.ip_posid;
+                let updater = tuple::raw_xmax(header);
+                match tuple::item_at(self.page.bytes(), at).filter(|_| goes_on)? {
+                    tuple::Item::Normal(next, length)
+                        if tuple::raw_xmin(next) == updater && !tuple::is_frozen(next) =>
+                    {
+                        if self.sees(at, next, length) {
+                            return Some(at);
+                        }
+                        header = next;
+                    }
+                    _ => return None,
+                }
+            }
+        }
+    }
+
+    /// Whether the snapshot sees the version at a line pointer.
+    #[inline]
+    unsafe fn sees(&self, at: OffsetNumber, header: HeapTupleHeader, length: u32) -> bool {
+        // SAFETY: as above.
+        unsafe {
+            if self.sees_all || self.is_old(header) {
+                return true;
+            }
+            let mut found = HeapTupleData {
+                t_len: length,
+                t_self: tuple::unpack((u64::from(self.block) << 16) | u64::from(at)),
+                t_tableOid: (*self.rel).rd_id,
+                t_data: header,
+            };
+            raw::HeapTupleSatisfiesVisibility(&mut found, self.snapshot, self.page.buffer)
+        }
+    }
+
+    /// Whether hints say that a version is seen: made by a transaction that ended before all that ran, and locked or deleted by nobody.
+    #[inline]
+    unsafe fn is_old(&self, header: HeapTupleHeader) -> bool {
+        // SAFETY: as above.
+        unsafe {
+            let mask = (*header).t_infomask;
+            tuple::has(mask, HEAP_XMIN_COMMITTED)
+                && tuple::has(mask, HEAP_XMAX_INVALID)
+                && (tuple::is_frozen(header)
+                    || tuple::precedes(tuple::raw_xmin(header), (*self.snapshot).xmin))
+        }
+    }
+}
