@@ -160,6 +160,16 @@ INSERT INTO passing VALUES (1);
 SELECT count(*) FROM passing;
 COMMIT;
 SELECT count(*) FROM passing;
+CREATE TEMP TABLE own (id int PRIMARY KEY) USING txn_heap;
+INSERT INTO own SELECT generate_series(1, 500);
+SET enable_seqscan = off;
+SET enable_bitmapscan = off;
+SET enable_indexonlyscan = off;
+SELECT count(*), sum(id) FROM own WHERE id BETWEEN 10 AND 490;
+RESET enable_seqscan;
+RESET enable_bitmapscan;
+RESET enable_indexonlyscan;
+DROP TABLE own;
 CREATE UNLOGGED TABLE fast (id int PRIMARY KEY) USING txn_heap;
 INSERT INTO fast VALUES (1) RETURNING id;
 

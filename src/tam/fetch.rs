@@ -127,7 +127,11 @@ unsafe fn go_on(
             if let Some(ahead) = (*ours).ahead.as_mut() {
                 ahead.rows.turn_to_page((*tid).ip_posid);
             }
-        } else if known == Known::Nothing && !*call_again && can_look_ahead(snapshot) {
+        } else if known == Known::Nothing
+            && !*call_again
+            && (*ours).heap.xs_cbuf > 0 // temporary tables have nobody to lock a page against
+            && can_look_ahead(snapshot)
+        {
             (*ours).look((*tid).ip_posid, snapshot);
             if (*ours).ask(&*tid, snapshot) != Known::Nothing {
                 return tuple(fetch, tid, snapshot, slot, call_again, all_dead);
