@@ -162,7 +162,8 @@ unsafe fn finish_query(query: *mut QueryDesc) {
             None => raw::standard_ExecutorFinish(query),
         }
     };
-    watched(query, run);
+    // SAFETY: the hook's argument, started; nothing here has a destructor.
+    unsafe { range_occ::guard::routed(query, || watched(query, run)) };
     // SAFETY: the hook's argument, finished.
     guarded(|| unsafe { answer::before_deferred(query) });
 }
@@ -196,7 +197,9 @@ unsafe extern "C-unwind" fn process_utility(
 ) {
     let run = || {
         // SAFETY: the hook's argument.
-        guarded(|| unsafe { before_utility(statement) });
+        let is_top_level = context == ProcessUtilityContext::PROCESS_UTILITY_TOPLEVEL;
+        // SAFETY: the hook's argument.
+        guarded(|| unsafe { before_utility(statement, is_top_level) });
         // SAFETY: the next hook in the chain, or PostgreSQL's own function.
         let run = || unsafe {
             match previous().process_utility {
@@ -231,7 +234,6 @@ unsafe extern "C-unwind" fn process_utility(
         let commits = unsafe { commits(node) };
         // SAFETY: as above; nothing here has a destructor.
         let run = || unsafe { range_occ::guard::copied(node, run) };
-        let is_top_level = context == ProcessUtilityContext::PROCESS_UTILITY_TOPLEVEL;
         // SAFETY: as above.
         let exempt = guarded(|| unsafe { range_occ::guard::begin_exempt(node, is_top_level) });
         if computes {
@@ -291,11 +293,11 @@ unsafe fn commits(node: *const Node) -> bool {
 
 /// A utility command may do anything: it is taken to read our own versions and to write untracked tables, unless it is
 /// one of those that do neither, or that run statements through the executor.
-unsafe fn before_utility(command: *mut PlannedStmt) {
+unsafe fn before_utility(command: *mut PlannedStmt, is_top_level: bool) {
     // SAFETY: a utility statement's node.
     unsafe {
         let node = (*command).utilityStmt;
-        range_occ::guard::before_utility(node);
+        range_occ::guard::before_utility(node, is_top_level);
         match (*node).type_ {
             NodeTag::T_TransactionStmt => return,
             NodeTag::T_ExecuteStmt | NodeTag::T_DeclareCursorStmt => {

@@ -200,16 +200,20 @@ unsafe fn is_only_active() -> bool {
 }
 
 /// Takes the transaction's snapshot again: the query, and all that follow, see what has been committed meanwhile, too. Returns the xmin that
-/// it would have: all below have ended. Its own stays as it was.
+/// it would have: all below have ended. Its own stays as it was. `is_fit` is asked when the new one has been taken and the old one is still in
+/// force; if it says no, that stays.
 ///
 /// # Safety
 /// `is_retakeable(query)`, and nothing has been read with the transaction's snapshot.
-pub unsafe fn retake(query: *mut pg_sys::QueryDesc) -> u32 {
+pub unsafe fn retake(query: *mut pg_sys::QueryDesc, is_fit: impl FnOnce() -> bool) -> Option<u32> {
     // SAFETY: the transaction's snapshot stays where it is, and keeps its xmin, by which snapshots are ordered and which holds back what
     // it protects (a lower one than need be is right). New arrays live as long as the transaction; CopySnapshot copies what the
     // pointers point to, and FreeSnapshot does not look at them.
     unsafe {
         let fresh = &*raw::GetSnapshotData(FRESH.0.get());
+        if !is_fit() {
+            return None;
+        }
         let context = pg_sys::TopTransactionContext;
         let kept = |ids: *const pg_sys::TransactionId, count: usize| {
             let size = size_of::<pg_sys::TransactionId>() * count.max(1);
@@ -233,6 +237,6 @@ pub unsafe fn retake(query: *mut pg_sys::QueryDesc) -> u32 {
         own.suboverflowed = fresh.suboverflowed;
         let_go(query);
         take(query);
-        fresh.xmin.into()
+        Some(fresh.xmin.into())
     }
 }

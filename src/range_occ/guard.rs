@@ -138,15 +138,14 @@ fn known_use(oid: Oid) -> Use {
     USES.get(oid, || use_of(oid))
 }
 
-/// Whether the plan reads what is validated, and may be older than the snapshot that it is run with. Lists of partitions change beside who
-/// has planned with them.
+/// Whether the plan reads what is validated.
 ///
 /// # Safety
 /// A plan.
-pub unsafe fn can_wait(planned: *const pg_sys::PlannedStmt) -> bool {
+pub unsafe fn is_any_ours(planned: *const pg_sys::PlannedStmt) -> bool {
     // SAFETY: by the contract.
-    let uses = || unsafe { plan::oids((*planned).relationOids) }.map(known_use);
-    uses().any(|one| matches!(one, Use::Ours)) && !uses().any(|one| matches!(one, Use::Partitioned))
+    let mut uses = unsafe { plan::oids((*planned).relationOids) }.map(known_use);
+    uses.any(|one| matches!(one, Use::Ours))
 }
 
 /// A validated transaction is about to use the table, which is locked in `mode`. 0A000 if it cannot, 40001 if it does not see its definition, or
@@ -202,7 +201,8 @@ pub unsafe fn routed(query: *const pg_sys::QueryDesc, run: impl FnOnce()) {
     }
 }
 
-/// The same for a utility statement, which may be COPY.
+/// The same for a utility statement, which may be COPY. Which of its rows a trigger has left out is not known afterwards: all partitions to which rows may
+/// have come are taken for used.
 ///
 /// # Safety
 /// A utility statement's node; nothing with a destructor is alive in the callers.
@@ -210,7 +210,36 @@ pub unsafe fn copied(node: *const pg_sys::Node, run: impl FnOnce()) {
     // SAFETY: by the contract.
     unsafe {
         let copies = (*node).type_ == NodeTag::T_CopyStmt;
+        let copy = node.cast::<pg_sys::CopyStmt>();
+        let target = if copies && (*copy).is_from && session::is_validated() {
+            named((*copy).relation, pg_sys::NoLock)
+        } else {
+            Oid::INVALID
+        };
         keeping_routed(copies, run);
+        if target != Oid::INVALID {
+            parents::settle_target(target);
+        }
+    }
+}
+
+/// The relation of that name, locked in that mode; invalid if there is none, which is left to the statement to report.
+///
+/// # Safety
+/// Null, or a name in a statement.
+unsafe fn named(name: *const pg_sys::RangeVar, mode: u32) -> Oid {
+    if name.is_null() {
+        return Oid::INVALID;
+    }
+    // SAFETY: by the contract.
+    unsafe {
+        raw::RangeVarGetRelidExtended(
+            name,
+            mode as pg_sys::LOCKMODE,
+            pg_sys::RVROption::RVR_MISSING_OK,
+            None,
+            ptr::null_mut(),
+        )
     }
 }
 
@@ -279,13 +308,13 @@ pub fn planner_options(options: c_int) -> c_int {
 ///
 /// # Safety
 /// A utility statement's node.
-pub unsafe fn before_utility(node: *const pg_sys::Node) {
+pub unsafe fn before_utility(node: *const pg_sys::Node, is_top_level: bool) {
     // SAFETY: by the contract; a name that cannot be resolved is left to COPY to report.
     unsafe {
         if (*node).type_ == NodeTag::T_TransactionStmt {
             return;
         }
-        redefined::note_utility(node);
+        redefined::note_utility(node, is_top_level);
         if (*node).type_ == NodeTag::T_VariableSetStmt {
             // SET TRANSACTION SNAPSHOT; the other commands of this kind begin no transaction either.
             let set = node.cast::<pg_sys::VariableSetStmt>();
@@ -302,22 +331,13 @@ pub unsafe fn before_utility(node: *const pg_sys::Node) {
             return;
         }
         let copy = &*node.cast::<pg_sys::CopyStmt>();
-        if copy.relation.is_null() {
-            return;
-        }
         let mode = if copy.is_from {
             pg_sys::RowExclusiveLock
         } else {
             pg_sys::AccessShareLock
         };
         // The lock that COPY itself is about to take.
-        let oid = raw::RangeVarGetRelidExtended(
-            copy.relation,
-            mode as pg_sys::LOCKMODE,
-            pg_sys::RVROption::RVR_MISSING_OK,
-            None,
-            ptr::null_mut(),
-        );
+        let oid = named(copy.relation, mode);
         if oid == Oid::INVALID {
             return;
         }

@@ -3,12 +3,13 @@
 //! A transaction takes its CSN, flushes its commit, and leaves the running list; another with a larger CSN may be quicker. A
 //! snapshot from between sees the second and not the first. A transaction that only reads, and meets both, then stands
 //! nowhere. So a reader whose snapshot is such a one waits, before it has read anything, until the first is visible, and takes
-//! its snapshot again.
+//! its snapshot again, unless a definition has changed between the two: plans have been made with what was there before.
 
 use super::view::View;
 use super::{guard, session};
 use crate::hotlock::memory;
 use crate::pg::{snapshot, xact};
+use keyrange::{Csn, RangeMap, Validation};
 use pgrx::pg_sys;
 use std::time::Instant;
 
@@ -36,15 +37,36 @@ pub unsafe fn before_start(query: *mut pg_sys::QueryDesc) {
         let since = Instant::now();
         for _ in 1..MOST {
             let view = View::of_transaction();
-            let missed = keyrange::overtaken(committers, &view, xact::is_in_this_database);
-            match missed {
-                Some((process, fxid)) if is_over(process, fxid as u32, since) => {
-                    View::retaken(snapshot::retake(query));
-                }
-                _ => return,
+            let missed = keyrange::overtaken(committers, &view, can_be_waited_for);
+            let can_follow = |fxid: u64| has_all_definitions(&view) && is_over(fxid as u32, since);
+            if !missed.is_some_and(can_follow) {
+                return;
+            }
+            match snapshot::retake(query, || has_all_definitions(&view)) {
+                Some(xmin) => View::retaken(xmin),
+                None => return,
             }
         }
     }
+}
+
+/// Whether the transaction of that process is of this database, and not a prepared one, which nobody knows when to end.
+fn can_be_waited_for(process: usize, fxid: u64) -> bool {
+    let xid = fxid as u32;
+    xact::is_in_this_database(process) && (xact::is_run_by(process, xid) || !xact::is_running(xid))
+}
+
+/// Whether all definitions are as that snapshot sees them.
+fn has_all_definitions(view: &View) -> bool {
+    Validation {
+        board: memory().board,
+        snapshot: view,
+        before: Csn::MAX,
+        prefix: session::prefix(),
+        ranges: &|_| RangeMap::WHOLE,
+        wait: &|| false,
+    }
+    .definitions_are_seen()
 }
 
 /// # Safety
@@ -56,19 +78,19 @@ unsafe fn is_worthwhile(planned: *const pg_sys::PlannedStmt) -> bool {
             && !(*planned).hasModifyingCTE
             && (*planned).rowMarks.is_null()
             && (pg_sys::XactReadOnly || (*(*planned).planTree).total_cost >= WORTH)
-            && guard::can_wait(planned)
+            && guard::is_any_ours(planned)
     }
 }
 
 /// Whether that transaction, which is about to commit, has ended. It is waited for until almost `deadlock_timeout` after `since`, so that no
 /// detector is called for; if that is too short (a synchronous standby does not answer), this session waits for nobody until it has
-/// ended. A prepared one is not waited for.
-fn is_over(process: usize, xid: u32, since: Instant) -> bool {
+/// ended.
+fn is_over(xid: u32, since: Instant) -> bool {
     if !xact::is_running(xid) {
         return true;
     }
     let given_up = session::given_up();
-    if given_up != 0 && xact::is_running(given_up) || !xact::is_run_by(process, xid) {
+    if given_up != 0 && xact::is_running(given_up) {
         return false;
     }
     // SAFETY: a plain read of a setting.

@@ -50,6 +50,7 @@ pub fn note(oid: Oid) {
         return;
     }
     session::keep_locked(oid, pg_sys::AccessShareLock);
+    guard::check_definition(oid);
     let as_of = key::invalidations();
     session::with(|work| work.read(relation, &[LIST]));
     session::start_clock();
@@ -110,6 +111,28 @@ pub fn begin_routing(target: Oid) {
         && let Some((_, all)) = TARGETS.0.borrow().get(&relation)
     {
         session::with(|work| work.targets.insert(relation, Rc::clone(all)));
+    }
+}
+
+/// After a statement that may have sent rows to any partition of the target: those that are locked as targets are used.
+///
+/// # Errors
+/// As for `note`.
+pub fn settle_target(target: Oid) {
+    begin_routing(target);
+    let relation = key::relation_of(target);
+    let at = |n| {
+        let targets = TARGETS.0.borrow();
+        let all = targets.get(&relation).map(|(_, all)| Rc::clone(all));
+        all.and_then(|all| all.get(n).copied())
+    };
+    let mut n = 0;
+    while let Some(relation) = at(n) {
+        let oid = key::oid_of(relation);
+        if redefined::is_locked(oid, pg_sys::RowExclusiveLock) {
+            guard::check_table(oid, pg_sys::RowExclusiveLock);
+        }
+        n += 1;
     }
 }
 

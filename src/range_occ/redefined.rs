@@ -7,25 +7,43 @@ use super::{key, session, view};
 use crate::pg::{plan, raw};
 use pgrx::pg_sys::{self, NodeTag, Oid};
 use std::cell::{Cell, RefCell};
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::ffi::CStr;
 
 struct Noted {
     /// Whose they are: other invalidations come when a transaction has ended.
     of: Cell<u32>,
-    tables: RefCell<BTreeSet<u32>>,
+    /// With whether the list of partitions may have changed.
+    tables: RefCell<BTreeMap<u32, bool>>,
     /// A utility statement has run, whose last invalidations may still be to come.
     after_utility: Cell<bool>,
+    utility: Cell<Utility>,
+    /// The transaction in which that was last one by which lists of partitions change.
+    lists_of: Cell<u32>,
+}
+
+/// What the last utility statement may do, with those inside it.
+#[derive(Clone, Copy)]
+struct Utility {
+    /// It only takes locks: invalidations are of others' making.
+    only_locks: bool,
     /// Under a lock beside which others use the table, it changes nothing that plans or errors depend on.
-    is_harmless: Cell<bool>,
+    is_harmless: bool,
+    /// It, or one before it in the transaction, may change which partitions a table has.
+    changes_lists: bool,
 }
 // SAFETY: a backend has one thread.
 unsafe impl Sync for Noted {}
 static NOTED: Noted = Noted {
     of: Cell::new(0),
-    tables: RefCell::new(BTreeSet::new()),
+    tables: RefCell::new(BTreeMap::new()),
     after_utility: Cell::new(false),
-    is_harmless: Cell::new(false),
+    utility: Cell::new(Utility {
+        only_locks: false,
+        is_harmless: false,
+        changes_lists: false,
+    }),
+    lists_of: Cell::new(0),
 };
 
 /// The present transaction, 0 for none.
@@ -61,12 +79,13 @@ fn may_redefine(relation: Oid) -> bool {
 pub fn note(relation: Oid) {
     let present = present();
     let is_users = u32::from(relation) >= pg_sys::FirstNormalObjectId;
-    if present == 0 || !is_users || !may_redefine(relation) {
+    let utility = NOTED.utility.get();
+    if present == 0 || !is_users || utility.only_locks || !may_redefine(relation) {
         return;
     }
     // SAFETY: a plain read of backend state.
     let process = unsafe { pg_sys::MyBackendType };
-    let is_harmless = NOTED.is_harmless.get() || process == pg_sys::BackendType::B_AUTOVAC_WORKER;
+    let is_harmless = utility.is_harmless || process == pg_sys::BackendType::B_AUTOVAC_WORKER;
     if is_harmless && !is_locked(relation, pg_sys::AccessExclusiveLock) {
         return;
     }
@@ -74,7 +93,7 @@ pub fn note(relation: Oid) {
     if NOTED.of.replace(present) != present {
         tables.clear();
     }
-    tables.insert(relation.into());
+    *tables.entry(relation.into()).or_default() |= utility.changes_lists;
 }
 
 /// Whether the table's definition is the present transaction's own, which has it locked, and others had another one before.
@@ -86,7 +105,7 @@ pub unsafe fn is_own(rel: pg_sys::Relation) -> bool {
     let (oid, is_new) = unsafe { ((*rel).rd_id, (*rel).rd_createSubid != 0) };
     NOTED.of.get() == present()
         && !is_new
-        && NOTED.tables.borrow().contains(&oid.into())
+        && NOTED.tables.borrow().contains_key(&oid.into())
         && is_locked(oid, pg_sys::AccessExclusiveLock)
 }
 
@@ -106,11 +125,26 @@ pub fn keeps_writers_out(relation: Oid) -> bool {
 ///
 /// # Safety
 /// A utility statement's node.
-pub unsafe fn note_utility(node: *const pg_sys::Node) {
+pub unsafe fn note_utility(node: *const pg_sys::Node, is_top_level: bool) {
     // SAFETY: by the contract.
-    let is_harmless = unsafe { is_harmless(node) };
+    let own = unsafe {
+        Utility {
+            only_locks: (*node).type_ == NodeTag::T_LockStmt,
+            is_harmless: is_harmless(node),
+            changes_lists: changes_lists(node),
+        }
+    };
     NOTED.after_utility.set(true);
-    NOTED.is_harmless.set(is_harmless);
+    let last = NOTED.utility.get();
+    if own.changes_lists {
+        NOTED.lists_of.set(present());
+    }
+    NOTED.utility.set(Utility {
+        only_locks: own.only_locks && (is_top_level || last.only_locks),
+        is_harmless: own.is_harmless && (is_top_level || last.is_harmless),
+        changes_lists: own.changes_lists
+            || last.changes_lists && (!is_top_level || NOTED.lists_of.get() == present()),
+    });
     // SAFETY: by the contract.
     if session::is_validated() && unsafe { is_ddl(node) } {
         session::with(|work| work.saw_beyond = true);
@@ -123,7 +157,12 @@ unsafe fn is_harmless(node: *const pg_sys::Node) -> bool {
     // SAFETY: a utility statement's node, read as what its tag says.
     unsafe {
         match (*node).type_ {
-            NodeTag::T_VacuumStmt | NodeTag::T_CreateStatsStmt | NodeTag::T_AlterStatsStmt => true,
+            NodeTag::T_VacuumStmt
+            | NodeTag::T_CreateStatsStmt
+            | NodeTag::T_AlterStatsStmt
+            | NodeTag::T_CommentStmt
+            | NodeTag::T_GrantStmt
+            | NodeTag::T_SecLabelStmt => true,
             NodeTag::T_AlterTableStmt => plan::nodes((*node.cast::<pg_sys::AlterTableStmt>()).cmds)
                 .all(|command| {
                     matches!(
@@ -142,26 +181,65 @@ unsafe fn is_harmless(node: *const pg_sys::Node) -> bool {
     }
 }
 
-/// Whether a statement defines something for others, too.
+/// Whether a statement beside which others use the partitioned table may change which partitions that has.
+unsafe fn changes_lists(node: *const pg_sys::Node) -> bool {
+    use pg_sys::AlterTableType as Kind;
+    // SAFETY: a utility statement's node, read as what its tag says; a foreign table's begins as a table's.
+    unsafe {
+        match (*node).type_ {
+            NodeTag::T_CreateStmt | NodeTag::T_CreateForeignTableStmt => {
+                !(*node.cast::<pg_sys::CreateStmt>()).partbound.is_null()
+            }
+            NodeTag::T_AlterTableStmt => plan::nodes((*node.cast::<pg_sys::AlterTableStmt>()).cmds)
+                .any(|command| {
+                    matches!(
+                        (*command.cast::<pg_sys::AlterTableCmd>()).subtype,
+                        Kind::AT_AttachPartition
+                            | Kind::AT_DetachPartition
+                            | Kind::AT_DetachPartitionFinalize
+                    )
+                }),
+            _ => false,
+        }
+    }
+}
+
+/// Whether a statement defines something for others, too, or tells of what they have defined.
 unsafe fn is_ddl(node: *const pg_sys::Node) -> bool {
     use pg_sys::ObjectType::*;
     // SAFETY: a utility statement's node, read as what its tag says.
     unsafe {
         let is_private = match (*node).type_ {
-            NodeTag::T_CommentStmt
-            | NodeTag::T_GrantStmt
-            | NodeTag::T_GrantRoleStmt
-            | NodeTag::T_SecLabelStmt => true,
+            NodeTag::T_CommentStmt => !is_part((*node.cast::<pg_sys::CommentStmt>()).objtype),
+            NodeTag::T_SecLabelStmt => !is_part((*node.cast::<pg_sys::SecLabelStmt>()).objtype),
+            NodeTag::T_GrantStmt => plan::nodes((*node.cast::<pg_sys::GrantStmt>()).privileges)
+                .all(|one| (*one.cast::<pg_sys::AccessPriv>()).cols.is_null()),
+            NodeTag::T_GrantRoleStmt => true,
             NodeTag::T_CreateStmt => {
-                is_made_temporary((*node.cast::<pg_sys::CreateStmt>()).relation)
+                let create = &*node.cast::<pg_sys::CreateStmt>();
+                is_made_temporary(create.relation)
+                    && plan::nodes(create.tableElts)
+                        .all(|element| (*element).type_ != NodeTag::T_TableLikeClause)
             }
             NodeTag::T_CreateTableAsStmt => {
-                is_made_temporary((*(*node.cast::<pg_sys::CreateTableAsStmt>()).into).rel)
+                let into = (*node.cast::<pg_sys::CreateTableAsStmt>()).into;
+                is_made_temporary((*into).rel) && !(*into).skipData
+            }
+            NodeTag::T_AlterSeqStmt => {
+                is_temporary((*node.cast::<pg_sys::AlterSeqStmt>()).sequence)
+            }
+            NodeTag::T_RenameStmt => {
+                let renamed = (*node.cast::<pg_sys::RenameStmt>()).relation;
+                !renamed.is_null() && is_temporary(renamed)
+            }
+            NodeTag::T_CreateStatsStmt => {
+                plan::nodes((*node.cast::<pg_sys::CreateStatsStmt>()).relations).all(|table| {
+                    (*table).type_ == NodeTag::T_RangeVar && is_temporary(table.cast())
+                })
             }
             NodeTag::T_CreateSeqStmt => {
                 is_made_temporary((*node.cast::<pg_sys::CreateSeqStmt>()).sequence)
             }
-            NodeTag::T_ViewStmt => is_made_temporary((*node.cast::<pg_sys::ViewStmt>()).view),
             NodeTag::T_IndexStmt => is_temporary((*node.cast::<pg_sys::IndexStmt>()).relation),
             NodeTag::T_AlterTableStmt => {
                 is_temporary((*node.cast::<pg_sys::AlterTableStmt>()).relation)
@@ -184,6 +262,15 @@ unsafe fn is_ddl(node: *const pg_sys::Node) -> bool {
         let is_truncate = (*node).type_ == NodeTag::T_TruncateStmt;
         !is_private && (is_truncate || level == raw::LOGSTMT_DDL)
     }
+}
+
+/// Whether that is a part of a table: its name says what the table has.
+fn is_part(object: pg_sys::ObjectType::Type) -> bool {
+    use pg_sys::ObjectType::*;
+    matches!(
+        object,
+        OBJECT_COLUMN | OBJECT_TABCONSTRAINT | OBJECT_TRIGGER | OBJECT_RULE | OBJECT_POLICY
+    )
 }
 
 /// Whether that is the name of a temporary table or the like to be made.
@@ -225,7 +312,7 @@ pub fn settle() {
         return;
     }
     loop {
-        let Some(oid) = NOTED.tables.borrow_mut().pop_first() else {
+        let Some((oid, changes_lists)) = NOTED.tables.borrow_mut().pop_first() else {
             return;
         };
         let oid = Oid::from(oid);
@@ -250,7 +337,8 @@ pub fn settle() {
             if own_method == Oid::INVALID || is_temporary || !(is_parent || is_ours) {
                 continue;
             }
-            let changes_partitions = is_parent && is_locked(oid, pg_sys::ShareUpdateExclusiveLock);
+            let changes_partitions =
+                is_parent && changes_lists && is_locked(oid, pg_sys::ShareUpdateExclusiveLock);
             let change = match is_exclusive {
                 true if is_ours && !is_new => Change::Rows,
                 // A new table may have the name of another.

@@ -261,8 +261,14 @@ impl Work {
     /// The definitions of the tables that it has used, by their names in the rings.
     pub fn definitions(&self) -> Predicates {
         let mut definitions = Predicates::new(1);
-        for &relation in self.tables.keys() {
-            definitions.read_all(DEFINITION | relation);
+        let parents = self.parents.keys().copied();
+        for definition in self
+            .tables
+            .keys()
+            .map(|table| DEFINITION | table)
+            .chain(parents)
+        {
+            definitions.read_all(definition);
         }
         definitions
     }

@@ -201,6 +201,28 @@ impl<'a, S: Snapshot> Validation<'a, S> {
         !walk.is_incomplete(xmin, self.prefix)
     }
 
+    /// Whether the snapshot sees all changes of definitions, of whatever relation, that have been registered.
+    pub fn definitions_are_seen(&self) -> bool {
+        let (snapshot, rings) = (self.snapshot, self.board.definitions);
+        let xmin = snapshot.xmin();
+        let is_seen = |entry: &Entry| {
+            snapshot.is_mine(entry.fxid)
+                || snapshot.has_ended(entry.fxid)
+                || snapshot.did_abort(entry.fxid)
+        };
+        xmin >= self.board.clock.complete_from()
+            && (0..rings.len()).all(|bucket| {
+                let mut all = true;
+                rings.is_quiet(bucket, xmin) || {
+                    let walk = rings.walk(bucket, xmin, |entry, _| {
+                        all &= is_seen(entry);
+                        all
+                    });
+                    all && !walk.is_incomplete(xmin, self.prefix)
+                }
+            })
+    }
+
     /// Whether the snapshot sees what the entry tells of. In doubt (it is just being overwritten), yes.
     pub(crate) fn has_seen(&self, entry: &Entry) -> bool {
         self.snapshot.sees(entry.fxid)

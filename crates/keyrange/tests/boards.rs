@@ -344,7 +344,7 @@ fn a_snapshot_that_sees_a_later_one_only_has_been_overtaken() {
         ended: (1..20).filter(|fxid| !running.contains(fxid)).collect(),
         ..since(1)
     };
-    let of = |running: &[u64]| overtaken(memory.board().committers, &view(running), |_| true);
+    let of = |running: &[u64]| overtaken(memory.board().committers, &view(running), |_, _| true);
     assert_eq!(of(&[]), None, "nobody has written");
     for fxid in 1..=4 {
         memory.write(fxid, &[10]);
@@ -353,16 +353,21 @@ fn a_snapshot_that_sees_a_later_one_only_has_been_overtaken() {
     assert_eq!(of(&[4]), None);
     assert_eq!(of(&[3, 4]), None);
     assert_eq!(of(&[1, 2, 3, 4]), None);
-    assert_eq!(of(&[3]), Some((3, 3)));
-    assert_eq!(of(&[1, 4]), Some((1, 1)));
-    let (board, elsewhere) = (memory.board(), |process| process != 1);
+    assert_eq!(of(&[3]), Some(3));
+    assert_eq!(of(&[1, 4]), Some(1));
+    let (board, elsewhere) = (memory.board(), |process, _| process != 1);
     assert_eq!(overtaken(board.committers, &view(&[1, 4]), elsewhere), None);
+    let not_first = |_, fxid| fxid != 1;
+    assert_eq!(
+        overtaken(board.committers, &view(&[1, 3]), not_first),
+        Some(3)
+    );
     // What a process ran before is known until it has ended two more.
     memory.write(8, &[10]);
-    assert_eq!(of(&[3, 8]), Some((3, 3)));
+    assert_eq!(of(&[3, 8]), Some(3));
     memory.write(7, &[10]);
-    assert_eq!(of(&[3]), Some((3, 3)));
-    assert_eq!(of(&[8]), Some((0, 8)));
+    assert_eq!(of(&[3]), Some(3));
+    assert_eq!(of(&[8]), Some(8));
     memory.write(11, &[10]);
     assert_eq!(of(&[3]), None);
 }
@@ -498,6 +503,7 @@ fn a_changed_definition_outlasts_what_happens_to_rows() {
         assert!(is_known);
         let other = validation.definition_is_seen(TABLE + 1, &mut |_| panic!());
         assert!(other);
+        assert_eq!(validation.definitions_are_seen(), unseen.is_empty());
         let stands = |from| validation.can_stand_before(from, &definition).is_ok();
         (unseen, stands(csn), stands(csn + 1))
     };
