@@ -142,7 +142,7 @@ mod tests {
     }
 
     fn version(row: u16) -> Option<u16> {
-        (row % 5 != 0).then_some(row + row % 2)
+        (!row.is_multiple_of(5)).then_some(row + row % 2)
     }
 
     impl Scan {
