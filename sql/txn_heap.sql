@@ -161,11 +161,11 @@ SELECT count(*) FROM passing;
 COMMIT;
 SELECT count(*) FROM passing;
 CREATE TEMP TABLE own (id int PRIMARY KEY) USING txn_heap;
-INSERT INTO own SELECT generate_series(1, 500);
+INSERT INTO own SELECT generate_series(1, 50000);
 SET enable_seqscan = off;
 SET enable_bitmapscan = off;
 SET enable_indexonlyscan = off;
-SELECT count(*), sum(id) FROM own WHERE id BETWEEN 10 AND 490;
+SELECT count(*), sum(id) FROM own WHERE id BETWEEN 10 AND 49990;
 RESET enable_seqscan;
 RESET enable_bitmapscan;
 RESET enable_indexonlyscan;
@@ -218,6 +218,22 @@ FETCH 2 FROM kept;
 FETCH 2 FROM kept;
 COMMIT;
 SELECT v FROM odd WHERE peeks(v) = 20;
+-- and one that is rewound then begins again
+CREATE FUNCTION rewinds(int) RETURNS int IMMUTABLE LANGUAGE plpgsql AS $$
+DECLARE
+    kept refcursor := 'kept';
+BEGIN
+    IF NOT EXISTS (SELECT FROM pg_cursors WHERE name = 'kept') THEN
+        OPEN kept SCROLL FOR SELECT id FROM odd ORDER BY id DESC;
+        MOVE 30 FROM kept;
+        MOVE ABSOLUTE 0 FROM kept;
+    END IF;
+    RETURN $1;
+END $$;
+BEGIN;
+CREATE INDEX odd_rewinds ON odd USING hash (rewinds(v));
+FETCH 3 FROM kept;
+COMMIT;
 RESET enable_seqscan;
 RESET enable_bitmapscan;
 RESET enable_indexonlyscan;
@@ -227,6 +243,6 @@ RESET enable_sort;
 DROP ACCESS METHOD txn_heap;
 DROP EXTENSION txn;
 DROP TABLE counter, tag, item, copied, plain, booked, part, passing, fast, odd CASCADE;
-DROP FUNCTION noted, fails, peeks;
+DROP FUNCTION noted, fails, peeks, rewinds;
 DROP EXTENSION txn;
 CREATE TABLE left_over (id int) USING txn_heap;

@@ -50,7 +50,9 @@ impl Page {
     }
 
     /// BufferGetPage, for a shared buffer.
+    #[inline]
     pub fn bytes(self) -> pg_sys::Page {
+        debug_assert!(self.buffer > 0, "a buffer of a temporary table, or none");
         // SAFETY: a positive, pinned buffer number.
         unsafe { pg_sys::BufferBlocks.add((self.buffer as usize - 1) * pg_sys::BLCKSZ as usize) }
     }

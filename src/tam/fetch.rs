@@ -7,8 +7,9 @@
 use super::swap;
 use crate::pg::buffer::Page;
 use crate::pg::{raw, tuple};
-use lookahead::{Known, Lookahead};
+use lookahead::{Known, Pace, Versions};
 use pgrx::pg_sys::*;
+use std::ops::RangeInclusive;
 use std::ptr;
 
 /// Heap's descriptor of an index scan's fetches, and what is known of the page that it has pinned.
@@ -17,12 +18,13 @@ struct Fetch {
     heap: IndexFetchHeapData,
     /// The page's number; none (InvalidBlockNumber) when none is pinned.
     block: BlockNumber,
-    /// Null until a second row of one page is asked for.
+    pace: Pace,
+    /// Null until the first look.
     ahead: *mut Ahead,
 }
 
 struct Ahead {
-    rows: Lookahead,
+    versions: Versions,
     /// What the rows were looked for with.
     snapshot: Snapshot,
     command: CommandId,
@@ -39,6 +41,7 @@ pub unsafe fn begin(rel: Relation) -> *mut IndexFetchTableData {
         (*fetch).heap.xs_base.rel = rel;
         (*fetch).heap.xs_cbuf = InvalidBuffer as Buffer;
         (*fetch).block = InvalidBlockNumber;
+        (*fetch).pace = Pace::default();
         fetch.cast()
     }
 }
@@ -85,62 +88,36 @@ pub unsafe fn tuple(
 ) -> bool {
     // SAFETY: by the contract.
     unsafe {
-        let known = (*fetch.cast::<Fetch>()).ask(&*tid, snapshot);
-        if let Known::Version(version) = known
-            && !*call_again
-        {
-            let fetch = &*fetch.cast::<Fetch>();
-            tuple::prefetch(
-                fetch.page().bytes(),
-                (*fetch.ahead).rows.upcoming((*tid).ip_posid),
-            );
-            (*tid).ip_posid = version;
-            fetch.store(&*tid, slot);
-            if !all_dead.is_null() {
-                *all_dead = false;
+        let ours = &mut *fetch.cast::<Fetch>();
+        if !ours.is_on(&*tid) {
+            ours.turn_to_page((*tid).ip_posid);
+        } else if !*call_again {
+            let row = (*tid).ip_posid;
+            let version = match ours.known(row, snapshot) {
+                Known::Version(version) => {
+                    ours.pace.serve(row);
+                    Some(version)
+                }
+                known => {
+                    ours.pace.miss(row);
+                    ours.look(row, known, snapshot)
+                }
+            };
+            if let Some(version) = version {
+                tuple::prefetch(ours.page().bytes(), ours.pace.upcoming(row));
+                (*tid).ip_posid = version;
+                ours.store(&*tid, slot);
+                if !all_dead.is_null() {
+                    *all_dead = false;
+                }
+                return true;
             }
-            return true;
         }
-        go_on(fetch, tid, snapshot, slot, call_again, all_dead, known)
-    }
-}
-
-/// `tuple` for a row of which no version is known.
-#[cold]
-#[inline(never)]
-unsafe fn go_on(
-    fetch: *mut IndexFetchTableData,
-    tid: ItemPointer,
-    snapshot: Snapshot,
-    slot: *mut TupleTableSlot,
-    call_again: *mut bool,
-    all_dead: *mut bool,
-    known: Known,
-) -> bool {
-    let ours = fetch.cast::<Fetch>();
-    // SAFETY: as in `tuple`; heap's routine has every callback.
-    unsafe {
         let block = block_of(&*tid);
-        if block != (*ours).block {
-            // Until heap has pinned it: an ERROR in between may leave none.
-            (*ours).block = InvalidBlockNumber;
-            if let Some(ahead) = (*ours).ahead.as_mut() {
-                ahead.rows.turn_to_page((*tid).ip_posid);
-            }
-        } else if known == Known::Nothing
-            && !*call_again
-            && (*ours).heap.xs_cbuf > 0 // temporary tables have nobody to lock a page against
-            && can_look_ahead(snapshot)
-        {
-            (*ours).look((*tid).ip_posid, snapshot);
-            if (*ours).ask(&*tid, snapshot) != Known::Nothing {
-                return tuple(fetch, tid, snapshot, slot, call_again, all_dead);
-            }
-        }
         let found = (swap::heap().index_fetch_tuple.unwrap_unchecked())(
             fetch, tid, snapshot, slot, call_again, all_dead,
         );
-        (*ours).block = block;
+        (*fetch.cast::<Fetch>()).block = block;
         found
     }
 }
@@ -166,19 +143,30 @@ impl Fetch {
         }
     }
 
-    /// What is known of the row at an address.
+    /// Whether the address is of the pinned page. Who rewinds a cursor (execMain.c: ExecutorRewind) calls no hook: where heap's routine is in place, its
+    /// own `index_fetch_reset` may have let the page go.
     #[inline]
-    unsafe fn ask(&mut self, tid: &ItemPointerData, snapshot: Snapshot) -> Known {
+    fn is_on(&self, tid: &ItemPointerData) -> bool {
+        block_of(tid) == self.block && self.heap.xs_cbuf != InvalidBuffer as Buffer
+    }
+
+    #[inline]
+    unsafe fn turn_to_page(&mut self, row: OffsetNumber) {
+        // Until heap has pinned it: an ERROR in between may leave none.
+        self.block = InvalidBlockNumber;
+        if self.pace.turn_to_page(row) {
+            // SAFETY: ours as long as the descriptor; not null once there has been a look.
+            unsafe { (*self.ahead).versions.clear() };
+        }
+    }
+
+    /// What is known of a row of the pinned page.
+    #[inline]
+    unsafe fn known(&self, row: OffsetNumber, snapshot: Snapshot) -> Known {
         // SAFETY: ours as long as the descriptor; a snapshot.
         unsafe {
-            match self.ahead.as_mut() {
-                Some(ahead)
-                    if block_of(tid) == self.block
-                        && ptr::eq(ahead.snapshot, snapshot)
-                        && ahead.command == (*snapshot).curcid =>
-                {
-                    ahead.rows.ask(tid.ip_posid)
-                }
+            match self.ahead.as_ref() {
+                Some(ahead) if ahead.is_by(snapshot) => ahead.versions.known(row),
                 _ => Known::Nothing,
             }
         }
@@ -216,39 +204,81 @@ impl Fetch {
         }
     }
 
-    /// Looks for a row, and for those that come next.
-    unsafe fn look(&mut self, row: OffsetNumber, snapshot: Snapshot) {
+    /// Looks for a row that was missed, and for those that come next, if that is worth while. Returns the row's version, if it has been looked for and is seen.
+    #[inline]
+    unsafe fn look(
+        &mut self,
+        row: OffsetNumber,
+        known: Known,
+        snapshot: Snapshot,
+    ) -> Option<OffsetNumber> {
+        // Temporary tables, whose buffers have negative numbers, have nobody to lock a page against.
+        if known != Known::Nothing || !self.pace.is_worthwhile() || self.heap.xs_cbuf < 0 {
+            return None;
+        }
+        // SAFETY: as in `tuple`.
+        unsafe {
+            let last = tuple::count(self.page().bytes());
+            let rows = self.pace.rows_ahead(row, last)?;
+            can_look_ahead(snapshot).then(|| self.look_for(row, rows, snapshot))?
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    unsafe fn look_for(
+        &mut self,
+        row: OffsetNumber,
+        rows: RangeInclusive<OffsetNumber>,
+        snapshot: Snapshot,
+    ) -> Option<OffsetNumber> {
         // SAFETY: what is allocated lives as long as the descriptor; the page stays pinned.
         unsafe {
-            let command = (*snapshot).curcid;
             if self.ahead.is_null() {
                 let context = raw::GetMemoryChunkContext(ptr::from_mut(self).cast());
                 self.ahead = raw::MemoryContextAlloc(context, size_of::<Ahead>()).cast();
                 self.ahead.write(Ahead {
-                    rows: Lookahead::default(),
+                    versions: Versions::default(),
                     snapshot,
-                    command,
+                    command: (*snapshot).curcid,
                 });
             }
             let ahead = &mut *self.ahead;
-            if !ptr::eq(ahead.snapshot, snapshot) || ahead.command != command {
-                ahead.rows.turn_to_page(row);
+            if !ahead.is_by(snapshot) {
+                ahead.versions.clear();
                 ahead.snapshot = snapshot;
-                ahead.command = command;
+                ahead.command = (*snapshot).curcid;
             }
-            let page = self.page();
-            page.share();
             let sight = Sight {
                 rel: self.heap.xs_base.rel,
-                page,
+                page: self.page(),
                 block: self.block,
                 snapshot,
-                sees_all: tuple::is_all_visible(page.bytes()) && !(*snapshot).takenDuringRecovery,
             };
-            let last = tuple::count(page.bytes());
-            ahead.rows.look(row, last, |row| sight.version(row));
-            page.unlock();
+            sight.page.share();
+            for row in rows {
+                if ahead.versions.look(row, |row| sight.version(row)) {
+                    self.pace.looked();
+                }
+            }
+            sight.page.unlock();
+            match ahead.versions.known(row) {
+                Known::Version(version) => {
+                    self.pace.found();
+                    Some(version)
+                }
+                _ => None,
+            }
         }
+    }
+}
+
+impl Ahead {
+    /// Whether the rows were looked for with that snapshot.
+    #[inline]
+    unsafe fn is_by(&self, snapshot: Snapshot) -> bool {
+        // SAFETY: a snapshot.
+        ptr::eq(self.snapshot, snapshot) && self.command == unsafe { (*snapshot).curcid }
     }
 }
 
@@ -258,8 +288,6 @@ struct Sight {
     page: Page,
     block: BlockNumber,
     snapshot: Snapshot,
-    /// The page's flag says that all versions on it are seen by everybody.
-    sees_all: bool,
 }
 
 impl Sight {
@@ -313,7 +341,7 @@ impl Sight {
     unsafe fn sees(&self, at: OffsetNumber, header: HeapTupleHeader, length: u32) -> bool {
         // SAFETY: as above.
         unsafe {
-            if self.sees_all || self.is_old(header) {
+            if self.is_old(header) {
                 return true;
             }
             let mut found = HeapTupleData {
