@@ -234,6 +234,38 @@ BEGIN;
 CREATE INDEX odd_rewinds ON odd USING hash (rewinds(v));
 FETCH 3 FROM kept;
 COMMIT;
+-- so does one whose rows lead on to others, and one that goes on while it is rewound
+CREATE TABLE lone (id int) USING txn_heap;
+INSERT INTO lone VALUES (1000), (1001);
+CREATE TABLE far (id int PRIMARY KEY, k int) USING txn_heap;
+INSERT INTO far SELECT n, CASE WHEN n <= 30 THEN n WHEN n = 300 THEN 31 WHEN n IN (31, 32, 33) THEN n + 1 ELSE n + 1000 END
+    FROM generate_series(1, 400) n;
+CREATE INDEX far_k ON far (k);
+CREATE FUNCTION leads(int) RETURNS int IMMUTABLE LANGUAGE plpgsql AS $$
+DECLARE
+    first refcursor := 'first';
+    second refcursor := 'second';
+BEGIN
+    IF NOT EXISTS (SELECT FROM pg_cursors WHERE name = 'first') THEN
+        OPEN first SCROLL FOR WITH c AS MATERIALIZED (SELECT id, k FROM far WHERE k BETWEEN 1 AND 100)
+            SELECT id, k FROM c
+            UNION ALL SELECT id, k FROM far WHERE id > (SELECT 10000 + id FROM c WHERE k = 31 LIMIT 1);
+        MOVE 30 FROM first;
+        MOVE ABSOLUTE 0 FROM first;
+        OPEN second SCROLL FOR SELECT id FROM lone UNION ALL SELECT id FROM far WHERE id > (SELECT k FROM far WHERE id = 5);
+        MOVE 1 FROM second;
+        MOVE ABSOLUTE 0 FROM second;
+    END IF;
+    RETURN $1;
+END $$;
+BEGIN;
+CREATE INDEX far_leads ON far USING hash (leads(k));
+MOVE 29 FROM first;
+FETCH 5 FROM first;
+FETCH 4 FROM second;
+MOVE ABSOLUTE 0 FROM second;
+FETCH 4 FROM second;
+COMMIT;
 RESET enable_seqscan;
 RESET enable_bitmapscan;
 RESET enable_indexonlyscan;
@@ -242,7 +274,7 @@ RESET enable_sort;
 -- nobody drops what is in use
 DROP ACCESS METHOD txn_heap;
 DROP EXTENSION txn;
-DROP TABLE counter, tag, item, copied, plain, booked, part, passing, fast, odd CASCADE;
-DROP FUNCTION noted, fails, peeks, rewinds;
+DROP TABLE counter, tag, item, copied, plain, booked, part, passing, fast, odd, lone, far CASCADE;
+DROP FUNCTION noted, fails, peeks, rewinds, leads;
 DROP EXTENSION txn;
 CREATE TABLE left_over (id int) USING txn_heap;

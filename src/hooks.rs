@@ -241,6 +241,7 @@ unsafe extern "C-unwind" fn process_utility(
         } else {
             run();
         }
+        range_occ::redefined::end_utility();
         if exempt {
             range_occ::session::end_exempt();
         }

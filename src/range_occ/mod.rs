@@ -12,7 +12,7 @@ pub mod ordered;
 mod parents;
 mod partition;
 mod patch;
-mod redefined;
+pub mod redefined;
 pub mod session;
 mod text;
 mod value;

@@ -37,7 +37,7 @@ pub unsafe fn before_start(query: *mut pg_sys::QueryDesc) {
         let since = Instant::now();
         for _ in 1..MOST {
             let view = View::of_transaction();
-            let missed = keyrange::overtaken(committers, &view, can_be_waited_for);
+            let missed = keyrange::overtaken(committers, &view, xact::is_in_this_database, can_end);
             let can_follow = |fxid: u64| has_all_definitions(&view) && is_over(fxid as u32, since);
             if !missed.is_some_and(can_follow) {
                 return;
@@ -50,10 +50,10 @@ pub unsafe fn before_start(query: *mut pg_sys::QueryDesc) {
     }
 }
 
-/// Whether the transaction of that process is of this database, and not a prepared one, which nobody knows when to end.
-fn can_be_waited_for(process: usize, fxid: u64) -> bool {
+/// Whether the transaction of that process is not a prepared one, of which nobody knows when it ends.
+fn can_end(process: usize, fxid: u64) -> bool {
     let xid = fxid as u32;
-    xact::is_in_this_database(process) && (xact::is_run_by(process, xid) || !xact::is_running(xid))
+    xact::is_run_by(process, xid) || !xact::is_running(xid)
 }
 
 /// Whether all definitions are as that snapshot sees them.
@@ -77,6 +77,7 @@ unsafe fn is_worthwhile(planned: *const pg_sys::PlannedStmt) -> bool {
         (*planned).commandType == pg_sys::CmdType::CMD_SELECT
             && !(*planned).hasModifyingCTE
             && (*planned).rowMarks.is_null()
+            && (*planned).invalItems.is_null() // functions that it has made part of itself
             && (pg_sys::XactReadOnly || (*(*planned).planTree).total_cost >= WORTH)
             && guard::is_any_ours(planned)
     }

@@ -25,7 +25,7 @@ struct Noted {
 /// What the last utility statement may do, with those inside it.
 #[derive(Clone, Copy)]
 struct Utility {
-    /// It only takes locks: invalidations are of others' making.
+    /// It runs, and only takes locks: invalidations are of others' making.
     only_locks: bool,
     /// Under a lock beside which others use the table, it changes nothing that plans or errors depend on.
     is_harmless: bool,
@@ -142,13 +142,21 @@ pub unsafe fn note_utility(node: *const pg_sys::Node, is_top_level: bool) {
     NOTED.utility.set(Utility {
         only_locks: own.only_locks && (is_top_level || last.only_locks),
         is_harmless: own.is_harmless && (is_top_level || last.is_harmless),
-        changes_lists: own.changes_lists
-            || last.changes_lists && (!is_top_level || NOTED.lists_of.get() == present()),
+        changes_lists: own.changes_lists || last.changes_lists && NOTED.lists_of.get() == present(),
     });
     // SAFETY: by the contract.
     if session::is_validated() && unsafe { is_ddl(node) } {
         session::with(|work| work.saw_beyond = true);
     }
+}
+
+/// A utility statement has run, or failed: a LOCK has heard of all that others had done to its tables before.
+pub fn end_utility() {
+    let last = NOTED.utility.get();
+    NOTED.utility.set(Utility {
+        only_locks: false,
+        ..last
+    });
 }
 
 /// Whether a statement that others can run beside changes nothing but statistics and storage.

@@ -436,6 +436,7 @@ pub unsafe fn note_snapshot(snapshot: pg_sys::Snapshot) -> bool {
 /// wrote it may have been told of other rows with these keys, which the snapshot need not see.
 pub fn subtransaction_rolled_back(level: i32) {
     existence::reset();
+    redefined::end_utility();
     give_up_exempt(level);
     let validated = is_validated();
     with_present(|work| {
@@ -522,6 +523,7 @@ pub fn was_expected(descriptor: usize) -> bool {
 /// The transaction has ended.
 pub fn end() {
     existence::reset();
+    redefined::end_utility();
     SESSION.xmin.set(None);
     SESSION.snapshot_used.set(false);
     SESSION.sealed.set(false);

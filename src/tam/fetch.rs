@@ -15,13 +15,26 @@ use std::ptr;
 /// Heap's descriptor of an index scan's fetches, and what is known of the page that it has pinned.
 #[repr(C)]
 struct Fetch {
-    heap: IndexFetchHeapData,
+    rel: IndexFetchTableData,
+    buffer: Buffer,
+    /// `OURS`. Heap's ends here, and is padded by a zero.
+    mark: u32,
     /// The page's number; none (InvalidBlockNumber) when none is pinned.
     block: BlockNumber,
+    /// As of which of heap's turns it is: in these, heap may have gone on.
+    turn: u64,
     pace: Pace,
     /// Null until the first look.
     ahead: *mut Ahead,
 }
+
+const OURS: u32 = u32::from_ne_bytes(*b"txn!");
+/// The mark is where heap's descriptor is padded.
+const _: () = {
+    use std::mem::offset_of;
+    assert!(offset_of!(Fetch, buffer) == offset_of!(IndexFetchHeapData, xs_cbuf));
+    assert!(offset_of!(Fetch, mark) + size_of::<u32>() == size_of::<IndexFetchHeapData>());
+};
 
 struct Ahead {
     versions: Versions,
@@ -38,22 +51,36 @@ pub unsafe fn begin(rel: Relation) -> *mut IndexFetchTableData {
     // SAFETY: the descriptor begins as heap's does, whose callbacks are given it and free it.
     unsafe {
         let fetch = raw::palloc0(size_of::<Fetch>()).cast::<Fetch>();
-        (*fetch).heap.xs_base.rel = rel;
-        (*fetch).heap.xs_cbuf = InvalidBuffer as Buffer;
+        (*fetch).rel.rel = rel;
+        (*fetch).buffer = InvalidBuffer as Buffer;
+        (*fetch).mark = OURS;
         (*fetch).block = InvalidBlockNumber;
         (*fetch).pace = Pace::default();
         fetch.cast()
     }
 }
 
+/// What `begin` has returned. Where heap's routine was in place, the scan may have begun with that.
+///
+/// # Safety
+/// An index scan's descriptor, which nobody else refers to.
+#[inline]
+unsafe fn ours<'a>(fetch: *mut IndexFetchTableData) -> Option<&'a mut Fetch> {
+    let fetch = fetch.cast::<Fetch>();
+    // SAFETY: by the contract; palloc0 has filled heap's padding, too.
+    unsafe { ((*fetch).mark == OURS).then(|| &mut *fetch) }
+}
+
 /// `index_fetch_reset`: the page is let go.
 ///
 /// # Safety
-/// What `begin` has returned.
+/// An index scan's descriptor, perhaps heap's.
 pub unsafe fn reset(fetch: *mut IndexFetchTableData) {
     // SAFETY: by the contract; heap's routine has every callback.
     unsafe {
-        (*fetch.cast::<Fetch>()).block = InvalidBlockNumber;
+        if let Some(ours) = ours(fetch) {
+            ours.block = InvalidBlockNumber;
+        }
         (swap::heap().index_fetch_reset.unwrap_unchecked())(fetch);
     }
 }
@@ -61,13 +88,14 @@ pub unsafe fn reset(fetch: *mut IndexFetchTableData) {
 /// `index_fetch_end`.
 ///
 /// # Safety
-/// What `begin` has returned; it is gone.
+/// An index scan's descriptor, perhaps heap's; it is gone.
 pub unsafe fn end(fetch: *mut IndexFetchTableData) {
     // SAFETY: as above.
     unsafe {
-        let ahead = (*fetch.cast::<Fetch>()).ahead;
-        if !ahead.is_null() {
-            raw::pfree(ahead.cast());
+        if let Some(ours) = ours(fetch)
+            && !ours.ahead.is_null()
+        {
+            raw::pfree(ours.ahead.cast());
         }
         (swap::heap().index_fetch_end.unwrap_unchecked())(fetch);
     }
@@ -76,7 +104,7 @@ pub unsafe fn end(fetch: *mut IndexFetchTableData) {
 /// `index_fetch_tuple`.
 ///
 /// # Safety
-/// The executor's arguments, with what `begin` has returned.
+/// The executor's arguments.
 #[inline]
 pub unsafe fn tuple(
     fetch: *mut IndexFetchTableData,
@@ -88,7 +116,9 @@ pub unsafe fn tuple(
 ) -> bool {
     // SAFETY: by the contract.
     unsafe {
-        let ours = &mut *fetch.cast::<Fetch>();
+        let Some(ours) = ours(fetch) else {
+            return heaps(fetch, tid, snapshot, slot, call_again, all_dead);
+        };
         if !ours.is_on(&*tid) {
             ours.turn_to_page((*tid).ip_posid);
         } else if !*call_again {
@@ -114,11 +144,27 @@ pub unsafe fn tuple(
             }
         }
         let block = block_of(&*tid);
-        let found = (swap::heap().index_fetch_tuple.unwrap_unchecked())(
-            fetch, tid, snapshot, slot, call_again, all_dead,
-        );
+        let found = heaps(fetch, tid, snapshot, slot, call_again, all_dead);
         (*fetch.cast::<Fetch>()).block = block;
+        (*fetch.cast::<Fetch>()).turn = swap::heaps_turns();
         found
+    }
+}
+
+#[inline]
+unsafe fn heaps(
+    fetch: *mut IndexFetchTableData,
+    tid: ItemPointer,
+    snapshot: Snapshot,
+    slot: *mut TupleTableSlot,
+    call_again: *mut bool,
+    all_dead: *mut bool,
+) -> bool {
+    // SAFETY: as in `tuple`; heap's routine has every callback.
+    unsafe {
+        (swap::heap().index_fetch_tuple.unwrap_unchecked())(
+            fetch, tid, snapshot, slot, call_again, all_dead,
+        )
     }
 }
 
@@ -139,15 +185,15 @@ unsafe fn can_look_ahead(snapshot: Snapshot) -> bool {
 impl Fetch {
     fn page(&self) -> Page {
         Page {
-            buffer: self.heap.xs_cbuf,
+            buffer: self.buffer,
         }
     }
 
-    /// Whether the address is of the pinned page. Who rewinds a cursor (execMain.c: ExecutorRewind) calls no hook: where heap's routine is in place, its
-    /// own `index_fetch_reset` may have let the page go.
+    /// Whether the address is of the pinned page. While heap's routine is in place, who rewinds a cursor (execMain.c: ExecutorRewind), which calls no
+    /// hook, may let the page go, or go on to another one.
     #[inline]
     fn is_on(&self, tid: &ItemPointerData) -> bool {
-        block_of(tid) == self.block && self.heap.xs_cbuf != InvalidBuffer as Buffer
+        block_of(tid) == self.block && self.turn == swap::heaps_turns()
     }
 
     #[inline]
@@ -178,7 +224,7 @@ impl Fetch {
         // SAFETY: neither a version that is seen nor its line pointer is touched as long as the page is pinned. A slot that has
         // this page's pin already, from the row before, keeps it.
         unsafe {
-            let rel = self.heap.xs_base.rel;
+            let rel = self.rel.rel;
             let page = self.page().bytes();
             let pointers = (*page.cast::<PageHeaderData>()).pd_linp.as_ptr();
             let item = &*pointers.add(usize::from(tid.ip_posid) - 1);
@@ -191,7 +237,7 @@ impl Fetch {
             };
             (*slot).tts_tableOid = (*rel).rd_id;
             let stored = &raw mut buffered.base.tupdata;
-            let has_pin = buffered.buffer == self.heap.xs_cbuf
+            let has_pin = buffered.buffer == self.buffer
                 && u32::from((*slot).tts_flags) & (TTS_FLAG_SHOULDFREE | TTS_FLAG_EMPTY) == 0;
             if has_pin {
                 (*slot).tts_nvalid = 0;
@@ -199,7 +245,7 @@ impl Fetch {
                 buffered.base.tuple = stored;
                 buffered.base.off = 0;
             } else {
-                raw::ExecStoreBufferHeapTuple(stored, slot, self.heap.xs_cbuf);
+                raw::ExecStoreBufferHeapTuple(stored, slot, self.buffer);
             }
         }
     }
@@ -213,7 +259,7 @@ impl Fetch {
         snapshot: Snapshot,
     ) -> Option<OffsetNumber> {
         // Temporary tables, whose buffers have negative numbers, have nobody to lock a page against.
-        if known != Known::Nothing || !self.pace.is_worthwhile() || self.heap.xs_cbuf < 0 {
+        if known != Known::Nothing || !self.pace.is_worthwhile() || self.buffer < 0 {
             return None;
         }
         // SAFETY: as in `tuple`.
@@ -250,7 +296,7 @@ impl Fetch {
                 ahead.command = (*snapshot).curcid;
             }
             let sight = Sight {
-                rel: self.heap.xs_base.rel,
+                rel: self.rel.rel,
                 page: self.page(),
                 block: self.block,
                 snapshot,

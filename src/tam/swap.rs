@@ -198,6 +198,25 @@ struct HeapsOwn(Cell<Option<AsHeap>>);
 unsafe impl Sync for HeapsOwn {}
 static HEAPS_OWN: HeapsOwn = HeapsOwn(Cell::new(None));
 
+struct Turns(Cell<u64>);
+// SAFETY: a backend has one thread.
+unsafe impl Sync for Turns {}
+static TURNS: Turns = Turns(Cell::new(0));
+
+/// How often heap's routine has been put in place of another one.
+#[inline]
+pub fn heaps_turns() -> u64 {
+    TURNS.0.get()
+}
+
+/// # Safety
+/// `rel` is open.
+unsafe fn put_heaps(rel: Relation) {
+    TURNS.0.set(TURNS.0.get() + 1);
+    // SAFETY: by the contract.
+    unsafe { (*rel).rd_tableam = heap() };
+}
+
 /// Runs `body` with the transaction's resource owner: a portal's owner may end with a subtransaction that has not made the
 /// swap, and would close the relation under us.
 unsafe fn with_transaction_owner(body: impl FnOnce()) {
@@ -315,7 +334,7 @@ pub unsafe fn with_heap<R: Copy>(rel: Relation, body: impl FnOnce() -> R) -> Opt
     unsafe {
         let otherwise = (*rel).rd_tableam;
         let outer = HEAPS_OWN.0.replace(Some(AsHeap { rel, otherwise }));
-        (*rel).rd_tableam = heap();
+        put_heaps(rel);
         let restore = || {
             HEAPS_OWN.0.set(outer);
             (*rel).rd_tableam = otherwise;
@@ -345,7 +364,7 @@ pub unsafe fn as_usual(body: impl FnOnce()) {
         (*outer.rel).rd_tableam = outer.otherwise;
         let restore = || {
             HEAPS_OWN.0.set(Some(outer));
-            (*outer.rel).rd_tableam = heap();
+            put_heaps(outer.rel);
         };
         catch::catching(body, |_| {
             restore();

@@ -64,26 +64,29 @@ pub fn stable_prefix(
 }
 
 /// A transaction that the snapshot does not see although it sees one with a larger CSN: it had its CSN
-/// and was still on the running list. Only those that count are looked at, by process and id. Of each process the last two writing transactions are known; there is none unless a
+/// and was still on the running list. Only processes that count are looked at, and only one for which `can_end` holds is taken. Of each process the last two writing transactions are known; there is none unless a
 /// process has ended more than one since the snapshot was taken.
 pub fn overtaken(
     committers: &[Committer],
     snapshot: &impl Snapshot,
-    counts: impl Fn(usize, u64) -> bool,
+    counts: impl Fn(usize) -> bool,
+    can_end: impl Fn(usize, u64) -> bool,
 ) -> Option<u64> {
-    let counts = &counts;
     let numbered = || {
         let all = committers.iter().enumerate();
-        all.flat_map(|(process, one)| {
-            let known = one.numbered().into_iter().flatten();
-            known.filter(move |&(fxid, _)| counts(process, fxid))
-        })
+        all.filter(|(process, _)| counts(*process))
+            .flat_map(|(process, one)| {
+                let of_process = move |(fxid, csn)| (process, fxid, csn);
+                one.numbered().into_iter().flatten().map(of_process)
+            })
     };
-    let seen = numbered().filter(|&(fxid, _)| snapshot.sees(fxid));
-    let newest = seen.map(|(_, csn)| csn).max()?;
+    let seen = numbered().filter(|&(_, fxid, _)| snapshot.sees(fxid));
+    let newest = seen.map(|(.., csn)| csn).max()?;
     numbered()
-        .find(|&(fxid, csn)| csn < newest && !snapshot.sees(fxid))
-        .map(|(fxid, _)| fxid)
+        .find(|&(process, fxid, csn)| {
+            csn < newest && !snapshot.sees(fxid) && can_end(process, fxid)
+        })
+        .map(|(_, fxid, _)| fxid)
 }
 
 /// The CSNs of a process's last two writing transactions. Only that process writes them.

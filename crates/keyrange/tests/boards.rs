@@ -344,7 +344,14 @@ fn a_snapshot_that_sees_a_later_one_only_has_been_overtaken() {
         ended: (1..20).filter(|fxid| !running.contains(fxid)).collect(),
         ..since(1)
     };
-    let of = |running: &[u64]| overtaken(memory.board().committers, &view(running), |_, _| true);
+    let of = |running: &[u64]| {
+        overtaken(
+            memory.board().committers,
+            &view(running),
+            |_| true,
+            |_, _| true,
+        )
+    };
     assert_eq!(of(&[]), None, "nobody has written");
     for fxid in 1..=4 {
         memory.write(fxid, &[10]);
@@ -355,13 +362,16 @@ fn a_snapshot_that_sees_a_later_one_only_has_been_overtaken() {
     assert_eq!(of(&[1, 2, 3, 4]), None);
     assert_eq!(of(&[3]), Some(3));
     assert_eq!(of(&[1, 4]), Some(1));
-    let (board, elsewhere) = (memory.board(), |process, _| process != 1);
-    assert_eq!(overtaken(board.committers, &view(&[1, 4]), elsewhere), None);
-    let not_first = |_, fxid| fxid != 1;
-    assert_eq!(
-        overtaken(board.committers, &view(&[1, 3]), not_first),
-        Some(3)
+    let committers = memory.board().committers;
+    let elsewhere = overtaken(
+        committers,
+        &view(&[1, 4]),
+        |process| process != 1,
+        |_, _| true,
     );
+    assert_eq!(elsewhere, None);
+    let not_first = overtaken(committers, &view(&[1, 3]), |_| true, |_, fxid| fxid != 1);
+    assert_eq!(not_first, Some(3));
     // What a process ran before is known until it has ended two more.
     memory.write(8, &[10]);
     assert_eq!(of(&[3, 8]), Some(3));
