@@ -80,10 +80,9 @@ unsafe fn start_query(query: *mut QueryDesc, eflags: c_int) {
     let certain = runs && guarded(|| unsafe { statement::before_start(query) });
     // SAFETY: the next hook in the chain, or PostgreSQL's own function. It calls functions, too, to leave partitions out.
     watched(std::ptr::null(), || unsafe {
-        match previous().executor_start {
-            Some(next) => next(query, eflags),
-            None => raw::standard_ExecutorStart(query, eflags),
-        }
+        previous()
+            .executor_start
+            .unwrap_or(raw::standard_ExecutorStart)(query, eflags)
     });
     if runs {
         // SAFETY: the hook's argument, started.
@@ -102,10 +101,8 @@ unsafe extern "C-unwind" fn plan(
     let options = guarded(|| range_occ::guard::planner_options(options));
     // SAFETY: the next hook in the chain, or PostgreSQL's own function.
     watched(std::ptr::null(), || unsafe {
-        planned = match previous().planner {
-            Some(next) => next(parse, source, options, params),
-            None => raw::standard_planner(parse, source, options, params),
-        }
+        planned =
+            previous().planner.unwrap_or(raw::standard_planner)(parse, source, options, params)
     });
     planned
 }
@@ -134,10 +131,7 @@ unsafe extern "C-unwind" fn executor_run(
 unsafe fn run_query(query: *mut QueryDesc, direction: ScanDirection::Type, count: u64, once: bool) {
     // SAFETY: the next hook in the chain, or PostgreSQL's own function.
     let run = || unsafe {
-        match previous().executor_run {
-            Some(next) => next(query, direction, count, once),
-            None => raw::standard_ExecutorRun(query, direction, count, once),
-        }
+        previous().executor_run.unwrap_or(raw::standard_ExecutorRun)(query, direction, count, once)
     };
     // SAFETY: the hook's argument.
     if !guarded(|| unsafe { statement::before_run(query) }) {
@@ -157,10 +151,9 @@ unsafe extern "C-unwind" fn executor_finish(query: *mut QueryDesc) {
 unsafe fn finish_query(query: *mut QueryDesc) {
     // SAFETY: the next hook in the chain, or PostgreSQL's own function.
     let run = || unsafe {
-        match previous().executor_finish {
-            Some(next) => next(query),
-            None => raw::standard_ExecutorFinish(query),
-        }
+        previous()
+            .executor_finish
+            .unwrap_or(raw::standard_ExecutorFinish)(query)
     };
     // SAFETY: the hook's argument, started; nothing here has a destructor.
     unsafe { range_occ::guard::routed(query, || watched(query, run)) };
@@ -177,12 +170,7 @@ unsafe fn end_query(query: *mut QueryDesc) {
     // SAFETY: the hook's argument.
     guarded(|| unsafe { statement::end(query) });
     // SAFETY: the next hook in the chain, or PostgreSQL's own function.
-    unsafe {
-        match previous().executor_end {
-            Some(next) => next(query),
-            None => raw::standard_ExecutorEnd(query),
-        }
-    }
+    unsafe { previous().executor_end.unwrap_or(raw::standard_ExecutorEnd)(query) }
 }
 
 unsafe extern "C-unwind" fn process_utility(
@@ -202,28 +190,18 @@ unsafe extern "C-unwind" fn process_utility(
         guarded(|| unsafe { before_utility(statement, is_top_level) });
         // SAFETY: the next hook in the chain, or PostgreSQL's own function.
         let run = || unsafe {
-            match previous().process_utility {
-                Some(next) => next(
-                    statement,
-                    source,
-                    read_only,
-                    context,
-                    params,
-                    environment,
-                    destination,
-                    completion,
-                ),
-                None => raw::standard_ProcessUtility(
-                    statement,
-                    source,
-                    read_only,
-                    context,
-                    params,
-                    environment,
-                    destination,
-                    completion,
-                ),
-            }
+            previous()
+                .process_utility
+                .unwrap_or(raw::standard_ProcessUtility)(
+                statement,
+                source,
+                read_only,
+                context,
+                params,
+                environment,
+                destination,
+                completion,
+            )
         };
         // Looked at before it runs: afterwards the statement may be gone.
         // SAFETY: the hook's argument.

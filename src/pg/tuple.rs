@@ -5,6 +5,7 @@ use pgrx::pg_sys::{self, Datum, HeapTuple, HeapTupleHeader, TupleDesc};
 use std::ffi::c_int;
 
 /// A tuple's address as one word: block number, then offset. 0 is no address.
+#[inline]
 pub fn pack(tid: &pg_sys::ItemPointerData) -> u64 {
     let block = (u64::from(tid.ip_blkid.bi_hi) << 16) | u64::from(tid.ip_blkid.bi_lo);
     (block << 16) | u64::from(tid.ip_posid)
@@ -20,6 +21,7 @@ pub fn unpack(packed: u64) -> pg_sys::ItemPointerData {
     }
 }
 
+#[inline]
 pub fn block_of(packed: u64) -> pg_sys::BlockNumber {
     (packed >> 16) as pg_sys::BlockNumber
 }

@@ -50,6 +50,38 @@ pub struct Delete {
     pub changing_part: bool,
 }
 
+/// The arguments of `index_fetch_tuple`.
+#[derive(Clone, Copy)]
+pub struct Fetch {
+    pub scan: *mut IndexFetchTableData,
+    pub tid: ItemPointer,
+    pub snapshot: Snapshot,
+    pub slot: *mut TupleTableSlot,
+    pub call_again: *mut bool,
+    pub all_dead: *mut bool,
+}
+
+impl Fetch {
+    /// Heap's own fetch.
+    ///
+    /// # Safety
+    /// The arguments are those that the executor gave.
+    #[inline]
+    pub unsafe fn heap(self) -> bool {
+        // SAFETY: heap's routine has every callback.
+        unsafe {
+            (swap::heap().index_fetch_tuple.unwrap_unchecked())(
+                self.scan,
+                self.tid,
+                self.snapshot,
+                self.slot,
+                self.call_again,
+                self.all_dead,
+            )
+        }
+    }
+}
+
 impl Update {
     /// Heap's own update.
     ///
@@ -213,34 +245,35 @@ pub unsafe extern "C-unwind" fn tuple_delete(
 ///
 /// # Safety
 /// What `index_fetch_tuple` was given and has returned.
-pub unsafe fn fetched(
-    fetch: *mut IndexFetchTableData,
-    snapshot: Snapshot,
-    slot: *mut TupleTableSlot,
-    found: bool,
-) {
+pub unsafe fn fetched(call: Fetch, found: bool) {
     // SAFETY: by the contract.
     unsafe {
-        if found && (*snapshot).snapshot_type == SnapshotType::SNAPSHOT_DIRTY {
-            guarded(|| hotlock::conflict::found((*fetch).rel, snapshot, slot));
+        if found && (*call.snapshot).snapshot_type == SnapshotType::SNAPSHOT_DIRTY {
+            guarded(|| hotlock::conflict::found((*call.scan).rel, call.snapshot, call.slot));
         }
     }
 }
 
 unsafe extern "C-unwind" fn index_fetch_tuple(
-    fetch: *mut IndexFetchTableData,
+    scan: *mut IndexFetchTableData,
     tid: ItemPointer,
     snapshot: Snapshot,
     slot: *mut TupleTableSlot,
     call_again: *mut bool,
     all_dead: *mut bool,
 ) -> bool {
-    // SAFETY: the executor's arguments; heap's routine has every callback.
+    let call = Fetch {
+        scan,
+        tid,
+        snapshot,
+        slot,
+        call_again,
+        all_dead,
+    };
+    // SAFETY: the executor's arguments.
     unsafe {
-        let found = (swap::heap().index_fetch_tuple.unwrap_unchecked())(
-            fetch, tid, snapshot, slot, call_again, all_dead,
-        );
-        fetched(fetch, snapshot, slot, found);
+        let found = call.heap();
+        fetched(call, found);
         found
     }
 }

@@ -4,7 +4,7 @@
 //! the one, and where it is, as long as the page is pinned. A row of which no version is seen goes heap's way, which says whether it is
 //! dead to all. SERIALIZABLE does, too: SSI wants to know of each row.
 
-use super::swap;
+use super::{callbacks, swap};
 use crate::pg::buffer::Page;
 use crate::pg::{raw, tuple};
 use lookahead::{Known, Pace, Versions};
@@ -106,71 +106,47 @@ pub unsafe fn end(fetch: *mut IndexFetchTableData) {
 /// # Safety
 /// The executor's arguments.
 #[inline]
-pub unsafe fn tuple(
-    fetch: *mut IndexFetchTableData,
-    tid: ItemPointer,
-    snapshot: Snapshot,
-    slot: *mut TupleTableSlot,
-    call_again: *mut bool,
-    all_dead: *mut bool,
-) -> bool {
+pub unsafe fn tuple(call: callbacks::Fetch) -> bool {
     // SAFETY: by the contract.
     unsafe {
-        let Some(ours) = ours(fetch) else {
-            return heaps(fetch, tid, snapshot, slot, call_again, all_dead);
+        let Some(ours) = ours(call.scan) else {
+            return call.heap();
         };
-        if !ours.is_on(&*tid) {
-            ours.turn_to_page((*tid).ip_posid);
-        } else if !*call_again {
-            let row = (*tid).ip_posid;
-            let version = match ours.known(row, snapshot) {
+        let (block, row) = (block_of(call.tid), (*call.tid).ip_posid);
+        if !ours.is_on(block) {
+            ours.turn_to_page(row);
+        } else if !*call.call_again {
+            let version = match ours.known(row, call.snapshot) {
                 Known::Version(version) => {
                     ours.pace.serve(row);
                     Some(version)
                 }
                 known => {
                     ours.pace.miss(row);
-                    ours.look(row, known, snapshot)
+                    ours.look(row, known, call.snapshot)
                 }
             };
             if let Some(version) = version {
                 tuple::prefetch(ours.page().bytes(), ours.pace.upcoming(row));
-                (*tid).ip_posid = version;
-                ours.store(&*tid, slot);
-                if !all_dead.is_null() {
-                    *all_dead = false;
+                (*call.tid).ip_posid = version;
+                ours.store(&*call.tid, call.slot);
+                if !call.all_dead.is_null() {
+                    *call.all_dead = false;
                 }
                 return true;
             }
         }
-        let block = block_of(&*tid);
-        let found = heaps(fetch, tid, snapshot, slot, call_again, all_dead);
-        (*fetch.cast::<Fetch>()).block = block;
-        (*fetch.cast::<Fetch>()).turn = swap::heaps_turns();
+        let found = call.heap();
+        let fetch = call.scan.cast::<Fetch>();
+        (*fetch).block = block;
+        (*fetch).turn = swap::heaps_turns();
         found
     }
 }
 
-#[inline]
-unsafe fn heaps(
-    fetch: *mut IndexFetchTableData,
-    tid: ItemPointer,
-    snapshot: Snapshot,
-    slot: *mut TupleTableSlot,
-    call_again: *mut bool,
-    all_dead: *mut bool,
-) -> bool {
-    // SAFETY: as in `tuple`; heap's routine has every callback.
-    unsafe {
-        (swap::heap().index_fetch_tuple.unwrap_unchecked())(
-            fetch, tid, snapshot, slot, call_again, all_dead,
-        )
-    }
-}
-
-#[inline]
-fn block_of(tid: &ItemPointerData) -> BlockNumber {
-    (u32::from(tid.ip_blkid.bi_hi) << 16) | u32::from(tid.ip_blkid.bi_lo)
+unsafe fn block_of(tid: ItemPointer) -> BlockNumber {
+    // SAFETY: the address that the executor gave.
+    tuple::block_of(tuple::pack(unsafe { &*tid }))
 }
 
 /// Whether what is seen with the snapshot stays, and nobody else has to know of each row.
@@ -189,11 +165,11 @@ impl Fetch {
         }
     }
 
-    /// Whether the address is of the pinned page. While heap's routine is in place, who rewinds a cursor (execMain.c: ExecutorRewind), which calls no
+    /// Whether that is the pinned page. While heap's routine is in place, who rewinds a cursor (execMain.c: ExecutorRewind), which calls no
     /// hook, may let the page go, or go on to another one.
     #[inline]
-    fn is_on(&self, tid: &ItemPointerData) -> bool {
-        block_of(tid) == self.block && self.turn == swap::heaps_turns()
+    fn is_on(&self, block: BlockNumber) -> bool {
+        block == self.block && self.turn == swap::heaps_turns()
     }
 
     #[inline]

@@ -1,7 +1,8 @@
 //! The callbacks of `txn_heap` by which range OCC learns what is read and written. Each does what the next one does, heap's or
 //! hotlock's, and tells `range_occ`.
 
-use super::{callbacks, fetch as rows, swap};
+use super::callbacks::{self, Fetch};
+use super::{fetch as rows, swap};
 use crate::pg::error::guarded;
 use crate::pg::tuple;
 use crate::range_occ::{capture, session, write};
@@ -55,53 +56,62 @@ unsafe extern "C-unwind" fn index_fetch_reset(fetch: *mut IndexFetchTableData) {
 }
 
 unsafe extern "C-unwind" fn index_fetch_tuple(
-    fetch: *mut IndexFetchTableData,
+    scan: *mut IndexFetchTableData,
     tid: ItemPointer,
     snapshot: Snapshot,
     slot: *mut TupleTableSlot,
     call_again: *mut bool,
     all_dead: *mut bool,
 ) -> bool {
+    let call = Fetch {
+        scan,
+        tid,
+        snapshot,
+        slot,
+        call_again,
+        all_dead,
+    };
     // SAFETY: as above.
     unsafe {
         if session::is_expecting() {
-            return index_fetch_first_tuple(fetch, tid, snapshot, slot, call_again, all_dead);
+            return index_fetch_first_tuple(call);
         }
-        rows::tuple(fetch, tid, snapshot, slot, call_again, all_dead)
+        rows::tuple(call)
     }
 }
 
 /// Apart, so that the usual way, which is gone for every row, is short.
 #[cold]
 #[inline(never)]
-unsafe fn index_fetch_first_tuple(
-    fetch: *mut IndexFetchTableData,
-    tid: ItemPointer,
-    snapshot: Snapshot,
-    slot: *mut TupleTableSlot,
-    call_again: *mut bool,
-    all_dead: *mut bool,
-) -> bool {
+unsafe fn index_fetch_first_tuple(call: Fetch) -> bool {
     // SAFETY: as above.
     unsafe {
-        check_fetch(fetch, snapshot);
-        rows::tuple(fetch, tid, snapshot, slot, call_again, all_dead)
+        check_fetch(call.scan, call.snapshot);
+        rows::tuple(call)
     }
 }
 
 unsafe extern "C-unwind" fn index_fetch_tuple_in_front(
-    fetch: *mut IndexFetchTableData,
+    scan: *mut IndexFetchTableData,
     tid: ItemPointer,
     snapshot: Snapshot,
     slot: *mut TupleTableSlot,
     call_again: *mut bool,
     all_dead: *mut bool,
 ) -> bool {
+    let call = Fetch {
+        scan,
+        tid,
+        snapshot,
+        slot,
+        call_again,
+        all_dead,
+    };
     // SAFETY: as above.
     unsafe {
-        check_fetch(fetch, snapshot);
-        let found = rows::tuple(fetch, tid, snapshot, slot, call_again, all_dead);
-        callbacks::fetched(fetch, snapshot, slot, found);
+        check_fetch(scan, snapshot);
+        let found = rows::tuple(call);
+        callbacks::fetched(call, found);
         found
     }
 }

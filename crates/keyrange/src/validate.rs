@@ -178,49 +178,50 @@ impl<'a, S: Snapshot> Validation<'a, S> {
     /// Whether the snapshot sees all changes of the relation's definition, as far as these are known: shows `found` those that it does not see
     /// and that have not rolled back, whenever they get their CSNs. False: there may be others.
     pub fn definition_is_seen(&self, relation: Relation, found: &mut dyn FnMut(&Entry)) -> bool {
+        let relation = relation | DEFINITION;
+        let bucket = self.board.definitions.bucket_of(relation, 0);
+        self.unseen_definitions(bucket, Some(relation), &mut |entry| {
+            found(entry);
+            true
+        })
+    }
+
+    /// Whether the snapshot sees all changes of definitions, of whatever relation, that have been registered.
+    pub fn definitions_are_seen(&self) -> bool {
+        (0..self.board.definitions.len()).all(|bucket| {
+            let mut all = true;
+            let is_known = self.unseen_definitions(bucket, None, &mut |_| {
+                all = false;
+                false
+            });
+            all && is_known
+        })
+    }
+
+    /// Shows `found` the changes of definitions in that bucket, of one relation or all, that the snapshot does not see and that have not rolled back, until it returns
+    /// false. False: there may be others.
+    fn unseen_definitions(
+        &self,
+        bucket: usize,
+        relation: Option<Relation>,
+        found: &mut dyn FnMut(&Entry) -> bool,
+    ) -> bool {
         let (snapshot, rings) = (self.snapshot, self.board.definitions);
         let xmin = snapshot.xmin();
         if xmin < self.board.clock.complete_from() {
             return false;
         }
-        let relation = relation | DEFINITION;
-        let bucket = rings.bucket_of(relation, 0);
         if rings.is_quiet(bucket, xmin) {
             return true;
         }
         let walk = rings.walk(bucket, xmin, |entry, _| {
-            let is_unseen = entry.relation == relation
+            let is_unseen = relation.is_none_or(|relation| relation == entry.relation)
                 && !snapshot.is_mine(entry.fxid)
                 && !snapshot.has_ended(entry.fxid)
                 && !snapshot.did_abort(entry.fxid);
-            if is_unseen {
-                found(entry);
-            }
-            true
+            !is_unseen || found(entry)
         });
         !walk.is_incomplete(xmin, self.prefix)
-    }
-
-    /// Whether the snapshot sees all changes of definitions, of whatever relation, that have been registered.
-    pub fn definitions_are_seen(&self) -> bool {
-        let (snapshot, rings) = (self.snapshot, self.board.definitions);
-        let xmin = snapshot.xmin();
-        let is_seen = |entry: &Entry| {
-            snapshot.is_mine(entry.fxid)
-                || snapshot.has_ended(entry.fxid)
-                || snapshot.did_abort(entry.fxid)
-        };
-        xmin >= self.board.clock.complete_from()
-            && (0..rings.len()).all(|bucket| {
-                let mut all = true;
-                rings.is_quiet(bucket, xmin) || {
-                    let walk = rings.walk(bucket, xmin, |entry, _| {
-                        all &= is_seen(entry);
-                        all
-                    });
-                    all && !walk.is_incomplete(xmin, self.prefix)
-                }
-            })
     }
 
     /// Whether the snapshot sees what the entry tells of. In doubt (it is just being overwritten), yes.
