@@ -108,7 +108,7 @@ fn stats() -> TableIterator<'static, (name!(totals, Vec<i64>), name!(reset, i64)
 #[pg_extern(sql = false)]
 fn stats_reset() {
     memory().totals.reset(wait::now());
-    memory().ranges.reset();
+    memory().ranges.iter().for_each(keyrange::Counters::reset);
 }
 
 /// One line per waiting session of this database.

@@ -34,7 +34,6 @@ struct Header {
     contended: ContendedTables,
     flush: FlushQueue,
     clock: Clock,
-    ranges: Counters,
 }
 
 /// The attached shared memory. The references live as long as the process.
@@ -50,7 +49,8 @@ pub struct Shared {
     pub flush: &'static FlushQueue,
     /// What transactions have written to tables of `txn_heap`.
     pub board: Board<'static>,
-    pub ranges: &'static Counters,
+    /// What is counted of these, by process.
+    pub ranges: &'static [Counters],
     locks: *mut pg_sys::LWLockPadded,
 }
 
@@ -127,6 +127,7 @@ struct Offsets {
     actors: usize,
     parcels: usize,
     committers: usize,
+    counters: usize,
     range_buckets: usize,
     range_slots: usize,
     size: usize,
@@ -142,6 +143,7 @@ fn offsets() -> Offsets {
     let actor_array = layout.take::<Actor>(actors());
     let parcel_array = layout.take::<Parcel>(actors());
     let committers = layout.take::<Committer>(actors());
+    let counters = layout.take::<Counters>(actors());
     let (rings, slots) = all_rings();
     let ring_buckets = layout.take::<Bucket>(rings);
     let ring_slots = layout.take::<RangeSlot>(slots);
@@ -154,6 +156,7 @@ fn offsets() -> Offsets {
         actors: actor_array,
         parcels: parcel_array,
         committers,
+        counters,
         range_buckets: ring_buckets,
         range_slots: ring_slots,
         size: layout.at + 64,
@@ -201,7 +204,7 @@ pub fn startup() {
             contended: &header.contended,
             flush: &header.flush,
             board: board(start, &offsets, &header.clock),
-            ranges: &header.ranges,
+            ranges: slice(start, offsets.counters, actors()),
             locks: pg_sys::GetNamedLWLockTranche(c"txn".as_ptr()),
         }
     };
@@ -268,6 +271,12 @@ impl Shared {
             raw::LWLockRelease(lock);
             result
         }
+    }
+
+    /// This process's counters of range OCC.
+    #[inline]
+    pub fn counters(&self) -> &'static Counters {
+        &self.ranges[super::wait::me() as usize]
     }
 
     /// Bytes that range OCC has of it.

@@ -11,6 +11,7 @@ use crate::hotlock::memory;
 use crate::hotlock::stop::{self, Point};
 use crate::pg::{wait, xact};
 use keyrange::{Conflict, Count, RangeMap, Refusal, Relation, Validation, Written};
+use std::cell::OnceCell;
 use std::ops::ControlFlow;
 use std::time::{Duration, Instant};
 
@@ -61,15 +62,24 @@ fn validate_fresh() {
     let Some(work) = (unsafe { session::look() }) else {
         return;
     };
-    let since = Instant::now();
+    let started = OnceCell::new();
+    let since = || *started.get_or_init(Instant::now);
     let validation = Validation {
         board: memory().board,
         snapshot: &view,
         before,
         prefix: session::prefix(),
         ranges: &|relation| ranges_of(work, relation),
-        wait: &|| is_patient(since),
+        wait: &|| is_patient(since()),
     };
+    // Nothing is copied, nothing was missed, and nothing is: the way of most.
+    if work.first_missed.get().is_none()
+        && let Some(done) = validation.quiet(&work.fresh)
+    {
+        session::with(|work| work.fresh.clear());
+        return memory().counters().looked(&done);
+    }
+    let since = since();
     excerpt::before_validation(work, &validation);
     let (result, done) = excerpt::conflicts(work, &validation, &mut |conflict| {
         note_missed(work, conflict);
@@ -104,7 +114,7 @@ fn validate_fresh() {
         // A savepoint may survive the error, the transaction must not.
         work.refused = work.refused.or(result.err().map(Refused::ByValidation));
     });
-    let totals = memory().ranges;
+    let totals = memory().counters();
     totals.add(Count::ValidationTime, nanoseconds(since));
     if let Err(refusal) = result {
         totals.validated(&result, &done);
@@ -210,14 +220,13 @@ fn register_and_validate() {
         let (id, reads) = (reader_id(fxid), work.registered_reads());
         registered = registered.with_reads(id, &reads, &ranges, &view::is_running);
     }
-    shared.ranges.add(Count::Registered, registered.placed());
-    shared.ranges.add(Count::Unplaced, registered.unplaced());
+    let totals = shared.counters();
+    totals.add(Count::Registered, registered.placed());
+    totals.add(Count::Unplaced, registered.unplaced());
     stop::at(Point::Registered);
     let numbered = registered.take_csn();
     stop::at(Point::Numbered);
-    shared
-        .ranges
-        .add(Count::RegistrationTime, nanoseconds(since));
+    totals.add(Count::RegistrationTime, nanoseconds(since));
     if validated {
         let since = Instant::now();
         let (view, _) = session::reading_point();
@@ -233,10 +242,10 @@ fn register_and_validate() {
         let written: Option<&dyn Fn() -> Written> = (!work.saw_beyond).then_some(&written);
         let (placed, done) = validation.place(&numbered, &work.predicates, written);
         drop(numbered); // an ERROR would leave it behind
-        shared.ranges.add(Count::ValidationTime, nanoseconds(since));
-        shared.ranges.validated(&placed.map(drop), &done);
+        totals.add(Count::ValidationTime, nanoseconds(since));
+        totals.validated(&placed.map(drop), &done);
         match placed {
-            Ok(placed) => shared.ranges.add(Count::Moved, u64::from(placed.moved)),
+            Ok(placed) => totals.add(Count::Moved, u64::from(placed.moved)),
             Err(refusal) => errors::refuse(&refusal),
         }
     }
@@ -271,7 +280,7 @@ fn settle_doubts() {
     let Some(work) = (unsafe { session::look() }) else {
         return;
     };
-    let totals = memory().ranges;
+    let totals = memory().counters();
     let nothing = keyrange::Work::default();
     let mut after = 0;
     while work.is_between
@@ -318,7 +327,7 @@ fn register_reader(work: &'static Work) {
         wait: &|| false,
     };
     if !validation.nobody_moved(position, &work.predicates) {
-        memory().ranges.add(Count::Overlap, 1);
+        memory().counters().add(Count::Overlap, 1);
         errors::MOVED.raise();
     }
 }

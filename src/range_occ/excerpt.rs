@@ -53,7 +53,7 @@ pub fn before_reads() {
     };
     copy(work, &validation);
     memory()
-        .ranges
+        .counters()
         .add(Count::ValidationTime, commit::nanoseconds(since));
 }
 
@@ -76,7 +76,7 @@ fn copy(work: &Work, validation: &Validation<View>) {
     if let Some(extent) = extent {
         excerpt.get_or_init(|| Excerpt::new(entries, extent));
     }
-    memory().ranges.looked(&done);
+    memory().counters().looked(&done);
 }
 
 /// `Validation::conflicts`, by the excerpt if there is one.

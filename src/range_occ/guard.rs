@@ -47,7 +47,7 @@ pub fn check_definition(oid: Oid) {
         is_redefined |= Change::is_whole(change);
     });
     if is_redefined {
-        memory().ranges.add(Count::FirstTouch, 1);
+        memory().counters().add(Count::FirstTouch, 1);
         errors::redefined(oid);
     }
     if is_newer || !is_known {

@@ -5,7 +5,7 @@
 
 use super::key::Column;
 use crate::pg::raw;
-use keyrange::{Image, Layout, NARROWEST, RangeMap};
+use keyrange::{Grid, Image, Layout, RangeMap};
 use pgrx::pg_sys::{self, Datum, Oid};
 use std::slice;
 
@@ -26,7 +26,7 @@ const BOUNDARIES: i32 = 3;
 /// How a table's keys are divided.
 #[derive(PartialEq, Eq, Debug)]
 pub enum Map {
-    Grid { width: u128 },
+    Grid(Grid),
     Boundaries(Box<[Image]>),
 }
 
@@ -53,14 +53,12 @@ impl Map {
             Some(units) => layout.unit().saturating_mul(units),
             None => keyrange::FIRST_NULL / PARTS,
         };
-        Map::Grid {
-            width: width.max(NARROWEST),
-        }
+        Map::Grid(Grid::new(width))
     }
 
     pub fn ranges(&self) -> RangeMap<'_> {
         match self {
-            Map::Grid { width } => RangeMap::Grid { width: *width },
+            Map::Grid(grid) => RangeMap::Grid(*grid),
             Map::Boundaries(boundaries) => RangeMap::Boundaries(boundaries),
         }
     }
@@ -80,9 +78,7 @@ impl Stored {
             Map::Boundaries(images(self.boundaries))
         } else {
             let width = images(self.width).first().copied();
-            Map::Grid {
-                width: width.unwrap_or(Image::MAX),
-            }
+            Map::Grid(Grid::new(width.unwrap_or(Image::MAX)))
         };
         for chunk in [self.width, self.boundaries] {
             if !chunk.is_null() {

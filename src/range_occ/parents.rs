@@ -76,7 +76,7 @@ pub fn note(oid: Oid) {
             commit::note_read();
         }
         Err(Refusal::Conflict(_)) => {
-            memory().ranges.add(Count::FirstTouch, 1);
+            memory().counters().add(Count::FirstTouch, 1);
             errors::redefined(oid);
         }
         Err(refusal) => errors::refuse(&refusal),

@@ -4,7 +4,7 @@ use super::key;
 use super::session;
 use super::text;
 use crate::hotlock::{may_read, memory};
-use keyrange::{Count, DEFINITION, Interval};
+use keyrange::{Count, Counters, DEFINITION, Interval};
 use pgrx::prelude::*;
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -136,7 +136,7 @@ pub fn totals() -> impl Iterator<Item = i64> {
     let board = &shared.board;
     let evictions = board.writes.ranges.evictions() + board.writes.relations.evictions();
     Count::all()
-        .map(|count| shared.ranges.get(count))
+        .map(|count| Counters::sum(shared.ranges, count))
         .chain([evictions, shared.range_bytes() as u64])
         .map(|total| total as i64)
 }

@@ -1,4 +1,4 @@
-//! What is counted over all sessions.
+//! What is counted over all sessions, each by itself: a line of memory that all of them write to would cost more than what is counted.
 
 use crate::{
     validate::{Cause, Refusal, Work},
@@ -63,9 +63,9 @@ impl Count {
 
 const COUNTS: usize = Count::Moved as usize + 1;
 
-/// Totals since the start or the last reset, in shared memory. Zeroed memory is valid.
+/// A process's share in the totals since the start or the last reset, in shared memory. Zeroed memory is valid.
 #[derive(Debug, Default)]
-#[repr(C)]
+#[repr(C, align(64))]
 pub struct Counters {
     totals: [Word; COUNTS],
 }
@@ -79,6 +79,11 @@ impl Counters {
 
     pub fn get(&self, count: Count) -> u64 {
         self.totals[count as usize].get()
+    }
+
+    /// The total of all processes.
+    pub fn sum(all: &[Counters], count: Count) -> u64 {
+        all.iter().map(|one| one.get(count)).sum()
     }
 
     pub fn reset(&self) {

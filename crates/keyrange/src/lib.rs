@@ -28,7 +28,7 @@ pub use image::{FIRST_NULL, Image, Interval};
 pub use kind::{Decoded, Kind, Numeric, Value};
 pub use layout::{COLUMNS, Layout};
 pub use predicate::{IntervalSet, Predicates};
-pub use ranges::{NARROWEST, NULL_RANGE, Range, RangeMap, boundaries};
+pub use ranges::{Grid, NARROWEST, NULL_RANGE, Range, RangeMap, Ranges, boundaries};
 pub use register::{Board, Ledger, Numbered, Registered};
 pub use ring::{Bucket, Entry, Place, Rings, Slot, Walk};
 pub use scan::{Intervals, Operator, ScanKey};

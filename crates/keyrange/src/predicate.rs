@@ -2,7 +2,7 @@
 
 use smallvec::SmallVec;
 
-use crate::{Relation, image::Interval};
+use crate::{Relation, image::Interval, ranges::RangeMap};
 
 /// Intervals of a relation that need no memory of their own.
 const INLINE: usize = 8;
@@ -16,6 +16,13 @@ pub struct IntervalSet {
 impl IntervalSet {
     /// Adds an interval. With more than `most` (at least 1), the two nearest to each other become their hull, which is returned.
     pub fn insert(&mut self, interval: Interval, most: usize) -> Option<Interval> {
+        let last = self.intervals.last();
+        let is_above =
+            last.is_none_or(|last| last.high() < interval.low() && !last.touches(&interval));
+        if is_above && self.intervals.len() < most {
+            self.intervals.push(interval);
+            return None;
+        }
         let first = self
             .intervals
             .partition_point(|have| have.high() < interval.low() && !have.touches(&interval));
@@ -65,7 +72,20 @@ impl IntervalSet {
             .is_some_and(|have| have.covers(other))
     }
 
-    pub fn iter(&self) -> impl Iterator<Item = &Interval> {
+    /// Whether every key is in the set.
+    #[inline]
+    pub fn is_everything(&self) -> bool {
+        matches!(self.intervals[..], [Interval::ALL])
+    }
+
+    /// How many ranges have keys in the set, one counted again for each interval in it.
+    #[inline]
+    pub fn ranges_in(&self, map: &RangeMap) -> u64 {
+        let totals = self.iter().map(|part| map.ranges_of(part).total());
+        totals.fold(0, u64::saturating_add)
+    }
+
+    pub fn iter(&self) -> std::slice::Iter<'_, Interval> {
         self.intervals.iter()
     }
 

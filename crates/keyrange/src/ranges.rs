@@ -17,10 +17,43 @@ pub const NARROWEST: u128 = 1 << 64;
 /// relation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum RangeMap<'a> {
-    /// Ranges of one width in images (see `Layout::unit`), at least `NARROWEST`; growth needs no maintenance.
-    Grid { width: u128 },
+    Grid(Grid),
     /// Range n begins at boundary n - 1, which is part of it; range 0 is what is below the first. Ascending.
     Boundaries(&'a [Image]),
+}
+
+/// Ranges of one width in images (see `Layout::unit`), at least `NARROWEST`; growth needs no maintenance.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Grid {
+    width: u128,
+    /// The exponent of 2 that the width is, above that of `NARROWEST`: default ranges are, and need no division of 128 bits.
+    shift: Option<u32>,
+}
+
+impl Grid {
+    /// Ranges of that width, or of `NARROWEST`.
+    pub fn new(width: u128) -> Self {
+        let width = width.max(NARROWEST);
+        let exponent = width.trailing_zeros() - NARROWEST.trailing_zeros();
+        Grid {
+            width,
+            shift: width.is_power_of_two().then_some(exponent),
+        }
+    }
+
+    #[inline]
+    fn range_of(&self, image: Image) -> Range {
+        match self.shift {
+            Some(shift) => (image / NARROWEST) as Range >> shift,
+            None => (image / self.width) as Range,
+        }
+    }
+
+    /// The first image of a range, and of the next.
+    fn bounds(&self, range: Range) -> (Image, Image) {
+        let low = u128::from(range).saturating_mul(self.width);
+        (low, low.saturating_add(self.width))
+    }
 }
 
 impl RangeMap<'_> {
@@ -28,12 +61,13 @@ impl RangeMap<'_> {
     pub const WHOLE: RangeMap<'static> = RangeMap::Boundaries(&[]);
 
     /// The range of an image.
+    #[inline]
     pub fn range_of(&self, image: Image) -> Range {
         if image >= FIRST_NULL {
             return NULL_RANGE;
         }
         match *self {
-            RangeMap::Grid { width } => divide(image, width.max(NARROWEST)) as Range,
+            RangeMap::Grid(grid) => grid.range_of(image),
             RangeMap::Boundaries(boundaries) => {
                 boundaries.partition_point(|&boundary| boundary <= image) as Range
             }
@@ -46,10 +80,7 @@ impl RangeMap<'_> {
             return Interval::NULLS;
         }
         let (low, next) = match *self {
-            RangeMap::Grid { width } => {
-                let low = u128::from(range).saturating_mul(width.max(NARROWEST));
-                (low, low.saturating_add(width.max(NARROWEST)))
-            }
+            RangeMap::Grid(grid) => grid.bounds(range),
             RangeMap::Boundaries(boundaries) => {
                 let at = |n: Option<usize>| n.and_then(|n| boundaries.get(n)).copied();
                 let low = at((range as usize).checked_sub(1)).unwrap_or(0);
@@ -61,29 +92,49 @@ impl RangeMap<'_> {
     }
 
     /// The ranges that have images in the interval: those from the first to the last, and the one of NULLs.
-    pub fn ranges_of(&self, interval: &Interval) -> impl Iterator<Item = Range> + use<> {
-        let values = interval
-            .intersection(&Interval::VALUES)
-            .map(|values| self.range_of(values.low())..=self.range_of(values.high()));
-        let nulls = interval.overlaps(&Interval::NULLS).then_some(NULL_RANGE);
-        values.into_iter().flatten().chain(nulls)
-    }
-
-    /// How many ranges `ranges_of` has for the interval, at most `u64::MAX`.
-    pub fn count(&self, interval: &Interval) -> u64 {
-        let values = interval.intersection(&Interval::VALUES).map_or(0, |v| {
-            (self.range_of(v.high()) - self.range_of(v.low())).saturating_add(1)
+    #[inline]
+    pub fn ranges_of(&self, interval: &Interval) -> Ranges {
+        let values = interval.intersection(&Interval::VALUES);
+        let (next, left) = values.map_or((0, 0), |values| {
+            let first = self.range_of(values.low());
+            (first, self.range_of(values.high()) - first + 1)
         });
-        values.saturating_add(u64::from(interval.overlaps(&Interval::NULLS)))
+        Ranges {
+            next,
+            left,
+            nulls: interval.overlaps(&Interval::NULLS),
+        }
     }
 }
 
-/// `image / width`, without a division of 128 bits where there is no need for one: default ranges are powers of two.
-fn divide(image: Image, width: u128) -> u128 {
-    if width.is_power_of_two() {
-        image >> width.trailing_zeros()
-    } else {
-        image / width
+/// Ranges in a row, and perhaps the one of NULLs.
+#[derive(Clone, Copy, Debug)]
+pub struct Ranges {
+    next: Range,
+    /// Without the one of NULLs; at most 2^63.
+    left: u64,
+    nulls: bool,
+}
+
+impl Ranges {
+    /// How many they are.
+    #[inline]
+    pub fn total(&self) -> u64 {
+        self.left + u64::from(self.nulls)
+    }
+}
+
+impl Iterator for Ranges {
+    type Item = Range;
+
+    #[inline]
+    fn next(&mut self) -> Option<Range> {
+        if self.left > 0 {
+            self.left -= 1;
+            self.next += 1;
+            return Some(self.next - 1);
+        }
+        std::mem::take(&mut self.nulls).then_some(NULL_RANGE)
     }
 }
 

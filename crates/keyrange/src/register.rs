@@ -43,7 +43,7 @@ pub struct Ledger<'a> {
 /// Where a transaction's entries are.
 #[derive(Debug, Default)]
 struct Places<'a> {
-    placed: SmallVec<[(Rings<'a>, Place); 4]>,
+    placed: SmallVec<[(Rings<'a>, Place); 8]>,
     /// Buckets in which there was no place.
     unplaced: Vec<(Rings<'a>, usize)>,
 }
@@ -88,31 +88,33 @@ impl<'a> Places<'a> {
     }
 }
 
-/// The entries of what was read: each interval's part in each of its ranges, or the whole relation.
-fn reads<'p, 'm: 'p>(
-    predicates: &'p Predicates,
-    map_of: &'p dyn Fn(Relation) -> RangeMap<'m>,
-) -> impl Iterator<Item = (Relation, Option<(Range, Interval)>)> + use<'p, 'm> {
-    predicates.iter().flat_map(move |(relation, read)| {
+/// Shows `publish` the entries of what was read: each interval's part in each of its ranges, or the whole relation.
+fn each_read<'m>(
+    predicates: &Predicates,
+    map_of: &dyn Fn(Relation) -> RangeMap<'m>,
+    mut publish: impl FnMut(Relation, Option<(Range, Interval)>),
+) {
+    for (relation, read) in predicates.iter() {
         let map = map_of(relation);
-        let count = read
-            .iter()
-            .fold(0_u64, |sum, part| sum.saturating_add(map.count(part)));
-        let is_whole = count > MOST_READ_RANGES || read.covers(&Interval::ALL);
-        let parts = read
-            .iter()
-            .filter(move |_| !is_whole)
-            .flat_map(move |part| {
-                map.ranges_of(part).filter_map(move |range| {
-                    let keys = map.bounds(range).intersection(part)?;
-                    Some((relation, Some((range, keys))))
-                })
-            });
-        is_whole
-            .then_some((relation, None))
-            .into_iter()
-            .chain(parts)
-    })
+        if read.is_everything() || read.ranges_in(&map) > MOST_READ_RANGES {
+            publish(relation, None);
+            continue;
+        }
+        for part in read.iter() {
+            let ranges = map.ranges_of(part);
+            let is_in_one = ranges.total() == 1;
+            for range in ranges {
+                let keys = if is_in_one {
+                    Some(*part)
+                } else {
+                    map.bounds(range).intersection(part)
+                };
+                if let Some(keys) = keys {
+                    publish(relation, Some((range, keys)));
+                }
+            }
+        }
+    }
 }
 
 impl<'a> Board<'a> {
@@ -184,8 +186,11 @@ impl<'a> Board<'a> {
         let Some(ledger) = self.reads.filter(|_| !planted(Fault::ReadsNotRegistered)) else {
             return;
         };
-        // Nobody moves who has changed a definition.
-        for (relation, place) in reads(predicates, map_of).filter(|read| !is_definition(read.0)) {
+        each_read(predicates, map_of, |relation, place| {
+            // Nobody moves who has changed a definition.
+            if is_definition(relation) {
+                return;
+            }
             let (rings, range, keys) = ledger.place(place);
             let entry = Entry {
                 fxid: id,
@@ -196,7 +201,7 @@ impl<'a> Board<'a> {
                 keys,
             };
             places.publish(rings, &entry, is_running);
-        }
+        });
     }
 }
 

@@ -50,6 +50,35 @@ impl Layout {
     /// The images that a row returned by a scan with these keys can have: disjoint intervals in order, none if the scan can
     /// return nothing.
     pub fn project(&self, keys: &[ScanKey]) -> Intervals {
+        let mut columns = self.columns();
+        let mut images = match (columns.next(), columns.next()) {
+            (Some(only), None) => {
+                let spans = column_spans(0, only, keys);
+                let parts = spans.iter().map(|&span| part(only, 0, span));
+                parts.flatten().collect()
+            }
+            _ => self.combinations(keys),
+        };
+        for key in keys {
+            if let ScanKey::Row(operator, members) = key {
+                let row = self.row_interval(*operator, members);
+                images = images
+                    .iter()
+                    .filter_map(|image| image.intersection(&row))
+                    .collect();
+            }
+        }
+        if planted(Fault::PredicateNarrowed)
+            && let Some(last) = images.pop()
+        {
+            let high = last.high().checked_sub(self.unit());
+            images.extend(high.and_then(|high| Interval::new(last.low(), high)));
+        }
+        images
+    }
+
+    /// The images of all combinations of the fields that each column can have; later columns are left out if they are too many.
+    fn combinations(&self, keys: &[ScanKey]) -> Intervals {
         let mut spans: SmallVec<[Spans; 2]> = SmallVec::new();
         let mut columns: SmallVec<[&Column; COLUMNS]> = SmallVec::new();
         for (n, column) in self.columns().enumerate() {
@@ -69,21 +98,6 @@ impl Layout {
         spans.truncate(depth);
         let mut images = Intervals::new();
         expand(&columns, &spans, 0, &mut images);
-        for key in keys {
-            if let ScanKey::Row(operator, members) = key {
-                let row = self.row_interval(*operator, members);
-                images = images
-                    .iter()
-                    .filter_map(|image| image.intersection(&row))
-                    .collect();
-            }
-        }
-        if planted(Fault::PredicateNarrowed)
-            && let Some(last) = images.pop()
-        {
-            let high = last.high().checked_sub(self.unit());
-            images.extend(high.and_then(|high| Interval::new(last.low(), high)));
-        }
         images
     }
 
@@ -120,17 +134,20 @@ impl Layout {
     }
 }
 
+/// The images with these fields in the column, whatever is on the right.
+fn part(column: &Column, prefix: Image, (low, high): Span) -> Option<Interval> {
+    let low = prefix | column.put(low);
+    Interval::new(low, prefix | column.put(high) | column.rest())
+}
+
 /// The images of all combinations of fields.
 fn expand(columns: &[&Column], spans: &[Spans], prefix: Image, images: &mut Intervals) {
-    let (column, rest) = (columns[0], columns[0].rest());
+    let column = columns[0];
     for &(low, high) in &spans[0] {
         if low == high && spans.len() > 1 && column.is_exact(low) {
             expand(&columns[1..], &spans[1..], prefix | column.put(low), images);
         } else {
-            let low = prefix | column.put(low);
-            if let Some(interval) = Interval::new(low, prefix | column.put(high) | rest) {
-                images.push(interval);
-            }
+            images.extend(part(column, prefix, (low, high)));
         }
     }
 }

@@ -117,6 +117,39 @@ impl<'a, S: Snapshot> Validation<'a, S> {
         (result, work)
     }
 
+    /// What a validation does that finds all buckets quiet, so that there is nothing to be told of these predicates; `None` if one is not, or
+    /// all there are would be looked at.
+    pub fn quiet(&self, predicates: &Predicates) -> Option<Work> {
+        let mut work = Work::default();
+        let xmin = self.snapshot.xmin();
+        if xmin < self.board.clock.complete_from() {
+            return None;
+        }
+        let mut is_quiet = |rings: Rings, bucket| {
+            work.quiet += 1;
+            rings.is_quiet(bucket, xmin).then_some(())
+        };
+        let ledger = self.board.writes;
+        for (relation, read) in predicates.iter() {
+            if is_definition(relation) {
+                let rings = self.board.definitions;
+                is_quiet(rings, rings.bucket_of(relation, 0))?;
+                continue;
+            }
+            let map = (self.ranges)(relation);
+            if is_everywhere(ledger.ranges, read, &map) {
+                return None;
+            }
+            is_quiet(ledger.relations, ledger.relations.bucket_of(relation, 0))?;
+            for part in read.iter() {
+                for range in map.ranges_of(part) {
+                    is_quiet(ledger.ranges, ledger.ranges.bucket_of(relation, range))?;
+                }
+            }
+        }
+        Some(work)
+    }
+
     /// Shows `found` every conflict until it breaks off. An error: there may be others that nobody knows.
     pub fn conflicts(
         &self,
@@ -253,10 +286,12 @@ impl<'a, S: Snapshot> Validation<'a, S> {
             return (0..rings.len()).try_for_each(|bucket| visit(rings, bucket, None));
         }
         let mut last = None;
-        for range in read.iter().flat_map(|part| map.ranges_of(part)) {
-            // Neighbouring intervals may be in the same range.
-            if last.replace(range) != Some(range) {
-                visit(rings, rings.bucket_of(relation, range), Some(range))?;
+        for part in read.iter() {
+            for range in map.ranges_of(part) {
+                // Neighbouring intervals may be in the same range.
+                if last.replace(range) != Some(range) {
+                    visit(rings, rings.bucket_of(relation, range), Some(range))?;
+                }
             }
         }
         Ok(())
@@ -308,10 +343,8 @@ impl<'a, S: Snapshot> Validation<'a, S> {
 
 /// Whether these keys are looked for in all buckets.
 fn is_everywhere(rings: Rings, read: &IntervalSet, map: &RangeMap) -> bool {
-    let counts = read.iter().map(|part| map.count(part));
-    let count = counts.fold(0_u64, u64::saturating_add);
     // Who has read everything need not know how the writers of the time divided the relation.
-    count > rings.len() as u64 || read.covers(&Interval::ALL)
+    read.is_everything() || read.ranges_in(map) > rings.len() as u64
 }
 
 /// A conflict with that entry.

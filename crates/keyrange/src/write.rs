@@ -130,10 +130,11 @@ impl WriteSet {
     pub fn write(&mut self, nesting: u32, relation: Relation, map: &RangeMap, key: Interval) {
         let most = self.most_ranges;
         let level = self.level(nesting);
-        if map.count(&key) > most as u64 {
+        let ranges = map.ranges_of(&key);
+        if ranges.total() > most as u64 {
             return level.add_all(relation);
         }
-        for range in map.ranges_of(&key) {
+        for range in ranges {
             if let Some(part) = map.bounds(range).intersection(&key) {
                 level.add(relation, range, part, most);
             }

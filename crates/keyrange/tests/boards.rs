@@ -306,6 +306,31 @@ fn a_wide_predicate_looks_at_every_bucket_once() {
 }
 
 #[test]
+fn buckets_are_quiet_if_nobody_came_there_whom_the_snapshot_may_not_see() {
+    let memory = Memory::new(64, 4);
+    memory.write(11, &[350]);
+    let quiet = |xmin, low, high| {
+        let mut predicates = Predicates::new(8);
+        predicates.read(TABLE, &[Interval::new(low, high).unwrap()]);
+        let view = since(xmin);
+        let work = memory.validation(&view, 0).quiet(&predicates);
+        work.map(|work| work.quiet)
+    };
+    assert_eq!(quiet(12, 350, 350), Some(2)); // its range, and those of the whole relation
+    assert_eq!(quiet(11, 350, 350), None);
+    assert_eq!(quiet(11, 150, 250), Some(3));
+    assert_eq!(quiet(11, 250, 350), None);
+    assert_eq!(quiet(12, 0, u128::MAX), None); // all there is would be looked at
+    let mut everything = WriteSet::new(1);
+    everything.write_all(0, TABLE);
+    memory.register(13, &everything);
+    assert_eq!(quiet(12, 150, 150), None);
+    memory.board().clock.start(20);
+    assert_eq!(quiet(15, 150, 150), None);
+    assert_eq!(quiet(20, 150, 150), Some(2));
+}
+
+#[test]
 fn ranges_spread_over_the_buckets() {
     let memory = Memory::new(64, 1);
     let rings = memory.board().writes.ranges;

@@ -10,7 +10,7 @@ use super::{
     server::{Fate, READER, Server, View},
 };
 use crate::{
-    Conflict, Csn, Excerpt, Interval, Kind, Layout, Numbered, Operator, Predicates, RangeMap,
+    Conflict, Csn, Excerpt, Grid, Interval, Kind, Layout, Numbered, Operator, Predicates, RangeMap,
     Refusal, Relation, ScanKey, Snapshot, Validation, Value, WriteSet, Written,
     fault::{Fault, planted},
 };
@@ -35,9 +35,7 @@ fn layout() -> Layout {
 }
 
 fn ranges<'a>(_: Relation) -> RangeMap<'a> {
-    RangeMap::Grid {
-        width: KEYS_IN_RANGE * layout().unit(),
-    }
+    RangeMap::Grid(Grid::new(KEYS_IN_RANGE * layout().unit()))
 }
 
 /// What a transaction has read: rows, and predicates for its validation.
@@ -330,6 +328,9 @@ impl Session<'_> {
         };
         if let Some(excerpt) = excerpt {
             excerpt.conflicts(&validation, predicates, &mut found);
+            return Ok(());
+        }
+        if validation.quiet(predicates).is_some() {
             return Ok(());
         }
         validation.conflicts(predicates, &mut found).0
