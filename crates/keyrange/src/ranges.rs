@@ -34,10 +34,10 @@ impl Grid {
     /// Ranges of that width, or of `NARROWEST`.
     pub fn new(width: u128) -> Self {
         let width = width.max(NARROWEST);
-        let exponent = width.trailing_zeros() - NARROWEST.trailing_zeros();
+        let exponent = || width.trailing_zeros() - NARROWEST.trailing_zeros();
         Grid {
             width,
-            shift: width.is_power_of_two().then_some(exponent),
+            shift: width.is_power_of_two().then(exponent),
         }
     }
 
