@@ -147,11 +147,13 @@ unsafe extern "C-unwind" {
 
     // storage/buffer, access/heap
     pub fn ReadBuffer(rel: Relation, block: BlockNumber) -> Buffer;
+    pub fn ReleaseAndReadBuffer(buffer: Buffer, rel: Relation, block: BlockNumber) -> Buffer;
     pub fn ReleaseBuffer(buffer: Buffer);
     pub fn UnlockReleaseBuffer(buffer: Buffer);
     pub fn LockBuffer(buffer: Buffer, mode: c_int);
     pub fn MarkBufferDirty(buffer: Buffer);
     pub fn PageGetHeapFreeSpace(page: Page) -> Size;
+    pub fn heap_page_prune_opt(rel: Relation, buffer: Buffer);
     // access/heap/hio.c; not bound by pgrx
     pub fn RelationPutHeapTuple(rel: Relation, buffer: Buffer, tuple: HeapTuple, token: bool);
     pub fn nocachegetattr(tuple: HeapTuple, attnum: c_int, desc: TupleDesc) -> Datum;

@@ -203,7 +203,12 @@ pub unsafe fn index_scan(scan: pg_sys::IndexScanDesc) {
         let whole = value::with_scratch(|| {
             let count = (*scan).numberOfKeys.max(0) as usize;
             let given = (*scan).keyData;
-            let keys = allocate(count, ScanKey::IsNull(usize::MAX));
+            // Most scans have few.
+            let mut few = [ScanKey::IsNull(usize::MAX); 4];
+            let keys = match few.get_mut(..count) {
+                Some(few) => few,
+                None => allocate(count, ScanKey::IsNull(usize::MAX)),
+            };
             for (n, key) in keys.iter_mut().enumerate() {
                 if let Some(converted) = convert(table, index, given.add(n)) {
                     *key = converted;

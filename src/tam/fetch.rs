@@ -4,7 +4,7 @@
 //! the one, and where it is, as long as the page is pinned. A row of which no version is seen goes heap's way, which says whether it is
 //! dead to all. SERIALIZABLE does, too: SSI wants to know of each row.
 
-use super::{callbacks, swap};
+use super::{callbacks, prune, swap};
 use crate::pg::buffer::Page;
 use crate::pg::{raw, tuple};
 use lookahead::{Known, Pace, Versions};
@@ -115,6 +115,7 @@ pub unsafe fn tuple(call: callbacks::Fetch) -> bool {
         let (block, row) = (block_of(call.tid), (*call.tid).ip_posid);
         if !ours.is_on(block) {
             ours.turn_to_page(row);
+            ours.pin(block);
         } else if !*call.call_again {
             let version = match ours.known(row, call.snapshot) {
                 Known::Version(version) => {
@@ -179,6 +180,19 @@ impl Fetch {
         if self.pace.turn_to_page(row) {
             // SAFETY: ours as long as the descriptor; not null once there has been a look.
             unsafe { (*self.ahead).versions.clear() };
+        }
+    }
+
+    /// Pins the page before heap does, which then takes it for the one that it has been on, and leaves it unpruned.
+    #[inline]
+    unsafe fn pin(&mut self, block: BlockNumber) {
+        let before = self.buffer;
+        // SAFETY: the page of a row that the index has; what is pinned is ours.
+        unsafe {
+            self.buffer = raw::ReleaseAndReadBuffer(before, self.rel.rel, block);
+            if self.buffer != before {
+                prune::opt(self.rel.rel, self.page());
+            }
         }
     }
 

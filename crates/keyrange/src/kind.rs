@@ -182,16 +182,19 @@ impl Kind {
 
 /// Integers beyond what `bits` bits hold are taken for the last one that they do hold: small numbers stay exact.
 fn place_int(int: i64, natural: u32, bits: u32) -> Placed {
-    let width = natural.min(bits);
-    let highest = (1_i128 << (width - 1)) - 1;
+    if bits >= natural {
+        // No value of the column's own type is cut.
+        let lowest = i64::MIN >> (64 - natural);
+        let clamped = int.clamp(lowest, !lowest);
+        let field = u128::from(clamped.wrapping_sub(lowest) as u64);
+        let exact = clamped == int;
+        return Placed { field, exact };
+    }
+    let highest = (1_i128 << (bits - 1)) - 1;
     let lowest = -highest - 1;
     let wide = i128::from(int);
     let field = (wide.clamp(lowest, highest) - lowest) as u128;
-    let exact = if bits >= natural {
-        (lowest..=highest).contains(&wide)
-    } else {
-        lowest < wide && wide < highest
-    };
+    let exact = lowest < wide && wide < highest;
     Placed { field, exact }
 }
 

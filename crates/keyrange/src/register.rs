@@ -69,15 +69,54 @@ pub struct Numbered<'a> {
     writes: Places<'a>,
 }
 
-impl<'a> Places<'a> {
-    fn publish(&mut self, rings: Rings<'a>, entry: &Entry, is_running: &dyn Fn(u64) -> bool) {
-        let bucket = rings.bucket_of(entry.relation, entry.range);
-        match rings.publish(bucket, entry, is_running) {
-            Some(place) => self.placed.push((rings, place)),
-            None => self.unplaced.push((rings, bucket)),
+/// Entries on their way into the rings, a few at a time, so that their memory, which others have written to, comes at once.
+struct Publisher<'p, 'a> {
+    places: Places<'a>,
+    waiting: SmallVec<[(Rings<'a>, usize, Entry); TOGETHER]>,
+    is_running: &'p dyn Fn(u64) -> bool,
+}
+
+/// Entries that are published together.
+const TOGETHER: usize = 8;
+
+impl<'p, 'a> Publisher<'p, 'a> {
+    fn new(is_running: &'p dyn Fn(u64) -> bool) -> Self {
+        Publisher {
+            places: Places::default(),
+            waiting: SmallVec::new(),
+            is_running,
         }
     }
 
+    fn add(&mut self, rings: Rings<'a>, entry: Entry) {
+        let bucket = rings.bucket_of(entry.relation, entry.range);
+        rings.expect_head(bucket);
+        self.waiting.push((rings, bucket, entry));
+        if self.waiting.len() == TOGETHER {
+            self.publish();
+        }
+    }
+
+    fn publish(&mut self) {
+        for (rings, bucket, _) in &self.waiting {
+            rings.expect_slot(*bucket);
+        }
+        for (rings, bucket, entry) in self.waiting.drain(..) {
+            match rings.publish(bucket, &entry, self.is_running) {
+                Some(place) => self.places.placed.push((rings, place)),
+                None => self.places.unplaced.push((rings, bucket)),
+            }
+        }
+    }
+
+    /// Where they are, all of them.
+    fn finish(mut self) -> Places<'a> {
+        self.publish();
+        self.places
+    }
+}
+
+impl Places<'_> {
     fn stamp(&self, csn: Csn) {
         for (rings, place) in &self.placed {
             rings.stamp(*place, csn);
@@ -132,14 +171,9 @@ impl<'a> Board<'a> {
         debug_assert!(fxid != 0 || writes.is_empty(), "a writer without an id");
         let committer = &self.committers[process as usize];
         committer.enter(fxid);
-        let mut registered = Registered {
-            board: *self,
-            process,
-            fxid,
-            writes: Places::default(),
-            reads: Places::default(),
-            early_csn: planted(Fault::CsnBeforePublication).then(|| committer.take(self.clock)),
-        };
+        let early = planted(Fault::CsnBeforePublication);
+        let early_csn = early.then(|| committer.take(self.clock));
+        let mut publisher = Publisher::new(is_running);
         for written in writes.iter().filter(|_| !planted(Fault::NotRegistered)) {
             let (mut rings, range, keys) = self.writes.place(written.place);
             if is_definition(written.relation) {
@@ -153,9 +187,16 @@ impl<'a> Board<'a> {
                 range,
                 keys,
             };
-            registered.writes.publish(rings, &entry, is_running);
+            publisher.add(rings, entry);
         }
-        registered
+        Registered {
+            board: *self,
+            process,
+            fxid,
+            writes: publisher.finish(),
+            reads: Places::default(),
+            early_csn,
+        }
     }
 
     /// Publishes what a transaction without writes has read, at its end: it stands before all with CSNs from `position` on.
@@ -169,23 +210,22 @@ impl<'a> Board<'a> {
         map_of: &dyn Fn(Relation) -> RangeMap<'m>,
         is_running: &dyn Fn(u64) -> bool,
     ) {
-        let mut places = Places::default();
-        self.publish_reads(&mut places, process, id, predicates, map_of, is_running);
+        let places = self.publish_reads(process, id, predicates, map_of, is_running);
         places.stamp(position);
     }
 
     fn publish_reads<'m>(
         &self,
-        places: &mut Places<'a>,
         process: u32,
         id: u64,
         predicates: &Predicates,
         map_of: &dyn Fn(Relation) -> RangeMap<'m>,
         is_running: &dyn Fn(u64) -> bool,
-    ) {
+    ) -> Places<'a> {
         let Some(ledger) = self.reads.filter(|_| !planted(Fault::ReadsNotRegistered)) else {
-            return;
+            return Places::default();
         };
+        let mut publisher = Publisher::new(is_running);
         each_read(predicates, map_of, |relation, place| {
             // Nobody moves who has changed a definition.
             if is_definition(relation) {
@@ -200,8 +240,9 @@ impl<'a> Board<'a> {
                 range,
                 keys,
             };
-            places.publish(rings, &entry, is_running);
+            publisher.add(rings, entry);
         });
+        publisher.finish()
     }
 }
 
@@ -239,7 +280,7 @@ impl<'a> Registered<'a> {
         is_running: &dyn Fn(u64) -> bool,
     ) -> Self {
         let (board, process) = (self.board, self.process);
-        board.publish_reads(&mut self.reads, process, id, predicates, map_of, is_running);
+        self.reads = board.publish_reads(process, id, predicates, map_of, is_running);
         self
     }
 

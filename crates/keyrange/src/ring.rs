@@ -19,6 +19,8 @@
 //! The fields of a slot are stored with Release and loaded with Acquire. Who reads a field of a newer entry sees that
 //! entry's odd sequence number, or a later one, in the second look; who reads the even number sees all fields before it.
 
+use std::hint::black_box;
+
 use crate::{
     Relation,
     fault::{Fault, planted},
@@ -158,6 +160,19 @@ impl<'a> Rings<'a> {
     fn slot(&self, bucket: usize, ticket: u64) -> usize {
         let depth = self.depth();
         bucket * depth + (ticket % depth as u64) as usize
+    }
+
+    /// Asks for the memory of a bucket's head, to be used soon. That of several comes at once, one after the other it would be waited for.
+    #[inline]
+    pub fn expect_head(&self, bucket: usize) {
+        black_box(self.buckets[bucket].head.glance());
+    }
+
+    /// The same for the slot that comes next.
+    #[inline]
+    pub fn expect_slot(&self, bucket: usize) {
+        let slot = &self.slots[self.slot(bucket, self.buckets[bucket].head.glance())];
+        black_box((slot.sequence.glance(), slot.process.glance()));
     }
 
     /// Publishes a write (but for its CSN), which must be before its transaction takes one. `None`: there was no place, and the

@@ -3,6 +3,8 @@
 //! All but the fields of a slot are sequentially consistent, so that the model check, which runs sequentially consistent
 //! schedules only, runs all that there are. On x86-64 that costs nothing but for the few plain stores.
 
+#[cfg(not(test))]
+use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::Ordering::{Acquire, Release, SeqCst};
 
 #[cfg(test)]
@@ -42,6 +44,15 @@ impl Word {
     #[inline]
     pub(crate) fn exchange(&self, old: u64, new: u64) -> Result<(), u64> {
         self.0.compare_exchange(old, new, SeqCst, SeqCst).map(drop)
+    }
+
+    /// Some value that the word has had. Nothing is decided by it.
+    #[inline]
+    pub(crate) fn glance(&self) -> u64 {
+        #[cfg(not(test))] // no step of a model
+        return self.0.load(Relaxed);
+        #[cfg(test)]
+        0
     }
 
     /// Reads a field of a slot: who reads what a writer put here also sees what that writer did before.

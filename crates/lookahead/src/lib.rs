@@ -1,5 +1,9 @@
 //! How far an index scan looks ahead on a table's page. The README has the idea.
 
+mod room;
+
+pub use room::Room;
+
 /// The most rows that a page can have: MaxHeapTuplesPerPage (access/htup_details.h) of a page of 8 kB.
 pub const MOST_ROWS: u16 = 291;
 
