@@ -65,9 +65,28 @@ unsafe extern "C-unwind" fn client_authentication(port: *mut Port, status: c_int
     guarded(range_occ::session::start_clock);
 }
 
+/// Runs a part of a statement with the table's own routine in place. A function of an index's expression may run it, and have rewound its cursor before, which
+/// calls no hook: the plan has then read with heap's routine.
+///
+/// # Safety
+/// Nothing with a destructor is alive in `run` or its callers.
+unsafe fn as_usual(run: impl FnOnce()) {
+    note_untracked();
+    // SAFETY: by the contract.
+    unsafe { swap::as_usual(run) }
+}
+
+/// Within heap's callback anything may have been read of its relation.
+fn note_untracked() {
+    if let Some(rel) = swap::heaps_own() {
+        // SAFETY: open as long as the callback is at work.
+        unsafe { range_occ::session::note_untracked(rel) };
+    }
+}
+
 unsafe extern "C-unwind" fn executor_start(query: *mut QueryDesc, eflags: c_int) {
     // SAFETY: the hook's arguments; nothing here has a destructor.
-    unsafe { swap::as_usual(|| start_query(query, eflags)) }
+    unsafe { as_usual(|| start_query(query, eflags)) }
 }
 
 unsafe fn start_query(query: *mut QueryDesc, eflags: c_int) {
@@ -125,7 +144,7 @@ unsafe extern "C-unwind" fn executor_run(
     once: bool,
 ) {
     // SAFETY: the hook's arguments; nothing here has a destructor.
-    unsafe { swap::as_usual(|| run_query(query, direction, count, once)) }
+    unsafe { as_usual(|| run_query(query, direction, count, once)) }
 }
 
 unsafe fn run_query(query: *mut QueryDesc, direction: ScanDirection::Type, count: u64, once: bool) {
@@ -145,7 +164,7 @@ unsafe fn run_query(query: *mut QueryDesc, direction: ScanDirection::Type, count
 
 unsafe extern "C-unwind" fn executor_finish(query: *mut QueryDesc) {
     // SAFETY: the hook's arguments; nothing here has a destructor.
-    unsafe { swap::as_usual(|| finish_query(query)) }
+    unsafe { as_usual(|| finish_query(query)) }
 }
 
 unsafe fn finish_query(query: *mut QueryDesc) {
@@ -163,7 +182,7 @@ unsafe fn finish_query(query: *mut QueryDesc) {
 
 unsafe extern "C-unwind" fn executor_end(query: *mut QueryDesc) {
     // SAFETY: the hook's arguments; nothing here has a destructor.
-    unsafe { swap::as_usual(|| end_query(query)) }
+    unsafe { as_usual(|| end_query(query)) }
 }
 
 unsafe fn end_query(query: *mut QueryDesc) {
@@ -236,7 +255,7 @@ unsafe extern "C-unwind" fn process_utility(
         }
     };
     // SAFETY: nothing here has a destructor.
-    unsafe { swap::as_usual(run) }
+    unsafe { as_usual(run) }
 }
 
 /// Whether the command reads data or runs code of the user's, perhaps outside the executor.
@@ -360,6 +379,7 @@ unsafe extern "C-unwind" fn at_subtransaction_event(
         SubXactEvent::SUBXACT_EVENT_START_SUB => snapshot::note_subtransaction(),
         SubXactEvent::SUBXACT_EVENT_ABORT_SUB => infallible(|| {
             swap::abort_of_subtransaction(own);
+            note_untracked();
             range_occ::session::subtransaction_rolled_back(xact::nest_level());
             commit::subtransaction_rolled_back(xact::nest_level());
         }),

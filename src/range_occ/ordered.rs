@@ -77,7 +77,7 @@ unsafe fn is_worthwhile(planned: *const pg_sys::PlannedStmt) -> bool {
         (*planned).commandType == pg_sys::CmdType::CMD_SELECT
             && !(*planned).hasModifyingCTE
             && (*planned).rowMarks.is_null()
-            && (*planned).invalItems.is_null() // functions that it has made part of itself
+            && (*planned).invalItems.is_null() // functions not built in, of which some may have become part of it
             && (pg_sys::XactReadOnly || (*(*planned).planTree).total_cost >= WORTH)
             && guard::is_any_ours(planned)
     }

@@ -5,7 +5,7 @@
 use super::work::Change;
 use super::{key, session, view};
 use crate::pg::{plan, raw};
-use pgrx::pg_sys::{self, NodeTag, Oid};
+use pgrx::pg_sys::{self, CommandId, NodeTag, Oid};
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::ffi::CStr;
@@ -20,6 +20,8 @@ struct Noted {
     utility: Cell<Utility>,
     /// The transaction in which that was last one by which lists of partitions change.
     lists_of: Cell<u32>,
+    /// The transaction, and its command, in which a LOCK has run last.
+    locked: Cell<(u32, CommandId)>,
 }
 
 /// What the last utility statement may do, with those inside it.
@@ -44,12 +46,19 @@ static NOTED: Noted = Noted {
         changes_lists: false,
     }),
     lists_of: Cell::new(0),
+    locked: Cell::new((0, 0)),
 };
 
 /// The present transaction, 0 for none.
 fn present() -> u32 {
     // SAFETY: this process's own entry, null before it has one.
     unsafe { pg_sys::MyProc.as_ref() }.map_or(0, |own| own.lxid)
+}
+
+/// The present transaction and its command. What it has changed itself it hears of in a later one (xact.c: CommandCounterIncrement).
+fn now() -> (u32, CommandId) {
+    // SAFETY: reads backend state.
+    (present(), unsafe { raw::GetCurrentCommandId(false) })
 }
 
 /// Whether this process has the table locked in that mode.
@@ -80,7 +89,8 @@ pub fn note(relation: Oid) {
     let present = present();
     let is_users = u32::from(relation) >= pg_sys::FirstNormalObjectId;
     let utility = NOTED.utility.get();
-    if present == 0 || !is_users || utility.only_locks || !may_redefine(relation) {
+    let has_changed_nothing = || utility.only_locks || NOTED.locked.get() == now();
+    if present == 0 || !is_users || has_changed_nothing() || !may_redefine(relation) {
         return;
     }
     // SAFETY: a plain read of backend state.
@@ -135,6 +145,7 @@ pub unsafe fn note_utility(node: *const pg_sys::Node, is_top_level: bool) {
         }
     };
     NOTED.after_utility.set(true);
+    NOTED.locked.set((0, 0));
     let last = NOTED.utility.get();
     if own.changes_lists {
         NOTED.lists_of.set(present());
@@ -150,9 +161,13 @@ pub unsafe fn note_utility(node: *const pg_sys::Node, is_top_level: bool) {
     }
 }
 
-/// A utility statement has run, or failed: a LOCK has heard of all that others had done to its tables before.
+/// A utility statement has run, or failed: a LOCK has heard of all that others had done to its tables before. What they do beside it, GRANT for one, is not the
+/// transaction's own as long as that has done nothing else.
 pub fn end_utility() {
     let last = NOTED.utility.get();
+    if last.only_locks {
+        NOTED.locked.set(now());
+    }
     NOTED.utility.set(Utility {
         only_locks: false,
         ..last

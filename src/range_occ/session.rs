@@ -432,6 +432,18 @@ pub unsafe fn note_snapshot(snapshot: pg_sys::Snapshot) -> bool {
     is_newer
 }
 
+/// Anything may have been read of an open relation without our seeing it.
+///
+/// # Safety
+/// `rel` is open.
+pub unsafe fn note_untracked(rel: pg_sys::Relation) {
+    // SAFETY: by the contract.
+    let (oid, persistence) = unsafe { ((*rel).rd_id, (*(*rel).rd_rel).relpersistence as u8) };
+    if is_validated() && persistence != pg_sys::RELPERSISTENCE_TEMP {
+        with(|work| work.read_all(key::relation_of(oid), Whole::Unseen));
+    }
+}
+
 /// A subtransaction at this nesting level (2 is the first) has rolled back. What it wrote is not written; but whoever
 /// wrote it may have been told of other rows with these keys, which the snapshot need not see.
 pub fn subtransaction_rolled_back(level: i32) {

@@ -209,6 +209,12 @@ pub fn heaps_turns() -> u64 {
     TURNS.0.get()
 }
 
+/// The relation in which heap's own callback works at present, if there is one: without tracking, should somebody else come by.
+#[inline]
+pub fn heaps_own() -> Option<Relation> {
+    HEAPS_OWN.0.get().map(|own| own.rel)
+}
+
 /// # Safety
 /// `rel` is open.
 unsafe fn put_heaps(rel: Relation) {
