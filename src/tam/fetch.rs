@@ -191,7 +191,7 @@ impl Fetch {
         unsafe {
             self.buffer = raw::ReleaseAndReadBuffer(before, self.rel.rel, block);
             if self.buffer != before {
-                prune::opt(self.rel.rel, self.page());
+                prune::come_upon(self.rel.rel, self.page());
             }
         }
     }

@@ -15,11 +15,12 @@ struct PutOff(Cell<u32>);
 unsafe impl Sync for PutOff {}
 static PUT_OFF: PutOff = PutOff(Cell::new(0));
 
-/// What heap does with a page that a scan has come to.
+/// A scan has come to a page.
 ///
 /// # Safety
 /// A page of the table, pinned and not locked.
-pub unsafe fn opt(rel: Relation, page: Page) {
+#[inline]
+pub unsafe fn come_upon(rel: Relation, page: Page) {
     // SAFETY: by the contract.
     unsafe {
         // Buffers of temporary tables have negative numbers.
@@ -29,19 +30,16 @@ pub unsafe fn opt(rel: Relation, page: Page) {
     }
 }
 
-/// Whether heap is to have a look: as it does, without a lock.
+/// Whether heap is asked to prune it, if it can. Looked at as heap does it, without a lock: what is read may be of different moments.
 #[inline]
 unsafe fn is_due(rel: Relation, page: *mut std::ffi::c_char) -> bool {
-    // SAFETY: by the contract of `opt`; rd_options of a table with storage, or null.
+    // SAFETY: by the contract of `come_upon`; rd_options of a table, or null.
     unsafe {
         let header = &*page.cast::<PageHeaderData>();
-        if old_snapshot_threshold >= 0 {
-            return true;
-        }
         if header.pd_prune_xid == InvalidTransactionId {
             return false;
         }
-        if header.pd_flags & PD_PAGE_FULL as u16 != 0 {
+        if old_snapshot_threshold >= 0 || header.pd_flags & PD_PAGE_FULL as u16 != 0 {
             return true;
         }
         let options = (*rel).rd_options.cast::<StdRdOptions>().as_ref();

@@ -1,4 +1,4 @@
-//! How far an index scan looks ahead on a table's page. The README has the idea.
+//! How far an index scan looks ahead on a table's page, and when the page is to be pruned. The README has the ideas.
 
 mod room;
 

@@ -23,6 +23,7 @@ mod order;
 mod overtaking;
 mod pgbench;
 mod prepared;
+mod pruning;
 mod range_occ;
 mod shapes;
 mod stage;

@@ -1,0 +1,74 @@
+//! Pages of `txn_heap` are pruned when their room gets short (`src/tam/prune.rs`), not as soon as heap would: rows stay on their pages, and what nobody sees
+//! goes in the end.
+use anyhow::{Result, ensure};
+use postgres::Client;
+use txn_server_tests::start;
+
+const ROWS: i64 = 50;
+
+/// One page, filled up to its reserve.
+fn page(control: &mut Client, name: &str, access_method: &str) -> Result<()> {
+    control.batch_execute(&format!(
+        "CREATE TABLE {name} (id int PRIMARY KEY, v int, pad text) USING {access_method}
+             WITH (fillfactor = 90, autovacuum_enabled = off);
+         INSERT INTO {name} SELECT n, 0, repeat('x', 100) FROM generate_series(1, {ROWS}) n;
+         SET enable_seqscan = off;
+         SET enable_bitmapscan = off"
+    ))?;
+    Ok(())
+}
+
+/// Versions on the page, seen or not.
+fn versions(control: &mut Client, name: &str) -> Result<i64> {
+    let sql = format!(
+        "SELECT count(*) FILTER (WHERE lp_flags = 1) FROM heap_page_items(get_raw_page('{name}', 0))"
+    );
+    Ok(control.query_one(&sql, &[])?.get(0))
+}
+
+/// The most and the mean number of dead versions while rows are updated one by one.
+fn update(control: &mut Client, name: &str) -> Result<(i64, f64)> {
+    let (mut most, mut sum) = (0, 0);
+    for n in 0..400 {
+        let id = 1 + n * 7 % ROWS;
+        control.batch_execute(&format!("UPDATE {name} SET v = v + 1 WHERE id = {id}"))?;
+        let dead = versions(control, name)? - ROWS;
+        most = most.max(dead);
+        sum += dead;
+    }
+    let blocks = format!("SELECT pg_relation_size('{name}') / 8192");
+    let blocks: i64 = control.query_one(&blocks, &[])?.get(0);
+    ensure!(
+        blocks == 1,
+        "{name}: rows have left their page: {blocks} pages"
+    );
+    Ok((most, sum as f64 / 400.0))
+}
+
+#[test]
+fn put_off_while_there_is_room() -> Result<()> {
+    let server = start(&[("autovacuum", "off")])?;
+    let mut control = server.connect()?;
+    control.batch_execute("CREATE EXTENSION IF NOT EXISTS txn; CREATE EXTENSION pageinspect")?;
+    page(&mut control, "of_heap", "heap")?;
+    page(&mut control, "of_txn_heap", "txn_heap")?;
+    let (most_of_heap, mean_of_heap) = update(&mut control, "of_heap")?;
+    let (most, mean) = update(&mut control, "of_txn_heap")?;
+    ensure!(
+        mean > mean_of_heap + 1.0 && most > most_of_heap && most <= 12,
+        "dead versions: {most}, on average {mean}; of heap {most_of_heap}, {mean_of_heap}"
+    );
+    // Who only reads comes upon a page with some.
+    while versions(&mut control, "of_txn_heap")? < ROWS + 3 {
+        control.batch_execute("UPDATE of_txn_heap SET v = v + 1 WHERE id = 5")?;
+    }
+    for id in 1..=ROWS {
+        control.batch_execute(&format!("SELECT FROM of_txn_heap WHERE id = {id}"))?;
+    }
+    let left = versions(&mut control, "of_txn_heap")?;
+    ensure!(
+        left == ROWS,
+        "{left} versions of {ROWS} rows that are only read"
+    );
+    Ok(())
+}
