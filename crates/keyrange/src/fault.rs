@@ -20,6 +20,8 @@ pub(crate) enum Fault {
     OldEntryEndsWalk,
     /// A writer raises `max_fxid` when its entry is published, not before it takes its ticket.
     MaxRaisedLate,
+    /// A writer leaves out those who came between its look at `max_fxid` and its ticket.
+    EarlierForgotten,
     /// Prepared transactions from before the start are taken for registered.
     RestartIgnored,
     /// A predicate ends one key too early.

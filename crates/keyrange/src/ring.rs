@@ -61,8 +61,8 @@ pub struct Slot {
     fxid: Word,
     /// `PENDING | t` until the transaction has put its CSN here.
     csn: Word,
-    /// The highest transaction of this ticket and those before it.
-    max_fxid: Word,
+    /// No transaction with a ticket before this one is above this.
+    earlier_fxid: Word,
     relation: Word,
     range: Word,
     low: [Word; 2],
@@ -184,16 +184,24 @@ impl<'a> Rings<'a> {
         is_running: &dyn Fn(u64) -> bool,
     ) -> Option<Place> {
         let head = &self.buckets[bucket];
+        // In this order: whoever has a ticket below `next` has raised `max_fxid` before it took that.
+        let next = head.head.get();
         // Before the ticket is taken: whoever has a later ticket must find it in `max_fxid`.
-        if !planted(Fault::MaxRaisedLate) {
-            head.max_fxid.raise(entry.fxid);
-        }
+        let before = match planted(Fault::MaxRaisedLate) {
+            false => head.max_fxid.raise(entry.fxid),
+            true => head.max_fxid.get(),
+        };
         for _ in 0..TRIES {
             let ticket = head.head.add(1);
             let slot = self.slot(bucket, ticket);
-            let max_fxid = head.max_fxid.get();
+            let nobody_between = ticket == next || planted(Fault::EarlierForgotten);
+            let earlier_fxid = if nobody_between {
+                before
+            } else {
+                head.max_fxid.get()
+            };
             if self.slots[slot].acquire(entry.fxid, is_running) {
-                self.slots[slot].write(head, ticket, max_fxid, entry);
+                self.slots[slot].write(head, ticket, earlier_fxid, entry);
                 self.slots[slot].owner.set(0);
                 if planted(Fault::MaxRaisedLate) {
                     head.max_fxid.raise(entry.fxid);
@@ -305,7 +313,7 @@ impl<'a> Rings<'a> {
             }
             // An older entry in the place of this ticket's says nothing of the tickets between.
             let is_newest = read.ticket == ticket || planted(Fault::OldEntryEndsWalk);
-            if is_newest && read.max_fxid < xmin {
+            if is_newest && read.earlier_fxid < xmin {
                 break;
             }
         }
@@ -373,7 +381,7 @@ impl Rings<'_> {
 
 struct Read {
     ticket: u64,
-    max_fxid: u64,
+    earlier_fxid: u64,
     entry: Entry,
 }
 
@@ -426,13 +434,13 @@ impl Slot {
     }
 
     /// Writes the entry into a slot that the caller owns.
-    fn write(&self, head: &Bucket, ticket: u64, max_fxid: u64, entry: &Entry) {
+    fn write(&self, head: &Bucket, ticket: u64, earlier_fxid: u64, entry: &Entry) {
         let victim = self.fxid.read_field();
         self.take_csn_from(head, ticket);
         self.sequence.set(2 * ticket + 1);
         let halves = |image: u128| [(image >> 64) as u64, image as u64];
         self.fxid.write_field(entry.fxid);
-        self.max_fxid.write_field(max_fxid);
+        self.earlier_fxid.write_field(earlier_fxid);
         self.relation.write_field(entry.relation);
         self.range.write_field(entry.range);
         for (word, half) in self.low.iter().zip(halves(entry.keys.low())) {
@@ -467,11 +475,11 @@ impl Slot {
             range: self.range.read_field(),
             keys: Interval::new(low, high).unwrap_or(Interval::ALL),
         };
-        let max_fxid = self.max_fxid.read_field();
+        let earlier_fxid = self.earlier_fxid.read_field();
         let whole = self.sequence.get() == sequence || planted(Fault::TornRead);
         whole.then_some(Read {
             ticket: sequence / 2 - 1,
-            max_fxid,
+            earlier_fxid,
             entry,
         })
     }

@@ -34,10 +34,10 @@ impl Word {
         self.0.fetch_add(value, SeqCst)
     }
 
-    /// Raises the value to at least `value`.
+    /// Raises the value to at least `value` and returns the one before.
     #[inline]
-    pub(crate) fn raise(&self, value: u64) {
-        self.0.fetch_max(value, SeqCst);
+    pub(crate) fn raise(&self, value: u64) -> u64 {
+        self.0.fetch_max(value, SeqCst)
     }
 
     /// Replaces `old` by `new`, or tells the present value.

@@ -346,6 +346,7 @@ fn a_ring_that_looks_quiet_too_long_is_found_out() {
     let depth = 3;
     let shape = Shape { depth, ..TINY };
     assert!(finds(Fault::MaxRaisedLate, Plan { shape, ..PLAN }));
+    assert!(finds(Fault::EarlierForgotten, Plan { shape, ..PLAN }));
 }
 
 #[test]
@@ -374,9 +375,9 @@ fn a_csn_that_is_forgotten_with_its_entry_is_found_out() {
     let shape = Shape { depth: 1, ..TINY };
     let plan = Plan {
         shape,
-        readers: 0.5,
+        readers: 0.3,
         rounds: 4,
-        blind: 0.8,
+        blind: 0.9,
         ..plan
     };
     assert!(finds(Fault::LostCsnForgotten, plan));
