@@ -1,5 +1,7 @@
 //! Whether a page has room for the next updates of its rows, so that its pruning can be put off.
 
+use crate::MOST_ROWS;
+
 /// The size of a page.
 const PAGE: u16 = 8192;
 /// There is to be room for so many versions of an average length, by line pointers: rows that have been updated have two.
@@ -29,7 +31,13 @@ impl Room {
     /// Whether heap would prune the page.
     #[inline]
     pub fn is_scarce(&self) -> bool {
-        self.free < self.wanted()
+        self.has_all_rows() || self.free < self.wanted()
+    }
+
+    /// Whether there is no line pointer for another version, as far as can be told without a look at them.
+    #[inline]
+    fn has_all_rows(&self) -> bool {
+        self.line_pointers >= MOST_ROWS
     }
 
     /// Whether pruning can be put off.
@@ -38,7 +46,7 @@ impl Room {
         let average = self.taken / self.line_pointers.max(1);
         let after_many = self.wanted().saturating_sub(average.saturating_mul(MOST));
         let for_some = average.saturating_mul(LEAST);
-        self.free >= after_many.max(for_some).min(self.wanted())
+        !self.has_all_rows() && self.free >= after_many.max(for_some).min(self.wanted())
     }
 }
 
@@ -90,6 +98,17 @@ mod tests {
             reserved: 0,
         };
         assert!(!room.is_scarce() && room.is_enough());
+    }
+
+    #[test]
+    fn a_page_without_a_free_line_pointer_has_no_room() {
+        let room = Room {
+            free: 4000,
+            taken: 3000,
+            line_pointers: MOST_ROWS,
+            reserved: 0,
+        };
+        assert!(room.is_scarce() && !room.is_enough());
     }
 
     #[test]
