@@ -83,7 +83,8 @@ mod tests {
     fn there_is_room_for_the_next_update_and_several_share_a_pruning() {
         assert_eq!(updates(54, 128, 819), (1, 5));
         assert_eq!(updates(30, 200, 819), (6, 8));
-        assert_eq!(updates(140, 40, 819), (15, 19));
+        assert_eq!(updates(100, 60, 819), (9, 13));
+        assert_eq!(updates(140, 40, 819), (11, 11)); // all line pointers
         assert_eq!(updates(7, 1000, 819), (1, 1)); // no room for more anyhow
         assert_eq!(updates(30, 128, 4096), (0, 5));
         assert_eq!(updates(1, 64, 4096), (59, 67));
