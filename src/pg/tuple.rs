@@ -95,6 +95,23 @@ pub unsafe fn count(page: pg_sys::Page) -> pg_sys::OffsetNumber {
     (pointers / size_of::<pg_sys::ItemIdData>()) as pg_sys::OffsetNumber
 }
 
+/// The length of the longest tuple on a page.
+///
+/// # Safety
+/// `page` is a pinned page. If its content is not locked, some tuples may be gone or new.
+#[inline]
+pub unsafe fn longest(page: pg_sys::Page) -> u16 {
+    // SAFETY: pd_lower bounds the line pointer array. Of its words the highest 15 bits are the length (itemid.h), zero if there is no tuple.
+    unsafe {
+        let pointers = (*page.cast::<pg_sys::PageHeaderData>()).pd_linp.as_ptr();
+        let words = std::slice::from_raw_parts(pointers.cast::<u32>(), usize::from(count(page)));
+        words
+            .iter()
+            .max()
+            .map_or(0, |longest| (longest >> 17) as u16)
+    }
+}
+
 /// What a line pointer leads to.
 pub enum Item {
     /// A tuple of that length.

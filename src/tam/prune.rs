@@ -47,7 +47,6 @@ unsafe fn is_due(rel: Relation, page: *mut std::ffi::c_char) -> bool {
             options.map_or(HEAP_DEFAULT_FILLFACTOR as i32, |options| options.fillfactor);
         let room = Room {
             free: header.pd_upper.saturating_sub(header.pd_lower),
-            taken: header.pd_special.saturating_sub(header.pd_upper),
             line_pointers: tuple::count(page),
             reserved: (BLCKSZ as i32 * (100 - fillfactor) / 100) as u16,
         };
@@ -55,7 +54,7 @@ unsafe fn is_due(rel: Relation, page: *mut std::ffi::c_char) -> bool {
             return false;
         }
         let put_off = PUT_OFF.0.get() + 1;
-        let is_due = !room.is_enough() || put_off >= PATIENCE;
+        let is_due = !room.is_enough(tuple::longest(page)) || put_off >= PATIENCE;
         PUT_OFF.0.set(if is_due { 0 } else { put_off });
         is_due
     }

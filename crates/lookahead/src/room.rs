@@ -4,9 +4,10 @@ use crate::MOST_ROWS;
 
 /// The size of a page.
 const PAGE: u16 = 8192;
-/// There is to be room for so many versions of an average length, by line pointers: rows that have been updated have two.
-const LEAST: u16 = 4;
-/// Pruning is put off for so many versions of an average length, where there is more room.
+const LINE_POINTER: u16 = 4;
+/// There is to be room for so many more versions of the longest row.
+const LEAST: u16 = 2;
+/// Pruning is put off for so many versions of the longest row, where there is more room.
 const MOST: u16 = 8;
 
 /// How full a page is, in bytes; bufpage.h.
@@ -14,8 +15,6 @@ const MOST: u16 = 8;
 pub struct Room {
     /// Between its line pointers and its tuples.
     pub free: u16,
-    /// Taken by tuples, seen or not.
-    pub taken: u16,
     pub line_pointers: u16,
     /// What the table's fillfactor keeps free.
     pub reserved: u16,
@@ -40,12 +39,12 @@ impl Room {
         self.line_pointers >= MOST_ROWS
     }
 
-    /// Whether pruning can be put off.
+    /// Whether pruning can be put off, if the longest tuple on the page has so many bytes: rows that heap would keep on their page stay there.
     #[inline]
-    pub fn is_enough(&self) -> bool {
-        let average = self.taken / self.line_pointers.max(1);
-        let after_many = self.wanted().saturating_sub(average.saturating_mul(MOST));
-        let for_some = average.saturating_mul(LEAST);
+    pub fn is_enough(&self, longest: u16) -> bool {
+        let version = longest.saturating_add(LINE_POINTER);
+        let after_many = self.wanted().saturating_sub(version.saturating_mul(MOST));
+        let for_some = version.saturating_mul(LEAST);
         !self.has_all_rows() && self.free >= after_many.max(for_some).min(self.wanted())
     }
 }
@@ -63,14 +62,13 @@ mod tests {
             let used = taken + 24 + 4 * (line_pointers + versions);
             Room {
                 free: PAGE.saturating_sub(used),
-                taken,
                 line_pointers: line_pointers + versions,
                 reserved,
             }
         };
         let first = |is_due: &dyn Fn(Room) -> bool| (0..).find(|&n| is_due(room(n))).unwrap();
         let heap = first(&|room| room.is_scarce());
-        let ours = first(&|room| room.is_scarce() && !room.is_enough());
+        let ours = first(&|room| room.is_scarce() && !room.is_enough(row));
         let fits = PAGE - 24 - 4 * line_pointers - rows * row;
         assert!(
             heap >= ours || (ours + 1) * (row + 4) <= fits,
@@ -83,10 +81,10 @@ mod tests {
     fn there_is_room_for_the_next_update_and_several_share_a_pruning() {
         assert_eq!(updates(54, 128, 819), (1, 5));
         assert_eq!(updates(30, 200, 819), (6, 8));
-        assert_eq!(updates(100, 60, 819), (9, 13));
+        assert_eq!(updates(100, 60, 819), (9, 17));
         assert_eq!(updates(140, 40, 819), (11, 11)); // all line pointers
         assert_eq!(updates(7, 1000, 819), (1, 1)); // no room for more anyhow
-        assert_eq!(updates(30, 128, 4096), (0, 5));
+        assert_eq!(updates(30, 128, 4096), (0, 8));
         assert_eq!(updates(1, 64, 4096), (59, 67));
     }
 
@@ -94,37 +92,32 @@ mod tests {
     fn a_page_without_line_pointers_has_room() {
         let room = Room {
             free: 8168,
-            taken: 0,
             line_pointers: 0,
             reserved: 0,
         };
-        assert!(!room.is_scarce() && room.is_enough());
+        assert!(!room.is_scarce() && room.is_enough(0));
     }
 
     #[test]
     fn a_page_without_a_free_line_pointer_has_no_room() {
         let room = Room {
             free: 4000,
-            taken: 3000,
             line_pointers: MOST_ROWS,
             reserved: 0,
         };
-        assert!(room.is_scarce() && !room.is_enough());
+        assert!(room.is_scarce() && !room.is_enough(30));
     }
 
     #[test]
     fn nothing_is_put_off_beyond_what_heap_wants() {
         for free in 0..PAGE {
-            for (taken, line_pointers) in
-                [(0, 0), (6000, 1), (6000, 50), (6000, 291), (u16::MAX, 1)]
-            {
+            for longest in [0, 30, 200, 2000, 8000, u16::MAX] {
                 let room = Room {
                     free,
-                    taken,
-                    line_pointers,
+                    line_pointers: 50,
                     reserved: 819,
                 };
-                assert!(room.is_enough() || room.is_scarce());
+                assert!(room.is_enough(longest) || room.is_scarce());
             }
         }
     }

@@ -72,3 +72,43 @@ fn put_off_while_there_is_room() -> Result<()> {
     );
     Ok(())
 }
+
+/// Rows that heap keeps on their pages stay there with `txn_heap`: long ones among short ones, and so many that a page runs out of line pointers.
+#[test]
+fn rows_stay_on_their_pages() -> Result<()> {
+    let server = start(&[("autovacuum", "off")])?;
+    let mut control = server.connect()?;
+    let long_and_short = "SELECT n, 0, repeat('x', CASE n % 10 WHEN 0 THEN 1000 ELSE 30 END)
+             FROM generate_series(1, 300) n";
+    let few_of_many = "SELECT n, 0, '' FROM generate_series(1, 226) n";
+    for (fillfactor, rows, fill, delete) in [
+        (80, 300, long_and_short, "id < 0"),
+        (100, 60, few_of_many, "id > 60"),
+    ] {
+        for access_method in ["heap", "txn_heap"] {
+            control.batch_execute(&format!(
+                "DROP TABLE IF EXISTS t;
+                 CREATE TABLE t (id int, v int, pad text) USING {access_method}
+                     WITH (fillfactor = {fillfactor}, autovacuum_enabled = off);
+                 ALTER TABLE t ALTER pad SET STORAGE PLAIN;
+                 INSERT INTO t {fill};
+                 CREATE UNIQUE INDEX ON t (id);
+                 DELETE FROM t WHERE {delete};
+                 SET enable_seqscan = off;
+                 SET enable_bitmapscan = off"
+            ))?;
+            let size = "SELECT pg_relation_size('t') / 8192";
+            let before: i64 = control.query_one(size, &[])?.get(0);
+            for n in 0..3000 {
+                let id = 1 + n * 7 % rows;
+                control.batch_execute(&format!("UPDATE t SET v = v + 1 WHERE id = {id}"))?;
+            }
+            let after: i64 = control.query_one(size, &[])?.get(0);
+            ensure!(
+                after == before,
+                "{access_method}: {before} pages became {after}"
+            );
+        }
+    }
+    Ok(())
+}
