@@ -144,7 +144,7 @@ pub unsafe fn item_at(page: pg_sys::Page, offset: pg_sys::OffsetNumber) -> Optio
     }
 }
 
-/// Asks the processor for the memory of a row's first version. A hint: there may be no such row, or another one by now.
+/// Asks the processor for a tuple's memory. A hint: there may be no such tuple.
 ///
 /// # Safety
 /// `page` is a pinned page, `offset` not beyond its largest possible one.
@@ -156,14 +156,8 @@ pub unsafe fn prefetch(page: pg_sys::Page, offset: pg_sys::OffsetNumber) {
         use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
         let header = page.cast::<pg_sys::PageHeaderData>();
         let pointers = (*header).pd_linp.as_ptr();
-        let item = |offset: u32| &*pointers.add(offset.saturating_sub(1) as usize);
-        let mut found = item(offset.into());
-        if found.lp_flags() == pg_sys::LP_REDIRECT
-            && found.lp_off() <= u32::from(lookahead::MOST_ROWS)
-        {
-            found = item(found.lp_off());
-        }
-        _mm_prefetch::<_MM_HINT_T0>(page.wrapping_add(found.lp_off() as usize).cast());
+        let item = &*pointers.add(usize::from(offset).saturating_sub(1));
+        _mm_prefetch::<_MM_HINT_T0>(page.wrapping_add(item.lp_off() as usize).cast());
     }
     #[cfg(not(target_arch = "x86_64"))]
     let _ = (page, offset);

@@ -115,7 +115,7 @@ pub unsafe fn tuple(call: callbacks::Fetch) -> bool {
         let (block, row) = (block_of(call.tid), (*call.tid).ip_posid);
         if !ours.is_on(block) {
             ours.turn_to_page(row);
-            ours.pin(block, row);
+            ours.pin(block);
         } else if !*call.call_again {
             let version = match ours.known(row, call.snapshot) {
                 Known::Version(version) => {
@@ -185,15 +185,12 @@ impl Fetch {
 
     /// Pins the page before heap does, which then takes it for the one that it has been on, and leaves it unpruned.
     #[inline]
-    unsafe fn pin(&mut self, block: BlockNumber, row: OffsetNumber) {
+    unsafe fn pin(&mut self, block: BlockNumber) {
         let before = self.buffer;
         // SAFETY: the page of a row that the index has; what is pinned is ours.
         unsafe {
             self.buffer = raw::ReleaseAndReadBuffer(before, self.rel.rel, block);
             if self.buffer != before {
-                if self.buffer > 0 {
-                    tuple::prefetch(self.page().bytes(), row);
-                }
                 prune::come_upon(self.rel.rel, self.page());
             }
         }
