@@ -95,20 +95,19 @@ pub unsafe fn count(page: pg_sys::Page) -> pg_sys::OffsetNumber {
     (pointers / size_of::<pg_sys::ItemIdData>()) as pg_sys::OffsetNumber
 }
 
-/// The length of the longest tuple on a page.
+/// The length of the longest tuple on a page, as far as can be told without a lock of its content.
 ///
 /// # Safety
-/// `page` is a pinned page. If its content is not locked, some tuples may be gone or new.
-#[inline]
+/// `page` is a pinned page.
 pub unsafe fn longest(page: pg_sys::Page) -> u16 {
-    // SAFETY: pd_lower bounds the line pointer array. Of its words the highest 15 bits are the length (itemid.h), zero if there is no tuple.
+    // SAFETY: line pointers up to the largest number that there can be are on the page. Others may be changing them: each is read once, as a word, of which
+    // the highest 15 bits are the length (itemid.h, on little-endian machines), zero if there is no tuple.
     unsafe {
         let pointers = (*page.cast::<pg_sys::PageHeaderData>()).pd_linp.as_ptr();
-        let words = std::slice::from_raw_parts(pointers.cast::<u32>(), usize::from(count(page)));
-        words
-            .iter()
-            .max()
-            .map_or(0, |longest| (longest >> 17) as u16)
+        let words = pointers.cast::<u32>();
+        let count = usize::from(count(page).min(lookahead::MOST_ROWS));
+        let lengths = (0..count).map(|n| words.add(n).read_volatile() >> 17);
+        lengths.max().unwrap_or(0) as u16
     }
 }
 

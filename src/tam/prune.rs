@@ -1,19 +1,59 @@
-//! When those who come upon a page of `txn_heap` prune it. Heap does as soon as the page has less free space than the table's fillfactor asks for, so that
-//! it is pruned after nearly every update of one of its rows; here that is put off as long as there is room (`crates/lookahead`).
+//! When an index scan that comes to a page of `txn_heap` prunes it. Heap's does as soon as the page has less free space than the table's fillfactor asks for, so that
+//! one that is filled to its reserve is pruned after nearly every update of one of its rows; here that is put off as long as there is room, where rows stay on
+//! their pages (`crates/lookahead`).
 
 use crate::pg::buffer::Page;
 use crate::pg::{raw, tuple};
-use lookahead::Room;
+use lookahead::{Room, Trust};
 use pgrx::pg_sys::*;
 use std::cell::Cell;
 
-/// Of so many times that it could be put off, it is not once: a page that is only read from then on gets rid of what nobody sees.
-const PATIENCE: u32 = 16;
+const _: () = assert!(BLCKSZ == lookahead::PAGE as u32);
 
-struct PutOff(Cell<u32>);
+/// Of so many times that it could be put off, it is not once, by lot: a page that is only read from then on gets rid of what nobody sees.
+const PATIENCE: u64 = 16;
+/// Tables of which a session remembers how their updates fare; two may displace each other.
+const TABLES: usize = 64;
+
+struct State {
+    tables: [Cell<(Oid, Trust)>; TABLES],
+    lot: Cell<u64>,
+}
 // SAFETY: a backend has one thread.
-unsafe impl Sync for PutOff {}
-static PUT_OFF: PutOff = PutOff(Cell::new(0));
+unsafe impl Sync for State {}
+static STATE: State = State {
+    tables: [const { Cell::new((Oid::INVALID, Trust::NEW)) }; TABLES],
+    lot: Cell::new(0),
+};
+
+fn trust(table: Oid) -> (&'static Cell<(Oid, Trust)>, Trust) {
+    let place = &STATE.tables[u32::from(table) as usize % TABLES];
+    let (of, trust) = place.get();
+    (place, if of == table { trust } else { Trust::NEW })
+}
+
+/// Whether it is the one time of many (Knuth's linear congruential generator).
+fn is_drawn() -> bool {
+    // SAFETY: a plain read of backend state.
+    let seed = unsafe { MyProcPid } as u64;
+    let last = match STATE.lot.get() {
+        0 => seed.wrapping_mul(0x9e37_79b9_7f4a_7c15),
+        last => last,
+    };
+    let next = last
+        .wrapping_mul(6_364_136_223_846_793_005)
+        .wrapping_add(1_442_695_040_888_963_407);
+    STATE.lot.set(next);
+    (next >> 33).is_multiple_of(PATIENCE)
+}
+
+/// A row of the table at `old` has been updated; its new version is at `new`.
+#[inline]
+pub fn updated(table: Oid, old: &ItemPointerData, new: &ItemPointerData) {
+    let (place, mut trust) = trust(table);
+    trust.updated(tuple::block_of(tuple::pack(old)) == tuple::block_of(tuple::pack(new)));
+    place.set((table, trust));
+}
 
 /// A scan has come to a page.
 ///
@@ -35,27 +75,24 @@ pub unsafe fn come_upon(rel: Relation, page: Page) {
 unsafe fn is_due(rel: Relation, page: *mut std::ffi::c_char) -> bool {
     // SAFETY: by the contract of `come_upon`; rd_options of a table, or null.
     unsafe {
-        let header = &*page.cast::<PageHeaderData>();
-        if header.pd_prune_xid == InvalidTransactionId {
+        let header = page.cast::<PageHeaderData>();
+        if (*header).pd_prune_xid == InvalidTransactionId {
             return false;
         }
-        if old_snapshot_threshold >= 0 || header.pd_flags & PD_PAGE_FULL as u16 != 0 {
+        if old_snapshot_threshold >= 0
+            || (*header).pd_flags & PD_PAGE_FULL as u16 != 0
+            || !trust((*rel).rd_id).1.is_earned()
+        {
             return true;
         }
         let options = (*rel).rd_options.cast::<StdRdOptions>().as_ref();
         let fillfactor =
             options.map_or(HEAP_DEFAULT_FILLFACTOR as i32, |options| options.fillfactor);
         let room = Room {
-            free: header.pd_upper.saturating_sub(header.pd_lower),
+            free: (*header).pd_upper.saturating_sub((*header).pd_lower),
             line_pointers: tuple::count(page),
             reserved: (BLCKSZ as i32 * (100 - fillfactor) / 100) as u16,
         };
-        if !room.is_scarce() {
-            return false;
-        }
-        let put_off = PUT_OFF.0.get() + 1;
-        let is_due = !room.is_enough(tuple::longest(page)) || put_off >= PATIENCE;
-        PUT_OFF.0.set(if is_due { 0 } else { put_off });
-        is_due
+        room.is_scarce() && (is_drawn() || !room.is_enough(|| tuple::longest(page)))
     }
 }

@@ -2,7 +2,7 @@
 //! hotlock's, and tells `range_occ`.
 
 use super::callbacks::{self, Fetch};
-use super::{fetch as rows, swap};
+use super::{fetch as rows, prune, swap};
 use crate::pg::error::guarded;
 use crate::pg::tuple;
 use crate::range_occ::{capture, session, write};
@@ -292,6 +292,7 @@ unsafe fn updated(
         guarded(|| write::before(rel));
         let result = update();
         if result == TM_Result::TM_Ok {
+            prune::updated((*rel).rd_id, &*otid, &(*slot).tts_tid);
             guarded(|| {
                 write::row(rel, slot);
                 // The mode says whether columns of unique indexes have changed (heapam.c: HeapDetermineColumnsInfo).

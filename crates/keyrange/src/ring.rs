@@ -1,6 +1,6 @@
 //! Rings of registered writes. Nobody waits here: not who writes, not who reads.
 //!
-//! A writer raises the bucket's `max_fxid`, takes a ticket from `head` (ticket t belongs to slot t mod N), and makes the
+//! A writer looks at `head`, raises the bucket's `max_fxid`, takes a ticket from `head` (ticket t belongs to slot t mod N), and makes the
 //! slot its own. Then, in this order: it raises `evicted_fxid` to the transaction of the entry that it will overwrite, and
 //! `evicted_csn` or `evicted_pending_fxid`; it takes the CSN away, so that its transaction cannot stamp the slot any more; it
 //! sets the slot's sequence number to 2t + 1; it writes the fields; it sets the sequence number to 2t + 2. Who finds its

@@ -2,7 +2,7 @@
 
 mod room;
 
-pub use room::Room;
+pub use room::{PAGE, Room, Trust};
 
 /// The most rows that a page can have: MaxHeapTuplesPerPage (access/htup_details.h) of a page of 8 kB.
 pub const MOST_ROWS: u16 = 291;

@@ -3,7 +3,7 @@
 use crate::MOST_ROWS;
 
 /// The size of a page.
-const PAGE: u16 = 8192;
+pub const PAGE: u16 = 8192;
 const LINE_POINTER: u16 = 4;
 /// There is to be room for so many more versions of the longest row.
 const LEAST: u16 = 2;
@@ -30,7 +30,13 @@ impl Room {
     /// Whether heap would prune the page.
     #[inline]
     pub fn is_scarce(&self) -> bool {
-        self.has_all_rows() || self.free < self.wanted()
+        self.has_all_rows() || self.usable() < self.wanted()
+    }
+
+    /// What is left for a tuple; bufpage.c: PageGetHeapFreeSpace.
+    #[inline]
+    fn usable(&self) -> u16 {
+        self.free.saturating_sub(LINE_POINTER)
     }
 
     /// Whether there is no line pointer for another version, as far as can be told without a look at them.
@@ -39,13 +45,53 @@ impl Room {
         self.line_pointers >= MOST_ROWS
     }
 
-    /// Whether pruning can be put off, if the longest tuple on the page has so many bytes: rows that heap would keep on their page stay there.
+    /// Whether pruning can be put off, if the longest tuple on the page has so many bytes.
     #[inline]
-    pub fn is_enough(&self, longest: u16) -> bool {
-        let version = longest.saturating_add(LINE_POINTER);
+    pub fn is_enough(&self, longest: impl FnOnce() -> u16) -> bool {
+        if self.has_all_rows() {
+            return false;
+        }
+        let version = longest().saturating_add(7) / 8 * 8 + LINE_POINTER;
         let after_many = self.wanted().saturating_sub(version.saturating_mul(MOST));
         let for_some = version.saturating_mul(LEAST);
-        !self.has_all_rows() && self.free >= after_many.max(for_some).min(self.wanted())
+        self.usable() >= after_many.max(for_some).min(self.wanted())
+    }
+}
+
+/// Updates of a table in a row that a session has seen stay on their pages, before it puts pruning off there.
+const FIRST: u32 = 64;
+const LONGEST: u32 = 1 << 24;
+
+/// How a session fares with the updates of a table. Where rows leave their pages (statements that update several of one page, rows that grow), heap's
+/// reserve is wanted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Trust {
+    stayed: u32,
+    wanted: u32,
+}
+
+impl Trust {
+    /// Nothing has been updated yet.
+    pub const NEW: Trust = Trust {
+        stayed: 0,
+        wanted: FIRST,
+    };
+
+    /// A row has been updated, and its new version is on the same page or not.
+    #[inline]
+    pub fn updated(&mut self, has_stayed: bool) {
+        if has_stayed {
+            self.stayed = self.stayed.saturating_add(1);
+        } else {
+            self.stayed = 0;
+            self.wanted = (self.wanted * 2).min(LONGEST);
+        }
+    }
+
+    /// Whether pruning can be put off in the table.
+    #[inline]
+    pub fn is_earned(&self) -> bool {
+        self.stayed >= self.wanted
     }
 }
 
@@ -68,7 +114,7 @@ mod tests {
         };
         let first = |is_due: &dyn Fn(Room) -> bool| (0..).find(|&n| is_due(room(n))).unwrap();
         let heap = first(&|room| room.is_scarce());
-        let ours = first(&|room| room.is_scarce() && !room.is_enough(row));
+        let ours = first(&|room| room.is_scarce() && !room.is_enough(|| row));
         let fits = PAGE - 24 - 4 * line_pointers - rows * row;
         assert!(
             heap >= ours || (ours + 1) * (row + 4) <= fits,
@@ -81,7 +127,7 @@ mod tests {
     fn there_is_room_for_the_next_update_and_several_share_a_pruning() {
         assert_eq!(updates(54, 128, 819), (1, 5));
         assert_eq!(updates(30, 200, 819), (6, 8));
-        assert_eq!(updates(100, 60, 819), (9, 17));
+        assert_eq!(updates(100, 60, 819), (9, 18));
         assert_eq!(updates(140, 40, 819), (11, 11)); // all line pointers
         assert_eq!(updates(7, 1000, 819), (1, 1)); // no room for more anyhow
         assert_eq!(updates(30, 128, 4096), (0, 8));
@@ -95,7 +141,7 @@ mod tests {
             line_pointers: 0,
             reserved: 0,
         };
-        assert!(!room.is_scarce() && room.is_enough(0));
+        assert!(!room.is_scarce() && room.is_enough(|| 0));
     }
 
     #[test]
@@ -105,7 +151,7 @@ mod tests {
             line_pointers: MOST_ROWS,
             reserved: 0,
         };
-        assert!(room.is_scarce() && !room.is_enough(30));
+        assert!(room.is_scarce() && !room.is_enough(|| 30));
     }
 
     #[test]
@@ -117,8 +163,25 @@ mod tests {
                     line_pointers: 50,
                     reserved: 819,
                 };
-                assert!(room.is_enough(longest) || room.is_scarce());
+                assert!(room.is_enough(|| longest) || room.is_scarce());
             }
         }
+    }
+
+    #[test]
+    fn trust_is_lost_at_once_and_takes_longer_each_time() {
+        let mut trust = Trust::NEW;
+        for wanted in [64, 128, 256, 512] {
+            for _ in 1..wanted {
+                trust.updated(true);
+                assert!(!trust.is_earned());
+            }
+            trust.updated(true);
+            assert!(trust.is_earned());
+            trust.updated(false);
+            assert!(!trust.is_earned());
+        }
+        (0..100).for_each(|_| trust.updated(false));
+        assert_eq!(trust.wanted, LONGEST);
     }
 }
