@@ -254,7 +254,15 @@ pub unsafe fn fetched(call: Fetch, found: bool) {
     }
 }
 
-unsafe extern "C-unwind" fn index_fetch_tuple(
+/// How a routine fetches the rows of index scans.
+pub trait FetchBy {
+    /// # Safety
+    /// The executor's arguments.
+    unsafe fn fetch(call: Fetch) -> bool;
+}
+
+/// `index_fetch_tuple` of a routine.
+pub unsafe extern "C-unwind" fn index_fetch_tuple<By: FetchBy>(
     scan: *mut IndexFetchTableData,
     tid: ItemPointer,
     snapshot: Snapshot,
@@ -262,19 +270,30 @@ unsafe extern "C-unwind" fn index_fetch_tuple(
     call_again: *mut bool,
     all_dead: *mut bool,
 ) -> bool {
-    let call = Fetch {
-        scan,
-        tid,
-        snapshot,
-        slot,
-        call_again,
-        all_dead,
-    };
     // SAFETY: the executor's arguments.
     unsafe {
-        let found = call.heap();
-        fetched(call, found);
-        found
+        By::fetch(Fetch {
+            scan,
+            tid,
+            snapshot,
+            slot,
+            call_again,
+            all_dead,
+        })
+    }
+}
+
+/// What stands in front of a heap table.
+struct InFrontOfHeap;
+
+impl FetchBy for InFrontOfHeap {
+    unsafe fn fetch(call: Fetch) -> bool {
+        // SAFETY: by the contract.
+        unsafe {
+            let found = call.heap();
+            fetched(call, found);
+            found
+        }
     }
 }
 
@@ -345,7 +364,7 @@ pub fn init() {
             front.tuple_update = Some(tuple_update);
             front.tuple_lock = Some(tuple_lock);
             front.tuple_delete = Some(tuple_delete);
-            front.index_fetch_tuple = Some(index_fetch_tuple);
+            front.index_fetch_tuple = Some(index_fetch_tuple::<InFrontOfHeap>);
             build_as_heap(front);
         },
         |txn_heap| {

@@ -1,7 +1,7 @@
 //! The callbacks of `txn_heap` by which range OCC learns what is read and written. Each does what the next one does, heap's or
 //! hotlock's, and tells `range_occ`.
 
-use super::callbacks::{self, Fetch};
+use super::callbacks::{self, Fetch, FetchBy, index_fetch_tuple};
 use super::{fetch as rows, prune, swap};
 use crate::pg::error::guarded;
 use crate::pg::tuple;
@@ -55,28 +55,19 @@ unsafe extern "C-unwind" fn index_fetch_reset(fetch: *mut IndexFetchTableData) {
     unsafe { rows::reset(fetch) }
 }
 
-unsafe extern "C-unwind" fn index_fetch_tuple(
-    scan: *mut IndexFetchTableData,
-    tid: ItemPointer,
-    snapshot: Snapshot,
-    slot: *mut TupleTableSlot,
-    call_again: *mut bool,
-    all_dead: *mut bool,
-) -> bool {
-    let call = Fetch {
-        scan,
-        tid,
-        snapshot,
-        slot,
-        call_again,
-        all_dead,
-    };
-    // SAFETY: as above.
-    unsafe {
-        if session::is_expecting() {
-            return index_fetch_first_tuple(call);
+/// Of `txn_heap`.
+struct Tracked;
+
+impl FetchBy for Tracked {
+    #[inline]
+    unsafe fn fetch(call: Fetch) -> bool {
+        // SAFETY: by the contract.
+        unsafe {
+            if session::is_expecting() {
+                return index_fetch_first_tuple(call);
+            }
+            rows::tuple(call)
         }
-        rows::tuple(call)
     }
 }
 
@@ -91,28 +82,18 @@ unsafe fn index_fetch_first_tuple(call: Fetch) -> bool {
     }
 }
 
-unsafe extern "C-unwind" fn index_fetch_tuple_in_front(
-    scan: *mut IndexFetchTableData,
-    tid: ItemPointer,
-    snapshot: Snapshot,
-    slot: *mut TupleTableSlot,
-    call_again: *mut bool,
-    all_dead: *mut bool,
-) -> bool {
-    let call = Fetch {
-        scan,
-        tid,
-        snapshot,
-        slot,
-        call_again,
-        all_dead,
-    };
-    // SAFETY: as above.
-    unsafe {
-        check_fetch(scan, snapshot);
-        let found = rows::tuple(call);
-        callbacks::fetched(call, found);
-        found
+/// Of what stands in front of `txn_heap`.
+struct TrackedInFront;
+
+impl FetchBy for TrackedInFront {
+    unsafe fn fetch(call: Fetch) -> bool {
+        // SAFETY: by the contract.
+        unsafe {
+            check_fetch(call.scan, call.snapshot);
+            let found = rows::tuple(call);
+            callbacks::fetched(call, found);
+            found
+        }
     }
 }
 
@@ -426,7 +407,7 @@ pub fn track(routine: &mut TableAmRoutine) {
     routine.index_fetch_begin = Some(index_fetch_begin);
     routine.index_fetch_reset = Some(index_fetch_reset);
     routine.index_fetch_end = Some(index_fetch_end);
-    routine.index_fetch_tuple = Some(index_fetch_tuple);
+    routine.index_fetch_tuple = Some(index_fetch_tuple::<Tracked>);
     routine.relation_set_new_filelocator = Some(relation_set_new_filelocator);
     routine.relation_nontransactional_truncate = Some(relation_nontransactional_truncate);
     routine.tuple_tid_valid = Some(tuple_tid_valid);
@@ -442,7 +423,7 @@ pub fn track(routine: &mut TableAmRoutine) {
 
 /// Those that hotlock replaces in front of the access method's routine.
 pub fn track_in_front(routine: &mut TableAmRoutine) {
-    routine.index_fetch_tuple = Some(index_fetch_tuple_in_front);
+    routine.index_fetch_tuple = Some(index_fetch_tuple::<TrackedInFront>);
     routine.tuple_update = Some(tuple_update_in_front);
     routine.tuple_delete = Some(tuple_delete_in_front);
     routine.tuple_lock = Some(tuple_lock_in_front);

@@ -16,16 +16,12 @@ pub struct IntervalSet {
 impl IntervalSet {
     /// Adds an interval. With more than `most` (at least 1), the two nearest to each other become their hull, which is returned.
     pub fn insert(&mut self, interval: Interval, most: usize) -> Option<Interval> {
-        let last = self.intervals.last();
-        let is_above =
-            last.is_none_or(|last| last.high() < interval.low() && !last.touches(&interval));
-        if is_above && self.intervals.len() < most {
+        let is_below = |have: &Interval| have.high() < interval.low() && !have.touches(&interval);
+        if self.intervals.len() < most && self.intervals.last().is_none_or(is_below) {
             self.intervals.push(interval);
             return None;
         }
-        let first = self
-            .intervals
-            .partition_point(|have| have.high() < interval.low() && !have.touches(&interval));
+        let first = self.intervals.partition_point(is_below);
         let touching = self.intervals[first..]
             .iter()
             .take_while(|have| have.touches(&interval))

@@ -125,27 +125,17 @@ impl<'a, S: Snapshot> Validation<'a, S> {
         if xmin < self.board.clock.complete_from() {
             return None;
         }
-        let mut is_quiet = |rings: Rings, bucket| {
-            work.quiet += 1;
-            rings.is_quiet(bucket, xmin).then_some(())
-        };
         let ledger = self.board.writes;
         for (relation, read) in predicates.iter() {
-            if is_definition(relation) {
-                let rings = self.board.definitions;
-                is_quiet(rings, rings.bucket_of(relation, 0))?;
-                continue;
-            }
             let map = (self.ranges)(relation);
-            if is_everywhere(ledger.ranges, read, &map) {
+            if !is_definition(relation) && is_everywhere(ledger.ranges, read, &map) {
                 return None;
             }
-            is_quiet(ledger.relations, ledger.relations.bucket_of(relation, 0))?;
-            for part in read.iter() {
-                for range in map.ranges_of(part) {
-                    is_quiet(ledger.ranges, ledger.ranges.bucket_of(relation, range))?;
-                }
-            }
+            let all = self.narrow_buckets(&ledger, relation, read, &map, |rings, bucket, _| {
+                work.quiet += 1;
+                rings.is_quiet(bucket, xmin).then_some(()).ok_or(())
+            });
+            all.ok()?;
         }
         Some(work)
     }
@@ -276,15 +266,32 @@ impl<'a, S: Snapshot> Validation<'a, S> {
     where
         'a: 'l,
     {
+        let (relations, rings) = (ledger.relations, ledger.ranges);
+        if is_definition(relation) || !is_everywhere(rings, read, map) {
+            return self.narrow_buckets(ledger, relation, read, map, visit);
+        }
+        visit(relations, relations.bucket_of(relation, 0), None)?;
+        (0..rings.len()).try_for_each(|bucket| visit(rings, bucket, None))
+    }
+
+    /// The same of a definition, or of keys that are not looked for in all buckets.
+    fn narrow_buckets<'l, E>(
+        &self,
+        ledger: &Ledger<'l>,
+        relation: Relation,
+        read: &IntervalSet,
+        map: &RangeMap,
+        mut visit: impl FnMut(Rings<'l>, usize, Option<Range>) -> Result<(), E>,
+    ) -> Result<(), E>
+    where
+        'a: 'l,
+    {
         if is_definition(relation) {
             let rings = self.board.definitions;
             return visit(rings, rings.bucket_of(relation, 0), None);
         }
         let (relations, rings) = (ledger.relations, ledger.ranges);
         visit(relations, relations.bucket_of(relation, 0), None)?;
-        if is_everywhere(rings, read, map) {
-            return (0..rings.len()).try_for_each(|bucket| visit(rings, bucket, None));
-        }
         let mut last = None;
         for part in read.iter() {
             for range in map.ranges_of(part) {
