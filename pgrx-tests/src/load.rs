@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow};
 use pgserver::Server;
-use postgres::error::SqlState;
+use postgres::error::{DbError, SqlState};
 use postgres::{Client, Config, Error, NoTls};
 
 use crate::tally::LOST;
@@ -168,7 +168,7 @@ impl Load {
                         tally.in_doubt += stake;
                     }
                     match error.as_db_error() {
-                        Some(error) => tally.error(error.code().code(), error.message()),
+                        Some(error) => tally.error(error.code().code(), &told(error)),
                         None => tally.error(LOST, &error.to_string()),
                     }
                     // The state of the transaction is unknown; ending none is only a warning.
@@ -220,4 +220,10 @@ pub(crate) fn broken(error: &Error) -> bool {
         SqlState::CANNOT_CONNECT_NOW,
     ]
     .contains(code)
+}
+
+/// The message, and the details that tell two errors of one message apart.
+fn told(error: &DbError) -> String {
+    let parts = [Some(error.message()), error.detail(), error.where_()];
+    parts.into_iter().flatten().collect::<Vec<_>>().join("; ")
 }

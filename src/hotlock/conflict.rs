@@ -104,6 +104,7 @@ pub unsafe fn lock(call: Lock, slot: Slot, identity: &Identity, usage: Use) -> T
             if SESSION.in_row(slot).is_some() {
                 commit::wait_for_predecessors(Reason::Read);
             }
+            SESSION.note_locked(identity);
             return call.heap();
         };
         SESSION.update(n, |m| {

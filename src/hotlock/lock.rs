@@ -152,7 +152,7 @@ pub unsafe fn heat(
 }
 
 /// Takes the row's ticket. Returns the membership; None for a row that this transaction has written or locked in another
-/// way (behind its predecessors even so), or that is not hot any more.
+/// way (behind its predecessors even so), be it in a later version, or that is not hot any more.
 ///
 /// # Safety
 /// `rel` is open, and the version is one that a scan has found.
@@ -166,7 +166,11 @@ pub unsafe fn ticket_for(
         Some((n, m)) if m.ticket => Some(n),
         Some((_, m)) if m.version != 0 => None,
         // SAFETY: a version that a scan has found.
-        found if found.is_some() || unsafe { detect::is_own(rel, version) } => {
+        found
+            if found.is_some()
+                || SESSION.has_locked(identity)
+                || unsafe { detect::is_own(rel, version) } =>
+        {
             order::let_pass_at(slot);
             None
         }
@@ -409,25 +413,35 @@ pub unsafe fn tuple_delete(call: Delete) -> TM_Result::Type {
             return call.heap();
         }
         order::let_pass_in(relation_of(call.rel), Contention::Row);
-        if settings::uses(relation_of(call.rel))
-            && let Some(key) = key_of(call.rel)
-            && memory().directory.used.get() > 0
-            && let Some(identity) = identity_of(call.rel, &key, version)
-            && let Some(slot) = detect::find(&identity)
-            && let Some(n) = hold(call.rel, slot, &identity, version)
-        {
+        let relation = relation_of(call.rel);
+        let are_hot = memory().directory.used.get() > 0;
+        let identity = key_of(call.rel)
+            .filter(|_| settings::uses(relation))
+            .filter(|_| are_hot || !SESSION.may_have_locked_any())
+            .and_then(|key| identity_of(call.rel, &key, version));
+        let held = identity.as_ref().and_then(|identity| {
+            let slot = detect::find(identity)?;
+            hold(call.rel, slot, identity, version)
+        });
+        if let Some(n) = held {
             SESSION.update(n, |m| {
                 m.locked = true;
                 m.is_gone = true;
                 m.unused_by = 0;
             });
         }
-        refuse_what_was_lent(relation_of(call.rel), version);
+        refuse_what_was_lent(relation, version);
         if SESSION.is_waited_for() {
             wait_for_lockers(call.rel, version, LockTupleMode::LockTupleExclusive);
         }
         let result = waiting::with_ticket(|| call.heap());
         end_wait();
+        if result == TM_Result::TM_Ok
+            && held.is_none()
+            && let Some(identity) = identity
+        {
+            SESSION.note_locked(&identity);
+        }
         result
     }
 }

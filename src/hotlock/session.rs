@@ -82,13 +82,13 @@ const NONE: Membership = Membership {
 };
 
 /// Rows locked in the ordinary way that are remembered; with more, the transaction queues for none.
-const LOCKED: usize = 16;
+const LOCKED: usize = 64;
 
 /// The session's state. Cells, because callbacks nest.
 pub struct Session {
     memberships: [Cell<Option<Membership>>; MEMBERS],
     count: Cell<usize>,
-    /// Hashes of rows that this transaction has locked while they were not hot, and marks of tables in which it may have
+    /// Hashes of rows that this transaction has locked or changed without a ticket, and marks of tables in which it may have
     /// locked any: it must not queue for them.
     locked: [Cell<u64>; LOCKED],
     locked_count: Cell<usize>,
@@ -197,17 +197,16 @@ impl Session {
     /// Remembers that the transaction has locked that row in the ordinary way. Others may wait for it now.
     pub fn note_locked(&self, identity: &Identity) {
         self.publish();
-        let count = self.locked_count.get();
-        if let Some(place) = self.locked.get(count) {
-            place.set(identity.hash());
-        }
-        self.locked_count.set(count + 1);
+        self.note(identity.hash());
     }
 
     /// Remembers that it may have locked any row of that table.
     pub fn note_locked_in(&self, relation: Oid) {
+        self.note(mark_of(relation));
+    }
+
+    fn note(&self, mark: u64) {
         let count = self.locked_count.get();
-        let mark = mark_of(relation);
         if count > LOCKED || self.locked[..count].iter().any(|one| one.get() == mark) {
             return;
         }
@@ -241,11 +240,16 @@ impl Session {
         self.locked_count.get() == 0
     }
 
+    /// Whether so many are remembered that it counts as having locked any row.
+    pub fn may_have_locked_any(&self) -> bool {
+        self.locked_count.get() > LOCKED
+    }
+
     /// Whether the transaction has (or may have) locked that row in the ordinary way.
     pub fn has_locked(&self, identity: &Identity) -> bool {
         let count = self.locked_count.get();
         let wanted = [identity.hash(), mark_of(Oid::from(identity.relation))];
-        count > LOCKED
+        self.may_have_locked_any()
             || self.locked[..count]
                 .iter()
                 .any(|one| wanted.contains(&one.get()))

@@ -62,13 +62,13 @@ pub unsafe fn tuple_update(call: Update) -> TM_Result::Type {
         let (Some(usage), Some(key)) = (usage, key_of(call.rel)) else {
             let_end();
             order::let_pass_in((*call.rel).rd_id, Contention::Row);
-            return ordinary(call, None);
+            return ordinary(call);
         };
         if !usage.may_follow {
             let_end();
             order::let_pass_in((*call.rel).rd_id, Contention::Row);
             let before = lock::identity_of(call.rel, &key, version);
-            let result = ordinary(call, None);
+            let result = ordinary(call);
             if result == TM_Result::TM_Ok {
                 before.iter().for_each(|row| SESSION.note_locked(row));
                 key.of_slot(call.slot)
@@ -85,10 +85,11 @@ pub unsafe fn tuple_update(call: Update) -> TM_Result::Type {
         // A BEFORE trigger may have changed the key.
         if in_hand.is_some_and(|(_, m)| !is_same(&m)) {
             let_end();
-            return ordinary(call, None);
+            SESSION.note_locked_in((*call.rel).rd_id);
+            return ordinary(call);
         }
         let Some(identity) = identity else {
-            return ordinary(call, None);
+            return ordinary(call);
         };
         let slot = match detect::find(&identity) {
             Some(slot) => Some(slot),
@@ -104,11 +105,7 @@ pub unsafe fn tuple_update(call: Update) -> TM_Result::Type {
             Some(slot) => hot(call, slot, &identity, usage.query),
             None => {
                 order::let_pass_in((*call.rel).rd_id, Contention::Row);
-                let result = ordinary(call, Some(&identity));
-                if result == TM_Result::TM_Ok {
-                    SESSION.note_locked(&identity);
-                }
-                result
+                without_ticket(call, &identity)
             }
         }
     }
@@ -127,8 +124,18 @@ fn await_lender(n: usize) {
     SESSION.update(n, |m| m.lent = 0);
 }
 
+/// Heap's own update of a row for whose ticket we do not ask, neither now nor later.
+unsafe fn without_ticket(call: Update, identity: &Identity) -> TM_Result::Type {
+    // SAFETY: as in `tuple_update`.
+    let result = unsafe { ordinary(call) };
+    if result == TM_Result::TM_Ok {
+        SESSION.note_locked(identity);
+    }
+    result
+}
+
 /// Heap's own update. If it is going to wait for a row lock, circles through hot rows are refused first.
-unsafe fn ordinary(call: Update, counted: Option<&Identity>) -> TM_Result::Type {
+unsafe fn ordinary(call: Update) -> TM_Result::Type {
     // SAFETY: as in `tuple_update`.
     unsafe {
         if SESSION.is_waited_for() {
@@ -145,9 +152,7 @@ unsafe fn ordinary(call: Update, counted: Option<&Identity>) -> TM_Result::Type 
             .published
             .get()
             .then(|| memory().actors[wait::me() as usize].wait(None));
-        if counted.is_some() {
-            detect::uncount_waiter();
-        }
+        detect::uncount_waiter();
         result
     }
 }
@@ -208,7 +213,7 @@ unsafe fn hot(call: Update, slot: Slot, identity: &Identity, query: usize) -> TM
     unsafe {
         let version = tuple::pack(&*call.otid);
         let Some(n) = lock::ticket_for(call.rel, slot, identity, version) else {
-            return ordinary(call, None);
+            return without_ticket(call, identity);
         };
         SESSION.update(n, |m| {
             if m.version == 0 && m.unused_by == 0 && !m.locked {
@@ -473,7 +478,7 @@ unsafe fn ordinary_hot(call: Update, n: usize, query: usize) -> TM_Result::Type 
     unsafe {
         let result = match combine::lead(call, membership_slot(n), query) {
             Some(result) => result,
-            None => ordinary(call, None),
+            None => ordinary(call),
         };
         if result == TM_Result::TM_Ok {
             let version = tuple::pack(&(*call.slot).tts_tid);
