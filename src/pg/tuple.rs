@@ -95,19 +95,21 @@ pub unsafe fn count(page: pg_sys::Page) -> pg_sys::OffsetNumber {
     (pointers / size_of::<pg_sys::ItemIdData>()) as pg_sys::OffsetNumber
 }
 
-/// The length of the longest tuple on a page, as far as can be told without a lock of its content.
+/// The length of the tuple in a slot, 0 if it is none of heap's.
 ///
 /// # Safety
-/// `page` is a pinned page.
-pub unsafe fn longest(page: pg_sys::Page) -> u16 {
-    // SAFETY: line pointers up to the largest number that there can be are on the page. Others may be changing them: each is read once, as a word, of which
-    // the highest 15 bits are the length (itemid.h, on little-endian machines), zero if there is no tuple.
+/// `slot` is not empty.
+pub unsafe fn length_in(slot: *mut pg_sys::TupleTableSlot) -> u16 {
+    // SAFETY: by the contract; slots of these kinds begin as a HeapTupleTableSlot does (tuptable.h).
     unsafe {
-        let pointers = (*page.cast::<pg_sys::PageHeaderData>()).pd_linp.as_ptr();
-        let words = pointers.cast::<u32>();
-        let count = usize::from(count(page).min(lookahead::MOST_ROWS));
-        let lengths = (0..count).map(|n| words.add(n).read_volatile() >> 17);
-        lengths.max().unwrap_or(0) as u16
+        let kind = (*slot).tts_ops;
+        if kind != &raw const pg_sys::TTSOpsBufferHeapTuple
+            && kind != &raw const pg_sys::TTSOpsHeapTuple
+        {
+            return 0;
+        }
+        let tuple = (*slot.cast::<pg_sys::HeapTupleTableSlot>()).tuple.as_ref();
+        tuple.map_or(0, |tuple| tuple.t_len as u16)
     }
 }
 

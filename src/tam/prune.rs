@@ -47,11 +47,17 @@ fn is_drawn() -> bool {
     (next >> 33).is_multiple_of(PATIENCE)
 }
 
-/// A row of the table at `old` has been updated; its new version is at `new`.
+/// A row of the table at `old` has been updated.
+///
+/// # Safety
+/// The slot holds the new version.
 #[inline]
-pub fn updated(table: Oid, old: &ItemPointerData, new: &ItemPointerData) {
+pub unsafe fn updated(table: Oid, old: &ItemPointerData, new: *mut TupleTableSlot) {
+    // SAFETY: by the contract.
+    let (at, length) = unsafe { (&(*new).tts_tid, tuple::length_in(new)) };
     let (place, mut trust) = trust(table);
-    trust.updated(tuple::block_of(tuple::pack(old)) == tuple::block_of(tuple::pack(new)));
+    let has_stayed = tuple::block_of(tuple::pack(old)) == tuple::block_of(tuple::pack(at));
+    trust.updated(length, has_stayed);
     place.set((table, trust));
 }
 
@@ -79,9 +85,10 @@ unsafe fn is_due(rel: Relation, page: *mut std::ffi::c_char) -> bool {
         if (*header).pd_prune_xid == InvalidTransactionId {
             return false;
         }
+        let (_, trust) = trust((*rel).rd_id);
         if old_snapshot_threshold >= 0
             || (*header).pd_flags & PD_PAGE_FULL as u16 != 0
-            || !trust((*rel).rd_id).1.is_earned()
+            || !trust.is_earned()
         {
             return true;
         }
@@ -93,6 +100,6 @@ unsafe fn is_due(rel: Relation, page: *mut std::ffi::c_char) -> bool {
             line_pointers: tuple::count(page),
             reserved: (BLCKSZ as i32 * (100 - fillfactor) / 100) as u16,
         };
-        room.is_scarce() && (is_drawn() || !room.is_enough(|| tuple::longest(page)))
+        room.is_scarce() && (!room.is_enough(trust.longest()) || is_drawn())
     }
 }

@@ -273,7 +273,7 @@ unsafe fn updated(
         guarded(|| write::before(rel));
         let result = update();
         if result == TM_Result::TM_Ok {
-            prune::updated((*rel).rd_id, &*otid, &(*slot).tts_tid);
+            prune::updated((*rel).rd_id, &*otid, slot);
             guarded(|| {
                 write::row(rel, slot);
                 // The mode says whether columns of unique indexes have changed (heapam.c: HeapDetermineColumnsInfo).

@@ -5,9 +5,9 @@ use crate::MOST_ROWS;
 /// The size of a page.
 pub const PAGE: u16 = 8192;
 const LINE_POINTER: u16 = 4;
-/// There is to be room for so many more versions of the longest row.
+/// There is to be room for so many more versions of a row.
 const LEAST: u16 = 2;
-/// Pruning is put off for so many versions of the longest row, where there is more room.
+/// Pruning is put off for so many versions, where there is more room.
 const MOST: u16 = 8;
 
 /// How full a page is, in bytes; bufpage.h.
@@ -45,13 +45,13 @@ impl Room {
         self.line_pointers >= MOST_ROWS
     }
 
-    /// Whether pruning can be put off, if the longest tuple on the page has so many bytes.
+    /// Whether pruning can be put off, if versions to come have up to so many bytes.
     #[inline]
-    pub fn is_enough(&self, longest: impl FnOnce() -> u16) -> bool {
+    pub fn is_enough(&self, longest: u16) -> bool {
         if self.has_all_rows() {
             return false;
         }
-        let version = longest().saturating_add(7) / 8 * 8 + LINE_POINTER;
+        let version = longest.saturating_add(7) / 8 * 8 + LINE_POINTER;
         let after_many = self.wanted().saturating_sub(version.saturating_mul(MOST));
         let for_some = version.saturating_mul(LEAST);
         self.usable() >= after_many.max(for_some).min(self.wanted())
@@ -68,6 +68,8 @@ const LONGEST: u32 = 1 << 24;
 pub struct Trust {
     stayed: u32,
     wanted: u32,
+    /// In bytes, of the versions that it has written.
+    longest: u16,
 }
 
 impl Trust {
@@ -75,11 +77,13 @@ impl Trust {
     pub const NEW: Trust = Trust {
         stayed: 0,
         wanted: FIRST,
+        longest: 0,
     };
 
-    /// A row has been updated, and its new version is on the same page or not.
+    /// A row has been updated: its new version has so many bytes (0 if that is not known), and is on the same page or not.
     #[inline]
-    pub fn updated(&mut self, has_stayed: bool) {
+    pub fn updated(&mut self, length: u16, has_stayed: bool) {
+        self.longest = self.longest.max(length);
         if has_stayed {
             self.stayed = self.stayed.saturating_add(1);
         } else {
@@ -92,6 +96,12 @@ impl Trust {
     #[inline]
     pub fn is_earned(&self) -> bool {
         self.stayed >= self.wanted
+    }
+
+    /// The longest version that the session has written there, in bytes.
+    #[inline]
+    pub fn longest(&self) -> u16 {
+        self.longest
     }
 }
 
@@ -114,7 +124,7 @@ mod tests {
         };
         let first = |is_due: &dyn Fn(Room) -> bool| (0..).find(|&n| is_due(room(n))).unwrap();
         let heap = first(&|room| room.is_scarce());
-        let ours = first(&|room| room.is_scarce() && !room.is_enough(|| row));
+        let ours = first(&|room| room.is_scarce() && !room.is_enough(row));
         let fits = PAGE - 24 - 4 * line_pointers - rows * row;
         assert!(
             heap >= ours || (ours + 1) * (row + 4) <= fits,
@@ -141,7 +151,7 @@ mod tests {
             line_pointers: 0,
             reserved: 0,
         };
-        assert!(!room.is_scarce() && room.is_enough(|| 0));
+        assert!(!room.is_scarce() && room.is_enough(0));
     }
 
     #[test]
@@ -151,7 +161,7 @@ mod tests {
             line_pointers: MOST_ROWS,
             reserved: 0,
         };
-        assert!(room.is_scarce() && !room.is_enough(|| 30));
+        assert!(room.is_scarce() && !room.is_enough(30));
     }
 
     #[test]
@@ -163,7 +173,7 @@ mod tests {
                     line_pointers: 50,
                     reserved: 819,
                 };
-                assert!(room.is_enough(|| longest) || room.is_scarce());
+                assert!(room.is_enough(longest) || room.is_scarce());
             }
         }
     }
@@ -173,15 +183,17 @@ mod tests {
         let mut trust = Trust::NEW;
         for wanted in [64, 128, 256, 512] {
             for _ in 1..wanted {
-                trust.updated(true);
+                trust.updated(100, true);
                 assert!(!trust.is_earned());
             }
-            trust.updated(true);
+            trust.updated(100, true);
             assert!(trust.is_earned());
-            trust.updated(false);
+            trust.updated(100, false);
             assert!(!trust.is_earned());
         }
-        (0..100).for_each(|_| trust.updated(false));
+        (0..100).for_each(|_| trust.updated(100, false));
         assert_eq!(trust.wanted, LONGEST);
+        trust.updated(30, true);
+        assert_eq!(trust.longest(), 100);
     }
 }
