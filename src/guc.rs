@@ -37,6 +37,13 @@ pub static RANGE_WINDOW: GucSetting<bool> = GucSetting::<bool>::new(true);
 pub static STOP_AT: GucSetting<Option<std::ffi::CString>> =
     GucSetting::<Option<std::ffi::CString>>::new(None);
 
+/// Whether a setting is on, for what every statement asks. (`GucSetting::get` looks at the thread first.)
+#[inline]
+pub fn is_on(setting: &GucSetting<bool>) -> bool {
+    // SAFETY: a backend has one thread, and the setting's place is there as long as it runs.
+    unsafe { *setting.as_ptr() }
+}
+
 /// Defines the settings. Called once, from `_PG_init`, before shared memory is sized.
 pub fn init() {
     let none = GucFlags::default();

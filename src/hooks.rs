@@ -1,11 +1,11 @@
-//! The hooks and callbacks by which PostgreSQL calls us. Each is registered once, at load.
+//! The hooks and callbacks by which PostgreSQL calls us. Each is registered once, at load (but for one in `pg/release.rs`).
 //!
 //! No frame here has anything to drop when the next hook or PostgreSQL's own function raises an ERROR: it passes us by,
 //! and keeps its context and the names of constraint, table and column.
 
 use crate::hotlock::{self, answer, commit, readguard, revisit, statement};
 use crate::pg::error::{guarded, infallible};
-use crate::pg::{catch, raw, shmem, snapshot, xact};
+use crate::pg::{catch, plan, raw, shmem, snapshot, xact};
 use crate::range_occ;
 use crate::tam::swap;
 use pgrx::pg_sys::*;
@@ -97,12 +97,15 @@ unsafe fn start_query(query: *mut QueryDesc, eflags: c_int) {
     }
     // SAFETY: the hook's argument.
     let certain = runs && guarded(|| unsafe { statement::before_start(query) });
-    // SAFETY: the next hook in the chain, or PostgreSQL's own function. It calls functions, too, to leave partitions out.
-    watched(std::ptr::null(), || unsafe {
-        previous()
-            .executor_start
-            .unwrap_or(raw::standard_ExecutorStart)(query, eflags)
-    });
+    let next = previous().executor_start;
+    // SAFETY: the next hook in the chain, or PostgreSQL's own function.
+    let start = || unsafe { next.unwrap_or(raw::standard_ExecutorStart)(query, eflags) };
+    // SAFETY: the hook's argument.
+    if next.is_none() && unsafe { plan::starts_quietly((*query).plannedstmt) } {
+        start();
+    } else {
+        watched(std::ptr::null(), start);
+    }
     if runs {
         // SAFETY: the hook's argument, started.
         guarded(|| unsafe { statement::after_start(query, certain) });
@@ -110,7 +113,7 @@ unsafe fn start_query(query: *mut QueryDesc, eflags: c_int) {
 }
 
 /// Planning calls functions, too, to make estimates.
-unsafe extern "C-unwind" fn plan(
+unsafe extern "C-unwind" fn planner(
     parse: *mut Query,
     source: *const c_char,
     options: c_int,
@@ -168,16 +171,28 @@ unsafe extern "C-unwind" fn executor_finish(query: *mut QueryDesc) {
 }
 
 unsafe fn finish_query(query: *mut QueryDesc) {
+    let next = previous().executor_finish;
     // SAFETY: the next hook in the chain, or PostgreSQL's own function.
-    let run = || unsafe {
-        previous()
-            .executor_finish
-            .unwrap_or(raw::standard_ExecutorFinish)(query)
-    };
-    // SAFETY: the hook's argument, started; nothing here has a destructor.
-    unsafe { range_occ::guard::routed(query, || watched(query, run)) };
+    let run = || unsafe { next.unwrap_or(raw::standard_ExecutorFinish)(query) };
+    // SAFETY: the hook's argument, started.
+    if next.is_none() && unsafe { finishes_quietly(query) } {
+        run();
+    } else {
+        // SAFETY: the hook's argument, started; nothing here has a destructor.
+        unsafe { range_occ::guard::routed(query, || watched(query, run)) };
+    }
     // SAFETY: the hook's argument, finished.
     guarded(|| unsafe { answer::before_deferred(query) });
+}
+
+/// Whether the executor has no triggers left to fire for the statement, and no WITH to run to its end (execMain.c: standard_ExecutorFinish).
+unsafe fn finishes_quietly(query: *const QueryDesc) -> bool {
+    // SAFETY: a started query.
+    unsafe {
+        let estate = (*query).estate;
+        (*estate).es_top_eflags & EXEC_FLAG_SKIP_TRIGGERS as c_int != 0
+            && (*estate).es_auxmodifytables.is_null()
+    }
 }
 
 unsafe extern "C-unwind" fn executor_end(query: *mut QueryDesc) {
@@ -392,17 +407,6 @@ unsafe extern "C-unwind" fn at_subtransaction_event(
     }
 }
 
-unsafe extern "C-unwind" fn at_resource_release(
-    phase: ResourceReleasePhase::Type,
-    is_commit: bool,
-    is_top_level: bool,
-    _arg: *mut c_void,
-) {
-    if phase == ResourceReleasePhase::RESOURCE_RELEASE_AFTER_LOCKS && is_commit && is_top_level {
-        infallible(commit::after_locks);
-    }
-}
-
 /// Installs everything. Once, from `_PG_init`.
 pub fn init() {
     // SAFETY: in the postmaster, single-threaded; the chains are extended as every extension does.
@@ -425,10 +429,9 @@ pub fn init() {
         ExecutorFinish_hook = Some(executor_finish);
         ExecutorEnd_hook = Some(executor_end);
         ProcessUtility_hook = Some(process_utility);
-        planner_hook = Some(plan);
+        planner_hook = Some(planner);
         raw::ClientAuthentication_hook = Some(client_authentication);
         RegisterXactCallback(Some(at_transaction_event), std::ptr::null_mut());
         RegisterSubXactCallback(Some(at_subtransaction_event), std::ptr::null_mut());
-        RegisterResourceReleaseCallback(Some(at_resource_release), std::ptr::null_mut());
     }
 }

@@ -1,5 +1,6 @@
 //! What the present transaction of this session has to do with hot rows. Private to the process.
 
+use crate::pg::release;
 use crate::pg::shmem::{Shared, shared};
 use crate::pg::wait;
 use crate::pg::xact;
@@ -7,6 +8,7 @@ use hotrow::{Identity, MEMBERS, MemberId, Patience, Slot};
 use pgrx::pg_sys::Oid;
 use std::cell::Cell;
 
+use super::commit;
 use super::settings::{self, TableMode};
 use crate::guc;
 
@@ -178,6 +180,7 @@ impl Session {
 
     /// Begins a membership, if one of the places is free.
     pub fn begin(&self, slot: Slot, relation: Oid) -> Option<usize> {
+        release::after_locks(commit::after_locks);
         let n = (0..MEMBERS).find(|&n| self.memberships[n].get().is_none())?;
         self.memberships[n].set(Some(Membership {
             slot,

@@ -51,8 +51,9 @@ const NOTHING: Settings = Settings {
 };
 
 /// The mode that the session's settings ask for.
+#[inline]
 pub fn session_mode() -> TableMode {
-    match (guc::GROUP_LOCK.get(), guc::QUEUE_LOCK.get()) {
+    match (guc::is_on(&guc::GROUP_LOCK), guc::is_on(&guc::QUEUE_LOCK)) {
         (true, _) => TableMode::Group,
         (false, true) => TableMode::Queue,
         (false, false) => TableMode::Off,

@@ -13,6 +13,7 @@ pub mod per_table;
 pub mod plan;
 pub mod raw;
 pub mod relation;
+pub mod release;
 pub mod shmem;
 pub mod snapshot;
 pub mod tuple;

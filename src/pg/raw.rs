@@ -39,6 +39,9 @@ unsafe extern "C-unwind" {
     pub fn pg_re_throw() -> !;
     pub fn ProcessInterrupts();
 
+    // utils/resowner/resowner.c
+    pub fn RegisterResourceReleaseCallback(callback: ResourceReleaseCallback, arg: *mut c_void);
+
     // commands/trigger.c
     pub fn AfterTriggerFireDeferred();
     pub fn AfterTriggerPendingOnRel(relation: Oid) -> bool;

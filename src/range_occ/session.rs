@@ -71,7 +71,7 @@ fn settle() -> bool {
     // SAFETY: plain reads of backend state.
     let (has_snapshot, is_worker) =
         unsafe { (pg_sys::FirstSnapshotSet, pg_sys::ParallelWorkerNumber >= 0) };
-    let asks = guc::RANGE_OCC.get() && !xact::is_read_committed();
+    let asks = guc::is_on(&guc::RANGE_OCC) && !xact::is_read_committed();
     let validated = asks && !is_worker && SESSION.exempt.get().is_none();
     if has_snapshot {
         SESSION.validated.set(Some(validated));
