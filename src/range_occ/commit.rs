@@ -218,7 +218,7 @@ fn register_and_validate() {
         .register(wait::me(), fxid, &work.writes, &view::is_running);
     if shared.board.reads.is_some() {
         let (id, reads) = (reader_id(fxid), work.registered_reads());
-        registered = registered.with_reads(id, &reads, &ranges, &view::is_running);
+        registered.add_reads(id, &reads, &ranges, &view::is_running);
     }
     let totals = shared.counters();
     totals.add(Count::Registered, registered.placed());

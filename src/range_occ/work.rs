@@ -5,6 +5,7 @@ use super::key::{self, Table};
 use keyrange::{
     Conflict, Csn, DEFINITION, Entry, Interval, Predicates, RangeMap, Refusal, Relation, WriteSet,
 };
+use litemap::LiteMap;
 use pgrx::pg_sys::Oid;
 use std::borrow::Cow;
 use std::cell::{Cell, RefCell};
@@ -90,7 +91,7 @@ impl Change {
 
 /// A transaction's work, from its first touch of such a table on.
 pub struct Work {
-    pub tables: BTreeMap<Relation, Known>,
+    pub tables: LiteMap<Relation, Known>,
     /// Partitioned tables whose partitions it sees, with the number of invalidations as of which that was made sure of.
     pub parents: BTreeMap<Relation, u64>,
     /// Partitions to which rows have come, as of which invalidation and statement the lists on the way were noted.
@@ -141,7 +142,7 @@ impl Work {
     /// Nothing read or written yet.
     pub fn new() -> Self {
         Work {
-            tables: BTreeMap::new(),
+            tables: LiteMap::new(),
             parents: BTreeMap::new(),
             routes: BTreeMap::new(),
             routed: BTreeSet::new(),
@@ -199,21 +200,21 @@ impl Work {
             history,
         } = self;
         tables.clear();
-        parents.clear();
-        routes.clear();
-        routed.clear();
-        targets.clear();
+        clear_map(parents);
+        clear_map(routes);
+        clear_set(routed);
+        clear_map(targets);
         walked.clear();
-        own.clear();
-        seen_whole.clear();
+        clear_set(own);
+        clear_set(seen_whole);
         writes.clear();
-        redefined.clear();
+        clear_set(redefined);
         changed.clear();
         predicates.clear();
         fresh.clear();
-        whole.clear();
+        clear_map(whole);
         found.clear();
-        missed.get_mut().clear();
+        clear_map(missed.get_mut());
         first_missed.set(None);
         *history = Copied::default();
         *stands_before = None;
@@ -264,7 +265,7 @@ impl Work {
         let parents = self.parents.keys().copied();
         for definition in self
             .tables
-            .keys()
+            .iter_keys()
             .map(|table| DEFINITION | table)
             .chain(parents)
         {
@@ -345,5 +346,18 @@ impl Work {
     pub fn read_all(&mut self, relation: Relation, whole: Whole) {
         self.whole.entry(relation).or_insert(whole);
         self.read(relation, &[Interval::ALL]);
+    }
+}
+
+/// BTreeMap::clear takes the map apart, also if there is nothing in it, as most often.
+fn clear_map<K, V>(map: &mut BTreeMap<K, V>) {
+    if !map.is_empty() {
+        map.clear();
+    }
+}
+
+fn clear_set<K>(set: &mut BTreeSet<K>) {
+    if !set.is_empty() {
+        set.clear();
     }
 }

@@ -51,8 +51,8 @@ struct Places<'a> {
 /// A transaction whose writes and reads are all published, or counted as evicted; it has no CSN yet.
 #[derive(Debug)]
 #[must_use = "a transaction commits with a CSN"]
-pub struct Registered<'a> {
-    board: Board<'a>,
+pub struct Registered<'b, 'a> {
+    board: &'b Board<'a>,
     process: u32,
     fxid: u64,
     writes: Places<'a>,
@@ -71,7 +71,7 @@ pub struct Numbered<'a> {
 
 /// Entries on their way into the rings, a few at a time, so that their memory, which others have written to, comes at once.
 struct Publisher<'p, 'a> {
-    places: Places<'a>,
+    places: &'p mut Places<'a>,
     waiting: SmallVec<[(Rings<'a>, usize, Entry); TOGETHER]>,
     is_running: &'p dyn Fn(u64) -> bool,
 }
@@ -80,9 +80,10 @@ struct Publisher<'p, 'a> {
 const TOGETHER: usize = 8;
 
 impl<'p, 'a> Publisher<'p, 'a> {
-    fn new(is_running: &'p dyn Fn(u64) -> bool) -> Self {
+    /// Notes in `places` where they are.
+    fn new(places: &'p mut Places<'a>, is_running: &'p dyn Fn(u64) -> bool) -> Self {
         Publisher {
-            places: Places::default(),
+            places,
             waiting: SmallVec::new(),
             is_running,
         }
@@ -107,12 +108,6 @@ impl<'p, 'a> Publisher<'p, 'a> {
                 None => self.places.unplaced.push((rings, bucket)),
             }
         }
-    }
-
-    /// Where they are, all of them.
-    fn finish(mut self) -> Places<'a> {
-        self.publish();
-        self.places
     }
 }
 
@@ -167,13 +162,20 @@ impl<'a> Board<'a> {
         fxid: u64,
         writes: &WriteSet,
         is_running: &dyn Fn(u64) -> bool,
-    ) -> Registered<'a> {
+    ) -> Registered<'_, 'a> {
         debug_assert!(fxid != 0 || writes.is_empty(), "a writer without an id");
         let committer = &self.committers[process as usize];
         committer.enter(fxid);
         let early = planted(Fault::CsnBeforePublication);
-        let early_csn = early.then(|| committer.take(self.clock));
-        let mut publisher = Publisher::new(is_running);
+        let mut registered = Registered {
+            board: self,
+            process,
+            fxid,
+            writes: Places::default(),
+            reads: Places::default(),
+            early_csn: early.then(|| committer.take(self.clock)),
+        };
+        let mut publisher = Publisher::new(&mut registered.writes, is_running);
         for written in writes.iter().filter(|_| !planted(Fault::NotRegistered)) {
             let (mut rings, range, keys) = self.writes.place(written.place);
             if is_definition(written.relation) {
@@ -189,14 +191,8 @@ impl<'a> Board<'a> {
             };
             publisher.add(rings, entry);
         }
-        Registered {
-            board: *self,
-            process,
-            fxid,
-            writes: publisher.finish(),
-            reads: Places::default(),
-            early_csn,
-        }
+        publisher.publish();
+        registered
     }
 
     /// Publishes what a transaction without writes has read, at its end: it stands before all with CSNs from `position` on.
@@ -210,22 +206,24 @@ impl<'a> Board<'a> {
         map_of: &dyn Fn(Relation) -> RangeMap<'m>,
         is_running: &dyn Fn(u64) -> bool,
     ) {
-        let places = self.publish_reads(process, id, predicates, map_of, is_running);
+        let mut places = Places::default();
+        self.publish_reads(&mut places, process, id, predicates, map_of, is_running);
         places.stamp(position);
     }
 
     fn publish_reads<'m>(
         &self,
+        places: &mut Places<'a>,
         process: u32,
         id: u64,
         predicates: &Predicates,
         map_of: &dyn Fn(Relation) -> RangeMap<'m>,
         is_running: &dyn Fn(u64) -> bool,
-    ) -> Places<'a> {
+    ) {
         let Some(ledger) = self.reads.filter(|_| !planted(Fault::ReadsNotRegistered)) else {
-            return Places::default();
+            return;
         };
-        let mut publisher = Publisher::new(is_running);
+        let mut publisher = Publisher::new(places, is_running);
         each_read(predicates, map_of, |relation, place| {
             // Nobody moves who has changed a definition.
             if is_definition(relation) {
@@ -242,7 +240,7 @@ impl<'a> Board<'a> {
             };
             publisher.add(rings, entry);
         });
-        publisher.finish()
+        publisher.publish();
     }
 }
 
@@ -269,19 +267,18 @@ impl<'a> Ledger<'a> {
     }
 }
 
-impl<'a> Registered<'a> {
+impl<'a> Registered<'_, 'a> {
     /// Publishes what the transaction has read, if it is validated, or counts as having read. `id` is its own, or if it has none as
     /// `register_reader` has it.
-    pub fn with_reads<'m>(
-        mut self,
+    pub fn add_reads<'m>(
+        &mut self,
         id: u64,
         predicates: &Predicates,
         map_of: &dyn Fn(Relation) -> RangeMap<'m>,
         is_running: &dyn Fn(u64) -> bool,
-    ) -> Self {
-        let (board, process) = (self.board, self.process);
-        self.reads = board.publish_reads(process, id, predicates, map_of, is_running);
-        self
+    ) {
+        let (board, reads) = (self.board, &mut self.reads);
+        board.publish_reads(reads, self.process, id, predicates, map_of, is_running);
     }
 
     /// Entries published, of writes and reads.

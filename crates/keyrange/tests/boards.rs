@@ -215,7 +215,8 @@ fn who_published_and_has_no_csn_comes_later() {
     let memory = Memory::new(64, 8);
     let mut writes = WriteSet::new(3);
     writes.write(0, TABLE, &MAP, Interval::point(5));
-    let registered = memory.board().register(1, 11, &writes, &|_| true);
+    let board = memory.board();
+    let registered = board.register(1, 11, &writes, &|_| true);
     let mine = memory.write(12, &[500]);
     assert!(memory.validate(&since(10), mine, 5, 5).0.is_ok());
     assert!(registered.take_csn().csn > mine);

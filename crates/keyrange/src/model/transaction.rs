@@ -122,12 +122,11 @@ impl Session<'_> {
         }
         let is_running = |fxid| self.server.is_running(fxid);
         let board = self.server.board();
-        let registered = board.register(self.process, fxid, writes, &is_running);
-        match reads {
-            Some(reads) => registered.with_reads(fxid, &reads.predicates, &ranges, &is_running),
-            None => registered,
+        let mut registered = board.register(self.process, fxid, writes, &is_running);
+        if let Some(reads) = reads {
+            registered.add_reads(fxid, &reads.predicates, &ranges, &is_running);
         }
-        .take_csn()
+        registered.take_csn()
     }
 
     /// A transaction ends in the midst of its registration.
