@@ -165,16 +165,13 @@ pub unsafe fn ticket_for(
     match SESSION.in_row(slot) {
         Some((n, m)) if m.ticket => Some(n),
         Some((_, m)) if m.version != 0 => None,
-        // SAFETY: a version that a scan has found.
-        found
-            if found.is_some()
-                || SESSION.has_locked(identity)
-                || unsafe { detect::is_own(rel, version) } =>
-        {
-            order::let_pass_at(slot);
-            None
-        }
-        _ => {
+        found => {
+            // SAFETY: a version that a scan has found.
+            let is_own = || unsafe { detect::is_own(rel, version) };
+            if found.is_some() || SESSION.has_locked(identity) || is_own() {
+                order::let_pass_at(slot);
+                return None;
+            }
             statement::drop_unused(swap::usage(rel).map_or(0, |usage| usage.query));
             ticket::acquire(slot, identity)
         }

@@ -265,7 +265,7 @@ impl Work {
         let parents = self.parents.keys().copied();
         for definition in self
             .tables
-            .iter_keys()
+            .keys()
             .map(|table| DEFINITION | table)
             .chain(parents)
         {
