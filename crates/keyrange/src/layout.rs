@@ -121,6 +121,15 @@ impl Layout {
         layout
     }
 
+    /// The column of a key that has no other.
+    #[inline]
+    pub(crate) fn only_column(&self) -> Option<&Column> {
+        match &self.columns[..2] {
+            [Some(only), None] => Some(only),
+            _ => None,
+        }
+    }
+
     pub(crate) fn columns(&self) -> impl Iterator<Item = &Column> {
         self.columns.iter().map_while(Option::as_ref)
     }

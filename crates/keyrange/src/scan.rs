@@ -50,14 +50,16 @@ impl Layout {
     /// The images that a row returned by a scan with these keys can have: disjoint intervals in order, none if the scan can
     /// return nothing.
     pub fn project(&self, keys: &[ScanKey]) -> Intervals {
-        let mut columns = self.columns();
-        let mut images = match (columns.next(), columns.next()) {
-            (Some(only), None) => {
+        if let Some(one) = self.one_value(keys) {
+            return smallvec![one];
+        }
+        let mut images = match self.only_column() {
+            Some(only) => {
                 let spans = column_spans(0, only, keys);
                 let parts = spans.iter().map(|&span| part(only, 0, span));
                 parts.flatten().collect()
             }
-            _ => self.combinations(keys),
+            None => self.combinations(keys),
         };
         for key in keys {
             if let ScanKey::Row(operator, members) = key {
@@ -75,6 +77,16 @@ impl Layout {
             images.extend(high.and_then(|high| Interval::new(last.low(), high)));
         }
         images
+    }
+
+    /// The same for the scan of most short transactions: the only column equals a value.
+    fn one_value(&self, keys: &[ScanKey]) -> Option<Interval> {
+        let &[ScanKey::Compare(0, Operator::Equal, value)] = keys else {
+            return None;
+        };
+        let column = self.only_column()?;
+        let field = column.place(value)?.field;
+        part(column, 0, (field, field)).filter(|_| !planted(Fault::PredicateNarrowed))
     }
 
     /// The images of all combinations of the fields that each column can have; later columns are left out if they are too many.
