@@ -29,7 +29,12 @@ static STATE: State = State {
 fn trust(table: Oid) -> (&'static Cell<(Oid, Trust)>, Trust) {
     let place = &STATE.tables[u32::from(table) as usize % TABLES];
     let (of, trust) = place.get();
-    (place, if of == table { trust } else { Trust::NEW })
+    let trust = if of == table {
+        trust
+    } else {
+        trust.of_another_table()
+    };
+    (place, trust)
 }
 
 /// Whether it is the one time of many (Knuth's linear congruential generator).

@@ -60,7 +60,9 @@ impl Room {
 
 /// Updates of a table in a row that a session has seen stay on their pages, before it puts pruning off there.
 const FIRST: u32 = 64;
-const LONGEST: u32 = 1 << 24;
+/// So many times as many each time that it was put off and a row left its page, but no more than `LONGEST`.
+const LONGER: u32 = 8;
+const LONGEST: u32 = 1 << 16;
 
 /// How a session fares with the updates of a table. Where rows leave their pages (statements that update several of one page, rows that grow), heap's
 /// reserve is wanted.
@@ -80,15 +82,26 @@ impl Trust {
         longest: 0,
     };
 
-    /// A row has been updated: its new version has so many bytes (0 if that is not known), and is on the same page or not.
+    /// The same session's in a table of which nothing is known: what it has lost elsewhere counts.
+    pub fn of_another_table(self) -> Self {
+        Trust {
+            wanted: self.wanted,
+            ..Trust::NEW
+        }
+    }
+
+    /// A row has been updated: its new version has so many bytes (0 if that is not known), and is on the same page or not. Only who has put pruning off is to
+    /// blame for a row that leaves: while a long snapshot keeps all versions, or a statement fills page after page, they leave heap's pages, too.
     #[inline]
     pub fn updated(&mut self, length: u16, has_stayed: bool) {
         self.longest = self.longest.max(length);
         if has_stayed {
             self.stayed = self.stayed.saturating_add(1);
         } else {
+            if self.is_earned() {
+                self.wanted = (self.wanted * LONGER).min(LONGEST);
+            }
             self.stayed = 0;
-            self.wanted = (self.wanted * 2).min(LONGEST);
         }
     }
 
@@ -181,19 +194,23 @@ mod tests {
     #[test]
     fn trust_is_lost_at_once_and_takes_longer_each_time() {
         let mut trust = Trust::NEW;
-        for wanted in [64, 128, 256, 512] {
+        for wanted in [64, 512, 4096, 32_768, 65_536, 65_536] {
             for _ in 1..wanted {
                 trust.updated(100, true);
                 assert!(!trust.is_earned());
             }
             trust.updated(100, true);
             assert!(trust.is_earned());
-            trust.updated(100, false);
+            // More that leave while nothing is put off change nothing.
+            (0..100).for_each(|_| trust.updated(100, false));
             assert!(!trust.is_earned());
         }
-        (0..100).for_each(|_| trust.updated(100, false));
-        assert_eq!(trust.wanted, LONGEST);
         trust.updated(30, true);
         assert_eq!(trust.longest(), 100);
+        let other = trust.of_another_table();
+        assert_eq!(
+            (other.wanted, other.stayed, other.longest()),
+            (65_536, 0, 0)
+        );
     }
 }

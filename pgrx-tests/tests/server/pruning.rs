@@ -76,6 +76,32 @@ fn put_off_while_there_is_room() -> Result<()> {
     Ok(())
 }
 
+/// One statement whose rows leave their page together counts once, and what leaves while nothing is put off does not count.
+#[test]
+fn put_off_again_after_many_rows_have_left() -> Result<()> {
+    let server = start(&[("autovacuum", "off")])?;
+    let mut control = server.connect()?;
+    control.batch_execute("CREATE EXTENSION IF NOT EXISTS txn; CREATE EXTENSION pageinspect")?;
+    let mut means = [0.0; 2];
+    for (mean, access_method) in means.iter_mut().zip(["heap", "txn_heap"]) {
+        let name = format!("of_{access_method}");
+        page(&mut control, &name, access_method)?;
+        update(&mut control, &name)?;
+        for _ in 0..3 {
+            control.batch_execute(&format!("UPDATE {name} SET v = v + 1"))?;
+        }
+        control.batch_execute(&format!("VACUUM FULL {name}"))?;
+        update(&mut control, &name)?;
+        *mean = update(&mut control, &name)?.1;
+    }
+    let [of_heap, of_txn_heap] = means;
+    ensure!(
+        of_txn_heap > of_heap + 1.0,
+        "dead versions on average: {of_txn_heap}; of heap {of_heap}"
+    );
+    Ok(())
+}
+
 /// Rows that heap keeps on their pages stay there with `txn_heap`, but for a few on the way to where that is known: long ones among short ones, so many that a page runs out
 /// of line pointers, several of a page updated at once, rows that grow for a while.
 #[test]
