@@ -65,7 +65,8 @@ fn put_off_while_there_is_room() -> Result<()> {
     while versions(&mut control, "of_txn_heap")? < ROWS + 3 {
         control.batch_execute("UPDATE of_txn_heap SET v = v + 1 WHERE id = 5")?;
     }
-    for id in 1..=ROWS {
+    for n in 0..500 {
+        let id = 1 + n % ROWS;
         control.batch_execute(&format!("SELECT FROM of_txn_heap WHERE id = {id}"))?;
     }
     let left = versions(&mut control, "of_txn_heap")?;
