@@ -7,7 +7,9 @@
 //! (DO NOTHING waits as ever: it takes no lock, so nothing would keep the row from being deleted by the same transaction.)
 
 use super::detect;
-use super::lock::{self, end_wait, hand_out, lend, ticket_for, version_of, wait_for_lockers};
+use super::lock::{
+    self, end_wait, hand_out, keep_ticket, lend, ticket_for, version_of, wait_for_lockers,
+};
 use super::session::SESSION;
 use super::settings;
 use super::statement;
@@ -145,12 +147,7 @@ pub unsafe fn lock(call: Lock, slot: Slot, identity: &Identity, usage: Use) -> T
                     wait_for_lockers(call.rel, version, call.mode);
                     let result = waiting::with_ticket(|| call.heap());
                     end_wait();
-                    if result == TM_Result::TM_Ok {
-                        SESSION.update(n, |m| {
-                            m.locked = true;
-                            m.unused_by = 0;
-                        });
-                    }
+                    keep_ticket(n, result);
                     return result;
                 }
             }

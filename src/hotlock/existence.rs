@@ -44,8 +44,18 @@ pub unsafe fn is_certain(query: *const pg_sys::QueryDesc, asked: &Existence) -> 
         SESSION.all().any(|(_, m)| {
             let row = &memory().directory.rows[m.slot as usize];
             m.version != 0 && !m.is_gone && row.is(&asked.identity) && is_latest(&m)
-        }) || goes_ahead() && passes_by(asked) && is_found(query)
+        }) || goes_ahead() && passes_by(asked) && is_locked(query, asked)
     }
+}
+
+/// Looks for the row ahead of the predecessors, and locks it.
+unsafe fn is_locked(query: *const pg_sys::QueryDesc, asked: &Existence) -> bool {
+    // SAFETY: as in `is_found`.
+    let is_found = unsafe { is_found(query) };
+    if is_found {
+        SESSION.note_locked(&asked.identity);
+    }
+    is_found
 }
 
 /// Whether our version of the row is still there and the last one, with the key that it had.

@@ -44,6 +44,7 @@ pub unsafe fn tuple_lock(call: Lock) -> TM_Result::Type {
             .filter(|_| settings::uses(relation))
             .and_then(|key| Some((key, identity_of(call.rel, &key, version)?)))
         else {
+            note_unseen(call.rel);
             return ordinary(call, version);
         };
         if !exclusive || call.policy != LockWaitPolicy::LockWaitBlock {
@@ -71,24 +72,54 @@ pub unsafe fn tuple_lock(call: Lock) -> TM_Result::Type {
             return conflict::lock(call, slot, &identity, usage);
         }
         let may_follow = usage.is_some_and(|usage| usage.may_follow || usage.only_locks);
-        match ticket_for(call.rel, slot, &identity, version) {
+        let held = ticket_for(call.rel, slot, &identity, version);
+        match held {
             Some(n) => {
+                note_unused(n, call.rel);
                 if !may_follow {
                     await_list(n, slot);
                 } else if let Some(found) = follow(call, n, version) {
                     return found;
                 }
-                SESSION.update(n, |m| {
-                    m.locked = true;
-                    m.unused_by = 0;
-                });
             }
             None => SESSION.note_locked(&identity),
         }
         wait_for_lockers(call.rel, version, call.mode);
         let result = waiting::with_ticket(|| call.heap());
         end_wait();
+        if let Some(n) = held {
+            keep_ticket(n, result);
+        }
         result
+    }
+}
+
+/// A row of that table is locked or changed while its settings are off: those of a statement that began with them on, or a cursor's.
+pub fn note_unseen(rel: pg_sys::Relation) {
+    if !settings::uses(relation_of(rel)) {
+        SESSION.note_locked_in(relation_of(rel));
+    }
+}
+
+/// The ticket is the statement's until the row is locked.
+fn note_unused(n: usize, rel: pg_sys::Relation) {
+    SESSION.update(n, |m| {
+        if m.version == 0 && m.unused_by == 0 && !m.locked {
+            m.unused_by = swap::usage(rel).map_or(0, |usage| usage.query);
+        }
+    });
+}
+
+/// Whoever has locked the row keeps its ticket. If the row is gone, nobody waits for whoever has the ticket, but others may have
+/// inserted the row again, and we may come to wait for them: then the ticket goes on at once.
+pub fn keep_ticket(n: usize, result: TM_Result::Type) {
+    match result {
+        TM_Result::TM_Ok => SESSION.update(n, |m| {
+            m.locked = true;
+            m.unused_by = 0;
+        }),
+        TM_Result::TM_Deleted => statement::drop_ticket(n),
+        _ => (),
     }
 }
 
@@ -316,6 +347,7 @@ unsafe fn offered(call: Lock, n: usize, membership: Membership) -> TM_Result::Ty
         SESSION.update(n, |m| m.restart = false);
         *call.tid = tuple::unpack(membership.origin);
         let result = call.heap();
+        keep_ticket(n, result);
         // The executor wants to hear that it has another version in its hands than before.
         (*call.failure).traversed = true;
         result
@@ -421,11 +453,7 @@ pub unsafe fn tuple_delete(call: Delete) -> TM_Result::Type {
             hold(call.rel, slot, identity, version)
         });
         if let Some(n) = held {
-            SESSION.update(n, |m| {
-                m.locked = true;
-                m.is_gone = true;
-                m.unused_by = 0;
-            });
+            note_unused(n, call.rel);
         }
         refuse_what_was_lent(relation, version);
         if SESSION.is_waited_for() {
@@ -433,10 +461,11 @@ pub unsafe fn tuple_delete(call: Delete) -> TM_Result::Type {
         }
         let result = waiting::with_ticket(|| call.heap());
         end_wait();
-        if result == TM_Result::TM_Ok
-            && held.is_none()
-            && let Some(identity) = identity
-        {
+        let is_done = result == TM_Result::TM_Ok;
+        if let Some(n) = held {
+            keep_ticket(n, result);
+            SESSION.update(n, |m| m.is_gone |= is_done);
+        } else if is_done && let Some(identity) = identity {
             SESSION.note_locked(&identity);
         }
         result

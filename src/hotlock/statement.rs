@@ -12,6 +12,7 @@ use super::ticket::{self, Turn};
 use super::waiting::{self, Reason};
 use super::{commit, order, stop};
 use crate::guc::FollowerReads;
+use crate::pg::forerun;
 use crate::pg::plan::{self, Target};
 use crate::pg::relation::key_of;
 use crate::pg::{raw, snapshot, wait, xact};
@@ -102,7 +103,7 @@ pub unsafe fn before_start(query: *mut pg_sys::QueryDesc) -> bool {
                 None
             };
             match slot {
-                Some(slot) if !combine::consider(query, target) => {
+                Some(slot) if !combine::consider(query, target) && !forerun::locks_first(query) => {
                     queue_early(&mut replaced, slot, &target.identity, ticket::acquire_turn);
                 }
                 Some(_) => {}
@@ -443,14 +444,24 @@ pub unsafe fn end(query: *mut pg_sys::QueryDesc) {
 /// Ends the memberships that this statement began and did not use.
 pub fn drop_unused(query: usize) {
     for (n, membership) in SESSION.all() {
-        if membership.unused_by != query || query == 0 || membership.version != 0 {
-            continue;
+        if membership.unused_by == query && query != 0 {
+            drop_ticket(n);
         }
-        if membership.predecessor != 0 {
-            become_reader(n);
-        } else {
-            ticket::leave(n);
-        }
+    }
+}
+
+/// Ends a membership that has come to nothing: the row is not locked, and we have no version of it.
+pub fn drop_ticket(n: usize) {
+    let Some(membership) = SESSION.get(n) else {
+        return;
+    };
+    if membership.version != 0 || membership.locked {
+        return;
+    }
+    if membership.predecessor != 0 {
+        become_reader(n);
+    } else {
+        ticket::leave(n);
     }
 }
 

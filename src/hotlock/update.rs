@@ -61,6 +61,7 @@ pub unsafe fn tuple_update(call: Update) -> TM_Result::Type {
         let usage = swap::usage(call.rel).filter(|_| settings::uses((*call.rel).rd_id));
         let (Some(usage), Some(key)) = (usage, key_of(call.rel)) else {
             let_end();
+            lock::note_unseen(call.rel);
             order::let_pass_in((*call.rel).rd_id, Contention::Row);
             return ordinary(call);
         };
@@ -485,6 +486,8 @@ unsafe fn ordinary_hot(call: Update, n: usize, query: usize) -> TM_Result::Type 
             note_version(n, version);
             let keeps_keys = *call.lockmode != LockTupleMode::LockTupleExclusive;
             hand_on(call.rel, n, version, keeps_keys);
+        } else if result == TM_Result::TM_Deleted {
+            statement::drop_ticket(n);
         }
         result
     }

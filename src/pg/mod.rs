@@ -6,6 +6,7 @@ pub mod catch;
 pub mod context;
 pub mod error;
 pub mod evaluate;
+pub mod forerun;
 pub mod form;
 pub mod frontend;
 pub mod label;

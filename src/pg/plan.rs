@@ -44,7 +44,7 @@ unsafe fn concerns_one_row(plan: *const pg_sys::PlannedStmt, scan: pg_sys::Index
     // SAFETY: by `target`'s contract.
     unsafe {
         let relation = relation_of(plan, scan);
-        if !calls_nothing(plan) || mentions(plan, relation) != 1 {
+        if !calls_nothing(plan) || times_in(plan, relation) != 1 {
             return false;
         }
         let rel = raw::RelationIdGetRelation(relation);
@@ -96,6 +96,12 @@ pub unsafe fn nodes(list: *const pg_sys::List) -> impl Iterator<Item = *mut pg_s
 pub unsafe fn oids(list: *const pg_sys::List) -> impl Iterator<Item = Oid> {
     // SAFETY: null or a valid list that outlives the iteration.
     unsafe { (0..length(list)).map(move |n| (*(*list).elements.add(n)).oid_value) }
+}
+
+/// Elements of a list of integers.
+pub unsafe fn numbers(list: *const pg_sys::List) -> impl Iterator<Item = u32> {
+    // SAFETY: null or a valid list that outlives the iteration.
+    unsafe { (0..length(list)).map(move |n| (*(*list).elements.add(n)).int_value as u32) }
 }
 
 /// The range table entry's relation.
@@ -359,6 +365,19 @@ pub unsafe fn calls_nothing(plan: *const pg_sys::PlannedStmt) -> bool {
     unsafe { (*plan).subplans.is_null() && (*plan).invalItems.is_null() }
 }
 
+/// Whether the text has that in it, in whatever case.
+///
+/// # Safety
+/// `text` is null or a string.
+pub unsafe fn mentions(text: *const std::ffi::c_char, what: &[u8]) -> bool {
+    // SAFETY: by the contract.
+    !text.is_null()
+        && unsafe { std::ffi::CStr::from_ptr(text) }
+            .to_bytes()
+            .windows(what.len())
+            .any(|part| part.eq_ignore_ascii_case(what))
+}
+
 /// Whether the text has the name of PostgreSQL's function that follows a row's versions without the executor
 /// (utils/adt/tid.c: currtid_byrelname). ODBC drivers call it.
 ///
@@ -366,15 +385,11 @@ pub unsafe fn calls_nothing(plan: *const pg_sys::PlannedStmt) -> bool {
 /// `text` is null or a string.
 pub unsafe fn mentions_currtid(text: *const std::ffi::c_char) -> bool {
     // SAFETY: by the contract.
-    !text.is_null()
-        && unsafe { std::ffi::CStr::from_ptr(text) }
-            .to_bytes()
-            .windows(7)
-            .any(|part| part.eq_ignore_ascii_case(b"currtid"))
+    unsafe { mentions(text, b"currtid") }
 }
 
 /// How often the relation stands in the plan's range table.
-unsafe fn mentions(plan: *const pg_sys::PlannedStmt, relation: Oid) -> usize {
+unsafe fn times_in(plan: *const pg_sys::PlannedStmt, relation: Oid) -> usize {
     // SAFETY: as in `target`.
     unsafe {
         nodes((*plan).rtable)

@@ -1,0 +1,73 @@
+//! What a statement may lock before it comes to the row that it updates or locks by its key.
+//!
+//! PostgreSQL evaluates SET lists and fires BEFORE triggers before it locks the row. A function in them may update another row, or take
+//! an advisory lock. Whoever has taken the row's ticket by then comes to the two in another order than the statement says, and
+//! meets those who come in that order.
+
+use super::plan::{self, relation_of, tag};
+use super::raw;
+use pgrx::pg_sys::{self, CmdType, NodeTag, Oid};
+
+/// Whether a statement with a target (`plan::target`) may lock anything else before it comes to that row.
+///
+/// # Safety
+/// `query` is about to be started, and has a target; its relations are locked.
+pub unsafe fn locks_first(query: *const pg_sys::QueryDesc) -> bool {
+    // SAFETY: plan trees are read as the executor reads them.
+    unsafe {
+        let plan = (*query).plannedstmt;
+        (*plan).hasModifyingCTE
+            || !(*plan).subplans.is_null() && !(*plan).rowMarks.is_null()
+            || calls_what_may_lock(query)
+            || fires_triggers(plan)
+    }
+}
+
+/// Of volatile functions, those that are not PostgreSQL's own, and those for advisory locks.
+unsafe fn calls_what_may_lock(query: *const pg_sys::QueryDesc) -> bool {
+    // SAFETY: as in `locks_first`; a target's plan is one scan, or one row of VALUES, below the top.
+    unsafe {
+        let plan = (*query).plannedstmt;
+        if (*plan).invalItems.is_null() && !plan::mentions((*query).sourceText, b"advisory") {
+            return false;
+        }
+        let source = (*(*plan).planTree).lefttree;
+        !(*plan).subplans.is_null()
+            || raw::contain_volatile_functions((*source).targetlist.cast())
+            || raw::contain_volatile_functions((*source).qual.cast())
+    }
+}
+
+/// Whether it fires BEFORE triggers that come before the row's lock: of the statement, and of rows to insert.
+unsafe fn fires_triggers(plan: *const pg_sys::PlannedStmt) -> bool {
+    // SAFETY: as in `locks_first`.
+    unsafe {
+        let top = (*plan).planTree;
+        if tag(top) != NodeTag::T_ModifyTable {
+            return false;
+        }
+        let root = (*top.cast::<pg_sys::ModifyTable>()).rootRelation;
+        let inserts = (*plan).commandType == CmdType::CMD_INSERT;
+        plan::numbers((*plan).resultRelations)
+            .chain((root != 0).then_some(root))
+            .any(|index| has_triggers(relation_of(plan, index), inserts))
+    }
+}
+
+unsafe fn has_triggers(relation: Oid, inserts: bool) -> bool {
+    // SAFETY: as in `locks_first`.
+    unsafe {
+        let rel = raw::RelationIdGetRelation(relation);
+        if rel.is_null() {
+            return false;
+        }
+        let triggers = (*rel).trigdesc;
+        let found = !triggers.is_null()
+            && ((*triggers).trig_update_before_statement
+                || inserts
+                    && ((*triggers).trig_insert_before_statement
+                        || (*triggers).trig_insert_before_row));
+        raw::RelationClose(rel);
+        found
+    }
+}
