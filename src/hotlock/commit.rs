@@ -285,6 +285,9 @@ pub fn subtransaction_rolled_back(level: i32) {
     for (n, membership) in SESSION.all() {
         memory().members[member_id(n) as usize].patient.publish(0);
         if membership.level >= level && !membership.linked {
+            if membership.passed_up {
+                SESSION.note_locked_by(&membership);
+            }
             super::ticket::leave(n);
         } else if membership.version_level >= level {
             SESSION.update(n, |m| {
@@ -301,6 +304,7 @@ pub fn subtransaction_committed(level: i32) {
     for (n, membership) in SESSION.all() {
         if membership.level >= level || membership.version_level >= level {
             SESSION.update(n, |m| {
+                m.passed_up |= m.locked || m.version != 0;
                 m.level = m.level.min(level - 1);
                 m.version_level = m.version_level.min(level - 1);
             });

@@ -20,6 +20,9 @@ pub struct Membership {
     /// It has the ticket, since this depth of subtransactions.
     pub ticket: bool,
     pub level: i32,
+    /// A subtransaction that has taken it has committed: whoever waits for that one's row lock waits for the whole transaction
+    /// (lmgr.c: XactLockTableWait), even if the lock is rolled back with the subtransaction above.
+    pub passed_up: bool,
     /// The statement (its QueryDesc) that took the ticket and has not used it yet, or 0.
     pub unused_by: usize,
     /// It stands in the ticket queue.
@@ -66,6 +69,7 @@ const NONE: Membership = Membership {
     relation: Oid::INVALID,
     ticket: false,
     level: 0,
+    passed_up: false,
     unused_by: 0,
     queued: false,
     locked: false,
@@ -201,6 +205,12 @@ impl Session {
     pub fn note_locked(&self, identity: &Identity) {
         self.publish();
         self.note(identity.hash());
+    }
+
+    /// The same, for the row of a membership.
+    pub fn note_locked_by(&self, membership: &Membership) {
+        self.publish();
+        self.note(memory().directory.rows[membership.slot as usize].mark());
     }
 
     /// Remembers that it may have locked any row of that table.

@@ -159,6 +159,11 @@ impl Row {
                 .all(|(have, want)| have.get() == want)
     }
 
+    /// The hash of its identity.
+    pub fn mark(&self) -> u64 {
+        self.hash.get()
+    }
+
     /// Whether the slot holds a row at all.
     pub fn is_used(&self) -> bool {
         self.hash.get() != 0
