@@ -51,6 +51,7 @@ pub unsafe fn tuple_lock(call: Lock) -> TM_Result::Type {
             let result = ordinary(call, version);
             if result == TM_Result::TM_Ok {
                 SESSION.note_locked(&identity);
+                note_if_other(&call, &key, &identity);
             }
             return result;
         }
@@ -60,6 +61,9 @@ pub unsafe fn tuple_lock(call: Lock) -> TM_Result::Type {
             let result = ordinary(call, version);
             detect::uncount_waiter();
             SESSION.note_locked(&identity);
+            if result == TM_Result::TM_Ok {
+                note_if_other(&call, &key, &identity);
+            }
             return result;
         };
         let usage = swap::usage(call.rel);
@@ -87,11 +91,29 @@ pub unsafe fn tuple_lock(call: Lock) -> TM_Result::Type {
         wait_for_lockers(call.rel, version, call.mode);
         let result = waiting::with_ticket(|| call.heap());
         end_wait();
-        if let Some(n) = held {
-            keep_ticket(n, result);
+        let is_other = result == TM_Result::TM_Ok && note_if_other(&call, &key, &identity);
+        match held {
+            Some(n) if is_other => statement::drop_ticket(n),
+            Some(n) => keep_ticket(n, result),
+            None => (),
         }
         result
     }
+}
+
+/// Behind a change of the key the row that has been locked is another than the one asked for, whose ticket we have: remembers it, and
+/// says so.
+unsafe fn note_if_other(call: &Lock, key: &Key, identity: &Identity) -> bool {
+    // SAFETY: as in `tuple_lock`; the slot holds the version that has been locked.
+    let found = unsafe {
+        if !(*call.failure).traversed {
+            return false;
+        }
+        key.of_slot(call.slot)
+    };
+    let other = found.filter(|found| found != identity);
+    other.iter().for_each(|row| SESSION.note_locked(row));
+    other.is_some()
 }
 
 /// A row of that table is locked or changed while its settings are off: those of a statement that began with them on, or a cursor's.
