@@ -163,6 +163,8 @@ unsafe fn run_query(query: *mut QueryDesc, direction: ScanDirection::Type, count
         unsafe { range_occ::guard::routed(query, || watched(query, run)) };
         range_occ::existence::leave(before);
     }
+    // What comes next (triggers, the client) comes to other rows. A cursor that comes to the row later takes its ticket then.
+    guarded(|| statement::drop_unused(query as usize));
 }
 
 unsafe extern "C-unwind" fn executor_finish(query: *mut QueryDesc) {

@@ -51,7 +51,7 @@ pub unsafe fn tuple_lock(call: Lock) -> TM_Result::Type {
             let result = ordinary(call, version);
             if result == TM_Result::TM_Ok {
                 SESSION.note_locked(&identity);
-                note_if_other(&call, &key, &identity);
+                note_if_other(&call, &key, |found| *found == identity);
             }
             return result;
         }
@@ -62,7 +62,7 @@ pub unsafe fn tuple_lock(call: Lock) -> TM_Result::Type {
             detect::uncount_waiter();
             SESSION.note_locked(&identity);
             if result == TM_Result::TM_Ok {
-                note_if_other(&call, &key, &identity);
+                note_if_other(&call, &key, |found| *found == identity);
             }
             return result;
         };
@@ -91,7 +91,8 @@ pub unsafe fn tuple_lock(call: Lock) -> TM_Result::Type {
         wait_for_lockers(call.rel, version, call.mode);
         let result = waiting::with_ticket(|| call.heap());
         end_wait();
-        let is_other = result == TM_Result::TM_Ok && note_if_other(&call, &key, &identity);
+        let is_other =
+            result == TM_Result::TM_Ok && note_if_other(&call, &key, |found| *found == identity);
         match held {
             Some(n) if is_other => statement::drop_ticket(n),
             Some(n) => keep_ticket(n, result),
@@ -103,7 +104,7 @@ pub unsafe fn tuple_lock(call: Lock) -> TM_Result::Type {
 
 /// Behind a change of the key the row that has been locked is another than the one asked for, whose ticket we have: remembers it, and
 /// says so.
-unsafe fn note_if_other(call: &Lock, key: &Key, identity: &Identity) -> bool {
+unsafe fn note_if_other(call: &Lock, key: &Key, is_same: impl Fn(&Identity) -> bool) -> bool {
     // SAFETY: as in `tuple_lock`; the slot holds the version that has been locked.
     let found = unsafe {
         if !(*call.failure).traversed {
@@ -111,7 +112,7 @@ unsafe fn note_if_other(call: &Lock, key: &Key, identity: &Identity) -> bool {
         }
         key.of_slot(call.slot)
     };
-    let other = found.filter(|found| found != identity);
+    let other = found.filter(|found| !is_same(found));
     other.iter().for_each(|row| SESSION.note_locked(row));
     other.is_some()
 }
@@ -369,7 +370,15 @@ unsafe fn offered(call: Lock, n: usize, membership: Membership) -> TM_Result::Ty
         SESSION.update(n, |m| m.restart = false);
         *call.tid = tuple::unpack(membership.origin);
         let result = call.heap();
-        keep_ticket(n, result);
+        let row = &memory().directory.rows[membership.slot as usize];
+        let is_other = result == TM_Result::TM_Ok
+            && key_of(call.rel)
+                .is_some_and(|key| note_if_other(&call, &key, |found| row.is(found)));
+        if is_other {
+            statement::drop_ticket(n);
+        } else {
+            keep_ticket(n, result);
+        }
         // The executor wants to hear that it has another version in its hands than before.
         (*call.failure).traversed = true;
         result

@@ -17,9 +17,23 @@ pub unsafe fn locks_first(query: *const pg_sys::QueryDesc) -> bool {
     unsafe {
         let plan = (*query).plannedstmt;
         (*plan).hasModifyingCTE
+            || opens_cursor()
             || !(*plan).subplans.is_null() && !(*plan).rowMarks.is_null()
             || calls_what_may_lock(query)
             || fires_triggers(plan)
+    }
+}
+
+/// Whether this is the start of a cursor, which may come to the row much later. (DECLARE and PL/pgSQL's OPEN ask for a fast plan, and
+/// nothing else that has a portal does.)
+unsafe fn opens_cursor() -> bool {
+    // SAFETY: pquery.c: PortalStart makes the portal the active one while it starts its query.
+    unsafe {
+        let portal = pg_sys::ActivePortal.as_ref();
+        portal.is_some_and(|portal| {
+            portal.status == pg_sys::PortalStatus::PORTAL_DEFINED
+                && portal.cursorOptions as u32 & pg_sys::CURSOR_OPT_FAST_PLAN != 0
+        })
     }
 }
 
@@ -31,10 +45,17 @@ unsafe fn calls_what_may_lock(query: *const pg_sys::QueryDesc) -> bool {
         if (*plan).invalItems.is_null() && !plan::mentions((*query).sourceText, b"advisory") {
             return false;
         }
-        let source = (*(*plan).planTree).lefttree;
+        let top = (*plan).planTree;
+        let source = (*top).lefttree;
         !(*plan).subplans.is_null()
             || raw::contain_volatile_functions((*source).targetlist.cast())
             || raw::contain_volatile_functions((*source).qual.cast())
+            || tag(top) == NodeTag::T_ModifyTable
+                && raw::contain_volatile_functions(
+                    (*top.cast::<pg_sys::ModifyTable>())
+                        .withCheckOptionLists
+                        .cast(),
+                )
     }
 }
 

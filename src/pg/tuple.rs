@@ -109,7 +109,7 @@ pub unsafe fn length_in(slot: *mut pg_sys::TupleTableSlot) -> u16 {
             return 0;
         }
         let tuple = (*slot.cast::<pg_sys::HeapTupleTableSlot>()).tuple.as_ref();
-        tuple.map_or(0, |tuple| tuple.t_len as u16)
+        tuple.map_or(0, |tuple| u16::try_from(tuple.t_len).unwrap_or(u16::MAX))
     }
 }
 
