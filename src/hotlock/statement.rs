@@ -267,7 +267,7 @@ unsafe fn is_harmless(query: *const pg_sys::QueryDesc, target: Option<&Target>) 
     // SAFETY: as in `before_start`.
     unsafe {
         plan::calls_nothing((*query).plannedstmt)
-            && !plan::mentions_currtid((*query).sourceText)
+            && !plan::mentions_currtid(query)
             && SESSION
                 .all()
                 .all(|(_, m)| !touches(query, m.relation) || passes_by(target, m.relation))

@@ -42,7 +42,7 @@ unsafe fn calls_what_may_lock(query: *const pg_sys::QueryDesc) -> bool {
     // SAFETY: as in `locks_first`; a target's plan is one scan, or one row of VALUES, below the top.
     unsafe {
         let plan = (*query).plannedstmt;
-        if (*plan).invalItems.is_null() && !plan::mentions((*query).sourceText, b"advisory") {
+        if (*plan).invalItems.is_null() && !plan::mentions(query, b"advisory") {
             return false;
         }
         let top = (*plan).planTree;

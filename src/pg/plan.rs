@@ -365,27 +365,41 @@ pub unsafe fn calls_nothing(plan: *const pg_sys::PlannedStmt) -> bool {
     unsafe { (*plan).subplans.is_null() && (*plan).invalItems.is_null() }
 }
 
-/// Whether the text has that in it, in whatever case.
+/// Whether the statement's text has that in it, in whatever case. Of a text with many statements only its own part is looked at.
 ///
 /// # Safety
-/// `text` is null or a string.
-pub unsafe fn mentions(text: *const std::ffi::c_char, what: &[u8]) -> bool {
-    // SAFETY: by the contract.
-    !text.is_null()
-        && unsafe { std::ffi::CStr::from_ptr(text) }
-            .to_bytes()
+/// `query` has a valid plan.
+pub unsafe fn mentions(query: *const pg_sys::QueryDesc, what: &[u8]) -> bool {
+    // SAFETY: by the contract; the text is null or a string.
+    unsafe {
+        let (text, plan) = ((*query).sourceText, (*query).plannedstmt);
+        if text.is_null() {
+            return false;
+        }
+        let all = std::ffi::CStr::from_ptr(text).to_bytes();
+        // Nothing is known of a part that begins at -1, and one that goes on to the end has no length (plannodes.h).
+        let part = (
+            usize::try_from((*plan).stmt_location),
+            usize::try_from((*plan).stmt_len),
+        );
+        let own = match part {
+            (Ok(begin), Ok(length)) if length > 0 => all.get(begin..begin.saturating_add(length)),
+            _ => None,
+        };
+        own.unwrap_or(all)
             .windows(what.len())
             .any(|part| part.eq_ignore_ascii_case(what))
+    }
 }
 
 /// Whether the text has the name of PostgreSQL's function that follows a row's versions without the executor
 /// (utils/adt/tid.c: currtid_byrelname). ODBC drivers call it.
 ///
 /// # Safety
-/// `text` is null or a string.
-pub unsafe fn mentions_currtid(text: *const std::ffi::c_char) -> bool {
+/// As for `mentions`.
+pub unsafe fn mentions_currtid(query: *const pg_sys::QueryDesc) -> bool {
     // SAFETY: by the contract.
-    unsafe { mentions(text, b"currtid") }
+    unsafe { mentions(query, b"currtid") }
 }
 
 /// How often the relation stands in the plan's range table.
