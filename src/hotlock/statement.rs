@@ -103,7 +103,7 @@ pub unsafe fn before_start(query: *mut pg_sys::QueryDesc) -> bool {
                 None
             };
             match slot {
-                Some(slot) if !combine::consider(query, target) && !forerun::locks_first(query) => {
+                Some(slot) if !forerun::locks_first(query) && !combine::consider(query, target) => {
                     queue_early(&mut replaced, slot, &target.identity, ticket::acquire_turn);
                 }
                 Some(_) => {}
