@@ -94,7 +94,7 @@ pub unsafe fn tuple_lock(call: Lock) -> TM_Result::Type {
         let is_other =
             result == TM_Result::TM_Ok && note_if_other(&call, &key, |found| *found == identity);
         match held {
-            Some(n) if is_other => statement::drop_ticket(n),
+            Some(n) if is_other => pass_on(n),
             Some(n) => keep_ticket(n, result),
             None => (),
         }
@@ -115,6 +115,14 @@ unsafe fn note_if_other(call: &Lock, key: &Key, is_same: impl Fn(&Identity) -> b
     let other = found.filter(|found| !is_same(found));
     other.iter().for_each(|row| SESSION.note_locked(row));
     other.is_some()
+}
+
+/// Whoever comes to the row by its old key waits for us with its ticket, so we do not ask for that again.
+fn pass_on(n: usize) {
+    if let Some(membership) = SESSION.get(n) {
+        SESSION.note_locked_by(&membership);
+    }
+    statement::drop_ticket(n);
 }
 
 /// A row of that table is locked or changed while its settings are off: those of a statement that began with them on, or a cursor's.
@@ -375,7 +383,7 @@ unsafe fn offered(call: Lock, n: usize, membership: Membership) -> TM_Result::Ty
             && key_of(call.rel)
                 .is_some_and(|key| note_if_other(&call, &key, |found| row.is(found)));
         if is_other {
-            statement::drop_ticket(n);
+            pass_on(n);
         } else {
             keep_ticket(n, result);
         }
