@@ -122,7 +122,12 @@ fn await_lender(n: usize) {
     if let Some(membership) = SESSION.get(n).filter(|m| m.predecessor != 0) {
         commit::wait_for_predecessor(n, &membership, Reason::Fallback);
     }
-    SESSION.update(n, |m| m.lent = 0);
+    // Others may update the version now: the executor is to be shown the last one, and not this again.
+    SESSION.update(n, |m| {
+        m.lent = 0;
+        m.offered = 0;
+        m.handed = 0;
+    });
 }
 
 /// Heap's own update of a row for whose ticket we do not ask, neither now nor later.
@@ -214,6 +219,9 @@ unsafe fn hot(call: Update, slot: Slot, identity: &Identity, query: usize) -> TM
     unsafe {
         let version = tuple::pack(&*call.otid);
         let Some(n) = lock::ticket_for(call.rel, slot, identity, version) else {
+            if let Some((n, _)) = SESSION.with_in_hand((*call.rel).rd_id, version) {
+                await_lender(n);
+            }
             return without_ticket(call, identity);
         };
         SESSION.update(n, |m| {
