@@ -5,7 +5,7 @@
 
 use crate::hotlock::{self, answer, commit, readguard, revisit, statement};
 use crate::pg::error::{guarded, infallible};
-use crate::pg::{catch, plan, raw, shmem, snapshot, xact};
+use crate::pg::{catch, forerun, raw, shmem, snapshot, xact};
 use crate::range_occ;
 use crate::tam::swap;
 use pgrx::pg_sys::*;
@@ -101,7 +101,7 @@ unsafe fn start_query(query: *mut QueryDesc, eflags: c_int) {
     // SAFETY: the next hook in the chain, or PostgreSQL's own function.
     let start = || unsafe { next.unwrap_or(raw::standard_ExecutorStart)(query, eflags) };
     // SAFETY: the hook's argument.
-    if next.is_none() && unsafe { plan::starts_quietly((*query).plannedstmt) } {
+    if next.is_none() && unsafe { forerun::starts_quietly((*query).plannedstmt) } {
         start();
     } else {
         watched(std::ptr::null(), start);

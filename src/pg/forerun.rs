@@ -1,4 +1,4 @@
-//! What a statement may lock before it comes to the row that it updates or locks by its key.
+//! What a statement may lock before it comes to the row that it updates or locks by its key, and whether its start calls anything at all.
 //!
 //! PostgreSQL evaluates SET lists and fires BEFORE triggers before it locks the row. A function in them may update another row, or take
 //! an advisory lock. Whoever has taken the row's ticket by then comes to the two in another order than the statement says, and
@@ -90,5 +90,36 @@ unsafe fn has_triggers(relation: Oid, inserts: bool) -> bool {
                         || (*triggers).trig_insert_before_row));
         raw::RelationClose(rel);
         found
+    }
+}
+
+/// Whether the executor starts the plan without calling anything of others: it leaves no partitions out (execPartition.c:
+/// ExecInitPartitionPruning), and nothing in it is foreign or an extension's. (Expressions that it simplifies call only what says that it is immutable.)
+///
+/// # Safety
+/// `plan` is a valid plan.
+#[inline]
+pub unsafe fn starts_quietly(plan: *const pg_sys::PlannedStmt) -> bool {
+    // SAFETY: the nodes are read as what their tags say; `lefttree` is null at the end of a plan.
+    unsafe {
+        if !(*plan).subplans.is_null() {
+            return false;
+        }
+        let mut node = (*plan).planTree;
+        loop {
+            match tag(node) {
+                NodeTag::T_IndexScan | NodeTag::T_IndexOnlyScan | NodeTag::T_SeqScan => {
+                    return true;
+                }
+                NodeTag::T_LockRows | NodeTag::T_Limit | NodeTag::T_Sort => {}
+                NodeTag::T_ModifyTable
+                    if matches!(
+                        (*node.cast::<pg_sys::ModifyTable>()).operation,
+                        CmdType::CMD_UPDATE | CmdType::CMD_DELETE
+                    ) => {}
+                _ => return false,
+            }
+            node = (*node).lefttree;
+        }
     }
 }

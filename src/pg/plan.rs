@@ -458,37 +458,6 @@ pub unsafe fn is_partitioned(plan: *const pg_sys::PlannedStmt) -> bool {
     }
 }
 
-/// Whether the executor starts the plan without calling anything of others: it leaves no partitions out (execPartition.c:
-/// ExecInitPartitionPruning), and nothing in it is foreign or an extension's. (Expressions that it simplifies call only what says that it is immutable.)
-///
-/// # Safety
-/// `plan` is a valid plan.
-#[inline]
-pub unsafe fn starts_quietly(plan: *const pg_sys::PlannedStmt) -> bool {
-    // SAFETY: the nodes are read as what their tags say; `lefttree` is null at the end of a plan.
-    unsafe {
-        if !(*plan).subplans.is_null() {
-            return false;
-        }
-        let mut node = (*plan).planTree;
-        loop {
-            match tag(node) {
-                NodeTag::T_IndexScan | NodeTag::T_IndexOnlyScan | NodeTag::T_SeqScan => {
-                    return true;
-                }
-                NodeTag::T_LockRows | NodeTag::T_Limit | NodeTag::T_Sort => {}
-                NodeTag::T_ModifyTable
-                    if matches!(
-                        (*node.cast::<pg_sys::ModifyTable>()).operation,
-                        pg_sys::CmdType::CMD_UPDATE | pg_sys::CmdType::CMD_DELETE
-                    ) => {}
-                _ => return false,
-            }
-            node = (*node).lefttree;
-        }
-    }
-}
-
 /// Whether a LockRows node takes one lock, FOR UPDATE or FOR NO KEY UPDATE, and waits for it.
 unsafe fn waits_for_exclusive_lock(node: *const pg_sys::LockRows) -> bool {
     // SAFETY: as in `target`.
