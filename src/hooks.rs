@@ -162,7 +162,7 @@ unsafe extern "C-unwind" fn executor_run(
 }
 
 unsafe fn run_query(query: *mut QueryDesc, direction: ScanDirection::Type, count: u64, once: bool) {
-    let is_direct = dependent::is_direct();
+    let part = dependent::Part::begin();
     // SAFETY: the next hook in the chain, or PostgreSQL's own function.
     let run = || unsafe {
         previous().executor_run.unwrap_or(raw::standard_ExecutorRun)(query, direction, count, once)
@@ -178,7 +178,7 @@ unsafe fn run_query(query: *mut QueryDesc, direction: ScanDirection::Type, count
     // What comes next (triggers, the client) comes to other rows. A cursor that comes to the row later takes its ticket then.
     guarded(|| {
         statement::drop_unused(query as usize);
-        dependent::after_part(is_direct);
+        part.end();
     });
 }
 
@@ -188,7 +188,7 @@ unsafe extern "C-unwind" fn executor_finish(query: *mut QueryDesc) {
 }
 
 unsafe fn finish_query(query: *mut QueryDesc) {
-    let is_direct = dependent::is_direct();
+    let part = dependent::Part::begin();
     let next = previous().executor_finish;
     // SAFETY: the next hook in the chain, or PostgreSQL's own function.
     let run = || unsafe { next.unwrap_or(raw::standard_ExecutorFinish)(query) };
@@ -202,7 +202,7 @@ unsafe fn finish_query(query: *mut QueryDesc) {
     guarded(|| {
         // SAFETY: the hook's argument, finished.
         unsafe { answer::before_deferred(query) };
-        dependent::after_part(is_direct);
+        part.end();
     });
 }
 
@@ -239,6 +239,7 @@ unsafe extern "C-unwind" fn process_utility(
     completion: *mut QueryCompletion,
 ) {
     let run = || {
+        let part = dependent::Part::begin();
         // SAFETY: the hook's argument.
         let is_top_level = context == ProcessUtilityContext::PROCESS_UTILITY_TOPLEVEL;
         // SAFETY: the hook's argument.
@@ -278,7 +279,7 @@ unsafe extern "C-unwind" fn process_utility(
         if exempt {
             range_occ::session::end_exempt();
         }
-        guarded(|| dependent::after_part(false));
+        guarded(|| part.end());
         // The COMMIT has been taken note of, so that an ERROR ends the transaction. Deferred triggers run next, and what they say must
         // not come from versions that may still roll back.
         if commits {

@@ -23,7 +23,7 @@ pub extern "C-unwind" fn _PG_init() {
     guc::init();
     pg::relation::init();
     pg::quiet::init();
-    pg::plpgsql::init(hotlock::dependent::let_predecessors_end);
+    pg::plpgsql::init(hotlock::dependent::HOOKS);
     hotlock::provider::init();
     range_occ::init();
     tam::callbacks::init();

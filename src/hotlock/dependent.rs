@@ -157,15 +157,42 @@ pub unsafe fn before_run(query: *const pg_sys::QueryDesc) {
     }
 }
 
-/// After a part of a statement. `is_direct` says that a PL/pgSQL function goes on, which is watched.
-pub fn after_part(is_direct: bool) {
-    if !is_dependent() {
-        return;
+/// What PL/pgSQL's plugin calls.
+pub const HOOKS: plpgsql::Hooks = plpgsql::Hooks {
+    let_predecessors_end,
+    dependencies: || SESSION.dependencies.get(),
+};
+
+/// What is noted before a part of a statement.
+#[derive(Clone, Copy)]
+pub struct Part {
+    dependencies: u64,
+    /// The statement stands, word for word, in a PL/pgSQL function, whose next statement is asked for.
+    is_direct: bool,
+}
+
+impl Part {
+    /// Before a part of a statement.
+    #[inline]
+    pub fn begin() -> Self {
+        Part {
+            dependencies: SESSION.dependencies.get(),
+            is_direct: !nesting::is_outermost() && plpgsql::runs_statement(),
+        }
     }
-    if !nesting::is_outermost() && !is_direct {
-        let_predecessors_end();
+
+    /// After it: if it has followed, and goes back to code that is asked for nothing, its predecessors end first.
+    #[inline]
+    pub fn end(self) {
+        if !is_dependent() {
+            return;
+        }
+        let has_followed = SESSION.dependencies.get() != self.dependencies;
+        if has_followed && !nesting::is_outermost() && !self.is_direct {
+            let_predecessors_end();
+        }
+        come_first();
     }
-    come_first();
 }
 
 /// Before a query is planned: planning evaluates functions, for estimates and for good.
@@ -251,9 +278,4 @@ fn come_first() {
         raw::UnregisterXactCallback(Some(before_others), std::ptr::null_mut());
         raw::RegisterXactCallback(Some(before_others), std::ptr::null_mut());
     }
-}
-
-/// Whether the statement that is about to start stands, word for word, in a PL/pgSQL function, whose next statement is asked for.
-pub fn is_direct() -> bool {
-    !nesting::is_outermost() && plpgsql::runs_statement()
 }

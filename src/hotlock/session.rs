@@ -108,6 +108,8 @@ pub struct Session {
     /// locked any: it must not queue for them.
     locked: [Cell<u64>; LOCKED],
     locked_count: Cell<usize>,
+    /// How often this session has come to depend on a predecessor.
+    pub dependencies: Cell<u64>,
     /// The contention counter that this session has raised, index + 1.
     pub counted: Cell<u64>,
     /// Shared words of this session hold something that must be cleared at the end.
@@ -128,6 +130,7 @@ pub static SESSION: Session = Session {
     count: Cell::new(0),
     locked: [const { Cell::new(0) }; LOCKED],
     locked_count: Cell::new(0),
+    dependencies: Cell::new(0),
     counted: Cell::new(0),
     published: Cell::new(false),
     synchronous_commit: Cell::new(None),

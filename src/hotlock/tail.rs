@@ -25,6 +25,7 @@ pub fn offer(n: usize, tail: &Tail) {
     }
     // SAFETY: reads backend state.
     let command = unsafe { raw::GetCurrentCommandId(false) };
+    SESSION.dependencies.set(SESSION.dependencies.get() + 1);
     SESSION.update(n, |m| {
         m.seen_by = command;
         m.offered = tail.tid;

@@ -112,8 +112,19 @@ const fn plugin() -> Plugin {
 
 static OURS: Plugin = plugin();
 
-/// WHILE loops that may be nested in each other before all statements count as within one.
-const LOOPS: usize = 16;
+/// Functions that may be nested in each other and are known one by one. A deeper one counts as of another language.
+const FRAMES: usize = 32;
+
+/// A function that runs.
+#[derive(Clone, Copy)]
+struct Frame {
+    /// Its state, on the processor's stack.
+    state: *const State,
+    /// What `Hooks::dependencies` said when it began.
+    dependencies: u64,
+    /// WHILE loops that it is in. Their conditions are evaluated between two statements, and nobody is told.
+    loops: u32,
+}
 
 struct Watch {
     variable: Cell<*mut *const Plugin>,
@@ -122,9 +133,7 @@ struct Watch {
     /// Which statement is being executed by which function; none after its end.
     state: Cell<*const State>,
     kind: Cell<u32>,
-    /// Functions that are within a WHILE loop. Its condition is evaluated between two statements, and nobody is told. After an error
-    /// some may have left it: then they count as within until the transaction ends.
-    loops: [Cell<*const State>; LOOPS],
+    frames: [Cell<Option<Frame>>; FRAMES],
     depth: Cell<usize>,
 }
 // SAFETY: a backend has one thread.
@@ -135,22 +144,33 @@ static WATCH: Watch = Watch {
     other: Cell::new(ptr::null()),
     state: Cell::new(ptr::null()),
     kind: Cell::new(u32::MAX),
-    loops: [const { Cell::new(ptr::null()) }; LOOPS],
+    frames: [const { Cell::new(None) }; FRAMES],
     depth: Cell::new(0),
 };
 
-/// What is called before a statement that is not quiet, and at the end of a function that was called in an expression.
-static WAIT: OnceLock<fn()> = OnceLock::new();
+/// What hotlock does at these places.
+pub struct Hooks {
+    /// Before a statement that is not quiet, and when a function that has come to depend on a predecessor returns to an expression.
+    pub let_predecessors_end: fn(),
+    /// How often the session has come to depend on one.
+    pub dependencies: fn() -> u64,
+}
 
-/// Names the function that lets predecessors end. Once, from `_PG_init`.
-pub fn init(wait: fn()) {
-    let _ = WAIT.set(wait);
+static HOOKS: OnceLock<Hooks> = OnceLock::new();
+
+/// Names them. Once, from `_PG_init`.
+pub fn init(hooks: Hooks) {
+    let _ = HOOKS.set(hooks);
 }
 
 fn wait() {
-    if let Some(wait) = WAIT.get() {
-        wait();
+    if let Some(hooks) = HOOKS.get() {
+        (hooks.let_predecessors_end)();
     }
+}
+
+fn dependencies() -> u64 {
+    HOOKS.get().map_or(0, |hooks| (hooks.dependencies)())
 }
 
 /// Puts the plugin in place, in a session that may follow. Functions that already run are not watched.
@@ -216,6 +236,7 @@ fn other<'a>() -> Option<&'a Plugin> {
 }
 
 unsafe extern "C-unwind" fn function_setup(state: *mut State, function: *mut Function) {
+    enter(state);
     if let Some(other) = other() {
         // PL/pgSQL has filled in ours; the other plugin looks into its own.
         for (theirs, ours) in other.given.iter().zip(&OURS.given) {
@@ -234,8 +255,8 @@ unsafe extern "C-unwind" fn function_ends(state: *mut State, function: *mut Func
         if let Some(ends) = other().and_then(|other| other.function_ends.get()) {
             ends(state, function);
         }
-        leave(state);
-        if is_in_expression((*function).oid) {
+        let has_followed = leave(state).is_none_or(|frame| frame.dependencies != dependencies());
+        if has_followed && is_in_expression((*function).oid) {
             wait();
         }
     }
@@ -256,7 +277,7 @@ unsafe extern "C-unwind" fn statement_begins(state: *mut State, statement: *mut 
             wait();
         }
         if kind == kind::WHILE {
-            enter(state);
+            change(state, |frame| frame.loops += 1);
         }
         WATCH.state.set(state);
         WATCH.kind.set(kind);
@@ -270,7 +291,7 @@ unsafe extern "C-unwind" fn statement_ends(state: *mut State, statement: *mut St
     // SAFETY: PL/pgSQL's arguments.
     unsafe {
         if (*statement).kind == kind::WHILE {
-            leave_loop(state);
+            change(state, |frame| frame.loops = frame.loops.saturating_sub(1));
         }
         WATCH.state.set(ptr::null());
         if let Some(ends) = other().and_then(|other| other.statement_ends.get()) {
@@ -279,39 +300,54 @@ unsafe extern "C-unwind" fn statement_ends(state: *mut State, statement: *mut St
     }
 }
 
+/// A function begins. The stack grows downwards: functions whose state lies lower have been left by an error.
 fn enter(state: *const State) {
-    let depth = WATCH.depth.get();
-    if let Some(place) = WATCH.loops.get(depth) {
-        place.set(state);
+    let mut depth = WATCH.depth.get();
+    while depth > 0 && frame(depth - 1).is_none_or(|frame| frame.state.addr() <= state.addr()) {
+        depth -= 1;
     }
-    WATCH.depth.set(depth + 1);
+    if let Some(place) = WATCH.frames.get(depth) {
+        place.set(Some(Frame {
+            state,
+            dependencies: dependencies(),
+            loops: 0,
+        }));
+        WATCH.depth.set(depth + 1);
+    }
 }
 
-fn leave_loop(state: *const State) {
-    let depth = WATCH.depth.get();
-    let innermost = WATCH.loops.get(depth.wrapping_sub(1));
-    if innermost.is_some_and(|place| ptr::eq(place.get(), state)) {
-        WATCH.depth.set(depth - 1);
-    }
+fn frame(n: usize) -> Option<Frame> {
+    WATCH.frames.get(n).and_then(Cell::get)
 }
 
-/// A function that ends may have left its loops by RETURN.
-fn leave(state: *const State) {
-    while WATCH
-        .loops
-        .get(WATCH.depth.get().wrapping_sub(1))
-        .is_some_and(|place| ptr::eq(place.get(), state))
+/// The place of a function that runs.
+fn place_of(state: *const State) -> Option<usize> {
+    (0..WATCH.depth.get())
+        .rev()
+        .find(|&n| frame(n).is_some_and(|frame| ptr::eq(frame.state, state)))
+}
+
+/// A function ends. None for one that is not known.
+fn leave(state: *const State) -> Option<Frame> {
+    let n = place_of(state)?;
+    WATCH.depth.set(n);
+    frame(n)
+}
+
+fn change(state: *const State, change: impl FnOnce(&mut Frame)) {
+    if let Some(n) = place_of(state)
+        && let Some(mut changed) = frame(n)
     {
-        WATCH.depth.set(WATCH.depth.get() - 1);
+        change(&mut changed);
+        WATCH.frames[n].set(Some(changed));
     }
 }
 
+/// Whether the function may evaluate a condition between two statements, or is not known.
 fn is_in_loop(state: *const State) -> bool {
-    let depth = WATCH.depth.get();
-    depth > LOOPS
-        || WATCH.loops[..depth]
-            .iter()
-            .any(|place| ptr::eq(place.get(), state))
+    place_of(state)
+        .and_then(frame)
+        .is_none_or(|frame| frame.loops > 0)
 }
 
 /// At the end of a transaction.

@@ -9,7 +9,8 @@
 //!   immutable, but look at nothing other than the session's clock, settings and sequences.
 //! - Types: PostgreSQL's own base types, arrays of them, and enums. Of others it is not known which functions a comparison or a
 //!   cast calls. A value that is only copied may be of any type.
-//! - Plans: scans, simple joins, rows of VALUES, UPDATE, INSERT and DELETE, row locks, LIMIT. No subplans.
+//! - Plans: scans, joins, sorts by PostgreSQL's operators, rows of VALUES, INSERT, UPDATE, DELETE and MERGE, row locks, LIMIT.
+//!   No subplans.
 //! - Tables that are written: their CHECK constraints, generated columns, index expressions and WHEN conditions are quiet. Their
 //!   triggers are foreign keys' or PL/pgSQL functions, whose statements come by a hook (`plpgsql.rs`).
 
@@ -100,7 +101,7 @@ unsafe fn has_quiet_parts(plan: *const Plan) -> bool {
             NodeTag::T_ValuesScan => {
                 is_quiet((*plan.cast::<pg_sys::ValuesScan>()).values_lists.cast())
             }
-            NodeTag::T_SeqScan | NodeTag::T_LockRows => true,
+            NodeTag::T_SeqScan | NodeTag::T_LockRows | NodeTag::T_Material => true,
             NodeTag::T_IndexScan => {
                 let scan = &*plan.cast::<pg_sys::IndexScan>();
                 is_quiet(scan.indexqualorig.cast()) && is_quiet(scan.indexorderbyorig.cast())
@@ -125,6 +126,19 @@ unsafe fn has_quiet_parts(plan: *const Plan) -> bool {
             NodeTag::T_NestLoop => {
                 is_quiet((*plan.cast::<pg_sys::NestLoop>()).join.joinqual.cast())
             }
+            NodeTag::T_HashJoin => {
+                let join = &*plan.cast::<pg_sys::HashJoin>();
+                is_quiet(join.join.joinqual.cast()) && is_quiet(join.hashclauses.cast())
+            }
+            NodeTag::T_Hash => is_quiet((*plan.cast::<pg_sys::Hash>()).hashkeys.cast()),
+            NodeTag::T_MergeJoin => {
+                let join = &*plan.cast::<pg_sys::MergeJoin>();
+                is_quiet(join.join.joinqual.cast()) && is_quiet(join.mergeclauses.cast())
+            }
+            NodeTag::T_Sort => {
+                let sort = &*plan.cast::<pg_sys::Sort>();
+                (0..sort.numCols as usize).all(|n| is_builtin(*sort.sortOperators.add(n)))
+            }
             NodeTag::T_Limit => {
                 let limit = &*plan.cast::<pg_sys::Limit>();
                 is_quiet(limit.limitOffset) && is_quiet(limit.limitCount)
@@ -140,11 +154,14 @@ unsafe fn has_quiet_parts(plan: *const Plan) -> bool {
 unsafe fn is_modification_quiet(modify: &pg_sys::ModifyTable) -> bool {
     // SAFETY: as in `is_statement_quiet`.
     unsafe {
-        modify.operation != pg_sys::CmdType::CMD_MERGE
-            && modify.fdwPrivLists.is_null_or_empty()
+        modify.fdwPrivLists.is_null_or_empty()
             && nodes(modify.withCheckOptionLists)
                 .flat_map(|list| nodes(list.cast()))
                 .all(|option| is_quiet((*option.cast::<pg_sys::WithCheckOption>()).qual))
+            && nodes(modify.mergeActionLists)
+                .flat_map(|list| nodes(list.cast()))
+                .map(|action| &*action.cast::<pg_sys::MergeAction>())
+                .all(|action| is_quiet(action.qual) && is_quiet(action.targetList.cast()))
             && is_quiet(modify.returningLists.cast())
             && is_quiet(modify.onConflictSet.cast())
             && is_quiet(modify.onConflictWhere)
@@ -171,7 +188,10 @@ unsafe fn is_root_quiet(plan: *const pg_sys::PlannedStmt) -> bool {
 unsafe fn inserts_into_partitions(plan: *const pg_sys::PlannedStmt) -> bool {
     // SAFETY: as in `is_statement_quiet`.
     unsafe {
-        (*plan).commandType == pg_sys::CmdType::CMD_INSERT && super::plan::is_partitioned(plan)
+        matches!(
+            (*plan).commandType,
+            pg_sys::CmdType::CMD_INSERT | pg_sys::CmdType::CMD_MERGE
+        ) && super::plan::is_partitioned(plan)
     }
 }
 
@@ -199,7 +219,6 @@ pub unsafe fn is_query_quiet(query: *mut pg_sys::Query) -> bool {
     unsafe {
         (*query).utilityStmt.is_null()
             && (*query).cteList.is_null()
-            && (*query).mergeActionList.is_null()
             && !raw::query_tree_walker_impl(query, Some(is_loud), ptr::null_mut(), 0)
     }
 }
@@ -252,6 +271,7 @@ unsafe fn is_known(node: *mut Node) -> bool {
             | NodeTag::T_JoinExpr
             | NodeTag::T_OnConflictExpr
             | NodeTag::T_WithCheckOption
+            | NodeTag::T_MergeAction
             | NodeTag::T_BoolExpr
             | NodeTag::T_BooleanTest
             | NodeTag::T_CaseWhen

@@ -7,6 +7,7 @@ mod crash;
 mod cycles;
 mod databases;
 mod ddl;
+mod dependent;
 mod detection;
 mod disturbance;
 mod docs;
