@@ -8,6 +8,7 @@ mod flush;
 mod graph;
 mod guard;
 mod identity;
+mod membership;
 mod mode;
 mod row;
 mod ticket;
@@ -20,6 +21,10 @@ pub use flush::{Duty, FlushQueue};
 pub use graph::{Actor, Wait, is_in_circle};
 pub use guard::{ReadGuard, Verdict};
 pub use identity::{Identity, KEY_BYTES, LABEL_BYTES};
+pub use membership::{
+    Address, Base, Hold, Keep, Loan, Looking, Membership, Offer, Place, Reservation, Restart,
+    State, Statement, Version, Written,
+};
 pub use mode::{Cause, Mode, Trouble};
 pub use row::{Counters, Member, Row, Tail, World};
 pub use ticket::{Acquired, Patience};
