@@ -86,7 +86,7 @@ pub unsafe fn failed(code: Code, query: *const pg_sys::QueryDesc) -> bool {
 pub unsafe fn before_deferred(query: *const pg_sys::QueryDesc) {
     // SAFETY: by the contract; the executor state's list of open relations.
     unsafe {
-        if raw::IsTransactionBlock() || !SESSION.all().any(|(_, m)| m.predecessor != 0) {
+        if raw::IsTransactionBlock() || !SESSION.all().any(|(_, m)| m.depends()) {
             return;
         }
         let estate = (*query).estate;
@@ -106,7 +106,7 @@ pub unsafe fn before_deferred(query: *const pg_sys::QueryDesc) {
 
 /// Before a utility command that reads: predecessors end, and it gets a fresh snapshot.
 pub fn before_reading_utility() {
-    let dependent = SESSION.all().any(|(_, m)| m.predecessor != 0);
+    let dependent = SESSION.all().any(|(_, m)| m.depends());
     if dependent && snapshot::is_utility_replaceable() {
         memory().totals.snapshot_waits.add(1);
         commit::wait_for_predecessors(Reason::Read);

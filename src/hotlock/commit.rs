@@ -4,7 +4,7 @@ use super::answer;
 use super::combine;
 use super::errors;
 use super::readguard;
-use super::session::{Membership, SESSION, member_id, memory, patience};
+use super::session::{SESSION, member_id, memory, patience, relation_of};
 use super::settings;
 use super::statement;
 use super::stop;
@@ -15,7 +15,7 @@ use crate::pg::wait::{self, Wakes};
 use crate::pg::xact;
 use crate::range_occ;
 use crate::tam::swap;
-use hotrow::{Duty, Trouble};
+use hotrow::{Duty, Membership, Trouble};
 use pgrx::pg_sys;
 
 /// How a transaction leaves its hot rows.
@@ -30,7 +30,7 @@ enum End {
 /// predecessors' transaction ids; the dependency list only shortens the wait.
 pub fn wait_for_predecessors(reason: Reason) {
     for (n, membership) in SESSION.all() {
-        if membership.predecessor != 0 {
+        if membership.depends() {
             wait_for_predecessor(n, &membership, reason);
         }
     }
@@ -38,7 +38,10 @@ pub fn wait_for_predecessors(reason: Reason) {
 
 /// The same for the predecessor on one row.
 pub fn wait_for_predecessor(n: usize, membership: &Membership, reason: Reason) {
-    let (slot, predecessor) = (membership.slot, membership.predecessor);
+    let Some(predecessor) = membership.predecessor() else {
+        return;
+    };
+    let slot = membership.slot();
     let me = member_id(n);
     let is_ahead = || memory().with_row(slot, |row, world| row.await_predecessor(world, me));
     waiting::check_doomed();
@@ -62,7 +65,7 @@ pub fn wait_for_predecessor(n: usize, membership: &Membership, reason: Reason) {
     if !xact::has_committed(predecessor) {
         errors::DOOMED.raise();
     }
-    SESSION.update(n, |m| m.predecessor = 0);
+    SESSION.step(n, Membership::predecessor_committed);
     memory().actors[wait::me() as usize].forget(n);
 }
 
@@ -111,10 +114,11 @@ pub fn before_commit() {
         waiting::check_doomed();
         stop::at(stop::Point::AfterCommitWait);
         waiting::check_doomed();
-        let updated = || SESSION.all().filter(|(_, m)| m.version != 0);
+        let updated = || SESSION.all().filter(|(_, m)| m.has_version());
         if updated().next().is_none() {
             readguard::note_everything();
-        } else if updated().any(|(_, m)| settings::of(m.relation).groups()) && readguard::announce()
+        } else if updated().any(|(_, m)| settings::of(relation_of(&m)).groups())
+            && readguard::announce()
         {
             make_asynchronous();
         }
@@ -195,7 +199,7 @@ fn finish(end: End) {
         for (n, membership) in SESSION.all() {
             let me = member_id(n);
             let mut wakes = Wakes::new();
-            memory().with_row(membership.slot, |row, world| {
+            memory().with_row(membership.slot(), |row, world| {
                 if end == End::RolledBack {
                     let victims = row.roll_back(world, me, |actor| wakes.push(actor));
                     doomed += victims;
@@ -284,30 +288,21 @@ pub fn subtransaction_rolled_back(level: i32) {
     detect::uncount_waiter();
     for (n, membership) in SESSION.all() {
         memory().members[member_id(n) as usize].patient.publish(0);
-        if membership.level >= level && !membership.linked {
-            if membership.passed_up {
-                SESSION.note_locked_by(&membership);
+        match membership.subtransaction_rolled_back(level) {
+            Some(still) => SESSION.step(n, |_| still),
+            None => {
+                if membership.is_passed_up() {
+                    SESSION.note_locked_by(&membership);
+                }
+                super::ticket::leave(n);
             }
-            super::ticket::leave(n);
-        } else if membership.version_level >= level {
-            SESSION.update(n, |m| {
-                m.version = m.version_above;
-                m.version_level = 1.min(m.version_level);
-                m.version_above = 0;
-            });
         }
     }
 }
 
 /// A subtransaction at this depth has committed into its parent.
 pub fn subtransaction_committed(level: i32) {
-    for (n, membership) in SESSION.all() {
-        if membership.level >= level || membership.version_level >= level {
-            SESSION.update(n, |m| {
-                m.passed_up |= m.locked || m.version != 0;
-                m.level = m.level.min(level - 1);
-                m.version_level = m.version_level.min(level - 1);
-            });
-        }
+    for (n, _) in SESSION.all() {
+        SESSION.step(n, |m| m.subtransaction_committed(level));
     }
 }
