@@ -10,6 +10,8 @@ mod guard;
 mod identity;
 mod membership;
 mod mode;
+#[cfg(test)]
+mod model;
 mod row;
 mod ticket;
 mod word;

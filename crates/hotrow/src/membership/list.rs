@@ -1,10 +1,12 @@
-//! The ways from state to state of those that write, and the ends of predecessors and subtransactions.
+//! The ways from state to state of those that write, and the ends of predecessors and
+//! subtransactions.
 
 use super::{Address, Base, Hold, Keep, Loan, Looking, Membership, Place};
 use super::{Reservation, State, Version, Written};
 
 impl Membership {
-    /// `Offered`, `Lent` → `Reserved`. Our place in the list is behind the writer of `base`, on which we are about to build.
+    /// `Offered`, `Lent` → `Reserved`. Our place in the list is behind the writer of `base`, on
+    /// which we are about to build.
     pub fn reserves(self, base: Base) -> Self {
         let from = match self.state {
             State::Offered(hold, offer) => Looking::Offered(hold, offer),
@@ -14,8 +16,8 @@ impl Membership {
         self.to(State::Reserved(Reservation { base, from }))
     }
 
-    /// `Reserved` → `Offered`, `Lent`. The version could not be written. Who has lent the version keeps its place as a
-    /// reader, who has not is out of the list.
+    /// `Reserved` → `Offered`, `Lent`. The version could not be written. Who has lent the version
+    /// keeps its place as a reader, who has not is out of the list.
     pub fn steps_back(self) -> Self {
         match self.state {
             State::Reserved(reserved) => self.to(match reserved.from {
@@ -42,7 +44,8 @@ impl Membership {
         }
     }
 
-    /// `Holding`, or `Written` with the ticket → `Written`. Heap has written our version; the ticket stays for now.
+    /// `Holding`, or `Written` with the ticket → `Written`. Heap has written our version; the
+    /// ticket stays for now.
     pub fn writes(self, address: Address, level: i32) -> Self {
         let version = Version { address, level };
         match self.state {
@@ -66,7 +69,8 @@ impl Membership {
         }
     }
 
-    /// `Written` → `Written`, a leader. It stands in the list with its version, and the ticket is passed on.
+    /// `Written` → `Written`, a leader. It stands in the list with its version, and the ticket is
+    /// passed on.
     pub fn leads(self) -> Self {
         match self.state {
             State::Written(
@@ -139,8 +143,8 @@ impl Membership {
         }
     }
 
-    /// A subtransaction at that depth has rolled back. None: the membership was its own, and ends. A version that it wrote
-    /// is gone; one that it wrote over is ours again.
+    /// A subtransaction at that depth has rolled back. None: the membership was its own, and ends.
+    /// A version that it wrote is gone; one that it wrote over is ours again.
     pub fn subtransaction_rolled_back(self, level: i32) -> Option<Self> {
         if self.level >= level && !self.is_listed() {
             return None;

@@ -1,11 +1,12 @@
 //! What one transaction has to do with one hot row, as its session knows it: a state machine.
 //!
-//! The states are those of [`State`], with what is known in each of them inside it. The methods of [`Membership`] that take
-//! and return it are the transitions (`transitions.rs`, `list.rs`); nothing else changes one. A transition that makes no
-//! sense in a state leaves the membership as it is, and fails in a debug build: see [`Membership::refuse`].
+//! The states are those of [`State`], with what is known in each of them inside it. The methods of
+//! [`Membership`] that take and return it are the transitions (`transitions.rs`, `list.rs`);
+//! nothing else changes one. A transition that makes no sense in a state leaves the membership as
+//! it is, and fails in a debug build: see [`Membership::refuse`].
 //!
-//! The words that other sessions see are `Row` and `Member`; the caller changes those under the row's lock, and this here
-//! with it. The diagram is in the crate's README.
+//! The words that other sessions see are `Row` and `Member`; the caller changes those under the
+//! row's lock, and this here with it. The diagram is in the crate's README.
 
 mod list;
 #[cfg(test)]
@@ -34,7 +35,8 @@ pub struct Membership {
 /// The states. What is not in one of them cannot be.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum State {
-    /// It stands nowhere: the ticket is about to be asked for, or another transaction has done the update.
+    /// It stands nowhere: the ticket is about to be asked for, or another transaction has done the
+    /// update.
     Asking,
     /// It stands in the ticket queue.
     Queued,
@@ -42,19 +44,22 @@ pub enum State {
     Holding(Hold),
     /// It has the ticket, and the executor looks at an uncommitted version of a predecessor.
     Offered(Hold, Offer),
-    /// The offered version was rolled back: with the ticket, the executor starts again from the version with which it came.
+    /// The offered version was rolled back: with the ticket, the executor starts again from the
+    /// version with which it came.
     Restarting(Hold, Restart),
-    /// It has the ticket and stands in the list as a reader: it has locked a running predecessor's version, and the client has
-    /// seen that. The executor may be looking at a version once more.
+    /// It has the ticket and stands in the list as a reader: it has locked a running predecessor's
+    /// version, and the client has seen that. The executor may be looking at a version once more.
     Lent(Loan, Option<Offer>),
     /// It has the ticket, and its place in the list as a writer; the version is being written.
     Reserved(Reservation),
     /// It has written a version of the row.
     Written(Written),
-    /// It has looked at an uncommitted version and changed nothing: it commits only after that one's writer.
+    /// It has looked at an uncommitted version and changed nothing: it commits only after that
+    /// one's writer.
     Reader {
         predecessor: Option<u32>,
-        /// It stands in the list. False if the writer had left before: then its transaction id alone says what became of it.
+        /// It stands in the list. False if the writer had left before: then its transaction id
+        /// alone says what became of it.
         listed: bool,
     },
 }
@@ -146,7 +151,8 @@ pub struct Version {
 pub enum Place {
     /// It keeps the ticket to the end, and nobody follows.
     Kept(Keep),
-    /// In the list; the ticket is passed on. `base`: what a follower has built on, None for a leader.
+    /// In the list; the ticket is passed on. `base`: what a follower has built on, None for a
+    /// leader.
     Listed { base: Option<Base> },
 }
 
@@ -181,8 +187,9 @@ impl Membership {
         &self.state
     }
 
-    /// Whether a subtransaction that has locked or written the row has committed. Whoever waits for such a row's lock waits
-    /// for the whole transaction (lmgr.c: XactLockTableWait), even if the lock is rolled back with the subtransaction above.
+    /// Whether a subtransaction that has locked or written the row has committed. Whoever waits for
+    /// such a row's lock waits for the whole transaction (lmgr.c: XactLockTableWait), even if the
+    /// lock is rolled back with the subtransaction above.
     pub fn is_passed_up(&self) -> bool {
         self.passed_up
     }
@@ -324,7 +331,8 @@ impl Membership {
         matches!(self.state, State::Restarting(..))
     }
 
-    /// Whether the executor looks at a version of the row, or is to start again, and means that by `version`.
+    /// Whether the executor looks at a version of the row, or is to start again, and means that by
+    /// `version`.
     pub fn is_looked_for_at(&self, version: Address) -> bool {
         let in_hand = match self.state {
             State::Restarting(_, restart) => restart.in_hand,
@@ -336,7 +344,8 @@ impl Membership {
         self.origin() == Some(version) || in_hand == Some(version)
     }
 
-    /// Whether the executor has looked at that version of a predecessor: an update of it can follow.
+    /// Whether the executor has looked at that version of a predecessor: an update of it can
+    /// follow.
     pub fn has_looked_at(&self, version: Address) -> bool {
         self.lent() == Some(version) || self.offer().is_some_and(|offer| offer.version == version)
     }
@@ -377,8 +386,9 @@ impl Membership {
         Membership { state, ..self }
     }
 
-    /// A transition that makes no sense in this state is a mistake of the caller. The membership stays as it is, which
-    /// loses no duty: a ticket is still given back, a place in the list left, a predecessor waited for.
+    /// A transition that makes no sense in this state is a mistake of the caller. The membership
+    /// stays as it is, which loses no duty: a ticket is still given back, a place in the list left,
+    /// a predecessor waited for.
     #[track_caller]
     fn refuse(self, transition: &str) -> Self {
         debug_assert!(false, "{transition} in {:?}", self.state);

@@ -24,7 +24,8 @@ impl Membership {
         }
     }
 
-    /// `Queued` → `Asking`. Another transaction has done our update: we stand nowhere, and the membership ends.
+    /// `Queued` → `Asking`. Another transaction has done our update: we stand nowhere, and the
+    /// membership ends.
     pub fn served(self) -> Self {
         match self.state {
             State::Queued => self.to(State::Asking),
@@ -32,8 +33,9 @@ impl Membership {
         }
     }
 
-    /// A statement has come to use the ticket: it goes back at that statement's end if it comes to nothing. A ticket that another
-    /// statement answers for, that a lock or a version keeps, or that is not there stays as it is.
+    /// A statement has come to use the ticket: it goes back at that statement's end if it comes to
+    /// nothing. A ticket that another statement answers for, that a lock or a version keeps, or
+    /// that is not there stays as it is.
     pub fn claimed_by(self, statement: Option<Statement>) -> Self {
         match (self.hold(), statement) {
             (Some(hold), Some(statement)) if hold.keep == Keep::ToTheEnd => {
@@ -68,8 +70,8 @@ impl Membership {
         }
     }
 
-    /// → `Offered`, or `Lent` with an offer. The executor is told of that uncommitted version: from here on we commit only
-    /// after its writer.
+    /// → `Offered`, or `Lent` with an offer. The executor is told of that uncommitted version: from
+    /// here on we commit only after its writer.
     pub fn offered(self, version: Address, xid: u32) -> Self {
         let offer = Offer {
             version,
@@ -112,8 +114,9 @@ impl Membership {
         }
     }
 
-    /// `Offered`, `Restarting` → `Holding`. Nothing has come of the offer, and nobody has seen it: it is no dependency. What
-    /// was locked before has been seen, and its writer stays our predecessor.
+    /// `Offered`, `Restarting` → `Holding`. Nothing has come of the offer, and nobody has seen it:
+    /// it is no dependency. What was locked before has been seen, and its writer stays our
+    /// predecessor.
     pub fn offer_forgotten(self) -> Self {
         match self.state {
             State::Holding(hold) | State::Offered(hold, _) | State::Restarting(hold, _) => {
@@ -135,8 +138,9 @@ impl Membership {
         }
     }
 
-    /// `Offered`, `Lent`, `Restarting` → `Holding`. The writer of what the executor has in its hands has ended, and the executor is to
-    /// be shown the last version, not that one. A lock stays, and so does a predecessor until it is known to have committed.
+    /// `Offered`, `Lent`, `Restarting` → `Holding`. The writer of what the executor has in its
+    /// hands has ended, and the executor is to be shown the last version, not that one. A lock
+    /// stays, and so does a predecessor until it is known to have committed.
     pub fn hands_emptied(self) -> Self {
         match self.state {
             State::Offered(hold, _) => self.to(State::Holding(hold)),
@@ -152,7 +156,8 @@ impl Membership {
         }
     }
 
-    /// → `Holding`. Nobody runs in the list any more, and heap's own update comes next: the executor needs no offer.
+    /// → `Holding`. Nobody runs in the list any more, and heap's own update comes next: the
+    /// executor needs no offer.
     pub fn goes_heaps_way(self) -> Self {
         match self.state {
             State::Offered(hold, _) | State::Restarting(hold, _) => self.to(State::Holding(hold)),
@@ -176,7 +181,8 @@ impl Membership {
         }
     }
 
-    /// `Offered`, `Lent` → `Lent`. The offered version is locked by us and handed out; we stand in the list as a reader.
+    /// `Offered`, `Lent` → `Lent`. The offered version is locked by us and handed out; we stand in
+    /// the list as a reader.
     pub fn lends(self, version: Address) -> Self {
         let (origin, predecessor) = match self.state {
             State::Offered(hold, _) => (hold.origin, hold.predecessor),
@@ -191,7 +197,8 @@ impl Membership {
         self.to(State::Lent(loan, None))
     }
 
-    /// → `Reader`. The statement has looked at an uncommitted version and changed nothing. The ticket goes back.
+    /// → `Reader`. The statement has looked at an uncommitted version and changed nothing. The
+    /// ticket goes back.
     pub fn reads(self, listed: bool) -> Self {
         match self.state {
             State::Holding(hold) | State::Offered(hold, _) | State::Restarting(hold, _)
