@@ -467,7 +467,8 @@ pub fn drop_ticket(n: usize) {
     }
 }
 
-/// The statement looked at an uncommitted version and changed nothing (trap 1): we commit only after its writer.
+/// The statement looked at an uncommitted version and changed nothing (trap 1): we commit only
+/// after its writer.
 fn become_reader(n: usize) {
     let listed = link(n, |_| true);
     ticket::give_back(n);
@@ -475,13 +476,14 @@ fn become_reader(n: usize) {
     stop::at(stop::Point::Updated);
 }
 
-/// Puts us into the list behind the writer whose version we have looked at, if that is still open for others. Whether it was.
+/// Puts us into the list behind the writer whose version we have looked at, if that is still open
+/// for others. Whether it was.
 pub fn depend_on_open(n: usize) -> bool {
     link(n, |tail| tail.open)
 }
 
-/// Takes that back. A version that was lent before is still locked, and so our place is kept: its writer must not come to wait
-/// for us.
+/// Takes that back. A version that was lent before is still locked, and so our place is kept: its
+/// writer must not come to wait for us.
 pub fn depend_no_more(n: usize) {
     if let Some(membership) = SESSION.get(n).filter(|m| !m.is_listed()) {
         memory().with_row(membership.slot(), |row, world| {
