@@ -96,7 +96,7 @@ pub unsafe fn failed(code: Code, query: *const pg_sys::QueryDesc) -> bool {
 pub unsafe fn before_deferred(query: *const pg_sys::QueryDesc) {
     // SAFETY: by the contract; the executor state's list of open relations.
     unsafe {
-        if raw::IsTransactionBlock() || !SESSION.all().any(|(_, m)| m.predecessor != 0) {
+        if raw::IsTransactionBlock() || !SESSION.all().any(|(_, m)| m.depends()) {
             return;
         }
         let estate = (*query).estate;

@@ -5,7 +5,7 @@ use super::combine;
 use super::detect;
 use super::errors;
 use super::readguard;
-use super::session::{Membership, SESSION, member_id, memory, patience};
+use super::session::{SESSION, member_id, memory, patience, relation_of};
 use super::settings;
 use super::statement;
 use super::stop;
@@ -14,9 +14,9 @@ use crate::pg::raw::{self, TimeoutId};
 use crate::pg::wait::{self, Wakes};
 use crate::pg::xact;
 use crate::range_occ;
-use crate::tam::base::{self, Base};
+use crate::tam::base;
 use crate::tam::swap;
-use hotrow::{Duty, Trouble};
+use hotrow::{Base, Duty, Membership, Trouble};
 use pgrx::pg_sys;
 
 /// How a transaction leaves its hot rows.
@@ -31,7 +31,7 @@ enum End {
 /// predecessors' transaction ids; the dependency list only shortens the wait.
 pub fn wait_for_predecessors(reason: Reason) {
     for (n, membership) in SESSION.all() {
-        if membership.predecessor != 0 {
+        if membership.depends() {
             wait_for_predecessor(n, &membership, reason);
         }
     }
@@ -39,7 +39,10 @@ pub fn wait_for_predecessors(reason: Reason) {
 
 /// The same for the predecessor on one row.
 pub fn wait_for_predecessor(n: usize, membership: &Membership, reason: Reason) {
-    let (slot, predecessor) = (membership.slot, membership.predecessor);
+    let Some(predecessor) = membership.predecessor() else {
+        return;
+    };
+    let slot = membership.slot();
     let me = member_id(n);
     let is_ahead = || memory().with_row(slot, |row, world| row.await_predecessor(world, me));
     waiting::check_doomed();
@@ -63,7 +66,7 @@ pub fn wait_for_predecessor(n: usize, membership: &Membership, reason: Reason) {
     if !xact::has_committed(predecessor) {
         errors::DOOMED.raise();
     }
-    SESSION.update(n, |m| m.predecessor = 0);
+    SESSION.step(n, Membership::predecessor_committed);
     memory().actors[wait::me() as usize].forget(n);
     confirm_base(n);
 }
@@ -71,14 +74,17 @@ pub fn wait_for_predecessor(n: usize, membership: &Membership, reason: Reason) {
 /// The predecessor has ended: whether the version that we have built on still names us as its updater; 40001 if it does
 /// not. Nobody commits without this answer (tam/base.rs).
 fn confirm_base(n: usize) {
-    let Some((relation, base)) = SESSION.get(n).and_then(|m| Some((m.relation, m.base?))) else {
+    let Some(membership) = SESSION.get(n) else {
+        return;
+    };
+    let Some(base) = membership.base() else {
         return;
     };
     // SAFETY: the transaction holds a lock on the relations of its memberships; nothing else is locked here.
-    if !unsafe { base::restore(relation, base, xact::own_xid()) } {
+    if !unsafe { base::restore(relation_of(&membership), base, xact::own_xid()) } {
         errors::BASE_TAKEN.raise();
     }
-    SESSION.update(n, |m| m.base = None);
+    SESSION.step(n, Membership::base_confirmed);
 }
 
 /// All predecessors have ended: confirms what no wait for one has confirmed. Then those who have built on our versions find them
@@ -86,16 +92,17 @@ fn confirm_base(n: usize) {
 fn confirm_bases() {
     for (n, membership) in SESSION.all() {
         confirm_base(n);
-        if membership.linked && membership.version != 0 {
+        if let Some(version) = membership.version().filter(|_| membership.is_listed()) {
             let me = member_id(n);
-            let follower = memory().with_row(membership.slot, |row, world| row.follower(world, me));
+            let follower =
+                memory().with_row(membership.slot(), |row, world| row.follower(world, me));
             if let Some(follower) = follower {
                 let own = Base {
-                    version: membership.version,
+                    version,
                     xid: xact::own_xid(),
                 };
                 // SAFETY: as in `confirm_base`.
-                unsafe { base::restore(membership.relation, own, follower) };
+                unsafe { base::restore(relation_of(&membership), own, follower) };
             }
         }
     }
@@ -147,10 +154,11 @@ pub fn before_commit() {
         confirm_bases();
         stop::at(stop::Point::AfterCommitWait);
         waiting::check_doomed();
-        let updated = || SESSION.all().filter(|(_, m)| m.version != 0);
+        let updated = || SESSION.all().filter(|(_, m)| m.has_version());
         if updated().next().is_none() {
             readguard::note_everything();
-        } else if updated().any(|(_, m)| settings::of(m.relation).groups()) && readguard::announce()
+        } else if updated().any(|(_, m)| settings::of(relation_of(&m)).groups())
+            && readguard::announce()
         {
             make_asynchronous();
         }
@@ -231,7 +239,7 @@ fn finish(end: End) {
         for (n, membership) in SESSION.all() {
             let me = member_id(n);
             let mut wakes = Wakes::new();
-            memory().with_row(membership.slot, |row, world| {
+            memory().with_row(membership.slot(), |row, world| {
                 if end == End::RolledBack {
                     let victims = row.roll_back(world, me, |actor| wakes.push(actor));
                     doomed += victims;
@@ -320,30 +328,21 @@ pub fn subtransaction_rolled_back(level: i32) {
     detect::uncount_waiter();
     for (n, membership) in SESSION.all() {
         memory().members[member_id(n) as usize].patient.publish(0);
-        if membership.level >= level && !membership.linked {
-            if membership.passed_up {
-                SESSION.note_locked_by(&membership);
+        match membership.subtransaction_rolled_back(level) {
+            Some(still) => SESSION.step(n, |_| still),
+            None => {
+                if membership.is_passed_up() {
+                    SESSION.note_locked_by(&membership);
+                }
+                super::ticket::leave(n);
             }
-            super::ticket::leave(n);
-        } else if membership.version_level >= level {
-            SESSION.update(n, |m| {
-                m.version = m.version_above;
-                m.version_level = 1.min(m.version_level);
-                m.version_above = 0;
-            });
         }
     }
 }
 
 /// A subtransaction at this depth has committed into its parent.
 pub fn subtransaction_committed(level: i32) {
-    for (n, membership) in SESSION.all() {
-        if membership.level >= level || membership.version_level >= level {
-            SESSION.update(n, |m| {
-                m.passed_up |= m.locked || m.version != 0;
-                m.level = m.level.min(level - 1);
-                m.version_level = m.version_level.min(level - 1);
-            });
-        }
+    for (n, _) in SESSION.all() {
+        SESSION.step(n, |m| m.subtransaction_committed(level));
     }
 }

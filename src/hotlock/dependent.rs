@@ -22,13 +22,13 @@
 
 use super::commit;
 use super::errors;
-use super::session::{Membership, SESSION, memory};
+use super::session::{SESSION, memory, relation_of};
 use super::settings;
 use super::ticket;
 use super::waiting::{self, Reason};
 use crate::guc::FollowerReads;
 use crate::pg::{nesting, plan, plpgsql, quiet, raw, snapshot};
-use hotrow::Trouble;
+use hotrow::{Membership, Trouble};
 use pgrx::pg_sys::{self, Node, NodeTag, Oid, XactEvent};
 use std::cell::Cell;
 use std::ffi::c_void;
@@ -42,13 +42,13 @@ static LAST: Last = Last(Cell::new(None));
 /// Whether the transaction must commit after another one that has not ended, as far as is known.
 #[inline]
 pub fn is_dependent() -> bool {
-    SESSION.is_member() && SESSION.all().any(|(_, m)| m.predecessor != 0)
+    SESSION.is_member() && SESSION.all().any(|(_, m)| m.depends())
 }
 
 /// Whether the transaction has seen or built on the version of another one that was running then.
 #[inline]
 pub fn has_followed() -> bool {
-    SESSION.is_member() && SESSION.all().any(|(_, m)| m.last_predecessor != 0)
+    SESSION.is_member() && SESSION.all().any(|(_, m)| m.seen().is_some())
 }
 
 /// Whether the statement is quiet. The answer is remembered until the statement ends.
@@ -100,9 +100,9 @@ pub unsafe fn may_go_on(query: *const pg_sys::QueryDesc, by_key: bool) -> bool {
 unsafe fn reads_other_tables(query: *const pg_sys::QueryDesc) -> bool {
     // SAFETY: as in `may_go_on`.
     SESSION.all().all(|(_, m)| unsafe {
-        m.last_predecessor == 0
-            || settings::of(m.relation).follower_reads() == FollowerReads::Immediate
-                && !touches(query, m.relation)
+        m.seen().is_none()
+            || settings::of(relation_of(&m)).follower_reads() == FollowerReads::Immediate
+                && !touches(query, relation_of(&m))
     })
 }
 
@@ -126,12 +126,13 @@ unsafe fn refuse_stale(snapshot: pg_sys::Snapshot) {
             return;
         }
         let is_stale = |m: &Membership| {
-            m.last_predecessor != 0
-                && (*snapshot).curcid > m.seen_by
-                && raw::XidInMVCCSnapshot(pg_sys::TransactionId::from(m.last_predecessor), snapshot)
+            m.seen().is_some_and(|seen| {
+                let xid = pg_sys::TransactionId::from(seen.xid);
+                (*snapshot).curcid > seen.command && raw::XidInMVCCSnapshot(xid, snapshot)
+            })
         };
         if let Some((_, membership)) = SESSION.all().find(|(_, m)| is_stale(m)) {
-            ticket::note_trouble(membership.slot, Trouble::OwnRow);
+            ticket::note_trouble(membership.slot(), Trouble::OwnRow);
             errors::STALE_SNAPSHOT.raise();
         }
     }

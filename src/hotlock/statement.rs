@@ -6,7 +6,7 @@ use super::dependent;
 use super::detect;
 use super::existence;
 use super::readguard;
-use super::session::{SESSION, is_enabled, member_id, memory};
+use super::session::{SESSION, is_enabled, member_id, memory, statement_of};
 use super::settings;
 use super::ticket::{self, Turn};
 use super::waiting::{self, Reason};
@@ -243,7 +243,7 @@ fn passes_by(target: Option<&Target>, relation: Oid) -> bool {
             && target.is_alone()
             && !SESSION
                 .all()
-                .any(|(_, m)| memory().directory.rows[m.slot as usize].is(&target.identity))
+                .any(|(_, m)| memory().directory.rows[m.slot() as usize].is(&target.identity))
     })
 }
 
@@ -252,8 +252,8 @@ fn passes_by(target: Option<&Target>, relation: Oid) -> bool {
 fn is_locked_by_us(target: &Target) -> bool {
     target.is_unconditional()
         && SESSION.all().any(|(_, m)| {
-            let row = &memory().directory.rows[m.slot as usize];
-            m.locked && m.version == 0 && row.is(&target.identity)
+            let row = &memory().directory.rows[m.slot() as usize];
+            m.has_locked() && !m.has_version() && row.is(&target.identity)
         })
 }
 
@@ -298,7 +298,7 @@ unsafe fn queue_early(
             return turn;
         };
         let query = replaced.query as usize;
-        SESSION.update(n, |m| m.unused_by = query);
+        SESSION.step(n, |m| m.claimed_by(statement_of(query)));
         let row = &memory().directory.rows[slot as usize];
         let last = row.last_xid.get();
         if !replaced.let_go
@@ -408,7 +408,7 @@ pub unsafe fn end(query: *mut pg_sys::QueryDesc) {
 /// Ends the memberships that this statement began and did not use.
 pub fn drop_unused(query: usize) {
     for (n, membership) in SESSION.all() {
-        if membership.unused_by == query && query != 0 {
+        if membership.is_unused_by(query) {
             drop_ticket(n);
         }
     }
@@ -419,40 +419,38 @@ pub fn drop_ticket(n: usize) {
     let Some(membership) = SESSION.get(n) else {
         return;
     };
-    if membership.version != 0 || membership.locked {
+    if membership.has_version() || membership.has_locked() {
         return;
     }
-    if membership.predecessor != 0 {
+    if membership.depends() {
         become_reader(n);
     } else {
         ticket::leave(n);
     }
 }
 
-/// The statement looked at an uncommitted version and changed nothing (trap 1): we commit only after its writer.
+/// The statement looked at an uncommitted version and changed nothing (trap 1): we commit only
+/// after its writer.
 fn become_reader(n: usize) {
-    depend(n);
-    ticket::release(n);
+    let listed = link(n, |_| true);
+    ticket::give_back(n);
+    SESSION.step(n, |m| m.reads(listed));
     stop::at(stop::Point::Updated);
 }
 
-/// Puts us into the list behind the writer whose version we have looked at.
-fn depend(n: usize) {
-    link(n, |_| true);
-}
-
-/// The same, if its version is still open for others. Whether it was.
+/// Puts us into the list behind the writer whose version we have looked at, if that is still open
+/// for others. Whether it was.
 pub fn depend_on_open(n: usize) -> bool {
     link(n, |tail| tail.open)
 }
 
-/// Takes that back.
+/// Takes that back. A version that was lent before is still locked, and so our place is kept: its
+/// writer must not come to wait for us.
 pub fn depend_no_more(n: usize) {
-    if let Some(membership) = SESSION.get(n) {
-        memory().with_row(membership.slot, |row, world| {
+    if let Some(membership) = SESSION.get(n).filter(|m| !m.is_listed()) {
+        memory().with_row(membership.slot(), |row, world| {
             row.withdraw(world, member_id(n));
         });
-        SESSION.update(n, |m| m.linked = false);
     }
 }
 
@@ -461,20 +459,13 @@ fn link(n: usize, wanted: impl FnOnce(&Tail) -> bool) -> bool {
         return false;
     };
     let (me, xid) = (member_id(n), xact::own_xid());
-    let linked = memory().with_row(membership.slot, |row, world| {
+    memory().with_row(membership.slot(), |row, world| {
         let still = row
             .tail(world)
-            .is_some_and(|tail| tail.xid == membership.predecessor && wanted(&tail));
+            .is_some_and(|tail| membership.predecessor() == Some(tail.xid) && wanted(&tail));
         if still {
             row.link_reader(world, me, xid);
         }
         still
-    });
-    SESSION.update(n, |m| {
-        m.linked = linked;
-        m.offered = 0;
-        m.handed = 0;
-        m.restart = false;
-    });
-    linked
+    })
 }

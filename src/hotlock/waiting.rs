@@ -310,7 +310,7 @@ pub fn is_blocked(actor: ActorId) -> bool {
 pub fn with_ticket<R>(body: impl FnOnce() -> R) -> R {
     const LATER: i32 = 4;
     let has_only_ticket = SESSION.all().nth(1).is_none()
-        && SESSION.all().all(|(_, m)| m.ticket && m.predecessor == 0)
+        && SESSION.all().all(|(_, m)| m.has_ticket() && !m.depends())
         && SESSION.is_member()
         && SESSION.has_locked_nothing()
         && xact::own_xid() == 0;
@@ -359,6 +359,6 @@ pub fn check_doomed() {
 
 pub fn is_doomed() -> bool {
     SESSION.all().any(|(n, m)| {
-        m.linked && memory().members[super::session::member_id(n) as usize].is_doomed()
+        m.is_listed() && memory().members[super::session::member_id(n) as usize].is_doomed()
     })
 }

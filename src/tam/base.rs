@@ -26,15 +26,8 @@ use super::wal;
 use crate::pg::buffer::Page;
 use crate::pg::raw;
 use crate::pg::tuple;
+use hotrow::Base;
 use pgrx::pg_sys::{self, HeapTupleHeader, MultiXactStatus, TransactionId};
-
-/// A version to build on, and its inserter, which must stand in the raw xmin.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Base {
-    /// Its address, packed.
-    pub version: u64,
-    pub xid: u32,
-}
 
 /// The xmax that a follower writes into its base: an updater, and perhaps with the row's key locked.
 #[derive(Clone, Copy)]

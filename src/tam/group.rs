@@ -13,11 +13,12 @@
 //! `CheckForSerializableConflictIn` has nothing to do here: only READ COMMITTED transactions come, and it returns at once
 //! for them.
 
-use super::base::{Base, Xmax};
+use super::base::Xmax;
 use super::wal;
 use crate::pg::buffer::Page;
 use crate::pg::raw;
 use crate::pg::tuple;
+use hotrow::Base;
 use pgrx::pg_sys::{self, Bitmapset, IndexAttrBitmapKind, Relation, TU_UpdateIndexes};
 use std::ffi::c_int;
 
