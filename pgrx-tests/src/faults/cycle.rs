@@ -20,7 +20,7 @@ use super::disk::Disk;
 use super::plan::{Fault, Hit, Plan, rng};
 use super::strike::{connect, finish_prepared, settle, strike};
 use super::{disk, log, transaction};
-use crate::{Watchdog, int, physical_health};
+use crate::{Watchdog, int, physical_health, text};
 
 const TICK: Duration = Duration::from_millis(5);
 /// Transactions after the last fault.
@@ -34,6 +34,9 @@ const FINISHER: u64 = u64::MAX - 1;
 #[derive(Debug, Default, Serialize)]
 pub struct Cycle {
     pub cycle: u64,
+    /// In the report, once for all cycles.
+    #[serde(skip)]
+    pub build: String,
     pub settings: String,
     pub hits: Vec<Hit>,
     pub seconds: f64,
@@ -86,15 +89,17 @@ fn attempt(
     // The log of the cycle before.
     let _ = std::fs::remove_file(home.join("data.log"));
     let mut server = Server::start(install, settings(options, plan))?;
-    connect(&server)?.batch_execute(&format!(
+    let mut control = connect(&server)?;
+    cycle.build = text(&mut control, "SELECT current_setting('txn.build_id')")?;
+    control.batch_execute(&format!(
         "{}; INSERT INTO account SELECT id, {INITIAL}, 0, 0 FROM generate_series(1, {}) id",
         transaction::SCHEMA,
         plan.accounts
     ))?;
     if plan.foreign_key {
-        connect(&server)?
-            .batch_execute("ALTER TABLE ledger ADD FOREIGN KEY (account) REFERENCES account")?;
+        control.batch_execute("ALTER TABLE ledger ADD FOREIGN KEY (account) REFERENCES account")?;
     }
+    drop(control);
     let disk = match plan.has(Fault::DiskFull) {
         true => {
             server.stop(StopMode::Fast)?;

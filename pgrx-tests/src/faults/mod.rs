@@ -46,6 +46,8 @@ pub enum Limit {
 /// A whole run.
 #[derive(Debug, Serialize)]
 pub struct Report {
+    /// What the library says that it was built from.
+    pub build: String,
     pub seed: u64,
     pub clients: usize,
     /// Processes killed with SIGKILL: backends and postmasters.
@@ -58,6 +60,9 @@ pub struct Report {
 
 impl Report {
     fn add(&mut self, cycle: Cycle) {
+        if self.build.is_empty() {
+            self.build.clone_from(&cycle.build);
+        }
         self.failed += usize::from(!cycle.wrong.is_empty());
         for hit in &cycle.hits {
             self.kills += usize::from(hit.fault.is_kill());
@@ -94,6 +99,7 @@ pub fn run(
     make_readable_dir(&parent)?;
     let began = Instant::now();
     let mut report = Report {
+        build: String::new(),
         seed: options.seed,
         clients: options.clients,
         kills: 0,
