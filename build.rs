@@ -1,5 +1,5 @@
-//! Bakes into the library what it was built from. `txn.build_id` shows it, so that a measurement can record the library
-//! that was measured, whatever the checkout holds by then.
+//! Bakes into the library what it was built from. `txn.build_id` shows it, so that a measurement
+//! can record the library that was measured, whatever the checkout holds by then.
 use std::env;
 use std::fs;
 use std::io;

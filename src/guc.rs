@@ -212,6 +212,8 @@ pub fn init() {
         GucContext::Postmaster,
         none,
     );
+    #[cfg(feature = "planted_faults")]
+    crate::fault::setting::init();
     #[cfg(feature = "stop_events")]
     GucRegistry::define_string_guc(
         c"txn.stop_at",

@@ -10,6 +10,7 @@ use super::statement;
 use super::stop;
 use super::waiting::{self, Reason, Wait};
 use super::{detect, revisit};
+use crate::fault::{Fault, planted};
 use crate::pg::raw::{self, TimeoutId};
 use crate::pg::wait::{self, Wakes};
 use crate::pg::xact;
@@ -38,6 +39,9 @@ pub fn wait_for_predecessors(reason: Reason) {
 
 /// The same for the predecessor on one row.
 pub fn wait_for_predecessor(n: usize, membership: &Membership, reason: Reason) {
+    if reason == Reason::Commit && planted(Fault::CommitOrderNotKept) {
+        return;
+    }
     let (slot, predecessor) = (membership.slot, membership.predecessor);
     let me = member_id(n);
     let is_ahead = || memory().with_row(slot, |row, world| row.await_predecessor(world, me));
@@ -59,7 +63,7 @@ pub fn wait_for_predecessor(n: usize, membership: &Membership, reason: Reason) {
         wait.finish();
         timer.stop();
     }
-    if !xact::has_committed(predecessor) {
+    if !xact::has_committed(predecessor) && !planted(Fault::DoomedFollowerCommits) {
         errors::DOOMED.raise();
     }
     SESSION.update(n, |m| m.predecessor = 0);

@@ -11,6 +11,7 @@ use super::settings;
 use super::ticket::{self, Turn};
 use super::waiting::{self, Reason};
 use super::{commit, order, stop};
+use crate::fault::{Fault, planted};
 use crate::guc::FollowerReads;
 use crate::pg::forerun;
 use crate::pg::plan::{self, Target};
@@ -458,7 +459,7 @@ pub fn drop_ticket(n: usize) {
     if membership.version != 0 || membership.locked {
         return;
     }
-    if membership.predecessor != 0 {
+    if membership.predecessor != 0 && !planted(Fault::ReaderNotDependent) {
         become_reader(n);
     } else {
         ticket::leave(n);

@@ -22,6 +22,7 @@ mod lookahead;
 mod order;
 mod overtaking;
 mod pgbench;
+mod planted;
 mod prepared;
 mod pruning;
 mod range_occ;
