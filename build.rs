@@ -57,10 +57,10 @@ fn folders(manifest: &str) -> Vec<String> {
 fn commit(sources: &[&str]) -> Option<String> {
     let commit = git(&["rev-parse", "--short=12", "HEAD"])?;
     // Git writes a line there with each commit and checkout.
-    for log in git(&["rev-parse", "--git-path", "logs/HEAD"]) {
-        if Path::new(&log).exists() {
-            println!("cargo::rerun-if-changed={log}");
-        }
+    if let Some(log) = git(&["rev-parse", "--git-path", "logs/HEAD"])
+        && Path::new(&log).exists()
+    {
+        println!("cargo::rerun-if-changed={log}");
     }
     let mut status = vec!["status", "--porcelain", "--"];
     status.extend(sources);

@@ -199,6 +199,9 @@ fn finish(end: End) {
         for (n, membership) in SESSION.all() {
             let me = member_id(n);
             let mut wakes = Wakes::new();
+            if end == End::RolledBack {
+                stop::at(stop::Point::RollingBack);
+            }
             memory().with_row(membership.slot, |row, world| {
                 if end == End::RolledBack {
                     let victims = row.roll_back(world, me, |actor| wakes.push(actor));
@@ -217,6 +220,9 @@ fn finish(end: End) {
                 world.forgive(me);
                 row.part();
             });
+            if end == End::RolledBack {
+                stop::at(stop::Point::Doomed);
+            }
             wakes.deliver();
             SESSION.end(n);
         }
@@ -248,6 +254,7 @@ fn clear() {
 pub fn after_locks() {
     let end = SESSION.flush_to.take();
     if end != 0 {
+        stop::at(stop::Point::Visible);
         flush(end);
     }
     combine::deliver();

@@ -1,7 +1,7 @@
 //! The fault run: cycles of a load with faults, all of it drawn from a seed, each followed by a comparison of what the
 //! clients were told with what the database holds, and by the physical check.
 //!
-//! `plan.rs` and `transaction.rs` draw, `client.rs` and `strike.rs` do, `book.rs` judges.
+//! `plan.rs` and `transaction.rs` draw, `client.rs` and `strike.rs` do, `book.rs` judges, `replica.rs` has what must be a copy.
 
 mod book;
 mod client;
@@ -9,6 +9,7 @@ mod cycle;
 mod disk;
 mod log;
 mod plan;
+mod replica;
 mod strike;
 mod transaction;
 
@@ -22,7 +23,7 @@ use pgserver::{PgInstall, ServerOptions, cache_dir, make_readable_dir};
 use serde::Serialize;
 
 pub use cycle::Cycle;
-pub use plan::{Fault, Hit, Plan};
+pub use plan::{Aim, Fault, Hit, Plan, ReplicaKind};
 
 /// What to run.
 #[derive(Clone, Debug)]
