@@ -6,8 +6,8 @@ use anyhow::{Result, bail, ensure};
 use pgserver::Server;
 use postgres::{Client, Error};
 
-use crate::read;
 use crate::watchdog::{who_waits, who_waits_anywhere};
+use crate::{int, read};
 
 /// A wait of a test that takes longer has no end. Shorter than the watchdog's patience, so that the
 /// test itself says for what it waits.
@@ -26,6 +26,17 @@ pub fn local(server: &Server) -> Result<Client> {
     let mut client = server.connect()?;
     client.batch_execute("SET synchronous_commit = local")?;
     Ok(client)
+}
+
+/// Fails unless at least so many updates have followed another since the server's start: a scenario
+/// about followers that has none tells nothing.
+pub fn expect_followed(client: &mut Client, updates: i64) -> Result<()> {
+    let followed = int(client, "SELECT followed FROM txn.stats")?;
+    ensure!(
+        followed >= updates,
+        "{followed} have followed, not {updates}"
+    );
+    Ok(())
 }
 
 /// The process behind a session.

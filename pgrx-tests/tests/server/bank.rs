@@ -23,6 +23,7 @@ fn bank(follower_reads: &'static str, rollbacks: u32) -> Result<()> {
              SET txn.follower_reads = {follower_reads}"
         )
     });
+    let load = load.moves("followed");
     let tally = load.run(|worker| {
         if worker.number < READERS {
             let level = LEVELS[worker.number % LEVELS.len()];

@@ -1,7 +1,7 @@
 //! Hot rows updated in functions and procedures, and many settings over one pooled connection.
 use anyhow::{Context, Result, ensure};
 use txn_server_tests::{
-    Background, Load, grouped, int, physical_health, sqlstate, start, start_hot,
+    Background, Load, expect_followed, grouped, int, physical_health, sqlstate, start, start_hot,
 };
 
 const RETRY: [&str; 2] = ["40001", "40P01"];
@@ -61,12 +61,15 @@ fn deferred_triggers_refuse_what_is_committed() -> Result<()> {
          CREATE PROCEDURE take_and_commit() LANGUAGE plpgsql AS
          $$ BEGIN PERFORM take(); COMMIT; END $$",
     )?;
+    let mut followed = 0;
     for call in ["SELECT take()", "CALL take_and_commit()"] {
         for (end, told) in [("ROLLBACK", "40001"), ("COMMIT", "P0001")] {
             let mut first = grouped(&server)?;
             first.batch_execute("BEGIN; UPDATE hot SET val = 10 WHERE id = 1")?;
             let second = Background::run(grouped(&server)?, call)?;
             second.wait_until_blocked(&mut control).context(call)?;
+            followed += 1;
+            expect_followed(&mut control, followed)?;
             first.batch_execute(end)?;
             let answer = sqlstate(&second.end()?.1);
             ensure!(answer == told, "{answer} instead of {told}: {call}, {end}");
@@ -187,11 +190,13 @@ fn settings_belong_to_the_transaction() -> Result<()> {
     physical_health(&server, "hot", "id")
 }
 
-/// Leaves a cursor's row locked between its FETCH and its update.
+/// Leaves a cursor's row locked between its FETCH and its update. (A cursor locks the row in the
+/// ordinary way: nobody follows.)
 #[test]
 fn cursors_for_update() -> Result<()> {
     let server = start_hot(1, &[])?;
-    let tally = Load::new(&server, 24, 30).grouped().run(|worker| {
+    let load = Load::new(&server, 24, 30).grouped().moves("tickets");
+    let tally = load.run(|worker| {
         if worker.number % 2 == 0 {
             let bump = "UPDATE hot SET val = val + 1 WHERE id = $1";
             return worker.committing(1, |worker| worker.execute(bump, &[&1]));

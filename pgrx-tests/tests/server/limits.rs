@@ -45,6 +45,7 @@ fn many_groups_side_by_side() -> Result<()> {
             };
             format!("SET txn.group_lock = on; SET txn.hot_threshold = 1; {size}")
         })
+        .moves("followed")
         .run(|worker| {
             let id: i32 = worker.rng.random_range(1..=8);
             worker.begin()?;

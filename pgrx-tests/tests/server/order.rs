@@ -22,6 +22,7 @@ fn prefix(rollbacks: u32, follower_reads: &'static str) -> Result<()> {
              SET txn.follower_reads = {follower_reads}"
         )
     });
+    let load = load.moves("followed");
     let tally = load.run(|worker| {
         if worker.number < READERS {
             let level = LEVELS[worker.number % LEVELS.len()];

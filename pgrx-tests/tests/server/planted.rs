@@ -12,7 +12,7 @@ use pgserver::Server;
 use postgres::Client;
 use txn_server_tests::history::{Scribe, create};
 use txn_server_tests::{
-    Watchdog, Worker, grouped, int, local, physical_health, pid, read, start_hot, until,
+    Watchdog, Worker, expect_followed, grouped, local, physical_health, pid, read, start_hot, until,
 };
 
 use crate::visibility;
@@ -169,10 +169,6 @@ impl Players {
         })
     }
 
-    fn keep(&mut self, player: Player) {
-        self.players.push(player);
-    }
-
     fn into_history(self) -> History {
         let transactions = self.players.into_iter();
         History {
@@ -252,8 +248,7 @@ fn followed(server: &Server, leader: Leader) -> Result<History> {
         list: 0,
         value: 1002,
     })?;
-    let followed = int(&mut control, "SELECT followed FROM txn.stats")?;
-    ensure!(followed == 1, "{followed} have followed");
+    expect_followed(&mut control, 1)?;
     commit_beside(&mut control, &mut second, || {
         reader.run(&Step::ReadList { list: 0 })?;
         match leader {
@@ -263,7 +258,7 @@ fn followed(server: &Server, leader: Leader) -> Result<History> {
         Ok(())
     })?;
     reader.run(&Step::ReadList { list: 0 })?;
-    [first, second, reader].map(|player| players.keep(player));
+    players.players.extend([first, second, reader]);
     Ok(players.into_history())
 }
 
@@ -282,7 +277,7 @@ fn refused_by_its_condition(server: &Server) -> Result<History> {
     let rows = second.worker.execute(refused, &[])?;
     ensure!(rows == 0, "it was not refused");
     commit_beside(&mut control, &mut second, || first.roll_back())?;
-    [first, second].map(|player| players.keep(player));
+    players.players.extend([first, second]);
     let mut history = players.into_history();
     let learned = Op::Read {
         register,
@@ -342,7 +337,7 @@ fn skew(server: &Server, overwritten: Overwritten) -> Result<History> {
     first.step(&insert(25, 1025))?;
     first.commit();
     reader.run(&scan(1, 50))?;
-    [first, second, third, reader].map(|player| players.keep(player));
+    players.players.extend([first, second, third, reader]);
     Ok(players.into_history())
 }
 

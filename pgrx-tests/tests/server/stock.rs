@@ -22,6 +22,7 @@ fn sell(follower_reads: &'static str) -> Result<()> {
              SET txn.follower_reads = {follower_reads}"
         )
     });
+    let load = load.moves("followed");
     let tally = load.run(|worker| {
         let sale = "UPDATE item SET stock = stock - 1, sold = sold + 1 \
                     WHERE id = 1 AND stock > 0 RETURNING stock";

@@ -124,8 +124,10 @@ fn common_table_expressions() -> Result<()> {
         .batch_execute("CREATE TABLE journal (id int NOT NULL, val bigint NOT NULL)")?;
     let bump = "WITH new AS (UPDATE hot SET val = val + 1 WHERE id = 1 RETURNING id, val) \
                 INSERT INTO journal SELECT id, val FROM new";
+    // An UPDATE in a WITH takes its turn.
     Mix::new(&server)
         .plain(bump)
+        .in_turn()
         .value("SELECT val FROM hot WHERE id = 1")
         .run(|worker| {
             one_of(

@@ -67,8 +67,10 @@ fn for_update_skip_locked() -> Result<()> {
 fn shared(locks: &[&str], look: &str) -> Result<()> {
     let server = start_hot(2, &[])?;
     let wavered = AtomicU64::new(0);
+    // Nobody follows while a version is shared, and there may always be somebody who shares it.
     Mix::new(&server)
         .in_blocks()
+        .in_turn()
         .allow(&["55P03"])
         .run(|worker| {
             let lock = locks[worker.rng.random_range(0..locks.len())];

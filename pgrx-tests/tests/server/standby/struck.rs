@@ -1,7 +1,5 @@
 //! Sessions that are struck while they wait for a standby that does not answer.
 use std::sync::mpsc::{Receiver, channel};
-use std::thread::sleep;
-use std::time::Duration;
 
 use anyhow::{Result, ensure};
 use pgserver::Server;
