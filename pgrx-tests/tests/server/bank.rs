@@ -50,6 +50,8 @@ fn bank(follower_reads: &'static str, rollbacks: u32) -> Result<()> {
         }
         worker.commit(1)
     })?;
+    // Transfers take two accounts in any order (40P01), and who has followed one that rolls back
+    // tries again (40001).
     tally.only(&["40001", "40P01"])?;
     let wrong = wrong.into_inner()?;
     ensure!(wrong.is_empty(), "readers saw another sum: {wrong:?}");

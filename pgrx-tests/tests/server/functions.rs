@@ -4,6 +4,7 @@ use txn_server_tests::{
     Background, Load, expect_followed, grouped, int, physical_health, sqlstate, start, start_hot,
 };
 
+/// 40001: one that was followed has rolled back. 40P01: a wait would have closed a circle.
 const RETRY: [&str; 2] = ["40001", "40P01"];
 
 #[test]
@@ -110,6 +111,7 @@ fn order_numbers_are_dense() -> Result<()> {
         let call = "SELECT new_order($1, $2)";
         worker.committing(1, |worker| worker.query(call, &[&district, &fails]))
     })?;
+    // P0001: some fail on purpose, so that those who have followed them try again.
     tally.only(&["P0001", "40001", "40P01"])?;
     let mut client = server.connect()?;
     tally.explains(int(&mut client, "SELECT count(*) FROM orders")?)?;

@@ -101,6 +101,7 @@ fn views() -> Result<()> {
          CREATE VIEW odd AS SELECT id, val FROM hot WHERE val % 2 = 1;
          CREATE VIEW barred WITH (security_barrier) AS SELECT id, val FROM hot WHERE id = 1",
     )?;
+    // 44000: the view does not let it through; who has followed that one tries again.
     Mix::new(&server).allow(&["44000", "40001"]).run(|worker| {
         one_of(
             worker,

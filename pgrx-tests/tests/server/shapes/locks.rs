@@ -120,6 +120,7 @@ fn share_then_update() -> Result<()> {
     let server = start_hot(2, &[("deadlock_timeout", "5ms")])?;
     Mix::new(&server)
         .in_blocks()
+        // Who has followed the victim of the deadlock tries again.
         .allow(&["40P01", "40001"])
         .run(|worker| lock_then_write(worker, "SELECT val FROM hot WHERE id = 1 FOR SHARE"))?;
     physical_health(&server, "hot", "id")

@@ -20,6 +20,8 @@ use rand::Rng;
 use txn_server_tests::{Done, Load, Running, Worker, int};
 
 const GROUP: &str = "SET txn.group_lock = on; SET txn.hot_threshold = 1";
+/// Where transactions roll back: 40001 for who has followed one, 40P01 for a wait that would have
+/// closed a circle.
 const RETRY: [&str; 2] = ["40001", "40P01"];
 const BUMP: &str = "UPDATE hot SET val = val + 1 WHERE id = 1";
 

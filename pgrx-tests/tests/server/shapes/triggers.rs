@@ -143,6 +143,7 @@ fn trigger_that_updates_a_second_hot_row() -> Result<()> {
     )?;
     Mix::new(&server)
         .value("SELECT val FROM hot WHERE id = 1")
+        // 40P01: it meets its predecessor at the second row; who has followed it tries again.
         .allow(&["40001", "40P01"])
         .run(|worker| either(worker, BUMP))?;
     none(&server, "SELECT count(DISTINCT val) - 1 FROM hot")?;
