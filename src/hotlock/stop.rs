@@ -1,4 +1,5 @@
-//! Stop events: named points at which a test can hold a session. Compiled in with the feature `stop_events` only.
+//! Stop events: named points at which a test can hold a session. Compiled in with the feature
+//! `stop_events` only.
 
 /// The points.
 #[derive(Clone, Copy)]
@@ -37,9 +38,9 @@ pub enum Point {
 #[inline]
 pub fn at(_point: Point) {}
 
-/// Stops if `txn.stop_at` names the point and a test holds its advisory lock. The wait is an ordinary
-/// lock wait, so `pg_blocking_pids` and isolationtester see it. Where the real code cannot fail, the
-/// wait cannot either, and shows as the wait event PgSleep.
+/// Stops if `txn.stop_at` names the point and a test holds its advisory lock. The wait is an
+/// ordinary lock wait, so `pg_blocking_pids` and isolationtester see it. Where the real code cannot
+/// fail, the wait cannot either, and shows as the wait event PgSleep.
 #[cfg(feature = "stop_events")]
 pub fn at(point: Point) {
     let (name, may_fail) = match point {
@@ -114,7 +115,8 @@ fn hold(tag: &pgrx::pg_sys::LOCKTAG) {
 fn hold_on(tag: &pgrx::pg_sys::LOCKTAG) {
     use crate::pg::{raw, wait};
     use pgrx::pg_sys::{self, LockAcquireResult::LOCKACQUIRE_NOT_AVAIL};
-    // SAFETY: an advisory lock of the session, which needs no resource owner, taken without waiting.
+    // SAFETY: an advisory lock of the session, which needs no resource owner, taken without
+    // waiting.
     unsafe {
         let take = || raw::LockAcquire(tag, pg_sys::ShareLock as i32, true, true);
         while take() == LOCKACQUIRE_NOT_AVAIL {

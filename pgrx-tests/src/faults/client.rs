@@ -283,8 +283,8 @@ impl Load {
         }
     }
 
-    /// A reader: the sum is right at every instant, no seat was taken twice, and nothing that a reader was told that has
-    /// `ended` is gone again.
+    /// A reader: the sum is right at every instant, no seat was taken twice, and nothing that a reader
+    /// was told that has `ended` is gone again.
     async fn read(&self, session: &Session, ended: bool) -> Result<(), Error> {
         let floors = [&self.seen_updates, &self.seen_rows];
         let before = floors.map(|floor| floor.load(Ordering::SeqCst));

@@ -1,4 +1,5 @@
-//! What has to have the same rows as the server in the end: a standby, or what a logical slot has told.
+//! What has to have the same rows as the server in the end: a standby, or what a logical slot has
+//! told.
 use std::collections::BTreeMap;
 use std::fmt::Debug;
 use std::time::{Duration, Instant};
@@ -117,8 +118,8 @@ impl Told {
         }
     }
 
-    /// Takes what is new, and tells the slot only then: after a crash it may tell something again, in
-    /// the same order. The number of changes.
+    /// Takes what is new, and tells the slot only then: after a crash it may tell something again,
+    /// in the same order. The number of changes.
     fn ask(&mut self, client: &mut Client) -> Result<usize> {
         let new = "SELECT lsn::text, data FROM pg_logical_slot_peek_changes($1, NULL, $2)";
         let changes = client.query(new, &[&NAME, &CHANGES])?;

@@ -78,8 +78,8 @@ pub fn connect(server: &Server) -> Result<Client> {
     }
 }
 
-/// Sessions that are held at the point whose lock is ours. Where they cannot fail they show the wait event PgSleep; nobody else
-/// does.
+/// Sessions that are held at the point whose lock is ours. Where they cannot fail they show the wait
+/// event PgSleep; nobody else does.
 const HELD: &str = "SELECT held.pid FROM pg_locks held JOIN pg_locks ours \
     USING (locktype, database, classid, objid, objsubid) \
     WHERE locktype = 'advisory' AND NOT held.granted AND ours.pid = pg_backend_pid() \

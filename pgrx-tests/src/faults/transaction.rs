@@ -86,8 +86,8 @@ pub const AUTO: &str =
 pub const READ: &str = "
     SELECT (SELECT sum(balance)::bigint FROM account), (SELECT sum(autos)::bigint FROM account),
            count(*), coalesce(sum(amount), 0)::bigint,
-           (SELECT count(*) FROM (SELECT count(*) <> max(number) AS wrong FROM seat GROUP BY id >> 40) hall
-            WHERE wrong)
+           (SELECT count(*) FROM (SELECT count(*) <> max(number) AS wrong FROM seat
+                                  GROUP BY id >> 40) hall WHERE wrong)
     FROM ledger";
 
 /// Halls, and how the id of a seat is made: the hall's number above, the transaction's below.
