@@ -23,6 +23,8 @@ pub extern "C-unwind" fn _PG_init() {
     }
     guc::init();
     pg::relation::init();
+    pg::quiet::init();
+    pg::plpgsql::init(hotlock::dependent::let_predecessors_end);
     hotlock::provider::init();
     range_occ::init();
     tam::callbacks::init();

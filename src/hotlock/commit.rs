@@ -2,6 +2,7 @@
 
 use super::answer;
 use super::combine;
+use super::detect;
 use super::errors;
 use super::readguard;
 use super::session::{Membership, SESSION, member_id, memory, patience};
@@ -9,12 +10,12 @@ use super::settings;
 use super::statement;
 use super::stop;
 use super::waiting::{self, Reason, Wait};
-use super::{detect, revisit};
 use crate::fault::{Fault, planted};
 use crate::pg::raw::{self, TimeoutId};
 use crate::pg::wait::{self, Wakes};
 use crate::pg::xact;
 use crate::range_occ;
+use crate::tam::base::{self, Base};
 use crate::tam::swap;
 use hotrow::{Duty, Trouble};
 use pgrx::pg_sys;
@@ -68,6 +69,40 @@ pub fn wait_for_predecessor(n: usize, membership: &Membership, reason: Reason) {
     }
     SESSION.update(n, |m| m.predecessor = 0);
     memory().actors[wait::me() as usize].forget(n);
+    confirm_base(n);
+}
+
+/// The predecessor has ended: whether the version that we have built on still names us as its updater; 40001 if it does
+/// not. Nobody commits without this answer (tam/base.rs).
+fn confirm_base(n: usize) {
+    let Some((relation, base)) = SESSION.get(n).and_then(|m| Some((m.relation, m.base?))) else {
+        return;
+    };
+    // SAFETY: the transaction holds a lock on the relations of its memberships; nothing else is locked here.
+    if !unsafe { base::restore(relation, base, xact::own_xid()) } {
+        errors::BASE_TAKEN.raise();
+    }
+    SESSION.update(n, |m| m.base = None);
+}
+
+/// All predecessors have ended: confirms what no wait for one has confirmed. Then those who have built on our versions find them
+/// as they were, whatever this transaction has looked at (tam/base.rs).
+fn confirm_bases() {
+    for (n, membership) in SESSION.all() {
+        confirm_base(n);
+        if membership.linked && membership.version != 0 {
+            let me = member_id(n);
+            let follower = memory().with_row(membership.slot, |row, world| row.follower(world, me));
+            if let Some(follower) = follower {
+                let own = Base {
+                    version: membership.version,
+                    xid: xact::own_xid(),
+                };
+                // SAFETY: as in `confirm_base`.
+                unsafe { base::restore(membership.relation, own, follower) };
+            }
+        }
+    }
 }
 
 /// PostgreSQL disarms `statement_timeout` before it commits, because a commit does not wait for others. Ours does.
@@ -113,6 +148,7 @@ pub fn before_commit() {
         stop::at(stop::Point::BeforeCommitWait);
         wait_for_predecessors(Reason::Commit);
         waiting::check_doomed();
+        confirm_bases();
         stop::at(stop::Point::AfterCommitWait);
         waiting::check_doomed();
         let updated = || SESSION.all().filter(|(_, m)| m.version != 0);
@@ -135,7 +171,7 @@ pub fn before_prepare() {
         stop::at(stop::Point::BeforeCommitWait);
         wait_for_predecessors(Reason::Commit);
         waiting::check_doomed();
-        revisit::before_statement();
+        confirm_bases();
     }
     readguard::wait_for_reads();
     range_occ::commit::before_end();

@@ -117,7 +117,7 @@ pub unsafe fn lock(call: Lock, slot: Slot, identity: &Identity, usage: Use) -> T
         stop::at(stop::Point::TicketTaken);
         loop {
             let others_wait = end_group_for_others(slot);
-            match next_step(n, version, false) {
+            match next_step(n, version, false, usage.query) {
                 Step::Offer(tail) => {
                     offer(n, &tail);
                     if let Some((mut found, page)) = version_of(call.rel, tail.tid, tail.xid) {

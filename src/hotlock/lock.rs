@@ -4,7 +4,6 @@ use super::commit;
 use super::conflict;
 use super::detect;
 use super::order;
-use super::revisit;
 use super::session::{Membership, SESSION, memory};
 use super::settings;
 use super::statement;
@@ -15,6 +14,7 @@ use super::waiting::{self, Reason};
 use crate::pg::buffer::Page;
 use crate::pg::relation::{Key, key_of};
 use crate::pg::{raw, tuple, wait};
+use crate::tam::base::Base;
 use crate::tam::callbacks::{Delete, Lock};
 use crate::tam::group;
 use crate::tam::swap::{self, OnConflict};
@@ -247,10 +247,11 @@ unsafe fn follow(call: Lock, n: usize, version: u64) -> Option<TM_Result::Type> 
     // SAFETY: as in `tuple_lock`; the slot is a buffer heap slot.
     unsafe {
         let slot = SESSION.get(n)?.slot;
+        let query = swap::usage(call.rel).map_or(0, |usage| usage.query);
         let with_key = call.mode == LockTupleMode::LockTupleExclusive;
         loop {
             let others_wait = end_group_for_others(slot);
-            let tail = match next_step(n, version, false) {
+            let tail = match next_step(n, version, false, query) {
                 Step::Offer(tail) if u32::from(call.flags) & FIND_LAST != 0 => tail,
                 Step::Await(tail) if others_wait => {
                     await_in_turn(call.rel, version, n, &tail);
@@ -283,7 +284,7 @@ unsafe fn follow(call: Lock, n: usize, version: u64) -> Option<TM_Result::Type> 
 /// # Safety
 /// The executor's arguments; we have the ticket.
 pub unsafe fn lend(call: &Lock, n: usize, tail: &Tail, with_key: bool) -> bool {
-    let base = group::Base {
+    let base = Base {
         version: tail.tid,
         xid: tail.xid,
     };
@@ -430,7 +431,6 @@ unsafe fn own_row(call: Lock, n: usize, membership: Membership) -> TM_Result::Ty
         if !membership.linked {
             return call.heap();
         }
-        revisit::revisit(call.rel, n);
         let page = Page::pin(call.rel, membership.version);
         page.share();
         let found = page.heap_tuple(call.rel, membership.version);

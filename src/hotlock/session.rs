@@ -4,8 +4,9 @@ use crate::pg::release;
 use crate::pg::shmem::{Shared, shared};
 use crate::pg::wait;
 use crate::pg::xact;
+use crate::tam::base::Base;
 use hotrow::{Identity, MEMBERS, MemberId, Patience, Slot};
-use pgrx::pg_sys::Oid;
+use pgrx::pg_sys::{CommandId, Oid};
 use std::cell::Cell;
 
 use super::commit;
@@ -42,6 +43,12 @@ pub struct Membership {
     pub linked: bool,
     /// The transaction that must commit before ours, 0 for none.
     pub predecessor: u32,
+    /// The last of those, kept when it has ended: a snapshot from before its end still shows it as running. 0 for none.
+    pub last_predecessor: u32,
+    /// The predecessor's version on which ours is built, until it has been found to name us as its updater.
+    pub base: Option<Base>,
+    /// The command that has seen its version, or built on it. Snapshots of later commands must show its end.
+    pub seen_by: CommandId,
     /// An uncommitted version that the executor is looking at for us: address and writer. 0 for none.
     pub offered: u64,
     pub offered_xid: u32,
@@ -80,6 +87,9 @@ const NONE: Membership = Membership {
     is_gone: false,
     linked: false,
     predecessor: 0,
+    last_predecessor: 0,
+    base: None,
+    seen_by: 0,
     offered: 0,
     offered_xid: 0,
     handed: 0,

@@ -2,21 +2,20 @@
 
 use super::answer;
 use super::combine;
+use super::dependent;
 use super::detect;
 use super::existence;
 use super::readguard;
-use super::revisit;
 use super::session::{SESSION, is_enabled, member_id, memory};
 use super::settings;
 use super::ticket::{self, Turn};
 use super::waiting::{self, Reason};
 use super::{commit, order, stop};
 use crate::fault::{Fault, planted};
-use crate::guc::FollowerReads;
 use crate::pg::forerun;
 use crate::pg::plan::{self, Target};
 use crate::pg::relation::key_of;
-use crate::pg::{raw, snapshot, wait, xact};
+use crate::pg::{plpgsql, raw, snapshot, wait, xact};
 use crate::tam::swap::{self, OnConflict, Use};
 use hotrow::{Contention, Identity, Slot, Tail};
 use pgrx::pg_sys::{self, CmdType, Oid};
@@ -52,7 +51,11 @@ pub fn forget() {
 /// ExecutorStart's argument.
 pub unsafe fn before_start(query: *mut pg_sys::QueryDesc) -> bool {
     existence::end(query);
+    dependent::forget(query as usize);
     let (member, enabled) = (SESSION.is_member(), is_enabled());
+    if enabled {
+        plpgsql::watch();
+    }
     if !member && !enabled {
         // SAFETY: by the contract.
         if unsafe { plan::may_lock(query) } {
@@ -84,16 +87,15 @@ pub unsafe fn before_start(query: *mut pg_sys::QueryDesc) -> bool {
             query,
             let_go: false,
         };
-        if member {
-            if !is_harmless(query, target.as_ref())
-                && !asked.as_ref().is_some_and(existence::passes_by)
-            {
-                revisit::before_statement();
-            }
-            if snapshot::is_replaceable(query) && must_wait(query, target.as_ref()) {
+        if dependent::has_followed()
+            && !dependent::may_go_on(query, comes_by_key(query, target.as_ref()))
+        {
+            if dependent::is_dependent() {
                 replaced.let_go();
-                memory().totals.snapshot_waits.add(1);
-                commit::wait_for_predecessors(Reason::Read);
+                dependent::let_predecessors_end();
+            }
+            if !replaced.let_go {
+                dependent::before_reading(query);
             }
         }
         if enabled && let Some(target) = &target {
@@ -139,6 +141,8 @@ pub unsafe fn before_run(query: *mut pg_sys::QueryDesc) -> bool {
         unsafe { existence::answer(query) };
         return true;
     }
+    // SAFETY: as above.
+    unsafe { dependent::before_run(query) };
     let Some(identity) = combine::considered(query as usize) else {
         return false;
     };
@@ -233,14 +237,6 @@ unsafe fn note_whole(query: *mut pg_sys::QueryDesc) {
     }
 }
 
-unsafe fn touches(query: *const pg_sys::QueryDesc, relation: Oid) -> bool {
-    // SAFETY: the plan's lists.
-    unsafe {
-        let plan = (*query).plannedstmt;
-        raw::list_member_oid((*plan).relationOids, relation) || plan::is_partitioned(plan)
-    }
-}
-
 /// Whether the statement reads only one row of that table, by its key, and we are no member of that row.
 fn passes_by(target: Option<&Target>, relation: Oid) -> bool {
     target.is_some_and(|target| {
@@ -262,42 +258,13 @@ fn is_locked_by_us(target: &Target) -> bool {
         })
 }
 
-/// Whether the statement certainly comes upon none of our own versions of hot rows. Everything that is not known to be
-/// harmless counts as a second look at all of them.
-unsafe fn is_harmless(query: *const pg_sys::QueryDesc, target: Option<&Target>) -> bool {
+/// Whether the statement comes to one row only, by its key: another one than ours, or one that we have locked and now update.
+unsafe fn comes_by_key(query: *const pg_sys::QueryDesc, target: Option<&Target>) -> bool {
     // SAFETY: as in `before_start`.
-    unsafe {
-        plan::calls_nothing((*query).plannedstmt)
-            && !plan::mentions_currtid(query)
-            && SESSION
-                .all()
-                .all(|(_, m)| !touches(query, m.relation) || passes_by(target, m.relation))
-    }
-}
-
-/// Whether the statement must not run before our predecessors have ended.
-///
-/// A statement that meets a row which we updated on top of a running predecessor must wait in any case: its snapshot
-/// would show the version before the predecessor and ours as well. (A statement that reads with an older snapshot, in a
-/// stable function, does not see our version either, and need not wait.)
-unsafe fn must_wait(query: *const pg_sys::QueryDesc, target: Option<&Target>) -> bool {
-    let mut dependent = SESSION.all().filter(|(_, m)| m.predecessor != 0).peekable();
-    if dependent.peek().is_none() {
-        return false;
-    }
-    // SAFETY: as in `before_start`.
-    unsafe {
-        let by_key = target.is_some_and(|target| {
-            passes_by(Some(target), Oid::from(target.identity.relation))
-                || (*query).operation == CmdType::CMD_UPDATE && is_locked_by_us(target)
-        });
-        let reads = !by_key && !plan::reads_nothing((*query).plannedstmt);
-        reads
-            && dependent.any(|(_, m)| {
-                settings::of(m.relation).follower_reads() == FollowerReads::Wait
-                    || touches(query, m.relation)
-            })
-    }
+    target.is_some_and(|target| unsafe {
+        passes_by(Some(target), Oid::from(target.identity.relation))
+            || (*query).operation == CmdType::CMD_UPDATE && is_locked_by_us(target)
+    })
 }
 
 /// Whether a statement that now runs may come upon a version that is not committed, or not durable. Which tables the
@@ -381,9 +348,6 @@ pub unsafe fn after_start(query: *mut pg_sys::QueryDesc, certain: bool) {
                         query: query as usize,
                         may_follow,
                         on_conflict,
-                        looks_again: key.may_refer_anew(updated)
-                            || on_conflict == OnConflict::Update
-                                && !plan::has_one_source_row((*query).plannedstmt),
                         only_locks: false,
                     },
                 );
@@ -404,7 +368,6 @@ pub unsafe fn after_start(query: *mut pg_sys::QueryDesc, certain: bool) {
                             query: query as usize,
                             may_follow: false,
                             on_conflict: OnConflict::Fail,
-                            looks_again: false,
                             only_locks: true,
                         },
                     );
@@ -435,6 +398,7 @@ pub unsafe fn end(query: *mut pg_sys::QueryDesc) {
     }
     combine::end(query as usize);
     existence::end(query);
+    dependent::forget(query as usize);
     swap::end_of_statement(query as usize);
     drop_unused(query as usize);
     if WHOLE.0.get() == query as usize && !SESSION.is_member() {

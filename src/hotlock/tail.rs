@@ -23,10 +23,14 @@ pub fn offer(n: usize, tail: &Tail) {
         own.forget(n);
         ticket::refuse_cycle(slot);
     }
+    // SAFETY: reads backend state.
+    let command = unsafe { raw::GetCurrentCommandId(false) };
     SESSION.update(n, |m| {
+        m.seen_by = command;
         m.offered = tail.tid;
         m.offered_xid = tail.xid;
         m.predecessor = tail.xid;
+        m.last_predecessor = tail.xid;
     });
 }
 /// Lets the tail's transaction end, in the lock manager. If it has been offered, we still depend on it.
@@ -88,6 +92,7 @@ pub fn forget_offer(n: usize) {
         m.offered_xid = 0;
         if !shown {
             m.predecessor = 0;
+            m.last_predecessor = 0;
         }
     });
     if !shown {

@@ -8,11 +8,11 @@
 use super::circles;
 use super::combine;
 use super::commit;
+use super::dependent;
 use super::detect;
 use super::errors;
 use super::lock;
 use super::order;
-use super::revisit;
 use super::session::{Membership, SESSION, member_id, memory, patience};
 use super::settings::{self, Settings};
 use super::statement;
@@ -23,6 +23,7 @@ use super::waiting::{self, Reason};
 use crate::pg::evaluate::{self, Applied};
 use crate::pg::relation::key_of;
 use crate::pg::{raw, tuple, wait, xact};
+use crate::tam::base::Base;
 use crate::tam::callbacks::Update;
 use crate::tam::{group, swap};
 use hotrow::{Contention, Identity, Mode, Slot, Tail};
@@ -251,7 +252,7 @@ unsafe fn advance(call: Update, n: usize, query: usize) -> TM_Result::Type {
                 raw::GetCurrentTransactionId();
             }
             let others_wait = !looked_at && end_group_for_others(membership.slot);
-            match next_step(n, version, looked_at) {
+            match next_step(n, version, looked_at, query) {
                 Step::Offer(tail) => {
                     offer(n, &tail);
                     let followed = follow_at_once(call, n, query, &tail);
@@ -281,13 +282,23 @@ unsafe fn advance(call: Update, n: usize, query: usize) -> TM_Result::Type {
     }
 }
 
-/// Decides under the row's lock, and reserves our place if we follow.
-pub fn next_step(n: usize, version: u64, looked_at: bool) -> Step {
+/// Decides under the row's lock, and reserves our place if we follow. A statement that is not quiet (dependent.rs) does not
+/// get to see what may still roll back: it waits.
+///
+/// # Safety
+/// `query` is the running statement, as the address of its QueryDesc, or 0.
+pub unsafe fn next_step(n: usize, version: u64, looked_at: bool, query: usize) -> Step {
     let me = member_id(n);
+    // SAFETY: by the contract. Nobody writes into the list but who has the ticket, which is us.
+    let is_quiet = unsafe {
+        query != 0
+            && memory().directory.rows[membership_slot(n) as usize].listed() > 0
+            && dependent::is_quiet(query as *const pg_sys::QueryDesc)
+    };
     let (xid, top, now) = (xact::own_xid(), xact::nest_level() == 1, wait::now());
     let settings = settings_of(n);
     let size = settings.group_size();
-    let may_follow = settings.groups() && top;
+    let may_follow = settings.groups() && top && is_quiet;
     memory().with_row(membership_slot(n), |row, world| match row.tail(world) {
         None => Step::Ordinary,
         Some(tail) => {
@@ -363,7 +374,7 @@ unsafe fn follow_at_once(
             return None;
         }
         raw::GetCurrentTransactionId();
-        match next_step(n, tail.tid, true) {
+        match next_step(n, tail.tid, true, query) {
             Step::Follow(tail) => follow(call, n, &tail),
             _ => None,
         }
@@ -415,17 +426,12 @@ unsafe fn follow(call: Update, n: usize, tail: &Tail) -> Option<TM_Result::Type>
     SESSION.published.set(true);
     SESSION.update(n, |m| m.linked = true);
     stop::at(stop::Point::Reserved);
-    let leader = &memory().members[tail.member as usize];
-    let base = group::Base {
+    let base = Base {
         version: tail.tid,
         xid: tail.xid,
     };
     // SAFETY: as in `tuple_update`; we have the ticket and the reservation.
-    match unsafe {
-        group::update(call.rel, call.slot, call.cid, &base, || {
-            leader.is_revisited()
-        })
-    } {
+    match unsafe { group::update(call.rel, call.slot, call.cid, &base) } {
         group::Outcome::Done(version, indexes) => {
             // SAFETY: the executor's result arguments.
             unsafe {
@@ -444,14 +450,14 @@ unsafe fn follow(call: Update, n: usize, tail: &Tail) -> Option<TM_Result::Type>
             memory().totals.followed.add(1);
             note_version(n, version);
             SESSION.update(n, |m| {
+                m.base = Some(base);
+                m.seen_by = call.cid;
                 m.ticket = false;
                 m.locked = false;
             });
             if let Some(actor) = woken {
                 wait::wake(actor);
             }
-            // SAFETY: the statement's relation is open.
-            unsafe { revisit::after_update(call.rel, n) };
             stop::at(stop::Point::Updated);
             Some(TM_Result::TM_Ok)
         }
@@ -542,7 +548,5 @@ fn hand_on(rel: pg_sys::Relation, n: usize, version: u64, keeps_keys: bool) {
     if let Some(actor) = woken {
         wait::wake(actor);
     }
-    // SAFETY: the statement's relation is open.
-    unsafe { revisit::after_update(rel, n) };
     stop::at(stop::Point::Updated);
 }

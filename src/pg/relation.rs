@@ -394,21 +394,6 @@ impl Key {
         self.deferrable_triggers
     }
 
-    /// Whether an update of these columns (numbers offset by FirstLowInvalidHeapAttributeNumber) may make a foreign key's
-    /// trigger look at the new version (utils/adt/ri_triggers.c: RI_FKey_check, with SnapshotSelf).
-    pub fn may_refer_anew(&self, updated: *const pg_sys::Bitmapset) -> bool {
-        let offset = -pg_sys::FirstLowInvalidHeapAttributeNumber;
-        self.referencing != 0
-            && (self.row_triggers
-                || self.has_generated
-                || self.referencing & 1 != 0
-                || (1..64).any(|number| {
-                    // SAFETY: a bitmapset of the range table, or null.
-                    self.referencing & 1 << number != 0
-                        && unsafe { raw::bms_is_member(number + offset, updated) }
-                }))
-    }
-
     /// Whether the executor does nothing for an updated row but check its constraints and make its index entries.
     pub fn is_plain(&self) -> bool {
         self.plain

@@ -101,8 +101,6 @@ pub struct Member {
     pub(crate) tid: Word64,
     /// Nobody may follow: the transaction has gone on to change or lock its own version.
     pub(crate) closed: Word32,
-    /// lock-free: the transaction reads its own version again; see `Row::revisit`.
-    pub(crate) revisits: Word32,
     /// lock-free: a predecessor rolled back.
     pub(crate) doomed: Word32,
     /// Wants to be woken when a predecessor leaves.
@@ -285,11 +283,6 @@ impl Member {
     /// lock-free: a predecessor on this row rolled back.
     pub fn is_doomed(&self) -> bool {
         self.doomed.get() != 0
-    }
-
-    /// lock-free: the owner reads its own version again.
-    pub fn is_revisited(&self) -> bool {
-        self.revisits.get() != 0
     }
 
     /// Whether the present ticket was given directly to this waiter.
