@@ -2,6 +2,7 @@
 
 use pgrx::prelude::*;
 
+mod fault;
 mod guc;
 mod hooks;
 mod hotlock;

@@ -15,7 +15,9 @@ mod worker;
 pub use check::{int, read, start, start_hot, start_stock, text};
 pub use health::{physical_health, quiet};
 pub use load::{Load, Running};
-pub use session::{Background, grouped, local, pid, sqlstate, wait_until};
+pub use session::{
+    Background, expect_followed, grouped, join, local, pid, sqlstate, until, wait_until,
+};
 pub use tally::Tally;
 pub use transcript::{Block, Transcript, blocks};
 pub use watchdog::Watchdog;

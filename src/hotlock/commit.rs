@@ -10,6 +10,7 @@ use super::settings;
 use super::statement;
 use super::stop;
 use super::waiting::{self, Reason, Wait};
+use crate::fault::{Fault, planted};
 use crate::pg::raw::{self, TimeoutId};
 use crate::pg::wait::{self, Wakes};
 use crate::pg::xact;
@@ -39,6 +40,9 @@ pub fn wait_for_predecessors(reason: Reason) {
 
 /// The same for the predecessor on one row.
 pub fn wait_for_predecessor(n: usize, membership: &Membership, reason: Reason) {
+    if reason == Reason::Commit && planted(Fault::CommitOrderNotKept) {
+        return;
+    }
     let Some(predecessor) = membership.predecessor() else {
         return;
     };
@@ -63,7 +67,7 @@ pub fn wait_for_predecessor(n: usize, membership: &Membership, reason: Reason) {
         wait.finish();
         timer.stop();
     }
-    if !xact::has_committed(predecessor) {
+    if !xact::has_committed(predecessor) && !planted(Fault::DoomedFollowerCommits) {
         errors::DOOMED.raise();
     }
     SESSION.step(n, Membership::predecessor_committed);
@@ -239,6 +243,9 @@ fn finish(end: End) {
         for (n, membership) in SESSION.all() {
             let me = member_id(n);
             let mut wakes = Wakes::new();
+            if end == End::RolledBack {
+                stop::at(stop::Point::RollingBack);
+            }
             memory().with_row(membership.slot(), |row, world| {
                 if end == End::RolledBack {
                     let victims = row.roll_back(world, me, |actor| wakes.push(actor));
@@ -257,6 +264,9 @@ fn finish(end: End) {
                 world.forgive(me);
                 row.part();
             });
+            if end == End::RolledBack {
+                stop::at(stop::Point::Doomed);
+            }
             wakes.deliver();
             SESSION.end(n);
         }
@@ -288,6 +298,7 @@ fn clear() {
 pub fn after_locks() {
     let end = SESSION.flush_to.take();
     if end != 0 {
+        stop::at(stop::Point::Visible);
         flush(end);
     }
     combine::deliver();

@@ -11,6 +11,7 @@ use super::settings;
 use super::ticket::{self, Turn};
 use super::waiting::{self, Reason};
 use super::{commit, order, stop};
+use crate::fault::{Fault, planted};
 use crate::pg::forerun;
 use crate::pg::plan::{self, Target};
 use crate::pg::relation::key_of;
@@ -422,7 +423,7 @@ pub fn drop_ticket(n: usize) {
     if membership.has_version() || membership.has_locked() {
         return;
     }
-    if membership.depends() {
+    if membership.depends() && !planted(Fault::ReaderNotDependent) {
         become_reader(n);
     } else {
         ticket::leave(n);

@@ -5,6 +5,7 @@ use super::commit;
 use super::errors;
 use super::order;
 use super::session::{SESSION, member_id, memory, patience};
+use super::stop;
 use super::waiting::{self, Nap, Reason, Wait};
 use crate::pg::{raw, wait};
 use hotrow::{Acquired, Identity, Member, Membership, Outcome, Slot, Trouble, actor_of};
@@ -167,6 +168,7 @@ fn queue(n: usize, slot: Slot, mut awake: bool, mut offers: bool) -> Option<Turn
     let now = wait::now();
     memory().with_row(slot, |row, _| row.note_handover(now));
     wait.finish();
+    stop::at(stop::Point::TicketGiven);
     None
 }
 

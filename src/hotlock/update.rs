@@ -421,6 +421,7 @@ unsafe fn follow(call: Update, n: usize, tail: &Tail) -> Option<TM_Result::Type>
                 *call.lockmode = LockTupleMode::LockTupleNoKeyExclusive;
                 *call.indexes = indexes;
             }
+            stop::at(stop::Point::HandingOn);
             let (patience, now) = (patience(), wait::now());
             let woken = memory().with_row(slot, |row, world| {
                 row.publish(world, me, version);
@@ -488,6 +489,7 @@ fn hand_on(rel: pg_sys::Relation, n: usize, version: u64, keeps_keys: bool) {
         && key_of(rel).is_some_and(|key| key.has_simple_indexes());
     SESSION.published.set(true);
     memory().actors[wait::me() as usize].xid.publish(xid);
+    stop::at(stop::Point::HandingOn);
     let (led, woken) = memory().with_row(slot, |row, world| {
         row.last_xid.set(xid);
         row.grouped.set(u32::from(groups));

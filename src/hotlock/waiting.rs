@@ -5,6 +5,7 @@ use super::errors;
 use super::session::{SESSION, memory};
 use super::text::Text;
 use super::views;
+use crate::fault::{Fault, planted};
 use crate::guc;
 use crate::pg::cancel;
 use crate::pg::catch::catching;
@@ -359,6 +360,8 @@ pub fn check_doomed() {
 
 pub fn is_doomed() -> bool {
     SESSION.all().any(|(n, m)| {
-        m.is_listed() && memory().members[super::session::member_id(n) as usize].is_doomed()
+        m.is_listed()
+            && !planted(Fault::DoomedFollowerCommits)
+            && memory().members[super::session::member_id(n) as usize].is_doomed()
     })
 }

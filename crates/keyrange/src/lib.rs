@@ -24,6 +24,8 @@ pub use counters::{Count, Counters};
 pub use csn::{Clock, Committer, Csn, overtaken, stable_prefix};
 pub use describe::Bound;
 pub use excerpt::{Excerpt, Extent};
+#[cfg(feature = "planted_faults")]
+pub use fault::{Fault, plant};
 pub use image::{FIRST_NULL, Image, Interval};
 pub use kind::{Decoded, Kind, Numeric, Value};
 pub use layout::{COLUMNS, Layout};

@@ -23,6 +23,7 @@ mod lookahead;
 mod order;
 mod overtaking;
 mod pgbench;
+mod planted;
 mod prepared;
 mod pruning;
 mod range_occ;
