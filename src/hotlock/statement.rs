@@ -51,11 +51,19 @@ pub fn forget() {
 /// ExecutorStart's argument.
 pub unsafe fn before_start(query: *mut pg_sys::QueryDesc) -> bool {
     existence::end(query);
-    let (member, enabled) = (SESSION.is_member(), is_enabled());
+    let member = SESSION.is_member();
+    // SAFETY: by the contract.
+    let enabled = if member {
+        is_enabled()
+    } else {
+        unsafe { settings::concern(query) }
+    };
     if !member && !enabled {
         // SAFETY: by the contract.
-        if unsafe { plan::may_lock(query) } {
-            SESSION.note_locked_something();
+        unsafe {
+            if plan::may_lock(query) {
+                settings::note_unconcerned(query);
+            }
         }
         return false;
     }
@@ -354,7 +362,8 @@ pub unsafe fn after_start(query: *mut pg_sys::QueryDesc, certain: bool) {
     if certain {
         return existence::note_certain(query);
     }
-    if !SESSION.is_member() && !is_enabled() {
+    // SAFETY: by the contract.
+    if !SESSION.is_member() && !unsafe { settings::concern(query) } {
         return;
     }
     // SAFETY: the executor state's lists of open relations.
