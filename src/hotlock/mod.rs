@@ -28,5 +28,4 @@ mod views;
 mod waiting;
 
 pub use session::{is_in_hot_transaction, memory};
-pub use views::may_read;
 pub use waiting::check_doomed;

@@ -13,7 +13,7 @@ use crate::pg::raw::{self, TimeoutId};
 use crate::pg::wait;
 use crate::pg::xact;
 use hotrow::{ActorId, Slot};
-use pgrx::pg_sys::{self, Oid};
+use pgrx::pg_sys;
 use std::cell::Cell;
 
 /// Why a session waits; the numbers stand in shared memory.
@@ -272,7 +272,7 @@ impl Wait {
     fn told(&self) -> Text {
         let row = &memory().directory.rows[self.slot as usize];
         let (label, mut length) = row.label();
-        if !views::may_read(Oid::from(row.relation())) {
+        if !views::may_see_key(row) {
             length = 0;
         }
         let mut text = Text::new();

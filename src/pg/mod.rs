@@ -15,6 +15,7 @@ pub mod plan;
 pub mod raw;
 pub mod relation;
 pub mod release;
+pub mod rights;
 pub mod shmem;
 pub mod snapshot;
 pub mod tuple;
