@@ -125,7 +125,7 @@ COMMENT ON COLUMN txn.waits.pid IS 'the waiting session';
 COMMENT ON COLUMN txn.waits.blocked_by IS 'the session that it waits for';
 COMMENT ON COLUMN txn.waits.relation IS 'the table of the hot row';
 COMMENT ON COLUMN txn.waits.key IS 'the row''s key; null unless you may read the key of every row';
-COMMENT ON COLUMN txn.waits.reason IS 'ticket: for its turn to update; commit: for a predecessor to commit first; read: for predecessors to end before a statement reads; order: for predecessors to be first at another row; fallback: for a transaction that cannot be followed';
+COMMENT ON COLUMN txn.waits.reason IS 'ticket: for its turn to update; commit: for a predecessor to commit first; read: for predecessors to end before a statement reads; order: for predecessors to be first at another row; stream: for predecessors to end before more is written (wal_level = logical); fallback: for a transaction that cannot be followed';
 COMMENT ON COLUMN txn.waits.since IS 'when the wait began';
 
 CREATE FUNCTION txn.set_table(

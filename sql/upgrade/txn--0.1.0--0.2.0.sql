@@ -11,7 +11,7 @@ COMMENT ON FUNCTION txn.explain_row(regclass, text[]) IS 'the conditions under w
 COMMENT ON COLUMN txn.hotspots.mode IS 'group: transactions follow each other; queue: one at a time; backoff: one at a time for a while, because of cascades of rollbacks, second changes of the row by its transactions, or cycles with other rows';
 COMMENT ON COLUMN txn.hotspots.key IS 'the row''s key, at most 64 bytes of it; null unless you may read the key of every row';
 COMMENT ON COLUMN txn.waits.key IS 'the row''s key; null unless you may read the key of every row';
-COMMENT ON COLUMN txn.waits.reason IS 'ticket: for its turn to update; commit: for a predecessor to commit first; read: for predecessors to end before a statement reads; order: for predecessors to be first at another row; fallback: for a transaction that cannot be followed';
+COMMENT ON COLUMN txn.waits.reason IS 'ticket: for its turn to update; commit: for a predecessor to commit first; read: for predecessors to end before a statement reads; order: for predecessors to be first at another row; stream: for predecessors to end before more is written (wal_level = logical); fallback: for a transaction that cannot be followed';
 
 CREATE FUNCTION txn.set_table(
     relation regclass, mode text DEFAULT NULL, hot_threshold integer DEFAULT NULL, group_size integer DEFAULT NULL,

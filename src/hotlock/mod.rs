@@ -20,6 +20,7 @@ mod settings;
 pub mod statement;
 pub mod stats;
 pub mod stop;
+mod streaming;
 mod tail;
 mod text;
 mod ticket;

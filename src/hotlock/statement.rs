@@ -8,6 +8,7 @@ use super::readguard;
 use super::revisit;
 use super::session::{SESSION, is_enabled, member_id, memory};
 use super::settings;
+use super::streaming;
 use super::ticket::{self, Turn};
 use super::waiting::{self, Reason};
 use super::{commit, order, stop};
@@ -42,6 +43,7 @@ pub fn forget() {
     answer::error_is_over();
     WHOLE.0.set(0);
     existence::forget();
+    streaming::forget();
 }
 
 /// Before a statement starts: doomed transactions end here, members that read let their predecessors end, and an update
@@ -101,6 +103,11 @@ pub unsafe fn before_start(query: *mut pg_sys::QueryDesc) -> bool {
                 replaced.let_go();
                 memory().totals.snapshot_waits.add(1);
                 commit::wait_for_predecessors(Reason::Read);
+            }
+            // With a snapshot from before their end it could not go on.
+            if snapshot::is_replaceable(query) && streaming::must_wait(query, target.as_ref()) {
+                replaced.let_go();
+                commit::wait_for_predecessors(Reason::Stream);
             }
         }
         if enabled && let Some(target) = &target {

@@ -17,6 +17,7 @@ use super::session::{Membership, SESSION, member_id, memory, patience};
 use super::settings::{self, Settings};
 use super::statement;
 use super::stop;
+use super::streaming;
 use super::tail::{await_in_turn, await_tail, forget_offer, offer, refuse_if_shown};
 use super::ticket;
 use super::waiting::{self, Reason};
@@ -287,7 +288,7 @@ pub fn next_step(n: usize, version: u64, looked_at: bool) -> Step {
     let (xid, top, now) = (xact::own_xid(), xact::nest_level() == 1, wait::now());
     let settings = settings_of(n);
     let size = settings.group_size();
-    let may_follow = settings.groups() && top;
+    let may_follow = settings.groups() && top && !streaming::is_large();
     memory().with_row(membership_slot(n), |row, world| match row.tail(world) {
         None => Step::Ordinary,
         Some(tail) => {

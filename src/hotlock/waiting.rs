@@ -25,6 +25,7 @@ pub enum Reason {
     Read = 3,
     Fallback = 4,
     Order = 5,
+    Stream = 6,
 }
 
 impl Reason {
@@ -35,6 +36,7 @@ impl Reason {
             2 => "commit",
             3 => "read",
             5 => "order",
+            6 => "stream",
             _ => "fallback",
         }
     }
@@ -46,7 +48,9 @@ impl Reason {
         match self {
             Reason::Ticket => "its turn to update",
             Reason::Commit => "a predecessor to commit on",
-            Reason::Read | Reason::Order | Reason::Fallback => "a predecessor to end on",
+            Reason::Read | Reason::Order | Reason::Fallback | Reason::Stream => {
+                "a predecessor to end on"
+            }
         }
     }
 }

@@ -25,6 +25,8 @@ mod pgbench;
 mod prepared;
 mod pruning;
 mod range_occ;
+mod replication;
+mod rights;
 mod shapes;
 mod stage;
 mod standby;
