@@ -81,9 +81,10 @@ fn a_subscription_that_streams_in_parallel_does_not_deadlock() -> Result<()> {
         .connect()?
         .batch_execute("CREATE PUBLICATION p FOR TABLE hot, journal")?;
     let mut copy = subscriber.connect()?;
+    copy.batch_execute("TRUNCATE hot")?;
     copy.batch_execute(&format!(
-        "TRUNCATE hot; CREATE SUBSCRIPTION s PUBLICATION p CONNECTION \
-         'host={} port={} user=postgres dbname=postgres' WITH (streaming = parallel)",
+        "CREATE SUBSCRIPTION s CONNECTION \
+         'host={} port={} user=postgres dbname=postgres' PUBLICATION p WITH (streaming = parallel)",
         server.host().display(),
         server.port()
     ))?;
