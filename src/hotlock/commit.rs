@@ -143,12 +143,16 @@ pub fn before_prepare() {
 
 /// Lets RecordTransactionCommit return before flush and standbys; `after_locks` makes up for it.
 ///
-/// It neither flushes nor waits at synchronous_commit = off. But at remote_apply the commit record asks standbys to report when they have
-/// applied it (xact.c: XactLogCommitRecord), so that the setting must stay. There it passes for a transaction without WAL, which is not
-/// waited for either. Should another callback write WAL after this one, the commit is an ordinary one.
+/// It neither flushes nor waits at synchronous_commit = off. But at remote_apply the commit record
+/// asks standbys to report when they have
+/// applied it (xact.c: XactLogCommitRecord), so that the setting must stay. There it passes for a
+/// transaction without WAL, which is not
+/// waited for either. Should another callback write WAL after this one, the commit is an ordinary
+/// one.
 fn make_asynchronous() {
     use pg_sys::SyncCommitLevel::{SYNCHRONOUS_COMMIT_OFF, SYNCHRONOUS_COMMIT_REMOTE_APPLY};
-    // SAFETY: the setting is read by RecordTransactionCommit alone until `restore_synchronous_commit` puts it back. The position is that of
+    // SAFETY: the setting is read by RecordTransactionCommit alone until
+    // `restore_synchronous_commit` puts it back. The position is that of
     // the transaction's last record, which is the commit record next.
     unsafe {
         SESSION

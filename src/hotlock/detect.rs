@@ -13,9 +13,11 @@ use pgrx::pg_sys::{self, LockTupleMode, MultiXactStatus, Oid};
 /// A hot row that nobody has waited for in this time (microseconds) is an ordinary row again.
 const COOL_AFTER: u64 = 5_000_000;
 
-/// The hot row with that identity, if it is one for this session. Cools a row that has not been contended for a while.
+/// The hot row with that identity, if it is one for this session. Cools a row that has not been
+/// contended for a while.
 ///
-/// What another role has made hot with a smaller `hot_threshold` is an ordinary row here, until as many transactions have waited for it as
+/// What another role has made hot with a smaller `hot_threshold` is an ordinary row here, until as
+/// many transactions have waited for it as
 /// this session wants. But a row of which this transaction is a member stays what it is for it.
 pub fn find(identity: &Identity) -> Option<Slot> {
     let memory = memory();
@@ -29,7 +31,8 @@ pub fn find(identity: &Identity) -> Option<Slot> {
     is_hot.then_some(slot)
 }
 
-/// To whose share the rows count that this session makes hot: who has logged in. (A role may change to many others.)
+/// To whose share the rows count that this session makes hot: who has logged in. (A role may change
+/// to many others.)
 fn role() -> u32 {
     // SAFETY: a plain read of a variable of the backend.
     u32::from(unsafe { raw::GetSessionUserId() })
@@ -293,8 +296,10 @@ pub unsafe fn promote(
     }
 }
 
-/// Finds or makes the row's place in the directory, whose lock is held; whether it is new. Where there is no room, an idle row makes it:
-/// one that is cold, or one of the role's own if its share is used up, or else one of a role that has more of them.
+/// Finds or makes the row's place in the directory, whose lock is held; whether it is new. Where
+/// there is no room, an idle row makes it:
+/// one that is cold, or one of the role's own if its share is used up, or else one of a role that
+/// has more of them.
 fn place(
     directory: Directory<'static>,
     identity: &Identity,

@@ -22,7 +22,8 @@ pub fn cause_of(cause: Cause) -> &'static str {
     }
 }
 
-/// The conditions under which updates of the row with that key follow each other. Wants SELECT on the table or columns of it; the state
+/// The conditions under which updates of the row with that key follow each other. Wants SELECT on
+/// the table or columns of it; the state
 /// of a row is for those who may know of each row with which key it is there.
 ///
 /// # Errors

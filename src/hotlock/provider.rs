@@ -30,7 +30,8 @@ unsafe extern "C-unwind" fn relabel(object: *const pg_sys::ObjectAddress, label:
             }
         }
         if object.classId == pg_sys::RelationRelationId {
-            // All that sessions remember of labels is forgotten (partitions take their settings from their parents), and nothing else.
+            // All that sessions remember of labels is forgotten (partitions take their settings
+            // from their parents), and nothing else.
             pg_sys::CacheInvalidateRelcacheByRelid(pg_sys::SecLabelRelationId);
         }
     }

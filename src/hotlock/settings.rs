@@ -1,10 +1,14 @@
 //! The settings of a table: what its security label says, else what its partitioned parents' labels say, else the
 //! session's settings.
 //!
-//! A label is read once per table and session, and again when pg_seclabel's relcache entry has been invalidated, which every change of a
-//! label does (provider.rs), or the table's own (it may have become a partition). Relcache entries of tables do not depend on labels, so
-//! that a change of a label costs other sessions a look at it and nothing else. Whether the database has a label at all is remembered in
-//! the same way: without one, a session with its settings off asks for nothing else; with one, for the tables of its statements.
+//! A label is read once per table and session, and again when pg_seclabel's relcache entry has been
+//! invalidated, which every change of a
+//! label does (provider.rs), or the table's own (it may have become a partition). Relcache entries
+//! of tables do not depend on labels, so
+//! that a change of a label costs other sessions a look at it and nothing else. Whether the
+//! database has a label at all is remembered in
+//! the same way: without one, a session with its settings off asks for nothing else; with one, for
+//! the tables of its statements.
 
 use super::session::{self, SESSION};
 use crate::guc::{self, FollowerReads};
@@ -284,7 +288,8 @@ pub fn uses(relation: Oid) -> bool {
     session::is_allowed() && of(relation).mode() != TableMode::Off
 }
 
-/// Whether a statement of this transaction, a member of no hot row, may come to use hot rows: the session's settings say so, or the label of
+/// Whether a statement of this transaction, a member of no hot row, may come to use hot rows: the
+/// session's settings say so, or the label of
 /// a table that it names.
 ///
 /// # Safety

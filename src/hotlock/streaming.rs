@@ -1,9 +1,13 @@
 //! Followers and logical replication (`wal_level = logical`).
 //!
-//! A walsender that holds more than `logical_decoding_work_mem` of changes streams those of the largest running transaction. A subscription with
-//! `streaming = parallel` applies them before it hears of the commit. If a follower's update of the hot row came there before its
-//! predecessor's commit, the one would wait for the row and the other for its turn to commit: a deadlock, and the same one at each
-//! new start. So a follower stays too small to be the largest: a transaction that has written more than its part does not follow, and a
+//! A walsender that holds more than `logical_decoding_work_mem` of changes streams those of the
+//! largest running transaction. A subscription with
+//! `streaming = parallel` applies them before it hears of the commit. If a follower's update of the
+//! hot row came there before its
+//! predecessor's commit, the one would wait for the row and the other for its turn to commit: a
+//! deadlock, and the same one at each
+//! new start. So a follower stays too small to be the largest: a transaction that has written more
+//! than its part does not follow, and a
 //! follower lets its predecessors end before it writes more.
 
 use super::session::SESSION;
@@ -18,7 +22,8 @@ struct Before(Cell<u64>);
 unsafe impl Sync for Before {}
 static BEFORE: Before = Before(Cell::new(0));
 
-/// Changes take more memory in a walsender than in WAL (reorderbuffer.c: ReorderBufferChangeSize), at most by this factor.
+/// Changes take more memory in a walsender than in WAL (reorderbuffer.c: ReorderBufferChangeSize),
+/// at most by this factor.
 const GROWTH: u64 = 4;
 
 fn written() -> u64 {
@@ -46,7 +51,8 @@ pub fn is_large() -> bool {
     is_decoded() && written() - BEFORE.0.get() > part()
 }
 
-/// Whether predecessors must end before a statement of their follower, because the transaction is large, or the statement could make it so.
+/// Whether predecessors must end before a statement of their follower, because the transaction is
+/// large, or the statement could make it so.
 ///
 /// # Safety
 /// The statement is about to be started, and `target` is its target.

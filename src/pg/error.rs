@@ -90,7 +90,8 @@ pub fn in_c(text: &str) -> *const c_char {
     }
 }
 
-/// Writes a line to the server log, and to no client, whatever its `client_min_messages`: it may tell of rows of others. Raises nothing but what PostgreSQL's own log lines may.
+/// Writes a line to the server log, and to no client, whatever its `client_min_messages`: it may
+/// tell of rows of others. Raises nothing but what PostgreSQL's own log lines may.
 pub fn log(message: &CStr, detail: &CStr) {
     // SAFETY: as in `raise`.
     unsafe {

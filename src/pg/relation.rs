@@ -187,8 +187,10 @@ unsafe fn build(rel: pg_sys::Relation) -> Key {
     }
 }
 
-/// Whether output plugins of logical decoding read the table as they read catalogs (option `user_catalog_table`): by cmin and cmax of
-/// each version in WAL (heapam.c: log_heap_new_cid). A followed version has no cmax of its own (`tam/group.rs`).
+/// Whether output plugins of logical decoding read the table as they read catalogs (option
+/// `user_catalog_table`): by cmin and cmax of
+/// each version in WAL (heapam.c: log_heap_new_cid). A followed version has no cmax of its own
+/// (`tam/group.rs`).
 ///
 /// # Safety
 /// `rel` is an open table.

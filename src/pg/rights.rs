@@ -7,8 +7,10 @@ use std::ffi::c_int;
 /// utils/rls.h
 const RLS_ENABLED: c_int = 2;
 
-/// Whether the present user may be shown values of these columns (0 stands for none) of any row of that table, as in the messages of
-/// constraints (genam.c: BuildIndexValueDescription): with SELECT on the table or on each of the columns, and only where row security
+/// Whether the present user may be shown values of these columns (0 stands for none) of any row of
+/// that table, as in the messages of
+/// constraints (genam.c: BuildIndexValueDescription): with SELECT on the table or on each of the
+/// columns, and only where row security
 /// hides no rows. False for a table that is gone. In a transaction.
 pub fn may_see(relation: Oid, columns: impl Iterator<Item = i16>) -> bool {
     let mut columns = columns.filter(|&number| number != 0).peekable();
@@ -33,7 +35,8 @@ pub fn may_see(relation: Oid, columns: impl Iterator<Item = i16>) -> bool {
     }
 }
 
-/// The same where values with destructors are alive, as in the functions of SQL: an ERROR unwinds instead of jumping.
+/// The same where values with destructors are alive, as in the functions of SQL: an ERROR unwinds
+/// instead of jumping.
 pub fn unwinding<R>(look: impl FnOnce() -> R) -> R {
     // SAFETY: `look` has nothing with a destructor alive when it calls PostgreSQL.
     unsafe { pg_sys::ffi::pg_guard_ffi_boundary(look) }

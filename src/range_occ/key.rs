@@ -48,7 +48,8 @@ pub struct Table {
 }
 
 impl Table {
-    /// Whether the present user may be shown keys of the table, and so bounds of its ranges and what was written there.
+    /// Whether the present user may be shown keys of the table, and so bounds of its ranges and
+    /// what was written there.
     pub fn may_be_seen(&self) -> bool {
         rights::may_see(self.oid, self.columns.iter().map(|column| column.number))
     }

@@ -23,7 +23,8 @@ pub struct Directory<'a> {
     pub rows: &'a [Row],
     /// Transactions that now wait for a row that is not hot, by hash. The length is a power of two.
     pub contention: &'a [Word32],
-    /// Rows that count to each role's share, by hash; written under the directory's lock. Roles of the same hash have one share.
+    /// Rows that count to each role's share, by hash; written under the directory's lock. Roles of
+    /// the same hash have one share.
     pub shares: &'a [Word32],
     /// The slots in use; written under the directory's lock.
     pub used: &'a Word32,
@@ -67,8 +68,10 @@ impl<'a> Directory<'a> {
         self.share(role).get()
     }
 
-    /// A row that may make room, if the next slots have one: of those that nobody refers to and that `may_go`, the one that
-    /// has not been contended for longest. The caller holds the directory's lock, and looks again under the row's.
+    /// A row that may make room, if the next slots have one: of those that nobody refers to and
+    /// that `may_go`, the one that
+    /// has not been contended for longest. The caller holds the directory's lock, and looks again
+    /// under the row's.
     pub fn dispensable(&self, may_go: impl Fn(&Row) -> bool) -> Option<Slot> {
         let count = self.rows.len();
         let start = self.cursor.get() as usize;
@@ -80,7 +83,8 @@ impl<'a> Directory<'a> {
             .map(|n| n as Slot)
     }
 
-    /// So many transactions wait for a row that is in the directory already. If that makes it hot for a role of which it was not,
+    /// So many transactions wait for a row that is in the directory already. If that makes it hot
+    /// for a role of which it was not,
     /// it counts to that one's share from now on. The caller holds the directory's lock.
     pub fn earn(&self, slot: Slot, role: u32, earned: u32, may_own: bool) {
         let row = &self.rows[slot as usize];

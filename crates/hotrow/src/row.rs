@@ -24,7 +24,8 @@ pub struct Row {
     // Whose row it is in the directory (directory.rs).
     /// lock-free: the role to whose share the row counts. Written under the directory's lock.
     pub(crate) owner: Word32,
-    /// lock-free: the most transactions that have waited for the row at a time. Whether the row is hot for a session of another role
+    /// lock-free: the most transactions that have waited for the row at a time. Whether the row is
+    /// hot for a session of another role
     /// depends on it.
     pub(crate) earned: Word32,
 
@@ -227,7 +228,8 @@ impl Row {
         self.owner.get()
     }
 
-    /// lock-free: whether the row is hot for a session of that role, for which rows become hot when so many transactions wait. What one
+    /// lock-free: whether the row is hot for a session of that role, for which rows become hot when
+    /// so many transactions wait. What one
     /// role makes hot with less is not so for others.
     #[inline]
     pub fn is_hot_for(&self, role: u32, threshold: u32) -> bool {

@@ -67,7 +67,8 @@ fn heat_and_cool(server: &Server, dog: &Watchdog) -> Result<()> {
     Ok(())
 }
 
-/// An upsert that waited for a row which was deleted then, and inserted it, waits for it no longer, though its transaction goes on to wait
+/// An upsert that waited for a row which was deleted then, and inserted it, waits for it no longer,
+/// though its transaction goes on to wait
 /// for another.
 #[test]
 fn who_waits_no_longer_does_not_count() -> Result<()> {

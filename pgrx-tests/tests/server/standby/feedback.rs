@@ -1,4 +1,5 @@
-//! At remote_apply each commit record asks the standbys to report when they have applied it, however early the row is released.
+//! At remote_apply each commit record asks the standbys to report when they have applied it,
+//! however early the row is released.
 use anyhow::{Result, ensure};
 use postgres::Client;
 use txn_server_tests::{Watchdog, grouped, int, text};
