@@ -117,7 +117,7 @@ pub fn init() {
     GucRegistry::define_int_guc(
         c"txn.hot_threshold",
         c"Transactions that wait to update a row before it becomes a hot row.",
-        c"0 makes every row hot that is updated by its key.",
+        c"0 makes every row hot that is updated by its key, for the role that has logged in; it is hot for others when as many transactions wait as they want.",
         &HOT_THRESHOLD,
         *HOT_THRESHOLDS.start(),
         *HOT_THRESHOLDS.end(),
@@ -155,7 +155,7 @@ pub fn init() {
     GucRegistry::define_int_guc(
         c"txn.max_hot_rows",
         c"Hot rows that shared memory has room for.",
-        c"Further rows are locked the ordinary way and counted in txn.stats.table_full.",
+        c"Rows that are not used make room for others. A role that is not superuser has half of it at most. Further rows are locked the ordinary way and counted in txn.stats.table_full.",
         &MAX_HOT_ROWS,
         1,
         1_000_000,

@@ -151,6 +151,7 @@ pub fn wait_before_triggers() {
 
 /// XACT_EVENT_PRE_COMMIT: the last place at which the transaction may still fail.
 pub fn before_commit() {
+    let mut early = false;
     if SESSION.is_member() {
         stop::at(stop::Point::BeforeCommitWait);
         wait_for_predecessors(Reason::Commit);
@@ -161,16 +162,18 @@ pub fn before_commit() {
         let updated = || SESSION.all().filter(|(_, m)| m.has_version());
         if updated().next().is_none() {
             readguard::note_everything();
-        } else if updated().any(|(_, m)| settings::of(relation_of(&m)).groups())
-            && readguard::announce()
-        {
-            make_asynchronous();
+        } else {
+            early = updated().any(|(_, m)| settings::of(relation_of(&m)).groups())
+                && readguard::announce();
         }
     }
     readguard::wait_for_reads();
     // From here on nothing waits, and nothing is read or written.
     range_occ::commit::before_end();
     combine::seal();
+    if early {
+        make_asynchronous();
+    }
 }
 
 /// XACT_EVENT_PRE_PREPARE: a YES is irrevocable, so all predecessors come first (trap 6).
@@ -186,13 +189,27 @@ pub fn before_prepare() {
 }
 
 /// Lets RecordTransactionCommit return before flush and standbys; `after_locks` makes up for it.
+///
+/// It neither flushes nor waits at synchronous_commit = off. But at remote_apply the commit record
+/// asks standbys to report when they have
+/// applied it (xact.c: XactLogCommitRecord), so that the setting must stay. There it passes for a
+/// transaction without WAL, which is not
+/// waited for either. Should another callback write WAL after this one, the commit is an ordinary
+/// one.
 fn make_asynchronous() {
-    // SAFETY: the variable is read by RecordTransactionCommit alone until `finish` puts it back.
+    use pg_sys::SyncCommitLevel::{SYNCHRONOUS_COMMIT_OFF, SYNCHRONOUS_COMMIT_REMOTE_APPLY};
+    // SAFETY: the setting is read by RecordTransactionCommit alone until
+    // `restore_synchronous_commit` puts it back. The position is that of
+    // the transaction's last record, which is the commit record next.
     unsafe {
         SESSION
             .synchronous_commit
             .set(Some(pg_sys::synchronous_commit));
-        pg_sys::synchronous_commit = pg_sys::SyncCommitLevel::SYNCHRONOUS_COMMIT_OFF as i32;
+        if pg_sys::synchronous_commit >= SYNCHRONOUS_COMMIT_REMOTE_APPLY as i32 {
+            pg_sys::XactLastRecEnd = 0;
+        } else {
+            pg_sys::synchronous_commit = SYNCHRONOUS_COMMIT_OFF as i32;
+        }
     }
 }
 

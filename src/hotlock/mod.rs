@@ -20,6 +20,7 @@ mod settings;
 pub mod statement;
 pub mod stats;
 pub mod stop;
+mod streaming;
 mod tail;
 mod text;
 mod ticket;
@@ -28,5 +29,4 @@ mod views;
 mod waiting;
 
 pub use session::{is_in_hot_transaction, memory};
-pub use views::may_read;
 pub use waiting::check_doomed;

@@ -8,6 +8,7 @@ use super::existence;
 use super::readguard;
 use super::session::{SESSION, is_enabled, member_id, memory, statement_of};
 use super::settings;
+use super::streaming;
 use super::ticket::{self, Turn};
 use super::waiting::{self, Reason};
 use super::{commit, order, stop};
@@ -42,6 +43,7 @@ pub fn forget() {
     answer::error_is_over();
     WHOLE.0.set(0);
     existence::forget();
+    streaming::forget();
 }
 
 /// Before a statement starts: doomed transactions end here, members that read let their predecessors end, and an update
@@ -52,14 +54,22 @@ pub fn forget() {
 pub unsafe fn before_start(query: *mut pg_sys::QueryDesc) -> bool {
     existence::end(query);
     dependent::forget(query as usize);
-    let (member, enabled) = (SESSION.is_member(), is_enabled());
+    let member = SESSION.is_member();
+    // SAFETY: by the contract.
+    let enabled = if member {
+        is_enabled()
+    } else {
+        unsafe { settings::concern(query) }
+    };
     if enabled {
         plpgsql::watch();
     }
     if !member && !enabled {
         // SAFETY: by the contract.
-        if unsafe { plan::may_lock(query) } {
-            SESSION.note_locked_something();
+        unsafe {
+            if plan::may_lock(query) {
+                settings::note_unconcerned(query);
+            }
         }
         return false;
     }
@@ -96,6 +106,11 @@ pub unsafe fn before_start(query: *mut pg_sys::QueryDesc) -> bool {
             }
             if !replaced.let_go {
                 dependent::before_reading(query);
+            }
+            // With a snapshot from before their end it could not go on.
+            if snapshot::is_replaceable(query) && streaming::must_wait(query, target.as_ref()) {
+                replaced.let_go();
+                commit::wait_for_predecessors(Reason::Stream);
             }
         }
         if enabled && let Some(target) = &target {
@@ -322,7 +337,8 @@ pub unsafe fn after_start(query: *mut pg_sys::QueryDesc, certain: bool) {
     if certain {
         return existence::note_certain(query);
     }
-    if !SESSION.is_member() && !is_enabled() {
+    // SAFETY: by the contract.
+    if !SESSION.is_member() && !unsafe { settings::concern(query) } {
         return;
     }
     // SAFETY: the executor state's lists of open relations.

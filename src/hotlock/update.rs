@@ -17,6 +17,7 @@ use super::session::{SESSION, member_id, memory, patience, relation_of, statemen
 use super::settings::{self, Settings};
 use super::statement;
 use super::stop;
+use super::streaming;
 use super::tail::{await_in_turn, await_tail, offer, refuse_if_shown};
 use super::ticket;
 use super::waiting::{self, Reason};
@@ -277,7 +278,7 @@ pub unsafe fn next_step(n: usize, version: u64, looked_at: bool, query: usize) -
     let (xid, top, now) = (xact::own_xid(), xact::nest_level() == 1, wait::now());
     let settings = settings_of(n);
     let size = settings.group_size();
-    let may_follow = settings.groups() && top && is_quiet;
+    let may_follow = settings.groups() && top && is_quiet && !streaming::is_large();
     memory().with_row(membership_slot(n), |row, world| match row.tail(world) {
         None => Step::Ordinary,
         Some(tail) => {

@@ -14,7 +14,7 @@ use crate::pg::raw::{self, TimeoutId};
 use crate::pg::wait;
 use crate::pg::xact;
 use hotrow::{ActorId, Slot};
-use pgrx::pg_sys::{self, Oid};
+use pgrx::pg_sys;
 use std::cell::Cell;
 
 /// Why a session waits; the numbers stand in shared memory.
@@ -26,6 +26,7 @@ pub enum Reason {
     Read = 3,
     Fallback = 4,
     Order = 5,
+    Stream = 6,
 }
 
 impl Reason {
@@ -36,6 +37,7 @@ impl Reason {
             2 => "commit",
             3 => "read",
             5 => "order",
+            6 => "stream",
             _ => "fallback",
         }
     }
@@ -47,7 +49,9 @@ impl Reason {
         match self {
             Reason::Ticket => "its turn to update",
             Reason::Commit => "a predecessor to commit on",
-            Reason::Read | Reason::Order | Reason::Fallback => "a predecessor to end on",
+            Reason::Read | Reason::Order | Reason::Fallback | Reason::Stream => {
+                "a predecessor to end on"
+            }
         }
     }
 }
@@ -273,7 +277,7 @@ impl Wait {
     fn told(&self) -> Text {
         let row = &memory().directory.rows[self.slot as usize];
         let (label, mut length) = row.label();
-        if !views::may_read(Oid::from(row.relation())) {
+        if !views::may_see_key(row) {
             length = 0;
         }
         let mut text = Text::new();

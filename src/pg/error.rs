@@ -90,11 +90,12 @@ pub fn in_c(text: &str) -> *const c_char {
     }
 }
 
-/// Writes a line to the server log. Raises nothing but what PostgreSQL's own log lines may.
+/// Writes a line to the server log, and to no client, whatever its `client_min_messages`: it may
+/// tell of rows of others. Raises nothing but what PostgreSQL's own log lines may.
 pub fn log(message: &CStr, detail: &CStr) {
     // SAFETY: as in `raise`.
     unsafe {
-        if raw::errstart(raw::LOG, std::ptr::null()) {
+        if raw::errstart(raw::LOG_SERVER_ONLY, std::ptr::null()) {
             raw::errmsg_internal(c"%s".as_ptr(), message.as_ptr());
             raw::errdetail_internal(c"%s".as_ptr(), detail.as_ptr());
             raw::errfinish(c"txn".as_ptr(), 0, std::ptr::null());

@@ -18,6 +18,7 @@ pub mod quiet;
 pub mod raw;
 pub mod relation;
 pub mod release;
+pub mod rights;
 pub mod shmem;
 pub mod snapshot;
 pub mod tuple;

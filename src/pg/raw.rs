@@ -19,7 +19,7 @@ pub enum TimeoutId {
 
 /// utils/elog.h
 pub const ERROR: c_int = 21;
-pub const LOG: c_int = 15;
+pub const LOG_SERVER_ONLY: c_int = 16;
 
 /// tcop/tcopprot.h
 pub const LOGSTMT_DDL: c_int = 1;
@@ -118,6 +118,24 @@ unsafe extern "C-unwind" {
     pub fn IsTransactionBlock() -> bool;
     pub fn IsInTransactionBlock(is_top_level: bool) -> bool;
     pub fn IsSubTransaction() -> bool;
+    // utils/init/miscinit.c, utils/misc/superuser.c
+    pub fn GetUserId() -> Oid;
+    pub fn GetSessionUserId() -> Oid;
+    pub fn superuser_arg(role: Oid) -> bool;
+    // catalog/aclchk.c
+    pub fn pg_class_aclcheck_ext(
+        table: Oid,
+        role: Oid,
+        mode: AclMode,
+        is_missing: *mut bool,
+    ) -> AclResult::Type;
+    pub fn pg_attribute_aclcheck_ext(
+        table: Oid,
+        column: AttrNumber,
+        role: Oid,
+        mode: AclMode,
+        is_missing: *mut bool,
+    ) -> AclResult::Type;
     // utils/misc/rls.c
     pub fn check_enable_rls(relation: Oid, user: Oid, no_error: bool) -> c_int;
     pub fn IsTransactionState() -> bool;

@@ -4,15 +4,12 @@ use super::key;
 use super::session;
 use super::text;
 use super::work::Refused;
-use crate::hotlock::may_read;
 use crate::pg::error::{Report, Told, in_c};
 use crate::pg::raw;
 use keyrange::{Conflict, Refusal, Relation};
 use pgrx::pg_sys::Oid;
-use std::ffi::{CStr, c_char, c_int};
+use std::ffi::{CStr, c_char};
 
-/// utils/rls.h
-const RLS_ENABLED: c_int = 2;
 const RETRY: &CStr = c"The transaction might succeed if retried.";
 const SERIALIZATION_FAILURE: [u8; 5] = *b"40001";
 const NOT_SUPPORTED: [u8; 5] = *b"0A000";
@@ -121,9 +118,7 @@ pub fn refuse(refusal: &Refusal) -> ! {
 
 fn of_conflict(conflict: &Conflict) -> String {
     let oid = key::oid_of(conflict.relation);
-    // SAFETY: a catalog look-up.
-    let has_policies = unsafe { raw::check_enable_rls(oid, Oid::INVALID, true) } == RLS_ENABLED;
-    let table = session::known(oid).filter(|_| may_read(oid) && !has_policies);
+    let table = session::known(oid).filter(|table| table.may_be_seen());
     let name = quoted(oid);
     let Some(table) = table else {
         return format!("Transaction {} wrote to table {name}.", conflict.fxid);
@@ -146,7 +141,9 @@ fn of_conflict(conflict: &Conflict) -> String {
 }
 
 fn of_lost_history(relation: Relation, range: Option<u64>, fxid: u64) -> String {
-    let name = quoted(key::oid_of(relation));
+    let oid = key::oid_of(relation);
+    let name = quoted(oid);
+    let range = range.filter(|_| session::known(oid).is_some_and(|table| table.may_be_seen()));
     let place = match range {
         Some(range) if range != keyrange::NULL_RANGE => format!("range {range} of table {name}"),
         _ => format!("table {name}"),

@@ -27,6 +27,8 @@ mod planted;
 mod prepared;
 mod pruning;
 mod range_occ;
+mod replication;
+mod rights;
 mod shapes;
 mod stage;
 mod standby;

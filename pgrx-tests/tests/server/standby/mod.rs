@@ -1,6 +1,7 @@
 //! A primary with synchronous standbys at the other end of a slow line: what survives the loss of the primary, what
 //! happens while the line is cut, and what the standby itself shows.
 
+mod feedback;
 mod line;
 mod loss;
 mod replica;
