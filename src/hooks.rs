@@ -393,7 +393,10 @@ unsafe extern "C-unwind" fn at_subtransaction_event(
     _arg: *mut c_void,
 ) {
     match event {
-        SubXactEvent::SUBXACT_EVENT_START_SUB => snapshot::note_subtransaction(),
+        SubXactEvent::SUBXACT_EVENT_START_SUB => {
+            snapshot::note_subtransaction();
+            range_occ::session::rolls_back_to(false);
+        }
         SubXactEvent::SUBXACT_EVENT_ABORT_SUB => infallible(|| {
             swap::abort_of_subtransaction(own);
             note_untracked();

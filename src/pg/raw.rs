@@ -109,6 +109,7 @@ unsafe extern "C-unwind" {
     pub fn RecoveryInProgress() -> bool;
     pub fn TransactionIdDidCommit(xid: TransactionId) -> bool;
     pub fn TransactionIdIsCurrentTransactionId(xid: TransactionId) -> bool;
+    pub fn HeapTupleGetUpdateXid(tuple: HeapTupleHeader) -> TransactionId;
     pub fn GetTopTransactionIdIfAny() -> TransactionId;
     pub fn GetCurrentTransactionId() -> TransactionId;
     pub fn GetCurrentTransactionNestLevel() -> c_int;

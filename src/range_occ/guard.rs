@@ -312,6 +312,8 @@ pub unsafe fn before_utility(node: *const pg_sys::Node, is_top_level: bool) {
     // SAFETY: by the contract; a name that cannot be resolved is left to COPY to report.
     unsafe {
         if (*node).type_ == NodeTag::T_TransactionStmt {
+            let kind = (*node.cast::<pg_sys::TransactionStmt>()).kind;
+            session::rolls_back_to(kind == pg_sys::TransactionStmtKind::TRANS_STMT_ROLLBACK_TO);
             return;
         }
         redefined::note_utility(node, is_top_level);

@@ -30,6 +30,8 @@ struct Session {
     snapshot_used: Cell<bool>,
     /// A transaction that this session does not wait for any more; see `ordered`.
     given_up: Cell<u32>,
+    /// ROLLBACK TO SAVEPOINT is at work: subtransactions roll back without an error.
+    rolls_back_to: Cell<bool>,
     /// It is about to commit: what it reads and writes is settled.
     sealed: Cell<bool>,
     /// The transaction's snapshot sees all with CSNs up to this one; see `stable_prefix`.
@@ -53,6 +55,7 @@ static SESSION: Session = Session {
     xmin: Cell::new(None),
     snapshot_used: Cell::new(false),
     given_up: Cell::new(0),
+    rolls_back_to: Cell::new(false),
     sealed: Cell::new(false),
     prefix: Cell::new(0),
     wants_prefix: Cell::new(0),
@@ -432,6 +435,18 @@ pub unsafe fn note_snapshot(snapshot: pg_sys::Snapshot) -> bool {
     is_newer
 }
 
+/// The transaction was told of another one by what it could not lock or change.
+pub fn told_of_others() {
+    if is_validated() {
+        with(|work| work.saw_beyond = true);
+    }
+}
+
+/// ROLLBACK TO SAVEPOINT begins, until a subtransaction does.
+pub fn rolls_back_to(begins: bool) {
+    SESSION.rolls_back_to.set(begins);
+}
+
 /// Anything may have been read of an open relation without our seeing it.
 ///
 /// # Safety
@@ -451,6 +466,11 @@ pub fn subtransaction_rolled_back(level: i32) {
     redefined::end_utility();
     give_up_exempt(level);
     let validated = is_validated();
+    // An error that is caught may have told of anything: of a later version, of a lock that others have, of a definition.
+    // SAFETY: a plain read of backend state.
+    if !SESSION.rolls_back_to.get() && unsafe { pg_sys::FirstSnapshotSet } {
+        told_of_others();
+    }
     with_present(|work| {
         let nesting = nesting(level);
         work.read_looked_for();
@@ -538,6 +558,7 @@ pub fn end() {
     redefined::end_utility();
     SESSION.xmin.set(None);
     SESSION.snapshot_used.set(false);
+    SESSION.rolls_back_to.set(false);
     SESSION.sealed.set(false);
     SESSION.prefix.set(stable_prefix());
     SESSION.validated.set(None);

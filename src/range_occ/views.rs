@@ -112,7 +112,7 @@ fn my_predicates() -> TableIterator<
         for (relation, set) in work.predicates.iter() {
             let oid = key::oid_of(relation);
             for interval in set.iter() {
-                let whole = *interval == Interval::ALL;
+                let whole = interval == Interval::ALL;
                 let is_list = relation & DEFINITION != 0;
                 let Some(table) = work.table(oid).filter(|_| !is_list) else {
                     let reason = work.whole.get(&relation).map(|whole| whole.text());
@@ -120,7 +120,7 @@ fn my_predicates() -> TableIterator<
                     lines.push((oid, None, None, whole, reason));
                     continue;
                 };
-                let (low, high) = text::bounds(table, interval);
+                let (low, high) = text::bounds(table, &interval);
                 let reason = work.whole.get(&relation).map(|whole| whole.text());
                 lines.push((oid, low, high, whole, reason.filter(|_| whole)));
             }

@@ -12,8 +12,8 @@ use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
-/// Intervals kept for a relation; more are joined.
-const MOST_INTERVALS: usize = 256;
+/// Intervals kept for a relation; more are joined. About 50 bytes each.
+const MOST_INTERVALS: usize = 1 << 14;
 /// Ranges that a transaction registers for a relation; with more, it is the whole relation.
 const MOST_RANGES: usize = 128;
 
@@ -333,10 +333,14 @@ impl Work {
         let intervals = if is_own { &[Interval::ALL] } else { intervals };
         for interval in intervals {
             if !self.predicates.covers(relation, interval) {
-                let widened = self.predicates.read_one(relation, *interval);
-                if !self.has_id {
+                let is_widened = self.predicates.read_one(relation, *interval);
+                if self.has_id {
+                    continue;
+                }
+                if is_widened {
+                    self.fresh.read_as(relation, &self.predicates);
+                } else {
                     self.fresh.read_one(relation, *interval);
-                    self.fresh.read(relation, widened.as_slice());
                 }
             }
         }

@@ -27,6 +27,8 @@ pub(crate) enum Fault {
     /// A predicate ends one key too early.
     PredicateNarrowed,
     NotRegistered,
+    /// Of many keys in one entry the last is not among its parts.
+    PartForgotten,
     /// A CSN that is being written counts as larger.
     TakingIsLarger,
     /// The counter is raised without notice that a CSN is being taken.
