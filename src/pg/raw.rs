@@ -19,6 +19,7 @@ pub enum TimeoutId {
 
 /// utils/elog.h
 pub const ERROR: c_int = 21;
+pub const NOTICE: c_int = 18;
 pub const LOG: c_int = 15;
 
 /// tcop/tcopprot.h

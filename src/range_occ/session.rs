@@ -19,6 +19,8 @@ const MOST_KEPT: usize = 64;
 struct Session {
     /// Whether the present transaction is validated, once that is settled.
     validated: Cell<Option<bool>>,
+    /// Whether the present transaction was READ ONLY when that was settled for the first time: it is until it ends.
+    read_only: Cell<Option<bool>>,
     /// The nesting level of a command during which transactions are not validated.
     exempt: Cell<Option<i32>>,
     work: RefCell<Option<Box<Work>>>,
@@ -49,6 +51,7 @@ struct Session {
 unsafe impl Sync for Session {}
 static SESSION: Session = Session {
     validated: Cell::new(None),
+    read_only: Cell::new(None),
     exempt: Cell::new(None),
     work: RefCell::new(None),
     spare: Cell::new(None),
@@ -78,8 +81,22 @@ fn settle() -> bool {
     let validated = asks && !is_worker && SESSION.exempt.get().is_none();
     if has_snapshot {
         SESSION.validated.set(Some(validated));
+        if SESSION.read_only.get().is_none() {
+            // SAFETY: a plain read of a setting.
+            let read_only = unsafe { pg_sys::XactReadOnly };
+            // A savepoint that is READ ONLY takes that with it.
+            SESSION
+                .read_only
+                .set(Some(read_only && xact::nest_level() == 1));
+        }
     }
     validated
+}
+
+/// Whether the present transaction is validated and READ ONLY, all of it.
+pub fn is_read_only() -> bool {
+    // SAFETY: a plain read of a setting.
+    is_validated() && SESSION.read_only.get() == Some(true) && unsafe { pg_sys::XactReadOnly }
 }
 
 /// A command begins, perhaps of several transactions, that tells nobody of rows: what it reads is not validated.
@@ -562,6 +579,7 @@ pub fn end() {
     SESSION.sealed.set(false);
     SESSION.prefix.set(stable_prefix());
     SESSION.validated.set(None);
+    SESSION.read_only.set(None);
     if let Some(mut work) = SESSION.work.borrow_mut().take()
         && work.tables.len() <= MOST_KEPT
     {

@@ -123,6 +123,8 @@ pub struct Work {
     pub found: Vec<(u32, Relation, Interval)>,
     /// The transaction has learned of what its snapshot does not see.
     pub saw_beyond: bool,
+    /// It is READ ONLY, and has come to a table of another access method.
+    pub reads_others: bool,
     /// What it was refused for, should it have survived that by a savepoint.
     pub refused: Option<Refused>,
     /// A transaction without writes comes after those with CSNs below this one.
@@ -160,6 +162,7 @@ impl Work {
             looked_for: None,
             found: Vec::new(),
             saw_beyond: false,
+            reads_others: false,
             refused: None,
             before: None,
             missed: RefCell::default(),
@@ -191,6 +194,7 @@ impl Work {
             looked_for,
             found,
             saw_beyond,
+            reads_others,
             refused,
             before,
             missed,
@@ -220,6 +224,7 @@ impl Work {
         *stands_before = None;
         (*looked_for, *refused, *before) = (None, None, None);
         (*has_id, *saw_beyond, *is_between) = (false, false, false);
+        *reads_others = false;
     }
 
     /// The table, if the transaction has touched it.
