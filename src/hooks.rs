@@ -395,7 +395,7 @@ unsafe extern "C-unwind" fn at_subtransaction_event(
     match event {
         SubXactEvent::SUBXACT_EVENT_START_SUB => {
             snapshot::note_subtransaction();
-            range_occ::session::rolls_back_to(false);
+            range_occ::session::subtransaction_started();
         }
         SubXactEvent::SUBXACT_EVENT_ABORT_SUB => infallible(|| {
             swap::abort_of_subtransaction(own);

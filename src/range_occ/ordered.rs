@@ -88,7 +88,7 @@ unsafe fn is_worthwhile(planned: *const pg_sys::PlannedStmt) -> bool {
             && (*planned).invalItems.is_null() // functions not built in, of which some may have become part of it
             && (session::is_read_only()
                 || guard::is_any_ours(planned)
-                    && (pg_sys::XactReadOnly || (*(*planned).planTree).total_cost >= WORTH))
+                    && (xact::is_read_only() || (*(*planned).planTree).total_cost >= WORTH))
     }
 }
 

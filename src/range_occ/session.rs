@@ -21,6 +21,8 @@ struct Session {
     validated: Cell<Option<bool>>,
     /// Whether the present transaction was READ ONLY when that was settled for the first time: it is until it ends.
     read_only: Cell<Option<bool>>,
+    /// Whether it was when the last savepoint outside of any began.
+    outer_read_only: Cell<bool>,
     /// The nesting level of a command during which transactions are not validated.
     exempt: Cell<Option<i32>>,
     work: RefCell<Option<Box<Work>>>,
@@ -52,6 +54,7 @@ unsafe impl Sync for Session {}
 static SESSION: Session = Session {
     validated: Cell::new(None),
     read_only: Cell::new(None),
+    outer_read_only: Cell::new(false),
     exempt: Cell::new(None),
     work: RefCell::new(None),
     spare: Cell::new(None),
@@ -82,12 +85,10 @@ fn settle() -> bool {
     if has_snapshot {
         SESSION.validated.set(Some(validated));
         if SESSION.read_only.get().is_none() {
-            // SAFETY: a plain read of a setting.
-            let read_only = unsafe { pg_sys::XactReadOnly };
-            // A savepoint that is READ ONLY takes that with it.
-            SESSION
-                .read_only
-                .set(Some(read_only && xact::nest_level() == 1));
+            // What a savepoint sets goes with it.
+            let is_outermost = xact::nest_level() == 1;
+            let all = is_outermost || SESSION.outer_read_only.get();
+            SESSION.read_only.set(Some(all && xact::is_read_only()));
         }
     }
     validated
@@ -95,8 +96,7 @@ fn settle() -> bool {
 
 /// Whether the present transaction is validated and READ ONLY, all of it.
 pub fn is_read_only() -> bool {
-    // SAFETY: a plain read of a setting.
-    is_validated() && SESSION.read_only.get() == Some(true) && unsafe { pg_sys::XactReadOnly }
+    is_validated() && SESSION.read_only.get() == Some(true) && xact::is_read_only()
 }
 
 /// A command begins, perhaps of several transactions, that tells nobody of rows: what it reads is not validated.
@@ -459,9 +459,17 @@ pub fn told_of_others() {
     }
 }
 
-/// ROLLBACK TO SAVEPOINT begins, until a subtransaction does.
-pub fn rolls_back_to(begins: bool) {
-    SESSION.rolls_back_to.set(begins);
+/// A utility statement about transactions: whether it is ROLLBACK TO SAVEPOINT, which goes on until a subtransaction begins.
+pub fn rolls_back_to(is_one: bool) {
+    SESSION.rolls_back_to.set(is_one);
+}
+
+/// A subtransaction begins.
+pub fn subtransaction_started() {
+    SESSION.rolls_back_to.set(false);
+    if xact::nest_level() == 2 {
+        SESSION.outer_read_only.set(xact::is_read_only());
+    }
 }
 
 /// Anything may have been read of an open relation without our seeing it.

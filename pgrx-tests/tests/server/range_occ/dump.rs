@@ -88,6 +88,7 @@ fn read_only_transactions_read_tables_of_other_access_methods() -> Result<()> {
     let all = [
         "BEGIN READ ONLY",
         "BEGIN; SET TRANSACTION READ ONLY",
+        "BEGIN READ ONLY; SAVEPOINT q",
         "BEGIN ISOLATION LEVEL SERIALIZABLE READ ONLY DEFERRABLE; SELECT 1",
     ];
     for begin in all {
