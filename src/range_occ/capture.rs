@@ -127,11 +127,12 @@ pub unsafe fn table_scan(rel: pg_sys::Relation, snapshot: pg_sys::Snapshot, flag
     }
 }
 
-/// `tuple_fetch_row_version`, of the version at that address: the row's key was read if there is one. Anything may be elsewhere if there is none,
-/// unless the transaction itself has changed it.
+/// `tuple_fetch_row_version`, of the version at that address: the row's key was read if there is
+/// one. Anything may be elsewhere if there is none, unless the transaction itself has changed it.
 ///
 /// # Safety
-/// The executor's arguments, a table of `txn_heap`; `row` is a slot that holds the row, if it was found.
+/// The executor's arguments, a table of `txn_heap`; `row` is a slot that holds the row, if it was
+/// found.
 pub unsafe fn row_version(
     rel: pg_sys::Relation,
     snapshot: pg_sys::Snapshot,
@@ -164,10 +165,11 @@ pub unsafe fn row_version(
     }
 }
 
-/// The key of the version at that address, if this transaction has changed or deleted it: nobody else can have, so that only the transaction itself
-/// is told of.
+/// The key of the version at that address, if this transaction has changed or deleted it: nobody
+/// else can have, so that only the transaction itself is told of.
 unsafe fn own_past(table: &Table, rel: pg_sys::Relation, packed_tid: u64) -> Option<Interval> {
-    // SAFETY: somebody has just looked for a version there, so that the block exists; the tuple stays while its page is pinned.
+    // SAFETY: somebody has just looked for a version there, so that the block exists; the tuple
+    // stays while its page is pinned.
     unsafe {
         let page = Page::pin(rel, packed_tid);
         page.share();
@@ -185,8 +187,9 @@ unsafe fn own_past(table: &Table, rel: pg_sys::Relation, packed_tid: u64) -> Opt
     }
 }
 
-/// `tuple_get_latest_tid` has found the version of a row that the scan's snapshot sees, or has left an address of which it sees none. For
-/// WHERE CURRENT OF it is fetched next, for `currtid2` it is not.
+/// `tuple_get_latest_tid` has found the version of a row that the scan's snapshot sees, or has left
+/// an address of which it sees none. For WHERE CURRENT OF it is fetched next, for `currtid2` it is
+/// not.
 ///
 /// # Safety
 /// The executor's scan, of a table of `txn_heap`, and an address in it.

@@ -51,7 +51,8 @@ fn quoted(oid: Oid) -> String {
     format!("\"{}\"", unsafe { CStr::from_ptr(name) }.to_string_lossy())
 }
 
-/// What a client is told, with texts made by `make`: message, DETAIL (may be empty), HINT (may be empty).
+/// What a client is told, with texts made by `make`: message, DETAIL (may be empty), HINT (may be
+/// empty).
 fn told(code: [u8; 5], make: impl FnOnce() -> [String; 3]) -> Told {
     let texts = make();
     let in_c = |text: &String| -> *const c_char {

@@ -162,7 +162,8 @@ pub fn check_table(oid: Oid, mode: u32) {
     }
 }
 
-/// A READ ONLY transaction reads a table of another access method as its snapshot shows it. Its client is told of the first.
+/// A READ ONLY transaction reads a table of another access method as its snapshot shows it. Its
+/// client is told of the first.
 fn note_unvalidated(oid: Oid, method: Oid) {
     if !session::with(|work| std::mem::replace(&mut work.reads_others, true)) {
         errors::not_validated(oid, method);
@@ -279,7 +280,8 @@ pub unsafe fn before_start(query: *mut pg_sys::QueryDesc) {
     // SAFETY: by the contract.
     let is_first = unsafe { ordered::before_start(query) };
     excerpt::before_reads();
-    // SAFETY: a plan. A session that looks around first, as pg_dump does, may take long until it comes to a table.
+    // SAFETY: a plan. A session that looks around first, as pg_dump does, may take long until it
+    // comes to a table.
     if is_first && session::is_read_only() && unsafe { !is_any_ours((*query).plannedstmt) } {
         excerpt::copy_early();
     }

@@ -19,7 +19,8 @@ const MOST_KEPT: usize = 64;
 struct Session {
     /// Whether the present transaction is validated, once that is settled.
     validated: Cell<Option<bool>>,
-    /// Whether the present transaction was READ ONLY when that was settled for the first time: it is until it ends.
+    /// Whether the present transaction was READ ONLY when that was settled for the first time: it
+    /// is until it ends.
     read_only: Cell<Option<bool>>,
     /// Whether it was when the last savepoint outside of any began.
     outer_read_only: Cell<bool>,
@@ -459,7 +460,8 @@ pub fn told_of_others() {
     }
 }
 
-/// A utility statement about transactions: whether it is ROLLBACK TO SAVEPOINT, which goes on until a subtransaction begins.
+/// A utility statement about transactions: whether it is ROLLBACK TO SAVEPOINT, which goes on until
+/// a subtransaction begins.
 pub fn rolls_back_to(is_one: bool) {
     SESSION.rolls_back_to.set(is_one);
 }
@@ -491,8 +493,8 @@ pub fn subtransaction_rolled_back(level: i32) {
     redefined::end_utility();
     give_up_exempt(level);
     let validated = is_validated();
-    // An error that is caught may have told of anything: of a later version, of a lock that others have, of a definition.
-    // SAFETY: a plain read of backend state.
+    // An error that is caught may have told of anything: of a later version, of a lock that others
+    // have, of a definition. SAFETY: a plain read of backend state.
     if !SESSION.rolls_back_to.get() && unsafe { pg_sys::FirstSnapshotSet } {
         told_of_others();
     }

@@ -162,8 +162,9 @@ unsafe extern "C-unwind" fn tuple_fetch_row_version(
     }
 }
 
-/// What a row lock or a write was told. All but these two tell of somebody else, who has changed the row or is about to: a savepoint,
-/// SKIP LOCKED or an error that is caught let the transaction live with that.
+/// What a row lock or a write was told. All but these two tell of somebody else, who has changed
+/// the row or is about to: a savepoint, SKIP LOCKED or an error that is caught let the transaction
+/// live with that.
 fn note_answer(answer: TM_Result::Type) {
     if !matches!(answer, TM_Result::TM_Ok | TM_Result::TM_SelfModified) {
         guarded(session::told_of_others);

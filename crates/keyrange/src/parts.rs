@@ -1,4 +1,5 @@
-//! Many intervals in one entry of a ring: their hull, divided into parts, and the parts that have any of them.
+//! Many intervals in one entry of a ring: their hull, divided into parts, and the parts that have
+//! any of them.
 
 use smallvec::{SmallVec, smallvec};
 
@@ -17,8 +18,8 @@ const HULLS: usize = if cfg!(test) { 1 } else { 4 };
 /// The exponent of 2 that a hull has parts at most.
 const EXPONENT: u32 = 5;
 
-/// Parts of a hull: bit n stands for part n. All have the same width, a power of 2, but for the last, which may be narrower.
-/// Without any bit it stands for all of them.
+/// Parts of a hull: bit n stands for part n. All have the same width, a power of 2, but for the
+/// last, which may be narrower. Without any bit it stands for all of them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Parts(u32);
 
@@ -80,8 +81,8 @@ fn part(hull: &Interval, n: u128) -> Interval {
     Interval::new(low, high).unwrap_or(*hull)
 }
 
-/// Shows `entry` what stands for these intervals in the ring of their range, most often one for each. They are disjoint and in
-/// order.
+/// Shows `entry` what stands for these intervals in the ring of their range, most often one for
+/// each. They are disjoint and in order.
 pub(crate) fn pack(intervals: &[Interval], mut entry: impl FnMut(Interval, Parts)) {
     if intervals.len() <= KEYS {
         return intervals.iter().for_each(|&one| entry(one, Parts::ALL));
@@ -109,7 +110,8 @@ pub(crate) fn pack(intervals: &[Interval], mut entry: impl FnMut(Interval, Parts
     }
 }
 
-/// At most `HULLS` lists of some of them: the one with the longest hull is divided in the midst of that.
+/// At most `HULLS` lists of some of them: the one with the longest hull is divided in the midst of
+/// that.
 fn divide(intervals: &[Interval]) -> SmallVec<[&[Interval]; HULLS]> {
     let mut lists: SmallVec<[&[Interval]; HULLS]> = smallvec![intervals];
     while lists.len() < HULLS {

@@ -26,8 +26,8 @@ pub struct IntervalSet {
 }
 
 impl IntervalSet {
-    /// Adds an interval. With more than `most` (at least 1), those nearest to each other become their hulls, as many as to
-    /// leave room for others. Whether that has happened.
+    /// Adds an interval. With more than `most` (at least 1), those nearest to each other become
+    /// their hulls, as many as to leave room for others. Whether that has happened.
     pub fn insert(&mut self, interval: Interval, most: usize) -> bool {
         if self.many.is_none() {
             let is_below =
@@ -165,8 +165,8 @@ fn insert_into(many: &mut BTreeMap<Image, Image>, interval: Interval) {
     many.insert(low, high);
 }
 
-/// Leaves at most `most` of these intervals, which are disjoint and in order: those with the smallest gaps between them become
-/// their hulls.
+/// Leaves at most `most` of these intervals, which are disjoint and in order: those with the
+/// smallest gaps between them become their hulls.
 pub(crate) fn join_nearest<A: Array<Item = Interval>>(parts: &mut SmallVec<A>, most: usize) {
     let surplus = parts.len().saturating_sub(most.max(1));
     if surplus == 0 {
@@ -201,12 +201,13 @@ pub struct Predicates {
     count: usize,
 }
 
-/// Once a transaction has four times as many intervals as a relation may have, none gets more than these.
+/// Once a transaction has four times as many intervals as a relation may have, none gets more than
+/// these.
 const SCARCE: usize = 256;
 
 impl Predicates {
-    /// No predicate yet; at most `most` intervals are kept for a relation, by widening them, and in all not much more than four
-    /// times as many.
+    /// No predicate yet; at most `most` intervals are kept for a relation, by widening them, and in
+    /// all not much more than four times as many.
     pub fn new(most: usize) -> Self {
         Predicates {
             relations: Vec::new(),
@@ -222,7 +223,8 @@ impl Predicates {
         }
     }
 
-    /// The same for one interval. Whether others have been widened for it: keys now count as read that had not been.
+    /// The same for one interval. Whether others have been widened for it: keys now count as read
+    /// that had not been.
     pub fn read_one(&mut self, relation: Relation, interval: Interval) -> bool {
         let at = self.place(relation).unwrap_or_else(|at| {
             let new = (relation, IntervalSet::default());

@@ -123,10 +123,12 @@ impl Places<'_> {
     }
 }
 
-/// Where something was written or read: in which range, and which parts of the interval; `None`: anywhere in the relation.
+/// Where something was written or read: in which range, and which parts of the interval; `None`:
+/// anywhere in the relation.
 type Where = Option<(Range, Interval, Parts)>;
 
-/// Shows `publish` the entries of what was read: the intervals in each range, or the whole relation.
+/// Shows `publish` the entries of what was read: the intervals in each range, or the whole
+/// relation.
 fn each_read<'m>(
     predicates: &Predicates,
     map_of: &dyn Fn(Relation) -> RangeMap<'m>,

@@ -91,8 +91,8 @@ impl Layout {
         part(column, 0, (field, field)).filter(|_| !planted(Fault::PredicateNarrowed))
     }
 
-    /// The images of all combinations of the fields that each column can have. If they are too many, fields next to each other are
-    /// joined.
+    /// The images of all combinations of the fields that each column can have. If they are too
+    /// many, fields next to each other are joined.
     fn combinations(&self, keys: &[ScanKey]) -> Intervals {
         let mut spans: SmallVec<[Spans; 2]> = SmallVec::new();
         let mut columns: SmallVec<[&Column; COLUMNS]> = SmallVec::new();

@@ -1,6 +1,6 @@
-//! What a transaction has written: for each range its keys, of many those nearest to each other joined; in too many ranges, the
-//! whole relation.
-//! Subtransactions that roll back take their writes with them.
+//! What a transaction has written: for each range its keys, of many those nearest to each other
+//! joined; in too many ranges, the whole relation. Subtransactions that roll back take their writes
+//! with them.
 
 use smallvec::SmallVec;
 
@@ -15,7 +15,8 @@ use crate::{
 /// Keys of a range that are kept as they come. The model has few ranges and keys.
 const FEW: usize = if cfg!(test) { 1 } else { 4 };
 
-/// Intervals kept of more; if there are others, those nearest to each other are joined until a quarter is left.
+/// Intervals kept of more; if there are others, those nearest to each other are joined until a
+/// quarter is left.
 const MANY: usize = 128;
 
 /// What was written in one range.
@@ -239,7 +240,8 @@ impl WriteSet {
         written(&self.levels)
     }
 
-    /// Shows `entry` what is to be registered: a relation and its range, or none if that may be any, and the parts of the interval there.
+    /// Shows `entry` what is to be registered: a relation and its range, or none if that may be
+    /// any, and the parts of the interval there.
     pub(crate) fn entries(
         &self,
         mut entry: impl FnMut(Relation, Option<(Range, Interval, Parts)>),

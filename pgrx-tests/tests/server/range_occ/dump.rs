@@ -1,4 +1,5 @@
-//! pg_dump of a database whose transactions are validated, and what READ ONLY transactions may read.
+//! pg_dump of a database whose transactions are validated, and what READ ONLY transactions may
+//! read.
 use std::fs;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
