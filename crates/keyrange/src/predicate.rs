@@ -22,7 +22,7 @@ pub struct IntervalSet {
     /// Empty if there is a tree.
     few: SmallVec<[Interval; INLINE]>,
     /// By their lowest images, the highest ones.
-    many: Option<Box<BTreeMap<Image, Image>>>,
+    many: Option<BTreeMap<Image, Image>>,
 }
 
 impl IntervalSet {
@@ -39,7 +39,7 @@ impl IntervalSet {
             if self.few.len() < FEW {
                 self.insert_few(interval);
             } else {
-                self.many = Some(Box::new(self.few.drain(..).map(ends).collect()));
+                self.many = Some(self.few.drain(..).map(ends).collect());
             }
         }
         if let Some(many) = &mut self.many {
