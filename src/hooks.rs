@@ -434,6 +434,7 @@ unsafe extern "C-unwind" fn at_subtransaction_event(
         SubXactEvent::SUBXACT_EVENT_START_SUB => {
             snapshot::note_subtransaction();
             nesting::note_subtransaction();
+            range_occ::session::subtransaction_started();
         }
         SubXactEvent::SUBXACT_EVENT_ABORT_SUB => infallible(|| {
             nesting::subtransaction_rolled_back(xact::nest_level());

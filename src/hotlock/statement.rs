@@ -107,11 +107,10 @@ pub unsafe fn before_start(query: *mut pg_sys::QueryDesc) -> bool {
             if !replaced.let_go {
                 dependent::before_reading(query);
             }
-            // With a snapshot from before their end it could not go on.
-            if snapshot::is_replaceable(query) && streaming::must_wait(query, target.as_ref()) {
-                replaced.let_go();
-                commit::wait_for_predecessors(Reason::Stream);
-            }
+        }
+        if member && streaming::must_wait(query, target.as_ref()) {
+            replaced.let_go();
+            commit::wait_for_predecessors(Reason::Stream);
         }
         if enabled && let Some(target) = &target {
             let relation = Oid::from(target.identity.relation);

@@ -19,6 +19,7 @@ pub enum TimeoutId {
 
 /// utils/elog.h
 pub const ERROR: c_int = 21;
+pub const NOTICE: c_int = 18;
 pub const LOG_SERVER_ONLY: c_int = 16;
 
 /// tcop/tcopprot.h
@@ -109,6 +110,7 @@ unsafe extern "C-unwind" {
     pub fn RecoveryInProgress() -> bool;
     pub fn TransactionIdDidCommit(xid: TransactionId) -> bool;
     pub fn TransactionIdIsCurrentTransactionId(xid: TransactionId) -> bool;
+    pub fn HeapTupleGetUpdateXid(tuple: HeapTupleHeader) -> TransactionId;
     pub fn GetTopTransactionIdIfAny() -> TransactionId;
     pub fn GetCurrentTransactionId() -> TransactionId;
     pub fn GetCurrentTransactionNestLevel() -> c_int;

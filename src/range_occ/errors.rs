@@ -48,25 +48,28 @@ fn quoted(oid: Oid) -> String {
     format!("\"{}\"", unsafe { CStr::from_ptr(name) }.to_string_lossy())
 }
 
-/// Raises an ERROR with texts made by `make`: message, DETAIL (may be empty), HINT (may be empty).
-fn raise(code: [u8; 5], make: impl FnOnce() -> [String; 3]) -> ! {
-    let [message, detail, hint] = {
-        let texts = make();
-        let in_c = |text: &String| -> *const c_char {
-            if text.is_empty() {
-                std::ptr::null()
-            } else {
-                in_c(text)
-            }
-        };
-        [in_c(&texts[0]), in_c(&texts[1]), in_c(&texts[2])]
+/// What a client is told, with texts made by `make`: message, DETAIL (may be empty), HINT (may be
+/// empty).
+fn told(code: [u8; 5], make: impl FnOnce() -> [String; 3]) -> Told {
+    let texts = make();
+    let in_c = |text: &String| -> *const c_char {
+        if text.is_empty() {
+            std::ptr::null()
+        } else {
+            in_c(text)
+        }
     };
-    let told = Told {
+    Told {
         code,
-        message,
-        detail,
-        hint,
-    };
+        message: in_c(&texts[0]),
+        detail: in_c(&texts[1]),
+        hint: in_c(&texts[2]),
+    }
+}
+
+/// Raises an ERROR with these texts.
+fn raise(code: [u8; 5], make: impl FnOnce() -> [String; 3]) -> ! {
+    let told = told(code, make);
     // SAFETY: the texts stand in the current memory context; the strings that they were made of are dropped.
     unsafe { told.raise() }
 }
@@ -166,19 +169,40 @@ pub fn redefined(oid: Oid) -> ! {
     })
 }
 
+/// The name of an access method; empty if it is gone.
+fn method_name(method: Oid) -> String {
+    // SAFETY: a catalog look-up, null or a C string.
+    unsafe {
+        let name = raw::get_am_name(method);
+        if name.is_null() {
+            return String::new();
+        }
+        CStr::from_ptr(name).to_string_lossy().into_owned()
+    }
+}
+
+/// A NOTICE: a READ ONLY transaction reads a table of another access method.
+pub fn not_validated(oid: Oid, method: Oid) {
+    let notice = told(*b"00000", || {
+        [
+            format!(
+                "what is read of table {} is not validated, as its access method \"{}\" does not support txn.range_occ",
+                quoted(oid),
+                method_name(method)
+            ),
+            "The transaction is READ ONLY, and reads such tables as REPEATABLE READ does."
+                .to_owned(),
+            String::new(),
+        ]
+    });
+    // SAFETY: as in `raise`.
+    unsafe { notice.notice() };
+}
+
 /// 0A000: a table of another access method.
 pub fn other_method(oid: Oid, method: Oid) -> ! {
     raise(NOT_SUPPORTED, || {
-        // SAFETY: a catalog look-up; null for an access method that is gone.
-        let name = unsafe { raw::get_am_name(method) };
-        let method = if name.is_null() {
-            String::new()
-        } else {
-            // SAFETY: a C string.
-            unsafe { CStr::from_ptr(name) }
-                .to_string_lossy()
-                .into_owned()
-        };
+        let method = method_name(method);
         let table = quoted(oid);
         let message = if method.is_empty() {
             format!("table {table} cannot be used with txn.range_occ")

@@ -122,10 +122,10 @@ fn my_predicates() -> TableIterator<
         let table = work.and_then(|work| work.table(oid)).filter(|_| !is_list);
         let shown = table.filter(|table| rights::unwinding(|| table.may_be_seen()));
         for interval in set.iter() {
-            let whole = *interval == Interval::ALL;
+            let whole = interval == Interval::ALL;
             let reason = reason.filter(|_| whole);
             let (low, high) = match shown {
-                Some(table) => text::bounds(table, interval),
+                Some(table) => text::bounds(table, &interval),
                 None => (None, None),
             };
             let reason = match table {

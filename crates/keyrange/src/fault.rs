@@ -30,6 +30,8 @@ pub enum Fault {
     PredicateNarrowed,
     /// A writer's entries are not published.
     NotRegistered,
+    /// Of many keys in one entry the last is not among its parts.
+    PartForgotten,
     /// A CSN that is being written counts as larger.
     TakingIsLarger,
     /// The counter is raised without notice that a CSN is being taken.

@@ -10,6 +10,7 @@ mod kind;
 mod layout;
 #[cfg(test)]
 mod model;
+mod parts;
 mod predicate;
 mod ranges;
 mod register;
@@ -29,6 +30,7 @@ pub use fault::{Fault, plant};
 pub use image::{FIRST_NULL, Image, Interval};
 pub use kind::{Decoded, Kind, Numeric, Value};
 pub use layout::{COLUMNS, Layout};
+pub use parts::{KEYS, Parts};
 pub use predicate::{IntervalSet, Predicates};
 pub use ranges::{Grid, NARROWEST, NULL_RANGE, Range, RangeMap, Ranges, boundaries};
 pub use register::{Board, Ledger, Numbered, Registered};
@@ -36,7 +38,7 @@ pub use ring::{Bucket, Entry, Place, Rings, Slot, Walk};
 pub use scan::{Intervals, Operator, ScanKey};
 pub use validate::{Cause, Conflict, Refusal, Snapshot, Validation, Work};
 pub use window::{Placed, Written};
-pub use write::{KEYS, Write, WriteSet};
+pub use write::{Write, WriteSet};
 
 /// A relation: database oid in the upper half, relation oid in the lower.
 pub type Relation = u64;

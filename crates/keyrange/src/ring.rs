@@ -25,6 +25,8 @@ use crate::{
     Relation,
     fault::{Fault, planted},
     image::Interval,
+    parts::Parts,
+    predicate::IntervalSet,
     ranges::Range,
     word::Word,
 };
@@ -67,6 +69,7 @@ pub struct Slot {
     range: Word,
     low: [Word; 2],
     high: [Word; 2],
+    /// In the lower half; the parts in the upper.
     process: Word,
 }
 
@@ -89,6 +92,16 @@ pub struct Entry {
     pub relation: Relation,
     pub range: Range,
     pub keys: Interval,
+    /// Those of `keys` in which there are any.
+    pub parts: Parts,
+}
+
+impl Entry {
+    /// The lowest interval of the set in which something of the entry may be.
+    #[inline]
+    pub fn overlapping(&self, set: &IntervalSet) -> Option<Interval> {
+        self.parts.overlapping(&self.keys, set)
+    }
 }
 
 /// Where an entry was published.
@@ -449,7 +462,8 @@ impl Slot {
         for (word, half) in self.high.iter().zip(halves(entry.keys.high())) {
             word.write_field(half);
         }
-        self.process.write_field(u64::from(entry.process));
+        self.process
+            .write_field(u64::from(entry.process) | u64::from(entry.parts.bits()) << 32);
         self.sequence.set(2 * ticket + 2);
         if planted(Fault::EvictionMarkedLate) {
             head.evicted_fxid.raise(victim);
@@ -467,9 +481,11 @@ impl Slot {
         };
         let csn = self.csn.read_field();
         let (low, high) = (image(&self.low), image(&self.high));
+        let process = self.process.read_field();
         let entry = Entry {
             fxid: self.fxid.read_field(),
-            process: self.process.read_field() as u32,
+            process: process as u32,
+            parts: Parts::from_bits((process >> 32) as u32),
             csn: (csn & PENDING == 0).then_some(csn),
             relation: self.relation.read_field(),
             range: self.range.read_field(),

@@ -178,7 +178,7 @@ impl<'a, S: Snapshot> Validation<'a, S> {
                     let is_newer = entry.csn.is_none_or(|csn| csn >= from);
                     if entry.relation == relation
                         && is_newer
-                        && let Some(read) = read.overlapping(&entry.keys)
+                        && let Some(read) = entry.overlapping(read)
                         && self.has_seen(entry)
                     {
                         newer = Some(conflict(entry, read, entry.csn.unwrap_or(0), &map));
@@ -294,7 +294,7 @@ impl<'a, S: Snapshot> Validation<'a, S> {
         visit(relations, relations.bucket_of(relation, 0), None)?;
         let mut last = None;
         for part in read.iter() {
-            for range in map.ranges_of(part) {
+            for range in map.ranges_of(&part) {
                 // Neighbouring intervals may be in the same range.
                 if last.replace(range) != Some(range) {
                     visit(rings, rings.bucket_of(relation, range), Some(range))?;
@@ -450,7 +450,7 @@ impl<S: Snapshot> RelationCheck<'_, '_, S> {
         if entry.relation != self.relation {
             return None;
         }
-        let read = self.read.overlapping(&entry.keys)?;
+        let read = entry.overlapping(self.read)?;
         let csn = self.validation.missed(rings, entry, place)?;
         if self.validation.snapshot.did_abort(entry.fxid) {
             return None;
