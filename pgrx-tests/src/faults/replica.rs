@@ -24,7 +24,7 @@ const PAUSE: Duration = Duration::from_millis(500);
 pub enum Replica {
     None,
     Slot(Told),
-    Standby(Standby),
+    Standby(Box<Standby>),
 }
 
 /// The rows as the slot has told of them.
@@ -50,7 +50,7 @@ impl Replica {
                 if plan.replica == ReplicaKind::SynchronousStandby {
                     server.set_synchronous_standbys(NAME)?;
                 }
-                Replica::Standby(standby)
+                Replica::Standby(Box::new(standby))
             }
         })
     }
