@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
 use pgserver::Server;
-use postgres::{Config, NoTls, SimpleQueryMessage};
+use postgres::{Client, Config, NoTls, SimpleQueryMessage};
 
 /// A test that makes no progress for so long hangs.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -121,10 +121,14 @@ fn watch(shared: &Shared) {
 }
 
 fn findings(config: &Config) -> String {
-    let mut client = match config.connect(NoTls) {
-        Ok(client) => client,
-        Err(error) => return format!("and the server takes no connection: {error}"),
-    };
+    match config.connect(NoTls) {
+        Ok(mut client) => who_waits(&mut client),
+        Err(error) => format!("and the server takes no connection: {error}"),
+    }
+}
+
+/// What the server says of its sessions, their waits and their locks.
+pub(crate) fn who_waits(client: &mut Client) -> String {
     let mut text = String::new();
     for (title, sql) in QUESTIONS {
         text += &format!("-- {title}\n");
