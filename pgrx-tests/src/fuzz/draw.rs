@@ -39,6 +39,8 @@ pub struct Draw<'a> {
     ids: usize,
     units: Vec<Mode>,
     bits: u32,
+    /// Draws the first row of the first table only.
+    first: bool,
 }
 
 /// The tables of schedule `seed`.
@@ -66,6 +68,7 @@ pub fn schedule(seed: u64, abilities: Abilities) -> Schedule {
         ids: 0,
         units: Vec::new(),
         bits: 0,
+        first: false,
     };
     if draw.weights.iter().all(|weight| *weight == 0) {
         draw.weights[0] = 1;
@@ -169,7 +172,7 @@ impl Draw<'_> {
 
     /// A table; mostly the first.
     pub fn table(&mut self) -> Table {
-        let at = match self.chance(0.75) {
+        let at = match self.first || self.chance(0.75) {
             true => 0,
             false => self.rng.random_range(0..self.schema.tables.len()),
         };
@@ -178,7 +181,7 @@ impl Draw<'_> {
 
     /// A row of it; mostly the first.
     pub fn row(&mut self, table: &Table) -> u32 {
-        match self.chance(0.7) {
+        match self.first || self.chance(0.7) {
             true => 1,
             false => self.rng.random_range(1..=table.rows),
         }
@@ -207,7 +210,7 @@ impl Draw<'_> {
         for _ in 0..self.rng.random_range(1..=3) {
             let (mode, settings) = self.mode();
             let unit = self.unit(mode);
-            let mut set = self.step(session, usize::MAX, Kind::Outside);
+            let mut set = self.step(session, unit, Kind::Outside);
             set.sql = settings;
             steps.push(set);
             if mode.other_role {
@@ -239,6 +242,12 @@ impl Draw<'_> {
         let mut begin = self.step(session, unit, Kind::Begin);
         begin.sql = "BEGIN".to_owned();
         steps.push(begin);
+        if self.chance(0.5) {
+            self.first = true;
+            let production = *self.one(&grammar::FIRST);
+            steps.extend(production(self, at).into_iter().flatten());
+            self.first = false;
+        }
         let mut savepoint = false;
         for _ in 0..self.rng.random_range(1..=4) {
             match self.rng.random_range(0..100) {
@@ -381,7 +390,7 @@ impl Draw<'_> {
         let Some(table) = with_index.map(|table| table.name).next() else {
             return Vec::new();
         };
-        match self.chance(0.4) {
+        match self.chance(0.6) {
             true => vec![format!("CALL churn('{table}', 2, 20)")],
             false => Vec::new(),
         }

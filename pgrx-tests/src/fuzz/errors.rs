@@ -57,7 +57,7 @@ pub fn check(account: &Account) -> Vec<Finding> {
                 }
             }
             Some(Answer::Done { rows, .. }) if step.kind == Kind::Outside => {
-                for row in rows.iter().filter(|row| row.contains("secret-")) {
+                if let Some(row) = rows.iter().find(|row| row.contains("secret-")) {
                     finding(
                         "leak",
                         format!("a role without the right to read it is shown {row}"),
@@ -127,6 +127,17 @@ fn is_needless(account: &Account, number: usize) -> bool {
             || apart && !spans(account, other, began, ended)
             || beside.kind == Kind::Outside
     })
+}
+
+/// Whether the transaction only had plain reads.
+fn is_read_only(account: &Account, unit: usize) -> bool {
+    let steps = account
+        .schedule
+        .steps
+        .iter()
+        .filter(|step| step.unit == unit);
+    let mut statements = steps.filter(|step| matches!(step.kind, Kind::Statement | Kind::Whole));
+    statements.all(|step| step.snapshot && step.sql.starts_with("SELECT"))
 }
 
 /// Whether the event belongs to a transaction that runs at the same time.

@@ -121,6 +121,7 @@ fn fail(
         let mut scratch = Report::default();
         let mut broken = None;
         smallest = shrink::shrink(schedule, options.shrink, |smaller| {
+            site.forget_tables();
             match site.attempt(smaller, &mut scratch) {
                 Ok((run, findings)) if findings.iter().any(|finding| finding.rule == rule) => {
                     shown = (run, findings);

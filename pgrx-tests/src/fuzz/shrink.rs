@@ -16,8 +16,8 @@ fn parts(schedule: &Schedule) -> Vec<BTreeSet<usize>> {
     for unit in 0..schedule.modes.len() {
         parts.push(of(&|step| step.unit == unit));
     }
-    // The gate has to be opened again, and a transaction to have its beginning and its end.
-    let gate = |step: &Step| step.sql.contains("pg_advisory_");
+    // The gate has to be opened again, a transaction to have its beginning, its end, and the settings that it is judged by.
+    let gate = |step: &Step| step.sql.contains("pg_advisory_") || step.sql.starts_with("RESET");
     let alone = |step: &&Step| {
         !step.is_end()
             && !gate(step)

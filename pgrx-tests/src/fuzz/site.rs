@@ -46,7 +46,7 @@ pub struct Site {
     before: Vec<i64>,
 }
 
-fn settings(options: ServerOptions) -> ServerOptions {
+pub fn settings(options: ServerOptions) -> ServerOptions {
     options
         .set("max_connections", 60)
         .set("max_prepared_transactions", 10)
@@ -92,6 +92,11 @@ impl Site {
         )?;
         let server = text(&mut client, "SELECT current_setting('server_version')")?;
         Ok(format!("txn {version}, PostgreSQL {server}"))
+    }
+
+    /// The next schedule gets tables of its own: rows are remembered by the extension for how they were fought over.
+    pub fn forget_tables(&mut self) {
+        self.tables = None;
     }
 
     /// Runs a schedule and judges it.
@@ -214,18 +219,20 @@ impl Site {
 }
 
 /// Roles, and a way from the server to itself.
-fn prepare(server: &Server) -> Result<Abilities> {
+pub fn prepare(server: &Server) -> Result<Abilities> {
     let mut client = server.connect()?;
     client.batch_execute(&format!(
         "CREATE EXTENSION amcheck; CREATE EXTENSION postgres_fdw;
          ALTER DATABASE postgres SET search_path = fz, public;
          CREATE ROLE fz_app; CREATE ROLE fz_other;
-         GRANT USAGE ON SCHEMA txn TO fz_app, fz_other;
          CREATE SERVER fz_loop FOREIGN DATA WRAPPER postgres_fdw OPTIONS (host '{}', port '{}', dbname 'postgres');
          CREATE USER MAPPING FOR PUBLIC SERVER fz_loop OPTIONS (user 'postgres', password_required 'false')",
         server.host().display(),
         server.port()
     ))?;
+    if server.options().preload {
+        client.batch_execute("GRANT USAGE ON SCHEMA txn TO fz_app, fz_other")?;
+    }
     let xml = client.simple_query("SELECT xmlcomment('x')").is_ok();
     Ok(Abilities { xml })
 }

@@ -6,7 +6,7 @@ mod write;
 use super::draw::{At, Draw};
 use super::schedule::Step;
 
-type Production = fn(&mut Draw, At) -> Option<Vec<Step>>;
+pub type Production = fn(&mut Draw, At) -> Option<Vec<Step>>;
 
 /// With their weights.
 pub const PRODUCTIONS: &[(u32, Production)] = &[
@@ -37,12 +37,12 @@ pub const PRODUCTIONS: &[(u32, Production)] = &[
     (2, code::taking),
     (2, code::twice),
     (3, code::block),
-    (5, code::noted),
+    (8, code::noted),
     (3, code::stable),
     (5, code::complain),
     (5, code::natural),
     (3, code::block_reads),
-    (2, code::noise),
+    (8, code::noise),
     (2, code::settings),
     (6, read::point),
     (6, read::whole),
@@ -56,6 +56,15 @@ pub const PRODUCTIONS: &[(u32, Production)] = &[
     (3, read::current_of),
     (6, read::latest_tid),
     (2, read::views_of_ours),
+];
+
+/// What a transaction on the hottest row begins with.
+pub const FIRST: [Production; 5] = [
+    write::plain,
+    write::returning,
+    write::parameter,
+    code::bump,
+    code::pay,
 ];
 
 /// A look at what the extension shows, for roles that must not see keys.
