@@ -27,9 +27,12 @@ pub struct Args {
     /// Runs of smaller schedules to shrink one that has failed
     #[arg(long, value_name = "N", default_value_t = 150)]
     shrink: usize,
-    /// Failures to shrink and to keep in the report; further ones are counted
-    #[arg(long, value_name = "N", default_value_t = 50)]
+    /// Failures of each rule to shrink and to keep in the report; of others only the seed is kept
+    #[arg(long, value_name = "N", default_value_t = 5)]
     keep: usize,
+    /// With none of the extension's settings on: what is found then is wrong with the fuzzer
+    #[arg(long)]
+    off: bool,
     /// Without the replay on a server without the library
     #[arg(long)]
     no_replay: bool,
@@ -69,6 +72,7 @@ pub fn run(args: Args, pg_config: Option<&Path>) -> Result<bool> {
         library_dir: Some(library.path().to_owned()),
         shrink: args.shrink,
         keep: args.keep,
+        off: args.off,
         replay: !args.no_replay,
     };
     println!("seed {}", options.seed);
@@ -94,8 +98,8 @@ pub fn run(args: Args, pg_config: Option<&Path>) -> Result<bool> {
         fs::write(file, serde_json::to_string_pretty(&record)?)
             .with_context(|| format!("could not write {}", file.display()))?;
     }
-    for (rule, count) in &report.rules {
-        println!("{count:>5} {rule}");
+    for (rule, seeds) in &report.rules {
+        println!("{:>5} {rule}", seeds.len());
     }
     println!("{}", report.summary());
     Ok(report.failed == 0)

@@ -1,4 +1,5 @@
-//! What a run's answers say: which transactions have committed, which bits they have added to which rows, what each has seen.
+//! What a run's answers say: which transactions have committed, which bits they have added to which
+//! rows, what each has seen.
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::health::Final;

@@ -3,7 +3,7 @@ use rand::rngs::StdRng;
 use rand::seq::{IndexedRandom, SliceRandom};
 use rand::{Rng, SeedableRng};
 
-use super::grammar::{self, PRODUCTIONS};
+use super::grammar::{self, MIXES, PRODUCTIONS, Production};
 use super::schedule::{Kind, Mode, Protocol, Schedule, Step, Write};
 use super::schema::{Schema, Table};
 
@@ -35,7 +35,7 @@ pub struct Draw<'a> {
     pub schema: &'a Schema,
     pub base: u32,
     pub abilities: Abilities,
-    weights: Vec<u32>,
+    mix: Vec<(u32, Production)>,
     ids: usize,
     units: Vec<Mode>,
     bits: u32,
@@ -51,28 +51,38 @@ fn schema_of(seed: u64) -> Schema {
     Schema::draw(&mut rng, range)
 }
 
+/// The kinds of statements of a schedule with their weights: few each time, so that they meet in
+/// all combinations.
+fn mix(rng: &mut StdRng) -> Vec<(u32, Production)> {
+    if rng.random_bool(0.4) {
+        return MIXES.choose(rng).expect("some mixes").to_vec();
+    }
+    let mut mix = PRODUCTIONS.to_vec();
+    for (weight, _) in &mut mix {
+        *weight *= [0, 0, 0, 1, 4].choose(rng).expect("five");
+    }
+    mix.retain(|(weight, _)| *weight > 0);
+    match mix.is_empty() {
+        true => PRODUCTIONS.to_vec(),
+        false => mix,
+    }
+}
+
 pub fn schedule(seed: u64, abilities: Abilities) -> Schedule {
     let schema = schema_of(seed);
     let mut rng = StdRng::seed_from_u64(seed);
-    // Few kinds of statements each time, so that they meet in all combinations.
-    let weights = PRODUCTIONS
-        .iter()
-        .map(|(weight, _)| weight * [0, 0, 0, 1, 4].choose(&mut rng).expect("five"))
-        .collect();
+    let mix = mix(&mut rng);
     let mut draw = Draw {
         rng,
         schema: &schema,
         base: 1 + (seed % SAME_TABLES) as u32 * 1000,
         abilities,
-        weights,
+        mix,
         ids: 0,
         units: Vec::new(),
         bits: 0,
         first: false,
     };
-    if draw.weights.iter().all(|weight| *weight == 0) {
-        draw.weights[0] = 1;
-    }
     let sessions = *[2, 2, 3, 3, 4].choose(&mut draw.rng).expect("five");
     let mut programs: Vec<Vec<Step>> = (0..sessions).map(|session| draw.program(session)).collect();
     let gated = programs
@@ -103,6 +113,25 @@ pub fn schedule(seed: u64, abilities: Abilities) -> Schedule {
         steps,
         schema,
     }
+}
+
+/// The same schedule for stock PostgreSQL's own behaviour: none of the extension's settings is on.
+pub fn switched_off(mut schedule: Schedule) -> Schedule {
+    for mode in &mut schedule.modes {
+        mode.on = false;
+        mode.immediate = false;
+        mode.validated = false;
+    }
+    let is_ours = |set: &&str| set.starts_with("SET txn.");
+    for step in &mut schedule.steps {
+        if is_ours(&step.sql.as_str()) {
+            "SELECT 1".clone_into(&mut step.sql);
+        } else if step.sql.starts_with("RESET") {
+            let others = step.sql.split("; ").filter(|set| !is_ours(set));
+            step.sql = others.collect::<Vec<_>>().join("; ");
+        }
+    }
+    schedule
 }
 
 impl Draw<'_> {
@@ -310,16 +339,11 @@ impl Draw<'_> {
     }
 
     fn production(&mut self, at: At) -> Option<Vec<Step>> {
-        let total: u32 = self.weights.iter().sum();
-        let mut left = self.rng.random_range(0..total.max(1));
-        for (number, (_, production)) in PRODUCTIONS.iter().enumerate() {
-            let weight = self.weights[number];
-            if left < weight {
-                return production(self, at);
-            }
-            left -= weight;
-        }
-        None
+        let drawn = self
+            .mix
+            .choose_weighted(&mut self.rng, |(weight, _)| *weight);
+        let production = drawn.ok()?.1;
+        production(self, at)
     }
 
     /// Settings of the next transaction, as they are and as SQL.

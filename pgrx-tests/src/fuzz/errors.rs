@@ -1,4 +1,5 @@
-//! Errors: those that stock PostgreSQL may give in the same place, and those that the documentation adds.
+//! Errors: those that stock PostgreSQL may give in the same place, and those that the documentation
+//! adds.
 use super::account::{Account, Fate};
 use super::judge::Finding;
 use super::schedule::{Kind, Step};
@@ -94,7 +95,8 @@ fn may_come(account: &Account, step: &Step, code: &str, message: &str) -> bool {
     }
 }
 
-/// The statement fails only for a row whose value is not 0, and nobody had committed such a value when it failed.
+/// The statement fails only for a row whose value is not 0, and nobody had committed such a value
+/// when it failed.
 fn is_about_nothing(account: &Account, number: usize, code: &str) -> bool {
     let step = account.step(number);
     let Some(place) = step.blames.filter(|_| step.errors.contains(&code)) else {
@@ -114,7 +116,8 @@ fn is_about_nothing(account: &Account, number: usize, code: &str) -> bool {
     account.is_stable(place) && own.next().is_none() && others.next().is_none()
 }
 
-/// Nobody else did anything but writes to a table that the transaction did not use, from its beginning until it was refused.
+/// Nobody else did anything but writes to a table that the transaction did not use, from its
+/// beginning until it was refused.
 fn is_needless(account: &Account, number: usize) -> bool {
     let step = account.step(number);
     let began = (0..number).find(|earlier| account.step(*earlier).unit == step.unit);
@@ -126,6 +129,7 @@ fn is_needless(account: &Account, number: usize) -> bool {
         beside.unit == step.unit
             || apart && !spans(account, other, began, ended)
             || beside.kind == Kind::Outside
+            || is_read_only(account, beside.unit)
     })
 }
 

@@ -1,4 +1,5 @@
-//! The functions, procedures and operators that statements use. What they return is read by `observe.rs`.
+//! The functions, procedures and operators that statements use. What they return is read by
+//! `observe.rs`.
 use std::fmt::Write as _;
 
 use super::schema::Table;

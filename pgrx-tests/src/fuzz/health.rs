@@ -224,7 +224,8 @@ fn amcheck(client: &mut Client, relations: &Relations, found: &mut Final) -> Res
         .iter()
         .map(|name| format!("'{name}'::regclass"))
         .collect();
-    // amcheck refuses tables of txn_heap, whose pages are heap's: for it they are heap tables for a moment.
+    // amcheck refuses tables of txn_heap, whose pages are heap's: for it they are heap tables for a
+    // moment.
     let disguise = match ours.is_empty() {
         true => String::new(),
         false => format!(

@@ -1,5 +1,5 @@
-//! What must hold of every run, in stock PostgreSQL and here. Each rule follows from READ COMMITTED and from what the answers say; where
-//! an answer leaves something open, nothing is concluded.
+//! What must hold of every run, in stock PostgreSQL and here. Each rule follows from READ COMMITTED
+//! and from what the answers say; where an answer leaves something open, nothing is concluded.
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Serialize;
@@ -106,7 +106,8 @@ impl Judge<'_> {
         }
     }
 
-    /// What one snapshot shows: each row once, all rows, transactions as wholes, and everything that was acknowledged before.
+    /// What one snapshot shows: each row once, all rows, transactions as wholes, and everything
+    /// that was acknowledged before.
     fn groups(&mut self) {
         let account = self.account;
         let mut groups: BTreeMap<(usize, u32), Vec<&Sight>> = BTreeMap::new();

@@ -1,5 +1,5 @@
-//! The differential fuzzer of `cargo xtask fuzz`: schedules drawn from seeds, run on a server with the extension, judged by what stock
-//! PostgreSQL allows. See the README of this folder.
+//! The differential fuzzer of `cargo xtask fuzz`: schedules drawn from seeds, run on a server with
+//! the extension, judged by what stock PostgreSQL allows. See the README of this folder.
 
 mod account;
 mod draw;
@@ -19,6 +19,7 @@ mod session;
 mod shrink;
 mod site;
 
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
@@ -40,8 +41,10 @@ pub struct Options {
     pub library_dir: Option<PathBuf>,
     /// Runs of smaller schedules for each failing one.
     pub shrink: usize,
-    /// Failures that are shrunk and kept; further ones are counted.
+    /// Failures that are shrunk and kept of each rule; further ones are counted.
     pub keep: usize,
+    /// With none of the extension's settings on: what is found then is wrong with the fuzzer.
+    pub off: bool,
     /// Replays committed transactions on a server without the library.
     pub replay: bool,
 }
@@ -52,7 +55,8 @@ pub enum Limit {
     Time(Duration),
 }
 
-/// Runs the schedules. `watch` is told of each schedule's number and of a failure, and says whether to go on.
+/// Runs the schedules. `watch` is told of each schedule's number and of a failure, and says whether
+/// to go on.
 pub fn run(
     install: &PgInstall,
     options: &Options,
@@ -73,7 +77,10 @@ pub fn run(
         if over {
             break;
         }
-        let schedule = draw::schedule(seed, site.abilities);
+        let mut schedule = draw::schedule(seed, site.abilities);
+        if options.off {
+            schedule = draw::switched_off(schedule);
+        }
         let (run, findings) = site.attempt(&schedule, &mut report)?;
         report.last_seed = seed;
         report.schedules += 1;
@@ -108,15 +115,16 @@ fn fail(
     findings: Vec<Finding>,
 ) -> Result<Failure> {
     report.failed += 1;
-    for rule in findings
-        .iter()
-        .map(|finding| finding.rule)
-        .collect::<std::collections::BTreeSet<_>>()
-    {
-        *report.rules.entry(rule.to_owned()).or_default() += 1;
+    let rules: BTreeSet<_> = findings.iter().map(|finding| finding.rule).collect();
+    for rule in rules {
+        let seeds = report.rules.entry(rule.to_owned()).or_default();
+        seeds.push(schedule.seed);
     }
+    let kept = report.failures.iter();
+    let kept = kept.filter(|failure| failure.findings[0].rule == findings[0].rule);
+    let keeps = kept.count() < options.keep;
     let (mut smallest, mut shown) = (schedule.clone(), (run, findings.clone()));
-    if report.failures.len() < options.keep {
+    if keeps {
         let rule = findings[0].rule;
         let mut scratch = Report::default();
         let mut broken = None;
@@ -145,7 +153,7 @@ fn fail(
         transcript: report::transcript(&smallest, &shown.0, &shown.1),
         findings,
     };
-    if report.failures.len() < options.keep {
+    if keeps {
         report.failures.push(failure.clone());
     }
     Ok(failure)

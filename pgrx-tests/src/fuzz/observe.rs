@@ -1,12 +1,14 @@
-//! What statements tell of rows, as text: `a:1=5` is row 1 of table a with value 5. A mark before it says how it was come by.
-//! `[...]` is what one snapshot shows, `*a` in there says that it is all of table a.
+//! What statements tell of rows, as text: `a:1=5` is row 1 of table a with value 5. A mark before
+//! it says how it was come by. `[...]` is what one snapshot shows, `*a` in there says that it is
+//! all of table a.
 
 /// How a row was come by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum How {
     /// Read as a snapshot shows it.
     Read,
-    /// `?`: read in a way that is no snapshot's: locked, or by a function that was called for a version.
+    /// `?`: read in a way that is no snapshot's: locked, or by a function that was called for a
+    /// version.
     Loose,
     /// `+`: written by this statement, with its new value.
     Wrote,

@@ -35,7 +35,8 @@ fn finding(account: &Account, rule: &'static str, circle: &[usize]) -> Finding {
     }
 }
 
-/// Whose commit came before whose: who was seen or overwritten before who saw or overwrote. That holds at any level.
+/// Whose commit came before whose: who was seen or overwritten before who saw or overwrote. That
+/// holds at any level.
 fn commits(account: &Account) -> Edges {
     let mut edges = Edges::new();
     for sight in account

@@ -1,6 +1,7 @@
-//! The same transactions on a server without the library. The order of their statements there follows from what each was told: who has
-//! seen a write comes after its commit, who has not seen it comes before, and who writes a row after another one waits for its commit.
-//! Where the answers leave the order open, the replay may take another way; then nothing is concluded.
+//! The same transactions on a server without the library. The order of their statements there
+//! follows from what each was told: who has seen a write comes after its commit, who has not seen
+//! it comes before, and who writes a row after another one waits for its commit. Where the answers
+//! leave the order open, the replay may take another way; then nothing is concluded.
 use std::collections::{BTreeMap, BTreeSet};
 
 use anyhow::Result;
@@ -24,7 +25,8 @@ use super::site;
 pub struct Tally {
     /// Every statement was told the same, and the tables are the same.
     pub same: u64,
-    /// Stock PostgreSQL came upon other versions, or waited: the answers do not say all of the order.
+    /// Stock PostgreSQL came upon other versions, or waited: the answers do not say all of the
+    /// order.
     pub elsewhere: u64,
     /// Not replayed: snapshots of whole transactions, failed statements behind savepoints.
     pub left_out: u64,
@@ -176,7 +178,8 @@ fn tells_the_same(one: Option<&Answer>, other: Option<&Answer>) -> bool {
     }
 }
 
-/// The committed transactions' steps in an order that the answers allow; none if that is not to be had.
+/// The committed transactions' steps in an order that the answers allow; none if that is not to be
+/// had.
 fn order(account: &Account) -> Option<Schedule> {
     let schedule = account.schedule;
     if schedule.schema.range || !account.unstable.is_empty() {

@@ -40,8 +40,8 @@ pub struct Report {
     pub replays: super::replay::Tally,
     /// `txn.stats`: what followed, was combined, validated and so on.
     pub stats: BTreeMap<String, i64>,
-    /// Findings by rule.
-    pub rules: BTreeMap<String, u64>,
+    /// The seeds of all failures, by the rules that were broken.
+    pub rules: BTreeMap<String, Vec<u64>>,
     pub failed: u64,
     pub failures: Vec<Failure>,
 }

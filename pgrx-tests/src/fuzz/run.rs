@@ -1,5 +1,5 @@
-//! Runs a schedule: each step as soon as its session is free, in the drawn order. A session whose statement waits for another one
-//! is not free, which is asked of the server, not of a clock.
+//! Runs a schedule: each step as soon as its session is free, in the drawn order. A session whose
+//! statement waits for another one is not free, which is asked of the server, not of a clock.
 use std::collections::BTreeMap;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};

@@ -1,5 +1,6 @@
-//! The tables of a schedule, drawn from its seed. Every table keeps `n`, the number of the row, and `val`, a set of bits: each
-//! write adds one bit that no other write of the schedule adds, so a value says which writes it was built on.
+//! The tables of a schedule, drawn from its seed. Every table keeps `n`, the number of the row, and
+//! `val`, a set of bits: each write adds one bit that no other write of the schedule adds, so a
+//! value says which writes it was built on.
 use std::fmt::Write as _;
 
 use rand::Rng;
@@ -167,7 +168,8 @@ impl Schema {
         sql
     }
 
-    /// The rows at the beginning but for row 1. `base` keeps the keys of one schedule apart from those of the one before.
+    /// The rows at the beginning but for row 1. `base` keeps the keys of one schedule apart from
+    /// those of the one before.
     pub fn fill(&self, base: u32) -> String {
         let mut sql = String::from("TRUNCATE seen, chain, remote_t, noise, ledger, defaulted");
         for table in &self.tables {
@@ -180,7 +182,8 @@ impl Schema {
         sql
     }
 
-    /// Row 1 of each table: it stands behind the others on its page, and behind what became of them.
+    /// Row 1 of each table: it stands behind the others on its page, and behind what became of
+    /// them.
     pub fn fill_first(&self, base: u32) -> String {
         let mut sql = String::new();
         self.tables

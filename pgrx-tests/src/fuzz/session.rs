@@ -1,4 +1,5 @@
-//! The sessions: each has a thread of its own, which sends one statement at a time and tells what came of it.
+//! The sessions: each has a thread of its own, which sends one statement at a time and tells what
+//! came of it.
 use std::collections::HashMap;
 use std::io::{Read, Write};
 use std::sync::mpsc::{Receiver, Sender, channel};

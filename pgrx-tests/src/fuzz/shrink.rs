@@ -1,4 +1,5 @@
-//! Makes a failing schedule small: sessions, transactions and steps are left out as long as the same rule is broken.
+//! Makes a failing schedule small: sessions, transactions and steps are left out as long as the
+//! same rule is broken.
 use std::collections::BTreeSet;
 
 use super::schedule::{Kind, Schedule, Step};
@@ -16,7 +17,8 @@ fn parts(schedule: &Schedule) -> Vec<BTreeSet<usize>> {
     for unit in 0..schedule.modes.len() {
         parts.push(of(&|step| step.unit == unit));
     }
-    // The gate has to be opened again, a transaction to have its beginning, its end, and the settings that it is judged by.
+    // The gate has to be opened again, a transaction to have its beginning, its end, and the
+    // settings that it is judged by.
     let gate = |step: &Step| step.sql.contains("pg_advisory_") || step.sql.starts_with("RESET");
     let alone = |step: &&Step| {
         !step.is_end()

@@ -94,7 +94,8 @@ impl Site {
         Ok(format!("txn {version}, PostgreSQL {server}"))
     }
 
-    /// The next schedule gets tables of its own: rows are remembered by the extension for how they were fought over.
+    /// The next schedule gets tables of its own: rows are remembered by the extension for how they
+    /// were fought over.
     pub fn forget_tables(&mut self) {
         self.tables = None;
     }

@@ -58,6 +58,31 @@ pub const PRODUCTIONS: &[(u32, Production)] = &[
     (2, read::views_of_ours),
 ];
 
+/// Few kinds that have much to do with each other.
+pub const MIXES: &[&[(u32, Production)]] = &[
+    &[(6, code::noted), (2, write::plain), (1, read::point)],
+    &[
+        (6, write::churned),
+        (4, write::plain),
+        (2, write::returning),
+    ],
+    &[(5, write::ledger), (3, write::plain), (2, read::point)],
+    &[(5, read::built_in), (3, write::plain), (3, read::function)],
+    &[
+        (6, read::latest_tid),
+        (4, write::plain),
+        (2, write::returning),
+    ],
+    &[(4, code::natural), (4, code::complain), (3, write::plain)],
+    &[(4, code::noise), (4, read::whole), (3, write::plain)],
+    &[(4, code::take), (2, code::taking), (3, write::plain)],
+    &[
+        (3, write::default),
+        (3, code::block_reads),
+        (3, write::plain),
+    ],
+];
+
 /// What a transaction on the hottest row begins with.
 pub const FIRST: [Production; 5] = [
     write::plain,

@@ -205,7 +205,8 @@ pub fn current_of(draw: &mut Draw, at: At) -> Option<Vec<Step>> {
     Some(vec![first, second, third])
 }
 
-/// A look at the last version of rows by their places, in ways that a statement's text does not show.
+/// A look at the last version of rows by their places, in ways that a statement's text does not
+/// show.
 pub fn latest_tid(draw: &mut Draw, at: At) -> Option<Vec<Step>> {
     let table = draw.table();
     if !table.is_plain() || at.mode.validated {
