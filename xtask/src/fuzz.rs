@@ -30,6 +30,9 @@ pub struct Args {
     /// Failures of each rule to shrink and to keep in the report; of others only the seed is kept
     #[arg(long, value_name = "N", default_value_t = 5)]
     keep: usize,
+    /// Only schedules with a statement that contains one of these texts
+    #[arg(long, value_name = "TEXT,...", value_delimiter = ',')]
+    only: Vec<String>,
     /// With none of the extension's settings on: what is found then is wrong with the fuzzer
     #[arg(long)]
     off: bool,
@@ -72,6 +75,7 @@ pub fn run(args: Args, pg_config: Option<&Path>) -> Result<bool> {
         library_dir: Some(library.path().to_owned()),
         shrink: args.shrink,
         keep: args.keep,
+        only: args.only,
         off: args.off,
         replay: !args.no_replay,
     };

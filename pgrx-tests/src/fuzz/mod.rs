@@ -43,6 +43,8 @@ pub struct Options {
     pub shrink: usize,
     /// Failures that are shrunk and kept of each rule; further ones are counted.
     pub keep: usize,
+    /// Only schedules with a statement that contains one of these, or a table's summary.
+    pub only: Vec<String>,
     /// With none of the extension's settings on: what is found then is wrong with the fuzzer.
     pub off: bool,
     /// Replays committed transactions on a server without the library.
@@ -78,6 +80,9 @@ pub fn run(
             break;
         }
         let mut schedule = draw::schedule(seed, site.abilities);
+        if !schedule.mentions(&options.only) {
+            continue;
+        }
         if options.off {
             schedule = draw::switched_off(schedule);
         }

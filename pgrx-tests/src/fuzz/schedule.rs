@@ -147,6 +147,21 @@ pub struct Schedule {
 }
 
 impl Schedule {
+    /// Whether any statement or table has one of the texts; any schedule if there are none.
+    pub fn mentions(&self, texts: &[String]) -> bool {
+        let statements = self.steps.iter().map(|step| &step.sql);
+        let has = |text: &String| {
+            let mut statements = statements.clone().chain(&self.churn);
+            statements.any(|sql| sql.contains(text.as_str()))
+                || self
+                    .schema
+                    .summary()
+                    .iter()
+                    .any(|line| line.contains(text.as_str()))
+        };
+        texts.is_empty() || texts.iter().any(has)
+    }
+
     pub fn mode(&self, unit: usize) -> Mode {
         self.modes.get(unit).copied().unwrap_or_default()
     }

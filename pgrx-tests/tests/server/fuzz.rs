@@ -13,6 +13,7 @@ fn options(seed: u64, schedules: u64) -> Options {
         library_dir: None,
         shrink: 60,
         keep: 2,
+        only: Vec::new(),
         off: false,
         replay: true,
     }
