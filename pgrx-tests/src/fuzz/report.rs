@@ -32,8 +32,6 @@ pub struct Report {
     /// Statements that were sent, and those of them that waited for others.
     pub statements: u64,
     pub waited: u64,
-    pub committed: u64,
-    pub rolled_back: u64,
     /// Errors by SQLSTATE.
     pub errors: BTreeMap<String, u64>,
     /// The transactions that were replayed without the library, and how far that went.
