@@ -14,8 +14,6 @@ pub enum Protocol {
     /// A named statement, kept by the session.
     Prepared,
     CopyOut,
-    /// The data stand behind the first line.
-    CopyIn,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]

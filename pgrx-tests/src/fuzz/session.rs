@@ -1,7 +1,7 @@
 //! The sessions: each has a thread of its own, which sends one statement at a time and tells what
 //! came of it.
 use std::collections::HashMap;
-use std::io::{Read, Write};
+use std::io::Read;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::{JoinHandle, spawn};
 
@@ -143,13 +143,6 @@ fn execute(
             let rows: Vec<String> = text.lines().map(ToOwned::to_owned).collect();
             let count = rows.len() as u64;
             Ok((rows, count))
-        }
-        Protocol::CopyIn => {
-            let (command, data) = order.sql.split_once('\n').unwrap_or((&order.sql, ""));
-            let mut writer = client.copy_in(command)?;
-            // An error of it comes back from `finish`.
-            let _ = writer.write_all(data.as_bytes());
-            Ok((Vec::new(), writer.finish()?))
         }
     }
 }
