@@ -3,6 +3,7 @@
 
 mod check;
 pub mod faults;
+pub mod fuzz;
 mod health;
 pub mod history;
 mod load;

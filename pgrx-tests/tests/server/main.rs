@@ -14,6 +14,7 @@ mod docs;
 mod errors;
 mod faults;
 mod functions;
+mod fuzz;
 mod health;
 mod heap;
 mod history;
