@@ -23,7 +23,7 @@ use std::ffi::{CStr, c_void};
 use std::ptr;
 
 /// Functions of PostgreSQL's own that are not immutable, by name, and touch nothing but the session, the clock and sequences.
-const SESSION_ONLY: [&[u8]; 33] = [
+const SESSION_ONLY: [&[u8]; 37] = [
     b"now",
     b"transaction_timestamp",
     b"statement_timestamp",
@@ -32,6 +32,10 @@ const SESSION_ONLY: [&[u8]; 33] = [
     b"gen_random_uuid",
     b"nextval",
     b"current_setting",
+    b"current_database",
+    b"pg_backend_pid",
+    b"pg_sleep",
+    b"version",
     b"to_char",
     b"timestamptz_pl_interval",
     b"timestamptz_mi_interval",
@@ -154,7 +158,7 @@ unsafe fn has_quiet_parts(plan: *const Plan) -> bool {
 unsafe fn is_modification_quiet(modify: &pg_sys::ModifyTable) -> bool {
     // SAFETY: as in `is_statement_quiet`.
     unsafe {
-        modify.fdwPrivLists.is_null_or_empty()
+        has_no_elements(modify.fdwPrivLists)
             && nodes(modify.withCheckOptionLists)
                 .flat_map(|list| nodes(list.cast()))
                 .all(|option| is_quiet((*option.cast::<pg_sys::WithCheckOption>()).qual))
@@ -195,19 +199,10 @@ unsafe fn inserts_into_partitions(plan: *const pg_sys::PlannedStmt) -> bool {
     }
 }
 
-trait ListExt {
-    /// Whether there is nothing in the list but nulls.
-    ///
-    /// # Safety
-    /// Null or a list of pointers.
-    unsafe fn is_null_or_empty(self) -> bool;
-}
-
-impl ListExt for *mut pg_sys::List {
-    unsafe fn is_null_or_empty(self) -> bool {
-        // SAFETY: by the contract.
-        unsafe { nodes(self).all(|node| node.is_null()) }
-    }
+/// Whether there is nothing in a list but nulls.
+unsafe fn has_no_elements(list: *const pg_sys::List) -> bool {
+    // SAFETY: null or a list of pointers.
+    unsafe { nodes(list).all(|node| node.is_null()) }
 }
 
 /// Whether a query that has not been planned is quiet: so is then what planning evaluates of it.

@@ -98,7 +98,9 @@ fn a_look_at_a_followed_version_does_no_harm() -> Result<()> {
              CREATE VIEW look AS SELECT currtid2('hot'::text, '(0,1)'::tid);
              CREATE OPERATOR @#@ (FUNCTION = currtid2, LEFTARG = text, RIGHTARG = tid)"
         ))?;
-        for (n, look) in looks.iter().enumerate() {
+        // Those two want heap itself.
+        let for_method = |look: &&&str| method == "heap" || !look.contains("* FROM pg");
+        for (n, look) in looks.iter().filter(for_method).enumerate() {
             let mut pair = Pair::following(&server)?;
             pair.leader
                 .batch_execute(look)
