@@ -55,10 +55,10 @@ pub unsafe fn before_start(query: *mut pg_sys::QueryDesc) -> bool {
     existence::end(query);
     dependent::forget(query as usize);
     let member = SESSION.is_member();
-    // SAFETY: by the contract.
     let enabled = if member {
         is_enabled()
     } else {
+        // SAFETY: by the contract.
         unsafe { settings::concern(query) }
     };
     if enabled {

@@ -156,7 +156,11 @@ impl Server {
     pub fn check_end(&self) {
         for row in &self.rows {
             assert!(row.is_idle(), "a membership outlives its transaction");
-            assert_eq!((row.waiting(), row.running()), (0, 0));
+            assert_eq!(
+                (row.waiting(), row.running()),
+                (0, 0),
+                "a count outlives its transaction"
+            );
         }
         let heap = self.heap.lock().unwrap();
         let committed = |writer: u32| matches!(heap.fates[writer as usize - 1], Fate::Committed(_));
