@@ -94,7 +94,6 @@ unsafe extern "C-unwind" {
     pub fn get_timeout_indicator(id: TimeoutId, reset: bool) -> bool;
 
     // access/transam/twophase.c; not bound by pgrx
-    pub static max_prepared_xacts: c_int;
 
     // libpq/auth.c; not bound by pgrx
     pub static mut ClientAuthentication_hook:
@@ -112,6 +111,7 @@ unsafe extern "C-unwind" {
     pub fn GetTopTransactionIdIfAny() -> TransactionId;
     pub fn GetCurrentTransactionId() -> TransactionId;
     pub fn GetCurrentTransactionNestLevel() -> c_int;
+    pub fn GetCurrentTransactionStartTimestamp() -> TimestampTz;
     pub fn GetCurrentSubTransactionId() -> SubTransactionId;
     pub fn GetCurrentCommandId(used: bool) -> CommandId;
     pub fn CommandCounterIncrement();

@@ -29,11 +29,15 @@ pub fn before_reads() {
         return;
     }
     // SAFETY: reads shared state.
-    if !session::is_validated() || view::own_fxid() != 0 || unsafe { raw::RecoveryInProgress() } {
+    if !session::is_validated() || unsafe { raw::RecoveryInProgress() } {
         return;
     }
     session::start_clock();
     let (view, before) = session::reading_point();
+    session::survey(&view);
+    if view::own_fxid() != 0 {
+        return;
+    }
     // SAFETY: nothing below changes it; what is copied has cells of its own.
     let Some(work) = (unsafe { session::look() }) else {
         return;
@@ -87,8 +91,8 @@ pub fn conflicts(
 ) -> (Result<(), Refusal>, keyrange::Work) {
     match work.history.excerpt.get() {
         Some(excerpt) => {
-            excerpt.conflicts(validation, &work.fresh, found);
-            (Ok(()), keyrange::Work::default())
+            let result = excerpt.conflicts(validation, &work.fresh, found);
+            (result, keyrange::Work::default())
         }
         None => validation.conflicts(&work.fresh, found),
     }

@@ -319,7 +319,6 @@ pub unsafe fn before_utility(node: *const pg_sys::Node, is_top_level: bool) {
             // SET TRANSACTION SNAPSHOT; the other commands of this kind begin no transaction either.
             let set = node.cast::<pg_sys::VariableSetStmt>();
             if (*set).kind == pg_sys::VariableSetKind::VAR_SET_MULTI {
-                session::forget_prefix();
                 session::uses_snapshot();
             }
             return;

@@ -51,6 +51,15 @@ pub(crate) enum Fault {
     PendingNotCopied,
     /// An excerpt is without what the snapshot sees of later ones.
     NewerNotCopied,
+    /// Who registers does not raise the mark of the relation and the range.
+    MarkNotRaised,
+    /// Who overwrites an entry does not tell the mark of its relation and range.
+    MarkForgotten,
+    /// A key's entry is looked for in another piece of its range than where it is.
+    PieceMissed,
+    /// A transaction of which nothing is known is taken for one that has not begun to register.
+    #[cfg(test)]
+    UnknownTakenForIdle,
     /// A reader does not look for those that have moved before it.
     #[cfg(test)]
     MovedIgnored,

@@ -81,6 +81,16 @@ impl IntervalSet {
         totals.fold(0, u64::saturating_add)
     }
 
+    /// In how many rings their entries are looked for, at most.
+    #[inline]
+    pub(crate) fn rings_in(&self, map: &RangeMap) -> u64 {
+        let totals = self.iter().map(|part| {
+            let pieces = map.pieces_of(part).len() as u64;
+            map.ranges_of(part).total().saturating_mul(1 + pieces)
+        });
+        totals.fold(0, u64::saturating_add)
+    }
+
     pub fn iter(&self) -> std::slice::Iter<'_, Interval> {
         self.intervals.iter()
     }
