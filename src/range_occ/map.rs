@@ -24,7 +24,8 @@ const PARTS: u128 = 4096;
 const PIECES_OF_INTEGERS: u32 = 32;
 /// Pieces of a range that may have any number of keys.
 const PIECES: u32 = 256;
-/// Pieces of a range between sampled boundaries: the first and the last have all keys that come beyond.
+/// The fewest pieces of a range between sampled boundaries: the first and the last have all keys that come beyond. Where there are few
+/// ranges, say because the table was empty when it was divided, together they have `PIECES`.
 const PIECES_OF_SAMPLED: u32 = 8;
 /// A range has no more pieces than this part of all rings.
 const MOST_OF_RINGS: u32 = 16;
@@ -83,7 +84,9 @@ impl Map {
             Map::Grid(grid) => RangeMap::Grid(*grid),
             Map::Whole => RangeMap::WHOLE,
             Map::Boundaries(boundaries) => {
-                RangeMap::BoundariesInPieces(boundaries, pieces(PIECES_OF_SAMPLED))
+                let ranges = boundaries.len() as u32 + 1;
+                let wanted = (PIECES / ranges).max(PIECES_OF_SAMPLED);
+                RangeMap::BoundariesInPieces(boundaries, pieces(wanted))
             }
         }
     }
