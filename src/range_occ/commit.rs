@@ -72,8 +72,9 @@ fn validate_fresh() {
         ranges: &|relation| ranges_of(work, relation),
         wait: &|| is_patient(since()),
     };
-    // Nothing is copied, nothing was missed, and nothing is: the way of most.
+    // Nothing is to be copied, nothing was missed, and nothing is: the way of most.
     if work.first_missed.get().is_none()
+        && !excerpt::is_due(work, &validation)
         && let Some(done) = validation.quiet(&work.fresh)
     {
         session::with(|work| work.fresh.clear());

@@ -61,9 +61,15 @@ pub fn before_reads() {
         .add(Count::ValidationTime, commit::nanoseconds(since));
 }
 
+/// Whether the transaction reads a whole table for the first time: the rings are copied then, even if nobody has written there, as it may
+/// read others later.
+pub fn is_due(work: &Work, validation: &Validation<View>) -> bool {
+    !work.history.has_tried.get() && validation.looks_everywhere(&work.fresh)
+}
+
 /// Before the validation of what is fresh, of a transaction that only reads.
 pub fn before_validation(work: &Work, validation: &Validation<View>) {
-    if !work.history.has_tried.get() && validation.looks_everywhere(&work.fresh) {
+    if is_due(work, validation) {
         copy(work, validation);
     }
 }
