@@ -1,6 +1,6 @@
 -- The settings: type, unit, default, range, who may change them, and what they say.
-SELECT name, setting, unit, vartype, min_val, max_val, enumvals, context
-FROM pg_settings WHERE name LIKE 'txn.%' AND name <> 'txn.stop_at' ORDER BY name;
+SELECT name, CASE name WHEN 'txn.build_id' THEN '' ELSE setting END AS setting, unit, vartype, min_val, max_val, enumvals, context
+FROM pg_settings WHERE name LIKE 'txn.%' AND name NOT IN ('txn.stop_at', 'txn.planted_fault') ORDER BY name;
 SELECT name AS undocumented FROM pg_settings WHERE name LIKE 'txn.%' AND coalesce(short_desc, '') = '';
 
 SET txn.group_lock = on;
@@ -21,6 +21,10 @@ SET txn.max_hot_rows = 7;
 -- the prefix is the extension's own: a typing error is one
 SET txn.grouplock = on;
 RESET ALL;
+
+-- what the library was built from is in it
+SELECT current_setting('txn.build_id') ~ '^\d+\.\d+\.\d+( [0-9a-f]{12}(\+changes)?)? [0-9a-f]{16}$' AS is_release;
+SET txn.build_id = '1';
 
 -- an ordinary user's transaction is his own business
 CREATE ROLE regress_user;

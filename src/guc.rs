@@ -1,6 +1,7 @@
 //! Every setting, alphabetical, each with unit, range and default.
 
 use pgrx::guc::{GucContext, GucFlags, GucRegistry, GucSetting, PostgresGucEnum};
+use std::ffi::{CStr, CString};
 use std::ops::RangeInclusive;
 
 /// What is valid for `txn.group_size` and `txn.hot_threshold`.
@@ -16,6 +17,13 @@ pub enum FollowerReads {
     Immediate,
 }
 
+/// What this library was built from (build.rs).
+pub static BUILD_ID: GucSetting<Option<CString>> = GucSetting::<Option<CString>>::new(Some(
+    match CStr::from_bytes_with_nul(concat!(env!("TXN_BUILD_ID"), "\0").as_bytes()) {
+        Ok(text) => text,
+        Err(_) => c"",
+    },
+));
 pub static COMBINE_UPDATES: GucSetting<bool> = GucSetting::<bool>::new(true);
 pub static EARLY_VISIBILITY: GucSetting<bool> = GucSetting::<bool>::new(true);
 pub static FAIR_EVERY: GucSetting<i32> = GucSetting::<i32>::new(32);
@@ -34,8 +42,7 @@ pub static RANGE_OCC: GucSetting<bool> = GucSetting::<bool>::new(false);
 pub static RANGE_SLOTS: GucSetting<i32> = GucSetting::<i32>::new(32);
 pub static RANGE_WINDOW: GucSetting<bool> = GucSetting::<bool>::new(true);
 #[cfg(feature = "stop_events")]
-pub static STOP_AT: GucSetting<Option<std::ffi::CString>> =
-    GucSetting::<Option<std::ffi::CString>>::new(None);
+pub static STOP_AT: GucSetting<Option<CString>> = GucSetting::<Option<CString>>::new(None);
 
 /// Whether a setting is on, for what every statement asks. (`GucSetting::get` looks at the thread first.)
 #[inline]
@@ -47,6 +54,14 @@ pub fn is_on(setting: &GucSetting<bool>) -> bool {
 /// Defines the settings. Called once, from `_PG_init`, before shared memory is sized.
 pub fn init() {
     let none = GucFlags::default();
+    GucRegistry::define_string_guc(
+        c"txn.build_id",
+        c"Shows what the loaded library was built from.",
+        c"Version, commit (\"+changes\" if the sources differed from it), hash of the sources, and what sets a test build apart.",
+        &BUILD_ID,
+        GucContext::Internal,
+        GucFlags::DISALLOW_IN_FILE,
+    );
     GucRegistry::define_bool_guc(
         c"txn.combine_updates",
         c"Lets one transaction do the waiting updates of others that execute the same statement, and commit them with its own.",
@@ -102,7 +117,7 @@ pub fn init() {
     GucRegistry::define_int_guc(
         c"txn.hot_threshold",
         c"Transactions that wait to update a row before it becomes a hot row.",
-        c"0 makes every row hot that is updated by its key.",
+        c"0 makes every row hot that is updated by its key, for the role that has logged in; it is hot for others when as many transactions wait as they want.",
         &HOT_THRESHOLD,
         *HOT_THRESHOLDS.start(),
         *HOT_THRESHOLDS.end(),
@@ -140,7 +155,7 @@ pub fn init() {
     GucRegistry::define_int_guc(
         c"txn.max_hot_rows",
         c"Hot rows that shared memory has room for.",
-        c"Further rows are locked the ordinary way and counted in txn.stats.table_full.",
+        c"Rows that are not used make room for others. A role that is not superuser has half of it at most. Further rows are locked the ordinary way and counted in txn.stats.table_full.",
         &MAX_HOT_ROWS,
         1,
         1_000_000,
@@ -197,6 +212,8 @@ pub fn init() {
         GucContext::Postmaster,
         none,
     );
+    #[cfg(feature = "planted_faults")]
+    crate::fault::setting::init();
     #[cfg(feature = "stop_events")]
     GucRegistry::define_string_guc(
         c"txn.stop_at",

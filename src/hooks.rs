@@ -3,9 +3,9 @@
 //! No frame here has anything to drop when the next hook or PostgreSQL's own function raises an ERROR: it passes us by,
 //! and keeps its context and the names of constraint, table and column.
 
-use crate::hotlock::{self, answer, commit, readguard, revisit, statement};
+use crate::hotlock::{self, answer, commit, dependent, readguard, statement};
 use crate::pg::error::{guarded, infallible};
-use crate::pg::{catch, forerun, raw, shmem, snapshot, xact};
+use crate::pg::{catch, forerun, nesting, raw, shmem, snapshot, xact};
 use crate::range_occ;
 use crate::tam::swap;
 use pgrx::pg_sys::*;
@@ -71,6 +71,15 @@ unsafe extern "C-unwind" fn client_authentication(port: *mut Port, status: c_int
 /// # Safety
 /// Nothing with a destructor is alive in `run` or its callers.
 unsafe fn as_usual(run: impl FnOnce()) {
+    // SAFETY: by the contract.
+    nesting::within(|| unsafe { at_same_depth(run) })
+}
+
+/// The same, for a command that only runs another part of a client's own statement.
+///
+/// # Safety
+/// As for `as_usual`.
+unsafe fn at_same_depth(run: impl FnOnce()) {
     note_untracked();
     // SAFETY: by the contract.
     unsafe { swap::as_usual(run) }
@@ -121,6 +130,8 @@ unsafe extern "C-unwind" fn planner(
 ) -> *mut PlannedStmt {
     let mut planned = std::ptr::null_mut();
     let options = guarded(|| range_occ::guard::planner_options(options));
+    // SAFETY: the hook's argument.
+    guarded(|| unsafe { dependent::before_planning(parse) });
     // SAFETY: the next hook in the chain, or PostgreSQL's own function.
     watched(std::ptr::null(), || unsafe {
         planned =
@@ -151,6 +162,7 @@ unsafe extern "C-unwind" fn executor_run(
 }
 
 unsafe fn run_query(query: *mut QueryDesc, direction: ScanDirection::Type, count: u64, once: bool) {
+    let part = dependent::Part::begin();
     // SAFETY: the next hook in the chain, or PostgreSQL's own function.
     let run = || unsafe {
         previous().executor_run.unwrap_or(raw::standard_ExecutorRun)(query, direction, count, once)
@@ -164,7 +176,10 @@ unsafe fn run_query(query: *mut QueryDesc, direction: ScanDirection::Type, count
         range_occ::existence::leave(before);
     }
     // What comes next (triggers, the client) comes to other rows. A cursor that comes to the row later takes its ticket then.
-    guarded(|| statement::drop_unused(query as usize));
+    guarded(|| {
+        statement::drop_unused(query as usize);
+        part.end();
+    });
 }
 
 unsafe extern "C-unwind" fn executor_finish(query: *mut QueryDesc) {
@@ -173,6 +188,7 @@ unsafe extern "C-unwind" fn executor_finish(query: *mut QueryDesc) {
 }
 
 unsafe fn finish_query(query: *mut QueryDesc) {
+    let part = dependent::Part::begin();
     let next = previous().executor_finish;
     // SAFETY: the next hook in the chain, or PostgreSQL's own function.
     let run = || unsafe { next.unwrap_or(raw::standard_ExecutorFinish)(query) };
@@ -183,8 +199,11 @@ unsafe fn finish_query(query: *mut QueryDesc) {
         // SAFETY: the hook's argument, started; nothing here has a destructor.
         unsafe { range_occ::guard::routed(query, || watched(query, run)) };
     }
-    // SAFETY: the hook's argument, finished.
-    guarded(|| unsafe { answer::before_deferred(query) });
+    guarded(|| {
+        // SAFETY: the hook's argument, finished.
+        unsafe { answer::before_deferred(query) };
+        part.end();
+    });
 }
 
 /// Whether the executor has no triggers left to fire for the statement, and no WITH to run to its end (execMain.c: standard_ExecutorFinish).
@@ -220,6 +239,7 @@ unsafe extern "C-unwind" fn process_utility(
     completion: *mut QueryCompletion,
 ) {
     let run = || {
+        let part = dependent::Part::begin();
         // SAFETY: the hook's argument.
         let is_top_level = context == ProcessUtilityContext::PROCESS_UTILITY_TOPLEVEL;
         // SAFETY: the hook's argument.
@@ -259,6 +279,7 @@ unsafe extern "C-unwind" fn process_utility(
         if exempt {
             range_occ::session::end_exempt();
         }
+        guarded(|| part.end());
         // The COMMIT has been taken note of, so that an ERROR ends the transaction. Deferred triggers run next, and what they say must
         // not come from versions that may still roll back.
         if commits {
@@ -271,8 +292,22 @@ unsafe extern "C-unwind" fn process_utility(
             }
         }
     };
-    // SAFETY: nothing here has a destructor.
-    unsafe { as_usual(run) }
+    // SAFETY: a utility statement's node; nothing here has a destructor.
+    unsafe {
+        if is_clients_own((*statement).utilityStmt, context) {
+            at_same_depth(run);
+        } else {
+            as_usual(run);
+        }
+    }
+}
+
+/// Whether the command is the client's EXECUTE or FETCH, which runs a statement of the client's.
+unsafe fn is_clients_own(node: *const Node, context: ProcessUtilityContext::Type) -> bool {
+    // SAFETY: a utility statement's node.
+    let tag = unsafe { (*node).type_ };
+    context == ProcessUtilityContext::PROCESS_UTILITY_TOPLEVEL
+        && matches!(tag, NodeTag::T_ExecuteStmt | NodeTag::T_FetchStmt)
 }
 
 /// Whether the command reads data or runs code of the user's, perhaps outside the executor.
@@ -306,19 +341,19 @@ unsafe fn commits(node: *const Node) -> bool {
     }
 }
 
-/// A utility command may do anything: it is taken to read our own versions and to write untracked tables, unless it is
-/// one of those that do neither, or that run statements through the executor.
+/// A utility command may do anything: it is taken to write untracked tables, unless it is one of those that do not, or that run
+/// statements through the executor.
 unsafe fn before_utility(command: *mut PlannedStmt, is_top_level: bool) {
     // SAFETY: a utility statement's node.
     unsafe {
         let node = (*command).utilityStmt;
         range_occ::guard::before_utility(node, is_top_level);
+        dependent::before_utility(node);
         match (*node).type_ {
             NodeTag::T_TransactionStmt => return,
-            NodeTag::T_ExecuteStmt | NodeTag::T_DeclareCursorStmt => {
-                answer::before_reading_utility()
-            }
-            NodeTag::T_VariableSetStmt
+            NodeTag::T_ExecuteStmt
+            | NodeTag::T_DeclareCursorStmt
+            | NodeTag::T_VariableSetStmt
             | NodeTag::T_VariableShowStmt
             | NodeTag::T_PrepareStmt
             | NodeTag::T_DeallocateStmt
@@ -340,14 +375,8 @@ unsafe fn before_utility(command: *mut PlannedStmt, is_top_level: bool) {
                 } else {
                     note_copied(copy);
                 }
-                revisit::before_statement();
-                answer::before_reading_utility();
             }
-            _ => {
-                readguard::note_untracked();
-                revisit::before_statement();
-                answer::before_reading_utility();
-            }
+            _ => readguard::note_untracked(),
         }
         if hotlock::is_in_hot_transaction() {
             hotlock::check_doomed();
@@ -379,9 +408,18 @@ unsafe extern "C-unwind" fn at_transaction_event(event: XactEvent::Type, _arg: *
     match event {
         XactEvent::XACT_EVENT_PRE_COMMIT => guarded(commit::before_commit),
         XactEvent::XACT_EVENT_PRE_PREPARE => guarded(commit::before_prepare),
-        XactEvent::XACT_EVENT_COMMIT => infallible(commit::committed),
-        XactEvent::XACT_EVENT_PREPARE => infallible(commit::prepared),
-        XactEvent::XACT_EVENT_ABORT => infallible(commit::rolled_back),
+        XactEvent::XACT_EVENT_COMMIT => infallible(|| {
+            commit::committed();
+            nesting::transaction_ended();
+        }),
+        XactEvent::XACT_EVENT_PREPARE => infallible(|| {
+            commit::prepared();
+            nesting::transaction_ended();
+        }),
+        XactEvent::XACT_EVENT_ABORT => infallible(|| {
+            commit::rolled_back();
+            nesting::transaction_ended();
+        }),
         _ => {}
     }
 }
@@ -393,8 +431,13 @@ unsafe extern "C-unwind" fn at_subtransaction_event(
     _arg: *mut c_void,
 ) {
     match event {
-        SubXactEvent::SUBXACT_EVENT_START_SUB => snapshot::note_subtransaction(),
+        SubXactEvent::SUBXACT_EVENT_START_SUB => {
+            snapshot::note_subtransaction();
+            nesting::note_subtransaction();
+            range_occ::session::subtransaction_started();
+        }
         SubXactEvent::SUBXACT_EVENT_ABORT_SUB => infallible(|| {
+            nesting::subtransaction_rolled_back(xact::nest_level());
             swap::abort_of_subtransaction(own);
             note_untracked();
             range_occ::session::subtransaction_rolled_back(xact::nest_level());

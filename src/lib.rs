@@ -2,6 +2,7 @@
 
 use pgrx::prelude::*;
 
+mod fault;
 mod guc;
 mod hooks;
 mod hotlock;
@@ -22,6 +23,8 @@ pub extern "C-unwind" fn _PG_init() {
     }
     guc::init();
     pg::relation::init();
+    pg::quiet::init();
+    pg::plpgsql::init(hotlock::dependent::HOOKS);
     hotlock::provider::init();
     range_occ::init();
     tam::callbacks::init();

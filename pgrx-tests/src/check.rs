@@ -4,6 +4,8 @@ use pgserver::{PgInstall, Server, ServerOptions};
 use postgres::Client;
 use postgres::types::FromSqlOwned;
 
+use crate::watchdog::guard;
+
 /// A server with the extension and, on top of what all tests need, `settings`.
 pub fn start(settings: &[(&str, &str)]) -> Result<Server> {
     start_with(ServerOptions::default(), settings)
@@ -23,7 +25,9 @@ fn start_with(options: ServerOptions, settings: &[(&str, &str)]) -> Result<Serve
     let options = settings
         .iter()
         .fold(options, |options, (name, value)| options.set(*name, value));
-    Server::start(&PgInstall::from_env()?, options)
+    let server = Server::start(&PgInstall::from_env()?, options)?;
+    guard(&server);
+    Ok(server)
 }
 
 /// The one value that `sql` gives.

@@ -3,6 +3,7 @@
 
 mod check;
 pub mod faults;
+pub mod fuzz;
 mod health;
 pub mod history;
 mod load;
@@ -15,7 +16,9 @@ mod worker;
 pub use check::{int, read, start, start_hot, start_stock, text};
 pub use health::{physical_health, quiet};
 pub use load::{Load, Running};
-pub use session::{Background, grouped, local, pid, sqlstate, wait_until};
+pub use session::{
+    Background, expect_followed, grouped, join, local, pid, sqlstate, until, wait_until,
+};
 pub use tally::Tally;
 pub use transcript::{Block, Transcript, blocks};
 pub use watchdog::Watchdog;

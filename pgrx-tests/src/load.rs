@@ -4,13 +4,13 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread::{scope, sleep};
 use std::time::Duration;
 
-use anyhow::{Context, Result, anyhow};
+use anyhow::{Context, Result, anyhow, bail};
 use pgserver::Server;
 use postgres::error::{DbError, SqlState};
 use postgres::{Client, Config, Error, NoTls};
 
 use crate::tally::LOST;
-use crate::{Done, Tally, Watchdog, Worker};
+use crate::{Done, Tally, Watchdog, Worker, int};
 
 /// How often somebody who waits looks again.
 const TICK: Duration = Duration::from_millis(10);
@@ -25,6 +25,8 @@ pub struct Load {
     /// It ends when whoever disturbs it has done so.
     is_endless: bool,
     session: Box<dyn Fn(usize) -> String + Sync>,
+    /// The counter of `txn.stats` that has to have grown in the end.
+    moves: Option<&'static str>,
 }
 
 /// The load as seen by who disturbs it.
@@ -65,6 +67,7 @@ impl Load {
             attempts,
             is_endless: false,
             session: Box::new(|_| String::new()),
+            moves: None,
         }
     }
 
@@ -82,9 +85,17 @@ impl Load {
         self
     }
 
-    /// All sessions with group locking of every row that is fought over.
+    /// All sessions with group locking of every row that is fought over; somebody has to follow.
     pub fn grouped(self) -> Self {
         self.session(|_| "SET txn.group_lock = on; SET txn.hot_threshold = 1".to_owned())
+            .moves("followed")
+    }
+
+    /// The load fails unless this counter of `txn.stats` has grown: without what it counts, the test
+    /// has tested nothing of what it is about.
+    pub fn moves(mut self, counter: &'static str) -> Self {
+        self.moves = Some(counter);
+        self
     }
 
     /// How many transactions the load makes in all, if it is not endless.
@@ -106,6 +117,7 @@ impl Load {
         F: Fn(&mut Worker) -> Result<Done, Error> + Sync,
         D: FnOnce(&Running) -> Result<()>,
     {
+        let before = self.moved()?;
         let dog = Watchdog::watch(self.config.clone(), self.data_dir.clone());
         let done = AtomicUsize::new(0);
         let over = AtomicBool::new(false);
@@ -140,7 +152,22 @@ impl Load {
             disturbed?;
             Ok(total)
         });
-        dog.finish(result)
+        let tally = dog.finish(result)?;
+        let after = self.moved()?;
+        // A restart of the server begins to count anew.
+        if let (Some(counter), true) = (self.moves, after == 0 || after == before) {
+            bail!("txn.stats.{counter} has not moved from {after}: {tally:?}");
+        }
+        Ok(tally)
+    }
+
+    /// What `moves` asks for has counted so far.
+    fn moved(&self) -> Result<i64> {
+        let Some(counter) = self.moves else {
+            return Ok(0);
+        };
+        let mut client = self.config.connect(NoTls)?;
+        int(&mut client, &format!("SELECT {counter} FROM txn.stats"))
     }
 
     fn client<F>(

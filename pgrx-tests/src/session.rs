@@ -1,12 +1,18 @@
 //! Sessions of a scenario told step by step: statements that wait, and waiting for a state.
 use std::thread::{JoinHandle, sleep, spawn};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use anyhow::{Result, bail};
+use anyhow::{Result, bail, ensure};
 use pgserver::Server;
 use postgres::{Client, Error};
 
-use crate::read;
+use crate::watchdog::{who_waits, who_waits_anywhere};
+use crate::{int, read};
+
+/// A wait of a test that takes longer has no end. Shorter than the watchdog's patience, so that the
+/// test itself says for what it waits.
+const LIMIT: Duration = Duration::from_secs(45);
+const TICK: Duration = Duration::from_millis(10);
 
 /// A session with group locking in which every row updated by key is hot.
 pub fn grouped(server: &Server) -> Result<Client> {
@@ -22,17 +28,61 @@ pub fn local(server: &Server) -> Result<Client> {
     Ok(client)
 }
 
+/// Fails unless at least so many updates have followed another since the server's start: a scenario
+/// about followers that has none tells nothing.
+pub fn expect_followed(client: &mut Client, updates: i64) -> Result<()> {
+    let followed = int(client, "SELECT followed FROM txn.stats")?;
+    ensure!(
+        followed >= updates,
+        "{followed} have followed, not {updates}"
+    );
+    Ok(())
+}
+
 /// The process behind a session.
 pub fn pid(client: &mut Client) -> Result<i32> {
     read(client, "SELECT pg_backend_pid()")
 }
 
-/// Looks until `sql` gives true. (A watchdog ends it if that never comes.)
+/// Looks until `sql` gives true.
 pub fn wait_until(client: &mut Client, sql: &str) -> Result<()> {
-    while !read::<Option<bool>>(client, sql)?.unwrap_or(false) {
-        sleep(Duration::from_millis(10));
+    until(client, sql, |client| {
+        Ok(read::<Option<bool>>(client, sql)?.unwrap_or(false))
+    })
+}
+
+/// Looks until `come` gives true. If that takes too long it is an error that says for what the test
+/// waited, and who waits for whom in the server of `client`.
+pub fn until(
+    client: &mut Client,
+    what: &str,
+    mut come: impl FnMut(&mut Client) -> Result<bool>,
+) -> Result<()> {
+    let began = Instant::now();
+    while !come(client)? {
+        if began.elapsed() > LIMIT {
+            let who = who_waits(client);
+            bail!("waited for {} s until {what}\n{who}", LIMIT.as_secs());
+        }
+        sleep(TICK);
     }
     Ok(())
+}
+
+/// Waits for the end of a thread; an error that says who waits for whom if it does not come.
+pub fn join<T>(thread: JoinHandle<T>, what: &str) -> Result<T> {
+    let began = Instant::now();
+    while !thread.is_finished() {
+        if began.elapsed() > LIMIT {
+            let who = who_waits_anywhere();
+            bail!("{what} has not ended in {} s\n{who}", LIMIT.as_secs());
+        }
+        sleep(Duration::from_millis(1));
+    }
+    match thread.join() {
+        Ok(end) => Ok(end),
+        Err(_) => bail!("{what} panicked"),
+    }
 }
 
 /// A statement that runs, and most likely waits, beside the test; `T` comes of it.
@@ -77,21 +127,24 @@ impl<T: Send + 'static> Background<T> {
              AND wait_event IS NOT NULL AND wait_event_type NOT IN ('Client', 'LWLock', 'IO')",
             self.pid
         );
-        while !read::<bool>(client, &sql)? {
-            if self.is_finished() {
-                bail!("the statement of process {} did not wait", self.pid);
-            }
-            sleep(Duration::from_millis(10));
-        }
-        Ok(())
+        let what = format!("the statement of process {} sleeps", self.pid);
+        until(client, &what, |client| {
+            let sleeps = read::<bool>(client, &sql)?;
+            ensure!(
+                sleeps || !self.is_finished(),
+                "the statement of process {} did not wait",
+                self.pid
+            );
+            Ok(sleeps)
+        })
     }
 
     /// Waits for its end; its session, and what came of it.
     pub fn end(self) -> Result<(Client, Result<T, Error>)> {
-        match self.thread.join() {
-            Ok(end) => Ok(end),
-            Err(_) => bail!("a background session panicked"),
-        }
+        join(
+            self.thread,
+            &format!("the statement of process {}", self.pid),
+        )
     }
 }
 

@@ -9,10 +9,13 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
 use pgserver::Server;
-use postgres::{Config, NoTls, SimpleQueryMessage};
+use postgres::{Client, Config, NoTls, SimpleQueryMessage};
 
 /// A test that makes no progress for so long hangs.
 const PATIENCE: Duration = Duration::from_secs(60);
+
+/// No test takes so long, whatever it waits for.
+const LIFETIME: Duration = Duration::from_secs(900);
 
 /// What is asked of the server that hangs.
 const QUESTIONS: [(&str, &str); 4] = [
@@ -77,7 +80,8 @@ impl Watchdog {
         self.shared.findings.lock().is_ok_and(|text| text.is_some())
     }
 
-    /// The end of the test, with `result`: if it hung, that is the error, whatever followed from it.
+    /// The end of the test, with `result`: if it hung, that is the error, whatever followed from
+    /// it.
     pub fn finish<T>(mut self, result: Result<T>) -> Result<T> {
         self.end();
         match self.shared.findings.lock().map(|mut text| text.take()) {
@@ -121,10 +125,49 @@ fn watch(shared: &Shared) {
 }
 
 fn findings(config: &Config) -> String {
-    let mut client = match config.connect(NoTls) {
-        Ok(client) => client,
-        Err(error) => return format!("and the server takes no connection: {error}"),
-    };
+    match config.connect(NoTls) {
+        Ok(mut client) => who_waits(&mut client),
+        Err(error) => format!("and the server takes no connection: {error}"),
+    }
+}
+
+/// The servers of this process's tests, for waits that know none.
+static SERVERS: Mutex<Vec<(Config, PathBuf)>> = Mutex::new(Vec::new());
+
+/// Makes the server known to all waits, and stops it when it has lived so long that its test must
+/// hang somewhere.
+pub(crate) fn guard(server: &Server) {
+    let mut config = server.config("postgres", "postgres");
+    config.connect_timeout(Duration::from_secs(10));
+    let data_dir = server.data_dir().to_owned();
+    if let Ok(mut servers) = SERVERS.lock() {
+        servers.retain(|(_, data_dir)| data_dir.exists());
+        servers.push((config.clone(), data_dir.clone()));
+    }
+    spawn(move || {
+        let began = Instant::now();
+        while data_dir.exists() {
+            if began.elapsed() > LIFETIME {
+                let who = findings(&config);
+                eprintln!("a test has not ended in {} s\n{who}", LIFETIME.as_secs());
+                stop(&data_dir);
+                return;
+            }
+            sleep(Duration::from_secs(1));
+        }
+    });
+}
+
+/// Who waits for whom in all servers of this process's tests that answer.
+pub(crate) fn who_waits_anywhere() -> String {
+    let servers = SERVERS.lock().map(|servers| servers.clone());
+    let running = servers.unwrap_or_default().into_iter();
+    let running = running.filter(|(_, data_dir)| data_dir.join("postmaster.pid").exists());
+    running.map(|(config, _)| findings(&config)).collect()
+}
+
+/// Who waits for whom in the server of `client`.
+pub(crate) fn who_waits(client: &mut Client) -> String {
     let mut text = String::new();
     for (title, sql) in QUESTIONS {
         text += &format!("-- {title}\n");

@@ -9,7 +9,9 @@ AS 'MODULE_PATHNAME', 'explain_row_wrapper';
 COMMENT ON FUNCTION txn.explain_row(regclass, text[]) IS 'the conditions under which updates of the row with that key follow each other; met is null where it depends on the statement';
 
 COMMENT ON COLUMN txn.hotspots.mode IS 'group: transactions follow each other; queue: one at a time; backoff: one at a time for a while, because of cascades of rollbacks, second changes of the row by its transactions, or cycles with other rows';
-COMMENT ON COLUMN txn.waits.reason IS 'ticket: for its turn to update; commit: for a predecessor to commit first; read: for predecessors to end before a statement reads; order: for predecessors to be first at another row; fallback: for a transaction that cannot be followed';
+COMMENT ON COLUMN txn.hotspots.key IS 'the row''s key, at most 64 bytes of it; null unless you may read the key of every row';
+COMMENT ON COLUMN txn.waits.key IS 'the row''s key; null unless you may read the key of every row';
+COMMENT ON COLUMN txn.waits.reason IS 'ticket: for its turn to update; commit: for a predecessor to commit first; read: for predecessors to end before a statement reads; order: for predecessors to be first at another row; stream: for predecessors to end before more is written (wal_level = logical); fallback: for a transaction that cannot be followed';
 
 CREATE FUNCTION txn.set_table(
     relation regclass, mode text DEFAULT NULL, hot_threshold integer DEFAULT NULL, group_size integer DEFAULT NULL,
@@ -120,9 +122,9 @@ SELECT relation::regclass, range, low, high, writes, last_transaction, registrat
 FROM txn.ranges_raw();
 COMMENT ON VIEW txn.ranges IS 'ranges of keys of this database''s tables of txn_heap that transactions have written of late';
 COMMENT ON COLUMN txn.ranges.relation IS 'the table';
-COMMENT ON COLUMN txn.ranges.range IS 'the number of the range; -1: null keys; null: anywhere in the table';
-COMMENT ON COLUMN txn.ranges.low IS 'its lowest key; null: there is no bound, or you may not read the table';
-COMMENT ON COLUMN txn.ranges.high IS 'its highest key; null: there is no bound, or you may not read the table';
+COMMENT ON COLUMN txn.ranges.range IS 'the number of the range; -1: null keys; null: anywhere in the table, or you may not read the key of every row';
+COMMENT ON COLUMN txn.ranges.low IS 'its lowest key; null: there is no bound, or you may not read the key of every row';
+COMMENT ON COLUMN txn.ranges.high IS 'its highest key; null: there is no bound, or you may not read the key of every row';
 COMMENT ON COLUMN txn.ranges.writes IS 'writes to it that the rings have at present';
 COMMENT ON COLUMN txn.ranges.last_transaction IS 'the latest of the transactions that wrote them';
 COMMENT ON COLUMN txn.ranges.registrations IS 'writes registered in it since the server started, or since another range was counted in its place';
@@ -139,8 +141,8 @@ CREATE VIEW txn.my_predicates AS
 SELECT relation::regclass, low, high, whole, reason FROM txn.my_predicates_raw();
 COMMENT ON VIEW txn.my_predicates IS 'the keys that the present transaction has read, if it is validated (txn.range_occ)';
 COMMENT ON COLUMN txn.my_predicates.relation IS 'the table';
-COMMENT ON COLUMN txn.my_predicates.low IS 'the lowest key; null: there is no bound';
-COMMENT ON COLUMN txn.my_predicates.high IS 'the highest key; null: there is no bound';
+COMMENT ON COLUMN txn.my_predicates.low IS 'the lowest key; null: there is no bound, or you may not read the key of every row';
+COMMENT ON COLUMN txn.my_predicates.high IS 'the highest key; null: there is no bound, or you may not read the key of every row';
 COMMENT ON COLUMN txn.my_predicates.whole IS 'whether that is the whole table';
 COMMENT ON COLUMN txn.my_predicates.reason IS 'what read the whole table, or that of a partitioned table it was read which partitions it has';
 GRANT SELECT ON txn.ranges, txn.my_predicates TO PUBLIC;

@@ -4,11 +4,11 @@
 use super::commit;
 use super::errors;
 use super::readguard;
-use super::session::{SESSION, memory};
+use super::session::SESSION;
 use super::waiting::{self, Reason};
 use crate::pg::catch::Code;
 use crate::pg::plan;
-use crate::pg::{raw, snapshot};
+use crate::pg::raw;
 use crate::tam::swap;
 use pgrx::pg_sys;
 use std::cell::Cell;
@@ -24,24 +24,34 @@ pub fn error_is_over() {
     HELD_BACK.0.set(0);
 }
 
+/// Errors that do not wait: each of them is raised by a wait, on account of what others do, and tells nothing of a row's values. The wait
+/// for predecessors may raise the same ones, and elog.c has room for five errors on top of each other. All other errors wait,
+/// whatever their class: a text that becomes too long (54000), a failed allocation (XX000) or a function's RAISE may come of a
+/// value that is not committed.
+const TELL_NOTHING: [&[u8; 5]; 8] = [
+    // Serialization failure and deadlock: of the order in which transactions came. The client is to retry.
+    b"40001", b"40P01",
+    // A lock was not available: NOWAIT, lock_timeout, txn.hot_wait_timeout.
+    b"55P03", // Somebody has cancelled the statement, or a timeout has.
+    b"57014", // The session or the server ends.
+    b"57P01", b"57P02", b"57P03", b"57P05",
+];
+
 /// A statement has failed, or a part of the command that is no query (null). An error (a division, a constraint, a policy, an
 /// exception of a trigger) is an answer, too. It must not come from a version that may still roll back: the predecessors end
-/// first. If one rolls back the answer is 40001 instead. Nor from one that is not durable yet. Errors of these classes say
-/// nothing of the data, and some of them come with PostgreSQL's locks held: resources, limits, locks not available, intervention,
-/// system, internal, and what is to be retried anyway; all that the wait itself can raise is among them (elog.c has room for five errors
-/// on top of each other). The statements around this one do not wait for predecessors again, but for what they have read themselves:
-/// the one inside knows nothing of it. Returns false: the error stands.
+/// first. If one rolls back the answer is 40001 instead. Nor from one that is not durable yet. The statements around this one do
+/// not wait for predecessors again, but for what they have read themselves: the one inside knows nothing of it. Returns false: the
+/// error stands.
 ///
 /// # Safety
 /// The query has started and not ended.
 pub unsafe fn failed(code: Code, query: *const pg_sys::QueryDesc) -> bool {
-    const NOT_ABOUT_DATA: [&[u8]; 8] = [b"40", b"53", b"54", b"55P03", b"57", b"58", b"F0", b"XX"];
-    let about_data = !NOT_ABOUT_DATA.iter().any(|class| code.starts_with(class));
-    if about_data {
+    if !TELL_NOTHING.contains(&&code) {
         let first = HELD_BACK.0.get() == 0;
         if first {
             HELD_BACK.0.set(readguard::end_of_wal());
-            // A function of an index may have failed while a page was locked. Whoever is awaited here may want it.
+            // The error may have come with locks held: a function of an index, an allocation within the lock manager. Whoever is
+            // awaited here may want them.
             // SAFETY: as every abort begins (xact.c: AbortTransaction, AbortSubTransaction); one follows.
             unsafe {
                 raw::LWLockReleaseAll();
@@ -86,7 +96,7 @@ pub unsafe fn failed(code: Code, query: *const pg_sys::QueryDesc) -> bool {
 pub unsafe fn before_deferred(query: *const pg_sys::QueryDesc) {
     // SAFETY: by the contract; the executor state's list of open relations.
     unsafe {
-        if raw::IsTransactionBlock() || !SESSION.all().any(|(_, m)| m.predecessor != 0) {
+        if raw::IsTransactionBlock() || !SESSION.all().any(|(_, m)| m.depends()) {
             return;
         }
         let estate = (*query).estate;
@@ -101,16 +111,5 @@ pub unsafe fn before_deferred(query: *const pg_sys::QueryDesc) {
         if written.iter().any(|list| plan::nodes(*list).any(is_left)) {
             commit::wait_for_predecessors(Reason::Commit);
         }
-    }
-}
-
-/// Before a utility command that reads: predecessors end, and it gets a fresh snapshot.
-pub fn before_reading_utility() {
-    let dependent = SESSION.all().any(|(_, m)| m.predecessor != 0);
-    if dependent && snapshot::is_utility_replaceable() {
-        memory().totals.snapshot_waits.add(1);
-        commit::wait_for_predecessors(Reason::Read);
-        // SAFETY: checked above.
-        unsafe { snapshot::renew_for_utility() };
     }
 }

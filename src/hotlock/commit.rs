@@ -2,20 +2,22 @@
 
 use super::answer;
 use super::combine;
+use super::detect;
 use super::errors;
 use super::readguard;
-use super::session::{Membership, SESSION, member_id, memory, patience};
+use super::session::{SESSION, member_id, memory, patience, relation_of};
 use super::settings;
 use super::statement;
 use super::stop;
 use super::waiting::{self, Reason, Wait};
-use super::{detect, revisit};
+use crate::fault::{Fault, planted};
 use crate::pg::raw::{self, TimeoutId};
 use crate::pg::wait::{self, Wakes};
 use crate::pg::xact;
 use crate::range_occ;
+use crate::tam::base;
 use crate::tam::swap;
-use hotrow::{Duty, Trouble};
+use hotrow::{Base, Duty, Membership, Trouble};
 use pgrx::pg_sys;
 
 /// How a transaction leaves its hot rows.
@@ -30,7 +32,7 @@ enum End {
 /// predecessors' transaction ids; the dependency list only shortens the wait.
 pub fn wait_for_predecessors(reason: Reason) {
     for (n, membership) in SESSION.all() {
-        if membership.predecessor != 0 {
+        if membership.depends() {
             wait_for_predecessor(n, &membership, reason);
         }
     }
@@ -38,7 +40,13 @@ pub fn wait_for_predecessors(reason: Reason) {
 
 /// The same for the predecessor on one row.
 pub fn wait_for_predecessor(n: usize, membership: &Membership, reason: Reason) {
-    let (slot, predecessor) = (membership.slot, membership.predecessor);
+    if reason == Reason::Commit && planted(Fault::CommitOrderNotKept) {
+        return;
+    }
+    let Some(predecessor) = membership.predecessor() else {
+        return;
+    };
+    let slot = membership.slot();
     let me = member_id(n);
     let is_ahead = || memory().with_row(slot, |row, world| row.await_predecessor(world, me));
     waiting::check_doomed();
@@ -59,11 +67,49 @@ pub fn wait_for_predecessor(n: usize, membership: &Membership, reason: Reason) {
         wait.finish();
         timer.stop();
     }
-    if !xact::has_committed(predecessor) {
+    if !xact::has_committed(predecessor) && !planted(Fault::DoomedFollowerCommits) {
         errors::DOOMED.raise();
     }
-    SESSION.update(n, |m| m.predecessor = 0);
+    SESSION.step(n, Membership::predecessor_committed);
     memory().actors[wait::me() as usize].forget(n);
+    confirm_base(n);
+}
+
+/// The predecessor has ended: whether the version that we have built on still names us as its updater; 40001 if it does
+/// not. Nobody commits without this answer (tam/base.rs).
+fn confirm_base(n: usize) {
+    let Some(membership) = SESSION.get(n) else {
+        return;
+    };
+    let Some(base) = membership.base() else {
+        return;
+    };
+    // SAFETY: the transaction holds a lock on the relations of its memberships; nothing else is locked here.
+    if !unsafe { base::restore(relation_of(&membership), base, xact::own_xid()) } {
+        errors::BASE_TAKEN.raise();
+    }
+    SESSION.step(n, Membership::base_confirmed);
+}
+
+/// All predecessors have ended: confirms what no wait for one has confirmed. Then those who have built on our versions find them
+/// as they were, whatever this transaction has looked at (tam/base.rs).
+fn confirm_bases() {
+    for (n, membership) in SESSION.all() {
+        confirm_base(n);
+        if let Some(version) = membership.version().filter(|_| membership.is_listed()) {
+            let me = member_id(n);
+            let follower =
+                memory().with_row(membership.slot(), |row, world| row.follower(world, me));
+            if let Some(follower) = follower {
+                let own = Base {
+                    version,
+                    xid: xact::own_xid(),
+                };
+                // SAFETY: as in `confirm_base`.
+                unsafe { base::restore(relation_of(&membership), own, follower) };
+            }
+        }
+    }
 }
 
 /// PostgreSQL disarms `statement_timeout` before it commits, because a commit does not wait for others. Ours does.
@@ -105,24 +151,29 @@ pub fn wait_before_triggers() {
 
 /// XACT_EVENT_PRE_COMMIT: the last place at which the transaction may still fail.
 pub fn before_commit() {
+    let mut early = false;
     if SESSION.is_member() {
         stop::at(stop::Point::BeforeCommitWait);
         wait_for_predecessors(Reason::Commit);
         waiting::check_doomed();
+        confirm_bases();
         stop::at(stop::Point::AfterCommitWait);
         waiting::check_doomed();
-        let updated = || SESSION.all().filter(|(_, m)| m.version != 0);
+        let updated = || SESSION.all().filter(|(_, m)| m.has_version());
         if updated().next().is_none() {
             readguard::note_everything();
-        } else if updated().any(|(_, m)| settings::of(m.relation).groups()) && readguard::announce()
-        {
-            make_asynchronous();
+        } else {
+            early = updated().any(|(_, m)| settings::of(relation_of(&m)).groups())
+                && readguard::announce();
         }
     }
     readguard::wait_for_reads();
     // From here on nothing waits, and nothing is read or written.
     range_occ::commit::before_end();
     combine::seal();
+    if early {
+        make_asynchronous();
+    }
 }
 
 /// XACT_EVENT_PRE_PREPARE: a YES is irrevocable, so all predecessors come first (trap 6).
@@ -131,20 +182,34 @@ pub fn before_prepare() {
         stop::at(stop::Point::BeforeCommitWait);
         wait_for_predecessors(Reason::Commit);
         waiting::check_doomed();
-        revisit::before_statement();
+        confirm_bases();
     }
     readguard::wait_for_reads();
     range_occ::commit::before_end();
 }
 
 /// Lets RecordTransactionCommit return before flush and standbys; `after_locks` makes up for it.
+///
+/// It neither flushes nor waits at synchronous_commit = off. But at remote_apply the commit record
+/// asks standbys to report when they have
+/// applied it (xact.c: XactLogCommitRecord), so that the setting must stay. There it passes for a
+/// transaction without WAL, which is not
+/// waited for either. Should another callback write WAL after this one, the commit is an ordinary
+/// one.
 fn make_asynchronous() {
-    // SAFETY: the variable is read by RecordTransactionCommit alone until `finish` puts it back.
+    use pg_sys::SyncCommitLevel::{SYNCHRONOUS_COMMIT_OFF, SYNCHRONOUS_COMMIT_REMOTE_APPLY};
+    // SAFETY: the setting is read by RecordTransactionCommit alone until
+    // `restore_synchronous_commit` puts it back. The position is that of
+    // the transaction's last record, which is the commit record next.
     unsafe {
         SESSION
             .synchronous_commit
             .set(Some(pg_sys::synchronous_commit));
-        pg_sys::synchronous_commit = pg_sys::SyncCommitLevel::SYNCHRONOUS_COMMIT_OFF as i32;
+        if pg_sys::synchronous_commit >= SYNCHRONOUS_COMMIT_REMOTE_APPLY as i32 {
+            pg_sys::XactLastRecEnd = 0;
+        } else {
+            pg_sys::synchronous_commit = SYNCHRONOUS_COMMIT_OFF as i32;
+        }
     }
 }
 
@@ -195,7 +260,10 @@ fn finish(end: End) {
         for (n, membership) in SESSION.all() {
             let me = member_id(n);
             let mut wakes = Wakes::new();
-            memory().with_row(membership.slot, |row, world| {
+            if end == End::RolledBack {
+                stop::at(stop::Point::RollingBack);
+            }
+            memory().with_row(membership.slot(), |row, world| {
                 if end == End::RolledBack {
                     let victims = row.roll_back(world, me, |actor| wakes.push(actor));
                     doomed += victims;
@@ -213,6 +281,9 @@ fn finish(end: End) {
                 world.forgive(me);
                 row.part();
             });
+            if end == End::RolledBack {
+                stop::at(stop::Point::Doomed);
+            }
             wakes.deliver();
             SESSION.end(n);
         }
@@ -244,6 +315,7 @@ fn clear() {
 pub fn after_locks() {
     let end = SESSION.flush_to.take();
     if end != 0 {
+        stop::at(stop::Point::Visible);
         flush(end);
     }
     combine::deliver();
@@ -284,30 +356,21 @@ pub fn subtransaction_rolled_back(level: i32) {
     detect::uncount_waiter();
     for (n, membership) in SESSION.all() {
         memory().members[member_id(n) as usize].patient.publish(0);
-        if membership.level >= level && !membership.linked {
-            if membership.passed_up {
-                SESSION.note_locked_by(&membership);
+        match membership.subtransaction_rolled_back(level) {
+            Some(still) => SESSION.step(n, |_| still),
+            None => {
+                if membership.is_passed_up() {
+                    SESSION.note_locked_by(&membership);
+                }
+                super::ticket::leave(n);
             }
-            super::ticket::leave(n);
-        } else if membership.version_level >= level {
-            SESSION.update(n, |m| {
-                m.version = m.version_above;
-                m.version_level = 1.min(m.version_level);
-                m.version_above = 0;
-            });
         }
     }
 }
 
 /// A subtransaction at this depth has committed into its parent.
 pub fn subtransaction_committed(level: i32) {
-    for (n, membership) in SESSION.all() {
-        if membership.level >= level || membership.version_level >= level {
-            SESSION.update(n, |m| {
-                m.passed_up |= m.locked || m.version != 0;
-                m.level = m.level.min(level - 1);
-                m.version_level = m.version_level.min(level - 1);
-            });
-        }
+    for (n, _) in SESSION.all() {
+        SESSION.step(n, |m| m.subtransaction_committed(level));
     }
 }

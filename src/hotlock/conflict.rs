@@ -10,7 +10,7 @@ use super::detect;
 use super::lock::{
     self, end_wait, hand_out, keep_ticket, lend, ticket_for, version_of, wait_for_lockers,
 };
-use super::session::SESSION;
+use super::session::{SESSION, statement_of};
 use super::settings;
 use super::statement;
 use super::stop;
@@ -109,15 +109,11 @@ pub unsafe fn lock(call: Lock, slot: Slot, identity: &Identity, usage: Use) -> T
             SESSION.note_locked(identity);
             return call.heap();
         };
-        SESSION.update(n, |m| {
-            if m.version == 0 && !m.locked {
-                m.unused_by = usage.query;
-            }
-        });
+        SESSION.step(n, |m| m.taken_over_by(statement_of(usage.query)));
         stop::at(stop::Point::TicketTaken);
         loop {
             let others_wait = end_group_for_others(slot);
-            match next_step(n, version, false) {
+            match next_step(n, version, false, usage.query) {
                 Step::Offer(tail) => {
                     offer(n, &tail);
                     if let Some((mut found, page)) = version_of(call.rel, tail.tid, tail.xid) {

@@ -7,47 +7,77 @@ use crate::pg::buffer::Page;
 use crate::pg::relation::Key;
 use crate::pg::tuple;
 use crate::pg::{raw, wait};
-use hotrow::{Identity, LABEL_BYTES, Slot};
+use hotrow::{Directory, Identity, LABEL_BYTES, Promotion, Row, Slot};
 use pgrx::pg_sys::{self, LockTupleMode, MultiXactStatus, Oid};
 
 /// A hot row that nobody has waited for in this time (microseconds) is an ordinary row again.
 const COOL_AFTER: u64 = 5_000_000;
 
-/// The hot row with that identity, if it is one. Cools a row that has not been contended for a while.
+/// The hot row with that identity, if it is one for this session. Cools a row that has not been
+/// contended for a while.
+///
+/// What another role has made hot with a smaller `hot_threshold` is an ordinary row here, until as
+/// many transactions have waited for it as
+/// this session wants. But a row of which this transaction is a member stays what it is for it.
 pub fn find(identity: &Identity) -> Option<Slot> {
     let memory = memory();
     let slot = memory.directory.find(identity)?;
     let row = &memory.directory.rows[slot as usize];
-    let cools = || settings::of(Oid::from(identity.relation)).hot_threshold() > 0;
-    if row.is_idle() && is_cold(row, wait::now()) && cools() && cool(slot) {
+    let threshold = settings::of(Oid::from(identity.relation)).hot_threshold();
+    if row.is_idle() && is_cold(row, wait::now()) && threshold > 0 && cool(slot) {
         return None;
     }
-    Some(slot)
+    let is_hot = row.is_hot_for(role(), threshold as u32) || SESSION.in_row(slot).is_some();
+    is_hot.then_some(slot)
 }
 
-fn is_cold(row: &hotrow::Row, now: u64) -> bool {
+/// To whose share the rows count that this session makes hot: who has logged in. (A role may change
+/// to many others.)
+fn role() -> u32 {
+    // SAFETY: a plain read of a variable of the backend.
+    u32::from(unsafe { raw::GetSessionUserId() })
+}
+
+/// Hot rows that a role without superuser rights may have in the directory.
+fn share() -> u32 {
+    (memory().directory.rows.len() as u32).div_ceil(2)
+}
+
+fn is_cold(row: &Row, now: u64) -> bool {
     now.saturating_sub(row.contended_at.get()) > COOL_AFTER
 }
 
-/// Removes a hot row that nobody refers to.
+/// Removes a cold row that nobody refers to.
 fn cool(slot: Slot) -> bool {
     let now = wait::now();
-    let memory = memory();
-    let removed = memory.with_directory(|directory| {
-        memory.with_row(slot, |row, _| {
-            let removable = row.is_used() && row.is_idle() && is_cold(row, now);
-            removable.then(|| {
-                let life = hotlog::Life::of(row, now);
-                directory.remove(slot);
-                life
-            })
-        })
-    });
+    let removed = memory().with_directory(|directory| remove(directory, slot, now, is_cold));
     if let Some(life) = &removed {
-        memory.totals.coolings.add(1);
-        life.log();
+        is_over(life);
     }
     removed.is_some()
+}
+
+/// Takes a row out of the directory that nobody refers to, if it `may_go`.
+fn remove(
+    directory: Directory<'static>,
+    slot: Slot,
+    now: u64,
+    may_go: impl Fn(&Row, u64) -> bool,
+) -> Option<hotlog::Life> {
+    memory().with_row(slot, |row, _| {
+        let removable = row.is_used() && row.is_idle() && may_go(row, now);
+        removable.then(|| {
+            let life = hotlog::Life::of(row, now);
+            directory.remove(slot);
+            life
+        })
+    })
+}
+
+/// A row has left the directory. No lock is held.
+fn is_over(life: &hotlog::Life) {
+    memory().totals.coolings.add(1);
+    life.log();
 }
 
 /// Removes all rows that have cooled down.
@@ -193,6 +223,8 @@ pub fn count_waiter(identity: &Identity) -> bool {
         .hot_threshold()
         .max(1) as u32;
     let counter = memory().directory.contention(identity);
+    // It may come to the row twice before it waits (an upsert).
+    uncount_waiter();
     SESSION.counted.set(identity.hash() | 1 << 63);
     counter.add(1) + 1 >= threshold
 }
@@ -206,7 +238,7 @@ pub fn uncount_waiter() {
     }
 }
 
-/// Makes the row hot. None when the table of hot rows is full.
+/// Makes the row hot. None when there is no room for it: in the directory, or in this role's share.
 ///
 /// # Safety
 /// `rel` is open with key `key`, and `version` is a version of that row which a scan has found.
@@ -230,34 +262,69 @@ pub unsafe fn promote(
         page.unpin();
         length
     };
-    let found = insert(identity, &label[..length]);
-    if found.is_some() {
-        return found;
+    let promotion = Promotion {
+        label: &label[..length],
+        columns: key.columns_of_label(),
+        owner: role(),
+        earned: settings::of(Oid::from(identity.relation)).hot_threshold() as u32,
+        now: wait::now(),
+    };
+    // SAFETY: a look-up of this session's own role.
+    let share = if unsafe { raw::superuser_arg(Oid::from(promotion.owner)) } {
+        u32::MAX
+    } else {
+        share()
+    };
+    let mut gone = None;
+    let placed = memory()
+        .with_directory(|directory| place(directory, identity, &promotion, share, &mut gone));
+    if let Some(life) = &gone {
+        is_over(life);
     }
-    sweep();
-    let found = insert(identity, &label[..length]);
-    if found.is_none() {
-        memory().totals.table_full.add(1);
+    match placed {
+        Some((slot, is_new)) => {
+            if is_new {
+                memory().totals.promotions.add(1);
+                hotlog::became_hot(identity, promotion.label);
+            }
+            Some(slot)
+        }
+        None => {
+            memory().totals.table_full.add(1);
+            None
+        }
     }
-    found
 }
 
-fn insert(identity: &Identity, label: &[u8]) -> Option<Slot> {
-    let memory = memory();
-    let now = wait::now();
-    let (slot, is_new) = memory.with_directory(|directory| {
-        if let Some(slot) = directory.find(identity)
-            && directory.rows[slot as usize].is(identity)
-        {
-            return Some((slot, false));
-        }
-        let slot = directory.free_slot()?;
-        memory.with_row(slot, |_, _| directory.insert(slot, identity, label, now));
-        Some((slot, true))
-    })?;
-    if is_new {
-        memory.totals.promotions.add(1);
-        hotlog::became_hot(identity, label);
+/// Finds or makes the row's place in the directory, whose lock is held; whether it is new. Where
+/// there is no room, an idle row makes it:
+/// one that is cold, or one of the role's own if its share is used up, or else one of a role that
+/// has more of them.
+fn place(
+    directory: Directory<'static>,
+    identity: &Identity,
+    promotion: &Promotion,
+    share: u32,
+    gone: &mut Option<hotlog::Life>,
+) -> Option<(Slot, bool)> {
+    let (role, now) = (promotion.owner, promotion.now);
+    let held = directory.held_by(role);
+    if let Some(slot) = directory.find(identity)
+        && directory.rows[slot as usize].is(identity)
+    {
+        directory.earn(slot, role, promotion.earned, held < share);
+        return Some((slot, false));
     }
-    Some(slot)
+    let free = (held < share).then(|| directory.free_slot()).flatten();
+    let slot = free.or_else(|| {
+        let may_go = |row: &Row| match row.owner() == role {
+            true => true,
+            false => held < share && (is_cold(row, now) || directory.held_by(row.owner()) > held),
+        };
+        let slot = directory.dispensable(may_go)?;
+        *gone = remove(directory, slot, now, |row, _| may_go(row));
+        gone.is_some().then_some(slot)
+    })?;
+    memory().with_row(slot, |_, _| directory.insert(slot, identity, promotion));
+    Some((slot, true))
 }

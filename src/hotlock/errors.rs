@@ -18,6 +18,23 @@ pub const ABANDONED: Report = Report {
     hint: Some(c"The transaction might succeed if retried."),
 };
 
+/// Somebody has changed or locked the version that this transaction has built on (tam/base.rs).
+pub const BASE_TAKEN: Report = Report {
+    code: *b"40001",
+    message:
+        c"could not commit: another transaction has taken the row version that this one built on",
+    detail: None,
+    hint: Some(c"The transaction might succeed if retried."),
+};
+
+/// A nested statement would read with a snapshot that is older than the end of a predecessor (dependent.rs).
+pub const STALE_SNAPSHOT: Report = Report {
+    code: *b"40001",
+    message: c"could not read: the snapshot does not show a transaction that this one built on",
+    detail: Some(c"With txn.group_lock, a transaction that follows another reads with snapshots from after its end."),
+    hint: Some(c"The transaction might succeed if retried."),
+};
+
 /// The definition of the hot row's table, or its statistics, changed while the statement followed.
 pub const TABLE_CHANGED: Report = Report {
     code: *b"40001",

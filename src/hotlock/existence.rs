@@ -14,12 +14,12 @@
 //! A statement whose answer is certain is answered with its constants.
 
 use super::order;
-use super::session::{Membership, SESSION, memory};
+use super::session::{SESSION, memory, relation_of};
 use crate::pg::buffer::Page;
 use crate::pg::plan::{self, Existence};
 use crate::pg::raw;
 use crate::pg::tuple;
-use hotrow::Contention;
+use hotrow::{Contention, Membership};
 use pgrx::pg_sys::{self, Oid};
 use std::cell::Cell;
 
@@ -36,14 +36,14 @@ static CERTAIN: Certain = Certain(Cell::new(0));
 /// `asked` was said of `query`, which is about to be started.
 pub unsafe fn is_certain(query: *const pg_sys::QueryDesc, asked: &Existence) -> bool {
     let goes_ahead = || {
-        SESSION.all().any(|(_, m)| m.predecessor != 0)
+        SESSION.all().any(|(_, m)| m.depends())
             && !order::may_overtake_in(Oid::from(asked.identity.relation), Contention::Key)
     };
     // SAFETY: by the contract; the transaction holds a lock on the relations of its memberships.
     unsafe {
         SESSION.all().any(|(_, m)| {
-            let row = &memory().directory.rows[m.slot as usize];
-            m.version != 0 && !m.is_gone && row.is(&asked.identity) && is_latest(&m)
+            let row = &memory().directory.rows[m.slot() as usize];
+            !m.is_gone() && row.is(&asked.identity) && is_latest(&m)
         }) || goes_ahead() && passes_by(asked) && is_locked(query, asked)
     }
 }
@@ -58,20 +58,23 @@ unsafe fn is_locked(query: *const pg_sys::QueryDesc, asked: &Existence) -> bool 
     is_found
 }
 
-/// Whether our version of the row is still there and the last one, with the key that it had.
+/// Whether we have a version of the row, and it is still there and the last one, with the key that it had.
 unsafe fn is_latest(membership: &Membership) -> bool {
+    let Some(version) = membership.version() else {
+        return false;
+    };
     // SAFETY: by `is_certain`'s contract; the header is read under the page's lock.
     unsafe {
-        let rel = raw::RelationIdGetRelation(membership.relation);
+        let rel = raw::RelationIdGetRelation(relation_of(membership));
         if rel.is_null() {
             return false;
         }
         // TRUNCATE and rewrites by this transaction give the table another file.
         let same_file = (*rel).rd_firstRelfilelocatorSubid == 0;
         let latest = same_file && {
-            let page = Page::pin(rel, membership.version);
+            let page = Page::pin(rel, version);
             page.share();
-            let latest = page.tuple(membership.version).is_some_and(|(header, _)| {
+            let latest = page.tuple(version).is_some_and(|(header, _)| {
                 let mask = (*header).t_infomask;
                 raw::TransactionIdIsCurrentTransactionId((*header).t_choice.t_heap.t_xmin)
                     && (tuple::has(mask, pg_sys::HEAP_XMAX_INVALID)
@@ -94,9 +97,9 @@ pub fn note_certain(query: *const pg_sys::QueryDesc) {
 
 /// Whether the statement does not come upon versions of ours.
 pub fn passes_by(asked: &Existence) -> bool {
-    let own_table = |m: &Membership| u32::from(m.relation) == asked.identity.relation;
+    let own_table = |m: &Membership| m.relation() == asked.identity.relation;
     SESSION.all().all(|(_, m)| {
-        let row = &memory().directory.rows[m.slot as usize];
+        let row = &memory().directory.rows[m.slot() as usize];
         !own_table(&m) || asked.by_index && !row.is(&asked.identity)
     })
 }

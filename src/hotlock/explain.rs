@@ -3,8 +3,8 @@
 use super::detect;
 use super::session::memory;
 use super::settings::{self, Settings, TableMode, name_of_mode, name_of_reads};
-use crate::pg::relation::{Key, key_of};
-use crate::pg::{wait, xact};
+use crate::pg::relation::{Key, is_used_as_catalog, key_of};
+use crate::pg::{rights, wait, xact};
 use hotrow::{Cause, Identity};
 use pgrx::prelude::*;
 use pgrx::{PgRelation, PgSqlErrorCode};
@@ -22,7 +22,9 @@ pub fn cause_of(cause: Cause) -> &'static str {
     }
 }
 
-/// The conditions under which updates of the row with that key follow each other. Wants SELECT on the table.
+/// The conditions under which updates of the row with that key follow each other. Wants SELECT on
+/// the table or columns of it; the state
+/// of a row is for those who may know of each row with which key it is there.
 ///
 /// # Errors
 /// 42501 without the privilege, 42809 for what is not an ordinary table, 22023 and 22004 for a key that is not one.
@@ -74,7 +76,13 @@ fn explain_row(
                 .then(|| "The table has a deferrable or an exclusion constraint.".to_owned()),
         ));
         lines.push(indexed(&table));
-        lines.extend(row(&identity, &settings));
+        if rights::unwinding(|| rights::may_see(relation, found.numbers())) {
+            lines.extend(row(&identity, &settings));
+        } else {
+            let detail =
+                "Row security is in force for you on this table, or you may not read its key.";
+            lines.push(("the row is hot", None, Some(detail.to_owned())));
+        }
     }
     TableIterator::new(lines)
 }
@@ -85,9 +93,13 @@ fn check_privilege(relation: pg_sys::Oid) {
         let (user, select) = (pg_sys::GetUserId(), pg_sys::ACL_SELECT.into());
         let mut missing = false;
         let acl = pg_sys::pg_class_aclcheck_ext(relation, user, select, &mut missing);
+        let any = pg_sys::AclMaskHow::ACLMASK_ANY;
+        let refused = pg_sys::AclResult::ACLCHECK_OK != acl
+            && !missing
+            && pg_sys::pg_attribute_aclcheck_all(relation, user, select, any)
+                != pg_sys::AclResult::ACLCHECK_OK;
         let name = pg_sys::get_rel_name(relation);
-        (acl != pg_sys::AclResult::ACLCHECK_OK && !missing && !name.is_null())
-            .then(|| CStr::from_ptr(name).to_string_lossy().into_owned())
+        (refused && !name.is_null()).then(|| CStr::from_ptr(name).to_string_lossy().into_owned())
     };
     if let Some(name) = refused {
         ereport!(
@@ -156,6 +168,9 @@ fn no_key(table: &PgRelation) -> &'static str {
     let (form, oid) = unsafe { (&*table.rd_rel, u32::from(table.oid())) };
     if oid < pg_sys::FirstNormalObjectId {
         "It is a system catalog."
+    // SAFETY: an open table.
+    } else if unsafe { is_used_as_catalog(table.as_ptr()) } {
+        "Output plugins of logical decoding read it as a catalog (user_catalog_table)."
     } else if form.relpersistence as u8 == pg_sys::RELPERSISTENCE_TEMP {
         "A temporary table is used by one session only."
     } else if table.rd_pkindex == pg_sys::Oid::INVALID

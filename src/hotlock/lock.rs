@@ -4,8 +4,7 @@ use super::commit;
 use super::conflict;
 use super::detect;
 use super::order;
-use super::revisit;
-use super::session::{Membership, SESSION, memory};
+use super::session::{self, SESSION, memory, statement_of};
 use super::settings;
 use super::statement;
 use super::tail::{await_in_turn, await_tail, forget_offer, offer, refuse_if_shown};
@@ -18,7 +17,7 @@ use crate::pg::{raw, tuple, wait};
 use crate::tam::callbacks::{Delete, Lock};
 use crate::tam::group;
 use crate::tam::swap::{self, OnConflict};
-use hotrow::{Contention, Identity, Slot, Tail};
+use hotrow::{Base, Contention, Identity, Membership, Slot, Tail};
 use pgrx::pg_sys::{self, LockTupleMode, LockWaitPolicy, TM_Result};
 
 /// `tuple_lock` of our routine.
@@ -134,21 +133,15 @@ pub fn note_unseen(rel: pg_sys::Relation) {
 
 /// The ticket is the statement's until the row is locked.
 fn note_unused(n: usize, rel: pg_sys::Relation) {
-    SESSION.update(n, |m| {
-        if m.version == 0 && m.unused_by == 0 && !m.locked {
-            m.unused_by = swap::usage(rel).map_or(0, |usage| usage.query);
-        }
-    });
+    let query = swap::usage(rel).map_or(0, |usage| usage.query);
+    SESSION.step(n, |m| m.claimed_by(statement_of(query)));
 }
 
 /// Whoever has locked the row keeps its ticket. If the row is gone, nobody waits for whoever has the ticket, but others may have
 /// inserted the row again, and we may come to wait for them: then the ticket goes on at once.
 pub fn keep_ticket(n: usize, result: TM_Result::Type) {
     match result {
-        TM_Result::TM_Ok => SESSION.update(n, |m| {
-            m.locked = true;
-            m.unused_by = 0;
-        }),
+        TM_Result::TM_Ok => SESSION.step(n, Membership::locked),
         TM_Result::TM_Deleted => statement::drop_ticket(n),
         _ => (),
     }
@@ -225,8 +218,8 @@ pub unsafe fn ticket_for(
     version: u64,
 ) -> Option<usize> {
     match SESSION.in_row(slot) {
-        Some((n, m)) if m.ticket => Some(n),
-        Some((_, m)) if m.version != 0 => None,
+        Some((n, m)) if m.has_ticket() => Some(n),
+        Some((_, m)) if m.has_version() => None,
         found => {
             // SAFETY: a version that a scan has found.
             let is_own = || unsafe { detect::is_own(rel, version) };
@@ -246,11 +239,12 @@ unsafe fn follow(call: Lock, n: usize, version: u64) -> Option<TM_Result::Type> 
     const FIND_LAST: u32 = pg_sys::TUPLE_LOCK_FLAG_FIND_LAST_VERSION;
     // SAFETY: as in `tuple_lock`; the slot is a buffer heap slot.
     unsafe {
-        let slot = SESSION.get(n)?.slot;
+        let slot = SESSION.get(n)?.slot();
+        let query = swap::usage(call.rel).map_or(0, |usage| usage.query);
         let with_key = call.mode == LockTupleMode::LockTupleExclusive;
         loop {
             let others_wait = end_group_for_others(slot);
-            let tail = match next_step(n, version, false) {
+            let tail = match next_step(n, version, false, query) {
                 Step::Offer(tail) if u32::from(call.flags) & FIND_LAST != 0 => tail,
                 Step::Await(tail) if others_wait => {
                     await_in_turn(call.rel, version, n, &tail);
@@ -283,7 +277,7 @@ unsafe fn follow(call: Lock, n: usize, version: u64) -> Option<TM_Result::Type> 
 /// # Safety
 /// The executor's arguments; we have the ticket.
 pub unsafe fn lend(call: &Lock, n: usize, tail: &Tail, with_key: bool) -> bool {
-    let base = group::Base {
+    let base = Base {
         version: tail.tid,
         xid: tail.xid,
     };
@@ -300,11 +294,7 @@ pub unsafe fn lend(call: &Lock, n: usize, tail: &Tail, with_key: bool) -> bool {
             return false;
         }
     }
-    SESSION.update(n, |m| {
-        m.locked = true;
-        m.lent = tail.tid;
-        m.unused_by = 0;
-    });
+    SESSION.step(n, |m| m.lends(tail.tid));
     true
 }
 
@@ -362,12 +352,13 @@ pub fn end_wait() {
 unsafe fn offered(call: Lock, n: usize, membership: Membership) -> TM_Result::Type {
     // SAFETY: as in `tuple_lock`; the slot is a buffer heap slot, as heapam's own callback wants it.
     unsafe {
-        if !membership.restart {
-            if let Some((found, page)) =
-                version_of(call.rel, membership.offered, membership.offered_xid)
-            {
+        if !membership.is_restarting() {
+            let found = membership
+                .offer()
+                .and_then(|offer| version_of(call.rel, offer.version, offer.xid));
+            if let Some((found, page)) = found {
                 *call.tid = found.t_self;
-                SESSION.update(n, |m| m.handed = membership.offered);
+                SESSION.step(n, Membership::handed_out);
                 (*call.failure).traversed = true;
                 tuple::store(call.rel, call.slot, found, page);
                 return TM_Result::TM_Ok;
@@ -375,10 +366,11 @@ unsafe fn offered(call: Lock, n: usize, membership: Membership) -> TM_Result::Ty
             refuse_if_shown(n);
         }
         forget_offer(n);
-        SESSION.update(n, |m| m.restart = false);
-        *call.tid = tuple::unpack(membership.origin);
+        if let Some(origin) = membership.origin() {
+            *call.tid = tuple::unpack(origin);
+        }
         let result = call.heap();
-        let row = &memory().directory.rows[membership.slot as usize];
+        let row = &memory().directory.rows[membership.slot() as usize];
         let is_other = result == TM_Result::TM_Ok
             && key_of(call.rel)
                 .is_some_and(|key| note_if_other(&call, &key, |found| row.is(found)));
@@ -427,13 +419,12 @@ unsafe fn own_row(call: Lock, n: usize, membership: Membership) -> TM_Result::Ty
             close_own(n);
             return call.heap();
         }
-        if !membership.linked {
+        let Some(version) = membership.version().filter(|_| membership.is_listed()) else {
             return call.heap();
-        }
-        revisit::revisit(call.rel, n);
-        let page = Page::pin(call.rel, membership.version);
+        };
+        let page = Page::pin(call.rel, version);
         page.share();
-        let found = page.heap_tuple(call.rel, membership.version);
+        let found = page.heap_tuple(call.rel, version);
         page.unlock();
         match found {
             Some(found) => {
@@ -457,9 +448,7 @@ fn relation_of(rel: pg_sys::Relation) -> pg_sys::Oid {
 /// A MERGE may go on to delete the version that its update was offered. If the writer has rolled back, that is 40001.
 fn refuse_what_was_lent(relation: pg_sys::Oid, version: u64) {
     let lent = SESSION.all().filter(|(_, m)| {
-        m.relation == relation
-            && [m.offered, m.handed, m.lent].contains(&version)
-            && m.predecessor != 0
+        session::relation_of(m) == relation && m.has_in_hand(version) && m.depends()
     });
     for (n, membership) in lent {
         // It has left the list. Prepared, it runs.
@@ -477,7 +466,7 @@ pub unsafe fn tuple_delete(call: Delete) -> TM_Result::Type {
         let version = tuple::pack(&*call.tid);
         if let Some((n, _)) = SESSION.with_version((*call.rel).rd_id, version) {
             close_own(n);
-            SESSION.update(n, |m| m.is_gone = true);
+            SESSION.step(n, Membership::deletes);
             return call.heap();
         }
         order::let_pass_in(relation_of(call.rel), Contention::Row);
@@ -503,7 +492,6 @@ pub unsafe fn tuple_delete(call: Delete) -> TM_Result::Type {
         let is_done = result == TM_Result::TM_Ok;
         if let Some(n) = held {
             keep_ticket(n, result);
-            SESSION.update(n, |m| m.is_gone |= is_done);
         } else if is_done && let Some(identity) = identity {
             SESSION.note_locked(&identity);
         }

@@ -8,10 +8,10 @@
 //! somebody has waited for lately, all predecessors end first.
 
 use super::commit;
-use super::session::{Membership, SESSION, member_id, memory};
+use super::session::{SESSION, member_id, memory};
 use super::waiting::Reason;
 use crate::pg::wait;
-use hotrow::{Contention, Row, Slot, World, actor_of};
+use hotrow::{Contention, Membership, Row, Slot, World, actor_of};
 use pgrx::pg_sys::{self, LockTupleMode, Oid};
 
 /// Whether a predecessor has not come to that hot row yet, and may.
@@ -29,10 +29,10 @@ pub fn let_pass_at(slot: Slot) {
 fn not_ahead(slot: Slot) -> impl Iterator<Item = (usize, Membership)> {
     SESSION.all().filter(move |(n, m)| {
         let predecessor = |row: &Row, world: World| row.predecessor(world, member_id(*n));
-        m.predecessor != 0
-            && m.slot != slot
+        m.depends()
+            && m.slot() != slot
             && !memory()
-                .with_row(m.slot, predecessor)
+                .with_row(m.slot(), predecessor)
                 .map(actor_of)
                 .is_some_and(|actor| {
                     memory().with_row(slot, |row, world| row.has_before(world, slot, actor))
@@ -42,7 +42,7 @@ fn not_ahead(slot: Slot) -> impl Iterator<Item = (usize, Membership)> {
 
 /// Whether a predecessor may come later to what this transaction is going to take in that table.
 pub fn may_overtake_in(relation: Oid, what: Contention) -> bool {
-    SESSION.all().any(|(_, m)| m.predecessor != 0)
+    SESSION.all().any(|(_, m)| m.depends())
         && memory()
             .contended
             .has(what, database(), u32::from(relation), wait::now())

@@ -30,13 +30,9 @@ unsafe extern "C-unwind" fn relabel(object: *const pg_sys::ObjectAddress, label:
             }
         }
         if object.classId == pg_sys::RelationRelationId {
+            // All that sessions remember of labels is forgotten (partitions take their settings
+            // from their parents), and nothing else.
             pg_sys::CacheInvalidateRelcacheByRelid(pg_sys::SecLabelRelationId);
-            if kind(object.objectId) == pg_sys::RELKIND_PARTITIONED_TABLE {
-                // Its partitions take their settings from it.
-                pg_sys::CacheInvalidateRelcacheAll();
-            } else {
-                pg_sys::CacheInvalidateRelcacheByRelid(object.objectId);
-            }
         }
     }
 }

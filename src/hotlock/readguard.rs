@@ -3,6 +3,7 @@
 
 use super::commit;
 use super::session::memory;
+use crate::fault::{Fault, planted};
 use crate::guc;
 use crate::pg::plan;
 use crate::pg::raw;
@@ -182,6 +183,7 @@ pub fn wait_for_answer() {
     // SAFETY: reads settings; a flush and a wait for standbys, with interrupts held as SyncRepWaitForLSN wants it.
     unsafe {
         if until == 0
+            || planted(Fault::ReadGuardOff)
             || pg_sys::synchronous_commit <= pg_sys::SyncCommitLevel::SYNCHRONOUS_COMMIT_OFF as i32
         {
             return;

@@ -4,88 +4,13 @@ use crate::pg::release;
 use crate::pg::shmem::{Shared, shared};
 use crate::pg::wait;
 use crate::pg::xact;
-use hotrow::{Identity, MEMBERS, MemberId, Patience, Slot};
+use hotrow::{Identity, MEMBERS, MemberId, Membership, Patience, Slot, Statement};
 use pgrx::pg_sys::Oid;
 use std::cell::Cell;
 
 use super::commit;
 use super::settings::{self, TableMode};
 use crate::guc;
-
-/// A membership in a hot row, as its owner knows it.
-#[derive(Clone, Copy)]
-pub struct Membership {
-    pub slot: Slot,
-    pub relation: Oid,
-    /// It has the ticket, since this depth of subtransactions.
-    pub ticket: bool,
-    pub level: i32,
-    /// A subtransaction that has taken it has committed: whoever waits for that one's row lock waits for the whole transaction
-    /// (lmgr.c: XactLockTableWait), even if the lock is rolled back with the subtransaction above.
-    pub passed_up: bool,
-    /// The statement (its QueryDesc) that took the ticket and has not used it yet, or 0.
-    pub unused_by: usize,
-    /// It stands in the ticket queue.
-    pub queued: bool,
-    /// SELECT FOR UPDATE took the ticket: it stays until our update or the end.
-    pub locked: bool,
-    /// The running predecessor's version that it has locked and handed out, or 0.
-    pub lent: u64,
-    /// Our version of the row, packed; 0 while there is none. And the depth of subtransactions that wrote it.
-    pub version: u64,
-    pub version_level: i32,
-    /// The version before it, if a subtransaction has written over it.
-    pub version_above: u64,
-    /// We have deleted the row or changed its key.
-    pub is_gone: bool,
-    /// It stands (or stood, if doomed) in the dependency list.
-    pub linked: bool,
-    /// The transaction that must commit before ours, 0 for none.
-    pub predecessor: u32,
-    /// An uncommitted version that the executor is looking at for us: address and writer. 0 for none.
-    pub offered: u64,
-    pub offered_xid: u32,
-    /// The version that the executor has in its hands for this row since the last offer.
-    pub handed: u64,
-    /// The version with which the executor came first, and that it must start from it again.
-    pub origin: u64,
-    pub restart: bool,
-}
-
-impl Membership {
-    /// The executor has (or may have) an uncommitted version of a predecessor in its hands.
-    pub fn is_pending(&self) -> bool {
-        self.version == 0 && (self.offered != 0 || self.handed != 0 || self.lent != 0)
-    }
-
-    /// Whether that is this version.
-    pub fn has_in_hand(&self, version: u64) -> bool {
-        self.is_pending() && [self.offered, self.handed, self.lent].contains(&version)
-    }
-}
-
-const NONE: Membership = Membership {
-    slot: 0,
-    relation: Oid::INVALID,
-    ticket: false,
-    level: 0,
-    passed_up: false,
-    unused_by: 0,
-    queued: false,
-    locked: false,
-    lent: 0,
-    version: 0,
-    version_level: 0,
-    version_above: 0,
-    is_gone: false,
-    linked: false,
-    predecessor: 0,
-    offered: 0,
-    offered_xid: 0,
-    handed: 0,
-    origin: 0,
-    restart: false,
-};
 
 /// Rows locked in the ordinary way that are remembered; with more, the transaction queues for none.
 const LOCKED: usize = 64;
@@ -98,6 +23,8 @@ pub struct Session {
     /// locked any: it must not queue for them.
     locked: [Cell<u64>; LOCKED],
     locked_count: Cell<usize>,
+    /// How often this session has come to depend on a predecessor.
+    pub dependencies: Cell<u64>,
     /// The contention counter that this session has raised, index + 1.
     pub counted: Cell<u64>,
     /// Shared words of this session hold something that must be cleared at the end.
@@ -118,6 +45,7 @@ pub static SESSION: Session = Session {
     count: Cell::new(0),
     locked: [const { Cell::new(0) }; LOCKED],
     locked_count: Cell::new(0),
+    dependencies: Cell::new(0),
     counted: Cell::new(0),
     published: Cell::new(false),
     synchronous_commit: Cell::new(None),
@@ -137,15 +65,10 @@ impl Session {
         self.memberships.get(n).and_then(Cell::get)
     }
 
-    pub fn set(&self, n: usize, membership: Membership) {
-        self.memberships[n].set(Some(membership));
-    }
-
-    /// Changes one membership in place.
-    pub fn update(&self, n: usize, change: impl FnOnce(&mut Membership)) {
-        if let Some(mut membership) = self.get(n) {
-            change(&mut membership);
-            self.set(n, membership);
+    /// Takes one membership to its next state.
+    pub fn step(&self, n: usize, transition: impl FnOnce(Membership) -> Membership) {
+        if let Some(membership) = self.get(n) {
+            self.memberships[n].set(Some(transition(membership)));
         }
     }
 
@@ -157,41 +80,33 @@ impl Session {
 
     /// The membership in that row.
     pub fn in_row(&self, slot: Slot) -> Option<(usize, Membership)> {
-        self.all().find(|(_, m)| m.slot == slot)
+        self.all().find(|(_, m)| m.slot() == slot)
     }
 
     /// The membership whose version of the row has that address.
     pub fn with_version(&self, relation: Oid, version: u64) -> Option<(usize, Membership)> {
         self.all()
-            .find(|(_, m)| m.version == version && m.relation == relation)
+            .find(|(_, m)| m.version() == Some(version) && relation_of(m) == relation)
     }
 
     /// The membership for which the executor looks at a version, or is to start again, and which it means by `version`.
     pub fn with_offer(&self, relation: Oid, version: u64) -> Option<(usize, Membership)> {
-        self.all().find(|(_, m)| {
-            (m.offered != 0 || m.restart)
-                && m.version == 0
-                && m.relation == relation
-                && (version == m.origin || version == m.handed)
-        })
+        self.all()
+            .find(|(_, m)| relation_of(m) == relation && m.is_looked_for_at(version))
     }
 
     /// The membership for which the executor has that uncommitted version of a predecessor in its hands.
     pub fn with_in_hand(&self, relation: Oid, version: u64) -> Option<(usize, Membership)> {
         self.all()
-            .find(|(_, m)| m.relation == relation && m.has_in_hand(version))
+            .find(|(_, m)| relation_of(m) == relation && m.has_in_hand(version))
     }
 
     /// Begins a membership, if one of the places is free.
     pub fn begin(&self, slot: Slot, relation: Oid) -> Option<usize> {
         release::after_locks(commit::after_locks);
         let n = (0..MEMBERS).find(|&n| self.memberships[n].get().is_none())?;
-        self.memberships[n].set(Some(Membership {
-            slot,
-            relation,
-            level: xact::nest_level(),
-            ..NONE
-        }));
+        let membership = Membership::begin(slot, u32::from(relation), xact::nest_level());
+        self.memberships[n].set(Some(membership));
         self.count.set(self.count.get() + 1);
         memory().members[member_id(n) as usize].begin(slot);
         if xact::own_xid() != 0 {
@@ -210,7 +125,7 @@ impl Session {
     /// The same, for the row of a membership.
     pub fn note_locked_by(&self, membership: &Membership) {
         self.publish();
-        self.note(memory().directory.rows[membership.slot as usize].mark());
+        self.note(memory().directory.rows[membership.slot() as usize].mark());
     }
 
     /// Remembers that it may have locked any row of that table.
@@ -279,6 +194,16 @@ impl Session {
             self.count.set(self.count.get() - 1);
         }
     }
+}
+
+/// The table of a membership's row.
+pub fn relation_of(membership: &Membership) -> Oid {
+    Oid::from(membership.relation())
+}
+
+/// A statement as a membership remembers it, by the address of its QueryDesc; 0 for none.
+pub fn statement_of(query: usize) -> Option<Statement> {
+    (query != 0).then_some(query)
 }
 
 /// What stands for a table among the hashes of rows; a hash that happens to be the same costs an early place in the queue.

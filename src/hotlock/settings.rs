@@ -1,14 +1,20 @@
 //! The settings of a table: what its security label says, else what its partitioned parents' labels say, else the
 //! session's settings.
 //!
-//! A label is read once per table and session, and again when its table's relcache entry has been invalidated, which
-//! every change of a label does (provider.rs). Whether the database has a label at all is remembered in the same way, by
-//! pg_seclabel's own relcache entry: without one, a session with its settings off asks for nothing else.
+//! A label is read once per table and session, and again when pg_seclabel's relcache entry has been
+//! invalidated, which every change of a
+//! label does (provider.rs), or the table's own (it may have become a partition). Relcache entries
+//! of tables do not depend on labels, so
+//! that a change of a label costs other sessions a look at it and nothing else. Whether the
+//! database has a label at all is remembered in
+//! the same way: without one, a session with its settings off asks for nothing else; with one, for
+//! the tables of its statements.
 
-use super::session;
+use super::session::{self, SESSION};
 use crate::guc::{self, FollowerReads};
 use crate::pg::label;
 use crate::pg::per_table::PerTable;
+use crate::pg::plan;
 use pgrx::pg_sys::{self, Datum, Oid};
 use std::cell::Cell;
 use std::ffi::CStr;
@@ -232,9 +238,11 @@ static LABELS: Labels = Labels {
 };
 
 unsafe extern "C-unwind" fn forget(_arg: Datum, relation: Oid) {
-    LABELS.of_table.forget(relation);
     if relation == Oid::INVALID || relation == pg_sys::SecLabelRelationId {
+        LABELS.of_table.forget(Oid::INVALID);
         LABELS.exist.set(None);
+    } else {
+        LABELS.of_table.forget(relation);
     }
 }
 
@@ -278,4 +286,32 @@ pub fn of(relation: Oid) -> Settings {
 #[inline]
 pub fn uses(relation: Oid) -> bool {
     session::is_allowed() && of(relation).mode() != TableMode::Off
+}
+
+/// Whether a statement of this transaction, a member of no hot row, may come to use hot rows: the
+/// session's settings say so, or the label of
+/// a table that it names.
+///
+/// # Safety
+/// The statement is about to be started, or has been: its tables are locked.
+pub unsafe fn concern(query: *const pg_sys::QueryDesc) -> bool {
+    session::is_enabled()
+        && (session_mode() != TableMode::Off
+            // SAFETY: by the contract; a plan's list of tables.
+            || unsafe { plan::oids((*(*query).plannedstmt).relationOids) }
+                .any(|relation| of(relation).mode() != TableMode::Off))
+}
+
+/// Notes that a statement that does not `concern` us may lock rows of its tables.
+///
+/// # Safety
+/// As for `concern`.
+pub unsafe fn note_unconcerned(query: *const pg_sys::QueryDesc) {
+    if exist() {
+        // SAFETY: by the contract.
+        unsafe { plan::oids((*(*query).plannedstmt).relationOids) }
+            .for_each(|relation| SESSION.note_locked_in(relation));
+    } else {
+        SESSION.note_locked_something();
+    }
 }

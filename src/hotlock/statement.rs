@@ -2,20 +2,21 @@
 
 use super::answer;
 use super::combine;
+use super::dependent;
 use super::detect;
 use super::existence;
 use super::readguard;
-use super::revisit;
-use super::session::{SESSION, is_enabled, member_id, memory};
+use super::session::{SESSION, is_enabled, member_id, memory, statement_of};
 use super::settings;
+use super::streaming;
 use super::ticket::{self, Turn};
 use super::waiting::{self, Reason};
 use super::{commit, order, stop};
-use crate::guc::FollowerReads;
+use crate::fault::{Fault, planted};
 use crate::pg::forerun;
 use crate::pg::plan::{self, Target};
 use crate::pg::relation::key_of;
-use crate::pg::{raw, snapshot, wait, xact};
+use crate::pg::{plpgsql, raw, snapshot, wait, xact};
 use crate::tam::swap::{self, OnConflict, Use};
 use hotrow::{Contention, Identity, Slot, Tail};
 use pgrx::pg_sys::{self, CmdType, Oid};
@@ -42,6 +43,7 @@ pub fn forget() {
     answer::error_is_over();
     WHOLE.0.set(0);
     existence::forget();
+    streaming::forget();
 }
 
 /// Before a statement starts: doomed transactions end here, members that read let their predecessors end, and an update
@@ -51,11 +53,23 @@ pub fn forget() {
 /// ExecutorStart's argument.
 pub unsafe fn before_start(query: *mut pg_sys::QueryDesc) -> bool {
     existence::end(query);
-    let (member, enabled) = (SESSION.is_member(), is_enabled());
+    dependent::forget(query as usize);
+    let member = SESSION.is_member();
+    // SAFETY: by the contract.
+    let enabled = if member {
+        is_enabled()
+    } else {
+        unsafe { settings::concern(query) }
+    };
+    if enabled {
+        plpgsql::watch();
+    }
     if !member && !enabled {
         // SAFETY: by the contract.
-        if unsafe { plan::may_lock(query) } {
-            SESSION.note_locked_something();
+        unsafe {
+            if plan::may_lock(query) {
+                settings::note_unconcerned(query);
+            }
         }
         return false;
     }
@@ -83,17 +97,20 @@ pub unsafe fn before_start(query: *mut pg_sys::QueryDesc) -> bool {
             query,
             let_go: false,
         };
-        if member {
-            if !is_harmless(query, target.as_ref())
-                && !asked.as_ref().is_some_and(existence::passes_by)
-            {
-                revisit::before_statement();
-            }
-            if snapshot::is_replaceable(query) && must_wait(query, target.as_ref()) {
+        if dependent::has_followed()
+            && !dependent::may_go_on(query, comes_by_key(query, target.as_ref()))
+        {
+            if dependent::is_dependent() {
                 replaced.let_go();
-                memory().totals.snapshot_waits.add(1);
-                commit::wait_for_predecessors(Reason::Read);
+                dependent::let_predecessors_end();
             }
+            if !replaced.let_go {
+                dependent::before_reading(query);
+            }
+        }
+        if member && streaming::must_wait(query, target.as_ref()) {
+            replaced.let_go();
+            commit::wait_for_predecessors(Reason::Stream);
         }
         if enabled && let Some(target) = &target {
             let relation = Oid::from(target.identity.relation);
@@ -138,6 +155,8 @@ pub unsafe fn before_run(query: *mut pg_sys::QueryDesc) -> bool {
         unsafe { existence::answer(query) };
         return true;
     }
+    // SAFETY: as above.
+    unsafe { dependent::before_run(query) };
     let Some(identity) = combine::considered(query as usize) else {
         return false;
     };
@@ -232,14 +251,6 @@ unsafe fn note_whole(query: *mut pg_sys::QueryDesc) {
     }
 }
 
-unsafe fn touches(query: *const pg_sys::QueryDesc, relation: Oid) -> bool {
-    // SAFETY: the plan's lists.
-    unsafe {
-        let plan = (*query).plannedstmt;
-        raw::list_member_oid((*plan).relationOids, relation) || plan::is_partitioned(plan)
-    }
-}
-
 /// Whether the statement reads only one row of that table, by its key, and we are no member of that row.
 fn passes_by(target: Option<&Target>, relation: Oid) -> bool {
     target.is_some_and(|target| {
@@ -247,7 +258,7 @@ fn passes_by(target: Option<&Target>, relation: Oid) -> bool {
             && target.is_alone()
             && !SESSION
                 .all()
-                .any(|(_, m)| memory().directory.rows[m.slot as usize].is(&target.identity))
+                .any(|(_, m)| memory().directory.rows[m.slot() as usize].is(&target.identity))
     })
 }
 
@@ -256,47 +267,18 @@ fn passes_by(target: Option<&Target>, relation: Oid) -> bool {
 fn is_locked_by_us(target: &Target) -> bool {
     target.is_unconditional()
         && SESSION.all().any(|(_, m)| {
-            let row = &memory().directory.rows[m.slot as usize];
-            m.locked && m.version == 0 && row.is(&target.identity)
+            let row = &memory().directory.rows[m.slot() as usize];
+            m.has_locked() && !m.has_version() && row.is(&target.identity)
         })
 }
 
-/// Whether the statement certainly comes upon none of our own versions of hot rows. Everything that is not known to be
-/// harmless counts as a second look at all of them.
-unsafe fn is_harmless(query: *const pg_sys::QueryDesc, target: Option<&Target>) -> bool {
+/// Whether the statement comes to one row only, by its key: another one than ours, or one that we have locked and now update.
+unsafe fn comes_by_key(query: *const pg_sys::QueryDesc, target: Option<&Target>) -> bool {
     // SAFETY: as in `before_start`.
-    unsafe {
-        plan::calls_nothing((*query).plannedstmt)
-            && !plan::mentions_currtid(query)
-            && SESSION
-                .all()
-                .all(|(_, m)| !touches(query, m.relation) || passes_by(target, m.relation))
-    }
-}
-
-/// Whether the statement must not run before our predecessors have ended.
-///
-/// A statement that meets a row which we updated on top of a running predecessor must wait in any case: its snapshot
-/// would show the version before the predecessor and ours as well. (A statement that reads with an older snapshot, in a
-/// stable function, does not see our version either, and need not wait.)
-unsafe fn must_wait(query: *const pg_sys::QueryDesc, target: Option<&Target>) -> bool {
-    let mut dependent = SESSION.all().filter(|(_, m)| m.predecessor != 0).peekable();
-    if dependent.peek().is_none() {
-        return false;
-    }
-    // SAFETY: as in `before_start`.
-    unsafe {
-        let by_key = target.is_some_and(|target| {
-            passes_by(Some(target), Oid::from(target.identity.relation))
-                || (*query).operation == CmdType::CMD_UPDATE && is_locked_by_us(target)
-        });
-        let reads = !by_key && !plan::reads_nothing((*query).plannedstmt);
-        reads
-            && dependent.any(|(_, m)| {
-                settings::of(m.relation).follower_reads() == FollowerReads::Wait
-                    || touches(query, m.relation)
-            })
-    }
+    target.is_some_and(|target| unsafe {
+        passes_by(Some(target), Oid::from(target.identity.relation))
+            || (*query).operation == CmdType::CMD_UPDATE && is_locked_by_us(target)
+    })
 }
 
 /// Whether a statement that now runs may come upon a version that is not committed, or not durable. Which tables the
@@ -331,7 +313,7 @@ unsafe fn queue_early(
             return turn;
         };
         let query = replaced.query as usize;
-        SESSION.update(n, |m| m.unused_by = query);
+        SESSION.step(n, |m| m.claimed_by(statement_of(query)));
         let row = &memory().directory.rows[slot as usize];
         let last = row.last_xid.get();
         if !replaced.let_go
@@ -354,7 +336,8 @@ pub unsafe fn after_start(query: *mut pg_sys::QueryDesc, certain: bool) {
     if certain {
         return existence::note_certain(query);
     }
-    if !SESSION.is_member() && !is_enabled() {
+    // SAFETY: by the contract.
+    if !SESSION.is_member() && !unsafe { settings::concern(query) } {
         return;
     }
     // SAFETY: the executor state's lists of open relations.
@@ -380,9 +363,6 @@ pub unsafe fn after_start(query: *mut pg_sys::QueryDesc, certain: bool) {
                         query: query as usize,
                         may_follow,
                         on_conflict,
-                        looks_again: key.may_refer_anew(updated)
-                            || on_conflict == OnConflict::Update
-                                && !plan::has_one_source_row((*query).plannedstmt),
                         only_locks: false,
                     },
                 );
@@ -403,7 +383,6 @@ pub unsafe fn after_start(query: *mut pg_sys::QueryDesc, certain: bool) {
                             query: query as usize,
                             may_follow: false,
                             on_conflict: OnConflict::Fail,
-                            looks_again: false,
                             only_locks: true,
                         },
                     );
@@ -434,6 +413,7 @@ pub unsafe fn end(query: *mut pg_sys::QueryDesc) {
     }
     combine::end(query as usize);
     existence::end(query);
+    dependent::forget(query as usize);
     swap::end_of_statement(query as usize);
     drop_unused(query as usize);
     if WHOLE.0.get() == query as usize && !SESSION.is_member() {
@@ -444,7 +424,7 @@ pub unsafe fn end(query: *mut pg_sys::QueryDesc) {
 /// Ends the memberships that this statement began and did not use.
 pub fn drop_unused(query: usize) {
     for (n, membership) in SESSION.all() {
-        if membership.unused_by == query && query != 0 {
+        if membership.is_unused_by(query) {
             drop_ticket(n);
         }
     }
@@ -455,40 +435,38 @@ pub fn drop_ticket(n: usize) {
     let Some(membership) = SESSION.get(n) else {
         return;
     };
-    if membership.version != 0 || membership.locked {
+    if membership.has_version() || membership.has_locked() {
         return;
     }
-    if membership.predecessor != 0 {
+    if membership.depends() && !planted(Fault::ReaderNotDependent) {
         become_reader(n);
     } else {
         ticket::leave(n);
     }
 }
 
-/// The statement looked at an uncommitted version and changed nothing (trap 1): we commit only after its writer.
+/// The statement looked at an uncommitted version and changed nothing (trap 1): we commit only
+/// after its writer.
 fn become_reader(n: usize) {
-    depend(n);
-    ticket::release(n);
+    let listed = link(n, |_| true);
+    ticket::give_back(n);
+    SESSION.step(n, |m| m.reads(listed));
     stop::at(stop::Point::Updated);
 }
 
-/// Puts us into the list behind the writer whose version we have looked at.
-fn depend(n: usize) {
-    link(n, |_| true);
-}
-
-/// The same, if its version is still open for others. Whether it was.
+/// Puts us into the list behind the writer whose version we have looked at, if that is still open
+/// for others. Whether it was.
 pub fn depend_on_open(n: usize) -> bool {
     link(n, |tail| tail.open)
 }
 
-/// Takes that back.
+/// Takes that back. A version that was lent before is still locked, and so our place is kept: its
+/// writer must not come to wait for us.
 pub fn depend_no_more(n: usize) {
-    if let Some(membership) = SESSION.get(n) {
-        memory().with_row(membership.slot, |row, world| {
+    if let Some(membership) = SESSION.get(n).filter(|m| !m.is_listed()) {
+        memory().with_row(membership.slot(), |row, world| {
             row.withdraw(world, member_id(n));
         });
-        SESSION.update(n, |m| m.linked = false);
     }
 }
 
@@ -497,20 +475,13 @@ fn link(n: usize, wanted: impl FnOnce(&Tail) -> bool) -> bool {
         return false;
     };
     let (me, xid) = (member_id(n), xact::own_xid());
-    let linked = memory().with_row(membership.slot, |row, world| {
+    memory().with_row(membership.slot(), |row, world| {
         let still = row
             .tail(world)
-            .is_some_and(|tail| tail.xid == membership.predecessor && wanted(&tail));
+            .is_some_and(|tail| membership.predecessor() == Some(tail.xid) && wanted(&tail));
         if still {
             row.link_reader(world, me, xid);
         }
         still
-    });
-    SESSION.update(n, |m| {
-        m.linked = linked;
-        m.offered = 0;
-        m.handed = 0;
-        m.restart = false;
-    });
-    linked
+    })
 }

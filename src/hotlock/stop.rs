@@ -1,12 +1,17 @@
-//! Stop events: named points at which a test can hold a session. Compiled in with the feature `stop_events` only.
+//! Stop events: named points at which a test can hold a session. Compiled in with the feature
+//! `stop_events` only.
 
 /// The points.
 #[derive(Clone, Copy)]
 pub enum Point {
+    /// The ticket is ours after a wait for it; the statement has no snapshot yet.
+    TicketGiven,
     /// The ticket is ours, the row is not changed yet.
     TicketTaken,
     /// A follower has its place in the list, and has not changed the row yet.
     Reserved,
+    /// The row is changed; others cannot see that in the list yet, and the ticket is still ours.
+    HandingOn,
     /// The row is changed and the ticket has gone on.
     Updated,
     /// PRE_COMMIT begins.
@@ -15,6 +20,12 @@ pub enum Point {
     AfterCommitWait,
     /// Those whose updates are in our version cannot leave any more.
     Sealed,
+    /// The transaction is committed and visible, and its commit record is not flushed.
+    Visible,
+    /// The transaction has rolled back; those behind it in a row's list are not doomed yet.
+    RollingBack,
+    /// Those behind it are doomed, and have not been woken.
+    Doomed,
     /// What the transaction wrote to tables of txn_heap is registered; it has no CSN yet.
     Registered,
     /// It has its CSN, and is not validated.
@@ -27,20 +38,26 @@ pub enum Point {
 #[inline]
 pub fn at(_point: Point) {}
 
-/// Stops if `txn.stop_at` names the point and a test holds its advisory lock. The wait is an ordinary lock wait, so
-/// `pg_blocking_pids` and isolationtester see it.
+/// Stops if `txn.stop_at` names the point and a test holds its advisory lock. The wait is an
+/// ordinary lock wait, so `pg_blocking_pids` and isolationtester see it. Where the real code cannot
+/// fail, the wait cannot either, and shows as the wait event PgSleep.
 #[cfg(feature = "stop_events")]
 pub fn at(point: Point) {
-    let name = match point {
-        Point::TicketTaken => "ticket_taken",
-        Point::Reserved => "reserved",
-        Point::Updated => "updated",
-        Point::BeforeCommitWait => "before_commit_wait",
-        Point::AfterCommitWait => "after_commit_wait",
-        Point::Sealed => "sealed",
-        Point::Registered => "registered",
-        Point::Numbered => "numbered",
-        Point::Validated => "validated",
+    let (name, may_fail) = match point {
+        Point::TicketGiven => ("ticket_given", true),
+        Point::TicketTaken => ("ticket_taken", true),
+        Point::Reserved => ("reserved", true),
+        Point::HandingOn => ("handing_on", false),
+        Point::Updated => ("updated", true),
+        Point::BeforeCommitWait => ("before_commit_wait", true),
+        Point::AfterCommitWait => ("after_commit_wait", true),
+        Point::Sealed => ("sealed", true),
+        Point::Visible => ("visible", false),
+        Point::RollingBack => ("rolling_back", false),
+        Point::Doomed => ("doomed", false),
+        Point::Registered => ("registered", true),
+        Point::Numbered => ("numbered", true),
+        Point::Validated => ("validated", true),
     };
     let tag = {
         let Some(wanted) = crate::guc::STOP_AT.get() else {
@@ -55,7 +72,11 @@ pub fn at(point: Point) {
         }
         advisory_tag(name)
     };
-    hold(&tag);
+    if may_fail {
+        hold(&tag);
+    } else {
+        hold_on(&tag);
+    }
 }
 
 /// The tag of `pg_advisory_lock(hashtext('txn.' || name))` (utils/adt/lockfuncs.c).
@@ -86,5 +107,21 @@ fn hold(tag: &pgrx::pg_sys::LOCKTAG) {
     unsafe {
         raw::LockAcquire(tag, pg_sys::ShareLock as i32, false, false);
         raw::LockRelease(tag, pg_sys::ShareLock as i32, false);
+    }
+}
+
+/// The same without an ERROR: no deadlock is looked for, and no interrupt is heard.
+#[cfg(feature = "stop_events")]
+fn hold_on(tag: &pgrx::pg_sys::LOCKTAG) {
+    use crate::pg::{raw, wait};
+    use pgrx::pg_sys::{self, LockAcquireResult::LOCKACQUIRE_NOT_AVAIL};
+    // SAFETY: an advisory lock of the session, which needs no resource owner, taken without
+    // waiting.
+    unsafe {
+        let take = || raw::LockAcquire(tag, pg_sys::ShareLock as i32, true, true);
+        while take() == LOCKACQUIRE_NOT_AVAIL {
+            wait::doze(1, pg_sys::WaitEventTimeout::WAIT_EVENT_PG_SLEEP);
+        }
+        raw::LockRelease(tag, pg_sys::ShareLock as i32, true);
     }
 }

@@ -7,14 +7,14 @@ use super::ticket;
 use super::update::membership_slot;
 use super::waiting::{self, Reason, Wait};
 use crate::pg::{raw, tuple, wait, xact};
-use hotrow::{Slot, Tail, actor_of};
+use hotrow::{Membership, Slot, Tail, actor_of};
 use pgrx::pg_sys;
 
 /// From here on we have seen uncommitted data: whatever becomes of it, we commit only after its writer. 40001 if the writer
 /// of what we have locked before has rolled back, and the list now ends with another.
 pub fn offer(n: usize, tail: &Tail) {
-    let lender = SESSION.get(n).map_or(0, |m| m.predecessor);
-    if lender != 0 && lender != tail.xid && !xact::has_committed(lender) {
+    let lender = SESSION.get(n).and_then(|m| m.predecessor());
+    if lender.is_some_and(|xid| xid != tail.xid && !xact::has_committed(xid)) {
         refuse_if_shown(n);
     }
     let own = &memory().actors[wait::me() as usize];
@@ -23,12 +23,12 @@ pub fn offer(n: usize, tail: &Tail) {
         own.forget(n);
         ticket::refuse_cycle(slot);
     }
-    SESSION.update(n, |m| {
-        m.offered = tail.tid;
-        m.offered_xid = tail.xid;
-        m.predecessor = tail.xid;
-    });
+    // SAFETY: reads backend state.
+    let command = unsafe { raw::GetCurrentCommandId(false) };
+    SESSION.dependencies.set(SESSION.dependencies.get() + 1);
+    SESSION.step(n, |m| m.offered(tail.tid, tail.xid, command));
 }
+
 /// Lets the tail's transaction end, in the lock manager. If it has been offered, we still depend on it.
 pub fn await_tail(n: usize, tail: &Tail) {
     await_end(n, tail, |wait| {
@@ -44,7 +44,7 @@ pub fn await_tail(n: usize, tail: &Tail) {
 /// `rel` is open, and `version` is one that a scan of it has found.
 pub unsafe fn await_in_turn(rel: pg_sys::Relation, version: u64, n: usize, tail: &Tail) {
     const MODE: pg_sys::LOCKMODE = pg_sys::ExclusiveLock as pg_sys::LOCKMODE;
-    if SESSION.get(n).is_some_and(|m| m.locked) {
+    if SESSION.get(n).is_some_and(|m| m.has_locked()) {
         return await_tail(n, tail);
     }
     let versions = [version, tail.tid].map(tuple::unpack);
@@ -82,22 +82,15 @@ fn await_end(n: usize, tail: &Tail, lock_manager: impl FnOnce(&Wait)) {
 
 /// Nothing has come of an offer, and nobody has seen it. What was locked before has been seen, and stays a dependency.
 pub fn forget_offer(n: usize) {
-    let shown = SESSION.get(n).is_some_and(|m| m.locked);
-    SESSION.update(n, |m| {
-        m.offered = 0;
-        m.offered_xid = 0;
-        if !shown {
-            m.predecessor = 0;
-        }
-    });
-    if !shown {
+    SESSION.step(n, Membership::offer_forgotten);
+    if SESSION.get(n).is_some_and(|m| !m.has_locked()) {
         memory().actors[wait::me() as usize].forget(n);
     }
 }
 
 /// The offered version was rolled back: 40001 if the transaction had locked it, because then its client has seen it.
 pub fn refuse_if_shown(n: usize) {
-    if SESSION.get(n).is_some_and(|m| m.locked) {
+    if SESSION.get(n).is_some_and(|m| m.has_locked()) {
         errors::DOOMED.raise();
     }
 }

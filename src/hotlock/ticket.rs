@@ -5,9 +5,10 @@ use super::commit;
 use super::errors;
 use super::order;
 use super::session::{SESSION, member_id, memory, patience};
+use super::stop;
 use super::waiting::{self, Nap, Reason, Wait};
 use crate::pg::{raw, wait};
-use hotrow::{Acquired, Identity, Member, Outcome, Slot, Trouble, actor_of};
+use hotrow::{Acquired, Identity, Member, Membership, Outcome, Slot, Trouble, actor_of};
 use pgrx::pg_sys::{self, Oid};
 
 /// How long a competitor stays awake, in microseconds: several turns of a single-statement transaction.
@@ -102,12 +103,12 @@ fn request_once(slot: Slot, identity: &Identity, manner: Manner) -> Option<Turn>
             SESSION.end(n);
             return None;
         }
-        Some(Acquired::Granted) => SESSION.update(n, |m| m.ticket = true),
+        Some(Acquired::Granted) => SESSION.step(n, Membership::granted),
         Some(waiting) => {
-            SESSION.update(n, |m| m.queued = true);
+            SESSION.step(n, Membership::queued);
             let awake = waiting == Acquired::Competing;
             if let Some(done) = queue(n, slot, awake, manner == Manner::Combine) {
-                SESSION.update(n, |m| m.queued = false);
+                SESSION.step(n, Membership::served);
                 leave(n);
                 return Some(done);
             }
@@ -160,16 +161,14 @@ fn queue(n: usize, slot: Slot, mut awake: bool, mut offers: bool) -> Option<Turn
             Nap::Long => attend(n, slot, offers, || go_deaf(n, slot, &wait)),
         }
     }
-    SESSION.update(n, |m| {
-        m.queued = false;
-        m.ticket = true;
-    });
+    SESSION.step(n, Membership::granted);
     if own.was_granted() {
         memory().totals.direct_handovers.add(1);
     }
     let now = wait::now();
     memory().with_row(slot, |row, _| row.note_handover(now));
     wait.finish();
+    stop::at(stop::Point::TicketGiven);
     None
 }
 
@@ -288,22 +287,14 @@ pub fn note_trouble(slot: Slot, trouble: Trouble) {
     }
 }
 
-/// Gives the ticket back, or leaves the queue.
-pub fn release(n: usize) {
-    let Some(membership) = SESSION.get(n) else {
+/// Gives the ticket back, or leaves the queue. The membership goes on to a state without them, or ends.
+pub fn give_back(n: usize) {
+    let Some(membership) = SESSION.get(n).filter(Membership::is_in_queue) else {
         return;
     };
-    if !membership.ticket && !membership.queued {
-        return;
-    }
     let (me, patience, now) = (member_id(n), patience(), wait::now());
-    let woken = memory().with_row(membership.slot, |row, world| {
+    let woken = memory().with_row(membership.slot(), |row, world| {
         row.leave(world, me, patience, now)
-    });
-    SESSION.update(n, |m| {
-        m.ticket = false;
-        m.queued = false;
-        m.unused_by = 0;
     });
     if let Some(actor) = woken {
         wait::wake(actor);
@@ -312,9 +303,9 @@ pub fn release(n: usize) {
 
 /// Ends a membership that has neither version nor dependency.
 pub fn leave(n: usize) {
-    release(n);
+    give_back(n);
     if let Some(membership) = SESSION.get(n) {
-        memory().with_row(membership.slot, |row, world| {
+        memory().with_row(membership.slot(), |row, world| {
             world.forgive(member_id(n));
             row.part();
         });

@@ -8,16 +8,17 @@
 use super::circles;
 use super::combine;
 use super::commit;
+use super::dependent;
 use super::detect;
 use super::errors;
 use super::lock;
 use super::order;
-use super::revisit;
-use super::session::{Membership, SESSION, member_id, memory, patience};
+use super::session::{SESSION, member_id, memory, patience, relation_of, statement_of};
 use super::settings::{self, Settings};
 use super::statement;
 use super::stop;
-use super::tail::{await_in_turn, await_tail, forget_offer, offer, refuse_if_shown};
+use super::streaming;
+use super::tail::{await_in_turn, await_tail, offer, refuse_if_shown};
 use super::ticket;
 use super::waiting::{self, Reason};
 use crate::pg::evaluate::{self, Applied};
@@ -25,7 +26,7 @@ use crate::pg::relation::key_of;
 use crate::pg::{raw, tuple, wait, xact};
 use crate::tam::callbacks::Update;
 use crate::tam::{group, swap};
-use hotrow::{Contention, Identity, Mode, Slot, Tail};
+use hotrow::{Base, Contention, Identity, Membership, Mode, Slot, Tail};
 use pgrx::pg_sys::{self, LockTupleMode, TM_Result, TU_UpdateIndexes};
 
 /// What to do next on a hot row whose ticket we have.
@@ -80,7 +81,7 @@ pub unsafe fn tuple_update(call: Update) -> TM_Result::Type {
         }
         let identity = key.of_slot(call.slot);
         let is_same = |m: &Membership| {
-            let row = &memory().directory.rows[m.slot as usize];
+            let row = &memory().directory.rows[m.slot() as usize];
             identity.as_ref().is_some_and(|identity| row.is(identity))
         };
         // A BEFORE trigger may have changed the key.
@@ -119,15 +120,11 @@ fn await_lender(n: usize) {
         await_tail(n, &tail);
     }
     // Prepared, it has left the list and runs.
-    if let Some(membership) = SESSION.get(n).filter(|m| m.predecessor != 0) {
+    if let Some(membership) = SESSION.get(n).filter(Membership::depends) {
         commit::wait_for_predecessor(n, &membership, Reason::Fallback);
     }
     // Others may update the version now: the executor is to be shown the last one, and not this again.
-    SESSION.update(n, |m| {
-        m.lent = 0;
-        m.offered = 0;
-        m.handed = 0;
-    });
+    SESSION.step(n, Membership::hands_emptied);
 }
 
 /// Heap's own update of a row for whose ticket we do not ask, neither now nor later.
@@ -167,7 +164,7 @@ unsafe fn ordinary(call: Update) -> TM_Result::Type {
 pub fn await_edge(xid: u32) {
     let own = &memory().actors[wait::me() as usize];
     if circles::closes(|| own.wait(Some(hotrow::Wait::Xid(xid)))) {
-        let slot = SESSION.all().next().map_or(0, |(_, m)| m.slot);
+        let slot = SESSION.all().next().map_or(0, |(_, m)| m.slot());
         ticket::refuse_cycle(slot);
     }
 }
@@ -182,14 +179,7 @@ unsafe fn own_row(call: Update, n: usize) -> TM_Result::Type {
             let version = tuple::pack(&(*call.slot).tts_tid);
             let level = xact::nest_level();
             let other_key = *call.lockmode == LockTupleMode::LockTupleExclusive;
-            SESSION.update(n, |m| {
-                m.is_gone |= other_key;
-                if level > m.version_level && m.version_above == 0 {
-                    m.version_above = m.version;
-                }
-                m.version = version;
-                m.version_level = level;
-            });
+            SESSION.step(n, |m| m.writes_again(version, level, other_key));
         }
         result
     }
@@ -200,15 +190,15 @@ pub fn close_own(n: usize) {
     let Some(membership) = SESSION.get(n) else {
         return;
     };
-    if !membership.linked {
+    if !membership.is_listed() {
         return;
     }
     let me = member_id(n);
-    if !memory().with_row(membership.slot, |row, world| {
+    if !memory().with_row(membership.slot(), |row, world| {
         !row.is_linked(world, me) || row.close(world, me)
     }) {
         memory().totals.own_row.add(1);
-        ticket::note_trouble(membership.slot, hotrow::Trouble::OwnRow);
+        ticket::note_trouble(membership.slot(), hotrow::Trouble::OwnRow);
         errors::OWN_ROW.raise();
     }
 }
@@ -224,14 +214,7 @@ unsafe fn hot(call: Update, slot: Slot, identity: &Identity, query: usize) -> TM
             }
             return without_ticket(call, identity);
         };
-        SESSION.update(n, |m| {
-            if m.version == 0 && m.unused_by == 0 && !m.locked {
-                m.unused_by = query;
-            }
-            if m.origin == 0 {
-                m.origin = version;
-            }
-        });
+        SESSION.step(n, |m| m.claimed_by(statement_of(query)).came_with(version));
         stop::at(stop::Point::TicketTaken);
         advance(call, n, query)
     }
@@ -246,12 +229,12 @@ unsafe fn advance(call: Update, n: usize, query: usize) -> TM_Result::Type {
             let Some(membership) = SESSION.get(n) else {
                 return call.heap();
             };
-            let looked_at = membership.offered == version || membership.lent == version;
+            let looked_at = membership.has_looked_at(version);
             if looked_at {
                 raw::GetCurrentTransactionId();
             }
-            let others_wait = !looked_at && end_group_for_others(membership.slot);
-            match next_step(n, version, looked_at) {
+            let others_wait = !looked_at && end_group_for_others(membership.slot());
+            match next_step(n, version, looked_at, query) {
                 Step::Offer(tail) => {
                     offer(n, &tail);
                     let followed = follow_at_once(call, n, query, &tail);
@@ -265,15 +248,13 @@ unsafe fn advance(call: Update, n: usize, query: usize) -> TM_Result::Type {
                 Step::Await(tail) if others_wait => await_in_turn(call.rel, version, n, &tail),
                 Step::Await(tail) => await_tail(n, &tail),
                 Step::Ordinary => {
-                    if membership.lent != 0 {
+                    let looked_at = membership.offer().filter(|_| looked_at);
+                    if membership.lent().is_some() {
                         await_lender(n);
-                    } else if looked_at && !xact::has_committed(membership.offered_xid) {
+                    } else if looked_at.is_some_and(|offer| !xact::has_committed(offer.xid)) {
                         return start_again(call, n);
                     }
-                    SESSION.update(n, |m| {
-                        m.offered = 0;
-                        m.handed = 0;
-                    });
+                    SESSION.step(n, Membership::goes_heaps_way);
                     return ordinary_hot(call, n, query);
                 }
             }
@@ -281,13 +262,23 @@ unsafe fn advance(call: Update, n: usize, query: usize) -> TM_Result::Type {
     }
 }
 
-/// Decides under the row's lock, and reserves our place if we follow.
-pub fn next_step(n: usize, version: u64, looked_at: bool) -> Step {
+/// Decides under the row's lock, and reserves our place if we follow. A statement that is not quiet (dependent.rs) does not
+/// get to see what may still roll back: it waits.
+///
+/// # Safety
+/// `query` is the running statement, as the address of its QueryDesc, or 0.
+pub unsafe fn next_step(n: usize, version: u64, looked_at: bool, query: usize) -> Step {
     let me = member_id(n);
+    // SAFETY: by the contract. Nobody writes into the list but who has the ticket, which is us.
+    let is_quiet = unsafe {
+        query != 0
+            && memory().directory.rows[membership_slot(n) as usize].listed() > 0
+            && dependent::is_quiet(query as *const pg_sys::QueryDesc)
+    };
     let (xid, top, now) = (xact::own_xid(), xact::nest_level() == 1, wait::now());
     let settings = settings_of(n);
     let size = settings.group_size();
-    let may_follow = settings.groups() && top;
+    let may_follow = settings.groups() && top && is_quiet && !streaming::is_large();
     memory().with_row(membership_slot(n), |row, world| match row.tail(world) {
         None => Step::Ordinary,
         Some(tail) => {
@@ -327,11 +318,15 @@ pub fn end_group_for_others(slot: Slot) -> bool {
 
 /// The settings of the table of membership `n`.
 fn settings_of(n: usize) -> Settings {
-    settings::of(SESSION.get(n).map_or(pg_sys::Oid::INVALID, |m| m.relation))
+    settings::of(
+        SESSION
+            .get(n)
+            .map_or(pg_sys::Oid::INVALID, |m| relation_of(&m)),
+    )
 }
 
 pub fn membership_slot(n: usize) -> Slot {
-    SESSION.get(n).map_or(0, |m| m.slot)
+    SESSION.get(n).map_or(0, |m| m.slot())
 }
 
 /// Does with the offered version what the executor would do with it, for a statement and a table so simple that this is
@@ -363,7 +358,7 @@ unsafe fn follow_at_once(
             return None;
         }
         raw::GetCurrentTransactionId();
-        match next_step(n, tail.tid, true) {
+        match next_step(n, tail.tid, true, query) {
             Step::Follow(tail) => follow(call, n, &tail),
             _ => None,
         }
@@ -399,9 +394,9 @@ unsafe fn answer_updated(call: Update, version: u64, xid: u32) -> TM_Result::Typ
 /// executor start from the version with which it came first.
 unsafe fn start_again(call: Update, n: usize) -> TM_Result::Type {
     refuse_if_shown(n);
-    forget_offer(n);
-    SESSION.update(n, |m| m.restart = true);
-    let origin = SESSION.get(n).map_or(0, |m| m.origin);
+    SESSION.step(n, Membership::starts_again);
+    memory().actors[wait::me() as usize].forget(n);
+    let origin = SESSION.get(n).and_then(|m| m.origin()).unwrap_or(0);
     // SAFETY: as in `tuple_update`.
     unsafe { answer_updated(call, origin, 0) }
 }
@@ -413,25 +408,21 @@ unsafe fn follow(call: Update, n: usize, tail: &Tail) -> Option<TM_Result::Type>
     let xid = xact::own_xid();
     memory().actors[wait::me() as usize].xid.publish(xid);
     SESSION.published.set(true);
-    SESSION.update(n, |m| m.linked = true);
-    stop::at(stop::Point::Reserved);
-    let leader = &memory().members[tail.member as usize];
-    let base = group::Base {
+    let base = Base {
         version: tail.tid,
         xid: tail.xid,
     };
+    SESSION.step(n, |m| m.reserves(base));
+    stop::at(stop::Point::Reserved);
     // SAFETY: as in `tuple_update`; we have the ticket and the reservation.
-    match unsafe {
-        group::update(call.rel, call.slot, call.cid, &base, || {
-            leader.is_revisited()
-        })
-    } {
+    match unsafe { group::update(call.rel, call.slot, call.cid, &base) } {
         group::Outcome::Done(version, indexes) => {
             // SAFETY: the executor's result arguments.
             unsafe {
                 *call.lockmode = LockTupleMode::LockTupleNoKeyExclusive;
                 *call.indexes = indexes;
             }
+            stop::at(stop::Point::HandingOn);
             let (patience, now) = (patience(), wait::now());
             let woken = memory().with_row(slot, |row, world| {
                 row.publish(world, me, version);
@@ -441,44 +432,26 @@ unsafe fn follow(call: Update, n: usize, tail: &Tail) -> Option<TM_Result::Type>
                 row.release(world, me, patience, now)
             });
             memory().totals.followed.add(1);
-            note_version(n, version);
-            SESSION.update(n, |m| {
-                m.ticket = false;
-                m.locked = false;
-            });
+            SESSION.step(n, |m| m.follows(version, xact::nest_level(), call.cid));
             if let Some(actor) = woken {
                 wait::wake(actor);
             }
-            // SAFETY: the statement's relation is open.
-            unsafe { revisit::after_update(call.rel, n) };
             stop::at(stop::Point::Updated);
             Some(TM_Result::TM_Ok)
         }
         group::Outcome::NotPossible => {
-            if SESSION.get(n).is_some_and(|m| m.lent != 0) {
+            if SESSION.get(n).is_some_and(|m| m.lent().is_some()) {
                 // Our lock stays on the version: so does our place, or its writer could come to wait for us.
                 memory().with_row(slot, |row, world| row.step_back(world, me));
             } else {
                 memory().with_row(slot, |row, world| row.withdraw(world, me));
-                SESSION.update(n, |m| m.linked = false);
             }
+            SESSION.step(n, Membership::steps_back);
             waiting::check_doomed();
             await_tail(n, tail);
             None
         }
     }
-}
-
-fn note_version(n: usize, version: u64) {
-    SESSION.update(n, |m| {
-        m.version = version;
-        m.version_level = xact::nest_level();
-        m.lent = 0;
-        m.unused_by = 0;
-        m.offered = 0;
-        m.handed = 0;
-        m.origin = 0;
-    });
 }
 
 /// Heap's own update of a hot row. Then the ticket goes on, unless this transaction ends right after.
@@ -491,7 +464,7 @@ unsafe fn ordinary_hot(call: Update, n: usize, query: usize) -> TM_Result::Type 
         };
         if result == TM_Result::TM_Ok {
             let version = tuple::pack(&(*call.slot).tts_tid);
-            note_version(n, version);
+            SESSION.step(n, |m| m.writes(version, xact::nest_level()));
             let keeps_keys = *call.lockmode != LockTupleMode::LockTupleExclusive;
             hand_on(call.rel, n, version, keeps_keys);
         } else if result == TM_Result::TM_Deleted {
@@ -517,6 +490,7 @@ fn hand_on(rel: pg_sys::Relation, n: usize, version: u64, keeps_keys: bool) {
         && key_of(rel).is_some_and(|key| key.has_simple_indexes());
     SESSION.published.set(true);
     memory().actors[wait::me() as usize].xid.publish(xid);
+    stop::at(stop::Point::HandingOn);
     let (led, woken) = memory().with_row(slot, |row, world| {
         row.last_xid.set(xid);
         row.grouped.set(u32::from(groups));
@@ -531,16 +505,10 @@ fn hand_on(rel: pg_sys::Relation, n: usize, version: u64, keeps_keys: bool) {
     memory().totals.ordinary.add(1);
     if led {
         memory().totals.groups.add(1);
-        SESSION.update(n, |m| {
-            m.linked = true;
-            m.ticket = false;
-            m.locked = false;
-        });
+        SESSION.step(n, Membership::leads);
     }
     if let Some(actor) = woken {
         wait::wake(actor);
     }
-    // SAFETY: the statement's relation is open.
-    unsafe { revisit::after_update(rel, n) };
     stop::at(stop::Point::Updated);
 }

@@ -5,30 +5,20 @@ use super::detect;
 use super::explain::cause_of;
 use super::session::memory;
 use super::waiting::Reason;
-use crate::pg::wait;
+use crate::pg::{rights, wait};
 use crate::range_occ;
 use hotrow::{Row, actor_of};
 use pgrx::prelude::*;
 
-/// Whether the present user may read that table, and so know the keys of its rows.
-pub fn may_read(relation: pg_sys::Oid) -> bool {
-    // SAFETY: catalog look-ups; a table that is gone answers ACLCHECK_NO_PRIV.
-    unsafe {
-        let mut missing = false;
-        pg_sys::pg_class_aclcheck_ext(
-            relation,
-            pg_sys::GetUserId(),
-            pg_sys::ACL_SELECT.into(),
-            &mut missing,
-        ) == pg_sys::AclResult::ACLCHECK_OK
-            && !missing
-    }
+/// Whether the present user may know the row's key.
+pub fn may_see_key(row: &Row) -> bool {
+    rights::may_see(row.relation().into(), row.columns().into_iter())
 }
 
-/// The key of a row as text, for those who may read its table.
+/// The key of a row as text, for those who may know it.
 fn key(row: &Row) -> Option<String> {
     let (text, length) = row.label();
-    may_read(pg_sys::Oid::from(row.relation()))
+    rights::unwinding(|| may_see_key(row))
         .then(|| String::from_utf8_lossy(&text[..length]).into_owned())
 }
 

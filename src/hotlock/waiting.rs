@@ -5,6 +5,7 @@ use super::errors;
 use super::session::{SESSION, memory};
 use super::text::Text;
 use super::views;
+use crate::fault::{Fault, planted};
 use crate::guc;
 use crate::pg::cancel;
 use crate::pg::catch::catching;
@@ -13,7 +14,7 @@ use crate::pg::raw::{self, TimeoutId};
 use crate::pg::wait;
 use crate::pg::xact;
 use hotrow::{ActorId, Slot};
-use pgrx::pg_sys::{self, Oid};
+use pgrx::pg_sys;
 use std::cell::Cell;
 
 /// Why a session waits; the numbers stand in shared memory.
@@ -25,6 +26,7 @@ pub enum Reason {
     Read = 3,
     Fallback = 4,
     Order = 5,
+    Stream = 6,
 }
 
 impl Reason {
@@ -35,6 +37,7 @@ impl Reason {
             2 => "commit",
             3 => "read",
             5 => "order",
+            6 => "stream",
             _ => "fallback",
         }
     }
@@ -46,7 +49,9 @@ impl Reason {
         match self {
             Reason::Ticket => "its turn to update",
             Reason::Commit => "a predecessor to commit on",
-            Reason::Read | Reason::Order | Reason::Fallback => "a predecessor to end on",
+            Reason::Read | Reason::Order | Reason::Fallback | Reason::Stream => {
+                "a predecessor to end on"
+            }
         }
     }
 }
@@ -272,7 +277,7 @@ impl Wait {
     fn told(&self) -> Text {
         let row = &memory().directory.rows[self.slot as usize];
         let (label, mut length) = row.label();
-        if !views::may_read(Oid::from(row.relation())) {
+        if !views::may_see_key(row) {
             length = 0;
         }
         let mut text = Text::new();
@@ -310,7 +315,7 @@ pub fn is_blocked(actor: ActorId) -> bool {
 pub fn with_ticket<R>(body: impl FnOnce() -> R) -> R {
     const LATER: i32 = 4;
     let has_only_ticket = SESSION.all().nth(1).is_none()
-        && SESSION.all().all(|(_, m)| m.ticket && m.predecessor == 0)
+        && SESSION.all().all(|(_, m)| m.has_ticket() && !m.depends())
         && SESSION.is_member()
         && SESSION.has_locked_nothing()
         && xact::own_xid() == 0;
@@ -359,6 +364,8 @@ pub fn check_doomed() {
 
 pub fn is_doomed() -> bool {
     SESSION.all().any(|(n, m)| {
-        m.linked && memory().members[super::session::member_id(n) as usize].is_doomed()
+        m.is_listed()
+            && !planted(Fault::DoomedFollowerCommits)
+            && memory().members[super::session::member_id(n) as usize].is_doomed()
     })
 }

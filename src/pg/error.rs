@@ -1,7 +1,7 @@
 //! Raising PostgreSQL errors without unwinding.
 
 use super::raw;
-use std::ffi::{CStr, c_char};
+use std::ffi::{CStr, c_char, c_int};
 
 /// An error of this extension: what the client sees.
 pub struct Report {
@@ -60,9 +60,26 @@ impl Told {
     /// The texts are C strings that the abort of the transaction does not free first (`in_c`). Nothing with a destructor is
     /// alive in the callers.
     pub unsafe fn raise(&self) -> ! {
+        // SAFETY: by the contract.
+        unsafe { self.report(raw::ERROR) };
+        std::process::abort()
+    }
+
+    /// Sends a NOTICE.
+    ///
+    /// # Safety
+    /// As for `raise`, should the client not be there any more.
+    pub unsafe fn notice(&self) {
+        // SAFETY: by the contract.
+        unsafe { self.report(raw::NOTICE) };
+    }
+
+    /// # Safety
+    /// As for `raise`.
+    unsafe fn report(&self, level: c_int) {
         // SAFETY: as in `Report::raise`; elog.c copies the texts.
         unsafe {
-            if raw::errstart(raw::ERROR, std::ptr::null()) {
+            if raw::errstart(level, std::ptr::null()) {
                 raw::errcode(sqlstate(self.code));
                 raw::errmsg_internal(c"%s".as_ptr(), self.message);
                 if !self.detail.is_null() {
@@ -74,7 +91,6 @@ impl Told {
                 raw::errfinish(c"txn".as_ptr(), 0, std::ptr::null());
             }
         }
-        std::process::abort()
     }
 }
 
@@ -90,11 +106,12 @@ pub fn in_c(text: &str) -> *const c_char {
     }
 }
 
-/// Writes a line to the server log. Raises nothing but what PostgreSQL's own log lines may.
+/// Writes a line to the server log, and to no client, whatever its `client_min_messages`: it may
+/// tell of rows of others. Raises nothing but what PostgreSQL's own log lines may.
 pub fn log(message: &CStr, detail: &CStr) {
     // SAFETY: as in `raise`.
     unsafe {
-        if raw::errstart(raw::LOG, std::ptr::null()) {
+        if raw::errstart(raw::LOG_SERVER_ONLY, std::ptr::null()) {
             raw::errmsg_internal(c"%s".as_ptr(), message.as_ptr());
             raw::errdetail_internal(c"%s".as_ptr(), detail.as_ptr());
             raw::errfinish(c"txn".as_ptr(), 0, std::ptr::null());

@@ -4,8 +4,8 @@
 //! an advisory lock. Whoever has taken the row's ticket by then comes to the two in another order than the statement says, and
 //! meets those who come in that order.
 
-use super::plan::{self, relation_of, tag};
-use super::raw;
+use super::plan::{self, nodes, relation_of, tag};
+use super::{quiet, raw};
 use pgrx::pg_sys::{self, CmdType, NodeTag, Oid};
 
 /// Whether a statement with a target (`plan::target`) may lock anything else before it comes to that row.
@@ -37,25 +37,22 @@ unsafe fn opens_cursor() -> bool {
     }
 }
 
-/// Of volatile functions, those that are not PostgreSQL's own, and those for advisory locks.
+/// Volatile functions that are not quiet: those of users, and those for advisory locks.
 unsafe fn calls_what_may_lock(query: *const pg_sys::QueryDesc) -> bool {
     // SAFETY: as in `locks_first`; a target's plan is one scan, or one row of VALUES, below the top.
     unsafe {
         let plan = (*query).plannedstmt;
-        if (*plan).invalItems.is_null() && !plan::mentions(query, b"advisory") {
-            return false;
-        }
         let top = (*plan).planTree;
         let source = (*top).lefttree;
-        !(*plan).subplans.is_null()
-            || raw::contain_volatile_functions((*source).targetlist.cast())
-            || raw::contain_volatile_functions((*source).qual.cast())
+        let may_lock = |list: *mut pg_sys::List| {
+            !quiet::is_quiet(list.cast()) && raw::contain_volatile_functions(list.cast())
+        };
+        !(*plan).subplans.is_null() && !(*plan).invalItems.is_null()
+            || may_lock((*source).targetlist)
+            || may_lock((*source).qual)
             || tag(top) == NodeTag::T_ModifyTable
-                && raw::contain_volatile_functions(
-                    (*top.cast::<pg_sys::ModifyTable>())
-                        .withCheckOptionLists
-                        .cast(),
-                )
+                && nodes((*top.cast::<pg_sys::ModifyTable>()).withCheckOptionLists)
+                    .any(|options| raw::contain_volatile_functions(options))
     }
 }
 

@@ -182,6 +182,11 @@ impl Form {
             };
             let relation = relation_of(plan, (*scan.cast::<pg_sys::Scan>()).scanrelid);
             form.bytes.put_word(u32::from(relation))?;
+            // Whoever does the update for others makes their commit record: it must ask standbys
+            // for feedback if theirs would.
+            let remote_apply = pg_sys::SyncCommitLevel::SYNCHRONOUS_COMMIT_REMOTE_APPLY as i32;
+            form.bytes
+                .put_word(u32::from(pg_sys::synchronous_commit >= remote_apply))?;
             let columns = nth::<pg_sys::List>((*modify).updateColnosLists, 0);
             form.bytes.put_word(length(columns) as u32)?;
             for n in 0..length(columns) {

@@ -356,50 +356,13 @@ unsafe fn scanned(query: *const pg_sys::QueryDesc, scan: *mut pg_sys::Plan) -> O
 }
 
 /// Whether the statement has no subplans and calls no function that is not PostgreSQL's own: such a function could look
-/// at anything. (Of PostgreSQL's own, currtid2 looks at a table by itself; see `mentions_currtid`.)
+/// at anything.
 ///
 /// # Safety
 /// `plan` is a valid plan.
 pub unsafe fn calls_nothing(plan: *const pg_sys::PlannedStmt) -> bool {
     // SAFETY: as in `target`.
     unsafe { (*plan).subplans.is_null() && (*plan).invalItems.is_null() }
-}
-
-/// Whether the statement's text has that in it, in whatever case. Of a text with many statements only its own part is looked at.
-///
-/// # Safety
-/// `query` has a valid plan.
-pub unsafe fn mentions(query: *const pg_sys::QueryDesc, what: &[u8]) -> bool {
-    // SAFETY: by the contract; the text is null or a string.
-    unsafe {
-        let (text, plan) = ((*query).sourceText, (*query).plannedstmt);
-        if text.is_null() {
-            return false;
-        }
-        let all = std::ffi::CStr::from_ptr(text).to_bytes();
-        // Nothing is known of a part that begins at -1, and one that goes on to the end has no length (plannodes.h).
-        let part = (
-            usize::try_from((*plan).stmt_location),
-            usize::try_from((*plan).stmt_len),
-        );
-        let own = match part {
-            (Ok(begin), Ok(length)) if length > 0 => all.get(begin..begin.saturating_add(length)),
-            _ => None,
-        };
-        own.unwrap_or(all)
-            .windows(what.len())
-            .any(|part| part.eq_ignore_ascii_case(what))
-    }
-}
-
-/// Whether the text has the name of PostgreSQL's function that follows a row's versions without the executor
-/// (utils/adt/tid.c: currtid_byrelname). ODBC drivers call it.
-///
-/// # Safety
-/// As for `mentions`.
-pub unsafe fn mentions_currtid(query: *const pg_sys::QueryDesc) -> bool {
-    // SAFETY: by the contract.
-    unsafe { mentions(query, b"currtid") }
 }
 
 /// How often the relation stands in the plan's range table.

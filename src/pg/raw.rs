@@ -19,7 +19,8 @@ pub enum TimeoutId {
 
 /// utils/elog.h
 pub const ERROR: c_int = 21;
-pub const LOG: c_int = 15;
+pub const NOTICE: c_int = 18;
+pub const LOG_SERVER_ONLY: c_int = 16;
 
 /// tcop/tcopprot.h
 pub const LOGSTMT_DDL: c_int = 1;
@@ -94,6 +95,7 @@ unsafe extern "C-unwind" {
     pub fn get_timeout_indicator(id: TimeoutId, reset: bool) -> bool;
 
     // access/transam/twophase.c; not bound by pgrx
+    pub static max_prepared_xacts: c_int;
 
     // libpq/auth.c; not bound by pgrx
     pub static mut ClientAuthentication_hook:
@@ -108,6 +110,7 @@ unsafe extern "C-unwind" {
     pub fn RecoveryInProgress() -> bool;
     pub fn TransactionIdDidCommit(xid: TransactionId) -> bool;
     pub fn TransactionIdIsCurrentTransactionId(xid: TransactionId) -> bool;
+    pub fn HeapTupleGetUpdateXid(tuple: HeapTupleHeader) -> TransactionId;
     pub fn GetTopTransactionIdIfAny() -> TransactionId;
     pub fn GetCurrentTransactionId() -> TransactionId;
     pub fn GetCurrentTransactionNestLevel() -> c_int;
@@ -118,6 +121,24 @@ unsafe extern "C-unwind" {
     pub fn IsTransactionBlock() -> bool;
     pub fn IsInTransactionBlock(is_top_level: bool) -> bool;
     pub fn IsSubTransaction() -> bool;
+    // utils/init/miscinit.c, utils/misc/superuser.c
+    pub fn GetUserId() -> Oid;
+    pub fn GetSessionUserId() -> Oid;
+    pub fn superuser_arg(role: Oid) -> bool;
+    // catalog/aclchk.c
+    pub fn pg_class_aclcheck_ext(
+        table: Oid,
+        role: Oid,
+        mode: AclMode,
+        is_missing: *mut bool,
+    ) -> AclResult::Type;
+    pub fn pg_attribute_aclcheck_ext(
+        table: Oid,
+        column: AttrNumber,
+        role: Oid,
+        mode: AclMode,
+        is_missing: *mut bool,
+    ) -> AclResult::Type;
     // utils/misc/rls.c
     pub fn check_enable_rls(relation: Oid, user: Oid, no_error: bool) -> c_int;
     pub fn IsTransactionState() -> bool;
@@ -130,12 +151,6 @@ unsafe extern "C-unwind" {
         from_pgupgrade: bool,
         only_locks: bool,
     ) -> c_int;
-    pub fn MultiXactIdCreate(
-        xid1: TransactionId,
-        status1: MultiXactStatus::Type,
-        xid2: TransactionId,
-        status2: MultiXactStatus::Type,
-    ) -> MultiXactId;
     pub fn XLogFlush(record: XLogRecPtr);
     pub fn GetXLogInsertRecPtr() -> XLogRecPtr;
     pub fn GetFlushRecPtr(timeline: *mut TimeLineID) -> XLogRecPtr;
@@ -246,10 +261,25 @@ unsafe extern "C-unwind" {
     pub fn ExecGetUpdatedCols(result: *mut ResultRelInfo, estate: *mut EState) -> *mut Bitmapset;
     pub fn slot_getsomeattrs_int(slot: *mut TupleTableSlot, attnum: c_int);
 
+    // executor/spi.c
+    pub fn SPI_inside_nonatomic_context() -> bool;
+    pub fn SPI_plan_get_plan_sources(plan: SPIPlanPtr) -> *mut List;
+
     // tcop/utility.c
     pub fn GetCommandLogLevel(node: *mut Node) -> c_int;
 
     // nodes
+    pub fn expression_tree_walker_impl(
+        node: *mut Node,
+        walker: Option<unsafe extern "C-unwind" fn(*mut Node, *mut c_void) -> bool>,
+        context: *mut c_void,
+    ) -> bool;
+    pub fn query_tree_walker_impl(
+        query: *mut Query,
+        walker: Option<unsafe extern "C-unwind" fn(*mut Node, *mut c_void) -> bool>,
+        context: *mut c_void,
+        flags: c_int,
+    ) -> bool;
     pub fn stringToNode(text: *const c_char) -> *mut c_void;
     pub fn fix_opfuncids(node: *mut Node);
 
@@ -344,6 +374,14 @@ unsafe extern "C-unwind" {
     pub fn OidOutputFunctionCall(function: Oid, value: Datum) -> *mut c_char;
     pub fn pg_mbcliplen(text: *const c_char, len: c_int, limit: c_int) -> c_int;
     pub fn get_opname(operator: Oid) -> *mut c_char;
+    pub fn get_opcode(operator: Oid) -> Oid;
+    pub fn get_typtype(typ: Oid) -> c_char;
+    pub fn get_func_prokind(function: Oid) -> c_char;
+    pub fn get_language_oid(name: *const c_char, missing_ok: bool) -> Oid;
+    pub fn RelationGetIndexExpressions(relation: Relation) -> *mut List;
+    pub fn find_rendezvous_variable(name: *const c_char) -> *mut *mut c_void;
+    pub fn RegisterXactCallback(callback: XactCallback, arg: *mut c_void);
+    pub fn UnregisterXactCallback(callback: XactCallback, arg: *mut c_void);
     pub fn SearchSysCache1(cache: c_int, key: Datum) -> HeapTuple;
     pub fn ReleaseSysCache(tuple: HeapTuple);
     pub fn RelationGetFKeyList(rel: Relation) -> *mut List;

@@ -3,13 +3,13 @@
 use super::per_table::PerTable;
 use super::raw;
 use super::tuple::attribute;
-use hotrow::{Identity, LABEL_BYTES};
+use hotrow::{Identity, KEY_COLUMNS, LABEL_BYTES};
 use pgrx::pg_sys::{self, Datum, Oid};
 use std::ffi::{CStr, c_int};
 use std::ops::RangeInclusive;
 
 /// Key columns of an identity; a key with more is not followed.
-const MAX_COLUMNS: usize = 8;
+const MAX_COLUMNS: usize = KEY_COLUMNS;
 /// A longer value is represented by its beginning and a digest.
 const VALUE_BYTES: usize = 40;
 
@@ -106,6 +106,7 @@ unsafe fn build(rel: pg_sys::Relation) -> Key {
         let persistence = (*form).relpersistence as u8;
         if u32::from((*rel).rd_id) < pg_sys::FirstNormalObjectId
             || (*form).relkind as u8 != pg_sys::RELKIND_RELATION
+            || is_used_as_catalog(rel)
             || (persistence != pg_sys::RELPERSISTENCE_PERMANENT
                 && persistence != pg_sys::RELPERSISTENCE_UNLOGGED)
         {
@@ -183,6 +184,21 @@ unsafe fn build(rel: pg_sys::Relation) -> Key {
         }
         raw::RelationClose(index);
         key
+    }
+}
+
+/// Whether output plugins of logical decoding read the table as they read catalogs (option
+/// `user_catalog_table`): by cmin and cmax of
+/// each version in WAL (heapam.c: log_heap_new_cid). A followed version has no cmax of its own
+/// (`tam/group.rs`).
+///
+/// # Safety
+/// `rel` is an open table.
+pub unsafe fn is_used_as_catalog(rel: pg_sys::Relation) -> bool {
+    // SAFETY: utils/rel.h: RelationIsUsedAsCatalogTable; the options of a table are StdRdOptions.
+    unsafe {
+        let options = (*rel).rd_options.cast::<pg_sys::StdRdOptions>();
+        !options.is_null() && (*options).user_catalog_table
     }
 }
 
@@ -374,6 +390,11 @@ impl Key {
         self.columns().iter().map(|column| column.number)
     }
 
+    /// The same; 0 stands for none.
+    pub fn columns_of_label(&self) -> [i16; KEY_COLUMNS] {
+        self.columns.map(|column| column.number)
+    }
+
     /// Whether an update of these columns (numbers offset by FirstLowInvalidHeapAttributeNumber) may change the key.
     pub fn touched_by(&self, updated: *const pg_sys::Bitmapset) -> bool {
         let offset = -pg_sys::FirstLowInvalidHeapAttributeNumber;
@@ -392,21 +413,6 @@ impl Key {
     /// gone, because its writer has rolled back.
     pub fn has_deferrable_triggers(&self) -> bool {
         self.deferrable_triggers
-    }
-
-    /// Whether an update of these columns (numbers offset by FirstLowInvalidHeapAttributeNumber) may make a foreign key's
-    /// trigger look at the new version (utils/adt/ri_triggers.c: RI_FKey_check, with SnapshotSelf).
-    pub fn may_refer_anew(&self, updated: *const pg_sys::Bitmapset) -> bool {
-        let offset = -pg_sys::FirstLowInvalidHeapAttributeNumber;
-        self.referencing != 0
-            && (self.row_triggers
-                || self.has_generated
-                || self.referencing & 1 != 0
-                || (1..64).any(|number| {
-                    // SAFETY: a bitmapset of the range table, or null.
-                    self.referencing & 1 << number != 0
-                        && unsafe { raw::bms_is_member(number + offset, updated) }
-                }))
     }
 
     /// Whether the executor does nothing for an updated row but check its constraints and make its index entries.

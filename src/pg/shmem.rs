@@ -15,6 +15,8 @@ use crate::hotlock::stats::Totals;
 
 /// Counters of contention on rows that are not hot.
 const CONTENTION: usize = 4096;
+/// Counters of hot rows by role.
+const SHARES: usize = 4096;
 /// Locks beside one per hot row: the directory's and the waits-for graph's.
 const EXTRA_LOCKS: usize = 2;
 
@@ -129,6 +131,7 @@ struct Offsets {
     header: usize,
     buckets: usize,
     contention: usize,
+    shares: usize,
     rows: usize,
     members: usize,
     actors: usize,
@@ -146,6 +149,7 @@ fn offsets() -> Offsets {
     let header = layout.take::<Header>(1);
     let bucket_array = layout.take::<Word32>(buckets());
     let contention = layout.take::<Word32>(CONTENTION);
+    let shares = layout.take::<Word32>(SHARES);
     let row_array = layout.take::<Row>(rows());
     let member_array = layout.take::<Member>(actors() * MEMBERS);
     let actor_array = layout.take::<Actor>(actors());
@@ -160,6 +164,7 @@ fn offsets() -> Offsets {
         header,
         buckets: bucket_array,
         contention,
+        shares,
         rows: row_array,
         members: member_array,
         actors: actor_array,
@@ -203,6 +208,7 @@ pub fn startup() {
                 buckets: slice(start, offsets.buckets, buckets()),
                 rows: slice(start, offsets.rows, rows()),
                 contention: slice(start, offsets.contention, CONTENTION),
+                shares: slice(start, offsets.shares, SHARES),
                 used: &header.used,
                 cursor: &header.cursor,
             },

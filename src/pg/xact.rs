@@ -34,6 +34,12 @@ pub fn is_running(xid: u32) -> bool {
     unsafe { raw::TransactionIdIsInProgress(pg_sys::TransactionId::from(xid)) }
 }
 
+/// Whether the transaction, or the present savepoint, is READ ONLY.
+pub fn is_read_only() -> bool {
+    // SAFETY: reads a setting.
+    unsafe { pg_sys::XactReadOnly }
+}
+
 pub fn is_read_committed() -> bool {
     // SAFETY: a plain read.
     unsafe { pg_sys::XactIsoLevel < pg_sys::XACT_REPEATABLE_READ as i32 }

@@ -6,8 +6,10 @@ use super::value::{self, allocate};
 use super::work::Whole;
 use super::{commit, existence, parents, patch, redefined};
 use crate::hotlock::memory;
-use crate::pg::{raw, xact};
-use keyrange::{Operator, ScanKey, Value};
+use crate::pg::buffer::Page;
+use crate::pg::{raw, tuple, xact};
+use crate::tam::swap;
+use keyrange::{Interval, Operator, ScanKey, Value};
 use pgrx::pg_sys::{self, Oid, ScanKeyData, SnapshotType};
 use std::ffi::c_int;
 
@@ -125,48 +127,107 @@ pub unsafe fn table_scan(rel: pg_sys::Relation, snapshot: pg_sys::Snapshot, flag
     }
 }
 
-/// `tuple_fetch_row_version`: the row's key was read if there is one, and anything may be elsewhere if there is none.
+/// `tuple_fetch_row_version`, of the version at that address: the row's key was read if there is
+/// one. Anything may be elsewhere if there is none, unless the transaction itself has changed it.
 ///
 /// # Safety
-/// The executor's arguments, a table of `txn_heap`; `slot` holds the row if `found`.
+/// The executor's arguments, a table of `txn_heap`; `row` is a slot that holds the row, if it was
+/// found.
 pub unsafe fn row_version(
     rel: pg_sys::Relation,
     snapshot: pg_sys::Snapshot,
-    slot: *mut pg_sys::TupleTableSlot,
-    found: bool,
+    row: Option<*mut pg_sys::TupleTableSlot>,
+    tid: pg_sys::ItemPointer,
 ) {
     // SAFETY: by the contract.
     unsafe {
         if !is_tracked(snapshot) || !session::is_validated() {
             return;
         }
-        if let Some(table) = session::touch(rel, pg_sys::AccessShareLock)
-            && !misses_nothing(table, snapshot)
-        {
-            if found && table.layout.is_some() {
-                let image = table.image_of_slot(slot);
+        let Some(table) = session::touch(rel, pg_sys::AccessShareLock) else {
+            return;
+        };
+        if misses_nothing(table, snapshot) {
+            return;
+        }
+        let image = match row {
+            _ if table.layout.is_none() => None,
+            Some(slot) => Some(table.image_of_slot(slot)),
+            None => own_past(table, rel, tuple::pack(&*tid)),
+        };
+        match image {
+            Some(image) => {
                 session::with(|work| work.read(table.relation, &[image]));
                 commit::note_read();
-            } else {
-                read_all(rel, Whole::TidScan);
             }
+            None => read_all(rel, Whole::TidScan),
         }
     }
 }
 
-/// `tuple_tid_valid`: there is no row at that address. `tuple_get_latest_tid`: there may be several versions.
+/// The key of the version at that address, if this transaction has changed or deleted it: nobody
+/// else can have, so that only the transaction itself is told of.
+unsafe fn own_past(table: &Table, rel: pg_sys::Relation, packed_tid: u64) -> Option<Interval> {
+    // SAFETY: somebody has just looked for a version there, so that the block exists; the tuple
+    // stays while its page is pinned.
+    unsafe {
+        let page = Page::pin(rel, packed_tid);
+        page.share();
+        let own = page.heap_tuple(rel, packed_tid).filter(|version| {
+            let header = version.t_data;
+            let mask = (*header).t_infomask;
+            let is_changed =
+                !tuple::has(mask, pg_sys::HEAP_XMAX_INVALID) && !tuple::is_locked_only(mask);
+            let by = || match tuple::has(mask, pg_sys::HEAP_XMAX_IS_MULTI) {
+                true => raw::HeapTupleGetUpdateXid(header),
+                false => tuple::raw_xmax(header),
+            };
+            is_changed && raw::TransactionIdIsCurrentTransactionId(by())
+        });
+        page.unlock();
+        let image = own.map(|mut version| table.image_of_tuple(&raw mut version, (*rel).rd_att));
+        page.unpin();
+        image
+    }
+}
+
+/// `tuple_get_latest_tid` has found the version of a row that the scan's snapshot sees, or has left
+/// an address of which it sees none. For WHERE CURRENT OF it is fetched next, for `currtid2` it is
+/// not.
+///
+/// # Safety
+/// The executor's scan, of a table of `txn_heap`, and an address in it.
+pub unsafe fn latest_version(scan: pg_sys::TableScanDesc, tid: pg_sys::ItemPointer) {
+    // SAFETY: by the contract; heap's callbacks have been given the same snapshot and address.
+    unsafe {
+        let (rel, snapshot) = ((*scan).rs_rd, (*scan).rs_snapshot);
+        if !is_tracked(snapshot) || !session::is_validated() {
+            return;
+        }
+        let of_heap = &raw const pg_sys::TTSOpsBufferHeapTuple;
+        let slot = raw::MakeSingleTupleTableSlot((*rel).rd_att, of_heap);
+        let found =
+            (swap::heap().tuple_fetch_row_version.unwrap_unchecked())(rel, tid, snapshot, slot);
+        row_version(rel, snapshot, found.then_some(slot), tid);
+        raw::ExecDropSingleTupleTableSlot(slot);
+    }
+}
+
+/// `tuple_tid_valid`: there is no such address in the table; there may be.
 ///
 /// # Safety
 /// The executor's scan, of a table of `txn_heap`.
 pub unsafe fn any_row(scan: pg_sys::TableScanDesc) {
     // SAFETY: by the contract.
     unsafe {
-        row_version(
-            (*scan).rs_rd,
-            (*scan).rs_snapshot,
-            std::ptr::null_mut(),
-            false,
-        )
+        let (rel, snapshot) = ((*scan).rs_rd, (*scan).rs_snapshot);
+        if is_tracked(snapshot)
+            && session::is_validated()
+            && let Some(table) = session::touch(rel, pg_sys::AccessShareLock)
+            && !misses_nothing(table, snapshot)
+        {
+            read_all(rel, Whole::TidScan);
+        }
     }
 }
 

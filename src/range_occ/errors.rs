@@ -4,15 +4,12 @@ use super::key;
 use super::session;
 use super::text;
 use super::work::Refused;
-use crate::hotlock::may_read;
 use crate::pg::error::{Report, Told, in_c};
 use crate::pg::raw;
 use keyrange::{Conflict, Refusal, Relation};
 use pgrx::pg_sys::Oid;
-use std::ffi::{CStr, c_char, c_int};
+use std::ffi::{CStr, c_char};
 
-/// utils/rls.h
-const RLS_ENABLED: c_int = 2;
 const RETRY: &CStr = c"The transaction might succeed if retried.";
 const SERIALIZATION_FAILURE: [u8; 5] = *b"40001";
 const NOT_SUPPORTED: [u8; 5] = *b"0A000";
@@ -51,25 +48,28 @@ fn quoted(oid: Oid) -> String {
     format!("\"{}\"", unsafe { CStr::from_ptr(name) }.to_string_lossy())
 }
 
-/// Raises an ERROR with texts made by `make`: message, DETAIL (may be empty), HINT (may be empty).
-fn raise(code: [u8; 5], make: impl FnOnce() -> [String; 3]) -> ! {
-    let [message, detail, hint] = {
-        let texts = make();
-        let in_c = |text: &String| -> *const c_char {
-            if text.is_empty() {
-                std::ptr::null()
-            } else {
-                in_c(text)
-            }
-        };
-        [in_c(&texts[0]), in_c(&texts[1]), in_c(&texts[2])]
+/// What a client is told, with texts made by `make`: message, DETAIL (may be empty), HINT (may be
+/// empty).
+fn told(code: [u8; 5], make: impl FnOnce() -> [String; 3]) -> Told {
+    let texts = make();
+    let in_c = |text: &String| -> *const c_char {
+        if text.is_empty() {
+            std::ptr::null()
+        } else {
+            in_c(text)
+        }
     };
-    let told = Told {
+    Told {
         code,
-        message,
-        detail,
-        hint,
-    };
+        message: in_c(&texts[0]),
+        detail: in_c(&texts[1]),
+        hint: in_c(&texts[2]),
+    }
+}
+
+/// Raises an ERROR with these texts.
+fn raise(code: [u8; 5], make: impl FnOnce() -> [String; 3]) -> ! {
+    let told = told(code, make);
     // SAFETY: the texts stand in the current memory context; the strings that they were made of are dropped.
     unsafe { told.raise() }
 }
@@ -121,9 +121,7 @@ pub fn refuse(refusal: &Refusal) -> ! {
 
 fn of_conflict(conflict: &Conflict) -> String {
     let oid = key::oid_of(conflict.relation);
-    // SAFETY: a catalog look-up.
-    let has_policies = unsafe { raw::check_enable_rls(oid, Oid::INVALID, true) } == RLS_ENABLED;
-    let table = session::known(oid).filter(|_| may_read(oid) && !has_policies);
+    let table = session::known(oid).filter(|table| table.may_be_seen());
     let name = quoted(oid);
     let Some(table) = table else {
         return format!("Transaction {} wrote to table {name}.", conflict.fxid);
@@ -146,7 +144,9 @@ fn of_conflict(conflict: &Conflict) -> String {
 }
 
 fn of_lost_history(relation: Relation, range: Option<u64>, fxid: u64) -> String {
-    let name = quoted(key::oid_of(relation));
+    let oid = key::oid_of(relation);
+    let name = quoted(oid);
+    let range = range.filter(|_| session::known(oid).is_some_and(|table| table.may_be_seen()));
     let place = match range {
         Some(range) if range != keyrange::NULL_RANGE => format!("range {range} of table {name}"),
         _ => format!("table {name}"),
@@ -169,19 +169,40 @@ pub fn redefined(oid: Oid) -> ! {
     })
 }
 
+/// The name of an access method; empty if it is gone.
+fn method_name(method: Oid) -> String {
+    // SAFETY: a catalog look-up, null or a C string.
+    unsafe {
+        let name = raw::get_am_name(method);
+        if name.is_null() {
+            return String::new();
+        }
+        CStr::from_ptr(name).to_string_lossy().into_owned()
+    }
+}
+
+/// A NOTICE: a READ ONLY transaction reads a table of another access method.
+pub fn not_validated(oid: Oid, method: Oid) {
+    let notice = told(*b"00000", || {
+        [
+            format!(
+                "what is read of table {} is not validated, as its access method \"{}\" does not support txn.range_occ",
+                quoted(oid),
+                method_name(method)
+            ),
+            "The transaction is READ ONLY, and reads such tables as REPEATABLE READ does."
+                .to_owned(),
+            String::new(),
+        ]
+    });
+    // SAFETY: as in `raise`.
+    unsafe { notice.notice() };
+}
+
 /// 0A000: a table of another access method.
 pub fn other_method(oid: Oid, method: Oid) -> ! {
     raise(NOT_SUPPORTED, || {
-        // SAFETY: a catalog look-up; null for an access method that is gone.
-        let name = unsafe { raw::get_am_name(method) };
-        let method = if name.is_null() {
-            String::new()
-        } else {
-            // SAFETY: a C string.
-            unsafe { CStr::from_ptr(name) }
-                .to_string_lossy()
-                .into_owned()
-        };
+        let method = method_name(method);
         let table = quoted(oid);
         let message = if method.is_empty() {
             format!("table {table} cannot be used with txn.range_occ")

@@ -25,9 +25,13 @@ pub struct Copied {
 /// A statement is about to be planned or started. Where nobody was refused, this costs a look at a cell.
 pub fn before_reads() {
     // SAFETY: a plain read of backend state.
-    if !session::wants_excerpt() || !unsafe { pg_sys::FirstSnapshotSet } {
-        return;
+    if session::wants_excerpt() && unsafe { pg_sys::FirstSnapshotSet } {
+        copy_early();
     }
+}
+
+/// The transaction has its snapshot: copies what it may need before it knows what it reads.
+pub fn copy_early() {
     // SAFETY: reads shared state.
     if !session::is_validated() || unsafe { raw::RecoveryInProgress() } {
         return;

@@ -14,7 +14,7 @@ use crate::pg::per_table::PerTable;
 use crate::pg::{catch, plan, raw, xact};
 use keyrange::{Count, Csn, RangeMap, Validation};
 use pgrx::pg_sys::{self, Datum, NodeTag, Oid};
-use std::ffi::c_int;
+use std::ffi::{CStr, c_int};
 use std::ptr;
 
 /// 0A000 on a standby: the rings are the primary's.
@@ -156,7 +156,17 @@ pub fn check_table(oid: Oid, mode: u32) {
         // SAFETY: by what was said, and nothing in the callers has a destructor.
         Use::Ours => unsafe { session::touch_locked(oid, mode) },
         Use::Partitioned => parents::note(oid),
+        // Nothing is written by what is read there.
+        Use::Refused(method) if session::is_read_only() => note_unvalidated(oid, method),
         Use::Refused(method) => errors::other_method(oid, method),
+    }
+}
+
+/// A READ ONLY transaction reads a table of another access method as its snapshot shows it. Its
+/// client is told of the first.
+fn note_unvalidated(oid: Oid, method: Oid) {
+    if !session::with(|work| std::mem::replace(&mut work.reads_others, true)) {
+        errors::not_validated(oid, method);
     }
 }
 
@@ -268,8 +278,13 @@ pub unsafe fn before_start(query: *mut pg_sys::QueryDesc) {
         return;
     }
     // SAFETY: by the contract.
-    unsafe { ordered::before_start(query) };
+    let is_first = unsafe { ordered::before_start(query) };
     excerpt::before_reads();
+    // SAFETY: a plan. A session that looks around first, as pg_dump does, may take long until it
+    // comes to a table.
+    if is_first && session::is_read_only() && unsafe { !is_any_ours((*query).plannedstmt) } {
+        excerpt::copy_early();
+    }
     // SAFETY: a plan, its range table, and a copy of its head for this execution.
     unsafe {
         let planned = (*query).plannedstmt;
@@ -312,13 +327,16 @@ pub unsafe fn before_utility(node: *const pg_sys::Node, is_top_level: bool) {
     // SAFETY: by the contract; a name that cannot be resolved is left to COPY to report.
     unsafe {
         if (*node).type_ == NodeTag::T_TransactionStmt {
+            let kind = (*node.cast::<pg_sys::TransactionStmt>()).kind;
+            session::rolls_back_to(kind == pg_sys::TransactionStmtKind::TRANS_STMT_ROLLBACK_TO);
             return;
         }
         redefined::note_utility(node, is_top_level);
         if (*node).type_ == NodeTag::T_VariableSetStmt {
-            // SET TRANSACTION SNAPSHOT; the other commands of this kind begin no transaction either.
             let set = node.cast::<pg_sys::VariableSetStmt>();
-            if (*set).kind == pg_sys::VariableSetKind::VAR_SET_MULTI {
+            if (*set).kind == pg_sys::VariableSetKind::VAR_SET_MULTI
+                && CStr::from_ptr((*set).name) == c"TRANSACTION SNAPSHOT"
+            {
                 session::uses_snapshot();
             }
             return;

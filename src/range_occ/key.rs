@@ -5,7 +5,7 @@
 use super::map::{self, Map};
 use super::value;
 use crate::pg::tuple::attribute;
-use crate::pg::{plan, raw};
+use crate::pg::{plan, raw, rights};
 use keyrange::{COLUMNS, Interval, Kind, Layout, RangeMap, Value};
 use pgrx::pg_sys::{self, Oid};
 use std::cell::{Cell, RefCell};
@@ -48,6 +48,12 @@ pub struct Table {
 }
 
 impl Table {
+    /// Whether the present user may be shown keys of the table, and so bounds of its ranges and
+    /// what was written there.
+    pub fn may_be_seen(&self) -> bool {
+        rights::may_see(self.oid, self.columns.iter().map(|column| column.number))
+    }
+
     /// Whether the other definition of the table has the same images of rows, in the same ranges.
     pub fn has_same_key(&self, other: &Table) -> bool {
         (&self.columns, &self.layout, &self.map) == (&other.columns, &other.layout, &other.map)

@@ -20,15 +20,23 @@ const MOST: u32 = 16;
 /// Who reads a few meets such a pair hardly ever.
 const WORTH: f64 = 50.0;
 
-/// Before a statement of a validated transaction starts.
+/// Before a statement of a validated transaction starts. Whether it is the transaction's first.
 ///
 /// # Safety
 /// `query` is about to be started; nothing with a destructor is alive in the callers.
-pub unsafe fn before_start(query: *mut pg_sys::QueryDesc) {
-    if !session::uses_snapshot() {
-        return;
+pub unsafe fn before_start(query: *mut pg_sys::QueryDesc) -> bool {
+    let is_first = session::uses_snapshot();
+    if is_first {
+        // SAFETY: by the contract.
+        unsafe { put_in_order(query) };
     }
-    // SAFETY: by the contract; this is the first statement of the transaction.
+    is_first
+}
+
+/// # Safety
+/// As for `before_start`; this is the first statement of the transaction.
+unsafe fn put_in_order(query: *mut pg_sys::QueryDesc) {
+    // SAFETY: by the contract.
     unsafe {
         if !is_worthwhile((*query).plannedstmt) || !snapshot::is_retakeable(query) {
             return;
@@ -78,8 +86,9 @@ unsafe fn is_worthwhile(planned: *const pg_sys::PlannedStmt) -> bool {
             && !(*planned).hasModifyingCTE
             && (*planned).rowMarks.is_null()
             && (*planned).invalItems.is_null() // functions not built in, of which some may have become part of it
-            && (pg_sys::XactReadOnly || (*(*planned).planTree).total_cost >= WORTH)
-            && guard::is_any_ours(planned)
+            && (session::is_read_only()
+                || guard::is_any_ours(planned)
+                    && (xact::is_read_only() || (*(*planned).planTree).total_cost >= WORTH))
     }
 }
 

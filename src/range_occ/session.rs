@@ -19,6 +19,11 @@ const MOST_KEPT: usize = 64;
 struct Session {
     /// Whether the present transaction is validated, once that is settled.
     validated: Cell<Option<bool>>,
+    /// Whether the present transaction was READ ONLY when that was settled for the first time: it
+    /// is until it ends.
+    read_only: Cell<Option<bool>>,
+    /// Whether it was when the last savepoint outside of any began.
+    outer_read_only: Cell<bool>,
     /// The nesting level of a command during which transactions are not validated.
     exempt: Cell<Option<i32>>,
     work: RefCell<Option<Box<Work>>>,
@@ -30,6 +35,8 @@ struct Session {
     snapshot_used: Cell<bool>,
     /// A transaction that this session does not wait for any more; see `ordered`.
     given_up: Cell<u32>,
+    /// ROLLBACK TO SAVEPOINT is at work: subtransactions roll back without an error.
+    rolls_back_to: Cell<bool>,
     /// It is about to commit: what it reads and writes is settled.
     sealed: Cell<bool>,
     /// What a survey soon after the transaction's snapshot has found, if there was one (`keyrange::Survey::lasting_prefix`).
@@ -45,12 +52,15 @@ struct Session {
 unsafe impl Sync for Session {}
 static SESSION: Session = Session {
     validated: Cell::new(None),
+    read_only: Cell::new(None),
+    outer_read_only: Cell::new(false),
     exempt: Cell::new(None),
     work: RefCell::new(None),
     spare: Cell::new(None),
     xmin: Cell::new(None),
     snapshot_used: Cell::new(false),
     given_up: Cell::new(0),
+    rolls_back_to: Cell::new(false),
     sealed: Cell::new(false),
     prefix: Cell::new(None),
     wants_excerpt: Cell::new(0),
@@ -72,8 +82,19 @@ fn settle() -> bool {
     let validated = asks && !is_worker && SESSION.exempt.get().is_none();
     if has_snapshot {
         SESSION.validated.set(Some(validated));
+        if SESSION.read_only.get().is_none() {
+            // What a savepoint sets goes with it.
+            let is_outermost = xact::nest_level() == 1;
+            let all = is_outermost || SESSION.outer_read_only.get();
+            SESSION.read_only.set(Some(all && xact::is_read_only()));
+        }
     }
     validated
+}
+
+/// Whether the present transaction is validated and READ ONLY, all of it.
+pub fn is_read_only() -> bool {
+    is_validated() && SESSION.read_only.get() == Some(true) && xact::is_read_only()
 }
 
 /// A command begins, perhaps of several transactions, that tells nobody of rows: what it reads is not validated.
@@ -424,6 +445,27 @@ pub unsafe fn note_snapshot(snapshot: pg_sys::Snapshot) -> bool {
     is_newer
 }
 
+/// The transaction was told of another one by what it could not lock or change.
+pub fn told_of_others() {
+    if is_validated() {
+        with(|work| work.saw_beyond = true);
+    }
+}
+
+/// A utility statement about transactions: whether it is ROLLBACK TO SAVEPOINT, which goes on until
+/// a subtransaction begins.
+pub fn rolls_back_to(is_one: bool) {
+    SESSION.rolls_back_to.set(is_one);
+}
+
+/// A subtransaction begins.
+pub fn subtransaction_started() {
+    SESSION.rolls_back_to.set(false);
+    if xact::nest_level() == 2 {
+        SESSION.outer_read_only.set(xact::is_read_only());
+    }
+}
+
 /// Anything may have been read of an open relation without our seeing it.
 ///
 /// # Safety
@@ -443,6 +485,11 @@ pub fn subtransaction_rolled_back(level: i32) {
     redefined::end_utility();
     give_up_exempt(level);
     let validated = is_validated();
+    // An error that is caught may have told of anything: of a later version, of a lock that others
+    // have, of a definition. SAFETY: a plain read of backend state.
+    if !SESSION.rolls_back_to.get() && unsafe { pg_sys::FirstSnapshotSet } {
+        told_of_others();
+    }
     with_present(|work| {
         let nesting = nesting(level);
         work.read_looked_for();
@@ -530,9 +577,11 @@ pub fn end() {
     redefined::end_utility();
     SESSION.xmin.set(None);
     SESSION.snapshot_used.set(false);
+    SESSION.rolls_back_to.set(false);
     SESSION.sealed.set(false);
     SESSION.prefix.set(None);
     SESSION.validated.set(None);
+    SESSION.read_only.set(None);
     if let Some(mut work) = SESSION.work.borrow_mut().take()
         && work.tables.len() <= MOST_KEPT
     {

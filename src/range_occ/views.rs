@@ -3,7 +3,8 @@
 use super::key;
 use super::session;
 use super::text;
-use crate::hotlock::{may_read, memory};
+use crate::hotlock::memory;
+use crate::pg::rights;
 use keyrange::{Count, Counters, DEFINITION, Interval};
 use pgrx::prelude::*;
 use std::collections::BTreeMap;
@@ -17,12 +18,12 @@ struct InRings {
     totals: [u64; 3],
 }
 
-/// What is known of a table that the user may read and that nobody has locked exclusively.
+/// What is known of a table whose keys the user may see and that nobody has locked exclusively.
 fn table_of(oid: pg_sys::Oid) -> Option<Rc<key::Table>> {
     const SHARED: pg_sys::LOCKMODE = pg_sys::AccessShareLock as pg_sys::LOCKMODE;
     // SAFETY: the lock is tried for; the relation may be gone.
     unsafe {
-        if !may_read(oid) || !pg_sys::ConditionalLockRelationOid(oid, SHARED) {
+        if !pg_sys::ConditionalLockRelationOid(oid, SHARED) {
             return None;
         }
         let rel = pg_sys::try_relation_open(oid, pg_sys::NoLock as pg_sys::LOCKMODE);
@@ -31,6 +32,7 @@ fn table_of(oid: pg_sys::Oid) -> Option<Rc<key::Table>> {
             pg_sys::relation_close(rel, pg_sys::NoLock as pg_sys::LOCKMODE);
             table
         });
+        let table = table.filter(|table| rights::unwinding(|| table.may_be_seen()));
         pg_sys::UnlockRelationOid(oid, SHARED);
         table
     }
@@ -74,6 +76,8 @@ fn ranges() -> TableIterator<
     for ((relation, range), line) in found {
         let oid = key::oid_of(relation);
         let table = tables.entry(relation).or_insert_with(|| table_of(oid));
+        // The number of a range tells of its keys as its bounds do.
+        let range = range.filter(|_| table.is_some());
         let (low, high) = match (table, range) {
             (Some(table), Some(range)) => text::bounds(table, &table.ranges().bounds(range)),
             _ => (None, None),
@@ -107,27 +111,31 @@ fn my_predicates() -> TableIterator<
         name!(reason, Option<&'static str>),
     ),
 > {
-    let lines = session::with_present(|work| {
-        let mut lines = Vec::new();
-        for (relation, set) in work.predicates.iter() {
-            let oid = key::oid_of(relation);
-            for interval in set.iter() {
-                let whole = *interval == Interval::ALL;
-                let is_list = relation & DEFINITION != 0;
-                let Some(table) = work.table(oid).filter(|_| !is_list) else {
-                    let reason = work.whole.get(&relation).map(|whole| whole.text());
-                    let reason = reason.filter(|_| whole).or(Some("its partitions"));
-                    lines.push((oid, None, None, whole, reason));
-                    continue;
-                };
-                let (low, high) = text::bounds(table, interval);
-                let reason = work.whole.get(&relation).map(|whole| whole.text());
-                lines.push((oid, low, high, whole, reason.filter(|_| whole)));
-            }
+    // SAFETY: nobody changes it while this looks: catalogs are no tables of txn_heap.
+    let work = unsafe { session::look() };
+    let mut lines = Vec::new();
+    for (relation, set) in work.iter().flat_map(|work| work.predicates.iter()) {
+        let oid = key::oid_of(relation);
+        let reason = work.and_then(|work| work.whole.get(&relation));
+        let reason = reason.map(|whole| whole.text());
+        let is_list = relation & DEFINITION != 0;
+        let table = work.and_then(|work| work.table(oid)).filter(|_| !is_list);
+        let shown = table.filter(|table| rights::unwinding(|| table.may_be_seen()));
+        for interval in set.iter() {
+            let whole = interval == Interval::ALL;
+            let reason = reason.filter(|_| whole);
+            let (low, high) = match shown {
+                Some(table) => text::bounds(table, &interval),
+                None => (None, None),
+            };
+            let reason = match table {
+                Some(_) => reason,
+                None => reason.or(Some("its partitions")),
+            };
+            lines.push((oid, low, high, whole, reason));
         }
-        lines
-    });
-    TableIterator::new(lines.unwrap_or_default())
+    }
+    TableIterator::new(lines)
 }
 
 /// The totals for `txn.stats`: those of `keyrange::Count`, in its order, then evictions and bytes of shared memory.

@@ -12,8 +12,8 @@ use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
-/// Intervals kept for a relation; more are joined.
-const MOST_INTERVALS: usize = 256;
+/// Intervals kept for a relation; more are joined. About 50 bytes each.
+const MOST_INTERVALS: usize = 1 << 14;
 /// Ranges that a transaction registers for a relation; with more, it is the whole relation.
 const MOST_RANGES: usize = 128;
 
@@ -123,6 +123,8 @@ pub struct Work {
     pub found: Vec<(u32, Relation, Interval)>,
     /// The transaction has learned of what its snapshot does not see.
     pub saw_beyond: bool,
+    /// It is READ ONLY, and has come to a table of another access method.
+    pub reads_others: bool,
     /// What it was refused for, should it have survived that by a savepoint.
     pub refused: Option<Refused>,
     /// A transaction without writes comes after those with CSNs below this one.
@@ -160,6 +162,7 @@ impl Work {
             looked_for: None,
             found: Vec::new(),
             saw_beyond: false,
+            reads_others: false,
             refused: None,
             before: None,
             missed: RefCell::default(),
@@ -191,6 +194,7 @@ impl Work {
             looked_for,
             found,
             saw_beyond,
+            reads_others,
             refused,
             before,
             missed,
@@ -220,6 +224,7 @@ impl Work {
         *stands_before = None;
         (*looked_for, *refused, *before) = (None, None, None);
         (*has_id, *saw_beyond, *is_between) = (false, false, false);
+        *reads_others = false;
     }
 
     /// The table, if the transaction has touched it.
@@ -333,10 +338,14 @@ impl Work {
         let intervals = if is_own { &[Interval::ALL] } else { intervals };
         for interval in intervals {
             if !self.predicates.covers(relation, interval) {
-                let widened = self.predicates.read_one(relation, *interval);
-                if !self.has_id {
+                let is_widened = self.predicates.read_one(relation, *interval);
+                if self.has_id {
+                    continue;
+                }
+                if is_widened {
+                    self.fresh.read_as(relation, &self.predicates);
+                } else {
                     self.fresh.read_one(relation, *interval);
-                    self.fresh.read(relation, widened.as_slice());
                 }
             }
         }

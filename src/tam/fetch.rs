@@ -372,13 +372,19 @@ impl Sight {
         }
     }
 
-    /// Whether the snapshot sees the version at a line pointer.
+    /// Whether the snapshot sees the version at a line pointer. Versions of this transaction are not judged here: a follower may have
+    /// built on one (base.rs), and the scan did not ask for it. They are left to heap.
     #[inline]
     unsafe fn sees(&self, at: OffsetNumber, header: HeapTupleHeader, length: u32) -> bool {
         // SAFETY: as above.
         unsafe {
             if self.is_old(header) {
                 return true;
+            }
+            if !tuple::has((*header).t_infomask, HEAP_XMIN_COMMITTED)
+                && raw::TransactionIdIsCurrentTransactionId(tuple::raw_xmin(header))
+            {
+                return false;
             }
             let mut found = HeapTupleData {
                 t_len: length,

@@ -13,10 +13,12 @@
 //! `CheckForSerializableConflictIn` has nothing to do here: only READ COMMITTED transactions come, and it returns at once
 //! for them.
 
-use super::{multi, wal};
+use super::base::Xmax;
+use super::wal;
 use crate::pg::buffer::Page;
 use crate::pg::raw;
 use crate::pg::tuple;
+use hotrow::Base;
 use pgrx::pg_sys::{self, Bitmapset, IndexAttrBitmapKind, Relation, TU_UpdateIndexes};
 use std::ffi::c_int;
 
@@ -24,14 +26,6 @@ use std::ffi::c_int;
 const MAX_COMMANDS_BEHIND: u32 = 64;
 /// heaptoast.h: TOAST_TUPLE_THRESHOLD for 8 kB pages.
 const TOAST_TUPLE_THRESHOLD: u32 = 2032;
-
-/// A predecessor's version, to be updated.
-pub struct Base {
-    /// Its address, packed.
-    pub version: u64,
-    /// Its inserter, which must stand in the raw xmin.
-    pub xid: u32,
-}
 
 /// What came of a group update.
 pub enum Outcome {
@@ -44,7 +38,6 @@ pub enum Outcome {
 /// Updates the predecessor's version `base` of a row of `rel` to the tuple in `slot`.
 /// If we have locked `base`, our lock goes on to the new version, as in heap_update: that is how `RETURNING xmax = 0` tells
 /// the rows of an INSERT ... ON CONFLICT apart.
-/// `is_revisited` says, asked under the page's lock, whether the predecessor reads its own version again.
 ///
 /// # Safety
 /// `rel` is an open heap relation, `slot` holds the new row, and we have the row's ticket and a reservation in its list.
@@ -53,7 +46,6 @@ pub unsafe fn update(
     slot: *mut pg_sys::TupleTableSlot,
     cid: pg_sys::CommandId,
     base: &Base,
-    is_revisited: impl Fn() -> bool,
 ) -> Outcome {
     // SAFETY: by the contract; the calls follow heap_update's order.
     unsafe {
@@ -61,7 +53,7 @@ pub unsafe fn update(
         let tuple = raw::ExecFetchSlotHeapTuple(slot, true, &mut free);
         (*slot).tts_tableOid = (*rel).rd_id;
         (*tuple).t_tableOid = (*rel).rd_id;
-        let outcome = update_tuple(rel, tuple, cid, base, is_revisited);
+        let outcome = update_tuple(rel, tuple, cid, base);
         if let Outcome::Done(version, _) = outcome {
             (*slot).tts_tid = tuple::unpack(version);
         }
@@ -77,7 +69,6 @@ unsafe fn update_tuple(
     new: pg_sys::HeapTuple,
     cid: pg_sys::CommandId,
     base: &Base,
-    is_revisited: impl Fn() -> bool,
 ) -> Outcome {
     // SAFETY: as in `update`.
     unsafe {
@@ -127,10 +118,9 @@ unsafe fn update_tuple(
                 };
                 let xid = raw::GetCurrentTransactionId();
                 let (locked, locks_key) = own_lock(old.t_data);
-                let xmax = if is_revisited() {
-                    multi::Xmax::shared(base.xid, u32::from(xid), locks_key)
-                } else {
-                    multi::Xmax::plain(u32::from(xid), locks_key)
+                let xmax = Xmax {
+                    updater: xid,
+                    locks_key,
                 };
                 write(rel, page, &old, new, cid, xmax, locked);
                 Outcome::Done(tuple::pack(&(*new).t_self), indexes)
@@ -361,7 +351,7 @@ unsafe fn write(
     old: &pg_sys::HeapTupleData,
     new: pg_sys::HeapTuple,
     cid: pg_sys::CommandId,
-    xmax: multi::Xmax,
+    xmax: Xmax,
     locks: bool,
 ) {
     // SAFETY: as heap_update does: page locked exclusively, space checked, nothing in the critical section can fail.

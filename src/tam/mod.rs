@@ -1,9 +1,9 @@
 #![doc = include_str!("README.md")]
 
+pub mod base;
 pub mod callbacks;
 mod fetch;
 pub mod group;
-pub mod multi;
 mod prune;
 pub mod swap;
 mod tracked;

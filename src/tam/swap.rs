@@ -25,8 +25,6 @@ pub struct Use {
     pub may_follow: bool,
     /// INSERT ... ON CONFLICT: whether it updates rows that are there.
     pub on_conflict: OnConflict,
-    /// It may come upon its own new versions again.
-    pub looks_again: bool,
     /// It only locks the table's rows (`SELECT ... FOR UPDATE`).
     pub only_locks: bool,
 }
@@ -251,14 +249,6 @@ pub fn usage(rel: Relation) -> Option<Use> {
         only_locks: false,
         ..first
     })
-}
-
-/// Whether a statement may come upon versions that another one, or itself, has just written.
-pub fn is_looked_at_again(rel: Relation) -> bool {
-    let mut users = live().filter(|(_, entry)| ptr::eq(entry.rel, rel));
-    users
-        .next()
-        .is_some_and(|(_, first)| first.usage.looks_again || users.next().is_some())
 }
 
 fn live() -> impl Iterator<Item = (usize, Entry)> {

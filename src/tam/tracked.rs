@@ -111,8 +111,8 @@ unsafe extern "C-unwind" fn tuple_tid_valid(scan: TableScanDesc, tid: ItemPointe
 unsafe extern "C-unwind" fn tuple_get_latest_tid(scan: TableScanDesc, tid: ItemPointer) {
     // SAFETY: as above.
     unsafe {
-        guarded(|| capture::any_row(scan));
         (swap::heap().tuple_get_latest_tid.unwrap_unchecked())(scan, tid);
+        guarded(|| capture::latest_version(scan, tid));
     }
 }
 
@@ -156,14 +156,25 @@ unsafe extern "C-unwind" fn tuple_fetch_row_version(
     unsafe {
         let found =
             (swap::heap().tuple_fetch_row_version.unwrap_unchecked())(rel, tid, snapshot, slot);
-        guarded(|| capture::row_version(rel, snapshot, slot, found));
+        let row = found.then_some(slot);
+        guarded(|| capture::row_version(rel, snapshot, row, tid));
         found
+    }
+}
+
+/// What a row lock or a write was told. All but these two tell of somebody else, who has changed
+/// the row or is about to: a savepoint, SKIP LOCKED or an error that is caught let the transaction
+/// live with that.
+fn note_answer(answer: TM_Result::Type) {
+    if !matches!(answer, TM_Result::TM_Ok | TM_Result::TM_SelfModified) {
+        guarded(session::told_of_others);
     }
 }
 
 /// A row lock by `lock`: heap's or hotlock's.
 unsafe fn locked(rel: Relation, lock: impl FnOnce() -> TM_Result::Type) -> TM_Result::Type {
     let result = lock();
+    note_answer(result);
     if result == TM_Result::TM_Ok {
         // SAFETY: as above.
         guarded(|| unsafe { capture::locked(rel) });
@@ -272,6 +283,7 @@ unsafe fn updated(
     unsafe {
         guarded(|| write::before(rel));
         let result = update();
+        note_answer(result);
         if result == TM_Result::TM_Ok {
             prune::updated((*rel).rd_id, &*otid, slot);
             guarded(|| {
@@ -340,6 +352,7 @@ unsafe fn deleted(
     unsafe {
         guarded(|| write::before(rel));
         let result = delete();
+        note_answer(result);
         if result == TM_Result::TM_Ok {
             guarded(|| write::version(rel, tuple::pack(&*tid)));
         }

@@ -14,7 +14,6 @@ const XLOG_HEAP_LOCK: u8 = 0x60;
 const XLH_UPDATE_CONTAINS_NEW_TUPLE: u8 = 1 << 4;
 const XLH_UPDATE_PREFIX_FROM_OLD: u8 = 1 << 5;
 const XLH_UPDATE_SUFFIX_FROM_OLD: u8 = 1 << 6;
-pub const XLHL_XMAX_IS_MULTI: u8 = 0x01;
 pub const XLHL_XMAX_LOCK_ONLY: u8 = 0x02;
 pub const XLHL_XMAX_EXCL_LOCK: u8 = 0x04;
 pub const XLHL_KEYS_UPDATED: u8 = 0x10;

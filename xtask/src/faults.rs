@@ -95,6 +95,7 @@ pub fn run(args: Args, pg_config: Option<&Path>) -> Result<bool> {
     for (hit, count) in &report.hits {
         println!("{count:>5} {hit}");
     }
+    println!("library: {}", report.build);
     println!("{}", report.summary());
     Ok(report.failed == 0)
 }

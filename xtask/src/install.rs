@@ -18,7 +18,7 @@ use crate::tools::{cargo, checkout};
 pub enum Variant {
     /// What users run.
     Release,
-    /// With assertions, overflow checks and stop events: for tests only, never installed.
+    /// With assertions, overflow checks, stop events and faults that can be planted: for tests only, never installed.
     Checked,
 }
 
@@ -54,7 +54,12 @@ pub fn build_library(variant: Variant, install: &PgInstall) -> Result<PathBuf> {
     build.args(["build", "--package", "txn", "--lib"]);
     match variant {
         Variant::Release => build.arg("--release"),
-        Variant::Checked => build.args(["--profile", "checked", "--features", "stop_events"]),
+        Variant::Checked => build.args([
+            "--profile",
+            "checked",
+            "--features",
+            "stop_events,planted_faults",
+        ]),
     };
     build
         .arg("--message-format=json-render-diagnostics")

@@ -3,6 +3,7 @@
 mod bench;
 mod demo;
 mod faults;
+mod fuzz;
 mod install;
 mod pg;
 mod pgconfig;
@@ -50,6 +51,8 @@ enum Command {
     Test(test::Args),
     /// Servers under load struck by faults drawn from a seed, for as long as you like
     Faults(faults::Args),
+    /// Schedules of statements drawn from seeds, judged by what stock PostgreSQL allows
+    Fuzz(fuzz::Args),
     /// A mixed load for an hour or so: whether memory and CPU stay as they are
     Soak(soak::Args),
     /// Run a benchmark by name
@@ -80,6 +83,7 @@ fn run(cli: Cli) -> Result<bool> {
         Command::Demo(args) => demo::run(args, pg_config),
         Command::Test(args) => return test::run(args, chosen),
         Command::Faults(args) => return faults::run(args, chosen),
+        Command::Fuzz(args) => return fuzz::run(args, chosen),
         Command::Soak(args) => return soak::run(args, chosen),
         Command::Bench(args) => bench::run(args, pg_config),
     };

@@ -14,7 +14,6 @@ impl World<'_> {
     pub fn forgive(&self, me: MemberId) {
         let node = self.member(me);
         node.doomed.publish(0);
-        node.revisits.publish(0);
         node.patient.publish(0);
     }
 }
@@ -65,7 +64,6 @@ impl Row {
     pub fn link_writer(&self, world: World, me: MemberId, xid: u32, tid: u64) {
         let node = world.member(me);
         node.closed.set(0);
-        node.revisits.publish(0);
         node.tid.set(tid);
         if node.linked.get() != 0 {
             node.reader.set(0);
@@ -171,14 +169,11 @@ impl Row {
         true
     }
 
-    /// `me` is going to look at its own version again: a follower has to leave it a version that PostgreSQL's visibility
-    /// code understands. Returns the xid of a writer that has followed already.
-    pub fn revisit(&self, world: World, me: MemberId) -> Option<u32> {
-        let node = world.member(me);
-        if node.linked.get() == 0 {
+    /// The xid of the writer that has followed `me`, if there is one.
+    pub fn follower(&self, world: World, me: MemberId) -> Option<u32> {
+        if world.member(me).linked.get() == 0 {
             return None;
         }
-        node.revisits.publish(1);
         self.writer_behind(world, me)
             .map(|id| world.member(id).xid.get())
     }
@@ -472,7 +467,7 @@ mod tests {
         row.link_writer(w, id(0), 100, 1);
         row.link_writer(w, id(1), 101, 0);
         assert!(!row.close(w, id(0)));
-        assert_eq!(row.revisit(w, id(0)), Some(101));
+        assert_eq!(row.follower(w, id(0)), Some(101));
         row.withdraw(w, id(1));
         assert!(row.close(w, id(0)));
     }

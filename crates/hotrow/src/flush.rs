@@ -72,7 +72,7 @@ impl FlushQueue {
         mut wake: impl FnMut(ActorId),
     ) {
         loop {
-            let mut covered = None;
+            let mut covered = Vec::new();
             let mut rest = None;
             let mut at = self.newest.take().checked_sub(1);
             while let Some(id) = at {
@@ -81,15 +81,17 @@ impl FlushQueue {
                 if id == me {
                     continue;
                 }
-                let list = if waiter.flush_until.get() <= flushed {
-                    &mut covered
+                if waiter.flush_until.get() <= flushed {
+                    // Told while nobody else can flush: one that is about to look for itself whether it can (`join`) finds
+                    // us, or is told already. Later it may be on the stack again, for a later commit.
+                    waiter.flush_duty.publish(COVERED);
+                    covered.push(id);
                 } else {
-                    &mut rest
-                };
-                waiter
-                    .flush_next
-                    .set(list.map_or(0, |next: ActorId| next + 1));
-                *list = Some(id);
+                    waiter
+                        .flush_next
+                        .set(rest.map_or(0, |next: ActorId| next + 1));
+                    rest = Some(id);
+                }
             }
             let next = rest;
             if let Some(next) = next {
@@ -105,11 +107,7 @@ impl FlushQueue {
             } else {
                 self.flusher.publish(0);
             }
-            while let Some(id) = covered {
-                covered = actors[id as usize].flush_next.get().checked_sub(1);
-                actors[id as usize].flush_duty.publish(COVERED);
-                wake(id);
-            }
+            covered.into_iter().for_each(&mut wake);
             // Whoever pushed itself after we took the stack saw us as the flusher, and sleeps.
             if next.is_some() || self.newest.get() == 0 || !self.flusher.claim(me + 1) {
                 return;

@@ -8,6 +8,9 @@ pub const KEY_BYTES: usize = 64;
 /// Bytes kept of the key's text for the views.
 pub const LABEL_BYTES: usize = 64;
 
+/// Columns of a key whose numbers are kept.
+pub const KEY_COLUMNS: usize = 8;
+
 const DIGEST_AT: usize = KEY_BYTES - 24;
 
 /// The identity of a row (design: "Know the row"). Compared exactly; the hash only finds the bucket.

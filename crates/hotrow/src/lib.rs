@@ -8,7 +8,10 @@ mod flush;
 mod graph;
 mod guard;
 mod identity;
+mod membership;
 mod mode;
+#[cfg(test)]
+mod model;
 mod row;
 mod ticket;
 mod word;
@@ -19,9 +22,13 @@ pub use directory::{Directory, Slot};
 pub use flush::{Duty, FlushQueue};
 pub use graph::{Actor, Wait, is_in_circle};
 pub use guard::{ReadGuard, Verdict};
-pub use identity::{Identity, KEY_BYTES, LABEL_BYTES};
+pub use identity::{Identity, KEY_BYTES, KEY_COLUMNS, LABEL_BYTES};
+pub use membership::{
+    Address, Base, Hold, Keep, Loan, Looking, Membership, Offer, Place, Reservation, Restart, Seen,
+    State, Statement, Version, Written,
+};
 pub use mode::{Cause, Mode, Trouble};
-pub use row::{Counters, Member, Row, Tail, World};
+pub use row::{Counters, Member, Promotion, Row, Tail, World};
 pub use ticket::{Acquired, Patience};
 pub use word::{Word32, Word64};
 

@@ -1,6 +1,8 @@
 //! The shared state of a hot row and of a transaction's membership in it.
 
-use crate::{Identity, LABEL_BYTES, MemberId, Slot, Word32, Word64, identity::KEY_BYTES};
+use crate::{
+    Identity, KEY_COLUMNS, LABEL_BYTES, MemberId, Slot, Word32, Word64, identity::KEY_BYTES,
+};
 
 /// A hot row. Everything in it is read and written under the row's lock, but for the words marked `lock-free`.
 #[derive(Debug, Default)]
@@ -16,6 +18,16 @@ pub struct Row {
     pub(crate) label_length: Word32,
     pub(crate) key: [Word64; KEY_BYTES / 8 + 1],
     pub(crate) label: [Word64; LABEL_BYTES / 8],
+    /// The numbers of the key's columns, 16 bits each, 0 for none: the label has their values.
+    pub(crate) columns: [Word64; KEY_COLUMNS / 4],
+
+    // Whose row it is in the directory (directory.rs).
+    /// lock-free: the role to whose share the row counts. Written under the directory's lock.
+    pub(crate) owner: Word32,
+    /// lock-free: the most transactions that have waited for the row at a time. Whether the row is
+    /// hot for a session of another role
+    /// depends on it.
+    pub(crate) earned: Word32,
 
     // The ticket queue (ticket.rs). Members as id + 1, 0 for none.
     /// lock-free for the cycle check.
@@ -50,6 +62,20 @@ pub struct Row {
     pub since: Word64,
     pub contended_at: Word64,
     pub counters: Counters,
+}
+
+/// What a row becomes hot with.
+#[derive(Clone, Copy, Debug)]
+pub struct Promotion<'a> {
+    /// The key as text, and the numbers of its columns, 0 for none.
+    pub label: &'a [u8],
+    pub columns: [i16; KEY_COLUMNS],
+    /// The role to whose share the row counts.
+    pub owner: u32,
+    /// Transactions that wait for the row.
+    pub earned: u32,
+    /// The present time, in microseconds.
+    pub now: u64,
 }
 
 /// What the views show of a row.
@@ -101,8 +127,6 @@ pub struct Member {
     pub(crate) tid: Word64,
     /// Nobody may follow: the transaction has gone on to change or lock its own version.
     pub(crate) closed: Word32,
-    /// lock-free: the transaction reads its own version again; see `Row::revisit`.
-    pub(crate) revisits: Word32,
     /// lock-free: a predecessor rolled back.
     pub(crate) doomed: Word32,
     /// Wants to be woken when a predecessor leaves.
@@ -186,6 +210,30 @@ impl Row {
         (text, (self.label_length.get() as usize).min(LABEL_BYTES))
     }
 
+    /// The numbers of the key's columns.
+    pub fn columns(&self) -> [i16; KEY_COLUMNS] {
+        let mut numbers = [0; KEY_COLUMNS];
+        for (four, word) in numbers.as_chunks_mut::<4>().0.iter_mut().zip(&self.columns) {
+            for (n, number) in four.iter_mut().enumerate() {
+                *number = (word.get() >> (16 * n)) as i16;
+            }
+        }
+        numbers
+    }
+
+    /// lock-free: the role to whose share the row counts.
+    pub fn owner(&self) -> u32 {
+        self.owner.get()
+    }
+
+    /// lock-free: whether the row is hot for a session of that role, for which rows become hot when
+    /// so many transactions wait. What one
+    /// role makes hot with less is not so for others.
+    #[inline]
+    pub fn is_hot_for(&self, role: u32, threshold: u32) -> bool {
+        self.owner.get() == role || self.earned.get() >= threshold
+    }
+
     /// Transactions that wait for the ticket.
     pub fn waiting(&self) -> u32 {
         self.queued.get()
@@ -209,7 +257,8 @@ impl Row {
     }
 
     /// Makes this free slot the row `identity`. The caller holds the row's lock.
-    pub(crate) fn claim(&self, identity: &Identity, label: &[u8], now: u64) {
+    pub(crate) fn claim(&self, identity: &Identity, promotion: &Promotion) {
+        let (label, now) = (promotion.label, promotion.now);
         let fresh = Row::default();
         for (word, value) in self.key.iter().zip(identity.words()) {
             word.set(value);
@@ -221,6 +270,13 @@ impl Row {
             word.set(u64::from_le_bytes(*chunk));
         }
         self.label_length.set(length as u32);
+        let (columns, _) = promotion.columns.as_chunks::<4>();
+        for (word, four) in self.columns.iter().zip(columns) {
+            let bits = |(n, &number): (usize, &i16)| u64::from(number as u16) << (16 * n);
+            word.set(four.iter().enumerate().map(bits).sum());
+        }
+        self.owner.set(promotion.owner);
+        self.earned.set(promotion.earned);
         self.database.set(identity.database);
         self.relation.set(identity.relation);
         for (mine, zero) in self.state().into_iter().zip(fresh.state()) {
@@ -287,11 +343,6 @@ impl Member {
         self.doomed.get() != 0
     }
 
-    /// lock-free: the owner reads its own version again.
-    pub fn is_revisited(&self) -> bool {
-        self.revisits.get() != 0
-    }
-
     /// Whether the present ticket was given directly to this waiter.
     pub fn was_granted(&self) -> bool {
         self.granted.get() != 0
@@ -306,10 +357,39 @@ mod tests {
     fn a_claimed_row_is_itself_and_no_other() {
         let row = Row::default();
         let one = Identity::new(1, 2, b"one");
-        row.claim(&one, b"one", 7);
+        let columns = [1, 2, -3, 4, 1600, 0, 0, 0];
+        row.claim(
+            &one,
+            &Promotion {
+                label: b"one",
+                columns,
+                owner: 10,
+                earned: 3,
+                now: 7,
+            },
+        );
         assert!(row.is(&one));
         assert!(!row.is(&Identity::new(1, 2, b"two")));
         let (text, length) = row.label();
         assert_eq!(&text[..length], b"one");
+        assert_eq!(row.columns(), columns);
+    }
+
+    #[test]
+    fn a_row_is_hot_for_its_owner_and_for_whom_enough_have_waited() {
+        let row = Row::default();
+        row.claim(
+            &Identity::new(1, 2, b"one"),
+            &Promotion {
+                label: b"",
+                columns: [0; KEY_COLUMNS],
+                owner: 10,
+                earned: 3,
+                now: 7,
+            },
+        );
+        assert!(row.is_hot_for(10, 1000));
+        assert!(row.is_hot_for(11, 3));
+        assert!(!row.is_hot_for(11, 4));
     }
 }

@@ -74,7 +74,7 @@ impl Row {
         }
         store(&self.queue_tail, Some(me));
         node.queued.set(1);
-        self.queued.add(1);
+        self.earned.raise(self.queued.add(1) + 1);
         self.contended_at.set(now);
         if self.signaled.get() < patience.competitors {
             node.signaled.set(1);

@@ -6,6 +6,13 @@
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::SeqCst};
 
+/// Under test, while a model runs: each access is a step of shuttle's, so that accesses without a lock are interleaved, too.
+#[inline]
+fn step() {
+    #[cfg(test)]
+    crate::model::step();
+}
+
 /// A shared `u32`.
 #[derive(Debug, Default)]
 #[repr(transparent)]
@@ -26,6 +33,7 @@ macro_rules! word {
             /// The present value.
             #[inline]
             pub fn get(&self) -> $int {
+                step();
                 self.0.load(SeqCst)
             }
 
@@ -33,30 +41,35 @@ macro_rules! word {
             /// exchanges a word of its own.
             #[inline]
             pub fn set(&self, value: $int) {
+                step();
                 self.0.store(value, std::sync::atomic::Ordering::Release)
             }
 
             /// Replaces the value with a full barrier, for words whose readers take no lock.
             #[inline]
             pub fn publish(&self, value: $int) {
+                step();
                 self.0.store(value, SeqCst)
             }
 
             /// Adds and returns the value before.
             #[inline]
             pub fn add(&self, value: $int) -> $int {
+                step();
                 self.0.fetch_add(value, SeqCst)
             }
 
             /// Subtracts and returns the value before.
             #[inline]
             pub fn sub(&self, value: $int) -> $int {
+                step();
                 self.0.fetch_sub(value, SeqCst)
             }
 
             /// Raises the value to at least `value`.
             #[inline]
             pub fn raise(&self, value: $int) {
+                step();
                 self.0.fetch_max(value, SeqCst);
             }
         }
@@ -73,12 +86,14 @@ impl Word32 {
     /// Replaces `old` by `new`, or tells the present value.
     #[inline]
     pub fn exchange(&self, old: u32, new: u32) -> Result<(), u32> {
+        step();
         self.0.compare_exchange(old, new, SeqCst, SeqCst).map(drop)
     }
 
     /// Takes the value and leaves 0.
     #[inline]
     pub fn take(&self) -> u32 {
+        step();
         self.0.swap(0, SeqCst)
     }
 }

@@ -234,7 +234,7 @@ impl Excerpt {
         relation: Relation,
         read: &IntervalSet,
     ) -> impl Iterator<Item = (&Entry, Interval)> {
-        read.iter().flat_map(move |&part| {
+        read.iter().flat_map(move |part| {
             let end = self.entries.partition_point(|entry| {
                 (entry.relation, entry.keys.low()) <= (relation, part.high())
             });
@@ -243,7 +243,7 @@ impl Excerpt {
                 .take_while(move |(entry, reach)| {
                     entry.relation == relation && **reach >= part.low()
                 })
-                .filter(move |(entry, _)| read.overlapping(&entry.keys) == Some(part))
+                .filter(move |(entry, _)| entry.overlapping(read) == Some(part))
                 .map(move |(entry, _)| (entry, part))
         })
     }

@@ -1,8 +1,9 @@
-//! Faults planted for the model check, which must find each of them. Outside of it there are none.
+//! Faults planted for the model check, which must find each of them, and, with the feature
+//! `planted_faults`, for tests of the extension. Elsewhere there are none.
 
 /// A mistake in the protocol, made on purpose.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Fault {
+pub enum Fault {
     /// The CSN is taken before the entries are published.
     CsnBeforePublication,
     /// What was overwritten is not asked for.
@@ -13,8 +14,9 @@ pub(crate) enum Fault {
     UnplacedNotMarked,
     /// What was overwritten is asked for before the slots are read.
     MarkReadFirst,
-    /// The fields of an entry that changed meanwhile are believed. (The proof does not need them whole, as what was there is
-    /// marked as evicted; but a conflict is to be told with the right transaction and keys.)
+    /// The fields of an entry that changed meanwhile are believed. (The proof does not need them
+    /// whole, as what was there is marked as evicted; but a conflict is to be told with the right
+    /// transaction and keys.)
     TornRead,
     /// The entry that still is in the place of a newer ticket ends the walk.
     OldEntryEndsWalk,
@@ -26,7 +28,10 @@ pub(crate) enum Fault {
     RestartIgnored,
     /// A predicate ends one key too early.
     PredicateNarrowed,
+    /// A writer's entries are not published.
     NotRegistered,
+    /// Of many keys in one entry the last is not among its parts.
+    PartForgotten,
     /// A CSN that is being written counts as larger.
     TakingIsLarger,
     /// The counter is raised without notice that a CSN is being taken.
@@ -71,25 +76,26 @@ pub(crate) enum Fault {
     VisibleBeforeCsn,
 }
 
-#[cfg(test)]
+#[cfg(any(test, feature = "planted_faults"))]
 thread_local! {
-    // shuttle runs all threads of a model on one.
+    // shuttle runs all threads of a model on one, and a backend has one.
     static PLANTED: std::cell::Cell<Option<Fault>> = const { std::cell::Cell::new(None) };
 }
 
-#[cfg(test)]
-pub(crate) fn plant(fault: Option<Fault>) {
+/// From now on this thread makes that mistake, or none.
+#[cfg(any(test, feature = "planted_faults"))]
+pub fn plant(fault: Option<Fault>) {
     PLANTED.set(fault);
 }
 
 /// Whether this mistake is to be made.
-#[cfg(test)]
+#[cfg(any(test, feature = "planted_faults"))]
 pub(crate) fn planted(fault: Fault) -> bool {
     PLANTED.get() == Some(fault)
 }
 
 /// Whether this mistake is to be made: never.
-#[cfg(not(test))]
+#[cfg(not(any(test, feature = "planted_faults")))]
 #[inline(always)]
 pub(crate) const fn planted(_: Fault) -> bool {
     false

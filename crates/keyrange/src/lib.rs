@@ -12,6 +12,7 @@ mod look;
 mod mark;
 #[cfg(test)]
 mod model;
+mod parts;
 mod predicate;
 mod ranges;
 mod register;
@@ -28,10 +29,13 @@ pub use counters::{Count, Counters};
 pub use csn::{Clock, Committer, Csn, overtaken};
 pub use describe::Bound;
 pub use excerpt::{Excerpt, Extent};
+#[cfg(feature = "planted_faults")]
+pub use fault::{Fault, plant};
 pub use image::{FIRST_NULL, Image, Interval};
 pub use kind::{Decoded, Kind, Numeric, Value};
 pub use layout::{COLUMNS, Layout};
 pub use mark::{Gap, Mark};
+pub use parts::{KEYS, Parts};
 pub use predicate::{IntervalSet, Predicates};
 pub use ranges::{Grid, NARROWEST, NULL_RANGE, Range, RangeMap, Ranges, boundaries};
 pub use register::{Board, Ledger, Numbered, Registered};
@@ -41,7 +45,7 @@ pub use slot::Slot;
 pub use survey::Survey;
 pub use validate::{Cause, Conflict, Refusal, Snapshot, Validation, Work};
 pub use window::{Placed, Written};
-pub use write::{KEYS, Write, WriteSet};
+pub use write::{Write, WriteSet};
 
 /// A relation: database oid in the upper half, relation oid in the lower.
 pub type Relation = u64;

@@ -1,5 +1,7 @@
 //! Which buckets are looked at for what was read: `README.md`, "Pieces".
 
+use smallvec::SmallVec;
+
 use crate::{
     Relation, is_definition,
     mark::Gap,
@@ -13,7 +15,90 @@ use crate::{
 /// Whether these keys are looked for in all buckets.
 pub(crate) fn is_everywhere(rings: Rings, read: &IntervalSet, map: &RangeMap) -> bool {
     // Who has read everything need not know how the writers of the time divided the relation.
-    read.is_everything() || read.rings_in(map) > rings.len() as u64
+    if read.is_everything() {
+        return true;
+    }
+    let most = rings.len() as u64;
+    let at_most = read.iter().try_fold(0, |sum: u64, part| {
+        let each = 1 + map.pieces_of(&part).len() as u64;
+        let sum = sum.saturating_add(map.ranges_of(&part).total().saturating_mul(each));
+        (sum <= most).then_some(sum)
+    });
+    at_most.is_none() && has_more_rings(read, map, most)
+}
+
+/// The same if keys that share a ring count once.
+#[cold]
+fn has_more_rings(read: &IntervalSet, map: &RangeMap, most: u64) -> bool {
+    let mut count = 0;
+    let counted = each_ring(read, map, &|_| false, |_, _| {
+        count += 1;
+        (count <= most).then_some(()).ok_or(())
+    });
+    counted.is_err()
+}
+
+/// Shows `visit` the rings of these keys, each once, until it fails: for each range its own
+/// (`None`), then those of its pieces in which one of the keys can be; nothing of ranges that
+/// `is_out` knows to be of no concern.
+fn each_ring<E>(
+    read: &IntervalSet,
+    map: &RangeMap,
+    is_out: &dyn Fn(Range) -> bool,
+    mut visit: impl FnMut(Range, Option<u32>) -> Result<(), E>,
+) -> Result<(), E> {
+    let mut last = None;
+    // Of the last range: whether there is nothing left to show, and which pieces have been shown.
+    let mut is_done = false;
+    let mut shown = Shown::default();
+    for part in read.iter() {
+        for range in map.ranges_of(&part) {
+            // Neighbouring intervals may be in the same range.
+            if last.replace(range) != Some(range) {
+                shown.clear();
+                is_done = is_out(range);
+                if !is_done {
+                    visit(range, None)?;
+                }
+            }
+            if is_done {
+                continue;
+            }
+            for piece in map.pieces_of(&part) {
+                if shown.add(piece) {
+                    visit(range, Some(piece))?;
+                }
+            }
+            is_done = shown.count == map.pieces();
+        }
+    }
+    Ok(())
+}
+
+/// Pieces of a range.
+#[derive(Default)]
+struct Shown {
+    bits: SmallVec<[u64; 4]>,
+    count: u32,
+}
+
+impl Shown {
+    /// Whether it has not been among them.
+    fn add(&mut self, piece: u32) -> bool {
+        let (word, bit) = ((piece / u64::BITS) as usize, 1 << (piece % u64::BITS));
+        if self.bits.len() <= word {
+            self.bits.resize(word + 1, 0);
+        }
+        let is_new = self.bits[word] & bit == 0;
+        self.bits[word] |= bit;
+        self.count += u32::from(is_new);
+        is_new
+    }
+
+    fn clear(&mut self) {
+        self.bits.clear();
+        self.count = 0;
+    }
 }
 
 /// A bucket that is looked at for what was read of a relation.
@@ -102,37 +187,13 @@ impl<'a, S: Snapshot> Validation<'a, S> {
         }
         let (relations, rings) = (ledger.relations, ledger.ranges);
         visit(Look::of_all(relations, relations.bucket_of(relation, 0)))?;
-        // The last range, and whether all of its pieces have been shown, or none need be.
-        let mut last = None;
-        for part in read.iter() {
-            for range in map.ranges_of(part) {
-                let mut look = Look {
-                    rings,
-                    bucket: rings.bucket_of(relation, range),
-                    range: Some(range),
-                    is_piece: false,
-                };
-                // Neighbouring intervals may be in the same range.
-                let is_done = match last {
-                    Some((before, is_done)) if before == range => is_done,
-                    _ => {
-                        let is_out = is_out(range);
-                        if !is_out {
-                            visit(look)?;
-                        }
-                        is_out
-                    }
-                };
-                let pieces = if is_done { 0..0 } else { map.pieces_of(part) };
-                let is_all = is_done || pieces.len() as u32 == map.pieces();
-                last = Some((range, is_all));
-                look.is_piece = true;
-                for piece in pieces {
-                    look.bucket = rings.bucket_of_piece(relation, range, Some(piece));
-                    visit(look)?;
-                }
-            }
-        }
-        Ok(())
+        each_ring(read, map, is_out, |range, piece| {
+            visit(Look {
+                rings,
+                bucket: rings.bucket_of_piece(relation, range, piece),
+                range: Some(range),
+                is_piece: piece.is_some(),
+            })
+        })
     }
 }

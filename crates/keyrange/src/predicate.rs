@@ -1,65 +1,98 @@
 //! What a transaction has read: intervals of images for each relation, a superset of its scans.
 
-use smallvec::SmallVec;
+use std::collections::BTreeMap;
 
-use crate::{Relation, image::Interval, ranges::RangeMap};
+use smallvec::{Array, SmallVec};
+
+use crate::{
+    Relation,
+    image::{Image, Interval},
+    ranges::RangeMap,
+};
 
 /// Intervals of a relation that need no memory of their own.
 const INLINE: usize = 8;
 
+/// With more than these, a set is a tree, unless its intervals came in order.
+const FEW: usize = 64;
+
 /// Disjoint intervals in order, with at least one image between any two.
-#[derive(Clone, Default, PartialEq, Eq, Debug)]
+#[derive(Clone, Default, Debug)]
 pub struct IntervalSet {
-    intervals: SmallVec<[Interval; INLINE]>,
+    /// Empty if there is a tree.
+    few: SmallVec<[Interval; INLINE]>,
+    /// By their lowest images, the highest ones.
+    many: Option<BTreeMap<Image, Image>>,
 }
 
 impl IntervalSet {
-    /// Adds an interval. With more than `most` (at least 1), the two nearest to each other become their hull, which is returned.
-    pub fn insert(&mut self, interval: Interval, most: usize) -> Option<Interval> {
-        let is_below = |have: &Interval| have.high() < interval.low() && !have.touches(&interval);
-        if self.intervals.len() < most && self.intervals.last().is_none_or(is_below) {
-            self.intervals.push(interval);
-            return None;
+    /// Adds an interval. With more than `most` (at least 1), those nearest to each other become
+    /// their hulls, as many as to leave room for others. Whether that has happened.
+    pub fn insert(&mut self, interval: Interval, most: usize) -> bool {
+        if self.many.is_none() {
+            let is_below =
+                |have: &Interval| have.high() < interval.low() && !have.touches(&interval);
+            if self.few.len() < most && self.few.last().is_none_or(is_below) {
+                self.few.push(interval);
+                return false;
+            }
+            if self.few.len() < FEW {
+                self.insert_few(interval);
+            } else {
+                self.many = Some(self.few.drain(..).map(ends).collect());
+            }
         }
-        let first = self.intervals.partition_point(is_below);
-        let touching = self.intervals[first..]
+        if let Some(many) = &mut self.many {
+            insert_into(many, interval);
+            if many.len() <= INLINE {
+                self.few = self.iter().collect();
+                self.many = None;
+            }
+        }
+        let is_full = self.len() > most.max(1);
+        if is_full {
+            self.join(most);
+        }
+        is_full
+    }
+
+    fn insert_few(&mut self, interval: Interval) {
+        let is_below = |have: &Interval| have.high() < interval.low() && !have.touches(&interval);
+        let first = self.few.partition_point(is_below);
+        let touching = self.few[first..]
             .iter()
             .take_while(|have| have.touches(&interval))
             .count();
-        let hull = self.intervals[first..first + touching]
+        let hull = self.few[first..first + touching]
             .iter()
             .fold(interval, |hull, have| hull.hull(have));
         if touching == 0 {
-            self.intervals.insert(first, hull);
+            self.few.insert(first, hull);
         } else {
-            self.intervals[first] = hull;
-            self.intervals.drain(first + 1..first + touching);
-        }
-        if self.intervals.len() > most.max(1) {
-            self.merge_nearest()
-        } else {
-            None
+            self.few[first] = hull;
+            self.few.drain(first + 1..first + touching);
         }
     }
 
-    fn merge_nearest(&mut self) -> Option<Interval> {
-        let gap = |n: usize| self.intervals[n + 1].low() - self.intervals[n].high();
-        let nearest = (0..self.intervals.len() - 1).min_by_key(|&n| gap(n))?;
-        let second = self.intervals.remove(nearest + 1);
-        let hull = self.intervals[nearest].hull(&second);
-        self.intervals[nearest] = hull;
-        Some(hull)
+    #[cold]
+    fn join(&mut self, most: usize) {
+        let mut all: SmallVec<[Interval; INLINE]> = self.iter().collect();
+        join_nearest(&mut all, most - most / 4);
+        self.few = all;
+        self.many = None;
     }
 
     /// The interval that overlaps `other`, the lowest of several.
     pub fn overlapping(&self, other: &Interval) -> Option<Interval> {
-        let at = self
-            .intervals
-            .partition_point(|have| have.high() < other.low());
-        self.intervals
-            .get(at)
-            .copied()
-            .filter(|have| have.overlaps(other))
+        let Some(many) = &self.many else {
+            let at = self.few.partition_point(|have| have.high() < other.low());
+            let found = self.few.get(at).copied();
+            return found.filter(|have| have.overlaps(other));
+        };
+        let below = many.range(..=other.low()).next_back();
+        let below = below.filter(|(_, high)| **high >= other.low());
+        let found = below.or_else(|| many.range(other.low()..=other.high()).next());
+        found.and_then(|(&low, &high)| Interval::new(low, high))
     }
 
     /// Whether all of `other` is in the set.
@@ -71,37 +104,91 @@ impl IntervalSet {
     /// Whether every key is in the set.
     #[inline]
     pub fn is_everything(&self) -> bool {
-        matches!(self.intervals[..], [Interval::ALL])
+        matches!(self.few[..], [Interval::ALL])
     }
 
-    /// How many ranges have keys in the set, one counted again for each interval in it.
+    /// How many ranges have keys in the set.
     #[inline]
     pub fn ranges_in(&self, map: &RangeMap) -> u64 {
-        let totals = self.iter().map(|part| map.ranges_of(part).total());
-        totals.fold(0, u64::saturating_add)
+        if let [one] = &self.few[..] {
+            return map.ranges_of(one).total();
+        }
+        let mut last = None;
+        self.iter().fold(0, |sum: u64, part| {
+            let again = last == Some(map.range_of(part.low()));
+            last = Some(map.range_of(part.high()));
+            sum.saturating_add(map.ranges_of(&part).total() - u64::from(again))
+        })
     }
 
-    /// In how many rings their entries are looked for, at most.
     #[inline]
-    pub(crate) fn rings_in(&self, map: &RangeMap) -> u64 {
-        let totals = self.iter().map(|part| {
-            let pieces = map.pieces_of(part).len() as u64;
-            map.ranges_of(part).total().saturating_mul(1 + pieces)
-        });
-        totals.fold(0, u64::saturating_add)
-    }
-
-    pub fn iter(&self) -> std::slice::Iter<'_, Interval> {
-        self.intervals.iter()
+    pub fn iter(&self) -> impl Iterator<Item = Interval> + '_ {
+        let many = self.many.iter().flat_map(|many| many.iter());
+        let many = many.filter_map(|(&low, &high)| Interval::new(low, high));
+        self.few.iter().copied().chain(many)
     }
 
     pub fn len(&self) -> usize {
-        self.intervals.len()
+        match &self.many {
+            Some(many) => many.len(),
+            None => self.few.len(),
+        }
     }
 
     pub fn is_empty(&self) -> bool {
-        self.intervals.is_empty()
+        self.len() == 0
     }
+}
+
+impl PartialEq for IntervalSet {
+    fn eq(&self, other: &Self) -> bool {
+        self.iter().eq(other.iter())
+    }
+}
+
+impl Eq for IntervalSet {}
+
+fn ends(interval: Interval) -> (Image, Image) {
+    (interval.low(), interval.high())
+}
+
+/// Those that touch it become its hull with them.
+fn insert_into(many: &mut BTreeMap<Image, Image>, interval: Interval) {
+    let (mut low, mut high) = ends(interval);
+    while let Some((&first, &last)) = many.range(..=high.saturating_add(1)).next_back()
+        && last.saturating_add(1) >= low
+    {
+        many.remove(&first);
+        low = low.min(first);
+        high = high.max(last);
+    }
+    many.insert(low, high);
+}
+
+/// Leaves at most `most` of these intervals, which are disjoint and in order: those with the
+/// smallest gaps between them become their hulls.
+pub(crate) fn join_nearest<A: Array<Item = Interval>>(parts: &mut SmallVec<A>, most: usize) {
+    let surplus = parts.len().saturating_sub(most.max(1));
+    if surplus == 0 {
+        return;
+    }
+    let gap = |n: usize| parts[n + 1].low() - parts[n].high();
+    let mut gaps: Vec<usize> = (0..parts.len() - 1).collect();
+    gaps.select_nth_unstable_by_key(surplus - 1, |&n| (gap(n), n));
+    gaps.truncate(surplus);
+    gaps.sort_unstable();
+    let mut closed = gaps.into_iter().peekable();
+    let mut end = 0;
+    for n in 1..parts.len() {
+        let next = parts[n];
+        if closed.next_if_eq(&(n - 1)).is_some() {
+            parts[end] = parts[end].hull(&next);
+        } else {
+            end += 1;
+            parts[end] = next;
+        }
+    }
+    parts.truncate(end + 1);
 }
 
 /// All predicates of one transaction. Reads of rolled-back subtransactions stay.
@@ -110,14 +197,22 @@ pub struct Predicates {
     /// In the order of the relations.
     relations: Vec<(Relation, IntervalSet)>,
     most: usize,
+    /// Intervals of all relations.
+    count: usize,
 }
 
+/// Once a transaction has four times as many intervals as a relation may have, none gets more than
+/// these.
+const SCARCE: usize = 256;
+
 impl Predicates {
-    /// No predicate yet; at most `most` intervals are kept for a relation, by widening them.
+    /// No predicate yet; at most `most` intervals are kept for a relation, by widening them, and in
+    /// all not much more than four times as many.
     pub fn new(most: usize) -> Self {
         Predicates {
             relations: Vec::new(),
             most,
+            count: 0,
         }
     }
 
@@ -128,15 +223,33 @@ impl Predicates {
         }
     }
 
-    /// The same for one interval. Returns what has been widened for it, if anything: keys there now count as read that had not
-    /// been.
-    pub fn read_one(&mut self, relation: Relation, interval: Interval) -> Option<Interval> {
+    /// The same for one interval. Whether others have been widened for it: keys now count as read
+    /// that had not been.
+    pub fn read_one(&mut self, relation: Relation, interval: Interval) -> bool {
         let at = self.place(relation).unwrap_or_else(|at| {
             let new = (relation, IntervalSet::default());
             self.relations.insert(at, new);
             at
         });
-        self.relations[at].1.insert(interval, self.most)
+        let most = if self.count < 4 * self.most {
+            self.most
+        } else {
+            self.most.min(SCARCE)
+        };
+        let set = &mut self.relations[at].1;
+        let before = set.len();
+        let is_widened = set.insert(interval, most);
+        self.count = self.count + set.len() - before;
+        is_widened
+    }
+
+    /// All that the other has read of the relation.
+    pub fn read_as(&mut self, relation: Relation, other: &Predicates) {
+        if let Ok(at) = other.place(relation) {
+            for interval in other.relations[at].1.iter() {
+                self.read_one(relation, interval);
+            }
+        }
     }
 
     /// Where the relation is, or belongs.
@@ -159,6 +272,7 @@ impl Predicates {
     /// Forgets all, but keeps the memory.
     pub fn clear(&mut self) {
         self.relations.clear();
+        self.count = 0;
     }
 
     /// The relations with a predicate, each with its intervals.

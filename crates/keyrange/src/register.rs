@@ -10,6 +10,7 @@ use crate::{
     image::Interval,
     is_definition,
     mark::Counted,
+    parts::{Parts, pack},
     predicate::Predicates,
     ranges::{Range, RangeMap},
     ring::{Entry, Nowhere, Published, Rings},
@@ -123,31 +124,50 @@ impl Places<'_> {
     }
 }
 
-/// Shows `publish` the entries of what was read: each interval's part in each of its ranges, or the whole relation.
+/// Where something was written or read: in which range, and which parts of the interval; `None`:
+/// anywhere in the relation.
+type Where = Option<(Range, Interval, Parts)>;
+
+/// Shows `publish` the entries of what was read: the intervals in each range, or the whole
+/// relation.
 fn each_read<'m>(
     predicates: &Predicates,
     map_of: &dyn Fn(Relation) -> RangeMap<'m>,
-    mut publish: impl FnMut(Relation, Option<(Range, Interval)>, &RangeMap),
+    mut publish: impl FnMut(Relation, Where, &RangeMap),
 ) {
+    let mut in_range: SmallVec<[Interval; 4]> = SmallVec::new();
     for (relation, read) in predicates.iter() {
         let map = map_of(relation);
         if read.is_everything() || read.ranges_in(&map) > MOST_READ_RANGES {
             publish(relation, None, &map);
             continue;
         }
+        let mut publish = |range, intervals: &[Interval]| {
+            pack(intervals, |keys, parts| {
+                publish(relation, Some((range, keys, parts)), &map);
+            });
+        };
+        let mut last = None;
         for part in read.iter() {
-            let ranges = map.ranges_of(part);
+            let ranges = map.ranges_of(&part);
             let is_in_one = ranges.total() == 1;
             for range in ranges {
-                let keys = if is_in_one {
-                    Some(*part)
+                if let Some(before) = last.replace(range)
+                    && before != range
+                {
+                    publish(before, &in_range);
+                    in_range.clear();
+                }
+                if is_in_one {
+                    in_range.push(part);
                 } else {
-                    map.bounds(range).intersection(part)
-                };
-                if let Some(keys) = keys {
-                    publish(relation, Some((range, keys)), &map);
+                    in_range.extend(map.bounds(range).intersection(&part));
                 }
             }
+        }
+        if let Some(range) = last {
+            publish(range, &in_range);
+            in_range.clear();
         }
     }
 }
@@ -179,21 +199,25 @@ impl<'a> Board<'a> {
             early_csn: early.then(|| committer.take(self.clock)),
         };
         let mut publisher = Publisher::new(&mut registered.writes, is_running);
-        for written in writes.iter().filter(|_| !planted(Fault::NotRegistered)) {
-            let (mut rings, range, keys) = self.writes.place(written.place);
-            if is_definition(written.relation) {
+        writes.entries(|relation, place| {
+            if planted(Fault::NotRegistered) {
+                return;
+            }
+            let (mut rings, range, keys, parts) = self.writes.place(place);
+            if is_definition(relation) {
                 rings = self.definitions;
             }
             let entry = Entry {
                 fxid,
                 process,
                 csn: None,
-                relation: written.relation,
+                relation,
                 range,
                 keys,
+                parts,
             };
-            publisher.add(rings, entry, &map_of(written.relation));
-        }
+            publisher.add(rings, entry, &map_of(relation));
+        });
         publisher.publish();
         registered
     }
@@ -232,7 +256,7 @@ impl<'a> Board<'a> {
             if is_definition(relation) {
                 return;
             }
-            let (rings, range, keys) = ledger.place(place);
+            let (rings, range, keys, parts) = ledger.place(place);
             let entry = Entry {
                 fxid: id,
                 process,
@@ -240,6 +264,7 @@ impl<'a> Board<'a> {
                 relation,
                 range,
                 keys,
+                parts,
             };
             publisher.add(rings, entry, map);
         });
@@ -262,10 +287,10 @@ impl Board<'_> {
 }
 
 impl<'a> Ledger<'a> {
-    fn place(&self, place: Option<(Range, Interval)>) -> (Rings<'a>, Range, Interval) {
+    fn place(&self, place: Where) -> (Rings<'a>, Range, Interval, Parts) {
         match place {
-            Some((range, keys)) => (self.ranges, range, keys),
-            None => (self.relations, 0, Interval::ALL),
+            Some((range, keys, parts)) => (self.ranges, range, keys, parts),
+            None => (self.relations, 0, Interval::ALL, Parts::ALL),
         }
     }
 }

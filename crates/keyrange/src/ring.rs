@@ -26,6 +26,8 @@ use crate::{
     fault::{Fault, planted},
     image::Interval,
     mark::{Counted, Gap, Mark, Marks, Missing, Spots},
+    parts::Parts,
+    predicate::IntervalSet,
     ranges::{Range, RangeMap},
     slot::{PENDING, Slot},
     word::Word,
@@ -61,6 +63,16 @@ pub struct Entry {
     pub relation: Relation,
     pub range: Range,
     pub keys: Interval,
+    /// Those of `keys` in which there are any.
+    pub parts: Parts,
+}
+
+impl Entry {
+    /// The lowest interval of the set in which something of the entry may be.
+    #[inline]
+    pub fn overlapping(&self, set: &IntervalSet) -> Option<Interval> {
+        self.parts.overlapping(&self.keys, set)
+    }
 }
 
 /// Where an entry is.

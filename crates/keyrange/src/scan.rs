@@ -10,6 +10,7 @@ use crate::{
     image::{FIRST_NULL, Image, Interval},
     kind::{Placed, Value},
     layout::{COLUMNS, Column, Layout},
+    predicate::join_nearest,
 };
 
 /// A B-tree strategy. All of them are false for NULL.
@@ -34,8 +35,8 @@ pub enum ScanKey<'a> {
     Row(Operator, &'a [(usize, Value<'a>)]),
 }
 
-/// Intervals that one scan may become before columns are left out.
-const MOST: usize = 256;
+/// Intervals that one scan may become; of more, those next to each other are joined.
+const MOST: usize = 1 << 14;
 
 /// The fields from the first to the second.
 type Span = (u128, u128);
@@ -55,7 +56,8 @@ impl Layout {
         }
         let mut images = match self.only_column() {
             Some(only) => {
-                let spans = column_spans(0, only, keys);
+                let mut spans = column_spans(0, only, keys);
+                bound(&mut spans, MOST);
                 let parts = spans.iter().map(|&span| part(only, 0, span));
                 parts.flatten().collect()
             }
@@ -89,25 +91,22 @@ impl Layout {
         part(column, 0, (field, field)).filter(|_| !planted(Fault::PredicateNarrowed))
     }
 
-    /// The images of all combinations of the fields that each column can have; later columns are left out if they are too many.
+    /// The images of all combinations of the fields that each column can have. If they are too
+    /// many, fields next to each other are joined.
     fn combinations(&self, keys: &[ScanKey]) -> Intervals {
         let mut spans: SmallVec<[Spans; 2]> = SmallVec::new();
         let mut columns: SmallVec<[&Column; COLUMNS]> = SmallVec::new();
+        let mut product = 1_usize;
         for (n, column) in self.columns().enumerate() {
-            let own = column_spans(n, column, keys);
+            let mut own = column_spans(n, column, keys);
             if own.is_empty() {
                 return Intervals::new();
             }
+            bound(&mut own, MOST / product);
+            product *= own.len();
             spans.push(own);
             columns.push(column);
         }
-        let mut product = 1_usize;
-        let depth = spans.iter().take_while(|spans| {
-            product = product.saturating_mul(spans.len());
-            product <= MOST
-        });
-        let depth = depth.count().max(1);
-        spans.truncate(depth);
         let mut images = Intervals::new();
         expand(&columns, &spans, 0, &mut images);
         images
@@ -230,6 +229,16 @@ fn union(mut spans: Spans) -> Spans {
         }
     }
     disjoint
+}
+
+/// Leaves at most `most` of these disjoint spans.
+fn bound(spans: &mut Spans, most: usize) {
+    if spans.len() > most.max(1) {
+        let parts = spans.iter().map(|&(low, high)| Interval::new(low, high));
+        let mut parts: Intervals = parts.flatten().collect();
+        join_nearest(&mut parts, most);
+        *spans = parts.iter().map(|part| (part.low(), part.high())).collect();
+    }
 }
 
 /// What is in both of two lists of disjoint spans in order.

@@ -4,6 +4,7 @@ use crate::{
     fault::{Fault, planted},
     image::Interval,
     mark::{Marks, Missing},
+    parts::Parts,
     ring::Entry,
     word::Word,
 };
@@ -25,6 +26,7 @@ pub struct Slot {
     range: Word,
     pub(crate) low: [Word; 2],
     high: [Word; 2],
+    /// In the lower half; the parts in the upper.
     pub(crate) process: Word,
 }
 
@@ -121,7 +123,8 @@ impl Slot {
         for (word, half) in self.high.iter().zip(halves(entry.keys.high())) {
             word.write_field(half);
         }
-        self.process.write_field(u64::from(entry.process));
+        self.process
+            .write_field(u64::from(entry.process) | u64::from(entry.parts.bits()) << 32);
         self.sequence.set(2 * ticket + 2);
         if planted(Fault::EvictionMarkedLate) {
             missing.fxid.raise(victim);
@@ -139,9 +142,11 @@ impl Slot {
         };
         let csn = self.csn.read_field();
         let (low, high) = (image(&self.low), image(&self.high));
+        let process = self.process.read_field();
         let entry = Entry {
             fxid: self.fxid.read_field(),
-            process: self.process.read_field() as u32,
+            process: process as u32,
+            parts: Parts::from_bits((process >> 32) as u32),
             csn: (csn & PENDING == 0).then_some(csn),
             relation: self.relation.read_field(),
             range: self.range.read_field(),

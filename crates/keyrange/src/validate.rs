@@ -194,7 +194,7 @@ impl<'a, S: Snapshot> Validation<'a, S> {
                     let is_newer = entry.csn.is_none_or(|csn| csn >= from);
                     if entry.relation == relation
                         && is_newer
-                        && let Some(read) = read.overlapping(&entry.keys)
+                        && let Some(read) = entry.overlapping(read)
                         && self.has_seen(entry)
                     {
                         newer = Some(conflict(entry, read, entry.csn.unwrap_or(0), &map));
@@ -436,7 +436,7 @@ impl<S: Snapshot> RelationCheck<'_, '_, S> {
         if entry.relation != self.relation {
             return None;
         }
-        let read = self.read.overlapping(&entry.keys)?;
+        let read = entry.overlapping(self.read)?;
         let csn = self.validation.missed(rings, entry, place)?;
         if self.validation.snapshot.did_abort(entry.fxid) {
             return None;

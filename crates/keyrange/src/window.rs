@@ -126,7 +126,7 @@ impl<S: Snapshot> Validation<'_, S> {
                     is_met = entry.relation == relation
                         && entry.csn.is_some_and(|csn| csn >= position)
                         && !self.snapshot.is_mine(entry.fxid)
-                        && keys.overlapping(&entry.keys).is_some()
+                        && entry.overlapping(keys).is_some()
                         && counts(entry);
                     !is_met
                 });
@@ -161,7 +161,7 @@ impl<S: Snapshot> Validation<'_, S> {
                             .csn
                             .is_some_and(|csn| !is_whole(csn) && csn < position)
                         && !self.snapshot.has_ended(entry.fxid)
-                        && read.overlapping(&entry.keys).is_some()
+                        && entry.overlapping(read).is_some()
                         && !self.snapshot.did_abort(entry.fxid);
                     !has_moved
                 });

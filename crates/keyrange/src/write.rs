@@ -1,51 +1,89 @@
-//! What a transaction has written: for each range a few exact keys, then their hull; in too many ranges, the whole relation.
-//! Subtransactions that roll back take their writes with them.
+//! What a transaction has written: for each range its keys, of many those nearest to each other
+//! joined; in too many ranges, the whole relation. Subtransactions that roll back take their writes
+//! with them.
 
 use smallvec::SmallVec;
 
 use crate::{
     Relation,
     image::{Image, Interval},
-    predicate::Predicates,
+    parts::{Parts, pack},
+    predicate::{Predicates, join_nearest},
     ranges::{Range, RangeMap},
 };
 
-/// Exact keys kept for a range.
-pub const KEYS: usize = 4;
+/// Keys of a range that are kept as they come. The model has few ranges and keys.
+const FEW: usize = if cfg!(test) { 1 } else { 4 };
+
+/// Intervals kept of more; if there are others, those nearest to each other are joined until a
+/// quarter is left.
+const MANY: usize = 128;
 
 /// What was written in one range.
 #[derive(Clone, PartialEq, Eq, Debug)]
 enum Touch {
-    /// Different images, at most `KEYS`.
-    Keys(SmallVec<[Image; KEYS]>),
-    Hull(Interval),
+    /// Different images, at most `FEW`.
+    Few(SmallVec<[Image; FEW]>),
+    /// Disjoint, in order.
+    Many(Intervals),
 }
+
+/// More than a few keys, apart so that a range with less needs little memory.
+type Intervals = SmallVec<[Interval; 1]>;
 
 impl Touch {
     fn add(&mut self, written: Interval) {
-        match self {
-            Touch::Keys(keys) if written.low() == written.high() => {
+        if let Touch::Few(keys) = self {
+            if written.low() == written.high() {
                 if keys.contains(&written.low()) {
                     return;
                 }
-                if keys.len() < KEYS {
+                if keys.len() < FEW {
                     return keys.push(written.low());
                 }
             }
-            _ => {}
+            keys.sort_unstable();
+            *self = Touch::Many(keys.iter().copied().map(Interval::point).collect());
         }
-        let hull = self.intervals().fold(written, |hull, one| hull.hull(&one));
-        *self = Touch::Hull(hull);
+        if let Touch::Many(intervals) = self {
+            insert(intervals, written);
+            if intervals.len() > MANY {
+                join_nearest(intervals, MANY / 4);
+            }
+        }
     }
 
     fn intervals(&self) -> impl Iterator<Item = Interval> + '_ {
-        let (hull, keys) = match self {
-            Touch::Hull(hull) => (Some(*hull), &[][..]),
-            Touch::Keys(keys) => (None, &keys[..]),
+        let (keys, many) = match self {
+            Touch::Few(keys) => (&keys[..], &[][..]),
+            Touch::Many(many) => (&[][..], &many[..]),
         };
-        hull.into_iter()
-            .chain(keys.iter().map(|&key| Interval::point(key)))
+        let keys = keys.iter().copied().map(Interval::point);
+        keys.chain(many.iter().copied())
     }
+
+    /// What is to be registered of it.
+    fn entries(&self, mut entry: impl FnMut(Interval, Parts)) {
+        match self {
+            Touch::Few(keys) => {
+                for &key in keys {
+                    entry(Interval::point(key), Parts::ALL);
+                }
+            }
+            Touch::Many(many) => pack(many, entry),
+        }
+    }
+}
+
+/// Those that overlap the interval become its hull with them.
+fn insert(intervals: &mut Intervals, interval: Interval) {
+    let first = intervals.partition_point(|have| have.high() < interval.low());
+    let end = first + intervals[first..].partition_point(|have| have.low() <= interval.high());
+    if first == end {
+        return intervals.insert(first, interval);
+    }
+    intervals[first] = interval.hull(&intervals[first]).hull(&intervals[end - 1]);
+    intervals.drain(first + 1..end);
 }
 
 /// The writes of one subtransaction, or of the transaction itself.
@@ -70,7 +108,7 @@ impl Level {
         {
             Ok(at) => self.ranges[at].2.add(written),
             Err(at) => {
-                let mut touch = Touch::Keys(SmallVec::new());
+                let mut touch = Touch::Few(SmallVec::new());
                 touch.add(written);
                 self.ranges.insert(at, (relation, range, touch));
                 if self.of(relation).len() > most {
@@ -100,7 +138,7 @@ impl Level {
     }
 }
 
-/// One write to be registered.
+/// Something written.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Write {
     pub relation: Relation,
@@ -197,9 +235,25 @@ impl WriteSet {
             .partition_point(|level| level.nesting < nesting.max(1))
     }
 
-    /// What is to be registered.
+    /// All that was written.
     pub fn iter(&self) -> impl Iterator<Item = Write> + '_ {
         written(&self.levels)
+    }
+
+    /// Shows `entry` what is to be registered: a relation and its range, or none if that may be
+    /// any, and the parts of the interval there.
+    pub(crate) fn entries(
+        &self,
+        mut entry: impl FnMut(Relation, Option<(Range, Interval, Parts)>),
+    ) {
+        for level in &self.levels {
+            for &relation in &level.whole {
+                entry(relation, None);
+            }
+            for (relation, range, touch) in &level.ranges {
+                touch.entries(|keys, parts| entry(*relation, Some((*range, keys, parts))));
+            }
+        }
     }
 
     pub fn is_empty(&self) -> bool {

@@ -230,6 +230,112 @@ fn who_published_and_has_no_csn_comes_later() {
     assert!(registered.take_csn().csn > mine);
 }
 
+/// Each of many keys in a range is found, and what is between them is free.
+#[test]
+fn many_keys_of_a_range_stay_keys() {
+    for map in [
+        RangeMap::Boundaries(&[1 << 80]),
+        RangeMap::BoundariesInPieces(&[1 << 80], 16),
+    ] {
+        many_keys_stay_keys(map);
+    }
+}
+
+fn many_keys_stay_keys(map: RangeMap) {
+    let keys_of = |count: u128| (0..count).map(move |n| (1 << 40) + n * n * (1 << 20) / count);
+    for count in [5, 8, 9, 20, 50] {
+        let memory = Memory::new(64, 32);
+        let mut writes = WriteSet::new(3);
+        keys_of(count).for_each(|key| writes.write(0, TABLE, &map, Interval::point(key)));
+        let board = memory.board();
+        let registered = board.register(1, 11, &writes, &|_| map, &|_| true);
+        let placed = registered.placed();
+        assert!(placed <= 8, "{placed} entries for {count} keys");
+        let before = registered.take_csn().csn + 1;
+        let validate = |low: u128, high: u128| {
+            let mut predicates = Predicates::new(8);
+            predicates.read(TABLE, &[Interval::new(low, high).unwrap()]);
+            let view = since(10);
+            let validation = Validation {
+                ranges: &|_| map,
+                ..memory.validation(&view, before)
+            };
+            let found = validation.run(&predicates).0;
+            // What was copied finds the same.
+            let excerpt = memory.copy(&view, before).unwrap();
+            let mut copied = Ok(());
+            let is_whole = excerpt.conflicts(&validation, &predicates, &mut |conflict| {
+                copied = Err(Refusal::Conflict(conflict));
+                ControlFlow::Break(())
+            });
+            assert_eq!(is_whole, Ok(()));
+            assert_eq!(found.is_ok(), copied.is_ok());
+            found
+        };
+        let keys: Vec<u128> = keys_of(count).collect();
+        assert!(keys.iter().all(|&key| validate(key, key).is_err()));
+        assert!(
+            keys.windows(2)
+                .all(|two| validate(two[0], two[1] - 1).is_err())
+        );
+        let middle = |two: &[u128]| two[0] + (two[1] - two[0]) / 2;
+        let between = keys.windows(2);
+        let free = between.filter(|two| validate(middle(two), middle(two)).is_ok());
+        let free = free.count();
+        assert!(free * 2 > keys.len(), "{free} of {count}");
+        assert!(count > 8 || free == keys.len() - 1);
+        assert!(validate(0, keys[0] - 1).is_ok());
+        assert!(validate(keys[keys.len() - 1] + 1, u128::MAX).is_ok());
+    }
+}
+
+/// However many keys were read in a range, each of its rings is looked at once.
+#[test]
+fn many_keys_that_were_read_share_the_rings_of_their_range() {
+    const KEYS: u128 = 5000;
+    let map = RangeMap::BoundariesInPieces(&[1 << 80], 16);
+    let memory = Memory::new(4096, 8);
+    let written = (1 << 40) + 7 * 2;
+    let mut writes = WriteSet::new(3);
+    writes.write(0, TABLE, &map, Interval::point(written));
+    let board = memory.board();
+    let registered = board.register(1, 11, &writes, &|_| map, &|_| true);
+    let before = registered.take_csn().csn + 1;
+    let view = since(10);
+    let validation = Validation {
+        ranges: &|_| map,
+        ..memory.validation(&view, before)
+    };
+    let run = |odd: u128| {
+        let mut predicates = Predicates::new(KEYS as usize);
+        for n in 0..KEYS {
+            predicates.read(TABLE, &[Interval::point((1 << 40) + 2 * n + odd)]);
+        }
+        validation.run(&predicates)
+    };
+    let (result, work) = run(1);
+    assert_eq!(result, Ok(()));
+    assert_eq!(work.quiet + work.walked, 1 + 1 + 16);
+    assert!(run(0).0.is_err());
+}
+
+#[test]
+fn a_row_of_keys_is_one_entry() {
+    let memory = Memory::new(64, 32);
+    let mut writes = WriteSet::new(3);
+    (0..1000).for_each(|n| {
+        writes.write(
+            0,
+            TABLE,
+            &RangeMap::WHOLE,
+            Interval::point((1 << 40) + (n << 20)),
+        );
+    });
+    let board = memory.board();
+    let registered = board.register(1, 11, &writes, &|_| RangeMap::WHOLE, &|_| true);
+    assert_eq!(registered.placed(), 1);
+}
+
 #[test]
 fn a_write_anywhere_in_the_relation_conflicts_with_every_predicate_on_it() {
     let memory = Memory::new(64, 8);

@@ -284,15 +284,42 @@ fn a_row_comparison_of_more_columns_than_an_image_has_is_widened() {
 }
 
 #[test]
+fn thousands_of_values_stay_apart() {
+    let values = |count: i64| (0..count).map(|n| Value::Int(n * 3)).collect::<Vec<_>>();
+    let many = values(10_000);
+    let only = of_int4(&[ScanKey::Any(0, Operator::Equal, &many)]);
+    assert_eq!(only.len(), 10_000);
+    assert_eq!(only[5], int4(15, 15));
+    let layout = Layout::fit(&[Kind::Int4, Kind::Int4]);
+    let of_one = [
+        ScanKey::Compare(0, Operator::Equal, Value::Int(7)),
+        ScanKey::Any(1, Operator::Equal, &many),
+    ];
+    assert_eq!(layout.project(&of_one).len(), 10_000);
+    let more = values(100_000);
+    let bounded = of_int4(&[ScanKey::Any(0, Operator::Equal, &more)]);
+    assert!(
+        (10_000..=1 << 14).contains(&bounded.len()),
+        "{}",
+        bounded.len()
+    );
+}
+
+/// Of three columns with 200 values each.
+#[test]
 fn a_scan_on_too_many_points_stays_bounded() {
     let kinds = [Kind::Int4, Kind::Int4, Kind::Int2];
     let layout = Layout::fit(&kinds);
     let points: Vec<Value> = (0..200).map(|n| Value::Int(n * 3)).collect();
     let keys = [0, 1, 2].map(|column| ScanKey::Any(column, Operator::Equal, &points));
     let intervals = layout.project(&keys);
-    assert!(intervals.len() <= 200, "{}", intervals.len());
-    let key = layout.image(&[Value::Int(597), Value::Int(3), Value::Int(0)]);
-    assert!(intervals.iter().any(|interval| interval.covers(&key)));
+    assert!(intervals.len() <= 1 << 14, "{}", intervals.len());
+    for key in [[597, 3, 0], [0, 0, 0], [300, 597, 597]] {
+        let key = layout.image(&key.map(Value::Int));
+        assert!(intervals.iter().any(|interval| interval.covers(&key)));
+    }
+    let outside = layout.image(&[Value::Int(3), Value::Int(600), Value::Int(0)]);
+    assert!(!intervals.iter().any(|interval| interval.overlaps(&outside)));
 }
 
 #[test]

@@ -1,8 +1,8 @@
 //! Sets of intervals, logical ranges and write sets.
 
 use keyrange::{
-    FIRST_NULL, Grid, Image, Interval, IntervalSet, KEYS, NARROWEST, NULL_RANGE, Predicates,
-    RangeMap, Write, WriteSet, boundaries,
+    FIRST_NULL, Grid, Image, Interval, IntervalSet, NARROWEST, NULL_RANGE, Predicates, RangeMap,
+    Write, WriteSet, boundaries,
 };
 use proptest::prelude::*;
 
@@ -43,10 +43,37 @@ proptest! {
             prop_assert!(!inside || bounded.covers(&point));
         }
         for set in [&exact, &bounded] {
-            let all: Vec<&Interval> = set.iter().collect();
+            let all: Vec<Interval> = set.iter().collect();
             for two in all.windows(2) {
                 prop_assert!(two[0].high() + 1 < two[1].low(), "apart and in order");
             }
+        }
+    }
+
+    #[test]
+    fn a_large_set_is_like_a_small_one(
+        parts in prop::collection::vec((0..20_000_u128, 0..3_u128), 100..600),
+        wide in prop::collection::vec((0..20_000_u128, 0..2_000_u128), 0..3),
+        most in prop_oneof![Just(1000_usize), 70..200_usize],
+    ) {
+        let mut set = IntervalSet::default();
+        let mut inside = vec![false; 24_000];
+        for (low, length) in parts.into_iter().chain(wide) {
+            set.insert(of(low, low + length), most);
+            prop_assert!(set.len() <= most);
+            (low..=low + length).for_each(|image| inside[image as usize] = true);
+        }
+        let all: Vec<Interval> = set.iter().collect();
+        prop_assert_eq!(all.len(), set.len());
+        prop_assert!(all.windows(2).all(|two| two[0].high() + 1 < two[1].low()));
+        for (image, inside) in inside.into_iter().enumerate() {
+            let point = Interval::point(image as Image);
+            let covered = set.covers(&point);
+            prop_assert!(covered || !inside);
+            prop_assert!(inside || !covered || most < 1000, "{}", image);
+            let around = of(image as Image, image as Image + 7);
+            let first = all.iter().copied().find(|have| have.overlaps(&around));
+            prop_assert_eq!(set.overlapping(&around), first);
         }
     }
 
@@ -124,23 +151,79 @@ proptest! {
     }
 }
 
+/// In an order that is neither theirs nor the reverse.
+fn shuffled(count: Image) -> impl Iterator<Item = Image> {
+    (0..count).map(move |n| n * 7919 % count) // a prime
+}
+
 #[test]
-fn a_few_keys_stay_apart_then_a_hull_then_the_relation() {
-    let map = RangeMap::Boundaries(&[100, 200, 300]);
+fn ten_thousand_keys_of_a_relation_stay_apart() {
+    const MOST: usize = 1 << 14;
+    let mut predicates = Predicates::new(MOST);
+    for n in shuffled(10_000) {
+        assert!(!predicates.read_one(TABLE, Interval::point(n * 10)));
+    }
+    let (_, set) = predicates.iter().next().unwrap();
+    assert_eq!(set.len(), 10_000);
+    assert!(set.iter().eq((0..10_000).map(|n| Interval::point(n * 10))));
+    for n in 0..10_000 {
+        assert!(set.covers(&Interval::point(n * 10)));
+        assert_eq!(set.overlapping(&of(n * 10 + 1, n * 10 + 9)), None);
+        let two = of(n * 10, n * 10 + 10);
+        assert_eq!(set.overlapping(&two), Some(Interval::point(n * 10)));
+    }
+    let map = RangeMap::Boundaries(&[50_000]);
+    assert_eq!(set.ranges_in(&map), 2);
+    predicates.read_one(TABLE, of(5, 99_000));
+    let (_, set) = predicates.iter().next().unwrap();
+    assert_eq!(set.len(), 101);
+}
+
+#[test]
+fn what_a_transaction_remembers_is_bounded() {
+    const MOST: usize = 1 << 12;
+    let mut predicates = Predicates::new(MOST);
+    let mut was_widened = 0;
+    for n in shuffled(20_000) {
+        for relation in 1..=8 {
+            was_widened += u64::from(predicates.read_one(relation, Interval::point(n * 10)));
+        }
+    }
+    assert!(was_widened > 0);
+    let total: usize = predicates.iter().map(|(_, set)| set.len()).sum();
+    assert!(total <= 4 * MOST + 8 * 256, "{total}");
+    for relation in 1..=8 {
+        assert!((0..20_000).all(|n| predicates.covers(relation, &Interval::point(n * 10))));
+    }
+}
+
+#[test]
+fn keys_stay_apart_unless_too_many_then_the_relation() {
+    let map = RangeMap::Boundaries(&[100_000, 200_000]);
     let mut set = WriteSet::new(2);
     let write = |set: &mut WriteSet, image| set.write(0, TABLE, &map, Interval::point(image));
-    (0..KEYS as Image).for_each(|n| write(&mut set, n * 2));
-    (0..KEYS as Image).for_each(|n| write(&mut set, n * 2));
-    assert_eq!(set.iter().count(), KEYS);
-    write(&mut set, 50);
-    let hull = Write {
-        relation: TABLE,
-        place: Some((0, of(0, 50))),
+    (0..2).for_each(|_| shuffled(100).for_each(|n| write(&mut set, n * 20)));
+    let keys = set.iter().map(|written| written.place.unwrap());
+    let mut keys: Vec<(u64, Interval)> = keys.collect();
+    keys.sort_unstable();
+    assert!(
+        keys.into_iter()
+            .eq((0..100).map(|n| (0, Interval::point(n * 20))))
+    );
+    // Those of one half; the other is far away.
+    (0..200).for_each(|n| write(&mut set, n * 2));
+    write(&mut set, 99_999);
+    let inside = |image| {
+        let point = Interval::point(image);
+        set.iter()
+            .any(|written| written.place.unwrap().1.covers(&point))
     };
-    assert_eq!(set.iter().collect::<Vec<_>>(), [hull]);
-    write(&mut set, 100);
-    assert_eq!(set.iter().count(), 2);
-    write(&mut set, 200);
+    assert!((0..200).all(|n| inside(n * 2)) && (0..100).all(|n| inside(n * 20)));
+    assert!(!inside(50_000) && inside(99_999));
+    assert!(set.iter().count() <= 128);
+    write(&mut set, 100_000);
+    assert_eq!(set.iter().last().unwrap().place.unwrap().0, 1);
+    write(&mut set, 200_000);
     let whole = Write {
         relation: TABLE,
         place: None,

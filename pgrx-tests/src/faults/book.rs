@@ -3,7 +3,7 @@
 //! A transaction is known by the ids of its ledger rows. A single UPDATE leaves no row, so it adds a random *mark* to a
 //! sum on the account, in a *lane* of decimals of its client's own: the marks of what was acknowledged have to be in the
 //! sum, and the rest of it has to be a sum of marks that are in doubt.
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::error::Error;
 
 use bytes::BytesMut;
@@ -38,6 +38,8 @@ pub struct Entry {
     /// One of these is in the ledger if it has committed.
     pub leaves: Vec<Vec<Row>>,
     pub mark: Option<(i32, Mark)>,
+    /// It has taken a seat if it has committed.
+    pub has_seat: bool,
     pub fate: Fate,
 }
 
@@ -95,11 +97,20 @@ pub struct Account {
     pub marks: String,
 }
 
-/// The database after a cycle.
-#[derive(Clone, Debug, Default)]
+/// A seat of a hall: who has taken it, and its number.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Seat {
+    pub hall: i64,
+    pub number: i64,
+    pub transaction: i64,
+}
+
+/// The database after a cycle, in order.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Found {
     pub accounts: Vec<Account>,
     pub ledger: Vec<Row>,
+    pub seats: Vec<Seat>,
 }
 
 /// What has become of those in doubt, and what is wrong.
@@ -113,6 +124,7 @@ pub struct Verdict {
 pub fn judge(book: &[Entry], found: &Found, initial: i64) -> Verdict {
     let mut verdict = Verdict::default();
     rows(book, found, &mut verdict);
+    seats(book, found, &mut verdict);
     marks(book, found, &mut verdict);
     for account in &found.accounts {
         let rows = found.ledger.iter().filter(|row| row.account == account.id);
@@ -154,6 +166,39 @@ fn rows(book: &[Entry], found: &Found, verdict: &mut Verdict) {
         verdict
             .wrong
             .push(format!("nobody has sent transaction {id}: {rows:?}"));
+    }
+}
+
+/// Whoever takes a seat has counted those before: in a serial order each hall's numbers are 1, 2, 3 ...
+/// It was taken together with the row of the ledger.
+fn seats(book: &[Entry], found: &Found, verdict: &mut Verdict) {
+    let mut taken: BTreeMap<i64, usize> = BTreeMap::new();
+    let mut last = (0, 0);
+    for seat in &found.seats {
+        *taken.entry(seat.transaction).or_default() += 1;
+        let before = if last.0 == seat.hall { last.1 } else { 0 };
+        if seat.number != before + 1 {
+            verdict.wrong.push(format!(
+                "transaction {} has taken seat {} of hall {} after seat {before}",
+                seat.transaction, seat.number, seat.hall
+            ));
+        }
+        last = (seat.hall, seat.number);
+    }
+    let filed: BTreeSet<i64> = found.ledger.iter().map(|row| row.id / ROWS).collect();
+    for entry in book.iter().filter(|entry| entry.has_seat) {
+        let seats = taken.remove(&entry.id).unwrap_or(0);
+        if seats != usize::from(filed.contains(&entry.id)) {
+            verdict.wrong.push(format!(
+                "transaction {} ({:?}) has {seats} seats",
+                entry.id, entry.fate
+            ));
+        }
+    }
+    for transaction in taken.keys() {
+        verdict
+            .wrong
+            .push(format!("transaction {transaction} wanted no seat"));
     }
 }
 
@@ -240,6 +285,7 @@ mod tests {
             id,
             leaves: vec![vec![row(id * ROWS, 1, -5), row(id * ROWS + 1, 2, 5)]],
             mark: None,
+            has_seat: false,
             fate,
         }
     }
@@ -249,6 +295,7 @@ mod tests {
             id: 0,
             leaves: vec![vec![]],
             mark: Some((1, Mark { lane, value })),
+            has_seat: false,
             fate,
         }
     }
@@ -284,7 +331,50 @@ mod tests {
                 account(2, INITIAL + 5, 0, "0"),
             ],
             ledger: vec![row(8, 1, -5), row(9, 2, 5)],
+            seats: vec![],
         }
+    }
+
+    /// Two transactions that have taken a seat each, numbered so.
+    fn seated(numbers: [i64; 2]) -> Vec<String> {
+        let entry = |id| Entry {
+            id,
+            leaves: vec![vec![row(id * ROWS, 1, 0)]],
+            mark: None,
+            has_seat: true,
+            fate: Fate::Acknowledged,
+        };
+        let seat = |(number, transaction)| Seat {
+            hall: 1,
+            number,
+            transaction,
+        };
+        let found = Found {
+            accounts: vec![account(1, INITIAL, 0, "0")],
+            ledger: vec![row(8, 1, 0), row(16, 1, 0)],
+            seats: numbers.into_iter().zip([1, 2]).map(seat).collect(),
+        };
+        judge(&[entry(1), entry(2)], &found, INITIAL).wrong
+    }
+
+    #[test]
+    fn a_seat_taken_twice_is_seen() {
+        assert_eq!(seated([1, 2]), Vec::<String>::new());
+        assert!(
+            seated([1, 1])[0].contains("transaction 2 has taken seat 1 of hall 1 after seat 1")
+        );
+        assert!(seated([2, 3])[0].contains("after seat 0"));
+    }
+
+    #[test]
+    fn a_seat_apart_from_its_ledger_is_seen() {
+        let mut found = found();
+        found.seats.push(Seat {
+            hall: 0,
+            number: 1,
+            transaction: 1,
+        });
+        assert!(wrong(&found).contains("transaction 1 wanted no seat"));
     }
 
     fn wrong(found: &Found) -> String {

@@ -165,14 +165,14 @@ impl Load {
             let (fate, trouble) = self.perform(&open, &transaction).await;
             let took = began.elapsed().as_millis() as u64;
             self.longest_ms.fetch_max(took, Ordering::Relaxed);
-            match transaction.kind {
-                Kind::Read => {}
-                _ => entries.push(Entry {
+            if !transaction.kind.is_reader() {
+                entries.push(Entry {
                     id,
                     leaves: transaction.leaves,
                     mark: transaction.mark,
+                    has_seat: transaction.kind == Kind::Seat,
                     fate,
-                }),
+                });
             }
             session = self.clean_up(open, trouble, transaction.timeout).await;
             self.done.fetch_add(1, Ordering::Relaxed);
@@ -278,16 +278,23 @@ impl Load {
                 }
                 Ok(())
             }
-            Step::Read => self.read(session).await,
+            Step::Read => self.read(session, true).await,
+            Step::Audit => self.read(session, false).await,
         }
     }
 
-    /// A reader: the sum is right at every instant, and nothing that was seen is gone again.
-    async fn read(&self, session: &Session) -> Result<(), Error> {
+    /// A reader: the sum is right at every instant, no seat was taken twice, and nothing that a reader
+    /// was told that has `ended` is gone again.
+    async fn read(&self, session: &Session, ended: bool) -> Result<(), Error> {
         let floors = [&self.seen_updates, &self.seen_rows];
         let before = floors.map(|floor| floor.load(Ordering::SeqCst));
         let row = session.client.query_one(READ, &[]).await?;
-        let [balance, updates, rows, amount] = [0, 1, 2, 3].map(|n| row.get::<_, i64>(n));
+        let [balance, updates, rows, amount, halls] = [0, 1, 2, 3, 4].map(|n| row.get::<_, i64>(n));
+        if halls > 0 {
+            self.complain(format!(
+                "a reader saw {halls} halls with a seat taken twice"
+            ));
+        }
         let expected = i64::from(self.plan.accounts) * INITIAL + updates + amount;
         if balance != expected {
             self.complain(format!("a reader saw {balance} and a ledger of {expected}"));
@@ -296,7 +303,9 @@ impl Load {
             if now < before {
                 self.complain(format!("a reader saw {now} after another saw {before}"));
             }
-            floor.fetch_max(now, Ordering::SeqCst);
+            if ended {
+                floor.fetch_max(now, Ordering::SeqCst);
+            }
         }
         self.reads.fetch_add(1, Ordering::Relaxed);
         Ok(())

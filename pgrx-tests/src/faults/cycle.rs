@@ -1,12 +1,12 @@
 //! One cycle: a load, its faults, and everything that has to hold afterwards.
 use std::collections::BTreeMap;
 use std::path::Path;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 use std::thread::{scope, sleep};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, bail};
 use pgserver::{PgInstall, Server, ServerOptions, StopMode};
 use postgres::Client;
 use rand::Rng;
@@ -14,13 +14,14 @@ use serde::Serialize;
 use tokio::runtime;
 use tokio::task::JoinHandle;
 
-use super::book::{self, Account, Entry, Fate, Found, Row};
+use super::book::{self, Entry, Fate};
 use super::client::{INITIAL, Load};
 use super::disk::Disk;
 use super::plan::{Fault, Hit, Plan, rng};
+use super::replica::{Replica, look};
 use super::strike::{connect, finish_prepared, settle, strike};
 use super::{disk, log, transaction};
-use crate::{Watchdog, int, physical_health};
+use crate::{Watchdog, int, physical_health, text};
 
 const TICK: Duration = Duration::from_millis(5);
 /// Transactions after the last fault.
@@ -34,6 +35,9 @@ const FINISHER: u64 = u64::MAX - 1;
 #[derive(Debug, Default, Serialize)]
 pub struct Cycle {
     pub cycle: u64,
+    /// In the report, once for all cycles.
+    #[serde(skip)]
+    pub build: String,
     pub settings: String,
     pub hits: Vec<Hit>,
     pub seconds: f64,
@@ -86,15 +90,18 @@ fn attempt(
     // The log of the cycle before.
     let _ = std::fs::remove_file(home.join("data.log"));
     let mut server = Server::start(install, settings(options, plan))?;
-    connect(&server)?.batch_execute(&format!(
-        "{}; INSERT INTO account SELECT id, {INITIAL}, 0, 0 FROM generate_series(1, {}) id",
+    let mut control = connect(&server)?;
+    cycle.build = text(&mut control, "SELECT current_setting('txn.build_id')")?;
+    control.batch_execute(&format!(
+        "SET default_table_access_method = '{}'; {}; INSERT INTO account SELECT id, {INITIAL}, 0, 0 FROM generate_series(1, {}) id",
+        plan.access_method,
         transaction::SCHEMA,
         plan.accounts
     ))?;
     if plan.foreign_key {
-        connect(&server)?
-            .batch_execute("ALTER TABLE ledger ADD FOREIGN KEY (account) REFERENCES account")?;
+        control.batch_execute("ALTER TABLE ledger ADD FOREIGN KEY (account) REFERENCES account")?;
     }
+    drop(control);
     let disk = match plan.has(Fault::DiskFull) {
         true => {
             server.stop(StopMode::Fast)?;
@@ -131,8 +138,9 @@ fn settings(options: ServerOptions, plan: &Plan) -> ServerOptions {
 
 fn loaded(server: &mut Server, disk: Option<&Disk>, plan: &Plan, cycle: &mut Cycle) -> Result<()> {
     let load = Arc::new(Load::new(plan, server.host(), server.port()));
+    let replica = Mutex::new(Replica::make(server, &mut connect(server)?, plan)?);
     let dog = Watchdog::new(server);
-    let result = under_load(server, disk, plan, &load, &dog, &mut cycle.hits);
+    let result = under_load(server, disk, plan, &load, &replica, &dog, &mut cycle.hits);
     let book = dog.finish(result)?;
     tell(&book, &load, cycle);
 
@@ -166,13 +174,19 @@ fn loaded(server: &mut Server, disk: Option<&Disk>, plan: &Plan, cycle: &mut Cyc
         "early_commits",
         "read_waits",
         "table_full",
+        "range_validated",
+        "range_overlap",
+        "range_history_lost",
     ] {
         let value = int(&mut client, &format!("SELECT {name} FROM txn.stats"))?;
         cycle.stats.insert(name.to_owned(), value);
     }
     drop(client);
-    physical_health(server, "account", "id")?;
-    physical_health(server, "ledger", "id")
+    for table in ["account", "ledger", "seat"] {
+        physical_health(server, table, "id")?;
+    }
+    let replica = replica.into_inner().expect("nobody panics with it");
+    replica.compare(server, &mut connect(server)?, &found)
 }
 
 /// The clients' side: sums, and errors that may not be.
@@ -202,6 +216,7 @@ fn under_load(
     disk: Option<&Disk>,
     plan: &Plan,
     load: &Arc<Load>,
+    replica: &Mutex<Replica>,
     dog: &Watchdog,
     hits: &mut Vec<Hit>,
 ) -> Result<Vec<Entry>> {
@@ -215,7 +230,7 @@ fn under_load(
     let config = server.config("postgres", "postgres");
     let over = AtomicBool::new(false);
     scope(|threads| {
-        threads.spawn(|| finisher(&config, plan, &over));
+        threads.spawn(|| finisher(&config, plan, replica, &over));
         let struck = strikes(server, disk, plan, load, dog, hits);
         load.stop.store(true, Ordering::Relaxed);
         if struck.is_err() {
@@ -270,8 +285,8 @@ fn wait_for(load: &Load, dog: &Watchdog, what: impl Fn() -> bool) -> Result<()> 
     Ok(())
 }
 
-/// Ends prepared transactions of others, after a while.
-fn finisher(config: &postgres::Config, plan: &Plan, over: &AtomicBool) {
+/// Ends prepared transactions of others, after a while, and asks the slot for what is new.
+fn finisher(config: &postgres::Config, plan: &Plan, replica: &Mutex<Replica>, over: &AtomicBool) {
     let mut rng = rng(plan.seed, plan.cycle, FINISHER);
     let mut client: Option<Client> = None;
     while !over.load(Ordering::Relaxed) {
@@ -280,38 +295,12 @@ fn finisher(config: &postgres::Config, plan: &Plan, over: &AtomicBool) {
             None => config.connect(postgres::NoTls),
         };
         client = connected.ok().and_then(|mut client| {
+            if let Ok(mut replica) = replica.lock() {
+                replica.look(&mut client);
+            }
             let done = finish_prepared(&mut client, |_| rng.random_bool(0.5));
             done.ok().map(|()| client)
         });
         sleep(TICK);
     }
-}
-
-fn look(client: &mut Client) -> Result<Found> {
-    client.batch_execute("SET enable_indexscan = off; SET enable_bitmapscan = off")?;
-    let accounts = "SELECT id, balance, autos, marks::text FROM account ORDER BY id";
-    let ledger = "SELECT id, account, amount FROM ledger";
-    let found = Found {
-        accounts: client
-            .query(accounts, &[])?
-            .iter()
-            .map(|row| Account {
-                id: row.get(0),
-                balance: row.get(1),
-                autos: row.get(2),
-                marks: row.get(3),
-            })
-            .collect(),
-        ledger: client
-            .query(ledger, &[])?
-            .iter()
-            .map(|row| Row {
-                id: row.get(0),
-                account: row.get(1),
-                amount: row.get(2),
-            })
-            .collect(),
-    };
-    ensure!(!found.accounts.is_empty(), "the accounts are gone");
-    Ok(found)
 }

@@ -1,7 +1,7 @@
 //! The fault run: cycles of a load with faults, all of it drawn from a seed, each followed by a comparison of what the
 //! clients were told with what the database holds, and by the physical check.
 //!
-//! `plan.rs` and `transaction.rs` draw, `client.rs` and `strike.rs` do, `book.rs` judges.
+//! `plan.rs` and `transaction.rs` draw, `client.rs` and `strike.rs` do, `book.rs` judges, `replica.rs` has what must be a copy.
 
 mod book;
 mod client;
@@ -9,6 +9,7 @@ mod cycle;
 mod disk;
 mod log;
 mod plan;
+mod replica;
 mod strike;
 mod transaction;
 
@@ -22,7 +23,7 @@ use pgserver::{PgInstall, ServerOptions, cache_dir, make_readable_dir};
 use serde::Serialize;
 
 pub use cycle::Cycle;
-pub use plan::{Fault, Hit, Plan};
+pub use plan::{Aim, Fault, Hit, Plan, ReplicaKind};
 
 /// What to run.
 #[derive(Clone, Debug)]
@@ -46,6 +47,8 @@ pub enum Limit {
 /// A whole run.
 #[derive(Debug, Serialize)]
 pub struct Report {
+    /// What the library says that it was built from.
+    pub build: String,
     pub seed: u64,
     pub clients: usize,
     /// Processes killed with SIGKILL: backends and postmasters.
@@ -58,6 +61,9 @@ pub struct Report {
 
 impl Report {
     fn add(&mut self, cycle: Cycle) {
+        if self.build.is_empty() {
+            self.build.clone_from(&cycle.build);
+        }
         self.failed += usize::from(!cycle.wrong.is_empty());
         for hit in &cycle.hits {
             self.kills += usize::from(hit.fault.is_kill());
@@ -94,6 +100,7 @@ pub fn run(
     make_readable_dir(&parent)?;
     let began = Instant::now();
     let mut report = Report {
+        build: String::new(),
         seed: options.seed,
         clients: options.clients,
         kills: 0,

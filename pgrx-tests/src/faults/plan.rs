@@ -89,14 +89,30 @@ pub enum Aim {
     Flush,
 }
 
-pub const POINTS: [&str; 6] = [
+pub const POINTS: [&str; 11] = [
+    "ticket_given",
     "ticket_taken",
     "reserved",
+    "handing_on",
     "updated",
     "before_commit_wait",
     "after_commit_wait",
     "sealed",
+    "visible",
+    "rolling_back",
+    "doomed",
 ];
+/// Half of the cycles have none: it takes time.
+const REPLICAS: [ReplicaKind; 6] = [
+    ReplicaKind::None,
+    ReplicaKind::None,
+    ReplicaKind::None,
+    ReplicaKind::Slot,
+    ReplicaKind::Standby,
+    ReplicaKind::SynchronousStandby,
+];
+/// Kinds of transactions that need tables of `txn_heap`.
+const VALIDATED: [Kind; 2] = [Kind::Seat, Kind::Audit];
 const WAITS: [&str; 4] = ["ticket", "commit", "read", "fallback"];
 
 impl fmt::Display for Aim {
@@ -108,6 +124,29 @@ impl fmt::Display for Aim {
             Aim::Wait(reason) => write!(f, "{reason}-wait"),
             Aim::Flush => f.write_str("flush"),
         }
+    }
+}
+
+/// What has to have the same rows in the end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ReplicaKind {
+    None,
+    /// What a logical replication slot has told of all changes, asked from time to time.
+    Slot,
+    /// A standby for which commits do not wait.
+    Standby,
+    /// A standby for which they do.
+    SynchronousStandby,
+}
+
+impl fmt::Display for ReplicaKind {
+    fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
+        f.write_str(match self {
+            ReplicaKind::None => "none",
+            ReplicaKind::Slot => "slot",
+            ReplicaKind::Standby => "standby",
+            ReplicaKind::SynchronousStandby => "synchronous-standby",
+        })
     }
 }
 
@@ -127,6 +166,9 @@ pub struct Plan {
     pub cycle: u64,
     pub clients: usize,
     pub accounts: i32,
+    /// Of all tables. With `txn_heap` some transactions are validated.
+    pub access_method: &'static str,
+    pub replica: ReplicaKind,
     /// In postgresql.conf.
     pub server: Vec<(&'static str, &'static str)>,
     /// In each session.
@@ -164,7 +206,10 @@ impl Plan {
             ("deadlock_timeout", any(&["10ms", "100ms", "100ms", "1s"])),
             ("txn.max_hot_rows", any(&["1", "2", "1024", "1024"])),
             ("max_wal_size", any(&["64MB", "1GB"])),
+            ("txn.range_window", any(&["on", "on", "off"])),
+            ("txn.range_slots", any(&["2", "32"])),
         ];
+        let access_method = any(&["heap", "txn_heap"]);
         // A slow flush: the time between early release and durability is long enough to be hit.
         if any(&["slow", "as it is"]) == "slow" {
             server.extend([("commit_delay", "3000"), ("commit_siblings", "0")]);
@@ -186,17 +231,34 @@ impl Plan {
         if rng.random_bool(0.4) {
             weights[Kind::Auto as usize] = 200;
         }
+        if access_method == "heap" {
+            for kind in VALIDATED {
+                weights[kind as usize] = 0;
+            }
+        }
         let mut share = |fault, most: u32| match kinds.contains(&fault) {
             true => rng.random_range(0..=most),
             false => 0,
         };
         let timeouts = share(Fault::Timeout, 60);
         let cuts = share(Fault::Cut, 30);
+        let strikes = strikes(rng, kinds);
+        // A slot and a standby keep WAL that the small disk has no room for.
+        let kinds = match strikes.iter().any(|one| one.fault == Fault::DiskFull) {
+            true => &REPLICAS[..1],
+            false => &REPLICAS[..],
+        };
+        let replica = *kinds.choose(rng).expect("there is a choice");
+        if replica == ReplicaKind::Slot {
+            server.push(("wal_level", "logical"));
+        }
         Plan {
             seed,
             cycle,
             clients,
             accounts: rng.random_range(1..=6),
+            access_method,
+            replica,
             server,
             session,
             group_share,
@@ -205,7 +267,7 @@ impl Plan {
             timeouts,
             cuts,
             foreign_key: rng.random_bool(0.3),
-            strikes: strikes(rng, kinds),
+            strikes,
         }
     }
 
@@ -245,8 +307,10 @@ impl Plan {
             .map(|(name, value)| format!("{name}={value}"))
             .collect();
         format!(
-            "accounts={} fk={} group={}% queue={}% timeouts={}‰ cuts={}‰ {}",
+            "accounts={} tables={} replica={} fk={} group={}% queue={}% timeouts={}‰ cuts={}‰ {}",
             self.accounts,
+            self.access_method,
+            self.replica,
             self.foreign_key,
             self.group_share,
             self.queue_share,
@@ -365,6 +429,27 @@ mod tests {
         for reason in WAITS {
             assert!(strikes.iter().any(|strike| strike.aim == Aim::Wait(reason)));
         }
+    }
+
+    #[test]
+    fn every_replica_comes_with_each_access_method_and_none_with_a_full_disk() {
+        let plans: Vec<Plan> = (0..200)
+            .map(|cycle| Plan::draw(1, cycle, 16, &all()))
+            .collect();
+        for replica in REPLICAS {
+            for access_method in ["heap", "txn_heap"] {
+                let drawn =
+                    |plan: &&Plan| (plan.replica, plan.access_method) == (replica, access_method);
+                assert!(
+                    plans.iter().any(|plan| drawn(&plan)),
+                    "{replica} {access_method}"
+                );
+            }
+        }
+        let full = plans.iter().filter(|plan| plan.has(Fault::DiskFull));
+        assert!(
+            full.clone().count() > 0 && full.clone().all(|plan| plan.replica == ReplicaKind::None)
+        );
     }
 
     #[test]

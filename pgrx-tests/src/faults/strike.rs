@@ -78,10 +78,12 @@ pub fn connect(server: &Server) -> Result<Client> {
     }
 }
 
-/// Sessions that are held at the point whose lock is ours.
+/// Sessions that are held at the point whose lock is ours. Where they cannot fail they show the wait
+/// event PgSleep; nobody else does.
 const HELD: &str = "SELECT held.pid FROM pg_locks held JOIN pg_locks ours \
     USING (locktype, database, classid, objid, objsubid) \
-    WHERE locktype = 'advisory' AND NOT held.granted AND ours.pid = pg_backend_pid()";
+    WHERE locktype = 'advisory' AND NOT held.granted AND ours.pid = pg_backend_pid() \
+    UNION SELECT pid FROM pg_stat_activity WHERE wait_event = 'PgSleep'";
 
 /// Somebody who does what we aim at; if nobody comes, anybody busy.
 fn victim(control: &mut Client, aim: Aim) -> Result<(Aim, Option<i32>)> {

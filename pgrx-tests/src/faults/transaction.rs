@@ -26,10 +26,14 @@ pub enum Kind {
     Rollback,
     StatementError,
     Read,
+    /// Validated: takes the next seat of a hall, whose number is that of the seats it has counted.
+    Seat,
+    /// Validated: a reader.
+    Audit,
 }
 
 impl Kind {
-    pub const ALL: [Kind; 12] = [
+    pub const ALL: [Kind; 14] = [
         Kind::Auto,
         Kind::Block,
         Kind::Transfer,
@@ -42,15 +46,23 @@ impl Kind {
         Kind::Rollback,
         Kind::StatementError,
         Kind::Read,
+        Kind::Seat,
+        Kind::Audit,
     ];
+
+    /// Whether it changes nothing.
+    pub fn is_reader(self) -> bool {
+        matches!(self, Kind::Read | Kind::Audit)
+    }
 }
 
 pub const SCHEMA: &str = "
-    DROP TABLE IF EXISTS ledger, account;
+    DROP TABLE IF EXISTS ledger, account, seat;
     CREATE TABLE account (id int PRIMARY KEY, balance bigint NOT NULL, autos bigint NOT NULL,
                           marks numeric NOT NULL) WITH (fillfactor = 50);
     CREATE TABLE ledger (id bigint PRIMARY KEY, account int NOT NULL, amount bigint NOT NULL);
     CREATE INDEX ON ledger (account);
+    CREATE TABLE seat (id bigint PRIMARY KEY, number bigint NOT NULL);
     CREATE OR REPLACE FUNCTION spend(entry bigint, whose int, much bigint, fails boolean)
     RETURNS void LANGUAGE plpgsql AS $$
     BEGIN
@@ -73,7 +85,21 @@ pub const AUTO: &str =
 /// Everything a reader compares, at one instant.
 pub const READ: &str = "
     SELECT (SELECT sum(balance)::bigint FROM account), (SELECT sum(autos)::bigint FROM account),
-           count(*), coalesce(sum(amount), 0)::bigint FROM ledger";
+           count(*), coalesce(sum(amount), 0)::bigint,
+           (SELECT count(*) FROM (SELECT count(*) <> max(number) AS wrong FROM seat
+                                  GROUP BY id >> 40) hall WHERE wrong)
+    FROM ledger";
+
+/// Halls, and how the id of a seat is made: the hall's number above, the transaction's below.
+const HALLS: i64 = 2;
+pub const HALL_BITS: u32 = 40;
+
+/// What validated transactions begin with. The table is small, so they are told to use its index.
+const VALIDATED: [&str; 3] = [
+    "BEGIN ISOLATION LEVEL REPEATABLE READ",
+    "SET LOCAL txn.range_occ = on",
+    "SET LOCAL enable_seqscan = off",
+];
 
 /// What a client sends in one go.
 #[derive(Clone, Debug, PartialEq)]
@@ -81,6 +107,8 @@ pub enum Step {
     Sql(String),
     Auto(i32, Mark),
     Read,
+    /// The same, in a transaction that may yet be refused: nobody is told that it was so.
+    Audit,
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -181,8 +209,10 @@ pub fn draw(rng: &mut SmallRng, plan: &Plan, client: usize, id: i64) -> Transact
     let mut mark = None;
     let mut leaves = None;
     let in_block = !matches!(kind, Kind::Auto | Kind::Read | Kind::Function);
-    if in_block {
-        draft.sql("BEGIN");
+    match kind {
+        Kind::Seat | Kind::Audit => VALIDATED.iter().for_each(|sql| draft.sql(*sql)),
+        _ if in_block => draft.sql("BEGIN"),
+        _ => {}
     }
     match kind {
         Kind::Auto => {
@@ -243,6 +273,23 @@ pub fn draw(rng: &mut SmallRng, plan: &Plan, client: usize, id: i64) -> Transact
             commits = rng.random_bool(0.7);
             let whether = if commits { 'c' } else { 'r' };
             draft.sql(format!("PREPARE TRANSACTION '{whether}-{id}'"));
+        }
+        Kind::Seat => {
+            let hall = rng.random_range(0..HALLS);
+            let (first, last) = (hall << HALL_BITS, (hall + 1) << HALL_BITS);
+            draft.sql(format!(
+                "INSERT INTO seat SELECT {}, count(*) + 1 FROM seat \
+                 WHERE id >= {first} AND id < {last}",
+                first + id
+            ));
+            let row = draft.row(one, 0);
+            draft.insert(&row);
+            draft.rows.push(row);
+        }
+        Kind::Audit => {
+            draft.steps.push(Step::Audit);
+            draft.sql("COMMIT");
+            commits = false;
         }
         Kind::Rollback => {
             draft.waste(one, amount);
@@ -323,7 +370,7 @@ mod tests {
             let id = n as i64 % 50;
             let rows = one.leaves.iter().flatten();
             assert!(rows.clone().all(|row| row.id / ROWS == id), "{one:?}");
-            let changes = one.kind != Kind::Read && one.kind != Kind::Auto && one.commits;
+            let changes = !one.kind.is_reader() && one.kind != Kind::Auto && one.commits;
             assert_eq!(changes, one.commits && rows.count() > 0, "{one:?}");
         }
     }

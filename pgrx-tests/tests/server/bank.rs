@@ -23,6 +23,7 @@ fn bank(follower_reads: &'static str, rollbacks: u32) -> Result<()> {
              SET txn.follower_reads = {follower_reads}"
         )
     });
+    let load = load.moves("followed");
     let tally = load.run(|worker| {
         if worker.number < READERS {
             let level = LEVELS[worker.number % LEVELS.len()];
@@ -49,6 +50,8 @@ fn bank(follower_reads: &'static str, rollbacks: u32) -> Result<()> {
         }
         worker.commit(1)
     })?;
+    // Transfers take two accounts in any order (40P01), and who has followed one that rolls back
+    // tries again (40001).
     tally.only(&["40001", "40P01"])?;
     let wrong = wrong.into_inner()?;
     ensure!(wrong.is_empty(), "readers saw another sum: {wrong:?}");

@@ -3,7 +3,9 @@
 //! milliseconds; that somebody is told and that what commits is right is not.
 use anyhow::{Context, Result, ensure};
 use pgserver::Server;
-use txn_server_tests::{Background, Watchdog, grouped, int, physical_health, sqlstate, start_hot};
+use txn_server_tests::{
+    Background, Watchdog, expect_followed, grouped, int, physical_health, sqlstate, start_hot,
+};
 
 const BUMP: &str = "UPDATE hot SET val = val + 1 WHERE id = 1";
 
@@ -53,6 +55,7 @@ fn all_scenes(follower_first: bool) -> Result<()> {
 fn circle(server: &Server, holds: &str, wants: &str, follower_first: bool) -> Result<()> {
     let mut control = server.connect()?;
     let before = int(&mut control, "SELECT val FROM hot")?;
+    let followed = int(&mut control, "SELECT followed FROM txn.stats")?;
     let mut leader = grouped(server)?;
     leader.batch_execute("BEGIN")?;
     leader.batch_execute(BUMP)?;
@@ -60,6 +63,7 @@ fn circle(server: &Server, holds: &str, wants: &str, follower_first: bool) -> Re
     follower.batch_execute("BEGIN")?;
     follower.batch_execute(holds)?;
     follower.batch_execute(BUMP)?;
+    expect_followed(&mut control, followed + 1)?;
     let (mut leader, wanted, follower) = if follower_first {
         let follower = Background::run(follower, "COMMIT")?;
         follower.wait_until_blocked(&mut control)?;

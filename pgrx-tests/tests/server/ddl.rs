@@ -55,6 +55,8 @@ fn under_load(statements: &[&str], check: &[&str]) -> Result<()> {
             Ok(())
         },
     )?;
+    // Whoever wants the whole table may close a circle with those who have rows of it (40P01), and
+    // who has followed the victim tries again (40001).
     tally.only(&["40001", "40P01"])?;
     tally.explains(int(
         &mut server.connect()?,
@@ -150,6 +152,7 @@ fn truncate_drop_and_create_again() -> Result<()> {
             Ok(())
         },
     )?;
+    // 42P01: there is no table for a moment. The others are as above.
     tally.only(&["42P01", "40001", "40P01"])?;
     physical_health(&server, "hot", "id")
 }

@@ -67,6 +67,53 @@ fn heat_and_cool(server: &Server, dog: &Watchdog) -> Result<()> {
     Ok(())
 }
 
+/// An upsert that waited for a row which was deleted then, and inserted it, waits for it no longer,
+/// though its transaction goes on to wait
+/// for another.
+#[test]
+fn who_waits_no_longer_does_not_count() -> Result<()> {
+    let server = start_hot(2, &[])?;
+    let dog = Watchdog::new(&server);
+    let result = wait_twice(&server);
+    dog.finish(result)
+}
+
+fn wait_twice(server: &Server) -> Result<()> {
+    const UPSERT: &str =
+        "INSERT INTO hot VALUES (1, 0) ON CONFLICT (id) DO UPDATE SET val = hot.val + 1";
+    const OTHER: &str = "UPDATE hot SET val = val + 1 WHERE id = 2";
+    let mut control = server.connect()?;
+    let mut holder = server.connect()?;
+    let counting = |sql: &str| {
+        let mut session = server.connect()?;
+        session.batch_execute("SET txn.group_lock = on; SET txn.hot_threshold = 2")?;
+        Background::run(session, sql)
+    };
+    holder.batch_execute(&format!("BEGIN; {BUMP}"))?;
+    let first = counting(&format!("BEGIN; {UPSERT}"))?;
+    first.wait_until_blocked(&mut control)?;
+    holder.batch_execute("DELETE FROM hot WHERE id = 1; COMMIT")?;
+    let (session, result) = first.end()?;
+    result?;
+    holder.batch_execute(&format!("BEGIN; {OTHER}"))?;
+    let second = Background::run(session, OTHER)?;
+    second.wait_until_blocked(&mut control)?;
+    holder.batch_execute("COMMIT")?;
+    let (mut session, result) = second.end()?;
+    result?;
+    session.batch_execute("COMMIT")?;
+    holder.batch_execute(&format!("BEGIN; {BUMP}"))?;
+    let alone = counting(BUMP)?;
+    alone.wait_until_blocked(&mut control)?;
+    let hot = int(&mut control, "SELECT count(*) FROM txn.hotspots")?;
+    ensure!(
+        hot == 0,
+        "one waiter has made the row hot for which two are wanted"
+    );
+    holder.batch_execute("COMMIT")?;
+    Ok(alone.end()?.1?)
+}
+
 #[test]
 fn cold_without_a_fight() -> Result<()> {
     let server = start_hot(2, &[])?;

@@ -3,9 +3,10 @@ use anyhow::{Result, ensure};
 use pgserver::Server;
 use rand::Rng;
 use txn_server_tests::{
-    Load, Running, Watchdog, grouped, int, physical_health, sqlstate, start_hot,
+    Load, Running, Watchdog, expect_followed, grouped, int, physical_health, sqlstate, start_hot,
 };
 
+/// 40001: one that was followed has rolled back. 40P01: a wait would have closed a circle.
 const RETRY: [&str; 2] = ["40001", "40P01"];
 const BUMP: &str = "UPDATE hot SET val = val + 1 WHERE id = 1";
 
@@ -99,6 +100,7 @@ fn idle_leader(server: &Server) -> Result<()> {
     follower.batch_execute("BEGIN")?;
     leader.batch_execute(BUMP)?;
     follower.batch_execute(BUMP)?;
+    expect_followed(&mut server.connect()?, 1)?;
     let told = sqlstate(&follower.batch_execute("COMMIT"));
     ensure!(told == "40001", "the follower was told {told}");
     follower.batch_execute(BUMP)?;

@@ -1,9 +1,10 @@
 //! Hot rows updated in functions and procedures, and many settings over one pooled connection.
 use anyhow::{Context, Result, ensure};
 use txn_server_tests::{
-    Background, Load, grouped, int, physical_health, sqlstate, start, start_hot,
+    Background, Load, expect_followed, grouped, int, physical_health, sqlstate, start, start_hot,
 };
 
+/// 40001: one that was followed has rolled back. 40P01: a wait would have closed a circle.
 const RETRY: [&str; 2] = ["40001", "40P01"];
 
 #[test]
@@ -61,12 +62,15 @@ fn deferred_triggers_refuse_what_is_committed() -> Result<()> {
          CREATE PROCEDURE take_and_commit() LANGUAGE plpgsql AS
          $$ BEGIN PERFORM take(); COMMIT; END $$",
     )?;
+    let mut followed = 0;
     for call in ["SELECT take()", "CALL take_and_commit()"] {
         for (end, told) in [("ROLLBACK", "40001"), ("COMMIT", "P0001")] {
             let mut first = grouped(&server)?;
             first.batch_execute("BEGIN; UPDATE hot SET val = 10 WHERE id = 1")?;
             let second = Background::run(grouped(&server)?, call)?;
             second.wait_until_blocked(&mut control).context(call)?;
+            followed += 1;
+            expect_followed(&mut control, followed)?;
             first.batch_execute(end)?;
             let answer = sqlstate(&second.end()?.1);
             ensure!(answer == told, "{answer} instead of {told}: {call}, {end}");
@@ -107,6 +111,7 @@ fn order_numbers_are_dense() -> Result<()> {
         let call = "SELECT new_order($1, $2)";
         worker.committing(1, |worker| worker.query(call, &[&district, &fails]))
     })?;
+    // P0001: some fail on purpose, so that those who have followed them try again.
     tally.only(&["P0001", "40001", "40P01"])?;
     let mut client = server.connect()?;
     tally.explains(int(&mut client, "SELECT count(*) FROM orders")?)?;
@@ -187,11 +192,13 @@ fn settings_belong_to_the_transaction() -> Result<()> {
     physical_health(&server, "hot", "id")
 }
 
-/// Leaves a cursor's row locked between its FETCH and its update.
+/// Leaves a cursor's row locked between its FETCH and its update. (A cursor locks the row in the
+/// ordinary way: nobody follows.)
 #[test]
 fn cursors_for_update() -> Result<()> {
     let server = start_hot(1, &[])?;
-    let tally = Load::new(&server, 24, 30).grouped().run(|worker| {
+    let load = Load::new(&server, 24, 30).grouped().moves("tickets");
+    let tally = load.run(|worker| {
         if worker.number % 2 == 0 {
             let bump = "UPDATE hot SET val = val + 1 WHERE id = $1";
             return worker.committing(1, |worker| worker.execute(bump, &[&1]));

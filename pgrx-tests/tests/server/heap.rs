@@ -4,6 +4,7 @@ use anyhow::{Result, ensure};
 use pgserver::Server;
 use txn_server_tests::{Done, Load, Worker, int, physical_health, start_hot};
 
+/// 40001: one that was followed has rolled back. 40P01: a wait would have closed a circle.
 const RETRY: [&str; 2] = ["40001", "40P01"];
 
 fn bump(worker: &mut Worker, sql: &str) -> Result<Done, postgres::Error> {
@@ -15,9 +16,11 @@ fn bump(worker: &mut Worker, sql: &str) -> Result<Done, postgres::Error> {
     }
 }
 
-fn count(server: &Server, sql: &str) -> Result<()> {
+/// The counter `moves` of `txn.stats` has to grow.
+fn count(server: &Server, sql: &str, moves: &'static str) -> Result<()> {
     let tally = Load::new(server, 48, 50)
         .grouped()
+        .moves(moves)
         .run(|worker| bump(worker, sql))?;
     tally.only(&RETRY)?;
     tally.explains(int(
@@ -33,10 +36,15 @@ fn versions_that_fill_their_page() -> Result<()> {
     server.connect()?.batch_execute(
         "ALTER TABLE hot ADD COLUMN body text; UPDATE hot SET body = repeat('x', 1900)",
     )?;
-    count(&server, "UPDATE hot SET val = val + 1 WHERE id = 1")?;
+    count(
+        &server,
+        "UPDATE hot SET val = val + 1 WHERE id = 1",
+        "followed",
+    )?;
     physical_health(&server, "hot", "id")
 }
 
+/// Nobody follows who writes values out of line.
 #[test]
 fn values_out_of_line_that_change() -> Result<()> {
     let server = start_hot(2, &[])?;
@@ -48,17 +56,23 @@ fn values_out_of_line_that_change() -> Result<()> {
     count(
         &server,
         "UPDATE hot SET val = val + 1, body = repeat(val::text, 2000) WHERE id = 1",
+        "tickets",
     )?;
     physical_health(&server, "hot", "id")
 }
 
+/// Nobody follows who changes what is in an index.
 #[test]
 fn an_index_on_the_updated_column() -> Result<()> {
     let server = start_hot(2, &[])?;
     server
         .connect()?
         .batch_execute("CREATE INDEX ON hot (val)")?;
-    count(&server, "UPDATE hot SET val = val + 1 WHERE id = 1")?;
+    count(
+        &server,
+        "UPDATE hot SET val = val + 1 WHERE id = 1",
+        "tickets",
+    )?;
     physical_health(&server, "hot", "id")
 }
 
@@ -69,7 +83,11 @@ fn a_brin_index_on_the_updated_column() -> Result<()> {
     server
         .connect()?
         .batch_execute("CREATE INDEX ON hot USING brin (val)")?;
-    count(&server, "UPDATE hot SET val = val + 1 WHERE id = 1")?;
+    count(
+        &server,
+        "UPDATE hot SET val = val + 1 WHERE id = 1",
+        "followed",
+    )?;
     let mut client = server.connect()?;
     client.batch_execute("SET enable_seqscan = off")?;
     let found = int(&mut client, "SELECT count(*) FROM hot WHERE val > 0")?;
@@ -84,7 +102,11 @@ fn an_old_snapshot_stays_open() -> Result<()> {
     let server = start_hot(2, &[])?;
     let mut old = server.connect()?;
     old.batch_execute("BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT val FROM hot")?;
-    count(&server, "UPDATE hot SET val = val + 1 WHERE id = 1")?;
+    count(
+        &server,
+        "UPDATE hot SET val = val + 1 WHERE id = 1",
+        "followed",
+    )?;
     let seen = int(&mut old, "SELECT val FROM hot WHERE id = 1")?;
     ensure!(seen == 0, "the old snapshot sees {seen}");
     drop(old);

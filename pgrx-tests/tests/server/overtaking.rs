@@ -14,6 +14,7 @@ where
 {
     let tally = Load::new(server, 24, 40)
         .session(move |_| format!("SET txn.group_lock = on; {settings}"))
+        .moves("followed")
         .run(|worker| {
             worker.begin()?;
             let effects = transaction(worker)?;

@@ -5,7 +5,7 @@ use anyhow::{Context, Result, bail};
 use pgserver::Server;
 use postgres::types::ToSql;
 use postgres::{Client, Error};
-use txn_server_tests::{Background, grouped, int, sqlstate, wait_until};
+use txn_server_tests::{Background, grouped, int, join, sqlstate, wait_until};
 
 /// A session that has the row's ticket and has not looked yet who waits.
 pub struct Stage {
@@ -117,10 +117,7 @@ impl Prepared {
     }
 
     pub fn end(self) -> Result<Result<u64, Error>> {
-        match self.0.join() {
-            Ok(end) => Ok(end),
-            Err(_) => bail!("a background session panicked"),
-        }
+        join(self.0, "a prepared statement")
     }
 }
 

@@ -4,7 +4,8 @@
 use anyhow::{Context, Result, ensure};
 use pgserver::Server;
 use txn_server_tests::{
-    Background, Watchdog, grouped, int, physical_health, sqlstate, start_hot, wait_until,
+    Background, Watchdog, expect_followed, grouped, int, physical_health, sqlstate, start_hot,
+    wait_until,
 };
 
 const BUMP: &str = "UPDATE hot SET val = val + 1 WHERE id = 1";
@@ -56,6 +57,7 @@ fn terminate_follower(server: &Server, point: &str) -> Result<()> {
     );
     wait_until(&mut control, &stopped)?;
     third.wait_until_blocked(&mut control)?;
+    expect_followed(&mut control, i64::from(point != "ticket_taken"))?;
     control.query("SELECT pg_terminate_backend($1)", &[&second.pid])?;
     let told = sqlstate(&second.end()?.1);
     ensure!(
@@ -117,6 +119,7 @@ fn terminate_leader(server: &Server, point: &str) -> Result<()> {
     wait_until(&mut control, &stopped)?;
     let second = Background::run(grouped(server)?, BUMP)?;
     second.wait_until_blocked(&mut control)?;
+    expect_followed(&mut control, i64::from(point != "ticket_taken"))?;
     control.query("SELECT pg_terminate_backend($1)", &[&leader.pid])?;
     let told = sqlstate(&leader.end()?.1);
     ensure!(

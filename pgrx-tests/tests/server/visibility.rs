@@ -5,7 +5,7 @@ use pgserver::Server;
 use postgres::Client;
 use txn_server_tests::{
     Background, Watchdog, grouped, int, local, physical_health, pid, read, sqlstate, start_hot,
-    wait_until,
+    until, wait_until,
 };
 
 const BUMP: &str = "UPDATE hot SET val = val + 1 WHERE id = 1";
@@ -83,7 +83,7 @@ fn unreplicated_values_of_a_labelled_table_are_not_read() -> Result<()> {
     })())
 }
 
-fn read_guard(server: &Server, writer: fn(&Server) -> Result<Client>) -> Result<()> {
+pub fn read_guard(server: &Server, writer: fn(&Server) -> Result<Client>) -> Result<()> {
     let mut control = local(server)?;
     control.batch_execute(
         "CREATE TABLE elsewhere AS SELECT 5 AS val;
@@ -137,22 +137,23 @@ fn waits_for_standby(control: &mut Client, statement: &Background) -> Result<()>
         "SELECT wait_event = 'SyncRep' FROM pg_stat_activity WHERE pid = {}",
         statement.pid
     );
-    while !read::<Option<bool>>(control, &sql)?.unwrap_or(false) {
+    until(control, "the statement waits for the standby", |control| {
         ensure!(!statement.is_finished(), "it was told before the standby");
-    }
-    Ok(())
+        Ok(read::<Option<bool>>(control, &sql)?.unwrap_or(false))
+    })
 }
 
 /// The statement fails with that SQLSTATE, and waits for the standby before, perhaps once more for what is around it. (A wait for a
 /// standby ends with a warning when it is cancelled.)
 fn told_late(control: &mut Client, statement: Background, told: &str) -> Result<()> {
     waits_for_standby(control, &statement)?;
-    while !statement.is_finished() {
+    until(control, "the statement is told", |control| {
         control.execute(
             "SELECT pg_cancel_backend(pid) FROM pg_stat_activity WHERE pid = $1 AND wait_event = 'SyncRep'",
             &[&statement.pid],
         )?;
-    }
+        Ok(statement.is_finished())
+    })?;
     let answer = sqlstate(&statement.end()?.1);
     ensure!(answer == told, "{answer} instead of {told}");
     Ok(())

@@ -5,7 +5,7 @@ use pgserver::{Server, signal};
 use postgres::Client;
 use std::thread::sleep;
 use std::time::Duration;
-use txn_server_tests::{Background, Watchdog, grouped, pid, start_hot, text, wait_until};
+use txn_server_tests::{Background, Watchdog, grouped, pid, start_hot, text, until, wait_until};
 
 const BUMP: &str = "UPDATE hot SET val = val + 1 WHERE id = 1";
 
@@ -135,12 +135,11 @@ fn log_waits(server: &Server) -> Result<()> {
     Ok(second.end()?.1?)
 }
 
-/// The watchdog ends it if the line never comes.
 fn wait_for_log(server: &Server, line: &str) -> Result<()> {
-    while !server.log()?.contains(line) {
-        sleep(Duration::from_millis(10));
-    }
-    Ok(())
+    let what = format!("the log says: {line}");
+    until(&mut server.connect()?, &what, |_| {
+        Ok(server.log()?.contains(line))
+    })
 }
 
 /// A slice of a wait in the lock manager ends by a lock timeout, for which PostgreSQL has one flag with cancels and

@@ -14,8 +14,9 @@ pub struct Machine {
     pub memory_gb: f64,
     pub kernel: String,
     pub system: String,
-    /// The commit the library was built from; with "+ changes" when the checkout has others.
-    pub commit: String,
+    /// The commit of the checkout that measured, which has the workloads; with "+ changes" when it has others. The library
+    /// says itself what it was built from (`Description::build`).
+    pub checkout: String,
     /// In UTC.
     pub time: String,
 }
@@ -30,7 +31,7 @@ impl Machine {
             system: field("/etc/os-release", "PRETTY_NAME", '=')
                 .trim_matches('"')
                 .to_owned(),
-            commit: commit(),
+            checkout: commit(),
             time: humantime::format_rfc3339_seconds(SystemTime::now()).to_string(),
         }
     }

@@ -163,6 +163,7 @@ impl Site for MariaDbSite {
         Ok(Description {
             system: "MariaDB",
             version: self.sql("", "SELECT version()")?,
+            build: None,
             settings: BTreeMap::from_iter(settings),
         })
     }

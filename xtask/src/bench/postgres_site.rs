@@ -207,11 +207,14 @@ pub fn counters(control: &mut Client) -> anyhow::Result<BTreeMap<String, i64>> {
 
 /// The server's version and settings, for the record.
 pub fn describe(control: &mut Client, system: System) -> anyhow::Result<Description> {
-    let version = control.query_one("SHOW server_version", &[])?.get(0);
+    let server = control.query_one(
+        "SELECT current_setting('server_version'), current_setting('txn.build_id', true)",
+        &[],
+    )?;
     let told: Vec<String> = TOLD.iter().map(|name| (*name).to_owned()).collect();
     let settings = control.query(
         "SELECT name, current_setting(name) FROM pg_settings
-         WHERE name = ANY ($1) OR name LIKE 'txn.%'
+         WHERE name = ANY ($1) OR (name LIKE 'txn.%' AND name <> 'txn.build_id')
             OR (source = 'configuration file' AND context IN ('postmaster', 'sighup')
                 AND name NOT LIKE 'unix%' AND name NOT LIKE 'log%')",
         &[&told],
@@ -222,7 +225,8 @@ pub fn describe(control: &mut Client, system: System) -> anyhow::Result<Descript
         } else {
             "PostgreSQL"
         },
-        version,
+        version: server.get(0),
+        build: server.get(1),
         settings: settings
             .iter()
             .map(|row| (row.get(0), row.get(1)))

@@ -29,6 +29,8 @@ pub trait Site {
 pub struct Description {
     pub system: &'static str,
     pub version: String,
+    /// What the extension's library says that it was built from; None without it.
+    pub build: Option<String>,
     pub settings: BTreeMap<String, String>,
 }
 

@@ -54,12 +54,13 @@ pub fn conditions<'a>(
             dl {
                 dt { "Machine" } dd { (machine.summary()) }
                 dt { "Time" } dd { (machine.time) }
-                dt { "Commit" } dd { code { (machine.commit) } }
+                dt { "Checkout" } dd { code { (machine.checkout) } }
                 dt { "Runs" } dd { (runs) }
                 @for server in servers {
                     dt { (server.system) }
                     dd {
                         (server.version) " · "
+                        @if let Some(build) = &server.build { "txn " code { (build) } " · " }
                         code {
                             @for (name, value) in &server.settings { (name) "=" (value) " " }
                         }

@@ -31,6 +31,8 @@ struct Suite {
     folder: &'static str,
     extension: &'static str,
     arguments: &'static [&'static str],
+    /// Each of its tests has updates that follow others, or says why not.
+    follows: bool,
 }
 
 const SQL: Suite = Suite {
@@ -38,6 +40,7 @@ const SQL: Suite = Suite {
     folder: "sql",
     extension: "sql",
     arguments: &[],
+    follows: false,
 };
 
 /// The SQL files of `ON_BOTH`, which need the extension before their first table.
@@ -51,6 +54,7 @@ const ISOLATION: Suite = Suite {
     folder: "specs",
     extension: "spec",
     arguments: &["--load-extension=txn"],
+    follows: true,
 };
 
 /// The SQL files, on the installed release.
@@ -176,6 +180,54 @@ fn drive(
     let options = options.set("default_table_access_method", tables);
     let server = Server::start(context.install, options)?;
     let work = workplace(suite, names, &server)?;
+    let mut tally = Tally::default();
+    // One after the other where it matters who has done what.
+    let at_once = if suite.follows { 1 } else { names.len() };
+    let mut followed = 0;
+    for (n, names) in names.chunks(at_once).enumerate() {
+        let mut arguments = suite.arguments.to_vec();
+        if n > 0 {
+            arguments.push("--use-existing");
+        }
+        tally += run_driver(&driver, &arguments, names, &server, &work, context)?;
+        if suite.follows {
+            let before = followed;
+            followed = total_followed(&server)?;
+            for name in names {
+                if followed == before && !says_that_nobody_follows(suite, name)? {
+                    tally.fail(&format!("{name} (nobody has followed)"));
+                }
+            }
+        }
+    }
+    tally.prefix(tables);
+    Ok(tally)
+}
+
+/// How many updates have followed others since the server's start.
+fn total_followed(server: &Server) -> Result<i64> {
+    let mut client = server.connect_as("postgres", "regression")?;
+    let row = client.query_one("SELECT followed::bigint FROM txn.stats", &[])?;
+    Ok(row.get(0))
+}
+
+/// Whether the test gives the reason why it is none of followers.
+fn says_that_nobody_follows(suite: &Suite, name: &str) -> Result<bool> {
+    let path = Path::new(suite.folder).join(format!("{name}.{}", suite.extension));
+    let text = fs::read_to_string(checkout().join(&path))
+        .with_context(|| format!("could not read {}", path.display()))?;
+    Ok(text.contains("# Nobody follows"))
+}
+
+/// Runs these tests, and shows what the driver prints.
+fn run_driver(
+    driver: &Path,
+    arguments: &[&str],
+    names: &[String],
+    server: &Server,
+    work: &Path,
+    context: &Context,
+) -> Result<Tally> {
     let mut command = Command::new(driver);
     command
         .arg(format!("--inputdir={}", work.display()))
@@ -185,18 +237,18 @@ fn drive(
         .arg(format!("--port={}", server.port()))
         .arg("--user=postgres")
         .arg("--dbname=regression")
-        .args(suite.arguments)
+        .args(arguments)
         .args(names);
     let mut command = server.prepare_command(command);
     // isolationtester cancels a step after twice this many seconds; the default is 180.
     command
         .env("PG_TEST_TIMEOUT_DEFAULT", "30")
-        .current_dir(&work);
-    let mut driver = command
+        .current_dir(work);
+    let mut running = command
         .stdout(Stdio::piped())
         .spawn()
-        .with_context(|| format!("could not run {}", suite.driver))?;
-    let stdout = driver.stdout.take().context("the driver has no output")?;
+        .with_context(|| format!("could not run {}", driver.display()))?;
+    let stdout = running.stdout.take().context("the driver has no output")?;
     let mut told = String::new();
     for line in BufReader::new(stdout).lines() {
         let line = line?;
@@ -204,18 +256,17 @@ fn drive(
         told.push_str(&line);
         told.push('\n');
     }
-    let status = driver.wait()?;
+    let status = running.wait()?;
     let mut tally = tap::read(&told, names);
-    tally.prefix(tables);
     if !tally.failures.is_empty() {
         if context.accept {
-            accept(&work, names)?;
+            accept(work, names)?;
         }
         if let Ok(differences) = fs::read(work.join("regression.diffs")) {
             println!("{}", String::from_utf8_lossy(&differences));
         }
     } else if !status.success() {
-        tally.fail(&format!("{} failed ({status})", suite.driver));
+        tally.fail(&format!("{} failed ({status})", driver.display()));
     }
     Ok(tally)
 }

@@ -34,13 +34,13 @@ const CHECKS: [(&str, &[&str]); 3] = [
         ],
     ),
     (
-        "clippy with stop_events",
+        "clippy with stop_events and planted_faults",
         &[
             "clippy",
             "--package",
             "txn",
             "--features",
-            "stop_events",
+            "stop_events,planted_faults",
             "--",
             "-D",
             "warnings",

@@ -366,6 +366,11 @@ fn a_skipped_registration_is_found_out() {
 }
 
 #[test]
+fn a_key_that_is_not_among_the_parts_of_its_entry_is_found_out() {
+    assert!(finds(Fault::PartForgotten, PLAN));
+}
+
+#[test]
 fn a_csn_being_taken_that_counts_as_larger_is_found_out() {
     assert!(finds(Fault::TakingIsLarger, PLAN));
 }

@@ -9,7 +9,7 @@ use shuttle::scheduler::{PctScheduler, RandomScheduler};
 
 use super::{run, server::Server, server::Shape};
 use crate::{
-    Entry, Interval, Rings,
+    Entry, Interval, Parts, Rings,
     fault::{Fault, plant},
 };
 
@@ -29,6 +29,7 @@ fn entry(fxid: u64) -> Entry {
         relation: fxid * 3,
         range: fxid * 5,
         keys: Interval::new(spread(7), spread(11)).unwrap(),
+        parts: Parts::from_bits(fxid as u32 * 13),
     }
 }
 

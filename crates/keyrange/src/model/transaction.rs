@@ -263,7 +263,7 @@ impl Session<'_> {
             }
             self.scan(&view, &mut reads);
             for (relation, set) in reads.predicates.iter() {
-                set.iter().for_each(|part| all.read(relation, &[*part]));
+                set.iter().for_each(|part| all.read(relation, &[part]));
             }
             if at_once || window {
                 let found = self.collect(

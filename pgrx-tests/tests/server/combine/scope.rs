@@ -227,3 +227,24 @@ fn row_security_is_each_roles_own() -> Result<()> {
         Ok(())
     })
 }
+
+/// Whoever does the updates of others makes their commit record, which asks standbys for feedback
+/// or does not.
+#[test]
+fn commits_at_remote_apply_are_combined_with_their_like() -> Result<()> {
+    on_server(|server| {
+        let mut stage = Stage::new(server, BUMP)?;
+        let mut session = grouped(server)?;
+        session.batch_execute("SET synchronous_commit = remote_apply")?;
+        let other = Background::run(session, BUMP)?;
+        stage.wait_queued(1)?;
+        let same = Background::run(grouped(server)?, BUMP)?;
+        stage.wait_queued(2)?;
+        stage.release()?;
+        ensure!(stage.end()? == "00000");
+        ensure!(sqlstate(&other.end()?.1) == "00000" && sqlstate(&same.end()?.1) == "00000");
+        ensure!(stage.val()? == 3, "the value is {}", stage.val()?);
+        ensure!(stage.combined()? == 1, "{} combined", stage.combined()?);
+        Ok(())
+    })
+}

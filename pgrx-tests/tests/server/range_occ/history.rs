@@ -12,7 +12,8 @@ use txn_server_tests::{int, physical_health, start};
 const VALIDATED: &str = "SET txn.range_occ = on; SET enable_seqscan = off";
 const STOCK: &str = "SET enable_seqscan = off";
 
-/// A refusal, a deadlock, a key that is taken.
+/// A refusal by the validation, PostgreSQL's own "could not serialize" of a row that was updated
+/// after the snapshot, a deadlock of transactions that change rows in any order, a key that is taken.
 const RETRY: [&str; 3] = ["40001", "40P01", "23505"];
 
 const PROMISE: Promise = Promise {
@@ -20,13 +21,22 @@ const PROMISE: Promise = Promise {
     real_time: true,
 };
 
+/// With the exclusion window: who stands before others need not stand where it did in time.
+const ANY_TIME: Promise = Promise {
+    level: Level::Serializable,
+    real_time: false,
+};
+
+/// A server with the exclusion window, as it is by default.
 fn server(settings: &[(&str, &str)]) -> Result<Server> {
-    let mut all = vec![
-        ("default_table_access_method", "txn_heap"),
-        ("txn.range_window", "off"),
-    ];
+    let mut all = vec![("default_table_access_method", "txn_heap")];
     all.extend(settings);
     start(&all)
+}
+
+/// A server without.
+fn strict_server(settings: &[(&str, &str)]) -> Result<Server> {
+    server(&[settings, &[("txn.range_window", "off")]].concat())
 }
 
 fn recording(seed: u64) -> Recording {
@@ -44,22 +54,48 @@ fn recording(seed: u64) -> Recording {
     }
 }
 
-/// Records and checks; so many have to commit.
-fn run(server: &Server, recording: &Recording, committed: usize) -> Result<()> {
-    record(server, recording, committed)?;
-    healthy(server)
+/// Records and checks, with the exclusion window and without; so many have to commit, and these
+/// counters of `txn.stats` have to move.
+fn run(
+    settings: &[(&str, &str)],
+    recording: &Recording,
+    committed: usize,
+    moves: &[&str],
+) -> Result<()> {
+    for promise in [ANY_TIME, PROMISE] {
+        let server = match promise.real_time {
+            false => server(settings)?,
+            true => strict_server(settings)?,
+        };
+        record(&server, recording, committed, promise)?;
+        moved(&server, moves)?;
+        healthy(&server)?;
+    }
+    Ok(())
 }
 
-fn record(server: &Server, recording: &Recording, committed: usize) -> Result<()> {
+fn record(
+    server: &Server,
+    recording: &Recording,
+    committed: usize,
+    promise: Promise,
+) -> Result<()> {
     let (mut history, tally) = recording.run(server)?;
     tally.only(&RETRY)?;
     expect_committed(&history, committed)?;
     let everybody = recording.clients + recording.blind;
     readers_stand_where_they_like(&mut history, everybody);
-    expect(&history, PROMISE)?;
+    expect(&history, promise)?;
+    moved(server, &["range_validated"])
+}
+
+/// Fails unless these counters of `txn.stats` have moved.
+fn moved(server: &Server, counters: &[&str]) -> Result<()> {
     let mut client = server.connect()?;
-    let validated = "SELECT range_validated FROM txn.stats";
-    ensure!(int(&mut client, validated)? > 0, "nobody was validated");
+    for counter in counters {
+        let moved = int(&mut client, &format!("SELECT {counter} FROM txn.stats"))?;
+        ensure!(moved > 0, "txn.stats.{counter} has not moved");
+    }
     Ok(())
 }
 
@@ -92,12 +128,12 @@ fn ranges_of_one_key() -> Result<()> {
         tables,
         ..recording(1)
     };
-    run(&server(&[])?, &recording, 200)
+    run(&[], &recording, 200, &[])
 }
 
 #[test]
 fn ranges_by_default() -> Result<()> {
-    run(&server(&[])?, &recording(2), 200)
+    run(&[], &recording(2), 200, &[])
 }
 
 #[test]
@@ -107,7 +143,7 @@ fn one_range() -> Result<()> {
         tables,
         ..recording(3)
     };
-    run(&server(&[])?, &recording, 200)
+    run(&[], &recording, 200, &[])
 }
 
 /// Ranges as wide as the scans are.
@@ -118,20 +154,14 @@ fn ranges_of_some_keys() -> Result<()> {
         tables,
         ..recording(4)
     };
-    run(&server(&[])?, &recording, 200)
+    run(&[], &recording, 200, &[])
 }
 
 /// Who may have missed what was overwritten fails.
 #[test]
 fn rings_that_overflow() -> Result<()> {
-    let server = server(&[("txn.range_buckets", "2"), ("txn.range_slots", "2")])?;
-    run(&server, &recording(5), 30)?;
-    let lost = "SELECT range_history_lost FROM txn.stats";
-    ensure!(
-        int(&mut server.connect()?, lost)? > 0,
-        "the rings have not overflowed"
-    );
-    Ok(())
+    let rings = [("txn.range_buckets", "2"), ("txn.range_slots", "2")];
+    run(&rings, &recording(5), 30, &["range_history_lost"])
 }
 
 /// Most only read, and every scan is of a whole table: they are validated by what they have copied of the rings.
@@ -148,26 +178,14 @@ fn reading(seed: u64) -> Recording {
 #[test]
 fn readers_of_whole_tables_beside_overflow() -> Result<()> {
     let rings = [("txn.range_buckets", "4"), ("txn.range_slots", "4")];
-    run(&server(&rings)?, &reading(31), 200)
+    run(&rings, &reading(31), 200, &[])
 }
 
-/// Who stands before others need not stand where it did in time.
-const ANY_TIME: Promise = Promise {
-    level: Level::Serializable,
-    real_time: false,
-};
-
-/// With an exclusion window; some have to stand before others that they missed.
+/// With the exclusion window; some have to stand before others that they missed.
 fn window(settings: &[(&str, &str)], recording: &Recording, committed: usize) -> Result<()> {
-    let mut all = vec![("txn.range_window", "on")];
-    all.extend(settings);
-    let server = server(&all)?;
-    let (history, tally) = recording.run(&server)?;
-    tally.only(&RETRY)?;
-    expect_committed(&history, committed)?;
-    expect(&history, ANY_TIME)?;
-    let moved = "SELECT range_moved FROM txn.stats";
-    ensure!(int(&mut server.connect()?, moved)? > 0, "nobody has moved");
+    let server = server(settings)?;
+    record(&server, recording, committed, ANY_TIME)?;
+    moved(&server, &["range_moved"])?;
     healthy(&server)
 }
 
@@ -214,35 +232,29 @@ fn beside_blind_writers() -> Result<()> {
         blind: 3,
         ..recording(6)
     };
-    run(&server(&[])?, &recording, 200)
+    run(&[], &recording, 200, &[])
 }
 
 #[test]
 fn beside_blind_writers_and_overflow() -> Result<()> {
-    let server = server(&[("txn.range_buckets", "1"), ("txn.range_slots", "8")])?;
+    let rings = [("txn.range_buckets", "1"), ("txn.range_slots", "8")];
     let recording = Recording {
         blind: 3,
         ..recording(7)
     };
-    run(&server, &recording, 30)
+    run(&rings, &recording, 30, &[])
 }
 
 /// Blind writers that follow each other on hot rows.
 #[test]
 fn beside_groups() -> Result<()> {
-    let server = server(&[("deadlock_timeout", "10ms")])?;
     let recording = Recording {
         blind: 4,
         settings: "SET txn.range_occ = on; SET enable_seqscan = off; SET txn.group_lock = on; SET txn.hot_threshold = 0",
         ..recording(8)
     };
-    run(&server, &recording, 200)?;
-    let followed = "SELECT followed FROM txn.stats";
-    ensure!(
-        int(&mut server.connect()?, followed)? > 0,
-        "nobody has followed"
-    );
-    Ok(())
+    let soon = [("deadlock_timeout", "10ms")];
+    run(&soon, &recording, 200, &["followed"])
 }
 
 /// Narrow scans and single rows only, many of them: what is refused for nothing shows as well.
@@ -253,7 +265,7 @@ fn narrow_scans() -> Result<()> {
     recording.workload.slots = 256;
     recording.workload.registers = 64;
     recording.workload.lists = 32;
-    run(&server(&[])?, &recording, 700)
+    run(&[], &recording, 700, &[])
 }
 
 /// What sessions know of tables is thrown away all the time.
@@ -282,7 +294,7 @@ fn in_a_storm_of_invalidations() -> Result<()> {
             }
             Ok(rounds)
         });
-        let result = record(&server, &recording(10), 100);
+        let result = record(&server, &recording(10), 100, ANY_TIME);
         over.store(true, Ordering::Relaxed);
         match storm.join() {
             Ok(rounds) => ensure!(rounds? > 1, "there was no storm"),

@@ -60,6 +60,7 @@ fn a_rule_about_ranges_is_kept() -> Result<()> {
         worker.execute("INSERT INTO t VALUES ($1)", &[&id])?;
         worker.commit(1)
     })?;
+    // The validation refuses who has missed a row of its range.
     tally.only(&["40001"])?;
     let mut client = server.connect()?;
     tally.explains(int(&mut client, "SELECT count(*) FROM t")?)?;

@@ -1,6 +1,7 @@
 //! Validated transactions (`txn.range_occ`): what has no serial order is refused, what has one that they must find commits.
 mod apply;
 mod combined;
+mod dump;
 mod elsewhere;
 mod history;
 mod load;

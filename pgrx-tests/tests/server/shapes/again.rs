@@ -1,7 +1,9 @@
 //! Who has the row in any way updates it without queueing behind those who wait for it.
 use anyhow::{Result, ensure};
 use pgserver::Server;
-use txn_server_tests::{Background, Watchdog, grouped, int, physical_health, sqlstate, start_hot};
+use txn_server_tests::{
+    Background, Watchdog, expect_followed, grouped, int, physical_health, sqlstate, start_hot,
+};
 
 use super::BUMP;
 
@@ -118,6 +120,7 @@ fn a_second_change_after_a_follower() -> Result<()> {
         Ok(())
     });
     dog.finish(result)?;
+    expect_followed(&mut server.connect()?, firsts.len() as i64)?;
     ensure!(int(&mut server.connect()?, "SELECT val FROM hot")? == 0);
     physical_health(&server, "hot", "id")
 }

@@ -128,7 +128,7 @@ fn dump(server: &Server) -> Result<String> {
     Ok(String::from_utf8(output.stdout)?)
 }
 
-/// What pg_dump reads of two tables belongs together.
+/// What pg_dump reads of two tables belongs together. (An UPDATE in a WITH takes its turn.)
 #[test]
 fn dumped() -> Result<()> {
     let server = start_hot(2, &[])?;
@@ -138,7 +138,7 @@ fn dumped() -> Result<()> {
     drop(client);
     let bump = "WITH new AS (UPDATE hot SET val = val + 1 WHERE id = 1 RETURNING val)
                 INSERT INTO journal SELECT val FROM new";
-    Mix::new(&server).plain(bump).run_beside(
+    Mix::new(&server).plain(bump).in_turn().run_beside(
         |worker| either(worker, bump),
         |running| {
             while !running.over() {

@@ -123,6 +123,7 @@ fn everybody_gets_a_turn(saturate: fn(&mut Worker) -> Result<Done, Error>) -> Re
         done
     })?;
     eprintln!("longest turns: {:?}", longest.into_inner()?);
+    // Some of the lockers roll back, and one is at REPEATABLE READ.
     tally.only(&["40001"])?;
     let mut client = server.connect()?;
     tally.explains(int(&mut client, "SELECT val FROM hot")?)?;

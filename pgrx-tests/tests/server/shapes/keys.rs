@@ -101,6 +101,7 @@ fn views() -> Result<()> {
          CREATE VIEW odd AS SELECT id, val FROM hot WHERE val % 2 = 1;
          CREATE VIEW barred WITH (security_barrier) AS SELECT id, val FROM hot WHERE id = 1",
     )?;
+    // 44000: the view does not let it through; who has followed that one tries again.
     Mix::new(&server).allow(&["44000", "40001"]).run(|worker| {
         one_of(
             worker,
@@ -124,8 +125,10 @@ fn common_table_expressions() -> Result<()> {
         .batch_execute("CREATE TABLE journal (id int NOT NULL, val bigint NOT NULL)")?;
     let bump = "WITH new AS (UPDATE hot SET val = val + 1 WHERE id = 1 RETURNING id, val) \
                 INSERT INTO journal SELECT id, val FROM new";
+    // An UPDATE in a WITH takes its turn.
     Mix::new(&server)
         .plain(bump)
+        .in_turn()
         .value("SELECT val FROM hot WHERE id = 1")
         .run(|worker| {
             one_of(

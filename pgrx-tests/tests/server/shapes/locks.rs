@@ -67,8 +67,10 @@ fn for_update_skip_locked() -> Result<()> {
 fn shared(locks: &[&str], look: &str) -> Result<()> {
     let server = start_hot(2, &[])?;
     let wavered = AtomicU64::new(0);
+    // Nobody follows while a version is shared, and there may always be somebody who shares it.
     Mix::new(&server)
         .in_blocks()
+        .in_turn()
         .allow(&["55P03"])
         .run(|worker| {
             let lock = locks[worker.rng.random_range(0..locks.len())];
@@ -118,6 +120,7 @@ fn share_then_update() -> Result<()> {
     let server = start_hot(2, &[("deadlock_timeout", "5ms")])?;
     Mix::new(&server)
         .in_blocks()
+        // Who has followed the victim of the deadlock tries again.
         .allow(&["40P01", "40001"])
         .run(|worker| lock_then_write(worker, "SELECT val FROM hot WHERE id = 1 FOR SHARE"))?;
     physical_health(&server, "hot", "id")

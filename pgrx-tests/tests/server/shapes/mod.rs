@@ -20,6 +20,8 @@ use rand::Rng;
 use txn_server_tests::{Done, Load, Running, Worker, int};
 
 const GROUP: &str = "SET txn.group_lock = on; SET txn.hot_threshold = 1";
+/// Where transactions roll back: 40001 for who has followed one, 40P01 for a wait that would have
+/// closed a circle.
 const RETRY: [&str; 2] = ["40001", "40P01"];
 const BUMP: &str = "UPDATE hot SET val = val + 1 WHERE id = 1";
 
@@ -34,13 +36,15 @@ fn settings(number: usize) -> String {
 }
 
 /// A load in which each transaction is either a plain update of the hot row or one of the shape under
-/// test: first without rollbacks, when nobody has to try again, then with them.
+/// test: first without rollbacks, when nobody has to try again, then with them. Somebody has to
+/// follow in each.
 struct Mix<'a> {
     server: &'a Server,
     plain: &'static str,
     value: &'static str,
     codes: &'static [&'static str],
     blocks: bool,
+    follows: bool,
 }
 
 impl<'a> Mix<'a> {
@@ -51,6 +55,7 @@ impl<'a> Mix<'a> {
             value: "SELECT sum(val) FROM hot",
             codes: &[],
             blocks: false,
+            follows: true,
         }
     }
 
@@ -77,6 +82,14 @@ impl<'a> Mix<'a> {
         }
     }
 
+    /// The table is one whose rows are updated in turn: nobody has to follow.
+    fn in_turn(self) -> Self {
+        Mix {
+            follows: false,
+            ..self
+        }
+    }
+
     /// Runs `shape`, which returns its effects.
     fn run(&self, shape: impl Fn(&mut Worker) -> Result<i64, Error> + Sync) -> Result<()> {
         self.run_beside(shape, |_| Ok(()))
@@ -90,7 +103,10 @@ impl<'a> Mix<'a> {
     ) -> Result<()> {
         for rollbacks in [0, 10] {
             let before = int(&mut self.server.connect()?, self.value)?;
-            let load = Load::new(self.server, 24, 20).session(settings);
+            let mut load = Load::new(self.server, 24, 20).session(settings);
+            if self.follows {
+                load = load.moves("followed");
+            }
             let transaction = |worker: &mut Worker| {
                 let plain = worker.chance(40);
                 let alone = (plain || !self.blocks) && worker.chance(50);

@@ -60,6 +60,8 @@ fn insert_a_child_then_update() -> Result<()> {
     Mix::new(&server)
         .plain(BOTH)
         .in_blocks()
+        // Those who have the row's lock queue for no ticket, and an UPDATE in a WITH takes its turn.
+        .in_turn()
         .run(insert_then_update)?;
     belong(&server)
 }
@@ -121,6 +123,8 @@ fn cascade_of_a_changed_key() -> Result<()> {
     let server = start("ON UPDATE CASCADE")?;
     Mix::new(&server)
         .value("SELECT sum(val) + (SELECT count(*) FROM child) FROM hot")
+        // 23503: the key has changed. Parents and children are locked in both orders (40P01), and
+        // who has followed the victim tries again.
         .allow(&["23503", "40001", "40P01"])
         .run(|worker| match worker.rng.random_range(0..6) {
             0 => either(worker, "UPDATE hot SET id = 101 WHERE id = 1").map(|_| 0),
@@ -142,6 +146,7 @@ fn parent_deleted_and_inserted_again() -> Result<()> {
     let server = start("ON DELETE CASCADE")?;
     Mix::new(&server)
         .value("SELECT coalesce(sum(val), 0) FROM hot")
+        // 23503: the parent is gone. 23505: two put it back. The others are as above.
         .allow(&["23503", "40001", "40P01", "23505"])
         .in_blocks()
         .run(|worker| {

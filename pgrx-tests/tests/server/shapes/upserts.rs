@@ -179,6 +179,7 @@ fn merge_that_deletes() -> Result<()> {
         .batch_execute("CREATE TABLE taken (val bigint NOT NULL)")?;
     Mix::new(&server)
         .value("SELECT coalesce(sum(val), 0) + (SELECT coalesce(sum(val), 0) FROM taken) FROM hot")
+        // 23505: two put the row back; who has followed the one that fails tries again.
         .allow(&["23505", "40001"])
         .in_blocks()
         .run(|worker| match worker.rng.random_range(0..4) {

@@ -1,19 +1,19 @@
 //! A primary with synchronous standbys at the other end of a slow line: what survives the loss of the primary, what
 //! happens while the line is cut, and what the standby itself shows.
 
+mod feedback;
 mod line;
 mod loss;
 mod replica;
 mod struck;
 mod told;
 
-use std::thread::sleep;
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
 use pgserver::{Server, Standby};
 use postgres::Client;
-use txn_server_tests::{Background, Load, Running, grouped, int, read, start};
+use txn_server_tests::{Background, Load, Running, grouped, int, read, start, until};
 
 use told::{READERS, Told, marks};
 
@@ -70,14 +70,13 @@ impl Cluster {
         let waiting = "SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'SyncRep'";
         let before = marks(control)?;
         let mark = Background::run(grouped(&self.primary)?, MARK)?;
-        loop {
+        until(control, "all clients wait for the standbys", |control| {
             told.check()?;
             ensure!(!mark.is_finished(), "an update did not wait for a standby");
             let marked = marks(control)? > before;
-            if marked && int(control, waiting)? == CLIENTS as i64 + 1 {
-                return Ok(mark);
-            }
-        }
+            Ok(marked && int(control, waiting)? == CLIENTS as i64 + 1)
+        })?;
+        Ok(mark)
     }
 }
 
@@ -86,9 +85,8 @@ impl Cluster {
 fn wait_until_early(running: &Running, control: &mut Client) -> Result<()> {
     const MANY: usize = 100_000;
     let early = "SELECT followed > 0 AND combined > 0 AND early_commits > 0 FROM txn.stats";
-    while !read::<bool>(control, early)? {
+    until(control, early, |control| {
         ensure!(running.done() < MANY, "nobody goes on before the standby");
-        sleep(Duration::from_millis(10));
-    }
-    Ok(())
+        read(control, early)
+    })
 }

@@ -1,14 +1,12 @@
 //! Sessions that are struck while they wait for a standby that does not answer.
 use std::sync::mpsc::{Receiver, channel};
-use std::thread::sleep;
-use std::time::Duration;
 
 use anyhow::{Result, ensure};
 use pgserver::Server;
 use postgres::error::DbError;
 use postgres::{Client, NoTls};
 use txn_server_tests::{
-    Background, Watchdog, int, local, physical_health, sqlstate, start_hot, start_stock,
+    Background, Watchdog, int, local, physical_health, sqlstate, start_hot, start_stock, until,
 };
 
 use crate::stage::Stage;
@@ -39,11 +37,10 @@ impl Waiting {
     /// Waits until it waits for the standby; an error if it ends.
     fn wait_until_replicating(&self, control: &mut Client) -> Result<()> {
         let sql = "SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'SyncRep' AND pid = ";
-        while int(control, &format!("{sql}{}", self.statement.pid))? == 0 {
+        until(control, "it waits for the standby", |control| {
             ensure!(!self.statement.is_finished(), "it did not wait");
-            sleep(Duration::from_millis(10));
-        }
-        Ok(())
+            Ok(int(control, &format!("{sql}{}", self.statement.pid))? > 0)
+        })
     }
 
     fn told(self) -> Result<Told> {

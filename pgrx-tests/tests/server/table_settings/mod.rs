@@ -10,6 +10,7 @@ mod change;
 mod dump;
 
 const BUMP: &str = "UPDATE hot SET val = val + 1 WHERE id = 1";
+/// 40001: one that was followed has rolled back. 40P01: a wait would have closed a circle.
 const RETRY: [&str; 2] = ["40001", "40P01"];
 const CLIENTS: usize = 32;
 

@@ -1,10 +1,9 @@
 //! Random schedules of combining: holders that do the updates of waiters and commit or roll back, waiters that are
 //! cancelled or go deaf. A lost wake-up is a deadlock, which shuttle finds; the value must be what was told.
 
-mod latch;
-
-use hotrow::{Acquired, ActorId, MEMBERS, Member, MemberId, Outcome, Patience, Row, World};
-use latch::Latch;
+use super::latch::Latch;
+use super::{check_pct, check_random};
+use crate::{Acquired, ActorId, MEMBERS, Member, MemberId, Outcome, Patience, Row, World};
 use shuttle::rand::{Rng, thread_rng};
 use shuttle::sync::{Arc, Mutex};
 use shuttle::thread;
@@ -172,7 +171,7 @@ impl Session<'_> {
         woken.into_iter().for_each(|actor| self.wake(actor));
         adopted
             .into_iter()
-            .for_each(|one| self.wake(hotrow::actor_of(one.member)));
+            .for_each(|one| self.wake(crate::actor_of(one.member)));
         end
     }
 }
@@ -224,7 +223,7 @@ const CALM: Plan = Plan {
 
 #[test]
 fn everybody_is_done_once() {
-    shuttle::check_random(|| play(4, CALM), 4000);
+    check_random(|| play(4, CALM), 4000);
 }
 
 #[test]
@@ -233,7 +232,7 @@ fn the_refused_go_on_alone() {
         rollbacks: true,
         ..CALM
     };
-    shuttle::check_random(move || play(4, plan), 4000);
+    check_random(move || play(4, plan), 4000);
 }
 
 #[test]
@@ -247,6 +246,6 @@ fn everything_at_once() {
         aloof: 3,
         most: 2,
     };
-    shuttle::check_random(move || play(4, plan), 6000);
-    shuttle::check_pct(move || play(3, plan), 3000, 4);
+    check_random(move || play(4, plan), 6000);
+    check_pct(move || play(3, plan), 3000, 4);
 }

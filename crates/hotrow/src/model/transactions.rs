@@ -1,10 +1,9 @@
 //! Random schedules of whole transactions on one hot row. shuttle finds deadlocks (a lost wake-up is one) by itself; the
 //! invariants of design/02 are asserted where they must hold.
 
-mod latch;
-
-use hotrow::{Acquired, ActorId, MEMBERS, Member, MemberId, Patience, Row, World, actor_of};
-use latch::Latch;
+use super::latch::Latch;
+use super::{check_pct, check_random};
+use crate::{Acquired, ActorId, MEMBERS, Member, MemberId, Patience, Row, World, actor_of};
 use shuttle::rand::{Rng, thread_rng};
 use shuttle::sync::{Arc, Condvar, Mutex};
 use shuttle::thread;
@@ -320,12 +319,12 @@ const CALM: Plan = Plan {
 
 #[test]
 fn every_transaction_commits_in_order_and_none_sleeps_for_ever() {
-    shuttle::check_random(|| play(4, CALM), 3000);
+    check_random(|| play(4, CALM), 3000);
 }
 
 #[test]
 fn barging_without_direct_grants_starves_nobody_to_death() {
-    shuttle::check_random(
+    check_random(
         || {
             play(
                 4,
@@ -341,7 +340,7 @@ fn barging_without_direct_grants_starves_nobody_to_death() {
 
 #[test]
 fn rollbacks_doom_all_followers_and_only_them() {
-    shuttle::check_random(
+    check_random(
         || {
             play(
                 4,
@@ -357,7 +356,7 @@ fn rollbacks_doom_all_followers_and_only_them() {
 
 #[test]
 fn cancelled_waiters_pass_their_turn_on() {
-    shuttle::check_random(
+    check_random(
         || {
             play(
                 4,
@@ -373,7 +372,7 @@ fn cancelled_waiters_pass_their_turn_on() {
 
 #[test]
 fn waiters_in_the_lock_manager_come_back() {
-    shuttle::check_random(|| play(4, Plan { deaf: true, ..CALM }), 4000);
+    check_random(|| play(4, Plan { deaf: true, ..CALM }), 4000);
 }
 
 #[test]
@@ -385,6 +384,6 @@ fn everything_at_once() {
         fair_every: 3,
         competitors: 2,
     };
-    shuttle::check_random(move || play(4, plan), 6000);
-    shuttle::check_pct(move || play(3, plan), 3000, 4);
+    check_random(move || play(4, plan), 6000);
+    check_pct(move || play(3, plan), 3000, 4);
 }

@@ -1,0 +1,336 @@
+//! Each transition, from each state from which it leads, and the refusals.
+
+use super::*;
+
+const OLD: Address = 7;
+const SEEN: Address = 8;
+const COMMAND: u32 = 3;
+const OWN: Address = 9;
+const WRITER: u32 = 100;
+const QUERY: Statement = 0x1000;
+const BASE: Base = Base {
+    version: SEEN,
+    xid: WRITER,
+};
+
+fn asking() -> Membership {
+    Membership::begin(3, 16_400, 1)
+}
+
+fn holding() -> Membership {
+    asking().queued().granted()
+}
+
+fn unused() -> Membership {
+    holding().claimed_by(Some(QUERY)).came_with(OLD)
+}
+
+fn offered() -> Membership {
+    unused().offered(SEEN, WRITER, COMMAND)
+}
+
+fn restarting() -> Membership {
+    offered().handed_out().starts_again()
+}
+
+fn lent() -> Membership {
+    offered().lends(SEEN)
+}
+
+fn follower() -> Membership {
+    offered().reserves(BASE).follows(OWN, 1, COMMAND)
+}
+
+fn kept() -> Membership {
+    unused().goes_heaps_way().writes(OWN, 1)
+}
+
+fn all() -> Vec<(&'static str, Membership)> {
+    vec![
+        ("asking", asking()),
+        ("queued", asking().queued()),
+        ("holding", holding()),
+        ("unused", unused()),
+        ("locked", unused().locked()),
+        ("offered", offered()),
+        ("handed", offered().handed_out()),
+        ("restarting", restarting()),
+        ("lent", lent()),
+        ("lent and offered", lent().offered(SEEN, WRITER, COMMAND)),
+        ("reserved", offered().reserves(BASE)),
+        ("reserved of a lender", lent().reserves(BASE)),
+        ("kept", kept()),
+        ("leader", kept().leads()),
+        ("follower", follower()),
+        ("reader", offered().reads(true)),
+        ("reader out of the list", offered().reads(false)),
+    ]
+}
+
+/// The states in which this transition is no mistake.
+fn allows(transition: impl Fn(Membership) -> Membership) -> Vec<&'static str> {
+    let refuses = |membership| {
+        let transition = std::panic::AssertUnwindSafe(|| transition(membership));
+        std::panic::catch_unwind(transition).is_err()
+    };
+    all()
+        .into_iter()
+        .filter(|&(_, membership)| !refuses(membership))
+        .map(|(name, _)| name)
+        .collect()
+}
+
+#[test]
+fn a_ticket_is_asked_for_queued_for_and_granted() {
+    let queued = asking().queued();
+    assert!(queued.is_in_queue() && !queued.has_ticket());
+    assert!(!asking().is_in_queue() && !queued.served().is_in_queue());
+    for held in [asking().granted(), queued.granted()] {
+        assert!(held.has_ticket() && !held.is_listed() && !held.depends());
+        assert_eq!((held.slot(), held.relation()), (3, 16_400));
+    }
+}
+
+#[test]
+fn a_ticket_is_that_of_the_first_statement_until_it_is_used() {
+    let other = Some(QUERY + 1);
+    assert!(unused().is_unused_by(QUERY));
+    assert!(unused().claimed_by(other).is_unused_by(QUERY));
+    assert!(unused().taken_over_by(other).is_unused_by(QUERY + 1));
+    assert_eq!(holding().claimed_by(None), holding());
+    for used in [unused().locked(), lent(), kept(), follower()] {
+        assert_eq!(used.claimed_by(other), used);
+        assert_eq!(used.taken_over_by(other), used);
+        assert!(!used.is_unused_by(QUERY) && !used.is_unused_by(QUERY + 1));
+    }
+}
+
+#[test]
+fn only_the_first_version_is_the_origin() {
+    assert_eq!(unused().came_with(SEEN).origin(), Some(OLD));
+    assert_eq!(offered().came_with(SEEN).origin(), Some(OLD));
+    assert_eq!(kept().came_with(OLD), kept());
+}
+
+#[test]
+fn an_offer_is_a_dependency_that_can_be_looked_for_where_the_executor_is() {
+    let offered = offered();
+    assert_eq!(offered.predecessor(), Some(WRITER));
+    assert!(offered.is_looked_for_at(OLD) && !offered.is_looked_for_at(SEEN));
+    assert!(offered.handed_out().is_looked_for_at(SEEN));
+    assert!(offered.has_looked_at(SEEN) && offered.is_pending() && offered.has_in_hand(SEEN));
+    let next = offered.handed_out().offered(OWN, WRITER + 1, COMMAND);
+    assert!(next.is_looked_for_at(SEEN) && next.has_in_hand(SEEN) && next.has_looked_at(OWN));
+    assert_eq!(next.predecessor(), Some(WRITER + 1));
+}
+
+#[test]
+fn a_forgotten_offer_leaves_no_dependency_but_of_what_was_shown() {
+    let forgotten = offered().handed_out().offer_forgotten();
+    assert_eq!(forgotten, unused());
+    let shown = lent().offered(OWN, WRITER + 1, COMMAND).offer_forgotten();
+    assert_eq!(shown.predecessor(), Some(WRITER + 1));
+    assert!(shown.has_locked() && shown.lent() == Some(SEEN) && shown.offer().is_none());
+}
+
+#[test]
+fn a_restart_goes_back_to_the_origin_and_depends_on_nobody() {
+    let again = restarting();
+    assert!(again.is_restarting() && !again.depends() && again.has_ticket());
+    assert!(again.is_looked_for_at(OLD) && again.is_looked_for_at(SEEN));
+    assert!(again.is_pending() && !again.has_looked_at(SEEN));
+    assert_eq!(again.offer_forgotten(), unused());
+    assert!(again.hands_emptied().is_restarting() && !again.hands_emptied().is_pending());
+}
+
+#[test]
+fn what_is_lent_is_locked_and_listed_until_it_is_built_on_or_its_writer_ends() {
+    let lent = lent();
+    assert!(lent.has_locked() && lent.is_listed() && lent.has_ticket() && lent.has_looked_at(SEEN));
+    assert!(!lent.is_unused_by(QUERY));
+    assert_eq!(lent.offered(SEEN, WRITER, COMMAND).lends(SEEN), lent);
+    let after = lent.predecessor_committed().hands_emptied();
+    assert!(after.has_locked() && after.is_listed() && !after.is_pending() && !after.depends());
+    let written = after.writes(OWN, 1);
+    assert!(written.has_locked() && written.is_listed() && written.has_ticket());
+    assert!(!written.leads().has_ticket());
+}
+
+#[test]
+fn a_reservation_becomes_a_follower_or_what_it_was() {
+    for before in [
+        offered().handed_out(),
+        lent(),
+        lent().offered(SEEN, WRITER, COMMAND),
+    ] {
+        let reserved = before.reserves(BASE);
+        assert!(reserved.is_listed() && reserved.has_ticket() && !reserved.has_version());
+        assert_eq!(reserved.predecessor(), before.predecessor());
+        assert_eq!(reserved.has_locked(), before.has_locked());
+        assert_eq!(reserved.steps_back(), before);
+        let follower = reserved.follows(OWN, 1, COMMAND);
+        assert_eq!(follower.base(), Some(BASE));
+        assert_eq!(follower.predecessor(), Some(WRITER));
+        assert!(follower.is_listed() && !follower.has_ticket() && !follower.is_pending());
+    }
+}
+
+#[test]
+fn a_leader_has_no_base_and_one_that_keeps_the_ticket_is_not_listed() {
+    assert!(kept().has_ticket() && !kept().is_listed() && kept().base().is_none());
+    assert!(!kept().is_unused_by(QUERY));
+    let leader = kept().leads();
+    assert!(!leader.has_ticket() && leader.is_listed() && leader.base().is_none());
+    assert_eq!(leader.version(), Some(OWN));
+}
+
+#[test]
+fn a_reader_depends_and_has_nothing_else() {
+    for listed in [true, false] {
+        let reader = offered().reads(listed);
+        assert_eq!(reader.predecessor(), Some(WRITER));
+        assert_eq!(reader.is_listed(), listed);
+        assert!(!reader.has_ticket() && !reader.is_pending() && !reader.is_in_queue());
+        assert!(!reader.predecessor_committed().depends());
+    }
+}
+
+#[test]
+fn a_committed_predecessor_is_none() {
+    for (name, membership) in all() {
+        if !name.starts_with("reserved") {
+            let after = membership.predecessor_committed();
+            assert!(!after.depends(), "{name}");
+            assert_eq!(after.is_listed(), membership.is_listed(), "{name}");
+            assert_eq!(after.has_ticket(), membership.has_ticket(), "{name}");
+            assert_eq!(after.has_locked(), membership.has_locked(), "{name}");
+        }
+    }
+}
+
+#[test]
+fn a_subtransactions_membership_ends_with_it() {
+    let inner = |membership: Membership| Membership {
+        level: 2,
+        ..membership
+    };
+    assert_eq!(inner(unused()).subtransaction_rolled_back(2), None);
+    assert_eq!(inner(kept()).subtransaction_rolled_back(2), None);
+    assert_eq!(unused().subtransaction_rolled_back(2), Some(unused()));
+    let kept_by_parent = inner(unused().locked()).subtransaction_committed(2);
+    assert!(kept_by_parent.is_passed_up());
+    assert_eq!(
+        kept_by_parent.subtransaction_rolled_back(2),
+        Some(kept_by_parent)
+    );
+    assert!(!inner(unused()).subtransaction_committed(2).is_passed_up());
+}
+
+#[test]
+fn a_version_rolls_back_to_the_one_that_it_replaced() {
+    let address = |membership: Option<Membership>| membership.and_then(|m| m.version());
+    let twice = follower().writes_again(20, 2, false);
+    assert_eq!(address(twice.subtransaction_rolled_back(2)), Some(OWN));
+    assert_eq!(address(twice.subtransaction_rolled_back(3)), Some(20));
+    // Released, it is the one to come back to.
+    let released = twice.subtransaction_committed(2);
+    let third = released.writes_again(21, 2, false);
+    assert_eq!(address(third.subtransaction_rolled_back(2)), Some(20));
+    // One that was the first: the lock stays.
+    let first = unused()
+        .locked()
+        .writes(OWN, 2)
+        .subtransaction_rolled_back(2);
+    assert!(first.is_some_and(|m| m.has_locked() && m.has_ticket() && !m.has_version()));
+}
+
+#[test]
+fn a_row_is_gone_only_as_a_version() {
+    assert!(follower().deletes().is_gone());
+    assert!(follower().writes_again(20, 1, true).is_gone());
+    assert!(!follower().writes_again(20, 1, false).is_gone());
+    let rolled_back = kept().writes_again(20, 2, true);
+    assert!(rolled_back.is_gone());
+    let first = unused()
+        .writes(OWN, 2)
+        .deletes()
+        .subtransaction_rolled_back(2);
+    assert!(first.is_some_and(|m| !m.writes(20, 1).is_gone()));
+}
+
+#[test]
+#[cfg(debug_assertions)]
+fn transitions_that_make_no_sense_are_refused() {
+    let held = [
+        "holding",
+        "unused",
+        "locked",
+        "offered",
+        "handed",
+        "restarting",
+    ];
+    let with_lent = [&held[..], &["lent", "lent and offered"]].concat();
+    let written = ["kept", "leader", "follower"];
+    let mut found: Vec<(&str, Vec<&str>, Vec<&str>)> = vec![
+        ("queued", allows(Membership::queued), vec!["asking"]),
+        (
+            "granted",
+            allows(Membership::granted),
+            vec!["asking", "queued"],
+        ),
+        ("served", allows(Membership::served), vec!["queued"]),
+        (
+            "offered",
+            allows(|m| m.offered(SEEN, WRITER, COMMAND)),
+            with_lent.clone(),
+        ),
+        (
+            "handed_out",
+            allows(Membership::handed_out),
+            vec!["offered", "handed", "lent and offered"],
+        ),
+        (
+            "offer_forgotten",
+            allows(Membership::offer_forgotten),
+            with_lent.clone(),
+        ),
+        (
+            "starts_again",
+            allows(Membership::starts_again),
+            vec!["offered", "handed"],
+        ),
+        (
+            "locked",
+            allows(Membership::locked),
+            [&with_lent[..], &written].concat(),
+        ),
+        ("leads", allows(Membership::leads), vec!["kept"]),
+        (
+            "follows",
+            allows(|m| m.follows(OWN, 1, COMMAND)),
+            vec!["reserved", "reserved of a lender"],
+        ),
+        (
+            "steps_back",
+            allows(Membership::steps_back),
+            vec!["reserved", "reserved of a lender"],
+        ),
+        (
+            "writes_again",
+            allows(|m| m.writes_again(20, 1, false)),
+            written.to_vec(),
+        ),
+        ("deletes", allows(Membership::deletes), written.to_vec()),
+    ];
+    let looking = vec!["offered", "handed", "lent", "lent and offered"];
+    found.push(("lends", allows(|m| m.lends(SEEN)), looking.clone()));
+    found.push(("reserves", allows(|m| m.reserves(BASE)), looking));
+    let mut readers: Vec<_> = held.into_iter().filter(|&name| name != "locked").collect();
+    readers.extend(["reader", "reader out of the list"]);
+    found.push(("reads", allows(|m| m.reads(true)), readers));
+    let writers = vec!["holding", "unused", "locked", "kept"];
+    found.push(("writes", allows(|m| m.writes(OWN, 1)), writers));
+    for (name, found, expected) in found {
+        assert_eq!(found, expected, "{name}");
+    }
+}

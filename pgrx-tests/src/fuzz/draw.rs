@@ -1,0 +1,437 @@
+//! Draws a schedule from its seed.
+use rand::rngs::StdRng;
+use rand::seq::{IndexedRandom, SliceRandom};
+use rand::{Rng, SeedableRng};
+
+use super::grammar::{self, MIXES, PRODUCTIONS, Production};
+use super::schedule::{Kind, Mode, Protocol, Schedule, Step, Write};
+use super::schema::{Schema, Table};
+
+/// So many schedules in a row have the same tables; keys differ.
+pub const SAME_TABLES: u64 = 16;
+/// Bits of a bigint that is never negative.
+const BITS: u32 = 60;
+/// The advisory lock behind which functions wait.
+pub const GATE: i32 = 77;
+
+/// What the server has besides.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Abilities {
+    pub xml: bool,
+}
+
+/// Where a statement will stand.
+#[derive(Clone, Copy)]
+pub struct At {
+    pub session: usize,
+    pub unit: usize,
+    pub mode: Mode,
+    /// It is a transaction of its own.
+    pub alone: bool,
+}
+
+pub struct Draw<'a> {
+    pub rng: StdRng,
+    pub schema: &'a Schema,
+    pub base: u32,
+    pub abilities: Abilities,
+    mix: Vec<(u32, Production)>,
+    ids: usize,
+    units: Vec<Mode>,
+    bits: u32,
+    /// Draws the first row of the first table only.
+    first: bool,
+}
+
+/// The tables of schedule `seed`.
+fn schema_of(seed: u64) -> Schema {
+    let group = seed / SAME_TABLES;
+    let mut rng = StdRng::seed_from_u64(group ^ 0x7461_626c_6573);
+    let range = rng.random_bool(0.15);
+    Schema::draw(&mut rng, range)
+}
+
+/// The kinds of statements of a schedule with their weights: few each time, so that they meet in
+/// all combinations.
+fn mix(rng: &mut StdRng) -> Vec<(u32, Production)> {
+    if rng.random_bool(0.4) {
+        return MIXES.choose(rng).expect("some mixes").to_vec();
+    }
+    let mut mix = PRODUCTIONS.to_vec();
+    for (weight, _) in &mut mix {
+        *weight *= [0, 0, 0, 1, 4].choose(rng).expect("five");
+    }
+    mix.retain(|(weight, _)| *weight > 0);
+    match mix.is_empty() {
+        true => PRODUCTIONS.to_vec(),
+        false => mix,
+    }
+}
+
+pub fn schedule(seed: u64, abilities: Abilities) -> Schedule {
+    let schema = schema_of(seed);
+    let mut rng = StdRng::seed_from_u64(seed);
+    let mix = mix(&mut rng);
+    let mut draw = Draw {
+        rng,
+        schema: &schema,
+        base: 1 + (seed % SAME_TABLES) as u32 * 1000,
+        abilities,
+        mix,
+        ids: 0,
+        units: Vec::new(),
+        bits: 0,
+        first: false,
+    };
+    let sessions = *[2, 2, 3, 3, 4].choose(&mut draw.rng).expect("five");
+    let mut programs: Vec<Vec<Step>> = (0..sessions).map(|session| draw.program(session)).collect();
+    let gated = programs
+        .iter()
+        .flatten()
+        .any(|step| step.sql.contains(&format!(", {GATE})")));
+    let mut steps = draw.interleave(&mut programs);
+    if gated {
+        let gate = |draw: &mut Draw, name: &str| {
+            let mut step = draw.step(sessions, usize::MAX, Kind::Outside);
+            step.sql = format!("SELECT {name}({GATE})");
+            step
+        };
+        let close = gate(&mut draw, "pg_advisory_lock");
+        let open = gate(&mut draw, "pg_advisory_unlock");
+        let at = draw.rng.random_range(steps.len() / 3..=steps.len());
+        steps.insert(at, open);
+        steps.insert(0, close);
+    }
+    let churn = draw.churn();
+    let (base, modes) = (draw.base, std::mem::take(&mut draw.units));
+    Schedule {
+        seed,
+        base,
+        sessions: sessions + usize::from(gated),
+        modes,
+        churn,
+        steps,
+        schema,
+    }
+}
+
+/// The same schedule for stock PostgreSQL's own behaviour: none of the extension's settings is on.
+pub fn switched_off(mut schedule: Schedule) -> Schedule {
+    for mode in &mut schedule.modes {
+        mode.on = false;
+        mode.immediate = false;
+        mode.validated = false;
+    }
+    let is_ours = |set: &&str| set.starts_with("SET txn.");
+    for step in &mut schedule.steps {
+        if is_ours(&step.sql.as_str()) {
+            "SELECT 1".clone_into(&mut step.sql);
+        } else if step.sql.starts_with("RESET") {
+            let others = step.sql.split("; ").filter(|set| !is_ours(set));
+            step.sql = others.collect::<Vec<_>>().join("; ");
+        }
+    }
+    schedule
+}
+
+impl Draw<'_> {
+    pub fn step(&mut self, session: usize, unit: usize, kind: Kind) -> Step {
+        self.ids += 1;
+        Step {
+            id: self.ids,
+            session,
+            unit,
+            kind,
+            sql: String::new(),
+            protocol: Protocol::Simple,
+            parameter: None,
+            writes: Vec::new(),
+            log: None,
+            removes: Vec::new(),
+            whole: Vec::new(),
+            snapshot: false,
+            errors: Vec::new(),
+            blames: None,
+            parts: Vec::new(),
+        }
+    }
+
+    /// A statement of the transaction.
+    pub fn statement(&mut self, at: At, sql: String) -> Step {
+        let kind = if at.alone {
+            Kind::Whole
+        } else {
+            Kind::Statement
+        };
+        Step {
+            sql,
+            ..self.step(at.session, at.unit, kind)
+        }
+    }
+
+    pub fn chance(&mut self, probability: f64) -> bool {
+        self.rng.random_bool(probability)
+    }
+
+    pub fn one<'b, T>(&mut self, of: &'b [T]) -> &'b T {
+        of.choose(&mut self.rng).expect("something to choose from")
+    }
+
+    /// The number that the next step will have.
+    pub fn next_id(&self) -> usize {
+        self.ids + 1
+    }
+
+    pub fn rng_below(&mut self, limit: u32) -> u32 {
+        self.rng.random_range(0..limit)
+    }
+
+    /// A bit that nobody has.
+    pub fn bit(&mut self) -> Option<u32> {
+        let bit = self.bits;
+        self.bits += 1;
+        (bit < BITS).then_some(bit)
+    }
+
+    /// A transaction beside the present one, of a procedure.
+    pub fn unit(&mut self, mode: Mode) -> usize {
+        self.units.push(mode);
+        self.units.len() - 1
+    }
+
+    /// A table; mostly the first.
+    pub fn table(&mut self) -> Table {
+        let at = match self.first || self.chance(0.75) {
+            true => 0,
+            false => self.rng.random_range(0..self.schema.tables.len()),
+        };
+        self.schema.tables[at].clone()
+    }
+
+    /// A row of it; mostly the first.
+    pub fn row(&mut self, table: &Table) -> u32 {
+        match self.first || self.chance(0.7) {
+            true => 1,
+            false => self.rng.random_range(1..=table.rows),
+        }
+    }
+
+    pub fn write(
+        &self,
+        table: &Table,
+        n: Option<u32>,
+        bit: u32,
+        at: At,
+        known: super::schedule::Known,
+    ) -> Write {
+        Write {
+            table: table.name,
+            n,
+            bit,
+            unit: at.unit,
+            known,
+        }
+    }
+
+    /// What one session does.
+    fn program(&mut self, session: usize) -> Vec<Step> {
+        let mut steps = Vec::new();
+        for _ in 0..self.rng.random_range(1..=3) {
+            let (mode, settings) = self.mode();
+            let unit = self.unit(mode);
+            let mut set = self.step(session, unit, Kind::Outside);
+            set.sql = settings;
+            steps.push(set);
+            if mode.other_role {
+                for _ in 0..self.rng.random_range(1..=3) {
+                    let mut look = self.step(session, usize::MAX, Kind::Outside);
+                    look.sql = grammar::views(self);
+                    steps.push(look);
+                }
+                continue;
+            }
+            self.transaction(session, unit, mode, &mut steps);
+        }
+        steps
+    }
+
+    fn transaction(&mut self, session: usize, unit: usize, mode: Mode, steps: &mut Vec<Step>) {
+        let alone = self.chance(0.2);
+        let at = At {
+            session,
+            unit,
+            mode,
+            alone,
+        };
+        if alone {
+            let drawn = (0..20).find_map(|_| self.production(at).filter(|steps| steps.len() == 1));
+            steps.extend(drawn.into_iter().flatten());
+            return;
+        }
+        let mut begin = self.step(session, unit, Kind::Begin);
+        begin.sql = "BEGIN".to_owned();
+        steps.push(begin);
+        if self.chance(0.5) {
+            self.first = true;
+            let production = *self.one(&grammar::FIRST);
+            steps.extend(production(self, at).into_iter().flatten());
+            self.first = false;
+        }
+        let mut savepoint = false;
+        for _ in 0..self.rng.random_range(1..=4) {
+            match self.rng.random_range(0..100) {
+                0..8 if !savepoint => {
+                    savepoint = true;
+                    steps.push(self.simple(at, Kind::Savepoint, "SAVEPOINT s"));
+                }
+                0..20 if savepoint => {
+                    steps.push(self.simple(at, Kind::RollbackTo, "ROLLBACK TO s"));
+                }
+                _ => {}
+            }
+            if let Some(drawn) = self.production(at) {
+                steps.extend(drawn);
+            }
+        }
+        if savepoint && self.chance(0.6) {
+            steps.push(self.simple(at, Kind::RollbackTo, "ROLLBACK TO s"));
+            if self.chance(0.5)
+                && let Some(drawn) = self.production(at)
+            {
+                steps.extend(drawn);
+            }
+        }
+        self.end(at, steps);
+    }
+
+    fn end(&mut self, at: At, steps: &mut Vec<Step>) {
+        match self.rng.random_range(0..100) {
+            0..22 => steps.push(self.simple(at, Kind::Rollback, "ROLLBACK")),
+            22..26 if !at.mode.validated => {
+                let name = format!("fz{}", at.unit);
+                steps.push(self.simple(
+                    at,
+                    Kind::Prepare,
+                    &format!("PREPARE TRANSACTION '{name}'"),
+                ));
+                steps.push(match self.chance(0.7) {
+                    true => self.simple(
+                        at,
+                        Kind::CommitPrepared,
+                        &format!("COMMIT PREPARED '{name}'"),
+                    ),
+                    false => self.simple(
+                        at,
+                        Kind::RollbackPrepared,
+                        &format!("ROLLBACK PREPARED '{name}'"),
+                    ),
+                });
+            }
+            _ => steps.push(self.simple(at, Kind::Commit, "COMMIT")),
+        }
+    }
+
+    pub fn simple(&mut self, at: At, kind: Kind, sql: &str) -> Step {
+        Step {
+            sql: sql.to_owned(),
+            ..self.step(at.session, at.unit, kind)
+        }
+    }
+
+    fn production(&mut self, at: At) -> Option<Vec<Step>> {
+        let drawn = self
+            .mix
+            .choose_weighted(&mut self.rng, |(weight, _)| *weight);
+        let production = drawn.ok()?.1;
+        production(self, at)
+    }
+
+    /// Settings of the next transaction, as they are and as SQL.
+    fn mode(&mut self) -> (Mode, String) {
+        let mut mode = Mode::default();
+        let mut set = vec!["RESET ROLE", "RESET ALL"];
+        let kind = self.rng.random_range(0..100);
+        if self.schema.range && kind < 60 {
+            mode.on = true;
+            mode.one_snapshot = true;
+            mode.validated = true;
+            set.push("SET default_transaction_isolation = 'repeatable read'");
+            set.push("SET txn.range_occ = on");
+        } else if kind < 72 {
+            mode.on = true;
+            set.push("SET txn.group_lock = on");
+            set.push(if self.chance(0.95) {
+                "SET txn.hot_threshold = 0"
+            } else {
+                "SET txn.hot_threshold = 1"
+            });
+            if self.chance(0.25) {
+                mode.immediate = true;
+                set.push("SET txn.follower_reads = immediate");
+            }
+            if self.chance(0.1) {
+                set.push("SET txn.early_visibility = off");
+            }
+            if self.chance(0.15) {
+                set.push("SET txn.combine_updates = off");
+            }
+            if self.chance(0.1) {
+                set.push("SET txn.group_size = 2");
+            }
+        } else if kind < 78 {
+            mode.on = true;
+            set.push("SET txn.queue_lock = on");
+            set.push("SET txn.hot_threshold = 0");
+        } else if kind < 82 {
+            mode.one_snapshot = true;
+            set.push("SET default_transaction_isolation = 'repeatable read'");
+        } else if kind < 88 {
+            mode.other_role = true;
+            set.push("SET ROLE fz_other");
+        }
+        if !mode.other_role && self.chance(0.1) {
+            mode.app_role = true;
+            set.push("SET ROLE fz_app");
+        }
+        match self.rng.random_range(0..10) {
+            0..5 => set.push("SET enable_seqscan = off; SET enable_bitmapscan = off"),
+            5..7 => set.push("SET enable_indexscan = off; SET enable_bitmapscan = off"),
+            _ => {}
+        }
+        if self.chance(0.2) {
+            set.push("SET plan_cache_mode = force_generic_plan");
+        }
+        (mode, set.join("; "))
+    }
+
+    /// Versions that an old snapshot keeps, of a row with an index on what changes.
+    fn churn(&mut self) -> Vec<String> {
+        let with_index = self
+            .schema
+            .tables
+            .iter()
+            .filter(|table| table.indexed && table.rows > 1);
+        let Some(table) = with_index.map(|table| table.name).next() else {
+            return Vec::new();
+        };
+        match self.chance(0.6) {
+            true => vec![format!("CALL churn('{table}', 2, 20)")],
+            false => Vec::new(),
+        }
+    }
+
+    /// All steps in one order, each session's in its own.
+    fn interleave(&mut self, programs: &mut [Vec<Step>]) -> Vec<Step> {
+        let mut order: Vec<usize> = programs
+            .iter()
+            .enumerate()
+            .flat_map(|(session, steps)| std::iter::repeat_n(session, steps.len()))
+            .collect();
+        order.shuffle(&mut self.rng);
+        let mut iterators: Vec<_> = programs.iter_mut().map(|steps| steps.drain(..)).collect();
+        order
+            .into_iter()
+            .filter_map(|session| iterators[session].next())
+            .collect()
+    }
+}

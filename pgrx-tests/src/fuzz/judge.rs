@@ -1,0 +1,491 @@
+//! What must hold of every run, in stock PostgreSQL and here. Each rule follows from READ COMMITTED
+//! and from what the answers say; where an answer leaves something open, nothing is concluded.
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde::Serialize;
+
+use super::account::{Account, Fate, Place, Sight, bits};
+use super::errors;
+use super::health::Final;
+use super::observe::{self, How};
+use super::order;
+use super::run::Run;
+use super::schedule::{Kind, Log, Schedule};
+use super::session::Answer;
+
+/// Something that stock PostgreSQL could not have done.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Finding {
+    pub rule: &'static str,
+    pub text: String,
+    /// The id of the step that shows it.
+    pub step: Option<usize>,
+}
+
+/// All that is wrong with a run that came to its end.
+pub fn judge(schedule: &Schedule, run: &Run, end: &Final) -> Vec<Finding> {
+    let account = Account::new(schedule, run, end);
+    let mut judge = Judge {
+        account: &account,
+        findings: end.findings.clone(),
+    };
+    judge.sights();
+    judge.groups();
+    judge.own_writes();
+    judge.goes_on();
+    judge.versions();
+    judge.outcome();
+    judge.logs();
+    judge.notes();
+    judge.chains();
+    judge.findings.extend(order::circles(&account));
+    judge.findings.extend(errors::check(&account));
+    judge.findings
+}
+
+struct Judge<'a> {
+    account: &'a Account<'a>,
+    findings: Vec<Finding>,
+}
+
+fn show(place: Place, mask: i64) -> String {
+    format!("{}:{}={mask}", place.0, place.1)
+}
+
+impl Judge<'_> {
+    fn finding(&mut self, rule: &'static str, event: Option<usize>, text: String) {
+        let step = event.map(|event| self.account.step(event).id);
+        self.findings.push(Finding { rule, text, step });
+    }
+
+    /// Nobody who has committed has seen what has not; plain reads and errors never show it.
+    fn sights(&mut self) {
+        let account = self.account;
+        for sight in &account.sights {
+            let mode = account.schedule.mode(sight.unit);
+            let is_answer = sight.in_error || sight.group.is_some() || !mode.on;
+            if !is_answer && !account.is_committed(sight.unit) {
+                continue;
+            }
+            let dirty = sight.mask & !account.good & !account.own(sight.unit);
+            if dirty != 0 {
+                let what = if sight.in_error {
+                    "an error tells"
+                } else {
+                    "somebody was told"
+                };
+                let text = format!(
+                    "{what} of {}, and {dirty} was never committed",
+                    show(sight.place, sight.mask)
+                );
+                self.finding(
+                    if sight.in_error {
+                        "dirty error"
+                    } else {
+                        "dirty read"
+                    },
+                    Some(sight.event),
+                    text,
+                );
+            }
+            let Some(_) = sight.group else {
+                continue;
+            };
+            for bit in bits(sight.mask & account.good & !account.own(sight.unit)) {
+                if let Fate::Committed { asked, .. } = account.fates[account.owner(bit)]
+                    && asked > account.event(sight.event).got
+                {
+                    let text = format!(
+                        "{} before anybody asked for the commit of {}",
+                        show(sight.place, sight.mask),
+                        1i64 << bit
+                    );
+                    self.finding("early read", Some(sight.event), text);
+                }
+            }
+        }
+    }
+
+    /// What one snapshot shows: each row once, all rows, transactions as wholes, and everything
+    /// that was acknowledged before.
+    fn groups(&mut self) {
+        let account = self.account;
+        let mut groups: BTreeMap<(usize, u32), Vec<&Sight>> = BTreeMap::new();
+        for sight in &account.sights {
+            if let Some(group) = sight.group {
+                groups.entry((sight.event, group)).or_default().push(sight);
+            }
+        }
+        for (event, group, _) in &account.wholes {
+            groups.entry((*event, *group)).or_default();
+        }
+        for ((event, group), sights) in groups {
+            let mut shown: BTreeMap<Place, i64> = BTreeMap::new();
+            for sight in &sights {
+                if let Some(before) = shown.insert(sight.place, sight.mask) {
+                    let text = format!(
+                        "{} and {}",
+                        show(sight.place, before),
+                        show(sight.place, sight.mask)
+                    );
+                    self.finding("row twice", Some(event), text);
+                }
+            }
+            let wholes = account.wholes.iter();
+            let wholes = wholes.filter(|whole| (whole.0, whole.1) == (event, group));
+            for (_, _, table) in wholes {
+                for n in account.permanent(*table) {
+                    if !shown.contains_key(&(*table, n)) {
+                        self.finding(
+                            "row missing",
+                            Some(event),
+                            format!("{table}:{n} is not shown"),
+                        );
+                    }
+                }
+                // A row that is not shown has no bits.
+                for effect in account
+                    .effects
+                    .iter()
+                    .filter(|effect| effect.place.0 == *table)
+                {
+                    shown.entry(effect.place).or_insert(0);
+                }
+            }
+            shown.retain(|place, _| account.is_stable(*place));
+            self.whole_transactions(event, &shown);
+            self.fresh(event, &shown);
+        }
+    }
+
+    fn whole_transactions(&mut self, event: usize, shown: &BTreeMap<Place, i64>) {
+        let account = self.account;
+        let unit = account.step(event).unit;
+        let seen = shown.values().fold(0, |all, mask| all | mask) & account.good;
+        let writers: BTreeSet<usize> = bits(seen)
+            .map(|bit| account.owner(bit))
+            .filter(|owner| *owner != unit)
+            .collect();
+        for (place, mask) in shown {
+            for effect in account
+                .committed(*place)
+                .filter(|effect| writers.contains(&effect.unit))
+            {
+                if mask >> effect.bit & 1 == 0 {
+                    let text = format!(
+                        "{} without {}, though another row shows that its transaction has committed",
+                        show(*place, *mask),
+                        1i64 << effect.bit
+                    );
+                    self.finding("torn snapshot", Some(event), text);
+                }
+            }
+        }
+    }
+
+    /// When the snapshot of the event can have been taken at the earliest.
+    fn snapshot_of(&self, event: usize) -> u32 {
+        let account = self.account;
+        let step = account.step(event);
+        if !account.schedule.mode(step.unit).one_snapshot {
+            return account.event(event).sent;
+        }
+        let first = (0..event).find(|earlier| {
+            let earlier = account.step(*earlier);
+            earlier.unit == step.unit && matches!(earlier.kind, Kind::Statement | Kind::Whole)
+        });
+        account.event(first.unwrap_or(event)).sent
+    }
+
+    fn fresh(&mut self, event: usize, shown: &BTreeMap<Place, i64>) {
+        let account = self.account;
+        let unit = account.step(event).unit;
+        let moment = self.snapshot_of(event);
+        for (place, mask) in shown {
+            for effect in account
+                .committed(*place)
+                .filter(|effect| effect.unit != unit)
+            {
+                if let Fate::Committed { told, .. } = account.fates[effect.unit]
+                    && told < moment
+                    && mask >> effect.bit & 1 == 0
+                {
+                    let text = format!(
+                        "{} without {}, acknowledged before",
+                        show(*place, *mask),
+                        1i64 << effect.bit
+                    );
+                    self.finding("stale read", Some(event), text);
+                }
+            }
+        }
+    }
+
+    /// A transaction sees what it has written.
+    fn own_writes(&mut self) {
+        let account = self.account;
+        for sight in account.sights.iter().filter(|sight| sight.how != How::Old) {
+            if !account.is_stable(sight.place) {
+                continue;
+            }
+            let before = account.effects.iter().filter(|effect| {
+                effect.unit == sight.unit
+                    && effect.place == sight.place
+                    && effect.event < sight.event
+                    && !self.undone_before(effect.event, sight.event)
+            });
+            let same = account.sights.iter().filter(|earlier| {
+                earlier.event == sight.event
+                    && earlier.how == How::WroteBefore
+                    && earlier.order < sight.order
+                    && earlier.place == sight.place
+            });
+            let expected = before.fold(0i64, |mask, effect| mask | 1 << effect.bit)
+                | same.fold(0i64, |mask, earlier| {
+                    mask | earlier.mask & account.own(sight.unit)
+                });
+            if expected & !sight.mask != 0 {
+                let text = format!(
+                    "{} without its own {}",
+                    show(sight.place, sight.mask),
+                    expected & !sight.mask
+                );
+                self.finding("own write", Some(sight.event), text);
+            }
+        }
+    }
+
+    /// Whether a ROLLBACK TO has undone the event before the later one began.
+    fn undone_before(&self, event: usize, later: usize) -> bool {
+        let account = self.account;
+        account.undone[event]
+            && (event..later).any(|between| {
+                let step = account.step(between);
+                step.kind == Kind::RollbackTo && step.session == account.step(event).session
+            })
+    }
+
+    /// What a session has seen, its later snapshots show, with all that its writer has done.
+    fn goes_on(&mut self) {
+        let account = self.account;
+        for later in account.sights.iter().filter(|sight| sight.group.is_some()) {
+            let mode = account.schedule.mode(later.unit);
+            if mode.immediate || mode.one_snapshot || !account.is_stable(later.place) {
+                continue;
+            }
+            let session = account.step(later.event).session;
+            let seen = account.sights.iter().filter(|sight| {
+                let earlier =
+                    sight.event < later.event && account.step(sight.event).session == session;
+                let same = sight.event == later.event
+                    && sight.how == How::WroteBefore
+                    && sight.order < later.order;
+                (earlier && (sight.unit == later.unit || account.is_committed(sight.unit))) || same
+            });
+            let seen = seen.fold(0, |mask, sight| mask | sight.mask) & account.good;
+            let writers: BTreeSet<usize> = bits(seen)
+                .map(|bit| account.owner(bit))
+                .filter(|owner| *owner != later.unit)
+                .collect();
+            for effect in account
+                .committed(later.place)
+                .filter(|effect| writers.contains(&effect.unit))
+            {
+                if later.mask >> effect.bit & 1 == 0 {
+                    let text = format!(
+                        "{} without {}, whose transaction this session has seen",
+                        show(later.place, later.mask),
+                        1i64 << effect.bit
+                    );
+                    self.finding("went back", Some(later.event), text);
+                }
+            }
+        }
+    }
+
+    /// The versions of a row follow each other.
+    fn versions(&mut self) {
+        let account = self.account;
+        let mut versions: BTreeMap<Place, BTreeMap<i64, usize>> = BTreeMap::new();
+        for sight in account
+            .sights
+            .iter()
+            .filter(|sight| account.is_committed(sight.unit))
+        {
+            if account.is_stable(sight.place) {
+                let mask = sight.mask & account.good;
+                versions
+                    .entry(sight.place)
+                    .or_default()
+                    .entry(mask)
+                    .or_insert(sight.event);
+            }
+        }
+        for (place, masks) in versions {
+            let mut masks: Vec<(i64, usize)> = masks.into_iter().collect();
+            masks.sort_by_key(|(mask, _)| mask.count_ones());
+            for pair in masks.windows(2) {
+                let ((older, _), (newer, event)) = (pair[0], pair[1]);
+                if older & !newer != 0 {
+                    let text = format!("{} and {}", show(place, older), show(place, newer));
+                    self.finding("forked row", Some(event), text);
+                }
+            }
+        }
+    }
+
+    /// The tables hold what committed transactions have written, and nothing else.
+    fn outcome(&mut self) {
+        let account = self.account;
+        let mut places: BTreeSet<Place> =
+            account.effects.iter().map(|effect| effect.place).collect();
+        places.extend(account.end.rows.keys());
+        for table in &account.schedule.schema.tables {
+            places.extend((1..=table.rows).map(|n| (table.name, n)));
+        }
+        for place in places {
+            let there = account.end.rows.get(&place);
+            let expected = account
+                .committed(place)
+                .fold(0i64, |mask, effect| mask | 1 << effect.bit);
+            if !account.is_stable(place) {
+                let stray = there.map_or(0, |value| value & !account.good);
+                if stray != 0 {
+                    self.finding(
+                        "outcome",
+                        None,
+                        format!("{} has {stray}, never committed", show(place, stray)),
+                    );
+                }
+                continue;
+            }
+            let permanent = account.permanent(place.0).any(|n| n == place.1);
+            if there.is_none() && permanent {
+                self.finding("outcome", None, format!("{}:{} is gone", place.0, place.1));
+            } else if there.copied().unwrap_or(0) != expected {
+                let text = format!(
+                    "{}, but {expected} was committed",
+                    show(place, there.copied().unwrap_or(0))
+                );
+                self.finding("outcome", None, text);
+            }
+        }
+    }
+
+    fn logs(&mut self) {
+        let account = self.account;
+        let mut expected: BTreeMap<&str, BTreeSet<i64>> = BTreeMap::new();
+        for number in 0..account.run.events.len() {
+            let step = account.step(number);
+            let done = matches!(&account.event(number).answer, Some(Answer::Done { .. }));
+            if let Some(log) = step.log
+                && done
+                && !account.undone[number]
+                && account.is_committed(step.unit)
+            {
+                expected
+                    .entry(log.table())
+                    .or_default()
+                    .insert(step.id as i64);
+            }
+        }
+        let cascades = account.schedule.schema.action == "CASCADE" && !account.unstable.is_empty();
+        for log in Log::ALL {
+            let there = account
+                .end
+                .logs
+                .get(log.table())
+                .cloned()
+                .unwrap_or_default();
+            let unique: BTreeSet<i64> = there.iter().copied().collect();
+            let expected = expected.remove(log.table()).unwrap_or_default();
+            let missing =
+                expected.difference(&unique).count() > 0 && !(cascades && log == Log::Ledger);
+            if missing || there.len() != unique.len() || unique.difference(&expected).count() > 0 {
+                let text = format!(
+                    "{} has the rows of steps {there:?}, but {expected:?} have committed",
+                    log.table()
+                );
+                self.finding(
+                    if log == Log::Remote {
+                        "remote rows"
+                    } else {
+                        "log"
+                    },
+                    None,
+                    text,
+                );
+            }
+        }
+    }
+
+    /// What was written down of what was seen, and has committed.
+    fn notes(&mut self) {
+        let account = self.account;
+        for (step, text) in &account.end.seen {
+            let told = observe::read([text.as_str()]);
+            let mut finding = |rule, text| {
+                self.findings.push(Finding {
+                    rule,
+                    text,
+                    step: *step,
+                });
+            };
+            let mut shown: BTreeSet<(u32, Place)> = BTreeSet::new();
+            for item in &told.items {
+                let dirty = item.value & !account.good;
+                if dirty != 0 {
+                    finding(
+                        "dirty note",
+                        format!("{text} was noted, and {dirty} was never committed"),
+                    );
+                }
+                if item.group > 0 && !shown.insert((item.group, (item.table, item.n))) {
+                    finding("row twice", format!("{text} was noted"));
+                }
+            }
+            for (group, table) in &told.whole {
+                for n in account.permanent(*table) {
+                    if !shown.contains(&(*group, (*table, n))) {
+                        finding(
+                            "row missing",
+                            format!("{text} was noted, without {table}:{n}"),
+                        );
+                    }
+                }
+            }
+        }
+    }
+
+    /// The notes of triggers are an unbroken chain from the first value to the last.
+    fn chains(&mut self) {
+        let account = self.account;
+        for table in account
+            .schedule
+            .schema
+            .tables
+            .iter()
+            .filter(|table| table.chained)
+        {
+            for n in account.permanent(table.name).collect::<Vec<_>>() {
+                let place = (table.name, n);
+                let mut links: Vec<(i64, i64)> = account
+                    .end
+                    .chain
+                    .iter()
+                    .filter(|link| (link.0, link.1) == place)
+                    .map(|link| (link.2, link.3))
+                    .collect();
+                links.sort_by_key(|(_, new)| new.count_ones());
+                let mut at = 0;
+                for (old, new) in &links {
+                    if *old != at {
+                        self.finding("chain", None, format!("row {}:{n}: {links:?}", table.name));
+                        break;
+                    }
+                    at = *new;
+                }
+            }
+        }
+    }
+}

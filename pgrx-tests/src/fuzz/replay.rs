@@ -1,0 +1,304 @@
+//! The same transactions on a server without the library. The order of their statements there
+//! follows from what each was told: who has seen a write comes after its commit, who has not seen
+//! it comes before, and who writes a row after another one waits for its commit. Where the answers
+//! leave the order open, the replay may take another way; then nothing is concluded.
+use std::collections::{BTreeMap, BTreeSet};
+
+use anyhow::Result;
+use pgserver::{PgInstall, Server, ServerOptions};
+use postgres::Client;
+use serde::Serialize;
+
+use super::account::{Account, Fate, bits};
+use super::draw::SAME_TABLES;
+use super::health::Final;
+use super::judge::Finding;
+use super::observe::{self, How};
+use super::run::{Run, Stage};
+use super::schedule::{Kind, Schedule, Step};
+use super::schema::Schema;
+use super::session::Answer;
+use super::site;
+
+/// How far replays went.
+#[derive(Clone, Copy, Debug, Default, Serialize)]
+pub struct Tally {
+    /// Every statement was told the same, and the tables are the same.
+    pub same: u64,
+    /// Stock PostgreSQL came upon other versions, or waited: the answers do not say all of the
+    /// order.
+    pub elsewhere: u64,
+    /// Not replayed: snapshots of whole transactions, failed statements behind savepoints.
+    pub left_out: u64,
+}
+
+/// The server without the library.
+pub struct Stock {
+    // Ends before its server.
+    stage: Stage,
+    _server: Server,
+    tables: Option<u64>,
+}
+
+impl Stock {
+    pub fn start(install: &PgInstall) -> Result<Self> {
+        let server = Server::start(install, site::settings(ServerOptions::stock()))?;
+        site::prepare(&server)?;
+        Ok(Stock {
+            stage: Stage::new(&server)?,
+            _server: server,
+            tables: None,
+        })
+    }
+
+    pub fn replay(
+        &mut self,
+        schedule: &Schedule,
+        run: &Run,
+        end: &Final,
+        tally: &mut Tally,
+    ) -> Result<Vec<Finding>> {
+        let account = Account::new(schedule, run, end);
+        let Some(replayed) = order(&account) else {
+            tally.left_out += 1;
+            return Ok(Vec::new());
+        };
+        let group = schedule.seed / SAME_TABLES;
+        if self.tables != Some(group) {
+            self.stage.control.batch_execute(&replayed.schema.sql())?;
+            self.tables = Some(group);
+        }
+        let again = self.stage.run(&replayed)?;
+        if again.hang.is_some() || again.lost.is_some() {
+            anyhow::bail!("the replay without the library does not end");
+        }
+        let mut findings = Vec::new();
+        let mut same = again.events.iter().all(|event| !event.waited);
+        for event in &again.events {
+            let step = &replayed.steps[event.step];
+            let Some(before) = run
+                .events
+                .iter()
+                .find(|event| schedule.steps[event.step].id == step.id)
+            else {
+                continue;
+            };
+            same &= is_done(event.answer.as_ref())
+                && versions(before.answer.as_ref()) == versions(event.answer.as_ref());
+            if same && !tells_the_same(before.answer.as_ref(), event.answer.as_ref()) {
+                findings.push(Finding {
+                    rule: "not as in stock",
+                    text: format!(
+                        "{:?}, but in stock PostgreSQL {:?}",
+                        before.answer, event.answer
+                    ),
+                    step: Some(step.id),
+                });
+                same = false;
+            }
+        }
+        if !same {
+            tally.elsewhere += 1;
+            return Ok(findings);
+        }
+        let stock = contents(&mut self.stage.control, &schedule.schema)?;
+        if stock != end.contents {
+            findings.push(Finding {
+                rule: "not as in stock",
+                text: format!(
+                    "the tables hold {:?}, but in stock PostgreSQL {stock:?}",
+                    end.contents
+                ),
+                step: None,
+            });
+        }
+        tally.same += 1;
+        Ok(findings)
+    }
+}
+
+/// Everything in the tables that does not depend on how often a statement was tried.
+pub fn contents(client: &mut Client, schema: &Schema) -> Result<Vec<String>> {
+    let mut tables: Vec<String> = schema
+        .tables
+        .iter()
+        .map(|table| table.name.to_string())
+        .collect();
+    tables.extend([
+        "chain".to_owned(),
+        "ledger".to_owned(),
+        "remote_t".to_owned(),
+    ]);
+    let texts = tables
+        .iter()
+        .map(|table| format!("SELECT '{table} ' || x::text FROM {table} x"));
+    let sql = format!(
+        "{} ORDER BY 1",
+        texts.collect::<Vec<_>>().join(" UNION ALL ")
+    );
+    Ok(client
+        .query(&sql, &[])?
+        .iter()
+        .map(|row| row.get(0))
+        .collect())
+}
+
+fn is_done(answer: Option<&Answer>) -> bool {
+    answer.is_none_or(Answer::is_done)
+}
+
+/// The versions of rows that an answer tells of, without regard to their order.
+fn versions(answer: Option<&Answer>) -> Vec<(char, u32, i64)> {
+    let Some(Answer::Done { rows, .. }) = answer else {
+        return Vec::new();
+    };
+    let told = observe::read(rows.iter().map(String::as_str));
+    let mut versions: Vec<_> = told
+        .items
+        .iter()
+        .map(|item| (item.table, item.n, item.value))
+        .collect();
+    versions.sort_unstable();
+    versions
+}
+
+fn tells_the_same(one: Option<&Answer>, other: Option<&Answer>) -> bool {
+    match (one, other) {
+        (
+            Some(Answer::Done { rows, count }),
+            Some(Answer::Done {
+                rows: others,
+                count: counted,
+            }),
+        ) => {
+            // A text that lists rows lists them in any order.
+            rows.len() == others.len() && count == counted
+        }
+        (one, other) => one == other,
+    }
+}
+
+/// The committed transactions' steps in an order that the answers allow; none if that is not to be
+/// had.
+fn order(account: &Account) -> Option<Schedule> {
+    let schedule = account.schedule;
+    if schedule.schema.range || !account.unstable.is_empty() {
+        return None;
+    }
+    let kept: Vec<usize> = (0..account.run.events.len())
+        .filter(|number| account.is_committed(account.step(*number).unit))
+        .collect();
+    let left_out = kept.iter().any(|number| {
+        let step = account.step(*number);
+        let mode = schedule.mode(step.unit);
+        mode.one_snapshot
+            || !step.parts.is_empty()
+            || !is_done(account.event(*number).answer.as_ref())
+    });
+    if left_out || kept.is_empty() {
+        return None;
+    }
+    let after = constraints(account, &kept);
+    let sorted = sort(account, &kept, &after)?;
+    let steps: Vec<Step> = sorted
+        .iter()
+        .filter(|number| account.event(**number).answer.is_some())
+        .map(|number| account.step(*number).clone())
+        .collect();
+    let mut schema = schedule.schema.clone();
+    schema
+        .tables
+        .iter_mut()
+        .for_each(|table| table.method = "heap");
+    Some(Schedule {
+        schema,
+        steps: steps
+            .into_iter()
+            .filter(|step| !step.sql.contains("txn."))
+            .collect(),
+        ..schedule.clone()
+    })
+}
+
+type After = BTreeMap<usize, BTreeSet<usize>>;
+
+/// Which events have to come before each.
+fn constraints(account: &Account, kept: &[usize]) -> After {
+    let mut after = After::new();
+    let mut last: BTreeMap<usize, usize> = BTreeMap::new();
+    let mut ends: BTreeMap<usize, usize> = BTreeMap::new();
+    for number in kept {
+        let step = account.step(*number);
+        if let Some(before) = last.insert(step.session, *number) {
+            after.entry(*number).or_default().insert(before);
+        }
+        if matches!(step.kind, Kind::Commit | Kind::Whole | Kind::CommitPrepared) {
+            ends.insert(step.unit, *number);
+        }
+    }
+    let mut put = |first: Option<&usize>, second: Option<&usize>| {
+        if let (Some(first), Some(second)) = (first, second)
+            && first != second
+        {
+            after.entry(*second).or_default().insert(*first);
+        }
+    };
+    for sight in account
+        .sights
+        .iter()
+        .filter(|sight| account.is_committed(sight.unit))
+    {
+        for bit in bits(sight.mask & account.good & !account.own(sight.unit)) {
+            put(ends.get(&account.owner(bit)), Some(&sight.event));
+        }
+        if sight.how == How::Read {
+            for effect in account
+                .committed(sight.place)
+                .filter(|effect| effect.unit != sight.unit)
+            {
+                if sight.mask >> effect.bit & 1 == 0 {
+                    put(Some(&sight.event), ends.get(&effect.unit));
+                }
+            }
+        }
+    }
+    for table in &account.schedule.schema.tables {
+        for n in 1..=table.rows + 2 {
+            let mut writers: Vec<_> = account.committed((table.name, n)).collect();
+            writers.sort_by_key(|effect| match account.fates[effect.unit] {
+                Fate::Committed { asked, told } => (told, asked, effect.event),
+                Fate::Aborted => (u32::MAX, u32::MAX, effect.event),
+            });
+            for pair in writers
+                .windows(2)
+                .filter(|pair| pair[0].unit != pair[1].unit)
+            {
+                put(ends.get(&pair[0].unit), Some(&pair[1].event));
+            }
+        }
+    }
+    after
+}
+
+/// An order that keeps the constraints, else as near as can be to the one in which answers came.
+fn sort(account: &Account, kept: &[usize], after: &After) -> Option<Vec<usize>> {
+    let mut left: BTreeSet<(u32, usize)> = kept
+        .iter()
+        .map(|number| (account.event(*number).got, *number))
+        .collect();
+    let mut sorted = Vec::new();
+    let mut done = BTreeSet::new();
+    while !left.is_empty() {
+        let next = left.iter().copied().find(|(_, number)| {
+            let before = after.get(number);
+            before
+                .into_iter()
+                .flatten()
+                .all(|before| done.contains(before))
+        })?;
+        left.remove(&next);
+        done.insert(next.1);
+        sorted.push(next.1);
+    }
+    Some(sorted)
+}

@@ -1,0 +1,282 @@
+//! A transaction that depends on a running predecessor runs only what cannot show, use or let out what may still roll back.
+//!
+//! Everything else waits: the predecessors end first, and the statement gets a snapshot from after their end. The rule is an
+//! allowlist. It has these entries, and a statement is on it only if all that it evaluates is quiet (`pg/quiet.rs`):
+//!
+//! - `INSERT ... VALUES`: it reads nothing.
+//! - `UPDATE` or a row lock by key of another hot row: it builds on that row's last version.
+//! - A foreign key's check (`existence.rs`).
+//! - With `follower_reads = immediate`: any statement on tables that the transaction has not followed in. It sees those
+//!   tables as they were before the predecessors' commits.
+//!
+//! The rule is asked wherever code is about to run: at the start of a statement and when a cursor goes on, before a utility command,
+//! before planning, and before a PL/pgSQL statement that comes by no executor hook. A function in another language is asked
+//! for nothing; so a nested statement that has followed lets its predecessors end before it returns, unless it stands in a PL/pgSQL
+//! function, whose next statement is asked for.
+//!
+//! A nested statement may have to read with a snapshot that its caller took before the predecessors ended, and after this transaction
+//! had followed. It would see a row twice: the version before the predecessor's, and its own. That is 40001.
+//!
+//! Effects outside the server happen in PRE_COMMIT callbacks of others (postgres_fdw commits its remote transactions). The list of
+//! callbacks runs from the last registered to the first, so `come_first` registers a wait anew after each part of a statement.
+
+use super::commit;
+use super::errors;
+use super::session::{SESSION, memory, relation_of};
+use super::settings;
+use super::ticket;
+use super::waiting::{self, Reason};
+use crate::guc::FollowerReads;
+use crate::pg::{nesting, plan, plpgsql, quiet, raw, snapshot};
+use hotrow::{Membership, Trouble};
+use pgrx::pg_sys::{self, Node, NodeTag, Oid, XactEvent};
+use std::cell::Cell;
+use std::ffi::c_void;
+
+/// Whether the last statement that was asked for is quiet, by its QueryDesc.
+struct Last(Cell<Option<(usize, bool)>>);
+// SAFETY: a backend has one thread.
+unsafe impl Sync for Last {}
+static LAST: Last = Last(Cell::new(None));
+
+/// Whether the transaction must commit after another one that has not ended, as far as is known.
+#[inline]
+pub fn is_dependent() -> bool {
+    SESSION.is_member() && SESSION.all().any(|(_, m)| m.depends())
+}
+
+/// Whether the transaction has seen or built on the version of another one that was running then.
+#[inline]
+pub fn has_followed() -> bool {
+    SESSION.is_member() && SESSION.all().any(|(_, m)| m.seen().is_some())
+}
+
+/// Whether the statement is quiet. The answer is remembered until the statement ends.
+///
+/// # Safety
+/// `query` has a plan whose relations are locked.
+pub unsafe fn is_quiet(query: *const pg_sys::QueryDesc) -> bool {
+    if let Some((last, answer)) = LAST.0.get()
+        && last == query as usize
+    {
+        return answer;
+    }
+    // SAFETY: by the contract.
+    let answer = unsafe { quiet::is_statement_quiet((*query).plannedstmt) };
+    LAST.0.set(Some((query as usize, answer)));
+    answer
+}
+
+/// A statement ends, or another one may begin at its place.
+pub fn forget(query: usize) {
+    if LAST.0.get().is_some_and(|(last, _)| last == query) {
+        LAST.0.set(None);
+    }
+}
+
+/// Lets the predecessors end, if there are any. 40001 if one has rolled back.
+pub fn let_predecessors_end() {
+    if is_dependent() {
+        memory().totals.snapshot_waits.add(1);
+        commit::wait_for_predecessors(Reason::Read);
+    }
+    waiting::check_doomed();
+}
+
+/// Whether a quiet statement may run beside the predecessors. `by_key` says that it comes to one row only, by its key, and
+/// that it is not one of ours.
+///
+/// # Safety
+/// `query` is about to be started.
+pub unsafe fn may_go_on(query: *const pg_sys::QueryDesc, by_key: bool) -> bool {
+    // SAFETY: by the contract.
+    unsafe {
+        is_quiet(query)
+            && (by_key || plan::reads_nothing((*query).plannedstmt) || reads_other_tables(query))
+    }
+}
+
+/// Whether `follower_reads = immediate` allows the statement: it touches no table that we have followed in.
+unsafe fn reads_other_tables(query: *const pg_sys::QueryDesc) -> bool {
+    // SAFETY: as in `may_go_on`.
+    SESSION.all().all(|(_, m)| unsafe {
+        m.seen().is_none()
+            || settings::of(relation_of(&m)).follower_reads() == FollowerReads::Immediate
+                && !touches(query, relation_of(&m))
+    })
+}
+
+/// Whether the statement names that table, or may come to it without naming it.
+unsafe fn touches(query: *const pg_sys::QueryDesc, relation: Oid) -> bool {
+    // SAFETY: the plan's lists.
+    unsafe {
+        let plan = (*query).plannedstmt;
+        raw::list_member_oid((*plan).relationOids, relation) || plan::is_partitioned(plan)
+    }
+}
+
+/// 40001 if a snapshot shows one of our versions and not that its predecessor has ended.
+///
+/// # Safety
+/// An MVCC snapshot, or null.
+unsafe fn refuse_stale(snapshot: pg_sys::Snapshot) {
+    // SAFETY: by the contract.
+    unsafe {
+        if snapshot.is_null() || (*snapshot).snapshot_type != pg_sys::SnapshotType::SNAPSHOT_MVCC {
+            return;
+        }
+        let is_stale = |m: &Membership| {
+            m.seen().is_some_and(|seen| {
+                let xid = pg_sys::TransactionId::from(seen.xid);
+                (*snapshot).curcid > seen.command && raw::XidInMVCCSnapshot(xid, snapshot)
+            })
+        };
+        if let Some((_, membership)) = SESSION.all().find(|(_, m)| is_stale(m)) {
+            ticket::note_trouble(membership.slot(), Trouble::OwnRow);
+            errors::STALE_SNAPSHOT.raise();
+        }
+    }
+}
+
+/// Before a member's statement that must not run beside the predecessors reads with a snapshot that could not be replaced.
+///
+/// # Safety
+/// `query` is about to be started, and its predecessors have ended.
+pub unsafe fn before_reading(query: *const pg_sys::QueryDesc) {
+    // SAFETY: by the contract.
+    unsafe { refuse_stale((*query).snapshot) }
+}
+
+/// Before a started statement runs, or a cursor goes on: other statements may have followed since its start.
+///
+/// # Safety
+/// `query` has started.
+pub unsafe fn before_run(query: *const pg_sys::QueryDesc) {
+    // SAFETY: by the contract.
+    if is_dependent() && !unsafe { is_quiet(query) } {
+        let_predecessors_end();
+    }
+}
+
+/// What PL/pgSQL's plugin calls.
+pub const HOOKS: plpgsql::Hooks = plpgsql::Hooks {
+    let_predecessors_end,
+    dependencies: || SESSION.dependencies.get(),
+};
+
+/// What is noted before a part of a statement.
+#[derive(Clone, Copy)]
+pub struct Part {
+    dependencies: u64,
+    /// The statement stands, word for word, in a PL/pgSQL function, whose next statement is asked for.
+    is_direct: bool,
+}
+
+impl Part {
+    /// Before a part of a statement.
+    #[inline]
+    pub fn begin() -> Self {
+        Part {
+            dependencies: SESSION.dependencies.get(),
+            is_direct: !nesting::is_outermost() && plpgsql::runs_statement(),
+        }
+    }
+
+    /// After it: if it has followed, and goes back to code that is asked for nothing, its predecessors end first.
+    #[inline]
+    pub fn end(self) {
+        if !is_dependent() {
+            return;
+        }
+        let has_followed = SESSION.dependencies.get() != self.dependencies;
+        if has_followed && !nesting::is_outermost() && !self.is_direct {
+            let_predecessors_end();
+        }
+        come_first();
+    }
+}
+
+/// Before a query is planned: planning evaluates functions, for estimates and for good.
+///
+/// # Safety
+/// The planner's argument.
+pub unsafe fn before_planning(query: *mut pg_sys::Query) {
+    // SAFETY: by the contract.
+    if is_dependent() && !unsafe { quiet::is_query_quiet(query) } {
+        renew_snapshot();
+    }
+}
+
+/// Lets the predecessors end, and takes the active snapshot anew if that is allowed.
+fn renew_snapshot() {
+    if !is_dependent() {
+        return;
+    }
+    let_predecessors_end();
+    if snapshot::is_utility_replaceable() {
+        // SAFETY: checked above.
+        unsafe { snapshot::renew_for_utility() };
+    }
+}
+
+/// Before a utility command that reads or calls something: predecessors end, and it gets a fresh snapshot.
+fn before_reading_utility() {
+    renew_snapshot();
+    // SAFETY: reads the stack of active snapshots.
+    unsafe {
+        if raw::ActiveSnapshotSet() {
+            refuse_stale(raw::GetActiveSnapshot());
+        }
+    }
+}
+
+/// Before a utility command: all wait but those that evaluate nothing, or run statements that are asked for by themselves.
+///
+/// # Safety
+/// A utility statement's node.
+pub unsafe fn before_utility(node: *const Node) {
+    if !has_followed() {
+        return;
+    }
+    // SAFETY: the node is read as what its tag says.
+    unsafe {
+        let goes_on = match (*node).type_ {
+            // COMMIT and PREPARE TRANSACTION wait by themselves. (ROLLBACK needs not.)
+            NodeTag::T_TransactionStmt
+            | NodeTag::T_VariableSetStmt
+            | NodeTag::T_VariableShowStmt
+            | NodeTag::T_DeallocateStmt
+            | NodeTag::T_FetchStmt
+            | NodeTag::T_ClosePortalStmt
+            | NodeTag::T_ListenStmt
+            | NodeTag::T_NotifyStmt
+            | NodeTag::T_UnlistenStmt
+            | NodeTag::T_LockStmt => true,
+            NodeTag::T_CallStmt => quiet::is_call_quiet(node.cast()),
+            NodeTag::T_DoStmt => quiet::is_block_watched(node.cast()),
+            _ => false,
+        };
+        if !goes_on {
+            before_reading_utility();
+        }
+    }
+}
+
+/// PRE_COMMIT and PRE_PREPARE, ahead of everybody's else: see the top of the file.
+unsafe extern "C-unwind" fn before_others(event: XactEvent::Type, _arg: *mut c_void) {
+    if matches!(
+        event,
+        XactEvent::XACT_EVENT_PRE_COMMIT | XactEvent::XACT_EVENT_PRE_PREPARE
+    ) {
+        crate::pg::error::guarded(commit::wait_before_triggers);
+    }
+}
+
+/// Makes `before_others` the first callback that a commit calls. Others register theirs when they are first used.
+fn come_first() {
+    // SAFETY: no callback is being called: a statement has just run.
+    unsafe {
+        raw::UnregisterXactCallback(Some(before_others), std::ptr::null_mut());
+        raw::RegisterXactCallback(Some(before_others), std::ptr::null_mut());
+    }
+}

@@ -1,0 +1,60 @@
+//! How deep the statement that runs stands in others: the client's own statement, or one that a function runs.
+
+use super::{plpgsql, raw, xact};
+use std::cell::Cell;
+
+/// The depth when the subtransaction at each nesting level began.
+const LEVELS: usize = 64;
+
+struct Nesting {
+    depth: Cell<u32>,
+    outer: [Cell<u32>; LEVELS],
+}
+// SAFETY: a backend has one thread.
+unsafe impl Sync for Nesting {}
+
+static NESTING: Nesting = Nesting {
+    depth: Cell::new(0),
+    outer: [const { Cell::new(0) }; LEVELS],
+};
+
+/// Runs a part of a statement, one deeper. An ERROR jumps over the way back; the end of the (sub)transaction that it aborts
+/// makes up for it. Until then all statements count as nested.
+#[inline]
+pub fn within<R>(body: impl FnOnce() -> R) -> R {
+    let depth = NESTING.depth.get();
+    NESTING.depth.set(depth + 1);
+    let result = body();
+    NESTING.depth.set(depth);
+    result
+}
+
+/// Whether the part of a statement that runs, within `within`, is the client's own and not a function's.
+#[inline]
+pub fn is_outermost() -> bool {
+    NESTING.depth.get() <= 1
+}
+
+/// A subtransaction begins.
+pub fn note_subtransaction() {
+    if let Some(outer) = NESTING.outer.get(xact::nest_level() as usize) {
+        outer.set(NESTING.depth.get());
+    }
+}
+
+/// The subtransaction at this level has rolled back.
+pub fn subtransaction_rolled_back(level: i32) {
+    if let Some(outer) = NESTING.outer.get(level as usize) {
+        NESTING.depth.set(outer.get());
+    }
+}
+
+/// The transaction has ended. A procedure that ends one goes on at the depth it has: whether this is one is not known after
+/// an error in one, and then the depth stays until the next end.
+pub fn transaction_ended() {
+    // SAFETY: reads SPI's stack.
+    if !unsafe { raw::SPI_inside_nonatomic_context() } {
+        NESTING.depth.set(0);
+        plpgsql::forget();
+    }
+}

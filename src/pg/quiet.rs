@@ -1,0 +1,557 @@
+//! What runs without the notice of anybody: a *quiet* expression reads no table, calls no code of users, and does nothing
+//! that a rollback would not undo.
+//!
+//! A transaction that depends on a running predecessor may run only what is quiet, or what it can be seen to do from a hook
+//! (`hotlock/dependent.rs`). Everything here is an allowlist: kinds of nodes, functions, types. What is not on it is not quiet,
+//! and the statement waits.
+//!
+//! - Functions: PostgreSQL's own, written in C, immutable, of plain types; and those of `SESSION_ONLY`, which are not
+//!   immutable, but look at nothing other than the session's clock, settings and sequences.
+//! - Types: PostgreSQL's own base types, arrays of them, and enums. Of others it is not known which functions a comparison or a
+//!   cast calls. A value that is only copied may be of any type.
+//! - Plans: scans, joins, sorts by PostgreSQL's operators, rows of VALUES, INSERT, UPDATE, DELETE and MERGE, row locks, LIMIT.
+//!   No subplans.
+//! - Tables that are written: their CHECK constraints, generated columns, index expressions and WHEN conditions are quiet. Their
+//!   triggers are foreign keys' or PL/pgSQL functions, whose statements come by a hook (`plpgsql.rs`).
+
+use super::per_table::PerTable;
+use super::plan::{nodes, numbers, oids, relation_of, tag};
+use super::{plpgsql, raw};
+use pgrx::pg_sys::{self, Datum, Node, NodeTag, Oid, Plan};
+use std::cell::Cell;
+use std::ffi::{CStr, c_void};
+use std::ptr;
+
+/// Functions of PostgreSQL's own that are not immutable, by name, and touch nothing but the session, the clock and sequences.
+const SESSION_ONLY: [&[u8]; 33] = [
+    b"now",
+    b"transaction_timestamp",
+    b"statement_timestamp",
+    b"clock_timestamp",
+    b"random",
+    b"gen_random_uuid",
+    b"nextval",
+    b"current_setting",
+    b"to_char",
+    b"timestamptz_pl_interval",
+    b"timestamptz_mi_interval",
+    b"date_trunc",
+    b"date_part",
+    b"extract",
+    b"age",
+    b"date",
+    b"timestamp",
+    b"timestamptz",
+    b"timezone",
+    b"time",
+    b"timetz",
+    b"textanycat",
+    b"anytextcat",
+    b"concat",
+    b"concat_ws",
+    b"format",
+    b"to_json",
+    b"to_jsonb",
+    b"json_build_object",
+    b"jsonb_build_object",
+    b"json_build_array",
+    b"jsonb_build_array",
+    b"array_to_string",
+];
+
+/// Whether the statement as it is planned is quiet, its target tables included.
+///
+/// # Safety
+/// `plan` is a valid plan whose relations are locked.
+pub unsafe fn is_statement_quiet(plan: *const pg_sys::PlannedStmt) -> bool {
+    // SAFETY: plan trees are read as the executor reads them; every node is checked by its tag.
+    unsafe {
+        (*plan).utilityStmt.is_null()
+            && (*plan).subplans.is_null()
+            && !(*plan).hasModifyingCTE
+            && is_plan_quiet((*plan).planTree)
+            && numbers((*plan).resultRelations)
+                .all(|index| is_table_quiet(relation_of(plan, index)))
+            && is_root_quiet(plan)
+            && !inserts_into_partitions(plan)
+    }
+}
+
+unsafe fn is_plan_quiet(plan: *const Plan) -> bool {
+    if plan.is_null() {
+        return true;
+    }
+    // SAFETY: as in `is_statement_quiet`.
+    unsafe {
+        (*plan).initPlan.is_null()
+            && is_quiet((*plan).targetlist.cast())
+            && is_quiet((*plan).qual.cast())
+            && has_quiet_parts(plan)
+            && is_plan_quiet((*plan).lefttree)
+            && is_plan_quiet((*plan).righttree)
+    }
+}
+
+/// The expressions that a node has beside those of every plan, and its children in lists. False for kinds of nodes that are not known here.
+unsafe fn has_quiet_parts(plan: *const Plan) -> bool {
+    // SAFETY: as in `is_statement_quiet`.
+    unsafe {
+        match tag(plan) {
+            NodeTag::T_Result => is_quiet((*plan.cast::<pg_sys::Result>()).resconstantqual),
+            NodeTag::T_ValuesScan => {
+                is_quiet((*plan.cast::<pg_sys::ValuesScan>()).values_lists.cast())
+            }
+            NodeTag::T_SeqScan | NodeTag::T_LockRows | NodeTag::T_Material => true,
+            NodeTag::T_IndexScan => {
+                let scan = &*plan.cast::<pg_sys::IndexScan>();
+                is_quiet(scan.indexqualorig.cast()) && is_quiet(scan.indexorderbyorig.cast())
+            }
+            NodeTag::T_IndexOnlyScan => {
+                let scan = &*plan.cast::<pg_sys::IndexOnlyScan>();
+                is_quiet(scan.indexqual.cast())
+                    && is_quiet(scan.recheckqual.cast())
+                    && is_quiet(scan.indexorderby.cast())
+            }
+            NodeTag::T_BitmapHeapScan => is_quiet(
+                (*plan.cast::<pg_sys::BitmapHeapScan>())
+                    .bitmapqualorig
+                    .cast(),
+            ),
+            NodeTag::T_BitmapIndexScan => is_quiet(
+                (*plan.cast::<pg_sys::BitmapIndexScan>())
+                    .indexqualorig
+                    .cast(),
+            ),
+            NodeTag::T_TidScan => is_quiet((*plan.cast::<pg_sys::TidScan>()).tidquals.cast()),
+            NodeTag::T_NestLoop => {
+                is_quiet((*plan.cast::<pg_sys::NestLoop>()).join.joinqual.cast())
+            }
+            NodeTag::T_HashJoin => {
+                let join = &*plan.cast::<pg_sys::HashJoin>();
+                is_quiet(join.join.joinqual.cast()) && is_quiet(join.hashclauses.cast())
+            }
+            NodeTag::T_Hash => is_quiet((*plan.cast::<pg_sys::Hash>()).hashkeys.cast()),
+            NodeTag::T_MergeJoin => {
+                let join = &*plan.cast::<pg_sys::MergeJoin>();
+                is_quiet(join.join.joinqual.cast()) && is_quiet(join.mergeclauses.cast())
+            }
+            NodeTag::T_Sort => {
+                let sort = &*plan.cast::<pg_sys::Sort>();
+                (0..sort.numCols as usize).all(|n| is_builtin(*sort.sortOperators.add(n)))
+            }
+            NodeTag::T_Limit => {
+                let limit = &*plan.cast::<pg_sys::Limit>();
+                is_quiet(limit.limitOffset) && is_quiet(limit.limitCount)
+            }
+            NodeTag::T_Append => nodes((*plan.cast::<pg_sys::Append>()).appendplans)
+                .all(|child| is_plan_quiet(child.cast())),
+            NodeTag::T_ModifyTable => is_modification_quiet(&*plan.cast()),
+            _ => false,
+        }
+    }
+}
+
+unsafe fn is_modification_quiet(modify: &pg_sys::ModifyTable) -> bool {
+    // SAFETY: as in `is_statement_quiet`.
+    unsafe {
+        modify.fdwPrivLists.is_null_or_empty()
+            && nodes(modify.withCheckOptionLists)
+                .flat_map(|list| nodes(list.cast()))
+                .all(|option| is_quiet((*option.cast::<pg_sys::WithCheckOption>()).qual))
+            && nodes(modify.mergeActionLists)
+                .flat_map(|list| nodes(list.cast()))
+                .map(|action| &*action.cast::<pg_sys::MergeAction>())
+                .all(|action| is_quiet(action.qual) && is_quiet(action.targetList.cast()))
+            && is_quiet(modify.returningLists.cast())
+            && is_quiet(modify.onConflictSet.cast())
+            && is_quiet(modify.onConflictWhere)
+    }
+}
+
+/// Whether the statement names no partitioned table as its target, or one whose rows it does not route to partitions that the plan does
+/// not name. (An UPDATE does that when it changes the partition key, which is in every key that rows are known by.)
+unsafe fn is_root_quiet(plan: *const pg_sys::PlannedStmt) -> bool {
+    // SAFETY: as in `is_statement_quiet`.
+    unsafe {
+        let top = (*plan).planTree;
+        if tag(top) != NodeTag::T_ModifyTable {
+            return true;
+        }
+        let modify = &*top.cast::<pg_sys::ModifyTable>();
+        modify.rootRelation == 0
+            || modify.operation != pg_sys::CmdType::CMD_INSERT
+                && is_table_quiet(relation_of(plan, modify.rootRelation))
+    }
+}
+
+/// Whether rows are routed to partitions, which the plan does not name.
+unsafe fn inserts_into_partitions(plan: *const pg_sys::PlannedStmt) -> bool {
+    // SAFETY: as in `is_statement_quiet`.
+    unsafe {
+        matches!(
+            (*plan).commandType,
+            pg_sys::CmdType::CMD_INSERT | pg_sys::CmdType::CMD_MERGE
+        ) && super::plan::is_partitioned(plan)
+    }
+}
+
+trait ListExt {
+    /// Whether there is nothing in the list but nulls.
+    ///
+    /// # Safety
+    /// Null or a list of pointers.
+    unsafe fn is_null_or_empty(self) -> bool;
+}
+
+impl ListExt for *mut pg_sys::List {
+    unsafe fn is_null_or_empty(self) -> bool {
+        // SAFETY: by the contract.
+        unsafe { nodes(self).all(|node| node.is_null()) }
+    }
+}
+
+/// Whether a query that has not been planned is quiet: so is then what planning evaluates of it.
+///
+/// # Safety
+/// A query as the rewriter leaves it.
+pub unsafe fn is_query_quiet(query: *mut pg_sys::Query) -> bool {
+    // SAFETY: by the contract.
+    unsafe {
+        (*query).utilityStmt.is_null()
+            && (*query).cteList.is_null()
+            && !raw::query_tree_walker_impl(query, Some(is_loud), ptr::null_mut(), 0)
+    }
+}
+
+/// Whether an expression, or each of a list, is quiet.
+///
+/// # Safety
+/// Null, or an expression tree that is valid and not changed meanwhile.
+pub unsafe fn is_quiet(node: *mut Node) -> bool {
+    // SAFETY: by the contract.
+    unsafe { !is_loud(node, ptr::null_mut()) }
+}
+
+/// The walker: true ends the walk.
+unsafe extern "C-unwind" fn is_loud(node: *mut Node, context: *mut c_void) -> bool {
+    if node.is_null() {
+        return false;
+    }
+    // SAFETY: every node is read as what its tag says.
+    unsafe {
+        match tag(node) {
+            NodeTag::T_TargetEntry => {
+                let value = (*node.cast::<pg_sys::TargetEntry>()).expr.cast::<Node>();
+                !is_copied(value) && is_loud(value, context)
+            }
+            _ => !is_known(node) || raw::expression_tree_walker_impl(node, Some(is_loud), context),
+        }
+    }
+}
+
+/// Whether the value is only passed on: then its type does not matter.
+unsafe fn is_copied(node: *mut Node) -> bool {
+    // SAFETY: as in `is_loud`.
+    unsafe {
+        matches!(
+            tag(node),
+            NodeTag::T_Var | NodeTag::T_Const | NodeTag::T_Param
+        )
+    }
+}
+
+/// Whether the node itself, apart from those below it, is quiet.
+unsafe fn is_known(node: *mut Node) -> bool {
+    // SAFETY: as in `is_loud`.
+    unsafe {
+        match tag(node) {
+            NodeTag::T_List
+            | NodeTag::T_FromExpr
+            | NodeTag::T_RangeTblRef
+            | NodeTag::T_JoinExpr
+            | NodeTag::T_OnConflictExpr
+            | NodeTag::T_WithCheckOption
+            | NodeTag::T_MergeAction
+            | NodeTag::T_BoolExpr
+            | NodeTag::T_BooleanTest
+            | NodeTag::T_CaseWhen
+            | NodeTag::T_SQLValueFunction
+            | NodeTag::T_NextValueExpr => true,
+            NodeTag::T_NullTest => !(*node.cast::<pg_sys::NullTest>()).argisrow,
+            NodeTag::T_Var => is_plain((*node.cast::<pg_sys::Var>()).vartype),
+            NodeTag::T_Const => is_plain((*node.cast::<pg_sys::Const>()).consttype),
+            NodeTag::T_Param => is_plain((*node.cast::<pg_sys::Param>()).paramtype),
+            NodeTag::T_CaseTestExpr => is_plain((*node.cast::<pg_sys::CaseTestExpr>()).typeId),
+            NodeTag::T_FuncExpr => {
+                let call = &*node.cast::<pg_sys::FuncExpr>();
+                is_plain(call.funcresulttype) && is_function_quiet(call.funcid)
+            }
+            NodeTag::T_OpExpr | NodeTag::T_DistinctExpr | NodeTag::T_NullIfExpr => {
+                let op = &*node.cast::<pg_sys::OpExpr>();
+                is_plain(op.opresulttype) && is_operator_quiet(op.opno, op.opfuncid)
+            }
+            NodeTag::T_ScalarArrayOpExpr => {
+                let op = &*node.cast::<pg_sys::ScalarArrayOpExpr>();
+                is_operator_quiet(op.opno, op.opfuncid)
+            }
+            NodeTag::T_RelabelType => is_plain((*node.cast::<pg_sys::RelabelType>()).resulttype),
+            NodeTag::T_CoerceViaIO => is_plain((*node.cast::<pg_sys::CoerceViaIO>()).resulttype),
+            NodeTag::T_CaseExpr => is_plain((*node.cast::<pg_sys::CaseExpr>()).casetype),
+            NodeTag::T_CoalesceExpr => {
+                is_plain((*node.cast::<pg_sys::CoalesceExpr>()).coalescetype)
+            }
+            NodeTag::T_MinMaxExpr => is_plain((*node.cast::<pg_sys::MinMaxExpr>()).minmaxtype),
+            NodeTag::T_ArrayExpr => is_plain((*node.cast::<pg_sys::ArrayExpr>()).array_typeid),
+            NodeTag::T_SubscriptingRef => {
+                let subscript = &*node.cast::<pg_sys::SubscriptingRef>();
+                is_plain(subscript.refcontainertype) && is_plain(subscript.refrestype)
+            }
+            _ => false,
+        }
+    }
+}
+
+unsafe fn is_operator_quiet(operator: Oid, function: Oid) -> bool {
+    // SAFETY: a catalog look-up. A tree that the planner has not seen names no function.
+    let function = unsafe {
+        if function == Oid::INVALID {
+            raw::get_opcode(operator)
+        } else {
+            function
+        }
+    };
+    is_function_quiet(function)
+}
+
+/// Whether it is an object that PostgreSQL was made with (access/transam.h: FirstGenbkiObjectId).
+fn is_builtin(oid: Oid) -> bool {
+    (1..10000).contains(&u32::from(oid))
+}
+
+/// Answers that are remembered by OID. Of objects that cannot change: PostgreSQL's own.
+struct Known([Cell<(Oid, bool)>; 128]);
+// SAFETY: a backend has one thread.
+unsafe impl Sync for Known {}
+
+impl Known {
+    fn get(&self, oid: Oid, find_out: impl FnOnce() -> bool) -> bool {
+        let cell = &self.0[u32::from(oid) as usize % self.0.len()];
+        let (known, answer) = cell.get();
+        if known == oid {
+            return answer;
+        }
+        let answer = find_out();
+        cell.set((oid, answer));
+        answer
+    }
+}
+
+/// Whether a function is on the allowlist.
+fn is_function_quiet(function: Oid) -> bool {
+    static KNOWN: Known = Known([const { Cell::new((Oid::INVALID, false)) }; 128]);
+    // SAFETY: a catalog look-up.
+    is_builtin(function) && KNOWN.get(function, || unsafe { is_harmless_builtin(function) })
+}
+
+/// catalog/pg_language.dat: internal.
+const INTERNAL: u32 = 12;
+
+unsafe fn is_harmless_builtin(function: Oid) -> bool {
+    // SAFETY: as lsyscache.c looks functions up.
+    unsafe {
+        let id = pg_sys::SysCacheIdentifier::PROCOID as i32;
+        let tuple = raw::SearchSysCache1(id, Datum::from(function));
+        if tuple.is_null() {
+            return false;
+        }
+        let header = (*tuple).t_data;
+        let form = &*header
+            .cast::<u8>()
+            .add((*header).t_hoff as usize)
+            .cast::<pg_sys::FormData_pg_proc>();
+        let name = CStr::from_ptr(form.proname.data.as_ptr()).to_bytes();
+        let answer = u32::from(form.prolang) == INTERNAL
+            && !form.proretset
+            && (form.provolatile as u8 == pg_sys::PROVOLATILE_IMMUTABLE
+                || SESSION_ONLY.contains(&name));
+        raw::ReleaseSysCache(tuple);
+        answer
+    }
+}
+
+/// Whether all operations on a type are PostgreSQL's own.
+fn is_plain(typ: Oid) -> bool {
+    match typ {
+        pg_sys::RECORDOID | pg_sys::RECORDARRAYOID => false,
+        _ if is_builtin(typ) => true,
+        // SAFETY: a catalog look-up. Enums look at pg_enum, in a cache.
+        _ => unsafe { raw::get_typtype(typ) as u8 == pg_sys::TYPTYPE_ENUM },
+    }
+}
+
+/// What is known of a table that is written.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Table {
+    Loud,
+    /// It has triggers in PL/pgSQL, and is quiet otherwise.
+    FiresPlpgsql,
+    Quiet,
+}
+
+static TABLES: PerTable<Table, 256> = PerTable::new();
+
+unsafe extern "C-unwind" fn forget(_arg: Datum, relation: Oid) {
+    TABLES.forget(relation);
+}
+
+/// Registers the invalidation callback. Once, from `_PG_init`.
+pub fn init() {
+    // SAFETY: the callback touches only process-local cells.
+    unsafe { pg_sys::CacheRegisterRelcacheCallback(Some(forget), Datum::from(0)) };
+}
+
+/// Whether writing a row of the table runs nothing that is not quiet.
+///
+/// # Safety
+/// The table is locked by the statement.
+unsafe fn is_table_quiet(relation: Oid) -> bool {
+    // SAFETY: by the contract.
+    match TABLES.get(relation, || unsafe { build(relation) }) {
+        Table::Loud => false,
+        Table::FiresPlpgsql => plpgsql::is_watched(),
+        Table::Quiet => true,
+    }
+}
+
+unsafe fn build(relation: Oid) -> Table {
+    // SAFETY: relcache entries are valid while open.
+    unsafe {
+        let rel = raw::RelationIdGetRelation(relation);
+        if rel.is_null() {
+            return Table::Loud;
+        }
+        let kind = (*(*rel).rd_rel).relkind as u8;
+        let is_table = matches!(
+            kind,
+            pg_sys::RELKIND_RELATION | pg_sys::RELKIND_PARTITIONED_TABLE
+        );
+        let table = if is_table && has_quiet_columns(rel) && has_quiet_indexes(rel) {
+            triggers((*rel).trigdesc)
+        } else {
+            Table::Loud
+        };
+        raw::RelationClose(rel);
+        table
+    }
+}
+
+/// CHECK constraints and generated columns.
+unsafe fn has_quiet_columns(rel: pg_sys::Relation) -> bool {
+    // SAFETY: the relcache's description of the columns.
+    unsafe {
+        let descriptor = (*rel).rd_att;
+        let constraints = (*descriptor).constr;
+        if constraints.is_null() {
+            return true;
+        }
+        let checks = (0..(*constraints).num_check as usize)
+            .all(|n| is_text_quiet((*(*constraints).check.add(n)).ccbin));
+        let attributes = (*descriptor).attrs.as_ptr();
+        let generated = !(*constraints).has_generated_stored
+            || (0..(*constraints).num_defval as usize).all(|n| {
+                let value = &*(*constraints).defval.add(n);
+                (*attributes.add(value.adnum as usize - 1)).attgenerated == 0
+                    || is_text_quiet(value.adbin)
+            });
+        checks && generated
+    }
+}
+
+/// An expression as the catalogs keep it.
+unsafe fn is_text_quiet(text: *const std::ffi::c_char) -> bool {
+    // SAFETY: by the caller; null is no expression.
+    unsafe { text.is_null() || is_quiet(raw::stringToNode(text).cast()) }
+}
+
+/// Expressions and conditions of indexes.
+unsafe fn has_quiet_indexes(rel: pg_sys::Relation) -> bool {
+    // SAFETY: the relcache's list of indexes; they are locked with their table.
+    unsafe {
+        let indexes = raw::RelationGetIndexList(rel);
+        let quiet = oids(indexes).all(|oid| {
+            let index = raw::RelationIdGetRelation(oid);
+            if index.is_null() {
+                return false;
+            }
+            let quiet = is_quiet(raw::RelationGetIndexExpressions(index).cast())
+                && is_quiet(raw::RelationGetIndexPredicate(index).cast());
+            raw::RelationClose(index);
+            quiet
+        });
+        raw::list_free(indexes);
+        quiet
+    }
+}
+
+/// utils/fmgroids.h: the trigger functions of foreign keys, RI_FKey_check_ins to RI_FKey_noaction_upd. Their statements come by a hook.
+const FOREIGN_KEY: std::ops::RangeInclusive<u32> = 1644..=1655;
+
+unsafe fn triggers(triggers: *const pg_sys::TriggerDesc) -> Table {
+    // SAFETY: null, or the relcache's description of the triggers.
+    unsafe {
+        if triggers.is_null() {
+            return Table::Quiet;
+        }
+        let all =
+            std::slice::from_raw_parts((*triggers).triggers, (*triggers).numtriggers as usize);
+        let mut users = all
+            .iter()
+            .filter(|trigger| !FOREIGN_KEY.contains(&u32::from(trigger.tgfoid)))
+            .peekable();
+        if users.peek().is_none() {
+            return Table::Quiet;
+        }
+        let quiet = users.all(|trigger| {
+            plpgsql::is_written_in_it(trigger.tgfoid) && is_text_quiet(trigger.tgqual)
+        });
+        if quiet {
+            Table::FiresPlpgsql
+        } else {
+            Table::Loud
+        }
+    }
+}
+
+/// Whether all arguments of a CALL are quiet, and the procedure is one whose statements come by a hook.
+///
+/// # Safety
+/// `call` is a parsed CALL.
+pub unsafe fn is_call_quiet(call: *const pg_sys::CallStmt) -> bool {
+    // SAFETY: by the contract.
+    unsafe {
+        let procedure = (*call).funcexpr;
+        !procedure.is_null()
+            && plpgsql::is_watched()
+            && plpgsql::is_written_in_it((*procedure).funcid)
+            && nodes((*procedure).args).all(|argument| is_copied(argument) || is_quiet(argument))
+    }
+}
+
+/// Whether a DO block is in PL/pgSQL.
+///
+/// # Safety
+/// `block` is a parsed DO.
+pub unsafe fn is_block_watched(block: *const pg_sys::DoStmt) -> bool {
+    // SAFETY: DefElems with strings (gram.y: DoStmt); without LANGUAGE it is PL/pgSQL (functioncmds.c: ExecuteDoStmt).
+    unsafe {
+        let named = nodes((*block).args)
+            .map(|node| node.cast::<pg_sys::DefElem>())
+            .find(|&option| CStr::from_ptr((*option).defname).to_bytes() == b"language");
+        let in_plpgsql = named.is_none_or(|option| {
+            tag((*option).arg) == NodeTag::T_String
+                && CStr::from_ptr((*(*option).arg.cast::<pg_sys::String>()).sval).to_bytes()
+                    == b"plpgsql"
+        });
+        in_plpgsql && plpgsql::is_watched()
+    }
+}
