@@ -2,6 +2,8 @@
 
 use std::ops::ControlFlow;
 
+use smallvec::SmallVec;
+
 use crate::{
     Relation,
     csn::Csn,
@@ -234,17 +236,31 @@ impl Excerpt {
         relation: Relation,
         read: &IntervalSet,
     ) -> impl Iterator<Item = (&Entry, Interval)> {
-        read.iter().flat_map(move |part| {
+        spans(read).into_iter().flat_map(move |span| {
             let end = self.entries.partition_point(|entry| {
-                (entry.relation, entry.keys.low()) <= (relation, part.high())
+                (entry.relation, entry.keys.low()) <= (relation, span.high())
             });
             let below = self.entries[..end].iter().zip(&self.reach[..end]).rev();
             below
                 .take_while(move |(entry, reach)| {
-                    entry.relation == relation && **reach >= part.low()
+                    entry.relation == relation && **reach >= span.low()
                 })
-                .filter(move |(entry, _)| entry.overlapping(read) == Some(part))
-                .map(move |(entry, _)| (entry, part))
+                .filter_map(move |(entry, _)| {
+                    let part = entry.overlapping(read).filter(|part| span.covers(part));
+                    part.map(|part| (entry, part))
+                })
         })
     }
+}
+
+/// Intervals that are looked for one by one. A wide entry is met by each of them.
+const FEW: usize = 16;
+
+/// Disjoint intervals that hold those that were read, each of them whole.
+fn spans(read: &IntervalSet) -> SmallVec<[Interval; FEW]> {
+    if read.len() <= FEW {
+        return read.iter().collect();
+    }
+    let hull = read.iter().reduce(|hull, part| hull.hull(&part));
+    hull.into_iter().collect()
 }

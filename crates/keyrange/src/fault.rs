@@ -62,6 +62,8 @@ pub enum Fault {
     MarkForgotten,
     /// A key's entry is looked for in another piece of its range than where it is.
     PieceMissed,
+    /// Keys' entries are looked for in the pieces of their range, not in its own ring.
+    RangeMissed,
     /// A transaction of which nothing is known is taken for one that has not begun to register.
     #[cfg(test)]
     UnknownTakenForIdle,

@@ -3,7 +3,9 @@
 use smallvec::SmallVec;
 
 use crate::{
-    Relation, is_definition,
+    Relation,
+    fault::{Fault, planted},
+    is_definition,
     mark::Gap,
     predicate::IntervalSet,
     ranges::{Range, RangeMap},
@@ -57,7 +59,7 @@ fn each_ring<E>(
             if last.replace(range) != Some(range) {
                 shown.clear();
                 is_done = is_out(range);
-                if !is_done {
+                if !is_done && !planted(Fault::RangeMissed) {
                     visit(range, None)?;
                 }
             }

@@ -114,7 +114,7 @@ impl Memory {
 
     /// The transactions that somebody missed who read these keys.
     fn missed(&self, excerpt: &Excerpt, view: &View, before: u64, read: &[Interval]) -> Vec<u64> {
-        let mut predicates = Predicates::new(8);
+        let mut predicates = Predicates::new(read.len().max(8));
         predicates.read(TABLE, read);
         let mut missed = Vec::new();
         let validation = self.validation(view, before);
@@ -317,6 +317,14 @@ fn many_keys_that_were_read_share_the_rings_of_their_range() {
     assert_eq!(result, Ok(()));
     assert_eq!(work.quiet + work.walked, 1 + 1 + 16);
     assert!(run(0).0.is_err());
+    let excerpt = memory.copy(&view, before).unwrap();
+    let copied = |odd: u128| {
+        let all: Vec<Interval> = (0..KEYS)
+            .map(|n| Interval::point((1 << 40) + 2 * n + odd))
+            .collect();
+        memory.missed(&excerpt, &view, before, &all)
+    };
+    assert_eq!((copied(1), copied(0)), (vec![], vec![11]));
 }
 
 #[test]

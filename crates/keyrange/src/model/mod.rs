@@ -305,6 +305,11 @@ fn a_key_that_is_looked_for_in_another_piece_is_found_out() {
 }
 
 #[test]
+fn keys_in_one_entry_that_are_looked_for_in_pieces_only_are_found_out() {
+    assert!(finds(Fault::RangeMissed, PIECES));
+}
+
+#[test]
 fn one_that_is_taken_for_idle_because_nothing_is_known_of_it_is_found_out() {
     let plan = Plan {
         rounds: 4,
@@ -368,6 +373,7 @@ fn a_skipped_registration_is_found_out() {
 #[test]
 fn a_key_that_is_not_among_the_parts_of_its_entry_is_found_out() {
     assert!(finds(Fault::PartForgotten, PLAN));
+    assert!(finds(Fault::PartForgotten, PIECES));
 }
 
 #[test]
