@@ -207,11 +207,11 @@ COMMENT ON COLUMN txn.ranges.relation IS 'the table';
 COMMENT ON COLUMN txn.ranges.range IS 'the number of the range; -1: null keys; null: anywhere in the table, or you may not read the key of every row';
 COMMENT ON COLUMN txn.ranges.low IS 'its lowest key; null: there is no bound, or you may not read the key of every row';
 COMMENT ON COLUMN txn.ranges.high IS 'its highest key; null: there is no bound, or you may not read the key of every row';
-COMMENT ON COLUMN txn.ranges.writes IS 'writes to it that its ring has at present';
+COMMENT ON COLUMN txn.ranges.writes IS 'writes to it that the rings have at present';
 COMMENT ON COLUMN txn.ranges.last_transaction IS 'the latest of the transactions that wrote them';
-COMMENT ON COLUMN txn.ranges.registrations IS 'writes registered in its ring since the server started; ranges may share a ring';
-COMMENT ON COLUMN txn.ranges.conflicts IS 'conflicts that validations have found in its ring';
-COMMENT ON COLUMN txn.ranges.covered IS 'looks of validations at its ring for transactions that had read the whole range';
+COMMENT ON COLUMN txn.ranges.registrations IS 'writes registered in it since the server started, or since another range was counted in its place';
+COMMENT ON COLUMN txn.ranges.conflicts IS 'conflicts that validations have found in it, counted like registrations';
+COMMENT ON COLUMN txn.ranges.covered IS 'looks of validations at it for transactions that had read the whole range, counted like registrations';
 
 CREATE FUNCTION txn.my_predicates_raw(OUT relation oid, OUT low text, OUT high text, OUT whole boolean, OUT reason text)
 RETURNS SETOF record

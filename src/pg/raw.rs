@@ -114,6 +114,7 @@ unsafe extern "C-unwind" {
     pub fn GetTopTransactionIdIfAny() -> TransactionId;
     pub fn GetCurrentTransactionId() -> TransactionId;
     pub fn GetCurrentTransactionNestLevel() -> c_int;
+    pub fn GetCurrentTransactionStartTimestamp() -> TimestampTz;
     pub fn GetCurrentSubTransactionId() -> SubTransactionId;
     pub fn GetCurrentCommandId(used: bool) -> CommandId;
     pub fn CommandCounterIncrement();

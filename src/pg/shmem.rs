@@ -5,7 +5,7 @@ use hotrow::{
     Actor, ContendedTables, Directory, FlushQueue, MEMBERS, Member, Parcel, ReadGuard, Row, Slot,
     Word32, Word64, World,
 };
-use keyrange::{Board, Bucket, Clock, Committer, Counters, Ledger, Rings, Slot as RangeSlot};
+use keyrange::{Board, Bucket, Clock, Committer, Counters, Ledger, Mark, Rings, Slot as RangeSlot};
 use pgrx::pg_sys;
 use std::mem::{align_of, size_of};
 use std::sync::OnceLock;
@@ -25,6 +25,8 @@ const RELATION_BUCKETS: usize = 64;
 /// Rings of changed definitions, and their slots, which only DDL fills.
 const DEFINITION_BUCKETS: usize = 64;
 const DEFINITION_SLOTS: usize = 32;
+/// Marks of relations and ranges of a ledger, at least.
+const LEAST_MARKS: usize = 1024;
 
 /// What stands at the beginning, once.
 #[repr(C)]
@@ -90,6 +92,11 @@ fn range_slots() -> usize {
     guc::RANGE_SLOTS.get().max(1) as usize
 }
 
+/// Marks of relations and ranges, of each ledger.
+fn range_marks() -> usize {
+    range_buckets().max(LEAST_MARKS)
+}
+
 /// Ledgers of rings: of writes, and of reads if there is an exclusion window.
 fn ledgers() -> usize {
     1 + usize::from(guc::RANGE_WINDOW.get())
@@ -133,6 +140,7 @@ struct Offsets {
     counters: usize,
     range_buckets: usize,
     range_slots: usize,
+    range_marks: usize,
     size: usize,
 }
 
@@ -151,6 +159,7 @@ fn offsets() -> Offsets {
     let (rings, slots) = all_rings();
     let ring_buckets = layout.take::<Bucket>(rings);
     let ring_slots = layout.take::<RangeSlot>(slots);
+    let ring_marks = layout.take::<Mark>(ledgers() * range_marks());
     Offsets {
         header,
         buckets: bucket_array,
@@ -164,6 +173,7 @@ fn offsets() -> Offsets {
         counters,
         range_buckets: ring_buckets,
         range_slots: ring_slots,
+        range_marks: ring_marks,
         size: layout.at + 64,
     }
 }
@@ -223,21 +233,23 @@ unsafe fn board(start: *mut u8, offsets: &Offsets, clock: &'static Clock) -> Boa
     let (buckets, depth) = (range_buckets(), range_slots());
     let all = buckets + RELATION_BUCKETS;
     // SAFETY: by the contract.
-    let (heads, slots) = unsafe {
+    let (heads, slots, marks) = unsafe {
         (
             slice::<Bucket>(start, offsets.range_buckets, all_rings().0),
             slice::<RangeSlot>(start, offsets.range_slots, all_rings().1),
+            slice::<Mark>(start, offsets.range_marks, ledgers() * range_marks()),
         )
     };
     // One ledger after the other, then the definitions.
     let ledger = |n: usize| {
         let heads = &heads[n * all..][..all];
         let slots = &slots[n * all * depth..][..all * depth];
+        let marks = &marks[n * range_marks()..][..range_marks()];
         let (range_heads, relation_heads) = heads.split_at(buckets);
         let (range_slots, relation_slots) = slots.split_at(buckets * depth);
         Ledger {
-            ranges: Rings::new(range_heads, range_slots),
-            relations: Rings::new(relation_heads, relation_slots),
+            ranges: Rings::new(range_heads, range_slots, marks),
+            relations: Rings::new(relation_heads, relation_slots, marks),
         }
     };
     Board {
@@ -246,7 +258,11 @@ unsafe fn board(start: *mut u8, offsets: &Offsets, clock: &'static Clock) -> Boa
         committers: unsafe { slice(start, offsets.committers, actors()) },
         writes: ledger(0),
         reads: (ledgers() > 1).then(|| ledger(1)),
-        definitions: Rings::new(&heads[ledger_rings()..], &slots[ledger_rings() * depth..]),
+        definitions: Rings::new(
+            &heads[ledger_rings()..],
+            &slots[ledger_rings() * depth..],
+            &marks[..range_marks()], // those of the writes
+        ),
     }
 }
 

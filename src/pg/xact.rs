@@ -92,8 +92,16 @@ pub fn wait_for_end_within(xid: u32, ms: i32) -> bool {
 /// Whether that process runs that transaction, which another one may have prepared and left behind. Read without a lock, so it may be
 /// wrong by a moment.
 pub fn is_run_by(process: usize, xid: u32) -> bool {
-    // SAFETY: `process` is a pgprocno, so within allProcs.
-    unsafe { u32::from((*(*pg_sys::ProcGlobal).allProcs.add(process)).xid) == xid }
+    run_by(process) == xid
+}
+
+/// The transaction that the process runs, 0 without one: it has not ended at the moment of the look, nor been prepared.
+pub fn run_by(process: usize) -> u32 {
+    // SAFETY: `process` is a pgprocno, so within allProcs; a word that others write as a whole.
+    unsafe {
+        let process = (*pg_sys::ProcGlobal).allProcs.add(process);
+        u32::from((&raw const (*process).xid).read_volatile())
+    }
 }
 
 /// Whether that process works in our database.

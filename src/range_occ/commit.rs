@@ -72,8 +72,9 @@ fn validate_fresh() {
         ranges: &|relation| ranges_of(work, relation),
         wait: &|| is_patient(since()),
     };
-    // Nothing is copied, nothing was missed, and nothing is: the way of most.
+    // Nothing is to be copied, nothing was missed, and nothing is: the way of most.
     if work.first_missed.get().is_none()
+        && !excerpt::is_due(work, &validation)
         && let Some(done) = validation.quiet(&work.fresh)
     {
         session::with(|work| work.fresh.clear());
@@ -99,7 +100,7 @@ fn validate_fresh() {
         .iter()
         .any(|one| matches!(one, Err(Refusal::HistoryLost { .. })))
     {
-        session::want_excerpt();
+        session::note_lost();
     }
     let is_between = placed.is_err() || !knows_nothing_from(work, &validation);
     let certain = first.filter(|first| is_between && xact::has_committed(first.fxid as u32));
@@ -213,9 +214,9 @@ fn register_and_validate() {
     let fxid = view::own_fxid();
     let validated = session::is_validated();
     let ranges = |relation| ranges_of(work, relation);
-    let mut registered = shared
-        .board
-        .register(wait::me(), fxid, &work.writes, &view::is_running);
+    let (me, is_running) = (wait::me(), &view::is_running);
+    let board = &shared.board;
+    let mut registered = board.register(me, fxid, &work.writes, &ranges, is_running);
     if shared.board.reads.is_some() {
         let (id, reads) = (reader_id(fxid), work.registered_reads());
         registered.add_reads(id, &reads, &ranges, &view::is_running);

@@ -77,7 +77,7 @@ fn raise(code: [u8; 5], make: impl FnOnce() -> [String; 3]) -> ! {
 /// Raises 40001 for what validation found.
 pub fn refuse(refusal: &Refusal) -> ! {
     if let Refusal::HistoryLost { .. } = refusal {
-        session::want_prefix();
+        session::note_lost();
     }
     raise(SERIALIZATION_FAILURE, || {
         let detail = match refusal {

@@ -33,11 +33,15 @@ pub fn before_reads() {
 /// The transaction has its snapshot: copies what it may need before it knows what it reads.
 pub fn copy_early() {
     // SAFETY: reads shared state.
-    if !session::is_validated() || view::own_fxid() != 0 || unsafe { raw::RecoveryInProgress() } {
+    if !session::is_validated() || unsafe { raw::RecoveryInProgress() } {
         return;
     }
     session::start_clock();
     let (view, before) = session::reading_point();
+    session::survey(&view);
+    if view::own_fxid() != 0 {
+        return;
+    }
     // SAFETY: nothing below changes it; what is copied has cells of its own.
     let Some(work) = (unsafe { session::look() }) else {
         return;
@@ -61,9 +65,15 @@ pub fn copy_early() {
         .add(Count::ValidationTime, commit::nanoseconds(since));
 }
 
+/// Whether the transaction reads a whole table for the first time: the rings are copied then, even if nobody has written there, as it may
+/// read others later.
+pub fn is_due(work: &Work, validation: &Validation<View>) -> bool {
+    !work.history.has_tried.get() && validation.looks_everywhere(&work.fresh)
+}
+
 /// Before the validation of what is fresh, of a transaction that only reads.
 pub fn before_validation(work: &Work, validation: &Validation<View>) {
-    if !work.history.has_tried.get() && validation.looks_everywhere(&work.fresh) {
+    if is_due(work, validation) {
         copy(work, validation);
     }
 }
@@ -91,8 +101,8 @@ pub fn conflicts(
 ) -> (Result<(), Refusal>, keyrange::Work) {
     match work.history.excerpt.get() {
         Some(excerpt) => {
-            excerpt.conflicts(validation, &work.fresh, found);
-            (Ok(()), keyrange::Work::default())
+            let result = excerpt.conflicts(validation, &work.fresh, found);
+            (result, keyrange::Work::default())
         }
         None => validation.conflicts(&work.fresh, found),
     }

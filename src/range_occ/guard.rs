@@ -337,7 +337,6 @@ pub unsafe fn before_utility(node: *const pg_sys::Node, is_top_level: bool) {
             if (*set).kind == pg_sys::VariableSetKind::VAR_SET_MULTI
                 && CStr::from_ptr((*set).name) == c"TRANSACTION SNAPSHOT"
             {
-                session::forget_prefix();
                 session::uses_snapshot();
             }
             return;

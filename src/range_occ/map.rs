@@ -1,9 +1,11 @@
 //! Which logical ranges a table has: from the catalog table `txn.range_maps`, or by default.
 //!
 //! The default must be the same for all transactions that overlap, so it comes from the key's types and not from statistics,
-//! which change under running transactions.
+//! which change under running transactions. It need not know which keys are there: those of one range are spread over its pieces by
+//! a hash (`keyrange`, "Pieces").
 
 use super::key::Column;
+use crate::guc;
 use crate::pg::raw;
 use keyrange::{Grid, Image, Layout, RangeMap};
 use pgrx::pg_sys::{self, Datum, Oid};
@@ -18,6 +20,22 @@ const MICROSECONDS: u128 = 3_600_000_000;
 /// Ranges by default of what has no unit: as many parts of the whole span of images.
 const PARTS: u128 = 4096;
 
+/// Pieces of a range that has a bounded number of keys: as many as let each of them be written once in a row.
+const PIECES_OF_INTEGERS: u32 = 32;
+/// Pieces of a range that may have any number of keys.
+const PIECES: u32 = 256;
+/// The fewest pieces of a range between sampled boundaries: the first and the last have all keys that come beyond. Where there are few
+/// ranges, say because the table was empty when it was divided, together they have `PIECES`.
+const PIECES_OF_SAMPLED: u32 = 8;
+/// A range has no more pieces than this part of all rings.
+const MOST_OF_RINGS: u32 = 16;
+
+/// So many pieces, or what the server's rings allow; the same for all sessions.
+fn pieces(wanted: u32) -> u32 {
+    let rings = guc::RANGE_BUCKETS.get().max(1) as u32;
+    wanted.min(rings / MOST_OF_RINGS)
+}
+
 /// Columns of txn.range_maps.
 const RELATION: i32 = 1;
 const WIDTH: i32 = 2;
@@ -27,13 +45,14 @@ const BOUNDARIES: i32 = 3;
 #[derive(PartialEq, Eq, Debug)]
 pub enum Map {
     Grid(Grid),
+    Whole,
     Boundaries(Box<[Image]>),
 }
 
 impl Map {
     /// All keys are one range.
     pub fn whole() -> Self {
-        Map::Boundaries(Box::default())
+        Map::Whole
     }
 
     /// What a table has that was never partitioned.
@@ -53,13 +72,22 @@ impl Map {
             Some(units) => layout.unit().saturating_mul(units),
             None => keyrange::FIRST_NULL / PARTS,
         };
-        Map::Grid(Grid::new(width))
+        let wanted = match units {
+            Some(INTEGERS) => PIECES_OF_INTEGERS,
+            _ => PIECES,
+        };
+        Map::Grid(Grid::new(width).with_pieces(pieces(wanted)))
     }
 
     pub fn ranges(&self) -> RangeMap<'_> {
         match self {
             Map::Grid(grid) => RangeMap::Grid(*grid),
-            Map::Boundaries(boundaries) => RangeMap::Boundaries(boundaries),
+            Map::Whole => RangeMap::WHOLE,
+            Map::Boundaries(boundaries) => {
+                let ranges = boundaries.len() as u32 + 1;
+                let wanted = (PIECES / ranges).max(PIECES_OF_SAMPLED);
+                RangeMap::BoundariesInPieces(boundaries, pieces(wanted))
+            }
         }
     }
 }

@@ -159,7 +159,8 @@ fn divide(rel: &PgRelation, division: &Division) {
     };
     let (width, boundaries) = match division {
         Division::Width(width) => (Some(grid(rel, &table, width, unit)), Vec::new()),
-        Division::Ranges(ranges) if has_unit(&table) => {
+        // Of several columns, the first may have few values with many rows each.
+        Division::Ranges(ranges) if has_unit(&table) && table.columns.len() == 1 => {
             (Some(spread(rel, &table, *ranges as u128, unit)), Vec::new())
         }
         Division::Ranges(ranges) => (None, sampled(rel, &table, *ranges as usize)),

@@ -39,10 +39,8 @@ struct Session {
     rolls_back_to: Cell<bool>,
     /// It is about to commit: what it reads and writes is settled.
     sealed: Cell<bool>,
-    /// The transaction's snapshot sees all with CSNs up to this one; see `stable_prefix`.
-    prefix: Cell<Csn>,
-    /// Transactions for which it is still worth while to find that out.
-    wants_prefix: Cell<u32>,
+    /// What a survey soon after the transaction's snapshot has found, if there was one (`keyrange::Survey::lasting_prefix`).
+    prefix: Cell<Option<Csn>>,
     /// Transactions for which it is still worth while to copy the rings before they read.
     wants_excerpt: Cell<u32>,
     /// Descriptors of index scans whose keys have not been seen, by address. One that an error has left behind does no harm.
@@ -64,8 +62,7 @@ static SESSION: Session = Session {
     given_up: Cell::new(0),
     rolls_back_to: Cell::new(false),
     sealed: Cell::new(false),
-    prefix: Cell::new(0),
-    wants_prefix: Cell::new(0),
+    prefix: Cell::new(None),
     wants_excerpt: Cell::new(0),
     expected: RefCell::new(Vec::new()),
     is_expecting: Cell::new(false),
@@ -359,40 +356,39 @@ pub fn seal() {
     SESSION.sealed.set(true);
 }
 
-/// Transactions that look for the prefix after one was refused for want of it.
-const PERSISTENCE: u32 = 100;
-
-/// A transaction was refused because it could not tell whether it sees what was overwritten.
-pub fn want_prefix() {
-    SESSION.wants_prefix.set(PERSISTENCE);
-}
-
-/// Between transactions: finds out up to which CSN all have ended, if the last transactions would have needed to know that. An idle
-/// writer anywhere keeps the next snapshot's xmin back, and with it what it is known to see.
-fn stable_prefix() -> Csn {
-    let wanted = SESSION.wants_prefix.get();
-    // SAFETY: a plain read of a setting.
-    let may_be_prepared = unsafe { raw::max_prepared_xacts } > 0;
-    if wanted == 0 || may_be_prepared {
-        return 0;
-    }
-    SESSION.wants_prefix.set(wanted - 1);
-    let board = memory().board;
-    keyrange::stable_prefix(board.clock, board.committers, view::is_running).unwrap_or(0)
-}
-
-/// Transactions that copy the rings first after one that only read lost its history.
+/// Transactions of a session that are careful after one of them lost its history.
 const CAREFUL: u32 = 8;
+/// For how long all sessions are, in microseconds: with a pooler between, another one may get the next try.
+const ALL_CAREFUL: u64 = 30_000_000;
 
-/// A transaction that only read was refused, or will be, for want of history.
-pub fn want_excerpt() {
-    SESSION.wants_excerpt.set(CAREFUL);
+/// When the present transaction began, in microseconds.
+fn now() -> u64 {
+    // SAFETY: reads backend state.
+    unsafe { raw::GetCurrentTransactionStartTimestamp() }.unsigned_abs()
 }
 
-/// Whether the next transactions copy the rings before they read.
+/// A transaction was refused, or will be, for want of history.
+pub fn note_lost() {
+    SESSION.wants_excerpt.set(CAREFUL);
+    memory().board.clock.lose(now());
+}
+
+/// Whether the present transaction is careful: it makes a survey of those that its snapshot does not see, and copies the rings, before it
+/// reads.
 #[inline]
 pub fn wants_excerpt() -> bool {
-    SESSION.wants_excerpt.get() > 0
+    SESSION.wants_excerpt.get() > 0 || {
+        let lost_at = memory().board.clock.lost_at();
+        lost_at > 0 && now() < lost_at.saturating_add(ALL_CAREFUL)
+    }
+}
+
+/// A survey for the snapshot's whole life, once, as early as can be.
+pub fn survey(view: &View) {
+    if SESSION.prefix.get().is_none() {
+        let survey = keyrange::Snapshot::survey(view);
+        SESSION.prefix.set(Some(survey.lasting_prefix));
+    }
 }
 
 /// One of them does.
@@ -402,14 +398,9 @@ pub fn excerpt_tried() {
         .set(SESSION.wants_excerpt.get().saturating_sub(1));
 }
 
-/// The transaction's snapshot is another's, and may be older than what this session knows.
-pub fn forget_prefix() {
-    SESSION.prefix.set(0);
-}
-
-/// See `stable_prefix`.
+/// What `survey` has found; 0 without one.
 pub fn prefix() -> Csn {
-    SESSION.prefix.get()
+    SESSION.prefix.get().unwrap_or(0)
 }
 
 /// A table's storage is replaced by an empty one.
@@ -434,6 +425,7 @@ pub fn reading_point() -> (View, Csn) {
 /// one before.
 pub fn retaken(xmin: u64) {
     SESSION.xmin.set(Some(xmin));
+    SESSION.prefix.set(None);
     with_present(|work| {
         work.before = None;
         work.history = Default::default();
@@ -587,7 +579,7 @@ pub fn end() {
     SESSION.snapshot_used.set(false);
     SESSION.rolls_back_to.set(false);
     SESSION.sealed.set(false);
-    SESSION.prefix.set(stable_prefix());
+    SESSION.prefix.set(None);
     SESSION.validated.set(None);
     SESSION.read_only.set(None);
     if let Some(mut work) = SESSION.work.borrow_mut().take()

@@ -1,8 +1,10 @@
 //! Transactions by 64-bit id, and what the validated transaction's snapshot sees of them.
 
 use super::session;
+use crate::hotlock::memory;
 use crate::pg::raw;
 use crate::pg::xact;
+use keyrange::Survey;
 use pgrx::pg_sys::{self, TransactionId};
 
 fn next() -> u64 {
@@ -147,6 +149,33 @@ impl keyrange::Snapshot for View {
         } else {
             did_abort(fxid)
         }
+    }
+
+    fn survey(&self) -> Survey {
+        // SAFETY: the snapshot lives as long as the transaction.
+        let snapshot = unsafe { &*self.snapshot };
+        if snapshot.takenDuringRecovery {
+            return Survey::unknown(self.xmin);
+        }
+        let running = match snapshot.xcnt {
+            0 => &[],
+            // SAFETY: so many ids are there.
+            count => unsafe { std::slice::from_raw_parts(snapshot.xip, count as usize) },
+        };
+        // Ids of the snapshot are not below its xmin; of others the result does not matter, but is none of these.
+        let widen = |xid: u32| self.xmin + u64::from(xid.wrapping_sub(self.xmin as u32));
+        let board = memory().board;
+        Survey::of(
+            board.clock,
+            board.committers,
+            running.iter().map(|&xid| widen(xid.into())),
+            widen(snapshot.xmax.into()),
+            |process| match xact::run_by(process) {
+                0 => 0,
+                xid => widen(xid),
+            },
+            did_abort,
+        )
     }
 
     fn is_mine(&self, fxid: u64) -> bool {

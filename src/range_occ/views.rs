@@ -61,13 +61,13 @@ fn ranges() -> TableIterator<
         (&board.writes.ranges, true),
         (&board.writes.relations, false),
     ] {
-        for (bucket, entry) in rings.entries() {
+        for entry in rings.entries() {
             if key::relation_of(key::oid_of(entry.relation)) == entry.relation {
                 let range = is_range.then_some(entry.range);
                 let line = found.entry((entry.relation, range)).or_default();
                 line.writes += 1;
                 line.last = line.last.max(entry.fxid);
-                line.totals = rings.totals(bucket);
+                line.totals = rings.totals(entry.relation, range);
             }
         }
     }

@@ -19,6 +19,7 @@ struct Line(Word);
 pub struct Clock {
     taken: Line,
     complete_from: Line,
+    lost_at: Line,
 }
 
 impl Clock {
@@ -36,31 +37,27 @@ impl Clock {
         self.complete_from.0.get()
     }
 
+    /// The last CSN that has been taken.
+    pub(crate) fn taken(&self) -> Csn {
+        self.taken.0.get()
+    }
+
+    /// A transaction was refused for want of history, at a time of the caller's reckoning.
+    pub fn lose(&self, time: u64) {
+        self.lost_at.0.lift(time);
+    }
+
+    /// When that happened last, 0 for never.
+    #[inline]
+    pub fn lost_at(&self) -> u64 {
+        self.lost_at.0.get()
+    }
+
     /// Where a transaction without writes stands: after all with CSNs below this one, before the others. To be read at its
     /// first capture of a predicate, after its snapshot was taken.
     pub fn reading_point(&self) -> Csn {
         self.taken.0.get() + 2
     }
-}
-
-/// The last CSN such that all transactions with one up to it have left the running list; `None` while one is just being written down.
-/// Prepared transactions are not known here. `is_running` is asked of transactions that have a CSN.
-pub fn stable_prefix(
-    clock: &Clock,
-    committers: &[Committer],
-    is_running: impl Fn(u64) -> bool,
-) -> Option<Csn> {
-    // In this order: whoever has one of these CSNs has said so before it was taken.
-    let taken = clock.taken.0.get();
-    committers.iter().try_fold(taken, |prefix, committer| {
-        let fxid = committer.fxid.get();
-        match committer.look(fxid) {
-            Standing::Known(csn) if csn <= prefix && is_running(fxid) => Some(csn - 1),
-            Standing::Taking => None,
-            // Who has gone on to another transaction has ended the one before.
-            _ => Some(prefix),
-        }
-    })
 }
 
 /// A transaction that the snapshot does not see although it sees one with a larger CSN: it had its CSN
@@ -103,6 +100,14 @@ pub struct Committer {
 
 const NONE: u64 = 0;
 const TAKING: u64 = u64::MAX;
+
+/// What is known of a transaction that has begun to register.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Known {
+    NoneYet,
+    Taking,
+    Csn(Csn),
+}
 
 /// What a committer says of a transaction.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -153,6 +158,23 @@ impl Committer {
             csn => Some((fxid, csn)),
         };
         [present, Some(last)].map(|one| one.filter(|&(fxid, _)| fxid != 0))
+    }
+
+    /// What is known of that transaction, if it is one of the process's last two that wrote; nothing while it goes on to the next.
+    pub(crate) fn known(&self, asked: u64) -> Option<Known> {
+        let fxid = self.fxid.get();
+        let csn = self.csn.get();
+        let (last_fxid, last_csn) = (self.last_fxid.get(), self.last_csn.get());
+        if fxid == 0 || fxid != self.fxid.get() {
+            return None;
+        }
+        match csn {
+            _ if asked == last_fxid => Some(Known::Csn(last_csn)),
+            _ if asked != fxid => None,
+            NONE => Some(Known::NoneYet),
+            TAKING => Some(Known::Taking),
+            csn => Some(Known::Csn(csn)),
+        }
     }
 
     /// How far that transaction has come. If its CSN is below one that the caller took before, this does not say `None`:

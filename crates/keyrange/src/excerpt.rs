@@ -2,18 +2,22 @@
 
 use std::ops::ControlFlow;
 
+use smallvec::SmallVec;
+
 use crate::{
     Relation,
     csn::Csn,
     fault::{Fault, planted},
     image::{Image, Interval},
+    mark::Gap,
     predicate::{IntervalSet, Predicates},
+    ranges::Range,
     ring::{Entry, Place, Rings},
     validate::{Conflict, Refusal, Snapshot, Validation, Work, conflict},
 };
 
 /// What the entries of an excerpt are enough for.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Extent {
     /// All that the snapshot does not see and that has a CSN below this one.
     before: Csn,
@@ -21,6 +25,8 @@ pub struct Extent {
     from: Csn,
     /// But some up to this CSN had been overwritten.
     lost: Csn,
+    /// The rings of which some of the first sort were missing, in order.
+    holes: Vec<usize>,
 }
 
 /// The writes that may decide on a transaction without writes, of all relations. At most as many as the rings have slots: what comes into a
@@ -36,12 +42,13 @@ pub struct Excerpt {
 
 impl<S: Snapshot> Validation<'_, S> {
     /// Shows `keep` all entries that may decide on any predicates of this transaction, which has its reading point (`before`) and no
-    /// writes: those that the snapshot does not see, with their CSNs, and those that it sees from the first of these on. `None`:
-    /// some are missing, so that there can be no excerpt. Looks at every bucket, once or twice.
+    /// writes: those that the snapshot does not see, with their CSNs, and those that it sees from the first of these on. `None`: there can be no
+    /// excerpt. Looks at every bucket, once or twice.
     pub fn copy(&self, keep: &mut dyn FnMut(Entry)) -> (Option<Extent>, Work) {
         let mut work = Work::default();
         let xmin = self.snapshot.xmin();
         let mut from = Csn::MAX;
+        let mut missing: Vec<(usize, Gap)> = Vec::new();
         if xmin < self.board.clock.complete_from() {
             return (None, work);
         }
@@ -62,16 +69,30 @@ impl<S: Snapshot> Validation<'_, S> {
                 true
             });
             work.slots += walk.slots;
-            if walk.is_incomplete(xmin, self.prefix) && !planted(Fault::ExcerptIncomplete) {
-                return (None, work);
+            if walk.gap.fxid >= xmin && !planted(Fault::ExcerptIncomplete) {
+                missing.push((rings.ring(bucket), walk.gap));
             }
         }
         let extent = Extent {
             before: self.before,
             from,
             lost: self.copy_newer(from, keep),
+            holes: self.holes(missing),
         };
         (Some(extent), work)
+    }
+
+    /// The rings whose gaps can hide what the snapshot does not see.
+    fn holes(&self, missing: Vec<(usize, Gap)>) -> Vec<usize> {
+        if missing.is_empty() {
+            return Vec::new();
+        }
+        let survey = self.snapshot.survey();
+        let can_hide =
+            |(ring, gap): (usize, Gap)| gap.can_hide(&survey, self.prefix).then_some(ring);
+        let mut holes: Vec<usize> = missing.into_iter().filter_map(can_hide).collect();
+        holes.sort_unstable();
+        holes
     }
 
     /// Shows `keep` the entries from that CSN on which the snapshot sees. Returns the highest CSN that is missing, if it may be one of
@@ -88,7 +109,7 @@ impl<S: Snapshot> Validation<'_, S> {
                 true
             })
         });
-        lost.max().unwrap_or(0)
+        lost.map(|gap| gap.csn).max().unwrap_or(0)
     }
 
     fn all_buckets(&self) -> impl Iterator<Item = (Rings<'_>, usize)> {
@@ -126,13 +147,14 @@ impl Excerpt {
         }
     }
 
-    /// Shows `found` what `Validation::conflicts` would have found when the excerpt was made. `validation` is of the same transaction.
+    /// Shows `found` what `Validation::conflicts` would have found when the excerpt was made. `validation` is of the same transaction. An
+    /// error: there may be others that nobody knows.
     pub fn conflicts<S: Snapshot>(
         &self,
         validation: &Validation<S>,
         predicates: &Predicates,
         found: &mut dyn FnMut(Conflict) -> ControlFlow<()>,
-    ) {
+    ) -> Result<(), Refusal> {
         debug_assert!(validation.before <= self.extent.before);
         for (relation, read) in predicates.iter() {
             let map = (validation.ranges)(relation);
@@ -143,10 +165,46 @@ impl Excerpt {
                 {
                     validation.board.count_conflict(entry);
                     if found(conflict(entry, part, csn, &map)).is_break() {
-                        return;
+                        return Ok(());
                     }
                 }
             }
+            self.is_whole_for(validation, relation, read)?;
+        }
+        Ok(())
+    }
+
+    /// Whether nothing of what was read is missing: the rings where it would be had been copied, or nothing of the relation is missing there
+    /// by now.
+    fn is_whole_for<S: Snapshot>(
+        &self,
+        validation: &Validation<S>,
+        relation: Relation,
+        read: &IntervalSet,
+    ) -> Result<(), Refusal> {
+        if self.extent.holes.is_empty() {
+            return Ok(());
+        }
+        let ledger = validation.board.writes;
+        let map = (validation.ranges)(relation);
+        let mut missing: Option<(Gap, Option<Range>)> = None;
+        let all: Result<(), Refusal> = validation.buckets(&ledger, relation, read, &map, |look| {
+            let ring = look.rings.ring(look.bucket);
+            if self.extent.holes.binary_search(&ring).is_ok() {
+                let gap = look.rings.gap_of(relation, look.range);
+                let (known, range) = missing.unwrap_or((gap, look.range));
+                missing = Some((known.either(gap), range));
+            }
+            Ok(())
+        });
+        all?;
+        match missing {
+            Some((gap, range)) if validation.can_hide(|| gap) => Err(Refusal::HistoryLost {
+                relation,
+                range,
+                fxid: gap.fxid,
+            }),
+            _ => Ok(()),
         }
     }
 
@@ -178,17 +236,31 @@ impl Excerpt {
         relation: Relation,
         read: &IntervalSet,
     ) -> impl Iterator<Item = (&Entry, Interval)> {
-        read.iter().flat_map(move |part| {
+        spans(read).into_iter().flat_map(move |span| {
             let end = self.entries.partition_point(|entry| {
-                (entry.relation, entry.keys.low()) <= (relation, part.high())
+                (entry.relation, entry.keys.low()) <= (relation, span.high())
             });
             let below = self.entries[..end].iter().zip(&self.reach[..end]).rev();
             below
                 .take_while(move |(entry, reach)| {
-                    entry.relation == relation && **reach >= part.low()
+                    entry.relation == relation && **reach >= span.low()
                 })
-                .filter(move |(entry, _)| entry.overlapping(read) == Some(part))
-                .map(move |(entry, _)| (entry, part))
+                .filter_map(move |(entry, _)| {
+                    let part = entry.overlapping(read).filter(|part| span.covers(part));
+                    part.map(|part| (entry, part))
+                })
         })
     }
+}
+
+/// Intervals that are looked for one by one. A wide entry is met by each of them.
+const FEW: usize = 16;
+
+/// Disjoint intervals that hold those that were read, each of them whole.
+fn spans(read: &IntervalSet) -> SmallVec<[Interval; FEW]> {
+    if read.len() <= FEW {
+        return read.iter().collect();
+    }
+    let hull = read.iter().reduce(|hull, part| hull.hull(&part));
+    hull.into_iter().collect()
 }

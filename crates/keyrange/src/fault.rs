@@ -56,6 +56,17 @@ pub enum Fault {
     PendingNotCopied,
     /// An excerpt is without what the snapshot sees of later ones.
     NewerNotCopied,
+    /// Who registers does not raise the mark of the relation and the range.
+    MarkNotRaised,
+    /// Who overwrites an entry does not tell the mark of its relation and range.
+    MarkForgotten,
+    /// A key's entry is looked for in another piece of its range than where it is.
+    PieceMissed,
+    /// Keys' entries are looked for in the pieces of their range, not in its own ring.
+    RangeMissed,
+    /// A transaction of which nothing is known is taken for one that has not begun to register.
+    #[cfg(test)]
+    UnknownTakenForIdle,
     /// A reader does not look for those that have moved before it.
     #[cfg(test)]
     MovedIgnored,

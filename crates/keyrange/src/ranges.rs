@@ -1,8 +1,16 @@
 //! The logical ranges of a relation: which piece of the key space an image belongs to.
 //!
 //! Keys whose first column is NULL are a range of their own.
+//!
+//! A range may have *pieces*: a number of rings among which its keys are spread by a hash of their images, so that it does not matter how
+//! the keys that are there lie in the space of all keys. What was written to one key is in the ring of that key's piece; what was
+//! written to more than one image is in the ring of the range. Who has read one key looks at both of these; who has read more looks at
+//! the range's ring and at those of all its pieces.
 
-use crate::image::{FIRST_NULL, Image, Interval};
+use crate::{
+    fault::{Fault, planted},
+    image::{FIRST_NULL, Image, Interval},
+};
 
 /// The number of a range in its relation.
 pub type Range = u64;
@@ -20,6 +28,8 @@ pub enum RangeMap<'a> {
     Grid(Grid),
     /// Range n begins at boundary n - 1, which is part of it; range 0 is what is below the first. Ascending.
     Boundaries(&'a [Image]),
+    /// The same with so many pieces each.
+    BoundariesInPieces(&'a [Image], u32),
 }
 
 /// Ranges of one width in images (see `Layout::unit`), at least `NARROWEST`; growth needs no maintenance.
@@ -28,6 +38,8 @@ pub struct Grid {
     width: u128,
     /// The exponent of 2 that the width is, above that of `NARROWEST`: default ranges are, and need no division of 128 bits.
     shift: Option<u32>,
+    /// Rings among which the keys of a range are spread, beside its own; none if that is 0.
+    pieces: u32,
 }
 
 impl Grid {
@@ -38,7 +50,13 @@ impl Grid {
         Grid {
             width,
             shift: width.is_power_of_two().then(exponent),
+            pieces: 0,
         }
+    }
+
+    /// The same ranges with so many pieces each.
+    pub fn with_pieces(self, pieces: u32) -> Self {
+        Grid { pieces, ..self }
     }
 
     #[inline]
@@ -68,10 +86,43 @@ impl RangeMap<'_> {
         }
         match *self {
             RangeMap::Grid(grid) => grid.range_of(image),
-            RangeMap::Boundaries(boundaries) => {
+            RangeMap::Boundaries(boundaries) | RangeMap::BoundariesInPieces(boundaries, _) => {
                 boundaries.partition_point(|&boundary| boundary <= image) as Range
             }
         }
+    }
+
+    /// The pieces of each range; 0 if it has one ring.
+    #[inline]
+    pub fn pieces(&self) -> u32 {
+        match self {
+            RangeMap::Grid(grid) => grid.pieces,
+            RangeMap::Boundaries(_) => 0,
+            RangeMap::BoundariesInPieces(_, pieces) => *pieces,
+        }
+    }
+
+    /// The piece where what was written to these keys, of one range, is registered; `None`: with the range itself.
+    #[inline]
+    pub fn piece_of(&self, keys: &Interval) -> Option<u32> {
+        let pieces = self.pieces();
+        if pieces == 0 || keys.low() != keys.high() {
+            return None;
+        }
+        let image = keys.low();
+        let mixed = (image as u64 ^ (image >> 64) as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        let mixed = (mixed ^ mixed >> 29).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        Some((mixed >> 32) as u32 % pieces)
+    }
+
+    /// The pieces in which keys of the interval, in one range, can have been registered, beside the range itself.
+    #[inline]
+    pub(crate) fn pieces_of(&self, keys: &Interval) -> std::ops::Range<u32> {
+        let all = 0..self.pieces();
+        if planted(Fault::PieceMissed) {
+            return all.start..all.end.min(1);
+        }
+        self.piece_of(keys).map_or(all, |piece| piece..piece + 1)
     }
 
     /// The images of a range that has one.
@@ -81,7 +132,7 @@ impl RangeMap<'_> {
         }
         let (low, next) = match *self {
             RangeMap::Grid(grid) => grid.bounds(range),
-            RangeMap::Boundaries(boundaries) => {
+            RangeMap::Boundaries(boundaries) | RangeMap::BoundariesInPieces(boundaries, _) => {
                 let at = |n: Option<usize>| n.and_then(|n| boundaries.get(n)).copied();
                 let low = at((range as usize).checked_sub(1)).unwrap_or(0);
                 (low, at(Some(range as usize)).unwrap_or(FIRST_NULL))

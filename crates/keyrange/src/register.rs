@@ -9,10 +9,11 @@ use crate::{
     fault::{Fault, planted},
     image::Interval,
     is_definition,
+    mark::Counted,
     parts::{Parts, pack},
     predicate::Predicates,
     ranges::{Range, RangeMap},
-    ring::{Entry, Place, Rings},
+    ring::{Entry, Nowhere, Published, Rings},
     write::WriteSet,
 };
 
@@ -44,9 +45,9 @@ pub struct Ledger<'a> {
 /// Where a transaction's entries are.
 #[derive(Debug, Default)]
 struct Places<'a> {
-    placed: SmallVec<[(Rings<'a>, Place); 8]>,
+    placed: SmallVec<[(Rings<'a>, Published); 8]>,
     /// Buckets in which there was no place.
-    unplaced: Vec<(Rings<'a>, usize)>,
+    unplaced: Vec<(Rings<'a>, Nowhere)>,
 }
 
 /// A transaction whose writes and reads are all published, or counted as evicted; it has no CSN yet.
@@ -90,8 +91,8 @@ impl<'p, 'a> Publisher<'p, 'a> {
         }
     }
 
-    fn add(&mut self, rings: Rings<'a>, entry: Entry) {
-        let bucket = rings.bucket_of(entry.relation, entry.range);
+    fn add(&mut self, rings: Rings<'a>, entry: Entry, map: &RangeMap) {
+        let bucket = rings.bucket_for(entry.relation, entry.range, &entry.keys, map);
         rings.expect_head(bucket);
         self.waiting.push((rings, bucket, entry));
         if self.waiting.len() == TOGETHER {
@@ -105,8 +106,8 @@ impl<'p, 'a> Publisher<'p, 'a> {
         }
         for (rings, bucket, entry) in self.waiting.drain(..) {
             match rings.publish(bucket, &entry, self.is_running) {
-                Some(place) => self.places.placed.push((rings, place)),
-                None => self.places.unplaced.push((rings, bucket)),
+                Ok(published) => self.places.placed.push((rings, published)),
+                Err(nowhere) => self.places.unplaced.push((rings, nowhere)),
             }
         }
     }
@@ -114,11 +115,11 @@ impl<'p, 'a> Publisher<'p, 'a> {
 
 impl Places<'_> {
     fn stamp(&self, csn: Csn) {
-        for (rings, place) in &self.placed {
-            rings.stamp(*place, csn);
+        for (rings, published) in &self.placed {
+            rings.stamp(*published, csn);
         }
-        for (rings, bucket) in &self.unplaced {
-            rings.stamp_unplaced(*bucket, csn);
+        for (rings, nowhere) in &self.unplaced {
+            rings.stamp_unplaced(*nowhere, csn);
         }
     }
 }
@@ -132,18 +133,18 @@ type Where = Option<(Range, Interval, Parts)>;
 fn each_read<'m>(
     predicates: &Predicates,
     map_of: &dyn Fn(Relation) -> RangeMap<'m>,
-    mut publish: impl FnMut(Relation, Where),
+    mut publish: impl FnMut(Relation, Where, &RangeMap),
 ) {
     let mut in_range: SmallVec<[Interval; 4]> = SmallVec::new();
     for (relation, read) in predicates.iter() {
         let map = map_of(relation);
         if read.is_everything() || read.ranges_in(&map) > MOST_READ_RANGES {
-            publish(relation, None);
+            publish(relation, None, &map);
             continue;
         }
         let mut publish = |range, intervals: &[Interval]| {
             pack(intervals, |keys, parts| {
-                publish(relation, Some((range, keys, parts)));
+                publish(relation, Some((range, keys, parts)), &map);
             });
         };
         let mut last = None;
@@ -175,12 +176,14 @@ impl<'a> Board<'a> {
     /// Publishes the writes of a transaction at PRE_COMMIT or PRE_PREPARE, when it can write no more and whom it built on
     /// has left the running list. Once for a transaction.
     ///
-    /// `fxid` is its top-level id; `is_running` tells of a top-level id whether it is still in progress.
-    pub fn register(
+    /// `fxid` is its top-level id; `map_of` has the maps by which the writes were collected; `is_running` tells of a top-level id whether it
+    /// is still in progress.
+    pub fn register<'m>(
         &self,
         process: u32,
         fxid: u64,
         writes: &WriteSet,
+        map_of: &dyn Fn(Relation) -> RangeMap<'m>,
         is_running: &dyn Fn(u64) -> bool,
     ) -> Registered<'_, 'a> {
         debug_assert!(fxid != 0 || writes.is_empty(), "a writer without an id");
@@ -213,7 +216,7 @@ impl<'a> Board<'a> {
                 keys,
                 parts,
             };
-            publisher.add(rings, entry);
+            publisher.add(rings, entry, &map_of(relation));
         });
         publisher.publish();
         registered
@@ -248,7 +251,7 @@ impl<'a> Board<'a> {
             return;
         };
         let mut publisher = Publisher::new(places, is_running);
-        each_read(predicates, map_of, |relation, place| {
+        each_read(predicates, map_of, |relation, place, map| {
             // Nobody moves who has changed a definition.
             if is_definition(relation) {
                 return;
@@ -263,7 +266,7 @@ impl<'a> Board<'a> {
                 keys,
                 parts,
             };
-            publisher.add(rings, entry);
+            publisher.add(rings, entry, map);
         });
         publisher.publish();
     }
@@ -279,7 +282,7 @@ impl Board<'_> {
         } else {
             self.writes.ranges
         };
-        rings.count_conflict(rings.bucket_of(entry.relation, entry.range));
+        rings.count(entry, Counted::Conflict);
     }
 }
 
@@ -334,11 +337,11 @@ impl<'a> Registered<'_, 'a> {
 impl Numbered<'_> {
     /// Tells that the transaction, which is not to be seen yet, has moved to an earlier position.
     pub(crate) fn move_to(&self, position: Csn) {
-        for (rings, place) in &self.writes.placed {
-            rings.move_to(*place, self.fxid, self.csn, position);
+        for (rings, published) in &self.writes.placed {
+            rings.move_to(*published, self.fxid, self.csn, position);
         }
-        for (rings, bucket) in &self.writes.unplaced {
-            rings.move_unplaced(*bucket, self.fxid);
+        for (rings, nowhere) in &self.writes.unplaced {
+            rings.move_unplaced(*nowhere, self.fxid);
         }
     }
 }

@@ -1,15 +1,15 @@
 //! Rings of registered writes. Nobody waits here: not who writes, not who reads.
 //!
 //! A writer looks at `head`, raises the bucket's `max_fxid`, takes a ticket from `head` (ticket t belongs to slot t mod N), and makes the
-//! slot its own. Then, in this order: it raises `evicted_fxid` to the transaction of the entry that it will overwrite, and
-//! `evicted_csn` or `evicted_pending_fxid`; it takes the CSN away, so that its transaction cannot stamp the slot any more; it
+//! slot its own. Then, in this order: it raises `missing` (of the bucket, and of the entry's relation and range) to the transaction of the entry that it will
+//! overwrite, and to its CSN or, if it has none, `pending_fxid`; it takes the CSN away, so that its transaction cannot stamp the slot any more; it
 //! sets the slot's sequence number to 2t + 1; it writes the fields; it sets the sequence number to 2t + 2. Who finds its
 //! slot in the hands of a running transaction takes another ticket, and after a few of them counts itself as evicted. One
 //! that is late may overwrite the entry of a later ticket: it marks it as evicted like any other.
 //!
-//! A reader visits every slot of the bucket once and then reads `evicted_fxid`. It takes an entry whose sequence number is
+//! A reader visits every slot of the bucket once and then reads what is missing. It takes an entry whose sequence number is
 //! even and the same after the fields as before. Anything else it leaves out, and misses nothing that it needs:
-//! - The number is odd or changes: the entry that was there has been marked in `evicted_fxid` before, and the one that will
+//! - The number is odd or changes: the entry that was there has been marked as missing before, and the one that will
 //!   be there belongs to a transaction that had not published all its entries when the reader looked, so it had no CSN,
 //!   and its CSN will be above any that was taken before.
 //! - A ticket taken whose slot still has the old entry: the reader takes the old entry, and what was said above holds for
@@ -25,9 +25,11 @@ use crate::{
     Relation,
     fault::{Fault, planted},
     image::Interval,
+    mark::{Counted, Gap, Mark, Marks, Missing, Spots},
     parts::Parts,
     predicate::IntervalSet,
-    ranges::Range,
+    ranges::{Range, RangeMap},
+    slot::{PENDING, Slot},
     word::Word,
 };
 
@@ -39,45 +41,14 @@ pub struct Bucket {
     head: Word,
     /// The highest transaction that has ever been about to register here.
     max_fxid: Word,
-    /// The highest transaction of which an entry is missing here.
-    evicted_fxid: Word,
-    /// The highest CSN of an entry that was published here, and of one that is missing here.
+    /// The highest CSN of an entry that was published here.
     max_csn: Word,
-    evicted_csn: Word,
-    /// The highest transaction whose entry was overwritten before it had a CSN, or after it had moved to an earlier position, or that
-    /// found no place.
-    evicted_pending_fxid: Word,
-    /// Conflicts found here, and looks at ranges that had been read as a whole.
-    conflicts: Word,
-    covered: Word,
-}
-
-/// One registered write. Zeroed memory is an empty slot.
-#[derive(Debug, Default)]
-#[repr(C)]
-pub struct Slot {
-    /// 0: never used; 2t + 1: ticket t is being written; 2t + 2: is published.
-    sequence: Word,
-    /// The transaction that is about to write the slot, 0 for none.
-    owner: Word,
-    fxid: Word,
-    /// `PENDING | t` until the transaction has put its CSN here.
-    csn: Word,
-    /// No transaction with a ticket before this one is above this.
-    earlier_fxid: Word,
-    relation: Word,
-    range: Word,
-    low: [Word; 2],
-    high: [Word; 2],
-    /// In the lower half; the parts in the upper.
-    process: Word,
+    /// The entries that are missing here.
+    missing: Missing,
 }
 
 #[cfg(not(test))] // a model's words are larger
-const _: () = assert!(size_of::<Slot>() == 96 && size_of::<Bucket>() == 64);
-
-/// A CSN that is not known yet; the rest is the ticket.
-const PENDING: u64 = 1 << 63;
+const _: () = assert!(size_of::<Bucket>() == 64);
 
 /// Tickets that a writer takes before it counts itself as evicted.
 const TRIES: usize = 4;
@@ -104,18 +75,33 @@ impl Entry {
     }
 }
 
-/// Where an entry was published.
+/// Where an entry is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Place {
     slot: usize,
     ticket: u64,
 }
 
-/// All rings of one kind: bucket b has the slots from b * N on, N = slots / buckets.
+/// Where a writer has published an entry.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Published {
+    place: Place,
+    spots: Spots,
+}
+
+/// Where a writer has found no place.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Nowhere {
+    bucket: usize,
+    spots: Spots,
+}
+
+/// All rings of one kind: bucket b has the slots from b * N on, N = slots / buckets. The marks may be those of other kinds, too.
 #[derive(Clone, Copy, Debug)]
 pub struct Rings<'a> {
     buckets: &'a [Bucket],
     slots: &'a [Slot],
+    marks: Marks<'a>,
 }
 
 /// What a walk through a bucket has met.
@@ -123,31 +109,23 @@ pub struct Rings<'a> {
 pub struct Walk {
     /// Slots looked at.
     pub slots: u64,
-    /// Entries of transactions up to this one can be missing.
-    pub evicted_fxid: u64,
-    /// The highest CSN of those that had one when they were overwritten.
-    evicted_csn: u64,
-    /// The highest of the others.
-    evicted_pending_fxid: u64,
-}
-
-impl Walk {
-    /// Whether an entry can be missing of a transaction that a snapshot does not see: it sees all below `xmin`, and all with CSNs up to
-    /// `prefix`.
-    pub fn is_incomplete(&self, xmin: u64, prefix: u64) -> bool {
-        self.evicted_fxid >= xmin
-            && (self.evicted_csn > prefix || self.evicted_pending_fxid >= xmin)
-    }
+    /// What can be missing.
+    pub gap: Gap,
 }
 
 impl<'a> Rings<'a> {
     /// Rings over shared memory that was zeroed at the start.
     ///
     /// # Panics
-    /// If there is no bucket, or not at least one slot for each.
-    pub fn new(buckets: &'a [Bucket], slots: &'a [Slot]) -> Self {
+    /// If there is no bucket, not at least one slot for each, or no mark.
+    pub fn new(buckets: &'a [Bucket], slots: &'a [Slot], marks: &'a [Mark]) -> Self {
         assert!(!buckets.is_empty() && slots.len() >= buckets.len());
-        Rings { buckets, slots }
+        let marks = Marks::new(marks);
+        Rings {
+            buckets,
+            slots,
+            marks,
+        }
     }
 
     /// Number of buckets.
@@ -159,11 +137,39 @@ impl<'a> Rings<'a> {
         self.buckets.is_empty()
     }
 
-    /// The bucket of a range.
+    /// The bucket of a range: of its wide entries, and, if it has no pieces, of all.
     pub fn bucket_of(&self, relation: Relation, range: Range) -> usize {
-        let mixed = (relation ^ range.rotate_left(32)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        self.bucket_of_piece(relation, range, None)
+    }
+
+    /// The bucket of a piece of a range.
+    pub(crate) fn bucket_of_piece(
+        &self,
+        relation: Relation,
+        range: Range,
+        piece: Option<u32>,
+    ) -> usize {
+        let piece = piece.map_or(0, |piece| u64::from(piece) + 1);
+        let place = range.rotate_left(32) ^ piece.wrapping_mul(0xa076_1d64_78bd_642f);
+        let mixed = (relation ^ place).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         let mixed = (mixed ^ mixed >> 32).wrapping_mul(0xd6e8_feb8_6659_fd93);
         (mixed >> 32) as usize % self.buckets.len()
+    }
+
+    /// The bucket where an entry of these keys in that range is registered.
+    pub fn bucket_for(
+        &self,
+        relation: Relation,
+        range: Range,
+        keys: &Interval,
+        map: &RangeMap,
+    ) -> usize {
+        self.bucket_of_piece(relation, range, map.piece_of(keys))
+    }
+
+    /// A name for the ring of that bucket, different from those of all other rings.
+    pub(crate) fn ring(&self, bucket: usize) -> usize {
+        std::ptr::from_ref(&self.buckets[bucket]).addr()
     }
 
     fn depth(&self) -> usize {
@@ -188,15 +194,18 @@ impl<'a> Rings<'a> {
         black_box((slot.sequence.glance(), slot.process.glance()));
     }
 
-    /// Publishes a write (but for its CSN), which must be before its transaction takes one. `None`: there was no place, and the
+    /// Publishes a write (but for its CSN), which must be before its transaction takes one. An error: there was no place, and the
     /// transaction counts as evicted. `is_running` tells whether a transaction is still in progress.
     pub fn publish(
         &self,
         bucket: usize,
         entry: &Entry,
         is_running: &dyn Fn(u64) -> bool,
-    ) -> Option<Place> {
+    ) -> Result<Published, Nowhere> {
         let head = &self.buckets[bucket];
+        let spots = self.marks.spots(entry.relation, entry.range);
+        self.marks.enter(spots, entry.fxid);
+        self.count(entry, Counted::Registration);
         // In this order: whoever has a ticket below `next` has raised `max_fxid` before it took that.
         let next = head.head.get();
         // Before the ticket is taken: whoever has a later ticket must find it in `max_fxid`.
@@ -214,68 +223,97 @@ impl<'a> Rings<'a> {
                 head.max_fxid.get()
             };
             if self.slots[slot].acquire(entry.fxid, is_running) {
-                self.slots[slot].write(head, ticket, earlier_fxid, entry);
+                let missing = &head.missing;
+                self.slots[slot].write(self.marks, missing, ticket, earlier_fxid, entry);
                 self.slots[slot].owner.set(0);
                 if planted(Fault::MaxRaisedLate) {
                     head.max_fxid.raise(entry.fxid);
                 }
-                return Some(Place { slot, ticket });
+                let place = Place { slot, ticket };
+                return Ok(Published { place, spots });
             }
         }
         if !planted(Fault::UnplacedNotMarked) {
-            head.evicted_pending_fxid.raise(entry.fxid);
-            head.evicted_fxid.raise(entry.fxid);
+            for missing in self.missing(bucket, spots) {
+                missing.pending_fxid.lift(entry.fxid);
+                missing.fxid.lift(entry.fxid);
+            }
         }
-        None
+        Err(Nowhere { bucket, spots })
     }
 
-    /// Puts the CSN into an entry that was published. If it has been overwritten, the bucket remembers that.
-    pub fn stamp(&self, place: Place, csn: u64) {
+    /// Where it is noted that an entry is missing: with its ring, its relation and its range.
+    fn missing(&self, bucket: usize, spots: Spots) -> [&'a Missing; 3] {
+        let [relation, range] = self.marks.missing(spots);
+        [&self.buckets[bucket].missing, relation, range]
+    }
+
+    /// Puts the CSN into an entry that was published. If it has been overwritten, that is remembered.
+    pub fn stamp(&self, published: Published, csn: u64) {
+        let Published { place, spots } = published;
         let bucket = place.slot / self.depth();
         self.buckets[bucket].max_csn.raise(csn);
         let word = &self.slots[place.slot].csn;
         if word.exchange(PENDING | place.ticket, csn).is_err() && !planted(Fault::LostCsnForgotten)
         {
-            self.buckets[bucket].evicted_csn.raise(csn);
+            self.stamp_unplaced(Nowhere { bucket, spots }, csn);
         }
     }
 
-    /// Replaces the CSN of an entry by the position that its transaction has moved to. If the entry is not there any more, the bucket
-    /// remembers that.
-    pub fn move_to(&self, place: Place, fxid: u64, csn: u64, position: u64) {
+    /// Replaces the CSN of an entry by the position that its transaction has moved to. If the entry is not there any more, that is
+    /// remembered.
+    pub fn move_to(&self, published: Published, fxid: u64, csn: u64, position: u64) {
+        let Published { place, spots } = published;
         let slot = &self.slots[place.slot];
         if slot.csn.exchange(csn, position).is_err() {
-            self.move_unplaced(place.slot / self.depth(), fxid);
+            let bucket = place.slot / self.depth();
+            self.move_unplaced(Nowhere { bucket, spots }, fxid);
         }
     }
 
-    /// Remembers that a transaction without a place in a bucket has moved to an earlier position.
-    pub fn move_unplaced(&self, bucket: usize, fxid: u64) {
-        self.buckets[bucket].evicted_pending_fxid.raise(fxid);
+    /// Remembers that a transaction whose entry is missing has moved to an earlier position.
+    pub fn move_unplaced(&self, at: Nowhere, fxid: u64) {
+        for missing in self.missing(at.bucket, at.spots) {
+            missing.pending_fxid.lift(fxid);
+        }
     }
 
-    /// The highest transaction that may have moved and is not (or not everywhere) in the bucket.
-    pub fn evicted_moved_fxid(&self, bucket: usize) -> u64 {
-        self.buckets[bucket].evicted_pending_fxid.get()
+    /// Remembers that a transaction with that CSN has no entry where it should have one.
+    pub fn stamp_unplaced(&self, at: Nowhere, csn: u64) {
+        self.buckets[at.bucket].max_csn.raise(csn);
+        for missing in self.missing(at.bucket, at.spots) {
+            missing.csn.lift(csn);
+        }
     }
 
-    /// Remembers that a transaction with that CSN found no place in a bucket.
-    pub fn stamp_unplaced(&self, bucket: usize, csn: u64) {
-        self.buckets[bucket].max_csn.raise(csn);
-        self.buckets[bucket].evicted_csn.raise(csn);
+    /// What is missing of a relation, or of a range of it. To be read after the slots.
+    pub fn gap_of(&self, relation: Relation, range: Option<Range>) -> Gap {
+        self.marks.gap(relation, range)
     }
 
-    /// Shows `visit` the entries of a bucket if one with a CSN from `from` on was published there, until it returns false. Returns the
-    /// highest CSN that is missing. Complete for transactions that had left the running list before.
+    /// The highest transaction that has registered anything of a relation.
+    pub(crate) fn last_of(&self, relation: Relation) -> u64 {
+        self.marks.last(relation)
+    }
+
+    /// Whether no transaction from `fxid` on has registered anything of a relation, or of a range of it (but for what is anywhere in
+    /// the relation).
+    #[inline]
+    pub fn is_unwritten(&self, relation: Relation, range: Option<Range>, fxid: u64) -> bool {
+        self.marks.is_quiet(relation, range, fxid)
+    }
+
+    /// Shows `visit` the entries of a bucket if one with a CSN from `from` on was published there, until it returns false. Returns what
+    /// is missing. Complete for transactions that had left the running list before.
     pub fn walk_since(
         &self,
         bucket: usize,
         from: u64,
         mut visit: impl FnMut(&Entry) -> bool,
-    ) -> u64 {
+    ) -> Gap {
         let head = &self.buckets[bucket];
         if head.max_csn.get() < from {
-            return 0;
+            return Gap::default();
         }
         let slots = bucket * self.depth()..(bucket + 1) * self.depth();
         for read in self.slots[slots].iter().filter_map(Slot::read) {
@@ -283,7 +321,7 @@ impl<'a> Rings<'a> {
                 break;
             }
         }
-        head.evicted_csn.get()
+        head.missing.gap()
     }
 
     /// Whether no transaction from `xmin` on has registered in the bucket.
@@ -293,7 +331,7 @@ impl<'a> Rings<'a> {
     }
 
     /// Shows `visit` the entries of a bucket, newest first, until it returns false or all others are of transactions below
-    /// `xmin`. Every entry that was published before, and that `evicted_fxid` in the result does not cover, is shown.
+    /// `xmin`. Every entry that was published before, and that `gap` in the result does not cover, is shown.
     pub fn walk(
         &self,
         bucket: usize,
@@ -303,9 +341,7 @@ impl<'a> Rings<'a> {
         let head = &self.buckets[bucket];
         let marks = |slots| Walk {
             slots,
-            evicted_fxid: head.evicted_fxid.get(),
-            evicted_csn: head.evicted_csn.get(),
-            evicted_pending_fxid: head.evicted_pending_fxid.get(),
+            gap: head.missing.gap(),
         };
         let early = planted(Fault::MarkReadFirst).then(|| marks(0));
         let taken = head.head.get();
@@ -333,28 +369,27 @@ impl<'a> Rings<'a> {
         early.unwrap_or_else(|| marks(slots))
     }
 
-    /// Counts a conflict found in the bucket.
-    pub(crate) fn count_conflict(&self, bucket: usize) {
-        self.buckets[bucket].conflicts.add(1);
+    /// Counts something of an entry's range, or of its relation if it may be anywhere there.
+    pub(crate) fn count(&self, entry: &Entry, what: Counted) {
+        let range = (entry.keys != Interval::ALL).then_some(entry.range);
+        self.marks.count(entry.relation, range, what);
     }
 
     /// Counts a look at a range that had been read as a whole.
-    pub(crate) fn count_covered(&self, bucket: usize) {
-        self.buckets[bucket].covered.add(1);
+    pub(crate) fn count_covered(&self, relation: Relation, range: Range) {
+        self.marks.count(relation, Some(range), Counted::Cover);
     }
 
-    /// The entries in the rings at present, each with its bucket; one that is being written is left out.
-    pub fn entries(&self) -> impl Iterator<Item = (usize, Entry)> + '_ {
-        let depth = self.depth();
-        let published =
-            move |(n, slot): (usize, &Slot)| slot.read().map(|read| (n / depth, read.entry));
-        self.slots.iter().enumerate().filter_map(published)
+    /// The entries in the rings at present; one that is being written is left out.
+    pub fn entries(&self) -> impl Iterator<Item = Entry> + '_ {
+        let published = |slot: &Slot| slot.read().map(|read| read.entry);
+        self.slots.iter().filter_map(published)
     }
 
-    /// Since the server started, in that bucket: entries, conflicts found, looks at ranges that had been read as a whole.
-    pub fn totals(&self, bucket: usize) -> [u64; 3] {
-        let bucket = &self.buckets[bucket];
-        [&bucket.head, &bucket.conflicts, &bucket.covered].map(Word::get)
+    /// Of that range, or of writes anywhere in the relation: entries, conflicts found, looks at ranges that had been read as a whole. Since
+    /// the server started, or since another range that is counted in the same place was.
+    pub fn totals(&self, relation: Relation, range: Option<Range>) -> [u64; 3] {
+        self.marks.totals(relation, range)
     }
 
     /// Entries overwritten since the server started.
@@ -383,120 +418,11 @@ impl Rings<'_> {
             return;
         }
         if step > 0 {
-            slot.take_csn_from(head, ticket);
+            slot.take_csn_from(self.marks, &head.missing, ticket);
         }
         if step == 2 {
             slot.sequence.set(2 * ticket + 1);
             slot.low[0].write_field(0);
         }
-    }
-}
-
-struct Read {
-    ticket: u64,
-    earlier_fxid: u64,
-    entry: Entry,
-}
-
-impl Slot {
-    /// Makes the slot this transaction's, if no other that still runs has it.
-    fn acquire(&self, fxid: u64, is_running: &dyn Fn(u64) -> bool) -> bool {
-        match self.owner.exchange(0, fxid) {
-            Ok(()) => true,
-            // Who is not running any more does not write any more.
-            Err(other) => !is_running(other) && self.owner.exchange(other, fxid).is_ok(),
-        }
-    }
-
-    /// Before anything else: marks what is about to be overwritten, and takes its CSN away. From there on the transaction of the old entry
-    /// cannot put a CSN there any more, and remembers it itself.
-    fn take_csn_from(&self, head: &Bucket, ticket: u64) {
-        loop {
-            let csn = self.csn.get();
-            let late = planted(Fault::CsnTakenFirst);
-            if !late {
-                self.mark(head, csn);
-            }
-            // Who sees that the CSN has gone must see the marks.
-            if self.csn.exchange(csn, PENDING | ticket).is_ok() {
-                if late {
-                    self.mark(head, csn);
-                }
-                return;
-            }
-        }
-    }
-
-    /// Marks an entry with that CSN as overwritten.
-    fn mark(&self, head: &Bucket, csn: u64) {
-        let fxid = self.fxid.read_field();
-        // An odd number is a dead writer's, which marked what it overwrote.
-        let sequence = self.sequence.get();
-        let is_whole = sequence != 0 && sequence.is_multiple_of(2);
-        if is_whole && !planted(Fault::EvictionMarkedLate) {
-            head.evicted_fxid.raise(fxid);
-        }
-        if csn & PENDING != 0 {
-            head.evicted_pending_fxid.raise(fxid);
-        } else if csn != 0 && !planted(Fault::OverwrittenCsnForgotten) {
-            head.evicted_csn.raise(csn);
-            if !csn.is_multiple_of(2) {
-                head.evicted_pending_fxid.raise(fxid);
-            }
-        }
-    }
-
-    /// Writes the entry into a slot that the caller owns.
-    fn write(&self, head: &Bucket, ticket: u64, earlier_fxid: u64, entry: &Entry) {
-        let victim = self.fxid.read_field();
-        self.take_csn_from(head, ticket);
-        self.sequence.set(2 * ticket + 1);
-        let halves = |image: u128| [(image >> 64) as u64, image as u64];
-        self.fxid.write_field(entry.fxid);
-        self.earlier_fxid.write_field(earlier_fxid);
-        self.relation.write_field(entry.relation);
-        self.range.write_field(entry.range);
-        for (word, half) in self.low.iter().zip(halves(entry.keys.low())) {
-            word.write_field(half);
-        }
-        for (word, half) in self.high.iter().zip(halves(entry.keys.high())) {
-            word.write_field(half);
-        }
-        self.process
-            .write_field(u64::from(entry.process) | u64::from(entry.parts.bits()) << 32);
-        self.sequence.set(2 * ticket + 2);
-        if planted(Fault::EvictionMarkedLate) {
-            head.evicted_fxid.raise(victim);
-        }
-    }
-
-    /// The published entry, if there is one and it stays while it is read.
-    fn read(&self) -> Option<Read> {
-        let sequence = self.sequence.get();
-        if sequence == 0 || !sequence.is_multiple_of(2) {
-            return None;
-        }
-        let image = |words: &[Word; 2]| {
-            u128::from(words[0].read_field()) << 64 | u128::from(words[1].read_field())
-        };
-        let csn = self.csn.read_field();
-        let (low, high) = (image(&self.low), image(&self.high));
-        let process = self.process.read_field();
-        let entry = Entry {
-            fxid: self.fxid.read_field(),
-            process: process as u32,
-            parts: Parts::from_bits((process >> 32) as u32),
-            csn: (csn & PENDING == 0).then_some(csn),
-            relation: self.relation.read_field(),
-            range: self.range.read_field(),
-            keys: Interval::new(low, high).unwrap_or(Interval::ALL),
-        };
-        let earlier_fxid = self.earlier_fxid.read_field();
-        let whole = self.sequence.get() == sequence || planted(Fault::TornRead);
-        whole.then_some(Read {
-            ticket: sequence / 2 - 1,
-            earlier_fxid,
-            entry,
-        })
     }
 }

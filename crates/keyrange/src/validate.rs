@@ -8,10 +8,13 @@ use crate::{
     fault::{Fault, planted},
     image::Interval,
     is_definition,
+    look::{Look, is_everywhere},
+    mark::{Counted, Gap},
     predicate::{IntervalSet, Predicates},
     ranges::{Range, RangeMap},
-    register::{Board, Ledger},
+    register::Board,
     ring::{Entry, Place, Rings},
+    survey::Survey,
 };
 
 /// What PostgreSQL knows of transactions, all by top-level 64-bit id.
@@ -28,6 +31,11 @@ pub trait Snapshot {
     /// Whether it had committed when the snapshot was taken; of transactions from long ago, whether true or not does not matter.
     fn sees(&self, fxid: u64) -> bool {
         fxid < self.xmin() || self.has_ended(fxid)
+    }
+
+    /// What is known by now of the transactions that ran when the snapshot was taken.
+    fn survey(&self) -> Survey {
+        Survey::unknown(self.xmin())
     }
 
     /// Whether it is the validated transaction itself.
@@ -94,7 +102,8 @@ pub struct Validation<'a, S> {
     pub snapshot: &'a S,
     /// Only transactions with a CSN below this one count: one's own CSN, or `ReadingPoint::before`.
     pub before: Csn,
-    /// The snapshot sees all transactions with CSNs up to this one; 0 if that is not known.
+    /// Of those that ran when the snapshot was taken, it sees all that have CSNs up to this one: an earlier `Survey::lasting_prefix`; 0
+    /// without one.
     pub prefix: Csn,
     /// The ranges of a relation, as all its concurrent writers have them.
     pub ranges: &'a dyn Fn(Relation) -> RangeMap<'a>,
@@ -117,7 +126,7 @@ impl<'a, S: Snapshot> Validation<'a, S> {
         (result, work)
     }
 
-    /// What a validation does that finds all buckets quiet, so that there is nothing to be told of these predicates; `None` if one is not, or
+    /// What a validation does that finds all quiet, so that there is nothing to be told of these predicates; `None` if one is not, or
     /// all there are would be looked at.
     pub fn quiet(&self, predicates: &Predicates) -> Option<Work> {
         let mut work = Work::default();
@@ -127,13 +136,19 @@ impl<'a, S: Snapshot> Validation<'a, S> {
         }
         let ledger = self.board.writes;
         for (relation, read) in predicates.iter() {
+            if ledger.ranges.is_unwritten(relation, None, xmin) {
+                work.quiet += 1;
+                continue;
+            }
             let map = (self.ranges)(relation);
             if !is_definition(relation) && is_everywhere(ledger.ranges, read, &map) {
                 return None;
             }
-            let all = self.narrow_buckets(&ledger, relation, read, &map, |rings, bucket, _| {
+            let is_unwritten = |range| ledger.ranges.is_unwritten(relation, Some(range), xmin);
+            let all = self.narrow(&ledger, relation, read, &map, &is_unwritten, |look| {
                 work.quiet += 1;
-                rings.is_quiet(bucket, xmin).then_some(()).ok_or(())
+                let is_quiet = look.rings.is_quiet(look.bucket, xmin);
+                is_quiet.then_some(()).ok_or(())
             });
             all.ok()?;
         }
@@ -158,6 +173,7 @@ impl<'a, S: Snapshot> Validation<'a, S> {
                     read,
                     found,
                     work: &mut work,
+                    gap: None,
                     stopped: false,
                 };
                 check.run()
@@ -172,9 +188,9 @@ impl<'a, S: Snapshot> Validation<'a, S> {
         predicates.iter().try_for_each(|(relation, read)| {
             let map = (self.ranges)(relation);
             let ledger = self.board.writes;
-            self.buckets(&ledger, relation, read, &map, |rings, bucket, range| {
+            self.buckets(&ledger, relation, read, &map, |look| {
                 let mut newer = None;
-                let lost = rings.walk_since(bucket, from, |entry| {
+                let gap = look.rings.walk_since(look.bucket, from, |entry| {
                     let is_newer = entry.csn.is_none_or(|csn| csn >= from);
                     if entry.relation == relation
                         && is_newer
@@ -187,9 +203,9 @@ impl<'a, S: Snapshot> Validation<'a, S> {
                 });
                 match newer {
                     Some(conflict) => Err(Refusal::Conflict(conflict)),
-                    None if lost >= from => Err(Refusal::HistoryLost {
+                    None if look.gap(relation, gap).csn >= from => Err(Refusal::HistoryLost {
                         relation,
-                        range,
+                        range: look.range,
                         fxid: 0,
                     }),
                     None => Ok(()),
@@ -244,64 +260,22 @@ impl<'a, S: Snapshot> Validation<'a, S> {
                 && !snapshot.did_abort(entry.fxid);
             !is_unseen || found(entry)
         });
-        !walk.is_incomplete(xmin, self.prefix)
+        !self.can_hide(|| {
+            let of_relation = |relation| walk.gap.both(rings.gap_of(relation, None));
+            relation.map_or(walk.gap, of_relation)
+        })
+    }
+
+    /// Whether what is missing, once it has been looked up, can be of a transaction that the snapshot does not see.
+    pub(crate) fn can_hide(&self, gap: impl FnOnce() -> Gap) -> bool {
+        let gap = gap();
+        gap.fxid >= self.snapshot.xmin() && gap.can_hide(&self.snapshot.survey(), self.prefix)
     }
 
     /// Whether the snapshot sees what the entry tells of. In doubt (it is just being overwritten), yes.
     pub(crate) fn has_seen(&self, entry: &Entry) -> bool {
         self.snapshot.sees(entry.fxid)
             && (entry.csn.is_none() || !self.snapshot.did_abort(entry.fxid))
-    }
-
-    /// Shows `visit` the buckets where writes to what was read of a relation may be, each with its range if it is looked at for one,
-    /// until it fails.
-    pub(crate) fn buckets<'l, E>(
-        &self,
-        ledger: &Ledger<'l>,
-        relation: Relation,
-        read: &IntervalSet,
-        map: &RangeMap,
-        mut visit: impl FnMut(Rings<'l>, usize, Option<Range>) -> Result<(), E>,
-    ) -> Result<(), E>
-    where
-        'a: 'l,
-    {
-        let (relations, rings) = (ledger.relations, ledger.ranges);
-        if is_definition(relation) || !is_everywhere(rings, read, map) {
-            return self.narrow_buckets(ledger, relation, read, map, visit);
-        }
-        visit(relations, relations.bucket_of(relation, 0), None)?;
-        (0..rings.len()).try_for_each(|bucket| visit(rings, bucket, None))
-    }
-
-    /// The same of a definition, or of keys that are not looked for in all buckets.
-    fn narrow_buckets<'l, E>(
-        &self,
-        ledger: &Ledger<'l>,
-        relation: Relation,
-        read: &IntervalSet,
-        map: &RangeMap,
-        mut visit: impl FnMut(Rings<'l>, usize, Option<Range>) -> Result<(), E>,
-    ) -> Result<(), E>
-    where
-        'a: 'l,
-    {
-        if is_definition(relation) {
-            let rings = self.board.definitions;
-            return visit(rings, rings.bucket_of(relation, 0), None);
-        }
-        let (relations, rings) = (ledger.relations, ledger.ranges);
-        visit(relations, relations.bucket_of(relation, 0), None)?;
-        let mut last = None;
-        for part in read.iter() {
-            for range in map.ranges_of(&part) {
-                // Neighbouring intervals may be in the same range.
-                if last.replace(range) != Some(range) {
-                    visit(rings, rings.bucket_of(relation, range), Some(range))?;
-                }
-            }
-        }
-        Ok(())
     }
 
     /// Whether any of these predicates makes validation look at all there is.
@@ -348,12 +322,6 @@ impl<'a, S: Snapshot> Validation<'a, S> {
     }
 }
 
-/// Whether these keys are looked for in all buckets.
-fn is_everywhere(rings: Rings, read: &IntervalSet, map: &RangeMap) -> bool {
-    // Who has read everything need not know how the writers of the time divided the relation.
-    read.is_everything() || read.ranges_in(map) > rings.len() as u64
-}
-
 /// A conflict with that entry.
 pub(crate) fn conflict(entry: &Entry, read: Interval, csn: Csn, map: &RangeMap) -> Conflict {
     let in_range = entry.keys != Interval::ALL;
@@ -382,60 +350,78 @@ struct RelationCheck<'v, 'a, S> {
     read: &'v IntervalSet,
     found: &'v mut dyn FnMut(Conflict) -> ControlFlow<()>,
     work: &'v mut Work,
+    /// What is missing of the relation in the buckets that were looked at, and the range where that was met first.
+    gap: Option<(Gap, Option<Range>)>,
     stopped: bool,
 }
 
 impl<S: Snapshot> RelationCheck<'_, '_, S> {
     fn run(&mut self) -> Result<(), Refusal> {
-        let map = (self.validation.ranges)(self.relation);
-        let read = self.read;
-        let ledger = self.validation.board.writes;
-        self.validation.buckets(
-            &ledger,
-            self.relation,
-            read,
-            &map,
-            |rings, bucket, range| self.bucket(&rings, bucket, range, &map),
-        )
+        let validation = self.validation;
+        let (relation, read) = (self.relation, self.read);
+        let ledger = validation.board.writes;
+        let xmin = validation.snapshot.xmin();
+        let is_quiet = |fxid| ledger.ranges.is_unwritten(relation, None, fxid);
+        let map = (validation.ranges)(relation);
+        // Who is to look everywhere finds out first whether it must.
+        if is_quiet(xmin)
+            || is_everywhere(ledger.ranges, read, &map) && {
+                let last = ledger.ranges.last_of(relation);
+                last < validation.snapshot.survey().first
+            }
+        {
+            self.work.quiet += 1;
+            return Ok(());
+        }
+        let is_unwritten = |range| ledger.ranges.is_unwritten(relation, Some(range), xmin);
+        validation.buckets_but(&ledger, relation, read, &map, &is_unwritten, |look| {
+            self.bucket(&look, &map)
+        })?;
+        let Some((gap, range)) = self.gap.filter(|_| !self.stopped) else {
+            return Ok(());
+        };
+        if validation.can_hide(|| gap) && !planted(Fault::EvictionIgnored) {
+            let fxid = gap.fxid;
+            return Err(Refusal::HistoryLost {
+                relation,
+                range,
+                fxid,
+            });
+        }
+        Ok(())
     }
 
-    fn bucket(
-        &mut self,
-        rings: &Rings,
-        bucket: usize,
-        range: Option<Range>,
-        map: &RangeMap,
-    ) -> Result<(), Refusal> {
+    fn bucket(&mut self, look: &Look, map: &RangeMap) -> Result<(), Refusal> {
         if self.stopped {
             return Ok(());
         }
+        let (rings, bucket) = (look.rings, look.bucket);
         let xmin = self.validation.snapshot.xmin();
         if rings.is_quiet(bucket, xmin) {
             self.work.quiet += 1;
             return Ok(());
         }
-        let covered = range.is_some_and(|range| self.read.covers(&map.bounds(range)));
         self.work.walked += 1;
-        if covered {
+        if let Some(range) = look.range.filter(|_| !look.is_piece)
+            && self.read.covers(&map.bounds(range))
+        {
             self.work.covered += 1;
-            rings.count_covered(bucket);
+            rings.count_covered(self.relation, range);
         }
         let walk = rings.walk(bucket, xmin, |entry, place| {
-            if let Some(conflict) = self.conflict(rings, entry, place, map) {
-                rings.count_conflict(bucket);
+            if let Some(conflict) = self.conflict(&rings, entry, place, map) {
+                rings.count(entry, Counted::Conflict);
                 self.stopped = (self.found)(conflict).is_break();
             }
             !self.stopped
         });
         self.work.slots += walk.slots;
-        let lost =
-            walk.is_incomplete(xmin, self.validation.prefix) && !planted(Fault::EvictionIgnored);
-        if lost && !self.stopped {
-            return Err(Refusal::HistoryLost {
-                relation: self.relation,
-                range,
-                fxid: walk.evicted_fxid,
-            });
+        if walk.gap.fxid >= xmin {
+            let gap = look.gap(self.relation, walk.gap);
+            if gap.fxid >= xmin {
+                let (known, range) = self.gap.unwrap_or((gap, look.range));
+                self.gap = Some((known.either(gap), range));
+            }
         }
         Ok(())
     }

@@ -120,9 +120,9 @@ impl<S: Snapshot> Validation<'_, S> {
     ) -> bool {
         keys.iter().all(|(relation, keys)| {
             let map = (self.ranges)(relation);
-            let clear = self.buckets(ledger, relation, keys, &map, |rings, bucket, _| {
+            let clear = self.buckets(ledger, relation, keys, &map, |look| {
                 let mut is_met = false;
-                let lost = rings.walk_since(bucket, position, |entry| {
+                let gap = look.rings.walk_since(look.bucket, position, |entry| {
                     is_met = entry.relation == relation
                         && entry.csn.is_some_and(|csn| csn >= position)
                         && !self.snapshot.is_mine(entry.fxid)
@@ -130,7 +130,8 @@ impl<S: Snapshot> Validation<'_, S> {
                         && counts(entry);
                     !is_met
                 });
-                (!is_met && lost < position).then_some(()).ok_or(())
+                let is_whole = look.gap(relation, gap).csn < position;
+                (!is_met && is_whole).then_some(()).ok_or(())
             });
             clear.is_ok()
         })
@@ -140,15 +141,21 @@ impl<S: Snapshot> Validation<'_, S> {
     /// end, after its reads were registered with that position.
     pub fn nobody_moved(&self, position: Csn, predicates: &Predicates) -> bool {
         let ledger = self.board.writes;
+        let xmin = self.snapshot.xmin();
         predicates.iter().all(|(relation, read)| {
+            if ledger.ranges.is_unwritten(relation, None, xmin) {
+                return true;
+            }
             let map = (self.ranges)(relation);
-            let nobody = self.buckets(&ledger, relation, read, &map, |rings, bucket, _| {
-                let xmin = self.snapshot.xmin();
-                if rings.is_quiet(bucket, xmin) {
+            // The highest transaction that may have moved and whose entries are not all there.
+            let mut hidden = 0;
+            let nobody = self.buckets(&ledger, relation, read, &map, |look| {
+                let rings = look.rings;
+                if rings.is_quiet(look.bucket, xmin) {
                     return Ok(());
                 }
                 let mut has_moved = false;
-                rings.walk(bucket, xmin, |entry, _| {
+                let walk = rings.walk(look.bucket, xmin, |entry, _| {
                     has_moved = entry.relation == relation
                         && entry
                             .csn
@@ -158,11 +165,11 @@ impl<S: Snapshot> Validation<'_, S> {
                         && !self.snapshot.did_abort(entry.fxid);
                     !has_moved
                 });
-                (!has_moved && rings.evicted_moved_fxid(bucket) < xmin)
-                    .then_some(())
-                    .ok_or(())
+                hidden = hidden.max(look.gap(relation, walk.gap).pending_fxid);
+                (!has_moved).then_some(()).ok_or(())
             });
-            nobody.is_ok()
+            // Who has not begun to register by now will find what this one has read.
+            nobody.is_ok() && (hidden < xmin || hidden < self.snapshot.survey().first)
         })
     }
 }

@@ -40,6 +40,14 @@ impl Word {
         self.0.fetch_max(value, SeqCst)
     }
 
+    /// Raises the value to at least `value`; most often it is there already.
+    #[inline]
+    pub(crate) fn lift(&self, value: u64) {
+        if self.get() < value {
+            self.raise(value);
+        }
+    }
+
     /// Replaces `old` by `new`, or tells the present value.
     #[inline]
     pub(crate) fn exchange(&self, old: u64, new: u64) -> Result<(), u64> {

@@ -1,11 +1,12 @@
 //! One session after another on shared memory: what is a conflict, what is not, and what is told of it.
 
+use std::collections::BTreeSet;
 use std::ops::ControlFlow;
 
 use keyrange::{
-    Board, Bucket, Cause, Clock, Committer, Conflict, Count, Counters, DEFINITION, Excerpt,
-    Interval, Ledger, Predicates, RangeMap, Refusal, Rings, Slot, Snapshot, Validation, Work,
-    WriteSet, overtaken,
+    Board, Bucket, Cause, Clock, Committer, Conflict, Count, Counters, DEFINITION, Excerpt, Grid,
+    Interval, Ledger, Mark, Predicates, RangeMap, Refusal, Rings, Slot, Snapshot, Survey,
+    Validation, Work, WriteSet, overtaken,
 };
 
 const TABLE: u64 = 42;
@@ -20,6 +21,7 @@ struct Memory {
     relation_slots: Vec<Slot>,
     definition_buckets: Vec<Bucket>,
     definition_slots: Vec<Slot>,
+    marks: Vec<Mark>,
 }
 
 impl Memory {
@@ -33,6 +35,7 @@ impl Memory {
             relation_slots: (0..2 * depth).map(|_| Slot::default()).collect(),
             definition_buckets: vec![Bucket::default()],
             definition_slots: (0..depth).map(|_| Slot::default()).collect(),
+            marks: (0..1024).map(|_| Mark::default()).collect(),
         }
     }
 
@@ -41,11 +44,15 @@ impl Memory {
             clock: &self.clock,
             committers: &self.committers,
             writes: Ledger {
-                ranges: Rings::new(&self.buckets, &self.slots),
-                relations: Rings::new(&self.relation_buckets, &self.relation_slots),
+                ranges: Rings::new(&self.buckets, &self.slots, &self.marks),
+                relations: Rings::new(&self.relation_buckets, &self.relation_slots, &self.marks),
             },
             reads: None,
-            definitions: Rings::new(&self.definition_buckets, &self.definition_slots),
+            definitions: Rings::new(
+                &self.definition_buckets,
+                &self.definition_slots,
+                &self.marks,
+            ),
         }
     }
 
@@ -61,7 +68,7 @@ impl Memory {
     fn register(&self, fxid: u64, writes: &WriteSet) -> u64 {
         let process = (fxid % 4) as u32;
         self.board()
-            .register(process, fxid, writes, &|_| true)
+            .register(process, fxid, writes, &|_| MAP, &|_| true)
             .take_csn()
             .csn
     }
@@ -107,14 +114,15 @@ impl Memory {
 
     /// The transactions that somebody missed who read these keys.
     fn missed(&self, excerpt: &Excerpt, view: &View, before: u64, read: &[Interval]) -> Vec<u64> {
-        let mut predicates = Predicates::new(8);
+        let mut predicates = Predicates::new(read.len().max(8));
         predicates.read(TABLE, read);
         let mut missed = Vec::new();
         let validation = self.validation(view, before);
-        excerpt.conflicts(&validation, &predicates, &mut |conflict| {
+        let result = excerpt.conflicts(&validation, &predicates, &mut |conflict| {
             missed.push(conflict.fxid);
             ControlFlow::Continue(())
         });
+        assert_eq!(result, Ok(()));
         missed.sort_unstable();
         missed
     }
@@ -216,7 +224,7 @@ fn who_published_and_has_no_csn_comes_later() {
     let mut writes = WriteSet::new(3);
     writes.write(0, TABLE, &MAP, Interval::point(5));
     let board = memory.board();
-    let registered = board.register(1, 11, &writes, &|_| true);
+    let registered = board.register(1, 11, &writes, &|_| MAP, &|_| true);
     let mine = memory.write(12, &[500]);
     assert!(memory.validate(&since(10), mine, 5, 5).0.is_ok());
     assert!(registered.take_csn().csn > mine);
@@ -225,14 +233,22 @@ fn who_published_and_has_no_csn_comes_later() {
 /// Each of many keys in a range is found, and what is between them is free.
 #[test]
 fn many_keys_of_a_range_stay_keys() {
-    const WIDE: RangeMap = RangeMap::Boundaries(&[1 << 80]);
+    for map in [
+        RangeMap::Boundaries(&[1 << 80]),
+        RangeMap::BoundariesInPieces(&[1 << 80], 16),
+    ] {
+        many_keys_stay_keys(map);
+    }
+}
+
+fn many_keys_stay_keys(map: RangeMap) {
     let keys_of = |count: u128| (0..count).map(move |n| (1 << 40) + n * n * (1 << 20) / count);
     for count in [5, 8, 9, 20, 50] {
         let memory = Memory::new(64, 32);
         let mut writes = WriteSet::new(3);
-        keys_of(count).for_each(|key| writes.write(0, TABLE, &WIDE, Interval::point(key)));
+        keys_of(count).for_each(|key| writes.write(0, TABLE, &map, Interval::point(key)));
         let board = memory.board();
-        let registered = board.register(1, 11, &writes, &|_| true);
+        let registered = board.register(1, 11, &writes, &|_| map, &|_| true);
         let placed = registered.placed();
         assert!(placed <= 8, "{placed} entries for {count} keys");
         let before = registered.take_csn().csn + 1;
@@ -241,17 +257,18 @@ fn many_keys_of_a_range_stay_keys() {
             predicates.read(TABLE, &[Interval::new(low, high).unwrap()]);
             let view = since(10);
             let validation = Validation {
-                ranges: &|_| WIDE,
+                ranges: &|_| map,
                 ..memory.validation(&view, before)
             };
             let found = validation.run(&predicates).0;
             // What was copied finds the same.
             let excerpt = memory.copy(&view, before).unwrap();
             let mut copied = Ok(());
-            excerpt.conflicts(&validation, &predicates, &mut |conflict| {
+            let is_whole = excerpt.conflicts(&validation, &predicates, &mut |conflict| {
                 copied = Err(Refusal::Conflict(conflict));
                 ControlFlow::Break(())
             });
+            assert_eq!(is_whole, Ok(()));
             assert_eq!(found.is_ok(), copied.is_ok());
             found
         };
@@ -272,6 +289,44 @@ fn many_keys_of_a_range_stay_keys() {
     }
 }
 
+/// However many keys were read in a range, each of its rings is looked at once.
+#[test]
+fn many_keys_that_were_read_share_the_rings_of_their_range() {
+    const KEYS: u128 = 5000;
+    let map = RangeMap::BoundariesInPieces(&[1 << 80], 16);
+    let memory = Memory::new(4096, 8);
+    let written = (1 << 40) + 7 * 2;
+    let mut writes = WriteSet::new(3);
+    writes.write(0, TABLE, &map, Interval::point(written));
+    let board = memory.board();
+    let registered = board.register(1, 11, &writes, &|_| map, &|_| true);
+    let before = registered.take_csn().csn + 1;
+    let view = since(10);
+    let validation = Validation {
+        ranges: &|_| map,
+        ..memory.validation(&view, before)
+    };
+    let run = |odd: u128| {
+        let mut predicates = Predicates::new(KEYS as usize);
+        for n in 0..KEYS {
+            predicates.read(TABLE, &[Interval::point((1 << 40) + 2 * n + odd)]);
+        }
+        validation.run(&predicates)
+    };
+    let (result, work) = run(1);
+    assert_eq!(result, Ok(()));
+    assert_eq!(work.quiet + work.walked, 1 + 1 + 16);
+    assert!(run(0).0.is_err());
+    let excerpt = memory.copy(&view, before).unwrap();
+    let copied = |odd: u128| {
+        let all: Vec<Interval> = (0..KEYS)
+            .map(|n| Interval::point((1 << 40) + 2 * n + odd))
+            .collect();
+        memory.missed(&excerpt, &view, before, &all)
+    };
+    assert_eq!((copied(1), copied(0)), (vec![], vec![11]));
+}
+
 #[test]
 fn a_row_of_keys_is_one_entry() {
     let memory = Memory::new(64, 32);
@@ -285,7 +340,7 @@ fn a_row_of_keys_is_one_entry() {
         );
     });
     let board = memory.board();
-    let registered = board.register(1, 11, &writes, &|_| true);
+    let registered = board.register(1, 11, &writes, &|_| RangeMap::WHOLE, &|_| true);
     assert_eq!(registered.placed(), 1);
 }
 
@@ -317,7 +372,13 @@ fn a_quiet_bucket_is_passed_without_a_look_at_its_slots() {
     let (result, work) = memory.validate(&since(12), 9, 0, 9);
     assert_eq!(
         (result, work.slots, work.walked, work.quiet),
-        (Ok(()), 0, 0, 2)
+        (Ok(()), 0, 0, 1) // the relation
+    );
+    memory.write(13, &[150]);
+    let (result, work) = memory.validate(&since(12), 9, 0, 9);
+    assert_eq!(
+        (result, work.slots, work.walked, work.quiet),
+        (Ok(()), 0, 0, 1) // writes anywhere in it; of the range nothing need be looked at
     );
 }
 
@@ -384,18 +445,127 @@ fn buckets_are_quiet_if_nobody_came_there_whom_the_snapshot_may_not_see() {
         let work = memory.validation(&view, 0).quiet(&predicates);
         work.map(|work| work.quiet)
     };
-    assert_eq!(quiet(12, 350, 350), Some(2)); // its range, and those of the whole relation
+    assert_eq!(quiet(12, 350, 350), Some(1)); // the relation
     assert_eq!(quiet(11, 350, 350), None);
-    assert_eq!(quiet(11, 150, 250), Some(3));
+    assert_eq!(quiet(11, 150, 250), Some(1)); // writes anywhere in the relation; nobody wrote in the ranges
     assert_eq!(quiet(11, 250, 350), None);
-    assert_eq!(quiet(12, 0, u128::MAX), None); // all there is would be looked at
+    assert_eq!(quiet(12, 0, u128::MAX), Some(1));
+    assert_eq!(quiet(11, 0, u128::MAX), None); // all there is would be looked at
     let mut everything = WriteSet::new(1);
     everything.write_all(0, TABLE);
     memory.register(13, &everything);
     assert_eq!(quiet(12, 150, 150), None);
     memory.board().clock.start(20);
     assert_eq!(quiet(15, 150, 150), None);
-    assert_eq!(quiet(20, 150, 150), Some(2));
+    assert_eq!(quiet(20, 150, 150), Some(1));
+}
+
+/// A write of key 5 in another relation.
+fn write_elsewhere(memory: &Memory, fxid: u64) {
+    let mut writes = WriteSet::new(3);
+    writes.write(0, TABLE + 1, &MAP, Interval::point(5));
+    memory.register(fxid, &writes);
+}
+
+#[test]
+fn a_relation_that_nobody_wrote_needs_no_history() {
+    let memory = Memory::new(1, 2);
+    memory.write(9, &[5, 250]);
+    (11..30).for_each(|fxid| write_elsewhere(&memory, fxid));
+    for (low, high) in [(0, u128::MAX), (0, 9), (0, 320), (250, 250)] {
+        let (result, work) = memory.validate(&since(10), 99, low, high);
+        assert_eq!((result, work.walked, work.quiet), (Ok(()), 0, 1));
+    }
+}
+
+#[test]
+fn what_is_missing_of_other_relations_and_ranges_is_no_concern() {
+    let memory = Memory::new(1, 2);
+    memory.write(10, &[350]);
+    (11..30).for_each(|fxid| write_elsewhere(&memory, fxid));
+    // Of the relation, one entry is missing, of transaction 10.
+    memory.write(30, &[350]);
+    for (low, high) in [(0, 9), (150, 250), (320, 340)] {
+        assert_eq!(memory.validate(&since(11), 99, low, high).0, Ok(()));
+    }
+    assert_eq!(memory.validate(&since(10), 99, 0, 9).0, Ok(()));
+    assert!(matches!(
+        memory.validate(&since(10), 99, 320, 340).0,
+        Err(Refusal::HistoryLost { fxid: 10, .. })
+    ));
+    let mut whole = Predicates::new(8);
+    whole.read_all(TABLE);
+    let lost = memory.run(&since(10), 42, &whole).0;
+    assert!(matches!(lost, Err(Refusal::HistoryLost { .. })), "{lost:?}");
+}
+
+#[test]
+fn totals_are_those_of_a_range_and_not_of_its_bucket() {
+    let memory = Memory::new(1, 4);
+    memory.write(11, &[5]);
+    memory.write(12, &[150]);
+    memory.write(13, &[160]);
+    write_elsewhere(&memory, 14);
+    assert!(memory.validate(&since(10), 99, 100, 199).0.is_err());
+    let rings = memory.board().writes.ranges;
+    assert_eq!(rings.totals(TABLE, Some(0)), [1, 0, 0]);
+    assert_eq!(rings.totals(TABLE, Some(1)), [2, 1, 1]);
+    assert_eq!(rings.totals(TABLE + 1, Some(0)), [1, 0, 0]);
+    assert_eq!(rings.totals(TABLE, None), [0, 0, 0]);
+}
+
+#[test]
+fn the_keys_of_a_range_are_spread_over_its_pieces() {
+    let map = RangeMap::Grid(Grid::new(1 << 100).with_pieces(16));
+    let memory = Memory::new(256, 2);
+    let images: Vec<u128> = (0..2000).map(|n| n << 70).collect();
+    let mut used = [0; 16];
+    for &image in &images {
+        used[map.piece_of(&Interval::point(image)).unwrap() as usize] += 1;
+    }
+    assert!(used.iter().all(|&count| count > 60), "{used:?}");
+    assert_eq!(map.piece_of(&interval(1, 2)), None);
+    let rings = memory.board().writes.ranges;
+    let bucket = |keys: Interval| rings.bucket_for(TABLE, 0, &keys, &map);
+    assert_eq!(bucket(interval(1, 2)), rings.bucket_of(TABLE, 0));
+    let different: BTreeSet<usize> = images.iter().map(|&n| bucket(Interval::point(n))).collect();
+    assert!(different.len() > 10);
+}
+
+/// A committer of each of four processes; 1 runs transaction 11, and so on.
+fn survey(memory: &Memory, running: &[u64], run_by: [u64; 4], aborted: &[u64]) -> Survey {
+    Survey::of(
+        &memory.clock,
+        &memory.committers,
+        running.iter().copied(),
+        50,
+        |process| run_by[process],
+        |fxid| aborted.contains(&fxid),
+    )
+}
+
+#[test]
+fn who_idles_has_left_nothing_that_could_be_missing() {
+    let memory = Memory::new(4, 4);
+    let csn = memory.write(12, &[5]); // by process 0
+    let idle = [0, 0, 10, 0];
+    let all = |running, aborted| survey(&memory, running, idle, aborted);
+    let nobody = all(&[10], &[]);
+    assert_eq!((nobody.first, nobody.end), (50, 50));
+    assert_eq!(nobody.lasting_prefix, csn);
+    // 12 had its CSN, and had not ended.
+    let one = all(&[10, 12], &[]);
+    assert_eq!(
+        (one.first, one.prefix, one.lasting_prefix),
+        (12, csn - 1, csn - 1)
+    );
+    assert_eq!(all(&[10, 12], &[12]).first, 50);
+    // Nobody runs 8: it has ended, or is prepared.
+    let unknown = all(&[8, 10], &[]);
+    assert_eq!(
+        (unknown.first, unknown.prefix, unknown.lasting_prefix),
+        (8, 0, 0)
+    );
 }
 
 #[test]
@@ -503,7 +673,7 @@ fn a_conflict_in_an_excerpt_is_told_as_one_in_the_rings() {
     let mut told = Vec::new();
     let excerpt = memory.copy(&view, 9).unwrap();
     let validation = memory.validation(&view, 9);
-    excerpt.conflicts(&validation, &predicates, &mut |conflict| {
+    let _ = excerpt.conflicts(&validation, &predicates, &mut |conflict| {
         told.push(Refusal::Conflict(conflict));
         ControlFlow::Break(())
     });
@@ -530,7 +700,7 @@ fn an_entry_in_an_excerpt_is_found_by_any_of_its_keys_and_once() {
     let mut other = Predicates::new(8);
     other.read(TABLE + 1, &[interval(7, 7)]);
     let mut found = 0;
-    excerpt.conflicts(&memory.validation(&view, 99), &other, &mut |conflict| {
+    let _ = excerpt.conflicts(&memory.validation(&view, 99), &other, &mut |conflict| {
         assert_eq!((conflict.fxid, conflict.range), (13, None));
         found += 1;
         ControlFlow::Continue(())
@@ -539,13 +709,22 @@ fn an_entry_in_an_excerpt_is_found_by_any_of_its_keys_and_once() {
 }
 
 #[test]
-fn there_is_no_excerpt_of_what_is_lost() {
+fn an_excerpt_is_not_enough_for_what_is_lost() {
     let memory = Memory::new(1, 2);
     for fxid in 11..14 {
         memory.write(fxid, &[u128::from(fxid)]);
     }
-    assert!(memory.copy(&since(10), 99).is_none());
-    assert!(memory.copy(&since(12), 99).is_some());
+    let read = |xmin, relation| {
+        let view = since(xmin);
+        let excerpt = memory.copy(&view, 99).unwrap();
+        let mut predicates = Predicates::new(8);
+        predicates.read(relation, &[interval(50, 60)]);
+        let go_on = &mut |_| ControlFlow::Continue(());
+        excerpt.conflicts(&memory.validation(&view, 99), &predicates, go_on)
+    };
+    assert!(matches!(read(10, TABLE), Err(Refusal::HistoryLost { .. })));
+    assert_eq!(read(10, TABLE + 1), Ok(()));
+    assert_eq!(read(12, TABLE), Ok(()));
     memory.clock.start(100);
     assert!(memory.copy(&since(99), 99).is_none());
 }

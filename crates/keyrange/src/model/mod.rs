@@ -41,6 +41,8 @@ pub struct Plan {
     copies: f64,
     /// A prepared transaction is left from before the start.
     recovered: bool,
+    /// Ranges have pieces.
+    in_pieces: bool,
 }
 
 const PLAN: Plan = Plan {
@@ -59,6 +61,7 @@ const PLAN: Plan = Plan {
     deaths: 0.0,
     copies: 0.0,
     recovered: false,
+    in_pieces: true,
 };
 
 /// What became of the transactions in all schedules.
@@ -230,7 +233,7 @@ const RECOVERED: Plan = Plan {
 };
 
 #[test]
-fn what_commits_is_serializable_when_rings_overflow_and_the_prefix_is_known() {
+fn what_commits_is_serializable_when_rings_overflow_and_nothing_is_prepared() {
     for depth in [1, 2] {
         let shape = Shape { depth, ..TINY };
         let outcomes = assert_serializable(Plan {
@@ -287,6 +290,77 @@ fn a_write_without_a_place_that_is_not_marked_is_found_out() {
 }
 
 #[test]
+fn a_mark_that_is_not_raised_is_found_out() {
+    assert!(finds(Fault::MarkNotRaised, PLAN));
+}
+
+#[test]
+fn a_mark_that_is_not_told_of_an_eviction_is_found_out() {
+    assert!(finds(Fault::MarkForgotten, OVERFLOWING));
+}
+
+#[test]
+fn a_key_that_is_looked_for_in_another_piece_is_found_out() {
+    assert!(finds(Fault::PieceMissed, PIECES));
+}
+
+#[test]
+fn keys_in_one_entry_that_are_looked_for_in_pieces_only_are_found_out() {
+    assert!(finds(Fault::RangeMissed, PIECES));
+}
+
+#[test]
+fn one_that_is_taken_for_idle_because_nothing_is_known_of_it_is_found_out() {
+    let plan = Plan {
+        rounds: 4,
+        ..OVERFLOWING
+    };
+    assert!(finds(Fault::UnknownTakenForIdle, plan));
+}
+
+/// With so many rings that a scan looks for pieces, not everywhere.
+const PIECES: Plan = Plan {
+    shape: Shape {
+        buckets: 32,
+        ..PLAN.shape
+    },
+    ..PLAN
+};
+
+#[test]
+fn who_looks_for_pieces_is_serializable() {
+    for (depth, window) in [(1, false), (2, true)] {
+        let shape = Shape {
+            depth,
+            window,
+            ..PIECES.shape
+        };
+        let outcomes = assert_serializable(Plan {
+            shape,
+            copies: 0.3,
+            ..PIECES
+        });
+        assert!(outcomes.conflict.load(Relaxed) > 100);
+    }
+}
+
+#[test]
+fn ranges_without_pieces_are_serializable() {
+    for (depth, window) in [(1, false), (8, true)] {
+        let shape = Shape {
+            depth,
+            window,
+            ..TINY
+        };
+        assert_serializable(Plan {
+            shape,
+            in_pieces: false,
+            ..PLAN
+        });
+    }
+}
+
+#[test]
 fn a_narrow_predicate_is_found_out() {
     assert!(finds(Fault::PredicateNarrowed, PLAN));
 }
@@ -299,6 +373,7 @@ fn a_skipped_registration_is_found_out() {
 #[test]
 fn a_key_that_is_not_among_the_parts_of_its_entry_is_found_out() {
     assert!(finds(Fault::PartForgotten, PLAN));
+    assert!(finds(Fault::PartForgotten, PIECES));
 }
 
 #[test]
@@ -366,18 +441,23 @@ fn a_reader_that_ignores_what_it_saw_of_later_ones_is_found_out() {
 
 #[test]
 fn a_csn_that_is_forgotten_with_its_entry_is_found_out() {
-    let shape = Shape { depth: 2, ..TINY };
+    let shape = Shape {
+        processes: 4,
+        buckets: 1,
+        ..TINY
+    };
     let plan = Plan {
         shape,
         writes: 1,
         readers: 0.4,
         rounds: 3,
-        prepares: 0.01,
+        prepares: 0.0,
         deaths: 0.0,
+        in_pieces: false,
         ..PLAN
     };
     assert!(finds(Fault::OverwrittenCsnForgotten, plan));
-    let shape = Shape { depth: 1, ..TINY };
+    let shape = Shape { buckets: 1, ..TINY };
     let plan = Plan {
         shape,
         readers: 0.3,

@@ -45,7 +45,7 @@ fn mixes_entries(fault: Option<Fault>) -> bool {
             shuttle::thread::spawn(move || {
                 for fxid in first..first + 3 {
                     let rings = server.board().writes.ranges;
-                    if let Some(place) = rings.publish(0, &entry(fxid), &|_| true) {
+                    if let Ok(place) = rings.publish(0, &entry(fxid), &|_| true) {
                         rings.stamp(place, fxid * 13);
                     }
                 }
@@ -89,8 +89,8 @@ fn published(rings: Rings, fxid: u64, is_running: bool) -> bool {
         found = *read == entry(fxid);
         true
     });
-    assert_eq!(found, placed.is_some());
-    assert!(found || walk.evicted_fxid >= fxid);
+    assert_eq!(found, placed.is_ok());
+    assert!(found || walk.gap.fxid >= fxid);
     found
 }
 
@@ -125,7 +125,7 @@ const READ: Overwritten = Overwritten {
             is_read |= read.csn.is_some_and(|csn| csn >= 9);
             true
         });
-        is_read || lost >= 9
+        is_read || lost.csn >= 9
     },
 };
 
@@ -134,11 +134,11 @@ const MOVED: Overwritten = Overwritten {
     position: Some(9),
     is_found: |rings| {
         let mut has_moved = false;
-        rings.walk(0, 5, |read, _| {
+        let walk = rings.walk(0, 5, |read, _| {
             has_moved |= read.csn == Some(9);
             true
         });
-        has_moved || rings.evicted_moved_fxid(0) >= 5
+        has_moved || walk.gap.pending_fxid >= 5
     },
 };
 
@@ -158,7 +158,7 @@ fn is_missed(overwritten: Overwritten, fault: Option<Fault>) -> bool {
         let other = server.clone();
         let writer = shuttle::thread::spawn(move || {
             let rings = other.board().writes.ranges;
-            rings.publish(0, &entry(6), &|_| true);
+            let _ = rings.publish(0, &entry(6), &|_| true);
         });
         if !(overwritten.is_found)(rings) {
             seen.store(true, Relaxed);

@@ -5,10 +5,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use shuttle::sync::Mutex;
 
 use super::history::{Key, Record, Row};
-use crate::{Board, Bucket, Clock, Committer, Csn, Ledger, Rings, Slot, Snapshot, stable_prefix};
+use crate::{Board, Bucket, Clock, Committer, Csn, Ledger, Mark, Rings, Slot, Snapshot, Survey};
 
 /// Under which ids readers register what they have read: this and the number of the process.
 pub const READER: u64 = 1 << 62;
+
+/// Few, so that some of the table and of its ranges have one together.
+const MARKS: usize = 3;
 
 /// Sizes of shared memory.
 #[derive(Clone, Copy)]
@@ -30,6 +33,8 @@ pub enum Fate {
 pub struct State {
     last_fxid: u64,
     running: BTreeSet<u64>,
+    /// Which of them each process runs.
+    run_by: BTreeMap<u32, u64>,
     fates: BTreeMap<u64, Fate>,
     /// Of each key, in the order of writing.
     versions: BTreeMap<Key, Vec<(u64, Option<u64>)>>,
@@ -46,6 +51,7 @@ pub struct Server {
     slots: Vec<Slot>,
     relation_buckets: Vec<Bucket>,
     relation_slots: Vec<Slot>,
+    marks: Vec<Mark>,
     reads: Option<ReadRings>,
     pub state: Mutex<State>,
 }
@@ -55,6 +61,7 @@ struct ReadRings {
     slots: Vec<Slot>,
     relation_buckets: Vec<Bucket>,
     relation_slots: Vec<Slot>,
+    marks: Vec<Mark>,
 }
 
 /// A snapshot of the transaction `me` (0: without an id).
@@ -64,7 +71,7 @@ pub struct View<'a> {
     xmin: u64,
     xmax: u64,
     running: BTreeSet<u64>,
-    /// The stable prefix before the snapshot was taken, or 0.
+    /// Of a survey soon after the snapshot was taken, or 0.
     pub prefix: Csn,
 }
 
@@ -81,16 +88,18 @@ impl Server {
             slots: many(shape.buckets * shape.depth),
             relation_buckets: many(1),
             relation_slots: many(shape.depth),
+            marks: many(MARKS),
             reads: shape.window.then(|| ReadRings {
                 buckets: many(shape.buckets),
                 slots: many(shape.buckets * shape.depth),
                 relation_buckets: many(1),
                 relation_slots: many(shape.depth),
+                marks: many(MARKS),
             }),
             state: Mutex::new(State::default()),
         };
         if recovered {
-            let fxid = server.begin();
+            let fxid = server.begin(None);
             server.write(fxid, None, 0, Some(fxid));
             let record = Record {
                 before: 0,
@@ -109,41 +118,47 @@ impl Server {
             clock: &self.clock,
             committers: &self.committers,
             writes: Ledger {
-                ranges: Rings::new(&self.buckets, &self.slots),
-                relations: Rings::new(&self.relation_buckets, &self.relation_slots),
+                ranges: Rings::new(&self.buckets, &self.slots, &self.marks),
+                relations: Rings::new(&self.relation_buckets, &self.relation_slots, &self.marks),
             },
             reads: self.reads.as_ref().map(|reads| Ledger {
-                ranges: Rings::new(&reads.buckets, &reads.slots),
-                relations: Rings::new(&reads.relation_buckets, &reads.relation_slots),
+                ranges: Rings::new(&reads.buckets, &reads.slots, &reads.marks),
+                relations: Rings::new(&reads.relation_buckets, &reads.relation_slots, &reads.marks),
             }),
             // Not modelled: rings like the others, never both read and written by one transaction.
-            definitions: Rings::new(&self.relation_buckets, &self.relation_slots),
+            definitions: Rings::new(&self.relation_buckets, &self.relation_slots, &self.marks),
         }
     }
 
-    pub fn begin(&self) -> u64 {
+    /// Of a process, or left behind by one.
+    pub fn begin(&self, process: Option<u32>) -> u64 {
         let mut state = self.state.lock().unwrap();
         state.last_fxid += 1;
         let fxid = state.last_fxid;
         state.running.insert(fxid);
+        if let Some(process) = process {
+            state.run_by.insert(process, fxid);
+        }
         fxid
     }
 
-    pub fn snapshot(&self, me: u64, knows_prefix: bool) -> View<'_> {
-        let is_running = |fxid| self.is_running(fxid);
-        let any_prepared = !self.state.lock().unwrap().prepared.is_empty();
-        let stable = stable_prefix(&self.clock, &self.committers, is_running);
-        let prefix = stable.filter(|_| knows_prefix && !any_prepared);
+    /// A snapshot, perhaps with a survey made after it.
+    pub fn snapshot(&self, me: u64, is_surveyed: bool) -> View<'_> {
         let state = self.state.lock().unwrap();
         let xmax = state.last_fxid + 1;
-        View {
+        let mut view = View {
             server: self,
             me,
             xmin: state.running.first().copied().unwrap_or(xmax),
             xmax,
             running: state.running.clone(),
-            prefix: prefix.unwrap_or(0),
+            prefix: 0,
+        };
+        drop(state);
+        if is_surveyed {
+            view.prefix = view.survey().lasting_prefix;
         }
+        view
     }
 
     pub fn is_running(&self, fxid: u64) -> bool {
@@ -187,6 +202,14 @@ impl Server {
         let mut state = self.state.lock().unwrap();
         state.fates.insert(fxid, fate);
         state.running.remove(&fxid);
+        state.leave(fxid);
+    }
+}
+
+impl State {
+    /// No process runs it any more.
+    pub fn leave(&mut self, fxid: u64) {
+        self.run_by.retain(|_, run| *run != fxid);
     }
 }
 
@@ -216,6 +239,21 @@ impl Snapshot for View<'_> {
 
     fn did_abort(&self, fxid: u64) -> bool {
         self.server.state.lock().unwrap().fates.get(&fxid) == Some(&Fate::Aborted)
+    }
+
+    fn survey(&self) -> Survey {
+        let run_by = |process: usize| {
+            let state = self.server.state.lock().unwrap();
+            state.run_by.get(&(process as u32)).copied().unwrap_or(0)
+        };
+        Survey::of(
+            &self.server.clock,
+            &self.server.committers,
+            self.running.iter().copied(),
+            self.xmax,
+            run_by,
+            |fxid| self.did_abort(fxid),
+        )
     }
 
     fn is_mine(&self, fxid: u64) -> bool {

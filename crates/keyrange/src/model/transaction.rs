@@ -34,8 +34,16 @@ fn layout() -> Layout {
     Layout::fit(&[Kind::Int4])
 }
 
+fn grid() -> Grid {
+    Grid::new(KEYS_IN_RANGE * layout().unit())
+}
+
 fn ranges<'a>(_: Relation) -> RangeMap<'a> {
-    RangeMap::Grid(Grid::new(KEYS_IN_RANGE * layout().unit()))
+    RangeMap::Grid(grid())
+}
+
+fn ranges_in_pieces<'a>(_: Relation) -> RangeMap<'a> {
+    RangeMap::Grid(grid().with_pieces(2))
 }
 
 /// What a transaction has read: rows, and predicates for its validation.
@@ -45,6 +53,15 @@ struct Reads {
 }
 
 impl Session<'_> {
+    /// The ranges of all relations.
+    fn map<'v>(&self) -> &'v dyn Fn(Relation) -> RangeMap<'v> {
+        if self.plan.in_pieces {
+            &ranges_in_pieces
+        } else {
+            &ranges
+        }
+    }
+
     /// One transaction of a random sort.
     pub fn run(&self) {
         if chance(0.5) {
@@ -73,11 +90,6 @@ impl Session<'_> {
         ];
         reads.predicates.read(TABLE, &layout().project(&keys));
         reads.rows.push((low, high, view.read(low, high)));
-    }
-
-    /// Where there are prepared transactions nobody knows it.
-    fn knows_prefix(&self) -> bool {
-        self.plan.prepares == 0.0 && !self.plan.recovered && chance(0.7)
     }
 
     fn reads(&self) -> Reads {
@@ -109,7 +121,7 @@ impl Session<'_> {
             if chance(self.plan.whole) {
                 set.write_all(0, TABLE);
             } else {
-                set.write(0, TABLE, &ranges(TABLE), image);
+                set.write(0, TABLE, &self.map()(TABLE), image);
             }
             record.writes.push((key, value));
         }
@@ -122,16 +134,16 @@ impl Session<'_> {
         }
         let is_running = |fxid| self.server.is_running(fxid);
         let board = self.server.board();
-        let mut registered = board.register(self.process, fxid, writes, &is_running);
+        let mut registered = board.register(self.process, fxid, writes, self.map(), &is_running);
         if let Some(reads) = reads {
-            registered.add_reads(fxid, &reads.predicates, &ranges, &is_running);
+            registered.add_reads(fxid, &reads.predicates, self.map(), &is_running);
         }
         registered.take_csn()
     }
 
     /// A transaction ends in the midst of its registration.
     fn die(&self) {
-        let fxid = self.server.begin();
+        let fxid = self.server.begin(None);
         let rings = self.server.board().writes.ranges;
         let bucket = thread_rng().gen_range(0..rings.len());
         rings.abandon(bucket, fxid, thread_rng().gen_range(0..3));
@@ -139,7 +151,7 @@ impl Session<'_> {
     }
 
     fn blind_writer(&self) {
-        let fxid = self.server.begin();
+        let fxid = self.server.begin(Some(self.process));
         let Some((writes, mut record)) = self.write(fxid, None) else {
             return self.server.end(fxid, Fate::Aborted);
         };
@@ -154,15 +166,13 @@ impl Session<'_> {
     }
 
     fn validated_writer(&self) {
-        let early = chance(0.5).then(|| self.server.begin());
-        let mut view = self
-            .server
-            .snapshot(early.unwrap_or(0), self.knows_prefix());
+        let early = chance(0.5).then(|| self.server.begin(Some(self.process)));
+        let mut view = self.server.snapshot(early.unwrap_or(0), chance(0.5));
         let mut reads = self.reads();
         for _ in 0..thread_rng().gen_range(1..=2) {
             self.scan(&view, &mut reads);
         }
-        let fxid = early.unwrap_or_else(|| self.server.begin());
+        let fxid = early.unwrap_or_else(|| self.server.begin(Some(self.process)));
         view.me = fxid;
         let Some((writes, mut record)) = self.write(fxid, Some(&view)) else {
             return self.server.end(fxid, Fate::Aborted);
@@ -196,7 +206,7 @@ impl Session<'_> {
             snapshot: view,
             before,
             prefix: view.prefix,
-            ranges: &ranges,
+            ranges: self.map(),
             wait: &|| {
                 shuttle::thread::yield_now();
                 chance(0.9)
@@ -208,6 +218,7 @@ impl Session<'_> {
     fn finish(&self, fxid: u64, record: Record, fate: Fate) {
         if fate == Fate::Committed && chance(self.plan.prepares) {
             let mut state = self.server.state.lock().unwrap();
+            state.leave(fxid);
             return state.prepared.push((fxid, record));
         }
         self.conclude(fxid, record, fate);
@@ -237,7 +248,7 @@ impl Session<'_> {
     fn reader(&self) {
         let clock = self.server.board().clock;
         let too_early = planted(Fault::ReadingPointBeforeSnapshot).then(|| clock.reading_point());
-        let view = self.server.snapshot(0, self.knows_prefix());
+        let view = self.server.snapshot(0, chance(0.5));
         let before = too_early.unwrap_or_else(|| clock.reading_point());
         let at_once = chance(0.5);
         let window = self.server.board().reads.is_some();
@@ -282,7 +293,7 @@ impl Session<'_> {
             }
             let board = self.server.board();
             let id = READER + u64::from(self.process);
-            board.register_reader(self.process, id, stands_before, &all, &ranges, &|_| true);
+            board.register_reader(self.process, id, stands_before, &all, self.map(), &|_| true);
             let validation = self.validation(&view, before);
             if !validation.nobody_moved(stands_before, &all) && !planted(Fault::MovedIgnored) {
                 result = Err(Refusal::Restarted);
@@ -326,8 +337,7 @@ impl Session<'_> {
             ControlFlow::Continue(())
         };
         if let Some(excerpt) = excerpt {
-            excerpt.conflicts(&validation, predicates, &mut found);
-            return Ok(());
+            return excerpt.conflicts(&validation, predicates, &mut found);
         }
         if validation.quiet(predicates).is_some() {
             return Ok(());

@@ -98,6 +98,21 @@ fn overwritten() -> Result<()> {
 }
 
 #[test]
+fn next_try() -> Result<()> {
+    page("next_try")
+}
+
+#[test]
+fn older_snapshot() -> Result<()> {
+    page("older_snapshot")
+}
+
+#[test]
+fn undivided() -> Result<()> {
+    page("undivided")
+}
+
+#[test]
 fn ssi() -> Result<()> {
     page("ssi")
 }
