@@ -24,17 +24,20 @@ pub fn error_is_over() {
     HELD_BACK.0.set(0);
 }
 
-/// Errors that do not wait: each of them is raised by a wait, on account of what others do, and tells nothing of a row's values. The wait
-/// for predecessors may raise the same ones, and elog.c has room for five errors on top of each other. All other errors wait,
-/// whatever their class: a text that becomes too long (54000), a failed allocation (XX000) or a function's RAISE may come of a
-/// value that is not committed.
-const TELL_NOTHING: [&[u8; 5]; 8] = [
-    // Serialization failure and deadlock: of the order in which transactions came. The client is to retry.
-    b"40001", b"40P01",
-    // A lock was not available: NOWAIT, lock_timeout, txn.hot_wait_timeout.
-    b"55P03", // Somebody has cancelled the statement, or a timeout has.
-    b"57014", // The session or the server ends.
-    b"57P01", b"57P02", b"57P03", b"57P05",
+/// Errors that do not wait: each comes of what others do or of the machine, and tells nothing of a row's values. The wait for
+/// predecessors may raise the first ones itself, and elog.c has room for five errors on top of each other. All other errors wait,
+/// whatever their class: a text that becomes too long (54000) or an allocation that is too large (XX000) may come of a value that is
+/// not committed. (A RAISE with one of these codes waits before: it is not quiet.)
+const TELL_NOTHING: [&[u8; 5]; 13] = [
+    b"40001", // serialization failure: of the order in which transactions came
+    b"40P01", // deadlock: of the same
+    b"55P03", // lock not available: NOWAIT, lock_timeout, txn.hot_wait_timeout
+    b"57014", // cancelled, by somebody or a timeout
+    b"57P01", // the session or the server ends
+    b"57P02", b"57P03", b"57P05",
+    // The disk or memory ends, or is damaged. These may come while a table is being extended or a page is being read: what that
+    // holds goes only with the transaction, and a predecessor may want it.
+    b"53100", b"53200", b"58030", b"XX001", b"XX002",
 ];
 
 /// A statement has failed, or a part of the command that is no query (null). An error (a division, a constraint, a policy, an
@@ -56,6 +59,9 @@ pub unsafe fn failed(code: Code, query: *const pg_sys::QueryDesc) -> bool {
             unsafe {
                 raw::LWLockReleaseAll();
                 raw::UnlockBuffers();
+                raw::XLogResetInsertion();
+                raw::ConditionVariableCancelSleep();
+                raw::LockErrorCleanup();
             }
             if SESSION.is_member() {
                 commit::wait_for_predecessors(Reason::Read);

@@ -62,9 +62,24 @@ pub unsafe fn is_quiet(query: *const pg_sys::QueryDesc) -> bool {
         return answer;
     }
     // SAFETY: by the contract.
-    let answer = unsafe { quiet::is_statement_quiet((*query).plannedstmt) };
+    let answer = unsafe { stays_inside(query) && quiet::is_statement_quiet((*query).plannedstmt) };
     LAST.0.set(Some((query as usize, answer)));
     answer
+}
+
+/// Whether the statement's rows go to the client, to a function or nowhere: not to a file or a program, as those of COPY do.
+unsafe fn stays_inside(query: *const pg_sys::QueryDesc) -> bool {
+    // SAFETY: a query has a receiver.
+    let receiver = unsafe { (*(*query).dest).mydest };
+    matches!(
+        receiver,
+        pg_sys::CommandDest::DestNone
+            | pg_sys::CommandDest::DestRemote
+            | pg_sys::CommandDest::DestRemoteExecute
+            | pg_sys::CommandDest::DestRemoteSimple
+            | pg_sys::CommandDest::DestSPI
+            | pg_sys::CommandDest::DestTuplestore
+    )
 }
 
 /// A statement ends, or another one may begin at its place.
@@ -77,6 +92,11 @@ pub fn forget(query: usize) {
 /// Lets the predecessors end, if there are any. 40001 if one has rolled back.
 pub fn let_predecessors_end() {
     if is_dependent() {
+        // Within an index's operation a page may be locked: the predecessor may want it, and nobody could cancel the wait.
+        // SAFETY: a plain read.
+        if unsafe { pg_sys::InterruptHoldoffCount } > 0 {
+            errors::CANNOT_WAIT.raise();
+        }
         memory().totals.snapshot_waits.add(1);
         commit::wait_for_predecessors(Reason::Read);
     }

@@ -27,6 +27,14 @@ pub const BASE_TAKEN: Report = Report {
     hint: Some(c"The transaction might succeed if retried."),
 };
 
+/// A follower's function would have to wait within an operation that has a page locked (dependent.rs).
+pub const CANNOT_WAIT: Report = Report {
+    code: *b"40001",
+    message: c"could not wait for a transaction that this one built on",
+    detail: Some(c"A function that is called while a page is locked must not wait."),
+    hint: Some(c"The transaction might succeed if retried."),
+};
+
 /// A nested statement would read with a snapshot that is older than the end of a predecessor (dependent.rs).
 pub const STALE_SNAPSHOT: Report = Report {
     code: *b"40001",

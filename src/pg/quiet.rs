@@ -19,11 +19,11 @@ use super::plan::{nodes, numbers, oids, relation_of, tag};
 use super::{plpgsql, raw};
 use pgrx::pg_sys::{self, Datum, Node, NodeTag, Oid, Plan};
 use std::cell::Cell;
-use std::ffi::{CStr, c_void};
+use std::ffi::{CStr, c_int, c_void};
 use std::ptr;
 
 /// Functions of PostgreSQL's own that are not immutable, by name, and touch nothing but the session, the clock and sequences.
-const SESSION_ONLY: [&[u8]; 37] = [
+const SESSION_ONLY: [&[u8]; 31] = [
     b"now",
     b"transaction_timestamp",
     b"statement_timestamp",
@@ -54,12 +54,6 @@ const SESSION_ONLY: [&[u8]; 37] = [
     b"concat",
     b"concat_ws",
     b"format",
-    b"to_json",
-    b"to_jsonb",
-    b"json_build_object",
-    b"jsonb_build_object",
-    b"json_build_array",
-    b"jsonb_build_array",
     b"array_to_string",
 ];
 
@@ -399,10 +393,19 @@ unsafe extern "C-unwind" fn forget(_arg: Datum, relation: Oid) {
     TABLES.forget(relation);
 }
 
-/// Registers the invalidation callback. Once, from `_PG_init`.
+/// A function has changed: a trigger's, perhaps, into one of another language.
+unsafe extern "C-unwind" fn forget_all(_arg: Datum, _cache: c_int, _hash: u32) {
+    TABLES.forget(Oid::INVALID);
+}
+
+/// Registers the invalidation callbacks. Once, from `_PG_init`.
 pub fn init() {
-    // SAFETY: the callback touches only process-local cells.
-    unsafe { pg_sys::CacheRegisterRelcacheCallback(Some(forget), Datum::from(0)) };
+    let functions = pg_sys::SysCacheIdentifier::PROCOID as c_int;
+    // SAFETY: the callbacks touch only process-local cells.
+    unsafe {
+        pg_sys::CacheRegisterRelcacheCallback(Some(forget), Datum::from(0));
+        pg_sys::CacheRegisterSyscacheCallback(functions, Some(forget_all), Datum::from(0));
+    }
 }
 
 /// Whether writing a row of the table runs nothing that is not quiet.
@@ -478,13 +481,31 @@ unsafe fn has_quiet_indexes(rel: pg_sys::Relation) -> bool {
             if index.is_null() {
                 return false;
             }
-            let quiet = is_quiet(raw::RelationGetIndexExpressions(index).cast())
+            let quiet = has_builtin_operators(index)
+                && is_quiet(raw::RelationGetIndexExpressions(index).cast())
                 && is_quiet(raw::RelationGetIndexPredicate(index).cast());
             raw::RelationClose(index);
             quiet
         });
         raw::list_free(indexes);
         quiet
+    }
+}
+
+/// Whether all that an index does with its keys is PostgreSQL's own: the operator classes, and the types for which these call others'
+/// functions (of a range, its subtype's). Such functions are called with a page locked.
+unsafe fn has_builtin_operators(index: pg_sys::Relation) -> bool {
+    /// access/transam.h: FirstUnpinnedObjectId.
+    const FIRST_UNPINNED: u32 = 12000;
+    // SAFETY: the relcache's description of an open index.
+    unsafe {
+        let columns = (*(*index).rd_index).indnkeyatts as usize;
+        let descriptor = (*index).rd_att;
+        let attributes = (*descriptor).attrs.as_ptr();
+        (0..columns).all(|n| {
+            u32::from(*(*index).rd_opfamily.add(n)) < FIRST_UNPINNED
+                && is_plain((*attributes.add(n)).atttypid)
+        })
     }
 }
 

@@ -145,6 +145,9 @@ unsafe extern "C-unwind" {
     pub fn MultiXactIdSetOldestMember();
     pub fn LWLockReleaseAll();
     pub fn UnlockBuffers();
+    pub fn XLogResetInsertion();
+    pub fn ConditionVariableCancelSleep() -> bool;
+    pub fn LockErrorCleanup();
     pub fn GetMultiXactIdMembers(
         multi: MultiXactId,
         members: *mut *mut MultiXactMember,
