@@ -94,8 +94,16 @@ fn confirm_base(n: usize) {
 /// All predecessors have ended: confirms what no wait for one has confirmed. Then those who have built on our versions find them
 /// as they were, whatever this transaction has looked at (tam/base.rs).
 fn confirm_bases() {
-    for (n, membership) in SESSION.all() {
+    for (n, _) in SESSION.all() {
         confirm_base(n);
+    }
+    restore_own();
+}
+
+/// Takes back what PostgreSQL may have set by mistake on our versions when this transaction looked at them, as long as nobody else can see
+/// them (tam/base.rs).
+pub fn restore_own() {
+    for (n, membership) in SESSION.all() {
         if let Some(version) = membership.version().filter(|_| membership.is_listed()) {
             let me = member_id(n);
             let follower =

@@ -205,6 +205,11 @@ impl Part {
     /// After it: if it has followed, and goes back to code that is asked for nothing, its predecessors end first.
     #[inline]
     pub fn end(self) {
+        // SAFETY: plain reads. Within an index's operation a page may be locked, and after an error (ROLLBACK TO) nothing is read.
+        let is_calm = || unsafe { pg_sys::InterruptHoldoffCount == 0 && raw::IsTransactionState() };
+        if SESSION.is_member() && is_calm() {
+            commit::restore_own();
+        }
         if !is_dependent() {
             return;
         }

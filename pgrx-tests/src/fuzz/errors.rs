@@ -6,11 +6,14 @@ use super::schedule::{Kind, Step};
 use super::session::Answer;
 
 /// What group locking adds (docs/group-locking.md), SQLSTATE 40001.
-const RETRY: [&str; 4] = [
+const RETRY: [&str; 7] = [
     "could not continue: a transaction it built on rolled back",
     "could not change the hot row again: another transaction has already built on it",
     "could not commit: a session whose update was combined with this one has ended",
     "could not update the hot row: the definition of its table was changed meanwhile",
+    "could not commit: another transaction has taken the row version that this one built on",
+    "could not read: the snapshot does not show a transaction that this one built on",
+    "could not wait for a transaction that this one built on",
 ];
 
 /// Stock PostgreSQL's own above READ COMMITTED.
