@@ -88,7 +88,7 @@ impl Load {
     /// All sessions with group locking of every row that is fought over; somebody has to follow.
     pub fn grouped(self) -> Self {
         self.session(|_| "SET txn.group_lock = on; SET txn.hot_threshold = 1".to_owned())
-            .moves("followed")
+            .moves("followed + combined")
     }
 
     /// The load fails unless this counter of `txn.stats` has grown: without what it counts, the test
