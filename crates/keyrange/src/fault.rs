@@ -56,9 +56,9 @@ pub enum Fault {
     PendingNotCopied,
     /// An excerpt is without what the snapshot sees of later ones.
     NewerNotCopied,
-    /// Who registers does not raise the mark of the relation and the range.
+    /// Registering does not raise the mark of the relation and the range.
     MarkNotRaised,
-    /// Who overwrites an entry does not tell the mark of its relation and range.
+    /// Overwriting an entry does not tell the mark of its relation and range.
     MarkForgotten,
     /// A key's entry is looked for in another piece of its range than where it is.
     PieceMissed,

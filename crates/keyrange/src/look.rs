@@ -16,7 +16,7 @@ use crate::{
 
 /// Whether these keys are looked for in all buckets.
 pub(crate) fn is_everywhere(rings: Rings, read: &IntervalSet, map: &RangeMap) -> bool {
-    // Who has read everything need not know how the writers of the time divided the relation.
+    // A read of everything need not know how the writers of the time divided the relation.
     if read.is_everything() {
         return true;
     }
@@ -29,7 +29,7 @@ pub(crate) fn is_everywhere(rings: Rings, read: &IntervalSet, map: &RangeMap) ->
     at_most.is_none() && has_more_rings(read, map, most)
 }
 
-/// The same if keys that share a ring count once.
+/// As above, but keys that share a ring count once.
 #[cold]
 fn has_more_rings(read: &IntervalSet, map: &RangeMap, most: u64) -> bool {
     let mut count = 0;

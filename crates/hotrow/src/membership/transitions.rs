@@ -45,7 +45,7 @@ impl Membership {
         }
     }
 
-    /// The same for a statement that takes the ticket over from the one that has not used it.
+    /// `Holding` → `Holding`. Another statement takes over a ticket that has not been used.
     pub fn taken_over_by(self, statement: Option<Statement>) -> Self {
         match self.hold().map(|hold| hold.keep) {
             Some(Keep::ToTheEnd | Keep::Until(_)) => {

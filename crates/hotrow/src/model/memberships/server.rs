@@ -22,7 +22,7 @@ pub struct Heap {
     /// Version `v` (1, 2, ...) of a row was written by `versions[row][v - 1].0` on top of the
     /// version given.
     pub versions: [Vec<(u32, u64)>; ROWS],
-    /// Who is about to write a version of the row.
+    /// The session that is about to write a version of the row.
     pub updating: [Option<ActorId>; ROWS],
 }
 
