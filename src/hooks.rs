@@ -162,7 +162,8 @@ unsafe extern "C-unwind" fn executor_run(
 }
 
 unsafe fn run_query(query: *mut QueryDesc, direction: ScanDirection::Type, count: u64, once: bool) {
-    let part = dependent::Part::begin();
+    // SAFETY: the hook's argument.
+    let part = dependent::Part::begin(unsafe { (*query).sourceText });
     // SAFETY: the next hook in the chain, or PostgreSQL's own function.
     let run = || unsafe {
         previous().executor_run.unwrap_or(raw::standard_ExecutorRun)(query, direction, count, once)
@@ -188,7 +189,8 @@ unsafe extern "C-unwind" fn executor_finish(query: *mut QueryDesc) {
 }
 
 unsafe fn finish_query(query: *mut QueryDesc) {
-    let part = dependent::Part::begin();
+    // SAFETY: the hook's argument.
+    let part = dependent::Part::begin(unsafe { (*query).sourceText });
     let next = previous().executor_finish;
     // SAFETY: the next hook in the chain, or PostgreSQL's own function.
     let run = || unsafe { next.unwrap_or(raw::standard_ExecutorFinish)(query) };
@@ -201,7 +203,8 @@ unsafe fn finish_query(query: *mut QueryDesc) {
     }
     guarded(|| {
         // SAFETY: the hook's argument, finished.
-        unsafe { answer::before_deferred(query) };
+        unsafe { answer::note_deferred(query) };
+        answer::before_deferred();
         part.end();
     });
 }
@@ -239,7 +242,7 @@ unsafe extern "C-unwind" fn process_utility(
     completion: *mut QueryCompletion,
 ) {
     let run = || {
-        let part = dependent::Part::begin();
+        let part = dependent::Part::begin(source);
         // SAFETY: the hook's argument.
         let is_top_level = context == ProcessUtilityContext::PROCESS_UTILITY_TOPLEVEL;
         // SAFETY: the hook's argument.
@@ -265,7 +268,9 @@ unsafe extern "C-unwind" fn process_utility(
         // SAFETY: a utility statement's node.
         let computes = unsafe { computes(node) };
         // SAFETY: as above.
-        let commits = unsafe { commits(node) };
+        let (begins, commits) = unsafe { (begins(node), commits(node)) };
+        // SAFETY: as above.
+        let leaves_triggers = computes && !unsafe { runs_statements(node) };
         // SAFETY: as above; nothing here has a destructor.
         let run = || unsafe { range_occ::guard::copied(node, run) };
         // SAFETY: as above.
@@ -279,7 +284,18 @@ unsafe extern "C-unwind" fn process_utility(
         if exempt {
             range_occ::session::end_exempt();
         }
-        guarded(|| part.end());
+        guarded(|| {
+            part.end();
+            if leaves_triggers {
+                answer::note_any_deferred();
+            }
+            if computes {
+                answer::before_deferred();
+            }
+        });
+        if begins {
+            xact::note_block(true);
+        }
         // The COMMIT has been taken note of, so that an ERROR ends the transaction. Deferred triggers run next, and what they say must
         // not come from versions that may still roll back.
         if commits {
@@ -329,16 +345,46 @@ unsafe fn computes(node: *const Node) -> bool {
     )
 }
 
-/// Whether it is COMMIT or PREPARE TRANSACTION.
-unsafe fn commits(node: *const Node) -> bool {
+/// Whether it only runs statements that come by the executor's hooks.
+unsafe fn runs_statements(node: *const Node) -> bool {
+    // SAFETY: a utility statement's node.
+    let tag = unsafe { (*node).type_ };
+    matches!(
+        tag,
+        NodeTag::T_ExecuteStmt
+            | NodeTag::T_FetchStmt
+            | NodeTag::T_CallStmt
+            | NodeTag::T_DoStmt
+            | NodeTag::T_DeclareCursorStmt
+            | NodeTag::T_ExplainStmt
+            | NodeTag::T_PrepareStmt
+            | NodeTag::T_ConstraintsSetStmt
+    )
+}
+
+/// The kind of a transaction command.
+unsafe fn transaction_command(node: *const Node) -> Option<TransactionStmtKind::Type> {
     // SAFETY: a utility statement's node, read as what its tag says.
     unsafe {
-        (*node).type_ == NodeTag::T_TransactionStmt
-            && matches!(
-                (*node.cast::<TransactionStmt>()).kind,
-                TransactionStmtKind::TRANS_STMT_COMMIT | TransactionStmtKind::TRANS_STMT_PREPARE
-            )
+        ((*node).type_ == NodeTag::T_TransactionStmt)
+            .then(|| (*node.cast::<TransactionStmt>()).kind)
     }
+}
+
+/// Whether it is COMMIT or PREPARE TRANSACTION.
+unsafe fn commits(node: *const Node) -> bool {
+    use TransactionStmtKind::{TRANS_STMT_COMMIT, TRANS_STMT_PREPARE};
+    // SAFETY: by the contract.
+    let command = unsafe { transaction_command(node) };
+    command.is_some_and(|kind| matches!(kind, TRANS_STMT_COMMIT | TRANS_STMT_PREPARE))
+}
+
+/// Whether it is BEGIN.
+unsafe fn begins(node: *const Node) -> bool {
+    use TransactionStmtKind::{TRANS_STMT_BEGIN, TRANS_STMT_START};
+    // SAFETY: by the contract.
+    let command = unsafe { transaction_command(node) };
+    command.is_some_and(|kind| matches!(kind, TRANS_STMT_BEGIN | TRANS_STMT_START))
 }
 
 /// A utility command may do anything: it is taken to write untracked tables, unless it is one of those that do not, or that run
@@ -404,21 +450,28 @@ unsafe fn note_copied(copy: *const CopyStmt) {
     }
 }
 
+/// Whatever lasts for a transaction at most.
+fn transaction_ended() {
+    nesting::transaction_ended();
+    xact::note_block(false);
+    answer::forget_deferred();
+}
+
 unsafe extern "C-unwind" fn at_transaction_event(event: XactEvent::Type, _arg: *mut c_void) {
     match event {
         XactEvent::XACT_EVENT_PRE_COMMIT => guarded(commit::before_commit),
         XactEvent::XACT_EVENT_PRE_PREPARE => guarded(commit::before_prepare),
         XactEvent::XACT_EVENT_COMMIT => infallible(|| {
             commit::committed();
-            nesting::transaction_ended();
+            transaction_ended();
         }),
         XactEvent::XACT_EVENT_PREPARE => infallible(|| {
             commit::prepared();
-            nesting::transaction_ended();
+            transaction_ended();
         }),
         XactEvent::XACT_EVENT_ABORT => infallible(|| {
             commit::rolled_back();
-            nesting::transaction_ended();
+            transaction_ended();
         }),
         _ => {}
     }

@@ -6,12 +6,12 @@ use super::errors;
 use super::readguard;
 use super::session::SESSION;
 use super::waiting::{self, Reason};
-use crate::pg::catch::Code;
-use crate::pg::plan;
-use crate::pg::raw;
+use crate::pg::catch::{self, Code};
+use crate::pg::{nesting, plan, raw, xact};
 use crate::tam::swap;
 use pgrx::pg_sys;
 use std::cell::Cell;
+use std::ffi::CStr;
 
 /// Where WAL ended when the error on its way was first held back, by a statement inside; 0 if it was not.
 struct HeldBack(Cell<u64>);
@@ -24,21 +24,85 @@ pub fn error_is_over() {
     HELD_BACK.0.set(0);
 }
 
+/// An error that does not wait, if it comes from the server's own code or from this library.
+struct TellsNothing {
+    code: &'static [u8; 5],
+    /// Where that is; empty: anywhere.
+    files: &'static [&'static CStr],
+}
+
 /// Errors that do not wait: each comes of what others do or of the machine, and tells nothing of a row's values. The wait for
 /// predecessors may raise the first ones itself, and elog.c has room for five errors on top of each other. All other errors wait,
 /// whatever their class: a text that becomes too long (54000) or an allocation that is too large (XX000) may come of a value that is
-/// not committed. (A RAISE with one of these codes waits before: it is not quiet.)
-const TELL_NOTHING: [&[u8; 5]; 13] = [
-    b"40001", // serialization failure: of the order in which transactions came
-    b"40P01", // deadlock: of the same
-    b"55P03", // lock not available: NOWAIT, lock_timeout, txn.hot_wait_timeout
-    b"57014", // cancelled, by somebody or a timeout
-    b"57P01", // the session or the server ends
-    b"57P02", b"57P03", b"57P05",
+/// not committed, and so may a user's RAISE with one of these codes. (The end of a session, 57P01 and the like, is FATAL: no handler
+/// sees it.)
+const TELL_NOTHING: [TellsNothing; 9] = [
+    // Serialization failure: of the order in which transactions came.
+    TellsNothing {
+        code: b"40001",
+        files: &[
+            c"txn",
+            c"heapam_handler.c",
+            c"nodeLockRows.c",
+            c"nodeModifyTable.c",
+            c"predicate.c",
+            c"trigger.c",
+        ],
+    },
+    // Deadlock: of the same.
+    TellsNothing {
+        code: b"40P01",
+        files: &[c"txn", c"deadlock.c"],
+    },
+    // Lock not available: NOWAIT, lock_timeout, txn.hot_wait_timeout.
+    TellsNothing {
+        code: b"55P03",
+        files: &[
+            c"txn",
+            c"heapam.c",
+            c"heapam_handler.c",
+            c"lockcmds.c",
+            c"namespace.c",
+            c"postgres.c",
+        ],
+    },
+    // Cancelled, by somebody or a timeout.
+    TellsNothing {
+        code: b"57014",
+        files: &[c"postgres.c"],
+    },
     // The disk or memory ends, or is damaged. These may come while a table is being extended or a page is being read: what that
     // holds goes only with the transaction, and a predecessor may want it.
-    b"53100", b"53200", b"58030", b"XX001", b"XX002",
+    TellsNothing {
+        code: b"53100",
+        files: &[],
+    },
+    TellsNothing {
+        code: b"53200",
+        files: &[],
+    },
+    TellsNothing {
+        code: b"58030",
+        files: &[],
+    },
+    TellsNothing {
+        code: b"XX001",
+        files: &[],
+    },
+    TellsNothing {
+        code: b"XX002",
+        files: &[],
+    },
 ];
+
+/// Whether the error on its way is one of them.
+fn tells_nothing(code: Code) -> bool {
+    TELL_NOTHING
+        .iter()
+        .find(|error| *error.code == code)
+        // SAFETY: called by the handler of an error.
+        .is_some_and(|error| unsafe { catch::is_raised_in(error.files) })
+}
 
 /// A statement has failed, or a part of the command that is no query (null). An error (a division, a constraint, a policy, an
 /// exception of a trigger) is an answer, too. It must not come from a version that may still roll back: the predecessors end
@@ -49,7 +113,7 @@ const TELL_NOTHING: [&[u8; 5]; 13] = [
 /// # Safety
 /// The query has started and not ended.
 pub unsafe fn failed(code: Code, query: *const pg_sys::QueryDesc) -> bool {
-    if !TELL_NOTHING.contains(&&code) {
+    if !tells_nothing(code) {
         let first = HELD_BACK.0.get() == 0;
         if first {
             HELD_BACK.0.set(readguard::end_of_wal());
@@ -94,28 +158,52 @@ pub unsafe fn failed(code: Code, query: *const pg_sys::QueryDesc) -> bool {
     false
 }
 
-/// At the end of a statement outside a transaction block: deferred triggers that it has left to the commit tell of its rows, and
-/// of a commit that no command asks for nobody hears before they run. So predecessors end here.
+/// Whether a statement of this transaction has left triggers to the commit.
+struct LeftTriggers(Cell<bool>);
+// SAFETY: a backend has one thread.
+unsafe impl Sync for LeftTriggers {}
+static LEFT_TRIGGERS: LeftTriggers = LeftTriggers(Cell::new(false));
+
+/// Takes note of the deferred triggers that a statement has left.
 ///
 /// # Safety
 /// ExecutorFinish's argument, finished.
-pub unsafe fn before_deferred(query: *const pg_sys::QueryDesc) {
+#[inline]
+pub unsafe fn note_deferred(query: *const pg_sys::QueryDesc) {
+    if LEFT_TRIGGERS.0.get() {
+        return;
+    }
     // SAFETY: by the contract; the executor state's list of open relations.
     unsafe {
-        if raw::IsTransactionBlock() || !SESSION.all().any(|(_, m)| m.depends()) {
-            return;
-        }
         let estate = (*query).estate;
         let written = [
             (*estate).es_opened_result_relations,
             (*estate).es_tuple_routing_result_relations,
         ];
-        let is_left = |result: *mut pg_sys::Node| {
+        let leaves = |result: *mut pg_sys::Node| {
             let rel = (*result.cast::<pg_sys::ResultRelInfo>()).ri_RelationDesc;
             raw::AfterTriggerPendingOnRel((*rel).rd_id)
         };
-        if written.iter().any(|list| plan::nodes(*list).any(is_left)) {
-            commit::wait_for_predecessors(Reason::Commit);
+        if written.iter().any(|list| plan::nodes(*list).any(leaves)) {
+            LEFT_TRIGGERS.0.set(true);
         }
+    }
+}
+
+/// A command that is no query may have left any (COPY).
+pub fn note_any_deferred() {
+    LEFT_TRIGGERS.0.set(true);
+}
+
+/// At the end of a transaction.
+pub fn forget_deferred() {
+    LEFT_TRIGGERS.0.set(false);
+}
+
+/// At the end of the client's statement. Deferred triggers tell of the rows that the transaction has written. Outside a
+/// block that BEGIN has opened, no command asks for the commit, and no hook hears of it before they run. So predecessors end here.
+pub fn before_deferred() {
+    if LEFT_TRIGGERS.0.get() && !xact::is_in_block() && nesting::is_clients() {
+        commit::wait_for_predecessors(Reason::Commit);
     }
 }

@@ -19,6 +19,7 @@
 //!
 //! Effects outside the server happen in PRE_COMMIT callbacks of others (postgres_fdw commits its remote transactions). The list of
 //! callbacks runs from the last registered to the first, so `come_first` registers a wait anew after each part of a statement.
+//! A statement that one of them runs itself, or a deferred trigger, counts as nested.
 
 use super::commit;
 use super::errors;
@@ -31,7 +32,7 @@ use crate::pg::{nesting, plan, plpgsql, quiet, raw, snapshot};
 use hotrow::{Membership, Trouble};
 use pgrx::pg_sys::{self, Node, NodeTag, Oid, XactEvent};
 use std::cell::Cell;
-use std::ffi::c_void;
+use std::ffi::{c_char, c_void};
 
 /// Whether the last statement that was asked for is quiet, by its QueryDesc.
 struct Last(Cell<Option<(usize, bool)>>);
@@ -193,12 +194,12 @@ pub struct Part {
 }
 
 impl Part {
-    /// Before a part of a statement.
     #[inline]
-    pub fn begin() -> Self {
+    /// Before a part of a statement of that text, SPI's own copy if SPI runs it.
+    pub fn begin(text: *const c_char) -> Self {
         Part {
             dependencies: SESSION.dependencies.get(),
-            is_direct: !nesting::is_outermost() && plpgsql::runs_statement(),
+            is_direct: !nesting::is_outermost() && plpgsql::runs_statement(text),
         }
     }
 
@@ -287,21 +288,50 @@ pub unsafe fn before_utility(node: *const Node) {
     }
 }
 
-/// PRE_COMMIT and PRE_PREPARE, ahead of everybody's else: see the top of the file.
+/// The place of `before_others` in PostgreSQL's list of callbacks.
+struct Callback {
+    is_listed: Cell<bool>,
+    /// The callbacks of a commit are being called, as far as is known: the list must stay as it is.
+    is_called: Cell<bool>,
+}
+// SAFETY: a backend has one thread.
+unsafe impl Sync for Callback {}
+static CALLBACK: Callback = Callback {
+    is_listed: Cell::new(false),
+    is_called: Cell::new(false),
+};
+
+/// PRE_COMMIT and PRE_PREPARE, ahead of everybody's else: see the top of the file. It leaves the list at the end of the transaction.
 unsafe extern "C-unwind" fn before_others(event: XactEvent::Type, _arg: *mut c_void) {
     if matches!(
         event,
         XactEvent::XACT_EVENT_PRE_COMMIT | XactEvent::XACT_EVENT_PRE_PREPARE
     ) {
+        CALLBACK.is_called.set(true);
         crate::pg::error::guarded(commit::wait_before_triggers);
+    } else {
+        CALLBACK.is_called.set(false);
+        unlist();
     }
 }
 
-/// Makes `before_others` the first callback that a commit calls. Others register theirs when they are first used.
-fn come_first() {
-    // SAFETY: no callback is being called: a statement has just run.
-    unsafe {
-        raw::UnregisterXactCallback(Some(before_others), std::ptr::null_mut());
-        raw::RegisterXactCallback(Some(before_others), std::ptr::null_mut());
+/// Takes `before_others` off the list.
+fn unlist() {
+    if CALLBACK.is_listed.replace(false) {
+        // SAFETY: xact.c: a callback may take itself off while it is called; nobody else's is being called otherwise.
+        unsafe { raw::UnregisterXactCallback(Some(before_others), std::ptr::null_mut()) };
     }
+}
+
+/// Makes `before_others` the first callback that a commit calls. Others register theirs when they are first used. Not at the commit
+/// itself, which has no portal: callbacks may be being called, and statements that follow there are nested ones.
+fn come_first() {
+    // SAFETY: a plain read.
+    if CALLBACK.is_called.get() || unsafe { pg_sys::ActivePortal }.is_null() {
+        return;
+    }
+    unlist();
+    // SAFETY: no callback is being called: a statement of the client's, or of a function, has just run.
+    unsafe { raw::RegisterXactCallback(Some(before_others), std::ptr::null_mut()) };
+    CALLBACK.is_listed.set(true);
 }

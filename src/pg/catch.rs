@@ -3,10 +3,31 @@
 use super::raw;
 use cee_scape::{SigJmpBufFields, call_with_sigsetjmp};
 use pgrx::pg_sys;
+use std::ffi::{CStr, c_char};
 use std::ptr;
 
 /// An SQLSTATE.
 pub type Code = [u8; 5];
+
+/// Whether the ERROR that is on its way was raised by code of the server or of this library, whose messages have the server's
+/// text domain, in one of these files; in any file if there are none. A language's RAISE may give any SQLSTATE, but stands in
+/// a file and a domain of its own.
+///
+/// # Safety
+/// In a handler of `catching`.
+pub unsafe fn is_raised_in(files: &[&CStr]) -> bool {
+    // SAFETY: elog.c: copies the error on top of the stack into the current context; a missing text is null.
+    unsafe {
+        let error = raw::CopyErrorData();
+        let text = |text: *const c_char| (!text.is_null()).then(|| CStr::from_ptr(text));
+        let is_servers =
+            text((*error).domain).is_some_and(|domain| domain.to_bytes().starts_with(b"postgres-"));
+        let is_there =
+            files.is_empty() || text((*error).filename).is_some_and(|file| files.contains(&file));
+        raw::FreeErrorData(error);
+        is_servers && is_there
+    }
+}
 
 /// Runs `body`. If it raises an ERROR, `handler` is given its SQLSTATE while the error waits on PostgreSQL's stack; if
 /// the handler returns false the error is raised again as it was, if true it is forgotten. The handler may raise another

@@ -6,6 +6,7 @@
 //! one, and looks at a setting.) Such an expression computes the same in every session, fast, needs no snapshot, reads no
 //! table, and an error in it leaves nothing behind.
 
+use super::builtin::{self, Known, is_builtin};
 use super::plan::{Target, length, nodes, nth, relation_of, tag};
 use super::raw;
 use hotrow::{ARGUMENT_BYTES, FORM_BYTES};
@@ -474,40 +475,13 @@ pub unsafe fn is_portable(text: *const std::ffi::c_char) -> bool {
     }
 }
 
-/// Answers that are remembered by OID.
-struct Known([Cell<(Oid, bool)>; 64]);
-// SAFETY: a backend has one thread.
-unsafe impl Sync for Known {}
-
-impl Known {
-    const fn new() -> Self {
-        Known([const { Cell::new((Oid::INVALID, false)) }; 64])
-    }
-
-    fn get(&self, oid: Oid, find_out: impl FnOnce() -> bool) -> bool {
-        let cell = &self.0[u32::from(oid) as usize % self.0.len()];
-        let (known, answer) = cell.get();
-        if known == oid {
-            return answer;
-        }
-        let answer = find_out();
-        cell.set((oid, answer));
-        answer
-    }
-}
-
-/// Whether it is an object that PostgreSQL was made with (access/transam.h: FirstGenbkiObjectId).
-fn is_builtin(oid: Oid) -> bool {
-    (1..10000).contains(&u32::from(oid))
-}
-
 /// Whether an operator compares, computes or concatenates.
 fn is_plain_operator(operator: Oid) -> bool {
     const NAMES: [&[u8]; 17] = [
         b"=", b"<>", b"<", b"<=", b">", b">=", b"+", b"-", b"*", b"/", b"%", b"&", b"|", b"#",
         b"<<", b">>", b"||",
     ];
-    static KNOWN: Known = Known::new();
+    static KNOWN: Known<64> = Known::new();
     is_builtin(operator)
         && KNOWN.get(operator, || {
             // SAFETY: a catalog look-up; the name is a palloc'd string or null.
@@ -520,28 +494,10 @@ fn is_plain_operator(operator: Oid) -> bool {
 
 /// Whether a function is one of PostgreSQL's own, immutable and written in C.
 fn is_portable_function(function: Oid) -> bool {
-    /// catalog/pg_language.dat: internal.
-    const INTERNAL: u32 = 12;
-    static KNOWN: Known = Known::new();
+    static KNOWN: Known<64> = Known::new();
     is_builtin(function)
         && KNOWN.get(function, || {
-            // SAFETY: a catalog look-up, as lsyscache.c does it.
-            unsafe {
-                let id = pg_sys::SysCacheIdentifier::PROCOID as i32;
-                let tuple = raw::SearchSysCache1(id, Datum::from(function));
-                if tuple.is_null() {
-                    return false;
-                }
-                let header = (*tuple).t_data;
-                let form = header
-                    .cast::<u8>()
-                    .add((*header).t_hoff as usize)
-                    .cast::<pg_sys::FormData_pg_proc>();
-                let answer = (*form).provolatile as u8 == pg_sys::PROVOLATILE_IMMUTABLE
-                    && u32::from((*form).prolang) == INTERNAL
-                    && !(*form).proretset;
-                raw::ReleaseSysCache(tuple);
-                answer
-            }
+            // SAFETY: a catalog look-up.
+            unsafe { builtin::ask_function(function, builtin::is_immutable_internal) == Some(true) }
         })
 }

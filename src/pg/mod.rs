@@ -1,6 +1,7 @@
 #![doc = include_str!("README.md")]
 
 pub mod buffer;
+pub mod builtin;
 pub mod cancel;
 pub mod catch;
 pub mod context;
@@ -14,6 +15,7 @@ pub mod nesting;
 pub mod per_table;
 pub mod plan;
 pub mod plpgsql;
+mod plpgsql_layout;
 pub mod quiet;
 pub mod raw;
 pub mod relation;

@@ -1,6 +1,7 @@
 //! How deep the statement that runs stands in others: the client's own statement, or one that a function runs.
 
 use super::{plpgsql, raw, xact};
+use pgrx::pg_sys;
 use std::cell::Cell;
 
 /// The depth when the subtransaction at each nesting level began.
@@ -29,10 +30,18 @@ pub fn within<R>(body: impl FnOnce() -> R) -> R {
     result
 }
 
-/// Whether the part of a statement that runs, within `within`, is the client's own and not a function's.
+/// Whether the part of a statement that runs, within `within`, is not within another one.
+#[inline]
+pub fn is_clients() -> bool {
+    NESTING.depth.get() <= 1
+}
+
+/// Whether it is also run by a portal, and so goes back to the client. Without one, a deferred trigger runs it at the commit, or a
+/// function that the client has called by the fast path.
 #[inline]
 pub fn is_outermost() -> bool {
-    NESTING.depth.get() <= 1
+    // SAFETY: a plain read.
+    is_clients() && !unsafe { pg_sys::ActivePortal }.is_null()
 }
 
 /// A subtransaction begins.

@@ -1,11 +1,12 @@
 //! What a plan is about to touch, as far as it can be known before it runs.
 
+use super::builtin::Known;
 use super::raw;
 use super::relation::key_of;
 use crate::tam::swap::OnConflict;
 use hotrow::Identity;
 use pgrx::pg_sys::{self, Datum, NodeTag, Oid};
-use std::cell::{Cell, OnceCell};
+use std::cell::OnceCell;
 
 /// The one row that a statement updates or locks by its key.
 pub struct Target {
@@ -527,20 +528,11 @@ unsafe fn value_of(
 
 /// Whether an operator is a btree equality; the answers are remembered.
 fn is_equality(operator: Oid, left: Oid) -> bool {
-    const REMEMBERED: usize = 64;
-    struct Known([Cell<(Oid, bool)>; REMEMBERED]);
-    // SAFETY: a backend has one thread.
-    unsafe impl Sync for Known {}
-    static KNOWN: Known = Known([const { Cell::new((Oid::INVALID, false)) }; REMEMBERED]);
-    let cell = &KNOWN.0[u32::from(operator) as usize % REMEMBERED];
-    let (known, answer) = cell.get();
-    if known == operator {
-        return answer;
-    }
+    static KNOWN: Known<64> = Known::new();
     // SAFETY: a catalog look-up.
-    let answer = unsafe { raw::op_mergejoinable(operator, left) };
-    cell.set((operator, answer));
-    answer
+    KNOWN.get(operator, || unsafe {
+        raw::op_mergejoinable(operator, left)
+    })
 }
 
 /// Whether the statement reads no table: a plain `INSERT ... VALUES`.

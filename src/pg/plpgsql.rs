@@ -4,83 +4,18 @@
 //! exec_stmts). This is that plugin. Another one that is there already (a debugger, a profiler) is called as well. If one is put
 //! in place of ours later, PL/pgSQL counts as any other language: `is_watched` says no.
 //!
-//! plpgsql.h is not bound by pgrx; the fields that are used are declared here.
+//! plpgsql.h is not bound by pgrx; `plpgsql_layout.rs` declares what is used.
 
-use super::plan::{nodes, tag};
-use super::{quiet, raw};
-use pgrx::pg_sys::{self, CmdType, Datum, NodeTag, Oid};
+use super::plan::nodes;
+use super::plpgsql_layout::{
+    Assign, Block, ExecSql, Expression, Function, If, Return, State, Statement, kind,
+};
+use super::{builtin, quiet, raw};
+use pgrx::pg_sys::{self, CmdType, Oid};
 use std::cell::Cell;
-use std::ffi::{c_char, c_int, c_uint, c_void};
+use std::ffi::{c_char, c_void};
 use std::ptr;
 use std::sync::OnceLock;
-
-/// plpgsql.h: PLpgSQL_stmt_type.
-mod kind {
-    pub const BLOCK: u32 = 0;
-    pub const ASSIGN: u32 = 1;
-    pub const IF: u32 = 2;
-    pub const LOOP: u32 = 4;
-    pub const WHILE: u32 = 5;
-    pub const RETURN: u32 = 11;
-    pub const EXECSQL: u32 = 16;
-    pub const GETDIAG: u32 = 19;
-}
-
-/// What PLpgSQL_stmt_block, _assign, _if and _return begin with.
-#[repr(C)]
-struct Statement {
-    kind: u32,
-    line: c_int,
-    id: c_uint,
-}
-
-#[repr(C)]
-struct Block {
-    statement: Statement,
-    label: *mut c_char,
-    body: *mut pg_sys::List,
-    variables_with_defaults: c_int,
-}
-
-#[repr(C)]
-struct Assign {
-    statement: Statement,
-    variable: c_int,
-    expression: *mut Expression,
-}
-
-#[repr(C)]
-struct If {
-    statement: Statement,
-    condition: *mut Expression,
-    then: *mut pg_sys::List,
-    elsif: *mut pg_sys::List,
-}
-
-#[repr(C)]
-struct Return {
-    statement: Statement,
-    expression: *mut Expression,
-}
-
-/// What PLpgSQL_expr begins with.
-#[repr(C)]
-struct Expression {
-    query: *mut c_char,
-    parse_mode: c_int,
-    plan: pg_sys::SPIPlanPtr,
-}
-
-/// PLpgSQL_execstate and PLpgSQL_function, as far as the function's OID.
-#[repr(C)]
-pub struct State {
-    function: *const Function,
-}
-#[repr(C)]
-struct Function {
-    signature: *const c_char,
-    oid: Oid,
-}
 
 type OfFunction = Option<unsafe extern "C-unwind" fn(*mut State, *mut Function)>;
 type OfStatement = Option<unsafe extern "C-unwind" fn(*mut State, *mut Statement)>;
@@ -132,7 +67,7 @@ struct Watch {
     other: Cell<*const Plugin>,
     /// Which statement is being executed by which function; none after its end.
     state: Cell<*const State>,
-    kind: Cell<u32>,
+    statement: Cell<*const Statement>,
     frames: [Cell<Option<Frame>>; FRAMES],
     depth: Cell<usize>,
 }
@@ -143,7 +78,7 @@ static WATCH: Watch = Watch {
     variable: Cell::new(ptr::null_mut()),
     other: Cell::new(ptr::null()),
     state: Cell::new(ptr::null()),
-    kind: Cell::new(u32::MAX),
+    statement: Cell::new(ptr::null()),
     frames: [const { Cell::new(None) }; FRAMES],
     depth: Cell::new(0),
 };
@@ -212,21 +147,12 @@ pub fn is_watched() -> bool {
 /// # Safety
 /// A transaction runs; catalogs can be read.
 pub unsafe fn is_written_in_it(function: Oid) -> bool {
-    // SAFETY: as lsyscache.c looks functions up.
+    // SAFETY: a catalog look-up.
     unsafe {
-        let id = pg_sys::SysCacheIdentifier::PROCOID as i32;
-        let tuple = raw::SearchSysCache1(id, Datum::from(function));
-        if tuple.is_null() {
-            return false;
-        }
-        let header = (*tuple).t_data;
-        let form = header
-            .cast::<u8>()
-            .add((*header).t_hoff as usize)
-            .cast::<pg_sys::FormData_pg_proc>();
-        let language = (*form).prolang;
-        raw::ReleaseSysCache(tuple);
-        language == raw::get_language_oid(c"plpgsql".as_ptr(), true) && language != Oid::INVALID
+        let language = builtin::ask_function(function, |row| row.prolang);
+        language.is_some_and(|language| {
+            language != Oid::INVALID && language == raw::get_language_oid(c"plpgsql".as_ptr(), true)
+        })
     }
 }
 
@@ -264,23 +190,25 @@ unsafe extern "C-unwind" fn function_ends(state: *mut State, function: *mut Func
 
 /// Whether the function's caller is an expression, whose rest is evaluated next. A procedure and a DO block are statements.
 unsafe fn is_in_expression(function: Oid) -> bool {
-    // SAFETY: a catalog look-up.
+    let is_procedure =
+        |row: &pg_sys::FormData_pg_proc| row.prokind as u8 == pg_sys::PROKIND_PROCEDURE;
+    // SAFETY: a catalog look-up. What has been dropped meanwhile counts as a function.
     function != Oid::INVALID
-        && unsafe { raw::get_func_prokind(function) } as u8 != pg_sys::PROKIND_PROCEDURE
+        && unsafe { builtin::ask_function(function, is_procedure) } != Some(true)
 }
 
 unsafe extern "C-unwind" fn statement_begins(state: *mut State, statement: *mut Statement) {
     // SAFETY: PL/pgSQL's arguments.
     unsafe {
         let kind = (*statement).kind;
-        if !is_quiet(statement) {
+        if !is_quiet(statement, &*state) {
             wait();
         }
         if kind == kind::WHILE {
             change(state, |frame| frame.loops += 1);
         }
         WATCH.state.set(state);
-        WATCH.kind.set(kind);
+        WATCH.statement.set(statement);
         if let Some(begins) = other().and_then(|other| other.statement_begins.get()) {
             begins(state, statement);
         }
@@ -357,7 +285,7 @@ pub fn forget() {
 }
 
 /// Whether the statement does nothing that is not quiet, apart from what comes by the executor's hooks.
-unsafe fn is_quiet(statement: *const Statement) -> bool {
+unsafe fn is_quiet(statement: *const Statement, state: &State) -> bool {
     // SAFETY: the statement is read as what its kind says.
     unsafe {
         match (*statement).kind {
@@ -369,33 +297,34 @@ unsafe fn is_quiet(statement: *const Statement) -> bool {
                 branches.elsif.is_null() && is_expression_quiet(branches.condition)
             }
             kind::RETURN => {
-                let expression = (*statement.cast::<Return>()).expression;
-                expression.is_null() || is_expression_quiet(expression)
+                let returns = &*statement.cast::<Return>();
+                match returns.expression.as_ref() {
+                    None => returns.is_as_declared(state),
+                    Some(expression) => quiet_value(expression)
+                        .is_some_and(|typ| Return::is_type_declared(state, typ)),
+                }
             }
             _ => false,
         }
     }
 }
 
-/// An expression, which PL/pgSQL evaluates by itself if it is simple. It is looked at as it was parsed, which stays as long as
-/// its plan source is valid. One that has not been parsed yet, or is to be parsed again, is not known.
 unsafe fn is_expression_quiet(expression: *const Expression) -> bool {
-    // SAFETY: as in `is_quiet`; the function owns the plan, and the plan its sources.
+    // SAFETY: PL/pgSQL's own structure.
+    unsafe { quiet_value(&*expression) }.is_some()
+}
+
+/// The type of an expression, which PL/pgSQL evaluates by itself if it is simple; none if it is not quiet. It is looked at as it was
+/// parsed. One that has not been parsed yet, or is to be parsed again, is not known. (In an assignment the parser has added
+/// the cast to the variable's type.)
+unsafe fn quiet_value(expression: &Expression) -> Option<Oid> {
+    // SAFETY: PL/pgSQL's own structures; a query that gives a value has one column.
     unsafe {
-        let plan = (*expression).plan;
-        if plan.is_null() {
-            return false;
-        }
-        let mut sources = nodes(raw::SPI_plan_get_plan_sources(plan));
-        let (Some(source), None) = (sources.next(), sources.next()) else {
-            return false;
-        };
-        let source = &*source.cast::<pg_sys::CachedPlanSource>();
-        let mut queries = nodes(source.query_list);
-        let (Some(query), None) = (queries.next(), queries.next()) else {
-            return false;
-        };
-        source.is_valid && tag(query) == NodeTag::T_Query && is_value_quiet(&*query.cast())
+        let query = expression.query().filter(|query| is_value_quiet(query))?;
+        let column = nodes(query.targetList)
+            .next()?
+            .cast::<pg_sys::TargetEntry>();
+        Some(pg_sys::exprType((*column).expr.cast()))
     }
 }
 
@@ -420,16 +349,22 @@ struct Context {
     argument: *const c_void,
 }
 
-/// Whether the statement that is about to start is, word for word, an SQL statement of a PL/pgSQL function. Then the next thing that happens after
-/// it is another statement of the function, which we are told of. SPI and PL/pgSQL say so by their error contexts: SPI's is on
-/// top, and below it PL/pgSQL's for the function of which we have been told.
-pub fn runs_statement() -> bool {
-    let state = WATCH.state.get();
-    if state.is_null() || WATCH.kind.get() != kind::EXECSQL || !is_watched() || is_in_loop(state) {
+/// Whether the statement with that text, which is about to run, is the SQL statement of a PL/pgSQL function. Then the next thing that
+/// happens after it is another statement of the function, which we are told of. SPI and PL/pgSQL say so by their error contexts:
+/// SPI's is on top, and below it PL/pgSQL's for the function of which we have been told. The text tells it from a statement that a
+/// cast of its rows runs.
+pub fn runs_statement(text: *const c_char) -> bool {
+    let (state, statement) = (WATCH.state.get(), WATCH.statement.get());
+    if state.is_null() || !is_watched() || is_in_loop(state) {
         return false;
     }
-    // SAFETY: the stack of error contexts is valid while its functions run.
+    // SAFETY: the function is executing the statement; the stack of error contexts is valid while its functions run.
     unsafe {
+        if (*statement).kind != kind::EXECSQL
+            || !(*statement.cast::<ExecSql>()).is_run_as(text, &*state)
+        {
+            return false;
+        }
         let top: *const Context = pg_sys::error_context_stack.cast();
         let Some(spi) = top.as_ref() else {
             return false;
@@ -439,12 +374,3 @@ pub fn runs_statement() -> bool {
         })
     }
 }
-
-const _: () = {
-    use std::mem::offset_of;
-    assert!(offset_of!(Block, variables_with_defaults) == 32);
-    assert!(offset_of!(Assign, expression) == 16);
-    assert!(offset_of!(If, condition) == 16 && offset_of!(If, elsif) == 32);
-    assert!(offset_of!(Return, expression) == 16);
-    assert!(offset_of!(Expression, plan) == 16);
-};

@@ -14,11 +14,11 @@
 //! - Tables that are written: their CHECK constraints, generated columns, index expressions and WHEN conditions are quiet. Their
 //!   triggers are foreign keys' or PL/pgSQL functions, whose statements come by a hook (`plpgsql.rs`).
 
+use super::builtin::{self, Known, is_builtin};
 use super::per_table::PerTable;
 use super::plan::{nodes, numbers, oids, relation_of, tag};
 use super::{plpgsql, raw};
 use pgrx::pg_sys::{self, Datum, Node, NodeTag, Oid, Plan};
-use std::cell::Cell;
 use std::ffi::{CStr, c_int, c_void};
 use std::ptr;
 
@@ -312,64 +312,26 @@ unsafe fn is_operator_quiet(operator: Oid, function: Oid) -> bool {
     is_function_quiet(function)
 }
 
-/// Whether it is an object that PostgreSQL was made with (access/transam.h: FirstGenbkiObjectId).
-fn is_builtin(oid: Oid) -> bool {
-    (1..10000).contains(&u32::from(oid))
-}
-
-/// Answers that are remembered by OID. Of objects that cannot change: PostgreSQL's own.
-struct Known([Cell<(Oid, bool)>; 128]);
-// SAFETY: a backend has one thread.
-unsafe impl Sync for Known {}
-
-impl Known {
-    fn get(&self, oid: Oid, find_out: impl FnOnce() -> bool) -> bool {
-        let cell = &self.0[u32::from(oid) as usize % self.0.len()];
-        let (known, answer) = cell.get();
-        if known == oid {
-            return answer;
-        }
-        let answer = find_out();
-        cell.set((oid, answer));
-        answer
-    }
-}
-
 /// Whether a function is on the allowlist.
 fn is_function_quiet(function: Oid) -> bool {
-    static KNOWN: Known = Known([const { Cell::new((Oid::INVALID, false)) }; 128]);
+    static KNOWN: Known<128> = Known::new();
     // SAFETY: a catalog look-up.
     is_builtin(function) && KNOWN.get(function, || unsafe { is_harmless_builtin(function) })
 }
 
-/// catalog/pg_language.dat: internal.
-const INTERNAL: u32 = 12;
-
 unsafe fn is_harmless_builtin(function: Oid) -> bool {
-    // SAFETY: as lsyscache.c looks functions up.
-    unsafe {
-        let id = pg_sys::SysCacheIdentifier::PROCOID as i32;
-        let tuple = raw::SearchSysCache1(id, Datum::from(function));
-        if tuple.is_null() {
-            return false;
-        }
-        let header = (*tuple).t_data;
-        let form = &*header
-            .cast::<u8>()
-            .add((*header).t_hoff as usize)
-            .cast::<pg_sys::FormData_pg_proc>();
-        let name = CStr::from_ptr(form.proname.data.as_ptr()).to_bytes();
-        let answer = u32::from(form.prolang) == INTERNAL
-            && !form.proretset
-            && (form.provolatile as u8 == pg_sys::PROVOLATILE_IMMUTABLE
-                || SESSION_ONLY.contains(&name));
-        raw::ReleaseSysCache(tuple);
-        answer
-    }
+    let is_harmless = |row: &pg_sys::FormData_pg_proc| {
+        // SAFETY: a name ends with a zero.
+        let name = unsafe { CStr::from_ptr(row.proname.data.as_ptr()) };
+        builtin::is_immutable_internal(row)
+            || builtin::is_internal(row) && SESSION_ONLY.contains(&name.to_bytes())
+    };
+    // SAFETY: a catalog look-up.
+    unsafe { builtin::ask_function(function, is_harmless) == Some(true) }
 }
 
 /// Whether all operations on a type are PostgreSQL's own.
-fn is_plain(typ: Oid) -> bool {
+pub fn is_plain(typ: Oid) -> bool {
     match typ {
         pg_sys::RECORDOID | pg_sys::RECORDARRAYOID => false,
         _ if is_builtin(typ) => true,

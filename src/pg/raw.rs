@@ -36,6 +36,8 @@ unsafe extern "C-unwind" {
     pub fn errhint(format: *const c_char, ...) -> c_int;
     pub fn errfinish(file: *const c_char, line: c_int, function: *const c_char);
     pub fn FlushErrorState();
+    pub fn CopyErrorData() -> *mut ErrorData;
+    pub fn FreeErrorData(error: *mut ErrorData);
     pub fn geterrcode() -> c_int;
     pub fn pg_re_throw() -> !;
     pub fn ProcessInterrupts();
@@ -379,7 +381,6 @@ unsafe extern "C-unwind" {
     pub fn get_opname(operator: Oid) -> *mut c_char;
     pub fn get_opcode(operator: Oid) -> Oid;
     pub fn get_typtype(typ: Oid) -> c_char;
-    pub fn get_func_prokind(function: Oid) -> c_char;
     pub fn get_language_oid(name: *const c_char, missing_ok: bool) -> Oid;
     pub fn RelationGetIndexExpressions(relation: Relation) -> *mut List;
     pub fn find_rendezvous_variable(name: *const c_char) -> *mut *mut c_void;

@@ -3,6 +3,7 @@
 use super::catch::catching;
 use super::{cancel, raw, wait};
 use pgrx::pg_sys;
+use std::cell::Cell;
 
 /// The top transaction's id, or 0 while it has none.
 pub fn own_xid() -> u32 {
@@ -14,6 +15,22 @@ pub fn own_xid() -> u32 {
 pub fn nest_level() -> i32 {
     // SAFETY: reads backend state.
     unsafe { raw::GetCurrentTransactionNestLevel() }
+}
+
+/// Whether BEGIN has opened the transaction block. False after COMMIT AND CHAIN, and for the block that PostgreSQL makes of
+/// several statements in one message.
+struct Block(Cell<bool>);
+// SAFETY: a backend has one thread.
+unsafe impl Sync for Block {}
+static BLOCK: Block = Block(Cell::new(false));
+
+pub fn is_in_block() -> bool {
+    BLOCK.0.get()
+}
+
+/// BEGIN has run, or the transaction has ended.
+pub fn note_block(begins: bool) {
+    BLOCK.0.set(begins);
 }
 
 /// Whether the transaction runs, and is not in a subtransaction.

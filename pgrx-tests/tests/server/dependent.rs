@@ -403,3 +403,38 @@ fn effects_outside_wait() -> Result<()> {
     drop(control);
     physical_health(&server, "hot", "id")
 }
+
+/// What is left to the commit may tell of uncommitted values. It waits, also where no command asks for the commit.
+#[test]
+fn deferred_checks_wait_without_a_block() -> Result<()> {
+    let bump = "UPDATE hot SET val = val + 1 WHERE id = 1";
+    let ways = [
+        format!("INSERT INTO note VALUES (7); {bump}"),
+        format!("INSERT INTO note VALUES (7); {bump}; SELECT 1"),
+        format!("DO $$ BEGIN INSERT INTO note VALUES (7); {bump}; END $$"),
+        "CALL bump()".to_owned(),
+        format!("COPY note FROM PROGRAM 'echo 7'; {bump}"),
+    ];
+    let server = start_hot(1, &[])?;
+    server.connect()?.batch_execute(&format!(
+        "CREATE TABLE note (n int UNIQUE DEFERRABLE INITIALLY DEFERRED);
+         INSERT INTO note VALUES (7);
+         CREATE PROCEDURE bump() LANGUAGE plpgsql AS
+             $$ BEGIN INSERT INTO note VALUES (7); {bump}; END $$"
+    ))?;
+    for way in ways {
+        let mut pair = Pair::leading(&server)?;
+        let before = pair.followed()?;
+        pair.follower.batch_execute("ROLLBACK")?;
+        let follower = Background::run(pair.follower, &way)?;
+        follower
+            .wait_until_blocked(&mut pair.control)
+            .with_context(|| format!("it has to wait: {way}"))?;
+        let followed = int(&mut pair.control, "SELECT followed FROM txn.stats")?;
+        ensure!(followed == before + 1, "nobody has followed: {way}");
+        pair.leader.batch_execute("ROLLBACK")?;
+        let told = sqlstate(&follower.end()?.1);
+        ensure!(told == "40001", "{told}: {way}");
+    }
+    physical_health(&server, "hot", "id")
+}

@@ -42,6 +42,13 @@ const REFUSALS: &[(&str, &str)] = &[
         "P0001",
     ),
     ("UPDATE hot SET val = val + 1 WHERE id = 1", "23514"),
+    // What PostgreSQL itself raises with these codes does not wait, because it tells nothing of a row.
+    ("SELECT tells('40001') FROM hot WHERE id = 1", "40001"),
+    ("SELECT tells('40P01') FROM hot WHERE id = 1", "40P01"),
+    ("SELECT tells('55P03') FROM hot WHERE id = 1", "55P03"),
+    ("SELECT tells('57014') FROM hot WHERE id = 1", "57014"),
+    ("SELECT tells('57P01') FROM hot WHERE id = 1", "57P01"),
+    ("SELECT tells('53200') FROM hot WHERE id = 1", "53200"),
 ];
 
 /// The same of what is not a statement of the executor's.
@@ -90,6 +97,8 @@ pub fn read_guard(server: &Server, writer: fn(&Server) -> Result<Client>) -> Res
          ALTER TABLE hot ADD CHECK (val < 3);
          CREATE FUNCTION peek() RETURNS bigint LANGUAGE plpgsql STABLE AS
          $$ BEGIN RETURN (SELECT val FROM hot WHERE id = 1); END $$;
+         CREATE FUNCTION tells(code text) RETURNS void LANGUAGE plpgsql AS
+         $$ BEGIN RAISE EXCEPTION 'two' USING ERRCODE = code; END $$;
          CREATE VIEW seen AS TABLE hot;
          CREATE FUNCTION look() RETURNS SETOF bigint LANGUAGE sql AS 'SELECT val FROM hot';
          CREATE PROCEDURE glance() LANGUAGE plpgsql AS 'BEGIN PERFORM look(); END'",

@@ -1,0 +1,276 @@
+//! What is used of plpgsql.h, which pgrx does not bind, and what the types of a function's variables say.
+
+use super::plan::{nodes, tag};
+use super::{quiet, raw};
+use pgrx::pg_sys::{self, NodeTag, Oid};
+use std::ffi::{c_char, c_int, c_uint, c_void};
+
+/// PLpgSQL_stmt_type.
+pub mod kind {
+    pub const BLOCK: u32 = 0;
+    pub const ASSIGN: u32 = 1;
+    pub const IF: u32 = 2;
+    pub const LOOP: u32 = 4;
+    pub const WHILE: u32 = 5;
+    pub const RETURN: u32 = 11;
+    pub const EXECSQL: u32 = 16;
+    pub const GETDIAG: u32 = 19;
+}
+
+/// PLpgSQL_datum_type.
+mod datum {
+    pub const VARIABLE: u32 = 0;
+    pub const ROW: u32 = 1;
+    pub const RECORD: u32 = 2;
+}
+
+/// What each statement begins with.
+#[repr(C)]
+pub struct Statement {
+    pub kind: u32,
+    line: c_int,
+    id: c_uint,
+}
+
+/// PLpgSQL_stmt_block.
+#[repr(C)]
+pub struct Block {
+    statement: Statement,
+    label: *mut c_char,
+    body: *mut pg_sys::List,
+    pub variables_with_defaults: c_int,
+}
+
+/// PLpgSQL_stmt_assign.
+#[repr(C)]
+pub struct Assign {
+    statement: Statement,
+    variable: c_int,
+    pub expression: *mut Expression,
+}
+
+/// PLpgSQL_stmt_if.
+#[repr(C)]
+pub struct If {
+    statement: Statement,
+    pub condition: *mut Expression,
+    then: *mut pg_sys::List,
+    pub elsif: *mut pg_sys::List,
+}
+
+/// PLpgSQL_stmt_return.
+#[repr(C)]
+pub struct Return {
+    statement: Statement,
+    pub expression: *mut Expression,
+    /// The number of the variable that is returned; -1 for an expression or nothing.
+    variable: c_int,
+}
+
+/// PLpgSQL_stmt_execsql.
+#[repr(C)]
+pub struct ExecSql {
+    statement: Statement,
+    expression: *mut Expression,
+    is_write: bool,
+    is_write_known: bool,
+    has_into: bool,
+    is_strict: bool,
+    target: *const Variable,
+}
+
+/// What PLpgSQL_expr begins with.
+#[repr(C)]
+pub struct Expression {
+    query: *mut c_char,
+    parse_mode: c_int,
+    plan: pg_sys::SPIPlanPtr,
+}
+
+/// What PLpgSQL_variable, _var, _row and _rec begin with, and the next word: the type of a _var or _rec.
+#[repr(C)]
+pub struct Variable {
+    kind: u32,
+    number: c_int,
+    name: *mut c_char,
+    line: c_int,
+    is_constant: bool,
+    is_not_null: bool,
+    default: *mut Expression,
+    typ: *const Type,
+}
+
+/// PLpgSQL_row.
+#[repr(C)]
+struct Row {
+    /// Its last word is the row's descriptor.
+    variable: Variable,
+    fields: c_int,
+    names: *mut *mut c_char,
+    numbers: *const c_int,
+}
+
+/// PLpgSQL_rec.
+#[repr(C)]
+struct Record {
+    variable: Variable,
+    typ: Oid,
+}
+
+/// What PLpgSQL_type begins with.
+#[repr(C)]
+struct Type {
+    name: *mut c_char,
+    oid: Oid,
+}
+
+/// PLpgSQL_execstate.
+#[repr(C)]
+pub struct State {
+    function: *const Function,
+    trigger: *mut c_void,
+    event_trigger: *mut c_void,
+    value: pg_sys::Datum,
+    is_null: bool,
+    value_type: Oid,
+    /// The declared type of the function's result.
+    result: Oid,
+    flags: [bool; 4],
+    exit_label: *mut c_char,
+    error: *mut c_void,
+    store: [*mut c_void; 5],
+    found: c_int,
+    data: c_int,
+    variables: *const *const Variable,
+}
+
+/// PLpgSQL_function, as far as its OID.
+#[repr(C)]
+pub struct Function {
+    signature: *const c_char,
+    pub oid: Oid,
+}
+
+const _: () = {
+    use std::mem::offset_of;
+    assert!(offset_of!(Block, variables_with_defaults) == 32);
+    assert!(offset_of!(Assign, expression) == 16);
+    assert!(offset_of!(If, condition) == 16 && offset_of!(If, elsif) == 32);
+    assert!(offset_of!(Return, expression) == 16 && offset_of!(Return, variable) == 24);
+    assert!(offset_of!(ExecSql, has_into) == 26 && offset_of!(ExecSql, target) == 32);
+    assert!(offset_of!(Expression, plan) == 16);
+    assert!(offset_of!(Variable, typ) == 32);
+    assert!(offset_of!(Row, fields) == 40 && offset_of!(Row, numbers) == 56);
+    assert!(offset_of!(Record, typ) == 40);
+    assert!(offset_of!(State, result) == 40 && offset_of!(State, variables) == 112);
+};
+
+impl State {
+    /// A variable of the function by its number.
+    unsafe fn variable(&self, number: c_int) -> Option<&Variable> {
+        // SAFETY: PL/pgSQL numbers its variables from 0.
+        unsafe {
+            (0..self.data)
+                .contains(&number)
+                .then(|| &**self.variables.add(number as usize))
+        }
+    }
+}
+
+impl Variable {
+    /// Whether putting a value of that type into the variable calls no function of a user's: it has just this type, and no domain.
+    unsafe fn takes(&self, typ: Oid) -> bool {
+        // SAFETY: read as what its kind says.
+        self.kind == datum::VARIABLE && unsafe { (*self.typ).oid } == typ && quiet::is_plain(typ)
+    }
+}
+
+impl Expression {
+    /// The source of its plan, if it has been parsed, into one statement.
+    pub unsafe fn source<'a>(&self) -> Option<&'a pg_sys::CachedPlanSource> {
+        if self.plan.is_null() {
+            return None;
+        }
+        // SAFETY: the function owns the plan, and the plan its sources.
+        unsafe {
+            let mut sources = nodes(raw::SPI_plan_get_plan_sources(self.plan));
+            match (sources.next(), sources.next()) {
+                (Some(source), None) => Some(&*source.cast()),
+                _ => None,
+            }
+        }
+    }
+
+    /// The query, as it was parsed. None if it is to be parsed again.
+    pub unsafe fn query<'a>(&self) -> Option<&'a pg_sys::Query> {
+        // SAFETY: as above; the query stays as long as its source is valid.
+        unsafe {
+            let source = self.source().filter(|source| source.is_valid)?;
+            let mut queries = nodes(source.query_list);
+            match (queries.next(), queries.next()) {
+                (Some(query), None) if tag(query) == NodeTag::T_Query => Some(&*query.cast()),
+                _ => None,
+            }
+        }
+    }
+}
+
+impl ExecSql {
+    /// Whether that text is the statement's own, at the same place, and what its rows are put into takes them as they are.
+    pub unsafe fn is_run_as(&self, text: *const c_char, state: &State) -> bool {
+        // SAFETY: PL/pgSQL's own structures.
+        unsafe {
+            let Some(source) = (*self.expression).source() else {
+                return false;
+            };
+            source.query_string == text
+                && (!self.has_into || takes_rows(state, &*self.target, source.resultDesc))
+        }
+    }
+}
+
+unsafe fn takes_rows(state: &State, target: &Variable, rows: pg_sys::TupleDesc) -> bool {
+    // SAFETY: the target is read as what its kind says; the descriptor has as many attributes as it says.
+    unsafe {
+        match target.kind {
+            datum::RECORD => {
+                (*std::ptr::from_ref(target).cast::<Record>()).typ == pg_sys::RECORDOID
+            }
+            datum::ROW if !rows.is_null() => {
+                let row = &*std::ptr::from_ref(target).cast::<Row>();
+                let columns = (*rows).attrs.as_slice((*rows).natts as usize);
+                columns.iter().enumerate().all(|(n, column)| {
+                    n >= row.fields as usize
+                        || state
+                            .variable(*row.numbers.add(n))
+                            .is_some_and(|variable| variable.takes(column.atttypid))
+                })
+            }
+            _ => false,
+        }
+    }
+}
+
+impl Return {
+    /// Whether what is returned is given to the caller as it is: nothing, a trigger's row, a row of OUT parameters, or a variable of the
+    /// result's own type.
+    pub unsafe fn is_as_declared(&self, state: &State) -> bool {
+        // SAFETY: PL/pgSQL's own structures.
+        unsafe {
+            if self.variable < 0 || !state.trigger.is_null() {
+                return true;
+            }
+            state
+                .variable(self.variable)
+                .is_some_and(|variable| match variable.kind {
+                    datum::ROW | datum::RECORD => state.result == pg_sys::RECORDOID,
+                    _ => variable.takes(state.result),
+                })
+        }
+    }
+
+    /// The same for an expression of that type.
+    pub fn is_type_declared(state: &State, typ: Oid) -> bool {
+        state.result == typ && quiet::is_plain(typ)
+    }
+}
