@@ -25,6 +25,8 @@ pub struct ServerOptions {
     pub port: Option<u16>,
     /// Where the data live and stay; unset: a temporary folder, removed on drop.
     pub data_dir: Option<PathBuf>,
+    /// Run the server under this program, with these arguments (valgrind).
+    pub under: Vec<String>,
     /// Leave the server running when this process ends. Needs `data_dir`.
     pub keep_running: bool,
 }
@@ -38,6 +40,7 @@ impl Default for ServerOptions {
             library_dir: None,
             port: None,
             data_dir: None,
+            under: Vec::new(),
             keep_running: false,
         }
     }

@@ -192,7 +192,15 @@ impl Server {
             .append(true)
             .open(&self.log_file)
             .with_context(|| format!("could not open {}", self.log_file.display()))?;
-        let mut command = Command::new(self.install.bin("postgres"));
+        let postgres = self.install.bin("postgres");
+        let mut command = match self.options.under.as_slice() {
+            [] => Command::new(postgres),
+            [program, arguments @ ..] => {
+                let mut command = Command::new(program);
+                command.args(arguments).arg(postgres);
+                command
+            }
+        };
         command
             .arg("-D")
             .arg(&self.data_dir)
@@ -232,6 +240,13 @@ impl Server {
             }
             sleep(TICK);
         }
+    }
+
+    /// Stops the server and starts it again under that program; under none if it is empty.
+    pub fn start_again_under(&mut self, under: Vec<String>) -> Result<()> {
+        self.stop(StopMode::Fast)?;
+        self.options.under = under;
+        self.start_again()
     }
 
     /// A superuser's connection to the database `postgres`.

@@ -5,6 +5,7 @@
 
 pub mod catalog;
 mod check;
+mod instructions;
 pub mod interrupt;
 mod latency;
 pub mod machine;
@@ -116,7 +117,8 @@ pub fn run(args: Args, pg_config: Option<PathBuf>) -> anyhow::Result<()> {
         .filter(|benchmark| chosen(benchmark.name))
         .map(|benchmark| args.plan(benchmark))
         .collect();
-    if plans.is_empty() && ranges.is_empty() {
+    let mut counts = chosen(instructions::NAME);
+    if plans.is_empty() && ranges.is_empty() && !counts {
         bail!(
             "there is no benchmark \"{}\": `cargo xtask bench list` shows them",
             args.name
@@ -133,12 +135,17 @@ pub fn run(args: Args, pg_config: Option<PathBuf>) -> anyhow::Result<()> {
                 false
             }
         });
+        if let Err(error) = instructions::version() {
+            println!("{} is left out: {error}", instructions::NAME);
+            counts = false;
+        }
     }
     for plan in &plans {
         plan.check()?;
     }
-    let needs_library =
-        plans.iter().any(Plan::needs_library) || ranges.iter().any(range::Plan::needs_library);
+    let needs_library = counts
+        || plans.iter().any(Plan::needs_library)
+        || ranges.iter().any(range::Plan::needs_library);
     let install = prepare(pg_config.as_deref(), needs_library && !args.no_install)?;
     let out = match &args.out {
         Some(folder) => folder.clone(),
@@ -154,6 +161,11 @@ pub fn run(args: Args, pg_config: Option<PathBuf>) -> anyhow::Result<()> {
         write_json(&record, &path)?;
         println!("raw results: {}\n", path.display());
     }
+    if counts {
+        let record = instructions::measure(&install, args.rounds, args.protocol)?;
+        println!("{}", instructions::render(&record));
+        write_json(&record, &out.join(record.file_name()))?;
+    }
     for plan in ranges {
         args.range.measure(plan, &install, &out)?;
     }
@@ -163,7 +175,8 @@ pub fn run(args: Args, pg_config: Option<PathBuf>) -> anyhow::Result<()> {
 fn list() {
     let ranges = range::ALL.iter().map(|one| (one.name, one.about));
     let all = catalog::ALL.iter().map(|one| (one.name, one.about));
-    for (name, about) in all.chain(ranges) {
+    let counted = [(instructions::NAME, instructions::ABOUT)];
+    for (name, about) in all.chain(ranges).chain(counted) {
         println!("{name:<16} {about}");
     }
 }

@@ -1,0 +1,310 @@
+//! Instructions per transaction: what a server's process executes for one client, counted by valgrind. Where the clock's noise
+//! hides a few per cent, the count does not.
+
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::thread::sleep;
+use std::time::Duration;
+
+use anyhow::{Context, bail, ensure};
+use comfy_table::{Table, presets};
+use pgserver::{PgInstall, Server, ServerOptions};
+use postgres::Client;
+use serde::Serialize;
+
+use super::catalog::System;
+use super::machine::Machine;
+use super::pgbench::{self, Protocol};
+use super::postgres_site::{SETTINGS, describe};
+use super::scratch::Scratch;
+use super::site::Description;
+use super::workload::{self, FOREIGN_KEY, HOT_LEDGER, HOT_ROW, Workload};
+
+pub const NAME: &str = "instructions";
+pub const ABOUT: &str =
+    "Instructions of a server's process per transaction of one client, by valgrind";
+
+const WORKLOADS: [&Workload; 3] = [&HOT_ROW, &HOT_LEDGER, &FOREIGN_KEY];
+
+/// A variant, and what its sessions set.
+struct Variant {
+    label: &'static str,
+    system: System,
+    options: &'static str,
+}
+
+const VARIANTS: [Variant; 3] = [
+    Variant {
+        label: "stock",
+        system: System::Stock,
+        options: "",
+    },
+    Variant {
+        label: "library, settings off",
+        system: System::Txn,
+        options: "",
+    },
+    Variant {
+        label: "group lock",
+        system: System::Txn,
+        options: "-c txn.group_lock=on",
+    },
+];
+
+/// A run has so many transactions, and another one so many more: the difference leaves out what a session does once.
+const FEW: u64 = 300;
+const MORE: u64 = 1000;
+
+/// How often the site is looked at, and for how long valgrind's file is awaited.
+const TICK: Duration = Duration::from_millis(50);
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// What the record tells.
+#[derive(Serialize)]
+pub struct Record {
+    benchmark: &'static str,
+    machine: Machine,
+    counted_by: String,
+    transactions: u64,
+    protocol: Protocol,
+    systems: Vec<Description>,
+    lines: Vec<Line>,
+}
+
+impl Record {
+    /// Of the day's record.
+    pub fn file_name(&self) -> String {
+        let day = self.machine.time.split('T').next().unwrap_or_default();
+        format!("{NAME}-{day}.json")
+    }
+}
+
+/// One variant of one workload.
+#[derive(Serialize)]
+struct Line {
+    workload: &'static str,
+    variant: &'static str,
+    /// Per transaction, of each round.
+    rounds: Vec<f64>,
+    median: f64,
+    /// Of the median, to stock's.
+    to_stock: f64,
+}
+
+/// Valgrind's version; an error if it is not there.
+pub fn version() -> anyhow::Result<String> {
+    let version = Command::new("valgrind").arg("--version").output();
+    let version = version.context("valgrind is needed, and could not be run: install it")?;
+    Ok(String::from_utf8_lossy(&version.stdout).trim().to_owned())
+}
+
+/// Counts all variants of all workloads, `rounds` times each.
+pub fn measure(install: &PgInstall, rounds: usize, protocol: Protocol) -> anyhow::Result<Record> {
+    let version = version()?;
+    let mut systems = Vec::new();
+    let mut counts = Vec::new();
+    for system in [System::Stock, System::Txn] {
+        let mut site = Site::start(install, system)?;
+        systems.push(site.describe()?);
+        for workload in WORKLOADS {
+            for variant in VARIANTS.iter().filter(|variant| variant.system == system) {
+                let rounds = (0..rounds)
+                    .map(|_| site.count(workload, variant, protocol))
+                    .collect::<Result<Vec<f64>, _>>()?;
+                println!("{}, {}: {rounds:.0?}", workload.name, variant.label);
+                counts.push((workload.name, variant.label, rounds));
+            }
+        }
+    }
+    Ok(Record {
+        benchmark: NAME,
+        machine: Machine::look(),
+        counted_by: version,
+        transactions: MORE,
+        protocol,
+        systems,
+        lines: lines(counts),
+    })
+}
+
+fn lines(counts: Vec<(&'static str, &'static str, Vec<f64>)>) -> Vec<Line> {
+    let medians: Vec<f64> = counts.iter().map(|(_, _, rounds)| median(rounds)).collect();
+    let stock = |workload: &str| {
+        let is_stock = |(name, label, _): &(&str, &str, Vec<f64>)| {
+            *name == workload && *label == VARIANTS[0].label
+        };
+        counts
+            .iter()
+            .position(is_stock)
+            .map_or(f64::NAN, |n| medians[n])
+    };
+    let mut lines: Vec<Line> = counts
+        .iter()
+        .zip(&medians)
+        .map(|((workload, variant, rounds), &median)| Line {
+            workload,
+            variant,
+            rounds: rounds.clone(),
+            median,
+            to_stock: median / stock(workload),
+        })
+        .collect();
+    lines.sort_by_key(|line| WORKLOADS.iter().position(|one| one.name == line.workload));
+    lines
+}
+
+fn median(numbers: &[f64]) -> f64 {
+    let mut sorted = numbers.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    sorted[sorted.len() / 2]
+}
+
+/// The record as a table in the terminal.
+pub fn render(record: &Record) -> String {
+    let mut table = Table::new();
+    table.load_preset(presets::NOTHING);
+    table.set_header(["workload", "variant", "instructions", "x stock"]);
+    for line in &record.lines {
+        table.add_row([
+            line.workload.to_owned(),
+            line.variant.to_owned(),
+            format!("{:.0}", line.median),
+            format!("{:.4}", line.to_stock),
+        ]);
+    }
+    table.to_string()
+}
+
+/// A server under valgrind, and where its processes leave their counts. The server goes first.
+struct Site {
+    control: Client,
+    server: Server,
+    counts: Scratch,
+}
+
+impl Site {
+    fn start(install: &PgInstall, system: System) -> anyhow::Result<Self> {
+        let base = match system {
+            System::Txn => ServerOptions::default(),
+            _ => ServerOptions::stock(),
+        };
+        let options = SETTINGS
+            .iter()
+            .fold(base, |options, (name, value)| options.set(*name, *value))
+            .set("autovacuum", "off");
+        let mut server = Server::start(install, options)?;
+        server
+            .psql(workload::SCHEMA)
+            .context("loading the tables")?;
+        let counts = Scratch::new(server.user())?;
+        let place = counts.path().join("%p").display().to_string();
+        server.start_again_under(vec![
+            "valgrind".to_owned(),
+            "--tool=cachegrind".to_owned(),
+            "--cache-sim=no".to_owned(),
+            "--quiet".to_owned(),
+            format!("--cachegrind-out-file={place}"),
+        ])?;
+        let control = server.connect()?;
+        Ok(Self {
+            control,
+            server,
+            counts,
+        })
+    }
+
+    fn describe(&mut self) -> anyhow::Result<Description> {
+        let system = match self.server.options().preload {
+            true => System::Txn,
+            false => System::Stock,
+        };
+        describe(&mut self.control, system)
+    }
+
+    /// Instructions per transaction.
+    fn count(
+        &mut self,
+        workload: &Workload,
+        variant: &Variant,
+        protocol: Protocol,
+    ) -> anyhow::Result<f64> {
+        let few = self.run(workload, variant, protocol, FEW)?;
+        let more = self.run(workload, variant, protocol, FEW + MORE)?;
+        Ok((more as f64 - few as f64) / MORE as f64)
+    }
+
+    /// The instructions of one session with so many transactions, whose effects are looked for in the data.
+    fn run(
+        &mut self,
+        workload: &Workload,
+        variant: &Variant,
+        protocol: Protocol,
+        transactions: u64,
+    ) -> anyhow::Result<u64> {
+        self.server
+            .psql(&format!("{}{}", workload::RESET, workload.reset))?;
+        let scripts = Scratch::new(self.server.user())?;
+        let mut pgbench = self.server.command("pgbench");
+        pgbench::add_scripts(&mut pgbench, &scripts, workload.scripts)?;
+        let mut pgbench = pgbench
+            .env("PGOPTIONS", variant.options)
+            .args(["--no-vacuum", "--client", "1", "--define", "spread=0"])
+            .args(["--random-seed", "1", "--protocol", protocol.name()])
+            .args(["--transactions", &transactions.to_string()])
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()?;
+        let mut session = None;
+        let ended = loop {
+            session = self.session_of_pgbench()?.or(session);
+            match pgbench.try_wait()? {
+                Some(status) => break status,
+                None => sleep(TICK),
+            }
+        };
+        ensure!(ended.success(), "pgbench failed");
+        let session = session.context("pgbench's session was not seen")?;
+        let count = self.count_of(session)?;
+        let effect: i64 = self.control.query_one(workload.effect, &[])?.get(0);
+        ensure!(
+            effect == transactions as i64,
+            "{effect} effects of {transactions} transactions of {}",
+            workload.name
+        );
+        Ok(count)
+    }
+
+    /// The process of pgbench's last session, which has the transactions.
+    fn session_of_pgbench(&mut self) -> anyhow::Result<Option<i32>> {
+        let session = self.control.query_opt(
+            "SELECT pid FROM pg_stat_activity WHERE application_name = 'pgbench'
+             ORDER BY backend_start DESC LIMIT 1",
+            &[],
+        )?;
+        Ok(session.map(|row| row.get(0)))
+    }
+
+    /// What a process has executed; waits until it is written.
+    fn count_of(&self, process: i32) -> anyhow::Result<u64> {
+        let file = self.counts.path().join(process.to_string());
+        for _ in 0..PATIENCE.as_millis() / TICK.as_millis() {
+            if let Some(count) = summary(&file)? {
+                return Ok(count);
+            }
+            sleep(TICK);
+        }
+        bail!("valgrind has not written what it has counted")
+    }
+}
+
+/// The sum at the end of a file of cachegrind's; none as long as it is not there.
+fn summary(file: &Path) -> anyhow::Result<Option<u64>> {
+    let text = fs::read_to_string(file).unwrap_or_default();
+    let line = text
+        .lines()
+        .rev()
+        .find_map(|line| line.strip_prefix("summary: "));
+    let number = line.map(|line| line.split_whitespace().next().unwrap_or_default().parse());
+    Ok(number.transpose()?)
+}
