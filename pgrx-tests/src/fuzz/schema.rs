@@ -110,6 +110,15 @@ impl Schema {
         }
     }
 
+    /// The first table is one whose rows may be read ahead, by the page, with a row of many versions.
+    pub fn crowd(&mut self) {
+        if let Some(first) = self.tables.first_mut() {
+            first.shape = Shape::Plain;
+            first.method = "txn_heap";
+            first.indexed = true;
+        }
+    }
+
     pub fn table(&self, name: char) -> Option<&Table> {
         self.tables.iter().find(|table| table.name == name)
     }
