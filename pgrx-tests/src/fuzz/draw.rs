@@ -132,6 +132,7 @@ pub fn schedule(seed: u64, abilities: Abilities) -> Schedule {
 
 /// The same schedule for stock PostgreSQL's own behaviour: none of the extension's settings is on.
 pub fn switched_off(mut schedule: Schedule) -> Schedule {
+    schedule.schema.forget_labels();
     for mode in &mut schedule.modes {
         mode.on = false;
         mode.immediate = false;
@@ -367,7 +368,11 @@ impl Draw<'_> {
 
     /// Settings of the next transaction, as they are and as SQL.
     fn mode(&mut self) -> (Mode, String) {
-        let mut mode = Mode::default();
+        let mut mode = Mode {
+            on: self.schema.is_labelled("mode="),
+            immediate: self.schema.is_labelled("immediate"),
+            ..Mode::default()
+        };
         let mut set = vec!["RESET ROLE", "RESET ALL"];
         let kind = match self.chance(self.theme.follows) {
             true => FOLLOWS,

@@ -211,6 +211,7 @@ fn order(account: &Account) -> Option<Schedule> {
         .map(|number| account.step(*number).clone())
         .collect();
     let mut schema = schedule.schema.clone();
+    schema.forget_labels();
     schema
         .tables
         .iter_mut()
