@@ -94,7 +94,7 @@ pub fn schedule(seed: u64, abilities: Abilities) -> Schedule {
         first: false,
         theme,
     };
-    let sessions = *[2, 2, 3, 3, 4].choose(&mut draw.rng).expect("five");
+    let sessions = *theme.sessions.choose(&mut draw.rng).expect("some");
     let mut programs: Vec<Vec<Step>> = (0..sessions).map(|session| draw.program(session)).collect();
     let gated = programs
         .iter()
@@ -218,7 +218,7 @@ impl Draw<'_> {
 
     /// A table; mostly the first.
     pub fn table(&mut self) -> Table {
-        let at = match self.first || self.chance(0.75) {
+        let at = match self.first || self.chance(self.theme.hottest.0) {
             true => 0,
             false => self.rng.random_range(0..self.schema.tables.len()),
         };
@@ -227,7 +227,7 @@ impl Draw<'_> {
 
     /// A row of it; mostly the first.
     pub fn row(&mut self, table: &Table) -> u32 {
-        match self.first || self.chance(0.7) {
+        match self.first || self.chance(self.theme.hottest.1) {
             true => 1,
             false => self.rng.random_range(1..=table.rows),
         }
@@ -273,7 +273,11 @@ impl Draw<'_> {
     }
 
     fn transaction(&mut self, session: usize, unit: usize, mode: Mode, steps: &mut Vec<Step>) {
-        let alone = self.chance(self.theme.alone);
+        let alone = match mode.validated {
+            true => self.theme.alone.min(0.2),
+            false => self.theme.alone,
+        };
+        let alone = self.chance(alone);
         let at = At {
             session,
             unit,
@@ -429,7 +433,7 @@ impl Draw<'_> {
             5..7 => set.push("SET enable_indexscan = off; SET enable_bitmapscan = off"),
             _ => {}
         }
-        if self.chance(0.2) {
+        if self.chance(self.theme.generic) {
             set.push("SET plan_cache_mode = force_generic_plan");
         }
         (mode, set.join("; "))

@@ -16,7 +16,7 @@ pub struct Theme {
     pub by_index: f64,
     /// The part of the transaction blocks that begin with a write of the hottest row.
     pub first: f64,
-    /// The part of the transactions without a block.
+    /// The part of the transactions without a block; of validated ones it is a fifth at most.
     pub alone: f64,
     /// How many of a hundred blocks are rolled back.
     pub rollbacks: u32,
@@ -24,6 +24,12 @@ pub struct Theme {
     pub gate: usize,
     /// The part of the blocks of schedules with validated transactions.
     pub range: f64,
+    /// The part of the statements that use the first table, and that use its first row.
+    pub hottest: (f64, f64),
+    /// The part of the transactions that use one plan for all parameters.
+    pub generic: f64,
+    /// Numbers of sessions.
+    pub sessions: &'static [usize],
     /// Row 1 of the first table stands on one page with many versions of another row that has
     /// an index of its own.
     pub crowded: bool,
@@ -40,10 +46,13 @@ const ANY: Theme = Theme {
     rollbacks: 22,
     gate: 1,
     range: 0.15,
+    hottest: (0.75, 0.7),
+    generic: 0.2,
+    sessions: &[2, 2, 3, 3, 4],
     crowded: false,
 };
 
-const THEMES: [Theme; 4] = [
+const THEMES: [Theme; 5] = [
     ANY,
     // A leader reads other rows of the page on which its followers are.
     Theme {
@@ -59,7 +68,7 @@ const THEMES: [Theme; 4] = [
     },
     // What followers note of rows whose writers roll back.
     Theme {
-        weight: 3,
+        weight: 4,
         mixes: grammar::NOTES,
         leaning: 0.8,
         follows: 0.9,
@@ -70,14 +79,29 @@ const THEMES: [Theme; 4] = [
         range: 0.0,
         ..ANY
     },
+    // The same statement of several sessions that wait for one row.
+    Theme {
+        weight: 2,
+        mixes: grammar::SAME,
+        leaning: 0.9,
+        by_index: 0.8,
+        first: 0.9,
+        alone: 0.6,
+        range: 0.0,
+        hottest: (0.95, 0.95),
+        generic: 0.9,
+        sessions: &[4],
+        ..ANY
+    },
     // Validated transactions beside many short ones, and beside writers that idle.
     Theme {
-        weight: 4,
+        weight: 5,
         mixes: grammar::HISTORY,
         leaning: 0.8,
         alone: 0.45,
         first: 0.1,
         range: 1.0,
+        sessions: &[2, 2, 3],
         ..ANY
     },
 ];

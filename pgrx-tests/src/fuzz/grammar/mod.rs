@@ -115,6 +115,12 @@ pub const NOTES: &[Mix] = &[
     ],
 ];
 
+/// Statements that differ in a parameter only.
+pub const SAME: &[Mix] = &[
+    &[(1, write::parameter)],
+    &[(8, write::parameter), (2, write::plain), (1, read::point)],
+];
+
 /// Reads of whole tables and by keys, and what fills the rings.
 pub const HISTORY: &[Mix] = &[
     &[(6, code::noise), (4, read::whole), (2, write::plain)],
