@@ -58,6 +58,9 @@ fn scene(seed: u64) -> (Schema, &'static Theme) {
     if theme.crowded {
         schema.crowd();
     }
+    if theme.apart {
+        schema.set_apart();
+    }
     (schema, theme)
 }
 
@@ -219,6 +222,7 @@ impl Draw<'_> {
     /// A table; mostly the first.
     pub fn table(&mut self) -> Table {
         let at = match self.first || self.chance(self.theme.hottest.0) {
+            true if self.theme.apart => self.schema.tables.len() - 1,
             true => 0,
             false => self.rng.random_range(0..self.schema.tables.len()),
         };

@@ -133,6 +133,24 @@ impl Schema {
         self.tables.iter_mut().for_each(|table| table.label = None);
     }
 
+    /// The last table is one to which nothing refers, and whose updates set off nothing.
+    pub fn set_apart(&mut self) {
+        if self.tables.len() < 2 {
+            let name = 'b';
+            let second = self.tables.iter().map(|table| Table {
+                name,
+                ..table.clone()
+            });
+            self.tables.extend(second.collect::<Vec<_>>());
+        }
+        if let Some(last) = self.tables.last_mut() {
+            last.shape = Shape::Plain;
+            (last.counted, last.chained, last.statement) = (false, false, false);
+            (last.policy, last.domain, last.check) = (false, false, false);
+            (last.generated, last.label) = (false, None);
+        }
+    }
+
     /// The first table is one whose rows may be read ahead, by the page, with a row of many versions.
     pub fn crowd(&mut self) {
         if let Some(first) = self.tables.first_mut() {

@@ -24,7 +24,7 @@ pub struct Theme {
     pub gate: usize,
     /// The part of the blocks of schedules with validated transactions.
     pub range: f64,
-    /// The part of the statements that use the first table, and that use its first row.
+    /// The part of the statements that use the hottest table, and that use its first row.
     pub hottest: (f64, f64),
     /// The part of the transactions that use one plan for all parameters.
     pub generic: f64,
@@ -33,6 +33,8 @@ pub struct Theme {
     /// Row 1 of the first table stands on one page with many versions of another row that has
     /// an index of its own.
     pub crowded: bool,
+    /// The hottest table is the last, to which no other refers.
+    pub apart: bool,
 }
 
 const ANY: Theme = Theme {
@@ -50,6 +52,7 @@ const ANY: Theme = Theme {
     generic: 0.2,
     sessions: &[2, 2, 3, 3, 4],
     crowded: false,
+    apart: false,
 };
 
 const THEMES: [Theme; 5] = [
@@ -89,6 +92,7 @@ const THEMES: [Theme; 5] = [
         alone: 0.6,
         range: 0.0,
         hottest: (0.95, 0.95),
+        apart: true,
         generic: 0.9,
         sessions: &[4],
         ..ANY

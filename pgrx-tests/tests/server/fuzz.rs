@@ -43,13 +43,7 @@ fn play(options: &Options) -> Result<Report> {
 #[test]
 fn nothing_that_stock_could_not_do() -> Result<()> {
     let report = play(&options(16_000, SCHEDULES))?;
-    for figure in [
-        "followed",
-        "combined",
-        "cascades",
-        "snapshot_waits",
-        "range_validated",
-    ] {
+    for figure in ["followed", "cascades", "snapshot_waits", "range_validated"] {
         let count = report.stats.get(figure).copied().unwrap_or(0);
         ensure!(count > 0, "txn.stats.{figure} is 0: {}", report.summary());
     }
