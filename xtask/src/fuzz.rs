@@ -42,6 +42,10 @@ pub struct Args {
     /// With the control file and the SQL that are installed; the library is built in any case
     #[arg(long)]
     no_install: bool,
+    /// The library in this folder, perhaps of another commit, instead of a build of this one; its
+    /// control file and SQL must be those that are installed
+    #[arg(long, value_name = "DIR", conflicts_with = "no_install")]
+    library: Option<PathBuf>,
     /// Write the report as JSON
     #[arg(long, value_name = "FILE")]
     report: Option<PathBuf>,
@@ -59,10 +63,16 @@ struct Record<'a> {
 pub fn run(args: Args, pg_config: Option<&Path>) -> Result<bool> {
     interrupt::watch()?;
     let install = setup::run(pg_config)?;
-    if !args.no_install {
+    if !args.no_install && args.library.is_none() {
         install_release(&install)?;
     }
-    let library = publish(&build_library(Variant::Checked, &install)?)?;
+    // Kept until the servers have ended.
+    let built = match &args.library {
+        Some(_) => None,
+        None => Some(publish(&build_library(Variant::Checked, &install)?)?),
+    };
+    let library = args.library.as_deref();
+    let library = library.or(built.as_ref().map(|folder| folder.path()));
     let limit = match (args.seconds, args.schedules, args.seed) {
         (Some(seconds), _, _) => Limit::Time(Duration::from_secs(seconds)),
         (None, Some(schedules), _) => Limit::Schedules(schedules),
@@ -72,7 +82,7 @@ pub fn run(args: Args, pg_config: Option<&Path>) -> Result<bool> {
     let options = Options {
         seed: args.seed.unwrap_or_else(seed),
         limit,
-        library_dir: Some(library.path().to_owned()),
+        library_dir: library.map(Path::to_owned),
         shrink: args.shrink,
         keep: args.keep,
         only: args.only,

@@ -3,9 +3,10 @@ use rand::rngs::StdRng;
 use rand::seq::{IndexedRandom, SliceRandom};
 use rand::{Rng, SeedableRng};
 
-use super::grammar::{self, MIXES, PRODUCTIONS, Production};
+use super::grammar::{self, PRODUCTIONS, Production};
 use super::schedule::{Kind, Mode, Protocol, Schedule, Step, Write};
 use super::schema::{Schema, Table};
+use super::theme::{Theme, theme};
 
 /// So many schedules in a row have the same tables; keys differ.
 pub const SAME_TABLES: u64 = 16;
@@ -13,6 +14,9 @@ pub const SAME_TABLES: u64 = 16;
 const BITS: u32 = 60;
 /// The advisory lock behind which functions wait.
 pub const GATE: i32 = 77;
+
+/// Among a hundred modes of transactions, the last that follows others.
+const FOLLOWS: u32 = 71;
 
 /// What the server has besides.
 #[derive(Clone, Copy, Debug, Default)]
@@ -41,21 +45,30 @@ pub struct Draw<'a> {
     bits: u32,
     /// Draws the first row of the first table only.
     first: bool,
+    theme: &'static Theme,
 }
 
-/// The tables of schedule `seed`.
-fn schema_of(seed: u64) -> Schema {
+/// The tables of schedule `seed`, and what it leans to.
+fn scene(seed: u64) -> (Schema, &'static Theme) {
     let group = seed / SAME_TABLES;
     let mut rng = StdRng::seed_from_u64(group ^ 0x7461_626c_6573);
-    let range = rng.random_bool(0.15);
-    Schema::draw(&mut rng, range)
+    let theme = theme(rng.random());
+    let range = rng.random_bool(theme.range);
+    let mut schema = Schema::draw(&mut rng, range);
+    if theme.crowded {
+        schema.crowd();
+    }
+    if theme.apart {
+        schema.set_apart();
+    }
+    (schema, theme)
 }
 
 /// The kinds of statements of a schedule with their weights: few each time, so that they meet in
 /// all combinations.
-fn mix(rng: &mut StdRng) -> Vec<(u32, Production)> {
-    if rng.random_bool(0.4) {
-        return MIXES.choose(rng).expect("some mixes").to_vec();
+fn mix(rng: &mut StdRng, theme: &Theme) -> Vec<(u32, Production)> {
+    if rng.random_bool(theme.leaning) {
+        return theme.mixes.choose(rng).expect("some mixes").to_vec();
     }
     let mut mix = PRODUCTIONS.to_vec();
     for (weight, _) in &mut mix {
@@ -69,9 +82,9 @@ fn mix(rng: &mut StdRng) -> Vec<(u32, Production)> {
 }
 
 pub fn schedule(seed: u64, abilities: Abilities) -> Schedule {
-    let schema = schema_of(seed);
+    let (schema, theme) = scene(seed);
     let mut rng = StdRng::seed_from_u64(seed);
-    let mix = mix(&mut rng);
+    let mix = mix(&mut rng, theme);
     let mut draw = Draw {
         rng,
         schema: &schema,
@@ -82,8 +95,9 @@ pub fn schedule(seed: u64, abilities: Abilities) -> Schedule {
         units: Vec::new(),
         bits: 0,
         first: false,
+        theme,
     };
-    let sessions = *[2, 2, 3, 3, 4].choose(&mut draw.rng).expect("five");
+    let sessions = *theme.sessions.choose(&mut draw.rng).expect("some");
     let mut programs: Vec<Vec<Step>> = (0..sessions).map(|session| draw.program(session)).collect();
     let gated = programs
         .iter()
@@ -98,7 +112,11 @@ pub fn schedule(seed: u64, abilities: Abilities) -> Schedule {
         };
         let close = gate(&mut draw, "pg_advisory_lock");
         let open = gate(&mut draw, "pg_advisory_unlock");
-        let at = draw.rng.random_range(steps.len() / 3..=steps.len());
+        let from = match theme.gate {
+            1 => steps.len() / 3,
+            parts => steps.len() - steps.len() / parts,
+        };
+        let at = draw.rng.random_range(from..=steps.len());
         steps.insert(at, open);
         steps.insert(0, close);
     }
@@ -117,6 +135,7 @@ pub fn schedule(seed: u64, abilities: Abilities) -> Schedule {
 
 /// The same schedule for stock PostgreSQL's own behaviour: none of the extension's settings is on.
 pub fn switched_off(mut schedule: Schedule) -> Schedule {
+    schedule.schema.forget_labels();
     for mode in &mut schedule.modes {
         mode.on = false;
         mode.immediate = false;
@@ -149,6 +168,7 @@ impl Draw<'_> {
             log: None,
             removes: Vec::new(),
             whole: Vec::new(),
+            aside: false,
             snapshot: false,
             errors: Vec::new(),
             blames: None,
@@ -201,7 +221,8 @@ impl Draw<'_> {
 
     /// A table; mostly the first.
     pub fn table(&mut self) -> Table {
-        let at = match self.first || self.chance(0.75) {
+        let at = match self.first || self.chance(self.theme.hottest.0) {
+            true if self.theme.apart => self.schema.tables.len() - 1,
             true => 0,
             false => self.rng.random_range(0..self.schema.tables.len()),
         };
@@ -210,7 +231,7 @@ impl Draw<'_> {
 
     /// A row of it; mostly the first.
     pub fn row(&mut self, table: &Table) -> u32 {
-        match self.first || self.chance(0.7) {
+        match self.first || self.chance(self.theme.hottest.1) {
             true => 1,
             false => self.rng.random_range(1..=table.rows),
         }
@@ -256,7 +277,11 @@ impl Draw<'_> {
     }
 
     fn transaction(&mut self, session: usize, unit: usize, mode: Mode, steps: &mut Vec<Step>) {
-        let alone = self.chance(0.2);
+        let alone = match mode.validated {
+            true => self.theme.alone.min(0.2),
+            false => self.theme.alone,
+        };
+        let alone = self.chance(alone);
         let at = At {
             session,
             unit,
@@ -271,7 +296,7 @@ impl Draw<'_> {
         let mut begin = self.step(session, unit, Kind::Begin);
         begin.sql = "BEGIN".to_owned();
         steps.push(begin);
-        if self.chance(0.5) {
+        if self.chance(self.theme.first) {
             self.first = true;
             let production = *self.one(&grammar::FIRST);
             steps.extend(production(self, at).into_iter().flatten());
@@ -305,9 +330,12 @@ impl Draw<'_> {
     }
 
     fn end(&mut self, at: At, steps: &mut Vec<Step>) {
+        if self.rng.random_range(0..100) < self.theme.rollbacks {
+            steps.push(self.simple(at, Kind::Rollback, "ROLLBACK"));
+            return;
+        }
         match self.rng.random_range(0..100) {
-            0..22 => steps.push(self.simple(at, Kind::Rollback, "ROLLBACK")),
-            22..26 if !at.mode.validated => {
+            0..5 if !at.mode.validated => {
                 let name = format!("fz{}", at.unit);
                 steps.push(self.simple(
                     at,
@@ -348,16 +376,23 @@ impl Draw<'_> {
 
     /// Settings of the next transaction, as they are and as SQL.
     fn mode(&mut self) -> (Mode, String) {
-        let mut mode = Mode::default();
+        let mut mode = Mode {
+            on: self.schema.is_labelled("mode="),
+            immediate: self.schema.is_labelled("immediate"),
+            ..Mode::default()
+        };
         let mut set = vec!["RESET ROLE", "RESET ALL"];
-        let kind = self.rng.random_range(0..100);
+        let kind = match self.chance(self.theme.follows) {
+            true => FOLLOWS,
+            false => self.rng.random_range(0..100),
+        };
         if self.schema.range && kind < 60 {
             mode.on = true;
             mode.one_snapshot = true;
             mode.validated = true;
             set.push("SET default_transaction_isolation = 'repeatable read'");
             set.push("SET txn.range_occ = on");
-        } else if kind < 72 {
+        } else if kind <= FOLLOWS {
             mode.on = true;
             set.push("SET txn.group_lock = on");
             set.push(if self.chance(0.95) {
@@ -393,12 +428,16 @@ impl Draw<'_> {
             mode.app_role = true;
             set.push("SET ROLE fz_app");
         }
-        match self.rng.random_range(0..10) {
+        let scan = match self.chance(self.theme.by_index) {
+            true => 0,
+            false => self.rng.random_range(0..10),
+        };
+        match scan {
             0..5 => set.push("SET enable_seqscan = off; SET enable_bitmapscan = off"),
             5..7 => set.push("SET enable_indexscan = off; SET enable_bitmapscan = off"),
             _ => {}
         }
-        if self.chance(0.2) {
+        if self.chance(self.theme.generic) {
             set.push("SET plan_cache_mode = force_generic_plan");
         }
         (mode, set.join("; "))
@@ -414,7 +453,7 @@ impl Draw<'_> {
         let Some(table) = with_index.map(|table| table.name).next() else {
             return Vec::new();
         };
-        match self.chance(0.6) {
+        match self.theme.crowded || self.chance(0.6) {
             true => vec![format!("CALL churn('{table}', 2, 20)")],
             false => Vec::new(),
         }

@@ -136,7 +136,7 @@ fn is_needless(account: &Account, number: usize) -> bool {
     })
 }
 
-/// Whether the transaction only had plain reads.
+/// Whether the transaction only had plain reads, and writes that are nobody's business.
 fn is_read_only(account: &Account, unit: usize) -> bool {
     let steps = account
         .schedule
@@ -144,7 +144,7 @@ fn is_read_only(account: &Account, unit: usize) -> bool {
         .iter()
         .filter(|step| step.unit == unit);
     let mut statements = steps.filter(|step| matches!(step.kind, Kind::Statement | Kind::Whole));
-    statements.all(|step| step.snapshot && step.sql.starts_with("SELECT"))
+    statements.all(|step| step.aside || step.snapshot && step.sql.starts_with("SELECT"))
 }
 
 /// Whether the event belongs to a transaction that runs at the same time.

@@ -26,6 +26,8 @@ CREATE PROCEDURE churn(rel text, n int, times int) LANGUAGE plpgsql AS $$ BEGIN
     FOR i IN 1..times LOOP EXECUTE format('UPDATE %I SET ix = ix + 1 WHERE n = %s', rel, n); END LOOP; END $$;
 CREATE PROCEDURE noise(times int) LANGUAGE plpgsql AS $$ BEGIN
     FOR i IN 1..times LOOP INSERT INTO noise (m) VALUES ('x'); COMMIT; END LOOP; END $$;
+CREATE PROCEDURE burst(rel text, n int, times int) LANGUAGE plpgsql AS $$ BEGIN
+    FOR i IN 1..times LOOP EXECUTE format('UPDATE %I SET ix = ix + 1 WHERE n = %s', rel, n); COMMIT; END LOOP; END $$;
 "#;
 
 /// A scalar that lists all rows of the table as one snapshot shows them.

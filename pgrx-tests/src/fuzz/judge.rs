@@ -122,7 +122,9 @@ impl Judge<'_> {
         for ((event, group), sights) in groups {
             let mut shown: BTreeMap<Place, i64> = BTreeMap::new();
             for sight in &sights {
-                if let Some(before) = shown.insert(sight.place, sight.mask) {
+                if let Some(before) = shown.insert(sight.place, sight.mask)
+                    && account.is_stable(sight.place)
+                {
                     let text = format!(
                         "{} and {}",
                         show(sight.place, before),
@@ -440,7 +442,9 @@ impl Judge<'_> {
                         format!("{text} was noted, and {dirty} was never committed"),
                     );
                 }
-                if item.group > 0 && !shown.insert((item.group, (item.table, item.n))) {
+                let place = (item.table, item.n);
+                if item.group > 0 && !shown.insert((item.group, place)) && account.is_stable(place)
+                {
                     finding("row twice", format!("{text} was noted"));
                 }
             }

@@ -18,6 +18,7 @@ mod schema;
 mod session;
 mod shrink;
 mod site;
+mod theme;
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;

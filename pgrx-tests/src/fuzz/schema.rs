@@ -82,7 +82,19 @@ pub struct Table {
     /// A CHECK constraint with a function.
     pub check: bool,
     pub fillfactor: u32,
+    /// Settings of its own, whatever a session's are.
+    pub label: Option<&'static str>,
 }
+
+/// What a table may have for settings of its own.
+const LABELS: [&str; 6] = [
+    "mode=group, hot_threshold=0",
+    "mode=group, hot_threshold=0, group_size=2",
+    "mode=group, hot_threshold=0, follower_reads=immediate",
+    "mode=queue, hot_threshold=0",
+    "mode=off",
+    "hot_threshold=1",
+];
 
 #[derive(Clone, Debug)]
 pub struct Schema {
@@ -107,6 +119,45 @@ impl Schema {
                 .expect("three"),
             ledger_check: rng.random_bool(0.4),
             range,
+        }
+    }
+
+    /// Whether a table's own settings have the text.
+    pub fn is_labelled(&self, text: &str) -> bool {
+        let labels = self.tables.iter().filter_map(|table| table.label);
+        labels.into_iter().any(|label| label.contains(text))
+    }
+
+    /// No table has settings of its own.
+    pub fn forget_labels(&mut self) {
+        self.tables.iter_mut().for_each(|table| table.label = None);
+    }
+
+    /// The last table is one to which nothing refers, and whose updates set off nothing.
+    pub fn set_apart(&mut self) {
+        if self.tables.len() < 2 {
+            let name = 'b';
+            let second = self.tables.iter().map(|table| Table {
+                name,
+                ..table.clone()
+            });
+            self.tables.extend(second.collect::<Vec<_>>());
+        }
+        if let Some(last) = self.tables.last_mut() {
+            last.shape = Shape::Plain;
+            (last.counted, last.chained, last.statement) = (false, false, false);
+            (last.policy, last.domain, last.check) = (false, false, false);
+            (last.generated, last.label) = (false, None);
+        }
+    }
+
+    /// The first table is one whose rows may be read ahead, by the page, with a row of many versions.
+    pub fn crowd(&mut self) {
+        if let Some(first) = self.tables.first_mut() {
+            first.shape = Shape::Plain;
+            first.method = "txn_heap";
+            first.indexed = true;
+            first.label = None;
         }
     }
 
@@ -222,6 +273,10 @@ impl Table {
             expression: rng.random_bool(0.1),
             check: rng.random_bool(0.15),
             fillfactor: if rng.random_bool(0.7) { 100 } else { 40 },
+            label: match rng.random_bool(0.15) {
+                true => LABELS.choose(rng).copied(),
+                false => None,
+            },
         }
     }
 
@@ -350,6 +405,9 @@ impl Table {
                     self.method
                 );
             }
+        }
+        if let Some(label) = self.label {
+            let _ = write!(sql, "SECURITY LABEL FOR txn ON TABLE {name} IS '{label}';");
         }
         if self.indexed {
             let _ = write!(sql, "CREATE INDEX ON {name} (ix);");

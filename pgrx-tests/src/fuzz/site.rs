@@ -120,7 +120,8 @@ impl Site {
                 if let Some(lost) = &run.lost {
                     findings.push(finding("crash", format!("{lost}\n{}", self.tail())));
                 }
-                if run.hang.is_some() || run.lost.is_some() {
+                let endless = findings.iter().any(|finding| finding.rule == "vacuum");
+                if run.hang.is_some() || run.lost.is_some() || endless {
                     self.start_over()?;
                 }
                 Ok((run, findings))
@@ -160,7 +161,9 @@ impl Site {
         if run.hang.is_some() || run.lost.is_some() {
             return Ok(run);
         }
-        let end = health::look(&mut stage.control, schedule, relations)?;
+        let mut end = health::look(&mut stage.control, schedule, relations)?;
+        health::vacuum(stage, schedule, &mut end);
+        health::quiet(&mut stage.control, &mut end)?;
         findings.extend(judge::judge(schedule, &run, &end));
         if !end.findings.is_empty() {
             // Damage is not to be found again in the next schedule.

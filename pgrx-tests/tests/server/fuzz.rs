@@ -42,12 +42,7 @@ fn play(options: &Options) -> Result<Report> {
 
 #[test]
 fn nothing_that_stock_could_not_do() -> Result<()> {
-    // The replay on stock PostgreSQL does not always keep the order in which sessions without a
-    // transaction block have come to a row: that is no verdict yet.
-    let report = play(&Options {
-        replay: false,
-        ..options(16_000, SCHEDULES)
-    })?;
+    let report = play(&options(16_000, SCHEDULES))?;
     for figure in ["followed", "cascades", "snapshot_waits", "range_validated"] {
         let count = report.stats.get(figure).copied().unwrap_or(0);
         ensure!(count > 0, "txn.stats.{figure} is 0: {}", report.summary());

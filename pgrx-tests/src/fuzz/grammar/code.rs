@@ -271,6 +271,28 @@ pub fn noise(draw: &mut Draw, at: At) -> Option<Vec<Step>> {
     at.alone.then(|| vec![step])
 }
 
+/// Many short transactions on one row.
+pub fn burst(draw: &mut Draw, at: At) -> Option<Vec<Step>> {
+    if !at.alone || at.mode.one_snapshot || !draw.schema.range {
+        return None;
+    }
+    let table = draw.table();
+    // The counter of row 1 tells how many writes have come to it.
+    let n = draw.rng_below(table.rows - 1) + 2;
+    let sql = format!("CALL burst('{}', {n}, 40)", table.name);
+    Some(vec![draw.statement(at, sql)])
+}
+
+/// A write that has nothing to do with anybody, in a transaction that goes on.
+pub fn idle(draw: &mut Draw, at: At) -> Option<Vec<Step>> {
+    if at.alone || at.mode.validated {
+        return None;
+    }
+    let mut step = draw.statement(at, "INSERT INTO noise (m) VALUES ('x')".to_owned());
+    step.aside = true;
+    Some(vec![step])
+}
+
 /// Settings that change within a transaction.
 pub fn settings(draw: &mut Draw, at: At) -> Option<Vec<Step>> {
     if at.mode.one_snapshot {

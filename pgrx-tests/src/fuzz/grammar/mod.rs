@@ -7,6 +7,8 @@ use super::draw::{At, Draw};
 use super::schedule::Step;
 
 pub type Production = fn(&mut Draw, At) -> Option<Vec<Step>>;
+/// Kinds of statements with their weights.
+pub type Mix = &'static [(u32, Production)];
 
 /// With their weights.
 pub const PRODUCTIONS: &[(u32, Production)] = &[
@@ -43,6 +45,8 @@ pub const PRODUCTIONS: &[(u32, Production)] = &[
     (5, code::natural),
     (3, code::block_reads),
     (8, code::noise),
+    (3, code::burst),
+    (2, code::idle),
     (2, code::settings),
     (6, read::point),
     (6, read::whole),
@@ -59,7 +63,7 @@ pub const PRODUCTIONS: &[(u32, Production)] = &[
 ];
 
 /// Few kinds that have much to do with each other.
-pub const MIXES: &[&[(u32, Production)]] = &[
+pub const MIXES: &[Mix] = &[
     &[(6, code::noted), (2, write::plain), (1, read::point)],
     &[
         (6, write::churned),
@@ -80,6 +84,53 @@ pub const MIXES: &[&[(u32, Production)]] = &[
         (3, write::default),
         (3, code::block_reads),
         (3, write::plain),
+    ],
+];
+
+/// Rows that share a page, with writes by the key.
+pub const CROWD: &[Mix] = &[
+    &[
+        (6, write::churned),
+        (4, write::plain),
+        (2, write::returning),
+    ],
+    &[
+        (6, write::churned),
+        (3, write::plain),
+        (3, code::bump),
+        (2, read::point),
+        (2, read::lock),
+    ],
+];
+
+/// Functions that write down what they were called for.
+pub const NOTES: &[Mix] = &[
+    &[(6, code::noted), (2, write::plain), (1, read::point)],
+    &[
+        (5, code::noted),
+        (2, write::plain),
+        (2, write::default),
+        (2, code::block_reads),
+        (2, read::noted),
+    ],
+];
+
+/// Statements that differ in a parameter only.
+pub const SAME: &[Mix] = &[
+    &[(1, write::parameter)],
+    &[(8, write::parameter), (2, write::plain), (1, read::point)],
+];
+
+/// Reads of whole tables and by keys, and what fills the rings.
+pub const HISTORY: &[Mix] = &[
+    &[(6, code::noise), (4, read::whole), (2, write::plain)],
+    &[
+        (5, code::noise),
+        (5, code::burst),
+        (4, code::idle),
+        (5, read::whole),
+        (2, read::point),
+        (2, write::returning),
     ],
 ];
 

@@ -1,0 +1,124 @@
+//! What a block of schedules leans to. The grammar stays whole: a theme makes some of it likelier,
+//! so that what takes several things at once comes up within minutes.
+use super::grammar::{self, Mix};
+
+#[derive(Clone, Copy, Debug)]
+pub struct Theme {
+    /// Among the themes.
+    weight: u32,
+    /// Kinds of statements; all schedules of `leaning` have one of these.
+    pub mixes: &'static [Mix],
+    /// The part of the schedules that has one of `mixes`.
+    pub leaning: f64,
+    /// The part of the transactions that follow others on hot rows, whatever else is drawn.
+    pub follows: f64,
+    /// The part of the transactions that use indexes, whatever else is drawn.
+    pub by_index: f64,
+    /// The part of the transaction blocks that begin with a write of the hottest row.
+    pub first: f64,
+    /// The part of the transactions without a block; of validated ones it is a fifth at most.
+    pub alone: f64,
+    /// How many of a hundred blocks are rolled back.
+    pub rollbacks: u32,
+    /// The gate opens in the last part of the schedule only: one of so many.
+    pub gate: usize,
+    /// The part of the blocks of schedules with validated transactions.
+    pub range: f64,
+    /// The part of the statements that use the hottest table, and that use its first row.
+    pub hottest: (f64, f64),
+    /// The part of the transactions that use one plan for all parameters.
+    pub generic: f64,
+    /// Numbers of sessions.
+    pub sessions: &'static [usize],
+    /// Row 1 of the first table stands on one page with many versions of another row that has
+    /// an index of its own.
+    pub crowded: bool,
+    /// The hottest table is the last, to which no other refers.
+    pub apart: bool,
+}
+
+const ANY: Theme = Theme {
+    weight: 9,
+    mixes: grammar::MIXES,
+    leaning: 0.4,
+    follows: 0.0,
+    by_index: 0.0,
+    first: 0.5,
+    alone: 0.2,
+    rollbacks: 22,
+    gate: 1,
+    range: 0.15,
+    hottest: (0.75, 0.7),
+    generic: 0.2,
+    sessions: &[2, 2, 3, 3, 4],
+    crowded: false,
+    apart: false,
+};
+
+const THEMES: [Theme; 5] = [
+    ANY,
+    // A leader reads other rows of the page on which its followers are.
+    Theme {
+        weight: 3,
+        mixes: grammar::CROWD,
+        leaning: 0.8,
+        follows: 0.8,
+        by_index: 0.8,
+        first: 0.8,
+        range: 0.0,
+        crowded: true,
+        ..ANY
+    },
+    // What followers note of rows whose writers roll back.
+    Theme {
+        weight: 4,
+        mixes: grammar::NOTES,
+        leaning: 0.8,
+        follows: 0.9,
+        first: 0.4,
+        alone: 0.4,
+        rollbacks: 55,
+        gate: 3,
+        range: 0.0,
+        ..ANY
+    },
+    // The same statement of several sessions that wait for one row.
+    Theme {
+        weight: 2,
+        mixes: grammar::SAME,
+        leaning: 0.9,
+        by_index: 0.8,
+        first: 0.9,
+        alone: 0.6,
+        range: 0.0,
+        hottest: (0.95, 0.95),
+        apart: true,
+        generic: 0.9,
+        sessions: &[4],
+        ..ANY
+    },
+    // Validated transactions beside many short ones, and beside writers that idle.
+    Theme {
+        weight: 5,
+        mixes: grammar::HISTORY,
+        leaning: 0.8,
+        alone: 0.45,
+        first: 0.1,
+        range: 1.0,
+        sessions: &[2, 2, 3],
+        ..ANY
+    },
+];
+
+/// The theme of a block, by a number that is drawn for it.
+pub fn theme(drawn: u32) -> &'static Theme {
+    let mut left = drawn % THEMES.iter().map(|theme| theme.weight).sum::<u32>();
+    let chosen = THEMES.iter().find(|theme| match left < theme.weight {
+        true => true,
+        false => {
+            left -= theme.weight;
+            false
+        }
+    });
+    chosen.unwrap_or(&THEMES[0])
+}
