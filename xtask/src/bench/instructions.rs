@@ -3,7 +3,7 @@
 
 use std::fs;
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::Command;
 use std::thread::sleep;
 use std::time::Duration;
 
@@ -54,9 +54,9 @@ const VARIANTS: [Variant; 3] = [
 
 /// A run has so many transactions, and another one so many more: the difference leaves out what a session does once.
 const FEW: u64 = 300;
-const MORE: u64 = 1000;
+const MORE: u64 = 2000;
 
-/// How often the site is looked at, and for how long valgrind's file is awaited.
+/// How often valgrind's files are looked for, and for how long.
 const TICK: Duration = Duration::from_millis(50);
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -207,11 +207,14 @@ impl Site {
             format!("--cachegrind-out-file={place}"),
         ])?;
         let control = server.connect()?;
-        Ok(Self {
+        let site = Self {
             control,
             server,
             counts,
-        })
+        };
+        // The process that looks whether there is anything to recover.
+        site.take_greatest(1)?;
+        Ok(site)
     }
 
     fn describe(&mut self) -> anyhow::Result<Description> {
@@ -244,28 +247,21 @@ impl Site {
     ) -> anyhow::Result<u64> {
         self.server
             .psql(&format!("{}{}", workload::RESET, workload.reset))?;
+        self.take_greatest(1)?;
         let scripts = Scratch::new(self.server.user())?;
         let mut pgbench = self.server.command("pgbench");
         pgbench::add_scripts(&mut pgbench, &scripts, workload.scripts)?;
-        let mut pgbench = pgbench
+        let ended = pgbench
             .env("PGOPTIONS", variant.options)
             .args(["--no-vacuum", "--client", "1", "--define", "spread=0"])
             .args(["--random-seed", "1", "--protocol", protocol.name()])
             .args(["--transactions", &transactions.to_string()])
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .spawn()?;
-        let mut session = None;
-        let ended = loop {
-            session = self.session_of_pgbench()?.or(session);
-            match pgbench.try_wait()? {
-                Some(status) => break status,
-                None => sleep(TICK),
-            }
-        };
-        ensure!(ended.success(), "pgbench failed");
-        let session = session.context("pgbench's session was not seen")?;
-        let count = self.count_of(session)?;
+            .output()?;
+        if !ended.status.success() {
+            bail!("pgbench failed: {}", String::from_utf8_lossy(&ended.stderr));
+        }
+        // Its first session looks whether the server is there.
+        let count = self.take_greatest(2)?;
         let effect: i64 = self.control.query_one(workload.effect, &[])?.get(0);
         ensure!(
             effect == transactions as i64,
@@ -275,23 +271,24 @@ impl Site {
         Ok(count)
     }
 
-    /// The process of pgbench's last session, which has the transactions.
-    fn session_of_pgbench(&mut self) -> anyhow::Result<Option<i32>> {
-        let session = self.control.query_opt(
-            "SELECT pid FROM pg_stat_activity WHERE application_name = 'pgbench'
-             ORDER BY backend_start DESC LIMIT 1",
-            &[],
-        )?;
-        Ok(session.map(|row| row.get(0)))
-    }
-
-    /// What a process has executed; waits until it is written.
-    fn count_of(&self, process: i32) -> anyhow::Result<u64> {
-        let file = self.counts.path().join(process.to_string());
+    /// What the longest of the last sessions has executed, once each of them has ended and written its count; forgets all of them.
+    fn take_greatest(&self, sessions: usize) -> anyhow::Result<u64> {
         for _ in 0..PATIENCE.as_millis() / TICK.as_millis() {
-            if let Some(count) = summary(&file)? {
-                return Ok(count);
+            let mut counts = Vec::new();
+            for file in fs::read_dir(self.counts.path())? {
+                counts.extend(summary(&file?.path())?);
             }
+            if let Some(&greatest) = counts.iter().max().filter(|_| counts.len() == sessions) {
+                for file in fs::read_dir(self.counts.path())? {
+                    fs::remove_file(file?.path())?;
+                }
+                return Ok(greatest);
+            }
+            ensure!(
+                counts.len() <= sessions,
+                "{} sessions were counted",
+                counts.len()
+            );
             sleep(TICK);
         }
         bail!("valgrind has not written what it has counted")
