@@ -98,6 +98,11 @@ fn overwritten() -> Result<()> {
 }
 
 #[test]
+fn versions() -> Result<()> {
+    page("versions")
+}
+
+#[test]
 fn next_try() -> Result<()> {
     page("next_try")
 }
