@@ -4,10 +4,12 @@ mod combined;
 mod dump;
 mod elsewhere;
 mod history;
+mod keys_elsewhere;
 mod load;
 mod page;
 mod play;
 mod restart;
+mod rights;
 
 use anyhow::Result;
 use pgserver::Server;
