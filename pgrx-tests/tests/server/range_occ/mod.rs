@@ -9,7 +9,6 @@ mod load;
 mod page;
 mod play;
 mod restart;
-mod rights;
 
 use anyhow::Result;
 use pgserver::Server;
