@@ -170,6 +170,18 @@ unsafe extern "C-unwind" {
 
     // storage/buffer, access/heap
     pub fn ReadBuffer(rel: Relation, block: BlockNumber) -> Buffer;
+    pub fn ReadBufferExtended(
+        rel: Relation,
+        fork: ForkNumber::Type,
+        block: BlockNumber,
+        mode: ReadBufferMode::Type,
+        strategy: BufferAccessStrategy,
+    ) -> Buffer;
+    pub fn RelationGetNumberOfBlocksInFork(rel: Relation, fork: ForkNumber::Type) -> BlockNumber;
+    pub fn GetAccessStrategy(kind: BufferAccessStrategyType::Type) -> BufferAccessStrategy;
+    pub fn FreeAccessStrategy(strategy: BufferAccessStrategy);
+    pub fn visibilitymap_get_status(rel: Relation, block: BlockNumber, map: *mut Buffer) -> uint8;
+    pub fn SubTransGetTopmostTransaction(xid: TransactionId) -> TransactionId;
     pub fn ReleaseAndReadBuffer(buffer: Buffer, rel: Relation, block: BlockNumber) -> Buffer;
     pub fn ReleaseBuffer(buffer: Buffer);
     pub fn UnlockReleaseBuffer(buffer: Buffer);

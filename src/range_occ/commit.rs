@@ -12,6 +12,7 @@ use crate::hotlock::stop::{self, Point};
 use crate::pg::{wait, xact};
 use keyrange::{Conflict, Count, RangeMap, Refusal, Relation, Validation, Written};
 use std::cell::OnceCell;
+use std::mem::ManuallyDrop;
 use std::ops::ControlFlow;
 use std::time::{Duration, Instant};
 
@@ -231,6 +232,8 @@ fn register_and_validate() {
     if validated {
         let since = Instant::now();
         let (view, _) = session::reading_point();
+        // An ERROR in the look at versions leaves its memory behind.
+        let numbered = ManuallyDrop::new(numbered);
         let validation = Validation {
             board: shared.board,
             snapshot: &view,
@@ -242,7 +245,7 @@ fn register_and_validate() {
         let written = || written(work);
         let written: Option<&dyn Fn() -> Written> = (!work.saw_beyond).then_some(&written);
         let (placed, done) = validation.place(&numbered, &work.predicates, written);
-        drop(numbered); // an ERROR would leave it behind
+        drop(ManuallyDrop::into_inner(numbered));
         totals.add(Count::ValidationTime, nanoseconds(since));
         totals.validated(&placed.map(drop), &done);
         match placed {

@@ -55,6 +55,20 @@ pub fn check_definition(oid: Oid) {
     }
 }
 
+/// Whether the snapshot sees all changes of the table's definition, and these are known.
+pub fn sees_definition(view: &View, oid: Oid) -> bool {
+    let validation = Validation {
+        board: memory().board,
+        snapshot: view,
+        before: Csn::MAX,
+        prefix: session::prefix(),
+        ranges: &|_| RangeMap::WHOLE,
+        wait: &|| false,
+    };
+    let mut is_newer = false;
+    validation.definition_is_seen(key::relation_of(oid), &mut |_| is_newer = true) && !is_newer
+}
+
 /// What a relation is, from pg_class.
 struct Class {
     kind: u8,

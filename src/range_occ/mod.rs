@@ -16,6 +16,7 @@ pub mod redefined;
 pub mod session;
 mod text;
 mod value;
+mod versions;
 mod view;
 pub mod views;
 mod work;

@@ -1,10 +1,11 @@
 //! Transactions by 64-bit id, and what the validated transaction's snapshot sees of them.
 
 use super::session;
+use super::versions;
 use crate::hotlock::memory;
 use crate::pg::raw;
 use crate::pg::xact;
-use keyrange::Survey;
+use keyrange::{IntervalSet, Relation, Survey};
 use pgrx::pg_sys::{self, TransactionId};
 
 fn next() -> u64 {
@@ -24,10 +25,18 @@ pub fn own_fxid() -> u64 {
 }
 
 /// The 64-bit id of a transaction that is not older than PostgreSQL keeps them apart (2^31).
-fn widen(xid: u32) -> u64 {
+pub fn widen(xid: u32) -> u64 {
     let next = next();
     let behind = (next as u32).wrapping_sub(xid);
     next - u64::from(behind)
+}
+
+/// The transaction that the process runs, 0 without one.
+pub fn run_by(process: usize) -> u64 {
+    match xact::run_by(process) {
+        0 => 0,
+        xid => widen(xid),
+    }
 }
 
 fn narrow(fxid: u64) -> TransactionId {
@@ -109,6 +118,11 @@ impl View {
         }
     }
 
+    /// The snapshot itself.
+    pub fn snapshot(&self) -> pg_sys::Snapshot {
+        self.snapshot
+    }
+
     /// The transaction has taken its snapshot again, with this xmin.
     pub fn retaken(xmin: u32) {
         session::retaken(widen(xmin));
@@ -170,15 +184,16 @@ impl keyrange::Snapshot for View {
             board.committers,
             running.iter().map(|&xid| widen(xid.into())),
             widen(snapshot.xmax.into()),
-            |process| match xact::run_by(process) {
-                0 => 0,
-                xid => widen(xid),
-            },
+            run_by,
             did_abort,
         )
     }
 
     fn is_mine(&self, fxid: u64) -> bool {
         fxid == self.own
+    }
+
+    fn shows_no_writer(&self, relation: Relation, read: &IntervalSet) -> bool {
+        versions::show_no_writer(self, relation, read)
     }
 }

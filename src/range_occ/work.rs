@@ -264,6 +264,15 @@ impl Work {
         self.saw_beyond = true;
     }
 
+    /// Whether the transaction has redefined the table, or used it by more than one definition. What
+    /// a savepoint has taken back counts, too.
+    pub fn has_redefined(&self, relation: Relation) -> bool {
+        self.own.contains(&relation)
+            || self.redefined.contains(&relation)
+            || self.changed.iter().any(|(of, _)| *of == relation)
+            || (self.tables.get(&relation)).is_none_or(|known| !known.before.is_empty())
+    }
+
     /// The definitions of the tables that it has used, by their names in the rings.
     pub fn definitions(&self) -> Predicates {
         let mut definitions = Predicates::new(1);

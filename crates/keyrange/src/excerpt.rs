@@ -199,11 +199,15 @@ impl Excerpt {
         });
         all?;
         match missing {
-            Some((gap, range)) if validation.can_hide(|| gap) => Err(Refusal::HistoryLost {
-                relation,
-                range,
-                fxid: gap.fxid,
-            }),
+            Some((gap, range))
+                if validation.can_hide(|| gap) && !validation.shows_no_writer(relation, read) =>
+            {
+                Err(Refusal::HistoryLost {
+                    relation,
+                    range,
+                    fxid: gap.fxid,
+                })
+            }
             _ => Ok(()),
         }
     }

@@ -64,6 +64,8 @@ pub enum Fault {
     PieceMissed,
     /// Keys' entries are looked for in the pieces of their range, not in its own ring.
     RangeMissed,
+    /// The writer of a version that has its CSN is taken for one that has none.
+    NumberedTakenForNew,
     /// A transaction of which nothing is known is taken for one that has not begun to register.
     #[cfg(test)]
     UnknownTakenForIdle,

@@ -42,7 +42,7 @@ pub use register::{Board, Ledger, Numbered, Registered};
 pub use ring::{Bucket, Entry, Nowhere, Place, Published, Rings, Walk};
 pub use scan::{Intervals, Operator, ScanKey};
 pub use slot::Slot;
-pub use survey::Survey;
+pub use survey::{Survey, has_no_csn};
 pub use validate::{Cause, Conflict, Refusal, Snapshot, Validation, Work};
 pub use window::{Placed, Written};
 pub use write::{Write, WriteSet};

@@ -5,7 +5,6 @@
 //! That can be found out at any time after the snapshot was taken, so that nobody has to know before that history will be lost.
 
 use crate::csn::{Clock, Committer, Csn, Known};
-#[cfg(test)]
 use crate::fault::{Fault, planted};
 
 /// What is known of the transactions that ran when a snapshot was taken and that it does not see.
@@ -63,6 +62,21 @@ impl Survey {
         }
         survey
     }
+}
+
+/// Whether that transaction, which is found in the versions of a row, has no CSN yet: it will be
+/// above all that have been taken. False in doubt. `run_by` is as for `Survey::of`.
+pub fn has_no_csn(committers: &[Committer], fxid: u64, run_by: impl Fn(usize) -> u64) -> bool {
+    for (process, committer) in committers.iter().enumerate() {
+        if let Some(known) = committer.known(fxid) {
+            return known == Known::NoneYet || planted(Fault::NumberedTakenForNew);
+        }
+        // It had not entered when its committer was read.
+        if run_by(process) == fxid {
+            return true;
+        }
+    }
+    false
 }
 
 /// Up to which CSN the transaction has none; `None` if it has not begun to register.

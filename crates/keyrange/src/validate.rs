@@ -40,6 +40,13 @@ pub trait Snapshot {
 
     /// Whether it is the validated transaction itself.
     fn is_mine(&self, fxid: u64) -> bool;
+
+    /// Whether the relation's own versions show that nobody whom the snapshot does not see has
+    /// written these keys, but for who has rolled back or has no CSN yet. False in doubt. Asked
+    /// where the rings do not tell, after `before` was taken.
+    fn shows_no_writer(&self, _relation: Relation, _read: &IntervalSet) -> bool {
+        false
+    }
 }
 
 /// How it came to a conflict.
@@ -272,6 +279,11 @@ impl<'a, S: Snapshot> Validation<'a, S> {
         gap.fxid >= self.snapshot.xmin() && gap.can_hide(&self.snapshot.survey(), self.prefix)
     }
 
+    /// What the rings do not tell of rows, their versions may. Those of definitions tell nothing.
+    pub(crate) fn shows_no_writer(&self, relation: Relation, read: &IntervalSet) -> bool {
+        !is_definition(relation) && self.snapshot.shows_no_writer(relation, read)
+    }
+
     /// Whether the snapshot sees what the entry tells of. In doubt (it is just being overwritten), yes.
     pub(crate) fn has_seen(&self, entry: &Entry) -> bool {
         self.snapshot.sees(entry.fxid)
@@ -380,7 +392,10 @@ impl<S: Snapshot> RelationCheck<'_, '_, S> {
         let Some((gap, range)) = self.gap.filter(|_| !self.stopped) else {
             return Ok(());
         };
-        if validation.can_hide(|| gap) && !planted(Fault::EvictionIgnored) {
+        if validation.can_hide(|| gap)
+            && !planted(Fault::EvictionIgnored)
+            && !validation.shows_no_writer(relation, read)
+        {
             let fxid = gap.fxid;
             return Err(Refusal::HistoryLost {
                 relation,

@@ -39,6 +39,8 @@ pub struct Plan {
     deaths: f64,
     /// Share of a reader's scans before which it makes an excerpt if it has none.
     copies: f64,
+    /// Share of transactions that look at versions where the rings do not tell.
+    versions: f64,
     /// A prepared transaction is left from before the start.
     recovered: bool,
     /// Ranges have pieces.
@@ -60,6 +62,7 @@ const PLAN: Plan = Plan {
     prepares: 0.1,
     deaths: 0.0,
     copies: 0.0,
+    versions: 0.0,
     recovered: false,
     in_pieces: true,
 };
@@ -213,6 +216,47 @@ fn what_commits_is_serializable_when_rings_overflow() {
         assert!(outcomes.history_lost.load(Relaxed) > 100);
         assert!(outcomes.passed.load(Relaxed) > 100);
     }
+}
+
+/// Where rings overflow, and versions are looked at.
+const LOOKING: Plan = Plan {
+    versions: 1.0,
+    writes: 3,
+    ..OVERFLOWING
+};
+
+#[test]
+fn who_looks_at_versions_is_serializable() {
+    for (depth, window, in_pieces) in [(1, false, true), (1, true, true), (2, true, false)] {
+        let shape = Shape {
+            depth,
+            window,
+            ..TINY
+        };
+        let plan = Plan {
+            shape,
+            in_pieces,
+            copies: 0.3,
+            deaths: 0.1,
+            ..LOOKING
+        };
+        let without = Plan {
+            versions: 0.0,
+            ..plan
+        };
+        let lost = |plan| assert_serializable(plan).history_lost.load(Relaxed);
+        let (lost, before) = (lost(plan), lost(without));
+        // Schedules differ, so the numbers are no exact measure.
+        assert!(
+            lost * 4 < before * 3,
+            "{lost} are refused, {before} without"
+        );
+    }
+}
+
+#[test]
+fn a_writer_that_has_its_csn_and_is_taken_for_new_is_found_out() {
+    assert!(finds(Fault::NumberedTakenForNew, LOOKING));
 }
 
 #[test]

@@ -5,7 +5,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use shuttle::sync::Mutex;
 
 use super::history::{Key, Record, Row};
-use crate::{Board, Bucket, Clock, Committer, Csn, Ledger, Mark, Rings, Slot, Snapshot, Survey};
+use super::transaction::image;
+use crate::{
+    Board, Bucket, Clock, Committer, Csn, IntervalSet, Ledger, Mark, Relation, Rings, Slot,
+    Snapshot, Survey, has_no_csn,
+};
 
 /// Under which ids readers register what they have read: this and the number of the process.
 pub const READER: u64 = 1 << 62;
@@ -73,6 +77,8 @@ pub struct View<'a> {
     running: BTreeSet<u64>,
     /// Of a survey soon after the snapshot was taken, or 0.
     pub prefix: Csn,
+    /// It can look at the versions of rows.
+    pub has_versions: bool,
 }
 
 impl Server {
@@ -153,6 +159,7 @@ impl Server {
             xmax,
             running: state.running.clone(),
             prefix: 0,
+            has_versions: false,
         };
         drop(state);
         if is_surveyed {
@@ -254,6 +261,29 @@ impl Snapshot for View<'_> {
             run_by,
             |fxid| self.did_abort(fxid),
         )
+    }
+
+    fn shows_no_writer(&self, _: Relation, read: &IntervalSet) -> bool {
+        if !self.has_versions {
+            return false;
+        }
+        let writers = || {
+            let state = self.server.state.lock().unwrap();
+            let is_read = |key: Key| read.overlapping(&image(key)).is_some();
+            let versions = state.versions.iter().filter(|(key, _)| is_read(**key));
+            let all = versions.flat_map(|(_, versions)| versions.iter().map(|(fxid, _)| *fxid));
+            all.collect::<Vec<u64>>()
+        };
+        let run_by = |process: usize| {
+            let state = self.server.state.lock().unwrap();
+            state.run_by.get(&(process as u32)).copied().unwrap_or(0)
+        };
+        writers().into_iter().all(|fxid| {
+            self.is_mine(fxid)
+                || self.has_ended(fxid)
+                || self.did_abort(fxid)
+                || has_no_csn(&self.server.committers, fxid, run_by)
+        })
     }
 
     fn is_mine(&self, fxid: u64) -> bool {

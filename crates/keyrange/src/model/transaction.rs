@@ -34,6 +34,11 @@ fn layout() -> Layout {
     Layout::fit(&[Kind::Int4])
 }
 
+/// The image of a key.
+pub fn image(key: Key) -> Interval {
+    layout().image(&[Value::Int(key)])
+}
+
 fn grid() -> Grid {
     Grid::new(KEYS_IN_RANGE * layout().unit())
 }
@@ -117,7 +122,7 @@ impl Session<'_> {
                 // The index has told, whatever the snapshot shows.
                 record.reads.push((key, key, Vec::new()));
             }
-            let image = layout().image(&[Value::Int(key)]);
+            let image = image(key);
             if chance(self.plan.whole) {
                 set.write_all(0, TABLE);
             } else {
@@ -174,6 +179,7 @@ impl Session<'_> {
         }
         let fxid = early.unwrap_or_else(|| self.server.begin(Some(self.process)));
         view.me = fxid;
+        view.has_versions = chance(self.plan.versions);
         let Some((writes, mut record)) = self.write(fxid, Some(&view)) else {
             return self.server.end(fxid, Fate::Aborted);
         };
@@ -248,7 +254,8 @@ impl Session<'_> {
     fn reader(&self) {
         let clock = self.server.board().clock;
         let too_early = planted(Fault::ReadingPointBeforeSnapshot).then(|| clock.reading_point());
-        let view = self.server.snapshot(0, chance(0.5));
+        let mut view = self.server.snapshot(0, chance(0.5));
+        view.has_versions = chance(self.plan.versions);
         let before = too_early.unwrap_or_else(|| clock.reading_point());
         let at_once = chance(0.5);
         let window = self.server.board().reads.is_some();

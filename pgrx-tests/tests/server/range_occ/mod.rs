@@ -4,6 +4,7 @@ mod combined;
 mod dump;
 mod elsewhere;
 mod history;
+mod keys_elsewhere;
 mod load;
 mod page;
 mod play;
@@ -95,6 +96,11 @@ fn overflow() -> Result<()> {
 #[test]
 fn overwritten() -> Result<()> {
     page("overwritten")
+}
+
+#[test]
+fn versions() -> Result<()> {
+    page("versions")
 }
 
 #[test]
