@@ -70,6 +70,7 @@ unsafe extern "C-unwind" fn client_authentication(port: *mut Port, status: c_int
 ///
 /// # Safety
 /// Nothing with a destructor is alive in `run` or its callers.
+#[inline]
 unsafe fn as_usual(run: impl FnOnce()) {
     // SAFETY: by the contract.
     nesting::within(|| unsafe { at_same_depth(run) })
@@ -79,7 +80,11 @@ unsafe fn as_usual(run: impl FnOnce()) {
 ///
 /// # Safety
 /// As for `as_usual`.
+#[inline]
 unsafe fn at_same_depth(run: impl FnOnce()) {
+    if swap::heaps_own().is_none() {
+        return run();
+    }
     note_untracked();
     // SAFETY: by the contract.
     unsafe { swap::as_usual(run) }

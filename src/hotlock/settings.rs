@@ -295,11 +295,14 @@ pub fn uses(relation: Oid) -> bool {
 /// # Safety
 /// The statement is about to be started, or has been: its tables are locked.
 pub unsafe fn concern(query: *const pg_sys::QueryDesc) -> bool {
-    session::is_enabled()
-        && (session_mode() != TableMode::Off
+    if !session::is_allowed() {
+        return false;
+    }
+    session_mode() != TableMode::Off
+        || exist()
             // SAFETY: by the contract; a plan's list of tables.
-            || unsafe { plan::oids((*(*query).plannedstmt).relationOids) }
-                .any(|relation| of(relation).mode() != TableMode::Off))
+            && unsafe { plan::oids((*(*query).plannedstmt).relationOids) }
+                .any(|relation| of(relation).mode() != TableMode::Off)
 }
 
 /// Notes that a statement that does not `concern` us may lock rows of its tables.

@@ -15,11 +15,28 @@ const VALUE_BYTES: usize = 40;
 
 /// How a key column's value becomes bytes.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Shape {
-    ByValue(i16),
-    Fixed(i16),
+enum Form {
+    ByValue,
+    Fixed,
     Varlena,
     CString,
+}
+
+/// The same with the length of a value by value or of fixed length. (Not an enum with fields: a key is copied for each row, and
+/// such an enum field by field.)
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Shape {
+    form: Form,
+    length: i16,
+}
+
+impl Shape {
+    const fn by_value(length: i16) -> Self {
+        Shape {
+            form: Form::ByValue,
+            length,
+        }
+    }
 }
 
 #[derive(Clone, Copy)]
@@ -57,7 +74,7 @@ pub struct Key {
 
 const NO_COLUMN: Column = Column {
     number: 0,
-    shape: Shape::ByValue(0),
+    shape: Shape::by_value(0),
     typ: Oid::INVALID,
     collation: Oid::INVALID,
 };
@@ -167,15 +184,16 @@ unsafe fn build(rel: pg_sys::Relation) -> Key {
                 }
                 let attrs = (*(*rel).rd_att).attrs.as_ptr();
                 let attr = &*attrs.add(number as usize - 1);
-                let shape = match (attr.attbyval, attr.attlen) {
-                    (true, length) => Shape::ByValue(length),
-                    (false, -1) => Shape::Varlena,
-                    (false, -2) => Shape::CString,
-                    (false, length) => Shape::Fixed(length),
+                let length = attr.attlen;
+                let form = match (attr.attbyval, length) {
+                    (true, _) => Form::ByValue,
+                    (false, -1) => Form::Varlena,
+                    (false, -2) => Form::CString,
+                    (false, _) => Form::Fixed,
                 };
                 *column = Column {
                     number,
-                    shape,
+                    shape: Shape { form, length },
                     typ: attr.atttypid,
                     collation: attr.attcollation,
                 };
@@ -314,8 +332,9 @@ impl Image {
     unsafe fn put_datum(&mut self, shape: Shape, value: Datum) {
         // SAFETY: by the contract the datum has the shape's representation.
         unsafe {
-            match shape {
-                Shape::ByValue(length) => {
+            let length = shape.length;
+            match shape.form {
+                Form::ByValue => {
                     let value = value.value() as u64;
                     let wide = match length {
                         1 => i64::from(value as i8),
@@ -325,12 +344,12 @@ impl Image {
                     };
                     self.put(&wide.to_le_bytes());
                 }
-                Shape::Fixed(length) => {
+                Form::Fixed => {
                     let start = value.cast_mut_ptr::<u8>();
                     self.put_value(std::slice::from_raw_parts(start, length.max(0) as usize));
                 }
-                Shape::CString => self.put_value(CStr::from_ptr(value.cast_mut_ptr()).to_bytes()),
-                Shape::Varlena => {
+                Form::CString => self.put_value(CStr::from_ptr(value.cast_mut_ptr()).to_bytes()),
+                Form::Varlena => {
                     let given = value.cast_mut_ptr::<pg_sys::varlena>();
                     let plain = raw::pg_detoast_datum_packed(given);
                     let start = pgrx::varlena::vardata_any(plain).cast::<u8>();
@@ -516,9 +535,9 @@ impl Key {
         let mut image = Image::new();
         for (column, &(value, typ)) in self.columns().iter().zip(values) {
             let shape = match typ {
-                pg_sys::INT2OID => Shape::ByValue(2),
-                pg_sys::INT4OID => Shape::ByValue(4),
-                pg_sys::INT8OID => Shape::ByValue(8),
+                pg_sys::INT2OID => Shape::by_value(2),
+                pg_sys::INT4OID => Shape::by_value(4),
+                pg_sys::INT8OID => Shape::by_value(8),
                 _ => column.shape,
             };
             // SAFETY: by the contract.

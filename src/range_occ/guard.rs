@@ -212,11 +212,10 @@ pub fn is_partitioned_now(oid: Oid) -> bool {
 pub unsafe fn routed(query: *const pg_sys::QueryDesc, run: impl FnOnce()) {
     // SAFETY: by the contract.
     unsafe {
-        let writes = !(*(*query).plannedstmt).resultRelations.is_null();
-        keeping_routed(writes, run);
-        if !writes || !session::is_validated() {
-            return;
+        if !session::is_validated() || (*(*query).plannedstmt).resultRelations.is_null() {
+            return run();
         }
+        keeping_routed(run);
         for node in plan::nodes((*(*query).estate).es_tuple_routing_result_relations) {
             let rel = (*node.cast::<pg_sys::ResultRelInfo>()).ri_RelationDesc;
             check_table((*rel).rd_id, pg_sys::RowExclusiveLock);
@@ -240,7 +239,11 @@ pub unsafe fn copied(node: *const pg_sys::Node, run: impl FnOnce()) {
         } else {
             Oid::INVALID
         };
-        keeping_routed(copies, run);
+        if copies {
+            keeping_routed(run);
+        } else {
+            run();
+        }
         if target != Oid::INVALID {
             parents::settle_target(target);
         }
@@ -269,8 +272,8 @@ unsafe fn named(name: *const pg_sys::RangeVar, mode: u32) -> Oid {
 
 /// # Safety
 /// Nothing with a destructor is alive in the callers.
-unsafe fn keeping_routed(writes: bool, run: impl FnOnce()) {
-    if !writes || xact::nest_level() < 2 || !session::is_validated() {
+unsafe fn keeping_routed(run: impl FnOnce()) {
+    if xact::nest_level() < 2 || !session::is_validated() {
         return run();
     }
     // SAFETY: by the contract.
