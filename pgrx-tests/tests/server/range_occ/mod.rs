@@ -9,6 +9,7 @@ mod load;
 mod page;
 mod play;
 mod restart;
+mod rights;
 
 use anyhow::Result;
 use pgserver::Server;
