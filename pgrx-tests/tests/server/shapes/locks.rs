@@ -142,6 +142,7 @@ fn locks_in_savepoints() -> Result<()> {
     let server = start_hot(2, &[])?;
     Mix::new(&server)
         .in_blocks()
+        // ROLLBACK TO takes the version back on which somebody has built.
         .allow(&["40001"])
         .run(|worker| {
             worker.simple("SAVEPOINT sp")?;

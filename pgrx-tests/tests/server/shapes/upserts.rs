@@ -115,6 +115,7 @@ fn upsert_of_several_rows() -> Result<()> {
 fn upsert_of_a_row_that_goes() -> Result<()> {
     let server = start_hot(2, &[])?;
     Mix::new(&server)
+        // The row goes while somebody has built on it.
         .allow(&["40001"])
         .in_blocks()
         .run(|worker| {
