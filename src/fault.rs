@@ -19,6 +19,10 @@ pub enum Fault {
     /// its writer.
     #[name = c"reader_not_dependent"]
     ReaderNotDependent,
+    /// A leader leaves the hints that its looks at its own followed versions have set: its follower
+    /// has to take them back.
+    #[name = c"leader_does_not_restore"]
+    LeaderDoesNotRestore,
     /// A client is told of what is not durable.
     #[name = c"read_guard_off"]
     ReadGuardOff,

@@ -103,6 +103,9 @@ fn confirm_bases() {
 /// Takes back what PostgreSQL may have set by mistake on our versions when this transaction looked at them, as long as nobody else can see
 /// them (tam/base.rs).
 pub fn restore_own() {
+    if planted(Fault::LeaderDoesNotRestore) {
+        return;
+    }
     for (n, membership) in SESSION.all() {
         if let Some(version) = membership.version().filter(|_| membership.is_listed()) {
             let me = member_id(n);

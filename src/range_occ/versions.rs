@@ -9,7 +9,12 @@ use crate::hotlock::memory;
 use crate::pg::{raw, tuple, wait, xact};
 use keyrange::{IntervalSet, Relation, has_no_csn};
 use pgrx::pg_sys::{self, BlockNumber, HeapTupleHeader, Oid, TransactionId};
+use std::cell::Cell;
 use std::ffi::c_int;
+
+/// Pages that a transaction looks at, over all of its looks: what one of them needs at its commit others may wait for, and neither
+/// `statement_timeout` nor anything but a cancel ends it. With more it is in doubt.
+const MOST_PAGES: u32 = 2048;
 
 /// A copy of a page of the table.
 type Copied = [u64; pg_sys::BLCKSZ as usize / size_of::<u64>()];
@@ -40,8 +45,11 @@ pub fn show_no_writer(view: &View, relation: Relation, read: &IntervalSet) -> bo
 /// truncated, rewritten or altered it since, the transaction itself included.
 fn is_as_before(view: &View, oid: Oid) -> bool {
     let relation = key::relation_of(oid);
-    let is_changed = session::with_present(|work| work.has_redefined(relation));
-    is_changed == Some(false) && guard::sees_definition(view, oid) && sees_class(view, oid)
+    // SAFETY: nothing changes it here.
+    let work = unsafe { session::look() };
+    work.is_some_and(|work| !work.has_redefined(relation))
+        && guard::sees_definition(view, oid)
+        && sees_class(view, oid)
 }
 
 /// Whether the snapshot sees who wrote the table's row of pg_class.
@@ -107,9 +115,31 @@ unsafe fn counts(view: &View, xid: TransactionId) -> bool {
     }
 }
 
+/// The last writer that was asked for within one look, and the answer: it stays, or errs to the safe side. A writer of many
+/// rows is asked for once.
+struct Counted(Cell<(TransactionId, bool)>);
+
+impl Counted {
+    unsafe fn counts(&self, view: &View, xid: TransactionId) -> bool {
+        let (last, answer) = self.0.get();
+        if last == xid {
+            return answer;
+        }
+        // SAFETY: by the callers.
+        let answer = unsafe { counts(view, xid) };
+        self.0.set((xid, answer));
+        answer
+    }
+}
+
 /// # Safety
 /// `rel` is open and locked, a table of `txn_heap` with storage, known as `table`.
 unsafe fn look(rel: pg_sys::Relation, view: &View, table: &Table, read: &IntervalSet) -> bool {
+    // SAFETY: nothing changes it here but this count.
+    let Some(work) = (unsafe { session::look() }) else {
+        return false;
+    };
+    let counted = Counted(Cell::new((TransactionId::INVALID, false)));
     const MAIN: pg_sys::ForkNumber::Type = pg_sys::ForkNumber::MAIN_FORKNUM;
     // SAFETY: by the contract; an ERROR releases pins and locks, and nothing here has a destructor.
     unsafe {
@@ -124,11 +154,15 @@ unsafe fn look(rel: pg_sys::Relation, view: &View, table: &Table, read: &Interva
             if u32::from(status) & pg_sys::VISIBILITYMAP_ALL_VISIBLE != 0 {
                 return true;
             }
+            if work.pages.get() == MOST_PAGES {
+                return false;
+            }
+            work.pages.set(work.pages.get() + 1);
             let mode = pg_sys::ReadBufferMode::RBM_NORMAL;
             let buffer = raw::ReadBufferExtended(rel, MAIN, block, mode, strategy);
             let mut page: Copied = [0; _];
             copy(buffer, &mut page);
-            page_shows_no_writer(rel, (&raw mut page).cast(), view, table, read)
+            page_shows_no_writer(rel, (&raw mut page).cast(), view, &counted, table, read)
         };
         let shown = (0..blocks).all(is_shown);
         if map != 0 {
@@ -154,6 +188,7 @@ unsafe fn page_shows_no_writer(
     rel: pg_sys::Relation,
     page: pg_sys::Page,
     view: &View,
+    counted: &Counted,
     table: &Table,
     read: &IntervalSet,
 ) -> bool {
@@ -164,7 +199,11 @@ unsafe fn page_shows_no_writer(
                 return true;
             };
             let writers = [inserter(header), remover(header)];
-            if !writers.iter().flatten().any(|&xid| counts(view, xid)) {
+            if !writers
+                .iter()
+                .flatten()
+                .any(|&xid| counted.counts(view, xid))
+            {
                 return true;
             }
             let mut version = pg_sys::HeapTupleData {

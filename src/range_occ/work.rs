@@ -138,6 +138,8 @@ pub struct Work {
     /// Something of a later one than the first of these was seen.
     pub is_between: bool,
     pub history: Copied,
+    /// Pages of tables that `versions.rs` has looked at.
+    pub pages: Cell<u32>,
 }
 
 impl Work {
@@ -170,6 +172,7 @@ impl Work {
             stands_before: None,
             is_between: false,
             history: Copied::default(),
+            pages: Cell::new(0),
         }
     }
 
@@ -202,7 +205,9 @@ impl Work {
             stands_before,
             is_between,
             history,
+            pages,
         } = self;
+        pages.set(0);
         tables.clear();
         clear_map(parents);
         clear_map(routes);

@@ -117,6 +117,31 @@ fn a_look_at_a_followed_version_does_no_harm() -> Result<()> {
     Ok(())
 }
 
+/// A follower takes the mistaken hint back by itself: its leader, with a planted fault, does not.
+#[test]
+fn a_followers_own_check_is_enough() -> Result<()> {
+    let fault = ("txn.planted_fault", "leader_does_not_restore");
+    for method in ["heap", "txn_heap"] {
+        let server = start_hot(2, &[fault, ("default_table_access_method", method)])?;
+        let mut pair = Pair::following(&server)?;
+        pair.control.batch_execute("CREATE EXTENSION pageinspect")?;
+        // The version that is the leader's (10) and has the follower's id as its xmax.
+        let hinted = "SELECT count(*) FROM heap_page_items(get_raw_page('hot', 0)) base
+             JOIN heap_page_items(get_raw_page('hot', 0)) built ON built.t_xmin = base.t_xmax
+             WHERE base.t_infomask & 2048 <> 0";
+        ensure!(int(&mut pair.control, hinted)? == 0, "there is a hint");
+        pair.leader.batch_execute("SELECT sum(val) FROM hot")?;
+        ensure!(int(&mut pair.control, hinted)? == 1, "there is no hint");
+        pair.leader.batch_execute("COMMIT")?;
+        pair.follower.batch_execute("COMMIT")?;
+        let val = int(&mut pair.control, "SELECT val FROM hot WHERE id = 1")?;
+        ensure!(val == 11, "{method}: {val}");
+        drop(pair);
+        physical_health(&server, "hot", "id")?;
+    }
+    Ok(())
+}
+
 /// A leader that changes its own followed version in PostgreSQL's way, because its setting is off by then: the follower's base is
 /// taken, and the follower does not commit.
 #[test]

@@ -14,16 +14,18 @@ const POINTS: usize = 60;
 
 /// A table `keyed` by one column, of which the n-th key is given; the first thousand keys are read.
 fn by_one_column(typ: &str, key: &str) -> Result<()> {
-    by_one_column_with(&[("autovacuum", "off")], typ, key)
+    by_one_column_with(&[("autovacuum", "off")], typ, key, "")
 }
 
-fn by_one_column_with(settings: &[(&str, &str)], typ: &str, key: &str) -> Result<()> {
+/// The same with other settings, and after `more` has been done.
+fn by_one_column_with(settings: &[(&str, &str)], typ: &str, key: &str, more: &str) -> Result<()> {
     let server = start(settings)?;
     let mut control = server.connect()?;
     control.batch_execute(&format!(
         "SET default_table_access_method = txn_heap;
          CREATE TABLE keyed (k {typ} PRIMARY KEY, v int NOT NULL);
          INSERT INTO keyed SELECT {key}, 0 FROM generate_series(1, 2000) n;
+         {more};
          ANALYZE keyed"
     ))?;
     let sql = "SELECT string_agg(quote_literal(k), ' ' ORDER BY k) FROM \
@@ -105,7 +107,21 @@ fn scan_once(
 #[test]
 fn versions_that_may_be_gone_do_not_tell() -> Result<()> {
     let settings = [("autovacuum", "off"), ("old_snapshot_threshold", "1h")];
-    let end = by_one_column_with(&settings, "numeric", "n / 8.0");
+    refuses(by_one_column_with(&settings, "numeric", "n / 8.0", ""))
+}
+
+/// So it is in a table with more pages that VACUUM has not marked than a transaction looks at.
+#[test]
+fn versions_on_too_many_pages_do_not_tell() -> Result<()> {
+    let settings = [("autovacuum", "off")];
+    // Two rows fill a page.
+    let more = "ALTER TABLE keyed ADD pad text; ALTER TABLE keyed ALTER pad SET STORAGE plain;
+                INSERT INTO keyed SELECT 1000 + n / 8.0, 0, repeat('x', 3500)
+                    FROM generate_series(1, 4400) n";
+    refuses(by_one_column_with(&settings, "numeric", "n / 8.0", more))
+}
+
+fn refuses(end: Result<()>) -> Result<()> {
     let error = end.err().context("it was not refused")?;
     let said = format!("{error:?}");
     anyhow::ensure!(said.contains("history of concurrent writes"), "{said}");
