@@ -184,6 +184,7 @@ unsafe fn run_query(query: *mut QueryDesc, direction: ScanDirection::Type, count
     // What comes next (triggers, the client) comes to other rows. A cursor that comes to the row later takes its ticket then.
     guarded(|| {
         statement::drop_unused(query as usize);
+        answer::before_deferred();
         part.end();
     });
 }

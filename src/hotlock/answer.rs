@@ -7,7 +7,7 @@ use super::readguard;
 use super::session::SESSION;
 use super::waiting::{self, Reason};
 use crate::pg::catch::{self, Code};
-use crate::pg::{nesting, plan, raw, xact};
+use crate::pg::{nesting, plan, raw, relation, xact};
 use crate::tam::swap;
 use pgrx::pg_sys;
 use std::cell::Cell;
@@ -19,17 +19,61 @@ struct HeldBack(Cell<u64>);
 unsafe impl Sync for HeldBack {}
 static HELD_BACK: HeldBack = HeldBack(Cell::new(0));
 
+/// Whether the error on its way, with that SQLSTATE, does not wait; none if that has not been asked.
+struct Exempt(Cell<Option<(Code, bool)>>);
+// SAFETY: a backend has one thread.
+unsafe impl Sync for Exempt {}
+static EXEMPT: Exempt = Exempt(Cell::new(None));
+
 /// The (sub)transaction has ended, and with it the error if there was one.
 pub fn error_is_over() {
     HELD_BACK.0.set(0);
+    EXEMPT.0.set(None);
 }
 
 /// An error that does not wait, if it comes from the server's own code or from this library.
 struct TellsNothing {
     code: &'static [u8; 5],
-    /// Where that is; empty: anywhere.
+    /// Where that is.
     files: &'static [&'static CStr],
 }
+
+/// Where disk and memory are asked for while a page or the right to extend a table is held, and where pages are read.
+const STORAGE: [&CStr; 33] = [
+    c"aset.c",
+    c"brin_revmap.c",
+    c"buffile.c",
+    c"bufmgr.c",
+    c"bufpage.c",
+    c"dsa.c",
+    c"dsm_impl.c",
+    c"dynahash.c",
+    c"elog.c",
+    c"fd.c",
+    c"freespace.c",
+    c"generation.c",
+    c"gistutil.c",
+    c"hashutil.c",
+    c"heapam.c",
+    c"heapam_handler.c",
+    c"heaptoast.c",
+    c"localbuf.c",
+    c"lock.c",
+    c"mcxt.c",
+    c"md.c",
+    c"multixact.c",
+    c"nbtinsert.c",
+    c"nbtpage.c",
+    c"nbtree.c",
+    c"nbtsearch.c",
+    c"predicate.c",
+    c"relmapper.c",
+    c"slab.c",
+    c"slru.c",
+    c"visibilitymap.c",
+    c"xlog.c",
+    c"xlogutils.c",
+];
 
 /// Errors that do not wait: each comes of what others do or of the machine, and tells nothing of a row's values. The wait for
 /// predecessors may raise the first ones itself, and elog.c has room for five errors on top of each other. All other errors wait,
@@ -45,6 +89,7 @@ const TELL_NOTHING: [TellsNothing; 9] = [
             c"heapam_handler.c",
             c"nodeLockRows.c",
             c"nodeModifyTable.c",
+            c"postgres.c",
             c"predicate.c",
             c"trigger.c",
         ],
@@ -52,7 +97,7 @@ const TELL_NOTHING: [TellsNothing; 9] = [
     // Deadlock: of the same.
     TellsNothing {
         code: b"40P01",
-        files: &[c"txn", c"deadlock.c"],
+        files: &[c"txn", c"deadlock.c", c"standby.c"],
     },
     // Lock not available: NOWAIT, lock_timeout, txn.hot_wait_timeout.
     TellsNothing {
@@ -69,39 +114,48 @@ const TELL_NOTHING: [TellsNothing; 9] = [
     // Cancelled, by somebody or a timeout.
     TellsNothing {
         code: b"57014",
-        files: &[c"postgres.c"],
+        files: &[c"copyfromparse.c", c"postgres.c"],
     },
     // The disk or memory ends, or is damaged. These may come while a table is being extended or a page is being read: what that
     // holds goes only with the transaction, and a predecessor may want it.
     TellsNothing {
         code: b"53100",
-        files: &[],
+        files: &STORAGE,
     },
     TellsNothing {
         code: b"53200",
-        files: &[],
+        files: &STORAGE,
     },
     TellsNothing {
         code: b"58030",
-        files: &[],
+        files: &STORAGE,
     },
     TellsNothing {
         code: b"XX001",
-        files: &[],
+        files: &STORAGE,
     },
     TellsNothing {
         code: b"XX002",
-        files: &[],
+        files: &STORAGE,
     },
 ];
 
-/// Whether the error on its way is one of them.
+/// Whether the error on its way is one of them. It is looked at once, by the innermost handler: the look takes memory, and without
+/// any left each of the handlers would put another error on top. So the answer is there before the look.
 fn tells_nothing(code: Code) -> bool {
-    TELL_NOTHING
-        .iter()
-        .find(|error| *error.code == code)
-        // SAFETY: called by the handler of an error.
-        .is_some_and(|error| unsafe { catch::is_raised_in(error.files) })
+    let Some(error) = TELL_NOTHING.iter().find(|error| *error.code == code) else {
+        return false;
+    };
+    match EXEMPT.0.get() {
+        Some((of, answer)) if of == code => answer,
+        _ => {
+            EXEMPT.0.set(Some((code, true)));
+            // SAFETY: called by the handler of an error.
+            let answer = unsafe { catch::is_raised_in(error.files) };
+            EXEMPT.0.set(Some((code, answer)));
+            answer
+        }
+    }
 }
 
 /// A statement has failed, or a part of the command that is no query (null). An error (a division, a constraint, a policy, an
@@ -164,13 +218,13 @@ struct LeftTriggers(Cell<bool>);
 unsafe impl Sync for LeftTriggers {}
 static LEFT_TRIGGERS: LeftTriggers = LeftTriggers(Cell::new(false));
 
-/// Takes note of the deferred triggers that a statement has left.
+/// Takes note of the deferred triggers that a statement has left, or a nested one may have left.
 ///
 /// # Safety
 /// ExecutorFinish's argument, finished.
 #[inline]
 pub unsafe fn note_deferred(query: *const pg_sys::QueryDesc) {
-    if LEFT_TRIGGERS.0.get() {
+    if LEFT_TRIGGERS.0.get() || xact::is_in_block() {
         return;
     }
     // SAFETY: by the contract; the executor state's list of open relations.
@@ -180,9 +234,11 @@ pub unsafe fn note_deferred(query: *const pg_sys::QueryDesc) {
             (*estate).es_opened_result_relations,
             (*estate).es_tuple_routing_result_relations,
         ];
+        // PostgreSQL looks through all events to tell, those of the statements around this one as well: not for each nested one.
         let leaves = |result: *mut pg_sys::Node| {
             let rel = (*result.cast::<pg_sys::ResultRelInfo>()).ri_RelationDesc;
-            raw::AfterTriggerPendingOnRel((*rel).rd_id)
+            relation::has_any_deferrable_trigger(rel)
+                && (!nesting::is_clients() || raw::AfterTriggerPendingOnRel((*rel).rd_id))
         };
         if written.iter().any(|list| plan::nodes(*list).any(leaves)) {
             LEFT_TRIGGERS.0.set(true);

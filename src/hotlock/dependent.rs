@@ -218,7 +218,9 @@ impl Part {
         if has_followed && !nesting::is_outermost() && !self.is_direct {
             let_predecessors_end();
         }
-        come_first();
+        if is_dependent() {
+            come_first();
+        }
     }
 }
 

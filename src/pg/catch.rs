@@ -10,7 +10,7 @@ use std::ptr;
 pub type Code = [u8; 5];
 
 /// Whether the ERROR that is on its way was raised by code of the server or of this library, whose messages have the server's
-/// text domain, in one of these files; in any file if there are none. A language's RAISE may give any SQLSTATE, but stands in
+/// text domain, in one of these files. A language's RAISE may give any SQLSTATE, but stands in
 /// a file and a domain of its own.
 ///
 /// # Safety

@@ -53,6 +53,7 @@ pub fn note_subtransaction() {
 
 /// The subtransaction at this level has rolled back.
 pub fn subtransaction_rolled_back(level: i32) {
+    plpgsql::forget_statement();
     if let Some(outer) = NESTING.outer.get(level as usize) {
         NESTING.depth.set(outer.get());
     }
@@ -61,6 +62,7 @@ pub fn subtransaction_rolled_back(level: i32) {
 /// The transaction has ended. A procedure that ends one goes on at the depth it has: whether this is one is not known after
 /// an error in one, and then the depth stays until the next end.
 pub fn transaction_ended() {
+    plpgsql::forget_statement();
     // SAFETY: reads SPI's stack.
     if !unsafe { raw::SPI_inside_nonatomic_context() } {
         NESTING.depth.set(0);

@@ -528,7 +528,13 @@ unsafe fn value_of(
 
 /// Whether an operator is a btree equality; the answers are remembered.
 fn is_equality(operator: Oid, left: Oid) -> bool {
+    /// catalog/pg_operator_d.h: of these the types of elements or columns decide.
+    const OF_PARTS: [u32; 2] = [pg_sys::ARRAY_EQ_OP, pg_sys::RECORD_EQ_OP];
     static KNOWN: Known<64> = Known::new();
+    if OF_PARTS.contains(&u32::from(operator)) {
+        // SAFETY: a catalog look-up.
+        return unsafe { raw::op_mergejoinable(operator, left) };
+    }
     // SAFETY: a catalog look-up.
     KNOWN.get(operator, || unsafe {
         raw::op_mergejoinable(operator, left)

@@ -8,7 +8,8 @@
 
 use super::plan::nodes;
 use super::plpgsql_layout::{
-    Assign, Block, ExecSql, Expression, Function, If, Return, State, Statement, kind,
+    Assign, Block, ExecSql, Expression, Function, GetDiagnostics, If, Return, State, Statement,
+    kind,
 };
 use super::{builtin, quiet, raw};
 use pgrx::pg_sys::{self, CmdType, Oid};
@@ -221,15 +222,16 @@ unsafe extern "C-unwind" fn statement_ends(state: *mut State, statement: *mut St
         if (*statement).kind == kind::WHILE {
             change(state, |frame| frame.loops = frame.loops.saturating_sub(1));
         }
-        WATCH.state.set(ptr::null());
+        forget_statement();
         if let Some(ends) = other().and_then(|other| other.statement_ends.get()) {
             ends(state, statement);
         }
     }
 }
 
-/// A function begins. The stack grows downwards: functions whose state lies lower have been left by an error.
+/// A function begins, within a statement of another one or after an error in that. The stack grows downwards: functions whose state lies lower have been left by an error.
 fn enter(state: *const State) {
+    forget_statement();
     let mut depth = WATCH.depth.get();
     while depth > 0 && frame(depth - 1).is_none_or(|frame| frame.state.addr() <= state.addr()) {
         depth -= 1;
@@ -280,8 +282,14 @@ fn is_in_loop(state: *const State) -> bool {
 
 /// At the end of a transaction.
 pub fn forget() {
-    WATCH.state.set(ptr::null());
+    forget_statement();
     WATCH.depth.set(0);
+}
+
+/// A statement may have been left by an error, and its function may be freed.
+pub fn forget_statement() {
+    WATCH.state.set(ptr::null());
+    WATCH.statement.set(ptr::null());
 }
 
 /// Whether the statement does nothing that is not quiet, apart from what comes by the executor's hooks.
@@ -289,9 +297,13 @@ unsafe fn is_quiet(statement: *const Statement, state: &State) -> bool {
     // SAFETY: the statement is read as what its kind says.
     unsafe {
         match (*statement).kind {
-            kind::EXECSQL | kind::LOOP | kind::GETDIAG => true,
+            kind::EXECSQL | kind::LOOP => true,
+            kind::GETDIAG => (*statement.cast::<GetDiagnostics>()).is_quiet(state),
             kind::BLOCK => (*statement.cast::<Block>()).variables_with_defaults == 0,
-            kind::ASSIGN => is_expression_quiet((*statement.cast::<Assign>()).expression),
+            // The parser has added the cast to the variable's type, but for composite types.
+            kind::ASSIGN => {
+                quiet_value(&*(*statement.cast::<Assign>()).expression).is_some_and(quiet::is_plain)
+            }
             kind::IF => {
                 let branches = &*statement.cast::<If>();
                 branches.elsif.is_null() && is_expression_quiet(branches.condition)
@@ -315,8 +327,7 @@ unsafe fn is_expression_quiet(expression: *const Expression) -> bool {
 }
 
 /// The type of an expression, which PL/pgSQL evaluates by itself if it is simple; none if it is not quiet. It is looked at as it was
-/// parsed. One that has not been parsed yet, or is to be parsed again, is not known. (In an assignment the parser has added
-/// the cast to the variable's type.)
+/// parsed. One that has not been parsed yet, or is to be parsed again, is not known.
 unsafe fn quiet_value(expression: &Expression) -> Option<Oid> {
     // SAFETY: PL/pgSQL's own structures; a query that gives a value has one column.
     unsafe {

@@ -79,6 +79,37 @@ pub struct ExecSql {
     target: *const Variable,
 }
 
+/// PLpgSQL_stmt_getdiag.
+#[repr(C)]
+pub struct GetDiagnostics {
+    statement: Statement,
+    is_stacked: bool,
+    items: *mut pg_sys::List,
+}
+
+/// PLpgSQL_diag_item.
+#[repr(C)]
+struct Diagnostic {
+    kind: u32,
+    target: c_int,
+}
+
+impl GetDiagnostics {
+    /// Whether they do not tell of an error, and go into variables of plain types.
+    pub unsafe fn is_quiet(&self, state: &State) -> bool {
+        // SAFETY: PL/pgSQL's own structures.
+        unsafe {
+            !self.is_stacked
+                && nodes(self.items).all(|item| {
+                    let target = (*item.cast::<Diagnostic>()).target;
+                    state
+                        .variable(target)
+                        .is_some_and(|variable| variable.is_plain())
+                })
+        }
+    }
+}
+
 /// What PLpgSQL_expr begins with.
 #[repr(C)]
 pub struct Expression {
@@ -94,8 +125,8 @@ pub struct Variable {
     number: c_int,
     name: *mut c_char,
     line: c_int,
-    is_constant: bool,
-    is_not_null: bool,
+    is_constant: u8,
+    is_not_null: u8,
     default: *mut Expression,
     typ: *const Type,
 }
@@ -158,6 +189,7 @@ const _: () = {
     assert!(offset_of!(If, condition) == 16 && offset_of!(If, elsif) == 32);
     assert!(offset_of!(Return, expression) == 16 && offset_of!(Return, variable) == 24);
     assert!(offset_of!(ExecSql, has_into) == 26 && offset_of!(ExecSql, target) == 32);
+    assert!(offset_of!(GetDiagnostics, items) == 16 && offset_of!(Diagnostic, target) == 4);
     assert!(offset_of!(Expression, plan) == 16);
     assert!(offset_of!(Variable, typ) == 32);
     assert!(offset_of!(Row, fields) == 40 && offset_of!(Row, numbers) == 56);
@@ -178,6 +210,12 @@ impl State {
 }
 
 impl Variable {
+    /// Whether it has a type of PostgreSQL's own, so that casts to it call none of a user's functions either.
+    unsafe fn is_plain(&self) -> bool {
+        // SAFETY: read as what its kind says.
+        self.kind == datum::VARIABLE && unsafe { quiet::is_plain((*self.typ).oid) }
+    }
+
     /// Whether putting a value of that type into the variable calls no function of a user's: it has just this type, and no domain.
     unsafe fn takes(&self, typ: Oid) -> bool {
         // SAFETY: read as what its kind says.
@@ -239,11 +277,13 @@ unsafe fn takes_rows(state: &State, target: &Variable, rows: pg_sys::TupleDesc) 
             datum::ROW if !rows.is_null() => {
                 let row = &*std::ptr::from_ref(target).cast::<Row>();
                 let columns = (*rows).attrs.as_slice((*rows).natts as usize);
-                columns.iter().enumerate().all(|(n, column)| {
-                    n >= row.fields as usize
-                        || state
-                            .variable(*row.numbers.add(n))
-                            .is_some_and(|variable| variable.takes(column.atttypid))
+                (0..row.fields as usize).all(|n| {
+                    let variable = state.variable(*row.numbers.add(n));
+                    // A field without a column gets a null.
+                    variable.is_some_and(|variable| match columns.get(n) {
+                        Some(column) => variable.takes(column.atttypid),
+                        None => variable.is_plain(),
+                    })
                 })
             }
             _ => false,

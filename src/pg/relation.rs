@@ -248,6 +248,18 @@ unsafe fn has_row_triggers(
     }
 }
 
+/// Whether writing a row of an open table may leave a trigger to the commit: a user's, or a constraint's.
+pub fn has_any_deferrable_trigger(rel: pg_sys::Relation) -> bool {
+    // SAFETY: null, or the relcache's description of the triggers.
+    unsafe {
+        let triggers = (*rel).trigdesc;
+        !triggers.is_null()
+            && std::slice::from_raw_parts((*triggers).triggers, (*triggers).numtriggers as usize)
+                .iter()
+                .any(|trigger| trigger.tgdeferrable)
+    }
+}
+
 /// Whether triggers of users may be fired at the commit.
 unsafe fn has_deferrable_triggers(triggers: *const pg_sys::TriggerDesc) -> bool {
     // SAFETY: null, or the relcache's description of the triggers.
