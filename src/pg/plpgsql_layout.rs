@@ -309,8 +309,8 @@ impl Return {
         }
     }
 
-    /// The same for an expression of that type.
+    /// The same for an expression of that type. (A trigger's row is not cast, and another value is an error.)
     pub fn is_type_declared(state: &State, typ: Oid) -> bool {
-        state.result == typ && quiet::is_plain(typ)
+        !state.trigger.is_null() || state.result == typ && quiet::is_plain(typ)
     }
 }
