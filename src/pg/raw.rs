@@ -336,8 +336,6 @@ unsafe extern "C-unwind" {
     pub fn RelationGetIndexPredicate(relation: Relation) -> *mut List;
     pub fn RelationIdGetRelation(relid: Oid) -> Relation;
     pub fn RelationClose(rel: Relation);
-    pub fn RelationIncrementReferenceCount(rel: Relation);
-    pub fn RelationDecrementReferenceCount(rel: Relation);
     pub fn RelationGetIndexList(rel: Relation) -> *mut List;
     pub fn RelationGetIndexAttrBitmap(
         rel: Relation,

@@ -2,7 +2,8 @@
 //! points to our copy of its routine, heap's or txn_heap's.
 //!
 //! A swap is undone at the statement's end, or at the abort of the (sub)transaction in which it was made. It keeps the
-//! relation open by a reference of its own, which belongs to the whole transaction. A relcache rebuild in between puts
+//! relation open by a reference of its own. No resource owner knows of that: a portal's may end with a subtransaction that has not
+//! made the swap, and `undo` gives the reference back at every end there is. A relcache rebuild in between puts
 //! the table's own routine back: then the statement goes on the ordinary way, which is right unless it has an uncommitted
 //! version in its hands; heap refuses to update that one, and the client gets 40001 (`hotlock/statement.rs`).
 
@@ -153,7 +154,7 @@ pub unsafe fn put(rel: Relation, usage: Use) -> bool {
         let Some(place) = SWAPS.entries.get(count) else {
             return false;
         };
-        with_transaction_owner(|| raw::RelationIncrementReferenceCount(rel));
+        (*rel).rd_refcnt += 1;
         place.set(Some(Entry {
             rel,
             subxact: raw::GetCurrentSubTransactionId(),
@@ -221,18 +222,6 @@ unsafe fn put_heaps(rel: Relation) {
     unsafe { (*rel).rd_tableam = heap() };
 }
 
-/// Runs `body` with the transaction's resource owner: a portal's owner may end with a subtransaction that has not made the
-/// swap, and would close the relation under us.
-unsafe fn with_transaction_owner(body: impl FnOnce()) {
-    // SAFETY: an ERROR in between ends in an abort, which sets the current owner anew.
-    unsafe {
-        let current = pg_sys::CurrentResourceOwner;
-        pg_sys::CurrentResourceOwner = pg_sys::TopTransactionResourceOwner;
-        body();
-        pg_sys::CurrentResourceOwner = current;
-    }
-}
-
 /// What the statement that swapped this relation may do with it. With two statements at work on it (a function called
 /// by one runs the other) it is not known whose rows come, and none of them follows.
 pub fn usage(rel: Relation) -> Option<Use> {
@@ -267,10 +256,14 @@ pub fn is_any_lost() -> bool {
 }
 
 /// Undoes the swaps that `which` selects; a relation that another statement still uses stays swapped.
+#[inline]
 fn undo(which: impl Fn(&Entry) -> bool) {
-    if SWAPS.count.get() == 0 {
-        return;
+    if SWAPS.count.get() > 0 {
+        undo_some(which);
     }
+}
+
+fn undo_some(which: impl Fn(&Entry) -> bool) {
     for (n, entry) in live() {
         if which(&entry) {
             SWAPS.entries[n].set(None);
@@ -282,8 +275,8 @@ fn undo(which: impl Fn(&Entry) -> bool) {
                     }
                 }
             }
-            // SAFETY: gives back the reference that `put` took; resources of the transaction are not released yet.
-            unsafe { with_transaction_owner(|| raw::RelationDecrementReferenceCount(entry.rel)) }
+            // SAFETY: gives back the reference that `put` took.
+            unsafe { (*entry.rel).rd_refcnt -= 1 }
         }
     }
     let mut count = SWAPS.count.get();
@@ -294,11 +287,13 @@ fn undo(which: impl Fn(&Entry) -> bool) {
 }
 
 /// At the end of a statement.
+#[inline]
 pub fn end_of_statement(query: usize) {
     undo(|entry| entry.usage.query == query);
 }
 
 /// At the end of a transaction.
+#[inline]
 pub fn end_of_transaction() {
     undo(|_| true);
 }
