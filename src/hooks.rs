@@ -5,7 +5,7 @@
 
 use crate::hotlock::{self, answer, commit, dependent, readguard, statement};
 use crate::pg::error::{guarded, infallible};
-use crate::pg::{catch, forerun, nesting, raw, shmem, snapshot, xact};
+use crate::pg::{catch, forerun, nesting, raw, relation, shmem, snapshot, xact};
 use crate::range_occ;
 use crate::tam::swap;
 use pgrx::pg_sys::*;
@@ -459,6 +459,7 @@ unsafe fn note_copied(copy: *const CopyStmt) {
 /// Whatever lasts for a transaction at most.
 fn transaction_ended() {
     nesting::transaction_ended();
+    relation::transaction_ended();
     xact::note_block(false);
     answer::forget_deferred();
 }

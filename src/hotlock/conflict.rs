@@ -87,7 +87,7 @@ unsafe fn is_of_hot_row(
         detect::find(&identity)
             .or_else(|| {
                 let mode = LockTupleMode::LockTupleNoKeyExclusive;
-                lock::heat(rel, &key, &identity, version, mode)
+                lock::heat(rel, key, &identity, version, mode)
             })
             .is_some()
     }

@@ -106,9 +106,36 @@ pub enum Grip {
 /// # Safety
 /// `rel` is open, and the version is one that a scan has found.
 pub unsafe fn grip(rel: pg_sys::Relation, version: u64, mode: LockTupleMode::Type) -> Grip {
-    // SAFETY: by the contract; the header is read under the buffer's share lock.
+    // SAFETY: by the contract.
+    unsafe { grip_on(Page::pin(rel, version), version, mode) }
+}
+
+/// Whether another running transaction holds a version against a row lock of that mode, as far as a glance tells.
+///
+/// # Safety
+/// As for `grip`.
+pub unsafe fn is_contended(rel: pg_sys::Relation, version: u64, mode: LockTupleMode::Type) -> bool {
+    // SAFETY: by the contract.
     unsafe {
         let page = Page::pin(rel, version);
+        let is_free = page.glance(version).is_some_and(|mask| {
+            tuple::has(
+                mask,
+                pg_sys::HEAP_XMAX_INVALID | pg_sys::HEAP_XMAX_COMMITTED,
+            )
+        });
+        if is_free {
+            page.unpin();
+            return false;
+        }
+        matches!(grip_on(page, version, mode), Grip::Other(_))
+    }
+}
+
+/// `grip` on a pinned page, which is let go.
+unsafe fn grip_on(page: Page, version: u64, mode: LockTupleMode::Type) -> Grip {
+    // SAFETY: as for `grip`; the header is read under the buffer's share lock.
+    unsafe {
         page.share();
         let header = page.tuple(version).map(|(header, _)| {
             let xmin = (*header).t_choice.t_heap.t_xmin;

@@ -61,7 +61,7 @@ fn explain_row(
         found.is_none().then(|| no_key(&table).to_owned()),
     ));
     if let Some(found) = found {
-        let identity = identity(&table, &found, &key);
+        let identity = identity(&table, found, &key);
         lines.push((
             "UPDATE fires no deferrable triggers",
             Some(!found.has_deferrable_triggers()),

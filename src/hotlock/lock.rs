@@ -41,7 +41,7 @@ pub unsafe fn tuple_lock(call: Lock) -> TM_Result::Type {
         );
         let Some((key, identity)) = key_of(call.rel)
             .filter(|_| settings::uses(relation))
-            .and_then(|key| Some((key, identity_of(call.rel, &key, version)?)))
+            .and_then(|key| Some((key, identity_of(call.rel, key, version)?)))
         else {
             note_unseen(call.rel);
             return ordinary(call, version);
@@ -50,18 +50,18 @@ pub unsafe fn tuple_lock(call: Lock) -> TM_Result::Type {
             let result = ordinary(call, version);
             if result == TM_Result::TM_Ok {
                 SESSION.note_locked(&identity);
-                note_if_other(&call, &key, |found| *found == identity);
+                note_if_other(&call, key, |found| *found == identity);
             }
             return result;
         }
         let Some(slot) =
-            detect::find(&identity).or_else(|| heat(call.rel, &key, &identity, version, call.mode))
+            detect::find(&identity).or_else(|| heat(call.rel, key, &identity, version, call.mode))
         else {
             let result = ordinary(call, version);
             detect::uncount_waiter();
             SESSION.note_locked(&identity);
             if result == TM_Result::TM_Ok {
-                note_if_other(&call, &key, |found| *found == identity);
+                note_if_other(&call, key, |found| *found == identity);
             }
             return result;
         };
@@ -91,7 +91,7 @@ pub unsafe fn tuple_lock(call: Lock) -> TM_Result::Type {
         let result = waiting::with_ticket(|| call.heap());
         end_wait();
         let is_other =
-            result == TM_Result::TM_Ok && note_if_other(&call, &key, |found| *found == identity);
+            result == TM_Result::TM_Ok && note_if_other(&call, key, |found| *found == identity);
         match held {
             Some(n) if is_other => pass_on(n),
             Some(n) => keep_ticket(n, result),
@@ -193,7 +193,7 @@ pub unsafe fn heat(
     // SAFETY: as in `identity_of`.
     unsafe {
         if settings::of((*rel).rd_id).hot_threshold() > 0 {
-            let contended = matches!(detect::grip(rel, version, mode), detect::Grip::Other(_));
+            let contended = detect::is_contended(rel, version, mode);
             if contended {
                 order::note_wait_to_lock((*rel).rd_id, mode);
             }
@@ -372,8 +372,7 @@ unsafe fn offered(call: Lock, n: usize, membership: Membership) -> TM_Result::Ty
         let result = call.heap();
         let row = &memory().directory.rows[membership.slot() as usize];
         let is_other = result == TM_Result::TM_Ok
-            && key_of(call.rel)
-                .is_some_and(|key| note_if_other(&call, &key, |found| row.is(found)));
+            && key_of(call.rel).is_some_and(|key| note_if_other(&call, key, |found| row.is(found)));
         if is_other {
             pass_on(n);
         } else {
@@ -475,7 +474,7 @@ pub unsafe fn tuple_delete(call: Delete) -> TM_Result::Type {
         let identity = key_of(call.rel)
             .filter(|_| settings::uses(relation))
             .filter(|_| are_hot || !SESSION.may_have_locked_any())
-            .and_then(|key| identity_of(call.rel, &key, version));
+            .and_then(|key| identity_of(call.rel, key, version));
         let held = identity.as_ref().and_then(|identity| {
             let slot = detect::find(identity)?;
             hold(call.rel, slot, identity, version)

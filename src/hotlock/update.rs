@@ -69,7 +69,7 @@ pub unsafe fn tuple_update(call: Update) -> TM_Result::Type {
         if !usage.may_follow {
             let_end();
             order::let_pass_in((*call.rel).rd_id, Contention::Row);
-            let before = lock::identity_of(call.rel, &key, version);
+            let before = lock::identity_of(call.rel, key, version);
             let result = ordinary(call);
             if result == TM_Result::TM_Ok {
                 before.iter().for_each(|row| SESSION.note_locked(row));
@@ -97,7 +97,7 @@ pub unsafe fn tuple_update(call: Update) -> TM_Result::Type {
             Some(slot) => Some(slot),
             None => lock::heat(
                 call.rel,
-                &key,
+                key,
                 &identity,
                 version,
                 LockTupleMode::LockTupleNoKeyExclusive,

@@ -3,6 +3,25 @@
 use super::raw;
 use super::tuple;
 use pgrx::pg_sys;
+use std::cell::Cell;
+
+/// The buffer in which an index scan has last found a row, 0 before: the row's update comes next, and need not look for its page.
+struct Recent(Cell<pg_sys::Buffer>);
+// SAFETY: a backend has one thread.
+unsafe impl Sync for Recent {}
+static RECENT: Recent = Recent(Cell::new(0));
+
+/// An index scan has found a row.
+///
+/// # Safety
+/// `slot` is a buffer heap slot that holds it.
+#[inline]
+pub unsafe fn note_recent(slot: *mut pg_sys::TupleTableSlot) {
+    // SAFETY: by the contract.
+    RECENT
+        .0
+        .set(unsafe { (*slot.cast::<pg_sys::BufferHeapTupleTableSlot>()).buffer });
+}
 
 /// A pinned page. Not released by a destructor: an ERROR would jump over it, and PostgreSQL's resource owner releases
 /// pins and locks then. Call `release`.
@@ -17,9 +36,19 @@ impl Page {
     /// # Safety
     /// `rel` is open, and the block exists.
     pub unsafe fn pin(rel: pg_sys::Relation, packed_tid: u64) -> Page {
-        // SAFETY: by the contract.
-        let buffer = unsafe { raw::ReadBuffer(rel, tuple::block_of(packed_tid)) };
-        Page { buffer }
+        let (recent, block) = (RECENT.0.get(), tuple::block_of(packed_tid));
+        let fork = pg_sys::ForkNumber::MAIN_FORKNUM;
+        // SAFETY: by the contract; a valid number of a shared buffer, of which the call says whether it has that page.
+        unsafe {
+            let is_there =
+                recent > 0 && raw::ReadRecentBuffer((*rel).rd_locator, fork, block, recent);
+            let buffer = if is_there {
+                recent
+            } else {
+                raw::ReadBuffer(rel, block)
+            };
+            Page { buffer }
+        }
     }
 
     pub fn share(self) {
@@ -57,10 +86,22 @@ impl Page {
         unsafe { pg_sys::BufferBlocks.add((self.buffer as usize - 1) * pg_sys::BLCKSZ as usize) }
     }
 
-    /// The tuple at that address, if the line pointer is in use. The content is locked.
+    /// The tuple at that address, if the line pointer is in use. The content is locked (or what is found may be wrong).
     pub fn tuple(self, packed_tid: u64) -> Option<(pg_sys::HeapTupleHeader, u32)> {
-        // SAFETY: pinned and locked by the caller.
+        // SAFETY: pinned by the caller; a line pointer leads into the page.
         unsafe { tuple::tuple_at(self.bytes(), tuple::offset_of(packed_tid)) }
+    }
+
+    /// The flags of the tuple at that address, of a page that is only pinned: they may be of a moment ago. What is pinned is not
+    /// pruned, so the tuple stays where it is; while its line pointer is being set the bytes read may be others of the page.
+    pub fn glance(self, packed_tid: u64) -> Option<u16> {
+        let (header, _) = self.tuple(packed_tid)?;
+        let at = header as usize - self.bytes() as usize;
+        if at + size_of::<pg_sys::HeapTupleHeaderData>() > pg_sys::BLCKSZ as usize {
+            return None;
+        }
+        // SAFETY: within the page, which is pinned; others may write it as a whole word meanwhile.
+        Some(unsafe { (&raw const (*header).t_infomask).read_volatile() })
     }
 
     /// The same as a `HeapTupleData` of that relation.

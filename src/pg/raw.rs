@@ -170,6 +170,12 @@ unsafe extern "C-unwind" {
 
     // storage/buffer, access/heap
     pub fn ReadBuffer(rel: Relation, block: BlockNumber) -> Buffer;
+    pub fn ReadRecentBuffer(
+        locator: RelFileLocator,
+        fork: ForkNumber::Type,
+        block: BlockNumber,
+        recent: Buffer,
+    ) -> bool;
     pub fn ReadBufferExtended(
         rel: Relation,
         fork: ForkNumber::Type,

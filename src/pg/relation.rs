@@ -5,6 +5,7 @@ use super::raw;
 use super::tuple::attribute;
 use hotrow::{Identity, KEY_COLUMNS, LABEL_BYTES};
 use pgrx::pg_sys::{self, Datum, Oid};
+use std::cell::RefCell;
 use std::ffi::{CStr, c_int};
 use std::ops::RangeInclusive;
 
@@ -22,8 +23,7 @@ enum Form {
     CString,
 }
 
-/// The same with the length of a value by value or of fixed length. (Not an enum with fields: a key is copied for each row, and
-/// such an enum field by field.)
+/// The same with the length of a value by value or of fixed length.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Shape {
     form: Form,
@@ -93,10 +93,30 @@ const NO_KEY: Key = Key {
     columns: [NO_COLUMN; MAX_COLUMNS],
 };
 
-static KEYS: PerTable<Key, 256> = PerTable::new();
+const TABLES: usize = 256;
+static KEYS: PerTable<&'static Key, TABLES> = PerTable::new();
+
+/// All that `KEYS` leads to, and what it led to before an invalidation in the present transaction.
+struct Built(RefCell<Vec<*mut Key>>);
+// SAFETY: a backend has one thread.
+unsafe impl Sync for Built {}
+static BUILT: Built = Built(RefCell::new(Vec::new()));
 
 unsafe extern "C-unwind" fn forget(_arg: Datum, relation: Oid) {
     KEYS.forget(relation);
+}
+
+/// Forgets all keys if there are many more than tables to remember. Nobody has one in hand: the transaction has ended.
+#[inline]
+pub fn transaction_ended() {
+    let mut built = BUILT.0.borrow_mut();
+    if built.len() > 2 * TABLES {
+        KEYS.forget(Oid::INVALID);
+        for key in built.drain(..) {
+            // SAFETY: made by `Box::into_raw`, and no reference is left.
+            drop(unsafe { Box::from_raw(key) });
+        }
+    }
 }
 
 /// Registers the invalidation callback. Once, from `_PG_init`.
@@ -105,10 +125,17 @@ pub fn init() {
     unsafe { pg_sys::CacheRegisterRelcacheCallback(Some(forget), Datum::from(0)) };
 }
 
-/// The key of an open table, or None when its rows have no identity for us: no usable key, temporary, a catalog.
-pub fn key_of(rel: pg_sys::Relation) -> Option<Key> {
+/// The key of an open table, or None when its rows have no identity for us: no usable key, temporary, a catalog. Good until the
+/// transaction ends.
+pub fn key_of(rel: pg_sys::Relation) -> Option<&'static Key> {
+    let keep = |key: Key| {
+        let key = Box::into_raw(Box::new(key));
+        BUILT.0.borrow_mut().push(key);
+        // SAFETY: it stays where it is until `transaction_ended`, and nobody changes it.
+        unsafe { &*key }
+    };
     // SAFETY: `rel` is an open relation.
-    let key = unsafe { KEYS.get((*rel).rd_id, || build(rel)) };
+    let key = unsafe { KEYS.get((*rel).rd_id, || keep(build(rel))) };
     (key.count > 0).then_some(key)
 }
 

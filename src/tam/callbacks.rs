@@ -2,6 +2,7 @@
 
 use super::{swap, tracked};
 use crate::hotlock;
+use crate::pg::buffer;
 use crate::pg::error::guarded;
 use crate::range_occ::capture;
 use pgrx::pg_sys::*;
@@ -245,10 +246,15 @@ pub unsafe extern "C-unwind" fn tuple_delete(
 ///
 /// # Safety
 /// What `index_fetch_tuple` was given and has returned.
+#[inline]
 pub unsafe fn fetched(call: Fetch, found: bool) {
-    // SAFETY: by the contract.
+    if !found {
+        return;
+    }
+    // SAFETY: by the contract; heap's slot.
     unsafe {
-        if found && (*call.snapshot).snapshot_type == SnapshotType::SNAPSHOT_DIRTY {
+        buffer::note_recent(call.slot);
+        if (*call.snapshot).snapshot_type == SnapshotType::SNAPSHOT_DIRTY {
             guarded(|| hotlock::conflict::found((*call.scan).rel, call.snapshot, call.slot));
         }
     }
