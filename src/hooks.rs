@@ -4,8 +4,9 @@
 //! and keeps its context and the names of constraint, table and column.
 
 use crate::hotlock::{self, answer, commit, dependent, readguard, statement};
+use crate::idle::is_idle;
 use crate::pg::error::{guarded, infallible};
-use crate::pg::{catch, forerun, nesting, raw, relation, shmem, snapshot, xact};
+use crate::pg::{catch, forerun, nesting, plan, raw, relation, shmem, snapshot, xact};
 use crate::range_occ;
 use crate::tam::swap;
 use pgrx::pg_sys::*;
@@ -99,18 +100,25 @@ fn note_untracked() {
 }
 
 unsafe extern "C-unwind" fn executor_start(query: *mut QueryDesc, eflags: c_int) {
-    // SAFETY: the hook's arguments; nothing here has a destructor.
-    unsafe { as_usual(|| start_query(query, eflags)) }
+    let runs = eflags & EXEC_FLAG_EXPLAIN_ONLY as c_int == 0;
+    if runs && is_idle() {
+        // SAFETY: the hook's arguments.
+        nesting::within(|| unsafe {
+            statement::before_idle_start(query);
+            start_plan(query, eflags);
+        });
+    } else {
+        // SAFETY: the hook's arguments; nothing here has a destructor.
+        unsafe { as_usual(|| start_query(query, eflags, runs)) }
+    }
 }
 
-unsafe fn start_query(query: *mut QueryDesc, eflags: c_int) {
-    let runs = eflags & EXEC_FLAG_EXPLAIN_ONLY as c_int == 0;
-    if runs {
-        // SAFETY: the hook's argument.
-        guarded(|| unsafe { range_occ::guard::before_start(query) });
-    }
-    // SAFETY: the hook's argument.
-    let certain = runs && guarded(|| unsafe { statement::before_start(query) });
+/// Starts the plan, and watches what it calls.
+///
+/// # Safety
+/// The hook's arguments.
+#[inline]
+unsafe fn start_plan(query: *mut QueryDesc, eflags: c_int) {
     let next = previous().executor_start;
     // SAFETY: the next hook in the chain, or PostgreSQL's own function.
     let start = || unsafe { next.unwrap_or(raw::standard_ExecutorStart)(query, eflags) };
@@ -120,6 +128,17 @@ unsafe fn start_query(query: *mut QueryDesc, eflags: c_int) {
     } else {
         watched(std::ptr::null(), start);
     }
+}
+
+unsafe fn start_query(query: *mut QueryDesc, eflags: c_int, runs: bool) {
+    if runs {
+        // SAFETY: the hook's argument.
+        guarded(|| unsafe { range_occ::guard::before_start(query) });
+    }
+    // SAFETY: the hook's argument.
+    let certain = runs && guarded(|| unsafe { statement::before_start(query) });
+    // SAFETY: the hook's arguments.
+    unsafe { start_plan(query, eflags) };
     if runs {
         // SAFETY: the hook's argument, started.
         guarded(|| unsafe { statement::after_start(query, certain) });
@@ -162,17 +181,36 @@ unsafe extern "C-unwind" fn executor_run(
     count: u64,
     once: bool,
 ) {
-    // SAFETY: the hook's arguments; nothing here has a destructor.
-    unsafe { as_usual(|| run_query(query, direction, count, once)) }
-}
-
-unsafe fn run_query(query: *mut QueryDesc, direction: ScanDirection::Type, count: u64, once: bool) {
-    // SAFETY: the hook's argument.
-    let part = dependent::Part::begin(unsafe { (*query).sourceText });
     // SAFETY: the next hook in the chain, or PostgreSQL's own function.
     let run = || unsafe {
         previous().executor_run.unwrap_or(raw::standard_ExecutorRun)(query, direction, count, once)
     };
+    if is_idle() {
+        in_idle_session(|| watched(query, run));
+    } else {
+        // SAFETY: the hook's arguments; nothing here has a destructor.
+        unsafe { as_usual(|| run_query(query, run)) }
+    }
+}
+
+/// Runs a part of a statement of an idle session. A function in it may come to hot rows.
+#[inline]
+fn in_idle_session(run: impl FnOnce()) {
+    nesting::within(|| {
+        let part = dependent::Part::begin_idle();
+        run();
+        if hotlock::is_in_hot_transaction() {
+            guarded(|| {
+                answer::before_deferred();
+                part.end();
+            });
+        }
+    });
+}
+
+unsafe fn run_query(query: *mut QueryDesc, run: impl FnOnce()) {
+    // SAFETY: the hook's argument.
+    let part = dependent::Part::begin(unsafe { (*query).sourceText });
     // SAFETY: the hook's argument.
     if !guarded(|| unsafe { statement::before_run(query) }) {
         // SAFETY: the hook's argument.
@@ -190,51 +228,76 @@ unsafe fn run_query(query: *mut QueryDesc, direction: ScanDirection::Type, count
 }
 
 unsafe extern "C-unwind" fn executor_finish(query: *mut QueryDesc) {
-    // SAFETY: the hook's arguments; nothing here has a destructor.
-    unsafe { as_usual(|| finish_query(query)) }
+    if is_idle() {
+        // SAFETY: the hook's argument.
+        in_idle_session(|| unsafe { finish_plan(query) });
+    } else {
+        // SAFETY: the hook's arguments; nothing here has a destructor.
+        unsafe { as_usual(|| finish_query(query)) }
+    }
+}
+
+/// Fires the statement's triggers, watches them, and takes note of those that are left to the commit.
+///
+/// # Safety
+/// The hook's argument. Nothing with a destructor is alive in the callers.
+#[inline]
+unsafe fn finish_plan(query: *mut QueryDesc) {
+    let next = previous().executor_finish;
+    // SAFETY: the next hook in the chain, or PostgreSQL's own function.
+    let run = || unsafe { next.unwrap_or(raw::standard_ExecutorFinish)(query) };
+    // SAFETY: the hook's argument, started.
+    let (is_over, skips) = unsafe { (is_over((*query).estate), skips_triggers((*query).estate)) };
+    if next.is_none() && (is_over || skips) {
+        run();
+    } else {
+        // SAFETY: by the contract.
+        unsafe { range_occ::guard::routed(query, || watched(query, run)) };
+    }
+    if !is_over {
+        // SAFETY: the hook's argument, finished.
+        guarded(|| unsafe { answer::note_deferred(query) });
+    }
+}
+
+/// Whether the statement has no triggers to fire and no WITH to run to its end (execMain.c: standard_ExecutorFinish). Triggers of
+/// tables that it does not write are only queued by its own.
+#[inline]
+unsafe fn is_over(estate: *const EState) -> bool {
+    // SAFETY: that of a started query.
+    unsafe { (*estate).es_auxmodifytables.is_null() && !plan::writes_with_triggers(estate) }
+}
+
+/// Whether the executor only leaves triggers to somebody else.
+#[inline]
+unsafe fn skips_triggers(estate: *const EState) -> bool {
+    // SAFETY: that of a started query.
+    unsafe {
+        (*estate).es_auxmodifytables.is_null()
+            && (*estate).es_top_eflags & EXEC_FLAG_SKIP_TRIGGERS as c_int != 0
+    }
 }
 
 unsafe fn finish_query(query: *mut QueryDesc) {
     // SAFETY: the hook's argument.
     let part = dependent::Part::begin(unsafe { (*query).sourceText });
-    let next = previous().executor_finish;
-    // SAFETY: the next hook in the chain, or PostgreSQL's own function.
-    let run = || unsafe { next.unwrap_or(raw::standard_ExecutorFinish)(query) };
-    // SAFETY: the hook's argument, started.
-    if next.is_none() && unsafe { finishes_quietly(query) } {
-        run();
-    } else {
-        // SAFETY: the hook's argument, started; nothing here has a destructor.
-        unsafe { range_occ::guard::routed(query, || watched(query, run)) };
-    }
+    // SAFETY: the hook's argument; nothing here has a destructor.
+    unsafe { finish_plan(query) };
     guarded(|| {
-        // SAFETY: the hook's argument, finished.
-        unsafe { answer::note_deferred(query) };
         answer::before_deferred();
         part.end();
     });
 }
 
-/// Whether the executor has no triggers left to fire for the statement, and no WITH to run to its end (execMain.c: standard_ExecutorFinish).
-unsafe fn finishes_quietly(query: *const QueryDesc) -> bool {
-    // SAFETY: a started query.
-    unsafe {
-        let estate = (*query).estate;
-        (*estate).es_top_eflags & EXEC_FLAG_SKIP_TRIGGERS as c_int != 0
-            && (*estate).es_auxmodifytables.is_null()
-    }
-}
-
 unsafe extern "C-unwind" fn executor_end(query: *mut QueryDesc) {
-    // SAFETY: the hook's arguments; nothing here has a destructor.
-    unsafe { as_usual(|| end_query(query)) }
-}
-
-unsafe fn end_query(query: *mut QueryDesc) {
-    // SAFETY: the hook's argument.
-    guarded(|| unsafe { statement::end(query) });
-    // SAFETY: the next hook in the chain, or PostgreSQL's own function.
-    unsafe { previous().executor_end.unwrap_or(raw::standard_ExecutorEnd)(query) }
+    let end = || {
+        // SAFETY: the hook's argument.
+        guarded(|| unsafe { statement::end(query) });
+        // SAFETY: the next hook in the chain, or PostgreSQL's own function.
+        unsafe { previous().executor_end.unwrap_or(raw::standard_ExecutorEnd)(query) }
+    };
+    // SAFETY: nothing here has a destructor.
+    unsafe { as_usual(end) }
 }
 
 unsafe extern "C-unwind" fn process_utility(
@@ -247,38 +310,48 @@ unsafe extern "C-unwind" fn process_utility(
     destination: *mut DestReceiver,
     completion: *mut QueryCompletion,
 ) {
+    // SAFETY: the next hook in the chain, or PostgreSQL's own function.
+    let execute = || unsafe {
+        previous()
+            .process_utility
+            .unwrap_or(raw::standard_ProcessUtility)(
+            statement,
+            source,
+            read_only,
+            context,
+            params,
+            environment,
+            destination,
+            completion,
+        )
+    };
+    // SAFETY: the hook's argument.
+    if let Some(kind) = unsafe { transaction_command((*statement).utilityStmt) }
+        && is_idle()
+    {
+        return nesting::within(|| {
+            range_occ::session::rolls_back_to(kind == TransactionStmtKind::TRANS_STMT_ROLLBACK_TO);
+            execute();
+            after_transaction_command(kind);
+        });
+    }
     let run = || {
         let part = dependent::Part::begin(source);
         // SAFETY: the hook's argument.
         let is_top_level = context == ProcessUtilityContext::PROCESS_UTILITY_TOPLEVEL;
         // SAFETY: the hook's argument.
         guarded(|| unsafe { before_utility(statement, is_top_level) });
-        // SAFETY: the next hook in the chain, or PostgreSQL's own function.
-        let run = || unsafe {
-            previous()
-                .process_utility
-                .unwrap_or(raw::standard_ProcessUtility)(
-                statement,
-                source,
-                read_only,
-                context,
-                params,
-                environment,
-                destination,
-                completion,
-            )
-        };
         // Looked at before it runs: afterwards the statement may be gone.
         // SAFETY: the hook's argument.
         let node = unsafe { (*statement).utilityStmt };
         // SAFETY: a utility statement's node.
         let computes = unsafe { computes(node) };
         // SAFETY: as above.
-        let (begins, commits) = unsafe { (begins(node), commits(node)) };
+        let command = unsafe { transaction_command(node) };
         // SAFETY: as above.
         let leaves_triggers = computes && !unsafe { runs_statements(node) };
         // SAFETY: as above; nothing here has a destructor.
-        let run = || unsafe { range_occ::guard::copied(node, run) };
+        let run = || unsafe { range_occ::guard::copied(node, execute) };
         // SAFETY: as above.
         let exempt = guarded(|| unsafe { range_occ::guard::begin_exempt(node, is_top_level) });
         if computes {
@@ -299,19 +372,8 @@ unsafe extern "C-unwind" fn process_utility(
                 answer::before_deferred();
             }
         });
-        if begins {
-            xact::note_block(true);
-        }
-        // The COMMIT has been taken note of, so that an ERROR ends the transaction. Deferred triggers run next, and what they say must
-        // not come from versions that may still roll back.
-        if commits {
-            guarded(commit::wait_before_triggers);
-            if xact::may_fire_deferred() && statement::is_watched() {
-                // SAFETY: what the commit itself does first (xact.c: CommitTransaction), as SET CONSTRAINTS does in a command.
-                watched(std::ptr::null(), || unsafe {
-                    raw::AfterTriggerFireDeferred()
-                });
-            }
+        if let Some(kind) = command {
+            after_transaction_command(kind);
         }
     };
     // SAFETY: a utility statement's node; nothing here has a destructor.
@@ -368,29 +430,32 @@ unsafe fn runs_statements(node: *const Node) -> bool {
     )
 }
 
+/// A transaction command has been executed, which for COMMIT means: taken note of, so that an ERROR ends the transaction. Deferred
+/// triggers run next, and what they say must not come from versions that may still roll back.
+#[inline]
+fn after_transaction_command(kind: TransactionStmtKind::Type) {
+    use TransactionStmtKind::*;
+    if matches!(kind, TRANS_STMT_BEGIN | TRANS_STMT_START) {
+        xact::note_block(true);
+    } else if matches!(kind, TRANS_STMT_COMMIT | TRANS_STMT_PREPARE) {
+        guarded(commit::wait_before_triggers);
+        if answer::has_deferred() && xact::may_fire_deferred() && statement::is_watched() {
+            // SAFETY: what the commit itself does first (xact.c: CommitTransaction), as SET CONSTRAINTS does in a command.
+            watched(std::ptr::null(), || unsafe {
+                raw::AfterTriggerFireDeferred()
+            });
+        }
+    }
+}
+
 /// The kind of a transaction command.
+#[inline]
 unsafe fn transaction_command(node: *const Node) -> Option<TransactionStmtKind::Type> {
     // SAFETY: a utility statement's node, read as what its tag says.
     unsafe {
         ((*node).type_ == NodeTag::T_TransactionStmt)
             .then(|| (*node.cast::<TransactionStmt>()).kind)
     }
-}
-
-/// Whether it is COMMIT or PREPARE TRANSACTION.
-unsafe fn commits(node: *const Node) -> bool {
-    use TransactionStmtKind::{TRANS_STMT_COMMIT, TRANS_STMT_PREPARE};
-    // SAFETY: by the contract.
-    let command = unsafe { transaction_command(node) };
-    command.is_some_and(|kind| matches!(kind, TRANS_STMT_COMMIT | TRANS_STMT_PREPARE))
-}
-
-/// Whether it is BEGIN.
-unsafe fn begins(node: *const Node) -> bool {
-    use TransactionStmtKind::{TRANS_STMT_BEGIN, TRANS_STMT_START};
-    // SAFETY: by the contract.
-    let command = unsafe { transaction_command(node) };
-    command.is_some_and(|kind| matches!(kind, TRANS_STMT_BEGIN | TRANS_STMT_START))
 }
 
 /// A utility command may do anything: it is taken to write untracked tables, unless it is one of those that do not, or that run

@@ -6,6 +6,7 @@ mod fault;
 mod guc;
 mod hooks;
 mod hotlock;
+mod idle;
 mod pg;
 mod range_occ;
 mod tam;

@@ -212,7 +212,7 @@ pub unsafe fn failed(code: Code, query: *const pg_sys::QueryDesc) -> bool {
     false
 }
 
-/// Whether a statement of this transaction has left triggers to the commit.
+/// Whether a statement of this transaction has left triggers to the commit, or in a block may have.
 struct LeftTriggers(Cell<bool>);
 // SAFETY: a backend has one thread.
 unsafe impl Sync for LeftTriggers {}
@@ -222,9 +222,8 @@ static LEFT_TRIGGERS: LeftTriggers = LeftTriggers(Cell::new(false));
 ///
 /// # Safety
 /// ExecutorFinish's argument, finished.
-#[inline]
 pub unsafe fn note_deferred(query: *const pg_sys::QueryDesc) {
-    if LEFT_TRIGGERS.0.get() || xact::is_in_block() {
+    if LEFT_TRIGGERS.0.get() {
         return;
     }
     // SAFETY: by the contract; the executor state's list of open relations.
@@ -234,16 +233,25 @@ pub unsafe fn note_deferred(query: *const pg_sys::QueryDesc) {
             (*estate).es_opened_result_relations,
             (*estate).es_tuple_routing_result_relations,
         ];
-        // PostgreSQL looks through all events to tell, those of the statements around this one as well: not for each nested one.
-        let leaves = |result: *mut pg_sys::Node| {
+        // PostgreSQL looks through all events to tell, those of the statements around this one as well: not for each nested one. Within a
+        // block nobody asks before its end.
+        let may_leave = |result: *mut pg_sys::Node| {
             let rel = (*result.cast::<pg_sys::ResultRelInfo>()).ri_RelationDesc;
             relation::has_any_deferrable_trigger(rel)
-                && (!nesting::is_clients() || raw::AfterTriggerPendingOnRel((*rel).rd_id))
+                && (xact::is_in_block()
+                    || !nesting::is_clients()
+                    || raw::AfterTriggerPendingOnRel((*rel).rd_id))
         };
-        if written.iter().any(|list| plan::nodes(*list).any(leaves)) {
+        if written.iter().any(|list| plan::nodes(*list).any(may_leave)) {
             LEFT_TRIGGERS.0.set(true);
         }
     }
+}
+
+/// Whether any statement may have left triggers to the commit.
+#[inline]
+pub fn has_deferred() -> bool {
+    LEFT_TRIGGERS.0.get()
 }
 
 /// A command that is no query may have left any (COPY).

@@ -346,10 +346,14 @@ fn refuse_all() {
 }
 
 /// Our transaction is about to commit: from now on the adopted cannot leave. 40001 if one has left.
+#[inline]
 pub fn seal() {
-    if PRESENT.count.get() == 0 {
-        return;
+    if PRESENT.count.get() > 0 {
+        seal_all();
     }
+}
+
+fn seal_all() {
     for place in &PRESENT.adopted[..PRESENT.count.get()] {
         match place.get() {
             Some(adopted) if !memory().world().seal(adopted.adoption) => {
@@ -367,10 +371,14 @@ pub fn seal() {
 
 /// Our transaction has committed, its record ending at `end`: so have the updates that we did for others. They are woken
 /// by `deliver`.
+#[inline]
 pub fn committed(end: u64) {
-    if PRESENT.count.get() == 0 {
-        return;
+    if PRESENT.count.get() > 0 {
+        fulfil_all(end);
     }
+}
+
+fn fulfil_all(end: u64) {
     // What is not in WAL needs no flush and no standby.
     let durable_at = if PRESENT.is_logged.get() { end } else { 0 };
     let (mut combined, mut changed) = (0, 0);
@@ -403,6 +411,7 @@ pub fn rolled_back() {
 }
 
 /// At the end of a statement.
+#[inline]
 pub fn end(query: usize) {
     if PRESENT.query.get() == query {
         PRESENT.query.set(0);

@@ -152,6 +152,7 @@ impl StatementTimer {
 }
 
 /// The transaction is about to fire its deferred triggers.
+#[inline]
 pub fn wait_before_triggers() {
     if SESSION.is_member() {
         stop::at(stop::Point::BeforeCommitWait);
@@ -161,23 +162,9 @@ pub fn wait_before_triggers() {
 }
 
 /// XACT_EVENT_PRE_COMMIT: the last place at which the transaction may still fail.
+#[inline]
 pub fn before_commit() {
-    let mut early = false;
-    if SESSION.is_member() {
-        stop::at(stop::Point::BeforeCommitWait);
-        wait_for_predecessors(Reason::Commit);
-        waiting::check_doomed();
-        confirm_bases();
-        stop::at(stop::Point::AfterCommitWait);
-        waiting::check_doomed();
-        let updated = || SESSION.all().filter(|(_, m)| m.has_version());
-        if updated().next().is_none() {
-            readguard::note_everything();
-        } else {
-            early = updated().any(|(_, m)| settings::of(relation_of(&m)).groups())
-                && readguard::announce();
-        }
-    }
+    let early = SESSION.is_member() && before_members_commit();
     readguard::wait_for_reads();
     // From here on nothing waits, and nothing is read or written.
     range_occ::commit::before_end();
@@ -185,6 +172,22 @@ pub fn before_commit() {
     if early {
         make_asynchronous();
     }
+}
+
+/// Lets the predecessors end, and tells whether the transaction may become visible before it is durable.
+fn before_members_commit() -> bool {
+    stop::at(stop::Point::BeforeCommitWait);
+    wait_for_predecessors(Reason::Commit);
+    waiting::check_doomed();
+    confirm_bases();
+    stop::at(stop::Point::AfterCommitWait);
+    waiting::check_doomed();
+    let updated = || SESSION.all().filter(|(_, m)| m.has_version());
+    if updated().next().is_none() {
+        readguard::note_everything();
+        return false;
+    }
+    updated().any(|(_, m)| settings::of(relation_of(&m)).groups()) && readguard::announce()
 }
 
 /// XACT_EVENT_PRE_PREPARE: a YES is irrevocable, so all predecessors come first (trap 6).
@@ -225,6 +228,7 @@ fn make_asynchronous() {
 }
 
 /// XACT_EVENT_COMMIT: the transaction is no longer running. Raises nothing.
+#[inline]
 pub fn committed() {
     // SAFETY: set by RecordTransactionCommit just before.
     let end = unsafe { pg_sys::XactLastCommitEnd };
@@ -264,44 +268,10 @@ fn restore_synchronous_commit() -> bool {
 }
 
 /// Leaves all hot rows, waking whoever waited, and forgets the transaction.
+#[inline]
 fn finish(end: End) {
-    let mut doomed = 0;
     if SESSION.is_member() {
-        let (patience, now) = (patience(), wait::now());
-        for (n, membership) in SESSION.all() {
-            let me = member_id(n);
-            let mut wakes = Wakes::new();
-            if end == End::RolledBack {
-                stop::at(stop::Point::RollingBack);
-            }
-            memory().with_row(membership.slot(), |row, world| {
-                if end == End::RolledBack {
-                    let victims = row.roll_back(world, me, |actor| wakes.push(actor));
-                    doomed += victims;
-                    row.counters.cascades.add(u64::from(victims > 0));
-                    if row.trouble(Trouble::Cascade(victims), now) {
-                        memory().totals.backoffs.add(1);
-                    }
-                } else {
-                    row.depart(world, me, |actor| wakes.push(actor));
-                    row.success();
-                }
-                if let Some(actor) = row.leave(world, me, patience, now) {
-                    wakes.push(actor);
-                }
-                world.forgive(me);
-                row.part();
-            });
-            if end == End::RolledBack {
-                stop::at(stop::Point::Doomed);
-            }
-            wakes.deliver();
-            SESSION.end(n);
-        }
-    }
-    if doomed > 0 {
-        memory().totals.cascades.add(1);
-        memory().totals.doomed.add(u64::from(doomed));
+        leave_rows(end);
     }
     clear();
     swap::end_of_transaction();
@@ -312,6 +282,46 @@ fn finish(end: End) {
     combine::forget(end != End::RolledBack);
 }
 
+fn leave_rows(end: End) {
+    let mut doomed = 0;
+    let (patience, now) = (patience(), wait::now());
+    for (n, membership) in SESSION.all() {
+        let me = member_id(n);
+        let mut wakes = Wakes::new();
+        if end == End::RolledBack {
+            stop::at(stop::Point::RollingBack);
+        }
+        memory().with_row(membership.slot(), |row, world| {
+            if end == End::RolledBack {
+                let victims = row.roll_back(world, me, |actor| wakes.push(actor));
+                doomed += victims;
+                row.counters.cascades.add(u64::from(victims > 0));
+                if row.trouble(Trouble::Cascade(victims), now) {
+                    memory().totals.backoffs.add(1);
+                }
+            } else {
+                row.depart(world, me, |actor| wakes.push(actor));
+                row.success();
+            }
+            if let Some(actor) = row.leave(world, me, patience, now) {
+                wakes.push(actor);
+            }
+            world.forgive(me);
+            row.part();
+        });
+        if end == End::RolledBack {
+            stop::at(stop::Point::Doomed);
+        }
+        wakes.deliver();
+        SESSION.end(n);
+    }
+    if doomed > 0 {
+        memory().totals.cascades.add(1);
+        memory().totals.doomed.add(u64::from(doomed));
+    }
+}
+
+#[inline]
 fn clear() {
     waiting::clear();
     detect::uncount_waiter();

@@ -42,6 +42,7 @@ pub fn note_untracked() {
     NOTES.untracked.set(true);
 }
 
+#[inline]
 fn note_write(relation: Oid) {
     let count = NOTES.count.get();
     if NOTES.written[..count]
@@ -165,7 +166,11 @@ pub fn settle(until: u64) {
 }
 
 /// Waits until what this transaction has read is durable, if its own commit does not see to that.
+#[inline]
 pub fn wait_for_reads() {
+    if NOTES.read_until.get() == 0 {
+        return;
+    }
     // SAFETY: plain reads of transaction state.
     let writes = unsafe {
         pg_sys::XactLastRecEnd != 0
@@ -199,6 +204,7 @@ pub fn wait_for_answer() {
 }
 
 /// Whether anything has become visible before it was durable since the server started.
+#[inline]
 pub fn is_used() -> bool {
     memory().guard.is_used()
 }

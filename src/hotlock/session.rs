@@ -252,6 +252,7 @@ pub fn memory() -> &'static Shared {
 }
 
 /// Whether the present transaction is a member of any hot row.
+#[inline]
 pub fn is_in_hot_transaction() -> bool {
     SESSION.is_member()
 }

@@ -46,6 +46,22 @@ pub fn forget() {
     streaming::forget();
 }
 
+/// Before a statement of an idle session starts.
+///
+/// # Safety
+/// ExecutorStart's argument.
+#[inline]
+pub unsafe fn before_idle_start(query: *const pg_sys::QueryDesc) {
+    existence::end(query);
+    dependent::forget(query as usize);
+    // SAFETY: by the contract.
+    unsafe {
+        if plan::may_lock(query) {
+            SESSION.note_locked_something();
+        }
+    }
+}
+
 /// Before a statement starts: doomed transactions end here, members that read let their predecessors end, and an update
 /// of a hot row queues up, all with the snapshot let go. Returns whether the statement is certain (existence.rs).
 ///
@@ -406,6 +422,7 @@ fn is_stocks(relation: Oid) -> bool {
 ///
 /// # Safety
 /// ExecutorEnd's argument, before the executor's clean-up.
+#[inline]
 pub unsafe fn end(query: *mut pg_sys::QueryDesc) {
     if !combine::is_done() {
         // SAFETY: by the contract.
@@ -422,6 +439,7 @@ pub unsafe fn end(query: *mut pg_sys::QueryDesc) {
 }
 
 /// Ends the memberships that this statement began and did not use.
+#[inline]
 pub fn drop_unused(query: usize) {
     for (n, membership) in SESSION.all() {
         if membership.is_unused_by(query) {

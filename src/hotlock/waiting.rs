@@ -339,6 +339,7 @@ fn restore_deadlock_timeout() {
 }
 
 /// Takes back what a wait has set up, after its end or after an ERROR in it.
+#[inline]
 pub fn clear() {
     restore_deadlock_timeout();
     if SESSION.published.get() {

@@ -108,15 +108,31 @@ pub unsafe fn starts_quietly(plan: *const pg_sys::PlannedStmt) -> bool {
                 NodeTag::T_IndexScan | NodeTag::T_IndexOnlyScan | NodeTag::T_SeqScan => {
                     return true;
                 }
+                // A row of VALUES.
+                NodeTag::T_Result if (*node).lefttree.is_null() => return true,
                 NodeTag::T_LockRows | NodeTag::T_Limit | NodeTag::T_Sort => {}
-                NodeTag::T_ModifyTable
-                    if matches!(
-                        (*node.cast::<pg_sys::ModifyTable>()).operation,
-                        CmdType::CMD_UPDATE | CmdType::CMD_DELETE
-                    ) => {}
+                NodeTag::T_ModifyTable if writes_quietly(plan, node.cast()) => {}
                 _ => return false,
             }
             node = (*node).lefttree;
+        }
+    }
+}
+
+/// Whether it is an UPDATE or DELETE (of a foreign table the scan below is foreign, too), or an INSERT into tables.
+unsafe fn writes_quietly(
+    plan: *const pg_sys::PlannedStmt,
+    node: *const pg_sys::ModifyTable,
+) -> bool {
+    // SAFETY: as in `starts_quietly`.
+    unsafe {
+        match (*node).operation {
+            CmdType::CMD_UPDATE | CmdType::CMD_DELETE => true,
+            CmdType::CMD_INSERT => plan::numbers((*node).resultRelations).all(|index| {
+                let entry = plan::nth::<pg_sys::RangeTblEntry>((*plan).rtable, index as usize - 1);
+                (*entry).relkind as u8 == pg_sys::RELKIND_RELATION
+            }),
+            _ => false,
         }
     }
 }

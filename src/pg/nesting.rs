@@ -61,6 +61,7 @@ pub fn subtransaction_rolled_back(level: i32) {
 
 /// The transaction has ended. A procedure that ends one goes on at the depth it has: whether this is one is not known after
 /// an error in one, and then the depth stays until the next end.
+#[inline]
 pub fn transaction_ended() {
     plpgsql::forget_statement();
     // SAFETY: reads SPI's stack.

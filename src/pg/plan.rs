@@ -88,6 +88,7 @@ pub unsafe fn tag<T>(node: *const T) -> NodeTag {
 }
 
 /// Elements of a list of nodes.
+#[inline]
 pub unsafe fn nodes(list: *const pg_sys::List) -> impl Iterator<Item = *mut pg_sys::Node> {
     // SAFETY: null or a valid list that outlives the iteration.
     unsafe { (0..length(list)).map(move |n| nth(list, n)) }
@@ -211,6 +212,7 @@ pub unsafe fn has_one_source_row(plan: *const pg_sys::PlannedStmt) -> bool {
 ///
 /// # Safety
 /// `query` is about to be started.
+#[inline]
 pub unsafe fn may_lock(query: *const pg_sys::QueryDesc) -> bool {
     // SAFETY: as in `target`.
     unsafe {
@@ -218,6 +220,27 @@ pub unsafe fn may_lock(query: *const pg_sys::QueryDesc) -> bool {
         (*query).operation != pg_sys::CmdType::CMD_SELECT
             || (*plan).hasModifyingCTE
             || !(*plan).rowMarks.is_null()
+    }
+}
+
+/// Whether a table that the statement writes has any trigger.
+///
+/// # Safety
+/// The executor's state of a started statement.
+#[inline]
+pub unsafe fn writes_with_triggers(estate: *const pg_sys::EState) -> bool {
+    // SAFETY: by the contract; its lists of open tables.
+    unsafe {
+        let written = [
+            (*estate).es_opened_result_relations,
+            (*estate).es_tuple_routing_result_relations,
+        ];
+        written.iter().any(|list| {
+            nodes(*list).any(|result| {
+                let rel = (*result.cast::<pg_sys::ResultRelInfo>()).ri_RelationDesc;
+                !(*rel).trigdesc.is_null()
+            })
+        })
     }
 }
 

@@ -157,10 +157,19 @@ pub fn is_patient(since: Instant) -> bool {
 
 /// XACT_EVENT_PRE_COMMIT and XACT_EVENT_PRE_PREPARE, when the transaction reads and writes no more and those it built on have
 /// ended: registers what it wrote, takes its CSN, and validates what it read if it is to be validated. 40001 if that fails.
+#[inline]
 pub fn before_end() {
     redefined::settle();
-    session::settle_routed();
+    if session::has_work() {
+        session::settle_routed();
+    }
     session::seal();
+    if session::has_work() {
+        end_of_work();
+    }
+}
+
+fn end_of_work() {
     let Some(saw_beyond) = session::with_present(Work::finish) else {
         return;
     };

@@ -322,8 +322,15 @@ unsafe fn is_temporary(name: *const pg_sys::RangeVar) -> bool {
 }
 
 /// The transaction is about to end: what it redefined becomes part of its work.
+#[inline]
 pub fn settle() {
     let after_utility = NOTED.after_utility.replace(false);
+    if after_utility || NOTED.of.get() == present() {
+        settle_noted(after_utility);
+    }
+}
+
+fn settle_noted(after_utility: bool) {
     if view::own_fxid() == 0 {
         return; // VACUUM takes such a lock, too
     }

@@ -126,6 +126,12 @@ pub fn with<R>(body: impl FnOnce(&mut Work) -> R) -> R {
     body(work.get_or_insert_with(|| SESSION.spare.take().unwrap_or_else(new)))
 }
 
+/// Whether the present transaction has any work.
+#[inline]
+pub fn has_work() -> bool {
+    SESSION.work.borrow().is_some()
+}
+
 /// The same if there is any.
 pub fn with_present<R>(body: impl FnOnce(&mut Work) -> R) -> Option<R> {
     SESSION.work.borrow_mut().as_mut().map(|work| body(work))
@@ -571,6 +577,16 @@ pub fn was_expected(descriptor: usize) -> bool {
     expected.len() < before
 }
 
+/// The memory of a transaction that is over is kept for the next one, unless it is much.
+fn end_work() {
+    if let Some(mut work) = SESSION.work.borrow_mut().take()
+        && work.tables.len() <= MOST_KEPT
+    {
+        work.reset();
+        SESSION.spare.set(Some(work));
+    }
+}
+
 /// The transaction has ended.
 pub fn end() {
     existence::reset();
@@ -582,12 +598,10 @@ pub fn end() {
     SESSION.prefix.set(None);
     SESSION.validated.set(None);
     SESSION.read_only.set(None);
-    if let Some(mut work) = SESSION.work.borrow_mut().take()
-        && work.tables.len() <= MOST_KEPT
-    {
-        work.reset();
-        SESSION.spare.set(Some(work));
+    if has_work() {
+        end_work();
     }
-    SESSION.expected.borrow_mut().clear();
-    SESSION.is_expecting.set(false);
+    if SESSION.is_expecting.replace(false) {
+        SESSION.expected.borrow_mut().clear();
+    }
 }
