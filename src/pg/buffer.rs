@@ -92,8 +92,8 @@ impl Page {
         unsafe { tuple::tuple_at(self.bytes(), tuple::offset_of(packed_tid)) }
     }
 
-    /// The flags of the tuple at that address, of a page that is only pinned: they may be of a moment ago. What is pinned is not
-    /// pruned, so the tuple stays where it is; while its line pointer is being set the bytes read may be others of the page.
+    /// The flags of the tuple at that address, of a page that is only pinned: they may be of a moment ago, or other bytes of the page
+    /// (whoever has pinned it alone before may be pruning it). Nothing that has to be right may depend on them.
     pub fn glance(self, packed_tid: u64) -> Option<u16> {
         let (header, _) = self.tuple(packed_tid)?;
         let at = header as usize - self.bytes() as usize;

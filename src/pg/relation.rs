@@ -5,7 +5,8 @@ use super::raw;
 use super::tuple::attribute;
 use hotrow::{Identity, KEY_COLUMNS, LABEL_BYTES};
 use pgrx::pg_sys::{self, Datum, Oid};
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
 use std::ffi::{CStr, c_int};
 use std::ops::RangeInclusive;
 
@@ -93,29 +94,81 @@ const NO_KEY: Key = Key {
     columns: [NO_COLUMN; MAX_COLUMNS],
 };
 
-const TABLES: usize = 256;
-static KEYS: PerTable<&'static Key, TABLES> = PerTable::new();
+/// The way to the keys of most tables.
+static KEYS: PerTable<&'static Key, 256> = PerTable::new();
 
-/// All that `KEYS` leads to, and what it led to before an invalidation in the present transaction.
-struct Built(RefCell<Vec<*mut Key>>);
-// SAFETY: a backend has one thread.
-unsafe impl Sync for Built {}
-static BUILT: Built = Built(RefCell::new(Vec::new()));
+/// Tables whose keys are remembered longer than a transaction.
+const MOST_KEPT: usize = 4096;
 
-unsafe extern "C-unwind" fn forget(_arg: Datum, relation: Oid) {
-    KEYS.forget(relation);
+/// What `KEYS` leads to. All pointers are of boxes.
+struct Kept {
+    keys: RefCell<BTreeMap<u32, *mut Key>>,
+    /// What has been invalidated, and may be in somebody's hands until the transaction ends.
+    old: RefCell<Vec<*mut Key>>,
+    has_old: Cell<bool>,
+    invalidations: Cell<u64>,
 }
+// SAFETY: a backend has one thread.
+unsafe impl Sync for Kept {}
+static KEPT: Kept = Kept {
+    keys: RefCell::new(BTreeMap::new()),
+    old: RefCell::new(Vec::new()),
+    has_old: Cell::new(false),
+    invalidations: Cell::new(0),
+};
 
-/// Forgets all keys if there are many more than tables to remember. Nobody has one in hand: the transaction has ended.
-#[inline]
-pub fn transaction_ended() {
-    let mut built = BUILT.0.borrow_mut();
-    if built.len() > 2 * TABLES {
+impl Kept {
+    /// Keeps a key that has been built since there were so many invalidations. It stays where it is until a transaction ends.
+    fn keep(&self, key: Key, since: u64) -> *mut Key {
+        let relation = u32::from(key.relation);
+        let key = Box::into_raw(Box::new(key));
+        if self.invalidations.get() != since {
+            // It may have been built from what was before.
+            self.retire([key]);
+            return key;
+        }
+        if self.keys.borrow().len() >= MOST_KEPT {
+            self.retire_all();
+        }
+        self.retire(self.keys.borrow_mut().insert(relation, key));
+        key
+    }
+
+    fn retire(&self, keys: impl IntoIterator<Item = *mut Key>) {
+        let mut old = self.old.borrow_mut();
+        old.extend(keys);
+        self.has_old.set(!old.is_empty());
+    }
+
+    fn retire_all(&self) {
         KEYS.forget(Oid::INVALID);
-        for key in built.drain(..) {
-            // SAFETY: made by `Box::into_raw`, and no reference is left.
+        self.retire(self.keys.take().into_values());
+    }
+
+    fn free_old(&self) {
+        self.has_old.set(false);
+        for key in self.old.take() {
+            // SAFETY: from `Box::into_raw`; the transaction has ended in which somebody had it in hand.
             drop(unsafe { Box::from_raw(key) });
         }
+    }
+}
+
+unsafe extern "C-unwind" fn forget(_arg: Datum, relation: Oid) {
+    KEPT.invalidations.set(KEPT.invalidations.get() + 1);
+    if relation == Oid::INVALID {
+        KEPT.retire_all();
+    } else {
+        KEYS.forget(relation);
+        KEPT.retire(KEPT.keys.borrow_mut().remove(&u32::from(relation)));
+    }
+}
+
+/// Frees what nobody has in hand any more: the transaction has ended.
+#[inline]
+pub fn transaction_ended() {
+    if KEPT.has_old.get() {
+        KEPT.free_old();
     }
 }
 
@@ -128,14 +181,16 @@ pub fn init() {
 /// The key of an open table, or None when its rows have no identity for us: no usable key, temporary, a catalog. Good until the
 /// transaction ends.
 pub fn key_of(rel: pg_sys::Relation) -> Option<&'static Key> {
-    let keep = |key: Key| {
-        let key = Box::into_raw(Box::new(key));
-        BUILT.0.borrow_mut().push(key);
-        // SAFETY: it stays where it is until `transaction_ended`, and nobody changes it.
-        unsafe { &*key }
-    };
     // SAFETY: `rel` is an open relation.
-    let key = unsafe { KEYS.get((*rel).rd_id, || keep(build(rel))) };
+    let relation = unsafe { (*rel).rd_id };
+    let key = KEYS.get(relation, || {
+        let kept = KEPT.keys.borrow().get(&u32::from(relation)).copied();
+        // SAFETY: as above. Keys do not change, and stay until the transaction ends in which they are invalidated.
+        unsafe {
+            let since = KEPT.invalidations.get();
+            &*kept.unwrap_or_else(|| KEPT.keep(build(rel), since))
+        }
+    });
     (key.count > 0).then_some(key)
 }
 
