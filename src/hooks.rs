@@ -216,7 +216,11 @@ unsafe fn run_query(query: *mut QueryDesc, run: impl FnOnce()) {
         // SAFETY: the hook's argument.
         let before = guarded(|| unsafe { range_occ::existence::enter(query) });
         // SAFETY: the hook's argument, started; nothing here has a destructor.
-        unsafe { range_occ::guard::routed(query, || watched(query, run)) };
+        unsafe {
+            range_occ::guard::routed(query, || {
+                swap::while_running(query as usize, || watched(query, run));
+            });
+        }
         range_occ::existence::leave(before);
     }
     // What comes next (triggers, the client) comes to other rows. A cursor that comes to the row later takes its ticket then.

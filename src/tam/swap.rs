@@ -3,7 +3,8 @@
 //!
 //! A swap is undone at the statement's end, or at the abort of the (sub)transaction in which it was made. It keeps the
 //! relation open by a reference of its own. No resource owner knows of that: a portal's may end with a subtransaction that has not
-//! made the swap, and `undo` gives the reference back at every end there is. A relcache rebuild in between puts
+//! made the swap, and `undo` gives the reference back at every end there is. (A cursor that fails in a savepoint within which it was
+//! not made has no end of its own: PostgreSQL marks its portal as failed.) A relcache rebuild in between puts
 //! the table's own routine back: then the statement goes on the ordinary way, which is right unless it has an uncommitted
 //! version in its hands; heap refuses to update that one, and the client gets 40001 (`hotlock/statement.rs`).
 
@@ -12,7 +13,7 @@ use std::cell::Cell;
 use std::ptr;
 use std::sync::OnceLock;
 
-use crate::pg::{catch, raw};
+use crate::pg::{catch, raw, xact};
 
 /// Relations that can be swapped at a time; a statement with more runs the ordinary way for the rest.
 const CAPACITY: usize = 128;
@@ -40,6 +41,8 @@ pub enum OnConflict {
 struct Entry {
     rel: Relation,
     subxact: SubTransactionId,
+    /// In which a part of the statement runs, which may be a cursor's of further out; 0 for none.
+    runs_in: SubTransactionId,
     usage: Use,
 }
 
@@ -158,6 +161,7 @@ pub unsafe fn put(rel: Relation, usage: Use) -> bool {
         place.set(Some(Entry {
             rel,
             subxact: raw::GetCurrentSubTransactionId(),
+            runs_in: 0,
             usage,
         }));
         SWAPS.count.set(count + 1);
@@ -298,9 +302,27 @@ pub fn end_of_transaction() {
     undo(|_| true);
 }
 
+/// Runs a part of a statement. An ERROR jumps over the way back, and the abort of its subtransaction looks for it.
+#[inline]
+pub fn while_running(query: usize, run: impl FnOnce()) {
+    if SWAPS.count.get() == 0 || xact::nest_level() == 1 {
+        return run();
+    }
+    // SAFETY: reads backend state.
+    note_running(query, unsafe { raw::GetCurrentSubTransactionId() });
+    run();
+    note_running(query, 0);
+}
+
+fn note_running(query: usize, runs_in: SubTransactionId) {
+    for (n, entry) in live().filter(|(_, entry)| entry.usage.query == query) {
+        SWAPS.entries[n].set(Some(Entry { runs_in, ..entry }));
+    }
+}
+
 /// At the abort of a subtransaction.
 pub fn abort_of_subtransaction(subxact: SubTransactionId) {
-    undo(|entry| entry.subxact == subxact);
+    undo(|entry| entry.subxact == subxact || entry.runs_in == subxact);
 }
 
 /// At the commit of a subtransaction: the parent takes over.

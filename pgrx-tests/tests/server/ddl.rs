@@ -1,6 +1,6 @@
 //! Everything that rewrites, indexes, empties or drops a table, while its hot row is updated.
 use anyhow::{Context, Result, ensure};
-use txn_server_tests::{Load, int, physical_health, start_hot};
+use txn_server_tests::{Load, grouped, int, physical_health, start_hot};
 
 const BUMP: &str = "UPDATE hot SET val = val + 1 WHERE id = 1";
 
@@ -184,5 +184,26 @@ fn a_dump_keeps_the_access_method() -> Result<()> {
     );
     let rows = "SELECT (SELECT count(*) FROM public.hot) + (SELECT rows FROM public.total)";
     ensure!(int(&mut restored, rows)? == 200);
+    Ok(())
+}
+
+/// A cursor that fails in a savepoint in which it was not made never ends: its transaction may change the table all the same.
+#[test]
+fn after_a_cursor_that_failed() -> Result<()> {
+    let server = start_hot(5, &[])?;
+    let mut client = grouped(&server)?;
+    client.batch_execute(
+        "BEGIN;
+         DECLARE c CURSOR FOR SELECT id, 1 / (id - 3) FROM hot WHERE id >= 1 ORDER BY id FOR UPDATE;
+         FETCH c;
+         SAVEPOINT s",
+    )?;
+    ensure!(client.batch_execute("FETCH 5 FROM c").is_err(), "no error");
+    client.batch_execute(
+        "ROLLBACK TO s;
+         CLOSE c;
+         ALTER TABLE hot ADD COLUMN label text;
+         COMMIT",
+    )?;
     Ok(())
 }
