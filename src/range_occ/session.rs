@@ -75,9 +75,13 @@ pub fn is_validated() -> bool {
 }
 
 fn settle() -> bool {
-    // SAFETY: plain reads of backend state.
-    let (has_snapshot, is_worker) =
-        unsafe { (pg_sys::FirstSnapshotSet, pg_sys::ParallelWorkerNumber >= 0) };
+    // SAFETY: plain reads of backend state. A transaction that has failed keeps its snapshot until ROLLBACK, after its end.
+    let (has_snapshot, is_worker) = unsafe {
+        (
+            pg_sys::FirstSnapshotSet && raw::IsTransactionState(),
+            pg_sys::ParallelWorkerNumber >= 0,
+        )
+    };
     let asks = guc::is_on(&guc::RANGE_OCC) && !xact::is_read_committed();
     let validated = asks && !is_worker && SESSION.exempt.get().is_none();
     if has_snapshot {
