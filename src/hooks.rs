@@ -3,10 +3,10 @@
 //! No frame here has anything to drop when the next hook or PostgreSQL's own function raises an ERROR: it passes us by,
 //! and keeps its context and the names of constraint, table and column.
 
-use crate::hotlock::{self, answer, commit, dependent, readguard, statement};
+use crate::hotlock::{self, answer, commit, dependent, readguard, repeatable, statement};
 use crate::idle::is_idle;
 use crate::pg::error::{guarded, infallible};
-use crate::pg::{catch, forerun, nesting, plan, raw, relation, shmem, snapshot, xact};
+use crate::pg::{catch, fastpath, forerun, nesting, plan, raw, relation, shmem, snapshot, xact};
 use crate::range_occ;
 use crate::tam::swap;
 use pgrx::pg_sys::*;
@@ -104,6 +104,7 @@ unsafe extern "C-unwind" fn executor_start(query: *mut QueryDesc, eflags: c_int)
     if runs && is_idle() {
         // SAFETY: the hook's arguments.
         nesting::within(|| unsafe {
+            range_occ::session::uses_snapshot();
             statement::before_idle_start(query);
             start_plan(query, eflags);
         });
@@ -131,12 +132,13 @@ unsafe fn start_plan(query: *mut QueryDesc, eflags: c_int) {
 }
 
 unsafe fn start_query(query: *mut QueryDesc, eflags: c_int, runs: bool) {
+    let is_first = runs && range_occ::session::uses_snapshot();
     if runs {
         // SAFETY: the hook's argument.
-        guarded(|| unsafe { range_occ::guard::before_start(query) });
+        guarded(|| unsafe { range_occ::guard::before_start(query, is_first) });
     }
     // SAFETY: the hook's argument.
-    let certain = runs && guarded(|| unsafe { statement::before_start(query) });
+    let certain = runs && guarded(|| unsafe { statement::before_start(query, is_first) });
     // SAFETY: the hook's arguments.
     unsafe { start_plan(query, eflags) };
     if runs {
@@ -157,10 +159,11 @@ unsafe extern "C-unwind" fn planner(
     // SAFETY: the hook's argument.
     guarded(|| unsafe { dependent::before_planning(parse) });
     // SAFETY: the next hook in the chain, or PostgreSQL's own function.
-    watched(std::ptr::null(), || unsafe {
+    let plan = || unsafe {
         planned =
             previous().planner.unwrap_or(raw::standard_planner)(parse, source, options, params)
-    });
+    };
+    watched(std::ptr::null(), || nesting::while_planning(plan));
     planned
 }
 
@@ -379,6 +382,7 @@ unsafe extern "C-unwind" fn process_utility(
         if let Some(kind) = command {
             after_transaction_command(kind);
         }
+        repeatable::after_utility();
     };
     // SAFETY: a utility statement's node; nothing here has a destructor.
     unsafe {
@@ -529,6 +533,7 @@ unsafe fn note_copied(copy: *const CopyStmt) {
 fn transaction_ended() {
     nesting::transaction_ended();
     relation::transaction_ended();
+    fastpath::transaction_ended();
     xact::note_block(false);
     answer::forget_deferred();
 }

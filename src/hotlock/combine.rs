@@ -84,7 +84,7 @@ pub unsafe fn consider(query: *const pg_sys::QueryDesc, target: &Target) -> bool
     // SAFETY: by the contract.
     unsafe {
         if !guc::COMBINE_UPDATES.get()
-            || !settings::of(Oid::from(target.identity.relation)).groups()
+            || !settings::of(Oid::from(target.identity.relation)).follow()
             || SESSION.is_member()
             || !SESSION.has_locked_nothing()
             || xact::own_xid() != 0

@@ -53,7 +53,7 @@ pub unsafe fn found(
         };
         if usage.on_conflict == OnConflict::Update
             && usage.may_follow
-            && settings::of((*rel).rd_id).groups()
+            && settings::of((*rel).rd_id).follow()
             && is_of_hot_row(rel, snapshot, slot)
         {
             (*snapshot).xmax = pg_sys::TransactionId::INVALID;

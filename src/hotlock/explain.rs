@@ -156,10 +156,11 @@ fn in_force(settings: &Settings) -> Line {
 
 fn isolation() -> Line {
     let met = xact::is_read_committed();
+    let otherwise = "A stricter transaction does not follow. It queues for the row if its first statement updates or locks it by key.";
     (
         "the transaction is READ COMMITTED",
         Some(met),
-        (!met).then(|| "Stricter transactions lock the ordinary way.".to_owned()),
+        (!met).then(|| otherwise.to_owned()),
     )
 }
 

@@ -4,6 +4,7 @@ use super::commit;
 use super::conflict;
 use super::detect;
 use super::order;
+use super::repeatable;
 use super::session::{self, SESSION, memory, statement_of};
 use super::settings;
 use super::statement;
@@ -13,7 +14,7 @@ use super::update::{Step, await_edge, close_own, end_group_for_others, next_step
 use super::waiting::{self, Reason};
 use crate::pg::buffer::Page;
 use crate::pg::relation::{Key, key_of};
-use crate::pg::{raw, tuple, wait};
+use crate::pg::{raw, tuple, wait, xact};
 use crate::tam::callbacks::{Delete, Lock};
 use crate::tam::group;
 use crate::tam::swap::{self, OnConflict};
@@ -69,7 +70,7 @@ pub unsafe fn tuple_lock(call: Lock) -> TM_Result::Type {
         if let Some(usage) = usage
             && usage.on_conflict == OnConflict::Update
             && usage.may_follow
-            && settings::of(relation).groups()
+            && settings::of(relation).follow()
             && key.has_plain_unique_indexes()
         {
             return conflict::lock(call, slot, &identity, usage);
@@ -207,7 +208,8 @@ pub unsafe fn heat(
 }
 
 /// Takes the row's ticket. Returns the membership; None for a row that this transaction has written or locked in another
-/// way (behind its predecessors even so), be it in a later version, or that is not hot any more.
+/// way (behind its predecessors even so), be it in a later version, or that is not hot any more; and if it cannot be had at once by a
+/// transaction that cannot use what it would wait for (repeatable.rs).
 ///
 /// # Safety
 /// `rel` is open, and the version is one that a scan has found.
@@ -228,7 +230,11 @@ pub unsafe fn ticket_for(
                 return None;
             }
             statement::drop_unused(swap::usage(rel).map_or(0, |usage| usage.query));
-            ticket::acquire(slot, identity)
+            if xact::is_read_committed() {
+                ticket::acquire(slot, identity)
+            } else {
+                repeatable::take_free(slot, identity)
+            }
         }
     }
 }

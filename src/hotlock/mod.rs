@@ -15,6 +15,7 @@ pub mod lock;
 mod order;
 pub mod provider;
 pub mod readguard;
+pub mod repeatable;
 pub mod session;
 pub mod settings;
 pub mod statement;

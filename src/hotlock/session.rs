@@ -229,10 +229,10 @@ pub fn patience() -> Patience {
     }
 }
 
-/// Whether this transaction may use hot rows at all: its isolation level allows it.
+/// Whether this transaction may use hot rows at all.
 #[inline]
 pub fn is_allowed() -> bool {
-    xact::is_read_committed() && wait::is_backend()
+    wait::is_backend()
 }
 
 /// Whether this transaction may come to use the hot rows of some table: the session's settings say so, or the database has

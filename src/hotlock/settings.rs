@@ -14,7 +14,7 @@ use super::session::{self, SESSION};
 use crate::guc::{self, FollowerReads};
 use crate::pg::label;
 use crate::pg::per_table::PerTable;
-use crate::pg::plan;
+use crate::pg::{plan, xact};
 use pgrx::pg_sys::{self, Datum, Oid};
 use std::cell::Cell;
 use std::ffi::CStr;
@@ -77,6 +77,12 @@ impl Settings {
     #[inline]
     pub fn groups(&self) -> bool {
         self.mode() == TableMode::Group
+    }
+
+    /// Whether the present transaction's updates may follow others', and be followed.
+    #[inline]
+    pub fn follow(&self) -> bool {
+        self.groups() && xact::is_read_committed()
     }
 
     /// Transactions that wait for a row before it becomes hot.

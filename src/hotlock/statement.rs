@@ -6,6 +6,7 @@ use super::dependent;
 use super::detect;
 use super::existence;
 use super::readguard;
+use super::repeatable;
 use super::session::{SESSION, is_enabled, member_id, memory, statement_of};
 use super::settings;
 use super::streaming;
@@ -65,9 +66,11 @@ pub unsafe fn before_idle_start(query: *const pg_sys::QueryDesc) {
 /// Before a statement starts: doomed transactions end here, members that read let their predecessors end, and an update
 /// of a hot row queues up, all with the snapshot let go. Returns whether the statement is certain (existence.rs).
 ///
+/// `is_first` says that the transaction has not used its snapshot before.
+///
 /// # Safety
 /// ExecutorStart's argument.
-pub unsafe fn before_start(query: *mut pg_sys::QueryDesc) -> bool {
+pub unsafe fn before_start(query: *mut pg_sys::QueryDesc, is_first: bool) -> bool {
     existence::end(query);
     dependent::forget(query as usize);
     let member = SESSION.is_member();
@@ -136,6 +139,11 @@ pub unsafe fn before_start(query: *mut pg_sys::QueryDesc) -> bool {
                 None
             };
             match slot {
+                Some(slot) if !xact::is_read_committed() => {
+                    if is_first && !forerun::locks_first(query) {
+                        repeatable::queue(query, slot, &target.identity);
+                    }
+                }
                 Some(slot) if !forerun::locks_first(query) && !combine::consider(query, target) => {
                     queue_early(&mut replaced, slot, &target.identity, ticket::acquire_turn);
                 }

@@ -36,6 +36,20 @@ pub fn await_tail(n: usize, tail: &Tail) {
     });
 }
 
+/// Lets all end that run in the row's list, of which we have the ticket: one after the other, because those behind one that rolls back
+/// leave the list then.
+pub fn await_list(slot: Slot) {
+    let head = || memory().with_row(slot, |row, world| row.head(world));
+    while let Some((xid, _)) = head() {
+        let has_ended = await_transaction(slot, xid, |wait| {
+            wait.in_lock_manager(|| xact::wait_for_end(xid));
+        });
+        while has_ended && head().is_some_and(|(now, _)| now == xid) {
+            wait::sleep(1, pg_sys::PG_WAIT_EXTENSION);
+        }
+    }
+}
+
 /// The same behind those who wait for the row in the ordinary way, in the order in which they came (heapam.c:
 /// heap_acquire_tuplock): they hold the lock of the version that they wait at, the one with which the executor came or a later.
 /// Not if we have locked the row already: then it is us whom they wait for.
@@ -64,20 +78,24 @@ pub unsafe fn await_in_turn(rel: pg_sys::Relation, version: u64, n: usize, tail:
 }
 
 fn await_end(n: usize, tail: &Tail, lock_manager: impl FnOnce(&Wait)) {
+    let slot = membership_slot(n);
+    if await_transaction(slot, tail.xid, lock_manager) {
+        settle(slot, tail);
+    }
+}
+
+/// Lets a transaction of the row's list end. Whether it has.
+fn await_transaction(slot: Slot, xid: u32, lock_manager: impl FnOnce(&Wait)) -> bool {
     memory().totals.fallbacks.add(1);
     let own = &memory().actors[wait::me() as usize];
-    let slot = membership_slot(n);
-    if circles::closes(|| own.wait(Some(hotrow::Wait::Xid(tail.xid)))) {
+    if circles::closes(|| own.wait(Some(hotrow::Wait::Xid(xid)))) {
         ticket::refuse_cycle(slot);
     }
     let wait = Wait::begin(Reason::Fallback, slot);
     waiting::with_ticket(|| lock_manager(&wait));
     wait.finish();
     waiting::check_doomed();
-    if xact::is_running(tail.xid) {
-        return;
-    }
-    settle(slot, tail);
+    !xact::is_running(xid)
 }
 
 /// Nothing has come of an offer, and nobody has seen it. What was locked before has been seen, and stays a dependency.

@@ -278,7 +278,7 @@ pub unsafe fn next_step(n: usize, version: u64, looked_at: bool, query: usize) -
     let (xid, top, now) = (xact::own_xid(), xact::nest_level() == 1, wait::now());
     let settings = settings_of(n);
     let size = settings.group_size();
-    let may_follow = settings.groups() && top && is_quiet && !streaming::is_large();
+    let may_follow = settings.follow() && top && is_quiet && !streaming::is_large();
     memory().with_row(membership_slot(n), |row, world| match row.tail(world) {
         None => Step::Ordinary,
         Some(tail) => {
@@ -476,14 +476,15 @@ unsafe fn ordinary_hot(call: Update, n: usize, query: usize) -> TM_Result::Type 
 
 /// After an ordinary update: the transaction becomes a leader that others follow. It keeps the ticket instead when it
 /// is a single statement (its commit is next, and nobody gains from an earlier hand-over), inside a subtransaction
-/// (trap 5), when a column of any unique index has changed, when only queueing is asked for, and while the row backs off.
+/// (trap 5), in stricter transactions than READ COMMITTED, when a column of any unique index has changed, when only queueing is asked for, and while the row backs off.
 fn hand_on(rel: pg_sys::Relation, n: usize, version: u64, keeps_keys: bool) {
     let me = member_id(n);
     let slot = membership_slot(n);
     let xid = xact::own_xid();
     let (patience, now) = (patience(), wait::now());
-    let groups = settings_of(n).groups();
-    let lead = groups
+    let settings = settings_of(n);
+    let groups = settings.groups();
+    let lead = settings.follow()
         && keeps_keys
         && xact::nest_level() == 1
         && !statement::is_whole_transaction()

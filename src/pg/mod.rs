@@ -7,6 +7,7 @@ pub mod catch;
 pub mod context;
 pub mod error;
 pub mod evaluate;
+pub mod fastpath;
 pub mod forerun;
 pub mod form;
 pub mod frontend;

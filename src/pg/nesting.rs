@@ -9,6 +9,8 @@ const LEVELS: usize = 64;
 
 struct Nesting {
     depth: Cell<u32>,
+    /// The planner is at work outside of any statement.
+    is_planning: Cell<bool>,
     outer: [Cell<u32>; LEVELS],
 }
 // SAFETY: a backend has one thread.
@@ -16,6 +18,7 @@ unsafe impl Sync for Nesting {}
 
 static NESTING: Nesting = Nesting {
     depth: Cell::new(0),
+    is_planning: Cell::new(false),
     outer: [const { Cell::new(0) }; LEVELS],
 };
 
@@ -28,6 +31,19 @@ pub fn within<R>(body: impl FnOnce() -> R) -> R {
     let result = body();
     NESTING.depth.set(depth);
     result
+}
+
+/// Plans a statement.
+#[inline]
+pub fn while_planning(body: impl FnOnce()) {
+    let before = NESTING.is_planning.replace(true);
+    body();
+    NESTING.is_planning.set(before);
+}
+
+/// Whether neither a part of a statement runs nor the planner.
+pub fn is_outside() -> bool {
+    NESTING.depth.get() == 0 && !NESTING.is_planning.get()
 }
 
 /// Whether the part of a statement that runs, within `within`, is not within another one.
@@ -54,6 +70,7 @@ pub fn note_subtransaction() {
 /// The subtransaction at this level has rolled back.
 pub fn subtransaction_rolled_back(level: i32) {
     plpgsql::forget_statement();
+    NESTING.is_planning.set(false);
     if let Some(outer) = NESTING.outer.get(level as usize) {
         NESTING.depth.set(outer.get());
     }
@@ -67,6 +84,7 @@ pub fn transaction_ended() {
     // SAFETY: reads SPI's stack.
     if !unsafe { raw::SPI_inside_nonatomic_context() } {
         NESTING.depth.set(0);
+        NESTING.is_planning.set(false);
         plpgsql::forget();
     }
 }

@@ -326,6 +326,8 @@ unsafe extern "C-unwind" {
     pub fn GetActiveSnapshot() -> Snapshot;
     pub fn PopActiveSnapshot();
     pub fn GetSnapshotData(snapshot: Snapshot) -> Snapshot;
+    pub fn GetSerializableTransactionSnapshot(snapshot: Snapshot) -> Snapshot;
+    pub fn ReleasePredicateLocks(is_commit: bool, is_read_only_safe: bool);
     pub fn GetMemoryChunkContext(pointer: *mut c_void) -> MemoryContext;
     pub fn palloc0(size: usize) -> *mut c_void;
     pub fn MemoryContextAlloc(context: MemoryContext, size: usize) -> *mut c_void;

@@ -1,7 +1,7 @@
 //! The snapshot of a statement that has not begun to read: letting it go while the statement waits, taking a fresh one
 //! after.
 
-use super::{raw, xact};
+use super::{plan, raw, xact};
 use pgrx::pg_sys;
 use std::cell::{Cell, UnsafeCell};
 use std::ptr;
@@ -153,34 +153,46 @@ static FRESH: Fresh = Fresh(UnsafeCell::new(
     unsafe { std::mem::zeroed() },
 ));
 
-/// Whether the query is all of a portal that begins at REPEATABLE READ, so that its snapshot is the transaction's own and nobody else, but for
-/// whoever has used it before, has a copy.
+/// Whether the query is all of a portal that begins at REPEATABLE READ or SERIALIZABLE, so that its snapshot is the transaction's own and
+/// nobody else, but for whoever has used it before, has a copy.
 ///
 /// # Safety
 /// `query` is about to be started.
 pub unsafe fn is_retakeable(query: *const pg_sys::QueryDesc) -> bool {
     // SAFETY: plain reads, and the reference counts; snapmgr.c registers the transaction's own snapshot once.
     unsafe {
-        pg_sys::XactIsoLevel == pg_sys::XACT_REPEATABLE_READ as i32
-            && !pg_sys::am_walsender
-            && begins_portal()
-            && is_replaceable(query)
-            && is_only_active()
-            && {
-                let own = raw::GetTransactionSnapshot();
-                (*own).copied && (*own).regd_count == 1 && (*own).active_count == 0
-            }
+        let Some(portal) = pg_sys::ActivePortal.as_ref() else {
+            return false;
+        };
+        // SSI may have let go of a transaction that is READ ONLY.
+        let is_stock = pg_sys::am_walsender || xact::is_serializable() && xact::is_read_only();
+        if xact::is_read_committed() || is_stock {
+            return false;
+        }
+        begins_portal(portal, query) && is_replaceable(query) && is_only_active() && {
+            let own = raw::GetTransactionSnapshot();
+            let held = i32::from(portal.holdSnapshot == own);
+            (*own).copied && (*own).regd_count as i32 == 1 + held && (*own).active_count == 0
+        }
     }
 }
 
-/// Whether PortalStart (tcop/pquery.c) is at work on a single SELECT.
-fn begins_portal() -> bool {
-    // SAFETY: the active portal is there while it is.
-    unsafe {
-        pg_sys::ActivePortal.as_ref().is_some_and(|portal| {
-            portal.status == pg_sys::PortalStatus::PORTAL_DEFINED
-                && portal.strategy == pg_sys::PortalStrategy::PORTAL_ONE_SELECT
-        })
+/// Whether PortalStart is at work on a single SELECT, or PortalRun on a single statement that modifies (tcop/pquery.c).
+///
+/// # Safety
+/// The active portal, and a query.
+unsafe fn begins_portal(portal: &pg_sys::PortalData, query: *const pg_sys::QueryDesc) -> bool {
+    use pg_sys::PortalStatus::{PORTAL_ACTIVE, PORTAL_DEFINED};
+    use pg_sys::PortalStrategy::{PORTAL_MULTI_QUERY, PORTAL_ONE_RETURNING, PORTAL_ONE_SELECT};
+    match portal.strategy {
+        PORTAL_ONE_SELECT => portal.status == PORTAL_DEFINED,
+        // SAFETY: by the contract; the portal's list of plans.
+        PORTAL_ONE_RETURNING | PORTAL_MULTI_QUERY => unsafe {
+            portal.status == PORTAL_ACTIVE
+                && plan::length(portal.stmts) == 1
+                && plan::nth(portal.stmts, 0) == (*query).plannedstmt
+        },
+        _ => false,
     }
 }
 
@@ -201,7 +213,7 @@ unsafe fn is_only_active() -> bool {
 
 /// Takes the transaction's snapshot again: the query, and all that follow, see what has been committed meanwhile, too. Returns the xmin that
 /// it would have: all below have ended. Its own stays as it was. `is_fit` is asked when the new one has been taken and the old one is still in
-/// force; if it says no, that stays.
+/// force; if it says no, that stays. A SERIALIZABLE transaction begins anew for SSI, too: it has no locks yet (predicate.c).
 ///
 /// # Safety
 /// `is_retakeable(query)`, and nothing has been read with the transaction's snapshot.
@@ -210,9 +222,13 @@ pub unsafe fn retake(query: *mut pg_sys::QueryDesc, is_fit: impl FnOnce() -> boo
     // it protects (a lower one than need be is right). New arrays live as long as the transaction; CopySnapshot copies what the
     // pointers point to, and FreeSnapshot does not look at them.
     unsafe {
-        let fresh = &*raw::GetSnapshotData(FRESH.0.get());
+        let mut fresh = &*raw::GetSnapshotData(FRESH.0.get());
         if !is_fit() {
             return None;
+        }
+        if xact::is_serializable() {
+            raw::ReleasePredicateLocks(false, false);
+            fresh = &*raw::GetSerializableTransactionSnapshot(FRESH.0.get());
         }
         let context = pg_sys::TopTransactionContext;
         let kept = |ids: *const pg_sys::TransactionId, count: usize| {

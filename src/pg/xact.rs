@@ -62,6 +62,11 @@ pub fn is_read_committed() -> bool {
     unsafe { pg_sys::XactIsoLevel < pg_sys::XACT_REPEATABLE_READ as i32 }
 }
 
+pub fn is_serializable() -> bool {
+    // SAFETY: a plain read.
+    unsafe { pg_sys::XactIsoLevel == pg_sys::XACT_SERIALIZABLE as i32 }
+}
+
 /// Waits in the lock manager until that transaction has ended.
 pub fn wait_for_end(xid: u32) {
     // SAFETY: no relation is given, so no context is printed; may raise, callers hold nothing.

@@ -286,16 +286,18 @@ unsafe fn keeping_routed(run: impl FnOnce()) {
 }
 
 /// Before a statement starts: the tables of its plan, and whether it may run in parallel, which it may not, as what the
-/// workers read is not captured.
+/// workers read is not captured. `is_first` says that the transaction has not used its snapshot before.
 ///
 /// # Safety
 /// `query` is about to be started.
-pub unsafe fn before_start(query: *mut pg_sys::QueryDesc) {
+pub unsafe fn before_start(query: *mut pg_sys::QueryDesc, is_first: bool) {
     if !session::is_validated() {
         return;
     }
-    // SAFETY: by the contract.
-    let is_first = unsafe { ordered::before_start(query) };
+    if is_first {
+        // SAFETY: by the contract; nothing with a destructor is alive in the callers.
+        unsafe { ordered::before_first(query) };
+    }
     excerpt::before_reads();
     // SAFETY: a plan. A session that looks around first, as pg_dump does, may take long until it
     // comes to a table.

@@ -20,22 +20,29 @@ const MOST: u32 = 16;
 /// Who reads a few meets such a pair hardly ever.
 const WORTH: f64 = 50.0;
 
-/// Before a statement of a validated transaction starts. Whether it is the transaction's first.
+/// Takes the snapshot of a transaction again that has waited for others before its first statement, if definitions are as it saw them.
+///
+/// # Safety
+/// `snapshot::is_retakeable(query)`, and nothing has been read with the transaction's snapshot.
+pub unsafe fn retake(query: *mut pg_sys::QueryDesc) {
+    // SAFETY: by the contract.
+    unsafe {
+        if session::is_validated() {
+            let view = View::of_transaction();
+            if let Some(xmin) = snapshot::retake(query, || has_all_definitions(&view)) {
+                View::retaken(xmin);
+            }
+        } else {
+            snapshot::retake(query, || true);
+        }
+    }
+}
+
+/// Before the first statement of a validated transaction starts.
 ///
 /// # Safety
 /// `query` is about to be started; nothing with a destructor is alive in the callers.
-pub unsafe fn before_start(query: *mut pg_sys::QueryDesc) -> bool {
-    let is_first = session::uses_snapshot();
-    if is_first {
-        // SAFETY: by the contract.
-        unsafe { put_in_order(query) };
-    }
-    is_first
-}
-
-/// # Safety
-/// As for `before_start`; this is the first statement of the transaction.
-unsafe fn put_in_order(query: *mut pg_sys::QueryDesc) {
+pub unsafe fn before_first(query: *mut pg_sys::QueryDesc) {
     // SAFETY: by the contract.
     unsafe {
         if !is_worthwhile((*query).plannedstmt) || !snapshot::is_retakeable(query) {

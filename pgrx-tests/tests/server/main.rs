@@ -28,6 +28,7 @@ mod planted;
 mod prepared;
 mod pruning;
 mod range_occ;
+mod repeatable;
 mod replication;
 mod rights;
 mod shapes;

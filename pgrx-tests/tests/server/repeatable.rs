@@ -1,0 +1,147 @@
+//! REPEATABLE READ and SERIALIZABLE transactions on a hot row: who comes to it first queues, and is not refused.
+use anyhow::{Result, ensure};
+use pgserver::Server;
+use postgres::error::SqlState;
+use txn_server_tests::{Load, grouped, int, physical_health, start_hot};
+
+const BUMP: &str = "UPDATE hot SET val = val + 1 WHERE id = 1 RETURNING val";
+const LEVELS: [&str; 3] = ["REPEATABLE READ", "SERIALIZABLE", "READ COMMITTED"];
+
+fn sessions(settings: &'static str) -> impl Fn(usize) -> String + Sync {
+    move |_| format!("SET txn.group_lock = on; SET txn.hot_threshold = 0; {settings}")
+}
+
+/// Transactions of the first `levels` of `LEVELS`, one statement each or with another one after it. Nobody is refused, and nothing is lost.
+fn nobody_is_refused(server: &Server, levels: usize, settings: &'static str) -> Result<()> {
+    server.connect()?.batch_execute(
+        "CREATE TABLE note (client int PRIMARY KEY, val bigint NOT NULL);
+         INSERT INTO note SELECT n, 0 FROM generate_series(0, 23) n",
+    )?;
+    // The row is hot before two come to it at once.
+    grouped(server)?.batch_execute("UPDATE hot SET val = val WHERE id = 1")?;
+    let load = Load::new(server, 24, 40).session(sessions(settings));
+    let tally = load.moves("ticket_waits").run(|worker| {
+        let level = LEVELS[worker.number % levels];
+        if worker.chance(30) {
+            worker.simple(&format!(
+                "SET default_transaction_isolation = '{}'",
+                level.to_lowercase()
+            ))?;
+            return worker.committing(1, |worker| worker.query(BUMP, &[]));
+        }
+        worker.simple(&format!("BEGIN ISOLATION LEVEL {level}"))?;
+        if worker.chance(20) {
+            worker.query("SELECT val FROM hot WHERE id = 1 FOR UPDATE", &[])?;
+        }
+        worker.query(BUMP, &[])?;
+        if worker.chance(50) {
+            let note = "UPDATE note SET val = val + 1 WHERE client = $1";
+            worker.execute(note, &[&(worker.number as i32)])?;
+        }
+        match worker.chance(10) {
+            true => worker.rollback(),
+            false => worker.commit(1),
+        }
+    })?;
+    // READ COMMITTED sessions follow each other, and a leader may roll back.
+    let allowed: &[&str] = if levels == 3 { &["40001"] } else { &[] };
+    tally.only(allowed)?;
+    let mut client = server.connect()?;
+    tally.explains(int(&mut client, "SELECT val FROM hot WHERE id = 1")?)?;
+    drop(client);
+    physical_health(server, "hot", "id")
+}
+
+#[test]
+fn repeatable_read() -> Result<()> {
+    nobody_is_refused(&start_hot(2, &[])?, 1, "")
+}
+
+#[test]
+fn serializable_too() -> Result<()> {
+    nobody_is_refused(&start_hot(2, &[])?, 2, "")
+}
+
+#[test]
+fn beside_followers() -> Result<()> {
+    nobody_is_refused(&start_hot(2, &[])?, 3, "")
+}
+
+#[test]
+fn validated() -> Result<()> {
+    let server = start_hot(2, &[("default_table_access_method", "txn_heap")])?;
+    nobody_is_refused(&server, 1, "SET txn.range_occ = on")
+}
+
+/// Runs `before` in a transaction that may not get another snapshot after it, lets somebody else write, and updates the hot row.
+fn keeps_its_snapshot(before: &str) -> Result<()> {
+    let server = start_hot(2, &[])?;
+    let mut other = grouped(&server)?;
+    let mut client = grouped(&server)?;
+    client.batch_execute("BEGIN ISOLATION LEVEL REPEATABLE READ")?;
+    client.batch_execute(before)?;
+    other.execute(BUMP, &[])?;
+    let refused = client.execute(BUMP, &[]).err();
+    let code = refused.as_ref().and_then(|error| error.code());
+    ensure!(
+        code == Some(&SqlState::T_R_SERIALIZATION_FAILURE),
+        "after {before}: {refused:?}"
+    );
+    Ok(())
+}
+
+#[test]
+fn who_has_read_keeps_the_snapshot() -> Result<()> {
+    keeps_its_snapshot("SELECT 1")
+}
+
+#[test]
+fn who_has_written_keeps_the_snapshot() -> Result<()> {
+    keeps_its_snapshot("UPDATE hot SET val = 7 WHERE id = 2")
+}
+
+#[test]
+fn who_has_called_keeps_the_snapshot() -> Result<()> {
+    keeps_its_snapshot("DO 'BEGIN PERFORM 1; END'")
+}
+
+#[test]
+fn who_has_an_open_cursor_keeps_the_snapshot() -> Result<()> {
+    keeps_its_snapshot("DECLARE c CURSOR FOR SELECT * FROM hot")
+}
+
+/// Hotlock was off when the snapshot was used.
+#[test]
+fn who_has_read_before_keeps_the_snapshot() -> Result<()> {
+    keeps_its_snapshot("SET LOCAL txn.group_lock = off; SELECT 1; SET LOCAL txn.group_lock = on")
+}
+
+/// psql reads a large object by the fast path, which calls no hook of a statement.
+#[test]
+fn who_has_read_a_large_object_keeps_the_snapshot() -> Result<()> {
+    let server = start_hot(2, &[])?;
+    let psql = |look: &str, bump: &str| {
+        let other = format!(r#"\! psql -XAtqc "{BUMP}" > /dev/null"#);
+        server.psql(&format!(
+            "SET txn.group_lock = on;
+SET txn.hot_threshold = 0;
+BEGIN ISOLATION LEVEL REPEATABLE READ;
+{look}
+{other}
+{bump};
+COMMIT;"
+        ))
+    };
+    server.psql("SELECT lo_from_bytea(4711, 'abc')")?;
+    psql("", BUMP)?;
+    let look = "\\lo_export 4711 /dev/null";
+    psql(look, "SELECT 1")?;
+    let refused = psql(look, BUMP).err().map(|error| error.to_string());
+    ensure!(
+        refused
+            .as_ref()
+            .is_some_and(|text| text.contains("could not serialize")),
+        "{refused:?}"
+    );
+    Ok(())
+}

@@ -1,0 +1,69 @@
+//! Functions that a client calls by the fast path (tcop/fastpath.c: libpq's large objects). They read with the transaction's snapshot and
+//! come by no hook of a statement, only by the one that is asked before a function is executed.
+//!
+//! That hook costs each function of each statement some instructions, so a session has it from the first transaction on in which
+//! somebody is going to ask.
+
+use super::{nesting, raw};
+use pgrx::pg_sys;
+use std::cell::Cell;
+use std::ffi::{c_int, c_void};
+
+struct Fastpath {
+    is_watched: Cell<bool>,
+    /// Since before the present transaction had a snapshot.
+    was_watched: Cell<bool>,
+    is_used: Cell<bool>,
+    next: Cell<pg_sys::object_access_hook_type>,
+}
+// SAFETY: a backend has one thread.
+unsafe impl Sync for Fastpath {}
+static FASTPATH: Fastpath = Fastpath {
+    is_watched: Cell::new(false),
+    was_watched: Cell::new(false),
+    is_used: Cell::new(false),
+    next: Cell::new(None),
+};
+
+unsafe extern "C-unwind" fn at_access(
+    access: pg_sys::ObjectAccessType::Type,
+    class: pg_sys::Oid,
+    object: pg_sys::Oid,
+    part: c_int,
+    argument: *mut c_void,
+) {
+    if access == pg_sys::ObjectAccessType::OAT_FUNCTION_EXECUTE && nesting::is_outside() {
+        FASTPATH.is_used.set(true);
+    }
+    if let Some(next) = FASTPATH.next.get() {
+        // SAFETY: the next hook in the chain.
+        unsafe { next(access, class, object, part, argument) }
+    }
+}
+
+/// From now on the session watches for such functions.
+pub fn watch() {
+    if FASTPATH.is_watched.replace(true) {
+        return;
+    }
+    // SAFETY: the chain is extended as every extension does; plain reads.
+    unsafe {
+        FASTPATH.next.set(pg_sys::object_access_hook);
+        pg_sys::object_access_hook = Some(at_access);
+        FASTPATH.was_watched.set(!pg_sys::FirstSnapshotSet);
+    }
+}
+
+/// Whether a function of the present transaction may have been called so. Outside of a block the call is a transaction of its own.
+pub fn may_have_been_used() -> bool {
+    // SAFETY: reads backend state.
+    let is_block = unsafe { raw::IsTransactionBlock() };
+    is_block && (FASTPATH.is_used.get() || !FASTPATH.was_watched.get())
+}
+
+/// The transaction has ended.
+#[inline]
+pub fn transaction_ended() {
+    FASTPATH.is_used.set(false);
+    FASTPATH.was_watched.set(FASTPATH.is_watched.get());
+}
