@@ -3,6 +3,7 @@
 mod adverse;
 mod defaults;
 mod several_rows;
+pub mod shapes;
 mod tpcb;
 
 use super::workload::{self, Workload};
@@ -42,6 +43,8 @@ pub struct Series {
 pub struct Benchmark {
     pub name: &'static str,
     pub about: &'static str,
+    /// It is run and reported together with others, by this name.
+    pub family: Option<&'static str>,
     pub clients: &'static [usize],
     pub series: &'static [Series],
     /// Rates are given as multiples of this one.
@@ -114,6 +117,7 @@ const fn different(workload: &'static Workload) -> Series {
 const BASE: Benchmark = Benchmark {
     name: "",
     about: "",
+    family: None,
     clients: &[],
     series: &[],
     baseline: STOCK,
@@ -138,9 +142,8 @@ pub static HOT_ROW: Benchmark = Benchmark {
     about: "UPDATE of one row by every client, each its own transaction",
     clients: &[1, 16, 64, 256, 1024],
     series: four_ways!(workload::HOT_ROW),
-    baseline: STOCK,
     ceiling: Some(DIFFERENT),
-    standby: None,
+    ..BASE
 };
 
 pub static HOT_LEDGER: Benchmark = Benchmark {
@@ -148,9 +151,8 @@ pub static HOT_LEDGER: Benchmark = Benchmark {
     about: "UPDATE of one row and INSERT into a ledger, in one transaction",
     clients: &[1, 16, 64, 256],
     series: four_ways!(workload::HOT_LEDGER),
-    baseline: STOCK,
     ceiling: Some(DIFFERENT),
-    standby: None,
+    ..BASE
 };
 
 static FOREIGN_KEY: Benchmark = Benchmark {
@@ -158,9 +160,8 @@ static FOREIGN_KEY: Benchmark = Benchmark {
     about: "the same with a foreign key from the ledger to the hot row",
     clients: &[16, 64, 256],
     series: four_ways!(workload::FOREIGN_KEY),
-    baseline: STOCK,
     ceiling: Some(DIFFERENT),
-    standby: None,
+    ..BASE
 };
 
 static UPSERT: Benchmark = Benchmark {
@@ -168,9 +169,8 @@ static UPSERT: Benchmark = Benchmark {
     about: "INSERT ... ON CONFLICT DO UPDATE of one row by every client",
     clients: &[16, 64, 256],
     series: four_ways!(workload::UPSERT),
-    baseline: STOCK,
     ceiling: Some(DIFFERENT),
-    standby: None,
+    ..BASE
 };
 
 static THINK_TIME: Benchmark = Benchmark {
@@ -178,9 +178,8 @@ static THINK_TIME: Benchmark = Benchmark {
     about: "UPDATE of one row, and 5 ms of the client's own before its COMMIT",
     clients: &[16, 64, 256],
     series: four_ways!(workload::THINK_TIME),
-    baseline: STOCK,
     ceiling: Some(DIFFERENT),
-    standby: None,
+    ..BASE
 };
 
 static COMBINING: Benchmark = Benchmark {
@@ -197,7 +196,7 @@ static COMBINING: Benchmark = Benchmark {
     ],
     baseline: "each its own version",
     ceiling: Some(DIFFERENT),
-    standby: None,
+    ..BASE
 };
 
 static COMMIT_LATENCY: Benchmark = Benchmark {
@@ -218,9 +217,8 @@ static COMMIT_LATENCY: Benchmark = Benchmark {
             ..different(&workload::HOT_ROW)
         },
     ],
-    baseline: STOCK,
     ceiling: Some(DIFFERENT),
-    standby: None,
+    ..BASE
 };
 
 static UNIFORM: Benchmark = Benchmark {
@@ -237,9 +235,7 @@ static UNIFORM: Benchmark = Benchmark {
             ..group(GROUP, &workload::HOT_ROW)
         },
     ],
-    baseline: STOCK,
-    ceiling: None,
-    standby: None,
+    ..BASE
 };
 
 static ALTERNATIVES: Benchmark = Benchmark {
@@ -255,9 +251,8 @@ static ALTERNATIVES: Benchmark = Benchmark {
         group(GROUP, &workload::HOT_ROW),
         different(&workload::HOT_ROW),
     ],
-    baseline: STOCK,
     ceiling: Some(DIFFERENT),
-    standby: None,
+    ..BASE
 };
 
 static MARIADB: Benchmark = Benchmark {
@@ -277,8 +272,7 @@ static MARIADB: Benchmark = Benchmark {
         },
     ],
     baseline: "MariaDB",
-    ceiling: None,
-    standby: None,
+    ..BASE
 };
 
 const REPLICATED: &[Series] = &[
@@ -293,9 +287,9 @@ const fn replicated(name: &'static str, about: &'static str, delay_ms: u64) -> B
         about,
         clients: &[16, 64, 256],
         series: REPLICATED,
-        baseline: STOCK,
         ceiling: Some(DIFFERENT),
         standby: Some(Standby { delay_ms }),
+        ..BASE
     }
 }
 
@@ -317,7 +311,12 @@ static STANDBY_5_MS: Benchmark = replicated(
     5,
 );
 
-pub static ALL: &[&Benchmark] = &[
+/// All of them.
+pub fn all() -> impl Iterator<Item = &'static Benchmark> {
+    SINGLE.iter().chain(shapes::ALL).copied()
+}
+
+static SINGLE: &[&Benchmark] = &[
     &HOT_ROW,
     &HOT_LEDGER,
     &FOREIGN_KEY,
@@ -348,8 +347,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn comparisons_name_variants_that_exist_once() {
-        for benchmark in ALL {
+    fn names_are_there_once_and_comparisons_name_variants_that_exist_once() {
+        let mut names: Vec<&str> = all().map(|benchmark| benchmark.name).collect();
+        names.sort_unstable();
+        assert!(names.windows(2).all(|pair| pair[0] != pair[1]));
+        for benchmark in all() {
             let count = |label| {
                 benchmark
                     .series

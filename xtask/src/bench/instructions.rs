@@ -75,8 +75,7 @@ pub struct Record {
 impl Record {
     /// Of the day's record.
     pub fn file_name(&self) -> String {
-        let day = self.machine.time.split('T').next().unwrap_or_default();
-        format!("{NAME}-{day}.json")
+        self.machine.file_name(NAME)
     }
 }
 

@@ -22,6 +22,12 @@ pub struct Machine {
 }
 
 impl Machine {
+    /// Of a record of what was measured today.
+    pub fn file_name(&self, name: &str) -> String {
+        let day = self.time.split('T').next().unwrap_or_default();
+        format!("{name}-{day}.json")
+    }
+
     pub fn look() -> Self {
         Self {
             processor: field("/proc/cpuinfo", "model name", ':'),

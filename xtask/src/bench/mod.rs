@@ -5,6 +5,7 @@
 
 pub mod catalog;
 mod check;
+mod family;
 mod instructions;
 pub mod interrupt;
 mod latency;
@@ -41,7 +42,7 @@ use crate::tools::checkout;
 
 #[derive(clap::Args)]
 pub struct Args {
-    /// Which benchmark: a name of `bench list`, `list`, or `all`
+    /// Which benchmark: a name of `bench list`, `list`, `all`, or the name of a family (`shapes`)
     #[arg(default_value = "list")]
     name: String,
     /// Seconds of each run
@@ -112,9 +113,8 @@ pub fn run(args: Args, pg_config: Option<PathBuf>) -> anyhow::Result<()> {
         .filter(|benchmark| chosen(benchmark.name))
         .map(|benchmark| args.range.plan(benchmark, &args.common()))
         .collect::<Result<_, _>>()?;
-    let mut plans: Vec<Plan> = catalog::ALL
-        .iter()
-        .filter(|benchmark| chosen(benchmark.name))
+    let mut plans: Vec<Plan> = catalog::all()
+        .filter(|one| chosen(one.name) || one.family == Some(args.name.as_str()))
         .map(|benchmark| args.plan(benchmark))
         .collect();
     let mut counts = chosen(instructions::NAME);
@@ -151,15 +151,18 @@ pub fn run(args: Args, pg_config: Option<PathBuf>) -> anyhow::Result<()> {
         Some(folder) => folder.clone(),
         None => checkout().join("bench/results"),
     };
-    for plan in &plans {
-        let benchmark = plan.benchmark;
-        println!("{}: {}", benchmark.name, benchmark.about);
-        let record = plan.measure(&install)?;
-        println!("{}", table::render(&record.summary, record.baseline));
-        let day = record.machine.time.split('T').next().unwrap_or_default();
-        let path = out.join(format!("{}-{day}.json", benchmark.name));
-        write_json(&record, &path)?;
-        println!("raw results: {}\n", path.display());
+    let is_family = |plan: &Plan| {
+        plan.benchmark
+            .family
+            .filter(|_| args.name != plan.benchmark.name)
+    };
+    for plans in
+        plans.chunk_by(|one, next| is_family(one).is_some() && is_family(one) == is_family(next))
+    {
+        match is_family(&plans[0]) {
+            Some(family) => family::measure(family, plans, &install, &out)?,
+            None => measure_one(&plans[0], &install, &out)?,
+        }
     }
     if counts {
         let record = instructions::measure(&install, args.rounds, args.protocol)?;
@@ -174,11 +177,25 @@ pub fn run(args: Args, pg_config: Option<PathBuf>) -> anyhow::Result<()> {
 
 fn list() {
     let ranges = range::ALL.iter().map(|one| (one.name, one.about));
-    let all = catalog::ALL.iter().map(|one| (one.name, one.about));
+    let single = catalog::all().filter(|one| one.family.is_none());
+    let all = single.map(|one| (one.name, one.about));
     let counted = [(instructions::NAME, instructions::ABOUT)];
-    for (name, about) in all.chain(ranges).chain(counted) {
+    let families = catalog::shapes::FAMILIES.iter().copied();
+    for (name, about) in all.chain(families).chain(ranges).chain(counted) {
         println!("{name:<16} {about}");
     }
+}
+
+/// Measures a benchmark, prints its table, and keeps its record.
+fn measure_one(plan: &Plan, install: &PgInstall, out: &Path) -> anyhow::Result<()> {
+    let benchmark = plan.benchmark;
+    println!("{}: {}", benchmark.name, benchmark.about);
+    let record = plan.measure(install)?;
+    println!("{}", table::render(&record.summary, record.baseline));
+    let path = out.join(record.machine.file_name(benchmark.name));
+    write_json(&record, &path)?;
+    println!("raw results: {}\n", path.display());
+    Ok(())
 }
 
 /// Writes all of a measurement, making the folder when it is not there.

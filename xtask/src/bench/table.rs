@@ -61,7 +61,7 @@ pub fn render(lines: &[Line], baseline: &str) -> String {
     table.to_string()
 }
 
-fn ratio(spread: Option<Spread>) -> String {
+pub fn ratio(spread: Option<Spread>) -> String {
     spread.map_or_else(String::new, |spread| format!("{:.2}", spread.median))
 }
 

@@ -54,8 +54,15 @@ pub const HOT_ROWS: i64 = 120_000;
 /// With rows of their own, 100 apart.
 pub const MOST_CLIENTS: usize = 1024;
 
+pub mod shapes;
+
 const SUM_OF_HOT: &str = "SELECT sum(val)::bigint FROM hot";
 const COUNT_OF_LEDGER: &str = "SELECT count(*) FROM ledger";
+const COUNT_OF_POSTINGS: &str = "SELECT count(*) FROM posting";
+const LEDGER_IMBALANCE: &str = "SELECT (SELECT sum(val) FROM hot)::bigint
+              - (SELECT coalesce(sum(amount), 0) FROM ledger)::bigint";
+const FOREIGN_KEY_IMBALANCE: &str = "SELECT (SELECT sum(balance) FROM account)::bigint
+              - (SELECT coalesce(sum(amount), 0) FROM posting)::bigint";
 
 /// A script of `bench/`.
 macro_rules! script {
@@ -91,19 +98,13 @@ pub static HOT_ROW: Workload = counter("hot-row", &[script!("hot-row")]);
 
 pub static HOT_LEDGER: Workload = Workload {
     effect: COUNT_OF_LEDGER,
-    imbalance: Some(
-        "SELECT (SELECT sum(val) FROM hot)::bigint
-              - (SELECT coalesce(sum(amount), 0) FROM ledger)::bigint",
-    ),
+    imbalance: Some(LEDGER_IMBALANCE),
     ..counter("hot-ledger", &[script!("hot-ledger")])
 };
 
 pub static FOREIGN_KEY: Workload = Workload {
-    effect: "SELECT count(*) FROM posting",
-    imbalance: Some(
-        "SELECT (SELECT sum(balance) FROM account)::bigint
-              - (SELECT coalesce(sum(amount), 0) FROM posting)::bigint",
-    ),
+    effect: COUNT_OF_POSTINGS,
+    imbalance: Some(FOREIGN_KEY_IMBALANCE),
     ..counter("foreign-key", &[script!("foreign-key")])
 };
 

@@ -105,8 +105,8 @@ pub fn run(args: Args, pg_config: Option<&Path>) -> Result<bool> {
         );
     }
     let out = args.out.unwrap_or_else(|| {
-        let day = record.machine.time.split('T').next().unwrap_or_default();
-        checkout().join(format!("bench/results/soak-{day}.json"))
+        let folder = checkout().join("bench/results");
+        folder.join(record.machine.file_name("soak"))
     });
     write_json(&record, &out)?;
     println!("samples: {}", out.display());

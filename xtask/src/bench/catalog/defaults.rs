@@ -1,7 +1,7 @@
 //! The benchmarks behind the defaults of `txn.hot_threshold` and `txn.group_size`. A table's own settings (txn.set_table)
 //! are the same decisions, so these are measured by the sessions' settings.
 
-use super::{Benchmark, STOCK, Series, group, stock};
+use super::{BASE, Benchmark, STOCK, Series, group, stock};
 use crate::bench::workload::{self, Workload};
 
 const fn with(
@@ -39,8 +39,7 @@ pub static THRESHOLD: Benchmark = Benchmark {
         threshold!("16"),
     ],
     baseline: STOCK,
-    ceiling: None,
-    standby: None,
+    ..BASE
 };
 
 macro_rules! group_size {
@@ -68,6 +67,5 @@ pub static GROUP_SIZE: Benchmark = Benchmark {
         group_size!("1024", "5 % rollbacks", workload::ROLLBACKS_5),
     ],
     baseline: "group_size 256, 0 % rollbacks",
-    ceiling: None,
-    standby: None,
+    ..BASE
 };

@@ -139,13 +139,14 @@ impl Options {
         if let Some(line) = table::shared_memory(&record) {
             println!("{line}");
         }
-        let day = record.machine.time.split('T').next().unwrap_or_default();
         let bytes = match self.row_bytes {
             Some(bytes) => format!("-{bytes}-bytes"),
             None => String::new(),
         };
-        let name = format!("{}{bytes}-{day}", record.benchmark);
-        let raw = out.join(format!("{name}.json"));
+        let name = record
+            .machine
+            .file_name(&format!("{}{bytes}", record.benchmark));
+        let raw = out.join(&name);
         write_json(&record, &raw)?;
         println!("raw results: {}", raw.display());
         let folder = match &self.report {
@@ -154,7 +155,7 @@ impl Options {
         };
         fs::create_dir_all(&folder)
             .with_context(|| format!("cannot make the folder {}", folder.display()))?;
-        let page = folder.join(format!("{name}.html"));
+        let page = folder.join(&name).with_extension("html");
         fs::write(&page, report::render(&record)?)
             .with_context(|| format!("cannot write {}", page.display()))?;
         println!("report: {}\n", page.display());
