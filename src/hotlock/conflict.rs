@@ -84,12 +84,13 @@ unsafe fn is_of_hot_row(
             return false;
         };
         let version = tuple::pack(&(*slot).tts_tid);
-        detect::find(&identity)
-            .or_else(|| {
-                let mode = LockTupleMode::LockTupleNoKeyExclusive;
-                lock::heat(rel, key, &identity, version, mode)
-            })
-            .is_some()
+        detect::find(&identity).is_some() || {
+            let mode = LockTupleMode::LockTupleNoKeyExclusive;
+            matches!(
+                lock::heat(rel, key, &identity, version, mode),
+                lock::Heat::Hot(_)
+            )
+        }
     }
 }
 

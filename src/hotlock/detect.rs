@@ -6,7 +6,7 @@ use super::settings;
 use crate::pg::buffer::Page;
 use crate::pg::relation::Key;
 use crate::pg::tuple;
-use crate::pg::{raw, wait};
+use crate::pg::{raw, wait, xact};
 use hotrow::{Directory, Identity, LABEL_BYTES, Promotion, Row, Slot};
 use pgrx::pg_sys::{self, LockTupleMode, MultiXactStatus, Oid};
 
@@ -88,6 +88,44 @@ pub fn sweep() {
         if row.is_used() && row.is_idle() && is_cold(row, now) {
             cool(slot as Slot);
         }
+    }
+}
+
+/// The version to which committed updates lead from this one.
+///
+/// # Safety
+/// As for `grip`; a snapshot of this transaction keeps the version from being pruned.
+pub unsafe fn last_version(rel: pg_sys::Relation, mut version: u64) -> u64 {
+    // SAFETY: by the contract; heap's chain of versions (heapam.c: heap_get_latest_tid).
+    unsafe {
+        while let Some(next) = next_version(rel, version) {
+            version = next;
+        }
+    }
+    version
+}
+
+unsafe fn next_version(rel: pg_sys::Relation, version: u64) -> Option<u64> {
+    // SAFETY: as for `last_version`; headers are read under the buffers' share locks.
+    unsafe {
+        let page = Page::pin(rel, version);
+        page.share();
+        let replaced = page.tuple(version).and_then(|(header, _)| {
+            Some((tuple::remover(header)?, tuple::pack(&(*header).t_ctid)))
+        });
+        page.release();
+        let (by, next) = replaced?;
+        let is_last = next == version || tuple::block_of(next) == pg_sys::InvalidBlockNumber;
+        if is_last || !xact::has_committed(by.into()) {
+            return None;
+        }
+        let page = Page::pin(rel, next);
+        page.share();
+        let is_next = page
+            .tuple(next)
+            .is_some_and(|(header, _)| tuple::raw_xmin(header) == by);
+        page.release();
+        is_next.then_some(next)
     }
 }
 

@@ -1,5 +1,6 @@
 //! Row locks and DELETE on hot rows.
 
+use super::cold::{self, Place, Turn};
 use super::commit;
 use super::conflict;
 use super::detect;
@@ -55,16 +56,18 @@ pub unsafe fn tuple_lock(call: Lock) -> TM_Result::Type {
             }
             return result;
         }
-        let Some(slot) =
-            detect::find(&identity).or_else(|| heat(call.rel, key, &identity, version, call.mode))
-        else {
-            let result = ordinary(call, version);
-            detect::uncount_waiter();
-            SESSION.note_locked(&identity);
-            if result == TM_Result::TM_Ok {
-                note_if_other(&call, key, |found| *found == identity);
+        let slot = match find_hot(&call, key, &identity, version) {
+            Ok(slot) => slot,
+            Err(place) => {
+                let result = ordinary(call, version);
+                place.into_iter().for_each(Place::done);
+                detect::uncount_waiter();
+                SESSION.note_locked(&identity);
+                if result == TM_Result::TM_Ok {
+                    note_if_other(&call, key, |found| *found == identity);
+                }
+                return result;
             }
-            return result;
         };
         let usage = swap::usage(call.rel);
         if let Some(usage) = usage
@@ -166,6 +169,11 @@ unsafe fn ordinary(call: Lock, version: u64) -> TM_Result::Type {
     }
 }
 
+/// Whether the caller wants the last version of the row, and not that one only.
+fn finds_last(call: &Lock) -> bool {
+    u32::from(call.flags) & pg_sys::TUPLE_LOCK_FLAG_FIND_LAST_VERSION != 0
+}
+
 /// The identity of the row to which that version belongs.
 pub unsafe fn identity_of(rel: pg_sys::Relation, key: &Key, version: u64) -> Option<Identity> {
     // SAFETY: a version that a scan has found; it stays in place while pinned, so the key is read unlocked.
@@ -183,6 +191,15 @@ pub unsafe fn identity_of(rel: pg_sys::Relation, key: &Key, version: u64) -> Opt
     }
 }
 
+/// What a lock finds at a row that is not hot.
+pub enum Heat {
+    /// It makes the row hot.
+    Hot(Slot),
+    /// Others have it.
+    Contended,
+    Calm,
+}
+
 /// A row that is not hot: does this lock make it so?
 pub unsafe fn heat(
     rel: pg_sys::Relation,
@@ -190,20 +207,62 @@ pub unsafe fn heat(
     identity: &Identity,
     version: u64,
     mode: LockTupleMode::Type,
-) -> Option<Slot> {
+) -> Heat {
     // SAFETY: as in `identity_of`.
     unsafe {
+        let contended = detect::is_contended(rel, version, mode);
         if settings::of((*rel).rd_id).hot_threshold() > 0 {
-            let contended = detect::is_contended(rel, version, mode);
-            if contended {
-                order::note_wait_to_lock((*rel).rd_id, mode);
+            if !contended {
+                return Heat::Calm;
             }
-            if !contended || !detect::count_waiter(identity) {
-                return None;
+            order::note_wait_to_lock((*rel).rd_id, mode);
+            if !detect::count_waiter(identity) {
+                return Heat::Contended;
             }
             detect::uncount_waiter();
         }
-        detect::promote(rel, key, identity, version)
+        match detect::promote(rel, key, identity, version) {
+            Some(slot) => Heat::Hot(slot),
+            None if contended => Heat::Contended,
+            None => Heat::Calm,
+        }
+    }
+}
+
+/// The hot row with that identity, which this lock may make hot, or which may become hot while it is awaited. None: heap locks it, with
+/// our place in its queue.
+unsafe fn find_hot(
+    call: &Lock,
+    key: &Key,
+    identity: &Identity,
+    version: u64,
+) -> Result<Slot, Option<Place>> {
+    if let Some(slot) = detect::find(identity) {
+        return Ok(slot);
+    }
+    // SAFETY: as in `tuple_lock`.
+    unsafe {
+        let current = || {
+            let last = match finds_last(call) {
+                true => detect::last_version(call.rel, version),
+                false => version,
+            };
+            match last != version && identity_of(call.rel, key, last).as_ref() != Some(identity) {
+                true => version,
+                false => last,
+            }
+        };
+        match heat(call.rel, key, identity, current(), call.mode) {
+            Heat::Hot(slot) => Ok(slot),
+            Heat::Calm => Err(None),
+            Heat::Contended => match cold::await_turn(call.rel, current, call.mode, identity) {
+                Turn::Hot(slot) => {
+                    detect::uncount_waiter();
+                    Ok(slot)
+                }
+                Turn::Ours(place) => Err(place),
+            },
+        }
     }
 }
 
@@ -242,7 +301,6 @@ pub unsafe fn ticket_for(
 /// With the ticket: locks the last version, and hands it out although its writer still runs (trap 9). Our update will follow
 /// it; until then we are a reader. None once nobody runs in the list: heap locks then.
 unsafe fn follow(call: Lock, n: usize, version: u64) -> Option<TM_Result::Type> {
-    const FIND_LAST: u32 = pg_sys::TUPLE_LOCK_FLAG_FIND_LAST_VERSION;
     // SAFETY: as in `tuple_lock`; the slot is a buffer heap slot.
     unsafe {
         let slot = SESSION.get(n)?.slot();
@@ -251,7 +309,7 @@ unsafe fn follow(call: Lock, n: usize, version: u64) -> Option<TM_Result::Type> 
         loop {
             let others_wait = end_group_for_others(slot);
             let tail = match next_step(n, version, false, query) {
-                Step::Offer(tail) if u32::from(call.flags) & FIND_LAST != 0 => tail,
+                Step::Offer(tail) if finds_last(&call) => tail,
                 Step::Await(tail) if others_wait => {
                     await_in_turn(call.rel, version, n, &tail);
                     continue;

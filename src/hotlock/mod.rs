@@ -2,6 +2,7 @@
 
 pub mod answer;
 mod circles;
+mod cold;
 mod combine;
 pub mod commit;
 pub mod conflict;

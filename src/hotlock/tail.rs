@@ -21,7 +21,7 @@ pub fn offer(n: usize, tail: &Tail) {
     let slot = membership_slot(n);
     if circles::closes(|| own.depend(n, actor_of(tail.member), tail.xid)) {
         own.forget(n);
-        ticket::refuse_cycle(slot);
+        ticket::refuse_cycle(Some(slot));
     }
     // SAFETY: reads backend state.
     let command = unsafe { raw::GetCurrentCommandId(false) };
@@ -89,7 +89,7 @@ fn await_transaction(slot: Slot, xid: u32, lock_manager: impl FnOnce(&Wait)) -> 
     memory().totals.fallbacks.add(1);
     let own = &memory().actors[wait::me() as usize];
     if circles::closes(|| own.wait(Some(hotrow::Wait::Xid(xid)))) {
-        ticket::refuse_cycle(slot);
+        ticket::refuse_cycle(Some(slot));
     }
     let wait = Wait::begin(Reason::Fallback, slot);
     waiting::with_ticket(|| lock_manager(&wait));

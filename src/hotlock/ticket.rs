@@ -126,7 +126,7 @@ fn queue(n: usize, slot: Slot, mut awake: bool, mut offers: bool) -> Option<Turn
     let own = &memory().members[me as usize];
     let declare = || memory().actors[wait::me() as usize].wait(Some(hotrow::Wait::Ticket(slot)));
     if !offers && circles::closes(declare) {
-        refuse_cycle(slot);
+        refuse_cycle(Some(slot));
     }
     loop {
         if awake && compete(n, slot, offers) {
@@ -272,10 +272,12 @@ fn await_process(actor: u32) {
     }
 }
 
-/// Refuses to close a circle: 40P01, and the row learns.
-pub fn refuse_cycle(slot: Slot) -> ! {
+/// Refuses to close a circle: 40P01, and the row learns, if it is a hot one.
+pub fn refuse_cycle(slot: Option<Slot>) -> ! {
     memory().totals.cycles.add(1);
-    note_trouble(slot, Trouble::Cycle);
+    if let Some(slot) = slot {
+        note_trouble(slot, Trouble::Cycle);
+    }
     errors::CYCLE.raise()
 }
 

@@ -6,12 +6,13 @@
 //! the group update. Between offer and group update we have the ticket, so nobody else gets in between.
 
 use super::circles;
+use super::cold::{self, Place, Turn};
 use super::combine;
 use super::commit;
 use super::dependent;
 use super::detect;
 use super::errors;
-use super::lock;
+use super::lock::{self, Heat};
 use super::order;
 use super::session::{SESSION, member_id, memory, patience, relation_of, statement_of};
 use super::settings::{self, Settings};
@@ -93,21 +94,29 @@ pub unsafe fn tuple_update(call: Update) -> TM_Result::Type {
         let Some(identity) = identity else {
             return ordinary(call);
         };
-        let slot = match detect::find(&identity) {
-            Some(slot) => Some(slot),
-            None => lock::heat(
-                call.rel,
-                key,
-                &identity,
-                version,
-                LockTupleMode::LockTupleNoKeyExclusive,
-            ),
-        };
-        match slot {
-            Some(slot) => hot(call, slot, &identity, usage.query),
-            None => {
+        if let Some(slot) = detect::find(&identity) {
+            return hot(call, slot, &identity, usage.query);
+        }
+        let mode = LockTupleMode::LockTupleNoKeyExclusive;
+        match lock::heat(call.rel, key, &identity, version, mode) {
+            Heat::Hot(slot) => hot(call, slot, &identity, usage.query),
+            Heat::Calm => {
                 order::let_pass_in((*call.rel).rd_id, Contention::Row);
                 without_ticket(call, &identity)
+            }
+            Heat::Contended => {
+                order::let_pass_in((*call.rel).rd_id, Contention::Row);
+                match cold::await_turn(call.rel, || version, mode, &identity) {
+                    Turn::Hot(slot) => {
+                        detect::uncount_waiter();
+                        hot(call, slot, &identity, usage.query)
+                    }
+                    Turn::Ours(place) => {
+                        let result = without_ticket(call, &identity);
+                        place.into_iter().for_each(Place::done);
+                        result
+                    }
+                }
             }
         }
     }
@@ -164,8 +173,7 @@ unsafe fn ordinary(call: Update) -> TM_Result::Type {
 pub fn await_edge(xid: u32) {
     let own = &memory().actors[wait::me() as usize];
     if circles::closes(|| own.wait(Some(hotrow::Wait::Xid(xid)))) {
-        let slot = SESSION.all().next().map_or(0, |(_, m)| m.slot());
-        ticket::refuse_cycle(slot);
+        ticket::refuse_cycle(SESSION.all().next().map(|(_, m)| m.slot()));
     }
 }
 

@@ -72,6 +72,26 @@ pub unsafe fn raw_xmax(header: HeapTupleHeader) -> pg_sys::TransactionId {
     unsafe { (*header).t_choice.t_heap.t_xmax }
 }
 
+/// Who has removed or replaced it (HeapTupleHeaderGetUpdateXid); `None` if nobody has.
+///
+/// # Safety
+/// `header` is a tuple on a pinned page whose content is locked.
+pub unsafe fn remover(header: HeapTupleHeader) -> Option<pg_sys::TransactionId> {
+    // SAFETY: by the contract.
+    unsafe {
+        let mask = (*header).t_infomask;
+        if has(mask, pg_sys::HEAP_XMAX_INVALID) || is_locked_only(mask) {
+            return None;
+        }
+        let xid = if has(mask, pg_sys::HEAP_XMAX_IS_MULTI) {
+            raw::HeapTupleGetUpdateXid(header)
+        } else {
+            raw_xmax(header)
+        };
+        (xid >= pg_sys::FirstNormalTransactionId).then_some(xid)
+    }
+}
+
 pub fn has(header_mask: u16, flag: u32) -> bool {
     header_mask & flag as u16 != 0
 }

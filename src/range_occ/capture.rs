@@ -174,15 +174,8 @@ unsafe fn own_past(table: &Table, rel: pg_sys::Relation, packed_tid: u64) -> Opt
         let page = Page::pin(rel, packed_tid);
         page.share();
         let own = page.heap_tuple(rel, packed_tid).filter(|version| {
-            let header = version.t_data;
-            let mask = (*header).t_infomask;
-            let is_changed =
-                !tuple::has(mask, pg_sys::HEAP_XMAX_INVALID) && !tuple::is_locked_only(mask);
-            let by = || match tuple::has(mask, pg_sys::HEAP_XMAX_IS_MULTI) {
-                true => raw::HeapTupleGetUpdateXid(header),
-                false => tuple::raw_xmax(header),
-            };
-            is_changed && raw::TransactionIdIsCurrentTransactionId(by())
+            tuple::remover(version.t_data)
+                .is_some_and(|by| raw::TransactionIdIsCurrentTransactionId(by))
         });
         page.unlock();
         let image = own.map(|mut version| table.image_of_tuple(&raw mut version, (*rel).rd_att));

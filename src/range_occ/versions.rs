@@ -80,23 +80,6 @@ unsafe fn inserter(header: HeapTupleHeader) -> Option<TransactionId> {
     (!is_settled && xid >= pg_sys::FirstNormalTransactionId).then_some(xid)
 }
 
-/// Who has removed or replaced it; `None` if nobody has.
-unsafe fn remover(header: HeapTupleHeader) -> Option<TransactionId> {
-    // SAFETY: by the callers.
-    unsafe {
-        let mask = (*header).t_infomask;
-        if tuple::has(mask, pg_sys::HEAP_XMAX_INVALID) || tuple::is_locked_only(mask) {
-            return None;
-        }
-        let xid = if tuple::has(mask, pg_sys::HEAP_XMAX_IS_MULTI) {
-            raw::HeapTupleGetUpdateXid(header)
-        } else {
-            tuple::raw_xmax(header)
-        };
-        (xid >= pg_sys::FirstNormalTransactionId).then_some(xid)
-    }
-}
-
 /// Whether that writer is another one that the snapshot does not see, and may have a CSN.
 unsafe fn counts(view: &View, xid: TransactionId) -> bool {
     // SAFETY: an id that the snapshot does not see is not older than TransactionXmin.
@@ -198,7 +181,7 @@ unsafe fn page_shows_no_writer(
             let Some((header, length)) = tuple::tuple_at(page, offset) else {
                 return true;
             };
-            let writers = [inserter(header), remover(header)];
+            let writers = [inserter(header), tuple::remover(header)];
             if !writers
                 .iter()
                 .flatten()

@@ -1,6 +1,8 @@
 //! Circles through a hot row and something that is none: T2 follows T1 and holds what T1 wants, and
 //! waits in COMMIT for T1. The deadlock detector sees both waits. Whom it picks is a matter of
 //! milliseconds; that somebody is told and that what commits is right is not.
+//!
+//! And circles through rows that are not hot yet: they are refused at once, too.
 use anyhow::{Context, Result, ensure};
 use pgserver::Server;
 use txn_server_tests::{
@@ -106,4 +108,63 @@ fn follower_waits_first() -> Result<()> {
 #[test]
 fn leader_waits_first() -> Result<()> {
     all_scenes(false)
+}
+
+/// A waits for row 1, which C gets before it, and C asks for A's row. A has declared its wait for C, or does when its turn in heap's
+/// queue comes: one of the two is refused, long before PostgreSQL looks for deadlocks.
+#[test]
+fn among_rows_that_are_not_hot() -> Result<()> {
+    let server = start_hot(2, &[("deadlock_timeout", "10min")])?;
+    let dog = Watchdog::new(&server);
+    let mut result = Ok(());
+    let second = "UPDATE hot SET val = val + 1 WHERE id = 2";
+    for first in [BUMP, "SELECT FROM hot WHERE id = 1 FOR UPDATE"] {
+        result = result.and_then(|()| {
+            dog.progress();
+            next_owner(&server, first, second).with_context(|| first.to_owned())
+        });
+    }
+    dog.finish(result)?;
+    physical_health(&server, "hot", "id")
+}
+
+fn next_owner(server: &Server, first: &str, second: &str) -> Result<()> {
+    let mut control = server.connect()?;
+    let sum = "SELECT sum(val)::int8 FROM hot";
+    let before = int(&mut control, sum)?;
+    let promotions = int(&mut control, "SELECT promotions FROM txn.stats")?;
+    let session = || -> Result<_> {
+        let mut session = grouped(server)?;
+        session.batch_execute("SET txn.hot_threshold = 100; BEGIN")?;
+        Ok(session)
+    };
+    let (mut owner, mut a, c) = (session()?, session()?, session()?);
+    owner.batch_execute(BUMP)?;
+    a.batch_execute(second)?;
+    let c = Background::run(c, first)?;
+    c.wait_until_blocked(&mut control)?;
+    let a = Background::run(a, first)?;
+    a.wait_until_blocked(&mut control)?;
+    owner.batch_execute("COMMIT")?;
+    let (mut c, got) = c.end()?;
+    ensure!(got.is_ok(), "C does not get the row: {got:?}");
+    let c_told = sqlstate(&c.batch_execute(second));
+    c.batch_execute(if c_told == "00000" {
+        "COMMIT"
+    } else {
+        "ROLLBACK"
+    })?;
+    let (mut a, a_told) = a.end()?;
+    let a_told = sqlstate(&a_told);
+    a.batch_execute("COMMIT")?;
+
+    let told = [a_told.as_str(), c_told.as_str()];
+    ensure!(
+        [["00000", "40P01"], ["40P01", "00000"]].contains(&told),
+        "A and C were told {told:?}"
+    );
+    let updates = i64::from(first == BUMP);
+    ensure!(int(&mut control, sum)? - before == 2 + updates, "{told:?}");
+    ensure!(promotions == int(&mut control, "SELECT promotions FROM txn.stats")?);
+    Ok(())
 }

@@ -1,0 +1,98 @@
+//! Waiting for a row that is not hot yet.
+//!
+//! Heap waits for whoever has a row inside one call, and goes on waiting for the next one that gets it. Meanwhile the row may
+//! have become hot: then its waiters still come to it one after the other in stock PostgreSQL's way, and where two rows are taken in
+//! opposite orders each of them closes a circle that is found after `deadlock_timeout`. So we wait in front of heap's call, with the
+//! same locks in the same order (heapam.c: heap_update, heap_acquire_tuplock): each time the row has another owner, the wait is
+//! declared anew, which refuses a circle at once, and a row that has become hot is left to its queue.
+
+use super::detect::{self, Grip};
+use super::lock::end_wait;
+use super::order;
+use super::update::await_edge;
+use super::waiting;
+use crate::pg::{raw, tuple, xact};
+use hotrow::{Identity, Slot};
+use pgrx::pg_sys::{self, LockTupleMode};
+
+/// What a wait for a row has ended with.
+pub enum Turn {
+    /// Nobody has the version any more, as far as we have seen. We may hold a place in heap's queue: `done` gives it up.
+    Ours(Option<Place>),
+    /// The row is hot now.
+    Hot(Slot),
+}
+
+/// A place in heap's queue for a version.
+pub struct Place {
+    rel: pg_sys::Relation,
+    version: u64,
+    mode: pg_sys::LOCKMODE,
+}
+
+impl Place {
+    /// Heap has been called.
+    pub fn done(self) {
+        let tid = tuple::unpack(self.version);
+        // SAFETY: taken by `take`; the relation is open.
+        unsafe { raw::UnlockTuple(self.rel, &tid, self.mode) }
+    }
+
+    /// Queues for it.
+    unsafe fn take(rel: pg_sys::Relation, version: u64, mode: pg_sys::LOCKMODE) -> Self {
+        // SAFETY: as for `await_turn`.
+        unsafe { raw::LockTuple(rel, &tuple::unpack(version), mode) }
+        Self { rel, version, mode }
+    }
+}
+
+/// heapam.c: tupleLockExtraInfo.
+fn heavyweight(mode: LockTupleMode::Type) -> pg_sys::LOCKMODE {
+    let lock = match mode {
+        LockTupleMode::LockTupleKeyShare => pg_sys::AccessShareLock,
+        LockTupleMode::LockTupleShare => pg_sys::RowShareLock,
+        LockTupleMode::LockTupleNoKeyExclusive => pg_sys::ExclusiveLock,
+        _ => pg_sys::AccessExclusiveLock,
+    };
+    lock as pg_sys::LOCKMODE
+}
+
+/// Waits until nobody holds the row's current version against a lock of that mode, or the row has become hot. `current` says which version
+/// that is; an update that commits may make it another one.
+///
+/// # Errors
+/// 40P01 if the wait closes a circle of transactions that have to do with hot rows, or have locked others.
+///
+/// # Safety
+/// `rel` is open, and the versions are those of the row `identity`.
+pub unsafe fn await_turn(
+    rel: pg_sys::Relation,
+    current: impl Fn() -> u64,
+    mode: LockTupleMode::Type,
+    identity: &Identity,
+) -> Turn {
+    let mut place: Option<Place> = None;
+    // SAFETY: by the contract. After an ERROR in a wait the abort releases the locks.
+    unsafe {
+        loop {
+            let version = current();
+            let Grip::Other(xid) = detect::grip(rel, version, mode) else {
+                return Turn::Ours(place);
+            };
+            if let Some(old) = place.take_if(|place| place.version != version) {
+                old.done();
+            }
+            order::note_wait_to_lock((*rel).rd_id, mode);
+            await_edge(xid);
+            waiting::with_ticket(|| match &place {
+                Some(_) => xact::wait_for_end(xid),
+                None => place = Some(Place::take(rel, version, heavyweight(mode))),
+            });
+            end_wait();
+            if let Some(slot) = detect::find(identity) {
+                place.into_iter().for_each(Place::done);
+                return Turn::Hot(slot);
+            }
+        }
+    }
+}
