@@ -31,7 +31,7 @@ UPDATE other SET val = val + 1 WHERE id = 1;
 SELECT relation, key, mode, updates FROM txn.hotspots WHERE relation IN ('account'::regclass, 'other'::regclass);
 SELECT condition, met, detail FROM txn.explain_row('account', '2');
 SELECT condition, met, detail FROM txn.explain_row('other', '1');
--- a stricter transaction does what it does in stock PostgreSQL
+-- a stricter transaction queues for the row, and follows nobody
 BEGIN ISOLATION LEVEL REPEATABLE READ;
 UPDATE account SET val = val + 1 WHERE id = 2;
 COMMIT;

@@ -12,20 +12,24 @@ use super::session::{SESSION, memory, statement_of};
 use super::settings::{self, TableMode, session_mode};
 use super::tail;
 use super::ticket;
-use crate::pg::{fastpath, snapshot, xact};
+use crate::guc;
+use crate::pg::{fastpath, plan, snapshot, xact};
 use crate::range_occ::ordered;
 use hotrow::{Identity, Slot};
 use pgrx::pg_sys;
 
-/// After a utility command: such a transaction may have begun, or have become one.
+/// After a utility command: such a transaction may have begun, or have become one, that will want to know what its snapshot has been used for.
 pub fn after_utility() {
-    let may_use = session_mode() != TableMode::Off || !settings::is_known_to_have_none();
-    if may_use && !xact::is_read_committed() {
+    let may_use = session_mode() != TableMode::Off
+        || !settings::is_known_to_have_none()
+        || guc::is_on(&guc::RANGE_OCC);
+    if may_use && (!xact::is_read_committed() || xact::is_strict_by_default()) {
         fastpath::watch();
     }
 }
 
 /// Before the first statement of such a transaction starts, on the hot row of that slot: queues, if the snapshot can be taken again.
+/// A plan that may have become old meanwhile keeps the snapshot that it was made with.
 ///
 /// # Safety
 /// `query` is about to be started.
@@ -33,15 +37,18 @@ pub unsafe fn queue(query: *mut pg_sys::QueryDesc, slot: Slot, identity: &Identi
     // SAFETY: by the contract; nothing here has a destructor.
     unsafe {
         fastpath::watch();
-        if !snapshot::is_retakeable(query) || fastpath::may_have_been_used() {
+        if xact::is_read_only() || !snapshot::is_retakeable(query) || !plan::is_allowed(query) {
             return;
         }
+        let definitions = snapshot::definitions();
         let Some(n) = ticket::acquire(slot, identity) else {
             return;
         };
         SESSION.step(n, |m| m.claimed_by(statement_of(query as usize)));
         tail::await_list(slot);
-        ordered::retake(query);
+        if snapshot::definitions_now() == definitions {
+            ordered::retake(query);
+        }
     }
 }
 

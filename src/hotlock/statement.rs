@@ -328,6 +328,8 @@ unsafe fn queue_early(
         }
         let turn = match ticket::try_acquire(slot, identity) {
             Some(n) => Some(Turn::Own(n)),
+            // Who may not do it does not wait for it.
+            None if !plan::is_allowed(replaced.query) => return None,
             None => {
                 replaced.let_go();
                 acquire(slot, identity)

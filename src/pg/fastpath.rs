@@ -1,10 +1,11 @@
-//! Functions that a client calls by the fast path (tcop/fastpath.c: libpq's large objects). They read with the transaction's snapshot and
-//! come by no hook of a statement, only by the one that is asked before a function is executed.
+//! Functions outside of any statement: those that a client calls by the fast path (tcop/fastpath.c: libpq's large objects), and those of
+//! a domain's CHECK when a parameter is bound. They may read with the transaction's snapshot and come by no hook of a statement, only
+//! by the one that is asked before a function is executed.
 //!
 //! That hook costs each function of each statement some instructions, so a session has it from the first transaction on in which
 //! somebody is going to ask.
 
-use super::{nesting, raw};
+use super::nesting;
 use pgrx::pg_sys;
 use std::cell::Cell;
 use std::ffi::{c_int, c_void};
@@ -32,7 +33,9 @@ unsafe extern "C-unwind" fn at_access(
     part: c_int,
     argument: *mut c_void,
 ) {
-    if access == pg_sys::ObjectAccessType::OAT_FUNCTION_EXECUTE && nesting::is_outside() {
+    // SAFETY: a plain read. All that a statement executes is in a portal.
+    let is_outside = unsafe { pg_sys::ActivePortal }.is_null() && !nesting::is_planning();
+    if access == pg_sys::ObjectAccessType::OAT_FUNCTION_EXECUTE && is_outside {
         FASTPATH.is_used.set(true);
     }
     if let Some(next) = FASTPATH.next.get() {
@@ -54,11 +57,9 @@ pub fn watch() {
     }
 }
 
-/// Whether a function of the present transaction may have been called so. Outside of a block the call is a transaction of its own.
+/// Whether a function of the present transaction may have been called so.
 pub fn may_have_been_used() -> bool {
-    // SAFETY: reads backend state.
-    let is_block = unsafe { raw::IsTransactionBlock() };
-    is_block && (FASTPATH.is_used.get() || !FASTPATH.was_watched.get())
+    FASTPATH.is_used.get() || !FASTPATH.was_watched.get()
 }
 
 /// The transaction has ended.

@@ -9,7 +9,7 @@ const LEVELS: usize = 64;
 
 struct Nesting {
     depth: Cell<u32>,
-    /// The planner is at work outside of any statement.
+    /// The planner is at work.
     is_planning: Cell<bool>,
     outer: [Cell<u32>; LEVELS],
 }
@@ -41,9 +41,9 @@ pub fn while_planning(body: impl FnOnce()) {
     NESTING.is_planning.set(before);
 }
 
-/// Whether neither a part of a statement runs nor the planner.
-pub fn is_outside() -> bool {
-    NESTING.depth.get() == 0 && !NESTING.is_planning.get()
+/// Whether the planner is at work.
+pub fn is_planning() -> bool {
+    NESTING.is_planning.get()
 }
 
 /// Whether the part of a statement that runs, within `within`, is not within another one.
@@ -81,10 +81,11 @@ pub fn subtransaction_rolled_back(level: i32) {
 #[inline]
 pub fn transaction_ended() {
     plpgsql::forget_statement();
+    // Nothing that the planner calls ends a transaction, but errors.
+    NESTING.is_planning.set(false);
     // SAFETY: reads SPI's stack.
     if !unsafe { raw::SPI_inside_nonatomic_context() } {
         NESTING.depth.set(0);
-        NESTING.is_planning.set(false);
         plpgsql::forget();
     }
 }

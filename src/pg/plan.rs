@@ -244,6 +244,18 @@ pub unsafe fn writes_with_triggers(estate: *const pg_sys::EState) -> bool {
     }
 }
 
+/// Whether the session's role may do what the statement does with its tables (execMain.c: InitPlan asks first, too).
+///
+/// # Safety
+/// `query` is about to be started.
+pub unsafe fn is_allowed(query: *const pg_sys::QueryDesc) -> bool {
+    // SAFETY: by the contract; the plan's lists.
+    unsafe {
+        let plan = (*query).plannedstmt;
+        raw::ExecCheckPermissions((*plan).rtable, (*plan).permInfos, false)
+    }
+}
+
 /// What the statement does with rows that are there already.
 ///
 /// # Safety

@@ -116,6 +116,7 @@ unsafe extern "C-unwind" {
     pub fn GetTopTransactionIdIfAny() -> TransactionId;
     pub fn GetCurrentTransactionId() -> TransactionId;
     pub fn GetCurrentTransactionNestLevel() -> c_int;
+    pub fn ExecCheckPermissions(rtable: *mut List, infos: *mut List, raises: bool) -> bool;
     pub fn GetCurrentTransactionStartTimestamp() -> TimestampTz;
     pub fn GetCurrentSubTransactionId() -> SubTransactionId;
     pub fn GetCurrentCommandId(used: bool) -> CommandId;
@@ -326,6 +327,8 @@ unsafe extern "C-unwind" {
     pub fn GetActiveSnapshot() -> Snapshot;
     pub fn PopActiveSnapshot();
     pub fn GetSnapshotData(snapshot: Snapshot) -> Snapshot;
+    pub static SharedInvalidMessageCounter: u64;
+    pub fn AcceptInvalidationMessages();
     pub fn GetSerializableTransactionSnapshot(snapshot: Snapshot) -> Snapshot;
     pub fn ReleasePredicateLocks(is_commit: bool, is_read_only_safe: bool);
     pub fn GetMemoryChunkContext(pointer: *mut c_void) -> MemoryContext;

@@ -1,7 +1,7 @@
 //! The snapshot of a statement that has not begun to read: letting it go while the statement waits, taking a fresh one
 //! after.
 
-use super::{plan, raw, xact};
+use super::{fastpath, plan, raw, xact};
 use pgrx::pg_sys;
 use std::cell::{Cell, UnsafeCell};
 use std::ptr;
@@ -164,17 +164,39 @@ pub unsafe fn is_retakeable(query: *const pg_sys::QueryDesc) -> bool {
         let Some(portal) = pg_sys::ActivePortal.as_ref() else {
             return false;
         };
-        // SSI may have let go of a transaction that is READ ONLY.
-        let is_stock = pg_sys::am_walsender || xact::is_serializable() && xact::is_read_only();
-        if xact::is_read_committed() || is_stock {
+        if xact::is_read_committed() || pg_sys::am_walsender || !may_restart_ssi() {
             return false;
         }
-        begins_portal(portal, query) && is_replaceable(query) && is_only_active() && {
+        // Who has an id has written something.
+        let may_be_used = xact::own_xid() != 0 || fastpath::may_have_been_used();
+        if may_be_used || !begins_portal(portal, query) {
+            return false;
+        }
+        is_replaceable(query) && is_only_active() && {
             let own = raw::GetTransactionSnapshot();
             let held = i32::from(portal.holdSnapshot == own);
             (*own).copied && (*own).regd_count as i32 == 1 + held && (*own).active_count == 0
         }
     }
+}
+
+/// Whether SSI is not concerned, or may begin anew. It may have let go of a transaction that is READ ONLY; and after an ERROR in between a
+/// savepoint must not go on without it.
+fn may_restart_ssi() -> bool {
+    !xact::is_serializable() || !xact::is_read_only() && xact::nest_level() == 1
+}
+
+/// How much this session has heard of changed definitions, by anybody, since it began.
+pub fn definitions() -> u64 {
+    // SAFETY: a counter of this process (sinval.c).
+    unsafe { raw::SharedInvalidMessageCounter }
+}
+
+/// The same up to now.
+pub fn definitions_now() -> u64 {
+    // SAFETY: within a transaction, as before each lock of a table.
+    unsafe { raw::AcceptInvalidationMessages() }
+    definitions()
 }
 
 /// Whether PortalStart is at work on a single SELECT, or PortalRun on a single statement that modifies (tcop/pquery.c).
@@ -251,6 +273,7 @@ pub unsafe fn retake(query: *mut pg_sys::QueryDesc, is_fit: impl FnOnce() -> boo
         own.subxip = inner;
         own.subxcnt = within;
         own.suboverflowed = fresh.suboverflowed;
+        (own.whenTaken, own.lsn) = (fresh.whenTaken, fresh.lsn);
         let_go(query);
         take(query);
         Some(fresh.xmin.into())

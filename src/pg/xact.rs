@@ -62,6 +62,12 @@ pub fn is_read_committed() -> bool {
     unsafe { pg_sys::XactIsoLevel < pg_sys::XACT_REPEATABLE_READ as i32 }
 }
 
+/// Whether transactions of this session are stricter than READ COMMITTED if they do not say otherwise.
+pub fn is_strict_by_default() -> bool {
+    // SAFETY: a plain read.
+    unsafe { pg_sys::DefaultXactIsoLevel >= pg_sys::XACT_REPEATABLE_READ as i32 }
+}
+
 pub fn is_serializable() -> bool {
     // SAFETY: a plain read.
     unsafe { pg_sys::XactIsoLevel == pg_sys::XACT_SERIALIZABLE as i32 }

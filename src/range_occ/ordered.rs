@@ -8,7 +8,7 @@
 use super::view::View;
 use super::{guard, session};
 use crate::hotlock::memory;
-use crate::pg::{snapshot, xact};
+use crate::pg::{fastpath, snapshot, xact};
 use keyrange::{Csn, RangeMap, Validation};
 use pgrx::pg_sys;
 use std::time::Instant;
@@ -27,13 +27,14 @@ const WORTH: f64 = 50.0;
 pub unsafe fn retake(query: *mut pg_sys::QueryDesc) {
     // SAFETY: by the contract.
     unsafe {
-        if session::is_validated() {
+        if !session::is_validated() {
+            snapshot::retake(query, || true);
+        } else if !xact::is_serializable() {
+            // SSI takes another snapshot than the one that is compared.
             let view = View::of_transaction();
             if let Some(xmin) = snapshot::retake(query, || has_all_definitions(&view)) {
                 View::retaken(xmin);
             }
-        } else {
-            snapshot::retake(query, || true);
         }
     }
 }
@@ -43,6 +44,7 @@ pub unsafe fn retake(query: *mut pg_sys::QueryDesc) {
 /// # Safety
 /// `query` is about to be started; nothing with a destructor is alive in the callers.
 pub unsafe fn before_first(query: *mut pg_sys::QueryDesc) {
+    fastpath::watch();
     // SAFETY: by the contract.
     unsafe {
         if !is_worthwhile((*query).plannedstmt) || !snapshot::is_retakeable(query) {

@@ -2,7 +2,7 @@
 use anyhow::{Result, ensure};
 use pgserver::Server;
 use postgres::error::SqlState;
-use txn_server_tests::{Load, grouped, int, physical_health, start_hot};
+use txn_server_tests::{Load, grouped, int, join, physical_health, start_hot, wait_until};
 
 const BUMP: &str = "UPDATE hot SET val = val + 1 WHERE id = 1 RETURNING val";
 const LEVELS: [&str; 3] = ["REPEATABLE READ", "SERIALIZABLE", "READ COMMITTED"];
@@ -116,32 +116,110 @@ fn who_has_read_before_keeps_the_snapshot() -> Result<()> {
     keeps_its_snapshot("SET LOCAL txn.group_lock = off; SELECT 1; SET LOCAL txn.group_lock = on")
 }
 
-/// psql reads a large object by the fast path, which calls no hook of a statement.
-#[test]
-fn who_has_read_a_large_object_keeps_the_snapshot() -> Result<()> {
-    let server = start_hot(2, &[])?;
-    let psql = |look: &str, bump: &str| {
-        let other = format!(r#"\! psql -XAtqc "{BUMP}" > /dev/null"#);
-        server.psql(&format!(
-            "SET txn.group_lock = on;
+/// In psql, which knows the functions for large objects already: `before`, and then in a transaction of that level `look`, somebody
+/// else's update of the row, and its own.
+fn by_fast_path(server: &Server, before: &str, level: &str, look: &str) -> Result<Option<String>> {
+    let script = format!(
+        "SET txn.group_lock = on;
 SET txn.hot_threshold = 0;
-BEGIN ISOLATION LEVEL REPEATABLE READ;
+\\lo_export 4711 /dev/null
+\\set ON_ERROR_STOP off
+{before}
+\\set ON_ERROR_STOP on
+BEGIN ISOLATION LEVEL {level};
 {look}
-{other}
-{bump};
+\\! psql -XAtqc '{BUMP}' > /dev/null
+{BUMP};
 COMMIT;"
-        ))
-    };
+    );
+    Ok(server.psql(&script).err().map(|error| error.to_string()))
+}
+
+/// psql reads and writes large objects by the fast path, which calls no hook of a statement.
+#[test]
+fn who_has_used_a_large_object_keeps_the_snapshot() -> Result<()> {
+    let server = start_hot(2, &[])?;
     server.psql("SELECT lo_from_bytea(4711, 'abc')")?;
-    psql("", BUMP)?;
-    let look = "\\lo_export 4711 /dev/null";
-    psql(look, "SELECT 1")?;
-    let refused = psql(look, BUMP).err().map(|error| error.to_string());
+    let failed = "DO 'BEGIN PERFORM 1 / 0; END';";
+    for level in &LEVELS[..2] {
+        for before in ["", failed] {
+            let unused = by_fast_path(&server, before, level, "")?;
+            ensure!(unused.is_none(), "{level}, {before}: {unused:?}");
+            for look in ["\\lo_export 4711 /dev/null", "\\lo_import /dev/null"] {
+                let refused = by_fast_path(&server, before, level, look)?;
+                ensure!(
+                    refused
+                        .as_ref()
+                        .is_some_and(|text| text.contains("could not serialize")),
+                    "{level}, {before}, {look}: {refused:?}"
+                );
+            }
+        }
+    }
+    Ok(())
+}
+
+/// A plan that was made before the wait does not know what others have defined meanwhile: it keeps the snapshot that does not, either.
+#[test]
+fn an_old_plan_keeps_the_snapshot() -> Result<()> {
+    let server = start_hot(2, &[])?;
+    server.connect()?.batch_execute(
+        "CREATE TABLE parted (n int) PARTITION BY LIST (n);
+         CREATE TABLE one PARTITION OF parted FOR VALUES IN (1);
+         INSERT INTO parted VALUES (1)",
+    )?;
+    let mut leader = grouped(&server)?;
+    leader.batch_execute("BEGIN")?;
+    leader.execute(BUMP, &[])?;
+    let mut client = grouped(&server)?;
+    let count = "UPDATE hot SET val = (SELECT count(*) FROM parted) WHERE id = 1";
+    let waiting = std::thread::spawn(move || {
+        client.batch_execute("BEGIN ISOLATION LEVEL REPEATABLE READ")?;
+        client.batch_execute(count)
+    });
+    let mut other = server.connect()?;
+    wait_until(&mut other, "SELECT count(*) = 1 FROM txn.waits")?;
+    other.batch_execute(
+        "CREATE TABLE two (n int);
+         INSERT INTO two VALUES (2);
+         ALTER TABLE parted ATTACH PARTITION two FOR VALUES IN (2)",
+    )?;
+    leader.batch_execute("COMMIT")?;
+    let refused = join(waiting, "the update")?.err();
+    let code = refused.as_ref().and_then(|error| error.code());
     ensure!(
-        refused
-            .as_ref()
-            .is_some_and(|text| text.contains("could not serialize")),
+        code == Some(&SqlState::T_R_SERIALIZATION_FAILURE),
         "{refused:?}"
     );
+    Ok(())
+}
+
+/// Whoever would be refused anyway is refused at once, and does not wait for the row.
+#[test]
+fn nobody_waits_for_what_is_forbidden() -> Result<()> {
+    let server = start_hot(2, &[])?;
+    let mut leader = grouped(&server)?;
+    leader.batch_execute("CREATE ROLE nobody")?;
+    leader.batch_execute("BEGIN")?;
+    leader.execute(BUMP, &[])?;
+    let mut client = grouped(&server)?;
+    for (begin, code) in [
+        ("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY", "25006"),
+        (
+            "BEGIN ISOLATION LEVEL REPEATABLE READ; SET LOCAL ROLE nobody",
+            "42501",
+        ),
+        ("BEGIN; SET LOCAL ROLE nobody", "42501"),
+    ] {
+        client.batch_execute("SET statement_timeout = '40s'")?;
+        client.batch_execute(begin)?;
+        let refused = client.batch_execute(BUMP).err();
+        let found = refused.as_ref().and_then(|error| error.code());
+        ensure!(
+            found.is_some_and(|found| found.code() == code),
+            "{begin}: {refused:?}"
+        );
+        client.batch_execute("ROLLBACK")?;
+    }
     Ok(())
 }
