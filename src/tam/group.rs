@@ -171,6 +171,8 @@ pub unsafe fn has_keys_of(rel: Relation, version: u64, found: &mut pg_sys::HeapT
 pub unsafe fn lock(rel: Relation, base: &Base, with_key: bool) -> bool {
     // SAFETY: by the contract; page locked exclusively, nothing in the critical section can fail.
     unsafe {
+        // Others may put our lock into a MultiXact, and must not forget that while we run.
+        raw::MultiXactIdSetOldestMember();
         let xid = raw::GetCurrentTransactionId();
         let page = Page::pin(rel, base.version);
         page.exclude();

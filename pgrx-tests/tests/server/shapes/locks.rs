@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use anyhow::{Result, ensure};
 use postgres::Error;
 use rand::Rng;
-use txn_server_tests::{Worker, physical_health, start_hot};
+use txn_server_tests::{Background, Worker, grouped, physical_health, read, start_hot};
 
 use super::{BUMP, Mix, either, one_of};
 
@@ -201,4 +201,34 @@ fn cursors_in_functions() -> Result<()> {
         Ok(rows[0].get(0))
     })?;
     physical_health(&server, "hot", "id")
+}
+
+/// A lock of a predecessor's version may become a part of a MultiXact, and is remembered by others for as long as its owner runs.
+#[test]
+fn a_lock_survives_in_a_multixact() -> Result<()> {
+    let server = start_hot(2, &[])?;
+    let mut control = server.connect()?;
+    let mut leader = grouped(&server)?;
+    leader.batch_execute("BEGIN")?;
+    leader.batch_execute(BUMP)?;
+    let mut follower = grouped(&server)?;
+    follower.batch_execute("BEGIN")?;
+    let lock = "SELECT val FROM hot WHERE id = 1 FOR NO KEY UPDATE";
+    let seen = read::<i64>(&mut follower, lock)?;
+    leader.batch_execute("COMMIT")?;
+    let mut other = server.connect()?;
+    other.batch_execute("SELECT FROM hot WHERE id = 1 FOR KEY SHARE")?;
+    let members = read::<i64>(
+        &mut control,
+        "SELECT count(*) FROM hot, pg_get_multixact_members(xmax) WHERE id = 1",
+    )?;
+    ensure!(members == 2, "{members} members of the row's lock");
+    let writer = Background::run(other, BUMP)?;
+    writer.wait_until_blocked(&mut control)?;
+    follower.execute("UPDATE hot SET val = $1 WHERE id = 1", &[&(seen + 1)])?;
+    follower.batch_execute("COMMIT")?;
+    writer.end()?.1?;
+    let val = read::<i64>(&mut control, "SELECT val FROM hot WHERE id = 1")?;
+    ensure!(val == 3, "{val} after three updates");
+    Ok(())
 }
