@@ -193,7 +193,14 @@ impl Load {
         F: Fn(&mut Worker) -> Result<Done, Error>,
     {
         let mut tally = Tally::default();
-        let client = self.connect(number).context("a client could not begin")?;
+        let client = match self.connect(number) {
+            // The disturbance may hit a client before its first transaction.
+            Err(error) if broken(&error) => match self.reconnect(number, dog, give_up) {
+                Some(client) => client,
+                None => return Ok(tally),
+            },
+            first => first.context("a client could not begin")?,
+        };
         let mut worker = Worker::new(number, client);
         let most = self.attempts.saturating_mul(REPETITIONS);
         for attempt in 0..most {
