@@ -4,9 +4,11 @@ mod adverse;
 mod defaults;
 mod several_rows;
 pub mod shapes;
+mod sysbench;
 mod tpcb;
+mod tpcc;
 
-use super::workload::{self, Workload};
+use super::workload::{self, Tables, Workload};
 
 /// What a variant runs on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -61,7 +63,38 @@ pub struct Standby {
     pub delay_ms: u64,
 }
 
+/// Families, and what they are about.
+pub static FAMILIES: &[(&str, &str)] = &[
+    shapes::FAMILIES[0],
+    shapes::FAMILIES[1],
+    shapes::FAMILIES[2],
+    (tpcc::FAMILY, tpcc::ABOUT),
+    (sysbench::FAMILY, sysbench::ABOUT),
+];
+
+/// TPC-C databases of more warehouses are not made for clients with a warehouse each: they would not fit the memory.
+const MOST_WAREHOUSES: usize = 32;
+
+impl Series {
+    /// TPC-C's warehouses with so many clients; None for all other workloads.
+    pub fn warehouses(&self, clients: usize) -> Option<usize> {
+        match (self.workload.tables, self.rows) {
+            (Tables::Tpcc { warehouses }, Rows::Hot) => Some(warehouses),
+            (Tables::Tpcc { .. }, Rows::Different) => Some(clients),
+            _ => None,
+        }
+    }
+
+    /// Whether it is measured with so many clients.
+    pub fn runs_with(&self, clients: usize) -> bool {
+        self.warehouses(clients)
+            .is_none_or(|warehouses| warehouses <= MOST_WAREHOUSES)
+    }
+}
+
 pub const STOCK: &str = "stock";
+/// The library is loaded and nothing of it is on.
+pub const OFF: &str = "group lock off";
 pub const QUEUE: &str = "queue lock";
 pub const GROUP: &str = "group lock";
 pub const DIFFERENT: &str = "different rows (U)";
@@ -93,6 +126,13 @@ pub(super) const fn group(label: &'static str, workload: &'static Workload) -> S
         workload,
         rows: Rows::Hot,
         settings: GROUP_ON,
+    }
+}
+
+pub(super) const fn off(workload: &'static Workload) -> Series {
+    Series {
+        settings: &[],
+        ..group(OFF, workload)
     }
 }
 
@@ -313,7 +353,8 @@ static STANDBY_5_MS: Benchmark = replicated(
 
 /// All of them.
 pub fn all() -> impl Iterator<Item = &'static Benchmark> {
-    SINGLE.iter().chain(shapes::ALL).copied()
+    let families = shapes::ALL.iter().chain(tpcc::ALL).chain(sysbench::ALL);
+    SINGLE.iter().chain(families).copied()
 }
 
 static SINGLE: &[&Benchmark] = &[
@@ -345,6 +386,28 @@ static SINGLE: &[&Benchmark] = &[
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn every_family_has_benchmarks_and_every_benchmark_s_family_is_listed() {
+        for (family, _) in FAMILIES {
+            assert!(all().any(|benchmark| benchmark.family == Some(family)));
+        }
+        let families = all().filter_map(|benchmark| benchmark.family);
+        for family in families {
+            assert!(FAMILIES.iter().any(|(name, _)| *name == family), "{family}");
+        }
+    }
+
+    #[test]
+    fn a_client_has_a_warehouse_of_its_own_while_there_are_not_too_many() {
+        let tpcc = tpcc::ALL[1];
+        let warehouses = |series: &Series| (series.warehouses(16), series.runs_with(64));
+        let found: Vec<_> = tpcc.series.iter().map(warehouses).collect();
+        let (shared, own) = ((Some(2), true), (Some(16), false));
+        assert_eq!(found, [shared, shared, shared, own]);
+        assert_eq!(HOT_ROW.series[0].warehouses(16), None);
+        assert!(HOT_ROW.series[3].runs_with(1024));
+    }
 
     #[test]
     fn names_are_there_once_and_comparisons_name_variants_that_exist_once() {

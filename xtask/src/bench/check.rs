@@ -6,11 +6,12 @@ use super::workload::{Effect, Workload};
 
 /// Everything that is wrong, in words; empty when all is well.
 pub fn faults(workload: &Workload, outcome: &Outcome, found: &Findings) -> Vec<String> {
-    let acknowledged = outcome.acknowledged as i64;
+    let acknowledged = outcome.acknowledged() as i64;
     let mut faults = Vec::new();
     let fits = match workload.effect_is {
         Effect::Exactly => found.effect == acknowledged,
         Effect::AtMost => found.effect <= acknowledged,
+        Effect::NotInTheTables => true,
     };
     if !fits {
         faults.push(format!(
@@ -32,6 +33,18 @@ pub fn faults(workload: &Workload, outcome: &Outcome, found: &Findings) -> Vec<S
             ));
         }
     }
+    if let Some(audit) = workload.audit {
+        let effects = audit.effects.iter().copied();
+        faults.extend(audit.books.faults(effects, &outcome.scripts, &found.books));
+    }
+    for (index, violations) in found.conditions.iter().enumerate() {
+        if *violations != 0 {
+            faults.push(format!(
+                "consistency condition {} is violated {violations} times",
+                index + 1
+            ));
+        }
+    }
     if outcome.failed > 0 {
         faults.push(format!(
             "{} transactions failed in spite of all retries",
@@ -47,12 +60,12 @@ mod tests {
 
     use super::*;
     use crate::bench::latency::Latency;
+    use crate::bench::workload::tpcc::{PROCEDURES, tpcc};
     use crate::bench::workload::{HOT_ROW, HOT_ROWS, SLOTS};
 
     fn outcome(acknowledged: u64) -> Outcome {
         Outcome {
-            acknowledged,
-            rolled_back: 0,
+            scripts: vec![acknowledged],
             failed: 0,
             retries: 0,
             seconds: 1.0,
@@ -73,6 +86,8 @@ mod tests {
             imbalance: 0,
             rows_by_index: HOT_ROWS,
             rows_by_scan: HOT_ROWS,
+            books: Vec::new(),
+            conditions: Vec::new(),
             counters: BTreeMap::new(),
         }
     }
@@ -97,6 +112,30 @@ mod tests {
             ..found(10)
         };
         assert_eq!(faults(&HOT_ROW, &outcome(10), &damaged).len(), 1);
+    }
+
+    #[test]
+    fn a_violated_condition_and_a_delivery_too_few_are_faults() {
+        let tpcc = tpcc("tpcc", PROCEDURES, 1);
+        let sound = Findings {
+            effect: 45,
+            rows_by_index: 0,
+            rows_by_scan: 0,
+            books: vec![45, 45, 0, 0, 43, 43, 40],
+            conditions: vec![0; 12],
+            ..found(0)
+        };
+        let outcome = Outcome {
+            scripts: vec![45, 1, 43, 4, 4, 4],
+            ..outcome(0)
+        };
+        let told = |found: &Findings| faults(&tpcc, &outcome, found);
+        assert_eq!(told(&sound), Vec::<String>::new());
+        let mut wrong = sound.clone();
+        wrong.books[6] = 39;
+        wrong.conditions[4] = 2;
+        assert_eq!(told(&wrong).len(), 2);
+        assert!(told(&wrong)[1].contains("condition 5 is violated 2 times"));
     }
 
     #[test]

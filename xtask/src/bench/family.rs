@@ -5,7 +5,7 @@ use std::path::Path;
 use comfy_table::{CellAlignment, Table, presets};
 use pgserver::PgInstall;
 
-use super::catalog::{DIFFERENT, GROUP, STOCK};
+use super::catalog::{GROUP, OFF, STOCK};
 use super::record::{Line, Record};
 use super::runner::Plan;
 use super::{table, write_json};
@@ -33,8 +33,8 @@ pub fn measure(
     Ok(())
 }
 
-const COLUMNS: [&str; 8] = [
-    "what", "clients", "stock", "group", "U", "× stock", "H/U", "p99 ms",
+const COLUMNS: [&str; 9] = [
+    "what", "clients", "stock", "off", "group", "U", "× stock", "H/U", "p99 ms",
 ];
 
 /// A line for each benchmark and number of clients.
@@ -64,8 +64,9 @@ fn cells(record: &Record, group: &Line) -> [String; COLUMNS.len()] {
         record.about.to_owned(),
         group.clients.to_string(),
         rate(STOCK),
+        rate(OFF),
         rate(GROUP),
-        rate(DIFFERENT),
+        rate(record.ceiling.unwrap_or_default()),
         table::ratio(group.to_baseline),
         table::ratio(group.to_ceiling),
         table::milliseconds(group.p99_ms),

@@ -60,6 +60,9 @@ const MORE: u64 = 2000;
 const TICK: Duration = Duration::from_millis(50);
 const PATIENCE: Duration = Duration::from_secs(60);
 
+/// About how long valgrind takes for the two runs of a count.
+const SECONDS_OF_A_COUNT: Duration = Duration::from_secs(15);
+
 /// What the record tells.
 #[derive(Serialize)]
 pub struct Record {
@@ -96,6 +99,11 @@ pub fn version() -> anyhow::Result<String> {
     let version = Command::new("valgrind").arg("--version").output();
     let version = version.context("valgrind is needed, and could not be run: install it")?;
     Ok(String::from_utf8_lossy(&version.stdout).trim().to_owned())
+}
+
+/// About how long that takes.
+pub fn estimate(rounds: usize) -> Duration {
+    SECONDS_OF_A_COUNT * (rounds * WORKLOADS.len() * VARIANTS.len()) as u32
 }
 
 /// Counts all variants of all workloads, `rounds` times each.

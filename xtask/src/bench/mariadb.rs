@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
@@ -11,11 +11,11 @@ use anyhow::{Context, bail, ensure};
 use pgserver::ServerUser;
 
 use super::catalog::System;
-use super::latency;
-use super::pgbench::{Failure, Load, Outcome, Protocol, run_watched};
+use super::pgbench::{Load, Outcome};
 use super::sample::Sample;
 use super::scratch::Scratch;
 use super::site::{Description, Findings, Site};
+use super::sysbench;
 use super::workload::{HOT_ROWS, Workload};
 
 const SCRIPT: &str = include_str!("../../../bench/hot-row.lua");
@@ -168,7 +168,7 @@ impl Site for MariaDbSite {
         })
     }
 
-    fn reset(&mut self, _workload: &Workload) -> anyhow::Result<()> {
+    fn reset(&mut self, _workload: &Workload, _load: &Load) -> anyhow::Result<()> {
         self.sql("bench", "UPDATE hot SET val = 0 WHERE val <> 0")?;
         Ok(())
     }
@@ -177,31 +177,13 @@ impl Site for MariaDbSite {
         let scratch = Scratch::new(&self.user)?;
         let script = scratch.path().join("hot-row.lua");
         fs::write(&script, SCRIPT)?;
-        let prepared = if load.protocol == Protocol::Prepared {
-            "auto"
-        } else {
-            "disable"
-        };
-        let mut sysbench = Command::new(program("sysbench")?);
+        let mut sysbench = sysbench::command(script, load)?;
         sysbench
-            .arg(script)
-            .args(["--db-driver=mysql", "--mysql-user=root", "--mysql-db=bench"]);
-        sysbench.arg(format!("--mysql-{}", &socket_option(&self.folder)[2..]));
-        sysbench.args(["--histogram=on", &format!("--db-ps-mode={prepared}")]);
-        sysbench.args([
-            format!("--threads={}", load.clients),
-            format!("--time={}", load.seconds),
-        ]);
-        sysbench
-            .args([&format!("--spread={}", u8::from(load.spread)), "run"])
-            .current_dir("/");
+            .args(["--db-driver=mysql", "--mysql-user=root", "--mysql-db=bench"])
+            .arg(format!("--mysql-{}", &socket_option(&self.folder)[2..]))
+            .args([&format!("--spread={}", u8::from(load.spread)), "run"]);
         self.user.apply(&mut sysbench);
-        let (status, output) = run_watched(sysbench, &scratch, load, &mut || Ok(()))?;
-        let outcome = read_report(&output).with_context(|| Failure {
-            output: output.clone(),
-        })?;
-        ensure!(status.success(), Failure { output });
-        Ok(outcome)
+        sysbench::run(sysbench, &scratch, load, &mut || Ok(()))
     }
 
     fn inspect(&mut self, workload: &Workload) -> anyhow::Result<Findings> {
@@ -214,29 +196,11 @@ impl Site for MariaDbSite {
             imbalance: 0,
             rows_by_index: self.number("SELECT count(*) FROM hot FORCE INDEX (PRIMARY)")?,
             rows_by_scan: self.number("SELECT count(*) FROM hot")?,
+            books: Vec::new(),
+            conditions: Vec::new(),
             counters: BTreeMap::new(),
         })
     }
-}
-
-fn read_report(output: &str) -> anyhow::Result<Outcome> {
-    let after = |name: &str| {
-        let value = output
-            .lines()
-            .find_map(|line| line.trim().strip_prefix(name));
-        value
-            .map(str::trim)
-            .with_context(|| format!("no line \"{name}\" in sysbench's report"))
-    };
-    Ok(Outcome {
-        acknowledged: after("total number of events:")?.parse()?,
-        rolled_back: 0,
-        failed: 0,
-        retries: 0,
-        seconds: after("total time:")?.trim_end_matches('s').parse()?,
-        latency: latency::from_sysbench(output)?,
-        output: output.to_owned(),
-    })
 }
 
 fn socket_option(folder: &Scratch) -> String {
@@ -251,36 +215,6 @@ pub fn check_installed() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Where a program is, or which package brings it.
 fn program(name: &str) -> anyhow::Result<PathBuf> {
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    let places = std::env::split_paths(&path).chain([Path::new("/usr/sbin").to_owned()]);
-    places
-        .map(|place| place.join(name))
-        .find(|file| file.is_file())
-        .with_context(|| {
-            format!(
-                "{name} is not installed, which this benchmark needs: \
-             apt-get install mariadb-server sysbench"
-            )
-        })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_report_of_sysbench() {
-        let output = "Latency histogram (values are in milliseconds)
-       value  ------------- distribution ------------- count
-       1.000 |****************************************  2468
-General statistics:
-    total time:                          2.0012s
-    total number of events:              2468
-";
-        let outcome = read_report(output).unwrap();
-        assert_eq!((outcome.acknowledged, outcome.seconds), (2468, 2.0012));
-        assert!(read_report("FATAL: unable to connect").is_err());
-    }
+    sysbench::program(name, "mariadb-server sysbench")
 }

@@ -3,6 +3,7 @@
 //! `catalog` and `workload` say what is measured, `runner` measures it on `site`s, `record` keeps
 //! it. The demo is the same with a report around it.
 
+mod books;
 pub mod catalog;
 mod check;
 mod family;
@@ -23,12 +24,15 @@ pub mod sample;
 pub mod scratch;
 pub mod site;
 pub mod stats;
+mod sysbench;
 pub mod table;
+mod tpcc;
 mod transactions;
 pub mod workload;
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use anyhow::{Context, bail};
 use catalog::Benchmark;
@@ -42,7 +46,7 @@ use crate::tools::checkout;
 
 #[derive(clap::Args)]
 pub struct Args {
-    /// Which benchmark: a name of `bench list`, `list`, `all`, or the name of a family (`shapes`)
+    /// Which benchmark: a name of `bench list`, `list`, `all`, or the name of a family (`shapes`, `tpcc`)
     #[arg(default_value = "list")]
     name: String,
     /// Seconds of each run
@@ -147,6 +151,19 @@ pub fn run(args: Args, pg_config: Option<PathBuf>) -> anyhow::Result<()> {
         || plans.iter().any(Plan::needs_library)
         || ranges.iter().any(range::Plan::needs_library);
     let install = prepare(pg_config.as_deref(), needs_library && !args.no_install)?;
+    let estimates = plans.iter().map(Plan::estimate);
+    let estimates = estimates.chain(ranges.iter().map(range::Plan::estimate));
+    let counting = counts.then(|| instructions::estimate(args.rounds));
+    let runs = plans
+        .iter()
+        .map(Plan::runs)
+        .chain(ranges.iter().map(range::Plan::runs));
+    println!(
+        "{} benchmarks, {} runs, about {}",
+        plans.len() + ranges.len() + usize::from(counts),
+        runs.sum::<usize>(),
+        in_minutes(estimates.chain(counting).sum())
+    );
     let out = match &args.out {
         Some(folder) => folder.clone(),
         None => checkout().join("bench/results"),
@@ -175,12 +192,21 @@ pub fn run(args: Args, pg_config: Option<PathBuf>) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// For people, who need no seconds.
+fn in_minutes(time: Duration) -> String {
+    let minutes = time.as_secs().div_ceil(60);
+    match (minutes / 60, minutes % 60) {
+        (0, minutes) => format!("{minutes} min"),
+        (hours, minutes) => format!("{hours} h {minutes} min"),
+    }
+}
+
 fn list() {
     let ranges = range::ALL.iter().map(|one| (one.name, one.about));
     let single = catalog::all().filter(|one| one.family.is_none());
     let all = single.map(|one| (one.name, one.about));
     let counted = [(instructions::NAME, instructions::ABOUT)];
-    let families = catalog::shapes::FAMILIES.iter().copied();
+    let families = catalog::FAMILIES.iter().copied();
     for (name, about) in all.chain(families).chain(ranges).chain(counted) {
         println!("{name:<16} {about}");
     }

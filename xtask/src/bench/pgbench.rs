@@ -13,6 +13,7 @@ use super::interrupt;
 use super::latency::Latency;
 use super::pgbench_report::Report;
 use super::scratch::Scratch;
+use super::tpcc;
 use super::transactions::{self, Transactions};
 use super::workload::{Script, Source};
 
@@ -43,6 +44,8 @@ pub struct Load<'a> {
     pub protocol: Protocol,
     /// Each client updates a row of its own.
     pub spread: bool,
+    /// TPC-C's: the load goes to its database.
+    pub warehouses: Option<usize>,
     /// Settings of the sessions.
     pub settings: &'a [(&'a str, &'a str)],
     /// How often a transaction that ends in a serialization failure or deadlock is tried, at least once.
@@ -61,15 +64,21 @@ impl Load<'_> {
             .collect();
         options.join(" ")
     }
+
+    /// The database that it goes to.
+    pub fn database(&self) -> &'static str {
+        match self.warehouses {
+            Some(_) => tpcc::DATABASE,
+            None => "postgres",
+        }
+    }
 }
 
 /// What the clients of a run were told.
 #[derive(Debug)]
 pub struct Outcome {
-    /// Transactions of the first script that were acknowledged.
-    pub acknowledged: u64,
-    /// Transactions of the other scripts: they rolled back as they meant to.
-    pub rolled_back: u64,
+    /// Transactions of each script that ended as they meant to.
+    pub scripts: Vec<u64>,
     /// Transactions given up after too many tries. One of each client may also fail because the time is over before it can
     /// be tried again: those do not count.
     pub failed: u64,
@@ -79,6 +88,18 @@ pub struct Outcome {
     pub seconds: f64,
     pub latency: Latency,
     pub output: String,
+}
+
+impl Outcome {
+    /// Transactions of the first script, whose effect is looked for.
+    pub fn acknowledged(&self) -> u64 {
+        self.scripts.first().copied().unwrap_or(0)
+    }
+
+    /// Those of the second, which roll back as they mean to.
+    pub fn rolled_back(&self) -> u64 {
+        self.scripts.get(1).copied().unwrap_or(0)
+    }
 }
 
 /// Called some ten times a second while a load runs.
@@ -125,12 +146,8 @@ impl Ended {
 pub fn run(server: &Server, load: &Load, tick: &mut Tick) -> anyhow::Result<Outcome> {
     let ended = drive(server, load, tick)?;
     let transactions = ended.transactions()?;
-    let [first, others @ ..] = ended.report.scripts.as_slice() else {
-        bail!("pgbench ran no script")
-    };
     Ok(Outcome {
-        acknowledged: *first,
-        rolled_back: others.iter().sum(),
+        scripts: ended.report.scripts.clone(),
         failed: ended.report.failed.saturating_sub(load.clients as u64),
         retries: ended.report.retries,
         seconds: ended.seconds(),
@@ -155,7 +172,11 @@ pub fn drive(server: &Server, load: &Load, tick: &mut Tick) -> anyhow::Result<En
         .args(["--client", &load.clients.to_string()])
         .args(["--jobs", &jobs(load).to_string()])
         .args(["--time", &time_with_connecting(load).to_string()])
-        .args(["--define", &format!("spread={}", u8::from(load.spread))]);
+        .args(["--define", &format!("spread={}", u8::from(load.spread))])
+        .env("PGDATABASE", load.database());
+    if let Some(warehouses) = load.warehouses {
+        pgbench.args(["--define", &format!("warehouses={warehouses}")]);
+    }
     let (status, output) = run_watched(pgbench, &scratch, load, tick)?;
     let report = Report::parse(&output)
         .and_then(|report| {
@@ -182,6 +203,7 @@ pub fn add_scripts(
     for script in scripts {
         let (option, source) = match script.source {
             Source::Builtin => ("--builtin", script.name.to_owned()),
+            Source::Sysbench(_) => bail!("{} is a script of sysbench", script.name),
             Source::Text(text) => {
                 let path = scratch.path().join(script.name);
                 fs::write(&path, text)?;
@@ -218,7 +240,7 @@ impl std::fmt::Display for Failure {
         let said = self
             .output
             .lines()
-            .filter(|line| line.contains("error"))
+            .filter(|line| line.contains("error") || line.contains("FATAL"))
             .take(3);
         let said: Vec<&str> = said.collect();
         write!(f, "the load generator failed: {}", said.join("; "))

@@ -12,7 +12,8 @@ use super::old_snapshot::OldSnapshot;
 use super::pgbench::{self, Load, Outcome};
 use super::sample::{Sample, Sampler};
 use super::site::{Description, Findings, Site};
-use super::workload::{self, Workload};
+use super::workload::{self, Script, Source, Tables, Workload};
+use super::{books, sysbench, tpcc};
 
 /// The same for every variant.
 pub const SETTINGS: &[(&str, &str)] = &[
@@ -36,20 +37,21 @@ const TOLD: &[&str] = &[
 pub struct PostgresSite {
     system: System,
     control: Client,
-    /// Of pgbench's own tables, once they are made.
-    pgbench_scale: Option<u32>,
+    /// What has been made beside our own.
+    tables: Tables,
     /// Where commits have to go too. Before the server: it goes first.
     _standby: Option<Standby>,
     server: Server,
 }
 
 impl PostgresSite {
-    /// Starts a server for up to `clients` clients and loads the tables; with a synchronous
-    /// standby beside it when asked for.
+    /// Starts a server for up to `clients` clients, with these settings beside those of all, and loads the tables; with a
+    /// synchronous standby beside it when asked for.
     pub fn start(
         install: &PgInstall,
         system: System,
         clients: usize,
+        settings: &[(&str, &str)],
         standby: Option<catalog::Standby>,
     ) -> anyhow::Result<Self> {
         let base = if system == System::Txn {
@@ -58,32 +60,43 @@ impl PostgresSite {
             ServerOptions::stock()
         };
         let mut options = base.set("max_connections", clients + 20);
-        for (name, value) in SETTINGS {
+        for (name, value) in SETTINGS.iter().chain(settings) {
             options = options.set(*name, *value);
         }
         let server = Server::start(install, options)?;
         server
             .psql(workload::SCHEMA)
             .context("loading the tables")?;
-        let mut control = server.connect()?;
+        let control = server.connect()?;
         let standby = standby
             .map(|standby| attach(&server, standby))
             .transpose()?;
-        control.batch_execute(&format!("SET statement_timeout = '{LIMIT}'"))?;
-        Ok(Self {
+        let mut site = Self {
             system,
             server,
             control,
-            pgbench_scale: None,
+            tables: Tables::Ours,
             _standby: standby,
-        })
+        };
+        site.connect("postgres")?;
+        Ok(site)
     }
 
-    /// Makes pgbench's own tables of that scale, unless they are there.
-    fn initialize(&mut self, pgbench_scale: Option<u32>) -> anyhow::Result<()> {
-        let Some(scale) = pgbench_scale.filter(|_| self.pgbench_scale != pgbench_scale) else {
+    /// Makes the tables that only some workloads need, unless they are there.
+    fn make(&mut self, tables: Tables) -> anyhow::Result<()> {
+        if self.tables == tables {
             return Ok(());
-        };
+        }
+        match tables {
+            Tables::Pgbench { scale } => self.make_pgbench(scale)?,
+            Tables::Sysbench => sysbench::prepare(&self.server)?,
+            Tables::Ours | Tables::Tpcc { .. } => return Ok(()),
+        }
+        self.tables = tables;
+        Ok(())
+    }
+
+    fn make_pgbench(&self, scale: u32) -> anyhow::Result<()> {
         let made = self
             .server
             .command("pgbench")
@@ -94,8 +107,15 @@ impl PostgresSite {
             "could not make pgbench's tables: {}",
             String::from_utf8_lossy(&made.stderr).trim_end()
         );
-        self.pgbench_scale = pgbench_scale;
         Ok(())
+    }
+
+    /// Has the session of our own in that database, and nowhere else.
+    fn connect(&mut self, database: &str) -> anyhow::Result<()> {
+        self.control = self.server.connect_as("postgres", database)?;
+        Ok(self
+            .control
+            .batch_execute(&format!("SET statement_timeout = '{LIMIT}'"))?)
     }
 }
 
@@ -108,16 +128,22 @@ impl Site for PostgresSite {
         describe(&mut self.control, self.system)
     }
 
-    fn reset(&mut self, workload: &Workload) -> anyhow::Result<()> {
-        self.initialize(workload.pgbench_scale)?;
-        let limited = format!(
-            "SET statement_timeout = '{LIMIT}';\n{}{}",
-            workload::RESET,
-            workload.reset
-        );
-        self.server
-            .psql(&limited)
-            .context("resetting the tables between two runs")?;
+    fn reset(&mut self, workload: &Workload, load: &Load) -> anyhow::Result<()> {
+        if let Some(warehouses) = load.warehouses {
+            self.connect("postgres")?;
+            tpcc::copy(&self.server, self.system, warehouses)?;
+            self.connect(load.database())?;
+        } else {
+            self.make(workload.tables)?;
+            let limited = format!(
+                "SET statement_timeout = '{LIMIT}';\n{}{}",
+                workload::RESET,
+                workload.reset
+            );
+            self.server
+                .psql(&limited)
+                .context("resetting the tables between two runs")?;
+        }
         if self.system == System::Txn {
             self.control.execute("SELECT txn.stats_reset()", &[])?;
         }
@@ -130,12 +156,22 @@ impl Site for PostgresSite {
             .then(|| OldSnapshot::open(&self.server))
             .transpose()?;
         let mut sampler = Sampler::new(&mut self.control, self.system);
-        let outcome = pgbench::run(&self.server, load, &mut || {
+        let mut tick = || {
             if let Some(sample) = sampler.sample()? {
                 watch(sample);
             }
             Ok(())
-        });
+        };
+        let outcome = match load.scripts {
+            [
+                Script {
+                    name,
+                    source: Source::Sysbench(options),
+                    ..
+                },
+            ] => sysbench::run_own(&self.server, name, options, load, &mut tick),
+            _ => pgbench::run(&self.server, load, &mut tick),
+        };
         let outcome = outcome.map_err(|error| match log_end(&self.server) {
             Some(log) => error.context(format!("the server's log ends with\n{log}\ncause")),
             None => error,
@@ -149,6 +185,14 @@ impl Site for PostgresSite {
             counters: match self.system {
                 System::Txn => counters(&mut self.control)?,
                 _ => BTreeMap::new(),
+            },
+            books: match workload.audit {
+                Some(audit) => audit.books.read(&mut self.control)?,
+                None => Vec::new(),
+            },
+            conditions: match workload.audit {
+                Some(audit) => books::row(&mut self.control, audit.conditions)?,
+                None => Vec::new(),
             },
             effect: number(&mut self.control, workload.effect)?,
             imbalance: workload

@@ -22,7 +22,7 @@ pub struct Record {
     pub ceiling: Option<&'static str>,
     pub standby: Option<Standby>,
     /// What each client runs, again and again: texts, or names of pgbench's own scripts.
-    pub scripts: Vec<&'static str>,
+    pub scripts: Vec<String>,
     pub summary: Vec<Line>,
     pub runs: Vec<Run>,
 }
@@ -44,6 +44,8 @@ pub struct Run {
     pub tps: f64,
     pub acknowledged: u64,
     pub rolled_back: u64,
+    /// Transactions of each script that ended as they meant to.
+    pub by_script: Vec<u64>,
     pub retries: u64,
     pub latency_ms: Latency,
     pub findings: Findings,
@@ -56,6 +58,9 @@ pub struct Line {
     pub variant: &'static str,
     pub clients: usize,
     pub tps: Spread,
+    /// Transactions of all scripts per second, where there are several.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub all_tps: Option<Spread>,
     pub p50_ms: f64,
     pub p95_ms: f64,
     pub p99_ms: f64,
@@ -64,6 +69,14 @@ pub struct Line {
     /// H/U: tps as a share of the ceiling's in the same round; only for hot rows.
     pub to_ceiling: Option<Spread>,
     pub retries: u64,
+}
+
+impl Run {
+    /// Transactions of all scripts per second; None when there is a single one.
+    fn all_tps(&self) -> Option<f64> {
+        let all: u64 = self.by_script.iter().sum();
+        (self.by_script.len() > 1).then(|| all as f64 / self.seconds)
+    }
 }
 
 /// One line for each number of clients and variant, in the order of the benchmark.
@@ -97,6 +110,7 @@ pub fn summarize(benchmark: &Benchmark, clients: &[usize], runs: &[Run]) -> Vec<
                 variant: series.label,
                 clients,
                 tps,
+                all_tps: Spread::of(runs.iter().filter_map(|run| run.all_tps())),
                 p50_ms,
                 p95_ms,
                 p99_ms,
@@ -129,6 +143,7 @@ mod tests {
             tps,
             acknowledged: 1,
             rolled_back: 0,
+            by_script: vec![1],
             retries: 1,
             latency_ms: Latency {
                 mean: 1.0,
@@ -142,6 +157,8 @@ mod tests {
                 imbalance: 0,
                 rows_by_index: 1,
                 rows_by_scan: 1,
+                books: Vec::new(),
+                conditions: Vec::new(),
                 counters: BTreeMap::new(),
             },
             samples: Vec::new(),

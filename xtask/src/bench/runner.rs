@@ -1,6 +1,7 @@
 //! Runs a benchmark: variants in turn, every run checked against the data it left.
 
 use std::collections::HashSet;
+use std::time::Duration;
 
 use anyhow::{Context, bail};
 use pgserver::PgInstall;
@@ -10,12 +11,13 @@ use super::check;
 use super::interrupt;
 use super::machine::Machine;
 use super::mariadb::{self, MariaDbSite};
-use super::pgbench::{Failure, Load, MAX_TRIES, Protocol};
+use super::pgbench::{Failure, Load, MAX_TRIES, Outcome, Protocol};
 use super::postgres_site::PostgresSite;
 use super::progress::{Progress, run_line};
 use super::record::{Record, Run, summarize};
-use super::site::Site;
-use super::workload::Source;
+use super::site::{Findings, Site};
+use super::workload::{Effect, Source, Tables, Workload};
+use super::{sysbench, tpcc};
 
 /// A benchmark, and how long and how often.
 pub struct Plan {
@@ -32,6 +34,13 @@ pub struct Plan {
 
 /// Seconds of the run before the first round, for each variant.
 const WARM_UP_SECONDS: u64 = 2;
+
+/// About what is added to the seconds of runs: for the servers and warm-ups of a benchmark, for reset and checks of a run, for
+/// the load of a warehouse and for its copies and checks.
+const SERVERS_SECONDS: f64 = 15.0;
+const AROUND_SECONDS: f64 = 2.0;
+const LOADING_SECONDS: f64 = 6.0;
+const COPYING_SECONDS: f64 = 1.0;
 
 /// The variants in the order of a round: each begins as often as the others, as what ran before may still be felt.
 pub fn in_turn<T>(variants: &[T], round: usize) -> impl Iterator<Item = &T> {
@@ -56,14 +65,64 @@ impl Plan {
 
     /// Fails when the machine lacks a package that a variant needs.
     pub fn check_packages(&self) -> anyhow::Result<()> {
-        if self
-            .series()
-            .iter()
-            .any(|series| series.system == System::MariaDb)
-        {
-            mariadb::check_installed()?;
+        for series in self.series() {
+            if series.system == System::MariaDb {
+                mariadb::check_installed()?;
+            }
+            if series.workload.tables == Tables::Sysbench {
+                sysbench::program("sysbench", "sysbench")?;
+            }
         }
         Ok(())
+    }
+
+    /// Runs, warm-ups among them.
+    pub fn runs(&self) -> usize {
+        let runs = |series: &&Series| {
+            let clients = self.clients.iter();
+            let clients = clients
+                .filter(|clients| series.runs_with(**clients))
+                .count();
+            usize::from(clients > 0) + self.rounds * clients
+        };
+        self.series().iter().map(runs).sum()
+    }
+
+    /// About how long it takes.
+    pub fn estimate(&self) -> Duration {
+        let mut seconds = SERVERS_SECONDS;
+        for series in self.series() {
+            let largest = self
+                .clients
+                .iter()
+                .filter_map(|n| series.warehouses(*n))
+                .max();
+            seconds += LOADING_SECONDS * largest.unwrap_or(0) as f64;
+            for clients in self.clients.iter().filter(|n| series.runs_with(**n)) {
+                let warehouses = series.warehouses(*clients).unwrap_or(0) as f64;
+                let around = AROUND_SECONDS + COPYING_SECONDS * warehouses;
+                seconds += self.rounds as f64 * (self.seconds as f64 + around);
+            }
+        }
+        Duration::from_secs_f64(seconds)
+    }
+
+    /// The middle one of the numbers of clients with which it runs.
+    fn warm_up_clients(&self, series: &Series) -> Option<usize> {
+        let clients = self.clients.iter().copied();
+        let clients: Vec<usize> = clients
+            .filter(|clients| series.runs_with(*clients))
+            .collect();
+        clients.get(clients.len() / 2).copied()
+    }
+
+    /// What its servers have beside the settings of all.
+    fn server_settings(&self) -> &'static [(&'static str, &'static str)] {
+        let is_tpcc = |series: &&Series| matches!(series.workload.tables, Tables::Tpcc { .. });
+        match self.series().iter().any(is_tpcc) {
+            true => tpcc::SETTINGS,
+            false => &[],
+        }
     }
 
     /// Fails when the plan cannot be run.
@@ -89,13 +148,7 @@ impl Plan {
         if self.clients.is_empty() || self.clients.iter().any(|&n| n == 0 || n > largest) {
             bail!("the numbers of clients must be from 1 to {largest}");
         }
-        if self
-            .series()
-            .iter()
-            .any(|series| series.system == System::MariaDb)
-        {
-            mariadb::check_installed()?;
-        }
+        self.check_packages()?;
         if self.seconds == 0 || self.rounds == 0 {
             bail!("a benchmark takes at least one second and one round");
         }
@@ -107,17 +160,20 @@ impl Plan {
         let machine = Machine::look();
         let series = self.series();
         let mut sites = self.open_sites(install, &series)?;
-        let progress = Progress::new(series.len() * (1 + self.rounds * self.clients.len()))?;
-        let warm_up = self.clients[self.clients.len() / 2];
+        let progress = Progress::new(self.runs())?;
         for series in &series {
+            let Some(clients) = self.warm_up_clients(series) else {
+                continue;
+            };
             progress.begin(format!("warm-up · {}", series.label));
             let site = site_of(&mut sites, series.system)?;
-            self.run_once(site, series, warm_up, WARM_UP_SECONDS, &progress)?;
+            self.run_once(site, series, clients, WARM_UP_SECONDS, &progress)?;
         }
         let mut runs: Vec<Run> = Vec::new();
         for round in 1..=self.rounds {
             for &clients in &self.clients {
-                for series in in_turn(&series, round) {
+                let series = in_turn(&series, round).filter(|one| one.runs_with(clients));
+                for series in series {
                     progress.begin(format!("{clients} clients · {}", series.label));
                     let site = site_of(&mut sites, series.system)?;
                     let run = self.run_once(site, series, clients, self.seconds, &progress)?;
@@ -168,6 +224,7 @@ impl Plan {
                     install,
                     system,
                     most,
+                    self.server_settings(),
                     self.benchmark.standby,
                 )?),
             })
@@ -196,12 +253,13 @@ impl Plan {
             seconds,
             protocol: self.protocol,
             spread: series.rows == Rows::Different,
+            warehouses: series.warehouses(clients),
             settings: series.settings,
             max_tries: MAX_TRIES,
             old_snapshot: series.workload.old_snapshot,
         };
         interrupt::check()?;
-        site.reset(series.workload).with_context(described)?;
+        site.reset(series.workload, &load).with_context(described)?;
         let mut samples = Vec::new();
         progress.tell("no hot row yet".to_owned());
         let outcome = site.run(&load, &mut |sample| {
@@ -233,9 +291,10 @@ impl Plan {
             settings: load.options(),
             clients,
             seconds: outcome.seconds,
-            tps: findings.effect as f64 / outcome.seconds,
-            acknowledged: outcome.acknowledged,
-            rolled_back: outcome.rolled_back,
+            tps: committed(series.workload, &outcome, &findings) / outcome.seconds,
+            acknowledged: outcome.acknowledged(),
+            rolled_back: outcome.rolled_back(),
+            by_script: outcome.scripts,
             retries: outcome.retries,
             latency_ms: outcome.latency,
             findings,
@@ -244,18 +303,27 @@ impl Plan {
     }
 }
 
-/// The texts of all scripts, each once; the names of pgbench's own.
-fn scripts(series: &[&Series]) -> Vec<&'static str> {
-    let mut texts: Vec<&str> = series
+/// Transactions that have had their effect.
+fn committed(workload: &Workload, outcome: &Outcome, findings: &Findings) -> f64 {
+    match workload.effect_is {
+        Effect::NotInTheTables => outcome.acknowledged() as f64,
+        Effect::Exactly | Effect::AtMost => findings.effect as f64,
+    }
+}
+
+/// The texts of all scripts, each once; the names of pgbench's and sysbench's own.
+fn scripts(series: &[&Series]) -> Vec<String> {
+    let mut texts: Vec<String> = series
         .iter()
         .flat_map(|series| series.workload.scripts)
         .map(|script| match script.source {
-            Source::Text(text) => text,
-            Source::Builtin => script.name,
+            Source::Text(text) => text.to_owned(),
+            Source::Builtin => script.name.to_owned(),
+            Source::Sysbench(options) => format!("{} {}", script.name, options.join(" ")),
         })
         .collect();
     let mut seen = HashSet::new();
-    texts.retain(|text| seen.insert(*text));
+    texts.retain(|text| seen.insert(text.clone()));
     texts
 }
 

@@ -38,16 +38,20 @@ pub fn render(lines: &[Line], baseline: &str) -> String {
     table.load_preset(presets::NOTHING);
     table.set_style(TableComponent::HeaderLines, '─');
     table.set_style(TableComponent::MiddleHeaderIntersections, '─');
-    table.set_header(COLUMNS.map(|column| match column {
+    let columns = COLUMNS.map(|column| match column {
         "× base" => format!("× {baseline}"),
         other => other.to_owned(),
-    }));
+    });
+    let mixed = lines.iter().any(|line| line.all_tps.is_some());
+    let more = mixed.then(|| "all tps".to_owned());
+    table.set_header(columns.into_iter().chain(more));
     let mut rows = lines
         .chunk_by(|one, next| one.clients == next.clients)
         .peekable();
     while let Some(group) = rows.next() {
         for line in group {
-            table.add_row(cells(line));
+            let all = line.all_tps.map(|tps| thousands(tps.median));
+            table.add_row(cells(line).into_iter().chain(all));
         }
         if rows.peek().is_some() {
             table.add_row([""]);

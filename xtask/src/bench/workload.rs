@@ -1,11 +1,15 @@
 //! The loads that are measured, and how the data shows whether they did what they said.
 
+use super::books::Books;
+
 /// Where the transactions of a script come from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Source<'a> {
     Text(&'a str),
     /// pgbench's own script of the script's name.
     Builtin,
+    /// sysbench's own script of the script's name, with these options.
+    Sysbench(&'a [&'a str]),
 }
 
 /// One pgbench script and its share of the transactions.
@@ -23,13 +27,43 @@ pub enum Effect {
     Exactly,
     /// Statements may find nothing to update: only the effect counts.
     AtMost,
+    /// The tables do not tell how many there were.
+    NotInTheTables,
+}
+
+/// Which tables a workload needs beside those of all workloads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Tables {
+    Ours,
+    /// pgbench's own, at this scale.
+    Pgbench {
+        scale: u32,
+    },
+    /// sysbench's own.
+    Sysbench,
+    /// TPC-C's, in a database of their own that is copied anew for each run.
+    Tpcc {
+        warehouses: usize,
+    },
+}
+
+/// What must be true of a mixed load beside its effect.
+#[derive(Debug)]
+pub struct Audit {
+    /// What has changed since the load of the tables.
+    pub books: Books,
+    /// What a transaction of each script adds to the columns of the books.
+    pub effects: &'static [&'static [i64]],
+    /// SQL: how often each of the consistency conditions is violated, as one row of bigints.
+    pub conditions: &'static str,
 }
 
 /// A load, and how to tell from the data whether it did what it said.
 #[derive(Debug)]
 pub struct Workload {
     pub name: &'static str,
-    /// The transactions of the first script have the effect; those of others must have none.
+    /// The transactions of the first script have the effect; those of the second, if any, roll back as they mean to. More
+    /// scripts than these have what effects the audit says.
     pub scripts: &'static [Script<'static>],
     /// SQL: the committed effects, as one bigint.
     pub effect: &'static str,
@@ -39,8 +73,8 @@ pub struct Workload {
     /// SQL that counts the rows of what is updated, by index or by scan, and how many there must be.
     pub count_rows: &'static str,
     pub rows: i64,
-    /// It needs pgbench's own tables, at this scale.
-    pub pgbench_scale: Option<u32>,
+    pub tables: Tables,
+    pub audit: Option<&'static Audit>,
     /// SQL before each run, after `RESET`.
     pub reset: &'static str,
     /// Another session holds a snapshot open from before the run to its end.
@@ -55,6 +89,8 @@ pub const HOT_ROWS: i64 = 120_000;
 pub const MOST_CLIENTS: usize = 1024;
 
 pub mod shapes;
+pub mod sysbench;
+pub mod tpcc;
 
 const SUM_OF_HOT: &str = "SELECT sum(val)::bigint FROM hot";
 const COUNT_OF_LEDGER: &str = "SELECT count(*) FROM ledger";
@@ -88,7 +124,8 @@ const fn counter(name: &'static str, scripts: &'static [Script<'static>]) -> Wor
         imbalance: None,
         count_rows: "SELECT count(*) FROM hot WHERE id > 0",
         rows: HOT_ROWS,
-        pgbench_scale: None,
+        tables: Tables::Ours,
+        audit: None,
         reset: "",
         old_snapshot: false,
     }
@@ -168,7 +205,7 @@ const fn tpcb(name: &'static str, scale: u32) -> Workload {
                           + (SELECT count(*) FROM pgbench_tellers WHERE tid > 0)
                           + (SELECT count(*) FROM pgbench_branches WHERE bid > 0)",
         rows: scale as i64 * (100_000 + 10 + 1),
-        pgbench_scale: Some(scale),
+        tables: Tables::Pgbench { scale },
         reset: include_str!("../../../bench/tpcb-reset.sql"),
         ..counter(name, TPCB)
     }

@@ -33,7 +33,7 @@ pub fn render(record: &Record) -> anyhow::Result<String> {
                 record.protocol.name()
             ),
             record.systems.iter(),
-            &record.scripts,
+            &record.scripts.join("\n"),
         ))
     };
     Ok(page(&format!("A hot row: {}", record.about), &body))

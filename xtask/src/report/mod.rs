@@ -46,7 +46,7 @@ pub fn conditions<'a>(
     machine: &Machine,
     runs: &str,
     servers: impl Iterator<Item = &'a Description>,
-    scripts: &[&str],
+    scripts: &str,
 ) -> Markup {
     html! {
         h2 { "How it was measured" }
@@ -67,7 +67,7 @@ pub fn conditions<'a>(
                     }
                 }
                 dt { "Each client" }
-                dd { pre { (scripts.join("\n")) } }
+                dd { pre { (scripts) } }
             }
         }
     }

@@ -4,6 +4,7 @@ use anyhow::{Context, ensure};
 
 use super::tpcc;
 use super::zipf::Zipf;
+use crate::bench::books::Books;
 
 /// The two kinds of transactions that are counted apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
@@ -22,13 +23,6 @@ pub struct MixScript {
     /// What a committed transaction adds to each of the columns of the books.
     pub effects: &'static [i64],
     pub text: String,
-}
-
-/// A query for one row of bigints that only committed transactions change, by what `effects` says.
-#[derive(Clone, Copy, Debug)]
-pub struct Books {
-    pub sql: &'static str,
-    pub columns: &'static [&'static str],
 }
 
 /// Tables, and how to account for them.

@@ -56,7 +56,7 @@ pub fn render(record: &Record) -> anyhow::Result<String> {
             &record.machine,
             &runs,
             record.servers.iter().map(|server| &server.description),
-            &scripts(record),
+            &scripts(record).join("\n"),
         ))
     };
     let title = format!("{}: {}", record.benchmark, record.about);

@@ -1,5 +1,7 @@
 //! Runs a range benchmark: variants in turn at each place, every run checked against the data it left.
 
+use std::time::Duration;
+
 use anyhow::{Context, bail, ensure};
 use hdrhistogram::Histogram;
 use pgserver::PgInstall;
@@ -36,10 +38,28 @@ pub struct Plan {
 /// Seconds of the run before the first round, on each server.
 const WARM_UP_SECONDS: u64 = 2;
 
+/// About what is added to the seconds of runs: to fill and warm up a server, and around each run.
+const SERVER_SECONDS: u64 = 15;
+const AROUND_SECONDS: u64 = 2;
+
 impl Plan {
     /// Whether a variant runs on the extension.
     pub fn needs_library(&self) -> bool {
         self.servers().iter().any(|kind| kind.library)
+    }
+
+    /// Runs, warm-ups among them.
+    pub fn runs(&self) -> usize {
+        let variants = self.places.iter().map(|place| place.variants.len());
+        self.servers().len() + self.rounds * variants.sum::<usize>()
+    }
+
+    /// About how long it takes.
+    pub fn estimate(&self) -> Duration {
+        let runs = (self.runs() - self.servers().len()) as u64;
+        Duration::from_secs(
+            SERVER_SECONDS * self.servers().len() as u64 + runs * (self.seconds + AROUND_SECONDS),
+        )
     }
 
     /// Fails when the plan cannot be run.
@@ -93,8 +113,7 @@ impl Plan {
     pub fn measure(self, install: &PgInstall) -> anyhow::Result<Record> {
         let machine = Machine::look();
         let mut sites = self.open_sites(install)?;
-        let runs_of_a_round: usize = self.places.iter().map(|place| place.variants.len()).sum();
-        let progress = Progress::new(sites.len() + self.rounds * runs_of_a_round)?;
+        let progress = Progress::new(self.runs())?;
         for site in &mut sites {
             let mut all = self.places.iter().flat_map(|place| {
                 let variants = place.variants.iter();
@@ -190,6 +209,7 @@ impl Plan {
             seconds,
             protocol: self.protocol,
             spread: false,
+            warehouses: None,
             settings: &variant.session,
             max_tries: 1,
             old_snapshot: false,

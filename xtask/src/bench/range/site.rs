@@ -6,12 +6,13 @@ use anyhow::{Context, ensure};
 use pgserver::{PgInstall, Server, ServerOptions};
 use postgres::Client;
 
-use super::mix::{Books, Data, MixScript};
+use super::mix::{Data, MixScript};
 use super::record::SharedMemory;
 use super::variant::{Division, ServerKind, Variant};
+use crate::bench::books::Books;
 use crate::bench::catalog::System;
 use crate::bench::pgbench::{self, Ended, Load};
-use crate::bench::postgres_site::{self, INDEX_SCANS, counters, describe, without};
+use crate::bench::postgres_site::{self, counters, describe};
 use crate::bench::site::Description;
 
 /// The same for every variant, beside what all benchmarks have. Validated transactions have no parallel plans, so nobody has.
@@ -78,7 +79,7 @@ impl RangeSite {
             divided: Vec::new(),
             server,
         };
-        site.balance = site.read_books()?;
+        site.balance = site.books.read(&mut site.control)?;
         Ok(site)
     }
 
@@ -123,30 +124,13 @@ impl RangeSite {
 
     /// Compares the books with what was committed of each script since the last time. Fails when they differ.
     pub fn audit(&mut self, scripts: &[MixScript], committed: &[u64]) -> anyhow::Result<()> {
-        let now = self.read_books()?;
-        let before = std::mem::replace(&mut self.balance, now);
-        let faults = faults(&self.books, scripts, committed, &before, &self.balance);
+        let now = self.books.read(&mut self.control)?;
+        let changed: Vec<i64> = now.iter().zip(&self.balance).map(|(a, b)| a - b).collect();
+        self.balance = now;
+        let effects = scripts.iter().map(|script| script.effects);
+        let faults = self.books.faults(effects, committed, &changed);
         ensure!(faults.is_empty(), "WRONG DATA. {}", faults.join("; "));
         Ok(())
-    }
-
-    /// The books, by index and by full scans. Fails when they differ.
-    fn read_books(&mut self) -> anyhow::Result<Vec<i64>> {
-        let Self { control, books, .. } = self;
-        let mut read = |ways: &[&str]| {
-            without(control, ways, |control| {
-                let row = control.query_one(books.sql, &[])?;
-                Ok((0..row.len()).map(|n| row.get(n)).collect::<Vec<i64>>())
-            })
-        };
-        let by_index = read(&["seqscan"])?;
-        let by_scan = read(INDEX_SCANS)?;
-        ensure!(
-            by_index == by_scan,
-            "WRONG DATA. {:?} are {by_index:?} by index and {by_scan:?} by full scans",
-            books.columns
-        );
-        Ok(by_index)
     }
 
     /// What the library has counted since the last reset; empty without it.
@@ -194,56 +178,4 @@ fn check_settings(control: &mut Client, variant: &Variant) -> anyhow::Result<()>
         );
     }
     Ok(())
-}
-
-/// What has changed in the books in another way than the committed transactions of each script should have changed it, in words.
-fn faults(
-    books: &Books,
-    scripts: &[MixScript],
-    committed: &[u64],
-    before: &[i64],
-    after: &[i64],
-) -> Vec<String> {
-    let mut faults = Vec::new();
-    for (index, column) in books.columns.iter().enumerate() {
-        let effects = scripts.iter().map(|script| script.effects[index]);
-        let expected: i64 = effects
-            .zip(committed)
-            .map(|(effect, committed)| effect * *committed as i64)
-            .sum();
-        let found = after[index] - before[index];
-        if found != expected {
-            faults.push(format!(
-                "{column}: changed by {found}, but the transactions that were told COMMIT change it by {expected}"
-            ));
-        }
-    }
-    faults
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::bench::range::mix::Class;
-
-    #[test]
-    fn one_update_too_few_or_too_many_is_a_fault() {
-        let books = Books {
-            sql: "",
-            columns: &["values", "rows"],
-        };
-        let script = |effects| MixScript {
-            name: "",
-            class: Class::Point,
-            weight: 1,
-            effects,
-            text: String::new(),
-        };
-        let scripts = [script(&[2, 0]), script(&[1, 0])];
-        let faults = |after| faults(&books, &scripts, &[10, 3], &[100, 50], after);
-        assert!(faults(&[123, 50]).is_empty());
-        assert_eq!(faults(&[122, 50]).len(), 1);
-        assert_eq!(faults(&[124, 50]).len(), 1);
-        assert_eq!(faults(&[120, 51]).len(), 2);
-    }
 }

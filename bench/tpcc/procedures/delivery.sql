@@ -1,0 +1,1 @@
+CALL delivery(:w, :carrier, NULL);

@@ -1,0 +1,1 @@
+CALL new_order(:w, :d, :c, :lines, true, :warehouses, NULL);

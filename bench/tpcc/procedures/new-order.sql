@@ -1,0 +1,1 @@
+CALL new_order(:w, :d, :c, :lines, false, :warehouses, NULL);

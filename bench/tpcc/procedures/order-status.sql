@@ -1,0 +1,1 @@
+CALL order_status(:w, :d, :c, :name, NULL);

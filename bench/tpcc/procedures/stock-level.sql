@@ -1,0 +1,1 @@
+CALL stock_level(:w, :d, :threshold, NULL);

@@ -1,0 +1,2 @@
+\set d 0
+BEGIN;

@@ -1,0 +1,50 @@
+//! The databases of TPC-C on a server: one that is loaded once for each number of warehouses, and the copy that a run works on.
+
+use anyhow::Context;
+use pgserver::Server;
+
+use super::catalog::System;
+use super::workload::tpcc::LOAD;
+
+/// The one that is worked on.
+pub const DATABASE: &str = "tpcc";
+
+/// More than what all servers have: the tables are in memory.
+pub const SETTINGS: &[(&str, &str)] = &[("shared_buffers", "4GB")];
+
+/// A new copy of so many warehouses as they were loaded, in memory. Its pages are in WAL since the last checkpoint, so that
+/// the run need not write them there in full.
+pub fn copy(server: &Server, system: System, warehouses: usize) -> anyhow::Result<()> {
+    let loaded = format!("{DATABASE}_{warehouses}");
+    let known = server
+        .connect()?
+        .query_opt("SELECT FROM pg_database WHERE datname = $1", &[&loaded])?;
+    if known.is_none() {
+        load(server, system, &loaded, warehouses)
+            .with_context(|| format!("loading {warehouses} warehouses"))?;
+    }
+    server
+        .psql(&format!(
+            "SET client_min_messages = warning;
+             DROP DATABASE IF EXISTS {DATABASE};
+             CHECKPOINT;
+             CREATE DATABASE {DATABASE} TEMPLATE {loaded} STRATEGY wal_log;
+             \\connect {DATABASE}
+             SELECT count(pg_prewarm(oid::regclass)) FROM pg_class
+             WHERE relkind IN ('r', 'i') AND relnamespace = 'public'::regnamespace;"
+        ))
+        .with_context(|| format!("copying {warehouses} warehouses"))?;
+    Ok(())
+}
+
+fn load(server: &Server, system: System, database: &str, warehouses: usize) -> anyhow::Result<()> {
+    let library = match system {
+        System::Txn => "CREATE EXTENSION txn;",
+        _ => "",
+    };
+    server.psql(&format!(
+        "CREATE DATABASE {database};\n\\connect {database}\n{library}\nCREATE EXTENSION pg_prewarm;
+         \\set warehouses {warehouses}\n{LOAD}"
+    ))?;
+    Ok(())
+}
