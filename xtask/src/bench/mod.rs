@@ -19,6 +19,7 @@ pub mod postgres_site;
 pub mod progress;
 mod range;
 pub mod record;
+mod results;
 pub mod runner;
 pub mod sample;
 pub mod scratch;
@@ -46,7 +47,7 @@ use crate::tools::checkout;
 
 #[derive(clap::Args)]
 pub struct Args {
-    /// Which benchmark: a name of `bench list`, `list`, `all`, or the name of a family (`shapes`, `tpcc`)
+    /// Which benchmark: a name of `bench list`, `list`, `all`, `results`, or the name of a family (`shapes`, `tpcc`)
     #[arg(default_value = "list")]
     name: String,
     /// Seconds of each run
@@ -110,6 +111,9 @@ pub fn run(args: Args, pg_config: Option<PathBuf>) -> anyhow::Result<()> {
     if args.name == "list" {
         list();
         return Ok(());
+    }
+    if args.name == results::NAME {
+        return results::write();
     }
     let chosen = |name: &str| args.name == "all" || args.name == name;
     let ranges: Vec<range::Plan> = range::ALL
@@ -205,7 +209,10 @@ fn list() {
     let ranges = range::ALL.iter().map(|one| (one.name, one.about));
     let single = catalog::all().filter(|one| one.family.is_none());
     let all = single.map(|one| (one.name, one.about));
-    let counted = [(instructions::NAME, instructions::ABOUT)];
+    let counted = [
+        (instructions::NAME, instructions::ABOUT),
+        (results::NAME, results::ABOUT),
+    ];
     let families = catalog::FAMILIES.iter().copied();
     for (name, about) in all.chain(families).chain(ranges).chain(counted) {
         println!("{name:<16} {about}");

@@ -1,0 +1,391 @@
+//! `cargo xtask bench results`: `docs/results.md`, made from the records in `bench/results`.
+
+mod records;
+mod txsql;
+
+use std::fs;
+use std::path::PathBuf;
+
+use anyhow::Context;
+
+use self::records::{Counted, File, Line, Machine, Plain, Range, Record, System, read};
+use super::catalog::{GROUP, OFF, STOCK};
+use super::stats::Spread;
+use super::table::{milliseconds, thousands};
+use crate::tools::checkout;
+
+pub const NAME: &str = "results";
+pub const ABOUT: &str = "Writes docs/results.md: a table for each record in bench/results";
+
+const HEAD: &str = "# Results
+
+Made from [bench/results](../bench/results) by `cargo xtask bench results`; not to be edited. How it
+is measured: [bench/README.md](../bench/README.md). Figures are medians of the rounds, with the
+least and the greatest. Ratios are taken within a round, × is to the variant named, H/U to the same
+work without contention. The machine is shared: only ratios within a table mean something.
+";
+
+/// Writes the page of the checkout.
+pub fn write() -> anyhow::Result<()> {
+    let page = page_path();
+    fs::write(&page, render(&read(&records_path())?))
+        .with_context(|| format!("cannot write {}", page.display()))?;
+    println!("{}", page.display());
+    Ok(())
+}
+
+fn page_path() -> PathBuf {
+    checkout().join("docs/results.md")
+}
+
+fn records_path() -> PathBuf {
+    checkout().join("bench/results")
+}
+
+fn render(files: &[File]) -> String {
+    let mut page = HEAD.to_owned();
+    page += &txsql::section(files);
+    let mut others = String::new();
+    for File { name, record } in files {
+        let link = format!("[{name}](../bench/results/{name}.json)");
+        let section = match record {
+            Record::Family(records) => family(name, records),
+            Record::Plain(record) => record.section(),
+            Record::Range(record) => record.section(),
+            Record::Counted(record) => record.section(),
+            Record::Other(other) => {
+                let about = other.about.as_deref().unwrap_or("no benchmark's record");
+                others += &format!("- {link}: {about}\n");
+                continue;
+            }
+        };
+        page += &format!("\n## {link}\n\n{section}");
+    }
+    if !others.is_empty() {
+        page += &format!("\n## Other records\n\n{others}");
+    }
+    page
+}
+
+/// How a record came to be, in a few lines.
+fn origin<'a>(
+    machine: &Machine,
+    command: &str,
+    systems: impl Iterator<Item = &'a System>,
+) -> String {
+    let systems: Vec<&System> = systems.collect();
+    let build = systems.iter().find_map(|system| system.build.as_deref());
+    let version = systems.first().map_or("", |system| &system.version);
+    let day = machine.time.split('T').next().unwrap_or_default();
+    let library = build.map_or(String::new(), |build| format!("; library {build}"));
+    format!(
+        "`{command}`\n\n{day}, commit {}{library}; version {version}; {}, {} cores, {}\n\n",
+        machine.checkout, machine.processor, machine.cores, machine.system
+    )
+}
+
+fn command(benchmark: &str, protocol: &str, seconds: u64, rounds: usize) -> String {
+    let protocol = match protocol {
+        "prepared" => String::new(),
+        other => format!(" --protocol {other}"),
+    };
+    format!("cargo xtask bench {benchmark} --seconds {seconds} --rounds {rounds}{protocol}")
+}
+
+/// Each value once, with commas between.
+fn list<T: ToString + PartialEq>(values: impl Iterator<Item = T>) -> String {
+    let mut once: Vec<T> = Vec::new();
+    for value in values {
+        if !once.contains(&value) {
+            once.push(value);
+        }
+    }
+    let texts: Vec<String> = once.iter().map(T::to_string).collect();
+    texts.join(",")
+}
+
+fn table(header: &[&str], rows: impl IntoIterator<Item = Vec<String>>) -> String {
+    let line = |cells: &[&str]| format!("| {} |\n", cells.join(" | "));
+    let mut text = line(header) + &"|---".repeat(header.len()) + "|\n";
+    for row in rows {
+        text += &line(&row.iter().map(String::as_str).collect::<Vec<_>>());
+    }
+    text
+}
+
+fn rate(spread: Spread) -> String {
+    let Spread { median, min, max } = spread;
+    format!(
+        "{} ({} … {})",
+        thousands(median),
+        thousands(min),
+        thousands(max)
+    )
+}
+
+fn ratio(spread: Option<Spread>) -> String {
+    spread.map_or_else(String::new, |Spread { median, min, max }| {
+        format!("{median:.2} ({min:.2} … {max:.2})")
+    })
+}
+
+impl Plain {
+    fn command(&self) -> String {
+        let own = command(&self.benchmark, &self.protocol, self.seconds, self.rounds);
+        let clients = list(self.summary.iter().map(|line| line.clients));
+        let variants = list(self.summary.iter().map(|line| line.variant.as_str()));
+        format!("{own} --clients {clients} --variants \"{variants}\"")
+    }
+
+    fn section(&self) -> String {
+        let mixed = self.summary.iter().any(|line| line.all_tps.is_some());
+        let against = format!("× {}", self.baseline);
+        let mut header = vec!["clients", "variant", "tps"];
+        header.extend(mixed.then_some("all tps"));
+        header.extend([&against, "H/U", "p50 ms", "p99 ms", "retries"]);
+        let rows = self.summary.iter().map(|line| {
+            let mut row = vec![
+                line.clients.to_string(),
+                line.variant.clone(),
+                rate(line.tps),
+            ];
+            row.extend(mixed.then(|| line.all_tps.map_or_else(String::new, rate)));
+            row.extend([
+                ratio(line.to_baseline),
+                ratio(line.to_ceiling),
+                milliseconds(line.p50_ms),
+                milliseconds(line.p99_ms),
+                thousands(line.retries as f64),
+            ]);
+            row
+        });
+        let origin = origin(&self.machine, &self.command(), self.systems.iter());
+        format!("{}\n\n{origin}{}", self.about, table(&header, rows))
+    }
+
+    fn line(&self, variant: &str, clients: usize) -> Option<&Line> {
+        let mut lines = self.summary.iter();
+        lines.find(|line| line.variant == variant && line.clients == clients)
+    }
+}
+
+/// Of benchmarks that are run together: a line for each and each number of clients.
+fn family(name: &str, records: &[Plain]) -> String {
+    let Some(first) = records.first() else {
+        return String::new();
+    };
+    // The file's name ends with the day.
+    let day = first.machine.time.split('T').next().unwrap_or_default();
+    let name = name.split(&format!("-{day}")).next().unwrap_or(name);
+    let lines = records.iter().flat_map(|record| &record.summary);
+    let own = command(name, &first.protocol, first.seconds, first.rounds);
+    let clients = list(lines.map(|line| line.clients));
+    let origin = origin(
+        &first.machine,
+        &format!("{own} --clients {clients}"),
+        first.systems.iter(),
+    );
+    let header = [
+        "what", "clients", STOCK, OFF, GROUP, "U", "× stock", "H/U", "p99 ms",
+    ];
+    let rows = records.iter().flat_map(|record| {
+        let grouped = record.summary.iter().filter(|line| line.variant == GROUP);
+        grouped.map(|group| {
+            let rate = |variant: &str| {
+                let line = record.line(variant, group.clients);
+                line.map_or_else(String::new, |line| rate(line.tps))
+            };
+            vec![
+                record.about.clone(),
+                group.clients.to_string(),
+                rate(STOCK),
+                rate(OFF),
+                rate(GROUP),
+                record.ceiling.as_deref().map_or_else(String::new, rate),
+                ratio(group.to_baseline),
+                ratio(group.to_ceiling),
+                milliseconds(group.p99_ms),
+            ]
+        })
+    });
+    origin + &table(&header, rows)
+}
+
+impl Range {
+    /// The options by which the places differ from the defaults of all range benchmarks.
+    fn options(&self) -> String {
+        let known = [
+            ("scan", "--scan", ""),
+            ("clients", "--clients", ""),
+            ("skew", "--skew", "0.0"),
+            ("ranges", "--ranges", "0"),
+            ("slots", "--slots", "0"),
+            ("rows", "--rows", "1000000"),
+            ("row_bytes", "--row-bytes", "100"),
+            ("warehouses", "--warehouses", "16"),
+            ("bulk", "--bulk", "10"),
+        ];
+        let given = known.iter().map(|(field, option, default)| {
+            let places = self.places.iter();
+            let values = list(places.filter_map(|place| place.at.get(*field)));
+            match values == *default || values.is_empty() {
+                true => String::new(),
+                false => format!(" {option} {values}"),
+            }
+        });
+        let variants = list(self.summary.iter().map(|line| line.variant.as_str()));
+        given.collect::<String>() + &format!(" --variants \"{variants}\"")
+    }
+
+    fn section(&self) -> String {
+        let own = command(&self.benchmark, &self.protocol, self.seconds, self.rounds);
+        let origin = origin(
+            &self.machine,
+            &(own + &self.options()),
+            self.servers.iter().map(|server| &server.description),
+        );
+        let against: Vec<String> = self
+            .baselines
+            .iter()
+            .map(|name| format!("× {name}"))
+            .collect();
+        let mut header = vec!["place", "transactions", "variant", "tps", "refused"];
+        header.extend(against.iter().map(String::as_str));
+        let rows = self.summary.iter().map(|line| {
+            let mut row = vec![
+                line.place.clone(),
+                line.class.clone(),
+                line.variant.clone(),
+                rate(line.tps),
+                format!("{:.2} %", 100.0 * line.refused.median),
+            ];
+            let ratios = self.baselines.iter();
+            row.extend(ratios.map(|name| ratio(line.ratios.get(name).copied())));
+            row
+        });
+        format!("{}\n\n{origin}{}", self.about, table(&header, rows))
+    }
+}
+
+impl Counted {
+    fn section(&self) -> String {
+        let rounds = self.lines.iter().map(|line| line.rounds.len()).max();
+        let protocol = match self.protocol.as_str() {
+            "prepared" => String::new(),
+            other => format!(" --protocol {other}"),
+        };
+        let command = format!(
+            "cargo xtask bench {} --rounds {}{protocol}",
+            self.benchmark,
+            rounds.unwrap_or(0)
+        );
+        let origin = origin(&self.machine, &command, self.systems.iter());
+        let rows = self.lines.iter().map(|line| {
+            let counts = Spread::of(line.rounds.iter().copied());
+            vec![
+                line.workload.clone(),
+                line.variant.clone(),
+                counts.map_or_else(String::new, rate),
+                format!("{:.3}", line.to_stock),
+            ]
+        });
+        let header = ["workload", "variant", "instructions", "× stock"];
+        format!(
+            "Instructions of the server's process per transaction, counted by {}\n\n{origin}{}",
+            self.counted_by,
+            table(&header, rows)
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_page_is_what_the_records_make_of_it() {
+        let page = fs::read_to_string(page_path()).unwrap();
+        let made = render(&read(&records_path()).unwrap());
+        assert!(
+            page == made,
+            "docs/results.md is not what bench/results says: `cargo xtask bench results`"
+        );
+    }
+
+    fn file(name: &str, json: &str) -> File {
+        File {
+            name: name.to_owned(),
+            record: serde_json::from_str(json).unwrap(),
+        }
+    }
+
+    const PLAIN: &str = r#"{
+        "benchmark": "hot-row", "about": "a row",
+        "machine": {"processor": "P", "cores": 2, "system": "S", "commit": "abc",
+                    "time": "2026-11-21T06:40:39Z"},
+        "systems": [{"version": "16.14"}, {"version": "16.14", "build": "0.2.0 def 1"}],
+        "protocol": "simple", "seconds": 5, "rounds": 3, "baseline": "stock", "ceiling": null,
+        "summary": [
+            {"variant": "stock", "clients": 16, "tps": {"median": 1000, "min": 900, "max": 1100},
+             "p50_ms": 1.5, "p99_ms": 30, "to_baseline": null, "to_ceiling": null, "retries": 0},
+            {"variant": "group lock", "clients": 16,
+             "tps": {"median": 8000, "min": 7000, "max": 9000}, "p50_ms": 0.5, "p99_ms": 3,
+             "to_baseline": {"median": 8.5, "min": 7, "max": 9}, "to_ceiling": null, "retries": 7}
+        ],
+        "runs": [
+            {"round": 1, "variant": "stock", "clients": 16, "tps": 1000},
+            {"round": 1, "variant": "group lock", "clients": 16, "tps": 8000}
+        ]}"#;
+
+    #[test]
+    fn a_record_has_its_command_its_origin_and_medians_with_their_range() {
+        let page = render(&[file("hot-row-2026-11-21", PLAIN)]);
+        for part in [
+            "## [hot-row-2026-11-21](../bench/results/hot-row-2026-11-21.json)",
+            "`cargo xtask bench hot-row --seconds 5 --rounds 3 --protocol simple --clients 16 \
+             --variants \"stock,group lock\"`",
+            "2026-11-21, commit abc; library 0.2.0 def 1; version 16.14; P, 2 cores, S",
+            "| 16 | group lock | 8,000 (7,000 … 9,000) | 8.50 (7.00 … 9.00) |  | 0.500 | 3.00 | 7 |",
+            "| one hot row, to other systems | up to 22.3 × | 8.0 × stock, 16 clients |",
+            "| one hot row, to other ways of locking | up to 6.5 × | not in the records |",
+        ] {
+            assert!(page.contains(part), "{part}\nis not in\n{page}");
+        }
+    }
+
+    #[test]
+    fn a_family_has_a_line_for_each_benchmark_and_is_called_by_its_name() {
+        let page = render(&[file("shapes-2026-11-21", &format!("[{PLAIN}]"))]);
+        assert!(page.contains("`cargo xtask bench shapes --seconds 5 --rounds 3"));
+        assert!(page.contains("| a row | 16 | 1,000 (900 … 1,100) |  | 8,000 (7,000 … 9,000) |"));
+        assert!(!page.contains("Beside TXSQL"));
+    }
+
+    #[test]
+    fn what_no_benchmark_has_made_is_only_named() {
+        let page = render(&[file("faults-2026-11-23", r#"{"seed": 1}"#)]);
+        assert!(page.contains("## Other records"));
+        assert!(page.contains("faults-2026-11-23.json): no benchmark's record"));
+    }
+
+    #[test]
+    fn a_range_record_names_the_options_that_are_not_the_defaults() {
+        let record: Range = serde_json::from_str(
+            r#"{"benchmark": "range", "about": "scans",
+                "machine": {"processor": "P", "cores": 2, "system": "S", "checkout": "abc",
+                            "time": "2026-11-22T06:40:39Z"},
+                "servers": [{"description": {"version": "16.14"}}],
+                "protocol": "prepared", "seconds": 3, "rounds": 2, "baselines": ["SSI"],
+                "places": [{"at": {"rows": 1000000, "scan": 10, "clients": 16, "skew": 0.0}},
+                           {"at": {"rows": 1000000, "scan": 100, "clients": 16, "skew": 0.7}}],
+                "summary": [{"place": "10 keys", "variant": "SSI", "class": "bulk",
+                             "tps": {"median": 10, "min": 9, "max": 11},
+                             "refused": {"median": 0.25, "min": 0, "max": 1},
+                             "ratios": {"SSI": {"median": 1, "min": 1, "max": 1}}}]}"#,
+        )
+        .unwrap();
+        let section = record.section();
+        assert!(section.contains("--scan 10,100 --clients 16 --skew 0.0,0.7 --variants \"SSI\""));
+        assert!(section.contains("| 10 keys | bulk | SSI | 10 (9 … 11) | 25.00 % | 1.00 (1.00"));
+    }
+}

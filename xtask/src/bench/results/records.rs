@@ -1,0 +1,161 @@
+//! What the page is made of: records of all ages, as far as it shows them.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+
+use anyhow::Context;
+use serde::Deserialize;
+
+use crate::bench::stats::Spread;
+
+/// A file of `bench/results`, by its name without the ending.
+pub struct File {
+    pub name: String,
+    pub record: Record,
+}
+
+/// What a file may hold, told apart by what only one of them has.
+#[derive(Deserialize)]
+#[serde(untagged)]
+pub enum Record {
+    Family(Vec<Plain>),
+    Range(Range),
+    Plain(Plain),
+    Counted(Counted),
+    /// Not made by `bench`.
+    Other(Other),
+}
+
+/// Where and when, and from which source.
+#[derive(Deserialize)]
+pub struct Machine {
+    pub processor: String,
+    pub cores: usize,
+    pub system: String,
+    /// Up to 0.2.0 it was called `commit`.
+    #[serde(alias = "commit")]
+    pub checkout: String,
+    pub time: String,
+}
+
+#[derive(Deserialize)]
+pub struct System {
+    pub version: String,
+    pub build: Option<String>,
+}
+
+#[derive(Deserialize)]
+pub struct Plain {
+    pub benchmark: String,
+    pub about: String,
+    pub machine: Machine,
+    pub systems: Vec<System>,
+    pub protocol: String,
+    pub seconds: u64,
+    pub rounds: usize,
+    pub baseline: String,
+    pub ceiling: Option<String>,
+    pub summary: Vec<Line>,
+    pub runs: Vec<Run>,
+}
+
+#[derive(Deserialize)]
+pub struct Run {
+    pub round: usize,
+    pub variant: String,
+    pub clients: usize,
+    pub tps: f64,
+}
+
+#[derive(Deserialize)]
+pub struct Line {
+    pub variant: String,
+    pub clients: usize,
+    pub tps: Spread,
+    pub all_tps: Option<Spread>,
+    pub p50_ms: f64,
+    pub p99_ms: f64,
+    pub to_baseline: Option<Spread>,
+    pub to_ceiling: Option<Spread>,
+    pub retries: u64,
+}
+
+#[derive(Deserialize)]
+pub struct Range {
+    pub benchmark: String,
+    pub about: String,
+    pub machine: Machine,
+    pub servers: Vec<Server>,
+    pub protocol: String,
+    pub seconds: u64,
+    pub rounds: usize,
+    pub baselines: Vec<String>,
+    pub places: Vec<Place>,
+    pub summary: Vec<RangeLine>,
+}
+
+#[derive(Deserialize)]
+pub struct Server {
+    pub description: System,
+}
+
+#[derive(Deserialize)]
+pub struct Place {
+    pub at: BTreeMap<String, serde_json::Number>,
+}
+
+#[derive(Deserialize)]
+pub struct RangeLine {
+    pub place: String,
+    pub variant: String,
+    pub class: String,
+    pub tps: Spread,
+    pub refused: Spread,
+    pub ratios: BTreeMap<String, Spread>,
+}
+
+#[derive(Deserialize)]
+pub struct Counted {
+    pub benchmark: String,
+    pub machine: Machine,
+    pub counted_by: String,
+    pub systems: Vec<System>,
+    pub protocol: String,
+    pub lines: Vec<CountedLine>,
+}
+
+#[derive(Deserialize)]
+pub struct CountedLine {
+    pub workload: String,
+    pub variant: String,
+    pub rounds: Vec<f64>,
+    pub to_stock: f64,
+}
+
+#[derive(Deserialize)]
+pub struct Other {
+    pub about: Option<String>,
+}
+
+/// The records of a folder, by name.
+pub fn read(folder: &Path) -> anyhow::Result<Vec<File>> {
+    let mut files = Vec::new();
+    for entry in fs::read_dir(folder).with_context(|| format!("reading {}", folder.display()))? {
+        let path = entry?.path();
+        let (Some(name), Some("json")) = (
+            path.file_stem().and_then(|name| name.to_str()),
+            path.extension().and_then(|ending| ending.to_str()),
+        ) else {
+            continue;
+        };
+        let record = serde_json::from_str(&fs::read_to_string(&path)?)
+            .with_context(|| format!("reading {}", path.display()))?;
+        files.push(File {
+            name: name.to_owned(),
+            record,
+        });
+    }
+    files.sort_by(|one, other| one.name.cmp(&other.name));
+    Ok(files)
+}
