@@ -189,7 +189,7 @@ pub static HOT_ROW: Benchmark = Benchmark {
 pub static HOT_LEDGER: Benchmark = Benchmark {
     name: "hot-ledger",
     about: "UPDATE of one row and INSERT into a ledger, in one transaction",
-    clients: &[1, 16, 64, 256],
+    clients: &[1, 16, 64, 256, 1024],
     series: four_ways!(workload::HOT_LEDGER),
     ceiling: Some(DIFFERENT),
     ..BASE

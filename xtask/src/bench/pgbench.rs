@@ -22,6 +22,8 @@ use super::workload::{Script, Source};
 #[serde(rename_all = "lowercase")]
 pub enum Protocol {
     Prepared,
+    /// Each statement is parsed anew.
+    Extended,
     Simple,
 }
 
@@ -30,6 +32,7 @@ impl Protocol {
     pub fn name(self) -> &'static str {
         match self {
             Protocol::Prepared => "prepared",
+            Protocol::Extended => "extended",
             Protocol::Simple => "simple",
         }
     }

@@ -1,6 +1,6 @@
 //! Runs a benchmark: variants in turn, every run checked against the data it left.
 
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 use std::time::Duration;
 
 use anyhow::{Context, bail};
@@ -76,44 +76,37 @@ impl Plan {
         Ok(())
     }
 
+    /// The numbers of clients with which a variant is measured.
+    fn clients_of(&self, series: &Series) -> Vec<usize> {
+        let clients = self.clients.iter().copied();
+        clients
+            .filter(|clients| series.runs_with(*clients))
+            .collect()
+    }
+
     /// Runs, warm-ups among them.
     pub fn runs(&self) -> usize {
-        let runs = |series: &&Series| {
-            let clients = self.clients.iter();
-            let clients = clients
-                .filter(|clients| series.runs_with(**clients))
-                .count();
-            usize::from(clients > 0) + self.rounds * clients
-        };
-        self.series().iter().map(runs).sum()
+        let series = self.series().into_iter();
+        series
+            .map(|series| self.clients_of(series).len())
+            .map(|numbers| usize::from(numbers > 0) + self.rounds * numbers)
+            .sum()
     }
 
     /// About how long it takes.
     pub fn estimate(&self) -> Duration {
         let mut seconds = SERVERS_SECONDS;
+        let mut loaded = BTreeSet::new();
         for series in self.series() {
-            let largest = self
-                .clients
-                .iter()
-                .filter_map(|n| series.warehouses(*n))
-                .max();
-            seconds += LOADING_SECONDS * largest.unwrap_or(0) as f64;
-            for clients in self.clients.iter().filter(|n| series.runs_with(**n)) {
-                let warehouses = series.warehouses(*clients).unwrap_or(0) as f64;
-                let around = AROUND_SECONDS + COPYING_SECONDS * warehouses;
+            for clients in self.clients_of(series) {
+                let warehouses = series.warehouses(clients).unwrap_or(0);
+                let around = AROUND_SECONDS + COPYING_SECONDS * warehouses as f64;
                 seconds += self.rounds as f64 * (self.seconds as f64 + around);
+                loaded.insert((series.system, warehouses));
             }
         }
-        Duration::from_secs_f64(seconds)
-    }
-
-    /// The middle one of the numbers of clients with which it runs.
-    fn warm_up_clients(&self, series: &Series) -> Option<usize> {
-        let clients = self.clients.iter().copied();
-        let clients: Vec<usize> = clients
-            .filter(|clients| series.runs_with(*clients))
-            .collect();
-        clients.get(clients.len() / 2).copied()
+        let warehouses: usize = loaded.iter().map(|(_, warehouses)| warehouses).sum();
+        Duration::from_secs_f64(seconds + LOADING_SECONDS * warehouses as f64)
     }
 
     /// What its servers have beside the settings of all.
@@ -162,7 +155,8 @@ impl Plan {
         let mut sites = self.open_sites(install, &series)?;
         let progress = Progress::new(self.runs())?;
         for series in &series {
-            let Some(clients) = self.warm_up_clients(series) else {
+            let clients = self.clients_of(series);
+            let Some(&clients) = clients.get(clients.len() / 2) else {
                 continue;
             };
             progress.begin(format!("warm-up · {}", series.label));
@@ -251,7 +245,7 @@ impl Plan {
             scripts: series.workload.scripts,
             clients,
             seconds,
-            protocol: self.protocol,
+            protocol: series.workload.protocol.unwrap_or(self.protocol),
             spread: series.rows == Rows::Different,
             warehouses: series.warehouses(clients),
             settings: series.settings,
@@ -337,6 +331,29 @@ fn site_of(sites: &mut [Box<dyn Site>], system: System) -> anyhow::Result<&mut d
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::bench::catalog;
+
+    #[test]
+    fn an_estimate_counts_each_load_of_warehouses_once_and_no_run_that_is_left_out() {
+        let benchmark = catalog::all().find(|one| one.name == "tpcc-procedures-2");
+        let plan = Plan {
+            benchmark: benchmark.unwrap(),
+            clients: vec![16, 64],
+            seconds: 10,
+            rounds: 2,
+            protocol: Protocol::Prepared,
+            variants: Vec::new(),
+            raw: false,
+        };
+        assert_eq!(plan.runs(), 3 * (1 + 2 * 2) + (1 + 2));
+        let loads = LOADING_SECONDS * (2.0 + 2.0 + 16.0);
+        let runs = 12.0 * (10.0 + AROUND_SECONDS) + 12.0 * COPYING_SECONDS * 2.0;
+        let own = 2.0 * (10.0 + AROUND_SECONDS + 16.0 * COPYING_SECONDS);
+        assert_eq!(
+            plan.estimate().as_secs_f64(),
+            SERVERS_SECONDS + loads + runs + own
+        );
+    }
 
     #[test]
     fn every_variant_runs_once_in_a_round_and_each_begins_one() {

@@ -4,7 +4,7 @@ use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use anyhow::{Context, ensure};
+use anyhow::{Context, bail, ensure};
 use pgserver::Server;
 
 use super::latency;
@@ -17,6 +17,7 @@ pub fn command(script: impl AsRef<OsStr>, load: &Load) -> anyhow::Result<Command
     let prepared = match load.protocol {
         Protocol::Prepared => "auto",
         Protocol::Simple => "disable",
+        Protocol::Extended => bail!("sysbench prepares its statements or uses the simple protocol"),
     };
     let mut sysbench = Command::new(program("sysbench", "sysbench")?);
     sysbench

@@ -1,6 +1,7 @@
 //! The loads that are measured, and how the data shows whether they did what they said.
 
 use super::books::Books;
+use super::pgbench::Protocol;
 
 /// Where the transactions of a script come from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -75,6 +76,8 @@ pub struct Workload {
     pub rows: i64,
     pub tables: Tables,
     pub audit: Option<&'static Audit>,
+    /// How its statements are sent, whatever is asked for.
+    pub protocol: Option<Protocol>,
     /// SQL before each run, after `RESET`.
     pub reset: &'static str,
     /// Another session holds a snapshot open from before the run to its end.
@@ -126,6 +129,7 @@ const fn counter(name: &'static str, scripts: &'static [Script<'static>]) -> Wor
         rows: HOT_ROWS,
         tables: Tables::Ours,
         audit: None,
+        protocol: None,
         reset: "",
         old_snapshot: false,
     }

@@ -92,5 +92,6 @@ shapes! {
     "jsonb", "autocommit, a counter in a jsonb", shapes::JSONB;
     "trigger", "autocommit, BEFORE trigger that sets a column", shapes::TRIGGER;
     "guarded", "autocommit, with a condition on the value", shapes::GUARDED;
+    "unnamed", "autocommit, unnamed statement of the extended protocol", shapes::UNNAMED;
     "block", "UPDATE in a block", shapes::BLOCK;
 }

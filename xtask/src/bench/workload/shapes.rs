@@ -1,5 +1,7 @@
 //! The shapes of transactions that applications and ORMs write, each around one hot row or two.
 
+use crate::bench::pgbench::Protocol;
+
 use super::{
     COUNT_OF_LEDGER, COUNT_OF_POSTINGS, FOREIGN_KEY_IMBALANCE, LEDGER_IMBALANCE, Script, Source,
     Workload, counter,
@@ -88,5 +90,10 @@ pub static UPDATE_FIRST: Workload = Workload {
     effect: COUNT_OF_POSTINGS,
     imbalance: Some(FOREIGN_KEY_IMBALANCE),
     ..counter("update-first", super::FOREIGN_KEY.scripts)
+};
+/// As drivers and poolers send a statement that they do not prepare.
+pub static UNNAMED: Workload = Workload {
+    protocol: Some(Protocol::Extended),
+    ..counter("unnamed", super::HOT_ROW.scripts)
 };
 pub static BLOCK: Workload = counter("block", super::NO_ROLLBACKS.scripts);
