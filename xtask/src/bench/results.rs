@@ -177,35 +177,48 @@ fn family(name: &str, records: &[Plain]) -> String {
     // The file's name ends with the day.
     let day = first.machine.time.split('T').next().unwrap_or_default();
     let name = name.split(&format!("-{day}")).next().unwrap_or(name);
-    let lines = records.iter().flat_map(|record| &record.summary);
+    let lines = || records.iter().flat_map(|record| &record.summary);
     let own = command(name, &first.protocol, first.seconds, first.rounds);
-    let clients = list(lines.map(|line| line.clients));
+    let clients = list(lines().map(|line| line.clients));
     let origin = origin(
         &first.machine,
         &format!("{own} --clients {clients}"),
         first.systems.iter(),
     );
-    let header = [
+    let mut header = vec![
         "what", "clients", STOCK, OFF, GROUP, "U", "× stock", "H/U", "p99 ms",
     ];
+    let mixed = lines().any(|line| line.all_tps.is_some());
+    if mixed {
+        header.extend(["all: stock", "all: group lock"]);
+    }
     let rows = records.iter().flat_map(|record| {
         let grouped = record.summary.iter().filter(|line| line.variant == GROUP);
         grouped.map(|group| {
-            let rate = |variant: &str| {
+            let tps_of = |variant: &str| {
                 let line = record.line(variant, group.clients);
                 line.map_or_else(String::new, |line| rate(line.tps))
             };
-            vec![
+            let all_of = |variant: &str| {
+                let line = record.line(variant, group.clients);
+                line.and_then(|line| line.all_tps)
+                    .map_or_else(String::new, rate)
+            };
+            let mut row = vec![
                 record.about.clone(),
                 group.clients.to_string(),
-                rate(STOCK),
-                rate(OFF),
-                rate(GROUP),
-                record.ceiling.as_deref().map_or_else(String::new, rate),
+                tps_of(STOCK),
+                tps_of(OFF),
+                tps_of(GROUP),
+                record.ceiling.as_deref().map_or_else(String::new, tps_of),
                 ratio(group.to_baseline),
                 ratio(group.to_ceiling),
                 milliseconds(group.p99_ms),
-            ]
+            ];
+            if mixed {
+                row.extend([all_of(STOCK), all_of(GROUP)]);
+            }
+            row
         })
     });
     origin + &table(&header, rows)
@@ -358,7 +371,14 @@ mod tests {
         let page = render(&[file("shapes-2026-11-21", &format!("[{PLAIN}]"))]);
         assert!(page.contains("`cargo xtask bench shapes --seconds 5 --rounds 3"));
         assert!(page.contains("| a row | 16 | 1,000 (900 … 1,100) |  | 8,000 (7,000 … 9,000) |"));
-        assert!(!page.contains("Beside TXSQL"));
+        assert!(!page.contains("Beside TXSQL") && !page.contains("all: stock"));
+        let mixed = PLAIN.replace(
+            "\"p50_ms\": 0.5",
+            "\"all_tps\": {\"median\": 20000, \"min\": 1, \"max\": 30000}, \"p50_ms\": 0.5",
+        );
+        let page = render(&[file("tpcc-2026-11-21", &format!("[{mixed}]"))]);
+        assert!(page.contains("| H/U | p99 ms | all: stock | all: group lock |"));
+        assert!(page.contains("| 3.00 |  | 20,000 (1 … 30,000) |"));
     }
 
     #[test]

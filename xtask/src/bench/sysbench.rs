@@ -49,7 +49,7 @@ pub fn run(
 /// Makes sysbench's own table in the server's database.
 pub fn prepare(server: &Server) -> anyhow::Result<()> {
     let mut sysbench = server.prepare_command(Command::new(program("sysbench", "sysbench")?));
-    add_server(&mut sysbench.arg("oltp_common"), server);
+    add_server(sysbench.arg("oltp_common"), server);
     let made = sysbench.args(["--rand-seed=1", "prepare"]).output()?;
     ensure!(
         made.status.success(),
