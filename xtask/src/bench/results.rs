@@ -75,11 +75,13 @@ fn origin<'a>(
 ) -> String {
     let systems: Vec<&System> = systems.collect();
     let build = systems.iter().find_map(|system| system.build.as_deref());
-    let version = systems.first().map_or("", |system| &system.version);
+    let versions = systems.iter();
+    let versions = list(versions.map(|one| format!("{} {}", one.system, one.version)));
+    let versions = versions.replace(',', ", ");
     let day = machine.time.split('T').next().unwrap_or_default();
     let library = build.map_or(String::new(), |build| format!("; library {build}"));
     format!(
-        "`{command}`\n\n{day}, commit {}{library}; version {version}; {}, {} cores, {}\n\n",
+        "`{command}`\n\n{day}, commit {}{library}; {versions}; {}, {} cores, {}\n\n",
         machine.checkout, machine.processor, machine.cores, machine.system
     )
 }
@@ -102,6 +104,14 @@ fn list<T: ToString + PartialEq>(values: impl Iterator<Item = T>) -> String {
     }
     let texts: Vec<String> = once.iter().map(T::to_string).collect();
     texts.join(",")
+}
+
+/// The option for these variants. Labels with commas cannot be given: then it is all variants.
+fn variants<'a>(labels: impl Iterator<Item = &'a str> + Clone) -> String {
+    match labels.clone().any(|label| label.contains(',')) {
+        true => String::new(),
+        false => format!(" --variants \"{}\"", list(labels)),
+    }
 }
 
 fn table(header: &[&str], rows: impl IntoIterator<Item = Vec<String>>) -> String {
@@ -133,8 +143,8 @@ impl Plain {
     fn command(&self) -> String {
         let own = command(&self.benchmark, &self.protocol, self.seconds, self.rounds);
         let clients = list(self.summary.iter().map(|line| line.clients));
-        let variants = list(self.summary.iter().map(|line| line.variant.as_str()));
-        format!("{own} --clients {clients} --variants \"{variants}\"")
+        let variants = variants(self.summary.iter().map(|line| line.variant.as_str()));
+        format!("{own} --clients {clients}{variants}")
     }
 
     fn section(&self) -> String {
@@ -246,8 +256,8 @@ impl Range {
                 false => format!(" {option} {values}"),
             }
         });
-        let variants = list(self.summary.iter().map(|line| line.variant.as_str()));
-        given.collect::<String>() + &format!(" --variants \"{variants}\"")
+        let variants = variants(self.summary.iter().map(|line| line.variant.as_str()));
+        given.collect::<String>() + &variants
     }
 
     fn section(&self) -> String {
@@ -336,7 +346,8 @@ mod tests {
         "benchmark": "hot-row", "about": "a row",
         "machine": {"processor": "P", "cores": 2, "system": "S", "commit": "abc",
                     "time": "2026-11-21T06:40:39Z"},
-        "systems": [{"version": "16.14"}, {"version": "16.14", "build": "0.2.0 def 1"}],
+        "systems": [{"system": "PostgreSQL", "version": "16.14"},
+                    {"system": "PostgreSQL with txn", "version": "16.14", "build": "0.2.0 def 1"}],
         "protocol": "simple", "seconds": 5, "rounds": 3, "baseline": "stock", "ceiling": null,
         "summary": [
             {"variant": "stock", "clients": 16, "tps": {"median": 1000, "min": 900, "max": 1100},
@@ -357,13 +368,20 @@ mod tests {
             "## [hot-row-2026-11-21](../bench/results/hot-row-2026-11-21.json)",
             "`cargo xtask bench hot-row --seconds 5 --rounds 3 --protocol simple --clients 16 \
              --variants \"stock,group lock\"`",
-            "2026-11-21, commit abc; library 0.2.0 def 1; version 16.14; P, 2 cores, S",
+            "2026-11-21, commit abc; library 0.2.0 def 1; PostgreSQL 16.14, PostgreSQL with txn 16.14; \
+             P, 2 cores, S",
             "| 16 | group lock | 8,000 (7,000 … 9,000) | 8.50 (7.00 … 9.00) |  | 0.500 | 3.00 | 7 |",
             "| one hot row, to other systems | up to 22.3 × | 8.0 × stock, 16 clients |",
             "| one hot row, to other ways of locking | up to 6.5 × | not in the records |",
         ] {
             assert!(page.contains(part), "{part}\nis not in\n{page}");
         }
+    }
+
+    #[test]
+    fn variants_are_named_where_they_can_be() {
+        assert_eq!(variants(["a", "b", "a"].into_iter()), " --variants \"a,b\"");
+        assert_eq!(variants(["a", "b, c"].into_iter()), "");
     }
 
     #[test]
@@ -394,7 +412,7 @@ mod tests {
             r#"{"benchmark": "range", "about": "scans",
                 "machine": {"processor": "P", "cores": 2, "system": "S", "checkout": "abc",
                             "time": "2026-11-22T06:40:39Z"},
-                "servers": [{"description": {"version": "16.14"}}],
+                "servers": [{"description": {"system": "PostgreSQL", "version": "16.14"}}],
                 "protocol": "prepared", "seconds": 3, "rounds": 2, "baselines": ["SSI"],
                 "places": [{"at": {"rows": 1000000, "scan": 10, "clients": 16, "skew": 0.0}},
                            {"at": {"rows": 1000000, "scan": 100, "clients": 16, "skew": 0.7}}],

@@ -41,6 +41,7 @@ pub struct Machine {
 
 #[derive(Deserialize)]
 pub struct System {
+    pub system: String,
     pub version: String,
     pub build: Option<String>,
 }
