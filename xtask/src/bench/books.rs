@@ -1,11 +1,13 @@
-//! Accounts of mixed loads: what the committed transactions of each script must have changed in the tables.
+//! Accounts of mixed loads: what the committed transactions of each script must have changed in the
+//! tables.
 
 use anyhow::{Context, ensure};
 use postgres::Client;
 
 use super::postgres_site::{INDEX_SCANS, without};
 
-/// A query for one row of bigints that only committed transactions change, each of them by a fixed number.
+/// A query for one row of bigints that only committed transactions change, each of them by a fixed
+/// number.
 #[derive(Clone, Copy, Debug)]
 pub struct Books {
     pub sql: &'static str,
@@ -25,7 +27,8 @@ impl Books {
         Ok(by_index)
     }
 
-    /// What has changed in another way than the committed transactions of each script should have changed it, in words.
+    /// What has changed in another way than the committed transactions of each script should have
+    /// changed it, in words.
     /// A script's effects are what one of its transactions adds to each column.
     pub fn faults<'a>(
         &self,
@@ -44,7 +47,8 @@ impl Books {
             .filter(|(_, (expected, found))| expected != found)
             .map(|(column, (expected, found))| {
                 format!(
-                    "{column}: changed by {found}, but the transactions that were told COMMIT change it by {expected}"
+                    "{column}: changed by {found}, but the transactions that were told COMMIT \
+                     change it by {expected}"
                 )
             })
             .collect()

@@ -72,7 +72,8 @@ pub static FAMILIES: &[(&str, &str)] = &[
     (sysbench::FAMILY, sysbench::ABOUT),
 ];
 
-/// TPC-C databases of more warehouses are not made for clients with a warehouse each: they would not fit the memory.
+/// With more clients than that, none has a warehouse of its own: the database would not fit the
+/// memory.
 const MOST_WAREHOUSES: usize = 32;
 
 impl Series {

@@ -47,7 +47,8 @@ use crate::tools::checkout;
 
 #[derive(clap::Args)]
 pub struct Args {
-    /// Which benchmark: a name of `bench list`, `list`, `all`, `results`, or the name of a family (`shapes`, `tpcc`)
+    /// Which benchmark: a name of `bench list`, `list`, `all`, `results`, or the name of a family
+    /// (`shapes`, `tpcc`)
     #[arg(default_value = "list")]
     name: String,
     /// Seconds of each run

@@ -45,8 +45,8 @@ pub struct PostgresSite {
 }
 
 impl PostgresSite {
-    /// Starts a server for up to `clients` clients, with these settings beside those of all, and loads the tables; with a
-    /// synchronous standby beside it when asked for.
+    /// Starts a server for up to `clients` clients, with these settings beside those of all, and
+    /// loads the tables; with a synchronous standby beside it when asked for.
     pub fn start(
         install: &PgInstall,
         system: System,

@@ -14,8 +14,8 @@ pub trait Site {
     /// Version and settings, for the record.
     fn describe(&mut self) -> anyhow::Result<Description>;
 
-    /// Puts the tables back to how every run of `workload` by `load` finds them; makes those that only it needs. Fails when
-    /// vacuuming them does not end.
+    /// Puts the tables back to how every run of `workload` by `load` finds them; makes those that
+    /// only it needs. Fails when vacuuming them does not end.
     fn reset(&mut self, workload: &Workload, load: &Load) -> anyhow::Result<()>;
 
     /// Runs a load, and reports the hot row's state to `watch` while it does.
@@ -44,7 +44,8 @@ pub struct Findings {
     /// Rows of the tables that are updated, read through their indexes and read in full.
     pub rows_by_index: i64,
     pub rows_by_scan: i64,
-    /// What the audit's books say, and how often each of its conditions is violated; empty without an audit.
+    /// What the audit's books say, and how often each of its conditions is violated; empty without
+    /// an audit.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub books: Vec<i64>,
     #[serde(skip_serializing_if = "Vec::is_empty")]

@@ -1,4 +1,5 @@
-//! The databases of TPC-C on a server: one that is loaded once for each number of warehouses, and the copy that a run works on.
+//! The databases of TPC-C on a server: one that is loaded once for each number of warehouses, and
+//! the copy that a run works on.
 
 use anyhow::Context;
 use pgserver::Server;
@@ -12,8 +13,8 @@ pub const DATABASE: &str = "tpcc";
 /// More than what all servers have: the tables are in memory.
 pub const SETTINGS: &[(&str, &str)] = &[("shared_buffers", "4GB")];
 
-/// A new copy of so many warehouses as they were loaded, in memory. Its pages are in WAL since the last checkpoint, so that
-/// the run need not write them there in full.
+/// Makes a new copy of so many warehouses as they were loaded, in shared memory. Its pages are in WAL
+/// since the last checkpoint: the run need not write them there in full.
 pub fn copy(server: &Server, system: System, warehouses: usize) -> anyhow::Result<()> {
     let loaded = format!("{DATABASE}_{warehouses}");
     let known = server

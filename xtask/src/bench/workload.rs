@@ -63,8 +63,8 @@ pub struct Audit {
 #[derive(Debug)]
 pub struct Workload {
     pub name: &'static str,
-    /// The transactions of the first script have the effect; those of the second, if any, roll back as they mean to. More
-    /// scripts than these have what effects the audit says.
+    /// The transactions of the first script have the effect; those of the second, if any, roll back
+    /// as they mean to. More scripts than these have what effects the audit says.
     pub scripts: &'static [Script<'static>],
     /// SQL: the committed effects, as one bigint.
     pub effect: &'static str,

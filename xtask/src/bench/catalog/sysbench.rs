@@ -28,7 +28,7 @@ macro_rules! sysbench {
             $(
                 &Benchmark {
                     name: concat!("sysbench-", $name, "-pareto"),
-                    about: concat!("sysbench's ", $script, ", a fifth of the draws one row of 100,000"),
+                    about: concat!("sysbench's ", $script, ", a fifth of draws one row of 100,000"),
                     family: Some(FAMILY),
                     clients: &[16, 64],
                     series: skewed!($pareto, $uniform),
@@ -37,7 +37,7 @@ macro_rules! sysbench {
                 },
                 &Benchmark {
                     name: concat!("sysbench-", $name, "-special"),
-                    about: concat!("sysbench's ", $script, ", three of four draws 1000 rows of 100,000"),
+                    about: concat!("sysbench's ", $script, ", 3 of 4 draws 1000 rows of 100,000"),
                     family: Some(FAMILY),
                     clients: &[16, 64],
                     series: skewed!($special, $uniform),

@@ -1,4 +1,5 @@
-//! sysbench's own scripts on a table of its own, with keys that are skewed or uniform. Debian's build knows no Zipf's law.
+//! sysbench's own scripts on a table of its own, with keys that are skewed or uniform. Debian's
+//! build knows no Zipf's law.
 
 use super::{Effect, Script, Source, Tables, Workload, counter};
 

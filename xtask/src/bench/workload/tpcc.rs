@@ -1,5 +1,5 @@
-//! TPC-C's mix of five transactions, as calls of stored procedures and as the statements of a client. There are no keying
-//! and think times: every client begins its next transaction at once.
+//! TPC-C's mix of five transactions, as calls of stored procedures and as the statements of a
+//! client. There are no keying and think times: every client begins its next transaction at once.
 
 use super::{Audit, Script, Source, Tables, Workload, counter};
 use crate::bench::books::Books;
@@ -37,9 +37,13 @@ macro_rules! new_order {
     };
 }
 
-/// The scripts in the order of `EFFECTS`. In ten thousand transactions there are 4500 New-Orders, 45 of which roll back.
+/// The scripts in the order of the audit's effects. In ten thousand transactions there are 4500
+/// New-Orders, 45 of which roll back.
 macro_rules! mix {
-    ($new_order:expr, $rollback:expr, $payment:expr, $order_status:expr, $delivery:expr, $stock_level:expr) => {
+    (
+        $new_order:expr, $rollback:expr, $payment:expr,
+        $order_status:expr, $delivery:expr, $stock_level:expr
+    ) => {
         &[
             script("new-order", $new_order, 4455),
             script("new-order-rollback", $rollback, 45),
