@@ -89,3 +89,13 @@ fn run(cli: Cli) -> Result<bool> {
     };
     done.map(|()| true)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn options_of_different_parts_do_not_clash() {
+        <Cli as clap::CommandFactory>::command().debug_assert();
+    }
+}

@@ -4,7 +4,7 @@ mod adverse;
 mod defaults;
 mod several_rows;
 pub mod shapes;
-mod tpcb;
+pub mod tpcb;
 
 use super::workload::{self, Workload};
 
@@ -69,7 +69,8 @@ pub const DIFFERENT: &str = "different rows (U)";
 const GROUP_ON: &[(&str, &str)] = &[("txn.group_lock", "on")];
 const GROUP_ALONE: &[(&str, &str)] = &[("txn.group_lock", "on"), ("txn.combine_updates", "off")];
 const QUEUE_ON: &[(&str, &str)] = &[("txn.queue_lock", "on")];
-const SLOW: &[(&str, &str)] = &[("commit_delay", "2000"), ("commit_siblings", "0")];
+/// A commit takes 2 ms.
+pub const SLOW: &[(&str, &str)] = &[("commit_delay", "2000"), ("commit_siblings", "0")];
 const SLOW_GROUP: &[(&str, &str)] = &[
     ("commit_delay", "2000"),
     ("commit_siblings", "0"),

@@ -196,7 +196,7 @@ impl Site for MariaDbSite {
             .args([&format!("--spread={}", u8::from(load.spread)), "run"])
             .current_dir("/");
         self.user.apply(&mut sysbench);
-        let (status, output) = run_watched(sysbench, &scratch, load, &mut || Ok(()))?;
+        let (status, output) = run_watched(sysbench, &scratch, load.seconds, &mut || Ok(()))?;
         let outcome = read_report(&output).with_context(|| Failure {
             output: output.clone(),
         })?;

@@ -6,6 +6,7 @@
 pub mod catalog;
 mod check;
 mod family;
+mod hammerdb;
 mod instructions;
 pub mod interrupt;
 mod latency;
@@ -21,6 +22,7 @@ pub mod record;
 pub mod runner;
 pub mod sample;
 pub mod scratch;
+mod selection;
 pub mod site;
 pub mod stats;
 pub mod table;
@@ -30,10 +32,11 @@ pub mod workload;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, bail};
+use anyhow::Context;
 use catalog::Benchmark;
 use pgserver::PgInstall;
 use runner::Plan;
+use selection::Selection;
 use serde::Serialize;
 
 use crate::install::install_release;
@@ -69,6 +72,14 @@ pub struct Args {
     /// Print all that pgbench said when a run fails
     #[arg(long)]
     raw: bool,
+    /// Warehouses of TPC-C [default: 16; of hammerdb: 1]
+    #[arg(long, value_name = "NUMBER")]
+    warehouses: Option<u64>,
+    /// Folder for the HTML reports of range benchmarks [default: bench-report in the checkout]
+    #[arg(long, value_name = "FOLDER")]
+    report: Option<PathBuf>,
+    #[command(flatten)]
+    hammerdb: hammerdb::Options,
     #[command(flatten)]
     range: range::Options,
 }
@@ -89,14 +100,24 @@ impl Args {
         }
     }
 
-    fn common(&self) -> range::Common<'_> {
+    fn for_ranges(&self) -> range::Common<'_> {
         range::Common {
             clients: &self.clients,
             variants: &self.variants,
+            warehouses: self.warehouses,
             seconds: self.seconds,
             rounds: self.rounds,
             protocol: self.protocol,
             raw: self.raw,
+        }
+    }
+
+    fn for_hammerdb(&self) -> hammerdb::Common<'_> {
+        hammerdb::Common {
+            clients: &self.clients,
+            variants: &self.variants,
+            warehouses: self.warehouses,
+            rounds: self.rounds,
         }
     }
 }
@@ -107,81 +128,35 @@ pub fn run(args: Args, pg_config: Option<PathBuf>) -> anyhow::Result<()> {
         list();
         return Ok(());
     }
-    let chosen = |name: &str| args.name == "all" || args.name == name;
-    let ranges: Vec<range::Plan> = range::ALL
-        .iter()
-        .filter(|benchmark| chosen(benchmark.name))
-        .map(|benchmark| args.range.plan(benchmark, &args.common()))
-        .collect::<Result<_, _>>()?;
-    let mut plans: Vec<Plan> = catalog::all()
-        .filter(|one| chosen(one.name) || one.family == Some(args.name.as_str()))
-        .map(|benchmark| args.plan(benchmark))
-        .collect();
-    let mut counts = chosen(instructions::NAME);
-    if plans.is_empty() && ranges.is_empty() && !counts {
-        bail!(
-            "there is no benchmark \"{}\": `cargo xtask bench list` shows them",
-            args.name
-        );
-    }
-    if ranges.is_empty() {
-        args.range.refuse()?;
-    }
-    if args.name == "all" {
-        plans.retain(|plan| match plan.check_packages() {
-            Ok(()) => true,
-            Err(error) => {
-                println!("{} is left out: {error}", plan.benchmark.name);
-                false
-            }
-        });
-        if let Err(error) = instructions::version() {
-            println!("{} is left out: {error}", instructions::NAME);
-            counts = false;
-        }
-    }
-    for plan in &plans {
-        plan.check()?;
-    }
-    let needs_library = counts
-        || plans.iter().any(Plan::needs_library)
-        || ranges.iter().any(range::Plan::needs_library);
-    let install = prepare(pg_config.as_deref(), needs_library && !args.no_install)?;
+    let selection = Selection::of(&args)?;
+    let install = prepare(
+        pg_config.as_deref(),
+        selection.needs_library() && !args.no_install,
+    )?;
     let out = match &args.out {
         Some(folder) => folder.clone(),
         None => checkout().join("bench/results"),
     };
-    let is_family = |plan: &Plan| {
-        plan.benchmark
-            .family
-            .filter(|_| args.name != plan.benchmark.name)
+    let reports = match &args.report {
+        Some(folder) => folder.clone(),
+        None => checkout().join("bench-report"),
     };
-    for plans in
-        plans.chunk_by(|one, next| is_family(one).is_some() && is_family(one) == is_family(next))
-    {
-        match is_family(&plans[0]) {
-            Some(family) => family::measure(family, plans, &install, &out)?,
-            None => measure_one(&plans[0], &install, &out)?,
-        }
-    }
-    if counts {
-        let record = instructions::measure(&install, args.rounds, args.protocol)?;
-        println!("{}", instructions::render(&record));
-        write_json(&record, &out.join(record.file_name()))?;
-    }
-    for plan in ranges {
-        args.range.measure(plan, &install, &out)?;
-    }
-    Ok(())
+    selection.measure(&args, &install, &out, &reports)
 }
 
 fn list() {
     let ranges = range::ALL.iter().map(|one| (one.name, one.about));
+    let hammers = hammerdb::ALL.iter().map(|one| (one.name, one.about));
     let single = catalog::all().filter(|one| one.family.is_none());
     let all = single.map(|one| (one.name, one.about));
     let counted = [(instructions::NAME, instructions::ABOUT)];
     let families = catalog::shapes::FAMILIES.iter().copied();
-    for (name, about) in all.chain(families).chain(ranges).chain(counted) {
+    for (name, about) in all
+        .chain(families)
+        .chain(hammers)
+        .chain(ranges)
+        .chain(counted)
+    {
         println!("{name:<16} {about}");
     }
 }
@@ -192,9 +167,23 @@ fn measure_one(plan: &Plan, install: &PgInstall, out: &Path) -> anyhow::Result<(
     println!("{}: {}", benchmark.name, benchmark.about);
     let record = plan.measure(install)?;
     println!("{}", table::render(&record.summary, record.baseline));
-    let path = out.join(record.machine.file_name(benchmark.name));
-    write_json(&record, &path)?;
+    keep(&record, &out.join(record.machine.file_name(benchmark.name)))
+}
+
+/// Writes a record.
+fn keep(record: &impl Serialize, path: &Path) -> anyhow::Result<()> {
+    write_json(record, path)?;
     println!("raw results: {}\n", path.display());
+    Ok(())
+}
+
+/// Writes the report of that name into the folder.
+fn write_report(page: &str, folder: &Path, name: &str) -> anyhow::Result<()> {
+    let path = folder.join(name).with_extension("html");
+    fs::create_dir_all(folder)
+        .and_then(|()| fs::write(&path, page))
+        .with_context(|| format!("cannot write {}", path.display()))?;
+    println!("report: {}\n", path.display());
     Ok(())
 }
 

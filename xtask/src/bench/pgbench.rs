@@ -156,7 +156,7 @@ pub fn drive(server: &Server, load: &Load, tick: &mut Tick) -> anyhow::Result<En
         .args(["--jobs", &jobs(load).to_string()])
         .args(["--time", &time_with_connecting(load).to_string()])
         .args(["--define", &format!("spread={}", u8::from(load.spread))]);
-    let (status, output) = run_watched(pgbench, &scratch, load, tick)?;
+    let (status, output) = run_watched(pgbench, &scratch, time_with_connecting(load), tick)?;
     let report = Report::parse(&output)
         .and_then(|report| {
             ensure!(status.success(), "pgbench ended with {status}");
@@ -232,11 +232,11 @@ fn time_with_connecting(load: &Load) -> u64 {
     load.seconds + (load.clients / 256) as u64
 }
 
-/// Runs a load generator to its end or, when it hangs, until it is long overdue.
+/// Runs a load generator, which takes so many seconds, to its end or, when it hangs, until it is long overdue.
 pub fn run_watched(
     mut command: Command,
     scratch: &Scratch,
-    load: &Load,
+    seconds: u64,
     tick: &mut Tick,
 ) -> anyhow::Result<(ExitStatus, String)> {
     let output_path = scratch.path().join("output");
@@ -251,7 +251,7 @@ pub fn run_watched(
             .spawn()
             .with_context(|| format!("cannot start {program}"))?,
     );
-    let overdue = Instant::now() + Duration::from_secs(time_with_connecting(load)) + GRACE;
+    let overdue = Instant::now() + Duration::from_secs(seconds) + GRACE;
     let status = loop {
         interrupt::check()?;
         if let Some(status) = child.0.try_wait()? {
@@ -259,10 +259,8 @@ pub fn run_watched(
         }
         if Instant::now() > overdue {
             bail!(
-                "{program} with {} clients for {} s was still running {} s after its time: \
+                "{program}, which was to take {seconds} s, was still running {} s after that: \
                  sessions hang",
-                load.clients,
-                load.seconds,
                 GRACE.as_secs()
             );
         }

@@ -1,0 +1,122 @@
+//! Which benchmarks were asked for, and all that is done with them.
+
+use std::path::Path;
+
+use anyhow::bail;
+use pgserver::PgInstall;
+
+use super::runner::Plan;
+use super::{Args, catalog, family, hammerdb, instructions, measure_one, range, write_json};
+
+/// What is to be measured.
+pub struct Selection {
+    plans: Vec<Plan>,
+    counts: bool,
+    hammers: Vec<hammerdb::Plan>,
+    ranges: Vec<range::Plan>,
+}
+
+impl Selection {
+    /// Fails when there is no such benchmark, or when it cannot be run. What the machine lacks a program for is left out of
+    /// `all`.
+    pub fn of(args: &Args) -> anyhow::Result<Self> {
+        let chosen = |name: &str| args.name == "all" || args.name == name;
+        let mut plans: Vec<Plan> = catalog::all()
+            .filter(|one| chosen(one.name) || one.family == Some(args.name.as_str()))
+            .map(|benchmark| args.plan(benchmark))
+            .collect();
+        let mut hammers: Vec<&hammerdb::Benchmark> = hammerdb::ALL.iter().collect();
+        hammers.retain(|benchmark| chosen(benchmark.name));
+        let mut counts = chosen(instructions::NAME);
+        let ranges = range::ALL
+            .iter()
+            .filter(|benchmark| chosen(benchmark.name))
+            .map(|benchmark| args.range.plan(benchmark, &args.for_ranges()))
+            .collect::<Result<Vec<_>, _>>()?;
+        let nothing = plans.is_empty() && hammers.is_empty() && ranges.is_empty();
+        if nothing && !counts {
+            bail!(
+                "there is no benchmark \"{}\": `cargo xtask bench list` shows them",
+                args.name
+            );
+        }
+        if hammers.is_empty() {
+            args.hammerdb.refuse()?;
+        }
+        if ranges.is_empty() {
+            args.range.refuse()?;
+        }
+        if args.warehouses.is_some() && ranges.is_empty() && hammers.is_empty() {
+            bail!("only range benchmarks and hammerdb have --warehouses");
+        }
+        if args.report.is_some() && ranges.is_empty() {
+            bail!("only range benchmarks have --report");
+        }
+        if args.name == "all" {
+            plans.retain(|plan| is_possible(plan.benchmark.name, plan.check_packages()));
+            hammers.retain(|one| is_possible(one.name, args.hammerdb.folder().map(drop)));
+            counts = is_possible(instructions::NAME, instructions::version().map(drop));
+        }
+        for plan in &plans {
+            plan.check()?;
+        }
+        let hammers = hammers
+            .into_iter()
+            .map(|benchmark| args.hammerdb.plan(benchmark, &args.for_hammerdb()));
+        Ok(Self {
+            plans,
+            counts,
+            hammers: hammers.collect::<Result<_, _>>()?,
+            ranges,
+        })
+    }
+
+    /// Whether something runs on the extension.
+    pub fn needs_library(&self) -> bool {
+        self.counts
+            || self.plans.iter().any(Plan::needs_library)
+            || self.hammers.iter().any(hammerdb::Plan::needs_library)
+            || self.ranges.iter().any(range::Plan::needs_library)
+    }
+
+    /// Measures everything, prints tables, keeps records in the folder `out` and reports in `reports`.
+    pub fn measure(
+        self,
+        args: &Args,
+        install: &PgInstall,
+        out: &Path,
+        reports: &Path,
+    ) -> anyhow::Result<()> {
+        let family_of = |plan: &Plan| {
+            let family = plan.benchmark.family;
+            family.filter(|_| args.name != plan.benchmark.name)
+        };
+        let together =
+            |one: &Plan, next: &Plan| family_of(one).is_some() && family_of(one) == family_of(next);
+        for plans in self.plans.chunk_by(together) {
+            match family_of(&plans[0]) {
+                Some(family) => family::measure(family, plans, install, out)?,
+                None => measure_one(&plans[0], install, out)?,
+            }
+        }
+        if self.counts {
+            let record = instructions::measure(install, args.rounds, args.protocol)?;
+            println!("{}", instructions::render(&record));
+            write_json(&record, &out.join(record.file_name()))?;
+        }
+        for plan in self.hammers {
+            plan.run(install, out)?;
+        }
+        for plan in self.ranges {
+            args.range.measure(plan, install, out, reports)?;
+        }
+        Ok(())
+    }
+}
+
+/// Says so when it is not.
+fn is_possible(name: &str, checked: anyhow::Result<()>) -> bool {
+    checked
+        .inspect_err(|error| println!("{name} is left out: {error}"))
+        .is_ok()
+}
