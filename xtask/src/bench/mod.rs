@@ -5,6 +5,7 @@
 
 pub mod catalog;
 mod check;
+mod compare;
 mod family;
 mod hammerdb;
 mod instructions;
@@ -170,9 +171,10 @@ fn measure_one(plan: &Plan, install: &PgInstall, out: &Path) -> anyhow::Result<(
     keep(&record, &out.join(record.machine.file_name(benchmark.name)))
 }
 
-/// Writes a record.
+/// Writes a record, and says what fell since the last one.
 fn keep(record: &impl Serialize, path: &Path) -> anyhow::Result<()> {
     write_json(record, path)?;
+    compare::tell(&[record]);
     println!("raw results: {}\n", path.display());
     Ok(())
 }

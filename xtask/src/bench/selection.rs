@@ -6,7 +6,7 @@ use anyhow::bail;
 use pgserver::PgInstall;
 
 use super::runner::Plan;
-use super::{Args, catalog, family, hammerdb, instructions, measure_one, range, write_json};
+use super::{Args, catalog, family, hammerdb, instructions, keep, measure_one, range};
 
 /// What is to be measured.
 pub struct Selection {
@@ -102,7 +102,7 @@ impl Selection {
         if self.counts {
             let record = instructions::measure(install, args.rounds, args.protocol)?;
             println!("{}", instructions::render(&record));
-            write_json(&record, &out.join(record.file_name()))?;
+            keep(&record, &out.join(record.file_name()))?;
         }
         for plan in self.hammers {
             plan.run(install, out)?;

@@ -1,7 +1,7 @@
 //! Figures of several runs: medians with their range, and ratios taken within a round.
 
 /// The middle of some runs, and how far they were apart.
-#[derive(Clone, Copy, Debug, PartialEq, serde::Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, serde::Deserialize, serde::Serialize)]
 pub struct Spread {
     pub median: f64,
     pub min: f64,
