@@ -6,7 +6,19 @@ use super::workload::{Effect, Workload};
 
 /// Everything that is wrong, in words; empty when all is well.
 pub fn faults(workload: &Workload, outcome: &Outcome, found: &Findings) -> Vec<String> {
-    let acknowledged = outcome.acknowledged as i64;
+    let mut faults = faults_of_data(workload, outcome.acknowledged, found);
+    if outcome.failed > 0 {
+        faults.push(format!(
+            "{} transactions failed in spite of all retries",
+            outcome.failed
+        ));
+    }
+    faults
+}
+
+/// The same where transactions may fail.
+pub fn faults_of_data(workload: &Workload, acknowledged: u64, found: &Findings) -> Vec<String> {
+    let acknowledged = acknowledged as i64;
     let mut faults = Vec::new();
     let fits = match workload.effect_is {
         Effect::Exactly => found.effect == acknowledged,
@@ -31,12 +43,6 @@ pub fn faults(workload: &Workload, outcome: &Outcome, found: &Findings) -> Vec<S
                 workload.rows
             ));
         }
-    }
-    if outcome.failed > 0 {
-        faults.push(format!(
-            "{} transactions failed in spite of all retries",
-            outcome.failed
-        ));
     }
     faults
 }

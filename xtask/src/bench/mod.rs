@@ -7,6 +7,7 @@ pub mod catalog;
 mod check;
 mod compare;
 mod family;
+mod fixed_rate;
 mod hammerdb;
 mod instructions;
 pub mod interrupt;
@@ -76,9 +77,11 @@ pub struct Args {
     /// Warehouses of TPC-C [default: 16; of hammerdb: 1]
     #[arg(long, value_name = "NUMBER")]
     warehouses: Option<u64>,
-    /// Folder for the HTML reports of range benchmarks [default: bench-report in the checkout]
+    /// Folder for the HTML reports of range benchmarks and fixed-rate [default: bench-report in the checkout]
     #[arg(long, value_name = "FOLDER")]
     report: Option<PathBuf>,
+    #[command(flatten)]
+    fixed_rate: fixed_rate::Options,
     #[command(flatten)]
     hammerdb: hammerdb::Options,
     #[command(flatten)]
@@ -110,6 +113,16 @@ impl Args {
             rounds: self.rounds,
             protocol: self.protocol,
             raw: self.raw,
+        }
+    }
+
+    fn for_fixed_rate(&self) -> fixed_rate::Common<'_> {
+        fixed_rate::Common {
+            clients: &self.clients,
+            variants: &self.variants,
+            seconds: self.seconds,
+            rounds: self.rounds,
+            protocol: self.protocol,
         }
     }
 
@@ -150,13 +163,16 @@ fn list() {
     let hammers = hammerdb::ALL.iter().map(|one| (one.name, one.about));
     let single = catalog::all().filter(|one| one.family.is_none());
     let all = single.map(|one| (one.name, one.about));
-    let counted = [(instructions::NAME, instructions::ABOUT)];
+    let others = [
+        (fixed_rate::NAME, fixed_rate::ABOUT),
+        (instructions::NAME, instructions::ABOUT),
+    ];
     let families = catalog::shapes::FAMILIES.iter().copied();
     for (name, about) in all
         .chain(families)
         .chain(hammers)
         .chain(ranges)
-        .chain(counted)
+        .chain(others)
     {
         println!("{name:<16} {about}");
     }

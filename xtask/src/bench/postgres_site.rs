@@ -79,6 +79,15 @@ impl PostgresSite {
         })
     }
 
+    pub fn server(&self) -> &Server {
+        &self.server
+    }
+
+    /// The server, and a connection to it for its samples.
+    pub fn sampled(&mut self) -> (&Server, Sampler<'_>) {
+        (&self.server, Sampler::new(&mut self.control, self.system))
+    }
+
     /// Makes pgbench's own tables of that scale, unless they are there.
     fn initialize(&mut self, pgbench_scale: Option<u32>) -> anyhow::Result<()> {
         let Some(scale) = pgbench_scale.filter(|_| self.pgbench_scale != pgbench_scale) else {
@@ -129,8 +138,8 @@ impl Site for PostgresSite {
             .old_snapshot
             .then(|| OldSnapshot::open(&self.server))
             .transpose()?;
-        let mut sampler = Sampler::new(&mut self.control, self.system);
-        let outcome = pgbench::run(&self.server, load, &mut || {
+        let (server, mut sampler) = self.sampled();
+        let outcome = pgbench::run(server, load, &mut || {
             if let Some(sample) = sampler.sample()? {
                 watch(sample);
             }

@@ -198,6 +198,7 @@ impl Plan {
             spread: series.rows == Rows::Different,
             settings: series.settings,
             max_tries: MAX_TRIES,
+            arrivals: None,
             old_snapshot: series.workload.old_snapshot,
         };
         interrupt::check()?;

@@ -6,12 +6,13 @@ use anyhow::bail;
 use pgserver::PgInstall;
 
 use super::runner::Plan;
-use super::{Args, catalog, family, hammerdb, instructions, keep, measure_one, range};
+use super::{Args, catalog, family, fixed_rate, hammerdb, instructions, keep, measure_one, range};
 
 /// What is to be measured.
 pub struct Selection {
     plans: Vec<Plan>,
     counts: bool,
+    fixed_rate: Option<fixed_rate::Plan>,
     hammers: Vec<hammerdb::Plan>,
     ranges: Vec<range::Plan>,
 }
@@ -28,17 +29,23 @@ impl Selection {
         let mut hammers: Vec<&hammerdb::Benchmark> = hammerdb::ALL.iter().collect();
         hammers.retain(|benchmark| chosen(benchmark.name));
         let mut counts = chosen(instructions::NAME);
+        let fixed_rate = chosen(fixed_rate::NAME)
+            .then(|| args.fixed_rate.plan(&args.for_fixed_rate()))
+            .transpose()?;
         let ranges = range::ALL
             .iter()
             .filter(|benchmark| chosen(benchmark.name))
             .map(|benchmark| args.range.plan(benchmark, &args.for_ranges()))
             .collect::<Result<Vec<_>, _>>()?;
         let nothing = plans.is_empty() && hammers.is_empty() && ranges.is_empty();
-        if nothing && !counts {
+        if nothing && fixed_rate.is_none() && !counts {
             bail!(
                 "there is no benchmark \"{}\": `cargo xtask bench list` shows them",
                 args.name
             );
+        }
+        if fixed_rate.is_none() {
+            args.fixed_rate.refuse()?;
         }
         if hammers.is_empty() {
             args.hammerdb.refuse()?;
@@ -49,8 +56,11 @@ impl Selection {
         if args.warehouses.is_some() && ranges.is_empty() && hammers.is_empty() {
             bail!("only range benchmarks and hammerdb have --warehouses");
         }
-        if args.report.is_some() && ranges.is_empty() {
-            bail!("only range benchmarks have --report");
+        if args.report.is_some() && ranges.is_empty() && fixed_rate.is_none() {
+            bail!(
+                "only range benchmarks and {} have --report",
+                fixed_rate::NAME
+            );
         }
         if args.name == "all" {
             plans.retain(|plan| is_possible(plan.benchmark.name, plan.check_packages()));
@@ -66,6 +76,7 @@ impl Selection {
         Ok(Self {
             plans,
             counts,
+            fixed_rate,
             hammers: hammers.collect::<Result<_, _>>()?,
             ranges,
         })
@@ -75,6 +86,7 @@ impl Selection {
     pub fn needs_library(&self) -> bool {
         self.counts
             || self.plans.iter().any(Plan::needs_library)
+            || self.fixed_rate.iter().any(fixed_rate::Plan::needs_library)
             || self.hammers.iter().any(hammerdb::Plan::needs_library)
             || self.ranges.iter().any(range::Plan::needs_library)
     }
@@ -103,6 +115,9 @@ impl Selection {
             let record = instructions::measure(install, args.rounds, args.protocol)?;
             println!("{}", instructions::render(&record));
             keep(&record, &out.join(record.file_name()))?;
+        }
+        if let Some(plan) = self.fixed_rate {
+            plan.run(install, out, reports)?;
         }
         for plan in self.hammers {
             plan.run(install, out)?;

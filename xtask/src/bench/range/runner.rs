@@ -192,6 +192,7 @@ impl Plan {
             spread: false,
             settings: &variant.session,
             max_tries: 1,
+            arrivals: None,
             old_snapshot: false,
         };
         interrupt::check()?;
@@ -314,6 +315,7 @@ mod tests {
             committed,
             refused,
             deadlocks: 1,
+            skipped: 0,
             microseconds: latency,
         }
     }
