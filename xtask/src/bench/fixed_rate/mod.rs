@@ -48,7 +48,7 @@ const SPIKE: RangeInclusive<usize> = 1..=2;
 /// Clients of the cold transactions.
 const COLD_CLIENTS: usize = 16;
 /// Of the hot ones.
-const CLIENTS: usize = 64;
+const CLIENTS: &[usize] = &[64];
 
 const HEADING: &str = "Fixed rate";
 
@@ -79,7 +79,7 @@ pub struct Common<'a> {
 /// How long and how often, and what arrives.
 pub struct Plan {
     variants: Vec<Variant>,
-    clients: usize,
+    clients: Vec<usize>,
     hot: Arrivals,
     cold: Arrivals,
     /// Of each phase.
@@ -114,8 +114,7 @@ impl Options {
         }
         let clients = match common.clients {
             [] => CLIENTS,
-            [clients] => *clients,
-            _ => bail!("{NAME} runs with one number of clients"),
+            clients => clients,
         };
         let limit_ms = self.limit.unwrap_or(100);
         let arrivals = |per_second| Arrivals {
@@ -127,7 +126,7 @@ impl Options {
         };
         let plan = Plan {
             variants: VARIANTS.iter().copied().filter(chosen).collect(),
-            clients,
+            clients: clients.to_vec(),
             hot: arrivals(self.rate.unwrap_or(4000)),
             cold: arrivals(self.cold_rate.unwrap_or(500)),
             seconds: common.seconds,
@@ -143,8 +142,8 @@ impl Options {
             "at least one transaction a second has to arrive"
         );
         ensure!(
-            (1..=MOST_CLIENTS).contains(&clients),
-            "the number of clients must be from 1 to {MOST_CLIENTS}"
+            clients.iter().all(|n| (1..=MOST_CLIENTS).contains(n)),
+            "the numbers of clients must be from 1 to {MOST_CLIENTS}"
         );
         Ok(plan)
     }

@@ -186,47 +186,52 @@ struct Part {
     latency: Option<Latency>,
 }
 
-/// One line for each phase, class and variant to which anything has happened.
-pub fn summarize(runs: &[Run], seconds: f64) -> Vec<Line> {
+/// One line for each number of clients, phase, class and variant to which anything has happened.
+pub fn summarize(runs: &[Run], clients: &[usize], seconds: f64) -> Vec<Line> {
     let mut lines = Vec::new();
-    for (phase, name) in PHASES.into_iter().enumerate() {
-        for (index, class) in [Class::Hot, Class::Cold].into_iter().enumerate() {
-            let parts = |label: &str| -> Vec<Part> {
-                let runs = runs.iter().filter(|run| run.variant == label);
-                let part = |run: &Run| part(run.round, &run.classes[index], phase, seconds);
-                runs.filter_map(part).collect()
-            };
-            let rates = |parts: &[Part]| -> Vec<(usize, f64)> {
-                parts.iter().map(|part| (part.round, part.tps)).collect()
-            };
-            let stock = rates(&parts(STOCK));
-            for variant in &VARIANTS {
-                let parts = parts(variant.label);
-                let latency = |of: fn(&Latency) -> f64| {
-                    let known = parts.iter().filter_map(|part| part.latency.as_ref());
-                    Spread::of(known.map(of)).map(|ms| ms.median)
+    for &clients in clients {
+        for phase in 0..PHASES.len() {
+            for (index, class) in [Class::Hot, Class::Cold].into_iter().enumerate() {
+                let parts = |label: &str| -> Vec<Part> {
+                    let here = |run: &&Run| run.variant == label && run.clients == clients;
+                    let part = |run: &Run| part(run.round, &run.classes[index], phase, seconds);
+                    runs.iter().filter(here).filter_map(part).collect()
                 };
-                let clients = runs.first().map_or(0, |run| run.clients);
-                let tps = Spread::of(parts.iter().map(|part| part.tps));
-                let failed = Spread::of(parts.iter().map(|part| part.failed));
-                let (Some(tps), Some(failed)) = (tps, failed) else {
-                    continue;
-                };
-                lines.push(Line {
-                    phase: name,
-                    class,
-                    variant: variant.label,
-                    clients,
-                    tps,
-                    failed,
-                    p50_ms: latency(|ms| ms.p50),
-                    p99_ms: latency(|ms| ms.p99),
-                    to_baseline: Spread::of_ratios(&rates(&parts), &stock),
-                });
+                let stock = parts(STOCK);
+                for variant in &VARIANTS {
+                    let place = (phase, class, variant.label, clients);
+                    lines.extend(line(place, &parts(variant.label), &stock));
+                }
             }
         }
     }
     lines
+}
+
+/// None when nothing happened in any of the parts.
+fn line(
+    (phase, class, variant, clients): (usize, Class, &'static str, usize),
+    parts: &[Part],
+    stock: &[Part],
+) -> Option<Line> {
+    let rates = |parts: &[Part]| -> Vec<(usize, f64)> {
+        parts.iter().map(|part| (part.round, part.tps)).collect()
+    };
+    let latency = |of: fn(&Latency) -> f64| {
+        let known = parts.iter().filter_map(|part| part.latency.as_ref());
+        Spread::of(known.map(of)).map(|ms| ms.median)
+    };
+    Some(Line {
+        phase: PHASES[phase],
+        class,
+        variant,
+        clients,
+        tps: Spread::of(parts.iter().map(|part| part.tps))?,
+        failed: Spread::of(parts.iter().map(|part| part.failed))?,
+        p50_ms: latency(|ms| ms.p50),
+        p99_ms: latency(|ms| ms.p99),
+        to_baseline: Spread::of_ratios(&rates(parts), &rates(stock)),
+    })
 }
 
 /// None when nothing happened.
@@ -249,7 +254,8 @@ fn part(round: usize, class: &ClassRun, phase: usize, seconds: f64) -> Option<Pa
     })
 }
 
-pub const COLUMNS: [&str; 9] = [
+pub const COLUMNS: [&str; 10] = [
+    "clients",
     "phase",
     "rows",
     "variant",
@@ -282,6 +288,7 @@ impl Class {
 pub fn cells(line: &Line) -> [String; COLUMNS.len()] {
     let latency = |ms: Option<f64>| ms.map(milliseconds).unwrap_or_default();
     [
+        line.clients.to_string(),
         line.phase.to_owned(),
         line.class.name().to_owned(),
         line.variant.to_owned(),
@@ -304,7 +311,7 @@ pub fn render(record: &Record) -> String {
     for line in &record.summary {
         table.add_row(cells(line));
     }
-    for column in table.column_iter_mut().skip(3) {
+    for column in table.column_iter_mut().skip(4) {
         column.set_cell_alignment(CellAlignment::Right);
     }
     table.to_string()
@@ -324,8 +331,8 @@ impl Run {
         };
         let classes: String = self.classes.iter().map(class).collect();
         format!(
-            "{:>2}/{rounds} {:<12}{classes}  checked",
-            self.round, self.variant
+            "{:>2}/{rounds} {:>5} clients  {:<12}{classes}  checked",
+            self.round, self.clients, self.variant
         )
     }
 }
@@ -429,7 +436,7 @@ pub mod tests {
             run(2, GROUP, 40, 0),
             run(2, STOCK, 20, 20),
         ];
-        let lines = summarize(&runs, 1.0);
+        let lines = summarize(&runs, &[64, 256], 1.0);
         let hot: Vec<_> = lines
             .iter()
             .filter(|line| line.class == Class::Hot)

@@ -35,7 +35,10 @@ pub fn render(record: &Record) -> anyhow::Result<String> {
              when a transaction should have begun."
         }
         (checked(record))
-        h2 { "The last round" }
+        h2 {
+            "The last round"
+            @for run in shown.iter().take(1) { ", " (run.clients) " clients" }
+        }
         (legend(shown.iter().map(|run| (run.variant, color_of(run.variant)))))
         (figure("Failures on the hot row", "per second", failures(record, &shown)?))
         (figure("Commits on the hot row", "per second", commits(record, &shown)?))
@@ -72,9 +75,11 @@ fn figure(title: &str, how: &str, svg: String) -> Markup {
     }
 }
 
+/// With the most clients.
 fn last_round(record: &Record) -> Vec<&Run> {
-    let runs = record.runs.iter();
-    runs.filter(|run| run.round == record.rounds).collect()
+    let most = record.runs.iter().map(|run| run.clients).max();
+    let is_shown = |run: &&Run| run.round == record.rounds && Some(run.clients) == most;
+    record.runs.iter().filter(is_shown).collect()
 }
 
 fn of(run: &Run, class: Class) -> impl Iterator<Item = &ClassRun> {
@@ -141,7 +146,7 @@ fn latency(record: &Record, runs: &[&Run], class: Class) -> anyhow::Result<Strin
 
 fn table(record: &Record) -> Markup {
     /// The column of the variant, whose cells have its colour; those up to it are left-aligned.
-    const VARIANT: usize = 2;
+    const VARIANT: usize = 3;
     let name_class = |column: usize| (column <= VARIANT).then_some("name");
     html! {
         table {
@@ -152,7 +157,9 @@ fn table(record: &Record) -> Markup {
                     }
                 }
             }
-            @for lines in record.summary.chunk_by(|one, next| (one.phase, one.class) == (next.phase, next.class)) {
+            @for lines in record.summary.chunk_by(|one, next| {
+                (one.clients, one.phase, one.class) == (next.clients, next.phase, next.class)
+            }) {
                 tbody {
                     @for line in lines {
                         tr class=[(line.variant == GROUP).then_some("best")] {
@@ -209,7 +216,7 @@ mod tests {
             baseline: STOCK,
             phases: PHASES,
             scripts: Vec::new(),
-            summary: summarize(&runs, 1.0),
+            summary: summarize(&runs, &[64], 1.0),
             runs,
         };
         let page = render(&record).unwrap();

@@ -46,8 +46,9 @@ impl Plan {
     /// Fails at the first run whose data is wrong.
     pub fn measure(&self, install: &PgInstall) -> anyhow::Result<Record> {
         let machine = Machine::look();
+        let most = self.clients.iter().max().context("no number of clients")?;
         let start = |variant: &Variant| {
-            let clients = self.clients + COLD_CLIENTS;
+            let clients = most + COLD_CLIENTS;
             Ok((
                 *variant,
                 PostgresSite::start(install, variant.system, clients, None)?,
@@ -58,23 +59,30 @@ impl Plan {
             .iter()
             .map(start)
             .collect::<anyhow::Result<Vec<_>>>()?;
-        let progress = Progress::new(self.rounds * self.variants.len())?;
+        let progress = Progress::new(self.rounds * self.clients.len() * self.variants.len())?;
         let mut runs: Vec<Run> = Vec::new();
         for round in 1..=self.rounds {
-            for variant in in_turn(&self.variants, round) {
-                progress.begin(variant.label.to_owned());
-                let site = sites.iter_mut().find(|(other, _)| other == variant);
-                let (_, site) = site.context("a variant without a server")?;
-                let run = self
-                    .run_once(site, variant, &progress)
-                    .with_context(|| format!("{NAME}: variant \"{}\"", variant.label))?;
-                let run = Run {
-                    order: runs.len() + 1,
-                    round,
-                    ..run
-                };
-                progress.print(&run.line(self.rounds));
-                runs.push(run);
+            for &clients in &self.clients {
+                for variant in in_turn(&self.variants, round) {
+                    progress.begin(format!("{clients} clients · {}", variant.label));
+                    let site = sites.iter_mut().find(|(other, _)| other == variant);
+                    let (_, site) = site.context("a variant without a server")?;
+                    let run = self
+                        .run_once(site, variant, clients, &progress)
+                        .with_context(|| {
+                            format!(
+                                "{NAME}: variant \"{}\" with {clients} clients",
+                                variant.label
+                            )
+                        })?;
+                    let run = Run {
+                        order: runs.len() + 1,
+                        round,
+                        ..run
+                    };
+                    progress.print(&run.line(self.rounds));
+                    runs.push(run);
+                }
             }
         }
         drop(progress);
@@ -95,7 +103,7 @@ impl Plan {
             baseline: STOCK,
             phases: PHASES,
             scripts: HOT_ROW.scripts.iter().chain(COLD).map(text).collect(),
-            summary: summarize(&runs, self.seconds as f64),
+            summary: summarize(&runs, &self.clients, self.seconds as f64),
             runs,
         })
     }
@@ -104,11 +112,12 @@ impl Plan {
         &self,
         site: &mut PostgresSite,
         variant: &Variant,
+        clients: usize,
         progress: &Progress,
     ) -> anyhow::Result<Run> {
         interrupt::check()?;
         site.reset(&HOT_ROW)?;
-        let seen = self.spike(site, variant, progress)?;
+        let seen = self.spike(site, variant, clients, progress)?;
         if seen.switched_at.is_some() {
             site.server().psql(SWITCH_BACK)?;
         }
@@ -135,7 +144,7 @@ impl Plan {
             order: 0,
             round: 0,
             variant: variant.label,
-            clients: self.clients,
+            clients,
             switched_at: seen.switched_at,
             classes,
             findings,
@@ -148,12 +157,13 @@ impl Plan {
         &self,
         site: &mut PostgresSite,
         variant: &Variant,
+        clients: usize,
         progress: &Progress,
     ) -> anyhow::Result<Seen> {
         let (server, mut sampler) = site.sampled();
         let phase = Duration::from_secs(self.seconds);
         let cold = self.load(COLD, COLD_CLIENTS, 4, self.cold);
-        let hot = self.load(HOT_ROW.scripts, self.clients, 2, self.hot);
+        let hot = self.load(HOT_ROW.scripts, clients, 2, self.hot);
         let start = SystemTime::now();
         let began = start.duration_since(UNIX_EPOCH)?.as_secs_f64();
         let since = || start.elapsed().unwrap_or_default();
