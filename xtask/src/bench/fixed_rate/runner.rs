@@ -117,6 +117,10 @@ impl Plan {
     ) -> anyhow::Result<Run> {
         interrupt::check()?;
         site.reset(&HOT_ROW)?;
+        if variant.system == System::Txn {
+            let group_lock = site.server().psql("SHOW txn.group_lock")?;
+            ensure!(group_lock.trim() == "off", "group lock is on already");
+        }
         let seen = self.spike(site, variant, clients, progress)?;
         if seen.switched_at.is_some() {
             site.server().psql(SWITCH_BACK)?;
