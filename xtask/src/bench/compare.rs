@@ -217,7 +217,7 @@ impl std::fmt::Display for Comparison {
             } = fall;
             write!(
                 f,
-                "\n  {what}: {:.3} ({:.3} … {:.3}), {:.3} ({:.3} … {:.3}) at {time}",
+                "\n  {what}: {:.3} ({:.3} … {:.3}), was {:.3} ({:.3} … {:.3}) at {time}",
                 now.median, now.min, now.max, before.median, before.min, before.max
             )?;
         }
@@ -260,7 +260,7 @@ mod tests {
         assert_eq!(
             comparison.to_string(),
             "of 2 ratios that committed records have too, 1 fell by more than the rounds' spread\n  \
-             foreign-key, queue lock, 256 clients, × stock: 0.640 (0.540 … 0.740), 4.100 (4.000 … 4.200) at 2026-11-22"
+             foreign-key, queue lock, 256 clients, × stock: 0.640 (0.540 … 0.740), was 4.100 (4.000 … 4.200) at 2026-11-22"
         );
     }
 

@@ -111,8 +111,7 @@ impl Hammer {
             ("TPCC_RAMP_UP", ramp_up.as_str()),
             ("TPCC_MINUTES", minutes.as_str()),
         ];
-        // Users log in one after the other, half a second apart.
-        let seconds = 60 * (times.ramp_up + times.minutes) + users as u64;
+        let seconds = 60 * (times.ramp_up + times.minutes);
         let said = self.script(server, "run.tcl", &options, seconds, tick)?;
         Outcome::parse(&said, users)
             .with_context(|| format!("HammerDB's run failed; it ended with\n{}", end(&said)))

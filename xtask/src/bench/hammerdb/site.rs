@@ -54,10 +54,7 @@ pub fn built(install: &PgInstall, hammer: &Hammer, warehouses: usize) -> anyhow:
         ..ServerOptions::stock()
     };
     // Every run copies its WAL too.
-    let options = options
-        .set("max_wal_size", "128MB")
-        .set("fsync", "off")
-        .set("log_checkpoints", "off");
+    let options = options.set("max_wal_size", "128MB").set("fsync", "off");
     let mut server = Server::start(install, options)?;
     hammer.build(&server, warehouses)?;
     let mut client = server.connect_as(SUPERUSER, DATABASE)?;
