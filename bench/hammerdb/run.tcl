@@ -11,7 +11,8 @@ diset tpcc pg_duration [option TPCC_MINUTES 2]
 diset tpcc pg_allwarehouse true
 loadscript
 vuset vu [option TPCC_USERS 16]
-# Milliseconds from one user's login to the next one's (500 by itself: the ramp-up would have to be long).
+# Milliseconds from one user's login to the next one's. It is 500 otherwise: the ramp-up would have
+# to be long.
 vuset repeat 20
 vucreate
 vurun

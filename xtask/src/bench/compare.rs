@@ -1,5 +1,5 @@
-//! What has become worse since the last committed record of the same benchmark. Only ratios are compared: absolute figures do
-//! not outlast the state of the machine.
+//! What has become worse since the last committed record of the same benchmark. Only ratios are
+//! compared: absolute figures do not outlast the state of the machine.
 
 use std::process::Command;
 
@@ -139,7 +139,8 @@ fn sizes<'a>(record: &'a Value, line: &Value) -> &'a Value {
     here.next().map_or(&Value::Null, |place| &place["at"])
 }
 
-/// The ratios of a line, by what they are to. Those of the baselines themselves are not ours to keep.
+/// The ratios of a line, by what they are to. Those of the baselines themselves are not ours to
+/// keep.
 fn ratios(record: &Value, line: &Value) -> Vec<(String, Spread)> {
     if let Some(share) = share_of_stock(line) {
         return vec![("stock's instructions as a share of these".to_owned(), share)];
@@ -167,7 +168,8 @@ fn ratios(record: &Value, line: &Value) -> Vec<(String, Spread)> {
     bases.iter().filter_map(spread_to).collect()
 }
 
-/// Of a line of `instructions`: how many stock needs, by how many there are. The more there are, the worse.
+/// Of a line of `instructions`: how many stock needs, by how many there are. The more there are,
+/// the worse.
 fn share_of_stock(line: &Value) -> Option<Spread> {
     let stock = line["median"].as_f64()? / line["to_stock"].as_f64()?;
     let rounds = line["rounds"].as_array()?.iter();
@@ -202,7 +204,8 @@ impl std::fmt::Display for Comparison {
         }
         write!(
             f,
-            "of {compared} ratios that committed records have too, {} fell by more than the rounds' spread",
+            "of {compared} ratios that committed records have too, {} fell by more than the \
+             rounds' spread",
             falls.len()
         )?;
         if *new > 0 {
@@ -259,8 +262,10 @@ mod tests {
         assert_eq!((comparison.compared, comparison.new), (2, 0));
         assert_eq!(
             comparison.to_string(),
-            "of 2 ratios that committed records have too, 1 fell by more than the rounds' spread\n  \
-             foreign-key, queue lock, 256 clients, × stock: 0.640 (0.540 … 0.740), was 4.100 (4.000 … 4.200) at 2026-11-22"
+            "of 2 ratios that committed records have too, 1 fell by more than the rounds' \
+             spread\n  \
+             foreign-key, queue lock, 256 clients, × stock: 0.640 (0.540 … 0.740), \
+             was 4.100 (4.000 … 4.200) at 2026-11-22"
         );
     }
 
@@ -313,7 +318,8 @@ mod tests {
                        "median": median, "to_stock": median / 100.0})
             };
             json!({"benchmark": "instructions", "machine": {"time": "2026"},
-                   "lines": [line(STOCK, json!([100.0, 101.0]), 100.0), line("group lock", json!(rounds), median)]})
+                   "lines": [line(STOCK, json!([100.0, 101.0]), 100.0),
+                             line("group lock", json!(rounds), median)]})
         };
         let old = [record([103.0, 104.0], 103.5)];
         let comparison = Comparison::of(&[record([109.0, 110.0], 109.5)], &old);

@@ -77,7 +77,8 @@ pub struct Args {
     /// Warehouses of TPC-C [default: 16; of hammerdb: 1]
     #[arg(long, value_name = "NUMBER")]
     warehouses: Option<u64>,
-    /// Folder for the HTML reports of range benchmarks and fixed-rate [default: bench-report in the checkout]
+    /// Folder for the HTML reports of range benchmarks and fixed-rate
+    /// [default: bench-report in the checkout]
     #[arg(long, value_name = "FOLDER")]
     report: Option<PathBuf>,
     #[command(flatten)]

@@ -34,12 +34,13 @@ impl Protocol {
     }
 }
 
-/// Transactions that arrive by the clock, on average so many per second, whether or not the last ones are done.
+/// Transactions that arrive by the clock, on average so many per second, whether or not the last
+/// ones are done.
 #[derive(Clone, Copy, Debug, serde::Serialize)]
 pub struct Arrivals {
     pub per_second: u64,
-    /// A transaction that no client was free to begin within so many milliseconds is left out. It is not tried again after
-    /// that time either.
+    /// A transaction that no client was free to begin within so many milliseconds is left out. It
+    /// is not tried again after that time either.
     pub limit_ms: u64,
 }
 
@@ -126,8 +127,8 @@ impl Ended {
         } = &self.report;
         ensure!(
             committed == *reported && failed == *reported_failed && skipped == *reported_skipped,
-            "pgbench's log ({committed:?} committed, {failed} failed, {skipped} skipped) and its report ({reported:?}, \
-             {reported_failed}, {reported_skipped}) differ"
+            "pgbench's log ({committed:?} committed, {failed} failed, {skipped} skipped) and its \
+             report ({reported:?}, {reported_failed}, {reported_skipped}) differ"
         );
         Ok(scripts)
     }
@@ -259,7 +260,8 @@ fn time_with_connecting(load: &Load) -> u64 {
     load.seconds + (load.clients / 256) as u64
 }
 
-/// Runs a load generator, which takes so many seconds, to its end or, when it hangs, until it is long overdue.
+/// Runs a load generator, which takes so many seconds, to its end or, when it hangs, until it is
+/// long overdue.
 pub fn run_watched(
     mut command: Command,
     scratch: &Scratch,

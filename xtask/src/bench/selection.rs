@@ -18,8 +18,8 @@ pub struct Selection {
 }
 
 impl Selection {
-    /// Fails when there is no such benchmark, or when it cannot be run. What the machine lacks a program for is left out of
-    /// `all`.
+    /// Fails when there is no such benchmark, or when it cannot be run. What the machine lacks a
+    /// program for is left out of `all`.
     pub fn of(args: &Args) -> anyhow::Result<Self> {
         let chosen = |name: &str| args.name == "all" || args.name == name;
         let mut plans: Vec<Plan> = catalog::all()
@@ -91,7 +91,8 @@ impl Selection {
             || self.ranges.iter().any(range::Plan::needs_library)
     }
 
-    /// Measures everything, prints tables, keeps records in the folder `out` and reports in `reports`.
+    /// Measures everything, prints tables, keeps records in the folder `out` and reports in
+    /// `reports`.
     pub fn measure(
         self,
         args: &Args,

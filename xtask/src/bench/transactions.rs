@@ -93,8 +93,8 @@ pub fn read(logs: &[PathBuf], scripts: usize) -> anyhow::Result<Vec<Transactions
     Ok(all)
 }
 
-/// Of a line "client number latency script seconds microseconds ...", whose latency may be the way it failed. None when it is
-/// something else.
+/// Of a line "client number latency script seconds microseconds ...", whose latency may be the way
+/// it failed. None when it is something else.
 fn event(line: &str) -> Option<Event> {
     let mut fields = line.split(' ').skip(2);
     let end = match fields.next()? {
@@ -126,7 +126,12 @@ mod tests {
             "3 1 17218 0 1795224976 163311\n3 2 serialization 1 1795224976 163311\n",
         )
         .unwrap();
-        fs::write(&logs[1], "4 1 deadlock 1 1795224976 163311\n4 2 50 1 1795224976 163311\n4 3 52 1 1795224976 163311 7\n4 4 skipped 2 1795224976 163311 40\n").unwrap();
+        fs::write(
+            &logs[1],
+            "4 1 deadlock 1 1795224976 163311\n4 2 50 1 1795224976 163311\n\
+             4 3 52 1 1795224976 163311 7\n4 4 skipped 2 1795224976 163311 40\n",
+        )
+        .unwrap();
         let all = read(&logs, 3).unwrap();
         let counts: Vec<_> = all
             .iter()

@@ -1,5 +1,5 @@
-//! `cargo xtask bench fixed-rate`: transactions arrive by the clock, a row becomes hot, and group lock is switched on while it
-//! is. What is not answered in time has failed.
+//! `cargo xtask bench fixed-rate`: transactions arrive by the clock, a row becomes hot, and group
+//! lock is switched on while it is. What is not answered in time has failed.
 //!
 //! `runner` measures it, `record` keeps it, `report` plots it.
 
@@ -157,7 +157,8 @@ impl Plan {
             .any(|variant| variant.system == System::Txn)
     }
 
-    /// Measures, prints the table, keeps the record in the folder `out` and the report in `reports`.
+    /// Measures, prints the table, keeps the record in the folder `out` and the report in
+    /// `reports`.
     pub fn run(&self, install: &PgInstall, out: &Path, reports: &Path) -> anyhow::Result<()> {
         println!("{NAME}: {ABOUT}");
         let record = self.measure(install)?;

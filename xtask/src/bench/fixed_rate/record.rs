@@ -99,7 +99,8 @@ pub struct Piece {
 pub const PIECE: f64 = 0.5;
 
 impl ClassRun {
-    /// What ended between `began`, in Unix time, and `seconds` later; what ended after that is in the last piece.
+    /// What ended between `began`, in Unix time, and `seconds` later; what ended after that is in
+    /// the last piece.
     pub fn of(class: Class, events: &[Event], began: f64, seconds: f64, limit_ms: u64) -> Self {
         let pieces = (seconds / PIECE).ceil().max(1.0) as usize;
         let mut run = Self {

@@ -11,6 +11,11 @@ use crate::report::{conditions, css, legend, page};
 
 const SIZE: (u32, u32) = (920, 300);
 
+const LATENCIES: [(&str, Class); 2] = [
+    ("99th percentile on the hot row", Class::Hot),
+    ("99th percentile on the other rows", Class::Cold),
+];
+
 /// The whole page.
 pub fn render(record: &Record) -> anyhow::Result<String> {
     let shown = last_round(record);
@@ -24,15 +29,17 @@ pub fn render(record: &Record) -> anyhow::Result<String> {
     let body = html! {
         h1 { "A hot spike at a fixed rate" }
         p.soft {
-            (thousands(record.arrivals.cold.per_second as f64)) " transactions a second update one of many rows, all the time. After "
+            (thousands(record.arrivals.cold.per_second as f64))
+            " transactions a second update one of many rows, all the time. After "
             (record.seconds) " s another " (thousands(record.arrivals.hot.per_second as f64))
             " a second want the same row, for " (2 * record.seconds) " s."
             @if let Some(at) = switched {
-                " With the library, " code { "ALTER SYSTEM SET txn.group_lock = on" } " and a reload came "
+                " With the library, " code { "ALTER SYSTEM SET txn.group_lock = on" }
+                " and a reload came "
                 (format!("{at:.1}")) " s after the beginning, while the sessions ran."
             }
-            " A transaction that no client could begin within " (record.arrivals.hot.limit_ms) " ms has failed. Latency is from \
-             when a transaction should have begun."
+            " A transaction that no client could begin within " (record.arrivals.hot.limit_ms)
+            " ms has failed. Latency is from when a transaction should have begun."
         }
         (checked(record))
         h2 {
@@ -42,11 +49,13 @@ pub fn render(record: &Record) -> anyhow::Result<String> {
         (legend(shown.iter().map(|run| (run.variant, color_of(run.variant)))))
         (figure("Failures on the hot row", "per second", failures(record, &shown)?))
         (figure("Commits on the hot row", "per second", commits(record, &shown)?))
-        (figure("99th percentile on the hot row", "logarithmic", latency(record, &shown, Class::Hot)?))
-        (figure("99th percentile on the other rows", "logarithmic", latency(record, &shown, Class::Cold)?))
+        @for (title, class) in LATENCIES {
+            (figure(title, "logarithmic", latency(record, &shown, class)?))
+        }
         h2 { "All figures" }
         p.soft {
-            "Medians of " (record.rounds) " rounds. Failed: share of what arrived. × stock: commits against stock's run in the same round."
+            "Medians of " (record.rounds) " rounds. Failed: share of what arrived. × stock: \
+             commits against stock's run in the same round."
         }
         div.card.scroll { (table(record)) }
         (conditions(&record.machine, &runs, record.systems.iter(), &record.scripts))
@@ -61,7 +70,8 @@ fn checked(record: &Record) -> Markup {
         p {
             span.good { "✓ Data checked " }
             "after each of " (record.runs.len()) " runs: all " (thousands(committed as f64))
-            " acknowledged transactions are in the tables, none twice, and nothing of those that failed."
+            " acknowledged transactions are in the tables, none twice, and nothing of those that \
+             failed."
         }
     }
 }

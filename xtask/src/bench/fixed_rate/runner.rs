@@ -156,7 +156,8 @@ impl Plan {
         })
     }
 
-    /// Cold transactions all the time; hot ones in the second and the third phase, and the switch between these.
+    /// Cold transactions all the time; hot ones in the second and the third phase, and the switch
+    /// between these.
     fn spike(
         &self,
         site: &mut PostgresSite,

@@ -58,7 +58,8 @@ impl Hammer {
         let version = version(&cli).filter(|_| folder.join(SCHEMA).is_file());
         let version = version.with_context(|| {
             format!(
-                "{} is not a folder with HammerDB: it needs hammerdbcli and {SCHEMA} (bench/README.md says how to get it)",
+                "{} is not a folder with HammerDB: it needs hammerdbcli and {SCHEMA} \
+                 (bench/README.md says how to get it)",
                 folder.display()
             )
         })?;
@@ -117,8 +118,8 @@ impl Hammer {
             .with_context(|| format!("HammerDB's run failed; it ended with\n{}", end(&said)))
     }
 
-    /// The conditions of TPC-C that the data violates, with how often. `ways` are settings that leave the planner one way to
-    /// read.
+    /// The conditions of TPC-C that the data violates, with how often. `ways` are settings that
+    /// leave the planner one way to read.
     pub fn violations(&self, server: &Server, ways: &str) -> anyhow::Result<Vec<String>> {
         let options = [("PGOPTIONS", ways)];
         let said = self.script(
@@ -132,7 +133,8 @@ impl Hammer {
             .with_context(|| format!("HammerDB's check failed; it ended with\n{}", end(&said)))
     }
 
-    /// Runs a script with these environment variables, which takes so many seconds; all that was printed.
+    /// Runs a script with these environment variables, which takes so many seconds; all that was
+    /// printed.
     fn script(
         &self,
         server: &Server,
@@ -145,16 +147,10 @@ impl Hammer {
         for (name, text) in SCRIPTS {
             fs::write(scratch.path().join(name), text)?;
         }
-        // A release brings its own Tcl, and a script that finds it.
-        let mut command = match self.folder.join("bin/tclsh8.6").is_file() {
-            true => Command::new("./hammerdbcli"),
-            false => {
-                let mut command = Command::new("tclsh8.6");
-                command.arg("./hammerdbcli");
-                command
-            }
-        };
-        command.args(["tcl", "auto"]).arg(scratch.path().join(name));
+        let mut command = Command::new("tclsh8.6");
+        command
+            .args(["./hammerdbcli", "tcl", "auto"])
+            .arg(scratch.path().join(name));
         let mut command = server.prepare_command(command);
         command
             .current_dir(&self.folder)

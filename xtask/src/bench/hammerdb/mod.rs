@@ -1,4 +1,5 @@
-//! `cargo xtask bench hammerdb`: HammerDB's TPROC-C, unmodified, on stock PostgreSQL and with group lock.
+//! `cargo xtask bench hammerdb`: HammerDB's TPROC-C, unmodified, on stock PostgreSQL and with group
+//! lock.
 //!
 //! `cli` runs HammerDB, `site` has the servers with its schema, `record` keeps what came out.
 

@@ -47,7 +47,8 @@ pub struct Run {
     pub orders: i64,
     /// Calls that ended in an error, by procedure.
     pub failed: BTreeMap<String, u64>,
-    /// Of `pg_stat_database`. HammerDB's procedures roll back by themselves after a deadlock, and say nothing.
+    /// Of `pg_stat_database`. HammerDB's procedures roll back by themselves after a deadlock, and
+    /// say nothing.
     pub rollbacks: i64,
     pub deadlocks: i64,
     /// What `txn.stats` has counted during the run; empty without the library.
@@ -154,7 +155,8 @@ pub fn render(record: &Record) -> String {
 pub fn run_line(run: &Run, rounds: usize) -> String {
     let failed: u64 = run.failed.values().sum();
     format!(
-        "{:>2}/{rounds} {:>5} users  {:<22} {:>8} NOPM  {:>4} warehouses  checked  {failed} failed, {} deadlocks",
+        "{:>2}/{rounds} {:>5} users  {:<22} {:>8} NOPM  {:>4} warehouses  checked  \
+         {failed} failed, {} deadlocks",
         run.round,
         run.clients,
         run.variant,

@@ -162,7 +162,8 @@ impl Site {
         describe(&mut self.control, self.system)
     }
 
-    /// Reads what a run has left; fails when that violates one of TPC-C's conditions, by index or by full scans.
+    /// Reads what a run has left; fails when that violates one of TPC-C's conditions, by index or
+    /// by full scans.
     pub fn inspect(&mut self, hammer: &Hammer) -> anyhow::Result<Findings> {
         for ways in [&["seqscan"], INDEX_SCANS] {
             let off: Vec<String> = ways

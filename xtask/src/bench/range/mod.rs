@@ -120,7 +120,8 @@ impl Options {
         Ok(plan)
     }
 
-    /// Measures, and writes down what came out: a table, the raw results in the folder `out`, a report in `reports`.
+    /// Measures, and writes down what came out: a table, the raw results in the folder `out`, a
+    /// report in `reports`.
     pub fn measure(
         &self,
         plan: Plan,

@@ -121,7 +121,8 @@ pub fn range_occ(at: &At) -> Variant {
     variant
 }
 
-/// The same transactions on the same server, not validated: apart from what scans of txn_heap gain, only validation differs.
+/// The transactions and the server of range OCC, but nothing is validated: apart from what scans of
+/// txn_heap gain, range OCC differs from it by validation only.
 pub fn repeatable_read_on_txn_heap(at: &At) -> Variant {
     Variant {
         label: REPEATABLE_READ_TXN_HEAP,
