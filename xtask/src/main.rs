@@ -56,7 +56,7 @@ enum Command {
     /// A mixed load for an hour or so: whether memory and CPU stay as they are
     Soak(soak::Args),
     /// Run a benchmark by name
-    Bench(bench::Args),
+    Bench(Box<bench::Args>),
 }
 
 fn main() -> ExitCode {
@@ -85,7 +85,17 @@ fn run(cli: Cli) -> Result<bool> {
         Command::Faults(args) => return faults::run(args, chosen),
         Command::Fuzz(args) => return fuzz::run(args, chosen),
         Command::Soak(args) => return soak::run(args, chosen),
-        Command::Bench(args) => bench::run(args, pg_config),
+        Command::Bench(args) => bench::run(*args, pg_config),
     };
     done.map(|()| true)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn options_of_different_parts_do_not_clash() {
+        <Cli as clap::CommandFactory>::command().debug_assert();
+    }
 }

@@ -73,7 +73,7 @@ impl Server {
     }
 
     /// The same on data with which `fill` fills the new and empty folder.
-    pub(crate) fn start_on(
+    pub fn start_on(
         install: &PgInstall,
         options: ServerOptions,
         fill: impl FnOnce(&PgInstall, &ServerUser, &Path) -> Result<()>,

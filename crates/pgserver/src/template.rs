@@ -17,11 +17,15 @@ pub(crate) const SETTINGS_FILE: &str = "server.conf";
 
 /// Fills the empty folder `data_dir`, which `user` owns.
 pub(crate) fn fill(install: &PgInstall, user: &ServerUser, data_dir: &Path) -> Result<()> {
-    let template = template(install, user)?;
+    copy_data(user, &template(install, user)?, data_dir)
+}
+
+/// Copies the data folder `from` of a stopped server into the empty folder `to`, which `user` owns.
+pub fn copy_data(user: &ServerUser, from: &Path, to: &Path) -> Result<()> {
     let mut copy = Command::new("cp");
     copy.args(["-a", "--reflink=auto"])
-        .arg(template.join("."))
-        .arg(data_dir);
+        .arg(from.join("."))
+        .arg(to);
     run(user.apply(copy.current_dir("/")))
 }
 

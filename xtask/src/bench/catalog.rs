@@ -5,7 +5,7 @@ mod defaults;
 mod several_rows;
 pub mod shapes;
 mod sysbench;
-mod tpcb;
+pub mod tpcb;
 mod tpcc;
 
 use super::workload::{self, Tables, Workload};
@@ -99,11 +99,13 @@ pub const OFF: &str = "group lock off";
 pub const QUEUE: &str = "queue lock";
 pub const GROUP: &str = "group lock";
 pub const DIFFERENT: &str = "different rows (U)";
+pub const A_WAREHOUSE_EACH: &str = "a warehouse each (U)";
 
 const GROUP_ON: &[(&str, &str)] = &[("txn.group_lock", "on")];
 const GROUP_ALONE: &[(&str, &str)] = &[("txn.group_lock", "on"), ("txn.combine_updates", "off")];
 const QUEUE_ON: &[(&str, &str)] = &[("txn.queue_lock", "on")];
-const SLOW: &[(&str, &str)] = &[("commit_delay", "2000"), ("commit_siblings", "0")];
+/// A commit takes 2 ms.
+pub const SLOW: &[(&str, &str)] = &[("commit_delay", "2000"), ("commit_siblings", "0")];
 const SLOW_GROUP: &[(&str, &str)] = &[
     ("commit_delay", "2000"),
     ("commit_siblings", "0"),

@@ -6,7 +6,19 @@ use super::workload::{Effect, Workload};
 
 /// Everything that is wrong, in words; empty when all is well.
 pub fn faults(workload: &Workload, outcome: &Outcome, found: &Findings) -> Vec<String> {
-    let acknowledged = outcome.acknowledged() as i64;
+    let mut faults = faults_of_data(workload, &outcome.scripts, found);
+    if outcome.failed > 0 {
+        faults.push(format!(
+            "{} transactions failed in spite of all retries",
+            outcome.failed
+        ));
+    }
+    faults
+}
+
+/// The same where transactions may fail; `committed` are those of each script.
+pub fn faults_of_data(workload: &Workload, committed: &[u64], found: &Findings) -> Vec<String> {
+    let acknowledged = committed.first().copied().unwrap_or(0) as i64;
     let mut faults = Vec::new();
     let fits = match workload.effect_is {
         Effect::Exactly => found.effect == acknowledged,
@@ -35,7 +47,7 @@ pub fn faults(workload: &Workload, outcome: &Outcome, found: &Findings) -> Vec<S
     }
     if let Some(audit) = workload.audit {
         let effects = audit.effects.iter().copied();
-        faults.extend(audit.books.faults(effects, &outcome.scripts, &found.books));
+        faults.extend(audit.books.faults(effects, committed, &found.books));
     }
     for (index, violations) in found.conditions.iter().enumerate() {
         if *violations != 0 {
@@ -44,12 +56,6 @@ pub fn faults(workload: &Workload, outcome: &Outcome, found: &Findings) -> Vec<S
                 index + 1
             ));
         }
-    }
-    if outcome.failed > 0 {
-        faults.push(format!(
-            "{} transactions failed in spite of all retries",
-            outcome.failed
-        ));
     }
     faults
 }

@@ -8,7 +8,7 @@ use pgserver::PgInstall;
 use super::catalog::{GROUP, OFF, STOCK};
 use super::record::{Line, Record};
 use super::runner::Plan;
-use super::{table, write_json};
+use super::{compare, table, write_json};
 
 /// Measures the benchmarks of a family. What is there is written after each of them.
 pub fn measure(
@@ -30,6 +30,7 @@ pub fn measure(
         write_json(&records, &path)?;
     }
     println!("{}", render(&records));
+    compare::tell(&records);
     Ok(())
 }
 

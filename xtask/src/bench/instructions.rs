@@ -101,9 +101,14 @@ pub fn version() -> anyhow::Result<String> {
     Ok(String::from_utf8_lossy(&version.stdout).trim().to_owned())
 }
 
-/// About how long that takes.
+/// Counts of all rounds.
+pub fn runs(rounds: usize) -> usize {
+    rounds * WORKLOADS.len() * VARIANTS.len()
+}
+
+/// About how long they take.
 pub fn estimate(rounds: usize) -> Duration {
-    SECONDS_OF_A_COUNT * (rounds * WORKLOADS.len() * VARIANTS.len()) as u32
+    SECONDS_OF_A_COUNT * runs(rounds) as u32
 }
 
 /// Counts all variants of all workloads, `rounds` times each.

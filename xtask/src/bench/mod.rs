@@ -1,12 +1,17 @@
 //! `cargo xtask bench`: the named benchmarks, with raw results as JSON.
 //!
 //! `catalog` and `workload` say what is measured, `runner` measures it on `site`s, `record` keeps
-//! it. The demo is the same with a report around it.
+//! it. `archive` reads committed records back: `compare` and `results` use them. The demo is the
+//! same with a report around it.
 
+mod archive;
 mod books;
 pub mod catalog;
 mod check;
+mod compare;
 mod family;
+mod fixed_rate;
+mod hammerdb;
 mod instructions;
 pub mod interrupt;
 mod latency;
@@ -23,6 +28,7 @@ mod results;
 pub mod runner;
 pub mod sample;
 pub mod scratch;
+mod selection;
 pub mod site;
 pub mod stats;
 mod sysbench;
@@ -33,12 +39,12 @@ pub mod workload;
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
-use anyhow::{Context, bail};
+use anyhow::Context;
 use catalog::Benchmark;
 use pgserver::PgInstall;
 use runner::Plan;
+use selection::Selection;
 use serde::Serialize;
 
 use crate::install::install_release;
@@ -48,7 +54,7 @@ use crate::tools::checkout;
 #[derive(clap::Args)]
 pub struct Args {
     /// Which benchmark: a name of `bench list`, `list`, `all`, `results`, or the name of a family
-    /// (`shapes`, `tpcc`)
+    /// (`shapes`, `tpcc`, `sysbench`)
     #[arg(default_value = "list")]
     name: String,
     /// Seconds of each run
@@ -75,6 +81,17 @@ pub struct Args {
     /// Print all that pgbench said when a run fails
     #[arg(long)]
     raw: bool,
+    /// Warehouses of range-tpcc [default: 16] and hammerdb [default: 1]
+    #[arg(long, value_name = "NUMBER")]
+    warehouses: Option<u64>,
+    /// Folder for the HTML reports of range benchmarks and fixed-rate
+    /// [default: bench-report in the checkout]
+    #[arg(long, value_name = "FOLDER")]
+    report: Option<PathBuf>,
+    #[command(flatten)]
+    fixed_rate: fixed_rate::Options,
+    #[command(flatten)]
+    hammerdb: hammerdb::Options,
     #[command(flatten)]
     range: range::Options,
 }
@@ -95,14 +112,34 @@ impl Args {
         }
     }
 
-    fn common(&self) -> range::Common<'_> {
+    fn for_ranges(&self) -> range::Common<'_> {
         range::Common {
+            clients: &self.clients,
+            variants: &self.variants,
+            warehouses: self.warehouses,
+            seconds: self.seconds,
+            rounds: self.rounds,
+            protocol: self.protocol,
+            raw: self.raw,
+        }
+    }
+
+    fn for_fixed_rate(&self) -> fixed_rate::Common<'_> {
+        fixed_rate::Common {
             clients: &self.clients,
             variants: &self.variants,
             seconds: self.seconds,
             rounds: self.rounds,
             protocol: self.protocol,
-            raw: self.raw,
+        }
+    }
+
+    fn for_hammerdb(&self) -> hammerdb::Common<'_> {
+        hammerdb::Common {
+            clients: &self.clients,
+            variants: &self.variants,
+            warehouses: self.warehouses,
+            rounds: self.rounds,
         }
     }
 }
@@ -110,114 +147,27 @@ impl Args {
 /// Runs one benchmark or all. A run whose data is wrong is an error.
 pub fn run(args: Args, pg_config: Option<PathBuf>) -> anyhow::Result<()> {
     if args.name == "list" {
-        list();
+        selection::list();
         return Ok(());
     }
     if args.name == results::NAME {
         return results::write();
     }
-    let chosen = |name: &str| args.name == "all" || args.name == name;
-    let ranges: Vec<range::Plan> = range::ALL
-        .iter()
-        .filter(|benchmark| chosen(benchmark.name))
-        .map(|benchmark| args.range.plan(benchmark, &args.common()))
-        .collect::<Result<_, _>>()?;
-    let mut plans: Vec<Plan> = catalog::all()
-        .filter(|one| chosen(one.name) || one.family == Some(args.name.as_str()))
-        .map(|benchmark| args.plan(benchmark))
-        .collect();
-    let mut counts = chosen(instructions::NAME);
-    if plans.is_empty() && ranges.is_empty() && !counts {
-        bail!(
-            "there is no benchmark \"{}\": `cargo xtask bench list` shows them",
-            args.name
-        );
-    }
-    if ranges.is_empty() {
-        args.range.refuse()?;
-    }
-    if args.name == "all" {
-        plans.retain(|plan| match plan.check_packages() {
-            Ok(()) => true,
-            Err(error) => {
-                println!("{} is left out: {error}", plan.benchmark.name);
-                false
-            }
-        });
-        if let Err(error) = instructions::version() {
-            println!("{} is left out: {error}", instructions::NAME);
-            counts = false;
-        }
-    }
-    for plan in &plans {
-        plan.check()?;
-    }
-    let needs_library = counts
-        || plans.iter().any(Plan::needs_library)
-        || ranges.iter().any(range::Plan::needs_library);
-    let install = prepare(pg_config.as_deref(), needs_library && !args.no_install)?;
-    let estimates = plans.iter().map(Plan::estimate);
-    let estimates = estimates.chain(ranges.iter().map(range::Plan::estimate));
-    let counting = counts.then(|| instructions::estimate(args.rounds));
-    let runs = plans
-        .iter()
-        .map(Plan::runs)
-        .chain(ranges.iter().map(range::Plan::runs));
-    println!(
-        "{} benchmarks, {} runs, about {}",
-        plans.len() + ranges.len() + usize::from(counts),
-        runs.sum::<usize>(),
-        in_minutes(estimates.chain(counting).sum())
-    );
+    let selection = Selection::of(&args)?;
+    let install = prepare(
+        pg_config.as_deref(),
+        selection.needs_library() && !args.no_install,
+    )?;
+    selection.announce(args.rounds);
     let out = match &args.out {
         Some(folder) => folder.clone(),
-        None => checkout().join("bench/results"),
+        None => archive::folder(),
     };
-    let is_family = |plan: &Plan| {
-        plan.benchmark
-            .family
-            .filter(|_| args.name != plan.benchmark.name)
+    let reports = match &args.report {
+        Some(folder) => folder.clone(),
+        None => checkout().join("bench-report"),
     };
-    for plans in
-        plans.chunk_by(|one, next| is_family(one).is_some() && is_family(one) == is_family(next))
-    {
-        match is_family(&plans[0]) {
-            Some(family) => family::measure(family, plans, &install, &out)?,
-            None => measure_one(&plans[0], &install, &out)?,
-        }
-    }
-    if counts {
-        let record = instructions::measure(&install, args.rounds, args.protocol)?;
-        println!("{}", instructions::render(&record));
-        write_json(&record, &out.join(record.file_name()))?;
-    }
-    for plan in ranges {
-        args.range.measure(plan, &install, &out)?;
-    }
-    Ok(())
-}
-
-/// For people, who need no seconds.
-fn in_minutes(time: Duration) -> String {
-    let minutes = time.as_secs().div_ceil(60);
-    match (minutes / 60, minutes % 60) {
-        (0, minutes) => format!("{minutes} min"),
-        (hours, minutes) => format!("{hours} h {minutes} min"),
-    }
-}
-
-fn list() {
-    let ranges = range::ALL.iter().map(|one| (one.name, one.about));
-    let single = catalog::all().filter(|one| one.family.is_none());
-    let all = single.map(|one| (one.name, one.about));
-    let counted = [
-        (instructions::NAME, instructions::ABOUT),
-        (results::NAME, results::ABOUT),
-    ];
-    let families = catalog::FAMILIES.iter().copied();
-    for (name, about) in all.chain(families).chain(ranges).chain(counted) {
-        println!("{name:<16} {about}");
-    }
+    selection.measure(&args, &install, &out, &reports)
 }
 
 /// Measures a benchmark, prints its table, and keeps its record.
@@ -226,9 +176,24 @@ fn measure_one(plan: &Plan, install: &PgInstall, out: &Path) -> anyhow::Result<(
     println!("{}: {}", benchmark.name, benchmark.about);
     let record = plan.measure(install)?;
     println!("{}", table::render(&record.summary, record.baseline));
-    let path = out.join(record.machine.file_name(benchmark.name));
-    write_json(&record, &path)?;
+    keep(&record, &out.join(record.machine.file_name(benchmark.name)))
+}
+
+/// Writes a record, and says what fell since the last one.
+fn keep(record: &impl Serialize, path: &Path) -> anyhow::Result<()> {
+    write_json(record, path)?;
+    compare::tell(&[record]);
     println!("raw results: {}\n", path.display());
+    Ok(())
+}
+
+/// Writes the report of that name into the folder.
+fn write_report(page: &str, folder: &Path, name: &str) -> anyhow::Result<()> {
+    let path = folder.join(name).with_extension("html");
+    fs::create_dir_all(folder)
+        .and_then(|()| fs::write(&path, page))
+        .with_context(|| format!("cannot write {}", path.display()))?;
+    println!("report: {}\n", path.display());
     Ok(())
 }
 

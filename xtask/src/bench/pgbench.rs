@@ -14,7 +14,7 @@ use super::latency::Latency;
 use super::pgbench_report::Report;
 use super::scratch::Scratch;
 use super::tpcc;
-use super::transactions::{self, Transactions};
+use super::transactions::{self, Event, Transactions};
 use super::workload::{Script, Source};
 
 /// How pgbench sends its statements.
@@ -38,6 +38,16 @@ impl Protocol {
     }
 }
 
+/// Transactions that arrive by the clock, on average so many per second, whether or not the last
+/// ones are done.
+#[derive(Clone, Copy, Debug, serde::Serialize)]
+pub struct Arrivals {
+    pub per_second: u64,
+    /// A transaction that no client was free to begin within so many milliseconds is left out. It
+    /// is not tried again after that time either.
+    pub limit_ms: u64,
+}
+
 /// One run of a load generator.
 #[derive(Clone, Copy, Debug)]
 pub struct Load<'a> {
@@ -53,6 +63,8 @@ pub struct Load<'a> {
     pub settings: &'a [(&'a str, &'a str)],
     /// How often a transaction that ends in a serialization failure or deadlock is tried, at least once.
     pub max_tries: u32,
+    /// None: each client begins as soon as its last transaction is done.
+    pub arrivals: Option<Arrivals>,
     /// Another session holds a snapshot open all the time (PostgreSQL only).
     pub old_snapshot: bool,
 }
@@ -130,13 +142,24 @@ impl Ended {
         let scripts = transactions::read(&logs, self.report.scripts.len())?;
         let committed: Vec<u64> = scripts.iter().map(|script| script.committed).collect();
         let failed: u64 = scripts.iter().map(|one| one.refused + one.deadlocks).sum();
+        let skipped: u64 = scripts.iter().map(|one| one.skipped).sum();
+        let Report {
+            scripts: reported,
+            failed: reported_failed,
+            skipped: reported_skipped,
+            ..
+        } = &self.report;
         ensure!(
-            committed == self.report.scripts && failed == self.report.failed,
-            "pgbench's log ({committed:?} committed, {failed} failed) and its report ({:?}, {}) differ",
-            self.report.scripts,
-            self.report.failed
+            committed == *reported && failed == *reported_failed && skipped == *reported_skipped,
+            "pgbench's log ({committed:?} committed, {failed} failed, {skipped} skipped) and its \
+             report ({reported:?}, {reported_failed}, {reported_skipped}) differ"
         );
         Ok(scripts)
+    }
+
+    /// What became of every transaction, by the log.
+    pub fn events(&self) -> anyhow::Result<Vec<Event>> {
+        transactions::events(&log_files(self.scratch.path())?)
     }
 
     /// Seconds under load, connecting not included.
@@ -180,7 +203,12 @@ pub fn drive(server: &Server, load: &Load, tick: &mut Tick) -> anyhow::Result<En
     if let Some(warehouses) = load.warehouses {
         pgbench.args(["--define", &format!("warehouses={warehouses}")]);
     }
-    let (status, output) = run_watched(pgbench, &scratch, load, tick)?;
+    if let Some(arrivals) = load.arrivals {
+        pgbench
+            .args(["--rate", &arrivals.per_second.to_string()])
+            .args(["--latency-limit", &arrivals.limit_ms.to_string()]);
+    }
+    let (status, output) = run_watched(pgbench, &scratch, time_with_connecting(load), tick)?;
     let report = Report::parse(&output)
         .and_then(|report| {
             ensure!(status.success(), "pgbench ended with {status}");
@@ -257,11 +285,12 @@ fn time_with_connecting(load: &Load) -> u64 {
     load.seconds + (load.clients / 256) as u64
 }
 
-/// Runs a load generator to its end or, when it hangs, until it is long overdue.
+/// Runs a load generator, which takes so many seconds, to its end or, when it hangs, until it is
+/// long overdue.
 pub fn run_watched(
     mut command: Command,
     scratch: &Scratch,
-    load: &Load,
+    seconds: u64,
     tick: &mut Tick,
 ) -> anyhow::Result<(ExitStatus, String)> {
     let output_path = scratch.path().join("output");
@@ -276,7 +305,7 @@ pub fn run_watched(
             .spawn()
             .with_context(|| format!("cannot start {program}"))?,
     );
-    let overdue = Instant::now() + Duration::from_secs(time_with_connecting(load)) + GRACE;
+    let overdue = Instant::now() + Duration::from_secs(seconds) + GRACE;
     let status = loop {
         interrupt::check()?;
         if let Some(status) = child.0.try_wait()? {
@@ -284,10 +313,8 @@ pub fn run_watched(
         }
         if Instant::now() > overdue {
             bail!(
-                "{program} with {} clients for {} s was still running {} s after its time: \
+                "{program}, which was to take {seconds} s, was still running {} s after that: \
                  sessions hang",
-                load.clients,
-                load.seconds,
                 GRACE.as_secs()
             );
         }

@@ -9,6 +9,8 @@ pub struct Report {
     pub scripts: Vec<u64>,
     /// Transactions given up.
     pub failed: u64,
+    /// Transactions left out because no client was free in time.
+    pub skipped: u64,
     /// Tries beyond the first; pgbench does not report any when it tries once only.
     pub retries: u64,
     /// Per second, connecting not included.
@@ -43,6 +45,8 @@ impl Report {
         Ok(Self {
             scripts,
             failed: after("number of failed transactions: ")?.parse()?,
+            // Only told of a load with a rate and a limit.
+            skipped: after("number of transactions skipped: ").map_or(Ok(0), str::parse)?,
             retries: match after("maximum number of tries: ")? {
                 "1" => 0,
                 _ => after("total number of retries: ")?.parse()?,
@@ -75,6 +79,7 @@ tps = 286.200314 (without initial connection time)
         let expected = Report {
             scripts: vec![391],
             failed: 2,
+            skipped: 0,
             retries: 7,
             tps: 286.200314,
         };
@@ -104,6 +109,12 @@ SQL script 2: b.sql
         assert_eq!(Report::parse(&once).unwrap().retries, 0);
         let many = ONE_SCRIPT.replace("total number of retries: 7\n", "");
         assert!(Report::parse(&many).is_err());
+    }
+
+    #[test]
+    fn a_report_of_a_rate_has_what_was_left_out() {
+        let rate = ONE_SCRIPT.to_owned() + "number of transactions skipped: 1234 (75.9%)\n";
+        assert_eq!(Report::parse(&rate).unwrap().skipped, 1234);
     }
 
     #[test]

@@ -82,6 +82,15 @@ impl PostgresSite {
         Ok(site)
     }
 
+    pub fn server(&self) -> &Server {
+        &self.server
+    }
+
+    /// The server, and a connection to it for its samples.
+    pub fn sampled(&mut self) -> (&Server, Sampler<'_>) {
+        (&self.server, Sampler::new(&mut self.control, self.system))
+    }
+
     /// Makes the tables that only some workloads need, unless they are there.
     fn make(&mut self, tables: Tables) -> anyhow::Result<()> {
         if self.tables == tables {
@@ -155,7 +164,7 @@ impl Site for PostgresSite {
             .old_snapshot
             .then(|| OldSnapshot::open(&self.server))
             .transpose()?;
-        let mut sampler = Sampler::new(&mut self.control, self.system);
+        let (server, mut sampler) = self.sampled();
         let mut tick = || {
             if let Some(sample) = sampler.sample()? {
                 watch(sample);
@@ -169,10 +178,10 @@ impl Site for PostgresSite {
                     source: Source::Sysbench(options),
                     ..
                 },
-            ] => sysbench::run_own(&self.server, name, options, load, &mut tick),
-            _ => pgbench::run(&self.server, load, &mut tick),
+            ] => sysbench::run_own(server, name, options, load, &mut tick),
+            _ => pgbench::run(server, load, &mut tick),
         };
-        let outcome = outcome.map_err(|error| match log_end(&self.server) {
+        let outcome = outcome.map_err(|error| match log_end(server) {
             Some(log) => error.context(format!("the server's log ends with\n{log}\ncause")),
             None => error,
         })?;

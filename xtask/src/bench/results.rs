@@ -28,7 +28,7 @@ work without contention. The machine is shared: only ratios within a table mean 
 /// Writes the page of the checkout.
 pub fn write() -> anyhow::Result<()> {
     let page = page_path();
-    fs::write(&page, render(&read(&records_path())?))
+    fs::write(&page, render(&read()?))
         .with_context(|| format!("cannot write {}", page.display()))?;
     println!("{}", page.display());
     Ok(())
@@ -36,10 +36,6 @@ pub fn write() -> anyhow::Result<()> {
 
 fn page_path() -> PathBuf {
     checkout().join("docs/results.md")
-}
-
-fn records_path() -> PathBuf {
-    checkout().join("bench/results")
 }
 
 fn render(files: &[File]) -> String {
@@ -324,11 +320,12 @@ impl Counted {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::bench::archive::Content;
 
     #[test]
     fn the_page_is_what_the_records_make_of_it() {
         let page = fs::read_to_string(page_path()).unwrap();
-        let made = render(&read(&records_path()).unwrap());
+        let made = render(&read().unwrap());
         assert!(
             page == made,
             "docs/results.md is not what bench/results says: `cargo xtask bench results`"
@@ -338,7 +335,7 @@ mod tests {
     fn file(name: &str, json: &str) -> File {
         File {
             name: name.to_owned(),
-            record: serde_json::from_str(json).unwrap(),
+            record: Record::of(Content::parse(json.as_bytes()).unwrap()).unwrap(),
         }
     }
 
@@ -404,6 +401,17 @@ mod tests {
         let page = render(&[file("faults-2026-11-23", r#"{"seed": 1}"#)]);
         assert!(page.contains("## Other records"));
         assert!(page.contains("faults-2026-11-23.json): no benchmark's record"));
+    }
+
+    #[test]
+    fn records_of_another_form_are_named_with_what_they_are_about() {
+        let arrivals = PLAIN.replace("\"p50_ms\": 1.5", "\"p50_ms\": null");
+        let new_orders = PLAIN.replace("\"tps\"", "\"nopm\"");
+        for json in [arrivals, new_orders] {
+            let page = render(&[file("another-2026-11-23", &json)]);
+            assert!(page.contains("## Other records"));
+            assert!(page.contains("another-2026-11-23.json): a row"));
+        }
     }
 
     #[test]

@@ -16,7 +16,7 @@ use super::postgres_site::PostgresSite;
 use super::progress::{Progress, run_line};
 use super::record::{Record, Run, summarize};
 use super::site::{Findings, Site};
-use super::workload::{Effect, Source, Tables, Workload};
+use super::workload::{Effect, Script, Source, Tables, Workload};
 use super::{sysbench, tpcc};
 
 /// A benchmark, and how long and how often.
@@ -38,7 +38,7 @@ const WARM_UP_SECONDS: u64 = 2;
 /// About what is added to the seconds of runs: for the servers and warm-ups of a benchmark, for reset
 /// and checks of a run, for the load of a warehouse and for its copies and checks.
 const SERVERS_SECONDS: f64 = 15.0;
-const AROUND_SECONDS: f64 = 2.0;
+pub const AROUND_SECONDS: f64 = 2.0;
 const LOADING_SECONDS: f64 = 6.0;
 const COPYING_SECONDS: f64 = 1.0;
 
@@ -196,7 +196,7 @@ impl Plan {
             baseline: self.benchmark.baseline,
             ceiling: self.benchmark.ceiling,
             standby: self.benchmark.standby,
-            scripts: scripts(&series),
+            scripts: texts(series.iter().flat_map(|one| one.workload.scripts)),
             summary: summarize(self.benchmark, &self.clients, &runs),
             runs,
         })
@@ -250,6 +250,7 @@ impl Plan {
             warehouses: series.warehouses(clients),
             settings: series.settings,
             max_tries: MAX_TRIES,
+            arrivals: None,
             old_snapshot: series.workload.old_snapshot,
         };
         interrupt::check()?;
@@ -306,16 +307,13 @@ fn committed(workload: &Workload, outcome: &Outcome, findings: &Findings) -> f64
 }
 
 /// The texts of all scripts, each once; the names of pgbench's and sysbench's own.
-fn scripts(series: &[&Series]) -> Vec<String> {
-    let mut texts: Vec<String> = series
-        .iter()
-        .flat_map(|series| series.workload.scripts)
-        .map(|script| match script.source {
-            Source::Text(text) => text.to_owned(),
-            Source::Builtin => script.name.to_owned(),
-            Source::Sysbench(options) => format!("{} {}", script.name, options.join(" ")),
-        })
-        .collect();
+pub fn texts<'a>(scripts: impl Iterator<Item = &'a Script<'a>>) -> Vec<String> {
+    let text = |script: &Script| match script.source {
+        Source::Text(text) => text.to_owned(),
+        Source::Builtin => script.name.to_owned(),
+        Source::Sysbench(options) => format!("{} {}", script.name, options.join(" ")),
+    };
+    let mut texts: Vec<String> = scripts.map(text).collect();
     let mut seen = HashSet::new();
     texts.retain(|text| seen.insert(text.clone()));
     texts

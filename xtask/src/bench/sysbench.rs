@@ -38,7 +38,7 @@ pub fn run(
     load: &Load,
     tick: &mut Tick,
 ) -> anyhow::Result<Outcome> {
-    let (status, output) = run_watched(sysbench, scratch, load, tick)?;
+    let (status, output) = run_watched(sysbench, scratch, load.seconds, tick)?;
     let outcome = read_report(&output).with_context(|| Failure {
         output: output.clone(),
     })?;

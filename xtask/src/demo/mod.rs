@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use anyhow::Context;
+pub use plot::color_of;
 
 use crate::bench::catalog::{self, Benchmark, GROUP};
 use crate::bench::pgbench::Protocol;

@@ -2,8 +2,8 @@
 
 use super::*;
 
-const WAIT: &[(&str, &str)] = &[("txn.group_lock", "on"), ("txn.follower_reads", "wait")];
-const IMMEDIATE: &[(&str, &str)] = &[
+pub const WAIT: &[(&str, &str)] = &[("txn.group_lock", "on"), ("txn.follower_reads", "wait")];
+pub const IMMEDIATE: &[(&str, &str)] = &[
     ("txn.group_lock", "on"),
     ("txn.follower_reads", "immediate"),
 ];

@@ -7,8 +7,6 @@ pub const FAMILY: &str = "tpcc";
 pub const ABOUT: &str =
     "TPC-C's full mix: tps are New-Orders, all tps all transactions; one table over tpcc-*";
 
-const A_WAREHOUSE_EACH: &str = "a warehouse each (U)";
-
 macro_rules! tpcc {
     ($($form:literal, $about:literal, $scripts:ident, $warehouses:literal;)*) => {
         pub static ALL: &[&Benchmark] = &[

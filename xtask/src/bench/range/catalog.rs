@@ -2,7 +2,7 @@
 
 use super::axis::{At, Axes};
 use super::mix::{Kind, MixScript, Sizes};
-use super::variant::{self, HEAP, REPEATABLE_READ, SSI, Variant};
+use super::variant::{self, HEAP, REPEATABLE_READ, REPEATABLE_READ_TXN_HEAP, SSI, Variant};
 
 #[derive(Debug)]
 pub struct Benchmark {
@@ -30,16 +30,22 @@ const BASE: Benchmark = Benchmark {
     slots: &[0],
     variants: &[
         variant::repeatable_read,
+        variant::repeatable_read_on_txn_heap,
         variant::ssi,
         variant::ssi_with_more_locks,
         variant::range_occ,
         variant::range_occ_with_window,
         variant::one_range,
     ],
-    baselines: &[REPEATABLE_READ, SSI],
+    baselines: &[REPEATABLE_READ, REPEATABLE_READ_TXN_HEAP, SSI],
 };
 /// Where the others would be the same at every place.
-const THREE: &[fn(&At) -> Variant] = &[variant::repeatable_read, variant::ssi, variant::range_occ];
+const FOUR: &[fn(&At) -> Variant] = &[
+    variant::repeatable_read,
+    variant::repeatable_read_on_txn_heap,
+    variant::ssi,
+    variant::range_occ,
+];
 
 pub static ALL: &[Benchmark] = &[
     Benchmark {
@@ -64,7 +70,7 @@ pub static ALL: &[Benchmark] = &[
         name: "range-ranges",
         about: "the same over the number of ranges",
         ranges: &[1, 16, 256, 4096, 65_536, 262_144],
-        variants: THREE,
+        variants: FOUR,
         ..BASE
     },
     Benchmark {
@@ -72,7 +78,7 @@ pub static ALL: &[Benchmark] = &[
         about: "scans of 10,000 keys, over the number of slots that remember the writes to a range",
         scans: &[10_000],
         slots: &[4, 8, 16, 32, 64, 128],
-        variants: THREE,
+        variants: FOUR,
         ..BASE
     },
     Benchmark {

@@ -16,15 +16,13 @@ mod tpcc;
 mod variant;
 mod zipf;
 
-use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
-use anyhow::{Context, bail};
+use anyhow::bail;
 use pgserver::PgInstall;
 
 use super::pgbench::Protocol;
-use super::write_json;
-use crate::tools::checkout;
+use super::{keep, write_report};
 use axis::Axes;
 pub use catalog::{ALL, Benchmark};
 use mix::Sizes;
@@ -34,6 +32,7 @@ const HEADING: &str = "Range benchmarks";
 
 /// What range benchmarks can be told beside what all benchmarks can.
 #[derive(clap::Args)]
+#[group(skip)]
 pub struct Options {
     /// Numbers of keys of a scan, in place of the benchmark's own
     #[arg(long, value_name = "KEYS", value_delimiter = ',', help_heading = HEADING)]
@@ -53,21 +52,16 @@ pub struct Options {
     /// Bytes of a row [default: 100]
     #[arg(long, value_name = "BYTES", help_heading = HEADING)]
     row_bytes: Option<u64>,
-    /// Warehouses of TPC-C [default: 16]
-    #[arg(long, value_name = "NUMBER", help_heading = HEADING)]
-    warehouses: Option<u64>,
     /// Percent of bulk transactions [default: 10]
     #[arg(long, value_name = "PERCENT", help_heading = HEADING)]
     bulk: Option<u32>,
-    /// Folder for the HTML reports [default: bench-report in the checkout]
-    #[arg(long, value_name = "FOLDER", help_heading = HEADING)]
-    report: Option<PathBuf>,
 }
 
 /// What all benchmarks can be told, as far as range benchmarks need it.
 pub struct Common<'a> {
     pub clients: &'a [usize],
     pub variants: &'a [String],
+    pub warehouses: Option<u64>,
     pub seconds: u64,
     pub rounds: usize,
     pub protocol: Protocol,
@@ -84,9 +78,7 @@ impl Options {
             ("--slots", !self.slots.is_empty()),
             ("--rows", self.rows.is_some()),
             ("--row-bytes", self.row_bytes.is_some()),
-            ("--warehouses", self.warehouses.is_some()),
             ("--bulk", self.bulk.is_some()),
-            ("--report", self.report.is_some()),
         ];
         match given.iter().find(|(_, given)| *given) {
             Some((option, _)) => bail!("only the benchmarks range and range-... have {option}"),
@@ -107,7 +99,7 @@ impl Options {
         let sizes = Sizes {
             rows: self.rows.unwrap_or(1_000_000),
             row_bytes: self.row_bytes.unwrap_or(100),
-            warehouses: self.warehouses.unwrap_or(16),
+            warehouses: common.warehouses.unwrap_or(16),
             scan: 0,
             clients: 0,
             skew: 0.0,
@@ -128,8 +120,15 @@ impl Options {
         Ok(plan)
     }
 
-    /// Measures, and writes down what came out: a table, the raw results in the folder `out`, a report.
-    pub fn measure(&self, plan: Plan, install: &PgInstall, out: &Path) -> anyhow::Result<()> {
+    /// Measures, and writes down what came out: a table, the raw results in the folder `out`, a
+    /// report in `reports`.
+    pub fn measure(
+        &self,
+        plan: Plan,
+        install: &PgInstall,
+        out: &Path,
+        reports: &Path,
+    ) -> anyhow::Result<()> {
         println!("{}: {}", plan.benchmark.name, plan.benchmark.about);
         let record = plan.measure(install)?;
         println!("{}", table::render(&record));
@@ -146,20 +145,8 @@ impl Options {
         let name = record
             .machine
             .file_name(&format!("{}{bytes}", record.benchmark));
-        let raw = out.join(&name);
-        write_json(&record, &raw)?;
-        println!("raw results: {}", raw.display());
-        let folder = match &self.report {
-            Some(folder) => folder.clone(),
-            None => checkout().join("bench-report"),
-        };
-        fs::create_dir_all(&folder)
-            .with_context(|| format!("cannot make the folder {}", folder.display()))?;
-        let page = folder.join(&name).with_extension("html");
-        fs::write(&page, report::render(&record)?)
-            .with_context(|| format!("cannot write {}", page.display()))?;
-        println!("report: {}\n", page.display());
-        Ok(())
+        keep(&record, &out.join(&name))?;
+        write_report(&report::render(&record)?, reports, &name)
     }
 }
 

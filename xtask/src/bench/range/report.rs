@@ -7,8 +7,8 @@ use super::mix::Class;
 use super::record::{Line, Record};
 use super::table::{cells, columns, reasons, shared_memory};
 use super::variant::{
-    HEAP, HEAP_WITH_LIBRARY, ONE_RANGE, RANGE_OCC, RANGE_OCC_WINDOW, REPEATABLE_READ, SSI,
-    SSI_MORE_LOCKS, TXN_HEAP,
+    HEAP, HEAP_WITH_LIBRARY, ONE_RANGE, RANGE_OCC, RANGE_OCC_WINDOW, REPEATABLE_READ,
+    REPEATABLE_READ_TXN_HEAP, SSI, SSI_MORE_LOCKS, TXN_HEAP,
 };
 use crate::bench::table::thousands;
 use crate::report::chart::{Axis, Curve, Value, draw};
@@ -21,6 +21,7 @@ const HALF: (u32, u32) = (460, 320);
 fn color_of(variant: &str) -> RGBColor {
     match variant {
         REPEATABLE_READ | HEAP => RGBColor(128, 138, 157),
+        REPEATABLE_READ_TXN_HEAP => RGBColor(170, 136, 104),
         SSI => RGBColor(214, 69, 80),
         SSI_MORE_LOCKS => RGBColor(224, 160, 48),
         RANGE_OCC | TXN_HEAP => RGBColor(22, 163, 122),

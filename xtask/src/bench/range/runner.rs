@@ -212,6 +212,7 @@ impl Plan {
             warehouses: None,
             settings: &variant.session,
             max_tries: 1,
+            arrivals: None,
             old_snapshot: false,
         };
         interrupt::check()?;
@@ -334,6 +335,7 @@ mod tests {
             committed,
             refused,
             deadlocks: 1,
+            skipped: 0,
             microseconds: latency,
         }
     }

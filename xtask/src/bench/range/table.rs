@@ -172,7 +172,7 @@ pub fn run_line(run: &Run, rounds: usize) -> String {
     };
     let classes: String = run.classes.iter().map(class).collect();
     format!(
-        "{:>2}/{rounds} {:<16} {:<22}{classes}  checked",
+        "{:>2}/{rounds} {:<16} {:<28}{classes}  checked",
         run.round, run.place, run.variant
     )
 }

@@ -37,6 +37,7 @@ pub struct Variant {
 }
 
 pub const REPEATABLE_READ: &str = "REPEATABLE READ";
+pub const REPEATABLE_READ_TXN_HEAP: &str = "REPEATABLE READ on txn_heap";
 pub const SSI: &str = "SSI";
 pub const SSI_MORE_LOCKS: &str = "SSI with 4096 locks";
 pub const RANGE_OCC: &str = "range OCC";
@@ -120,7 +121,18 @@ pub fn range_occ(at: &At) -> Variant {
     variant
 }
 
-/// The same with an exclusion window.
+/// The transactions and the server of range OCC, but nothing is validated: apart from what scans of
+/// txn_heap gain, range OCC differs from it by validation only.
+pub fn repeatable_read_on_txn_heap(at: &At) -> Variant {
+    Variant {
+        label: REPEATABLE_READ_TXN_HEAP,
+        session: vec![AT_REPEATABLE_READ],
+        validated: false,
+        ..range_occ(at)
+    }
+}
+
+/// Range OCC with an exclusion window.
 pub fn range_occ_with_window(at: &At) -> Variant {
     let mut variant = range_occ(at);
     variant.label = RANGE_OCC_WINDOW;
@@ -184,5 +196,47 @@ impl Variant {
         names
             .chain(self.session.iter().map(|(name, _)| *name))
             .filter(|name| name.starts_with("txn."))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::bench::range::catalog::ALL;
+    use crate::bench::range::mix::Sizes;
+
+    #[test]
+    fn what_is_not_validated_on_txn_heap_differs_from_range_occ_in_that_alone() {
+        let sizes = Sizes {
+            rows: 1000,
+            row_bytes: 100,
+            warehouses: 2,
+            scan: 10,
+            clients: 1,
+            skew: 0.0,
+            bulk: 10,
+        };
+        for benchmark in ALL {
+            for place in benchmark
+                .places(&benchmark.axes(), sizes)
+                .unwrap_or_default()
+            {
+                let of = |label| place.variants.iter().find(|one| one.label == label);
+                let (Some(plain), Some(range_occ)) = (of(REPEATABLE_READ_TXN_HEAP), of(RANGE_OCC))
+                else {
+                    assert_eq!(benchmark.name, "range-off");
+                    continue;
+                };
+                let validated = Variant {
+                    label: RANGE_OCC,
+                    session: vec![AT_REPEATABLE_READ, RANGE_OCC_ON],
+                    validated: true,
+                    ..plain.clone()
+                };
+                assert_eq!(validated, *range_occ);
+                assert_eq!(plain.session, [AT_REPEATABLE_READ]);
+                assert!(!plain.validated);
+            }
+        }
     }
 }

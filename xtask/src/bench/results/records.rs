@@ -1,12 +1,11 @@
 //! What the page is made of: records of all ages, as far as it shows them.
 
 use std::collections::BTreeMap;
-use std::fs;
-use std::path::Path;
 
 use anyhow::Context;
 use serde::Deserialize;
 
+use crate::bench::archive::{self, Content};
 use crate::bench::stats::Spread;
 
 /// A file of `bench/results`, by its name without the ending.
@@ -19,11 +18,12 @@ pub struct File {
 #[derive(Deserialize)]
 #[serde(untagged)]
 pub enum Record {
+    #[serde(skip)]
     Family(Vec<Plain>),
     Range(Range),
     Plain(Plain),
     Counted(Counted),
-    /// Not made by `bench`.
+    /// Of another form: the page only names it.
     Other(Other),
 }
 
@@ -139,24 +139,26 @@ pub struct Other {
     pub about: Option<String>,
 }
 
-/// The records of a folder, by name.
-pub fn read(folder: &Path) -> anyhow::Result<Vec<File>> {
-    let mut files = Vec::new();
-    for entry in fs::read_dir(folder).with_context(|| format!("reading {}", folder.display()))? {
-        let path = entry?.path();
-        let (Some(name), Some("json")) = (
-            path.file_stem().and_then(|name| name.to_str()),
-            path.extension().and_then(|ending| ending.to_str()),
-        ) else {
-            continue;
-        };
-        let record = serde_json::from_str(&fs::read_to_string(&path)?)
-            .with_context(|| format!("reading {}", path.display()))?;
-        files.push(File {
-            name: name.to_owned(),
-            record,
-        });
+impl Record {
+    pub fn of(content: Content) -> serde_json::Result<Self> {
+        match content {
+            Content::One(record) => serde_json::from_value(record),
+            Content::Several(records) => records
+                .into_iter()
+                .map(serde_json::from_value)
+                .collect::<Result<_, _>>()
+                .map(Record::Family),
+        }
     }
-    files.sort_by(|one, other| one.name.cmp(&other.name));
-    Ok(files)
+}
+
+/// The records of the checkout, by name.
+pub fn read() -> anyhow::Result<Vec<File>> {
+    let files = archive::in_checkout()?.into_iter();
+    files
+        .map(|(name, content)| {
+            let record = Record::of(content).with_context(|| format!("reading {name}"))?;
+            Ok(File { name, record })
+        })
+        .collect()
 }

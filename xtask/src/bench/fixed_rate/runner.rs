@@ -1,0 +1,238 @@
+//! Runs the variants in turn: the load that arrives by the clock, and the switch in mid-run.
+
+use std::thread::{scope, sleep};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use anyhow::{Context, anyhow, ensure};
+use pgserver::{PgInstall, Server};
+
+use super::record::{Class, ClassRun, Record, Run, summarize};
+use super::{ABOUT, COLD_CLIENTS, NAME, PHASES, Plan, Variant};
+use crate::bench::catalog::{STOCK, System};
+use crate::bench::check;
+use crate::bench::interrupt;
+use crate::bench::machine::Machine;
+use crate::bench::pgbench::{self, Arrivals, Load, MAX_TRIES};
+use crate::bench::postgres_site::PostgresSite;
+use crate::bench::progress::Progress;
+use crate::bench::runner::{in_turn, texts};
+use crate::bench::sample::Sample;
+use crate::bench::site::Site;
+use crate::bench::transactions::Event;
+use crate::bench::workload::{HOT_ROW, Script, Source};
+
+/// Updates of the other rows of table `hot`.
+const COLD: &[Script] = &[Script {
+    name: "cold",
+    source: Source::Text(include_str!("../../../../bench/soak-cold.sql")),
+    weight: 1,
+}];
+
+const SWITCH_ON: &str = "ALTER SYSTEM SET txn.group_lock = on;\nSELECT pg_reload_conf();";
+const SWITCH_BACK: &str = "ALTER SYSTEM RESET txn.group_lock;\nSELECT pg_reload_conf();";
+
+/// What a run has seen.
+struct Seen {
+    /// In seconds of Unix time.
+    began: f64,
+    /// In seconds from the beginning.
+    switched_at: Option<f64>,
+    cold: Vec<Event>,
+    hot: Vec<Event>,
+    samples: Vec<Sample>,
+}
+
+impl Plan {
+    /// Fails at the first run whose data is wrong.
+    pub fn measure(&self, install: &PgInstall) -> anyhow::Result<Record> {
+        let machine = Machine::look();
+        let most = self.clients.iter().max().context("no number of clients")?;
+        let start = |variant: &Variant| {
+            let clients = most + COLD_CLIENTS;
+            Ok((
+                *variant,
+                PostgresSite::start(install, variant.system, clients, &[], None)?,
+            ))
+        };
+        let mut sites = self
+            .variants
+            .iter()
+            .map(start)
+            .collect::<anyhow::Result<Vec<_>>>()?;
+        let progress = Progress::new(self.runs())?;
+        let mut runs: Vec<Run> = Vec::new();
+        for round in 1..=self.rounds {
+            for &clients in &self.clients {
+                for variant in in_turn(&self.variants, round) {
+                    progress.begin(format!("{clients} clients · {}", variant.label));
+                    let site = sites.iter_mut().find(|(other, _)| other == variant);
+                    let (_, site) = site.context("a variant without a server")?;
+                    let run = self
+                        .run_once(site, variant, clients, &progress)
+                        .with_context(|| {
+                            format!(
+                                "{NAME}: variant \"{}\" with {clients} clients",
+                                variant.label
+                            )
+                        })?;
+                    let run = Run {
+                        order: runs.len() + 1,
+                        round,
+                        ..run
+                    };
+                    progress.print(&run.line(self.rounds));
+                    runs.push(run);
+                }
+            }
+        }
+        drop(progress);
+        let systems = sites.iter_mut().map(|(_, site)| site.describe());
+        Ok(Record {
+            benchmark: NAME,
+            about: ABOUT,
+            machine,
+            systems: systems.collect::<Result<_, _>>()?,
+            protocol: self.protocol,
+            seconds: self.seconds,
+            rounds: self.rounds,
+            arrivals: super::record::Rates {
+                hot: self.hot,
+                cold: self.cold,
+            },
+            cold_clients: COLD_CLIENTS,
+            baseline: STOCK,
+            phases: PHASES,
+            scripts: texts(HOT_ROW.scripts.iter().chain(COLD)),
+            summary: summarize(&runs, &self.clients, self.seconds as f64),
+            runs,
+        })
+    }
+
+    fn run_once(
+        &self,
+        site: &mut PostgresSite,
+        variant: &Variant,
+        clients: usize,
+        progress: &Progress,
+    ) -> anyhow::Result<Run> {
+        interrupt::check()?;
+        let hot = self.load(HOT_ROW.scripts, clients, 2, self.hot);
+        site.reset(&HOT_ROW, &hot)?;
+        if variant.system == System::Txn {
+            let group_lock = site.server().psql("SHOW txn.group_lock")?;
+            ensure!(group_lock.trim() == "off", "group lock is on already");
+        }
+        let seen = self.spike(site, variant, &hot, progress)?;
+        if seen.switched_at.is_some() {
+            site.server().psql(SWITCH_BACK)?;
+        }
+        let end = PHASES.len() as f64 * self.seconds as f64;
+        let classes = [(Class::Hot, &seen.hot), (Class::Cold, &seen.cold)]
+            .map(|(class, events)| ClassRun::of(class, events, seen.began, end, self.hot.limit_ms));
+        let committed: u64 = classes.iter().map(|class| class.committed).sum();
+        let findings = site.inspect(&HOT_ROW)?;
+        let mut faults = check::faults_of_data(&HOT_ROW, &[committed], &findings);
+        let value: i64 = site
+            .server()
+            .connect()?
+            .query_one("SELECT val FROM hot WHERE id = 1", &[])?
+            .get(0);
+        if value != classes[0].committed as i64 {
+            faults.push(format!(
+                "{} transactions on the hot row were acknowledged, but it holds {value}",
+                classes[0].committed
+            ));
+        }
+        ensure!(faults.is_empty(), "WRONG DATA. {}", faults.join("; "));
+        progress.end();
+        Ok(Run {
+            order: 0,
+            round: 0,
+            variant: variant.label,
+            clients,
+            switched_at: seen.switched_at,
+            classes,
+            findings,
+            samples: seen.samples,
+        })
+    }
+
+    /// Cold transactions all the time; hot ones in the second and the third phase, and the switch
+    /// between these.
+    fn spike(
+        &self,
+        site: &mut PostgresSite,
+        variant: &Variant,
+        hot: &Load,
+        progress: &Progress,
+    ) -> anyhow::Result<Seen> {
+        let (server, mut sampler) = site.sampled();
+        let phase = Duration::from_secs(self.seconds);
+        let cold = self.load(COLD, COLD_CLIENTS, 4, self.cold);
+        let start = SystemTime::now();
+        let began = start.duration_since(UNIX_EPOCH)?.as_secs_f64();
+        let since = || start.elapsed().unwrap_or_default();
+        let (mut switched_at, mut samples) = (None, Vec::new());
+        let (cold, hot) = scope(|scope| -> anyhow::Result<_> {
+            let cold = scope.spawn(|| events(server, &cold, &mut || Ok(())));
+            while since() < phase {
+                interrupt::check()?;
+                sleep(Duration::from_millis(5));
+            }
+            let hot = events(server, hot, &mut || {
+                if variant.system == System::Txn && switched_at.is_none() && since() >= 2 * phase {
+                    server.psql(SWITCH_ON)?;
+                    switched_at = Some(since().as_secs_f64());
+                }
+                if let Some(sample) = sampler.sample()? {
+                    progress.show(&sample);
+                    samples.push(sample);
+                }
+                Ok(())
+            })?;
+            let cold = cold
+                .join()
+                .map_err(|_| anyhow!("the cold load panicked"))??;
+            Ok((cold, hot))
+        })?;
+        ensure!(
+            variant.system != System::Txn || switched_at.is_some(),
+            "the spike was over before group lock was to be switched on"
+        );
+        Ok(Seen {
+            began,
+            switched_at,
+            cold,
+            hot,
+            samples,
+        })
+    }
+
+    fn load<'a>(
+        &self,
+        scripts: &'a [Script<'a>],
+        clients: usize,
+        phases: u64,
+        arrivals: Arrivals,
+    ) -> Load<'a> {
+        Load {
+            scripts,
+            clients,
+            seconds: phases * self.seconds,
+            protocol: self.protocol,
+            spread: false,
+            warehouses: None,
+            settings: &[],
+            max_tries: MAX_TRIES,
+            arrivals: Some(arrivals),
+            old_snapshot: false,
+        }
+    }
+}
+
+/// Puts `load` on the server; what became of every transaction, as the report says too.
+fn events(server: &Server, load: &Load, tick: &mut pgbench::Tick) -> anyhow::Result<Vec<Event>> {
+    let ended = pgbench::drive(server, load, tick)?;
+    ended.transactions()?;
+    ended.events()
+}
