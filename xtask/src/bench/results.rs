@@ -15,7 +15,7 @@ use super::table::{milliseconds, thousands};
 use crate::tools::checkout;
 
 pub const NAME: &str = "results";
-pub const ABOUT: &str = "Writes docs/results.md: a table for each record in bench/results";
+pub const ABOUT: &str = "Writes docs/results.md, made from the records in bench/results";
 
 const HEAD: &str = "# Results
 

@@ -187,3 +187,76 @@ fn is_possible(name: &str, checked: anyhow::Result<()>) -> bool {
         .inspect_err(|error| println!("{name} is left out: {error}"))
         .is_ok()
 }
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Cli {
+        #[command(flatten)]
+        args: Args,
+    }
+
+    fn select(words: &str) -> anyhow::Result<Selection> {
+        let words = words.split_whitespace();
+        Selection::of(&Cli::parse_from(["bench"].into_iter().chain(words)).args)
+    }
+
+    #[test]
+    fn all_is_everything_but_hammerdb_which_wants_a_folder() {
+        let all = select("all").unwrap();
+        assert!(all.hammers.is_empty() && all.fixed_rate.is_some());
+        assert_eq!(all.ranges.len(), range::ALL.len());
+        let mut families = all.plans.iter().filter_map(|plan| plan.benchmark.family);
+        assert!(families.any(|family| family == "tpcc"));
+        assert!(select("hammerdb").is_err());
+        assert!(select("all --hammerdb /no/such/folder").is_err());
+    }
+
+    #[test]
+    fn a_name_selects_its_benchmark_and_a_family_all_of_its_own() {
+        let names = |words| -> Vec<&str> {
+            let plans = select(words).unwrap().plans;
+            plans.iter().map(|plan| plan.benchmark.name).collect()
+        };
+        assert_eq!(names("hot-row"), ["hot-row"]);
+        assert_eq!(names("tpcc-procedures-1"), ["tpcc-procedures-1"]);
+        assert_eq!(names("tpcc").len(), 8);
+        assert!(names("instructions").is_empty() && names("fixed-rate").is_empty());
+        assert!(select("no-such-benchmark").is_err());
+    }
+
+    #[test]
+    fn options_of_benchmarks_that_are_not_selected_are_refused() {
+        for words in [
+            "hot-row --rate 5",
+            "tpcc --warehouses 5",
+            "fixed-rate --minutes 1",
+            "hot-row --report x",
+        ] {
+            assert!(select(words).is_err(), "{words}");
+        }
+        assert!(select("fixed-rate --rate 5 --report x").is_ok());
+    }
+
+    #[test]
+    fn the_estimate_of_a_fixed_rate_has_all_phases_of_all_runs() {
+        let plan = |words| select(words).unwrap().fixed_rate.unwrap();
+        let (one, more) = (
+            plan("fixed-rate --seconds 60 --rounds 1 --clients 4"),
+            plan("fixed-rate --seconds 60 --rounds 3 --clients 4,8"),
+        );
+        assert_eq!((one.runs(), more.runs()), (2, 12));
+        let added = (more.estimate() - one.estimate()).as_secs();
+        assert!((10 * 240..10 * 260).contains(&added), "{added}");
+    }
+
+    #[test]
+    fn times_are_told_in_minutes_and_hours() {
+        let told = |seconds| in_minutes(Duration::from_secs(seconds));
+        assert_eq!([1, 61, 7200].map(told), ["1 min", "2 min", "2 h 0 min"]);
+    }
+}
