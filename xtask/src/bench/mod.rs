@@ -154,11 +154,6 @@ pub fn run(args: Args, pg_config: Option<PathBuf>) -> anyhow::Result<()> {
         return results::write();
     }
     let selection = Selection::of(&args)?;
-    let install = prepare(
-        pg_config.as_deref(),
-        selection.needs_library() && !args.no_install,
-    )?;
-    selection.announce(args.rounds);
     let out = match &args.out {
         Some(folder) => folder.clone(),
         None => archive::folder(),
@@ -167,6 +162,13 @@ pub fn run(args: Args, pg_config: Option<PathBuf>) -> anyhow::Result<()> {
         Some(folder) => folder.clone(),
         None => checkout().join("bench-report"),
     };
+    // Now: when it fails after the runs, their record is lost.
+    make_folder(&out)?;
+    let install = prepare(
+        pg_config.as_deref(),
+        selection.needs_library() && !args.no_install,
+    )?;
+    selection.announce(args.rounds);
     selection.measure(&args, &install, &out, &reports)
 }
 
@@ -189,19 +191,22 @@ fn keep(record: &impl Serialize, path: &Path) -> anyhow::Result<()> {
 
 /// Writes the report of that name into the folder.
 fn write_report(page: &str, folder: &Path, name: &str) -> anyhow::Result<()> {
+    make_folder(folder)?;
     let path = folder.join(name).with_extension("html");
-    fs::create_dir_all(folder)
-        .and_then(|()| fs::write(&path, page))
-        .with_context(|| format!("cannot write {}", path.display()))?;
+    fs::write(&path, page).with_context(|| format!("cannot write {}", path.display()))?;
     println!("report: {}\n", path.display());
     Ok(())
+}
+
+fn make_folder(folder: &Path) -> anyhow::Result<()> {
+    fs::create_dir_all(folder)
+        .with_context(|| format!("cannot make the folder {}", folder.display()))
 }
 
 /// Writes all of a measurement, making the folder when it is not there.
 pub fn write_json(record: &impl Serialize, path: &Path) -> anyhow::Result<()> {
     if let Some(folder) = path.parent() {
-        fs::create_dir_all(folder)
-            .with_context(|| format!("cannot make the folder {}", folder.display()))?;
+        make_folder(folder)?;
     }
     let text = serde_json::to_string_pretty(record)? + "\n";
     fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))
