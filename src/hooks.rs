@@ -3,7 +3,7 @@
 //! No frame here has anything to drop when the next hook or PostgreSQL's own function raises an ERROR: it passes us by,
 //! and keeps its context and the names of constraint, table and column.
 
-use crate::hotlock::{self, answer, commit, dependent, readguard, repeatable, statement};
+use crate::hotlock::{self, answer, check, commit, dependent, readguard, repeatable, statement};
 use crate::idle::is_idle;
 use crate::pg::error::{guarded, infallible};
 use crate::pg::{catch, fastpath, forerun, nesting, plan, raw, relation, shmem, snapshot, xact};
@@ -501,7 +501,10 @@ unsafe fn before_utility(command: *mut PlannedStmt, is_top_level: bool) {
                     note_copied(copy);
                 }
             }
-            _ => readguard::note_untracked(),
+            _ => {
+                readguard::note_untracked();
+                check::take();
+            }
         }
         if hotlock::is_in_hot_transaction() {
             hotlock::check_doomed();

@@ -1,6 +1,7 @@
 //! The end of a transaction: in update order, early for the next one, late enough for the client.
 
 use super::answer;
+use super::check;
 use super::combine;
 use super::detect;
 use super::errors;
@@ -161,9 +162,25 @@ pub fn wait_before_triggers() {
     }
 }
 
+/// XACT_EVENT_PRE_COMMIT and XACT_EVENT_PRE_PREPARE, ahead of other extensions: they may commit elsewhere.
+pub fn before_others() {
+    take_deferred_locks();
+    wait_before_triggers();
+}
+
+/// Locks the rows whose locks foreign keys' checks have deferred.
+fn take_deferred_locks() {
+    if check::has_deferred() {
+        let timer = StatementTimer::start(Reason::Commit);
+        check::before_end();
+        timer.stop();
+    }
+}
+
 /// XACT_EVENT_PRE_COMMIT: the last place at which the transaction may still fail.
 #[inline]
 pub fn before_commit() {
+    take_deferred_locks();
     let early = SESSION.is_member() && before_members_commit();
     readguard::wait_for_reads();
     // From here on nothing waits, and nothing is read or written.
@@ -192,6 +209,7 @@ fn before_members_commit() -> bool {
 
 /// XACT_EVENT_PRE_PREPARE: a YES is irrevocable, so all predecessors come first (trap 6).
 pub fn before_prepare() {
+    take_deferred_locks();
     if SESSION.is_member() {
         stop::at(stop::Point::BeforeCommitWait);
         wait_for_predecessors(Reason::Commit);
@@ -277,6 +295,7 @@ fn finish(end: End) {
     swap::end_of_transaction();
     range_occ::session::end();
     SESSION.forget_locked();
+    check::forget();
     statement::forget();
     readguard::forget();
     combine::forget(end != End::RolledBack);
@@ -375,6 +394,7 @@ pub fn subtransaction_rolled_back(level: i32) {
     waiting::clear();
     answer::error_is_over();
     detect::uncount_waiter();
+    check::subtransaction_rolled_back(level);
     for (n, membership) in SESSION.all() {
         memory().members[member_id(n) as usize].patient.publish(0);
         match membership.subtransaction_rolled_back(level) {
@@ -391,6 +411,7 @@ pub fn subtransaction_rolled_back(level: i32) {
 
 /// A subtransaction at this depth has committed into its parent.
 pub fn subtransaction_committed(level: i32) {
+    check::subtransaction_committed(level);
     for (n, _) in SESSION.all() {
         SESSION.step(n, |m| m.subtransaction_committed(level));
     }

@@ -21,6 +21,7 @@
 //! callbacks runs from the last registered to the first, so `come_first` registers a wait anew after each part of a statement.
 //! A statement that one of them runs itself, or a deferred trigger, counts as nested.
 
+use super::check;
 use super::commit;
 use super::errors;
 use super::session::{SESSION, memory, relation_of};
@@ -220,14 +221,13 @@ impl Part {
         if SESSION.is_member() && is_calm() {
             commit::restore_own();
         }
-        if !is_dependent() {
-            return;
-        }
-        let has_followed = SESSION.dependencies.get() != self.dependencies;
-        if has_followed && !nesting::is_outermost() && !self.is_direct {
-            let_predecessors_end();
-        }
         if is_dependent() {
+            let has_followed = SESSION.dependencies.get() != self.dependencies;
+            if has_followed && !nesting::is_outermost() && !self.is_direct {
+                let_predecessors_end();
+            }
+        }
+        if is_dependent() || check::has_deferred() {
             come_first();
         }
     }
@@ -319,7 +319,7 @@ unsafe extern "C-unwind" fn before_others(event: XactEvent::Type, _arg: *mut c_v
         XactEvent::XACT_EVENT_PRE_COMMIT | XactEvent::XACT_EVENT_PRE_PREPARE
     ) {
         CALLBACK.is_called.set(true);
-        crate::pg::error::guarded(commit::wait_before_triggers);
+        crate::pg::error::guarded(commit::before_others);
     } else {
         CALLBACK.is_called.set(false);
         unlist();

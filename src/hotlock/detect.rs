@@ -129,11 +129,50 @@ unsafe fn next_version(rel: pg_sys::Relation, version: u64) -> Option<u64> {
     }
 }
 
+/// Whether nobody removes the row, changes its key, or keeps others from locking its key, now or as far as is committed after that version.
+///
+/// # Safety
+/// As for `last_version`.
+pub unsafe fn keeps_key(rel: pg_sys::Relation, mut version: u64) -> bool {
+    // SAFETY: by the contract.
+    unsafe {
+        while is_key_kept(rel, version) {
+            match next_version(rel, version) {
+                Some(next) => version = next,
+                None => return true,
+            }
+        }
+    }
+    false
+}
+
+unsafe fn is_key_kept(rel: pg_sys::Relation, version: u64) -> bool {
+    // SAFETY: as for `keeps_key`; the header is read under the buffer's share lock.
+    unsafe {
+        let page = Page::pin(rel, version);
+        page.share();
+        let found = page.tuple(version).map(|(header, _)| {
+            let masks = ((*header).t_infomask, (*header).t_infomask2);
+            (masks, tuple::raw_xmax(header))
+        });
+        page.release();
+        let Some(((mask, mask2), xmax)) = found else {
+            return false;
+        };
+        let was_locked = tuple::is_locked_only(mask)
+            && !tuple::has(mask, pg_sys::HEAP_XMAX_IS_MULTI)
+            && !raw::TransactionIdIsInProgress(xmax);
+        tuple::has(mask, pg_sys::HEAP_XMAX_INVALID)
+            || u32::from(mask2) & pg_sys::HEAP_KEYS_UPDATED == 0
+            || was_locked
+    }
+}
+
 /// Who has a hand on a version of a row.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Grip {
     Nobody,
-    /// We have written or locked it: others wait for us, so we must not queue behind them.
+    /// We have written or locked it, so that others who ask for that lock wait for us: we must not queue behind them.
     Own,
     /// That other running transaction holds it against the lock asked for; of several, the one that has updated it.
     Other(u32),
@@ -194,7 +233,10 @@ unsafe fn grip_on(page: Page, version: u64, mode: LockTupleMode::Type) -> Grip {
         } else if tuple::has(mask, pg_sys::HEAP_XMAX_IS_MULTI) {
             grip_of_several(mask, xmax, mode)
         } else if raw::TransactionIdIsCurrentTransactionId(xmax) {
-            Grip::Own
+            match conflicts(held(mask, mask2), mode) {
+                true => Grip::Own,
+                false => Grip::Nobody,
+            }
         } else if conflicts(held(mask, mask2), mode) && raw::TransactionIdIsInProgress(xmax) {
             Grip::Other(u32::from(xmax))
         } else {
@@ -248,20 +290,10 @@ unsafe fn grip_of_several(mask: u16, xmax: pg_sys::MultiXactId, mode: LockTupleM
     {
         return Grip::Nobody;
     }
-    let mut list = std::ptr::null_mut();
-    // SAFETY: by the contract; PostgreSQL's own list of members, ours to free.
+    let mut grip = Grip::Nobody;
+    // SAFETY: by the contract.
     unsafe {
-        let count = raw::GetMultiXactIdMembers(xmax, &mut list, false, only_locks);
-        if count <= 0 {
-            return Grip::Nobody;
-        }
-        let members = std::slice::from_raw_parts(list, count as usize);
-        let mut grip = Grip::Nobody;
-        for member in members {
-            if raw::TransactionIdIsCurrentTransactionId(member.xid) {
-                grip = Grip::Own;
-                break;
-            }
+        tuple::each_member(xmax, only_locks, |member| {
             let (held, updates) = match member.status {
                 MultiXactStatus::MultiXactStatusNoKeyUpdate => {
                     (LockTupleMode::LockTupleNoKeyExclusive, true)
@@ -270,16 +302,19 @@ unsafe fn grip_of_several(mask: u16, xmax: pg_sys::MultiXactId, mode: LockTupleM
                 // The others are numbered as the modes.
                 locks => (locks, false),
             };
-            if (grip == Grip::Nobody || updates)
-                && conflicts(held, mode)
+            if grip == Grip::Own || !conflicts(held, mode) {
+                return;
+            }
+            if raw::TransactionIdIsCurrentTransactionId(member.xid) {
+                grip = Grip::Own;
+            } else if (grip == Grip::Nobody || updates)
                 && raw::TransactionIdIsInProgress(member.xid)
             {
                 grip = Grip::Other(u32::from(member.xid));
             }
-        }
-        raw::pfree(list.cast());
-        grip
+        });
     }
+    grip
 }
 
 /// Counts this session among those that wait for a row that is not hot. True when the threshold is reached.

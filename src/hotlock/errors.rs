@@ -18,6 +18,16 @@ pub const ABANDONED: Report = Report {
     hint: Some(c"The transaction might succeed if retried."),
 };
 
+/// The row is gone whose lock the check of a foreign key has deferred (check.rs).
+pub const REFERENCED_IS_GONE: Report = Report {
+    code: *b"40001",
+    message: c"could not lock the row to which a foreign key refers: another transaction has removed it",
+    detail: Some(
+        c"With txn.group_lock, the check of a foreign key may lock a hot row as late as at its update or at the commit.",
+    ),
+    hint: Some(c"The transaction might succeed if retried."),
+};
+
 /// Somebody has changed or locked the version that this transaction has built on (tam/base.rs).
 pub const BASE_TAKEN: Report = Report {
     code: *b"40001",

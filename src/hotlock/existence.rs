@@ -13,12 +13,15 @@
 //!
 //! A statement whose answer is certain is answered with its constants.
 
+use super::check;
 use super::order;
 use super::session::{SESSION, memory, relation_of};
+use super::statement;
 use crate::pg::buffer::Page;
 use crate::pg::plan::{self, Existence};
 use crate::pg::raw;
 use crate::pg::tuple;
+use crate::tam::swap;
 use hotrow::{Contention, Membership};
 use pgrx::pg_sys::{self, Oid};
 use std::cell::Cell;
@@ -51,8 +54,8 @@ pub unsafe fn is_certain(query: *const pg_sys::QueryDesc, asked: &Existence) -> 
 /// Looks for the row ahead of the predecessors, and locks it.
 unsafe fn is_locked(query: *const pg_sys::QueryDesc, asked: &Existence) -> bool {
     // SAFETY: as in `is_found`.
-    let is_found = unsafe { is_found(query) };
-    if is_found {
+    let is_found = unsafe { is_found(query, asked) };
+    if is_found && !check::is_deferred(&asked.identity) {
         SESSION.note_locked(&asked.identity);
     }
     is_found
@@ -105,7 +108,7 @@ pub fn passes_by(asked: &Existence) -> bool {
 }
 
 /// Executes the statement, and tells whether it found the row.
-unsafe fn is_found(query: *const pg_sys::QueryDesc) -> bool {
+unsafe fn is_found(query: *const pg_sys::QueryDesc, asked: &Existence) -> bool {
     // SAFETY: as SPI executes a plan; an ERROR in it ends the transaction or a subtransaction, which cleans up. The plan
     // is only read.
     unsafe {
@@ -120,9 +123,12 @@ unsafe fn is_found(query: *const pg_sys::QueryDesc) -> bool {
             0,
         );
         raw::standard_ExecutorStart(probe, 0);
+        check::consider(probe, asked);
+        statement::after_start(probe, false);
         raw::standard_ExecutorRun(probe, pg_sys::ScanDirection::ForwardScanDirection, 1, true);
         let found = (*(*probe).estate).es_processed > 0;
         raw::standard_ExecutorFinish(probe);
+        swap::end_of_statement(probe as usize);
         raw::standard_ExecutorEnd(probe);
         raw::FreeQueryDesc(probe);
         found

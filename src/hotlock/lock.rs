@@ -1,5 +1,6 @@
 //! Row locks and DELETE on hot rows.
 
+use super::check;
 use super::cold::{self, Place, Turn};
 use super::commit;
 use super::conflict;
@@ -27,6 +28,13 @@ use pgrx::pg_sys::{self, LockTupleMode, LockWaitPolicy, TM_Result};
 /// # Safety
 /// The executor's arguments.
 pub unsafe fn tuple_lock(call: Lock) -> TM_Result::Type {
+    // SAFETY: by the contract.
+    let result = unsafe { locked(call) };
+    check::note_result(call.rel, result);
+    result
+}
+
+unsafe fn locked(call: Lock) -> TM_Result::Type {
     // SAFETY: by the contract; the address points to a valid item pointer.
     unsafe {
         let version = tuple::pack(&*call.tid);
@@ -49,9 +57,15 @@ pub unsafe fn tuple_lock(call: Lock) -> TM_Result::Type {
             return ordinary(call, version);
         };
         if !exclusive || call.policy != LockWaitPolicy::LockWaitBlock {
+            if check::defer(&call, version, &identity) {
+                return TM_Result::TM_Ok;
+            }
             let result = ordinary(call, version);
             if result == TM_Result::TM_Ok {
                 SESSION.note_locked(&identity);
+                if call.mode == LockTupleMode::LockTupleKeyShare {
+                    check::note_checked(&identity);
+                }
                 note_if_other(&call, key, |found| *found == identity);
             }
             return result;
@@ -152,7 +166,10 @@ pub fn keep_ticket(n: usize, result: TM_Result::Type) {
 }
 
 /// Heap's own row lock. Predecessors go first, and if it is going to wait for another, circles through hot rows are refused.
-unsafe fn ordinary(call: Lock, version: u64) -> TM_Result::Type {
+///
+/// # Safety
+/// As for `tuple_lock`.
+pub unsafe fn ordinary(call: Lock, version: u64) -> TM_Result::Type {
     // SAFETY: as in `tuple_lock`.
     unsafe {
         let what = match call.mode {
@@ -166,6 +183,29 @@ unsafe fn ordinary(call: Lock, version: u64) -> TM_Result::Type {
         let result = call.heap();
         end_wait();
         result
+    }
+}
+
+/// The version that a lock is about: the last one of the row if the caller wants that.
+///
+/// # Safety
+/// As for `tuple_lock`; `version` is one of the row `identity`, and a snapshot of this transaction keeps it.
+pub unsafe fn current_version(call: &Lock, version: u64, identity: &Identity) -> u64 {
+    // SAFETY: by the contract.
+    unsafe {
+        if !finds_last(call) {
+            return version;
+        }
+        let last = detect::last_version(call.rel, version);
+        let is_same = || {
+            let found = key_of(call.rel).and_then(|key| identity_of(call.rel, key, last));
+            found.as_ref() == Some(identity)
+        };
+        if last == version || is_same() {
+            last
+        } else {
+            version
+        }
     }
 }
 
@@ -242,19 +282,12 @@ unsafe fn find_hot(
     }
     // SAFETY: as in `tuple_lock`.
     unsafe {
-        let current = || {
-            let last = match finds_last(call) {
-                true => detect::last_version(call.rel, version),
-                false => version,
-            };
-            match last != version && identity_of(call.rel, key, last).as_ref() != Some(identity) {
-                true => version,
-                false => last,
-            }
-        };
+        let current = || current_version(call, version, identity);
         match heat(call.rel, key, identity, current(), call.mode) {
             Heat::Hot(slot) => Ok(slot),
             Heat::Calm => Err(None),
+            // Others in heap's queue may wait for us.
+            Heat::Contended if SESSION.has_locked(identity) => Err(None),
             Heat::Contended => match cold::await_turn(call.rel, current, call.mode, identity) {
                 Turn::Hot(slot) => {
                     detect::uncount_waiter();
@@ -527,6 +560,7 @@ pub unsafe fn tuple_delete(call: Delete) -> TM_Result::Type {
     // SAFETY: by the contract; the address points to a valid item pointer.
     unsafe {
         let version = tuple::pack(&*call.tid);
+        check::take_in((*call.rel).rd_id);
         if let Some((n, _)) = SESSION.with_version((*call.rel).rd_id, version) {
             close_own(n);
             SESSION.step(n, Membership::deletes);

@@ -183,6 +183,13 @@ impl Session {
                 .any(|one| wanted.contains(&one.get()))
     }
 
+    /// The same, for the row of a membership.
+    pub fn has_locked_row_of(&self, membership: &Membership) -> bool {
+        let mark = memory().directory.rows[membership.slot() as usize].mark();
+        let count = self.locked_count.get();
+        self.may_have_locked_any() || self.locked[..count].iter().any(|one| one.get() == mark)
+    }
+
     /// At the end of the transaction.
     pub fn forget_locked(&self) {
         self.locked_count.set(0);

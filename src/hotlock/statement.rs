@@ -1,6 +1,7 @@
 //! What happens around each statement: before it takes its snapshot's work seriously, and when it ends.
 
 use super::answer;
+use super::check;
 use super::combine;
 use super::dependent;
 use super::detect;
@@ -53,6 +54,7 @@ pub fn forget() {
 /// ExecutorStart's argument.
 #[inline]
 pub unsafe fn before_idle_start(query: *const pg_sys::QueryDesc) {
+    check::forget_asking();
     existence::end(query);
     dependent::forget(query as usize);
     // SAFETY: by the contract.
@@ -71,6 +73,7 @@ pub unsafe fn before_idle_start(query: *const pg_sys::QueryDesc) {
 /// # Safety
 /// ExecutorStart's argument.
 pub unsafe fn before_start(query: *mut pg_sys::QueryDesc, is_first: bool) -> bool {
+    check::forget_asking();
     existence::end(query);
     dependent::forget(query as usize);
     let member = SESSION.is_member();
@@ -84,6 +87,7 @@ pub unsafe fn before_start(query: *mut pg_sys::QueryDesc, is_first: bool) -> boo
         plpgsql::watch();
     }
     if !member && !enabled {
+        check::take();
         // SAFETY: by the contract.
         unsafe {
             if plan::may_lock(query) {
@@ -95,12 +99,16 @@ pub unsafe fn before_start(query: *mut pg_sys::QueryDesc, is_first: bool) -> boo
     // SAFETY: by the contract.
     unsafe {
         waiting::check_doomed();
-        let asked = if member { plan::existence(query) } else { None };
-        if asked
-            .as_ref()
-            .is_some_and(|asked| existence::is_certain(query, asked))
-        {
-            return true;
+        let asked = if member || enabled && memory().directory.used.get() > 0 {
+            plan::existence(query)
+        } else {
+            None
+        };
+        if let Some(asked) = &asked {
+            check::consider(query, asked);
+            if member && existence::is_certain(query, asked) {
+                return true;
+            }
         }
         note_whole(query);
         let locks = matches!(
@@ -363,7 +371,7 @@ pub unsafe fn after_start(query: *mut pg_sys::QueryDesc, certain: bool) {
         return existence::note_certain(query);
     }
     // SAFETY: by the contract.
-    if !SESSION.is_member() && !unsafe { settings::concern(query) } {
+    if !SESSION.is_member() && !check::has_deferred() && !unsafe { settings::concern(query) } {
         return;
     }
     // SAFETY: the executor state's lists of open relations.
@@ -424,7 +432,7 @@ fn is_stocks(relation: Oid) -> bool {
         return false;
     }
     SESSION.note_locked_in(relation);
-    !SESSION.is_member()
+    !SESSION.is_member() && !check::has_deferred()
 }
 
 /// When a statement ends: what it read and wrote is noted, unused tickets go on, an offer that ended in nothing makes
@@ -438,6 +446,8 @@ pub unsafe fn end(query: *mut pg_sys::QueryDesc) {
         // SAFETY: by the contract.
         unsafe { readguard::note_statement(query) };
     }
+    // SAFETY: by the contract.
+    unsafe { check::end_of_statement(query) };
     combine::end(query as usize);
     existence::end(query);
     dependent::forget(query as usize);

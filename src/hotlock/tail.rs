@@ -58,7 +58,10 @@ pub fn await_list(slot: Slot) {
 /// `rel` is open, and `version` is one that a scan of it has found.
 pub unsafe fn await_in_turn(rel: pg_sys::Relation, version: u64, n: usize, tail: &Tail) {
     const MODE: pg_sys::LOCKMODE = pg_sys::ExclusiveLock as pg_sys::LOCKMODE;
-    if SESSION.get(n).is_some_and(|m| m.has_locked()) {
+    if SESSION
+        .get(n)
+        .is_some_and(|m| m.has_locked() || SESSION.has_locked_row_of(&m))
+    {
         return await_tail(n, tail);
     }
     let versions = [version, tail.tid].map(tuple::unpack);

@@ -5,6 +5,7 @@
 //! hands it out as it is, checks the quals against it, and calls `tuple_update` again, now on that version. That call is
 //! the group update. Between offer and group update we have the ticket, so nobody else gets in between.
 
+use super::check;
 use super::circles;
 use super::cold::{self, Place, Turn};
 use super::combine;
@@ -47,8 +48,18 @@ pub enum Step {
 /// # Safety
 /// The executor's arguments.
 pub unsafe fn tuple_update(call: Update) -> TM_Result::Type {
-    // SAFETY: by the contract; the address points to a valid item pointer.
+    // SAFETY: by the contract.
+    let result = unsafe { updated(call) };
+    check::note_result(call.rel, result);
+    result
+}
+
+unsafe fn updated(call: Update) -> TM_Result::Type {
+    // SAFETY: as in `tuple_update`; the address points to a valid item pointer.
     unsafe {
+        if check::has_deferred() && may_change_keys(call.rel) {
+            check::take_in((*call.rel).rd_id);
+        }
         let version = tuple::pack(&*call.otid);
         if let Some((n, _)) = SESSION.with_version((*call.rel).rd_id, version) {
             return own_row(call, n);
@@ -104,6 +115,11 @@ pub unsafe fn tuple_update(call: Update) -> TM_Result::Type {
                 order::let_pass_in((*call.rel).rd_id, Contention::Row);
                 without_ticket(call, &identity)
             }
+            // Whoever has locked it waits without heap's queue: others in that may wait for us.
+            Heat::Contended if SESSION.has_locked(&identity) => {
+                order::let_pass_in((*call.rel).rd_id, Contention::Row);
+                without_ticket(call, &identity)
+            }
             Heat::Contended => {
                 order::let_pass_in((*call.rel).rd_id, Contention::Row);
                 match cold::await_turn(call.rel, || version, mode, &identity) {
@@ -120,6 +136,12 @@ pub unsafe fn tuple_update(call: Update) -> TM_Result::Type {
             }
         }
     }
+}
+
+/// Whether an update of that table may change a row's key: its columns are set, or triggers may set them.
+fn may_change_keys(rel: pg_sys::Relation) -> bool {
+    let keeps_keys = swap::usage(rel).is_some_and(|usage| usage.may_follow);
+    !keeps_keys || key_of(rel).is_none_or(|key| key.has_row_triggers())
 }
 
 /// Lets the transaction end whose version we have handed out. 40001 if it has rolled back.
@@ -220,6 +242,7 @@ unsafe fn hot(call: Update, slot: Slot, identity: &Identity, query: usize) -> TM
             if let Some((n, _)) = SESSION.with_in_hand((*call.rel).rd_id, version) {
                 await_lender(n);
             }
+            check::note_updated(identity);
             return without_ticket(call, identity);
         };
         SESSION.step(n, |m| m.claimed_by(statement_of(query)).came_with(version));

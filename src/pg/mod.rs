@@ -12,6 +12,7 @@ pub mod forerun;
 pub mod form;
 pub mod frontend;
 pub mod label;
+pub mod lookup;
 pub mod nesting;
 pub mod per_table;
 pub mod plan;

@@ -128,6 +128,7 @@ unsafe extern "C-unwind" {
     pub fn GetUserId() -> Oid;
     pub fn GetSessionUserId() -> Oid;
     pub fn superuser_arg(role: Oid) -> bool;
+    pub fn GetUserIdAndSecContext(user: *mut Oid, context: *mut c_int);
     // catalog/aclchk.c
     pub fn pg_class_aclcheck_ext(
         table: Oid,
@@ -336,6 +337,7 @@ unsafe extern "C-unwind" {
     pub fn MemoryContextAlloc(context: MemoryContext, size: usize) -> *mut c_void;
     pub fn PushCopiedSnapshot(snapshot: Snapshot);
     pub fn GetTransactionSnapshot() -> Snapshot;
+    pub fn GetLatestSnapshot() -> Snapshot;
     pub fn RegisterSnapshot(snapshot: Snapshot) -> Snapshot;
     pub fn UnregisterSnapshot(snapshot: Snapshot);
     pub fn InvalidateCatalogSnapshot();
@@ -424,6 +426,30 @@ unsafe extern "C-unwind" {
         function: RegProcedure,
         argument: Datum,
     );
+    pub fn heap_copytuple(tuple: HeapTuple) -> HeapTuple;
+    pub fn index_open(relation: Oid, mode: LOCKMODE) -> Relation;
+    pub fn index_close(relation: Relation, mode: LOCKMODE);
+    pub fn index_beginscan(
+        heap: Relation,
+        index: Relation,
+        snapshot: Snapshot,
+        keys: c_int,
+        orders: c_int,
+    ) -> IndexScanDesc;
+    pub fn index_rescan(
+        scan: IndexScanDesc,
+        keys: ScanKey,
+        count: c_int,
+        orders: ScanKey,
+        order_count: c_int,
+    );
+    pub fn index_getnext_slot(
+        scan: IndexScanDesc,
+        direction: ScanDirection::Type,
+        slot: *mut TupleTableSlot,
+    ) -> bool;
+    pub fn index_endscan(scan: IndexScanDesc);
+    pub fn get_opfamily_member(family: Oid, left: Oid, right: Oid, strategy: int16) -> Oid;
     pub fn systable_beginscan(
         relation: Relation,
         index: Oid,

@@ -498,6 +498,11 @@ impl Key {
         self.index == index
     }
 
+    /// Its index.
+    pub fn index(&self) -> Oid {
+        self.index
+    }
+
     /// The numbers of its columns.
     pub fn numbers(&self) -> impl Iterator<Item = i16> {
         self.columns().iter().map(|column| column.number)

@@ -103,6 +103,28 @@ pub fn is_locked_only(infomask: u16) -> bool {
             == pg_sys::HEAP_XMAX_EXCL_LOCK
 }
 
+/// The members of a tuple's MultiXact; none if they are known to have ended.
+///
+/// # Safety
+/// It has been read from a tuple that a scan has found, so it is not truncated yet; `only_locks` was said of it there.
+pub unsafe fn each_member(
+    multixact: pg_sys::MultiXactId,
+    only_locks: bool,
+    mut body: impl FnMut(&pg_sys::MultiXactMember),
+) {
+    let mut list = std::ptr::null_mut();
+    // SAFETY: by the contract; PostgreSQL's own list of members, ours to free.
+    unsafe {
+        let count = raw::GetMultiXactIdMembers(multixact, &mut list, false, only_locks);
+        if count > 0 {
+            std::slice::from_raw_parts(list, count as usize)
+                .iter()
+                .for_each(&mut body);
+            raw::pfree(list.cast());
+        }
+    }
+}
+
 /// PageGetMaxOffsetNumber.
 ///
 /// # Safety

@@ -19,7 +19,9 @@ use crate::pg::buffer::Page;
 use crate::pg::raw;
 use crate::pg::tuple;
 use hotrow::Base;
-use pgrx::pg_sys::{self, Bitmapset, IndexAttrBitmapKind, Relation, TU_UpdateIndexes};
+use pgrx::pg_sys::{
+    self, Bitmapset, IndexAttrBitmapKind, MultiXactStatus, Relation, TU_UpdateIndexes,
+};
 use std::ffi::c_int;
 
 /// How far our command counter may be behind the inserter's.
@@ -213,9 +215,21 @@ unsafe fn own_lock(header: pg_sys::HeapTupleHeader) -> (bool, bool) {
     // SAFETY: the tuple's page is locked.
     unsafe {
         let mask = (*header).t_infomask;
-        let locked = !tuple::has(mask, pg_sys::HEAP_XMAX_INVALID | pg_sys::HEAP_XMAX_IS_MULTI)
-            && tuple::is_locked_only(mask)
-            && raw::TransactionIdIsCurrentTransactionId(tuple::raw_xmax(header));
+        if tuple::has(mask, pg_sys::HEAP_XMAX_INVALID) || !tuple::is_locked_only(mask) {
+            return (false, false);
+        }
+        let xmax = tuple::raw_xmax(header);
+        if tuple::has(mask, pg_sys::HEAP_XMAX_IS_MULTI) {
+            let mut own = (false, false);
+            tuple::each_member(xmax, true, |member| {
+                if raw::TransactionIdIsCurrentTransactionId(member.xid) {
+                    let keys = member.status == MultiXactStatus::MultiXactStatusForUpdate;
+                    own = (true, own.1 || keys);
+                }
+            });
+            return own;
+        }
+        let locked = raw::TransactionIdIsCurrentTransactionId(xmax);
         let keys = u32::from((*header).t_infomask2) & pg_sys::HEAP_KEYS_UPDATED != 0;
         (locked, locked && keys)
     }
@@ -273,19 +287,24 @@ unsafe fn xmax_is_free(header: pg_sys::HeapTupleHeader, inserter: u32) -> bool {
         if tuple::has(mask, pg_sys::HEAP_XMAX_INVALID) {
             return true;
         }
-        if tuple::is_locked_only(mask)
-            && !tuple::has(mask, pg_sys::HEAP_XMAX_IS_MULTI)
-            && (u32::from(tuple::raw_xmax(header)) == inserter
-                || tuple::raw_xmax(header) == raw::GetTopTransactionIdIfAny()
-                || !raw::TransactionIdIsInProgress(tuple::raw_xmax(header)))
-        {
-            return true;
+        let is_nobodys = |xid: pg_sys::TransactionId| {
+            u32::from(xid) == inserter
+                || xid == raw::GetTopTransactionIdIfAny()
+                || !raw::TransactionIdIsInProgress(xid)
+        };
+        if tuple::is_locked_only(mask) {
+            let xmax = tuple::raw_xmax(header);
+            if !tuple::has(mask, pg_sys::HEAP_XMAX_IS_MULTI) {
+                return is_nobodys(xmax);
+            }
+            let mut is_free = true;
+            tuple::each_member(xmax, true, |member| is_free &= is_nobodys(member.xid));
+            return is_free;
         }
         if tuple::has(
             mask,
             pg_sys::HEAP_XMAX_IS_MULTI | pg_sys::HEAP_XMAX_COMMITTED,
-        ) || tuple::is_locked_only(mask)
-        {
+        ) {
             return false;
         }
         let xmax = tuple::raw_xmax(header);

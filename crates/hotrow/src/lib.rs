@@ -4,6 +4,7 @@ mod chain;
 mod combine;
 mod contended;
 mod directory;
+mod expect;
 mod flush;
 mod graph;
 mod guard;

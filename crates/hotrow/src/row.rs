@@ -62,6 +62,8 @@ pub struct Row {
     pub since: Word64,
     pub contended_at: Word64,
     pub counters: Counters,
+    /// lock-free, a hint: how likely a foreign key's check of the row comes before an update by the same transaction (expect.rs).
+    pub(crate) expected: Word32,
 }
 
 /// What a row becomes hot with.
@@ -285,13 +287,17 @@ impl Row {
         for (mine, zero) in self.times().into_iter().zip(fresh.times()) {
             mine.set(zero.get());
         }
+        if promotion.earned == 0 {
+            self.expect_update();
+        }
         self.since.set(now);
         self.contended_at.set(now);
         self.hash.publish(identity.hash());
     }
 
-    fn state(&self) -> [&Word32; 16] {
+    fn state(&self) -> [&Word32; 17] {
         [
+            &self.expected,
             &self.holder,
             &self.queue_head,
             &self.queue_tail,

@@ -61,6 +61,7 @@ fn scene(seed: u64) -> (Schema, &'static Theme) {
     if theme.apart {
         schema.set_apart();
     }
+    schema.warm = theme.warm;
     (schema, theme)
 }
 

@@ -16,6 +16,10 @@ const RETRY: [&str; 7] = [
     "could not wait for a transaction that this one built on",
 ];
 
+/// Of a transaction whose child refers to a row that another one has removed.
+const REMOVED: &str =
+    "could not lock the row to which a foreign key refers: another transaction has removed it";
+
 /// Stock PostgreSQL's own above READ COMMITTED.
 pub const CONCURRENT: [&str; 2] = [
     "could not serialize access due to concurrent update",
@@ -91,6 +95,10 @@ fn may_come(account: &Account, step: &Step, code: &str, message: &str) -> bool {
                 || message.contains("was redefined by a concurrent transaction")
         }
         "40001" if mode.one_snapshot => CONCURRENT.contains(&message),
+        "40001" if message == REMOVED => {
+            let mut others = account.schedule.steps.iter();
+            mode.on && others.any(|other| other.unit != step.unit && !other.removes.is_empty())
+        }
         "40001" => mode.on && RETRY.contains(&message),
         // Foreign tables and cursors WITH HOLD cannot be prepared.
         "0A000" => step.kind == Kind::Prepare,

@@ -104,6 +104,8 @@ pub struct Schema {
     /// The ledger has a CHECK whose function reads the first table.
     pub ledger_check: bool,
     pub range: bool,
+    /// Row 1 of the first table is hot from the beginning.
+    pub warm: bool,
 }
 
 impl Schema {
@@ -119,6 +121,7 @@ impl Schema {
                 .expect("three"),
             ledger_check: rng.random_bool(0.4),
             range,
+            warm: false,
         }
     }
 
@@ -240,6 +243,10 @@ impl Schema {
         self.tables
             .iter()
             .for_each(|table| table.put(base, 1, &mut sql));
+        if self.warm {
+            sql += "BEGIN; SET LOCAL txn.group_lock = on; SET LOCAL txn.hot_threshold = 0;
+                SELECT FROM a WHERE n = 1 FOR UPDATE; COMMIT;";
+        }
         sql
     }
 }

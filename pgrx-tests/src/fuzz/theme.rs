@@ -35,6 +35,8 @@ pub struct Theme {
     pub crowded: bool,
     /// The hottest table is the last, to which no other refers.
     pub apart: bool,
+    /// Row 1 of the first table is hot from the beginning.
+    pub warm: bool,
 }
 
 const ANY: Theme = Theme {
@@ -53,9 +55,10 @@ const ANY: Theme = Theme {
     sessions: &[2, 2, 3, 3, 4],
     crowded: false,
     apart: false,
+    warm: false,
 };
 
-const THEMES: [Theme; 5] = [
+const THEMES: [Theme; 6] = [
     ANY,
     // A leader reads other rows of the page on which its followers are.
     Theme {
@@ -95,6 +98,19 @@ const THEMES: [Theme; 5] = [
         apart: true,
         generic: 0.9,
         sessions: &[4],
+        ..ANY
+    },
+    // A row is checked, updated, and removed.
+    Theme {
+        weight: 3,
+        mixes: grammar::REFERENCES,
+        leaning: 0.9,
+        follows: 0.7,
+        first: 0.2,
+        range: 0.0,
+        hottest: (0.95, 0.95),
+        warm: true,
+        sessions: &[2, 3, 3],
         ..ANY
     },
     // Validated transactions beside many short ones, and beside writers that idle.

@@ -1,6 +1,7 @@
 //! The server tests: each starts a server of its own. See ../../README.md.
 
 mod bank;
+mod check_first;
 mod combine;
 mod counters;
 mod crash;

@@ -121,6 +121,24 @@ pub const SAME: &[Mix] = &[
     &[(8, write::parameter), (2, write::plain), (1, read::point)],
 ];
 
+/// Checks of a foreign key, and what becomes of the rows to which it refers.
+pub const REFERENCES: &[Mix] = &[
+    &[
+        (6, write::ledger),
+        (4, write::plain),
+        (3, write::delete),
+        (1, write::other_key),
+    ],
+    &[
+        (6, write::ledger),
+        (4, write::plain),
+        (1, write::delete),
+        (1, write::insert),
+        (1, read::lock),
+        (1, code::attempt),
+    ],
+];
+
 /// Reads of whole tables and by keys, and what fills the rings.
 pub const HISTORY: &[Mix] = &[
     &[(6, code::noise), (4, read::whole), (2, write::plain)],

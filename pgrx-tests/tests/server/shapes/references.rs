@@ -60,8 +60,6 @@ fn insert_a_child_then_update() -> Result<()> {
     Mix::new(&server)
         .plain(BOTH)
         .in_blocks()
-        // Those who have the row's lock queue for no ticket, and an UPDATE in a WITH takes its turn.
-        .in_turn()
         .run(insert_then_update)?;
     belong(&server)
 }

@@ -1,0 +1,394 @@
+//! The check of a foreign key that comes before the update of the row to which the key refers.
+//!
+//! Where a ledger refers to the hot account, `INSERT INTO ledger` comes first as often as not. Its check locks the account's row FOR KEY
+//! SHARE, and nobody can follow a version that others have locked. But the update to come holds more than that lock. So the check of a row
+//! that is updated by most transactions that check it (`Row::expects_update`) only looks whether the row exists, and its lock is *deferred*, as that of a
+//! DEFERRABLE constraint is: to the update of the row, or to the commit, where the row is looked for by its key again and locked if
+//! the transaction has not updated it.
+//!
+//! - Only where the foreign key refers to the key by which hot rows are known: it is that which is looked for again.
+//! - Whoever removes the row, or changes its key, in between is not waited for and does not wait. The transaction finds no row to lock
+//!   and fails with 40001; so no child of a removed row is ever committed.
+//! - An UPDATE of the row in between that finds none is refused as well: it would have found the row that the check has locked.
+//! - The removal may be the transaction's own, which is right: before it deletes a row, changes a key, or runs a utility command, it takes
+//!   all locks that it has deferred (`take`). The same before a statement that is not ours to watch.
+//! - The checks of the removed row's children see none of a transaction that has not committed, as ever.
+//! - A lock that is taken, or an update that is made, in a savepoint is gone with it: then the lock is deferred again.
+
+use super::detect;
+use super::errors;
+use super::lock;
+use super::session::{SESSION, memory};
+use crate::pg::buffer::Page;
+use crate::pg::plan::{self, Existence};
+use crate::pg::relation::{self, key_of};
+use crate::pg::{lookup, raw, tuple, xact};
+use crate::tam::callbacks::Lock;
+use crate::tam::swap;
+use hotrow::Identity;
+use pgrx::pg_sys::{self, CmdType, LockTupleMode, LockWaitPolicy, Oid, TM_Result};
+use std::cell::Cell;
+
+/// Locks that a transaction defers at a time; further checks take theirs at once.
+const MOST: usize = 8;
+
+/// A row whose lock is deferred.
+#[derive(Clone, Copy)]
+struct Deferred {
+    identity: Identity,
+    /// A copy of one of its versions, for the key, in the transaction's memory.
+    copy: pg_sys::HeapTuple,
+    /// The level of subtransactions to which the check belongs.
+    checked_at: i32,
+    /// The level to which the lock belongs that has been taken meanwhile; 0 for none.
+    locked_at: i32,
+}
+
+struct Checks {
+    /// The statement that runs and whose lock may be deferred, as the address of its QueryDesc, with the row that it asks for.
+    asking: Cell<Option<(usize, Identity)>>,
+    deferred: [Cell<Option<Deferred>>; MOST],
+    count: Cell<usize>,
+    /// The row that was last checked in PostgreSQL's own way, and not updated since.
+    checked: Cell<Option<Identity>>,
+}
+// SAFETY: a backend has one thread.
+unsafe impl Sync for Checks {}
+static CHECKS: Checks = Checks {
+    asking: Cell::new(None),
+    deferred: [const { Cell::new(None) }; MOST],
+    count: Cell::new(0),
+    checked: Cell::new(None),
+};
+
+impl Checks {
+    fn all(&self) -> impl Iterator<Item = Deferred> + '_ {
+        self.deferred[..self.count.get()]
+            .iter()
+            .filter_map(Cell::get)
+    }
+
+    /// Takes each to its next state, or out of the list.
+    fn step(&self, transition: impl Fn(Deferred) -> Option<Deferred>) {
+        let mut kept = 0;
+        for n in 0..self.count.get() {
+            if let Some(next) = self.deferred[n].take().and_then(&transition) {
+                self.deferred[kept].set(Some(next));
+                kept += 1;
+            }
+        }
+        self.count.set(kept);
+    }
+}
+
+/// Whether the transaction has deferred locks.
+#[inline]
+pub fn has_deferred() -> bool {
+    CHECKS.count.get() != 0
+}
+
+/// Whether it has deferred that row's.
+pub fn is_deferred(identity: &Identity) -> bool {
+    CHECKS.all().any(|one| one.identity == *identity)
+}
+
+/// Before a statement starts: none is known to ask for such a lock.
+#[inline]
+pub fn forget_asking() {
+    CHECKS.asking.set(None);
+}
+
+/// Before a statement starts that asks for no more than the existence of a row: whether it is the check of a foreign key whose lock may be
+/// deferred.
+///
+/// # Safety
+/// `asked` was said of `query`, which is about to be started.
+pub unsafe fn consider(query: *const pg_sys::QueryDesc, asked: &Existence) {
+    let may_defer = xact::is_read_committed()
+        && !SESSION.has_locked(&asked.identity)
+        && lookup::is_of_foreign_key()
+        && detect::find(&asked.identity)
+            .is_some_and(|slot| memory().directory.rows[slot as usize].expects_update());
+    CHECKS
+        .asking
+        .set(may_defer.then_some((query as usize, asked.identity)));
+}
+
+/// Defers the lock that the check of a foreign key asks for, if it can be had now, and hands out the version. False: it is taken at once.
+///
+/// # Safety
+/// The executor's arguments; `version` is one of the row `identity`.
+pub unsafe fn defer(call: &Lock, version: u64, identity: &Identity) -> bool {
+    let query = swap::usage(call.rel).map_or(0, |usage| usage.query);
+    let is_asked = call.mode == LockTupleMode::LockTupleKeyShare
+        && call.policy == LockWaitPolicy::LockWaitBlock
+        && query != 0
+        && CHECKS.asking.get() == Some((query, *identity));
+    // SAFETY: by the contract.
+    unsafe {
+        if !is_asked || !detect::keeps_key(call.rel, version) {
+            return false;
+        }
+        let page = Page::pin(call.rel, version);
+        page.share();
+        let found = page.heap_tuple(call.rel, version);
+        page.unlock();
+        let Some(mut found) = found.filter(|_| is_deferred(identity) || has_room()) else {
+            page.unpin();
+            return false;
+        };
+        if !is_deferred(identity) {
+            note(identity, &mut found);
+        }
+        (*call.failure).traversed = false;
+        tuple::store(call.rel, call.slot, found, page);
+        true
+    }
+}
+
+fn has_room() -> bool {
+    CHECKS.count.get() < MOST
+}
+
+unsafe fn note(identity: &Identity, found: pg_sys::HeapTuple) {
+    // SAFETY: copied from a pinned page into memory that lasts as long as the transaction.
+    let copy = unsafe {
+        let context = pg_sys::CurrentMemoryContext;
+        pg_sys::CurrentMemoryContext = pg_sys::TopTransactionContext;
+        let copy = raw::heap_copytuple(found);
+        pg_sys::CurrentMemoryContext = context;
+        copy
+    };
+    let n = CHECKS.count.get();
+    CHECKS.deferred[n].set(Some(Deferred {
+        identity: *identity,
+        copy,
+        checked_at: xact::nest_level(),
+        locked_at: 0,
+    }));
+    CHECKS.count.set(n + 1);
+}
+
+/// Takes the deferred locks: the transaction may be about to remove the rows itself.
+///
+/// # Errors
+/// 40001 if another transaction has removed one of the rows.
+#[inline]
+pub fn take() {
+    if has_deferred() {
+        take_those(false, |_| true);
+    }
+}
+
+/// The same, if there are any of that table, before a row of it is removed.
+#[inline]
+pub fn take_in(relation: Oid) {
+    if has_deferred() {
+        take_those(false, |one| Oid::from(one.identity.relation) == relation);
+    }
+}
+
+/// At the end of a statement that may have come to update rows whose locks are deferred. Those that it has not are locked now: if it
+/// found none, there may be none.
+///
+/// # Safety
+/// ExecutorEnd's argument.
+#[inline]
+pub unsafe fn end_of_statement(query: *const pg_sys::QueryDesc) {
+    // SAFETY: by the contract.
+    unsafe {
+        let operation = (*query).operation;
+        if has_deferred() && matches!(operation, CmdType::CMD_UPDATE | CmdType::CMD_MERGE) {
+            let plan = (*query).plannedstmt;
+            let target = plan::target(query).map(|target| target.identity);
+            take_those(false, |one| {
+                let relation = Oid::from(one.identity.relation);
+                target.is_none_or(|target| target == one.identity)
+                    && plan::numbers((*plan).resultRelations)
+                        .any(|index| plan::relation_of(plan, index) == relation)
+            });
+        }
+    }
+}
+
+/// An update or a row lock has found that another transaction has removed the row.
+///
+/// # Errors
+/// 40001 if a lock of that table is deferred: with it, the row would be there.
+#[inline]
+pub fn note_result(rel: pg_sys::Relation, result: TM_Result::Type) {
+    if result == TM_Result::TM_Deleted && has_deferred() {
+        // SAFETY: an open relation.
+        let relation = unsafe { (*rel).rd_id };
+        if CHECKS
+            .all()
+            .any(|one| Oid::from(one.identity.relation) == relation)
+        {
+            errors::REFERENCED_IS_GONE.raise();
+        }
+    }
+}
+
+/// The same before the transaction ends. What the next ones may expect is noted.
+#[inline]
+pub fn before_end() {
+    if has_deferred() {
+        // SAFETY: what the last statement has done is looked at; nothing runs.
+        unsafe { raw::CommandCounterIncrement() };
+        take_those(true, |_| true);
+    }
+}
+
+fn take_those(is_end: bool, is_meant: impl Fn(&Deferred) -> bool) {
+    for one in CHECKS
+        .all()
+        .filter(|one| one.locked_at == 0 && is_meant(one))
+    {
+        let is_updated = is_updated(&one.identity);
+        if is_end {
+            note_expectation(&one.identity, is_updated);
+        }
+        if !is_updated {
+            // SAFETY: the statement that has deferred it holds a lock on the table until the transaction ends.
+            unsafe { take_one(&one) }
+        }
+    }
+    let level = xact::nest_level();
+    CHECKS.step(|one| {
+        if !is_meant(&one) {
+            return Some(one);
+        }
+        let locked_at = if one.locked_at == 0 {
+            level
+        } else {
+            one.locked_at
+        };
+        // What belongs to the transaction as a whole stays.
+        (level > 1 && !is_end).then_some(Deferred { locked_at, ..one })
+    });
+}
+
+/// Whether the transaction has a version of that row, which holds it.
+fn is_updated(identity: &Identity) -> bool {
+    SESSION.all().any(|(_, m)| {
+        m.version().is_some()
+            && !m.is_gone()
+            && memory().directory.rows[m.slot() as usize].is(identity)
+    })
+}
+
+/// Looks for the row by its key, and locks it.
+unsafe fn take_one(one: &Deferred) {
+    // SAFETY: by the contract. An ERROR ends the transaction or a subtransaction, which cleans up.
+    unsafe {
+        let rel = raw::table_open(
+            Oid::from(one.identity.relation),
+            pg_sys::RowShareLock as pg_sys::LOCKMODE,
+        );
+        raw::PushActiveSnapshot(raw::GetLatestSnapshot());
+        let slot =
+            raw::MakeSingleTupleTableSlot((*rel).rd_att, &raw const pg_sys::TTSOpsBufferHeapTuple);
+        let is_locked = key_of(rel).is_some_and(|key| is_locked(rel, key, one, slot));
+        raw::ExecDropSingleTupleTableSlot(slot);
+        raw::PopActiveSnapshot();
+        raw::table_close(rel, pg_sys::NoLock as pg_sys::LOCKMODE);
+        if !is_locked {
+            errors::REFERENCED_IS_GONE.raise();
+        }
+    }
+}
+
+unsafe fn is_locked(
+    rel: pg_sys::Relation,
+    key: &relation::Key,
+    one: &Deferred,
+    slot: *mut pg_sys::TupleTableSlot,
+) -> bool {
+    // SAFETY: as in `take_one`.
+    unsafe {
+        let snapshot = raw::GetActiveSnapshot();
+        let find = || lookup::find(rel, key, one.copy, snapshot, slot);
+        if swap::with_heap(rel, find) != Some(true) {
+            return false;
+        }
+        let mut tid = (*slot).tts_tid;
+        let version = tuple::pack(&tid);
+        let mut failure = pg_sys::TM_FailureData::default();
+        let call = Lock {
+            rel,
+            tid: &raw mut tid,
+            snapshot,
+            slot,
+            cid: raw::GetCurrentCommandId(false),
+            mode: LockTupleMode::LockTupleKeyShare,
+            policy: LockWaitPolicy::LockWaitBlock,
+            flags: (pg_sys::TUPLE_LOCK_FLAG_LOCK_UPDATE_IN_PROGRESS
+                | pg_sys::TUPLE_LOCK_FLAG_FIND_LAST_VERSION) as u8,
+            failure: &raw mut failure,
+        };
+        let result = lock::ordinary(call, version);
+        SESSION.note_locked(&one.identity);
+        // What the running command of this transaction has changed is held.
+        result == TM_Result::TM_SelfModified
+            || result == TM_Result::TM_Ok && key.of_slot(slot).as_ref() == Some(&one.identity)
+    }
+}
+
+/// Reads nothing but shared memory: it is called after the commit, too.
+fn note_expectation(identity: &Identity, was_right: bool) {
+    if let Some(slot) = memory().directory.find(identity) {
+        memory().with_row(slot, |row, _| {
+            if row.is(identity) {
+                row.note_expectation(was_right);
+            }
+        });
+    }
+}
+
+/// A row is locked KEY SHARE in PostgreSQL's own way.
+pub fn note_checked(identity: &Identity) {
+    CHECKS.checked.set(Some(*identity));
+}
+
+/// A row is updated in PostgreSQL's own way: if the check has come before, the next one may expect an update.
+pub fn note_updated(identity: &Identity) {
+    if CHECKS.checked.get().as_ref() == Some(identity) {
+        CHECKS.checked.set(None);
+        note_expectation(identity, true);
+    }
+}
+
+/// A subtransaction at this depth has rolled back, with its checks, its updates and its locks.
+pub fn subtransaction_rolled_back(level: i32) {
+    CHECKS.step(|one| {
+        let locked_at = if one.locked_at >= level {
+            0
+        } else {
+            one.locked_at
+        };
+        (one.checked_at < level).then_some(Deferred { locked_at, ..one })
+    });
+}
+
+/// A subtransaction at this depth has committed into its parent.
+pub fn subtransaction_committed(level: i32) {
+    CHECKS.step(|one| {
+        let up = |at: i32| if at == level { level - 1 } else { at };
+        let (checked_at, locked_at) = (up(one.checked_at), up(one.locked_at));
+        // What belongs to the transaction as a whole stays.
+        (locked_at != 1).then_some(Deferred {
+            checked_at,
+            locked_at,
+            ..one
+        })
+    });
+}
+
+/// The transaction has ended. No update has come of a check.
+pub fn forget() {
+    forget_asking();
+    CHECKS.step(|_| None);
+    if let Some(identity) = CHECKS.checked.take() {
+        note_expectation(&identity, false);
+    }
+}

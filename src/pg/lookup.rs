@@ -1,0 +1,62 @@
+//! Looking for a row by its key, as the check of a foreign key does.
+
+use super::relation::Key;
+use super::{raw, tuple};
+use hotrow::KEY_COLUMNS;
+use pgrx::pg_sys::{self, ScanDirection, ScanKeyData};
+use std::ffi::c_int;
+
+/// Whether the statement that runs is one of a foreign key's trigger (ri_triggers.c: ri_PerformCheck).
+pub fn is_of_foreign_key() -> bool {
+    let (mut user, mut context) = (pg_sys::Oid::INVALID, 0);
+    // SAFETY: reads the session's state.
+    unsafe { raw::GetUserIdAndSecContext(&mut user, &mut context) };
+    context as u32 & pg_sys::SECURITY_NOFORCE_RLS != 0
+}
+
+/// Finds the version that the snapshot shows of the row with the same key as `copy`, and puts it into the slot. False if there is none.
+///
+/// # Safety
+/// `rel` is open and has heap's routine, `key` is its key, `copy` a tuple of it, and `slot` one of its type.
+pub unsafe fn find(
+    rel: pg_sys::Relation,
+    key: &Key,
+    copy: pg_sys::HeapTuple,
+    snapshot: pg_sys::Snapshot,
+    slot: *mut pg_sys::TupleTableSlot,
+) -> bool {
+    // SAFETY: by the contract; the scan is as that of execReplication.c: RelationFindReplTupleByIndex.
+    unsafe {
+        let index = raw::index_open(key.index(), pg_sys::AccessShareLock as pg_sys::LOCKMODE);
+        let mut keys = [ScanKeyData::default(); KEY_COLUMNS];
+        for (n, number) in key.numbers().enumerate() {
+            let value = tuple::attribute(copy, c_int::from(number), (*rel).rd_att);
+            let Some(value) = value else {
+                raw::index_close(index, pg_sys::NoLock as pg_sys::LOCKMODE);
+                return false;
+            };
+            let input = *(*index).rd_opcintype.add(n);
+            let equal = raw::get_opfamily_member(
+                *(*index).rd_opfamily.add(n),
+                input,
+                input,
+                pg_sys::BTEqualStrategyNumber as i16,
+            );
+            raw::ScanKeyInit(
+                &raw mut keys[n],
+                n as i16 + 1,
+                pg_sys::BTEqualStrategyNumber as pg_sys::StrategyNumber,
+                raw::get_opcode(equal),
+                value,
+            );
+            keys[n].sk_collation = *(*index).rd_indcollation.add(n);
+        }
+        let count = key.len() as c_int;
+        let scan = raw::index_beginscan(rel, index, snapshot, count, 0);
+        raw::index_rescan(scan, keys.as_mut_ptr(), count, std::ptr::null_mut(), 0);
+        let found = raw::index_getnext_slot(scan, ScanDirection::ForwardScanDirection, slot);
+        raw::index_endscan(scan);
+        raw::index_close(index, pg_sys::NoLock as pg_sys::LOCKMODE);
+        found
+    }
+}
