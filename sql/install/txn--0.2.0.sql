@@ -3,10 +3,10 @@
 CREATE FUNCTION txn.hotspots_raw(
     OUT relation oid, OUT key text, OUT mode text, OUT since bigint, OUT waiting integer, OUT running integer,
     OUT updates bigint, OUT followed bigint, OUT combined bigint, OUT groups bigint, OUT cascades bigint,
-    OUT handover_us double precision)
+    OUT handover_us double precision, OUT obstacles text)
 RETURNS SETOF record
 LANGUAGE C VOLATILE STRICT PARALLEL RESTRICTED
-AS 'MODULE_PATHNAME', 'hotspots_wrapper';
+AS 'MODULE_PATHNAME', 'hot_rows_wrapper';
 COMMENT ON FUNCTION txn.hotspots_raw() IS 'the hot rows of this database; use the view txn.hotspots';
 
 CREATE FUNCTION txn.stats_raw(OUT totals bigint[], OUT reset bigint)
@@ -43,7 +43,7 @@ COMMENT ON SCHEMA txn IS 'group locking and range OCC: views and functions';
 
 CREATE VIEW txn.hotspots AS
 SELECT relation::regclass, key, mode, txn.moment(since) AS since, waiting, running, updates, followed, combined, groups,
-       cascades, handover_us
+       cascades, handover_us, obstacles
 FROM txn.hotspots_raw();
 COMMENT ON VIEW txn.hotspots IS 'hot rows of this database';
 COMMENT ON COLUMN txn.hotspots.relation IS 'the table';
@@ -57,6 +57,7 @@ COMMENT ON COLUMN txn.hotspots.followed IS 'of these, updates on top of a runnin
 COMMENT ON COLUMN txn.hotspots.combined IS 'of these, updates done and committed together with another session''s';
 COMMENT ON COLUMN txn.hotspots.groups IS 'groups of transactions that followed each other';
 COMMENT ON COLUMN txn.hotspots.cascades IS 'rollbacks that took other transactions with them';
+COMMENT ON COLUMN txn.hotspots.obstacles IS 'what has kept updates from following, with how often, the most frequent first; txn.explain_row says what to do about it';
 COMMENT ON COLUMN txn.hotspots.handover_us IS 'mean time between the release of the row and its next use by a waiter, in microseconds';
 
 CREATE VIEW txn.stats AS

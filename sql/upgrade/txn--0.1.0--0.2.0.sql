@@ -8,6 +8,21 @@ LANGUAGE C VOLATILE STRICT PARALLEL RESTRICTED
 AS 'MODULE_PATHNAME', 'explain_row_wrapper';
 COMMENT ON FUNCTION txn.explain_row(regclass, text[]) IS 'the conditions under which updates of the row with that key follow each other; met is null where it depends on the statement';
 
+CREATE FUNCTION txn.hot_rows(
+    OUT relation oid, OUT key text, OUT mode text, OUT since bigint, OUT waiting integer, OUT running integer,
+    OUT updates bigint, OUT followed bigint, OUT combined bigint, OUT groups bigint, OUT cascades bigint,
+    OUT handover_us double precision, OUT obstacles text)
+RETURNS SETOF record
+LANGUAGE C VOLATILE STRICT PARALLEL RESTRICTED
+AS 'MODULE_PATHNAME', 'hot_rows_wrapper';
+COMMENT ON FUNCTION txn.hot_rows() IS 'the hot rows of this database; use the view txn.hotspots';
+CREATE OR REPLACE VIEW txn.hotspots AS
+SELECT relation::regclass, key, mode, txn.moment(since) AS since, waiting, running, updates, followed, combined, groups,
+       cascades, handover_us, obstacles
+FROM txn.hot_rows() AS hotspots_raw;
+DROP FUNCTION txn.hotspots_raw();
+ALTER FUNCTION txn.hot_rows() RENAME TO hotspots_raw;
+COMMENT ON COLUMN txn.hotspots.obstacles IS 'what has kept updates from following, with how often, the most frequent first; txn.explain_row says what to do about it';
 COMMENT ON COLUMN txn.hotspots.mode IS 'group: transactions follow each other; queue: one at a time; backoff: one at a time for a while, because of cascades of rollbacks, second changes of the row by its transactions, or cycles with other rows';
 COMMENT ON COLUMN txn.hotspots.key IS 'the row''s key, at most 64 bytes of it; null unless you may read the key of every row';
 COMMENT ON COLUMN txn.waits.key IS 'the row''s key; null unless you may read the key of every row';

@@ -43,6 +43,23 @@ fn share() -> u32 {
     (memory().directory.rows.len() as u32).div_ceil(2)
 }
 
+/// Whether this session may make another row hot: there is a place, and its role has not used up its share.
+pub fn has_room() -> bool {
+    let role = role();
+    // SAFETY: a look-up of this session's own role.
+    let is_superuser = unsafe { raw::superuser_arg(Oid::from(role)) };
+    let directory = memory().directory;
+    let can_go = |may_go: &dyn Fn(&Row) -> bool| {
+        directory
+            .rows
+            .iter()
+            .any(|row| row.is_used() && row.is_idle() && may_go(row))
+    };
+    let is_free = (directory.used.get() as usize) < directory.rows.len();
+    let has_share = is_superuser || directory.held_by(role) < share();
+    has_share && (is_free || can_go(&|_| true)) || can_go(&|row| row.owner() == role)
+}
+
 fn is_cold(row: &Row, now: u64) -> bool {
     now.saturating_sub(row.contended_at.get()) > COOL_AFTER
 }

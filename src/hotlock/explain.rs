@@ -5,7 +5,7 @@ use super::session::memory;
 use super::settings::{self, Settings, TableMode, name_of_mode, name_of_reads};
 use crate::pg::relation::{Key, is_used_as_catalog, key_of};
 use crate::pg::{rights, wait, xact};
-use hotrow::{Cause, Identity};
+use hotrow::{Cause, Identity, Obstacle, Row};
 use pgrx::prelude::*;
 use pgrx::{PgRelation, PgSqlErrorCode};
 use std::ffi::{CStr, CString};
@@ -20,6 +20,59 @@ pub fn cause_of(cause: Cause) -> &'static str {
         Cause::SecondChanges => "second changes",
         Cause::Cycles => "cycles",
     }
+}
+
+/// The name of an obstacle, in `txn.hotspots` and in the details of `txn.explain_row`.
+fn name_of_obstacle(obstacle: Obstacle) -> &'static str {
+    match obstacle {
+        Obstacle::Subtransaction => "subtransaction",
+        Obstacle::Isolation => "isolation level",
+        Obstacle::Statement => "statement",
+        Obstacle::LockedBefore => "locked before",
+        Obstacle::Key => "unique key",
+        Obstacle::Page => "page",
+        Obstacle::SecondChange => "second change",
+        Obstacle::GroupEnded => "group ended",
+        Obstacle::Backoff => "backoff",
+        Obstacle::Large => "large transaction",
+        Obstacle::ManyRows => "many hot rows",
+    }
+}
+
+/// What to do about it.
+fn advice(obstacle: Obstacle) -> &'static str {
+    match obstacle {
+        Obstacle::Subtransaction => {
+            "The update is made in a savepoint or in a block with EXCEPTION: make it outside of them."
+        }
+        Obstacle::Isolation => "The transactions are not READ COMMITTED.",
+        Obstacle::Statement => {
+            "The statement calls, reads or returns what must not come from uncommitted data."
+        }
+        Obstacle::LockedBefore => {
+            "The transaction had locked the row before, by a foreign key's check or SELECT: update it first."
+        }
+        Obstacle::Key => "The update may change a unique key, or the row's triggers may.",
+        Obstacle::Page => {
+            "The page has no room (fillfactor), an indexed column changes, or others lock the row."
+        }
+        Obstacle::SecondChange => "A transaction changes the row twice: change it once.",
+        Obstacle::GroupEnded => {
+            "The group was full (group_size), or a session without group locking waited for the row."
+        }
+        Obstacle::Backoff => "The row backs off, because of rollbacks, second changes or cycles.",
+        Obstacle::Large => "The transaction had written so much that logical decoding streams it.",
+        Obstacle::ManyRows => "The transaction was a member of eight hot rows.",
+    }
+}
+
+/// Why updates of the row have not followed, with how often: the most frequent first. None if nothing was in the way.
+pub fn obstacles(row: &Row) -> Option<String> {
+    let texts: Vec<_> = row
+        .obstacles()
+        .map(|(obstacle, count)| format!("{} {count}", name_of_obstacle(obstacle)))
+        .collect();
+    (!texts.is_empty()).then(|| texts.join(", "))
 }
 
 /// The conditions under which updates of the row with that key follow each other. Wants SELECT on
@@ -282,11 +335,24 @@ fn indexed(table: &PgRelation) -> Line {
 /// The row's own state.
 fn row(identity: &Identity, settings: &Settings) -> Vec<Line> {
     let Some(slot) = detect::find(identity) else {
+        let waiting = memory().directory.contention(identity).get();
         let detail = match settings.hot_threshold() {
             0 => "It becomes hot with its next update (hot_threshold).".to_owned(),
-            n => format!("It becomes hot when {n} transactions wait to update it (hot_threshold)."),
+            n => format!(
+                "It becomes hot when {n} transactions wait to update it (hot_threshold); {waiting} now."
+            ),
         };
-        return vec![("the row is hot", Some(false), Some(detail))];
+        let has_room = detect::has_room();
+        let full =
+            "Your rows have their share of the places, or all are in use (txn.max_hot_rows).";
+        return vec![
+            ("the row is hot", Some(false), Some(detail)),
+            (
+                "there is room for another hot row",
+                Some(has_room),
+                (!has_room).then(|| full.to_owned()),
+            ),
+        ];
     };
     let now = wait::now();
     let (waiting, running, backoff) = memory().with_row(slot, |row, _| {
@@ -309,5 +375,25 @@ fn row(identity: &Identity, settings: &Settings) -> Vec<Line> {
                 )
             }),
         ),
+        followed(&memory().directory.rows[slot as usize]),
     ]
+}
+
+/// Whether updates of the row have followed in practice, and why not.
+fn followed(row: &Row) -> Line {
+    let counters = &row.counters;
+    let mut detail = format!(
+        "{} of {} updates have followed.",
+        counters.followed.get(),
+        counters.updates.get()
+    );
+    let first = row.obstacles().next();
+    if let (Some((obstacle, _)), Some(all)) = (first, obstacles(row)) {
+        detail += &format!(" In the way: {all}. {}", advice(obstacle));
+    }
+    (
+        "updates have followed each other",
+        Some(first.is_none()),
+        Some(detail),
+    )
 }

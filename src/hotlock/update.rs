@@ -28,7 +28,7 @@ use crate::pg::relation::key_of;
 use crate::pg::{raw, tuple, wait, xact};
 use crate::tam::callbacks::Update;
 use crate::tam::{group, swap};
-use hotrow::{Base, Contention, Identity, Membership, Mode, Slot, Tail};
+use hotrow::{Base, Contention, Identity, MEMBERS, Membership, Mode, Obstacle, Slot, Tail};
 use pgrx::pg_sys::{self, LockTupleMode, TM_Result, TU_UpdateIndexes};
 
 /// What to do next on a hot row whose ticket we have.
@@ -82,6 +82,9 @@ unsafe fn updated(call: Update) -> TM_Result::Type {
             let_end();
             order::let_pass_in((*call.rel).rd_id, Contention::Row);
             let before = lock::identity_of(call.rel, key, version);
+            if let Some(slot) = before.as_ref().and_then(detect::find) {
+                memory().directory.rows[slot as usize].note_obstacle(Obstacle::Key);
+            }
             let result = ordinary(call);
             if result == TM_Result::TM_Ok {
                 before.iter().for_each(|row| SESSION.note_locked(row));
@@ -243,12 +246,25 @@ unsafe fn hot(call: Update, slot: Slot, identity: &Identity, query: usize) -> TM
                 await_lender(n);
             }
             check::note_updated(identity);
+            note_no_ticket(slot);
             return without_ticket(call, identity);
         };
         SESSION.step(n, |m| m.claimed_by(statement_of(query)).came_with(version));
         stop::at(stop::Point::TicketTaken);
         advance(call, n, query)
     }
+}
+
+/// Counts why the transaction has no ticket of a hot row.
+fn note_no_ticket(slot: Slot) {
+    let obstacle = if !xact::is_read_committed() {
+        Obstacle::Isolation
+    } else if SESSION.all().count() == MEMBERS {
+        Obstacle::ManyRows
+    } else {
+        Obstacle::LockedBefore
+    };
+    memory().directory.rows[slot as usize].note_obstacle(obstacle);
 }
 
 /// Goes on with the update of the row of membership `n`, whose ticket we have.
@@ -306,10 +322,18 @@ pub unsafe fn next_step(n: usize, version: u64, looked_at: bool, query: usize) -
             && memory().directory.rows[membership_slot(n) as usize].listed() > 0
             && dependent::is_quiet(query as *const pg_sys::QueryDesc)
     };
-    let (xid, top, now) = (xact::own_xid(), xact::nest_level() == 1, wait::now());
+    let (xid, now) = (xact::own_xid(), wait::now());
     let settings = settings_of(n);
-    let size = settings.group_size();
-    let may_follow = settings.follow() && top && is_quiet && !streaming::is_large();
+    let (follows, size) = (settings.follow(), settings.group_size());
+    let own = if xact::nest_level() > 1 {
+        Some(Obstacle::Subtransaction)
+    } else if !is_quiet {
+        Some(Obstacle::Statement)
+    } else if streaming::is_large() {
+        Some(Obstacle::Large)
+    } else {
+        None
+    };
     memory().with_row(membership_slot(n), |row, world| match row.tail(world) {
         None => Step::Ordinary,
         Some(tail) => {
@@ -317,12 +341,11 @@ pub unsafe fn next_step(n: usize, version: u64, looked_at: bool, query: usize) -
                 row.end_group();
             }
             row.contended_at.set(now);
-            if !may_follow
-                || !tail.open
-                || tail.tid == 0
-                || row.mode(now) != Mode::Group
-                || row.group_length() >= size
-            {
+            let obstacle = own.or_else(|| row.obstacle_behind(&tail, size, now));
+            if let Some(obstacle) = obstacle.filter(|_| follows) {
+                row.note_obstacle(obstacle);
+            }
+            if !follows || obstacle.is_some() {
                 Step::Await(tail)
             } else if looked_at && tail.tid == version {
                 row.link_writer(world, me, xid, 0);
@@ -478,6 +501,7 @@ unsafe fn follow(call: Update, n: usize, tail: &Tail) -> Option<TM_Result::Type>
                 memory().with_row(slot, |row, world| row.withdraw(world, me));
             }
             SESSION.step(n, Membership::steps_back);
+            memory().directory.rows[slot as usize].note_obstacle(Obstacle::Page);
             waiting::check_doomed();
             await_tail(n, tail);
             None
@@ -515,11 +539,16 @@ fn hand_on(rel: pg_sys::Relation, n: usize, version: u64, keeps_keys: bool) {
     let (patience, now) = (patience(), wait::now());
     let settings = settings_of(n);
     let groups = settings.groups();
-    let lead = settings.follow()
-        && keeps_keys
-        && xact::nest_level() == 1
-        && !statement::is_whole_transaction()
-        && key_of(rel).is_some_and(|key| key.has_simple_indexes());
+    let obstacle = if !xact::is_read_committed() {
+        Some(Obstacle::Isolation)
+    } else if xact::nest_level() > 1 {
+        Some(Obstacle::Subtransaction)
+    } else if !keeps_keys || !key_of(rel).is_some_and(|key| key.has_simple_indexes()) {
+        Some(Obstacle::Key)
+    } else {
+        None
+    };
+    let may_lead = groups && !statement::is_whole_transaction();
     SESSION.published.set(true);
     memory().actors[wait::me() as usize].xid.publish(xid);
     stop::at(stop::Point::HandingOn);
@@ -527,7 +556,12 @@ fn hand_on(rel: pg_sys::Relation, n: usize, version: u64, keeps_keys: bool) {
         row.last_xid.set(xid);
         row.grouped.set(u32::from(groups));
         row.counters.updates.add(1);
-        if !lead || row.mode(now) != Mode::Group {
+        if !may_lead {
+            return (false, None);
+        }
+        let backs_off = (row.mode(now) != Mode::Group).then_some(Obstacle::Backoff);
+        if let Some(obstacle) = obstacle.or(backs_off) {
+            row.note_obstacle(obstacle);
             return (false, None);
         }
         row.counters.groups.add(1);

@@ -2,7 +2,7 @@
 //! epoch; the views turn them into timestamps.
 
 use super::detect;
-use super::explain::cause_of;
+use super::explain::{cause_of, obstacles};
 use super::session::memory;
 use super::waiting::Reason;
 use crate::pg::{rights, wait};
@@ -30,6 +30,34 @@ fn is_here(row: &Row) -> bool {
 /// One line per hot row of this database.
 #[pg_extern(sql = false)]
 #[allow(clippy::type_complexity)]
+fn hot_rows() -> TableIterator<
+    'static,
+    (
+        name!(relation, pg_sys::Oid),
+        name!(key, Option<String>),
+        name!(mode, String),
+        name!(since, i64),
+        name!(waiting, i32),
+        name!(running, i32),
+        name!(updates, i64),
+        name!(followed, i64),
+        name!(combined, i64),
+        name!(groups, i64),
+        name!(cascades, i64),
+        name!(handover_us, Option<f64>),
+        name!(obstacles, Option<String>),
+    ),
+> {
+    let line = |row: &Row, now| {
+        let (a, b, c, d, e, f, g, h, i, j, k, l) = line(row, now);
+        (a, b, c, d, e, f, g, h, i, j, k, l, obstacles(row))
+    };
+    TableIterator::new(lines(line))
+}
+
+/// The same for the SQL of version 0.1.0, which a database has until it is updated.
+#[pg_extern(sql = false)]
+#[allow(clippy::type_complexity)]
 fn hotspots() -> TableIterator<
     'static,
     (
@@ -47,38 +75,55 @@ fn hotspots() -> TableIterator<
         name!(handover_us, Option<f64>),
     ),
 > {
+    TableIterator::new(lines(line))
+}
+
+fn lines<T>(line: impl Fn(&Row, u64) -> T) -> Vec<T> {
     detect::sweep();
     let now = wait::now();
-    let rows: Vec<_> = memory()
-        .directory
-        .rows
-        .iter()
-        .filter(|row| is_here(row))
-        .map(|row| {
-            let c = &row.counters;
-            let mode = match row.backoff(now) {
-                Some((_, cause)) => format!("backoff ({})", cause_of(cause)),
-                None if row.grouped.get() != 0 => "group".to_owned(),
-                None => "queue".to_owned(),
-            };
-            let handovers = c.handovers.get();
-            (
-                pg_sys::Oid::from(row.relation()),
-                key(row),
-                mode,
-                row.since.get() as i64,
-                row.waiting() as i32,
-                row.running() as i32,
-                c.updates.get() as i64,
-                c.followed.get() as i64,
-                c.combined.get() as i64,
-                c.groups.get() as i64,
-                c.cascades.get() as i64,
-                (handovers > 0).then(|| c.handover_us.get() as f64 / handovers as f64),
-            )
-        })
-        .collect();
-    TableIterator::new(rows)
+    let rows = memory().directory.rows.iter().filter(|row| is_here(row));
+    rows.map(|row| line(row, now)).collect()
+}
+
+#[allow(clippy::type_complexity)]
+fn line(
+    row: &Row,
+    now: u64,
+) -> (
+    pg_sys::Oid,
+    Option<String>,
+    String,
+    i64,
+    i32,
+    i32,
+    i64,
+    i64,
+    i64,
+    i64,
+    i64,
+    Option<f64>,
+) {
+    let c = &row.counters;
+    let mode = match row.backoff(now) {
+        Some((_, cause)) => format!("backoff ({})", cause_of(cause)),
+        None if row.grouped.get() != 0 => "group".to_owned(),
+        None => "queue".to_owned(),
+    };
+    let handovers = c.handovers.get();
+    (
+        pg_sys::Oid::from(row.relation()),
+        key(row),
+        mode,
+        row.since.get() as i64,
+        row.waiting() as i32,
+        row.running() as i32,
+        c.updates.get() as i64,
+        c.followed.get() as i64,
+        c.combined.get() as i64,
+        c.groups.get() as i64,
+        c.cascades.get() as i64,
+        (handovers > 0).then(|| c.handover_us.get() as f64 / handovers as f64),
+    )
 }
 
 /// The totals: name and value.

@@ -13,6 +13,7 @@ mod membership;
 mod mode;
 #[cfg(test)]
 mod model;
+mod obstacle;
 mod row;
 mod ticket;
 mod word;
@@ -29,6 +30,7 @@ pub use membership::{
     State, Statement, Version, Written,
 };
 pub use mode::{Cause, Mode, Trouble};
+pub use obstacle::Obstacle;
 pub use row::{Counters, Member, Promotion, Row, Tail, World};
 pub use ticket::{Acquired, Patience};
 pub use word::{Word32, Word64};

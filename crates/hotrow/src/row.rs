@@ -1,7 +1,8 @@
 //! The shared state of a hot row and of a transaction's membership in it.
 
 use crate::{
-    Identity, KEY_COLUMNS, LABEL_BYTES, MemberId, Slot, Word32, Word64, identity::KEY_BYTES,
+    Identity, KEY_COLUMNS, LABEL_BYTES, MemberId, Obstacle, Slot, Word32, Word64,
+    identity::KEY_BYTES,
 };
 
 /// A hot row. Everything in it is read and written under the row's lock, but for the words marked `lock-free`.
@@ -91,6 +92,8 @@ pub struct Counters {
     pub cascades: Word64,
     pub handovers: Word64,
     pub handover_us: Word64,
+    /// By the numbers of `Obstacle`.
+    pub(crate) obstacles: [Word64; Obstacle::ALL.len()],
 }
 
 /// A transaction's membership in one hot row: its place in the ticket queue and in the dependency list.
@@ -287,6 +290,10 @@ impl Row {
         for (mine, zero) in self.times().into_iter().zip(fresh.times()) {
             mine.set(zero.get());
         }
+        self.counters
+            .obstacles
+            .iter()
+            .for_each(|count| count.set(0));
         if promotion.earned == 0 {
             self.expect_update();
         }

@@ -22,6 +22,7 @@ mod history;
 mod ledger;
 mod limits;
 mod lookahead;
+mod obstacles;
 mod order;
 mod overtaking;
 mod pgbench;

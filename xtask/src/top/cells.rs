@@ -46,6 +46,7 @@ const ROW_COLUMNS: &[Column] = &[
     column("combined/s", Kind::Number, 4),
     column("cascades/s", Kind::Number, 5),
     column("handover", Kind::Number, 6),
+    column("in the way", Kind::Word, 9),
 ];
 
 const WAIT_COLUMNS: &[Column] = &[
@@ -76,12 +77,20 @@ pub fn rows(frame: &Frame) -> Cells {
         ];
         line.extend((0..row.counts.values.len()).map(|count| rate(rated.rate(count))));
         line.push(row.handover_us.map_or(UNKNOWN.to_owned(), microseconds));
+        line.push(in_the_way(row.obstacles.as_deref()));
         line
     };
     Cells {
         columns: ROW_COLUMNS,
         lines: frame.rows.iter().map(line).collect(),
     }
+}
+
+/// The obstacle that is met most often, without its count.
+fn in_the_way(obstacles: Option<&str>) -> String {
+    let first = obstacles.and_then(|all| all.split(',').next());
+    let name = first.map(|first| first.trim_end_matches(|c: char| c.is_ascii_digit() || c == ' '));
+    name.unwrap_or(UNKNOWN).to_owned()
 }
 
 pub fn waits(frame: &Frame) -> Cells {

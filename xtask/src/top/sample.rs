@@ -58,6 +58,8 @@ pub struct HotRow {
     /// Those named in `COUNTS`.
     pub counts: Counters,
     pub handover_us: Option<f64>,
+    /// What has kept updates from following, the most frequent first.
+    pub obstacles: Option<String>,
 }
 
 #[derive(Clone, Debug, Default)]

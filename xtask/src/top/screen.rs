@@ -306,6 +306,7 @@ mod tests {
             waiting: 7,
             counts: counters(&[1000 - number, 20, 10, 1]),
             handover_us: Some(12.3),
+            obstacles: Some("second change 7, page 1".to_owned()),
             ..HotRow::default()
         };
         let wait = |number: i64| Wait {

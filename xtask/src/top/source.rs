@@ -193,7 +193,7 @@ fn totals_query() -> String {
 fn rows_query() -> String {
     format!(
         "SELECT relation::oid, relation::text, key, mode,
-                (extract(epoch FROM since) * 1000000)::int8, waiting, running, handover_us,
+                (extract(epoch FROM since) * 1000000)::int8, waiting, running, handover_us, obstacles,
                 ARRAY[{}]
          FROM txn.hotspots",
         COUNTS.join(", ")
@@ -211,9 +211,10 @@ fn hot_row(row: &Row) -> Result<HotRow, postgres::Error> {
         waiting: row.try_get(5)?,
         running: row.try_get(6)?,
         handover_us: row.try_get(7)?,
+        obstacles: row.try_get(8)?,
         counts: Counters {
             life: (since, 0),
-            values: row.try_get(8)?,
+            values: row.try_get(9)?,
         },
     })
 }
