@@ -104,7 +104,11 @@ pub fn forget_asking() {
 /// # Safety
 /// `asked` was said of `query`, which is about to be started.
 pub unsafe fn consider(query: *const pg_sys::QueryDesc, asked: &Existence) {
-    let may_defer = xact::is_read_committed()
+    // Without a portal the commit is next, and other extensions may have begun theirs.
+    // SAFETY: a plain read.
+    let has_portal = unsafe { !pg_sys::ActivePortal.is_null() };
+    let may_defer = has_portal
+        && xact::is_read_committed()
         && !SESSION.has_locked(&asked.identity)
         && lookup::is_of_foreign_key()
         && detect::find(&asked.identity)
@@ -188,6 +192,22 @@ pub fn take_in(relation: Oid) {
     }
 }
 
+/// Before a statement starts that may insert rows: those whose locks are deferred must not come back as its own.
+///
+/// # Safety
+/// ExecutorStart's argument.
+pub unsafe fn before_inserts(query: *const pg_sys::QueryDesc) {
+    // SAFETY: by the contract.
+    unsafe {
+        let plan = (*query).plannedstmt;
+        if (*plan).hasModifyingCTE
+            || matches!((*query).operation, CmdType::CMD_INSERT | CmdType::CMD_MERGE)
+        {
+            take_those(false, |one| writes(plan, one));
+        }
+    }
+}
+
 /// At the end of a statement that may have come to update rows whose locks are deferred. Those that it has not are locked now: if it
 /// found none, there may be none.
 ///
@@ -197,32 +217,48 @@ pub fn take_in(relation: Oid) {
 pub unsafe fn end_of_statement(query: *const pg_sys::QueryDesc) {
     // SAFETY: by the contract.
     unsafe {
-        let operation = (*query).operation;
-        if has_deferred() && matches!(operation, CmdType::CMD_UPDATE | CmdType::CMD_MERGE) {
-            let plan = (*query).plannedstmt;
-            let target = plan::target(query).map(|target| target.identity);
-            take_those(false, |one| {
-                let relation = Oid::from(one.identity.relation);
-                target.is_none_or(|target| target == one.identity)
-                    && plan::numbers((*plan).resultRelations)
-                        .any(|index| plan::relation_of(plan, index) == relation)
-            });
+        let plan = (*query).plannedstmt;
+        if !has_deferred() || (*plan).resultRelations.is_null() {
+            return;
         }
+        let target = plan::target(query).filter(|_| !(*plan).hasModifyingCTE);
+        take_those(false, |one| {
+            let is_meant = target.as_ref().is_none_or(|t| t.identity == one.identity);
+            is_meant && writes(plan, one)
+        });
     }
 }
 
-/// An update or a row lock has found that another transaction has removed the row.
+/// Whether the statement may write the table of that row, perhaps as a partition.
+unsafe fn writes(plan: *const pg_sys::PlannedStmt, one: &Deferred) -> bool {
+    let relation = Oid::from(one.identity.relation);
+    // SAFETY: a valid plan; a catalog look-up.
+    unsafe {
+        plan::numbers((*plan).resultRelations).any(|index| {
+            let entry = plan::nth::<pg_sys::RangeTblEntry>((*plan).rtable, index as usize - 1);
+            (*entry).relid == relation
+                || (*entry).relkind as u8 == pg_sys::RELKIND_PARTITIONED_TABLE
+                    && raw::get_rel_relispartition(relation)
+        })
+    }
+}
+
+/// An update or a row lock has found that another transaction has removed the row of that version.
 ///
 /// # Errors
-/// 40001 if a lock of that table is deferred: with it, the row would be there.
+/// 40001 if that row's lock is deferred: with it, the row would be there.
+///
+/// # Safety
+/// `rel` is open, and a scan has found the version.
 #[inline]
-pub fn note_result(rel: pg_sys::Relation, result: TM_Result::Type) {
+pub unsafe fn note_result(rel: pg_sys::Relation, version: u64, result: TM_Result::Type) {
     if result == TM_Result::TM_Deleted && has_deferred() {
-        // SAFETY: an open relation.
-        let relation = unsafe { (*rel).rd_id };
+        // SAFETY: by the contract.
+        let removed = key_of(rel).and_then(|key| unsafe { lock::identity_of(rel, key, version) });
+        let is_held = |one: &Deferred| one.locked_at != 0 || is_updated(&one.identity);
         if CHECKS
             .all()
-            .any(|one| Oid::from(one.identity.relation) == relation)
+            .any(|one| Some(one.identity) == removed && !is_held(&one))
         {
             errors::REFERENCED_IS_GONE.raise();
         }

@@ -29,9 +29,12 @@ use pgrx::pg_sys::{self, LockTupleMode, LockWaitPolicy, TM_Result};
 /// The executor's arguments.
 pub unsafe fn tuple_lock(call: Lock) -> TM_Result::Type {
     // SAFETY: by the contract.
-    let result = unsafe { locked(call) };
-    check::note_result(call.rel, result);
-    result
+    unsafe {
+        let version = tuple::pack(&*call.tid);
+        let result = locked(call);
+        check::note_result(call.rel, version, result);
+        result
+    }
 }
 
 unsafe fn locked(call: Lock) -> TM_Result::Type {

@@ -87,10 +87,10 @@ pub unsafe fn before_start(query: *mut pg_sys::QueryDesc, is_first: bool) -> boo
         plpgsql::watch();
     }
     if !member && !enabled {
-        check::take();
         // SAFETY: by the contract.
         unsafe {
             if plan::may_lock(query) {
+                check::take();
                 settings::note_unconcerned(query);
             }
         }
@@ -99,6 +99,9 @@ pub unsafe fn before_start(query: *mut pg_sys::QueryDesc, is_first: bool) -> boo
     // SAFETY: by the contract.
     unsafe {
         waiting::check_doomed();
+        if check::has_deferred() {
+            check::before_inserts(query);
+        }
         let asked = if member || enabled && memory().directory.used.get() > 0 {
             plan::existence(query)
         } else {

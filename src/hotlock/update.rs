@@ -49,9 +49,12 @@ pub enum Step {
 /// The executor's arguments.
 pub unsafe fn tuple_update(call: Update) -> TM_Result::Type {
     // SAFETY: by the contract.
-    let result = unsafe { updated(call) };
-    check::note_result(call.rel, result);
-    result
+    unsafe {
+        let version = tuple::pack(&*call.otid);
+        let result = updated(call);
+        check::note_result(call.rel, version, result);
+        result
+    }
 }
 
 unsafe fn updated(call: Update) -> TM_Result::Type {

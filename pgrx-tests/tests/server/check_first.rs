@@ -604,3 +604,90 @@ fn nothing_is_committed_elsewhere() -> Result<()> {
     drop(control);
     dog.finish(physical_health(&server, "hot", "id"))
 }
+
+/// Rows of the table that other transactions remove are none of the check's business.
+#[test]
+fn other_rows_that_are_removed() -> Result<()> {
+    for (before, statement) in [
+        (&[CHECK][..], "UPDATE hot SET val = val + 1 WHERE id >= 1"),
+        (&[CHECK], "UPDATE hot SET val = val + 1 WHERE id IN (2, 3)"),
+        (&[CHECK], "SELECT FROM hot WHERE id IN (2, 3) FOR UPDATE"),
+        (
+            &["SAVEPOINT s", CHECK, BUMP],
+            "UPDATE hot SET val = val + 1 WHERE id IN (2, 3)",
+        ),
+        (
+            &[CHECK, "SAVEPOINT s", "CREATE TEMP TABLE new ()"],
+            "SELECT FROM hot WHERE id IN (2, 3) FOR UPDATE",
+        ),
+    ] {
+        let (server, mut control) = start(&[])?;
+        let dog = Watchdog::new(&server);
+        control.batch_execute("INSERT INTO hot VALUES (3, 0)")?;
+        let checks = after(&server, before)?;
+        let mut other = server.connect()?;
+        other.batch_execute("BEGIN; DELETE FROM hot WHERE id = 2")?;
+        let waits = Background::run(checks, statement)?;
+        waits.wait_until_blocked(&mut control)?;
+        other.batch_execute("COMMIT")?;
+        let (mut checks, told) = waits.end()?;
+        ensure!(
+            sqlstate(&told) == "00000",
+            "{told:?}: {statement} after {before:?}"
+        );
+        checks.batch_execute("COMMIT")?;
+        refer(&mut control, 1)?;
+        drop((checks, other, control));
+        dog.finish(physical_health(&server, "hot", "id"))?;
+    }
+    Ok(())
+}
+
+/// Whatever way the transaction comes to the row that another one has removed: it does not go on as if the row had never been there.
+#[test]
+fn a_removed_row_is_not_taken_for_none() -> Result<()> {
+    for statement in [
+        "WITH u AS (UPDATE hot SET val = val + 1 WHERE id = 1 RETURNING val) SELECT count(*) FROM u",
+        "INSERT INTO hot VALUES (1, 5) ON CONFLICT (id) DO UPDATE SET val = hot.val + 5",
+        "INSERT INTO hot VALUES (1, 5)",
+        "MERGE INTO hot USING (VALUES (1)) s (n) ON id = n
+            WHEN MATCHED THEN UPDATE SET val = val + 1 WHEN NOT MATCHED THEN INSERT VALUES (n, 1)",
+    ] {
+        let (server, mut control) = start(&[])?;
+        let dog = Watchdog::new(&server);
+        let mut checks = after(&server, &[CHECK])?;
+        server.connect()?.batch_execute(REMOVE)?;
+        let told = sqlstate(&checks.batch_execute(statement));
+        ensure!(told == "40001", "{told}: {statement}");
+        drop(checks);
+        refer(&mut control, 0)?;
+        drop(control);
+        dog.finish(physical_health(&server, "hot", "id"))?;
+    }
+    Ok(())
+}
+
+/// A check at the commit of a transaction without a block locks at once: other extensions may have committed elsewhere.
+#[test]
+fn a_deferrable_key_outside_of_a_block() -> Result<()> {
+    let (server, mut control) = start(&[])?;
+    let dog = Watchdog::new(&server);
+    control.batch_execute(
+        "CREATE TABLE late (hot int REFERENCES hot DEFERRABLE INITIALLY DEFERRED);
+         CREATE FUNCTION rest() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN PERFORM pg_advisory_xact_lock(1); RETURN NULL; END';
+         CREATE CONSTRAINT TRIGGER z AFTER INSERT ON late DEFERRABLE INITIALLY DEFERRED
+             FOR EACH ROW EXECUTE FUNCTION rest();
+         SELECT pg_advisory_lock(1)",
+    )?;
+    let mut looks = server.connect()?;
+    let insert = Background::run(grouped(&server)?, "INSERT INTO late VALUES (1)")?;
+    insert.wait_until_blocked(&mut looks)?;
+    let remove = Background::run(server.connect()?, REMOVE)?;
+    remove.wait_until_blocked(&mut looks)?;
+    control.batch_execute("SELECT pg_advisory_unlock(1)")?;
+    insert.end()?.1?;
+    let (_, told) = remove.end()?;
+    ensure!(sqlstate(&told) == "23503", "{told:?}");
+    drop((looks, control));
+    dog.finish(physical_health(&server, "hot", "id"))
+}
