@@ -30,6 +30,13 @@ fn has_it(firsts: &[&str], waiters: &[&str]) -> Result<()> {
          SET txn.group_lock = on; SET txn.hot_threshold = 0;
          UPDATE hot SET val = val WHERE id = 1",
     )?;
+    // No update follows these checks: those to come lock the row at once.
+    let mut checks = grouped(&server)?;
+    for _ in 0..5 {
+        checks.batch_execute("INSERT INTO child VALUES (1)")?;
+    }
+    checks.batch_execute("DELETE FROM child")?;
+    drop(checks);
     let dog = Watchdog::new(&server);
     let mut wrong = Vec::new();
     let result = (|| {
