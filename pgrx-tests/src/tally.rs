@@ -20,9 +20,11 @@ pub struct Tally {
 /// The key of connections that broke without a message from the server.
 pub(crate) const LOST: &str = "lost";
 
-/// A race of PostgreSQL's own, an XX000: an updater that shares a version with lockers has aborted in the commit log, so that nobody waits for it
-/// (heapam.c: DoesMultiXactIdConflict), and is still among the running transactions, so that the next updater's MultiXact takes it over
-/// (multixact.c: MultiXactIdExpand). The next updater fails, and nothing is lost. Kept apart from other internal errors.
+/// A race of PostgreSQL's own, an XX000: an updater that shares a version with lockers has aborted
+/// in the commit log, so that nobody waits for it (heapam.c: DoesMultiXactIdConflict), and is still
+/// among the running transactions, so that the next updater's MultiXact takes it over (multixact.c:
+/// MultiXactIdExpand). The next updater fails, and nothing is lost. Kept apart from other internal
+/// errors.
 const ABORTING_UPDATER: &str = "new multixact has more than one updating member";
 
 impl Tally {

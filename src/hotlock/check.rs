@@ -1,19 +1,27 @@
 //! The check of a foreign key that comes before the update of the row to which the key refers.
 //!
-//! Where a ledger refers to the hot account, `INSERT INTO ledger` comes first as often as not. Its check locks the account's row FOR KEY
-//! SHARE, and nobody can follow a version that others have locked. But the update to come holds more than that lock. So the check of a row
-//! that is updated by most transactions that check it (`Row::expects_update`) only looks whether the row exists, and its lock is *deferred*, as that of a
-//! DEFERRABLE constraint is: to the update of the row, or to the commit, where the row is looked for by its key again and locked if
-//! the transaction has not updated it.
+//! Where a ledger refers to the hot account, `INSERT INTO ledger` comes first as often as not. Its
+//! check locks the account's row FOR KEY SHARE, and nobody can follow a version that others have
+//! locked. But the update to come holds more than that lock. So the check of a row that is updated
+//! by most transactions that check it (`Row::expects_update`) only looks whether the row exists,
+//! and its lock is *deferred*, as that of a DEFERRABLE constraint is: to the update of the row, or
+//! to the commit, where the row is looked for by its key again and locked if the transaction has
+//! not updated it.
 //!
-//! - Only where the foreign key refers to the key by which hot rows are known: it is that which is looked for again.
-//! - Whoever removes the row, or changes its key, in between is not waited for and does not wait. The transaction finds no row to lock
-//!   and fails with 40001; so no child of a removed row is ever committed.
-//! - An UPDATE of the row in between that finds none is refused as well: it would have found the row that the check has locked.
-//! - The removal may be the transaction's own, which is right: before it deletes a row, changes a key, or runs a utility command, it takes
-//!   all locks that it has deferred (`take`). The same before a statement that is not ours to watch.
-//! - The checks of the removed row's children see none of a transaction that has not committed, as ever.
-//! - A lock that is taken, or an update that is made, in a savepoint is gone with it: then the lock is deferred again.
+//! - Only where the foreign key refers to the key by which hot rows are known: it is that which is
+//!   looked for again.
+//! - Whoever removes the row, or changes its key, in between is not waited for and does not wait.
+//!   The transaction finds no row to lock and fails with 40001; so no child of a removed row is
+//!   ever committed.
+//! - An UPDATE of the row in between that finds none is refused as well: it would have found the
+//!   row that the check has locked.
+//! - The removal may be the transaction's own, which is right: before it deletes a row, changes a
+//!   key, or runs a utility command, it takes all locks that it has deferred (`take`). The same
+//!   before a statement that is not ours to watch.
+//! - The checks of the removed row's children see none of a transaction that has not committed, as
+//!   ever.
+//! - A lock that is taken, or an update that is made, in a savepoint is gone with it: then the lock
+//!   is deferred again.
 
 use super::detect;
 use super::errors;
@@ -45,7 +53,8 @@ struct Deferred {
 }
 
 struct Checks {
-    /// The statement that runs and whose lock may be deferred, as the address of its QueryDesc, with the row that it asks for.
+    /// The statement that runs and whose lock may be deferred, as the address of its QueryDesc,
+    /// with the row that it asks for.
     asking: Cell<Option<(usize, Identity)>>,
     deferred: [Cell<Option<Deferred>>; MOST],
     count: Cell<usize>,
@@ -98,8 +107,8 @@ pub fn forget_asking() {
     CHECKS.asking.set(None);
 }
 
-/// Before a statement starts that asks for no more than the existence of a row: whether it is the check of a foreign key whose lock may be
-/// deferred.
+/// Before a statement starts that asks for no more than the existence of a row: whether it is the
+/// check of a foreign key whose lock may be deferred.
 ///
 /// # Safety
 /// `asked` was said of `query`, which is about to be started.
@@ -118,7 +127,8 @@ pub unsafe fn consider(query: *const pg_sys::QueryDesc, asked: &Existence) {
         .set(may_defer.then_some((query as usize, asked.identity)));
 }
 
-/// Defers the lock that the check of a foreign key asks for, if it can be had now, and hands out the version. False: it is taken at once.
+/// Defers the lock that the check of a foreign key asks for, if it can be had now, and hands out
+/// the version. False: it is taken at once.
 ///
 /// # Safety
 /// The executor's arguments; `version` is one of the row `identity`.
@@ -184,7 +194,7 @@ pub fn take() {
     }
 }
 
-/// The same, if there are any of that table, before a row of it is removed.
+/// Takes the deferred locks of that table's rows, before the transaction removes a row of it.
 #[inline]
 pub fn take_in(relation: Oid) {
     if has_deferred() {
@@ -192,7 +202,8 @@ pub fn take_in(relation: Oid) {
     }
 }
 
-/// Before a statement starts that may insert rows: those whose locks are deferred must not come back as its own.
+/// Before a statement starts that may insert rows: those whose locks are deferred must not come
+/// back as its own.
 ///
 /// # Safety
 /// ExecutorStart's argument.
@@ -208,8 +219,8 @@ pub unsafe fn before_inserts(query: *const pg_sys::QueryDesc) {
     }
 }
 
-/// At the end of a statement that may have come to update rows whose locks are deferred. Those that it has not are locked now: if it
-/// found none, there may be none.
+/// At the end of a statement that may have come to update rows whose locks are deferred. Those that
+/// it has not are locked now: if it found none, there may be none.
 ///
 /// # Safety
 /// ExecutorEnd's argument.
@@ -265,7 +276,7 @@ pub unsafe fn note_result(rel: pg_sys::Relation, version: u64, result: TM_Result
     }
 }
 
-/// The same before the transaction ends. What the next ones may expect is noted.
+/// Takes the deferred locks before the transaction ends, and notes what later checks may expect.
 #[inline]
 pub fn before_end() {
     if has_deferred() {
@@ -285,7 +296,8 @@ fn take_those(is_end: bool, is_meant: impl Fn(&Deferred) -> bool) {
             note_expectation(&one.identity, is_updated);
         }
         if !is_updated {
-            // SAFETY: the statement that has deferred it holds a lock on the table until the transaction ends.
+            // SAFETY: the statement that has deferred it holds a lock on the table until the
+            // transaction ends.
             unsafe { take_one(&one) }
         }
     }
@@ -386,7 +398,8 @@ pub fn note_checked(identity: &Identity) {
     CHECKS.checked.set(Some(*identity));
 }
 
-/// A row is updated in PostgreSQL's own way: if the check has come before, the next one may expect an update.
+/// A row is updated in PostgreSQL's own way: if the check has come before, the next one may expect
+/// an update.
 pub fn note_updated(identity: &Identity) {
     if CHECKS.checked.get().as_ref() == Some(identity) {
         CHECKS.checked.set(None);

@@ -162,7 +162,8 @@ pub fn wait_before_triggers() {
     }
 }
 
-/// XACT_EVENT_PRE_COMMIT and XACT_EVENT_PRE_PREPARE, ahead of other extensions: they may commit elsewhere.
+/// XACT_EVENT_PRE_COMMIT and XACT_EVENT_PRE_PREPARE, ahead of other extensions: they may commit
+/// elsewhere.
 pub fn before_others() {
     take_deferred_locks();
     wait_before_triggers();

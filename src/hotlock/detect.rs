@@ -43,7 +43,8 @@ fn share() -> u32 {
     (memory().directory.rows.len() as u32).div_ceil(2)
 }
 
-/// Whether this session may make another row hot: there is a place, and its role has not used up its share.
+/// Whether this session may make another row hot: there is a place, and its role has not used up
+/// its share.
 pub fn has_room() -> bool {
     let role = role();
     // SAFETY: a look-up of this session's own role.
@@ -146,7 +147,8 @@ unsafe fn next_version(rel: pg_sys::Relation, version: u64) -> Option<u64> {
     }
 }
 
-/// Whether nobody removes the row, changes its key, or keeps others from locking its key, now or as far as is committed after that version.
+/// Whether nobody removes the row, changes its key, or keeps others from locking its key, now or as
+/// far as is committed after that version.
 ///
 /// # Safety
 /// As for `last_version`.
@@ -189,7 +191,8 @@ unsafe fn is_key_kept(rel: pg_sys::Relation, version: u64) -> bool {
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Grip {
     Nobody,
-    /// We have written or locked it, so that others who ask for that lock wait for us: we must not queue behind them.
+    /// We have written or locked it, so that others who ask for that lock wait for us: we must not
+    /// queue behind them.
     Own,
     /// That other running transaction holds it against the lock asked for; of several, the one that has updated it.
     Other(u32),

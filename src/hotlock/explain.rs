@@ -66,7 +66,8 @@ fn advice(obstacle: Obstacle) -> &'static str {
     }
 }
 
-/// Why updates of the row have not followed, with how often: the most frequent first. None if nothing was in the way.
+/// Why updates of the row have not followed, with how often: the most frequent first. None if
+/// nothing was in the way.
 pub fn obstacles(row: &Row) -> Option<String> {
     let texts: Vec<_> = row
         .obstacles()

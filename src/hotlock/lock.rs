@@ -192,8 +192,9 @@ pub unsafe fn ordinary(call: Lock, version: u64) -> TM_Result::Type {
 /// The version that a lock is about: the last one of the row if the caller wants that.
 ///
 /// # Safety
-/// As for `tuple_lock`; `version` is one of the row `identity`, and a snapshot of this transaction keeps it.
-pub unsafe fn current_version(call: &Lock, version: u64, identity: &Identity) -> u64 {
+/// As for `tuple_lock`; `version` is one of the row `identity`, and a snapshot of this transaction
+/// keeps it.
+unsafe fn current_version(call: &Lock, version: u64, identity: &Identity) -> u64 {
     // SAFETY: by the contract.
     unsafe {
         if !finds_last(call) {

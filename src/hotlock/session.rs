@@ -175,19 +175,18 @@ impl Session {
 
     /// Whether the transaction has (or may have) locked that row in the ordinary way.
     pub fn has_locked(&self, identity: &Identity) -> bool {
-        let count = self.locked_count.get();
-        let wanted = [identity.hash(), mark_of(Oid::from(identity.relation))];
-        self.may_have_locked_any()
-            || self.locked[..count]
-                .iter()
-                .any(|one| wanted.contains(&one.get()))
+        let of_table = mark_of(Oid::from(identity.relation));
+        self.has_noted(&[identity.hash(), of_table])
     }
 
-    /// The same, for the row of a membership.
+    /// Whether it has locked the row of that membership so.
     pub fn has_locked_row_of(&self, membership: &Membership) -> bool {
-        let mark = memory().directory.rows[membership.slot() as usize].mark();
-        let count = self.locked_count.get();
-        self.may_have_locked_any() || self.locked[..count].iter().any(|one| one.get() == mark)
+        self.has_noted(&[memory().directory.rows[membership.slot() as usize].mark()])
+    }
+
+    fn has_noted(&self, marks: &[u64]) -> bool {
+        let noted = &self.locked[..self.locked_count.get().min(LOCKED)];
+        self.may_have_locked_any() || noted.iter().any(|one| marks.contains(&one.get()))
     }
 
     /// At the end of the transaction.

@@ -449,8 +449,6 @@ pub unsafe fn end(query: *mut pg_sys::QueryDesc) {
         // SAFETY: by the contract.
         unsafe { readguard::note_statement(query) };
     }
-    // SAFETY: by the contract.
-    unsafe { check::end_of_statement(query) };
     combine::end(query as usize);
     existence::end(query);
     dependent::forget(query as usize);
@@ -459,6 +457,9 @@ pub unsafe fn end(query: *mut pg_sys::QueryDesc) {
     if WHOLE.0.get() == query as usize && !SESSION.is_member() {
         WHOLE.0.set(0);
     }
+    // Last, because it may wait: the ticket that came to nothing has gone on.
+    // SAFETY: by the contract.
+    unsafe { check::end_of_statement(query) };
 }
 
 /// Ends the memberships that this statement began and did not use.

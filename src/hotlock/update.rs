@@ -144,7 +144,8 @@ unsafe fn updated(call: Update) -> TM_Result::Type {
     }
 }
 
-/// Whether an update of that table may change a row's key: its columns are set, or triggers may set them.
+/// Whether an update of that table may change a row's key: its columns are set, or triggers may set
+/// them.
 fn may_change_keys(rel: pg_sys::Relation) -> bool {
     let keeps_keys = swap::usage(rel).is_some_and(|usage| usage.may_follow);
     !keeps_keys || key_of(rel).is_none_or(|key| key.has_row_triggers())

@@ -6,7 +6,8 @@ use hotrow::KEY_COLUMNS;
 use pgrx::pg_sys::{self, ScanDirection, ScanKeyData};
 use std::ffi::c_int;
 
-/// Whether the statement that runs is one of a foreign key's trigger (ri_triggers.c: ri_PerformCheck).
+/// Whether the statement that runs is one of a foreign key's trigger (ri_triggers.c:
+/// ri_PerformCheck).
 pub fn is_of_foreign_key() -> bool {
     let (mut user, mut context) = (pg_sys::Oid::INVALID, 0);
     // SAFETY: reads the session's state.
@@ -14,10 +15,12 @@ pub fn is_of_foreign_key() -> bool {
     context as u32 & pg_sys::SECURITY_NOFORCE_RLS != 0
 }
 
-/// Finds the version that the snapshot shows of the row with the same key as `copy`, and puts it into the slot. False if there is none.
+/// Finds the version that the snapshot shows of the row with the same key as `copy`, and puts it
+/// into the slot. False if there is none.
 ///
 /// # Safety
-/// `rel` is open and has heap's routine, `key` is its key, `copy` a tuple of it, and `slot` one of its type.
+/// `rel` is open and has heap's routine, `key` is its key, `copy` a tuple of it, and `slot` one of
+/// its type.
 pub unsafe fn find(
     rel: pg_sys::Relation,
     key: &Key,
@@ -25,7 +28,8 @@ pub unsafe fn find(
     snapshot: pg_sys::Snapshot,
     slot: *mut pg_sys::TupleTableSlot,
 ) -> bool {
-    // SAFETY: by the contract; the scan is as that of execReplication.c: RelationFindReplTupleByIndex.
+    // SAFETY: by the contract; the scan is as that of execReplication.c:
+    // RelationFindReplTupleByIndex.
     unsafe {
         let index = raw::index_open(key.index(), pg_sys::AccessShareLock as pg_sys::LOCKMODE);
         let mut keys = [ScanKeyData::default(); KEY_COLUMNS];

@@ -106,7 +106,8 @@ pub fn is_locked_only(infomask: u16) -> bool {
 /// The members of a tuple's MultiXact; none if they are known to have ended.
 ///
 /// # Safety
-/// It has been read from a tuple that a scan has found, so it is not truncated yet; `only_locks` was said of it there.
+/// It has been read from a tuple that a scan has found, so it is not truncated yet; `only_locks`
+/// was said of it there.
 pub unsafe fn each_member(
     multixact: pg_sys::MultiXactId,
     only_locks: bool,

@@ -133,21 +133,16 @@ unsafe fn look(page: Page, base: Base, follower: u32) -> (bool, bool) {
 
 /// The updater among the members of a MultiXact, or 0. Others may have taken key shares of the version meanwhile.
 unsafe fn updater_of(multi: pg_sys::MultiXactId) -> u32 {
-    let mut list = std::ptr::null_mut();
-    // SAFETY: read from a version whose updater runs, so it is not truncated; PostgreSQL's own list, ours to free.
+    let mut updater = 0;
+    // SAFETY: read from a version whose updater runs, so it is not truncated.
     unsafe {
-        let count = raw::GetMultiXactIdMembers(multi, &mut list, false, false);
-        if count <= 0 {
-            return 0;
-        }
-        let members = std::slice::from_raw_parts(list, count as usize);
-        let found = members
-            .iter()
-            .find(|member| member.status >= MultiXactStatus::MultiXactStatusNoKeyUpdate)
-            .map_or(0, |member| u32::from(member.xid));
-        raw::pfree(list.cast());
-        found
+        tuple::each_member(multi, false, |member| {
+            if member.status >= MultiXactStatus::MultiXactStatusNoKeyUpdate {
+                updater = u32::from(member.xid);
+            }
+        });
     }
+    updater
 }
 
 /// Takes the hint back.

@@ -2,7 +2,8 @@
 
 use crate::row::Row;
 
-/// An update is expected from this score on. It rises while more than two of three checks are followed by one.
+/// An update is expected from this score on. It rises while more than two of three checks are
+/// followed by one.
 const EXPECTED: u32 = 16;
 const MOST: u32 = 32;
 const RIGHT: u32 = 4;
@@ -14,7 +15,8 @@ impl Row {
         self.expected.get() >= EXPECTED
     }
 
-    /// Begins with that expectation: where rows are hot before anybody waits, nothing has to be learned first.
+    /// Begins with that expectation: where rows are hot before anybody waits, nothing has to be
+    /// learned first.
     pub(crate) fn expect_update(&self) {
         self.expected.set(MOST);
     }

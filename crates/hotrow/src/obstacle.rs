@@ -17,11 +17,13 @@ pub enum Obstacle {
     LockedBefore,
     /// The update may change a unique key.
     Key,
-    /// The page has no room for the version, an indexed column changes, or others have locked the version.
+    /// The page has no room for the version, an indexed column changes, or others have locked the
+    /// version.
     Page,
     /// A predecessor has gone on to change or lock its own version.
     SecondChange,
-    /// The group has as many members as it may have, or has ended because a session without group locking waits.
+    /// The group has as many members as it may have, or has ended because a session without group
+    /// locking waits.
     GroupEnded,
     /// The row backs off.
     Backoff,
@@ -53,7 +55,8 @@ impl Row {
         self.counters.obstacles[obstacle as usize].add(1);
     }
 
-    /// What keeps everybody from following the row's tail, in groups of at most `size`. The caller holds the row's lock.
+    /// What keeps everybody from following the row's tail, in groups of at most `size`. The caller
+    /// holds the row's lock.
     pub fn obstacle_behind(&self, tail: &Tail, size: u32, now: u64) -> Option<Obstacle> {
         if self.mode(now) != Mode::Group {
             Some(Obstacle::Backoff)

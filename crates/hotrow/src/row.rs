@@ -63,7 +63,8 @@ pub struct Row {
     pub since: Word64,
     pub contended_at: Word64,
     pub counters: Counters,
-    /// lock-free, a hint: how likely a foreign key's check of the row comes before an update by the same transaction (expect.rs).
+    /// lock-free, a hint: how likely a foreign key's check of the row comes before an update by the
+    /// same transaction (expect.rs).
     pub(crate) expected: Word32,
 }
 

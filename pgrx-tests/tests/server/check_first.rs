@@ -1,5 +1,5 @@
-//! A foreign key's check that comes before the update of the row to which the key refers: its lock is deferred, and no child without a
-//! parent is ever committed.
+//! A foreign key's check that comes before the update of the row to which the key refers: its lock
+//! is deferred, and no child without a parent is ever committed.
 use anyhow::{Result, ensure};
 use pgserver::Server;
 use postgres::Client;
@@ -11,7 +11,8 @@ const CHECK: &str = "INSERT INTO child (hot) VALUES (1)";
 const BUMP: &str = "UPDATE hot SET val = val + 1 WHERE id = 1";
 const REMOVE: &str = "DELETE FROM hot WHERE id = 1";
 
-/// A server on which an update is expected of whoever checks row 1, which no child refers to. `deadlock_timeout` is never over.
+/// A server on which an update is expected of whoever checks row 1, which no child refers to.
+/// `deadlock_timeout` is never over.
 fn start(settings: &[(&str, &str)]) -> Result<(Server, Client)> {
     let settings = [settings, &[("deadlock_timeout", "10min")]].concat();
     let server = start_hot(2, &settings)?;
@@ -92,7 +93,8 @@ fn follows() -> Result<()> {
     dog.finish(belong(&server))
 }
 
-/// A check waits for nobody and nobody for it, beside a leader that goes on, updates again, and ends one way or the other.
+/// A check waits for nobody and nobody for it, beside a leader that goes on, updates again, and
+/// ends one way or the other.
 #[test]
 fn without_an_update() -> Result<()> {
     for end in ["COMMIT", "ROLLBACK"] {
@@ -115,7 +117,8 @@ fn without_an_update() -> Result<()> {
     Ok(())
 }
 
-/// After an update that comes to nothing the lock is taken, or still deferred: others update the row, and none loses a parent.
+/// After an update that comes to nothing the lock is taken, or still deferred: others update the
+/// row, and none loses a parent.
 #[test]
 fn an_update_of_nothing() -> Result<()> {
     for (nothing, is_locked) in [
@@ -157,7 +160,8 @@ fn an_update_of_nothing() -> Result<()> {
     Ok(())
 }
 
-/// Whoever removes the row between check and commit does not wait, by a session with group lock or without. The child is refused.
+/// A transaction that removes the row between another's check and commit does not wait, with group
+/// lock or without. The child is refused with 40001.
 #[test]
 fn a_row_that_is_removed() -> Result<()> {
     for way in [REMOVE, "UPDATE hot SET id = 7 WHERE id = 1"] {
@@ -194,7 +198,8 @@ fn a_row_that_is_removed() -> Result<()> {
     Ok(())
 }
 
-/// The row is held from the update on, or from PREPARE TRANSACTION on: whoever removes it waits, and sees the child.
+/// The row is held from the update on, or from PREPARE TRANSACTION on: whoever removes it waits,
+/// and sees the child.
 #[test]
 fn holds_the_row() -> Result<()> {
     for (holds, ends) in [
@@ -282,7 +287,8 @@ fn its_own_removal() -> Result<()> {
     Ok(())
 }
 
-/// What a savepoint has taken back: the removal by the transaction itself, and with it the lock; or the check.
+/// What a savepoint has taken back: the removal by the transaction itself, and with it the lock; or
+/// the check.
 #[test]
 fn savepoints() -> Result<()> {
     for (statements, expected) in [
@@ -339,7 +345,7 @@ fn a_row_that_is_back() -> Result<()> {
     Ok(())
 }
 
-/// Whoever has the row FOR UPDATE lets no deferred lock pass.
+/// A deferred lock waits at the commit for a transaction that has locked the row FOR UPDATE.
 #[test]
 fn locked_by_another() -> Result<()> {
     let (server, mut control) = start(&[])?;
@@ -357,7 +363,8 @@ fn locked_by_another() -> Result<()> {
     dog.finish(physical_health(&server, "hot", "id"))
 }
 
-/// Who checks a row whose leader rolls back does not depend on it, and who has updated it does.
+/// A transaction that has checked a row does not depend on the row's leader; once it has updated
+/// the row, it does.
 #[test]
 fn beside_a_leader_that_rolls_back() -> Result<()> {
     let (server, control) = start(&[])?;
@@ -404,7 +411,8 @@ fn a_second_row() -> Result<()> {
     dog.finish(belong(&server))
 }
 
-/// A trigger that updates the row comes after the check, also where INSERT is a transaction of its own.
+/// A trigger that updates the row comes after the check, also where INSERT is a transaction of its
+/// own.
 #[test]
 fn a_trigger_updates() -> Result<()> {
     let (server, mut control) = start(&[])?;
@@ -463,7 +471,8 @@ fn another_key() -> Result<()> {
     Ok(())
 }
 
-/// An update that finds no row, because another transaction has removed it, is refused, also if the row is back then.
+/// An update that finds no row, because another transaction has removed it, is refused, also if the
+/// row is back then.
 #[test]
 fn an_update_that_finds_none() -> Result<()> {
     let (server, mut control) = start(&[])?;
@@ -507,7 +516,8 @@ fn a_late_lock_obeys_statement_timeout() -> Result<()> {
     dog.finish(physical_health(&server, "hot", "id"))
 }
 
-/// The transaction changes the key itself, after its own update; or updates the row in a way that is not noted, in its last command.
+/// The transaction changes the key itself, after its own update; or updates the row in a way that
+/// is not noted, in its last command.
 #[test]
 fn its_own_changes() -> Result<()> {
     for statements in [
@@ -643,7 +653,8 @@ fn other_rows_that_are_removed() -> Result<()> {
     Ok(())
 }
 
-/// Whatever way the transaction comes to the row that another one has removed: it does not go on as if the row had never been there.
+/// Whatever way the transaction comes to the row that another one has removed: it does not go on as
+/// if the row had never been there.
 #[test]
 fn a_removed_row_is_not_taken_for_none() -> Result<()> {
     for statement in [
@@ -667,7 +678,8 @@ fn a_removed_row_is_not_taken_for_none() -> Result<()> {
     Ok(())
 }
 
-/// A check at the commit of a transaction without a block locks at once: other extensions may have committed elsewhere.
+/// A check at the commit of a transaction without a block locks at once: other extensions may have
+/// committed elsewhere.
 #[test]
 fn a_deferrable_key_outside_of_a_block() -> Result<()> {
     let (server, mut control) = start(&[])?;

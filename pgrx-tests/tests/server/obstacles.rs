@@ -17,7 +17,8 @@ fn start() -> Result<Server> {
     Ok(server)
 }
 
-/// Each statement of the second session, beside a first one that has done some and goes on with others once that waits.
+/// Each statement of the second session, beside a first one that has done some and goes on with
+/// others once that waits.
 #[test]
 fn each_is_counted_and_told() -> Result<()> {
     for (obstacle, first, second) in [

@@ -13,8 +13,8 @@ pub const DATABASE: &str = "tpcc";
 /// More than what all servers have: the tables are in memory.
 pub const SETTINGS: &[(&str, &str)] = &[("shared_buffers", "4GB")];
 
-/// Makes a new copy of so many warehouses as they were loaded, in shared memory. Its pages are in WAL
-/// since the last checkpoint: the run need not write them there in full.
+/// Makes a new copy of so many warehouses as they were loaded, in shared memory. Its pages are in
+/// WAL since the last checkpoint: the run need not write them there in full.
 pub fn copy(server: &Server, system: System, warehouses: usize) -> anyhow::Result<()> {
     let loaded = format!("{DATABASE}_{warehouses}");
     let known = server

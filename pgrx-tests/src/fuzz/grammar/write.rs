@@ -250,7 +250,8 @@ pub fn delete(draw: &mut Draw, at: At) -> Option<Vec<Step>> {
 
 pub fn other_key(draw: &mut Draw, at: At) -> Option<Vec<Step>> {
     let (table, _, bit, _) = target(draw)?;
-    // An insert at the old key is a second row of that number, which the ledger's CHECK does not allow.
+    // An insert at the old key is a second row of that number, which the ledger's CHECK does not
+    // allow.
     let is_checked = table.name == 'a' && draw.schema.ledger_check;
     if table.shape == Shape::Partitioned || is_checked {
         return None;
