@@ -1,14 +1,15 @@
 //! Runs `cargo test` and reads its results.
 use std::io::{BufRead, BufReader};
+use std::mem::take;
 use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result};
 
 use super::tally::Tally;
 
-/// Runs `command`, a `cargo test` with all its arguments but `filter`, shows its output and
-/// counts. A run that fails, or says nothing, without a failed test is itself a failure, named
-/// `what`.
+/// Runs `command`, a `cargo test` with all its arguments but `filter`, and counts. Shows its output,
+/// with one line for the tests of a module that pass, so that what has failed is easy to find. A
+/// run that fails, or says nothing, without a failed test is itself a failure, named `what`.
 pub fn run(mut command: Command, filter: Option<&str>, last: &[&str], what: &str) -> Result<Tally> {
     command
         .arg("--no-fail-fast")
@@ -23,8 +24,9 @@ pub fn run(mut command: Command, filter: Option<&str>, last: &[&str], what: &str
     let mut results = Results::default();
     for line in BufReader::new(stdout).lines() {
         let line = line?;
-        println!("{line}");
-        results.read(&line);
+        if let Some(text) = results.read(&line) {
+            println!("{text}");
+        }
     }
     let status = child.wait()?;
     Ok(results.verdict(status.success(), what))
@@ -37,19 +39,48 @@ struct Results {
     programs: usize,
     /// Failures of the programs' last lines.
     failed: usize,
+    /// The module whose tests pass, and how many have.
+    passing: (String, usize),
+    /// The failed test whose output begins.
+    explained: Option<String>,
 }
 
 impl Results {
-    fn read(&mut self, line: &str) {
-        if let Some(rest) = line.strip_prefix("test result: ") {
+    /// Takes a line of the output, and returns what to show of it.
+    fn read(&mut self, line: &str) -> Option<String> {
+        let mut shown = Vec::new();
+        let verdict = line
+            .strip_prefix("test ")
+            .and_then(|test| test.rsplit_once(" ... "));
+        if let Some((name, "ok")) = verdict {
+            let module = name.split("::").next().unwrap_or(name);
+            if self.passing.0 != module {
+                shown.extend(self.have_passed());
+                self.passing.0 = module.to_owned();
+            }
+            self.passing.1 += 1;
+        } else {
+            shown.extend(self.have_passed());
+            shown.push(line.to_owned());
+        }
+        if let Some((name, "FAILED")) = verdict {
+            self.tally.fail(name);
+        } else if let Some(name) = output_of(line) {
+            self.explained = Some(name.to_owned());
+        } else if let Some(name) = self.explained.take_if(|_| !line.is_empty()) {
+            self.tally.explain(&name, line);
+        } else if let Some(rest) = line.strip_prefix("test result: ") {
             self.programs += 1;
             self.tally.passed += count(rest, "passed").unwrap_or(0);
             self.failed += count(rest, "failed").unwrap_or(0);
-        } else if let Some(test) = line.strip_prefix("test ")
-            && let Some((name, "FAILED")) = test.rsplit_once(" ... ")
-        {
-            self.tally.fail(name);
         }
+        (!shown.is_empty()).then(|| shown.join("\n"))
+    }
+
+    /// The tests that have passed one after the other, in one line.
+    fn have_passed(&mut self) -> Option<String> {
+        let (module, count) = take(&mut self.passing);
+        (count > 0).then(|| format!("{module}: {count} ok"))
     }
 
     fn verdict(mut self, success: bool, what: &str) -> Tally {
@@ -70,6 +101,11 @@ impl Results {
     }
 }
 
+/// The test whose output that line announces.
+fn output_of(line: &str) -> Option<&str> {
+    line.strip_prefix("---- ")?.strip_suffix(" stdout ----")
+}
+
 /// The number before `word` in `ok. 12 passed; 0 failed; ...`.
 fn count(text: &str, word: &str) -> Option<usize> {
     let words: Vec<&str> = text
@@ -86,7 +122,9 @@ mod tests {
 
     fn verdict(output: &str, success: bool) -> (usize, usize) {
         let mut results = Results::default();
-        output.lines().for_each(|line| results.read(line));
+        output.lines().for_each(|line| {
+            results.read(line);
+        });
         let tally = results.verdict(success, "x");
         (tally.passed, tally.failures.len())
     }
@@ -108,6 +146,30 @@ mod tests {
             verdict("test result: FAILED. 1 passed; 2 failed; 0 ignored", false),
             (1, 2)
         );
+    }
+
+    #[test]
+    fn tests_that_pass_are_one_line_for_each_module() {
+        let output = "running 4 tests\ntest a::x ... ok\ntest a::y::z ... ok\ntest a::f ... FAILED\n\
+                      test b ... ok\n\nfailures:";
+        let mut results = Results::default();
+        let shown: Vec<_> = output
+            .lines()
+            .filter_map(|line| results.read(line))
+            .collect();
+        let wanted = "running 4 tests\na: 2 ok\ntest a::f ... FAILED\nb: 1 ok\n\nfailures:";
+        assert_eq!(shown.join("\n"), wanted);
+    }
+
+    #[test]
+    fn a_failure_is_told_with_the_first_line_of_its_output() {
+        let output =
+            "test a ... FAILED\ntest b ... FAILED\n\n---- b stdout ----\n\nError: no\nmore";
+        let mut results = Results::default();
+        output.lines().for_each(|line| {
+            results.read(line);
+        });
+        assert_eq!(results.tally.failures, ["a", "b: Error: no"]);
     }
 
     #[test]

@@ -16,6 +16,13 @@ impl Tally {
         self.failures.push(what.to_owned());
     }
 
+    /// Adds the reason to a failure.
+    pub fn explain(&mut self, what: &str, why: &str) {
+        for failure in self.failures.iter_mut().filter(|failure| *failure == what) {
+            *failure += &format!(": {why}");
+        }
+    }
+
     pub fn record(&mut self, passed: bool, what: &str) {
         if passed { self.pass() } else { self.fail(what) }
     }
