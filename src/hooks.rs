@@ -497,6 +497,7 @@ unsafe fn before_utility(command: *mut PlannedStmt, is_top_level: bool) {
                 let copy = node.cast::<CopyStmt>();
                 if (*copy).is_from {
                     readguard::note_untracked();
+                    check::take();
                 } else {
                     note_copied(copy);
                 }

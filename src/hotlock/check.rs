@@ -14,7 +14,8 @@
 //!   The transaction finds no row to lock and fails with 40001; so no child of a removed row is
 //!   ever committed.
 //! - An UPDATE of the row in between that finds none is refused as well: it would have found the
-//!   row that the check has locked.
+//!   row that the check has locked. So is one that finds another row with its key: the lock is
+//!   looked for in the statement's own snapshot. So is another check that finds none.
 //! - The removal may be the transaction's own, which is right: before it deletes a row, changes a
 //!   key, or runs a utility command, it takes all locks that it has deferred (`take`). The same
 //!   before a statement that is not ours to watch.
@@ -27,6 +28,7 @@ use super::detect;
 use super::errors;
 use super::lock;
 use super::session::{SESSION, memory};
+use super::settings;
 use crate::pg::buffer::Page;
 use crate::pg::plan::{self, Existence};
 use crate::pg::relation::{self, key_of};
@@ -36,6 +38,7 @@ use crate::tam::swap;
 use hotrow::Identity;
 use pgrx::pg_sys::{self, CmdType, LockTupleMode, LockWaitPolicy, Oid, TM_Result};
 use std::cell::Cell;
+use std::ptr;
 
 /// Locks that a transaction defers at a time; further checks take theirs at once.
 const MOST: usize = 8;
@@ -60,6 +63,9 @@ struct Checks {
     count: Cell<usize>,
     /// The row that was last checked in PostgreSQL's own way, and not updated since.
     checked: Cell<Option<Identity>>,
+    /// The locks of the transaction's end have been taken: statements of other extensions may still
+    /// come.
+    is_closed: Cell<bool>,
 }
 // SAFETY: a backend has one thread.
 unsafe impl Sync for Checks {}
@@ -68,6 +74,7 @@ static CHECKS: Checks = Checks {
     deferred: [const { Cell::new(None) }; MOST],
     count: Cell::new(0),
     checked: Cell::new(None),
+    is_closed: Cell::new(false),
 };
 
 impl Checks {
@@ -116,15 +123,19 @@ pub unsafe fn consider(query: *const pg_sys::QueryDesc, asked: &Existence) {
     // Without a portal the commit is next, and other extensions may have begun theirs.
     // SAFETY: a plain read.
     let has_portal = unsafe { !pg_sys::ActivePortal.is_null() };
+    let relation = Oid::from(asked.identity.relation);
     let may_defer = has_portal
+        && !CHECKS.is_closed.get()
         && xact::is_read_committed()
         && !SESSION.has_locked(&asked.identity)
         && lookup::is_of_foreign_key()
+        && settings::of(relation).follow()
         && detect::find(&asked.identity)
             .is_some_and(|slot| memory().directory.rows[slot as usize].expects_update());
+    let is_known = || is_deferred(&asked.identity) && lookup::is_of_foreign_key();
     CHECKS
         .asking
-        .set(may_defer.then_some((query as usize, asked.identity)));
+        .set((may_defer || is_known()).then_some((query as usize, asked.identity)));
 }
 
 /// Defers the lock that the check of a foreign key asks for, if it can be had now, and hands out
@@ -152,7 +163,7 @@ pub unsafe fn defer(call: &Lock, version: u64, identity: &Identity) -> bool {
             return false;
         };
         if !is_deferred(identity) {
-            note(identity, &mut found);
+            note(call.rel, identity, &mut found);
         }
         (*call.failure).traversed = false;
         tuple::store(call.rel, call.slot, found, page);
@@ -164,12 +175,17 @@ fn has_room() -> bool {
     CHECKS.count.get() < MOST
 }
 
-unsafe fn note(identity: &Identity, found: pg_sys::HeapTuple) {
-    // SAFETY: copied from a pinned page into memory that lasts as long as the transaction.
+unsafe fn note(rel: pg_sys::Relation, identity: &Identity, found: pg_sys::HeapTuple) {
+    // SAFETY: copied from a pinned page into memory that lasts as long as the transaction. What is
+    // stored out of line may go with the row, so it is copied, too.
     let copy = unsafe {
         let context = pg_sys::CurrentMemoryContext;
         pg_sys::CurrentMemoryContext = pg_sys::TopTransactionContext;
-        let copy = raw::heap_copytuple(found);
+        let copy = if tuple::has((*(*found).t_data).t_infomask, pg_sys::HEAP_HASEXTERNAL) {
+            raw::toast_flatten_tuple(found, (*rel).rd_att)
+        } else {
+            raw::heap_copytuple(found)
+        };
         pg_sys::CurrentMemoryContext = context;
         copy
     };
@@ -190,7 +206,31 @@ unsafe fn note(identity: &Identity, found: pg_sys::HeapTuple) {
 #[inline]
 pub fn take() {
     if has_deferred() {
-        take_those(false, |_| true);
+        take_those(active_snapshot(), |_| true);
+    }
+}
+
+/// Takes the deferred locks before a statement starts. It finds the rows that are locked here, and no others of the
+/// same key.
+///
+/// # Safety
+/// ExecutorStart's argument.
+#[inline]
+pub unsafe fn take_for(query: *const pg_sys::QueryDesc) {
+    if has_deferred() {
+        // SAFETY: by the contract.
+        take_those(unsafe { (*query).snapshot }, |_| true);
+    }
+}
+
+fn active_snapshot() -> pg_sys::Snapshot {
+    // SAFETY: reads the stack of active snapshots.
+    unsafe {
+        if raw::ActiveSnapshotSet() {
+            raw::GetActiveSnapshot()
+        } else {
+            ptr::null_mut()
+        }
     }
 }
 
@@ -198,7 +238,9 @@ pub fn take() {
 #[inline]
 pub fn take_in(relation: Oid) {
     if has_deferred() {
-        take_those(false, |one| Oid::from(one.identity.relation) == relation);
+        take_those(active_snapshot(), |one| {
+            Oid::from(one.identity.relation) == relation
+        });
     }
 }
 
@@ -214,7 +256,7 @@ pub unsafe fn before_inserts(query: *const pg_sys::QueryDesc) {
         if (*plan).hasModifyingCTE
             || matches!((*query).operation, CmdType::CMD_INSERT | CmdType::CMD_MERGE)
         {
-            take_those(false, |one| writes(plan, one));
+            take_those((*query).snapshot, |one| writes(plan, one));
         }
     }
 }
@@ -229,11 +271,22 @@ pub unsafe fn end_of_statement(query: *const pg_sys::QueryDesc) {
     // SAFETY: by the contract.
     unsafe {
         let plan = (*query).plannedstmt;
-        if !has_deferred() || (*plan).resultRelations.is_null() {
+        if !has_deferred() {
+            return;
+        }
+        if let Some((_, row)) = CHECKS
+            .asking
+            .get()
+            .filter(|asking| asking.0 == query as usize)
+            && (*(*query).estate).es_processed == 0
+        {
+            refuse_if_deferred(&row);
+        }
+        if (*plan).resultRelations.is_null() {
             return;
         }
         let target = plan::target(query).filter(|_| !(*plan).hasModifyingCTE);
-        take_those(false, |one| {
+        take_those((*query).snapshot, |one| {
             let is_meant = target.as_ref().is_none_or(|t| t.identity == one.identity);
             is_meant && writes(plan, one)
         });
@@ -266,13 +319,19 @@ pub unsafe fn note_result(rel: pg_sys::Relation, version: u64, result: TM_Result
     if result == TM_Result::TM_Deleted && has_deferred() {
         // SAFETY: by the contract.
         let removed = key_of(rel).and_then(|key| unsafe { lock::identity_of(rel, key, version) });
-        let is_held = |one: &Deferred| one.locked_at != 0 || is_updated(&one.identity);
-        if CHECKS
-            .all()
-            .any(|one| Some(one.identity) == removed && !is_held(&one))
-        {
-            errors::REFERENCED_IS_GONE.raise();
-        }
+        removed.iter().for_each(refuse_if_deferred);
+    }
+}
+
+/// Another transaction has removed that row: 40001 if its lock is deferred, and nothing else holds
+/// it.
+fn refuse_if_deferred(row: &Identity) {
+    let is_held = |one: &Deferred| one.locked_at != 0 || is_updated(&one.identity);
+    if CHECKS
+        .all()
+        .any(|one| one.identity == *row && !is_held(&one))
+    {
+        errors::REFERENCED_IS_GONE.raise();
     }
 }
 
@@ -282,23 +341,29 @@ pub fn before_end() {
     if has_deferred() {
         // SAFETY: what the last statement has done is looked at; nothing runs.
         unsafe { raw::CommandCounterIncrement() };
-        take_those(true, |_| true);
+        for one in CHECKS.all().filter(|one| one.locked_at == 0) {
+            note_expectation(&one.identity, is_updated(&one.identity));
+        }
+        take_those(ptr::null_mut(), |_| true);
+        CHECKS.step(|_| None);
     }
 }
 
-fn take_those(is_end: bool, is_meant: impl Fn(&Deferred) -> bool) {
+/// Nothing is deferred any more: the transaction's locks have been taken, and its end is next.
+pub fn close() {
+    CHECKS.is_closed.set(true);
+}
+
+/// The rows are looked for in that snapshot; null for the latest.
+fn take_those(snapshot: pg_sys::Snapshot, is_meant: impl Fn(&Deferred) -> bool) {
     for one in CHECKS
         .all()
         .filter(|one| one.locked_at == 0 && is_meant(one))
     {
-        let is_updated = is_updated(&one.identity);
-        if is_end {
-            note_expectation(&one.identity, is_updated);
-        }
-        if !is_updated {
+        if !is_updated(&one.identity) {
             // SAFETY: the statement that has deferred it holds a lock on the table until the
             // transaction ends.
-            unsafe { take_one(&one) }
+            unsafe { take_one(&one, snapshot) }
         }
     }
     let level = xact::nest_level();
@@ -312,7 +377,7 @@ fn take_those(is_end: bool, is_meant: impl Fn(&Deferred) -> bool) {
             one.locked_at
         };
         // What belongs to the transaction as a whole stays.
-        (level > 1 && !is_end).then_some(Deferred { locked_at, ..one })
+        (level > 1).then_some(Deferred { locked_at, ..one })
     });
 }
 
@@ -326,14 +391,18 @@ fn is_updated(identity: &Identity) -> bool {
 }
 
 /// Looks for the row by its key, and locks it.
-unsafe fn take_one(one: &Deferred) {
+unsafe fn take_one(one: &Deferred, snapshot: pg_sys::Snapshot) {
     // SAFETY: by the contract. An ERROR ends the transaction or a subtransaction, which cleans up.
     unsafe {
         let rel = raw::table_open(
             Oid::from(one.identity.relation),
             pg_sys::RowShareLock as pg_sys::LOCKMODE,
         );
-        raw::PushActiveSnapshot(raw::GetLatestSnapshot());
+        raw::PushActiveSnapshot(if snapshot.is_null() {
+            raw::GetLatestSnapshot()
+        } else {
+            snapshot
+        });
         let slot =
             raw::MakeSingleTupleTableSlot((*rel).rd_att, &raw const pg_sys::TTSOpsBufferHeapTuple);
         let is_locked = key_of(rel).is_some_and(|key| is_locked(rel, key, one, slot));
@@ -436,6 +505,7 @@ pub fn subtransaction_committed(level: i32) {
 /// The transaction has ended. No update has come of a check.
 pub fn forget() {
     forget_asking();
+    CHECKS.is_closed.set(false);
     CHECKS.step(|_| None);
     if let Some(identity) = CHECKS.checked.take() {
         note_expectation(&identity, false);

@@ -19,6 +19,24 @@ pub fn closes(declare: impl FnOnce()) -> bool {
         declare();
         return false;
     }
+    search(declare)
+}
+
+/// Whether the transaction has tickets and nothing else: who waits for it waits for one of those.
+pub fn has_only_tickets() -> bool {
+    xact::own_xid() == 0
+        && SESSION.has_locked_nothing()
+        && SESSION.all().all(|(_, m)| m.has_ticket() && !m.depends())
+}
+
+/// Declares a wait of such a transaction. True when that closes a circle, which is none of its
+/// making: it has to give way to those who wait for its ticket.
+pub fn closes_with_ticket(declare: impl FnOnce()) -> bool {
+    SESSION.published.set(true);
+    search(declare)
+}
+
+fn search(declare: impl FnOnce()) -> bool {
     let memory = memory();
     memory.with_graph(|| {
         declare();

@@ -11,7 +11,7 @@ use super::lock::end_wait;
 use super::order;
 use super::update::await_edge;
 use super::waiting;
-use crate::pg::{raw, tuple, xact};
+use crate::pg::{raw, tuple, wait, xact};
 use hotrow::{Identity, Slot};
 use pgrx::pg_sys::{self, LockTupleMode};
 
@@ -89,6 +89,8 @@ pub unsafe fn await_turn(
                 None => place = Some(Place::take(rel, version, heavyweight(mode))),
             });
             end_wait();
+            // A `lock_timeout` of this wait's last moment: the next wait would forget whose interrupt it is.
+            wait::check_for_interrupts();
             if let Some(slot) = detect::find(identity) {
                 place.into_iter().for_each(Place::done);
                 return Turn::Hot(slot);

@@ -41,6 +41,16 @@ pub fn wait_for_predecessors(reason: Reason) {
 
 /// The same for the predecessor on one row.
 pub fn wait_for_predecessor(n: usize, membership: &Membership, reason: Reason) {
+    wait_for_predecessor_unless(n, membership, reason, || false);
+}
+
+/// The same, unless it does something after which it need not end. Whoever does that wakes those behind.
+pub fn wait_for_predecessor_unless(
+    n: usize,
+    membership: &Membership,
+    reason: Reason,
+    is_done: impl Fn() -> bool,
+) {
     if reason == Reason::Commit && planted(Fault::CommitOrderNotKept) {
         return;
     }
@@ -55,16 +65,29 @@ pub fn wait_for_predecessor(n: usize, membership: &Membership, reason: Reason) {
         memory().totals.commit_waits.add(1);
         let timer = StatementTimer::start(reason);
         let wait = Wait::begin(reason, slot);
-        while is_ahead() && wait.doze() {
+        let own = &memory().members[me as usize];
+        while is_ahead() || xact::is_running(predecessor) {
             waiting::check_doomed();
-        }
-        waiting::check_doomed();
-        if xact::is_running(predecessor) {
-            let own = &memory().members[me as usize];
+            if is_done() {
+                wait.finish();
+                return timer.stop();
+            }
+            if is_ahead() && wait.doze() {
+                continue;
+            }
+            if !xact::is_running(predecessor) {
+                break;
+            }
             own.patient.publish(1);
-            wait.in_lock_manager(|| xact::wait_for_end(predecessor));
+            let wait_for_end = || xact::wait_for_end(predecessor);
+            if reason == Reason::Order {
+                wait.slice_in_lock_manager(wait_for_end);
+            } else {
+                wait.in_lock_manager(wait_for_end);
+            }
             own.patient.publish(0);
         }
+        waiting::check_doomed();
         wait.finish();
         timer.stop();
     }
@@ -85,8 +108,9 @@ fn confirm_base(n: usize) {
     let Some(base) = membership.base() else {
         return;
     };
+    let xid = memory().members[member_id(n) as usize].xid();
     // SAFETY: the transaction holds a lock on the relations of its memberships; nothing else is locked here.
-    if !unsafe { base::restore(relation_of(&membership), base, xact::own_xid()) } {
+    if !unsafe { base::restore(relation_of(&membership), base, xid) } {
         errors::BASE_TAKEN.raise();
     }
     SESSION.step(n, Membership::base_confirmed);
@@ -115,7 +139,7 @@ pub fn restore_own() {
             if let Some(follower) = follower {
                 let own = Base {
                     version,
-                    xid: xact::own_xid(),
+                    xid: memory().members[me as usize].xid(),
                 };
                 // SAFETY: as in `confirm_base`.
                 unsafe { base::restore(relation_of(&membership), own, follower) };
@@ -152,10 +176,11 @@ impl StatementTimer {
     }
 }
 
-/// The transaction is about to fire its deferred triggers.
+/// The transaction is about to fire its deferred triggers. (After an error in a savepoint a COMMIT
+/// fires none: it rolls back.)
 #[inline]
 pub fn wait_before_triggers() {
-    if SESSION.is_member() {
+    if SESSION.is_member() && xact::is_valid() {
         stop::at(stop::Point::BeforeCommitWait);
         wait_for_predecessors(Reason::Commit);
         waiting::check_doomed();
@@ -182,6 +207,7 @@ fn take_deferred_locks() {
 #[inline]
 pub fn before_commit() {
     take_deferred_locks();
+    check::close();
     let early = SESSION.is_member() && before_members_commit();
     readguard::wait_for_reads();
     // From here on nothing waits, and nothing is read or written.
@@ -211,6 +237,7 @@ fn before_members_commit() -> bool {
 /// XACT_EVENT_PRE_PREPARE: a YES is irrevocable, so all predecessors come first (trap 6).
 pub fn before_prepare() {
     take_deferred_locks();
+    check::close();
     if SESSION.is_member() {
         stop::at(stop::Point::BeforeCommitWait);
         wait_for_predecessors(Reason::Commit);
@@ -345,6 +372,7 @@ fn leave_rows(end: End) {
 fn clear() {
     waiting::clear();
     detect::uncount_waiter();
+    SESSION.ripe.set(0);
     if SESSION.published.take() {
         let own = &memory().actors[wait::me() as usize];
         own.clear();
@@ -390,6 +418,30 @@ pub fn flush(end: u64) {
     }
 }
 
+/// The version of that membership is rolled back: so is what others have built on it. It stays in
+/// the list as a reader, or leaves.
+fn doom_followers(n: usize, membership: &Membership, stays: bool) {
+    let (me, now) = (member_id(n), wait::now());
+    let mut wakes = Wakes::new();
+    // We may come to wait for those behind, who will not commit.
+    memory().actors[wait::me() as usize].writes_as(n, 0);
+    stop::at(stop::Point::RollingBack);
+    let doomed = memory().with_row(membership.slot(), |row, world| {
+        let victims = row.roll_back_version(world, me, stays, |actor| wakes.push(actor));
+        row.counters.cascades.add(u64::from(victims > 0));
+        if row.trouble(Trouble::Cascade(victims), now) {
+            memory().totals.backoffs.add(1);
+        }
+        victims
+    });
+    stop::at(stop::Point::Doomed);
+    wakes.deliver();
+    if doomed > 0 {
+        memory().totals.cascades.add(1);
+        memory().totals.doomed.add(u64::from(doomed));
+    }
+}
+
 /// A subtransaction at this depth has rolled back: what it began is over. A version that was written above it stays.
 pub fn subtransaction_rolled_back(level: i32) {
     waiting::clear();
@@ -398,14 +450,22 @@ pub fn subtransaction_rolled_back(level: i32) {
     check::subtransaction_rolled_back(level);
     for (n, membership) in SESSION.all() {
         memory().members[member_id(n) as usize].patient.publish(0);
-        match membership.subtransaction_rolled_back(level) {
-            Some(still) => SESSION.step(n, |_| still),
-            None => {
-                if membership.is_passed_up() {
-                    SESSION.note_locked_by(&membership);
+        let still = membership.subtransaction_rolled_back(level);
+        if membership.loses_place(level) {
+            doom_followers(n, &membership, still.is_some_and(|m| m.is_listed()));
+        }
+        let has_lost_row = still.is_none_or(|m| !m.has_ticket() && !m.has_version());
+        if membership.is_passed_up() && has_lost_row {
+            SESSION.note_locked_by(&membership);
+        }
+        match still {
+            Some(still) => {
+                if !still.has_ticket() {
+                    super::ticket::give_back(n);
                 }
-                super::ticket::leave(n);
+                SESSION.step(n, |_| still);
             }
+            None => super::ticket::leave(n),
         }
     }
 }

@@ -94,8 +94,10 @@ fn remove(
 
 /// A row has left the directory. No lock is held.
 fn is_over(life: &hotlog::Life) {
-    memory().totals.coolings.add(1);
-    life.log();
+    if life.is_of_row() {
+        memory().totals.coolings.add(1);
+        life.log();
+    }
 }
 
 /// Removes all rows that have cooled down.
@@ -349,6 +351,26 @@ pub fn count_waiter(identity: &Identity) -> bool {
     counter.add(1) + 1 >= threshold
 }
 
+/// Runs a wait that somebody makes before it takes that row. If as many make it at the same time as make a row hot, and more than
+/// one, the session makes this one hot when it comes to it.
+pub fn while_waiting_for(identity: &Identity, wait: impl FnOnce()) {
+    let relation = Oid::from(identity.relation);
+    if !settings::uses(relation) || SESSION.has_locked(identity) {
+        return wait();
+    }
+    let is_hot = count_waiter(identity) && memory().directory.contention(identity).get() > 1;
+    wait();
+    uncount_waiter();
+    if is_hot {
+        SESSION.ripe.set(identity.hash());
+    }
+}
+
+/// Whether so many have waited before they took that row that it is to be hot.
+pub fn is_ripe(identity: &Identity) -> bool {
+    SESSION.ripe.get() == identity.hash()
+}
+
 /// Takes the session off the count. Also called at abort.
 pub fn uncount_waiter() {
     let counted = SESSION.counted.take();
@@ -389,19 +411,7 @@ pub unsafe fn promote(
         earned: settings::of(Oid::from(identity.relation)).hot_threshold() as u32,
         now: wait::now(),
     };
-    // SAFETY: a look-up of this session's own role.
-    let share = if unsafe { raw::superuser_arg(Oid::from(promotion.owner)) } {
-        u32::MAX
-    } else {
-        share()
-    };
-    let mut gone = None;
-    let placed = memory()
-        .with_directory(|directory| place(directory, identity, &promotion, share, &mut gone));
-    if let Some(life) = &gone {
-        is_over(life);
-    }
-    match placed {
+    match place_of(identity, &promotion) {
         Some((slot, is_new)) => {
             if is_new {
                 memory().totals.promotions.add(1);
@@ -414,6 +424,34 @@ pub unsafe fn promote(
             None
         }
     }
+}
+
+/// The place of that gate in the directory; it is made if need be. None when there is no room.
+pub fn place_of_gate(identity: &Identity) -> Option<Slot> {
+    let promotion = Promotion {
+        label: &[],
+        columns: Default::default(),
+        owner: role(),
+        earned: 0,
+        now: wait::now(),
+    };
+    place_of(identity, &promotion).map(|(slot, _)| slot)
+}
+
+fn place_of(identity: &Identity, promotion: &Promotion) -> Option<(Slot, bool)> {
+    // SAFETY: a look-up of this session's own role.
+    let share = if unsafe { raw::superuser_arg(Oid::from(promotion.owner)) } {
+        u32::MAX
+    } else {
+        share()
+    };
+    let mut gone = None;
+    let placed = memory()
+        .with_directory(|directory| place(directory, identity, promotion, share, &mut gone));
+    if let Some(life) = &gone {
+        is_over(life);
+    }
+    placed
 }
 
 /// Finds or makes the row's place in the directory, whose lock is held; whether it is new. Where

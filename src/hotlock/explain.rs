@@ -43,7 +43,7 @@ fn name_of_obstacle(obstacle: Obstacle) -> &'static str {
 fn advice(obstacle: Obstacle) -> &'static str {
     match obstacle {
         Obstacle::Subtransaction => {
-            "The update is made in a savepoint or in a block with EXCEPTION: make it outside of them."
+            "The transaction has had the row before the savepoint or block with EXCEPTION that updates it: lock and update it in the same one."
         }
         Obstacle::Isolation => "The transactions are not READ COMMITTED.",
         Obstacle::Statement => {

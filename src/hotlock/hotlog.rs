@@ -49,6 +49,11 @@ impl Life {
         }
     }
 
+    /// Whether it was a row, and not a gate (gate.rs).
+    pub fn is_of_row(&self) -> bool {
+        self.relation != 0
+    }
+
     /// Tells of it. No lock is held.
     pub fn log(&self) {
         if guc::LOG_HOTSPOTS.get() {

@@ -255,7 +255,7 @@ pub unsafe fn heat(
     // SAFETY: as in `identity_of`.
     unsafe {
         let contended = detect::is_contended(rel, version, mode);
-        if settings::of((*rel).rd_id).hot_threshold() > 0 {
+        if settings::of((*rel).rd_id).hot_threshold() > 0 && !detect::is_ripe(identity) {
             if !contended {
                 return Heat::Calm;
             }
@@ -292,13 +292,16 @@ unsafe fn find_hot(
             Heat::Calm => Err(None),
             // Others in heap's queue may wait for us.
             Heat::Contended if SESSION.has_locked(identity) => Err(None),
-            Heat::Contended => match cold::await_turn(call.rel, current, call.mode, identity) {
-                Turn::Hot(slot) => {
-                    detect::uncount_waiter();
-                    Ok(slot)
+            Heat::Contended => {
+                order::let_pass_in(relation_of(call.rel), Contention::Row);
+                match cold::await_turn(call.rel, current, call.mode, identity) {
+                    Turn::Hot(slot) => {
+                        detect::uncount_waiter();
+                        Ok(slot)
+                    }
+                    Turn::Ours(place) => Err(place),
                 }
-                Turn::Ours(place) => Err(place),
-            },
+            }
         }
     }
 }
@@ -322,7 +325,8 @@ pub unsafe fn ticket_for(
             // SAFETY: a version that a scan has found.
             let is_own = || unsafe { detect::is_own(rel, version) };
             if found.is_some() || SESSION.has_locked(identity) || is_own() {
-                order::let_pass_at(slot);
+                // Heap's way has no second look: a predecessor that has only the ticket may come after us.
+                commit::wait_for_predecessors(Reason::Order);
                 return None;
             }
             statement::drop_unused(swap::usage(rel).map_or(0, |usage| usage.query));

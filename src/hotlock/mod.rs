@@ -12,6 +12,7 @@ mod detect;
 mod errors;
 mod existence;
 mod explain;
+mod gate;
 mod hotlog;
 pub mod lock;
 mod order;

@@ -4,14 +4,14 @@
 //! still runs, and could be at the next row first: the predecessor would wait there for the follower, and the follower
 //! in its commit for the predecessor. So before a follower goes on with the ticket of another hot row, each of its predecessors has
 //! come to that row, or has ended. One that had the ticket may give it back (a savepoint, a statement that changes nothing), so this is
-//! looked at again once the follower has it. Of a row that is not hot it is not known who has been there; in a table whose rows
+//! looked at again once the follower has it. Who has updated the row wakes those behind it. Of a row that is not hot it is not known who has been there; in a table whose rows
 //! somebody has waited for lately, all predecessors end first.
 
 use super::commit;
 use super::session::{SESSION, member_id, memory};
-use super::waiting::Reason;
-use crate::pg::wait;
-use hotrow::{Contention, Membership, Row, Slot, World, actor_of};
+use super::waiting::{self, Reason};
+use crate::pg::wait::{self, Wakes};
+use hotrow::{ActorId, Contention, Membership, Row, Slot, World, actor_of};
 use pgrx::pg_sys::{self, LockTupleMode, Oid};
 
 /// Whether a predecessor has not come to that hot row yet, and may.
@@ -19,25 +19,58 @@ pub fn may_overtake_at(slot: Slot) -> bool {
     not_ahead(slot).next().is_some()
 }
 
-/// Waits for the predecessors that have not come to that hot row to end.
+/// Waits until each predecessor has updated that hot row, or has ended. Of one in a savepoint that is not known yet.
 pub fn let_pass_at(slot: Slot) {
     for (n, membership) in not_ahead(slot) {
-        commit::wait_for_predecessor(n, &membership, Reason::Order);
+        let has_updated = || {
+            of_predecessor(n, &membership, |actor, xid| {
+                memory().with_row(slot, |row, world| row.has_updated(world, slot, actor, xid))
+            })
+        };
+        commit::wait_for_predecessor_unless(n, &membership, Reason::Order, has_updated);
     }
 }
 
 fn not_ahead(slot: Slot) -> impl Iterator<Item = (usize, Membership)> {
-    SESSION.all().filter(move |(n, m)| {
-        let predecessor = |row: &Row, world: World| row.predecessor(world, member_id(*n));
-        m.depends()
-            && m.slot() != slot
-            && !memory()
-                .with_row(m.slot(), predecessor)
-                .map(actor_of)
-                .is_some_and(|actor| {
-                    memory().with_row(slot, |row, world| row.has_before(world, slot, actor))
-                })
+    SESSION
+        .all()
+        .filter(move |(n, m)| m.depends() && m.slot() != slot && !is_ahead(*n, m, slot))
+}
+
+/// Whether the predecessor in the list of that membership has come to the other row.
+fn is_ahead(n: usize, membership: &Membership, slot: Slot) -> bool {
+    of_predecessor(n, membership, |actor, xid| {
+        memory().with_row(slot, |row, world| row.has_before(world, slot, actor, xid))
     })
+}
+
+/// Whether that is so of the predecessor in the list of that membership, with its transaction's id; not if there is none.
+fn of_predecessor(
+    n: usize,
+    membership: &Membership,
+    test: impl FnOnce(ActorId, u32) -> bool,
+) -> bool {
+    let predecessor = |row: &Row, world: World| row.predecessor(world, member_id(n));
+    let predecessor = memory()
+        .with_row(membership.slot(), predecessor)
+        .map(actor_of);
+    predecessor.is_some_and(|actor| test(actor, memory().actors[actor as usize].xid.get()))
+}
+
+/// The transaction has updated that hot row: those behind it who let it pass may come, too.
+pub fn has_come_to(slot: Slot) {
+    let others = |m: &Membership| m.is_listed() && m.slot() != slot;
+    for (n, membership) in SESSION.all().filter(|(_, m)| others(m)) {
+        let mut wakes = Wakes::new();
+        memory().with_row(membership.slot(), |row, world| {
+            row.wake_those_behind(world, member_id(n), |actor| {
+                if waiting::waits_for(actor, Reason::Order) {
+                    wakes.push(actor);
+                }
+            });
+        });
+        wakes.deliver();
+    }
 }
 
 /// Whether a predecessor may come later to what this transaction is going to take in that table.

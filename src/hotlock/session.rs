@@ -27,6 +27,8 @@ pub struct Session {
     pub dependencies: Cell<u64>,
     /// The contention counter that this session has raised, index + 1.
     pub counted: Cell<u64>,
+    /// The hash of a row that is to be hot when this transaction comes to it, 0 for none (detect.rs).
+    pub ripe: Cell<u64>,
     /// Shared words of this session hold something that must be cleared at the end.
     pub published: Cell<bool>,
     /// A point reached in PRE_COMMIT; see commit.rs.
@@ -47,6 +49,7 @@ pub static SESSION: Session = Session {
     locked_count: Cell::new(0),
     dependencies: Cell::new(0),
     counted: Cell::new(0),
+    ripe: Cell::new(0),
     published: Cell::new(false),
     synchronous_commit: Cell::new(None),
     flush_to: Cell::new(0),

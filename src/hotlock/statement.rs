@@ -6,6 +6,7 @@ use super::combine;
 use super::dependent;
 use super::detect;
 use super::existence;
+use super::gate;
 use super::readguard;
 use super::repeatable;
 use super::session::{SESSION, is_enabled, member_id, memory, statement_of};
@@ -90,7 +91,7 @@ pub unsafe fn before_start(query: *mut pg_sys::QueryDesc, is_first: bool) -> boo
         // SAFETY: by the contract.
         unsafe {
             if plan::may_lock(query) {
-                check::take();
+                check::take_for(query);
                 settings::note_unconcerned(query);
             }
         }
@@ -110,6 +111,7 @@ pub unsafe fn before_start(query: *mut pg_sys::QueryDesc, is_first: bool) -> boo
         if let Some(asked) = &asked {
             check::consider(query, asked);
             if member && existence::is_certain(query, asked) {
+                check::forget_asking();
                 return true;
             }
         }
@@ -162,7 +164,9 @@ pub unsafe fn before_start(query: *mut pg_sys::QueryDesc, is_first: bool) -> boo
                 None => {
                     if order::may_overtake_in(relation, Contention::Row) {
                         replaced.let_go();
-                        commit::wait_for_predecessors(Reason::Order);
+                        detect::while_waiting_for(&target.identity, || {
+                            commit::wait_for_predecessors(Reason::Order);
+                        });
                     }
                 }
             }
@@ -340,7 +344,10 @@ unsafe fn queue_early(
         let turn = match ticket::try_acquire(slot, identity) {
             Some(n) => Some(Turn::Own(n)),
             // Who may not do it does not wait for it.
-            None if !plan::is_allowed(replaced.query) => return None,
+            None if !plan::is_allowed(replaced.query) => {
+                gate::leave_if_alone();
+                return None;
+            }
             None => {
                 replaced.let_go();
                 acquire(slot, identity)
@@ -394,15 +401,15 @@ pub unsafe fn after_start(query: *mut pg_sys::QueryDesc, certain: bool) {
                     || (operation == CmdType::CMD_MERGE || on_conflict == OnConflict::Update)
                         && !key.has_row_triggers();
                 let may_follow = updates && !key.touched_by(updated);
-                swap::put(
-                    rel,
-                    Use {
-                        query: query as usize,
-                        may_follow,
-                        on_conflict,
-                        only_locks: false,
-                    },
-                );
+                let usage = Use {
+                    query: query as usize,
+                    may_follow,
+                    on_conflict,
+                    only_locks: false,
+                };
+                if !swap::put(rel, usage) {
+                    check::take_for(query);
+                }
             }
         }
         if !(*estate).es_rowmarks.is_null() {
@@ -468,6 +475,7 @@ pub fn drop_unused(query: usize) {
     for (n, membership) in SESSION.all() {
         if membership.is_unused_by(query) {
             drop_ticket(n);
+            gate::leave_if_alone();
         }
     }
 }

@@ -29,7 +29,8 @@ pub fn offer(n: usize, tail: &Tail) {
     SESSION.step(n, |m| m.offered(tail.tid, tail.xid, command));
 }
 
-/// Lets the tail's transaction end, in the lock manager. If it has been offered, we still depend on it.
+/// Lets the tail's transaction end, in the lock manager. If it has been offered, we still depend on
+/// it. It may run even so: somebody who waits for our ticket had to come first.
 pub fn await_tail(n: usize, tail: &Tail) {
     await_end(n, tail, |wait| {
         wait.in_lock_manager(|| xact::wait_for_end(tail.xid));
@@ -40,11 +41,11 @@ pub fn await_tail(n: usize, tail: &Tail) {
 /// leave the list then.
 pub fn await_list(slot: Slot) {
     let head = || memory().with_row(slot, |row, world| row.head(world));
-    while let Some((xid, _)) = head() {
+    while let Some((_, xid, _)) = head() {
         let has_ended = await_transaction(slot, xid, |wait| {
             wait.in_lock_manager(|| xact::wait_for_end(xid));
         });
-        while has_ended && head().is_some_and(|(now, _)| now == xid) {
+        while has_ended && head().is_some_and(|(_, now, _)| now == xid) {
             wait::sleep(1, pg_sys::PG_WAIT_EXTENSION);
         }
     }
@@ -82,9 +83,25 @@ pub unsafe fn await_in_turn(rel: pg_sys::Relation, version: u64, n: usize, tail:
 
 fn await_end(n: usize, tail: &Tail, lock_manager: impl FnOnce(&Wait)) {
     let slot = membership_slot(n);
+    if must_give_way(n, tail) {
+        return ticket::give_way(n);
+    }
     if await_transaction(slot, tail.xid, lock_manager) {
         settle(slot, tail);
     }
+}
+
+/// Whether a wait for the tail's transaction with nothing but tickets would close a circle. One
+/// that waits for a ticket of ours is in it, and finds it when it has come to the row.
+fn must_give_way(n: usize, tail: &Tail) -> bool {
+    let own = &memory().actors[wait::me() as usize];
+    let closes = SESSION.get(n).is_some_and(|m| m.may_queue_again())
+        && circles::has_only_tickets()
+        && circles::closes_with_ticket(|| own.wait(Some(hotrow::Wait::Xid(tail.xid))));
+    if closes {
+        own.wait(None);
+    }
+    closes
 }
 
 /// Lets a transaction of the row's list end. Whether it has.

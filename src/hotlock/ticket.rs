@@ -3,6 +3,7 @@
 use super::circles;
 use super::commit;
 use super::errors;
+use super::gate;
 use super::order;
 use super::session::{SESSION, member_id, memory, patience};
 use super::stop;
@@ -14,7 +15,11 @@ use pgrx::pg_sys::{self, Oid};
 /// How long a competitor stays awake, in microseconds: several turns of a single-statement transaction.
 const COMPETE_US: u64 = 500;
 
-/// Takes the ticket if it is free, without waiting. Returns the membership's number.
+/// For how long a waiter looks again whether it closes a circle with such a holder, before it is refused, in microseconds.
+const LOOK_AGAIN_US: u64 = 10_000;
+
+/// Takes the ticket if it is free, without waiting. Returns the membership's number. If it is not
+/// free, the row's gate may be ours even so, for `acquire`.
 pub fn try_acquire(slot: Slot, identity: &Identity) -> Option<usize> {
     match request(slot, identity, Manner::AtOnce)? {
         Turn::Own(n) => Some(n),
@@ -60,11 +65,24 @@ enum Manner {
 /// Asks until the ticket is ours with all predecessors before us: one that had it may have given it back meanwhile (by a
 /// savepoint, or because its statement changed nothing).
 fn request(slot: Slot, identity: &Identity, manner: Manner) -> Option<Turn> {
+    if !gate::enter(slot, manner == Manner::AtOnce) {
+        return None;
+    }
     loop {
         order::let_pass_at(slot);
-        match request_once(slot, identity, manner)? {
-            Turn::Own(n) if order::may_overtake_at(slot) => leave(n),
-            turn => return Some(turn),
+        match request_once(slot, identity, manner) {
+            Some(Turn::Own(n)) if order::may_overtake_at(slot) => leave(n),
+            Some(turn) => {
+                gate::pass(slot);
+                return Some(turn);
+            }
+            None if manner == Manner::AtOnce => {}
+            None => {
+                gate::leave_if_alone();
+                // The row is not what it was when the predecessors were let pass there.
+                commit::wait_for_predecessors(Reason::Order);
+                return None;
+            }
         }
         if manner == Manner::AtOnce {
             return None;
@@ -75,8 +93,6 @@ fn request(slot: Slot, identity: &Identity, manner: Manner) -> Option<Turn> {
 fn request_once(slot: Slot, identity: &Identity, manner: Manner) -> Option<Turn> {
     let Some(n) = SESSION.begin(slot, Oid::from(identity.relation)) else {
         memory().totals.fallbacks.add(1);
-        // Without a place in the queue we would be before a predecessor that has only the ticket yet.
-        commit::wait_for_predecessors(Reason::Order);
         return None;
     };
     let me = member_id(n);
@@ -125,8 +141,13 @@ fn queue(n: usize, slot: Slot, mut awake: bool, mut offers: bool) -> Option<Turn
     let wait = Wait::begin(Reason::Ticket, slot);
     let own = &memory().members[me as usize];
     let declare = || memory().actors[wait::me() as usize].wait(Some(hotrow::Wait::Ticket(slot)));
-    if !offers && circles::closes(declare) {
-        refuse_cycle(Some(slot));
+    let until = wait::now() + LOOK_AGAIN_US;
+    while !offers && circles::closes(declare) {
+        if wait::now() >= until || !may_be_given_back(slot) {
+            refuse_cycle(Some(slot));
+        }
+        memory().actors[wait::me() as usize].wait(None);
+        wait::sleep(1, pg_sys::PG_WAIT_EXTENSION);
     }
     loop {
         if awake && compete(n, slot, offers) {
@@ -170,6 +191,12 @@ fn queue(n: usize, slot: Slot, mut awake: bool, mut offers: bool) -> Option<Turn
     wait.finish();
     stop::at(stop::Point::TicketGiven);
     None
+}
+
+/// Whether the ticket is free, or its holder may see that it is ahead of a predecessor, and give it back (order.rs).
+fn may_be_given_back(slot: Slot) -> bool {
+    let holder = memory().directory.rows[slot as usize].holder();
+    holder.is_none_or(|holder| memory().actors[actor_of(holder) as usize].has_predecessor())
 }
 
 /// Does what may raise an ERROR, with our offer withdrawn: what has been adopted can only be waited for.
@@ -254,6 +281,24 @@ fn compete(n: usize, slot: Slot, offers: bool) -> bool {
     }
 }
 
+/// Gives the ticket of a membership that may queue again to those who wait for it, and queues.
+pub fn give_way(n: usize) {
+    let Some(held) = SESSION.get(n) else {
+        return;
+    };
+    let (slot, me, patience, now) = (held.slot(), member_id(n), patience(), wait::now());
+    let woken = memory().with_row(slot, |row, world| row.release(world, me, patience, now));
+    SESSION.step(n, Membership::queues_again);
+    woken.into_iter().for_each(wait::wake);
+    // Those who sleep in the lock manager are not woken.
+    wait::sleep(1, pg_sys::PG_WAIT_EXTENSION);
+    let acquired = memory().with_row(slot, |row, world| row.enqueue(world, me, patience, now));
+    if acquired != Acquired::Granted {
+        queue(n, slot, acquired == Acquired::Competing, false);
+    }
+    SESSION.step(n, |_| held);
+}
+
 /// Waits until the present transaction of that process ends. Its ticket may be free earlier, so this is done in slices.
 fn await_process(actor: u32) {
     // SAFETY: allProcs is an array of all processes; their ids are single words. A stale one is a transaction that has
@@ -272,10 +317,12 @@ fn await_process(actor: u32) {
     }
 }
 
-/// Refuses to close a circle: 40P01, and the row learns, if it is a hot one.
+/// Refuses to close a circle: 40P01, and the rows learn, if they are hot ones.
 pub fn refuse_cycle(slot: Option<Slot>) -> ! {
     memory().totals.cycles.add(1);
-    if let Some(slot) = slot {
+    if let Some(slot) = slot
+        && !gate::note_circle(slot)
+    {
         note_trouble(slot, Trouble::Cycle);
     }
     errors::CYCLE.raise()

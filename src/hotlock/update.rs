@@ -28,7 +28,9 @@ use crate::pg::relation::key_of;
 use crate::pg::{raw, tuple, wait, xact};
 use crate::tam::callbacks::Update;
 use crate::tam::{group, swap};
-use hotrow::{Base, Contention, Identity, MEMBERS, Membership, Mode, Obstacle, Slot, Tail};
+use hotrow::{
+    Base, Contention, Identity, MEMBERS, MemberId, Membership, Mode, Obstacle, Slot, Tail, actor_of,
+};
 use pgrx::pg_sys::{self, LockTupleMode, TM_Result, TU_UpdateIndexes};
 
 /// What to do next on a hot row whose ticket we have.
@@ -201,7 +203,12 @@ unsafe fn ordinary(call: Update) -> TM_Result::Type {
 /// Declares that we are going to wait for that transaction's row lock.
 pub fn await_edge(xid: u32) {
     let own = &memory().actors[wait::me() as usize];
-    if circles::closes(|| own.wait(Some(hotrow::Wait::Xid(xid)))) {
+    // The writer of a version in a row's list is known as such, and its rollback with it.
+    let awaited = match hotrow::owner_of(memory().actors, xid) {
+        Some(_) => xid,
+        None => xact::top_of(xid),
+    };
+    if circles::closes(|| own.wait(Some(hotrow::Wait::Xid(awaited)))) {
         ticket::refuse_cycle(SESSION.all().next().map(|(_, m)| m.slot()));
     }
 }
@@ -245,17 +252,19 @@ unsafe fn hot(call: Update, slot: Slot, identity: &Identity, query: usize) -> TM
     // SAFETY: as in `tuple_update`.
     unsafe {
         let version = tuple::pack(&*call.otid);
-        let Some(n) = lock::ticket_for(call.rel, slot, identity, version) else {
-            if let Some((n, _)) = SESSION.with_in_hand((*call.rel).rd_id, version) {
-                await_lender(n);
+        while let Some(n) = lock::ticket_for(call.rel, slot, identity, version) {
+            SESSION.step(n, |m| m.claimed_by(statement_of(query)).came_with(version));
+            stop::at(stop::Point::TicketTaken);
+            if let Some(result) = advance(call, n, query) {
+                return result;
             }
-            check::note_updated(identity);
-            note_no_ticket(slot);
-            return without_ticket(call, identity);
-        };
-        SESSION.step(n, |m| m.claimed_by(statement_of(query)).came_with(version));
-        stop::at(stop::Point::TicketTaken);
-        advance(call, n, query)
+        }
+        if let Some((n, _)) = SESSION.with_in_hand((*call.rel).rd_id, version) {
+            await_lender(n);
+        }
+        check::note_updated(identity);
+        note_no_ticket(slot);
+        without_ticket(call, identity)
     }
 }
 
@@ -271,14 +280,16 @@ fn note_no_ticket(slot: Slot) {
     memory().directory.rows[slot as usize].note_obstacle(obstacle);
 }
 
-/// Goes on with the update of the row of membership `n`, whose ticket we have.
-unsafe fn advance(call: Update, n: usize, query: usize) -> TM_Result::Type {
+/// Goes on with the update of the row of membership `n`, whose ticket we have. None: a predecessor
+/// has rolled back to before its own update of the row and may come again, so that the ticket has
+/// gone back.
+unsafe fn advance(call: Update, n: usize, query: usize) -> Option<TM_Result::Type> {
     // SAFETY: as in `tuple_update`.
     unsafe {
         let version = tuple::pack(&*call.otid);
         loop {
             let Some(membership) = SESSION.get(n) else {
-                return call.heap();
+                return Some(call.heap());
             };
             let looked_at = membership.has_looked_at(version);
             if looked_at {
@@ -289,28 +300,48 @@ unsafe fn advance(call: Update, n: usize, query: usize) -> TM_Result::Type {
                 Step::Offer(tail) => {
                     offer(n, &tail);
                     let followed = follow_at_once(call, n, query, &tail);
-                    return followed.unwrap_or_else(|| answer_updated(call, tail.tid, tail.xid));
+                    return Some(
+                        followed.unwrap_or_else(|| answer_updated(call, tail.tid, tail.xid)),
+                    );
                 }
                 Step::Follow(tail) => {
                     if let Some(result) = follow(call, n, &tail) {
-                        return result;
+                        return Some(result);
                     }
                 }
-                Step::Await(tail) if others_wait => await_in_turn(call.rel, version, n, &tail),
-                Step::Await(tail) => await_tail(n, &tail),
+                Step::Await(tail) => {
+                    if others_wait {
+                        await_in_turn(call.rel, version, n, &tail);
+                    } else {
+                        await_tail(n, &tail);
+                    }
+                    if may_let_pass(&membership) && order::may_overtake_at(membership.slot()) {
+                        statement::drop_ticket(n);
+                        return None;
+                    }
+                }
                 Step::Ordinary => {
                     let looked_at = membership.offer().filter(|_| looked_at);
                     if membership.lent().is_some() {
                         await_lender(n);
                     } else if looked_at.is_some_and(|offer| !xact::has_committed(offer.xid)) {
-                        return start_again(call, n);
+                        return Some(start_again(call, n));
+                    }
+                    if may_let_pass(&membership) && order::may_overtake_at(membership.slot()) {
+                        statement::drop_ticket(n);
+                        return None;
                     }
                     SESSION.step(n, Membership::goes_heaps_way);
-                    return ordinary_hot(call, n, query);
+                    return Some(ordinary_hot(call, n, query));
                 }
             }
         }
     }
+}
+
+/// Whether the ticket can go back: the executor has nobody's version in its hands, and the row is not locked.
+fn may_let_pass(membership: &Membership) -> bool {
+    !membership.is_pending() && !membership.has_locked()
 }
 
 /// Decides under the row's lock, and reserves our place if we follow. A statement that is not quiet (dependent.rs) does not
@@ -326,10 +357,10 @@ pub unsafe fn next_step(n: usize, version: u64, looked_at: bool, query: usize) -
             && memory().directory.rows[membership_slot(n) as usize].listed() > 0
             && dependent::is_quiet(query as *const pg_sys::QueryDesc)
     };
-    let (xid, now) = (xact::own_xid(), wait::now());
+    let (xid, now) = (announce_writer(n), wait::now());
     let settings = settings_of(n);
     let (follows, size) = (settings.follow(), settings.group_size());
-    let own = if xact::nest_level() > 1 {
+    let own = if is_above(n) {
         Some(Obstacle::Subtransaction)
     } else if !is_quiet {
         Some(Obstacle::Statement)
@@ -361,17 +392,46 @@ pub unsafe fn next_step(n: usize, version: u64, looked_at: bool, query: usize) -
     })
 }
 
+/// The id with which this (sub)transaction is going to stand in the row's list, known to those who
+/// will depend on it.
+fn announce_writer(n: usize) -> u32 {
+    let xid = xact::writing_xid();
+    if xact::nest_level() > 1 {
+        memory().actors[wait::me() as usize].writes_as(n, xid);
+    }
+    xid
+}
+
+/// Whether something of what the transaction has of the row belongs to a level above the present
+/// subtransaction: a rollback of this one would leave it with that, and without the ticket.
+fn is_above(n: usize) -> bool {
+    let level = xact::nest_level();
+    level > 1 && !SESSION.get(n).is_some_and(|m| m.belongs_to(level))
+}
+
 /// Somebody waits for the group in the ordinary way (its session has hotlock off, or wants a lock that does not follow):
 /// the group ends, so that its turn comes (design, step 10), and who has the ticket lines up behind it in the lock manager.
 /// Such a waiter works its way along the versions, so most of the time it waits for the first transaction of the list.
 pub fn end_group_for_others(slot: Slot) -> bool {
     let others_wait = memory()
         .with_row(slot, |row, world| row.head(world))
-        .is_some_and(|(head, patient)| xact::waiters(head) > patient);
+        .is_some_and(|(head, xid, patient)| waiters(head, xid) > patient);
     if others_wait {
         memory().with_row(slot, |row, _| row.end_group());
     }
     others_wait
+}
+
+/// How many wait for that writer in the lock manager: for its subtransaction, or, once that has
+/// committed, for the transaction.
+fn waiters(head: MemberId, xid: u32) -> u32 {
+    let top = memory().actors[actor_of(head) as usize].xid.get();
+    let of_top = if top == xid || top == 0 {
+        0
+    } else {
+        xact::waiters(top)
+    };
+    xact::waiters(xid) + of_top
 }
 
 /// The settings of the table of membership `n`.
@@ -463,9 +523,8 @@ unsafe fn start_again(call: Update, n: usize) -> TM_Result::Type {
 unsafe fn follow(call: Update, n: usize, tail: &Tail) -> Option<TM_Result::Type> {
     let me = member_id(n);
     let slot = membership_slot(n);
-    let xid = xact::own_xid();
-    memory().actors[wait::me() as usize].xid.publish(xid);
-    SESSION.published.set(true);
+    let xid = xact::writing_xid();
+    SESSION.publish();
     let base = Base {
         version: tail.tid,
         xid: tail.xid,
@@ -494,6 +553,7 @@ unsafe fn follow(call: Update, n: usize, tail: &Tail) -> Option<TM_Result::Type>
             if let Some(actor) = woken {
                 wait::wake(actor);
             }
+            order::has_come_to(slot);
             stop::at(stop::Point::Updated);
             Some(TM_Result::TM_Ok)
         }
@@ -534,18 +594,20 @@ unsafe fn ordinary_hot(call: Update, n: usize, query: usize) -> TM_Result::Type 
 }
 
 /// After an ordinary update: the transaction becomes a leader that others follow. It keeps the ticket instead when it
-/// is a single statement (its commit is next, and nobody gains from an earlier hand-over), inside a subtransaction
-/// (trap 5), in stricter transactions than READ COMMITTED, when a column of any unique index has changed, when only queueing is asked for, and while the row backs off.
+/// is a single statement (its commit is next, and nobody gains from an earlier hand-over), when a
+/// rollback to a savepoint could leave it a lock of the row (trap 5), in stricter transactions than
+/// READ COMMITTED, when a column of any unique index has changed, when only queueing is asked for,
+/// and while the row backs off.
 fn hand_on(rel: pg_sys::Relation, n: usize, version: u64, keeps_keys: bool) {
     let me = member_id(n);
     let slot = membership_slot(n);
-    let xid = xact::own_xid();
+    let xid = announce_writer(n);
     let (patience, now) = (patience(), wait::now());
     let settings = settings_of(n);
     let groups = settings.groups();
     let obstacle = if !xact::is_read_committed() {
         Some(Obstacle::Isolation)
-    } else if xact::nest_level() > 1 {
+    } else if is_above(n) {
         Some(Obstacle::Subtransaction)
     } else if !keeps_keys || !key_of(rel).is_some_and(|key| key.has_simple_indexes()) {
         Some(Obstacle::Key)
@@ -553,8 +615,7 @@ fn hand_on(rel: pg_sys::Relation, n: usize, version: u64, keeps_keys: bool) {
         None
     };
     let may_lead = groups && !statement::is_whole_transaction();
-    SESSION.published.set(true);
-    memory().actors[wait::me() as usize].xid.publish(xid);
+    SESSION.publish();
     stop::at(stop::Point::HandingOn);
     let (led, woken) = memory().with_row(slot, |row, world| {
         row.last_xid.set(xid);
@@ -580,5 +641,6 @@ fn hand_on(rel: pg_sys::Relation, n: usize, version: u64, keeps_keys: bool) {
     if let Some(actor) = woken {
         wait::wake(actor);
     }
+    order::has_come_to(slot);
     stop::at(stop::Point::Updated);
 }

@@ -24,7 +24,8 @@ fn key(row: &Row) -> Option<String> {
 
 fn is_here(row: &Row) -> bool {
     // SAFETY: a plain read.
-    row.is_used() && row.database() == u32::from(unsafe { pg_sys::MyDatabaseId })
+    let database = u32::from(unsafe { pg_sys::MyDatabaseId });
+    row.is_used() && !row.is_gate() && row.database() == database
 }
 
 /// One line per hot row of this database.
@@ -130,7 +131,8 @@ fn line(
 #[pg_extern(sql = false)]
 fn stats() -> TableIterator<'static, (name!(totals, Vec<i64>), name!(reset, i64))> {
     let memory = memory();
-    let hot = i64::from(memory.directory.used.get());
+    let rows = memory.directory.rows.iter();
+    let hot = rows.filter(|row| row.is_used() && !row.is_gate()).count() as i64;
     let values = [hot]
         .into_iter()
         .chain(memory.totals.all().into_iter().map(|c| c.get() as i64))
@@ -179,6 +181,8 @@ fn waits() -> TableIterator<
         let reason = actor.wait_reason.get();
         let blocker = if reason == Reason::Ticket as u32 {
             row.holder().map(actor_of)
+        } else if reason == Reason::Gate as u32 {
+            actor.holder_awaited(memory.directory.rows)
         } else {
             actor
                 .first_predecessor()

@@ -27,6 +27,7 @@ pub enum Reason {
     Fallback = 4,
     Order = 5,
     Stream = 6,
+    Gate = 7,
 }
 
 impl Reason {
@@ -38,6 +39,7 @@ impl Reason {
             3 => "read",
             5 => "order",
             6 => "stream",
+            7 => "gate",
             _ => "fallback",
         }
     }
@@ -47,11 +49,10 @@ impl Reason {
     /// Whom a session waits for, in messages.
     fn whom(self) -> &'static str {
         match self {
-            Reason::Ticket => "its turn to update",
+            Reason::Ticket | Reason::Gate => "its turn to update",
             Reason::Commit => "a predecessor to commit on",
-            Reason::Read | Reason::Order | Reason::Fallback | Reason::Stream => {
-                "a predecessor to end on"
-            }
+            Reason::Order => "a predecessor to go first on",
+            Reason::Read | Reason::Fallback | Reason::Stream => "a predecessor to end on",
         }
     }
 }
@@ -94,9 +95,15 @@ impl Wait {
         actor.wait_reason.set(reason as u32);
         actor.wait_row.set(slot + 1);
         actor.wait_since.set(started);
-        // SAFETY: a plain read of a setting; arming a timer of PostgreSQL's, disarmed in `finish` or at abort.
+        // A timer of a wait in the lock manager may have fired in that one's last moment. It is heard in this wait, under its
+        // own name: arming it again would make its interrupt look like a user's.
+        // SAFETY: plain reads; arming a timer of PostgreSQL's, disarmed in `finish` or at abort.
         unsafe {
-            if pg_sys::LockTimeout > 0 {
+            let has_fired =
+                wait::is_to_fail() && raw::get_timeout_indicator(TimeoutId::LockTimeout, false);
+            if has_fired {
+                raw::SetLatch(pg_sys::MyLatch);
+            } else if pg_sys::LockTimeout > 0 {
                 SESSION.lock_timeout.set(Some(pg_sys::LockTimeout));
                 raw::enable_timeout_after(TimeoutId::LockTimeout, pg_sys::LockTimeout);
             }
@@ -115,8 +122,7 @@ impl Wait {
         clear();
     }
 
-    /// Ends it. A timer that fired in the last moment is heard here, under its own name: arming it again would make its
-    /// interrupt look like a user's.
+    /// Ends it. A timer that fired in the last moment is heard here.
     pub fn finish(self) {
         clear();
         wait::check_for_interrupts();
@@ -307,6 +313,12 @@ pub fn is_blocked(actor: ActorId) -> bool {
             && u32::from((*lock).tag.locktag_type) != pg_sys::LockTagType::LOCKTAG_RELATION_EXTEND
     };
     in_lock_manager || memory().actors[actor as usize].wait_since.get() != 0
+}
+
+/// Whether that process waits for that reason. What is set before a row's lock is taken is seen by who takes it later.
+pub fn waits_for(actor: ActorId, reason: Reason) -> bool {
+    let actor = &memory().actors[actor as usize];
+    actor.wait_since.get() != 0 && actor.wait_reason.get() == reason as u32
 }
 
 /// Runs a call that may wait for a row lock, as the holder of a hot row's ticket. Who has nothing else is in no circle of its

@@ -114,6 +114,7 @@ unsafe extern "C-unwind" {
     pub fn TransactionIdIsCurrentTransactionId(xid: TransactionId) -> bool;
     pub fn HeapTupleGetUpdateXid(tuple: HeapTupleHeader) -> TransactionId;
     pub fn GetTopTransactionIdIfAny() -> TransactionId;
+    pub fn GetCurrentTransactionIdIfAny() -> TransactionId;
     pub fn GetCurrentTransactionId() -> TransactionId;
     pub fn GetCurrentTransactionNestLevel() -> c_int;
     pub fn ExecCheckPermissions(rtable: *mut List, infos: *mut List, raises: bool) -> bool;
@@ -427,6 +428,7 @@ unsafe extern "C-unwind" {
         argument: Datum,
     );
     pub fn heap_copytuple(tuple: HeapTuple) -> HeapTuple;
+    pub fn toast_flatten_tuple(tuple: HeapTuple, descriptor: TupleDesc) -> HeapTuple;
     pub fn index_open(relation: Oid, mode: LOCKMODE) -> Relation;
     pub fn index_close(relation: Relation, mode: LOCKMODE);
     pub fn index_beginscan(

@@ -11,6 +11,29 @@ pub fn own_xid() -> u32 {
     unsafe { u32::from(raw::GetTopTransactionIdIfAny()) }
 }
 
+/// The id with which the present subtransaction writes, or 0 while it has none.
+pub fn writing_xid() -> u32 {
+    // SAFETY: reads backend state.
+    unsafe { u32::from(raw::GetCurrentTransactionIdIfAny()) }
+}
+
+/// The transaction to which that one belongs, a subtransaction perhaps. One that has ended is its
+/// own.
+pub fn top_of(xid: u32) -> u32 {
+    if !is_running(xid) {
+        return xid;
+    }
+    // SAFETY: as XactLockTableWait does: nobody forgets the parents of transactions that run, or
+    // have run a moment ago.
+    unsafe { u32::from(raw::SubTransGetTopmostTransaction(xid.into())) }
+}
+
+/// Whether the present (sub)transaction has not failed.
+pub fn is_valid() -> bool {
+    // SAFETY: reads backend state.
+    unsafe { raw::IsTransactionState() }
+}
+
 /// The depth of subtransactions; 1 at the top.
 pub fn nest_level() -> i32 {
     // SAFETY: reads backend state.
@@ -35,8 +58,7 @@ pub fn note_block(begins: bool) {
 
 /// Whether the transaction runs, and is not in a subtransaction.
 pub fn may_fire_deferred() -> bool {
-    // SAFETY: reads backend state.
-    unsafe { raw::IsTransactionState() && nest_level() == 1 }
+    is_valid() && nest_level() == 1
 }
 
 /// PostgreSQL's own record: that transaction has left the list of running ones, and committed.

@@ -289,7 +289,7 @@ unsafe fn xmax_is_free(header: pg_sys::HeapTupleHeader, inserter: u32) -> bool {
         }
         let is_nobodys = |xid: pg_sys::TransactionId| {
             u32::from(xid) == inserter
-                || xid == raw::GetTopTransactionIdIfAny()
+                || raw::TransactionIdIsCurrentTransactionId(xid)
                 || !raw::TransactionIdIsInProgress(xid)
         };
         if tuple::is_locked_only(mask) {

@@ -37,8 +37,9 @@ impl Row {
         None
     }
 
-    /// The first writer of the list, and how many of the list wait for it in the lock manager.
-    pub fn head(&self, world: World) -> Option<(u32, u32)> {
+    /// The first writer of the list, the id with which it writes, and how many of the list wait for
+    /// it in the lock manager.
+    pub fn head(&self, world: World) -> Option<(MemberId, u32, u32)> {
         let mut head = None;
         let mut patient = 0;
         let mut at = load(&self.chain_first);
@@ -51,11 +52,11 @@ impl Row {
                     break;
                 }
             } else if !reads {
-                head = Some(node.xid.get());
+                head = Some((id, node.xid.get()));
             }
             at = load(&node.chain_next);
         }
-        head.map(|xid| (xid, patient))
+        head.map(|(id, xid)| (id, xid, patient))
     }
 
     /// Appends a writer whose version is not written yet (a reservation: its predecessor must know of it before the
@@ -65,12 +66,12 @@ impl Row {
         let node = world.member(me);
         node.closed.set(0);
         node.tid.set(tid);
+        node.reader.set(0);
         if node.linked.get() != 0 {
-            node.reader.set(0);
+            node.xid.set(xid);
             self.group_length.add(1);
             return;
         }
-        node.reader.set(0);
         node.doomed.publish(0);
         if self.chain_length.get() == 0 {
             self.group_length.set(0);
@@ -149,15 +150,20 @@ impl Row {
         world.member(me).linked.get() != 0
     }
 
-    /// Whether a transaction of that process has updated this row, which is `slot`, or has its ticket: it is before whoever
-    /// comes now, if it does not give the ticket back. A reader that has not kept the ticket may still come to update.
-    pub fn has_before(&self, world: World, slot: Slot, actor: ActorId) -> bool {
+    /// Whether that process has the row's ticket, or `has_updated`: it is before whoever comes now, if it does not give the
+    /// ticket back. A reader that has not kept the ticket may still come to update.
+    pub fn has_before(&self, world: World, slot: Slot, actor: ActorId, xid: u32) -> bool {
+        load(&self.holder).map(actor_of) == Some(actor) || self.has_updated(world, slot, actor, xid)
+    }
+
+    /// Whether that process has updated this row, which is `slot`, as the transaction `xid`: not in a savepoint of it, to
+    /// which it may roll back and come to the row again.
+    pub fn has_updated(&self, world: World, slot: Slot, actor: ActorId, xid: u32) -> bool {
         let first = actor * MEMBERS as MemberId;
-        load(&self.holder).map(actor_of) == Some(actor)
-            || (first..first + MEMBERS as MemberId).any(|id| {
-                let node = world.member(id);
-                node.is_of(slot) && node.linked.get() != 0 && node.reader.get() == 0
-            })
+        (first..first + MEMBERS as MemberId)
+            .map(|id| world.member(id))
+            .filter(|node| node.is_of(slot) && node.linked.get() != 0 && node.reader.get() == 0)
+            .any(|node| node.tid.get() != 0 && node.xid.get() == xid)
     }
 
     /// Nobody may follow `me` from now on. False, and nothing changed, when somebody already does.
@@ -192,20 +198,34 @@ impl Row {
             return;
         }
         if node.reader.get() == 0 {
-            self.wake_dependents(world, me, &mut wake);
+            self.each_dependent(world, me, |id, node| {
+                if node.waiting.get() != 0 {
+                    node.waiting.set(0);
+                    wake(actor_of(id));
+                }
+            });
         }
         self.unlink(world, me);
     }
 
     /// `me` rolled back. If it wrote, everybody behind it is doomed and leaves the list with it, so that the next updater
     /// starts from the last good version. Returns how many were doomed.
-    pub fn roll_back(&self, world: World, me: MemberId, mut wake: impl FnMut(ActorId)) -> u32 {
-        let node = world.member(me);
-        if node.linked.get() == 0 {
-            return 0;
+    pub fn roll_back(&self, world: World, me: MemberId, wake: impl FnMut(ActorId)) -> u32 {
+        let doomed = self.doom_behind(world, me, wake);
+        self.unlink_if_linked(world, me);
+        doomed
+    }
+
+    fn unlink_if_linked(&self, world: World, me: MemberId) {
+        if world.member(me).linked.get() != 0 {
+            self.unlink(world, me);
         }
+    }
+
+    fn doom_behind(&self, world: World, me: MemberId, mut wake: impl FnMut(ActorId)) -> u32 {
+        let node = world.member(me);
         let mut doomed = 0;
-        if node.reader.get() == 0 {
+        if node.linked.get() != 0 && node.reader.get() == 0 {
             while let Some(last) = load(&self.chain_last).filter(|&last| last != me) {
                 let victim = world.member(last);
                 victim.doomed.publish(1);
@@ -215,7 +235,25 @@ impl Row {
                 wake(actor_of(last));
             }
         }
-        self.unlink(world, me);
+        doomed
+    }
+
+    /// `me` has rolled its version back and goes on. Those behind it are doomed, as by `roll_back`.
+    /// It stays as a reader if it has seen a predecessor's version: that one must not change it any
+    /// more.
+    pub fn roll_back_version(
+        &self,
+        world: World,
+        me: MemberId,
+        stays: bool,
+        wake: impl FnMut(ActorId),
+    ) -> u32 {
+        let doomed = self.doom_behind(world, me, wake);
+        if !stays {
+            self.unlink_if_linked(world, me);
+        } else if world.member(me).linked.get() != 0 {
+            world.member(me).reader.set(1);
+        }
         doomed
     }
 
@@ -256,15 +294,21 @@ impl Row {
         self.chain_length.add(1);
     }
 
+    /// Hands those behind `me` to `wake` that wait for it: readers, and the first writer.
+    pub fn wake_those_behind(&self, world: World, me: MemberId, mut wake: impl FnMut(ActorId)) {
+        self.each_dependent(world, me, |id, node| {
+            if node.waiting.get() != 0 {
+                wake(actor_of(id));
+            }
+        });
+    }
+
     /// Everybody whose nearest writer in front is `me`.
-    fn wake_dependents(&self, world: World, me: MemberId, wake: &mut impl FnMut(ActorId)) {
+    fn each_dependent(&self, world: World, me: MemberId, mut body: impl FnMut(MemberId, &Member)) {
         let mut at = load(&world.member(me).chain_next);
         while let Some(id) = at {
             let node: &Member = world.member(id);
-            if node.waiting.get() != 0 {
-                node.waiting.set(0);
-                wake(actor_of(id));
-            }
+            body(id, node);
             if node.reader.get() == 0 {
                 return;
             }
@@ -332,6 +376,22 @@ mod tests {
     }
 
     #[test]
+    fn a_version_that_is_rolled_back_leaves_a_reader() {
+        let (row, members) = setup(4);
+        let w = World { members: &members };
+        for actor in 0..4 {
+            row.link_writer(w, id(actor), 100 + actor, u64::from(actor));
+        }
+        assert_eq!(row.roll_back_version(w, id(2), true, |_| ()), 1);
+        assert_eq!(row.tail(w).map(|t| t.xid), Some(101));
+        assert!(row.is_linked(w, id(2)) && !row.close(w, id(1)));
+        assert_eq!(row.roll_back_version(w, id(1), false, |_| ()), 1);
+        assert!(members[id(2) as usize].is_doomed() && !row.is_linked(w, id(1)));
+        assert_eq!(row.roll_back_version(w, id(2), true, |_| ()), 0);
+        assert_eq!(row.listed(), 1);
+    }
+
+    #[test]
     fn readers_are_doomed_but_doom_nobody_and_are_no_tail() {
         let (row, members) = setup(3);
         let w = World { members: &members };
@@ -374,6 +434,7 @@ mod tests {
         for actor in 1..4 {
             assert!(row.await_predecessor(w, id(actor)));
         }
+        assert_eq!(woken(|wake| row.wake_those_behind(w, id(0), wake)), [1, 2]);
         assert_eq!(woken(|wake| row.depart(w, id(0), wake)), [1, 2]);
         assert!(!row.await_predecessor(w, id(2)));
         assert!(row.await_predecessor(w, id(3)));
@@ -391,9 +452,9 @@ mod tests {
         [1, 2, 3]
             .into_iter()
             .for_each(|actor| members[id(actor) as usize].patient.set(1));
-        assert_eq!(row.head(w), Some((100, 2)));
+        assert_eq!(row.head(w), Some((id(0), 100, 2)));
         row.depart(w, id(0), |_| ());
-        assert_eq!(row.head(w), Some((102, 1)));
+        assert_eq!(row.head(w), Some((id(2), 102, 1)));
     }
 
     #[test]
@@ -404,19 +465,20 @@ mod tests {
             members[id(0) as usize + n].begin(slot);
         }
         row.link_writer(w, id(0) + 1, 100, 1);
-        assert!(row.has_before(w, 4, 0));
+        assert!(row.has_before(w, 4, 0, 100));
+        assert!(!row.has_before(w, 4, 0, 99), "in a savepoint of that one");
         assert!(
-            !row.has_before(w, 7, 0),
+            !row.has_before(w, 7, 0, 100),
             "its membership of 7 is not in this list"
         );
-        assert!(!row.has_before(w, 4, 1));
+        assert!(!row.has_before(w, 4, 1, 101));
         assert!(row.try_acquire(id(1)));
-        assert!(row.has_before(w, 4, 1));
+        assert!(row.has_before(w, 4, 1, 101));
         row.depart(w, id(0) + 1, |_| ());
-        assert!(!row.has_before(w, 4, 0));
+        assert!(!row.has_before(w, 4, 0, 100));
         members[id(2) as usize].begin(4);
         row.link_reader(w, id(2), 102);
-        assert!(!row.has_before(w, 4, 2), "it has only looked");
+        assert!(!row.has_before(w, 4, 2, 102), "it has only looked");
     }
 
     #[test]

@@ -32,6 +32,8 @@ pub struct Actor {
     pub(crate) flush_until: Word64,
     /// Predecessors, one per membership: (process << 32) | xid, or 0.
     predecessors: [Word64; MEMBERS],
+    /// The subtransactions that have written its versions of hot rows, one per membership, or 0.
+    writers: [Word32; MEMBERS],
 }
 
 /// Something a process may wait for.
@@ -42,7 +44,22 @@ pub enum Wait {
 }
 
 impl Actor {
-    /// From now on (until `forget`) this process commits after the transaction `xid` of process `actor`.
+    /// From now on that subtransaction has written the version of a membership; 0 for none: those
+    /// that depend on the one before will not commit, and wait for nobody.
+    pub fn writes_as(&self, slot: usize, xid: u32) {
+        if let Some(word) = self.writers.get(slot) {
+            word.publish(xid);
+        }
+    }
+
+    /// Whether its transaction, or a subtransaction that has written a version and not rolled back,
+    /// has that id.
+    fn is_known_as(&self, xid: u32) -> bool {
+        self.xid.get() == xid || self.writers.iter().any(|word| word.get() == xid)
+    }
+
+    /// From now on (until `forget`) this process commits after the (sub)transaction `xid` of
+    /// process `actor`.
     pub fn depend(&self, slot: usize, actor: ActorId, xid: u32) {
         if let Some(word) = self.predecessors.get(slot) {
             word.publish((u64::from(actor) << 32) | u64::from(xid));
@@ -65,6 +82,16 @@ impl Actor {
             .map(|edge| (edge >> 32) as u32)
     }
 
+    /// Whether it has declared that it commits after another transaction, which may have ended.
+    pub fn has_predecessor(&self) -> bool {
+        self.predecessors.iter().any(|word| word.get() != 0)
+    }
+
+    /// The process that has the ticket for which this one waits.
+    pub fn holder_awaited(&self, rows: &[Row]) -> Option<ActorId> {
+        holder_of(rows, self.waits_row.get().checked_sub(1)?)
+    }
+
     /// The process whose row lock is awaited, if it is a member of a hot row.
     pub fn awaited(&self, actors: &[Actor]) -> Option<ActorId> {
         let xid = self.waits_xid.get();
@@ -80,6 +107,7 @@ impl Actor {
         self.generation.add(1);
         self.xid.publish(0);
         self.predecessors.iter().for_each(|word| word.set(0));
+        self.writers.iter().for_each(|word| word.set(0));
         self.wait(None);
         self.wait_since.set(0);
     }
@@ -117,7 +145,7 @@ impl Edge {
         match self {
             Edge::Transaction(actor, xid) => actors
                 .get(actor as usize)
-                .is_some_and(|actor| actor.xid.get() == xid),
+                .is_some_and(|actor| actor.is_known_as(xid)),
             Edge::Holder(actor, row) => holder_of(rows, row) == Some(actor),
         }
     }
@@ -179,11 +207,12 @@ pub fn is_in_circle(actors: &[Actor], rows: &[Row], me: ActorId) -> bool {
     false
 }
 
-/// The process whose present transaction, a member of a hot row, has that id.
-fn owner_of(actors: &[Actor], xid: u32) -> Option<ActorId> {
+/// The process whose present transaction, a member of a hot row, has that id, or has written a
+/// version as that subtransaction.
+pub fn owner_of(actors: &[Actor], xid: u32) -> Option<ActorId> {
     actors
         .iter()
-        .position(|a| a.xid.get() == xid)
+        .position(|a| a.is_known_as(xid))
         .map(|n| n as ActorId)
 }
 
@@ -232,6 +261,23 @@ mod tests {
         actors[1].xid.set(205);
         actors[1].depend(0, 0, 100);
         assert!(!is_in_circle(&actors, &[], 0));
+    }
+
+    #[test]
+    fn an_edge_to_a_subtransaction_goes_with_it() {
+        let actors = actors(2);
+        actors[0].writes_as(1, 500);
+        actors[1].depend(0, 0, 500);
+        actors[0].depend(2, 1, 101);
+        assert!((0..2).all(|me| is_in_circle(&actors, &[], me)));
+        actors[0].writes_as(1, 0);
+        assert!((0..2).all(|me| !is_in_circle(&actors, &[], me)));
+        actors[0].writes_as(1, 501);
+        actors[1].depend(0, 0, 501);
+        assert!((0..2).all(|me| is_in_circle(&actors, &[], me)));
+        actors[0].clear();
+        actors[0].xid.set(102);
+        assert!((0..2).all(|me| !is_in_circle(&actors, &[], me)));
     }
 
     #[test]

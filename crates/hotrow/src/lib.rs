@@ -6,6 +6,7 @@ mod contended;
 mod directory;
 mod expect;
 mod flush;
+mod gate;
 mod graph;
 mod guard;
 mod identity;
@@ -22,7 +23,7 @@ pub use combine::{ARGUMENT_BYTES, Adoption, FORM_BYTES, Outcome, Parcel};
 pub use contended::{ContendedTables, Contention};
 pub use directory::{Directory, Slot};
 pub use flush::{Duty, FlushQueue};
-pub use graph::{Actor, Wait, is_in_circle};
+pub use graph::{Actor, Wait, is_in_circle, owner_of};
 pub use guard::{ReadGuard, Verdict};
 pub use identity::{Identity, KEY_BYTES, KEY_COLUMNS, LABEL_BYTES};
 pub use membership::{

@@ -66,6 +66,14 @@ pub struct Row {
     /// lock-free, a hint: how likely a foreign key's check of the row comes before an update by the
     /// same transaction (expect.rs).
     pub(crate) expected: Word32,
+
+    // Circles (gate.rs).
+    /// lock-free: the number of its gate, 0 for none.
+    pub(crate) gate: Word64,
+    /// lock-free, of a gate: until when it is needed, and in which direction the last transaction
+    /// took its rows.
+    pub(crate) needed_until: Word64,
+    pub(crate) direction: Word32,
 }
 
 /// What a row becomes hot with.
@@ -129,6 +137,8 @@ pub struct Member {
     pub(crate) chain_prev: Word32,
     pub(crate) linked: Word32,
     pub(crate) reader: Word32,
+    /// The transaction id that stands in the version: that of the subtransaction that has written
+    /// it.
     pub(crate) xid: Word32,
     pub(crate) tid: Word64,
     /// Nobody may follow: the transaction has gone on to change or lock its own version.
@@ -145,6 +155,7 @@ pub struct Member {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Tail {
     pub member: MemberId,
+    /// The transaction id that stands in the version.
     pub xid: u32,
     /// The version's address, as the glue packs it.
     pub tid: u64,
@@ -303,7 +314,7 @@ impl Row {
         self.hash.publish(identity.hash());
     }
 
-    fn state(&self) -> [&Word32; 17] {
+    fn state(&self) -> [&Word32; 18] {
         [
             &self.expected,
             &self.holder,
@@ -322,14 +333,17 @@ impl Row {
             &self.cause,
             &self.last_xid,
             &self.grouped,
+            &self.direction,
         ]
     }
 
-    fn times(&self) -> [&Word64; 9] {
+    fn times(&self) -> [&Word64; 11] {
         let c = &self.counters;
         [
             &self.released_at,
             &self.backoff_until,
+            &self.gate,
+            &self.needed_until,
             &c.updates,
             &c.followed,
             &c.combined,
@@ -355,6 +369,11 @@ impl Member {
     /// lock-free: a predecessor on this row rolled back.
     pub fn is_doomed(&self) -> bool {
         self.doomed.get() != 0
+    }
+
+    /// The transaction id with which it stands in the list, or stood there last.
+    pub fn xid(&self) -> u32 {
+        self.xid.get()
     }
 
     /// Whether the present ticket was given directly to this waiter.

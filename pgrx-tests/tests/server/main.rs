@@ -1,6 +1,7 @@
 //! The server tests: each starts a server of its own. See ../../README.md.
 
 mod bank;
+mod check_again;
 mod check_first;
 mod combine;
 mod counters;
@@ -16,12 +17,14 @@ mod errors;
 mod faults;
 mod functions;
 mod fuzz;
+mod gate;
 mod health;
 mod heap;
 mod history;
 mod ledger;
 mod limits;
 mod lookahead;
+mod nested;
 mod obstacles;
 mod order;
 mod overtaking;

@@ -4,6 +4,7 @@ use pgserver::Server;
 use txn_server_tests::{Background, Watchdog, grouped, pid, start_hot, text};
 
 const BUMP: &str = "UPDATE hot SET val = val + 1 WHERE id = 1";
+const FOR_UPDATE: &str = "SELECT FROM hot WHERE id = 1 FOR UPDATE";
 
 fn start() -> Result<Server> {
     let server = start_hot(2, &[])?;
@@ -25,11 +26,11 @@ fn each_is_counted_and_told() -> Result<()> {
         (
             "subtransaction",
             &[BUMP][..],
-            &["BEGIN", "SAVEPOINT s", BUMP, "COMMIT"][..],
+            &["BEGIN", FOR_UPDATE, "SAVEPOINT s", BUMP, "COMMIT"][..],
         ),
         (
             "subtransaction",
-            &["SAVEPOINT s", BUMP, "RELEASE s"],
+            &[FOR_UPDATE, "SAVEPOINT s", BUMP, "RELEASE s"],
             &["BEGIN", BUMP, "COMMIT"],
         ),
         (

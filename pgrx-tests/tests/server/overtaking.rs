@@ -1,10 +1,12 @@
 //! Transactions that update rows in the same order never deadlock in PostgreSQL. They must not with
 //! followers either, who could be at the next row before their predecessors.
-use anyhow::Result;
+use anyhow::{Context, Result, ensure};
 use pgserver::Server;
-use postgres::Error;
+use postgres::{Client, Error};
 use rand::Rng;
-use txn_server_tests::{Background, Load, Worker, grouped, int, physical_health, start_hot};
+use txn_server_tests::{
+    Background, Load, Watchdog, Worker, grouped, int, physical_health, start_hot,
+};
 
 /// Transactions in one order, of which none may be refused. Each is what `transaction` does between BEGIN and COMMIT; it
 /// adds as much to `hot` as it returns.
@@ -165,4 +167,190 @@ fn inserts_of_the_same_value() -> Result<()> {
         worker.execute(insert, &[&day])?;
         Ok(1)
     })
+}
+
+const ONE: &str = "UPDATE hot SET val = val + 1 WHERE id = 1";
+const TWO: &str = "UPDATE hot SET val = val + 1 WHERE id = 2";
+
+/// A transaction has updated row 1, and another one has followed it there.
+struct Followed {
+    server: Server,
+    control: Client,
+    first: Client,
+    second: Client,
+}
+
+impl Followed {
+    fn start() -> Result<Self> {
+        let server = start_hot(2, &[])?;
+        let control = server.connect()?;
+        grouped(&server)?.batch_execute("UPDATE hot SET val = val WHERE id = 2")?;
+        let begin = || -> Result<Client> {
+            let mut client = grouped(&server)?;
+            client.batch_execute("BEGIN")?;
+            client.batch_execute(ONE)?;
+            Ok(client)
+        };
+        let (first, second) = (begin()?, begin()?);
+        Ok(Followed {
+            server,
+            control,
+            first,
+            second,
+        })
+    }
+
+    fn finish(mut self, second: Client) -> Result<()> {
+        for mut client in [self.first, second] {
+            client.batch_execute("COMMIT")?;
+        }
+        for id in [1, 2] {
+            let val = int(
+                &mut self.control,
+                &format!("SELECT val FROM hot WHERE id = {id}"),
+            )?;
+            ensure!(val == 2, "row {id}: {val}");
+        }
+        drop((self.control, self.second));
+        physical_health(&self.server, "hot", "id")
+    }
+}
+
+/// A follower goes on to the next row when its predecessor has updated that, not when it has ended.
+#[test]
+fn behind_the_predecessors_update() -> Result<()> {
+    let mut scene = Followed::start()?;
+    let dog = Watchdog::new(&scene.server);
+    let second = Background::run(scene.second, TWO)?;
+    second.wait_until_blocked(&mut scene.control)?;
+    scene.first.batch_execute(TWO)?;
+    let (second, told) = second.end()?;
+    told?;
+    scene.second = scene.server.connect()?;
+    dog.finish(scene.finish(second))
+}
+
+/// What a predecessor has updated in a savepoint it may roll back: the follower waits on.
+#[test]
+fn behind_a_predecessors_savepoint() -> Result<()> {
+    let mut scene = Followed::start()?;
+    let dog = Watchdog::new(&scene.server);
+    let second = Background::run(scene.second, TWO)?;
+    second.wait_until_blocked(&mut scene.control)?;
+    scene.first.batch_execute("SAVEPOINT s")?;
+    scene.first.batch_execute(TWO)?;
+    scene.first.batch_execute("ROLLBACK TO s")?;
+    scene.first.batch_execute(TWO)?;
+    scene.first.batch_execute("COMMIT")?;
+    let (second, told) = second.end()?;
+    told?;
+    scene.first = scene.server.connect()?;
+    scene.second = scene.server.connect()?;
+    dog.finish(scene.finish(second))
+}
+
+/// The same where the savepoint is there first, and for other statements than an UPDATE.
+#[test]
+fn behind_a_version_in_a_savepoint() -> Result<()> {
+    let upsert = "INSERT INTO hot VALUES (2, 1) ON CONFLICT (id) DO UPDATE SET val = hot.val + 1";
+    for statement in [TWO, upsert, "SELECT val FROM hot WHERE id = 2 FOR UPDATE"] {
+        let mut scene = Followed::start()?;
+        let dog = Watchdog::new(&scene.server);
+        scene.first.batch_execute("SAVEPOINT s")?;
+        // A version that is updated again is closed to followers.
+        scene.first.batch_execute(TWO)?;
+        scene.first.batch_execute(TWO)?;
+        let second = Background::run(scene.second, statement)?;
+        second.wait_until_blocked(&mut scene.control)?;
+        scene.first.batch_execute("ROLLBACK TO s")?;
+        scene.first.batch_execute(TWO)?;
+        scene.first.batch_execute("COMMIT")?;
+        let (mut second, told) = second.end()?;
+        told.with_context(|| statement.to_owned())?;
+        if statement.starts_with("SELECT") {
+            second.batch_execute(TWO)?;
+        }
+        scene.first = scene.server.connect()?;
+        scene.second = scene.server.connect()?;
+        dog.finish(scene.finish(second))?;
+    }
+    Ok(())
+}
+
+/// A follower that must not queue at the next row comes to it in heap's way. Its predecessor has the ticket there, and
+/// has not updated yet.
+#[test]
+fn without_a_place_in_the_queue() -> Result<()> {
+    let mut scene = Followed::start()?;
+    let dog = Watchdog::new(&scene.server);
+    scene.control.batch_execute(
+        "CREATE TABLE cold (id int PRIMARY KEY, val int);
+         INSERT INTO cold SELECT id, 0 FROM generate_series(1, 100) id;
+         CREATE FUNCTION slow() RETURNS bool LANGUAGE plpgsql AS
+         $$BEGIN PERFORM count(*) FROM pg_class; RETURN true; END$$",
+    )?;
+    let mut holder = scene.server.connect()?;
+    holder.batch_execute("BEGIN; UPDATE hot SET val = val WHERE id = 2")?;
+    // More rows than a session remembers one by one.
+    scene.second.batch_execute("SET txn.hot_threshold = 1000")?;
+    for id in 1..=66 {
+        scene
+            .second
+            .batch_execute(&format!("UPDATE cold SET val = 1 WHERE id = {id}"))?;
+    }
+    let second = Background::run(scene.second, TWO)?;
+    second.wait_until_blocked(&mut scene.control)?;
+    let first = Background::run(scene.first, &format!("{TWO} AND slow()"))?;
+    first.wait_until_blocked(&mut scene.control)?;
+    holder.batch_execute("COMMIT")?;
+    let (mut first, told) = first.end()?;
+    told?;
+    first.batch_execute("COMMIT")?;
+    let (second, told) = second.end()?;
+    told?;
+    scene.first = scene.server.connect()?;
+    scene.second = scene.server.connect()?;
+    drop((holder, first));
+    dog.finish(scene.finish(second))
+}
+
+/// Nobody waits for a row that all take after a hot one, as each lets its predecessors end before. It becomes hot even so.
+#[test]
+fn rows_after_hot_ones_become_hot() -> Result<()> {
+    let server = start_hot(2, &[])?;
+    let dog = Watchdog::new(&server);
+    let mut control = server.connect()?;
+    let begin = || -> Result<Client> {
+        let mut client = grouped(&server)?;
+        client.batch_execute("SET txn.hot_threshold = 1; BEGIN")?;
+        Ok(client)
+    };
+    let (mut before, first) = (begin()?, begin()?);
+    before.batch_execute(ONE)?;
+    let first = Background::run(first, ONE)?;
+    first.wait_until_blocked(&mut control)?;
+    before.batch_execute("COMMIT")?;
+    let (mut first, told) = first.end()?;
+    told?;
+    let (mut second, mut third) = (begin()?, begin()?);
+    second.batch_execute(ONE)?;
+    third.batch_execute(ONE)?;
+    let second = Background::run(second, TWO)?;
+    second.wait_until_blocked(&mut control)?;
+    let third = Background::run(third, TWO)?;
+    third.wait_until_blocked(&mut control)?;
+    first.batch_execute("COMMIT")?;
+    let (mut second, told) = second.end()?;
+    told?;
+    second.batch_execute("COMMIT")?;
+    let (mut third, told) = third.end()?;
+    told?;
+    let hot = int(
+        &mut control,
+        "SELECT count(*) FROM txn.hotspots WHERE key LIKE '%2%'",
+    )?;
+    ensure!(hot == 1, "row 2 is not hot");
+    third.batch_execute("COMMIT")?;
+    drop((before, first, second, third, control));
+    dog.finish(physical_health(&server, "hot", "id"))
 }

@@ -160,11 +160,28 @@ impl Membership {
         }
     }
 
+    /// Whether a rollback at that depth takes the version back with which it stands in the list, or
+    /// its reservation for one: those behind it are doomed, and it is a writer no more.
+    pub fn loses_place(&self, level: i32) -> bool {
+        let is_lost = |version: &Version| version.level >= level;
+        match self.state {
+            State::Reserved(_) => self.level >= level,
+            State::Written(Written {
+                version,
+                before,
+                place: Place::Listed { .. },
+                ..
+            }) => is_lost(&version) && before.as_ref().is_none_or(is_lost),
+            _ => false,
+        }
+    }
+
     /// A subtransaction at that depth has rolled back. None: the membership was its own, and ends.
-    /// A version that it wrote is gone; one that it wrote over is ours again.
+    /// It stays as a reader if its client may have seen a version of a predecessor. A version that
+    /// the subtransaction wrote is gone; one that it wrote over is ours again.
     pub fn subtransaction_rolled_back(self, level: i32) -> Option<Self> {
-        if self.level >= level && !self.is_listed() {
-            return None;
+        if self.level >= level || self.loses_place(level) {
+            return self.without_the_row();
         }
         let State::Written(written) = self.state else {
             return Some(self);
@@ -184,8 +201,34 @@ impl Membership {
                 origin: None,
                 predecessor: written.predecessor,
             })),
-            // Nobody writes at a place in the list but the transaction itself.
             (None, Place::Listed { .. }) => self.refuse("subtransaction_rolled_back"),
+        })
+    }
+
+    /// All that it had of the row is rolled back. What its client has seen stays seen. (An error
+    /// waits for the predecessors before it is told, and what does not wait tells nothing: an offer
+    /// that an error has ended needs not be remembered.)
+    fn without_the_row(self) -> Option<Self> {
+        let is_untold = !self.has_locked()
+            && matches!(
+                self.state,
+                State::Offered(..) | State::Restarting(..) | State::Reserved(_)
+            );
+        let predecessor = self.predecessor().filter(|_| !is_untold);
+        let listed = match self.state {
+            State::Written(Written {
+                place: Place::Listed { .. },
+                ..
+            }) => predecessor.is_some(),
+            _ => self.is_listed() && !is_untold,
+        };
+        (predecessor.is_some() || listed).then_some(Membership {
+            level: 1,
+            state: State::Reader {
+                predecessor,
+                listed,
+            },
+            ..self
         })
     }
 

@@ -186,6 +186,12 @@ impl Membership {
         }
     }
 
+    /// Whether it belongs to the subtransaction at this depth: all that it has goes with that one,
+    /// should it roll back.
+    pub fn belongs_to(&self, level: i32) -> bool {
+        self.level == level
+    }
+
     pub fn slot(&self) -> Slot {
         self.slot
     }

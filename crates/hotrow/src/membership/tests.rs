@@ -245,6 +245,49 @@ fn a_version_rolls_back_to_the_one_that_it_replaced() {
 }
 
 #[test]
+fn a_place_in_the_list_goes_with_the_subtransaction_that_has_taken_it() {
+    let inner = |m: Membership| Membership { level: 2, ..m };
+    let leader = inner(unused().writes(OWN, 2).leads());
+    assert!(leader.loses_place(2) && !leader.loses_place(3));
+    assert_eq!(leader.subtransaction_rolled_back(2), None);
+    assert_eq!(leader.subtransaction_rolled_back(3), Some(leader));
+    // Released, it is the whole transaction's.
+    let released = leader.subtransaction_committed(2);
+    assert!(!released.loses_place(2));
+    // A second version above the first one.
+    let twice = leader.writes_again(20, 3, false);
+    assert!(!twice.loses_place(3) && twice.loses_place(2));
+    // A follower has seen its predecessor, whatever becomes of the subtransaction.
+    let State::Written(written) = *follower().state() else {
+        panic!("a follower has written");
+    };
+    let version = Version {
+        level: 2,
+        ..written.version
+    };
+    let inner_follower = inner(follower().to(State::Written(Written { version, ..written })));
+    assert!(inner_follower.loses_place(2));
+    let reader = inner_follower.subtransaction_rolled_back(2);
+    assert!(reader.is_some_and(|m| m.depends() && !m.has_version() && m.is_listed()));
+    let still = reader.and_then(|m| m.subtransaction_rolled_back(1));
+    assert!(still.is_some_and(|m| m.depends()));
+    // So has one whose statement has come to nothing, or that has locked a version.
+    let unlisted = inner(offered().reads(false)).subtransaction_rolled_back(2);
+    assert!(unlisted.is_some_and(|m| m.depends()));
+    let lent_version = lent;
+    let lent = inner(lent_version()).subtransaction_rolled_back(2);
+    assert!(lent.is_some_and(|m| m.depends() && m.is_listed() && !m.has_ticket()));
+    assert_eq!(inner(offered()).subtransaction_rolled_back(2), None);
+    // A reservation goes, with the ticket.
+    let reserved = inner(offered().reserves(BASE));
+    assert!(reserved.loses_place(2) && !reserved.loses_place(3));
+    assert_eq!(reserved.subtransaction_rolled_back(2), None);
+    let reserved_lent = inner(lent_version().reserves(BASE)).subtransaction_rolled_back(2);
+    assert!(reserved_lent.is_some_and(|m| m.depends() && m.is_listed() && !m.has_ticket()));
+    assert_eq!(reserved.subtransaction_rolled_back(3), Some(reserved));
+}
+
+#[test]
 fn a_row_is_gone_only_as_a_version() {
     assert!(follower().deletes().is_gone());
     assert!(follower().writes_again(20, 1, true).is_gone());
@@ -279,6 +322,11 @@ fn transitions_that_make_no_sense_are_refused() {
             vec!["asking", "queued"],
         ),
         ("served", allows(Membership::served), vec!["queued"]),
+        (
+            "queues_again",
+            allows(Membership::queues_again),
+            vec!["holding", "unused"],
+        ),
         (
             "offered",
             allows(|m| m.offered(SEEN, WRITER, COMMAND)),

@@ -12,6 +12,22 @@ impl Membership {
         }
     }
 
+    /// Whether it has the ticket and nothing else, so that it may give it to others and queue
+    /// again.
+    pub fn may_queue_again(&self) -> bool {
+        self.hold().is_some_and(|hold| {
+            !matches!(hold.keep, Keep::Locked { .. }) && hold.predecessor.is_none()
+        }) && !self.is_pending()
+    }
+
+    /// `Holding` → `Queued`. Others come first.
+    pub fn queues_again(self) -> Self {
+        match self.state {
+            State::Holding(_) if self.may_queue_again() => self.to(State::Queued),
+            _ => self.refuse("queues_again"),
+        }
+    }
+
     /// `Asking`, `Queued` → `Holding`. The ticket is ours, for as long as the transaction lasts.
     pub fn granted(self) -> Self {
         match self.state {

@@ -33,6 +33,8 @@ struct Server {
 #[derive(Clone, Copy)]
 struct Plan {
     rollbacks: bool,
+    /// Updates in subtransactions, which roll back where whole transactions do.
+    nested: bool,
     cancels: bool,
     deaf: bool,
     fair_every: u32,
@@ -73,10 +75,13 @@ impl Server {
         self.fates.lock().unwrap()[xid as usize - 1]
     }
 
-    fn end(&self, xid: u32, fate: Fate) {
+    /// Ends a transaction together with its subtransaction, or the subtransaction alone.
+    fn end(&self, xids: &[u32], fate: Fate) {
         let mut fates = self.fates.lock().unwrap();
-        assert_eq!(fates[xid as usize - 1], Fate::Running);
-        fates[xid as usize - 1] = fate;
+        for &xid in xids {
+            assert_eq!(fates[xid as usize - 1], Fate::Running);
+            fates[xid as usize - 1] = fate;
+        }
         self.ended.notify_all();
     }
 
@@ -125,10 +130,16 @@ impl Transaction<'_> {
         }
     }
 
-    /// Gets the ticket, or is cancelled on the way.
-    fn ticket(&self) -> bool {
+    /// Gets the ticket, for the first time or once more, or is cancelled on the way.
+    fn ticket(&self, is_first: bool) -> bool {
         let server = self.server;
-        match server.with_row(|row, w| row.acquire(w, self.me, self.patience(), 0)) {
+        match server.with_row(|row, w| {
+            if is_first {
+                row.acquire(w, self.me, self.patience(), 0)
+            } else {
+                row.enqueue(w, self.me, self.patience(), 0)
+            }
+        }) {
             Acquired::Granted => return true,
             Acquired::Competing if server.with_row(|row, w| row.compete(w, self.me)) => {
                 return true;
@@ -155,11 +166,7 @@ impl Transaction<'_> {
                 server.latches[self.actor as usize].wait();
             }
             if self.plan.cancels && thread_rng().gen_bool(0.3) {
-                let woken = server.with_row(|row, w| {
-                    let woken = row.leave(w, self.me, self.patience(), 0);
-                    row.part();
-                    woken
-                });
+                let woken = server.with_row(|row, w| row.leave(w, self.me, self.patience(), 0));
                 self.wake(woken);
                 return false;
             }
@@ -168,15 +175,54 @@ impl Transaction<'_> {
 
     fn run(&self) {
         let server = self.server;
-        if !self.ticket() {
-            server.end(self.xid, Fate::RolledBack);
-            return;
+        let mut is_first = true;
+        loop {
+            let writer = if self.plan.nested {
+                server.begin()
+            } else {
+                self.xid
+            };
+            let Some((predecessor, base)) = self.update(writer, is_first) else {
+                return self.roll_back(writer);
+            };
+            is_first = false;
+            if self.plan.nested && self.wants_rollback() {
+                self.roll_back_to_savepoint(writer);
+                // What was seen stays seen, and the predecessor ends before the next statement.
+                if let Some(predecessor) = predecessor {
+                    server.wait_for_end(predecessor);
+                    if server.members[self.me as usize].is_doomed()
+                        || server.fate(predecessor) != Fate::Committed
+                    {
+                        return self.leave(&[self.xid]);
+                    }
+                }
+                continue;
+            }
+            return if self.wants_rollback() || !self.may_commit(predecessor) {
+                self.roll_back(writer)
+            } else {
+                self.commit(writer, base)
+            };
+        }
+    }
+
+    fn wants_rollback(&self) -> bool {
+        self.plan.rollbacks && thread_rng().gen_bool(0.3)
+    }
+
+    /// Writes a version in the name of `writer`: what it depends on, and on which version it
+    /// stands. None: cancelled.
+    fn update(&self, writer: u32, is_first: bool) -> Option<(Option<u32>, u64)> {
+        let server = self.server;
+        if !self.ticket(is_first) {
+            return None;
         }
         let before = server.updating.lock().unwrap().replace(self.actor);
         assert_eq!(before, None, "two tickets for one row");
         let (predecessor, base) = server.with_row(|row, w| match row.tail(w) {
             Some(tail) => {
-                row.link_writer(w, self.me, self.xid, 0);
+                row.link_writer(w, self.me, writer, 0);
                 (Some(tail.xid), Some(tail.tid))
             }
             None => (None, None),
@@ -184,24 +230,31 @@ impl Transaction<'_> {
         let base = base.unwrap_or_else(|| server.last_committed_version());
         let version = {
             let mut versions = server.versions.lock().unwrap();
-            versions.push((self.xid, base));
+            versions.push((writer, base));
             versions.len() as u64
         };
         *server.updating.lock().unwrap() = None;
         let woken = server.with_row(|row, w| {
             match predecessor {
                 Some(_) => row.publish(w, self.me, version),
-                None => row.link_writer(w, self.me, self.xid, version),
+                None => row.link_writer(w, self.me, writer, version),
             }
             row.release(w, self.me, self.patience(), 0)
         });
         self.wake(woken);
-        let wants_rollback = self.plan.rollbacks && thread_rng().gen_bool(0.3);
-        if wants_rollback || !self.may_commit(predecessor) {
-            self.roll_back();
-        } else {
-            self.commit(base);
-        }
+        Some((predecessor, base))
+    }
+
+    /// Ends the transaction's subtransaction: those behind it are doomed, and the transaction goes
+    /// on.
+    fn roll_back_to_savepoint(&self, writer: u32) {
+        let server = self.server;
+        server.end(&[writer], Fate::RolledBack);
+        let mut woken = Vec::new();
+        server.with_row(|row, w| {
+            row.roll_back(w, self.me, |actor| woken.push(actor));
+        });
+        woken.into_iter().for_each(|actor| self.wake(Some(actor)));
     }
 
     /// PRE_COMMIT: waits for the predecessor; PostgreSQL's record gives the permission.
@@ -225,7 +278,7 @@ impl Transaction<'_> {
         server.fate(predecessor) == Fate::Committed
     }
 
-    fn commit(&self, base: u64) {
+    fn commit(&self, writer: u32, base: u64) {
         let server = self.server;
         if let Some(below) = base.checked_sub(1) {
             let writer = server.versions.lock().unwrap()[below as usize].0;
@@ -239,7 +292,7 @@ impl Transaction<'_> {
             !server.members[self.me as usize].is_doomed(),
             "a doomed transaction commits"
         );
-        server.end(self.xid, Fate::Committed);
+        server.end(&self.ids(writer), Fate::Committed);
         let mut woken = Vec::new();
         server.with_row(|row, w| {
             row.depart(w, self.me, |actor| woken.push(actor));
@@ -249,9 +302,14 @@ impl Transaction<'_> {
         woken.into_iter().for_each(|actor| self.wake(Some(actor)));
     }
 
-    fn roll_back(&self) {
+    fn roll_back(&self, writer: u32) {
+        self.leave(&self.ids(writer));
+    }
+
+    /// Rolls the transaction back, with what of it still runs.
+    fn leave(&self, xids: &[u32]) {
         let server = self.server;
-        server.end(self.xid, Fate::RolledBack);
+        server.end(xids, Fate::RolledBack);
         let mut woken = Vec::new();
         server.with_row(|row, w| {
             row.roll_back(w, self.me, |actor| woken.push(actor));
@@ -259,6 +317,12 @@ impl Transaction<'_> {
             row.part();
         });
         woken.into_iter().for_each(|actor| self.wake(Some(actor)));
+    }
+
+    fn ids(&self, writer: u32) -> Vec<u32> {
+        let mut ids = vec![self.xid, writer];
+        ids.dedup();
+        ids
     }
 }
 
@@ -311,6 +375,7 @@ fn play(actors: usize, plan: Plan) {
 
 const CALM: Plan = Plan {
     rollbacks: false,
+    nested: false,
     cancels: false,
     deaf: false,
     fair_every: 2,
@@ -355,6 +420,16 @@ fn rollbacks_doom_all_followers_and_only_them() {
 }
 
 #[test]
+fn subtransactions_roll_back_with_those_behind_them() {
+    let plan = Plan {
+        rollbacks: true,
+        nested: true,
+        ..CALM
+    };
+    check_random(move || play(4, plan), 4000);
+}
+
+#[test]
 fn cancelled_waiters_pass_their_turn_on() {
     check_random(
         || {
@@ -377,13 +452,16 @@ fn waiters_in_the_lock_manager_come_back() {
 
 #[test]
 fn everything_at_once() {
-    let plan = Plan {
-        rollbacks: true,
-        cancels: true,
-        deaf: true,
-        fair_every: 3,
-        competitors: 2,
-    };
-    check_random(move || play(4, plan), 6000);
-    check_pct(move || play(3, plan), 3000, 4);
+    for nested in [false, true] {
+        let plan = Plan {
+            rollbacks: true,
+            nested,
+            cancels: true,
+            deaf: true,
+            fair_every: 3,
+            competitors: 2,
+        };
+        check_random(move || play(4, plan), 6000);
+        check_pct(move || play(3, plan), 3000, 4);
+    }
 }
