@@ -1,7 +1,7 @@
 //! Combining, the session's side: leaving an update to the transaction that has the ticket, and doing those of others.
 //!
 //! Both sides are single-statement transactions that commit as soon as the statement has run, with statements of one form
-//! (`pg/form.rs`): the holder computes nothing that the waiters' own sessions would compute differently. A waiter that is
+//! (`pg/form`): the holder computes nothing that the waiters' own sessions would compute differently. A waiter that is
 //! cancelled, terminated or timed out goes its own way until the holder is about to commit; the holder, whose version has
 //! that update in it, then fails with 40001.
 
@@ -20,7 +20,7 @@ use crate::pg::raw::TimeoutId;
 use crate::pg::relation::key_of;
 use crate::pg::{frontend, raw, tuple, wait, xact};
 use crate::tam::{callbacks, wal};
-use hotrow::{ARGUMENT_BYTES, Adoption, Identity, Slot, actor_of};
+use hotrow::{ARGUMENT_BYTES, Adoption, Identity, RESULT_BYTES, Slot, actor_of};
 use pgrx::pg_sys::{self, LockTupleMode, Oid, TM_Result};
 use std::cell::Cell;
 
@@ -40,8 +40,10 @@ struct Adopted {
     adoption: Adoption,
     /// Rows that it changed.
     rows: u32,
-    /// Where its arguments begin in `ARGUMENTS`, and their length.
-    arguments: (usize, usize),
+    /// Its arguments.
+    arguments: Span,
+    /// The row that it returns, if it returns rows and has changed one.
+    returned: Span,
 }
 
 /// The present statement, if its update may be done by another session or with those of others.
@@ -123,11 +125,11 @@ pub unsafe fn pack(query: *mut pg_sys::QueryDesc) -> bool {
             if !key_of(relation)?.can_combine(form.changed) || wal::is_logically_logged(relation) {
                 return None;
             }
-            let (arguments, length) = form.arguments(query)?;
+            let arguments = form.arguments(query)?;
             memory().parcels[wait::me() as usize].pack(
                 form.digest(),
                 form.bytes(),
-                &arguments[..length],
+                arguments.slice(),
             );
             Some(())
         })();
@@ -138,7 +140,7 @@ pub unsafe fn pack(query: *mut pg_sys::QueryDesc) -> bool {
     }
 }
 
-/// Another session has done the statement: what its portal and the statistics are told. A cancel or a timer that fires too
+/// Another session has done the statement: what its portal and the statistics are told, and the row that it returns. A cancel or a timer that fires too
 /// late is forgotten, as it is when it comes just after a commit, and none may come until the transaction has ended.
 ///
 /// # Safety
@@ -156,14 +158,49 @@ pub unsafe fn report(query: *mut pg_sys::QueryDesc, rows: u32) {
         (*estate).es_processed = u64::from(rows);
         (*estate).es_total_processed = u64::from(rows);
         (*query).already_executed = true;
+        let update = Update::of_query(query);
+        if let (Some(update), Some(form)) = (update, PRESENT.form.get())
+            && form.returns()
+        {
+            send(query, update, &form, rows);
+        }
         if rows > 0
-            && let Some(update) = Update::of_query(query)
+            && let Some(update) = update
         {
             // The update counts, the dead version that it would have left does not.
             raw::pgstat_count_heap_update(update.relation(), true, false);
             if pg_sys::pgstat_track_counts {
                 raw::pgstat_update_heap_dead_tuples(update.relation(), 1);
             }
+        }
+    }
+}
+
+/// Sends the row that the statement returns, if it changed one, where the executor would (execMain.c:
+/// standard_ExecutorRun). Nothing here depends on the row, so that it does not fail: the update is committed.
+unsafe fn send(query: *mut pg_sys::QueryDesc, update: Update, form: &Form, rows: u32) {
+    // SAFETY: as for `report`; a receiver has all its operations, and slots have theirs.
+    unsafe {
+        let to = (*query).dest;
+        if let Some(start_up) = (*to).rStartup {
+            start_up(to, (*query).operation as i32, (*query).tupDesc);
+        }
+        if rows > 0
+            && let Some(row) = update.returned_slot()
+            && let Some(clear) = (*(*row).tts_ops).clear
+        {
+            clear(row);
+            let (bytes, length) = memory().parcels[wait::me() as usize].result();
+            if !form.unpack_returned(&bytes[..length], row) {
+                errors::RETURNED_NOTHING.raise();
+            }
+            raw::ExecStoreVirtualTuple(row);
+            if let Some(receive) = (*to).receiveSlot {
+                receive(row, to);
+            }
+        }
+        if let Some(shut_down) = (*to).rShutdown {
+            shut_down(to);
         }
     }
 }
@@ -190,6 +227,7 @@ pub unsafe fn lead(call: callbacks::Update, slot: Slot, query: usize) -> Option<
         if !update.has_new_row_in(call.slot)
             || !update.is_small(call.slot)
             || !update.replaces_small()
+            || form.returns() && update.changes_summarized()
             || !commits_early()
             || is_held(call)
         {
@@ -208,6 +246,8 @@ pub unsafe fn lead(call: callbacks::Update, slot: Slot, query: usize) -> Option<
             // The executor looks at the row again, and comes back with another new one.
             refuse_all();
             raw::ExecForceStoreHeapTuple(own, call.slot, true);
+        } else if form.returns() {
+            update.put_back_own(own, call.slot);
         }
         Some(result)
     }
@@ -231,18 +271,68 @@ fn commits_early() -> bool {
             <= pg_sys::SyncCommitLevel::SYNCHRONOUS_COMMIT_OFF as i32
 }
 
-/// Room for the arguments of all that are adopted.
-struct Arguments([Cell<u8>; 32 * ARGUMENT_BYTES]);
+/// A part of `Room`.
+#[derive(Clone, Copy, Default)]
+struct Span {
+    start: usize,
+    length: usize,
+}
+
+/// Room for the arguments of all that are adopted, or for the rows that they return.
+struct Room {
+    bytes: [Cell<u8>; ROOM],
+    used: Cell<usize>,
+}
+const ROOM: usize = 8192;
 // SAFETY: a backend has one thread.
-unsafe impl Sync for Arguments {}
-static ARGUMENTS: Arguments = Arguments([const { Cell::new(0) }; 32 * ARGUMENT_BYTES]);
+unsafe impl Sync for Room {}
+static ARGUMENTS: Room = Room::new();
+static RETURNED: Room = Room::new();
+
+impl Room {
+    const fn new() -> Room {
+        Room {
+            bytes: [const { Cell::new(0) }; ROOM],
+            used: Cell::new(0),
+        }
+    }
+
+    fn clear(&self) {
+        self.used.set(0);
+    }
+
+    fn has(&self, length: usize) -> bool {
+        self.used.get() + length <= ROOM
+    }
+
+    /// Keeps a copy. None if it does not fit.
+    fn keep(&self, bytes: &[u8]) -> Option<Span> {
+        let (start, length) = (self.used.get(), bytes.len());
+        for (to, from) in self.bytes.get(start..start + length)?.iter().zip(bytes) {
+            to.set(*from);
+        }
+        self.used.set(start + length);
+        Some(Span { start, length })
+    }
+
+    /// What was kept, in a buffer that is long enough.
+    fn get<const N: usize>(&self, span: Span) -> [u8; N] {
+        let mut bytes = [0; N];
+        let kept = &self.bytes[span.start..span.start + span.length];
+        for (to, from) in bytes.iter_mut().zip(kept) {
+            *to = from.get();
+        }
+        bytes
+    }
+}
 
 /// Adopts waiters whose statements have the form. Their arguments are copied: a parcel is its owner's again when the
 /// owner goes its own way.
 fn adopt(relation: Oid, slot: Slot, form: &Form) {
     let digest = form.digest();
     let most = (settings::of(relation).group_size() as usize).min(MOST);
-    let used = Cell::new(0);
+    ARGUMENTS.clear();
+    RETURNED.clear();
     PRESENT.count.set(0);
     PRESENT.slot.set(slot);
     memory().with_row(slot, |row, world| {
@@ -251,22 +341,17 @@ fn adopt(relation: Oid, slot: Slot, form: &Form) {
             most,
             |member| {
                 let parcel = &memory().parcels[actor_of(member) as usize];
-                parcel.has_form(digest, form.bytes())
-                    && used.get() + ARGUMENT_BYTES <= ARGUMENTS.0.len()
+                parcel.has_form(digest, form.bytes()) && ARGUMENTS.has(ARGUMENT_BYTES)
             },
             |adoption| {
                 let parcel = &memory().parcels[actor_of(adoption.member) as usize];
                 let (bytes, length) = parcel.arguments();
-                let start = used.get();
-                for (to, from) in ARGUMENTS.0[start..].iter().zip(&bytes[..length]) {
-                    to.set(*from);
-                }
-                used.set(start + length);
                 let n = PRESENT.count.get();
                 PRESENT.adopted[n].set(Some(Adopted {
                     adoption,
                     rows: 0,
-                    arguments: (start, length),
+                    arguments: ARGUMENTS.keep(&bytes[..length]).unwrap_or_default(),
+                    returned: Span::default(),
                 }));
                 PRESENT.count.set(n + 1);
             },
@@ -297,24 +382,34 @@ unsafe fn apply_all(
                 refuse(adopted.adoption);
                 continue;
             }
-            let mut bytes = [0; ARGUMENT_BYTES];
-            let (start, length) = adopted.arguments;
-            for (to, from) in bytes.iter_mut().zip(&ARGUMENTS.0[start..start + length]) {
-                *to = from.get();
-            }
+            let bytes: [u8; ARGUMENT_BYTES] = ARGUMENTS.get(adopted.arguments);
+            let bytes = &bytes[..adopted.arguments.length];
             update.keep(slot);
             let mut applied = Applied::OtherRow;
+            let mut returned = None;
             let failed = catching(
                 || {
-                    if own.replace(form, query, &bytes[..length]).is_some() {
+                    if own.replace(form, query, bytes).is_some() {
                         applied = update.apply();
+                    }
+                    if applied == Applied::Changed && form.returns() {
+                        returned = form.pack_returned(update.return_row(slot));
                     }
                 },
                 |code| !NOT_ABOUT_DATA.iter().any(|class| code.starts_with(class)),
             );
-            let changed = !failed && applied == Applied::Changed;
-            if changed && update.is_small(slot) {
+            let returned = if form.returns() {
+                returned.and_then(|row| RETURNED.keep(row.slice()))
+            } else {
+                Some(Span::default())
+            };
+            if !failed
+                && applied == Applied::Changed
+                && update.is_small(slot)
+                && let Some(returned) = returned
+            {
                 adopted.rows = 1;
+                adopted.returned = returned;
                 PRESENT.adopted[n].set(Some(adopted));
                 continue;
             }
@@ -383,6 +478,11 @@ fn fulfil_all(end: u64) {
     let durable_at = if PRESENT.is_logged.get() { end } else { 0 };
     let (mut combined, mut changed) = (0, 0);
     for adopted in adopted() {
+        if adopted.returned.length > 0 {
+            let row: [u8; RESULT_BYTES] = RETURNED.get(adopted.returned);
+            memory().parcels[actor_of(adopted.adoption.member) as usize]
+                .put_result(&row[..adopted.returned.length]);
+        }
         memory()
             .world()
             .fulfil(adopted.adoption, adopted.rows, durable_at);

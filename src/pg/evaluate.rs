@@ -30,7 +30,7 @@ pub enum Applied {
 
 impl Update {
     /// The query as such an update, if it is one: a ModifyTable over an IndexScan or a SeqScan, without subplans, functions of
-    /// users, RETURNING or conditions on the new row.
+    /// users or conditions on the new row.
     ///
     /// # Safety
     /// `query` has started.
@@ -67,7 +67,6 @@ impl Update {
                 && (*modify).mt_nrels == 1
                 && !(*update.scan).ps.ps_ProjInfo.is_null()
                 && (*update.result).ri_WithCheckOptions.is_null()
-                && (*update.result).ri_projectReturning.is_null()
                 && (*query).instrument_options == 0;
             usual.then_some(update)
         }
@@ -109,6 +108,58 @@ impl Update {
     pub unsafe fn replaces_small(self) -> bool {
         // SAFETY: the executor has put it there (ExecModifyTable, and ExecUpdate after EvalPlanQual).
         unsafe { is_small((*self.result).ri_oldTupleSlot) }
+    }
+
+    /// Whether the statement changes a column of an index that summarizes pages: then the executor tells that index of the
+    /// new row.
+    pub fn changes_summarized(self) -> bool {
+        // SAFETY: the result relation is open.
+        unsafe {
+            let kind = pg_sys::IndexAttrBitmapKind::INDEX_ATTR_BITMAP_SUMMARIZED;
+            let summarized = raw::RelationGetIndexAttrBitmap(self.relation(), kind);
+            let updated = raw::ExecGetUpdatedCols(self.result, self.estate);
+            let overlap = raw::bms_overlap(updated, summarized);
+            raw::bms_free(summarized);
+            overlap
+        }
+    }
+
+    /// Where the statement's RETURNING list is computed.
+    pub fn returned_slot(self) -> Option<*mut TupleTableSlot> {
+        // SAFETY: the statement has started.
+        unsafe {
+            let projection = (*self.result).ri_projectReturning;
+            (!projection.is_null()).then(|| (*projection).pi_state.resultslot)
+        }
+    }
+
+    /// Computes the RETURNING list for that new row, as ExecProcessReturning.
+    ///
+    /// # Safety
+    /// `has_new_row_in(row)`, and the statement has such a list, of this table's columns alone.
+    pub unsafe fn return_row(self, row: *mut TupleTableSlot) -> *mut TupleTableSlot {
+        // SAFETY: by the contract.
+        unsafe {
+            let projection = (*self.result).ri_projectReturning;
+            let context = (*projection).pi_exprContext;
+            raw::MemoryContextReset((*context).ecxt_per_tuple_memory);
+            (*context).ecxt_scantuple = row;
+            project(projection)
+        }
+    }
+
+    /// Puts back the statement's own new row, for its own RETURNING list, after one with more in it has been written.
+    ///
+    /// # Safety
+    /// `has_new_row_in(row)`, and `own` is a copy of it from before.
+    pub unsafe fn put_back_own(self, own: pg_sys::HeapTuple, row: *mut TupleTableSlot) {
+        // SAFETY: by the contract; storing clears what names the row's place and table.
+        unsafe {
+            let (place, table) = ((*row).tts_tid, (*row).tts_tableOid);
+            raw::ExecForceStoreHeapTuple(own, row, true);
+            (*row).tts_tid = place;
+            (*row).tts_tableOid = table;
+        }
     }
 
     /// A copy of the row as a tuple.

@@ -23,7 +23,34 @@ pub unsafe fn commits_next(query: *const pg_sys::QueryDesc) -> bool {
         match (*(*query).dest).mydest {
             pg_sys::CommandDest::DestRemote => true,
             pg_sys::CommandDest::DestNone => next_message() == Some(b'S'),
+            // RETURNING: the portal sends the rows when it has them all.
+            pg_sys::CommandDest::DestTuplestore => match protocol(pg_sys::ActivePortal) {
+                Some(Protocol::Simple) => true,
+                Some(Protocol::Extended) => next_message() == Some(b'S'),
+                None => false,
+            },
             _ => false,
+        }
+    }
+}
+
+enum Protocol {
+    Simple,
+    Extended,
+}
+
+/// The protocol by which a client has made the portal. None if it has not: EXECUTE makes one of its own.
+unsafe fn protocol(portal: pg_sys::Portal) -> Option<Protocol> {
+    // SAFETY: the active portal is valid, and has a name.
+    unsafe {
+        if portal.is_null() {
+            None
+        } else if (*portal).visible {
+            // exec_bind_message; a cursor does not run an UPDATE.
+            Some(Protocol::Extended)
+        } else {
+            // exec_simple_query
+            (*(*portal).name == 0).then_some(Protocol::Simple)
         }
     }
 }

@@ -119,6 +119,8 @@ unsafe extern "C-unwind" {
     pub fn GetCurrentTransactionNestLevel() -> c_int;
     pub fn ExecCheckPermissions(rtable: *mut List, infos: *mut List, raises: bool) -> bool;
     pub fn GetCurrentTransactionStartTimestamp() -> TimestampTz;
+    pub fn GetCurrentStatementStartTimestamp() -> TimestampTz;
+    pub fn SetParallelStartTimestamps(transaction: TimestampTz, statement: TimestampTz);
     pub fn GetCurrentSubTransactionId() -> SubTransactionId;
     pub fn GetCurrentCommandId(used: bool) -> CommandId;
     pub fn CommandCounterIncrement();
@@ -403,6 +405,10 @@ unsafe extern "C-unwind" {
     pub fn OidOutputFunctionCall(function: Oid, value: Datum) -> *mut c_char;
     pub fn pg_mbcliplen(text: *const c_char, len: c_int, limit: c_int) -> c_int;
     pub fn get_opname(operator: Oid) -> *mut c_char;
+    pub fn exprType(expression: *const Node) -> Oid;
+    pub fn pg_get_timezone_name(zone: *mut pg_tz) -> *const c_char;
+    pub fn pg_get_client_encoding() -> c_int;
+    pub fn GetDatabaseEncoding() -> c_int;
     pub fn get_opcode(operator: Oid) -> Oid;
     pub fn get_typtype(typ: Oid) -> c_char;
     pub fn get_language_oid(name: *const c_char, missing_ok: bool) -> Oid;

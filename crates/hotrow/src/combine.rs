@@ -14,9 +14,10 @@
 use crate::row::{Member, Row, World, load};
 use crate::{MemberId, Word32, Word64};
 
-/// Room for a statement's form, and for its arguments.
-pub const FORM_BYTES: usize = 384;
+/// Room for a statement's form, for its arguments, and for the row that it returns.
+pub const FORM_BYTES: usize = 512;
 pub const ARGUMENT_BYTES: usize = 256;
+pub const RESULT_BYTES: usize = 256;
 
 const NONE: u32 = 0;
 const OFFERED: u32 = 1;
@@ -47,7 +48,8 @@ pub enum Outcome {
     Refused,
 }
 
-/// A statement as another session can execute it. Written by its owner while nobody may adopt it.
+/// A statement as another session can execute it. Written by its owner while nobody may adopt it, and what it returns by
+/// its adopter while it is sealed.
 #[derive(Debug)]
 #[repr(C)]
 pub struct Parcel {
@@ -56,6 +58,8 @@ pub struct Parcel {
     arguments_length: Word32,
     form: [Word64; FORM_BYTES / 8],
     arguments: [Word64; ARGUMENT_BYTES / 8],
+    result_length: Word32,
+    result: [Word64; RESULT_BYTES / 8],
 }
 
 impl Default for Parcel {
@@ -66,6 +70,8 @@ impl Default for Parcel {
             arguments_length: Word32::default(),
             form: [const { Word64::new() }; FORM_BYTES / 8],
             arguments: [const { Word64::new() }; ARGUMENT_BYTES / 8],
+            result_length: Word32::default(),
+            result: [const { Word64::new() }; RESULT_BYTES / 8],
         }
     }
 }
@@ -99,6 +105,24 @@ impl Parcel {
         let mut bytes = [0; ARGUMENT_BYTES];
         let length = (self.arguments_length.get() as usize).min(ARGUMENT_BYTES);
         read(&self.arguments, &mut bytes[..length]);
+        (bytes, length)
+    }
+
+    /// The adopter of the sealed statement tells what it returns.
+    ///
+    /// # Panics
+    /// If it is longer than its room.
+    pub fn put_result(&self, bytes: &[u8]) {
+        assert!(bytes.len() <= RESULT_BYTES);
+        self.result_length.set(bytes.len() as u32);
+        write(&self.result, bytes);
+    }
+
+    /// What the fulfilled statement returns, and its length.
+    pub fn result(&self) -> ([u8; RESULT_BYTES], usize) {
+        let mut bytes = [0; RESULT_BYTES];
+        let length = (self.result_length.get() as usize).min(RESULT_BYTES);
+        read(&self.result, &mut bytes[..length]);
         (bytes, length)
     }
 }
@@ -391,5 +415,8 @@ mod tests {
         assert!(!parcel.has_form(6, b"form of a statement"));
         let (bytes, length) = parcel.arguments();
         assert_eq!(&bytes[..length], b"arguments");
+        parcel.put_result(b"a returned row");
+        let (bytes, length) = parcel.result();
+        assert_eq!(&bytes[..length], b"a returned row");
     }
 }

@@ -19,7 +19,7 @@ mod row;
 mod ticket;
 mod word;
 
-pub use combine::{ARGUMENT_BYTES, Adoption, FORM_BYTES, Outcome, Parcel};
+pub use combine::{ARGUMENT_BYTES, Adoption, FORM_BYTES, Outcome, Parcel, RESULT_BYTES};
 pub use contended::{ContendedTables, Contention};
 pub use directory::{Directory, Slot};
 pub use flush::{Duty, FlushQueue};
