@@ -77,12 +77,12 @@ static PRESENT: Present = Present {
     fulfilled: Cell::new(false),
 };
 
-/// Before a statement on a hot row starts: whether it may be combined with others. Then it queues when it is about to run,
+/// Before a statement on a hot row starts: whether it may be combined with others. Its constants are parameters afterwards. Then it queues when it is about to run,
 /// with its permissions checked.
 ///
 /// # Safety
 /// `query` is about to be started and `target` is its target.
-pub unsafe fn consider(query: *const pg_sys::QueryDesc, target: &Target) -> bool {
+pub unsafe fn consider(query: *mut pg_sys::QueryDesc, target: &Target) -> bool {
     // SAFETY: by the contract.
     unsafe {
         if !guc::COMBINE_UPDATES.get()
@@ -92,9 +92,11 @@ pub unsafe fn consider(query: *const pg_sys::QueryDesc, target: &Target) -> bool
             || xact::own_xid() != 0
             || !statement::is_the_transaction(query)
             || !frontend::commits_next(query)
+            || !target.is_only()
         {
             return false;
         }
+        form::lift::constants(query);
         let Some(form) = Form::of_plan((*query).plannedstmt, target) else {
             return false;
         };

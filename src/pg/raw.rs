@@ -297,6 +297,11 @@ unsafe extern "C-unwind" {
     pub fn GetCommandLogLevel(node: *mut Node) -> c_int;
 
     // nodes
+    pub fn expression_tree_mutator_impl(
+        node: *mut Node,
+        mutator: tree_mutator_callback,
+        context: *mut c_void,
+    ) -> *mut Node;
     pub fn expression_tree_walker_impl(
         node: *mut Node,
         walker: Option<unsafe extern "C-unwind" fn(*mut Node, *mut c_void) -> bool>,

@@ -1,7 +1,7 @@
 //! Which expressions have a form, and their bytes. An allowlist, node by node.
 
-use super::values::may_pass;
 use super::Form;
+use super::values::may_pass;
 use crate::pg::builtin::{self, Known, is_builtin};
 use crate::pg::plan::{length, nodes, tag};
 use crate::pg::raw;
@@ -72,7 +72,8 @@ impl Form {
                 NodeTag::T_Var => {
                     let var = node.cast::<pg_sys::Var>();
                     may_pass((*var).vartype)?;
-                    if (*var).varno != self.table || (*var).varattno <= 0 || (*var).varlevelsup != 0 {
+                    if (*var).varno != self.table || (*var).varattno <= 0 || (*var).varlevelsup != 0
+                    {
                         return None;
                     }
                     self.bytes.put_number((*var).varattno as u32)

@@ -7,6 +7,7 @@
 //! transaction and of the statement are arguments, and a time zone that matters is part of the form.
 
 mod expression;
+pub mod lift;
 mod values;
 
 pub use expression::is_portable;

@@ -59,6 +59,33 @@ pub fn can_be_sent(typ: Oid) -> bool {
     }
 }
 
+/// Whether a value, not null, takes little room among the arguments; an array is rather part of the statement.
+///
+/// # Safety
+/// `value` is a value of that type.
+pub unsafe fn is_short(typ: Oid, value: Datum) -> bool {
+    /// Of text and numeric.
+    const SHORT: usize = 64;
+    match shape(typ) {
+        Some(Shape::ByValue | Shape::Fixed(_)) => true,
+        Some(Shape::Varlena) if !is_array(typ) => {
+            // SAFETY: by the contract.
+            unsafe {
+                let value = value.cast_mut_ptr::<pg_sys::varlena>();
+                !pgrx::varlena::varatt_is_1b_e(value) && pgrx::varlena::varsize_any(value) <= SHORT
+            }
+        }
+        _ => false,
+    }
+}
+
+fn is_array(typ: Oid) -> bool {
+    matches!(
+        typ,
+        pg_sys::INT4ARRAYOID | pg_sys::INT8ARRAYOID | pg_sys::TEXTARRAYOID
+    )
+}
+
 #[derive(Clone, Copy)]
 pub struct Bytes<const N: usize> {
     bytes: [u8; N],
@@ -139,7 +166,11 @@ impl<const N: usize> Bytes<N> {
 /// Room for the values that are read, each at a multiple of 8.
 struct Room([Cell<u64>; ROOM]);
 /// A value takes up to seven bytes more than it has, in place of its length's four.
-const ROOM: usize = 2 * if ARGUMENT_BYTES > RESULT_BYTES { ARGUMENT_BYTES } else { RESULT_BYTES } / 8;
+const ROOM: usize = 2 * if ARGUMENT_BYTES > RESULT_BYTES {
+    ARGUMENT_BYTES
+} else {
+    RESULT_BYTES
+} / 8;
 // SAFETY: a backend has one thread.
 unsafe impl Sync for Room {}
 static PLACE: Room = Room([const { Cell::new(0) }; ROOM]);

@@ -6,8 +6,11 @@ mod scope;
 
 use anyhow::{Context, Result, bail, ensure};
 use pgserver::Server;
-use postgres::Client;
-use txn_server_tests::{Load, Watchdog, int, physical_health, sqlstate, start_hot, wait_until};
+use postgres::{Client, SimpleQueryMessage};
+use txn_server_tests::{
+    Background, Load, Watchdog, grouped, int, physical_health, pid, sqlstate, start_hot, text,
+    wait_until,
+};
 
 use crate::stage::{Prepared, Stage, crowd};
 
@@ -83,6 +86,93 @@ fn arguments_and_conditions_are_each_ones_own() -> Result<()> {
         ensure!(val == 11 - taken, "{taken} taken of 11, {val} left");
         ensure!(val < 3, "{val} left, and somebody was refused");
         ensure!(stage.combined()? == 3, "{} combined", stage.combined()?);
+        Ok(())
+    })
+}
+
+/// Sessions that write their numbers as literals, or execute a statement with a plan of its own for each execution.
+#[test]
+fn literals_are_arguments() -> Result<()> {
+    on_server(|server| {
+        server.connect()?.batch_execute(
+            "ALTER TABLE hot ADD name text DEFAULT '', ADD price numeric DEFAULT 0",
+        )?;
+        let mut stage = Stage::new(server, BUMP)?;
+        let mut literal = Vec::new();
+        for n in 1..=4 {
+            let sql = format!(
+                "UPDATE hot SET val = val + {n}, name = name || '{n},', price = price + {n}.50 \
+                 WHERE id = 1 AND val < {}",
+                100 + n
+            );
+            literal.push(Background::run(grouped(server)?, &sql)?);
+        }
+        stage.wait_queued(4)?;
+        stage.release()?;
+        ensure!(stage.end()? == "00000");
+        for session in literal {
+            let told = sqlstate(&session.end()?.1);
+            ensure!(told == "00000", "told {told}");
+        }
+        ensure!(stage.val()? == 11, "the value is {}", stage.val()?);
+        ensure!(stage.combined()? == 3, "{} combined", stage.combined()?);
+        let sums = "SELECT price::text || length(name) FROM hot";
+        let sums = text(&mut stage.control, sums)?;
+        ensure!(sums == "12.008", "{sums}");
+
+        // A plan for each execution has the arguments as constants.
+        let mut stage = Stage::new(server, BUMP)?;
+        let custom: Vec<_> = (1..=4i64)
+            .map(|n| {
+                let mut client = grouped(server)?;
+                client.batch_execute("SET plan_cache_mode = force_custom_plan")?;
+                let pid = pid(&mut client)?;
+                Ok(Background::call(client, pid, move |client| {
+                    let add =
+                        "UPDATE hot SET val = val + $1 WHERE id = $2 RETURNING $1::bigint, val";
+                    let row = client.query_one(add, &[&n, &1i32])?;
+                    Ok((row.get::<_, i64>(0) == n, row.get::<_, i64>(1)))
+                }))
+            })
+            .collect::<Result<_>>()?;
+        stage.wait_queued(4)?;
+        stage.release()?;
+        ensure!(stage.end()? == "00000");
+        for session in custom {
+            let (is_own, val) = session.end()?.1?;
+            ensure!(is_own && (13..=22).contains(&val), "{is_own}, {val}");
+        }
+        ensure!(stage.val()? == 22, "the value is {}", stage.val()?);
+        ensure!(stage.combined()? == 6, "{} combined", stage.combined()?);
+        Ok(())
+    })
+}
+
+/// A generic plan is used again: its constants stay in it.
+#[test]
+fn generic_plans_stay_as_they_are() -> Result<()> {
+    on_server(|server| {
+        let mut client = grouped(server)?;
+        client.batch_execute(
+            "SET plan_cache_mode = force_generic_plan; \
+             UPDATE hot SET val = val WHERE id = 1; \
+             PREPARE seven AS UPDATE hot SET val = val + 7 WHERE id = 1 RETURNING val * 10",
+        )?;
+        for n in 1..=3 {
+            let ten = client.simple_query("EXECUTE seven")?;
+            let Some(SimpleQueryMessage::Row(row)) =
+                ten.iter().find(|m| matches!(m, SimpleQueryMessage::Row(_)))
+            else {
+                bail!("no row was returned");
+            };
+            ensure!(row.get(0) == Some(format!("{}", 70 * n).as_str()));
+        }
+        let mut stage = Stage::new(server, BUMP)?;
+        let amount = Prepared::run(server, "UPDATE hot SET val = val + 7 WHERE id = 1", vec![])?;
+        stage.wait_queued(1)?;
+        stage.release()?;
+        ensure!(stage.end()? == "00000" && amount.end()?? == 1);
+        ensure!(stage.val()? == 29, "the value is {}", stage.val()?);
         Ok(())
     })
 }

@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex};
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, anyhow, ensure};
 use pgserver::Server;
 use postgres::{Client, SimpleQueryMessage};
 use txn_server_tests::{
@@ -58,7 +58,7 @@ fn returned(stage: &mut Stage, waiting: Vec<Returning>) -> Result<Vec<Vec<String
     ensure!(stage.end()? == "00000");
     waiting
         .into_iter()
-        .map(|session| Ok(session.end()?.1?))
+        .map(|session| session.end()?.1.map_err(|error| anyhow!("{error:?}")))
         .collect()
 }
 
@@ -97,7 +97,8 @@ fn each_gets_the_row_as_of_its_own_update() -> Result<()> {
         values.sort();
         ensure!(values == ["2", "3", "4", "5", "6", "7"], "{values:?}");
         ensure!(stage.val()? == 7, "the value is {}", stage.val()?);
-        ensure!(stage.combined()? == 5, "{} combined", stage.combined()?);
+        // Constants are parameters in the one protocol, and in the cached plans of the other are not.
+        ensure!(stage.combined()? == 4, "{} combined", stage.combined()?);
         Ok(())
     })
 }
@@ -172,9 +173,9 @@ fn conditions_and_errors_are_each_ones_own() -> Result<()> {
 #[test]
 fn rows_that_cannot_be_told() -> Result<()> {
     on_server(|server| {
-        server
-            .connect()?
-            .batch_execute("ALTER TABLE hot ADD name text; UPDATE hot SET name = repeat('€', 200)")?;
+        server.connect()?.batch_execute(
+            "ALTER TABLE hot ADD name text; UPDATE hot SET name = repeat('€', 200)",
+        )?;
         let sql = "UPDATE hot SET val = val + 1 WHERE id = 1 RETURNING val, name";
         let mut stage = Stage::new(server, BUMP)?;
         let waiting = sessions(server, &mut stage, &[sql; 3])?;
@@ -183,7 +184,9 @@ fn rows_that_cannot_be_told() -> Result<()> {
         }
         ensure!(stage.combined()? == 0, "{} combined", stage.combined()?);
 
-        server.connect()?.batch_execute("UPDATE hot SET name = '€'")?;
+        server
+            .connect()?
+            .batch_execute("UPDATE hot SET name = '€'")?;
         let mut stage = Stage::new(server, BUMP)?;
         let before = stage.val()?;
         let waiting = (0..3)
@@ -236,13 +239,21 @@ fn prepared_by_name() -> Result<()> {
             })
             .collect::<Result<Vec<_>>>()?;
         stage.wait_queued(3)?;
-        let failing = start(grouped(server)?, &format!("{NEXT}; SELECT 1 / 0"))?;
-        stage.wait_queued(4)?;
         let mut values = only(returned(&mut stage, waiting)?)?;
         values.sort();
-        let told = sqlstate(&failing.end()?.1);
-        ensure!(told == "22012", "told {told}");
-        ensure!(stage.val()? == 4, "the value is {}", stage.val()?);
+        ensure!(values == ["2", "3", "4"], "{values:?}");
+        let mut stage = Stage::new(server, BUMP)?;
+        let waiting = (0..3)
+            .map(|_| start(grouped(server)?, &format!("{NEXT}; SELECT 1 / 0")))
+            .collect::<Result<Vec<_>>>()?;
+        stage.wait_queued(3)?;
+        stage.release()?;
+        ensure!(stage.end()? == "00000");
+        for session in waiting {
+            let told = sqlstate(&session.end()?.1);
+            ensure!(["22012", "40001"].contains(&told.as_str()), "told {told}");
+        }
+        ensure!(stage.val()? == 5, "the value is {}", stage.val()?);
         ensure!(stage.combined()? == 0, "{} combined", stage.combined()?);
         Ok(())
     })
@@ -379,7 +390,7 @@ fn a_crowd_takes_numbers() -> Result<()> {
     tally.only(&["40001"])?;
     let last = int(&mut server.connect()?, "SELECT val FROM hot")?;
     tally.explains(last)?;
-    let mut taken = numbers.lock().map_err(|_| anyhow::anyhow!("poisoned"))?;
+    let mut taken = numbers.lock().map_err(|_| anyhow!("poisoned"))?;
     taken.sort();
     ensure!(
         taken.iter().copied().eq(1..=last),
