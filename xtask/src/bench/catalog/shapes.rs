@@ -93,5 +93,6 @@ shapes! {
     "trigger", "autocommit, BEFORE trigger that sets a column", shapes::TRIGGER;
     "guarded", "autocommit, with a condition on the value", shapes::GUARDED;
     "unnamed", "autocommit, unnamed statement of the extended protocol", shapes::UNNAMED;
+    "literals", "autocommit, simple protocol, numbers as literals that differ", shapes::LITERALS;
     "block", "UPDATE in a block", shapes::BLOCK;
 }

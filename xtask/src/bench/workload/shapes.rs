@@ -96,4 +96,11 @@ pub static UNNAMED: Workload = Workload {
     protocol: Some(Protocol::Extended),
     ..counter("unnamed", super::HOT_ROW.scripts)
 };
+/// Numbers in the text of the statement, as frameworks write them that do not use parameters.
+pub static LITERALS: Workload = Workload {
+    effect: "SELECT sum(val)::bigint FROM kinds",
+    count_rows: "SELECT count(*) FROM kinds WHERE id > 0",
+    protocol: Some(Protocol::Simple),
+    ..shape!("literals")
+};
 pub static BLOCK: Workload = counter("block", super::NO_ROLLBACKS.scripts);
