@@ -61,6 +61,8 @@ struct Present {
     is_done: Cell<bool>,
     /// The adopted have been told, and are to be woken.
     fulfilled: Cell<bool>,
+    /// The digest of a form whose rows were too long for the way back.
+    too_long: Cell<u64>,
 }
 // SAFETY: a backend has one thread.
 unsafe impl Sync for Present {}
@@ -75,6 +77,7 @@ static PRESENT: Present = Present {
     is_logged: Cell::new(true),
     is_done: Cell::new(false),
     fulfilled: Cell::new(false),
+    too_long: Cell::new(0),
 };
 
 /// Before a statement on a hot row starts: whether it may be combined with others. Its constants are parameters afterwards. Then it queues when it is about to run,
@@ -100,6 +103,9 @@ pub unsafe fn consider(query: *mut pg_sys::QueryDesc, target: &Target) -> bool {
         let Some(form) = Form::of_plan((*query).plannedstmt, target) else {
             return false;
         };
+        if form.returns() && form.digest() == PRESENT.too_long.get() {
+            return false;
+        }
         PRESENT.query.set(query as usize);
         PRESENT.identity.set(Some(target.identity));
         PRESENT.form.set(Some(form));
@@ -230,6 +236,7 @@ pub unsafe fn lead(call: callbacks::Update, slot: Slot, query: usize) -> Option<
             || !update.is_small(call.slot)
             || !update.replaces_small()
             || form.returns() && update.changes_summarized()
+            || is_fatal_to_fail()
             || !commits_early()
             || is_held(call)
         {
@@ -250,6 +257,8 @@ pub unsafe fn lead(call: callbacks::Update, slot: Slot, query: usize) -> Option<
             raw::ExecForceStoreHeapTuple(own, call.slot, true);
         } else if form.returns() {
             update.put_back_own(own, call.slot);
+        } else {
+            raw::pfree(own.cast());
         }
         Some(result)
     }
@@ -263,6 +272,12 @@ unsafe fn is_held(call: callbacks::Update) -> bool {
         detect::grip(call.rel, version, LockTupleMode::LockTupleExclusive)
     };
     grip != detect::Grip::Nobody
+}
+
+/// Whether any error ends the session (`exit_on_error`): also one that belongs to another.
+fn is_fatal_to_fail() -> bool {
+    // SAFETY: a plain read of a setting.
+    unsafe { pg_sys::ExitOnAnyError }
 }
 
 /// Whether our commit goes on before the standbys have it: their silence must not keep others waiting.
@@ -373,13 +388,14 @@ unsafe fn apply_all(
     // when they fail with an error about data.
     unsafe {
         let own = form::Arguments::save(form, query);
+        let mut is_too_long = false;
         let until = wait::now() + PATIENCE_US;
         for n in 0..PRESENT.count.get() {
             let Some(mut adopted) = PRESENT.adopted[n].get() else {
                 continue;
             };
             let has_left = !memory().world().is_adopted(adopted.adoption);
-            if has_left || wait::is_to_fail() || wait::now() > until {
+            if has_left || is_too_long || wait::is_to_fail() || wait::now() > until {
                 PRESENT.adopted[n].set(None);
                 refuse(adopted.adoption);
                 continue;
@@ -398,8 +414,18 @@ unsafe fn apply_all(
                         returned = form.pack_returned(update.return_row(slot));
                     }
                 },
-                |code| !NOT_ABOUT_DATA.iter().any(|class| code.starts_with(class)),
+                |code| {
+                    let is_about_data = !NOT_ABOUT_DATA.iter().any(|class| code.starts_with(class));
+                    if !is_about_data {
+                        own.restore(form, query);
+                    }
+                    is_about_data
+                },
             );
+            if !failed && applied == Applied::Changed && form.returns() && returned.is_none() {
+                is_too_long = true;
+                PRESENT.too_long.set(form.digest());
+            }
             let returned = if form.returns() {
                 returned.and_then(|row| RETURNED.keep(row.slice()))
             } else {

@@ -19,7 +19,7 @@ use crate::fault::{Fault, planted};
 use crate::pg::forerun;
 use crate::pg::plan::{self, Target};
 use crate::pg::relation::key_of;
-use crate::pg::{plpgsql, raw, snapshot, wait, xact};
+use crate::pg::{nesting, plpgsql, raw, snapshot, wait, xact};
 use crate::tam::swap::{self, OnConflict, Use};
 use hotrow::{Contention, Identity, Slot, Tail};
 use pgrx::pg_sys::{self, CmdType, Oid};
@@ -274,7 +274,7 @@ unsafe fn note_whole(query: *mut pg_sys::QueryDesc) {
     unsafe {
         let portal = pg_sys::ActivePortal;
         if (*query).operation == CmdType::CMD_SELECT
-            || portal.is_null()
+            || !nesting::is_outermost()
             || raw::IsTransactionBlock()
         {
             return;

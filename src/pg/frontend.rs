@@ -1,10 +1,11 @@
 //! What the client will do next, as far as it has already told.
 
-use super::raw;
+use super::{nesting, raw};
 use pgrx::pg_sys;
 
 /// Whether the statement is all of its transaction, so that it commits as soon as the statement has run: a single statement
-/// of the simple protocol, or one that is executed alone and whose Sync message has arrived with it.
+/// of the simple protocol, or one that is executed alone and whose Sync message has arrived with it. Not within another
+/// statement or a function.
 ///
 /// # Safety
 /// `query` is the statement of the active portal.
@@ -13,7 +14,8 @@ pub unsafe fn commits_next(query: *const pg_sys::QueryDesc) -> bool {
     const XACT_FLAGS_PIPELINING: i32 = 1 << 3;
     // SAFETY: plain reads of backend state.
     unsafe {
-        if pg_sys::MyBackendType != pg_sys::BackendType::B_BACKEND
+        if !nesting::is_outermost()
+            || pg_sys::MyBackendType != pg_sys::BackendType::B_BACKEND
             || pg_sys::whereToSendOutput != pg_sys::CommandDest::DestRemote
             || pg_sys::MyXactFlags & XACT_FLAGS_PIPELINING != 0
             || raw::IsTransactionBlock()
@@ -39,14 +41,21 @@ enum Protocol {
     Extended,
 }
 
-/// The protocol by which a client has made the portal. None if it has not: EXECUTE makes one of its own.
+/// The protocol by which a client has made the portal, if its messages alone have, and in a format that its rows can be sent
+/// in: others (of EXECUTE, of a cursor of a function) have no formats.
 unsafe fn protocol(portal: pg_sys::Portal) -> Option<Protocol> {
-    // SAFETY: the active portal is valid, and has a name.
+    // SAFETY: the active portal is valid, and has a name; there are as many formats as columns.
     unsafe {
-        if portal.is_null() {
-            None
-        } else if (*portal).visible {
-            // exec_bind_message; a cursor does not run an UPDATE.
+        if portal.is_null() || (*portal).formats.is_null() || (*portal).tupDesc.is_null() {
+            return None;
+        }
+        let columns = (*(*portal).tupDesc).natts as usize;
+        let formats = std::slice::from_raw_parts((*portal).formats, columns);
+        if !formats.iter().all(|format| [0, 1].contains(format)) {
+            return None;
+        }
+        if (*portal).visible {
+            // exec_bind_message
             Some(Protocol::Extended)
         } else {
             // exec_simple_query

@@ -347,6 +347,7 @@ unsafe extern "C-unwind" {
     pub fn GetTransactionSnapshot() -> Snapshot;
     pub fn GetLatestSnapshot() -> Snapshot;
     pub fn RegisterSnapshot(snapshot: Snapshot) -> Snapshot;
+    pub fn UnregisterSnapshotFromOwner(snapshot: Snapshot, owner: ResourceOwner);
     pub fn UnregisterSnapshot(snapshot: Snapshot);
     pub fn InvalidateCatalogSnapshot();
     pub fn PushActiveSnapshot(snapshot: Snapshot);

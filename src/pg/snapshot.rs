@@ -105,7 +105,28 @@ pub unsafe fn let_go(query: *mut pg_sys::QueryDesc) {
         }
         raw::UnregisterSnapshot((*query).snapshot);
         (*query).snapshot = ptr::null_mut();
+        HELD.0.set(let_portals_go(query));
         raw::InvalidateCatalogSnapshot();
+    }
+}
+
+/// Whether `let_go` has let a portal's own registration go.
+struct Held(Cell<bool>);
+// SAFETY: a backend has one thread.
+unsafe impl Sync for Held {}
+static HELD: Held = Held(Cell::new(false));
+
+/// With RETURNING the portal registers the snapshot, too, for as long as it keeps the rows (pquery.c: FillPortalStore).
+unsafe fn let_portals_go(query: *const pg_sys::QueryDesc) -> bool {
+    // SAFETY: the active portal, whose registration its own resource owner has.
+    unsafe {
+        let portal = pg_sys::ActivePortal;
+        if portal.is_null() || (*portal).holdSnapshot.is_null() || !begins_portal(&*portal, query) {
+            return false;
+        }
+        raw::UnregisterSnapshotFromOwner((*portal).holdSnapshot, (*portal).resowner);
+        (*portal).holdSnapshot = ptr::null_mut();
+        true
     }
 }
 
@@ -116,7 +137,11 @@ pub unsafe fn let_go(query: *mut pg_sys::QueryDesc) {
 pub unsafe fn take(query: *mut pg_sys::QueryDesc) {
     // SAFETY: restores what `let_go` undid: an active snapshot, and the query's registration of it.
     unsafe {
-        raw::PushCopiedSnapshot(raw::GetTransactionSnapshot());
+        let fresh = raw::GetTransactionSnapshot();
+        if HELD.0.take() {
+            (*pg_sys::ActivePortal).holdSnapshot = raw::RegisterSnapshot(fresh);
+        }
+        raw::PushCopiedSnapshot(fresh);
         (*query).snapshot = raw::RegisterSnapshot(raw::GetActiveSnapshot());
         let estate = (*query).estate;
         if !estate.is_null() {

@@ -43,15 +43,16 @@ pub fn may_pass(typ: Oid) -> Option<()> {
     shape(typ).map(|_| ())
 }
 
-/// Whether a client of this session can be sent a value of that type without fail: text may have characters that the
-/// client's encoding has not.
+/// Whether a client of this session can be sent a value of that type without fail: text, and the abbreviation of a time
+/// zone, may have characters that the client's encoding has not.
 pub fn can_be_sent(typ: Oid) -> bool {
     match typ {
         pg_sys::TEXTOID
         | pg_sys::VARCHAROID
         | pg_sys::BPCHAROID
         | pg_sys::JSONBOID
-        | pg_sys::TEXTARRAYOID => {
+        | pg_sys::TEXTARRAYOID
+        | pg_sys::TIMESTAMPTZOID => {
             // SAFETY: both read backend state.
             unsafe { raw::pg_get_client_encoding() == raw::GetDatabaseEncoding() }
         }

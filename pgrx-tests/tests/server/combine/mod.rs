@@ -1,6 +1,7 @@
 //! Combining: a session that has the ticket does the waiting updates of others. The holder is stopped at a named point (a
 //! library with the feature `stop_events`), so that it is certain who is done by whom.
 mod leaving;
+mod portals;
 mod replayed;
 mod returning;
 mod scope;

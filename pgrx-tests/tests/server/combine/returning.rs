@@ -205,6 +205,53 @@ fn rows_that_cannot_be_told() -> Result<()> {
         }
         let val = stage.val()?;
         ensure!(val == before + 1, "{before}, then {val}");
+
+        // Outside of ISO style, a time comes with the abbreviation of its zone.
+        let mut stage = Stage::new(server, BUMP)?;
+        let before = stage.val()?;
+        let waiting = (0..3)
+            .map(|_| {
+                let mut client = grouped(server)?;
+                // The client is told of the zone while it can be.
+                client.batch_execute("SET DateStyle = SQL; SET TimeZone = '<€€€>5'")?;
+                client.batch_execute("SET client_encoding = latin1")?;
+                start(
+                    client,
+                    "UPDATE hot SET val = val + 1 WHERE id = 1 RETURNING now()",
+                )
+            })
+            .collect::<Result<Vec<_>>>()?;
+        stage.wait_queued(3)?;
+        stage.release()?;
+        ensure!(stage.end()? == "00000");
+        for session in waiting {
+            let told = sqlstate(&session.end()?.1);
+            ensure!(told == "22P05", "told {told}");
+        }
+        let val = stage.val()?;
+        ensure!(val == before + 1, "{before}, then {val}");
+        Ok(())
+    })
+}
+
+/// `exit_on_error` ends a session at its own errors only.
+#[test]
+fn sessions_that_exit_on_errors() -> Result<()> {
+    on_server(|server| {
+        let divide = |by: i32| {
+            format!("UPDATE hot SET val = val + 1 WHERE id = 1 RETURNING 12 / (val - val + {by})")
+        };
+        let mut stage = Stage::new(server, BUMP)?;
+        let mut first = grouped(server)?;
+        first.batch_execute("SET exit_on_error = on")?;
+        let first = start(first, &divide(1))?;
+        stage.wait_queued(1)?;
+        let second = start(grouped(server)?, &divide(0))?;
+        stage.wait_queued(2)?;
+        stage.release()?;
+        ensure!(stage.end()? == "00000");
+        let told = [sqlstate(&first.end()?.1), sqlstate(&second.end()?.1)];
+        ensure!(told == ["00000", "22012"], "{told:?}");
         Ok(())
     })
 }
