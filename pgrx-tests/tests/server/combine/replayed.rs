@@ -129,7 +129,7 @@ fn transaction(
     worker.simple(&settings)?;
     // All sessions are at about the same statement.
     let sql = statement(worker.attempt / 8, &mut worker.rng);
-    let mut found = None;
+    let found;
     let done = if worker.chance(15) {
         worker.begin()?;
         found = row(&mut worker.client, &sql)?;

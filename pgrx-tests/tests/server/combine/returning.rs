@@ -62,6 +62,18 @@ fn returned(stage: &mut Stage, waiting: Vec<Returning>) -> Result<Vec<Vec<String
         .collect()
 }
 
+/// The same for sessions that may fail: what each was told, sorted.
+fn told(stage: &mut Stage, waiting: Vec<Returning>) -> Result<Vec<String>> {
+    stage.release()?;
+    ensure!(stage.end()? == "00000");
+    let mut told = waiting
+        .into_iter()
+        .map(|session| Ok(sqlstate(&session.end()?.1)))
+        .collect::<Result<Vec<_>>>()?;
+    told.sort();
+    Ok(told)
+}
+
 /// The only row of each.
 fn only(returned: Vec<Vec<String>>) -> Result<Vec<String>> {
     returned
@@ -155,13 +167,7 @@ fn conditions_and_errors_are_each_ones_own() -> Result<()> {
         let failing = "UPDATE hot SET val = val + 1 WHERE id = 1 RETURNING 12 / (6 - val)";
         let mut stage = Stage::new(server, BUMP)?;
         let waiting = sessions(server, &mut stage, &[failing; 4])?;
-        stage.release()?;
-        ensure!(stage.end()? == "00000");
-        let mut told = waiting
-            .into_iter()
-            .map(|session| Ok(sqlstate(&session.end()?.1)))
-            .collect::<Result<Vec<_>>>()?;
-        told.sort();
+        let told = told(&mut stage, waiting)?;
         ensure!(told == ["00000", "22012", "22012", "22012"], "{told:?}");
         ensure!(stage.val()? == 5, "the value is {}", stage.val()?);
         Ok(())
@@ -197,12 +203,8 @@ fn rows_that_cannot_be_told() -> Result<()> {
             })
             .collect::<Result<Vec<_>>>()?;
         stage.wait_queued(3)?;
-        stage.release()?;
-        ensure!(stage.end()? == "00000");
-        for session in waiting {
-            let told = sqlstate(&session.end()?.1);
-            ensure!(told == "22P05", "told {told}");
-        }
+        let codes = told(&mut stage, waiting)?;
+        ensure!(codes == ["22P05"; 3], "{codes:?}");
         let val = stage.val()?;
         ensure!(val == before + 1, "{before}, then {val}");
 
@@ -222,12 +224,8 @@ fn rows_that_cannot_be_told() -> Result<()> {
             })
             .collect::<Result<Vec<_>>>()?;
         stage.wait_queued(3)?;
-        stage.release()?;
-        ensure!(stage.end()? == "00000");
-        for session in waiting {
-            let told = sqlstate(&session.end()?.1);
-            ensure!(told == "22P05", "told {told}");
-        }
+        let codes = told(&mut stage, waiting)?;
+        ensure!(codes == ["22P05"; 3], "{codes:?}");
         let val = stage.val()?;
         ensure!(val == before + 1, "{before}, then {val}");
         Ok(())
@@ -294,11 +292,8 @@ fn prepared_by_name() -> Result<()> {
             .map(|_| start(grouped(server)?, &format!("{NEXT}; SELECT 1 / 0")))
             .collect::<Result<Vec<_>>>()?;
         stage.wait_queued(3)?;
-        stage.release()?;
-        ensure!(stage.end()? == "00000");
-        for session in waiting {
-            let told = sqlstate(&session.end()?.1);
-            ensure!(["22012", "40001"].contains(&told.as_str()), "told {told}");
+        for code in told(&mut stage, waiting)? {
+            ensure!(["22012", "40001"].contains(&code.as_str()), "told {code}");
         }
         ensure!(stage.val()? == 5, "the value is {}", stage.val()?);
         ensure!(stage.combined()? == 0, "{} combined", stage.combined()?);
