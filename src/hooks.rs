@@ -386,10 +386,13 @@ unsafe extern "C-unwind" fn process_utility(
     };
     // SAFETY: a utility statement's node; nothing here has a destructor.
     unsafe {
-        if is_clients_own((*statement).utilityStmt, context) {
-            at_same_depth(run);
-        } else {
+        let node = (*statement).utilityStmt;
+        if !is_clients_own(node, context) {
             as_usual(run);
+        } else if (*node).type_ == NodeTag::T_FetchStmt {
+            at_same_depth(|| nesting::while_fetching(run));
+        } else {
+            at_same_depth(run);
         }
     }
 }

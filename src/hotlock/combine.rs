@@ -31,6 +31,9 @@ const NOT_ABOUT_DATA: [[u8; 2]; 5] = [*b"53", *b"55", *b"57", *b"58", *b"XX"];
 /// How long a transaction works for others, in microseconds; one statement of theirs may make it a little longer.
 const PATIENCE_US: u64 = 5000;
 
+/// How long it is remembered that a statement returned more than can be passed on, in microseconds.
+const REMEMBER_US: u64 = 1_000_000;
+
 /// Updates that one transaction does for others at most.
 const MOST: usize = 256;
 
@@ -61,8 +64,8 @@ struct Present {
     is_done: Cell<bool>,
     /// The adopted have been told, and are to be woken.
     fulfilled: Cell<bool>,
-    /// The digest of a form whose rows were too long for the way back.
-    too_long: Cell<u64>,
+    /// The digest of a form whose row was too long for the way back, and until when to remember it.
+    too_long: Cell<(u64, u64)>,
 }
 // SAFETY: a backend has one thread.
 unsafe impl Sync for Present {}
@@ -77,7 +80,7 @@ static PRESENT: Present = Present {
     is_logged: Cell::new(true),
     is_done: Cell::new(false),
     fulfilled: Cell::new(false),
-    too_long: Cell::new(0),
+    too_long: Cell::new((0, 0)),
 };
 
 /// Before a statement on a hot row starts: whether it may be combined with others. Its constants are parameters afterwards. Then it queues when it is about to run,
@@ -103,7 +106,7 @@ pub unsafe fn consider(query: *mut pg_sys::QueryDesc, target: &Target) -> bool {
         let Some(form) = Form::of_plan((*query).plannedstmt, target) else {
             return false;
         };
-        if form.returns() && form.digest() == PRESENT.too_long.get() {
+        if form.returns() && has_been_too_long(&form) {
             return false;
         }
         PRESENT.query.set(query as usize);
@@ -111,6 +114,12 @@ pub unsafe fn consider(query: *mut pg_sys::QueryDesc, target: &Target) -> bool {
         PRESENT.form.set(Some(form));
         true
     }
+}
+
+/// Whether a row of that form was too long for the way back just now: then this one may be, too.
+fn has_been_too_long(form: &Form) -> bool {
+    let (digest, until) = PRESENT.too_long.get();
+    until != 0 && digest == form.digest() && wait::now() < until
 }
 
 /// The row of the statement that is about to run, if it was considered.
@@ -424,7 +433,8 @@ unsafe fn apply_all(
             );
             if !failed && applied == Applied::Changed && form.returns() && returned.is_none() {
                 is_too_long = true;
-                PRESENT.too_long.set(form.digest());
+                let until = wait::now() + REMEMBER_US;
+                PRESENT.too_long.set((form.digest(), until));
             }
             let returned = if form.returns() {
                 returned.and_then(|row| RETURNED.keep(row.slice()))

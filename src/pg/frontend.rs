@@ -5,7 +5,7 @@ use pgrx::pg_sys;
 
 /// Whether the statement is all of its transaction, so that it commits as soon as the statement has run: a single statement
 /// of the simple protocol, or one that is executed alone and whose Sync message has arrived with it. Not within another
-/// statement or a function.
+/// statement or a function; nor a portal that FETCH runs, which can fail after it.
 ///
 /// # Safety
 /// `query` is the statement of the active portal.
@@ -15,6 +15,7 @@ pub unsafe fn commits_next(query: *const pg_sys::QueryDesc) -> bool {
     // SAFETY: plain reads of backend state.
     unsafe {
         if !nesting::is_outermost()
+            || nesting::is_fetching()
             || pg_sys::MyBackendType != pg_sys::BackendType::B_BACKEND
             || pg_sys::whereToSendOutput != pg_sys::CommandDest::DestRemote
             || pg_sys::MyXactFlags & XACT_FLAGS_PIPELINING != 0

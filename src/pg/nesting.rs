@@ -11,6 +11,8 @@ struct Nesting {
     depth: Cell<u32>,
     /// The planner is at work.
     is_planning: Cell<bool>,
+    /// A FETCH or MOVE of the client's is at work.
+    is_fetching: Cell<bool>,
     outer: [Cell<u32>; LEVELS],
 }
 // SAFETY: a backend has one thread.
@@ -19,6 +21,7 @@ unsafe impl Sync for Nesting {}
 static NESTING: Nesting = Nesting {
     depth: Cell::new(0),
     is_planning: Cell::new(false),
+    is_fetching: Cell::new(false),
     outer: [const { Cell::new(0) }; LEVELS],
 };
 
@@ -39,6 +42,18 @@ pub fn while_planning(body: impl FnOnce()) {
     let before = NESTING.is_planning.replace(true);
     body();
     NESTING.is_planning.set(before);
+}
+
+/// Runs a FETCH or MOVE of the client's.
+pub fn while_fetching(body: impl FnOnce()) {
+    NESTING.is_fetching.set(true);
+    body();
+    NESTING.is_fetching.set(false);
+}
+
+/// Whether a FETCH or MOVE of the client's is at work.
+pub fn is_fetching() -> bool {
+    NESTING.is_fetching.get()
 }
 
 /// Whether the planner is at work.
@@ -76,16 +91,26 @@ pub fn subtransaction_rolled_back(level: i32) {
     }
 }
 
-/// The transaction has ended. A procedure that ends one goes on at the depth it has: whether this is one is not known after
-/// an error in one, and then the depth stays until the next end.
+/// The transaction has ended. A procedure that ends one goes on at the depth it has.
 #[inline]
 pub fn transaction_ended() {
     plpgsql::forget_statement();
-    // Nothing that the planner calls ends a transaction, but errors.
+    // Nothing that the planner or a FETCH calls ends a transaction, but errors.
     NESTING.is_planning.set(false);
-    // SAFETY: reads SPI's stack.
-    if !unsafe { raw::SPI_inside_nonatomic_context() } {
+    NESTING.is_fetching.set(false);
+    if !goes_on() {
         NESTING.depth.set(0);
         plpgsql::forget();
+    }
+}
+
+/// Whether it was ended by a procedure, and not by an error in one: after that a client's portal is not active any more
+/// (pquery.c: PortalRun), while SPI still has its stack.
+fn goes_on() -> bool {
+    // SAFETY: plain reads, also of SPI's stack.
+    unsafe {
+        raw::SPI_inside_nonatomic_context()
+            && (pg_sys::MyBackendType != pg_sys::BackendType::B_BACKEND
+                || !pg_sys::ActivePortal.is_null())
     }
 }

@@ -367,6 +367,7 @@ unsafe extern "C-unwind" {
     pub fn bms_is_member(member: c_int, set: *const Bitmapset) -> bool;
     pub fn bms_overlap(a: *const Bitmapset, b: *const Bitmapset) -> bool;
     pub fn bms_free(set: *mut Bitmapset);
+    pub fn list_copy(list: *const List) -> *mut List;
     pub fn list_free(list: *mut List);
     pub fn contain_volatile_functions(clause: *mut Node) -> bool;
     pub fn list_member_oid(list: *const List, oid: Oid) -> bool;

@@ -1,18 +1,21 @@
 //! Lifting constants into arguments: statements of sessions that write their numbers as literals, or whose plans are made anew
 //! for each execution with the arguments as constants, differ only in those.
 
-use super::{PARAMETERS, values};
+use super::{Clock, PARAMETERS, values};
 use crate::pg::plan::{nodes, nth, tag};
 use crate::pg::raw;
+use hotrow::ARGUMENT_BYTES;
 use pgrx::pg_sys::{self, Node, NodeTag, ParamExternData, ParamListInfo, ParamListInfoData};
 use std::ffi::c_void;
 
 /// The statement's constants, as they are lifted.
 struct Lifting {
     values: [ParamExternData; PARAMETERS],
-    /// Parameters that the statement has, then with those of `values`.
-    own: usize,
     count: usize,
+    /// Parameters that the query has already. A plan that is used once has their values as constants.
+    own: usize,
+    /// Bytes that are left for arguments.
+    room: usize,
 }
 
 /// Makes the constants of a plain UPDATE's expressions parameters of the query, up to as many as a form may have; not those
@@ -43,8 +46,9 @@ pub unsafe fn constants(query: *mut pg_sys::QueryDesc) {
         };
         let mut lifting = Lifting {
             values: [ParamExternData::default(); PARAMETERS],
+            count: 0,
             own,
-            count: own,
+            room: ARGUMENT_BYTES - size_of::<Clock>(),
         };
         let scan = (*top).lefttree;
         lifting.entries((*scan).targetlist);
@@ -53,7 +57,7 @@ pub unsafe fn constants(query: *mut pg_sys::QueryDesc) {
             let lists = (*top.cast::<pg_sys::ModifyTable>()).returningLists;
             lifting.entries(nth(lists, 0));
         }
-        if lifting.count > own {
+        if lifting.count > 0 {
             (*query).params = lifting.extended(params);
         }
     }
@@ -107,14 +111,13 @@ impl Lifting {
 
     /// The parameter that takes the constant's place, if it is lifted.
     unsafe fn parameter(&mut self, constant: &pg_sys::Const) -> Option<*mut Node> {
-        // SAFETY: a constant of the plan, not null.
-        let is_short = |constant: &pg_sys::Const| unsafe {
-            values::is_short(constant.consttype, constant.constvalue)
-        };
-        if constant.constisnull || self.count >= PARAMETERS || !is_short(constant) {
+        if constant.constisnull || self.count == PARAMETERS {
             return None;
         }
-        self.values[self.count - self.own] = ParamExternData {
+        // SAFETY: a constant of the plan, not null.
+        let room = unsafe { values::room(constant.consttype, constant.constvalue)? };
+        self.room = self.room.checked_sub(room)?;
+        self.values[self.count] = ParamExternData {
             value: constant.constvalue,
             isnull: false,
             pflags: pg_sys::PARAM_FLAG_CONST as u16,
@@ -126,7 +129,7 @@ impl Lifting {
             let param = raw::palloc0(size_of::<pg_sys::Param>()).cast::<pg_sys::Param>();
             (*param).xpr.type_ = NodeTag::T_Param;
             (*param).paramkind = pg_sys::ParamKind::PARAM_EXTERN;
-            (*param).paramid = self.count as i32;
+            (*param).paramid = (self.own + self.count) as i32;
             (*param).paramtype = constant.consttype;
             (*param).paramtypmod = constant.consttypmod;
             (*param).paramcollid = constant.constcollid;
@@ -139,16 +142,16 @@ impl Lifting {
     unsafe fn extended(&self, own: ParamListInfo) -> ParamListInfo {
         // SAFETY: as makeParamList.
         unsafe {
+            let all = self.own + self.count;
             let size = std::mem::offset_of!(ParamListInfoData, params)
-                + self.count * size_of::<ParamExternData>();
+                + all * size_of::<ParamExternData>();
             let list = raw::palloc0(size).cast::<ParamListInfoData>();
             let places = (*list).params.as_mut_ptr();
             if !own.is_null() {
                 std::ptr::copy_nonoverlapping((*own).params.as_ptr(), places, self.own);
             }
-            let new = &self.values[..self.count - self.own];
-            std::ptr::copy_nonoverlapping(new.as_ptr(), places.add(self.own), new.len());
-            (*list).numParams = self.count as i32;
+            std::ptr::copy_nonoverlapping(self.values.as_ptr(), places.add(self.own), self.count);
+            (*list).numParams = all as i32;
             list
         }
     }
@@ -171,6 +174,27 @@ unsafe extern "C-unwind" fn lift(node: *mut Node, context: *mut c_void) -> *mut 
                 None => node,
             };
         }
+        if tag(node) == NodeTag::T_FuncExpr && is_cast(&*node.cast()) {
+            return lift_first(&*node.cast(), context).cast();
+        }
         raw::expression_tree_mutator_impl(node, Some(lift), context)
+    }
+}
+
+fn is_cast(call: &pg_sys::FuncExpr) -> bool {
+    use pg_sys::CoercionForm::{COERCE_EXPLICIT_CAST, COERCE_IMPLICIT_CAST};
+    [COERCE_EXPLICIT_CAST, COERCE_IMPLICIT_CAST].contains(&call.funcformat)
+}
+
+/// Copies a cast. To which length it casts never differs.
+unsafe fn lift_first(call: &pg_sys::FuncExpr, context: *mut c_void) -> *mut pg_sys::FuncExpr {
+    // SAFETY: by `lift`'s contract; a cast has an argument.
+    unsafe {
+        let copy = raw::palloc0(size_of::<pg_sys::FuncExpr>()).cast::<pg_sys::FuncExpr>();
+        *copy = *call;
+        (*copy).args = raw::list_copy(call.args);
+        let first = (*(*copy).args).elements;
+        (*first).ptr_value = lift((*first).ptr_value.cast(), context).cast();
+        copy
     }
 }

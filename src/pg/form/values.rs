@@ -43,10 +43,11 @@ pub fn may_pass(typ: Oid) -> Option<()> {
     shape(typ).map(|_| ())
 }
 
-/// Whether a client of this session can be sent a value of that type without fail: text, and the abbreviation of a time
-/// zone, may have characters that the client's encoding has not.
+/// Whether a client of this session can be sent a value of that type without fail: text may have characters that the client's
+/// encoding has not, and so may the abbreviation of a time zone.
 pub fn can_be_sent(typ: Oid) -> bool {
     match typ {
+        pg_sys::TIMESTAMPTZOID if has_iso_dates() => true,
         pg_sys::TEXTOID
         | pg_sys::VARCHAROID
         | pg_sys::BPCHAROID
@@ -60,24 +61,25 @@ pub fn can_be_sent(typ: Oid) -> bool {
     }
 }
 
-/// Whether a value, not null, takes little room among the arguments; an array is rather part of the statement.
+/// How many bytes a value, not null, takes among the arguments. None for an array, which is rather part of the statement.
 ///
 /// # Safety
 /// `value` is a value of that type.
-pub unsafe fn is_short(typ: Oid, value: Datum) -> bool {
-    /// Of text and numeric.
-    const SHORT: usize = 64;
-    match shape(typ) {
-        Some(Shape::ByValue | Shape::Fixed(_)) => true,
-        Some(Shape::Varlena) if !is_array(typ) => {
-            // SAFETY: by the contract.
-            unsafe {
-                let value = value.cast_mut_ptr::<pg_sys::varlena>();
-                !pgrx::varlena::varatt_is_1b_e(value) && pgrx::varlena::varsize_any(value) <= SHORT
+pub unsafe fn room(typ: Oid, value: Datum) -> Option<usize> {
+    let length = match shape(typ)? {
+        Shape::ByValue => 8,
+        Shape::Fixed(length) => length,
+        // SAFETY: by the contract.
+        Shape::Varlena if !is_array(typ) => unsafe {
+            let value = value.cast_mut_ptr::<pg_sys::varlena>();
+            if pgrx::varlena::varatt_is_1b_e(value) {
+                return None;
             }
-        }
-        _ => false,
-    }
+            pgrx::varlena::varsize_any(value)
+        },
+        Shape::Varlena => return None,
+    };
+    Some(size_of::<u32>() + length)
 }
 
 fn is_array(typ: Oid) -> bool {
@@ -85,6 +87,11 @@ fn is_array(typ: Oid) -> bool {
         typ,
         pg_sys::INT4ARRAYOID | pg_sys::INT8ARRAYOID | pg_sys::TEXTARRAYOID
     )
+}
+
+fn has_iso_dates() -> bool {
+    // SAFETY: a plain read of a setting.
+    unsafe { pg_sys::DateStyle == pg_sys::USE_ISO_DATES as i32 }
 }
 
 #[derive(Clone, Copy)]

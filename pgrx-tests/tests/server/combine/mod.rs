@@ -8,6 +8,7 @@ mod scope;
 
 use anyhow::{Context, Result, bail, ensure};
 use pgserver::Server;
+use postgres::types::ToSql;
 use postgres::{Client, SimpleQueryMessage};
 use txn_server_tests::{
     Background, Load, Watchdog, grouped, int, physical_health, pid, sqlstate, start_hot, text,
@@ -146,6 +147,75 @@ fn literals_are_arguments() -> Result<()> {
         }
         ensure!(stage.val()? == 22, "the value is {}", stage.val()?);
         ensure!(stage.combined()? == 6, "{} combined", stage.combined()?);
+        Ok(())
+    })
+}
+
+/// Where there are too many constants, or too long ones, the rest of them makes the difference between statements.
+#[test]
+fn literals_that_are_many_or_long() -> Result<()> {
+    on_server(|server| {
+        server.connect()?.batch_execute(
+            "ALTER TABLE hot ADD a text, ADD b varchar(90), ADD c text, ADD d text",
+        )?;
+        let long = |n: usize| "x".repeat(n);
+        let long = |n| format!("a = '{0}', b = '{0}', c = '{0}', d = '{0}'", long(n));
+        let many = |n: i32| (0..18).map(|k| format!(" + {}", k + n)).collect::<String>();
+        for (sets, combined) in [
+            ([long(55), long(55), long(55)], 2),
+            ([long(80), long(80), long(80)], 2),
+            (
+                [many(1), many(1), many(1)].map(|sum| format!("val = val{sum}")),
+                2,
+            ),
+            (
+                [many(1), many(2), many(3)].map(|sum| format!("val = val{sum}")),
+                0,
+            ),
+        ] {
+            let mut stage = Stage::new(server, BUMP)?;
+            let before = stage.combined()?;
+            let mut waiting = Vec::new();
+            for set in &sets {
+                let sql = format!("UPDATE hot SET {set} WHERE id = 1");
+                waiting.push(Background::run(grouped(server)?, &sql)?);
+                stage.wait_queued(waiting.len() as i32)?;
+            }
+            stage.release()?;
+            ensure!(stage.end()? == "00000");
+            for session in waiting {
+                let told = sqlstate(&session.end()?.1);
+                ensure!(told == "00000", "told {told}");
+            }
+            let done = stage.combined()? - before;
+            ensure!(done == combined, "{done} combined of {sets:?}");
+        }
+        // Plans of their own for each execution, with many arguments.
+        let sum = (1..=12)
+            .map(|n| format!(" + ${n}::bigint"))
+            .collect::<String>();
+        let sql = format!("UPDATE hot SET val = val{sum} WHERE id = 1");
+        let mut stage = Stage::new(server, BUMP)?;
+        let before = stage.combined()?;
+        let waiting: Vec<_> = (1..=3)
+            .map(|n: i64| {
+                let mut client = grouped(server)?;
+                client.batch_execute("SET plan_cache_mode = force_custom_plan")?;
+                let (pid, sql) = (pid(&mut client)?, sql.clone());
+                Ok(Background::call(client, pid, move |client| {
+                    let arguments: Vec<&(dyn ToSql + Sync)> = vec![&n; 12];
+                    client.execute(sql.as_str(), &arguments)
+                }))
+            })
+            .collect::<Result<_>>()?;
+        stage.wait_queued(3)?;
+        stage.release()?;
+        ensure!(stage.end()? == "00000");
+        for session in waiting {
+            ensure!(session.end()?.1? == 1);
+        }
+        let done = stage.combined()? - before;
+        ensure!(done == 2, "{done} combined");
         Ok(())
     })
 }

@@ -127,6 +127,70 @@ fn loops_and_cursors_of_functions() -> Result<()> {
     })
 }
 
+/// A portal of a Bind message that FETCH runs: that may fail after the update.
+#[test]
+fn fetches_from_a_clients_portal() -> Result<()> {
+    on_server(|server| {
+        let mut expected = 0;
+        for (fetch, format, code) in [
+            ("FETCH BACKWARD 1 FROM c", 0, "55000"),
+            ("FETCH 1 FROM c", 2, "22023"),
+            ("FETCH 1 FROM c", 0, "00000"),
+        ] {
+            let mut stage = Stage::new(server, BUMP)?;
+            let first = Background::run(grouped(server)?, NEXT)?;
+            stage.wait_queued(1)?;
+            let mut connection = Connection::new(server)?;
+            let mut messages = Connection::execute(NEXT, "c", 0);
+            messages.pop();
+            messages.extend(Connection::execute(fetch, "", format));
+            messages.push((b'S', Vec::new()));
+            connection.send(&messages)?;
+            stage.wait_queued(2)?;
+            stage.release()?;
+            ensure!(stage.end()? == "00000");
+            let told = connection.answers()?;
+            ensure!(told == code, "{fetch}: told {told}");
+            let first = sqlstate(&first.end()?.1);
+            // It may have followed the one that failed.
+            ensure!(["00000", "40001"].contains(&first.as_str()), "told {first}");
+            expected += 1 + i64::from(code == "00000") + i64::from(first == "00000");
+            let val = stage.val()?;
+            ensure!(val == expected, "{fetch}: {val} instead of {expected}");
+        }
+        Ok(())
+    })
+}
+
+/// After an error in a procedure the next statement is the client's own again.
+#[test]
+fn after_a_failed_procedure() -> Result<()> {
+    on_server(|server| {
+        server.connect()?.batch_execute(
+            "CREATE PROCEDURE p() LANGUAGE plpgsql AS $$ BEGIN COMMIT; PERFORM 1 / 0; END $$",
+        )?;
+        for failing in [
+            "SELECT 1 / 0",
+            "CALL p()",
+            "DO $$ BEGIN PERFORM 1 / 0; END $$",
+        ] {
+            let mut stage = Stage::new(server, BUMP)?;
+            let before = stage.combined()?;
+            let mut client = grouped(server)?;
+            let told = sqlstate(&client.batch_execute(failing));
+            ensure!(told == "22012", "{failing} was told {told}");
+            let waiting = Background::run(client, BUMP)?;
+            stage.wait_queued(1)?;
+            stage.release()?;
+            ensure!(stage.end()? == "00000");
+            ensure!(sqlstate(&waiting.end()?.1) == "00000");
+            let combined = stage.combined()? - before;
+            ensure!(combined == 1, "{combined} combined after {failing}");
+        }
+        Ok(())
+    })
+}
+
 /// What PostgreSQL finds out when it sends the first row.
 #[test]
 fn rows_in_no_format() -> Result<()> {
