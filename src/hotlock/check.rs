@@ -210,8 +210,8 @@ pub fn take() {
     }
 }
 
-/// Takes the deferred locks before a statement starts. It finds the rows that are locked here, and no others of the
-/// same key.
+/// Takes the deferred locks before a statement starts. It finds the rows that are locked here, and
+/// no others of the same key.
 ///
 /// # Safety
 /// ExecutorStart's argument.

@@ -89,7 +89,8 @@ pub unsafe fn await_turn(
                 None => place = Some(Place::take(rel, version, heavyweight(mode))),
             });
             end_wait();
-            // A `lock_timeout` of this wait's last moment: the next wait would forget whose interrupt it is.
+            // A `lock_timeout` of this wait's last moment: the next wait would forget whose
+            // interrupt it is.
             wait::check_for_interrupts();
             if let Some(slot) = detect::find(identity) {
                 place.into_iter().for_each(Place::done);

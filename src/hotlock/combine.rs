@@ -1,9 +1,10 @@
 //! Combining, the session's side: leaving an update to the transaction that has the ticket, and doing those of others.
 //!
-//! Both sides are single-statement transactions that commit as soon as the statement has run, with statements of one form
-//! (`pg/form`): the holder computes nothing that the waiters' own sessions would compute differently. A waiter that is
-//! cancelled, terminated or timed out goes its own way until the holder is about to commit; the holder, whose version has
-//! that update in it, then fails with 40001.
+//! Both sides are single-statement transactions that commit as soon as the statement has run, with
+//! statements of one form (`pg/form`): the holder computes nothing that the waiters' own sessions
+//! would compute differently. A waiter that is cancelled, terminated or timed out goes its own way
+//! until the holder is about to commit; the holder, whose version has that update in it, then fails
+//! with 40001.
 
 use super::detect;
 use super::errors;
@@ -83,8 +84,8 @@ static PRESENT: Present = Present {
     too_long: Cell::new((0, 0)),
 };
 
-/// Before a statement on a hot row starts: whether it may be combined with others. Its constants are parameters afterwards. Then it queues when it is about to run,
-/// with its permissions checked.
+/// Before a statement on a hot row starts: whether it may be combined with others. Its constants
+/// are parameters afterwards. Then it queues when it is about to run, with its permissions checked.
 ///
 /// # Safety
 /// `query` is about to be started and `target` is its target.
@@ -119,7 +120,7 @@ pub unsafe fn consider(query: *mut pg_sys::QueryDesc, target: &Target) -> bool {
 /// Whether a row of that form was too long for the way back just now: then this one may be, too.
 fn has_been_too_long(form: &Form) -> bool {
     let (digest, until) = PRESENT.too_long.get();
-    until != 0 && digest == form.digest() && wait::now() < until
+    digest == form.digest() && wait::now() < until
 }
 
 /// The row of the statement that is about to run, if it was considered.
@@ -157,8 +158,9 @@ pub unsafe fn pack(query: *mut pg_sys::QueryDesc) -> bool {
     }
 }
 
-/// Another session has done the statement: what its portal and the statistics are told, and the row that it returns. A cancel or a timer that fires too
-/// late is forgotten, as it is when it comes just after a commit, and none may come until the transaction has ended.
+/// Another session has done the statement: what its portal and the statistics are told, and the row
+/// that it returns. A cancel or a timer that fires too late is forgotten, as it is when it comes
+/// just after a commit, and none may come until the transaction has ended.
 ///
 /// # Safety
 /// `query` was packed, and has let its snapshot go.
@@ -193,8 +195,9 @@ pub unsafe fn report(query: *mut pg_sys::QueryDesc, rows: u32) {
     }
 }
 
-/// Sends the row that the statement returns, if it changed one, where the executor would (execMain.c:
-/// standard_ExecutorRun). Nothing here depends on the row, so that it does not fail: the update is committed.
+/// Sends the row that the statement returns, if it changed one, where the executor would
+/// (execMain.c: standard_ExecutorRun). Nothing here depends on the row, so that it does not fail:
+/// the update is committed.
 unsafe fn send(query: *mut pg_sys::QueryDesc, update: Update, form: &Form, rows: u32) {
     // SAFETY: as for `report`; a receiver has all its operations, and slots have theirs.
     unsafe {
@@ -263,8 +266,8 @@ pub unsafe fn lead(call: callbacks::Update, slot: Slot, query: usize) -> Option<
         if result != TM_Result::TM_Ok {
             // The executor looks at the row again, and comes back with another new one.
             refuse_all();
-            raw::ExecForceStoreHeapTuple(own, call.slot, true);
-        } else if form.returns() {
+        }
+        if result != TM_Result::TM_Ok || form.returns() {
             update.put_back_own(own, call.slot);
         } else {
             raw::pfree(own.cast());

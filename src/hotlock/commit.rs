@@ -44,7 +44,8 @@ pub fn wait_for_predecessor(n: usize, membership: &Membership, reason: Reason) {
     wait_for_predecessor_unless(n, membership, reason, || false);
 }
 
-/// The same, unless it does something after which it need not end. Whoever does that wakes those behind.
+/// Waits for the predecessor on one row to end, or until `is_done`. The predecessor wakes those
+/// behind it when it makes that true (`order::has_come_to`).
 pub fn wait_for_predecessor_unless(
     n: usize,
     membership: &Membership,

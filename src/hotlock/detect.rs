@@ -351,8 +351,8 @@ pub fn count_waiter(identity: &Identity) -> bool {
     counter.add(1) + 1 >= threshold
 }
 
-/// Runs a wait that somebody makes before it takes that row. If as many make it at the same time as make a row hot, and more than
-/// one, the session makes this one hot when it comes to it.
+/// Runs a wait that somebody makes before it takes that row. If as many make it at the same time as
+/// make a row hot, and more than one, the session makes this one hot when it comes to it.
 pub fn while_waiting_for(identity: &Identity, wait: impl FnOnce()) {
     let relation = Oid::from(identity.relation);
     if !settings::uses(relation) || SESSION.has_locked(identity) {

@@ -325,7 +325,8 @@ pub unsafe fn ticket_for(
             // SAFETY: a version that a scan has found.
             let is_own = || unsafe { detect::is_own(rel, version) };
             if found.is_some() || SESSION.has_locked(identity) || is_own() {
-                // Heap's way has no second look: a predecessor that has only the ticket may come after us.
+                // Heap's way has no second look: a predecessor that has only the ticket may come
+                // after us.
                 commit::wait_for_predecessors(Reason::Order);
                 return None;
             }

@@ -1,11 +1,13 @@
 //! Nobody overtakes: a follower lets its predecessors go first to the next row.
 //!
-//! In PostgreSQL, transactions that update rows in the same order never deadlock. A follower goes on while its predecessor
-//! still runs, and could be at the next row first: the predecessor would wait there for the follower, and the follower
-//! in its commit for the predecessor. So before a follower goes on with the ticket of another hot row, each of its predecessors has
-//! come to that row, or has ended. One that had the ticket may give it back (a savepoint, a statement that changes nothing), so this is
-//! looked at again once the follower has it. Who has updated the row wakes those behind it. Of a row that is not hot it is not known who has been there; in a table whose rows
-//! somebody has waited for lately, all predecessors end first.
+//! In PostgreSQL, transactions that update rows in the same order never deadlock. A follower goes
+//! on while its predecessor still runs, and could be at the next row first: the predecessor would
+//! wait there for the follower, and the follower in its commit for the predecessor. So before a
+//! follower goes on with the ticket of another hot row, each of its predecessors has come to that
+//! row, or has ended. One that had the ticket may give it back (a savepoint, a statement that
+//! changes nothing), so this is looked at again once the follower has it. Who has updated the row
+//! wakes those behind it. Of a row that is not hot it is not known who has been there; in a table
+//! whose rows somebody has waited for lately, all predecessors end first.
 
 use super::commit;
 use super::session::{SESSION, member_id, memory};
@@ -19,7 +21,8 @@ pub fn may_overtake_at(slot: Slot) -> bool {
     not_ahead(slot).next().is_some()
 }
 
-/// Waits until each predecessor has updated that hot row, or has ended. Of one in a savepoint that is not known yet.
+/// Waits until each predecessor has updated that hot row, or has ended. Of one in a savepoint that
+/// is not known yet.
 pub fn let_pass_at(slot: Slot) {
     for (n, membership) in not_ahead(slot) {
         let has_updated = || {
@@ -44,7 +47,8 @@ fn is_ahead(n: usize, membership: &Membership, slot: Slot) -> bool {
     })
 }
 
-/// Whether that is so of the predecessor in the list of that membership, with its transaction's id; not if there is none.
+/// Whether that is so of the predecessor in the list of that membership, with its transaction's id;
+/// not if there is none.
 fn of_predecessor(
     n: usize,
     membership: &Membership,

@@ -27,7 +27,8 @@ pub struct Session {
     pub dependencies: Cell<u64>,
     /// The contention counter that this session has raised, index + 1.
     pub counted: Cell<u64>,
-    /// The hash of a row that is to be hot when this transaction comes to it, 0 for none (detect.rs).
+    /// The hash of a row that is to be hot when this transaction comes to it, 0 for none
+    /// (detect.rs).
     pub ripe: Cell<u64>,
     /// Shared words of this session hold something that must be cleared at the end.
     pub published: Cell<bool>,

@@ -15,7 +15,8 @@ use pgrx::pg_sys::{self, Oid};
 /// How long a competitor stays awake, in microseconds: several turns of a single-statement transaction.
 const COMPETE_US: u64 = 500;
 
-/// For how long a waiter looks again whether it closes a circle with such a holder, before it is refused, in microseconds.
+/// For how long a waiter looks again whether it closes a circle with such a holder, before it is
+/// refused, in microseconds.
 const LOOK_AGAIN_US: u64 = 10_000;
 
 /// Takes the ticket if it is free, without waiting. Returns the membership's number. If it is not
@@ -193,7 +194,8 @@ fn queue(n: usize, slot: Slot, mut awake: bool, mut offers: bool) -> Option<Turn
     None
 }
 
-/// Whether the ticket is free, or its holder may see that it is ahead of a predecessor, and give it back (order.rs).
+/// Whether the ticket is free, or its holder may see that it is ahead of a predecessor, and give it
+/// back (order.rs).
 fn may_be_given_back(slot: Slot) -> bool {
     let holder = memory().directory.rows[slot as usize].holder();
     holder.is_none_or(|holder| memory().actors[actor_of(holder) as usize].has_predecessor())

@@ -339,7 +339,8 @@ unsafe fn advance(call: Update, n: usize, query: usize) -> Option<TM_Result::Typ
     }
 }
 
-/// Whether the ticket can go back: the executor has nobody's version in its hands, and the row is not locked.
+/// Whether the ticket can go back: the executor has nobody's version in its hands, and the row is
+/// not locked.
 fn may_let_pass(membership: &Membership) -> bool {
     !membership.is_pending() && !membership.has_locked()
 }

@@ -95,8 +95,9 @@ impl Wait {
         actor.wait_reason.set(reason as u32);
         actor.wait_row.set(slot + 1);
         actor.wait_since.set(started);
-        // A timer of a wait in the lock manager may have fired in that one's last moment. It is heard in this wait, under its
-        // own name: arming it again would make its interrupt look like a user's.
+        // A timer of a wait in the lock manager may have fired in that one's last moment. It is
+        // heard in this wait, under its own name: arming it again would make its interrupt look
+        // like a user's.
         // SAFETY: plain reads; arming a timer of PostgreSQL's, disarmed in `finish` or at abort.
         unsafe {
             let has_fired =
@@ -315,7 +316,8 @@ pub fn is_blocked(actor: ActorId) -> bool {
     in_lock_manager || memory().actors[actor as usize].wait_since.get() != 0
 }
 
-/// Whether that process waits for that reason. What is set before a row's lock is taken is seen by who takes it later.
+/// Whether that process waits for that reason. What is set before a row's lock is taken is seen by
+/// who takes it later.
 pub fn waits_for(actor: ActorId, reason: Reason) -> bool {
     let actor = &memory().actors[actor as usize];
     actor.wait_since.get() != 0 && actor.wait_reason.get() == reason as u32

@@ -110,8 +110,8 @@ impl Update {
         unsafe { is_small((*self.result).ri_oldTupleSlot) }
     }
 
-    /// Whether the statement changes a column of an index that summarizes pages: then the executor tells that index of the
-    /// new row.
+    /// Whether the statement changes a column of an index that summarizes pages: then the executor
+    /// tells that index of the new row.
     pub fn changes_summarized(self) -> bool {
         // SAFETY: the result relation is open.
         unsafe {
@@ -148,7 +148,8 @@ impl Update {
         }
     }
 
-    /// Puts back the statement's own new row, for its own RETURNING list, after one with more in it has been written.
+    /// Puts back the statement's own new row, after one with more in it has been offered to heap:
+    /// for the statement's own RETURNING list, or for another attempt.
     ///
     /// # Safety
     /// `has_new_row_in(row)`, and `own` is a copy of it from before.

@@ -3,9 +3,10 @@
 use super::{nesting, raw};
 use pgrx::pg_sys;
 
-/// Whether the statement is all of its transaction, so that it commits as soon as the statement has run: a single statement
-/// of the simple protocol, or one that is executed alone and whose Sync message has arrived with it. Not within another
-/// statement or a function; nor a portal that FETCH runs, which can fail after it.
+/// Whether the statement is all of its transaction, so that it commits as soon as the statement has
+/// run: a single statement of the simple protocol, or one that is executed alone and whose Sync
+/// message has arrived with it. Not within another statement or a function; nor a portal that FETCH
+/// runs, which can fail after it.
 ///
 /// # Safety
 /// `query` is the statement of the active portal.
@@ -42,8 +43,8 @@ enum Protocol {
     Extended,
 }
 
-/// The protocol by which a client has made the portal, if its messages alone have, and in a format that its rows can be sent
-/// in: others (of EXECUTE, of a cursor of a function) have no formats.
+/// The protocol by which a client has made the portal, if its messages alone have, and in a format
+/// that its rows can be sent in: others (of EXECUTE, of a cursor of a function) have no formats.
 unsafe fn protocol(portal: pg_sys::Portal) -> Option<Protocol> {
     // SAFETY: the active portal is valid, and has a name; there are as many formats as columns.
     unsafe {

@@ -104,8 +104,8 @@ pub fn transaction_ended() {
     }
 }
 
-/// Whether it was ended by a procedure, and not by an error in one: after that a client's portal is not active any more
-/// (pquery.c: PortalRun), while SPI still has its stack.
+/// Whether it was ended by a procedure, and not by an error in one: after that a client's portal is
+/// not active any more (pquery.c: PortalRun), while SPI still has its stack.
 fn goes_on() -> bool {
     // SAFETY: plain reads, also of SPI's stack.
     unsafe {

@@ -116,7 +116,8 @@ struct Held(Cell<bool>);
 unsafe impl Sync for Held {}
 static HELD: Held = Held(Cell::new(false));
 
-/// With RETURNING the portal registers the snapshot, too, for as long as it keeps the rows (pquery.c: FillPortalStore).
+/// With RETURNING the portal registers the snapshot, too, for as long as it keeps the rows
+/// (pquery.c: FillPortalStore).
 unsafe fn let_portals_go(query: *const pg_sys::QueryDesc) -> bool {
     // SAFETY: the active portal, whose registration its own resource owner has.
     unsafe {

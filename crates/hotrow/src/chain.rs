@@ -150,14 +150,15 @@ impl Row {
         world.member(me).linked.get() != 0
     }
 
-    /// Whether that process has the row's ticket, or `has_updated`: it is before whoever comes now, if it does not give the
-    /// ticket back. A reader that has not kept the ticket may still come to update.
+    /// Whether that process has the row's ticket, or `has_updated`: it is before whoever comes now,
+    /// if it does not give the ticket back. A reader that has not kept the ticket may still come to
+    /// update.
     pub fn has_before(&self, world: World, slot: Slot, actor: ActorId, xid: u32) -> bool {
         load(&self.holder).map(actor_of) == Some(actor) || self.has_updated(world, slot, actor, xid)
     }
 
-    /// Whether that process has updated this row, which is `slot`, as the transaction `xid`: not in a savepoint of it, to
-    /// which it may roll back and come to the row again.
+    /// Whether that process has updated this row, which is `slot`, as the transaction `xid`: not in
+    /// a savepoint of it, to which it may roll back and come to the row again.
     pub fn has_updated(&self, world: World, slot: Slot, actor: ActorId, xid: u32) -> bool {
         let first = actor * MEMBERS as MemberId;
         (first..first + MEMBERS as MemberId)

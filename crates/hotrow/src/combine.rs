@@ -48,8 +48,8 @@ pub enum Outcome {
     Refused,
 }
 
-/// A statement as another session can execute it. Written by its owner while nobody may adopt it, and what it returns by
-/// its adopter while it is sealed.
+/// A statement as another session can execute it. Written by its owner while nobody may adopt it,
+/// and what it returns by its adopter while it is sealed.
 #[derive(Debug)]
 #[repr(C)]
 pub struct Parcel {

@@ -5,6 +5,8 @@ use pgserver::Server;
 use postgres::Client;
 use txn_server_tests::{Background, Watchdog, grouped, int, physical_health, sqlstate, start_hot};
 
+use crate::check_first::after;
+
 const CHECK: &str = "INSERT INTO child VALUES (1)";
 const BUMP: &str = "UPDATE hot SET val = val + 1 WHERE id = 1";
 const REMOVE: &str = "DELETE FROM hot WHERE id = 1";
@@ -18,15 +20,6 @@ fn start() -> Result<(Server, Client)> {
     client.batch_execute(BUMP)?;
     client.batch_execute("UPDATE hot SET val = val + 1 WHERE id = 2")?;
     Ok((server, control))
-}
-
-fn after(server: &Server, statements: &[&str]) -> Result<Client> {
-    let mut client = grouped(server)?;
-    client.batch_execute("BEGIN")?;
-    for statement in statements {
-        client.batch_execute(statement)?;
-    }
-    Ok(client)
 }
 
 fn finish<const N: usize>(

@@ -34,7 +34,7 @@ fn start(settings: &[(&str, &str)]) -> Result<(Server, Client)> {
 }
 
 /// A transaction that has done that.
-fn after(server: &Server, statements: &[&str]) -> Result<Client> {
+pub fn after(server: &Server, statements: &[&str]) -> Result<Client> {
     let mut client = grouped(server)?;
     client.batch_execute("BEGIN")?;
     for statement in statements {

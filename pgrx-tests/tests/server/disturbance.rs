@@ -85,8 +85,8 @@ fn lock_timeouts() -> Result<()> {
     timed_out("lock_timeout", "55P03")
 }
 
-/// What another transaction does for a statement cannot time out any more. A timer that fires meanwhile must not be heard
-/// later, as an error of the next statement.
+/// What another transaction does for a statement cannot time out any more. A timer that fires
+/// meanwhile must not be heard later, as an error of the next statement.
 #[test]
 fn lock_timeouts_of_combined_updates() -> Result<()> {
     let server = start_hot(1, &[])?;

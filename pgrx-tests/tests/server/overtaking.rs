@@ -249,7 +249,8 @@ fn behind_a_predecessors_savepoint() -> Result<()> {
     dog.finish(scene.finish(second))
 }
 
-/// The same where the savepoint is there first, and for other statements than an UPDATE.
+/// A predecessor that has updated the next row in a savepoint is waited for to its end, by an
+/// UPDATE and by other statements.
 #[test]
 fn behind_a_version_in_a_savepoint() -> Result<()> {
     let upsert = "INSERT INTO hot VALUES (2, 1) ON CONFLICT (id) DO UPDATE SET val = hot.val + 1";
@@ -277,8 +278,8 @@ fn behind_a_version_in_a_savepoint() -> Result<()> {
     Ok(())
 }
 
-/// A follower that must not queue at the next row comes to it in heap's way. Its predecessor has the ticket there, and
-/// has not updated yet.
+/// A follower that must not queue at the next row comes to it in heap's way. Its predecessor has
+/// the ticket there, and has not updated yet.
 #[test]
 fn without_a_place_in_the_queue() -> Result<()> {
     let mut scene = Followed::start()?;
@@ -314,7 +315,8 @@ fn without_a_place_in_the_queue() -> Result<()> {
     dog.finish(scene.finish(second))
 }
 
-/// Nobody waits for a row that all take after a hot one, as each lets its predecessors end before. It becomes hot even so.
+/// Nobody waits for a row that all take after a hot one, as each lets its predecessors end before.
+/// It becomes hot even so.
 #[test]
 fn rows_after_hot_ones_become_hot() -> Result<()> {
     let server = start_hot(2, &[])?;

@@ -9,8 +9,8 @@ use pgrx::pg_sys::SQLValueFunctionOp::*;
 use pgrx::pg_sys::{self, Node, NodeTag, Oid};
 use std::ffi::CStr;
 
-/// Functions that a statement may call by name: immutable ones that look at nothing but their arguments. (Not any immutable
-/// function: `quote_ident` is one, and looks at a setting.)
+/// Functions that a statement may call by name: immutable ones that look at nothing but their
+/// arguments. (Not any immutable function: `quote_ident` is one, and looks at a setting.)
 const CALLS: [u32; 26] = [
     pg_sys::F_ABS_INT2,
     pg_sys::F_ABS_INT4,
@@ -47,7 +47,8 @@ const TIMES: [u32; 3] = [
     pg_sys::F_STATEMENT_TIMESTAMP,
 ];
 
-/// Casts between times with and without a zone. They depend on the setting of the time zone, and on nothing else.
+/// Casts between times with and without a zone. They depend on the setting of the time zone, and on
+/// nothing else.
 const ZONED_CASTS: [u32; 4] = [
     pg_sys::F_TIMESTAMP_TIMESTAMPTZ,
     pg_sys::F_TIMESTAMPTZ_TIMESTAMP,
@@ -193,11 +194,6 @@ impl Form {
 
     unsafe fn call(&mut self, call: &pg_sys::FuncExpr) -> Option<()> {
         let function = u32::from(call.funcid);
-        let is_cast = [
-            pg_sys::CoercionForm::COERCE_EXPLICIT_CAST,
-            pg_sys::CoercionForm::COERCE_IMPLICIT_CAST,
-        ]
-        .contains(&call.funcformat);
         // SAFETY: as in `of_plan`.
         unsafe {
             if TIMES.contains(&function) {
@@ -208,7 +204,9 @@ impl Form {
                 if !nodes(call.args).all(|value| reads_as_it_is_written(raw::exprType(value))) {
                     return None;
                 }
-            } else if !(CALLS.contains(&function) || is_cast && is_portable_function(call.funcid)) {
+            } else if !(CALLS.contains(&function)
+                || is_cast(call) && is_portable_function(call.funcid))
+            {
                 return None;
             }
             may_pass(call.funcresulttype)?;
@@ -234,7 +232,8 @@ impl Form {
     }
 }
 
-/// Whether an expression of the catalogs (a CHECK constraint) has a form: it may be evaluated for another session.
+/// Whether an expression of the catalogs (a CHECK constraint) has a form: it may be evaluated for
+/// another session.
 ///
 /// # Safety
 /// `text` is an expression as the catalogs keep it.
@@ -247,6 +246,12 @@ pub unsafe fn is_portable(text: *const std::ffi::c_char) -> bool {
         let mut form = Form::empty(1);
         form.expression(node).is_some() && !form.reads_clock && !form.reads_zone
     }
+}
+
+/// Whether the call is written as a cast, or not at all.
+pub(super) fn is_cast(call: &pg_sys::FuncExpr) -> bool {
+    use pg_sys::CoercionForm::{COERCE_EXPLICIT_CAST, COERCE_IMPLICIT_CAST};
+    [COERCE_EXPLICIT_CAST, COERCE_IMPLICIT_CAST].contains(&call.funcformat)
 }
 
 /// Whether an operator compares, computes or concatenates.
@@ -276,8 +281,8 @@ fn is_portable_function(function: Oid) -> bool {
         })
 }
 
-/// Whether no setting changes how a value of that type is written and read: not times (`DateStyle`), not floating-point numbers
-/// (`extra_float_digits`).
+/// Whether no setting changes how a value of that type is written and read: not times
+/// (`DateStyle`), not floating-point numbers (`extra_float_digits`).
 fn reads_as_it_is_written(typ: Oid) -> bool {
     matches!(
         typ,

@@ -1,6 +1,8 @@
-//! Lifting constants into arguments: statements of sessions that write their numbers as literals, or whose plans are made anew
-//! for each execution with the arguments as constants, differ only in those.
+//! Lifting constants into arguments: statements of sessions that write their numbers as literals,
+//! or whose plans are made anew for each execution with the arguments as constants, differ only in
+//! those.
 
+use super::expression::is_cast;
 use super::{Clock, PARAMETERS, values};
 use crate::pg::plan::{nodes, nth, tag};
 use crate::pg::raw;
@@ -12,14 +14,16 @@ use std::ffi::c_void;
 struct Lifting {
     values: [ParamExternData; PARAMETERS],
     count: usize,
-    /// Parameters that the query has already. A plan that is used once has their values as constants.
+    /// Parameters that the query has already. A plan that is used once has their values as
+    /// constants.
     own: usize,
     /// Bytes that are left for arguments.
     room: usize,
 }
 
-/// Makes the constants of a plain UPDATE's expressions parameters of the query, up to as many as a form may have; not those
-/// by which an index finds the row. The plan must be used only once: it is changed.
+/// Makes the constants of a plain UPDATE's expressions parameters of the query, up to as many as a
+/// form may have; not those by which an index finds the row. The plan must be used only once: it is
+/// changed.
 ///
 /// # Safety
 /// `query` is about to be started, with its portal's only statement.
@@ -63,8 +67,8 @@ pub unsafe fn constants(query: *mut pg_sys::QueryDesc) {
     }
 }
 
-/// Whether the portal's plan is made for this execution: that of a simple query, or a cached one that its cache does not keep
-/// (plancache.c: GetCachedPlan).
+/// Whether the portal's plan is made for this execution: that of a simple query, or a cached one
+/// that its cache does not keep (plancache.c: GetCachedPlan).
 unsafe fn is_used_once(portal: pg_sys::Portal) -> bool {
     // SAFETY: the active portal.
     unsafe {
@@ -157,7 +161,8 @@ impl Lifting {
     }
 }
 
-/// Copies an expression, with parameters in place of its constants (nodeFuncs.c: expression_tree_mutator).
+/// Copies an expression, with parameters in place of its constants (nodeFuncs.c:
+/// expression_tree_mutator).
 ///
 /// # Safety
 /// `context` is a `Lifting`.
@@ -179,11 +184,6 @@ unsafe extern "C-unwind" fn lift(node: *mut Node, context: *mut c_void) -> *mut 
         }
         raw::expression_tree_mutator_impl(node, Some(lift), context)
     }
-}
-
-fn is_cast(call: &pg_sys::FuncExpr) -> bool {
-    use pg_sys::CoercionForm::{COERCE_EXPLICIT_CAST, COERCE_IMPLICIT_CAST};
-    [COERCE_EXPLICIT_CAST, COERCE_IMPLICIT_CAST].contains(&call.funcformat)
 }
 
 /// Copies a cast. To which length it casts never differs.

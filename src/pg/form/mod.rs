@@ -1,10 +1,11 @@
-//! The form of an UPDATE: what it does to its row, as bytes that two sessions can compare, and the arguments that make the
-//! difference between them.
+//! The form of an UPDATE: what it does to its row, as bytes that two sessions can compare, and the
+//! arguments that make the difference between them.
 //!
-//! Only what cannot depend on the session has a form: columns of the row, constants, parameters, PostgreSQL's own arithmetic,
-//! comparisons and casts of plain types, and the conditionals around them (`expression.rs`). Such an expression computes the
-//! same in every session, fast, needs no snapshot, reads no table, and an error in it leaves nothing behind. The time of the
-//! transaction and of the statement are arguments, and a time zone that matters is part of the form.
+//! Only what cannot depend on the session has a form: columns of the row, constants, parameters,
+//! PostgreSQL's own arithmetic, comparisons and casts of plain types, and the conditionals around
+//! them (`expression.rs`). Such an expression computes the same in every session, fast, needs no
+//! snapshot, reads no table, and an error in it leaves nothing behind. The time of the transaction
+//! and of the statement are arguments, and a time zone that matters is part of the form.
 
 mod expression;
 pub mod lift;
@@ -77,8 +78,8 @@ impl Form {
             })
     }
 
-    /// The form of a plain `UPDATE ... WHERE key = value`, if it has one. Its scan must not have begun to read: an index scan
-    /// or a sequential scan.
+    /// The form of a plain `UPDATE ... WHERE key = value`, if it has one. Its scan must not have
+    /// begun to read: an index scan or a sequential scan.
     ///
     /// # Safety
     /// `plan` is a valid plan and `target` is its target.
@@ -117,8 +118,8 @@ impl Form {
             let mut form = Form::empty(table as i32);
             let relation = relation_of(plan, table);
             form.bytes.put_number(u32::from(relation))?;
-            // Whoever does the update for others makes their commit record: it must ask standbys
-            // for feedback if theirs would.
+            // The holder of the ticket makes the commit record of those whose updates it does: that
+            // must ask standbys for feedback if theirs would.
             let remote_apply = pg_sys::SyncCommitLevel::SYNCHRONOUS_COMMIT_REMOTE_APPLY as i32;
             form.bytes
                 .put_number(u32::from(pg_sys::synchronous_commit >= remote_apply))?;
@@ -196,7 +197,8 @@ impl Form {
         Some(bytes)
     }
 
-    /// Puts a row that another session has packed into the empty slot. False if it is none of this form.
+    /// Puts a row that another session has packed into the empty slot. False if it is none of this
+    /// form.
     ///
     /// # Safety
     /// The slot is that of the statement's RETURNING list.
@@ -332,8 +334,8 @@ impl Arguments {
         }
     }
 
-    /// Gives the query these arguments, which another session has made by `Form::arguments` with the same form. They are
-    /// valid until the next ones.
+    /// Gives the query these arguments, which another session has made by `Form::arguments` with
+    /// the same form. They are valid until the next ones.
     ///
     /// # Safety
     /// As for `save`, with the same query.

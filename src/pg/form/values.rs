@@ -43,8 +43,8 @@ pub fn may_pass(typ: Oid) -> Option<()> {
     shape(typ).map(|_| ())
 }
 
-/// Whether a client of this session can be sent a value of that type without fail: text may have characters that the client's
-/// encoding has not, and so may the abbreviation of a time zone.
+/// Whether a client of this session can be sent a value of that type without fail: text may have
+/// characters that the client's encoding has not, and so may the abbreviation of a time zone.
 pub fn can_be_sent(typ: Oid) -> bool {
     match typ {
         pg_sys::TIMESTAMPTZOID if has_iso_dates() => true,
@@ -61,7 +61,8 @@ pub fn can_be_sent(typ: Oid) -> bool {
     }
 }
 
-/// How many bytes a value, not null, takes among the arguments. None for an array, which is rather part of the statement.
+/// How many bytes a value, not null, takes among the arguments. None for an array, which is rather
+/// part of the statement.
 ///
 /// # Safety
 /// `value` is a value of that type.

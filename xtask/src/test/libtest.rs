@@ -7,9 +7,10 @@ use anyhow::{Context, Result};
 
 use super::tally::Tally;
 
-/// Runs `command`, a `cargo test` with all its arguments but `filter`, and counts. Shows its output,
-/// with one line for the tests of a module that pass, so that what has failed is easy to find. A
-/// run that fails, or says nothing, without a failed test is itself a failure, named `what`.
+/// Runs `command`, a `cargo test` with all its arguments but `filter`, and counts. Shows its
+/// output, with one line for the tests of a module that pass, so that what has failed is easy to
+/// find. A run that fails, or says nothing, without a failed test is itself a failure, named
+/// `what`.
 pub fn run(mut command: Command, filter: Option<&str>, last: &[&str], what: &str) -> Result<Tally> {
     command
         .arg("--no-fail-fast")

@@ -93,7 +93,8 @@ fn arguments_and_conditions_are_each_ones_own() -> Result<()> {
     })
 }
 
-/// Sessions that write their numbers as literals, or execute a statement with a plan of its own for each execution.
+/// Sessions that write their numbers as literals, or execute a statement with a plan of its own for
+/// each execution.
 #[test]
 fn literals_are_arguments() -> Result<()> {
     on_server(|server| {
@@ -151,7 +152,8 @@ fn literals_are_arguments() -> Result<()> {
     })
 }
 
-/// Where there are too many constants, or too long ones, the rest of them makes the difference between statements.
+/// Where there are too many constants, or too long ones, the rest of them makes the difference
+/// between statements.
 #[test]
 fn literals_that_are_many_or_long() -> Result<()> {
     on_server(|server| {

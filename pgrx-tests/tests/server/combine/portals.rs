@@ -78,7 +78,8 @@ impl Connection {
     }
 }
 
-/// A loop over the rows of an UPDATE is a portal of the function's, and what calls the function may fail.
+/// A loop over the rows of an UPDATE is a portal of the function's, and what calls the function may
+/// fail.
 #[test]
 fn loops_and_cursors_of_functions() -> Result<()> {
     on_server(|server| {

@@ -1,5 +1,6 @@
-//! A crowd of sessions with settings of their own runs random statements on one row. Each is told the whole row as of its own
-//! update, which has a number in it: one after the other in that order, without group locking, they return the same.
+//! A crowd of sessions with settings of their own runs random statements on one row. Each is told
+//! the whole row as of its own update, which has a number in it: one after the other in that order,
+//! without group locking, they return the same.
 
 use std::sync::{Arc, Mutex};
 
@@ -60,7 +61,8 @@ const CONDITIONS: [&str; 6] = [
 ];
 const RETURNED: [&str; 3] = ["hot.*", "a, b * 2, c, d, e, g", "hot.*, e::date, upper(c)"];
 
-/// A statement that has committed: its number, what it was told, and the settings and the time with which it ran.
+/// A statement that has committed: its number, what it was told, and the settings and the time with
+/// which it ran.
 struct Told {
     number: i64,
     sql: String,

@@ -44,6 +44,21 @@ fn sessions(server: &Server, stage: &mut Stage, statements: &[&str]) -> Result<V
     Ok(waiting)
 }
 
+/// Three sessions that wait for the row, each with that statement after what prepares it.
+fn three(server: &Server, stage: &mut Stage, before: &[&str], sql: &str) -> Result<Vec<Returning>> {
+    let waiting = (0..3)
+        .map(|_| {
+            let mut client = grouped(server)?;
+            before
+                .iter()
+                .try_for_each(|sql| client.batch_execute(sql))?;
+            start(client, sql)
+        })
+        .collect::<Result<Vec<_>>>()?;
+    stage.wait_queued(3)?;
+    Ok(waiting)
+}
+
 fn start(mut client: Client, sql: &str) -> Result<Returning> {
     let pid = pid(&mut client)?;
     let sql = sql.to_owned();
@@ -52,7 +67,8 @@ fn start(mut client: Client, sql: &str) -> Result<Returning> {
     }))
 }
 
-/// Lets the holder go on; what the sessions were returned, in the order in which they began to wait.
+/// Lets the holder go on; what the sessions were returned, in the order in which they began to
+/// wait.
 fn returned(stage: &mut Stage, waiting: Vec<Returning>) -> Result<Vec<Vec<String>>> {
     stage.release()?;
     ensure!(stage.end()? == "00000");
@@ -62,7 +78,7 @@ fn returned(stage: &mut Stage, waiting: Vec<Returning>) -> Result<Vec<Vec<String
         .collect()
 }
 
-/// The same for sessions that may fail: what each was told, sorted.
+/// Lets the holder go on; the SQLSTATEs that the sessions were told, sorted.
 fn told(stage: &mut Stage, waiting: Vec<Returning>) -> Result<Vec<String>> {
     stage.release()?;
     ensure!(stage.end()? == "00000");
@@ -109,7 +125,8 @@ fn each_gets_the_row_as_of_its_own_update() -> Result<()> {
         values.sort();
         ensure!(values == ["2", "3", "4", "5", "6", "7"], "{values:?}");
         ensure!(stage.val()? == 7, "the value is {}", stage.val()?);
-        // Constants are parameters in the one protocol, and in the cached plans of the other are not.
+        // Constants are parameters in the one protocol, and in the cached plans of the other are
+        // not.
         ensure!(stage.combined()? == 4, "{} combined", stage.combined()?);
         Ok(())
     })
@@ -147,7 +164,8 @@ fn rows_of_all_kinds_of_values() -> Result<()> {
     })
 }
 
-/// No row where the conditions do not hold, and an error belongs to the session that it concerns: its update is not made.
+/// No row where the conditions do not hold, and an error belongs to the session that it concerns:
+/// its update is not made.
 #[test]
 fn conditions_and_errors_are_each_ones_own() -> Result<()> {
     on_server(|server| {
@@ -174,8 +192,8 @@ fn conditions_and_errors_are_each_ones_own() -> Result<()> {
     })
 }
 
-/// What may not reach the client is not done by others: a row that is too long for the way back, and text that the client's
-/// encoding has not.
+/// What may not reach the client is not done by others: a row that is too long for the way back,
+/// and text that the client's encoding has not.
 #[test]
 fn rows_that_cannot_be_told() -> Result<()> {
     on_server(|server| {
@@ -193,41 +211,20 @@ fn rows_that_cannot_be_told() -> Result<()> {
         server
             .connect()?
             .batch_execute("UPDATE hot SET name = '€'")?;
-        let mut stage = Stage::new(server, BUMP)?;
-        let before = stage.val()?;
-        let waiting = (0..3)
-            .map(|_| {
-                let mut client = grouped(server)?;
-                client.batch_execute("SET client_encoding = latin1")?;
-                start(client, sql)
-            })
-            .collect::<Result<Vec<_>>>()?;
-        stage.wait_queued(3)?;
-        let codes = told(&mut stage, waiting)?;
-        ensure!(codes == ["22P05"; 3], "{codes:?}");
-        let val = stage.val()?;
-        ensure!(val == before + 1, "{before}, then {val}");
-
         // Outside of ISO style, a time comes with the abbreviation of its zone.
-        let mut stage = Stage::new(server, BUMP)?;
-        let before = stage.val()?;
-        let waiting = (0..3)
-            .map(|_| {
-                let mut client = grouped(server)?;
-                // The client is told of the zone while it can be.
-                client.batch_execute("SET DateStyle = SQL; SET TimeZone = '<€€€>5'")?;
-                client.batch_execute("SET client_encoding = latin1")?;
-                start(
-                    client,
-                    "UPDATE hot SET val = val + 1 WHERE id = 1 RETURNING now()",
-                )
-            })
-            .collect::<Result<Vec<_>>>()?;
-        stage.wait_queued(3)?;
-        let codes = told(&mut stage, waiting)?;
-        ensure!(codes == ["22P05"; 3], "{codes:?}");
-        let val = stage.val()?;
-        ensure!(val == before + 1, "{before}, then {val}");
+        let time = "UPDATE hot SET val = val + 1 WHERE id = 1 RETURNING now()";
+        // The client is told of the zone while it can be.
+        let zone = "SET DateStyle = SQL; SET TimeZone = '<€€€>5'";
+        let latin = "SET client_encoding = latin1";
+        for (settings, sql) in [(&[latin][..], sql), (&[zone, latin], time)] {
+            let mut stage = Stage::new(server, BUMP)?;
+            let before = stage.val()?;
+            let waiting = three(server, &mut stage, settings, sql)?;
+            let codes = told(&mut stage, waiting)?;
+            ensure!(codes == ["22P05"; 3], "{codes:?}");
+            let val = stage.val()?;
+            ensure!(val == before + 1, "{before}, then {val}");
+        }
         Ok(())
     })
 }
@@ -270,28 +267,18 @@ fn indexes_that_summarize() -> Result<()> {
     })
 }
 
-/// A statement whose transaction may go on is its session's own: EXECUTE within a pipeline, or with another statement.
+/// A statement that EXECUTE runs, or that another one comes after, is its session's own.
 #[test]
 fn prepared_by_name() -> Result<()> {
     on_server(|server| {
         let mut stage = Stage::new(server, BUMP)?;
         let prepare = format!("PREPARE next AS {NEXT}");
-        let waiting = (0..3)
-            .map(|_| {
-                let mut client = grouped(server)?;
-                client.batch_execute(&prepare)?;
-                start(client, "EXECUTE next")
-            })
-            .collect::<Result<Vec<_>>>()?;
-        stage.wait_queued(3)?;
+        let waiting = three(server, &mut stage, &[&prepare], "EXECUTE next")?;
         let mut values = only(returned(&mut stage, waiting)?)?;
         values.sort();
         ensure!(values == ["2", "3", "4"], "{values:?}");
         let mut stage = Stage::new(server, BUMP)?;
-        let waiting = (0..3)
-            .map(|_| start(grouped(server)?, &format!("{NEXT}; SELECT 1 / 0")))
-            .collect::<Result<Vec<_>>>()?;
-        stage.wait_queued(3)?;
+        let waiting = three(server, &mut stage, &[], &format!("{NEXT}; SELECT 1 / 0"))?;
         for code in told(&mut stage, waiting)? {
             ensure!(["22012", "40001"].contains(&code.as_str()), "told {code}");
         }
