@@ -85,22 +85,6 @@ fn lock_timeouts() -> Result<()> {
     timed_out("lock_timeout", "55P03")
 }
 
-/// What another transaction does for a statement cannot time out any more. A timer that fires
-/// meanwhile must not be heard later, as an error of the next statement.
-#[test]
-fn lock_timeouts_of_combined_updates() -> Result<()> {
-    let server = start_hot(1, &[])?;
-    let tally = Load::new(&server, 64, 100)
-        .session(|_| {
-            "SET txn.group_lock = on; SET txn.hot_threshold = 1; SET lock_timeout = 3".to_owned()
-        })
-        .moves("combined")
-        .run(|worker| worker.committing(1, |worker| worker.execute(BUMP, &[])))?;
-    tally.only(&[&RETRY[..], &["55P03"]].concat())?;
-    tally.explains(int(&mut server.connect()?, "SELECT val FROM hot")?)?;
-    physical_health(&server, "hot", "id")
-}
-
 /// A leader that falls asleep is ended by its own timeout, and its follower is told to retry.
 #[test]
 fn idle_leader_is_ended() -> Result<()> {
