@@ -26,6 +26,9 @@ pub enum Fault {
     /// A client is told of what is not durable.
     #[name = c"read_guard_off"]
     ReadGuardOff,
+    /// What was read beside predecessors is not asked for again.
+    #[name = c"reads_not_validated"]
+    ReadsNotValidated,
     /// What was overwritten in a ring is not asked for.
     #[name = c"eviction_ignored"]
     EvictionIgnored,

@@ -11,6 +11,8 @@ pub const HOT_THRESHOLDS: RangeInclusive<i32> = 0..=10_000;
 /// `txn.follower_reads`: what a statement of a follower may see.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, PostgresGucEnum)]
 pub enum FollowerReads {
+    #[name = c"validated"]
+    Validated,
     #[name = c"wait"]
     Wait,
     #[name = c"immediate"]
@@ -28,7 +30,8 @@ pub static COMBINE_UPDATES: GucSetting<bool> = GucSetting::<bool>::new(true);
 pub static EARLY_VISIBILITY: GucSetting<bool> = GucSetting::<bool>::new(true);
 pub static FAIR_EVERY: GucSetting<i32> = GucSetting::<i32>::new(32);
 pub static FOLLOWER_READS: GucSetting<FollowerReads> =
-    GucSetting::<FollowerReads>::new(FollowerReads::Wait);
+    GucSetting::<FollowerReads>::new(FollowerReads::Validated);
+pub static FOLLOWER_READS_BACKOFF: GucSetting<i32> = GucSetting::<i32>::new(60_000);
 pub static GROUP_LOCK: GucSetting<bool> = GucSetting::<bool>::new(false);
 pub static GROUP_SIZE: GucSetting<i32> = GucSetting::<i32>::new(256);
 pub static HOT_THRESHOLD: GucSetting<i32> = GucSetting::<i32>::new(4);
@@ -91,10 +94,20 @@ pub fn init() {
     GucRegistry::define_enum_guc(
         c"txn.follower_reads",
         c"What a statement sees that reads while a predecessor on a hot row still runs.",
-        c"\"wait\" lets the predecessors end first, \"immediate\" does not.",
+        c"\"validated\" reads tables that nobody writes and fails if somebody has written them before its predecessors end, \"wait\" lets the predecessors end first, \"immediate\" does not see what they wrote.",
         &FOLLOWER_READS,
         GucContext::Userset,
         none,
+    );
+    GucRegistry::define_int_guc(
+        c"txn.follower_reads_backoff",
+        c"How long a table is not read beside predecessors on a hot row after it was written.",
+        c"Applies to txn.follower_reads = validated. Readers let the predecessors end meanwhile. Before it is read so for the first time, a table is watched for as long, but at most a second.",
+        &FOLLOWER_READS_BACKOFF,
+        0,
+        i32::MAX / 1000,
+        GucContext::Userset,
+        GucFlags::UNIT_MS,
     );
     GucRegistry::define_bool_guc(
         c"txn.group_lock",

@@ -72,7 +72,8 @@ SELECT (totals[1])::integer AS hot_rows, totals[2] AS promotions, totals[3] AS c
        totals[27] AS range_relation, totals[28] AS range_history_lost, totals[29] AS range_restarted, totals[30] AS range_first_touch,
        totals[31] AS range_quiet_buckets, totals[32] AS range_walked_buckets, totals[33] AS range_slots_read, totals[34] AS range_covered,
        totals[35] AS range_registered, totals[36] AS range_unplaced, totals[37] AS range_registration_ns, totals[38] AS range_validation_ns,
-       totals[39] AS range_moved, totals[40] AS range_evictions, totals[41] AS range_memory
+       totals[39] AS range_moved, totals[40] AS range_evictions, totals[41] AS range_memory,
+       totals[42] AS validated_reads, totals[43] AS refused_reads
 FROM txn.stats_raw();
 COMMENT ON VIEW txn.stats IS 'totals of the whole server since the last txn.stats_reset()';
 COMMENT ON COLUMN txn.stats.hot_rows IS 'hot rows at present';
@@ -117,6 +118,8 @@ COMMENT ON COLUMN txn.stats.range_validation_ns IS 'nanoseconds spent with valid
 COMMENT ON COLUMN txn.stats.range_moved IS 'passed: transactions that stand before others whose writes they missed (txn.range_window)';
 COMMENT ON COLUMN txn.stats.range_evictions IS 'writes overwritten in their rings since the server started';
 COMMENT ON COLUMN txn.stats.range_memory IS 'bytes of shared memory of range OCC';
+COMMENT ON COLUMN txn.stats.validated_reads IS 'statements of followers that read beside running predecessors';
+COMMENT ON COLUMN txn.stats.refused_reads IS 'transactions refused because a predecessor had written what they had read beside it';
 
 CREATE VIEW txn.waits AS
 SELECT pid, blocked_by, relation::regclass, key, reason, txn.moment(since) AS since

@@ -6,6 +6,7 @@ use super::combine;
 use super::detect;
 use super::errors;
 use super::readguard;
+use super::reads;
 use super::session::{SESSION, member_id, memory, patience, relation_of};
 use super::settings;
 use super::statement;
@@ -29,14 +30,15 @@ enum End {
     RolledBack,
 }
 
-/// Waits until every predecessor has committed; 40001 if one has not. The permission is PostgreSQL's own record of the
-/// predecessors' transaction ids; the dependency list only shortens the wait.
+/// Waits until every predecessor has committed; 40001 if one has not, or if somebody has written what was read beside them. The
+/// permission is PostgreSQL's own record of the predecessors' transaction ids; the dependency list only shortens the wait.
 pub fn wait_for_predecessors(reason: Reason) {
     for (n, membership) in SESSION.all() {
         if membership.depends() {
             wait_for_predecessor(n, &membership, reason);
         }
     }
+    reads::validate();
 }
 
 /// The same for the predecessor on one row.
@@ -210,9 +212,11 @@ pub fn before_commit() {
     take_deferred_locks();
     check::close();
     let early = SESSION.is_member() && before_members_commit();
+    reads::validate();
     readguard::wait_for_reads();
     // From here on nothing waits, and nothing is read or written.
     range_occ::commit::before_end();
+    reads::note_writes();
     combine::seal();
     if early {
         make_asynchronous();
@@ -245,8 +249,10 @@ pub fn before_prepare() {
         waiting::check_doomed();
         confirm_bases();
     }
+    reads::validate();
     readguard::wait_for_reads();
     range_occ::commit::before_end();
+    reads::note_writes();
 }
 
 /// Lets RecordTransactionCommit return before flush and standbys; `after_locks` makes up for it.
@@ -327,6 +333,7 @@ fn finish(end: End) {
     check::forget();
     statement::forget();
     readguard::forget();
+    reads::forget();
     combine::forget(end != End::RolledBack);
 }
 

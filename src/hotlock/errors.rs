@@ -53,6 +53,14 @@ pub const STALE_SNAPSHOT: Report = Report {
     hint: Some(c"The transaction might succeed if retried."),
 };
 
+/// Somebody has written a table that this transaction has read beside its predecessors (reads.rs).
+pub const READ_IS_WRITTEN: Report = Report {
+    code: *b"40001",
+    message: c"could not continue: a table that it had read has been written",
+    detail: Some(c"With txn.follower_reads = validated, a transaction on a hot row reads other tables before those ahead of it have ended."),
+    hint: Some(c"The transaction might succeed if retried."),
+};
+
 /// The definition of the hot row's table, or its statistics, changed while the statement followed.
 pub const TABLE_CHANGED: Report = Report {
     code: *b"40001",

@@ -168,7 +168,8 @@ const MODES: [(&str, TableMode); 3] = [
     ("queue", TableMode::Queue),
     ("off", TableMode::Off),
 ];
-const READS: [(&str, FollowerReads); 2] = [
+const READS: [(&str, FollowerReads); 3] = [
+    ("validated", FollowerReads::Validated),
     ("wait", FollowerReads::Wait),
     ("immediate", FollowerReads::Immediate),
 ];

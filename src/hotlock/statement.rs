@@ -8,6 +8,7 @@ use super::detect;
 use super::existence;
 use super::gate;
 use super::readguard;
+use super::reads;
 use super::repeatable;
 use super::session::{SESSION, is_enabled, member_id, memory, statement_of};
 use super::settings;
@@ -134,7 +135,9 @@ pub unsafe fn before_start(query: *mut pg_sys::QueryDesc, is_first: bool) -> boo
         {
             if dependent::is_dependent() {
                 replaced.let_go();
-                dependent::let_predecessors_end();
+                if !replaced.let_go || !reads::may_go_on(query) {
+                    dependent::let_predecessors_end();
+                }
             }
             if !replaced.let_go {
                 dependent::before_reading(query);

@@ -26,6 +26,8 @@ pub struct Totals {
     pub table_full: Word64,
     pub early_commits: Word64,
     pub read_waits: Word64,
+    pub validated_reads: Word64,
+    pub refused_reads: Word64,
     pub reset_at: Word64,
 }
 
@@ -57,9 +59,15 @@ impl Totals {
         ]
     }
 
+    /// Those that came later, which the view has at its end.
+    pub fn later(&self) -> [&Word64; 2] {
+        [&self.validated_reads, &self.refused_reads]
+    }
+
     /// Back to zero.
     pub fn reset(&self, now: u64) {
-        self.all().into_iter().for_each(|counter| counter.set(0));
+        let all = self.all().into_iter().chain(self.later());
+        all.for_each(|counter| counter.set(0));
         self.reset_at.set(now);
     }
 }

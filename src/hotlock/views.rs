@@ -137,6 +137,7 @@ fn stats() -> TableIterator<'static, (name!(totals, Vec<i64>), name!(reset, i64)
         .into_iter()
         .chain(memory.totals.all().into_iter().map(|c| c.get() as i64))
         .chain(range_occ::views::totals())
+        .chain(memory.totals.later().into_iter().map(|c| c.get() as i64))
         .collect();
     TableIterator::once((values, memory.totals.reset_at.get() as i64))
 }

@@ -1,18 +1,34 @@
-//! Looking for a row by its key, as the check of a foreign key does.
+//! Looking for a row by its key, as the check of a foreign key does, and for this process's own locks.
 
 use super::relation::Key;
 use super::{raw, tuple};
 use hotrow::KEY_COLUMNS;
-use pgrx::pg_sys::{self, ScanDirection, ScanKeyData};
+use pgrx::pg_sys::{self, Oid, ScanDirection, ScanKeyData};
 use std::ffi::c_int;
 
 /// Whether the statement that runs is one of a foreign key's trigger (ri_triggers.c:
 /// ri_PerformCheck).
 pub fn is_of_foreign_key() -> bool {
-    let (mut user, mut context) = (pg_sys::Oid::INVALID, 0);
+    let (mut user, mut context) = (Oid::INVALID, 0);
     // SAFETY: reads the session's state.
     unsafe { raw::GetUserIdAndSecContext(&mut user, &mut context) };
     context as u32 & pg_sys::SECURITY_NOFORCE_RLS != 0
+}
+
+/// Whether this process has the table locked in that mode.
+pub fn is_locked(relation: Oid, mode: u32) -> bool {
+    // SAFETY: a plain read of backend state.
+    let database = unsafe { pg_sys::MyDatabaseId };
+    let tag = pg_sys::LOCKTAG {
+        locktag_field1: database.into(),
+        locktag_field2: relation.into(),
+        locktag_field3: 0,
+        locktag_field4: 0,
+        locktag_type: pg_sys::LockTagType::LOCKTAG_RELATION as u8,
+        locktag_lockmethodid: pg_sys::DEFAULT_LOCKMETHOD as u8,
+    };
+    // SAFETY: SET_LOCKTAG_RELATION; looks at this process's own locks.
+    unsafe { raw::LockHeldByMe(&tag, mode as pg_sys::LOCKMODE) }
 }
 
 /// Finds the version that the snapshot shows of the row with the same key as `copy`, and puts it

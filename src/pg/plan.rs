@@ -603,3 +603,43 @@ pub unsafe fn reads_nothing(plan: *const pg_sys::PlannedStmt) -> bool {
         }
     }
 }
+
+/// Whether the statement is a SELECT that locks no rows, and reads nothing but tables of users, and what it computes.
+///
+/// # Safety
+/// `plan` is a valid plan.
+pub unsafe fn only_reads_tables(plan: *const pg_sys::PlannedStmt) -> bool {
+    use pg_sys::RTEKind::*;
+    // SAFETY: as in `target`.
+    unsafe {
+        (*plan).commandType == pg_sys::CmdType::CMD_SELECT
+            && (*plan).rowMarks.is_null()
+            && !(*plan).hasModifyingCTE
+            && nodes((*plan).rtable)
+                .map(|entry| &*entry.cast::<pg_sys::RangeTblEntry>())
+                .all(|entry| match entry.rtekind {
+                    RTE_RELATION => {
+                        entry.relkind as u8 == pg_sys::RELKIND_RELATION
+                            && u32::from(entry.relid) >= pg_sys::FirstNormalObjectId
+                    }
+                    RTE_SUBQUERY | RTE_JOIN | RTE_FUNCTION | RTE_VALUES | RTE_CTE | RTE_RESULT => {
+                        true
+                    }
+                    _ => false,
+                })
+    }
+}
+
+/// The tables that the statement names.
+///
+/// # Safety
+/// As for `only_reads_tables`, which holds.
+pub unsafe fn tables(plan: *const pg_sys::PlannedStmt) -> impl Iterator<Item = Oid> {
+    // SAFETY: by the contract.
+    unsafe {
+        nodes((*plan).rtable)
+            .map(|entry| &*entry.cast::<pg_sys::RangeTblEntry>())
+            .filter(|entry| entry.rtekind == pg_sys::RTEKind::RTE_RELATION)
+            .map(|entry| entry.relid)
+    }
+}

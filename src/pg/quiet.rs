@@ -9,8 +9,8 @@
 //!   immutable, but look at nothing other than the session's clock, settings and sequences.
 //! - Types: PostgreSQL's own base types, arrays of them, and enums. Of others it is not known which functions a comparison or a
 //!   cast calls. A value that is only copied may be of any type.
-//! - Plans: scans, joins, sorts by PostgreSQL's operators, rows of VALUES, INSERT, UPDATE, DELETE and MERGE, row locks, LIMIT.
-//!   No subplans.
+//! - Plans: scans, joins, sorts, groups and aggregates by PostgreSQL's operators and functions, subqueries in FROM, rows of VALUES,
+//!   INSERT, UPDATE, DELETE and MERGE, row locks, LIMIT. No subplans.
 //! - Tables that are written: their CHECK constraints, generated columns, index expressions and WHEN conditions are quiet. Their
 //!   triggers are foreign keys' or PL/pgSQL functions, whose statements come by a hook (`plpgsql.rs`).
 
@@ -133,9 +133,24 @@ unsafe fn has_quiet_parts(plan: *const Plan) -> bool {
                 let join = &*plan.cast::<pg_sys::MergeJoin>();
                 is_quiet(join.join.joinqual.cast()) && is_quiet(join.mergeclauses.cast())
             }
-            NodeTag::T_Sort => {
-                let sort = &*plan.cast::<pg_sys::Sort>();
-                (0..sort.numCols as usize).all(|n| is_builtin(*sort.sortOperators.add(n)))
+            NodeTag::T_Sort => is_sort_quiet(&*plan.cast()),
+            NodeTag::T_IncrementalSort => {
+                is_sort_quiet(&(*plan.cast::<pg_sys::IncrementalSort>()).sort)
+            }
+            NodeTag::T_Agg => {
+                let agg = &*plan.cast::<pg_sys::Agg>();
+                has_no_elements(agg.groupingSets) && are_builtin(agg.grpOperators, agg.numCols)
+            }
+            NodeTag::T_Group => {
+                let group = &*plan.cast::<pg_sys::Group>();
+                are_builtin(group.grpOperators, group.numCols)
+            }
+            NodeTag::T_Unique => {
+                let unique = &*plan.cast::<pg_sys::Unique>();
+                are_builtin(unique.uniqOperators, unique.numCols)
+            }
+            NodeTag::T_SubqueryScan => {
+                is_plan_quiet((*plan.cast::<pg_sys::SubqueryScan>()).subplan)
             }
             NodeTag::T_Limit => {
                 let limit = &*plan.cast::<pg_sys::Limit>();
@@ -147,6 +162,17 @@ unsafe fn has_quiet_parts(plan: *const Plan) -> bool {
             _ => false,
         }
     }
+}
+
+unsafe fn is_sort_quiet(sort: &pg_sys::Sort) -> bool {
+    // SAFETY: a plan's array of operators.
+    unsafe { are_builtin(sort.sortOperators, sort.numCols) }
+}
+
+/// Whether all of an array of operators are PostgreSQL's own.
+unsafe fn are_builtin(operators: *const Oid, count: c_int) -> bool {
+    // SAFETY: `count` operators, by the caller.
+    (0..count as usize).all(|n| is_builtin(unsafe { *operators.add(n) }))
 }
 
 unsafe fn is_modification_quiet(modify: &pg_sys::ModifyTable) -> bool {
@@ -229,6 +255,8 @@ unsafe extern "C-unwind" fn is_loud(node: *mut Node, context: *mut c_void) -> bo
     // SAFETY: every node is read as what its tag says.
     unsafe {
         match tag(node) {
+            // A subquery in FROM, or a view.
+            NodeTag::T_Query => !is_query_quiet(node.cast()),
             NodeTag::T_TargetEntry => {
                 let value = (*node.cast::<pg_sys::TargetEntry>()).expr.cast::<Node>();
                 !is_copied(value) && is_loud(value, context)
@@ -271,6 +299,10 @@ unsafe fn is_known(node: *mut Node) -> bool {
             NodeTag::T_Const => is_plain((*node.cast::<pg_sys::Const>()).consttype),
             NodeTag::T_Param => is_plain((*node.cast::<pg_sys::Param>()).paramtype),
             NodeTag::T_CaseTestExpr => is_plain((*node.cast::<pg_sys::CaseTestExpr>()).typeId),
+            NodeTag::T_Aggref => {
+                let aggregate = &*node.cast::<pg_sys::Aggref>();
+                is_plain(aggregate.aggtype) && is_function_quiet(aggregate.aggfnoid)
+            }
             NodeTag::T_FuncExpr => {
                 let call = &*node.cast::<pg_sys::FuncExpr>();
                 is_plain(call.funcresulttype) && is_function_quiet(call.funcid)

@@ -3,7 +3,7 @@
 use super::raw;
 use hotrow::{
     Actor, ContendedTables, Directory, FlushQueue, MEMBERS, Member, Parcel, ReadGuard, Row, Slot,
-    Word32, Word64, World,
+    WatchedTables, Word32, Word64, World,
 };
 use keyrange::{Board, Bucket, Clock, Committer, Counters, Ledger, Mark, Rings, Slot as RangeSlot};
 use pgrx::pg_sys;
@@ -17,8 +17,8 @@ use crate::hotlock::stats::Totals;
 const CONTENTION: usize = 4096;
 /// Counters of hot rows by role.
 const SHARES: usize = 4096;
-/// Locks beside one per hot row: the directory's and the waits-for graph's.
-const EXTRA_LOCKS: usize = 2;
+/// Locks beside one per hot row: the directory's, the waits-for graph's and the watched tables'.
+const EXTRA_LOCKS: usize = 3;
 
 /// Rings of writes that may be anywhere in a relation.
 const RELATION_BUCKETS: usize = 64;
@@ -36,6 +36,7 @@ struct Header {
     totals: Totals,
     guard: ReadGuard,
     contended: ContendedTables,
+    watched: WatchedTables,
     flush: FlushQueue,
     clock: Clock,
 }
@@ -50,6 +51,8 @@ pub struct Shared {
     pub totals: &'static Totals,
     pub guard: &'static ReadGuard,
     pub contended: &'static ContendedTables,
+    /// Changed by `with_watched` only.
+    pub watched: &'static WatchedTables,
     pub flush: &'static FlushQueue,
     /// What transactions have written to tables of `txn_heap`.
     pub board: Board<'static>,
@@ -218,6 +221,7 @@ pub fn startup() {
             totals: &header.totals,
             guard: &header.guard,
             contended: &header.contended,
+            watched: &header.watched,
             flush: &header.flush,
             board: board(start, &offsets, &header.clock),
             ranges: slice(start, offsets.counters, actors()),
@@ -328,5 +332,11 @@ impl Shared {
     /// Works under the waits-for graph's lock; no other lock is taken inside.
     pub fn with_graph<R>(&self, body: impl FnOnce() -> R) -> R {
         self.locked(1, body)
+    }
+
+    /// Works under the watched tables' lock; no other of ours is taken inside.
+    pub fn with_watched<R>(&self, body: impl FnOnce(&'static WatchedTables) -> R) -> R {
+        let watched = self.watched;
+        self.locked(2, || body(watched))
     }
 }

@@ -95,6 +95,27 @@ pub fn is_serializable() -> bool {
     unsafe { pg_sys::XactIsoLevel == pg_sys::XACT_SERIALIZABLE as i32 }
 }
 
+/// Whether this process vacuums and analyzes tables, and changes nothing in them.
+pub fn is_autovacuum() -> bool {
+    // SAFETY: a plain read.
+    unsafe { pg_sys::MyBackendType == pg_sys::BackendType::B_AUTOVAC_WORKER }
+}
+
+/// The transaction id that is given out next.
+pub fn next_xid() -> u32 {
+    // SAFETY: reads a shared counter under its lock. The lower half of it is the id.
+    unsafe { raw::ReadNextFullTransactionId().value as u32 }
+}
+
+/// Whether all transactions with ids below that one had ended when this session took its last
+/// snapshot. False if it is not known.
+pub fn have_ended_below(xid: u32) -> bool {
+    // SAFETY: procarray.c: GetSnapshotData keeps the oldest running id there. TransactionIdPrecedes'
+    // comparison, for normal ids.
+    let oldest = u32::from(unsafe { pg_sys::RecentXmin });
+    oldest.wrapping_sub(xid) as i32 >= 0
+}
+
 /// Waits in the lock manager until that transaction has ended.
 pub fn wait_for_end(xid: u32) {
     // SAFETY: no relation is given, so no context is printed; may raise, callers hold nothing.

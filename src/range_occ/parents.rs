@@ -2,10 +2,10 @@
 //! detached or dropped: `redefined.rs` registers that as a write of the parent. Who inserts reads the lists along the way that its rows take.
 
 use super::work::LIST;
-use super::{commit, errors, guard, key, redefined, session};
+use super::{commit, errors, guard, key, session};
 use crate::hotlock::memory;
 use crate::pg::per_table::PerTable;
-use crate::pg::{plan, raw, xact};
+use crate::pg::{lookup, plan, raw, xact};
 use keyrange::{Count, Csn, DEFINITION, Predicates, RangeMap, Refusal, Relation, Validation};
 use pgrx::pg_sys::{self, Oid};
 use std::cell::{Cell, RefCell};
@@ -129,7 +129,7 @@ pub fn settle_target(target: Oid) {
     let mut n = 0;
     while let Some(relation) = at(n) {
         let oid = key::oid_of(relation);
-        if redefined::is_locked(oid, pg_sys::RowExclusiveLock) {
+        if lookup::is_locked(oid, pg_sys::RowExclusiveLock) {
             guard::check_table(oid, pg_sys::RowExclusiveLock);
         }
         n += 1;
@@ -156,7 +156,7 @@ pub unsafe fn note_route(rel: pg_sys::Relation) {
     }
     let mut at = PARENTS.get(oid, || parent_of(oid));
     while at != Oid::INVALID {
-        if redefined::is_locked(at, pg_sys::RowExclusiveLock) {
+        if lookup::is_locked(at, pg_sys::RowExclusiveLock) {
             note(at);
         }
         at = PARENTS.get(at, || parent_of(at));

@@ -4,6 +4,7 @@
 
 use super::work::Change;
 use super::{key, session, view};
+use crate::pg::lookup::is_locked;
 use crate::pg::{plan, raw};
 use pgrx::pg_sys::{self, CommandId, NodeTag, Oid};
 use std::cell::{Cell, RefCell};
@@ -59,22 +60,6 @@ fn present() -> u32 {
 fn now() -> (u32, CommandId) {
     // SAFETY: reads backend state.
     (present(), unsafe { raw::GetCurrentCommandId(false) })
-}
-
-/// Whether this process has the table locked in that mode.
-pub fn is_locked(relation: Oid, mode: u32) -> bool {
-    // SAFETY: a plain read of backend state.
-    let database = unsafe { pg_sys::MyDatabaseId };
-    let tag = pg_sys::LOCKTAG {
-        locktag_field1: database.into(),
-        locktag_field2: relation.into(),
-        locktag_field3: 0,
-        locktag_field4: 0,
-        locktag_type: pg_sys::LockTagType::LOCKTAG_RELATION as u8,
-        locktag_lockmethodid: pg_sys::DEFAULT_LOCKMETHOD as u8,
-    };
-    // SAFETY: SET_LOCKTAG_RELATION; looks at this process's own locks.
-    unsafe { raw::LockHeldByMe(&tag, mode as pg_sys::LOCKMODE) }
 }
 
 /// Whether it may be redefining the table.

@@ -6,7 +6,7 @@ use super::work::{Known, Whole, Work};
 use super::{errors, existence, guard, redefined};
 use crate::guc;
 use crate::hotlock::memory;
-use crate::pg::{raw, xact};
+use crate::pg::{lookup, raw, xact};
 use keyrange::{Csn, Relation};
 use pgrx::pg_sys::{self, Oid};
 use std::cell::{Cell, RefCell};
@@ -240,7 +240,7 @@ pub unsafe fn touch_locked(oid: Oid, mode: u32) {
 /// After the error of a row that was on its way to the partition, or through it: it stays locked, and its definition, or its list of partitions, counts as read
 /// when the transaction ends. Nothing is looked up here.
 fn keep_routed(oid: Oid) {
-    if redefined::is_locked(oid, pg_sys::RowExclusiveLock) {
+    if lookup::is_locked(oid, pg_sys::RowExclusiveLock) {
         keep_locked(oid, pg_sys::RowExclusiveLock);
         with(|work| {
             work.saw_beyond = true;

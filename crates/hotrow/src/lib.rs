@@ -17,6 +17,7 @@ mod model;
 mod obstacle;
 mod row;
 mod ticket;
+mod watch;
 mod word;
 
 pub use combine::{ARGUMENT_BYTES, Adoption, FORM_BYTES, Outcome, Parcel, RESULT_BYTES};
@@ -34,6 +35,7 @@ pub use mode::{Cause, Mode, Trouble};
 pub use obstacle::Obstacle;
 pub use row::{Counters, Member, Promotion, Row, Tail, World};
 pub use ticket::{Acquired, Patience};
+pub use watch::{Table, WATCHED_TABLES, Watched, WatchedTables};
 pub use word::{Word32, Word64};
 
 /// Hot rows that one transaction can be a member of at a time; a further one is locked the ordinary way.

@@ -42,5 +42,6 @@ mod standby;
 mod stock;
 mod stops;
 mod table_settings;
+mod validated_reads;
 mod visibility;
 mod waits;

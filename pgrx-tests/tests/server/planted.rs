@@ -15,7 +15,7 @@ use txn_server_tests::{
     Watchdog, Worker, expect_followed, grouped, local, physical_health, pid, read, start_hot, until,
 };
 
-use crate::visibility;
+use crate::{validated_reads, visibility};
 
 /// A fault, and the check that has to find it.
 struct Case {
@@ -72,6 +72,12 @@ const READ_GUARD: Case = Case {
     check: |server| visibility::read_guard(server, grouped),
     finds: "did not wait",
 };
+const READS: Case = Case {
+    fault: "reads_not_validated",
+    settings: &[validated_reads::AT_ONCE],
+    check: validated_reads::a_late_write_refuses,
+    finds: "the reader was told 00000",
+};
 const EVICTION: Case = Case {
     fault: "eviction_ignored",
     settings: &ONE_SLOT,
@@ -91,13 +97,14 @@ const REGISTRATION: Case = Case {
     finds: "G2",
 };
 
-const ALL: [&Case; 9] = [
+const ALL: [&Case; 10] = [
     &ORDER_BY_HISTORY,
     &ORDER_BY_HEALTH,
     &DOOMED_BY_HISTORY,
     &DOOMED_BY_HEALTH,
     &READER,
     &READ_GUARD,
+    &READS,
     &EVICTION,
     &PREDICATE,
     &REGISTRATION,
@@ -390,6 +397,11 @@ fn a_reader_that_does_not_depend_on_its_writer_is_found_by_the_history() -> Resu
 #[test]
 fn a_read_guard_that_is_off_is_found_by_the_test_of_visibility() -> Result<()> {
     is_found(&READ_GUARD)
+}
+
+#[test]
+fn reads_that_are_not_validated_are_found() -> Result<()> {
+    is_found(&READS)
 }
 
 #[test]

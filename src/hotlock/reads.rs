@@ -1,0 +1,158 @@
+//! Reads beside running predecessors, validated before the commit (`follower_reads = validated`).
+//!
+//! A follower's snapshot does not show what its predecessors have written, nor what anybody has
+//! committed since. PostgreSQL would have let the predecessors end before the UPDATE, and read
+//! afterwards. A SELECT of tables that nobody writes meanwhile finds the same rows now as then, so
+//! it need not wait. Whether somebody has written them is asked when the predecessors have ended
+//! (crates/hotrow, watch.rs): at the commit, at the next statement that lets them end, and before
+//! an error is reported. Then the transaction fails with 40001.
+//!
+//! - Every transaction that writes a watched table notes that at its PRE_COMMIT, whatever its
+//!   settings, while nobody sees what it has written.
+//! - Who writes a table holds ROW EXCLUSIVE or a stronger lock on it to its end, so nobody needs to
+//!   remember what it has written. The lock of a savepoint goes when that is rolled back.
+//! - Catalogs, sequences, foreign tables and materialized views are not read so. They can be changed
+//!   in other ways.
+
+use super::dependent;
+use super::errors;
+use super::session::{SESSION, memory, relation_of};
+use super::settings;
+use crate::fault::{Fault, planted};
+use crate::guc::{self, FollowerReads};
+use crate::pg::{lookup, plan, wait, xact};
+use hotrow::{Table, Watched};
+use pgrx::pg_sys::{self, Oid};
+use std::cell::Cell;
+
+/// Reads that one transaction remembers; a further one waits.
+const READS: usize = 32;
+
+/// What the transaction has read beside predecessors that may still run.
+struct Noted {
+    reads: [Cell<Option<Watched>>; READS],
+    count: Cell<usize>,
+}
+// SAFETY: a backend has one thread.
+unsafe impl Sync for Noted {}
+static NOTED: Noted = Noted {
+    reads: [const { Cell::new(None) }; READS],
+    count: Cell::new(0),
+};
+
+impl Noted {
+    fn all(&self) -> impl Iterator<Item = Watched> + '_ {
+        let noted = &self.reads[..self.count.get()];
+        noted.iter().filter_map(Cell::get)
+    }
+
+    /// False if there is no room for it.
+    fn add(&self, read: Watched) -> bool {
+        if self.all().any(|one| one == read) {
+            return true;
+        }
+        let place = self.reads.get(self.count.get());
+        if let Some(place) = place {
+            place.set(Some(read));
+            self.count.set(self.count.get() + 1);
+        }
+        place.is_some()
+    }
+}
+
+/// `txn.follower_reads_backoff` in microseconds.
+fn backoff() -> u64 {
+    guc::FOLLOWER_READS_BACKOFF.get().max(0) as u64 * 1000
+}
+
+fn database() -> u32 {
+    // SAFETY: a plain read.
+    u32::from(unsafe { pg_sys::MyDatabaseId })
+}
+
+/// Whether the statement may read beside the predecessors. It then takes its snapshot.
+///
+/// # Safety
+/// `query` is about to be started, and has no snapshot.
+pub unsafe fn may_go_on(query: *const pg_sys::QueryDesc) -> bool {
+    let allows = |relation| settings::of(relation).follower_reads() != FollowerReads::Wait;
+    // SAFETY: by the contract.
+    unsafe {
+        if !SESSION.all().all(|(_, m)| allows(relation_of(&m)))
+            || !plan::only_reads_tables((*query).plannedstmt)
+            || !dependent::is_quiet(query)
+        {
+            return false;
+        }
+        let followed_in = |table| {
+            let mut followed = SESSION.all().filter(|(_, m)| m.seen().is_some());
+            followed.any(|(_, m)| relation_of(&m) == table)
+        };
+        // All are watched, also when one of them is refused: they gain trust together.
+        let mut goes_on = true;
+        for table in plan::tables((*query).plannedstmt) {
+            goes_on &= !followed_in(table) && watch(table);
+        }
+        if goes_on {
+            memory().totals.validated_reads.add(1);
+        }
+        goes_on
+    }
+}
+
+/// Watches the table. Whether it may be read with the next snapshot.
+fn watch(table: Oid) -> bool {
+    let table = Table {
+        database: database(),
+        relation: table.into(),
+    };
+    let (now, backoff) = (wait::now(), backoff());
+    let read = memory().with_watched(|tables| tables.watch(table, now, backoff, xact::next_xid));
+    read.is_some_and(|read| xact::have_ended_below(read.horizon) && NOTED.add(read))
+}
+
+/// The predecessors have ended: fails with 40001 if somebody has written what was read beside them.
+#[inline]
+pub fn validate() {
+    if NOTED.count.get() > 0 {
+        let is_unwritten = planted(Fault::ReadsNotValidated)
+            || memory().with_watched(|tables| NOTED.all().all(|read| tables.is_unwritten(&read)));
+        NOTED.count.set(0);
+        if !is_unwritten {
+            memory().totals.refused_reads.add(1);
+            errors::READ_IS_WRITTEN.raise();
+        }
+    }
+}
+
+/// PRE_COMMIT, PRE_PREPARE: nothing more is written, and nobody sees what was. Raises nothing.
+#[inline]
+pub fn note_writes() {
+    if memory().watched.is_used() && xact::own_xid() != 0 && !xact::is_autovacuum() {
+        note_watched();
+    }
+}
+
+fn note_watched() {
+    let database = database();
+    for (place, relation) in memory().watched.of_database(database) {
+        if may_write(Oid::from(relation)) {
+            let table = Table { database, relation };
+            let (now, next) = (wait::now(), xact::next_xid());
+            memory().with_watched(|tables| tables.note_write(place, table, now, next));
+        }
+    }
+}
+
+/// Whether the transaction may have changed what a SELECT of that table finds: its rows, or the
+/// tables that inherit from it.
+fn may_write(table: Oid) -> bool {
+    let modes = pg_sys::RowExclusiveLock..=pg_sys::AccessExclusiveLock;
+    modes.into_iter().any(|mode| lookup::is_locked(table, mode))
+}
+
+/// The transaction has ended.
+#[inline]
+pub fn forget() {
+    NOTED.count.set(0);
+}
