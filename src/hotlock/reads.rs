@@ -28,6 +28,15 @@ use std::cell::Cell;
 /// Reads that one transaction remembers; a further one waits.
 const READS: usize = 32;
 
+/// Locks of those who may have written rows of a table.
+const WRITE_MODES: [u32; 5] = [
+    pg_sys::RowExclusiveLock,
+    pg_sys::ShareLock,
+    pg_sys::ShareRowExclusiveLock,
+    pg_sys::ExclusiveLock,
+    pg_sys::AccessExclusiveLock,
+];
+
 /// What the transaction has read beside predecessors that may still run.
 struct Noted {
     reads: [Cell<Option<Watched>>; READS],
@@ -128,7 +137,7 @@ pub fn validate() {
 /// PRE_COMMIT, PRE_PREPARE: nothing more is written, and nobody sees what was. Raises nothing.
 #[inline]
 pub fn note_writes() {
-    if memory().watched.is_used() && xact::own_xid() != 0 && !xact::is_autovacuum() {
+    if memory().watched.is_used() && xact::own_xid() != 0 {
         note_watched();
     }
 }
@@ -136,19 +145,15 @@ pub fn note_writes() {
 fn note_watched() {
     let database = database();
     for (place, relation) in memory().watched.of_database(database) {
-        if may_write(Oid::from(relation)) {
+        let holds = |mode| lookup::is_locked(Oid::from(relation), mode);
+        let writes = WRITE_MODES.into_iter().any(holds);
+        // ANALYZE does that, and so does who gives the table another to inherit from it.
+        if writes || holds(pg_sys::ShareUpdateExclusiveLock) {
             let table = Table { database, relation };
-            let (now, next) = (wait::now(), xact::next_xid());
-            memory().with_watched(|tables| tables.note_write(place, table, now, next));
+            let (next, written_at) = (xact::next_xid(), writes.then(wait::now));
+            memory().with_watched(|tables| tables.note_change(place, table, next, written_at));
         }
     }
-}
-
-/// Whether the transaction may have changed what a SELECT of that table finds: its rows, or the
-/// tables that inherit from it.
-fn may_write(table: Oid) -> bool {
-    let modes = pg_sys::RowExclusiveLock..=pg_sys::AccessExclusiveLock;
-    modes.into_iter().any(|mode| lookup::is_locked(table, mode))
 }
 
 /// The transaction has ended.

@@ -95,12 +95,6 @@ pub fn is_serializable() -> bool {
     unsafe { pg_sys::XactIsoLevel == pg_sys::XACT_SERIALIZABLE as i32 }
 }
 
-/// Whether this process vacuums and analyzes tables, and changes nothing in them.
-pub fn is_autovacuum() -> bool {
-    // SAFETY: a plain read.
-    unsafe { pg_sys::MyBackendType == pg_sys::BackendType::B_AUTOVAC_WORKER }
-}
-
 /// The transaction id that is given out next.
 pub fn next_xid() -> u32 {
     // SAFETY: reads a shared counter under its lock. The lower half of it is the id.

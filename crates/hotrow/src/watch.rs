@@ -155,19 +155,22 @@ impl WatchedTables {
             .map(|(n, (_, relation))| (n, relation))
     }
 
-    /// A transaction that has written the table, and found it in that place, commits or is prepared
-    /// at `now`. It runs, and its id is below `next_xid`.
-    pub fn note_write(&self, n: usize, table: Table, now: u64, next_xid: u32) {
+    /// A transaction that may have changed what is found in the table, and found it in that place,
+    /// commits or is prepared. It runs, and its id is below `next_xid`. `written_at` is the time if
+    /// it wrote rows, which is likely to happen again.
+    pub fn note_change(&self, n: usize, table: Table, next_xid: u32, written_at: Option<u64>) {
         let place = &self.places[n];
         // If the table has another place by now, it took that when the writer had its id.
         if place.table.get() == table.word() {
             place.noted.set(self.tick());
-            place.written_at.set(now);
             place.horizon.set(next_xid);
+            if let Some(written_at) = written_at {
+                place.written_at.set(written_at);
+            }
         }
     }
 
-    /// Whether nobody has noted a write of the table since the reader asked for it.
+    /// Whether nobody has noted a change of the table since the reader asked for it.
     pub fn is_unwritten(&self, read: &Watched) -> bool {
         let place = &self.places[read.place as usize];
         place.table.get() == read.table.word() && place.noted.get() == read.noted
@@ -204,7 +207,7 @@ mod tests {
         let places = tables.of_database(of.database);
         for (n, relation) in places {
             if relation == of.relation {
-                tables.note_write(n, of, now, next_xid);
+                tables.note_change(n, of, next_xid, Some(now));
             }
         }
     }
@@ -267,7 +270,17 @@ mod tests {
         }
         read(&tables, table(99), 2 * UNUSED);
         let other = read(&tables, table(99), 3 * LONG).expect("trusted");
-        tables.note_write(0, table(1), 3 * LONG, 500);
+        tables.note_change(0, table(1), 500, Some(3 * LONG));
         assert!(tables.is_unwritten(&other));
+    }
+
+    #[test]
+    fn a_change_that_writes_no_rows_refuses_the_reader_only() {
+        let tables = watching(SEVEN);
+        let seven = read(&tables, SEVEN, LONG).expect("trusted");
+        tables.note_change(0, SEVEN, 200, None);
+        assert!(!tables.is_unwritten(&seven));
+        let next = read(&tables, SEVEN, LONG).expect("still trusted");
+        assert_eq!(next.horizon, 200);
     }
 }

@@ -148,6 +148,12 @@ fn who_misses_a_write_of_anybody_is_refused() -> Result<()> {
             "00000",
         ),
         ("UPDATE hot SET val = val + 1 WHERE id = 2".into(), "00000"),
+        (
+            "CREATE TABLE more (price int NOT NULL); INSERT INTO more VALUES (1);
+             ALTER TABLE more INHERIT item"
+                .into(),
+            "40001",
+        ),
     ] {
         let (mut leader, mut follower) = pair(&server, BUMP)?;
         follower.batch_execute(READ)?;
