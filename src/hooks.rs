@@ -3,7 +3,9 @@
 //! No frame here has anything to drop when the next hook or PostgreSQL's own function raises an ERROR: it passes us by,
 //! and keeps its context and the names of constraint, table and column.
 
-use crate::hotlock::{self, answer, check, commit, dependent, readguard, repeatable, statement};
+use crate::hotlock::{
+    self, answer, check, commit, dependent, readguard, reads, repeatable, statement,
+};
 use crate::idle::is_idle;
 use crate::pg::error::{guarded, infallible};
 use crate::pg::{catch, fastpath, forerun, nesting, plan, raw, relation, shmem, snapshot, xact};
@@ -505,15 +507,32 @@ unsafe fn before_utility(command: *mut PlannedStmt, is_top_level: bool) {
                     note_copied(copy);
                 }
             }
-            _ => {
+            kind => {
                 readguard::note_untracked();
                 check::take();
+                if !keeps_definitions(kind) {
+                    reads::note_definitions();
+                }
             }
         }
         if hotlock::is_in_hot_transaction() {
             hotlock::check_doomed();
         }
     }
+}
+
+/// Whether a command changes no definition of what there is, or locks the tables whose rows, children or rights it changes.
+fn keeps_definitions(kind: NodeTag) -> bool {
+    matches!(
+        kind,
+        NodeTag::T_CreateStmt
+            | NodeTag::T_CreateTableAsStmt
+            | NodeTag::T_CreateSeqStmt
+            | NodeTag::T_IndexStmt
+            | NodeTag::T_TruncateStmt
+            | NodeTag::T_VacuumStmt
+            | NodeTag::T_CheckPointStmt
+    )
 }
 
 /// `COPY table TO` reads without the executor.

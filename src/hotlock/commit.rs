@@ -3,6 +3,7 @@
 use super::answer;
 use super::check;
 use super::combine;
+use super::dependent;
 use super::detect;
 use super::errors;
 use super::readguard;
@@ -38,10 +39,9 @@ pub fn wait_for_predecessors(reason: Reason) {
             wait_for_predecessor(n, &membership, reason);
         }
     }
-    reads::validate();
 }
 
-/// The same for the predecessor on one row.
+/// Waits for the predecessor on one row.
 pub fn wait_for_predecessor(n: usize, membership: &Membership, reason: Reason) {
     wait_for_predecessor_unless(n, membership, reason, || false);
 }
@@ -100,6 +100,9 @@ pub fn wait_for_predecessor_unless(
     SESSION.step(n, Membership::predecessor_committed);
     memory().actors[wait::me() as usize].forget(n);
     confirm_base(n);
+    if !dependent::is_dependent() {
+        reads::validate();
+    }
 }
 
 /// The predecessor has ended: whether the version that we have built on still names us as its updater; 40001 if it does

@@ -18,7 +18,7 @@ pub mod lock;
 mod order;
 pub mod provider;
 pub mod readguard;
-mod reads;
+pub mod reads;
 pub mod repeatable;
 pub mod session;
 pub mod settings;

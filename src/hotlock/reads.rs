@@ -5,12 +5,15 @@
 //! afterwards. A SELECT of tables that nobody writes meanwhile finds the same rows now as then, so
 //! it need not wait. Whether somebody has written them is asked when the predecessors have ended
 //! (crates/hotrow, watch.rs): at the commit, at the next statement that lets them end, and before
-//! an error is reported. Then the transaction fails with 40001.
+//! an error is reported. Then the transaction fails with 40001. One that ends in ROLLBACK is not
+//! asked; its client may have seen what nobody would have seen later.
 //!
 //! - Every transaction that writes a watched table notes that at its PRE_COMMIT, whatever its
 //!   settings, while nobody sees what it has written.
 //! - Who writes a table holds ROW EXCLUSIVE or a stronger lock on it to its end, so nobody needs to
 //!   remember what it has written. The lock of a savepoint goes when that is rolled back.
+//! - A command that changes definitions counts as a change of all tables (hooks.rs has a list of
+//!   those that do not).
 //! - Catalogs, sequences, foreign tables and materialized views are not read so. They can be changed
 //!   in other ways.
 
@@ -41,12 +44,15 @@ const WRITE_MODES: [u32; 5] = [
 struct Noted {
     reads: [Cell<Option<Watched>>; READS],
     count: Cell<usize>,
+    /// It may have changed definitions.
+    defines: Cell<bool>,
 }
 // SAFETY: a backend has one thread.
 unsafe impl Sync for Noted {}
 static NOTED: Noted = Noted {
     reads: [const { Cell::new(None) }; READS],
     count: Cell::new(0),
+    defines: Cell::new(false),
 };
 
 impl Noted {
@@ -100,7 +106,7 @@ pub unsafe fn may_go_on(query: *const pg_sys::QueryDesc) -> bool {
         // All are watched, also when one of them is refused: they gain trust together.
         let mut goes_on = true;
         for table in plan::tables((*query).plannedstmt) {
-            goes_on &= !followed_in(table) && watch(table);
+            goes_on &= !followed_in(table) && (lookup::is_temporary(table) || watch(table));
         }
         if goes_on {
             memory().totals.validated_reads.add(1);
@@ -120,18 +126,25 @@ fn watch(table: Oid) -> bool {
     read.is_some_and(|read| xact::have_ended_below(read.horizon) && NOTED.add(read))
 }
 
-/// The predecessors have ended: fails with 40001 if somebody has written what was read beside them.
+/// The predecessors have ended: fails with 40001 if somebody has changed what was read beside them.
+/// Who catches that error fails again, at its commit at the latest.
 #[inline]
 pub fn validate() {
     if NOTED.count.get() > 0 {
         let is_unwritten = planted(Fault::ReadsNotValidated)
             || memory().with_watched(|tables| NOTED.all().all(|read| tables.is_unwritten(&read)));
-        NOTED.count.set(0);
         if !is_unwritten {
             memory().totals.refused_reads.add(1);
             errors::READ_IS_WRITTEN.raise();
         }
+        NOTED.count.set(0);
     }
+}
+
+/// The transaction may change who may read a table, and what a type's values are called: no lock of
+/// the table tells that.
+pub fn note_definitions() {
+    NOTED.defines.set(true);
 }
 
 /// PRE_COMMIT, PRE_PREPARE: nothing more is written, and nobody sees what was. Raises nothing.
@@ -143,15 +156,20 @@ pub fn note_writes() {
 }
 
 fn note_watched() {
-    let database = database();
+    let (database, now) = (database(), wait::now());
+    if memory().watched.has_unused(now) {
+        memory().with_watched(|tables| tables.forget_unused(now));
+    }
     for (place, relation) in memory().watched.of_database(database) {
         let holds = |mode| lookup::is_locked(Oid::from(relation), mode);
         let writes = WRITE_MODES.into_iter().any(holds);
-        // ANALYZE does that, and so does who gives the table another to inherit from it.
-        if writes || holds(pg_sys::ShareUpdateExclusiveLock) {
+        // ANALYZE has that lock, and so has who gives the table another to inherit from it.
+        if writes || NOTED.defines.get() || holds(pg_sys::ShareUpdateExclusiveLock) {
             let table = Table { database, relation };
-            let (next, written_at) = (xact::next_xid(), writes.then(wait::now));
-            memory().with_watched(|tables| tables.note_change(place, table, next, written_at));
+            let written_at = writes.then_some(now);
+            memory().with_watched(|tables| {
+                tables.note_change(place, table, xact::next_xid, written_at);
+            });
         }
     }
 }
@@ -160,4 +178,5 @@ fn note_watched() {
 #[inline]
 pub fn forget() {
     NOTED.count.set(0);
+    NOTED.defines.set(false);
 }

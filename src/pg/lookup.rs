@@ -15,6 +15,12 @@ pub fn is_of_foreign_key() -> bool {
     context as u32 & pg_sys::SECURITY_NOFORCE_RLS != 0
 }
 
+/// Whether the table is this session's own.
+pub fn is_temporary(relation: Oid) -> bool {
+    // SAFETY: a catalog look-up.
+    unsafe { raw::get_rel_persistence(relation) as u8 == pg_sys::RELPERSISTENCE_TEMP }
+}
+
 /// Whether this process has the table locked in that mode.
 pub fn is_locked(relation: Oid, mode: u32) -> bool {
     // SAFETY: a plain read of backend state.

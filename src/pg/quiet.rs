@@ -169,10 +169,24 @@ unsafe fn is_sort_quiet(sort: &pg_sys::Sort) -> bool {
     unsafe { are_builtin(sort.sortOperators, sort.numCols) }
 }
 
-/// Whether all of an array of operators are PostgreSQL's own.
+/// Whether all of an array of operators are PostgreSQL's own, and call no others: those of rows, arrays and ranges call what their
+/// parts' types have.
 unsafe fn are_builtin(operators: *const Oid, count: c_int) -> bool {
-    // SAFETY: `count` operators, by the caller.
-    (0..count as usize).all(|n| is_builtin(unsafe { *operators.add(n) }))
+    const OF_PARTS: [Oid; 4] = [
+        pg_sys::RECORDOID,
+        pg_sys::ANYARRAYOID,
+        pg_sys::ANYRANGEOID,
+        pg_sys::ANYMULTIRANGEOID,
+    ];
+    (0..count as usize).all(|n| {
+        let (mut left, mut right) = (Oid::INVALID, Oid::INVALID);
+        // SAFETY: `count` operators, by the caller; a catalog look-up.
+        unsafe {
+            let operator = *operators.add(n);
+            raw::op_input_types(operator, &mut left, &mut right);
+            is_builtin(operator) && !OF_PARTS.contains(&left)
+        }
+    })
 }
 
 unsafe fn is_modification_quiet(modify: &pg_sys::ModifyTable) -> bool {
@@ -301,7 +315,9 @@ unsafe fn is_known(node: *mut Node) -> bool {
             NodeTag::T_CaseTestExpr => is_plain((*node.cast::<pg_sys::CaseTestExpr>()).typeId),
             NodeTag::T_Aggref => {
                 let aggregate = &*node.cast::<pg_sys::Aggref>();
-                is_plain(aggregate.aggtype) && is_function_quiet(aggregate.aggfnoid)
+                is_plain(aggregate.aggtype)
+                    && oids(aggregate.aggargtypes).all(is_plain)
+                    && is_function_quiet(aggregate.aggfnoid)
             }
             NodeTag::T_FuncExpr => {
                 let call = &*node.cast::<pg_sys::FuncExpr>();

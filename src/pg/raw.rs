@@ -478,6 +478,7 @@ unsafe extern "C-unwind" {
     pub fn GetSecurityLabel(object: *const ObjectAddress, provider: *const c_char) -> *mut c_char;
     pub fn get_rel_relispartition(relation: Oid) -> bool;
     pub fn get_rel_persistence(relation: Oid) -> c_char;
+    pub fn op_input_types(operator: Oid, left: *mut Oid, right: *mut Oid);
     pub fn makeRangeVarFromNameList(names: *mut List) -> *mut RangeVar;
     // catalog/pg_inherits.c; not bound by pgrx
     pub fn find_inheritance_children(parent: Oid, mode: LOCKMODE) -> *mut List;

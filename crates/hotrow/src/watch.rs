@@ -20,7 +20,7 @@ use crate::{Word32, Word64};
 /// Tables that are watched at a time.
 pub const WATCHED_TABLES: usize = 16;
 
-/// A table that nobody has asked for so long makes room for another, in microseconds.
+/// A table that nobody has asked for so long is not watched any more, in microseconds.
 const UNUSED: u64 = 10_000_000;
 
 /// How long a table is watched before it is read beside predecessors, in microseconds: whether it
@@ -44,7 +44,7 @@ impl Table {
 #[derive(Debug, Default)]
 #[repr(C)]
 pub struct WatchedTables {
-    /// lock-free: places that are in use; they are the first ones.
+    /// lock-free: places up to the last one that is in use.
     used: Word32,
     /// Counts what is noted.
     clock: Word64,
@@ -54,7 +54,7 @@ pub struct WatchedTables {
 #[derive(Debug, Default)]
 #[repr(C)]
 struct Place {
-    /// lock-free: the table's word.
+    /// lock-free: the table's word, 0 for none.
     table: Word64,
     /// `WatchedTables::clock` when it last was written, or took the place.
     noted: Word64,
@@ -108,27 +108,36 @@ impl WatchedTables {
         (0..self.used()).find(|&n| self.places[n].table.get() == table.word())
     }
 
-    /// The table's new place: a free one, or that of a table that is not asked for any more.
+    /// The table's new place, if one is free.
     fn take_place(&self, table: Table, now: u64, next_xid: impl FnOnce() -> u32) -> Option<usize> {
-        let used = self.used();
-        let n = if used < WATCHED_TABLES {
-            used
-        } else {
-            let used_at = |n: &usize| self.places[*n].used_at.get();
-            let oldest = (0..WATCHED_TABLES).min_by_key(used_at);
-            oldest.filter(|n| used_at(n) + UNUSED <= now)?
-        };
+        self.forget_unused(now);
+        let n = self.places.iter().position(|p| p.table.get() == 0)?;
         let place = &self.places[n];
         place.noted.set(self.tick());
         place.watched_at.set(now);
         place.written_at.set(0);
         place.table.publish(table.word());
-        if n == used {
-            self.used.publish(used as u32 + 1);
-        }
+        self.used.publish(self.used().max(n + 1) as u32);
         // A writer that has not seen it in its place had its transaction id before this.
         place.horizon.set(next_xid());
         Some(n)
+    }
+
+    /// Watches no tables any more that nobody has asked for of late.
+    pub fn forget_unused(&self, now: u64) {
+        for place in &self.places[..self.used()] {
+            if place.used_at.get() + UNUSED <= now {
+                place.table.publish(0);
+            }
+        }
+        let last = self.places.iter().rposition(|p| p.table.get() != 0);
+        self.used.publish(last.map_or(0, |n| n as u32 + 1));
+    }
+
+    /// lock-free: whether a table is watched that nobody has asked for of late.
+    pub fn has_unused(&self, now: u64) -> bool {
+        let mut places = self.places[..self.used()].iter();
+        places.any(|p| p.table.get() != 0 && p.used_at.get() + UNUSED <= now)
     }
 
     fn tick(&self) -> u64 {
@@ -145,7 +154,7 @@ impl WatchedTables {
         self.used.get() != 0
     }
 
-    /// lock-free: the watched tables of that database, with their places.
+    /// lock-free: the watched tables of that database (not 0), with their places.
     pub fn of_database(&self, database: u32) -> impl Iterator<Item = (usize, u32)> + '_ {
         let words = self.places[..self.used()].iter().map(|p| p.table.get());
         let tables = words.map(|word| ((word >> 32) as u32, word as u32));
@@ -156,14 +165,21 @@ impl WatchedTables {
     }
 
     /// A transaction that may have changed what is found in the table, and found it in that place,
-    /// commits or is prepared. It runs, and its id is below `next_xid`. `written_at` is the time if
-    /// it wrote rows, which is likely to happen again.
-    pub fn note_change(&self, n: usize, table: Table, next_xid: u32, written_at: Option<u64>) {
+    /// commits or is prepared. It runs, and its id is below `next_xid`, which is asked for under the
+    /// lock so that no horizon goes back. `written_at` is the time if it wrote rows, which is likely
+    /// to happen again.
+    pub fn note_change(
+        &self,
+        n: usize,
+        table: Table,
+        next_xid: impl FnOnce() -> u32,
+        written_at: Option<u64>,
+    ) {
         let place = &self.places[n];
         // If the table has another place by now, it took that when the writer had its id.
         if place.table.get() == table.word() {
             place.noted.set(self.tick());
-            place.horizon.set(next_xid);
+            place.horizon.set(next_xid());
             if let Some(written_at) = written_at {
                 place.written_at.set(written_at);
             }
@@ -207,7 +223,7 @@ mod tests {
         let places = tables.of_database(of.database);
         for (n, relation) in places {
             if relation == of.relation {
-                tables.note_change(n, of, next_xid, Some(now));
+                tables.note_change(n, of, || next_xid, Some(now));
             }
         }
     }
@@ -255,11 +271,25 @@ mod tests {
         for relation in 2..=WATCHED_TABLES as u32 {
             read(&tables, table(relation), LONG + u64::from(relation));
         }
-        read(&tables, table(99), LONG + UNUSED - 1);
+        let later = LONG + UNUSED;
+        read(&tables, table(99), later - 1);
         assert!(tables.is_unwritten(&first), "all are in use");
-        read(&tables, table(99), LONG + UNUSED);
+        assert!(!tables.has_unused(later - 1) && tables.has_unused(later));
+        read(&tables, table(99), later);
         assert!(!tables.is_unwritten(&first), "nobody vouches for it");
         assert!(tables.of_database(1).all(|(_, relation)| relation != 1));
+    }
+
+    #[test]
+    fn what_nobody_asks_for_is_forgotten() {
+        let tables = watching(SEVEN);
+        let seven = read(&tables, SEVEN, LONG).expect("trusted");
+        tables.forget_unused(LONG + UNUSED - 1);
+        assert!(tables.is_used() && tables.is_unwritten(&seven));
+        tables.forget_unused(LONG + UNUSED);
+        assert!(!tables.is_used() && !tables.is_unwritten(&seven));
+        assert_eq!(read(&tables, SEVEN, LONG + UNUSED), None, "as at first");
+        assert!(!tables.is_unwritten(&seven));
     }
 
     #[test]
@@ -270,7 +300,7 @@ mod tests {
         }
         read(&tables, table(99), 2 * UNUSED);
         let other = read(&tables, table(99), 3 * LONG).expect("trusted");
-        tables.note_change(0, table(1), 500, Some(3 * LONG));
+        tables.note_change(0, table(1), || 500, Some(3 * LONG));
         assert!(tables.is_unwritten(&other));
     }
 
@@ -278,7 +308,7 @@ mod tests {
     fn a_change_that_writes_no_rows_refuses_the_reader_only() {
         let tables = watching(SEVEN);
         let seven = read(&tables, SEVEN, LONG).expect("trusted");
-        tables.note_change(0, SEVEN, 200, None);
+        tables.note_change(0, SEVEN, || 200, None);
         assert!(!tables.is_unwritten(&seven));
         let next = read(&tables, SEVEN, LONG).expect("still trusted");
         assert_eq!(next.horizon, 200);

@@ -148,6 +148,8 @@ fn who_misses_a_write_of_anybody_is_refused() -> Result<()> {
             "00000",
         ),
         ("UPDATE hot SET val = val + 1 WHERE id = 2".into(), "00000"),
+        ("GRANT SELECT ON item TO PUBLIC".into(), "40001"),
+        ("CREATE TABLE other (price int)".into(), "00000"),
         (
             "CREATE TABLE more (price int NOT NULL); INSERT INTO more VALUES (1);
              ALTER TABLE more INHERIT item"
@@ -170,6 +172,46 @@ fn who_misses_a_write_of_anybody_is_refused() -> Result<()> {
             follower.end()?.1?;
         }
     }
+    Ok(())
+}
+
+/// Who catches the error fails all the same: nothing depends on anybody then.
+#[test]
+fn a_refusal_that_is_caught_is_not_forgotten() -> Result<()> {
+    let server = start(&[AT_ONCE])?;
+    watch_item(&server)?;
+    let other = "SELECT val FROM hot WHERE id = 2";
+    for caught in [
+        format!("SAVEPOINT t; {other}"),
+        format!("DO $$ BEGIN PERFORM val FROM hot WHERE id = 2; EXCEPTION WHEN OTHERS THEN END $$"),
+    ] {
+        let (mut leader, mut follower) = pair(&server, BUMP)?;
+        follower.batch_execute(READ)?;
+        let waits = Background::run(follower, &caught)?;
+        waits.wait_until_blocked(&mut server.connect()?)?;
+        leader.batch_execute("UPDATE item SET price = 1; COMMIT")?;
+        let (mut follower, result) = waits.end()?;
+        if result.is_err() {
+            follower.batch_execute("ROLLBACK TO t")?;
+        }
+        let told = sqlstate(&follower.batch_execute("COMMIT"));
+        ensure!(told == "40001", "{caught}: {told}");
+    }
+    Ok(())
+}
+
+/// The wait before another hot row ends the dependency: what was read is asked for there.
+#[test]
+fn whoever_depends_on_nobody_any_more_has_been_validated() -> Result<()> {
+    let server = start(&[AT_ONCE])?;
+    watch_item(&server)?;
+    let (mut leader, mut follower) = pair(&server, BUMP)?;
+    follower.batch_execute(READ)?;
+    let waits = Background::run(follower, "UPDATE hot SET val = val + 1 WHERE id = 2")?;
+    waits.wait_until_blocked(&mut server.connect()?)?;
+    leader.batch_execute("UPDATE item SET price = 1; COMMIT")?;
+    let told = sqlstate(&waits.end()?.1);
+    ensure!(told == "40001", "{told}");
     Ok(())
 }
 
