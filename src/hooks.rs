@@ -233,6 +233,7 @@ unsafe fn run_query(query: *mut QueryDesc, run: impl FnOnce()) {
         statement::drop_unused(query as usize);
         answer::before_deferred();
         part.end();
+        statement::has_run();
     });
 }
 

@@ -12,6 +12,7 @@ use super::session::{SESSION, member_id, memory, patience, relation_of};
 use super::settings;
 use super::statement;
 use super::stop;
+use super::ticket;
 use super::waiting::{self, Reason, Wait};
 use crate::fault::{Fault, planted};
 use crate::pg::raw::{self, TimeoutId};
@@ -220,6 +221,7 @@ pub fn before_commit() {
     // From here on nothing waits, and nothing is read or written.
     range_occ::commit::before_end();
     reads::note_writes();
+    ticket::come_back();
     combine::seal();
     if early {
         make_asynchronous();
@@ -366,6 +368,9 @@ fn leave_rows(end: End) {
             }
             world.forgive(me);
             row.part();
+            SESSION
+                .behind
+                .set(SESSION.behind.get().max(row.waiting() + row.listed()));
         });
         if end == End::RolledBack {
             stop::at(stop::Point::Doomed);
@@ -394,9 +399,10 @@ fn clear() {
 /// dependent transaction's record is later in WAL, so what is acknowledged is durable with everything it built on.
 pub fn after_locks() {
     let end = SESSION.flush_to.take();
+    let behind = SESSION.behind.take();
     if end != 0 {
         stop::at(stop::Point::Visible);
-        flush(end);
+        flush(end, behind >= MANY);
     }
     combine::deliver();
     if end == 0 {
@@ -406,8 +412,16 @@ pub fn after_locks() {
     unsafe { raw::SyncRepWaitForLSN(end, true) };
 }
 
-/// Makes WAL durable up to `end`, together with others that want the same. Interrupts are held.
-pub fn flush(end: u64) {
+/// Transactions behind one on a hot row that make its flush wait for theirs.
+const MANY: u32 = 8;
+
+/// How long a flush waits for those behind, in microseconds: in this time many of them commit. They
+/// need the row and the processors, not the flush.
+const GATHER_US: std::ffi::c_long = 500;
+
+/// Makes WAL durable up to `end`, together with others that want the same. If many `come`, it waits for them a moment. Interrupts
+/// are held.
+pub fn flush(end: u64, come: bool) {
     let memory = memory();
     let me = wait::me();
     // SAFETY: reads a shared position.
@@ -421,6 +435,12 @@ pub fn flush(end: u64) {
         duty = memory.flush.duty(memory.actors, me);
     }
     if duty == Duty::Flush {
+        // SAFETY: reads a setting, which says that XLogFlush waits by itself; sleeps.
+        unsafe {
+            if come && raw::CommitDelay == 0 {
+                raw::pg_usleep(GATHER_US);
+            }
+        }
         // SAFETY: the end of a record of ours; a failure in it is a PANIC, so the duty is always handed over.
         unsafe { raw::XLogFlush(end) };
         memory
@@ -472,11 +492,11 @@ pub fn subtransaction_rolled_back(level: i32) {
         match still {
             Some(still) => {
                 if !still.has_ticket() {
-                    super::ticket::give_back(n);
+                    ticket::give_back(n);
                 }
                 SESSION.step(n, |_| still);
             }
-            None => super::ticket::leave(n),
+            None => ticket::leave(n),
         }
     }
 }

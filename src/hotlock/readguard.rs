@@ -197,7 +197,7 @@ pub fn wait_for_answer() {
             memory().totals.read_waits.add(1);
         }
         pg_sys::InterruptHoldoffCount += 1;
-        commit::flush(until);
+        commit::flush(until, false);
         raw::SyncRepWaitForLSN(until, true);
         pg_sys::InterruptHoldoffCount -= 1;
     }

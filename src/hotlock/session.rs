@@ -30,6 +30,10 @@ pub struct Session {
     /// The hash of a row that is to be hot when this transaction comes to it, 0 for none
     /// (detect.rs).
     pub ripe: Cell<u64>,
+    /// Tickets are kept while the client thinks (ticket.rs).
+    pub away: Cell<bool>,
+    /// How many are behind this transaction on the hot row that it has just left.
+    pub behind: Cell<u32>,
     /// Shared words of this session hold something that must be cleared at the end.
     pub published: Cell<bool>,
     /// A point reached in PRE_COMMIT; see commit.rs.
@@ -51,6 +55,8 @@ pub static SESSION: Session = Session {
     dependencies: Cell::new(0),
     counted: Cell::new(0),
     ripe: Cell::new(0),
+    away: Cell::new(false),
+    behind: Cell::new(0),
     published: Cell::new(false),
     synchronous_commit: Cell::new(None),
     flush_to: Cell::new(0),

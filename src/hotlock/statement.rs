@@ -101,6 +101,9 @@ pub unsafe fn before_start(query: *mut pg_sys::QueryDesc, is_first: bool) -> boo
     // SAFETY: by the contract.
     unsafe {
         waiting::check_doomed();
+        if (*query).operation != CmdType::CMD_SELECT {
+            ticket::come_back();
+        }
         if check::has_deferred() {
             check::before_inserts(query);
         }
@@ -470,6 +473,14 @@ pub unsafe fn end(query: *mut pg_sys::QueryDesc) {
     // Last, because it may wait: the ticket that came to nothing has gone on.
     // SAFETY: by the contract.
     unsafe { check::end_of_statement(query) };
+}
+
+/// A statement has run. If its rows go to the client, so does the session, with the tickets that it keeps.
+#[inline]
+pub fn has_run() {
+    if SESSION.is_member() && nesting::is_outermost() && !is_whole_transaction() {
+        ticket::go_away();
+    }
 }
 
 /// Ends the memberships that this statement began and did not use.

@@ -270,7 +270,7 @@ fn compete(n: usize, slot: Slot, offers: bool) -> bool {
         if row.looks_takeable(me) && memory().with_row(slot, |row, world| row.compete(world, me)) {
             return true;
         }
-        if own.outcome() != Outcome::Open {
+        if own.outcome() != Outcome::Open || row.is_away() {
             return false;
         }
         wait::give_way();
@@ -335,6 +335,26 @@ pub fn note_trouble(slot: Slot, trouble: Trouble) {
     let now = wait::now();
     if memory().with_row(slot, |row, _| row.trouble(trouble, now)) {
         memory().totals.backoffs.add(1);
+    }
+}
+
+/// The client's statement has ended: the tickets that are kept are so until the client sends more.
+pub fn go_away() {
+    for (n, membership) in SESSION.all().filter(|(_, m)| m.has_ticket()) {
+        let me = member_id(n);
+        memory().with_row(membership.slot(), |row, _| row.go_away(me));
+        SESSION.away.set(true);
+    }
+}
+
+/// The tickets that were kept between statements are released soon: wakes who waits for them.
+pub fn come_back() {
+    if SESSION.away.take() {
+        for (n, membership) in SESSION.all().filter(|(_, m)| m.has_ticket()) {
+            let me = member_id(n);
+            let woken = memory().with_row(membership.slot(), |row, world| row.come_back(world, me));
+            woken.into_iter().for_each(wait::wake);
+        }
     }
 }
 

@@ -477,6 +477,9 @@ unsafe extern "C-unwind" {
     pub fn systable_endscan(scan: SysScanDesc);
     pub fn GetSecurityLabel(object: *const ObjectAddress, provider: *const c_char) -> *mut c_char;
     pub fn get_rel_relispartition(relation: Oid) -> bool;
+    /// access/xlog.h
+    pub static CommitDelay: c_int;
+    pub fn pg_usleep(microseconds: std::ffi::c_long);
     pub fn get_rel_persistence(relation: Oid) -> c_char;
     pub fn op_input_types(operator: Oid, left: *mut Oid, right: *mut Oid);
     pub fn makeRangeVarFromNameList(names: *mut List) -> *mut RangeVar;

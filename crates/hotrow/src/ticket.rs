@@ -76,7 +76,7 @@ impl Row {
         node.queued.set(1);
         self.earned.raise(self.queued.add(1) + 1);
         self.contended_at.set(now);
-        if self.signaled.get() < patience.competitors {
+        if self.signaled.get() < patience.competitors && !self.is_away() {
             node.signaled.set(1);
             self.signaled.add(1);
             return Acquired::Competing;
@@ -136,6 +136,28 @@ impl Row {
         holder == 0 || holder == me + 1
     }
 
+    /// The holder keeps the ticket until its client sends more: nobody stays awake for it.
+    pub fn go_away(&self, me: MemberId) {
+        if load(&self.holder) == Some(me) {
+            self.away.publish(1);
+        }
+    }
+
+    /// The holder runs again and releases the ticket soon. Returns the process to wake, if any, so
+    /// that it is awake by then.
+    pub fn come_back(&self, world: World, me: MemberId) -> Option<ActorId> {
+        if load(&self.holder) != Some(me) || !self.is_away() {
+            return None;
+        }
+        self.away.publish(0);
+        self.signal(world)
+    }
+
+    /// lock-free: whether it is not worth while to stay awake for the ticket.
+    pub fn is_away(&self) -> bool {
+        self.away.get() != 0
+    }
+
     /// Gives the ticket back. Returns the process to wake, if any.
     pub fn release(
         &self,
@@ -148,6 +170,7 @@ impl Row {
             return None;
         }
         self.holder.publish(0);
+        self.away.publish(0);
         let next = self.first_hearing(world)?;
         self.released_at.set(now);
         let turn = self.handovers.add(1) + 1;
@@ -398,6 +421,35 @@ mod tests {
         };
         assert_eq!(row.release(w, member(0), patience, 51), Some(1));
         assert!(!row.try_acquire(member(0)));
+    }
+
+    #[test]
+    fn nobody_stays_awake_for_a_holder_that_is_away() {
+        let (row, members) = world(4);
+        let w = World { members: &members };
+        assert_eq!(row.acquire(w, member(0), LOOSE, 0), Acquired::Granted);
+        assert_eq!(row.acquire(w, member(1), LOOSE, 0), Acquired::Competing);
+        row.go_away(member(1));
+        assert!(!row.is_away(), "it is not the holder");
+        row.go_away(member(0));
+        assert!(row.is_away());
+        assert_eq!(row.retry(w, member(1)), Acquired::Queued, "it gives up");
+        assert_eq!(row.acquire(w, member(2), LOOSE, 0), Acquired::Queued);
+        assert_eq!(row.come_back(w, member(0)), Some(1), "awake in time");
+        assert_eq!(row.come_back(w, member(0)), None, "once");
+        assert_eq!(row.release(w, member(0), LOOSE, 0), None, "it is awake");
+        assert!(row.compete(w, member(1)));
+    }
+
+    #[test]
+    fn a_release_ends_the_holders_absence() {
+        let (row, members) = world(2);
+        let w = World { members: &members };
+        row.acquire(w, member(0), LOOSE, 0);
+        row.acquire(w, member(1), NONE, 0);
+        row.go_away(member(0));
+        assert_eq!(row.release(w, member(0), LOOSE, 0), Some(1));
+        assert!(!row.is_away());
     }
 
     #[test]

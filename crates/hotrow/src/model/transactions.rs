@@ -234,6 +234,10 @@ impl Transaction<'_> {
             versions.len() as u64
         };
         *server.updating.lock().unwrap() = None;
+        if thread_rng().gen_bool(0.3) {
+            server.with_row(|row, _| row.go_away(self.me));
+            self.wake(server.with_row(|row, w| row.come_back(w, self.me)));
+        }
         let woken = server.with_row(|row, w| {
             match predecessor {
                 Some(_) => row.publish(w, self.me, version),
