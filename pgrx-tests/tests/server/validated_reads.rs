@@ -183,7 +183,8 @@ fn a_refusal_that_is_caught_is_not_forgotten() -> Result<()> {
     let other = "SELECT val FROM hot WHERE id = 2";
     for caught in [
         format!("SAVEPOINT t; {other}"),
-        format!("DO $$ BEGIN PERFORM val FROM hot WHERE id = 2; EXCEPTION WHEN OTHERS THEN END $$"),
+        "DO $$ BEGIN PERFORM val FROM hot WHERE id = 2; EXCEPTION WHEN OTHERS THEN END $$"
+            .to_owned(),
     ] {
         let (mut leader, mut follower) = pair(&server, BUMP)?;
         follower.batch_execute(READ)?;

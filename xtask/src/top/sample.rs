@@ -1,7 +1,7 @@
 //! What the server says at one moment. Times are microseconds of its clock since 1970.
 
 /// The totals that are shown, in this order: what is most telling first.
-pub const TOTALS: [&str; 21] = [
+pub const TOTALS: [&str; 23] = [
     "tickets",
     "followed",
     "combined",
@@ -15,6 +15,8 @@ pub const TOTALS: [&str; 21] = [
     "commit_waits",
     "read_waits",
     "snapshot_waits",
+    "validated_reads",
+    "refused_reads",
     "direct_handovers",
     "ordinary",
     "abandoned",
