@@ -6,6 +6,7 @@
 //! - `INSERT ... VALUES`: it reads nothing.
 //! - `UPDATE` or a row lock by key of another hot row: it builds on that row's last version.
 //! - A foreign key's check (`existence.rs`).
+//! - With `follower_reads = validated`: a SELECT of tables that nobody writes (`reads.rs`).
 //! - With `follower_reads = immediate`: any statement on tables that the transaction has not followed in. It sees those
 //!   tables as they were before the predecessors' commits.
 //!

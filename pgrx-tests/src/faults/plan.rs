@@ -218,7 +218,11 @@ impl Plan {
             ("txn.hot_threshold", any(&["0", "1", "4"])),
             ("txn.group_size", any(&["2", "8", "256"])),
             ("txn.fair_every", any(&["1", "32"])),
-            ("txn.follower_reads", any(&["wait", "wait", "immediate"])),
+            (
+                "txn.follower_reads",
+                any(&["wait", "validated", "validated", "immediate"]),
+            ),
+            ("txn.follower_reads_backoff", any(&["0", "60s"])),
             ("txn.early_visibility", any(&["on", "on", "off"])),
             ("txn.combine_updates", any(&["on", "on", "off"])),
         ];

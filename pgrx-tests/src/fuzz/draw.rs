@@ -404,6 +404,8 @@ impl Draw<'_> {
             if self.chance(0.25) {
                 mode.immediate = true;
                 set.push("SET txn.follower_reads = immediate");
+            } else if self.chance(0.5) {
+                set.push("SET txn.follower_reads_backoff = 0");
             }
             if self.chance(0.1) {
                 set.push("SET txn.early_visibility = off");
