@@ -187,6 +187,9 @@ impl StatementTimer {
 /// fires none: it rolls back.)
 #[inline]
 pub fn wait_before_triggers() {
+    if xact::is_valid() {
+        reads::check_refused();
+    }
     if SESSION.is_member() && xact::is_valid() {
         stop::at(stop::Point::BeforeCommitWait);
         wait_for_predecessors(Reason::Commit);
@@ -328,6 +331,7 @@ fn restore_synchronous_commit() -> bool {
 /// Leaves all hot rows, waking whoever waited, and forgets the transaction.
 #[inline]
 fn finish(end: End) {
+    SESSION.behind.set(0);
     if SESSION.is_member() {
         leave_rows(end);
     }
@@ -343,7 +347,7 @@ fn finish(end: End) {
 }
 
 fn leave_rows(end: End) {
-    let mut doomed = 0;
+    let (mut doomed, mut behind) = (0, 0);
     let (patience, now) = (patience(), wait::now());
     for (n, membership) in SESSION.all() {
         let me = member_id(n);
@@ -368,9 +372,7 @@ fn leave_rows(end: End) {
             }
             world.forgive(me);
             row.part();
-            SESSION
-                .behind
-                .set(SESSION.behind.get().max(row.waiting() + row.listed()));
+            behind = behind.max(row.waiting() + row.listed());
         });
         if end == End::RolledBack {
             stop::at(stop::Point::Doomed);
@@ -378,6 +380,7 @@ fn leave_rows(end: End) {
         wakes.deliver();
         SESSION.end(n);
     }
+    SESSION.behind.set(behind);
     if doomed > 0 {
         memory().totals.cascades.add(1);
         memory().totals.doomed.add(u64::from(doomed));
@@ -435,9 +438,10 @@ pub fn flush(end: u64, come: bool) {
         duty = memory.flush.duty(memory.actors, me);
     }
     if duty == Duty::Flush {
-        // SAFETY: reads a setting, which says that XLogFlush waits by itself; sleeps.
+        // SAFETY: reads settings, which say whether XLogFlush waits by itself, or has nothing to wait
+        // for; sleeps.
         unsafe {
-            if come && raw::CommitDelay == 0 {
+            if come && raw::CommitDelay == 0 && pg_sys::enableFsync {
                 raw::pg_usleep(GATHER_US);
             }
         }

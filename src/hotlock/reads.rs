@@ -44,6 +44,8 @@ const WRITE_MODES: [u32; 5] = [
 struct Noted {
     reads: [Cell<Option<Watched>>; READS],
     count: Cell<usize>,
+    /// Somebody has changed what was read.
+    refused: Cell<bool>,
     /// It may have changed definitions.
     defines: Cell<bool>,
 }
@@ -52,6 +54,7 @@ unsafe impl Sync for Noted {}
 static NOTED: Noted = Noted {
     reads: [const { Cell::new(None) }; READS],
     count: Cell::new(0),
+    refused: Cell::new(false),
     defines: Cell::new(false),
 };
 
@@ -70,8 +73,17 @@ impl Noted {
         if let Some(place) = place {
             place.set(Some(read));
             self.count.set(self.count.get() + 1);
+            memory().watched.hold(&read);
         }
         place.is_some()
+    }
+
+    /// Forgets all but the first ones.
+    fn keep(&self, count: usize) {
+        for read in self.all().skip(count) {
+            memory().watched.release(&read);
+        }
+        self.count.set(count);
     }
 }
 
@@ -103,6 +115,7 @@ pub unsafe fn may_go_on(query: *const pg_sys::QueryDesc) -> bool {
             let mut followed = SESSION.all().filter(|(_, m)| m.seen().is_some());
             followed.any(|(_, m)| relation_of(&m) == table)
         };
+        let before = NOTED.count.get();
         // All are watched, also when one of them is refused: they gain trust together.
         let mut goes_on = true;
         for table in plan::tables((*query).plannedstmt) {
@@ -110,6 +123,8 @@ pub unsafe fn may_go_on(query: *const pg_sys::QueryDesc) -> bool {
         }
         if goes_on {
             memory().totals.validated_reads.add(1);
+        } else {
+            NOTED.keep(before);
         }
         goes_on
     }
@@ -127,17 +142,25 @@ fn watch(table: Oid) -> bool {
 }
 
 /// The predecessors have ended: fails with 40001 if somebody has changed what was read beside them.
-/// Who catches that error fails again, at its commit at the latest.
 #[inline]
 pub fn validate() {
     if NOTED.count.get() > 0 {
         let is_unwritten = planted(Fault::ReadsNotValidated)
             || memory().with_watched(|tables| NOTED.all().all(|read| tables.is_unwritten(&read)));
+        NOTED.keep(0);
         if !is_unwritten {
             memory().totals.refused_reads.add(1);
-            errors::READ_IS_WRITTEN.raise();
+            NOTED.refused.set(true);
         }
-        NOTED.count.set(0);
+    }
+    check_refused();
+}
+
+/// Fails with 40001 if the transaction was refused, and has caught that error.
+#[inline]
+pub fn check_refused() {
+    if NOTED.refused.get() {
+        errors::READ_IS_WRITTEN.raise();
     }
 }
 
@@ -177,6 +200,9 @@ fn note_watched() {
 /// The transaction has ended.
 #[inline]
 pub fn forget() {
-    NOTED.count.set(0);
+    if NOTED.count.get() > 0 {
+        NOTED.keep(0);
+    }
+    NOTED.refused.set(false);
     NOTED.defines.set(false);
 }

@@ -88,6 +88,11 @@ impl Session {
         (0..upto).filter_map(|n| self.get(n).map(|m| (n, m)))
     }
 
+    /// Whether a hot row is locked, and not updated yet.
+    pub fn is_to_update(&self) -> bool {
+        self.all().any(|(_, m)| m.has_ticket() && !m.has_version())
+    }
+
     /// The membership in that row.
     pub fn in_row(&self, slot: Slot) -> Option<(usize, Membership)> {
         self.all().find(|(_, m)| m.slot() == slot)

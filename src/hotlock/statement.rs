@@ -101,7 +101,7 @@ pub unsafe fn before_start(query: *mut pg_sys::QueryDesc, is_first: bool) -> boo
     // SAFETY: by the contract.
     unsafe {
         waiting::check_doomed();
-        if (*query).operation != CmdType::CMD_SELECT {
+        if (*query).operation == CmdType::CMD_UPDATE && SESSION.is_to_update() {
             ticket::come_back();
         }
         if check::has_deferred() {
@@ -475,10 +475,10 @@ pub unsafe fn end(query: *mut pg_sys::QueryDesc) {
     unsafe { check::end_of_statement(query) };
 }
 
-/// A statement has run. If its rows go to the client, so does the session, with the tickets that it keeps.
+/// A statement has run. If the client has to send more, it keeps its tickets until then.
 #[inline]
 pub fn has_run() {
-    if SESSION.is_member() && nesting::is_outermost() && !is_whole_transaction() {
+    if SESSION.is_member() && nesting::is_outermost() && xact::is_in_block() {
         ticket::go_away();
     }
 }

@@ -2,6 +2,7 @@
 //! detector, `lock_timeout`, `pg_locks`, `pg_blocking_pids` and `log_lock_waits` see them.
 
 use super::errors;
+use super::reads;
 use super::session::{SESSION, memory};
 use super::text::Text;
 use super::views;
@@ -370,11 +371,13 @@ pub fn clear() {
     }
 }
 
-/// Raises 40001 if a predecessor of this transaction has rolled back.
+/// Raises 40001 if a predecessor of this transaction has rolled back, or what it has read was
+/// refused.
 pub fn check_doomed() {
     if is_doomed() {
         errors::DOOMED.raise();
     }
+    reads::check_refused();
 }
 
 pub fn is_doomed() -> bool {

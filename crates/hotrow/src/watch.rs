@@ -21,7 +21,7 @@ use crate::{Word32, Word64};
 pub const WATCHED_TABLES: usize = 16;
 
 /// A table that nobody has asked for so long is not watched any more, in microseconds.
-const UNUSED: u64 = 10_000_000;
+const UNUSED: u64 = 60_000_000;
 
 /// How long a table is watched before it is read beside predecessors, in microseconds: whether it
 /// is written all the time is not known before.
@@ -59,6 +59,8 @@ struct Place {
     /// `WatchedTables::clock` when it last was written, or took the place.
     noted: Word64,
     horizon: Word32,
+    /// lock-free: transactions that have read it and not ended.
+    readers: Word32,
     /// When it took the place, last was written, and last was asked for, in microseconds.
     watched_at: Word64,
     written_at: Word64,
@@ -73,6 +75,12 @@ pub struct Watched {
     noted: u64,
     /// The transaction id below which all must have ended when the reader takes its snapshot.
     pub horizon: u32,
+}
+
+impl Place {
+    fn is_unused(&self, now: u64) -> bool {
+        self.table.get() != 0 && self.readers.get() == 0 && self.used_at.get() + UNUSED <= now
+    }
 }
 
 impl WatchedTables {
@@ -126,7 +134,7 @@ impl WatchedTables {
     /// Watches no tables any more that nobody has asked for of late.
     pub fn forget_unused(&self, now: u64) {
         for place in &self.places[..self.used()] {
-            if place.used_at.get() + UNUSED <= now {
+            if place.is_unused(now) {
                 place.table.publish(0);
             }
         }
@@ -137,7 +145,7 @@ impl WatchedTables {
     /// lock-free: whether a table is watched that nobody has asked for of late.
     pub fn has_unused(&self, now: u64) -> bool {
         let mut places = self.places[..self.used()].iter();
-        places.any(|p| p.table.get() != 0 && p.used_at.get() + UNUSED <= now)
+        places.any(|place| place.is_unused(now))
     }
 
     fn tick(&self) -> u64 {
@@ -184,6 +192,16 @@ impl WatchedTables {
                 place.written_at.set(written_at);
             }
         }
+    }
+
+    /// lock-free: a transaction keeps the table watched that it has just asked for, to its end.
+    pub fn hold(&self, read: &Watched) {
+        self.places[read.place as usize].readers.add(1);
+    }
+
+    /// lock-free: the transaction has ended.
+    pub fn release(&self, read: &Watched) {
+        self.places[read.place as usize].readers.sub(1);
     }
 
     /// Whether nobody has noted a change of the table since the reader asked for it.
@@ -286,6 +304,10 @@ mod tests {
         let seven = read(&tables, SEVEN, LONG).expect("trusted");
         tables.forget_unused(LONG + UNUSED - 1);
         assert!(tables.is_used() && tables.is_unwritten(&seven));
+        tables.hold(&seven);
+        tables.forget_unused(LONG + UNUSED);
+        assert!(tables.is_unwritten(&seven), "its reader has not ended");
+        tables.release(&seven);
         tables.forget_unused(LONG + UNUSED);
         assert!(!tables.is_used() && !tables.is_unwritten(&seven));
         assert_eq!(read(&tables, SEVEN, LONG + UNUSED), None, "as at first");
@@ -299,7 +321,7 @@ mod tests {
             read(&tables, table(relation), 1);
         }
         read(&tables, table(99), 2 * UNUSED);
-        let other = read(&tables, table(99), 3 * LONG).expect("trusted");
+        let other = read(&tables, table(99), 2 * UNUSED + LONG).expect("trusted");
         tables.note_change(0, table(1), || 500, Some(3 * LONG));
         assert!(tables.is_unwritten(&other));
     }

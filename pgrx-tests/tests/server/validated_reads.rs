@@ -194,11 +194,28 @@ fn a_refusal_that_is_caught_is_not_forgotten() -> Result<()> {
         let (mut follower, result) = waits.end()?;
         if result.is_err() {
             follower.batch_execute("ROLLBACK TO t")?;
+            let told = sqlstate(&follower.batch_execute("INSERT INTO hot VALUES (0, 0)"));
+            ensure!(told == "40001", "{caught}: goes on with {told}");
+            follower.batch_execute("ROLLBACK TO t")?;
         }
         let told = sqlstate(&follower.batch_execute("COMMIT"));
         ensure!(told == "40001", "{caught}: {told}");
     }
     Ok(())
+}
+
+/// Who has waited has read after the predecessors' end, whatever part of it could have been read before.
+#[test]
+fn who_has_waited_is_not_refused() -> Result<()> {
+    let server = start(&[AT_ONCE])?;
+    watch_item(&server)?;
+    let (mut leader, follower) = pair(&server, BUMP)?;
+    let waits = Background::run(follower, "SELECT * FROM item, hot")?;
+    waits.wait_until_blocked(&mut server.connect()?)?;
+    leader.batch_execute("UPDATE item SET price = 1; COMMIT")?;
+    let (mut follower, result) = waits.end()?;
+    result?;
+    Ok(follower.batch_execute("COMMIT")?)
 }
 
 /// The wait before another hot row ends the dependency: what was read is asked for there.
