@@ -140,6 +140,7 @@ pub fn switched_off(mut schedule: Schedule) -> Schedule {
     for mode in &mut schedule.modes {
         mode.on = false;
         mode.immediate = false;
+        mode.asks_again = false;
         mode.validated = false;
     }
     let is_ours = |set: &&str| set.starts_with("SET txn.");
@@ -380,6 +381,7 @@ impl Draw<'_> {
         let mut mode = Mode {
             on: self.schema.is_labelled("mode="),
             immediate: self.schema.is_labelled("immediate"),
+            asks_again: self.schema.is_labelled("mode=group"),
             ..Mode::default()
         };
         let mut set = vec!["RESET ROLE", "RESET ALL"];
@@ -405,7 +407,10 @@ impl Draw<'_> {
                 mode.immediate = true;
                 set.push("SET txn.follower_reads = immediate");
             } else if self.chance(0.5) {
+                mode.asks_again = true;
                 set.push("SET txn.follower_reads_backoff = 0");
+            } else {
+                set.push("SET txn.follower_reads = wait");
             }
             if self.chance(0.1) {
                 set.push("SET txn.early_visibility = off");

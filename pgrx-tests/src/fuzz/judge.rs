@@ -275,6 +275,9 @@ impl Judge<'_> {
             if mode.immediate || mode.one_snapshot || !account.is_stable(later.place) {
                 continue;
             }
+            if mode.asks_again && !account.is_committed(later.unit) {
+                continue;
+            }
             let session = account.step(later.event).session;
             let seen = account.sights.iter().filter(|sight| {
                 let earlier =

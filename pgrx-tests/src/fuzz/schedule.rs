@@ -124,6 +124,8 @@ pub struct Mode {
     pub on: bool,
     /// Reads of other tables do not wait.
     pub immediate: bool,
+    /// Reads of other tables may not wait, and be asked again before the commit.
+    pub asks_again: bool,
     /// Above READ COMMITTED: one snapshot for all statements.
     pub one_snapshot: bool,
     pub validated: bool,

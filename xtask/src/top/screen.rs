@@ -150,7 +150,7 @@ impl Screen {
             0
         } else {
             let lines = TOTALS.len().div_ceil(across.into()) as u16;
-            (lines + 1).min(area.height / 3)
+            (lines + 1).min(area.height * 3 / 8)
         };
         let (rows, waits) = match self.focus {
             _ if area.height >= ROOM_FOR_TWO => (2, 1),
@@ -481,7 +481,11 @@ mod tests {
         assert!(lines[2].starts_with("next try in 4 s: connection refused"));
         assert!(lines.join("\n").contains("hot rows: 40"));
         screen.sample(sample(3));
-        assert!(!draw(&mut screen, 80, 24).join("\n").contains("refused"));
+        assert!(
+            !draw(&mut screen, 80, 24)
+                .join("\n")
+                .contains("connection refused")
+        );
     }
 
     #[test]
