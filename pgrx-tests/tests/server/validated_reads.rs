@@ -163,7 +163,7 @@ fn who_misses_a_write_of_anybody_is_refused() -> Result<()> {
         let found = told(&server, follower, &mut leader, "COMMIT")?;
         ensure!(found == wanted, "{writes}: {found}");
         if writes.contains("PREPARE") {
-            // Who comes while it is prepared waits.
+            // A reader that comes while the writer is prepared waits.
             let (mut leader, follower) = pair(&server, BUMP)?;
             let follower = Background::run(follower, READ)?;
             follower.wait_until_blocked(&mut server.connect()?)?;
@@ -175,7 +175,7 @@ fn who_misses_a_write_of_anybody_is_refused() -> Result<()> {
     Ok(())
 }
 
-/// Who catches the error fails all the same: nothing depends on anybody then.
+/// A transaction that catches its refusal is refused again, although it depends on nobody any more.
 #[test]
 fn a_refusal_that_is_caught_is_not_forgotten() -> Result<()> {
     let server = start(&[AT_ONCE])?;
@@ -204,7 +204,7 @@ fn a_refusal_that_is_caught_is_not_forgotten() -> Result<()> {
     Ok(())
 }
 
-/// Who has waited has read after the predecessors' end, whatever part of it could have been read before.
+/// A SELECT that waits because of one table is not refused because of another that it could have read at once.
 #[test]
 fn who_has_waited_is_not_refused() -> Result<()> {
     let server = start(&[AT_ONCE])?;
@@ -290,7 +290,7 @@ fn a_prepared_predecessors_predecessor_is_waited_for() -> Result<()> {
     expect_followed(&mut server.connect()?, before + 2)?;
     first.batch_execute("PREPARE TRANSACTION 'p'")?;
     let third = Background::run(third, &format!("CREATE TEMP TABLE seen AS {READ}"))?;
-    // That one would wait anyway; so does a SELECT.
+    // CREATE TABLE AS would wait anyway; so does a SELECT.
     third.wait_until_blocked(&mut server.connect()?)?;
     let mut fourth = begun(&server, BUMP)?;
     let fourth_pid = pid(&mut fourth)?;
