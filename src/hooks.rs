@@ -516,10 +516,7 @@ unsafe fn before_utility(command: *mut PlannedStmt, is_top_level: bool) {
                 }
             }
         }
-        reads::check_refused();
-        if hotlock::is_in_hot_transaction() {
-            hotlock::check_doomed();
-        }
+        hotlock::check_doomed();
     }
 }
 

@@ -187,10 +187,11 @@ impl StatementTimer {
 /// fires none: it rolls back.)
 #[inline]
 pub fn wait_before_triggers() {
-    if xact::is_valid() {
-        reads::check_refused();
+    if !xact::is_valid() {
+        return;
     }
-    if SESSION.is_member() && xact::is_valid() {
+    reads::check_refused();
+    if SESSION.is_member() {
         stop::at(stop::Point::BeforeCommitWait);
         wait_for_predecessors(Reason::Commit);
         waiting::check_doomed();
