@@ -1,6 +1,6 @@
 //! Draws a schedule from its seed.
 use rand::rngs::StdRng;
-use rand::seq::{IndexedRandom, SliceRandom};
+use rand::seq::{IndexedRandom, IteratorRandom, SliceRandom};
 use rand::{Rng, SeedableRng};
 
 use super::grammar::{self, PRODUCTIONS, Production};
@@ -43,6 +43,8 @@ pub struct Draw<'a> {
     ids: usize,
     units: Vec<Mode>,
     bits: u32,
+    /// What was drawn so far, by session: table, row, bit.
+    written: Vec<(usize, char, u32, u32)>,
     /// Draws the first row of the first table only.
     first: bool,
     theme: &'static Theme,
@@ -95,6 +97,7 @@ pub fn schedule(seed: u64, abilities: Abilities) -> Schedule {
         ids: 0,
         units: Vec::new(),
         bits: 0,
+        written: Vec::new(),
         first: false,
         theme,
     };
@@ -170,6 +173,7 @@ impl Draw<'_> {
             log: None,
             removes: Vec::new(),
             whole: Vec::new(),
+            needs: None,
             aside: false,
             snapshot: false,
             errors: Vec::new(),
@@ -240,13 +244,15 @@ impl Draw<'_> {
     }
 
     pub fn write(
-        &self,
+        &mut self,
         table: &Table,
         n: Option<u32>,
         bit: u32,
         at: At,
         known: super::schedule::Known,
     ) -> Write {
+        let written = n.map(|n| (at.session, table.name, n, bit));
+        self.written.extend(written);
         Write {
             table: table.name,
             n,
@@ -254,6 +260,13 @@ impl Draw<'_> {
             unit: at.unit,
             known,
         }
+    }
+
+    /// A row to which another session adds a bit: its table, its number, and the bit.
+    pub fn written(&mut self, session: usize) -> Option<(Table, u32, u32)> {
+        let others = self.written.iter().filter(|written| written.0 != session);
+        let (_, name, n, bit) = *others.choose(&mut self.rng)?;
+        Some((self.schema.table(name)?.clone(), n, bit))
     }
 
     /// What one session does.

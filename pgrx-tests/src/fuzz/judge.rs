@@ -33,6 +33,7 @@ pub fn judge(schedule: &Schedule, run: &Run, end: &Final) -> Vec<Finding> {
     judge.groups();
     judge.own_writes();
     judge.goes_on();
+    judge.misses();
     judge.versions();
     judge.outcome();
     judge.logs();
@@ -306,6 +307,63 @@ impl Judge<'_> {
                 }
             }
         }
+    }
+
+    /// A statement finds the row that it asks for by what others have written, if their transactions
+    /// were acknowledged before it, or its own transaction had met them.
+    fn misses(&mut self) {
+        let account = self.account;
+        for event in 0..account.run.events.len() {
+            let step = account.step(event);
+            let mode = account.schedule.mode(step.unit);
+            let is_none = matches!(
+                &account.event(event).answer,
+                Some(Answer::Done { count: 0, .. })
+            );
+            let Some((table, n, bit)) = step.needs.filter(|_| is_none) else {
+                continue;
+            };
+            let hides = mode.app_role || mode.other_role || mode.one_snapshot || mode.immediate;
+            if hides || !account.is_committed(step.unit) || !account.is_stable((table, n)) {
+                continue;
+            }
+            let mut effects = account.committed((table, n));
+            let Some(effect) = effects.find(|effect| effect.bit == bit && effect.unit != step.unit)
+            else {
+                continue;
+            };
+            let acknowledged = matches!(account.fates[effect.unit],
+                Fate::Committed { told, .. } if told < account.event(event).sent);
+            if acknowledged || self.had_met(step.unit, effect.unit, event) {
+                let text = format!(
+                    "{table}:{n} is not found by {}, whose transaction had ended",
+                    1i64 << bit
+                );
+                self.finding("missed row", Some(event), text);
+            }
+        }
+    }
+
+    /// Whether a transaction has seen or updated, before that event, what the other one has written: so
+    /// the other one had ended by then.
+    fn had_met(&self, unit: usize, other: usize, event: usize) -> bool {
+        let account = self.account;
+        let mut sights = account.sights.iter();
+        let seen = sights.any(|sight| {
+            sight.event < event
+                && sight.unit == unit
+                && bits(sight.mask & account.good).any(|bit| account.owner(bit) == other)
+        });
+        let mut own = account.effects.iter();
+        seen || own.any(|own| {
+            own.event < event
+                && own.unit == unit
+                && account.is_stable(own.place)
+                && account.committed(own.place).any(|effect| {
+                    effect.unit == other
+                        && account.event(effect.event).got < account.event(own.event).sent
+                })
+        })
     }
 
     /// The versions of a row follow each other.

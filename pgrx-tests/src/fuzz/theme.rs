@@ -58,7 +58,7 @@ const ANY: Theme = Theme {
     warm: false,
 };
 
-const THEMES: [Theme; 6] = [
+const THEMES: [Theme; 7] = [
     ANY,
     // A leader reads other rows of the page on which its followers are.
     Theme {
@@ -98,6 +98,20 @@ const THEMES: [Theme; 6] = [
         apart: true,
         generic: 0.9,
         sessions: &[4],
+        ..ANY
+    },
+    // Rows that a follower finds, or not, by what its predecessor has changed.
+    Theme {
+        weight: 3,
+        mixes: grammar::CHANGED,
+        leaning: 0.9,
+        follows: 0.9,
+        by_index: 0.9,
+        first: 0.9,
+        alone: 0.1,
+        rollbacks: 10,
+        range: 0.0,
+        hottest: (0.6, 0.6),
         ..ANY
     },
     // A row is checked, updated, and removed.

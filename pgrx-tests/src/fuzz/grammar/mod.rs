@@ -16,6 +16,7 @@ pub const PRODUCTIONS: &[(u32, Production)] = &[
     (8, write::returning),
     (6, write::parameter),
     (3, write::condition),
+    (4, write::changed),
     (3, write::join),
     (2, write::view),
     (4, write::every_row),
@@ -119,6 +120,17 @@ pub const NOTES: &[Mix] = &[
 pub const SAME: &[Mix] = &[
     &[(1, write::parameter)],
     &[(8, write::parameter), (2, write::plain), (1, read::point)],
+];
+
+/// Conditions that hold once another statement has committed.
+pub const CHANGED: &[Mix] = &[
+    &[(4, write::changed), (6, write::plain)],
+    &[
+        (4, write::changed),
+        (4, write::plain),
+        (1, write::returning),
+        (1, code::bump),
+    ],
 ];
 
 /// Checks of a foreign key, and what becomes of the rows to which it refers.

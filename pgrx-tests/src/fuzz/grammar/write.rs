@@ -91,6 +91,24 @@ pub fn condition(draw: &mut Draw, at: At) -> Option<Vec<Step>> {
     Some(vec![told(draw, at, &table, Some(n), bit, sql)])
 }
 
+/// A row that its key names, if another statement has changed it.
+pub fn changed(draw: &mut Draw, at: At) -> Option<Vec<Step>> {
+    let (table, n, needed) = draw.written(at.session)?;
+    let (bit, is) = (draw.bit()?, table.is("t", draw.base, n));
+    let write = draw.write(&table, Some(n), bit, at, Known::Counted);
+    let sql = format!(
+        "UPDATE {} t SET {} WHERE {is} AND t.val & {} <> 0",
+        table.name,
+        add(bit),
+        1i64 << needed
+    );
+    let mut step = draw.statement(at, sql);
+    step.protocol = protocol(draw);
+    step.writes.push(write);
+    step.needs = Some((table.name, n, needed));
+    Some(vec![step])
+}
+
 pub fn join(draw: &mut Draw, at: At) -> Option<Vec<Step>> {
     let (table, n, bit, is) = target(draw)?;
     let o = item("+", table.name, "t");
