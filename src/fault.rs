@@ -29,6 +29,9 @@ pub enum Fault {
     /// What was read beside predecessors is not asked for again.
     #[name = c"reads_not_validated"]
     ReadsNotValidated,
+    /// A follower does not look again for a row that it has not found by its key.
+    #[name = c"missed_rows_forgotten"]
+    MissedRowsForgotten,
     /// What was overwritten in a ring is not asked for.
     #[name = c"eviction_ignored"]
     EvictionIgnored,

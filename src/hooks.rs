@@ -4,7 +4,7 @@
 //! and keeps its context and the names of constraint, table and column.
 
 use crate::hotlock::{
-    self, answer, check, commit, dependent, readguard, reads, repeatable, statement,
+    self, answer, by_key, check, commit, dependent, readguard, reads, repeatable, statement,
 };
 use crate::idle::is_idle;
 use crate::pg::error::{guarded, infallible};
@@ -194,7 +194,7 @@ unsafe extern "C-unwind" fn executor_run(
         in_idle_session(|| watched(query, run));
     } else {
         // SAFETY: the hook's arguments; nothing here has a destructor.
-        unsafe { as_usual(|| run_query(query, run)) }
+        unsafe { as_usual(|| run_query(query, direction, run)) }
     }
 }
 
@@ -213,7 +213,7 @@ fn in_idle_session(run: impl FnOnce()) {
     });
 }
 
-unsafe fn run_query(query: *mut QueryDesc, run: impl FnOnce()) {
+unsafe fn run_query(query: *mut QueryDesc, direction: ScanDirection::Type, run: impl FnOnce()) {
     // SAFETY: the hook's argument.
     let part = dependent::Part::begin(unsafe { (*query).sourceText });
     // SAFETY: the hook's argument.
@@ -230,6 +230,8 @@ unsafe fn run_query(query: *mut QueryDesc, run: impl FnOnce()) {
     }
     // What comes next (triggers, the client) comes to other rows. A cursor that comes to the row later takes its ticket then.
     guarded(|| {
+        // SAFETY: the hook's arguments.
+        unsafe { by_key::after_run(query, direction) };
         statement::drop_unused(query as usize);
         answer::before_deferred();
         part.end();

@@ -4,7 +4,7 @@
 //! allowlist. It has these entries, and a statement is on it only if all that it evaluates is quiet (`pg/quiet.rs`):
 //!
 //! - `INSERT ... VALUES`: it reads nothing.
-//! - `UPDATE` or a row lock by key of another hot row: it builds on that row's last version.
+//! - `UPDATE` or a row lock by key of another row: it builds on that row's last version (`by_key.rs`: or finds none).
 //! - A foreign key's check (`existence.rs`).
 //! - With `follower_reads = validated`: a SELECT of tables that nobody writes (`reads.rs`).
 //! - With `follower_reads = immediate`: any statement on tables that the transaction has not followed in. It sees those

@@ -1,6 +1,7 @@
 #![doc = include_str!("README.md")]
 
 pub mod answer;
+pub mod by_key;
 pub mod check;
 mod circles;
 mod cold;

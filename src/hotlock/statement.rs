@@ -1,6 +1,7 @@
 //! What happens around each statement: before it takes its snapshot's work seriously, and when it ends.
 
 use super::answer;
+use super::by_key;
 use super::check;
 use super::combine;
 use super::dependent;
@@ -58,6 +59,7 @@ pub fn forget() {
 pub unsafe fn before_idle_start(query: *const pg_sys::QueryDesc) {
     check::forget_asking();
     existence::end(query);
+    by_key::forget(query);
     dependent::forget(query as usize);
     // SAFETY: by the contract.
     unsafe {
@@ -77,6 +79,7 @@ pub unsafe fn before_idle_start(query: *const pg_sys::QueryDesc) {
 pub unsafe fn before_start(query: *mut pg_sys::QueryDesc, is_first: bool) -> bool {
     check::forget_asking();
     existence::end(query);
+    by_key::forget(query);
     dependent::forget(query as usize);
     let member = SESSION.is_member();
     let enabled = if member {
@@ -133,9 +136,8 @@ pub unsafe fn before_start(query: *mut pg_sys::QueryDesc, is_first: bool) -> boo
             query,
             let_go: false,
         };
-        if dependent::has_followed()
-            && !dependent::may_go_on(query, comes_by_key(query, target.as_ref()))
-        {
+        let by_key = dependent::has_followed() && comes_by_key(query, target.as_ref());
+        if dependent::has_followed() && !dependent::may_go_on(query, by_key) {
             if dependent::is_dependent() {
                 replaced.let_go();
                 if !replaced.let_go || !reads::may_go_on(query) {
@@ -145,6 +147,8 @@ pub unsafe fn before_start(query: *mut pg_sys::QueryDesc, is_first: bool) -> boo
             if !replaced.let_go {
                 dependent::before_reading(query);
             }
+        } else if by_key && dependent::is_dependent() {
+            by_key::note(query);
         }
         if member && streaming::must_wait(query, target.as_ref()) {
             replaced.let_go();
@@ -464,6 +468,7 @@ pub unsafe fn end(query: *mut pg_sys::QueryDesc) {
     }
     combine::end(query as usize);
     existence::end(query);
+    by_key::forget(query);
     dependent::forget(query as usize);
     swap::end_of_statement(query as usize);
     drop_unused(query as usize);

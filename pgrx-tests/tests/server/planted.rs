@@ -15,7 +15,7 @@ use txn_server_tests::{
     Watchdog, Worker, expect_followed, grouped, local, physical_health, pid, read, start_hot, until,
 };
 
-use crate::{validated_reads, visibility};
+use crate::{by_key, validated_reads, visibility};
 
 /// A fault, and the check that has to find it.
 struct Case {
@@ -78,6 +78,12 @@ const READS: Case = Case {
     check: validated_reads::a_late_write_refuses,
     finds: "the reader was told 00000",
 };
+const MISSED_ROWS: Case = Case {
+    fault: "missed_rows_forgotten",
+    settings: &[],
+    check: by_key::finds_its_row,
+    finds: "did not wait",
+};
 const EVICTION: Case = Case {
     fault: "eviction_ignored",
     settings: &ONE_SLOT,
@@ -97,7 +103,7 @@ const REGISTRATION: Case = Case {
     finds: "G2",
 };
 
-const ALL: [&Case; 10] = [
+const ALL: [&Case; 11] = [
     &ORDER_BY_HISTORY,
     &ORDER_BY_HEALTH,
     &DOOMED_BY_HISTORY,
@@ -105,6 +111,7 @@ const ALL: [&Case; 10] = [
     &READER,
     &READ_GUARD,
     &READS,
+    &MISSED_ROWS,
     &EVICTION,
     &PREDICATE,
     &REGISTRATION,
@@ -402,6 +409,11 @@ fn a_read_guard_that_is_off_is_found_by_the_test_of_visibility() -> Result<()> {
 #[test]
 fn reads_that_are_not_validated_are_found() -> Result<()> {
     is_found(&READS)
+}
+
+#[test]
+fn a_row_that_is_missed_is_found() -> Result<()> {
+    is_found(&MISSED_ROWS)
 }
 
 #[test]
