@@ -510,10 +510,10 @@ unsafe fn before_utility(command: *mut PlannedStmt, is_top_level: bool) {
                     note_copied(copy);
                 }
             }
-            kind => {
+            _ => {
                 readguard::note_untracked();
                 check::take();
-                if !keeps_definitions(kind) {
+                if !keeps_definitions(node) {
                     reads::note_definitions();
                 }
             }
@@ -523,17 +523,32 @@ unsafe fn before_utility(command: *mut PlannedStmt, is_top_level: bool) {
 }
 
 /// Whether a command changes no definition of what there is, or locks the tables whose rows, children or rights it changes.
-fn keeps_definitions(kind: NodeTag) -> bool {
-    matches!(
-        kind,
-        NodeTag::T_CreateStmt
-            | NodeTag::T_CreateTableAsStmt
-            | NodeTag::T_CreateSeqStmt
-            | NodeTag::T_IndexStmt
+///
+/// # Safety
+/// A utility statement's node.
+unsafe fn keeps_definitions(node: *const Node) -> bool {
+    // A new table hides others of that name behind it in the search path.
+    // SAFETY: a name as it was parsed.
+    let is_temporary =
+        |name: *const RangeVar| unsafe { (*name).relpersistence == RELPERSISTENCE_TEMP as c_char };
+    // SAFETY: the node is read as what its tag says.
+    unsafe {
+        match (*node).type_ {
+            NodeTag::T_CreateStmt => is_temporary((*node.cast::<CreateStmt>()).relation),
+            NodeTag::T_CreateTableAsStmt => {
+                is_temporary((*(*node.cast::<CreateTableAsStmt>()).into).rel)
+            }
+            NodeTag::T_CreateSeqStmt => is_temporary((*node.cast::<CreateSeqStmt>()).sequence),
+            NodeTag::T_IndexStmt
+            | NodeTag::T_ReindexStmt
             | NodeTag::T_TruncateStmt
             | NodeTag::T_VacuumStmt
-            | NodeTag::T_CheckPointStmt
-    )
+            | NodeTag::T_RefreshMatViewStmt
+            | NodeTag::T_CommentStmt
+            | NodeTag::T_CheckPointStmt => true,
+            _ => false,
+        }
+    }
 }
 
 /// `COPY table TO` reads without the executor.

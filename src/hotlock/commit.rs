@@ -42,6 +42,20 @@ pub fn wait_for_predecessors(reason: Reason) {
     }
 }
 
+/// Whether every predecessor has ended, so that waiting for them takes no time.
+pub fn have_predecessors_ended() -> bool {
+    SESSION.all().all(|(n, membership)| {
+        let Some(predecessor) = membership.predecessor().filter(|_| membership.depends()) else {
+            return true;
+        };
+        let me = member_id(n);
+        let is_ahead = memory().with_row(membership.slot(), |row, world| {
+            row.predecessor(world, me).is_some()
+        });
+        !is_ahead && !xact::is_running(predecessor)
+    })
+}
+
 /// Waits for the predecessor on one row.
 pub fn wait_for_predecessor(n: usize, membership: &Membership, reason: Reason) {
     wait_for_predecessor_unless(n, membership, reason, || false);

@@ -17,6 +17,7 @@
 //! - Catalogs, sequences, foreign tables and materialized views are not read so. They can be changed
 //!   in other ways.
 
+use super::commit;
 use super::dependent;
 use super::errors;
 use super::session::{SESSION, memory, relation_of};
@@ -24,12 +25,15 @@ use super::settings;
 use crate::fault::{Fault, planted};
 use crate::guc::{self, FollowerReads};
 use crate::pg::{lookup, plan, wait, xact};
-use hotrow::{Table, Watched};
+use hotrow::{Table, WATCHED_TABLES, Watched};
 use pgrx::pg_sys::{self, Oid};
 use std::cell::Cell;
 
 /// Reads that one transaction remembers; a further one waits.
 const READS: usize = 32;
+
+/// A horizon that many transaction ids old is renewed, long before it is older than ids can tell.
+const RENEW: u32 = 1 << 28;
 
 /// Locks of those who may have written rows of a table.
 const WRITE_MODES: [u32; 5] = [
@@ -115,11 +119,16 @@ pub unsafe fn may_go_on(query: *const pg_sys::QueryDesc) -> bool {
             let mut followed = SESSION.all().filter(|(_, m)| m.seen().is_some());
             followed.any(|(_, m)| relation_of(&m) == table)
         };
+        // One statement takes no more than half of the places.
+        let tables = || plan::tables((*query).plannedstmt);
+        if tables().any(followed_in) || tables().count() > WATCHED_TABLES / 2 {
+            return false;
+        }
         let before = NOTED.count.get();
         // All are watched, also when one of them is refused: they gain trust together.
         let mut goes_on = true;
-        for table in plan::tables((*query).plannedstmt) {
-            goes_on &= !followed_in(table) && (lookup::is_temporary(table) || watch(table));
+        for table in tables() {
+            goes_on &= lookup::is_temporary(table) || watch(table);
         }
         if goes_on {
             memory().totals.validated_reads.add(1);
@@ -138,15 +147,36 @@ fn watch(table: Oid) -> bool {
     };
     let (now, backoff) = (wait::now(), backoff());
     let read = memory().with_watched(|tables| tables.watch(table, now, backoff, xact::next_xid));
-    read.is_some_and(|read| xact::have_ended_below(read.horizon) && NOTED.add(read))
+    let Some(read) = read.filter(|read| xact::have_ended_below(read.horizon)) else {
+        return false;
+    };
+    let oldest = xact::oldest_running();
+    if oldest.wrapping_sub(read.horizon) > RENEW {
+        memory().with_watched(|tables| tables.advance(&read, oldest));
+    }
+    NOTED.add(read)
+}
+
+/// The predecessors have ended, perhaps: then what was read beside them is validated now, not only at
+/// the commit.
+#[inline]
+pub fn settle() {
+    if NOTED.count.get() > 0 && commit::have_predecessors_ended() {
+        dependent::let_predecessors_end();
+    }
 }
 
 /// The predecessors have ended: fails with 40001 if somebody has changed what was read beside them.
 #[inline]
 pub fn validate() {
     if NOTED.count.get() > 0 {
+        let now = wait::now();
         let is_unwritten = planted(Fault::ReadsNotValidated)
-            || memory().with_watched(|tables| NOTED.all().all(|read| tables.is_unwritten(&read)));
+            || memory().with_watched(|tables| {
+                // Each one that was changed is left alone for a while.
+                let changed = |read: &Watched| tables.was_changed(read, now);
+                NOTED.all().filter(changed).count() == 0
+            });
         NOTED.keep(0);
         if !is_unwritten {
             memory().totals.refused_reads.add(1);

@@ -81,6 +81,7 @@ pub unsafe fn before_start(query: *mut pg_sys::QueryDesc, is_first: bool) -> boo
     existence::end(query);
     by_key::forget(query);
     dependent::forget(query as usize);
+    reads::check_refused();
     let member = SESSION.is_member();
     let enabled = if member {
         is_enabled()
@@ -140,7 +141,8 @@ pub unsafe fn before_start(query: *mut pg_sys::QueryDesc, is_first: bool) -> boo
         if dependent::has_followed() && !dependent::may_go_on(query, by_key) {
             if dependent::is_dependent() {
                 replaced.let_go();
-                if !replaced.let_go || !reads::may_go_on(query) {
+                if !replaced.let_go || commit::have_predecessors_ended() || !reads::may_go_on(query)
+                {
                     dependent::let_predecessors_end();
                 }
             }
@@ -480,9 +482,10 @@ pub unsafe fn end(query: *mut pg_sys::QueryDesc) {
     unsafe { check::end_of_statement(query) };
 }
 
-/// A statement has run. If the client has to send more, it keeps its tickets until then.
+/// A statement has run. What was read beside predecessors that have ended is settled. If the client has to send more, it keeps its tickets until then.
 #[inline]
 pub fn has_run() {
+    reads::settle();
     if SESSION.is_member() && nesting::is_outermost() && xact::is_in_block() {
         ticket::go_away();
     }

@@ -104,10 +104,14 @@ pub fn next_xid() -> u32 {
 /// Whether all transactions with ids below that one had ended when this session took its last
 /// snapshot. False if it is not known.
 pub fn have_ended_below(xid: u32) -> bool {
-    // SAFETY: procarray.c: GetSnapshotData keeps the oldest running id there. TransactionIdPrecedes'
-    // comparison, for normal ids.
-    let oldest = u32::from(unsafe { pg_sys::RecentXmin });
-    oldest.wrapping_sub(xid) as i32 >= 0
+    // TransactionIdPrecedes' comparison, for normal ids.
+    oldest_running().wrapping_sub(xid) as i32 >= 0
+}
+
+/// The oldest transaction id that ran when this session took its last snapshot.
+pub fn oldest_running() -> u32 {
+    // SAFETY: procarray.c: GetSnapshotData keeps it there.
+    u32::from(unsafe { pg_sys::RecentXmin })
 }
 
 /// Waits in the lock manager until that transaction has ended.

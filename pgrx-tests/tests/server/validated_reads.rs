@@ -149,7 +149,10 @@ fn who_misses_a_write_of_anybody_is_refused() -> Result<()> {
         ),
         ("UPDATE hot SET val = val + 1 WHERE id = 2".into(), "00000"),
         ("GRANT SELECT ON item TO PUBLIC".into(), "40001"),
-        ("CREATE TABLE other (price int)".into(), "00000"),
+        // It could hide one of the same name, as far as is known.
+        ("CREATE TABLE other (price int)".into(), "40001"),
+        ("CREATE TEMP TABLE other (price int)".into(), "00000"),
+        ("COMMENT ON TABLE hot IS 'rows'".into(), "00000"),
         (
             "CREATE TABLE more (price int NOT NULL); INSERT INTO more VALUES (1);
              ALTER TABLE more INHERIT item"
@@ -172,6 +175,28 @@ fn who_misses_a_write_of_anybody_is_refused() -> Result<()> {
             follower.end()?.1?;
         }
     }
+    Ok(())
+}
+
+/// What is read after the predecessors' end is as in stock PostgreSQL: whoever writes it later refuses
+/// nobody. And what was read before it is settled by the next statement.
+#[test]
+fn a_write_after_the_predecessors_end_refuses_nobody() -> Result<()> {
+    let server = start(&[AT_ONCE])?;
+    watch_item(&server)?;
+    let write = "UPDATE item SET price = 1";
+    let (mut leader, mut follower) = pair(&server, BUMP)?;
+    leader.batch_execute("COMMIT")?;
+    follower.query_one(READ, &[])?;
+    server.connect()?.batch_execute(write)?;
+    follower.batch_execute("COMMIT")?;
+
+    let (mut leader, mut follower) = pair(&server, BUMP)?;
+    follower.query_one(READ, &[])?;
+    leader.batch_execute("COMMIT")?;
+    follower.batch_execute("INSERT INTO hot VALUES (100, 0)")?;
+    server.connect()?.batch_execute(write)?;
+    follower.batch_execute("COMMIT")?;
     Ok(())
 }
 
