@@ -228,10 +228,13 @@ unsafe fn run_query(query: *mut QueryDesc, direction: ScanDirection::Type, run: 
         }
         range_occ::existence::leave(before);
     }
+    // SAFETY: the hook's arguments.
+    if guarded(|| unsafe { by_key::may_have_missed(query, direction) }) {
+        // SAFETY: as above.
+        watched(query, || guarded(|| unsafe { by_key::look_again(query) }));
+    }
     // What comes next (triggers, the client) comes to other rows. A cursor that comes to the row later takes its ticket then.
     guarded(|| {
-        // SAFETY: the hook's arguments.
-        unsafe { by_key::after_run(query, direction) };
         statement::drop_unused(query as usize);
         answer::before_deferred();
         part.end();

@@ -1,60 +1,61 @@
-//! A follower's statement that comes to one row by its key runs beside the predecessors: what it finds it locks, and so it
-//! builds on the row's last version. What it does not find may be what a predecessor has made of the row, which its snapshot
-//! does not show: stock PostgreSQL's would. So a statement that has come to no row lets the predecessors end, and its scan is
-//! asked once more with a snapshot from after that. Should the scan find a row now, the transaction is refused (40001).
+//! A follower's statement by key that has come to no row.
+//!
+//! It runs beside the predecessors: what it finds it locks, and so it builds on the row's last
+//! version. What it does not find may be what a predecessor has made of the row. Its snapshot does
+//! not show that; stock PostgreSQL's would. So it lets the predecessors end, and its scan is asked
+//! once more with a snapshot from after that. If the scan finds a row then, the transaction is
+//! refused (40001).
 
 use super::dependent;
-use super::errors;
-use super::session::SESSION;
 use super::statement;
-use super::ticket;
 use crate::fault::{Fault, planted};
-use crate::pg::plan;
-use hotrow::Trouble;
+use crate::pg::{plan, probe, raw};
 use pgrx::pg_sys::{self, ScanDirection};
-use std::cell::Cell;
 
-/// The statement that runs so, as the address of its QueryDesc.
-struct Ahead(Cell<usize>);
-// SAFETY: a backend has one thread.
-unsafe impl Sync for Ahead {}
-static AHEAD: Ahead = Ahead(Cell::new(0));
-
-/// The statement is going to run beside predecessors.
-pub fn note(query: *const pg_sys::QueryDesc) {
-    AHEAD.0.set(query as usize);
-}
-
-/// At the end of a statement, and before another one begins at the same place.
-pub fn forget(query: *const pg_sys::QueryDesc) {
-    if AHEAD.0.get() == query as usize {
-        AHEAD.0.set(0);
-    }
-}
-
-/// After a part of a statement has run: 40001 if it has missed a row.
+/// Whether a statement that has run may have missed a row.
 ///
 /// # Safety
 /// ExecutorRun's arguments; the statement has run.
-pub unsafe fn after_run(query: *const pg_sys::QueryDesc, direction: ScanDirection::Type) {
-    let is_asked =
-        AHEAD.0.get() == query as usize && direction == ScanDirection::ForwardScanDirection;
-    if !is_asked || planted(Fault::MissedRowsForgotten) {
-        return;
-    }
+pub unsafe fn may_have_missed(
+    query: *const pg_sys::QueryDesc,
+    direction: ScanDirection::Type,
+) -> bool {
     // SAFETY: by the contract.
     unsafe {
-        if (*(*query).estate).es_total_processed > 0 {
-            return;
-        }
-        forget(query);
-        statement::drop_unused(query as usize);
-        dependent::let_predecessors_end();
-        if plan::finds_a_row(query) {
-            if let Some((_, membership)) = SESSION.all().find(|(_, m)| m.seen().is_some()) {
-                ticket::note_trouble(membership.slot(), Trouble::OwnRow);
-            }
-            errors::STALE_SNAPSHOT.raise();
+        dependent::has_followed()
+            && direction == ScanDirection::ForwardScanDirection
+            && (*(*query).estate).es_total_processed == 0
+            && dependent::finds_stale((*query).snapshot).is_some()
+            && plan::target(query).is_some_and(|target| target.is_alone())
+            && !planted(Fault::MissedRowsForgotten)
+    }
+}
+
+/// Lets the predecessors end, and asks again: 40001 if the statement has missed a row.
+///
+/// # Safety
+/// `may_have_missed(query)`.
+pub unsafe fn look_again(query: *const pg_sys::QueryDesc) {
+    // A predecessor may want the ticket that this statement has not used.
+    statement::drop_unused(query as usize);
+    dependent::let_predecessors_end();
+    // SAFETY: by the contract. The copy of the plan's top outlives its execution. UPDATE and
+    // LockRows stand on top of the scan.
+    unsafe {
+        let mut scan = *(*query).plannedstmt;
+        scan.commandType = pg_sys::CmdType::CMD_SELECT;
+        scan.planTree = (*scan.planTree).lefttree;
+        scan.hasReturning = false;
+        scan.resultRelations = std::ptr::null_mut();
+        scan.rowMarks = std::ptr::null_mut();
+        if probe::finds_a_row(
+            query,
+            &raw mut scan,
+            raw::GetLatestSnapshot(),
+            |_| (),
+            |_| (),
+        ) {
+            dependent::before_reading(query);
         }
     }
 }

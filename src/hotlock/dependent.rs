@@ -4,7 +4,8 @@
 //! allowlist. It has these entries, and a statement is on it only if all that it evaluates is quiet (`pg/quiet.rs`):
 //!
 //! - `INSERT ... VALUES`: it reads nothing.
-//! - `UPDATE` or a row lock by key of another row: it builds on that row's last version (`by_key.rs`: or finds none).
+//! - `UPDATE` or a row lock by key of another row: it builds on that row's last version. For one
+//!   that finds none see `by_key.rs`.
 //! - A foreign key's check (`existence.rs`).
 //! - With `follower_reads = validated`: a SELECT of tables that nobody writes (`reads.rs`).
 //! - With `follower_reads = immediate`: any statement on tables that the transaction has not followed in. It sees those
@@ -138,15 +139,15 @@ unsafe fn touches(query: *const pg_sys::QueryDesc, relation: Oid) -> bool {
     }
 }
 
-/// 40001 if a snapshot shows one of our versions and not that its predecessor has ended.
+/// The membership of which a snapshot shows our version and not that the predecessor has ended.
 ///
 /// # Safety
-/// An MVCC snapshot, or null.
-unsafe fn refuse_stale(snapshot: pg_sys::Snapshot) {
+/// A snapshot, or null.
+pub unsafe fn finds_stale(snapshot: pg_sys::Snapshot) -> Option<Membership> {
     // SAFETY: by the contract.
     unsafe {
         if snapshot.is_null() || (*snapshot).snapshot_type != pg_sys::SnapshotType::SNAPSHOT_MVCC {
-            return;
+            return None;
         }
         let is_stale = |m: &Membership| {
             m.seen().is_some_and(|seen| {
@@ -154,10 +155,19 @@ unsafe fn refuse_stale(snapshot: pg_sys::Snapshot) {
                 (*snapshot).curcid > seen.command && raw::XidInMVCCSnapshot(xid, snapshot)
             })
         };
-        if let Some((_, membership)) = SESSION.all().find(|(_, m)| is_stale(m)) {
-            ticket::note_trouble(membership.slot(), Trouble::OwnRow);
-            errors::STALE_SNAPSHOT.raise();
-        }
+        SESSION.all().map(|(_, m)| m).find(is_stale)
+    }
+}
+
+/// 40001 if there is one.
+///
+/// # Safety
+/// As for `finds_stale`.
+unsafe fn refuse_stale(snapshot: pg_sys::Snapshot) {
+    // SAFETY: by the contract.
+    if let Some(membership) = unsafe { finds_stale(snapshot) } {
+        ticket::note_trouble(membership.slot(), Trouble::OwnRow);
+        errors::STALE_SNAPSHOT.raise();
     }
 }
 

@@ -19,6 +19,7 @@ use super::session::{SESSION, memory, relation_of};
 use super::statement;
 use crate::pg::buffer::Page;
 use crate::pg::plan::{self, Existence};
+use crate::pg::probe;
 use crate::pg::raw;
 use crate::pg::tuple;
 use crate::tam::swap;
@@ -109,29 +110,18 @@ pub fn passes_by(asked: &Existence) -> bool {
 
 /// Executes the statement, and tells whether it found the row.
 unsafe fn is_found(query: *const pg_sys::QueryDesc, asked: &Existence) -> bool {
-    // SAFETY: as SPI executes a plan; an ERROR in it ends the transaction or a subtransaction, which cleans up. The plan
-    // is only read.
+    // SAFETY: by `is_certain`'s contract.
     unsafe {
-        let probe = raw::CreateQueryDesc(
+        probe::finds_a_row(
+            query,
             (*query).plannedstmt,
-            (*query).sourceText,
             (*query).snapshot,
-            (*query).crosscheck_snapshot,
-            pg_sys::None_Receiver,
-            (*query).params,
-            (*query).queryEnv,
-            0,
-        );
-        raw::standard_ExecutorStart(probe, 0);
-        check::consider(probe, asked);
-        statement::after_start(probe, false);
-        raw::standard_ExecutorRun(probe, pg_sys::ScanDirection::ForwardScanDirection, 1, true);
-        let found = (*(*probe).estate).es_processed > 0;
-        raw::standard_ExecutorFinish(probe);
-        swap::end_of_statement(probe as usize);
-        raw::standard_ExecutorEnd(probe);
-        raw::FreeQueryDesc(probe);
-        found
+            |probe| {
+                check::consider(probe, asked);
+                statement::after_start(probe, false);
+            },
+            |probe| swap::end_of_statement(probe as usize),
+        )
     }
 }
 

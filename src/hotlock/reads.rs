@@ -157,8 +157,7 @@ fn watch(table: Oid) -> bool {
     NOTED.add(read)
 }
 
-/// The predecessors have ended, perhaps: then what was read beside them is validated now, not only at
-/// the commit.
+/// Validates what was read beside the predecessors if they have ended, before the commit does.
 #[inline]
 pub fn settle() {
     if NOTED.count.get() > 0 && commit::have_predecessors_ended() {
@@ -173,9 +172,8 @@ pub fn validate() {
         let now = wait::now();
         let is_unwritten = planted(Fault::ReadsNotValidated)
             || memory().with_watched(|tables| {
-                // Each one that was changed is left alone for a while.
-                let changed = |read: &Watched| tables.was_changed(read, now);
-                NOTED.all().filter(changed).count() == 0
+                let changed = NOTED.all().filter(|read| !tables.is_unwritten(read));
+                changed.map(|read| tables.distrust(&read, now)).count() == 0
             });
         NOTED.keep(0);
         if !is_unwritten {

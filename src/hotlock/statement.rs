@@ -1,7 +1,6 @@
 //! What happens around each statement: before it takes its snapshot's work seriously, and when it ends.
 
 use super::answer;
-use super::by_key;
 use super::check;
 use super::combine;
 use super::dependent;
@@ -59,7 +58,6 @@ pub fn forget() {
 pub unsafe fn before_idle_start(query: *const pg_sys::QueryDesc) {
     check::forget_asking();
     existence::end(query);
-    by_key::forget(query);
     dependent::forget(query as usize);
     // SAFETY: by the contract.
     unsafe {
@@ -79,9 +77,7 @@ pub unsafe fn before_idle_start(query: *const pg_sys::QueryDesc) {
 pub unsafe fn before_start(query: *mut pg_sys::QueryDesc, is_first: bool) -> bool {
     check::forget_asking();
     existence::end(query);
-    by_key::forget(query);
     dependent::forget(query as usize);
-    reads::check_refused();
     let member = SESSION.is_member();
     let enabled = if member {
         is_enabled()
@@ -93,6 +89,7 @@ pub unsafe fn before_start(query: *mut pg_sys::QueryDesc, is_first: bool) -> boo
         plpgsql::watch();
     }
     if !member && !enabled {
+        reads::check_refused();
         // SAFETY: by the contract.
         unsafe {
             if plan::may_lock(query) {
@@ -137,8 +134,9 @@ pub unsafe fn before_start(query: *mut pg_sys::QueryDesc, is_first: bool) -> boo
             query,
             let_go: false,
         };
-        let by_key = dependent::has_followed() && comes_by_key(query, target.as_ref());
-        if dependent::has_followed() && !dependent::may_go_on(query, by_key) {
+        if dependent::has_followed()
+            && !dependent::may_go_on(query, comes_by_key(query, target.as_ref()))
+        {
             if dependent::is_dependent() {
                 replaced.let_go();
                 if !replaced.let_go || commit::have_predecessors_ended() || !reads::may_go_on(query)
@@ -149,8 +147,6 @@ pub unsafe fn before_start(query: *mut pg_sys::QueryDesc, is_first: bool) -> boo
             if !replaced.let_go {
                 dependent::before_reading(query);
             }
-        } else if by_key && dependent::is_dependent() {
-            by_key::note(query);
         }
         if member && streaming::must_wait(query, target.as_ref()) {
             replaced.let_go();
@@ -470,7 +466,6 @@ pub unsafe fn end(query: *mut pg_sys::QueryDesc) {
     }
     combine::end(query as usize);
     existence::end(query);
-    by_key::forget(query);
     dependent::forget(query as usize);
     swap::end_of_statement(query as usize);
     drop_unused(query as usize);
@@ -482,10 +477,13 @@ pub unsafe fn end(query: *mut pg_sys::QueryDesc) {
     unsafe { check::end_of_statement(query) };
 }
 
-/// A statement has run. What was read beside predecessors that have ended is settled. If the client has to send more, it keeps its tickets until then.
+/// A statement has run. The client's own settles what was read beside predecessors. If the client
+/// has to send more, it keeps its tickets until then.
 #[inline]
 pub fn has_run() {
-    reads::settle();
+    if nesting::is_outermost() {
+        reads::settle();
+    }
     if SESSION.is_member() && nesting::is_outermost() && xact::is_in_block() {
         ticket::go_away();
     }

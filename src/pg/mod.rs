@@ -18,6 +18,7 @@ pub mod per_table;
 pub mod plan;
 pub mod plpgsql;
 mod plpgsql_layout;
+pub mod probe;
 pub mod quiet;
 pub mod raw;
 pub mod relation;

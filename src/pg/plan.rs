@@ -153,40 +153,6 @@ pub unsafe fn target(query: *const pg_sys::QueryDesc) -> Option<Target> {
     }
 }
 
-/// Whether the scan of a statement of which `target` has told comes to a row now, with a new snapshot.
-///
-/// # Safety
-/// As for `target`; a transaction at READ COMMITTED.
-pub unsafe fn finds_a_row(query: *const pg_sys::QueryDesc) -> bool {
-    // SAFETY: as SPI executes a plan; an ERROR in it ends the transaction or a subtransaction, which cleans up. The scan is
-    // only read: each execution has a state of its own. Nobody keeps the copy of the plan's top.
-    unsafe {
-        let mut alone = *(*query).plannedstmt;
-        alone.commandType = pg_sys::CmdType::CMD_SELECT;
-        alone.planTree = (*alone.planTree).lefttree;
-        alone.hasReturning = false;
-        alone.resultRelations = std::ptr::null_mut();
-        alone.rowMarks = std::ptr::null_mut();
-        let scan = raw::CreateQueryDesc(
-            &raw mut alone,
-            (*query).sourceText,
-            raw::GetLatestSnapshot(),
-            std::ptr::null_mut(),
-            pg_sys::None_Receiver,
-            (*query).params,
-            (*query).queryEnv,
-            0,
-        );
-        raw::standard_ExecutorStart(scan, 0);
-        raw::standard_ExecutorRun(scan, pg_sys::ScanDirection::ForwardScanDirection, 1, true);
-        let found = (*(*scan).estate).es_processed > 0;
-        raw::standard_ExecutorFinish(scan);
-        raw::standard_ExecutorEnd(scan);
-        raw::FreeQueryDesc(scan);
-        found
-    }
-}
-
 /// The row that an `INSERT ... VALUES ... ON CONFLICT (key) DO UPDATE` is about to insert or update.
 unsafe fn inserted(
     query: *const pg_sys::QueryDesc,

@@ -212,16 +212,19 @@ impl WatchedTables {
         }
     }
 
-    /// Whether somebody has noted a change of the table since the reader asked for it. If so it counts
-    /// as written `now`, whatever the change was: the next reader had better wait.
-    pub fn was_changed(&self, read: &Watched, now: u64) -> bool {
+    /// Whether nobody has noted a change of the table since the reader asked for it.
+    pub fn is_unwritten(&self, read: &Watched) -> bool {
         let place = &self.places[read.place as usize];
-        let is_there = place.table.get() == read.table.word();
-        let changed = !is_there || place.noted.get() != read.noted;
-        if changed && is_there && place.written_at.get() < now {
+        place.table.get() == read.table.word() && place.noted.get() == read.noted
+    }
+
+    /// A change has refused the reader `now`. It counts as a write of the table, whatever it was:
+    /// readers that come had better wait for a while.
+    pub fn distrust(&self, read: &Watched, now: u64) {
+        let place = &self.places[read.place as usize];
+        if place.table.get() == read.table.word() && place.written_at.get() < now {
             place.written_at.set(now);
         }
-        changed
     }
 }
 
@@ -267,7 +270,7 @@ mod tests {
         tables.advance(&seven, 150);
         let later = read(&tables, SEVEN, LONG).expect("trusted");
         assert_eq!(later.horizon, 150);
-        assert!(!tables.was_changed(&seven, LONG), "nobody has written it");
+        assert!(tables.is_unwritten(&seven), "nobody has written it");
         write(&tables, SEVEN, LONG, 200);
         tables.advance(&later, 160);
         let last = read(&tables, SEVEN, 2 * LONG).expect("trusted again");
@@ -281,7 +284,8 @@ mod tests {
         // A change of definitions is not likely to happen again, but it did.
         tables.note_change(0, SEVEN, || 150, None);
         assert!(read(&tables, SEVEN, LONG).is_some());
-        assert!(tables.was_changed(&seven, LONG));
+        assert!(!tables.is_unwritten(&seven));
+        tables.distrust(&seven, LONG);
         assert_eq!(read(&tables, SEVEN, LONG + 1), None);
         assert!(read(&tables, SEVEN, 2 * LONG).is_some());
     }
@@ -293,7 +297,7 @@ mod tests {
         // It was never written, so far as is known: the backoff is over long since.
         let seven = read(&tables, SEVEN, LONG).expect("trusted");
         assert_eq!(seven.horizon, 100);
-        assert!(!tables.was_changed(&seven, 0));
+        assert!(tables.is_unwritten(&seven));
         assert_eq!(tables.of_database(1).collect::<Vec<_>>(), [(0, 7)]);
         assert_eq!(tables.of_database(2).count(), 0);
     }
@@ -305,10 +309,10 @@ mod tests {
         let both = [SEVEN, table(8)];
         let [seven, eight] = both.map(|of| read(&tables, of, LONG).expect("trusted"));
         write(&tables, SEVEN, LONG, 200);
-        assert!(tables.was_changed(&seven, 0) && !tables.was_changed(&eight, 0));
+        assert!(!tables.is_unwritten(&seven) && tables.is_unwritten(&eight));
         assert_eq!(read(&tables, SEVEN, 2 * LONG - 1), None);
         let later = read(&tables, SEVEN, 2 * LONG).expect("trusted again");
-        assert!(!tables.was_changed(&later, 0));
+        assert!(tables.is_unwritten(&later));
         assert_eq!(later.horizon, 200, "the writer may still run");
     }
 
@@ -318,7 +322,7 @@ mod tests {
         let first = tables.watch(SEVEN, 5, 0, || 100).expect("trusted");
         write(&tables, SEVEN, 5, 101);
         let second = tables.watch(SEVEN, 5, 0, || 102).expect("trusted");
-        assert!(tables.was_changed(&first, 0) && !tables.was_changed(&second, 0));
+        assert!(!tables.is_unwritten(&first) && tables.is_unwritten(&second));
         assert_eq!(second.horizon, 101);
     }
 
@@ -331,10 +335,10 @@ mod tests {
         }
         let later = LONG + UNUSED;
         read(&tables, table(99), later - 1);
-        assert!(!tables.was_changed(&first, 0), "all are in use");
+        assert!(tables.is_unwritten(&first), "all are in use");
         assert!(!tables.has_unused(later - 1) && tables.has_unused(later));
         read(&tables, table(99), later);
-        assert!(tables.was_changed(&first, 0), "nobody vouches for it");
+        assert!(!tables.is_unwritten(&first), "nobody vouches for it");
         assert!(tables.of_database(1).all(|(_, relation)| relation != 1));
     }
 
@@ -343,15 +347,15 @@ mod tests {
         let tables = watching(SEVEN);
         let seven = read(&tables, SEVEN, LONG).expect("trusted");
         tables.forget_unused(LONG + UNUSED - 1);
-        assert!(tables.is_used() && !tables.was_changed(&seven, 0));
+        assert!(tables.is_used() && tables.is_unwritten(&seven));
         tables.hold(&seven);
         tables.forget_unused(LONG + UNUSED);
-        assert!(!tables.was_changed(&seven, 0), "its reader has not ended");
+        assert!(tables.is_unwritten(&seven), "its reader has not ended");
         tables.release(&seven);
         tables.forget_unused(LONG + UNUSED);
-        assert!(!tables.is_used() && tables.was_changed(&seven, 0));
+        assert!(!tables.is_used() && !tables.is_unwritten(&seven));
         assert_eq!(read(&tables, SEVEN, LONG + UNUSED), None, "as at first");
-        assert!(tables.was_changed(&seven, 0));
+        assert!(!tables.is_unwritten(&seven));
     }
 
     #[test]
@@ -363,7 +367,7 @@ mod tests {
         read(&tables, table(99), 2 * UNUSED);
         let other = read(&tables, table(99), 2 * UNUSED + LONG).expect("trusted");
         tables.note_change(0, table(1), || 500, Some(3 * LONG));
-        assert!(!tables.was_changed(&other, 0));
+        assert!(tables.is_unwritten(&other));
     }
 
     #[test]
@@ -371,7 +375,7 @@ mod tests {
         let tables = watching(SEVEN);
         let seven = read(&tables, SEVEN, LONG).expect("trusted");
         tables.note_change(0, SEVEN, || 200, None);
-        assert!(tables.was_changed(&seven, 0));
+        assert!(!tables.is_unwritten(&seven));
         let next = read(&tables, SEVEN, LONG).expect("still trusted");
         assert_eq!(next.horizon, 200);
     }

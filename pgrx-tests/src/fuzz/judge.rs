@@ -309,8 +309,8 @@ impl Judge<'_> {
         }
     }
 
-    /// A statement finds the row that it asks for by what others have written, if their transactions
-    /// were acknowledged before it, or its own transaction had met them.
+    /// A statement finds the row that it asks for by what others have written, if their
+    /// transactions were acknowledged before it, or its own transaction had met them.
     fn misses(&mut self) {
         let account = self.account;
         for event in 0..account.run.events.len() {
@@ -344,8 +344,8 @@ impl Judge<'_> {
         }
     }
 
-    /// Whether a transaction has seen or updated, before that event, what the other one has written: so
-    /// the other one had ended by then.
+    /// Whether a transaction has seen or updated, before that event, what the other one has
+    /// written: so the other one had ended by then.
     fn had_met(&self, unit: usize, other: usize, event: usize) -> bool {
         let account = self.account;
         let mut sights = account.sights.iter();

@@ -178,8 +178,8 @@ fn who_misses_a_write_of_anybody_is_refused() -> Result<()> {
     Ok(())
 }
 
-/// What is read after the predecessors' end is as in stock PostgreSQL: whoever writes it later refuses
-/// nobody. And what was read before it is settled by the next statement.
+/// What is read after the predecessors' end is as in stock PostgreSQL: whoever writes it later
+/// refuses nobody. And what was read before it is settled by the next statement.
 #[test]
 fn a_write_after_the_predecessors_end_refuses_nobody() -> Result<()> {
     let server = start(&[AT_ONCE])?;
@@ -229,7 +229,8 @@ fn a_refusal_that_is_caught_is_not_forgotten() -> Result<()> {
     Ok(())
 }
 
-/// A SELECT that waits because of one table is not refused because of another that it could have read at once.
+/// A SELECT that waits because of one table is not refused because of another that it could have
+/// read at once.
 #[test]
 fn who_has_waited_is_not_refused() -> Result<()> {
     let server = start(&[AT_ONCE])?;
