@@ -4,11 +4,13 @@
 //! and keeps its context and the names of constraint, table and column.
 
 use crate::hotlock::{
-    self, answer, by_key, check, commit, dependent, readguard, reads, repeatable, statement,
+    self, answer, by_key, check, commit, definitions, dependent, readguard, repeatable, statement,
 };
 use crate::idle::is_idle;
 use crate::pg::error::{guarded, infallible};
-use crate::pg::{catch, fastpath, forerun, nesting, plan, raw, relation, shmem, snapshot, xact};
+use crate::pg::{
+    catch, fastpath, forerun, nesting, plan, raw, relation, shmem, snapshot, utility, xact,
+};
 use crate::range_occ;
 use crate::tam::swap;
 use pgrx::pg_sys::*;
@@ -516,41 +518,12 @@ unsafe fn before_utility(command: *mut PlannedStmt, is_top_level: bool) {
             _ => {
                 readguard::note_untracked();
                 check::take();
-                if !keeps_definitions(node) {
-                    reads::note_definitions();
+                if !utility::keeps_definitions(node) {
+                    definitions::note_change(utility::concerns_roles(node));
                 }
             }
         }
         hotlock::check_doomed();
-    }
-}
-
-/// Whether a command changes no definition of what there is, or locks the tables whose rows, children or rights it changes.
-///
-/// # Safety
-/// A utility statement's node.
-unsafe fn keeps_definitions(node: *const Node) -> bool {
-    // A new table hides others of that name behind it in the search path.
-    // SAFETY: a name as it was parsed.
-    let is_temporary =
-        |name: *const RangeVar| unsafe { (*name).relpersistence == RELPERSISTENCE_TEMP as c_char };
-    // SAFETY: the node is read as what its tag says.
-    unsafe {
-        match (*node).type_ {
-            NodeTag::T_CreateStmt => is_temporary((*node.cast::<CreateStmt>()).relation),
-            NodeTag::T_CreateTableAsStmt => {
-                is_temporary((*(*node.cast::<CreateTableAsStmt>()).into).rel)
-            }
-            NodeTag::T_CreateSeqStmt => is_temporary((*node.cast::<CreateSeqStmt>()).sequence),
-            NodeTag::T_IndexStmt
-            | NodeTag::T_ReindexStmt
-            | NodeTag::T_TruncateStmt
-            | NodeTag::T_VacuumStmt
-            | NodeTag::T_RefreshMatViewStmt
-            | NodeTag::T_CommentStmt
-            | NodeTag::T_CheckPointStmt => true,
-            _ => false,
-        }
     }
 }
 

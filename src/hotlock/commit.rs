@@ -3,6 +3,7 @@
 use super::answer;
 use super::check;
 use super::combine;
+use super::definitions;
 use super::dependent;
 use super::detect;
 use super::errors;
@@ -117,6 +118,7 @@ pub fn wait_for_predecessor_unless(
     confirm_base(n);
     if !dependent::is_dependent() {
         reads::validate();
+        definitions::validate();
     }
 }
 
@@ -204,7 +206,7 @@ pub fn wait_before_triggers() {
     if !xact::is_valid() {
         return;
     }
-    reads::check_refused();
+    waiting::check_refused();
     if SESSION.is_member() {
         stop::at(stop::Point::BeforeCommitWait);
         wait_for_predecessors(Reason::Commit);
@@ -235,10 +237,12 @@ pub fn before_commit() {
     check::close();
     let early = SESSION.is_member() && before_members_commit();
     reads::validate();
+    definitions::validate();
     readguard::wait_for_reads();
     // From here on nothing waits, and nothing is read or written.
     range_occ::commit::before_end();
     reads::note_writes();
+    definitions::begin();
     ticket::come_back();
     combine::seal();
     if early {
@@ -273,9 +277,11 @@ pub fn before_prepare() {
         confirm_bases();
     }
     reads::validate();
+    definitions::validate();
     readguard::wait_for_reads();
     range_occ::commit::before_end();
     reads::note_writes();
+    definitions::begin();
 }
 
 /// Lets RecordTransactionCommit return before flush and standbys; `after_locks` makes up for it.
@@ -314,7 +320,11 @@ pub fn committed() {
     }
     readguard::settle(end);
     combine::committed(end);
-    finish(End::Committed);
+    if definitions::are_changed() && SESSION.is_member() {
+        SESSION.stays.set(true);
+    } else {
+        finish(End::Committed);
+    }
 }
 
 /// XACT_EVENT_PREPARE. Successors wait for the transaction id, which lives on. Raises nothing.
@@ -329,7 +339,13 @@ pub fn rolled_back() {
     readguard::settle(0);
     combine::rolled_back();
     range_occ::session::end_exempt();
-    finish(End::RolledBack);
+    // An error after the commit changes nothing about it.
+    let committed = SESSION.stays.take();
+    finish(if committed {
+        End::Committed
+    } else {
+        End::RolledBack
+    });
 }
 
 fn restore_synchronous_commit() -> bool {
@@ -347,6 +363,7 @@ fn restore_synchronous_commit() -> bool {
 #[inline]
 fn finish(end: End) {
     SESSION.behind.set(0);
+    SESSION.refusal.set(None);
     if SESSION.is_member() {
         leave_rows(end);
     }
@@ -358,6 +375,7 @@ fn finish(end: End) {
     statement::forget();
     readguard::forget();
     reads::forget();
+    definitions::forget();
     combine::forget(end != End::RolledBack);
 }
 
@@ -416,6 +434,10 @@ fn clear() {
 /// After the locks are released, before the client hears COMMIT: durable at the level that the settings ask for. A
 /// dependent transaction's record is later in WAL, so what is acknowledged is durable with everything it built on.
 pub fn after_locks() {
+    // The invalidation messages have been sent: those behind us know of what we have defined.
+    if SESSION.stays.take() {
+        finish(End::Committed);
+    }
     let end = SESSION.flush_to.take();
     let behind = SESSION.behind.take();
     if end != 0 {

@@ -25,6 +25,7 @@
 
 use super::check;
 use super::commit;
+use super::definitions;
 use super::errors;
 use super::session::{SESSION, memory, relation_of};
 use super::settings;
@@ -249,6 +250,7 @@ impl Part {
 /// # Safety
 /// The planner's argument.
 pub unsafe fn before_planning(query: *mut pg_sys::Query) {
+    definitions::note_analyzed();
     // SAFETY: by the contract.
     if is_dependent() && !unsafe { quiet::is_query_quiet(query) } {
         renew_snapshot();

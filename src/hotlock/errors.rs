@@ -61,6 +61,15 @@ pub const READ_IS_WRITTEN: Report = Report {
     hint: Some(c"The transaction might succeed if retried."),
 };
 
+/// A definition has changed that a statement was analyzed with before the predecessors had ended
+/// (definitions.rs).
+pub const DEFINITIONS_CHANGED: Report = Report {
+    code: *b"40001",
+    message: c"could not continue: a definition in the database was changed meanwhile",
+    detail: Some(c"With txn.group_lock, the statement was analyzed before the transactions had ended that this one built on."),
+    hint: Some(c"The transaction might succeed if retried."),
+};
+
 /// The definition of the hot row's table, or its statistics, changed while the statement followed.
 pub const TABLE_CHANGED: Report = Report {
     code: *b"40001",

@@ -8,6 +8,7 @@ mod cold;
 mod combine;
 pub mod commit;
 pub mod conflict;
+pub mod definitions;
 pub mod dependent;
 mod detect;
 mod errors;

@@ -12,16 +12,18 @@
 //!   settings, while nobody sees what it has written.
 //! - Who writes a table holds ROW EXCLUSIVE or a stronger lock on it to its end, so nobody needs to
 //!   remember what it has written. The lock of a savepoint goes when that is rolled back.
-//! - A command that changes definitions counts as a change of all tables (hooks.rs has a list of
-//!   those that do not).
+//! - A command that changes definitions counts as a change of all tables (pg/utility.rs has a list
+//!   of those that do not).
 //! - Catalogs, sequences, foreign tables and materialized views are not read so. They can be changed
 //!   in other ways.
 
 use super::commit;
+use super::definitions;
 use super::dependent;
 use super::errors;
 use super::session::{SESSION, memory, relation_of};
 use super::settings;
+use super::waiting;
 use crate::fault::{Fault, planted};
 use crate::guc::{self, FollowerReads};
 use crate::pg::{lookup, plan, wait, xact};
@@ -48,18 +50,12 @@ const WRITE_MODES: [u32; 5] = [
 struct Noted {
     reads: [Cell<Option<Watched>>; READS],
     count: Cell<usize>,
-    /// Somebody has changed what was read.
-    refused: Cell<bool>,
-    /// It may have changed definitions.
-    defines: Cell<bool>,
 }
 // SAFETY: a backend has one thread.
 unsafe impl Sync for Noted {}
 static NOTED: Noted = Noted {
     reads: [const { Cell::new(None) }; READS],
     count: Cell::new(0),
-    refused: Cell::new(false),
-    defines: Cell::new(false),
 };
 
 impl Noted {
@@ -178,24 +174,10 @@ pub fn validate() {
         NOTED.keep(0);
         if !is_unwritten {
             memory().totals.refused_reads.add(1);
-            NOTED.refused.set(true);
+            SESSION.refusal.set(Some(&errors::READ_IS_WRITTEN));
         }
     }
-    check_refused();
-}
-
-/// Fails with 40001 if the transaction was refused, and has caught that error.
-#[inline]
-pub fn check_refused() {
-    if NOTED.refused.get() {
-        errors::READ_IS_WRITTEN.raise();
-    }
-}
-
-/// The transaction may change who may read a table, and what a type's values are called: no lock of
-/// the table tells that.
-pub fn note_definitions() {
-    NOTED.defines.set(true);
+    waiting::check_refused();
 }
 
 /// PRE_COMMIT, PRE_PREPARE: nothing more is written, and nobody sees what was. Raises nothing.
@@ -215,7 +197,7 @@ fn note_watched() {
         let holds = |mode| lookup::is_locked(Oid::from(relation), mode);
         let writes = WRITE_MODES.into_iter().any(holds);
         // ANALYZE has that lock, and so has who gives the table another to inherit from it.
-        if writes || NOTED.defines.get() || holds(pg_sys::ShareUpdateExclusiveLock) {
+        if writes || definitions::are_changed() || holds(pg_sys::ShareUpdateExclusiveLock) {
             let table = Table { database, relation };
             let written_at = writes.then_some(now);
             memory().with_watched(|tables| {
@@ -231,6 +213,4 @@ pub fn forget() {
     if NOTED.count.get() > 0 {
         NOTED.keep(0);
     }
-    NOTED.refused.set(false);
-    NOTED.defines.set(false);
 }

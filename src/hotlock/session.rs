@@ -1,5 +1,6 @@
 //! What the present transaction of this session has to do with hot rows. Private to the process.
 
+use crate::pg::error::Report;
 use crate::pg::release;
 use crate::pg::shmem::{Shared, shared};
 use crate::pg::wait;
@@ -39,6 +40,10 @@ pub struct Session {
     /// A point reached in PRE_COMMIT; see commit.rs.
     pub synchronous_commit: Cell<Option<i32>>,
     pub flush_to: Cell<u64>,
+    /// The transaction has committed, and leaves its hot rows when its locks are released.
+    pub stays: Cell<bool>,
+    /// Why the transaction must not commit, whatever becomes of the error that said so.
+    pub refusal: Cell<Option<&'static Report>>,
     pub lock_timeout: Cell<Option<i32>>,
     /// The setting of `deadlock_timeout` while another one is in force; see waiting.rs.
     pub deadlock_timeout: Cell<Option<i32>>,
@@ -60,6 +65,8 @@ pub static SESSION: Session = Session {
     published: Cell::new(false),
     synchronous_commit: Cell::new(None),
     flush_to: Cell::new(0),
+    stays: Cell::new(false),
+    refusal: Cell::new(None),
     lock_timeout: Cell::new(None),
     deadlock_timeout: Cell::new(None),
 };

@@ -3,6 +3,7 @@
 use super::answer;
 use super::check;
 use super::combine;
+use super::definitions;
 use super::dependent;
 use super::detect;
 use super::existence;
@@ -89,7 +90,7 @@ pub unsafe fn before_start(query: *mut pg_sys::QueryDesc, is_first: bool) -> boo
         plpgsql::watch();
     }
     if !member && !enabled {
-        reads::check_refused();
+        waiting::check_refused();
         // SAFETY: by the contract.
         unsafe {
             if plan::may_lock(query) {
@@ -105,6 +106,8 @@ pub unsafe fn before_start(query: *mut pg_sys::QueryDesc, is_first: bool) -> boo
         if (*query).operation == CmdType::CMD_UPDATE && SESSION.is_to_update() {
             ticket::come_back();
         }
+        definitions::settle();
+        definitions::note_analyzed();
         if check::has_deferred() {
             check::before_inserts(query);
         }

@@ -1,6 +1,7 @@
 //! The tail of a hot row's list, on which an update builds or for which it waits: taking its version, letting its transaction end.
 
 use super::circles;
+use super::definitions;
 use super::errors;
 use super::session::{SESSION, memory};
 use super::ticket;
@@ -26,6 +27,7 @@ pub fn offer(n: usize, tail: &Tail) {
     // SAFETY: reads backend state.
     let command = unsafe { raw::GetCurrentCommandId(false) };
     SESSION.dependencies.set(SESSION.dependencies.get() + 1);
+    definitions::follow();
     SESSION.step(n, |m| m.offered(tail.tid, tail.xid, command));
 }
 

@@ -2,7 +2,6 @@
 //! detector, `lock_timeout`, `pg_locks`, `pg_blocking_pids` and `log_lock_waits` see them.
 
 use super::errors;
-use super::reads;
 use super::session::{SESSION, memory};
 use super::text::Text;
 use super::views;
@@ -377,7 +376,15 @@ pub fn check_doomed() {
     if is_doomed() {
         errors::DOOMED.raise();
     }
-    reads::check_refused();
+    check_refused();
+}
+
+/// Fails with 40001 if the transaction was refused, and has caught that error.
+#[inline]
+pub fn check_refused() {
+    if let Some(refusal) = SESSION.refusal.get() {
+        refusal.raise();
+    }
 }
 
 pub fn is_doomed() -> bool {

@@ -27,5 +27,6 @@ pub mod rights;
 pub mod shmem;
 pub mod snapshot;
 pub mod tuple;
+pub mod utility;
 pub mod wait;
 pub mod xact;

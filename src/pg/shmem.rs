@@ -2,7 +2,7 @@
 
 use super::raw;
 use hotrow::{
-    Actor, ContendedTables, Directory, FlushQueue, MEMBERS, Member, Parcel, ReadGuard, Row, Slot,
+    Actor, ContendedTables, Definitions, Directory, FlushQueue, MEMBERS, Member, Parcel, ReadGuard, Row, Slot,
     WatchedTables, Word32, Word64, World,
 };
 use keyrange::{Board, Bucket, Clock, Committer, Counters, Ledger, Mark, Rings, Slot as RangeSlot};
@@ -37,6 +37,7 @@ struct Header {
     guard: ReadGuard,
     contended: ContendedTables,
     watched: WatchedTables,
+    definitions: Definitions,
     flush: FlushQueue,
     clock: Clock,
 }
@@ -53,6 +54,7 @@ pub struct Shared {
     pub contended: &'static ContendedTables,
     /// Changed by `with_watched` only.
     pub watched: &'static WatchedTables,
+    pub definitions: &'static Definitions,
     pub flush: &'static FlushQueue,
     /// What transactions have written to tables of `txn_heap`.
     pub board: Board<'static>,
@@ -222,6 +224,7 @@ pub fn startup() {
             guard: &header.guard,
             contended: &header.contended,
             watched: &header.watched,
+            definitions: &header.definitions,
             flush: &header.flush,
             board: board(start, &offsets, &header.clock),
             ranges: slice(start, offsets.counters, actors()),

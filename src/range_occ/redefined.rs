@@ -5,11 +5,11 @@
 use super::work::Change;
 use super::{key, session, view};
 use crate::pg::lookup::is_locked;
+use crate::pg::utility::{drops_temporary, is_made_temporary, is_temporary};
 use crate::pg::{plan, raw};
 use pgrx::pg_sys::{self, CommandId, NodeTag, Oid};
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
-use std::ffi::CStr;
 
 struct Noted {
     /// Whose they are: other invalidations come when a transaction has ended.
@@ -214,7 +214,6 @@ unsafe fn changes_lists(node: *const pg_sys::Node) -> bool {
 
 /// Whether a statement defines something for others, too, or tells of what they have defined.
 unsafe fn is_ddl(node: *const pg_sys::Node) -> bool {
-    use pg_sys::ObjectType::*;
     // SAFETY: a utility statement's node, read as what its tag says.
     unsafe {
         let is_private = match (*node).type_ {
@@ -256,14 +255,7 @@ unsafe fn is_ddl(node: *const pg_sys::Node) -> bool {
                 plan::nodes((*node.cast::<pg_sys::TruncateStmt>()).relations)
                     .all(|table| is_temporary(table.cast()))
             }
-            NodeTag::T_DropStmt => {
-                let drop = &*node.cast::<pg_sys::DropStmt>();
-                matches!(
-                    drop.removeType,
-                    OBJECT_TABLE | OBJECT_INDEX | OBJECT_VIEW | OBJECT_SEQUENCE
-                ) && plan::nodes(drop.objects)
-                    .all(|name| is_temporary(raw::makeRangeVarFromNameList(name.cast())))
-            }
+            NodeTag::T_DropStmt => drops_temporary(node.cast()),
             _ => false,
         };
         let level = raw::GetCommandLogLevel(node.cast_mut());
@@ -279,31 +271,6 @@ fn is_part(object: pg_sys::ObjectType::Type) -> bool {
         object,
         OBJECT_COLUMN | OBJECT_TABCONSTRAINT | OBJECT_TRIGGER | OBJECT_RULE | OBJECT_POLICY
     )
-}
-
-/// Whether that is the name of a temporary table or the like to be made.
-unsafe fn is_made_temporary(name: *const pg_sys::RangeVar) -> bool {
-    // SAFETY: the name in a statement.
-    unsafe {
-        let schema = (*name).schemaname;
-        (*name).relpersistence as u8 == pg_sys::RELPERSISTENCE_TEMP
-            || !schema.is_null() && CStr::from_ptr(schema) == c"pg_temp"
-    }
-}
-
-/// Whether that is the name of a temporary table or the like.
-unsafe fn is_temporary(name: *const pg_sys::RangeVar) -> bool {
-    // SAFETY: the name in a statement, which is left to the statement to report if nothing has it.
-    unsafe {
-        let oid = raw::RangeVarGetRelidExtended(
-            name,
-            pg_sys::NoLock as pg_sys::LOCKMODE,
-            pg_sys::RVROption::RVR_MISSING_OK,
-            None,
-            std::ptr::null_mut(),
-        );
-        oid != Oid::INVALID && raw::get_rel_persistence(oid) as u8 == pg_sys::RELPERSISTENCE_TEMP
-    }
 }
 
 /// The transaction is about to end: what it redefined becomes part of its work.

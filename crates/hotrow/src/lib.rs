@@ -3,6 +3,7 @@
 mod chain;
 mod combine;
 mod contended;
+mod definitions;
 mod directory;
 mod expect;
 mod flush;
@@ -22,6 +23,7 @@ mod word;
 
 pub use combine::{ARGUMENT_BYTES, Adoption, FORM_BYTES, Outcome, Parcel, RESULT_BYTES};
 pub use contended::{ContendedTables, Contention};
+pub use definitions::{Definitions, Scope};
 pub use directory::{Directory, Slot};
 pub use flush::{Duty, FlushQueue};
 pub use graph::{Actor, Wait, is_in_circle, owner_of};

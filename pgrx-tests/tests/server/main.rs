@@ -10,6 +10,7 @@ mod crash;
 mod cycles;
 mod databases;
 mod ddl;
+mod definitions;
 mod dependent;
 mod detection;
 mod disturbance;

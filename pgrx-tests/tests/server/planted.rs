@@ -15,7 +15,7 @@ use txn_server_tests::{
     Watchdog, Worker, expect_followed, grouped, local, physical_health, pid, read, start_hot, until,
 };
 
-use crate::{by_key, validated_reads, visibility};
+use crate::{by_key, definitions, validated_reads, visibility};
 
 /// A fault, and the check that has to find it.
 struct Case {
@@ -84,6 +84,12 @@ const MISSED_ROWS: Case = Case {
     check: by_key::finds_its_row,
     finds: "did not wait",
 };
+const DEFINITIONS: Case = Case {
+    fault: "definitions_forgotten",
+    settings: &[],
+    check: definitions::a_hidden_table,
+    finds: "told 00000",
+};
 const EVICTION: Case = Case {
     fault: "eviction_ignored",
     settings: &ONE_SLOT,
@@ -103,7 +109,7 @@ const REGISTRATION: Case = Case {
     finds: "G2",
 };
 
-const ALL: [&Case; 11] = [
+const ALL: [&Case; 12] = [
     &ORDER_BY_HISTORY,
     &ORDER_BY_HEALTH,
     &DOOMED_BY_HISTORY,
@@ -112,6 +118,7 @@ const ALL: [&Case; 11] = [
     &READ_GUARD,
     &READS,
     &MISSED_ROWS,
+    &DEFINITIONS,
     &EVICTION,
     &PREDICATE,
     &REGISTRATION,
@@ -414,6 +421,11 @@ fn reads_that_are_not_validated_are_found() -> Result<()> {
 #[test]
 fn a_row_that_is_missed_is_found() -> Result<()> {
     is_found(&MISSED_ROWS)
+}
+
+#[test]
+fn definitions_that_are_forgotten_are_found() -> Result<()> {
+    is_found(&DEFINITIONS)
 }
 
 #[test]
