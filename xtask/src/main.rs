@@ -14,6 +14,8 @@ mod steps;
 mod test;
 mod tools;
 mod top;
+#[cfg(test)]
+mod tree;
 
 use std::path::PathBuf;
 use std::process::ExitCode;

@@ -1,0 +1,282 @@
+//! Tests of the source tree: sizes, links, circles. The limits may only get stricter.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use crate::tools::checkout;
+
+const README_LINES: usize = 150;
+const SOURCE_LINES: usize = 685;
+const TEST_LINES: usize = 803;
+const COLUMNS: usize = 100;
+/// Lines of Rust that are longer.
+const LONG_LINES: usize = 1231;
+/// Files of the extension that import each other in circles.
+const FILES_IN_CIRCLES: usize = 0;
+
+/// All files with that ending but for what is built.
+fn files(ending: &str) -> Vec<PathBuf> {
+    fn visit(folder: &Path, ending: &str, found: &mut Vec<PathBuf>) {
+        for entry in fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            let name = path.file_name().unwrap().to_string_lossy().into_owned();
+            if path.is_dir() {
+                if name != "target" && !name.starts_with('.') {
+                    visit(&path, ending, found);
+                }
+            } else if name.ends_with(ending) {
+                found.push(path);
+            }
+        }
+    }
+    let mut found = Vec::new();
+    visit(&checkout(), ending, &mut found);
+    found.sort();
+    assert!(found.len() > 10, "{ending}");
+    found
+}
+
+fn text(path: &Path) -> String {
+    fs::read_to_string(path).unwrap()
+}
+
+#[test]
+fn the_readme_is_short() {
+    let lines = text(&checkout().join("README.md")).lines().count();
+    assert!(lines <= README_LINES, "README.md has {lines} lines");
+}
+
+#[test]
+fn files_are_short() {
+    for path in files(".rs") {
+        let lines = text(&path).lines().count();
+        let is_test = path.components().any(|part| {
+            let part = part.as_os_str();
+            part == "tests" || part == "pgrx-tests"
+        });
+        let most = if is_test { TEST_LINES } else { SOURCE_LINES };
+        assert!(lines <= most, "{} has {lines} lines", path.display());
+    }
+}
+
+#[test]
+fn lines_are_short() {
+    let texts = files(".rs").into_iter().map(|path| text(&path));
+    let long: usize = texts
+        .map(|text| {
+            let lines = text.lines();
+            lines.filter(|line| line.chars().count() > COLUMNS).count()
+        })
+        .sum();
+    assert!(
+        long <= LONG_LINES,
+        "{long} lines have more than {COLUMNS} columns"
+    );
+}
+
+/// Where Markdown's links lead, without what is not in the tree.
+fn links(page: &str) -> Vec<&str> {
+    let mut fenced = false;
+    let lines = page.lines().filter(|line| {
+        fenced ^= line.trim_start().starts_with("```");
+        !fenced
+    });
+    lines
+        .flat_map(|line| line.split("](").skip(1))
+        .filter_map(|rest| rest.split_once(')'))
+        .map(|(link, _)| link)
+        .filter(|link| !link.contains("://"))
+        .collect()
+}
+
+/// The anchor that a heading has on a page.
+fn anchor(heading: &str) -> String {
+    let text = heading.trim_start_matches('#').trim().to_lowercase();
+    text.chars()
+        .filter_map(|c| match c {
+            ' ' => Some('-'),
+            c if c.is_alphanumeric() || c == '-' || c == '_' => Some(c),
+            _ => None,
+        })
+        .collect()
+}
+
+#[test]
+fn links_lead_somewhere() {
+    let mut dead = Vec::new();
+    for path in files(".md") {
+        let page = text(&path);
+        for link in links(&page) {
+            let (file, wanted) = link.split_once('#').unwrap_or((link, ""));
+            let target = match file {
+                "" => path.clone(),
+                file => path.parent().unwrap().join(file),
+            };
+            let has_anchor = || {
+                let target = text(&target);
+                let mut headings = target.lines().filter(|line| line.starts_with('#'));
+                headings.any(|heading| anchor(heading) == wanted)
+            };
+            if !target.exists() || !wanted.is_empty() && !has_anchor() {
+                dead.push(format!("{}: {link}", path.display()));
+            }
+        }
+    }
+    assert!(dead.is_empty(), "{}", dead.join("\n"));
+}
+
+/// A module of the extension, by the parts of its path.
+type Module = Vec<String>;
+
+/// The modules of `src`, with their texts.
+fn modules() -> BTreeMap<Module, String> {
+    let source = checkout().join("src");
+    let of_source = |path: &PathBuf| path.starts_with(&source);
+    let modules = files(".rs").into_iter().filter(of_source).map(|path| {
+        let within = path.strip_prefix(&source).unwrap().with_extension("");
+        let parts = within.iter().map(|part| part.to_string_lossy().into_owned());
+        let parts = parts.filter(|part| part != "mod" && part != "lib");
+        (parts.collect(), text(&path))
+    });
+    modules.collect()
+}
+
+/// The paths in a text that begin with `crate`, `super` or `self`, with braces multiplied out.
+fn paths(text: &str) -> Vec<Vec<String>> {
+    let code: String = text
+        .lines()
+        .take_while(|line| *line != "#[cfg(test)]")
+        .filter(|line| !line.trim_start().starts_with("//"))
+        .map(|line| format!("{line}\n"))
+        .collect();
+    let mut found = Vec::new();
+    for (at, _) in code.match_indices("::") {
+        let before = &code[..at];
+        let word = before.rsplit(|c: char| !is_name(c)).next().unwrap_or("");
+        let is_first = !before[..before.len() - word.len()].ends_with("::");
+        if is_first && ["crate", "super", "self"].contains(&word) {
+            multiply(vec![word.to_owned()], &code[at + 2..], &mut found);
+        }
+    }
+    found
+}
+
+fn is_name(c: char) -> bool {
+    c.is_alphanumeric() || c == '_'
+}
+
+/// Adds what `rest`, which follows on `path::`, makes of it. What comes after that.
+fn multiply<'a>(path: Vec<String>, rest: &'a str, found: &mut Vec<Vec<String>>) -> &'a str {
+    let Some(mut inside) = rest.strip_prefix('{') else {
+        let end = rest.find(|c| !is_name(c)).unwrap_or(rest.len());
+        let longer = [path, vec![rest[..end].to_owned()]].concat();
+        return match rest[end..].strip_prefix("::") {
+            Some(more) => multiply(longer, more, found),
+            None => {
+                found.push(longer);
+                &rest[end..]
+            }
+        };
+    };
+    loop {
+        inside = inside.trim_start();
+        if inside.is_empty() {
+            return inside;
+        }
+        if let Some(after) = inside.strip_prefix('}') {
+            return after;
+        }
+        inside = multiply(path.clone(), inside, found);
+        inside = &inside[inside.find([',', '}']).unwrap_or(inside.len())..];
+        inside = inside.strip_prefix(',').unwrap_or(inside);
+    }
+}
+
+/// The module that a path of `from` leads to or into, none if that is `from` itself or one around
+/// it.
+fn resolve(from: &Module, path: &[String], modules: &BTreeMap<Module, String>) -> Option<Module> {
+    let mut at = from.clone();
+    let mut parts = path;
+    while let Some((first, rest)) = parts.split_first() {
+        match first.as_str() {
+            "crate" => at.clear(),
+            "super" => drop(at.pop()),
+            "self" => {}
+            _ => break,
+        }
+        parts = rest;
+    }
+    let mut longest = None;
+    for part in parts {
+        at.push(part.clone());
+        if modules.contains_key(&at) {
+            longest = Some(at.clone());
+        }
+    }
+    longest.filter(|module| !from.starts_with(module))
+}
+
+/// Modules that lead back to themselves.
+fn in_circles(modules: &BTreeMap<Module, String>) -> BTreeSet<String> {
+    let imports: BTreeMap<&Module, BTreeSet<Module>> = modules
+        .iter()
+        .map(|(from, text)| {
+            let paths = paths(text);
+            let to = paths.iter().filter_map(|path| resolve(from, path, modules));
+            (from, to.collect())
+        })
+        .collect();
+    let leads_back = |start: &Module| {
+        let mut seen: BTreeSet<&Module> = BTreeSet::new();
+        let mut open: Vec<&Module> = imports[start].iter().collect();
+        while let Some(next) = open.pop() {
+            if next == start {
+                return true;
+            }
+            if seen.insert(next) {
+                open.extend(&imports[next]);
+            }
+        }
+        false
+    };
+    let circular = modules.keys().filter(|module| leads_back(module));
+    circular.map(|module| module.join("::")).collect()
+}
+
+#[test]
+fn paths_are_found_with_their_braces() {
+    let text = "use super::{a, b::{self, C}};\n// crate::no\nlet x = crate::d::E::f(self::g::h);\n\
+                #[cfg(test)]\nmod tests { use super::no; }";
+    let found: Vec<String> = paths(text).iter().map(|path| path.join("::")).collect();
+    assert_eq!(
+        found,
+        ["super::a", "super::b::self", "super::b::C", "crate::d::E::f", "self::g::h"]
+    );
+}
+
+#[test]
+fn circles_are_found() {
+    let module = |name: &str| -> Module { name.split("::").map(str::to_owned).collect() };
+    let modules: BTreeMap<Module, String> = [
+        ("top", "use crate::top::left;"),
+        ("top::left", "use super::right::R; use super::low;"),
+        ("top::right", "fn f() { crate::top::left::l() }"),
+        ("top::low", "use super::T;"),
+    ]
+    .map(|(name, text)| (module(name), text.to_owned()))
+    .into();
+    let circular = in_circles(&modules);
+    assert_eq!(Vec::from_iter(circular), ["top::left", "top::right"]);
+}
+
+#[test]
+fn no_more_files_import_each_other_in_circles() {
+    let circular = in_circles(&modules());
+    assert!(
+        circular.len() <= FILES_IN_CIRCLES,
+        "{} files: {}",
+        circular.len(),
+        Vec::from_iter(circular.iter().map(String::as_str)).join(", ")
+    );
+}
