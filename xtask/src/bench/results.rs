@@ -1,5 +1,7 @@
-//! `cargo xtask bench results`: `docs/results.md`, made from the records in `bench/results`.
+//! `cargo xtask bench results`: `docs/results.md`, and what README.md shows of it, made from the
+//! records in `bench/results`.
 
+mod readme;
 mod records;
 mod txsql;
 
@@ -8,14 +10,16 @@ use std::path::PathBuf;
 
 use anyhow::Context;
 
-use self::records::{Counted, File, Line, Machine, Plain, Range, Record, System, read};
+use self::records::{
+    Counted, File, Hammer, Line, Machine, Plain, Range, Record, System, read,
+};
 use super::catalog::{GROUP, OFF, STOCK};
 use super::stats::Spread;
 use super::table::{milliseconds, thousands};
 use crate::tools::checkout;
 
 pub const NAME: &str = "results";
-pub const ABOUT: &str = "Writes docs/results.md, made from the records in bench/results";
+pub const ABOUT: &str = "Writes docs/results.md and README.md's part, made from bench/results";
 
 const HEAD: &str = "# Results
 
@@ -25,17 +29,26 @@ least and the greatest. Ratios are taken within a round, × is to the variant na
 work without contention. The machine is shared: only ratios within a table mean something.
 ";
 
-/// Writes the page of the checkout.
+/// Writes the pages of the checkout.
 pub fn write() -> anyhow::Result<()> {
-    let page = page_path();
-    fs::write(&page, render(&read()?))
-        .with_context(|| format!("cannot write {}", page.display()))?;
-    println!("{}", page.display());
+    for (path, text) in made()? {
+        fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))?;
+        println!("{}", path.display());
+    }
     Ok(())
 }
 
-fn page_path() -> PathBuf {
-    checkout().join("docs/results.md")
+/// The files that are made, with what is to be in them.
+fn made() -> anyhow::Result<[(PathBuf, String); 3]> {
+    let files = read()?;
+    let readme = checkout().join("README.md");
+    let old = fs::read_to_string(&readme)
+        .with_context(|| format!("cannot read {}", readme.display()))?;
+    Ok([
+        (checkout().join("docs/results.md"), render(&files)),
+        (checkout().join("docs/hot-row.svg"), readme::plot(&files)?),
+        (readme, readme::page(&old, &files)?),
+    ])
 }
 
 fn render(files: &[File]) -> String {
@@ -46,6 +59,7 @@ fn render(files: &[File]) -> String {
         let link = format!("[{name}](../bench/results/{name}.json)");
         let section = match record {
             Record::Family(records) => family(name, records),
+            Record::Hammer(record) => record.section(),
             Record::Plain(record) => record.section(),
             Record::Range(record) => record.section(),
             Record::Counted(record) => record.section(),
@@ -286,6 +300,40 @@ impl Range {
     }
 }
 
+impl Hammer {
+    fn section(&self) -> String {
+        let clients = list(self.summary.iter().map(|line| line.clients));
+        let variants = variants(self.summary.iter().map(|line| line.variant.as_str()));
+        let command = format!(
+            "cargo xtask bench {} --hammerdb FOLDER --minutes {} --ramp-up {} --rounds {} \
+             --clients {clients}{variants}",
+            self.benchmark, self.minutes, self.ramp_up_minutes, self.rounds
+        );
+        let origin = origin(&self.machine, &command, self.systems.iter());
+        let against = format!("× {}", self.baseline);
+        let header = [
+            "users", "variant", "warehouses", "NOPM", &against, "H/U", "failed",
+        ];
+        let rows = self.summary.iter().map(|line| {
+            vec![
+                line.clients.to_string(),
+                line.variant.clone(),
+                line.warehouses.to_string(),
+                rate(line.nopm),
+                ratio(line.to_baseline),
+                ratio(line.to_ceiling),
+                line.failed.to_string(),
+            ]
+        });
+        format!(
+            "{}; HammerDB {}\n\n{origin}{}",
+            self.about,
+            self.hammerdb,
+            table(&header, rows)
+        )
+    }
+}
+
 impl Counted {
     fn section(&self) -> String {
         let rounds = self.lines.iter().map(|line| line.rounds.len()).max();
@@ -323,13 +371,14 @@ mod tests {
     use crate::bench::archive::Content;
 
     #[test]
-    fn the_page_is_what_the_records_make_of_it() {
-        let page = fs::read_to_string(page_path()).unwrap();
-        let made = render(&read().unwrap());
-        assert!(
-            page == made,
-            "docs/results.md is not what bench/results says: `cargo xtask bench results`"
-        );
+    fn the_pages_are_what_the_records_make_of_them() {
+        for (path, made) in made().unwrap() {
+            assert!(
+                fs::read_to_string(&path).unwrap_or_default() == made,
+                "{} is not what bench/results says: `cargo xtask bench results`",
+                path.display()
+            );
+        }
     }
 
     fn file(name: &str, json: &str) -> File {

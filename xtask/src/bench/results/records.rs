@@ -20,6 +20,7 @@ pub struct File {
 pub enum Record {
     #[serde(skip)]
     Family(Vec<Plain>),
+    Hammer(Hammer),
     Range(Range),
     Plain(Plain),
     Counted(Counted),
@@ -80,6 +81,32 @@ pub struct Line {
     pub to_baseline: Option<Spread>,
     pub to_ceiling: Option<Spread>,
     pub retries: u64,
+}
+
+#[derive(Deserialize)]
+pub struct Hammer {
+    pub benchmark: String,
+    pub about: String,
+    pub machine: Machine,
+    pub systems: Vec<System>,
+    /// Its version.
+    pub hammerdb: String,
+    pub ramp_up_minutes: u64,
+    pub minutes: u64,
+    pub rounds: usize,
+    pub baseline: String,
+    pub summary: Vec<HammerLine>,
+}
+
+#[derive(Deserialize)]
+pub struct HammerLine {
+    pub variant: String,
+    pub clients: usize,
+    pub warehouses: usize,
+    pub nopm: Spread,
+    pub to_baseline: Option<Spread>,
+    pub to_ceiling: Option<Spread>,
+    pub failed: u64,
 }
 
 #[derive(Deserialize)]
