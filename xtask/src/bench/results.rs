@@ -10,9 +10,7 @@ use std::path::PathBuf;
 
 use anyhow::Context;
 
-use self::records::{
-    Counted, File, Hammer, Line, Machine, Plain, Range, Record, System, read,
-};
+use self::records::{Counted, File, Hammer, Line, Machine, Plain, Range, Record, System, read};
 use super::catalog::{GROUP, OFF, STOCK};
 use super::stats::Spread;
 use super::table::{milliseconds, thousands};
@@ -42,8 +40,8 @@ pub fn write() -> anyhow::Result<()> {
 fn made() -> anyhow::Result<[(PathBuf, String); 3]> {
     let files = read()?;
     let readme = checkout().join("README.md");
-    let old = fs::read_to_string(&readme)
-        .with_context(|| format!("cannot read {}", readme.display()))?;
+    let old =
+        fs::read_to_string(&readme).with_context(|| format!("cannot read {}", readme.display()))?;
     Ok([
         (checkout().join("docs/results.md"), render(&files)),
         (checkout().join("docs/hot-row.svg"), readme::plot(&files)?),
@@ -312,7 +310,13 @@ impl Hammer {
         let origin = origin(&self.machine, &command, self.systems.iter());
         let against = format!("× {}", self.baseline);
         let header = [
-            "users", "variant", "warehouses", "NOPM", &against, "H/U", "failed",
+            "users",
+            "variant",
+            "warehouses",
+            "NOPM",
+            &against,
+            "H/U",
+            "failed",
         ];
         let rows = self.summary.iter().map(|line| {
             vec![

@@ -55,7 +55,7 @@ fn part(files: &[File]) -> anyhow::Result<String> {
             continue;
         };
         rows.push(vec![
-            format!("one row, {clients} clients, updates/s"),
+            format!("one row, {}, updates/s", count_of(clients)),
             thousands(stock.tps.median),
             thousands(group.tps.median),
             times(group.to_baseline.map(|ratio| ratio.median)),
@@ -69,7 +69,15 @@ fn part(files: &[File]) -> anyhow::Result<String> {
             rows.extend(record.line());
         }
     }
-    let header = ["", "stock", "txn", "× stock", "H/U", "p99 ms stock", "p99 ms txn"];
+    let header = [
+        "",
+        "stock",
+        "txn",
+        "× stock",
+        "H/U",
+        "p99 ms stock",
+        "p99 ms txn",
+    ];
     let colors = COLORS.map(|(variant, _, color)| format!("{variant} {color}"));
     Ok(format!(
         "\n{}\n![Updates of one row per second over the number of clients](docs/hot-row.svg)\n\n\
@@ -85,23 +93,27 @@ fn part(files: &[File]) -> anyhow::Result<String> {
     ))
 }
 
-/// From where to where H/U goes over the shapes of the newest record of `shapes`.
+/// From where to where H/U goes over the shapes of the newest record of `shapes` that has so many
+/// clients.
 fn shapes(files: &[File]) -> Option<String> {
-    let of_shapes = |file: &&File| file.name.starts_with("shapes-2");
-    let Record::Family(records) = &files.iter().rev().find(of_shapes)?.record else {
-        return None;
-    };
-    let ratios = records.iter().filter_map(|record| {
-        let group = record.line(GROUP, SHAPES_CLIENTS)?;
-        Some(group.to_ceiling?.median)
-    });
+    let of_shapes = files
+        .iter()
+        .filter(|file| file.name.starts_with("shapes-20"));
+    let ratios = of_shapes.rev().find_map(|file| match &file.record {
+        Record::Family(records) => {
+            let groups = records.iter();
+            let groups = groups.filter_map(|record| record.line(GROUP, SHAPES_CLIENTS));
+            let ratios = groups.filter_map(|group| Some(group.to_ceiling?.median));
+            Some(ratios.collect::<Vec<f64>>()).filter(|ratios| !ratios.is_empty())
+        }
+        _ => None,
+    })?;
+    let shapes = ratios.len();
     let spread = Spread::of(ratios)?;
     Some(format!(
-        "\nWhat applications write besides single updates ({} shapes of transactions on one hot \
-         row, {SHAPES_CLIENTS} clients) has an H/U of {:.2} to {:.2}.\n",
-        records.len(),
-        spread.min,
-        spread.max
+        "\nWhat applications write besides single updates ({shapes} shapes of transactions on one \
+         hot row, {SHAPES_CLIENTS} clients) has an H/U of {:.2} to {:.2}.\n",
+        spread.min, spread.max
     ))
 }
 
@@ -125,6 +137,13 @@ pub fn plot(files: &[File]) -> anyhow::Result<String> {
     });
     let svg = draw(SIZE, &Axis::names("clients", names), &y, &curves)?;
     Ok(svg.replace("currentColor", INK))
+}
+
+fn count_of(clients: usize) -> String {
+    match clients {
+        1 => "1 client".to_owned(),
+        _ => format!("{clients} clients"),
+    }
 }
 
 fn times(ratio: Option<f64>) -> String {
