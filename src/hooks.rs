@@ -4,12 +4,13 @@
 //! and keeps its context and the names of constraint, table and column.
 
 use crate::hotlock::{
-    self, answer, by_key, check, commit, definitions, dependent, readguard, repeatable, statement,
+    self, by_key, check, commit, definitions, dependency, dependent, error_visibility, readguard,
+    repeatable, statement,
 };
 use crate::idle::is_idle;
 use crate::pg::error::{guarded, infallible};
 use crate::pg::{
-    catch, fastpath, forerun, nesting, plan, raw, relation, shmem, snapshot, utility, xact,
+    catch, fastpath, nesting, plan, pre_lock_effects, raw, relation, shmem, snapshot, utility, xact,
 };
 use crate::range_occ;
 use crate::tam::swap;
@@ -128,7 +129,7 @@ unsafe fn start_plan(query: *mut QueryDesc, eflags: c_int) {
     // SAFETY: the next hook in the chain, or PostgreSQL's own function.
     let start = || unsafe { next.unwrap_or(raw::standard_ExecutorStart)(query, eflags) };
     // SAFETY: the hook's argument.
-    if next.is_none() && unsafe { forerun::starts_quietly((*query).plannedstmt) } {
+    if next.is_none() && unsafe { pre_lock_effects::starts_quietly((*query).plannedstmt) } {
         start();
     } else {
         watched(std::ptr::null(), start);
@@ -176,7 +177,11 @@ unsafe extern "C-unwind" fn planner(
 fn watched(query: *const QueryDesc, run: impl FnOnce()) {
     if statement::is_watched() {
         // SAFETY: nothing here has a destructor; the query has been started and not ended.
-        unsafe { catch::catching(run, |code| guarded(|| answer::failed(code, query))) };
+        unsafe {
+            catch::catching(run, |code| {
+                guarded(|| error_visibility::failed(code, query))
+            })
+        };
     } else {
         run();
     }
@@ -208,7 +213,7 @@ fn in_idle_session(run: impl FnOnce()) {
         run();
         if hotlock::is_in_hot_transaction() {
             guarded(|| {
-                answer::before_deferred();
+                error_visibility::before_deferred();
                 part.end();
             });
         }
@@ -237,8 +242,8 @@ unsafe fn run_query(query: *mut QueryDesc, direction: ScanDirection::Type, run: 
     }
     // What comes next (triggers, the client) comes to other rows. A cursor that comes to the row later takes its ticket then.
     guarded(|| {
-        statement::drop_unused(query as usize);
-        answer::before_deferred();
+        dependency::drop_unused(query as usize);
+        error_visibility::before_deferred();
         part.end();
         statement::has_run();
     });
@@ -273,7 +278,7 @@ unsafe fn finish_plan(query: *mut QueryDesc) {
     }
     if !is_over {
         // SAFETY: the hook's argument, finished.
-        guarded(|| unsafe { answer::note_deferred(query) });
+        guarded(|| unsafe { error_visibility::note_deferred(query) });
     }
 }
 
@@ -301,7 +306,7 @@ unsafe fn finish_query(query: *mut QueryDesc) {
     // SAFETY: the hook's argument; nothing here has a destructor.
     unsafe { finish_plan(query) };
     guarded(|| {
-        answer::before_deferred();
+        error_visibility::before_deferred();
         part.end();
     });
 }
@@ -383,10 +388,10 @@ unsafe extern "C-unwind" fn process_utility(
         guarded(|| {
             part.end();
             if leaves_triggers {
-                answer::note_any_deferred();
+                error_visibility::note_any_deferred();
             }
             if computes {
-                answer::before_deferred();
+                error_visibility::before_deferred();
             }
         });
         if let Some(kind) = command {
@@ -460,7 +465,8 @@ fn after_transaction_command(kind: TransactionStmtKind::Type) {
         xact::note_block(true);
     } else if matches!(kind, TRANS_STMT_COMMIT | TRANS_STMT_PREPARE) {
         guarded(commit::wait_before_triggers);
-        if answer::has_deferred() && xact::may_fire_deferred() && statement::is_watched() {
+        if error_visibility::has_deferred() && xact::may_fire_deferred() && statement::is_watched()
+        {
             // SAFETY: what the commit itself does first (xact.c: CommitTransaction), as SET CONSTRAINTS does in a command.
             watched(std::ptr::null(), || unsafe {
                 raw::AfterTriggerFireDeferred()
@@ -497,7 +503,6 @@ unsafe fn before_utility(command: *mut PlannedStmt, is_top_level: bool) {
             | NodeTag::T_DeallocateStmt
             | NodeTag::T_FetchStmt
             | NodeTag::T_ClosePortalStmt
-            | NodeTag::T_ExplainStmt
             | NodeTag::T_CallStmt
             | NodeTag::T_DoStmt
             | NodeTag::T_ConstraintsSetStmt
@@ -506,6 +511,11 @@ unsafe fn before_utility(command: *mut PlannedStmt, is_top_level: bool) {
             | NodeTag::T_NotifyStmt
             | NodeTag::T_UnlistenStmt
             | NodeTag::T_DiscardStmt => {}
+            NodeTag::T_ExplainStmt => {
+                if utility::explains_creation(node.cast()) {
+                    definitions::note_change(false);
+                }
+            }
             NodeTag::T_CopyStmt => {
                 let copy = node.cast::<CopyStmt>();
                 if (*copy).is_from {
@@ -553,7 +563,7 @@ fn transaction_ended() {
     relation::transaction_ended();
     fastpath::transaction_ended();
     xact::note_block(false);
-    answer::forget_deferred();
+    error_visibility::forget_deferred();
 }
 
 unsafe extern "C-unwind" fn at_transaction_event(event: XactEvent::Type, _arg: *mut c_void) {

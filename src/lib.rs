@@ -26,6 +26,7 @@ pub extern "C-unwind" fn _PG_init() {
     pg::relation::init();
     pg::quiet::init();
     pg::plpgsql::init(hotlock::dependent::HOOKS);
+    pg::release::init(hotlock::commit::after_locks);
     hotlock::provider::init();
     range_occ::init();
     tam::callbacks::init();

@@ -6,8 +6,9 @@
 //! once more with a snapshot from after that. If the scan finds a row then, the transaction is
 //! refused (40001).
 
+use super::dependency;
 use super::dependent;
-use super::statement;
+use super::session::SESSION;
 use crate::fault::{Fault, planted};
 use crate::pg::{plan, probe, raw};
 use pgrx::pg_sys::{self, ScanDirection};
@@ -22,7 +23,7 @@ pub unsafe fn may_have_missed(
 ) -> bool {
     // SAFETY: by the contract.
     unsafe {
-        dependent::has_followed()
+        SESSION.has_followed()
             && direction == ScanDirection::ForwardScanDirection
             && (*(*query).estate).es_total_processed == 0
             && dependent::finds_stale((*query).snapshot).is_some()
@@ -37,7 +38,7 @@ pub unsafe fn may_have_missed(
 /// `may_have_missed(query)`.
 pub unsafe fn look_again(query: *const pg_sys::QueryDesc) {
     // A predecessor may want the ticket that this statement has not used.
-    statement::drop_unused(query as usize);
+    dependency::drop_unused(query as usize);
     dependent::let_predecessors_end();
     // SAFETY: by the contract. The copy of the plan's top outlives its execution. UPDATE and
     // LockRows stand on top of the scan.

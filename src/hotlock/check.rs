@@ -24,9 +24,9 @@
 //! - A lock that is taken, or an update that is made, in a savepoint is gone with it: then the lock
 //!   is deferred again.
 
+use super::access;
 use super::detect;
 use super::errors;
-use super::lock;
 use super::session::{SESSION, memory};
 use super::settings;
 use crate::pg::buffer::Page;
@@ -318,7 +318,7 @@ unsafe fn writes(plan: *const pg_sys::PlannedStmt, one: &Deferred) -> bool {
 pub unsafe fn note_result(rel: pg_sys::Relation, version: u64, result: TM_Result::Type) {
     if result == TM_Result::TM_Deleted && has_deferred() {
         // SAFETY: by the contract.
-        let removed = key_of(rel).and_then(|key| unsafe { lock::identity_of(rel, key, version) });
+        let removed = key_of(rel).and_then(|key| unsafe { access::identity_of(rel, key, version) });
         removed.iter().for_each(refuse_if_deferred);
     }
 }
@@ -443,7 +443,7 @@ unsafe fn is_locked(
                 | pg_sys::TUPLE_LOCK_FLAG_FIND_LAST_VERSION) as u8,
             failure: &raw mut failure,
         };
-        let result = lock::ordinary(call, version);
+        let result = access::lock_in_heaps_way(call, version);
         SESSION.note_locked(&one.identity);
         // What the running command of this transaction has changed is held.
         result == TM_Result::TM_SelfModified

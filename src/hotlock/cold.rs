@@ -6,10 +6,9 @@
 //! same locks in the same order (heapam.c: heap_update, heap_acquire_tuplock): each time the row has another owner, the wait is
 //! declared anew, which refuses a circle at once, and a row that has become hot is left to its queue.
 
-use super::detect::{self, Grip};
-use super::lock::end_wait;
+use super::blocker::{await_edge, end_wait};
+use super::detect::{self, RowLocker};
 use super::order;
-use super::update::await_edge;
 use super::waiting;
 use crate::pg::{raw, tuple, wait, xact};
 use hotrow::{Identity, Slot};
@@ -76,7 +75,7 @@ pub unsafe fn await_turn(
     unsafe {
         loop {
             let version = current();
-            let Grip::Other(xid) = detect::grip(rel, version, mode) else {
+            let RowLocker::Other(xid) = detect::row_locker(rel, version, mode) else {
                 return Turn::Ours(place);
             };
             if let Some(old) = place.take_if(|place| place.version != version) {

@@ -10,8 +10,8 @@ use super::detect;
 use super::errors;
 use super::session::{SESSION, memory};
 use super::settings;
-use super::statement;
 use super::stop;
+use super::whole;
 use crate::guc;
 use crate::pg::catch::catching;
 use crate::pg::evaluate::{Applied, Update};
@@ -97,7 +97,7 @@ pub unsafe fn consider(query: *mut pg_sys::QueryDesc, target: &Target) -> bool {
             || SESSION.is_member()
             || !SESSION.has_locked_nothing()
             || xact::own_xid() != 0
-            || !statement::is_the_transaction(query)
+            || !whole::is(query)
             || !frontend::commits_next(query)
             || !target.is_only()
         {
@@ -144,7 +144,7 @@ pub unsafe fn pack(query: *mut pg_sys::QueryDesc) -> bool {
                 return None;
             }
             let arguments = form.arguments(query)?;
-            memory().parcels[wait::me() as usize].pack(
+            memory().combine_requests[wait::me() as usize].pack(
                 form.digest(),
                 form.bytes(),
                 arguments.slice(),
@@ -210,7 +210,7 @@ unsafe fn send(query: *mut pg_sys::QueryDesc, update: Update, form: &Form, rows:
             && let Some(clear) = (*(*row).tts_ops).clear
         {
             clear(row);
-            let (bytes, length) = memory().parcels[wait::me() as usize].result();
+            let (bytes, length) = memory().combine_requests[wait::me() as usize].result();
             if !form.unpack_returned(&bytes[..length], row) {
                 errors::RETURNED_NOTHING.raise();
             }
@@ -279,11 +279,11 @@ pub unsafe fn lead(call: callbacks::Update, slot: Slot, query: usize) -> Option<
 /// Whether anybody, we too, has written or locked the version that is to be updated.
 unsafe fn is_held(call: callbacks::Update) -> bool {
     // SAFETY: the executor's arguments.
-    let grip = unsafe {
+    let locker = unsafe {
         let version = tuple::pack(&*call.otid);
-        detect::grip(call.rel, version, LockTupleMode::LockTupleExclusive)
+        detect::row_locker(call.rel, version, LockTupleMode::LockTupleExclusive)
     };
-    grip != detect::Grip::Nobody
+    locker != detect::RowLocker::Nobody
 }
 
 /// Whether any error ends the session (`exit_on_error`): also one that belongs to another.
@@ -355,7 +355,7 @@ impl Room {
     }
 }
 
-/// Adopts waiters whose statements have the form. Their arguments are copied: a parcel is its owner's again when the
+/// Adopts waiters whose statements have the form. Their arguments are copied: a request is its owner's again when the
 /// owner goes its own way.
 fn adopt(relation: Oid, slot: Slot, form: &Form) {
     let digest = form.digest();
@@ -369,12 +369,12 @@ fn adopt(relation: Oid, slot: Slot, form: &Form) {
             world,
             most,
             |member| {
-                let parcel = &memory().parcels[actor_of(member) as usize];
-                parcel.has_form(digest, form.bytes()) && ARGUMENTS.has(ARGUMENT_BYTES)
+                let request = &memory().combine_requests[actor_of(member) as usize];
+                request.has_form(digest, form.bytes()) && ARGUMENTS.has(ARGUMENT_BYTES)
             },
             |adoption| {
-                let parcel = &memory().parcels[actor_of(adoption.member) as usize];
-                let (bytes, length) = parcel.arguments();
+                let request = &memory().combine_requests[actor_of(adoption.member) as usize];
+                let (bytes, length) = request.arguments();
                 let n = PRESENT.count.get();
                 PRESENT.adopted[n].set(Some(Adopted {
                     adoption,
@@ -521,7 +521,7 @@ fn fulfil_all(end: u64) {
     for adopted in adopted() {
         if adopted.returned.length > 0 {
             let row: [u8; RESULT_BYTES] = RETURNED.get(adopted.returned);
-            memory().parcels[actor_of(adopted.adoption.member) as usize]
+            memory().combine_requests[actor_of(adopted.adoption.member) as usize]
                 .put_result(&row[..adopted.returned.length]);
         }
         memory()

@@ -1,28 +1,28 @@
 //! The end of a transaction: in update order, early for the next one, late enough for the client.
 
-use super::answer;
 use super::check;
 use super::combine;
 use super::definitions;
-use super::dependent;
 use super::detect;
-use super::errors;
+use super::error_visibility;
+use super::fk_check;
+use super::flush;
+use super::handover;
+use super::predecessors::{self, StatementTimer};
 use super::readguard;
 use super::reads;
 use super::session::{SESSION, member_id, memory, patience, relation_of};
 use super::settings;
-use super::statement;
 use super::stop;
-use super::ticket;
-use super::waiting::{self, Reason, Wait};
-use crate::fault::{Fault, planted};
-use crate::pg::raw::{self, TimeoutId};
+use super::streaming;
+use super::waiting::{self, Reason};
+use super::whole;
+use crate::pg::raw;
 use crate::pg::wait::{self, Wakes};
 use crate::pg::xact;
 use crate::range_occ;
-use crate::tam::base;
 use crate::tam::swap;
-use hotrow::{Base, Duty, Membership, Trouble};
+use hotrow::{Membership, Trouble};
 use pgrx::pg_sys;
 
 /// How a transaction leaves its hot rows.
@@ -31,172 +31,6 @@ enum End {
     Committed,
     Prepared,
     RolledBack,
-}
-
-/// Waits until every predecessor has committed; 40001 if one has not, or if somebody has written what was read beside them. The
-/// permission is PostgreSQL's own record of the predecessors' transaction ids; the dependency list only shortens the wait.
-pub fn wait_for_predecessors(reason: Reason) {
-    for (n, membership) in SESSION.all() {
-        if membership.depends() {
-            wait_for_predecessor(n, &membership, reason);
-        }
-    }
-}
-
-/// Whether every predecessor has ended, so that waiting for them takes no time.
-pub fn have_predecessors_ended() -> bool {
-    SESSION.all().all(|(n, membership)| {
-        let Some(predecessor) = membership.predecessor().filter(|_| membership.depends()) else {
-            return true;
-        };
-        let me = member_id(n);
-        let is_ahead = memory().with_row(membership.slot(), |row, world| {
-            row.predecessor(world, me).is_some()
-        });
-        !is_ahead && !xact::is_running(predecessor)
-    })
-}
-
-/// Waits for the predecessor on one row.
-pub fn wait_for_predecessor(n: usize, membership: &Membership, reason: Reason) {
-    wait_for_predecessor_unless(n, membership, reason, || false);
-}
-
-/// Waits for the predecessor on one row to end, or until `is_done`. The predecessor wakes those
-/// behind it when it makes that true (`order::has_come_to`).
-pub fn wait_for_predecessor_unless(
-    n: usize,
-    membership: &Membership,
-    reason: Reason,
-    is_done: impl Fn() -> bool,
-) {
-    if reason == Reason::Commit && planted(Fault::CommitOrderNotKept) {
-        return;
-    }
-    let Some(predecessor) = membership.predecessor() else {
-        return;
-    };
-    let slot = membership.slot();
-    let me = member_id(n);
-    let is_ahead = || memory().with_row(slot, |row, world| row.await_predecessor(world, me));
-    waiting::check_doomed();
-    if is_ahead() || xact::is_running(predecessor) {
-        memory().totals.commit_waits.add(1);
-        let timer = StatementTimer::start(reason);
-        let wait = Wait::begin(reason, slot);
-        let own = &memory().members[me as usize];
-        while is_ahead() || xact::is_running(predecessor) {
-            waiting::check_doomed();
-            if is_done() {
-                wait.finish();
-                return timer.stop();
-            }
-            if is_ahead() && wait.doze() {
-                continue;
-            }
-            if !xact::is_running(predecessor) {
-                break;
-            }
-            own.patient.publish(1);
-            let wait_for_end = || xact::wait_for_end(predecessor);
-            if reason == Reason::Order {
-                wait.slice_in_lock_manager(wait_for_end);
-            } else {
-                wait.in_lock_manager(wait_for_end);
-            }
-            own.patient.publish(0);
-        }
-        waiting::check_doomed();
-        wait.finish();
-        timer.stop();
-    }
-    if !xact::has_committed(predecessor) && !planted(Fault::DoomedFollowerCommits) {
-        errors::DOOMED.raise();
-    }
-    SESSION.step(n, Membership::predecessor_committed);
-    memory().actors[wait::me() as usize].forget(n);
-    confirm_base(n);
-    if !dependent::is_dependent() {
-        reads::validate();
-        definitions::validate();
-    }
-}
-
-/// The predecessor has ended: whether the version that we have built on still names us as its updater; 40001 if it does
-/// not. Nobody commits without this answer (tam/base.rs).
-fn confirm_base(n: usize) {
-    let Some(membership) = SESSION.get(n) else {
-        return;
-    };
-    let Some(base) = membership.base() else {
-        return;
-    };
-    let xid = memory().members[member_id(n) as usize].xid();
-    // SAFETY: the transaction holds a lock on the relations of its memberships; nothing else is locked here.
-    if !unsafe { base::restore(relation_of(&membership), base, xid) } {
-        errors::BASE_TAKEN.raise();
-    }
-    SESSION.step(n, Membership::base_confirmed);
-}
-
-/// All predecessors have ended: confirms what no wait for one has confirmed. Then those who have built on our versions find them
-/// as they were, whatever this transaction has looked at (tam/base.rs).
-fn confirm_bases() {
-    for (n, _) in SESSION.all() {
-        confirm_base(n);
-    }
-    restore_own();
-}
-
-/// Takes back what PostgreSQL may have set by mistake on our versions when this transaction looked at them, as long as nobody else can see
-/// them (tam/base.rs).
-pub fn restore_own() {
-    if planted(Fault::LeaderDoesNotRestore) {
-        return;
-    }
-    for (n, membership) in SESSION.all() {
-        if let Some(version) = membership.version().filter(|_| membership.is_listed()) {
-            let me = member_id(n);
-            let follower =
-                memory().with_row(membership.slot(), |row, world| row.follower(world, me));
-            if let Some(follower) = follower {
-                let own = Base {
-                    version,
-                    xid: memory().members[me as usize].xid(),
-                };
-                // SAFETY: as in `confirm_base`.
-                unsafe { base::restore(relation_of(&membership), own, follower) };
-            }
-        }
-    }
-}
-
-/// PostgreSQL disarms `statement_timeout` before it commits, because a commit does not wait for others. Ours does.
-struct StatementTimer {
-    armed: bool,
-}
-
-impl StatementTimer {
-    fn start(reason: Reason) -> Self {
-        // SAFETY: reading a setting, arming a timer of PostgreSQL's.
-        unsafe {
-            let armed = reason == Reason::Commit
-                && pg_sys::StatementTimeout > 0
-                && !raw::get_timeout_active(TimeoutId::StatementTimeout);
-            if armed {
-                raw::enable_timeout_after(TimeoutId::StatementTimeout, pg_sys::StatementTimeout);
-            }
-            StatementTimer { armed }
-        }
-    }
-
-    fn stop(self) {
-        if self.armed {
-            // SAFETY: as above.
-            unsafe { raw::disable_timeout(TimeoutId::StatementTimeout, true) }
-            wait::check_for_interrupts();
-        }
-    }
 }
 
 /// The transaction is about to fire its deferred triggers. (After an error in a savepoint a COMMIT
@@ -209,7 +43,7 @@ pub fn wait_before_triggers() {
     waiting::check_refused();
     if SESSION.is_member() {
         stop::at(stop::Point::BeforeCommitWait);
-        wait_for_predecessors(Reason::Commit);
+        predecessors::wait(Reason::Commit);
         waiting::check_doomed();
     }
 }
@@ -243,7 +77,7 @@ pub fn before_commit() {
     range_occ::commit::before_end();
     reads::note_writes();
     definitions::begin();
-    ticket::come_back();
+    handover::come_back();
     combine::seal();
     if early {
         make_asynchronous();
@@ -253,9 +87,9 @@ pub fn before_commit() {
 /// Lets the predecessors end, and tells whether the transaction may become visible before it is durable.
 fn before_members_commit() -> bool {
     stop::at(stop::Point::BeforeCommitWait);
-    wait_for_predecessors(Reason::Commit);
+    predecessors::wait(Reason::Commit);
     waiting::check_doomed();
-    confirm_bases();
+    predecessors::confirm_bases();
     stop::at(stop::Point::AfterCommitWait);
     waiting::check_doomed();
     let updated = || SESSION.all().filter(|(_, m)| m.has_version());
@@ -266,15 +100,15 @@ fn before_members_commit() -> bool {
     updated().any(|(_, m)| settings::of(relation_of(&m)).groups()) && readguard::announce()
 }
 
-/// XACT_EVENT_PRE_PREPARE: a YES is irrevocable, so all predecessors come first (trap 6).
+/// XACT_EVENT_PRE_PREPARE: a YES is irrevocable, so all predecessors come first (rule "PREPARE").
 pub fn before_prepare() {
     take_deferred_locks();
     check::close();
     if SESSION.is_member() {
         stop::at(stop::Point::BeforeCommitWait);
-        wait_for_predecessors(Reason::Commit);
+        predecessors::wait(Reason::Commit);
         waiting::check_doomed();
-        confirm_bases();
+        predecessors::confirm_bases();
     }
     reads::validate();
     definitions::validate();
@@ -320,11 +154,7 @@ pub fn committed() {
     }
     readguard::settle(end);
     combine::committed(end);
-    if definitions::are_changed() && SESSION.is_member() {
-        SESSION.stays.set(true);
-    } else {
-        finish(End::Committed);
-    }
+    finish(End::Committed);
 }
 
 /// XACT_EVENT_PREPARE. Successors wait for the transaction id, which lives on. Raises nothing.
@@ -339,13 +169,7 @@ pub fn rolled_back() {
     readguard::settle(0);
     combine::rolled_back();
     range_occ::session::end_exempt();
-    // An error after the commit changes nothing about it.
-    let committed = SESSION.stays.take();
-    finish(if committed {
-        End::Committed
-    } else {
-        End::RolledBack
-    });
+    finish(End::RolledBack);
 }
 
 fn restore_synchronous_commit() -> bool {
@@ -359,24 +183,41 @@ fn restore_synchronous_commit() -> bool {
     }
 }
 
-/// Leaves all hot rows, waking whoever waited, and forgets the transaction.
+/// Forgets the transaction, and leaves all hot rows.
 #[inline]
 fn finish(end: End) {
     SESSION.behind.set(0);
     SESSION.refusal.set(None);
-    if SESSION.is_member() {
-        leave_rows(end);
+    // An error after the commit changes nothing about it.
+    let has_committed = SESSION.stays.take();
+    if has_committed {
+        leave(End::Committed);
+    } else if end == End::Committed && definitions::are_changed() {
+        SESSION.stays.set(true);
+    } else {
+        leave(end);
     }
-    clear();
     swap::end_of_transaction();
     range_occ::session::end();
     SESSION.forget_locked();
     check::forget();
-    statement::forget();
+    error_visibility::error_is_over();
+    whole::forget();
+    fk_check::forget();
+    streaming::forget();
     readguard::forget();
     reads::forget();
-    definitions::forget();
     combine::forget(end != End::RolledBack);
+}
+
+/// Leaves all hot rows, waking whoever waited.
+#[inline]
+fn leave(end: End) {
+    if SESSION.is_member() {
+        leave_rows(end);
+    }
+    clear();
+    definitions::forget();
 }
 
 fn leave_rows(end: End) {
@@ -436,13 +277,13 @@ fn clear() {
 pub fn after_locks() {
     // The invalidation messages have been sent: those behind us know of what we have defined.
     if SESSION.stays.take() {
-        finish(End::Committed);
+        leave(End::Committed);
     }
     let end = SESSION.flush_to.take();
     let behind = SESSION.behind.take();
     if end != 0 {
         stop::at(stop::Point::Visible);
-        flush(end, behind >= MANY);
+        flush::flush(end, behind >= MANY);
     }
     combine::deliver();
     if end == 0 {
@@ -454,41 +295,6 @@ pub fn after_locks() {
 
 /// Transactions behind one on a hot row that make its flush wait for theirs.
 const MANY: u32 = 8;
-
-/// How long a flush waits for those behind, in microseconds: in this time many of them commit. They
-/// need the row and the processors, not the flush.
-const GATHER_US: std::ffi::c_long = 500;
-
-/// Makes WAL durable up to `end`, together with others that want the same. If many `come`, it waits for them a moment. Interrupts
-/// are held.
-pub fn flush(end: u64, come: bool) {
-    let memory = memory();
-    let me = wait::me();
-    // SAFETY: reads a shared position.
-    let flushed = || unsafe { raw::GetFlushRecPtr(std::ptr::null_mut()) };
-    if flushed() >= end {
-        return;
-    }
-    let mut duty = memory.flush.join(memory.actors, me, end);
-    while duty == Duty::Wait {
-        wait::doze(1000, pg_sys::WaitEventIO::WAIT_EVENT_WAL_SYNC);
-        duty = memory.flush.duty(memory.actors, me);
-    }
-    if duty == Duty::Flush {
-        // SAFETY: reads settings, which say whether XLogFlush waits by itself, or has nothing to wait
-        // for; sleeps.
-        unsafe {
-            if come && raw::CommitDelay == 0 && pg_sys::enableFsync {
-                raw::pg_usleep(GATHER_US);
-            }
-        }
-        // SAFETY: the end of a record of ours; a failure in it is a PANIC, so the duty is always handed over.
-        unsafe { raw::XLogFlush(end) };
-        memory
-            .flush
-            .hand_over(memory.actors, me, flushed(), wait::wake);
-    }
-}
 
 /// The version of that membership is rolled back: so is what others have built on it. It stays in
 /// the list as a reader, or leaves.
@@ -517,7 +323,7 @@ fn doom_followers(n: usize, membership: &Membership, stays: bool) {
 /// A subtransaction at this depth has rolled back: what it began is over. A version that was written above it stays.
 pub fn subtransaction_rolled_back(level: i32) {
     waiting::clear();
-    answer::error_is_over();
+    error_visibility::error_is_over();
     detect::uncount_waiter();
     check::subtransaction_rolled_back(level);
     for (n, membership) in SESSION.all() {
@@ -533,11 +339,11 @@ pub fn subtransaction_rolled_back(level: i32) {
         match still {
             Some(still) => {
                 if !still.has_ticket() {
-                    ticket::give_back(n);
+                    handover::give_back(n);
                 }
                 SESSION.step(n, |_| still);
             }
-            None => ticket::leave(n),
+            None => handover::leave(n),
         }
     }
 }

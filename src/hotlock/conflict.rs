@@ -1,4 +1,4 @@
-//! `INSERT ... ON CONFLICT`, the usual counter (trap 8).
+//! `INSERT ... ON CONFLICT`, the usual counter (rule "upsert").
 //!
 //! The executor looks for a conflicting row with SnapshotDirty and waits for whoever is changing it, before it asks for
 //! the row's lock (executor/execIndexing.c: check_exclusion_or_unique_constraint). An update that leaves the keys alone
@@ -6,23 +6,24 @@
 //! the executor locks the row: there we take the ticket and hand out the last version, which its update follows.
 //! (DO NOTHING waits as ever: it takes no lock, so nothing would keep the row from being deleted by the same transaction.)
 
+use super::access::{Heat, hand_out, heat, keep_ticket, lend, ticket_for, version_of};
+use super::blocker::{end_wait, wait_for_lockers};
+use super::dependency;
 use super::detect;
-use super::lock::{
-    self, end_wait, hand_out, keep_ticket, lend, ticket_for, version_of, wait_for_lockers,
-};
+use super::order;
+use super::predecessors;
 use super::session::{SESSION, statement_of};
 use super::settings;
-use super::statement;
+use super::step::{Step, end_group_for_others, name_version, next_step};
 use super::stop;
 use super::tail::{await_in_turn, await_tail, forget_offer, offer, refuse_if_shown};
-use super::update::{Step, end_group_for_others, name_version, next_step};
 use super::waiting::{self, Reason};
-use super::{commit, order};
+use crate::pg::plan::OnConflict;
 use crate::pg::relation::key_of;
 use crate::pg::tuple;
 use crate::tam::callbacks::Lock;
 use crate::tam::group;
-use crate::tam::swap::{self, OnConflict, Use};
+use crate::tam::swap::{self, Use};
 use hotrow::{Contention, Identity, Slot};
 use pgrx::pg_sys::{self, LockTupleMode, TM_Result};
 
@@ -58,7 +59,7 @@ pub unsafe fn found(
         {
             (*snapshot).xmax = pg_sys::TransactionId::INVALID;
         } else {
-            statement::drop_unused(usage.query);
+            dependency::drop_unused(usage.query);
         }
     }
 }
@@ -86,10 +87,7 @@ unsafe fn is_of_hot_row(
         let version = tuple::pack(&(*slot).tts_tid);
         detect::find(&identity).is_some() || {
             let mode = LockTupleMode::LockTupleNoKeyExclusive;
-            matches!(
-                lock::heat(rel, key, &identity, version, mode),
-                lock::Heat::Hot(_)
-            )
+            matches!(heat(rel, key, &identity, version, mode), Heat::Hot(_))
         }
     }
 }
@@ -105,7 +103,7 @@ pub unsafe fn lock(call: Lock, slot: Slot, identity: &Identity, usage: Use) -> T
         let version = tuple::pack(&*call.tid);
         let Some(n) = ticket_for(call.rel, slot, identity, version) else {
             if SESSION.in_row(slot).is_some() {
-                commit::wait_for_predecessors(Reason::Read);
+                predecessors::wait(Reason::Read);
             }
             SESSION.note_locked(identity);
             return call.heap();

@@ -10,13 +10,11 @@
 //! definitions.rs), and those behind it on a hot row go on when its invalidation messages have been
 //! sent.
 
-use super::commit;
-use super::dependent;
 use super::errors;
 use super::session::{SESSION, memory};
 use super::waiting;
 use crate::fault::{Fault, planted};
-use crate::pg::{nesting, wait};
+use crate::pg::{release, wait};
 use hotrow::Scope;
 use pgrx::pg_sys;
 use std::cell::Cell;
@@ -34,8 +32,8 @@ struct Noted {
     has_analyzed: Cell<bool>,
     /// What it has changed itself.
     changes: Cell<Option<Scope>>,
-    /// The others have been told that it has begun to commit that.
-    has_begun: Cell<bool>,
+    /// Of that, what the others have been told that it begins to commit.
+    begun: Cell<Option<Scope>>,
 }
 // SAFETY: a backend has one thread.
 unsafe impl Sync for Noted {}
@@ -44,7 +42,7 @@ static NOTED: Noted = Noted {
     asked_at: Cell::new(0),
     has_analyzed: Cell::new(false),
     changes: Cell::new(None),
-    has_begun: Cell::new(false),
+    begun: Cell::new(None),
 };
 
 fn database() -> u32 {
@@ -61,19 +59,30 @@ pub fn follow() {
     }
 }
 
-/// A statement of the client's is about to be started. What anybody defines after the predecessors'
-/// end refuses nobody who has asked by then.
+/// Whether the transaction is to ask again whether its predecessors have ended: what anybody
+/// defines after that refuses nobody.
 #[inline]
-pub fn settle() {
-    if NOTED.since.get().is_some() && nesting::is_outermost() {
+pub fn is_to_ask() -> bool {
+    NOTED.since.get().is_some() && {
         let now = wait::now();
-        if now - NOTED.asked_at.get() >= ASK {
+        let is_due = now.saturating_sub(NOTED.asked_at.get()) >= ASK;
+        if is_due {
             NOTED.asked_at.set(now);
-            if commit::have_predecessors_ended() {
-                dependent::let_predecessors_end();
-            }
         }
+        is_due
     }
+}
+
+/// Whether some are being changed just now: whoever follows now does not know which it will see.
+pub fn are_changing() -> bool {
+    let (definitions, database) = (memory().definitions, database());
+    definitions.have_changed(database, definitions.ended(database))
+}
+
+/// The transaction depends on nobody any more, and nobody that it has depended on has committed.
+pub fn drop_dependency() {
+    NOTED.since.set(None);
+    NOTED.has_analyzed.set(false);
 }
 
 /// A statement is about to be planned or started, and so has been analyzed.
@@ -108,6 +117,7 @@ pub fn note_change(is_of_server: bool) {
     if NOTED.changes.get() != Some(Scope::Server) {
         NOTED.changes.set(Some(scope));
     }
+    release::ask();
 }
 
 /// Whether the transaction changes definitions.
@@ -120,8 +130,9 @@ pub fn are_changed() -> bool {
 #[inline]
 pub fn begin() {
     if let Some(scope) = NOTED.changes.get()
-        && !NOTED.has_begun.replace(true)
+        && NOTED.begun.get().is_none()
     {
+        NOTED.begun.set(Some(scope));
         memory().definitions.begin(scope);
     }
 }
@@ -129,11 +140,9 @@ pub fn begin() {
 /// The transaction has ended, and so has `begin`.
 #[inline]
 pub fn forget() {
-    if let Some(scope) = NOTED.changes.take()
-        && NOTED.has_begun.take()
-    {
+    NOTED.changes.set(None);
+    if let Some(scope) = NOTED.begun.take() {
         memory().definitions.end(scope);
     }
-    NOTED.since.set(None);
-    NOTED.has_analyzed.set(false);
+    drop_dependency();
 }

@@ -6,7 +6,7 @@
 //! - `INSERT ... VALUES`: it reads nothing.
 //! - `UPDATE` or a row lock by key of another row: it builds on that row's last version. For one
 //!   that finds none see `by_key.rs`.
-//! - A foreign key's check (`existence.rs`).
+//! - A foreign key's check (`fk_check.rs`).
 //! - With `follower_reads = validated`: a SELECT of tables that nobody writes (`reads.rs`).
 //! - With `follower_reads = immediate`: any statement on tables that the transaction has not followed in. It sees those
 //!   tables as they were before the predecessors' commits.
@@ -27,9 +27,12 @@ use super::check;
 use super::commit;
 use super::definitions;
 use super::errors;
+use super::handover;
+use super::predecessors;
+use super::quietness;
+use super::reads;
 use super::session::{SESSION, memory, relation_of};
 use super::settings;
-use super::ticket;
 use super::waiting::{self, Reason};
 use crate::guc::FollowerReads;
 use crate::pg::{nesting, plan, plpgsql, quiet, raw, snapshot};
@@ -38,74 +41,40 @@ use pgrx::pg_sys::{self, Node, NodeTag, Oid, XactEvent};
 use std::cell::Cell;
 use std::ffi::{c_char, c_void};
 
-/// Whether the last statement that was asked for is quiet, by its QueryDesc.
-struct Last(Cell<Option<(usize, bool)>>);
-// SAFETY: a backend has one thread.
-unsafe impl Sync for Last {}
-static LAST: Last = Last(Cell::new(None));
-
-/// Whether the transaction must commit after another one that has not ended, as far as is known.
-#[inline]
-pub fn is_dependent() -> bool {
-    SESSION.is_member() && SESSION.all().any(|(_, m)| m.depends())
-}
-
-/// Whether the transaction has seen or built on the version of another one that was running then.
-#[inline]
-pub fn has_followed() -> bool {
-    SESSION.is_member() && SESSION.all().any(|(_, m)| m.seen().is_some())
-}
-
-/// Whether the statement is quiet. The answer is remembered until the statement ends.
-///
-/// # Safety
-/// `query` has a plan whose relations are locked.
-pub unsafe fn is_quiet(query: *const pg_sys::QueryDesc) -> bool {
-    if let Some((last, answer)) = LAST.0.get()
-        && last == query as usize
-    {
-        return answer;
-    }
-    // SAFETY: by the contract.
-    let answer = unsafe { stays_inside(query) && quiet::is_statement_quiet((*query).plannedstmt) };
-    LAST.0.set(Some((query as usize, answer)));
-    answer
-}
-
-/// Whether the statement's rows go to the client, to a function or nowhere: not to a file or a program, as those of COPY do.
-unsafe fn stays_inside(query: *const pg_sys::QueryDesc) -> bool {
-    // SAFETY: a query has a receiver.
-    let receiver = unsafe { (*(*query).dest).mydest };
-    matches!(
-        receiver,
-        pg_sys::CommandDest::DestNone
-            | pg_sys::CommandDest::DestRemote
-            | pg_sys::CommandDest::DestRemoteExecute
-            | pg_sys::CommandDest::DestRemoteSimple
-            | pg_sys::CommandDest::DestSPI
-            | pg_sys::CommandDest::DestTuplestore
-    )
-}
-
-/// A statement ends, or another one may begin at its place.
-pub fn forget(query: usize) {
-    if LAST.0.get().is_some_and(|(last, _)| last == query) {
-        LAST.0.set(None);
-    }
-}
-
 /// Lets the predecessors end, if there are any. 40001 if one has rolled back.
 pub fn let_predecessors_end() {
-    if is_dependent() {
+    if SESSION.is_dependent() {
         // Within an index's operation a page may be locked: the predecessor may want it, and nobody could cancel the wait.
         // SAFETY: a plain read.
         if unsafe { pg_sys::InterruptHoldoffCount } > 0 {
             errors::CANNOT_WAIT.raise();
         }
         memory().totals.snapshot_waits.add(1);
-        commit::wait_for_predecessors(Reason::Read);
+        predecessors::wait(Reason::Read);
     }
     waiting::check_doomed();
+}
+
+/// After a statement of the client's: validates what was read beside the predecessors if they have ended, before the commit does.
+#[inline]
+pub fn settle() {
+    if reads::noted() > 0 && predecessors::have_ended() {
+        let_predecessors_end();
+    }
+    settle_definitions();
+}
+
+/// Now and then, around the client's statements: the same for the definitions that statements were analyzed with. What anybody changes
+/// later refuses nobody.
+#[inline]
+pub fn settle_definitions() {
+    if definitions::is_to_ask() && nesting::is_outermost() {
+        if !SESSION.is_dependent() {
+            definitions::drop_dependency();
+        } else if predecessors::have_ended() {
+            let_predecessors_end();
+        }
+    }
 }
 
 /// Whether a quiet statement may run beside the predecessors. `by_key` says that it comes to one row only, by its key, and
@@ -116,7 +85,7 @@ pub fn let_predecessors_end() {
 pub unsafe fn may_go_on(query: *const pg_sys::QueryDesc, by_key: bool) -> bool {
     // SAFETY: by the contract.
     unsafe {
-        is_quiet(query)
+        quietness::is_quiet(query)
             && (by_key || plan::reads_nothing((*query).plannedstmt) || reads_other_tables(query))
     }
 }
@@ -167,7 +136,7 @@ pub unsafe fn finds_stale(snapshot: pg_sys::Snapshot) -> Option<Membership> {
 unsafe fn refuse_stale(snapshot: pg_sys::Snapshot) {
     // SAFETY: by the contract.
     if let Some(membership) = unsafe { finds_stale(snapshot) } {
-        ticket::note_trouble(membership.slot(), Trouble::OwnRow);
+        handover::note_trouble(membership.slot(), Trouble::OwnRow);
         errors::STALE_SNAPSHOT.raise();
     }
 }
@@ -187,7 +156,7 @@ pub unsafe fn before_reading(query: *const pg_sys::QueryDesc) {
 /// `query` has started.
 pub unsafe fn before_run(query: *const pg_sys::QueryDesc) {
     // SAFETY: by the contract.
-    if is_dependent() && !unsafe { is_quiet(query) } {
+    if SESSION.is_dependent() && !unsafe { quietness::is_quiet(query) } {
         let_predecessors_end();
     }
 }
@@ -217,7 +186,7 @@ impl Part {
     }
 
     #[inline]
-    /// The same in an idle session: who has followed after it has done so in code that is asked for nothing.
+    /// Before a part of a statement of an idle session: who has followed after it has done so in code that is asked for nothing.
     pub fn begin_idle() -> Self {
         Part {
             dependencies: SESSION.dependencies.get(),
@@ -231,15 +200,15 @@ impl Part {
         // SAFETY: plain reads. Within an index's operation a page may be locked, and after an error (ROLLBACK TO) nothing is read.
         let is_calm = || unsafe { pg_sys::InterruptHoldoffCount == 0 && raw::IsTransactionState() };
         if SESSION.is_member() && is_calm() {
-            commit::restore_own();
+            predecessors::restore_own();
         }
-        if is_dependent() {
+        if SESSION.is_dependent() {
             let has_followed = SESSION.dependencies.get() != self.dependencies;
             if has_followed && !nesting::is_outermost() && !self.is_direct {
                 let_predecessors_end();
             }
         }
-        if is_dependent() || check::has_deferred() {
+        if SESSION.is_dependent() || check::has_deferred() {
             come_first();
         }
     }
@@ -252,14 +221,14 @@ impl Part {
 pub unsafe fn before_planning(query: *mut pg_sys::Query) {
     definitions::note_analyzed();
     // SAFETY: by the contract.
-    if is_dependent() && !unsafe { quiet::is_query_quiet(query) } {
+    if SESSION.is_dependent() && !unsafe { quiet::is_query_quiet(query) } {
         renew_snapshot();
     }
 }
 
 /// Lets the predecessors end, and takes the active snapshot anew if that is allowed.
 fn renew_snapshot() {
-    if !is_dependent() {
+    if !SESSION.is_dependent() {
         return;
     }
     let_predecessors_end();
@@ -285,11 +254,21 @@ fn before_reading_utility() {
 /// # Safety
 /// A utility statement's node.
 pub unsafe fn before_utility(node: *const Node) {
-    if !has_followed() {
+    if !SESSION.has_followed() {
         return;
     }
     // SAFETY: the node is read as what its tag says.
     unsafe {
+        // The statements in these have been analyzed with them (analyze.c: transformStmt).
+        if matches!(
+            (*node).type_,
+            NodeTag::T_CreateTableAsStmt
+                | NodeTag::T_DeclareCursorStmt
+                | NodeTag::T_ExplainStmt
+                | NodeTag::T_CallStmt
+        ) {
+            definitions::note_analyzed();
+        }
         let goes_on = match (*node).type_ {
             // COMMIT and PREPARE TRANSACTION wait by themselves. (ROLLBACK needs not.)
             NodeTag::T_TransactionStmt

@@ -114,7 +114,7 @@ pub fn sweep() {
 /// The version to which committed updates lead from this one.
 ///
 /// # Safety
-/// As for `grip`; a snapshot of this transaction keeps the version from being pruned.
+/// As for `row_locker`; a snapshot of this transaction keeps the version from being pruned.
 pub unsafe fn last_version(rel: pg_sys::Relation, mut version: u64) -> u64 {
     // SAFETY: by the contract; heap's chain of versions (heapam.c: heap_get_latest_tid).
     unsafe {
@@ -191,7 +191,7 @@ unsafe fn is_key_kept(rel: pg_sys::Relation, version: u64) -> bool {
 
 /// Who has a hand on a version of a row.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub enum Grip {
+pub enum RowLocker {
     Nobody,
     /// We have written or locked it, so that others who ask for that lock wait for us: we must not
     /// queue behind them.
@@ -204,15 +204,19 @@ pub enum Grip {
 ///
 /// # Safety
 /// `rel` is open, and the version is one that a scan has found.
-pub unsafe fn grip(rel: pg_sys::Relation, version: u64, mode: LockTupleMode::Type) -> Grip {
+pub unsafe fn row_locker(
+    rel: pg_sys::Relation,
+    version: u64,
+    mode: LockTupleMode::Type,
+) -> RowLocker {
     // SAFETY: by the contract.
-    unsafe { grip_on(Page::pin(rel, version), version, mode) }
+    unsafe { row_locker_on(Page::pin(rel, version), version, mode) }
 }
 
 /// Whether another running transaction holds a version against a row lock of that mode, as far as a glance tells.
 ///
 /// # Safety
-/// As for `grip`.
+/// As for `row_locker`.
 pub unsafe fn is_contended(rel: pg_sys::Relation, version: u64, mode: LockTupleMode::Type) -> bool {
     // SAFETY: by the contract.
     unsafe {
@@ -227,13 +231,13 @@ pub unsafe fn is_contended(rel: pg_sys::Relation, version: u64, mode: LockTupleM
             page.unpin();
             return false;
         }
-        matches!(grip_on(page, version, mode), Grip::Other(_))
+        matches!(row_locker_on(page, version, mode), RowLocker::Other(_))
     }
 }
 
-/// `grip` on a pinned page, which is let go.
-unsafe fn grip_on(page: Page, version: u64, mode: LockTupleMode::Type) -> Grip {
-    // SAFETY: as for `grip`; the header is read under the buffer's share lock.
+/// `row_locker` on a pinned page, which is let go.
+unsafe fn row_locker_on(page: Page, version: u64, mode: LockTupleMode::Type) -> RowLocker {
+    // SAFETY: as for `row_locker`; the header is read under the buffer's share lock.
     unsafe {
         page.share();
         let header = page.tuple(version).map(|(header, _)| {
@@ -243,26 +247,26 @@ unsafe fn grip_on(page: Page, version: u64, mode: LockTupleMode::Type) -> Grip {
         });
         page.release();
         let Some(((mask, mask2), xmax, xmin)) = header else {
-            return Grip::Nobody;
+            return RowLocker::Nobody;
         };
         if raw::TransactionIdIsCurrentTransactionId(xmin) {
-            Grip::Own
+            RowLocker::Own
         } else if tuple::has(
             mask,
             pg_sys::HEAP_XMAX_INVALID | pg_sys::HEAP_XMAX_COMMITTED,
         ) {
-            Grip::Nobody
+            RowLocker::Nobody
         } else if tuple::has(mask, pg_sys::HEAP_XMAX_IS_MULTI) {
-            grip_of_several(mask, xmax, mode)
+            row_locker_of_several(mask, xmax, mode)
         } else if raw::TransactionIdIsCurrentTransactionId(xmax) {
             match conflicts(held(mask, mask2), mode) {
-                true => Grip::Own,
-                false => Grip::Nobody,
+                true => RowLocker::Own,
+                false => RowLocker::Nobody,
             }
         } else if conflicts(held(mask, mask2), mode) && raw::TransactionIdIsInProgress(xmax) {
-            Grip::Other(u32::from(xmax))
+            RowLocker::Other(u32::from(xmax))
         } else {
-            Grip::Nobody
+            RowLocker::Nobody
         }
     }
 }
@@ -270,10 +274,10 @@ unsafe fn grip_on(page: Page, version: u64, mode: LockTupleMode::Type) -> Grip {
 /// Whether we have written or locked that version.
 ///
 /// # Safety
-/// As for `grip`.
+/// As for `row_locker`.
 pub unsafe fn is_own(rel: pg_sys::Relation, version: u64) -> bool {
     // SAFETY: by the contract.
-    unsafe { grip(rel, version, LockTupleMode::LockTupleExclusive) == Grip::Own }
+    unsafe { row_locker(rel, version, LockTupleMode::LockTupleExclusive) == RowLocker::Own }
 }
 
 /// The lock that a plain xmax stands for (heapam.c: TUPLOCK_from_mxstatus, get_mxact_status_for_lock).
@@ -297,11 +301,15 @@ fn conflicts(one: LockTupleMode::Type, other: LockTupleMode::Type) -> bool {
     one + other >= LockTupleMode::LockTupleExclusive
 }
 
-/// The same for a MultiXact.
+/// Who has a version locked or updated whose deleter is a MultiXact.
 ///
 /// # Safety
 /// It has been read, with these bits, from a version that a scan has found, so it is not truncated yet.
-unsafe fn grip_of_several(mask: u16, xmax: pg_sys::MultiXactId, mode: LockTupleMode::Type) -> Grip {
+unsafe fn row_locker_of_several(
+    mask: u16,
+    xmax: pg_sys::MultiXactId,
+    mode: LockTupleMode::Type,
+) -> RowLocker {
     let only_locks = tuple::has(mask, pg_sys::HEAP_XMAX_LOCK_ONLY);
     // HEAP_LOCKED_UPGRADED
     if only_locks
@@ -310,9 +318,9 @@ unsafe fn grip_of_several(mask: u16, xmax: pg_sys::MultiXactId, mode: LockTupleM
             pg_sys::HEAP_XMAX_EXCL_LOCK | pg_sys::HEAP_XMAX_KEYSHR_LOCK,
         )
     {
-        return Grip::Nobody;
+        return RowLocker::Nobody;
     }
-    let mut grip = Grip::Nobody;
+    let mut locker = RowLocker::Nobody;
     // SAFETY: by the contract.
     unsafe {
         tuple::each_member(xmax, only_locks, |member| {
@@ -324,19 +332,19 @@ unsafe fn grip_of_several(mask: u16, xmax: pg_sys::MultiXactId, mode: LockTupleM
                 // The others are numbered as the modes.
                 locks => (locks, false),
             };
-            if grip == Grip::Own || !conflicts(held, mode) {
+            if locker == RowLocker::Own || !conflicts(held, mode) {
                 return;
             }
             if raw::TransactionIdIsCurrentTransactionId(member.xid) {
-                grip = Grip::Own;
-            } else if (grip == Grip::Nobody || updates)
+                locker = RowLocker::Own;
+            } else if (locker == RowLocker::Nobody || updates)
                 && raw::TransactionIdIsInProgress(member.xid)
             {
-                grip = Grip::Other(u32::from(member.xid));
+                locker = RowLocker::Other(u32::from(member.xid));
             }
         });
     }
-    grip
+    locker
 }
 
 /// Counts this session among those that wait for a row that is not hot. True when the threshold is reached.

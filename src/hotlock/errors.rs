@@ -78,7 +78,7 @@ pub const TABLE_CHANGED: Report = Report {
     hint: Some(c"The transaction might succeed if retried."),
 };
 
-/// The transaction wants its own version of a hot row again, and somebody has followed (trap 2).
+/// The transaction wants its own version of a hot row again, and somebody has followed (rule "own row again").
 pub const OWN_ROW: Report = Report {
     code: *b"40001",
     message: c"could not change the hot row again: another transaction has already built on it",
@@ -86,7 +86,7 @@ pub const OWN_ROW: Report = Report {
     hint: Some(c"The transaction might succeed if retried."),
 };
 
-/// Following would close a circle of commit order (trap 3).
+/// Following would close a circle of commit order (rule "opposite orders").
 pub const CYCLE: Report = Report {
     code: *b"40P01",
     message: c"deadlock detected",

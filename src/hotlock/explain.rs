@@ -35,6 +35,7 @@ fn name_of_obstacle(obstacle: Obstacle) -> &'static str {
         Obstacle::GroupEnded => "group ended",
         Obstacle::Backoff => "backoff",
         Obstacle::Large => "large transaction",
+        Obstacle::Definitions => "definitions",
         Obstacle::ManyRows => "many hot rows",
     }
 }
@@ -62,6 +63,7 @@ fn advice(obstacle: Obstacle) -> &'static str {
         }
         Obstacle::Backoff => "The row backs off, because of rollbacks, second changes or cycles.",
         Obstacle::Large => "The transaction had written so much that logical decoding streams it.",
+        Obstacle::Definitions => "DDL, GRANT or the like was being committed.",
         Obstacle::ManyRows => "The transaction was a member of eight hot rows.",
     }
 }

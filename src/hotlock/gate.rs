@@ -6,10 +6,10 @@
 //! else; the gate spares circles, and nothing depends on it.
 
 use super::errors;
+use super::handover;
 use super::session::{SESSION, member_id, memory, patience};
-use super::statement;
-use super::ticket;
 use super::waiting::{Reason, Wait};
+use super::whole;
 use crate::pg::{wait, xact};
 use hotrow::{Acquired, Identity, Membership, Slot};
 use pgrx::pg_sys::{self, Oid};
@@ -51,7 +51,7 @@ pub fn enter(slot: Slot, at_once: bool) -> bool {
     if number == 0
         || SESSION.is_member()
         || !SESSION.has_locked_nothing()
-        || statement::is_whole_transaction()
+        || whole::is_running()
         || !xact::is_read_committed()
     {
         return true;
@@ -105,7 +105,7 @@ fn take(gate: Slot, identity: &Identity, slot: Slot, at_once: bool) -> bool {
             if queue(n, gate, slot) {
                 SESSION.step(n, Membership::granted);
             } else {
-                ticket::leave(n);
+                handover::leave(n);
             }
             true
         }
@@ -144,7 +144,7 @@ pub fn leave_if_alone() {
     if let (Some((n, gate)), None) = (all.next(), all.next())
         && memory().directory.rows[gate.slot() as usize].is_gate()
     {
-        ticket::leave(n);
+        handover::leave(n);
     }
 }
 
@@ -163,6 +163,6 @@ pub fn pass(slot: Slot) {
         .find(|&first| first != slot && rows[first as usize].gate() == number);
     if let Some(first) = first.filter(|_| number != 0) {
         rows[gate.slot() as usize].pass(first, slot, wait::now());
-        ticket::leave(n);
+        handover::leave(n);
     }
 }

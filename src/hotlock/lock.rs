@@ -1,26 +1,29 @@
 //! Row locks and DELETE on hot rows.
 
+use super::access::{
+    Heat, hand_out, heat, identity_of, keep_ticket, lend, lock_in_heaps_way, note_unseen,
+    relation_of, ticket_for, version_of,
+};
+use super::blocker::{end_wait, wait_for_lockers};
 use super::check;
 use super::cold::{self, Place, Turn};
-use super::commit;
 use super::conflict;
+use super::dependency;
 use super::detect;
 use super::order;
-use super::repeatable;
+use super::predecessors;
 use super::session::{self, SESSION, memory, statement_of};
 use super::settings;
-use super::statement;
+use super::step::{Step, close_own, end_group_for_others, next_step};
 use super::tail::{await_in_turn, await_tail, forget_offer, offer, refuse_if_shown};
-use super::ticket;
-use super::update::{Step, await_edge, close_own, end_group_for_others, next_step};
 use super::waiting::{self, Reason};
 use crate::pg::buffer::Page;
+use crate::pg::plan::OnConflict;
 use crate::pg::relation::{Key, key_of};
-use crate::pg::{raw, tuple, wait, xact};
+use crate::pg::tuple;
 use crate::tam::callbacks::{Delete, Lock};
-use crate::tam::group;
-use crate::tam::swap::{self, OnConflict};
-use hotrow::{Base, Contention, Identity, Membership, Slot, Tail};
+use crate::tam::swap;
+use hotrow::{Contention, Identity, Membership, Slot};
 use pgrx::pg_sys::{self, LockTupleMode, LockWaitPolicy, TM_Result};
 
 /// `tuple_lock` of our routine.
@@ -57,13 +60,13 @@ unsafe fn locked(call: Lock) -> TM_Result::Type {
             .and_then(|key| Some((key, identity_of(call.rel, key, version)?)))
         else {
             note_unseen(call.rel);
-            return ordinary(call, version);
+            return lock_in_heaps_way(call, version);
         };
         if !exclusive || call.policy != LockWaitPolicy::LockWaitBlock {
             if check::defer(&call, version, &identity) {
                 return TM_Result::TM_Ok;
             }
-            let result = ordinary(call, version);
+            let result = lock_in_heaps_way(call, version);
             if result == TM_Result::TM_Ok {
                 SESSION.note_locked(&identity);
                 if call.mode == LockTupleMode::LockTupleKeyShare {
@@ -76,7 +79,7 @@ unsafe fn locked(call: Lock) -> TM_Result::Type {
         let slot = match find_hot(&call, key, &identity, version) {
             Ok(slot) => slot,
             Err(place) => {
-                let result = ordinary(call, version);
+                let result = lock_in_heaps_way(call, version);
                 place.into_iter().for_each(Place::done);
                 detect::uncount_waiter();
                 SESSION.note_locked(&identity);
@@ -137,56 +140,19 @@ unsafe fn note_if_other(call: &Lock, key: &Key, is_same: impl Fn(&Identity) -> b
     other.is_some()
 }
 
-/// Whoever comes to the row by its old key waits for us with its ticket, so we do not ask for that again.
+/// Gives the ticket of the row's old key back, and remembers that row as locked. A transaction that finds the row by the old
+/// key waits for us while it holds that ticket; asking for it again would deadlock.
 fn pass_on(n: usize) {
     if let Some(membership) = SESSION.get(n) {
         SESSION.note_locked_by(&membership);
     }
-    statement::drop_ticket(n);
-}
-
-/// A row of that table is locked or changed while its settings are off: those of a statement that began with them on, or a cursor's.
-pub fn note_unseen(rel: pg_sys::Relation) {
-    if !settings::uses(relation_of(rel)) {
-        SESSION.note_locked_in(relation_of(rel));
-    }
+    dependency::drop_ticket(n);
 }
 
 /// The ticket is the statement's until the row is locked.
 fn note_unused(n: usize, rel: pg_sys::Relation) {
     let query = swap::usage(rel).map_or(0, |usage| usage.query);
     SESSION.step(n, |m| m.claimed_by(statement_of(query)));
-}
-
-/// Whoever has locked the row keeps its ticket. If the row is gone, nobody waits for whoever has the ticket, but others may have
-/// inserted the row again, and we may come to wait for them: then the ticket goes on at once.
-pub fn keep_ticket(n: usize, result: TM_Result::Type) {
-    match result {
-        TM_Result::TM_Ok => SESSION.step(n, Membership::locked),
-        TM_Result::TM_Deleted => statement::drop_ticket(n),
-        _ => (),
-    }
-}
-
-/// Heap's own row lock. Predecessors go first, and if it is going to wait for another, circles through hot rows are refused.
-///
-/// # Safety
-/// As for `tuple_lock`.
-pub unsafe fn ordinary(call: Lock, version: u64) -> TM_Result::Type {
-    // SAFETY: as in `tuple_lock`.
-    unsafe {
-        let what = match call.mode {
-            LockTupleMode::LockTupleKeyShare => Contention::Key,
-            _ => Contention::Row,
-        };
-        order::let_pass_in(relation_of(call.rel), what);
-        if call.policy == LockWaitPolicy::LockWaitBlock && SESSION.is_waited_for() {
-            wait_for_lockers(call.rel, version, call.mode);
-        }
-        let result = call.heap();
-        end_wait();
-        result
-    }
 }
 
 /// The version that a lock is about: the last one of the row if the caller wants that.
@@ -216,61 +182,6 @@ unsafe fn current_version(call: &Lock, version: u64, identity: &Identity) -> u64
 /// Whether the caller wants the last version of the row, and not that one only.
 fn finds_last(call: &Lock) -> bool {
     u32::from(call.flags) & pg_sys::TUPLE_LOCK_FLAG_FIND_LAST_VERSION != 0
-}
-
-/// The identity of the row to which that version belongs.
-pub unsafe fn identity_of(rel: pg_sys::Relation, key: &Key, version: u64) -> Option<Identity> {
-    // SAFETY: a version that a scan has found; it stays in place while pinned, so the key is read unlocked.
-    unsafe {
-        let page = Page::pin(rel, version);
-        page.share();
-        let tuple = page.heap_tuple(rel, version);
-        page.unlock();
-        let identity = match tuple {
-            Some(mut tuple) => key.of_tuple(&mut tuple, (*rel).rd_att),
-            None => None,
-        };
-        page.unpin();
-        identity
-    }
-}
-
-/// What a lock finds at a row that is not hot.
-pub enum Heat {
-    /// It makes the row hot.
-    Hot(Slot),
-    /// Others have it.
-    Contended,
-    Calm,
-}
-
-/// A row that is not hot: does this lock make it so?
-pub unsafe fn heat(
-    rel: pg_sys::Relation,
-    key: &Key,
-    identity: &Identity,
-    version: u64,
-    mode: LockTupleMode::Type,
-) -> Heat {
-    // SAFETY: as in `identity_of`.
-    unsafe {
-        let contended = detect::is_contended(rel, version, mode);
-        if settings::of((*rel).rd_id).hot_threshold() > 0 && !detect::is_ripe(identity) {
-            if !contended {
-                return Heat::Calm;
-            }
-            order::note_wait_to_lock((*rel).rd_id, mode);
-            if !detect::count_waiter(identity) {
-                return Heat::Contended;
-            }
-            detect::uncount_waiter();
-        }
-        match detect::promote(rel, key, identity, version) {
-            Some(slot) => Heat::Hot(slot),
-            None if contended => Heat::Contended,
-            None => Heat::Calm,
-        }
-    }
 }
 
 /// The hot row with that identity, which this lock may make hot, or which may become hot while it is awaited. None: heap locks it, with
@@ -306,41 +217,7 @@ unsafe fn find_hot(
     }
 }
 
-/// Takes the row's ticket. Returns the membership; None for a row that this transaction has written or locked in another
-/// way (behind its predecessors even so), be it in a later version, or that is not hot any more; and if it cannot be had at once by a
-/// transaction that cannot use what it would wait for (repeatable.rs).
-///
-/// # Safety
-/// `rel` is open, and the version is one that a scan has found.
-pub unsafe fn ticket_for(
-    rel: pg_sys::Relation,
-    slot: Slot,
-    identity: &Identity,
-    version: u64,
-) -> Option<usize> {
-    match SESSION.in_row(slot) {
-        Some((n, m)) if m.has_ticket() => Some(n),
-        Some((_, m)) if m.has_version() => None,
-        found => {
-            // SAFETY: a version that a scan has found.
-            let is_own = || unsafe { detect::is_own(rel, version) };
-            if found.is_some() || SESSION.has_locked(identity) || is_own() {
-                // Heap's way has no second look: a predecessor that has only the ticket may come
-                // after us.
-                commit::wait_for_predecessors(Reason::Order);
-                return None;
-            }
-            statement::drop_unused(swap::usage(rel).map_or(0, |usage| usage.query));
-            if xact::is_read_committed() {
-                ticket::acquire(slot, identity)
-            } else {
-                repeatable::take_free(slot, identity)
-            }
-        }
-    }
-}
-
-/// With the ticket: locks the last version, and hands it out although its writer still runs (trap 9). Our update will follow
+/// With the ticket: locks the last version, and hands it out although its writer still runs (rule "FOR UPDATE, then UPDATE"). Our update will follow
 /// it; until then we are a reader. None once nobody runs in the list: heap locks then.
 unsafe fn follow(call: Lock, n: usize, version: u64) -> Option<TM_Result::Type> {
     // SAFETY: as in `tuple_lock`; the slot is a buffer heap slot.
@@ -377,45 +254,6 @@ unsafe fn follow(call: Lock, n: usize, version: u64) -> Option<TM_Result::Type> 
     }
 }
 
-/// Locks the offered version for our update to come: whoever comes upon it after its writer's commit has to wait for us.
-/// From here on its writer is our predecessor. False if it has closed its version meanwhile, or that cannot be locked.
-///
-/// # Safety
-/// The executor's arguments; we have the ticket.
-pub unsafe fn lend(call: &Lock, n: usize, tail: &Tail, with_key: bool) -> bool {
-    let base = Base {
-        version: tail.tid,
-        xid: tail.xid,
-    };
-    // SAFETY: by the contract. We stand in the list before our lock shows: the writer must not come to wait for us in the
-    // lock manager, to change its version again.
-    unsafe {
-        raw::GetCurrentTransactionId();
-        SESSION.publish();
-        if !statement::depend_on_open(n) {
-            return false;
-        }
-        if !group::lock(call.rel, &base, with_key) {
-            statement::depend_no_more(n);
-            return false;
-        }
-    }
-    SESSION.step(n, |m| m.lends(tail.tid));
-    true
-}
-
-/// Gives the executor a version in place of the one with which it came.
-///
-/// # Safety
-/// The executor's arguments; the slot is a buffer heap slot, and `page`, that of `found`, is pinned.
-pub unsafe fn hand_out(call: &Lock, found: pg_sys::HeapTupleData, page: Page) {
-    // SAFETY: by the contract.
-    unsafe {
-        *call.tid = found.t_self;
-        tuple::store(call.rel, call.slot, found, page);
-    }
-}
-
 /// Takes the ticket and lets everybody in the list end. Returns the membership.
 unsafe fn hold(
     rel: pg_sys::Relation,
@@ -432,24 +270,6 @@ unsafe fn hold(
 fn await_list(n: usize, slot: Slot) {
     while let Some(tail) = memory().with_row(slot, |row, world| row.tail(world)) {
         await_tail(n, &tail);
-    }
-}
-
-/// Declares a wait for whoever has that version in its grip, to lock it so.
-///
-/// # Safety
-/// The version is one that a scan of `rel` has found.
-pub unsafe fn wait_for_lockers(rel: pg_sys::Relation, version: u64, mode: LockTupleMode::Type) {
-    // SAFETY: a version that a scan has found.
-    if let detect::Grip::Other(xid) = unsafe { detect::grip(rel, version, mode) } {
-        order::note_wait_to_lock(relation_of(rel), mode);
-        await_edge(xid);
-    }
-}
-
-pub fn end_wait() {
-    if SESSION.published.get() {
-        memory().actors[wait::me() as usize].wait(None);
     }
 }
 
@@ -490,29 +310,8 @@ unsafe fn offered(call: Lock, n: usize, membership: Membership) -> TM_Result::Ty
     }
 }
 
-/// The version at that address, if it is that transaction's, with its page pinned.
-pub unsafe fn version_of(
-    rel: pg_sys::Relation,
-    version: u64,
-    xid: u32,
-) -> Option<(pg_sys::HeapTupleData, Page)> {
-    // SAFETY: `rel` is open; the header is read under the page's lock.
-    unsafe {
-        let page = Page::pin(rel, version);
-        page.share();
-        let found = page
-            .heap_tuple(rel, version)
-            .filter(|found| u32::from(tuple::raw_xmin(found.t_data)) == xid);
-        page.unlock();
-        if found.is_none() {
-            page.unpin();
-        }
-        found.map(|found| (found, page))
-    }
-}
-
 /// The transaction locks its own version. It already holds more than any share (nobody can delete the row or change its
-/// key before it ends), so there is nothing to stamp (trap 7); a stronger lock is a claim to change the row again.
+/// key before it ends), so there is nothing to stamp (rule "foreign keys"); a stronger lock is a claim to change the row again.
 unsafe fn own_row(call: Lock, n: usize, membership: Membership) -> TM_Result::Type {
     // SAFETY: as in `tuple_lock`.
     unsafe {
@@ -545,11 +344,6 @@ unsafe fn own_row(call: Lock, n: usize, membership: Membership) -> TM_Result::Ty
     }
 }
 
-fn relation_of(rel: pg_sys::Relation) -> pg_sys::Oid {
-    // SAFETY: an open relation.
-    unsafe { (*rel).rd_id }
-}
-
 /// A MERGE may go on to delete the version that its update was offered. If the writer has rolled back, that is 40001.
 fn refuse_what_was_lent(relation: pg_sys::Oid, version: u64) {
     let lent = SESSION.all().filter(|(_, m)| {
@@ -557,7 +351,7 @@ fn refuse_what_was_lent(relation: pg_sys::Oid, version: u64) {
     });
     for (n, membership) in lent {
         // It has left the list. Prepared, it runs.
-        commit::wait_for_predecessor(n, &membership, Reason::Fallback);
+        predecessors::wait_on_row(n, &membership, Reason::Fallback);
     }
 }
 

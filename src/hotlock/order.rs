@@ -9,7 +9,7 @@
 //! wakes those behind it. Of a row that is not hot it is not known who has been there; in a table
 //! whose rows somebody has waited for lately, all predecessors end first.
 
-use super::commit;
+use super::predecessors;
 use super::session::{SESSION, member_id, memory};
 use super::waiting::{self, Reason};
 use crate::pg::wait::{self, Wakes};
@@ -30,7 +30,7 @@ pub fn let_pass_at(slot: Slot) {
                 memory().with_row(slot, |row, world| row.has_updated(world, slot, actor, xid))
             })
         };
-        commit::wait_for_predecessor_unless(n, &membership, Reason::Order, has_updated);
+        predecessors::wait_on_row_unless(n, &membership, Reason::Order, has_updated);
     }
 }
 
@@ -88,7 +88,7 @@ pub fn may_overtake_in(relation: Oid, what: Contention) -> bool {
 /// Before something is taken in that table that is not a hot row: waits for all predecessors to end, where that matters.
 pub fn let_pass_in(relation: Oid, what: Contention) {
     if may_overtake_in(relation, what) {
-        commit::wait_for_predecessors(Reason::Order);
+        predecessors::wait(Reason::Order);
     }
 }
 

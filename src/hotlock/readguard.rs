@@ -1,7 +1,7 @@
 //! The read guard's session side (design, steps 7 and 8): which tables this transaction wrote, and up to which WAL
 //! position what it read must be durable before it completes.
 
-use super::commit;
+use super::flush;
 use super::session::memory;
 use crate::fault::{Fault, planted};
 use crate::guc;
@@ -197,7 +197,7 @@ pub fn wait_for_answer() {
             memory().totals.read_waits.add(1);
         }
         pg_sys::InterruptHoldoffCount += 1;
-        commit::flush(until, false);
+        flush::flush(until, false);
         raw::SyncRepWaitForLSN(until, true);
         pg_sys::InterruptHoldoffCount -= 1;
     }

@@ -17,25 +17,18 @@
 //! - Catalogs, sequences, foreign tables and materialized views are not read so. They can be changed
 //!   in other ways.
 
-use super::commit;
 use super::definitions;
-use super::dependent;
 use super::errors;
-use super::session::{SESSION, memory, relation_of};
-use super::settings;
+use super::session::{SESSION, memory};
 use super::waiting;
 use crate::fault::{Fault, planted};
-use crate::guc::{self, FollowerReads};
-use crate::pg::{lookup, plan, wait, xact};
-use hotrow::{Table, WATCHED_TABLES, Watched};
+use crate::pg::{lookup, wait, xact};
+use hotrow::{Table, Watched};
 use pgrx::pg_sys::{self, Oid};
 use std::cell::Cell;
 
 /// Reads that one transaction remembers; a further one waits.
 const READS: usize = 32;
-
-/// A horizon that many transaction ids old is renewed, long before it is older than ids can tell.
-const RENEW: u32 = 1 << 28;
 
 /// Locks of those who may have written rows of a table.
 const WRITE_MODES: [u32; 5] = [
@@ -87,78 +80,26 @@ impl Noted {
     }
 }
 
-/// `txn.follower_reads_backoff` in microseconds.
-fn backoff() -> u64 {
-    guc::FOLLOWER_READS_BACKOFF.get().max(0) as u64 * 1000
-}
-
-fn database() -> u32 {
+/// The present database.
+pub fn database() -> u32 {
     // SAFETY: a plain read.
     u32::from(unsafe { pg_sys::MyDatabaseId })
 }
 
-/// Whether the statement may read beside the predecessors. It then takes its snapshot.
-///
-/// # Safety
-/// `query` is about to be started, and has no snapshot.
-pub unsafe fn may_go_on(query: *const pg_sys::QueryDesc) -> bool {
-    let allows = |relation| settings::of(relation).follower_reads() != FollowerReads::Wait;
-    // SAFETY: by the contract.
-    unsafe {
-        if !SESSION.all().all(|(_, m)| allows(relation_of(&m)))
-            || !plan::only_reads_tables((*query).plannedstmt)
-            || !dependent::is_quiet(query)
-        {
-            return false;
-        }
-        let followed_in = |table| {
-            let mut followed = SESSION.all().filter(|(_, m)| m.seen().is_some());
-            followed.any(|(_, m)| relation_of(&m) == table)
-        };
-        // One statement takes no more than half of the places.
-        let tables = || plan::tables((*query).plannedstmt);
-        if tables().any(followed_in) || tables().count() > WATCHED_TABLES / 2 {
-            return false;
-        }
-        let before = NOTED.count.get();
-        // All are watched, also when one of them is refused: they gain trust together.
-        let mut goes_on = true;
-        for table in tables() {
-            goes_on &= lookup::is_temporary(table) || watch(table);
-        }
-        if goes_on {
-            memory().totals.validated_reads.add(1);
-        } else {
-            NOTED.keep(before);
-        }
-        goes_on
-    }
+/// How many reads are noted.
+#[inline]
+pub fn noted() -> usize {
+    NOTED.count.get()
 }
 
-/// Watches the table. Whether it may be read with the next snapshot.
-fn watch(table: Oid) -> bool {
-    let table = Table {
-        database: database(),
-        relation: table.into(),
-    };
-    let (now, backoff) = (wait::now(), backoff());
-    let read = memory().with_watched(|tables| tables.watch(table, now, backoff, xact::next_xid));
-    let Some(read) = read.filter(|read| xact::have_ended_below(read.horizon)) else {
-        return false;
-    };
-    let oldest = xact::oldest_running();
-    if oldest.wrapping_sub(read.horizon) > RENEW {
-        memory().with_watched(|tables| tables.advance(&read, oldest));
-    }
+/// Notes one. False if there is no room for it.
+pub fn note(read: Watched) -> bool {
     NOTED.add(read)
 }
 
-/// Validates what was read beside the predecessors if they have ended, before the commit does.
-#[inline]
-pub fn settle() {
-    if NOTED.count.get() > 0 && commit::have_predecessors_ended() {
-        dependent::let_predecessors_end();
-    }
+/// Forgets all but the first ones.
+pub fn keep(count: usize) {
+    NOTED.keep(count);
 }
 
 /// The predecessors have ended: fails with 40001 if somebody has changed what was read beside them.

@@ -8,6 +8,7 @@
 //! Later statements take the ticket only if nobody is there, for those who come next. Otherwise they come to the row in stock
 //! PostgreSQL's way, which refuses at once what would be refused after the queue.
 
+use super::handover;
 use super::session::{SESSION, memory, statement_of};
 use super::settings::{self, TableMode, session_mode};
 use super::tail;
@@ -61,7 +62,7 @@ pub fn take_free(slot: Slot, identity: &Identity) -> Option<usize> {
     let n = ticket::try_acquire(slot, identity)?;
     // Whoever had it may have left somebody there.
     if !is_empty() {
-        ticket::leave(n);
+        handover::leave(n);
         return None;
     }
     Some(n)

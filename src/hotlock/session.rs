@@ -9,7 +9,6 @@ use hotrow::{Identity, MEMBERS, MemberId, Membership, Patience, Slot, Statement}
 use pgrx::pg_sys::Oid;
 use std::cell::Cell;
 
-use super::commit;
 use super::settings::{self, TableMode};
 use crate::guc;
 
@@ -95,6 +94,18 @@ impl Session {
         (0..upto).filter_map(|n| self.get(n).map(|m| (n, m)))
     }
 
+    /// Whether the transaction must commit after another one that has not ended, as far as is known.
+    #[inline]
+    pub fn is_dependent(&self) -> bool {
+        self.is_member() && self.all().any(|(_, m)| m.depends())
+    }
+
+    /// Whether the transaction has seen or built on the version of another one that was running then.
+    #[inline]
+    pub fn has_followed(&self) -> bool {
+        self.is_member() && self.all().any(|(_, m)| m.seen().is_some())
+    }
+
     /// Whether a hot row is locked, and not updated yet.
     pub fn is_to_update(&self) -> bool {
         self.all().any(|(_, m)| m.has_ticket() && !m.has_version())
@@ -125,7 +136,7 @@ impl Session {
 
     /// Begins a membership, if one of the places is free.
     pub fn begin(&self, slot: Slot, relation: Oid) -> Option<usize> {
-        release::after_locks(commit::after_locks);
+        release::ask();
         let n = (0..MEMBERS).find(|&n| self.memberships[n].get().is_none())?;
         let membership = Membership::begin(slot, u32::from(relation), xact::nest_level());
         self.memberships[n].set(Some(membership));
@@ -144,7 +155,7 @@ impl Session {
         self.note(identity.hash());
     }
 
-    /// The same, for the row of a membership.
+    /// Remembers that the transaction has locked the row of a membership in the ordinary way.
     pub fn note_locked_by(&self, membership: &Membership) {
         self.publish();
         self.note(memory().directory.rows[membership.slot() as usize].mark());
@@ -171,7 +182,7 @@ impl Session {
         self.locked_count.set(LOCKED + 1);
     }
 
-    /// Makes the transaction known to those who look for the owner of a row lock (circles.rs).
+    /// Makes the transaction known to those who look for the owner of a row lock (deadlock.rs).
     pub fn publish(&self) {
         self.published.set(true);
         memory().actors[wait::me() as usize]
@@ -227,6 +238,11 @@ impl Session {
 /// The table of a membership's row.
 pub fn relation_of(membership: &Membership) -> Oid {
     Oid::from(membership.relation())
+}
+
+/// The slot of membership `n`.
+pub fn membership_slot(n: usize) -> Slot {
+    SESSION.get(n).map_or(0, |m| m.slot())
 }
 
 /// A statement as a membership remembers it, by the address of its QueryDesc; 0 for none.

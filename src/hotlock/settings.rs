@@ -10,11 +10,10 @@
 //! the same way: without one, a session with its settings off asks for nothing else; with one, for
 //! the tables of its statements.
 
-use super::session::{self, SESSION};
 use crate::guc::{self, FollowerReads};
 use crate::pg::label;
 use crate::pg::per_table::PerTable;
-use crate::pg::{plan, xact};
+use crate::pg::{plan, wait, xact};
 use pgrx::pg_sys::{self, Datum, Oid};
 use std::cell::Cell;
 use std::ffi::CStr;
@@ -298,7 +297,7 @@ pub fn of(relation: Oid) -> Settings {
 /// Whether this transaction uses the hot rows of that table, which is open or locked.
 #[inline]
 pub fn uses(relation: Oid) -> bool {
-    session::is_allowed() && of(relation).mode() != TableMode::Off
+    wait::is_backend() && of(relation).mode() != TableMode::Off
 }
 
 /// Whether a statement of this transaction, a member of no hot row, may come to use hot rows: the
@@ -308,7 +307,7 @@ pub fn uses(relation: Oid) -> bool {
 /// # Safety
 /// The statement is about to be started, or has been: its tables are locked.
 pub unsafe fn concern(query: *const pg_sys::QueryDesc) -> bool {
-    if !session::is_allowed() {
+    if !wait::is_backend() {
         return false;
     }
     session_mode() != TableMode::Off
@@ -316,18 +315,4 @@ pub unsafe fn concern(query: *const pg_sys::QueryDesc) -> bool {
             // SAFETY: by the contract; a plan's list of tables.
             && unsafe { plan::oids((*(*query).plannedstmt).relationOids) }
                 .any(|relation| of(relation).mode() != TableMode::Off)
-}
-
-/// Notes that a statement that does not `concern` us may lock rows of its tables.
-///
-/// # Safety
-/// As for `concern`.
-pub unsafe fn note_unconcerned(query: *const pg_sys::QueryDesc) {
-    if exist() {
-        // SAFETY: by the contract.
-        unsafe { plan::oids((*(*query).plannedstmt).relationOids) }
-            .for_each(|relation| SESSION.note_locked_in(relation));
-    } else {
-        SESSION.note_locked_something();
-    }
 }

@@ -1,55 +1,33 @@
-//! What happens around each statement: before it takes its snapshot's work seriously, and when it ends.
+//! Statement hooks: before ExecutorStart, after it, before ExecutorRun, at ExecutorEnd.
 
-use super::answer;
 use super::check;
 use super::combine;
 use super::definitions;
+use super::dependency;
 use super::dependent;
 use super::detect;
-use super::existence;
+use super::early_reads;
+use super::fk_check;
 use super::gate;
+use super::handover;
+use super::order;
+use super::predecessors;
+use super::quietness;
 use super::readguard;
-use super::reads;
 use super::repeatable;
-use super::session::{SESSION, is_enabled, member_id, memory, statement_of};
+use super::session::{SESSION, is_enabled, memory, statement_of};
 use super::settings;
 use super::streaming;
 use super::ticket::{self, Turn};
 use super::waiting::{self, Reason};
-use super::{commit, order, stop};
-use crate::fault::{Fault, planted};
-use crate::pg::forerun;
-use crate::pg::plan::{self, Target};
+use super::whole;
+use crate::pg::plan::{self, OnConflict, Target};
+use crate::pg::pre_lock_effects;
 use crate::pg::relation::key_of;
 use crate::pg::{nesting, plpgsql, raw, snapshot, wait, xact};
-use crate::tam::swap::{self, OnConflict, Use};
-use hotrow::{Contention, Identity, Slot, Tail};
+use crate::tam::swap::{self, Use};
+use hotrow::{Contention, Identity, Slot};
 use pgrx::pg_sys::{self, CmdType, Oid};
-use std::cell::Cell;
-
-/// The data-modifying statement that is a transaction of its own, as the address of its QueryDesc.
-struct Whole(Cell<usize>);
-// SAFETY: a backend has one thread.
-unsafe impl Sync for Whole {}
-static WHOLE: Whole = Whole(Cell::new(0));
-
-/// Whether the transaction consists of the one data-modifying statement that now runs: its commit is next.
-pub fn is_whole_transaction() -> bool {
-    WHOLE.0.get() != 0
-}
-
-/// Whether that is this statement.
-pub fn is_the_transaction(query: *const pg_sys::QueryDesc) -> bool {
-    WHOLE.0.get() == query as usize
-}
-
-/// At the end of a transaction.
-pub fn forget() {
-    answer::error_is_over();
-    WHOLE.0.set(0);
-    existence::forget();
-    streaming::forget();
-}
 
 /// Before a statement of an idle session starts.
 ///
@@ -58,8 +36,8 @@ pub fn forget() {
 #[inline]
 pub unsafe fn before_idle_start(query: *const pg_sys::QueryDesc) {
     check::forget_asking();
-    existence::end(query);
-    dependent::forget(query as usize);
+    fk_check::end(query);
+    quietness::forget(query as usize);
     // SAFETY: by the contract.
     unsafe {
         if plan::may_lock(query) {
@@ -69,7 +47,7 @@ pub unsafe fn before_idle_start(query: *const pg_sys::QueryDesc) {
 }
 
 /// Before a statement starts: doomed transactions end here, members that read let their predecessors end, and an update
-/// of a hot row queues up, all with the snapshot let go. Returns whether the statement is certain (existence.rs).
+/// of a hot row queues up, all with the snapshot let go. Returns whether the statement is certain (fk_check.rs).
 ///
 /// `is_first` says that the transaction has not used its snapshot before.
 ///
@@ -77,8 +55,8 @@ pub unsafe fn before_idle_start(query: *const pg_sys::QueryDesc) {
 /// ExecutorStart's argument.
 pub unsafe fn before_start(query: *mut pg_sys::QueryDesc, is_first: bool) -> bool {
     check::forget_asking();
-    existence::end(query);
-    dependent::forget(query as usize);
+    fk_check::end(query);
+    quietness::forget(query as usize);
     let member = SESSION.is_member();
     let enabled = if member {
         is_enabled()
@@ -95,7 +73,7 @@ pub unsafe fn before_start(query: *mut pg_sys::QueryDesc, is_first: bool) -> boo
         unsafe {
             if plan::may_lock(query) {
                 check::take_for(query);
-                settings::note_unconcerned(query);
+                note_unconcerned(query);
             }
         }
         return false;
@@ -104,10 +82,10 @@ pub unsafe fn before_start(query: *mut pg_sys::QueryDesc, is_first: bool) -> boo
     unsafe {
         waiting::check_doomed();
         if (*query).operation == CmdType::CMD_UPDATE && SESSION.is_to_update() {
-            ticket::come_back();
+            handover::come_back();
         }
-        definitions::settle();
         definitions::note_analyzed();
+        dependent::settle_definitions();
         if check::has_deferred() {
             check::before_inserts(query);
         }
@@ -118,12 +96,12 @@ pub unsafe fn before_start(query: *mut pg_sys::QueryDesc, is_first: bool) -> boo
         };
         if let Some(asked) = &asked {
             check::consider(query, asked);
-            if member && existence::is_certain(query, asked) {
+            if member && fk_check::is_certain(query, asked, |probe| after_start(probe, false)) {
                 check::forget_asking();
                 return true;
             }
         }
-        note_whole(query);
+        whole::note(query);
         let locks = matches!(
             (*query).operation,
             CmdType::CMD_UPDATE | CmdType::CMD_INSERT
@@ -137,12 +115,12 @@ pub unsafe fn before_start(query: *mut pg_sys::QueryDesc, is_first: bool) -> boo
             query,
             let_go: false,
         };
-        if dependent::has_followed()
+        if SESSION.has_followed()
             && !dependent::may_go_on(query, comes_by_key(query, target.as_ref()))
         {
-            if dependent::is_dependent() {
+            if SESSION.is_dependent() {
                 replaced.let_go();
-                if !replaced.let_go || commit::have_predecessors_ended() || !reads::may_go_on(query)
+                if !replaced.let_go || predecessors::have_ended() || !early_reads::may_go_on(query)
                 {
                     dependent::let_predecessors_end();
                 }
@@ -153,7 +131,7 @@ pub unsafe fn before_start(query: *mut pg_sys::QueryDesc, is_first: bool) -> boo
         }
         if member && streaming::must_wait(query, target.as_ref()) {
             replaced.let_go();
-            commit::wait_for_predecessors(Reason::Stream);
+            predecessors::wait(Reason::Stream);
         }
         if enabled && let Some(target) = &target {
             let relation = Oid::from(target.identity.relation);
@@ -164,11 +142,14 @@ pub unsafe fn before_start(query: *mut pg_sys::QueryDesc, is_first: bool) -> boo
             };
             match slot {
                 Some(slot) if !xact::is_read_committed() => {
-                    if is_first && !forerun::locks_first(query) {
+                    if is_first && !pre_lock_effects::locks_first(query) {
                         repeatable::queue(query, slot, &target.identity);
                     }
                 }
-                Some(slot) if !forerun::locks_first(query) && !combine::consider(query, target) => {
+                Some(slot)
+                    if !pre_lock_effects::locks_first(query)
+                        && !combine::consider(query, target) =>
+                {
                     queue_early(&mut replaced, slot, &target.identity, ticket::acquire_turn);
                 }
                 Some(_) => {}
@@ -176,7 +157,7 @@ pub unsafe fn before_start(query: *mut pg_sys::QueryDesc, is_first: bool) -> boo
                     if order::may_overtake_in(relation, Contention::Row) {
                         replaced.let_go();
                         detect::while_waiting_for(&target.identity, || {
-                            commit::wait_for_predecessors(Reason::Order);
+                            predecessors::wait(Reason::Order);
                         });
                     }
                 }
@@ -188,7 +169,7 @@ pub unsafe fn before_start(query: *mut pg_sys::QueryDesc, is_first: bool) -> boo
                 .any(|relation| order::may_overtake_in(relation, Contention::Value))
         {
             replaced.let_go();
-            commit::wait_for_predecessors(Reason::Order);
+            predecessors::wait(Reason::Order);
         }
         replaced.finish();
         false
@@ -200,9 +181,9 @@ pub unsafe fn before_start(query: *mut pg_sys::QueryDesc, is_first: bool) -> boo
 /// # Safety
 /// ExecutorRun's argument.
 pub unsafe fn before_run(query: *mut pg_sys::QueryDesc) -> bool {
-    if existence::was_certain(query) {
+    if fk_check::was_certain(query) {
         // SAFETY: by the contract; the query has started.
-        unsafe { existence::answer(query) };
+        unsafe { fk_check::answer(query) };
         return true;
     }
     // SAFETY: as above.
@@ -280,27 +261,6 @@ impl Replaced {
     }
 }
 
-unsafe fn note_whole(query: *mut pg_sys::QueryDesc) {
-    // SAFETY: the active portal is that of the client's statement.
-    unsafe {
-        let portal = pg_sys::ActivePortal;
-        if (*query).operation == CmdType::CMD_SELECT
-            || !nesting::is_outermost()
-            || raw::IsTransactionBlock()
-        {
-            return;
-        }
-        let mut statements = plan::nodes((*portal).stmts);
-        let only = statements.next();
-        if only == Some((*query).plannedstmt.cast())
-            && statements.next().is_none()
-            && xact::nest_level() == 1
-        {
-            WHOLE.0.set(query as usize);
-        }
-    }
-}
-
 /// Whether the statement reads only one row of that table, by its key, and we are no member of that row.
 fn passes_by(target: Option<&Target>, relation: Oid) -> bool {
     target.is_some_and(|target| {
@@ -313,7 +273,7 @@ fn passes_by(target: Option<&Target>, relation: Oid) -> bool {
 }
 
 /// Whether the statement reads only one row, by its key and nothing else (other conditions would be asked of the version
-/// that its snapshot shows, not of the one that we have locked), and we have that row's ticket and its lock (trap 9).
+/// that its snapshot shows, not of the one that we have locked), and we have that row's ticket and its lock (rule "FOR UPDATE, then UPDATE").
 fn is_locked_by_us(target: &Target) -> bool {
     target.is_unconditional()
         && SESSION.all().any(|(_, m)| {
@@ -389,7 +349,7 @@ unsafe fn queue_early(
 /// ExecutorStart's argument, started.
 pub unsafe fn after_start(query: *mut pg_sys::QueryDesc, certain: bool) {
     if certain {
-        return existence::note_certain(query);
+        return fk_check::note_certain(query);
     }
     // SAFETY: by the contract.
     if !SESSION.is_member() && !check::has_deferred() && !unsafe { settings::concern(query) } {
@@ -468,12 +428,12 @@ pub unsafe fn end(query: *mut pg_sys::QueryDesc) {
         unsafe { readguard::note_statement(query) };
     }
     combine::end(query as usize);
-    existence::end(query);
-    dependent::forget(query as usize);
+    fk_check::end(query);
+    quietness::forget(query as usize);
     swap::end_of_statement(query as usize);
-    drop_unused(query as usize);
-    if WHOLE.0.get() == query as usize && !SESSION.is_member() {
-        WHOLE.0.set(0);
+    dependency::drop_unused(query as usize);
+    if whole::is(query) && !SESSION.is_member() {
+        whole::forget();
     }
     // Last, because it may wait: the ticket that came to nothing has gone on.
     // SAFETY: by the contract.
@@ -485,76 +445,23 @@ pub unsafe fn end(query: *mut pg_sys::QueryDesc) {
 #[inline]
 pub fn has_run() {
     if nesting::is_outermost() {
-        reads::settle();
+        dependent::settle();
     }
     if SESSION.is_member() && nesting::is_outermost() && xact::is_in_block() {
-        ticket::go_away();
+        handover::go_away();
     }
 }
 
-/// Ends the memberships that this statement began and did not use.
-#[inline]
-pub fn drop_unused(query: usize) {
-    for (n, membership) in SESSION.all() {
-        if membership.is_unused_by(query) {
-            drop_ticket(n);
-            gate::leave_if_alone();
-        }
-    }
-}
-
-/// Ends a membership that has come to nothing: the row is not locked, and we have no version of it.
-pub fn drop_ticket(n: usize) {
-    let Some(membership) = SESSION.get(n) else {
-        return;
-    };
-    if membership.has_version() || membership.has_locked() {
-        return;
-    }
-    if membership.depends() && !planted(Fault::ReaderNotDependent) {
-        become_reader(n);
+/// Notes that a statement that does not concern us may lock rows of its tables.
+///
+/// # Safety
+/// As for `settings::concern`.
+unsafe fn note_unconcerned(query: *const pg_sys::QueryDesc) {
+    if settings::exist() {
+        // SAFETY: by the contract.
+        unsafe { plan::oids((*(*query).plannedstmt).relationOids) }
+            .for_each(|relation| SESSION.note_locked_in(relation));
     } else {
-        ticket::leave(n);
+        SESSION.note_locked_something();
     }
-}
-
-/// The statement looked at an uncommitted version and changed nothing (trap 1): we commit only
-/// after its writer.
-fn become_reader(n: usize) {
-    let listed = link(n, |_| true);
-    ticket::give_back(n);
-    SESSION.step(n, |m| m.reads(listed));
-    stop::at(stop::Point::Updated);
-}
-
-/// Puts us into the list behind the writer whose version we have looked at, if that is still open
-/// for others. Whether it was.
-pub fn depend_on_open(n: usize) -> bool {
-    link(n, |tail| tail.open)
-}
-
-/// Takes that back. A version that was lent before is still locked, and so our place is kept: its
-/// writer must not come to wait for us.
-pub fn depend_no_more(n: usize) {
-    if let Some(membership) = SESSION.get(n).filter(|m| !m.is_listed()) {
-        memory().with_row(membership.slot(), |row, world| {
-            row.withdraw(world, member_id(n));
-        });
-    }
-}
-
-fn link(n: usize, wanted: impl FnOnce(&Tail) -> bool) -> bool {
-    let Some(membership) = SESSION.get(n) else {
-        return false;
-    };
-    let (me, xid) = (member_id(n), xact::own_xid());
-    memory().with_row(membership.slot(), |row, world| {
-        let still = row
-            .tail(world)
-            .is_some_and(|tail| membership.predecessor() == Some(tail.xid) && wanted(&tail));
-        if still {
-            row.link_reader(world, me, xid);
-        }
-        still
-    })
 }

@@ -1,11 +1,10 @@
 //! The tail of a hot row's list, on which an update builds or for which it waits: taking its version, letting its transaction end.
 
-use super::circles;
+use super::deadlock;
 use super::definitions;
 use super::errors;
-use super::session::{SESSION, memory};
+use super::session::{SESSION, membership_slot, memory};
 use super::ticket;
-use super::update::membership_slot;
 use super::waiting::{self, Reason, Wait};
 use crate::pg::{raw, tuple, wait, xact};
 use hotrow::{Membership, Slot, Tail, actor_of};
@@ -20,7 +19,7 @@ pub fn offer(n: usize, tail: &Tail) {
     }
     let own = &memory().actors[wait::me() as usize];
     let slot = membership_slot(n);
-    if circles::closes(|| own.depend(n, actor_of(tail.member), tail.xid)) {
+    if deadlock::closes(|| own.depend(n, actor_of(tail.member), tail.xid)) {
         own.forget(n);
         ticket::refuse_cycle(Some(slot));
     }
@@ -98,8 +97,8 @@ fn await_end(n: usize, tail: &Tail, lock_manager: impl FnOnce(&Wait)) {
 fn must_give_way(n: usize, tail: &Tail) -> bool {
     let own = &memory().actors[wait::me() as usize];
     let closes = SESSION.get(n).is_some_and(|m| m.may_queue_again())
-        && circles::has_only_tickets()
-        && circles::closes_with_ticket(|| own.wait(Some(hotrow::Wait::Xid(tail.xid))));
+        && deadlock::has_only_tickets()
+        && deadlock::closes_with_ticket(|| own.wait(Some(hotrow::Wait::Xid(tail.xid))));
     if closes {
         own.wait(None);
     }
@@ -110,7 +109,7 @@ fn must_give_way(n: usize, tail: &Tail) -> bool {
 fn await_transaction(slot: Slot, xid: u32, lock_manager: impl FnOnce(&Wait)) -> bool {
     memory().totals.fallbacks.add(1);
     let own = &memory().actors[wait::me() as usize];
-    if circles::closes(|| own.wait(Some(hotrow::Wait::Xid(xid)))) {
+    if deadlock::closes(|| own.wait(Some(hotrow::Wait::Xid(xid)))) {
         ticket::refuse_cycle(Some(slot));
     }
     let wait = Wait::begin(Reason::Fallback, slot);

@@ -1,7 +1,7 @@
 //! Text for messages, put together without an allocation.
 
-use crate::pg::raw;
-use hotrow::LABEL_BYTES;
+use crate::pg::{raw, rights};
+use hotrow::{LABEL_BYTES, Row};
 use pgrx::pg_sys::{self, Oid};
 use std::ffi::CStr;
 use std::io::Write;
@@ -72,4 +72,9 @@ impl Text {
     pub fn as_c_str(&self) -> &CStr {
         CStr::from_bytes_until_nul(&self.bytes).unwrap_or(c"")
     }
+}
+
+/// Whether the present user may know the row's key.
+pub fn may_see_key(row: &Row) -> bool {
+    rights::may_see(row.relation().into(), row.columns().into_iter())
 }

@@ -1,10 +1,11 @@
-//! Getting the ticket of a hot row, and giving it back.
+//! Getting the ticket of a hot row.
 
-use super::circles;
-use super::commit;
+use super::deadlock;
 use super::errors;
 use super::gate;
+use super::handover;
 use super::order;
+use super::predecessors;
 use super::session::{SESSION, member_id, memory, patience};
 use super::stop;
 use super::waiting::{self, Nap, Reason, Wait};
@@ -37,12 +38,13 @@ pub fn acquire(slot: Slot, identity: &Identity) -> Option<usize> {
     }
 }
 
-/// The same.
+/// Takes the ticket as `acquire` does, and returns the turn.
 pub fn acquire_turn(slot: Slot, identity: &Identity) -> Option<Turn> {
     request(slot, identity, Manner::Wait)
 }
 
-/// The same, letting others do the packed update meanwhile (combine.rs).
+/// Takes the ticket, waiting for it as long as need be; others may do the packed update meanwhile
+/// (combine.rs).
 pub fn acquire_or_combine(slot: Slot, identity: &Identity) -> Option<Turn> {
     request(slot, identity, Manner::Combine)
 }
@@ -72,7 +74,7 @@ fn request(slot: Slot, identity: &Identity, manner: Manner) -> Option<Turn> {
     loop {
         order::let_pass_at(slot);
         match request_once(slot, identity, manner) {
-            Some(Turn::Own(n)) if order::may_overtake_at(slot) => leave(n),
+            Some(Turn::Own(n)) if order::may_overtake_at(slot) => handover::leave(n),
             Some(turn) => {
                 gate::pass(slot);
                 return Some(turn);
@@ -81,7 +83,7 @@ fn request(slot: Slot, identity: &Identity, manner: Manner) -> Option<Turn> {
             None => {
                 gate::leave_if_alone();
                 // The row is not what it was when the predecessors were let pass there.
-                commit::wait_for_predecessors(Reason::Order);
+                predecessors::wait(Reason::Order);
                 return None;
             }
         }
@@ -126,7 +128,7 @@ fn request_once(slot: Slot, identity: &Identity, manner: Manner) -> Option<Turn>
             let awake = waiting == Acquired::Competing;
             if let Some(done) = queue(n, slot, awake, manner == Manner::Combine) {
                 SESSION.step(n, Membership::served);
-                leave(n);
+                handover::leave(n);
                 return Some(done);
             }
         }
@@ -143,7 +145,7 @@ fn queue(n: usize, slot: Slot, mut awake: bool, mut offers: bool) -> Option<Turn
     let own = &memory().members[me as usize];
     let declare = || memory().actors[wait::me() as usize].wait(Some(hotrow::Wait::Ticket(slot)));
     let until = wait::now() + LOOK_AGAIN_US;
-    while !offers && circles::closes(declare) {
+    while !offers && deadlock::closes(declare) {
         if wait::now() >= until || !may_be_given_back(slot) {
             refuse_cycle(Some(slot));
         }
@@ -180,7 +182,7 @@ fn queue(n: usize, slot: Slot, mut awake: bool, mut offers: bool) -> Option<Turn
             Nap::Over if offers && !wait::is_interrupted() => {}
             Nap::Over => attend(n, slot, offers, waiting::check_doomed),
             Nap::Late => attend(n, slot, offers, || errors::WAIT_TIMEOUT.raise()),
-            Nap::Long => attend(n, slot, offers, || go_deaf(n, slot, &wait)),
+            Nap::Long => attend(n, slot, offers, || enter_lock_manager(n, slot, &wait)),
         }
     }
     SESSION.step(n, Membership::granted);
@@ -243,10 +245,10 @@ fn await_outcome(own: &Member, wait: &Wait) -> Outcome {
 }
 
 /// Waits for the holder's transaction in the lock manager for a while.
-fn go_deaf(n: usize, slot: Slot, wait: &Wait) {
+fn enter_lock_manager(n: usize, slot: Slot, wait: &Wait) {
     let me = member_id(n);
     let holder = memory().with_row(slot, |row, world| {
-        if row.go_deaf(world, me) {
+        if row.enter_lock_manager(world, me) {
             row.holder().map(actor_of)
         } else {
             None
@@ -325,62 +327,7 @@ pub fn refuse_cycle(slot: Option<Slot>) -> ! {
     if let Some(slot) = slot
         && !gate::note_circle(slot)
     {
-        note_trouble(slot, Trouble::Cycle);
+        handover::note_trouble(slot, Trouble::Cycle);
     }
     errors::CYCLE.raise()
-}
-
-/// Lets the row learn from trouble.
-pub fn note_trouble(slot: Slot, trouble: Trouble) {
-    let now = wait::now();
-    if memory().with_row(slot, |row, _| row.trouble(trouble, now)) {
-        memory().totals.backoffs.add(1);
-    }
-}
-
-/// The client's statement has ended: the tickets that are kept are so until the client sends more.
-pub fn go_away() {
-    for (n, membership) in SESSION.all().filter(|(_, m)| m.has_ticket()) {
-        let me = member_id(n);
-        memory().with_row(membership.slot(), |row, _| row.go_away(me));
-        SESSION.away.set(true);
-    }
-}
-
-/// The tickets that were kept between statements are released soon: wakes who waits for them.
-pub fn come_back() {
-    if SESSION.away.take() {
-        for (n, membership) in SESSION.all().filter(|(_, m)| m.has_ticket()) {
-            let me = member_id(n);
-            let woken = memory().with_row(membership.slot(), |row, world| row.come_back(world, me));
-            woken.into_iter().for_each(wait::wake);
-        }
-    }
-}
-
-/// Gives the ticket back, or leaves the queue. The membership goes on to a state without them, or ends.
-pub fn give_back(n: usize) {
-    let Some(membership) = SESSION.get(n).filter(Membership::is_in_queue) else {
-        return;
-    };
-    let (me, patience, now) = (member_id(n), patience(), wait::now());
-    let woken = memory().with_row(membership.slot(), |row, world| {
-        row.leave(world, me, patience, now)
-    });
-    if let Some(actor) = woken {
-        wait::wake(actor);
-    }
-}
-
-/// Ends a membership that has neither version nor dependency.
-pub fn leave(n: usize) {
-    give_back(n);
-    if let Some(membership) = SESSION.get(n) {
-        memory().with_row(membership.slot(), |row, world| {
-            world.forgive(member_id(n));
-            row.part();
-        });
-        memory().actors[wait::me() as usize].forget(n);
-        SESSION.end(n);
-    }
 }

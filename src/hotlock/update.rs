@@ -5,45 +5,32 @@
 //! hands it out as it is, checks the quals against it, and calls `tuple_update` again, now on that version. That call is
 //! the group update. Between offer and group update we have the ticket, so nobody else gets in between.
 
+use super::access::{Heat, heat, identity_of, note_unseen, ticket_for, version_of};
+use super::blocker::wait_for_lockers;
 use super::check;
-use super::circles;
 use super::cold::{self, Place, Turn};
 use super::combine;
-use super::commit;
-use super::dependent;
+use super::dependency;
 use super::detect;
-use super::errors;
-use super::lock::{self, Heat};
 use super::order;
-use super::session::{SESSION, member_id, memory, patience, relation_of, statement_of};
-use super::settings::{self, Settings};
-use super::statement;
+use super::predecessors;
+use super::session::{SESSION, member_id, membership_slot, memory, patience, statement_of};
+use super::settings;
+use super::step::{
+    Step, announce_writer, close_own, end_group_for_others, is_above, name_version, next_step,
+    settings_of,
+};
 use super::stop;
-use super::streaming;
 use super::tail::{await_in_turn, await_tail, offer, refuse_if_shown};
-use super::ticket;
 use super::waiting::{self, Reason};
+use super::whole;
 use crate::pg::evaluate::{self, Applied};
 use crate::pg::relation::key_of;
 use crate::pg::{raw, tuple, wait, xact};
 use crate::tam::callbacks::Update;
 use crate::tam::{group, swap};
-use hotrow::{
-    Base, Contention, Identity, MEMBERS, MemberId, Membership, Mode, Obstacle, Slot, Tail, actor_of,
-};
+use hotrow::{Base, Contention, Identity, MEMBERS, Membership, Mode, Obstacle, Slot, Tail};
 use pgrx::pg_sys::{self, LockTupleMode, TM_Result, TU_UpdateIndexes};
-
-/// What to do next on a hot row whose ticket we have.
-pub enum Step {
-    /// Nobody in the list: heap's own update.
-    Ordinary,
-    /// Let the executor look at that version.
-    Offer(Tail),
-    /// Update on top of it; our place in the list is reserved.
-    Follow(Tail),
-    /// Not to be followed: let it end first.
-    Await(Tail),
-}
 
 /// `tuple_update` of our routine.
 ///
@@ -79,14 +66,14 @@ unsafe fn updated(call: Update) -> TM_Result::Type {
         let usage = swap::usage(call.rel).filter(|_| settings::uses((*call.rel).rd_id));
         let (Some(usage), Some(key)) = (usage, key_of(call.rel)) else {
             let_end();
-            lock::note_unseen(call.rel);
+            note_unseen(call.rel);
             order::let_pass_in((*call.rel).rd_id, Contention::Row);
             return ordinary(call);
         };
         if !usage.may_follow {
             let_end();
             order::let_pass_in((*call.rel).rd_id, Contention::Row);
-            let before = lock::identity_of(call.rel, key, version);
+            let before = identity_of(call.rel, key, version);
             if let Some(slot) = before.as_ref().and_then(detect::find) {
                 memory().directory.rows[slot as usize].note_obstacle(Obstacle::Key);
             }
@@ -117,7 +104,7 @@ unsafe fn updated(call: Update) -> TM_Result::Type {
             return hot(call, slot, &identity, usage.query);
         }
         let mode = LockTupleMode::LockTupleNoKeyExclusive;
-        match lock::heat(call.rel, key, &identity, version, mode) {
+        match heat(call.rel, key, &identity, version, mode) {
             Heat::Hot(slot) => hot(call, slot, &identity, usage.query),
             Heat::Calm => {
                 order::let_pass_in((*call.rel).rd_id, Contention::Row);
@@ -161,7 +148,7 @@ fn await_lender(n: usize) {
     }
     // Prepared, it has left the list and runs.
     if let Some(membership) = SESSION.get(n).filter(Membership::depends) {
-        commit::wait_for_predecessor(n, &membership, Reason::Fallback);
+        predecessors::wait_on_row(n, &membership, Reason::Fallback);
     }
     // Others may update the version now: the executor is to be shown the last one, and not this again.
     SESSION.step(n, Membership::hands_emptied);
@@ -188,7 +175,7 @@ unsafe fn ordinary(call: Update) -> TM_Result::Type {
             } else {
                 LockTupleMode::LockTupleExclusive
             };
-            lock::wait_for_lockers(call.rel, tuple::pack(&*call.otid), mode);
+            wait_for_lockers(call.rel, tuple::pack(&*call.otid), mode);
         }
         let result = waiting::with_ticket(|| call.heap());
         SESSION
@@ -200,20 +187,7 @@ unsafe fn ordinary(call: Update) -> TM_Result::Type {
     }
 }
 
-/// Declares that we are going to wait for that transaction's row lock.
-pub fn await_edge(xid: u32) {
-    let own = &memory().actors[wait::me() as usize];
-    // The writer of a version in a row's list is known as such, and its rollback with it.
-    let awaited = match hotrow::owner_of(memory().actors, xid) {
-        Some(_) => xid,
-        None => xact::top_of(xid),
-    };
-    if circles::closes(|| own.wait(Some(hotrow::Wait::Xid(awaited)))) {
-        ticket::refuse_cycle(SESSION.all().next().map(|(_, m)| m.slot()));
-    }
-}
-
-/// The transaction updates its own version again (trap 2).
+/// The transaction updates its own version again (rule "own row again").
 unsafe fn own_row(call: Update, n: usize) -> TM_Result::Type {
     close_own(n);
     // SAFETY: as in `tuple_update`.
@@ -229,30 +203,12 @@ unsafe fn own_row(call: Update, n: usize) -> TM_Result::Type {
     }
 }
 
-/// Makes sure that nobody follows our version any more; 40001 if somebody already has.
-pub fn close_own(n: usize) {
-    let Some(membership) = SESSION.get(n) else {
-        return;
-    };
-    if !membership.is_listed() {
-        return;
-    }
-    let me = member_id(n);
-    if !memory().with_row(membership.slot(), |row, world| {
-        !row.is_linked(world, me) || row.close(world, me)
-    }) {
-        memory().totals.own_row.add(1);
-        ticket::note_trouble(membership.slot(), hotrow::Trouble::OwnRow);
-        errors::OWN_ROW.raise();
-    }
-}
-
 /// Update of a hot row.
 unsafe fn hot(call: Update, slot: Slot, identity: &Identity, query: usize) -> TM_Result::Type {
     // SAFETY: as in `tuple_update`.
     unsafe {
         let version = tuple::pack(&*call.otid);
-        while let Some(n) = lock::ticket_for(call.rel, slot, identity, version) {
+        while let Some(n) = ticket_for(call.rel, slot, identity, version) {
             SESSION.step(n, |m| m.claimed_by(statement_of(query)).came_with(version));
             stop::at(stop::Point::TicketTaken);
             if let Some(result) = advance(call, n, query) {
@@ -316,7 +272,7 @@ unsafe fn advance(call: Update, n: usize, query: usize) -> Option<TM_Result::Typ
                         await_tail(n, &tail);
                     }
                     if may_let_pass(&membership) && order::may_overtake_at(membership.slot()) {
-                        statement::drop_ticket(n);
+                        dependency::drop_ticket(n);
                         return None;
                     }
                 }
@@ -328,7 +284,7 @@ unsafe fn advance(call: Update, n: usize, query: usize) -> Option<TM_Result::Typ
                         return Some(start_again(call, n));
                     }
                     if may_let_pass(&membership) && order::may_overtake_at(membership.slot()) {
-                        statement::drop_ticket(n);
+                        dependency::drop_ticket(n);
                         return None;
                     }
                     SESSION.step(n, Membership::goes_heaps_way);
@@ -343,109 +299,6 @@ unsafe fn advance(call: Update, n: usize, query: usize) -> Option<TM_Result::Typ
 /// not locked.
 fn may_let_pass(membership: &Membership) -> bool {
     !membership.is_pending() && !membership.has_locked()
-}
-
-/// Decides under the row's lock, and reserves our place if we follow. A statement that is not quiet (dependent.rs) does not
-/// get to see what may still roll back: it waits.
-///
-/// # Safety
-/// `query` is the running statement, as the address of its QueryDesc, or 0.
-pub unsafe fn next_step(n: usize, version: u64, looked_at: bool, query: usize) -> Step {
-    let me = member_id(n);
-    // SAFETY: by the contract. Nobody writes into the list but who has the ticket, which is us.
-    let is_quiet = unsafe {
-        query != 0
-            && memory().directory.rows[membership_slot(n) as usize].listed() > 0
-            && dependent::is_quiet(query as *const pg_sys::QueryDesc)
-    };
-    let (xid, now) = (announce_writer(n), wait::now());
-    let settings = settings_of(n);
-    let (follows, size) = (settings.follow(), settings.group_size());
-    let own = if is_above(n) {
-        Some(Obstacle::Subtransaction)
-    } else if !is_quiet {
-        Some(Obstacle::Statement)
-    } else if streaming::is_large() {
-        Some(Obstacle::Large)
-    } else {
-        None
-    };
-    memory().with_row(membership_slot(n), |row, world| match row.tail(world) {
-        None => Step::Ordinary,
-        Some(tail) => {
-            if row.group_length() >= size {
-                row.end_group();
-            }
-            row.contended_at.set(now);
-            let obstacle = own.or_else(|| row.obstacle_behind(&tail, size, now));
-            if let Some(obstacle) = obstacle.filter(|_| follows) {
-                row.note_obstacle(obstacle);
-            }
-            if !follows || obstacle.is_some() {
-                Step::Await(tail)
-            } else if looked_at && tail.tid == version {
-                row.link_writer(world, me, xid, 0);
-                Step::Follow(tail)
-            } else {
-                Step::Offer(tail)
-            }
-        }
-    })
-}
-
-/// The id with which this (sub)transaction is going to stand in the row's list, known to those who
-/// will depend on it.
-fn announce_writer(n: usize) -> u32 {
-    let xid = xact::writing_xid();
-    if xact::nest_level() > 1 {
-        memory().actors[wait::me() as usize].writes_as(n, xid);
-    }
-    xid
-}
-
-/// Whether something of what the transaction has of the row belongs to a level above the present
-/// subtransaction: a rollback of this one would leave it with that, and without the ticket.
-fn is_above(n: usize) -> bool {
-    let level = xact::nest_level();
-    level > 1 && !SESSION.get(n).is_some_and(|m| m.belongs_to(level))
-}
-
-/// Somebody waits for the group in the ordinary way (its session has hotlock off, or wants a lock that does not follow):
-/// the group ends, so that its turn comes (design, step 10), and who has the ticket lines up behind it in the lock manager.
-/// Such a waiter works its way along the versions, so most of the time it waits for the first transaction of the list.
-pub fn end_group_for_others(slot: Slot) -> bool {
-    let others_wait = memory()
-        .with_row(slot, |row, world| row.head(world))
-        .is_some_and(|(head, xid, patient)| waiters(head, xid) > patient);
-    if others_wait {
-        memory().with_row(slot, |row, _| row.end_group());
-    }
-    others_wait
-}
-
-/// How many wait for that writer in the lock manager: for its subtransaction, or, once that has
-/// committed, for the transaction.
-fn waiters(head: MemberId, xid: u32) -> u32 {
-    let top = memory().actors[actor_of(head) as usize].xid.get();
-    let of_top = if top == xid || top == 0 {
-        0
-    } else {
-        xact::waiters(top)
-    };
-    xact::waiters(xid) + of_top
-}
-
-/// The settings of the table of membership `n`.
-fn settings_of(n: usize) -> Settings {
-    settings::of(
-        SESSION
-            .get(n)
-            .map_or(pg_sys::Oid::INVALID, |m| relation_of(&m)),
-    )
-}
-
-pub fn membership_slot(n: usize) -> Slot {
-    SESSION.get(n).map_or(0, |m| m.slot())
 }
 
 /// Does with the offered version what the executor would do with it, for a statement and a table so simple that this is
@@ -466,7 +319,7 @@ unsafe fn follow_at_once(
         if !update.has_new_row_in(call.slot) {
             return None;
         }
-        let (mut found, page) = lock::version_of(call.rel, tail.tid, tail.xid)?;
+        let (mut found, page) = version_of(call.rel, tail.tid, tail.xid)?;
         // The triggers of foreign keys compare with the version with which the executor came.
         if !group::has_keys_of(call.rel, tuple::pack(&*call.otid), &mut found) {
             page.unpin();
@@ -481,20 +334,6 @@ unsafe fn follow_at_once(
             Step::Follow(tail) => follow(call, n, &tail),
             _ => None,
         }
-    }
-}
-
-/// What goes with `TM_Updated`: where the newer version is, and whose.
-///
-/// # Safety
-/// The executor's result argument.
-pub unsafe fn name_version(failure: *mut pg_sys::TM_FailureData, version: u64, xid: u32) {
-    // SAFETY: by the contract.
-    unsafe {
-        (*failure).ctid = tuple::unpack(version);
-        (*failure).xmax = pg_sys::TransactionId::from(xid);
-        (*failure).cmax = pg_sys::InvalidCommandId;
-        (*failure).traversed = false;
     }
 }
 
@@ -586,9 +425,9 @@ unsafe fn ordinary_hot(call: Update, n: usize, query: usize) -> TM_Result::Type 
             let version = tuple::pack(&(*call.slot).tts_tid);
             SESSION.step(n, |m| m.writes(version, xact::nest_level()));
             let keeps_keys = *call.lockmode != LockTupleMode::LockTupleExclusive;
-            hand_on(call.rel, n, version, keeps_keys);
+            pass_ticket(call.rel, n, version, keeps_keys);
         } else if result == TM_Result::TM_Deleted {
-            statement::drop_ticket(n);
+            dependency::drop_ticket(n);
         }
         result
     }
@@ -596,10 +435,10 @@ unsafe fn ordinary_hot(call: Update, n: usize, query: usize) -> TM_Result::Type 
 
 /// After an ordinary update: the transaction becomes a leader that others follow. It keeps the ticket instead when it
 /// is a single statement (its commit is next, and nobody gains from an earlier hand-over), when a
-/// rollback to a savepoint could leave it a lock of the row (trap 5), in stricter transactions than
+/// rollback to a savepoint could leave it a lock of the row (rule "savepoints"), in stricter transactions than
 /// READ COMMITTED, when a column of any unique index has changed, when only queueing is asked for,
 /// and while the row backs off.
-fn hand_on(rel: pg_sys::Relation, n: usize, version: u64, keeps_keys: bool) {
+fn pass_ticket(rel: pg_sys::Relation, n: usize, version: u64, keeps_keys: bool) {
     let me = member_id(n);
     let slot = membership_slot(n);
     let xid = announce_writer(n);
@@ -615,7 +454,7 @@ fn hand_on(rel: pg_sys::Relation, n: usize, version: u64, keeps_keys: bool) {
     } else {
         None
     };
-    let may_lead = groups && !statement::is_whole_transaction();
+    let may_lead = groups && !whole::is_running();
     SESSION.publish();
     stop::at(stop::Point::HandingOn);
     let (led, woken) = memory().with_row(slot, |row, world| {

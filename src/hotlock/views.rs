@@ -4,16 +4,12 @@
 use super::detect;
 use super::explain::{cause_of, obstacles};
 use super::session::memory;
+use super::text::may_see_key;
 use super::waiting::Reason;
 use crate::pg::{rights, wait};
 use crate::range_occ;
 use hotrow::{Row, actor_of};
 use pgrx::prelude::*;
-
-/// Whether the present user may know the row's key.
-pub fn may_see_key(row: &Row) -> bool {
-    rights::may_see(row.relation().into(), row.columns().into_iter())
-}
 
 /// The key of a row as text, for those who may know it.
 fn key(row: &Row) -> Option<String> {
@@ -56,7 +52,7 @@ fn hot_rows() -> TableIterator<
     TableIterator::new(lines(line))
 }
 
-/// The same for the SQL of version 0.1.0, which a database has until it is updated.
+/// The hot rows for the SQL of version 0.1.0, which a database has until it is updated.
 #[pg_extern(sql = false)]
 #[allow(clippy::type_complexity)]
 fn hotspots() -> TableIterator<

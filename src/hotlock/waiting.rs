@@ -3,8 +3,7 @@
 
 use super::errors;
 use super::session::{SESSION, memory};
-use super::text::Text;
-use super::views;
+use super::text::{Text, may_see_key};
 use crate::fault::{Fault, planted};
 use crate::guc;
 use crate::pg::cancel;
@@ -143,7 +142,7 @@ impl Wait {
         true
     }
 
-    /// The same, and raises nothing.
+    /// Sleeps on the latch once, and raises nothing.
     pub fn nap(&self) -> Nap {
         let waited = self.waited_us();
         if self.is_late_after(waited) {
@@ -284,7 +283,7 @@ impl Wait {
     fn told(&self) -> Text {
         let row = &memory().directory.rows[self.slot as usize];
         let (label, mut length) = row.label();
-        if !views::may_see_key(row) {
+        if !may_see_key(row) {
             length = 0;
         }
         let mut text = Text::new();
@@ -323,9 +322,9 @@ pub fn waits_for(actor: ActorId, reason: Reason) -> bool {
     actor.wait_since.get() != 0 && actor.wait_reason.get() == reason as u32
 }
 
-/// Runs a call that may wait for a row lock, as the holder of a hot row's ticket. Who has nothing else is in no circle of its
-/// own making: the deadlock detector would make it the victim, the next holder would close the circle again, and those who
-/// made it would wait on. So it looks late, after those who wait for the ticket.
+/// Runs a call that may wait for a row lock, as the holder of a hot row's ticket. A backend that holds only a ticket cannot have
+/// caused a deadlock, so its deadlock check runs four times later than that of others: as the victim it would leave the circle to
+/// the next holder of the ticket.
 pub fn with_ticket<R>(body: impl FnOnce() -> R) -> R {
     const LATER: i32 = 4;
     let has_only_ticket = SESSION.all().nth(1).is_none()

@@ -59,7 +59,7 @@ pub fn is_immutable_internal(function: &FormData_pg_proc) -> bool {
     is_internal(function) && function.provolatile as u8 == pg_sys::PROVOLATILE_IMMUTABLE
 }
 
-/// The same of any volatility.
+/// What is known of such a function, whatever its volatility.
 pub fn is_internal(function: &FormData_pg_proc) -> bool {
     /// catalog/pg_language.dat: internal.
     const INTERNAL: u32 = 12;

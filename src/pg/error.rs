@@ -43,7 +43,7 @@ impl Report {
     }
 }
 
-/// The same for an error whose text was made for it.
+/// Raises an error whose text was made for it.
 pub struct Told {
     pub code: [u8; 5],
     pub message: *const c_char,

@@ -3,10 +3,16 @@
 use super::builtin::Known;
 use super::raw;
 use super::relation::key_of;
-use crate::tam::swap::OnConflict;
 use hotrow::Identity;
 use pgrx::pg_sys::{self, Datum, NodeTag, Oid};
 use std::cell::OnceCell;
+
+/// What an INSERT does with rows that are there.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum OnConflict {
+    Fail,
+    Update,
+}
 
 /// The one row that a statement updates or locks by its key.
 pub struct Target {

@@ -5,19 +5,26 @@ use super::raw;
 use pgrx::pg_sys::ResourceReleasePhase;
 use std::cell::Cell;
 use std::ffi::c_void;
+use std::sync::OnceLock;
 
-struct Done(Cell<Option<fn()>>);
+static DONE: OnceLock<fn()> = OnceLock::new();
+
+struct Asked(Cell<bool>);
 // SAFETY: a backend has one thread.
-unsafe impl Sync for Done {}
-static DONE: Done = Done(Cell::new(None));
+unsafe impl Sync for Asked {}
+static ASKED: Asked = Asked(Cell::new(false));
 
-/// Calls `done`, which raises nothing, after the locks of each commit to come (resowner.c: ResourceOwnerRelease). Only sessions that need it ask for it: every
+/// What is called then: it raises nothing. Once, from `_PG_init`.
+pub fn init(done: fn()) {
+    let _ = DONE.set(done);
+}
+
+/// From now on it is called in this session, after the locks of each commit (resowner.c: ResourceOwnerRelease). Only sessions that need it ask for it: every
 /// release of a resource owner, of which a statement has several, calls all callbacks three times.
-pub fn after_locks(done: fn()) {
-    if DONE.0.get().is_none() {
+pub fn ask() {
+    if !ASKED.0.replace(true) {
         // SAFETY: it is allocated for the life of the process; nothing here has a destructor.
         unsafe { raw::RegisterResourceReleaseCallback(Some(at_release), std::ptr::null_mut()) };
-        DONE.0.set(Some(done));
     }
 }
 
@@ -30,8 +37,8 @@ unsafe extern "C-unwind" fn at_release(
     if phase == ResourceReleasePhase::RESOURCE_RELEASE_AFTER_LOCKS
         && is_commit
         && is_top_level
-        && let Some(done) = DONE.0.get()
+        && let Some(done) = DONE.get()
     {
-        infallible(done);
+        infallible(*done);
     }
 }

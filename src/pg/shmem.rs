@@ -2,10 +2,12 @@
 
 use super::raw;
 use hotrow::{
-    Actor, ContendedTables, Definitions, Directory, FlushQueue, MEMBERS, Member, Parcel, ReadGuard, Row, Slot,
-    WatchedTables, Word32, Word64, World,
+    Actor, CombineRequest, ContendedTables, Definitions, Directory, FlushQueue, MEMBERS, Member,
+    ReadGuard, Row, Slot, WatchedTables, Word32, Word64, World,
 };
-use keyrange::{Board, Bucket, Clock, Committer, Counters, Ledger, Mark, Rings, Slot as RangeSlot};
+use keyrange::{
+    Bucket, Clock, Committer, Counters, Mark, RingPair, RingSpace, Rings, Slot as RangeSlot,
+};
 use pgrx::pg_sys;
 use std::mem::{align_of, size_of};
 use std::sync::OnceLock;
@@ -48,7 +50,7 @@ pub struct Shared {
     pub members: &'static [Member],
     pub actors: &'static [Actor],
     /// One per actor.
-    pub parcels: &'static [Parcel],
+    pub combine_requests: &'static [CombineRequest],
     pub totals: &'static Totals,
     pub guard: &'static ReadGuard,
     pub contended: &'static ContendedTables,
@@ -57,7 +59,7 @@ pub struct Shared {
     pub definitions: &'static Definitions,
     pub flush: &'static FlushQueue,
     /// What transactions have written to tables of `txn_heap`.
-    pub board: Board<'static>,
+    pub board: RingSpace<'static>,
     /// What is counted of these, by process.
     pub ranges: &'static [Counters],
     locks: *mut pg_sys::LWLockPadded,
@@ -140,7 +142,7 @@ struct Offsets {
     rows: usize,
     members: usize,
     actors: usize,
-    parcels: usize,
+    combine_requests: usize,
     committers: usize,
     counters: usize,
     range_buckets: usize,
@@ -158,7 +160,7 @@ fn offsets() -> Offsets {
     let row_array = layout.take::<Row>(rows());
     let member_array = layout.take::<Member>(actors() * MEMBERS);
     let actor_array = layout.take::<Actor>(actors());
-    let parcel_array = layout.take::<Parcel>(actors());
+    let request_array = layout.take::<CombineRequest>(actors());
     let committers = layout.take::<Committer>(actors());
     let counters = layout.take::<Counters>(actors());
     let (rings, slots) = all_rings();
@@ -173,7 +175,7 @@ fn offsets() -> Offsets {
         rows: row_array,
         members: member_array,
         actors: actor_array,
-        parcels: parcel_array,
+        combine_requests: request_array,
         committers,
         counters,
         range_buckets: ring_buckets,
@@ -219,7 +221,7 @@ pub fn startup() {
             },
             members: slice(start, offsets.members, actors() * MEMBERS),
             actors: slice(start, offsets.actors, actors()),
-            parcels: slice(start, offsets.parcels, actors()),
+            combine_requests: slice(start, offsets.combine_requests, actors()),
             totals: &header.totals,
             guard: &header.guard,
             contended: &header.contended,
@@ -236,7 +238,7 @@ pub fn startup() {
 
 /// # Safety
 /// As for `slice`, for all arrays of range OCC.
-unsafe fn board(start: *mut u8, offsets: &Offsets, clock: &'static Clock) -> Board<'static> {
+unsafe fn board(start: *mut u8, offsets: &Offsets, clock: &'static Clock) -> RingSpace<'static> {
     let (buckets, depth) = (range_buckets(), range_slots());
     let all = buckets + RELATION_BUCKETS;
     // SAFETY: by the contract.
@@ -254,12 +256,12 @@ unsafe fn board(start: *mut u8, offsets: &Offsets, clock: &'static Clock) -> Boa
         let marks = &marks[n * range_marks()..][..range_marks()];
         let (range_heads, relation_heads) = heads.split_at(buckets);
         let (range_slots, relation_slots) = slots.split_at(buckets * depth);
-        Ledger {
+        RingPair {
             ranges: Rings::new(range_heads, range_slots, marks),
             relations: Rings::new(relation_heads, relation_slots, marks),
         }
     };
-    Board {
+    RingSpace {
         clock,
         // SAFETY: by the contract.
         committers: unsafe { slice(start, offsets.committers, actors()) },

@@ -218,7 +218,7 @@ pub fn definitions() -> u64 {
     unsafe { raw::SharedInvalidMessageCounter }
 }
 
-/// The same up to now.
+/// How much this session has heard of changed definitions, after it has read all messages up to now.
 pub fn definitions_now() -> u64 {
     // SAFETY: within a transaction, as before each lock of a table.
     unsafe { raw::AcceptInvalidationMessages() }

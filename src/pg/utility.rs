@@ -25,8 +25,35 @@ pub unsafe fn keeps_definitions(node: *const Node) -> bool {
             NodeTag::T_CreateSeqStmt => {
                 is_made_temporary((*node.cast::<pg_sys::CreateSeqStmt>()).sequence)
             }
-            NodeTag::T_DropStmt => drops_temporary(node.cast()),
-            NodeTag::T_IndexStmt
+            NodeTag::T_DropStmt => {
+                let kind = (*node.cast::<pg_sys::DropStmt>()).removeType;
+                kind == OBJECT_INDEX
+                    || kind == OBJECT_STATISTIC_EXT
+                    || drops(node.cast(), |relation| {
+                        relation == Oid::INVALID || super::lookup::is_temporary(relation)
+                    })
+            }
+            NodeTag::T_AlterTableStmt => {
+                alters_storage(node.cast())
+                    || is_temporary((*node.cast::<pg_sys::AlterTableStmt>()).relation)
+            }
+            NodeTag::T_RenameStmt => {
+                let renamed = (*node.cast::<pg_sys::RenameStmt>()).relation;
+                !renamed.is_null() && is_temporary(renamed)
+            }
+            NodeTag::T_ViewStmt => is_made_temporary((*node.cast::<pg_sys::ViewStmt>()).view),
+            // The settings of a table.
+            NodeTag::T_SecLabelStmt => {
+                let provider = (*node.cast::<pg_sys::SecLabelStmt>()).provider;
+                !provider.is_null() && CStr::from_ptr(provider) == c"txn"
+            }
+            NodeTag::T_CreateStatsStmt
+            | NodeTag::T_AlterStatsStmt
+            | NodeTag::T_AlterSeqStmt
+            | NodeTag::T_AlterSystemStmt
+            | NodeTag::T_ClusterStmt
+            | NodeTag::T_LoadStmt
+            | NodeTag::T_IndexStmt
             | NodeTag::T_ReindexStmt
             | NodeTag::T_TruncateStmt
             | NodeTag::T_VacuumStmt
@@ -35,6 +62,29 @@ pub unsafe fn keeps_definitions(node: *const Node) -> bool {
             | NodeTag::T_CheckPointStmt => true,
             _ => false,
         }
+    }
+}
+
+/// Whether an ALTER TABLE that others can run beside changes nothing but statistics and storage.
+///
+/// # Safety
+/// A parsed ALTER TABLE.
+pub unsafe fn alters_storage(alter: *const pg_sys::AlterTableStmt) -> bool {
+    use pg_sys::AlterTableType as Kind;
+    // SAFETY: by the contract; its list of commands.
+    unsafe {
+        plan::nodes((*alter).cmds).all(|command| {
+            matches!(
+                (*command.cast::<pg_sys::AlterTableCmd>()).subtype,
+                Kind::AT_SetStatistics
+                    | Kind::AT_SetOptions
+                    | Kind::AT_ResetOptions
+                    | Kind::AT_SetRelOptions
+                    | Kind::AT_ResetRelOptions
+                    | Kind::AT_ClusterOn
+                    | Kind::AT_DropCluster
+            )
+        })
     }
 }
 
@@ -49,10 +99,10 @@ pub unsafe fn concerns_roles(node: *const Node) -> bool {
             NodeTag::T_CreateRoleStmt
             | NodeTag::T_AlterRoleStmt
             | NodeTag::T_DropRoleStmt
-            | NodeTag::T_GrantRoleStmt => true,
-            NodeTag::T_RenameStmt => {
-                (*node.cast::<pg_sys::RenameStmt>()).renameType == OBJECT_ROLE
-            }
+            | NodeTag::T_GrantRoleStmt
+            | NodeTag::T_DropOwnedStmt
+            | NodeTag::T_ReassignOwnedStmt => true,
+            NodeTag::T_RenameStmt => (*node.cast::<pg_sys::RenameStmt>()).renameType == OBJECT_ROLE,
             _ => false,
         }
     }
@@ -63,13 +113,24 @@ pub unsafe fn concerns_roles(node: *const Node) -> bool {
 /// # Safety
 /// A parsed DROP.
 pub unsafe fn drops_temporary(drop: *const pg_sys::DropStmt) -> bool {
-    // SAFETY: by the contract; lists of names.
+    // SAFETY: by the contract.
+    unsafe {
+        drops(drop, |relation| {
+            relation != Oid::INVALID && super::lookup::is_temporary(relation)
+        })
+    }
+}
+
+/// Whether it drops only tables and the like of which that is so. A name that nothing has is an
+/// invalid one.
+unsafe fn drops(drop: *const pg_sys::DropStmt, is_so: impl Fn(Oid) -> bool) -> bool {
+    // SAFETY: by the caller's contract; lists of names.
     unsafe {
         matches!(
             (*drop).removeType,
             OBJECT_TABLE | OBJECT_INDEX | OBJECT_VIEW | OBJECT_SEQUENCE
         ) && plan::nodes((*drop).objects)
-            .all(|name| is_temporary(raw::makeRangeVarFromNameList(name.cast())))
+            .all(|name| is_so(relation_named(raw::makeRangeVarFromNameList(name.cast()))))
     }
 }
 
@@ -92,14 +153,35 @@ pub unsafe fn is_made_temporary(name: *const RangeVar) -> bool {
 /// The name in a statement, which is left to the statement to report if nothing has it.
 pub unsafe fn is_temporary(name: *const RangeVar) -> bool {
     // SAFETY: by the contract.
+    let relation = unsafe { relation_named(name) };
+    relation != Oid::INVALID && super::lookup::is_temporary(relation)
+}
+
+/// The relation of that name, not locked; invalid if nothing has it.
+unsafe fn relation_named(name: *const RangeVar) -> Oid {
+    // SAFETY: the name in a statement.
     unsafe {
-        let oid = raw::RangeVarGetRelidExtended(
+        raw::RangeVarGetRelidExtended(
             name,
             pg_sys::NoLock as pg_sys::LOCKMODE,
             pg_sys::RVROption::RVR_MISSING_OK,
             None,
             std::ptr::null_mut(),
-        );
-        oid != Oid::INVALID && super::lookup::is_temporary(oid)
+        )
+    }
+}
+
+/// Whether an EXPLAIN is of a CREATE TABLE AS, which it executes with ANALYZE, without a command of
+/// its own.
+///
+/// # Safety
+/// An analyzed EXPLAIN.
+pub unsafe fn explains_creation(explain: *const pg_sys::ExplainStmt) -> bool {
+    // SAFETY: by the contract; its query has been analyzed.
+    unsafe {
+        let query = (*explain).query.cast::<pg_sys::Query>();
+        (*query).type_ == NodeTag::T_Query
+            && !(*query).utilityStmt.is_null()
+            && (*(*query).utilityStmt).type_ == NodeTag::T_CreateTableAsStmt
     }
 }

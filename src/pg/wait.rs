@@ -88,7 +88,7 @@ pub fn sleep(timeout_ms: u64, event: u32) {
     check_for_interrupts();
 }
 
-/// The same where interrupts are held: raises nothing, and returns only when woken or after `timeout_ms`.
+/// Sleeps where interrupts are held: raises nothing, and returns only when woken or after `timeout_ms`.
 #[cfg(target_os = "linux")]
 pub fn doze(timeout_ms: u64, event: u32) {
     /// The postmaster's death sets no latch: look after it this often.
@@ -110,7 +110,7 @@ pub fn doze(timeout_ms: u64, event: u32) {
     }
 }
 
-/// The same where interrupts are held: raises nothing, and returns only when woken or after `timeout_ms`.
+/// Sleeps where interrupts are held: raises nothing, and returns only when woken or after `timeout_ms`.
 #[cfg(not(target_os = "linux"))]
 pub fn doze(timeout_ms: u64, event: u32) {
     // SAFETY: the standard latch wait.

@@ -1,9 +1,9 @@
 //! The end of a transaction: registration, CSN, validation.
 
 use super::errors;
-use super::excerpt;
 use super::key;
 use super::redefined;
+use super::ring_copy;
 use super::session;
 use super::view::{self, View};
 use super::work::{Refused, Work};
@@ -75,15 +75,15 @@ fn validate_fresh() {
     };
     // Nothing is to be copied, nothing was missed, and nothing is: the way of most.
     if work.first_missed.get().is_none()
-        && !excerpt::is_due(work, &validation)
+        && !ring_copy::is_due(work, &validation)
         && let Some(done) = validation.quiet(&work.fresh)
     {
         session::with(|work| work.fresh.clear());
         return memory().counters().looked(&done);
     }
     let since = since();
-    excerpt::before_validation(work, &validation);
-    let (result, done) = excerpt::conflicts(work, &validation, &mut |conflict| {
+    ring_copy::before_validation(work, &validation);
+    let (result, done) = ring_copy::conflicts(work, &validation, &mut |conflict| {
         note_missed(work, conflict);
         ControlFlow::Continue(())
     });
@@ -95,7 +95,7 @@ fn validate_fresh() {
         } else {
             &work.predicates
         };
-        excerpt::can_stand_before(work, &validation, first.csn, read)
+        ring_copy::can_stand_before(work, &validation, first.csn, read)
     });
     if [&result, &placed]
         .iter()

@@ -1,11 +1,11 @@
 //! What a validated transaction may not do.
 
 use super::errors;
-use super::excerpt;
 use super::key;
 use super::ordered;
 use super::parents;
 use super::redefined;
+use super::ring_copy;
 use super::session;
 use super::view::View;
 use super::work::Change;
@@ -298,11 +298,11 @@ pub unsafe fn before_start(query: *mut pg_sys::QueryDesc, is_first: bool) {
         // SAFETY: by the contract; nothing with a destructor is alive in the callers.
         unsafe { ordered::before_first(query) };
     }
-    excerpt::before_reads();
+    ring_copy::before_reads();
     // SAFETY: a plan. A session that looks around first, as pg_dump does, may take long until it
     // comes to a table.
     if is_first && session::is_read_only() && unsafe { !is_any_ours((*query).plannedstmt) } {
-        excerpt::copy_early();
+        ring_copy::copy_early();
     }
     // SAFETY: a plan, its range table, and a copy of its head for this execution.
     unsafe {
@@ -330,7 +330,7 @@ pub unsafe fn before_start(query: *mut pg_sys::QueryDesc, is_first: bool) {
 
 /// A statement of the present transaction is about to be planned: the planner's options for it.
 pub fn planner_options(options: c_int) -> c_int {
-    excerpt::before_reads();
+    ring_copy::before_reads();
     if session::is_validated() {
         options & !(pg_sys::CURSOR_OPT_PARALLEL_OK as c_int)
     } else {

@@ -3,7 +3,6 @@
 pub mod capture;
 pub mod commit;
 mod errors;
-mod excerpt;
 pub mod existence;
 pub mod guard;
 mod key;
@@ -13,6 +12,7 @@ mod parents;
 mod partition;
 mod patch;
 pub mod redefined;
+mod ring_copy;
 pub mod session;
 mod text;
 mod value;

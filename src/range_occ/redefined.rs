@@ -5,7 +5,7 @@
 use super::work::Change;
 use super::{key, session, view};
 use crate::pg::lookup::is_locked;
-use crate::pg::utility::{drops_temporary, is_made_temporary, is_temporary};
+use crate::pg::utility::{alters_storage, drops_temporary, is_made_temporary, is_temporary};
 use crate::pg::{plan, raw};
 use pgrx::pg_sys::{self, CommandId, NodeTag, Oid};
 use std::cell::{Cell, RefCell};
@@ -161,7 +161,6 @@ pub fn end_utility() {
 
 /// Whether a statement that others can run beside changes nothing but statistics and storage.
 unsafe fn is_harmless(node: *const pg_sys::Node) -> bool {
-    use pg_sys::AlterTableType as Kind;
     // SAFETY: a utility statement's node, read as what its tag says.
     unsafe {
         match (*node).type_ {
@@ -171,19 +170,7 @@ unsafe fn is_harmless(node: *const pg_sys::Node) -> bool {
             | NodeTag::T_CommentStmt
             | NodeTag::T_GrantStmt
             | NodeTag::T_SecLabelStmt => true,
-            NodeTag::T_AlterTableStmt => plan::nodes((*node.cast::<pg_sys::AlterTableStmt>()).cmds)
-                .all(|command| {
-                    matches!(
-                        (*command.cast::<pg_sys::AlterTableCmd>()).subtype,
-                        Kind::AT_SetStatistics
-                            | Kind::AT_SetOptions
-                            | Kind::AT_ResetOptions
-                            | Kind::AT_SetRelOptions
-                            | Kind::AT_ResetRelOptions
-                            | Kind::AT_ClusterOn
-                            | Kind::AT_DropCluster
-                    )
-                }),
+            NodeTag::T_AlterTableStmt => alters_storage(node.cast()),
             _ => false,
         }
     }

@@ -42,7 +42,7 @@ struct Session {
     /// What a survey soon after the transaction's snapshot has found, if there was one (`keyrange::Survey::lasting_prefix`).
     prefix: Cell<Option<Csn>>,
     /// Transactions for which it is still worth while to copy the rings before they read.
-    wants_excerpt: Cell<u32>,
+    wants_ring_copy: Cell<u32>,
     /// Descriptors of index scans whose keys have not been seen, by address. One that an error has left behind does no harm.
     expected: RefCell<Vec<usize>>,
     /// Whether there are any.
@@ -63,7 +63,7 @@ static SESSION: Session = Session {
     rolls_back_to: Cell::new(false),
     sealed: Cell::new(false),
     prefix: Cell::new(None),
-    wants_excerpt: Cell::new(0),
+    wants_ring_copy: Cell::new(0),
     expected: RefCell::new(Vec::new()),
     is_expecting: Cell::new(false),
 };
@@ -379,15 +379,15 @@ fn now() -> u64 {
 
 /// A transaction was refused, or will be, for want of history.
 pub fn note_lost() {
-    SESSION.wants_excerpt.set(CAREFUL);
+    SESSION.wants_ring_copy.set(CAREFUL);
     memory().board.clock.lose(now());
 }
 
 /// Whether the present transaction is careful: it makes a survey of those that its snapshot does not see, and copies the rings, before it
 /// reads.
 #[inline]
-pub fn wants_excerpt() -> bool {
-    SESSION.wants_excerpt.get() > 0 || {
+pub fn wants_ring_copy() -> bool {
+    SESSION.wants_ring_copy.get() > 0 || {
         let lost_at = memory().board.clock.lost_at();
         lost_at > 0 && now() < lost_at.saturating_add(ALL_CAREFUL)
     }
@@ -402,10 +402,10 @@ pub fn survey(view: &View) {
 }
 
 /// One of them does.
-pub fn excerpt_tried() {
+pub fn ring_copy_tried() {
     SESSION
-        .wants_excerpt
-        .set(SESSION.wants_excerpt.get().saturating_sub(1));
+        .wants_ring_copy
+        .set(SESSION.wants_ring_copy.get().saturating_sub(1));
 }
 
 /// What `survey` has found; 0 without one.

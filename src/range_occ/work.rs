@@ -1,7 +1,7 @@
 //! A transaction's reads and writes in tables of `txn_heap`, as they are collected. Nothing of PostgreSQL's is called here.
 
-use super::excerpt::Copied;
 use super::key::{self, Table};
+use super::ring_copy::Copied;
 use keyrange::{
     Conflict, Csn, DEFINITION, Entry, Interval, Predicates, RangeMap, Refusal, Relation, WriteSet,
 };

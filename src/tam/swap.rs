@@ -13,6 +13,7 @@ use std::cell::Cell;
 use std::ptr;
 use std::sync::OnceLock;
 
+use crate::pg::plan::OnConflict;
 use crate::pg::{catch, raw, xact};
 
 /// Relations that can be swapped at a time; a statement with more runs the ordinary way for the rest.
@@ -29,12 +30,6 @@ pub struct Use {
     pub on_conflict: OnConflict,
     /// It only locks the table's rows (`SELECT ... FOR UPDATE`).
     pub only_locks: bool,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub enum OnConflict {
-    Fail,
-    Update,
 }
 
 #[derive(Clone, Copy)]

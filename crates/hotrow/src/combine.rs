@@ -1,7 +1,7 @@
 //! Combining: the holder of the ticket does the updates of waiters whose statement has the same form as its own, in one
 //! version and one commit (flat combining: Hendler, Incze, Shavit, Tzafrir, SPAA 2010).
 //!
-//! A waiter puts its statement's form and arguments into its *parcel* and *offers* it; it keeps its place in the ticket
+//! A waiter puts its statement's form and arguments into its *request* and *offers* it; it keeps its place in the ticket
 //! queue. The holder *adopts* some of those that wait: they leave the queue, and from then on wait for the holder's
 //! transaction alone. Before it commits it *seals* them, its commit *fulfils* them, and everything else *refuses* them: they
 //! queue again and update by themselves. Until it is sealed, a waiter that is cancelled *abandons* the holder, which
@@ -52,7 +52,7 @@ pub enum Outcome {
 /// and what it returns by its adopter while it is sealed.
 #[derive(Debug)]
 #[repr(C)]
-pub struct Parcel {
+pub struct CombineRequest {
     digest: Word64,
     form_length: Word32,
     arguments_length: Word32,
@@ -62,9 +62,9 @@ pub struct Parcel {
     result: [Word64; RESULT_BYTES / 8],
 }
 
-impl Default for Parcel {
+impl Default for CombineRequest {
     fn default() -> Self {
-        Parcel {
+        CombineRequest {
             digest: Word64::default(),
             form_length: Word32::default(),
             arguments_length: Word32::default(),
@@ -76,7 +76,7 @@ impl Default for Parcel {
     }
 }
 
-impl Parcel {
+impl CombineRequest {
     /// Packs a statement. `digest` is any function of the form.
     ///
     /// # Panics
@@ -401,22 +401,22 @@ mod tests {
     fn the_deaf_are_not_adopted() {
         let (row, members) = crowd(2);
         let w = World { members: &members };
-        assert!(row.go_deaf(w, member(1)));
+        assert!(row.enter_lock_manager(w, member(1)));
         assert!(adopt(&row, w, 9, |_| true).is_empty());
     }
 
     #[test]
     fn a_parcel_has_its_form_and_its_arguments() {
-        let parcel = Parcel::default();
-        parcel.pack(5, b"form of a statement", b"arguments");
-        assert!(parcel.has_form(5, b"form of a statement"));
-        assert!(!parcel.has_form(5, b"form of b statement"));
-        assert!(!parcel.has_form(5, b"form of a statemen"));
-        assert!(!parcel.has_form(6, b"form of a statement"));
-        let (bytes, length) = parcel.arguments();
+        let request = CombineRequest::default();
+        request.pack(5, b"form of a statement", b"arguments");
+        assert!(request.has_form(5, b"form of a statement"));
+        assert!(!request.has_form(5, b"form of b statement"));
+        assert!(!request.has_form(5, b"form of a statemen"));
+        assert!(!request.has_form(6, b"form of a statement"));
+        let (bytes, length) = request.arguments();
         assert_eq!(&bytes[..length], b"arguments");
-        parcel.put_result(b"a returned row");
-        let (bytes, length) = parcel.result();
+        request.put_result(b"a returned row");
+        let (bytes, length) = request.result();
         assert_eq!(&bytes[..length], b"a returned row");
     }
 }

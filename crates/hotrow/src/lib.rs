@@ -21,7 +21,7 @@ mod ticket;
 mod watch;
 mod word;
 
-pub use combine::{ARGUMENT_BYTES, Adoption, FORM_BYTES, Outcome, Parcel, RESULT_BYTES};
+pub use combine::{ARGUMENT_BYTES, Adoption, CombineRequest, FORM_BYTES, Outcome, RESULT_BYTES};
 pub use contended::{ContendedTables, Contention};
 pub use definitions::{Definitions, Scope};
 pub use directory::{Directory, Slot};

@@ -29,12 +29,14 @@ pub enum Obstacle {
     Backoff,
     /// The transaction has written so much that logical decoding would stream it.
     Large,
+    /// Somebody commits a change of definitions.
+    Definitions,
     /// The transaction is a member of as many hot rows as it can be.
     ManyRows,
 }
 
 impl Obstacle {
-    pub const ALL: [Obstacle; 11] = [
+    pub const ALL: [Obstacle; 12] = [
         Obstacle::Subtransaction,
         Obstacle::Isolation,
         Obstacle::Statement,
@@ -45,6 +47,7 @@ impl Obstacle {
         Obstacle::GroupEnded,
         Obstacle::Backoff,
         Obstacle::Large,
+        Obstacle::Definitions,
         Obstacle::ManyRows,
     ];
 }

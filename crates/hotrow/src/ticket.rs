@@ -121,7 +121,7 @@ impl Row {
 
     /// The waiter goes to sleep where signals do not reach it. If it was signaled, another one is.
     /// Returns false, and changes nothing, when the ticket is free or already granted to it.
-    pub fn go_deaf(&self, world: World, me: MemberId) -> bool {
+    pub fn enter_lock_manager(&self, world: World, me: MemberId) -> bool {
         if load(&self.holder) == Some(me) || self.holder.get() == 0 {
             return false;
         }
@@ -391,7 +391,7 @@ mod tests {
         row.acquire(w, member(0), NONE, 0);
         row.acquire(w, member(1), NONE, 0);
         row.acquire(w, member(2), NONE, 0);
-        assert!(row.go_deaf(w, member(1)));
+        assert!(row.enter_lock_manager(w, member(1)));
         assert_eq!(row.release(w, member(0), STRICT, 0), Some(2));
         assert_eq!(row.retry(w, member(1)), Acquired::Queued);
         assert_eq!(row.release(w, member(2), STRICT, 0), Some(1));
@@ -404,7 +404,7 @@ mod tests {
         row.acquire(w, member(0), NONE, 0);
         row.acquire(w, member(1), NONE, 0);
         row.release(w, member(0), LOOSE, 0);
-        assert!(!row.go_deaf(w, member(1)));
+        assert!(!row.enter_lock_manager(w, member(1)));
         assert_eq!(row.retry(w, member(1)), Acquired::Granted);
     }
 

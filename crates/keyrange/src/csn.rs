@@ -111,7 +111,7 @@ pub(crate) enum Known {
 
 /// What a committer says of a transaction.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Standing {
+pub(crate) enum CsnState {
     /// No CSN yet: it will be above all that have been taken.
     None,
     /// Being taken and written just now: a few instructions.
@@ -179,18 +179,18 @@ impl Committer {
 
     /// How far that transaction has come. If its CSN is below one that the caller took before, this does not say `None`:
     /// `TAKING` was set before the counter was raised.
-    pub(crate) fn look(&self, fxid: u64) -> Standing {
+    pub(crate) fn look(&self, fxid: u64) -> CsnState {
         let before = self.fxid.get();
         let csn = self.csn.get();
         // Transactions do not come back, so the same one before and after is the one that `csn` belongs to.
         if before != fxid || self.fxid.get() != fxid {
-            return Standing::Gone;
+            return CsnState::Gone;
         }
         match csn {
-            NONE => Standing::None,
-            TAKING if planted(Fault::TakingIsLarger) => Standing::None,
-            TAKING => Standing::Taking,
-            csn => Standing::Known(csn),
+            NONE => CsnState::None,
+            TAKING if planted(Fault::TakingIsLarger) => CsnState::None,
+            TAKING => CsnState::Taking,
+            csn => CsnState::Known(csn),
         }
     }
 }

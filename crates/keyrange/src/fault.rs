@@ -50,11 +50,11 @@ pub enum Fault {
     ReadsNotRegistered,
     /// A transaction asks for readers first and tells that it has moved afterwards.
     MovedSilently,
-    /// An excerpt is made though something has been overwritten that belongs there.
+    /// A ring copy is made though something has been overwritten that belongs there.
     ExcerptIncomplete,
-    /// An excerpt is without the entries whose CSN is not in them yet.
+    /// A ring copy is without the entries whose CSN is not in them yet.
     PendingNotCopied,
-    /// An excerpt is without what the snapshot sees of later ones.
+    /// A ring copy is without what the snapshot sees of later ones.
     NewerNotCopied,
     /// Registering does not raise the mark of the relation and the range.
     MarkNotRaised,

@@ -9,7 +9,7 @@ use crate::{
     mark::Gap,
     predicate::IntervalSet,
     ranges::{Range, RangeMap},
-    register::Ledger,
+    register::RingPair,
     ring::Rings,
     validate::{Snapshot, Validation},
 };
@@ -137,7 +137,7 @@ impl<'a, S: Snapshot> Validation<'a, S> {
     /// Shows `visit` the buckets where writes to what was read of a relation may be, until it fails.
     pub(crate) fn buckets<'l, E>(
         &self,
-        ledger: &Ledger<'l>,
+        ledger: &RingPair<'l>,
         relation: Relation,
         read: &IntervalSet,
         map: &RangeMap,
@@ -152,7 +152,7 @@ impl<'a, S: Snapshot> Validation<'a, S> {
     /// The same without those of ranges that are known to be of no concern.
     pub(crate) fn buckets_but<'l, E>(
         &self,
-        ledger: &Ledger<'l>,
+        ledger: &RingPair<'l>,
         relation: Relation,
         read: &IntervalSet,
         map: &RangeMap,
@@ -173,7 +173,7 @@ impl<'a, S: Snapshot> Validation<'a, S> {
     /// The same of a definition, or of keys that are not looked for in all buckets.
     pub(crate) fn narrow<'l, E>(
         &self,
-        ledger: &Ledger<'l>,
+        ledger: &RingPair<'l>,
         relation: Relation,
         read: &IntervalSet,
         map: &RangeMap,

@@ -22,20 +22,20 @@ const MOST_READ_RANGES: u64 = 64;
 
 /// All shared memory of range OCC. Every part is valid when zeroed.
 #[derive(Clone, Copy, Debug)]
-pub struct Board<'a> {
+pub struct RingSpace<'a> {
     pub clock: &'a Clock,
     /// One for each process that can run a transaction.
     pub committers: &'a [Committer],
-    pub writes: Ledger<'a>,
+    pub writes: RingPair<'a>,
     /// What validated transactions have read, if there is to be an exclusion window.
-    pub reads: Option<Ledger<'a>>,
+    pub reads: Option<RingPair<'a>>,
     /// Changes of definitions, so that these are not overwritten by what happens to rows.
     pub definitions: Rings<'a>,
 }
 
 /// The rings of writes, or of reads.
 #[derive(Clone, Copy, Debug)]
-pub struct Ledger<'a> {
+pub struct RingPair<'a> {
     /// Those in a range.
     pub ranges: Rings<'a>,
     /// Those anywhere in a relation.
@@ -54,7 +54,7 @@ struct Places<'a> {
 #[derive(Debug)]
 #[must_use = "a transaction commits with a CSN"]
 pub struct Registered<'b, 'a> {
-    board: &'b Board<'a>,
+    board: &'b RingSpace<'a>,
     process: u32,
     fxid: u64,
     writes: Places<'a>,
@@ -172,7 +172,7 @@ fn each_read<'m>(
     }
 }
 
-impl<'a> Board<'a> {
+impl<'a> RingSpace<'a> {
     /// Publishes the writes of a transaction at PRE_COMMIT or PRE_PREPARE, when it can write no more and whom it built on
     /// has left the running list. Once for a transaction.
     ///
@@ -272,7 +272,7 @@ impl<'a> Board<'a> {
     }
 }
 
-impl Board<'_> {
+impl RingSpace<'_> {
     /// Counts a conflict with that entry of a write in its bucket.
     pub(crate) fn count_conflict(&self, entry: &Entry) {
         let rings = if is_definition(entry.relation) {
@@ -286,7 +286,7 @@ impl Board<'_> {
     }
 }
 
-impl<'a> Ledger<'a> {
+impl<'a> RingPair<'a> {
     fn place(&self, place: Where) -> (Rings<'a>, Range, Interval, Parts) {
         match place {
             Some((range, keys, parts)) => (self.ranges, range, keys, parts),

@@ -4,7 +4,7 @@ use std::ops::ControlFlow;
 
 use crate::{
     DEFINITION, Relation,
-    csn::{Csn, Standing},
+    csn::{Csn, CsnState},
     fault::{Fault, planted},
     image::Interval,
     is_definition,
@@ -12,7 +12,7 @@ use crate::{
     mark::{Counted, Gap},
     predicate::{IntervalSet, Predicates},
     ranges::{Range, RangeMap},
-    register::Board,
+    register::RingSpace,
     ring::{Entry, Place, Rings},
     survey::Survey,
 };
@@ -105,7 +105,7 @@ pub struct Work {
 /// A validation about to run, at PRE_COMMIT and after registration (or, for a transaction without writes, at any time
 /// after its reading point: `README.md`).
 pub struct Validation<'a, S> {
-    pub board: Board<'a>,
+    pub board: RingSpace<'a>,
     pub snapshot: &'a S,
     /// Only transactions with a CSN below this one count: one's own CSN, or `ReadingPoint::before`.
     pub before: Csn,
@@ -318,12 +318,12 @@ impl<'a, S: Snapshot> Validation<'a, S> {
         };
         loop {
             match committer.look(entry.fxid) {
-                Standing::None => return Csn::MAX,
-                Standing::Known(csn) => return csn,
-                Standing::Taking if (self.wait)() => {}
-                Standing::Taking => return 0,
+                CsnState::None => return Csn::MAX,
+                CsnState::Known(csn) => return csn,
+                CsnState::Taking if (self.wait)() => {}
+                CsnState::Taking => return 0,
                 // It has put the CSN into its entries before it went on, if it ever had one.
-                Standing::Gone => {
+                CsnState::Gone => {
                     return match rings.again(place) {
                         Some(entry) => entry.csn.unwrap_or(0),
                         None => Csn::MAX, // overwritten, and counted as evicted before that

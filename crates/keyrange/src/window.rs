@@ -8,7 +8,7 @@ use crate::{
     csn::Csn,
     fault::{Fault, planted},
     predicate::Predicates,
-    register::{Ledger, Numbered},
+    register::{Numbered, RingPair},
     ring::Entry,
     validate::{Conflict, Refusal, Snapshot, Validation, Work},
 };
@@ -71,7 +71,7 @@ impl<S: Snapshot> Validation<'_, S> {
         numbered: &Numbered,
         predicates: &Predicates,
         written: &Written,
-        reads: &Ledger,
+        reads: &RingPair,
     ) -> Option<Placed> {
         let position = first - 1;
         let late = planted(Fault::MovedSilently);
@@ -106,14 +106,14 @@ impl<S: Snapshot> Validation<'_, S> {
 
     /// Whether no validated transaction from that position on has read what this one wrote. Those that have no CSN yet will see where
     /// it stands.
-    fn nobody_read(&self, position: Csn, keys: &Predicates, reads: &Ledger) -> bool {
+    fn nobody_read(&self, position: Csn, keys: &Predicates, reads: &RingPair) -> bool {
         self.is_clear(reads, position, keys, |_| true)
     }
 
     /// Whether no entry of another transaction with a CSN from `position` on that counts is among these keys, and none is missing.
     fn is_clear(
         &self,
-        ledger: &Ledger,
+        ledger: &RingPair,
         position: Csn,
         keys: &Predicates,
         counts: impl Fn(&Entry) -> bool,

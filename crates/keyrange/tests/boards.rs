@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 use std::ops::ControlFlow;
 
 use keyrange::{
-    Board, Bucket, Cause, Clock, Committer, Conflict, Count, Counters, DEFINITION, Excerpt, Grid,
-    Interval, Ledger, Mark, Predicates, RangeMap, Refusal, Rings, Slot, Snapshot, Survey,
+    Bucket, Cause, Clock, Committer, Conflict, Count, Counters, DEFINITION, Grid, Interval, Mark,
+    Predicates, RangeMap, Refusal, RingCopy, RingPair, RingSpace, Rings, Slot, Snapshot, Survey,
     Validation, Work, WriteSet, overtaken,
 };
 
@@ -39,11 +39,11 @@ impl Memory {
         }
     }
 
-    fn board(&self) -> Board<'_> {
-        Board {
+    fn board(&self) -> RingSpace<'_> {
+        RingSpace {
             clock: &self.clock,
             committers: &self.committers,
-            writes: Ledger {
+            writes: RingPair {
                 ranges: Rings::new(&self.buckets, &self.slots, &self.marks),
                 relations: Rings::new(&self.relation_buckets, &self.relation_slots, &self.marks),
             },
@@ -105,20 +105,26 @@ impl Memory {
         }
     }
 
-    fn copy(&self, view: &View, before: u64) -> Option<Excerpt> {
+    fn copy(&self, view: &View, before: u64) -> Option<RingCopy> {
         let mut entries = Vec::new();
         let validation = self.validation(view, before);
         let (extent, _) = validation.copy(&mut |entry| entries.push(entry));
-        extent.map(|extent| Excerpt::new(entries, extent))
+        extent.map(|extent| RingCopy::new(entries, extent))
     }
 
     /// The transactions that somebody missed who read these keys.
-    fn missed(&self, excerpt: &Excerpt, view: &View, before: u64, read: &[Interval]) -> Vec<u64> {
+    fn missed(
+        &self,
+        ring_copy: &RingCopy,
+        view: &View,
+        before: u64,
+        read: &[Interval],
+    ) -> Vec<u64> {
         let mut predicates = Predicates::new(read.len().max(8));
         predicates.read(TABLE, read);
         let mut missed = Vec::new();
         let validation = self.validation(view, before);
-        let result = excerpt.conflicts(&validation, &predicates, &mut |conflict| {
+        let result = ring_copy.conflicts(&validation, &predicates, &mut |conflict| {
             missed.push(conflict.fxid);
             ControlFlow::Continue(())
         });
@@ -262,9 +268,9 @@ fn many_keys_stay_keys(map: RangeMap) {
             };
             let found = validation.run(&predicates).0;
             // What was copied finds the same.
-            let excerpt = memory.copy(&view, before).unwrap();
+            let ring_copy = memory.copy(&view, before).unwrap();
             let mut copied = Ok(());
-            let is_whole = excerpt.conflicts(&validation, &predicates, &mut |conflict| {
+            let is_whole = ring_copy.conflicts(&validation, &predicates, &mut |conflict| {
                 copied = Err(Refusal::Conflict(conflict));
                 ControlFlow::Break(())
             });
@@ -317,12 +323,12 @@ fn many_keys_that_were_read_share_the_rings_of_their_range() {
     assert_eq!(result, Ok(()));
     assert_eq!(work.quiet + work.walked, 1 + 1 + 16);
     assert!(run(0).0.is_err());
-    let excerpt = memory.copy(&view, before).unwrap();
+    let ring_copy = memory.copy(&view, before).unwrap();
     let copied = |odd: u128| {
         let all: Vec<Interval> = (0..KEYS)
             .map(|n| Interval::point((1 << 40) + 2 * n + odd))
             .collect();
-        memory.missed(&excerpt, &view, before, &all)
+        memory.missed(&ring_copy, &view, before, &all)
     };
     assert_eq!((copied(1), copied(0)), (vec![], vec![11]));
 }
@@ -651,13 +657,13 @@ fn an_excerpt_has_what_is_overwritten_later_and_nothing_from_after_the_reading_p
     let view = since(10);
     let before = memory.write(11, &[150]) + 2;
     memory.write(12, &[160]);
-    let excerpt = memory.copy(&view, before).unwrap();
+    let ring_copy = memory.copy(&view, before).unwrap();
     for fxid in 20..40 {
         memory.write(fxid, &[150, 160, 350]);
     }
     let lost = memory.validate(&view, before, 0, 999).0;
     assert!(matches!(lost, Err(Refusal::HistoryLost { .. })));
-    let missed = |low, high| memory.missed(&excerpt, &view, before, &[interval(low, high)]);
+    let missed = |low, high| memory.missed(&ring_copy, &view, before, &[interval(low, high)]);
     assert_eq!(missed(0, u128::MAX), [11]);
     assert_eq!(missed(150, 150), [11]);
     assert!(missed(151, 999).is_empty() && missed(0, 149).is_empty());
@@ -671,9 +677,9 @@ fn a_conflict_in_an_excerpt_is_told_as_one_in_the_rings() {
     let mut predicates = Predicates::new(8);
     predicates.read(TABLE, &[interval(155, 170)]);
     let mut told = Vec::new();
-    let excerpt = memory.copy(&view, 9).unwrap();
+    let ring_copy = memory.copy(&view, 9).unwrap();
     let validation = memory.validation(&view, 9);
-    let _ = excerpt.conflicts(&validation, &predicates, &mut |conflict| {
+    let _ = ring_copy.conflicts(&validation, &predicates, &mut |conflict| {
         told.push(Refusal::Conflict(conflict));
         ControlFlow::Break(())
     });
@@ -690,8 +696,8 @@ fn an_entry_in_an_excerpt_is_found_by_any_of_its_keys_and_once() {
     whole.write_all(0, TABLE + 1);
     memory.register(13, &whole);
     let view = since(10);
-    let excerpt = memory.copy(&view, 99).unwrap();
-    let missed = |read: &[Interval]| memory.missed(&excerpt, &view, 99, read);
+    let ring_copy = memory.copy(&view, 99).unwrap();
+    let missed = |read: &[Interval]| memory.missed(&ring_copy, &view, 99, read);
     assert_eq!(missed(&[interval(130, 130)]).last(), Some(&12));
     assert_eq!(missed(&[interval(131, 200)]), [11]);
     let twice = [interval(100, 105), interval(109, 125), interval(129, 200)];
@@ -700,7 +706,7 @@ fn an_entry_in_an_excerpt_is_found_by_any_of_its_keys_and_once() {
     let mut other = Predicates::new(8);
     other.read(TABLE + 1, &[interval(7, 7)]);
     let mut found = 0;
-    let _ = excerpt.conflicts(&memory.validation(&view, 99), &other, &mut |conflict| {
+    let _ = ring_copy.conflicts(&memory.validation(&view, 99), &other, &mut |conflict| {
         assert_eq!((conflict.fxid, conflict.range), (13, None));
         found += 1;
         ControlFlow::Continue(())
@@ -716,11 +722,11 @@ fn an_excerpt_is_not_enough_for_what_is_lost() {
     }
     let read = |xmin, relation| {
         let view = since(xmin);
-        let excerpt = memory.copy(&view, 99).unwrap();
+        let ring_copy = memory.copy(&view, 99).unwrap();
         let mut predicates = Predicates::new(8);
         predicates.read(relation, &[interval(50, 60)]);
         let go_on = &mut |_| ControlFlow::Continue(());
-        excerpt.conflicts(&memory.validation(&view, 99), &predicates, go_on)
+        ring_copy.conflicts(&memory.validation(&view, 99), &predicates, go_on)
     };
     assert!(matches!(read(10, TABLE), Err(Refusal::HistoryLost { .. })));
     assert_eq!(read(10, TABLE + 1), Ok(()));
@@ -740,14 +746,14 @@ fn who_stands_by_an_excerpt_has_seen_nothing_of_later_ones() {
         ..View::default()
     };
     let before = seen + 2;
-    let excerpt = memory.copy(&view, before).unwrap();
+    let ring_copy = memory.copy(&view, before).unwrap();
     for fxid in 20..40 {
         memory.write(fxid, &[150, 350]);
     }
     let stands = |from, low, high| {
         let mut predicates = Predicates::new(8);
         predicates.read(TABLE, &[interval(low, high)]);
-        excerpt.can_stand_before(&memory.validation(&view, before), from, &predicates)
+        ring_copy.can_stand_before(&memory.validation(&view, before), from, &predicates)
     };
     assert_eq!(stands(missed, 0, 349), Ok(()));
     assert!(matches!(

@@ -37,7 +37,7 @@ const REFUSED: &[&str] = &["40001", "00000"];
 const ROWS: &str = "SELECT sum(n)::bigint FROM public.seen";
 
 const HIDDEN: Case = Case {
-    leader: "CREATE TABLE nearer.seen (n bigint)",
+    leader: "CREATE TABLE nearer.seen (n bigint); GRANT ALL ON nearer.seen TO bob",
     follower: "INSERT INTO seen VALUES (7)",
     waits: false,
     told: REFUSED,
@@ -77,17 +77,44 @@ const CASES: &[Case] = &[
     },
     // A caught refusal is one.
     Case {
-        leader: "CREATE TABLE nearer.seen (n bigint)",
+        leader: "CREATE TABLE nearer.seen (n bigint); GRANT ALL ON nearer.seen TO bob",
         follower: "DO $$ BEGIN INSERT INTO seen SELECT 7 FROM seen;
             EXCEPTION WHEN serialization_failure THEN NULL; END $$; INSERT INTO seen VALUES (7)",
         waits: true,
         told: REFUSED,
         seen: ("SELECT sum(n)::bigint FROM nearer.seen", 7),
     },
+    // Commands that hold a statement which has been analyzed with them.
+    Case {
+        leader: "CREATE TABLE nearer.seen (n bigint); GRANT ALL ON nearer.seen TO bob",
+        follower: "CREATE TABLE nearer.kept AS SELECT 7::bigint AS n, count(*) AS seen FROM seen;
+            INSERT INTO seen SELECT n FROM nearer.kept",
+        waits: true,
+        told: REFUSED,
+        seen: ("SELECT sum(n)::bigint FROM nearer.seen", 7),
+    },
+    Case {
+        leader: "CREATE TABLE nearer.seen (n bigint); GRANT ALL ON nearer.seen TO bob",
+        follower: "EXPLAIN ANALYZE INSERT INTO seen VALUES (7)",
+        waits: true,
+        told: REFUSED,
+        seen: ("SELECT sum(n)::bigint FROM nearer.seen", 7),
+    },
+    // EXPLAIN ANALYZE makes the table without a command of its own.
+    Case {
+        leader: "EXPLAIN ANALYZE CREATE TABLE nearer.seen AS SELECT 1::bigint AS n;
+            GRANT ALL ON nearer.seen TO bob",
+        follower: "INSERT INTO seen VALUES (7)",
+        waits: false,
+        told: REFUSED,
+        seen: ("SELECT sum(n)::bigint FROM nearer.seen", 8),
+    },
     // What nobody else's statements depend on.
     Case {
-        leader: "CREATE TEMP TABLE draft (n int); CREATE TEMP SEQUENCE numbers;
-            DROP TABLE draft; DROP SEQUENCE numbers; COMMENT ON TABLE parent IS 'of many';
+        leader: "DROP TABLE IF EXISTS draft; CREATE TEMP TABLE draft (id serial, n int);
+            ALTER TABLE draft ADD COLUMN more int; CREATE TEMP SEQUENCE numbers;
+            CREATE TEMP VIEW drafts AS TABLE draft; DROP VIEW drafts; ALTER TABLE draft RENAME TO old;
+            DROP TABLE old; DROP SEQUENCE numbers; COMMENT ON TABLE parent IS 'of many';
             CREATE INDEX ON parent (n); ANALYZE parent; TRUNCATE parent",
         follower: "INSERT INTO seen VALUES (7)",
         waits: false,
@@ -113,9 +140,8 @@ fn run(server: &Server, pair: usize, case: &Case) -> Result<()> {
     let (mut leader, mut follower) = (grouped(server)?, grouped(server)?);
     leader.batch_execute(&format!("BEGIN; {bump}"))?;
     let before = int(&mut control, "SELECT followed FROM txn.stats")?;
-    follower.batch_execute(&format!(
-        "SET ROLE bob; SET search_path = nearer, public; BEGIN; {bump}"
-    ))?;
+    follower.batch_execute("SET ROLE bob; SET search_path = nearer, public")?;
+    follower.batch_execute(&format!("BEGIN; {bump}"))?;
     expect_followed(&mut control, before + 1)?;
     leader.batch_execute(case.leader)?;
     let (mut follower, mut result) = if case.waits {
@@ -157,8 +183,7 @@ pub fn a_hidden_table(server: &Server) -> Result<()> {
 fn what_a_predecessor_defines_holds_for_its_followers() -> Result<()> {
     let server = start_hot(CASES.len() as u32, &[])?;
     for (n, case) in CASES.iter().enumerate() {
-        run(&server, 1 + n, case)
-            .with_context(|| format!("{}; {}", case.leader, case.follower))?;
+        run(&server, 1 + n, case).with_context(|| format!("{}; {}", case.leader, case.follower))?;
     }
     Ok(())
 }
@@ -180,5 +205,37 @@ fn definitions_of_another_time_refuse_nobody() -> Result<()> {
     control.batch_execute("CREATE TABLE nearer.after (n int)")?;
     follower.batch_execute("INSERT INTO seen VALUES (8); COMMIT")?;
     ensure!(int(&mut control, ROWS)? == 15);
+    Ok(())
+}
+
+/// A commit of DDL that takes long (it waits for a standby) makes others wait for the row; it does
+/// not refuse them all the time.
+#[test]
+fn while_definitions_are_committed_nobody_follows() -> Result<()> {
+    let settings = [
+        ("synchronous_standby_names", "nobody"),
+        ("synchronous_commit", "local"),
+    ];
+    let server = start_hot(1, &settings)?;
+    let bump = bump(1);
+    let mut control = server.connect()?;
+    control.batch_execute(TABLES)?;
+    let mut definer = server.connect()?;
+    definer.batch_execute("SET synchronous_commit = on")?;
+    let definer = Background::run(definer, "CREATE TABLE late (n int)")?;
+    definer.wait_until_blocked(&mut control)?;
+    let (mut leader, follower) = (grouped(&server)?, grouped(&server)?);
+    leader.batch_execute(&format!("BEGIN; {bump}"))?;
+    let follower = Background::run(
+        follower,
+        &format!("BEGIN; {bump}; INSERT INTO seen VALUES (7); COMMIT"),
+    )?;
+    follower.wait_until_blocked(&mut control)?;
+    leader.batch_execute("COMMIT")?;
+    follower.end()?.1?;
+    ensure!(int(&mut control, ROWS)? == 7);
+    ensure!(int(&mut control, "SELECT followed FROM txn.stats")? == 0);
+    control.execute("SELECT pg_cancel_backend($1)", &[&definer.pid])?;
+    definer.end()?.1?;
     Ok(())
 }

@@ -26,6 +26,7 @@ mod history;
 mod ledger;
 mod limits;
 mod lookahead;
+mod monitoring;
 mod nested;
 mod obstacles;
 mod order;

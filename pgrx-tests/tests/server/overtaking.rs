@@ -182,8 +182,14 @@ struct Followed {
 
 impl Followed {
     fn start() -> Result<Self> {
+        Self::after("")
+    }
+
+    /// After `setup`.
+    fn after(setup: &str) -> Result<Self> {
         let server = start_hot(2, &[])?;
-        let control = server.connect()?;
+        let mut control = server.connect()?;
+        control.batch_execute(setup)?;
         grouped(&server)?.batch_execute("UPDATE hot SET val = val WHERE id = 2")?;
         let begin = || -> Result<Client> {
             let mut client = grouped(&server)?;
@@ -282,14 +288,13 @@ fn behind_a_version_in_a_savepoint() -> Result<()> {
 /// the ticket there, and has not updated yet.
 #[test]
 fn without_a_place_in_the_queue() -> Result<()> {
-    let mut scene = Followed::start()?;
-    let dog = Watchdog::new(&scene.server);
-    scene.control.batch_execute(
+    let mut scene = Followed::after(
         "CREATE TABLE cold (id int PRIMARY KEY, val int);
          INSERT INTO cold SELECT id, 0 FROM generate_series(1, 100) id;
          CREATE FUNCTION slow() RETURNS bool LANGUAGE plpgsql AS
          $$BEGIN PERFORM count(*) FROM pg_class; RETURN true; END$$",
     )?;
+    let dog = Watchdog::new(&scene.server);
     let mut holder = scene.server.connect()?;
     holder.batch_execute("BEGIN; UPDATE hot SET val = val WHERE id = 2")?;
     // More rows than a session remembers one by one.

@@ -114,7 +114,9 @@ impl Session<'_> {
                 continue;
             }
             if self.chance(self.plan.deaf) {
-                self.with_row(|row, w| row.withdraw_offer(w, self.me) && row.go_deaf(w, self.me));
+                self.with_row(|row, w| {
+                    row.withdraw_offer(w, self.me) && row.enter_lock_manager(w, self.me)
+                });
                 thread::yield_now();
                 if offers {
                     self.with_row(|row, w| row.offer(w, self.me));

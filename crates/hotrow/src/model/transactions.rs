@@ -152,7 +152,7 @@ impl Transaction<'_> {
             }
             if self.plan.deaf && thread_rng().gen_bool(0.3) {
                 let holder = server.with_row(|row, w| {
-                    if row.go_deaf(w, self.me) {
+                    if row.enter_lock_manager(w, self.me) {
                         row.holder().map(actor_of)
                     } else {
                         None

@@ -37,7 +37,7 @@ pub struct Plan {
     whole: f64,
     prepares: f64,
     deaths: f64,
-    /// Share of a reader's scans before which it makes an excerpt if it has none.
+    /// Share of a reader's scans before which it makes a ring copy if it has none.
     copies: f64,
     /// Share of transactions that look at versions where the rings do not tell.
     versions: f64,
@@ -75,7 +75,7 @@ pub struct Outcomes {
     history_lost: AtomicU64,
     restarted: AtomicU64,
     at_once: AtomicU64,
-    /// Of these, those by an excerpt.
+    /// Of these, those by a ring copy.
     copied: AtomicU64,
     /// Transactions that stand before some that had their CSNs.
     moved: AtomicU64,

@@ -7,7 +7,7 @@ use shuttle::sync::Mutex;
 use super::history::{Key, Record, Row};
 use super::transaction::image;
 use crate::{
-    Board, Bucket, Clock, Committer, Csn, IntervalSet, Ledger, Mark, Relation, Rings, Slot,
+    Bucket, Clock, Committer, Csn, IntervalSet, Mark, Relation, RingPair, RingSpace, Rings, Slot,
     Snapshot, Survey, has_no_csn,
 };
 
@@ -119,15 +119,15 @@ impl Server {
         server
     }
 
-    pub fn board(&self) -> Board<'_> {
-        Board {
+    pub fn board(&self) -> RingSpace<'_> {
+        RingSpace {
             clock: &self.clock,
             committers: &self.committers,
-            writes: Ledger {
+            writes: RingPair {
                 ranges: Rings::new(&self.buckets, &self.slots, &self.marks),
                 relations: Rings::new(&self.relation_buckets, &self.relation_slots, &self.marks),
             },
-            reads: self.reads.as_ref().map(|reads| Ledger {
+            reads: self.reads.as_ref().map(|reads| RingPair {
                 ranges: Rings::new(&reads.buckets, &reads.slots, &reads.marks),
                 relations: Rings::new(&reads.relation_buckets, &reads.relation_slots, &reads.marks),
             }),

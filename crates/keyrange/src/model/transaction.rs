@@ -10,8 +10,8 @@ use super::{
     server::{Fate, READER, Server, View},
 };
 use crate::{
-    Conflict, Csn, Excerpt, Grid, Interval, Kind, Layout, Numbered, Operator, Predicates, RangeMap,
-    Refusal, Relation, ScanKey, Snapshot, Validation, Value, WriteSet, Written,
+    Conflict, Csn, Grid, Interval, Kind, Layout, Numbered, Operator, Predicates, RangeMap, Refusal,
+    Relation, RingCopy, ScanKey, Snapshot, Validation, Value, WriteSet, Written,
     fault::{Fault, planted},
 };
 
@@ -262,11 +262,11 @@ impl Session<'_> {
         let mut reads = self.reads();
         let mut all = self.reads().predicates;
         let mut conflicts = Vec::new();
-        let mut excerpt: Option<Excerpt> = None;
+        let mut ring_copy: Option<RingCopy> = None;
         let mut result = Ok(());
         for _ in 0..thread_rng().gen_range(1..=2) {
-            if at_once && excerpt.is_none() && chance(self.plan.copies) {
-                excerpt = self.copy(&view, before);
+            if at_once && ring_copy.is_none() && chance(self.plan.copies) {
+                ring_copy = self.copy(&view, before);
             }
             self.scan(&view, &mut reads);
             for (relation, set) in reads.predicates.iter() {
@@ -277,7 +277,7 @@ impl Session<'_> {
                     &view,
                     before,
                     &reads.predicates,
-                    excerpt.as_ref(),
+                    ring_copy.as_ref(),
                     &mut conflicts,
                 );
                 result = result.and(found);
@@ -290,8 +290,8 @@ impl Session<'_> {
             if let Some(first) = missed.map(|&(_, csn)| csn).min() {
                 stands_before = first;
                 let validation = self.validation(&view, before);
-                result = result.and(match &excerpt {
-                    Some(excerpt) => excerpt.can_stand_before(&validation, first, &all),
+                result = result.and(match &ring_copy {
+                    Some(ring_copy) => ring_copy.can_stand_before(&validation, first, &all),
                     None => validation.can_stand_before(first, &all),
                 });
                 if planted(Fault::NewerIgnored) {
@@ -306,7 +306,7 @@ impl Session<'_> {
                 result = Err(Refusal::Restarted);
             }
             self.outcomes
-                .at_once(result.is_ok(), stands_before < before, excerpt.is_some());
+                .at_once(result.is_ok(), stands_before < before, ring_copy.is_some());
         } else {
             result = self.validation(&view, before).run(&reads.predicates).0;
             self.outcomes.count(&result);
@@ -322,11 +322,11 @@ impl Session<'_> {
         }
     }
 
-    fn copy(&self, view: &View, before: Csn) -> Option<Excerpt> {
+    fn copy(&self, view: &View, before: Csn) -> Option<RingCopy> {
         let mut entries = Vec::new();
         let validation = self.validation(view, before);
         let (extent, _) = validation.copy(&mut |entry| entries.push(entry));
-        extent.map(|extent| Excerpt::new(entries, extent))
+        extent.map(|extent| RingCopy::new(entries, extent))
     }
 
     fn collect(
@@ -334,7 +334,7 @@ impl Session<'_> {
         view: &View,
         before: Csn,
         predicates: &Predicates,
-        excerpt: Option<&Excerpt>,
+        ring_copy: Option<&RingCopy>,
         conflicts: &mut Vec<(u64, Csn)>,
     ) -> Result<(), Refusal> {
         let validation = self.validation(view, before);
@@ -343,8 +343,8 @@ impl Session<'_> {
             conflicts.push((conflict.fxid, conflict.csn));
             ControlFlow::Continue(())
         };
-        if let Some(excerpt) = excerpt {
-            return excerpt.conflicts(&validation, predicates, &mut found);
+        if let Some(ring_copy) = ring_copy {
+            return ring_copy.conflicts(&validation, predicates, &mut found);
         }
         if validation.quiet(predicates).is_some() {
             return Ok(());

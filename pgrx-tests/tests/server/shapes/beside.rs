@@ -29,11 +29,17 @@ fn anything(worker: &mut Worker) -> Result<i64, Error> {
     }
 }
 
-/// Runs `commands` in turn for as long as the load lasts, and each at least once.
+/// Runs `commands` in turn for as long as the load lasts, and each at least once. They refuse nobody.
 fn maintained(commands: &[&str]) -> Result<()> {
+    maintained_with(commands, &[])
+}
+
+/// With these SQLSTATEs allowed.
+fn maintained_with(commands: &[&str], codes: &'static [&'static str]) -> Result<()> {
     let server = start_hot(20, &[])?;
     Mix::new(&server)
         .in_blocks()
+        .allow(codes)
         .run_beside(anything, |running| {
             let mut client = server.connect()?;
             for (n, sql) in commands.iter().cycle().enumerate() {
@@ -77,12 +83,24 @@ fn access_method_changed() -> Result<()> {
 
 /// Changes of the table that do not wait for running statements.
 #[test]
-fn granted_and_revoked() -> Result<()> {
+fn storage_and_statistics_changed() -> Result<()> {
     maintained(&[
-        "GRANT SELECT ON hot TO PUBLIC",
-        "REVOKE SELECT ON hot FROM PUBLIC",
         "ALTER TABLE hot ALTER COLUMN val SET STATISTICS 10",
+        "ALTER TABLE hot SET (autovacuum_enabled = off)",
+        "SECURITY LABEL FOR txn ON TABLE hot IS 'group_size=100'",
     ])
+}
+
+/// Followers that have run a statement by then are refused.
+#[test]
+fn granted_and_revoked() -> Result<()> {
+    maintained_with(
+        &[
+            "GRANT SELECT ON hot TO PUBLIC",
+            "REVOKE SELECT ON hot FROM PUBLIC",
+        ],
+        &["40001"],
+    )
 }
 
 #[test]

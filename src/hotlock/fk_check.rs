@@ -1,4 +1,4 @@
-//! A foreign key's check by a transaction that is a member of a hot row (trap 7).
+//! A foreign key's check by a transaction that is a member of a hot row (rule "foreign keys").
 //!
 //! The check is `SELECT 1 FROM ONLY parent x WHERE key = $1 FOR KEY SHARE OF x` (utils/adt/ri_triggers.c). It reads, and a
 //! follower that reads waits for its predecessors; then nobody would follow in the usual schema, where a ledger refers to the
@@ -16,7 +16,6 @@
 use super::check;
 use super::order;
 use super::session::{SESSION, memory, relation_of};
-use super::statement;
 use crate::pg::buffer::Page;
 use crate::pg::plan::{self, Existence};
 use crate::pg::probe;
@@ -37,8 +36,13 @@ static CERTAIN: Certain = Certain(Cell::new(0));
 /// exists, and is locked.
 ///
 /// # Safety
-/// `asked` was said of `query`, which is about to be started.
-pub unsafe fn is_certain(query: *const pg_sys::QueryDesc, asked: &Existence) -> bool {
+/// `asked` was said of `query`, which is about to be started. `after_start` is safe for a statement
+/// that has been started.
+pub unsafe fn is_certain(
+    query: *const pg_sys::QueryDesc,
+    asked: &Existence,
+    after_start: impl Fn(*mut pg_sys::QueryDesc),
+) -> bool {
     let goes_ahead = || {
         SESSION.all().any(|(_, m)| m.depends())
             && !order::may_overtake_in(Oid::from(asked.identity.relation), Contention::Key)
@@ -48,14 +52,18 @@ pub unsafe fn is_certain(query: *const pg_sys::QueryDesc, asked: &Existence) -> 
         SESSION.all().any(|(_, m)| {
             let row = &memory().directory.rows[m.slot() as usize];
             !m.is_gone() && row.is(&asked.identity) && is_latest(&m)
-        }) || goes_ahead() && passes_by(asked) && is_locked(query, asked)
+        }) || goes_ahead() && passes_by(asked) && is_locked(query, asked, after_start)
     }
 }
 
 /// Looks for the row ahead of the predecessors, and locks it.
-unsafe fn is_locked(query: *const pg_sys::QueryDesc, asked: &Existence) -> bool {
+unsafe fn is_locked(
+    query: *const pg_sys::QueryDesc,
+    asked: &Existence,
+    after_start: impl Fn(*mut pg_sys::QueryDesc),
+) -> bool {
     // SAFETY: as in `is_found`.
-    let is_found = unsafe { is_found(query, asked) };
+    let is_found = unsafe { is_found(query, asked, after_start) };
     if is_found && !check::is_deferred(&asked.identity) {
         SESSION.note_locked(&asked.identity);
     }
@@ -109,7 +117,11 @@ pub fn passes_by(asked: &Existence) -> bool {
 }
 
 /// Executes the statement, and tells whether it found the row.
-unsafe fn is_found(query: *const pg_sys::QueryDesc, asked: &Existence) -> bool {
+unsafe fn is_found(
+    query: *const pg_sys::QueryDesc,
+    asked: &Existence,
+    after_start: impl Fn(*mut pg_sys::QueryDesc),
+) -> bool {
     // SAFETY: by `is_certain`'s contract.
     unsafe {
         probe::finds_a_row(
@@ -118,7 +130,7 @@ unsafe fn is_found(query: *const pg_sys::QueryDesc, asked: &Existence) -> bool {
             (*query).snapshot,
             |probe| {
                 check::consider(probe, asked);
-                statement::after_start(probe, false);
+                after_start(probe);
             },
             |probe| swap::end_of_statement(probe as usize),
         )

@@ -16,7 +16,7 @@ use crate::{
     validate::{Conflict, Refusal, Snapshot, Validation, Work, conflict},
 };
 
-/// What the entries of an excerpt are enough for.
+/// What the entries of a ring copy are enough for.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Extent {
     /// All that the snapshot does not see and that has a CSN below this one.
@@ -32,7 +32,7 @@ pub struct Extent {
 /// The writes that may decide on a transaction without writes, of all relations. At most as many as the rings have slots: what comes into a
 /// slot while it is copied is neither seen nor of a CSN so low.
 #[derive(Debug)]
-pub struct Excerpt {
+pub struct RingCopy {
     /// By relation and lowest key.
     entries: Vec<Entry>,
     /// The highest key of an entry and those before it in its relation.
@@ -43,7 +43,7 @@ pub struct Excerpt {
 impl<S: Snapshot> Validation<'_, S> {
     /// Shows `keep` all entries that may decide on any predicates of this transaction, which has its reading point (`before`) and no
     /// writes: those that the snapshot does not see, with their CSNs, and those that it sees from the first of these on. `None`: there can be no
-    /// excerpt. Looks at every bucket, once or twice.
+    /// ring copy. Looks at every bucket, once or twice.
     pub fn copy(&self, keep: &mut dyn FnMut(Entry)) -> (Option<Extent>, Work) {
         let mut work = Work::default();
         let xmin = self.snapshot.xmin();
@@ -129,7 +129,7 @@ impl<S: Snapshot> Validation<'_, S> {
     }
 }
 
-impl Excerpt {
+impl RingCopy {
     /// Of the entries that `Validation::copy` has shown.
     pub fn new(mut entries: Vec<Entry>, extent: Extent) -> Self {
         entries.sort_unstable_by_key(|entry| (entry.relation, entry.keys.low()));
@@ -140,14 +140,14 @@ impl Excerpt {
             last = Some((entry.relation, reach));
             reach
         });
-        Excerpt {
+        RingCopy {
             reach: reach.collect(),
             entries,
             extent,
         }
     }
 
-    /// Shows `found` what `Validation::conflicts` would have found when the excerpt was made. `validation` is of the same transaction. An
+    /// Shows `found` what `Validation::conflicts` would have found when the ring copy was made. `validation` is of the same transaction. An
     /// error: there may be others that nobody knows.
     pub fn conflicts<S: Snapshot>(
         &self,
@@ -212,7 +212,7 @@ impl Excerpt {
         }
     }
 
-    /// As `Validation::can_stand_before`, which is asked itself if the excerpt does not reach so far.
+    /// As `Validation::can_stand_before`, which is asked itself if the ring copy does not reach so far.
     pub fn can_stand_before<S: Snapshot>(
         &self,
         validation: &Validation<S>,

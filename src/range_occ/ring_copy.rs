@@ -1,4 +1,4 @@
-//! When a transaction that only reads copies what of the rings it may need (`keyrange::Excerpt`): before it looks at all of them anyhow, or,
+//! When a transaction that only reads copies what of the rings it may need (`keyrange::RingCopy`): before it looks at all of them anyhow, or,
 //! in a session that was refused for want of history, before it reads anything.
 
 use super::view::{self, View};
@@ -6,7 +6,7 @@ use super::work::Work;
 use super::{commit, session};
 use crate::hotlock::memory;
 use crate::pg::raw;
-use keyrange::{Conflict, Count, Csn, Entry, Excerpt, Predicates, Refusal, Validation};
+use keyrange::{Conflict, Count, Csn, Entry, Predicates, Refusal, RingCopy, Validation};
 use pgrx::pg_sys;
 use std::cell::{Cell, OnceCell, RefCell};
 use std::ops::ControlFlow;
@@ -19,13 +19,13 @@ pub struct Copied {
     has_tried: Cell<bool>,
     /// So far. It is not borrowed while PostgreSQL is asked things.
     entries: RefCell<Vec<Entry>>,
-    excerpt: OnceCell<Excerpt>,
+    ring_copy: OnceCell<RingCopy>,
 }
 
 /// A statement is about to be planned or started. Where nobody was refused, this costs a look at a cell.
 pub fn before_reads() {
     // SAFETY: a plain read of backend state.
-    if session::wants_excerpt() && unsafe { pg_sys::FirstSnapshotSet } {
+    if session::wants_ring_copy() && unsafe { pg_sys::FirstSnapshotSet } {
         copy_early();
     }
 }
@@ -50,7 +50,7 @@ pub fn copy_early() {
         return;
     }
     let since = Instant::now();
-    session::excerpt_tried();
+    session::ring_copy_tried();
     let validation = Validation {
         board: memory().board,
         snapshot: &view,
@@ -82,41 +82,41 @@ fn copy(work: &Work, validation: &Validation<View>) {
     let Copied {
         has_tried,
         entries,
-        excerpt,
+        ring_copy,
     } = &work.history;
     has_tried.set(true);
     let (extent, done) = validation.copy(&mut |entry| entries.borrow_mut().push(entry));
     let entries = entries.take();
     if let Some(extent) = extent {
-        excerpt.get_or_init(|| Excerpt::new(entries, extent));
+        ring_copy.get_or_init(|| RingCopy::new(entries, extent));
     }
     memory().counters().looked(&done);
 }
 
-/// `Validation::conflicts`, by the excerpt if there is one.
+/// `Validation::conflicts`, by the ring copy if there is one.
 pub fn conflicts(
     work: &Work,
     validation: &Validation<View>,
     found: &mut dyn FnMut(Conflict) -> ControlFlow<()>,
 ) -> (Result<(), Refusal>, keyrange::Work) {
-    match work.history.excerpt.get() {
-        Some(excerpt) => {
-            let result = excerpt.conflicts(validation, &work.fresh, found);
+    match work.history.ring_copy.get() {
+        Some(ring_copy) => {
+            let result = ring_copy.conflicts(validation, &work.fresh, found);
             (result, keyrange::Work::default())
         }
         None => validation.conflicts(&work.fresh, found),
     }
 }
 
-/// `Validation::can_stand_before`, by the excerpt if there is one.
+/// `Validation::can_stand_before`, by the ring copy if there is one.
 pub fn can_stand_before(
     work: &Work,
     validation: &Validation<View>,
     from: Csn,
     predicates: &Predicates,
 ) -> Result<(), Refusal> {
-    match work.history.excerpt.get() {
-        Some(excerpt) => excerpt.can_stand_before(validation, from, predicates),
+    match work.history.ring_copy.get() {
+        Some(ring_copy) => ring_copy.can_stand_before(validation, from, predicates),
         None => validation.can_stand_before(from, predicates),
     }
 }

@@ -1,8 +1,8 @@
 //! What a client is told must not come of data that may still roll back: errors, what deferred triggers say, what utility
 //! commands read.
 
-use super::commit;
 use super::errors;
+use super::predecessors;
 use super::readguard;
 use super::session::SESSION;
 use super::waiting::{self, Reason};
@@ -182,7 +182,7 @@ pub unsafe fn failed(code: Code, query: *const pg_sys::QueryDesc) -> bool {
                 raw::LockErrorCleanup();
             }
             if SESSION.is_member() {
-                commit::wait_for_predecessors(Reason::Read);
+                predecessors::wait(Reason::Read);
                 waiting::check_doomed();
                 readguard::note_everything();
             }
@@ -268,6 +268,6 @@ pub fn forget_deferred() {
 /// block that BEGIN has opened, no command asks for the commit, and no hook hears of it before they run. So predecessors end here.
 pub fn before_deferred() {
     if LEFT_TRIGGERS.0.get() && !xact::is_in_block() && nesting::is_clients() {
-        commit::wait_for_predecessors(Reason::Commit);
+        predecessors::wait(Reason::Commit);
     }
 }

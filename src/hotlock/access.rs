@@ -1,0 +1,213 @@
+//! What updates and locks of hot rows share: which row it is, whether it becomes hot, its ticket, its versions.
+
+use super::blocker::{end_wait, wait_for_lockers};
+use super::dependency;
+use super::detect;
+use super::order;
+use super::predecessors;
+use super::repeatable;
+use super::session::SESSION;
+use super::settings;
+use super::ticket;
+use super::waiting::Reason;
+use crate::pg::buffer::Page;
+use crate::pg::relation::Key;
+use crate::pg::{raw, tuple, xact};
+use crate::tam::callbacks::Lock;
+use crate::tam::group;
+use crate::tam::swap;
+use hotrow::{Base, Contention, Identity, Membership, Slot, Tail};
+use pgrx::pg_sys::{self, LockTupleMode, LockWaitPolicy, TM_Result};
+
+/// The table's OID.
+pub fn relation_of(rel: pg_sys::Relation) -> pg_sys::Oid {
+    // SAFETY: an open relation.
+    unsafe { (*rel).rd_id }
+}
+
+/// A row of that table is locked or changed while its settings are off: those of a statement that began with them on, or a cursor's.
+pub fn note_unseen(rel: pg_sys::Relation) {
+    if !settings::uses(relation_of(rel)) {
+        SESSION.note_locked_in(relation_of(rel));
+    }
+}
+
+/// The identity of the row to which that version belongs.
+pub unsafe fn identity_of(rel: pg_sys::Relation, key: &Key, version: u64) -> Option<Identity> {
+    // SAFETY: a version that a scan has found; it stays in place while pinned, so the key is read unlocked.
+    unsafe {
+        let page = Page::pin(rel, version);
+        page.share();
+        let tuple = page.heap_tuple(rel, version);
+        page.unlock();
+        let identity = match tuple {
+            Some(mut tuple) => key.of_tuple(&mut tuple, (*rel).rd_att),
+            None => None,
+        };
+        page.unpin();
+        identity
+    }
+}
+
+/// What a lock finds at a row that is not hot.
+pub enum Heat {
+    /// It makes the row hot.
+    Hot(Slot),
+    /// Others have it.
+    Contended,
+    Calm,
+}
+
+/// A row that is not hot: does this lock make it so?
+pub unsafe fn heat(
+    rel: pg_sys::Relation,
+    key: &Key,
+    identity: &Identity,
+    version: u64,
+    mode: LockTupleMode::Type,
+) -> Heat {
+    // SAFETY: as in `identity_of`.
+    unsafe {
+        let contended = detect::is_contended(rel, version, mode);
+        if settings::of((*rel).rd_id).hot_threshold() > 0 && !detect::is_ripe(identity) {
+            if !contended {
+                return Heat::Calm;
+            }
+            order::note_wait_to_lock((*rel).rd_id, mode);
+            if !detect::count_waiter(identity) {
+                return Heat::Contended;
+            }
+            detect::uncount_waiter();
+        }
+        match detect::promote(rel, key, identity, version) {
+            Some(slot) => Heat::Hot(slot),
+            None if contended => Heat::Contended,
+            None => Heat::Calm,
+        }
+    }
+}
+
+/// Takes the row's ticket. Returns the membership; None for a row that this transaction has written or locked in another
+/// way (behind its predecessors even so), be it in a later version, or that is not hot any more; and if it cannot be had at once by a
+/// transaction that cannot use what it would wait for (repeatable.rs).
+///
+/// # Safety
+/// `rel` is open, and the version is one that a scan has found.
+pub unsafe fn ticket_for(
+    rel: pg_sys::Relation,
+    slot: Slot,
+    identity: &Identity,
+    version: u64,
+) -> Option<usize> {
+    match SESSION.in_row(slot) {
+        Some((n, m)) if m.has_ticket() => Some(n),
+        Some((_, m)) if m.has_version() => None,
+        found => {
+            // SAFETY: a version that a scan has found.
+            let is_own = || unsafe { detect::is_own(rel, version) };
+            if found.is_some() || SESSION.has_locked(identity) || is_own() {
+                // Heap's way has no second look: a predecessor that has only the ticket may come
+                // after us.
+                predecessors::wait(Reason::Order);
+                return None;
+            }
+            dependency::drop_unused(swap::usage(rel).map_or(0, |usage| usage.query));
+            if xact::is_read_committed() {
+                ticket::acquire(slot, identity)
+            } else {
+                repeatable::take_free(slot, identity)
+            }
+        }
+    }
+}
+
+/// The version at that address, if it is that transaction's, with its page pinned.
+pub unsafe fn version_of(
+    rel: pg_sys::Relation,
+    version: u64,
+    xid: u32,
+) -> Option<(pg_sys::HeapTupleData, Page)> {
+    // SAFETY: `rel` is open; the header is read under the page's lock.
+    unsafe {
+        let page = Page::pin(rel, version);
+        page.share();
+        let found = page
+            .heap_tuple(rel, version)
+            .filter(|found| u32::from(tuple::raw_xmin(found.t_data)) == xid);
+        page.unlock();
+        if found.is_none() {
+            page.unpin();
+        }
+        found.map(|found| (found, page))
+    }
+}
+
+/// Whoever has locked the row keeps its ticket. If the row is gone, nobody waits for whoever has the ticket, but others may have
+/// inserted the row again, and we may come to wait for them: then the ticket goes on at once.
+pub fn keep_ticket(n: usize, result: TM_Result::Type) {
+    match result {
+        TM_Result::TM_Ok => SESSION.step(n, Membership::locked),
+        TM_Result::TM_Deleted => dependency::drop_ticket(n),
+        _ => (),
+    }
+}
+
+/// Locks the offered version for our update to come: whoever comes upon it after its writer's commit has to wait for us.
+/// From here on its writer is our predecessor. False if it has closed its version meanwhile, or that cannot be locked.
+///
+/// # Safety
+/// The executor's arguments; we have the ticket.
+pub unsafe fn lend(call: &Lock, n: usize, tail: &Tail, with_key: bool) -> bool {
+    let base = Base {
+        version: tail.tid,
+        xid: tail.xid,
+    };
+    // SAFETY: by the contract. We stand in the list before our lock shows: the writer must not come to wait for us in the
+    // lock manager, to change its version again.
+    unsafe {
+        raw::GetCurrentTransactionId();
+        SESSION.publish();
+        if !dependency::depend_on_open(n) {
+            return false;
+        }
+        if !group::lock(call.rel, &base, with_key) {
+            dependency::depend_no_more(n);
+            return false;
+        }
+    }
+    SESSION.step(n, |m| m.lends(tail.tid));
+    true
+}
+
+/// Gives the executor a version in place of the one with which it came.
+///
+/// # Safety
+/// The executor's arguments; the slot is a buffer heap slot, and `page`, that of `found`, is pinned.
+pub unsafe fn hand_out(call: &Lock, found: pg_sys::HeapTupleData, page: Page) {
+    // SAFETY: by the contract.
+    unsafe {
+        *call.tid = found.t_self;
+        tuple::store(call.rel, call.slot, found, page);
+    }
+}
+
+/// Heap's own row lock. Predecessors go first, and if it is going to wait for another, circles through hot rows are refused.
+///
+/// # Safety
+/// As for `tuple_lock`.
+pub unsafe fn lock_in_heaps_way(call: Lock, version: u64) -> TM_Result::Type {
+    // SAFETY: as in `tuple_lock`.
+    unsafe {
+        let what = match call.mode {
+            LockTupleMode::LockTupleKeyShare => Contention::Key,
+            _ => Contention::Row,
+        };
+        order::let_pass_in(relation_of(call.rel), what);
+        if call.policy == LockWaitPolicy::LockWaitBlock && SESSION.is_waited_for() {
+            wait_for_lockers(call.rel, version, call.mode);
+        }
+        let result = call.heap();
+        end_wait();
+        result
+    }
+}

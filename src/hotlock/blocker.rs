@@ -1,0 +1,43 @@
+//! Waiting for a row lock in heap's way: the wait is declared in the waits-for graph first, and a circle is refused.
+
+use super::deadlock;
+use super::detect;
+use super::order;
+use super::session::{SESSION, memory};
+use super::ticket;
+use crate::pg::{wait, xact};
+use pgrx::pg_sys::{self, LockTupleMode};
+
+/// Declares a wait for whoever has that version locked, to lock it as well.
+///
+/// # Safety
+/// The version is one that a scan of `rel` has found.
+pub unsafe fn wait_for_lockers(rel: pg_sys::Relation, version: u64, mode: LockTupleMode::Type) {
+    // SAFETY: by the contract.
+    unsafe {
+        if let detect::RowLocker::Other(xid) = detect::row_locker(rel, version, mode) {
+            order::note_wait_to_lock((*rel).rd_id, mode);
+            await_edge(xid);
+        }
+    }
+}
+
+/// The wait is over.
+pub fn end_wait() {
+    if SESSION.published.get() {
+        memory().actors[wait::me() as usize].wait(None);
+    }
+}
+
+/// Declares that we are going to wait for that transaction's row lock.
+pub fn await_edge(xid: u32) {
+    let own = &memory().actors[wait::me() as usize];
+    // The writer of a version in a row's list is known as such, and its rollback with it.
+    let awaited = match hotrow::owner_of(memory().actors, xid) {
+        Some(_) => xid,
+        None => xact::top_of(xid),
+    };
+    if deadlock::closes(|| own.wait(Some(hotrow::Wait::Xid(awaited)))) {
+        ticket::refuse_cycle(SESSION.all().next().map(|(_, m)| m.slot()));
+    }
+}

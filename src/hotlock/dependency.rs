@@ -1,0 +1,76 @@
+//! Memberships that come to nothing, and dependencies on versions that were only looked at.
+
+use super::gate;
+use super::handover;
+use super::session::{SESSION, member_id, memory};
+use super::stop;
+use crate::fault::{Fault, planted};
+use crate::pg::xact;
+use hotrow::Tail;
+
+/// Ends the memberships that this statement began and did not use.
+#[inline]
+pub fn drop_unused(query: usize) {
+    for (n, membership) in SESSION.all() {
+        if membership.is_unused_by(query) {
+            drop_ticket(n);
+            gate::leave_if_alone();
+        }
+    }
+}
+
+/// Ends a membership that has come to nothing: the row is not locked, and we have no version of it.
+pub fn drop_ticket(n: usize) {
+    let Some(membership) = SESSION.get(n) else {
+        return;
+    };
+    if membership.has_version() || membership.has_locked() {
+        return;
+    }
+    if membership.depends() && !planted(Fault::ReaderNotDependent) {
+        become_reader(n);
+    } else {
+        handover::leave(n);
+    }
+}
+
+/// The statement looked at an uncommitted version and changed nothing (rule "only read"): we commit only
+/// after its writer.
+fn become_reader(n: usize) {
+    let listed = link(n, |_| true);
+    handover::give_back(n);
+    SESSION.step(n, |m| m.reads(listed));
+    stop::at(stop::Point::Updated);
+}
+
+/// Puts us into the list behind the writer whose version we have looked at, if that is still open
+/// for others. Whether it was.
+pub fn depend_on_open(n: usize) -> bool {
+    link(n, |tail| tail.open)
+}
+
+/// Takes that back. A version that was lent before is still locked, and so our place is kept: its
+/// writer must not come to wait for us.
+pub fn depend_no_more(n: usize) {
+    if let Some(membership) = SESSION.get(n).filter(|m| !m.is_listed()) {
+        memory().with_row(membership.slot(), |row, world| {
+            row.withdraw(world, member_id(n));
+        });
+    }
+}
+
+fn link(n: usize, wanted: impl FnOnce(&Tail) -> bool) -> bool {
+    let Some(membership) = SESSION.get(n) else {
+        return false;
+    };
+    let (me, xid) = (member_id(n), xact::own_xid());
+    memory().with_row(membership.slot(), |row, world| {
+        let still = row
+            .tail(world)
+            .is_some_and(|tail| membership.predecessor() == Some(tail.xid) && wanted(&tail));
+        if still {
+            row.link_reader(world, me, xid);
+        }
+        still
+    })
+}

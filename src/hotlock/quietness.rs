@@ -1,0 +1,49 @@
+//! Whether a statement is quiet: it calls nothing of users, and its rows stay inside (`pg/quiet.rs`).
+
+use crate::pg::quiet;
+use pgrx::pg_sys;
+use std::cell::Cell;
+
+/// Whether the last statement that was asked for is quiet, by its QueryDesc.
+struct Last(Cell<Option<(usize, bool)>>);
+// SAFETY: a backend has one thread.
+unsafe impl Sync for Last {}
+static LAST: Last = Last(Cell::new(None));
+
+/// Whether the statement is quiet. The answer is remembered until the statement ends.
+///
+/// # Safety
+/// `query` has a plan whose relations are locked.
+pub unsafe fn is_quiet(query: *const pg_sys::QueryDesc) -> bool {
+    if let Some((last, answer)) = LAST.0.get()
+        && last == query as usize
+    {
+        return answer;
+    }
+    // SAFETY: by the contract.
+    let answer = unsafe { stays_inside(query) && quiet::is_statement_quiet((*query).plannedstmt) };
+    LAST.0.set(Some((query as usize, answer)));
+    answer
+}
+
+/// Whether the statement's rows go to the client, to a function or nowhere: not to a file or a program, as those of COPY do.
+unsafe fn stays_inside(query: *const pg_sys::QueryDesc) -> bool {
+    // SAFETY: a query has a receiver.
+    let receiver = unsafe { (*(*query).dest).mydest };
+    matches!(
+        receiver,
+        pg_sys::CommandDest::DestNone
+            | pg_sys::CommandDest::DestRemote
+            | pg_sys::CommandDest::DestRemoteExecute
+            | pg_sys::CommandDest::DestRemoteSimple
+            | pg_sys::CommandDest::DestSPI
+            | pg_sys::CommandDest::DestTuplestore
+    )
+}
+
+/// A statement ends, or another one may begin at its place.
+pub fn forget(query: usize) {
+    if LAST.0.get().is_some_and(|(last, _)| last == query) {
+        LAST.0.set(None);
+    }
+}
