@@ -61,11 +61,10 @@ pub fn settle() {
     if reads::noted() > 0 && predecessors::have_ended() {
         let_predecessors_end();
     }
-    settle_definitions();
 }
 
-/// Now and then, around the client's statements: the same for the definitions that statements were analyzed with. What anybody changes
-/// later refuses nobody.
+/// Now and then, before a statement of the client's: the same for the definitions that statements were analyzed with. What anybody changes
+/// later refuses nobody. (After a statement it would be too early for an error: a follower hears at its next one.)
 #[inline]
 pub fn settle_definitions() {
     if definitions::is_to_ask() && nesting::is_outermost() {
