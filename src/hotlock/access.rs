@@ -1,4 +1,5 @@
-//! What updates and locks of hot rows share: which row it is, whether it becomes hot, its ticket, its versions.
+//! What updates and locks of hot rows share: which row it is, whether it becomes hot, its ticket,
+//! its versions.
 
 use super::blocker::{end_wait, wait_for_lockers};
 use super::dependency;
@@ -25,7 +26,8 @@ pub fn relation_of(rel: pg_sys::Relation) -> pg_sys::Oid {
     unsafe { (*rel).rd_id }
 }
 
-/// A row of that table is locked or changed while its settings are off: those of a statement that began with them on, or a cursor's.
+/// A row of that table is locked or changed while its settings are off: those of a statement that
+/// began with them on, or a cursor's.
 pub fn note_unseen(rel: pg_sys::Relation) {
     if !settings::uses(relation_of(rel)) {
         SESSION.note_locked_in(relation_of(rel));
@@ -34,7 +36,8 @@ pub fn note_unseen(rel: pg_sys::Relation) {
 
 /// The identity of the row to which that version belongs.
 pub unsafe fn identity_of(rel: pg_sys::Relation, key: &Key, version: u64) -> Option<Identity> {
-    // SAFETY: a version that a scan has found; it stays in place while pinned, so the key is read unlocked.
+    // SAFETY: a version that a scan has found; it stays in place while pinned, so the key is read
+    // unlocked.
     unsafe {
         let page = Page::pin(rel, version);
         page.share();
@@ -87,9 +90,10 @@ pub unsafe fn heat(
     }
 }
 
-/// Takes the row's ticket. Returns the membership; None for a row that this transaction has written or locked in another
-/// way (behind its predecessors even so), be it in a later version, or that is not hot any more; and if it cannot be had at once by a
-/// transaction that cannot use what it would wait for (repeatable.rs).
+/// Takes the row's ticket. Returns the membership; None for a row that this transaction has written
+/// or locked in another way (behind its predecessors even so), be it in a later version, or that is
+/// not hot any more; and if it cannot be had at once by a transaction that cannot use what it would
+/// wait for (repeatable.rs).
 ///
 /// # Safety
 /// `rel` is open, and the version is one that a scan has found.
@@ -142,8 +146,9 @@ pub unsafe fn version_of(
     }
 }
 
-/// Whoever has locked the row keeps its ticket. If the row is gone, nobody waits for whoever has the ticket, but others may have
-/// inserted the row again, and we may come to wait for them: then the ticket goes on at once.
+/// After heap has locked the row of membership `n`: the transaction keeps the ticket. If the row
+/// has been deleted, the ticket goes on at once: another transaction may insert the row again, and
+/// this one may come to wait for it.
 pub fn keep_ticket(n: usize, result: TM_Result::Type) {
     match result {
         TM_Result::TM_Ok => SESSION.step(n, Membership::locked),
@@ -152,8 +157,9 @@ pub fn keep_ticket(n: usize, result: TM_Result::Type) {
     }
 }
 
-/// Locks the offered version for our update to come: whoever comes upon it after its writer's commit has to wait for us.
-/// From here on its writer is our predecessor. False if it has closed its version meanwhile, or that cannot be locked.
+/// Locks the offered version for our update to come: whoever comes upon it after its writer's
+/// commit has to wait for us. From here on its writer is our predecessor. False if it has closed
+/// its version meanwhile, or that cannot be locked.
 ///
 /// # Safety
 /// The executor's arguments; we have the ticket.
@@ -162,8 +168,8 @@ pub unsafe fn lend(call: &Lock, n: usize, tail: &Tail, with_key: bool) -> bool {
         version: tail.tid,
         xid: tail.xid,
     };
-    // SAFETY: by the contract. We stand in the list before our lock shows: the writer must not come to wait for us in the
-    // lock manager, to change its version again.
+    // SAFETY: by the contract. We stand in the list before our lock shows: the writer must not come
+    // to wait for us in the lock manager, to change its version again.
     unsafe {
         raw::GetCurrentTransactionId();
         SESSION.publish();
@@ -182,7 +188,8 @@ pub unsafe fn lend(call: &Lock, n: usize, tail: &Tail, with_key: bool) -> bool {
 /// Gives the executor a version in place of the one with which it came.
 ///
 /// # Safety
-/// The executor's arguments; the slot is a buffer heap slot, and `page`, that of `found`, is pinned.
+/// The executor's arguments; the slot is a buffer heap slot, and `page`, that of `found`, is
+/// pinned.
 pub unsafe fn hand_out(call: &Lock, found: pg_sys::HeapTupleData, page: Page) {
     // SAFETY: by the contract.
     unsafe {
@@ -191,7 +198,8 @@ pub unsafe fn hand_out(call: &Lock, found: pg_sys::HeapTupleData, page: Page) {
     }
 }
 
-/// Heap's own row lock. Predecessors go first, and if it is going to wait for another, circles through hot rows are refused.
+/// Heap's own row lock. Predecessors go first, and if it is going to wait for another, circles
+/// through hot rows are refused.
 ///
 /// # Safety
 /// As for `tuple_lock`.

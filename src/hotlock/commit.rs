@@ -84,7 +84,8 @@ pub fn before_commit() {
     }
 }
 
-/// Lets the predecessors end, and tells whether the transaction may become visible before it is durable.
+/// Lets the predecessors end, and tells whether the transaction may become visible before it is
+/// durable.
 fn before_members_commit() -> bool {
     stop::at(stop::Point::BeforeCommitWait);
     predecessors::wait(Reason::Commit);
@@ -272,8 +273,9 @@ fn clear() {
     }
 }
 
-/// After the locks are released, before the client hears COMMIT: durable at the level that the settings ask for. A
-/// dependent transaction's record is later in WAL, so what is acknowledged is durable with everything it built on.
+/// After the locks are released, before the client hears COMMIT: durable at the level that the
+/// settings ask for. A dependent transaction's record is later in WAL, so what is acknowledged is
+/// durable with everything it built on.
 pub fn after_locks() {
     // The invalidation messages have been sent: those behind us know of what we have defined.
     if SESSION.stays.take() {
@@ -320,7 +322,8 @@ fn doom_followers(n: usize, membership: &Membership, stays: bool) {
     }
 }
 
-/// A subtransaction at this depth has rolled back: what it began is over. A version that was written above it stays.
+/// A subtransaction at this depth has rolled back: what it began is over. A version that was
+/// written above it stays.
 pub fn subtransaction_rolled_back(level: i32) {
     waiting::clear();
     error_visibility::error_is_over();

@@ -10,9 +10,10 @@ fn is_fresh() -> bool {
     SESSION.all().count() <= 1 && xact::own_xid() == 0
 }
 
-/// Declares a wait of this transaction, or that it commits after another one. True when that closes a circle: of two that close
-/// one, the second sees the first one's declaration. Whoever gets a ticket later finds what was declared when it waits
-/// itself. Only transactions that have to do with hot rows are known; for others the deadlock detector is there.
+/// Declares a wait of this transaction, or that it commits after another one. True when that closes
+/// a circle: of two that close one, the second sees the first one's declaration. Whoever gets a
+/// ticket later finds what was declared when it waits itself. Only transactions that have to do
+/// with hot rows are known; for others the deadlock detector is there.
 pub fn closes(declare: impl FnOnce()) -> bool {
     SESSION.published.set(true);
     if is_fresh() {

@@ -11,12 +11,11 @@
 //! sent.
 
 use super::errors;
-use super::session::{SESSION, memory};
+use super::session::{SESSION, database, memory};
 use super::waiting;
 use crate::fault::{Fault, planted};
 use crate::pg::{release, wait};
 use hotrow::Scope;
-use pgrx::pg_sys;
 use std::cell::Cell;
 
 /// How often a long transaction asks whether its predecessors have ended, in microseconds.
@@ -44,11 +43,6 @@ static NOTED: Noted = Noted {
     changes: Cell::new(None),
     begun: Cell::new(None),
 };
-
-fn database() -> u32 {
-    // SAFETY: a plain read.
-    u32::from(unsafe { pg_sys::MyDatabaseId })
-}
 
 /// The transaction comes to depend on another one.
 pub fn follow() {

@@ -34,8 +34,8 @@ pub fn drop_ticket(n: usize) {
     }
 }
 
-/// The statement looked at an uncommitted version and changed nothing (rule "only read"): we commit only
-/// after its writer.
+/// The statement looked at an uncommitted version and changed nothing (rule "only read"): we commit
+/// only after its writer.
 fn become_reader(n: usize) {
     let listed = link(n, |_| true);
     handover::give_back(n);

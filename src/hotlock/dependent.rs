@@ -1,7 +1,9 @@
-//! A transaction that depends on a running predecessor runs only what cannot show, use or let out what may still roll back.
+//! A transaction that depends on a running predecessor runs only what cannot show, use or let out
+//! what may still roll back.
 //!
-//! Everything else waits: the predecessors end first, and the statement gets a snapshot from after their end. The rule is an
-//! allowlist. It has these entries, and a statement is on it only if all that it evaluates is quiet (`pg/quiet.rs`):
+//! Everything else waits: the predecessors end first, and the statement gets a snapshot from after
+//! their end. The rule is an allowlist. It has these entries, and a statement is on it only if all
+//! that it evaluates is quiet (`pg/quiet.rs`):
 //!
 //! - `INSERT ... VALUES`: it reads nothing.
 //! - `UPDATE` or a row lock by key of another row: it builds on that row's last version. For one
@@ -11,17 +13,20 @@
 //! - With `follower_reads = immediate`: any statement on tables that the transaction has not followed in. It sees those
 //!   tables as they were before the predecessors' commits.
 //!
-//! The rule is asked wherever code is about to run: at the start of a statement and when a cursor goes on, before a utility command,
-//! before planning, and before a PL/pgSQL statement that comes by no executor hook. A function in another language is asked
-//! for nothing; so a nested statement that has followed lets its predecessors end before it returns, unless it stands in a PL/pgSQL
+//! The rule is asked wherever code is about to run: at the start of a statement and when a cursor
+//! goes on, before a utility command, before planning, and before a PL/pgSQL statement that comes
+//! by no executor hook. A function in another language is asked for nothing; so a nested statement
+//! that has followed lets its predecessors end before it returns, unless it stands in a PL/pgSQL
 //! function, whose next statement is asked for.
 //!
-//! A nested statement may have to read with a snapshot that its caller took before the predecessors ended, and after this transaction
-//! had followed. It would see a row twice: the version before the predecessor's, and its own. That is 40001.
+//! A nested statement may have to read with a snapshot that its caller took before the predecessors
+//! ended, and after this transaction had followed. It would see a row twice: the version before the
+//! predecessor's, and its own. That is 40001.
 //!
-//! Effects outside the server happen in PRE_COMMIT callbacks of others (postgres_fdw commits its remote transactions). The list of
-//! callbacks runs from the last registered to the first, so `come_first` registers a wait anew after each part of a statement.
-//! A statement that one of them runs itself, or a deferred trigger, counts as nested.
+//! Effects outside the server happen in PRE_COMMIT callbacks of others (postgres_fdw commits its
+//! remote transactions). The list of callbacks runs from the last registered to the first, so
+//! `come_first` registers a wait anew after each part of a statement. A statement that one of them
+//! runs itself, or a deferred trigger, counts as nested.
 
 use super::check;
 use super::commit;
@@ -44,8 +49,8 @@ use std::ffi::{c_char, c_void};
 /// Lets the predecessors end, if there are any. 40001 if one has rolled back.
 pub fn let_predecessors_end() {
     if SESSION.is_dependent() {
-        // Within an index's operation a page may be locked: the predecessor may want it, and nobody could cancel the wait.
-        // SAFETY: a plain read.
+        // Within an index's operation a page may be locked: the predecessor may want it, and nobody
+        // could cancel the wait. SAFETY: a plain read.
         if unsafe { pg_sys::InterruptHoldoffCount } > 0 {
             errors::CANNOT_WAIT.raise();
         }
@@ -55,7 +60,8 @@ pub fn let_predecessors_end() {
     waiting::check_doomed();
 }
 
-/// After a statement of the client's: validates what was read beside the predecessors if they have ended, before the commit does.
+/// After a statement of the client's: validates what was read beside the predecessors if they have
+/// ended, before the commit does.
 #[inline]
 pub fn settle() {
     if reads::noted() > 0 && predecessors::have_ended() {
@@ -63,21 +69,24 @@ pub fn settle() {
     }
 }
 
-/// Now and then, before a statement of the client's: the same for the definitions that statements were analyzed with. What anybody changes
-/// later refuses nobody. (After a statement it would be too early for an error: a follower hears at its next one.)
+/// Before a statement of the client's, now and then in a long transaction: whether to let the
+/// predecessors end because they have, so that definitions that anybody changes later refuse
+/// nobody. (After a statement it would be too early for an error: a follower hears at its next
+/// one.)
 #[inline]
-pub fn settle_definitions() {
-    if definitions::is_to_ask() && nesting::is_outermost() {
-        if !SESSION.is_dependent() {
-            definitions::drop_dependency();
-        } else if predecessors::have_ended() {
-            let_predecessors_end();
-        }
+pub fn is_to_settle() -> bool {
+    if !nesting::is_outermost() || !definitions::is_to_ask() {
+        return false;
     }
+    if !SESSION.is_dependent() {
+        definitions::drop_dependency();
+        return false;
+    }
+    predecessors::have_ended()
 }
 
-/// Whether a quiet statement may run beside the predecessors. `by_key` says that it comes to one row only, by its key, and
-/// that it is not one of ours.
+/// Whether a quiet statement may run beside the predecessors. `by_key` says that it comes to one
+/// row only, by its key, and that it is not one of ours.
 ///
 /// # Safety
 /// `query` is about to be started.
@@ -89,7 +98,8 @@ pub unsafe fn may_go_on(query: *const pg_sys::QueryDesc, by_key: bool) -> bool {
     }
 }
 
-/// Whether `follower_reads = immediate` allows the statement: it touches no table that we have followed in.
+/// Whether `follower_reads = immediate` allows the statement: it touches no table that we have
+/// followed in.
 unsafe fn reads_other_tables(query: *const pg_sys::QueryDesc) -> bool {
     // SAFETY: as in `may_go_on`.
     SESSION.all().all(|(_, m)| unsafe {
@@ -140,7 +150,8 @@ unsafe fn refuse_stale(snapshot: pg_sys::Snapshot) {
     }
 }
 
-/// Before a member's statement that must not run beside the predecessors reads with a snapshot that could not be replaced.
+/// Before a member's statement that must not run beside the predecessors reads with a snapshot that
+/// could not be replaced.
 ///
 /// # Safety
 /// `query` is about to be started, and its predecessors have ended.
@@ -149,7 +160,8 @@ pub unsafe fn before_reading(query: *const pg_sys::QueryDesc) {
     unsafe { refuse_stale((*query).snapshot) }
 }
 
-/// Before a started statement runs, or a cursor goes on: other statements may have followed since its start.
+/// Before a started statement runs, or a cursor goes on: other statements may have followed since
+/// its start.
 ///
 /// # Safety
 /// `query` has started.
@@ -170,7 +182,8 @@ pub const HOOKS: plpgsql::Hooks = plpgsql::Hooks {
 #[derive(Clone, Copy)]
 pub struct Part {
     dependencies: u64,
-    /// The statement stands, word for word, in a PL/pgSQL function, whose next statement is asked for.
+    /// The statement stands, word for word, in a PL/pgSQL function, whose next statement is asked
+    /// for.
     is_direct: bool,
 }
 
@@ -185,7 +198,8 @@ impl Part {
     }
 
     #[inline]
-    /// Before a part of a statement of an idle session: who has followed after it has done so in code that is asked for nothing.
+    /// Before a part of a statement of an idle session: who has followed after it has done so in
+    /// code that is asked for nothing.
     pub fn begin_idle() -> Self {
         Part {
             dependencies: SESSION.dependencies.get(),
@@ -193,10 +207,12 @@ impl Part {
         }
     }
 
-    /// After it: if it has followed, and goes back to code that is asked for nothing, its predecessors end first.
+    /// After it: if it has followed, and goes back to code that is asked for nothing, its
+    /// predecessors end first.
     #[inline]
     pub fn end(self) {
-        // SAFETY: plain reads. Within an index's operation a page may be locked, and after an error (ROLLBACK TO) nothing is read.
+        // SAFETY: plain reads. Within an index's operation a page may be locked, and after an error
+        // (ROLLBACK TO) nothing is read.
         let is_calm = || unsafe { pg_sys::InterruptHoldoffCount == 0 && raw::IsTransactionState() };
         if SESSION.is_member() && is_calm() {
             predecessors::restore_own();
@@ -237,7 +253,8 @@ fn renew_snapshot() {
     }
 }
 
-/// Before a utility command that reads or calls something: predecessors end, and it gets a fresh snapshot.
+/// Before a utility command that reads or calls something: predecessors end, and it gets a fresh
+/// snapshot.
 fn before_reading_utility() {
     renew_snapshot();
     // SAFETY: reads the stack of active snapshots.
@@ -248,7 +265,8 @@ fn before_reading_utility() {
     }
 }
 
-/// Before a utility command: all wait but those that evaluate nothing, or run statements that are asked for by themselves.
+/// Before a utility command: all wait but those that evaluate nothing, or run statements that are
+/// asked for by themselves.
 ///
 /// # Safety
 /// A utility statement's node.
@@ -303,7 +321,8 @@ static CALLBACK: Callback = Callback {
     is_called: Cell::new(false),
 };
 
-/// PRE_COMMIT and PRE_PREPARE, ahead of everybody's else: see the top of the file. It leaves the list at the end of the transaction.
+/// PRE_COMMIT and PRE_PREPARE, ahead of everybody's else: see the top of the file. It leaves the
+/// list at the end of the transaction.
 unsafe extern "C-unwind" fn before_others(event: XactEvent::Type, _arg: *mut c_void) {
     if matches!(
         event,
@@ -320,20 +339,23 @@ unsafe extern "C-unwind" fn before_others(event: XactEvent::Type, _arg: *mut c_v
 /// Takes `before_others` off the list.
 fn unlist() {
     if CALLBACK.is_listed.replace(false) {
-        // SAFETY: xact.c: a callback may take itself off while it is called; nobody else's is being called otherwise.
+        // SAFETY: xact.c: a callback may take itself off while it is called; nobody else's is being
+        // called otherwise.
         unsafe { raw::UnregisterXactCallback(Some(before_others), std::ptr::null_mut()) };
     }
 }
 
-/// Makes `before_others` the first callback that a commit calls. Others register theirs when they are first used. Not at the commit
-/// itself, which has no portal: callbacks may be being called, and statements that follow there are nested ones.
+/// Makes `before_others` the first callback that a commit calls. Others register theirs when they
+/// are first used. Not at the commit itself, which has no portal: callbacks may be being called,
+/// and statements that follow there are nested ones.
 fn come_first() {
     // SAFETY: a plain read.
     if CALLBACK.is_called.get() || unsafe { pg_sys::ActivePortal }.is_null() {
         return;
     }
     unlist();
-    // SAFETY: no callback is being called: a statement of the client's, or of a function, has just run.
+    // SAFETY: no callback is being called: a statement of the client's, or of a function, has just
+    // run.
     unsafe { raw::RegisterXactCallback(Some(before_others), std::ptr::null_mut()) };
     CALLBACK.is_listed.set(true);
 }

@@ -301,7 +301,7 @@ fn conflicts(one: LockTupleMode::Type, other: LockTupleMode::Type) -> bool {
     one + other >= LockTupleMode::LockTupleExclusive
 }
 
-/// Who has a version locked or updated whose deleter is a MultiXact.
+/// The transaction that has locked or updated a version whose xmax is a MultiXact.
 ///
 /// # Safety
 /// It has been read, with these bits, from a version that a scan has found, so it is not truncated yet.

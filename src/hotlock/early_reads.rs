@@ -1,8 +1,9 @@
-//! Which SELECTs may run before the predecessors have ended (`follower_reads = validated`): reads.rs validates them.
+//! Which SELECTs may run before the predecessors have ended (`follower_reads = validated`):
+//! reads.rs validates them.
 
 use super::quietness;
-use super::reads::{self, database};
-use super::session::{SESSION, memory, relation_of};
+use super::reads;
+use super::session::{SESSION, database, memory, relation_of};
 use super::settings;
 use crate::guc::{self, FollowerReads};
 use crate::pg::{lookup, plan, wait, xact};

@@ -1,5 +1,5 @@
-//! What a client is told must not come of data that may still roll back: errors, what deferred triggers say, what utility
-//! commands read.
+//! What a client is told must not come of data that may still roll back: errors, what deferred
+//! triggers say, what utility commands read.
 
 use super::errors;
 use super::predecessors;
@@ -13,13 +13,15 @@ use pgrx::pg_sys;
 use std::cell::Cell;
 use std::ffi::CStr;
 
-/// Where WAL ended when the error on its way was first held back, by a statement inside; 0 if it was not.
+/// Where WAL ended when the error on its way was first held back, by a statement inside; 0 if it
+/// was not.
 struct HeldBack(Cell<u64>);
 // SAFETY: a backend has one thread.
 unsafe impl Sync for HeldBack {}
 static HELD_BACK: HeldBack = HeldBack(Cell::new(0));
 
-/// Whether the error on its way, with that SQLSTATE, does not wait; none if that has not been asked.
+/// Whether the error on its way, with that SQLSTATE, does not wait; none if that has not been
+/// asked.
 struct Exempt(Cell<Option<(Code, bool)>>);
 // SAFETY: a backend has one thread.
 unsafe impl Sync for Exempt {}
@@ -38,7 +40,8 @@ struct TellsNothing {
     files: &'static [&'static CStr],
 }
 
-/// Where disk and memory are asked for while a page or the right to extend a table is held, and where pages are read.
+/// Where disk and memory are asked for while a page or the right to extend a table is held, and
+/// where pages are read.
 const STORAGE: [&CStr; 33] = [
     c"aset.c",
     c"brin_revmap.c",
@@ -75,11 +78,12 @@ const STORAGE: [&CStr; 33] = [
     c"xlogutils.c",
 ];
 
-/// Errors that do not wait: each comes of what others do or of the machine, and tells nothing of a row's values. The wait for
-/// predecessors may raise the first ones itself, and elog.c has room for five errors on top of each other. All other errors wait,
-/// whatever their class: a text that becomes too long (54000) or an allocation that is too large (XX000) may come of a value that is
-/// not committed, and so may a user's RAISE with one of these codes. (The end of a session, 57P01 and the like, is FATAL: no handler
-/// sees it.)
+/// Errors that do not wait: each comes of what others do or of the machine, and tells nothing of a
+/// row's values. The wait for predecessors may raise the first ones itself, and elog.c has room for
+/// five errors on top of each other. All other errors wait, whatever their class: a text that
+/// becomes too long (54000) or an allocation that is too large (XX000) may come of a value that is
+/// not committed, and so may a user's RAISE with one of these codes. (The end of a session, 57P01
+/// and the like, is FATAL: no handler sees it.)
 const TELL_NOTHING: [TellsNothing; 9] = [
     // Serialization failure: of the order in which transactions came.
     TellsNothing {
@@ -116,8 +120,9 @@ const TELL_NOTHING: [TellsNothing; 9] = [
         code: b"57014",
         files: &[c"copyfromparse.c", c"postgres.c"],
     },
-    // The disk or memory ends, or is damaged. These may come while a table is being extended or a page is being read: what that
-    // holds goes only with the transaction, and a predecessor may want it.
+    // The disk or memory ends, or is damaged. These may come while a table is being extended or a
+    // page is being read: what that holds goes only with the transaction, and a predecessor may
+    // want it.
     TellsNothing {
         code: b"53100",
         files: &STORAGE,
@@ -140,8 +145,9 @@ const TELL_NOTHING: [TellsNothing; 9] = [
     },
 ];
 
-/// Whether the error on its way is one of them. It is looked at once, by the innermost handler: the look takes memory, and without
-/// any left each of the handlers would put another error on top. So the answer is there before the look.
+/// Whether the error on its way is one of them. It is looked at once, by the innermost handler: the
+/// look takes memory, and without any left each of the handlers would put another error on top. So
+/// the answer is there before the look.
 fn tells_nothing(code: Code) -> bool {
     let Some(error) = TELL_NOTHING.iter().find(|error| *error.code == code) else {
         return false;
@@ -158,11 +164,12 @@ fn tells_nothing(code: Code) -> bool {
     }
 }
 
-/// A statement has failed, or a part of the command that is no query (null). An error (a division, a constraint, a policy, an
-/// exception of a trigger) is an answer, too. It must not come from a version that may still roll back: the predecessors end
-/// first. If one rolls back the answer is 40001 instead. Nor from one that is not durable yet. The statements around this one do
-/// not wait for predecessors again, but for what they have read themselves: the one inside knows nothing of it. Returns false: the
-/// error stands.
+/// A statement has failed, or a part of the command that is no query (null). An error (a division,
+/// a constraint, a policy, an exception of a trigger) is an answer, too. It must not come from a
+/// version that may still roll back: the predecessors end first. If one rolls back the answer is
+/// 40001 instead. Nor from one that is not durable yet. The statements around this one do not wait
+/// for predecessors again, but for what they have read themselves: the one inside knows nothing of
+/// it. Returns false: the error stands.
 ///
 /// # Safety
 /// The query has started and not ended.
@@ -171,9 +178,9 @@ pub unsafe fn failed(code: Code, query: *const pg_sys::QueryDesc) -> bool {
         let first = HELD_BACK.0.get() == 0;
         if first {
             HELD_BACK.0.set(readguard::end_of_wal());
-            // The error may have come with locks held: a function of an index, an allocation within the lock manager. Whoever is
-            // awaited here may want them.
-            // SAFETY: as every abort begins (xact.c: AbortTransaction, AbortSubTransaction); one follows.
+            // The error may have come with locks held: a function of an index, an allocation within
+            // the lock manager. Whoever is awaited here may want them. SAFETY: as every abort
+            // begins (xact.c: AbortTransaction, AbortSubTransaction); one follows.
             unsafe {
                 raw::LWLockReleaseAll();
                 raw::UnlockBuffers();
@@ -189,7 +196,8 @@ pub unsafe fn failed(code: Code, query: *const pg_sys::QueryDesc) -> bool {
         }
         let awaited = readguard::read_until();
         if query.is_null() {
-            // Planning and utility commands do not say what they have read, but it was before the error.
+            // Planning and utility commands do not say what they have read, but it was before the
+            // error.
             if readguard::is_used() {
                 readguard::note_read_until(HELD_BACK.0.get());
             }
@@ -201,7 +209,8 @@ pub unsafe fn failed(code: Code, query: *const pg_sys::QueryDesc) -> bool {
             readguard::wait_for_answer();
         }
     }
-    // Heap refuses what we have handed out, when a change of the table has put heap's routine back (swap.rs).
+    // Heap refuses what we have handed out, when a change of the table has put heap's routine back
+    // (swap.rs).
     if code == *b"55000" && swap::is_any_lost() && SESSION.all().any(|(_, m)| m.is_pending()) {
         errors::TABLE_CHANGED.raise();
     }
@@ -233,8 +242,8 @@ pub unsafe fn note_deferred(query: *const pg_sys::QueryDesc) {
             (*estate).es_opened_result_relations,
             (*estate).es_tuple_routing_result_relations,
         ];
-        // PostgreSQL looks through all events to tell, those of the statements around this one as well: not for each nested one. Within a
-        // block nobody asks before its end.
+        // PostgreSQL looks through all events to tell, those of the statements around this one as
+        // well: not for each nested one. Within a block nobody asks before its end.
         let may_leave = |result: *mut pg_sys::Node| {
             let rel = (*result.cast::<pg_sys::ResultRelInfo>()).ri_RelationDesc;
             relation::has_any_deferrable_trigger(rel)
@@ -264,8 +273,9 @@ pub fn forget_deferred() {
     LEFT_TRIGGERS.0.set(false);
 }
 
-/// At the end of the client's statement. Deferred triggers tell of the rows that the transaction has written. Outside a
-/// block that BEGIN has opened, no command asks for the commit, and no hook hears of it before they run. So predecessors end here.
+/// At the end of the client's statement. Deferred triggers tell of the rows that the transaction
+/// has written. Outside a block that BEGIN has opened, no command asks for the commit, and no hook
+/// hears of it before they run. So predecessors end here.
 pub fn before_deferred() {
     if LEFT_TRIGGERS.0.get() && !xact::is_in_block() && nesting::is_clients() {
         predecessors::wait(Reason::Commit);

@@ -1,8 +1,9 @@
 //! A foreign key's check by a transaction that is a member of a hot row (rule "foreign keys").
 //!
-//! The check is `SELECT 1 FROM ONLY parent x WHERE key = $1 FOR KEY SHARE OF x` (utils/adt/ri_triggers.c). It reads, and a
-//! follower that reads waits for its predecessors; then nobody would follow in the usual schema, where a ledger refers to the
-//! hot account. But all that it asks is whether the row exists:
+//! The check is `SELECT 1 FROM ONLY parent x WHERE key = $1 FOR KEY SHARE OF x`
+//! (utils/adt/ri_triggers.c). It reads, and a follower that reads waits for its predecessors; then
+//! nobody would follow in the usual schema, where a ledger refers to the hot account. But all that
+//! it asks is whether the row exists:
 //!
 //! - Whoever has updated the row holds more than a key share of it until its end: nobody can delete the row or change its
 //!   key. There is nothing to look at and nothing to lock (a key share next to a running follower would be a MultiXact on
@@ -32,8 +33,8 @@ struct Certain(Cell<usize>);
 unsafe impl Sync for Certain {}
 static CERTAIN: Certain = Certain(Cell::new(0));
 
-/// Before a statement of a member starts that asks for no more than the existence of a row: whether that row certainly
-/// exists, and is locked.
+/// Before a statement of a member starts that asks for no more than the existence of a row: whether
+/// that row certainly exists, and is locked.
 ///
 /// # Safety
 /// `asked` was said of `query`, which is about to be started. `after_start` is safe for a statement
@@ -70,7 +71,8 @@ unsafe fn is_locked(
     is_found
 }
 
-/// Whether we have a version of the row, and it is still there and the last one, with the key that it had.
+/// Whether we have a version of the row, and it is still there and the last one, with the key that
+/// it had.
 unsafe fn is_latest(membership: &Membership) -> bool {
     let Some(version) = membership.version() else {
         return false;
@@ -147,8 +149,8 @@ pub fn was_certain(query: *const pg_sys::QueryDesc) -> bool {
 /// # Safety
 /// `was_certain(query)`, and it has started.
 pub unsafe fn answer(query: *mut pg_sys::QueryDesc) {
-    // SAFETY: the receiver's functions are called as standard_ExecutorRun calls them, in the query's memory; an ERROR in
-    // one of them leaves nothing that the query's end does not free.
+    // SAFETY: the receiver's functions are called as standard_ExecutorRun calls them, in the
+    // query's memory; an ERROR in one of them leaves nothing that the query's end does not free.
     unsafe {
         let (estate, receiver) = ((*query).estate, (*query).dest);
         let context = pg_sys::CurrentMemoryContext;

@@ -9,8 +9,8 @@ use pgrx::pg_sys;
 /// need the row and the processors, not the flush.
 const GATHER_US: std::ffi::c_long = 500;
 
-/// Makes WAL durable up to `end`, together with others that want the same. If many `come`, it waits for them a moment. Interrupts
-/// are held.
+/// Makes WAL durable up to `end`, together with others that want the same. If many `come`, it waits
+/// for them a moment. Interrupts are held.
 pub fn flush(end: u64, come: bool) {
     let memory = memory();
     let me = wait::me();
@@ -25,14 +25,15 @@ pub fn flush(end: u64, come: bool) {
         duty = memory.flush.duty(memory.actors, me);
     }
     if duty == Duty::Flush {
-        // SAFETY: reads settings, which say whether XLogFlush waits by itself, or has nothing to wait
-        // for; sleeps.
+        // SAFETY: reads settings, which say whether XLogFlush waits by itself, or has nothing to
+        // wait for; sleeps.
         unsafe {
             if come && raw::CommitDelay == 0 && pg_sys::enableFsync {
                 raw::pg_usleep(GATHER_US);
             }
         }
-        // SAFETY: the end of a record of ours; a failure in it is a PANIC, so the duty is always handed over.
+        // SAFETY: the end of a record of ours; a failure in it is a PANIC, so the duty is always
+        // handed over.
         unsafe { raw::XLogFlush(end) };
         memory
             .flush

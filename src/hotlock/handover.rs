@@ -32,7 +32,8 @@ pub fn come_back() {
     }
 }
 
-/// Gives the ticket back, or leaves the queue. The membership goes on to a state without them, or ends.
+/// Gives the ticket back, or leaves the queue. The membership goes on to a state without them, or
+/// ends.
 pub fn give_back(n: usize) {
     let Some(membership) = SESSION.get(n).filter(Membership::is_in_queue) else {
         return;

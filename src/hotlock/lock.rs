@@ -125,8 +125,8 @@ unsafe fn locked(call: Lock) -> TM_Result::Type {
     }
 }
 
-/// Behind a change of the key the row that has been locked is another than the one asked for, whose ticket we have: remembers it, and
-/// says so.
+/// Behind a change of the key the row that has been locked is another than the one asked for, whose
+/// ticket we have: remembers it, and says so.
 unsafe fn note_if_other(call: &Lock, key: &Key, is_same: impl Fn(&Identity) -> bool) -> bool {
     // SAFETY: as in `tuple_lock`; the slot holds the version that has been locked.
     let found = unsafe {
@@ -140,8 +140,9 @@ unsafe fn note_if_other(call: &Lock, key: &Key, is_same: impl Fn(&Identity) -> b
     other.is_some()
 }
 
-/// Gives the ticket of the row's old key back, and remembers that row as locked. A transaction that finds the row by the old
-/// key waits for us while it holds that ticket; asking for it again would deadlock.
+/// Gives the ticket of the row's old key back, and remembers that row as locked. A transaction that
+/// finds the row by the old key waits for us while it holds that ticket; asking for it again would
+/// deadlock.
 fn pass_on(n: usize) {
     if let Some(membership) = SESSION.get(n) {
         SESSION.note_locked_by(&membership);
@@ -184,8 +185,8 @@ fn finds_last(call: &Lock) -> bool {
     u32::from(call.flags) & pg_sys::TUPLE_LOCK_FLAG_FIND_LAST_VERSION != 0
 }
 
-/// The hot row with that identity, which this lock may make hot, or which may become hot while it is awaited. None: heap locks it, with
-/// our place in its queue.
+/// The hot row with that identity, which this lock may make hot, or which may become hot while it
+/// is awaited. None: heap locks it, with our place in its queue.
 unsafe fn find_hot(
     call: &Lock,
     key: &Key,
@@ -217,8 +218,9 @@ unsafe fn find_hot(
     }
 }
 
-/// With the ticket: locks the last version, and hands it out although its writer still runs (rule "FOR UPDATE, then UPDATE"). Our update will follow
-/// it; until then we are a reader. None once nobody runs in the list: heap locks then.
+/// With the ticket: locks the last version, and hands it out although its writer still runs (rule
+/// "FOR UPDATE, then UPDATE"). Our update will follow it; until then we are a reader. None once
+/// nobody runs in the list: heap locks then.
 unsafe fn follow(call: Lock, n: usize, version: u64) -> Option<TM_Result::Type> {
     // SAFETY: as in `tuple_lock`; the slot is a buffer heap slot.
     unsafe {
@@ -273,10 +275,11 @@ fn await_list(n: usize, slot: Slot) {
     }
 }
 
-/// Hands out the uncommitted version that `tuple_update` has offered. If its writer has rolled back meanwhile and it is
-/// gone, heap finds the right one, from where the executor came.
+/// Hands out the uncommitted version that `tuple_update` has offered. If its writer has rolled back
+/// meanwhile and it is gone, heap finds the right one, from where the executor came.
 unsafe fn offered(call: Lock, n: usize, membership: Membership) -> TM_Result::Type {
-    // SAFETY: as in `tuple_lock`; the slot is a buffer heap slot, as heapam's own callback wants it.
+    // SAFETY: as in `tuple_lock`; the slot is a buffer heap slot, as heapam's own callback wants
+    // it.
     unsafe {
         if !membership.is_restarting() {
             let found = membership
@@ -310,8 +313,9 @@ unsafe fn offered(call: Lock, n: usize, membership: Membership) -> TM_Result::Ty
     }
 }
 
-/// The transaction locks its own version. It already holds more than any share (nobody can delete the row or change its
-/// key before it ends), so there is nothing to stamp (rule "foreign keys"); a stronger lock is a claim to change the row again.
+/// The transaction locks its own version. It already holds more than any share (nobody can delete
+/// the row or change its key before it ends), so there is nothing to stamp (rule "foreign keys"); a
+/// stronger lock is a claim to change the row again.
 unsafe fn own_row(call: Lock, n: usize, membership: Membership) -> TM_Result::Type {
     // SAFETY: as in `tuple_lock`.
     unsafe {
@@ -344,7 +348,8 @@ unsafe fn own_row(call: Lock, n: usize, membership: Membership) -> TM_Result::Ty
     }
 }
 
-/// A MERGE may go on to delete the version that its update was offered. If the writer has rolled back, that is 40001.
+/// A MERGE may go on to delete the version that its update was offered. If the writer has rolled
+/// back, that is 40001.
 fn refuse_what_was_lent(relation: pg_sys::Oid, version: u64) {
     let lent = SESSION.all().filter(|(_, m)| {
         session::relation_of(m) == relation && m.has_in_hand(version) && m.depends()

@@ -10,11 +10,11 @@
 //! whose rows somebody has waited for lately, all predecessors end first.
 
 use super::predecessors;
-use super::session::{SESSION, member_id, memory};
+use super::session::{SESSION, database, member_id, memory};
 use super::waiting::{self, Reason};
 use crate::pg::wait::{self, Wakes};
 use hotrow::{ActorId, Contention, Membership, Row, Slot, World, actor_of};
-use pgrx::pg_sys::{self, LockTupleMode, Oid};
+use pgrx::pg_sys::{LockTupleMode, Oid};
 
 /// Whether a predecessor has not come to that hot row yet, and may.
 pub fn may_overtake_at(slot: Slot) -> bool {
@@ -105,9 +105,4 @@ pub fn note_wait_to_lock(relation: Oid, mode: LockTupleMode::Type) {
     if mode == LockTupleMode::LockTupleExclusive {
         note_wait(relation, Contention::Key);
     }
-}
-
-fn database() -> u32 {
-    // SAFETY: a plain read; set once per process.
-    u32::from(unsafe { pg_sys::MyDatabaseId })
 }

@@ -1,4 +1,5 @@
-//! The transactions that this one must commit after: waiting for their ends, and the proof that it has built on what they have committed.
+//! The transactions that this one must commit after: waiting for their ends, and the proof that it
+//! has built on what they have committed.
 
 use super::definitions;
 use super::errors;
@@ -12,8 +13,9 @@ use crate::tam::base;
 use hotrow::{Base, Membership};
 use pgrx::pg_sys;
 
-/// Waits until every predecessor has committed; 40001 if one has not, or if somebody has written what was read beside them. The
-/// permission is PostgreSQL's own record of the predecessors' transaction ids; the dependency list only shortens the wait.
+/// Waits until every predecessor has committed; 40001 if one has not, or if somebody has written
+/// what was read beside them. The permission is PostgreSQL's own record of the predecessors'
+/// transaction ids; the dependency list only shortens the wait.
 pub fn wait(reason: Reason) {
     for (n, membership) in SESSION.all() {
         if membership.depends() {
@@ -101,8 +103,8 @@ pub fn wait_on_row_unless(
     }
 }
 
-/// The predecessor has ended: whether the version that we have built on still names us as its updater; 40001 if it does
-/// not. Nobody commits without this answer (tam/base.rs).
+/// The predecessor has ended: whether the version that we have built on still names us as its
+/// updater; 40001 if it does not. Nobody commits without this answer (tam/base.rs).
 fn confirm_base(n: usize) {
     let Some(membership) = SESSION.get(n) else {
         return;
@@ -111,15 +113,17 @@ fn confirm_base(n: usize) {
         return;
     };
     let xid = memory().members[member_id(n) as usize].xid();
-    // SAFETY: the transaction holds a lock on the relations of its memberships; nothing else is locked here.
+    // SAFETY: the transaction holds a lock on the relations of its memberships; nothing else is
+    // locked here.
     if !unsafe { base::restore(relation_of(&membership), base, xid) } {
         errors::BASE_TAKEN.raise();
     }
     SESSION.step(n, Membership::base_confirmed);
 }
 
-/// All predecessors have ended: confirms what no wait for one has confirmed. Then those who have built on our versions find them
-/// as they were, whatever this transaction has looked at (tam/base.rs).
+/// All predecessors have ended: confirms what no wait for one has confirmed. Then those who have
+/// built on our versions find them as they were, whatever this transaction has looked at
+/// (tam/base.rs).
 pub fn confirm_bases() {
     for (n, _) in SESSION.all() {
         confirm_base(n);
@@ -127,8 +131,8 @@ pub fn confirm_bases() {
     restore_own();
 }
 
-/// Takes back what PostgreSQL may have set by mistake on our versions when this transaction looked at them, as long as nobody else can see
-/// them (tam/base.rs).
+/// Takes back what PostgreSQL may have set by mistake on our versions when this transaction looked
+/// at them, as long as nobody else can see them (tam/base.rs).
 pub fn restore_own() {
     if planted(Fault::LeaderDoesNotRestore) {
         return;
@@ -150,7 +154,8 @@ pub fn restore_own() {
     }
 }
 
-/// PostgreSQL disarms `statement_timeout` before it commits, because a commit does not wait for others. Ours does.
+/// PostgreSQL disarms `statement_timeout` before it commits, because a commit does not wait for
+/// others. Ours does.
 pub struct StatementTimer {
     armed: bool,
 }

@@ -1,4 +1,5 @@
-//! Whether a statement is quiet: it calls nothing of users, and its rows stay inside (`pg/quiet.rs`).
+//! Whether a statement is quiet: it calls nothing of users, and its rows stay inside
+//! (`pg/quiet.rs`).
 
 use crate::pg::quiet;
 use pgrx::pg_sys;
@@ -26,7 +27,8 @@ pub unsafe fn is_quiet(query: *const pg_sys::QueryDesc) -> bool {
     answer
 }
 
-/// Whether the statement's rows go to the client, to a function or nowhere: not to a file or a program, as those of COPY do.
+/// Whether the statement's rows go to the client, to a function or nowhere: not to a file or a
+/// program, as those of COPY do.
 unsafe fn stays_inside(query: *const pg_sys::QueryDesc) -> bool {
     // SAFETY: a query has a receiver.
     let receiver = unsafe { (*(*query).dest).mydest };

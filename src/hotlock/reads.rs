@@ -19,7 +19,7 @@
 
 use super::definitions;
 use super::errors;
-use super::session::{SESSION, memory};
+use super::session::{SESSION, database, memory};
 use super::waiting;
 use crate::fault::{Fault, planted};
 use crate::pg::{lookup, wait, xact};
@@ -78,12 +78,6 @@ impl Noted {
         }
         self.count.set(count);
     }
-}
-
-/// The present database.
-pub fn database() -> u32 {
-    // SAFETY: a plain read.
-    u32::from(unsafe { pg_sys::MyDatabaseId })
 }
 
 /// How many reads are noted.

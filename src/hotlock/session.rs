@@ -19,8 +19,8 @@ const LOCKED: usize = 64;
 pub struct Session {
     memberships: [Cell<Option<Membership>>; MEMBERS],
     count: Cell<usize>,
-    /// Hashes of rows that this transaction has locked or changed without a ticket, and marks of tables in which it may have
-    /// locked any: it must not queue for them.
+    /// Hashes of rows that this transaction has locked or changed without a ticket, and marks of
+    /// tables in which it may have locked any: it must not queue for them.
     locked: [Cell<u64>; LOCKED],
     locked_count: Cell<usize>,
     /// How often this session has come to depend on a predecessor.
@@ -94,13 +94,15 @@ impl Session {
         (0..upto).filter_map(|n| self.get(n).map(|m| (n, m)))
     }
 
-    /// Whether the transaction must commit after another one that has not ended, as far as is known.
+    /// Whether the transaction must commit after another one that has not ended, as far as is
+    /// known.
     #[inline]
     pub fn is_dependent(&self) -> bool {
         self.is_member() && self.all().any(|(_, m)| m.depends())
     }
 
-    /// Whether the transaction has seen or built on the version of another one that was running then.
+    /// Whether the transaction has seen or built on the version of another one that was running
+    /// then.
     #[inline]
     pub fn has_followed(&self) -> bool {
         self.is_member() && self.all().any(|(_, m)| m.seen().is_some())
@@ -122,13 +124,15 @@ impl Session {
             .find(|(_, m)| m.version() == Some(version) && relation_of(m) == relation)
     }
 
-    /// The membership for which the executor looks at a version, or is to start again, and which it means by `version`.
+    /// The membership for which the executor looks at a version, or is to start again, and which it
+    /// means by `version`.
     pub fn with_offer(&self, relation: Oid, version: u64) -> Option<(usize, Membership)> {
         self.all()
             .find(|(_, m)| relation_of(m) == relation && m.is_looked_for_at(version))
     }
 
-    /// The membership for which the executor has that uncommitted version of a predecessor in its hands.
+    /// The membership for which the executor has that uncommitted version of a predecessor in its
+    /// hands.
     pub fn with_in_hand(&self, relation: Oid, version: u64) -> Option<(usize, Membership)> {
         self.all()
             .find(|(_, m)| relation_of(m) == relation && m.has_in_hand(version))
@@ -149,7 +153,8 @@ impl Session {
         Some(n)
     }
 
-    /// Remembers that the transaction has locked that row in the ordinary way. Others may wait for it now.
+    /// Remembers that the transaction has locked that row in the ordinary way. Others may wait for
+    /// it now.
     pub fn note_locked(&self, identity: &Identity) {
         self.publish();
         self.note(identity.hash());
@@ -190,7 +195,8 @@ impl Session {
             .publish(xact::own_xid());
     }
 
-    /// Whether somebody may wait for this transaction: it is a member of a hot row, or has locked rows.
+    /// Whether somebody may wait for this transaction: it is a member of a hot row, or has locked
+    /// rows.
     #[inline]
     pub fn is_waited_for(&self) -> bool {
         self.is_member() || !self.has_locked_nothing()
@@ -240,6 +246,12 @@ pub fn relation_of(membership: &Membership) -> Oid {
     Oid::from(membership.relation())
 }
 
+/// The present database.
+pub fn database() -> u32 {
+    // SAFETY: a plain read.
+    u32::from(unsafe { pgrx::pg_sys::MyDatabaseId })
+}
+
 /// The slot of membership `n`.
 pub fn membership_slot(n: usize) -> Slot {
     SESSION.get(n).map_or(0, |m| m.slot())
@@ -250,7 +262,8 @@ pub fn statement_of(query: usize) -> Option<Statement> {
     (query != 0).then_some(query)
 }
 
-/// What stands for a table among the hashes of rows; a hash that happens to be the same costs an early place in the queue.
+/// What stands for a table among the hashes of rows; a hash that happens to be the same costs an
+/// early place in the queue.
 fn mark_of(relation: Oid) -> u64 {
     u64::from(u32::from(relation))
 }
@@ -260,8 +273,8 @@ pub fn member_id(n: usize) -> MemberId {
     wait::me() * MEMBERS as u32 + n as u32
 }
 
-/// Waiters that stay awake for a moment to take a released ticket at once. More of them only take processor time from
-/// the transaction that has it.
+/// Waiters that stay awake for a moment to take a released ticket at once. More of them only take
+/// processor time from the transaction that has it.
 const COMPETITORS: u32 = 2;
 
 /// The patience that the settings ask for.
@@ -279,8 +292,8 @@ pub fn is_allowed() -> bool {
     wait::is_backend()
 }
 
-/// Whether this transaction may come to use the hot rows of some table: the session's settings say so, or the database has
-/// tables with settings of their own (settings.rs says which).
+/// Whether this transaction may come to use the hot rows of some table: the session's settings say
+/// so, or the database has tables with settings of their own (settings.rs says which).
 #[inline]
 pub fn is_enabled() -> bool {
     is_allowed() && (settings::session_mode() != TableMode::Off || settings::exist())

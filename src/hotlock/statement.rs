@@ -46,8 +46,9 @@ pub unsafe fn before_idle_start(query: *const pg_sys::QueryDesc) {
     }
 }
 
-/// Before a statement starts: doomed transactions end here, members that read let their predecessors end, and an update
-/// of a hot row queues up, all with the snapshot let go. Returns whether the statement is certain (fk_check.rs).
+/// Before a statement starts: doomed transactions end here, members that read let their
+/// predecessors end, and an update of a hot row queues up, all with the snapshot let go. Returns
+/// whether the statement is certain (fk_check.rs).
 ///
 /// `is_first` says that the transaction has not used its snapshot before.
 ///
@@ -85,7 +86,6 @@ pub unsafe fn before_start(query: *mut pg_sys::QueryDesc, is_first: bool) -> boo
             handover::come_back();
         }
         definitions::note_analyzed();
-        dependent::settle_definitions();
         if check::has_deferred() {
             check::before_inserts(query);
         }
@@ -115,6 +115,11 @@ pub unsafe fn before_start(query: *mut pg_sys::QueryDesc, is_first: bool) -> boo
             query,
             let_go: false,
         };
+        if dependent::is_to_settle() {
+            // The snapshot may be older than their end.
+            replaced.let_go();
+            dependent::let_predecessors_end();
+        }
         if SESSION.has_followed()
             && !dependent::may_go_on(query, comes_by_key(query, target.as_ref()))
         {
@@ -176,7 +181,8 @@ pub unsafe fn before_start(query: *mut pg_sys::QueryDesc, is_first: bool) -> boo
     }
 }
 
-/// Before a statement runs: one that may be combined with others queues up now. True when another session has done it.
+/// Before a statement runs: one that may be combined with others queues up now. True when another
+/// session has done it.
 ///
 /// # Safety
 /// ExecutorRun's argument.
@@ -261,7 +267,8 @@ impl Replaced {
     }
 }
 
-/// Whether the statement reads only one row of that table, by its key, and we are no member of that row.
+/// Whether the statement reads only one row of that table, by its key, and we are no member of that
+/// row.
 fn passes_by(target: Option<&Target>, relation: Oid) -> bool {
     target.is_some_and(|target| {
         target.identity.relation == u32::from(relation)
@@ -272,8 +279,9 @@ fn passes_by(target: Option<&Target>, relation: Oid) -> bool {
     })
 }
 
-/// Whether the statement reads only one row, by its key and nothing else (other conditions would be asked of the version
-/// that its snapshot shows, not of the one that we have locked), and we have that row's ticket and its lock (rule "FOR UPDATE, then UPDATE").
+/// Whether the statement reads only one row, by its key and nothing else (other conditions would be
+/// asked of the version that its snapshot shows, not of the one that we have locked), and we have
+/// that row's ticket and its lock (rule "FOR UPDATE, then UPDATE").
 fn is_locked_by_us(target: &Target) -> bool {
     target.is_unconditional()
         && SESSION.all().any(|(_, m)| {
@@ -282,7 +290,8 @@ fn is_locked_by_us(target: &Target) -> bool {
         })
 }
 
-/// Whether the statement comes to one row only, by its key: another one than ours, or one that we have locked and now update.
+/// Whether the statement comes to one row only, by its key: another one than ours, or one that we
+/// have locked and now update.
 unsafe fn comes_by_key(query: *const pg_sys::QueryDesc, target: Option<&Target>) -> bool {
     // SAFETY: as in `before_start`.
     target.is_some_and(|target| unsafe {
@@ -291,13 +300,14 @@ unsafe fn comes_by_key(query: *const pg_sys::QueryDesc, target: Option<&Target>)
     })
 }
 
-/// Whether a statement that now runs may come upon a version that is not committed, or not durable. Which tables the
-/// functions will use that it calls, and with which settings, is not known before.
+/// Whether a statement that now runs may come upon a version that is not committed, or not durable.
+/// Which tables the functions will use that it calls, and with which settings, is not known before.
 pub fn is_watched() -> bool {
     wait::is_backend() && (xact::is_read_committed() || readguard::is_used())
 }
 
-/// Takes the ticket of the row that the statement is going to update or lock, before it has cost anything.
+/// Takes the ticket of the row that the statement is going to update or lock, before it has cost
+/// anything.
 unsafe fn queue_early(
     replaced: &mut Replaced,
     slot: Slot,
@@ -343,7 +353,8 @@ unsafe fn queue_early(
     }
 }
 
-/// After a statement has started: gets in front of the heap for the tables whose rows it changes or locks.
+/// After a statement has started: gets in front of the heap for the tables whose rows it changes or
+/// locks.
 ///
 /// # Safety
 /// ExecutorStart's argument, started.
@@ -407,7 +418,8 @@ pub unsafe fn after_start(query: *mut pg_sys::QueryDesc, certain: bool) {
     }
 }
 
-/// Whether the statement changes or locks rows of that table in stock PostgreSQL's own way, unnoticed by us.
+/// Whether the statement changes or locks rows of that table in stock PostgreSQL's own way,
+/// unnoticed by us.
 fn is_stocks(relation: Oid) -> bool {
     if settings::uses(relation) {
         return false;
@@ -416,8 +428,8 @@ fn is_stocks(relation: Oid) -> bool {
     !SESSION.is_member() && !check::has_deferred()
 }
 
-/// When a statement ends: what it read and wrote is noted, unused tickets go on, an offer that ended in nothing makes
-/// this transaction a reader.
+/// When a statement ends: what it read and wrote is noted, unused tickets go on, an offer that
+/// ended in nothing makes this transaction a reader.
 ///
 /// # Safety
 /// ExecutorEnd's argument, before the executor's clean-up.

@@ -24,8 +24,8 @@ pub enum Step {
     Await(Tail),
 }
 
-/// Decides under the row's lock, and reserves our place if we follow. A statement that is not quiet (dependent.rs) does not
-/// get to see what may still roll back: it waits.
+/// Decides under the row's lock, and reserves our place if we follow. A statement that is not quiet
+/// (dependent.rs) does not get to see what may still roll back: it waits.
 ///
 /// # Safety
 /// `query` is the running statement, as the address of its QueryDesc, or 0.
@@ -92,9 +92,10 @@ pub fn is_above(n: usize) -> bool {
     level > 1 && !SESSION.get(n).is_some_and(|m| m.belongs_to(level))
 }
 
-/// Somebody waits for the group in the ordinary way (its session has hotlock off, or wants a lock that does not follow):
-/// the group ends, so that its turn comes (design, step 10), and who has the ticket lines up behind it in the lock manager.
-/// Such a waiter works its way along the versions, so most of the time it waits for the first transaction of the list.
+/// Somebody waits for the group in the ordinary way (its session has hotlock off, or wants a lock
+/// that does not follow): the group ends, so that its turn comes (design, step 10), and who has the
+/// ticket lines up behind it in the lock manager. Such a waiter works its way along the versions,
+/// so most of the time it waits for the first transaction of the list.
 pub fn end_group_for_others(slot: Slot) -> bool {
     let others_wait = memory()
         .with_row(slot, |row, world| row.head(world))

@@ -13,7 +13,8 @@ use crate::pg::{raw, wait};
 use hotrow::{Acquired, Identity, Member, Membership, Outcome, Slot, Trouble, actor_of};
 use pgrx::pg_sys::{self, Oid};
 
-/// How long a competitor stays awake, in microseconds: several turns of a single-statement transaction.
+/// How long a competitor stays awake, in microseconds: several turns of a single-statement
+/// transaction.
 const COMPETE_US: u64 = 500;
 
 /// For how long a waiter looks again whether it closes a circle with such a holder, before it is
@@ -29,8 +30,8 @@ pub fn try_acquire(slot: Slot, identity: &Identity) -> Option<usize> {
     }
 }
 
-/// Takes the ticket, waiting for it as long as need be. None when the row is not hot any more, or this transaction is a
-/// member of too many: the caller goes PostgreSQL's ordinary way.
+/// Takes the ticket, waiting for it as long as need be. None when the row is not hot any more, or
+/// this transaction is a member of too many: the caller goes PostgreSQL's ordinary way.
 pub fn acquire(slot: Slot, identity: &Identity) -> Option<usize> {
     match acquire_turn(slot, identity)? {
         Turn::Own(n) => Some(n),
@@ -54,7 +55,8 @@ pub fn acquire_or_combine(slot: Slot, identity: &Identity) -> Option<Turn> {
 pub enum Turn {
     /// The ticket is ours: the membership's number.
     Own(usize),
-    /// Another transaction has done our update, and committed it with a record that ends at `durable_at`.
+    /// Another transaction has done our update, and committed it with a record that ends at
+    /// `durable_at`.
     Done { rows: u32, durable_at: u64 },
 }
 
@@ -65,8 +67,8 @@ enum Manner {
     Combine,
 }
 
-/// Asks until the ticket is ours with all predecessors before us: one that had it may have given it back meanwhile (by a
-/// savepoint, or because its statement changed nothing).
+/// Asks until the ticket is ours with all predecessors before us: one that had it may have given it
+/// back meanwhile (by a savepoint, or because its statement changed nothing).
 fn request(slot: Slot, identity: &Identity, manner: Manner) -> Option<Turn> {
     if !gate::enter(slot, manner == Manner::AtOnce) {
         return None;
@@ -203,7 +205,8 @@ fn may_be_given_back(slot: Slot) -> bool {
     holder.is_none_or(|holder| memory().actors[actor_of(holder) as usize].has_predecessor())
 }
 
-/// Does what may raise an ERROR, with our offer withdrawn: what has been adopted can only be waited for.
+/// Does what may raise an ERROR, with our offer withdrawn: what has been adopted can only be waited
+/// for.
 fn attend(n: usize, slot: Slot, offers: bool, body: impl FnOnce()) {
     let me = member_id(n);
     if offers && !memory().with_row(slot, |row, world| row.withdraw_offer(world, me)) {
@@ -216,8 +219,8 @@ fn attend(n: usize, slot: Slot, offers: bool, body: impl FnOnce()) {
     }
 }
 
-/// Waits until an adopted update is done or refused. Abandons its adopter when there is a reason to fail, and when that
-/// waits for others, for so long that the deadlock detector should look at it.
+/// Waits until an adopted update is done or refused. Abandons its adopter when there is a reason to
+/// fail, and when that waits for others, for so long that the deadlock detector should look at it.
 fn await_outcome(own: &Member, wait: &Wait) -> Outcome {
     // SAFETY: a plain read of a setting.
     let patience = unsafe { pg_sys::DeadlockTimeout }.max(1) as u64;
@@ -235,7 +238,8 @@ fn await_outcome(own: &Member, wait: &Wait) -> Outcome {
             }
             return Outcome::Refused;
         }
-        // Sealed, a session that is terminated stays until it knows the outcome, which comes at once.
+        // Sealed, a session that is terminated stays until it knows the outcome, which comes at
+        // once.
         if !wait::is_to_fail() {
             wait::absorb_interrupts();
         }
@@ -259,8 +263,8 @@ fn enter_lock_manager(n: usize, slot: Slot, wait: &Wait) {
     }
 }
 
-/// Stays awake for a moment to take the ticket when it is released, giving way to whoever else can run. True when we
-/// have it.
+/// Stays awake for a moment to take the ticket when it is released, giving way to whoever else can
+/// run. True when we have it.
 fn compete(n: usize, slot: Slot, offers: bool) -> bool {
     let me = member_id(n);
     let (row, own) = (
@@ -303,10 +307,11 @@ pub fn give_way(n: usize) {
     SESSION.step(n, |_| held);
 }
 
-/// Waits until the present transaction of that process ends. Its ticket may be free earlier, so this is done in slices.
+/// Waits until the present transaction of that process ends. Its ticket may be free earlier, so
+/// this is done in slices.
 fn await_process(actor: u32) {
-    // SAFETY: allProcs is an array of all processes; their ids are single words. A stale one is a transaction that has
-    // ended, for which VirtualXactLock returns at once.
+    // SAFETY: allProcs is an array of all processes; their ids are single words. A stale one is a
+    // transaction that has ended, for which VirtualXactLock returns at once.
     unsafe {
         let proc = (*pg_sys::ProcGlobal).allProcs.add(actor as usize);
         let vxid = pg_sys::VirtualTransactionId {

@@ -1,5 +1,6 @@
-//! Waits of hotlock: first on the process latch, which is cheap, then in PostgreSQL's lock manager, where the deadlock
-//! detector, `lock_timeout`, `pg_locks`, `pg_blocking_pids` and `log_lock_waits` see them.
+//! Waits of hotlock: first on the process latch, which is cheap, then in PostgreSQL's lock manager,
+//! where the deadlock detector, `lock_timeout`, `pg_locks`, `pg_blocking_pids` and `log_lock_waits`
+//! see them.
 
 use super::errors;
 use super::session::{SESSION, memory};
@@ -117,7 +118,8 @@ impl Wait {
         }
     }
 
-    /// Ends it without a word about timers and other interrupts: the transaction is as good as committed.
+    /// Ends it without a word about timers and other interrupts: the transaction is as good as
+    /// committed.
     pub fn finish_in_silence(self) {
         clear();
     }
@@ -186,7 +188,8 @@ impl Wait {
         }
     }
 
-    /// Runs a wait of the lock manager under what is left of `lock_timeout` and `txn.hot_wait_timeout`.
+    /// Runs a wait of the lock manager under what is left of `lock_timeout` and
+    /// `txn.hot_wait_timeout`.
     pub fn in_lock_manager(&self, body: impl FnOnce()) {
         let rest = self.rest();
         if !rest.is_own {
@@ -197,8 +200,9 @@ impl Wait {
         }
     }
 
-    /// The same, for as long as the deadlock detector needs to look at it: what is waited for may come in another way. Not
-    /// always for as long: of two waiters in step, each would look while the other is on its latch, for ever.
+    /// The same, for as long as the deadlock detector needs to look at it: what is waited for may
+    /// come in another way. Not always for as long: of two waiters in step, each would look while
+    /// the other is on its latch, for ever.
     pub fn slice_in_lock_manager(&self, body: impl FnOnce()) {
         // SAFETY: a plain read of a setting.
         let patience = unsafe { pg_sys::DeadlockTimeout }.max(1);
@@ -218,9 +222,9 @@ impl Wait {
     /// Runs a wait of the lock manager for at most that time. Returns whether the time was over.
     fn ends_in_time(&self, ms: i32, body: impl FnOnce()) -> bool {
         let watch = cancel::Watch::begin();
-        // SAFETY: nothing here has a destructor. The error of a lock wait that timed out may be forgotten: PostgreSQL has
-        // taken us off the queue before it raised it (LockErrorCleanup), and an unused LOCALLOCK is what LockReleaseAll
-        // expects to find after a failed wait.
+        // SAFETY: nothing here has a destructor. The error of a lock wait that timed out may be
+        // forgotten: PostgreSQL has taken us off the queue before it raised it (LockErrorCleanup),
+        // and an unused LOCALLOCK is what LockReleaseAll expects to find after a failed wait.
         let is_over = unsafe {
             catching(
                 || {
@@ -236,7 +240,8 @@ impl Wait {
         is_over
     }
 
-    /// The next time on the latch is a short one: a circle is only seen while all of its waiters are in the lock manager.
+    /// The next time on the latch is a short one: a circle is only seen while all of its waiters
+    /// are in the lock manager.
     fn hear_for_a_moment(&self) {
         // SAFETY: a plain read of a setting.
         let patience = unsafe { pg_sys::DeadlockTimeout }.max(1) as u64 * 1000;
@@ -267,7 +272,8 @@ impl Wait {
     }
 
     fn with_lock_timeout(&self, timeout_ms: i32, body: impl FnOnce()) {
-        // SAFETY: LockTimeout is read by ProcSleep; it is put back here, or by `clear` after an ERROR.
+        // SAFETY: LockTimeout is read by ProcSleep; it is put back here, or by `clear` after an
+        // ERROR.
         unsafe {
             let configured = SESSION.lock_timeout.get().unwrap_or(pg_sys::LockTimeout);
             SESSION.lock_timeout.set(Some(configured));
@@ -279,7 +285,8 @@ impl Wait {
         self.restore_lock_timeout();
     }
 
-    /// What messages about the wait say of it: PostgreSQL's own only name a transaction (`log_lock_waits`, timeouts).
+    /// What messages about the wait say of it: PostgreSQL's own only name a transaction
+    /// (`log_lock_waits`, timeouts).
     fn told(&self) -> Text {
         let row = &memory().directory.rows[self.slot as usize];
         let (label, mut length) = row.label();
@@ -303,8 +310,8 @@ impl Wait {
     }
 }
 
-/// Whether that process waits for another transaction: what the deadlock detector, or `txn.waits`, would say of it. Read
-/// without locks, so it may be wrong by a moment.
+/// Whether that process waits for another transaction: what the deadlock detector, or `txn.waits`,
+/// would say of it. Read without locks, so it may be wrong by a moment.
 pub fn is_blocked(actor: ActorId) -> bool {
     // SAFETY: `actor` is a pgprocno, so within allProcs; a lock stays mapped when it is freed.
     let in_lock_manager = unsafe {
@@ -322,9 +329,9 @@ pub fn waits_for(actor: ActorId, reason: Reason) -> bool {
     actor.wait_since.get() != 0 && actor.wait_reason.get() == reason as u32
 }
 
-/// Runs a call that may wait for a row lock, as the holder of a hot row's ticket. A backend that holds only a ticket cannot have
-/// caused a deadlock, so its deadlock check runs four times later than that of others: as the victim it would leave the circle to
-/// the next holder of the ticket.
+/// Runs a call that may wait for a row lock, as the holder of a hot row's ticket. A backend that
+/// holds only a ticket cannot have caused a deadlock, so its deadlock check runs four times later
+/// than that of others: as the victim it would leave the circle to the next holder of the ticket.
 pub fn with_ticket<R>(body: impl FnOnce() -> R) -> R {
     const LATER: i32 = 4;
     let has_only_ticket = SESSION.all().nth(1).is_none()
@@ -333,7 +340,8 @@ pub fn with_ticket<R>(body: impl FnOnce() -> R) -> R {
         && SESSION.has_locked_nothing()
         && xact::own_xid() == 0;
     if has_only_ticket {
-        // SAFETY: DeadlockTimeout is read by ProcSleep; it is put back here, or by `clear` after an ERROR.
+        // SAFETY: DeadlockTimeout is read by ProcSleep; it is put back here, or by `clear` after an
+        // ERROR.
         unsafe {
             SESSION.deadlock_timeout.set(Some(pg_sys::DeadlockTimeout));
             pg_sys::DeadlockTimeout = pg_sys::DeadlockTimeout.saturating_mul(LATER);

@@ -10,7 +10,8 @@ struct Whole(Cell<usize>);
 unsafe impl Sync for Whole {}
 static WHOLE: Whole = Whole(Cell::new(0));
 
-/// Whether the transaction consists of the one data-modifying statement that now runs: its commit is next.
+/// Whether the transaction consists of the one data-modifying statement that now runs: its commit
+/// is next.
 pub fn is_running() -> bool {
     WHOLE.0.get() != 0
 }

@@ -19,8 +19,9 @@ pub fn init(done: fn()) {
     let _ = DONE.set(done);
 }
 
-/// From now on it is called in this session, after the locks of each commit (resowner.c: ResourceOwnerRelease). Only sessions that need it ask for it: every
-/// release of a resource owner, of which a statement has several, calls all callbacks three times.
+/// From now on it is called in this session, after the locks of each commit (resowner.c:
+/// ResourceOwnerRelease). Only sessions that need it ask for it: every release of a resource owner,
+/// of which a statement has several, calls all callbacks three times.
 pub fn ask() {
     if !ASKED.0.replace(true) {
         // SAFETY: it is allocated for the life of the process; nothing here has a destructor.

@@ -1,5 +1,5 @@
-//! The snapshot of a statement that has not begun to read: letting it go while the statement waits, taking a fresh one
-//! after.
+//! The snapshot of a statement that has not begun to read: letting it go while the statement waits,
+//! taking a fresh one after.
 
 use super::{fastpath, plan, raw, xact};
 use pgrx::pg_sys;
@@ -28,15 +28,16 @@ pub fn note_subtransaction() {
     }
 }
 
-/// Whether the active snapshot was pushed outside of the present subtransaction: whoever did pops it, when what we had pushed in its place
-/// may have gone with the subtransaction.
+/// Whether the active snapshot was pushed outside of the present subtransaction: whoever did pops
+/// it, when what we had pushed in its place may have gone with the subtransaction.
 fn is_from_outside(active: pg_sys::Snapshot) -> bool {
     let level = xact::nest_level() as usize;
     level > 1 && OUTER.0.get(level).is_none_or(|outer| outer.get() == active)
 }
 
-/// Whether the query's snapshot is the active one, pushed for this statement alone, and so may be replaced. A query in a
-/// stable function reads with the snapshot of the statement that called it, which must stay.
+/// Whether the query's snapshot is the active one, pushed for this statement alone, and so may be
+/// replaced. A query in a stable function reads with the snapshot of the statement that called it,
+/// which must stay.
 ///
 /// # Safety
 /// `query` is about to be started, or started and not run.
@@ -56,7 +57,8 @@ pub unsafe fn is_replaceable(query: *const pg_sys::QueryDesc) -> bool {
     }
 }
 
-/// Whether the active snapshot, if any, was pushed for the utility command that now begins and may be replaced.
+/// Whether the active snapshot, if any, was pushed for the utility command that now begins and may
+/// be replaced.
 pub fn is_utility_replaceable() -> bool {
     // SAFETY: as above.
     unsafe {
@@ -69,7 +71,8 @@ pub fn is_utility_replaceable() -> bool {
     }
 }
 
-/// Replaces the active snapshot of a utility command by a fresh one, and tells the portal if it is the portal's.
+/// Replaces the active snapshot of a utility command by a fresh one, and tells the portal if it is
+/// the portal's.
 ///
 /// # Safety
 /// `is_utility_replaceable()`.
@@ -88,14 +91,14 @@ pub unsafe fn renew_for_utility() {
     }
 }
 
-/// Lets the snapshot go, so that a long wait does not hold back pruning. An ERROR before `take` is fine: the abort of the
-/// (sub)transaction cleans up the stack.
+/// Lets the snapshot go, so that a long wait does not hold back pruning. An ERROR before `take` is
+/// fine: the abort of the (sub)transaction cleans up the stack.
 ///
 /// # Safety
 /// `is_replaceable(query)`.
 pub unsafe fn let_go(query: *mut pg_sys::QueryDesc) {
-    // SAFETY: the query holds one registration, its state another once it has started, and the stack one reference, as
-    // CreateQueryDesc, ExecutorStart and the portal made them.
+    // SAFETY: the query holds one registration, its state another once it has started, and the
+    // stack one reference, as CreateQueryDesc, ExecutorStart and the portal made them.
     unsafe {
         raw::PopActiveSnapshot();
         let estate = (*query).estate;
@@ -151,8 +154,8 @@ pub unsafe fn take(query: *mut pg_sys::QueryDesc) {
     }
 }
 
-/// Puts a snapshot on the stack that reads nothing and holds nothing back, for a statement that is done without having
-/// run: its portal pops one.
+/// Puts a snapshot on the stack that reads nothing and holds nothing back, for a statement that is
+/// done without having run: its portal pops one.
 ///
 /// # Safety
 /// After `let_go(query)`.
@@ -170,7 +173,8 @@ pub unsafe fn misses(query: *const pg_sys::QueryDesc, xid: u32) -> bool {
     unsafe { raw::XidInMVCCSnapshot(pg_sys::TransactionId::from(xid), (*query).snapshot) }
 }
 
-/// Where `retake` has PostgreSQL put a snapshot; its arrays are allocated once (procarray.c: GetSnapshotData).
+/// Where `retake` has PostgreSQL put a snapshot; its arrays are allocated once (procarray.c:
+/// GetSnapshotData).
 struct Fresh(UnsafeCell<pg_sys::SnapshotData>);
 // SAFETY: a backend has one thread.
 unsafe impl Sync for Fresh {}
@@ -179,13 +183,15 @@ static FRESH: Fresh = Fresh(UnsafeCell::new(
     unsafe { std::mem::zeroed() },
 ));
 
-/// Whether the query is all of a portal that begins at REPEATABLE READ or SERIALIZABLE, so that its snapshot is the transaction's own and
-/// nobody else, but for whoever has used it before, has a copy.
+/// Whether the query is all of a portal that begins at REPEATABLE READ or SERIALIZABLE, so that its
+/// snapshot is the transaction's own and nobody else, but for whoever has used it before, has a
+/// copy.
 ///
 /// # Safety
 /// `query` is about to be started.
 pub unsafe fn is_retakeable(query: *const pg_sys::QueryDesc) -> bool {
-    // SAFETY: plain reads, and the reference counts; snapmgr.c registers the transaction's own snapshot once.
+    // SAFETY: plain reads, and the reference counts; snapmgr.c registers the transaction's own
+    // snapshot once.
     unsafe {
         let Some(portal) = pg_sys::ActivePortal.as_ref() else {
             return false;
@@ -206,8 +212,8 @@ pub unsafe fn is_retakeable(query: *const pg_sys::QueryDesc) -> bool {
     }
 }
 
-/// Whether SSI is not concerned, or may begin anew. It may have let go of a transaction that is READ ONLY; and after an ERROR in between a
-/// savepoint must not go on without it.
+/// Whether SSI is not concerned, or may begin anew. It may have let go of a transaction that is
+/// READ ONLY; and after an ERROR in between a savepoint must not go on without it.
 fn may_restart_ssi() -> bool {
     !xact::is_serializable() || !xact::is_read_only() && xact::nest_level() == 1
 }
@@ -218,14 +224,16 @@ pub fn definitions() -> u64 {
     unsafe { raw::SharedInvalidMessageCounter }
 }
 
-/// How much this session has heard of changed definitions, after it has read all messages up to now.
+/// How much this session has heard of changed definitions, after it has read all messages up to
+/// now.
 pub fn definitions_now() -> u64 {
     // SAFETY: within a transaction, as before each lock of a table.
     unsafe { raw::AcceptInvalidationMessages() }
     definitions()
 }
 
-/// Whether PortalStart is at work on a single SELECT, or PortalRun on a single statement that modifies (tcop/pquery.c).
+/// Whether PortalStart is at work on a single SELECT, or PortalRun on a single statement that
+/// modifies (tcop/pquery.c).
 ///
 /// # Safety
 /// The active portal, and a query.
@@ -259,16 +267,19 @@ unsafe fn is_only_active() -> bool {
     }
 }
 
-/// Takes the transaction's snapshot again: the query, and all that follow, see what has been committed meanwhile, too. Returns the xmin that
-/// it would have: all below have ended. Its own stays as it was. `is_fit` is asked when the new one has been taken and the old one is still in
-/// force; if it says no, that stays. A SERIALIZABLE transaction begins anew for SSI, too: it has no locks yet (predicate.c).
+/// Takes the transaction's snapshot again: the query, and all that follow, see what has been
+/// committed meanwhile, too. Returns the xmin that it would have: all below have ended. Its own
+/// stays as it was. `is_fit` is asked when the new one has been taken and the old one is still in
+/// force; if it says no, that stays. A SERIALIZABLE transaction begins anew for SSI, too: it has no
+/// locks yet (predicate.c).
 ///
 /// # Safety
 /// `is_retakeable(query)`, and nothing has been read with the transaction's snapshot.
 pub unsafe fn retake(query: *mut pg_sys::QueryDesc, is_fit: impl FnOnce() -> bool) -> Option<u32> {
-    // SAFETY: the transaction's snapshot stays where it is, and keeps its xmin, by which snapshots are ordered and which holds back what
-    // it protects (a lower one than need be is right). New arrays live as long as the transaction; CopySnapshot copies what the
-    // pointers point to, and FreeSnapshot does not look at them.
+    // SAFETY: the transaction's snapshot stays where it is, and keeps its xmin, by which snapshots
+    // are ordered and which holds back what it protects (a lower one than need be is right). New
+    // arrays live as long as the transaction; CopySnapshot copies what the pointers point to, and
+    // FreeSnapshot does not look at them.
     unsafe {
         let mut fresh = &*raw::GetSnapshotData(FRESH.0.get());
         if !is_fit() {

@@ -1,10 +1,11 @@
 //! Sleeping on the process latch, and waking others.
 //!
-//! The latch is PostgreSQL's, so every signal handler, timer and cancel wakes a sleeper. But `WaitLatch` sleeps in epoll and is
-//! woken by a signal: three system calls for the sleeper and a `kill` for the waker, on a path where a wake-up is most of
-//! the cost. On Linux we sleep with a futex on the latch's own flag instead. No wake-up is lost: whoever sets the flag
-//! before we sleep makes the kernel refuse the sleep, a signal handler of our own process ends it, and another process
-//! that uses `wake` sees `sleeping` after it has set the flag.
+//! The latch is PostgreSQL's, so every signal handler, timer and cancel wakes a sleeper. But
+//! `WaitLatch` sleeps in epoll and is woken by a signal: three system calls for the sleeper and a
+//! `kill` for the waker, on a path where a wake-up is most of the cost. On Linux we sleep with a
+//! futex on the latch's own flag instead. No wake-up is lost: whoever sets the flag before we sleep
+//! makes the kernel refuse the sleep, a signal handler of our own process ends it, and another
+//! process that uses `wake` sees `sleeping` after it has set the flag.
 
 use super::raw;
 use super::shmem::shared;
@@ -33,7 +34,8 @@ pub fn is_backend() -> bool {
 
 /// Wakes a process that sleeps in `sleep`. Harmless when it does not.
 pub fn wake(actor: ActorId) {
-    // SAFETY: `actor` is a pgprocno, so within allProcs; SetLatch is safe at any time, in critical sections too.
+    // SAFETY: `actor` is a pgprocno, so within allProcs; SetLatch is safe at any time, in critical
+    // sections too.
     unsafe {
         let proc = (*pg_sys::ProcGlobal).allProcs.add(actor as usize);
         let latch = &raw mut (*proc).procLatch;
@@ -81,14 +83,15 @@ impl Wakes {
     }
 }
 
-/// Sleeps until woken, until `timeout_ms` have passed, or until something needs attention. Raises ERROR on cancel and
-/// terminate. The caller checks its condition again, before and after.
+/// Sleeps until woken, until `timeout_ms` have passed, or until something needs attention. Raises
+/// ERROR on cancel and terminate. The caller checks its condition again, before and after.
 pub fn sleep(timeout_ms: u64, event: u32) {
     doze(timeout_ms, event);
     check_for_interrupts();
 }
 
-/// Sleeps where interrupts are held: raises nothing, and returns only when woken or after `timeout_ms`.
+/// Sleeps where interrupts are held: raises nothing, and returns only when woken or after
+/// `timeout_ms`.
 #[cfg(target_os = "linux")]
 pub fn doze(timeout_ms: u64, event: u32) {
     /// The postmaster's death sets no latch: look after it this often.
@@ -110,7 +113,8 @@ pub fn doze(timeout_ms: u64, event: u32) {
     }
 }
 
-/// Sleeps where interrupts are held: raises nothing, and returns only when woken or after `timeout_ms`.
+/// Sleeps where interrupts are held: raises nothing, and returns only when woken or after
+/// `timeout_ms`.
 #[cfg(not(target_os = "linux"))]
 pub fn doze(timeout_ms: u64, event: u32) {
     // SAFETY: the standard latch wait.

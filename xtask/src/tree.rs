@@ -11,7 +11,7 @@ const SOURCE_LINES: usize = 685;
 const TEST_LINES: usize = 809;
 const COLUMNS: usize = 100;
 /// Lines of Rust that are longer.
-const LONG_LINES: usize = 1240;
+const LONG_LINES: usize = 1061;
 /// Doc comments that begin with "The same".
 const THE_SAMES: usize = 70;
 /// Files of the extension that import each other in circles.

@@ -81,7 +81,7 @@ mod tests {
         assert!(!definitions.have_changed(7, before));
         definitions.begin(Scope::Database(7));
         assert!(definitions.have_changed(7, before));
-        // Whoever comes now does not know whether it sees the change.
+        // A follower that begins now may analyze its statements before or after the change.
         let during = definitions.ended(7);
         assert!(definitions.have_changed(7, during));
         definitions.end(Scope::Database(7));
