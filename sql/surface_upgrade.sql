@@ -29,5 +29,16 @@ TABLE look.fresh EXCEPT TABLE look.objects;
 TABLE look.objects EXCEPT TABLE look.fresh;
 SELECT count(*) FROM txn.explain_row('look.fresh', '1');
 
+DROP EXTENSION txn;
+CREATE EXTENSION txn VERSION '0.2.0';
+SELECT count(*) AS views_of_the_old_version_answer FROM txn.stats;
+SELECT count(*) >= 0 AS and_so_does FROM txn.hotspots;
+CREATE VIEW look.of_users AS SELECT key, handover_us FROM txn.hotspots;
+ALTER EXTENSION txn UPDATE;
+SELECT extversion FROM pg_extension WHERE extname = 'txn';
+TABLE look.fresh EXCEPT TABLE look.objects;
+TABLE look.objects EXCEPT TABLE look.fresh;
+SELECT count(*) >= 0 AS a_view_of_users_goes_on FROM look.of_users;
+
 SET client_min_messages = warning;
 DROP SCHEMA look CASCADE;

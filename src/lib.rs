@@ -13,7 +13,7 @@ mod tam;
 
 ::pgrx::pg_module_magic!(name, version);
 
-extension_sql_file!("../sql/install/txn--0.2.0.sql", name = "install", finalize);
+extension_sql_file!("../sql/install/txn--0.3.0.sql", name = "install", finalize);
 
 /// Called when the library is loaded: at server start, or it refuses.
 #[pg_guard]

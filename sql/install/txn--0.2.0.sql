@@ -3,10 +3,10 @@
 CREATE FUNCTION txn.hotspots_raw(
     OUT relation oid, OUT key text, OUT mode text, OUT since bigint, OUT waiting integer, OUT running integer,
     OUT updates bigint, OUT followed bigint, OUT combined bigint, OUT groups bigint, OUT cascades bigint,
-    OUT handover_us double precision, OUT obstacles text)
+    OUT handover_us double precision)
 RETURNS SETOF record
 LANGUAGE C VOLATILE STRICT PARALLEL RESTRICTED
-AS 'MODULE_PATHNAME', 'hot_rows_wrapper';
+AS 'MODULE_PATHNAME', 'hotspots_wrapper';
 COMMENT ON FUNCTION txn.hotspots_raw() IS 'the hot rows of this database; use the view txn.hotspots';
 
 CREATE FUNCTION txn.stats_raw(OUT totals bigint[], OUT reset bigint)
@@ -43,11 +43,11 @@ COMMENT ON SCHEMA txn IS 'group locking and range OCC: views and functions';
 
 CREATE VIEW txn.hotspots AS
 SELECT relation::regclass, key, mode, txn.moment(since) AS since, waiting, running, updates, followed, combined, groups,
-       cascades, handover_us, obstacles
+       cascades, handover_us
 FROM txn.hotspots_raw();
 COMMENT ON VIEW txn.hotspots IS 'hot rows of this database';
 COMMENT ON COLUMN txn.hotspots.relation IS 'the table';
-COMMENT ON COLUMN txn.hotspots.key IS 'the row''s key, at most 64 bytes of it; null unless you may read the key of every row';
+COMMENT ON COLUMN txn.hotspots.key IS 'the row''s key, at most 64 bytes of it; null unless you may read the table';
 COMMENT ON COLUMN txn.hotspots.mode IS 'group: transactions follow each other; queue: one at a time; backoff: one at a time for a while, because of cascades of rollbacks, second changes of the row by its transactions, or cycles with other rows';
 COMMENT ON COLUMN txn.hotspots.since IS 'when the row became hot';
 COMMENT ON COLUMN txn.hotspots.waiting IS 'transactions that wait for their turn to update the row';
@@ -57,7 +57,6 @@ COMMENT ON COLUMN txn.hotspots.followed IS 'of these, updates on top of a runnin
 COMMENT ON COLUMN txn.hotspots.combined IS 'of these, updates done and committed together with another session''s';
 COMMENT ON COLUMN txn.hotspots.groups IS 'groups of transactions that followed each other';
 COMMENT ON COLUMN txn.hotspots.cascades IS 'rollbacks that took other transactions with them';
-COMMENT ON COLUMN txn.hotspots.obstacles IS 'what has kept updates from following, with how often, the most frequent first; txn.explain_row says what to do about it';
 COMMENT ON COLUMN txn.hotspots.handover_us IS 'mean time between the release of the row and its next use by a waiter, in microseconds';
 
 CREATE VIEW txn.stats AS
@@ -72,8 +71,7 @@ SELECT (totals[1])::integer AS hot_rows, totals[2] AS promotions, totals[3] AS c
        totals[27] AS range_relation, totals[28] AS range_history_lost, totals[29] AS range_restarted, totals[30] AS range_first_touch,
        totals[31] AS range_quiet_buckets, totals[32] AS range_walked_buckets, totals[33] AS range_slots_read, totals[34] AS range_covered,
        totals[35] AS range_registered, totals[36] AS range_unplaced, totals[37] AS range_registration_ns, totals[38] AS range_validation_ns,
-       totals[39] AS range_moved, totals[40] AS range_evictions, totals[41] AS range_memory,
-       totals[42] AS validated_reads, totals[43] AS refused_reads
+       totals[39] AS range_moved, totals[40] AS range_evictions, totals[41] AS range_memory
 FROM txn.stats_raw();
 COMMENT ON VIEW txn.stats IS 'totals of the whole server since the last txn.stats_reset()';
 COMMENT ON COLUMN txn.stats.hot_rows IS 'hot rows at present';
@@ -118,8 +116,6 @@ COMMENT ON COLUMN txn.stats.range_validation_ns IS 'nanoseconds spent with valid
 COMMENT ON COLUMN txn.stats.range_moved IS 'passed: transactions that stand before others whose writes they missed (txn.range_window)';
 COMMENT ON COLUMN txn.stats.range_evictions IS 'writes overwritten in their rings since the server started';
 COMMENT ON COLUMN txn.stats.range_memory IS 'bytes of shared memory of range OCC';
-COMMENT ON COLUMN txn.stats.validated_reads IS 'statements of followers that read beside running predecessors';
-COMMENT ON COLUMN txn.stats.refused_reads IS 'transactions refused because a predecessor had written what they had read beside it';
 
 CREATE VIEW txn.waits AS
 SELECT pid, blocked_by, relation::regclass, key, reason, txn.moment(since) AS since
@@ -128,8 +124,8 @@ COMMENT ON VIEW txn.waits IS 'sessions of this database that wait for a hot row,
 COMMENT ON COLUMN txn.waits.pid IS 'the waiting session';
 COMMENT ON COLUMN txn.waits.blocked_by IS 'the session that it waits for';
 COMMENT ON COLUMN txn.waits.relation IS 'the table of the hot row';
-COMMENT ON COLUMN txn.waits.key IS 'the row''s key; null unless you may read the key of every row';
-COMMENT ON COLUMN txn.waits.reason IS 'ticket: for its turn to update; commit: for a predecessor to commit first; read: for predecessors to end before a statement reads; order: for predecessors to be first at another row; stream: for predecessors to end before more is written (wal_level = logical); fallback: for a transaction that cannot be followed';
+COMMENT ON COLUMN txn.waits.key IS 'the row''s key; null unless you may read the table';
+COMMENT ON COLUMN txn.waits.reason IS 'ticket: for its turn to update; commit: for a predecessor to commit first; read: for predecessors to end before a statement reads; order: for predecessors to be first at another row; fallback: for a transaction that cannot be followed';
 COMMENT ON COLUMN txn.waits.since IS 'when the wait began';
 
 CREATE FUNCTION txn.set_table(
@@ -208,14 +204,14 @@ SELECT relation::regclass, range, low, high, writes, last_transaction, registrat
 FROM txn.ranges_raw();
 COMMENT ON VIEW txn.ranges IS 'ranges of keys of this database''s tables of txn_heap that transactions have written of late';
 COMMENT ON COLUMN txn.ranges.relation IS 'the table';
-COMMENT ON COLUMN txn.ranges.range IS 'the number of the range; -1: null keys; null: anywhere in the table, or you may not read the key of every row';
-COMMENT ON COLUMN txn.ranges.low IS 'its lowest key; null: there is no bound, or you may not read the key of every row';
-COMMENT ON COLUMN txn.ranges.high IS 'its highest key; null: there is no bound, or you may not read the key of every row';
-COMMENT ON COLUMN txn.ranges.writes IS 'writes to it that the rings have at present';
+COMMENT ON COLUMN txn.ranges.range IS 'the number of the range; -1: null keys; null: anywhere in the table';
+COMMENT ON COLUMN txn.ranges.low IS 'its lowest key; null: there is no bound, or you may not read the table';
+COMMENT ON COLUMN txn.ranges.high IS 'its highest key; null: there is no bound, or you may not read the table';
+COMMENT ON COLUMN txn.ranges.writes IS 'writes to it that its ring has at present';
 COMMENT ON COLUMN txn.ranges.last_transaction IS 'the latest of the transactions that wrote them';
-COMMENT ON COLUMN txn.ranges.registrations IS 'writes registered in it since the server started, or since another range was counted in its place';
-COMMENT ON COLUMN txn.ranges.conflicts IS 'conflicts that validations have found in it, counted like registrations';
-COMMENT ON COLUMN txn.ranges.covered IS 'looks of validations at it for transactions that had read the whole range, counted like registrations';
+COMMENT ON COLUMN txn.ranges.registrations IS 'writes registered in its ring since the server started; ranges may share a ring';
+COMMENT ON COLUMN txn.ranges.conflicts IS 'conflicts that validations have found in its ring';
+COMMENT ON COLUMN txn.ranges.covered IS 'looks of validations at its ring for transactions that had read the whole range';
 
 CREATE FUNCTION txn.my_predicates_raw(OUT relation oid, OUT low text, OUT high text, OUT whole boolean, OUT reason text)
 RETURNS SETOF record
@@ -227,8 +223,8 @@ CREATE VIEW txn.my_predicates AS
 SELECT relation::regclass, low, high, whole, reason FROM txn.my_predicates_raw();
 COMMENT ON VIEW txn.my_predicates IS 'the keys that the present transaction has read, if it is validated (txn.range_occ)';
 COMMENT ON COLUMN txn.my_predicates.relation IS 'the table';
-COMMENT ON COLUMN txn.my_predicates.low IS 'the lowest key; null: there is no bound, or you may not read the key of every row';
-COMMENT ON COLUMN txn.my_predicates.high IS 'the highest key; null: there is no bound, or you may not read the key of every row';
+COMMENT ON COLUMN txn.my_predicates.low IS 'the lowest key; null: there is no bound';
+COMMENT ON COLUMN txn.my_predicates.high IS 'the highest key; null: there is no bound';
 COMMENT ON COLUMN txn.my_predicates.whole IS 'whether that is the whole table';
 COMMENT ON COLUMN txn.my_predicates.reason IS 'what read the whole table, or that of a partitioned table it was read which partitions it has';
 GRANT SELECT ON txn.ranges, txn.my_predicates TO PUBLIC;

@@ -102,7 +102,7 @@ mod tests {
 
     use super::*;
 
-    const INSTALL: &str = include_str!("../../../sql/install/txn--0.2.0.sql");
+    const INSTALL: &str = include_str!("../../../sql/install/txn--0.3.0.sql");
 
     fn columns(view: &str) -> BTreeSet<&'static str> {
         let prefix = format!("COMMENT ON COLUMN txn.{view}.");
