@@ -79,26 +79,32 @@ pub fn build_library(variant: Variant, install: &PgInstall) -> Result<PathBuf> {
 /// Copies `library` to a new folder that the server's user can read, for `library_dir`; the
 /// folder goes when it is dropped.
 pub fn publish(library: &Path) -> Result<TempDir> {
+    let folder = new_folder("txn-")?;
+    put(library, folder.path(), &library_name())?;
+    Ok(folder)
+}
+
+/// A new folder in the cache that the server's user can read; it goes when it is dropped.
+pub fn new_folder(prefix: &str) -> Result<TempDir> {
     let parent = cache_dir().join("builds");
     make_readable_dir(&parent)?;
     let folder = tempfile::Builder::new()
-        .prefix("txn-")
+        .prefix(prefix)
         .permissions(Permissions::from_mode(0o755))
         .tempdir_in(&parent)
         .with_context(|| format!("could not create a folder in {}", parent.display()))?;
     // The umask may have taken some of it away.
     fs::set_permissions(folder.path(), Permissions::from_mode(0o755))?;
-    put(library, folder.path(), &library_name())?;
     Ok(folder)
 }
 
 /// The library's name for PostgreSQL: cargo's without the prefix.
-fn library_name() -> String {
+pub fn library_name() -> String {
     format!("txn{}", std::env::consts::DLL_SUFFIX)
 }
 
 /// The install and upgrade scripts; an error without one for the version of the control file.
-fn scripts(checkout: &Path) -> Result<Vec<PathBuf>> {
+pub fn scripts(checkout: &Path) -> Result<Vec<PathBuf>> {
     let mut scripts = Vec::new();
     for folder in ["sql/install", "sql/upgrade"] {
         let Ok(entries) = fs::read_dir(checkout.join(folder)) else {
@@ -121,7 +127,7 @@ fn scripts(checkout: &Path) -> Result<Vec<PathBuf>> {
     Ok(scripts)
 }
 
-fn default_version(control: &str) -> Option<&str> {
+pub fn default_version(control: &str) -> Option<&str> {
     control.lines().find_map(|line| {
         let (name, value) = line.split_once('=')?;
         (name.trim() == "default_version").then(|| value.trim().trim_matches('\''))

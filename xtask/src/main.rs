@@ -1,10 +1,12 @@
 //! `cargo xtask`: everything one does with this project, as commands. See xtask/README.md.
 
 mod bench;
+mod check;
 mod demo;
 mod faults;
 mod fuzz;
 mod install;
+mod package;
 mod pg;
 mod pgconfig;
 mod report;
@@ -42,6 +44,8 @@ enum Command {
     PgConfig,
     /// Build the release and install it into the PostgreSQL in use
     Install,
+    /// Build a Debian package, and a source archive for PGXN
+    Package(package::Args),
     /// A throwaway server with the extension
     #[command(subcommand)]
     Pg(pg::Command),
@@ -49,6 +53,8 @@ enum Command {
     Top(top::Args),
     /// Compare stock PostgreSQL with queue lock and group lock on a hot row, in a few minutes
     Demo(demo::Args),
+    /// Format, lints, spelling, licences, and the limits of the tree, in under a minute
+    Check,
     /// Run the tests, all or one kind
     Test(test::Args),
     /// Servers under load struck by faults drawn from a seed, for as long as you like
@@ -80,9 +86,14 @@ fn run(cli: Cli) -> Result<bool> {
         Command::Setup => setup::run(chosen).map(|install| setup::report(&install)),
         Command::PgConfig => pgconfig::run(chosen),
         Command::Install => install::run(chosen),
+        Command::Package(args) => package::run(args, chosen),
         Command::Pg(command) => pg::run(command, chosen),
         Command::Top(args) => top::run(args),
         Command::Demo(args) => demo::run(args, pg_config),
+        Command::Check => {
+            let tally = check::run(&setup::run(chosen)?, |_| true)?;
+            return Ok(tally.verdict());
+        }
         Command::Test(args) => return test::run(args, chosen),
         Command::Faults(args) => return faults::run(args, chosen),
         Command::Fuzz(args) => return fuzz::run(args, chosen),

@@ -2,6 +2,9 @@
 mod download;
 mod libclang;
 mod postgres;
+pub mod tools;
+
+pub use download::unzip;
 
 use std::ffi::OsString;
 use std::path::Path;
@@ -10,11 +13,11 @@ use anyhow::Result;
 use pgserver::{PgInstall, cache_dir, lock_file};
 
 use crate::pgconfig;
-use crate::tools;
+use crate::tools::compiler_headers;
 
 /// Provides what is missing and returns the PostgreSQL in use. A second call does nothing.
 pub fn run(pg_config: Option<&Path>) -> Result<PgInstall> {
-    tools::compiler_headers()?;
+    compiler_headers()?;
     let _lock = lock_file(&cache_dir().join("setup.lock"))?;
     if pg_config.is_none() {
         postgres::provide()?;

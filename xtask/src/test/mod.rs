@@ -1,8 +1,9 @@
 //! `cargo xtask test`: every kind of test, one verdict.
 mod libtest;
+mod package;
 mod regress;
 mod server;
-mod tally;
+pub mod tally;
 mod tap;
 mod unit;
 
@@ -31,12 +32,14 @@ pub struct Args {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Kind {
-    /// Format, lints, and the tests of the pure crates and of the tooling
+    /// The checks of `cargo xtask check`, and the tests of the pure crates and of the tooling
     Unit,
     /// The SQL surface, by pg_regress
     Sql,
     /// Races of two and three sessions, by isolationtester and stop events
     Isolation,
+    /// The Debian package and the source archive
+    Package,
     /// Real servers under load, faults and crashes
     Server,
 }
@@ -85,11 +88,7 @@ pub fn run(args: Args, pg_config: Option<&Path>) -> Result<bool> {
         }
         Err(error) => total.fail(&format!("preparing the tests: {error:#}")),
     }
-    for failure in &total.failures {
-        println!("failed: {failure}");
-    }
-    println!("{} passed, {} failed", total.passed, total.failures.len());
-    Ok(total.failures.is_empty())
+    Ok(total.verdict())
 }
 
 fn run_kind(kind: Kind, context: &Context) -> Tally {
@@ -99,6 +98,7 @@ fn run_kind(kind: Kind, context: &Context) -> Tally {
         Kind::Unit => unit::run(context),
         Kind::Sql => regress::sql(context),
         Kind::Isolation => regress::isolation(context),
+        Kind::Package => package::run(context),
         Kind::Server => server::run(context),
     };
     let mut tally = result.unwrap_or_else(|error| {
@@ -122,6 +122,7 @@ fn name(kind: Kind) -> &'static str {
         Kind::Unit => "unit",
         Kind::Sql => "sql",
         Kind::Isolation => "isolation",
+        Kind::Package => "package",
         Kind::Server => "server",
     }
 }

@@ -32,6 +32,15 @@ impl Tally {
         self.passed == 0 && self.failures.is_empty()
     }
 
+    /// Prints what has failed and the last line. Whether nothing has.
+    pub fn verdict(&self) -> bool {
+        for failure in &self.failures {
+            println!("failed: {failure}");
+        }
+        println!("{} passed, {} failed", self.passed, self.failures.len());
+        self.failures.is_empty()
+    }
+
     /// Puts `kind` in front of the failures' names.
     pub fn prefix(&mut self, kind: &str) {
         for failure in &mut self.failures {

@@ -1,12 +1,10 @@
-//! Format, lints, and the tests that need no extension.
-use std::process::Command;
-
-use anyhow::{Context as _, Result};
+//! The checks of the sources, and the tests that need no extension.
+use anyhow::Result;
 
 use super::Context;
 use super::libtest;
 use super::tally::Tally;
-use crate::setup;
+use crate::check;
 use crate::tools::cargo;
 
 /// Packages whose tests run here; those of the server tests are a kind of their own.
@@ -19,48 +17,8 @@ const PACKAGES: [&str; 6] = [
     "xtask",
 ];
 
-/// Each counts as one test.
-const CHECKS: [(&str, &[&str]); 3] = [
-    ("fmt", &["fmt", "--all", "--check"]),
-    (
-        "clippy",
-        &[
-            "clippy",
-            "--workspace",
-            "--all-targets",
-            "--",
-            "-D",
-            "warnings",
-        ],
-    ),
-    (
-        "clippy with stop_events and planted_faults",
-        &[
-            "clippy",
-            "--package",
-            "txn",
-            "--features",
-            "stop_events,planted_faults",
-            "--",
-            "-D",
-            "warnings",
-        ],
-    ),
-];
-
 pub fn run(context: &Context) -> Result<Tally> {
-    let environment = setup::build_environment(context.install)?;
-    let mut tally = Tally::default();
-    for (name, arguments) in CHECKS {
-        if !context.wants(name) {
-            continue;
-        }
-        let mut command: Command = cargo();
-        command.args(arguments).envs(environment.iter().cloned());
-        let status = command.status().context("could not run cargo")?;
-        println!("{name}: {}", if status.success() { "ok" } else { "FAILED" });
-        tally.record(status.success(), name);
-    }
+    let mut tally = check::run(context.install, |name| name != "tree" && context.wants(name))?;
     for package in PACKAGES {
         let mut command = cargo();
         command
