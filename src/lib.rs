@@ -2,13 +2,11 @@
 
 use pgrx::prelude::*;
 
-mod fault;
-mod guc;
-mod hooks;
+mod entry;
 mod hotlock;
-mod idle;
 mod pg;
 mod range_occ;
+mod shared;
 mod tam;
 
 ::pgrx::pg_module_magic!(name, version);
@@ -22,13 +20,15 @@ pub extern "C-unwind" fn _PG_init() {
     if !unsafe { pg_sys::process_shared_preload_libraries_in_progress } {
         pg::error::NOT_PRELOADED.raise();
     }
-    guc::init();
+    shared::guc::init();
     pg::relation::init();
     pg::quiet::init();
     pg::plpgsql::init(hotlock::dependent::HOOKS);
     pg::release::init(hotlock::commit::after_locks);
     hotlock::provider::init();
+    hotlock::repeatable::init(range_occ::ordered::retake);
     range_occ::init();
-    tam::callbacks::init();
-    hooks::init();
+    entry::access_method::init();
+    entry::hooks::init();
+    entry::transaction::init();
 }

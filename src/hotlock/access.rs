@@ -14,7 +14,7 @@ use super::waiting::Reason;
 use crate::pg::buffer::Page;
 use crate::pg::relation::Key;
 use crate::pg::{raw, tuple, xact};
-use crate::tam::callbacks::Lock;
+use crate::tam::call::Lock;
 use crate::tam::group;
 use crate::tam::swap;
 use hotrow::{Base, Contention, Identity, Membership, Slot, Tail};
@@ -194,7 +194,7 @@ pub unsafe fn hand_out(call: &Lock, found: pg_sys::HeapTupleData, page: Page) {
     // SAFETY: by the contract.
     unsafe {
         *call.tid = found.t_self;
-        tuple::store(call.rel, call.slot, found, page);
+        buffer::store(call.rel, call.slot, found, page);
     }
 }
 

@@ -6,7 +6,7 @@ use super::detect;
 use super::order;
 use super::session::{SESSION, memory};
 use super::ticket;
-use crate::pg::{wait, xact};
+use crate::pg::{process, xact};
 use pgrx::pg_sys::{self, LockTupleMode};
 
 /// Declares a wait for whoever has that version locked, to lock it as well.
@@ -26,13 +26,13 @@ pub unsafe fn wait_for_lockers(rel: pg_sys::Relation, version: u64, mode: LockTu
 /// The wait is over.
 pub fn end_wait() {
     if SESSION.published.get() {
-        memory().actors[wait::me() as usize].wait(None);
+        memory().actors[process::me() as usize].wait(None);
     }
 }
 
 /// Declares that we are going to wait for that transaction's row lock.
 pub fn await_edge(xid: u32) {
-    let own = &memory().actors[wait::me() as usize];
+    let own = &memory().actors[process::me() as usize];
     // The writer of a version in a row's list is known as such, and its rollback with it.
     let awaited = match hotrow::owner_of(memory().actors, xid) {
         Some(_) => xid,

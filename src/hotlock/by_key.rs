@@ -9,7 +9,7 @@
 use super::dependency;
 use super::dependent;
 use super::session::SESSION;
-use crate::fault::{Fault, planted};
+use crate::shared::fault::{Fault, planted};
 use crate::pg::{plan, probe, raw};
 use pgrx::pg_sys::{self, ScanDirection};
 

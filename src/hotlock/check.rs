@@ -32,8 +32,8 @@ use super::settings;
 use crate::pg::buffer::Page;
 use crate::pg::plan::{self, Existence};
 use crate::pg::relation::{self, key_of};
-use crate::pg::{lookup, raw, tuple, xact};
-use crate::tam::callbacks::Lock;
+use crate::pg::{lookup, nodes, raw, tuple, xact};
+use crate::tam::call::Lock;
 use crate::tam::swap;
 use hotrow::Identity;
 use pgrx::pg_sys::{self, CmdType, LockTupleMode, LockWaitPolicy, Oid, TM_Result};
@@ -166,7 +166,7 @@ pub unsafe fn defer(call: &Lock, version: u64, identity: &Identity) -> bool {
             note(call.rel, identity, &mut found);
         }
         (*call.failure).traversed = false;
-        tuple::store(call.rel, call.slot, found, page);
+        buffer::store(call.rel, call.slot, found, page);
         true
     }
 }
@@ -298,8 +298,8 @@ unsafe fn writes(plan: *const pg_sys::PlannedStmt, one: &Deferred) -> bool {
     let relation = Oid::from(one.identity.relation);
     // SAFETY: a valid plan; a catalog look-up.
     unsafe {
-        plan::numbers((*plan).resultRelations).any(|index| {
-            let entry = plan::nth::<pg_sys::RangeTblEntry>((*plan).rtable, index as usize - 1);
+        nodes::numbers((*plan).resultRelations).any(|index| {
+            let entry = nodes::nth::<pg_sys::RangeTblEntry>((*plan).rtable, index as usize - 1);
             (*entry).relid == relation
                 || (*entry).relkind as u8 == pg_sys::RELKIND_PARTITIONED_TABLE
                     && raw::get_rel_relispartition(relation)

@@ -10,7 +10,7 @@ use super::blocker::{await_edge, end_wait};
 use super::detect::{self, RowLocker};
 use super::order;
 use super::waiting;
-use crate::pg::{raw, tuple, wait, xact};
+use crate::pg::{process, raw, tuple, xact};
 use hotrow::{Identity, Slot};
 use pgrx::pg_sys::{self, LockTupleMode};
 
@@ -90,7 +90,7 @@ pub unsafe fn await_turn(
             end_wait();
             // A `lock_timeout` of this wait's last moment: the next wait would forget whose
             // interrupt it is.
-            wait::check_for_interrupts();
+            process::check_for_interrupts();
             if let Some(slot) = detect::find(identity) {
                 place.into_iter().for_each(Place::done);
                 return Turn::Hot(slot);

@@ -10,17 +10,18 @@ use super::detect;
 use super::errors;
 use super::session::{SESSION, memory};
 use super::settings;
-use super::stop;
+use crate::shared::stop;
 use super::whole;
-use crate::guc;
+use crate::shared::guc;
 use crate::pg::catch::catching;
 use crate::pg::evaluate::{Applied, Update};
 use crate::pg::form::{self, Form};
 use crate::pg::plan::Target;
 use crate::pg::raw::TimeoutId;
 use crate::pg::relation::key_of;
-use crate::pg::{frontend, raw, tuple, wait, xact};
-use crate::tam::{callbacks, wal};
+use crate::pg::{frontend, process, raw, tuple, xact};
+use crate::shared::wait;
+use crate::tam::{call, wal};
 use hotrow::{ARGUMENT_BYTES, Adoption, Identity, RESULT_BYTES, Slot, actor_of};
 use pgrx::pg_sys::{self, LockTupleMode, Oid, TM_Result};
 use std::cell::Cell;
@@ -104,7 +105,7 @@ pub unsafe fn consider(query: *mut pg_sys::QueryDesc, target: &Target) -> bool {
             return false;
         }
         form::lift::constants(query);
-        let Some(form) = Form::of_plan((*query).plannedstmt, target) else {
+        let Some(form) = Form::of_plan((*query).plannedstmt) else {
             return false;
         };
         if form.returns() && has_been_too_long(&form) {
@@ -120,7 +121,7 @@ pub unsafe fn consider(query: *mut pg_sys::QueryDesc, target: &Target) -> bool {
 /// Whether a row of that form was too long for the way back just now: then this one may be, too.
 fn has_been_too_long(form: &Form) -> bool {
     let (digest, until) = PRESENT.too_long.get();
-    digest == form.digest() && wait::now() < until
+    digest == form.digest() && process::now() < until
 }
 
 /// The row of the statement that is about to run, if it was considered.
@@ -144,7 +145,7 @@ pub unsafe fn pack(query: *mut pg_sys::QueryDesc) -> bool {
                 return None;
             }
             let arguments = form.arguments(query)?;
-            memory().combine_requests[wait::me() as usize].pack(
+            memory().combine_requests[process::me() as usize].pack(
                 form.digest(),
                 form.bytes(),
                 arguments.slice(),
@@ -210,7 +211,7 @@ unsafe fn send(query: *mut pg_sys::QueryDesc, update: Update, form: &Form, rows:
             && let Some(clear) = (*(*row).tts_ops).clear
         {
             clear(row);
-            let (bytes, length) = memory().combine_requests[wait::me() as usize].result();
+            let (bytes, length) = memory().combine_requests[process::me() as usize].result();
             if !form.unpack_returned(&bytes[..length], row) {
                 errors::RETURNED_NOTHING.raise();
             }
@@ -235,7 +236,7 @@ pub fn is_done() -> bool {
 ///
 /// # Safety
 /// The executor's arguments, for the row of that slot, whose ticket we have.
-pub unsafe fn lead(call: callbacks::Update, slot: Slot, query: usize) -> Option<TM_Result::Type> {
+pub unsafe fn lead(call: call::Update, slot: Slot, query: usize) -> Option<TM_Result::Type> {
     if query == 0 || PRESENT.query.get() != query {
         return None;
     }
@@ -277,7 +278,7 @@ pub unsafe fn lead(call: callbacks::Update, slot: Slot, query: usize) -> Option<
 }
 
 /// Whether anybody, we too, has written or locked the version that is to be updated.
-unsafe fn is_held(call: callbacks::Update) -> bool {
+unsafe fn is_held(call: call::Update) -> bool {
     // SAFETY: the executor's arguments.
     let locker = unsafe {
         let version = tuple::pack(&*call.otid);
@@ -401,13 +402,13 @@ unsafe fn apply_all(
     unsafe {
         let own = form::Arguments::save(form, query);
         let mut is_too_long = false;
-        let until = wait::now() + PATIENCE_US;
+        let until = process::now() + PATIENCE_US;
         for n in 0..PRESENT.count.get() {
             let Some(mut adopted) = PRESENT.adopted[n].get() else {
                 continue;
             };
             let has_left = !memory().world().is_adopted(adopted.adoption);
-            if has_left || is_too_long || wait::is_to_fail() || wait::now() > until {
+            if has_left || is_too_long || process::is_to_fail() || process::now() > until {
                 PRESENT.adopted[n].set(None);
                 refuse(adopted.adoption);
                 continue;
@@ -436,7 +437,7 @@ unsafe fn apply_all(
             );
             if !failed && applied == Applied::Changed && form.returns() && returned.is_none() {
                 is_too_long = true;
-                let until = wait::now() + REMEMBER_US;
+                let until = process::now() + REMEMBER_US;
                 PRESENT.too_long.set((form.digest(), until));
             }
             let returned = if form.returns() {

@@ -5,29 +5,24 @@ use super::combine;
 use super::definitions;
 use super::detect;
 use super::error_visibility;
-use super::fk_check;
 use super::flush;
 use super::handover;
 use super::predecessors::{self, StatementTimer};
 use super::readguard;
-use super::reads;
 use super::session::{SESSION, member_id, memory, patience, relation_of};
 use super::settings;
-use super::stop;
-use super::streaming;
+use crate::shared::stop;
 use super::waiting::{self, Reason};
-use super::whole;
 use crate::pg::raw;
-use crate::pg::wait::{self, Wakes};
+use crate::pg::process;
+use crate::shared::wait::Wakes;
 use crate::pg::xact;
-use crate::range_occ;
-use crate::tam::swap;
 use hotrow::{Membership, Trouble};
 use pgrx::pg_sys;
 
 /// How a transaction leaves its hot rows.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum End {
+pub enum End {
     Committed,
     Prepared,
     RolledBack,
@@ -56,7 +51,7 @@ pub fn before_others() {
 }
 
 /// Locks the rows whose locks foreign keys' checks have deferred.
-fn take_deferred_locks() {
+pub fn take_deferred_locks() {
     if check::has_deferred() {
         let timer = StatementTimer::start(Reason::Commit);
         check::before_end();
@@ -64,29 +59,9 @@ fn take_deferred_locks() {
     }
 }
 
-/// XACT_EVENT_PRE_COMMIT: the last place at which the transaction may still fail.
-#[inline]
-pub fn before_commit() {
-    take_deferred_locks();
-    check::close();
-    let early = SESSION.is_member() && before_members_commit();
-    reads::validate();
-    definitions::validate();
-    readguard::wait_for_reads();
-    // From here on nothing waits, and nothing is read or written.
-    range_occ::commit::before_end();
-    reads::note_writes();
-    definitions::begin();
-    handover::come_back();
-    combine::seal();
-    if early {
-        make_asynchronous();
-    }
-}
-
 /// Lets the predecessors end, and tells whether the transaction may become visible before it is
 /// durable.
-fn before_members_commit() -> bool {
+pub fn before_members_commit() -> bool {
     stop::at(stop::Point::BeforeCommitWait);
     predecessors::wait(Reason::Commit);
     waiting::check_doomed();
@@ -101,22 +76,12 @@ fn before_members_commit() -> bool {
     updated().any(|(_, m)| settings::of(relation_of(&m)).groups()) && readguard::announce()
 }
 
-/// XACT_EVENT_PRE_PREPARE: a YES is irrevocable, so all predecessors come first (rule "PREPARE").
-pub fn before_prepare() {
-    take_deferred_locks();
-    check::close();
-    if SESSION.is_member() {
-        stop::at(stop::Point::BeforeCommitWait);
-        predecessors::wait(Reason::Commit);
-        waiting::check_doomed();
-        predecessors::confirm_bases();
-    }
-    reads::validate();
-    definitions::validate();
-    readguard::wait_for_reads();
-    range_occ::commit::before_end();
-    reads::note_writes();
-    definitions::begin();
+/// Lets the predecessors end: a YES to PREPARE is irrevocable, so all come first (rule "PREPARE").
+pub fn before_members_prepare() {
+    stop::at(stop::Point::BeforeCommitWait);
+    predecessors::wait(Reason::Commit);
+    waiting::check_doomed();
+    predecessors::confirm_bases();
 }
 
 /// Lets RecordTransactionCommit return before flush and standbys; `after_locks` makes up for it.
@@ -127,7 +92,7 @@ pub fn before_prepare() {
 /// transaction without WAL, which is not
 /// waited for either. Should another callback write WAL after this one, the commit is an ordinary
 /// one.
-fn make_asynchronous() {
+pub fn make_asynchronous() {
     use pg_sys::SyncCommitLevel::{SYNCHRONOUS_COMMIT_OFF, SYNCHRONOUS_COMMIT_REMOTE_APPLY};
     // SAFETY: the setting is read by RecordTransactionCommit alone until
     // `restore_synchronous_commit` puts it back. The position is that of
@@ -144,36 +109,21 @@ fn make_asynchronous() {
     }
 }
 
-/// XACT_EVENT_COMMIT: the transaction is no longer running. Raises nothing.
+/// The transaction has become visible. Returns the end of its commit record, and notes how far
+/// `after_locks` has to flush if it was early. Raises nothing.
 #[inline]
-pub fn committed() {
+pub fn committed() -> u64 {
     // SAFETY: set by RecordTransactionCommit just before.
     let end = unsafe { pg_sys::XactLastCommitEnd };
     if restore_synchronous_commit() {
         SESSION.flush_to.set(end);
         memory().totals.early_commits.add(1);
     }
-    readguard::settle(end);
-    combine::committed(end);
-    finish(End::Committed);
+    end
 }
 
-/// XACT_EVENT_PREPARE. Successors wait for the transaction id, which lives on. Raises nothing.
-pub fn prepared() {
-    readguard::settle(0);
-    finish(End::Prepared);
-}
-
-/// XACT_EVENT_ABORT. Raises nothing.
-pub fn rolled_back() {
-    restore_synchronous_commit();
-    readguard::settle(0);
-    combine::rolled_back();
-    range_occ::session::end_exempt();
-    finish(End::RolledBack);
-}
-
-fn restore_synchronous_commit() -> bool {
+/// Puts the setting's value back after `make_asynchronous`. Whether that had been.
+pub fn restore_synchronous_commit() -> bool {
     match SESSION.synchronous_commit.take() {
         Some(configured) => {
             // SAFETY: puts the setting's value back.
@@ -184,9 +134,10 @@ fn restore_synchronous_commit() -> bool {
     }
 }
 
-/// Forgets the transaction, and leaves all hot rows.
+/// The transaction has ended: leaves all hot rows. One that has changed definitions stays until
+/// `after_locks`.
 #[inline]
-fn finish(end: End) {
+pub fn end(end: End) {
     SESSION.behind.set(0);
     SESSION.refusal.set(None);
     // An error after the commit changes nothing about it.
@@ -198,17 +149,7 @@ fn finish(end: End) {
     } else {
         leave(end);
     }
-    swap::end_of_transaction();
-    range_occ::session::end();
     SESSION.forget_locked();
-    check::forget();
-    error_visibility::error_is_over();
-    whole::forget();
-    fk_check::forget();
-    streaming::forget();
-    readguard::forget();
-    reads::forget();
-    combine::forget(end != End::RolledBack);
 }
 
 /// Leaves all hot rows, waking whoever waited.
@@ -223,7 +164,7 @@ fn leave(end: End) {
 
 fn leave_rows(end: End) {
     let (mut doomed, mut behind) = (0, 0);
-    let (patience, now) = (patience(), wait::now());
+    let (patience, now) = (patience(), process::now());
     for (n, membership) in SESSION.all() {
         let me = member_id(n);
         let mut wakes = Wakes::new();
@@ -268,7 +209,7 @@ fn clear() {
     detect::uncount_waiter();
     SESSION.ripe.set(0);
     if SESSION.published.take() {
-        let own = &memory().actors[wait::me() as usize];
+        let own = &memory().actors[process::me() as usize];
         own.clear();
     }
 }
@@ -301,10 +242,10 @@ const MANY: u32 = 8;
 /// The version of that membership is rolled back: so is what others have built on it. It stays in
 /// the list as a reader, or leaves.
 fn doom_followers(n: usize, membership: &Membership, stays: bool) {
-    let (me, now) = (member_id(n), wait::now());
+    let (me, now) = (member_id(n), process::now());
     let mut wakes = Wakes::new();
     // We may come to wait for those behind, who will not commit.
-    memory().actors[wait::me() as usize].writes_as(n, 0);
+    memory().actors[process::me() as usize].writes_as(n, 0);
     stop::at(stop::Point::RollingBack);
     let doomed = memory().with_row(membership.slot(), |row, world| {
         let victims = row.roll_back_version(world, me, stays, |actor| wakes.push(actor));

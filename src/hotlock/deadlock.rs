@@ -1,7 +1,8 @@
 //! Refusing a wait that would close a circle (design, traps 3 and 4).
 
 use super::session::{SESSION, memory};
-use crate::pg::wait;
+use crate::pg::process;
+
 use crate::pg::xact;
 use hotrow::is_in_circle;
 
@@ -41,6 +42,6 @@ fn search(declare: impl FnOnce()) -> bool {
     let memory = memory();
     memory.with_graph(|| {
         declare();
-        is_in_circle(memory.actors, memory.directory.rows, wait::me())
+        is_in_circle(memory.actors, memory.directory.rows, process::me())
     })
 }

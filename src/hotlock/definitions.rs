@@ -13,8 +13,8 @@
 use super::errors;
 use super::session::{SESSION, database, memory};
 use super::waiting;
-use crate::fault::{Fault, planted};
-use crate::pg::{release, wait};
+use crate::shared::fault::{Fault, planted};
+use crate::pg::{process, release};
 use hotrow::Scope;
 use std::cell::Cell;
 
@@ -49,7 +49,7 @@ pub fn follow() {
     if NOTED.since.get().is_none() {
         let ended = memory().definitions.ended(database());
         NOTED.since.set(Some(ended));
-        NOTED.asked_at.set(wait::now());
+        NOTED.asked_at.set(process::now());
     }
 }
 
@@ -58,7 +58,7 @@ pub fn follow() {
 #[inline]
 pub fn is_to_ask() -> bool {
     NOTED.since.get().is_some() && {
-        let now = wait::now();
+        let now = process::now();
         let is_due = now.saturating_sub(NOTED.asked_at.get()) >= ASK;
         if is_due {
             NOTED.asked_at.set(now);

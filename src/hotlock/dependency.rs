@@ -3,8 +3,8 @@
 use super::gate;
 use super::handover;
 use super::session::{SESSION, member_id, memory};
-use super::stop;
-use crate::fault::{Fault, planted};
+use crate::shared::stop;
+use crate::shared::fault::{Fault, planted};
 use crate::pg::xact;
 use hotrow::Tail;
 

@@ -39,7 +39,7 @@ use super::reads;
 use super::session::{SESSION, memory, relation_of};
 use super::settings;
 use super::waiting::{self, Reason};
-use crate::guc::FollowerReads;
+use crate::shared::guc::FollowerReads;
 use crate::pg::{nesting, plan, plpgsql, quiet, raw, snapshot};
 use hotrow::{Membership, Trouble};
 use pgrx::pg_sys::{self, Node, NodeTag, Oid, XactEvent};

@@ -6,7 +6,7 @@ use super::settings;
 use crate::pg::buffer::Page;
 use crate::pg::relation::Key;
 use crate::pg::tuple;
-use crate::pg::{raw, wait, xact};
+use crate::pg::{process, raw, xact};
 use hotrow::{Directory, Identity, LABEL_BYTES, Promotion, Row, Slot};
 use pgrx::pg_sys::{self, LockTupleMode, MultiXactStatus, Oid};
 
@@ -24,7 +24,7 @@ pub fn find(identity: &Identity) -> Option<Slot> {
     let slot = memory.directory.find(identity)?;
     let row = &memory.directory.rows[slot as usize];
     let threshold = settings::of(Oid::from(identity.relation)).hot_threshold();
-    if row.is_idle() && is_cold(row, wait::now()) && threshold > 0 && cool(slot) {
+    if row.is_idle() && is_cold(row, process::now()) && threshold > 0 && cool(slot) {
         return None;
     }
     let is_hot = row.is_hot_for(role(), threshold as u32) || SESSION.in_row(slot).is_some();
@@ -67,7 +67,7 @@ fn is_cold(row: &Row, now: u64) -> bool {
 
 /// Removes a cold row that nobody refers to.
 fn cool(slot: Slot) -> bool {
-    let now = wait::now();
+    let now = process::now();
     let removed = memory().with_directory(|directory| remove(directory, slot, now, is_cold));
     if let Some(life) = &removed {
         is_over(life);
@@ -102,7 +102,7 @@ fn is_over(life: &hotlog::Life) {
 
 /// Removes all rows that have cooled down.
 pub fn sweep() {
-    let now = wait::now();
+    let now = process::now();
     let rows = memory().directory.rows;
     for (slot, row) in rows.iter().enumerate() {
         if row.is_used() && row.is_idle() && is_cold(row, now) {
@@ -417,7 +417,7 @@ pub unsafe fn promote(
         columns: key.columns_of_label(),
         owner: role(),
         earned: settings::of(Oid::from(identity.relation)).hot_threshold() as u32,
-        now: wait::now(),
+        now: process::now(),
     };
     match place_of(identity, &promotion) {
         Some((slot, is_new)) => {
@@ -441,7 +441,7 @@ pub fn place_of_gate(identity: &Identity) -> Option<Slot> {
         columns: Default::default(),
         owner: role(),
         earned: 0,
-        now: wait::now(),
+        now: process::now(),
     };
     place_of(identity, &promotion).map(|(slot, _)| slot)
 }

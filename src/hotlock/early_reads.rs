@@ -5,8 +5,8 @@ use super::quietness;
 use super::reads;
 use super::session::{SESSION, database, memory, relation_of};
 use super::settings;
-use crate::guc::{self, FollowerReads};
-use crate::pg::{lookup, plan, wait, xact};
+use crate::shared::guc::{self, FollowerReads};
+use crate::pg::{lookup, plan, process, xact};
 use hotrow::{Table, WATCHED_TABLES};
 use pgrx::pg_sys::{self, Oid};
 
@@ -62,7 +62,7 @@ fn watch(table: Oid) -> bool {
         database: database(),
         relation: table.into(),
     };
-    let (now, backoff) = (wait::now(), backoff());
+    let (now, backoff) = (process::now(), backoff());
     let read = memory().with_watched(|tables| tables.watch(table, now, backoff, xact::next_xid));
     let Some(read) = read.filter(|read| xact::have_ended_below(read.horizon)) else {
         return false;

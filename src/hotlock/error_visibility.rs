@@ -7,7 +7,7 @@ use super::readguard;
 use super::session::SESSION;
 use super::waiting::{self, Reason};
 use crate::pg::catch::{self, Code};
-use crate::pg::{nesting, plan, raw, relation, xact};
+use crate::pg::{nesting, nodes, raw, relation, xact};
 use crate::tam::swap;
 use pgrx::pg_sys;
 use std::cell::Cell;
@@ -251,7 +251,7 @@ pub unsafe fn note_deferred(query: *const pg_sys::QueryDesc) {
                     || !nesting::is_clients()
                     || raw::AfterTriggerPendingOnRel((*rel).rd_id))
         };
-        if written.iter().any(|list| plan::nodes(*list).any(may_leave)) {
+        if written.iter().any(|list| nodes::nodes(*list).any(may_leave)) {
             LEFT_TRIGGERS.0.set(true);
         }
     }

@@ -4,7 +4,7 @@ use super::detect;
 use super::session::memory;
 use super::settings::{self, Settings, TableMode, name_of_mode, name_of_reads};
 use crate::pg::relation::{Key, is_used_as_catalog, key_of};
-use crate::pg::{rights, wait, xact};
+use crate::pg::{process, rights, xact};
 use hotrow::{Cause, Identity, Obstacle, Row};
 use pgrx::prelude::*;
 use pgrx::{PgRelation, PgSqlErrorCode};
@@ -357,7 +357,7 @@ fn row(identity: &Identity, settings: &Settings) -> Vec<Line> {
             ),
         ];
     };
-    let now = wait::now();
+    let now = process::now();
     let (waiting, running, backoff) = memory().with_row(slot, |row, _| {
         (row.waiting(), row.running(), row.backoff(now))
     });

@@ -1,7 +1,8 @@
 //! Making WAL durable together with others.
 
 use super::session::memory;
-use crate::pg::{raw, wait};
+use crate::pg::{process, raw};
+use crate::shared::wait;
 use hotrow::Duty;
 use pgrx::pg_sys;
 
@@ -13,7 +14,7 @@ const GATHER_US: std::ffi::c_long = 500;
 /// for them a moment. Interrupts are held.
 pub fn flush(end: u64, come: bool) {
     let memory = memory();
-    let me = wait::me();
+    let me = process::me();
     // SAFETY: reads a shared position.
     let flushed = || unsafe { raw::GetFlushRecPtr(std::ptr::null_mut()) };
     if flushed() >= end {

@@ -10,7 +10,8 @@ use super::handover;
 use super::session::{SESSION, member_id, memory, patience};
 use super::waiting::{Reason, Wait};
 use super::whole;
-use crate::pg::{wait, xact};
+use crate::pg::{process, xact};
+use crate::shared::wait;
 use hotrow::{Acquired, Identity, Membership, Slot};
 use pgrx::pg_sys::{self, Oid};
 
@@ -34,7 +35,7 @@ pub fn note_circle(slot: Slot) -> bool {
     let Some(gate) = super::detect::place_of_gate(&identity_of(number)) else {
         return false;
     };
-    rows[gate as usize].need(wait::now());
+    rows[gate as usize].need(process::now());
     met().for_each(|row| row.put_behind(number));
     true
 }
@@ -57,7 +58,7 @@ pub fn enter(slot: Slot, at_once: bool) -> bool {
         return true;
     }
     let identity = identity_of(number);
-    let now = wait::now();
+    let now = process::now();
     let gate = memory()
         .directory
         .find(&identity)
@@ -76,7 +77,7 @@ fn take(gate: Slot, identity: &Identity, slot: Slot, at_once: bool) -> bool {
     let Some(n) = SESSION.begin(gate, Oid::from(identity.relation)) else {
         return true;
     };
-    let (me, patience, now) = (member_id(n), patience(), wait::now());
+    let (me, patience, now) = (member_id(n), patience(), process::now());
     let acquired = memory().with_row(gate, |row, world| {
         if !row.is(identity) {
             None
@@ -115,14 +116,14 @@ fn take(gate: Slot, identity: &Identity, slot: Slot, at_once: bool) -> bool {
 /// Sleeps in the gate's queue until the gate is ours; false after the longest wait.
 fn queue(n: usize, gate: Slot, slot: Slot) -> bool {
     let me = member_id(n);
-    let own = &memory().actors[wait::me() as usize];
+    let own = &memory().actors[process::me() as usize];
     memory().totals.ticket_waits.add(1);
     let wait = Wait::begin(Reason::Gate, slot);
     own.wait(Some(hotrow::Wait::Ticket(gate)));
-    let until = wait::now() + LONGEST_WAIT;
+    let until = process::now() + LONGEST_WAIT;
     let is_ours = loop {
         let acquired = memory().with_row(gate, |row, world| row.retry(world, me));
-        let now = wait::now();
+        let now = process::now();
         if acquired == Acquired::Granted || now >= until {
             break acquired == Acquired::Granted;
         }
@@ -131,7 +132,7 @@ fn queue(n: usize, gate: Slot, slot: Slot) -> bool {
         }
         let rest = (until - now).div_ceil(1000);
         wait::doze(wait.rest_or(rest), pg_sys::PG_WAIT_EXTENSION);
-        wait::check_for_interrupts();
+        process::check_for_interrupts();
     };
     own.wait(None);
     wait.finish();
@@ -162,7 +163,7 @@ pub fn pass(slot: Slot) {
         .map(|(_, m)| m.slot())
         .find(|&first| first != slot && rows[first as usize].gate() == number);
     if let Some(first) = first.filter(|_| number != 0) {
-        rows[gate.slot() as usize].pass(first, slot, wait::now());
+        rows[gate.slot() as usize].pass(first, slot, process::now());
         handover::leave(n);
     }
 }

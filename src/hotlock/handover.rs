@@ -1,12 +1,13 @@
 //! Giving a hot row's ticket back, and leaving the row.
 
 use super::session::{SESSION, member_id, memory, patience};
-use crate::pg::wait;
+use crate::pg::process;
+use crate::shared::wait;
 use hotrow::{Membership, Slot, Trouble};
 
 /// Lets the row learn from trouble.
 pub fn note_trouble(slot: Slot, trouble: Trouble) {
-    let now = wait::now();
+    let now = process::now();
     if memory().with_row(slot, |row, _| row.trouble(trouble, now)) {
         memory().totals.backoffs.add(1);
     }
@@ -38,7 +39,7 @@ pub fn give_back(n: usize) {
     let Some(membership) = SESSION.get(n).filter(Membership::is_in_queue) else {
         return;
     };
-    let (me, patience, now) = (member_id(n), patience(), wait::now());
+    let (me, patience, now) = (member_id(n), patience(), process::now());
     let woken = memory().with_row(membership.slot(), |row, world| {
         row.leave(world, me, patience, now)
     });
@@ -55,7 +56,7 @@ pub fn leave(n: usize) {
             world.forgive(member_id(n));
             row.part();
         });
-        memory().actors[wait::me() as usize].forget(n);
+        memory().actors[process::me() as usize].forget(n);
         SESSION.end(n);
     }
 }

@@ -2,7 +2,7 @@
 
 use super::settings;
 use super::text::Text;
-use crate::guc;
+use crate::shared::guc;
 use crate::pg::error;
 use hotrow::{Identity, LABEL_BYTES, Row};
 use pgrx::pg_sys::Oid;

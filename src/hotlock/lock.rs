@@ -21,7 +21,7 @@ use crate::pg::buffer::Page;
 use crate::pg::plan::OnConflict;
 use crate::pg::relation::{Key, key_of};
 use crate::pg::tuple;
-use crate::tam::callbacks::{Delete, Lock};
+use crate::tam::call::{Delete, Lock};
 use crate::tam::swap;
 use hotrow::{Contention, Identity, Membership, Slot};
 use pgrx::pg_sys::{self, LockTupleMode, LockWaitPolicy, TM_Result};
@@ -289,7 +289,7 @@ unsafe fn offered(call: Lock, n: usize, membership: Membership) -> TM_Result::Ty
                 *call.tid = found.t_self;
                 SESSION.step(n, Membership::handed_out);
                 (*call.failure).traversed = true;
-                tuple::store(call.rel, call.slot, found, page);
+                buffer::store(call.rel, call.slot, found, page);
                 return TM_Result::TM_Ok;
             }
             refuse_if_shown(n);
@@ -337,7 +337,7 @@ unsafe fn own_row(call: Lock, n: usize, membership: Membership) -> TM_Result::Ty
         match found {
             Some(found) => {
                 (*call.failure).traversed = false;
-                tuple::store(call.rel, call.slot, found, page);
+                buffer::store(call.rel, call.slot, found, page);
                 TM_Result::TM_Ok
             }
             None => {

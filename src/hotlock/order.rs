@@ -12,7 +12,8 @@
 use super::predecessors;
 use super::session::{SESSION, database, member_id, memory};
 use super::waiting::{self, Reason};
-use crate::pg::wait::{self, Wakes};
+use crate::pg::process;
+use crate::shared::wait::Wakes;
 use hotrow::{ActorId, Contention, Membership, Row, Slot, World, actor_of};
 use pgrx::pg_sys::{LockTupleMode, Oid};
 
@@ -82,7 +83,7 @@ pub fn may_overtake_in(relation: Oid, what: Contention) -> bool {
     SESSION.all().any(|(_, m)| m.depends())
         && memory()
             .contended
-            .has(what, database(), u32::from(relation), wait::now())
+            .has(what, database(), u32::from(relation), process::now())
 }
 
 /// Before something is taken in that table that is not a hot row: waits for all predecessors to end, where that matters.
@@ -96,7 +97,7 @@ pub fn let_pass_in(relation: Oid, what: Contention) {
 pub fn note_wait(relation: Oid, what: Contention) {
     memory()
         .contended
-        .note(what, database(), u32::from(relation), wait::now());
+        .note(what, database(), u32::from(relation), process::now());
 }
 
 /// Somebody waits for a row of that table, to lock it so.

@@ -6,9 +6,9 @@ use super::errors;
 use super::reads;
 use super::session::{SESSION, member_id, memory, relation_of};
 use super::waiting::{self, Reason, Wait};
-use crate::fault::{Fault, planted};
+use crate::shared::fault::{Fault, planted};
 use crate::pg::raw::{self, TimeoutId};
-use crate::pg::{wait as sleeping, xact};
+use crate::pg::{process, xact};
 use crate::tam::base;
 use hotrow::{Base, Membership};
 use pgrx::pg_sys;
@@ -95,7 +95,7 @@ pub fn wait_on_row_unless(
         errors::DOOMED.raise();
     }
     SESSION.step(n, Membership::predecessor_committed);
-    memory().actors[sleeping::me() as usize].forget(n);
+    memory().actors[process::me() as usize].forget(n);
     confirm_base(n);
     if !SESSION.is_dependent() {
         reads::validate();
@@ -178,7 +178,7 @@ impl StatementTimer {
         if self.armed {
             // SAFETY: as above.
             unsafe { raw::disable_timeout(TimeoutId::StatementTimeout, true) }
-            sleeping::check_for_interrupts();
+            process::check_for_interrupts();
         }
     }
 }

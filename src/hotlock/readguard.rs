@@ -1,10 +1,11 @@
 //! The read guard's session side (design, steps 7 and 8): which tables this transaction wrote, and up to which WAL
 //! position what it read must be durable before it completes.
 
+use crate::pg::nodes;
 use super::flush;
 use super::session::memory;
-use crate::fault::{Fault, planted};
-use crate::guc;
+use crate::shared::fault::{Fault, planted};
+use crate::shared::guc;
 use crate::pg::plan;
 use crate::pg::raw;
 use hotrow::Verdict;
@@ -75,13 +76,13 @@ pub unsafe fn note_statement(query: *const pg_sys::QueryDesc) {
                 (*estate).es_opened_result_relations,
                 (*estate).es_tuple_routing_result_relations,
             ] {
-                for result in plan::nodes(list) {
+                for result in nodes::nodes(list) {
                     note_write((*(*result.cast::<pg_sys::ResultRelInfo>()).ri_RelationDesc).rd_id);
                 }
             }
         }
         if memory().guard.is_used() {
-            for relation in plan::oids((*statement).relationOids) {
+            for relation in nodes::oids((*statement).relationOids) {
                 note_read(relation);
             }
         }

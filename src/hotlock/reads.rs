@@ -21,8 +21,8 @@ use super::definitions;
 use super::errors;
 use super::session::{SESSION, database, memory};
 use super::waiting;
-use crate::fault::{Fault, planted};
-use crate::pg::{lookup, wait, xact};
+use crate::shared::fault::{Fault, planted};
+use crate::pg::{lookup, process, xact};
 use hotrow::{Table, Watched};
 use pgrx::pg_sys::{self, Oid};
 use std::cell::Cell;
@@ -100,7 +100,7 @@ pub fn keep(count: usize) {
 #[inline]
 pub fn validate() {
     if NOTED.count.get() > 0 {
-        let now = wait::now();
+        let now = process::now();
         let is_unwritten = planted(Fault::ReadsNotValidated)
             || memory().with_watched(|tables| {
                 let changed = NOTED.all().filter(|read| !tables.is_unwritten(read));
@@ -124,7 +124,7 @@ pub fn note_writes() {
 }
 
 fn note_watched() {
-    let (database, now) = (database(), wait::now());
+    let (database, now) = (database(), process::now());
     if memory().watched.has_unused(now) {
         memory().with_watched(|tables| tables.forget_unused(now));
     }

@@ -13,11 +13,21 @@ use super::session::{SESSION, memory, statement_of};
 use super::settings::{self, TableMode, session_mode};
 use super::tail;
 use super::ticket;
-use crate::guc;
+use crate::shared::guc;
 use crate::pg::{fastpath, plan, snapshot, xact};
-use crate::range_occ::ordered;
 use hotrow::{Identity, Slot};
 use pgrx::pg_sys;
+use std::sync::OnceLock;
+
+/// Takes the snapshot of a statement that is about to start again.
+pub type Retake = unsafe fn(*mut pg_sys::QueryDesc);
+
+static RETAKE: OnceLock<Retake> = OnceLock::new();
+
+/// Says how. Once, from `_PG_init`.
+pub fn init(retake: Retake) {
+    let _ = RETAKE.set(retake);
+}
 
 /// After a utility command: such a transaction may have begun, or have become one, that will want to know what its snapshot has been used for.
 pub fn after_utility() {
@@ -48,7 +58,9 @@ pub unsafe fn queue(query: *mut pg_sys::QueryDesc, slot: Slot, identity: &Identi
         SESSION.step(n, |m| m.claimed_by(statement_of(query as usize)));
         tail::await_list(slot);
         if snapshot::definitions_now() == definitions {
-            ordered::retake(query);
+            if let Some(retake) = RETAKE.get() {
+                retake(query);
+            }
         }
     }
 }

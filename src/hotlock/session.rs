@@ -2,15 +2,16 @@
 
 use crate::pg::error::Report;
 use crate::pg::release;
-use crate::pg::shmem::{Shared, shared};
-use crate::pg::wait;
+use crate::shared::memory::{Shared, shared};
+use crate::pg::process;
+
 use crate::pg::xact;
 use hotrow::{Identity, MEMBERS, MemberId, Membership, Patience, Slot, Statement};
 use pgrx::pg_sys::Oid;
 use std::cell::Cell;
 
 use super::settings::{self, TableMode};
-use crate::guc;
+use crate::shared::guc;
 
 /// Rows locked in the ordinary way that are remembered; with more, the transaction queues for none.
 const LOCKED: usize = 64;
@@ -190,7 +191,7 @@ impl Session {
     /// Makes the transaction known to those who look for the owner of a row lock (deadlock.rs).
     pub fn publish(&self) {
         self.published.set(true);
-        memory().actors[wait::me() as usize]
+        memory().actors[process::me() as usize]
             .xid
             .publish(xact::own_xid());
     }
@@ -270,7 +271,7 @@ fn mark_of(relation: Oid) -> u64 {
 
 /// A membership's number in shared memory.
 pub fn member_id(n: usize) -> MemberId {
-    wait::me() * MEMBERS as u32 + n as u32
+    process::me() * MEMBERS as u32 + n as u32
 }
 
 /// Waiters that stay awake for a moment to take a released ticket at once. More of them only take
@@ -289,7 +290,7 @@ pub fn patience() -> Patience {
 /// Whether this transaction may use hot rows at all.
 #[inline]
 pub fn is_allowed() -> bool {
-    wait::is_backend()
+    process::is_backend()
 }
 
 /// Whether this transaction may come to use the hot rows of some table: the session's settings say

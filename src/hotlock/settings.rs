@@ -10,10 +10,10 @@
 //! the same way: without one, a session with its settings off asks for nothing else; with one, for
 //! the tables of its statements.
 
-use crate::guc::{self, FollowerReads};
+use crate::shared::guc::{self, FollowerReads};
 use crate::pg::label;
 use crate::pg::per_table::PerTable;
-use crate::pg::{plan, wait, xact};
+use crate::pg::{nodes, process, xact};
 use pgrx::pg_sys::{self, Datum, Oid};
 use std::cell::Cell;
 use std::ffi::CStr;
@@ -297,7 +297,7 @@ pub fn of(relation: Oid) -> Settings {
 /// Whether this transaction uses the hot rows of that table, which is open or locked.
 #[inline]
 pub fn uses(relation: Oid) -> bool {
-    wait::is_backend() && of(relation).mode() != TableMode::Off
+    process::is_backend() && of(relation).mode() != TableMode::Off
 }
 
 /// Whether a statement of this transaction, a member of no hot row, may come to use hot rows: the
@@ -307,12 +307,12 @@ pub fn uses(relation: Oid) -> bool {
 /// # Safety
 /// The statement is about to be started, or has been: its tables are locked.
 pub unsafe fn concern(query: *const pg_sys::QueryDesc) -> bool {
-    if !wait::is_backend() {
+    if !process::is_backend() {
         return false;
     }
     session_mode() != TableMode::Off
         || exist()
             // SAFETY: by the contract; a plan's list of tables.
-            && unsafe { plan::oids((*(*query).plannedstmt).relationOids) }
+            && unsafe { nodes::oids((*(*query).plannedstmt).relationOids) }
                 .any(|relation| of(relation).mode() != TableMode::Off)
 }

@@ -24,7 +24,7 @@ use super::whole;
 use crate::pg::plan::{self, OnConflict, Target};
 use crate::pg::pre_lock_effects;
 use crate::pg::relation::key_of;
-use crate::pg::{nesting, plpgsql, raw, snapshot, wait, xact};
+use crate::pg::{nesting, nodes, plpgsql, process, raw, snapshot, xact};
 use crate::tam::swap::{self, Use};
 use hotrow::{Contention, Identity, Slot};
 use pgrx::pg_sys::{self, CmdType, Oid};
@@ -170,7 +170,7 @@ pub unsafe fn before_start(query: *mut pg_sys::QueryDesc, is_first: bool) -> boo
         }
         if member
             && (*query).operation == CmdType::CMD_INSERT
-            && plan::oids((*(*query).plannedstmt).relationOids)
+            && nodes::oids((*(*query).plannedstmt).relationOids)
                 .any(|relation| order::may_overtake_in(relation, Contention::Value))
         {
             replaced.let_go();
@@ -303,7 +303,7 @@ unsafe fn comes_by_key(query: *const pg_sys::QueryDesc, target: Option<&Target>)
 /// Whether a statement that now runs may come upon a version that is not committed, or not durable.
 /// Which tables the functions will use that it calls, and with which settings, is not known before.
 pub fn is_watched() -> bool {
-    wait::is_backend() && (xact::is_read_committed() || readguard::is_used())
+    process::is_backend() && (xact::is_read_committed() || readguard::is_used())
 }
 
 /// Takes the ticket of the row that the statement is going to update or lock, before it has cost
@@ -371,7 +371,7 @@ pub unsafe fn after_start(query: *mut pg_sys::QueryDesc, certain: bool) {
         let estate = (*query).estate;
         let operation = (*query).operation;
         let on_conflict = plan::on_conflict((*query).plannedstmt);
-        for node in plan::nodes((*estate).es_opened_result_relations) {
+        for node in nodes::nodes((*estate).es_opened_result_relations) {
             let result = node.cast::<pg_sys::ResultRelInfo>();
             let rel = (*result).ri_RelationDesc;
             if is_stocks((*rel).rd_id) {
@@ -471,7 +471,7 @@ pub fn has_run() {
 unsafe fn note_unconcerned(query: *const pg_sys::QueryDesc) {
     if settings::exist() {
         // SAFETY: by the contract.
-        unsafe { plan::oids((*(*query).plannedstmt).relationOids) }
+        unsafe { nodes::oids((*(*query).plannedstmt).relationOids) }
             .for_each(|relation| SESSION.note_locked_in(relation));
     } else {
         SESSION.note_locked_something();

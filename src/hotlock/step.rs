@@ -8,7 +8,7 @@ use super::session::{SESSION, member_id, membership_slot, memory, relation_of};
 use super::settings::{self, Settings};
 use super::streaming;
 use super::whole;
-use crate::pg::{tuple, wait, xact};
+use crate::pg::{process, tuple, xact};
 use hotrow::{MemberId, Obstacle, Slot, Tail, actor_of};
 use pgrx::pg_sys;
 
@@ -37,7 +37,7 @@ pub unsafe fn next_step(n: usize, version: u64, looked_at: bool, query: usize) -
             && memory().directory.rows[membership_slot(n) as usize].listed() > 0
             && quietness::is_quiet(query as *const pg_sys::QueryDesc)
     };
-    let (xid, now) = (announce_writer(n), wait::now());
+    let (xid, now) = (announce_writer(n), process::now());
     let settings = settings_of(n);
     let (follows, size) = (settings.follow(), settings.group_size());
     let own = if is_above(n) {
@@ -80,7 +80,7 @@ pub unsafe fn next_step(n: usize, version: u64, looked_at: bool, query: usize) -
 pub fn announce_writer(n: usize) -> u32 {
     let xid = xact::writing_xid();
     if xact::nest_level() > 1 {
-        memory().actors[wait::me() as usize].writes_as(n, xid);
+        memory().actors[process::me() as usize].writes_as(n, xid);
     }
     xid
 }

@@ -6,7 +6,8 @@ use super::errors;
 use super::session::{SESSION, membership_slot, memory};
 use super::ticket;
 use super::waiting::{self, Reason, Wait};
-use crate::pg::{raw, tuple, wait, xact};
+use crate::pg::{process, raw, tuple, xact};
+use crate::shared::wait;
 use hotrow::{Membership, Slot, Tail, actor_of};
 use pgrx::pg_sys;
 
@@ -17,7 +18,7 @@ pub fn offer(n: usize, tail: &Tail) {
     if lender.is_some_and(|xid| xid != tail.xid && !xact::has_committed(xid)) {
         refuse_if_shown(n);
     }
-    let own = &memory().actors[wait::me() as usize];
+    let own = &memory().actors[process::me() as usize];
     let slot = membership_slot(n);
     if deadlock::closes(|| own.depend(n, actor_of(tail.member), tail.xid)) {
         own.forget(n);
@@ -95,7 +96,7 @@ fn await_end(n: usize, tail: &Tail, lock_manager: impl FnOnce(&Wait)) {
 /// Whether a wait for the tail's transaction with nothing but tickets would close a circle. One
 /// that waits for a ticket of ours is in it, and finds it when it has come to the row.
 fn must_give_way(n: usize, tail: &Tail) -> bool {
-    let own = &memory().actors[wait::me() as usize];
+    let own = &memory().actors[process::me() as usize];
     let closes = SESSION.get(n).is_some_and(|m| m.may_queue_again())
         && deadlock::has_only_tickets()
         && deadlock::closes_with_ticket(|| own.wait(Some(hotrow::Wait::Xid(tail.xid))));
@@ -108,7 +109,7 @@ fn must_give_way(n: usize, tail: &Tail) -> bool {
 /// Lets a transaction of the row's list end. Whether it has.
 fn await_transaction(slot: Slot, xid: u32, lock_manager: impl FnOnce(&Wait)) -> bool {
     memory().totals.fallbacks.add(1);
-    let own = &memory().actors[wait::me() as usize];
+    let own = &memory().actors[process::me() as usize];
     if deadlock::closes(|| own.wait(Some(hotrow::Wait::Xid(xid)))) {
         ticket::refuse_cycle(Some(slot));
     }
@@ -123,7 +124,7 @@ fn await_transaction(slot: Slot, xid: u32, lock_manager: impl FnOnce(&Wait)) -> 
 pub fn forget_offer(n: usize) {
     SESSION.step(n, Membership::offer_forgotten);
     if SESSION.get(n).is_some_and(|m| !m.has_locked()) {
-        memory().actors[wait::me() as usize].forget(n);
+        memory().actors[process::me() as usize].forget(n);
     }
 }
 

@@ -7,9 +7,10 @@ use super::handover;
 use super::order;
 use super::predecessors;
 use super::session::{SESSION, member_id, memory, patience};
-use super::stop;
+use crate::shared::stop;
 use super::waiting::{self, Nap, Reason, Wait};
-use crate::pg::{raw, wait};
+use crate::pg::{process, raw};
+use crate::shared::wait;
 use hotrow::{Acquired, Identity, Member, Membership, Outcome, Slot, Trouble, actor_of};
 use pgrx::pg_sys::{self, Oid};
 
@@ -101,7 +102,7 @@ fn request_once(slot: Slot, identity: &Identity, manner: Manner) -> Option<Turn>
         return None;
     };
     let me = member_id(n);
-    let (mut patience, now) = (patience(), wait::now());
+    let (mut patience, now) = (patience(), process::now());
     if manner == Manner::Combine {
         // The longer it sleeps the likelier it is that somebody does its update.
         patience.competitors = 0;
@@ -145,13 +146,13 @@ fn queue(n: usize, slot: Slot, mut awake: bool, mut offers: bool) -> Option<Turn
     memory().totals.ticket_waits.add(1);
     let wait = Wait::begin(Reason::Ticket, slot);
     let own = &memory().members[me as usize];
-    let declare = || memory().actors[wait::me() as usize].wait(Some(hotrow::Wait::Ticket(slot)));
-    let until = wait::now() + LOOK_AGAIN_US;
+    let declare = || memory().actors[process::me() as usize].wait(Some(hotrow::Wait::Ticket(slot)));
+    let until = process::now() + LOOK_AGAIN_US;
     while !offers && deadlock::closes(declare) {
-        if wait::now() >= until || !may_be_given_back(slot) {
+        if process::now() >= until || !may_be_given_back(slot) {
             refuse_cycle(Some(slot));
         }
-        memory().actors[wait::me() as usize].wait(None);
+        memory().actors[process::me() as usize].wait(None);
         wait::sleep(1, pg_sys::PG_WAIT_EXTENSION);
     }
     loop {
@@ -165,7 +166,7 @@ fn queue(n: usize, slot: Slot, mut awake: bool, mut offers: bool) -> Option<Turn
             }
             Outcome::Refused => {
                 offers = false;
-                let (patience, now) = (patience(), wait::now());
+                let (patience, now) = (patience(), process::now());
                 match memory().with_row(slot, |row, world| row.enqueue(world, me, patience, now)) {
                     Acquired::Granted => break,
                     acquired => awake = acquired == Acquired::Competing,
@@ -181,7 +182,7 @@ fn queue(n: usize, slot: Slot, mut awake: bool, mut offers: bool) -> Option<Turn
         }
         awake = true;
         match wait.nap() {
-            Nap::Over if offers && !wait::is_interrupted() => {}
+            Nap::Over if offers && !process::is_interrupted() => {}
             Nap::Over => attend(n, slot, offers, waiting::check_doomed),
             Nap::Late => attend(n, slot, offers, || errors::WAIT_TIMEOUT.raise()),
             Nap::Long => attend(n, slot, offers, || enter_lock_manager(n, slot, &wait)),
@@ -191,7 +192,7 @@ fn queue(n: usize, slot: Slot, mut awake: bool, mut offers: bool) -> Option<Turn
     if own.was_granted() {
         memory().totals.direct_handovers.add(1);
     }
-    let now = wait::now();
+    let now = process::now();
     memory().with_row(slot, |row, _| row.note_handover(now));
     wait.finish();
     stop::at(stop::Point::TicketGiven);
@@ -212,7 +213,7 @@ fn attend(n: usize, slot: Slot, offers: bool, body: impl FnOnce()) {
     if offers && !memory().with_row(slot, |row, world| row.withdraw_offer(world, me)) {
         return;
     }
-    wait::check_for_interrupts();
+    process::check_for_interrupts();
     body();
     if offers {
         memory().with_row(slot, |row, world| row.offer(world, me));
@@ -224,15 +225,15 @@ fn attend(n: usize, slot: Slot, offers: bool, body: impl FnOnce()) {
 fn await_outcome(own: &Member, wait: &Wait) -> Outcome {
     // SAFETY: a plain read of a setting.
     let patience = unsafe { pg_sys::DeadlockTimeout }.max(1) as u64;
-    let until = wait::now() + patience * 1000;
+    let until = process::now() + patience * 1000;
     let adopter_waits = || {
         own.adopter()
             .is_some_and(|adopter| waiting::is_blocked(actor_of(adopter)))
     };
     while own.outcome() == Outcome::Adopted {
-        let is_over = wait.is_late() || wait::now() >= until && adopter_waits();
-        if (wait::is_to_fail() || is_over) && own.abandon() {
-            wait::check_for_interrupts();
+        let is_over = wait.is_late() || process::now() >= until && adopter_waits();
+        if (process::is_to_fail() || is_over) && own.abandon() {
+            process::check_for_interrupts();
             if wait.is_late() {
                 errors::WAIT_TIMEOUT.raise();
             }
@@ -240,8 +241,8 @@ fn await_outcome(own: &Member, wait: &Wait) -> Outcome {
         }
         // Sealed, a session that is terminated stays until it knows the outcome, which comes at
         // once.
-        if !wait::is_to_fail() {
-            wait::absorb_interrupts();
+        if !process::is_to_fail() {
+            process::absorb_interrupts();
         }
         wait::doze(wait.rest_or(patience.min(1000)), pg_sys::PG_WAIT_EXTENSION);
     }
@@ -271,7 +272,7 @@ fn compete(n: usize, slot: Slot, offers: bool) -> bool {
         &memory().directory.rows[slot as usize],
         &memory().members[me as usize],
     );
-    let until = wait::now() + COMPETE_US;
+    let until = process::now() + COMPETE_US;
     loop {
         if row.looks_takeable(me) && memory().with_row(slot, |row, world| row.compete(world, me)) {
             return true;
@@ -279,11 +280,11 @@ fn compete(n: usize, slot: Slot, offers: bool) -> bool {
         if own.outcome() != Outcome::Open || row.is_away() {
             return false;
         }
-        wait::give_way();
-        if wait::now() >= until {
+        process::give_way();
+        if process::now() >= until {
             return false;
         }
-        if wait::is_interrupted() {
+        if process::is_interrupted() {
             attend(n, slot, offers, || ());
         }
     }
@@ -294,7 +295,7 @@ pub fn give_way(n: usize) {
     let Some(held) = SESSION.get(n) else {
         return;
     };
-    let (slot, me, patience, now) = (held.slot(), member_id(n), patience(), wait::now());
+    let (slot, me, patience, now) = (held.slot(), member_id(n), patience(), process::now());
     let woken = memory().with_row(slot, |row, world| row.release(world, me, patience, now));
     SESSION.step(n, Membership::queues_again);
     woken.into_iter().for_each(wait::wake);

@@ -20,14 +20,15 @@ use super::step::{
     Step, announce_writer, close_own, end_group_for_others, is_above, name_version, next_step,
     settings_of,
 };
-use super::stop;
+use crate::shared::stop;
 use super::tail::{await_in_turn, await_tail, offer, refuse_if_shown};
 use super::waiting::{self, Reason};
 use super::whole;
 use crate::pg::evaluate::{self, Applied};
 use crate::pg::relation::key_of;
-use crate::pg::{raw, tuple, wait, xact};
-use crate::tam::callbacks::Update;
+use crate::pg::{process, raw, tuple, xact};
+use crate::shared::wait;
+use crate::tam::call::Update;
 use crate::tam::{group, swap};
 use hotrow::{Base, Contention, Identity, MEMBERS, Membership, Mode, Obstacle, Slot, Tail};
 use pgrx::pg_sys::{self, LockTupleMode, TM_Result, TU_UpdateIndexes};
@@ -181,7 +182,7 @@ unsafe fn ordinary(call: Update) -> TM_Result::Type {
         SESSION
             .published
             .get()
-            .then(|| memory().actors[wait::me() as usize].wait(None));
+            .then(|| memory().actors[process::me() as usize].wait(None));
         detect::uncount_waiter();
         result
     }
@@ -353,7 +354,7 @@ unsafe fn answer_updated(call: Update, version: u64, xid: u32) -> TM_Result::Typ
 unsafe fn start_again(call: Update, n: usize) -> TM_Result::Type {
     refuse_if_shown(n);
     SESSION.step(n, Membership::starts_again);
-    memory().actors[wait::me() as usize].forget(n);
+    memory().actors[process::me() as usize].forget(n);
     let origin = SESSION.get(n).and_then(|m| m.origin()).unwrap_or(0);
     // SAFETY: as in `tuple_update`.
     unsafe { answer_updated(call, origin, 0) }
@@ -380,7 +381,7 @@ unsafe fn follow(call: Update, n: usize, tail: &Tail) -> Option<TM_Result::Type>
                 *call.indexes = indexes;
             }
             stop::at(stop::Point::HandingOn);
-            let (patience, now) = (patience(), wait::now());
+            let (patience, now) = (patience(), process::now());
             let woken = memory().with_row(slot, |row, world| {
                 row.publish(world, me, version);
                 row.last_xid.set(xid);
@@ -442,7 +443,7 @@ fn pass_ticket(rel: pg_sys::Relation, n: usize, version: u64, keeps_keys: bool) 
     let me = member_id(n);
     let slot = membership_slot(n);
     let xid = announce_writer(n);
-    let (patience, now) = (patience(), wait::now());
+    let (patience, now) = (patience(), process::now());
     let settings = settings_of(n);
     let groups = settings.groups();
     let obstacle = if !xact::is_read_committed() {

@@ -6,8 +6,7 @@ use super::explain::{cause_of, obstacles};
 use super::session::memory;
 use super::text::may_see_key;
 use super::waiting::Reason;
-use crate::pg::{rights, wait};
-use crate::range_occ;
+use crate::pg::{process, rights};
 use hotrow::{Row, actor_of};
 use pgrx::prelude::*;
 
@@ -77,7 +76,7 @@ fn hotspots() -> TableIterator<
 
 fn lines<T>(line: impl Fn(&Row, u64) -> T) -> Vec<T> {
     detect::sweep();
-    let now = wait::now();
+    let now = process::now();
     let rows = memory().directory.rows.iter().filter(|row| is_here(row));
     rows.map(|row| line(row, now)).collect()
 }
@@ -121,28 +120,6 @@ fn line(
         c.cascades.get() as i64,
         (handovers > 0).then(|| c.handover_us.get() as f64 / handovers as f64),
     )
-}
-
-/// The totals: name and value.
-#[pg_extern(sql = false)]
-fn stats() -> TableIterator<'static, (name!(totals, Vec<i64>), name!(reset, i64))> {
-    let memory = memory();
-    let rows = memory.directory.rows.iter();
-    let hot = rows.filter(|row| row.is_used() && !row.is_gate()).count() as i64;
-    let values = [hot]
-        .into_iter()
-        .chain(memory.totals.all().into_iter().map(|c| c.get() as i64))
-        .chain(range_occ::views::totals())
-        .chain(memory.totals.later().into_iter().map(|c| c.get() as i64))
-        .collect();
-    TableIterator::once((values, memory.totals.reset_at.get() as i64))
-}
-
-/// Sets the totals to zero.
-#[pg_extern(sql = false)]
-fn stats_reset() {
-    memory().totals.reset(wait::now());
-    memory().ranges.iter().for_each(keyrange::Counters::reset);
 }
 
 /// One line per waiting session of this database.

@@ -5,13 +5,14 @@
 use super::errors;
 use super::session::{SESSION, memory};
 use super::text::{Text, may_see_key};
-use crate::fault::{Fault, planted};
-use crate::guc;
+use crate::shared::fault::{Fault, planted};
+use crate::shared::guc;
 use crate::pg::cancel;
 use crate::pg::catch::catching;
 use crate::pg::context::with_context;
 use crate::pg::raw::{self, TimeoutId};
-use crate::pg::wait;
+use crate::pg::process;
+use crate::shared::wait;
 use crate::pg::xact;
 use hotrow::{ActorId, Slot};
 use pgrx::pg_sys;
@@ -89,8 +90,8 @@ pub struct Wait {
 impl Wait {
     /// Begins a wait for that row.
     pub fn begin(reason: Reason, slot: Slot) -> Wait {
-        let actor = &memory().actors[wait::me() as usize];
-        let started = wait::now();
+        let actor = &memory().actors[process::me() as usize];
+        let started = process::now();
         SESSION.published.set(true);
         actor.wait_reason.set(reason as u32);
         actor.wait_row.set(slot + 1);
@@ -101,7 +102,7 @@ impl Wait {
         // SAFETY: plain reads; arming a timer of PostgreSQL's, disarmed in `finish` or at abort.
         unsafe {
             let has_fired =
-                wait::is_to_fail() && raw::get_timeout_indicator(TimeoutId::LockTimeout, false);
+                process::is_to_fail() && raw::get_timeout_indicator(TimeoutId::LockTimeout, false);
             if has_fired {
                 raw::SetLatch(pg_sys::MyLatch);
             } else if pg_sys::LockTimeout > 0 {
@@ -127,17 +128,17 @@ impl Wait {
     /// Ends it. A timer that fired in the last moment is heard here.
     pub fn finish(self) {
         clear();
-        wait::check_for_interrupts();
+        process::check_for_interrupts();
     }
 
     fn waited_us(&self) -> u64 {
-        wait::now().saturating_sub(self.started)
+        process::now().saturating_sub(self.started)
     }
 
     /// Sleeps on the latch once. False when it is time to go to the lock manager.
     pub fn doze(&self) -> bool {
         match self.nap() {
-            Nap::Over => wait::check_for_interrupts(),
+            Nap::Over => process::check_for_interrupts(),
             Nap::Late => errors::WAIT_TIMEOUT.raise(),
             Nap::Long => return false,
         }
@@ -152,7 +153,7 @@ impl Wait {
         }
         // SAFETY: a plain read of a setting.
         let patience = unsafe { pg_sys::DeadlockTimeout }.max(1) as u64 * 1000;
-        let on_latch = wait::now().saturating_sub(self.latch_since.get());
+        let on_latch = process::now().saturating_sub(self.latch_since.get());
         if on_latch >= patience {
             return Nap::Long;
         }
@@ -209,7 +210,7 @@ impl Wait {
         let slice = patience
             .saturating_mul(2)
             .saturating_add(10)
-            .saturating_add((wait::random() % patience as u32) as i32);
+            .saturating_add((process::random() % patience as u32) as i32);
         let rest = self.rest();
         if rest.ms > 0 && rest.ms <= slice {
             self.in_lock_manager(body);
@@ -230,7 +231,7 @@ impl Wait {
                 || {
                     self.with_lock_timeout(ms, body);
                     // The time may have been over just when the lock was granted.
-                    wait::check_for_interrupts();
+                    process::check_for_interrupts();
                 },
                 |code| code == *b"55P03",
             )
@@ -245,7 +246,7 @@ impl Wait {
     fn hear_for_a_moment(&self) {
         // SAFETY: a plain read of a setting.
         let patience = unsafe { pg_sys::DeadlockTimeout }.max(1) as u64 * 1000;
-        self.latch_since.set(wait::now() - patience / 4 * 3);
+        self.latch_since.set(process::now() - patience / 4 * 3);
     }
 
     fn rest(&self) -> Rest {
@@ -280,7 +281,7 @@ impl Wait {
             raw::disable_timeout(TimeoutId::LockTimeout, true);
             pg_sys::LockTimeout = timeout_ms;
         }
-        wait::check_for_interrupts();
+        process::check_for_interrupts();
         with_context(self.told().as_c_str(), body);
         self.restore_lock_timeout();
     }
@@ -364,7 +365,7 @@ fn restore_deadlock_timeout() {
 pub fn clear() {
     restore_deadlock_timeout();
     if SESSION.published.get() {
-        let actor = &memory().actors[wait::me() as usize];
+        let actor = &memory().actors[process::me() as usize];
         actor.wait_since.set(0);
         actor.wait(None);
     }

@@ -1,6 +1,6 @@
 //! The data-modifying statement that is a transaction of its own: its commit is next.
 
-use crate::pg::{nesting, plan, raw, xact};
+use crate::pg::{nesting, nodes, raw, xact};
 use pgrx::pg_sys::{self, CmdType};
 use std::cell::Cell;
 
@@ -40,7 +40,7 @@ pub unsafe fn note(query: *mut pg_sys::QueryDesc) {
         {
             return;
         }
-        let mut statements = plan::nodes((*portal).stmts);
+        let mut statements = nodes::nodes((*portal).stmts);
         let only = statements.next();
         if only == Some((*query).plannedstmt.cast())
             && statements.next().is_none()

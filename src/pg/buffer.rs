@@ -123,3 +123,23 @@ impl Page {
         })
     }
 }
+
+/// Puts a version into a slot of the table's type, which takes over the pin of its page.
+///
+/// # Safety
+/// `found` is a tuple of `rel` on the pinned page, and `slot` a buffer heap slot.
+pub unsafe fn store(
+    rel: pg_sys::Relation,
+    slot: *mut pg_sys::TupleTableSlot,
+    found: pg_sys::HeapTupleData,
+    page: Page,
+) {
+    // SAFETY: by the contract.
+    unsafe {
+        let buffer_slot = slot.cast::<pg_sys::BufferHeapTupleTableSlot>();
+        let tuple = &raw mut (*buffer_slot).base.tupdata;
+        *tuple = found;
+        (*slot).tts_tableOid = (*rel).rd_id;
+        raw::ExecStorePinnedBufferHeapTuple(tuple, slot, page.buffer);
+    }
+}

@@ -5,7 +5,7 @@
 //! `statement_timeout` was over earlier. Who forgets that error, because it only limited a wait, would forget the cancel with it.
 
 use super::raw::{self, TimeoutId};
-use super::wait;
+use super::process;
 use pgrx::pg_sys;
 use std::ffi::{c_int, c_void};
 use std::mem::{MaybeUninit, zeroed};
@@ -74,7 +74,7 @@ impl Watch {
     pub fn begin() -> Watch {
         listen();
         SENT.store(false, Ordering::SeqCst);
-        wait::check_for_interrupts();
+        process::check_for_interrupts();
         Watch {
             // SAFETY: a plain read.
             statement_timeout: unsafe { raw::get_timeout_active(TimeoutId::StatementTimeout) },

@@ -55,7 +55,7 @@ pub fn for_each(relation: Oid, provider: &CStr, mut each: impl FnMut(&CStr)) {
         read(relation);
         if raw::get_rel_relispartition(relation) {
             let ancestors = raw::get_partition_ancestors(relation);
-            super::plan::oids(ancestors).for_each(read);
+            super::nodes::oids(ancestors).for_each(read);
             raw::list_free(ancestors);
         }
     }

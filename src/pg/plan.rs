@@ -2,6 +2,7 @@
 
 use super::builtin::Known;
 use super::raw;
+use super::nodes::{length, nodes, nth, relation_of, tag};
 use super::relation::key_of;
 use hotrow::Identity;
 use pgrx::pg_sys::{self, Datum, NodeTag, Oid};
@@ -62,65 +63,6 @@ unsafe fn concerns_one_row(plan: *const pg_sys::PlannedStmt, scan: pg_sys::Index
             && !checks_other_rows(plan, rel, scan);
         raw::RelationClose(rel);
         alone
-    }
-}
-
-/// list_nth for the pointer lists that are walked here.
-pub unsafe fn nth<T>(list: *const pg_sys::List, n: usize) -> *mut T {
-    // SAFETY: the caller checked the length.
-    unsafe { (*(*list).elements.add(n)).ptr_value.cast() }
-}
-
-pub unsafe fn length(list: *const pg_sys::List) -> usize {
-    // SAFETY: null or a valid list.
-    unsafe {
-        if list.is_null() {
-            0
-        } else {
-            (*list).length as usize
-        }
-    }
-}
-
-pub unsafe fn tag<T>(node: *const T) -> NodeTag {
-    // SAFETY: null or a node.
-    unsafe {
-        if node.is_null() {
-            NodeTag::T_Invalid
-        } else {
-            (*node.cast::<pg_sys::Node>()).type_
-        }
-    }
-}
-
-/// Elements of a list of nodes.
-#[inline]
-pub unsafe fn nodes(list: *const pg_sys::List) -> impl Iterator<Item = *mut pg_sys::Node> {
-    // SAFETY: null or a valid list that outlives the iteration.
-    unsafe { (0..length(list)).map(move |n| nth(list, n)) }
-}
-
-/// Elements of a list of OIDs.
-pub unsafe fn oids(list: *const pg_sys::List) -> impl Iterator<Item = Oid> {
-    // SAFETY: null or a valid list that outlives the iteration.
-    unsafe { (0..length(list)).map(move |n| (*(*list).elements.add(n)).oid_value) }
-}
-
-/// Elements of a list of integers.
-pub unsafe fn numbers(list: *const pg_sys::List) -> impl Iterator<Item = u32> {
-    // SAFETY: null or a valid list that outlives the iteration.
-    unsafe { (0..length(list)).map(move |n| (*(*list).elements.add(n)).int_value as u32) }
-}
-
-/// The range table entry's relation.
-pub unsafe fn relation_of(plan: *const pg_sys::PlannedStmt, index: u32) -> Oid {
-    // SAFETY: an index of the plan's range table.
-    unsafe {
-        let at = index as usize;
-        if at == 0 || at > length((*plan).rtable) {
-            return Oid::INVALID;
-        }
-        (*nth::<pg_sys::RangeTblEntry>((*plan).rtable, at - 1)).relid
     }
 }
 

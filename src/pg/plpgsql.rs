@@ -2,16 +2,17 @@
 //!
 //! PL/pgSQL tells one plugin of every statement that it is about to execute (plpgsql.h: PLpgSQL_plugin; pl_exec.c:
 //! exec_stmts). This is that plugin. Another one that is there already (a debugger, a profiler) is called as well. If one is put
-//! in place of ours later, PL/pgSQL counts as any other language: `is_watched` says no.
+//! in place of ours later, PL/pgSQL counts as any other language (`language.rs`).
 //!
 //! plpgsql.h is not bound by pgrx; `plpgsql_layout.rs` declares what is used.
 
-use super::plan::nodes;
+use super::nodes::nodes;
 use super::plpgsql_layout::{
     Assign, Block, ExecSql, Expression, Function, GetDiagnostics, If, Return, State, Statement,
     kind,
 };
-use super::{builtin, quiet, raw};
+use super::language::{self, is_watched};
+use super::{quiet, raw};
 use pgrx::pg_sys::{self, CmdType, Oid};
 use std::cell::Cell;
 use std::ffi::{c_char, c_void};
@@ -63,7 +64,6 @@ struct Frame {
 }
 
 struct Watch {
-    variable: Cell<*mut *const Plugin>,
     /// The plugin that was there before.
     other: Cell<*const Plugin>,
     /// Which statement is being executed by which function; none after its end.
@@ -76,7 +76,6 @@ struct Watch {
 unsafe impl Sync for Watch {}
 
 static WATCH: Watch = Watch {
-    variable: Cell::new(ptr::null_mut()),
     other: Cell::new(ptr::null()),
     state: Cell::new(ptr::null()),
     statement: Cell::new(ptr::null()),
@@ -112,7 +111,7 @@ fn dependencies() -> u64 {
 /// Puts the plugin in place, in a session that may follow. Functions that already run are not watched.
 #[inline]
 pub fn watch() {
-    if WATCH.variable.get().is_null() {
+    if language::is_unknown() {
         install();
     }
 }
@@ -121,8 +120,9 @@ pub fn watch() {
 fn install() {
     // SAFETY: the variable lives as long as the process, and PL/pgSQL reads it before each call.
     unsafe {
-        let variable = raw::find_rendezvous_variable(c"PLpgSQL_plugin".as_ptr()).cast();
-        let other: *const Plugin = *variable;
+        let variable: *mut *const c_void =
+            raw::find_rendezvous_variable(c"PLpgSQL_plugin".as_ptr()).cast();
+        let other: *const Plugin = (*variable).cast();
         WATCH.other.set(other);
         OURS.function_setup.set(Some(function_setup));
         OURS.function_ends.set(Some(function_ends));
@@ -131,29 +131,7 @@ fn install() {
         if let Some(other) = other.as_ref() {
             OURS.function_begins.set(other.function_begins.get());
         }
-        *variable = &raw const OURS;
-        WATCH.variable.set(variable);
-    }
-}
-
-/// Whether PL/pgSQL tells us of its statements.
-pub fn is_watched() -> bool {
-    let variable = WATCH.variable.get();
-    // SAFETY: as in `install`.
-    !variable.is_null() && ptr::eq(unsafe { *variable }, &raw const OURS)
-}
-
-/// Whether a function is written in PL/pgSQL.
-///
-/// # Safety
-/// A transaction runs; catalogs can be read.
-pub unsafe fn is_written_in_it(function: Oid) -> bool {
-    // SAFETY: a catalog look-up.
-    unsafe {
-        let language = builtin::ask_function(function, |row| row.prolang);
-        language.is_some_and(|language| {
-            language != Oid::INVALID && language == raw::get_language_oid(c"plpgsql".as_ptr(), true)
-        })
+        language::put(variable, (&raw const OURS).cast());
     }
 }
 

@@ -1,6 +1,6 @@
 //! What is used of plpgsql.h, which pgrx does not bind, and what the types of a function's variables say.
 
-use super::plan::{nodes, tag};
+use super::nodes::{nodes, tag};
 use super::{quiet, raw};
 use pgrx::pg_sys::{self, NodeTag, Oid};
 use std::ffi::{c_char, c_int, c_uint, c_void};

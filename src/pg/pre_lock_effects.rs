@@ -4,7 +4,8 @@
 //! an advisory lock. Whoever has taken the row's ticket by then comes to the two in another order than the statement says, and
 //! meets those who come in that order.
 
-use super::plan::{self, nodes, relation_of, tag};
+use super::nodes::{self, nodes, relation_of, tag};
+use super::plan;
 use super::{quiet, raw};
 use pgrx::pg_sys::{self, CmdType, NodeTag, Oid};
 
@@ -66,7 +67,7 @@ unsafe fn fires_triggers(plan: *const pg_sys::PlannedStmt) -> bool {
         }
         let root = (*top.cast::<pg_sys::ModifyTable>()).rootRelation;
         let inserts = (*plan).commandType == CmdType::CMD_INSERT;
-        plan::numbers((*plan).resultRelations)
+        nodes::numbers((*plan).resultRelations)
             .chain((root != 0).then_some(root))
             .any(|index| has_triggers(relation_of(plan, index), inserts))
     }
@@ -128,8 +129,8 @@ unsafe fn writes_quietly(
     unsafe {
         match (*node).operation {
             CmdType::CMD_UPDATE | CmdType::CMD_DELETE => true,
-            CmdType::CMD_INSERT => plan::numbers((*node).resultRelations).all(|index| {
-                let entry = plan::nth::<pg_sys::RangeTblEntry>((*plan).rtable, index as usize - 1);
+            CmdType::CMD_INSERT => nodes::numbers((*node).resultRelations).all(|index| {
+                let entry = nodes::nth::<pg_sys::RangeTblEntry>((*plan).rtable, index as usize - 1);
                 (*entry).relkind as u8 == pg_sys::RELKIND_RELATION
             }),
             _ => false,

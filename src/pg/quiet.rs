@@ -16,8 +16,8 @@
 
 use super::builtin::{self, Known, is_builtin};
 use super::per_table::PerTable;
-use super::plan::{nodes, numbers, oids, relation_of, tag};
-use super::{plpgsql, raw};
+use super::nodes::{nodes, numbers, oids, relation_of, tag};
+use super::{language, raw};
 use pgrx::pg_sys::{self, Datum, Node, NodeTag, Oid, Plan};
 use std::ffi::{CStr, c_int, c_void};
 use std::ptr;
@@ -426,7 +426,7 @@ unsafe fn is_table_quiet(relation: Oid) -> bool {
     // SAFETY: by the contract.
     match TABLES.get(relation, || unsafe { build(relation) }) {
         Table::Loud => false,
-        Table::FiresPlpgsql => plpgsql::is_watched(),
+        Table::FiresPlpgsql => language::is_watched(),
         Table::Quiet => true,
     }
 }
@@ -538,7 +538,7 @@ unsafe fn triggers(triggers: *const pg_sys::TriggerDesc) -> Table {
             return Table::Quiet;
         }
         let quiet = users.all(|trigger| {
-            plpgsql::is_written_in_it(trigger.tgfoid) && is_text_quiet(trigger.tgqual)
+            language::is_written_in_it(trigger.tgfoid) && is_text_quiet(trigger.tgqual)
         });
         if quiet {
             Table::FiresPlpgsql
@@ -557,8 +557,8 @@ pub unsafe fn is_call_quiet(call: *const pg_sys::CallStmt) -> bool {
     unsafe {
         let procedure = (*call).funcexpr;
         !procedure.is_null()
-            && plpgsql::is_watched()
-            && plpgsql::is_written_in_it((*procedure).funcid)
+            && language::is_watched()
+            && language::is_written_in_it((*procedure).funcid)
             && nodes((*procedure).args).all(|argument| is_copied(argument) || is_quiet(argument))
     }
 }
@@ -578,6 +578,6 @@ pub unsafe fn is_block_watched(block: *const pg_sys::DoStmt) -> bool {
                 && CStr::from_ptr((*(*option).arg.cast::<pg_sys::String>()).sval).to_bytes()
                     == b"plpgsql"
         });
-        in_plpgsql && plpgsql::is_watched()
+        in_plpgsql && language::is_watched()
     }
 }

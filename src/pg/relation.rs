@@ -214,7 +214,7 @@ unsafe fn build(rel: pg_sys::Relation) -> Key {
         let indexes = raw::RelationGetIndexList(rel);
         key.simple_indexes = true;
         key.plain_unique = true;
-        for oid in super::plan::oids(indexes) {
+        for oid in super::nodes::oids(indexes) {
             let index = raw::RelationIdGetRelation(oid);
             if !index.is_null() {
                 let form = (*index).rd_index;
@@ -368,7 +368,7 @@ unsafe fn referencing(rel: pg_sys::Relation) -> u64 {
     let mut columns = 0;
     // SAFETY: the relcache's list of foreign keys.
     unsafe {
-        for node in super::plan::nodes(raw::RelationGetFKeyList(rel)) {
+        for node in super::nodes::nodes(raw::RelationGetFKeyList(rel)) {
             let foreign_key = &*node.cast::<pg_sys::ForeignKeyCacheInfo>();
             for &number in &foreign_key.conkey[..foreign_key.nkeys as usize] {
                 columns |= 1u64 << if (1..64).contains(&number) { number } else { 0 };

@@ -1,6 +1,7 @@
 //! The snapshot of a statement that has not begun to read: letting it go while the statement waits,
 //! taking a fresh one after.
 
+use super::nodes;
 use super::{fastpath, plan, raw, xact};
 use pgrx::pg_sys;
 use std::cell::{Cell, UnsafeCell};
@@ -245,8 +246,8 @@ unsafe fn begins_portal(portal: &pg_sys::PortalData, query: *const pg_sys::Query
         // SAFETY: by the contract; the portal's list of plans.
         PORTAL_ONE_RETURNING | PORTAL_MULTI_QUERY => unsafe {
             portal.status == PORTAL_ACTIVE
-                && plan::length(portal.stmts) == 1
-                && plan::nth(portal.stmts, 0) == (*query).plannedstmt
+                && nodes::length(portal.stmts) == 1
+                && nodes::nth(portal.stmts, 0) == (*query).plannedstmt
         },
         _ => false,
     }

@@ -296,23 +296,3 @@ pub unsafe fn set_lsn(page: pg_sys::Page, lsn: pg_sys::XLogRecPtr) {
         (*header).pd_lsn.xrecoff = lsn as u32;
     }
 }
-
-/// Puts a version into a slot of the table's type, which takes over the pin of its page.
-///
-/// # Safety
-/// `found` is a tuple of `rel` on the pinned page, and `slot` a buffer heap slot.
-pub unsafe fn store(
-    rel: pg_sys::Relation,
-    slot: *mut pg_sys::TupleTableSlot,
-    found: pg_sys::HeapTupleData,
-    page: super::buffer::Page,
-) {
-    // SAFETY: by the contract.
-    unsafe {
-        let buffer_slot = slot.cast::<pg_sys::BufferHeapTupleTableSlot>();
-        let tuple = &raw mut (*buffer_slot).base.tupdata;
-        *tuple = found;
-        (*slot).tts_tableOid = (*rel).rd_id;
-        raw::ExecStorePinnedBufferHeapTuple(tuple, slot, page.buffer);
-    }
-}

@@ -1,5 +1,6 @@
 //! What utility commands do, as far as it can be told from their nodes.
 
+use super::nodes;
 use super::{plan, raw};
 use pgrx::pg_sys::{self, Node, NodeTag, ObjectType::*, Oid, RangeVar};
 use std::ffi::CStr;
@@ -73,7 +74,7 @@ pub unsafe fn alters_storage(alter: *const pg_sys::AlterTableStmt) -> bool {
     use pg_sys::AlterTableType as Kind;
     // SAFETY: by the contract; its list of commands.
     unsafe {
-        plan::nodes((*alter).cmds).all(|command| {
+        nodes::nodes((*alter).cmds).all(|command| {
             matches!(
                 (*command.cast::<pg_sys::AlterTableCmd>()).subtype,
                 Kind::AT_SetStatistics
@@ -129,7 +130,7 @@ unsafe fn drops(drop: *const pg_sys::DropStmt, is_so: impl Fn(Oid) -> bool) -> b
         matches!(
             (*drop).removeType,
             OBJECT_TABLE | OBJECT_INDEX | OBJECT_VIEW | OBJECT_SEQUENCE
-        ) && plan::nodes((*drop).objects)
+        ) && nodes::nodes((*drop).objects)
             .all(|name| is_so(relation_named(raw::makeRangeVarFromNameList(name.cast()))))
     }
 }

@@ -1,7 +1,7 @@
 //! Transactions: who is current, who has committed, and the callbacks at their ends.
 
 use super::catch::catching;
-use super::{cancel, raw, wait};
+use super::{cancel, process, raw};
 use pgrx::pg_sys;
 use std::cell::Cell;
 
@@ -141,11 +141,11 @@ pub fn wait_for_end_within(xid: u32, ms: i32) -> bool {
         };
         let is_over = catching(
             || {
-                wait::check_for_interrupts();
+                process::check_for_interrupts();
                 pg_sys::LockTimeout = limit.max(1);
                 wait_for_end(xid);
                 // The time may have been over just when the lock was granted.
-                wait::check_for_interrupts();
+                process::check_for_interrupts();
             },
             |code| {
                 pg_sys::LockTimeout = configured;

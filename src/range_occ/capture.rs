@@ -4,7 +4,7 @@ use super::key::{self, Table};
 use super::session;
 use super::value::{self, allocate};
 use super::work::Whole;
-use super::{commit, existence, parents, patch, redefined};
+use super::{existence, parents, patch, reads, redefined, tables};
 use crate::hotlock::memory;
 use crate::pg::buffer::Page;
 use crate::pg::{raw, tuple, xact};
@@ -35,7 +35,7 @@ pub unsafe fn begin_fetch(rel: pg_sys::Relation, fetch: *mut pg_sys::IndexFetchT
         // nbtree looks for duplicates with a page locked; what it is about is known by then.
         if !session::is_validated()
             || pg_sys::InterruptHoldoffCount > 0
-            || session::touch(rel, pg_sys::AccessShareLock).is_none()
+            || tables::touch(rel, pg_sys::AccessShareLock).is_none()
         {
             return;
         }
@@ -104,7 +104,7 @@ pub unsafe fn table_scan(rel: pg_sys::Relation, snapshot: pg_sys::Snapshot, flag
         if !is_tracked(snapshot) || !session::is_validated() {
             return;
         }
-        let Some(table) = session::touch(rel, pg_sys::AccessShareLock) else {
+        let Some(table) = tables::touch(rel, pg_sys::AccessShareLock) else {
             return;
         };
         if misses_nothing(table, snapshot) {
@@ -144,7 +144,7 @@ pub unsafe fn row_version(
         if !is_tracked(snapshot) || !session::is_validated() {
             return;
         }
-        let Some(table) = session::touch(rel, pg_sys::AccessShareLock) else {
+        let Some(table) = tables::touch(rel, pg_sys::AccessShareLock) else {
             return;
         };
         if misses_nothing(table, snapshot) {
@@ -158,7 +158,7 @@ pub unsafe fn row_version(
         match image {
             Some(image) => {
                 session::with(|work| work.read(table.relation, &[image]));
-                commit::note_read();
+                reads::note_read();
             }
             None => read_all(rel, Whole::TidScan),
         }
@@ -216,7 +216,7 @@ pub unsafe fn any_row(scan: pg_sys::TableScanDesc) {
         let (rel, snapshot) = ((*scan).rs_rd, (*scan).rs_snapshot);
         if is_tracked(snapshot)
             && session::is_validated()
-            && let Some(table) = session::touch(rel, pg_sys::AccessShareLock)
+            && let Some(table) = tables::touch(rel, pg_sys::AccessShareLock)
             && !misses_nothing(table, snapshot)
         {
             read_all(rel, Whole::TidScan);
@@ -228,7 +228,7 @@ unsafe fn read_all(rel: pg_sys::Relation, whole: Whole) {
     // SAFETY: the relation is open.
     if let Some(table) = session::known(unsafe { (*rel).rd_id }) {
         session::with(|work| work.read_all(table.relation, whole));
-        commit::note_read();
+        reads::note_read();
     }
 }
 
@@ -273,7 +273,7 @@ pub unsafe fn index_scan(scan: pg_sys::IndexScanDesc) {
         if let Some(whole) = whole {
             session::with(|work| work.read_all(table.relation, whole));
         }
-        commit::note_read();
+        reads::note_read();
     }
 }
 

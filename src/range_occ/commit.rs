@@ -1,146 +1,23 @@
 //! The end of a transaction: registration, CSN, validation.
 
 use super::errors;
-use super::key;
 use super::redefined;
-use super::ring_copy;
+use super::reads::{knows_nothing_from, refuse_again, validate_fresh};
 use super::session;
-use super::view::{self, View};
-use super::work::{Refused, Work};
+use super::used;
+use super::validation::{against, is_patient, nanoseconds, of_definitions, ranges_of};
+use super::view;
+use super::work::Work;
 use crate::hotlock::memory;
-use crate::hotlock::stop::{self, Point};
-use crate::pg::{wait, xact};
-use keyrange::{Conflict, Count, RangeMap, Refusal, Relation, Validation, Written};
-use std::cell::OnceCell;
+use crate::shared::stop::{self, Point};
+use crate::pg::process;
+use keyrange::{Conflict, Count, Refusal, Written};
 use std::mem::ManuallyDrop;
-use std::ops::ControlFlow;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 /// Intervals of written keys of a relation that are compared with what others have read; more are joined.
 const MOST_WRITTEN: usize = 1024;
-/// How long a validator waits for another process to write down its CSN.
-const PATIENCE: Duration = Duration::from_secs(1);
 
-pub fn nanoseconds(since: Instant) -> u64 {
-    since.elapsed().as_nanos() as u64
-}
-
-/// The ranges of a table, as the transaction knows it.
-pub fn ranges_of(work: &'static Work, relation: Relation) -> RangeMap<'static> {
-    let table = work.table(key::oid_of(relation));
-    table.map_or(RangeMap::WHOLE, |table| table.ranges())
-}
-
-/// The transaction has read something, which is validated unless all is at the end: what decides on it is in the rings now.
-pub fn note_read() {
-    refuse_again();
-    let has_id = view::own_fxid() != 0;
-    session::with(|work| work.has_id = has_id);
-    if !has_id {
-        validate_fresh();
-    }
-}
-
-/// Fails if the transaction has been refused, and survived it by a savepoint.
-fn refuse_again() {
-    match session::with_present(|work| work.refused).flatten() {
-        Some(Refused::ByValidation(refusal)) => errors::refuse(&refusal),
-        Some(Refused::Redefined(oid)) => errors::redefined(oid),
-        None => {}
-    }
-}
-
-/// Validates what is fresh against transactions that took their CSNs before the first capture: their writes are all
-/// in the rings by then, and may be overwritten later. A transaction that only reads stands before the first of them that it missed,
-/// unless it has seen something of a later one; then it fails with 40001, here or, if those that it missed may yet roll back, at the
-/// end.
-fn validate_fresh() {
-    if session::with_present(|work| work.fresh.is_empty()) != Some(false) {
-        return;
-    }
-    let (view, before) = session::reading_point();
-    // SAFETY: nothing below changes it; what was missed has a cell of its own.
-    let Some(work) = (unsafe { session::look() }) else {
-        return;
-    };
-    let started = OnceCell::new();
-    let since = || *started.get_or_init(Instant::now);
-    let validation = Validation {
-        board: memory().board,
-        snapshot: &view,
-        before,
-        prefix: session::prefix(),
-        ranges: &|relation| ranges_of(work, relation),
-        wait: &|| is_patient(since()),
-    };
-    // Nothing is to be copied, nothing was missed, and nothing is: the way of most.
-    if work.first_missed.get().is_none()
-        && !ring_copy::is_due(work, &validation)
-        && let Some(done) = validation.quiet(&work.fresh)
-    {
-        session::with(|work| work.fresh.clear());
-        return memory().counters().looked(&done);
-    }
-    let since = since();
-    ring_copy::before_validation(work, &validation);
-    let (result, done) = ring_copy::conflicts(work, &validation, &mut |conflict| {
-        note_missed(work, conflict);
-        ControlFlow::Continue(())
-    });
-    let first = work.first_missed.get();
-    let placed = first.map_or(Ok(()), |first| {
-        let stands_there = work.stands_before == Some(first.csn);
-        let read = if stands_there {
-            &work.fresh
-        } else {
-            &work.predicates
-        };
-        ring_copy::can_stand_before(work, &validation, first.csn, read)
-    });
-    if [&result, &placed]
-        .iter()
-        .any(|one| matches!(one, Err(Refusal::HistoryLost { .. })))
-    {
-        session::note_lost();
-    }
-    let is_between = placed.is_err() || !knows_nothing_from(work, &validation);
-    let certain = first.filter(|first| is_between && xact::has_committed(first.fxid as u32));
-    let result = match certain {
-        Some(missed) => result.and(Err(Refusal::Conflict(missed))),
-        None => result,
-    };
-    session::with(|work| {
-        work.fresh.clear();
-        work.is_between |= is_between;
-        work.stands_before = first.map(|first| first.csn);
-        // A savepoint may survive the error, the transaction must not.
-        work.refused = work.refused.or(result.err().map(Refused::ByValidation));
-    });
-    let totals = memory().counters();
-    totals.add(Count::ValidationTime, nanoseconds(since));
-    if let Err(refusal) = result {
-        totals.validated(&result, &done);
-        errors::refuse(&refusal);
-    }
-    totals.looked(&done);
-}
-
-/// Whether the transaction uses no definition that comes from one after the first of those that it missed.
-fn knows_nothing_from(work: &Work, validation: &Validation<View>) -> bool {
-    work.first_missed.get().is_none_or(|first| {
-        let definitions = work.definitions();
-        validation.can_stand_before(first.csn, &definitions).is_ok()
-    })
-}
-
-fn note_missed(work: &Work, conflict: Conflict) {
-    let mut missed = work.missed.borrow_mut();
-    let conflict = *missed.entry(conflict.fxid).or_insert(conflict);
-    let first = work.first_missed.get();
-    if first.is_none_or(|first| conflict.csn < first.csn) {
-        work.first_missed.set(Some(conflict));
-    }
-}
 
 /// The one with the next id.
 fn next_missed(work: &Work, after: u64) -> Option<(u64, Conflict)> {
@@ -149,19 +26,13 @@ fn next_missed(work: &Work, after: u64) -> Option<(u64, Conflict)> {
     others.next().map(|(&fxid, &conflict)| (fxid, conflict))
 }
 
-/// Whether to wait on for another process to write down its CSN, after a short pause.
-pub fn is_patient(since: Instant) -> bool {
-    wait::give_way();
-    since.elapsed() < PATIENCE
-}
-
 /// XACT_EVENT_PRE_COMMIT and XACT_EVENT_PRE_PREPARE, when the transaction reads and writes no more and those it built on have
 /// ended: registers what it wrote, takes its CSN, and validates what it read if it is to be validated. 40001 if that fails.
 #[inline]
 pub fn before_end() {
     redefined::settle();
     if session::has_work() {
-        session::settle_routed();
+        used::settle_routed();
     }
     session::seal();
     if session::has_work() {
@@ -208,7 +79,7 @@ fn written(work: &Work) -> Written {
 /// Under which id reads are registered: the transaction's, if it has one.
 fn reader_id(fxid: u64) -> u64 {
     if fxid == 0 {
-        view::READER + u64::from(wait::me())
+        view::READER + u64::from(process::me())
     } else {
         fxid
     }
@@ -224,7 +95,7 @@ fn register_and_validate() {
     let fxid = view::own_fxid();
     let validated = session::is_validated();
     let ranges = |relation| ranges_of(work, relation);
-    let (me, is_running) = (wait::me(), &view::is_running);
+    let (me, is_running) = (process::me(), &view::is_running);
     let board = &shared.board;
     let mut registered = board.register(me, fxid, &work.writes, &ranges, is_running);
     if shared.board.reads.is_some() {
@@ -243,14 +114,7 @@ fn register_and_validate() {
         let (view, _) = session::reading_point();
         // An ERROR in the look at versions leaves its memory behind.
         let numbered = ManuallyDrop::new(numbered);
-        let validation = Validation {
-            board: shared.board,
-            snapshot: &view,
-            before: numbered.csn,
-            prefix: session::prefix(),
-            ranges: &ranges,
-            wait: &|| is_patient(since),
-        };
+        let validation = against(&view, numbered.csn, &ranges, &|| is_patient(since));
         let written = || written(work);
         let written: Option<&dyn Fn() -> Written> = (!work.saw_beyond).then_some(&written);
         let (placed, done) = validation.place(&numbered, &work.predicates, written);
@@ -275,14 +139,7 @@ fn settle_definitions() {
         return;
     }
     let (view, before) = session::reading_point();
-    let validation = Validation {
-        board: memory().board,
-        snapshot: &view,
-        before,
-        prefix: session::prefix(),
-        ranges: &|_| RangeMap::WHOLE,
-        wait: &|| false,
-    };
+    let validation = of_definitions(&view, before);
     let is_between = !knows_nothing_from(work, &validation);
     session::with(|work| work.is_between |= is_between);
 }
@@ -324,21 +181,14 @@ fn register_reader(work: &'static Work) {
     let position = missed.map_or(before, |first| first.csn);
     let ranges = |relation| ranges_of(work, relation);
     board.register_reader(
-        wait::me(),
+        process::me(),
         reader_id(0),
         position,
         &work.predicates,
         &ranges,
         &view::is_running,
     );
-    let validation = Validation {
-        board,
-        snapshot: &view,
-        before,
-        prefix: 0,
-        ranges: &ranges,
-        wait: &|| false,
-    };
+    let validation = against(&view, before, &ranges, &|| false);
     if !validation.nobody_moved(position, &work.predicates) {
         memory().counters().add(Count::Overlap, 1);
         errors::MOVED.raise();

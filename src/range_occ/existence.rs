@@ -1,6 +1,7 @@
 //! Statements that ask whether a row is there, and lock it: `SELECT 1 FROM t WHERE key = $1 FOR KEY SHARE`, the query of
 //! foreign keys (ri_triggers.c: RI_FKey_check). What they find is there as long as the lock is, so they read nothing that could change.
 
+use crate::pg::nodes;
 use super::session;
 use crate::pg::plan;
 use pgrx::pg_sys::{self, NodeTag};
@@ -41,25 +42,25 @@ unsafe fn asks_for_existence(planned: *const pg_sys::PlannedStmt) -> bool {
     // SAFETY: a plan; nodes are read as what their tags say.
     unsafe {
         let top = (*planned).planTree;
-        if plan::tag(top) != NodeTag::T_LockRows
-            || plan::length((*planned).rtable) != 1
-            || plan::length((*planned).rowMarks) != 1
+        if nodes::tag(top) != NodeTag::T_LockRows
+            || nodes::length((*planned).rtable) != 1
+            || nodes::length((*planned).rowMarks) != 1
             || !(*planned).subplans.is_null()
         {
             return false;
         }
-        let mark = plan::nth::<pg_sys::PlanRowMark>((*planned).rowMarks, 0);
+        let mark = nodes::nth::<pg_sys::PlanRowMark>((*planned).rowMarks, 0);
         let scan = (*top).lefttree;
         let is_scan = matches!(
-            plan::tag(scan),
+            nodes::tag(scan),
             NodeTag::T_IndexScan | NodeTag::T_IndexOnlyScan
         );
         (*mark).markType == pg_sys::RowMarkType::ROW_MARK_KEYSHARE
             && is_scan
             && (*scan).qual.is_null()
-            && plan::nodes((*top).targetlist).all(|node| {
+            && nodes::nodes((*top).targetlist).all(|node| {
                 let entry = node.cast::<pg_sys::TargetEntry>();
-                (*entry).resjunk || plan::tag((*entry).expr) == NodeTag::T_Const
+                (*entry).resjunk || nodes::tag((*entry).expr) == NodeTag::T_Const
             })
     }
 }

@@ -2,31 +2,17 @@
 //! the table besides. (If one of the two is dropped the other does not step in: that would leave no trace in the catalogs by which older
 //! transactions could be refused.)
 
+use super::column::Column;
 use super::map::{self, Map};
 use super::value;
 use crate::pg::tuple::attribute;
-use crate::pg::{plan, raw, rights};
+use crate::pg::{nodes, raw, rights};
 use keyrange::{COLUMNS, Interval, Kind, Layout, RangeMap, Value};
 use pgrx::pg_sys::{self, Oid};
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::ffi::c_int;
 use std::rc::Rc;
-
-/// A column of a range key.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Column {
-    /// Its number in the table.
-    pub number: i16,
-    pub kind: Kind,
-    /// Its type, of a domain the one below.
-    pub typ: Oid,
-    /// The operator families by which equality and order are the type's own: B-tree's and hash's.
-    pub family: Oid,
-    pub hash_family: Oid,
-    /// Images are in the order of the values, not merely the same for equal ones.
-    pub is_ordered: bool,
-}
 
 /// What is known of a table of `txn_heap`; the same for all transactions that overlap (README, "Range keys").
 #[derive(PartialEq, Eq, Debug)]
@@ -143,7 +129,7 @@ unsafe fn build(rel: pg_sys::Relation) -> Table {
         } else {
             (*rel).rd_pkindex
         };
-        for oid in plan::oids(list) {
+        for oid in nodes::oids(list) {
             let index = raw::RelationIdGetRelation(oid);
             if !index.is_null() {
                 let form = (*index).rd_index;

@@ -4,8 +4,8 @@
 //! which change under running transactions. It need not know which keys are there: those of one range are spread over its pieces by
 //! a hash (`keyrange`, "Pieces").
 
-use super::key::Column;
-use crate::guc;
+use super::column::Column;
+use crate::shared::guc;
 use crate::pg::raw;
 use keyrange::{Grid, Image, Layout, RangeMap};
 use pgrx::pg_sys::{self, Datum, Oid};

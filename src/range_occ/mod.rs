@@ -1,7 +1,9 @@
 #![doc = include_str!("README.md")]
 
 pub mod capture;
+mod column;
 pub mod commit;
+mod definition;
 mod errors;
 pub mod existence;
 pub mod guard;
@@ -11,10 +13,16 @@ pub mod ordered;
 mod parents;
 mod partition;
 mod patch;
+mod reads;
 pub mod redefined;
 mod ring_copy;
 pub mod session;
+mod tables;
 mod text;
+pub mod transaction;
+mod used;
+mod uses;
+mod validation;
 mod value;
 mod versions;
 mod view;
@@ -28,13 +36,15 @@ use pgrx::pg_sys::{self, Datum, Oid};
 unsafe extern "C-unwind" fn forget(_arg: Datum, relation: Oid) {
     key::forget(relation);
     patch::forget(relation);
-    guard::forget(relation);
+    uses::forget(relation);
     parents::forget(relation);
     redefined::note(relation);
 }
 
 /// Registers the invalidation callback. Once, from `_PG_init`.
 pub fn init() {
+    view::init(versions::show_no_writer);
+    patch::init(capture::index_scan);
     // SAFETY: the callback touches only process-local cells.
     unsafe { pg_sys::CacheRegisterRelcacheCallback(Some(forget), Datum::from(0)) };
 }

@@ -5,11 +5,12 @@
 //! nowhere. So a reader whose snapshot is such a one waits, before it has read anything, until the first is visible, and takes
 //! its snapshot again, unless a definition has changed between the two: plans have been made with what was there before.
 
-use super::view::View;
-use super::{guard, session};
+use super::definition;
+use super::session;
+use super::uses;
+use super::view::{self, View};
 use crate::hotlock::memory;
 use crate::pg::{fastpath, snapshot, xact};
-use keyrange::{Csn, RangeMap, Validation};
 use pgrx::pg_sys;
 use std::time::Instant;
 
@@ -32,8 +33,8 @@ pub unsafe fn retake(query: *mut pg_sys::QueryDesc) {
         } else if !xact::is_serializable() {
             // SSI takes another snapshot than the one that is compared.
             let view = View::of_transaction();
-            if let Some(xmin) = snapshot::retake(query, || has_all_definitions(&view)) {
-                View::retaken(xmin);
+            if let Some(xmin) = snapshot::retake(query, || definition::all_are_seen(&view)) {
+                retaken(xmin);
             }
         }
     }
@@ -55,12 +56,12 @@ pub unsafe fn before_first(query: *mut pg_sys::QueryDesc) {
         for _ in 1..MOST {
             let view = View::of_transaction();
             let missed = keyrange::overtaken(committers, &view, xact::is_in_this_database, can_end);
-            let can_follow = |fxid: u64| has_all_definitions(&view) && is_over(fxid as u32, since);
+            let can_follow = |fxid: u64| definition::all_are_seen(&view) && is_over(fxid as u32, since);
             if !missed.is_some_and(can_follow) {
                 return;
             }
-            match snapshot::retake(query, || has_all_definitions(&view)) {
-                Some(xmin) => View::retaken(xmin),
+            match snapshot::retake(query, || definition::all_are_seen(&view)) {
+                Some(xmin) => retaken(xmin),
                 None => return,
             }
         }
@@ -73,19 +74,6 @@ fn can_end(process: usize, fxid: u64) -> bool {
     xact::is_run_by(process, xid) || !xact::is_running(xid)
 }
 
-/// Whether all definitions are as that snapshot sees them.
-fn has_all_definitions(view: &View) -> bool {
-    Validation {
-        board: memory().board,
-        snapshot: view,
-        before: Csn::MAX,
-        prefix: session::prefix(),
-        ranges: &|_| RangeMap::WHOLE,
-        wait: &|| false,
-    }
-    .definitions_are_seen()
-}
-
 /// # Safety
 /// A plan.
 unsafe fn is_worthwhile(planned: *const pg_sys::PlannedStmt) -> bool {
@@ -96,7 +84,7 @@ unsafe fn is_worthwhile(planned: *const pg_sys::PlannedStmt) -> bool {
             && (*planned).rowMarks.is_null()
             && (*planned).invalItems.is_null() // functions not built in, of which some may have become part of it
             && (session::is_read_only()
-                || guard::is_any_ours(planned)
+                || uses::is_any_ours(planned)
                     && (xact::is_read_only() || (*(*planned).planTree).total_cost >= WORTH))
     }
 }
@@ -120,4 +108,10 @@ fn is_over(xid: u32, since: Instant) -> bool {
         session::give_up(xid);
     }
     has_ended
+}
+
+/// The transaction has taken its snapshot again, with this xmin, and has read nothing.
+fn retaken(xmin: u32) {
+    view::retaken(xmin);
+    session::retaken();
 }

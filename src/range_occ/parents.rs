@@ -1,12 +1,19 @@
 //! Partitioned tables. They have no rows of their own, but who scans one reads which partitions it has, and reads nothing of those that were
 //! detached or dropped: `redefined.rs` registers that as a write of the parent. Who inserts reads the lists along the way that its rows take.
 
+use super::errors;
+use super::key;
+use super::reads;
+use super::session;
+use super::tables;
+use super::uses;
+use super::validation::{against, is_patient};
 use super::work::LIST;
-use super::{commit, errors, guard, key, session};
+use super::definition;
 use crate::hotlock::memory;
 use crate::pg::per_table::PerTable;
-use crate::pg::{lookup, plan, raw, xact};
-use keyrange::{Count, Csn, DEFINITION, Predicates, RangeMap, Refusal, Relation, Validation};
+use crate::pg::{lookup, nodes, raw, xact};
+use keyrange::{Count, Csn, DEFINITION, Predicates, RangeMap, Refusal, Relation};
 use pgrx::pg_sys::{self, Oid};
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -49,22 +56,15 @@ pub fn note(oid: Oid) {
     if known == Some(key::invalidations()) {
         return;
     }
-    session::keep_locked(oid, pg_sys::AccessShareLock);
-    guard::check_definition(oid);
+    tables::keep_locked(oid, pg_sys::AccessShareLock);
+    definition::check(oid);
     let as_of = key::invalidations();
     session::with(|work| work.read(relation, &[LIST]));
     session::start_clock();
     let (view, _) = session::reading_point();
     let since = Instant::now();
     // Who has left the list as it is now has committed, and so has a CSN: the table is locked.
-    let validation = Validation {
-        board: memory().board,
-        snapshot: &view,
-        before: Csn::MAX,
-        prefix: session::prefix(),
-        ranges: &|_| RangeMap::WHOLE,
-        wait: &|| commit::is_patient(since),
-    };
+    let validation = against(&view, Csn::MAX, &|_| RangeMap::WHOLE, &|| is_patient(since));
     let found = {
         let mut partitions = Predicates::new(1); // not alive where an ERROR is raised
         partitions.read_one(relation, LIST);
@@ -73,7 +73,7 @@ pub fn note(oid: Oid) {
     match found {
         Ok(()) => {
             session::with(|work| work.parents.insert(relation, as_of));
-            commit::note_read();
+            reads::note_read();
         }
         Err(Refusal::Conflict(_)) => {
             memory().counters().add(Count::FirstTouch, 1);
@@ -97,7 +97,7 @@ pub fn begin_routing(target: Oid) {
     if !is_known() {
         session::with(|work| work.walked.clear());
         below(target, &mut |oid| {
-            guard::check_method(oid);
+            uses::check_method(oid);
             session::with(|work| work.walked.push(key::relation_of(oid)));
         });
         let all = session::with(|work| Rc::from(work.walked.as_slice()));
@@ -114,11 +114,9 @@ pub fn begin_routing(target: Oid) {
     }
 }
 
-/// After a statement that may have sent rows to any partition of the target: those that are locked as targets are used.
-///
-/// # Errors
-/// As for `note`.
-pub fn settle_target(target: Oid) {
+/// After a statement that may have sent rows to any partition of the target: `use_table` gets those
+/// that are locked as targets.
+pub fn settle_target(target: Oid, use_table: impl Fn(Oid)) {
     begin_routing(target);
     let relation = key::relation_of(target);
     let at = |n| {
@@ -130,7 +128,7 @@ pub fn settle_target(target: Oid) {
     while let Some(relation) = at(n) {
         let oid = key::oid_of(relation);
         if lookup::is_locked(oid, pg_sys::RowExclusiveLock) {
-            guard::check_table(oid, pg_sys::RowExclusiveLock);
+            use_table(oid);
         }
         n += 1;
     }
@@ -168,7 +166,7 @@ fn parent_of(oid: Oid) -> Oid {
     // SAFETY: a catalog look-up, and a list of its own.
     unsafe {
         let ancestors = raw::get_partition_ancestors(oid);
-        let parent = plan::oids(ancestors).next();
+        let parent = nodes::oids(ancestors).next();
         raw::list_free(ancestors);
         parent.unwrap_or(Oid::INVALID)
     }
@@ -177,14 +175,14 @@ fn parent_of(oid: Oid) -> Oid {
 /// Shows `visit` the partitions of a table and theirs, without locking them. Those that are being dropped may be left out.
 fn below(parent: Oid, visit: &mut dyn FnMut(Oid)) {
     // The catalog's row is there, and stays in the cache until a lock is taken, for the next call to find.
-    if !guard::is_partitioned_now(parent) {
+    if !uses::is_partitioned_now(parent) {
         return;
     }
     // SAFETY: a catalog look-up.
     let partitions =
         unsafe { raw::find_inheritance_children(parent, pg_sys::NoLock as pg_sys::LOCKMODE) };
     // SAFETY: a list that stays in the current memory context.
-    for oid in unsafe { plan::oids(partitions) } {
+    for oid in unsafe { nodes::oids(partitions) } {
         visit(oid);
         below(oid, visit);
     }

@@ -2,7 +2,7 @@
 
 use super::key::{self, Table};
 use super::{session, value};
-use crate::pg::{plan, raw};
+use crate::pg::{nodes, raw};
 use keyrange::{Image, Interval, Kind, NARROWEST, Value, boundaries};
 use pgrx::pg_sys::panic::ErrorReport;
 use pgrx::prelude::*;
@@ -70,7 +70,7 @@ fn partition_by_range(
         })
     };
     // SAFETY: a list of OIDs.
-    let all: Vec<pg_sys::Oid> = unsafe { plan::oids(all) }.collect();
+    let all: Vec<pg_sys::Oid> = unsafe { nodes::oids(all) }.collect();
     let is_alone = all.len() == 1;
     for oid in all {
         // SAFETY: locked above; closed when it is dropped.

@@ -2,13 +2,14 @@
 //! routine (`rd_indam`), in which `amrescan` and `amgetbitmap` are replaced by ours. They stay replaced as long as the entry
 //! lives, and do nothing outside of validated transactions.
 
-use super::{capture, key};
+use super::key;
 use crate::pg::error::guarded;
 use crate::pg::per_table::PerTable;
-use crate::pg::{plan, raw};
+use crate::pg::{nodes, raw};
 use pgrx::pg_sys::{self, IndexScanDesc, Oid, ScanKey, TIDBitmap};
 use std::cell::Cell;
 use std::ffi::c_int;
+use std::sync::OnceLock;
 
 /// Index access methods that can be told apart.
 const METHODS: usize = 32;
@@ -19,6 +20,25 @@ struct Original {
     method: Oid,
     rescan: pg_sys::amrescan_function,
     bitmap: pg_sys::amgetbitmap_function,
+}
+
+/// What is to be done when the keys of a scan have become known.
+pub type Seen = unsafe fn(IndexScanDesc);
+
+static SEEN: OnceLock<Seen> = OnceLock::new();
+
+/// Says what. Once, from `_PG_init`.
+pub fn init(seen: Seen) {
+    let _ = SEEN.set(seen);
+}
+
+/// # Safety
+/// An index scan of the executor, with its keys.
+unsafe fn seen(scan: IndexScanDesc) {
+    if let Some(seen) = SEEN.get() {
+        // SAFETY: by the contract.
+        unsafe { seen(scan) };
+    }
 }
 
 struct Originals([Cell<Option<Original>>; METHODS]);
@@ -53,7 +73,7 @@ pub unsafe fn indexes(rel: pg_sys::Relation) -> bool {
         }
         let mut all = true;
         let list = raw::RelationGetIndexList(rel);
-        for oid in plan::oids(list) {
+        for oid in nodes::oids(list) {
             let index = raw::RelationIdGetRelation(oid);
             if !index.is_null() {
                 all &= patch(index);
@@ -127,7 +147,7 @@ unsafe extern "C-unwind" fn rescan(
         }
         // Bitmap scans have no table here; see `get_bitmap`.
         if !(*scan).heapRelation.is_null() {
-            guarded(|| capture::index_scan(scan));
+            guarded(|| seen(scan));
         }
     }
 }
@@ -135,7 +155,7 @@ unsafe extern "C-unwind" fn rescan(
 unsafe extern "C-unwind" fn get_bitmap(scan: IndexScanDesc, bitmap: *mut TIDBitmap) -> i64 {
     // SAFETY: the executor's arguments.
     unsafe {
-        guarded(|| capture::index_scan(scan));
+        guarded(|| seen(scan));
         match behind(scan).bitmap {
             Some(own) => own(scan, bitmap),
             None => 0,

@@ -6,7 +6,7 @@ use super::work::Change;
 use super::{key, session, view};
 use crate::pg::lookup::is_locked;
 use crate::pg::utility::{alters_storage, drops_temporary, is_made_temporary, is_temporary};
-use crate::pg::{plan, raw};
+use crate::pg::{nodes, raw};
 use pgrx::pg_sys::{self, CommandId, NodeTag, Oid};
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -185,7 +185,7 @@ unsafe fn changes_lists(node: *const pg_sys::Node) -> bool {
             NodeTag::T_CreateStmt | NodeTag::T_CreateForeignTableStmt => {
                 !(*node.cast::<pg_sys::CreateStmt>()).partbound.is_null()
             }
-            NodeTag::T_AlterTableStmt => plan::nodes((*node.cast::<pg_sys::AlterTableStmt>()).cmds)
+            NodeTag::T_AlterTableStmt => nodes::nodes((*node.cast::<pg_sys::AlterTableStmt>()).cmds)
                 .any(|command| {
                     matches!(
                         (*command.cast::<pg_sys::AlterTableCmd>()).subtype,
@@ -206,13 +206,13 @@ unsafe fn is_ddl(node: *const pg_sys::Node) -> bool {
         let is_private = match (*node).type_ {
             NodeTag::T_CommentStmt => !is_part((*node.cast::<pg_sys::CommentStmt>()).objtype),
             NodeTag::T_SecLabelStmt => !is_part((*node.cast::<pg_sys::SecLabelStmt>()).objtype),
-            NodeTag::T_GrantStmt => plan::nodes((*node.cast::<pg_sys::GrantStmt>()).privileges)
+            NodeTag::T_GrantStmt => nodes::nodes((*node.cast::<pg_sys::GrantStmt>()).privileges)
                 .all(|one| (*one.cast::<pg_sys::AccessPriv>()).cols.is_null()),
             NodeTag::T_GrantRoleStmt => true,
             NodeTag::T_CreateStmt => {
                 let create = &*node.cast::<pg_sys::CreateStmt>();
                 is_made_temporary(create.relation)
-                    && plan::nodes(create.tableElts)
+                    && nodes::nodes(create.tableElts)
                         .all(|element| (*element).type_ != NodeTag::T_TableLikeClause)
             }
             NodeTag::T_CreateTableAsStmt => {
@@ -227,7 +227,7 @@ unsafe fn is_ddl(node: *const pg_sys::Node) -> bool {
                 !renamed.is_null() && is_temporary(renamed)
             }
             NodeTag::T_CreateStatsStmt => {
-                plan::nodes((*node.cast::<pg_sys::CreateStatsStmt>()).relations).all(|table| {
+                nodes::nodes((*node.cast::<pg_sys::CreateStatsStmt>()).relations).all(|table| {
                     (*table).type_ == NodeTag::T_RangeVar && is_temporary(table.cast())
                 })
             }
@@ -239,7 +239,7 @@ unsafe fn is_ddl(node: *const pg_sys::Node) -> bool {
                 is_temporary((*node.cast::<pg_sys::AlterTableStmt>()).relation)
             }
             NodeTag::T_TruncateStmt => {
-                plan::nodes((*node.cast::<pg_sys::TruncateStmt>()).relations)
+                nodes::nodes((*node.cast::<pg_sys::TruncateStmt>()).relations)
                     .all(|table| is_temporary(table.cast()))
             }
             NodeTag::T_DropStmt => drops_temporary(node.cast()),

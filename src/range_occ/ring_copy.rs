@@ -1,26 +1,16 @@
 //! When a transaction that only reads copies what of the rings it may need (`keyrange::RingCopy`): before it looks at all of them anyhow, or,
 //! in a session that was refused for want of history, before it reads anything.
 
+use super::session;
+use super::validation::{against, is_patient, nanoseconds, ranges_of};
 use super::view::{self, View};
-use super::work::Work;
-use super::{commit, session};
+use super::work::{Copied, Work};
 use crate::hotlock::memory;
 use crate::pg::raw;
-use keyrange::{Conflict, Count, Csn, Entry, Predicates, Refusal, RingCopy, Validation};
+use keyrange::{Conflict, Count, Csn, Predicates, Refusal, RingCopy, Validation};
 use pgrx::pg_sys;
-use std::cell::{Cell, OnceCell, RefCell};
 use std::ops::ControlFlow;
 use std::time::Instant;
-
-/// What a transaction has copied.
-#[derive(Default)]
-pub struct Copied {
-    /// Once is enough: what is missing stays so.
-    has_tried: Cell<bool>,
-    /// So far. It is not borrowed while PostgreSQL is asked things.
-    entries: RefCell<Vec<Entry>>,
-    ring_copy: OnceCell<RingCopy>,
-}
 
 /// A statement is about to be planned or started. Where nobody was refused, this costs a look at a cell.
 pub fn before_reads() {
@@ -51,18 +41,11 @@ pub fn copy_early() {
     }
     let since = Instant::now();
     session::ring_copy_tried();
-    let validation = Validation {
-        board: memory().board,
-        snapshot: &view,
-        before,
-        prefix: session::prefix(),
-        ranges: &|relation| commit::ranges_of(work, relation),
-        wait: &|| commit::is_patient(since),
-    };
+    let validation = against(&view, before, &|relation| ranges_of(work, relation), &|| is_patient(since));
     copy(work, &validation);
     memory()
         .counters()
-        .add(Count::ValidationTime, commit::nanoseconds(since));
+        .add(Count::ValidationTime, nanoseconds(since));
 }
 
 /// Whether the transaction reads a whole table for the first time: the rings are copied then, even if nobody has written there, as it may

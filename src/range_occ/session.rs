@@ -2,12 +2,11 @@
 
 use super::key::{self, Table};
 use super::view::{self, View};
-use super::work::{Known, Whole, Work};
-use super::{errors, existence, guard, redefined};
-use crate::guc;
+use super::work::{Whole, Work};
+use crate::shared::guc;
 use crate::hotlock::memory;
-use crate::pg::{lookup, raw, xact};
-use keyrange::{Csn, Relation};
+use crate::pg::{raw, xact};
+use keyrange::Csn;
 use pgrx::pg_sys::{self, Oid};
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
@@ -29,8 +28,6 @@ struct Session {
     work: RefCell<Option<Box<Work>>>,
     /// The memory of a transaction that has ended.
     spare: Cell<Option<Box<Work>>>,
-    /// Its snapshot's xmin, as a 64-bit id.
-    xmin: Cell<Option<u64>>,
     /// Something may have been read with its snapshot, or it is somebody else's.
     snapshot_used: Cell<bool>,
     /// A transaction that this session does not wait for any more; see `ordered`.
@@ -57,7 +54,6 @@ static SESSION: Session = Session {
     exempt: Cell::new(None),
     work: RefCell::new(None),
     spare: Cell::new(None),
-    xmin: Cell::new(None),
     snapshot_used: Cell::new(false),
     given_up: Cell::new(0),
     rolls_back_to: Cell::new(false),
@@ -159,175 +155,6 @@ pub fn known(oid: Oid) -> Option<&'static Table> {
         .map(|table| unsafe { &*table })
 }
 
-/// The present transaction's first touch of an open table makes it known; `None` for tables that nobody else can see. From
-/// then on until the end of the transaction, savepoints or not, its definition stays.
-///
-/// # Errors
-/// 40001 if the transaction is validated and does not see the table's definition; 0A000 in recovery; 25000 once validation
-/// has begun.
-///
-/// # Safety
-/// `rel` is open and locked in `mode`, of the access method `txn_heap`; nothing with a destructor is alive in the callers.
-pub unsafe fn touch(rel: pg_sys::Relation, mode: u32) -> Option<&'static Table> {
-    // SAFETY: by the contract.
-    let (oid, persistence) = unsafe { ((*rel).rd_id, (*(*rel).rd_rel).relpersistence as u8) };
-    if persistence == pg_sys::RELPERSISTENCE_TEMP || u32::from(oid) < pg_sys::FirstNormalObjectId {
-        return None;
-    }
-    if SESSION.sealed.get() {
-        errors::SEALED.raise();
-    }
-    let relation = key::relation_of(oid);
-    let touched = with_present(|work| {
-        let known = work.tables.get(&relation);
-        known.map(|known| (Rc::as_ptr(&known.table), known.as_of))
-    });
-    match touched.flatten() {
-        // SAFETY: as in `known`.
-        Some((table, as_of)) if as_of == key::invalidations() => return Some(unsafe { &*table }),
-        Some(_) => {
-            // SAFETY: by the contract.
-            unsafe { look_again(rel) };
-            return known(oid);
-        }
-        None => {}
-    }
-    start_clock();
-    keep_locked(oid, mode);
-    if is_validated() {
-        guard::refuse_recovery();
-        guard::check_definition(oid);
-    }
-    let as_of = key::invalidations();
-    // SAFETY: by the contract.
-    let (is_own, table) = unsafe { (redefined::is_own(rel), key::of(rel)) };
-    with(|work| {
-        if is_own {
-            work.note_own(table.relation);
-        }
-        let before = Vec::new();
-        let known = Known {
-            table,
-            as_of,
-            before,
-        };
-        work.tables.insert(relation, known);
-    });
-    known(oid)
-}
-
-/// The same for a table that a statement, about to start, has locked in `mode`: whether it is scanned or not, its definition has a part in
-/// what the statement tells.
-///
-/// # Safety
-/// As for `touch`, but that the table need not be open.
-pub unsafe fn touch_locked(oid: Oid, mode: u32) {
-    let relation = key::relation_of(oid);
-    let as_of = with_present(|work| work.tables.get(&relation).map(|known| known.as_of));
-    if as_of.flatten() == Some(key::invalidations()) {
-        return;
-    }
-    // SAFETY: by the contract.
-    unsafe {
-        let rel = raw::RelationIdGetRelation(oid);
-        if !rel.is_null() {
-            touch(rel, mode);
-            raw::RelationClose(rel);
-        }
-    }
-}
-
-/// After the error of a row that was on its way to the partition, or through it: it stays locked, and its definition, or its list of partitions, counts as read
-/// when the transaction ends. Nothing is looked up here.
-fn keep_routed(oid: Oid) {
-    if lookup::is_locked(oid, pg_sys::RowExclusiveLock) {
-        keep_locked(oid, pg_sys::RowExclusiveLock);
-        with(|work| {
-            work.saw_beyond = true;
-            work.routed.insert(key::relation_of(oid));
-        });
-    }
-}
-
-/// `keep_routed` for all to which a row may have been on its way: those that are locked.
-pub fn keep_all_routed() {
-    let mut at = (0, 0);
-    // The table at that place of the lists, and the next place.
-    let next = |(target, n): (Relation, usize)| {
-        with_present(|work| {
-            let mut targets = work.targets.range(target..);
-            let (&first, all) = targets.next()?;
-            let n = if first == target { n } else { 0 };
-            match all.get(n) {
-                Some(&relation) => Some((Some(relation), (first, n + 1))),
-                None => Some((None, (first + 1, 0))),
-            }
-        })
-        .flatten()
-    };
-    while let Some((relation, after)) = next(at) {
-        if let Some(relation) = relation {
-            keep_routed(key::oid_of(relation));
-        }
-        at = after;
-    }
-}
-
-/// What `keep_routed` has left.
-///
-/// # Errors
-/// As for `touch`.
-pub fn settle_routed() {
-    while let Some(relation) = with_present(|work| work.routed.pop_first()).flatten() {
-        guard::check_table(key::oid_of(relation), pg_sys::RowExclusiveLock);
-    }
-}
-
-/// Takes a lock that no savepoint gives back, so that nobody else redefines the table before the transaction ends.
-pub fn keep_locked(oid: Oid, mode: u32) {
-    // SAFETY: a lock on a table that is locked already, or is about to be; an ERROR in between ends in an abort, which sets the current owner anew.
-    unsafe {
-        let owner = pg_sys::CurrentResourceOwner;
-        pg_sys::CurrentResourceOwner = pg_sys::TopTransactionResourceOwner;
-        raw::LockRelationOid(oid, mode as pg_sys::LOCKMODE);
-        pg_sys::CurrentResourceOwner = owner;
-    }
-}
-
-/// After an invalidation: the transaction itself may have redefined the table, or somebody else its indexes.
-///
-/// # Safety
-/// As for `touch`.
-unsafe fn look_again(rel: pg_sys::Relation) {
-    let as_of = key::invalidations();
-    if is_validated() {
-        // SAFETY: by the contract.
-        guard::check_definition(unsafe { (*rel).rd_id });
-    }
-    // SAFETY: by the contract.
-    let (is_own, table) = unsafe { (redefined::is_own(rel), key::of(rel)) };
-    with(|work| {
-        let Some(known) = work.tables.get_mut(&table.relation) else {
-            return;
-        };
-        known.as_of = as_of;
-        if known.table == table {
-            return;
-        }
-        // What others can change under weaker locks leaves that as it is.
-        let is_other = is_own || !known.table.has_same_key(&table);
-        let relation = table.relation;
-        known
-            .before
-            .push(std::mem::replace(&mut known.table, table));
-        if is_other {
-            work.saw_beyond = true;
-            work.note_own(relation);
-            work.read_all(relation, Whole::Redefined);
-        }
-    });
-}
-
 /// Tells the rings, after a server start, that they know nothing of transactions from before.
 pub fn start_clock() {
     let clock = memory().board.clock;
@@ -335,15 +162,6 @@ pub fn start_clock() {
     if clock.complete_from() == 0 && unsafe { !raw::RecoveryInProgress() } {
         clock.start(view::next_fxid());
     }
-}
-
-/// The xmin of the transaction's snapshot, which `find` finds the first time.
-pub fn xmin(find: impl FnOnce() -> u64) -> u64 {
-    SESSION.xmin.get().unwrap_or_else(|| {
-        let xmin = find();
-        SESSION.xmin.set(Some(xmin));
-        xmin
-    })
 }
 
 /// The present transaction uses its snapshot now. Whether this is the first time.
@@ -359,6 +177,12 @@ pub fn given_up() -> u32 {
 /// It has waited in vain for that one.
 pub fn give_up(xid: u32) {
     SESSION.given_up.set(xid);
+}
+
+/// Whether the transaction is about to commit.
+#[inline]
+pub fn is_sealed() -> bool {
+    SESSION.sealed.get()
 }
 
 /// The transaction is about to commit. From here on it must not touch a table.
@@ -431,10 +255,9 @@ pub fn reading_point() -> (View, Csn) {
     (view, before)
 }
 
-/// The transaction has taken its snapshot again, with this xmin, and has read nothing: where it stands, and what it has copied, was of the
-/// one before.
-pub fn retaken(xmin: u64) {
-    SESSION.xmin.set(Some(xmin));
+/// The transaction has taken its snapshot again, and has read nothing: where it stands, and what it
+/// has copied, was of the one before.
+pub fn retaken() {
     SESSION.prefix.set(None);
     with_present(|work| {
         work.before = None;
@@ -491,8 +314,6 @@ pub unsafe fn note_untracked(rel: pg_sys::Relation) {
 /// A subtransaction at this nesting level (2 is the first) has rolled back. What it wrote is not written; but whoever
 /// wrote it may have been told of other rows with these keys, which the snapshot need not see.
 pub fn subtransaction_rolled_back(level: i32) {
-    existence::reset();
-    redefined::end_utility();
     give_up_exempt(level);
     let validated = is_validated();
     // An error that is caught may have told of anything: of a later version, of a lock that others
@@ -593,9 +414,6 @@ fn end_work() {
 
 /// The transaction has ended.
 pub fn end() {
-    existence::reset();
-    redefined::end_utility();
-    SESSION.xmin.set(None);
     SESSION.snapshot_used.set(false);
     SESSION.rolls_back_to.set(false);
     SESSION.sealed.set(false);

@@ -1,6 +1,7 @@
 //! Keys and intervals as users read them.
 
-use super::key::{Column, Table};
+use super::column::Column;
+use super::key::Table;
 use keyrange::{Bound, Decoded, Interval};
 use pgrx::pg_sys::{self, Oid};
 

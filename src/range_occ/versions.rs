@@ -1,12 +1,12 @@
 //! Where the rings have been overwritten, the table is the history: PostgreSQL keeps every version
 //! that a snapshot in use may need, and with it the id of whoever wrote or removed it.
 
-use super::guard;
+use super::definition;
 use super::key::{self, Table};
 use super::session;
 use super::view::{self, View};
 use crate::hotlock::memory;
-use crate::pg::{raw, tuple, wait, xact};
+use crate::pg::{process, raw, tuple, xact};
 use keyrange::{IntervalSet, Relation, has_no_csn};
 use pgrx::pg_sys::{self, BlockNumber, HeapTupleHeader, Oid, TransactionId};
 use std::cell::Cell;
@@ -48,7 +48,7 @@ fn is_as_before(view: &View, oid: Oid) -> bool {
     // SAFETY: nothing changes it here.
     let work = unsafe { session::look() };
     work.is_some_and(|work| !work.has_redefined(relation))
-        && guard::sees_definition(view, oid)
+        && definition::is_seen(view, oid)
         && sees_class(view, oid)
 }
 
@@ -131,7 +131,7 @@ unsafe fn look(rel: pg_sys::Relation, view: &View, table: &Table, read: &Interva
         // What comes later is of transactions that had no CSN.
         let blocks = raw::RelationGetNumberOfBlocksInFork(rel, MAIN);
         let is_shown = |block: BlockNumber| {
-            wait::check_for_interrupts();
+            process::check_for_interrupts();
             // What all can see, this snapshot sees. Writers clear the bit before they register.
             let status = raw::visibilitymap_get_status(rel, block, &mut map);
             if u32::from(status) & pg_sys::VISIBILITYMAP_ALL_VISIBLE != 0 {

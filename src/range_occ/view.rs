@@ -1,12 +1,12 @@
 //! Transactions by 64-bit id, and what the validated transaction's snapshot sees of them.
 
-use super::session;
-use super::versions;
 use crate::hotlock::memory;
 use crate::pg::raw;
 use crate::pg::xact;
 use keyrange::{IntervalSet, Relation, Survey};
 use pgrx::pg_sys::{self, TransactionId};
+use std::cell::Cell;
+use std::sync::OnceLock;
 
 fn next() -> u64 {
     // SAFETY: reads a shared counter.
@@ -97,6 +97,40 @@ pub unsafe fn is_own_snapshot(other: pg_sys::Snapshot) -> bool {
     }
 }
 
+/// The xmin of the transaction's snapshot, as a 64-bit id.
+struct Xmin(Cell<Option<u64>>);
+// SAFETY: a backend has one thread.
+unsafe impl Sync for Xmin {}
+static XMIN: Xmin = Xmin(Cell::new(None));
+
+fn xmin_of(snapshot: pg_sys::Snapshot) -> u64 {
+    XMIN.0.get().unwrap_or_else(|| {
+        // SAFETY: the transaction's snapshot, which lives as long as it.
+        let xmin = widen(u32::from(unsafe { (*snapshot).xmin }));
+        XMIN.0.set(Some(xmin));
+        xmin
+    })
+}
+
+/// The transaction has taken its snapshot again, with this xmin.
+pub fn retaken(xmin: u32) {
+    XMIN.0.set(Some(widen(xmin)));
+}
+
+/// The transaction has ended.
+pub fn forget() {
+    XMIN.0.set(None);
+}
+
+/// Whether the versions in a table show that nobody has written these keys (`versions.rs`).
+type ShowNoWriter = fn(&View, Relation, &IntervalSet) -> bool;
+static SHOW_NO_WRITER: OnceLock<ShowNoWriter> = OnceLock::new();
+
+/// Says how that is found out. Once, from `_PG_init`.
+pub fn init(show: ShowNoWriter) {
+    let _ = SHOW_NO_WRITER.set(show);
+}
+
 /// The snapshot of a validated transaction.
 #[derive(Clone, Copy)]
 pub struct View {
@@ -112,8 +146,7 @@ impl View {
         let snapshot = transaction_snapshot();
         View {
             snapshot,
-            // SAFETY: as there.
-            xmin: session::xmin(|| widen(u32::from(unsafe { (*snapshot).xmin }))),
+            xmin: xmin_of(snapshot),
             own: own_fxid(),
         }
     }
@@ -123,10 +156,6 @@ impl View {
         self.snapshot
     }
 
-    /// The transaction has taken its snapshot again, with this xmin.
-    pub fn retaken(xmin: u32) {
-        session::retaken(widen(xmin));
-    }
 }
 
 impl keyrange::Snapshot for View {
@@ -194,6 +223,8 @@ impl keyrange::Snapshot for View {
     }
 
     fn shows_no_writer(&self, relation: Relation, read: &IntervalSet) -> bool {
-        versions::show_no_writer(self, relation, read)
+        SHOW_NO_WRITER
+            .get()
+            .is_some_and(|show| show(self, relation, read))
     }
 }

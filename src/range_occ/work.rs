@@ -1,7 +1,6 @@
 //! A transaction's reads and writes in tables of `txn_heap`, as they are collected. Nothing of PostgreSQL's is called here.
 
 use super::key::{self, Table};
-use super::ring_copy::Copied;
 use keyrange::{
     Conflict, Csn, DEFINITION, Entry, Interval, Predicates, RangeMap, Refusal, Relation, WriteSet,
 };
@@ -383,4 +382,14 @@ fn clear_set<K>(set: &mut BTreeSet<K>) {
     if !set.is_empty() {
         set.clear();
     }
+}
+
+/// What a transaction has copied.
+#[derive(Default)]
+pub struct Copied {
+    /// Once is enough: what is missing stays so.
+    pub has_tried: Cell<bool>,
+    /// So far. It is not borrowed while PostgreSQL is asked things.
+    pub entries: RefCell<Vec<Entry>>,
+    pub ring_copy: OnceCell<RingCopy>,
 }

@@ -1,6 +1,6 @@
 //! What a transaction writes.
 
-use super::{key::Table, parents, session};
+use super::{key::Table, parents, session, tables};
 use crate::pg::buffer::Page;
 use crate::pg::xact;
 use keyrange::Interval;
@@ -25,7 +25,7 @@ fn note(table: &Table, key: Interval) {
 pub unsafe fn before(rel: pg_sys::Relation) {
     // SAFETY: by the contract.
     unsafe {
-        if session::touch(rel, pg_sys::RowExclusiveLock).is_some() && session::is_validated() {
+        if tables::touch(rel, pg_sys::RowExclusiveLock).is_some() && session::is_validated() {
             parents::note_route(rel);
         }
     }

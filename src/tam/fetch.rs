@@ -4,7 +4,7 @@
 //! the one, and where it is, as long as the page is pinned. A row of which no version is seen goes heap's way, which says whether it is
 //! dead to all. SERIALIZABLE does, too: SSI wants to know of each row.
 
-use super::{callbacks, prune, swap};
+use super::{call, prune, swap};
 use crate::pg::buffer::Page;
 use crate::pg::{raw, tuple};
 use lookahead::{Known, Pace, Versions};
@@ -106,7 +106,7 @@ pub unsafe fn end(fetch: *mut IndexFetchTableData) {
 /// # Safety
 /// The executor's arguments.
 #[inline]
-pub unsafe fn tuple(call: callbacks::Fetch) -> bool {
+pub unsafe fn tuple(call: call::Fetch) -> bool {
     // SAFETY: by the contract.
     unsafe {
         let Some(ours) = ours(call.scan) else {

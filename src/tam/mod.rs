@@ -1,10 +1,9 @@
 #![doc = include_str!("README.md")]
 
 pub mod base;
-pub mod callbacks;
-mod fetch;
+pub mod call;
+pub mod fetch;
 pub mod group;
-mod prune;
+pub mod prune;
 pub mod swap;
-mod tracked;
 pub mod wal;

@@ -3,7 +3,7 @@
 use super::Form;
 use super::values::may_pass;
 use crate::pg::builtin::{self, Known, is_builtin};
-use crate::pg::plan::{length, nodes, tag};
+use crate::pg::nodes::{length, nodes, tag};
 use crate::pg::raw;
 use pgrx::pg_sys::SQLValueFunctionOp::*;
 use pgrx::pg_sys::{self, Node, NodeTag, Oid};

@@ -4,7 +4,7 @@
 
 use super::expression::is_cast;
 use super::{Clock, PARAMETERS, values};
-use crate::pg::plan::{nodes, nth, tag};
+use crate::pg::nodes::{nodes, nth, tag};
 use crate::pg::raw;
 use hotrow::ARGUMENT_BYTES;
 use pgrx::pg_sys::{self, Node, NodeTag, ParamExternData, ParamListInfo, ParamListInfoData};
@@ -101,7 +101,7 @@ impl Lifting {
     unsafe fn conditions(&mut self, list: *mut pg_sys::List) {
         // SAFETY: a list of expressions, or null.
         unsafe {
-            for n in 0..crate::pg::plan::length(list) {
+            for n in 0..crate::pg::nodes::length(list) {
                 let cell = (*list).elements.add(n);
                 (*cell).ptr_value = self.lifted((*cell).ptr_value.cast()).cast();
             }

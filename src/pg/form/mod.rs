@@ -13,7 +13,7 @@ mod values;
 
 pub use expression::is_portable;
 
-use super::plan::{Target, length, nodes, nth, relation_of, tag};
+use super::nodes::{length, nodes, nth, relation_of, tag};
 use super::raw;
 use hotrow::{ARGUMENT_BYTES, FORM_BYTES, RESULT_BYTES};
 use pgrx::pg_sys::{self, NodeTag, Oid, TupleTableSlot};
@@ -82,13 +82,12 @@ impl Form {
     /// begun to read: an index scan or a sequential scan.
     ///
     /// # Safety
-    /// `plan` is a valid plan and `target` is its target.
-    pub unsafe fn of_plan(plan: *const pg_sys::PlannedStmt, target: &Target) -> Option<Form> {
+    /// `plan` is a valid plan that comes to no other row of its table (`Target::is_only`).
+    pub unsafe fn of_plan(plan: *const pg_sys::PlannedStmt) -> Option<Form> {
         // SAFETY: plan trees are read as the executor reads them; every node is checked by its tag.
         unsafe {
             let top = (*plan).planTree;
-            if !target.is_only()
-                || tag(top) != NodeTag::T_ModifyTable
+            if tag(top) != NodeTag::T_ModifyTable
                 || (*plan).hasModifyingCTE
                 || (*plan).dependsOnRole
                 || !(*plan).canSetTag

@@ -1,6 +1,8 @@
 //! The extension's shared memory: its layout, its size, its locks.
 
-use super::raw;
+use super::guc;
+use super::totals::Totals;
+use crate::pg::{process, raw};
 use hotrow::{
     Actor, CombineRequest, ContendedTables, Definitions, Directory, FlushQueue, MEMBERS, Member,
     ReadGuard, Row, Slot, WatchedTables, Word32, Word64, World,
@@ -11,9 +13,6 @@ use keyrange::{
 use pgrx::pg_sys;
 use std::mem::{align_of, size_of};
 use std::sync::OnceLock;
-
-use crate::guc;
-use crate::hotlock::stats::Totals;
 
 /// Counters of contention on rows that are not hot.
 const CONTENTION: usize = 4096;
@@ -307,7 +306,7 @@ impl Shared {
     /// This process's counters of range OCC.
     #[inline]
     pub fn counters(&self) -> &'static Counters {
-        &self.ranges[super::wait::me() as usize]
+        &self.ranges[process::me() as usize]
     }
 
     /// Bytes that range OCC has of it.

@@ -7,30 +7,11 @@
 //! makes the kernel refuse the sleep, a signal handler of our own process ends it, and another
 //! process that uses `wake` sees `sleeping` after it has set the flag.
 
-use super::raw;
-use super::shmem::shared;
+use super::memory::shared;
+use crate::pg::process::{check_for_interrupts, me};
+use crate::pg::raw;
 use hotrow::ActorId;
 use pgrx::pg_sys;
-
-/// Microseconds since PostgreSQL's epoch.
-#[inline]
-pub fn now() -> u64 {
-    // SAFETY: reads the clock.
-    unsafe { raw::GetCurrentTimestamp() as u64 }
-}
-
-/// This process's number in the shared arrays.
-#[inline]
-pub fn me() -> ActorId {
-    // SAFETY: MyProc is set in every process that runs transactions.
-    unsafe { (*pg_sys::MyProc).pgprocno as ActorId }
-}
-
-/// Whether this process has a place in the shared arrays.
-pub fn is_backend() -> bool {
-    // SAFETY: both are plain reads; MyProc is null in processes without one.
-    unsafe { !pg_sys::MyProc.is_null() && (*pg_sys::MyProc).pgprocno < pg_sys::MaxBackends }
-}
 
 /// Wakes a process that sleeps in `sleep`. Harmless when it does not.
 pub fn wake(actor: ActorId) {
@@ -46,11 +27,6 @@ pub fn wake(actor: ActorId) {
             futex::wake(&raw const (*latch).is_set);
         }
     }
-}
-
-/// Lets another runnable process have the processor.
-pub fn give_way() {
-    std::thread::yield_now();
 }
 
 /// Processes to be woken once a lock is released.
@@ -174,48 +150,6 @@ mod futex {
                 null_mut::<i32>(),
                 0,
             );
-        }
-    }
-}
-
-/// A number that is different each time (PostgreSQL's own generator for such purposes).
-pub fn random() -> u32 {
-    // SAFETY: the process's own state, seeded when it starts.
-    unsafe { pg_sys::pg_prng_uint32(&raw mut pg_sys::pg_global_prng_state) }
-}
-
-/// Whether something asks for `check_for_interrupts`.
-#[inline]
-pub fn is_interrupted() -> bool {
-    // SAFETY: a plain read.
-    unsafe { pg_sys::InterruptPending != 0 }
-}
-
-/// Whether `check_for_interrupts` is going to raise ERROR or FATAL.
-pub fn is_to_fail() -> bool {
-    // SAFETY: plain reads.
-    unsafe { pg_sys::QueryCancelPending != 0 || pg_sys::ProcDiePending != 0 }
-}
-
-/// Processes interrupts other than a cancel.
-pub fn absorb_interrupts() {
-    if is_interrupted() {
-        // SAFETY: HOLD_CANCEL_INTERRUPTS and RESUME_CANCEL_INTERRUPTS; a FATAL ends the session.
-        unsafe {
-            pg_sys::QueryCancelHoldoffCount += 1;
-            raw::ProcessInterrupts();
-            pg_sys::QueryCancelHoldoffCount -= 1;
-        }
-    }
-}
-
-/// miscadmin.h's CHECK_FOR_INTERRUPTS.
-#[inline]
-pub fn check_for_interrupts() {
-    // SAFETY: as the macro does.
-    unsafe {
-        if pg_sys::InterruptPending != 0 {
-            raw::ProcessInterrupts();
         }
     }
 }

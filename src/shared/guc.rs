@@ -226,7 +226,7 @@ pub fn init() {
         none,
     );
     #[cfg(feature = "planted_faults")]
-    crate::fault::setting::init();
+    crate::shared::fault::setting::init();
     #[cfg(feature = "stop_events")]
     GucRegistry::define_string_guc(
         c"txn.stop_at",

@@ -60,7 +60,7 @@ pub fn at(point: Point) {
         Point::Validated => ("validated", true),
     };
     let tag = {
-        let Some(wanted) = crate::guc::STOP_AT.get() else {
+        let Some(wanted) = crate::shared::guc::STOP_AT.get() else {
             return;
         };
         if !wanted
@@ -113,7 +113,8 @@ fn hold(tag: &pgrx::pg_sys::LOCKTAG) {
 /// The same without an ERROR: no deadlock is looked for, and no interrupt is heard.
 #[cfg(feature = "stop_events")]
 fn hold_on(tag: &pgrx::pg_sys::LOCKTAG) {
-    use crate::pg::{raw, wait};
+    use crate::pg::raw;
+    use crate::shared::wait;
     use pgrx::pg_sys::{self, LockAcquireResult::LOCKACQUIRE_NOT_AVAIL};
     // SAFETY: an advisory lock of the session, which needs no resource owner, taken without
     // waiting.

@@ -1,8 +1,9 @@
 //! The callbacks of `txn_heap` by which range OCC learns what is read and written. Each does what the next one does, heap's or
 //! hotlock's, and tells `range_occ`.
 
-use super::callbacks::{self, Fetch, FetchBy, index_fetch_tuple};
-use super::{fetch as rows, prune, swap};
+use super::heap::{self, FetchBy, index_fetch_tuple};
+use crate::tam::call::Fetch;
+use crate::tam::{fetch as rows, prune, swap};
 use crate::pg::error::guarded;
 use crate::pg::tuple;
 use crate::range_occ::{capture, session, write};
@@ -91,7 +92,7 @@ impl FetchBy for TrackedInFront {
         unsafe {
             check_fetch(call.scan, call.snapshot);
             let found = rows::tuple(call);
-            callbacks::fetched(call, found);
+            heap::fetched(call, found);
             found
         }
     }
@@ -217,7 +218,7 @@ unsafe extern "C-unwind" fn tuple_lock_in_front(
     // SAFETY: as above.
     unsafe {
         locked(rel, || {
-            callbacks::tuple_lock(rel, tid, snapshot, slot, cid, mode, policy, flags, failure)
+            heap::tuple_lock(rel, tid, snapshot, slot, cid, mode, policy, flags, failure)
         })
     }
 }
@@ -335,7 +336,7 @@ unsafe extern "C-unwind" fn tuple_update_in_front(
     // SAFETY: as above.
     unsafe {
         updated(rel, otid, slot, lockmode, || {
-            callbacks::tuple_update(
+            heap::tuple_update(
                 rel, otid, slot, cid, snapshot, crosscheck, wait, failure, lockmode, indexes,
             )
         })
@@ -400,7 +401,7 @@ unsafe extern "C-unwind" fn tuple_delete_in_front(
     // SAFETY: as above.
     unsafe {
         deleted(rel, tid, || {
-            callbacks::tuple_delete(
+            heap::tuple_delete(
                 rel,
                 tid,
                 cid,

@@ -1,0 +1,58 @@
+//! What surrounds every part of a statement that PostgreSQL runs for a hook.
+
+use crate::hotlock::{error_visibility, statement};
+use crate::pg::error::guarded;
+use crate::pg::{catch, nesting};
+use crate::range_occ;
+use crate::tam::swap;
+use pgrx::pg_sys::QueryDesc;
+
+/// Runs a part of a statement with the table's own routine in place. A function of an index's
+/// expression may run it, and have rewound its cursor before, which calls no hook: the plan has
+/// then read with heap's routine.
+///
+/// # Safety
+/// Nothing with a destructor is alive in `run` or its callers.
+#[inline]
+pub unsafe fn as_usual(run: impl FnOnce()) {
+    // SAFETY: by the contract.
+    nesting::within(|| unsafe { at_same_depth(run) })
+}
+
+/// Does that for a command that only runs another part of a client's own statement.
+///
+/// # Safety
+/// As for `as_usual`.
+#[inline]
+pub unsafe fn at_same_depth(run: impl FnOnce()) {
+    if swap::heaps_own().is_none() {
+        return run();
+    }
+    note_untracked();
+    // SAFETY: by the contract.
+    unsafe { swap::as_usual(run) }
+}
+
+/// Within heap's callback anything may have been read of its relation.
+pub fn note_untracked() {
+    if let Some(rel) = swap::heaps_own() {
+        // SAFETY: open as long as the callback is at work.
+        unsafe { range_occ::session::note_untracked(rel) };
+    }
+}
+
+/// Runs a part of a statement, whose query it is if it has one. An error in it that may come of
+/// uncommitted data waits for its writers, and one that may come of data that is not durable yet
+/// until it is.
+pub fn watched(query: *const QueryDesc, run: impl FnOnce()) {
+    if statement::is_watched() {
+        // SAFETY: nothing here has a destructor; the query has been started and not ended.
+        unsafe {
+            catch::catching(run, |code| {
+                guarded(|| error_visibility::failed(code, query))
+            })
+        };
+    } else {
+        run();
+    }
+}

@@ -1,0 +1,156 @@
+//! Who acts when a transaction ends, and in which order.
+//!
+//! | event (xact.c) | what happens |
+//! |---|---|
+//! | COMMIT as a command | `commit::wait_before_triggers`: predecessors end before deferred triggers fire (`utility.rs`) |
+//! | PRE_COMMIT, before the callbacks of others | `commit::before_others`: the same for COMMITs without a command, as others may commit elsewhere |
+//! | PRE_COMMIT | `pre_commit`, below: the last place at which the transaction may fail |
+//! | the commit record, ProcArrayEndTransaction | PostgreSQL's. An early commit has not been flushed yet |
+//! | COMMIT | `committed`: leaves the hot rows, so that the next transaction goes on |
+//! | locks are released | `commit::after_locks` (`pg/release.rs`): flush, synchronous standbys, results of combined updates |
+//!
+//! PREPARE goes the way of COMMIT, without an early end: PRE_PREPARE, the state file, PREPARE.
+
+use super::part;
+use crate::hotlock::commit::{self, End};
+use crate::hotlock::{
+    check, combine, definitions, error_visibility, fk_check, handover, is_in_hot_transaction,
+    readguard, reads, streaming, whole,
+};
+use crate::pg::error::{guarded, infallible};
+use crate::pg::{fastpath, nesting, relation, snapshot, xact};
+use crate::range_occ;
+use crate::tam::swap;
+use pgrx::pg_sys::*;
+use std::ffi::c_void;
+
+/// XACT_EVENT_PRE_COMMIT.
+#[inline]
+fn pre_commit() {
+    commit::take_deferred_locks();
+    check::close();
+    let early = is_in_hot_transaction() && commit::before_members_commit();
+    validate();
+    handover::come_back();
+    combine::seal();
+    if early {
+        commit::make_asynchronous();
+    }
+}
+
+/// XACT_EVENT_PRE_PREPARE.
+fn pre_prepare() {
+    commit::take_deferred_locks();
+    check::close();
+    if is_in_hot_transaction() {
+        commit::before_members_prepare();
+    }
+    validate();
+}
+
+/// The predecessors have ended. Fails with 40001 if what the transaction has read is not so any
+/// more; then takes note of what it has written, for those who ask the same.
+#[inline]
+fn validate() {
+    reads::validate();
+    definitions::validate();
+    readguard::wait_for_reads();
+    // From here on nothing waits, and nothing is read or written.
+    range_occ::commit::before_end();
+    reads::note_writes();
+    definitions::begin();
+}
+
+/// XACT_EVENT_COMMIT: the transaction is no longer running.
+#[inline]
+fn committed() {
+    let end = commit::committed();
+    readguard::settle(end);
+    combine::committed(end);
+    ended(End::Committed);
+}
+
+/// XACT_EVENT_PREPARE. Successors wait for the transaction id, which lives on.
+fn prepared() {
+    readguard::settle(0);
+    ended(End::Prepared);
+}
+
+/// XACT_EVENT_ABORT.
+fn rolled_back() {
+    commit::restore_synchronous_commit();
+    readguard::settle(0);
+    combine::rolled_back();
+    range_occ::session::end_exempt();
+    ended(End::RolledBack);
+}
+
+/// Leaves the hot rows, the running list of validated transactions, and whatever else lasts for a
+/// transaction at most.
+#[inline]
+fn ended(end: End) {
+    commit::end(end);
+    swap::end_of_transaction();
+    range_occ::transaction::end();
+    check::forget();
+    error_visibility::error_is_over();
+    whole::forget();
+    fk_check::forget();
+    streaming::forget();
+    readguard::forget();
+    reads::forget();
+    combine::forget(end != End::RolledBack);
+    nesting::transaction_ended();
+    relation::transaction_ended();
+    fastpath::transaction_ended();
+    xact::note_block(false);
+    error_visibility::forget_deferred();
+}
+
+unsafe extern "C-unwind" fn at_transaction_event(event: XactEvent::Type, _arg: *mut c_void) {
+    match event {
+        XactEvent::XACT_EVENT_PRE_COMMIT => guarded(pre_commit),
+        XactEvent::XACT_EVENT_PRE_PREPARE => guarded(pre_prepare),
+        XactEvent::XACT_EVENT_COMMIT => infallible(committed),
+        XactEvent::XACT_EVENT_PREPARE => infallible(prepared),
+        XactEvent::XACT_EVENT_ABORT => infallible(rolled_back),
+        _ => {}
+    }
+}
+
+unsafe extern "C-unwind" fn at_subtransaction_event(
+    event: SubXactEvent::Type,
+    own: SubTransactionId,
+    parent: SubTransactionId,
+    _arg: *mut c_void,
+) {
+    match event {
+        SubXactEvent::SUBXACT_EVENT_START_SUB => {
+            snapshot::note_subtransaction();
+            nesting::note_subtransaction();
+            range_occ::session::subtransaction_started();
+        }
+        SubXactEvent::SUBXACT_EVENT_ABORT_SUB => infallible(|| {
+            nesting::subtransaction_rolled_back(xact::nest_level());
+            swap::abort_of_subtransaction(own);
+            part::note_untracked();
+            range_occ::transaction::subtransaction_rolled_back(xact::nest_level());
+            commit::subtransaction_rolled_back(xact::nest_level());
+        }),
+        SubXactEvent::SUBXACT_EVENT_COMMIT_SUB => infallible(|| {
+            swap::commit_of_subtransaction(own, parent);
+            range_occ::session::subtransaction_committed(xact::nest_level());
+            commit::subtransaction_committed(xact::nest_level());
+        }),
+        _ => {}
+    }
+}
+
+/// Registers the callbacks. Once, from `_PG_init`.
+pub fn init() {
+    // SAFETY: in the postmaster; the callbacks take what xact.c gives.
+    unsafe {
+        RegisterXactCallback(Some(at_transaction_event), std::ptr::null_mut());
+        RegisterSubXactCallback(Some(at_subtransaction_event), std::ptr::null_mut());
+    }
+}

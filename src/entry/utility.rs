@@ -1,0 +1,252 @@
+//! The hook of utility commands: transaction commands, COPY, CALL, DDL and all else that is not
+//! planned.
+//!
+//! No frame here has anything to drop when the next hook or PostgreSQL's own function raises an
+//! ERROR: it passes us by, and keeps its context and the names of constraint, table and column.
+
+use super::idle::is_idle;
+use super::part::{as_usual, at_same_depth, watched};
+use super::previous::previous;
+use crate::hotlock::{
+    self, check, commit, definitions, dependent, error_visibility, readguard, repeatable, statement,
+};
+use crate::pg::error::guarded;
+use crate::pg::{nesting, raw, utility, xact};
+use crate::range_occ;
+use pgrx::pg_sys::*;
+use std::ffi::c_char;
+
+pub unsafe extern "C-unwind" fn process_utility(
+    statement: *mut PlannedStmt,
+    source: *const c_char,
+    read_only: bool,
+    context: ProcessUtilityContext::Type,
+    params: ParamListInfo,
+    environment: *mut QueryEnvironment,
+    destination: *mut DestReceiver,
+    completion: *mut QueryCompletion,
+) {
+    // SAFETY: the next hook in the chain, or PostgreSQL's own function.
+    let execute = || unsafe {
+        previous()
+            .process_utility
+            .unwrap_or(raw::standard_ProcessUtility)(
+            statement,
+            source,
+            read_only,
+            context,
+            params,
+            environment,
+            destination,
+            completion,
+        )
+    };
+    // SAFETY: the hook's argument.
+    if let Some(kind) = unsafe { transaction_command((*statement).utilityStmt) }
+        && is_idle()
+    {
+        return nesting::within(|| {
+            range_occ::session::rolls_back_to(kind == TransactionStmtKind::TRANS_STMT_ROLLBACK_TO);
+            execute();
+            after_transaction_command(kind);
+        });
+    }
+    let run = || {
+        let part = dependent::Part::begin(source);
+        // SAFETY: the hook's argument.
+        let is_top_level = context == ProcessUtilityContext::PROCESS_UTILITY_TOPLEVEL;
+        // SAFETY: the hook's argument.
+        guarded(|| unsafe { before_utility(statement, is_top_level) });
+        // Looked at before it runs: afterwards the statement may be gone.
+        // SAFETY: the hook's argument.
+        let node = unsafe { (*statement).utilityStmt };
+        // SAFETY: a utility statement's node.
+        let computes = unsafe { computes(node) };
+        // SAFETY: as above.
+        let command = unsafe { transaction_command(node) };
+        // SAFETY: as above.
+        let leaves_triggers = computes && !unsafe { runs_statements(node) };
+        // SAFETY: as above; nothing here has a destructor.
+        let run = || unsafe { range_occ::guard::copied(node, execute) };
+        // SAFETY: as above.
+        let exempt = guarded(|| unsafe { range_occ::guard::begin_exempt(node, is_top_level) });
+        if computes {
+            watched(std::ptr::null(), run);
+        } else {
+            run();
+        }
+        range_occ::redefined::end_utility();
+        if exempt {
+            range_occ::session::end_exempt();
+        }
+        guarded(|| {
+            part.end();
+            if leaves_triggers {
+                error_visibility::note_any_deferred();
+            }
+            if computes {
+                error_visibility::before_deferred();
+            }
+        });
+        if let Some(kind) = command {
+            after_transaction_command(kind);
+        }
+        repeatable::after_utility();
+    };
+    // SAFETY: a utility statement's node; nothing here has a destructor.
+    unsafe {
+        let node = (*statement).utilityStmt;
+        if !is_clients_own(node, context) {
+            as_usual(run);
+        } else if (*node).type_ == NodeTag::T_FetchStmt {
+            at_same_depth(|| nesting::while_fetching(run));
+        } else {
+            at_same_depth(run);
+        }
+    }
+}
+
+/// Whether the command is the client's EXECUTE or FETCH, which runs a statement of the client's.
+unsafe fn is_clients_own(node: *const Node, context: ProcessUtilityContext::Type) -> bool {
+    // SAFETY: a utility statement's node.
+    let tag = unsafe { (*node).type_ };
+    context == ProcessUtilityContext::PROCESS_UTILITY_TOPLEVEL
+        && matches!(tag, NodeTag::T_ExecuteStmt | NodeTag::T_FetchStmt)
+}
+
+/// Whether the command reads data or runs code of the user's, perhaps outside the executor.
+unsafe fn computes(node: *const Node) -> bool {
+    // SAFETY: a utility statement's node.
+    let tag = unsafe { (*node).type_ };
+    !matches!(
+        tag,
+        NodeTag::T_TransactionStmt
+            | NodeTag::T_VariableSetStmt
+            | NodeTag::T_VariableShowStmt
+            | NodeTag::T_DeallocateStmt
+            | NodeTag::T_ClosePortalStmt
+            | NodeTag::T_LockStmt
+            | NodeTag::T_ListenStmt
+            | NodeTag::T_NotifyStmt
+            | NodeTag::T_UnlistenStmt
+            | NodeTag::T_DiscardStmt
+    )
+}
+
+/// Whether it only runs statements that come by the executor's hooks.
+unsafe fn runs_statements(node: *const Node) -> bool {
+    // SAFETY: a utility statement's node.
+    let tag = unsafe { (*node).type_ };
+    matches!(
+        tag,
+        NodeTag::T_ExecuteStmt
+            | NodeTag::T_FetchStmt
+            | NodeTag::T_CallStmt
+            | NodeTag::T_DoStmt
+            | NodeTag::T_DeclareCursorStmt
+            | NodeTag::T_ExplainStmt
+            | NodeTag::T_PrepareStmt
+            | NodeTag::T_ConstraintsSetStmt
+    )
+}
+
+/// A transaction command has been executed, which for COMMIT means: taken note of, so that an ERROR ends the transaction. Deferred
+/// triggers run next, and what they say must not come from versions that may still roll back.
+#[inline]
+fn after_transaction_command(kind: TransactionStmtKind::Type) {
+    use TransactionStmtKind::*;
+    if matches!(kind, TRANS_STMT_BEGIN | TRANS_STMT_START) {
+        xact::note_block(true);
+    } else if matches!(kind, TRANS_STMT_COMMIT | TRANS_STMT_PREPARE) {
+        guarded(commit::wait_before_triggers);
+        if error_visibility::has_deferred() && xact::may_fire_deferred() && statement::is_watched()
+        {
+            // SAFETY: what the commit itself does first (xact.c: CommitTransaction), as SET CONSTRAINTS does in a command.
+            watched(std::ptr::null(), || unsafe {
+                raw::AfterTriggerFireDeferred()
+            });
+        }
+    }
+}
+
+/// The kind of a transaction command.
+#[inline]
+unsafe fn transaction_command(node: *const Node) -> Option<TransactionStmtKind::Type> {
+    // SAFETY: a utility statement's node, read as what its tag says.
+    unsafe {
+        ((*node).type_ == NodeTag::T_TransactionStmt)
+            .then(|| (*node.cast::<TransactionStmt>()).kind)
+    }
+}
+
+/// A utility command may do anything: it is taken to write untracked tables, unless it is one of those that do not, or that run
+/// statements through the executor.
+unsafe fn before_utility(command: *mut PlannedStmt, is_top_level: bool) {
+    // SAFETY: a utility statement's node.
+    unsafe {
+        let node = (*command).utilityStmt;
+        range_occ::guard::before_utility(node, is_top_level);
+        dependent::before_utility(node);
+        match (*node).type_ {
+            NodeTag::T_TransactionStmt => return,
+            NodeTag::T_ExecuteStmt
+            | NodeTag::T_DeclareCursorStmt
+            | NodeTag::T_VariableSetStmt
+            | NodeTag::T_VariableShowStmt
+            | NodeTag::T_PrepareStmt
+            | NodeTag::T_DeallocateStmt
+            | NodeTag::T_FetchStmt
+            | NodeTag::T_ClosePortalStmt
+            | NodeTag::T_CallStmt
+            | NodeTag::T_DoStmt
+            | NodeTag::T_ConstraintsSetStmt
+            | NodeTag::T_LockStmt
+            | NodeTag::T_ListenStmt
+            | NodeTag::T_NotifyStmt
+            | NodeTag::T_UnlistenStmt
+            | NodeTag::T_DiscardStmt => {}
+            NodeTag::T_ExplainStmt => {
+                if utility::explains_creation(node.cast()) {
+                    definitions::note_change(false);
+                }
+            }
+            NodeTag::T_CopyStmt => {
+                let copy = node.cast::<CopyStmt>();
+                if (*copy).is_from {
+                    readguard::note_untracked();
+                    check::take();
+                } else {
+                    note_copied(copy);
+                }
+            }
+            _ => {
+                readguard::note_untracked();
+                check::take();
+                if !utility::keeps_definitions(node) {
+                    definitions::note_change(utility::concerns_roles(node));
+                }
+            }
+        }
+        hotlock::check_doomed();
+    }
+}
+
+/// `COPY table TO` reads without the executor.
+unsafe fn note_copied(copy: *const CopyStmt) {
+    // SAFETY: a parsed COPY; a name that cannot be resolved is left to COPY to report.
+    unsafe {
+        if !(*copy).relation.is_null() {
+            let missing_ok = RVROption::RVR_MISSING_OK;
+            let relation = raw::RangeVarGetRelidExtended(
+                (*copy).relation,
+                NoLock as LOCKMODE,
+                missing_ok,
+                None,
+                std::ptr::null_mut(),
+            );
+            if relation != Oid::INVALID {
+                readguard::note_read(relation);
+            }
+        }
+    }
+}

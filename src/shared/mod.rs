@@ -1,0 +1,8 @@
+#![doc = include_str!("README.md")]
+
+pub mod fault;
+pub mod guc;
+pub mod memory;
+pub mod stop;
+pub mod totals;
+pub mod wait;
