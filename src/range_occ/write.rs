@@ -18,7 +18,7 @@ fn note(table: &Table, key: Interval) {
     });
 }
 
-/// Before anything is written to the table: it becomes known, or 40001 and others as `session::touch` has it.
+/// Before anything is written to the table: it becomes known, or 40001 and others as `tables::touch` has it.
 ///
 /// # Safety
 /// `rel` is open and locked, of `txn_heap`; nothing with a destructor is alive in the callers.

@@ -28,6 +28,9 @@ pub struct Args {
     /// sql and isolation: take what comes out as the expected output (review it!)
     #[arg(long)]
     accept: bool,
+    /// server: how many tests run at a time
+    #[arg(long, value_name = "NUMBER", default_value_t = 2)]
+    lanes: u32,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -49,6 +52,7 @@ struct Context<'a> {
     install: &'a PgInstall,
     filter: Option<&'a str>,
     accept: bool,
+    lanes: u32,
 }
 
 impl Context<'_> {
@@ -78,6 +82,7 @@ pub fn run(args: Args, pg_config: Option<&Path>) -> Result<bool> {
                 install: &install,
                 filter: args.filter.as_deref(),
                 accept: args.accept,
+                lanes: args.lanes,
             };
             for kind in kinds {
                 total += run_kind(*kind, &context);

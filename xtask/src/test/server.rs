@@ -1,4 +1,4 @@
-//! The tests of pgrx-tests: real servers, one test after the other, with the checked library.
+//! The tests of pgrx-tests: real servers, a few at a time, with the checked library.
 use anyhow::Result;
 
 use super::Context;
@@ -17,5 +17,6 @@ pub fn run(context: &Context) -> Result<Tally> {
         .args(["test", "--profile", "checked", "--package", PACKAGE])
         .env("TXN_PG_CONFIG", &context.install.pg_config)
         .env("TXN_LIBRARY_DIR", library.path());
-    libtest::run(command, context.filter, &["--test-threads=1"], PACKAGE)
+    let lanes = format!("--test-threads={}", context.lanes);
+    libtest::run(command, context.filter, &[&lanes], PACKAGE)
 }
