@@ -1,6 +1,7 @@
-//! The data-modifying statement that is a transaction of its own: its commit is next.
+//! The data-modifying statement that is a transaction of its own, perhaps in a block that its message
+//! holds as a whole: its commit is next.
 
-use crate::pg::{nesting, nodes, raw, xact};
+use crate::pg::{frontend, nesting, nodes, raw, xact};
 use pgrx::pg_sys::{self, CmdType};
 use std::cell::Cell;
 
@@ -36,7 +37,7 @@ pub unsafe fn note(query: *mut pg_sys::QueryDesc) {
         let portal = pg_sys::ActivePortal;
         if (*query).operation == CmdType::CMD_SELECT
             || !nesting::is_outermost()
-            || raw::IsTransactionBlock()
+            || raw::IsTransactionBlock() && !frontend::is_alone_in_block(query)
         {
             return;
         }

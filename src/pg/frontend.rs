@@ -1,15 +1,17 @@
 //! What the client will do next, as far as it has already told.
 
+use super::nodes::{length, nth, tag};
 use super::{nesting, raw};
 use pgrx::pg_sys;
 
 /// Whether the statement is all of its transaction, so that it commits as soon as the statement has
-/// run: a single statement of the simple protocol, or one that is executed alone and whose Sync
-/// message has arrived with it. Not within another statement or a function; nor a portal that FETCH
-/// runs, which can fail after it.
+/// run: a single statement of the simple protocol, alone or in a block, or one that is executed
+/// alone and whose Sync message has arrived with it. Not within another statement or a function;
+/// nor a portal that FETCH runs, which can fail after it.
 ///
 /// # Safety
-/// `query` is the statement of the active portal.
+/// `query` is the statement of the active portal, and in a transaction block only if
+/// `is_alone_in_block` says so.
 pub unsafe fn commits_next(query: *const pg_sys::QueryDesc) -> bool {
     /// access/xact.h
     const XACT_FLAGS_PIPELINING: i32 = 1 << 3;
@@ -20,7 +22,6 @@ pub unsafe fn commits_next(query: *const pg_sys::QueryDesc) -> bool {
             || pg_sys::MyBackendType != pg_sys::BackendType::B_BACKEND
             || pg_sys::whereToSendOutput != pg_sys::CommandDest::DestRemote
             || pg_sys::MyXactFlags & XACT_FLAGS_PIPELINING != 0
-            || raw::IsTransactionBlock()
         {
             return false;
         }
@@ -35,6 +36,44 @@ pub unsafe fn commits_next(query: *const pg_sys::QueryDesc) -> bool {
             },
             _ => false,
         }
+    }
+}
+
+/// Whether the statement is the only one of a transaction block that its message holds as a whole:
+/// `BEGIN; statement; COMMIT`. The parser says so, which has read the same text before.
+///
+/// # Safety
+/// `query` is the statement of the active portal, in a transaction block.
+pub unsafe fn is_alone_in_block(query: *const pg_sys::QueryDesc) -> bool {
+    use pg_sys::TransactionStmtKind::{TRANS_STMT_BEGIN, TRANS_STMT_COMMIT, TRANS_STMT_START};
+    // SAFETY: plain reads of backend state; parse trees are read as what their tags say.
+    unsafe {
+        let (text, own) = (pg_sys::debug_query_string, &*(*query).plannedstmt);
+        let is_first_message = raw::GetCurrentTransactionStartTimestamp()
+            == raw::GetCurrentStatementStartTimestamp();
+        if text.is_null()
+            || (*query).sourceText != text
+            || own.stmt_location <= 0
+            || own.stmt_len <= 0
+            || !is_first_message
+        {
+            return false;
+        }
+        let parsed = raw::raw_parser(text, pg_sys::RawParseMode::RAW_PARSE_DEFAULT);
+        if length(parsed) != 3 {
+            return false;
+        }
+        let statement = |n| &*nth::<pg_sys::RawStmt>(parsed, n);
+        let transaction = |n| {
+            let node = statement(n).stmt;
+            (tag(node) == pg_sys::NodeTag::T_TransactionStmt)
+                .then(|| &*node.cast::<pg_sys::TransactionStmt>())
+        };
+        statement(1).stmt_location == own.stmt_location
+            && transaction(0).is_some_and(|begin| {
+                [TRANS_STMT_BEGIN, TRANS_STMT_START].contains(&begin.kind)
+            })
+            && transaction(2).is_some_and(|end| end.kind == TRANS_STMT_COMMIT && !end.chain)
     }
 }
 

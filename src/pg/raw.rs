@@ -125,6 +125,8 @@ unsafe extern "C-unwind" {
     pub fn GetCurrentCommandId(used: bool) -> CommandId;
     pub fn CommandCounterIncrement();
     pub fn IsTransactionBlock() -> bool;
+    // parser/parser.c
+    pub fn raw_parser(text: *const c_char, mode: RawParseMode::Type) -> *mut List;
     pub fn IsInTransactionBlock(is_top_level: bool) -> bool;
     pub fn IsSubTransaction() -> bool;
     // utils/init/miscinit.c, utils/misc/superuser.c

@@ -15,7 +15,6 @@ mod soak;
 mod steps;
 mod test;
 mod tools;
-mod top;
 #[cfg(test)]
 mod tree;
 
@@ -50,7 +49,7 @@ enum Command {
     #[command(subcommand)]
     Pg(pg::Command),
     /// Watch hot rows, waits and rates of any server with the extension
-    Top(top::Args),
+    Top(txn_top::Args),
     /// Compare stock PostgreSQL with queue lock and group lock on a hot row, in a few minutes
     Demo(demo::Args),
     /// Format, lints, spelling, licences, and the limits of the tree, in under a minute
@@ -88,7 +87,7 @@ fn run(cli: Cli) -> Result<bool> {
         Command::Install => install::run(chosen),
         Command::Package(args) => package::run(args, chosen),
         Command::Pg(command) => pg::run(command, chosen),
-        Command::Top(args) => top::run(args),
+        Command::Top(args) => txn_top::run(args, pg::throwaway),
         Command::Demo(args) => demo::run(args, pg_config),
         Command::Check => {
             let tally = check::run(&setup::run(chosen)?, |_| true)?;

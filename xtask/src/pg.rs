@@ -8,6 +8,7 @@ use std::process;
 use anyhow::{Context, Result, bail};
 use clap::Subcommand;
 use pgserver::{PgInstall, PostmasterFile, Server, ServerOptions, ServerUser, cache_dir};
+use postgres::Config;
 
 use crate::{install, pgconfig, setup};
 
@@ -203,7 +204,7 @@ fn psql(which: &Which, arguments: &[OsString], pg_config: Option<&Path>) -> Resu
 }
 
 /// The server of this cache that runs; of several, the one on the default port.
-pub fn the_running_one() -> Result<PostmasterFile> {
+fn the_running_one() -> Result<PostmasterFile> {
     let mut running: Vec<_> = data_dirs()?.iter().filter_map(|dir| running(dir)).collect();
     let default = running
         .iter()
@@ -317,4 +318,16 @@ mod tests {
             "7000"
         );
     }
+}
+
+/// How to connect to the server of `pg start`.
+pub fn throwaway() -> Result<Config> {
+    let server = the_running_one()?;
+    let mut config = Config::new();
+    config
+        .host_path(server.socket_dir)
+        .port(server.port)
+        .user("postgres")
+        .dbname("postgres");
+    Ok(config)
 }

@@ -59,7 +59,7 @@ fn cells(record: &Record, group: &Line) -> [String; COLUMNS.len()] {
         let mut lines = record.summary.iter();
         lines
             .find(|line| line.variant == variant && line.clients == group.clients)
-            .map_or_else(String::new, |line| table::thousands(line.tps.median))
+            .map_or_else(String::new, |line| thousands(line.tps.median))
     };
     [
         record.about.to_owned(),

@@ -6,7 +6,8 @@ use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
 
 use super::record::Run;
 use super::sample::Sample;
-use super::table::{microseconds, milliseconds, thousands};
+use super::table::{milliseconds};
+use txn_top::text::{microseconds, thousands};
 
 pub struct Progress {
     terminal: MultiProgress,

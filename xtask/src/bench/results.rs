@@ -13,7 +13,8 @@ use anyhow::Context;
 use self::records::{Counted, File, Hammer, Line, Machine, Plain, Range, Record, System, read};
 use super::catalog::{GROUP, OFF, STOCK};
 use super::stats::Spread;
-use super::table::{milliseconds, thousands};
+use super::table::{milliseconds};
+use txn_top::text::thousands;
 use crate::tools::checkout;
 
 pub const NAME: &str = "results";

@@ -1,5 +1,6 @@
 //! The summary as a table in the terminal.
 
+use txn_top::text::thousands;
 use comfy_table::{CellAlignment, Table, TableComponent, presets};
 
 use super::record::Line;
@@ -80,39 +81,12 @@ pub fn milliseconds(value: f64) -> String {
     format!("{value:.digits$}")
 }
 
-/// With a digit after the point while that matters.
-pub fn microseconds(value: f64) -> String {
-    if value < 100.0 {
-        format!("{value:.1} µs")
-    } else {
-        format!("{} µs", thousands(value))
-    }
-}
-
-/// A whole number, its thousands apart.
-pub fn thousands(value: f64) -> String {
-    let digits = format!("{value:.0}");
-    let mut text = String::new();
-    for (index, digit) in digits.chars().enumerate() {
-        if index > 0 && (digits.len() - index).is_multiple_of(3) {
-            text.push(',');
-        }
-        text.push(digit);
-    }
-    text
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn numbers_for_people() {
-        assert_eq!(thousands(999.4), "999");
-        assert_eq!(thousands(1_234_567.0), "1,234,567");
-        assert_eq!(thousands(12_345.0), "12,345");
-        assert_eq!(microseconds(12.34), "12.3 µs");
-        assert_eq!(microseconds(11_048.1), "11,048 µs");
+    fn milliseconds_for_people() {
         assert_eq!(milliseconds(0.1234), "0.123");
         assert_eq!(milliseconds(12.34), "12.3");
         assert_eq!(milliseconds(1234.5), "1234");

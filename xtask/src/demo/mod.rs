@@ -111,7 +111,7 @@ pub fn run(args: Args, pg_config: Option<PathBuf>) -> anyhow::Result<()> {
 /// What the largest number of clients gains, in one sentence. None without group lock.
 fn headline(record: &Record) -> Option<String> {
     let line = record.summary.iter().rfind(|line| line.variant == GROUP)?;
-    let rate = table::thousands(line.tps.median);
+    let rate = thousands(line.tps.median);
     let mut text = format!(
         "With {} clients, group lock commits {rate} per second",
         line.clients
@@ -133,7 +133,7 @@ fn checked(record: &Record) -> String {
     format!(
         "Checked: {} runs, {} acknowledged transactions, every one in the data, none twice.",
         record.runs.len(),
-        table::thousands(effects as f64)
+        thousands(effects as f64)
     )
 }
 

@@ -5,7 +5,7 @@ use plotters::style::RGBColor;
 use crate::bench::catalog::{DIFFERENT, GROUP, QUEUE, STOCK};
 use crate::bench::record::{Line, Record, Run};
 use crate::bench::sample::Sample;
-use crate::bench::table::thousands;
+use txn_top::text::thousands;
 use crate::report::chart::{self, Axis, Curve, draw};
 
 /// Readable on light and on dark.

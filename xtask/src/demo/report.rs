@@ -5,7 +5,8 @@ use maud::{Markup, PreEscaped, html};
 use super::plot::{self, color_of};
 use crate::bench::catalog::GROUP;
 use crate::bench::record::{Line, Record, Run};
-use crate::bench::table::{COLUMNS, cells, microseconds, milliseconds, thousands};
+use crate::bench::table::{COLUMNS, cells, milliseconds};
+use txn_top::text::{microseconds, thousands};
 use crate::report::{conditions, css, legend, page};
 
 /// The whole page.

@@ -23,7 +23,7 @@ use crate::bench::machine::Machine;
 use crate::bench::postgres_site::describe;
 use crate::bench::progress::Progress;
 use crate::bench::site::Description;
-use crate::bench::table::thousands;
+use txn_top::text::thousands;
 use crate::bench::workload::{MOST_CLIENTS, SCHEMA};
 use crate::bench::write_json;
 use crate::install::{Variant, build_library, install_release, publish};

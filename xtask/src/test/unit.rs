@@ -8,12 +8,13 @@ use crate::check;
 use crate::tools::cargo;
 
 /// Packages whose tests run here; those of the server tests are a kind of their own.
-const PACKAGES: [&str; 6] = [
+const PACKAGES: [&str; 7] = [
     "history",
     "hotrow",
     "keyrange",
     "lookahead",
     "pgserver",
+    "txn-top",
     "xtask",
 ];
 

@@ -1,5 +1,6 @@
 //! Combining: a session that has the ticket does the waiting updates of others. The holder is stopped at a named point (a
 //! library with the feature `stop_events`), so that it is certain who is done by whom.
+mod blocks;
 mod leaving;
 mod portals;
 mod replayed;

@@ -13,7 +13,8 @@ use crate::bench::pgbench::{Arrivals, Protocol};
 use crate::bench::sample::Sample;
 use crate::bench::site::{Description, Findings};
 use crate::bench::stats::Spread;
-use crate::bench::table::{milliseconds, ratio, thousands};
+use crate::bench::table::{milliseconds, ratio};
+use txn_top::text::thousands;
 use crate::bench::transactions::{End, Event};
 
 /// A whole measurement, as it is written to JSON.

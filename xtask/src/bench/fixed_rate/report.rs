@@ -4,7 +4,7 @@ use maud::{Markup, PreEscaped, html};
 
 use super::record::{COLUMNS, Class, ClassRun, PIECE, Piece, Record, Run, cells};
 use crate::bench::catalog::GROUP;
-use crate::bench::table::thousands;
+use txn_top::text::thousands;
 use crate::demo::color_of;
 use crate::report::chart::{Axis, Curve, draw};
 use crate::report::{conditions, css, legend, page};

@@ -10,7 +10,7 @@ use super::variant::{
     HEAP, HEAP_WITH_LIBRARY, ONE_RANGE, RANGE_OCC, RANGE_OCC_WINDOW, REPEATABLE_READ,
     REPEATABLE_READ_TXN_HEAP, SSI, SSI_MORE_LOCKS, TXN_HEAP,
 };
-use crate::bench::table::thousands;
+use txn_top::text::thousands;
 use crate::report::chart::{Axis, Curve, Value, draw};
 use crate::report::{conditions, css, legend, page};
 

@@ -4,8 +4,7 @@ use unicode_width::UnicodeWidthStr;
 
 use super::rates::{Frame, Rated};
 use super::sample::Wait;
-use super::text::{UNKNOWN, age, cut, harmless, rate};
-use crate::bench::table::microseconds;
+use super::text::{UNKNOWN, age, cut, harmless, microseconds, rate};
 
 pub struct Column {
     pub title: &'static str,

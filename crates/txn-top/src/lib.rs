@@ -1,8 +1,4 @@
-//! `cargo xtask top`: hot rows, waits and rates of a server, live.
-//!
-//! `source` asks the server for a `sample` at a time; two of them make a frame of `rates`. `cells`
-//! and `text` put it into words, `plain` prints it, `screen` draws it and answers keys, `tui` has
-//! the terminal.
+#![doc = include_str!("../README.md")]
 
 mod cells;
 mod plain;
@@ -10,7 +6,7 @@ mod rates;
 mod sample;
 mod screen;
 mod source;
-mod text;
+pub mod text;
 mod tui;
 
 use std::env;
@@ -21,7 +17,6 @@ use std::time::Duration;
 use anyhow::Result;
 use postgres::Config;
 
-use crate::pg;
 use rates::{Frame, Sort};
 use screen::Screen;
 use source::Source;
@@ -29,7 +24,7 @@ use source::Source;
 #[derive(clap::Args)]
 pub struct Args {
     /// Which server and database: `host=... dbname=...` or `postgresql://...`; PGHOST, PGPORT,
-    /// PGUSER, PGDATABASE and PGPASSWORD fill in [default: the server of `cargo xtask pg start`]
+    /// PGUSER, PGDATABASE and PGPASSWORD fill in
     connection: Option<String>,
     /// Seconds between two looks, 0.1 or more
     #[arg(long, value_name = "SECONDS", default_value = "1", value_parser = interval)]
@@ -42,10 +37,11 @@ pub struct Args {
     once: bool,
 }
 
-pub fn run(args: Args) -> Result<()> {
+/// Watches the server until the user has enough; `default` says which, if `args` do not.
+pub fn run(args: Args, default: impl FnOnce() -> Result<Config>) -> Result<()> {
     let config = match &args.connection {
-        Some(text) => source::config(text, |name| env::var(name).ok())?,
-        None => throwaway()?,
+        Some(text) => config(text)?,
+        None => default()?,
     };
     let mut source = Source::new(config);
     let first = source.sample()?;
@@ -60,16 +56,9 @@ pub fn run(args: Args) -> Result<()> {
     Ok(())
 }
 
-/// The server of `cargo xtask pg start`.
-fn throwaway() -> Result<Config> {
-    let server = pg::the_running_one()?;
-    let mut config = Config::new();
-    config
-        .host_path(server.socket_dir)
-        .port(server.port)
-        .user("postgres")
-        .dbname("postgres");
-    Ok(config)
+/// The server of that connection string, completed by the environment.
+pub fn config(text: &str) -> Result<Config> {
+    source::config(text, |name| env::var(name).ok())
 }
 
 fn interval(text: &str) -> Result<Duration, String> {

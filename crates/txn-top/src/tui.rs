@@ -1,5 +1,6 @@
 //! The terminal: taken, drawn on, given back on every way out.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, TryRecvError};
 use std::time::Duration;
 
@@ -9,13 +10,16 @@ use ratatui::crossterm::event::{self, Event};
 
 use super::screen::Screen;
 use super::source::{self, Source};
-use crate::bench::interrupt;
 
 /// How long a key press or a sample may wait.
 const TICK: Duration = Duration::from_millis(100);
 
+/// SIGINT or SIGTERM has come.
+static STOPPED: AtomicBool = AtomicBool::new(false);
+
 pub fn run(screen: Screen, source: Source, interval: Duration) -> Result<()> {
-    interrupt::watch()?;
+    ctrlc::set_handler(|| STOPPED.store(true, Ordering::Relaxed))
+        .context("cannot watch for signals")?;
     // A panic, too, restores the terminal first.
     let mut terminal = ratatui::try_init().context("cannot use this terminal")?;
     let result = watch(&mut terminal, screen, &source.watch(interval));
@@ -29,7 +33,9 @@ fn watch(
     events: &Receiver<source::Event>,
 ) -> Result<()> {
     loop {
-        interrupt::check()?;
+        if STOPPED.load(Ordering::Relaxed) {
+            bail!("interrupted");
+        }
         match events.try_recv() {
             Ok(source::Event::Sample(sample)) => screen.sample(*sample),
             Ok(source::Event::Trouble(message, wait)) => screen.trouble(message, wait),

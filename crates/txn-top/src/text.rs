@@ -4,8 +4,6 @@ use std::time::Duration;
 
 use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
-use crate::bench::table::thousands;
-
 /// Stands for what is not known (yet).
 pub const UNKNOWN: &str = "–";
 
@@ -63,9 +61,40 @@ pub fn cut(text: &str, width: usize) -> String {
     short
 }
 
+/// With a digit after the point while that matters.
+pub fn microseconds(value: f64) -> String {
+    if value < 100.0 {
+        format!("{value:.1} µs")
+    } else {
+        format!("{} µs", thousands(value))
+    }
+}
+
+/// A whole number, its thousands apart.
+pub fn thousands(value: f64) -> String {
+    let digits = format!("{value:.0}");
+    let mut text = String::new();
+    for (index, digit) in digits.chars().enumerate() {
+        if index > 0 && (digits.len() - index).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn numbers_for_people() {
+        assert_eq!(thousands(999.4), "999");
+        assert_eq!(thousands(1_234_567.0), "1,234,567");
+        assert_eq!(thousands(12_345.0), "12,345");
+        assert_eq!(microseconds(12.34), "12.3 µs");
+        assert_eq!(microseconds(11_048.1), "11,048 µs");
+    }
 
     #[test]
     fn rates_have_as_many_digits_as_mean_something() {

@@ -5,8 +5,7 @@ use comfy_table::{CellAlignment, Table, presets};
 use super::cells::{self, Cells, Kind};
 use super::rates::Frame;
 use super::sample::TOTALS;
-use super::text::{age, rate};
-use crate::bench::table::thousands;
+use super::text::{age, rate, thousands};
 
 /// The two lines on top of every frame.
 pub fn head(address: &str, frame: &Frame) -> [String; 2] {
@@ -79,7 +78,7 @@ fn align(table: &mut Table, is_number: impl Fn(usize) -> bool) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::top::sample::{Counters, HotRow, Sample, Wait};
+    use crate::sample::{Counters, HotRow, Sample, Wait};
 
     #[test]
     fn everything_is_told_and_nothing_cut() {

@@ -290,7 +290,7 @@ fn draw_table(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::top::sample::{Counters, HotRow, Wait};
+    use crate::sample::{Counters, HotRow, Wait};
     use ratatui::Terminal;
     use ratatui::backend::TestBackend;
 
