@@ -246,7 +246,7 @@ pub unsafe fn note_deferred(query: *const pg_sys::QueryDesc) {
         // well: not for each nested one. Within a block nobody asks before its end.
         let may_leave = |result: *mut pg_sys::Node| {
             let rel = (*result.cast::<pg_sys::ResultRelInfo>()).ri_RelationDesc;
-            relation::has_any_deferrable_trigger(rel)
+            triggers::has_any_deferrable_trigger(rel)
                 && (xact::is_in_block()
                     || !nesting::is_clients()
                     || raw::AfterTriggerPendingOnRel((*rel).rd_id))

@@ -1,45 +1,20 @@
 //! What identifies the rows of a table: its primary key or replica identity, remembered per table.
 
+use super::image::{Form, Image, Shape};
 use super::per_table::PerTable;
 use super::raw;
+use super::triggers::{
+    FOREIGN_KEY, REFERENCED, has_deferrable_triggers, has_row_triggers, has_statement_triggers,
+};
 use super::tuple::attribute;
 use hotrow::{Identity, KEY_COLUMNS, LABEL_BYTES};
 use pgrx::pg_sys::{self, Datum, Oid};
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::ffi::{CStr, c_int};
-use std::ops::RangeInclusive;
 
 /// Key columns of an identity; a key with more is not followed.
 const MAX_COLUMNS: usize = KEY_COLUMNS;
-/// A longer value is represented by its beginning and a digest.
-const VALUE_BYTES: usize = 40;
-
-/// How a key column's value becomes bytes.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Form {
-    ByValue,
-    Fixed,
-    Varlena,
-    CString,
-}
-
-/// The same with the length of a value by value or of fixed length.
-#[derive(Clone, Copy, PartialEq, Eq)]
-struct Shape {
-    form: Form,
-    length: i16,
-}
-
-impl Shape {
-    const fn by_value(length: i16) -> Self {
-        Shape {
-            form: Form::ByValue,
-            length,
-        }
-    }
-}
-
 #[derive(Clone, Copy)]
 struct Column {
     number: i16,
@@ -302,67 +277,6 @@ pub unsafe fn is_used_as_catalog(rel: pg_sys::Relation) -> bool {
     }
 }
 
-/// utils/fmgroids.h: the trigger functions of foreign keys, RI_FKey_check_ins to RI_FKey_noaction_upd.
-const FOREIGN_KEY: RangeInclusive<u32> = 1644..=1655;
-/// Those of the table that is referred to. They do nothing as long as the key stays, and it is the same in all versions
-/// that follow each other.
-const REFERENCED: RangeInclusive<u32> = 1646..=1655;
-
-/// Whether UPDATE fires row triggers other than those, or collects rows for statement triggers.
-unsafe fn has_row_triggers(
-    triggers: *const pg_sys::TriggerDesc,
-    harmless: &RangeInclusive<u32>,
-) -> bool {
-    // SAFETY: null, or the relcache's description of the triggers.
-    unsafe {
-        if triggers.is_null() {
-            return false;
-        }
-        let all =
-            std::slice::from_raw_parts((*triggers).triggers, (*triggers).numtriggers as usize);
-        (*triggers).trig_update_before_row
-            || (*triggers).trig_update_old_table
-            || (*triggers).trig_update_new_table
-            || ((*triggers).trig_update_after_row
-                && all
-                    .iter()
-                    .any(|trigger| !harmless.contains(&u32::from(trigger.tgfoid))))
-    }
-}
-
-/// Whether writing a row of an open table may leave a trigger to the commit: a user's, or a constraint's.
-pub fn has_any_deferrable_trigger(rel: pg_sys::Relation) -> bool {
-    // SAFETY: null, or the relcache's description of the triggers.
-    unsafe {
-        let triggers = (*rel).trigdesc;
-        !triggers.is_null()
-            && std::slice::from_raw_parts((*triggers).triggers, (*triggers).numtriggers as usize)
-                .iter()
-                .any(|trigger| trigger.tgdeferrable)
-    }
-}
-
-/// Whether triggers of users may be fired at the commit.
-unsafe fn has_deferrable_triggers(triggers: *const pg_sys::TriggerDesc) -> bool {
-    // SAFETY: null, or the relcache's description of the triggers.
-    unsafe {
-        !triggers.is_null()
-            && std::slice::from_raw_parts((*triggers).triggers, (*triggers).numtriggers as usize)
-                .iter()
-                .any(|trigger| {
-                    trigger.tgdeferrable && !FOREIGN_KEY.contains(&u32::from(trigger.tgfoid))
-                })
-    }
-}
-
-unsafe fn has_statement_triggers(triggers: *const pg_sys::TriggerDesc) -> bool {
-    // SAFETY: null, or the relcache's description of the triggers.
-    unsafe {
-        !triggers.is_null()
-            && ((*triggers).trig_update_before_statement || (*triggers).trig_update_after_statement)
-    }
-}
-
 /// The columns that refer to other tables.
 unsafe fn referencing(rel: pg_sys::Relation) -> u64 {
     let mut columns = 0;
@@ -386,87 +300,6 @@ unsafe fn has_portable_constraints(constraints: *const pg_sys::TupleConstr) -> b
             || (!(*constraints).has_generated_stored
                 && (0..(*constraints).num_check as usize)
                     .all(|n| super::form::is_portable((*(*constraints).check.add(n)).ccbin)))
-    }
-}
-
-/// The bytes of a key, column by column.
-struct Image {
-    bytes: [u8; MAX_COLUMNS * (VALUE_BYTES + 2)],
-    length: usize,
-}
-
-impl Image {
-    fn new() -> Self {
-        Image {
-            bytes: [0; MAX_COLUMNS * (VALUE_BYTES + 2)],
-            length: 0,
-        }
-    }
-
-    fn put(&mut self, bytes: &[u8]) {
-        if let Some(place) = self.bytes.get_mut(self.length..self.length + bytes.len()) {
-            place.copy_from_slice(bytes);
-            self.length += bytes.len();
-        }
-    }
-
-    fn put_value(&mut self, bytes: &[u8]) {
-        if bytes.len() <= VALUE_BYTES {
-            self.put(&(bytes.len() as u16).to_le_bytes());
-            self.put(bytes);
-        } else {
-            self.put(&u16::MAX.to_le_bytes());
-            self.put(&bytes[..VALUE_BYTES - 24]);
-            self.put(&Identity::digest(bytes));
-        }
-    }
-
-    /// # Safety
-    /// `value` is a non-null value of the column's type.
-    unsafe fn put_datum(&mut self, shape: Shape, value: Datum) {
-        // SAFETY: by the contract the datum has the shape's representation.
-        unsafe {
-            let length = shape.length;
-            match shape.form {
-                Form::ByValue => {
-                    let value = value.value() as u64;
-                    let wide = match length {
-                        1 => i64::from(value as i8),
-                        2 => i64::from(value as i16),
-                        4 => i64::from(value as i32),
-                        _ => value as i64,
-                    };
-                    self.put(&wide.to_le_bytes());
-                }
-                Form::Fixed => {
-                    let start = value.cast_mut_ptr::<u8>();
-                    self.put_value(std::slice::from_raw_parts(start, length.max(0) as usize));
-                }
-                Form::CString => self.put_value(CStr::from_ptr(value.cast_mut_ptr()).to_bytes()),
-                Form::Varlena => {
-                    let given = value.cast_mut_ptr::<pg_sys::varlena>();
-                    let plain = raw::pg_detoast_datum_packed(given);
-                    let start = pgrx::varlena::vardata_any(plain).cast::<u8>();
-                    self.put_value(std::slice::from_raw_parts(
-                        start,
-                        pgrx::varlena::varsize_any_exhdr(plain),
-                    ));
-                    if plain != given {
-                        raw::pfree(plain.cast());
-                    }
-                }
-            }
-        }
-    }
-
-    fn identity(&self, relation: Oid) -> Identity {
-        // SAFETY: a plain read of this process's database.
-        let database = unsafe { pg_sys::MyDatabaseId };
-        Identity::new(
-            u32::from(database),
-            u32::from(relation),
-            &self.bytes[..self.length],
-        )
     }
 }
 

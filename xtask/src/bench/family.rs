@@ -9,6 +9,7 @@ use super::catalog::{GROUP, OFF, STOCK};
 use super::record::{Line, Record};
 use super::runner::Plan;
 use super::{compare, table, write_json};
+use txn_top::text::thousands;
 
 /// Measures the benchmarks of a family. What is there is written after each of them.
 pub fn measure(

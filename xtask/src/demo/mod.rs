@@ -16,6 +16,7 @@ use crate::bench::record::Record;
 use crate::bench::runner::Plan;
 use crate::bench::{prepare, table, write_json};
 use crate::tools::checkout;
+use txn_top::text::thousands;
 
 #[derive(clap::Args)]
 pub struct Args {

@@ -1,0 +1,75 @@
+//! Which triggers an UPDATE of a table fires.
+
+use pgrx::pg_sys;
+use std::ops::RangeInclusive;
+
+/// utils/fmgroids.h: the trigger functions of foreign keys, RI_FKey_check_ins to RI_FKey_noaction_upd.
+pub const FOREIGN_KEY: RangeInclusive<u32> = 1644..=1655;
+/// Those of the table that is referred to. They do nothing as long as the key stays, and it is the same in all versions
+/// that follow each other.
+pub const REFERENCED: RangeInclusive<u32> = 1646..=1655;
+
+/// Whether UPDATE fires row triggers other than those, or collects rows for statement triggers.
+///
+/// # Safety
+/// Null, or the relcache's description of the triggers.
+pub unsafe fn has_row_triggers(
+    triggers: *const pg_sys::TriggerDesc,
+    harmless: &RangeInclusive<u32>,
+) -> bool {
+    // SAFETY: by the contract.
+    unsafe {
+        if triggers.is_null() {
+            return false;
+        }
+        let all =
+            std::slice::from_raw_parts((*triggers).triggers, (*triggers).numtriggers as usize);
+        (*triggers).trig_update_before_row
+            || (*triggers).trig_update_old_table
+            || (*triggers).trig_update_new_table
+            || ((*triggers).trig_update_after_row
+                && all
+                    .iter()
+                    .any(|trigger| !harmless.contains(&u32::from(trigger.tgfoid))))
+    }
+}
+
+/// Whether writing a row of an open table may leave a trigger to the commit: a user's, or a constraint's.
+pub fn has_any_deferrable_trigger(rel: pg_sys::Relation) -> bool {
+    // SAFETY: null, or the relcache's description of the triggers.
+    unsafe {
+        let triggers = (*rel).trigdesc;
+        !triggers.is_null()
+            && std::slice::from_raw_parts((*triggers).triggers, (*triggers).numtriggers as usize)
+                .iter()
+                .any(|trigger| trigger.tgdeferrable)
+    }
+}
+
+/// Whether triggers of users may be fired at the commit.
+///
+/// # Safety
+/// Null, or the relcache's description of the triggers.
+pub unsafe fn has_deferrable_triggers(triggers: *const pg_sys::TriggerDesc) -> bool {
+    // SAFETY: null, or the relcache's description of the triggers.
+    unsafe {
+        !triggers.is_null()
+            && std::slice::from_raw_parts((*triggers).triggers, (*triggers).numtriggers as usize)
+                .iter()
+                .any(|trigger| {
+                    trigger.tgdeferrable && !FOREIGN_KEY.contains(&u32::from(trigger.tgfoid))
+                })
+    }
+}
+
+/// Whether UPDATE fires statement triggers.
+///
+/// # Safety
+/// Null, or the relcache's description of the triggers.
+pub unsafe fn has_statement_triggers(triggers: *const pg_sys::TriggerDesc) -> bool {
+    // SAFETY: null, or the relcache's description of the triggers.
+    unsafe {
+        !triggers.is_null()
+            && ((*triggers).trig_update_before_statement || (*triggers).trig_update_after_statement)
+    }
+}
