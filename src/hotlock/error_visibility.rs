@@ -7,7 +7,7 @@ use super::readguard;
 use super::session::SESSION;
 use super::waiting::{self, Reason};
 use crate::pg::catch::{self, Code};
-use crate::pg::{nesting, nodes, raw, relation, xact};
+use crate::pg::{nesting, nodes, raw, triggers, xact};
 use crate::tam::swap;
 use pgrx::pg_sys;
 use std::cell::Cell;

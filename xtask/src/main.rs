@@ -3,6 +3,7 @@
 mod bench;
 mod check;
 mod demo;
+mod docs;
 mod faults;
 mod fuzz;
 mod install;
@@ -45,6 +46,8 @@ enum Command {
     Install,
     /// Build a Debian package, and a source archive for PGXN
     Package(package::Args),
+    /// Build the documents as a site
+    Docs(docs::Args),
     /// A throwaway server with the extension
     #[command(subcommand)]
     Pg(pg::Command),
@@ -86,6 +89,7 @@ fn run(cli: Cli) -> Result<bool> {
         Command::PgConfig => pgconfig::run(chosen),
         Command::Install => install::run(chosen),
         Command::Package(args) => package::run(args, chosen),
+        Command::Docs(args) => docs::run(args),
         Command::Pg(command) => pg::run(command, chosen),
         Command::Top(args) => txn_top::run(args, pg::throwaway),
         Command::Demo(args) => demo::run(args, pg_config),

@@ -4,7 +4,7 @@ mod libclang;
 mod postgres;
 pub mod tools;
 
-pub use download::unzip;
+pub use download::{move_into_place, unzip, workshop};
 
 use std::ffi::OsString;
 use std::path::Path;

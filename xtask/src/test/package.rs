@@ -1,5 +1,5 @@
-//! The packages: the Debian package is installed into a root of its own, used and removed; the
-//! source archive is unpacked and compiled.
+//! What is given to others: the documents as a site; the Debian package, which is installed into a
+//! root of its own, used and removed; the source archive, which is unpacked and compiled.
 use std::collections::BTreeSet;
 use std::env;
 use std::ffi::OsString;
@@ -13,13 +13,15 @@ use pgserver::{PgInstall, Server, ServerOptions, StopMode};
 
 use super::Context;
 use super::tally::Tally;
+use crate::docs;
 use crate::install::{Variant, build_library, new_folder};
 use crate::package::{archive, deb, version};
 use crate::setup::{self, unzip};
 use crate::tools::{checkout, cargo, output};
 
 type Test = fn(&Context) -> Result<()>;
-const TESTS: [(&str, Test); 2] = [
+const TESTS: [(&str, Test); 3] = [
+    ("the_documents_make_a_site", site),
     ("the_debian_package_installs_works_and_goes", debian),
     ("the_source_archive_compiles", source),
 ];
@@ -38,6 +40,18 @@ pub fn run(context: &Context) -> Result<Tally> {
         }
     }
     Ok(tally)
+}
+
+fn site(_: &Context) -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    docs::build(folder.path())?;
+    let read = |page: &str| fs::read_to_string(folder.path().join(page)).context(page.to_owned());
+    let index = read("index.html")?;
+    ensure!(index.contains("limitations.html"), "no link to the limits");
+    let results = read("results.html")?;
+    ensure!(results.contains("<table>"), "no tables in the results");
+    ensure!(!results.contains("href=\"../"), "a link leads out of the site");
+    Ok(())
 }
 
 fn source(context: &Context) -> Result<()> {
