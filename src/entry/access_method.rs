@@ -1,5 +1,5 @@
-//! The routines of our table access methods: the copy of heap's that stands in front of heap tables,
-//! and that of `txn_heap`.
+//! The routines of our table access methods: the copy of heap's that stands in front of heap
+//! tables, and that of `txn_heap`.
 
 use super::{heap, txn_heap};
 use crate::pg::error::guarded;

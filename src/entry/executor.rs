@@ -135,7 +135,8 @@ unsafe fn run_query(query: *mut QueryDesc, direction: ScanDirection::Type, run: 
         // SAFETY: as above.
         watched(query, || guarded(|| unsafe { by_key::look_again(query) }));
     }
-    // What comes next (triggers, the client) comes to other rows. A cursor that comes to the row later takes its ticket then.
+    // What comes next (triggers, the client) comes to other rows. A cursor that comes to the row
+    // later takes its ticket then.
     guarded(|| {
         dependency::drop_unused(query as usize);
         error_visibility::before_deferred();
@@ -154,7 +155,8 @@ pub unsafe extern "C-unwind" fn executor_finish(query: *mut QueryDesc) {
     }
 }
 
-/// Fires the statement's triggers, watches them, and takes note of those that are left to the commit.
+/// Fires the statement's triggers, watches them, and takes note of those that are left to the
+/// commit.
 ///
 /// # Safety
 /// The hook's argument. Nothing with a destructor is alive in the callers.
@@ -177,8 +179,8 @@ unsafe fn finish_plan(query: *mut QueryDesc) {
     }
 }
 
-/// Whether the statement has no triggers to fire and no WITH to run to its end (execMain.c: standard_ExecutorFinish). Triggers of
-/// tables that it does not write are only queued by its own.
+/// Whether the statement has no triggers to fire and no WITH to run to its end (execMain.c:
+/// standard_ExecutorFinish). Triggers of tables that it does not write are only queued by its own.
 #[inline]
 unsafe fn is_over(estate: *const EState) -> bool {
     // SAFETY: that of a started query.

@@ -96,7 +96,8 @@ pub unsafe extern "C-unwind" fn tuple_delete(
     guarded(|| unsafe { hotlock::lock::tuple_delete(call) })
 }
 
-/// A row has been fetched, or none: hotlock looks at those of another's that an index must not have twice.
+/// A row has been fetched, or none: hotlock looks at those of another's that an index must not have
+/// twice.
 ///
 /// # Safety
 /// What `index_fetch_tuple` was given and has returned.

@@ -1,12 +1,12 @@
-//! The callbacks of `txn_heap` by which range OCC learns what is read and written. Each does what the next one does, heap's or
-//! hotlock's, and tells `range_occ`.
+//! The callbacks of `txn_heap` by which range OCC learns what is read and written. Each does what
+//! the next one does, heap's or hotlock's, and tells `range_occ`.
 
 use super::heap::{self, FetchBy, index_fetch_tuple};
-use crate::tam::call::Fetch;
-use crate::tam::{fetch as rows, prune, swap};
 use crate::pg::error::guarded;
 use crate::pg::tuple;
 use crate::range_occ::{capture, session, write};
+use crate::tam::call::Fetch;
+use crate::tam::{fetch as rows, prune, swap};
 use pgrx::pg_sys::*;
 use std::ffi::{c_char, c_int};
 
@@ -289,7 +289,8 @@ unsafe fn updated(
             prune::updated((*rel).rd_id, &*otid, slot);
             guarded(|| {
                 write::row(rel, slot);
-                // The mode says whether columns of unique indexes have changed (heapam.c: HeapDetermineColumnsInfo).
+                // The mode says whether columns of unique indexes have changed (heapam.c:
+                // HeapDetermineColumnsInfo).
                 if *lockmode == LockTupleMode::LockTupleExclusive {
                     write::version(rel, tuple::pack(&*otid));
                 }

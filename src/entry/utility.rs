@@ -150,8 +150,9 @@ unsafe fn runs_statements(node: *const Node) -> bool {
     )
 }
 
-/// A transaction command has been executed, which for COMMIT means: taken note of, so that an ERROR ends the transaction. Deferred
-/// triggers run next, and what they say must not come from versions that may still roll back.
+/// A transaction command has been executed, which for COMMIT means: taken note of, so that an ERROR
+/// ends the transaction. Deferred triggers run next, and what they say must not come from versions
+/// that may still roll back.
 #[inline]
 fn after_transaction_command(kind: TransactionStmtKind::Type) {
     use TransactionStmtKind::*;
@@ -161,7 +162,8 @@ fn after_transaction_command(kind: TransactionStmtKind::Type) {
         guarded(commit::wait_before_triggers);
         if error_visibility::has_deferred() && xact::may_fire_deferred() && statement::is_watched()
         {
-            // SAFETY: what the commit itself does first (xact.c: CommitTransaction), as SET CONSTRAINTS does in a command.
+            // SAFETY: what the commit itself does first (xact.c: CommitTransaction), as SET
+            // CONSTRAINTS does in a command.
             watched(std::ptr::null(), || unsafe {
                 raw::AfterTriggerFireDeferred()
             });
@@ -179,8 +181,8 @@ unsafe fn transaction_command(node: *const Node) -> Option<TransactionStmtKind::
     }
 }
 
-/// A utility command may do anything: it is taken to write untracked tables, unless it is one of those that do not, or that run
-/// statements through the executor.
+/// A utility command may do anything: it is taken to write untracked tables, unless it is one of
+/// those that do not, or that run statements through the executor.
 unsafe fn before_utility(command: *mut PlannedStmt, is_top_level: bool) {
     // SAFETY: a utility statement's node.
     unsafe {

@@ -11,7 +11,7 @@ use super::session::SESSION;
 use super::settings;
 use super::ticket;
 use super::waiting::Reason;
-use crate::pg::buffer::Page;
+use crate::pg::buffer::{self, Page};
 use crate::pg::relation::Key;
 use crate::pg::{raw, tuple, xact};
 use crate::tam::call::Lock;

@@ -9,8 +9,8 @@
 use super::dependency;
 use super::dependent;
 use super::session::SESSION;
-use crate::shared::fault::{Fault, planted};
 use crate::pg::{plan, probe, raw};
+use crate::shared::fault::{Fault, planted};
 use pgrx::pg_sys::{self, ScanDirection};
 
 /// Whether a statement that has run may have missed a row.

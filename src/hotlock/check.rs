@@ -29,7 +29,7 @@ use super::detect;
 use super::errors;
 use super::session::{SESSION, memory};
 use super::settings;
-use crate::pg::buffer::Page;
+use crate::pg::buffer::{self, Page};
 use crate::pg::plan::{self, Existence};
 use crate::pg::relation::{self, key_of};
 use crate::pg::{lookup, nodes, raw, tuple, xact};

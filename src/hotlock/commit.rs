@@ -11,12 +11,12 @@ use super::predecessors::{self, StatementTimer};
 use super::readguard;
 use super::session::{SESSION, member_id, memory, patience, relation_of};
 use super::settings;
-use crate::shared::stop;
 use super::waiting::{self, Reason};
-use crate::pg::raw;
 use crate::pg::process;
-use crate::shared::wait::Wakes;
+use crate::pg::raw;
 use crate::pg::xact;
+use crate::shared::stop;
+use crate::shared::wait::Wakes;
 use hotrow::{Membership, Trouble};
 use pgrx::pg_sys;
 

@@ -13,8 +13,8 @@
 use super::errors;
 use super::session::{SESSION, database, memory};
 use super::waiting;
-use crate::shared::fault::{Fault, planted};
 use crate::pg::{process, release};
+use crate::shared::fault::{Fault, planted};
 use hotrow::Scope;
 use std::cell::Cell;
 

@@ -3,9 +3,9 @@
 use super::gate;
 use super::handover;
 use super::session::{SESSION, member_id, memory};
-use crate::shared::stop;
-use crate::shared::fault::{Fault, planted};
 use crate::pg::xact;
+use crate::shared::fault::{Fault, planted};
+use crate::shared::stop;
 use hotrow::Tail;
 
 /// Ends the memberships that this statement began and did not use.

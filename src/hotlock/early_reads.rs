@@ -5,8 +5,8 @@ use super::quietness;
 use super::reads;
 use super::session::{SESSION, database, memory, relation_of};
 use super::settings;
-use crate::shared::guc::{self, FollowerReads};
 use crate::pg::{lookup, plan, process, xact};
+use crate::shared::guc::{self, FollowerReads};
 use hotrow::{Table, WATCHED_TABLES};
 use pgrx::pg_sys::{self, Oid};
 

@@ -251,7 +251,10 @@ pub unsafe fn note_deferred(query: *const pg_sys::QueryDesc) {
                     || !nesting::is_clients()
                     || raw::AfterTriggerPendingOnRel((*rel).rd_id))
         };
-        if written.iter().any(|list| nodes::nodes(*list).any(may_leave)) {
+        if written
+            .iter()
+            .any(|list| nodes::nodes(*list).any(may_leave))
+        {
             LEFT_TRIGGERS.0.set(true);
         }
     }

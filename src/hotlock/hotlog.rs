@@ -2,8 +2,8 @@
 
 use super::settings;
 use super::text::Text;
-use crate::shared::guc;
 use crate::pg::error;
+use crate::shared::guc;
 use hotrow::{Identity, LABEL_BYTES, Row};
 use pgrx::pg_sys::Oid;
 

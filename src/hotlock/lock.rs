@@ -17,7 +17,7 @@ use super::settings;
 use super::step::{Step, close_own, end_group_for_others, next_step};
 use super::tail::{await_in_turn, await_tail, forget_offer, offer, refuse_if_shown};
 use super::waiting::{self, Reason};
-use crate::pg::buffer::Page;
+use crate::pg::buffer::{self, Page};
 use crate::pg::plan::OnConflict;
 use crate::pg::relation::{Key, key_of};
 use crate::pg::tuple;

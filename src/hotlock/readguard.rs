@@ -1,13 +1,12 @@
 //! The read guard's session side (design, steps 7 and 8): which tables this transaction wrote, and up to which WAL
 //! position what it read must be durable before it completes.
 
-use crate::pg::nodes;
 use super::flush;
 use super::session::memory;
+use crate::pg::nodes;
+use crate::pg::raw;
 use crate::shared::fault::{Fault, planted};
 use crate::shared::guc;
-use crate::pg::plan;
-use crate::pg::raw;
 use hotrow::Verdict;
 use pgrx::pg_sys::{self, CmdType, Oid};
 use std::cell::Cell;

@@ -13,8 +13,8 @@ use super::session::{SESSION, memory, statement_of};
 use super::settings::{self, TableMode, session_mode};
 use super::tail;
 use super::ticket;
-use crate::shared::guc;
 use crate::pg::{fastpath, plan, snapshot, xact};
+use crate::shared::guc;
 use hotrow::{Identity, Slot};
 use pgrx::pg_sys;
 use std::sync::OnceLock;
@@ -57,10 +57,10 @@ pub unsafe fn queue(query: *mut pg_sys::QueryDesc, slot: Slot, identity: &Identi
         };
         SESSION.step(n, |m| m.claimed_by(statement_of(query as usize)));
         tail::await_list(slot);
-        if snapshot::definitions_now() == definitions {
-            if let Some(retake) = RETAKE.get() {
-                retake(query);
-            }
+        if snapshot::definitions_now() == definitions
+            && let Some(retake) = RETAKE.get()
+        {
+            retake(query);
         }
     }
 }

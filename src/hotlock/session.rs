@@ -1,9 +1,9 @@
 //! What the present transaction of this session has to do with hot rows. Private to the process.
 
 use crate::pg::error::Report;
+use crate::pg::process;
 use crate::pg::release;
 use crate::shared::memory::{Shared, shared};
-use crate::pg::process;
 
 use crate::pg::xact;
 use hotrow::{Identity, MEMBERS, MemberId, Membership, Patience, Slot, Statement};

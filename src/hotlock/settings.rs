@@ -10,10 +10,10 @@
 //! the same way: without one, a session with its settings off asks for nothing else; with one, for
 //! the tables of its statements.
 
-use crate::shared::guc::{self, FollowerReads};
 use crate::pg::label;
 use crate::pg::per_table::PerTable;
 use crate::pg::{nodes, process, xact};
+use crate::shared::guc::{self, FollowerReads};
 use pgrx::pg_sys::{self, Datum, Oid};
 use std::cell::Cell;
 use std::ffi::CStr;

@@ -20,13 +20,13 @@ use super::step::{
     Step, announce_writer, close_own, end_group_for_others, is_above, name_version, next_step,
     settings_of,
 };
-use crate::shared::stop;
 use super::tail::{await_in_turn, await_tail, offer, refuse_if_shown};
 use super::waiting::{self, Reason};
 use super::whole;
 use crate::pg::evaluate::{self, Applied};
 use crate::pg::relation::key_of;
 use crate::pg::{process, raw, tuple, xact};
+use crate::shared::stop;
 use crate::shared::wait;
 use crate::tam::call::Update;
 use crate::tam::{group, swap};

@@ -4,8 +4,8 @@
 //! `ProcessInterrupts` (tcop/postgres.c) raises one error for whatever came before it looked: the lock timeout's, unless
 //! `statement_timeout` was over earlier. Who forgets that error, because it only limited a wait, would forget the cancel with it.
 
-use super::raw::{self, TimeoutId};
 use super::process;
+use super::raw::{self, TimeoutId};
 use pgrx::pg_sys;
 use std::ffi::{c_int, c_void};
 use std::mem::{MaybeUninit, zeroed};

@@ -187,7 +187,9 @@ impl Update {
     /// `found` is a tuple on that page, of this table.
     pub unsafe fn keep_version(self, found: pg_sys::HeapTupleData, page: super::buffer::Page) {
         // SAFETY: a slot of the table's type, which takes over the pin.
-        unsafe { super::buffer::store(self.relation(), (*self.result).ri_oldTupleSlot, found, page) }
+        unsafe {
+            super::buffer::store(self.relation(), (*self.result).ri_oldTupleSlot, found, page)
+        }
     }
 
     /// Puts the copy back.

@@ -49,8 +49,8 @@ pub unsafe fn is_alone_in_block(query: *const pg_sys::QueryDesc) -> bool {
     // SAFETY: plain reads of backend state; parse trees are read as what their tags say.
     unsafe {
         let (text, own) = (pg_sys::debug_query_string, &*(*query).plannedstmt);
-        let is_first_message = raw::GetCurrentTransactionStartTimestamp()
-            == raw::GetCurrentStatementStartTimestamp();
+        let is_first_message =
+            raw::GetCurrentTransactionStartTimestamp() == raw::GetCurrentStatementStartTimestamp();
         if text.is_null()
             || (*query).sourceText != text
             || own.stmt_location <= 0
@@ -70,9 +70,8 @@ pub unsafe fn is_alone_in_block(query: *const pg_sys::QueryDesc) -> bool {
                 .then(|| &*node.cast::<pg_sys::TransactionStmt>())
         };
         statement(1).stmt_location == own.stmt_location
-            && transaction(0).is_some_and(|begin| {
-                [TRANS_STMT_BEGIN, TRANS_STMT_START].contains(&begin.kind)
-            })
+            && transaction(0)
+                .is_some_and(|begin| [TRANS_STMT_BEGIN, TRANS_STMT_START].contains(&begin.kind))
             && transaction(2).is_some_and(|end| end.kind == TRANS_STMT_COMMIT && !end.chain)
     }
 }

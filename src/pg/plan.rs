@@ -1,8 +1,8 @@
 //! What a plan is about to touch, as far as it can be known before it runs.
 
 use super::builtin::Known;
-use super::raw;
 use super::nodes::{length, nodes, nth, relation_of, tag};
+use super::raw;
 use super::relation::key_of;
 use hotrow::Identity;
 use pgrx::pg_sys::{self, Datum, NodeTag, Oid};

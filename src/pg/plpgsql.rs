@@ -1,18 +1,20 @@
-//! Statements of PL/pgSQL functions that come by no executor hook: assignments, conditions, RAISE, COMMIT.
+//! Statements of PL/pgSQL functions that come by no executor hook: assignments, conditions, RAISE,
+//! COMMIT.
 //!
-//! PL/pgSQL tells one plugin of every statement that it is about to execute (plpgsql.h: PLpgSQL_plugin; pl_exec.c:
-//! exec_stmts). This is that plugin. Another one that is there already (a debugger, a profiler) is called as well. If one is put
-//! in place of ours later, PL/pgSQL counts as any other language (`language.rs`).
+//! PL/pgSQL tells one plugin of every statement that it is about to execute (plpgsql.h:
+//! PLpgSQL_plugin; pl_exec.c: exec_stmts). This is that plugin. Another one that is there already
+//! (a debugger, a profiler) is called as well. If one is put in place of ours later, PL/pgSQL
+//! counts as any other language (`language.rs`).
 //!
 //! plpgsql.h is not bound by pgrx; `plpgsql_layout.rs` declares what is used.
 
+use super::language::{self, is_watched};
 use super::nodes::nodes;
 use super::plpgsql_layout::{
     Assign, Block, ExecSql, Expression, Function, GetDiagnostics, If, Return, State, Statement,
     kind,
 };
-use super::language::{self, is_watched};
-use super::{quiet, raw};
+use super::{builtin, quiet, raw};
 use pgrx::pg_sys::{self, CmdType, Oid};
 use std::cell::Cell;
 use std::ffi::{c_char, c_void};
@@ -49,7 +51,8 @@ const fn plugin() -> Plugin {
 
 static OURS: Plugin = plugin();
 
-/// Functions that may be nested in each other and are known one by one. A deeper one counts as of another language.
+/// Functions that may be nested in each other and are known one by one. A deeper one counts as of
+/// another language.
 const FRAMES: usize = 32;
 
 /// A function that runs.
@@ -59,7 +62,8 @@ struct Frame {
     state: *const State,
     /// What `Hooks::dependencies` said when it began.
     dependencies: u64,
-    /// WHILE loops that it is in. Their conditions are evaluated between two statements, and nobody is told.
+    /// WHILE loops that it is in. Their conditions are evaluated between two statements, and nobody
+    /// is told.
     loops: u32,
 }
 
@@ -85,7 +89,8 @@ static WATCH: Watch = Watch {
 
 /// What hotlock does at these places.
 pub struct Hooks {
-    /// Before a statement that is not quiet, and when a function that has come to depend on a predecessor returns to an expression.
+    /// Before a statement that is not quiet, and when a function that has come to depend on a
+    /// predecessor returns to an expression.
     pub let_predecessors_end: fn(),
     /// How often the session has come to depend on one.
     pub dependencies: fn() -> u64,
@@ -108,7 +113,8 @@ fn dependencies() -> u64 {
     HOOKS.get().map_or(0, |hooks| (hooks.dependencies)())
 }
 
-/// Puts the plugin in place, in a session that may follow. Functions that already run are not watched.
+/// Puts the plugin in place, in a session that may follow. Functions that already run are not
+/// watched.
 #[inline]
 pub fn watch() {
     if language::is_unknown() {
@@ -167,7 +173,8 @@ unsafe extern "C-unwind" fn function_ends(state: *mut State, function: *mut Func
     }
 }
 
-/// Whether the function's caller is an expression, whose rest is evaluated next. A procedure and a DO block are statements.
+/// Whether the function's caller is an expression, whose rest is evaluated next. A procedure and a
+/// DO block are statements.
 unsafe fn is_in_expression(function: Oid) -> bool {
     let is_procedure =
         |row: &pg_sys::FormData_pg_proc| row.prokind as u8 == pg_sys::PROKIND_PROCEDURE;
@@ -207,7 +214,8 @@ unsafe extern "C-unwind" fn statement_ends(state: *mut State, statement: *mut St
     }
 }
 
-/// A function begins, within a statement of another one or after an error in that. The stack grows downwards: functions whose state lies lower have been left by an error.
+/// A function begins, within a statement of another one or after an error in that. The stack grows
+/// downwards: functions whose state lies lower have been left by an error.
 fn enter(state: *const State) {
     forget_statement();
     let mut depth = WATCH.depth.get();
@@ -270,7 +278,8 @@ pub fn forget_statement() {
     WATCH.statement.set(ptr::null());
 }
 
-/// Whether the statement does nothing that is not quiet, apart from what comes by the executor's hooks.
+/// Whether the statement does nothing that is not quiet, apart from what comes by the executor's
+/// hooks.
 unsafe fn is_quiet(statement: *const Statement, state: &State) -> bool {
     // SAFETY: the statement is read as what its kind says.
     unsafe {
@@ -304,8 +313,9 @@ unsafe fn is_expression_quiet(expression: *const Expression) -> bool {
     unsafe { quiet_value(&*expression) }.is_some()
 }
 
-/// The type of an expression, which PL/pgSQL evaluates by itself if it is simple; none if it is not quiet. It is looked at as it was
-/// parsed. One that has not been parsed yet, or is to be parsed again, is not known.
+/// The type of an expression, which PL/pgSQL evaluates by itself if it is simple; none if it is not
+/// quiet. It is looked at as it was parsed. One that has not been parsed yet, or is to be parsed
+/// again, is not known.
 unsafe fn quiet_value(expression: &Expression) -> Option<Oid> {
     // SAFETY: PL/pgSQL's own structures; a query that gives a value has one column.
     unsafe {
@@ -338,16 +348,18 @@ struct Context {
     argument: *const c_void,
 }
 
-/// Whether the statement with that text, which is about to run, is the SQL statement of a PL/pgSQL function. Then the next thing that
-/// happens after it is another statement of the function, which we are told of. SPI and PL/pgSQL say so by their error contexts:
-/// SPI's is on top, and below it PL/pgSQL's for the function of which we have been told. The text tells it from a statement that a
-/// cast of its rows runs.
+/// Whether the statement with that text, which is about to run, is the SQL statement of a PL/pgSQL
+/// function. Then the next thing that happens after it is another statement of the function, which
+/// we are told of. SPI and PL/pgSQL say so by their error contexts: SPI's is on top, and below it
+/// PL/pgSQL's for the function of which we have been told. The text tells it from a statement that
+/// a cast of its rows runs.
 pub fn runs_statement(text: *const c_char) -> bool {
     let (state, statement) = (WATCH.state.get(), WATCH.statement.get());
     if state.is_null() || !is_watched() || is_in_loop(state) {
         return false;
     }
-    // SAFETY: the function is executing the statement; the stack of error contexts is valid while its functions run.
+    // SAFETY: the function is executing the statement; the stack of error contexts is valid while
+    // its functions run.
     unsafe {
         if (*statement).kind != kind::EXECSQL
             || !(*statement.cast::<ExecSql>()).is_run_as(text, &*state)

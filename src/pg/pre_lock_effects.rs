@@ -5,7 +5,6 @@
 //! meets those who come in that order.
 
 use super::nodes::{self, nodes, relation_of, tag};
-use super::plan;
 use super::{quiet, raw};
 use pgrx::pg_sys::{self, CmdType, NodeTag, Oid};
 

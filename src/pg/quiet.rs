@@ -15,8 +15,8 @@
 //!   triggers are foreign keys' or PL/pgSQL functions, whose statements come by a hook (`plpgsql.rs`).
 
 use super::builtin::{self, Known, is_builtin};
-use super::per_table::PerTable;
 use super::nodes::{nodes, numbers, oids, relation_of, tag};
+use super::per_table::PerTable;
 use super::{language, raw};
 use pgrx::pg_sys::{self, Datum, Node, NodeTag, Oid, Plan};
 use std::ffi::{CStr, c_int, c_void};

@@ -2,7 +2,7 @@
 //! taking a fresh one after.
 
 use super::nodes;
-use super::{fastpath, plan, raw, xact};
+use super::{fastpath, raw, xact};
 use pgrx::pg_sys;
 use std::cell::{Cell, UnsafeCell};
 use std::ptr;

@@ -1,7 +1,7 @@
 //! What utility commands do, as far as it can be told from their nodes.
 
 use super::nodes;
-use super::{plan, raw};
+use super::raw;
 use pgrx::pg_sys::{self, Node, NodeTag, ObjectType::*, Oid, RangeVar};
 use std::ffi::CStr;
 

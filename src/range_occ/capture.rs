@@ -13,8 +13,8 @@ use keyrange::{Interval, Operator, ScanKey, Value};
 use pgrx::pg_sys::{self, Oid, ScanKeyData, SnapshotType};
 use std::ffi::c_int;
 
-/// Whether what is read with that snapshot is read by the transaction: with its own snapshot, or, for ON CONFLICT, to see what
-/// others have not committed.
+/// Whether what is read with that snapshot is read by the transaction: with its own snapshot, or,
+/// for ON CONFLICT, to see what others have not committed.
 unsafe fn is_tracked(snapshot: pg_sys::Snapshot) -> bool {
     // SAFETY: null or a snapshot.
     !snapshot.is_null()
@@ -24,8 +24,8 @@ unsafe fn is_tracked(snapshot: pg_sys::Snapshot) -> bool {
         )
 }
 
-/// `index_fetch_begin`: the table becomes known, and its indexes are patched, if the transaction is validated. The keys of the
-/// scan to which `fetch` belongs are to be seen next.
+/// `index_fetch_begin`: the table becomes known, and its indexes are patched, if the transaction is
+/// validated. The keys of the scan to which `fetch` belongs are to be seen next.
 ///
 /// # Safety
 /// `fetch` is a new descriptor of index fetches in `rel`, an open table of `txn_heap`.
@@ -48,7 +48,8 @@ pub unsafe fn begin_fetch(rel: pg_sys::Relation, fetch: *mut pg_sys::IndexFetchT
     }
 }
 
-/// `index_build_range_scan`: whether the index can be built may tell of rows that the snapshot does not show.
+/// `index_build_range_scan`: whether the index can be built may tell of rows that the snapshot does
+/// not show.
 ///
 /// # Safety
 /// `rel` is open, and locked against writers as long as the index is being built.
@@ -63,7 +64,8 @@ pub unsafe fn index_build(rel: pg_sys::Relation) {
     }
 }
 
-/// A row is about to be fetched, or the scan about to end: if its keys have not been seen, they may have been any.
+/// A row is about to be fetched, or the scan about to end: if its keys have not been seen, they may
+/// have been any.
 ///
 /// # Safety
 /// `fetch` is a descriptor of the table; `snapshot` is null at the end.
@@ -82,8 +84,8 @@ pub unsafe fn check_fetch(fetch: *mut pg_sys::IndexFetchTableData, snapshot: pg_
     }
 }
 
-/// Whether a scan with that snapshot sees all that there is and will be until the transaction ends. DDL that looks at rows has waited for
-/// their writers, and takes a new snapshot.
+/// Whether a scan with that snapshot sees all that there is and will be until the transaction ends.
+/// DDL that looks at rows has waited for their writers, and takes a new snapshot.
 unsafe fn misses_nothing(table: &Table, snapshot: pg_sys::Snapshot) -> bool {
     // SAFETY: a snapshot that is tracked.
     let misses_nothing =
@@ -277,7 +279,8 @@ pub unsafe fn index_scan(scan: pg_sys::IndexScanDesc) {
     }
 }
 
-/// Notes what a scan with these keys reads, or says why that may be anything. `is_lookup`: it asks for existence.
+/// Notes what a scan with these keys reads, or says why that may be anything. `is_lookup`: it asks
+/// for existence.
 fn note(table: &Table, keys: &[ScanKey], is_lookup: bool) -> Option<Whole> {
     let Some(layout) = &table.layout else {
         return Some(Whole::NoKey);
@@ -295,7 +298,8 @@ fn note(table: &Table, keys: &[ScanKey], is_lookup: bool) -> Option<Whole> {
     None
 }
 
-/// Whether a scan with these keys finds one row at most, whose lock stands for the read. Where others may move, they must know of it.
+/// Whether a scan with these keys finds one row at most, whose lock stands for the read. Where
+/// others may move, they must know of it.
 fn can_be_exempt(table: &Table, keys: &[ScanKey]) -> bool {
     let is_given = |n| {
         keys.iter()
@@ -343,7 +347,8 @@ unsafe fn place(table: &Table, index: pg_sys::Relation, number: i16) -> Option<u
             _ => Oid::INVALID,
         };
         let is_of_type = own != Oid::INVALID && family == own;
-        // Equality in this collation and in the range key's is equality of bytes, if the index says so, too.
+        // Equality in this collation and in the range key's is equality of bytes, if the index says
+        // so, too.
         let collation = *(*index).rd_indcollation.add(at);
         let is_bytewise =
             collation == Oid::INVALID || raw::get_collation_isdeterministic(collation);
@@ -365,7 +370,8 @@ fn has(key: &ScanKeyData, flag: u32) -> bool {
     key.sk_flags as u32 & flag != 0
 }
 
-/// The operator of a key; nbtree turns those of descending columns round when it has looked at them.
+/// The operator of a key; nbtree turns those of descending columns round when it has looked at
+/// them.
 unsafe fn operator(index: pg_sys::Relation, key: &ScanKeyData) -> Option<Operator> {
     const TURNED: u32 = pg_sys::INDOPTION_DESC << 24; // access/nbtree.h: SK_BT_DESC
     // SAFETY: an open index.
@@ -398,7 +404,8 @@ unsafe fn constant<'a>(table: &Table, position: usize, key: &ScanKeyData) -> Val
     } else {
         key.sk_subtype
     };
-    // SAFETY: sk_argument is a value of the operator's right-hand type, which is the column's own by default.
+    // SAFETY: sk_argument is a value of the operator's right-hand type, which is the column's own
+    // by default.
     unsafe { value::of_datum(own, given, key.sk_argument) }
 }
 

@@ -1,23 +1,23 @@
 //! The end of a transaction: registration, CSN, validation.
 
 use super::errors;
-use super::redefined;
 use super::reads::{knows_nothing_from, refuse_again, validate_fresh};
+use super::redefined;
 use super::session;
 use super::used;
 use super::validation::{against, is_patient, nanoseconds, of_definitions, ranges_of};
 use super::view;
 use super::work::Work;
 use crate::hotlock::memory;
-use crate::shared::stop::{self, Point};
 use crate::pg::process;
+use crate::shared::stop::{self, Point};
 use keyrange::{Conflict, Count, Refusal, Written};
 use std::mem::ManuallyDrop;
 use std::time::Instant;
 
-/// Intervals of written keys of a relation that are compared with what others have read; more are joined.
+/// Intervals of written keys of a relation that are compared with what others have read; more are
+/// joined.
 const MOST_WRITTEN: usize = 1024;
-
 
 /// The one with the next id.
 fn next_missed(work: &Work, after: u64) -> Option<(u64, Conflict)> {
@@ -26,8 +26,9 @@ fn next_missed(work: &Work, after: u64) -> Option<(u64, Conflict)> {
     others.next().map(|(&fxid, &conflict)| (fxid, conflict))
 }
 
-/// XACT_EVENT_PRE_COMMIT and XACT_EVENT_PRE_PREPARE, when the transaction reads and writes no more and those it built on have
-/// ended: registers what it wrote, takes its CSN, and validates what it read if it is to be validated. 40001 if that fails.
+/// XACT_EVENT_PRE_COMMIT and XACT_EVENT_PRE_PREPARE, when the transaction reads and writes no more
+/// and those it built on have ended: registers what it wrote, takes its CSN, and validates what it
+/// read if it is to be validated. 40001 if that fails.
 #[inline]
 pub fn before_end() {
     redefined::settle();
@@ -114,7 +115,8 @@ fn register_and_validate() {
         let (view, _) = session::reading_point();
         // An ERROR in the look at versions leaves its memory behind.
         let numbered = ManuallyDrop::new(numbered);
-        let validation = against(&view, numbered.csn, &ranges, &|| is_patient(since));
+        let wait = || is_patient(since);
+        let validation = against(&view, numbered.csn, &ranges, &wait);
         let written = || written(work);
         let written: Option<&dyn Fn() -> Written> = (!work.saw_beyond).then_some(&written);
         let (placed, done) = validation.place(&numbered, &work.predicates, written);
@@ -129,7 +131,8 @@ fn register_and_validate() {
     stop::at(Point::Validated);
 }
 
-/// The end of a validated transaction that wrote nothing: tables may have become known after the last that it read.
+/// The end of a validated transaction that wrote nothing: tables may have become known after the
+/// last that it read.
 fn settle_definitions() {
     // SAFETY: nothing changes it any more.
     let Some(work) = (unsafe { session::look() }) else {
@@ -144,7 +147,8 @@ fn settle_definitions() {
     session::with(|work| work.is_between |= is_between);
 }
 
-/// The end of a validated transaction that wrote nothing: if it stands nowhere, all that it missed have rolled back.
+/// The end of a validated transaction that wrote nothing: if it stands nowhere, all that it missed
+/// have rolled back.
 fn settle_doubts() {
     // SAFETY: nothing changes it any more.
     let Some(work) = (unsafe { session::look() }) else {
@@ -171,8 +175,8 @@ fn settle_doubts() {
     }
 }
 
-/// With an exclusion window: tells those that may still move where a transaction without a CSN stands, and looks for those that have. 40001
-/// if one has moved before it that it did not see.
+/// With an exclusion window: tells those that may still move where a transaction without a CSN
+/// stands, and looks for those that have. 40001 if one has moved before it that it did not see.
 fn register_reader(work: &'static Work) {
     let board = memory().board;
     let (view, before) = session::reading_point();

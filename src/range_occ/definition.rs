@@ -19,12 +19,13 @@ pub fn refuse_recovery() {
     }
 }
 
-/// The transaction uses the table by a definition of which its snapshot may be too old: then it stands where that definition was there, at its
-/// CSN, whatever it reads. The table is locked.
+/// The transaction uses the table by a definition of which its snapshot may be too old: then it
+/// stands where that definition was there, at its CSN, whatever it reads. The table is locked.
 ///
 /// # Errors
-/// 40001 if others could not use the table when it was redefined: it may have been truncated, rewritten or divided anew, and its writers registered by
-/// another key. They would be found at the end, too.
+/// 40001 if others could not use the table when it was redefined: it may have been truncated,
+/// rewritten or divided anew, and its writers registered by another key. They would be found at the
+/// end, too.
 pub fn check(oid: Oid) {
     let view = View::of_transaction();
     let validation = of_definitions(&view, Csn::MAX);
@@ -51,6 +52,5 @@ pub fn is_seen(view: &View, oid: Oid) -> bool {
 
 /// Whether all definitions are as that snapshot sees them.
 pub fn all_are_seen(view: &View) -> bool {
-    of_definitions(view, Csn::MAX)
-    .definitions_are_seen()
+    of_definitions(view, Csn::MAX).definitions_are_seen()
 }

@@ -22,7 +22,8 @@ pub const SEALED: Report = Report {
     hint: None,
 };
 
-/// A transaction that only read, and that another one has moved before, whose writes it did not see.
+/// A transaction that only read, and that another one has moved before, whose writes it did not
+/// see.
 pub const MOVED: Report = Report {
     code: SERIALIZATION_FAILURE,
     message: c"could not serialize access due to concurrent writes in a range that was read",
@@ -70,7 +71,8 @@ fn told(code: [u8; 5], make: impl FnOnce() -> [String; 3]) -> Told {
 /// Raises an ERROR with these texts.
 fn raise(code: [u8; 5], make: impl FnOnce() -> [String; 3]) -> ! {
     let told = told(code, make);
-    // SAFETY: the texts stand in the current memory context; the strings that they were made of are dropped.
+    // SAFETY: the texts stand in the current memory context; the strings that they were made of are
+    // dropped.
     unsafe { told.raise() }
 }
 
@@ -154,7 +156,8 @@ fn of_lost_history(relation: Relation, range: Option<u64>, fxid: u64) -> String 
     format!("Writes of transactions up to {fxid} in {place} have been overwritten.")
 }
 
-/// 40001: the transaction does not see the definition of a table that it uses. A savepoint may survive that, the transaction must not.
+/// 40001: the transaction does not see the definition of a table that it uses. A savepoint may
+/// survive that, the transaction must not.
 pub fn redefined(oid: Oid) -> ! {
     session::with(|work| work.refused = Some(Refused::Redefined(oid)));
     raise(SERIALIZATION_FAILURE, || {

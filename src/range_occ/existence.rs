@@ -1,9 +1,9 @@
-//! Statements that ask whether a row is there, and lock it: `SELECT 1 FROM t WHERE key = $1 FOR KEY SHARE`, the query of
-//! foreign keys (ri_triggers.c: RI_FKey_check). What they find is there as long as the lock is, so they read nothing that could change.
+//! Statements that ask whether a row is there, and lock it: `SELECT 1 FROM t WHERE key = $1 FOR KEY
+//! SHARE`, the query of foreign keys (ri_triggers.c: RI_FKey_check). What they find is there as
+//! long as the lock is, so they read nothing that could change.
 
-use crate::pg::nodes;
 use super::session;
-use crate::pg::plan;
+use crate::pg::nodes;
 use pgrx::pg_sys::{self, NodeTag};
 use std::cell::Cell;
 
@@ -37,7 +37,8 @@ pub fn is_running() -> bool {
     RUNNING.0.get()
 }
 
-/// Whether the plan is an index scan without further conditions whose rows are locked FOR KEY SHARE, and returns constants.
+/// Whether the plan is an index scan without further conditions whose rows are locked FOR KEY
+/// SHARE, and returns constants.
 unsafe fn asks_for_existence(planned: *const pg_sys::PlannedStmt) -> bool {
     // SAFETY: a plan; nodes are read as what their tags say.
     unsafe {

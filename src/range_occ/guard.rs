@@ -1,5 +1,6 @@
 //! What a validated transaction may not do.
 
+use super::definition;
 use super::ordered;
 use super::parents;
 use super::redefined;
@@ -13,8 +14,10 @@ use pgrx::pg_sys::{self, NodeTag, Oid};
 use std::ffi::{CStr, c_int};
 use std::ptr;
 
-/// Runs a statement of the executor. One that writes in a subtransaction may fail for a row that has come to a partition, or nowhere, and is not written, which a
-/// savepoint survives: then the definitions on its way have been read, and stay. So have those on the way of rows that a trigger has left out.
+/// Runs a statement of the executor. One that writes in a subtransaction may fail for a row that
+/// has come to a partition, or nowhere, and is not written, which a savepoint survives: then the
+/// definitions on its way have been read, and stay. So have those on the way of rows that a trigger
+/// has left out.
 ///
 /// # Safety
 /// `query` is started; nothing with a destructor is alive in the callers.
@@ -33,8 +36,8 @@ pub unsafe fn routed(query: *const pg_sys::QueryDesc, run: impl FnOnce()) {
     }
 }
 
-/// The same for a utility statement, which may be COPY. Which of its rows a trigger has left out is not known afterwards: all partitions to which rows may
-/// have come are taken for used.
+/// The same for a utility statement, which may be COPY. Which of its rows a trigger has left out is
+/// not known afterwards: all partitions to which rows may have come are taken for used.
 ///
 /// # Safety
 /// A utility statement's node; nothing with a destructor is alive in the callers.
@@ -55,13 +58,14 @@ pub unsafe fn copied(node: *const pg_sys::Node, run: impl FnOnce()) {
         }
         if target != Oid::INVALID {
             parents::settle_target(target, |oid| {
-                    used::check_table(oid, pg_sys::RowExclusiveLock);
-                });
+                used::check_table(oid, pg_sys::RowExclusiveLock);
+            });
         }
     }
 }
 
-/// The relation of that name, locked in that mode; invalid if there is none, which is left to the statement to report.
+/// The relation of that name, locked in that mode; invalid if there is none, which is left to the
+/// statement to report.
 ///
 /// # Safety
 /// Null, or a name in a statement.
@@ -96,8 +100,9 @@ unsafe fn keeping_routed(run: impl FnOnce()) {
     }
 }
 
-/// Before a statement starts: the tables of its plan, and whether it may run in parallel, which it may not, as what the
-/// workers read is not captured. `is_first` says that the transaction has not used its snapshot before.
+/// Before a statement starts: the tables of its plan, and whether it may run in parallel, which it
+/// may not, as what the workers read is not captured. `is_first` says that the transaction has not
+/// used its snapshot before.
 ///
 /// # Safety
 /// `query` is about to be started.
@@ -121,7 +126,7 @@ pub unsafe fn before_start(query: *mut pg_sys::QueryDesc, is_first: bool) {
         for node in nodes::nodes((*planned).rtable) {
             let entry = &*node.cast::<pg_sys::RangeTblEntry>();
             if entry.rtekind == pg_sys::RTEKind::RTE_RELATION {
-                refuse_recovery();
+                definition::refuse_recovery();
                 let mode = (entry.rellockmode as u32).max(pg_sys::AccessShareLock);
                 if mode == pg_sys::RowExclusiveLock {
                     used::check_target(entry.relid, mode);
@@ -149,7 +154,8 @@ pub fn planner_options(options: c_int) -> c_int {
     }
 }
 
-/// A snapshot that is not the transaction's own, and COPY to and from a table, which does not come by the executor.
+/// A snapshot that is not the transaction's own, and COPY to and from a table, which does not come
+/// by the executor.
 ///
 /// # Safety
 /// A utility statement's node.
@@ -192,8 +198,9 @@ pub unsafe fn before_utility(node: *const pg_sys::Node, is_top_level: bool) {
     }
 }
 
-/// A command of its own that tells the client nothing of rows, and reads others' as it comes to them: an index that is built beside them, a
-/// constraint made sure of. What it reads is not validated until `session::end_exempt`. Whether it is one.
+/// A command of its own that tells the client nothing of rows, and reads others' as it comes to
+/// them: an index that is built beside them, a constraint made sure of. What it reads is not
+/// validated until `session::end_exempt`. Whether it is one.
 ///
 /// # Safety
 /// A utility statement's node.

@@ -1,6 +1,7 @@
-//! The range key of a table: the index of its replica identity if it has one of its own, else its primary key; and what is known of
-//! the table besides. (If one of the two is dropped the other does not step in: that would leave no trace in the catalogs by which older
-//! transactions could be refused.)
+//! The range key of a table: the index of its replica identity if it has one of its own, else its
+//! primary key; and what is known of the table besides. (If one of the two is dropped the other
+//! does not step in: that would leave no trace in the catalogs by which older transactions could be
+//! refused.)
 
 use super::column::Column;
 use super::map::{self, Map};
@@ -14,7 +15,8 @@ use std::collections::HashMap;
 use std::ffi::c_int;
 use std::rc::Rc;
 
-/// What is known of a table of `txn_heap`; the same for all transactions that overlap (README, "Range keys").
+/// What is known of a table of `txn_heap`; the same for all transactions that overlap (README,
+/// "Range keys").
 #[derive(PartialEq, Eq, Debug)]
 pub struct Table {
     pub oid: Oid,
@@ -23,7 +25,8 @@ pub struct Table {
     pub index: Oid,
     /// The columns that have a part in the image; none: all rows are one range.
     pub columns: Vec<Column>,
-    /// They are all columns of a unique index, so that there is one row at most with given values, none of them NULL.
+    /// They are all columns of a unique index, so that there is one row at most with given values,
+    /// none of them NULL.
     pub is_whole_key: bool,
     pub layout: Option<Layout>,
     /// There are unique indexes or constraints of other columns.

@@ -1,12 +1,12 @@
 //! Which logical ranges a table has: from the catalog table `txn.range_maps`, or by default.
 //!
-//! The default must be the same for all transactions that overlap, so it comes from the key's types and not from statistics,
-//! which change under running transactions. It need not know which keys are there: those of one range are spread over its pieces by
-//! a hash (`keyrange`, "Pieces").
+//! The default must be the same for all transactions that overlap, so it comes from the key's types
+//! and not from statistics, which change under running transactions. It need not know which keys
+//! are there: those of one range are spread over its pieces by a hash (`keyrange`, "Pieces").
 
 use super::column::Column;
-use crate::shared::guc;
 use crate::pg::raw;
+use crate::shared::guc;
 use keyrange::{Grid, Image, Layout, RangeMap};
 use pgrx::pg_sys::{self, Datum, Oid};
 use std::slice;
@@ -20,12 +20,14 @@ const MICROSECONDS: u128 = 3_600_000_000;
 /// Ranges by default of what has no unit: as many parts of the whole span of images.
 const PARTS: u128 = 4096;
 
-/// Pieces of a range that has a bounded number of keys: as many as let each of them be written once in a row.
+/// Pieces of a range that has a bounded number of keys: as many as let each of them be written once
+/// in a row.
 const PIECES_OF_INTEGERS: u32 = 32;
 /// Pieces of a range that may have any number of keys.
 const PIECES: u32 = 256;
-/// The fewest pieces of a range between sampled boundaries: the first and the last have all keys that come beyond. Where there are few
-/// ranges, say because the table was empty when it was divided, together they have `PIECES`.
+/// The fewest pieces of a range between sampled boundaries: the first and the last have all keys
+/// that come beyond. Where there are few ranges, say because the table was empty when it was
+/// divided, together they have `PIECES`.
 const PIECES_OF_SAMPLED: u32 = 8;
 /// A range has no more pieces than this part of all rings.
 const MOST_OF_RINGS: u32 = 16;
@@ -149,14 +151,16 @@ pub fn catalog() -> Oid {
     }
 }
 
-/// The table's row in txn.range_maps. In a transaction; nothing with a destructor is alive in the callers.
+/// The table's row in txn.range_maps. In a transaction; nothing with a destructor is alive in the
+/// callers.
 pub fn stored(table: Oid) -> Option<Stored> {
     const SHARED: pg_sys::LOCKMODE = pg_sys::AccessShareLock as pg_sys::LOCKMODE;
     let catalog = catalog();
     if catalog == Oid::INVALID || catalog == table {
         return None;
     }
-    // SAFETY: a scan of a small heap table as of a catalog; its columns are (regclass, bytea, bytea).
+    // SAFETY: a scan of a small heap table as of a catalog; its columns are (regclass, bytea,
+    // bytea).
     unsafe {
         let mut key = pg_sys::ScanKeyData::default();
         raw::ScanKeyInit(

@@ -1,9 +1,11 @@
 //! Snapshots in the order of CSNs.
 //!
-//! A transaction takes its CSN, flushes its commit, and leaves the running list; another with a larger CSN may be quicker. A
-//! snapshot from between sees the second and not the first. A transaction that only reads, and meets both, then stands
-//! nowhere. So a reader whose snapshot is such a one waits, before it has read anything, until the first is visible, and takes
-//! its snapshot again, unless a definition has changed between the two: plans have been made with what was there before.
+//! A transaction takes its CSN, flushes its commit, and leaves the running list; another with a
+//! larger CSN may be quicker. A snapshot from between sees the second and not the first. A
+//! transaction that only reads, and meets both, then stands nowhere. So a reader whose snapshot is
+//! such a one waits, before it has read anything, until the first is visible, and takes its
+//! snapshot again, unless a definition has changed between the two: plans have been made with what
+//! was there before.
 
 use super::definition;
 use super::session;
@@ -17,11 +19,12 @@ use std::time::Instant;
 /// Snapshots that a transaction takes at most.
 const MOST: u32 = 16;
 
-/// From which cost on (in the planner's units) a statement of a transaction that may still write is worth a wait: some hundred rows.
-/// Who reads a few meets such a pair hardly ever.
+/// From which cost on (in the planner's units) a statement of a transaction that may still write is
+/// worth a wait: some hundred rows. Who reads a few meets such a pair hardly ever.
 const WORTH: f64 = 50.0;
 
-/// Takes the snapshot of a transaction again that has waited for others before its first statement, if definitions are as it saw them.
+/// Takes the snapshot of a transaction again that has waited for others before its first statement,
+/// if definitions are as it saw them.
 ///
 /// # Safety
 /// `snapshot::is_retakeable(query)`, and nothing has been read with the transaction's snapshot.
@@ -56,7 +59,8 @@ pub unsafe fn before_first(query: *mut pg_sys::QueryDesc) {
         for _ in 1..MOST {
             let view = View::of_transaction();
             let missed = keyrange::overtaken(committers, &view, xact::is_in_this_database, can_end);
-            let can_follow = |fxid: u64| definition::all_are_seen(&view) && is_over(fxid as u32, since);
+            let can_follow =
+                |fxid: u64| definition::all_are_seen(&view) && is_over(fxid as u32, since);
             if !missed.is_some_and(can_follow) {
                 return;
             }
@@ -68,7 +72,8 @@ pub unsafe fn before_first(query: *mut pg_sys::QueryDesc) {
     }
 }
 
-/// Whether the transaction of that process is not a prepared one, of which nobody knows when it ends.
+/// Whether the transaction of that process is not a prepared one, of which nobody knows when it
+/// ends.
 fn can_end(process: usize, fxid: u64) -> bool {
     let xid = fxid as u32;
     xact::is_run_by(process, xid) || !xact::is_running(xid)
@@ -89,9 +94,9 @@ unsafe fn is_worthwhile(planned: *const pg_sys::PlannedStmt) -> bool {
     }
 }
 
-/// Whether that transaction, which is about to commit, has ended. It is waited for until almost `deadlock_timeout` after `since`, so that no
-/// detector is called for; if that is too short (a synchronous standby does not answer), this session waits for nobody until it has
-/// ended.
+/// Whether that transaction, which is about to commit, has ended. It is waited for until almost
+/// `deadlock_timeout` after `since`, so that no detector is called for; if that is too short (a
+/// synchronous standby does not answer), this session waits for nobody until it has ended.
 fn is_over(xid: u32, since: Instant) -> bool {
     if !xact::is_running(xid) {
         return true;

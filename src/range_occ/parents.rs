@@ -1,6 +1,8 @@
-//! Partitioned tables. They have no rows of their own, but who scans one reads which partitions it has, and reads nothing of those that were
-//! detached or dropped: `redefined.rs` registers that as a write of the parent. Who inserts reads the lists along the way that its rows take.
+//! Partitioned tables. They have no rows of their own, but who scans one reads which partitions it
+//! has, and reads nothing of those that were detached or dropped: `redefined.rs` registers that as
+//! a write of the parent. Who inserts reads the lists along the way that its rows take.
 
+use super::definition;
 use super::errors;
 use super::key;
 use super::reads;
@@ -9,7 +11,6 @@ use super::tables;
 use super::uses;
 use super::validation::{against, is_patient};
 use super::work::LIST;
-use super::definition;
 use crate::hotlock::memory;
 use crate::pg::per_table::PerTable;
 use crate::pg::{lookup, nodes, raw, xact};
@@ -46,10 +47,12 @@ pub fn forget(relation: Oid) {
     PARENTS.forget(relation);
 }
 
-/// Notes that a statement of a validated transaction, about to start, uses the partitioned table. It stays locked for the transaction.
+/// Notes that a statement of a validated transaction, about to start, uses the partitioned table.
+/// It stays locked for the transaction.
 ///
 /// # Errors
-/// 40001 if the snapshot does not see who has changed the list of partitions last: the plan may be without one that it should have.
+/// 40001 if the snapshot does not see who has changed the list of partitions last: the plan may be
+/// without one that it should have.
 pub fn note(oid: Oid) {
     let relation = DEFINITION | key::relation_of(oid);
     let known = session::with(|work| work.parents.get(&relation).copied());
@@ -64,7 +67,8 @@ pub fn note(oid: Oid) {
     let (view, _) = session::reading_point();
     let since = Instant::now();
     // Who has left the list as it is now has committed, and so has a CSN: the table is locked.
-    let validation = against(&view, Csn::MAX, &|_| RangeMap::WHOLE, &|| is_patient(since));
+    let wait = || is_patient(since);
+    let validation = against(&view, Csn::MAX, &|_| RangeMap::WHOLE, &wait);
     let found = {
         let mut partitions = Predicates::new(1); // not alive where an ERROR is raised
         partitions.read_one(relation, LIST);
@@ -83,8 +87,8 @@ pub fn note(oid: Oid) {
     }
 }
 
-/// A statement is about to start that may send rows to partitions of the table. In a subtransaction, which may survive the error of a row on its way,
-/// it is noted where that may be.
+/// A statement is about to start that may send rows to partitions of the table. In a
+/// subtransaction, which may survive the error of a row on its way, it is noted where that may be.
 ///
 /// # Errors
 /// 0A000 if there is a partition of another access method.
@@ -134,7 +138,8 @@ pub fn settle_target(target: Oid, use_table: impl Fn(Oid)) {
     }
 }
 
-/// A row has come to the partition, perhaps from above: the lists on its way were read. Those tables are locked as targets.
+/// A row has come to the partition, perhaps from above: the lists on its way were read. Those
+/// tables are locked as targets.
 ///
 /// # Errors
 /// As for `note`.
@@ -172,9 +177,11 @@ fn parent_of(oid: Oid) -> Oid {
     }
 }
 
-/// Shows `visit` the partitions of a table and theirs, without locking them. Those that are being dropped may be left out.
+/// Shows `visit` the partitions of a table and theirs, without locking them. Those that are being
+/// dropped may be left out.
 fn below(parent: Oid, visit: &mut dyn FnMut(Oid)) {
-    // The catalog's row is there, and stays in the cache until a lock is taken, for the next call to find.
+    // The catalog's row is there, and stays in the cache until a lock is taken, for the next call
+    // to find.
     if !uses::is_partitioned_now(parent) {
         return;
     }

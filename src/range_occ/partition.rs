@@ -21,12 +21,14 @@ enum Division {
     Width(AnyNumeric),
 }
 
-/// Divides the keys of a table, or of all partitions of one, into `ranges` ranges, or into ranges of `width` units of the key's
-/// first column (integers: 1, dates: days, times: seconds). Wants to own the table. Takes ACCESS EXCLUSIVE locks.
+/// Divides the keys of a table, or of all partitions of one, into `ranges` ranges, or into ranges
+/// of `width` units of the key's first column (integers: 1, dates: days, times: seconds). Wants to
+/// own the table. Takes ACCESS EXCLUSIVE locks.
 ///
 /// # Errors
-/// 22023 for other than one of the two arguments and for numbers out of range, 42501, 42809 for what is not a table, 55000 for
-/// tables of other access methods and without a key, 0A000 for a width of what has no unit.
+/// 22023 for other than one of the two arguments and for numbers out of range, 42501, 42809 for
+/// what is not a table, 55000 for tables of other access methods and without a key, 0A000 for a
+/// width of what has no unit.
 #[pg_extern(sql = false)]
 fn partition_by_range(
     relation: Option<pg_sys::Oid>,
@@ -217,8 +219,9 @@ fn names(rel: &PgRelation, columns: usize, table: &Table) -> Vec<String> {
         .collect()
 }
 
-/// Runs a query that reads the table as it is now; shows the values of each row, `None` for NULL. Nobody else can write to the table, and nobody
-/// is told of its rows, so that this is not validated.
+/// Runs a query that reads the table as it is now; shows the values of each row, `None` for NULL.
+/// Nobody else can write to the table, and nobody is told of its rows, so that this is not
+/// validated.
 fn select(query: &str, columns: usize, mut each: impl FnMut(&[Option<pg_sys::Datum>])) {
     let query = CString::new(query).unwrap_or_default();
     Spi::connect(|_| {
@@ -324,7 +327,8 @@ fn store(table: pg_sys::Oid, width: Option<u128>, boundaries: &[Image]) {
     );
     let mut user = pg_sys::Oid::INVALID;
     let mut context = 0;
-    // SAFETY: as ri_triggers.c changes the user for its queries; the end of a (sub)transaction that fails sets it back.
+    // SAFETY: as ri_triggers.c changes the user for its queries; the end of a (sub)transaction that
+    // fails sets it back.
     unsafe {
         pg_sys::GetUserIdAndSecContext(&mut user, &mut context);
         pg_sys::SetUserIdAndSecContext(
@@ -346,8 +350,8 @@ fn owner_of_maps() -> pg_sys::Oid {
     class(&maps).relowner
 }
 
-/// Writes a new version of the table's row of pg_class, by which transactions with older snapshots are refused (design:
-/// `tables::touch`), and everybody's cache is told.
+/// Writes a new version of the table's row of pg_class, by which transactions with older snapshots
+/// are refused (design: `tables::touch`), and everybody's cache is told.
 fn touch_class(table: pg_sys::Oid) {
     const MODE: pg_sys::LOCKMODE = pg_sys::RowExclusiveLock as pg_sys::LOCKMODE;
     // SAFETY: an update of a catalog row by a copy of itself, under the table's exclusive lock.

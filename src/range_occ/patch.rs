@@ -1,6 +1,7 @@
-//! Getting in front of the indexes of a table: each relcache entry of an index has its own copy of the access method's
-//! routine (`rd_indam`), in which `amrescan` and `amgetbitmap` are replaced by ours. They stay replaced as long as the entry
-//! lives, and do nothing outside of validated transactions.
+//! Getting in front of the indexes of a table: each relcache entry of an index has its own copy of
+//! the access method's routine (`rd_indam`), in which `amrescan` and `amgetbitmap` are replaced by
+//! ours. They stay replaced as long as the entry lives, and do nothing outside of validated
+//! transactions.
 
 use super::key;
 use crate::pg::error::guarded;

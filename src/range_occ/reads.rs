@@ -13,7 +13,8 @@ use std::cell::OnceCell;
 use std::ops::ControlFlow;
 use std::time::Instant;
 
-/// The transaction has read something, which is validated unless all is at the end: what decides on it is in the rings now.
+/// The transaction has read something, which is validated unless all is at the end: what decides on
+/// it is in the rings now.
 pub fn note_read() {
     refuse_again();
     let has_id = view::own_fxid() != 0;
@@ -32,10 +33,10 @@ pub fn refuse_again() {
     }
 }
 
-/// Validates what is fresh against transactions that took their CSNs before the first capture: their writes are all
-/// in the rings by then, and may be overwritten later. A transaction that only reads stands before the first of them that it missed,
-/// unless it has seen something of a later one; then it fails with 40001, here or, if those that it missed may yet roll back, at the
-/// end.
+/// Validates what is fresh against transactions that took their CSNs before the first capture:
+/// their writes are all in the rings by then, and may be overwritten later. A transaction that only
+/// reads stands before the first of them that it missed, unless it has seen something of a later
+/// one; then it fails with 40001, here or, if those that it missed may yet roll back, at the end.
 pub fn validate_fresh() {
     if session::with_present(|work| work.fresh.is_empty()) != Some(false) {
         return;
@@ -47,7 +48,9 @@ pub fn validate_fresh() {
     };
     let started = OnceCell::new();
     let since = || *started.get_or_init(Instant::now);
-    let validation = against(&view, before, &|relation| ranges_of(work, relation), &|| is_patient(since()));
+    let ranges = |relation| ranges_of(work, relation);
+    let wait = || is_patient(since());
+    let validation = against(&view, before, &ranges, &wait);
     // Nothing is to be copied, nothing was missed, and nothing is: the way of most.
     if work.first_missed.get().is_none()
         && !ring_copy::is_due(work, &validation)
@@ -100,7 +103,8 @@ pub fn validate_fresh() {
     totals.looked(&done);
 }
 
-/// Whether the transaction uses no definition that comes from one after the first of those that it missed.
+/// Whether the transaction uses no definition that comes from one after the first of those that it
+/// missed.
 pub fn knows_nothing_from(work: &Work, validation: &Validation<View>) -> bool {
     work.first_missed.get().is_none_or(|first| {
         let definitions = work.definitions();

@@ -1,6 +1,8 @@
-//! Tables whose definitions the present transaction has changed: with a lock that DDL takes, and a relcache invalidation for everybody. Who has redefined, rewritten or filled
-//! one anew with ACCESS EXCLUSIVE counts as having written the whole, and with an exclusion window as having read it: who sees the new definition finds
-//! no entries of those who came before under the old one, but this entry, and does not stand before it.
+//! Tables whose definitions the present transaction has changed: with a lock that DDL takes, and a
+//! relcache invalidation for everybody. Who has redefined, rewritten or filled one anew with ACCESS
+//! EXCLUSIVE counts as having written the whole, and with an exclusion window as having read it:
+//! who sees the new definition finds no entries of those who came before under the old one, but
+//! this entry, and does not stand before it.
 
 use super::work::Change;
 use super::{key, session, view};
@@ -30,7 +32,8 @@ struct Noted {
 struct Utility {
     /// It runs, and only takes locks: invalidations are of others' making.
     only_locks: bool,
-    /// Under a lock beside which others use the table, it changes nothing that plans or errors depend on.
+    /// Under a lock beside which others use the table, it changes nothing that plans or errors
+    /// depend on.
     is_harmless: bool,
     /// It, or one before it in the transaction, may change which partitions a table has.
     changes_lists: bool,
@@ -56,7 +59,8 @@ fn present() -> u32 {
     unsafe { pg_sys::MyProc.as_ref() }.map_or(0, |own| own.lxid)
 }
 
-/// The present transaction and its command. What it has changed itself it hears of in a later one (xact.c: CommandCounterIncrement).
+/// The present transaction and its command. What it has changed itself it hears of in a later one
+/// (xact.c: CommandCounterIncrement).
 fn now() -> (u32, CommandId) {
     // SAFETY: reads backend state.
     (present(), unsafe { raw::GetCurrentCommandId(false) })
@@ -91,7 +95,8 @@ pub fn note(relation: Oid) {
     *tables.entry(relation.into()).or_default() |= utility.changes_lists;
 }
 
-/// Whether the table's definition is the present transaction's own, which has it locked, and others had another one before.
+/// Whether the table's definition is the present transaction's own, which has it locked, and others
+/// had another one before.
 ///
 /// # Safety
 /// `rel` is open.
@@ -115,8 +120,8 @@ pub fn keeps_writers_out(relation: Oid) -> bool {
     STRONG.iter().any(|&mode| is_locked(relation, mode))
 }
 
-/// A utility statement is about to run that may redefine something. Its success or its error tells of what others have done, whatever the
-/// snapshot shows.
+/// A utility statement is about to run that may redefine something. Its success or its error tells
+/// of what others have done, whatever the snapshot shows.
 ///
 /// # Safety
 /// A utility statement's node.
@@ -146,8 +151,9 @@ pub unsafe fn note_utility(node: *const pg_sys::Node, is_top_level: bool) {
     }
 }
 
-/// A utility statement has run, or failed: a LOCK has heard of all that others had done to its tables before. What they do beside it, GRANT for one, is not the
-/// transaction's own as long as that has done nothing else.
+/// A utility statement has run, or failed: a LOCK has heard of all that others had done to its
+/// tables before. What they do beside it, GRANT for one, is not the transaction's own as long as
+/// that has done nothing else.
 pub fn end_utility() {
     let last = NOTED.utility.get();
     if last.only_locks {
@@ -176,24 +182,27 @@ unsafe fn is_harmless(node: *const pg_sys::Node) -> bool {
     }
 }
 
-/// Whether a statement beside which others use the partitioned table may change which partitions that has.
+/// Whether a statement beside which others use the partitioned table may change which partitions
+/// that has.
 unsafe fn changes_lists(node: *const pg_sys::Node) -> bool {
     use pg_sys::AlterTableType as Kind;
-    // SAFETY: a utility statement's node, read as what its tag says; a foreign table's begins as a table's.
+    // SAFETY: a utility statement's node, read as what its tag says; a foreign table's begins as a
+    // table's.
     unsafe {
         match (*node).type_ {
             NodeTag::T_CreateStmt | NodeTag::T_CreateForeignTableStmt => {
                 !(*node.cast::<pg_sys::CreateStmt>()).partbound.is_null()
             }
-            NodeTag::T_AlterTableStmt => nodes::nodes((*node.cast::<pg_sys::AlterTableStmt>()).cmds)
-                .any(|command| {
+            NodeTag::T_AlterTableStmt => {
+                nodes::nodes((*node.cast::<pg_sys::AlterTableStmt>()).cmds).any(|command| {
                     matches!(
                         (*command.cast::<pg_sys::AlterTableCmd>()).subtype,
                         Kind::AT_AttachPartition
                             | Kind::AT_DetachPartition
                             | Kind::AT_DetachPartitionFinalize
                     )
-                }),
+                })
+            }
             _ => false,
         }
     }

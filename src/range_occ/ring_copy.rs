@@ -1,5 +1,6 @@
-//! When a transaction that only reads copies what of the rings it may need (`keyrange::RingCopy`): before it looks at all of them anyhow, or,
-//! in a session that was refused for want of history, before it reads anything.
+//! When a transaction that only reads copies what of the rings it may need (`keyrange::RingCopy`):
+//! before it looks at all of them anyhow, or, in a session that was refused for want of history,
+//! before it reads anything.
 
 use super::session;
 use super::validation::{against, is_patient, nanoseconds, ranges_of};
@@ -12,7 +13,8 @@ use pgrx::pg_sys;
 use std::ops::ControlFlow;
 use std::time::Instant;
 
-/// A statement is about to be planned or started. Where nobody was refused, this costs a look at a cell.
+/// A statement is about to be planned or started. Where nobody was refused, this costs a look at a
+/// cell.
 pub fn before_reads() {
     // SAFETY: a plain read of backend state.
     if session::wants_ring_copy() && unsafe { pg_sys::FirstSnapshotSet } {
@@ -41,15 +43,17 @@ pub fn copy_early() {
     }
     let since = Instant::now();
     session::ring_copy_tried();
-    let validation = against(&view, before, &|relation| ranges_of(work, relation), &|| is_patient(since));
+    let ranges = |relation| ranges_of(work, relation);
+    let wait = || is_patient(since);
+    let validation = against(&view, before, &ranges, &wait);
     copy(work, &validation);
     memory()
         .counters()
         .add(Count::ValidationTime, nanoseconds(since));
 }
 
-/// Whether the transaction reads a whole table for the first time: the rings are copied then, even if nobody has written there, as it may
-/// read others later.
+/// Whether the transaction reads a whole table for the first time: the rings are copied then, even
+/// if nobody has written there, as it may read others later.
 pub fn is_due(work: &Work, validation: &Validation<View>) -> bool {
     !work.history.has_tried.get() && validation.looks_everywhere(&work.fresh)
 }

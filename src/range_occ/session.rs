@@ -3,9 +3,9 @@
 use super::key::{self, Table};
 use super::view::{self, View};
 use super::work::{Whole, Work};
-use crate::shared::guc;
 use crate::hotlock::memory;
 use crate::pg::{raw, xact};
+use crate::shared::guc;
 use keyrange::Csn;
 use pgrx::pg_sys::{self, Oid};
 use std::cell::{Cell, RefCell};
@@ -36,11 +36,13 @@ struct Session {
     rolls_back_to: Cell<bool>,
     /// It is about to commit: what it reads and writes is settled.
     sealed: Cell<bool>,
-    /// What a survey soon after the transaction's snapshot has found, if there was one (`keyrange::Survey::lasting_prefix`).
+    /// What a survey soon after the transaction's snapshot has found, if there was one
+    /// (`keyrange::Survey::lasting_prefix`).
     prefix: Cell<Option<Csn>>,
     /// Transactions for which it is still worth while to copy the rings before they read.
     wants_ring_copy: Cell<u32>,
-    /// Descriptors of index scans whose keys have not been seen, by address. One that an error has left behind does no harm.
+    /// Descriptors of index scans whose keys have not been seen, by address. One that an error has
+    /// left behind does no harm.
     expected: RefCell<Vec<usize>>,
     /// Whether there are any.
     is_expecting: Cell<bool>,
@@ -71,7 +73,8 @@ pub fn is_validated() -> bool {
 }
 
 fn settle() -> bool {
-    // SAFETY: plain reads of backend state. A transaction that has failed keeps its snapshot until ROLLBACK, after its end.
+    // SAFETY: plain reads of backend state. A transaction that has failed keeps its snapshot until
+    // ROLLBACK, after its end.
     let (has_snapshot, is_worker) = unsafe {
         (
             pg_sys::FirstSnapshotSet && raw::IsTransactionState(),
@@ -97,7 +100,8 @@ pub fn is_read_only() -> bool {
     is_validated() && SESSION.read_only.get() == Some(true) && xact::is_read_only()
 }
 
-/// A command begins, perhaps of several transactions, that tells nobody of rows: what it reads is not validated.
+/// A command begins, perhaps of several transactions, that tells nobody of rows: what it reads is
+/// not validated.
 pub fn begin_exempt() {
     if SESSION.exempt.get().is_none() {
         SESSION.exempt.set(Some(xact::nest_level()));
@@ -119,7 +123,8 @@ pub fn give_up_exempt(level: i32) {
     }
 }
 
-/// Works on the present transaction's work, which is begun if there is none. Nothing of PostgreSQL's is called inside.
+/// Works on the present transaction's work, which is begun if there is none. Nothing of
+/// PostgreSQL's is called inside.
 pub fn with<R>(body: impl FnOnce(&mut Work) -> R) -> R {
     let mut work = SESSION.work.borrow_mut();
     let new = || Box::new(Work::new());
@@ -137,7 +142,8 @@ pub fn with_present<R>(body: impl FnOnce(&mut Work) -> R) -> Option<R> {
     SESSION.work.borrow_mut().as_mut().map(|work| body(work))
 }
 
-/// The present transaction's work, to be looked at while PostgreSQL is asked things: an ERROR then leaves nothing borrowed.
+/// The present transaction's work, to be looked at while PostgreSQL is asked things: an ERROR then
+/// leaves nothing borrowed.
 ///
 /// # Safety
 /// It is not changed by `with` while the reference lives.
@@ -192,7 +198,8 @@ pub fn seal() {
 
 /// Transactions of a session that are careful after one of them lost its history.
 const CAREFUL: u32 = 8;
-/// For how long all sessions are, in microseconds: with a pooler between, another one may get the next try.
+/// For how long all sessions are, in microseconds: with a pooler between, another one may get the
+/// next try.
 const ALL_CAREFUL: u64 = 30_000_000;
 
 /// When the present transaction began, in microseconds.
@@ -207,8 +214,8 @@ pub fn note_lost() {
     memory().board.clock.lose(now());
 }
 
-/// Whether the present transaction is careful: it makes a survey of those that its snapshot does not see, and copies the rings, before it
-/// reads.
+/// Whether the present transaction is careful: it makes a survey of those that its snapshot does
+/// not see, and copies the rings, before it reads.
 #[inline]
 pub fn wants_ring_copy() -> bool {
     SESSION.wants_ring_copy.get() > 0 || {
@@ -247,7 +254,8 @@ pub fn note_truncated(rel: pg_sys::Relation) {
     }
 }
 
-/// The transaction's snapshot, and the CSN before which a transaction that only reads must have seen everything.
+/// The transaction's snapshot, and the CSN before which a transaction that only reads must have
+/// seen everything.
 pub fn reading_point() -> (View, Csn) {
     let view = View::of_transaction();
     let clock = memory().board.clock;
@@ -265,7 +273,8 @@ pub fn retaken() {
     });
 }
 
-/// What is read with that snapshot tells more than the transaction's own does, unless it is the same. Whether it does.
+/// What is read with that snapshot tells more than the transaction's own does, unless it is the
+/// same. Whether it does.
 ///
 /// # Safety
 /// A snapshot of kind MVCC or DIRTY, in a validated transaction.
@@ -311,8 +320,9 @@ pub unsafe fn note_untracked(rel: pg_sys::Relation) {
     }
 }
 
-/// A subtransaction at this nesting level (2 is the first) has rolled back. What it wrote is not written; but whoever
-/// wrote it may have been told of other rows with these keys, which the snapshot need not see.
+/// A subtransaction at this nesting level (2 is the first) has rolled back. What it wrote is not
+/// written; but whoever wrote it may have been told of other rows with these keys, which the
+/// snapshot need not see.
 pub fn subtransaction_rolled_back(level: i32) {
     give_up_exempt(level);
     let validated = is_validated();

@@ -11,15 +11,17 @@ use keyrange::Relation;
 use pgrx::pg_sys::{self, Oid};
 use std::rc::Rc;
 
-/// The present transaction's first touch of an open table makes it known; `None` for tables that nobody else can see. From
-/// then on until the end of the transaction, savepoints or not, its definition stays.
+/// The present transaction's first touch of an open table makes it known; `None` for tables that
+/// nobody else can see. From then on until the end of the transaction, savepoints or not, its
+/// definition stays.
 ///
 /// # Errors
-/// 40001 if the transaction is validated and does not see the table's definition; 0A000 in recovery; 25000 once validation
-/// has begun.
+/// 40001 if the transaction is validated and does not see the table's definition; 0A000 in
+/// recovery; 25000 once validation has begun.
 ///
 /// # Safety
-/// `rel` is open and locked in `mode`, of the access method `txn_heap`; nothing with a destructor is alive in the callers.
+/// `rel` is open and locked in `mode`, of the access method `txn_heap`; nothing with a destructor
+/// is alive in the callers.
 pub unsafe fn touch(rel: pg_sys::Relation, mode: u32) -> Option<&'static Table> {
     // SAFETY: by the contract.
     let (oid, persistence) = unsafe { ((*rel).rd_id, (*(*rel).rd_rel).relpersistence as u8) };
@@ -68,8 +70,8 @@ pub unsafe fn touch(rel: pg_sys::Relation, mode: u32) -> Option<&'static Table> 
     known(oid)
 }
 
-/// The same for a table that a statement, about to start, has locked in `mode`: whether it is scanned or not, its definition has a part in
-/// what the statement tells.
+/// The same for a table that a statement, about to start, has locked in `mode`: whether it is
+/// scanned or not, its definition has a part in what the statement tells.
 ///
 /// # Safety
 /// As for `touch`, but that the table need not be open.
@@ -89,8 +91,9 @@ pub unsafe fn touch_locked(oid: Oid, mode: u32) {
     }
 }
 
-/// After the error of a row that was on its way to the partition, or through it: it stays locked, and its definition, or its list of partitions, counts as read
-/// when the transaction ends. Nothing is looked up here.
+/// After the error of a row that was on its way to the partition, or through it: it stays locked,
+/// and its definition, or its list of partitions, counts as read when the transaction ends. Nothing
+/// is looked up here.
 fn keep_routed(oid: Oid) {
     if lookup::is_locked(oid, pg_sys::RowExclusiveLock) {
         keep_locked(oid, pg_sys::RowExclusiveLock);
@@ -125,9 +128,11 @@ pub fn keep_all_routed() {
     }
 }
 
-/// Takes a lock that no savepoint gives back, so that nobody else redefines the table before the transaction ends.
+/// Takes a lock that no savepoint gives back, so that nobody else redefines the table before the
+/// transaction ends.
 pub fn keep_locked(oid: Oid, mode: u32) {
-    // SAFETY: a lock on a table that is locked already, or is about to be; an ERROR in between ends in an abort, which sets the current owner anew.
+    // SAFETY: a lock on a table that is locked already, or is about to be; an ERROR in between ends
+    // in an abort, which sets the current owner anew.
     unsafe {
         let owner = pg_sys::CurrentResourceOwner;
         pg_sys::CurrentResourceOwner = pg_sys::TopTransactionResourceOwner;
@@ -136,7 +141,8 @@ pub fn keep_locked(oid: Oid, mode: u32) {
     }
 }
 
-/// After an invalidation: the transaction itself may have redefined the table, or somebody else its indexes.
+/// After an invalidation: the transaction itself may have redefined the table, or somebody else its
+/// indexes.
 ///
 /// # Safety
 /// As for `touch`.

@@ -8,8 +8,8 @@ use super::tables;
 use super::uses::{Use, known_use};
 use pgrx::pg_sys::{self, Oid};
 
-/// A validated transaction is about to use the table, which is locked in `mode`. 0A000 if it cannot, 40001 if it does not see its definition, or
-/// which partitions it has.
+/// A validated transaction is about to use the table, which is locked in `mode`. 0A000 if it
+/// cannot, 40001 if it does not see its definition, or which partitions it has.
 pub fn check_table(oid: Oid, mode: u32) {
     match known_use(oid) {
         Use::Free => {}

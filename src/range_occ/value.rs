@@ -11,10 +11,11 @@ struct Scratch(std::cell::Cell<pg_sys::MemoryContext>);
 unsafe impl Sync for Scratch {}
 static SCRATCH: Scratch = Scratch(std::cell::Cell::new(std::ptr::null_mut()));
 
-/// Runs `body` with a memory context that is emptied afterwards; after an ERROR, before the next use. `body` does not come
-/// here again.
+/// Runs `body` with a memory context that is emptied afterwards; after an ERROR, before the next
+/// use. `body` does not come here again.
 pub fn with_scratch<R>(body: impl FnOnce() -> R) -> R {
-    // SAFETY: a context of our own below TopMemoryContext; the current one is set again, here or by the handler of an ERROR.
+    // SAFETY: a context of our own below TopMemoryContext; the current one is set again, here or by
+    // the handler of an ERROR.
     unsafe {
         if SCRATCH.0.get().is_null() {
             SCRATCH.0.set(raw::AllocSetContextCreateInternal(
@@ -37,8 +38,8 @@ pub fn with_scratch<R>(body: impl FnOnce() -> R) -> R {
 
 /// `count` values in the current memory context, all `filler`.
 pub fn allocate<T: Copy>(count: usize, filler: T) -> &'static mut [T] {
-    // SAFETY: a new chunk with room for them, aligned as palloc's chunks are (8), filled before it is a slice. The caller
-    // does not keep it beyond its context's life.
+    // SAFETY: a new chunk with room for them, aligned as palloc's chunks are (8), filled before it
+    // is a slice. The caller does not keep it beyond its context's life.
     unsafe {
         const { assert!(align_of::<T>() <= 16) };
         let room = raw::palloc(size_of::<T>() * count + align_of::<T>()).cast::<u8>();
@@ -77,7 +78,8 @@ fn is_float(typ: Oid) -> bool {
     matches!(typ, pg_sys::FLOAT4OID | pg_sys::FLOAT8OID)
 }
 
-/// Whether values of the type `given` compare with a column of the type `own` as the column's own values do.
+/// Whether values of the type `given` compare with a column of the type `own` as the column's own
+/// values do.
 fn is_alike(own: Oid, given: Oid) -> bool {
     own == given
         || is_integer(own) && is_integer(given)
@@ -85,8 +87,8 @@ fn is_alike(own: Oid, given: Oid) -> bool {
         || own == pg_sys::VARCHAROID && given == pg_sys::TEXTOID
 }
 
-/// A value of the type `given`, in comparison with a column of the type `own`. Bytes may stand in the current memory
-/// context.
+/// A value of the type `given`, in comparison with a column of the type `own`. Bytes may stand in
+/// the current memory context.
 ///
 /// # Safety
 /// `datum` is a value of that type, not NULL, and outlives the result.
@@ -133,8 +135,8 @@ unsafe fn bytes<'a>(datum: Datum) -> &'a [u8] {
     }
 }
 
-/// The parts of a numeric (utils/adt/numeric.c: NumericChoice): a word with sign, scale and, in the short form, weight; in the
-/// long form a word for the weight; then the digits.
+/// The parts of a numeric (utils/adt/numeric.c: NumericChoice): a word with sign, scale and, in the
+/// short form, weight; in the long form a word for the weight; then the digits.
 unsafe fn numeric<'a>(datum: Datum) -> Numeric<'a> {
     const SPECIAL: u16 = 0xc000;
     const SHORT: u16 = 0x8000;

@@ -12,8 +12,9 @@ use pgrx::pg_sys::{self, BlockNumber, HeapTupleHeader, Oid, TransactionId};
 use std::cell::Cell;
 use std::ffi::c_int;
 
-/// Pages that a transaction looks at, over all of its looks: what one of them needs at its commit others may wait for, and neither
-/// `statement_timeout` nor anything but a cancel ends it. With more it is in doubt.
+/// Pages that a transaction looks at, over all of its looks: what one of them needs at its commit
+/// others may wait for, and neither `statement_timeout` nor anything but a cancel ends it. With
+/// more it is in doubt.
 const MOST_PAGES: u32 = 2048;
 
 /// A copy of a page of the table.
@@ -98,8 +99,8 @@ unsafe fn counts(view: &View, xid: TransactionId) -> bool {
     }
 }
 
-/// The last writer that was asked for within one look, and the answer: it stays, or errs to the safe side. A writer of many
-/// rows is asked for once.
+/// The last writer that was asked for within one look, and the answer: it stays, or errs to the
+/// safe side. A writer of many rows is asked for once.
 struct Counted(Cell<(TransactionId, bool)>);
 
 impl Counted {

@@ -43,7 +43,8 @@ fn narrow(fxid: u64) -> TransactionId {
     TransactionId::from(fxid as u32)
 }
 
-/// Under which ids transactions without one register what they have read: this and the number of the process.
+/// Under which ids transactions without one register what they have read: this and the number of
+/// the process.
 pub const READER: u64 = 1 << 62;
 
 /// Whether that top-level transaction is still in progress, or a reader's process may be at work.
@@ -55,15 +56,18 @@ pub fn is_running(fxid: u64) -> bool {
     next().saturating_sub(fxid) < DISTANT && xact::is_running(fxid as u32)
 }
 
-/// Whether it has rolled back by now; false while it runs. Of ids that some snapshot may not see, whose state is kept.
+/// Whether it has rolled back by now; false while it runs. Of ids that some snapshot may not see,
+/// whose state is kept.
 pub fn did_abort(fxid: u64) -> bool {
     // SAFETY: look-ups by a normal transaction id, in this order, as the C code has it.
     !xact::is_running(fxid as u32) && unsafe { !raw::TransactionIdDidCommit(narrow(fxid)) }
 }
 
-/// The same of any id; false, too, if it is so old that nobody knows any more (xid8funcs.c: TransactionIdInRecentPast).
+/// The same of any id; false, too, if it is so old that nobody knows any more (xid8funcs.c:
+/// TransactionIdInRecentPast).
 fn did_abort_long_ago(fxid: u64) -> bool {
-    // SAFETY: the commit log is not truncated while the lock is held; an ERROR of the look-up releases it.
+    // SAFETY: the commit log is not truncated while the lock is held; an ERROR of the look-up
+    // releases it.
     unsafe {
         let lock = &raw mut (*pg_sys::MainLWLockArray.add(XACT_TRUNCATION_LOCK)).lock;
         raw::LWLockAcquire(lock, pg_sys::LWLockMode::LW_SHARED);
@@ -79,12 +83,13 @@ const XACT_TRUNCATION_LOCK: usize = 44;
 
 /// The snapshot that all statements of the present transaction have.
 fn transaction_snapshot() -> pg_sys::Snapshot {
-    // SAFETY: at REPEATABLE READ and above it is the transaction's own, which lives as long as the transaction.
+    // SAFETY: at REPEATABLE READ and above it is the transaction's own, which lives as long as the
+    // transaction.
     unsafe { raw::GetTransactionSnapshot() }
 }
 
-/// Whether that snapshot sees the same transactions as the present, validated transaction's own: those that run in the same span of
-/// ids only become fewer.
+/// Whether that snapshot sees the same transactions as the present, validated transaction's own:
+/// those that run in the same span of ids only become fewer.
 ///
 /// # Safety
 /// A snapshot.
@@ -140,8 +145,8 @@ pub struct View {
 }
 
 impl View {
-    /// The snapshot that all statements of the present transaction have, which is of level REPEATABLE READ or above and has
-    /// taken it.
+    /// The snapshot that all statements of the present transaction have, which is of level
+    /// REPEATABLE READ or above and has taken it.
     pub fn of_transaction() -> Self {
         let snapshot = transaction_snapshot();
         View {
@@ -155,7 +160,6 @@ impl View {
     pub fn snapshot(&self) -> pg_sys::Snapshot {
         self.snapshot
     }
-
 }
 
 impl keyrange::Snapshot for View {
@@ -163,7 +167,8 @@ impl keyrange::Snapshot for View {
         self.xmin
     }
 
-    /// As XidInMVCCSnapshot (snapmgr.c), which need not look at subtransactions here; asked for each entry of the rings.
+    /// As XidInMVCCSnapshot (snapmgr.c), which need not look at subtransactions here; asked for
+    /// each entry of the rings.
     fn has_ended(&self, fxid: u64) -> bool {
         // SAFETY: the snapshot lives as long as the transaction.
         let snapshot = unsafe { &*self.snapshot };
@@ -205,7 +210,8 @@ impl keyrange::Snapshot for View {
             // SAFETY: so many ids are there.
             count => unsafe { std::slice::from_raw_parts(snapshot.xip, count as usize) },
         };
-        // Ids of the snapshot are not below its xmin; of others the result does not matter, but is none of these.
+        // Ids of the snapshot are not below its xmin; of others the result does not matter, but is
+        // none of these.
         let widen = |xid: u32| self.xmin + u64::from(xid.wrapping_sub(self.xmin as u32));
         let board = memory().board;
         Survey::of(

@@ -1,4 +1,5 @@
-//! The functions behind `txn.ranges` and `txn.my_predicates`, and what `txn.stats` has of range OCC.
+//! The functions behind `txn.ranges` and `txn.my_predicates`, and what `txn.stats` has of range
+//! OCC.
 
 use super::key;
 use super::session;
@@ -138,7 +139,8 @@ fn my_predicates() -> TableIterator<
     TableIterator::new(lines)
 }
 
-/// The totals for `txn.stats`: those of `keyrange::Count`, in its order, then evictions and bytes of shared memory.
+/// The totals for `txn.stats`: those of `keyrange::Count`, in its order, then evictions and bytes
+/// of shared memory.
 pub fn totals() -> impl Iterator<Item = i64> {
     let shared = memory();
     let board = &shared.board;

@@ -1,13 +1,15 @@
-//! A transaction's reads and writes in tables of `txn_heap`, as they are collected. Nothing of PostgreSQL's is called here.
+//! A transaction's reads and writes in tables of `txn_heap`, as they are collected. Nothing of
+//! PostgreSQL's is called here.
 
 use super::key::{self, Table};
 use keyrange::{
-    Conflict, Csn, DEFINITION, Entry, Interval, Predicates, RangeMap, Refusal, Relation, WriteSet,
+    Conflict, Csn, DEFINITION, Entry, Interval, Predicates, RangeMap, Refusal, Relation, RingCopy,
+    WriteSet,
 };
 use litemap::LiteMap;
 use pgrx::pg_sys::Oid;
 use std::borrow::Cow;
-use std::cell::{Cell, RefCell};
+use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
@@ -25,7 +27,8 @@ pub enum Whole {
     /// The index, or its operators, say nothing of the range key.
     OtherIndex,
     NoKey,
-    /// A subtransaction that had written rolled back: an error may have told of rows that nobody has read.
+    /// A subtransaction that had written rolled back: an error may have told of rows that nobody
+    /// has read.
     Rollback,
     /// An index scan whose keys could not be seen.
     Unseen,
@@ -68,21 +71,24 @@ pub enum Refused {
 /// How a transaction has changed the definition of a table.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Change {
-    /// Nobody else could use the table meanwhile; what others registered there before is not to be found any more, so that all rows
-    /// count as written.
+    /// Nobody else could use the table meanwhile; what others registered there before is not to be
+    /// found any more, so that all rows count as written.
     Rows,
-    /// The same of a table that has no rows of its own, or none that others could have seen; or the list of partitions has changed.
+    /// The same of a table that has no rows of its own, or none that others could have seen; or the
+    /// list of partitions has changed.
     Whole,
     /// Others could use the table: an index, a constraint that has been made sure of.
     Beside,
 }
 
-/// What stands for a definition's parts in the rings: the list of partitions, and what others can change beside those who use the table.
+/// What stands for a definition's parts in the rings: the list of partitions, and what others can
+/// change beside those who use the table.
 pub const LIST: Interval = Interval::point(0);
 const BESIDE: Interval = Interval::point(1);
 
 impl Change {
-    /// Whether the change in an entry of the rings was one after which an older snapshot cannot use the table.
+    /// Whether the change in an entry of the rings was one after which an older snapshot cannot use
+    /// the table.
     pub fn is_whole(entry: &Entry) -> bool {
         entry.keys.covers(&LIST)
     }
@@ -91,19 +97,24 @@ impl Change {
 /// A transaction's work, from its first touch of such a table on.
 pub struct Work {
     pub tables: LiteMap<Relation, Known>,
-    /// Partitioned tables whose partitions it sees, with the number of invalidations as of which that was made sure of.
+    /// Partitioned tables whose partitions it sees, with the number of invalidations as of which
+    /// that was made sure of.
     pub parents: BTreeMap<Relation, u64>,
-    /// Partitions to which rows have come, as of which invalidation and statement the lists on the way were noted.
+    /// Partitions to which rows have come, as of which invalidation and statement the lists on the
+    /// way were noted.
     pub routes: BTreeMap<Relation, (u64, u64)>,
     /// Those to which rows were on their way in statements that failed.
     pub routed: BTreeSet<Relation>,
-    /// Targets of statements in subtransactions, and all that is below them: rows may be on their way there when one fails.
+    /// Targets of statements in subtransactions, and all that is below them: rows may be on their
+    /// way there when one fails.
     pub targets: BTreeMap<Relation, Rc<[Relation]>>,
     /// What is below a target, as far as that has been looked at.
     pub walked: Vec<Relation>,
-    /// Those of which it knows a definition of its own making: others have registered by another one.
+    /// Those of which it knows a definition of its own making: others have registered by another
+    /// one.
     own: BTreeSet<Relation>,
-    /// Those that it has read by a newer snapshot while nobody else could write there: it has missed nothing.
+    /// Those that it has read by a newer snapshot while nobody else could write there: it has
+    /// missed nothing.
     pub seen_whole: BTreeSet<Relation>,
     pub writes: WriteSet,
     /// Those that it has redefined, should only a savepoint remain of that.
@@ -118,7 +129,8 @@ pub struct Work {
     pub whole: BTreeMap<Relation, Whole>,
     /// A key whose row's existence is asked for. If it is found and locked, that is no read.
     looked_for: Option<(Relation, Interval)>,
-    /// Those that were found in subtransactions, with their depth: their locks go when these roll back.
+    /// Those that were found in subtransactions, with their depth: their locks go when these roll
+    /// back.
     pub found: Vec<(u32, Relation, Interval)>,
     /// The transaction has learned of what its snapshot does not see.
     pub saw_beyond: bool,
@@ -128,11 +140,13 @@ pub struct Work {
     pub refused: Option<Refused>,
     /// A transaction without writes comes after those with CSNs below this one.
     pub before: Option<Csn>,
-    /// Transactions with CSNs below `before` that wrote what was read, and were not seen: by id, with one conflict each.
+    /// Transactions with CSNs below `before` that wrote what was read, and were not seen: by id,
+    /// with one conflict each.
     pub missed: RefCell<BTreeMap<u64, Conflict>>,
     /// The first of these in CSN order.
     pub first_missed: Cell<Option<Conflict>>,
-    /// Everything read, but what is fresh, has been found to be older than this one of those that it missed.
+    /// Everything read, but what is fresh, has been found to be older than this one of those that
+    /// it missed.
     pub stands_before: Option<Csn>,
     /// Something of a later one than the first of these was seen.
     pub is_between: bool,
@@ -238,7 +252,8 @@ impl Work {
             .map(|known| &known.table)
     }
 
-    /// Whether that holds of any definition by which the transaction has used the table; `None` if it has not used it.
+    /// Whether that holds of any definition by which the transaction has used the table; `None` if
+    /// it has not used it.
     pub fn any_definition(
         &self,
         relation: Relation,
@@ -254,12 +269,14 @@ impl Work {
         self.own.insert(relation);
     }
 
-    /// Notes a read by a newer snapshot than the transaction's, while nobody else can write to the table.
+    /// Notes a read by a newer snapshot than the transaction's, while nobody else can write to the
+    /// table.
     pub fn see_whole(&mut self, relation: Relation) {
         self.seen_whole.insert(relation);
     }
 
-    /// The transaction has redefined the table. It has learned of what was there, whatever its snapshot shows.
+    /// The transaction has redefined the table. It has learned of what was there, whatever its
+    /// snapshot shows.
     pub fn redefine(&mut self, relation: Relation, change: Change) {
         self.changed.push((relation, change));
         if change == Change::Rows {
@@ -268,8 +285,8 @@ impl Work {
         self.saw_beyond = true;
     }
 
-    /// Whether the transaction has redefined the table, or used it by more than one definition. What
-    /// a savepoint has taken back counts, too.
+    /// Whether the transaction has redefined the table, or used it by more than one definition.
+    /// What a savepoint has taken back counts, too.
     pub fn has_redefined(&self, relation: Relation) -> bool {
         self.own.contains(&relation)
             || self.redefined.contains(&relation)
@@ -292,7 +309,8 @@ impl Work {
         definitions
     }
 
-    /// What is registered as read: also what was redefined or seen as a whole, so that nobody moves before that who writes there.
+    /// What is registered as read: also what was redefined or seen as a whole, so that nobody moves
+    /// before that who writes there.
     pub fn registered_reads(&self) -> Cow<'_, Predicates> {
         let mut reads = Cow::Borrowed(&self.predicates);
         for &relation in self.redefined.iter().chain(&self.seen_whole) {
@@ -301,8 +319,8 @@ impl Work {
         reads
     }
 
-    /// Nothing is read or written any more. Whether the transaction has learned of later ones, so that it cannot stand where it first
-    /// read.
+    /// Nothing is read or written any more. Whether the transaction has learned of later ones, so
+    /// that it cannot stand where it first read.
     pub fn finish(&mut self) -> bool {
         self.read_looked_for();
         for &relation in &self.redefined {
@@ -324,8 +342,8 @@ impl Work {
         self.looked_for = Some((relation, key));
     }
 
-    /// The row has been found and locked at that depth: it stays, and stays visible, as long as the lock does, whatever else is
-    /// changed in it.
+    /// The row has been found and locked at that depth: it stays, and stays visible, as long as the
+    /// lock does, whatever else is changed in it.
     pub fn found(&mut self, nesting: u32, relation: Relation) {
         if let Some((_, key)) = self.looked_for.take_if(|(of, _)| *of == relation)
             && nesting > 0

@@ -18,7 +18,8 @@ fn note(table: &Table, key: Interval) {
     });
 }
 
-/// Before anything is written to the table: it becomes known, or 40001 and others as `tables::touch` has it.
+/// Before anything is written to the table: it becomes known, or 40001 and others as
+/// `tables::touch` has it.
 ///
 /// # Safety
 /// `rel` is open and locked, of `txn_heap`; nothing with a destructor is alive in the callers.
@@ -49,7 +50,8 @@ pub unsafe fn row(rel: pg_sys::Relation, slot: *mut pg_sys::TupleTableSlot) {
 /// # Safety
 /// After `before`; the version is visible to the transaction, or was until now.
 pub unsafe fn version(rel: pg_sys::Relation, packed_tid: u64) {
-    // SAFETY: by the contract; a version that somebody can still come to stays where it is while its page is pinned.
+    // SAFETY: by the contract; a version that somebody can still come to stays where it is while
+    // its page is pinned.
     unsafe {
         let Some(table) = session::known((*rel).rd_id) else {
             return;

@@ -47,7 +47,8 @@ pub static RANGE_WINDOW: GucSetting<bool> = GucSetting::<bool>::new(true);
 #[cfg(feature = "stop_events")]
 pub static STOP_AT: GucSetting<Option<CString>> = GucSetting::<Option<CString>>::new(None);
 
-/// Whether a setting is on, for what every statement asks. (`GucSetting::get` looks at the thread first.)
+/// Whether a setting is on, for what every statement asks. (`GucSetting::get` looks at the thread
+/// first.)
 #[inline]
 pub fn is_on(setting: &GucSetting<bool>) -> bool {
     // SAFETY: a backend has one thread, and the setting's place is there as long as it runs.
@@ -248,7 +249,8 @@ unsafe extern "C-unwind" fn check_range_occ(
 ) -> bool {
     use crate::pg::{error, raw, xact};
     use pgrx::pg_sys::{self, GucSource};
-    // SAFETY: guc.c's arguments; plain reads of backend state, and the variables by which a check hook says what is wrong.
+    // SAFETY: guc.c's arguments; plain reads of backend state, and the variables by which a check
+    // hook says what is wrong.
     unsafe {
         let is_set = source >= GucSource::PGC_S_INTERACTIVE && source != GucSource::PGC_S_TEST;
         if !is_set

@@ -64,7 +64,8 @@ pub struct Shared {
     locks: *mut pg_sys::LWLockPadded,
 }
 
-// SAFETY: a backend has one thread; the only raw pointer leads to LWLocks, which are made for sharing.
+// SAFETY: a backend has one thread; the only raw pointer leads to LWLocks, which are made for
+// sharing.
 unsafe impl Sync for Shared {}
 // SAFETY: as above.
 unsafe impl Send for Shared {}
@@ -196,8 +197,9 @@ pub fn request() {
 /// In `shmem_startup_hook`: creates or attaches.
 pub fn startup() {
     let offsets = offsets();
-    // SAFETY: AddinShmemInitLock protects creation; ShmemInitStruct returns `size` bytes that live as long as the server;
-    // all parts consist of integers for which zero is a valid value, and lie aligned and disjoint by `offsets`.
+    // SAFETY: AddinShmemInitLock protects creation; ShmemInitStruct returns `size` bytes that live
+    // as long as the server; all parts consist of integers for which zero is a valid value, and lie
+    // aligned and disjoint by `offsets`.
     let shared = unsafe {
         let lock = &raw mut (*pg_sys::MainLWLockArray.add(ADDIN_SHMEM_INIT_LOCK)).lock;
         raw::LWLockAcquire(lock, pg_sys::LWLockMode::LW_EXCLUSIVE);
@@ -278,7 +280,8 @@ unsafe fn board(start: *mut u8, offsets: &Offsets, clock: &'static Clock) -> Rin
 const ADDIN_SHMEM_INIT_LOCK: usize = 21;
 
 /// # Safety
-/// `count` zeroed or initialised values of `T` lie at `start + offset`, for the life of the process.
+/// `count` zeroed or initialised values of `T` lie at `start + offset`, for the life of the
+/// process.
 unsafe fn slice<T>(start: *mut u8, offset: usize, count: usize) -> &'static [T] {
     // SAFETY: by the contract.
     unsafe { std::slice::from_raw_parts(start.add(offset).cast(), count) }
@@ -292,8 +295,9 @@ impl Shared {
     }
 
     fn locked<R>(&self, index: usize, body: impl FnOnce() -> R) -> R {
-        // SAFETY: the index is below the number of requested locks; `body` is pure shared-memory work that raises no
-        // ERROR, and a panic in it becomes an ERROR whose clean-up releases all LWLocks.
+        // SAFETY: the index is below the number of requested locks; `body` is pure shared-memory
+        // work that raises no ERROR, and a panic in it becomes an ERROR whose clean-up releases all
+        // LWLocks.
         unsafe {
             let lock = &raw mut (*self.locks.add(index)).lock;
             raw::LWLockAcquire(lock, pg_sys::LWLockMode::LW_EXCLUSIVE);

@@ -1,82 +1,123 @@
 //! `cargo xtask check`: what can be said about the sources without running them.
 use std::process::Command;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use pgserver::PgInstall;
+use serde_json::Value;
+use spdx::{Expression, LicenseReq};
 
-use crate::setup::{self, tools};
+use crate::setup;
 use crate::test::tally::Tally;
-use crate::tools::cargo;
+use crate::tools::{cargo, output};
 
-/// One check: cargo with arguments, or a program of the cache.
-enum Run {
-    Cargo(&'static [&'static str]),
-    Tool(tools::Tool, &'static [&'static str]),
-}
+const DENY_WARNINGS: [&str; 3] = ["--", "-D", "warnings"];
 
-const CHECKS: [(&str, Run); 6] = [
-    ("fmt", Run::Cargo(&["fmt", "--all", "--check"])),
-    ("typos", Run::Tool(tools::Tool::Typos, &[])),
-    (
-        "deny",
-        Run::Tool(
-            tools::Tool::Deny,
-            &["--offline", "check", "licenses", "bans", "sources"],
-        ),
-    ),
-    (
-        "clippy",
-        Run::Cargo(&[
-            "clippy",
-            "--workspace",
-            "--all-targets",
-            "--",
-            "-D",
-            "warnings",
-        ]),
-    ),
-    (
-        "clippy with stop_events and planted_faults",
-        Run::Cargo(&[
-            "clippy",
-            "--package",
-            "txn",
-            "--features",
-            "stop_events,planted_faults",
-            "--",
-            "-D",
-            "warnings",
-        ]),
-    ),
-    (
-        "tree",
-        Run::Cargo(&["test", "--quiet", "--package", "xtask", "tree::"]),
-    ),
+/// Licences that a library of this project may have.
+const LICENCES: [&str; 9] = [
+    "MIT",
+    "Apache-2.0",
+    "BSD-2-Clause",
+    "BSD-3-Clause",
+    "ISC",
+    "PostgreSQL",
+    "Unicode-3.0",
+    "Unlicense",
+    "Zlib",
 ];
 
 /// Runs the checks whose name `wants` says yes to. Each counts as one test.
 pub fn run(install: &PgInstall, wants: impl Fn(&str) -> bool) -> Result<Tally> {
     let environment = setup::build_environment(install)?;
     let mut tally = Tally::default();
-    for (name, run) in CHECKS.iter().filter(|(name, _)| wants(name)) {
-        let mut command: Command = match run {
-            Run::Cargo(arguments) => {
-                let mut command = cargo();
-                command.args(*arguments);
-                command
+    let mut check = |name: &str, check: &dyn Fn() -> Result<()>| {
+        if wants(name) {
+            let result = check();
+            println!("{name}: {}", if result.is_ok() { "ok" } else { "FAILED" });
+            tally.record(result.is_ok(), name);
+            if let Err(error) = result {
+                tally.explain(name, &format!("{error:#}"));
             }
-            Run::Tool(tool, arguments) => {
-                let mut command = tool.command()?;
-                command.args(*arguments);
-                command
-            }
-        };
-        let status = command
-            .envs(environment.iter().cloned())
-            .status()
-            .with_context(|| format!("could not run {name}"))?;
-        println!("{name}: {}", if status.success() { "ok" } else { "FAILED" });
-        tally.record(status.success(), name);
-    }
+        }
+    };
+    let run = |arguments: &[&str], last: &[&str]| {
+        let mut command = cargo();
+        command.args(arguments).args(last);
+        succeeds(command.envs(environment.iter().cloned()))
+    };
+    check("fmt", &|| run(&["fmt", "--all", "--check"], &[]));
+    check("typos", &|| succeeds(&mut setup::typos()?));
+    check("licences", &licences);
+    check("clippy", &|| {
+        run(&["clippy", "--workspace", "--all-targets"], &DENY_WARNINGS)
+    });
+    check("clippy with stop_events and planted_faults", &|| {
+        let features = ["--features", "stop_events,planted_faults"];
+        run(
+            &[&["clippy", "--package", "txn"], &features[..]].concat(),
+            &DENY_WARNINGS,
+        )
+    });
+    check("tree", &|| {
+        run(&["test", "--quiet", "--package", "xtask", "tree::"], &[])
+    });
     Ok(tally)
+}
+
+fn succeeds(command: &mut Command) -> Result<()> {
+    let program = command.get_program().to_string_lossy().into_owned();
+    let status = command
+        .status()
+        .with_context(|| format!("could not run {program}"))?;
+    ensure!(status.success(), "{program} says so above");
+    Ok(())
+}
+
+/// Every library comes from the registry, under a licence that is in the list.
+fn licences() -> Result<()> {
+    let mut metadata = cargo();
+    metadata.args(["metadata", "--format-version=1", "--locked"]);
+    metadata.args(["--filter-platform", "x86_64-unknown-linux-gnu"]);
+    let output = output(&mut metadata, "cargo lists the libraries")?;
+    let metadata: Value = serde_json::from_slice(&output.stdout)?;
+    let packages = metadata["packages"].as_array().context("no packages")?;
+    let wrong: Vec<String> = packages.iter().filter_map(what_is_wrong).collect();
+    ensure!(wrong.is_empty(), "{}", wrong.join(", "));
+    Ok(())
+}
+
+fn what_is_wrong(package: &Value) -> Option<String> {
+    let text = |field: &str| package[field].as_str().unwrap_or_default().to_owned();
+    let (name, source, licence) = (text("name"), text("source"), text("license"));
+    if !source.is_empty() && !source.starts_with("registry+") {
+        return Some(format!("{name} comes from {source}"));
+    }
+    let may_be_used = |licence: &LicenseReq| {
+        let id = licence.license.id();
+        id.is_some_and(|id| LICENCES.contains(&id.name))
+    };
+    // Some write `MIT/Apache-2.0`.
+    let expression = Expression::parse_mode(&licence, spdx::ParseMode::LAX);
+    let is_allowed = expression.is_ok_and(|expression| expression.evaluate(may_be_used));
+    (!is_allowed).then(|| format!("{name} is under {licence:?}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn licences_and_sources_are_looked_at() {
+        let package = |source: Value, licence: &str| {
+            let package = serde_json::json!({"name": "x", "source": source, "license": licence});
+            what_is_wrong(&package)
+        };
+        let registry = || Value::from("registry+index");
+        assert_eq!(package(registry(), "MIT OR GPL-3.0-only"), None);
+        assert_eq!(package(registry(), "MIT/Apache-2.0"), None);
+        assert_eq!(package(Value::Null, "PostgreSQL"), None);
+        assert!(package(registry(), "GPL-3.0-only").is_some());
+        assert!(package(registry(), "MIT AND GPL-3.0-only").is_some());
+        assert!(package(registry(), "").is_some());
+        assert!(package(Value::from("git+somewhere"), "MIT").is_some());
+    }
 }

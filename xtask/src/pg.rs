@@ -290,6 +290,18 @@ fn setting(text: &str) -> Result<(String, String), String> {
     }
 }
 
+/// How to connect to the server of `pg start`.
+pub fn throwaway() -> Result<Config> {
+    let server = the_running_one()?;
+    let mut config = Config::new();
+    config
+        .host_path(server.socket_dir)
+        .port(server.port)
+        .user("postgres")
+        .dbname("postgres");
+    Ok(config)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -318,16 +330,4 @@ mod tests {
             "7000"
         );
     }
-}
-
-/// How to connect to the server of `pg start`.
-pub fn throwaway() -> Result<Config> {
-    let server = the_running_one()?;
-    let mut config = Config::new();
-    config
-        .host_path(server.socket_dir)
-        .port(server.port)
-        .user("postgres")
-        .dbname("postgres");
-    Ok(config)
 }

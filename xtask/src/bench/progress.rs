@@ -6,7 +6,7 @@ use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
 
 use super::record::Run;
 use super::sample::Sample;
-use super::table::{milliseconds};
+use super::table::milliseconds;
 use txn_top::text::{microseconds, thousands};
 
 pub struct Progress {

@@ -13,9 +13,9 @@ use anyhow::Context;
 use self::records::{Counted, File, Hammer, Line, Machine, Plain, Range, Record, System, read};
 use super::catalog::{GROUP, OFF, STOCK};
 use super::stats::Spread;
-use super::table::{milliseconds};
-use txn_top::text::thousands;
+use super::table::milliseconds;
 use crate::tools::checkout;
+use txn_top::text::thousands;
 
 pub const NAME: &str = "results";
 pub const ABOUT: &str = "Writes docs/results.md and README.md's part, made from bench/results";

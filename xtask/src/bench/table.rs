@@ -1,7 +1,7 @@
 //! The summary as a table in the terminal.
 
-use txn_top::text::thousands;
 use comfy_table::{CellAlignment, Table, TableComponent, presets};
+use txn_top::text::thousands;
 
 use super::record::Line;
 use super::stats::Spread;

@@ -5,8 +5,8 @@ use plotters::style::RGBColor;
 use crate::bench::catalog::{DIFFERENT, GROUP, QUEUE, STOCK};
 use crate::bench::record::{Line, Record, Run};
 use crate::bench::sample::Sample;
-use txn_top::text::thousands;
 use crate::report::chart::{self, Axis, Curve, draw};
+use txn_top::text::thousands;
 
 /// Readable on light and on dark.
 pub const WAITING: RGBColor = RGBColor(217, 119, 87);

@@ -6,8 +6,8 @@ use super::plot::{self, color_of};
 use crate::bench::catalog::GROUP;
 use crate::bench::record::{Line, Record, Run};
 use crate::bench::table::{COLUMNS, cells, milliseconds};
-use txn_top::text::{microseconds, thousands};
 use crate::report::{conditions, css, legend, page};
+use txn_top::text::{microseconds, thousands};
 
 /// The whole page.
 pub fn render(record: &Record) -> anyhow::Result<String> {

@@ -170,10 +170,7 @@ fn glibc(symbols: &str) -> Option<(u32, u32)> {
     let versions = symbols.split("GLIBC_").skip(1).filter_map(|rest| {
         let end = rest.find(|c: char| c != '.' && !c.is_ascii_digit());
         let mut numbers = rest[..end.unwrap_or(rest.len())].split('.');
-        Some((
-            numbers.next()?.parse().ok()?,
-            numbers.next()?.parse().ok()?,
-        ))
+        Some((numbers.next()?.parse().ok()?, numbers.next()?.parse().ok()?))
     });
     versions.max()
 }

@@ -2,9 +2,10 @@
 mod download;
 mod libclang;
 mod postgres;
-pub mod tools;
+mod typos;
 
 pub use download::{move_into_place, unzip, workshop};
+pub use typos::typos;
 
 use std::ffi::OsString;
 use std::path::Path;

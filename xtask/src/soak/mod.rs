@@ -23,7 +23,6 @@ use crate::bench::machine::Machine;
 use crate::bench::postgres_site::describe;
 use crate::bench::progress::Progress;
 use crate::bench::site::Description;
-use txn_top::text::thousands;
 use crate::bench::workload::{MOST_CLIENTS, SCHEMA};
 use crate::bench::write_json;
 use crate::install::{Variant, build_library, install_release, publish};
@@ -33,6 +32,7 @@ use load::Load;
 use parts::{FEWEST_CLIENTS, Outcome, wrong_data};
 use sample::{Sample, Sampler, trends};
 use trend::Trend;
+use txn_top::text::thousands;
 
 #[derive(clap::Args)]
 pub struct Args {

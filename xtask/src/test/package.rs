@@ -17,7 +17,7 @@ use crate::docs;
 use crate::install::{Variant, build_library, new_folder};
 use crate::package::{archive, deb, version};
 use crate::setup::{self, unzip};
-use crate::tools::{checkout, cargo, output};
+use crate::tools::{cargo, checkout, output};
 
 type Test = fn(&Context) -> Result<()>;
 const TESTS: [(&str, Test); 3] = [
@@ -50,7 +50,10 @@ fn site(_: &Context) -> Result<()> {
     ensure!(index.contains("limitations.html"), "no link to the limits");
     let results = read("results.html")?;
     ensure!(results.contains("<table>"), "no tables in the results");
-    ensure!(!results.contains("href=\"../"), "a link leads out of the site");
+    ensure!(
+        !results.contains("href=\"../"),
+        "a link leads out of the site"
+    );
     Ok(())
 }
 

@@ -19,7 +19,9 @@ const PACKAGES: [&str; 7] = [
 ];
 
 pub fn run(context: &Context) -> Result<Tally> {
-    let mut tally = check::run(context.install, |name| name != "tree" && context.wants(name))?;
+    let mut tally = check::run(context.install, |name| {
+        name != "tree" && context.wants(name)
+    })?;
     for package in PACKAGES {
         let mut command = cargo();
         command

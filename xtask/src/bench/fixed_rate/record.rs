@@ -14,8 +14,8 @@ use crate::bench::sample::Sample;
 use crate::bench::site::{Description, Findings};
 use crate::bench::stats::Spread;
 use crate::bench::table::{milliseconds, ratio};
-use txn_top::text::thousands;
 use crate::bench::transactions::{End, Event};
+use txn_top::text::thousands;
 
 /// A whole measurement, as it is written to JSON.
 #[derive(Debug, serde::Serialize)]

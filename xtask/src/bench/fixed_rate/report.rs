@@ -4,10 +4,10 @@ use maud::{Markup, PreEscaped, html};
 
 use super::record::{COLUMNS, Class, ClassRun, PIECE, Piece, Record, Run, cells};
 use crate::bench::catalog::GROUP;
-use txn_top::text::thousands;
 use crate::demo::color_of;
 use crate::report::chart::{Axis, Curve, draw};
 use crate::report::{conditions, css, legend, page};
+use txn_top::text::thousands;
 
 const SIZE: (u32, u32) = (920, 300);
 

@@ -8,7 +8,7 @@ use super::{VARIANTS, Variant};
 use crate::bench::machine::Machine;
 use crate::bench::site::Description;
 use crate::bench::stats::Spread;
-use crate::bench::table::{ratio};
+use crate::bench::table::ratio;
 use txn_top::text::thousands;
 
 /// A whole measurement, as it is written to JSON.

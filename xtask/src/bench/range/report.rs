@@ -10,9 +10,9 @@ use super::variant::{
     HEAP, HEAP_WITH_LIBRARY, ONE_RANGE, RANGE_OCC, RANGE_OCC_WINDOW, REPEATABLE_READ,
     REPEATABLE_READ_TXN_HEAP, SSI, SSI_MORE_LOCKS, TXN_HEAP,
 };
-use txn_top::text::thousands;
 use crate::report::chart::{Axis, Curve, Value, draw};
 use crate::report::{conditions, css, legend, page};
+use txn_top::text::thousands;
 
 const WIDE: (u32, u32) = (920, 380);
 const HALF: (u32, u32) = (460, 320);

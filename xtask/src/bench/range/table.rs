@@ -4,7 +4,7 @@ use comfy_table::{CellAlignment, Table, TableComponent, presets};
 
 use super::mix::Class;
 use super::record::{ClassRun, Line, Record, Run};
-use crate::bench::table::{milliseconds};
+use crate::bench::table::milliseconds;
 use txn_top::text::thousands;
 
 impl Class {

