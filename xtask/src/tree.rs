@@ -7,13 +7,13 @@ use std::path::{Path, PathBuf};
 use crate::tools::checkout;
 
 const README_LINES: usize = 150;
-const SOURCE_LINES: usize = 685;
+const SOURCE_LINES: usize = 628;
 const TEST_LINES: usize = 809;
 const COLUMNS: usize = 100;
 /// Lines of Rust that are longer.
-const LONG_LINES: usize = 1061;
+const LONG_LINES: usize = 880;
 /// Doc comments that begin with "The same".
-const THE_SAMES: usize = 70;
+const THE_SAMES: usize = 67;
 /// Its folders, from the ground up.
 const FLOORS: [&str; 6] = ["pg", "tam", "shared", "hotlock", "range_occ", "entry"];
 
