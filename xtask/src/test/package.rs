@@ -244,6 +244,13 @@ fn copy_postgresql(install: &PgInstall, root: &Path) -> Result<()> {
     copy(&install.pkglibdir, &home.join("lib"))?;
     copy(&install.sharedir, &root.join("usr/share/postgresql/16"))?;
     let prefix = install.bindir.parent().context("bin has no parent")?;
+    // Programs of a wheel find their libraries by $ORIGIN/../../../NAME.libs.
+    for entry in fs::read_dir(prefix.join("../.."))? {
+        let entry = entry?;
+        if entry.file_name().to_string_lossy().ends_with(".libs") {
+            copy(&entry.path(), &root.join("usr/lib").join(entry.file_name()))?;
+        }
+    }
     let places = [
         (&install.pkglibdir, "lib"),
         (&install.sharedir, "../../../share/postgresql/16"),
