@@ -64,6 +64,8 @@ struct Present {
     is_logged: Cell<bool>,
     /// Another session has done and committed our update: what this transaction reports is final.
     is_done: Cell<bool>,
+    /// Interrupts are held since `report`, until the COMMIT.
+    is_held: Cell<bool>,
     /// The adopted have been told, and are to be woken.
     fulfilled: Cell<bool>,
     /// The digest of a form whose row was too long for the way back, and until when to remember it.
@@ -81,6 +83,7 @@ static PRESENT: Present = Present {
     slot: Cell::new(0),
     is_logged: Cell::new(true),
     is_done: Cell::new(false),
+    is_held: Cell::new(false),
     fulfilled: Cell::new(false),
     too_long: Cell::new((0, 0)),
 };
@@ -171,6 +174,11 @@ pub unsafe fn report(query: *mut pg_sys::QueryDesc, rows: u32) {
     unsafe {
         pg_sys::QueryCancelHoldoffCount += 1;
         PRESENT.is_done.set(true);
+        // The COMMIT of a block is a statement of its own: nothing may end the session before.
+        if raw::IsTransactionBlock() {
+            pg_sys::InterruptHoldoffCount += 1;
+            PRESENT.is_held.set(true);
+        }
         raw::disable_timeout(TimeoutId::StatementTimeout, false);
         raw::disable_timeout(TimeoutId::LockTimeout, false);
         pg_sys::QueryCancelPending = 0;
@@ -547,6 +555,17 @@ pub fn deliver() {
     }
 }
 
+/// The transaction is about to commit: the session may be ended again.
+#[inline]
+pub fn let_go() {
+    // SAFETY: gives back what `report` took.
+    unsafe {
+        if PRESENT.is_held.take() && pg_sys::InterruptHoldoffCount > 0 {
+            pg_sys::InterruptHoldoffCount -= 1;
+        }
+    }
+}
+
 /// Our transaction has rolled back: nothing was done for anybody.
 pub fn rolled_back() {
     refuse_all();
@@ -565,6 +584,7 @@ pub fn forget(committed: bool) {
     PRESENT.query.set(0);
     PRESENT.form.set(None);
     PRESENT.identity.set(None);
+    PRESENT.is_held.set(false);
     // SAFETY: gives back what `report` took; a cancel was for the statement, which has succeeded.
     unsafe {
         if PRESENT.is_done.take() && committed && pg_sys::QueryCancelHoldoffCount > 0 {

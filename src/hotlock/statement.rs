@@ -459,7 +459,8 @@ pub fn has_run() {
     if nesting::is_outermost() {
         dependent::settle();
     }
-    if SESSION.is_member() && nesting::is_outermost() && xact::is_in_block() {
+    if SESSION.is_member() && nesting::is_outermost() && xact::is_in_block() && !whole::is_running()
+    {
         handover::go_away();
     }
 }

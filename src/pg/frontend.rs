@@ -1,7 +1,7 @@
 //! What the client will do next, as far as it has already told.
 
 use super::nodes::{length, nth, tag};
-use super::{nesting, raw};
+use super::{nesting, raw, xact};
 use pgrx::pg_sys;
 
 /// Whether the statement is all of its transaction, so that it commits as soon as the statement has
@@ -39,40 +39,65 @@ pub unsafe fn commits_next(query: *const pg_sys::QueryDesc) -> bool {
     }
 }
 
+/// Bytes before and after a statement, in its message, that are looked at.
+const MOST_BESIDE: usize = 128;
+
 /// Whether the statement is the only one of a transaction block that its message holds as a whole:
-/// `BEGIN; statement; COMMIT`. The parser says so, which has read the same text before.
+/// `BEGIN; statement; COMMIT`. PostgreSQL's parser says what stands before and after it.
 ///
 /// # Safety
 /// `query` is the statement of the active portal, in a transaction block.
 pub unsafe fn is_alone_in_block(query: *const pg_sys::QueryDesc) -> bool {
     use pg_sys::TransactionStmtKind::{TRANS_STMT_BEGIN, TRANS_STMT_COMMIT, TRANS_STMT_START};
-    // SAFETY: plain reads of backend state; parse trees are read as what their tags say.
+    // SAFETY: plain reads of backend state; the parser has told where in the text the statement is.
     unsafe {
         let (text, own) = (pg_sys::debug_query_string, &*(*query).plannedstmt);
-        let is_first_message =
-            raw::GetCurrentTransactionStartTimestamp() == raw::GetCurrentStatementStartTimestamp();
         if text.is_null()
             || (*query).sourceText != text
             || own.stmt_location <= 0
             || own.stmt_len <= 0
-            || !is_first_message
+            || own.stmt_location as usize > MOST_BESIDE
+            || xact::own_xid() != 0
+            || raw::GetCurrentTransactionStartTimestamp()
+                != raw::GetCurrentStatementStartTimestamp()
         {
             return false;
         }
-        let parsed = raw::raw_parser(text, pg_sys::RawParseMode::RAW_PARSE_DEFAULT);
-        if length(parsed) != 3 {
-            return false;
+        let before = std::slice::from_raw_parts(text.cast::<u8>(), own.stmt_location as usize);
+        let after = text
+            .add((own.stmt_location + own.stmt_len) as usize)
+            .cast::<u8>();
+        let rest = (0..=MOST_BESIDE)
+            .take_while(|&n| *after.add(n) != 0)
+            .count();
+        transaction_command(before)
+            .is_some_and(|begin| [TRANS_STMT_BEGIN, TRANS_STMT_START].contains(&begin.kind))
+            && transaction_command(std::slice::from_raw_parts(after, rest))
+                .is_some_and(|end| end.kind == TRANS_STMT_COMMIT && !end.chain)
+    }
+}
+
+/// The transaction command that the text consists of, in the current memory context. Texts with
+/// what the scanner reads by settings (quotes, backslashes) are none: the settings may have changed
+/// since the text was parsed.
+fn transaction_command(text: &[u8]) -> Option<&'static pg_sys::TransactionStmt> {
+    let mut copy = [0; MOST_BESIDE + 1];
+    let is_plain = |byte: &u8| byte.is_ascii() && !b"'\"$\\".contains(byte);
+    if text.len() > MOST_BESIDE || !text.iter().all(is_plain) {
+        return None;
+    }
+    copy[..text.len()].copy_from_slice(text);
+    // SAFETY: a part of a text that has been parsed, between statements; the copy ends with a zero.
+    // Parse trees are read as what their tags say, and live in the current memory context.
+    unsafe {
+        let mode = pg_sys::RawParseMode::RAW_PARSE_DEFAULT;
+        let parsed = raw::raw_parser(copy.as_ptr().cast(), mode);
+        if length(parsed) != 1 {
+            return None;
         }
-        let statement = |n| &*nth::<pg_sys::RawStmt>(parsed, n);
-        let transaction = |n| {
-            let node = statement(n).stmt;
-            (tag(node) == pg_sys::NodeTag::T_TransactionStmt)
-                .then(|| &*node.cast::<pg_sys::TransactionStmt>())
-        };
-        statement(1).stmt_location == own.stmt_location
-            && transaction(0)
-                .is_some_and(|begin| [TRANS_STMT_BEGIN, TRANS_STMT_START].contains(&begin.kind))
-            && transaction(2).is_some_and(|end| end.kind == TRANS_STMT_COMMIT && !end.chain)
+        let node = (*nth::<pg_sys::RawStmt>(parsed, 0)).stmt;
+        (tag(node) == pg_sys::NodeTag::T_TransactionStmt)
+            .then(|| &*node.cast::<pg_sys::TransactionStmt>())
     }
 }
 

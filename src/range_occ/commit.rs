@@ -193,6 +193,7 @@ fn register_reader(work: &'static Work) {
         &view::is_running,
     );
     let validation = against(&view, before, &ranges, &|| false);
+    // Which does not look at `prefix`.
     if !validation.nobody_moved(position, &work.predicates) {
         memory().counters().add(Count::Overlap, 1);
         errors::MOVED.raise();

@@ -36,9 +36,10 @@ pub fn init(seen: Seen) {
 /// # Safety
 /// An index scan of the executor, with its keys.
 unsafe fn seen(scan: IndexScanDesc) {
-    if let Some(seen) = SEEN.get() {
+    match SEEN.get() {
         // SAFETY: by the contract.
-        unsafe { seen(scan) };
+        Some(seen) => unsafe { seen(scan) },
+        None => std::process::abort(),
     }
 }
 

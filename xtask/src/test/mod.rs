@@ -1,5 +1,5 @@
 //! `cargo xtask test`: every kind of test, one verdict.
-mod libtest;
+pub mod libtest;
 mod package;
 mod regress;
 mod server;

@@ -82,6 +82,10 @@ fn target() -> PathBuf {
 }
 
 fn debian(context: &Context) -> Result<()> {
+    if Command::new("dpkg").arg("--version").output().is_err() {
+        println!("there is no dpkg on this machine to test with");
+        return Ok(());
+    }
     let root = new_folder("root-")?;
     let root = Root::new(root.path())?;
     let packages = tempfile::tempdir()?;
@@ -95,9 +99,9 @@ fn debian(context: &Context) -> Result<()> {
     root.done("--purge", deb::PACKAGE)?;
 
     for package in ["libc6", "libgcc-s1"] {
-        let version = Command::new("dpkg-query")
-            .args(["--show", "--showformat", "${Version}", package])
-            .output()?;
+        let mut query = Command::new("dpkg-query");
+        query.args(["--show", "--showformat", "${Version}", package]);
+        let version = output(&mut query, "it knows Debian's packages")?;
         let version = String::from_utf8_lossy(&version.stdout).into_owned();
         root.stand_in(package, &version, |_| Ok(()))?;
     }
@@ -206,7 +210,8 @@ impl<'a> Root<'a> {
         let install = PgInstall::from_pg_config(&bin)?;
         for folder in [&install.pkglibdir, &install.extension_dir()] {
             let real = folder.canonicalize()?;
-            ensure!(real.starts_with(self.0), "{} is outside", real.display());
+            let root = self.0.canonicalize()?;
+            ensure!(real.starts_with(root), "{} is outside", real.display());
         }
         Ok(install)
     }

@@ -1,6 +1,8 @@
 //! Transaction blocks that come in one message.
 
-use anyhow::{Result, ensure};
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
 use txn_server_tests::{Background, grouped, sqlstate};
 
 use crate::stage::{Stage, crowd};
@@ -94,6 +96,94 @@ fn a_block_that_rolls_back_changes_nothing() -> Result<()> {
         }
         ensure!(stage.val()? == 1, "the value is {}", stage.val()?);
         ensure!(stage.combined()? == 0, "{} combined", stage.combined()?);
+        Ok(())
+    })
+}
+
+/// The session that has the ticket does those of others, and commits by a statement of its own.
+#[test]
+fn a_block_leads_others() -> Result<()> {
+    on_server(|server| {
+        let block = format!("BEGIN; {BUMP}; COMMIT");
+        let mut stage = Stage::new(server, &block)?;
+        let mut waiters = crowd(server, 2, BUMP)?;
+        waiters.extend(crowd(server, 2, &block)?);
+        let returning = format!("BEGIN; {BUMP} RETURNING val; COMMIT");
+        waiters.extend(crowd(server, 1, &returning)?);
+        stage.wait_queued(5)?;
+        stage.release()?;
+        ensure!(stage.end()? == "00000");
+        for waiter in waiters {
+            waiter.end()?.1?;
+        }
+        ensure!(stage.val()? == 6, "the value is {}", stage.val()?);
+        // RETURNING is another form: its session does it by itself.
+        ensure!(stage.combined()? == 4, "{} combined", stage.combined()?);
+        Ok(())
+    })
+}
+
+/// Once the holder commits, the waiters' blocks are done: nothing comes between UPDATE and COMMIT.
+#[test]
+fn nothing_comes_between_the_update_and_its_commit() -> Result<()> {
+    on_server(|server| {
+        let block = format!("BEGIN; {BUMP}; COMMIT");
+        let mut stage = Stage::new(server, &block)?;
+        let mut sessions = Vec::new();
+        for setting in [
+            "lock_timeout = 0",
+            "lock_timeout = 1000",
+            "statement_timeout = 1000",
+            "idle_in_transaction_session_timeout = 1000",
+        ] {
+            let mut session = grouped(server)?;
+            session.batch_execute(&format!("SET {setting}"))?;
+            sessions.push(Background::run(session, &block)?);
+        }
+        let terminated = Background::run(grouped(server)?, &block)?;
+        stage.wait_queued(5)?;
+        stage.release_to("sealed")?;
+        let control = &mut stage.control;
+        control.query("SELECT pg_cancel_backend($1)", &[&sessions[0].pid])?;
+        control.query("SELECT pg_terminate_backend($1)", &[&terminated.pid])?;
+        std::thread::sleep(Duration::from_millis(1200));
+        stage.release_from("sealed")?;
+        ensure!(stage.end()? == "00000");
+        for session in sessions {
+            let (mut client, told) = session.end()?;
+            ensure!(sqlstate(&told) == "00000", "told {}", sqlstate(&told));
+            let again = client.batch_execute("SELECT 1; SELECT 2");
+            again.context("nothing is left of the cancel")?;
+        }
+        let told = sqlstate(&terminated.end()?.1);
+        ensure!(
+            ["00000", "57P01", "lost"].contains(&told.as_str()),
+            "told {told}"
+        );
+        ensure!(stage.val()? == 6, "the value is {}", stage.val()?);
+        ensure!(stage.combined()? == 5, "{} combined", stage.combined()?);
+        Ok(())
+    })
+}
+
+/// What is looked at again is read as it was the first time, whatever has been set meanwhile.
+#[test]
+fn settings_of_the_scanner_may_change_in_the_message() -> Result<()> {
+    on_server(|server| {
+        let mut client = grouped(server)?;
+        let odd = r"SELECT 'C:\'";
+        for message in [
+            format!("SET standard_conforming_strings = off; {BUMP}; {odd}; {BUMP}; SELECT 1"),
+            format!("{odd}; SET standard_conforming_strings = off; {BUMP}; SELECT 1"),
+            format!("BEGIN; SET standard_conforming_strings = off; {BUMP}; {odd}; COMMIT"),
+        ] {
+            client.batch_execute("SET standard_conforming_strings = on")?;
+            client.batch_execute(&message).context(message)?;
+        }
+        let val: i64 = client
+            .query_one("SELECT val FROM hot WHERE id = 1", &[])?
+            .get(0);
+        ensure!(val == 4, "the value is {val}");
         Ok(())
     })
 }
