@@ -341,11 +341,12 @@ fn ordinary_waiters_get_their_turn() -> Result<()> {
     let third = Background::run(third, BUMP)?;
     third.wait_until_blocked(&mut control)?;
     first.batch_execute("COMMIT")?;
-    let (ordinary, told) = ordinary.end()?;
-    told?;
+    // Either of the two may be the first to wake up. The ordinary one commits at once.
     let (mut third, told) = third.end()?;
     told?;
     third.batch_execute("COMMIT")?;
+    let (ordinary, told) = ordinary.end()?;
+    told?;
     ensure!(val(&mut control)? == 3);
     drop((first, ordinary, third, control));
     dog.finish(physical_health(&server, "hot", "id"))
