@@ -30,6 +30,7 @@ use super::errors;
 use super::session::{SESSION, memory};
 use super::settings;
 use crate::pg::buffer::{self, Page};
+use crate::pg::local::Local;
 use crate::pg::plan::{self, Existence};
 use crate::pg::relation::{self, key_of};
 use crate::pg::{lookup, nodes, raw, tuple, xact};
@@ -67,15 +68,13 @@ struct Checks {
     /// come.
     is_closed: Cell<bool>,
 }
-// SAFETY: a backend has one thread.
-unsafe impl Sync for Checks {}
-static CHECKS: Checks = Checks {
+static CHECKS: Local<Checks> = Local::new(Checks {
     asking: Cell::new(None),
     deferred: [const { Cell::new(None) }; MOST],
     count: Cell::new(0),
     checked: Cell::new(None),
     is_closed: Cell::new(false),
-};
+});
 
 impl Checks {
     fn all(&self) -> impl Iterator<Item = Deferred> + '_ {

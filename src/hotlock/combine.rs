@@ -14,6 +14,7 @@ use super::whole;
 use crate::pg::catch::catching;
 use crate::pg::evaluate::{Applied, Update};
 use crate::pg::form::{self, Form};
+use crate::pg::local::Local;
 use crate::pg::plan::Target;
 use crate::pg::raw::TimeoutId;
 use crate::pg::relation::key_of;
@@ -71,10 +72,8 @@ struct Present {
     /// The digest of a form whose row was too long for the way back, and until when to remember it.
     too_long: Cell<(u64, u64)>,
 }
-// SAFETY: a backend has one thread.
-unsafe impl Sync for Present {}
 
-static PRESENT: Present = Present {
+static PRESENT: Local<Present> = Local::new(Present {
     query: Cell::new(0),
     identity: Cell::new(None),
     form: Cell::new(None),
@@ -86,7 +85,7 @@ static PRESENT: Present = Present {
     is_held: Cell::new(false),
     fulfilled: Cell::new(false),
     too_long: Cell::new((0, 0)),
-};
+});
 
 /// Before a statement on a hot row starts: whether it may be combined with others. Its constants
 /// are parameters afterwards. Then it queues when it is about to run, with its permissions checked.
@@ -322,10 +321,8 @@ struct Room {
     used: Cell<usize>,
 }
 const ROOM: usize = 8192;
-// SAFETY: a backend has one thread.
-unsafe impl Sync for Room {}
-static ARGUMENTS: Room = Room::new();
-static RETURNED: Room = Room::new();
+static ARGUMENTS: Local<Room> = Local::new(Room::new());
+static RETURNED: Local<Room> = Local::new(Room::new());
 
 impl Room {
     const fn new() -> Room {

@@ -13,6 +13,7 @@
 use super::errors;
 use super::session::{SESSION, database, memory};
 use super::waiting;
+use crate::pg::local::Local;
 use crate::pg::{process, release};
 use crate::shared::fault::{Fault, planted};
 use hotrow::Scope;
@@ -34,15 +35,13 @@ struct Noted {
     /// Of that, what the others have been told that it begins to commit.
     begun: Cell<Option<Scope>>,
 }
-// SAFETY: a backend has one thread.
-unsafe impl Sync for Noted {}
-static NOTED: Noted = Noted {
+static NOTED: Local<Noted> = Local::new(Noted {
     since: Cell::new(None),
     asked_at: Cell::new(0),
     has_analyzed: Cell::new(false),
     changes: Cell::new(None),
     begun: Cell::new(None),
-};
+});
 
 /// The transaction comes to depend on another one.
 pub fn follow() {

@@ -39,6 +39,7 @@ use super::reads;
 use super::session::{SESSION, memory, relation_of};
 use super::settings;
 use super::waiting::{self, Reason};
+use crate::pg::local::Local;
 use crate::pg::{nesting, plan, plpgsql, quiet, raw, snapshot};
 use crate::shared::guc::FollowerReads;
 use hotrow::{Membership, Trouble};
@@ -314,12 +315,10 @@ struct Callback {
     /// The callbacks of a commit are being called, as far as is known: the list must stay as it is.
     is_called: Cell<bool>,
 }
-// SAFETY: a backend has one thread.
-unsafe impl Sync for Callback {}
-static CALLBACK: Callback = Callback {
+static CALLBACK: Local<Callback> = Local::new(Callback {
     is_listed: Cell::new(false),
     is_called: Cell::new(false),
-};
+});
 
 /// PRE_COMMIT and PRE_PREPARE, ahead of everybody's else: see the top of the file. It leaves the
 /// list at the end of the transaction.

@@ -7,6 +7,7 @@ use super::readguard;
 use super::session::SESSION;
 use super::waiting::{self, Reason};
 use crate::pg::catch::{self, Code};
+use crate::pg::local::Local;
 use crate::pg::{nesting, nodes, raw, triggers, xact};
 use crate::tam::swap;
 use pgrx::pg_sys;
@@ -15,22 +16,16 @@ use std::ffi::CStr;
 
 /// Where WAL ended when the error on its way was first held back, by a statement inside; 0 if it
 /// was not.
-struct HeldBack(Cell<u64>);
-// SAFETY: a backend has one thread.
-unsafe impl Sync for HeldBack {}
-static HELD_BACK: HeldBack = HeldBack(Cell::new(0));
+static HELD_BACK: Local<Cell<u64>> = Local::new(Cell::new(0));
 
 /// Whether the error on its way, with that SQLSTATE, does not wait; none if that has not been
 /// asked.
-struct Exempt(Cell<Option<(Code, bool)>>);
-// SAFETY: a backend has one thread.
-unsafe impl Sync for Exempt {}
-static EXEMPT: Exempt = Exempt(Cell::new(None));
+static EXEMPT: Local<Cell<Option<(Code, bool)>>> = Local::new(Cell::new(None));
 
 /// The (sub)transaction has ended, and with it the error if there was one.
 pub fn error_is_over() {
-    HELD_BACK.0.set(0);
-    EXEMPT.0.set(None);
+    HELD_BACK.set(0);
+    EXEMPT.set(None);
 }
 
 /// An error that does not wait, if it comes from the server's own code or from this library.
@@ -152,13 +147,13 @@ fn tells_nothing(code: Code) -> bool {
     let Some(error) = TELL_NOTHING.iter().find(|error| *error.code == code) else {
         return false;
     };
-    match EXEMPT.0.get() {
+    match EXEMPT.get() {
         Some((of, answer)) if of == code => answer,
         _ => {
-            EXEMPT.0.set(Some((code, true)));
+            EXEMPT.set(Some((code, true)));
             // SAFETY: called by the handler of an error.
             let answer = unsafe { catch::is_raised_in(error.files) };
-            EXEMPT.0.set(Some((code, answer)));
+            EXEMPT.set(Some((code, answer)));
             answer
         }
     }
@@ -175,9 +170,9 @@ fn tells_nothing(code: Code) -> bool {
 /// The query has started and not ended.
 pub unsafe fn failed(code: Code, query: *const pg_sys::QueryDesc) -> bool {
     if !tells_nothing(code) {
-        let first = HELD_BACK.0.get() == 0;
+        let first = HELD_BACK.get() == 0;
         if first {
-            HELD_BACK.0.set(readguard::end_of_wal());
+            HELD_BACK.set(readguard::end_of_wal());
             // The error may have come with locks held: a function of an index, an allocation within
             // the lock manager. Whoever is awaited here may want them. SAFETY: as every abort
             // begins (xact.c: AbortTransaction, AbortSubTransaction); one follows.
@@ -199,7 +194,7 @@ pub unsafe fn failed(code: Code, query: *const pg_sys::QueryDesc) -> bool {
             // Planning and utility commands do not say what they have read, but it was before the
             // error.
             if readguard::is_used() {
-                readguard::note_read_until(HELD_BACK.0.get());
+                readguard::note_read_until(HELD_BACK.get());
             }
         } else {
             // SAFETY: by the contract.
@@ -222,17 +217,14 @@ pub unsafe fn failed(code: Code, query: *const pg_sys::QueryDesc) -> bool {
 }
 
 /// Whether a statement of this transaction has left triggers to the commit, or in a block may have.
-struct LeftTriggers(Cell<bool>);
-// SAFETY: a backend has one thread.
-unsafe impl Sync for LeftTriggers {}
-static LEFT_TRIGGERS: LeftTriggers = LeftTriggers(Cell::new(false));
+static LEFT_TRIGGERS: Local<Cell<bool>> = Local::new(Cell::new(false));
 
 /// Takes note of the deferred triggers that a statement has left, or a nested one may have left.
 ///
 /// # Safety
 /// ExecutorFinish's argument, finished.
 pub unsafe fn note_deferred(query: *const pg_sys::QueryDesc) {
-    if LEFT_TRIGGERS.0.get() {
+    if LEFT_TRIGGERS.get() {
         return;
     }
     // SAFETY: by the contract; the executor state's list of open relations.
@@ -255,7 +247,7 @@ pub unsafe fn note_deferred(query: *const pg_sys::QueryDesc) {
             .iter()
             .any(|list| nodes::nodes(*list).any(may_leave))
         {
-            LEFT_TRIGGERS.0.set(true);
+            LEFT_TRIGGERS.set(true);
         }
     }
 }
@@ -263,24 +255,24 @@ pub unsafe fn note_deferred(query: *const pg_sys::QueryDesc) {
 /// Whether any statement may have left triggers to the commit.
 #[inline]
 pub fn has_deferred() -> bool {
-    LEFT_TRIGGERS.0.get()
+    LEFT_TRIGGERS.get()
 }
 
 /// A command that is no query may have left any (COPY).
 pub fn note_any_deferred() {
-    LEFT_TRIGGERS.0.set(true);
+    LEFT_TRIGGERS.set(true);
 }
 
 /// At the end of a transaction.
 pub fn forget_deferred() {
-    LEFT_TRIGGERS.0.set(false);
+    LEFT_TRIGGERS.set(false);
 }
 
 /// At the end of the client's statement. Deferred triggers tell of the rows that the transaction
 /// has written. Outside a block that BEGIN has opened, no command asks for the commit, and no hook
 /// hears of it before they run. So predecessors end here.
 pub fn before_deferred() {
-    if LEFT_TRIGGERS.0.get() && !xact::is_in_block() && nesting::is_clients() {
+    if LEFT_TRIGGERS.get() && !xact::is_in_block() && nesting::is_clients() {
         predecessors::wait(Reason::Commit);
     }
 }

@@ -18,6 +18,7 @@ use super::check;
 use super::order;
 use super::session::{SESSION, memory, relation_of};
 use crate::pg::buffer::Page;
+use crate::pg::local::Local;
 use crate::pg::plan::{self, Existence};
 use crate::pg::probe;
 use crate::pg::raw;
@@ -28,10 +29,7 @@ use pgrx::pg_sys::{self, Oid};
 use std::cell::Cell;
 
 /// The statement that needs not run, as the address of its QueryDesc.
-struct Certain(Cell<usize>);
-// SAFETY: a backend has one thread.
-unsafe impl Sync for Certain {}
-static CERTAIN: Certain = Certain(Cell::new(0));
+static CERTAIN: Local<Cell<usize>> = Local::new(Cell::new(0));
 
 /// Before a statement of a member starts that asks for no more than the existence of a row: whether
 /// that row certainly exists, and is locked.
@@ -106,7 +104,7 @@ unsafe fn is_latest(membership: &Membership) -> bool {
 
 /// After the start of a statement of which `is_certain` was said.
 pub fn note_certain(query: *const pg_sys::QueryDesc) {
-    CERTAIN.0.set(query as usize);
+    CERTAIN.set(query as usize);
 }
 
 /// Whether the statement does not come upon versions of ours.
@@ -141,7 +139,7 @@ unsafe fn is_found(
 
 /// Whether that was said of this statement.
 pub fn was_certain(query: *const pg_sys::QueryDesc) -> bool {
-    CERTAIN.0.get() == query as usize
+    CERTAIN.get() == query as usize
 }
 
 /// Sends the one row of constants, as standard_ExecutorRun would.
@@ -188,5 +186,5 @@ pub fn end(query: *const pg_sys::QueryDesc) {
 
 /// At the end of a transaction.
 pub fn forget() {
-    CERTAIN.0.set(0);
+    CERTAIN.set(0);
 }

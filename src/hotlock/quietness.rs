@@ -1,29 +1,27 @@
 //! Whether a statement is quiet: it calls nothing of users, and its rows stay inside
 //! (`pg/quiet.rs`).
 
+use crate::pg::local::Local;
 use crate::pg::quiet;
 use pgrx::pg_sys;
 use std::cell::Cell;
 
 /// Whether the last statement that was asked for is quiet, by its QueryDesc.
-struct Last(Cell<Option<(usize, bool)>>);
-// SAFETY: a backend has one thread.
-unsafe impl Sync for Last {}
-static LAST: Last = Last(Cell::new(None));
+static LAST: Local<Cell<Option<(usize, bool)>>> = Local::new(Cell::new(None));
 
 /// Whether the statement is quiet. The answer is remembered until the statement ends.
 ///
 /// # Safety
 /// `query` has a plan whose relations are locked.
 pub unsafe fn is_quiet(query: *const pg_sys::QueryDesc) -> bool {
-    if let Some((last, answer)) = LAST.0.get()
+    if let Some((last, answer)) = LAST.get()
         && last == query as usize
     {
         return answer;
     }
     // SAFETY: by the contract.
     let answer = unsafe { stays_inside(query) && quiet::is_statement_quiet((*query).plannedstmt) };
-    LAST.0.set(Some((query as usize, answer)));
+    LAST.set(Some((query as usize, answer)));
     answer
 }
 
@@ -45,7 +43,7 @@ unsafe fn stays_inside(query: *const pg_sys::QueryDesc) -> bool {
 
 /// A statement ends, or another one may begin at its place.
 pub fn forget(query: usize) {
-    if LAST.0.get().is_some_and(|(last, _)| last == query) {
-        LAST.0.set(None);
+    if LAST.get().is_some_and(|(last, _)| last == query) {
+        LAST.set(None);
     }
 }

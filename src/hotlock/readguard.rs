@@ -3,6 +3,7 @@
 
 use super::flush;
 use super::session::memory;
+use crate::pg::local::Local;
 use crate::pg::nodes;
 use crate::pg::raw;
 use crate::shared::fault::{Fault, planted};
@@ -21,16 +22,14 @@ struct Notes {
     announced: Cell<bool>,
     read_until: Cell<u64>,
 }
-// SAFETY: a backend has one thread.
-unsafe impl Sync for Notes {}
 
-static NOTES: Notes = Notes {
+static NOTES: Local<Notes> = Local::new(Notes {
     written: [const { Cell::new(Oid::INVALID) }; TABLES],
     count: Cell::new(0),
     untracked: Cell::new(false),
     announced: Cell::new(false),
     read_until: Cell::new(0),
-};
+});
 
 fn database() -> u32 {
     // SAFETY: a plain read.

@@ -21,6 +21,7 @@ use super::definitions;
 use super::errors;
 use super::session::{SESSION, database, memory};
 use super::waiting;
+use crate::pg::local::Local;
 use crate::pg::{lookup, process, xact};
 use crate::shared::fault::{Fault, planted};
 use hotrow::{Table, Watched};
@@ -44,12 +45,10 @@ struct Noted {
     reads: [Cell<Option<Watched>>; READS],
     count: Cell<usize>,
 }
-// SAFETY: a backend has one thread.
-unsafe impl Sync for Noted {}
-static NOTED: Noted = Noted {
+static NOTED: Local<Noted> = Local::new(Noted {
     reads: [const { Cell::new(None) }; READS],
     count: Cell::new(0),
-};
+});
 
 impl Noted {
     fn all(&self) -> impl Iterator<Item = Watched> + '_ {

@@ -1,6 +1,7 @@
 //! What the present transaction of this session has to do with hot rows. Private to the process.
 
 use crate::pg::error::Report;
+use crate::pg::local::Local;
 use crate::pg::process;
 use crate::pg::release;
 use crate::shared::memory::{Shared, shared};
@@ -49,10 +50,7 @@ pub struct Session {
     pub deadlock_timeout: Cell<Option<i32>>,
 }
 
-// SAFETY: a backend has one thread.
-unsafe impl Sync for Session {}
-
-pub static SESSION: Session = Session {
+pub static SESSION: Local<Session> = Local::new(Session {
     memberships: [const { Cell::new(None) }; MEMBERS],
     count: Cell::new(0),
     locked: [const { Cell::new(0) }; LOCKED],
@@ -69,7 +67,7 @@ pub static SESSION: Session = Session {
     refusal: Cell::new(None),
     lock_timeout: Cell::new(None),
     deadlock_timeout: Cell::new(None),
-};
+});
 
 impl Session {
     /// Whether the transaction is a member of any hot row.

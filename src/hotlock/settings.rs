@@ -11,6 +11,7 @@
 //! the tables of its statements.
 
 use crate::pg::label;
+use crate::pg::local::Local;
 use crate::pg::per_table::PerTable;
 use crate::pg::{nodes, process, xact};
 use crate::shared::guc::{self, FollowerReads};
@@ -235,13 +236,11 @@ struct Labels {
     /// Whether there are any; None: not known.
     exist: Cell<Option<bool>>,
 }
-// SAFETY: a backend has one thread.
-unsafe impl Sync for Labels {}
 
-static LABELS: Labels = Labels {
+static LABELS: Local<Labels> = Local::new(Labels {
     of_table: PerTable::new(),
     exist: Cell::new(None),
-};
+});
 
 unsafe extern "C-unwind" fn forget(_arg: Datum, relation: Oid) {
     if relation == Oid::INVALID || relation == pg_sys::SecLabelRelationId {

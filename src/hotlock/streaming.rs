@@ -11,16 +11,14 @@
 //! follower lets its predecessors end before it writes more.
 
 use super::session::SESSION;
+use crate::pg::local::Local;
 use crate::pg::plan::{self, Target};
 use crate::pg::raw;
 use pgrx::pg_sys::{self, CmdType};
 use std::cell::Cell;
 
 /// WAL that this process had written when its last transaction ended, in bytes.
-struct Before(Cell<u64>);
-// SAFETY: a backend has one thread.
-unsafe impl Sync for Before {}
-static BEFORE: Before = Before(Cell::new(0));
+static BEFORE: Local<Cell<u64>> = Local::new(Cell::new(0));
 
 /// Changes take more memory in a walsender than in WAL (reorderbuffer.c: ReorderBufferChangeSize),
 /// at most by this factor.
@@ -48,7 +46,7 @@ fn part() -> u64 {
 
 /// Whether the transaction has written so much that a walsender might stream it before it commits.
 pub fn is_large() -> bool {
-    is_decoded() && written() - BEFORE.0.get() > part()
+    is_decoded() && written() - BEFORE.get() > part()
 }
 
 /// Whether predecessors must end before a statement of their follower, because the transaction is
@@ -82,5 +80,5 @@ unsafe fn writes_one_row(query: *const pg_sys::QueryDesc, target: Option<&Target
 
 /// At the end of a transaction.
 pub fn forget() {
-    BEFORE.0.set(written());
+    BEFORE.set(written());
 }

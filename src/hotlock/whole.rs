@@ -1,30 +1,28 @@
 //! The data-modifying statement that is a transaction of its own, perhaps in a block that its message
 //! holds as a whole: its commit is next.
 
+use crate::pg::local::Local;
 use crate::pg::{frontend, nesting, nodes, raw, xact};
 use pgrx::pg_sys::{self, CmdType};
 use std::cell::Cell;
 
 /// The data-modifying statement that is a transaction of its own, as the address of its QueryDesc.
-struct Whole(Cell<usize>);
-// SAFETY: a backend has one thread.
-unsafe impl Sync for Whole {}
-static WHOLE: Whole = Whole(Cell::new(0));
+static WHOLE: Local<Cell<usize>> = Local::new(Cell::new(0));
 
 /// Whether the transaction consists of the one data-modifying statement that now runs: its commit
 /// is next.
 pub fn is_running() -> bool {
-    WHOLE.0.get() != 0
+    WHOLE.get() != 0
 }
 
 /// Whether that is this statement.
 pub fn is(query: *const pg_sys::QueryDesc) -> bool {
-    WHOLE.0.get() == query as usize
+    WHOLE.get() == query as usize
 }
 
 /// At the end of the transaction, and of that statement.
 pub fn forget() {
-    WHOLE.0.set(0);
+    WHOLE.set(0);
 }
 
 /// A statement is about to be started: it is one if it has no other beside it in a transaction.
@@ -47,7 +45,7 @@ pub unsafe fn note(query: *mut pg_sys::QueryDesc) {
             && statements.next().is_none()
             && xact::nest_level() == 1
         {
-            WHOLE.0.set(query as usize);
+            WHOLE.set(query as usize);
         }
     }
 }

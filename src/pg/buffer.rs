@@ -1,15 +1,14 @@
 //! A heap page, pinned and locked for a moment.
 
+use super::local::Local;
 use super::raw;
 use super::tuple;
 use pgrx::pg_sys;
 use std::cell::Cell;
 
-/// The buffer in which an index scan has last found a row, 0 before: the row's update comes next, and need not look for its page.
-struct Recent(Cell<pg_sys::Buffer>);
-// SAFETY: a backend has one thread.
-unsafe impl Sync for Recent {}
-static RECENT: Recent = Recent(Cell::new(0));
+/// The buffer in which an index scan has last found a row, 0 before: the row's update comes next,
+/// and need not look for its page.
+static RECENT: Local<Cell<pg_sys::Buffer>> = Local::new(Cell::new(0));
 
 /// An index scan has found a row.
 ///
@@ -18,13 +17,11 @@ static RECENT: Recent = Recent(Cell::new(0));
 #[inline]
 pub unsafe fn note_recent(slot: *mut pg_sys::TupleTableSlot) {
     // SAFETY: by the contract.
-    RECENT
-        .0
-        .set(unsafe { (*slot.cast::<pg_sys::BufferHeapTupleTableSlot>()).buffer });
+    RECENT.set(unsafe { (*slot.cast::<pg_sys::BufferHeapTupleTableSlot>()).buffer });
 }
 
-/// A pinned page. Not released by a destructor: an ERROR would jump over it, and PostgreSQL's resource owner releases
-/// pins and locks then. Call `release`.
+/// A pinned page. Not released by a destructor: an ERROR would jump over it, and PostgreSQL's
+/// resource owner releases pins and locks then. Call `release`.
 #[derive(Clone, Copy)]
 pub struct Page {
     pub buffer: pg_sys::Buffer,
@@ -36,9 +33,10 @@ impl Page {
     /// # Safety
     /// `rel` is open, and the block exists.
     pub unsafe fn pin(rel: pg_sys::Relation, packed_tid: u64) -> Page {
-        let (recent, block) = (RECENT.0.get(), tuple::block_of(packed_tid));
+        let (recent, block) = (RECENT.get(), tuple::block_of(packed_tid));
         let fork = pg_sys::ForkNumber::MAIN_FORKNUM;
-        // SAFETY: by the contract; a valid number of a shared buffer, of which the call says whether it has that page.
+        // SAFETY: by the contract; a valid number of a shared buffer, of which the call says
+        // whether it has that page.
         unsafe {
             let is_there =
                 recent > 0 && raw::ReadRecentBuffer((*rel).rd_locator, fork, block, recent);
@@ -86,14 +84,16 @@ impl Page {
         unsafe { pg_sys::BufferBlocks.add((self.buffer as usize - 1) * pg_sys::BLCKSZ as usize) }
     }
 
-    /// The tuple at that address, if the line pointer is in use. The content is locked (or what is found may be wrong).
+    /// The tuple at that address, if the line pointer is in use. The content is locked (or what is
+    /// found may be wrong).
     pub fn tuple(self, packed_tid: u64) -> Option<(pg_sys::HeapTupleHeader, u32)> {
         // SAFETY: pinned by the caller; a line pointer leads into the page.
         unsafe { tuple::tuple_at(self.bytes(), tuple::offset_of(packed_tid)) }
     }
 
-    /// The flags of the tuple at that address, of a page that is only pinned: they may be of a moment ago, or other bytes of the page
-    /// (whoever has pinned it alone before may be pruning it). Nothing that has to be right may depend on them.
+    /// The flags of the tuple at that address, of a page that is only pinned: they may be of a
+    /// moment ago, or other bytes of the page (whoever has pinned it alone before may be pruning
+    /// it). Nothing that has to be right may depend on them.
     pub fn glance(self, packed_tid: u64) -> Option<u16> {
         let (header, _) = self.tuple(packed_tid)?;
         let at = header as usize - self.bytes() as usize;

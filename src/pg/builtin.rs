@@ -1,17 +1,18 @@
 //! PostgreSQL's own functions and operators, and what pg_proc says of any function.
 
+use super::local::Local;
 use super::raw;
 use pgrx::pg_sys::{self, Datum, FormData_pg_proc, Oid};
 use std::cell::Cell;
 
 /// Answers that are remembered by OID, of objects that cannot change: PostgreSQL's own.
-pub struct Known<const PLACES: usize>([Cell<(Oid, bool)>; PLACES]);
-// SAFETY: a backend has one thread.
-unsafe impl<const PLACES: usize> Sync for Known<PLACES> {}
+pub struct Known<const PLACES: usize>(Local<[Cell<(Oid, bool)>; PLACES]>);
 
 impl<const PLACES: usize> Known<PLACES> {
     pub const fn new() -> Self {
-        Known([const { Cell::new((Oid::INVALID, false)) }; PLACES])
+        Known(Local::new(
+            [const { Cell::new((Oid::INVALID, false)) }; PLACES],
+        ))
     }
 
     pub fn get(&self, oid: Oid, find_out: impl FnOnce() -> bool) -> bool {

@@ -1,8 +1,9 @@
 //! Cancels that come together with the end of a wait that we have limited by `lock_timeout`.
 //!
-//! The signal handlers of a cancel, of `statement_timeout` and of `lock_timeout` all set `QueryCancelPending`, and
-//! `ProcessInterrupts` (tcop/postgres.c) raises one error for whatever came before it looked: the lock timeout's, unless
-//! `statement_timeout` was over earlier. Who forgets that error, because it only limited a wait, would forget the cancel with it.
+//! The signal handlers of a cancel, of `statement_timeout` and of `lock_timeout` all set
+//! `QueryCancelPending`, and `ProcessInterrupts` (tcop/postgres.c) raises one error for whatever
+//! came before it looked: the lock timeout's, unless `statement_timeout` was over earlier. Who
+//! forgets that error, because it only limited a wait, would forget the cancel with it.
 
 use super::process;
 use super::raw::{self, TimeoutId};
@@ -37,13 +38,14 @@ extern "C" fn on_sigint(signal: c_int, info: *mut libc::siginfo_t, _context: *mu
     }
 }
 
-/// Puts our handler before the process's own, once. Not to be saved and called by others: it wants a siginfo.
+/// Puts our handler before the process's own, once. Not to be saved and called by others: it wants
+/// a siginfo.
 fn listen() {
     if PREVIOUS.get().is_some() {
         return;
     }
-    // SAFETY: sigaction(2) with valid structures. PREVIOUS is set before our handler can run; handlers of PostgreSQL take the
-    // signal's number only.
+    // SAFETY: sigaction(2) with valid structures. PREVIOUS is set before our handler can run;
+    // handlers of PostgreSQL take the signal's number only.
     unsafe {
         let mut before = MaybeUninit::<libc::sigaction>::zeroed();
         if libc::sigaction(libc::SIGINT, null_mut(), before.as_mut_ptr()) != 0 {
@@ -81,9 +83,11 @@ impl Watch {
         }
     }
 
-    /// Lets a cancel or `statement_timeout` that came meanwhile be heard by the next look for interrupts, under its own name.
+    /// Lets a cancel or `statement_timeout` that came meanwhile be heard by the next look for
+    /// interrupts, under its own name.
     pub fn end(self) {
-        // SAFETY: the first is what the signal's handler does; the second arms PostgreSQL's timer, whose end it was.
+        // SAFETY: the first is what the signal's handler does; the second arms PostgreSQL's timer,
+        // whose end it was.
         unsafe {
             if SENT.swap(false, Ordering::SeqCst) {
                 pg_sys::QueryCancelPending = 1;

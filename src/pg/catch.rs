@@ -9,14 +9,15 @@ use std::ptr;
 /// An SQLSTATE.
 pub type Code = [u8; 5];
 
-/// Whether the ERROR that is on its way was raised by code of the server or of this library, whose messages have the server's
-/// text domain, in one of these files. A language's RAISE may give any SQLSTATE, but stands in
-/// a file and a domain of its own.
+/// Whether the ERROR that is on its way was raised by code of the server or of this library, whose
+/// messages have the server's text domain, in one of these files. A language's RAISE may give any
+/// SQLSTATE, but stands in a file and a domain of its own.
 ///
 /// # Safety
 /// In a handler of `catching`.
 pub unsafe fn is_raised_in(files: &[&CStr]) -> bool {
-    // SAFETY: elog.c: copies the error on top of the stack into the current context; a missing text is null.
+    // SAFETY: elog.c: copies the error on top of the stack into the current context; a missing text
+    // is null.
     unsafe {
         let error = raw::CopyErrorData();
         let text = |text: *const c_char| (!text.is_null()).then(|| CStr::from_ptr(text));
@@ -29,17 +30,19 @@ pub unsafe fn is_raised_in(files: &[&CStr]) -> bool {
     }
 }
 
-/// Runs `body`. If it raises an ERROR, `handler` is given its SQLSTATE while the error waits on PostgreSQL's stack; if
-/// the handler returns false the error is raised again as it was, if true it is forgotten. The handler may raise another
-/// one instead. Returns whether there was an error.
+/// Runs `body`. If it raises an ERROR, `handler` is given its SQLSTATE while the error waits on
+/// PostgreSQL's stack; if the handler returns false the error is raised again as it was, if true it
+/// is forgotten. The handler may raise another one instead. Returns whether there was an error.
 ///
-/// Forgetting an error without a subtransaction is only right for one that leaves nothing behind; see the caller.
+/// Forgetting an error without a subtransaction is only right for one that leaves nothing behind;
+/// see the caller.
 ///
 /// # Safety
-/// `body` and `handler` own nothing with a destructor, and neither do the frames that an ERROR jumps over.
+/// `body` and `handler` own nothing with a destructor, and neither do the frames that an ERROR
+/// jumps over.
 pub unsafe fn catching(body: impl FnOnce(), handler: impl FnOnce(Code) -> bool) -> bool {
-    // SAFETY: elog.h's PG_TRY: the jump buffer lives as long as it is installed, and the previous one is put back on both
-    // ways out.
+    // SAFETY: elog.h's PG_TRY: the jump buffer lives as long as it is installed, and the previous
+    // one is put back on both ways out.
     unsafe {
         let context = pg_sys::CurrentMemoryContext;
         let stack = pg_sys::PG_exception_stack;

@@ -6,8 +6,8 @@ use std::ffi::{CStr, c_void};
 
 /// Runs `body`; what it reports meanwhile, errors and log lines, has that line of context.
 pub fn with_context<R>(line: &CStr, body: impl FnOnce() -> R) -> R {
-    // SAFETY: elog.h's ErrorContextCallback: it lives in this frame, and is taken off here, or by whoever catches an ERROR that
-    // leaves it.
+    // SAFETY: elog.h's ErrorContextCallback: it lives in this frame, and is taken off here, or by
+    // whoever catches an ERROR that leaves it.
     unsafe {
         let mut callback = pg_sys::ErrorContextCallback {
             previous: pg_sys::error_context_stack,

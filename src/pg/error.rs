@@ -23,9 +23,11 @@ pub const fn sqlstate(code: [u8; 5]) -> i32 {
 }
 
 impl Report {
-    /// Raises the ERROR. It jumps to PostgreSQL's handler: nothing with a destructor may be alive in the callers.
+    /// Raises the ERROR. It jumps to PostgreSQL's handler: nothing with a destructor may be alive
+    /// in the callers.
     pub fn raise(&self) -> ! {
-        // SAFETY: errstart..errfinish is elog.h's protocol; all strings are static and used through "%s".
+        // SAFETY: errstart..errfinish is elog.h's protocol; all strings are static and used through
+        // "%s".
         unsafe {
             if raw::errstart(raw::ERROR, std::ptr::null()) {
                 raw::errcode(sqlstate(self.code));
@@ -57,8 +59,8 @@ impl Told {
     /// Raises the ERROR.
     ///
     /// # Safety
-    /// The texts are C strings that the abort of the transaction does not free first (`in_c`). Nothing with a destructor is
-    /// alive in the callers.
+    /// The texts are C strings that the abort of the transaction does not free first (`in_c`).
+    /// Nothing with a destructor is alive in the callers.
     pub unsafe fn raise(&self) -> ! {
         // SAFETY: by the contract.
         unsafe { self.report(raw::ERROR) };
@@ -119,7 +121,8 @@ pub fn log(message: &CStr, detail: &CStr) {
     }
 }
 
-/// Runs the body of a callback. A Rust panic in it (a bug) becomes an ordinary ERROR instead of unwinding into C.
+/// Runs the body of a callback. A Rust panic in it (a bug) becomes an ordinary ERROR instead of
+/// unwinding into C.
 #[inline]
 pub fn guarded<R>(body: impl FnOnce() -> R) -> R {
     match std::panic::catch_unwind(std::panic::AssertUnwindSafe(body)) {
@@ -128,7 +131,8 @@ pub fn guarded<R>(body: impl FnOnce() -> R) -> R {
     }
 }
 
-/// The same for a callback that must not raise: a panic there is worth a crash and recovery, not a wrong answer.
+/// The same for a callback that must not raise: a panic there is worth a crash and recovery, not a
+/// wrong answer.
 #[inline]
 pub fn infallible<R>(body: impl FnOnce() -> R) -> R {
     match std::panic::catch_unwind(std::panic::AssertUnwindSafe(body)) {

@@ -1,5 +1,5 @@
-//! Executing a running UPDATE once more, on a row in memory and with other arguments: what execScan.c and nodeModifyTable.c
-//! do with a tuple that a scan has found, without the scan.
+//! Executing a running UPDATE once more, on a row in memory and with other arguments: what
+//! execScan.c and nodeModifyTable.c do with a tuple that a scan has found, without the scan.
 
 use super::raw;
 use pgrx::pg_sys::{self, TupleTableSlot};
@@ -14,8 +14,8 @@ pub struct Update {
     index_quals: *mut pg_sys::ExprState,
 }
 
-/// A row of this size is neither compressed nor moved to a TOAST table, and has room on a page; access/heaptoast.h:
-/// TOAST_TUPLE_THRESHOLD for 8 kB pages.
+/// A row of this size is neither compressed nor moved to a TOAST table, and has room on a page;
+/// access/heaptoast.h: TOAST_TUPLE_THRESHOLD for 8 kB pages.
 const SMALL: u32 = 2032;
 
 /// What the statement does with the row.
@@ -29,8 +29,8 @@ pub enum Applied {
 }
 
 impl Update {
-    /// The query as such an update, if it is one: a ModifyTable over an IndexScan or a SeqScan, without subplans, functions of
-    /// users or conditions on the new row.
+    /// The query as such an update, if it is one: a ModifyTable over an IndexScan or a SeqScan,
+    /// without subplans, functions of users or conditions on the new row.
     ///
     /// # Safety
     /// `query` has started.
@@ -106,7 +106,8 @@ impl Update {
     /// # Safety
     /// `has_new_row_in` some row, and `keep` was not called for it.
     pub unsafe fn replaces_small(self) -> bool {
-        // SAFETY: the executor has put it there (ExecModifyTable, and ExecUpdate after EvalPlanQual).
+        // SAFETY: the executor has put it there (ExecModifyTable, and ExecUpdate after
+        // EvalPlanQual).
         unsafe { is_small((*self.result).ri_oldTupleSlot) }
     }
 
@@ -201,14 +202,15 @@ impl Update {
         unsafe { copy(row, (*self.result).ri_oldTupleSlot) }
     }
 
-    /// Applies the statement, with the arguments that the query now has, to the row that was kept; the result is the new
-    /// row. Raises what the statement's expressions and the table's constraints raise.
+    /// Applies the statement, with the arguments that the query now has, to the row that was kept;
+    /// the result is the new row. Raises what the statement's expressions and the table's
+    /// constraints raise.
     ///
     /// # Safety
     /// After `keep`.
     pub unsafe fn apply(self) -> Applied {
-        // SAFETY: as execScan.c: the scan's expressions look at its context's scan tuple, which a slot of the same type can
-        // be; as nodeModifyTable.c for the rest.
+        // SAFETY: as execScan.c: the scan's expressions look at its context's scan tuple, which a
+        // slot of the same type can be; as nodeModifyTable.c for the rest.
         unsafe {
             let old = (*self.result).ri_oldTupleSlot;
             let context = (*self.scan).ps.ps_ExprContext;

@@ -1,10 +1,12 @@
-//! Functions outside of any statement: those that a client calls by the fast path (tcop/fastpath.c: libpq's large objects), and those of
-//! a domain's CHECK when a parameter is bound. They may read with the transaction's snapshot and come by no hook of a statement, only
-//! by the one that is asked before a function is executed.
+//! Functions outside of any statement: those that a client calls by the fast path (tcop/fastpath.c:
+//! libpq's large objects), and those of a domain's CHECK when a parameter is bound. They may read
+//! with the transaction's snapshot and come by no hook of a statement, only by the one that is
+//! asked before a function is executed.
 //!
-//! That hook costs each function of each statement some instructions, so a session has it from the first transaction on in which
-//! somebody is going to ask.
+//! That hook costs each function of each statement some instructions, so a session has it from the
+//! first transaction on in which somebody is going to ask.
 
+use super::local::Local;
 use super::nesting;
 use pgrx::pg_sys;
 use std::cell::Cell;
@@ -17,14 +19,12 @@ struct Fastpath {
     is_used: Cell<bool>,
     next: Cell<pg_sys::object_access_hook_type>,
 }
-// SAFETY: a backend has one thread.
-unsafe impl Sync for Fastpath {}
-static FASTPATH: Fastpath = Fastpath {
+static FASTPATH: Local<Fastpath> = Local::new(Fastpath {
     is_watched: Cell::new(false),
     was_watched: Cell::new(false),
     is_used: Cell::new(false),
     next: Cell::new(None),
-};
+});
 
 unsafe extern "C-unwind" fn at_access(
     access: pg_sys::ObjectAccessType::Type,

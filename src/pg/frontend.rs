@@ -131,7 +131,8 @@ unsafe fn protocol(portal: pg_sys::Portal) -> Option<Protocol> {
 
 /// The type of the next message, if it has arrived.
 fn next_message() -> Option<u8> {
-    // SAFETY: the present message has been read to its end; peeking at a byte that is there does not block.
+    // SAFETY: the present message has been read to its end; peeking at a byte that is there does
+    // not block.
     unsafe {
         if !raw::pq_buffer_has_data() {
             return None;

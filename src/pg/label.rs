@@ -4,10 +4,12 @@ use super::raw;
 use pgrx::pg_sys::{self, Datum, Oid};
 use std::ffi::CStr;
 
-/// Whether this database has any label of that provider. Reads the whole of pg_seclabel. In a transaction.
+/// Whether this database has any label of that provider. Reads the whole of pg_seclabel. In a
+/// transaction.
 pub fn exist(provider: &CStr) -> bool {
     const SHARED: pg_sys::LOCKMODE = pg_sys::AccessShareLock as pg_sys::LOCKMODE;
-    // SAFETY: a scan of a catalog with the catalog snapshot; an ERROR in it leaves nothing that its abort does not free.
+    // SAFETY: a scan of a catalog with the catalog snapshot; an ERROR in it leaves nothing that its
+    // abort does not free.
     unsafe {
         let wanted = raw::cstring_to_text(provider.as_ptr());
         let mut key = pg_sys::ScanKeyData::default();
@@ -35,8 +37,9 @@ pub fn exist(provider: &CStr) -> bool {
     }
 }
 
-/// Calls `each` with the table's label of that provider, then with those of the partitioned tables of which it is a
-/// partition, nearest first. Tables without a label are left out. In a transaction; `each` raises nothing.
+/// Calls `each` with the table's label of that provider, then with those of the partitioned tables
+/// of which it is a partition, nearest first. Tables without a label are left out. In a
+/// transaction; `each` raises nothing.
 pub fn for_each(relation: Oid, provider: &CStr, mut each: impl FnMut(&CStr)) {
     // SAFETY: catalog look-ups for a table that is locked or open.
     unsafe {

@@ -1,5 +1,6 @@
 //! Whether PL/pgSQL tells us of its statements, and which functions are written in it.
 
+use super::local::Local;
 use super::{builtin, raw};
 use pgrx::pg_sys::Oid;
 use std::cell::Cell;
@@ -11,13 +12,11 @@ struct Place {
     variable: Cell<*mut *const c_void>,
     ours: Cell<*const c_void>,
 }
-// SAFETY: a backend has one thread.
-unsafe impl Sync for Place {}
 
-static PLACE: Place = Place {
+static PLACE: Local<Place> = Local::new(Place {
     variable: Cell::new(ptr::null_mut()),
     ours: Cell::new(ptr::null()),
-};
+});
 
 /// Whether nothing has been put there yet.
 #[inline]

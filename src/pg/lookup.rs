@@ -1,4 +1,5 @@
-//! Looking for a row by its key, as the check of a foreign key does, and for this process's own locks.
+//! Looking for a row by its key, as the check of a foreign key does, and for this process's own
+//! locks.
 
 use super::relation::Key;
 use super::{raw, tuple};

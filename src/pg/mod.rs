@@ -13,6 +13,7 @@ pub mod frontend;
 mod image;
 pub mod label;
 mod language;
+pub mod local;
 pub mod lookup;
 pub mod nesting;
 pub mod nodes;

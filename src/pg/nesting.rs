@@ -1,5 +1,7 @@
-//! How deep the statement that runs stands in others: the client's own statement, or one that a function runs.
+//! How deep the statement that runs stands in others: the client's own statement, or one that a
+//! function runs.
 
+use super::local::Local;
 use super::{plpgsql, raw, xact};
 use pgrx::pg_sys;
 use std::cell::Cell;
@@ -15,18 +17,16 @@ struct Nesting {
     is_fetching: Cell<bool>,
     outer: [Cell<u32>; LEVELS],
 }
-// SAFETY: a backend has one thread.
-unsafe impl Sync for Nesting {}
 
-static NESTING: Nesting = Nesting {
+static NESTING: Local<Nesting> = Local::new(Nesting {
     depth: Cell::new(0),
     is_planning: Cell::new(false),
     is_fetching: Cell::new(false),
     outer: [const { Cell::new(0) }; LEVELS],
-};
+});
 
-/// Runs a part of a statement, one deeper. An ERROR jumps over the way back; the end of the (sub)transaction that it aborts
-/// makes up for it. Until then all statements count as nested.
+/// Runs a part of a statement, one deeper. An ERROR jumps over the way back; the end of the
+/// (sub)transaction that it aborts makes up for it. Until then all statements count as nested.
 #[inline]
 pub fn within<R>(body: impl FnOnce() -> R) -> R {
     let depth = NESTING.depth.get();
@@ -67,8 +67,8 @@ pub fn is_clients() -> bool {
     NESTING.depth.get() <= 1
 }
 
-/// Whether it is also run by a portal, and so goes back to the client. Without one, a deferred trigger runs it at the commit, or a
-/// function that the client has called by the fast path.
+/// Whether it is also run by a portal, and so goes back to the client. Without one, a deferred
+/// trigger runs it at the commit, or a function that the client has called by the fast path.
 #[inline]
 pub fn is_outermost() -> bool {
     // SAFETY: a plain read.

@@ -1,32 +1,33 @@
-//! Something worked out once per table and remembered until the table's relcache entry is invalidated.
+//! Something worked out once per table and remembered until the table's relcache entry is
+//! invalidated.
 
+use super::local::Local;
 use pgrx::pg_sys::Oid;
 use std::cell::Cell;
 
+type Place<T> = Cell<Option<(Oid, T)>>;
+
 /// Direct-mapped: two tables may share a place and displace each other.
 pub struct PerTable<T: Copy, const PLACES: usize> {
-    places: [Cell<Option<(Oid, T)>>; PLACES],
+    places: Local<[Place<T>; PLACES]>,
     /// Counts invalidations.
-    forgotten: Cell<u64>,
+    forgotten: Local<Cell<u64>>,
 }
-
-// SAFETY: a backend has one thread.
-unsafe impl<T: Copy, const PLACES: usize> Sync for PerTable<T, PLACES> {}
 
 impl<T: Copy, const PLACES: usize> PerTable<T, PLACES> {
     pub const fn new() -> Self {
         PerTable {
-            places: [const { Cell::new(None) }; PLACES],
-            forgotten: Cell::new(0),
+            places: Local::new([const { Cell::new(None) }; PLACES]),
+            forgotten: Local::new(Cell::new(0)),
         }
     }
 
-    fn place(&self, relation: Oid) -> &Cell<Option<(Oid, T)>> {
+    fn place(&self, relation: Oid) -> &Place<T> {
         &self.places[u32::from(relation) as usize % PLACES]
     }
 
-    /// What is remembered of the table, or what `build` makes of the catalogs. That is not kept if an invalidation came
-    /// meanwhile: it may have read the state before.
+    /// What is remembered of the table, or what `build` makes of the catalogs. That is not kept if
+    /// an invalidation came meanwhile: it may have read the state before.
     #[inline]
     pub fn get(&self, relation: Oid, build: impl FnOnce() -> T) -> T {
         let place = self.place(relation);

@@ -28,8 +28,8 @@ pub struct Target {
 }
 
 impl Target {
-    /// The statement looks at no other row of the table, not even to check that an index stays unique, and the identity
-    /// is that of the row and not merely a hint.
+    /// The statement looks at no other row of the table, not even to check that an index stays
+    /// unique, and the identity is that of the row and not merely a hint.
     pub fn is_alone(&self) -> bool {
         self.by_key && self.is_only()
     }
@@ -66,8 +66,8 @@ unsafe fn concerns_one_row(plan: *const pg_sys::PlannedStmt, scan: pg_sys::Index
     }
 }
 
-/// The row that the statement updates (`UPDATE ... WHERE key = value`) or locks (`SELECT ... FOR UPDATE`), if its plan
-/// says so with constants or parameters.
+/// The row that the statement updates (`UPDATE ... WHERE key = value`) or locks (`SELECT ... FOR
+/// UPDATE`), if its plan says so with constants or parameters.
 ///
 /// # Safety
 /// `query` is about to be started; its relations are locked.
@@ -101,7 +101,8 @@ pub unsafe fn target(query: *const pg_sys::QueryDesc) -> Option<Target> {
     }
 }
 
-/// The row that an `INSERT ... VALUES ... ON CONFLICT (key) DO UPDATE` is about to insert or update.
+/// The row that an `INSERT ... VALUES ... ON CONFLICT (key) DO UPDATE` is about to insert or
+/// update.
 unsafe fn inserted(
     query: *const pg_sys::QueryDesc,
     modify: *mut pg_sys::ModifyTable,
@@ -192,7 +193,8 @@ pub unsafe fn writes_with_triggers(estate: *const pg_sys::EState) -> bool {
     }
 }
 
-/// Whether the session's role may do what the statement does with its tables (execMain.c: InitPlan asks first, too).
+/// Whether the session's role may do what the statement does with its tables (execMain.c: InitPlan
+/// asks first, too).
 ///
 /// # Safety
 /// `query` is about to be started.
@@ -222,8 +224,8 @@ pub unsafe fn on_conflict(plan: *const pg_sys::PlannedStmt) -> OnConflict {
     }
 }
 
-/// The row of which the statement only asks whether it exists, locking its key, as a foreign key's check does.
-/// The identity is that of the row and not merely a hint.
+/// The row of which the statement only asks whether it exists, locking its key, as a foreign key's
+/// check does. The identity is that of the row and not merely a hint.
 ///
 /// # Safety
 /// As for `target`.
@@ -339,8 +341,8 @@ unsafe fn scanned(query: *const pg_sys::QueryDesc, scan: *mut pg_sys::Plan) -> O
     }
 }
 
-/// Whether the statement has no subplans and calls no function that is not PostgreSQL's own: such a function could look
-/// at anything.
+/// Whether the statement has no subplans and calls no function that is not PostgreSQL's own: such a
+/// function could look at anything.
 ///
 /// # Safety
 /// `plan` is a valid plan.
@@ -359,8 +361,8 @@ unsafe fn times_in(plan: *const pg_sys::PlannedStmt, relation: Oid) -> usize {
     }
 }
 
-/// Whether the statement may insert an index entry with a key that other rows have: it changes an indexed column, or a
-/// trigger may.
+/// Whether the statement may insert an index entry with a key that other rows have: it changes an
+/// indexed column, or a trigger may.
 unsafe fn checks_other_rows(
     plan: *const pg_sys::PlannedStmt,
     rel: pg_sys::Relation,
@@ -391,7 +393,8 @@ unsafe fn checks_other_rows(
     }
 }
 
-/// Whether the statement's tables include a partitioned one, whose partitions the plan may not name.
+/// Whether the statement's tables include a partitioned one, whose partitions the plan may not
+/// name.
 ///
 /// # Safety
 /// `plan` is a valid plan.
@@ -552,7 +555,8 @@ pub unsafe fn reads_nothing(plan: *const pg_sys::PlannedStmt) -> bool {
     }
 }
 
-/// Whether the statement is a SELECT that locks no rows, and reads nothing but tables of users, and what it computes.
+/// Whether the statement is a SELECT that locks no rows, and reads nothing but tables of users, and
+/// what it computes.
 ///
 /// # Safety
 /// `plan` is a valid plan.

@@ -9,6 +9,7 @@
 //! plpgsql.h is not bound by pgrx; `plpgsql_layout.rs` declares what is used.
 
 use super::language::{self, is_watched};
+use super::local::Local;
 use super::nodes::nodes;
 use super::plpgsql_layout::{
     Assign, Block, ExecSql, Expression, Function, GetDiagnostics, If, Return, State, Statement,
@@ -35,8 +36,6 @@ struct Plugin {
     /// PL/pgSQL's own functions, which it fills in; the first is its error context callback.
     given: [Cell<*mut c_void>; 5],
 }
-// SAFETY: a backend has one thread.
-unsafe impl Sync for Plugin {}
 
 const fn plugin() -> Plugin {
     Plugin {
@@ -49,7 +48,7 @@ const fn plugin() -> Plugin {
     }
 }
 
-static OURS: Plugin = plugin();
+static OURS: Local<Plugin> = Local::new(plugin());
 
 /// Functions that may be nested in each other and are known one by one. A deeper one counts as of
 /// another language.
@@ -76,16 +75,14 @@ struct Watch {
     frames: [Cell<Option<Frame>>; FRAMES],
     depth: Cell<usize>,
 }
-// SAFETY: a backend has one thread.
-unsafe impl Sync for Watch {}
 
-static WATCH: Watch = Watch {
+static WATCH: Local<Watch> = Local::new(Watch {
     other: Cell::new(ptr::null()),
     state: Cell::new(ptr::null()),
     statement: Cell::new(ptr::null()),
     frames: [const { Cell::new(None) }; FRAMES],
     depth: Cell::new(0),
-};
+});
 
 /// What hotlock does at these places.
 pub struct Hooks {
@@ -137,7 +134,7 @@ fn install() {
         if let Some(other) = other.as_ref() {
             OURS.function_begins.set(other.function_begins.get());
         }
-        language::put(variable, (&raw const OURS).cast());
+        language::put(variable, ptr::from_ref::<Plugin>(&OURS).cast());
     }
 }
 

@@ -1,4 +1,5 @@
-//! What is used of plpgsql.h, which pgrx does not bind, and what the types of a function's variables say.
+//! What is used of plpgsql.h, which pgrx does not bind, and what the types of a function's
+//! variables say.
 
 use super::nodes::{nodes, tag};
 use super::{quiet, raw};
@@ -118,7 +119,8 @@ pub struct Expression {
     plan: pg_sys::SPIPlanPtr,
 }
 
-/// What PLpgSQL_variable, _var, _row and _rec begin with, and the next word: the type of a _var or _rec.
+/// What PLpgSQL_variable, _var, _row and _rec begin with, and the next word: the type of a _var or
+/// _rec.
 #[repr(C)]
 pub struct Variable {
     kind: u32,
@@ -210,13 +212,15 @@ impl State {
 }
 
 impl Variable {
-    /// Whether it has a type of PostgreSQL's own, so that casts to it call none of a user's functions either.
+    /// Whether it has a type of PostgreSQL's own, so that casts to it call none of a user's
+    /// functions either.
     unsafe fn is_plain(&self) -> bool {
         // SAFETY: read as what its kind says.
         self.kind == datum::VARIABLE && unsafe { quiet::is_plain((*self.typ).oid) }
     }
 
-    /// Whether putting a value of that type into the variable calls no function of a user's: it has just this type, and no domain.
+    /// Whether putting a value of that type into the variable calls no function of a user's: it has
+    /// just this type, and no domain.
     unsafe fn takes(&self, typ: Oid) -> bool {
         // SAFETY: read as what its kind says.
         self.kind == datum::VARIABLE && unsafe { (*self.typ).oid } == typ && quiet::is_plain(typ)
@@ -254,7 +258,8 @@ impl Expression {
 }
 
 impl ExecSql {
-    /// Whether that text is the statement's own, at the same place, and what its rows are put into takes them as they are.
+    /// Whether that text is the statement's own, at the same place, and what its rows are put into
+    /// takes them as they are.
     pub unsafe fn is_run_as(&self, text: *const c_char, state: &State) -> bool {
         // SAFETY: PL/pgSQL's own structures.
         unsafe {
@@ -268,7 +273,8 @@ impl ExecSql {
 }
 
 unsafe fn takes_rows(state: &State, target: &Variable, rows: pg_sys::TupleDesc) -> bool {
-    // SAFETY: the target is read as what its kind says; the descriptor has as many attributes as it says.
+    // SAFETY: the target is read as what its kind says; the descriptor has as many attributes as it
+    // says.
     unsafe {
         match target.kind {
             datum::RECORD => {
@@ -292,8 +298,8 @@ unsafe fn takes_rows(state: &State, target: &Variable, rows: pg_sys::TupleDesc) 
 }
 
 impl Return {
-    /// Whether what is returned is given to the caller as it is: nothing, a trigger's row, a row of OUT parameters, or a variable of the
-    /// result's own type.
+    /// Whether what is returned is given to the caller as it is: nothing, a trigger's row, a row of
+    /// OUT parameters, or a variable of the result's own type.
     pub unsafe fn is_as_declared(&self, state: &State) -> bool {
         // SAFETY: PL/pgSQL's own structures.
         unsafe {
@@ -309,7 +315,8 @@ impl Return {
         }
     }
 
-    /// The same for an expression of that type. (A trigger's row is not cast, and another value is an error.)
+    /// The same for an expression of that type. (A trigger's row is not cast, and another value is
+    /// an error.)
     pub fn is_type_declared(state: &State, typ: Oid) -> bool {
         !state.trigger.is_null() || state.result == typ && quiet::is_plain(typ)
     }

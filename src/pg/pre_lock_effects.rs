@@ -1,14 +1,17 @@
-//! What a statement may lock before it comes to the row that it updates or locks by its key, and whether its start calls anything at all.
+//! What a statement may lock before it comes to the row that it updates or locks by its key, and
+//! whether its start calls anything at all.
 //!
-//! PostgreSQL evaluates SET lists and fires BEFORE triggers before it locks the row. A function in them may update another row, or take
-//! an advisory lock. Whoever has taken the row's ticket by then comes to the two in another order than the statement says, and
-//! meets those who come in that order.
+//! PostgreSQL evaluates SET lists and fires BEFORE triggers before it locks the row. A function in
+//! them may update another row, or take an advisory lock. Whoever has taken the row's ticket by
+//! then comes to the two in another order than the statement says, and meets those who come in that
+//! order.
 
 use super::nodes::{self, nodes, relation_of, tag};
 use super::{quiet, raw};
 use pgrx::pg_sys::{self, CmdType, NodeTag, Oid};
 
-/// Whether a statement with a target (`plan::target`) may lock anything else before it comes to that row.
+/// Whether a statement with a target (`plan::target`) may lock anything else before it comes to
+/// that row.
 ///
 /// # Safety
 /// `query` is about to be started, and has a target; its relations are locked.
@@ -24,8 +27,8 @@ pub unsafe fn locks_first(query: *const pg_sys::QueryDesc) -> bool {
     }
 }
 
-/// Whether this is the start of a cursor, which may come to the row much later. (DECLARE and PL/pgSQL's OPEN ask for a fast plan, and
-/// nothing else that has a portal does.)
+/// Whether this is the start of a cursor, which may come to the row much later. (DECLARE and
+/// PL/pgSQL's OPEN ask for a fast plan, and nothing else that has a portal does.)
 unsafe fn opens_cursor() -> bool {
     // SAFETY: pquery.c: PortalStart makes the portal the active one while it starts its query.
     unsafe {
@@ -39,7 +42,8 @@ unsafe fn opens_cursor() -> bool {
 
 /// Volatile functions that are not quiet: those of users, and those for advisory locks.
 unsafe fn calls_what_may_lock(query: *const pg_sys::QueryDesc) -> bool {
-    // SAFETY: as in `locks_first`; a target's plan is one scan, or one row of VALUES, below the top.
+    // SAFETY: as in `locks_first`; a target's plan is one scan, or one row of VALUES, below the
+    // top.
     unsafe {
         let plan = (*query).plannedstmt;
         let top = (*plan).planTree;
@@ -56,7 +60,8 @@ unsafe fn calls_what_may_lock(query: *const pg_sys::QueryDesc) -> bool {
     }
 }
 
-/// Whether it fires BEFORE triggers that come before the row's lock: of the statement, and of rows to insert.
+/// Whether it fires BEFORE triggers that come before the row's lock: of the statement, and of rows
+/// to insert.
 unsafe fn fires_triggers(plan: *const pg_sys::PlannedStmt) -> bool {
     // SAFETY: as in `locks_first`.
     unsafe {
@@ -90,8 +95,9 @@ unsafe fn has_triggers(relation: Oid, inserts: bool) -> bool {
     }
 }
 
-/// Whether the executor starts the plan without calling anything of others: it leaves no partitions out (execPartition.c:
-/// ExecInitPartitionPruning), and nothing in it is foreign or an extension's. (Expressions that it simplifies call only what says that it is immutable.)
+/// Whether the executor starts the plan without calling anything of others: it leaves no partitions
+/// out (execPartition.c: ExecInitPartitionPruning), and nothing in it is foreign or an extension's.
+/// (Expressions that it simplifies call only what says that it is immutable.)
 ///
 /// # Safety
 /// `plan` is a valid plan.
@@ -119,7 +125,8 @@ pub unsafe fn starts_quietly(plan: *const pg_sys::PlannedStmt) -> bool {
     }
 }
 
-/// Whether it is an UPDATE or DELETE (of a foreign table the scan below is foreign, too), or an INSERT into tables.
+/// Whether it is an UPDATE or DELETE (of a foreign table the scan below is foreign, too), or an
+/// INSERT into tables.
 unsafe fn writes_quietly(
     plan: *const pg_sys::PlannedStmt,
     node: *const pg_sys::ModifyTable,

@@ -1,9 +1,9 @@
-//! What runs without the notice of anybody: a *quiet* expression reads no table, calls no code of users, and does nothing
-//! that a rollback would not undo.
+//! What runs without the notice of anybody: a *quiet* expression reads no table, calls no code of
+//! users, and does nothing that a rollback would not undo.
 //!
-//! A transaction that depends on a running predecessor may run only what is quiet, or what it can be seen to do from a hook
-//! (`hotlock/dependent.rs`). Everything here is an allowlist: kinds of nodes, functions, types. What is not on it is not quiet,
-//! and the statement waits.
+//! A transaction that depends on a running predecessor may run only what is quiet, or what it can
+//! be seen to do from a hook (`hotlock/dependent.rs`). Everything here is an allowlist: kinds of
+//! nodes, functions, types. What is not on it is not quiet, and the statement waits.
 //!
 //! - Functions: PostgreSQL's own, written in C, immutable, of plain types; and those of `SESSION_ONLY`, which are not
 //!   immutable, but look at nothing other than the session's clock, settings and sequences.
@@ -22,7 +22,8 @@ use pgrx::pg_sys::{self, Datum, Node, NodeTag, Oid, Plan};
 use std::ffi::{CStr, c_int, c_void};
 use std::ptr;
 
-/// Functions of PostgreSQL's own that are not immutable, by name, and touch nothing but the session, the clock and sequences.
+/// Functions of PostgreSQL's own that are not immutable, by name, and touch nothing but the
+/// session, the clock and sequences.
 const SESSION_ONLY: [&[u8]; 31] = [
     b"now",
     b"transaction_timestamp",
@@ -90,7 +91,8 @@ unsafe fn is_plan_quiet(plan: *const Plan) -> bool {
     }
 }
 
-/// The expressions that a node has beside those of every plan, and its children in lists. False for kinds of nodes that are not known here.
+/// The expressions that a node has beside those of every plan, and its children in lists. False for
+/// kinds of nodes that are not known here.
 unsafe fn has_quiet_parts(plan: *const Plan) -> bool {
     // SAFETY: as in `is_statement_quiet`.
     unsafe {
@@ -169,8 +171,8 @@ unsafe fn is_sort_quiet(sort: &pg_sys::Sort) -> bool {
     unsafe { are_builtin(sort.sortOperators, sort.numCols) }
 }
 
-/// Whether all of an array of operators are PostgreSQL's own, and call no others: those of rows, arrays and ranges call what their
-/// parts' types have.
+/// Whether all of an array of operators are PostgreSQL's own, and call no others: those of rows,
+/// arrays and ranges call what their parts' types have.
 unsafe fn are_builtin(operators: *const Oid, count: c_int) -> bool {
     const OF_PARTS: [Oid; 4] = [
         pg_sys::RECORDOID,
@@ -206,8 +208,9 @@ unsafe fn is_modification_quiet(modify: &pg_sys::ModifyTable) -> bool {
     }
 }
 
-/// Whether the statement names no partitioned table as its target, or one whose rows it does not route to partitions that the plan does
-/// not name. (An UPDATE does that when it changes the partition key, which is in every key that rows are known by.)
+/// Whether the statement names no partitioned table as its target, or one whose rows it does not
+/// route to partitions that the plan does not name. (An UPDATE does that when it changes the
+/// partition key, which is in every key that rows are known by.)
 unsafe fn is_root_quiet(plan: *const pg_sys::PlannedStmt) -> bool {
     // SAFETY: as in `is_statement_quiet`.
     unsafe {
@@ -502,8 +505,9 @@ unsafe fn has_quiet_indexes(rel: pg_sys::Relation) -> bool {
     }
 }
 
-/// Whether all that an index does with its keys is PostgreSQL's own: the operator classes, and the types for which these call others'
-/// functions (of a range, its subtype's). Such functions are called with a page locked.
+/// Whether all that an index does with its keys is PostgreSQL's own: the operator classes, and the
+/// types for which these call others' functions (of a range, its subtype's). Such functions are
+/// called with a page locked.
 unsafe fn has_builtin_operators(index: pg_sys::Relation) -> bool {
     /// access/transam.h: FirstUnpinnedObjectId.
     const FIRST_UNPINNED: u32 = 12000;
@@ -519,7 +523,8 @@ unsafe fn has_builtin_operators(index: pg_sys::Relation) -> bool {
     }
 }
 
-/// utils/fmgroids.h: the trigger functions of foreign keys, RI_FKey_check_ins to RI_FKey_noaction_upd. Their statements come by a hook.
+/// utils/fmgroids.h: the trigger functions of foreign keys, RI_FKey_check_ins to
+/// RI_FKey_noaction_upd. Their statements come by a hook.
 const FOREIGN_KEY: std::ops::RangeInclusive<u32> = 1644..=1655;
 
 unsafe fn triggers(triggers: *const pg_sys::TriggerDesc) -> Table {
@@ -548,7 +553,8 @@ unsafe fn triggers(triggers: *const pg_sys::TriggerDesc) -> Table {
     }
 }
 
-/// Whether all arguments of a CALL are quiet, and the procedure is one whose statements come by a hook.
+/// Whether all arguments of a CALL are quiet, and the procedure is one whose statements come by a
+/// hook.
 ///
 /// # Safety
 /// `call` is a parsed CALL.
@@ -568,7 +574,8 @@ pub unsafe fn is_call_quiet(call: *const pg_sys::CallStmt) -> bool {
 /// # Safety
 /// `block` is a parsed DO.
 pub unsafe fn is_block_watched(block: *const pg_sys::DoStmt) -> bool {
-    // SAFETY: DefElems with strings (gram.y: DoStmt); without LANGUAGE it is PL/pgSQL (functioncmds.c: ExecuteDoStmt).
+    // SAFETY: DefElems with strings (gram.y: DoStmt); without LANGUAGE it is PL/pgSQL
+    // (functioncmds.c: ExecuteDoStmt).
     unsafe {
         let named = nodes((*block).args)
             .map(|node| node.cast::<pg_sys::DefElem>())

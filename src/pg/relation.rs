@@ -1,6 +1,7 @@
 //! What identifies the rows of a table: its primary key or replica identity, remembered per table.
 
 use super::image::{Form, Image, Shape};
+use super::local::Local;
 use super::per_table::PerTable;
 use super::raw;
 use super::triggers::{
@@ -27,7 +28,8 @@ struct Column {
 #[derive(Clone, Copy)]
 pub struct Key {
     relation: Oid,
-    /// All indexes are checked at once, by equality: none is deferrable, none an exclusion constraint.
+    /// All indexes are checked at once, by equality: none is deferrable, none an exclusion
+    /// constraint.
     simple_indexes: bool,
     /// See `has_plain_unique_indexes`.
     plain_unique: bool,
@@ -83,17 +85,16 @@ struct Kept {
     has_old: Cell<bool>,
     invalidations: Cell<u64>,
 }
-// SAFETY: a backend has one thread.
-unsafe impl Sync for Kept {}
-static KEPT: Kept = Kept {
+static KEPT: Local<Kept> = Local::new(Kept {
     keys: RefCell::new(BTreeMap::new()),
     old: RefCell::new(Vec::new()),
     has_old: Cell::new(false),
     invalidations: Cell::new(0),
-};
+});
 
 impl Kept {
-    /// Keeps a key that has been built since there were so many invalidations. It stays where it is until a transaction ends.
+    /// Keeps a key that has been built since there were so many invalidations. It stays where it is
+    /// until a transaction ends.
     fn keep(&self, key: Key, since: u64) -> *mut Key {
         let relation = u32::from(key.relation);
         let key = Box::into_raw(Box::new(key));
@@ -123,7 +124,8 @@ impl Kept {
     fn free_old(&self) {
         self.has_old.set(false);
         for key in self.old.take() {
-            // SAFETY: from `Box::into_raw`; the transaction has ended in which somebody had it in hand.
+            // SAFETY: from `Box::into_raw`; the transaction has ended in which somebody had it in
+            // hand.
             drop(unsafe { Box::from_raw(key) });
         }
     }
@@ -153,14 +155,15 @@ pub fn init() {
     unsafe { pg_sys::CacheRegisterRelcacheCallback(Some(forget), Datum::from(0)) };
 }
 
-/// The key of an open table, or None when its rows have no identity for us: no usable key, temporary, a catalog. Good until the
-/// transaction ends.
+/// The key of an open table, or None when its rows have no identity for us: no usable key,
+/// temporary, a catalog. Good until the transaction ends.
 pub fn key_of(rel: pg_sys::Relation) -> Option<&'static Key> {
     // SAFETY: `rel` is an open relation.
     let relation = unsafe { (*rel).rd_id };
     let key = KEYS.get(relation, || {
         let kept = KEPT.keys.borrow().get(&u32::from(relation)).copied();
-        // SAFETY: as above. Keys do not change, and stay until the transaction ends in which they are invalidated.
+        // SAFETY: as above. Keys do not change, and stay until the transaction ends in which they
+        // are invalidated.
         unsafe {
             let since = KEPT.invalidations.get();
             &*kept.unwrap_or_else(|| KEPT.keep(build(rel), since))
@@ -346,7 +349,8 @@ impl Key {
         self.columns.map(|column| column.number)
     }
 
-    /// Whether an update of these columns (numbers offset by FirstLowInvalidHeapAttributeNumber) may change the key.
+    /// Whether an update of these columns (numbers offset by FirstLowInvalidHeapAttributeNumber)
+    /// may change the key.
     pub fn touched_by(&self, updated: *const pg_sys::Bitmapset) -> bool {
         let offset = -pg_sys::FirstLowInvalidHeapAttributeNumber;
         // SAFETY: a bitmapset of the range table, or null.
@@ -360,19 +364,20 @@ impl Key {
         self.row_triggers
     }
 
-    /// Whether triggers may look at an updated row as late as at the commit, when the version that it was built on may be
-    /// gone, because its writer has rolled back.
+    /// Whether triggers may look at an updated row as late as at the commit, when the version that
+    /// it was built on may be gone, because its writer has rolled back.
     pub fn has_deferrable_triggers(&self) -> bool {
         self.deferrable_triggers
     }
 
-    /// Whether the executor does nothing for an updated row but check its constraints and make its index entries.
+    /// Whether the executor does nothing for an updated row but check its constraints and make its
+    /// index entries.
     pub fn is_plain(&self) -> bool {
         self.plain
     }
 
-    /// Whether an update of these columns (a bit each, bit 0 for those beyond the 63rd) does nothing but change the row, so
-    /// that another transaction can do it.
+    /// Whether an update of these columns (a bit each, bit 0 for those beyond the 63rd) does
+    /// nothing but change the row, so that another transaction can do it.
     pub fn can_combine(&self, changed: u64) -> bool {
         self.combines && self.referencing & changed == 0
     }
@@ -382,8 +387,9 @@ impl Key {
         self.simple_indexes
     }
 
-    /// Whether no unique index has an expression or a predicate, and all are checked at once: an update that does not set
-    /// HEAP_KEYS_UPDATED leaves the keys of all of them alone (RelationGetIndexAttrBitmap).
+    /// Whether no unique index has an expression or a predicate, and all are checked at once: an
+    /// update that does not set HEAP_KEYS_UPDATED leaves the keys of all of them alone
+    /// (RelationGetIndexAttrBitmap).
     pub fn has_plain_unique_indexes(&self) -> bool {
         self.plain_unique && self.simple_indexes
     }
@@ -459,7 +465,8 @@ impl Key {
         Some(image.identity(self.relation))
     }
 
-    /// The identity of the row whose key columns have these values, in the key's order, with the types they have.
+    /// The identity of the row whose key columns have these values, in the key's order, with the
+    /// types they have.
     ///
     /// # Safety
     /// Each value is of the type given, which `takes` accepted.

@@ -1,6 +1,7 @@
 //! What a session does after its commits have released their locks.
 
 use super::error::infallible;
+use super::local::Local;
 use super::raw;
 use pgrx::pg_sys::ResourceReleasePhase;
 use std::cell::Cell;
@@ -9,10 +10,7 @@ use std::sync::OnceLock;
 
 static DONE: OnceLock<fn()> = OnceLock::new();
 
-struct Asked(Cell<bool>);
-// SAFETY: a backend has one thread.
-unsafe impl Sync for Asked {}
-static ASKED: Asked = Asked(Cell::new(false));
+static ASKED: Local<Cell<bool>> = Local::new(Cell::new(false));
 
 /// What is called then: it raises nothing. Once, from `_PG_init`.
 pub fn init(done: fn()) {
@@ -23,7 +21,7 @@ pub fn init(done: fn()) {
 /// ResourceOwnerRelease). Only sessions that need it ask for it: every release of a resource owner,
 /// of which a statement has several, calls all callbacks three times.
 pub fn ask() {
-    if !ASKED.0.replace(true) {
+    if !ASKED.replace(true) {
         // SAFETY: it is allocated for the life of the process; nothing here has a destructor.
         unsafe { raw::RegisterResourceReleaseCallback(Some(at_release), std::ptr::null_mut()) };
     }

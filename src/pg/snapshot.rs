@@ -1,6 +1,7 @@
 //! The snapshot of a statement that has not begun to read: letting it go while the statement waits,
 //! taking a fresh one after.
 
+use super::local::Local;
 use super::nodes;
 use super::{fastpath, raw, xact};
 use pgrx::pg_sys;
@@ -9,10 +10,8 @@ use std::ptr;
 
 /// The active snapshot when the subtransaction at each nesting level began.
 struct Outer([Cell<pg_sys::Snapshot>; DEEPEST]);
-// SAFETY: a backend has one thread.
-unsafe impl Sync for Outer {}
 const DEEPEST: usize = 64;
-static OUTER: Outer = Outer([const { Cell::new(ptr::null_mut()) }; DEEPEST]);
+static OUTER: Local<Outer> = Local::new(Outer([const { Cell::new(ptr::null_mut()) }; DEEPEST]));
 
 /// A subtransaction begins.
 pub fn note_subtransaction() {
@@ -109,16 +108,13 @@ pub unsafe fn let_go(query: *mut pg_sys::QueryDesc) {
         }
         raw::UnregisterSnapshot((*query).snapshot);
         (*query).snapshot = ptr::null_mut();
-        HELD.0.set(let_portals_go(query));
+        HELD.set(let_portals_go(query));
         raw::InvalidateCatalogSnapshot();
     }
 }
 
 /// Whether `let_go` has let a portal's own registration go.
-struct Held(Cell<bool>);
-// SAFETY: a backend has one thread.
-unsafe impl Sync for Held {}
-static HELD: Held = Held(Cell::new(false));
+static HELD: Local<Cell<bool>> = Local::new(Cell::new(false));
 
 /// With RETURNING the portal registers the snapshot, too, for as long as it keeps the rows
 /// (pquery.c: FillPortalStore).
@@ -143,7 +139,7 @@ pub unsafe fn take(query: *mut pg_sys::QueryDesc) {
     // SAFETY: restores what `let_go` undid: an active snapshot, and the query's registration of it.
     unsafe {
         let fresh = raw::GetTransactionSnapshot();
-        if HELD.0.take() {
+        if HELD.take() {
             (*pg_sys::ActivePortal).holdSnapshot = raw::RegisterSnapshot(fresh);
         }
         raw::PushCopiedSnapshot(fresh);
@@ -176,10 +172,7 @@ pub unsafe fn misses(query: *const pg_sys::QueryDesc, xid: u32) -> bool {
 
 /// Where `retake` has PostgreSQL put a snapshot; its arrays are allocated once (procarray.c:
 /// GetSnapshotData).
-struct Fresh(UnsafeCell<pg_sys::SnapshotData>);
-// SAFETY: a backend has one thread.
-unsafe impl Sync for Fresh {}
-static FRESH: Fresh = Fresh(UnsafeCell::new(
+static FRESH: Local<UnsafeCell<pg_sys::SnapshotData>> = Local::new(UnsafeCell::new(
     // SAFETY: numbers, flags and null pointers; the kind SNAPSHOT_MVCC is 0.
     unsafe { std::mem::zeroed() },
 ));
@@ -282,13 +275,13 @@ pub unsafe fn retake(query: *mut pg_sys::QueryDesc, is_fit: impl FnOnce() -> boo
     // arrays live as long as the transaction; CopySnapshot copies what the pointers point to, and
     // FreeSnapshot does not look at them.
     unsafe {
-        let mut fresh = &*raw::GetSnapshotData(FRESH.0.get());
+        let mut fresh = &*raw::GetSnapshotData(FRESH.get());
         if !is_fit() {
             return None;
         }
         if xact::is_serializable() {
             raw::ReleasePredicateLocks(false, false);
-            fresh = &*raw::GetSerializableTransactionSnapshot(FRESH.0.get());
+            fresh = &*raw::GetSerializableTransactionSnapshot(FRESH.get());
         }
         let context = pg_sys::TopTransactionContext;
         let kept = |ids: *const pg_sys::TransactionId, count: usize| {

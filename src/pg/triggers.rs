@@ -3,10 +3,11 @@
 use pgrx::pg_sys;
 use std::ops::RangeInclusive;
 
-/// utils/fmgroids.h: the trigger functions of foreign keys, RI_FKey_check_ins to RI_FKey_noaction_upd.
+/// utils/fmgroids.h: the trigger functions of foreign keys, RI_FKey_check_ins to
+/// RI_FKey_noaction_upd.
 pub const FOREIGN_KEY: RangeInclusive<u32> = 1644..=1655;
-/// Those of the table that is referred to. They do nothing as long as the key stays, and it is the same in all versions
-/// that follow each other.
+/// Those of the table that is referred to. They do nothing as long as the key stays, and it is the
+/// same in all versions that follow each other.
 pub const REFERENCED: RangeInclusive<u32> = 1646..=1655;
 
 /// Whether UPDATE fires row triggers other than those, or collects rows for statement triggers.
@@ -34,7 +35,8 @@ pub unsafe fn has_row_triggers(
     }
 }
 
-/// Whether writing a row of an open table may leave a trigger to the commit: a user's, or a constraint's.
+/// Whether writing a row of an open table may leave a trigger to the commit: a user's, or a
+/// constraint's.
 pub fn has_any_deferrable_trigger(rel: pg_sys::Relation) -> bool {
     // SAFETY: null, or the relcache's description of the triggers.
     unsafe {

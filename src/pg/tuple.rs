@@ -143,7 +143,8 @@ pub unsafe fn count(page: pg_sys::Page) -> pg_sys::OffsetNumber {
 /// # Safety
 /// `slot` is not empty.
 pub unsafe fn length_in(slot: *mut pg_sys::TupleTableSlot) -> u16 {
-    // SAFETY: by the contract; slots of these kinds begin as a HeapTupleTableSlot does (tuptable.h).
+    // SAFETY: by the contract; slots of these kinds begin as a HeapTupleTableSlot does
+    // (tuptable.h).
     unsafe {
         let kind = (*slot).tts_ops;
         if kind != &raw const pg_sys::TTSOpsBufferHeapTuple
@@ -195,7 +196,8 @@ pub unsafe fn item_at(page: pg_sys::Page, offset: pg_sys::OffsetNumber) -> Optio
 #[inline]
 pub unsafe fn prefetch(page: pg_sys::Page, offset: pg_sys::OffsetNumber) {
     #[cfg(target_arch = "x86_64")]
-    // SAFETY: line pointers up to the largest offset are on the page; a prefetch may be of any address.
+    // SAFETY: line pointers up to the largest offset are on the page; a prefetch may be of any
+    // address.
     unsafe {
         use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
         let header = page.cast::<pg_sys::PageHeaderData>();

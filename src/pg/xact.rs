@@ -1,6 +1,7 @@
 //! Transactions: who is current, who has committed, and the callbacks at their ends.
 
 use super::catch::catching;
+use super::local::Local;
 use super::{cancel, process, raw};
 use pgrx::pg_sys;
 use std::cell::Cell;
@@ -40,20 +41,17 @@ pub fn nest_level() -> i32 {
     unsafe { raw::GetCurrentTransactionNestLevel() }
 }
 
-/// Whether BEGIN has opened the transaction block. False after COMMIT AND CHAIN, and for the block that PostgreSQL makes of
-/// several statements in one message.
-struct Block(Cell<bool>);
-// SAFETY: a backend has one thread.
-unsafe impl Sync for Block {}
-static BLOCK: Block = Block(Cell::new(false));
+/// Whether BEGIN has opened the transaction block. False after COMMIT AND CHAIN, and for the block
+/// that PostgreSQL makes of several statements in one message.
+static BLOCK: Local<Cell<bool>> = Local::new(Cell::new(false));
 
 pub fn is_in_block() -> bool {
-    BLOCK.0.get()
+    BLOCK.get()
 }
 
 /// BEGIN has run, or the transaction has ended.
 pub fn note_block(begins: bool) {
-    BLOCK.0.set(begins);
+    BLOCK.set(begins);
 }
 
 /// Whether the transaction runs, and is not in a subtransaction.
@@ -84,7 +82,8 @@ pub fn is_read_committed() -> bool {
     unsafe { pg_sys::XactIsoLevel < pg_sys::XACT_REPEATABLE_READ as i32 }
 }
 
-/// Whether transactions of this session are stricter than READ COMMITTED if they do not say otherwise.
+/// Whether transactions of this session are stricter than READ COMMITTED if they do not say
+/// otherwise.
 pub fn is_strict_by_default() -> bool {
     // SAFETY: a plain read.
     unsafe { pg_sys::DefaultXactIsoLevel >= pg_sys::XACT_REPEATABLE_READ as i32 }
@@ -127,11 +126,13 @@ pub fn wait_for_end(xid: u32) {
     }
 }
 
-/// The same for at most so many milliseconds, and for no longer than `lock_timeout`. Whether it has ended.
+/// The same for at most so many milliseconds, and for no longer than `lock_timeout`. Whether it has
+/// ended.
 pub fn wait_for_end_within(xid: u32, ms: i32) -> bool {
     let watch = cancel::Watch::begin();
-    // SAFETY: LockTimeout is read by ProcSleep, and put back on both ways out; nothing here has a destructor. The error of a
-    // lock wait that timed out leaves nothing behind, as in `hotlock::waiting`.
+    // SAFETY: LockTimeout is read by ProcSleep, and put back on both ways out; nothing here has a
+    // destructor. The error of a lock wait that timed out leaves nothing behind, as in
+    // `hotlock::waiting`.
     unsafe {
         let configured = pg_sys::LockTimeout;
         let limit = if configured > 0 {
@@ -158,13 +159,14 @@ pub fn wait_for_end_within(xid: u32, ms: i32) -> bool {
     }
 }
 
-/// Whether that process runs that transaction, which another one may have prepared and left behind. Read without a lock, so it may be
-/// wrong by a moment.
+/// Whether that process runs that transaction, which another one may have prepared and left behind.
+/// Read without a lock, so it may be wrong by a moment.
 pub fn is_run_by(process: usize, xid: u32) -> bool {
     run_by(process) == xid
 }
 
-/// The transaction that the process runs, 0 without one: it has not ended at the moment of the look, nor been prepared.
+/// The transaction that the process runs, 0 without one: it has not ended at the moment of the
+/// look, nor been prepared.
 pub fn run_by(process: usize) -> u32 {
     // SAFETY: `process` is a pgprocno, so within allProcs; a word that others write as a whole.
     unsafe {

@@ -3,15 +3,13 @@
 //! long as the lock is, so they read nothing that could change.
 
 use super::session;
+use crate::pg::local::Local;
 use crate::pg::nodes;
 use pgrx::pg_sys::{self, NodeTag};
 use std::cell::Cell;
 
-struct Running(Cell<bool>);
-// SAFETY: a backend has one thread.
-unsafe impl Sync for Running {}
 /// Whether the innermost statement that runs is one.
-static RUNNING: Running = Running(Cell::new(false));
+static RUNNING: Local<Cell<bool>> = Local::new(Cell::new(false));
 
 /// A statement begins to run. Returns what was so before, for `leave`.
 ///
@@ -20,21 +18,21 @@ static RUNNING: Running = Running(Cell::new(false));
 pub unsafe fn enter(query: *const pg_sys::QueryDesc) -> bool {
     // SAFETY: by the contract.
     let is_one = session::is_validated() && unsafe { asks_for_existence((*query).plannedstmt) };
-    RUNNING.0.replace(is_one)
+    RUNNING.replace(is_one)
 }
 
 /// The statement has stopped running.
 pub fn leave(before: bool) {
-    RUNNING.0.set(before);
+    RUNNING.set(before);
 }
 
 /// After an error: nothing is known of the statement that goes on.
 pub fn reset() {
-    RUNNING.0.set(false);
+    RUNNING.set(false);
 }
 
 pub fn is_running() -> bool {
-    RUNNING.0.get()
+    RUNNING.get()
 }
 
 /// Whether the plan is an index scan without further conditions whose rows are locked FOR KEY

@@ -6,6 +6,7 @@
 use super::column::Column;
 use super::map::{self, Map};
 use super::value;
+use crate::pg::local::Local;
 use crate::pg::tuple::attribute;
 use crate::pg::{nodes, raw, rights};
 use keyrange::{COLUMNS, Interval, Kind, Layout, RangeMap, Value};
@@ -68,12 +69,10 @@ struct Cache {
     /// Counts invalidations.
     forgotten: Cell<u64>,
 }
-// SAFETY: a backend has one thread.
-unsafe impl Sync for Cache {}
-static CACHE: Cache = Cache {
+static CACHE: Local<Cache> = Local::new(Cache {
     tables: RefCell::new(None),
     forgotten: Cell::new(0),
-};
+});
 
 /// See `super::forget`.
 pub fn forget(relation: Oid) {

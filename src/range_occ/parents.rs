@@ -12,6 +12,7 @@ use super::uses;
 use super::validation::{against, is_patient};
 use super::work::LIST;
 use crate::hotlock::memory;
+use crate::pg::local::Local;
 use crate::pg::per_table::PerTable;
 use crate::pg::{lookup, nodes, raw, xact};
 use keyrange::{Count, Csn, DEFINITION, Predicates, RangeMap, Refusal, Relation};
@@ -31,16 +32,11 @@ const MOST_KEPT: usize = 64;
 type Below = (u64, Rc<[Relation]>);
 
 struct Targets(RefCell<BTreeMap<Relation, Below>>);
-// SAFETY: a backend has one thread.
-unsafe impl Sync for Targets {}
 /// Those of which all that is below has been looked at, and is of access methods that can be used.
-static TARGETS: Targets = Targets(RefCell::new(BTreeMap::new()));
+static TARGETS: Local<Targets> = Local::new(Targets(RefCell::new(BTreeMap::new())));
 
-struct Routing(Cell<u64>);
-// SAFETY: a backend has one thread.
-unsafe impl Sync for Routing {}
 /// Counts statements that may send rows to partitions.
-static ROUTING: Routing = Routing(Cell::new(0));
+static ROUTING: Local<Cell<u64>> = Local::new(Cell::new(0));
 
 /// See `super::forget`.
 pub fn forget(relation: Oid) {
@@ -93,7 +89,7 @@ pub fn note(oid: Oid) {
 /// # Errors
 /// 0A000 if there is a partition of another access method.
 pub fn begin_routing(target: Oid) {
-    ROUTING.0.set(ROUTING.0.get() + 1);
+    ROUTING.set(ROUTING.get() + 1);
     let now = key::invalidations();
     let relation = key::relation_of(target);
     let is_known =
@@ -153,7 +149,7 @@ pub unsafe fn note_route(rel: pg_sys::Relation) {
         return;
     }
     let relation = key::relation_of(oid);
-    let now = (key::invalidations(), ROUTING.0.get());
+    let now = (key::invalidations(), ROUTING.get());
     if session::with(|work| work.routes.get(&relation) == Some(&now)) {
         return;
     }

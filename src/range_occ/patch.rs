@@ -5,6 +5,7 @@
 
 use super::key;
 use crate::pg::error::guarded;
+use crate::pg::local::Local;
 use crate::pg::per_table::PerTable;
 use crate::pg::{nodes, raw};
 use pgrx::pg_sys::{self, IndexScanDesc, Oid, ScanKey, TIDBitmap};
@@ -44,9 +45,7 @@ unsafe fn seen(scan: IndexScanDesc) {
 }
 
 struct Originals([Cell<Option<Original>>; METHODS]);
-// SAFETY: a backend has one thread.
-unsafe impl Sync for Originals {}
-static ORIGINALS: Originals = Originals([const { Cell::new(None) }; METHODS]);
+static ORIGINALS: Local<Originals> = Local::new(Originals([const { Cell::new(None) }; METHODS]));
 
 /// As of which invalidation the indexes of a table were patched.
 static PATCHED: PerTable<u64, 256> = PerTable::new();

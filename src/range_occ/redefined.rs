@@ -6,6 +6,7 @@
 
 use super::work::Change;
 use super::{key, session, view};
+use crate::pg::local::Local;
 use crate::pg::lookup::is_locked;
 use crate::pg::utility::{alters_storage, drops_temporary, is_made_temporary, is_temporary};
 use crate::pg::{nodes, raw};
@@ -38,9 +39,7 @@ struct Utility {
     /// It, or one before it in the transaction, may change which partitions a table has.
     changes_lists: bool,
 }
-// SAFETY: a backend has one thread.
-unsafe impl Sync for Noted {}
-static NOTED: Noted = Noted {
+static NOTED: Local<Noted> = Local::new(Noted {
     of: Cell::new(0),
     tables: RefCell::new(BTreeMap::new()),
     after_utility: Cell::new(false),
@@ -51,7 +50,7 @@ static NOTED: Noted = Noted {
     }),
     lists_of: Cell::new(0),
     locked: Cell::new((0, 0)),
-};
+});
 
 /// The present transaction, 0 for none.
 fn present() -> u32 {

@@ -4,6 +4,7 @@ use super::key::{self, Table};
 use super::view::{self, View};
 use super::work::{Whole, Work};
 use crate::hotlock::memory;
+use crate::pg::local::Local;
 use crate::pg::{raw, xact};
 use crate::shared::guc;
 use keyrange::Csn;
@@ -47,9 +48,7 @@ struct Session {
     /// Whether there are any.
     is_expecting: Cell<bool>,
 }
-// SAFETY: a backend has one thread.
-unsafe impl Sync for Session {}
-static SESSION: Session = Session {
+static SESSION: Local<Session> = Local::new(Session {
     validated: Cell::new(None),
     read_only: Cell::new(None),
     outer_read_only: Cell::new(false),
@@ -64,7 +63,7 @@ static SESSION: Session = Session {
     wants_ring_copy: Cell::new(0),
     expected: RefCell::new(Vec::new()),
     is_expecting: Cell::new(false),
-};
+});
 
 /// Whether the present transaction is validated. Settled once it has its snapshot.
 #[inline]

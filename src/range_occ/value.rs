@@ -1,15 +1,14 @@
 //! PostgreSQL's values as `keyrange` has them.
 
+use crate::pg::local::Local;
 use crate::pg::raw;
 use keyrange::{Kind, Numeric, Value};
 use pgrx::pg_sys::{self, Datum, Oid};
 use std::slice;
 
 /// Memory for what values are taken apart into, emptied after each use.
-struct Scratch(std::cell::Cell<pg_sys::MemoryContext>);
-// SAFETY: a backend has one thread.
-unsafe impl Sync for Scratch {}
-static SCRATCH: Scratch = Scratch(std::cell::Cell::new(std::ptr::null_mut()));
+static SCRATCH: Local<std::cell::Cell<pg_sys::MemoryContext>> =
+    Local::new(std::cell::Cell::new(std::ptr::null_mut()));
 
 /// Runs `body` with a memory context that is emptied afterwards; after an ERROR, before the next
 /// use. `body` does not come here again.
@@ -17,8 +16,8 @@ pub fn with_scratch<R>(body: impl FnOnce() -> R) -> R {
     // SAFETY: a context of our own below TopMemoryContext; the current one is set again, here or by
     // the handler of an ERROR.
     unsafe {
-        if SCRATCH.0.get().is_null() {
-            SCRATCH.0.set(raw::AllocSetContextCreateInternal(
+        if SCRATCH.get().is_null() {
+            SCRATCH.set(raw::AllocSetContextCreateInternal(
                 pg_sys::TopMemoryContext,
                 c"txn range keys".as_ptr(),
                 0,
@@ -26,7 +25,7 @@ pub fn with_scratch<R>(body: impl FnOnce() -> R) -> R {
                 8 * 1024 * 1024,
             ));
         }
-        let own = SCRATCH.0.get();
+        let own = SCRATCH.get();
         let current = pg_sys::CurrentMemoryContext;
         pg_sys::CurrentMemoryContext = own;
         let result = body();

@@ -1,6 +1,7 @@
 //! Transactions by 64-bit id, and what the validated transaction's snapshot sees of them.
 
 use crate::hotlock::memory;
+use crate::pg::local::Local;
 use crate::pg::raw;
 use crate::pg::xact;
 use keyrange::{IntervalSet, Relation, Survey};
@@ -103,28 +104,25 @@ pub unsafe fn is_own_snapshot(other: pg_sys::Snapshot) -> bool {
 }
 
 /// The xmin of the transaction's snapshot, as a 64-bit id.
-struct Xmin(Cell<Option<u64>>);
-// SAFETY: a backend has one thread.
-unsafe impl Sync for Xmin {}
-static XMIN: Xmin = Xmin(Cell::new(None));
+static XMIN: Local<Cell<Option<u64>>> = Local::new(Cell::new(None));
 
 fn xmin_of(snapshot: pg_sys::Snapshot) -> u64 {
-    XMIN.0.get().unwrap_or_else(|| {
+    XMIN.get().unwrap_or_else(|| {
         // SAFETY: the transaction's snapshot, which lives as long as it.
         let xmin = widen(u32::from(unsafe { (*snapshot).xmin }));
-        XMIN.0.set(Some(xmin));
+        XMIN.set(Some(xmin));
         xmin
     })
 }
 
 /// The transaction has taken its snapshot again, with this xmin.
 pub fn retaken(xmin: u32) {
-    XMIN.0.set(Some(widen(xmin)));
+    XMIN.set(Some(widen(xmin)));
 }
 
 /// The transaction has ended.
 pub fn forget() {
-    XMIN.0.set(None);
+    XMIN.set(None);
 }
 
 /// Whether the versions in a table show that nobody has written these keys (`versions.rs`).

@@ -1,8 +1,10 @@
-//! When an index scan that comes to a page of `txn_heap` prunes it. Heap's does as soon as the page has less free space than the table's fillfactor asks for, so that
-//! one that is filled to its reserve is pruned after nearly every update of one of its rows; here that is put off as long as there is room, where rows stay on
-//! their pages (`crates/lookahead`).
+//! When an index scan that comes to a page of `txn_heap` prunes it. Heap's does as soon as the page
+//! has less free space than the table's fillfactor asks for, so that one that is filled to its
+//! reserve is pruned after nearly every update of one of its rows; here that is put off as long as
+//! there is room, where rows stay on their pages (`crates/lookahead`).
 
 use crate::pg::buffer::Page;
+use crate::pg::local::Local;
 use crate::pg::{raw, tuple};
 use lookahead::{Room, Trust};
 use pgrx::pg_sys::*;
@@ -10,7 +12,8 @@ use std::cell::Cell;
 
 const _: () = assert!(BLCKSZ == lookahead::PAGE as u32);
 
-/// Of so many times that it could be put off, it is not once, by lot: a page that is only read from then on gets rid of what nobody sees.
+/// Of so many times that it could be put off, it is not once, by lot: a page that is only read from
+/// then on gets rid of what nobody sees.
 const PATIENCE: u64 = 16;
 /// Tables of which a session remembers how their updates fare; two may displace each other.
 const TABLES: usize = 64;
@@ -19,12 +22,10 @@ struct State {
     tables: [Cell<(Oid, Trust)>; TABLES],
     lot: Cell<u64>,
 }
-// SAFETY: a backend has one thread.
-unsafe impl Sync for State {}
-static STATE: State = State {
+static STATE: Local<State> = Local::new(State {
     tables: [const { Cell::new((Oid::INVALID, Trust::NEW)) }; TABLES],
     lot: Cell::new(0),
-};
+});
 
 fn trust(table: Oid) -> (&'static Cell<(Oid, Trust)>, Trust) {
     let place = &STATE.tables[u32::from(table) as usize % TABLES];
@@ -81,7 +82,8 @@ pub unsafe fn come_upon(rel: Relation, page: Page) {
     }
 }
 
-/// Whether heap is asked to prune it, if it can. Looked at as heap does it, without a lock: what is read may be of different moments.
+/// Whether heap is asked to prune it, if it can. Looked at as heap does it, without a lock: what is
+/// read may be of different moments.
 #[inline]
 unsafe fn is_due(rel: Relation, page: *mut std::ffi::c_char) -> bool {
     // SAFETY: by the contract of `come_upon`; rd_options of a table, or null.

@@ -1,13 +1,16 @@
-//! Getting in front of the heap: while a statement runs that modifies or locks a table's rows, the table's `rd_tableam`
-//! points to our copy of its routine, heap's or txn_heap's.
+//! Getting in front of the heap: while a statement runs that modifies or locks a table's rows, the
+//! table's `rd_tableam` points to our copy of its routine, heap's or txn_heap's.
 //!
-//! A swap is undone at the statement's end, or at the abort of the (sub)transaction in which it was made. It keeps the
-//! relation open by a reference of its own. No resource owner knows of that: a portal's may end with a subtransaction that has not
-//! made the swap, and `undo` gives the reference back at every end there is. (A cursor that fails in a savepoint within which it was
-//! not made has no end of its own: PostgreSQL marks its portal as failed.) A relcache rebuild in between puts
-//! the table's own routine back: then the statement goes on the ordinary way, which is right unless it has an uncommitted
-//! version in its hands; heap refuses to update that one, and the client gets 40001 (`hotlock/statement.rs`).
+//! A swap is undone at the statement's end, or at the abort of the (sub)transaction in which it was
+//! made. It keeps the relation open by a reference of its own. No resource owner knows of that: a
+//! portal's may end with a subtransaction that has not made the swap, and `undo` gives the
+//! reference back at every end there is. (A cursor that fails in a savepoint within which it was
+//! not made has no end of its own: PostgreSQL marks its portal as failed.) A relcache rebuild in
+//! between puts the table's own routine back: then the statement goes on the ordinary way, which is
+//! right unless it has an uncommitted version in its hands; heap refuses to update that one, and
+//! the client gets 40001 (`hotlock/statement.rs`).
 
+use crate::pg::local::Local;
 use pgrx::pg_sys::{self, Datum, Oid, Relation, SubTransactionId, TableAmRoutine};
 use std::cell::Cell;
 use std::ptr;
@@ -16,7 +19,8 @@ use std::sync::OnceLock;
 use crate::pg::plan::OnConflict;
 use crate::pg::{catch, raw, xact};
 
-/// Relations that can be swapped at a time; a statement with more runs the ordinary way for the rest.
+/// Relations that can be swapped at a time; a statement with more runs the ordinary way for the
+/// rest.
 const CAPACITY: usize = 128;
 
 /// What a statement may do with a swapped table.
@@ -24,7 +28,8 @@ const CAPACITY: usize = 128;
 pub struct Use {
     /// The statement, as the address of its QueryDesc.
     pub query: usize,
-    /// An UPDATE that leaves the key alone: its new tuples tell which row they are of, and may follow.
+    /// An UPDATE that leaves the key alone: its new tuples tell which row they are of, and may
+    /// follow.
     pub may_follow: bool,
     /// INSERT ... ON CONFLICT: whether it updates rows that are there.
     pub on_conflict: OnConflict,
@@ -46,15 +51,14 @@ struct Swaps {
     /// All entries from here on are free.
     count: Cell<usize>,
 }
-// SAFETY: a backend has one thread.
-unsafe impl Sync for Swaps {}
 
-static SWAPS: Swaps = Swaps {
+static SWAPS: Local<Swaps> = Local::new(Swaps {
     entries: [const { Cell::new(None) }; CAPACITY],
     count: Cell::new(0),
-};
+});
 
-/// The routines of the access methods whose storage is heap's, and for each the one that stands in front of it.
+/// The routines of the access methods whose storage is heap's, and for each the one that stands in
+/// front of it.
 struct Routines {
     heap: &'static TableAmRoutine,
     front_of_heap: TableAmRoutine,
@@ -89,8 +93,8 @@ impl Routines {
 
 static ROUTINES: OnceLock<Routines> = OnceLock::new();
 
-/// Makes our routines from heap's: `front` makes what stands in front of a routine, `txn_heap` the access method's, `both` what
-/// stands in front of that. Once, from `_PG_init`.
+/// Makes our routines from heap's: `front` makes what stands in front of a routine, `txn_heap` the
+/// access method's, `both` what stands in front of that. Once, from `_PG_init`.
 pub fn init(
     front: impl Fn(&mut TableAmRoutine),
     txn_heap: impl Fn(&mut TableAmRoutine),
@@ -132,8 +136,8 @@ pub fn txn_heap() -> &'static TableAmRoutine {
     &routines().txn_heap
 }
 
-/// Puts our routine in front of that of an open relation with heap's storage, for the statement. False when there is no room
-/// left.
+/// Puts our routine in front of that of an open relation with heap's storage, for the statement.
+/// False when there is no room left.
 ///
 /// # Safety
 /// `rel` stays open until the statement ends or its (sub)transaction aborts.
@@ -165,13 +169,15 @@ pub unsafe fn put(rel: Relation, usage: Use) -> bool {
     }
 }
 
-/// After a relcache entry has been rebuilt (inval.c: LocalExecuteInvalidationMessage): it has its own routine again. Ours goes in
-/// front of the relations of running statements, which GRANT, ANALYZE and concurrent index builds do not wait for, and heap's
-/// to where its callback is at work.
+/// After a relcache entry has been rebuilt (inval.c: LocalExecuteInvalidationMessage): it has its
+/// own routine again. Ours goes in front of the relations of running statements, which GRANT,
+/// ANALYZE and concurrent index builds do not wait for, and heap's to where its callback is at
+/// work.
 unsafe extern "C-unwind" fn put_back(_: Datum, _: Oid) {
     let routines = routines();
-    let heaps_own = HEAPS_OWN.0.get();
-    // SAFETY: both kinds are open: by the reference that `put` took, and for the time of `with_heap`.
+    let heaps_own = HEAPS_OWN.get();
+    // SAFETY: both kinds are open: by the reference that `put` took, and for the time of
+    // `with_heap`.
     unsafe {
         let is_heaps = |rel| heaps_own.is_some_and(|own| ptr::eq(own.rel, rel));
         for (_, entry) in live().filter(|(_, entry)| !is_heaps(entry.rel)) {
@@ -185,44 +191,41 @@ unsafe extern "C-unwind" fn put_back(_: Datum, _: Oid) {
     }
 }
 
-/// The relation in which heap's own callback works at present, and the routine that it has otherwise; see `with_heap`.
+/// The relation in which heap's own callback works at present, and the routine that it has
+/// otherwise; see `with_heap`.
 #[derive(Clone, Copy)]
 struct AsHeap {
     rel: Relation,
     otherwise: *const TableAmRoutine,
 }
-struct HeapsOwn(Cell<Option<AsHeap>>);
-// SAFETY: a backend has one thread.
-unsafe impl Sync for HeapsOwn {}
-static HEAPS_OWN: HeapsOwn = HeapsOwn(Cell::new(None));
+static HEAPS_OWN: Local<Cell<Option<AsHeap>>> = Local::new(Cell::new(None));
 
-struct Turns(Cell<u64>);
-// SAFETY: a backend has one thread.
-unsafe impl Sync for Turns {}
-static TURNS: Turns = Turns(Cell::new(0));
+static TURNS: Local<Cell<u64>> = Local::new(Cell::new(0));
 
 /// How often heap's routine has been put in place of another one.
 #[inline]
 pub fn heaps_turns() -> u64 {
-    TURNS.0.get()
+    TURNS.get()
 }
 
-/// The relation in which heap's own callback works at present, if there is one: without tracking, should somebody else come by.
+/// The relation in which heap's own callback works at present, if there is one: without tracking,
+/// should somebody else come by.
 #[inline]
 pub fn heaps_own() -> Option<Relation> {
-    HEAPS_OWN.0.get().map(|own| own.rel)
+    HEAPS_OWN.get().map(|own| own.rel)
 }
 
 /// # Safety
 /// `rel` is open.
 unsafe fn put_heaps(rel: Relation) {
-    TURNS.0.set(TURNS.0.get() + 1);
+    TURNS.set(TURNS.get() + 1);
     // SAFETY: by the contract.
     unsafe { (*rel).rd_tableam = heap() };
 }
 
-/// What the statement that swapped this relation may do with it. With two statements at work on it (a function called
-/// by one runs the other) it is not known whose rows come, and none of them follows.
+/// What the statement that swapped this relation may do with it. With two statements at work on it
+/// (a function called by one runs the other) it is not known whose rows come, and none of them
+/// follows.
 pub fn usage(rel: Relation) -> Option<Use> {
     let mut of_rel = live()
         .filter(|(_, entry)| ptr::eq(entry.rel, rel))
@@ -254,7 +257,8 @@ pub fn is_any_lost() -> bool {
     live().any(|(_, entry)| unsafe { routines().behind((*entry.rel).rd_tableam).is_none() })
 }
 
-/// Undoes the swaps that `which` selects; a relation that another statement still uses stays swapped.
+/// Undoes the swaps that `which` selects; a relation that another statement still uses stays
+/// swapped.
 #[inline]
 fn undo(which: impl Fn(&Entry) -> bool) {
     if SWAPS.count.get() > 0 {
@@ -297,7 +301,8 @@ pub fn end_of_transaction() {
     undo(|_| true);
 }
 
-/// Runs a part of a statement. An ERROR jumps over the way back, and the abort of its subtransaction looks for it.
+/// Runs a part of a statement. An ERROR jumps over the way back, and the abort of its
+/// subtransaction looks for it.
 #[inline]
 pub fn while_running(query: usize, run: impl FnOnce()) {
     if SWAPS.count.get() == 0 || xact::nest_level() == 1 {
@@ -332,7 +337,8 @@ pub fn commit_of_subtransaction(subxact: SubTransactionId, parent: SubTransactio
     }
 }
 
-/// Runs heap's own callback on a relation with heap's routine in place: `heap_getnext` refuses any other.
+/// Runs heap's own callback on a relation with heap's routine in place: `heap_getnext` refuses any
+/// other.
 ///
 /// # Safety
 /// `rel` is open; neither `body` nor its callers own anything with a destructor.
@@ -341,10 +347,10 @@ pub unsafe fn with_heap<R: Copy>(rel: Relation, body: impl FnOnce() -> R) -> Opt
     // SAFETY: by the contract; an ERROR goes on once the relation has its routine again.
     unsafe {
         let otherwise = (*rel).rd_tableam;
-        let outer = HEAPS_OWN.0.replace(Some(AsHeap { rel, otherwise }));
+        let outer = HEAPS_OWN.replace(Some(AsHeap { rel, otherwise }));
         put_heaps(rel);
         let restore = || {
-            HEAPS_OWN.0.set(outer);
+            HEAPS_OWN.set(outer);
             (*rel).rd_tableam = otherwise;
         };
         catch::catching(
@@ -359,19 +365,20 @@ pub unsafe fn with_heap<R: Copy>(rel: Relation, body: impl FnOnce() -> R) -> Opt
     result
 }
 
-/// Runs a statement: of a function, perhaps, that heap's callback calls for an index's expression. The relation has its routine meanwhile.
+/// Runs a statement: of a function, perhaps, that heap's callback calls for an index's expression.
+/// The relation has its routine meanwhile.
 ///
 /// # Safety
 /// As for `with_heap`.
 pub unsafe fn as_usual(body: impl FnOnce()) {
-    let Some(outer) = HEAPS_OWN.0.take() else {
+    let Some(outer) = HEAPS_OWN.take() else {
         return body();
     };
     // SAFETY: by the contract; the relation is open as long as heap's callback is at work.
     unsafe {
         (*outer.rel).rd_tableam = outer.otherwise;
         let restore = || {
-            HEAPS_OWN.0.set(Some(outer));
+            HEAPS_OWN.set(Some(outer));
             put_heaps(outer.rel);
         };
         catch::catching(body, |_| {

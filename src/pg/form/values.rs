@@ -1,5 +1,6 @@
 //! Values as bytes, as one session passes them to another.
 
+use crate::pg::local::Local;
 use crate::pg::raw;
 use hotrow::{ARGUMENT_BYTES, RESULT_BYTES};
 use pgrx::pg_sys::{self, Datum, Oid};
@@ -180,9 +181,7 @@ const ROOM: usize = 2 * if ARGUMENT_BYTES > RESULT_BYTES {
 } else {
     RESULT_BYTES
 } / 8;
-// SAFETY: a backend has one thread.
-unsafe impl Sync for Room {}
-static PLACE: Room = Room([const { Cell::new(0) }; ROOM]);
+static PLACE: Local<Room> = Local::new(Room([const { Cell::new(0) }; ROOM]));
 
 /// Reads what `Bytes` holds. Values by reference are valid until the next reader begins.
 pub struct Reader<'a> {
