@@ -173,11 +173,6 @@ pub unsafe fn report(query: *mut pg_sys::QueryDesc, rows: u32) {
     unsafe {
         pg_sys::QueryCancelHoldoffCount += 1;
         PRESENT.is_done.set(true);
-        // The COMMIT of a block is a statement of its own: nothing may end the session before.
-        if raw::IsTransactionBlock() {
-            pg_sys::InterruptHoldoffCount += 1;
-            PRESENT.is_held.set(true);
-        }
         raw::disable_timeout(TimeoutId::StatementTimeout, false);
         raw::disable_timeout(TimeoutId::LockTimeout, false);
         pg_sys::QueryCancelPending = 0;
@@ -190,6 +185,11 @@ pub unsafe fn report(query: *mut pg_sys::QueryDesc, rows: u32) {
             && form.returns()
         {
             send(query, update, &form, rows);
+        } else if raw::IsTransactionBlock() {
+            // The COMMIT of a block is a statement of its own: nobody may end the session before.
+            // A large row, for a client that does not read, could hold it for ever.
+            pg_sys::InterruptHoldoffCount += 1;
+            PRESENT.is_held.set(true);
         }
         if rows > 0
             && let Some(update) = update

@@ -33,10 +33,7 @@ pub unsafe fn note(query: *mut pg_sys::QueryDesc) {
     // SAFETY: the active portal is that of the client's statement.
     unsafe {
         let portal = pg_sys::ActivePortal;
-        if (*query).operation == CmdType::CMD_SELECT
-            || !nesting::is_outermost()
-            || raw::IsTransactionBlock() && !frontend::is_alone_in_block(query)
-        {
+        if (*query).operation == CmdType::CMD_SELECT || !nesting::is_outermost() {
             return;
         }
         let mut statements = nodes::nodes((*portal).stmts);
@@ -44,6 +41,7 @@ pub unsafe fn note(query: *mut pg_sys::QueryDesc) {
         if only == Some((*query).plannedstmt.cast())
             && statements.next().is_none()
             && xact::nest_level() == 1
+            && (!raw::IsTransactionBlock() || frontend::is_alone_in_block(query))
         {
             WHOLE.set(query as usize);
         }

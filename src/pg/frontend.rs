@@ -3,6 +3,7 @@
 use super::nodes::{length, nth, tag};
 use super::{nesting, raw, xact};
 use pgrx::pg_sys;
+use std::ffi::CStr;
 
 /// Whether the statement is all of its transaction, so that it commits as soon as the statement has
 /// run: a single statement of the simple protocol, alone or in a block, or one that is executed
@@ -63,27 +64,31 @@ pub unsafe fn is_alone_in_block(query: *const pg_sys::QueryDesc) -> bool {
         {
             return false;
         }
-        let before = std::slice::from_raw_parts(text.cast::<u8>(), own.stmt_location as usize);
-        let after = text
-            .add((own.stmt_location + own.stmt_len) as usize)
-            .cast::<u8>();
-        let rest = (0..=MOST_BESIDE)
-            .take_while(|&n| *after.add(n) != 0)
-            .count();
+        let text = CStr::from_ptr(text).to_bytes();
+        let (start, length) = (own.stmt_location as usize, own.stmt_len as usize);
+        let (Some(before), Some(after)) = (text.get(..start), text.get(start + length..)) else {
+            return false;
+        };
         transaction_command(before)
             .is_some_and(|begin| [TRANS_STMT_BEGIN, TRANS_STMT_START].contains(&begin.kind))
-            && transaction_command(std::slice::from_raw_parts(after, rest))
+            && transaction_command(after)
                 .is_some_and(|end| end.kind == TRANS_STMT_COMMIT && !end.chain)
     }
 }
 
 /// The transaction command that the text consists of, in the current memory context. Texts with
 /// what the scanner reads by settings (quotes, backslashes) are none: the settings may have changed
-/// since the text was parsed.
+/// since the text was parsed. Nor are those with names that it would shorten, with a NOTICE.
 fn transaction_command(text: &[u8]) -> Option<&'static pg_sys::TransactionStmt> {
     let mut copy = [0; MOST_BESIDE + 1];
     let is_plain = |byte: &u8| byte.is_ascii() && !b"'\"$\\".contains(byte);
-    if text.len() > MOST_BESIDE || !text.iter().all(is_plain) {
+    let is_short = |name: &[u8]| name.len() < pg_sys::NAMEDATALEN as usize;
+    if text.len() > MOST_BESIDE
+        || !text.iter().all(is_plain)
+        || !text
+            .split(|byte| !byte.is_ascii_alphanumeric() && *byte != b'_')
+            .all(is_short)
+    {
         return None;
     }
     copy[..text.len()].copy_from_slice(text);

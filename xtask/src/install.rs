@@ -39,8 +39,13 @@ pub fn run(pg_config: Option<&Path>) -> Result<()> {
 /// Builds the release and copies library, control file and SQL to where `install` looks for them.
 pub fn install_release(install: &PgInstall) -> Result<()> {
     let library = build_library(Variant::Release, install)?;
-    let scripts = scripts(checkout())?;
     put(&library, &install.pkglibdir, &library_name())?;
+    install_scripts(install)
+}
+
+/// Copies control file and SQL only, for servers that get their library from elsewhere.
+pub fn install_scripts(install: &PgInstall) -> Result<()> {
+    let scripts = scripts(checkout())?;
     for file in scripts.iter().chain([&checkout().join("txn.control")]) {
         let name = file.file_name().unwrap_or_default().to_string_lossy();
         put(file, &install.extension_dir(), &name)?;

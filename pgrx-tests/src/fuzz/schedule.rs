@@ -9,6 +9,8 @@ use super::schema::Schema;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub enum Protocol {
     Simple,
+    /// A block of one statement in one message: `BEGIN; statement; COMMIT`.
+    Block,
     /// Parse, Bind, Execute of an unnamed statement.
     Extended,
     /// A named statement, kept by the session.

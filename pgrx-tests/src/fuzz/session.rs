@@ -124,6 +124,14 @@ fn execute(
             }
             simple(client, &order.sql)
         }
+        Protocol::Block => {
+            let told = simple(client, &format!("BEGIN; {}; COMMIT", order.sql));
+            if told.is_err() {
+                // The error may have come in the block or at its end.
+                client.batch_execute("ROLLBACK")?;
+            }
+            told
+        }
         Protocol::Extended => {
             let statement = client.prepare(&order.sql)?;
             extended(client, &statement, order.parameter)
@@ -154,7 +162,8 @@ fn simple(client: &mut Client, sql: &str) -> Result<Rows, Error> {
             SimpleQueryMessage::Row(row) if !row.is_empty() => {
                 rows.push(row.get(0).unwrap_or_default().to_owned());
             }
-            SimpleQueryMessage::CommandComplete(rows) => count = rows,
+            // That of the statement, not of what surrounds it.
+            SimpleQueryMessage::CommandComplete(rows) => count = count.max(rows),
             _ => {}
         }
     }

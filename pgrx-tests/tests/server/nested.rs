@@ -331,7 +331,7 @@ fn a_predecessor_that_comes_again_is_first() -> Result<()> {
 /// Somebody waits in the ordinary way for a transaction whose savepoint is released: the group ends
 /// for that one, too.
 #[test]
-fn ordinary_waiters_get_their_turn() -> Result<()> {
+fn ordinary_waiters_end_the_group() -> Result<()> {
     let (server, mut control) = start()?;
     let dog = Watchdog::new(&server);
     let mut first = after(&server, &["SAVEPOINT s", BUMP, "RELEASE s"])?;

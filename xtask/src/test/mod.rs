@@ -70,8 +70,13 @@ pub fn run(args: Args, pg_config: Option<&Path>) -> Result<bool> {
         &args.kinds
     };
     let prepared = setup::run(pg_config).and_then(|install| {
-        if kinds.iter().any(|kind| *kind != Kind::Unit) {
+        if kinds.contains(&Kind::Sql) {
             install::install_release(&install)?;
+        } else if kinds
+            .iter()
+            .any(|kind| [Kind::Isolation, Kind::Server].contains(kind))
+        {
+            install::install_scripts(&install)?;
         }
         Ok(install)
     });

@@ -83,7 +83,7 @@ fn target() -> PathBuf {
 
 fn debian(context: &Context) -> Result<()> {
     if Command::new("dpkg").arg("--version").output().is_err() {
-        println!("there is no dpkg on this machine to test with");
+        println!("skipped: there is no dpkg on this machine");
         return Ok(());
     }
     let root = new_folder("root-")?;
@@ -252,7 +252,8 @@ fn copy_postgresql(install: &PgInstall, root: &Path) -> Result<()> {
     // Programs of a wheel find their libraries by $ORIGIN/../../../NAME.libs.
     for entry in fs::read_dir(prefix.join("../.."))? {
         let entry = entry?;
-        if entry.file_name().to_string_lossy().ends_with(".libs") {
+        let is_ours = entry.file_name().to_string_lossy().ends_with(".libs");
+        if is_ours && entry.file_type()?.is_dir() {
             copy(&entry.path(), &root.join("usr/lib").join(entry.file_name()))?;
         }
     }

@@ -22,12 +22,12 @@ pub fn run(context: &Context) -> Result<Tally> {
     let mut tally = check::run(context.install, |name| {
         name != "tree" && context.wants(name)
     })?;
-    for package in PACKAGES {
-        let mut command = cargo();
-        command
-            .args(["test", "--package", package])
-            .env("TXN_PG_CONFIG", &context.install.pg_config);
-        tally += libtest::run(command, context.filter, &[], package)?;
-    }
+    // All at once: with the features that xtask has them built with.
+    let mut tests = cargo();
+    tests
+        .arg("test")
+        .args(PACKAGES.map(|package| format!("--package={package}")))
+        .env("TXN_PG_CONFIG", &context.install.pg_config);
+    tally += libtest::run(tests, context.filter, &[], "unit")?;
     Ok(tally)
 }

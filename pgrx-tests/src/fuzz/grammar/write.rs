@@ -13,10 +13,14 @@ pub(super) fn target(draw: &mut Draw) -> Option<(Table, u32, u32, String)> {
     Some((table, n, bit, is))
 }
 
-fn protocol(draw: &mut Draw) -> Protocol {
+fn protocol(draw: &mut Draw, at: At) -> Protocol {
     *draw.one(&[
         Protocol::Simple,
-        Protocol::Simple,
+        if at.alone {
+            Protocol::Block
+        } else {
+            Protocol::Simple
+        },
         Protocol::Extended,
         Protocol::Prepared,
     ])
@@ -30,7 +34,7 @@ fn add(bit: u32) -> String {
 fn told(draw: &mut Draw, at: At, table: &Table, n: Option<u32>, bit: u32, sql: String) -> Step {
     let write = draw.write(table, n, bit, at, Known::Told);
     let mut step = draw.statement(at, sql);
-    step.protocol = protocol(draw);
+    step.protocol = protocol(draw, at);
     step.writes.push(write);
     step
 }
@@ -103,7 +107,7 @@ pub fn changed(draw: &mut Draw, at: At) -> Option<Vec<Step>> {
         1i64 << needed
     );
     let mut step = draw.statement(at, sql);
-    step.protocol = protocol(draw);
+    step.protocol = protocol(draw, at);
     step.writes.push(write);
     step.needs = Some((table.name, n, needed));
     Some(vec![step])
@@ -339,7 +343,7 @@ pub fn default(draw: &mut Draw, at: At) -> Option<Vec<Step>> {
         at,
         format!("INSERT INTO defaulted (step) VALUES ({id}) RETURNING o"),
     );
-    step.protocol = protocol(draw);
+    step.protocol = protocol(draw, at);
     Some(vec![step])
 }
 
