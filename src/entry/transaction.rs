@@ -27,7 +27,6 @@ use std::ffi::c_void;
 /// XACT_EVENT_PRE_COMMIT.
 #[inline]
 fn pre_commit() {
-    combine::let_go();
     commit::take_deferred_locks();
     check::close();
     let early = is_in_hot_transaction() && commit::before_members_commit();

@@ -552,17 +552,6 @@ pub fn deliver() {
     }
 }
 
-/// The transaction is about to commit: the session may be ended again.
-#[inline]
-pub fn let_go() {
-    // SAFETY: gives back what `report` took.
-    unsafe {
-        if PRESENT.is_held.take() && pg_sys::InterruptHoldoffCount > 0 {
-            pg_sys::InterruptHoldoffCount -= 1;
-        }
-    }
-}
-
 /// Our transaction has rolled back: nothing was done for anybody.
 pub fn rolled_back() {
     refuse_all();
@@ -581,12 +570,14 @@ pub fn forget(committed: bool) {
     PRESENT.query.set(0);
     PRESENT.form.set(None);
     PRESENT.identity.set(None);
-    PRESENT.is_held.set(false);
     // SAFETY: gives back what `report` took; a cancel was for the statement, which has succeeded.
     unsafe {
         if PRESENT.is_done.take() && committed && pg_sys::QueryCancelHoldoffCount > 0 {
             pg_sys::QueryCancelHoldoffCount -= 1;
             pg_sys::QueryCancelPending = 0;
+        }
+        if PRESENT.is_held.take() && committed && pg_sys::InterruptHoldoffCount > 0 {
+            pg_sys::InterruptHoldoffCount -= 1;
         }
     }
 }
