@@ -1,13 +1,15 @@
-//! Who acts when a transaction ends, and in which order.
+//! The steps at the end of a transaction, in their order (xact.c).
 //!
-//! | event (xact.c) | what happens |
-//! |---|---|
-//! | COMMIT as a command | `commit::wait_before_triggers`: predecessors end before deferred triggers fire (`utility.rs`) |
-//! | PRE_COMMIT, before the callbacks of others | `commit::before_others`: the same for COMMITs without a command, as others may commit elsewhere |
-//! | PRE_COMMIT | `pre_commit`, below: the last place at which the transaction may fail |
-//! | the commit record, ProcArrayEndTransaction | PostgreSQL's. An early commit has not been flushed yet |
-//! | COMMIT | `committed`: leaves the hot rows, so that the next transaction goes on |
-//! | locks are released | `commit::after_locks` (`pg/release.rs`): flush, synchronous standbys, results of combined updates |
+//! 1. COMMIT as a command: `commit::wait_before_triggers` (`utility.rs`). Predecessors end before
+//!    deferred triggers fire.
+//! 2. PRE_COMMIT, before the callbacks of others: `commit::before_others`. For a COMMIT without a
+//!    command: others may commit elsewhere.
+//! 3. PRE_COMMIT: `pre_commit`, below. The last place at which the transaction may fail.
+//! 4. PostgreSQL writes the commit record and leaves the list of running transactions. An early
+//!    commit has not been flushed yet.
+//! 5. COMMIT: `committed`. Leaves the hot rows, so that the next transaction goes on.
+//! 6. Locks are released: `commit::after_locks` (`pg/release.rs`). Flush, synchronous standbys,
+//!    results of combined updates.
 //!
 //! PREPARE goes the way of COMMIT, without an early end: PRE_PREPARE, the state file, PREPARE.
 

@@ -201,9 +201,9 @@ impl Wait {
         }
     }
 
-    /// The same, for as long as the deadlock detector needs to look at it: what is waited for may
-    /// come in another way. Not always for as long: of two waiters in step, each would look while
-    /// the other is on its latch, for ever.
+    /// Waits in the lock manager for as long as the deadlock detector needs to look at it: what is
+    /// waited for may come in another way. Not always for as long: of two waiters in step, each
+    /// would look while the other is on its latch, for ever.
     pub fn slice_in_lock_manager(&self, body: impl FnOnce()) {
         // SAFETY: a plain read of a setting.
         let patience = unsafe { pg_sys::DeadlockTimeout }.max(1);

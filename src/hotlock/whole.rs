@@ -1,5 +1,5 @@
-//! The data-modifying statement that is a transaction of its own, perhaps in a block that its message
-//! holds as a whole: its commit is next.
+//! The data-modifying statement that is a transaction of its own, perhaps in a block that its
+//! message holds as a whole: its commit is next.
 
 use crate::pg::local::Local;
 use crate::pg::{frontend, nesting, nodes, raw, xact};

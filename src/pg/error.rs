@@ -131,7 +131,7 @@ pub fn guarded<R>(body: impl FnOnce() -> R) -> R {
     }
 }
 
-/// The same for a callback that must not raise: a panic there is worth a crash and recovery, not a
+/// Runs a callback that must not raise: a panic there is worth a crash and recovery, not a
 /// wrong answer.
 #[inline]
 pub fn infallible<R>(body: impl FnOnce() -> R) -> R {

@@ -126,8 +126,8 @@ pub fn wait_for_end(xid: u32) {
     }
 }
 
-/// The same for at most so many milliseconds, and for no longer than `lock_timeout`. Whether it has
-/// ended.
+/// Waits for that transaction's end for at most `ms` milliseconds, and for no longer than
+/// `lock_timeout`. Whether it has ended.
 pub fn wait_for_end_within(xid: u32, ms: i32) -> bool {
     let watch = cancel::Watch::begin();
     // SAFETY: LockTimeout is read by ProcSleep, and put back on both ways out; nothing here has a

@@ -36,8 +36,9 @@ pub unsafe fn routed(query: *const pg_sys::QueryDesc, run: impl FnOnce()) {
     }
 }
 
-/// The same for a utility statement, which may be COPY. Which of its rows a trigger has left out is
-/// not known afterwards: all partitions to which rows may have come are taken for used.
+/// Runs a utility statement, which may be COPY, as `routed` runs a statement of the executor. Which
+/// of its rows a trigger has left out is not known afterwards: all partitions to which rows may
+/// have come are taken for used.
 ///
 /// # Safety
 /// A utility statement's node; nothing with a destructor is alive in the callers.

@@ -1,4 +1,5 @@
-//! The arguments of the table access method's callbacks (access/tableam.h), each as one value, and heap's own callbacks.
+//! The arguments of the table access method's callbacks (access/tableam.h), each as one value, and
+//! heap's own callbacks.
 
 use super::swap;
 use pgrx::pg_sys::*;
@@ -81,7 +82,8 @@ impl Update {
     /// Heap's own update.
     ///
     /// # Safety
-    /// The arguments are those that the executor gave, the address perhaps changed to another version of the row.
+    /// The arguments are those that the executor gave, the address perhaps changed to another
+    /// version of the row.
     pub unsafe fn heap(self) -> TM_Result::Type {
         // SAFETY: heap's routine has every callback.
         unsafe {
