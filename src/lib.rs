@@ -4,6 +4,7 @@ use pgrx::prelude::*;
 
 mod entry;
 mod hotlock;
+mod lane;
 mod pg;
 mod range_occ;
 mod shared;
@@ -11,7 +12,7 @@ mod tam;
 
 ::pgrx::pg_module_magic!(name, version);
 
-extension_sql_file!("../sql/install/txn--0.3.0.sql", name = "install", finalize);
+extension_sql_file!("../sql/install/txn--0.4.0.sql", name = "install", finalize);
 
 /// Called when the library is loaded: at server start, or it refuses.
 #[pg_guard]
@@ -28,6 +29,7 @@ pub extern "C-unwind" fn _PG_init() {
     hotlock::provider::init();
     hotlock::repeatable::init(range_occ::ordered::retake);
     range_occ::init();
+    lane::init();
     entry::access_method::init();
     entry::hooks::init();
     entry::transaction::init();

@@ -59,6 +59,11 @@ impl Worker {
         self.rng.random_range(0..100) < percent
     }
 
+    /// A number below `limit`.
+    pub fn below(&mut self, limit: u32) -> u32 {
+        self.rng.random_range(0..limit)
+    }
+
     /// Runs `sql` in the simple protocol.
     pub fn simple(&mut self, sql: &str) -> Result<(), Error> {
         self.client.batch_execute(sql)

@@ -19,6 +19,7 @@ use crate::hotlock::{
     check, combine, definitions, error_visibility, fk_check, handover, is_in_hot_transaction,
     readguard, reads, streaming, whole,
 };
+use crate::lane::{admit, respect};
 use crate::pg::error::{guarded, infallible};
 use crate::pg::{fastpath, nesting, relation, snapshot, xact};
 use crate::range_occ;
@@ -31,7 +32,9 @@ use std::ffi::c_void;
 fn pre_commit() {
     commit::take_deferred_locks();
     check::close();
-    let early = is_in_hot_transaction() && commit::before_members_commit();
+    let is_awaited = admit::about_to_end();
+    let is_hot = is_in_hot_transaction() && commit::before_members_commit();
+    let early = is_hot || is_awaited && readguard::announce();
     validate();
     handover::come_back();
     combine::seal();
@@ -74,6 +77,7 @@ fn committed() {
 
 /// XACT_EVENT_PREPARE. Successors wait for the transaction id, which lives on.
 fn prepared() {
+    admit::prepared();
     readguard::settle(0);
     ended(End::Prepared);
 }
@@ -87,11 +91,13 @@ fn rolled_back() {
     ended(End::RolledBack);
 }
 
-/// Leaves the hot rows, the running list of validated transactions, and whatever else lasts for a
-/// transaction at most.
+/// Leaves the hot rows, the lane, the running list of validated transactions, and whatever else
+/// lasts for a transaction at most.
 #[inline]
 fn ended(end: End) {
     commit::end(end);
+    admit::end();
+    respect::end();
     swap::end_of_transaction();
     range_occ::transaction::end();
     check::forget();

@@ -2,6 +2,7 @@
 //! the next one does, heap's or hotlock's, and tells `range_occ`.
 
 use super::heap::{self, FetchBy, index_fetch_tuple};
+use crate::lane::respect;
 use crate::pg::error::guarded;
 use crate::pg::tuple;
 use crate::range_occ::{capture, session, write};
@@ -173,8 +174,22 @@ fn note_answer(answer: TM_Result::Type) {
 }
 
 /// A row lock by `lock`: heap's or hotlock's.
-unsafe fn locked(rel: Relation, lock: impl FnOnce() -> TM_Result::Type) -> TM_Result::Type {
-    let result = lock();
+unsafe fn locked(
+    rel: Relation,
+    tid: ItemPointer,
+    mode: LockTupleMode::Type,
+    policy: LockWaitPolicy::Type,
+    lock: impl FnOnce() -> TM_Result::Type,
+) -> TM_Result::Type {
+    // The lock of foreign keys' checks keeps nobody from writing.
+    // SAFETY: as above.
+    let may_lock = mode == LockTupleMode::LockTupleKeyShare
+        || guarded(|| unsafe { respect::before_version(rel, tuple::pack(&*tid), policy) });
+    let result = if may_lock {
+        lock()
+    } else {
+        TM_Result::TM_WouldBlock
+    };
     note_answer(result);
     if result == TM_Result::TM_Ok {
         // SAFETY: as above.
@@ -196,7 +211,7 @@ unsafe extern "C-unwind" fn tuple_lock(
 ) -> TM_Result::Type {
     // SAFETY: as above.
     unsafe {
-        locked(rel, || {
+        locked(rel, tid, mode, policy, || {
             (swap::heap().tuple_lock.unwrap_unchecked())(
                 rel, tid, snapshot, slot, cid, mode, policy, flags, failure,
             )
@@ -217,9 +232,21 @@ unsafe extern "C-unwind" fn tuple_lock_in_front(
 ) -> TM_Result::Type {
     // SAFETY: as above.
     unsafe {
-        locked(rel, || {
+        locked(rel, tid, mode, policy, || {
             heap::tuple_lock(rel, tid, snapshot, slot, cid, mode, policy, flags, failure)
         })
+    }
+}
+
+/// Before the row in the slot is written.
+///
+/// # Safety
+/// As for `write::before` and `respect::before_row`.
+unsafe fn before_row(rel: Relation, slot: *mut TupleTableSlot) {
+    // SAFETY: by the contract.
+    unsafe {
+        write::before(rel);
+        respect::before_row(rel, slot);
     }
 }
 
@@ -232,7 +259,7 @@ unsafe extern "C-unwind" fn tuple_insert(
 ) {
     // SAFETY: as above.
     unsafe {
-        guarded(|| write::before(rel));
+        guarded(|| before_row(rel, slot));
         (swap::heap().tuple_insert.unwrap_unchecked())(rel, slot, cid, options, bulk);
         guarded(|| write::row(rel, slot));
     }
@@ -248,7 +275,7 @@ unsafe extern "C-unwind" fn tuple_insert_speculative(
 ) {
     // SAFETY: as above.
     unsafe {
-        guarded(|| write::before(rel));
+        guarded(|| before_row(rel, slot));
         (swap::heap().tuple_insert_speculative.unwrap_unchecked())(
             rel, slot, cid, options, bulk, token,
         );
@@ -266,7 +293,10 @@ unsafe extern "C-unwind" fn multi_insert(
 ) {
     // SAFETY: as above; there are `count` slots.
     unsafe {
-        guarded(|| write::before(rel));
+        guarded(|| {
+            write::before(rel);
+            (0..count.max(0) as usize).for_each(|n| respect::before_row(rel, *slots.add(n)));
+        });
         (swap::heap().multi_insert.unwrap_unchecked())(rel, slots, count, cid, options, bulk);
         guarded(|| (0..count.max(0) as usize).for_each(|n| write::row(rel, *slots.add(n))));
     }
@@ -282,7 +312,7 @@ unsafe fn updated(
 ) -> TM_Result::Type {
     // SAFETY: as above.
     unsafe {
-        guarded(|| write::before(rel));
+        guarded(|| before_row(rel, slot));
         let result = update();
         note_answer(result);
         if result == TM_Result::TM_Ok {
@@ -352,7 +382,11 @@ unsafe fn deleted(
 ) -> TM_Result::Type {
     // SAFETY: as above.
     unsafe {
-        guarded(|| write::before(rel));
+        guarded(|| {
+            write::before(rel);
+            let policy = LockWaitPolicy::LockWaitBlock;
+            respect::before_version(rel, tuple::pack(&*tid), policy)
+        });
         let result = delete();
         note_answer(result);
         if result == TM_Result::TM_Ok {

@@ -10,6 +10,7 @@ use super::previous::previous;
 use crate::hotlock::{
     self, check, commit, definitions, dependent, error_visibility, readguard, repeatable, statement,
 };
+use crate::lane::call;
 use crate::pg::error::guarded;
 use crate::pg::{nesting, raw, utility, xact};
 use crate::range_occ;
@@ -56,7 +57,7 @@ pub unsafe extern "C-unwind" fn process_utility(
         // SAFETY: the hook's argument.
         let is_top_level = context == ProcessUtilityContext::PROCESS_UTILITY_TOPLEVEL;
         // SAFETY: the hook's argument.
-        guarded(|| unsafe { before_utility(statement, is_top_level) });
+        guarded(|| unsafe { before_utility(statement, params, is_top_level) });
         // Looked at before it runs: afterwards the statement may be gone.
         // SAFETY: the hook's argument.
         let node = unsafe { (*statement).utilityStmt };
@@ -183,10 +184,13 @@ unsafe fn transaction_command(node: *const Node) -> Option<TransactionStmtKind::
 
 /// A utility command may do anything: it is taken to write untracked tables, unless it is one of
 /// those that do not, or that run statements through the executor.
-unsafe fn before_utility(command: *mut PlannedStmt, is_top_level: bool) {
+unsafe fn before_utility(command: *mut PlannedStmt, params: ParamListInfo, is_top_level: bool) {
     // SAFETY: a utility statement's node.
     unsafe {
         let node = (*command).utilityStmt;
+        if is_top_level && (*node).type_ == NodeTag::T_CallStmt {
+            call::before(node.cast(), params);
+        }
         range_occ::guard::before_utility(node, is_top_level);
         dependent::before_utility(node);
         match (*node).type_ {

@@ -152,6 +152,11 @@ pub fn end(end: End) {
     SESSION.forget_locked();
 }
 
+/// So many wait for what this transaction, which has committed, had for itself.
+pub fn note_behind(behind: u32) {
+    SESSION.behind.set(SESSION.behind.get().max(behind));
+}
+
 /// Leaves all hot rows, waking whoever waited.
 #[inline]
 fn leave(end: End) {

@@ -40,7 +40,7 @@ mod text;
 mod ticket;
 pub mod update;
 mod views;
-mod waiting;
+pub mod waiting;
 pub mod whole;
 
 pub use session::{is_in_hot_transaction, memory};

@@ -24,16 +24,53 @@ unsafe extern "C-unwind" fn relabel(object: *const pg_sys::ObjectAddress, label:
     unsafe {
         let object = *object;
         if !label.is_null() {
-            check_object(object);
-            if let Err(fault) = Settings::parse(&CStr::from_ptr(label).to_string_lossy()) {
-                refuse_text(fault);
+            let label = CStr::from_ptr(label).to_string_lossy();
+            if object.classId == pg_sys::ProcedureRelationId {
+                check_procedure(object.objectId, &label);
+            } else {
+                check_object(object);
+                if let Err(fault) = Settings::parse(&label) {
+                    refuse_text(fault);
+                }
             }
         }
-        if object.classId == pg_sys::RelationRelationId {
+        if matches!(
+            object.classId,
+            pg_sys::RelationRelationId | pg_sys::ProcedureRelationId
+        ) {
             // All that sessions remember of labels is forgotten (partitions take their settings
             // from their parents), and nothing else.
             pg_sys::CacheInvalidateRelcacheByRelid(pg_sys::SecLabelRelationId);
         }
+    }
+}
+
+/// A procedure's label says which keys it writes to and reads (`crates/lane`, `text.rs`).
+unsafe fn check_procedure(function: pg_sys::Oid, label: &str) {
+    // SAFETY: a catalog look-up of a function that is locked.
+    let kind = unsafe { pg_sys::get_func_prokind(function) } as u8;
+    if kind != pg_sys::PROKIND_PROCEDURE {
+        ErrorReport::new(
+            PgSqlErrorCode::ERRCODE_WRONG_OBJECT_TYPE,
+            "security labels for txn are set on procedures, not on functions",
+            function_name!(),
+        )
+        .set_detail("Keys are declared for a CALL.")
+        .report(PgLogLevel::ERROR);
+    }
+    let checked = ::lane::parse_declaration(label).map(|declaration| {
+        let forms = declaration.writes.iter().chain(&declaration.reads);
+        for form in forms {
+            let name = std::ffi::CString::new(form.table.as_str()).unwrap_or_default();
+            // SAFETY: raises an ERROR if it is no name.
+            unsafe { pg_sys::stringToQualifiedNameList(name.as_ptr(), std::ptr::null_mut()) };
+        }
+    });
+    if let Err(malformed) = checked {
+        refuse_text(Fault {
+            message: format!("invalid security label for txn: \"{label}\""),
+            detail: Some(malformed.text().to_owned()),
+        });
     }
 }
 
@@ -48,7 +85,7 @@ unsafe fn check_object(object: pg_sys::ObjectAddress) {
     if object.classId != pg_sys::RelationRelationId || object.objectSubId != 0 {
         ErrorReport::new(
             wrong,
-            "security labels for txn are set on tables only",
+            "security labels for txn are set on tables and procedures only",
             function_name!(),
         )
         .set_hint("Use SECURITY LABEL FOR txn ON TABLE, or txn.set_table().")

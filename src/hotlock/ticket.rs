@@ -8,7 +8,7 @@ use super::order;
 use super::predecessors;
 use super::session::{SESSION, member_id, memory, patience};
 use super::waiting::{self, Nap, Reason, Wait};
-use crate::pg::{process, raw};
+use crate::pg::process;
 use crate::shared::stop;
 use crate::shared::wait;
 use hotrow::{Acquired, Identity, Member, Membership, Outcome, Slot, Trouble, actor_of};
@@ -71,7 +71,7 @@ enum Manner {
 /// Asks until the ticket is ours with all predecessors before us: one that had it may have given it
 /// back meanwhile (by a savepoint, or because its statement changed nothing).
 fn request(slot: Slot, identity: &Identity, manner: Manner) -> Option<Turn> {
-    if !gate::enter(slot, manner == Manner::AtOnce) {
+    if SESSION.is_ordinary.get() || !gate::enter(slot, manner == Manner::AtOnce) {
         return None;
     }
     loop {
@@ -260,7 +260,7 @@ fn enter_lock_manager(n: usize, slot: Slot, wait: &Wait) {
         }
     });
     if let Some(holder) = holder {
-        wait.slice_in_lock_manager(|| await_process(holder));
+        wait.slice_in_lock_manager(|| waiting::await_process(holder));
     }
 }
 
@@ -306,25 +306,6 @@ pub fn give_way(n: usize) {
         queue(n, slot, acquired == Acquired::Competing, false);
     }
     SESSION.step(n, |_| held);
-}
-
-/// Waits until the present transaction of that process ends. Its ticket may be free earlier, so
-/// this is done in slices.
-fn await_process(actor: u32) {
-    // SAFETY: allProcs is an array of all processes; their ids are single words. A stale one is a
-    // transaction that has ended, for which VirtualXactLock returns at once.
-    unsafe {
-        let proc = (*pg_sys::ProcGlobal).allProcs.add(actor as usize);
-        let vxid = pg_sys::VirtualTransactionId {
-            backendId: (*proc).backendId,
-            localTransactionId: (*proc).lxid,
-        };
-        if vxid.localTransactionId == 0 || vxid.backendId <= 0 {
-            wait::sleep(1, pg_sys::PG_WAIT_EXTENSION);
-        } else {
-            raw::VirtualXactLock(vxid, true);
-        }
-    }
 }
 
 /// Refuses to close a circle: 40P01, and the rows learn, if they are hot ones.

@@ -6,7 +6,8 @@ use super::explain::{cause_of, obstacles};
 use super::session::memory;
 use super::text::may_see_key;
 use super::waiting::Reason;
-use crate::pg::{process, rights};
+use crate::pg::process::{self, pid_of};
+use crate::pg::rights;
 use hotrow::{Row, actor_of};
 use pgrx::prelude::*;
 
@@ -173,10 +174,4 @@ fn waits() -> TableIterator<
         lines.push(line);
     }
     TableIterator::new(lines)
-}
-
-fn pid_of(actor: u32) -> Option<i32> {
-    // SAFETY: an index of allProcs; pid is one word.
-    let pid = unsafe { (*(*pg_sys::ProcGlobal).allProcs.add(actor as usize)).pid };
-    (pid != 0).then_some(pid)
 }

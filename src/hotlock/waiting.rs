@@ -29,6 +29,7 @@ pub enum Reason {
     Order = 5,
     Stream = 6,
     Gate = 7,
+    Lane = 8,
 }
 
 impl Reason {
@@ -41,6 +42,7 @@ impl Reason {
             5 => "order",
             6 => "stream",
             7 => "gate",
+            8 => "lane",
             _ => "fallback",
         }
     }
@@ -54,6 +56,7 @@ impl Reason {
             Reason::Commit => "a predecessor to commit on",
             Reason::Order => "a predecessor to go first on",
             Reason::Read | Reason::Fallback | Reason::Stream => "a predecessor to end on",
+            Reason::Lane => "its turn in the lane",
         }
     }
 }
@@ -80,7 +83,8 @@ struct Rest {
 /// One wait, from its beginning to its end; `txn.waits` shows it.
 pub struct Wait {
     reason: Reason,
-    slot: Slot,
+    /// The hot row; none in the lane.
+    slot: Option<Slot>,
     started: u64,
     /// When the present time on the latch began.
     latch_since: Cell<u64>,
@@ -90,11 +94,20 @@ pub struct Wait {
 impl Wait {
     /// Begins a wait for that row.
     pub fn begin(reason: Reason, slot: Slot) -> Wait {
+        Self::begin_on(reason, Some(slot))
+    }
+
+    /// Begins a wait for keys that the transaction has declared.
+    pub fn begin_in_lane() -> Wait {
+        Self::begin_on(Reason::Lane, None)
+    }
+
+    fn begin_on(reason: Reason, slot: Option<Slot>) -> Wait {
         let actor = &memory().actors[process::me() as usize];
         let started = process::now();
         SESSION.published.set(true);
         actor.wait_reason.set(reason as u32);
-        actor.wait_row.set(slot + 1);
+        actor.wait_row.set(slot.map_or(0, |slot| slot + 1));
         actor.wait_since.set(started);
         // A timer of a wait in the lock manager may have fired in that one's last moment. It is
         // heard in this wait, under its own name: arming it again would make its interrupt look
@@ -289,12 +302,16 @@ impl Wait {
     /// What messages about the wait say of it: PostgreSQL's own only name a transaction
     /// (`log_lock_waits`, timeouts).
     fn told(&self) -> Text {
-        let row = &memory().directory.rows[self.slot as usize];
+        let mut text = Text::new();
+        let Some(slot) = self.slot else {
+            text.add(format_args!("while waiting for {}", self.reason.whom()));
+            return text;
+        };
+        let row = &memory().directory.rows[slot as usize];
         let (label, mut length) = row.label();
         if !may_see_key(row) {
             length = 0;
         }
-        let mut text = Text::new();
         text.add(format_args!(
             "while waiting for {} hot ",
             self.reason.whom()
@@ -307,6 +324,25 @@ impl Wait {
         if let Some(configured) = SESSION.lock_timeout.get() {
             // SAFETY: puts the setting's value back.
             unsafe { pg_sys::LockTimeout = configured };
+        }
+    }
+}
+
+/// Waits until the present transaction of that process ends. What is waited for may come earlier,
+/// so this is done in slices.
+pub fn await_process(actor: ActorId) {
+    // SAFETY: allProcs is an array of all processes; their ids are single words. A stale one is a
+    // transaction that has ended, for which VirtualXactLock returns at once.
+    unsafe {
+        let proc = (*pg_sys::ProcGlobal).allProcs.add(actor as usize);
+        let vxid = pg_sys::VirtualTransactionId {
+            backendId: (*proc).backendId,
+            localTransactionId: (*proc).lxid,
+        };
+        if vxid.localTransactionId == 0 || vxid.backendId <= 0 {
+            wait::sleep(1, pg_sys::PG_WAIT_EXTENSION);
+        } else {
+            raw::VirtualXactLock(vxid, true);
         }
     }
 }

@@ -37,6 +37,24 @@ pub fn exist(provider: &CStr) -> bool {
     }
 }
 
+/// Calls `each` with the procedure's label of that provider, if it has one. In a transaction; `each`
+/// raises nothing.
+pub fn of_procedure(function: Oid, provider: &CStr, each: impl FnOnce(&CStr)) {
+    let procedure = pg_sys::ObjectAddress {
+        classId: pg_sys::ProcedureRelationId,
+        objectId: function,
+        objectSubId: 0,
+    };
+    // SAFETY: a catalog look-up.
+    unsafe {
+        let label = raw::GetSecurityLabel(&procedure, provider.as_ptr());
+        if !label.is_null() {
+            each(CStr::from_ptr(label));
+            raw::pfree(label.cast());
+        }
+    }
+}
+
 /// Calls `each` with the table's label of that provider, then with those of the partitioned tables
 /// of which it is a partition, nearest first. Tables without a label are left out. In a
 /// transaction; `each` raises nothing.

@@ -18,6 +18,13 @@ pub fn me() -> ActorId {
     unsafe { (*pg_sys::MyProc).pgprocno as ActorId }
 }
 
+/// The process id of that process; None if there is none.
+pub fn pid_of(process: ActorId) -> Option<i32> {
+    // SAFETY: an index of allProcs; pid is one word.
+    let pid = unsafe { (*(*pg_sys::ProcGlobal).allProcs.add(process as usize)).pid };
+    (pid != 0).then_some(pid)
+}
+
 /// Whether this process has a place in the shared arrays.
 pub fn is_backend() -> bool {
     // SAFETY: both are plain reads; MyProc is null in processes without one.

@@ -55,6 +55,7 @@ unsafe extern "C-unwind" {
     pub fn LWLockRelease(lock: *mut LWLock);
     pub fn LockHeldByMe(tag: *const LOCKTAG, mode: LOCKMODE) -> bool;
     pub fn LockRelationOid(relation: Oid, mode: LOCKMODE);
+    pub fn UnlockRelationOid(relation: Oid, mode: LOCKMODE);
     pub fn LockTuple(relation: Relation, tid: *const ItemPointerData, mode: LOCKMODE);
     pub fn UnlockTuple(relation: Relation, tid: *const ItemPointerData, mode: LOCKMODE);
     pub fn XactLockTableWait(
@@ -148,6 +149,12 @@ unsafe extern "C-unwind" {
         role: Oid,
         mode: AclMode,
         is_missing: *mut bool,
+    ) -> AclResult::Type;
+    pub fn pg_attribute_aclcheck_all(
+        table: Oid,
+        role: Oid,
+        mode: AclMode,
+        how: AclMaskHow::Type,
     ) -> AclResult::Type;
     // utils/misc/rls.c
     pub fn check_enable_rls(relation: Oid, user: Oid, no_error: bool) -> c_int;
@@ -414,6 +421,26 @@ unsafe extern "C-unwind" {
     pub fn getTypeOutputInfo(typ: Oid, output: *mut Oid, is_varlena: *mut bool);
     pub fn OidOutputFunctionCall(function: Oid, value: Datum) -> *mut c_char;
     pub fn pg_mbcliplen(text: *const c_char, len: c_int, limit: c_int) -> c_int;
+    // utils/adt/varlena.c, utils/fmgr
+    pub fn stringToQualifiedNameList(text: *const c_char, context: *mut Node) -> *mut List;
+    pub fn getTypeInputInfo(typ: Oid, input: *mut Oid, parameter: *mut Oid);
+    pub fn fmgr_info(function: Oid, info: *mut FmgrInfo);
+    pub fn InputFunctionCallSafe(
+        function: *mut FmgrInfo,
+        text: *mut c_char,
+        parameter: Oid,
+        modifier: c_int,
+        context: *mut Node,
+        result: *mut Datum,
+    ) -> bool;
+    pub fn OidInputFunctionCall(
+        function: Oid,
+        text: *mut c_char,
+        parameter: Oid,
+        modifier: c_int,
+    ) -> Datum;
+    pub fn eval_const_expressions(root: *mut PlannerInfo, node: *mut Node) -> *mut Node;
+    pub fn get_element_type(typ: Oid) -> Oid;
     pub fn get_opname(operator: Oid) -> *mut c_char;
     pub fn exprType(expression: *const Node) -> Oid;
     pub fn pg_get_timezone_name(zone: *mut pg_tz) -> *const c_char;

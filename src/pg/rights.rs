@@ -35,6 +35,24 @@ pub fn may_see(relation: Oid, columns: impl Iterator<Item = i16>) -> bool {
     }
 }
 
+/// Whether the role has one of these rights on the table, or on any of its columns.
+pub fn may_use(relation: Oid, role: Oid, modes: u32) -> bool {
+    let modes = pg_sys::AclMode::from(modes);
+    let mut missing = false;
+    // SAFETY: catalog look-ups.
+    unsafe {
+        let of_table = raw::pg_class_aclcheck_ext(relation, role, modes, &mut missing);
+        of_table == AclResult::ACLCHECK_OK
+            || !missing
+                && raw::pg_attribute_aclcheck_all(
+                    relation,
+                    role,
+                    modes,
+                    pg_sys::AclMaskHow::ACLMASK_ANY,
+                ) == AclResult::ACLCHECK_OK
+    }
+}
+
 /// The same where values with destructors are alive, as in the functions of SQL: an ERROR unwinds
 /// instead of jumping.
 pub fn unwinding<R>(look: impl FnOnce() -> R) -> R {

@@ -71,24 +71,49 @@ pub fn is_utility_replaceable() -> bool {
     }
 }
 
-/// Replaces the active snapshot of a utility command by a fresh one, and tells the portal if it is
-/// the portal's.
+/// Lets the snapshot of a utility command go, as `let_go` that of a query. Whether it was the
+/// portal's.
 ///
 /// # Safety
 /// `is_utility_replaceable()`.
-pub unsafe fn renew_for_utility() {
-    // SAFETY: as PortalRunUtility and SPI push it; they pop what is on top.
+pub unsafe fn let_utility_go() -> bool {
+    // SAFETY: the portal pops the snapshot only if it knows of one (pquery.c: PortalRunUtility).
     unsafe {
         let portal = pg_sys::ActivePortal;
         let of_portal = !portal.is_null() && (*portal).portalSnapshot == raw::GetActiveSnapshot();
-        raw::PopActiveSnapshot();
         if of_portal {
+            (*portal).portalSnapshot = ptr::null_mut();
+        }
+        raw::PopActiveSnapshot();
+        raw::InvalidateCatalogSnapshot();
+        of_portal
+    }
+}
+
+/// Takes a fresh one in place of the one let go, and tells the portal if it is the portal's.
+///
+/// # Safety
+/// After `let_utility_go`, which returned `of_portal`.
+pub unsafe fn take_for_utility(of_portal: bool) {
+    // SAFETY: as PortalRunUtility and SPI push it; they pop what is on top.
+    unsafe {
+        if of_portal {
+            let portal = pg_sys::ActivePortal;
             raw::PushActiveSnapshotWithLevel(raw::GetTransactionSnapshot(), (*portal).createLevel);
             (*portal).portalSnapshot = raw::GetActiveSnapshot();
         } else {
             raw::PushActiveSnapshot(raw::GetTransactionSnapshot());
         }
     }
+}
+
+/// Replaces the active snapshot of a utility command by a fresh one.
+///
+/// # Safety
+/// `is_utility_replaceable()`.
+pub unsafe fn renew_for_utility() {
+    // SAFETY: by the contract.
+    unsafe { take_for_utility(let_utility_go()) }
 }
 
 /// Lets the snapshot go, so that a long wait does not hold back pruning. An ERROR before `take` is
@@ -184,25 +209,65 @@ static FRESH: Local<UnsafeCell<pg_sys::SnapshotData>> = Local::new(UnsafeCell::n
 /// # Safety
 /// `query` is about to be started.
 pub unsafe fn is_retakeable(query: *const pg_sys::QueryDesc) -> bool {
-    // SAFETY: plain reads, and the reference counts; snapmgr.c registers the transaction's own
-    // snapshot once.
+    // SAFETY: plain reads, by the contract.
     unsafe {
-        let Some(portal) = pg_sys::ActivePortal.as_ref() else {
-            return false;
-        };
-        if xact::is_read_committed() || pg_sys::am_walsender || !may_restart_ssi() {
+        may_retake()
+            && begins_portal(&*pg_sys::ActivePortal, query)
+            && is_replaceable(query)
+            && is_only_active()
+            && is_portals_alone()
+    }
+}
+
+/// The same of a utility command that is all of a portal.
+pub fn is_utility_retakeable() -> bool {
+    use pg_sys::PortalStrategy::{PORTAL_MULTI_QUERY, PORTAL_UTIL_SELECT};
+    // SAFETY: plain reads; the active snapshot is kept by a registration while it is popped.
+    unsafe {
+        if !may_retake() || !is_utility_replaceable() {
             return false;
         }
-        // Who has an id has written something.
-        let may_be_used = xact::own_xid() != 0 || fastpath::may_have_been_used();
-        if may_be_used || !begins_portal(portal, query) {
-            return false;
+        let portal = &*pg_sys::ActivePortal;
+        let is_whole = matches!(portal.strategy, PORTAL_MULTI_QUERY | PORTAL_UTIL_SELECT)
+            && nodes::length(portal.stmts) == 1;
+        is_whole && {
+            let top = raw::RegisterSnapshot(raw::GetActiveSnapshot());
+            let is_only = is_only_active();
+            raw::UnregisterSnapshot(top);
+            is_only && is_portals_alone()
         }
-        is_replaceable(query) && is_only_active() && {
-            let own = raw::GetTransactionSnapshot();
-            let held = i32::from(portal.holdSnapshot == own);
-            (*own).copied && (*own).regd_count as i32 == 1 + held && (*own).active_count == 0
-        }
+    }
+}
+
+/// The same of the transaction's own snapshot, from within a statement.
+pub fn is_transactions_retakeable() -> bool {
+    // SAFETY: `may_retake`.
+    may_retake() && unsafe { is_portals_alone() }
+}
+
+/// Whether the transaction's snapshot may be taken again, as far as the transaction goes: it is of
+/// level REPEATABLE READ or above, and has read nothing.
+fn may_retake() -> bool {
+    // SAFETY: plain reads.
+    let is_fit = unsafe { !pg_sys::ActivePortal.is_null() && !pg_sys::am_walsender };
+    // Who has an id has written something.
+    is_fit
+        && !xact::is_read_committed()
+        && may_restart_ssi()
+        && xact::own_xid() == 0
+        && !fastpath::may_have_been_used()
+}
+
+/// Whether nobody but the active portal has the transaction's own snapshot.
+///
+/// # Safety
+/// `may_retake()`.
+unsafe fn is_portals_alone() -> bool {
+    // SAFETY: the reference counts; snapmgr.c registers the transaction's own snapshot once.
+    unsafe {
+        let own = raw::GetTransactionSnapshot();
+        let held = i32::from((*pg_sys::ActivePortal).holdSnapshot == own);
+        (*own).copied && (*own).regd_count as i32 == 1 + held && (*own).active_count == 0
     }
 }
 
@@ -270,6 +335,40 @@ unsafe fn is_only_active() -> bool {
 /// # Safety
 /// `is_retakeable(query)`, and nothing has been read with the transaction's snapshot.
 pub unsafe fn retake(query: *mut pg_sys::QueryDesc, is_fit: impl FnOnce() -> bool) -> Option<u32> {
+    // SAFETY: by the contract.
+    unsafe {
+        let xmin = retake_own(is_fit)?;
+        let_go(query);
+        take(query);
+        Some(xmin)
+    }
+}
+
+/// The same for a utility command.
+///
+/// # Safety
+/// `is_utility_retakeable()`, and nothing has been read with the transaction's snapshot.
+pub unsafe fn retake_for_utility(is_fit: impl FnOnce() -> bool) -> Option<u32> {
+    // SAFETY: by the contract.
+    unsafe {
+        let xmin = retake_own(is_fit)?;
+        renew_for_utility();
+        Some(xmin)
+    }
+}
+
+/// The same of the transaction's own snapshot only: the present statement keeps its copy.
+///
+/// # Safety
+/// `is_transactions_retakeable()`, and nothing has been read with the transaction's snapshot.
+pub unsafe fn retake_transactions(is_fit: impl FnOnce() -> bool) -> Option<u32> {
+    // SAFETY: by the contract.
+    unsafe { retake_own(is_fit) }
+}
+
+/// # Safety
+/// The transaction's own snapshot may be taken again.
+unsafe fn retake_own(is_fit: impl FnOnce() -> bool) -> Option<u32> {
     // SAFETY: the transaction's snapshot stays where it is, and keeps its xmin, by which snapshots
     // are ordered and which holds back what it protects (a lower one than need be is right). New
     // arrays live as long as the transaction; CopySnapshot copies what the pointers point to, and
@@ -305,8 +404,6 @@ pub unsafe fn retake(query: *mut pg_sys::QueryDesc, is_fit: impl FnOnce() -> boo
         own.subxcnt = within;
         own.suboverflowed = fresh.suboverflowed;
         (own.whenTaken, own.lsn) = (fresh.whenTaken, fresh.lsn);
-        let_go(query);
-        take(query);
         Some(fresh.xmin.into())
     }
 }

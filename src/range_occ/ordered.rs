@@ -30,15 +30,36 @@ const WORTH: f64 = 50.0;
 /// `snapshot::is_retakeable(query)`, and nothing has been read with the transaction's snapshot.
 pub unsafe fn retake(query: *mut pg_sys::QueryDesc) {
     // SAFETY: by the contract.
-    unsafe {
-        if !session::is_validated() {
-            snapshot::retake(query, || true);
-        } else if !xact::is_serializable() {
-            // SSI takes another snapshot than the one that is compared.
-            let view = View::of_transaction();
-            if let Some(xmin) = snapshot::retake(query, || definition::all_are_seen(&view)) {
-                retaken(xmin);
-            }
+    retake_by(|is_fit| unsafe { snapshot::retake(query, is_fit) });
+}
+
+/// The same for a utility command.
+///
+/// # Safety
+/// `snapshot::is_utility_retakeable()`, and nothing has been read with the transaction's snapshot.
+pub unsafe fn retake_for_utility() {
+    // SAFETY: by the contract.
+    retake_by(|is_fit| unsafe { snapshot::retake_for_utility(is_fit) });
+}
+
+/// The same for the transaction's own snapshot only, from within a statement that reads nothing.
+///
+/// # Safety
+/// `snapshot::is_transactions_retakeable()`, and nothing has been read with the transaction's
+/// snapshot.
+pub unsafe fn retake_transactions() {
+    // SAFETY: by the contract.
+    retake_by(|is_fit| unsafe { snapshot::retake_transactions(is_fit) });
+}
+
+fn retake_by(retake: impl FnOnce(&dyn Fn() -> bool) -> Option<u32>) {
+    if !session::is_validated() {
+        retake(&|| true);
+    } else if !xact::is_serializable() {
+        // SSI takes another snapshot than the one that is compared.
+        let view = View::of_transaction();
+        if let Some(xmin) = retake(&|| definition::all_are_seen(&view)) {
+            retaken(xmin);
         }
     }
 }

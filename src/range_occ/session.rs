@@ -29,8 +29,8 @@ struct Session {
     work: RefCell<Option<Box<Work>>>,
     /// The memory of a transaction that has ended.
     spare: Cell<Option<Box<Work>>>,
-    /// Something may have been read with its snapshot, or it is somebody else's.
-    snapshot_used: Cell<bool>,
+    /// Statements that may have read with its snapshot; one more if it is somebody else's.
+    snapshot_used: Cell<u32>,
     /// A transaction that this session does not wait for any more; see `ordered`.
     given_up: Cell<u32>,
     /// ROLLBACK TO SAVEPOINT is at work: subtransactions roll back without an error.
@@ -55,7 +55,7 @@ static SESSION: Local<Session> = Local::new(Session {
     exempt: Cell::new(None),
     work: RefCell::new(None),
     spare: Cell::new(None),
-    snapshot_used: Cell::new(false),
+    snapshot_used: Cell::new(0),
     given_up: Cell::new(0),
     rolls_back_to: Cell::new(false),
     sealed: Cell::new(false),
@@ -171,7 +171,19 @@ pub fn start_clock() {
 
 /// The present transaction uses its snapshot now. Whether this is the first time.
 pub fn uses_snapshot() -> bool {
-    !SESSION.snapshot_used.replace(true)
+    let before = SESSION.snapshot_used.get();
+    SESSION.snapshot_used.set(before.saturating_add(1));
+    before == 0
+}
+
+/// Whether the present transaction may have used its snapshot.
+pub fn has_used_snapshot() -> bool {
+    SESSION.snapshot_used.get() > 0
+}
+
+/// Whether only one statement may have.
+pub fn has_used_snapshot_once() -> bool {
+    SESSION.snapshot_used.get() == 1
 }
 
 /// The transaction for which the session has waited in vain, or 0.
@@ -423,7 +435,7 @@ fn end_work() {
 
 /// The transaction has ended.
 pub fn end() {
-    SESSION.snapshot_used.set(false);
+    SESSION.snapshot_used.set(0);
     SESSION.rolls_back_to.set(false);
     SESSION.sealed.set(false);
     SESSION.prefix.set(None);

@@ -79,7 +79,7 @@ fn is_float(typ: Oid) -> bool {
 
 /// Whether values of the type `given` compare with a column of the type `own` as the column's own
 /// values do.
-fn is_alike(own: Oid, given: Oid) -> bool {
+pub fn is_alike(own: Oid, given: Oid) -> bool {
     own == given
         || is_integer(own) && is_integer(given)
         || is_float(own) && is_float(given)

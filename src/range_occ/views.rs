@@ -20,7 +20,7 @@ struct InRings {
 }
 
 /// What is known of a table whose keys the user may see and that nobody has locked exclusively.
-fn table_of(oid: pg_sys::Oid) -> Option<Rc<key::Table>> {
+pub fn table_of(oid: pg_sys::Oid) -> Option<Rc<key::Table>> {
     const SHARED: pg_sys::LOCKMODE = pg_sys::AccessShareLock as pg_sys::LOCKMODE;
     // SAFETY: the lock is tried for; the relation may be gone.
     unsafe {

@@ -36,6 +36,9 @@ pub static GROUP_LOCK: GucSetting<bool> = GucSetting::<bool>::new(false);
 pub static GROUP_SIZE: GucSetting<i32> = GucSetting::<i32>::new(256);
 pub static HOT_THRESHOLD: GucSetting<i32> = GucSetting::<i32>::new(4);
 pub static HOT_WAIT_TIMEOUT: GucSetting<i32> = GucSetting::<i32>::new(0);
+pub static LANE: GucSetting<bool> = GucSetting::<bool>::new(true);
+pub static LANE_KEYS: GucSetting<i32> = GucSetting::<i32>::new(64);
+pub static LANE_STRIPES: GucSetting<i32> = GucSetting::<i32>::new(65_536);
 pub static LOG_HOTSPOTS: GucSetting<bool> = GucSetting::<bool>::new(false);
 pub static LONGEST_WAIT: GucSetting<i32> = GucSetting::<i32>::new(5000);
 pub static MAX_HOT_ROWS: GucSetting<i32> = GucSetting::<i32>::new(1024);
@@ -147,6 +150,34 @@ pub fn init() {
         i32::MAX,
         GucContext::Userset,
         GucFlags::UNIT_MS,
+    );
+    GucRegistry::define_bool_guc(
+        c"txn.lane",
+        c"Transactions that declare their keys are put in order before they start.",
+        c"Concerns txn.declare() and procedures with a declaration. Off: declarations are ignored.",
+        &LANE,
+        GucContext::Userset,
+        none,
+    );
+    GucRegistry::define_int_guc(
+        c"txn.lane_keys",
+        c"Keys that a transaction may declare one by one.",
+        c"Of more, those next to each other are joined. Each takes 72 bytes of shared memory for each process.",
+        &LANE_KEYS,
+        1,
+        1024,
+        GucContext::Postmaster,
+        none,
+    );
+    GucRegistry::define_int_guc(
+        c"txn.lane_stripes",
+        c"Stripes by which declared transactions learn of others that write to their keys.",
+        c"Rounded up to a power of two; each takes 32 bytes of shared memory. 0: the server has no lane.",
+        &LANE_STRIPES,
+        0,
+        1 << 24,
+        GucContext::Postmaster,
+        none,
     );
     GucRegistry::define_bool_guc(
         c"txn.log_hotspots",

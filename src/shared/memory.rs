@@ -3,6 +3,7 @@
 use super::guc;
 use super::totals::Totals;
 use crate::pg::{process, raw};
+use ::lane::{Head as LaneHead, Lane, List, Request, Seat, Stripe};
 use hotrow::{
     Actor, CombineRequest, ContendedTables, Definitions, Directory, FlushQueue, MEMBERS, Member,
     ReadGuard, Row, Slot, WatchedTables, Word32, Word64, World,
@@ -18,8 +19,9 @@ use std::sync::OnceLock;
 const CONTENTION: usize = 4096;
 /// Counters of hot rows by role.
 const SHARES: usize = 4096;
-/// Locks beside one per hot row: the directory's, the waits-for graph's and the watched tables'.
-const EXTRA_LOCKS: usize = 3;
+/// Locks beside one per hot row: the directory's, the waits-for graph's, the watched tables' and the
+/// lane's.
+const EXTRA_LOCKS: usize = 4;
 
 /// Rings of writes that may be anywhere in a relation.
 const RELATION_BUCKETS: usize = 64;
@@ -41,6 +43,7 @@ struct Header {
     definitions: Definitions,
     flush: FlushQueue,
     clock: Clock,
+    lane: LaneHead,
 }
 
 /// The attached shared memory. The references live as long as the process.
@@ -61,6 +64,8 @@ pub struct Shared {
     pub board: RingSpace<'static>,
     /// What is counted of these, by process.
     pub ranges: &'static [Counters],
+    /// Declared transactions; None if the server was started without a lane. Changed by `with_lane`.
+    pub lane: Option<Lane<'static>>,
     locks: *mut pg_sys::LWLockPadded,
 }
 
@@ -102,6 +107,22 @@ fn range_slots() -> usize {
 /// Marks of relations and ranges, of each ledger.
 fn range_marks() -> usize {
     range_buckets().max(LEAST_MARKS)
+}
+
+/// Stripes of the lane, a power of two; 0 without a lane.
+fn lane_stripes() -> usize {
+    match guc::LANE_STRIPES.get() {
+        0 => 0,
+        stripes => (stripes as usize).next_power_of_two(),
+    }
+}
+
+/// Requests of the lane: as many for each process as a transaction may declare.
+fn lane_requests() -> usize {
+    if lane_stripes() == 0 {
+        return 0;
+    }
+    actors() * guc::LANE_KEYS.get().max(1) as usize
 }
 
 /// Ledgers of rings: of writes, and of reads if there is an exclusion window.
@@ -148,6 +169,10 @@ struct Offsets {
     range_buckets: usize,
     range_slots: usize,
     range_marks: usize,
+    lane_seats: usize,
+    lane_requests: usize,
+    lane_queues: usize,
+    lane_stripes: usize,
     size: usize,
 }
 
@@ -167,6 +192,10 @@ fn offsets() -> Offsets {
     let ring_buckets = layout.take::<Bucket>(rings);
     let ring_slots = layout.take::<RangeSlot>(slots);
     let ring_marks = layout.take::<Mark>(ledgers() * range_marks());
+    let lane_seats = layout.take::<Seat>(actors());
+    let lane_request_array = layout.take::<Request>(lane_requests());
+    let lane_queues = layout.take::<List>(lane_requests().next_power_of_two());
+    let lane_stripe_array = layout.take::<Stripe>(lane_stripes());
     Offsets {
         header,
         buckets: bucket_array,
@@ -181,6 +210,10 @@ fn offsets() -> Offsets {
         range_buckets: ring_buckets,
         range_slots: ring_slots,
         range_marks: ring_marks,
+        lane_seats,
+        lane_requests: lane_request_array,
+        lane_queues,
+        lane_stripes: lane_stripe_array,
         size: layout.at + 64,
     }
 }
@@ -231,6 +264,7 @@ pub fn startup() {
             flush: &header.flush,
             board: board(start, &offsets, &header.clock),
             ranges: slice(start, offsets.counters, actors()),
+            lane: (lane_stripes() > 0).then(|| lane(start, &offsets, &header.lane)),
             locks: pg_sys::GetNamedLWLockTranche(c"txn".as_ptr()),
         }
     };
@@ -276,6 +310,22 @@ unsafe fn board(start: *mut u8, offsets: &Offsets, clock: &'static Clock) -> Rin
     }
 }
 
+/// # Safety
+/// As for `slice`, for all arrays of the lane.
+unsafe fn lane(start: *mut u8, offsets: &Offsets, head: &'static LaneHead) -> Lane<'static> {
+    let requests = lane_requests();
+    // SAFETY: by the contract.
+    unsafe {
+        Lane {
+            head,
+            seats: slice(start, offsets.lane_seats, actors()),
+            requests: slice(start, offsets.lane_requests, requests),
+            queues: slice(start, offsets.lane_queues, requests.next_power_of_two()),
+            stripes: slice(start, offsets.lane_stripes, lane_stripes()),
+        }
+    }
+}
+
 /// storage/lwlocknames.txt: AddinShmemInitLock is number 21.
 const ADDIN_SHMEM_INIT_LOCK: usize = 21;
 
@@ -316,7 +366,7 @@ impl Shared {
     /// Bytes that range OCC has of it.
     pub fn range_bytes(&self) -> usize {
         let offsets = offsets();
-        offsets.size - offsets.committers
+        offsets.lane_seats - offsets.committers
     }
 
     /// Works on a hot row under its lock.
@@ -346,5 +396,11 @@ impl Shared {
     pub fn with_watched<R>(&self, body: impl FnOnce(&'static WatchedTables) -> R) -> R {
         let watched = self.watched;
         self.locked(2, || body(watched))
+    }
+
+    /// Works under the lane's lock; no other of ours is taken inside.
+    #[inline]
+    pub fn with_lane<R>(&self, lane: Lane<'static>, body: impl FnOnce(Lane<'static>) -> R) -> R {
+        self.locked(3, || body(lane))
     }
 }

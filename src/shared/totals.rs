@@ -28,6 +28,11 @@ pub struct Totals {
     pub read_waits: Word64,
     pub validated_reads: Word64,
     pub refused_reads: Word64,
+    pub lane_taken: Word64,
+    pub lane_waits: Word64,
+    pub lane_drains: Word64,
+    pub lane_skipped: Word64,
+    pub lane_overflows: Word64,
     pub reset_at: Word64,
 }
 
@@ -60,8 +65,16 @@ impl Totals {
     }
 
     /// Those that came later, which the view has at its end.
-    pub fn later(&self) -> [&Word64; 2] {
-        [&self.validated_reads, &self.refused_reads]
+    pub fn later(&self) -> [&Word64; 7] {
+        [
+            &self.validated_reads,
+            &self.refused_reads,
+            &self.lane_taken,
+            &self.lane_waits,
+            &self.lane_drains,
+            &self.lane_skipped,
+            &self.lane_overflows,
+        ]
     }
 
     /// Back to zero.

@@ -1,4 +1,5 @@
 //! Records what clients of a real server see, for the checker in `crates/history`.
+mod declare;
 mod schema;
 mod scribe;
 mod sql;
@@ -26,6 +27,8 @@ pub struct Recording {
     pub clients: u32,
     /// So many more clients, at READ COMMITTED, only write what needs no reading.
     pub blind: u32,
+    /// Percent of the transactions that declare keys, some of them wrong ones.
+    pub declares: u32,
     /// Of each client.
     pub transactions: u32,
     /// What is done to the tables before.
@@ -70,7 +73,7 @@ impl Recording {
                 .expect("a client does not panic");
             let plan = client.plans.next().expect("a client has no end");
             let level = client.level;
-            client.scribe.run(worker, level, &plan)
+            client.scribe.run(worker, level, self.declares, &plan)
         })?;
         let mut history = History {
             initial: self.workload.initial(),
@@ -84,7 +87,7 @@ impl Recording {
         let number = self.clients + self.blind;
         let mut scribe = Scribe::new(number, began);
         let mut worker = Worker::new(number as usize, admin);
-        scribe.run(&mut worker, Level::RepeatableRead, &last)?;
+        scribe.run(&mut worker, Level::RepeatableRead, 0, &last)?;
         history.transactions.extend(scribe.into_transactions());
         Ok((history, tally))
     }

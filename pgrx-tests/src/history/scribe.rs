@@ -4,6 +4,7 @@ use std::time::Instant;
 use history::{Event, Level, Op, Outcome, Plan, Step, Time, Transaction};
 use postgres::Error;
 
+use super::declare::declaration;
 use super::sql::{execute, unanswered};
 use crate::load::broken;
 use crate::{Done, Worker};
@@ -25,9 +26,19 @@ impl Scribe {
         }
     }
 
-    /// The whole of a transaction.
-    pub fn run(&mut self, worker: &mut Worker, level: Level, plan: &Plan) -> Result<Done, Error> {
+    /// The whole of a transaction, which declares keys in `declares` percent of the cases.
+    pub fn run(
+        &mut self,
+        worker: &mut Worker,
+        level: Level,
+        declares: u32,
+        plan: &Plan,
+    ) -> Result<Done, Error> {
         self.begin(worker, level)?;
+        if declares > 0 && worker.chance(declares) {
+            let declaration = declaration(worker, plan);
+            worker.simple(&declaration)?;
+        }
         for step in &plan.steps {
             self.step(worker, step)?;
         }

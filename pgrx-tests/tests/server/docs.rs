@@ -1,4 +1,4 @@
-//! What docs/group-locking.md shows is what happens.
+//! What the pages with transcripts show is what happens.
 use std::fs;
 
 use anyhow::{Context, Result, ensure};
@@ -6,13 +6,38 @@ use pgserver::Server;
 use postgres::Client;
 use txn_server_tests::{Block, Transcript, Watchdog, blocks, start, wait_until};
 
-const PAGE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/group-locking.md");
+const GROUP_LOCKING: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/group-locking.md");
+const LANE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/lane.md");
 
 /// With `deadlock_timeout` so short the lock manager soon knows who waits for whom.
 const SETTINGS: [(&str, &str); 2] = [("deadlock_timeout", "10ms"), ("autovacuum", "off")];
 
 #[test]
 fn group_locking_is_as_its_page_tells() -> Result<()> {
+    let check = |server: &Server, dog: &Watchdog| {
+        let (counts, statements) = check(GROUP_LOCKING, true, server, dog)?;
+        ensure!(
+            counts[0] - statements >= 20 && statements >= 20 && counts[1] >= 2 && counts[2] == 1,
+            "transcripts, statements or log of the page are not found: {counts:?}"
+        );
+        Ok(())
+    };
+    watched(check)
+}
+
+#[test]
+fn the_lane_is_as_its_page_tells() -> Result<()> {
+    watched(|server, dog| {
+        let (counts, _) = check(LANE, false, server, dog)?;
+        ensure!(
+            counts == [2, 2, 0],
+            "blocks of the page are not found: {counts:?}"
+        );
+        Ok(())
+    })
+}
+
+fn watched(check: impl FnOnce(&Server, &Watchdog) -> Result<()>) -> Result<()> {
     let server = start(&SETTINGS)?;
     let dog = Watchdog::new(&server);
     dog.progress();
@@ -20,8 +45,15 @@ fn group_locking_is_as_its_page_tells() -> Result<()> {
     dog.finish(result)
 }
 
-fn check(server: &Server, dog: &Watchdog) -> Result<()> {
-    let page = fs::read_to_string(PAGE).with_context(|| PAGE.to_owned())?;
+/// Plays a page: how many transcripts, statements and log lines it has, and how many of the
+/// transcripts come from its table of statements.
+fn check(
+    path: &str,
+    has_tables: bool,
+    server: &Server,
+    dog: &Watchdog,
+) -> Result<([usize; 3], usize)> {
+    let page = fs::read_to_string(path).with_context(|| path.to_owned())?;
     let blocks = blocks(&page);
     let all = |language: &str| -> String {
         let of_it = blocks.iter().filter(|block| block.language == language);
@@ -30,12 +62,12 @@ fn check(server: &Server, dog: &Watchdog) -> Result<()> {
     let (setup, session) = (&all("sql setup"), &all("sql session"));
     let mut control = server.connect()?;
     anew(&mut control, setup)?;
-    let statements = table_of_statements(&page, &mut control)?;
-    let mut failures: Vec<String> = check_errors(&page)
-        .err()
-        .iter()
-        .map(|e| format!("{e:#}"))
-        .collect();
+    let mut statements = Vec::new();
+    let mut failures: Vec<String> = Vec::new();
+    if has_tables {
+        statements = table_of_statements(&page, &mut control)?;
+        failures.extend(check_errors(&page).err().map(|e| format!("{e:#}")));
+    }
     let mut counts = [0; 3];
     for block in blocks.iter().chain(&statements) {
         anew(&mut control, setup)?;
@@ -61,17 +93,10 @@ fn check(server: &Server, dog: &Watchdog) -> Result<()> {
     }
     ensure!(
         failures.is_empty(),
-        "{PAGE} is not what happens:\n\n{}\n",
+        "{path} is not what happens:\n\n{}\n",
         failures.join("\n\n")
     );
-    ensure!(
-        counts[0] - statements.len() >= 20
-            && statements.len() >= 20
-            && counts[1] >= 2
-            && counts[2] == 1,
-        "transcripts, statements or log of the page are not found: {counts:?}"
-    );
-    Ok(())
+    Ok((counts, statements.len()))
 }
 
 /// Fresh tables, and no session from before.

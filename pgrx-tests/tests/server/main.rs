@@ -23,6 +23,7 @@ mod gate;
 mod health;
 mod heap;
 mod history;
+mod lane;
 mod ledger;
 mod limits;
 mod lookahead;

@@ -48,6 +48,7 @@ fn recording(seed: u64) -> Recording {
         level: Level::RepeatableRead,
         clients: 8,
         blind: 0,
+        declares: 0,
         transactions: 150,
         tables: "",
         settings: VALIDATED,
@@ -258,6 +259,22 @@ fn beside_groups() -> Result<()> {
 }
 
 /// Narrow scans and single rows only, many of them: what is refused for nothing shows as well.
+/// Declarations, complete ones and wrong ones, change nothing about the promise.
+#[test]
+fn with_declarations() -> Result<()> {
+    let recording = Recording {
+        declares: 70,
+        blind: 2,
+        ..recording(31)
+    };
+    run(
+        &[],
+        &recording,
+        200,
+        &["lane_taken", "lane_waits", "lane_drains"],
+    )
+}
+
 #[test]
 fn narrow_scans() -> Result<()> {
     let mut recording = recording(9);

@@ -1,0 +1,167 @@
+//! What a transaction declares: keys of relations, to read or to write.
+
+use keyrange::{Interval, Relation};
+
+/// What a declared key is for.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Mode {
+    /// Others may read it at the same time.
+    Read,
+    Write,
+}
+
+/// Keys of one relation. More than one image makes the item *wide*.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Item {
+    pub relation: Relation,
+    pub keys: Interval,
+    pub mode: Mode,
+}
+
+impl Item {
+    /// Whether two transactions that have declared these wait for each other.
+    #[inline]
+    pub fn conflicts(&self, other: &Item) -> bool {
+        self.relation == other.relation
+            && (self.mode == Mode::Write || other.mode == Mode::Write)
+            && self.keys.overlaps(&other.keys)
+    }
+
+    #[inline]
+    pub fn is_wide(&self) -> bool {
+        self.keys.low() != self.keys.high()
+    }
+
+    fn joined(&self, other: &Item) -> Item {
+        Item {
+            relation: self.relation,
+            keys: self.keys.hull(&other.keys),
+            mode: self.mode.max(other.mode),
+        }
+    }
+}
+
+/// More relations were declared than a transaction may have items.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct TooManyRelations;
+
+/// Puts the items in order, each key once (to write, if it is declared for both), and joins those
+/// that lie nearest to each other until at most `most` are left.
+///
+/// # Errors
+/// If so few cannot stand for so many relations.
+pub fn put_in_order(items: &mut Vec<Item>, most: usize) -> Result<(), TooManyRelations> {
+    items.sort_unstable_by_key(|item| (item.relation, item.keys.low()));
+    items.dedup_by(|next, item| {
+        let is_same = item.relation == next.relation && item.keys.overlaps(&next.keys);
+        if is_same {
+            *item = item.joined(next);
+        }
+        is_same
+    });
+    let surplus = items.len().saturating_sub(most);
+    if surplus == 0 {
+        return Ok(());
+    }
+    // The places between neighbours, narrowest first.
+    let mut gaps: Vec<(u128, usize)> = (1..items.len())
+        .filter(|&n| items[n].relation == items[n - 1].relation)
+        .map(|n| (items[n].keys.low() - items[n - 1].keys.high(), n))
+        .collect();
+    if gaps.len() < surplus {
+        return Err(TooManyRelations);
+    }
+    gaps.sort_unstable();
+    gaps.truncate(surplus);
+    let mut joins = vec![false; items.len()];
+    gaps.iter().for_each(|&(_, n)| joins[n] = true);
+    let mut n = 0;
+    items.dedup_by(|next, item| {
+        n += 1;
+        if joins[n] {
+            *item = item.joined(next);
+        }
+        joins[n]
+    });
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn item(relation: Relation, low: u128, high: u128, mode: Mode) -> Item {
+        let keys = Interval::new(low, high).unwrap();
+        Item {
+            relation,
+            keys,
+            mode,
+        }
+    }
+
+    #[test]
+    fn a_key_that_is_declared_for_both_is_declared_for_writing() {
+        let mut items = vec![
+            item(1, 7, 7, Mode::Read),
+            item(1, 3, 3, Mode::Read),
+            item(1, 7, 7, Mode::Write),
+        ];
+        assert_eq!(put_in_order(&mut items, 64), Ok(()));
+        assert_eq!(
+            items,
+            [item(1, 3, 3, Mode::Read), item(1, 7, 7, Mode::Write)]
+        );
+    }
+
+    #[test]
+    fn the_nearest_are_joined() {
+        let mut items: Vec<Item> = [1, 2, 100, 200, 203]
+            .map(|key| item(1, key, key, Mode::Read))
+            .to_vec();
+        items[4].mode = Mode::Write;
+        assert_eq!(put_in_order(&mut items, 3), Ok(()));
+        let expected = [
+            item(1, 1, 2, Mode::Read),
+            item(1, 100, 100, Mode::Read),
+            item(1, 200, 203, Mode::Write),
+        ];
+        assert_eq!(items, expected);
+    }
+
+    #[test]
+    fn relations_are_not_joined() {
+        let mut items: Vec<Item> = (1..=3).map(|r| item(r, 1, 1, Mode::Read)).collect();
+        assert_eq!(put_in_order(&mut items, 2), Err(TooManyRelations));
+    }
+
+    proptest! {
+        #[test]
+        fn all_that_was_declared_is_covered(
+            keys in proptest::collection::vec((0_u64..3, 0_u128..50, 0_u128..4, any::<bool>()), 1..40),
+            most in 3_usize..20,
+        ) {
+            let declared: Vec<Item> = keys
+                .iter()
+                .map(|&(relation, low, more, writes)| {
+                    let mode = if writes { Mode::Write } else { Mode::Read };
+                    item(relation, low, low + more, mode)
+                })
+                .collect();
+            let mut items = declared.clone();
+            prop_assert_eq!(put_in_order(&mut items, most), Ok(()));
+            prop_assert!(items.len() <= most);
+            for one in &declared {
+                let covers = |item: &Item| {
+                    item.relation == one.relation && item.keys.covers(&one.keys) && item.mode >= one.mode
+                };
+                prop_assert!(items.iter().any(covers));
+            }
+            for (n, item) in items.iter().enumerate() {
+                for other in &items[n + 1..] {
+                    prop_assert!(item.relation != other.relation || !item.keys.overlaps(&other.keys));
+                }
+            }
+        }
+    }
+}

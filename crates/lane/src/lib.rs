@@ -1,0 +1,19 @@
+#![doc = include_str!("../README.md")]
+
+mod fault;
+mod item;
+#[cfg(test)]
+mod model;
+mod queue;
+mod request;
+mod seat;
+mod stripe;
+mod text;
+mod word;
+
+pub use item::{Item, Mode, TooManyRelations, put_in_order};
+pub use queue::{Head, Lane};
+pub use request::{List, Request};
+pub use seat::{Seat, SeatId, State};
+pub use stripe::Stripe;
+pub use text::{Declaration, Form, Malformed, Value, parse_declaration, parse_item};

@@ -1,0 +1,315 @@
+//! Queues of requests by key.
+//!
+//! All requests of a transaction are appended at once, under the lane's lock, so that for any two
+//! transactions all their queues have the same order: nobody waits in a circle. A request is
+//! granted once no conflicting one before it is left.
+
+use crate::fault::{Fault, planted};
+use crate::item::{Item, Mode};
+use crate::request::{List, Request, RequestId};
+use crate::seat::{Seat, SeatId, State};
+use crate::stripe::{Stripe, Stripes};
+use crate::word::Word;
+use keyrange::{Interval, Relation};
+
+/// What there is one of.
+#[derive(Debug, Default)]
+#[repr(C)]
+pub struct Head {
+    /// Numbers given to transactions so far.
+    numbers: Word,
+    /// Requests for more than one key.
+    wide: List,
+    /// Writers of more keys than one at once, or of keys that are not known.
+    pub(crate) anywhere: Stripe,
+}
+
+/// The shared memory of the lane. `requests` has as many for each seat as a transaction may
+/// declare; the numbers of `queues` and `stripes` are powers of two.
+#[derive(Clone, Copy, Debug)]
+pub struct Lane<'a> {
+    pub head: &'a Head,
+    pub seats: &'a [Seat],
+    pub requests: &'a [Request],
+    pub queues: &'a [List],
+    pub stripes: &'a [Stripe],
+}
+
+/// Where one key is found: in the queues and in the stripes.
+#[inline]
+pub(crate) fn hash(relation: Relation, keys: &Interval) -> u64 {
+    let low = keys.low();
+    let mixed = (low as u64 ^ (low >> 64) as u64 ^ relation.rotate_left(32))
+        .wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    (mixed ^ mixed >> 29).wrapping_mul(0xbf58_476d_1ce4_e5b9) >> 16
+}
+
+impl<'a> Lane<'a> {
+    /// Items that a transaction may declare.
+    pub fn most_items(&self) -> usize {
+        self.requests.len() / self.seats.len()
+    }
+
+    /// Whether anybody has declared anything since the server started.
+    #[inline]
+    pub fn is_used(&self) -> bool {
+        self.head.numbers.get() != 0
+    }
+
+    pub fn seat(&self, id: SeatId) -> &'a Seat {
+        &self.seats[id as usize]
+    }
+
+    pub(crate) fn stripes(&self) -> Stripes<'a> {
+        Stripes {
+            anywhere: &self.head.anywhere,
+            by_key: self.stripes,
+        }
+    }
+
+    fn request(&self, id: RequestId) -> &'a Request {
+        &self.requests[id as usize]
+    }
+
+    /// The ids of a seat's requests.
+    fn requests_of(&self, seat: SeatId) -> std::ops::Range<RequestId> {
+        let first = seat * self.most_items() as u32;
+        first..first + self.seat(seat).requests.get() as u32
+    }
+
+    /// What a transaction has declared, and whether each item is granted. Under the lane's lock.
+    pub fn declared(self, seat: SeatId) -> impl Iterator<Item = (Item, bool)> + use<'a> {
+        let requests = self.requests_of(seat).map(move |id| self.request(id));
+        requests.map(|request| (request.item(), request.is_granted()))
+    }
+
+    pub(crate) fn queue_of(&self, item: &Item) -> &'a List {
+        if item.is_wide() {
+            &self.head.wide
+        } else {
+            let at = hash(item.relation, &item.keys) as usize & (self.queues.len() - 1);
+            &self.queues[at]
+        }
+    }
+
+    /// Requests of others among which those are that conflict with this item: the queue of its key
+    /// and the wide ones; for a wide item all.
+    fn others(self, item: Item, me: SeatId) -> impl Iterator<Item = &'a Request> + use<'a> {
+        let is_wide = item.is_wide();
+        let all = (0..self.seats.len() as SeatId)
+            .filter(move |_| is_wide)
+            .flat_map(move |seat| self.requests_of(seat));
+        let narrow = (!is_wide).then(|| {
+            let wide = self.head.wide.ids(self.requests);
+            self.queue_of(&item).ids(self.requests).chain(wide)
+        });
+        all.chain(narrow.into_iter().flatten())
+            .map(move |id| self.request(id))
+            .filter(move |request| request.seat() != me && request.item().conflicts(&item))
+    }
+
+    /// The requests of others that conflict with this item and are before, or behind, those of
+    /// `me`.
+    fn conflicts(
+        self,
+        item: Item,
+        me: SeatId,
+        are_before: bool,
+    ) -> impl Iterator<Item = &'a Request> + use<'a> {
+        let number = self.seat(me).number.get();
+        self.others(item, me)
+            .filter(move |request| (self.seat(request.seat()).number.get() < number) == are_before)
+    }
+
+    /// Process `me` declares these, which are in order (`put_in_order`) and not more than
+    /// `most_items`. Returns how many of them have to wait. Under the lane's lock.
+    pub fn enter(&self, me: SeatId, items: &[Item]) -> u64 {
+        let seat = self.seat(me);
+        seat.put(State::Queued);
+        seat.number.set(self.head.numbers.add(1) + 1);
+        seat.is_next.set(0);
+        let first = me * self.most_items() as u32;
+        let mut ungranted = 0;
+        for (n, item) in items.iter().enumerate() {
+            let id = first + n as u32;
+            let request = self.request(id);
+            request.write(me, item);
+            let before = self.conflicts(*item, me, true).filter(|other| {
+                let passes = planted(Fault::ReaderPassesWriter)
+                    && item.mode == Mode::Read
+                    && !other.is_granted();
+                !passes
+            });
+            let mut blockers = before.count() as u64;
+            if planted(Fault::GrantedTwice) {
+                blockers = blockers.saturating_sub(1);
+            }
+            request.blockers.set(blockers);
+            ungranted += u64::from(blockers > 0);
+            self.queue_of(item).append(id, self.requests);
+            seat.requests.set(n as u64 + 1);
+        }
+        seat.ungranted.set(ungranted);
+        ungranted
+    }
+
+    /// The transaction of process `me` has ended, or gives up: `wake` is called for those that have
+    /// all their keys now, and for those that have watched it. Under the lane's lock.
+    pub fn leave(&self, me: SeatId, mut wake: impl FnMut(SeatId)) {
+        let seat = self.seat(me);
+        if seat.state() == State::Idle {
+            return;
+        }
+        for id in self.requests_of(me) {
+            let item = self.request(id).item();
+            if !planted(Fault::LeavesSleepers) {
+                for behind in self.conflicts(item, me, false) {
+                    self.uncover(behind, &mut wake);
+                }
+            }
+            self.queue_of(&item).remove(id, self.requests);
+        }
+        seat.requests.set(0);
+        seat.ungranted.set(0);
+        seat.put(State::Idle);
+        self.release_watchers(me, wake);
+    }
+
+    /// One before this request has gone.
+    fn uncover(&self, request: &Request, wake: &mut impl FnMut(SeatId)) {
+        let blockers = request.blockers.get();
+        request.blockers.set(blockers.saturating_sub(1));
+        if blockers == 1 {
+            let seat = self.seat(request.seat());
+            if seat.ungranted.sub(1) == 1 {
+                wake(request.seat());
+            }
+        }
+    }
+
+    /// The transaction of process `me` is about to end. Returns how many requests are behind its
+    /// own; `wake` is called for those that have all their keys when it has gone, so that they are
+    /// awake by then. Under the lane's lock.
+    pub fn about_to_leave(&self, me: SeatId, mut wake: impl FnMut(SeatId)) -> u64 {
+        let mut behind = 0;
+        for id in self.requests_of(me) {
+            for request in self.conflicts(self.request(id).item(), me, false) {
+                behind += 1;
+                let seat = self.seat(request.seat());
+                let is_next = request.blockers.get() == 1 && seat.ungranted.get() == 1;
+                if is_next && seat.is_next.exchange(0, 1) {
+                    wake(request.seat());
+                }
+            }
+        }
+        behind
+    }
+
+    /// A transaction that has to end before process `me` has all its keys. Under the lane's lock.
+    pub fn blocker(&self, me: SeatId) -> Option<SeatId> {
+        self.requests_of(me)
+            .filter(|&id| !self.request(id).is_granted())
+            .find_map(|id| self.conflicts(self.request(id).item(), me, true).next())
+            .map(Request::seat)
+    }
+
+    /// Process `me` has all its keys: from now on writers that have declared nothing wait for it.
+    /// It looks for those that run already next.
+    pub fn hold(&self, me: SeatId) {
+        self.seat(me).put(State::Holding);
+    }
+
+    /// Process `me` is going to wait for a writer that has declared nothing: `wake` is called for
+    /// those that have watched it, which must not wait for it meanwhile. Under the lane's lock.
+    pub fn drain(&self, me: SeatId, wake: impl FnMut(SeatId)) {
+        self.seat(me).put(State::Draining);
+        if !planted(Fault::DrainingWakesNobody) {
+            self.release_watchers(me, wake);
+        }
+    }
+
+    fn release_watchers(&self, me: SeatId, mut wake: impl FnMut(SeatId)) {
+        if self.seat(me).is_watched.get() == 0 {
+            return;
+        }
+        self.seat(me).is_watched.set(0);
+        for (id, seat) in self.seats.iter().enumerate() {
+            if seat.watches.get() == u64::from(me) + 1 {
+                seat.watches.set(0);
+                wake(id as SeatId);
+            }
+        }
+    }
+
+    /// Whether there may be a holder in the way of a write to these keys. Without the lock.
+    #[inline]
+    pub fn may_be_held(&self, relation: Relation, keys: &Interval) -> bool {
+        if !self.head.wide.is_empty() {
+            return true;
+        }
+        if keys.low() != keys.high() {
+            return self.queues.iter().any(|queue| !queue.is_empty());
+        }
+        let at = hash(relation, keys) as usize & (self.queues.len() - 1);
+        !self.queues[at].is_empty()
+    }
+
+    /// Who holds these keys, if process `me` is going to write to them and has not declared that.
+    /// Process `me` watches that one from now on: it is woken when it need not wait for it any
+    /// more. Under the lane's lock.
+    pub fn watch_holder(&self, me: SeatId, relation: Relation, keys: Interval) -> Option<SeatId> {
+        let item = Item {
+            relation,
+            keys,
+            mode: Mode::Write,
+        };
+        let holder = self
+            .others(item, me)
+            .map(Request::seat)
+            .find(|&seat| self.seat(seat).state() == State::Holding)?;
+        self.seat(holder).is_watched.set(1);
+        self.seat(me).watches.set(u64::from(holder) + 1);
+        Some(holder)
+    }
+
+    /// Process `me` does not wait for a holder any more.
+    pub fn stop_watching(&self, me: SeatId) {
+        self.seat(me).watches.set(0);
+    }
+
+    /// Whether process `me` has declared that it writes to these keys.
+    pub fn has_declared(&self, me: SeatId, relation: Relation, keys: &Interval) -> bool {
+        self.requests_of(me).any(|id| {
+            let item = self.request(id).item();
+            item.mode == Mode::Write && item.relation == relation && item.keys.covers(keys)
+        })
+    }
+
+    /// A writer that has declared nothing, runs, and may have written to the keys that process `me`
+    /// has declared. `is_running` says whether a transaction with that id runs.
+    pub fn writer_in_the_way(
+        &self,
+        me: SeatId,
+        own: u64,
+        is_running: impl Fn(u64) -> bool,
+    ) -> Option<u64> {
+        let stripes = self.stripes();
+        let is_other = |id: u64| id != own && is_running(id);
+        self.requests_of(me).find_map(|id| {
+            let item = self.request(id).item();
+            stripes.writer_of(item.relation, &item.keys, &is_other)
+        })
+    }
+
+    /// The transaction `id`, which has declared nothing, is going to write to these keys. Before it
+    /// looks for holders. False if there is no room: who declares them does not learn of it.
+    pub fn announce(
+        &self,
+        id: u64,
+        relation: Relation,
+        keys: &Interval,
+        is_running: impl Fn(u64) -> bool,
+    ) -> bool {
+        self.stripes().announce(id, relation, keys, is_running)
+    }
+}

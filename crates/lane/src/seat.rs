@@ -1,0 +1,91 @@
+//! A process's place in the lane.
+
+use crate::word::Word;
+
+/// Index of a process in the shared arrays.
+pub type SeatId = u32;
+
+/// Where a declared transaction is on its way.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u64)]
+pub enum State {
+    /// It has declared nothing.
+    Idle = 0,
+    /// It waits for its keys, and has nothing.
+    Queued = 1,
+    /// It has its keys, and waits for writers that have declared nothing. Nobody waits for it but
+    /// those behind it.
+    Draining = 2,
+    /// Its keys are its own.
+    Holding = 3,
+}
+
+/// A process in the lane.
+#[derive(Debug, Default)]
+#[repr(C, align(64))]
+pub struct Seat {
+    state: Word,
+    /// Of its requests. Changed under the lane's lock.
+    pub(crate) requests: Word,
+    /// Its place in the order of declared transactions; larger ones are later.
+    pub(crate) number: Word,
+    /// Requests that have others before them. Changed under the lane's lock.
+    pub(crate) ungranted: Word,
+    /// The only one before it is about to go.
+    pub(crate) is_next: Word,
+    /// Somebody who has declared nothing waits for this one's end. Changed under the lane's lock.
+    pub(crate) is_watched: Word,
+    /// For whose end this process waits without having declared anything, + 1.
+    pub(crate) watches: Word,
+    reserved: Word,
+}
+
+impl Seat {
+    /// Where its transaction is.
+    pub fn state(&self) -> State {
+        match self.state.get() {
+            0 => State::Idle,
+            1 => State::Queued,
+            2 => State::Draining,
+            _ => State::Holding,
+        }
+    }
+
+    pub(crate) fn put(&self, state: State) {
+        self.state.set(state as u64);
+    }
+
+    /// Whether all its requests are granted.
+    #[inline]
+    pub fn is_granted(&self) -> bool {
+        self.ungranted.get() == 0
+    }
+
+    /// Whether the only transaction before it is about to end: it is worth while to stay awake. Said
+    /// once.
+    #[inline]
+    pub fn take_next(&self) -> bool {
+        self.is_next.get() != 0 && self.is_next.exchange(1, 0)
+    }
+
+    /// Whether it still waits for somebody whom it watches.
+    #[inline]
+    pub fn is_watching(&self) -> bool {
+        self.watches.get() != 0
+    }
+
+    /// For whose end it waits without having declared anything.
+    pub fn watched(&self) -> Option<SeatId> {
+        (self.watches.get() as SeatId).checked_sub(1)
+    }
+
+    /// Declared items.
+    pub fn items(&self) -> u64 {
+        self.requests.get()
+    }
+
+    /// Its place in the order of declared transactions.
+    pub fn number(&self) -> u64 {
+        self.number.get()
+    }
+}

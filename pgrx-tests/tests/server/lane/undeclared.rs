@@ -1,0 +1,152 @@
+//! Beside those who have declared nothing.
+
+use anyhow::{Result, ensure};
+use txn_server_tests::{Background, int, sqlstate, text};
+
+use super::{LEVELS, bank, declare, session, update};
+
+/// U has changed the second row and wants the first, D declares both: D lets U go first.
+#[test]
+fn a_declared_transaction_lets_writers_end() -> Result<()> {
+    let server = bank(2, &[])?;
+    let mut look = server.connect()?;
+    // From the first declaration on writers announce themselves.
+    look.batch_execute(&format!("BEGIN; {}; COMMIT", declare(&[1])))?;
+    for level in LEVELS {
+        let mut writer = session(&server, level)?;
+        writer.batch_execute("BEGIN")?;
+        writer.batch_execute(&update(2))?;
+        let mut declared = session(&server, level)?;
+        declared.batch_execute("SELECT 1; BEGIN")?;
+        let declared = Background::run(declared, &declare(&[1, 2]))?;
+        declared.wait_until_blocked(&mut look)?;
+        let state = text(
+            &mut look,
+            "SELECT string_agg(DISTINCT state, ',') FROM txn.lane",
+        )?;
+        ensure!(state == "draining", "{state}");
+        writer.batch_execute(&update(1))?;
+        writer.batch_execute("COMMIT")?;
+        let (mut declared, told) = declared.end()?;
+        told?;
+        declared.batch_execute(&update(1))?;
+        declared.batch_execute(&update(2))?;
+        declared.batch_execute("COMMIT")?;
+    }
+    ensure!(int(&mut look, "SELECT sum(val) FROM account")? == 8);
+    Ok(())
+}
+
+/// Who has declared nothing waits for who holds the key.
+#[test]
+fn writers_wait_for_holders() -> Result<()> {
+    let server = bank(2, &[])?;
+    let mut look = server.connect()?;
+    let mut holder = server.connect()?;
+    let writes = [
+        update(1),
+        "DELETE FROM account WHERE id = 1".to_owned(),
+        "SELECT FROM account WHERE id = 1 FOR UPDATE".to_owned(),
+        "INSERT INTO account VALUES (1, 0) ON CONFLICT (id) DO UPDATE SET val = account.val + 1"
+            .to_owned(),
+        "INSERT INTO account VALUES (1, 0) ON CONFLICT DO NOTHING".to_owned(),
+    ];
+    for write in &writes {
+        holder.batch_execute("BEGIN")?;
+        holder.batch_execute(&declare(&[1]))?;
+        let writer = Background::run(server.connect()?, &format!("BEGIN; {write}; ROLLBACK"))?;
+        writer.wait_until_blocked(&mut look)?;
+        let reason = text(
+            &mut look,
+            &format!("SELECT reason FROM txn.waits WHERE pid = {}", writer.pid),
+        )?;
+        ensure!(reason == "lane", "{write}: {reason}");
+        // Other rows are free, and so is the lock of foreign keys' checks.
+        server.connect()?.batch_execute(&format!(
+            "{}; SELECT FROM account WHERE id = 1 FOR KEY SHARE",
+            update(2)
+        ))?;
+        holder.batch_execute(&update(1))?;
+        holder.batch_execute("COMMIT")?;
+        writer.end()?.1?;
+    }
+    ensure!(int(&mut look, "SELECT val FROM account WHERE id = 1")? == writes.len() as i64);
+    Ok(())
+}
+
+/// NOWAIT, SKIP LOCKED, and a validated transaction, which would come too late.
+#[test]
+fn writers_that_do_not_wait() -> Result<()> {
+    let server = bank(2, &[])?;
+    let mut holder = server.connect()?;
+    holder.batch_execute("BEGIN")?;
+    holder.batch_execute(&declare(&[1]))?;
+    let mut client = server.connect()?;
+    let nowait = client.batch_execute("SELECT FROM account WHERE id = 1 FOR UPDATE NOWAIT");
+    ensure!(sqlstate(&nowait) == "55P03");
+    let skipped = "SELECT count(*) FROM (SELECT id FROM account FOR UPDATE SKIP LOCKED) free";
+    ensure!(int(&mut client, skipped)? == 1);
+    let mut validated = session(&server, "repeatable read")?;
+    ensure!(sqlstate(&validated.batch_execute(&update(1))) == "40001");
+    client.batch_execute("SET lock_timeout = '50ms'")?;
+    ensure!(sqlstate(&client.batch_execute(&update(1))) == "55P03");
+    holder.batch_execute("COMMIT")?;
+    client.batch_execute(&update(1))?;
+    validated.batch_execute(&update(1))?;
+    ensure!(int(&mut client, "SELECT val FROM account WHERE id = 1")? == 2);
+    Ok(())
+}
+
+/// A prepared transaction has declared nothing any more: others wait for its end all the same.
+#[test]
+fn prepared_transactions() -> Result<()> {
+    let server = bank(2, &[])?;
+    let mut look = server.connect()?;
+    for level in LEVELS {
+        let mut first = session(&server, level)?;
+        first.batch_execute("SELECT 1; BEGIN")?;
+        first.batch_execute(&declare(&[1]))?;
+        first.batch_execute(&update(1))?;
+        first.batch_execute("PREPARE TRANSACTION 'p'")?;
+        let mut second = session(&server, level)?;
+        second.batch_execute("SELECT 1; BEGIN")?;
+        let second = Background::run(second, &declare(&[1]))?;
+        second.wait_until_blocked(&mut look)?;
+        first.batch_execute("COMMIT PREPARED 'p'")?;
+        let (mut second, told) = second.end()?;
+        told?;
+        second.batch_execute(&update(1))?;
+        second.batch_execute("COMMIT")?;
+    }
+    ensure!(int(&mut look, "SELECT val FROM account WHERE id = 1")? == 4);
+    Ok(())
+}
+
+/// On a hot row: a declared transaction takes no ticket, and followers end before it begins.
+#[test]
+fn beside_followers() -> Result<()> {
+    let server = bank(2, &[])?;
+    let mut look = server.connect()?;
+    look.batch_execute(&format!("BEGIN; {}; COMMIT", declare(&[1])))?;
+    let mut leader = txn_server_tests::grouped(&server)?;
+    leader.batch_execute("BEGIN")?;
+    leader.batch_execute(&update(1))?;
+    let mut follower = txn_server_tests::grouped(&server)?;
+    follower.batch_execute("BEGIN")?;
+    follower.batch_execute(&update(1))?;
+    let mut declared = txn_server_tests::grouped(&server)?;
+    declared.batch_execute("BEGIN")?;
+    let declared = Background::run(declared, &declare(&[1]))?;
+    declared.wait_until_blocked(&mut look)?;
+    leader.batch_execute("COMMIT")?;
+    follower.batch_execute("COMMIT")?;
+    let (mut declared, told) = declared.end()?;
+    told?;
+    let late = Background::run(txn_server_tests::grouped(&server)?, &update(1))?;
+    late.wait_until_blocked(&mut look)?;
+    declared.batch_execute(&update(1))?;
+    declared.batch_execute("COMMIT")?;
+    late.end()?.1?;
+    ensure!(int(&mut look, "SELECT val FROM account WHERE id = 1")? == 4);
+    Ok(())
+}

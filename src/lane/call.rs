@@ -1,0 +1,274 @@
+//! A CALL of a procedure with a declaration takes the keys before the procedure runs.
+
+use super::admit;
+use super::procedure::{self, Declared, Part, Plan};
+use crate::hotlock::memory;
+use crate::pg::{fastpath, nodes, raw, snapshot, xact};
+use crate::range_occ::{ordered, session, value};
+use ::lane::{Lane, Value};
+use keyrange::COLUMNS;
+use pgrx::pg_sys::{self, Datum, NodeTag, Oid};
+use std::ffi::c_int;
+
+/// Before a CALL of the client's own runs. It takes the keys that the procedure declares, if it is
+/// where `txn.declare` could stand; else it runs as if nothing were declared.
+///
+/// # Safety
+/// A CALL and its parameters; nothing with a destructor is alive in the callers.
+pub unsafe fn before(call: *const pg_sys::CallStmt, params: pg_sys::ParamListInfo) {
+    let Some(lane) = admit::lane() else { return };
+    // SAFETY: by the contract.
+    unsafe {
+        let function = (*call).funcexpr;
+        let plan = match procedure::declared((*function).funcid) {
+            Declared::Nothing => return,
+            Declared::Unfit => return skip(),
+            Declared::Plan(plan) => plan,
+        };
+        if !xact::is_read_committed() {
+            fastpath::watch();
+        }
+        if !may_declare() || !may_use(plan) || !evaluate(plan, (*function).args, params) {
+            return skip();
+        }
+        match admit::settle(lane) {
+            Some(0) => {}
+            Some(_) => take(lane),
+            None => skip(),
+        }
+    }
+}
+
+/// The CALL runs as if nothing were declared.
+fn skip() {
+    memory().totals.lane_skipped.add(1);
+}
+
+/// Whether the transaction may enter the lane: it has no id, has declared nothing, and its
+/// snapshot, if it keeps one, can be taken again.
+fn may_declare() -> bool {
+    !admit::is_in()
+        && xact::nest_level() == 1
+        && xact::own_xid() == 0
+        && !xact::is_serializable()
+        && (xact::is_read_committed()
+            || !session::has_used_snapshot() && snapshot::is_utility_retakeable())
+}
+
+fn may_use(plan: &Plan) -> bool {
+    // SAFETY: reads the session's state.
+    let role = plan.owner.unwrap_or_else(|| unsafe { raw::GetUserId() });
+    let mut parts = plan.parts.iter();
+    parts.all(|part| part.target.may_be_declared(role, part.mode))
+}
+
+/// Enters the lane, waits, and takes the command's snapshot again.
+///
+/// # Safety
+/// `may_declare()`.
+unsafe fn take(lane: Lane<'static>) {
+    // SAFETY: by the contract.
+    unsafe {
+        let has_all = admit::enter(lane);
+        if !xact::is_read_committed() {
+            admit::wait_until_held(lane);
+            ordered::retake_for_utility();
+        } else if !has_all && snapshot::is_utility_replaceable() {
+            let of_portal = snapshot::let_utility_go();
+            admit::wait_until_held(lane);
+            snapshot::take_for_utility(of_portal);
+        } else {
+            admit::wait_until_held(lane);
+        }
+    }
+}
+
+/// Works out the keys. False if it does not know them before the CALL.
+///
+/// # Safety
+/// As for `before`.
+unsafe fn evaluate(
+    plan: &Plan,
+    arguments: *const pg_sys::List,
+    params: pg_sys::ParamListInfo,
+) -> bool {
+    admit::begin();
+    value::with_scratch(|| {
+        let mut parts = plan.parts.iter();
+        // SAFETY: by the contract.
+        parts.all(|part| unsafe { declare(part, arguments, params) })
+    })
+}
+
+/// # Safety
+/// As for `before`; within `value::with_scratch`.
+unsafe fn declare(
+    part: &Part,
+    arguments: *const pg_sys::List,
+    params: pg_sys::ParamListInfo,
+) -> bool {
+    let mut values = [(Datum::from(0), Oid::INVALID); COLUMNS];
+    let mut each = None;
+    // SAFETY: by the contract.
+    unsafe {
+        for (n, value) in part.form.values.iter().enumerate() {
+            let found = match value {
+                Value::Text(text) => match part.target.read(n, text) {
+                    Some(datum) => Found::Value(datum, part.target.table.columns[n].typ),
+                    None => Found::Unknown,
+                },
+                Value::Argument(number) | Value::Each(number) => {
+                    argument(arguments, *number, params)
+                }
+            };
+            match found {
+                Found::Unknown => return false,
+                // No row has such a key.
+                Found::Null => return true,
+                Found::Value(datum, typ) => values[n] = (datum, typ),
+            }
+            if matches!(value, Value::Each(_)) {
+                each = Some(n);
+            }
+        }
+        let values = &mut values[..part.form.values.len()];
+        let Some(place) = each else {
+            let keys = part.target.image(values);
+            admit::declare(part.target.relation, keys, part.mode);
+            return true;
+        };
+        let (array, typ) = values[place];
+        let element = raw::get_element_type(typ);
+        if element == Oid::INVALID {
+            return false;
+        }
+        for_each_element(array, element, |datum| {
+            values[place] = (datum, element);
+            let keys = part.target.image(values);
+            admit::declare(part.target.relation, keys, part.mode);
+        });
+    }
+    true
+}
+
+/// An argument of a CALL.
+enum Found {
+    Value(Datum, Oid),
+    Null,
+    /// It is known when the CALL computes it.
+    Unknown,
+}
+
+impl Found {
+    fn of(datum: Datum, is_null: bool, typ: Oid) -> Found {
+        if is_null {
+            return Found::Null;
+        }
+        // SAFETY: a catalog look-up.
+        Found::Value(datum, unsafe { raw::getBaseType(typ) })
+    }
+}
+
+/// # Safety
+/// As for `before`.
+unsafe fn argument(list: *const pg_sys::List, number: u16, params: pg_sys::ParamListInfo) -> Found {
+    let at = usize::from(number) - 1;
+    // SAFETY: by the contract.
+    unsafe {
+        if at >= nodes::length(list) {
+            return Found::Unknown;
+        }
+        let node = nodes::nth::<pg_sys::Node>(list, at);
+        let found = plain(node, params);
+        if !matches!(found, Found::Unknown) {
+            return found;
+        }
+        plain(folded(node, params), std::ptr::null_mut())
+    }
+}
+
+/// The value of a constant or a parameter.
+///
+/// # Safety
+/// An expression and its parameters.
+unsafe fn plain(node: *const pg_sys::Node, params: pg_sys::ParamListInfo) -> Found {
+    // SAFETY: nodes are read as what their tags say.
+    unsafe {
+        match nodes::tag(node) {
+            NodeTag::T_Const => {
+                let constant = &*node.cast::<pg_sys::Const>();
+                Found::of(
+                    constant.constvalue,
+                    constant.constisnull,
+                    constant.consttype,
+                )
+            }
+            NodeTag::T_RelabelType => {
+                plain((*node.cast::<pg_sys::RelabelType>()).arg.cast(), params)
+            }
+            NodeTag::T_Param if !params.is_null() => {
+                let param = &*node.cast::<pg_sys::Param>();
+                let is_known = param.paramkind == pg_sys::ParamKind::PARAM_EXTERN
+                    && (*params).paramFetch.is_none()
+                    && (1..=(*params).numParams).contains(&param.paramid);
+                if !is_known {
+                    return Found::Unknown;
+                }
+                let given = &*(*params).params.as_ptr().add(param.paramid as usize - 1);
+                if given.ptype == param.paramtype {
+                    Found::of(given.value, given.isnull, given.ptype)
+                } else {
+                    Found::Unknown
+                }
+            }
+            _ => Found::Unknown,
+        }
+    }
+}
+
+/// The expression with its parameters put in and its immutable functions computed.
+///
+/// # Safety
+/// As for `plain`. An error in it is the one that the CALL itself would raise.
+unsafe fn folded(node: *mut pg_sys::Node, params: pg_sys::ParamListInfo) -> *const pg_sys::Node {
+    // SAFETY: eval_const_expressions looks at nothing else of the planner's state (clauses.c).
+    unsafe {
+        let room = |size: usize| raw::palloc0(size);
+        let global = room(size_of::<pg_sys::PlannerGlobal>()).cast::<pg_sys::PlannerGlobal>();
+        (*global).type_ = NodeTag::T_PlannerGlobal;
+        (*global).boundParams = params;
+        let root = room(size_of::<pg_sys::PlannerInfo>()).cast::<pg_sys::PlannerInfo>();
+        (*root).type_ = NodeTag::T_PlannerInfo;
+        (*root).glob = global;
+        raw::eval_const_expressions(root, node)
+    }
+}
+
+/// Calls `each` with the elements of an array that are not NULL.
+///
+/// # Safety
+/// An array of that type; `each` raises nothing.
+unsafe fn for_each_element(array: Datum, element: Oid, mut each: impl FnMut(Datum)) {
+    // SAFETY: by the contract; the elements stand in the current memory context, or in the array.
+    unsafe {
+        let array = raw::pg_detoast_datum(array.cast_mut_ptr()).cast::<pg_sys::ArrayType>();
+        let (mut length, mut by_value, mut align) = (0, false, 0);
+        raw::get_typlenbyvalalign(element, &mut length, &mut by_value, &mut align);
+        let (mut elements, mut nulls, mut count) = (std::ptr::null_mut(), std::ptr::null_mut(), 0);
+        raw::deconstruct_array(
+            array,
+            element,
+            c_int::from(length),
+            by_value,
+            align,
+            &mut elements,
+            &mut nulls,
+            &mut count,
+        );
+        for n in 0..count as usize {
+            if !*nulls.add(n) {
+                each(*elements.add(n));
+            }
+        }
+    }
+}

@@ -1,0 +1,22 @@
+#![doc = include_str!("README.md")]
+
+pub mod admit;
+pub mod call;
+mod declare;
+mod errors;
+mod procedure;
+pub mod respect;
+mod target;
+mod views;
+
+/// Registers the invalidation callbacks. Once, from `_PG_init`.
+pub fn init() {
+    procedure::init();
+    // SAFETY: the callback touches only process-local cells.
+    unsafe {
+        pgrx::pg_sys::CacheRegisterRelcacheCallback(
+            Some(respect::at_invalidation),
+            pgrx::pg_sys::Datum::from(0),
+        );
+    }
+}

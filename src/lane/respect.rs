@@ -1,0 +1,190 @@
+//! Writers that have declared nothing announce what they write to, and wait for those who hold it.
+//!
+//! The callbacks of `txn_heap` come here before heap writes or locks a row, in all sessions and at
+//! all levels, as soon as anybody has declared anything since the server started.
+
+use super::admit;
+use super::errors;
+use crate::hotlock::memory;
+use crate::hotlock::waiting::{self, Wait};
+use crate::pg::buffer::Page;
+use crate::pg::local::Local;
+use crate::pg::per_table::PerTable;
+use crate::pg::{process, raw};
+use crate::range_occ::key::{self, Table};
+use crate::range_occ::{session, view};
+use ::lane::Lane;
+use keyrange::{Interval, Relation};
+use pgrx::pg_sys::{self, Datum, LockWaitPolicy, Oid};
+use std::cell::Cell;
+use std::rc::Rc;
+
+/// Keys that a transaction announces; of more it only looks who holds them, so that one that
+/// changes a whole table does not have all others wait for it.
+const MOST_ANNOUNCED: u32 = 256;
+
+static ANNOUNCED: Local<Cell<u32>> = Local::new(Cell::new(0));
+static IS_WATCHING: Local<Cell<bool>> = Local::new(Cell::new(false));
+/// The table that was looked at last, kept alive.
+static LAST: Local<Cell<Option<Rc<Table>>>> = Local::new(Cell::new(None));
+/// The partitioned table at the top, or the table itself.
+static ROOTS: PerTable<Oid, 256> = PerTable::new();
+
+/// The lane, once anybody has used it.
+#[inline]
+fn in_use() -> Option<Lane<'static>> {
+    memory().lane.filter(Lane::is_used)
+}
+
+/// Before the row in the slot is inserted, or takes the place of one with the same key.
+///
+/// # Safety
+/// `rel` is open; the slot holds a row of it. Nothing with a destructor is alive in the callers.
+#[inline]
+pub unsafe fn before_row(rel: pg_sys::Relation, slot: *mut pg_sys::TupleTableSlot) {
+    if let Some(lane) = in_use() {
+        // SAFETY: by the contract.
+        unsafe {
+            if let Some(table) = session::known((*rel).rd_id) {
+                let keys = table.image_of_slot(slot);
+                before_write(lane, rel, keys, LockWaitPolicy::LockWaitBlock);
+            }
+        }
+    }
+}
+
+/// Before the version at that address is deleted or locked. False if it is to be skipped.
+///
+/// # Safety
+/// `rel` is open and locked, the version visible to the transaction. Nothing with a destructor is
+/// alive in the callers.
+#[inline]
+pub unsafe fn before_version(
+    rel: pg_sys::Relation,
+    packed_tid: u64,
+    policy: LockWaitPolicy::Type,
+) -> bool {
+    match in_use() {
+        // SAFETY: by the contract.
+        Some(lane) => unsafe {
+            let keys = image_of_version(rel, packed_tid);
+            before_write(lane, rel, keys, policy)
+        },
+        None => true,
+    }
+}
+
+/// Keeps it alive until the next one comes.
+fn kept(table: Rc<Table>) -> &'static Table {
+    let place = Rc::as_ptr(&table);
+    LAST.set(Some(table));
+    // SAFETY: LAST has a share of it.
+    unsafe { &*place }
+}
+
+/// # Safety
+/// As for `before_version`.
+unsafe fn image_of_version(rel: pg_sys::Relation, packed_tid: u64) -> Interval {
+    // SAFETY: by the contract; the version stays where it is while its page is pinned.
+    unsafe {
+        let table = kept(key::of(rel));
+        let page = Page::pin(rel, packed_tid);
+        page.share();
+        let tuple = page.heap_tuple(rel, packed_tid);
+        page.unlock();
+        let image = match tuple {
+            Some(mut tuple) => table.image_of_tuple(&raw mut tuple, (*rel).rd_att),
+            None => Interval::ALL,
+        };
+        page.unpin();
+        image
+    }
+}
+
+/// # Safety
+/// `rel` is open. Nothing with a destructor is alive in the callers.
+unsafe fn before_write(
+    lane: Lane<'static>,
+    rel: pg_sys::Relation,
+    keys: Interval,
+    policy: LockWaitPolicy::Type,
+) -> bool {
+    // SAFETY: by the contract.
+    let relation = unsafe { root_of(rel) };
+    if admit::is_in() && lane.has_declared(process::me(), relation, &keys) {
+        return true;
+    }
+    announce(lane, relation, &keys);
+    while lane.may_be_held(relation, &keys) {
+        let me = process::me();
+        IS_WATCHING.set(true);
+        let watch = |lane: Lane<'static>| lane.watch_holder(me, relation, keys);
+        let Some(holder) = memory().with_lane(lane, watch) else {
+            break;
+        };
+        if policy == LockWaitPolicy::LockWaitSkip {
+            lane.stop_watching(me);
+            return false;
+        }
+        if policy == LockWaitPolicy::LockWaitError {
+            errors::NOT_AVAILABLE.raise();
+        }
+        if session::is_validated() {
+            errors::HELD.raise();
+        }
+        memory().totals.lane_waits.add(1);
+        let seat = lane.seat(me);
+        let wait = Wait::begin_in_lane();
+        while seat.is_watching() {
+            if !wait.doze() {
+                wait.slice_in_lock_manager(|| waiting::await_process(holder));
+            }
+        }
+        wait.finish();
+    }
+    true
+}
+
+fn announce(lane: Lane<'static>, relation: Relation, keys: &Interval) {
+    let announced = ANNOUNCED.get();
+    if announced >= MOST_ANNOUNCED {
+        return;
+    }
+    ANNOUNCED.set(announced + 1);
+    // SAFETY: the transaction is about to write, for which it needs an id.
+    unsafe { raw::GetCurrentTransactionId() };
+    if !lane.announce(view::own_fxid(), relation, keys, view::is_running) {
+        memory().totals.lane_overflows.add(1);
+    }
+}
+
+/// The relation under whose name the table's keys are declared.
+///
+/// # Safety
+/// `rel` is open.
+unsafe fn root_of(rel: pg_sys::Relation) -> Relation {
+    // SAFETY: by the contract; catalog look-ups.
+    unsafe {
+        let oid = (*rel).rd_id;
+        if !(*(*rel).rd_rel).relispartition {
+            return key::relation_of(oid);
+        }
+        key::relation_of(ROOTS.get(oid, || super::target::root_of(oid)))
+    }
+}
+
+/// The transaction has ended.
+#[inline]
+pub fn end() {
+    ANNOUNCED.set(0);
+    if IS_WATCHING.take()
+        && let Some(lane) = memory().lane
+    {
+        lane.stop_watching(process::me());
+    }
+}
+
+/// A relcache entry is not valid any more.
+pub unsafe extern "C-unwind" fn at_invalidation(_arg: Datum, relation: Oid) {
+    ROOTS.forget(relation);
+}

@@ -1,0 +1,178 @@
+//! The table of an item, and the images of its keys.
+
+use crate::pg::{error, nodes, raw, rights};
+use crate::range_occ::key::{self, Table};
+use crate::range_occ::uses::{self, Use};
+use crate::range_occ::value;
+use ::lane::{Form, Mode};
+use keyrange::{COLUMNS, Interval, Relation, Value};
+use pgrx::pg_sys::{self, Oid};
+use std::ffi::c_char;
+use std::rc::Rc;
+
+/// The table that an item names.
+pub struct Target {
+    pub oid: Oid,
+    /// Under which its keys are queued: that of the partitioned table to which it belongs, or its
+    /// own.
+    pub relation: Relation,
+    pub table: Rc<Table>,
+}
+
+/// Why an item cannot be declared.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Unfit {
+    NoTable,
+    OtherMethod,
+    NoKey,
+    TooFewValues,
+    TooManyValues,
+}
+
+/// The table of that name, as users write it.
+///
+/// # Safety
+/// A C string with the syntax of a name; nothing with a destructor is alive in the callers.
+pub unsafe fn find(name: *const c_char) -> Result<Target, Unfit> {
+    const SHARED: pg_sys::LOCKMODE = pg_sys::AccessShareLock as pg_sys::LOCKMODE;
+    // SAFETY: by the contract; the table is locked while it is looked at.
+    unsafe {
+        let names = raw::stringToQualifiedNameList(name, std::ptr::null_mut());
+        let oid = raw::RangeVarGetRelidExtended(
+            raw::makeRangeVarFromNameList(names),
+            SHARED,
+            pg_sys::RVROption::RVR_MISSING_OK,
+            None,
+            std::ptr::null_mut(),
+        );
+        if oid == Oid::INVALID {
+            return Err(Unfit::NoTable);
+        }
+        let found = match uses::known_use(oid) {
+            Use::Ours | Use::Partitioned => {
+                let rel = raw::RelationIdGetRelation(oid);
+                let table = key::of(rel);
+                raw::RelationClose(rel);
+                if table.layout.is_some() {
+                    let relation = key::relation_of(root_of(oid));
+                    Ok(Target {
+                        oid,
+                        relation,
+                        table,
+                    })
+                } else {
+                    Err(Unfit::NoKey)
+                }
+            }
+            Use::Free | Use::Refused(_) => Err(Unfit::OtherMethod),
+        };
+        raw::UnlockRelationOid(oid, SHARED);
+        found
+    }
+}
+
+/// The partitioned table at the top, or the table itself.
+///
+/// # Safety
+/// The table is locked.
+pub unsafe fn root_of(oid: Oid) -> Oid {
+    // SAFETY: catalog look-ups.
+    unsafe {
+        if !raw::get_rel_relispartition(oid) {
+            return oid;
+        }
+        let ancestors = raw::get_partition_ancestors(oid);
+        let top = nodes::oids(ancestors).last().unwrap_or(oid);
+        raw::list_free(ancestors);
+        top
+    }
+}
+
+impl Target {
+    /// Whether the item has as many values as the table's key has columns.
+    pub fn check(&self, form: &Form) -> Result<(), Unfit> {
+        let (given, columns) = (form.values.len(), self.table.columns.len());
+        if given > COLUMNS || given > columns && self.table.is_whole_key {
+            Err(Unfit::TooManyValues)
+        } else if given < columns && !form.is_open {
+            Err(Unfit::TooFewValues)
+        } else {
+            Ok(())
+        }
+    }
+
+    /// Whether that role may declare keys of the table: it may read it, or write to it.
+    pub fn may_be_declared(&self, role: Oid, mode: Mode) -> bool {
+        let modes = match mode {
+            Mode::Read => pg_sys::ACL_SELECT,
+            Mode::Write => pg_sys::ACL_INSERT | pg_sys::ACL_UPDATE | pg_sys::ACL_DELETE,
+        };
+        rights::may_use(self.oid, role, modes)
+    }
+
+    /// A value of one of its columns as text. None if it is none.
+    ///
+    /// # Safety
+    /// Nothing with a destructor is alive in the callers.
+    pub unsafe fn read(&self, column: usize, text: &str) -> Option<pg_sys::Datum> {
+        // SAFETY: a built-in type's input function, which tells of bad input without an error.
+        unsafe {
+            let text = error::in_c(text);
+            let typ = self.table.columns[column].typ;
+            let (mut function, mut parameter) = (Oid::INVALID, Oid::INVALID);
+            raw::getTypeInputInfo(typ, &mut function, &mut parameter);
+            let mut call = pg_sys::FmgrInfo::default();
+            raw::fmgr_info(function, &mut call);
+            let mut quiet = pg_sys::ErrorSaveContext {
+                type_: pg_sys::NodeTag::T_ErrorSaveContext,
+                ..Default::default()
+            };
+            let mut value = pg_sys::Datum::from(0);
+            let is_one = raw::InputFunctionCallSafe(
+                &mut call,
+                text.cast_mut(),
+                parameter,
+                -1,
+                (&raw mut quiet).cast(),
+                &mut value,
+            );
+            is_one.then_some(value)
+        }
+    }
+
+    /// A value of one of its columns as text.
+    ///
+    /// # Errors
+    /// 22P02 and the like if it is none.
+    ///
+    /// # Safety
+    /// Nothing with a destructor is alive in the callers.
+    pub unsafe fn convert(&self, column: usize, text: &str) -> pg_sys::Datum {
+        // SAFETY: a built-in type's input function.
+        unsafe {
+            let text = error::in_c(text);
+            let (mut function, mut parameter) = (Oid::INVALID, Oid::INVALID);
+            let typ = self.table.columns[column].typ;
+            raw::getTypeInputInfo(typ, &mut function, &mut parameter);
+            raw::OidInputFunctionCall(function, text.cast_mut(), parameter, -1)
+        }
+    }
+
+    /// The images of the keys with these values, which are of these types, in their first columns.
+    ///
+    /// # Safety
+    /// Values of their types; within `value::with_scratch`.
+    pub unsafe fn image(&self, values: &[(pg_sys::Datum, Oid)]) -> Interval {
+        let Some(layout) = &self.table.layout else {
+            return Interval::ALL;
+        };
+        let mut known = [Value::Unknown; COLUMNS];
+        for ((place, column), &(datum, typ)) in
+            known.iter_mut().zip(&self.table.columns).zip(values)
+        {
+            // SAFETY: by the contract.
+            *place = unsafe { value::of_datum(column.typ, typ, datum) };
+        }
+        layout.image(&known[..values.len().min(self.table.columns.len())])
+    }
+}
