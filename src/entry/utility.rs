@@ -50,6 +50,7 @@ pub unsafe extern "C-unwind" fn process_utility(
             range_occ::session::rolls_back_to(kind == TransactionStmtKind::TRANS_STMT_ROLLBACK_TO);
             execute();
             after_transaction_command(kind);
+            repeatable::after_utility();
         });
     }
     let run = || {

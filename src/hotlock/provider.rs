@@ -62,8 +62,11 @@ unsafe fn check_procedure(function: pg_sys::Oid, label: &str) {
         let forms = declaration.writes.iter().chain(&declaration.reads);
         for form in forms {
             let name = std::ffi::CString::new(form.table.as_str()).unwrap_or_default();
-            // SAFETY: raises an ERROR if it is no name.
-            unsafe { pg_sys::stringToQualifiedNameList(name.as_ptr(), std::ptr::null_mut()) };
+            // SAFETY: raises an ERROR if it is no name of a table.
+            unsafe {
+                let names = pg_sys::stringToQualifiedNameList(name.as_ptr(), std::ptr::null_mut());
+                pg_sys::makeRangeVarFromNameList(names);
+            }
         }
     });
     if let Err(malformed) = checked {

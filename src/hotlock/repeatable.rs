@@ -31,7 +31,8 @@ pub fn init(retake: Retake) {
 
 /// After a utility command: such a transaction may have begun, or have become one, that will want to know what its snapshot has been used for.
 pub fn after_utility() {
-    let may_use = session_mode() != TableMode::Off
+    let may_use = memory().lane.is_some()
+        || session_mode() != TableMode::Off
         || !settings::is_known_to_have_none()
         || guc::is_on(&guc::RANGE_OCC);
     if may_use && (!xact::is_read_committed() || xact::is_strict_by_default()) {

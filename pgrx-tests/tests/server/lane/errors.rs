@@ -31,7 +31,7 @@ fn where_nothing_can_be_declared() -> Result<()> {
         (format!("BEGIN; SELECT ({one})"), "25001"),
         (
             format!(
-                "BEGIN; DO $$ BEGIN PERFORM {} END $$",
+                "BEGIN; DO $$ BEGIN PERFORM {}; END $$",
                 &one["SELECT ".len()..]
             ),
             "25001",
@@ -189,12 +189,7 @@ fn declarations_of_procedures() -> Result<()> {
     let declared = text(&mut client, declared)?;
     ensure!(declared == "1 write, 2 read, 7 write", "{declared}");
     client.batch_execute("ROLLBACK")?;
-    for label in [
-        "writes: account",
-        "mode=group",
-        "reads: a.b.c.d(\"1\")",
-        "writes: \"\"(1)",
-    ] {
+    for label in ["writes: account", "mode=group", "reads: a.b.c.d(\"1\")"] {
         let sql = format!("SECURITY LABEL FOR txn ON PROCEDURE many IS '{label}'");
         let told = client.batch_execute(&sql);
         ensure!(
@@ -233,7 +228,9 @@ fn calls_that_cannot_declare() -> Result<()> {
     )?;
     let mut skipped = 0;
     let mut expect = |client: &mut Client, sql: &str, more: i64| -> Result<()> {
-        client.batch_execute(sql)?;
+        for statement in sql.split(" ;; ") {
+            client.batch_execute(statement)?;
+        }
         skipped += more;
         let counted = int(client, "SELECT lane_skipped FROM txn.stats")?;
         ensure!(
@@ -260,12 +257,12 @@ fn calls_that_cannot_declare() -> Result<()> {
     expect(&mut client, "CALL touch(1)", 0)?;
     expect(
         &mut client,
-        "ALTER TABLE moved RENAME TO gone; CALL touch(1)",
+        "ALTER TABLE moved RENAME TO gone ;; CALL touch(1)",
         1,
     )?;
     expect(
         &mut client,
-        "ALTER TABLE gone RENAME TO moved; CALL touch(1)",
+        "ALTER TABLE gone RENAME TO moved ;; CALL touch(1)",
         0,
     )?;
     // Nested ones, and those with the lane off, are not where anything could be declared.
@@ -277,12 +274,12 @@ fn calls_that_cannot_declare() -> Result<()> {
     )?;
     expect(
         &mut client,
-        "CREATE ROLE caller; GRANT USAGE ON SCHEMA txn TO caller; SET ROLE caller; CALL touch(1); RESET ROLE",
+        "CREATE ROLE caller ;; SET ROLE caller ;; CALL touch(1) ;; RESET ROLE",
         1,
     )?;
     expect(
         &mut client,
-        "ALTER PROCEDURE touch SECURITY DEFINER; SET ROLE caller; CALL touch(1); RESET ROLE",
+        "ALTER PROCEDURE touch SECURITY DEFINER ;; SET ROLE caller ;; CALL touch(1) ;; RESET ROLE",
         0,
     )?;
     ensure!(int(&mut client, "SELECT sum(val) FROM account")? == 10);

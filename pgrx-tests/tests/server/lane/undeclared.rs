@@ -16,9 +16,9 @@ fn a_declared_transaction_lets_writers_end() -> Result<()> {
         let mut writer = session(&server, level)?;
         writer.batch_execute("BEGIN")?;
         writer.batch_execute(&update(2))?;
-        let mut declared = session(&server, level)?;
-        declared.batch_execute("SELECT 1; BEGIN")?;
-        let declared = Background::run(declared, &declare(&[1, 2]))?;
+        let declared = session(&server, level)?;
+        let block = format!("BEGIN; {}", declare(&[1, 2]));
+        let declared = Background::run(declared, &block)?;
         declared.wait_until_blocked(&mut look)?;
         let state = text(
             &mut look,
@@ -49,7 +49,6 @@ fn writers_wait_for_holders() -> Result<()> {
         "SELECT FROM account WHERE id = 1 FOR UPDATE".to_owned(),
         "INSERT INTO account VALUES (1, 0) ON CONFLICT (id) DO UPDATE SET val = account.val + 1"
             .to_owned(),
-        "INSERT INTO account VALUES (1, 0) ON CONFLICT DO NOTHING".to_owned(),
     ];
     for write in &writes {
         holder.batch_execute("BEGIN")?;
@@ -104,13 +103,12 @@ fn prepared_transactions() -> Result<()> {
     let mut look = server.connect()?;
     for level in LEVELS {
         let mut first = session(&server, level)?;
-        first.batch_execute("SELECT 1; BEGIN")?;
+        first.batch_execute("BEGIN")?;
         first.batch_execute(&declare(&[1]))?;
         first.batch_execute(&update(1))?;
         first.batch_execute("PREPARE TRANSACTION 'p'")?;
-        let mut second = session(&server, level)?;
-        second.batch_execute("SELECT 1; BEGIN")?;
-        let second = Background::run(second, &declare(&[1]))?;
+        let second = session(&server, level)?;
+        let second = Background::run(second, &format!("BEGIN; {}", declare(&[1])))?;
         second.wait_until_blocked(&mut look)?;
         first.batch_execute("COMMIT PREPARED 'p'")?;
         let (mut second, told) = second.end()?;
