@@ -2,6 +2,7 @@
 
 mod adverse;
 mod defaults;
+mod lane;
 mod several_rows;
 pub mod shapes;
 mod sysbench;
@@ -70,6 +71,7 @@ pub static FAMILIES: &[(&str, &str)] = &[
     shapes::FAMILIES[2],
     (tpcc::FAMILY, tpcc::ABOUT),
     (sysbench::FAMILY, sysbench::ABOUT),
+    (lane::FAMILY, lane::ABOUT),
 ];
 
 /// With more clients than that, none has a warehouse of its own: the database would not fit the
@@ -357,6 +359,7 @@ static STANDBY_5_MS: Benchmark = replicated(
 /// All of them.
 pub fn all() -> impl Iterator<Item = &'static Benchmark> {
     let families = shapes::ALL.iter().chain(tpcc::ALL).chain(sysbench::ALL);
+    let families = families.chain(lane::ALL);
     SINGLE.iter().chain(families).copied()
 }
 

@@ -30,7 +30,13 @@ pub fn measure(
         let path = out.join(records[0].machine.file_name(family));
         write_json(&records, &path)?;
     }
-    println!("{}", render(&records));
+    if records
+        .iter()
+        .flat_map(|record| &record.summary)
+        .any(|line| line.variant == GROUP)
+    {
+        println!("{}", render(&records));
+    }
     compare::tell(&records);
     Ok(())
 }

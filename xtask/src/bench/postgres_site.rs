@@ -99,6 +99,10 @@ impl PostgresSite {
         match tables {
             Tables::Pgbench { scale } => self.make_pgbench(scale)?,
             Tables::Sysbench => sysbench::prepare(&self.server)?,
+            Tables::Lane => {
+                let made = self.server.psql(workload::lane::SCHEMA);
+                made.context("making the lane's tables")?;
+            }
             Tables::Ours | Tables::Tpcc { .. } => return Ok(()),
         }
         self.tables = tables;

@@ -42,6 +42,8 @@ pub enum Tables {
     },
     /// sysbench's own.
     Sysbench,
+    /// Those of declared transactions.
+    Lane,
     /// TPC-C's, in a database of their own that is copied anew for each run.
     Tpcc {
         warehouses: usize,
@@ -91,6 +93,7 @@ pub const HOT_ROWS: i64 = 120_000;
 /// With rows of their own, 100 apart.
 pub const MOST_CLIENTS: usize = 1024;
 
+pub mod lane;
 pub mod shapes;
 pub mod sysbench;
 pub mod tpcc;

@@ -1,0 +1,13 @@
+BEGIN;
+SELECT txn.declare(ARRAY['lane_row(' || :k1 || ')', 'lane_row(' || :k2 || ')', 'lane_row(' || :k3 || ')', 'lane_row(' || :k4 || ')', 'lane_row(' || :k5 || ')']);
+UPDATE lane_row SET val = val + 1 WHERE id = :k1;
+SELECT val FROM lane_row WHERE id = :k6;
+UPDATE lane_row SET val = val + 1 WHERE id = :k2;
+SELECT val FROM lane_row WHERE id = :k7;
+UPDATE lane_row SET val = val + 1 WHERE id = :k3;
+SELECT val FROM lane_row WHERE id = :k8;
+UPDATE lane_row SET val = val + 1 WHERE id = :k4;
+SELECT val FROM lane_row WHERE id = :k9;
+UPDATE lane_row SET val = val + 1 WHERE id = :k5;
+SELECT val FROM lane_row WHERE id = :k10;
+COMMIT;

@@ -1,0 +1,13 @@
+BEGIN;
+SELECT FROM lane_row WHERE id = ANY (ARRAY[:k1, :k2, :k3, :k4, :k5]::bigint[]) ORDER BY id FOR UPDATE;
+UPDATE lane_row SET val = val + 1 WHERE id = :k1;
+SELECT val FROM lane_row WHERE id = :k6;
+UPDATE lane_row SET val = val + 1 WHERE id = :k2;
+SELECT val FROM lane_row WHERE id = :k7;
+UPDATE lane_row SET val = val + 1 WHERE id = :k3;
+SELECT val FROM lane_row WHERE id = :k8;
+UPDATE lane_row SET val = val + 1 WHERE id = :k4;
+SELECT val FROM lane_row WHERE id = :k9;
+UPDATE lane_row SET val = val + 1 WHERE id = :k5;
+SELECT val FROM lane_row WHERE id = :k10;
+COMMIT;

@@ -1,0 +1,69 @@
+//! YCSB's read-modify-write of ten keys of a million, drawn by Zipf's law: undeclared, declared, and
+//! with what people do instead.
+
+use super::{Effect, Script, Source, Tables, Workload, counter};
+
+/// What makes the tables and procedures.
+pub const SCHEMA: &str = include_str!("../../../../bench/lane/schema.sql");
+/// Rows of the table.
+const ROWS: i64 = 1_000_000;
+
+/// A workload whose script's name has these parts, and that adds so many to the sum of the table with each
+/// transaction.
+macro_rules! lane {
+    ($draw:literal, $writes:literal, [$($part:literal)+]) => {
+        Workload {
+            effect: concat!(
+                "SELECT ((SELECT sum(val) FROM lane_row) - (SELECT val FROM lane_total))::bigint / ",
+                $writes
+            ),
+            effect_is: Effect::Exactly,
+            count_rows: "SELECT count(*) FROM lane_row WHERE id BETWEEN 1 AND 1000000",
+            rows: ROWS,
+            tables: Tables::Lane,
+            reset: include_str!("../../../../bench/lane/reset.sql"),
+            ..counter(
+                concat!("lane-", $($part,)+ "-zipf-", $draw),
+                &[Script {
+                    name: concat!("lane-", $($part,)+ "-zipf-", $draw),
+                    source: Source::Text(concat!(
+                        include_str!(concat!("../../../../bench/lane/draw-", $draw, ".sql")),
+                        include_str!(concat!("../../../../bench/lane/", $($part,)+ ".sql"))
+                    )),
+                    weight: 1,
+                }],
+            )
+        }
+    };
+}
+
+/// The ways to do the same work.
+pub struct Ways {
+    pub plain: Workload,
+    pub for_update: Workload,
+    pub advisory: Workload,
+    /// Writes are declared.
+    pub writes: Workload,
+    /// Writes and reads are.
+    pub all: Workload,
+}
+
+macro_rules! ways {
+    ($draw:literal, $writes:literal) => {
+        Ways {
+            plain: lane!($draw, $writes, ["call-plain-" $writes]),
+            for_update: lane!($draw, $writes, ["call-for-update-" $writes]),
+            advisory: lane!($draw, $writes, ["call-advisory-" $writes]),
+            writes: lane!($draw, $writes, ["call-writes-" $writes]),
+            all: lane!($draw, $writes, ["call-all-" $writes]),
+        }
+    };
+}
+
+pub static ZIPF_05: Ways = ways!(0.5, 5);
+pub static ZIPF_09: Ways = ways!(0.9, 5);
+pub static ZIPF_12: Ways = ways!(1.2, 5);
+pub static ZIPF_12_FEW: Ways = ways!(1.2, 2);
+pub static ZIPF_12_ONLY: Ways = ways!(1.2, 10);
+pub static STATEMENTS: Workload = lane!(1.2, 5, ["statements-declare"]);
+pub static STATEMENTS_FOR_UPDATE: Workload = lane!(1.2, 5, ["statements-for-update"]);
