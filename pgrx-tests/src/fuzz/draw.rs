@@ -15,6 +15,9 @@ const BITS: u32 = 60;
 /// The advisory lock behind which functions wait.
 pub const GATE: i32 = 77;
 
+/// How a declaration begins.
+pub const DECLARES: &str = "SELECT txn.declare";
+
 /// Among a hundred modes of transactions, the last that follows others.
 const FOLLOWS: u32 = 71;
 
@@ -148,7 +151,7 @@ pub fn switched_off(mut schedule: Schedule) -> Schedule {
     }
     let is_ours = |set: &&str| set.starts_with("SET txn.");
     for step in &mut schedule.steps {
-        if is_ours(&step.sql.as_str()) {
+        if is_ours(&step.sql.as_str()) || step.sql.starts_with(DECLARES) {
             "SELECT 1".clone_into(&mut step.sql);
         } else if step.sql.starts_with("RESET") {
             let others = step.sql.split("; ").filter(|set| !is_ours(set));
@@ -311,6 +314,9 @@ impl Draw<'_> {
         let mut begin = self.step(session, unit, Kind::Begin);
         begin.sql = "BEGIN".to_owned();
         steps.push(begin);
+        if self.chance(0.25) {
+            steps.extend(self.declaration(at));
+        }
         if self.chance(self.theme.first) {
             self.first = true;
             let production = *self.one(&grammar::FIRST);
@@ -372,6 +378,31 @@ impl Draw<'_> {
             }
             _ => steps.push(self.simple(at, Kind::Commit, "COMMIT")),
         }
+    }
+
+    /// Declares some rows of tables of `txn_heap`, whatever the transaction is going to do.
+    fn declaration(&mut self, at: At) -> Option<Step> {
+        let ours = |table: &&Table| table.method == "txn_heap";
+        let tables: Vec<Table> = self.schema.tables.iter().filter(ours).cloned().collect();
+        let mut lists = [Vec::new(), Vec::new()];
+        for _ in 0..self.rng.random_range(1..=3) {
+            let table = tables.choose(&mut self.rng)?;
+            let (name, n) = (table.name, self.row(table));
+            let item = match self.chance(0.05) {
+                true => format!("'{name}(*)'"),
+                false => format!("'{name}' || ROW({})::text", table.key(self.base, n)),
+            };
+            lists[usize::from(self.chance(0.3))].push(item);
+        }
+        let arrays = lists.map(|items| format!("ARRAY[{}]::text[]", items.join(", ")));
+        let mut step = self.simple(
+            at,
+            Kind::Statement,
+            &format!("{DECLARES}({})", arrays.join(", ")),
+        );
+        // Of a role without rights; at SERIALIZABLE.
+        step.errors = vec!["42501", "0A000"];
+        Some(step)
     }
 
     pub fn simple(&mut self, at: At, kind: Kind, sql: &str) -> Step {

@@ -31,6 +31,8 @@ pub const CONCURRENT: [&str; 2] = [
 /// What validation adds (docs/range-occ.md).
 const CONFLICT: &str =
     "could not serialize access due to concurrent writes in a range that was read";
+/// What a declared transaction adds for validated ones (docs/lane.md).
+const HELD: &str = "could not serialize access due to a declared transaction";
 const HISTORY: &str =
     "could not serialize access because the history of concurrent writes is incomplete";
 
@@ -93,6 +95,7 @@ fn may_come(account: &Account, step: &Step, code: &str, message: &str) -> bool {
         "40001" if mode.validated => {
             message == CONFLICT
                 || message == HISTORY
+                || message == HELD
                 || CONCURRENT.contains(&message)
                 || message.contains("was redefined by a concurrent transaction")
         }
