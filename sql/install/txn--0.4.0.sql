@@ -263,6 +263,13 @@ LANGUAGE C VOLATILE CALLED ON NULL INPUT PARALLEL UNSAFE
 AS 'MODULE_PATHNAME', 'declare_procedure_wrapper';
 COMMENT ON FUNCTION txn.declare_procedure(regprocedure, text[], text[]) IS 'says which keys each CALL of the procedure declares, such as account($1); nothing: none';
 
+CREATE PROCEDURE txn.run(
+    statement text, arguments text[] DEFAULT NULL, attempts integer DEFAULT 10, isolation text DEFAULT NULL,
+    INOUT result jsonb DEFAULT NULL)
+LANGUAGE C
+AS 'MODULE_PATHNAME', 'run_wrapper';
+COMMENT ON PROCEDURE txn.run(text, text[], integer, text, jsonb) IS 'runs a statement as a transaction of its own, again while others have it refused, with what it has used declared; result: its first row';
+
 CREATE FUNCTION txn.lane_raw(
     OUT pid integer, OUT number bigint, OUT state text, OUT relation oid, OUT low text, OUT high text, OUT mode text,
     OUT granted boolean)

@@ -8,6 +8,7 @@ use crate::pg::tuple;
 use crate::range_occ::{capture, session, write};
 use crate::tam::call::Fetch;
 use crate::tam::{fetch as rows, prune, swap};
+use ::lane::Mode;
 use pgrx::pg_sys::*;
 use std::ffi::{c_char, c_int};
 
@@ -182,9 +183,12 @@ unsafe fn locked(
     lock: impl FnOnce() -> TM_Result::Type,
 ) -> TM_Result::Type {
     // The lock of foreign keys' checks keeps nobody from writing.
-    // SAFETY: as above.
-    let may_lock = mode == LockTupleMode::LockTupleKeyShare
-        || guarded(|| unsafe { respect::before_version(rel, tuple::pack(&*tid), policy) });
+    let may_lock = mode == LockTupleMode::LockTupleKeyShare || {
+        let shares = mode == LockTupleMode::LockTupleShare;
+        let mode = if shares { Mode::Read } else { Mode::Write };
+        // SAFETY: as above.
+        guarded(|| unsafe { respect::before_version(rel, tuple::pack(&*tid), mode, policy) })
+    };
     let result = if may_lock {
         lock()
     } else {
@@ -385,7 +389,7 @@ unsafe fn deleted(
         guarded(|| {
             write::before(rel);
             let policy = LockWaitPolicy::LockWaitBlock;
-            respect::before_version(rel, tuple::pack(&*tid), policy)
+            respect::before_version(rel, tuple::pack(&*tid), Mode::Write, policy)
         });
         let result = delete();
         note_answer(result);

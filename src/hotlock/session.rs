@@ -48,8 +48,6 @@ pub struct Session {
     pub lock_timeout: Cell<Option<i32>>,
     /// The setting of `deadlock_timeout` while another one is in force; see waiting.rs.
     pub deadlock_timeout: Cell<Option<i32>>,
-    /// The transaction updates hot rows in PostgreSQL's way: others have been put in order behind it.
-    pub is_ordinary: Cell<bool>,
 }
 
 pub static SESSION: Local<Session> = Local::new(Session {
@@ -69,7 +67,6 @@ pub static SESSION: Local<Session> = Local::new(Session {
     refusal: Cell::new(None),
     lock_timeout: Cell::new(None),
     deadlock_timeout: Cell::new(None),
-    is_ordinary: Cell::new(false),
 });
 
 impl Session {

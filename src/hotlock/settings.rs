@@ -56,9 +56,20 @@ const NOTHING: Settings = Settings {
     follower_reads: None,
 };
 
+/// The transaction goes PostgreSQL's way on all rows, whatever settings say.
+static IS_ORDINARY: Local<Cell<bool>> = Local::new(Cell::new(false));
+
+/// From now on the transaction goes PostgreSQL's way on all rows, or as settings say again.
+pub fn be_ordinary(is_ordinary: bool) {
+    IS_ORDINARY.set(is_ordinary);
+}
+
 /// The mode that the session's settings ask for.
 #[inline]
 pub fn session_mode() -> TableMode {
+    if IS_ORDINARY.get() {
+        return TableMode::Off;
+    }
     match (guc::is_on(&guc::GROUP_LOCK), guc::is_on(&guc::QUEUE_LOCK)) {
         (true, _) => TableMode::Group,
         (false, true) => TableMode::Queue,
@@ -70,6 +81,9 @@ impl Settings {
     /// The mode in force.
     #[inline]
     pub fn mode(&self) -> TableMode {
+        if IS_ORDINARY.get() {
+            return TableMode::Off;
+        }
         self.mode.unwrap_or_else(session_mode)
     }
 

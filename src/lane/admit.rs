@@ -3,19 +3,23 @@
 
 use crate::hotlock::commit;
 use crate::hotlock::memory;
-use crate::hotlock::session::SESSION as HOTLOCK;
+use crate::hotlock::settings;
 use crate::hotlock::waiting::{self, Wait};
 use crate::pg::local::Local;
 use crate::pg::{process, release, xact};
 use crate::range_occ::view;
 use crate::shared::guc;
 use crate::shared::wait::Wakes;
-use ::lane::{Item, Lane, Mode, State, put_in_order};
+use ::lane::{Announced, Item, Lane, Mode, State, put_in_order};
 use keyrange::{Interval, Relation};
 use std::cell::{Cell, RefCell};
 
 /// How often a transaction lets those who wait for it go first, to wait for one of them itself.
 const DRAINS: u32 = 3;
+/// How long it waits at first for one of them that may be about to wait itself, in milliseconds, and
+/// from when on as long as the deadlock detector needs.
+const SHORTEST_MS: i32 = 2;
+const LONGEST_MS: i32 = 100;
 /// How long the next one stays awake for a transaction that is about to end, in microseconds.
 const AWAKE_US: u64 = 300;
 
@@ -24,6 +28,8 @@ struct Session {
     is_in: Cell<bool>,
     /// What it declares.
     items: RefCell<Vec<Item>>,
+    /// Writers that were found in its way.
+    writers: RefCell<Vec<u64>>,
     /// Requests that were behind its own when it was about to end.
     behind: Cell<u32>,
 }
@@ -31,6 +37,7 @@ struct Session {
 static SESSION: Local<Session> = Local::new(Session {
     is_in: Cell::new(false),
     items: RefCell::new(Vec::new()),
+    writers: RefCell::new(Vec::new()),
     behind: Cell::new(0),
 });
 
@@ -73,7 +80,7 @@ pub fn settle(lane: Lane<'static>) -> Option<usize> {
 pub fn enter(lane: Lane<'static>) -> bool {
     release::ask();
     SESSION.is_in.set(true);
-    HOTLOCK.is_ordinary.set(true);
+    settings::be_ordinary(true);
     memory().totals.lane_taken.add(1);
     let items = SESSION.items.borrow();
     let enter = |lane: Lane<'static>| lane.enter(process::me(), &items);
@@ -88,22 +95,63 @@ pub fn enter(lane: Lane<'static>) -> bool {
 pub fn wait_until_held(lane: Lane<'static>) {
     wait_until_granted(lane);
     let me = process::me();
-    for round in 0.. {
+    for _ in 0..DRAINS {
         lane.hold(me);
-        let own = view::own_fxid();
-        let Some(writer) = lane.writer_in_the_way(me, own, view::is_running) else {
+        if !look_for_writers(lane) {
             return;
-        };
-        if round < DRAINS {
-            let mut wakes = Wakes::new();
-            memory().with_lane(lane, |lane| lane.drain(me, |seat| wakes.push(seat)));
-            wakes.deliver();
         }
-        memory().totals.lane_drains.add(1);
-        let wait = Wait::begin_in_lane();
-        wait.in_lock_manager(|| xact::wait_for_end(writer as u32));
-        wait.finish();
+        let mut wakes = Wakes::new();
+        memory().with_lane(lane, |lane| lane.drain(me, |seat| wakes.push(seat)));
+        wakes.deliver();
+        for_each_writer(|writer| {
+            let wait = Wait::begin_in_lane();
+            wait.in_lock_manager(|| xact::wait_for_end(writer as u32));
+            wait.finish();
+        });
     }
+    // Others have come each time. From now on they wait, and those who are there are few.
+    lane.insist(me);
+    if look_for_writers(lane) {
+        for_each_writer(|writer| wait_for_rest(lane, writer));
+    }
+    lane.hold(me);
+}
+
+/// Whether anybody who has declared nothing runs, and may have written to our keys.
+fn look_for_writers(lane: Lane<'static>) -> bool {
+    let mut writers = SESSION.writers.borrow_mut();
+    let (me, own) = (process::me(), view::own_fxid());
+    lane.writers_in_the_way(me, own, view::is_running, &mut writers);
+    !writers.is_empty()
+}
+
+/// Waits for each of those that were found.
+fn for_each_writer(wait_for: impl Fn(u64)) {
+    let next = |n: usize| SESSION.writers.borrow().get(n).copied();
+    let mut n = 0;
+    while let Some(writer) = next(n) {
+        if view::is_running(writer) {
+            memory().totals.lane_drains.add(1);
+            wait_for(writer);
+        }
+        n += 1;
+    }
+}
+
+/// Waits until that writer has ended, or taken back its announcement: then it waits for us.
+fn wait_for_rest(lane: Lane<'static>, writer: u64) {
+    let me = process::me();
+    let wait = Wait::begin_in_lane();
+    let mut patience = SHORTEST_MS;
+    while view::is_running(writer) && lane.is_in_the_way(me, writer) {
+        if patience < LONGEST_MS {
+            xact::wait_for_end_within(writer as u32, patience);
+            patience *= 2;
+        } else {
+            wait.slice_in_lock_manager(|| xact::wait_for_end(writer as u32));
+        }
+    }
+    wait.finish();
 }
 
 fn wait_until_granted(lane: Lane<'static>) {
@@ -134,7 +182,8 @@ fn stay_awake(is_over: impl Fn() -> bool) {
     }
 }
 
-/// The transaction is about to commit: wakes who comes next. Whether anybody waits for its keys.
+/// The transaction is about to commit: wakes who comes next. Whether it is to become
+/// visible before its flush, as somebody waits for its keys.
 pub fn about_to_end() -> bool {
     if !is_in() {
         return false;
@@ -149,7 +198,17 @@ pub fn about_to_end() -> bool {
     });
     wakes.deliver();
     SESSION.behind.set(behind as u32);
-    behind > 0
+    // Who has no id writes no commit record.
+    behind > 0 && xact::own_xid() != 0
+}
+
+/// A transaction is going to write to these keys, or may have.
+pub fn announce(lane: Lane<'static>, id: u64, relation: Relation, keys: &Interval) -> Announced {
+    let announced = lane.announce(id, relation, keys, view::is_running);
+    if announced == Announced::NoRoom {
+        memory().totals.lane_overflows.add(1);
+    }
+    announced
 }
 
 /// The transaction is prepared: from now on it is one that has declared nothing.
@@ -160,9 +219,8 @@ pub fn prepared() {
     let Some(lane) = memory().lane else { return };
     let id = view::own_fxid();
     for item in SESSION.items.borrow().iter() {
-        let writes = item.mode == Mode::Write;
-        if writes && id != 0 && !lane.announce(id, item.relation, &item.keys, view::is_running) {
-            memory().totals.lane_overflows.add(1);
+        if item.mode == Mode::Write && id != 0 {
+            announce(lane, id, item.relation, &item.keys);
         }
     }
 }
@@ -171,7 +229,7 @@ pub fn prepared() {
 #[inline]
 pub fn end() {
     if SESSION.is_in.take() {
-        HOTLOCK.is_ordinary.set(false);
+        settings::be_ordinary(false);
         leave();
     }
 }

@@ -28,7 +28,9 @@ pub unsafe fn before(call: *const pg_sys::CallStmt, params: pg_sys::ParamListInf
         if !xact::is_read_committed() {
             fastpath::watch();
         }
-        if !may_declare() || !may_use(plan) || !evaluate(plan, (*function).args, params) {
+        let may = may_declare() && may_use(plan, (*function).funcid);
+        // A function among the arguments may have used the snapshot.
+        if !may || !evaluate(plan, (*function).args, params) || !may_declare() {
             return skip();
         }
         match admit::settle(lane) {
@@ -51,15 +53,24 @@ fn may_declare() -> bool {
         && xact::nest_level() == 1
         && xact::own_xid() == 0
         && !xact::is_serializable()
+        // SAFETY: a plain read of shared state.
+        && !unsafe { raw::RecoveryInProgress() }
         && (xact::is_read_committed()
             || !session::has_used_snapshot() && snapshot::is_utility_retakeable())
 }
 
-fn may_use(plan: &Plan) -> bool {
-    // SAFETY: reads the session's state.
-    let role = plan.owner.unwrap_or_else(|| unsafe { raw::GetUserId() });
+/// Whether the user may call the procedure, and the one with whose rights it runs declare the keys.
+fn may_use(plan: &Plan, procedure: Oid) -> bool {
+    // SAFETY: reads the session's state; a catalog look-up.
+    let (user, may_call) = unsafe {
+        let user = raw::GetUserId();
+        let execute = pg_sys::ACL_EXECUTE.into();
+        let answer = raw::object_aclcheck(pg_sys::ProcedureRelationId, procedure, user, execute);
+        (user, answer == pg_sys::AclResult::ACLCHECK_OK)
+    };
+    let role = plan.owner.unwrap_or(user);
     let mut parts = plan.parts.iter();
-    parts.all(|part| part.target.may_be_declared(role, part.mode))
+    may_call && parts.all(|part| part.target.may_be_declared(role, part.mode, &part.form))
 }
 
 /// Enters the lane, waits, and takes the command's snapshot again.
@@ -93,32 +104,42 @@ unsafe fn evaluate(
     params: pg_sys::ParamListInfo,
 ) -> bool {
     admit::begin();
+    let mut found = [Found::Unknown; pg_sys::FUNC_MAX_ARGS as usize];
+    let numbers = plan.parts.iter().flat_map(|part| &part.form.values);
+    for value in numbers {
+        if let Value::Argument(number) | Value::Each(number) = value
+            && let Some(place) = found.get_mut(usize::from(*number) - 1)
+        {
+            // SAFETY: by the contract.
+            *place = unsafe { argument(arguments, *number, params) };
+        }
+    }
     value::with_scratch(|| {
         let mut parts = plan.parts.iter();
         // SAFETY: by the contract.
-        parts.all(|part| unsafe { declare(part, arguments, params) })
+        parts.all(|part| unsafe { declare(part, &found) })
     })
 }
 
+/// Declares what one item stands for with these arguments.
+///
 /// # Safety
 /// As for `before`; within `value::with_scratch`.
-unsafe fn declare(
-    part: &Part,
-    arguments: *const pg_sys::List,
-    params: pg_sys::ParamListInfo,
-) -> bool {
+unsafe fn declare(part: &Part, arguments: &[Found]) -> bool {
     let mut values = [(Datum::from(0), Oid::INVALID); COLUMNS];
     let mut each = None;
     // SAFETY: by the contract.
     unsafe {
         for (n, value) in part.form.values.iter().enumerate() {
+            let column = part.target.table.columns.get(n);
             let found = match value {
-                Value::Text(text) => match part.target.read(n, text) {
-                    Some(datum) => Found::Value(datum, part.target.table.columns[n].typ),
-                    None => Found::Unknown,
+                Value::Text(text) => match (column, part.target.read(n, text)) {
+                    (Some(column), Some(datum)) => Found::Value(datum, column.typ),
+                    _ => Found::Unknown,
                 },
                 Value::Argument(number) | Value::Each(number) => {
-                    argument(arguments, *number, params)
+                    let found = arguments.get(usize::from(*number) - 1);
+                    found.copied().unwrap_or(Found::Unknown)
                 }
             };
             match found {
@@ -129,6 +150,11 @@ unsafe fn declare(
             }
             if matches!(value, Value::Each(_)) {
                 each = Some(n);
+                values[n].1 = raw::get_element_type(values[n].1);
+            }
+            let given = values[n].1;
+            if column.is_some_and(|column| !value::is_alike(column.typ, given)) {
+                return false;
             }
         }
         let values = &mut values[..part.form.values.len()];
@@ -137,11 +163,7 @@ unsafe fn declare(
             admit::declare(part.target.relation, keys, part.mode);
             return true;
         };
-        let (array, typ) = values[place];
-        let element = raw::get_element_type(typ);
-        if element == Oid::INVALID {
-            return false;
-        }
+        let (array, element) = values[place];
         for_each_element(array, element, |datum| {
             values[place] = (datum, element);
             let keys = part.target.image(values);
@@ -152,6 +174,7 @@ unsafe fn declare(
 }
 
 /// An argument of a CALL.
+#[derive(Clone, Copy)]
 enum Found {
     Value(Datum, Oid),
     Null,
@@ -204,7 +227,11 @@ unsafe fn plain(node: *const pg_sys::Node, params: pg_sys::ParamListInfo) -> Fou
                 )
             }
             NodeTag::T_RelabelType => {
-                plain((*node.cast::<pg_sys::RelabelType>()).arg.cast(), params)
+                let relabel = &*node.cast::<pg_sys::RelabelType>();
+                match plain(relabel.arg.cast(), params) {
+                    Found::Value(datum, _) => Found::of(datum, false, relabel.resulttype),
+                    other => other,
+                }
             }
             NodeTag::T_Param if !params.is_null() => {
                 let param = &*node.cast::<pg_sys::Param>();

@@ -65,7 +65,7 @@ fn declare(
     let mut declared = Vec::new();
     for (text, mode) in &items {
         let (form, target) = resolve(text, false);
-        if !rights::unwinding(|| target.may_be_declared(role, *mode)) {
+        if !rights::unwinding(|| target.may_be_declared(role, *mode, &form)) {
             errors::refuse_use(target.oid);
         }
         declared.push((target.relation, image(&form, &target), *mode));

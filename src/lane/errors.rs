@@ -25,6 +25,54 @@ pub const NOT_AVAILABLE: Report = Report {
     hint: None,
 };
 
+/// `txn.run` without a statement.
+pub const NULL_STATEMENT: Report = Report {
+    code: *b"22004",
+    message: c"the statement to run must not be null",
+    detail: None,
+    hint: None,
+};
+
+/// `txn.run` where it cannot commit.
+pub const RUN_IN_BLOCK: Report = Report {
+    code: *b"25001",
+    message: c"txn.run() cannot run inside a transaction block",
+    detail: Some(c"Each attempt is a transaction of its own."),
+    hint: None,
+};
+
+/// A number of attempts out of range.
+pub const ATTEMPTS: Report = Report {
+    code: *b"22023",
+    message: c"number of attempts must be between 1 and 1000",
+    detail: None,
+    hint: None,
+};
+
+/// An isolation level that is none.
+pub const ISOLATION: Report = Report {
+    code: *b"22023",
+    message: c"invalid isolation level",
+    detail: None,
+    hint: Some(c"Valid values are \"read committed\", \"repeatable read\" and \"serializable\"."),
+};
+
+/// A command that `txn.run` cannot run.
+pub const TRANSACTION_COMMAND: Report = Report {
+    code: *b"2D000",
+    message: c"txn.run() cannot run transaction commands, or COPY to and from the client",
+    detail: None,
+    hint: None,
+};
+
+/// More parameters than arguments.
+pub const TOO_FEW_ARGUMENTS: Report = Report {
+    code: *b"22023",
+    message: c"the statement has more parameters than there are arguments",
+    detail: None,
+    hint: None,
+};
+
 /// Why nothing can be declared.
 #[derive(Clone, Copy)]
 pub enum Refusal {

@@ -6,6 +6,7 @@ mod declare;
 mod errors;
 mod procedure;
 pub mod respect;
+mod run;
 mod target;
 mod views;
 

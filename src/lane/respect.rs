@@ -13,7 +13,7 @@ use crate::pg::per_table::PerTable;
 use crate::pg::{process, raw};
 use crate::range_occ::key::{self, Table};
 use crate::range_occ::{session, view};
-use ::lane::Lane;
+use ::lane::{Announced, Item, Lane, Look, Mode};
 use keyrange::{Interval, Relation};
 use pgrx::pg_sys::{self, Datum, LockWaitPolicy, Oid};
 use std::cell::Cell;
@@ -45,15 +45,19 @@ pub unsafe fn before_row(rel: pg_sys::Relation, slot: *mut pg_sys::TupleTableSlo
     if let Some(lane) = in_use() {
         // SAFETY: by the contract.
         unsafe {
-            if let Some(table) = session::known((*rel).rd_id) {
+            // Keys of tables without a range key cannot be declared.
+            let table = session::known((*rel).rd_id).filter(|table| table.layout.is_some());
+            if let Some(table) = table {
                 let keys = table.image_of_slot(slot);
-                before_write(lane, rel, keys, LockWaitPolicy::LockWaitBlock);
+                let wanted = item(rel, keys, Mode::Write);
+                before_write(lane, wanted, LockWaitPolicy::LockWaitBlock);
             }
         }
     }
 }
 
-/// Before the version at that address is deleted or locked. False if it is to be skipped.
+/// Before the version at that address is deleted, or locked (`mode` says whether others may lock it
+/// so, too). False if it is to be skipped.
 ///
 /// # Safety
 /// `rel` is open and locked, the version visible to the transaction. Nothing with a destructor is
@@ -62,15 +66,22 @@ pub unsafe fn before_row(rel: pg_sys::Relation, slot: *mut pg_sys::TupleTableSlo
 pub unsafe fn before_version(
     rel: pg_sys::Relation,
     packed_tid: u64,
+    mode: Mode,
     policy: LockWaitPolicy::Type,
 ) -> bool {
-    match in_use() {
-        // SAFETY: by the contract.
-        Some(lane) => unsafe {
-            let keys = image_of_version(rel, packed_tid);
-            before_write(lane, rel, keys, policy)
-        },
-        None => true,
+    let Some(lane) = in_use() else { return true };
+    // SAFETY: by the contract.
+    unsafe {
+        let is_temporary = (*(*rel).rd_rel).relpersistence as u8 == pg_sys::RELPERSISTENCE_TEMP;
+        if is_temporary {
+            return true;
+        }
+        let table = kept(key::of(rel));
+        if table.layout.is_none() {
+            return true;
+        }
+        let keys = image_of_version(table, rel, packed_tid);
+        before_write(lane, item(rel, keys, mode), policy)
     }
 }
 
@@ -84,10 +95,9 @@ fn kept(table: Rc<Table>) -> &'static Table {
 
 /// # Safety
 /// As for `before_version`.
-unsafe fn image_of_version(rel: pg_sys::Relation, packed_tid: u64) -> Interval {
+unsafe fn image_of_version(table: &Table, rel: pg_sys::Relation, packed_tid: u64) -> Interval {
     // SAFETY: by the contract; the version stays where it is while its page is pinned.
     unsafe {
-        let table = kept(key::of(rel));
         let page = Page::pin(rel, packed_tid);
         page.share();
         let tuple = page.heap_tuple(rel, packed_tid);
@@ -102,25 +112,38 @@ unsafe fn image_of_version(rel: pg_sys::Relation, packed_tid: u64) -> Interval {
 }
 
 /// # Safety
-/// `rel` is open. Nothing with a destructor is alive in the callers.
-unsafe fn before_write(
-    lane: Lane<'static>,
-    rel: pg_sys::Relation,
-    keys: Interval,
-    policy: LockWaitPolicy::Type,
-) -> bool {
-    // SAFETY: by the contract.
-    let relation = unsafe { root_of(rel) };
-    if admit::is_in() && lane.has_declared(process::me(), relation, &keys) {
+/// `rel` is open.
+unsafe fn item(rel: pg_sys::Relation, keys: Interval, mode: Mode) -> Item {
+    Item {
+        // SAFETY: by the contract.
+        relation: unsafe { root_of(rel) },
+        keys,
+        mode,
+    }
+}
+
+/// # Safety
+/// Nothing with a destructor is alive in the callers.
+unsafe fn before_write(lane: Lane<'static>, wanted: Item, policy: LockWaitPolicy::Type) -> bool {
+    let me = process::me();
+    if admit::is_in() && lane.has_declared(me, wanted.relation, &wanted.keys) {
         return true;
     }
-    announce(lane, relation, &keys);
-    while lane.may_be_held(relation, &keys) {
-        let me = process::me();
+    loop {
+        let announced = announce(lane, &wanted);
+        if !lane.may_be_held(wanted.relation, &wanted.keys) {
+            return true;
+        }
         IS_WATCHING.set(true);
-        let watch = |lane: Lane<'static>| lane.watch_holder(me, relation, keys);
-        let Some(holder) = memory().with_lane(lane, watch) else {
-            break;
+        let id = view::own_fxid();
+        let look = |lane: Lane<'static>| lane.look(me, id, wanted, announced);
+        let (holder, mode) = match memory().with_lane(lane, look) {
+            Look::Free => return true,
+            Look::Again => {
+                announce(lane, &wanted);
+                return true;
+            }
+            Look::Wait(holder, mode) => (holder, mode),
         };
         if policy == LockWaitPolicy::LockWaitSkip {
             lane.stop_watching(me);
@@ -129,7 +152,8 @@ unsafe fn before_write(
         if policy == LockWaitPolicy::LockWaitError {
             errors::NOT_AVAILABLE.raise();
         }
-        if session::is_validated() {
+        // Of a holder that only reads the snapshot misses nothing.
+        if session::is_validated() && mode == Mode::Write {
             errors::HELD.raise();
         }
         memory().totals.lane_waits.add(1);
@@ -142,20 +166,21 @@ unsafe fn before_write(
         }
         wait.finish();
     }
-    true
 }
 
-fn announce(lane: Lane<'static>, relation: Relation, keys: &Interval) {
-    let announced = ANNOUNCED.get();
-    if announced >= MOST_ANNOUNCED {
-        return;
+/// Announces the write, unless the transaction has announced so many.
+fn announce(lane: Lane<'static>, wanted: &Item) -> Announced {
+    if ANNOUNCED.get() >= MOST_ANNOUNCED {
+        return Announced::Before;
     }
-    ANNOUNCED.set(announced + 1);
     // SAFETY: the transaction is about to write, for which it needs an id.
     unsafe { raw::GetCurrentTransactionId() };
-    if !lane.announce(view::own_fxid(), relation, keys, view::is_running) {
-        memory().totals.lane_overflows.add(1);
+    let id = view::own_fxid();
+    let announced = admit::announce(lane, id, wanted.relation, &wanted.keys);
+    if announced == Announced::Now {
+        ANNOUNCED.set(ANNOUNCED.get() + 1);
     }
+    announced
 }
 
 /// The relation under whose name the table's keys are declared.

@@ -29,45 +29,76 @@ pub enum Unfit {
     TooManyValues,
 }
 
-/// The table of that name, as users write it.
+/// The table of that name, as users write it. Whether somebody may use its schema is not asked.
 ///
 /// # Safety
-/// A C string with the syntax of a name; nothing with a destructor is alive in the callers.
+/// A C string with the syntax of a name of a table; nothing with a destructor is alive in the
+/// callers.
 pub unsafe fn find(name: *const c_char) -> Result<Target, Unfit> {
     const SHARED: pg_sys::LOCKMODE = pg_sys::AccessShareLock as pg_sys::LOCKMODE;
     // SAFETY: by the contract; the table is locked while it is looked at.
     unsafe {
         let names = raw::stringToQualifiedNameList(name, std::ptr::null_mut());
-        let oid = raw::RangeVarGetRelidExtended(
-            raw::makeRangeVarFromNameList(names),
-            SHARED,
-            pg_sys::RVROption::RVR_MISSING_OK,
-            None,
-            std::ptr::null_mut(),
-        );
+        let oid = named(&*raw::makeRangeVarFromNameList(names));
         if oid == Oid::INVALID {
             return Err(Unfit::NoTable);
         }
-        let found = match uses::known_use(oid) {
-            Use::Ours | Use::Partitioned => {
-                let rel = raw::RelationIdGetRelation(oid);
-                let table = key::of(rel);
-                raw::RelationClose(rel);
-                if table.layout.is_some() {
-                    let relation = key::relation_of(root_of(oid));
-                    Ok(Target {
-                        oid,
-                        relation,
-                        table,
-                    })
-                } else {
-                    Err(Unfit::NoKey)
-                }
-            }
-            Use::Free | Use::Refused(_) => Err(Unfit::OtherMethod),
-        };
+        raw::LockRelationOid(oid, SHARED);
+        let found = look_at(oid);
         raw::UnlockRelationOid(oid, SHARED);
-        found
+        found?;
+        // It is in the cache of tables.
+        let relation = key::relation_of(root_of(oid));
+        let table = key::cached(oid).ok_or(Unfit::NoTable)?;
+        Ok(Target {
+            oid,
+            relation,
+            table,
+        })
+    }
+}
+
+/// The relation of that name, invalid if there is none.
+///
+/// # Safety
+/// A name's parts.
+unsafe fn named(name: &pg_sys::RangeVar) -> Oid {
+    // SAFETY: by the contract; catalog look-ups that raise nothing for what is not there.
+    unsafe {
+        if !name.catalogname.is_null() {
+            let database = raw::get_database_oid(name.catalogname, true);
+            if database != pg_sys::MyDatabaseId {
+                return Oid::INVALID;
+            }
+        }
+        if name.schemaname.is_null() {
+            return raw::RelnameGetRelid(name.relname);
+        }
+        let schema = raw::get_namespace_oid(name.schemaname, true);
+        if schema == Oid::INVALID {
+            return Oid::INVALID;
+        }
+        raw::get_relname_relid(name.relname, schema)
+    }
+}
+
+/// Makes the table known, if its keys can be declared.
+///
+/// # Safety
+/// It is locked, if it is there.
+unsafe fn look_at(oid: Oid) -> Result<(), Unfit> {
+    // SAFETY: by the contract.
+    unsafe {
+        if !matches!(uses::known_use(oid), Use::Ours | Use::Partitioned) {
+            return Err(Unfit::OtherMethod);
+        }
+        let rel = raw::RelationIdGetRelation(oid);
+        if rel.is_null() {
+            return Err(Unfit::NoTable);
+        }
+        let has_key = key::of(rel).layout.is_some();
+        raw::RelationClose(rel);
+        if has_key { Ok(()) } else { Err(Unfit::NoKey) }
     }
 }
 
@@ -88,6 +119,15 @@ pub unsafe fn root_of(oid: Oid) -> Oid {
     }
 }
 
+/// Under which relation keys of that one are queued; the same if it is gone.
+///
+/// # Safety
+/// In a transaction.
+pub unsafe fn queued_as(relation: Relation) -> Relation {
+    // SAFETY: catalog look-ups.
+    key::relation_of(unsafe { root_of(key::oid_of(relation)) })
+}
+
 impl Target {
     /// Whether the item has as many values as the table's key has columns.
     pub fn check(&self, form: &Form) -> Result<(), Unfit> {
@@ -101,13 +141,14 @@ impl Target {
         }
     }
 
-    /// Whether that role may declare keys of the table: it may read it, or write to it.
-    pub fn may_be_declared(&self, role: Oid, mode: Mode) -> bool {
-        let modes = match mode {
-            Mode::Read => pg_sys::ACL_SELECT,
-            Mode::Write => pg_sys::ACL_INSERT | pg_sys::ACL_UPDATE | pg_sys::ACL_DELETE,
-        };
-        rights::may_use(self.oid, role, modes)
+    /// Whether that role may declare such keys of the table: it may read it, or write to it. To keep
+    /// writers from many rows, it must be able to write, too; and no row must be hidden from it.
+    pub fn may_be_declared(&self, role: Oid, mode: Mode, form: &Form) -> bool {
+        const WRITES: u32 = pg_sys::ACL_INSERT | pg_sys::ACL_UPDATE | pg_sys::ACL_DELETE;
+        let may = |modes| rights::may_use(self.oid, role, modes);
+        let may_write = mode == Mode::Read && !form.is_open || may(WRITES);
+        let may_read = mode == Mode::Write || may(pg_sys::ACL_SELECT);
+        may_write && may_read && !rights::hides_rows(self.oid, role)
     }
 
     /// A value of one of its columns as text. None if it is none.
@@ -118,7 +159,7 @@ impl Target {
         // SAFETY: a built-in type's input function, which tells of bad input without an error.
         unsafe {
             let text = error::in_c(text);
-            let typ = self.table.columns[column].typ;
+            let typ = self.table.columns.get(column)?.typ;
             let (mut function, mut parameter) = (Oid::INVALID, Oid::INVALID);
             raw::getTypeInputInfo(typ, &mut function, &mut parameter);
             let mut call = pg_sys::FmgrInfo::default();

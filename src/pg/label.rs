@@ -4,7 +4,7 @@ use super::raw;
 use pgrx::pg_sys::{self, Datum, Oid};
 use std::ffi::CStr;
 
-/// Whether this database has any label of that provider. Reads the whole of pg_seclabel. In a
+/// Whether any table of this database has a label of that provider. Reads the whole of pg_seclabel. In a
 /// transaction.
 pub fn exist(provider: &CStr) -> bool {
     const SHARED: pg_sys::LOCKMODE = pg_sys::AccessShareLock as pg_sys::LOCKMODE;
@@ -12,13 +12,20 @@ pub fn exist(provider: &CStr) -> bool {
     // abort does not free.
     unsafe {
         let wanted = raw::cstring_to_text(provider.as_ptr());
-        let mut key = pg_sys::ScanKeyData::default();
+        let mut keys = [pg_sys::ScanKeyData::default(); 2];
         raw::ScanKeyInit(
-            &mut key,
+            &mut keys[0],
             pg_sys::Anum_pg_seclabel_provider as pg_sys::AttrNumber,
             pg_sys::BTEqualStrategyNumber as pg_sys::StrategyNumber,
             pg_sys::F_TEXTEQ.into(),
             Datum::from(wanted),
+        );
+        raw::ScanKeyInit(
+            &mut keys[1],
+            pg_sys::Anum_pg_seclabel_classoid as pg_sys::AttrNumber,
+            pg_sys::BTEqualStrategyNumber as pg_sys::StrategyNumber,
+            pg_sys::F_OIDEQ.into(),
+            Datum::from(pg_sys::RelationRelationId),
         );
         let catalog = raw::table_open(pg_sys::SecLabelRelationId, SHARED);
         let scan = raw::systable_beginscan(
@@ -26,8 +33,8 @@ pub fn exist(provider: &CStr) -> bool {
             Oid::INVALID,
             false,
             std::ptr::null_mut(),
-            1,
-            &mut key,
+            2,
+            keys.as_mut_ptr(),
         );
         let found = !raw::systable_getnext(scan).is_null();
         raw::systable_endscan(scan);

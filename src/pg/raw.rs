@@ -40,6 +40,7 @@ unsafe extern "C-unwind" {
     pub fn CopyErrorData() -> *mut ErrorData;
     pub fn FreeErrorData(error: *mut ErrorData);
     pub fn geterrcode() -> c_int;
+    pub fn ReThrowError(error: *mut ErrorData) -> !;
     pub fn pg_re_throw() -> !;
     pub fn ProcessInterrupts();
 
@@ -300,6 +301,46 @@ unsafe extern "C-unwind" {
     pub fn slot_getsomeattrs_int(slot: *mut TupleTableSlot, attnum: c_int);
 
     // executor/spi.c
+    pub fn SPI_connect_ext(options: c_int) -> c_int;
+    pub fn SPI_finish() -> c_int;
+    pub fn SPI_commit();
+    pub fn SPI_rollback();
+    pub fn SPI_execute(text: *const c_char, read_only: bool, count: std::ffi::c_long) -> c_int;
+    pub fn SPI_prepare_extended(
+        text: *const c_char,
+        options: *const SPIPrepareOptions,
+    ) -> SPIPlanPtr;
+    pub fn SPI_execute_plan_extended(plan: SPIPlanPtr, options: *const SPIExecuteOptions) -> c_int;
+    pub fn SPI_returntuple(row: HeapTuple, descriptor: TupleDesc) -> HeapTupleHeader;
+    // access/transam/xact.c
+    pub fn BeginInternalSubTransaction(name: *const c_char);
+    pub fn ReleaseCurrentSubTransaction();
+    pub fn RollbackAndReleaseCurrentSubTransaction();
+    // parser/parse_param.c; not bound by pgrx
+    pub fn setup_parse_variable_parameters(
+        state: *mut ParseState,
+        types: *mut *mut Oid,
+        count: *mut c_int,
+    );
+    // nodes/params.c, utils/fmgr
+    pub fn makeParamList(count: c_int) -> ParamListInfo;
+    pub fn get_call_result_type(
+        call: FunctionCallInfo,
+        typ: *mut Oid,
+        descriptor: *mut TupleDesc,
+    ) -> TypeFuncClass::Type;
+    pub fn DirectFunctionCall1Coll(function: PGFunction, collation: Oid, argument: Datum) -> Datum;
+    pub fn row_to_json(call: FunctionCallInfo) -> Datum;
+    pub fn jsonb_in(call: FunctionCallInfo) -> Datum;
+    pub fn text_to_cstring(text: *const text) -> *mut c_char;
+    // executor/execTuples.c, access/common/heaptuple.c
+    pub fn BlessTupleDesc(descriptor: TupleDesc) -> TupleDesc;
+    pub fn HeapTupleHeaderGetDatum(row: HeapTupleHeader) -> Datum;
+    pub fn heap_form_tuple(
+        descriptor: TupleDesc,
+        values: *mut Datum,
+        nulls: *mut bool,
+    ) -> HeapTuple;
     pub fn SPI_inside_nonatomic_context() -> bool;
     pub fn SPI_plan_get_plan_sources(plan: SPIPlanPtr) -> *mut List;
 
@@ -412,6 +453,9 @@ unsafe extern "C-unwind" {
     // utils/adt/pg_locale.c; not bound by pgrx
     pub fn lc_collate_is_c(collation: Oid) -> bool;
     pub fn get_namespace_oid(name: *const c_char, missing_ok: bool) -> Oid;
+    pub fn get_database_oid(name: *const c_char, missing_ok: bool) -> Oid;
+    pub fn RelnameGetRelid(name: *const c_char) -> Oid;
+    pub fn object_aclcheck(class: Oid, object: Oid, role: Oid, mode: AclMode) -> AclResult::Type;
     pub fn get_relname_relid(name: *const c_char, namespace: Oid) -> Oid;
     pub fn get_am_oid(name: *const c_char, missing_ok: bool) -> Oid;
     pub fn get_am_name(am: Oid) -> *mut c_char;

@@ -35,6 +35,12 @@ pub fn may_see(relation: Oid, columns: impl Iterator<Item = i16>) -> bool {
     }
 }
 
+/// Whether row security hides rows of the table from the role.
+pub fn hides_rows(relation: Oid, role: Oid) -> bool {
+    // SAFETY: a catalog look-up.
+    unsafe { raw::check_enable_rls(relation, role, true) == RLS_ENABLED }
+}
+
 /// Whether the role has one of these rights on the table, or on any of its columns.
 pub fn may_use(relation: Oid, role: Oid, modes: u32) -> bool {
     let modes = pg_sys::AclMode::from(modes);

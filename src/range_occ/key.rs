@@ -91,6 +91,11 @@ pub fn invalidations() -> u64 {
     CACHE.forgotten.get()
 }
 
+/// What is known of a table, if it is known.
+pub fn cached(oid: Oid) -> Option<Rc<Table>> {
+    CACHE.tables.borrow().as_ref()?.get(&oid).cloned()
+}
+
 /// What is known of an open table. Reads the catalogs the first time.
 ///
 /// # Safety
@@ -98,8 +103,7 @@ pub fn invalidations() -> u64 {
 pub unsafe fn of(rel: pg_sys::Relation) -> Rc<Table> {
     // SAFETY: by the contract.
     let oid = unsafe { (*rel).rd_id };
-    let known = || CACHE.tables.borrow().as_ref()?.get(&oid).cloned();
-    if let Some(table) = known() {
+    if let Some(table) = cached(oid) {
         return table;
     }
     let before = CACHE.forgotten.get();

@@ -38,7 +38,7 @@ pub static HOT_THRESHOLD: GucSetting<i32> = GucSetting::<i32>::new(4);
 pub static HOT_WAIT_TIMEOUT: GucSetting<i32> = GucSetting::<i32>::new(0);
 pub static LANE: GucSetting<bool> = GucSetting::<bool>::new(true);
 pub static LANE_KEYS: GucSetting<i32> = GucSetting::<i32>::new(64);
-pub static LANE_STRIPES: GucSetting<i32> = GucSetting::<i32>::new(65_536);
+pub static LANE_STRIPES: GucSetting<i32> = GucSetting::<i32>::new(32_768);
 pub static LOG_HOTSPOTS: GucSetting<bool> = GucSetting::<bool>::new(false);
 pub static LONGEST_WAIT: GucSetting<i32> = GucSetting::<i32>::new(5000);
 pub static MAX_HOT_ROWS: GucSetting<i32> = GucSetting::<i32>::new(1024);
@@ -172,7 +172,7 @@ pub fn init() {
     GucRegistry::define_int_guc(
         c"txn.lane_stripes",
         c"Stripes by which declared transactions learn of others that write to their keys.",
-        c"Rounded up to a power of two; each takes 32 bytes of shared memory. 0: the server has no lane.",
+        c"Rounded up to a power of two; each takes 64 bytes of shared memory. 0: the server has no lane.",
         &LANE_STRIPES,
         0,
         1 << 24,

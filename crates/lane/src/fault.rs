@@ -11,6 +11,8 @@ pub enum Fault {
     ReaderPassesWriter,
     /// Who drains wakes nobody who waits for it.
     DrainingWakesNobody,
+    /// A writer that waits for a holder leaves its announcement, for which the holder waits.
+    PlaceKept,
     /// The place of a writer that runs is taken by another one.
     RunningWriterDisplaced,
     /// A transaction looks for writers before it holds its keys.

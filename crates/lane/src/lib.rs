@@ -12,8 +12,8 @@ mod text;
 mod word;
 
 pub use item::{Item, Mode, TooManyRelations, put_in_order};
-pub use queue::{Head, Lane};
+pub use queue::{Head, Lane, Look};
 pub use request::{List, Request};
 pub use seat::{Seat, SeatId, State};
-pub use stripe::Stripe;
+pub use stripe::{Announced, Stripe};
 pub use text::{Declaration, Form, Malformed, Value, parse_declaration, parse_item};

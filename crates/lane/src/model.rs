@@ -2,7 +2,7 @@
 //! and nobody sleeps for ever (a lost wake-up is a deadlock, which shuttle finds by itself).
 
 use crate::fault::{Fault, plant, planted};
-use crate::{Head, Item, Lane, List, Mode, Request, Seat, SeatId, Stripe};
+use crate::{Announced, Head, Item, Lane, List, Look, Mode, Request, Seat, SeatId, Stripe};
 use keyrange::{Interval, Relation};
 use shuttle::rand::{Rng, thread_rng};
 use shuttle::scheduler::{PctScheduler, RandomScheduler, Scheduler};
@@ -15,6 +15,8 @@ use std::sync::Arc;
 const RELATION: Relation = 1;
 const KEYS: usize = 3;
 const ITEMS: usize = 3;
+/// After so many a transaction insists.
+const DRAINS: u32 = 1;
 
 /// What a transaction of the model does.
 #[derive(Clone)]
@@ -177,20 +179,40 @@ impl Server {
             }
             self.sleep(me);
         }
-        loop {
+        let mut writers = Vec::new();
+        for round in 0.. {
             let lane = self.lane();
-            let look = || lane.writer_in_the_way(me, 0, |id| self.is_running(id));
-            let writer = if planted(Fault::LookedBeforeHolding) {
-                let writer = look();
-                lane.hold(me);
-                writer
-            } else {
-                lane.hold(me);
-                look()
+            let insists = round == DRAINS;
+            let hold = || {
+                if insists {
+                    lane.insist(me);
+                } else {
+                    lane.hold(me);
+                }
             };
-            let Some(writer) = writer else { break };
+            let mut look =
+                || lane.writers_in_the_way(me, 0, |id| self.is_running(id), &mut writers);
+            if planted(Fault::LookedBeforeHolding) {
+                look();
+                hold();
+            } else {
+                hold();
+                look();
+            }
+            if writers.is_empty() {
+                break;
+            }
+            if insists {
+                for &writer in &writers {
+                    while self.is_running(writer) && lane.is_in_the_way(me, writer) {
+                        thread::yield_now();
+                    }
+                }
+                lane.hold(me);
+                break;
+            }
             self.locked(|lane, wakes| lane.drain(me, |seat| wakes.push(seat)));
-            self.wait_for_end(writer);
+            writers.iter().for_each(|&writer| self.wait_for_end(writer));
         }
         let seen = self.database.lock().unwrap().versions;
         let id = self.begin();
@@ -235,18 +257,34 @@ impl Server {
             let keys = Interval::point(key);
             let lane = self.lane();
             let announce = || {
-                assert!(lane.announce(id, RELATION, &keys, |id| self.is_running(id)));
+                let announced = lane.announce(id, RELATION, &keys, |id| self.is_running(id));
+                assert!(announced != Announced::NoRoom);
+                announced
             };
-            if !planted(Fault::LookedBeforeAnnouncing) {
-                announce();
-            }
-            while lane.may_be_held(RELATION, &keys)
-                && self
-                    .locked(|lane, _| lane.watch_holder(me, RELATION, keys))
-                    .is_some()
-            {
-                while self.seats[me as usize].is_watching() {
-                    self.sleep(me);
+            let wanted = Item {
+                relation: RELATION,
+                keys,
+                mode: Mode::Write,
+            };
+            loop {
+                let mut announced = Announced::Before;
+                if !planted(Fault::LookedBeforeAnnouncing) {
+                    announced = announce();
+                }
+                if !lane.may_be_held(RELATION, &keys) {
+                    break;
+                }
+                match self.locked(|lane, _| lane.look(me, id, wanted, announced)) {
+                    Look::Free => break,
+                    Look::Again => {
+                        announce();
+                        break;
+                    }
+                    Look::Wait(..) => {
+                        while self.seats[me as usize].is_watching() {
+                            self.sleep(me);
+                        }
+                    }
                 }
             }
             if planted(Fault::LookedBeforeAnnouncing) {
@@ -317,6 +355,11 @@ fn scenarios() -> Vec<Vec<Plan>> {
             Undeclared(vec![0, 1]),
         ],
         vec![
+            Declared(writes(&[0])),
+            Undeclared(vec![0]),
+            Undeclared(vec![0]),
+        ],
+        vec![
             Declared(reads(&[0])),
             Declared(writes(&[0])),
             Declared(reads(&[0])),
@@ -357,6 +400,7 @@ fn each_planted_fault_is_found() {
         GrantedTwice,
         ReaderPassesWriter,
         DrainingWakesNobody,
+        PlaceKept,
         RunningWriterDisplaced,
         LookedBeforeHolding,
         LookedBeforeAnnouncing,

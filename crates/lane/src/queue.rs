@@ -8,7 +8,7 @@ use crate::fault::{Fault, planted};
 use crate::item::{Item, Mode};
 use crate::request::{List, Request, RequestId};
 use crate::seat::{Seat, SeatId, State};
-use crate::stripe::{Stripe, Stripes};
+use crate::stripe::{Announced, Stripe, Stripes};
 use crate::word::Word;
 use keyrange::{Interval, Relation};
 
@@ -20,8 +20,6 @@ pub struct Head {
     numbers: Word,
     /// Requests for more than one key.
     wide: List,
-    /// Writers of more keys than one at once, or of keys that are not known.
-    pub(crate) anywhere: Stripe,
 }
 
 /// The shared memory of the lane. `requests` has as many for each seat as a transaction may
@@ -61,10 +59,7 @@ impl<'a> Lane<'a> {
     }
 
     pub(crate) fn stripes(&self) -> Stripes<'a> {
-        Stripes {
-            anywhere: &self.head.anywhere,
-            by_key: self.stripes,
-        }
+        Stripes(self.stripes)
     }
 
     fn request(&self, id: RequestId) -> &'a Request {
@@ -216,6 +211,14 @@ impl<'a> Lane<'a> {
     /// Process `me` has all its keys: from now on writers that have declared nothing wait for it.
     /// It looks for those that run already next.
     pub fn hold(&self, me: SeatId) {
+        self.seat(me).insists.set(0);
+        self.seat(me).put(State::Holding);
+    }
+
+    /// The same for the last time: it waits for those who have announced themselves before, and no
+    /// more for others. They do not wait for it.
+    pub fn insist(&self, me: SeatId) {
+        self.seat(me).insists.set(1);
         self.seat(me).put(State::Holding);
     }
 
@@ -254,22 +257,40 @@ impl<'a> Lane<'a> {
         !self.queues[at].is_empty()
     }
 
-    /// Who holds these keys, if process `me` is going to write to them and has not declared that.
-    /// Process `me` watches that one from now on: it is woken when it need not wait for it any
-    /// more. Under the lane's lock.
-    pub fn watch_holder(&self, me: SeatId, relation: Relation, keys: Interval) -> Option<SeatId> {
-        let item = Item {
-            relation,
-            keys,
-            mode: Mode::Write,
+    /// What process `me`, whose transaction `id` has declared nothing, has to do before it writes to
+    /// these keys, or locks them so that others cannot write (`mode`). It has announced that, `now`
+    /// or before. Under the lane's lock.
+    pub fn look(&self, me: SeatId, id: u64, wanted: Item, announced: Announced) -> Look {
+        let mut holders = self
+            .others(wanted, me)
+            .filter(|request| self.seat(request.seat()).state() == State::Holding);
+        let Some(request) = holders.next() else {
+            return Look::Free;
         };
-        let holder = self
-            .others(item, me)
-            .map(Request::seat)
-            .find(|&seat| self.seat(seat).state() == State::Holding)?;
+        let (relation, keys) = (wanted.relation, &wanted.keys);
+        let was_there = announced == Announced::Now && !planted(Fault::PlaceKept);
+        if was_there {
+            self.stripes().take_back(id, relation, keys);
+        }
+        let holder = request.seat();
+        if self.seat(holder).insists.get() != 0 && self.has_touched(holder, id) {
+            // It waits for this transaction.
+            if was_there {
+                return Look::Again;
+            }
+            return Look::Free;
+        }
         self.seat(holder).is_watched.set(1);
         self.seat(me).watches.set(u64::from(holder) + 1);
-        Some(holder)
+        Look::Wait(holder, request.item().mode)
+    }
+
+    /// Whether the transaction has announced a write to what that seat has declared.
+    fn has_touched(&self, seat: SeatId, id: u64) -> bool {
+        self.requests_of(seat).any(|request| {
+            let item = self.request(request).item();
+            self.stripes().has(id, item.relation, &item.keys)
+        })
     }
 
     /// Process `me` does not wait for a holder any more.
@@ -285,31 +306,52 @@ impl<'a> Lane<'a> {
         })
     }
 
-    /// A writer that has declared nothing, runs, and may have written to the keys that process `me`
-    /// has declared. `is_running` says whether a transaction with that id runs.
-    pub fn writer_in_the_way(
+    /// The transactions that have declared nothing, run, and may have written to the keys that
+    /// process `me` has declared: into `found`, each once.
+    pub fn writers_in_the_way(
         &self,
         me: SeatId,
         own: u64,
         is_running: impl Fn(u64) -> bool,
-    ) -> Option<u64> {
-        let stripes = self.stripes();
-        let is_other = |id: u64| id != own && is_running(id);
-        self.requests_of(me).find_map(|id| {
-            let item = self.request(id).item();
-            stripes.writer_of(item.relation, &item.keys, &is_other)
-        })
+        found: &mut Vec<u64>,
+    ) {
+        found.clear();
+        for request in self.requests_of(me) {
+            let item = self.request(request).item();
+            for id in self.stripes().writers(item.relation, &item.keys) {
+                if id != own && !found.contains(&id) && is_running(id) {
+                    found.push(id);
+                }
+            }
+        }
+    }
+
+    /// Whether that one still stands in the way.
+    pub fn is_in_the_way(&self, me: SeatId, id: u64) -> bool {
+        self.has_touched(me, id)
     }
 
     /// The transaction `id`, which has declared nothing, is going to write to these keys. Before it
-    /// looks for holders. False if there is no room: who declares them does not learn of it.
+    /// looks for holders.
     pub fn announce(
         &self,
         id: u64,
         relation: Relation,
         keys: &Interval,
         is_running: impl Fn(u64) -> bool,
-    ) -> bool {
+    ) -> Announced {
         self.stripes().announce(id, relation, keys, is_running)
     }
+}
+
+/// What an undeclared writer has to do.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Look {
+    /// It may write.
+    Free,
+    /// It may write once it has announced itself again.
+    Again,
+    /// It waits for that one, who has declared the key so. It is woken when it need not wait any
+    /// more; then it announces itself and looks again.
+    Wait(SeatId, Mode),
 }

@@ -37,7 +37,8 @@ pub struct Seat {
     pub(crate) is_watched: Word,
     /// For whose end this process waits without having declared anything, + 1.
     pub(crate) watches: Word,
-    reserved: Word,
+    /// It holds, and waits for writers that have announced themselves before.
+    pub(crate) insists: Word,
 }
 
 impl Seat {

@@ -112,8 +112,8 @@ const REPLICAS: [ReplicaKind; 6] = [
     ReplicaKind::SynchronousStandby,
 ];
 /// Kinds of transactions that need tables of `txn_heap`.
-const VALIDATED: [Kind; 2] = [Kind::Seat, Kind::Audit];
-const WAITS: [&str; 4] = ["ticket", "commit", "read", "fallback"];
+const VALIDATED: [Kind; 3] = [Kind::Seat, Kind::Audit, Kind::Declared];
+const WAITS: [&str; 5] = ["ticket", "commit", "read", "fallback", "lane"];
 
 impl fmt::Display for Aim {
     fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {

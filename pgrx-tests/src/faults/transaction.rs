@@ -30,10 +30,12 @@ pub enum Kind {
     Seat,
     /// Validated: a reader.
     Audit,
+    /// Declares two accounts, and changes them.
+    Declared,
 }
 
 impl Kind {
-    pub const ALL: [Kind; 14] = [
+    pub const ALL: [Kind; 15] = [
         Kind::Auto,
         Kind::Block,
         Kind::Transfer,
@@ -48,6 +50,7 @@ impl Kind {
         Kind::Read,
         Kind::Seat,
         Kind::Audit,
+        Kind::Declared,
     ];
 
     /// Whether it changes nothing.
@@ -285,6 +288,14 @@ pub fn draw(rng: &mut SmallRng, plan: &Plan, client: usize, id: i64) -> Transact
             let row = draft.row(one, 0);
             draft.insert(&row);
             draft.rows.push(row);
+        }
+        Kind::Declared => {
+            let other = account(rng);
+            draft.sql(format!(
+                "SELECT txn.declare(ARRAY['account({one})', 'account({other})'])"
+            ));
+            draft.spend(one, -amount);
+            draft.spend(other, amount);
         }
         Kind::Audit => {
             draft.steps.push(Step::Audit);
