@@ -21,7 +21,7 @@ COMMENT ON COLUMN txn.stats.lane_taken IS 'transactions that have declared keys'
 COMMENT ON COLUMN txn.stats.lane_waits IS 'waits for declared keys';
 COMMENT ON COLUMN txn.stats.lane_drains IS 'waits of declared transactions for writers that had not declared their keys';
 COMMENT ON COLUMN txn.stats.lane_skipped IS 'calls of procedures whose declaration could not be used';
-COMMENT ON COLUMN txn.stats.lane_overflows IS 'writes to declared tables of which a declared transaction may not have learned';
+COMMENT ON COLUMN txn.stats.lane_overflows IS 'announcements of writers that found no room in their stripe; declared transactions look at all sessions then';
 
 CREATE FUNCTION txn.lane_waits_raw(
     OUT pid integer, OUT blocked_by integer, OUT relation oid, OUT key text, OUT since bigint)

@@ -203,12 +203,13 @@ pub fn about_to_end() -> bool {
 }
 
 /// A transaction is going to write to these keys, or may have.
-pub fn announce(lane: Lane<'static>, id: u64, relation: Relation, keys: &Interval) -> Announced {
-    let announced = lane.announce(id, relation, keys, view::is_running);
-    if announced == Announced::NoRoom {
+pub fn announce(lane: Lane<'static>, id: u64, wanted: &Item) -> Announced {
+    let surplus = || {
         memory().totals.lane_overflows.add(1);
-    }
-    announced
+    };
+    let writer = (process::me(), id);
+    let (relation, keys) = (wanted.relation, &wanted.keys);
+    lane.announce(writer, relation, keys, view::is_running, surplus)
 }
 
 /// The transaction is prepared: from now on it is one that has declared nothing.
@@ -220,7 +221,7 @@ pub fn prepared() {
     let id = view::own_fxid();
     for item in SESSION.items.borrow().iter() {
         if item.mode == Mode::Write && id != 0 {
-            announce(lane, id, item.relation, &item.keys);
+            announce(lane, id, item);
         }
     }
 }

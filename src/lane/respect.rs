@@ -24,6 +24,8 @@ use std::rc::Rc;
 const MOST_ANNOUNCED: u32 = 256;
 
 static ANNOUNCED: Local<Cell<u32>> = Local::new(Cell::new(0));
+/// What the transaction wanted to write to last.
+static WANTED: Local<Cell<Option<Item>>> = Local::new(Cell::new(None));
 static IS_WATCHING: Local<Cell<bool>> = Local::new(Cell::new(false));
 /// The table that was looked at last, kept alive.
 static LAST: Local<Cell<Option<Rc<Table>>>> = Local::new(Cell::new(None));
@@ -129,8 +131,12 @@ unsafe fn before_write(lane: Lane<'static>, wanted: Item, policy: LockWaitPolicy
     if admit::is_in() && lane.has_declared(me, wanted.relation, &wanted.keys) {
         return true;
     }
+    WANTED.set(Some(wanted));
+    let mut announced = Announced::Before;
     loop {
-        let announced = announce(lane, &wanted);
+        if announce(lane, &wanted) == Announced::Now {
+            announced = Announced::Now;
+        }
         if !lane.may_be_held(wanted.relation, &wanted.keys) {
             return true;
         }
@@ -176,7 +182,7 @@ fn announce(lane: Lane<'static>, wanted: &Item) -> Announced {
     // SAFETY: the transaction is about to write, for which it needs an id.
     unsafe { raw::GetCurrentTransactionId() };
     let id = view::own_fxid();
-    let announced = admit::announce(lane, id, wanted.relation, &wanted.keys);
+    let announced = admit::announce(lane, id, wanted);
     if announced == Announced::Now {
         ANNOUNCED.set(ANNOUNCED.get() + 1);
     }
@@ -198,9 +204,15 @@ unsafe fn root_of(rel: pg_sys::Relation) -> Relation {
     }
 }
 
+/// What the transaction wanted to write to last, without having declared it.
+pub fn wanted() -> Option<Item> {
+    WANTED.get()
+}
+
 /// The transaction has ended.
 #[inline]
 pub fn end() {
+    WANTED.set(None);
     ANNOUNCED.set(0);
     if IS_WATCHING.take()
         && let Some(lane) = memory().lane

@@ -7,6 +7,7 @@
 
 use super::admit;
 use super::errors;
+use super::respect;
 use super::target;
 use crate::pg::catch::{Code, catching};
 use crate::pg::error::guarded;
@@ -257,13 +258,15 @@ fn note_used(attempt: i32) {
         }
         found
     });
+    let mut used = USED.borrow_mut();
+    // What it waited for, or was refused at, is not written.
+    used.extend(respect::wanted());
     let items = found.unwrap_or_default().into_iter();
-    USED.borrow_mut()
-        .extend(items.map(|(relation, keys, mode)| Item {
-            relation,
-            keys,
-            mode,
-        }));
+    used.extend(items.map(|(relation, keys, mode)| Item {
+        relation,
+        keys,
+        mode,
+    }));
 }
 
 /// The types of the parameters, as the statement has them.

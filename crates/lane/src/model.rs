@@ -257,19 +257,18 @@ impl Server {
             let keys = Interval::point(key);
             let lane = self.lane();
             let announce = || {
-                let announced = lane.announce(id, RELATION, &keys, |id| self.is_running(id));
-                assert!(announced != Announced::NoRoom);
-                announced
+                let is_running = |id| self.is_running(id);
+                lane.announce((me, id), RELATION, &keys, is_running, || ())
             };
             let wanted = Item {
                 relation: RELATION,
                 keys,
                 mode: Mode::Write,
             };
+            let mut announced = Announced::Before;
             loop {
-                let mut announced = Announced::Before;
-                if !planted(Fault::LookedBeforeAnnouncing) {
-                    announced = announce();
+                if !planted(Fault::LookedBeforeAnnouncing) && announce() == Announced::Now {
+                    announced = Announced::Now;
                 }
                 if !lane.may_be_held(RELATION, &keys) {
                     break;

@@ -59,7 +59,10 @@ impl<'a> Lane<'a> {
     }
 
     pub(crate) fn stripes(&self) -> Stripes<'a> {
-        Stripes(self.stripes)
+        Stripes {
+            all: self.stripes,
+            seats: self.seats,
+        }
     }
 
     fn request(&self, id: RequestId) -> &'a Request {
@@ -258,8 +261,8 @@ impl<'a> Lane<'a> {
     }
 
     /// What process `me`, whose transaction `id` has declared nothing, has to do before it writes to
-    /// these keys, or locks them so that others cannot write (`mode`). It has announced that, `now`
-    /// or before. Under the lane's lock.
+    /// these keys, or locks them so that others cannot write (the mode of `wanted`). It has announced
+    /// that, for this write or before. Under the lane's lock.
     pub fn look(&self, me: SeatId, id: u64, wanted: Item, announced: Announced) -> Look {
         let mut holders = self
             .others(wanted, me)
@@ -268,17 +271,16 @@ impl<'a> Lane<'a> {
             return Look::Free;
         };
         let (relation, keys) = (wanted.relation, &wanted.keys);
-        let was_there = announced == Announced::Now && !planted(Fault::PlaceKept);
-        if was_there {
-            self.stripes().take_back(id, relation, keys);
-        }
         let holder = request.seat();
-        if self.seat(holder).insists.get() != 0 && self.has_touched(holder, id) {
-            // It waits for this transaction.
-            if was_there {
-                return Look::Again;
+        if self.seat(holder).insists.get() != 0 {
+            // It waits for those who have announced themselves.
+            let is_new = announced == Announced::Now && !planted(Fault::PlaceKept);
+            if is_new {
+                self.stripes().take_back((me, id), relation, keys);
             }
-            return Look::Free;
+            if self.has_touched(holder, id) {
+                return if is_new { Look::Again } else { Look::Free };
+            }
         }
         self.seat(holder).is_watched.set(1);
         self.seat(me).watches.set(u64::from(holder) + 1);
@@ -331,16 +333,18 @@ impl<'a> Lane<'a> {
         self.has_touched(me, id)
     }
 
-    /// The transaction `id`, which has declared nothing, is going to write to these keys. Before it
-    /// looks for holders.
+    /// The transaction of that process, which has declared nothing, is going to write to these keys.
+    /// Before it looks for holders. `surplus` is called if there was no room in the stripe.
     pub fn announce(
         &self,
-        id: u64,
+        writer: (SeatId, u64),
         relation: Relation,
         keys: &Interval,
         is_running: impl Fn(u64) -> bool,
+        surplus: impl FnOnce(),
     ) -> Announced {
-        self.stripes().announce(id, relation, keys, is_running)
+        self.stripes()
+            .announce(writer, relation, keys, is_running, surplus)
     }
 }
 

@@ -1,5 +1,6 @@
 //! A process's place in the lane.
 
+use crate::stripe::Surplus;
 use crate::word::Word;
 
 /// Index of a process in the shared arrays.
@@ -39,6 +40,8 @@ pub struct Seat {
     pub(crate) watches: Word,
     /// It holds, and waits for writers that have announced themselves before.
     pub(crate) insists: Word,
+    /// Announcements of its transaction, which has declared nothing, that found no room.
+    pub(crate) surplus: Surplus,
 }
 
 impl Seat {

@@ -3,11 +3,12 @@
 
 use crate::fault::{Fault, planted};
 use crate::queue::hash;
+use crate::seat::{Seat, SeatId};
 use crate::word::Word;
 use keyrange::{Interval, Relation};
 
-/// Transactions that a stripe has room for.
-const PLACES: usize = 6;
+/// Transactions that a stripe has room for; in a model others go without.
+const PLACES: usize = if cfg!(test) { 1 } else { 6 };
 /// Bits of a place for the transaction's id; those above are of the relation.
 const ID_BITS: u32 = 48;
 
@@ -16,7 +17,7 @@ const ID_BITS: u32 = 48;
 #[repr(C, align(64))]
 pub struct Stripe {
     writers: [Word; PLACES],
-    /// Writers that found no room, ever.
+    /// Announcements that found no room, ever.
     overflows: Word,
     reserved: Word,
 }
@@ -24,12 +25,45 @@ pub struct Stripe {
 /// What came of an announcement.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Announced {
-    /// The transaction had a place there before.
+    /// The transaction stood there before.
     Before,
-    /// It has taken one.
+    /// It does now.
     Now,
-    /// There is no room: who declares the key does not learn of the writer.
-    NoRoom,
+}
+
+/// Where a process notes the announcements of its transaction that stripes have no room for.
+#[derive(Debug, Default)]
+pub(crate) struct Surplus {
+    id: Word,
+    /// A bit for some of the stripes each.
+    stripes: Word,
+}
+
+impl Surplus {
+    fn announce(&self, id: u64, bit: u64) -> Announced {
+        if self.id.get() != id {
+            self.stripes.set(0);
+            self.id.set(id);
+        }
+        let stripes = self.stripes.get();
+        self.stripes.set(stripes | bit);
+        if stripes & bit == 0 {
+            Announced::Now
+        } else {
+            Announced::Before
+        }
+    }
+
+    fn take_back(&self, id: u64, bit: u64) {
+        if self.id.get() == id {
+            self.stripes.set(self.stripes.get() & !bit);
+        }
+    }
+
+    /// The transaction that has noted a stripe with that bit.
+    fn id(&self, bit: u64) -> Option<u64> {
+        (self.stripes.get() & bit != 0).then(|| self.id.get())
+    }
 }
 
 /// A transaction and a relation as they stand in a place.
@@ -43,9 +77,10 @@ fn id_of(place: u64) -> u64 {
 }
 
 impl Stripe {
-    fn announce(&self, writer: u64, is_running: impl Fn(u64) -> bool) -> Announced {
-        if self.writers.iter().any(|place| place.get() == writer) {
-            return Announced::Before;
+    /// None if there is no room.
+    fn announce(&self, writer: u64, is_running: impl Fn(u64) -> bool) -> Option<Announced> {
+        if self.has(writer) {
+            return Some(Announced::Before);
         }
         for place in &self.writers {
             loop {
@@ -57,18 +92,15 @@ impl Stripe {
                     break;
                 }
                 if place.exchange(other, writer) {
-                    return Announced::Now;
+                    return Some(Announced::Now);
                 }
             }
         }
-        self.overflows.add(1);
-        Announced::NoRoom
+        None
     }
 
-    fn take_back(&self, writer: u64) {
-        for place in &self.writers {
-            place.exchange(writer, 0);
-        }
+    fn take_back(&self, writer: u64) -> bool {
+        self.writers.iter().any(|place| place.exchange(writer, 0))
     }
 
     fn has(&self, writer: u64) -> bool {
@@ -84,43 +116,61 @@ impl Stripe {
     }
 }
 
-/// All stripes.
+/// All stripes, and what has no room there.
 #[derive(Clone, Copy)]
-pub(crate) struct Stripes<'a>(pub(crate) &'a [Stripe]);
+pub(crate) struct Stripes<'a> {
+    pub(crate) all: &'a [Stripe],
+    pub(crate) seats: &'a [Seat],
+}
 
 impl<'a> Stripes<'a> {
-    /// The stripe of one key; for more keys that of the whole relation.
-    fn of(self, relation: Relation, keys: &Interval) -> &'a Stripe {
+    /// The number of the stripe of one key; for more keys that of the whole relation.
+    fn number_of(self, relation: Relation, keys: &Interval) -> usize {
         let keys = if keys.low() == keys.high() {
             *keys
         } else {
             Interval::point(u128::MAX)
         };
-        &self.0[hash(relation, &keys) as usize & (self.0.len() - 1)]
+        hash(relation, &keys) as usize & (self.all.len() - 1)
     }
 
-    /// The transaction is going to write to these keys.
+    /// The transaction of process `me` is going to write to these keys. Whether there was room is
+    /// told to `surplus`.
     pub(crate) fn announce(
         self,
-        id: u64,
+        (me, id): (SeatId, u64),
         relation: Relation,
         keys: &Interval,
         is_running: impl Fn(u64) -> bool,
+        surplus: impl FnOnce(),
     ) -> Announced {
-        self.of(relation, keys)
-            .announce(packed(id, relation), is_running)
+        let number = self.number_of(relation, keys);
+        let stripe = &self.all[number];
+        let placed = stripe.announce(packed(id, relation), is_running);
+        placed.unwrap_or_else(|| {
+            // First the note: who sees that there are any looks at all of them.
+            let announced = self.seats[me as usize].surplus.announce(id, bit_of(number));
+            if announced == Announced::Now {
+                stripe.overflows.add(1);
+                surplus();
+            }
+            announced
+        })
     }
 
     /// It has not written, and waits.
-    pub(crate) fn take_back(self, id: u64, relation: Relation, keys: &Interval) {
-        self.of(relation, keys).take_back(packed(id, relation));
+    pub(crate) fn take_back(self, (me, id): (SeatId, u64), relation: Relation, keys: &Interval) {
+        let number = self.number_of(relation, keys);
+        if !self.all[number].take_back(packed(id, relation)) {
+            self.seats[me as usize]
+                .surplus
+                .take_back(id, bit_of(number));
+        }
     }
 
     /// Whether the transaction has announced a write that may be to one of these keys.
     pub(crate) fn has(self, id: u64, relation: Relation, keys: &Interval) -> bool {
-        let writer = packed(id, relation);
-        self.those_of(relation, keys)
-            .any(|stripe| stripe.has(writer))
+        self.writers(relation, keys).any(|writer| writer == id)
     }
 
     /// The transactions that have announced writes that may be to one of these keys, running or
@@ -130,23 +180,30 @@ impl<'a> Stripes<'a> {
         relation: Relation,
         keys: &Interval,
     ) -> impl Iterator<Item = u64> + use<'a> {
-        self.those_of(relation, keys)
-            .flat_map(move |stripe| stripe.ids(relation))
-    }
-
-    /// The stripes in which writers of one of these keys stand.
-    fn those_of(
-        self,
-        relation: Relation,
-        keys: &Interval,
-    ) -> impl Iterator<Item = &'a Stripe> + use<'a> {
         let is_one = keys.low() == keys.high();
+        let first = self.number_of(relation, keys);
         let there = if is_one {
-            std::slice::from_ref(self.of(relation, keys))
+            first..first + 1
         } else {
-            self.0
+            0..self.all.len()
         };
-        let whole = is_one.then(|| self.of(relation, &Interval::ALL));
-        there.iter().chain(whole)
+        let whole = is_one.then(|| self.number_of(relation, &Interval::ALL));
+        there.chain(whole).flat_map(move |number| {
+            let stripe = &self.all[number];
+            let seats: &'a [Seat] = if stripe.overflows.get() == 0 {
+                &[]
+            } else {
+                self.seats
+            };
+            let surplus = seats
+                .iter()
+                .filter_map(move |seat| seat.surplus.id(bit_of(number)));
+            stripe.ids(relation).chain(surplus)
+        })
     }
+}
+
+/// The bit of that stripe.
+fn bit_of(number: usize) -> u64 {
+    1 << (number % 64)
 }

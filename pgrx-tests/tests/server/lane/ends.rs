@@ -86,8 +86,7 @@ fn while_it_waits() -> Result<()> {
             )?;
         }
     }
-    ensure!(int(&mut look, "SELECT count(*) FROM txn.lane")? == 0);
-    Ok(())
+    txn_server_tests::wait_until(&mut look, "SELECT count(*) = 0 FROM txn.lane")
 }
 
 /// A holder rolls back, fails, or dies.

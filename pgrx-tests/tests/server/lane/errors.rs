@@ -111,7 +111,14 @@ fn items_that_are_none() -> Result<()> {
             refused(&mut client, &sql, code)?;
         }
     }
-    Ok(())
+    // To keep writers from many rows it takes more than to read them.
+    client.batch_execute("REVOKE ALL ON account FROM poor; GRANT SELECT ON account TO poor")?;
+    let wide = "BEGIN; SET LOCAL ROLE poor; SELECT txn.declare(reads => ARRAY['account(*)'])";
+    refused(&mut client, wide, "42501")?;
+    client.batch_execute("GRANT UPDATE ON account TO poor")?;
+    refused(&mut client, wide, "00000")?;
+    client.batch_execute("ALTER TABLE account ENABLE ROW LEVEL SECURITY")?;
+    refused(&mut client, wide, "42501")
 }
 
 #[test]
@@ -282,6 +289,24 @@ fn calls_that_cannot_declare() -> Result<()> {
         "ALTER PROCEDURE touch SECURITY DEFINER ;; SET ROLE caller ;; CALL touch(1) ;; RESET ROLE",
         0,
     )?;
+    // What is not the caller's business raises nothing: a schema, a right to execute, row security.
+    expect(
+        &mut client,
+        "CREATE SCHEMA inner_one ;; ALTER TABLE moved SET SCHEMA inner_one ;; \
+         SECURITY LABEL FOR txn ON PROCEDURE touch IS 'writes: inner_one.moved($1)' ;; \
+         SET ROLE caller ;; CALL touch(1) ;; RESET ROLE",
+        0,
+    )?;
+    expect(
+        &mut client,
+        "SECURITY LABEL FOR txn ON PROCEDURE touch IS 'writes: other_base.inner_one.moved($1)' ;; \
+         CALL touch(1)",
+        1,
+    )?;
+    client.batch_execute("REVOKE EXECUTE ON PROCEDURE touch FROM PUBLIC")?;
+    client.batch_execute("SET ROLE caller")?;
+    ensure!(sqlstate(&client.batch_execute("CALL touch(1)")) == "42501");
+    client.batch_execute("RESET ROLE")?;
     ensure!(int(&mut client, "SELECT sum(val) FROM account")? == 10);
     Ok(())
 }

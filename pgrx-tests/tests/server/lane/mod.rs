@@ -4,6 +4,7 @@ mod ends;
 mod errors;
 mod load;
 mod order;
+mod run;
 mod undeclared;
 
 use anyhow::Result;

@@ -148,3 +148,75 @@ fn beside_followers() -> Result<()> {
     ensure!(int(&mut look, "SELECT val FROM account WHERE id = 1")? == 4);
     Ok(())
 }
+
+/// Tables whose keys nobody can declare stop no declared transaction, whatever is done to them.
+#[test]
+fn tables_that_cannot_be_declared() -> Result<()> {
+    let server = bank(2, &[])?;
+    let mut look = server.connect()?;
+    look.batch_execute("CREATE TABLE log (line text) USING txn_heap")?;
+    look.batch_execute(&format!("BEGIN; {}; COMMIT", declare(&[1])))?;
+    let mut busy = server.connect()?;
+    busy.batch_execute(
+        "CREATE TEMP TABLE own (id int PRIMARY KEY) USING txn_heap;
+         INSERT INTO own SELECT id FROM generate_series(1, 3) id;
+         DELETE FROM own WHERE id = 1;
+         SELECT FROM own WHERE id = 2 FOR UPDATE;
+         UPDATE own SET id = 9 WHERE id = 3",
+    )?;
+    busy.batch_execute("BEGIN; INSERT INTO log VALUES ('x'); DELETE FROM log")?;
+    let mut declared = server.connect()?;
+    declared.batch_execute(&format!("BEGIN; {}", declare(&[1, 2])))?;
+    let state = text(&mut look, "SELECT DISTINCT state FROM txn.lane")?;
+    ensure!(state == "holding", "{state}");
+    Ok(())
+}
+
+/// Who holds a key to read it keeps writers waiting, and refuses nobody; others lock the row to
+/// share it.
+#[test]
+fn holders_that_only_read() -> Result<()> {
+    let server = bank(2, &[])?;
+    let mut look = server.connect()?;
+    let mut holder = server.connect()?;
+    holder.batch_execute("BEGIN; SELECT txn.declare(reads => ARRAY['account(1)'])")?;
+    let writer = Background::run(session(&server, "repeatable read")?, &update(1))?;
+    writer.wait_until_blocked(&mut look)?;
+    server
+        .connect()?
+        .batch_execute("SELECT FROM account WHERE id = 1 FOR SHARE")?;
+    holder.batch_execute("COMMIT")?;
+    writer.end()?.1?;
+    Ok(())
+}
+
+/// Writers that have declared nothing come one after the other, and a declared transaction gets its
+/// turn among them.
+#[test]
+fn a_stream_of_writers() -> Result<()> {
+    const DECLARED: i64 = 30;
+    let server = bank(2, &[])?;
+    // From the first declaration on writers announce themselves.
+    let once = format!("BEGIN; {}; COMMIT", declare(&[1]));
+    server.connect()?.batch_execute(&once)?;
+    let load = txn_server_tests::Load::endless(&server, 8);
+    let tally = load.run_disturbed(
+        |worker| {
+            let update = update(1);
+            worker.committing(1, |worker| worker.execute(&update, &[]))
+        },
+        |running| {
+            let mut client = server.connect()?;
+            ensure!(running.wait_for(20), "nothing runs");
+            for _ in 0..DECLARED {
+                client.batch_execute(&format!("BEGIN; {}", declare(&[1])))?;
+                client.batch_execute(&update(1))?;
+                client.batch_execute("COMMIT")?;
+            }
+            Ok(())
+        },
+    )?;
+    tally.only(&[])?;
+    let mut look = server.connect()?;
+    tally.explains(int(&mut look, "SELECT val FROM account WHERE id = 1")? - DECLARED)
+}
