@@ -1,7 +1,8 @@
 //! The security label provider `txn`: `SECURITY LABEL FOR txn ON TABLE account IS 'mode=group'`.
 //!
-//! A label is what an extension can add to a table that PostgreSQL dumps with it, drops with it, lets only its owner
-//! change, and rolls back. (Heap knows its own storage parameters and refuses others.)
+//! A label is what an extension can add to a table that PostgreSQL dumps with it, drops with it,
+//! lets only its owner change, and rolls back. (Heap knows its own storage parameters and refuses
+//! others.)
 
 use super::settings::{self, Fault, Settings};
 use pgrx::pg_sys::panic::ErrorReport;
@@ -16,8 +17,8 @@ pub fn init() {
     unsafe { pg_sys::register_label_provider(settings::PROVIDER.as_ptr(), Some(relabel)) };
 }
 
-/// Before a label is set or, with null, removed: refuses what is not one, and has everybody read it anew when it has been
-/// committed (this session with its next command).
+/// Before a label is set or, with null, removed: refuses what is not one, and has everybody read it
+/// anew when it has been committed (this session with its next command).
 #[pg_guard]
 unsafe extern "C-unwind" fn relabel(object: *const pg_sys::ObjectAddress, label: *const c_char) {
     // SAFETY: the hook's arguments; the object is locked against other changes of its label.

@@ -16,8 +16,8 @@ use std::cell::{Cell, RefCell};
 
 /// How often a transaction lets those who wait for it go first, to wait for one of them itself.
 const DRAINS: u32 = 3;
-/// How long it waits at first for one of them that may be about to wait itself, in milliseconds, and
-/// from when on as long as the deadlock detector needs.
+/// How long it waits at first for one of them that may be about to wait itself, in milliseconds,
+/// and from when on as long as the deadlock detector needs.
 const SHORTEST_MS: i32 = 2;
 const LONGEST_MS: i32 = 100;
 /// How long the next one stays awake for a transaction that is about to end, in microseconds.

@@ -35,8 +35,8 @@ fn items(
     lists.into_iter().flat_map(of_list).collect()
 }
 
-/// Declares the keys that the transaction is going to write to and to read. Returns once nobody else
-/// uses them, with true; with false if `txn.lane` is off.
+/// Declares the keys that the transaction is going to write to and to read. Returns once nobody
+/// else uses them, with true; with false if `txn.lane` is off.
 ///
 /// # Errors
 /// 55000 if the server has no lane; 25P01, 25001 and 0A000 where a transaction cannot declare

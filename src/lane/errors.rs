@@ -17,7 +17,7 @@ pub const HELD: Report = Report {
     hint: Some(c"The transaction might succeed if retried."),
 };
 
-/// The same with NOWAIT.
+/// A row lock with NOWAIT that a declared transaction is in the way of.
 pub const NOT_AVAILABLE: Report = Report {
     code: *b"55P03",
     message: c"could not obtain lock on row",
@@ -105,7 +105,7 @@ impl Refusal {
                 ERRCODE_NO_ACTIVE_SQL_TRANSACTION,
                 "txn.declare() can only be used in transaction blocks",
                 "",
-                "Begin a transaction block, or declare the keys of a procedure with txn.declare_procedure().",
+                "Begin a transaction block, or use txn.declare_procedure() for a procedure.",
             ),
             Refusal::Recovery => (
                 ERRCODE_FEATURE_NOT_SUPPORTED,

@@ -1,4 +1,5 @@
-//! The declaration of a procedure: a security label, which PostgreSQL dumps with the procedure and drops with it.
+//! The declaration of a procedure: a security label, which PostgreSQL dumps with the procedure and
+//! drops with it.
 //!
 //! Read once per procedure and session, and again when a label has been changed, a procedure, or
 //! one of the tables.

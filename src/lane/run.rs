@@ -1,9 +1,9 @@
 //! `txn.run`: runs a statement as a transaction of its own, again as long as it is refused because
 //! of others, and declares then what the refused attempts have used.
 //!
-//! PL/pgSQL cannot do this: a block that catches errors cannot commit. Here each attempt begins with a commit
-//! (SPI_commit), so without a snapshot, and the statement runs in a subtransaction, which takes back
-//! what an error has left in the executor and in SPI.
+//! PL/pgSQL cannot do this: a block that catches errors cannot commit. Here each attempt begins
+//! with a commit (SPI_commit), so without a snapshot, and the statement runs in a subtransaction,
+//! which takes back what an error has left in the executor and in SPI.
 
 use super::admit;
 use super::errors;
@@ -64,8 +64,8 @@ unsafe fn argument(fcinfo: pg_sys::FunctionCallInfo, n: usize) -> Option<Datum> 
 }
 
 unsafe fn run(fcinfo: pg_sys::FunctionCallInfo) -> Datum {
-    // SAFETY: fmgr's argument, with arguments of the declared types; spi.c and snapmgr.c as PL/pgSQL
-    // uses them.
+    // SAFETY: fmgr's argument, with arguments of the declared types; spi.c and snapmgr.c as
+    // PL/pgSQL uses them.
     unsafe {
         let Some(statement) = argument(fcinfo, 0) else {
             errors::NULL_STATEMENT.raise();

@@ -141,8 +141,9 @@ impl Target {
         }
     }
 
-    /// Whether that role may declare such keys of the table: it may read it, or write to it. To keep
-    /// writers from many rows, it must be able to write, too; and no row must be hidden from it.
+    /// Whether that role may declare such keys of the table: it may read it, or write to it. To
+    /// keep writers from many rows, it must be able to write, too; and no row must be hidden from
+    /// it.
     pub fn may_be_declared(&self, role: Oid, mode: Mode, form: &Form) -> bool {
         const WRITES: u32 = pg_sys::ACL_INSERT | pg_sys::ACL_UPDATE | pg_sys::ACL_DELETE;
         let may = |modes| rights::may_use(self.oid, role, modes);

@@ -4,8 +4,8 @@ use super::raw;
 use pgrx::pg_sys::{self, Datum, Oid};
 use std::ffi::CStr;
 
-/// Whether any table of this database has a label of that provider. Reads the whole of pg_seclabel. In a
-/// transaction.
+/// Whether any table of this database has a label of that provider. Reads the whole of pg_seclabel.
+/// In a transaction.
 pub fn exist(provider: &CStr) -> bool {
     const SHARED: pg_sys::LOCKMODE = pg_sys::AccessShareLock as pg_sys::LOCKMODE;
     // SAFETY: a scan of a catalog with the catalog snapshot; an ERROR in it leaves nothing that its
@@ -44,8 +44,8 @@ pub fn exist(provider: &CStr) -> bool {
     }
 }
 
-/// Calls `each` with the procedure's label of that provider, if it has one. In a transaction; `each`
-/// raises nothing.
+/// Calls `each` with the procedure's label of that provider, if it has one. In a transaction;
+/// `each` raises nothing.
 pub fn of_procedure(function: Oid, provider: &CStr, each: impl FnOnce(&CStr)) {
     let procedure = pg_sys::ObjectAddress {
         classId: pg_sys::ProcedureRelationId,

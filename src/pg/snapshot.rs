@@ -219,7 +219,8 @@ pub unsafe fn is_retakeable(query: *const pg_sys::QueryDesc) -> bool {
     }
 }
 
-/// The same of a utility command that is all of a portal.
+/// Whether the active snapshot belongs to a utility command that is all of a portal, at REPEATABLE
+/// READ or SERIALIZABLE, so that the transaction's own may be taken again.
 pub fn is_utility_retakeable() -> bool {
     use pg_sys::PortalStrategy::{PORTAL_MULTI_QUERY, PORTAL_UTIL_SELECT};
     // SAFETY: plain reads; the active snapshot is kept by a registration while it is popped.
@@ -239,7 +240,7 @@ pub fn is_utility_retakeable() -> bool {
     }
 }
 
-/// The same of the transaction's own snapshot, from within a statement.
+/// Whether the transaction's own snapshot may be taken again from within a statement.
 pub fn is_transactions_retakeable() -> bool {
     // SAFETY: `may_retake`.
     may_retake() && unsafe { is_portals_alone() }
@@ -344,7 +345,7 @@ pub unsafe fn retake(query: *mut pg_sys::QueryDesc, is_fit: impl FnOnce() -> boo
     }
 }
 
-/// The same for a utility command.
+/// `retake` for a utility command.
 ///
 /// # Safety
 /// `is_utility_retakeable()`, and nothing has been read with the transaction's snapshot.
@@ -357,7 +358,7 @@ pub unsafe fn retake_for_utility(is_fit: impl FnOnce() -> bool) -> Option<u32> {
     }
 }
 
-/// The same of the transaction's own snapshot only: the present statement keeps its copy.
+/// `retake` of the transaction's own snapshot only: the present statement keeps its copy.
 ///
 /// # Safety
 /// `is_transactions_retakeable()`, and nothing has been read with the transaction's snapshot.

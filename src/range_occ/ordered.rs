@@ -33,7 +33,7 @@ pub unsafe fn retake(query: *mut pg_sys::QueryDesc) {
     retake_by(|is_fit| unsafe { snapshot::retake(query, is_fit) });
 }
 
-/// The same for a utility command.
+/// `retake` for a utility command.
 ///
 /// # Safety
 /// `snapshot::is_utility_retakeable()`, and nothing has been read with the transaction's snapshot.
@@ -42,7 +42,7 @@ pub unsafe fn retake_for_utility() {
     retake_by(|is_fit| unsafe { snapshot::retake_for_utility(is_fit) });
 }
 
-/// The same for the transaction's own snapshot only, from within a statement that reads nothing.
+/// `retake` for the transaction's own snapshot only, from within a statement that reads nothing.
 ///
 /// # Safety
 /// `snapshot::is_transactions_retakeable()`, and nothing has been read with the transaction's

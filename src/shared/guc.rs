@@ -162,7 +162,7 @@ pub fn init() {
     GucRegistry::define_int_guc(
         c"txn.lane_keys",
         c"Keys that a transaction may declare one by one.",
-        c"Of more, those next to each other are joined. Each takes 72 bytes of shared memory for each process.",
+        c"Of more, neighbours are joined. Each takes 72 bytes of shared memory per process.",
         &LANE_KEYS,
         1,
         1024,
@@ -172,7 +172,7 @@ pub fn init() {
     GucRegistry::define_int_guc(
         c"txn.lane_stripes",
         c"Stripes by which declared transactions learn of others that write to their keys.",
-        c"Rounded up to a power of two; each takes 64 bytes of shared memory. 0: the server has no lane.",
+        c"A power of two; each takes 64 bytes of shared memory. 0: the server has no lane.",
         &LANE_STRIPES,
         0,
         1 << 24,

@@ -19,8 +19,8 @@ use std::sync::OnceLock;
 const CONTENTION: usize = 4096;
 /// Counters of hot rows by role.
 const SHARES: usize = 4096;
-/// Locks beside one per hot row: the directory's, the waits-for graph's, the watched tables' and the
-/// lane's.
+/// Locks beside one per hot row: the directory's, the waits-for graph's, the watched tables' and
+/// the lane's.
 const EXTRA_LOCKS: usize = 4;
 
 /// Rings of writes that may be anywhere in a relation.
@@ -64,7 +64,8 @@ pub struct Shared {
     pub board: RingSpace<'static>,
     /// What is counted of these, by process.
     pub ranges: &'static [Counters],
-    /// Declared transactions; None if the server was started without a lane. Changed by `with_lane`.
+    /// Declared transactions; None if the server was started without a lane. Changed by
+    /// `with_lane`.
     pub lane: Option<Lane<'static>>,
     locks: *mut pg_sys::LWLockPadded,
 }

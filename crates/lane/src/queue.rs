@@ -218,7 +218,7 @@ impl<'a> Lane<'a> {
         self.seat(me).put(State::Holding);
     }
 
-    /// The same for the last time: it waits for those who have announced themselves before, and no
+    /// Holds for the last time: it waits for those who have announced themselves before, and no
     /// more for others. They do not wait for it.
     pub fn insist(&self, me: SeatId) {
         self.seat(me).insists.set(1);
@@ -260,9 +260,9 @@ impl<'a> Lane<'a> {
         !self.queues[at].is_empty()
     }
 
-    /// What process `me`, whose transaction `id` has declared nothing, has to do before it writes to
-    /// these keys, or locks them so that others cannot write (the mode of `wanted`). It has announced
-    /// that, for this write or before. Under the lane's lock.
+    /// What process `me`, whose transaction `id` has declared nothing, has to do before it writes
+    /// to these keys, or locks them so that others cannot write (the mode of `wanted`). It has
+    /// announced that, for this write or before. Under the lane's lock.
     pub fn look(&self, me: SeatId, id: u64, wanted: Item, announced: Announced) -> Look {
         let mut holders = self
             .others(wanted, me)
@@ -333,8 +333,8 @@ impl<'a> Lane<'a> {
         self.has_touched(me, id)
     }
 
-    /// The transaction of that process, which has declared nothing, is going to write to these keys.
-    /// Before it looks for holders. `surplus` is called if there was no room in the stripe.
+    /// The transaction of that process, which has declared nothing, is going to write to these
+    /// keys. Before it looks for holders. `surplus` is called if there was no room in the stripe.
     pub fn announce(
         &self,
         writer: (SeatId, u64),

@@ -65,8 +65,8 @@ impl Seat {
         self.ungranted.get() == 0
     }
 
-    /// Whether the only transaction before it is about to end: it is worth while to stay awake. Said
-    /// once.
+    /// Whether the only transaction before it is about to end: it is worth while to stay awake.
+    /// Said once.
     #[inline]
     pub fn take_next(&self) -> bool {
         self.is_next.get() != 0 && self.is_next.exchange(1, 0)

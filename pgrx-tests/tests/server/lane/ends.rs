@@ -7,8 +7,8 @@ use txn_server_tests::{Background, int, sqlstate};
 
 use super::{bank, declare, update};
 
-/// Runs `statement` in `client`, which waits, until `end` makes it fail with that code; then another
-/// one takes the same keys.
+/// Runs `statement` in `client`, which waits, until `end` makes it fail with that code; then
+/// another one takes the same keys.
 fn ends_with(
     server: &Server,
     look: &mut Client,

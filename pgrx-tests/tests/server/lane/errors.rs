@@ -45,7 +45,8 @@ fn where_nothing_can_be_declared() -> Result<()> {
             "25001",
         ),
     ];
-    client.batch_execute("SET default_transaction_isolation = 'repeatable read'; SELECT 1; RESET default_transaction_isolation")?;
+    client.batch_execute("SET default_transaction_isolation = 'repeatable read'")?;
+    client.batch_execute("RESET default_transaction_isolation")?;
     for (sql, code) in cases {
         refused(&mut client, &sql, code)?;
     }
@@ -179,11 +180,13 @@ fn declarations_of_procedures() -> Result<()> {
     }
     refused(
         &mut client,
-        "BEGIN; SET LOCAL ROLE other; SELECT txn.declare_procedure('many(int[], text)', ARRAY['account(1)'])",
+        "BEGIN; SET LOCAL ROLE other; \
+         SELECT txn.declare_procedure('many(int[], text)', ARRAY['account(1)'])",
         "42501",
     )?;
     client.batch_execute(
-        "SELECT txn.declare_procedure('many(int[], text)', ARRAY['account($1[*])'], ARRAY['account(\"2\")'])",
+        "SELECT txn.declare_procedure('many(int[], text)', ARRAY['account($1[*])'], \
+         ARRAY['account(\"2\")'])",
     )?;
     let label = "SELECT label FROM pg_seclabel WHERE objoid = 'many'::regproc";
     let label = text(&mut client, label)?;
@@ -318,7 +321,8 @@ fn a_server_without_a_lane() -> Result<()> {
     client.batch_execute(
         "CREATE TABLE account (id int PRIMARY KEY, val bigint NOT NULL) USING txn_heap;
          INSERT INTO account VALUES (1, 0);
-         CREATE PROCEDURE bump(a int) LANGUAGE sql AS 'UPDATE account SET val = val + 1 WHERE id = a';
+         CREATE PROCEDURE bump(a int) LANGUAGE sql
+             AS 'UPDATE account SET val = val + 1 WHERE id = a';
          SELECT txn.declare_procedure('bump(int)', writes => ARRAY['account($1)']);
          CALL bump(1)",
     )?;

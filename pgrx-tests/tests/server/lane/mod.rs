@@ -1,4 +1,5 @@
-//! Declared transactions: who goes when, what they find, and what those find who have declared nothing.
+//! Declared transactions: who goes when, what they find, and what those find who have declared
+//! nothing.
 
 mod ends;
 mod errors;
@@ -23,7 +24,8 @@ fn bank(rows: u32, settings: &[(&str, &str)]) -> Result<Server> {
              UPDATE account SET val = val + 1 WHERE id = a;
              UPDATE account SET val = val + 1 WHERE id = b;
          END $$;
-         SELECT txn.declare_procedure('bump(int, int)', writes => ARRAY['account($1)', 'account($2)'])"
+         SELECT txn.declare_procedure('bump(int, int)',
+                                      writes => ARRAY['account($1)', 'account($2)'])"
     ))?;
     Ok(server)
 }

@@ -22,7 +22,7 @@ fn the_next_one_finds_what_the_last_has_left() -> Result<()> {
             first.batch_execute("BEGIN")?;
             first.batch_execute(&declare(&[1]))?;
             first.batch_execute(&update(1))?;
-            let mut second = session(&server, level)?;
+            let second = session(&server, level)?;
             let second = Background::run(second, &block)?;
             wait_until(
                 &mut look,
@@ -59,7 +59,8 @@ fn readers_and_writers_in_turn() -> Result<()> {
     }
     let held = text(
         &mut look,
-        "SELECT string_agg(concat_ws(' ', state, relation, low, high, mode, granted), ', ' ORDER BY number)
+        "SELECT string_agg(concat_ws(' ', state, relation, low, high, mode, granted), ', '
+                           ORDER BY number)
          FROM txn.lane",
     )?;
     ensure!(
@@ -171,7 +172,8 @@ fn the_next_one_starts_before_the_flush() -> Result<()> {
     Ok(())
 }
 
-/// What was queued for is not a circle that nobody sees: locks that were taken before the declaration.
+/// What was queued for is not a circle that nobody sees: locks that were taken before the
+/// declaration.
 #[test]
 fn a_circle_with_other_locks_is_detected() -> Result<()> {
     let server = bank(1, &[])?;

@@ -11,7 +11,8 @@ fn what_a_statement_returns() -> Result<()> {
     let server = bank(2, &[])?;
     let mut client = server.connect()?;
     client.batch_execute(
-        "CREATE PROCEDURE greet(INOUT name text) LANGUAGE plpgsql AS $$ BEGIN name := 'hello ' || name; END $$",
+        "CREATE PROCEDURE greet(INOUT name text) LANGUAGE plpgsql AS $$
+         BEGIN name := 'hello ' || name; END $$",
     )?;
     let cases = [
         (
@@ -30,7 +31,8 @@ fn what_a_statement_returns() -> Result<()> {
         ("'SELECT FROM account WHERE id = 99'", ""),
         ("'CREATE TABLE made (id int)'", ""),
         (
-            "'SELECT current_setting(''transaction_isolation'') AS l', isolation => 'repeatable read'",
+            "'SELECT current_setting(''transaction_isolation'') AS l', \
+             isolation => 'repeatable read'",
             "{\"l\": \"repeatable read\"}",
         ),
     ];
@@ -64,7 +66,7 @@ fn errors() -> Result<()> {
     let cases = [
         ("'SELECT 1/0'", "22012"),
         ("'UPDATE account SET val = 7; SELECT 1/0'", "22012"),
-        ("'SELEC'", "42601"),
+        ("'SELECT FROM WHERE'", "42601"),
         ("NULL", "22004"),
         ("'SELECT 1', attempts => 0", "22023"),
         ("'SELECT 1', attempts => 1001", "22023"),

@@ -1,5 +1,5 @@
-//! YCSB's read-modify-write of ten keys of a million, drawn by Zipf's law: undeclared, declared, and
-//! with what people do instead.
+//! YCSB's read-modify-write of ten keys of a million, drawn by Zipf's law: undeclared, declared,
+//! and with what people do instead.
 
 use super::{Effect, Script, Source, Tables, Workload, counter};
 
@@ -8,13 +8,14 @@ pub const SCHEMA: &str = include_str!("../../../../bench/lane/schema.sql");
 /// Rows of the table.
 const ROWS: i64 = 1_000_000;
 
-/// A workload whose script's name has these parts, and that adds so many to the sum of the table with each
-/// transaction.
+/// A workload whose script's name has these parts, and that adds so many to the sum of the table
+/// with each transaction.
 macro_rules! lane {
     ($draw:literal, $writes:literal, [$($part:literal)+]) => {
         Workload {
             effect: concat!(
-                "SELECT ((SELECT sum(val) FROM lane_row) - (SELECT val FROM lane_total))::bigint / ",
+                "SELECT ((SELECT sum(val) FROM lane_row)
+                  - (SELECT val FROM lane_total))::bigint / ",
                 $writes
             ),
             effect_is: Effect::Exactly,
