@@ -20,6 +20,7 @@ ORDER BY 1;
 SELECT attrelid::regclass || '.' || attname AS uncommented
 FROM pg_attribute
 WHERE attrelid IN ('txn.hotspots'::regclass, 'txn.my_predicates'::regclass, 'txn.range_maps'::regclass,
+        'txn.lane'::regclass, 'txn.my_declared'::regclass,
         'txn.ranges'::regclass, 'txn.stats'::regclass, 'txn.tables'::regclass, 'txn.waits'::regclass)
     AND attnum > 0 AND col_description(attrelid, attnum) IS NULL
 ORDER BY attrelid, attnum;
@@ -30,6 +31,7 @@ SELECT obj_description('txn'::regnamespace) IS NOT NULL AS schema_commented,
 SELECT attrelid::regclass AS view, attname AS column, atttypid::regtype AS type
 FROM pg_attribute
 WHERE attrelid IN ('txn.hotspots'::regclass, 'txn.my_predicates'::regclass, 'txn.range_maps'::regclass,
+        'txn.lane'::regclass, 'txn.my_declared'::regclass,
         'txn.ranges'::regclass, 'txn.stats'::regclass, 'txn.tables'::regclass, 'txn.waits'::regclass) AND attnum > 0
 ORDER BY attrelid::regclass::text, attnum;
 
