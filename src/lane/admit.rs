@@ -68,6 +68,11 @@ pub fn declare(relation: Relation, keys: Interval, mode: Mode) {
     });
 }
 
+/// The item with that number, in order once they are put so.
+pub fn item(n: usize) -> Option<Item> {
+    SESSION.items.borrow().get(n).copied()
+}
+
 /// Puts what was declared in order. How many items that is; None if there are more relations than a
 /// transaction may declare items.
 pub fn settle(lane: Lane<'static>) -> Option<usize> {
@@ -111,7 +116,7 @@ pub fn wait_until_held(lane: Lane<'static>) {
     }
     // Others have come each time. From now on they wait, and those who are there are few.
     lane.insist(me);
-    if look_for_writers(lane) {
+    while look_for_writers(lane) {
         for_each_writer(|writer| wait_for_rest(lane, writer));
     }
     lane.hold(me);
@@ -119,9 +124,11 @@ pub fn wait_until_held(lane: Lane<'static>) {
 
 /// Whether anybody who has declared nothing runs, and may have written to our keys.
 fn look_for_writers(lane: Lane<'static>) -> bool {
-    let mut writers = SESSION.writers.borrow_mut();
+    // SAFETY: nobody else comes to the list meanwhile. It is not borrowed, as an ERROR in
+    // `is_running` (a page of a log that cannot be read) would leave that so.
+    let writers = unsafe { &mut *SESSION.writers.as_ptr() };
     let (me, own) = (process::me(), view::own_fxid());
-    lane.writers_in_the_way(me, own, view::is_running, &mut writers);
+    lane.writers_in_the_way(me, own, view::is_running, writers);
     !writers.is_empty()
 }
 
@@ -219,10 +226,12 @@ pub fn prepared() {
     }
     let Some(lane) = memory().lane else { return };
     let id = view::own_fxid();
-    for item in SESSION.items.borrow().iter() {
+    let mut n = 0;
+    while let Some(item) = item(n) {
         if item.mode == Mode::Write && id != 0 {
-            announce(lane, id, item);
+            announce(lane, id, &item);
         }
+        n += 1;
     }
 }
 

@@ -2,6 +2,7 @@
 
 use super::admit;
 use super::procedure::{self, Declared, Part, Plan};
+use super::target;
 use crate::hotlock::memory;
 use crate::pg::{fastpath, nodes, raw, snapshot, xact};
 use crate::range_occ::{ordered, session, value};
@@ -28,15 +29,16 @@ pub unsafe fn before(call: *const pg_sys::CallStmt, params: pg_sys::ParamListInf
         if !xact::is_read_committed() {
             fastpath::watch();
         }
-        let may = may_declare() && may_use(plan, (*function).funcid);
+        let role = plan.owner.unwrap_or_else(|| raw::GetUserId());
+        let may = may_declare() && may_use(plan, role, (*function).funcid);
         // A function among the arguments may have used the snapshot.
         if !may || !evaluate(plan, (*function).args, params) || !may_declare() {
             return skip();
         }
         match admit::settle(lane) {
             Some(0) => {}
-            Some(_) => take(lane),
-            None => skip(),
+            Some(_) if target::first_too_wide(role).is_none() => take(lane),
+            _ => skip(),
         }
     }
 }
@@ -59,18 +61,17 @@ fn may_declare() -> bool {
             || !session::has_used_snapshot() && snapshot::is_utility_retakeable())
 }
 
-/// Whether the user may call the procedure, and the one with whose rights it runs declare the keys.
-fn may_use(plan: &Plan, procedure: Oid) -> bool {
+/// Whether the user may call the procedure, and the role with whose rights it runs declare the keys.
+fn may_use(plan: &Plan, role: Oid, procedure: Oid) -> bool {
     // SAFETY: reads the session's state; a catalog look-up.
-    let (user, may_call) = unsafe {
-        let user = raw::GetUserId();
+    let answer = unsafe {
         let execute = pg_sys::ACL_EXECUTE.into();
-        let answer = raw::object_aclcheck(pg_sys::ProcedureRelationId, procedure, user, execute);
-        (user, answer == pg_sys::AclResult::ACLCHECK_OK)
+        let class = pg_sys::ProcedureRelationId;
+        raw::object_aclcheck(class, procedure, raw::GetUserId(), execute)
     };
-    let role = plan.owner.unwrap_or(user);
     let mut parts = plan.parts.iter();
-    may_call && parts.all(|part| part.target.may_be_declared(role, part.mode, &part.form))
+    answer == pg_sys::AclResult::ACLCHECK_OK
+        && parts.all(|part| part.target.may_be_declared(role, part.mode))
 }
 
 /// Enters the lane, waits, and takes the command's snapshot again.

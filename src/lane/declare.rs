@@ -65,7 +65,7 @@ fn declare(
     let mut declared = Vec::new();
     for (text, mode) in &items {
         let (form, target) = resolve(text, false);
-        if !rights::unwinding(|| target.may_be_declared(role, *mode, &form)) {
+        if !rights::unwinding(|| target.may_be_declared(role, *mode)) {
             errors::refuse_use(target.oid);
         }
         declared.push((target.relation, image(&form, &target), *mode));
@@ -76,6 +76,9 @@ fn declare(
     }
     if admit::settle(lane).is_none() {
         errors::refuse(Refusal::TooManyTables);
+    }
+    if let Some(table) = rights::unwinding(|| target::first_too_wide(role)) {
+        errors::refuse_use(table);
     }
     admit::enter(lane);
     rights::unwinding(|| admit::wait_until_held(lane));

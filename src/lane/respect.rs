@@ -132,11 +132,8 @@ unsafe fn before_write(lane: Lane<'static>, wanted: Item, policy: LockWaitPolicy
         return true;
     }
     WANTED.set(Some(wanted));
-    let mut announced = Announced::Before;
+    let mut announced = announce(lane, &wanted);
     loop {
-        if announce(lane, &wanted) == Announced::Now {
-            announced = Announced::Now;
-        }
         if !lane.may_be_held(wanted.relation, &wanted.keys) {
             return true;
         }
@@ -147,7 +144,8 @@ unsafe fn before_write(lane: Lane<'static>, wanted: Item, policy: LockWaitPolicy
             Look::Free => return true,
             Look::Again => {
                 announce(lane, &wanted);
-                return true;
+                announced = Announced::Before;
+                continue;
             }
             Look::Wait(holder, mode) => (holder, mode),
         };
@@ -171,6 +169,9 @@ unsafe fn before_write(lane: Lane<'static>, wanted: Item, policy: LockWaitPolicy
             }
         }
         wait.finish();
+        if announce(lane, &wanted) == Announced::Now {
+            announced = Announced::Now;
+        }
     }
 }
 

@@ -12,9 +12,10 @@ use super::target;
 use crate::pg::catch::{Code, catching};
 use crate::pg::error::guarded;
 use crate::pg::local::Local;
-use crate::pg::{raw, xact};
+use crate::pg::{process, raw, xact};
 use crate::range_occ::{key, session};
-use ::lane::{Item, Mode};
+use crate::shared::wait;
+use ::lane::{Item, Mode, put_in_order};
 use keyrange::{DEFINITION, Interval, Relation};
 use pgrx::pg_sys::{self, Datum, NodeTag, Oid};
 use std::cell::{Cell, RefCell};
@@ -25,6 +26,10 @@ use std::ptr;
 const MOST: i32 = 1000;
 /// From this attempt on the logical ranges of the keys are declared.
 const BY_RANGE: i32 = 4;
+/// A pause is at most so many times doubled: 64 ms.
+const LONGEST_PAUSE: i32 = 6;
+/// Items that are kept apart; of more, neighbours are joined.
+const MOST_ITEMS: usize = 4096;
 
 /// What the attempts so far have used.
 static USED: Local<RefCell<Vec<Item>>> = Local::new(RefCell::new(Vec::new()));
@@ -101,8 +106,9 @@ unsafe fn run(fcinfo: pg_sys::FunctionCallInfo) -> Datum {
             if let Some(isolation) = isolation {
                 raw::SPI_execute(isolation.as_ptr(), false, 0);
             }
-            declare();
-            if try_once(&job, attempt, attempt == attempts) {
+            job.result.set(None);
+            let is_last = attempt == attempts;
+            if prepare(attempt, is_last) && try_once(&job, attempt, is_last) {
                 break;
             }
         }
@@ -161,22 +167,58 @@ unsafe fn read_arguments(array: Datum, job: &mut Job) {
     }
 }
 
-/// Takes the keys that the attempts so far have used.
+/// Takes the keys that the attempts so far have used, or pauses if none are declared. False if that
+/// was refused, and is to be tried again.
+///
+/// # Safety
+/// Nothing with a destructor is alive in the callers.
+unsafe fn prepare(attempt: i32, is_last: bool) -> bool {
+    // SAFETY: an error in a wait leaves what SPI_rollback takes back; as in spi.c: _SPI_commit.
+    unsafe {
+        let failed = catching(
+            || {
+                declare();
+                if attempt > 1 && !admit::is_in() {
+                    pause(attempt);
+                }
+            },
+            |code| is_refused(code) && !is_last,
+        );
+        if failed {
+            raw::SPI_rollback();
+        }
+        !failed
+    }
+}
+
+/// Lets others end, for a time that grows with the attempts.
+fn pause(attempt: i32) {
+    let most = 1 << attempt.min(LONGEST_PAUSE);
+    let ms = u64::from(process::random() % most) + 1;
+    wait::sleep(ms, pg_sys::WaitEventTimeout::WAIT_EVENT_PG_SLEEP);
+}
+
+/// Takes the keys that the attempts so far have used, as far as the user may declare them.
 fn declare() {
     let Some(lane) = admit::lane() else { return };
     if xact::is_serializable() {
         return;
     }
+    // SAFETY: reads the session's state.
+    let role = unsafe { raw::GetUserId() };
     admit::begin();
     let used = |n: usize| USED.borrow().get(n).copied();
     let mut n = 0;
-    while let Some(item) = used(n) {
+    while let Some(mut item) = used(n) {
         // SAFETY: in a transaction.
-        let relation = unsafe { target::queued_as(item.relation) };
-        admit::declare(relation, item.keys, item.mode);
+        item.relation = unsafe { target::queued_as(item.relation) };
+        if target::may_declare_item(role, &item) {
+            admit::declare(item.relation, item.keys, item.mode);
+        }
         n += 1;
     }
-    if admit::settle(lane).is_some_and(|count| count > 0) {
+    let is_fit = admit::settle(lane).is_some_and(|count| count > 0);
+    if is_fit && target::first_too_wide(role).is_none() {
         admit::enter(lane);
         admit::wait_until_held(lane);
     }
@@ -267,6 +309,8 @@ fn note_used(attempt: i32) {
         keys,
         mode,
     }));
+    // More relations than that are left as they are.
+    let _ = put_in_order(&mut used, MOST_ITEMS);
 }
 
 /// The types of the parameters, as the statement has them.
@@ -288,9 +332,11 @@ unsafe extern "C-unwind" fn set_up(state: *mut pg_sys::ParseState, parameters: *
 unsafe fn execute(job: &Job) {
     // SAFETY: as above; the parameters live as long as the plan is used.
     unsafe {
+        // The array must live longer than SPI's memory of the call in which it is filled.
+        let size = size_of::<Oid>() * job.count.max(1) as usize;
         let mut parameters = Parameters {
-            types: ptr::null_mut(),
-            count: 0,
+            types: raw::palloc0(size).cast(),
+            count: job.count,
         };
         let options = pg_sys::SPIPrepareOptions {
             parserSetup: Some(set_up),
@@ -305,6 +351,8 @@ unsafe fn execute(job: &Job) {
             errors::TOO_FEW_ARGUMENTS.raise();
         }
         let params = raw::makeParamList(parameters.count);
+        // A domain's CHECK may read.
+        raw::PushActiveSnapshot(raw::GetTransactionSnapshot());
         for n in 0..parameters.count as usize {
             let typ = *parameters.types.add(n);
             let place = &mut *(*params).params.as_mut_ptr().add(n);
@@ -318,6 +366,7 @@ unsafe fn execute(job: &Job) {
                 place.value = raw::OidInputFunctionCall(function, text, parameter, -1);
             }
         }
+        raw::PopActiveSnapshot();
         let options = pg_sys::SPIExecuteOptions {
             params,
             ..Default::default()
@@ -327,6 +376,8 @@ unsafe fn execute(job: &Job) {
             errors::TRANSACTION_COMMAND.raise();
         }
         keep_row(job);
+        raw::SPI_freetuptable(pg_sys::SPI_tuptable);
+        raw::SPI_freeplan(plan);
     }
 }
 

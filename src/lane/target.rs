@@ -1,10 +1,11 @@
 //! The table of an item, and the images of its keys.
 
+use super::admit;
 use crate::pg::{error, nodes, raw, rights};
 use crate::range_occ::key::{self, Table};
 use crate::range_occ::uses::{self, Use};
 use crate::range_occ::value;
-use ::lane::{Form, Mode};
+use ::lane::{Form, Item, Mode};
 use keyrange::{COLUMNS, Interval, Relation, Value};
 use pgrx::pg_sys::{self, Oid};
 use std::ffi::c_char;
@@ -119,6 +120,41 @@ pub unsafe fn root_of(oid: Oid) -> Oid {
     }
 }
 
+/// Rights of which one is needed to declare keys for writing.
+const WRITES: u32 = pg_sys::ACL_INSERT | pg_sys::ACL_UPDATE | pg_sys::ACL_DELETE;
+
+fn may_declare(table: Oid, role: Oid, mode: Mode) -> bool {
+    let modes = match mode {
+        Mode::Read => pg_sys::ACL_SELECT,
+        Mode::Write => WRITES,
+    };
+    rights::may_use(table, role, modes) && !rights::hides_rows(table, role)
+}
+
+/// The first table of the items in which the role must not keep writers from so many rows: for more
+/// than one key it must be able to write to the table, or to the partitioned table.
+pub fn first_too_wide(role: Oid) -> Option<Oid> {
+    let mut n = 0;
+    while let Some(item) = admit::item(n) {
+        let table = key::oid_of(item.relation);
+        if item.is_wide() && !may_declare(table, role, Mode::Write) {
+            return Some(table);
+        }
+        n += 1;
+    }
+    None
+}
+
+/// Whether the role may declare such keys.
+pub fn may_declare_item(role: Oid, item: &Item) -> bool {
+    let mode = if item.is_wide() {
+        Mode::Write
+    } else {
+        item.mode
+    };
+    may_declare(key::oid_of(item.relation), role, mode)
+}
+
 /// Under which relation keys of that one are queued; the same if it is gone.
 ///
 /// # Safety
@@ -141,15 +177,10 @@ impl Target {
         }
     }
 
-    /// Whether that role may declare such keys of the table: it may read it, or write to it. To
-    /// keep writers from many rows, it must be able to write, too; and no row must be hidden from
-    /// it.
-    pub fn may_be_declared(&self, role: Oid, mode: Mode, form: &Form) -> bool {
-        const WRITES: u32 = pg_sys::ACL_INSERT | pg_sys::ACL_UPDATE | pg_sys::ACL_DELETE;
-        let may = |modes| rights::may_use(self.oid, role, modes);
-        let may_write = mode == Mode::Read && !form.is_open || may(WRITES);
-        let may_read = mode == Mode::Write || may(pg_sys::ACL_SELECT);
-        may_write && may_read && !rights::hides_rows(self.oid, role)
+    /// Whether that role may declare keys of the table: it may read it, or write to it, and no row is
+    /// hidden from it.
+    pub fn may_be_declared(&self, role: Oid, mode: Mode) -> bool {
+        may_declare(self.oid, role, mode)
     }
 
     /// A value of one of its columns as text. None if it is none.

@@ -311,6 +311,8 @@ unsafe extern "C-unwind" {
         options: *const SPIPrepareOptions,
     ) -> SPIPlanPtr;
     pub fn SPI_execute_plan_extended(plan: SPIPlanPtr, options: *const SPIExecuteOptions) -> c_int;
+    pub fn SPI_freeplan(plan: SPIPlanPtr) -> c_int;
+    pub fn SPI_freetuptable(table: *mut SPITupleTable);
     pub fn SPI_returntuple(row: HeapTuple, descriptor: TupleDesc) -> HeapTupleHeader;
     // access/transam/xact.c
     pub fn BeginInternalSubTransaction(name: *const c_char);

@@ -71,7 +71,7 @@ impl Server {
             seats: (0..processes).map(|_| Seat::default()).collect(),
             requests: (0..processes * ITEMS).map(|_| Request::default()).collect(),
             queues: (0..2).map(|_| List::default()).collect(),
-            stripes: (0..1).map(|_| Stripe::default()).collect(),
+            stripes: (0..2).map(|_| Stripe::default()).collect(),
             lock: Mutex::new(()),
             database: Mutex::default(),
             ended: Condvar::new(),
@@ -203,10 +203,13 @@ impl Server {
                 break;
             }
             if insists {
-                for &writer in &writers {
-                    while self.is_running(writer) && lane.is_in_the_way(me, writer) {
-                        thread::yield_now();
+                while !writers.is_empty() {
+                    for &writer in &writers {
+                        while self.is_running(writer) && lane.is_in_the_way(me, writer) {
+                            thread::yield_now();
+                        }
                     }
+                    lane.writers_in_the_way(me, 0, |id| self.is_running(id), &mut writers);
                 }
                 lane.hold(me);
                 break;
@@ -266,10 +269,13 @@ impl Server {
                 mode: Mode::Write,
             };
             let mut announced = Announced::Before;
+            let mut is_again = false;
             loop {
-                if !planted(Fault::LookedBeforeAnnouncing) && announce() == Announced::Now {
+                let announces = !is_again && !planted(Fault::LookedBeforeAnnouncing);
+                if announces && announce() == Announced::Now {
                     announced = Announced::Now;
                 }
+                is_again = false;
                 if !lane.may_be_held(RELATION, &keys) {
                     break;
                 }
@@ -277,7 +283,8 @@ impl Server {
                     Look::Free => break,
                     Look::Again => {
                         announce();
-                        break;
+                        announced = Announced::Before;
+                        is_again = true;
                     }
                     Look::Wait(..) => {
                         while self.seats[me as usize].is_watching() {

@@ -264,24 +264,24 @@ impl<'a> Lane<'a> {
     /// to these keys, or locks them so that others cannot write (the mode of `wanted`). It has
     /// announced that, for this write or before. Under the lane's lock.
     pub fn look(&self, me: SeatId, id: u64, wanted: Item, announced: Announced) -> Look {
-        let mut holders = self
-            .others(wanted, me)
-            .filter(|request| self.seat(request.seat()).state() == State::Holding);
-        let Some(request) = holders.next() else {
-            return Look::Free;
+        let holders = || {
+            self.others(wanted, me)
+                .filter(|request| self.seat(request.seat()).state() == State::Holding)
         };
-        let (relation, keys) = (wanted.relation, &wanted.keys);
-        let holder = request.seat();
-        if self.seat(holder).insists.get() != 0 {
-            // It waits for those who have announced themselves.
-            let is_new = announced == Announced::Now && !planted(Fault::PlaceKept);
-            if is_new {
-                self.stripes().take_back((me, id), relation, keys);
-            }
-            if self.has_touched(holder, id) {
-                return if is_new { Look::Again } else { Look::Free };
-            }
+        let insists = |request: &&Request| self.seat(request.seat()).insists.get() != 0;
+        let is_new = announced == Announced::Now && !planted(Fault::PlaceKept);
+        let takes_back = is_new && holders().any(|request| insists(&request));
+        if takes_back {
+            let (relation, keys) = (wanted.relation, &wanted.keys);
+            self.stripes().take_back((me, id), relation, keys);
         }
+        // Who insists waits for those who have announced themselves.
+        let is_in_the_way =
+            |request: &&Request| !insists(request) || !self.has_touched(request.seat(), id);
+        let Some(request) = holders().find(|request| is_in_the_way(&request)) else {
+            return if takes_back { Look::Again } else { Look::Free };
+        };
+        let holder = request.seat();
         self.seat(holder).is_watched.set(1);
         self.seat(me).watches.set(u64::from(holder) + 1);
         Look::Wait(holder, request.item().mode)
@@ -353,7 +353,7 @@ impl<'a> Lane<'a> {
 pub enum Look {
     /// It may write.
     Free,
-    /// It may write once it has announced itself again.
+    /// It announces itself again, which is no new announcement then, and looks once more.
     Again,
     /// It waits for that one, who has declared the key so. It is woken when it need not wait any
     /// more; then it announces itself and looks again.

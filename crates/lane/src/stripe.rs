@@ -150,7 +150,7 @@ impl<'a> Stripes<'a> {
         placed.unwrap_or_else(|| {
             // First the note: who sees that there are any looks at all of them.
             let announced = self.seats[me as usize].surplus.announce(id, bit_of(number));
-            if announced == Announced::Now {
+            if announced == Announced::Now || stripe.overflows.get() == 0 {
                 stripe.overflows.add(1);
                 surplus();
             }

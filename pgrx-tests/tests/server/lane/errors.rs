@@ -145,7 +145,18 @@ fn more_than_fits() -> Result<()> {
         &mut client,
         "BEGIN; SELECT txn.declare(ARRAY['t1(1)', 't2(1)', 't3(1)'])",
         "54000",
-    )
+    )?;
+    // Joined keys are as many as an open item's.
+    client.batch_execute("CREATE ROLE poor; GRANT SELECT ON account TO poor")?;
+    for (items, code) in [
+        ("'account(1)', 'account(5)'", "00000"),
+        ("'account(1)', 'account(5)', 'account(9)'", "42501"),
+    ] {
+        let sql =
+            format!("BEGIN; SET LOCAL ROLE poor; SELECT txn.declare(reads => ARRAY[{items}])");
+        refused(&mut client, &sql, code)?;
+    }
+    Ok(())
 }
 
 #[test]

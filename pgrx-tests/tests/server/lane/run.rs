@@ -153,3 +153,61 @@ fn deadlocks_are_run_again() -> Result<()> {
     let mut client = server.connect()?;
     tally.explains(int(&mut client, "SELECT sum(val) FROM account")?)
 }
+
+/// What an attempt returned that was refused at its commit is not the result.
+#[test]
+fn what_is_refused_at_the_commit_returns_nothing() -> Result<()> {
+    let server = bank(1, &[])?;
+    let mut client = server.connect()?;
+    client.batch_execute(
+        "CREATE SEQUENCE tries;
+         CREATE TABLE line (n bigint);
+         CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$
+         BEGIN RAISE serialization_failure; END $$;
+         CREATE CONSTRAINT TRIGGER refuse AFTER INSERT ON line DEFERRABLE INITIALLY DEFERRED
+             FOR EACH ROW EXECUTE FUNCTION refuse()",
+    )?;
+    let call = "CALL txn.run('INSERT INTO line SELECT 1 FROM nextval(''tries'') n WHERE n = 1 \
+                RETURNING n')";
+    let answer = client.simple_query(call)?;
+    let rows = answer.iter().filter_map(|message| match message {
+        SimpleQueryMessage::Row(row) => Some(row.get(0)),
+        _ => None,
+    });
+    ensure!(rows.collect::<Vec<_>>() == [None]);
+    ensure!(int(&mut client, "SELECT last_value FROM tries")? == 2);
+    ensure!(int(&mut client, "SELECT count(*) FROM line")? == 0);
+    Ok(())
+}
+
+/// Arguments may be of domains whose checks read tables; more parameters than fit beside them are
+/// refused.
+#[test]
+fn arguments_that_read() -> Result<()> {
+    let server = bank(2, &[])?;
+    let mut client = server.connect()?;
+    client.batch_execute(
+        "CREATE FUNCTION is_there(n int) RETURNS bool STABLE LANGUAGE sql
+             AS 'SELECT EXISTS (SELECT FROM account WHERE id = n)';
+         CREATE DOMAIN known AS int CHECK (is_there(VALUE))",
+    )?;
+    client.batch_execute("CALL txn.run('SELECT $1::known', ARRAY['1'])")?;
+    let told = client.batch_execute("CALL txn.run('SELECT $1::known', ARRAY['9'])");
+    ensure!(sqlstate(&told) == "23514");
+    let many: Vec<String> = (1..=60)
+        .map(|n| format!("${n}::int + 0 * length(repeat('x', 200))"))
+        .collect();
+    let values: Vec<String> = (1..=60).map(|n| format!("'{n}'")).collect();
+    let statement = format!("SELECT {}", many.join(" + ")).replace('\'', "''");
+    let call = format!(
+        "CALL txn.run('{statement} AS sum', ARRAY[{}])",
+        values.join(", ")
+    );
+    let answer = client.simple_query(&call)?;
+    let sum = answer.iter().find_map(|message| match message {
+        SimpleQueryMessage::Row(row) => row.get(0),
+        _ => None,
+    });
+    ensure!(sum == Some("{\"sum\": 1830}"), "{sum:?}");
+    Ok(())
+}
