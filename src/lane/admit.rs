@@ -205,7 +205,7 @@ pub fn about_to_end() -> bool {
     });
     wakes.deliver();
     SESSION.behind.set(behind as u32);
-    // Who has no id writes no commit record.
+    // A transaction without an id writes no commit record.
     behind > 0 && xact::own_xid() != 0
 }
 

@@ -36,7 +36,7 @@ struct Database {
     last_id: u64,
     /// How often each key was changed by transactions that have committed.
     versions: [u64; KEYS],
-    /// Who has changed it and runs.
+    /// The running transaction that has changed it.
     writers: [Option<u64>; KEYS],
 }
 

@@ -275,7 +275,7 @@ impl<'a> Lane<'a> {
             let (relation, keys) = (wanted.relation, &wanted.keys);
             self.stripes().take_back((me, id), relation, keys);
         }
-        // Who insists waits for those who have announced themselves.
+        // A holder that insists waits for those that have announced themselves.
         let is_in_the_way =
             |request: &&Request| !insists(request) || !self.has_touched(request.seat(), id);
         let Some(request) = holders().find(|request| is_in_the_way(&request)) else {

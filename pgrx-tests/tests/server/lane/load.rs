@@ -44,7 +44,7 @@ fn nobody_is_refused(level: &'static str, has_undeclared: bool) -> Result<()> {
             false => worker.commit(2),
         }
     })?;
-    // Who declares nothing may be refused at REPEATABLE READ.
+    // Transactions that declare nothing may be refused at REPEATABLE READ.
     let undeclared: &[&str] = if has_undeclared && level != "read committed" {
         &["40001"]
     } else {

@@ -37,7 +37,7 @@ fn a_declared_transaction_lets_writers_end() -> Result<()> {
     Ok(())
 }
 
-/// Who has declared nothing waits for who holds the key.
+/// Writers that have declared nothing wait for the holder of the key.
 #[test]
 fn writers_wait_for_holders() -> Result<()> {
     let server = bank(2, &[])?;
@@ -172,7 +172,7 @@ fn tables_that_cannot_be_declared() -> Result<()> {
     Ok(())
 }
 
-/// Who holds a key to read it keeps writers waiting, and refuses nobody; others lock the row to
+/// A holder that only reads keeps writers waiting, and refuses nobody; others lock the row to
 /// share it.
 #[test]
 fn holders_that_only_read() -> Result<()> {
