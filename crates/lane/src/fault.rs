@@ -9,7 +9,7 @@ pub enum Fault {
     GrantedTwice,
     /// A reader passes a writer that waits.
     ReaderPassesWriter,
-    /// Who drains wakes nobody who waits for it.
+    /// A transaction that drains wakes nobody that waits for it.
     DrainingWakesNobody,
     /// A writer that waits for a holder leaves its announcement, for which the holder waits.
     PlaceKept,

@@ -7,29 +7,42 @@ use txn_server_tests::{Background, int, sqlstate};
 
 use super::{bank, declare, update};
 
-/// Runs `statement` in `client`, which waits, until `end` makes it fail with that code; then
-/// another one takes the same keys.
+/// Runs `statement` in `client`, which waits, until it fails with that code, by itself or by what
+/// `end` does to its process; then `free` lets another one have the same keys.
 fn ends_with(
     server: &Server,
     look: &mut Client,
     (client, statement): (Client, &str),
-    end: impl FnOnce(&mut Client, i32) -> Result<()>,
+    end: Option<&dyn Fn(&mut Client, i32) -> Result<()>>,
     code: &str,
+    free: impl FnOnce() -> Result<()>,
 ) -> Result<()> {
     let waiter = Background::run(client, statement)?;
-    let mut behind = server.connect()?;
-    behind.batch_execute("BEGIN")?;
-    waiter.wait_until_blocked(look)?;
-    let behind = Background::run(behind, &declare(&[1, 2]))?;
-    behind.wait_until_blocked(look)?;
-    end(look, waiter.pid)?;
-    let (client, told) = waiter.end()?;
-    let told = sqlstate(&told);
+    if let Some(end) = end {
+        waiter.wait_until_blocked(look)?;
+        let mut behind = server.connect()?;
+        behind.batch_execute("BEGIN")?;
+        let behind = Background::run(behind, &declare(&[1, 2]))?;
+        behind.wait_until_blocked(look)?;
+        end(look, waiter.pid)?;
+        expect_end(waiter, statement, code)?;
+        free()?;
+        behind.end()?.1?;
+    } else {
+        expect_end(waiter, statement, code)?;
+        free()?;
+    }
+    let mut next = server.connect()?;
+    next.batch_execute("BEGIN")?;
+    next.batch_execute(&declare(&[1, 2]))?;
+    Ok(())
+}
+
+fn expect_end(waiter: Background, statement: &str, code: &str) -> Result<()> {
+    let told = sqlstate(&waiter.end()?.1);
     // The answer of a session that is terminated may be lost with its connection.
     let is_lost = code == "57P01" && told == "lost";
     ensure!(told == code || is_lost, "{statement}: {told}");
-    drop(client);
-    behind.end()?.1?;
     Ok(())
 }
 
@@ -64,25 +77,17 @@ fn while_it_waits() -> Result<()> {
             }
             let mut client = server.connect()?;
             client.batch_execute(&format!("{setting}; BEGIN"))?;
+            let by_signal = function.map(signal);
             ends_with(
                 &server,
                 &mut look,
                 (client, &declare(&[1, 2])),
-                |look, pid| {
-                    if let Some(function) = function {
-                        signal(function)(look, pid)?;
-                    } else {
-                        // It ends by itself.
-                        txn_server_tests::wait_until(
-                            look,
-                            &format!("SELECT count(*) = 0 FROM txn.waits WHERE pid = {pid}"),
-                        )?;
-                    }
-                    // The one behind it waits for the first one.
-                    first.batch_execute("COMMIT")?;
-                    Ok(())
-                },
+                by_signal
+                    .as_ref()
+                    .map(|end| end as &dyn Fn(&mut Client, i32) -> Result<()>),
                 code,
+                // Those behind it wait for the first one.
+                || Ok(first.batch_execute("COMMIT")?),
             )?;
         }
     }
