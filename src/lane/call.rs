@@ -30,9 +30,10 @@ pub unsafe fn before(call: *const pg_sys::CallStmt, params: pg_sys::ParamListInf
             fastpath::watch();
         }
         let role = plan.owner.unwrap_or_else(|| raw::GetUserId());
-        let may = may_declare() && may_use(plan, role, (*function).funcid);
+        let is_first = is_first(params);
+        let may = may_declare(is_first) && may_use(plan, role, (*function).funcid);
         // A function among the arguments may have used the snapshot.
-        if !may || !evaluate(plan, (*function).args, params) || !may_declare() {
+        if !may || !evaluate(plan, (*function).args, params) || !may_declare(is_first) {
             return skip();
         }
         match admit::settle(lane) {
@@ -48,9 +49,36 @@ fn skip() {
     memory().totals.lane_skipped.add(1);
 }
 
+/// Whether nothing of the transaction can have run before the command: it is no block, the checks of
+/// domains have not been asked about parameters, and no table of `txn_heap` was touched. Then it does
+/// not matter that a session watches for functions outside of statements from its second transaction
+/// on only (`fastpath`).
+///
+/// # Safety
+/// Null, or parameters.
+unsafe fn is_first(params: pg_sys::ParamListInfo) -> bool {
+    if xact::is_in_block() || session::has_work() {
+        return false;
+    }
+    // SAFETY: by the contract; catalog look-ups.
+    unsafe {
+        if params.is_null() {
+            return true;
+        }
+        let count = (*params).numParams.max(0) as usize;
+        let given = std::slice::from_raw_parts((*params).params.as_ptr(), count);
+        (*params).paramFetch.is_none()
+            && given.iter().all(|param| {
+                let is_plain = |typ| raw::get_typtype(typ) as u8 == pg_sys::TYPTYPE_BASE;
+                let element = raw::get_element_type(param.ptype);
+                is_plain(param.ptype) && (element == Oid::INVALID || is_plain(element))
+            })
+    }
+}
+
 /// Whether the transaction may enter the lane: it has no id, has declared nothing, and its
 /// snapshot, if it keeps one, can be taken again.
-fn may_declare() -> bool {
+fn may_declare(is_first: bool) -> bool {
     !admit::is_in()
         && xact::nest_level() == 1
         && xact::own_xid() == 0
@@ -58,7 +86,7 @@ fn may_declare() -> bool {
         // SAFETY: a plain read of shared state.
         && !unsafe { raw::RecoveryInProgress() }
         && (xact::is_read_committed()
-            || !session::has_used_snapshot() && snapshot::is_utility_retakeable())
+            || !session::has_used_snapshot() && snapshot::is_utility_retakeable(is_first))
 }
 
 /// Whether the user may call the procedure, and the role with whose rights it runs declare the keys.

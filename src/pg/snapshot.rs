@@ -211,7 +211,7 @@ static FRESH: Local<UnsafeCell<pg_sys::SnapshotData>> = Local::new(UnsafeCell::n
 pub unsafe fn is_retakeable(query: *const pg_sys::QueryDesc) -> bool {
     // SAFETY: plain reads, by the contract.
     unsafe {
-        may_retake()
+        may_retake(false)
             && begins_portal(&*pg_sys::ActivePortal, query)
             && is_replaceable(query)
             && is_only_active()
@@ -221,11 +221,11 @@ pub unsafe fn is_retakeable(query: *const pg_sys::QueryDesc) -> bool {
 
 /// Whether the active snapshot belongs to a utility command that is all of a portal, at REPEATABLE
 /// READ or SERIALIZABLE, so that the transaction's own may be taken again.
-pub fn is_utility_retakeable() -> bool {
+pub fn is_utility_retakeable(is_first: bool) -> bool {
     use pg_sys::PortalStrategy::{PORTAL_MULTI_QUERY, PORTAL_UTIL_SELECT};
     // SAFETY: plain reads; the active snapshot is kept by a registration while it is popped.
     unsafe {
-        if !may_retake() || !is_utility_replaceable() {
+        if !may_retake(is_first) || !is_utility_replaceable() {
             return false;
         }
         let portal = &*pg_sys::ActivePortal;
@@ -243,12 +243,13 @@ pub fn is_utility_retakeable() -> bool {
 /// Whether the transaction's own snapshot may be taken again from within a statement.
 pub fn is_transactions_retakeable() -> bool {
     // SAFETY: `may_retake`.
-    may_retake() && unsafe { is_portals_alone() }
+    may_retake(false) && unsafe { is_portals_alone() }
 }
 
 /// Whether the transaction's snapshot may be taken again, as far as the transaction goes: it is of
-/// level REPEATABLE READ or above, and has read nothing.
-fn may_retake() -> bool {
+/// level REPEATABLE READ or above, and has read nothing. `is_first` says that nothing can have run
+/// before the present command.
+fn may_retake(is_first: bool) -> bool {
     // SAFETY: plain reads.
     let is_fit = unsafe { !pg_sys::ActivePortal.is_null() && !pg_sys::am_walsender };
     // Who has an id has written something.
@@ -256,7 +257,7 @@ fn may_retake() -> bool {
         && !xact::is_read_committed()
         && may_restart_ssi()
         && xact::own_xid() == 0
-        && !fastpath::may_have_been_used()
+        && (is_first || !fastpath::may_have_been_used())
 }
 
 /// Whether nobody but the active portal has the transaction's own snapshot.

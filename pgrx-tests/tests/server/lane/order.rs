@@ -197,3 +197,37 @@ fn a_circle_with_other_locks_is_detected() -> Result<()> {
     );
     Ok(())
 }
+
+/// A session's very first transaction, too: a CALL by itself, whose level is the session's.
+#[test]
+fn the_first_call_of_a_session() -> Result<()> {
+    let server = bank(1, &[])?;
+    let mut look = server.connect()?;
+    let mut config = server.config("postgres", "postgres");
+    config.options("-c default_transaction_isolation=repeatable\\ read -c txn.range_occ=on");
+    let mut holder = server.connect()?;
+    holder.batch_execute("BEGIN")?;
+    holder.batch_execute(&declare(&[1]))?;
+    let waiters: Vec<_> = (0..2)
+        .map(|_| {
+            let config = config.clone();
+            std::thread::spawn(move || {
+                config
+                    .connect(postgres::NoTls)?
+                    .batch_execute("CALL bump(1)")
+            })
+        })
+        .collect();
+    wait_until(
+        &mut look,
+        "SELECT count(*) = 2 FROM txn.waits WHERE reason = 'lane'",
+    )?;
+    holder.batch_execute(&update(1))?;
+    holder.batch_execute("COMMIT")?;
+    for waiter in waiters {
+        txn_server_tests::join(waiter, "a waiter")??;
+    }
+    ensure!(int(&mut look, "SELECT lane_skipped FROM txn.stats")? == 0);
+    ensure!(int(&mut look, "SELECT val FROM account WHERE id = 1")? == 3);
+    Ok(())
+}
