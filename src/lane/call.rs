@@ -49,10 +49,10 @@ fn skip() {
     memory().totals.lane_skipped.add(1);
 }
 
-/// Whether nothing of the transaction can have run before the command: it is no block, the checks of
-/// domains have not been asked about parameters, and no table of `txn_heap` was touched. Then it does
-/// not matter that a session watches for functions outside of statements from its second transaction
-/// on only (`fastpath`).
+/// Whether nothing of the transaction can have run before the command: it is no block, the checks
+/// of domains have not been asked about parameters, and no table of `txn_heap` was touched. Then it
+/// does not matter that a session watches for functions outside of statements from its second
+/// transaction on only (`fastpath`).
 ///
 /// # Safety
 /// Null, or parameters.
@@ -89,7 +89,8 @@ fn may_declare(is_first: bool) -> bool {
             || !session::has_used_snapshot() && snapshot::is_utility_retakeable(is_first))
 }
 
-/// Whether the user may call the procedure, and the role with whose rights it runs declare the keys.
+/// Whether the user may call the procedure, and the role with whose rights it runs declare the
+/// keys.
 fn may_use(plan: &Plan, role: Oid, procedure: Oid) -> bool {
     // SAFETY: reads the session's state; a catalog look-up.
     let answer = unsafe {

@@ -177,8 +177,8 @@ impl Target {
         }
     }
 
-    /// Whether that role may declare keys of the table: it may read it, or write to it, and no row is
-    /// hidden from it.
+    /// Whether that role may declare keys of the table: it may read it, or write to it, and no row
+    /// is hidden from it.
     pub fn may_be_declared(&self, role: Oid, mode: Mode) -> bool {
         may_declare(self.oid, role, mode)
     }

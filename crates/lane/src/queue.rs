@@ -278,7 +278,7 @@ impl<'a> Lane<'a> {
         // A holder that insists waits for those that have announced themselves.
         let is_in_the_way =
             |request: &&Request| !insists(request) || !self.has_touched(request.seat(), id);
-        let Some(request) = holders().find(|request| is_in_the_way(&request)) else {
+        let Some(request) = holders().find(is_in_the_way) else {
             return if takes_back { Look::Again } else { Look::Free };
         };
         let holder = request.seat();

@@ -7,13 +7,16 @@ use txn_server_tests::{Background, int, sqlstate};
 
 use super::{bank, declare, update};
 
+/// What ends the statement of a process.
+type End<'a> = &'a dyn Fn(&mut Client, i32) -> Result<()>;
+
 /// Runs `statement` in `client`, which waits, until it fails with that code, by itself or by what
 /// `end` does to its process; then `free` lets another one have the same keys.
 fn ends_with(
     server: &Server,
     look: &mut Client,
     (client, statement): (Client, &str),
-    end: Option<&dyn Fn(&mut Client, i32) -> Result<()>>,
+    end: Option<End>,
     code: &str,
     free: impl FnOnce() -> Result<()>,
 ) -> Result<()> {
@@ -82,9 +85,7 @@ fn while_it_waits() -> Result<()> {
                 &server,
                 &mut look,
                 (client, &declare(&[1, 2])),
-                by_signal
-                    .as_ref()
-                    .map(|end| end as &dyn Fn(&mut Client, i32) -> Result<()>),
+                by_signal.as_ref().map(|end| end as End),
                 code,
                 // Those behind it wait for the first one.
                 || Ok(first.batch_execute("COMMIT")?),
