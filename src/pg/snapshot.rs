@@ -252,7 +252,7 @@ pub fn is_transactions_retakeable() -> bool {
 fn may_retake(is_first: bool) -> bool {
     // SAFETY: plain reads.
     let is_fit = unsafe { !pg_sys::ActivePortal.is_null() && !pg_sys::am_walsender };
-    // Who has an id has written something.
+    // A transaction with an id has written something.
     is_fit
         && !xact::is_read_committed()
         && may_restart_ssi()

@@ -83,11 +83,6 @@ impl Seat {
         (self.watches.get() as SeatId).checked_sub(1)
     }
 
-    /// Declared items.
-    pub fn items(&self) -> u64 {
-        self.requests.get()
-    }
-
     /// Its place in the order of declared transactions.
     pub fn number(&self) -> u64 {
         self.number.get()
