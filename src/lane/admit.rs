@@ -32,6 +32,8 @@ struct Session {
     writers: RefCell<Vec<u64>>,
     /// Requests that were behind its own when it was about to end.
     behind: Cell<u32>,
+    /// Declared writes until the next transaction is woken; 0 if it is not, or has been.
+    until_wake: Cell<u32>,
 }
 
 static SESSION: Local<Session> = Local::new(Session {
@@ -39,6 +41,7 @@ static SESSION: Local<Session> = Local::new(Session {
     items: RefCell::new(Vec::new()),
     writers: RefCell::new(Vec::new()),
     behind: Cell::new(0),
+    until_wake: Cell::new(0),
 });
 
 /// The lane, if the server has one and this session uses it.
@@ -189,6 +192,37 @@ fn stay_awake(is_over: impl Fn() -> bool) {
     }
 }
 
+/// The transaction has its keys, and ends without going back to the client. Who is next is awake by
+/// then: it is woken when half of the declared writes are made.
+pub fn runs_to_its_end() {
+    let items = SESSION.items.borrow();
+    let writes = items.iter().filter(|item| item.mode == Mode::Write);
+    SESSION.until_wake.set((writes.count() as u32).div_ceil(2));
+}
+
+/// The transaction writes to a key that it has declared.
+#[inline]
+pub fn note_write(lane: Lane<'static>) {
+    let left = SESSION.until_wake.get();
+    if left > 0 {
+        SESSION.until_wake.set(left - 1);
+        if left == 1 {
+            wake_next(lane);
+        }
+    }
+}
+
+/// Wakes who has all its keys when this transaction has gone. How many requests are behind its own.
+fn wake_next(lane: Lane<'static>) -> u64 {
+    let mut wakes = Wakes::new();
+    let me = process::me();
+    let behind = memory().with_lane(lane, |lane| {
+        lane.about_to_leave(me, |seat| wakes.push(seat))
+    });
+    wakes.deliver();
+    behind
+}
+
 /// The transaction is about to commit: wakes who comes next. Whether it is to become
 /// visible before its flush, as somebody waits for its keys.
 pub fn about_to_end() -> bool {
@@ -198,12 +232,7 @@ pub fn about_to_end() -> bool {
     let Some(lane) = memory().lane else {
         return false;
     };
-    let mut wakes = Wakes::new();
-    let me = process::me();
-    let behind = memory().with_lane(lane, |lane| {
-        lane.about_to_leave(me, |seat| wakes.push(seat))
-    });
-    wakes.deliver();
+    let behind = wake_next(lane);
     SESSION.behind.set(behind as u32);
     // A transaction without an id writes no commit record.
     behind > 0 && xact::own_xid() != 0
@@ -240,6 +269,7 @@ pub fn prepared() {
 pub fn end() {
     if SESSION.is_in.take() {
         settings::be_ordinary(false);
+        SESSION.until_wake.set(0);
         leave();
     }
 }

@@ -122,6 +122,9 @@ unsafe fn take(lane: Lane<'static>) {
             admit::wait_until_held(lane);
         }
     }
+    if !xact::is_in_block() {
+        admit::runs_to_its_end();
+    }
 }
 
 /// Works out the keys. False if it does not know them before the CALL.

@@ -129,6 +129,7 @@ unsafe fn item(rel: pg_sys::Relation, keys: Interval, mode: Mode) -> Item {
 unsafe fn before_write(lane: Lane<'static>, wanted: Item, policy: LockWaitPolicy::Type) -> bool {
     let me = process::me();
     if admit::is_in() && lane.has_declared(me, wanted.relation, &wanted.keys) {
+        admit::note_write(lane);
         return true;
     }
     WANTED.set(Some(wanted));
