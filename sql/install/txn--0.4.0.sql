@@ -75,7 +75,9 @@ SELECT (totals[1])::integer AS hot_rows, totals[2] AS promotions, totals[3] AS c
        totals[39] AS range_moved, totals[40] AS range_evictions, totals[41] AS range_memory,
        totals[42] AS validated_reads, totals[43] AS refused_reads,
        totals[44] AS lane_taken, totals[45] AS lane_waits, totals[46] AS lane_drains, totals[47] AS lane_skipped,
-       totals[48] AS lane_overflows
+       totals[48] AS lane_overflows,
+       totals[49] AS lane_cold,
+       totals[50] AS lane_rescheduled
 FROM txn.stats_raw();
 COMMENT ON VIEW txn.stats IS 'totals of the whole server since the last txn.stats_reset()';
 COMMENT ON COLUMN txn.stats.hot_rows IS 'hot rows at present';
@@ -127,6 +129,8 @@ COMMENT ON COLUMN txn.stats.lane_waits IS 'waits for declared keys';
 COMMENT ON COLUMN txn.stats.lane_drains IS 'waits of declared transactions for writers that had not declared their keys';
 COMMENT ON COLUMN txn.stats.lane_skipped IS 'calls of procedures whose declaration could not be used';
 COMMENT ON COLUMN txn.stats.lane_overflows IS 'announcements of writers that found no room in their stripe; declared transactions look at all sessions then';
+COMMENT ON COLUMN txn.stats.lane_cold IS 'declarations that were not taken, as nobody had waited or was refused because of their keys of late (txn.lane = auto)';
+COMMENT ON COLUMN txn.stats.lane_rescheduled IS 'transaction blocks that took the keys which a refused one before them had used (txn.reschedule)';
 
 CREATE FUNCTION txn.lane_waits_raw(
     OUT pid integer, OUT blocked_by integer, OUT relation oid, OUT key text, OUT since bigint)
@@ -278,11 +282,11 @@ LANGUAGE C VOLATILE STRICT PARALLEL RESTRICTED
 AS 'MODULE_PATHNAME', 'lane_wrapper';
 COMMENT ON FUNCTION txn.lane_raw() IS 'what transactions of this database have declared; use the view txn.lane';
 
-CREATE FUNCTION txn.my_declared_raw(OUT relation oid, OUT low text, OUT high text, OUT mode text)
+CREATE FUNCTION txn.my_declared_raw(OUT relation oid, OUT low text, OUT high text, OUT mode text, OUT declared boolean)
 RETURNS SETOF record
 LANGUAGE C VOLATILE STRICT PARALLEL RESTRICTED
 AS 'MODULE_PATHNAME', 'my_declared_wrapper';
-COMMENT ON FUNCTION txn.my_declared_raw() IS 'what the present transaction has declared; use the view txn.my_declared';
+COMMENT ON FUNCTION txn.my_declared_raw() IS 'what the present transaction has declared or used; use the view txn.my_declared';
 
 CREATE VIEW txn.lane AS
 SELECT pid, number, state, relation::regclass, low, high, mode, granted FROM txn.lane_raw();
@@ -297,10 +301,11 @@ COMMENT ON COLUMN txn.lane.mode IS 'write or read';
 COMMENT ON COLUMN txn.lane.granted IS 'whether no conflicting declaration is before it';
 
 CREATE VIEW txn.my_declared AS
-SELECT relation::regclass, low, high, mode FROM txn.my_declared_raw();
-COMMENT ON VIEW txn.my_declared IS 'what the present transaction has declared';
+SELECT relation::regclass, low, high, mode, declared FROM txn.my_declared_raw();
+COMMENT ON VIEW txn.my_declared IS 'what the present transaction has declared, and what it has written or, validated, read without that';
 COMMENT ON COLUMN txn.my_declared.relation IS 'the table, or the partitioned table to which it belongs';
-COMMENT ON COLUMN txn.my_declared.low IS 'the lowest of the declared keys; null: there is no bound, or you may not read the key of every row';
+COMMENT ON COLUMN txn.my_declared.low IS 'the lowest of the keys; null: there is no bound, or you may not read the key of every row';
 COMMENT ON COLUMN txn.my_declared.high IS 'the highest; null: there is no bound, or you may not read the key of every row';
 COMMENT ON COLUMN txn.my_declared.mode IS 'write or read';
+COMMENT ON COLUMN txn.my_declared.declared IS 'false: the transaction has used these keys without having declared them';
 GRANT SELECT ON txn.lane, txn.my_declared TO PUBLIC;

@@ -1,6 +1,7 @@
 //! What surrounds every part of a statement that PostgreSQL runs for a hook.
 
 use crate::hotlock::{error_visibility, statement};
+use crate::lane::reschedule;
 use crate::pg::error::guarded;
 use crate::pg::{catch, nesting};
 use crate::range_occ;
@@ -45,13 +46,15 @@ pub fn note_untracked() {
 /// uncommitted data waits for its writers, and one that may come of data that is not durable yet
 /// until it is.
 pub fn watched(query: *const QueryDesc, run: impl FnOnce()) {
-    if statement::is_watched() {
-        // SAFETY: nothing here has a destructor; the query has been started and not ended.
-        unsafe {
-            catch::catching(run, |code| {
-                guarded(|| error_visibility::failed(code, query))
-            })
+    let is_watched = statement::is_watched();
+    if is_watched || reschedule::is_watching() {
+        let failed = |code| {
+            // SAFETY: the query has been started and not ended.
+            is_watched && unsafe { error_visibility::failed(code, query) }
+                || reschedule::failed(code)
         };
+        // SAFETY: nothing here has a destructor.
+        unsafe { catch::catching(run, |code| guarded(|| failed(code))) };
     } else {
         run();
     }

@@ -19,7 +19,8 @@ use crate::hotlock::{
     check, combine, definitions, error_visibility, fk_check, handover, is_in_hot_transaction,
     readguard, reads, streaming, whole,
 };
-use crate::lane::{admit, respect};
+use crate::lane::{admit, beyond, reschedule, respect};
+use crate::pg::catch::catching;
 use crate::pg::error::{guarded, infallible};
 use crate::pg::{fastpath, nesting, relation, snapshot, xact};
 use crate::range_occ;
@@ -32,6 +33,7 @@ use std::ffi::c_void;
 fn pre_commit() {
     commit::take_deferred_locks();
     check::close();
+    beyond::check_reads();
     let is_awaited = admit::about_to_end();
     let is_hot = is_in_hot_transaction() && commit::before_members_commit();
     let early = is_hot || is_awaited && readguard::announce();
@@ -47,6 +49,7 @@ fn pre_commit() {
 fn pre_prepare() {
     commit::take_deferred_locks();
     check::close();
+    beyond::check_reads();
     if is_in_hot_transaction() {
         commit::before_members_prepare();
     }
@@ -98,6 +101,8 @@ fn ended(end: End) {
     commit::end(end);
     admit::end();
     respect::end();
+    beyond::end();
+    reschedule::end(end != End::RolledBack);
     swap::end_of_transaction();
     range_occ::transaction::end();
     check::forget();
@@ -117,6 +122,15 @@ fn ended(end: End) {
 
 unsafe extern "C-unwind" fn at_transaction_event(event: XactEvent::Type, _arg: *mut c_void) {
     match event {
+        XactEvent::XACT_EVENT_PRE_COMMIT if reschedule::is_watching() => {
+            // SAFETY: nothing here has a destructor.
+            unsafe {
+                catching(
+                    || guarded(pre_commit),
+                    |code| guarded(|| reschedule::failed(code)),
+                );
+            }
+        }
         XactEvent::XACT_EVENT_PRE_COMMIT => guarded(pre_commit),
         XactEvent::XACT_EVENT_PRE_PREPARE => guarded(pre_prepare),
         XactEvent::XACT_EVENT_COMMIT => infallible(committed),

@@ -2,9 +2,9 @@
 //! the next one does, heap's or hotlock's, and tells `range_occ`.
 
 use super::heap::{self, FetchBy, index_fetch_tuple};
-use crate::lane::respect;
+use crate::lane::{heat, respect};
 use crate::pg::error::guarded;
-use crate::pg::tuple;
+use crate::pg::{tuple, xact};
 use crate::range_occ::{capture, session, write};
 use crate::tam::call::Fetch;
 use crate::tam::{fetch as rows, prune, swap};
@@ -171,6 +171,10 @@ unsafe extern "C-unwind" fn tuple_fetch_row_version(
 fn note_answer(answer: TM_Result::Type) {
     if !matches!(answer, TM_Result::TM_Ok | TM_Result::TM_SelfModified) {
         guarded(session::told_of_others);
+        let is_changed = matches!(answer, TM_Result::TM_Updated | TM_Result::TM_Deleted);
+        if is_changed && !xact::is_read_committed() {
+            heat::refused();
+        }
     }
 }
 

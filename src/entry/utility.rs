@@ -10,7 +10,7 @@ use super::previous::previous;
 use crate::hotlock::{
     self, check, commit, definitions, dependent, error_visibility, readguard, repeatable, statement,
 };
-use crate::lane::call;
+use crate::lane::{call, reschedule};
 use crate::pg::error::guarded;
 use crate::pg::{nesting, raw, utility, xact};
 use crate::range_occ;
@@ -160,6 +160,7 @@ fn after_transaction_command(kind: TransactionStmtKind::Type) {
     use TransactionStmtKind::*;
     if matches!(kind, TRANS_STMT_BEGIN | TRANS_STMT_START) {
         xact::note_block(true);
+        guarded(reschedule::at_begin);
     } else if matches!(kind, TRANS_STMT_COMMIT | TRANS_STMT_PREPARE) {
         guarded(commit::wait_before_triggers);
         if error_visibility::has_deferred() && xact::may_fire_deferred() && statement::is_watched()

@@ -1,18 +1,20 @@
 //! A declared transaction's way through the lane: it queues, waits for its keys, lets those end who
 //! write to them without having declared that, and lets its keys go when it has ended.
 
+use super::heat;
 use crate::hotlock::commit;
 use crate::hotlock::memory;
 use crate::hotlock::settings;
 use crate::hotlock::waiting::{self, Wait};
 use crate::pg::local::Local;
-use crate::pg::{process, release, xact};
-use crate::range_occ::view;
-use crate::shared::guc;
+use crate::pg::{process, raw, release, xact};
+use crate::range_occ::{key, view};
+use crate::shared::guc::{self, LaneMode};
 use crate::shared::wait::Wakes;
 use ::lane::{Announced, Item, Lane, Mode, State, put_in_order};
 use keyrange::{Interval, Relation};
-use std::cell::{Cell, RefCell};
+use pgrx::pg_sys::{self, Oid};
+use std::cell::{Cell, Ref, RefCell};
 
 /// How often a transaction lets those who wait for it go first, to wait for one of them itself.
 const DRAINS: u32 = 3;
@@ -48,7 +50,7 @@ static SESSION: Local<Session> = Local::new(Session {
 #[inline]
 pub fn lane() -> Option<Lane<'static>> {
     let lane = memory().lane?;
-    (guc::is_on(&guc::LANE) && process::is_backend()).then_some(lane)
+    (guc::LANE.get() != LaneMode::Off && process::is_backend()).then_some(lane)
 }
 
 /// Whether the transaction has declared keys that are taken.
@@ -76,6 +78,11 @@ pub fn item(n: usize) -> Option<Item> {
     SESSION.items.borrow().get(n).copied()
 }
 
+/// All of them.
+pub fn items() -> Ref<'static, Vec<Item>> {
+    SESSION.items.borrow()
+}
+
 /// Puts what was declared in order. How many items that is; None if there are more relations than a
 /// transaction may declare items.
 pub fn settle(lane: Lane<'static>) -> Option<usize> {
@@ -91,23 +98,33 @@ pub fn enter(lane: Lane<'static>) -> bool {
     settings::be_ordinary(true);
     memory().totals.lane_taken.add(1);
     let items = SESSION.items.borrow();
-    let enter = |lane: Lane<'static>| lane.enter(process::me(), &items);
+    let second = heat::second();
+    let enter = |lane: Lane<'static>| lane.enter(process::me(), &items, second);
     memory().with_lane(lane, enter) == 0
 }
 
 /// Waits until the transaction has all its keys, and nobody else writes to them who has not
-/// declared it.
+/// declared it. Its tables are locked then, so that nobody redefines them before it uses them.
+/// False if `is_as_declared` finds that somebody has: then it has left the lane.
 ///
 /// # Errors
 /// What a wait for a lock may raise: 57014, 55P03, 40P01.
-pub fn wait_until_held(lane: Lane<'static>) {
+pub fn wait_until_held(lane: Lane<'static>, is_as_declared: impl Fn() -> bool) -> bool {
     wait_until_granted(lane);
     let me = process::me();
     for _ in 0..DRAINS {
+        for_each_table(raw::LockRelationOid);
+        if !is_as_declared() {
+            for_each_table(raw::UnlockRelationOid);
+            end();
+            return false;
+        }
         lane.hold(me);
         if !look_for_writers(lane) {
-            return;
+            return true;
         }
+        // Who is awaited may want to lock one of the tables.
+        for_each_table(raw::UnlockRelationOid);
         let mut wakes = Wakes::new();
         memory().with_lane(lane, |lane| lane.drain(me, |seat| wakes.push(seat)));
         wakes.deliver();
@@ -122,7 +139,27 @@ pub fn wait_until_held(lane: Lane<'static>) {
     while look_for_writers(lane) {
         for_each_writer(|writer| wait_for_rest(lane, writer));
     }
+    for_each_table(raw::LockRelationOid);
     lane.hold(me);
+    true
+}
+
+/// Locks or unlocks each table of the items, in order, as those who read or write them do.
+fn for_each_table(change: unsafe extern "C-unwind" fn(Oid, pg_sys::LOCKMODE)) {
+    let mut n = 0;
+    while let Some(first) = item(n) {
+        let mut mode = first.mode;
+        while let Some(next) = item(n).filter(|next| next.relation == first.relation) {
+            mode = mode.max(next.mode);
+            n += 1;
+        }
+        let mode = match mode {
+            Mode::Read => pg_sys::AccessShareLock,
+            Mode::Write => pg_sys::RowExclusiveLock,
+        };
+        // SAFETY: in a transaction, which gives the locks back should an ERROR come.
+        unsafe { change(key::oid_of(first.relation), mode as pg_sys::LOCKMODE) };
+    }
 }
 
 /// Whether anybody who has declared nothing runs, and may have written to our keys.

@@ -1,7 +1,11 @@
 //! A CALL of a procedure with a declaration takes the keys before the procedure runs.
 
 use super::admit;
+use super::beyond;
+use super::declare::DEFINITIONS;
+use super::heat;
 use super::procedure::{self, Declared, Part, Plan};
+use super::reschedule;
 use super::target;
 use crate::hotlock::memory;
 use crate::pg::{fastpath, nodes, raw, snapshot, xact};
@@ -20,9 +24,29 @@ pub unsafe fn before(call: *const pg_sys::CallStmt, params: pg_sys::ParamListInf
     let Some(lane) = admit::lane() else { return };
     // SAFETY: by the contract.
     unsafe {
+        for _ in 0..DEFINITIONS {
+            if declare_all(lane, call, params) {
+                return;
+            }
+        }
+        skip();
+    }
+}
+
+/// Takes the keys, if there are any to take. False if a table was redefined meanwhile.
+///
+/// # Safety
+/// As for `before`.
+unsafe fn declare_all(
+    lane: Lane<'static>,
+    call: *const pg_sys::CallStmt,
+    params: pg_sys::ParamListInfo,
+) -> bool {
+    // SAFETY: by the contract.
+    unsafe {
         let function = (*call).funcexpr;
         let plan = match procedure::declared((*function).funcid) {
-            Declared::Nothing => return,
+            Declared::Nothing => return true,
             Declared::Unfit => return skip(),
             Declared::Plan(plan) => plan,
         };
@@ -37,16 +61,19 @@ pub unsafe fn before(call: *const pg_sys::CallStmt, params: pg_sys::ParamListInf
             return skip();
         }
         match admit::settle(lane) {
-            Some(0) => {}
-            Some(_) if target::first_too_wide(role).is_none() => take(lane),
+            Some(0) => true,
+            Some(_) if target::first_too_wide(role).is_none() => {
+                !heat::is_worth_it(lane) || take(lane, plan)
+            }
             _ => skip(),
         }
     }
 }
 
 /// The CALL runs as if nothing were declared.
-fn skip() {
+fn skip() -> bool {
     memory().totals.lane_skipped.add(1);
+    true
 }
 
 /// Whether nothing of the transaction can have run before the command: it is no block, the checks
@@ -79,7 +106,7 @@ unsafe fn is_first(params: pg_sys::ParamListInfo) -> bool {
 /// Whether the transaction may enter the lane: it has no id, has declared nothing, and its
 /// snapshot, if it keeps one, can be taken again.
 fn may_declare(is_first: bool) -> bool {
-    !admit::is_in()
+    (!admit::is_in() || reschedule::is_in())
         && xact::nest_level() == 1
         && xact::own_xid() == 0
         && !xact::is_serializable()
@@ -103,28 +130,40 @@ fn may_use(plan: &Plan, role: Oid, procedure: Oid) -> bool {
         && parts.all(|part| part.target.may_be_declared(role, part.mode))
 }
 
-/// Enters the lane, waits, and takes the command's snapshot again.
+/// Enters the lane, waits, and takes the command's snapshot again. False if a table was redefined
+/// meanwhile.
 ///
 /// # Safety
 /// `may_declare()`.
-unsafe fn take(lane: Lane<'static>) {
+unsafe fn take(lane: Lane<'static>, plan: &Plan) -> bool {
+    reschedule::give_back();
+    let has_all = admit::enter(lane);
+    let is_as_declared = || plan.parts.iter().all(|part| part.target.is_as_found());
+    let wait = || admit::wait_until_held(lane, is_as_declared);
     // SAFETY: by the contract.
-    unsafe {
-        let has_all = admit::enter(lane);
+    let is_held = unsafe {
         if !xact::is_read_committed() {
-            admit::wait_until_held(lane);
-            ordered::retake_for_utility();
+            let is_held = wait();
+            if is_held {
+                ordered::retake_for_utility();
+            }
+            is_held
         } else if !has_all && snapshot::is_utility_replaceable() {
             let of_portal = snapshot::let_utility_go();
-            admit::wait_until_held(lane);
+            let is_held = wait();
             snapshot::take_for_utility(of_portal);
+            is_held
         } else {
-            admit::wait_until_held(lane);
+            wait()
+        }
+    };
+    if is_held {
+        beyond::begin();
+        if !xact::is_in_block() {
+            admit::runs_to_its_end();
         }
     }
-    if !xact::is_in_block() {
-        admit::runs_to_its_end();
-    }
+    is_held
 }
 
 /// Works out the keys. False if it does not know them before the CALL.

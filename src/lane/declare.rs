@@ -2,16 +2,22 @@
 //! ones a CALL uses.
 
 use super::admit;
-use super::errors::{self, Refusal};
+use super::beyond;
+use super::errors;
+use super::heat;
+use super::reschedule;
 use super::target::{self, Target};
 use crate::hotlock::memory;
 use crate::hotlock::settings::PROVIDER;
 use crate::pg::{error, fastpath, nodes, rights, snapshot, xact};
 use crate::range_occ::{ordered, session, value};
-use ::lane::{Form, Mode, Value, parse_item};
+use ::lane::{Form, Lane, Mode, Value, parse_item};
 use keyrange::COLUMNS;
 use pgrx::pg_sys::{self, Datum, NodeTag, Oid};
 use pgrx::prelude::*;
+
+/// How often a table may be redefined while a transaction waits for its keys.
+pub const DEFINITIONS: u32 = 8;
 
 /// The items of a list, with their modes.
 fn items(
@@ -25,7 +31,7 @@ fn items(
             .into_iter()
             .map(|text| {
                 (
-                    text.unwrap_or_else(|| errors::refuse(Refusal::NullItem)),
+                    text.unwrap_or_else(|| errors::refuse(&errors::NULL_ITEM)),
                     mode,
                 )
             })
@@ -48,7 +54,7 @@ fn declare(
     fcinfo: pg_sys::FunctionCallInfo,
 ) -> bool {
     if memory().lane.is_none() {
-        errors::refuse(Refusal::NoLane);
+        errors::refuse(&errors::NO_LANE);
     }
     // SAFETY: fmgr's argument.
     let function = unsafe { (*(*fcinfo).flinfo).fn_oid };
@@ -60,33 +66,53 @@ fn declare(
     if items.is_empty() {
         return false;
     }
-    // SAFETY: reads the session's state.
-    let role = unsafe { pg_sys::GetUserId() };
-    let mut declared = Vec::new();
-    for (text, mode) in &items {
-        let (form, target) = resolve(text, false);
-        if !rights::unwinding(|| target.may_be_declared(role, *mode)) {
-            errors::refuse_use(target.oid);
-        }
-        declared.push((target.relation, image(&form, &target), *mode));
+    if !take(lane, &items) {
+        return false;
     }
-    admit::begin();
-    for (relation, keys, mode) in declared {
-        admit::declare(relation, keys, mode);
-    }
-    if admit::settle(lane).is_none() {
-        errors::refuse(Refusal::TooManyTables);
-    }
-    if let Some(table) = rights::unwinding(|| target::first_too_wide(role)) {
-        errors::refuse_use(table);
-    }
-    admit::enter(lane);
-    rights::unwinding(|| admit::wait_until_held(lane));
     if !xact::is_read_committed() {
         // SAFETY: `check_place`; nothing else has been read with the snapshot.
         rights::unwinding(|| unsafe { ordered::retake_transactions() });
     }
     true
+}
+
+/// Takes the keys, as often as somebody redefines one of the tables meanwhile. False if
+/// `txn.lane` finds that not worth while.
+fn take(lane: Lane<'static>, items: &[(String, Mode)]) -> bool {
+    // SAFETY: reads the session's state.
+    let role = unsafe { pg_sys::GetUserId() };
+    for _ in 0..DEFINITIONS {
+        let mut targets = Vec::new();
+        let mut declared = Vec::new();
+        for (text, mode) in items {
+            let (form, target) = resolve(text, false);
+            if !rights::unwinding(|| target.may_be_declared(role, *mode)) {
+                errors::refuse_use(target.oid);
+            }
+            declared.push((target.relation, image(&form, &target), *mode));
+            targets.push(target);
+        }
+        admit::begin();
+        for (relation, keys, mode) in declared {
+            admit::declare(relation, keys, mode);
+        }
+        if admit::settle(lane).is_none() {
+            errors::refuse(&errors::TOO_MANY_TABLES);
+        }
+        if let Some(table) = rights::unwinding(|| target::first_too_wide(role)) {
+            errors::refuse_use(table);
+        }
+        if !heat::is_worth_it(lane) {
+            return false;
+        }
+        admit::enter(lane);
+        let is_as_declared = || targets.iter().all(Target::is_as_found);
+        if rights::unwinding(|| admit::wait_until_held(lane, is_as_declared)) {
+            beyond::begin();
+            return true;
+        }
+    }
+    errors::refuse(&errors::REDEFINED)
 }
 
 /// Whether the transaction may declare anything here and now.
@@ -95,32 +121,32 @@ fn check_place(function: Oid) {
     let (is_in_block, is_in_recovery) =
         unsafe { (pg_sys::IsTransactionBlock(), pg_sys::RecoveryInProgress()) };
     if !is_in_block {
-        errors::refuse(Refusal::NoBlock);
+        errors::refuse(&errors::NO_BLOCK);
     }
     if is_in_recovery {
-        errors::refuse(Refusal::Recovery);
+        errors::refuse(&errors::RECOVERY);
     }
     if xact::is_serializable() {
-        errors::refuse(Refusal::Serializable);
+        errors::refuse(&errors::SERIALIZABLE);
     }
-    if admit::is_in() {
-        errors::refuse(Refusal::Twice);
+    if admit::is_in() && !reschedule::give_back() {
+        errors::refuse(&errors::TWICE);
     }
     if xact::nest_level() > 1 {
-        errors::refuse(Refusal::Savepoint);
+        errors::refuse(&errors::SAVEPOINT);
     }
     if xact::own_xid() != 0 {
-        errors::refuse(Refusal::HasWritten);
+        errors::refuse(&errors::HAS_WRITTEN);
     }
     if !is_alone(function) {
-        errors::refuse(Refusal::NotAlone);
+        errors::refuse(&errors::NOT_ALONE);
     }
     if !xact::is_read_committed() {
         fastpath::watch();
         let is_first = session::has_used_snapshot_once()
             && rights::unwinding(snapshot::is_transactions_retakeable);
         if !is_first {
-            errors::refuse(Refusal::NotFirst);
+            errors::refuse(&errors::NOT_FIRST);
         }
     }
 }
@@ -211,7 +237,7 @@ fn declare_procedure(
         )
     };
     if kind != pg_sys::PROKIND_PROCEDURE {
-        errors::refuse(Refusal::Function);
+        errors::refuse(&errors::FUNCTION);
     }
     let mut lists = [Vec::new(), Vec::new()];
     for (text, mode) in items(writes, reads) {

@@ -1,11 +1,11 @@
 //! What clients are told.
 
 use super::target::Unfit;
-use crate::pg::error::Report;
-use ::lane::Malformed;
-use pgrx::pg_sys::panic::ErrorReport;
-use pgrx::pg_sys::{self, Oid};
-use pgrx::{PgLogLevel, PgSqlErrorCode};
+use crate::pg::error::{Report, Told, in_c};
+use crate::pg::{raw, rights};
+use crate::range_occ::{key, text};
+use ::lane::{Item, Malformed, Mode};
+use pgrx::pg_sys::Oid;
 use std::ffi::CStr;
 
 /// A transaction that has declared nothing wants to write to a key that another one has declared
@@ -73,120 +73,136 @@ pub const TOO_FEW_ARGUMENTS: Report = Report {
     hint: None,
 };
 
-/// Why nothing can be declared.
-#[derive(Clone, Copy)]
-pub enum Refusal {
-    NoLane,
-    NoBlock,
-    Recovery,
-    Serializable,
-    Twice,
-    Savepoint,
-    HasWritten,
-    NotAlone,
-    NotFirst,
-    NullItem,
-    TooManyTables,
-    Function,
+/// `txn.declare` on a server without a lane.
+pub const NO_LANE: Report = Report {
+    code: *b"55000",
+    message: c"keys cannot be declared on this server",
+    detail: Some(c"The server was started with txn.lane_stripes = 0."),
+    hint: Some(c"Set txn.lane_stripes in postgresql.conf, and restart the server."),
+};
+
+/// Outside of a transaction block the keys would be let go at once.
+pub const NO_BLOCK: Report = Report {
+    code: *b"25P01",
+    message: c"txn.declare() can only be used in transaction blocks",
+    detail: None,
+    hint: Some(c"Begin a transaction block, or use txn.declare_procedure() for a procedure."),
+};
+
+/// On a standby.
+pub const RECOVERY: Report = Report {
+    code: *b"0A000",
+    message: c"keys cannot be declared during recovery",
+    detail: None,
+    hint: None,
+};
+
+/// SSI keeps its snapshot.
+pub const SERIALIZABLE: Report = Report {
+    code: *b"0A000",
+    message: c"keys cannot be declared at isolation level SERIALIZABLE",
+    detail: None,
+    hint: Some(c"Use REPEATABLE READ with txn.range_occ, which is serializable, too."),
+};
+
+/// A second declaration.
+pub const TWICE: Report = Report {
+    code: *b"25001",
+    message: c"the transaction has declared its keys already",
+    detail: None,
+    hint: None,
+};
+
+/// Within a savepoint.
+pub const SAVEPOINT: Report = Report {
+    code: *b"25001",
+    message: c"keys cannot be declared in a subtransaction",
+    detail: None,
+    hint: None,
+};
+
+/// The transaction has an id.
+pub const HAS_WRITTEN: Report = Report {
+    code: *b"25001",
+    message: c"keys must be declared before anything is written or locked",
+    detail: None,
+    hint: None,
+};
+
+/// The SELECT does something else, too.
+pub const NOT_ALONE: Report = Report {
+    code: *b"25001",
+    message: c"txn.declare() must be a statement of its own",
+    detail: None,
+    hint: Some(c"Use SELECT txn.declare(...), without anything else."),
+};
+
+/// The snapshot has been used.
+pub const NOT_FIRST: Report = Report {
+    code: *b"25001",
+    message: c"txn.declare() must be called before any query",
+    detail: Some(c"The transaction's snapshot is taken when it has its keys."),
+    hint: None,
+};
+
+/// Somebody redefines a table again and again.
+pub const REDEFINED: Report = Report {
+    code: *b"40001",
+    message: c"could not declare keys because of concurrent changes of a table's definition",
+    detail: None,
+    hint: Some(c"The transaction might succeed if retried."),
+};
+
+/// An item that is NULL.
+pub const NULL_ITEM: Report = Report {
+    code: *b"22004",
+    message: c"items to declare must not be null",
+    detail: None,
+    hint: None,
+};
+
+/// More tables than items.
+pub const TOO_MANY_TABLES: Report = Report {
+    code: *b"54000",
+    message: c"too many tables in a declaration",
+    detail: Some(c"The setting txn.lane_keys has how many items a transaction may declare."),
+    hint: None,
+};
+
+/// The declaration of a function.
+pub const FUNCTION: Report = Report {
+    code: *b"42809",
+    message: c"keys are declared for procedures, not for functions",
+    detail: None,
+    hint: None,
+};
+
+/// Raises an ERROR where values with destructors are alive.
+pub fn refuse(report: &Report) -> ! {
+    rights::unwinding(|| report.raise())
 }
 
-impl Refusal {
-    /// SQLSTATE, message, DETAIL and HINT (either may be empty).
-    fn texts(self) -> (PgSqlErrorCode, &'static str, &'static str, &'static str) {
-        use PgSqlErrorCode::*;
-        match self {
-            Refusal::NoLane => (
-                ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE,
-                "keys cannot be declared on this server",
-                "The server was started with txn.lane_stripes = 0.",
-                "Set txn.lane_stripes in postgresql.conf, and restart the server.",
-            ),
-            Refusal::NoBlock => (
-                ERRCODE_NO_ACTIVE_SQL_TRANSACTION,
-                "txn.declare() can only be used in transaction blocks",
-                "",
-                "Begin a transaction block, or use txn.declare_procedure() for a procedure.",
-            ),
-            Refusal::Recovery => (
-                ERRCODE_FEATURE_NOT_SUPPORTED,
-                "keys cannot be declared during recovery",
-                "",
-                "",
-            ),
-            Refusal::Serializable => (
-                ERRCODE_FEATURE_NOT_SUPPORTED,
-                "keys cannot be declared at isolation level SERIALIZABLE",
-                "",
-                "Use REPEATABLE READ with txn.range_occ, which is serializable, too.",
-            ),
-            Refusal::Twice => (
-                ERRCODE_ACTIVE_SQL_TRANSACTION,
-                "the transaction has declared its keys already",
-                "",
-                "",
-            ),
-            Refusal::Savepoint => (
-                ERRCODE_ACTIVE_SQL_TRANSACTION,
-                "keys cannot be declared in a subtransaction",
-                "",
-                "",
-            ),
-            Refusal::HasWritten => (
-                ERRCODE_ACTIVE_SQL_TRANSACTION,
-                "keys must be declared before anything is written or locked",
-                "",
-                "",
-            ),
-            Refusal::NotAlone => (
-                ERRCODE_ACTIVE_SQL_TRANSACTION,
-                "txn.declare() must be a statement of its own",
-                "",
-                "Use SELECT txn.declare(...), without anything else.",
-            ),
-            Refusal::NotFirst => (
-                ERRCODE_ACTIVE_SQL_TRANSACTION,
-                "txn.declare() must be called before any query",
-                "The transaction's snapshot is taken when it has its keys.",
-                "",
-            ),
-            Refusal::NullItem => (
-                ERRCODE_NULL_VALUE_NOT_ALLOWED,
-                "items to declare must not be null",
-                "",
-                "",
-            ),
-            Refusal::TooManyTables => (
-                ERRCODE_PROGRAM_LIMIT_EXCEEDED,
-                "too many tables in a declaration",
-                "The setting txn.lane_keys has how many items a transaction may declare.",
-                "",
-            ),
-            Refusal::Function => (
-                ERRCODE_WRONG_OBJECT_TYPE,
-                "keys are declared for procedures, not for functions",
-                "",
-                "",
-            ),
-        }
+/// The text in PostgreSQL's memory; null if it is empty.
+fn in_c_or_null(text: &str) -> *const std::ffi::c_char {
+    if text.is_empty() {
+        std::ptr::null()
+    } else {
+        in_c(text)
     }
 }
 
-/// Raises an ERROR.
-pub fn refuse(refusal: Refusal) -> ! {
-    let (code, message, detail, hint) = refusal.texts();
-    raise(code, message.to_owned(), detail, hint)
-}
-
-fn raise(code: PgSqlErrorCode, message: String, detail: &str, hint: &str) -> ! {
-    let mut report = ErrorReport::new(code, message, "txn.declare");
-    if !detail.is_empty() {
-        report = report.set_detail(detail);
-    }
-    if !hint.is_empty() {
-        report = report.set_hint(hint);
-    }
-    report.report(PgLogLevel::ERROR);
-    unreachable!("an ERROR does not return")
+/// Raises an ERROR where values with destructors are alive. DETAIL and HINT may be empty.
+fn raise(code: [u8; 5], message: &str, detail: &str, hint: &str) -> ! {
+    rights::unwinding(|| {
+        let told = Told {
+            code,
+            message: in_c(message),
+            detail: in_c_or_null(detail),
+            hint: in_c_or_null(hint),
+        };
+        // SAFETY: texts in the current memory context.
+        unsafe { told.raise() }
+    })
 }
 
 /// An item that is none.
@@ -197,8 +213,8 @@ pub fn malformed(item: &str, malformed: Malformed) -> ! {
 /// An item that cannot be declared.
 pub fn refuse_item(item: &str, detail: &str) -> ! {
     raise(
-        PgSqlErrorCode::ERRCODE_INVALID_PARAMETER_VALUE,
-        format!("invalid item to declare: \"{item}\""),
+        *b"22023",
+        &format!("invalid item to declare: \"{item}\""),
         detail,
         "An item is a table with the values of its key, such as account(1).",
     )
@@ -221,39 +237,68 @@ impl Unfit {
 
 /// A table whose keys cannot be declared.
 pub fn unfit(table: &str, unfit: Unfit) -> ! {
-    use PgSqlErrorCode::*;
     let code = match unfit {
-        Unfit::NoTable => ERRCODE_UNDEFINED_TABLE,
-        Unfit::OtherMethod | Unfit::NoKey => ERRCODE_FEATURE_NOT_SUPPORTED,
-        Unfit::TooFewValues | Unfit::TooManyValues => ERRCODE_INVALID_PARAMETER_VALUE,
+        Unfit::NoTable => *b"42P01",
+        Unfit::OtherMethod | Unfit::NoKey => *b"0A000",
+        Unfit::TooFewValues | Unfit::TooManyValues => *b"22023",
     };
-    let message = match unfit {
-        Unfit::NoTable => format!("relation \"{table}\" does not exist"),
-        _ => format!("keys of \"{table}\" cannot be declared"),
-    };
-    let detail = match unfit {
-        Unfit::NoTable => "",
-        other => other.detail(),
-    };
-    raise(code, message, detail, "")
+    match unfit {
+        Unfit::NoTable => raise(code, &format!("relation \"{table}\" does not exist"), "", ""),
+        other => {
+            let message = format!("keys of \"{table}\" cannot be declared");
+            raise(code, &message, other.detail(), "")
+        }
+    }
+}
+
+/// The name of a table, or its number if it is gone.
+fn name_of(table: Oid) -> String {
+    // SAFETY: a catalog look-up; null or a C string.
+    unsafe {
+        let name = raw::get_rel_name(table);
+        if name.is_null() {
+            return u32::from(table).to_string();
+        }
+        CStr::from_ptr(name).to_string_lossy().into_owned()
+    }
 }
 
 /// A role that may not use the table.
 pub fn refuse_use(table: Oid) -> ! {
-    // SAFETY: a catalog look-up of a table that was there a moment ago.
-    let name = unsafe { pg_sys::get_rel_name(table) };
-    let name = if name.is_null() {
-        u32::from(table).to_string()
-    } else {
-        // SAFETY: a C string.
-        unsafe { CStr::from_ptr(name) }
-            .to_string_lossy()
-            .into_owned()
-    };
+    let name = rights::unwinding(|| name_of(table));
     raise(
-        PgSqlErrorCode::ERRCODE_INSUFFICIENT_PRIVILEGE,
-        format!("permission denied for table {name}"),
+        *b"42501",
+        &format!("permission denied for table {name}"),
         "Keys are declared by those who may read the rows, or write to them.",
         "",
     )
+}
+
+/// Raises 55000: a declared transaction uses what it has not declared, and `txn.lane_beyond` is
+/// `error`. Nothing with a destructor is alive in the callers.
+pub fn beyond(item: &Item) -> ! {
+    let does = match item.mode {
+        Mode::Read => "It has read",
+        Mode::Write => "It writes to, or locks,",
+    };
+    let oid = key::oid_of(item.relation);
+    let told = {
+        let name = name_of(oid);
+        let table = key::cached(oid).filter(|table| table.may_be_seen());
+        let detail = match table {
+            Some(table) => {
+                let keys = text::interval(&table, &item.keys);
+                format!("{does} {keys} of table \"{name}\".")
+            }
+            None => format!("{does} rows of table \"{name}\"."),
+        };
+        Told {
+            code: *b"55000",
+            message: c"the transaction uses keys that it has not declared".as_ptr(),
+            detail: in_c(&detail),
+            hint: c"Declare them as well, or set txn.lane_beyond to validate.".as_ptr(),
+        }
+    };
+    // SAFETY: texts in the current memory context, or static ones.
+    unsafe { told.raise() }
 }

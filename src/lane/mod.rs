@@ -1,13 +1,17 @@
 #![doc = include_str!("README.md")]
 
 pub mod admit;
+pub mod beyond;
 pub mod call;
 mod declare;
 mod errors;
+pub mod heat;
 mod procedure;
+pub mod reschedule;
 pub mod respect;
 mod run;
 mod target;
+mod used;
 mod views;
 
 /// Registers the invalidation callbacks. Once, from `_PG_init`.

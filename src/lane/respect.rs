@@ -4,16 +4,18 @@
 //! all levels, as soon as anybody has declared anything since the server started.
 
 use super::admit;
+use super::beyond;
 use super::errors;
+use super::heat;
 use crate::hotlock::memory;
 use crate::hotlock::waiting::{self, Wait};
 use crate::pg::buffer::Page;
 use crate::pg::local::Local;
 use crate::pg::per_table::PerTable;
-use crate::pg::{process, raw};
+use crate::pg::{lookup, process, raw};
 use crate::range_occ::key::{self, Table};
 use crate::range_occ::{session, view};
-use ::lane::{Announced, Item, Lane, Look, Mode};
+use ::lane::{Announced, Item, Lane, Look, Mode, REFUSAL, WAIT};
 use keyrange::{Interval, Relation};
 use pgrx::pg_sys::{self, Datum, LockWaitPolicy, Oid};
 use std::cell::Cell;
@@ -128,9 +130,12 @@ unsafe fn item(rel: pg_sys::Relation, keys: Interval, mode: Mode) -> Item {
 /// Nothing with a destructor is alive in the callers.
 unsafe fn before_write(lane: Lane<'static>, wanted: Item, policy: LockWaitPolicy::Type) -> bool {
     let me = process::me();
-    if admit::is_in() && lane.has_declared(me, wanted.relation, &wanted.keys) {
-        admit::note_write(lane);
-        return true;
+    if admit::is_in() {
+        if lane.has_declared(me, &wanted) {
+            admit::note_write(lane);
+            return true;
+        }
+        beyond::write(&wanted);
     }
     WANTED.set(Some(wanted));
     let mut announced = announce(lane, &wanted);
@@ -159,8 +164,10 @@ unsafe fn before_write(lane: Lane<'static>, wanted: Item, policy: LockWaitPolicy
         }
         // Of a holder that only reads the snapshot misses nothing.
         if session::is_validated() && mode == Mode::Write {
+            heat::warm(&wanted, REFUSAL);
             errors::HELD.raise();
         }
+        heat::warm(&wanted, WAIT);
         memory().totals.lane_waits.add(1);
         let seat = lane.seat(me);
         let wait = Wait::begin_in_lane();
@@ -202,7 +209,7 @@ unsafe fn root_of(rel: pg_sys::Relation) -> Relation {
         if !(*(*rel).rd_rel).relispartition {
             return key::relation_of(oid);
         }
-        key::relation_of(ROOTS.get(oid, || super::target::root_of(oid)))
+        key::relation_of(ROOTS.get(oid, || lookup::root_of(oid)))
     }
 }
 

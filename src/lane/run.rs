@@ -5,34 +5,25 @@
 //! with a commit (SPI_commit), so without a snapshot, and the statement runs in a subtransaction,
 //! which takes back what an error has left in the executor and in SPI.
 
-use super::admit;
 use super::errors;
-use super::respect;
-use super::target;
-use crate::pg::catch::{Code, catching};
+use super::used::{BY_RANGE, Used, is_refused};
+use crate::pg::catch::catching;
 use crate::pg::error::guarded;
 use crate::pg::local::Local;
-use crate::pg::{process, raw, xact};
-use crate::range_occ::{key, session};
+use crate::pg::{process, raw};
 use crate::shared::wait;
-use ::lane::{Item, Mode, put_in_order};
-use keyrange::{DEFINITION, Interval, Relation};
 use pgrx::pg_sys::{self, Datum, NodeTag, Oid};
-use std::cell::{Cell, RefCell};
+use std::cell::Cell;
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::ptr;
 
 /// Attempts at most.
 const MOST: i32 = 1000;
-/// From this attempt on the logical ranges of the keys are declared.
-const BY_RANGE: i32 = 4;
 /// A pause is at most so many times doubled: 64 ms.
 const LONGEST_PAUSE: i32 = 6;
-/// Items that are kept apart; of more, neighbours are joined.
-const MOST_ITEMS: usize = 4096;
 
 /// What the attempts so far have used.
-static USED: Local<RefCell<Vec<Item>>> = Local::new(RefCell::new(Vec::new()));
+static USED: Local<Used> = Local::new(Used::new());
 
 /// The statement, its arguments, and where the answer goes.
 struct Job {
@@ -100,7 +91,7 @@ unsafe fn run(fcinfo: pg_sys::FunctionCallInfo) -> Datum {
             read_arguments(array, &mut job);
         }
         raw::SPI_connect_ext(pg_sys::SPI_OPT_NONATOMIC as c_int);
-        USED.borrow_mut().clear();
+        USED.forget();
         for attempt in 1..=attempts {
             raw::SPI_commit();
             if let Some(isolation) = isolation {
@@ -177,8 +168,7 @@ unsafe fn prepare(attempt: i32, is_last: bool) -> bool {
     unsafe {
         let failed = catching(
             || {
-                declare();
-                if attempt > 1 && !admit::is_in() {
+                if !USED.declare() && attempt > 1 {
                     pause(attempt);
                 }
             },
@@ -198,37 +188,6 @@ fn pause(attempt: i32) {
     wait::sleep(ms, pg_sys::WaitEventTimeout::WAIT_EVENT_PG_SLEEP);
 }
 
-/// Takes the keys that the attempts so far have used, as far as the user may declare them.
-fn declare() {
-    let Some(lane) = admit::lane() else { return };
-    if xact::is_serializable() {
-        return;
-    }
-    // SAFETY: reads the session's state.
-    let role = unsafe { raw::GetUserId() };
-    admit::begin();
-    let used = |n: usize| USED.borrow().get(n).copied();
-    let mut n = 0;
-    while let Some(mut item) = used(n) {
-        // SAFETY: in a transaction.
-        item.relation = unsafe { target::queued_as(item.relation) };
-        if target::may_declare_item(role, &item) {
-            admit::declare(item.relation, item.keys, item.mode);
-        }
-        n += 1;
-    }
-    let is_fit = admit::settle(lane).is_some_and(|count| count > 0);
-    if is_fit && target::first_too_wide(role).is_none() {
-        admit::enter(lane);
-        admit::wait_until_held(lane);
-    }
-}
-
-/// Whether a transaction that fails so may succeed later.
-fn is_refused(code: Code) -> bool {
-    matches!(&code, b"40001" | b"40P01")
-}
-
 /// Runs the statement and commits. False if it is to be tried again.
 ///
 /// # Safety
@@ -244,7 +203,7 @@ unsafe fn try_once(job: &Job, attempt: i32, is_last: bool) -> bool {
         let error = Cell::new(ptr::null_mut());
         let keep = |code| {
             if is_refused(code) && !is_last {
-                note_used(attempt);
+                USED.note(attempt >= BY_RANGE);
             } else {
                 pg_sys::CurrentMemoryContext = job.context;
                 error.set(raw::CopyErrorData());
@@ -271,46 +230,9 @@ unsafe fn try_once(job: &Job, attempt: i32, is_last: bool) -> bool {
             return false;
         }
         // A refusal at the commit comes when the transaction has ended (spi.c: _SPI_commit).
-        note_used(attempt);
+        USED.note(attempt >= BY_RANGE);
         !catching(|| raw::SPI_commit(), |code| is_refused(code) && !is_last)
     }
-}
-
-/// Notes what the present transaction has read and written.
-fn note_used(attempt: i32) {
-    let found = session::with_present(|work| {
-        let mut found: Vec<(Relation, Interval, Mode)> = Vec::new();
-        for (relation, set) in work.predicates.iter() {
-            if relation & DEFINITION == 0 {
-                found.extend(set.iter().map(|keys| (relation, keys, Mode::Read)));
-            }
-        }
-        for written in work.writes.iter() {
-            let keys = written.place.map_or(Interval::ALL, |(_, keys)| keys);
-            found.push((written.relation, keys, Mode::Write));
-        }
-        if attempt >= BY_RANGE {
-            for (relation, keys, _) in &mut found {
-                if let Some(table) = work.table(key::oid_of(*relation)) {
-                    let map = table.ranges();
-                    let bounds = |image| map.bounds(map.range_of(image));
-                    *keys = bounds(keys.low()).hull(&bounds(keys.high()));
-                }
-            }
-        }
-        found
-    });
-    let mut used = USED.borrow_mut();
-    // What it waited for, or was refused at, is not written.
-    used.extend(respect::wanted());
-    let items = found.unwrap_or_default().into_iter();
-    used.extend(items.map(|(relation, keys, mode)| Item {
-        relation,
-        keys,
-        mode,
-    }));
-    // More relations than that are left as they are.
-    let _ = put_in_order(&mut used, MOST_ITEMS);
 }
 
 /// The types of the parameters, as the statement has them.

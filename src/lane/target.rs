@@ -1,7 +1,8 @@
 //! The table of an item, and the images of its keys.
 
 use super::admit;
-use crate::pg::{error, nodes, raw, rights};
+use crate::pg::lookup::root_of;
+use crate::pg::{error, raw, rights};
 use crate::range_occ::key::{self, Table};
 use crate::range_occ::uses::{self, Use};
 use crate::range_occ::value;
@@ -103,23 +104,6 @@ unsafe fn look_at(oid: Oid) -> Result<(), Unfit> {
     }
 }
 
-/// The partitioned table at the top, or the table itself.
-///
-/// # Safety
-/// The table is locked.
-pub unsafe fn root_of(oid: Oid) -> Oid {
-    // SAFETY: catalog look-ups.
-    unsafe {
-        if !raw::get_rel_relispartition(oid) {
-            return oid;
-        }
-        let ancestors = raw::get_partition_ancestors(oid);
-        let top = nodes::oids(ancestors).last().unwrap_or(oid);
-        raw::list_free(ancestors);
-        top
-    }
-}
-
 /// Rights of which one is needed to declare keys for writing.
 const WRITES: u32 = pg_sys::ACL_INSERT | pg_sys::ACL_UPDATE | pg_sys::ACL_DELETE;
 
@@ -155,16 +139,18 @@ pub fn may_declare_item(role: Oid, item: &Item) -> bool {
     may_declare(key::oid_of(item.relation), role, mode)
 }
 
-/// Under which relation keys of that one are queued; the same if it is gone.
-///
-/// # Safety
-/// In a transaction.
-pub unsafe fn queued_as(relation: Relation) -> Relation {
-    // SAFETY: catalog look-ups.
-    key::relation_of(unsafe { root_of(key::oid_of(relation)) })
-}
-
 impl Target {
+    /// Whether the table's keys have the images that they had when it was found. In a transaction
+    /// that has locked it.
+    pub fn is_as_found(&self) -> bool {
+        let is_cached = || {
+            key::cached(self.oid)
+                .is_some_and(|now| Rc::ptr_eq(&now, &self.table) || now.has_same_key(&self.table))
+        };
+        // SAFETY: by the contract.
+        is_cached() || unsafe { look_at(self.oid) }.is_ok() && is_cached()
+    }
+
     /// Whether the item has as many values as the table's key has columns.
     pub fn check(&self, form: &Form) -> Result<(), Unfit> {
         let (given, columns) = (form.values.len(), self.table.columns.len());

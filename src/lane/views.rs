@@ -1,10 +1,14 @@
 //! The functions behind the views `txn.lane` and `txn.my_declared`.
 
+use super::beyond;
 use crate::hotlock::memory;
-use crate::pg::{process, xact};
+use crate::pg::{process, rights, xact};
 use crate::range_occ::{key, text, views};
-use ::lane::{Item, Mode, SeatId, State};
+use ::lane::{Item, Mode, SeatId, State, put_in_order};
 use pgrx::prelude::*;
+
+/// Lines of what a transaction has used; of more, neighbours are joined.
+const MOST_BEYOND: usize = 1024;
 
 fn name_of(state: State) -> &'static str {
     match state {
@@ -96,7 +100,7 @@ fn lane() -> TableIterator<
     }))
 }
 
-/// What the present transaction has declared.
+/// What the present transaction has declared, and what it has used without having declared it.
 #[pg_extern(sql = false)]
 #[allow(clippy::type_complexity)]
 fn my_declared() -> TableIterator<
@@ -106,18 +110,21 @@ fn my_declared() -> TableIterator<
         name!(low, Option<String>),
         name!(high, Option<String>),
         name!(mode, &'static str),
+        name!(declared, bool),
     ),
 > {
     let me = process::me();
-    let lines = lines(|id| id == me);
-    TableIterator::new(lines.into_iter().map(|line| {
-        let (low, high) = bounds(&line.item);
-        (
-            key::oid_of(line.item.relation),
-            low,
-            high,
-            mode_of(line.item.mode),
-        )
+    let declared = lines(|id| id == me).into_iter().map(|line| line.item);
+    let mut beyond = rights::unwinding(beyond::accesses);
+    let _ = put_in_order(&mut beyond, MOST_BEYOND);
+    let declared: Vec<(Item, bool)> = declared.map(|item| (item, true)).collect();
+    let lines = declared
+        .into_iter()
+        .chain(beyond.into_iter().map(|item| (item, false)));
+    TableIterator::new(lines.map(|(item, is_declared)| {
+        let (low, high) = bounds(&item);
+        let relation = key::oid_of(item.relation);
+        (relation, low, high, mode_of(item.mode), is_declared)
     }))
 }
 

@@ -2,7 +2,7 @@
 //! locks.
 
 use super::relation::Key;
-use super::{raw, tuple};
+use super::{nodes, raw, tuple};
 use hotrow::KEY_COLUMNS;
 use pgrx::pg_sys::{self, Oid, ScanDirection, ScanKeyData};
 use std::ffi::c_int;
@@ -20,6 +20,23 @@ pub fn is_of_foreign_key() -> bool {
 pub fn is_temporary(relation: Oid) -> bool {
     // SAFETY: a catalog look-up.
     unsafe { raw::get_rel_persistence(relation) as u8 == pg_sys::RELPERSISTENCE_TEMP }
+}
+
+/// The partitioned table at the top, or the table itself.
+///
+/// # Safety
+/// The table is locked.
+pub unsafe fn root_of(oid: Oid) -> Oid {
+    // SAFETY: catalog look-ups.
+    unsafe {
+        if !raw::get_rel_relispartition(oid) {
+            return oid;
+        }
+        let ancestors = raw::get_partition_ancestors(oid);
+        let top = nodes::oids(ancestors).last().unwrap_or(oid);
+        raw::list_free(ancestors);
+        top
+    }
 }
 
 /// Whether this process has the table locked in that mode.

@@ -19,6 +19,26 @@ pub enum FollowerReads {
     Immediate,
 }
 
+/// `txn.lane`: whether transactions that declare their keys are put in order.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, PostgresGucEnum)]
+pub enum LaneMode {
+    #[name = c"on"]
+    On,
+    #[name = c"auto"]
+    Auto,
+    #[name = c"off"]
+    Off,
+}
+
+/// `txn.lane_beyond`: what becomes of a declared transaction that uses other keys.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, PostgresGucEnum)]
+pub enum LaneBeyond {
+    #[name = c"validate"]
+    Validate,
+    #[name = c"error"]
+    Error,
+}
+
 /// What this library was built from (build.rs).
 pub static BUILD_ID: GucSetting<Option<CString>> = GucSetting::<Option<CString>>::new(Some(
     match CStr::from_bytes_with_nul(concat!(env!("TXN_BUILD_ID"), "\0").as_bytes()) {
@@ -36,9 +56,12 @@ pub static GROUP_LOCK: GucSetting<bool> = GucSetting::<bool>::new(false);
 pub static GROUP_SIZE: GucSetting<i32> = GucSetting::<i32>::new(256);
 pub static HOT_THRESHOLD: GucSetting<i32> = GucSetting::<i32>::new(4);
 pub static HOT_WAIT_TIMEOUT: GucSetting<i32> = GucSetting::<i32>::new(0);
-pub static LANE: GucSetting<bool> = GucSetting::<bool>::new(true);
+pub static LANE: GucSetting<LaneMode> = GucSetting::<LaneMode>::new(LaneMode::On);
+pub static LANE_BEYOND: GucSetting<LaneBeyond> =
+    GucSetting::<LaneBeyond>::new(LaneBeyond::Validate);
 pub static LANE_KEYS: GucSetting<i32> = GucSetting::<i32>::new(64);
 pub static LANE_STRIPES: GucSetting<i32> = GucSetting::<i32>::new(32_768);
+pub static LANE_THRESHOLD: GucSetting<i32> = GucSetting::<i32>::new(8);
 pub static LOG_HOTSPOTS: GucSetting<bool> = GucSetting::<bool>::new(false);
 pub static LONGEST_WAIT: GucSetting<i32> = GucSetting::<i32>::new(5000);
 pub static MAX_HOT_ROWS: GucSetting<i32> = GucSetting::<i32>::new(1024);
@@ -47,6 +70,7 @@ pub static RANGE_BUCKETS: GucSetting<i32> = GucSetting::<i32>::new(4096);
 pub static RANGE_OCC: GucSetting<bool> = GucSetting::<bool>::new(false);
 pub static RANGE_SLOTS: GucSetting<i32> = GucSetting::<i32>::new(32);
 pub static RANGE_WINDOW: GucSetting<bool> = GucSetting::<bool>::new(true);
+pub static RESCHEDULE: GucSetting<bool> = GucSetting::<bool>::new(false);
 #[cfg(feature = "stop_events")]
 pub static STOP_AT: GucSetting<Option<CString>> = GucSetting::<Option<CString>>::new(None);
 
@@ -151,11 +175,19 @@ pub fn init() {
         GucContext::Userset,
         GucFlags::UNIT_MS,
     );
-    GucRegistry::define_bool_guc(
+    GucRegistry::define_enum_guc(
         c"txn.lane",
-        c"Transactions that declare their keys are put in order before they start.",
-        c"Concerns txn.declare() and procedures with a declaration. Off: declarations are ignored.",
+        c"Whether transactions that declare their keys are put in order before they start.",
+        c"Concerns txn.declare() and procedures with a declaration. \"auto\": only where others have waited or were refused of late, see txn.lane_threshold; \"off\": declarations are ignored.",
         &LANE,
+        GucContext::Userset,
+        none,
+    );
+    GucRegistry::define_enum_guc(
+        c"txn.lane_beyond",
+        c"What becomes of a declared transaction that uses keys it has not declared.",
+        c"\"validate\" treats these as without a declaration, \"error\" has the transaction fail.",
+        &LANE_BEYOND,
         GucContext::Userset,
         none,
     );
@@ -177,6 +209,16 @@ pub fn init() {
         0,
         1 << 24,
         GucContext::Postmaster,
+        none,
+    );
+    GucRegistry::define_int_guc(
+        c"txn.lane_threshold",
+        c"Heat of declared keys from which on txn.lane = auto puts a transaction in order.",
+        c"A wait for a key adds 1, a refusal because of it 4; it halves each second.",
+        &LANE_THRESHOLD,
+        0,
+        1000,
+        GucContext::Userset,
         none,
     );
     GucRegistry::define_bool_guc(
@@ -255,6 +297,14 @@ pub fn init() {
         c"All validated transactions then register what they have read, in rings of the size of those of writes.",
         &RANGE_WINDOW,
         GucContext::Postmaster,
+        none,
+    );
+    GucRegistry::define_bool_guc(
+        c"txn.reschedule",
+        c"A transaction block begun within a second after one was refused first takes the keys that that one has used.",
+        c"Needs no change of the client, if it retries what fails with 40001 or 40P01.",
+        &RESCHEDULE,
+        GucContext::Userset,
         none,
     );
     #[cfg(feature = "planted_faults")]

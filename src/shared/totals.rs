@@ -33,6 +33,8 @@ pub struct Totals {
     pub lane_drains: Word64,
     pub lane_skipped: Word64,
     pub lane_overflows: Word64,
+    pub lane_cold: Word64,
+    pub lane_rescheduled: Word64,
     pub reset_at: Word64,
 }
 
@@ -65,7 +67,7 @@ impl Totals {
     }
 
     /// Those that came later, which the view has at its end.
-    pub fn later(&self) -> [&Word64; 7] {
+    pub fn later(&self) -> [&Word64; 9] {
         [
             &self.validated_reads,
             &self.refused_reads,
@@ -74,6 +76,8 @@ impl Totals {
             &self.lane_drains,
             &self.lane_skipped,
             &self.lane_overflows,
+            &self.lane_cold,
+            &self.lane_rescheduled,
         ]
     }
 

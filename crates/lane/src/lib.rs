@@ -1,6 +1,7 @@
 #![doc = include_str!("../README.md")]
 
 mod fault;
+mod heat;
 mod item;
 #[cfg(test)]
 mod model;
@@ -11,6 +12,7 @@ mod stripe;
 mod text;
 mod word;
 
+pub use heat::{REFUSAL, WAIT};
 pub use item::{Item, Mode, TooManyRelations, put_in_order};
 pub use queue::{Head, Lane, Look};
 pub use request::{List, Request};

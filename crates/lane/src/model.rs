@@ -172,7 +172,7 @@ impl Server {
             })
             .collect();
         crate::put_in_order(&mut items, ITEMS).unwrap();
-        self.locked(|lane, _| lane.enter(me, &items));
+        self.locked(|lane, _| lane.enter(me, &items, 0));
         while !self.seats[me as usize].is_granted() {
             if gives_up && thread_rng().gen_bool(0.3) {
                 return self.locked(|lane, wakes| lane.leave(me, |seat| wakes.push(seat)));

@@ -5,6 +5,7 @@
 //! granted once no conflicting one before it is left.
 
 use crate::fault::{Fault, planted};
+use crate::heat::WAIT;
 use crate::item::{Item, Mode};
 use crate::request::{List, Request, RequestId};
 use crate::seat::{Seat, SeatId, State};
@@ -52,6 +53,25 @@ impl<'a> Lane<'a> {
     #[inline]
     pub fn is_used(&self) -> bool {
         self.head.numbers.get() != 0
+    }
+
+    /// From now on writers announce themselves, though nobody may have entered yet.
+    pub fn use_it(&self) {
+        if !self.is_used() {
+            self.head.numbers.add(1);
+        }
+    }
+
+    /// A transaction was refused, or waits, because of these keys.
+    pub fn warm(&self, item: &Item, weight: u64, second: u64) {
+        let stripe = self.stripes().stripe_of(item.relation, &item.keys);
+        stripe.heat.add(weight, second);
+    }
+
+    /// Whether of late transactions have waited or were refused because of these keys that often.
+    pub fn is_hot(&self, item: &Item, threshold: u64, second: u64) -> bool {
+        let stripe = self.stripes().stripe_of(item.relation, &item.keys);
+        stripe.heat.is_hot(threshold, second)
     }
 
     pub fn seat(&self, id: SeatId) -> &'a Seat {
@@ -120,8 +140,9 @@ impl<'a> Lane<'a> {
     }
 
     /// Process `me` declares these, which are in order (`put_in_order`) and not more than
-    /// `most_items`. Returns how many of them have to wait. Under the lane's lock.
-    pub fn enter(&self, me: SeatId, items: &[Item]) -> u64 {
+    /// `most_items`. Returns how many of them have to wait, which makes their stripes hotter. Under
+    /// the lane's lock.
+    pub fn enter(&self, me: SeatId, items: &[Item], second: u64) -> u64 {
         let seat = self.seat(me);
         seat.put(State::Queued);
         seat.number.set(self.head.numbers.add(1) + 1);
@@ -143,7 +164,10 @@ impl<'a> Lane<'a> {
                 blockers = blockers.saturating_sub(1);
             }
             request.blockers.set(blockers);
-            ungranted += u64::from(blockers > 0);
+            if blockers > 0 {
+                ungranted += 1;
+                self.warm(item, WAIT, second);
+            }
             self.queue_of(item).append(id, self.requests);
             seat.requests.set(n as u64 + 1);
         }
@@ -300,11 +324,14 @@ impl<'a> Lane<'a> {
         self.seat(me).watches.set(0);
     }
 
-    /// Whether process `me` has declared that it writes to these keys.
-    pub fn has_declared(&self, me: SeatId, relation: Relation, keys: &Interval) -> bool {
+    /// Whether process `me` has declared that it writes to these keys; or that it reads them, if it
+    /// only keeps others from writing.
+    pub fn has_declared(&self, me: SeatId, wanted: &Item) -> bool {
         self.requests_of(me).any(|id| {
             let item = self.request(id).item();
-            item.mode == Mode::Write && item.relation == relation && item.keys.covers(keys)
+            item.mode >= wanted.mode
+                && item.relation == wanted.relation
+                && item.keys.covers(&wanted.keys)
         })
     }
 

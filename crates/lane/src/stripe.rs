@@ -2,6 +2,7 @@
 //! declared it wait for them before they begin.
 
 use crate::fault::{Fault, planted};
+use crate::heat::Heat;
 use crate::queue::hash;
 use crate::seat::{Seat, SeatId};
 use crate::word::Word;
@@ -19,7 +20,7 @@ pub struct Stripe {
     writers: [Word; PLACES],
     /// Announcements that found no room, ever.
     overflows: Word,
-    reserved: Word,
+    pub(crate) heat: Heat,
 }
 
 /// What came of an announcement.
@@ -132,6 +133,11 @@ impl<'a> Stripes<'a> {
             Interval::point(u128::MAX)
         };
         hash(relation, &keys) as usize & (self.all.len() - 1)
+    }
+
+    /// The stripe of these keys.
+    pub(crate) fn stripe_of(self, relation: Relation, keys: &Interval) -> &'a Stripe {
+        &self.all[self.number_of(relation, keys)]
     }
 
     /// The transaction of process `me` is going to write to these keys. Whether there was room is

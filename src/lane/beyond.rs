@@ -1,0 +1,88 @@
+//! What a declared transaction uses beyond what it has declared: `txn.lane_beyond` and
+//! `txn.my_declared`.
+
+use super::admit;
+use super::errors;
+use super::used;
+use crate::pg::local::Local;
+use crate::pg::lookup::root_of;
+use crate::range_occ::{key, session};
+use crate::shared::guc::{self, LaneBeyond};
+use ::lane::{Item, Mode};
+use keyrange::Predicates;
+use std::cell::{Cell, RefCell};
+
+/// Intervals of a table that are kept apart.
+const MOST: usize = 1 << 14;
+
+/// The transaction has itself said what it uses, and fails if it uses more.
+static IS_STRICT: Local<Cell<bool>> = Local::new(Cell::new(false));
+/// What the transaction has used, while that is looked at.
+static USED: Local<RefCell<Vec<Item>>> = Local::new(RefCell::new(Vec::new()));
+
+/// The transaction has taken what it has declared.
+pub fn begin() {
+    IS_STRICT.set(guc::LANE_BEYOND.get() == LaneBeyond::Error);
+}
+
+/// The transaction has ended, or has let go what it has declared.
+pub fn end() {
+    IS_STRICT.set(false);
+}
+
+/// A declared transaction is about to write to these keys, or to lock them, and has not declared
+/// that. 55000 if it is to fail then. Nothing with a destructor is alive in the callers.
+pub fn write(wanted: &Item) {
+    if IS_STRICT.get() {
+        errors::beyond(wanted);
+    }
+}
+
+/// What is declared to be read, or to be written as well.
+fn declared(is_fit: impl Fn(&Item) -> bool) -> Predicates {
+    let mut declared = Predicates::new(MOST);
+    for item in admit::items().iter().filter(|item| is_fit(item)) {
+        declared.read_one(item.relation, item.keys);
+    }
+    declared
+}
+
+/// What the transaction has written and, if it is validated, read so far, without having declared
+/// it. Each under the relation under which it would be. Nothing with a destructor is alive in the
+/// callers.
+pub fn accesses() -> Vec<Item> {
+    *USED.borrow_mut() = used::present(false);
+    let used = |n: usize| USED.borrow().get(n).map(|item| item.relation);
+    let mut n = 0;
+    while let Some(relation) = used(n) {
+        // SAFETY: in a transaction; the oid itself, if the table is gone.
+        let root = unsafe { root_of(key::oid_of(relation)) };
+        USED.borrow_mut()[n].relation = key::relation_of(root);
+        n += 1;
+    }
+    let is_in = admit::is_in();
+    let known = declared(|_| is_in);
+    let written = declared(|item| is_in && item.mode == Mode::Write);
+    let mut found = USED.take();
+    found.retain(|item| {
+        let declared = match item.mode {
+            Mode::Read => &known,
+            Mode::Write => &written,
+        };
+        !declared.covers(item.relation, &item.keys)
+    });
+    found
+}
+
+/// The transaction is about to commit. If it has declared what it reads, it must have read nothing
+/// else, should it be one that fails then.
+pub fn check_reads() {
+    let has_reads = || admit::items().iter().any(|item| item.mode == Mode::Read);
+    if !IS_STRICT.get() || !session::is_validated() || !has_reads() {
+        return;
+    }
+    let read = accesses().into_iter().find(|item| item.mode == Mode::Read);
+    if let Some(read) = read {
+        errors::beyond(&read);
+    }
+}

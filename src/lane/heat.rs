@@ -1,0 +1,46 @@
+//! `txn.lane = auto`: keys are taken only where transactions have waited or were refused of late.
+
+use super::admit;
+use super::respect;
+use crate::hotlock::memory;
+use crate::pg::process;
+use crate::shared::guc::{self, LaneMode};
+use ::lane::{Item, Lane, REFUSAL};
+
+const MICROSECONDS: u64 = 1_000_000;
+
+/// The present second, as heat counts them.
+pub fn second() -> u64 {
+    process::now() / MICROSECONDS
+}
+
+/// Whether what was declared is to be taken. If not, the transaction goes on as if it had declared
+/// nothing.
+pub fn is_worth_it(lane: Lane<'static>) -> bool {
+    if guc::LANE.get() == LaneMode::On {
+        return true;
+    }
+    // Others announce what they write to, so that it is known what is refused.
+    lane.use_it();
+    let (threshold, second) = (guc::LANE_THRESHOLD.get().max(0) as u64, second());
+    let items = admit::items();
+    let is_hot = items.iter().any(|item| lane.is_hot(item, threshold, second));
+    if !is_hot {
+        memory().totals.lane_cold.add(1);
+    }
+    is_hot
+}
+
+/// The transaction was refused because of the key that it was about to write to or to lock.
+pub fn refused() {
+    if let Some(item) = respect::wanted() {
+        warm(&item, REFUSAL);
+    }
+}
+
+/// A transaction waits, or was refused, because of these keys.
+pub fn warm(item: &Item, weight: u64) {
+    if let Some(lane) = memory().lane {
+        lane.warm(item, weight, second());
+    }
+}
