@@ -243,7 +243,12 @@ pub fn unfit(table: &str, unfit: Unfit) -> ! {
         Unfit::TooFewValues | Unfit::TooManyValues => *b"22023",
     };
     match unfit {
-        Unfit::NoTable => raise(code, &format!("relation \"{table}\" does not exist"), "", ""),
+        Unfit::NoTable => raise(
+            code,
+            &format!("relation \"{table}\" does not exist"),
+            "",
+            "",
+        ),
         other => {
             let message = format!("keys of \"{table}\" cannot be declared");
             raise(code, &message, other.detail(), "")

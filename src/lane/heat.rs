@@ -24,7 +24,9 @@ pub fn is_worth_it(lane: Lane<'static>) -> bool {
     lane.use_it();
     let (threshold, second) = (guc::LANE_THRESHOLD.get().max(0) as u64, second());
     let items = admit::items();
-    let is_hot = items.iter().any(|item| lane.is_hot(item, threshold, second));
+    let is_hot = items
+        .iter()
+        .any(|item| lane.is_hot(item, threshold, second));
     if !is_hot {
         memory().totals.lane_cold.add(1);
     }

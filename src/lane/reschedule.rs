@@ -17,13 +17,13 @@ const MEMORY_US: u64 = 1_000_000;
 
 struct Session {
     used: Used,
-    /// When it was refused last; 0 if it was not.
+    /// When a transaction was refused last; 0 if none was.
     refused_at: Cell<u64>,
     /// So many times in a row.
     times: Cell<i32>,
     /// The present transaction has taken its keys here.
     is_in: Cell<bool>,
-    /// It was refused.
+    /// It was refused. It may have survived that.
     is_refused: Cell<bool>,
 }
 
@@ -50,13 +50,12 @@ pub fn failed(code: Code) -> bool {
         heat::refused();
     }
     if guc::is_on(&guc::RESCHEDULE) {
-        if !is_fresh() {
+        if !is_fresh() && !SESSION.is_in.get() {
             SESSION.used.forget();
             SESSION.times.set(0);
         }
         SESSION.times.set(SESSION.times.get() + 1);
         SESSION.used.note(SESSION.times.get() >= BY_RANGE);
-        SESSION.refused_at.set(process::now());
     }
     false
 }
@@ -78,7 +77,6 @@ pub fn at_begin() {
     let may_enter = !admit::is_in() && xact::nest_level() == 1 && xact::own_xid() == 0;
     if may_enter && SESSION.used.declare() {
         SESSION.is_in.set(true);
-        SESSION.refused_at.set(process::now());
         memory().totals.lane_rescheduled.add(1);
     }
 }
@@ -99,10 +97,12 @@ pub fn give_back() -> bool {
 }
 
 /// The transaction has ended.
+#[inline]
 pub fn end(is_committed: bool) {
-    SESSION.is_in.set(false);
-    SESSION.is_refused.set(false);
-    if is_committed {
+    let (is_in, is_refused) = (SESSION.is_in.take(), SESSION.is_refused.take());
+    if is_refused && !is_committed {
+        SESSION.refused_at.set(process::now());
+    } else if is_in && is_committed {
         SESSION.refused_at.set(0);
     }
 }

@@ -13,6 +13,8 @@ use std::cell::RefCell;
 
 /// From this attempt on the logical ranges of the keys are declared.
 pub const BY_RANGE: i32 = 4;
+/// Neighbouring keys that are declared one by one.
+const MOST_APART: usize = 16;
 /// Items that are kept apart; of more, neighbours are joined.
 const MOST_ITEMS: usize = 4096;
 
@@ -25,12 +27,17 @@ pub fn is_refused(code: Code) -> bool {
 pub fn present(by_range: bool) -> Vec<Item> {
     let found = session::with_present(|work| {
         let mut found: Vec<Item> = Vec::new();
-        let mut add = |relation: Relation, keys, mode| {
-            found.push(Item {
+        let mut add = |relation: Relation, keys: Interval, mode| {
+            let table = work.table(key::oid_of(relation));
+            let rows = match table.and_then(|table| table.layout) {
+                Some(layout) => layout.rows(&keys, MOST_APART),
+                None => vec![keys],
+            };
+            found.extend(rows.into_iter().map(|keys| Item {
                 relation,
                 keys,
                 mode,
-            });
+            }));
         };
         for (relation, set) in work.predicates.iter() {
             if relation & DEFINITION == 0 {

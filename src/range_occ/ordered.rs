@@ -30,35 +30,40 @@ const WORTH: f64 = 50.0;
 /// `snapshot::is_retakeable(query)`, and nothing has been read with the transaction's snapshot.
 pub unsafe fn retake(query: *mut pg_sys::QueryDesc) {
     // SAFETY: by the contract.
-    retake_by(|is_fit| unsafe { snapshot::retake(query, is_fit) });
+    retake_by(true, |is_fit| unsafe { snapshot::retake(query, is_fit) });
 }
 
-/// `retake` for a utility command.
+/// `retake` for a utility command, which has no plan: definitions may have changed.
 ///
 /// # Safety
 /// `snapshot::is_utility_retakeable()`, and nothing has been read with the transaction's snapshot.
 pub unsafe fn retake_for_utility() {
     // SAFETY: by the contract.
-    retake_by(|is_fit| unsafe { snapshot::retake_for_utility(is_fit) });
+    retake_by(false, |is_fit| unsafe {
+        snapshot::retake_for_utility(is_fit)
+    });
 }
 
-/// `retake` for the transaction's own snapshot only, from within a statement that reads nothing.
+/// `retake` for the transaction's own snapshot only, from within a statement that reads nothing:
+/// definitions may have changed.
 ///
 /// # Safety
 /// `snapshot::is_transactions_retakeable()`, and nothing has been read with the transaction's
 /// snapshot.
 pub unsafe fn retake_transactions() {
     // SAFETY: by the contract.
-    retake_by(|is_fit| unsafe { snapshot::retake_transactions(is_fit) });
+    retake_by(false, |is_fit| unsafe {
+        snapshot::retake_transactions(is_fit)
+    });
 }
 
-fn retake_by(retake: impl FnOnce(&dyn Fn() -> bool) -> Option<u32>) {
+fn retake_by(is_planned: bool, retake: impl FnOnce(&dyn Fn() -> bool) -> Option<u32>) {
     if !session::is_validated() {
         retake(&|| true);
     } else if !xact::is_serializable() {
         // SSI takes another snapshot than the one that is compared.
         let view = View::of_transaction();
-        if let Some(xmin) = retake(&|| definition::all_are_seen(&view)) {
+        if let Some(xmin) = retake(&|| !is_planned || definition::all_are_seen(&view)) {
             retaken(xmin);
         }
     }

@@ -139,6 +139,29 @@ impl Layout {
         self.columns().next().map_or(1, |first| 1 << first.shift)
     }
 
+    /// The images that rows in the interval can have: each one by itself if they are at most `most`,
+    /// else as one interval. Scans ask for more, as the bits on the right of the last field are
+    /// zero in all of them.
+    pub fn rows(&self, keys: &Interval, most: usize) -> Vec<Interval> {
+        let shift = self.columns().last().map_or(0, |last| last.shift);
+        let unused = (1 << shift) - 1;
+        let high = keys.high() & !unused;
+        let Some(low) = keys.low().checked_add(unused) else {
+            return Vec::new();
+        };
+        let low = low & !unused;
+        let Some(all) = Interval::new(low, high) else {
+            return Vec::new();
+        };
+        let steps = (high - low) >> shift;
+        if steps >= most as u128 {
+            return vec![all];
+        }
+        (0..=steps)
+            .map(|step| Interval::point(low + (step << shift)))
+            .collect()
+    }
+
     /// The image of the key with these column values: one image, or all that it could be if a value is unknown.
     pub fn image(&self, values: &[Value]) -> Interval {
         let mut image = 0;

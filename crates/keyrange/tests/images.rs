@@ -68,6 +68,24 @@ proptest! {
     }
 
     #[test]
+    fn the_images_that_rows_can_have_are_those_of_rows(
+        (layout, a, b) in two_keys(),
+        more in any::<[u8; 2]>(),
+        most in 1..20_usize,
+    ) {
+        let (a, b) = (image(&layout, &a), image(&layout, &b));
+        let low = a.min(b).saturating_sub(more[0].into());
+        let high = a.max(b).saturating_add(more[1].into());
+        let rows = layout.rows(&Interval::new(low, high).unwrap(), most);
+        prop_assert!(rows.len() <= most);
+        prop_assert!(rows.iter().all(|keys| low <= keys.low() && keys.high() <= high));
+        for key in [a, b] {
+            prop_assert!(rows.iter().any(|keys| keys.overlaps(&Interval::point(key))));
+        }
+        prop_assert_eq!(layout.rows(&Interval::point(a), most), [Interval::point(a)]);
+    }
+
+    #[test]
     fn an_unknown_value_is_any_value((layout, a, _) in two_keys(), at in 0..4_usize) {
         let mut values: Vec<Value> = a.iter().map(Sql::value).collect();
         let at = at % values.len();
@@ -81,6 +99,18 @@ fn exact(kinds: &[Kind], keys: &[&[Sql]]) {
     for two in keys.windows(2) {
         assert!(image(&layout, two[0]) < image(&layout, two[1]), "{two:?}");
     }
+}
+
+#[test]
+fn few_neighbours_are_told_one_by_one() {
+    let layout = Layout::fit(&[Kind::Int4]);
+    let key = |n: i64| layout.image(&[Value::Int(n)]);
+    let whole = layout.image(&[Value::Int(3)]).hull(&key(4));
+    let beyond = Interval::new(whole.low(), whole.high() + layout.unit() - 1).unwrap();
+    assert_eq!(layout.rows(&beyond, 2), [key(3), key(4)]);
+    assert_eq!(layout.rows(&beyond, 1), [whole]);
+    let between = Interval::new(key(3).low() + 1, key(4).low() - 1).unwrap();
+    assert_eq!(layout.rows(&between, 2), []);
 }
 
 #[test]

@@ -429,7 +429,10 @@ mod tests {
     #[test]
     fn variants_are_named_once() {
         assert_eq!(variants(["a", "b", "a"].into_iter()), " --variants \"a,b\"");
-        assert_eq!(variants(["a", "b, c"].into_iter()), " --variants \"a,b, c\"");
+        assert_eq!(
+            variants(["a", "b, c"].into_iter()),
+            " --variants \"a,b, c\""
+        );
     }
 
     #[test]

@@ -1,6 +1,9 @@
 //! Declared transactions: who goes when, what they find, and what those find who have declared
 //! nothing.
 
+mod beyond;
+mod choice;
+mod definitions;
 mod ends;
 mod errors;
 mod load;

@@ -1,0 +1,219 @@
+//! What a declared transaction uses without having declared it.
+
+use anyhow::{Context, Result, ensure};
+use postgres::Client;
+use txn_server_tests::{int, read, sqlstate};
+
+use super::{bank, declare, session, update};
+
+/// Runs a transaction that declares and then does something, and returns its SQLSTATE.
+fn told(client: &mut Client, declares: &str, does: &str) -> Result<String> {
+    client.batch_execute("BEGIN")?;
+    client.batch_execute(declares)?;
+    let result = client
+        .batch_execute(does)
+        .and_then(|()| client.batch_execute("COMMIT"));
+    client.batch_execute("ROLLBACK")?;
+    Ok(sqlstate(&result))
+}
+
+#[test]
+fn with_error_it_fails() -> Result<()> {
+    let server = bank(10, &[])?;
+    server.connect()?.batch_execute(
+        "CREATE TABLE part (id int PRIMARY KEY, val int) PARTITION BY RANGE (id);
+         CREATE TABLE part_1 PARTITION OF part FOR VALUES FROM (0) TO (10) USING txn_heap;
+         INSERT INTO part SELECT id, 0 FROM generate_series(1, 9) id;
+         CREATE TABLE child (id int PRIMARY KEY, parent int REFERENCES account) USING txn_heap;
+         CREATE TABLE plain (id int)",
+    )?;
+    let writes = declare(&[1, 2]);
+    let both = "SELECT txn.declare(ARRAY['account(1)'], ARRAY['account(3)', 'part(4)'])";
+    let wide = "SELECT txn.declare(ARRAY['account(*)'])";
+    let cases = [
+        (
+            writes.as_str(),
+            "UPDATE account SET val = 1 WHERE id = 2",
+            "00000",
+            "00000",
+        ),
+        (
+            &writes,
+            "UPDATE account SET val = 1 WHERE id = 3",
+            "55000",
+            "55000",
+        ),
+        (
+            &writes,
+            "DELETE FROM account WHERE id = 3",
+            "55000",
+            "55000",
+        ),
+        (
+            &writes,
+            "INSERT INTO account VALUES (11, 0)",
+            "55000",
+            "55000",
+        ),
+        (
+            &writes,
+            "SELECT FROM account WHERE id = 3 FOR UPDATE",
+            "55000",
+            "55000",
+        ),
+        (
+            &writes,
+            "SELECT FROM account WHERE id = 1 FOR UPDATE",
+            "00000",
+            "00000",
+        ),
+        (
+            &writes,
+            "SELECT FROM account WHERE id = 3 FOR KEY SHARE",
+            "00000",
+            "00000",
+        ),
+        (&writes, "INSERT INTO plain VALUES (1)", "00000", "0A000"),
+        // Reads, if any are declared, of those that are validated.
+        (
+            &writes,
+            "SELECT FROM account WHERE id = 3",
+            "00000",
+            "00000",
+        ),
+        (both, "SELECT FROM account WHERE id = 2", "00000", "55000"),
+        (
+            both,
+            "SELECT FROM account WHERE id IN (1, 3)",
+            "00000",
+            "00000",
+        ),
+        (
+            both,
+            "SELECT FROM account WHERE id = 3 FOR SHARE",
+            "00000",
+            "00000",
+        ),
+        (
+            both,
+            "UPDATE account SET val = 1 WHERE id = 3",
+            "55000",
+            "55000",
+        ),
+        (both, "SELECT FROM part WHERE id = 4", "00000", "00000"),
+        (both, "SELECT FROM part_1 WHERE id = 4", "00000", "00000"),
+        (both, "SELECT FROM part WHERE id = 5", "00000", "55000"),
+        (wide, "UPDATE account SET val = 1", "00000", "00000"),
+        (wide, "INSERT INTO child VALUES (1, 1)", "55000", "55000"),
+    ];
+    for (declares, does, committed, validated) in cases {
+        for (level, expected) in [
+            ("read committed", committed),
+            ("repeatable read", validated),
+        ] {
+            let mut client = session(&server, level)?;
+            ensure!(
+                told(&mut client, declares, does)?
+                    == if expected == "0A000" {
+                        expected
+                    } else {
+                        "00000"
+                    }
+            );
+            client
+                .batch_execute("UPDATE account SET val = 0; DELETE FROM account WHERE id > 10")?;
+            client.batch_execute("INSERT INTO account VALUES (3, 0) ON CONFLICT DO NOTHING")?;
+            client.batch_execute("DELETE FROM child; SET txn.lane_beyond = error")?;
+            let code = told(&mut client, declares, does)?;
+            ensure!(
+                code == expected,
+                "{declares}; {does}, {level}: {code}, not {expected}"
+            );
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn what_is_said() -> Result<()> {
+    let server = bank(10, &[])?;
+    let mut owner = server.connect()?;
+    owner.batch_execute("CREATE ROLE writer; GRANT UPDATE, SELECT (val) ON account TO writer")?;
+    let mut detail = |role: &str| -> Result<String> {
+        owner.batch_execute("SET txn.lane_beyond = error; BEGIN")?;
+        owner.batch_execute(&declare(&[1]))?;
+        owner.batch_execute(role)?;
+        let error = owner.batch_execute("UPDATE account SET val = 1").err();
+        owner.batch_execute("ROLLBACK; RESET ROLE")?;
+        let error = error.context("no error")?;
+        let told = error.as_db_error().context("no answer")?;
+        ensure!(told.message() == "the transaction uses keys that it has not declared");
+        Ok(told.detail().unwrap_or("").to_owned())
+    };
+    ensure!(detail("SELECT")? == "It writes to, or locks, key 2 of table \"account\".");
+    ensure!(
+        detail("SET LOCAL ROLE writer")? == "It writes to, or locks, rows of table \"account\"."
+    );
+    Ok(())
+}
+
+/// A procedure's declaration counts like one of the transaction's own; what is learned of refused
+/// attempts does not.
+#[test]
+fn of_procedures() -> Result<()> {
+    let server = bank(10, &[])?;
+    let mut client = session(&server, "read committed")?;
+    client.batch_execute(
+        "CREATE PROCEDURE other(a int) LANGUAGE sql AS
+             'UPDATE account SET val = val + 1 WHERE id IN (a, a + 1)';
+         SELECT txn.declare_procedure('other(int)', ARRAY['account($1)']);
+         SET txn.lane_beyond = error",
+    )?;
+    ensure!(sqlstate(&client.batch_execute("CALL other(1)")) == "55000");
+    client.batch_execute("CALL bump(1, 2)")?;
+    client.batch_execute("CALL txn.run('UPDATE account SET val = val + 1')")?;
+    client.batch_execute(&update(3))?;
+    ensure!(int(&mut client, "SELECT sum(val)::bigint FROM account")? == 2 + 10 + 1);
+    Ok(())
+}
+
+#[test]
+fn what_a_transaction_has_used() -> Result<()> {
+    let server = bank(10, &[])?;
+    let used =
+        "SELECT coalesce(string_agg(concat_ws(' ', relation, low, high, mode, declared), ', '
+                ORDER BY relation, low, mode), '') FROM txn.my_declared";
+    let cases = [
+        ("read committed", "SELECT", "account 2 2 write f"),
+        (
+            "repeatable read",
+            "SELECT",
+            "account 2 2 write f, account 3 3 read f, account 4 4 read f",
+        ),
+        (
+            "read committed",
+            "SELECT txn.declare(ARRAY['account(1)'], ARRAY['account(3)'])",
+            "account 1 1 write t, account 2 2 write f, account 3 3 read t",
+        ),
+        (
+            "repeatable read",
+            "SELECT txn.declare(ARRAY['account(1)', 'account(2)'], ARRAY['account(3)'])",
+            "account 1 1 write t, account 2 2 write t, account 3 3 read t, account 4 4 read f",
+        ),
+        (
+            "repeatable read",
+            "SELECT txn.declare(ARRAY['account(*)'])",
+            "account write t",
+        ),
+    ];
+    for (level, declares, expected) in cases {
+        let mut client = session(&server, level)?;
+        client.batch_execute("BEGIN")?;
+        client.batch_execute(declares)?;
+        client.batch_execute(&update(2))?;
+        client.batch_execute("SELECT FROM account WHERE id BETWEEN 3 AND 4")?;
+        let found: String = read(&mut client, used)?;
+        ensure!(found == expected, "{level}, {declares}: {found}");
+    }
+    Ok(())
+}

@@ -1,0 +1,132 @@
+//! Tables that are redefined, or locked, while a transaction waits for its keys.
+
+use anyhow::{Result, ensure};
+use pgserver::Server;
+use postgres::Client;
+use txn_server_tests::{Background, int, read, sqlstate};
+
+use super::{LEVELS, bank, declare, session, update};
+
+/// A transaction that holds account 1, with one behind it that runs `statement`, and one that has
+/// redefined the table in between and not committed yet: the first has ended.
+fn redefine(
+    server: &Server,
+    look: &mut Client,
+    level: &str,
+    statement: &str,
+    change: &str,
+) -> Result<(Background, Client)> {
+    let mut holder = server.connect()?;
+    holder.batch_execute("BEGIN")?;
+    holder.batch_execute(&declare(&[1]))?;
+    let behind = Background::run(session(server, level)?, statement)?;
+    behind.wait_until_blocked(look)?;
+    let mut definer = server.connect()?;
+    definer.batch_execute("BEGIN")?;
+    let definer = Background::run(definer, change)?;
+    definer.wait_until_blocked(look)?;
+    holder.batch_execute("COMMIT")?;
+    let (definer, result) = definer.end()?;
+    result?;
+    behind.wait_until_blocked(look)?;
+    Ok((behind, definer))
+}
+
+#[test]
+fn between_grant_and_holding() -> Result<()> {
+    let block = format!("BEGIN; {}", declare(&[1]));
+    for level in LEVELS {
+        let server = bank(3, &[])?;
+        let mut look = server.connect()?;
+        let add = "ALTER TABLE account ADD more int";
+        let (behind, mut definer) = redefine(&server, &mut look, level, &block, add)?;
+        definer.batch_execute("COMMIT")?;
+        let (mut behind, result) = behind.end()?;
+        result?;
+        behind.batch_execute("UPDATE account SET more = 1 WHERE id = 1; COMMIT")?;
+
+        let (behind, mut definer) = redefine(
+            &server,
+            &mut look,
+            level,
+            "CALL bump(1, 1)",
+            "ALTER TABLE account DROP more",
+        )?;
+        definer.batch_execute("COMMIT")?;
+        behind.end()?.1?;
+        ensure!(
+            int(&mut look, "SELECT val FROM account WHERE id = 1")? == 2,
+            "{level}"
+        );
+    }
+    Ok(())
+}
+
+/// The keys have other images then: they are declared anew.
+#[test]
+fn another_key() -> Result<()> {
+    let block = format!("BEGIN; {}", declare(&[1]));
+    for level in LEVELS {
+        let server = bank(3, &[])?;
+        let mut look = server.connect()?;
+        let retype = "ALTER TABLE account ALTER id TYPE bigint";
+        let (behind, mut definer) = redefine(&server, &mut look, level, &block, retype)?;
+        definer.batch_execute("COMMIT")?;
+        let (mut behind, result) = behind.end()?;
+        result?;
+        // Who declares the key now meets it.
+        let next = Background::run(server.connect()?, &block)?;
+        next.wait_until_blocked(&mut look)?;
+        behind.batch_execute(&update(1))?;
+        behind.batch_execute("COMMIT")?;
+        next.end()?.1?;
+
+        let longer = "ALTER TABLE account DROP CONSTRAINT account_pkey, ADD PRIMARY KEY (id, val)";
+        let (behind, mut definer) = redefine(&server, &mut look, level, &block, longer)?;
+        definer.batch_execute("COMMIT")?;
+        ensure!(sqlstate(&behind.end()?.1) == "22023");
+
+        let back = "ALTER TABLE account DROP CONSTRAINT account_pkey, ADD PRIMARY KEY (id)";
+        look.batch_execute(back)?;
+        let (behind, mut definer) =
+            redefine(&server, &mut look, level, &block, "DROP TABLE account")?;
+        definer.batch_execute("COMMIT")?;
+        ensure!(sqlstate(&behind.end()?.1) == "42P01");
+        ensure!(int(&mut look, "SELECT count(*) FROM txn.lane")? == 0);
+    }
+    Ok(())
+}
+
+/// Who has locked a table, or written to a key, may go on: nobody holds the key yet.
+#[test]
+fn those_who_are_let_end_wait_for_nobody() -> Result<()> {
+    let block = format!("BEGIN; {}", declare(&[1]));
+    for level in LEVELS {
+        let server = bank(3, &[])?;
+        let mut look = server.connect()?;
+        look.batch_execute("BEGIN; SELECT txn.declare(ARRAY['account(3)']); COMMIT")?;
+
+        let mut other = server.connect()?;
+        other.batch_execute("BEGIN; LOCK TABLE account IN EXCLUSIVE MODE")?;
+        let declared = Background::run(session(&server, level)?, &block)?;
+        declared.wait_until_blocked(&mut look)?;
+        other.batch_execute(&update(1))?;
+        other.batch_execute("COMMIT")?;
+        let (mut declared, result) = declared.end()?;
+        result?;
+        declared.batch_execute(&update(1))?;
+        declared.batch_execute("COMMIT")?;
+
+        other.batch_execute("BEGIN")?;
+        other.batch_execute(&update(1))?;
+        let declared = Background::run(session(&server, level)?, &block)?;
+        declared.wait_until_blocked(&mut look)?;
+        other.batch_execute("ALTER TABLE account ADD more int")?;
+        other.batch_execute("COMMIT")?;
+        let (mut declared, result) = declared.end()?;
+        result?;
+        declared.batch_execute("UPDATE account SET more = 1 WHERE id = 1; COMMIT")?;
+        ensure!(read::<i64>(&mut look, "SELECT val FROM account WHERE id = 1")? == 3);
+    }
+    Ok(())
+}
