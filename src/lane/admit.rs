@@ -1,7 +1,6 @@
 //! A declared transaction's way through the lane: it queues, waits for its keys, lets those end who
 //! write to them without having declared that, and lets its keys go when it has ended.
 
-use super::heat;
 use crate::hotlock::commit;
 use crate::hotlock::memory;
 use crate::hotlock::settings;
@@ -98,7 +97,7 @@ pub fn enter(lane: Lane<'static>) -> bool {
     settings::be_ordinary(true);
     memory().totals.lane_taken.add(1);
     let items = SESSION.items.borrow();
-    let second = heat::second();
+    let second = process::second();
     let enter = |lane: Lane<'static>| lane.enter(process::me(), &items, second);
     memory().with_lane(lane, enter) == 0
 }

@@ -7,13 +7,6 @@ use crate::pg::process;
 use crate::shared::guc::{self, LaneMode};
 use ::lane::{Item, Lane, REFUSAL};
 
-const MICROSECONDS: u64 = 1_000_000;
-
-/// The present second, as heat counts them.
-pub fn second() -> u64 {
-    process::now() / MICROSECONDS
-}
-
 /// Whether what was declared is to be taken. If not, the transaction goes on as if it had declared
 /// nothing.
 pub fn is_worth_it(lane: Lane<'static>) -> bool {
@@ -22,7 +15,7 @@ pub fn is_worth_it(lane: Lane<'static>) -> bool {
     }
     // Others announce what they write to, so that it is known what is refused.
     lane.use_it();
-    let (threshold, second) = (guc::LANE_THRESHOLD.get().max(0) as u64, second());
+    let (threshold, second) = (guc::LANE_THRESHOLD.get().max(0) as u64, process::second());
     let items = admit::items();
     let is_hot = items
         .iter()
@@ -43,6 +36,6 @@ pub fn refused() {
 /// A transaction waits, or was refused, because of these keys.
 pub fn warm(item: &Item, weight: u64) {
     if let Some(lane) = memory().lane {
-        lane.warm(item, weight, second());
+        lane.warm(item, weight, process::second());
     }
 }

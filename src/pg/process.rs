@@ -11,6 +11,11 @@ pub fn now() -> u64 {
     unsafe { raw::GetCurrentTimestamp() as u64 }
 }
 
+/// Whole seconds of that.
+pub fn second() -> u64 {
+    now() / 1_000_000
+}
+
 /// This process's number in the shared arrays.
 #[inline]
 pub fn me() -> ActorId {

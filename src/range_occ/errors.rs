@@ -4,9 +4,12 @@ use super::key;
 use super::session;
 use super::text;
 use super::work::Refused;
+use crate::hotlock::memory;
 use crate::pg::error::{Report, Told, in_c};
-use crate::pg::raw;
-use keyrange::{Conflict, Refusal, Relation};
+use crate::pg::lookup::root_of;
+use crate::pg::{process, raw};
+use ::lane::{Item, Mode, REFUSAL};
+use keyrange::{Conflict, Interval, Refusal, Relation};
 use pgrx::pg_sys::Oid;
 use std::ffi::{CStr, c_char};
 
@@ -78,8 +81,10 @@ fn raise(code: [u8; 5], make: impl FnOnce() -> [String; 3]) -> ! {
 
 /// Raises 40001 for what validation found.
 pub fn refuse(refusal: &Refusal) -> ! {
-    if let Refusal::HistoryLost { .. } = refusal {
-        session::note_lost();
+    match refusal {
+        Refusal::HistoryLost { .. } => session::note_lost(),
+        Refusal::Conflict(conflict) => warm(conflict),
+        Refusal::Restarted => {}
     }
     raise(SERIALIZATION_FAILURE, || {
         let detail = match refusal {
@@ -119,6 +124,25 @@ pub fn refuse(refusal: &Refusal) -> ! {
             ],
         }
     })
+}
+
+/// A transaction was refused because of these keys: the lane is to know (`txn.lane = auto`).
+fn warm(conflict: &Conflict) {
+    let Some(lane) = memory().lane else { return };
+    // What was written is one key more often than what was read.
+    let is_one = |keys: &Interval| keys.low() == keys.high();
+    let keys = match is_one(&conflict.written) {
+        true => conflict.written,
+        false => conflict.read,
+    };
+    // SAFETY: a catalog look-up.
+    let root = unsafe { root_of(key::oid_of(conflict.relation)) };
+    let item = Item {
+        relation: key::relation_of(root),
+        keys,
+        mode: Mode::Write,
+    };
+    lane.warm(&item, REFUSAL, process::second());
 }
 
 fn of_conflict(conflict: &Conflict) -> String {
