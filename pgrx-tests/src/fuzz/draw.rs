@@ -275,8 +275,9 @@ impl Draw<'_> {
     /// What one session does.
     fn program(&mut self, session: usize) -> Vec<Step> {
         let mut steps = Vec::new();
+        let choice = self.choice();
         for _ in 0..self.rng.random_range(1..=3) {
-            let (mode, settings) = self.mode();
+            let (mode, settings) = self.mode(&choice);
             let unit = self.unit(mode);
             let mut set = self.step(session, unit, Kind::Outside);
             set.sql = settings;
@@ -420,8 +421,26 @@ impl Draw<'_> {
         production(self, at)
     }
 
+    /// When a session takes the keys that it declares, and whether it takes those of transactions
+    /// that were refused.
+    fn choice(&mut self) -> Vec<&'static str> {
+        let mut set = Vec::new();
+        if self.chance(0.2) {
+            set.push("SET txn.reschedule = on");
+        }
+        if self.chance(0.2) {
+            set.push("SET txn.lane = auto");
+            set.push(match self.rng.random_range(0..3) {
+                0 => "SET txn.lane_threshold = 0",
+                1 => "SET txn.lane_threshold = 1",
+                _ => "SET txn.lane_threshold = 4",
+            });
+        }
+        set
+    }
+
     /// Settings of the next transaction, as they are and as SQL.
-    fn mode(&mut self) -> (Mode, String) {
+    fn mode(&mut self, choice: &[&'static str]) -> (Mode, String) {
         let mut mode = Mode {
             on: self.schema.is_labelled("mode="),
             immediate: self.schema.is_labelled("immediate"),
@@ -429,6 +448,11 @@ impl Draw<'_> {
             ..Mode::default()
         };
         let mut set = vec!["RESET ROLE", "RESET ALL"];
+        set.extend(choice);
+        if self.chance(0.05) {
+            mode.is_strict = true;
+            set.push("SET txn.lane_beyond = error");
+        }
         let kind = match self.chance(self.theme.follows) {
             true => FOLLOWS,
             false => self.rng.random_range(0..100),

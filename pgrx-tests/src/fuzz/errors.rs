@@ -33,6 +33,8 @@ const CONFLICT: &str =
     "could not serialize access due to concurrent writes in a range that was read";
 /// What a declared transaction adds for validated ones (docs/lane.md).
 const HELD: &str = "could not serialize access due to a declared transaction";
+/// With `txn.lane_beyond = error`.
+const BEYOND: &str = "the transaction uses keys that it has not declared";
 const HISTORY: &str =
     "could not serialize access because the history of concurrent writes is incomplete";
 
@@ -105,6 +107,7 @@ fn may_come(account: &Account, step: &Step, code: &str, message: &str) -> bool {
             mode.on && others.any(|other| other.unit != step.unit && !other.removes.is_empty())
         }
         "40001" => mode.on && RETRY.contains(&message),
+        "55000" if message == BEYOND => mode.is_strict,
         // Foreign tables and cursors WITH HOLD cannot be prepared.
         "0A000" => step.kind == Kind::Prepare,
         code => step.errors.contains(&code),

@@ -14,7 +14,7 @@ use super::draw::{DECLARES, SAME_TABLES};
 use super::health::Final;
 use super::judge::Finding;
 use super::observe::{self, How};
-use super::run::{Run, Stage};
+use super::run::{Event, Run, Stage};
 use super::schedule::{Kind, Schedule, Step};
 use super::schema::Schema;
 use super::session::Answer;
@@ -65,7 +65,16 @@ impl Stock {
         };
         let mut steps = replayed.steps.iter_mut();
         for step in steps.by_ref().filter(|step| step.sql.starts_with(DECLARES)) {
-            "SELECT true".clone_into(&mut step.sql);
+            // With `txn.lane = auto` it may not have been worth while.
+            let is_refused = |event: &Event| {
+                let rows = match &event.answer {
+                    Some(Answer::Done { rows, .. }) => rows.as_slice(),
+                    _ => &[],
+                };
+                schedule.steps[event.step].id == step.id && rows == ["f"]
+            };
+            let is_taken = !run.events.iter().any(is_refused);
+            step.sql = format!("SELECT {is_taken}");
         }
         let group = schedule.seed / SAME_TABLES;
         if self.tables != Some(group) {

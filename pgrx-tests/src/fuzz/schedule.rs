@@ -136,6 +136,8 @@ pub struct Mode {
     /// Looks at views with another role's eyes.
     pub other_role: bool,
     pub app_role: bool,
+    /// It fails if it uses more than it has declared.
+    pub is_strict: bool,
 }
 
 #[derive(Clone, Debug)]
