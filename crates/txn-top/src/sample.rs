@@ -1,7 +1,7 @@
 //! What the server says at one moment. Times are microseconds of its clock since 1970.
 
-/// The totals that are shown, in this order: what is most telling first.
-pub const TOTALS: [&str; 23] = [
+/// The totals that are shown, in this order: what is most telling first, those of the lane last.
+pub const TOTALS: [&str; HOT_TOTALS + 7] = [
     "tickets",
     "followed",
     "combined",
@@ -25,7 +25,17 @@ pub const TOTALS: [&str; 23] = [
     "promotions",
     "coolings",
     "table_full",
+    "lane_taken",
+    "lane_waits",
+    "lane_drains",
+    "lane_skipped",
+    "lane_cold",
+    "lane_rescheduled",
+    "lane_overflows",
 ];
+
+/// Of these, so many are of hot rows.
+pub const HOT_TOTALS: usize = 23;
 
 /// The counters of a hot row that are shown as rates, in this order.
 pub const COUNTS: [&str; 4] = ["updates", "followed", "combined", "cascades"];
@@ -45,6 +55,14 @@ pub struct Sample {
     pub totals: Counters,
     pub rows: Vec<HotRow>,
     pub waits: Vec<Wait>,
+}
+
+impl Sample {
+    /// Whether anybody has used the lane since the totals were reset.
+    pub fn uses_lane(&self) -> bool {
+        let lane = self.totals.values.iter().skip(HOT_TOTALS);
+        lane.into_iter().any(|&total| total > 0)
+    }
 }
 
 #[derive(Clone, Debug, Default)]
@@ -111,16 +129,15 @@ mod tests {
     }
 
     #[test]
-    fn every_total_of_hot_rows_is_shown() {
+    fn every_total_of_hot_rows_and_the_lane_is_shown() {
         let mut shown = BTreeSet::from(TOTALS);
         shown.extend(["hot_rows", "stats_reset"]);
-        let of_hot_rows = columns("stats").into_iter();
-        assert_eq!(
-            shown,
-            of_hot_rows
-                .filter(|name| !name.starts_with("range_") && !name.starts_with("lane_"))
-                .collect()
-        );
+        let mut totals = columns("stats");
+        totals.retain(|name| !name.starts_with("range_"));
+        assert_eq!(shown, totals);
+        let is_lanes = |name: &&str| name.starts_with("lane_");
+        assert_eq!(TOTALS.iter().position(is_lanes), Some(HOT_TOTALS));
+        assert!(TOTALS[HOT_TOTALS..].iter().all(is_lanes));
     }
 
     #[test]

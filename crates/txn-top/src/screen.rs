@@ -13,7 +13,7 @@ use ratatui::widgets::{Block, Borders, Cell, Paragraph, Row, Table, TableState};
 use super::cells::{self, Cells, Kind};
 use super::plain;
 use super::rates::{self, Sort};
-use super::sample::{Sample, TOTALS};
+use super::sample::{HOT_TOTALS, Sample, TOTALS};
 use super::text::rate;
 
 /// A server that is silent for that much longer than asked to is said to be so.
@@ -22,6 +22,8 @@ const SILENCE: Duration = Duration::from_secs(3);
 const TOTAL_WIDTH: u16 = 26;
 /// Below these heights there are no totals, and only the table in focus.
 const ROOM_FOR_TOTALS: u16 = 16;
+/// Totals of hot rows that come before those of the lane.
+const FIRST_TOTALS: usize = 15;
 const ROOM_FOR_TWO: u16 = 10;
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -149,7 +151,7 @@ impl Screen {
         let totals = if area.height < ROOM_FOR_TOTALS {
             0
         } else {
-            let lines = TOTALS.len().div_ceil(across.into()) as u16;
+            let lines = self.totals().len().div_ceil(across.into()) as u16;
             (lines + 1).min(area.height * 3 / 8)
         };
         let (rows, waits) = match self.focus {
@@ -221,20 +223,36 @@ impl Screen {
         }
     }
 
+    /// The numbers of the totals that there are to see. Those of the lane, if it is used, come
+    /// before what tells least of hot rows, as there may be no room for all.
+    fn totals(&self) -> Vec<usize> {
+        if !self.frame.sample.uses_lane() {
+            return (0..HOT_TOTALS).collect();
+        }
+        let lane = HOT_TOTALS..TOTALS.len();
+        (0..FIRST_TOTALS)
+            .chain(lane)
+            .chain(FIRST_TOTALS..HOT_TOTALS)
+            .collect()
+    }
+
     fn draw_totals(&self, frame: &mut Frame, area: Rect, across: u16) {
         let total = |at: usize| {
             let rate = rate(self.frame.totals.as_ref().map(|rates| rates[at]));
             let name = TOTALS[at].replace('_', " ");
             format!("{name:<16}{rate:>8}  ")
         };
-        let indices: Vec<usize> = (0..TOTALS.len()).collect();
+        let indices = self.totals();
         let lines = indices.chunks(across.into());
         let text: Text = lines
             .map(|line| Line::from_iter(line.iter().map(|at| total(*at))))
             .collect();
         let block = Block::new()
             .borders(Borders::TOP)
-            .title("all hot rows of the server, per second");
+            .title(match self.frame.sample.uses_lane() {
+                true => "all hot rows of the server and the lane, per second",
+                false => "all hot rows of the server, per second",
+            });
         frame.render_widget(Paragraph::new(text).block(block), area);
     }
 }
@@ -323,7 +341,7 @@ mod tests {
             now: second * 1_000_000,
             transactions: counters(&[5000, 3]),
             hot_rows: 40,
-            totals: counters(&[1234; TOTALS.len()]),
+            totals: counters(&[[1234; HOT_TOTALS].as_slice(), &[0; 7]].concat()),
             rows: (0..40).map(row).collect(),
             waits: (1..=30).map(wait).collect(),
             ..Sample::default()
@@ -372,6 +390,23 @@ mod tests {
         }
         assert!(text.contains("…"), "{text}");
         assert!(!text.contains(&"_".repeat(64)), "{text}");
+    }
+
+    #[test]
+    fn a_server_that_uses_the_lane_has_its_totals() {
+        let mut screen = screen();
+        let mut used = sample(3);
+        used.totals.values[HOT_TOTALS] = 77;
+        screen.sample(used);
+        let text = draw(&mut screen, 80, 24).join("\n");
+        for part in [
+            "the server and the lane",
+            "lane taken            77",
+            "lane overflows",
+            "early commits",
+        ] {
+            assert!(text.contains(part), "{part}\n{text}");
+        }
     }
 
     #[test]

@@ -225,6 +225,9 @@ impl Plan {
             ("txn.follower_reads_backoff", any(&["0", "60s"])),
             ("txn.early_visibility", any(&["on", "on", "off"])),
             ("txn.combine_updates", any(&["on", "on", "off"])),
+            ("txn.lane", any(&["on", "on", "auto"])),
+            ("txn.lane_threshold", any(&["0", "1", "8"])),
+            ("txn.reschedule", any(&["off", "on"])),
         ];
         let group_share = *[100, 100, 100, 80, 50]
             .choose(rng)
