@@ -19,7 +19,7 @@ use crate::hotlock::{
     check, combine, definitions, error_visibility, fk_check, handover, is_in_hot_transaction,
     readguard, reads, streaming, whole,
 };
-use crate::lane::{admit, beyond, reschedule, respect};
+use crate::lane::{admit, beyond, reschedule, respect, strict};
 use crate::pg::catch::catching;
 use crate::pg::error::{guarded, infallible};
 use crate::pg::{fastpath, nesting, relation, snapshot, xact};
@@ -101,7 +101,7 @@ fn ended(end: End) {
     commit::end(end);
     admit::end();
     respect::end();
-    beyond::end();
+    strict::end();
     reschedule::end(end != End::RolledBack);
     swap::end_of_transaction();
     range_occ::transaction::end();

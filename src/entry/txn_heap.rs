@@ -2,7 +2,7 @@
 //! the next one does, heap's or hotlock's, and tells `range_occ`.
 
 use super::heap::{self, FetchBy, index_fetch_tuple};
-use crate::lane::{heat, respect};
+use crate::lane::respect;
 use crate::pg::error::guarded;
 use crate::pg::{tuple, xact};
 use crate::range_occ::{capture, session, write};
@@ -173,7 +173,7 @@ fn note_answer(answer: TM_Result::Type) {
         guarded(session::told_of_others);
         let is_changed = matches!(answer, TM_Result::TM_Updated | TM_Result::TM_Deleted);
         if is_changed && !xact::is_read_committed() {
-            heat::refused();
+            respect::refused();
         }
     }
 }

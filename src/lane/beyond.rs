@@ -3,40 +3,20 @@
 
 use super::admit;
 use super::errors;
+use super::strict;
 use super::used;
 use crate::pg::local::Local;
 use crate::pg::lookup::root_of;
 use crate::range_occ::{key, session};
-use crate::shared::guc::{self, LaneBeyond};
 use ::lane::{Item, Mode};
 use keyrange::Predicates;
-use std::cell::{Cell, RefCell};
+use std::cell::RefCell;
 
 /// Intervals of a table that are kept apart.
 const MOST: usize = 1 << 14;
 
-/// The transaction has itself said what it uses, and fails if it uses more.
-static IS_STRICT: Local<Cell<bool>> = Local::new(Cell::new(false));
 /// What the transaction has used, while that is looked at.
 static USED: Local<RefCell<Vec<Item>>> = Local::new(RefCell::new(Vec::new()));
-
-/// The transaction has taken what it has declared.
-pub fn begin() {
-    IS_STRICT.set(guc::LANE_BEYOND.get() == LaneBeyond::Error);
-}
-
-/// The transaction has ended, or has let go what it has declared.
-pub fn end() {
-    IS_STRICT.set(false);
-}
-
-/// A declared transaction is about to write to these keys, or to lock them, and has not declared
-/// that. 55000 if it is to fail then. Nothing with a destructor is alive in the callers.
-pub fn write(wanted: &Item) {
-    if IS_STRICT.get() {
-        errors::beyond(wanted);
-    }
-}
 
 /// What is declared to be read, or to be written as well.
 fn declared(is_fit: impl Fn(&Item) -> bool) -> Predicates {
@@ -78,7 +58,7 @@ pub fn accesses() -> Vec<Item> {
 /// else, should it be one that fails then.
 pub fn check_reads() {
     let has_reads = || admit::items().iter().any(|item| item.mode == Mode::Read);
-    if !IS_STRICT.get() || !session::is_validated() || !has_reads() {
+    if !strict::is_strict() || !session::is_validated() || !has_reads() {
         return;
     }
     let read = accesses().into_iter().find(|item| item.mode == Mode::Read);

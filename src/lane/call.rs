@@ -1,11 +1,11 @@
 //! A CALL of a procedure with a declaration takes the keys before the procedure runs.
 
 use super::admit;
-use super::beyond;
 use super::declare::DEFINITIONS;
 use super::heat;
 use super::procedure::{self, Declared, Part, Plan};
 use super::reschedule;
+use super::strict;
 use super::target;
 use crate::hotlock::memory;
 use crate::pg::{fastpath, nodes, raw, snapshot, xact};
@@ -158,7 +158,7 @@ unsafe fn take(lane: Lane<'static>, plan: &Plan) -> bool {
         }
     };
     if is_held {
-        beyond::begin();
+        strict::begin();
         if !xact::is_in_block() {
             admit::runs_to_its_end();
         }

@@ -2,10 +2,10 @@
 //! ones a CALL uses.
 
 use super::admit;
-use super::beyond;
 use super::errors;
 use super::heat;
 use super::reschedule;
+use super::strict;
 use super::target::{self, Target};
 use crate::hotlock::memory;
 use crate::hotlock::settings::PROVIDER;
@@ -108,7 +108,7 @@ fn take(lane: Lane<'static>, items: &[(String, Mode)]) -> bool {
         admit::enter(lane);
         let is_as_declared = || targets.iter().all(Target::is_as_found);
         if rights::unwinding(|| admit::wait_until_held(lane, is_as_declared)) {
-            beyond::begin();
+            strict::begin();
             return true;
         }
     }

@@ -1,11 +1,10 @@
 //! `txn.lane = auto`: keys are taken only where transactions have waited or were refused of late.
 
 use super::admit;
-use super::respect;
 use crate::hotlock::memory;
 use crate::pg::process;
 use crate::shared::guc::{self, LaneMode};
-use ::lane::{Item, Lane, REFUSAL};
+use ::lane::{Item, Lane};
 
 /// Whether what was declared is to be taken. If not, the transaction goes on as if it had declared
 /// nothing.
@@ -24,13 +23,6 @@ pub fn is_worth_it(lane: Lane<'static>) -> bool {
         memory().totals.lane_cold.add(1);
     }
     is_hot
-}
-
-/// The transaction was refused because of the key that it was about to write to or to lock.
-pub fn refused() {
-    if let Some(item) = respect::wanted() {
-        warm(&item, REFUSAL);
-    }
 }
 
 /// A transaction waits, or was refused, because of these keys.

@@ -10,6 +10,7 @@ mod procedure;
 pub mod reschedule;
 pub mod respect;
 mod run;
+pub mod strict;
 mod target;
 mod used;
 mod views;

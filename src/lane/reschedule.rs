@@ -3,7 +3,7 @@
 //! ones have used.
 
 use super::admit;
-use super::heat;
+use super::respect;
 use super::used::{BY_RANGE, Used, is_refused};
 use crate::hotlock::memory;
 use crate::pg::catch::Code;
@@ -47,7 +47,7 @@ pub fn failed(code: Code) -> bool {
         return false;
     }
     if code == *b"40P01" {
-        heat::refused();
+        respect::refused();
     }
     if guc::is_on(&guc::RESCHEDULE) {
         if !is_fresh() && !SESSION.is_in.get() {

@@ -4,9 +4,9 @@
 //! all levels, as soon as anybody has declared anything since the server started.
 
 use super::admit;
-use super::beyond;
 use super::errors;
 use super::heat;
+use super::strict;
 use crate::hotlock::memory;
 use crate::hotlock::waiting::{self, Wait};
 use crate::pg::buffer::Page;
@@ -135,7 +135,7 @@ unsafe fn before_write(lane: Lane<'static>, wanted: Item, policy: LockWaitPolicy
             admit::note_write(lane);
             return true;
         }
-        beyond::write(&wanted);
+        strict::check_write(&wanted);
     }
     WANTED.set(Some(wanted));
     let mut announced = announce(lane, &wanted);
@@ -216,6 +216,13 @@ unsafe fn root_of(rel: pg_sys::Relation) -> Relation {
 /// What the transaction wanted to write to last, without having declared it.
 pub fn wanted() -> Option<Item> {
     WANTED.get()
+}
+
+/// The transaction was refused because of the key that it was about to write to or to lock.
+pub fn refused() {
+    if let Some(item) = WANTED.get() {
+        heat::warm(&item, REFUSAL);
+    }
 }
 
 /// The transaction has ended.

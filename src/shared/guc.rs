@@ -178,7 +178,7 @@ pub fn init() {
     GucRegistry::define_enum_guc(
         c"txn.lane",
         c"Whether transactions that declare their keys are put in order before they start.",
-        c"Concerns txn.declare() and procedures with a declaration. \"auto\": only where others have waited or were refused of late, see txn.lane_threshold; \"off\": declarations are ignored.",
+        c"\"auto\": where others have waited or were refused of late; \"off\": never.",
         &LANE,
         GucContext::Userset,
         none,
@@ -301,7 +301,7 @@ pub fn init() {
     );
     GucRegistry::define_bool_guc(
         c"txn.reschedule",
-        c"A transaction block begun within a second after one was refused first takes the keys that that one has used.",
+        c"A block begun within a second after a refused one takes the keys that that has used.",
         c"Needs no change of the client, if it retries what fails with 40001 or 40P01.",
         &RESCHEDULE,
         GucContext::Userset,

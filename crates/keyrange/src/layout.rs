@@ -139,8 +139,8 @@ impl Layout {
         self.columns().next().map_or(1, |first| 1 << first.shift)
     }
 
-    /// The images that rows in the interval can have: each one by itself if they are at most `most`,
-    /// else as one interval. Scans ask for more, as the bits on the right of the last field are
+    /// The images that rows in the interval can have: each one by itself if they are at most
+    /// `most`, else as one interval. Scans ask for more, as the bits on the right of the last field are
     /// zero in all of them.
     pub fn rows(&self, keys: &Interval, most: usize) -> Vec<Interval> {
         let shift = self.columns().last().map_or(0, |last| last.shift);

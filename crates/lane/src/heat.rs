@@ -66,6 +66,7 @@ impl Heat {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::collection::vec;
     use proptest::prelude::*;
 
     fn check(body: impl Fn() + Send + Sync + 'static) {
@@ -108,7 +109,7 @@ mod tests {
     proptest! {
         #[test]
         fn it_is_what_the_sum_of_halved_weights_is(
-            events in proptest::collection::vec((0_u64..5, prop_oneof![Just(WAIT), Just(REFUSAL)]), 0..60),
+            events in vec((0_u64..5, prop_oneof![Just(WAIT), Just(REFUSAL)]), 0..60),
             threshold in 1_u64..40,
         ) {
             let expected = events.iter().fold(0.0, |heat: f64, &(age, weight)| {

@@ -2,7 +2,7 @@
 
 mod adverse;
 mod defaults;
-mod lane;
+pub mod lane;
 mod several_rows;
 pub mod shapes;
 mod sysbench;
@@ -82,7 +82,7 @@ impl Series {
     /// TPC-C's warehouses with so many clients; None for all other workloads.
     pub fn warehouses(&self, clients: usize) -> Option<usize> {
         match (self.workload.tables, self.rows) {
-            (Tables::Tpcc { warehouses }, Rows::Hot) => Some(warehouses),
+            (Tables::Tpcc { warehouses, .. }, Rows::Hot) => Some(warehouses),
             (Tables::Tpcc { .. }, Rows::Different) => Some(clients),
             _ => None,
         }

@@ -144,7 +144,14 @@ impl Site for PostgresSite {
     fn reset(&mut self, workload: &Workload, load: &Load) -> anyhow::Result<()> {
         if let Some(warehouses) = load.warehouses {
             self.connect("postgres")?;
-            tpcc::copy(&self.server, self.system, warehouses)?;
+            let is_ours = matches!(
+                workload.tables,
+                Tables::Tpcc {
+                    of_txn_heap: true,
+                    ..
+                }
+            );
+            tpcc::copy(&self.server, self.system, warehouses, is_ours)?;
             self.connect(load.database())?;
         } else {
             self.make(workload.tables)?;

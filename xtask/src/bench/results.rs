@@ -1,9 +1,9 @@
 //! `cargo xtask bench results`: `docs/results.md`, and what README.md shows of it, made from the
 //! records in `bench/results`.
 
+mod papers;
 mod readme;
 mod records;
-mod txsql;
 
 use std::fs;
 use std::path::PathBuf;
@@ -52,7 +52,7 @@ fn made() -> anyhow::Result<[(PathBuf, String); 3]> {
 
 fn render(files: &[File]) -> String {
     let mut page = HEAD.to_owned();
-    page += &txsql::section(files);
+    page += &papers::section(files);
     let mut others = String::new();
     for File { name, record } in files {
         let link = format!("[{name}](../bench/results/{name}.json)");
@@ -440,7 +440,7 @@ mod tests {
         let page = render(&[file("shapes-2026-11-21", &format!("[{PLAIN}]"))]);
         assert!(page.contains("`cargo xtask bench shapes --seconds 5 --rounds 3"));
         assert!(page.contains("| a row | 16 | 1,000 (900 … 1,100) |  | 8,000 (7,000 … 9,000) |"));
-        assert!(!page.contains("Beside TXSQL") && !page.contains("all: stock"));
+        assert!(!page.contains("Beside HDCC") && !page.contains("all: stock"));
         let mixed = PLAIN.replace(
             "\"p50_ms\": 0.5",
             "\"all_tps\": {\"median\": 20000, \"min\": 1, \"max\": 30000}, \"p50_ms\": 0.5",

@@ -5,7 +5,7 @@ use anyhow::Context;
 use pgserver::Server;
 
 use super::catalog::System;
-use super::workload::tpcc::LOAD;
+use super::workload::tpcc::{DECLARE, LOAD};
 
 /// The one that is worked on.
 pub const DATABASE: &str = "tpcc";
@@ -15,13 +15,19 @@ pub const SETTINGS: &[(&str, &str)] = &[("shared_buffers", "4GB")];
 
 /// Makes a new copy of so many warehouses as they were loaded, in shared memory. Its pages are in
 /// WAL since the last checkpoint: the run need not write them there in full.
-pub fn copy(server: &Server, system: System, warehouses: usize) -> anyhow::Result<()> {
-    let loaded = format!("{DATABASE}_{warehouses}");
+pub fn copy(
+    server: &Server,
+    system: System,
+    warehouses: usize,
+    of_txn_heap: bool,
+) -> anyhow::Result<()> {
+    let ours = if of_txn_heap { "_ours" } else { "" };
+    let loaded = format!("{DATABASE}_{warehouses}{ours}");
     let known = server
         .connect()?
         .query_opt("SELECT FROM pg_database WHERE datname = $1", &[&loaded])?;
     if known.is_none() {
-        load(server, system, &loaded, warehouses)
+        load(server, system, &loaded, warehouses, of_txn_heap)
             .with_context(|| format!("loading {warehouses} warehouses"))?;
     }
     server
@@ -38,14 +44,24 @@ pub fn copy(server: &Server, system: System, warehouses: usize) -> anyhow::Resul
     Ok(())
 }
 
-fn load(server: &Server, system: System, database: &str, warehouses: usize) -> anyhow::Result<()> {
+fn load(
+    server: &Server,
+    system: System,
+    database: &str,
+    warehouses: usize,
+    of_txn_heap: bool,
+) -> anyhow::Result<()> {
+    let (method, declare) = match of_txn_heap {
+        true => ("SET default_table_access_method = txn_heap;", DECLARE),
+        false => ("", ""),
+    };
     let library = match system {
         System::Txn => "CREATE EXTENSION txn;",
         _ => "",
     };
     server.psql(&format!(
         "CREATE DATABASE {database};\n\\connect {database}\n{library}\nCREATE EXTENSION pg_prewarm;
-         \\set warehouses {warehouses}\n{LOAD}"
+         \\set warehouses {warehouses}\n{method}\n{LOAD}\n{declare}"
     ))?;
     Ok(())
 }

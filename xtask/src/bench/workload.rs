@@ -47,6 +47,7 @@ pub enum Tables {
     /// TPC-C's, in a database of their own that is copied anew for each run.
     Tpcc {
         warehouses: usize,
+        of_txn_heap: bool,
     },
 }
 

@@ -175,7 +175,7 @@ fn a_refused_transaction_takes_its_keys_when_it_begins_again() -> Result<()> {
         }
         let has_key = format!(
             "SELECT count(*) FROM txn.my_declared
-             WHERE declared AND relation = 'account'::regclass AND {id} BETWEEN low::int AND high::int"
+             WHERE declared AND {id} BETWEEN low::int AND high::int"
         );
         ensure!(int(&mut client, &has_key)? == 1, "{how}: not that key");
         let waiter = Background::run(server.connect()?, &format!("BEGIN; {}", declare(&[id])))?;

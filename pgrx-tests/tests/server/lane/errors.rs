@@ -129,7 +129,8 @@ fn more_than_fits() -> Result<()> {
     client.batch_execute(&format!("BEGIN; {}", declare(&[1, 2, 90])))?;
     let joined = text(
         &mut client,
-        "SELECT string_agg(concat_ws(' ', relation, low, high, mode), ', ') FROM txn.my_declared WHERE declared",
+        "SELECT string_agg(concat_ws(' ', relation, low, high, mode), ', ')
+         FROM txn.my_declared WHERE declared",
     )?;
     ensure!(
         joined == "account 1 2 write, account 90 90 write",

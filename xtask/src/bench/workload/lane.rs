@@ -66,5 +66,44 @@ pub static ZIPF_09: Ways = ways!(0.9, 5);
 pub static ZIPF_12: Ways = ways!(1.2, 5);
 pub static ZIPF_12_FEW: Ways = ways!(1.2, 2);
 pub static ZIPF_12_ONLY: Ways = ways!(1.2, 10);
+/// Of so many of a hundred transactions nothing is declared: the server runs them again.
+pub static RUN_10: Workload = lane!(1.2, 5, ["call-some-run-10-" 5]);
+pub static RUN_50: Workload = lane!(1.2, 5, ["call-some-run-50-" 5]);
+pub static RUN_100: Workload = lane!(1.2, 5, ["call-run-" 5]);
+/// Ten rows of each client's own.
+pub static ALONE_PLAIN: Workload = lane!("alone", 5, ["call-plain-" 5]);
+pub static ALONE_ALL: Workload = lane!("alone", 5, ["call-all-" 5]);
+pub static ALONE_FOR_UPDATE: Workload = lane!("alone", 5, ["call-for-update-" 5]);
+
+/// One in five rolls back.
+macro_rules! with_rollbacks {
+    ($part:literal) => {
+        Workload {
+            scripts: &[
+                Script {
+                    name: concat!("lane-", $part, "-zipf-1.2"),
+                    source: Source::Text(concat!(
+                        include_str!("../../../../bench/lane/draw-1.2.sql"),
+                        include_str!(concat!("../../../../bench/lane/", $part, "-5.sql"))
+                    )),
+                    weight: 4,
+                },
+                Script {
+                    name: concat!("lane-", $part, "-rollback-zipf-1.2"),
+                    source: Source::Text(concat!(
+                        include_str!("../../../../bench/lane/draw-1.2.sql"),
+                        include_str!(concat!("../../../../bench/lane/", $part, "-rollback-5.sql"))
+                    )),
+                    weight: 1,
+                },
+            ],
+            name: concat!("lane-", $part, "-rollbacks-zipf-1.2"),
+            ..lane!(1.2, 5, [$part "-" 5])
+        }
+    };
+}
+
+pub static ROLLBACKS: Workload = with_rollbacks!("call-writes");
+pub static ROLLBACKS_FOR_UPDATE: Workload = with_rollbacks!("call-for-update");
 pub static STATEMENTS: Workload = lane!(1.2, 5, ["statements-declare"]);
 pub static STATEMENTS_FOR_UPDATE: Workload = lane!(1.2, 5, ["statements-for-update"]);

@@ -10,6 +10,8 @@ pub const LOAD: &str = concat!(
     include_str!("../../../../bench/tpcc/load.sql"),
     include_str!("../../../../bench/tpcc/procedures.sql"),
 );
+/// What its procedures declare, in tables of `txn_heap`.
+pub const DECLARE: &str = include_str!("../../../../bench/tpcc/declare.sql");
 
 /// Parts of `bench/tpcc`, one after the other.
 macro_rules! text {
@@ -126,9 +128,23 @@ pub const fn tpcc(
                           + (SELECT count(*) FROM stock WHERE s_w_id > 0)
                           - (SELECT max(w_id) FROM warehouse) * (1 + 10 + 30000 + 100000)",
         rows: 0,
-        tables: Tables::Tpcc { warehouses },
+        tables: Tables::Tpcc {
+            warehouses,
+            of_txn_heap: false,
+        },
         audit: Some(&AUDIT),
         ..counter(name, scripts)
+    }
+}
+
+/// The mix on tables of `txn_heap`, with procedures that declare what they write.
+pub const fn declared(name: &'static str, warehouses: usize) -> Workload {
+    Workload {
+        tables: Tables::Tpcc {
+            warehouses,
+            of_txn_heap: true,
+        },
+        ..tpcc(name, PROCEDURES, warehouses)
     }
 }
 

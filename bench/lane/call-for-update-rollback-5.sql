@@ -1,0 +1,3 @@
+BEGIN;
+CALL touch_for_update(ARRAY[:k1, :k2, :k3, :k4, :k5]::bigint[], ARRAY[:k6, :k7, :k8, :k9, :k10]::bigint[]);
+ROLLBACK;

@@ -1,0 +1,35 @@
+//! `txn.lane_beyond = error`: a declared transaction fails if it uses more than it has declared.
+
+use super::errors;
+use crate::pg::local::Local;
+use crate::shared::guc::{self, LaneBeyond};
+use ::lane::Item;
+use std::cell::Cell;
+
+/// The transaction has itself said what it uses, and fails if it uses more.
+static IS_STRICT: Local<Cell<bool>> = Local::new(Cell::new(false));
+
+/// The transaction has taken what it has declared.
+pub fn begin() {
+    IS_STRICT.set(guc::LANE_BEYOND.get() == LaneBeyond::Error);
+}
+
+/// The transaction has ended.
+#[inline]
+pub fn end() {
+    IS_STRICT.set(false);
+}
+
+/// Whether the transaction fails if it uses more than it has declared.
+#[inline]
+pub fn is_strict() -> bool {
+    IS_STRICT.get()
+}
+
+/// A declared transaction is about to write to these keys, or to lock them, and has not declared
+/// that. 55000 if it is to fail then. Nothing with a destructor is alive in the callers.
+pub fn check_write(wanted: &Item) {
+    if is_strict() {
+        errors::beyond(wanted);
+    }
+}
