@@ -69,6 +69,22 @@ fn validate() {
     definitions::begin();
 }
 
+/// Runs a step that may fail. A refusal may be one that the client's next attempt is to know of.
+#[inline]
+fn watched(step: fn()) {
+    if reschedule::is_watching() {
+        // SAFETY: nothing here has a destructor.
+        unsafe {
+            catching(
+                || guarded(step),
+                |code| guarded(|| reschedule::failed(code)),
+            )
+        };
+    } else {
+        guarded(step);
+    }
+}
+
 /// XACT_EVENT_COMMIT: the transaction is no longer running.
 #[inline]
 fn committed() {
@@ -122,17 +138,8 @@ fn ended(end: End) {
 
 unsafe extern "C-unwind" fn at_transaction_event(event: XactEvent::Type, _arg: *mut c_void) {
     match event {
-        XactEvent::XACT_EVENT_PRE_COMMIT if reschedule::is_watching() => {
-            // SAFETY: nothing here has a destructor.
-            unsafe {
-                catching(
-                    || guarded(pre_commit),
-                    |code| guarded(|| reschedule::failed(code)),
-                );
-            }
-        }
-        XactEvent::XACT_EVENT_PRE_COMMIT => guarded(pre_commit),
-        XactEvent::XACT_EVENT_PRE_PREPARE => guarded(pre_prepare),
+        XactEvent::XACT_EVENT_PRE_COMMIT => watched(pre_commit),
+        XactEvent::XACT_EVENT_PRE_PREPARE => watched(pre_prepare),
         XactEvent::XACT_EVENT_COMMIT => infallible(committed),
         XactEvent::XACT_EVENT_PREPARE => infallible(prepared),
         XactEvent::XACT_EVENT_ABORT => infallible(rolled_back),

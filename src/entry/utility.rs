@@ -42,6 +42,9 @@ pub unsafe extern "C-unwind" fn process_utility(
             completion,
         )
     };
+    // Of a message of several statements. Looked at before it runs: afterwards it may be gone.
+    // SAFETY: the hook's argument.
+    let is_first = unsafe { (*statement).stmt_location } <= 0;
     // SAFETY: the hook's argument.
     if let Some(kind) = unsafe { transaction_command((*statement).utilityStmt) }
         && is_idle()
@@ -49,7 +52,7 @@ pub unsafe extern "C-unwind" fn process_utility(
         return nesting::within(|| {
             range_occ::session::rolls_back_to(kind == TransactionStmtKind::TRANS_STMT_ROLLBACK_TO);
             execute();
-            after_transaction_command(kind);
+            after_transaction_command(kind, is_first);
             repeatable::after_utility();
         });
     }
@@ -91,7 +94,7 @@ pub unsafe extern "C-unwind" fn process_utility(
             }
         });
         if let Some(kind) = command {
-            after_transaction_command(kind);
+            after_transaction_command(kind, is_first);
         }
         repeatable::after_utility();
     };
@@ -156,11 +159,14 @@ unsafe fn runs_statements(node: *const Node) -> bool {
 /// ends the transaction. Deferred triggers run next, and what they say must not come from versions
 /// that may still roll back.
 #[inline]
-fn after_transaction_command(kind: TransactionStmtKind::Type) {
+fn after_transaction_command(kind: TransactionStmtKind::Type, is_first: bool) {
     use TransactionStmtKind::*;
     if matches!(kind, TRANS_STMT_BEGIN | TRANS_STMT_START) {
+        let is_new = is_first && !xact::is_in_block();
         xact::note_block(true);
-        guarded(reschedule::at_begin);
+        if is_new {
+            guarded(reschedule::at_begin);
+        }
     } else if matches!(kind, TRANS_STMT_COMMIT | TRANS_STMT_PREPARE) {
         guarded(commit::wait_before_triggers);
         if error_visibility::has_deferred() && xact::may_fire_deferred() && statement::is_watched()

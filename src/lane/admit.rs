@@ -6,13 +6,13 @@ use crate::hotlock::memory;
 use crate::hotlock::settings;
 use crate::hotlock::waiting::{self, Wait};
 use crate::pg::local::Local;
-use crate::pg::{process, raw, release, xact};
-use crate::range_occ::{key, view};
+use crate::pg::{process, release, xact};
+use crate::range_occ::view;
 use crate::shared::guc::{self, LaneMode};
-use crate::shared::wait::Wakes;
+use crate::shared::wait::{self, Wakes};
 use ::lane::{Announced, Item, Lane, Mode, State, put_in_order};
 use keyrange::{Interval, Relation};
-use pgrx::pg_sys::{self, Oid};
+use pgrx::pg_sys;
 use std::cell::{Cell, Ref, RefCell};
 
 /// How often a transaction lets those who wait for it go first, to wait for one of them itself.
@@ -77,9 +77,16 @@ pub fn item(n: usize) -> Option<Item> {
     SESSION.items.borrow().get(n).copied()
 }
 
-/// All of them.
+/// All that is going to be declared.
 pub fn items() -> Ref<'static, Vec<Item>> {
     SESSION.items.borrow()
+}
+
+/// What the transaction has declared, and has taken.
+pub fn taken() -> impl Iterator<Item = Item> {
+    let lane = memory().lane.filter(|_| is_in());
+    let declared = lane.map(|lane| lane.declared(process::me()));
+    declared.into_iter().flatten().map(|(item, _)| item)
 }
 
 /// Puts what was declared in order. How many items that is; None if there are more relations than a
@@ -103,18 +110,30 @@ pub fn enter(lane: Lane<'static>) -> bool {
 }
 
 /// Waits until the transaction has all its keys, and nobody else writes to them who has not
-/// declared it. Its tables are locked then, so that nobody redefines them before it uses them.
-/// False if `is_as_declared` finds that somebody has: then it has left the lane.
+/// declared it.
 ///
 /// # Errors
 /// What a wait for a lock may raise: 57014, 55P03, 40P01.
-pub fn wait_until_held(lane: Lane<'static>, is_as_declared: impl Fn() -> bool) -> bool {
+pub fn wait_until_held(lane: Lane<'static>) {
+    wait_until_held_and_locked(lane, || true, || {});
+}
+
+/// Does that with the tables locked at the end, so that nobody redefines them before the
+/// transaction has its snapshot. False if `lock` finds that somebody has before: then it has left
+/// the lane. Whoever is to end first may want to redefine one of them, and finds them unlocked.
+///
+/// # Errors
+/// As `wait_until_held`.
+pub fn wait_until_held_and_locked(
+    lane: Lane<'static>,
+    lock: impl Fn() -> bool,
+    unlock: impl Fn(),
+) -> bool {
     wait_until_granted(lane);
     let me = process::me();
     for _ in 0..DRAINS {
-        for_each_table(raw::LockRelationOid);
-        if !is_as_declared() {
-            for_each_table(raw::UnlockRelationOid);
+        if !lock() {
+            unlock();
             end();
             return false;
         }
@@ -122,11 +141,8 @@ pub fn wait_until_held(lane: Lane<'static>, is_as_declared: impl Fn() -> bool) -
         if !look_for_writers(lane) {
             return true;
         }
-        // Who is awaited may want to lock one of the tables.
-        for_each_table(raw::UnlockRelationOid);
-        let mut wakes = Wakes::new();
-        memory().with_lane(lane, |lane| lane.drain(me, |seat| wakes.push(seat)));
-        wakes.deliver();
+        unlock();
+        drain(lane);
         for_each_writer(|writer| {
             let wait = Wait::begin_in_lane();
             wait.in_lock_manager(|| xact::wait_for_end(writer as u32));
@@ -134,31 +150,64 @@ pub fn wait_until_held(lane: Lane<'static>, is_as_declared: impl Fn() -> bool) -
         });
     }
     // Others have come each time. From now on they wait, and those who are there are few.
+    if !lock() {
+        unlock();
+        end();
+        return false;
+    }
     lane.insist(me);
     while look_for_writers(lane) {
         for_each_writer(|writer| wait_for_rest(lane, writer));
     }
-    for_each_table(raw::LockRelationOid);
     lane.hold(me);
     true
 }
 
-/// Locks or unlocks each table of the items, in order, as those who read or write them do.
-fn for_each_table(change: unsafe extern "C-unwind" fn(Oid, pg_sys::LOCKMODE)) {
-    let mut n = 0;
-    while let Some(first) = item(n) {
-        let mut mode = first.mode;
-        while let Some(next) = item(n).filter(|next| next.relation == first.relation) {
-            mode = mode.max(next.mode);
-            n += 1;
-        }
-        let mode = match mode {
-            Mode::Read => pg_sys::AccessShareLock,
-            Mode::Write => pg_sys::RowExclusiveLock,
-        };
-        // SAFETY: in a transaction, which gives the locks back should an ERROR come.
-        unsafe { change(key::oid_of(first.relation), mode as pg_sys::LOCKMODE) };
+/// Waits for the keys until then, on PostgreSQL's clock, and raises nothing for what others do.
+/// False if they do not come in time: then the transaction has left the lane.
+///
+/// # Errors
+/// 57014, if the user cancels it.
+pub fn hold_before(lane: Lane<'static>, until: u64) -> bool {
+    let (me, seat) = (process::me(), lane.seat(process::me()));
+    let rest_ms = || until.saturating_sub(process::now()).div_ceil(1000);
+    let wait = Wait::begin_in_lane();
+    if !seat.is_granted() {
+        memory().totals.lane_waits.add(1);
     }
+    while !seat.is_granted() && rest_ms() > 0 {
+        if seat.take_next() {
+            stay_awake(|| seat.is_granted());
+        } else {
+            wait::doze(rest_ms(), pg_sys::PG_WAIT_EXTENSION);
+            process::check_for_interrupts();
+        }
+    }
+    let mut is_held = false;
+    while !is_held && seat.is_granted() && rest_ms() > 0 {
+        lane.hold(me);
+        is_held = !look_for_writers(lane);
+        if !is_held {
+            drain(lane);
+            for_each_writer(|writer| {
+                let ms = rest_ms().max(1) as i32;
+                xact::wait_for_end_within(writer as u32, ms);
+            });
+        }
+    }
+    wait.finish();
+    if !is_held {
+        end();
+    }
+    is_held
+}
+
+/// Lets those go first who wait for this transaction, as it is going to wait for one of them.
+fn drain(lane: Lane<'static>) {
+    let me = process::me();
+    let mut wakes = Wakes::new();
+    memory().with_lane(lane, |lane| lane.drain(me, |seat| wakes.push(seat)));
+    wakes.deliver();
 }
 
 /// Whether anybody who has declared nothing runs, and may have written to our keys.
@@ -291,12 +340,8 @@ pub fn prepared() {
     }
     let Some(lane) = memory().lane else { return };
     let id = view::own_fxid();
-    let mut n = 0;
-    while let Some(item) = item(n) {
-        if item.mode == Mode::Write && id != 0 {
-            announce(lane, id, &item);
-        }
-        n += 1;
+    for item in taken().filter(|item| item.mode == Mode::Write && id != 0) {
+        announce(lane, id, &item);
     }
 }
 

@@ -21,7 +21,7 @@ static USED: Local<RefCell<Vec<Item>>> = Local::new(RefCell::new(Vec::new()));
 /// What is declared to be read, or to be written as well.
 fn declared(is_fit: impl Fn(&Item) -> bool) -> Predicates {
     let mut declared = Predicates::new(MOST);
-    for item in admit::items().iter().filter(|item| is_fit(item)) {
+    for item in admit::taken().filter(is_fit) {
         declared.read_one(item.relation, item.keys);
     }
     declared
@@ -40,9 +40,8 @@ pub fn accesses() -> Vec<Item> {
         USED.borrow_mut()[n].relation = key::relation_of(root);
         n += 1;
     }
-    let is_in = admit::is_in();
-    let known = declared(|_| is_in);
-    let written = declared(|item| is_in && item.mode == Mode::Write);
+    let known = declared(|_| true);
+    let written = declared(|item| item.mode == Mode::Write);
     let mut found = USED.take();
     found.retain(|item| {
         let declared = match item.mode {
@@ -57,8 +56,7 @@ pub fn accesses() -> Vec<Item> {
 /// The transaction is about to commit. If it has declared what it reads, it must have read nothing
 /// else, should it be one that fails then.
 pub fn check_reads() {
-    let has_reads = || admit::items().iter().any(|item| item.mode == Mode::Read);
-    if !strict::is_strict() || !session::is_validated() || !has_reads() {
+    if !strict::is_of_reads() || !session::is_validated() {
         return;
     }
     let read = accesses().into_iter().find(|item| item.mode == Mode::Read);

@@ -10,7 +10,7 @@ use super::target;
 use crate::hotlock::memory;
 use crate::pg::{fastpath, nodes, raw, snapshot, xact};
 use crate::range_occ::{ordered, session, value};
-use ::lane::{Lane, Value};
+use ::lane::{Lane, Mode, Value};
 use keyrange::COLUMNS;
 use pgrx::pg_sys::{self, Datum, NodeTag, Oid};
 use std::ffi::c_int;
@@ -138,8 +138,18 @@ fn may_use(plan: &Plan, role: Oid, procedure: Oid) -> bool {
 unsafe fn take(lane: Lane<'static>, plan: &Plan) -> bool {
     reschedule::give_back();
     let has_all = admit::enter(lane);
-    let is_as_declared = || plan.parts.iter().all(|part| part.target.is_as_found());
-    let wait = || admit::wait_until_held(lane, is_as_declared);
+    let lock = || {
+        plan.parts
+            .iter()
+            .for_each(|part| part.target.lock(part.mode));
+        plan.parts.iter().all(|part| part.target.is_as_found())
+    };
+    let unlock = || {
+        plan.parts
+            .iter()
+            .for_each(|part| part.target.unlock(part.mode))
+    };
+    let wait = || admit::wait_until_held_and_locked(lane, lock, unlock);
     // SAFETY: by the contract.
     let is_held = unsafe {
         if !xact::is_read_committed() {
@@ -158,7 +168,8 @@ unsafe fn take(lane: Lane<'static>, plan: &Plan) -> bool {
         }
     };
     if is_held {
-        strict::begin();
+        unlock();
+        strict::begin(plan.parts.iter().any(|part| part.mode == Mode::Read));
         if !xact::is_in_block() {
             admit::runs_to_its_end();
         }

@@ -66,18 +66,11 @@ fn declare(
     if items.is_empty() {
         return false;
     }
-    if !take(lane, &items) {
-        return false;
-    }
-    if !xact::is_read_committed() {
-        // SAFETY: `check_place`; nothing else has been read with the snapshot.
-        rights::unwinding(|| unsafe { ordered::retake_transactions() });
-    }
-    true
+    take(lane, &items)
 }
 
-/// Takes the keys, as often as somebody redefines one of the tables meanwhile. False if
-/// `txn.lane` finds that not worth while.
+/// Takes the keys, and then the snapshot; as often as somebody redefines one of the tables
+/// meanwhile. False if `txn.lane` finds that not worth while.
 fn take(lane: Lane<'static>, items: &[(String, Mode)]) -> bool {
     // SAFETY: reads the session's state.
     let role = unsafe { pg_sys::GetUserId() };
@@ -90,7 +83,7 @@ fn take(lane: Lane<'static>, items: &[(String, Mode)]) -> bool {
                 errors::refuse_use(target.oid);
             }
             declared.push((target.relation, image(&form, &target), *mode));
-            targets.push(target);
+            targets.push((target, *mode));
         }
         admit::begin();
         for (relation, keys, mode) in declared {
@@ -105,10 +98,30 @@ fn take(lane: Lane<'static>, items: &[(String, Mode)]) -> bool {
         if !heat::is_worth_it(lane) {
             return false;
         }
+        reschedule::give_back();
         admit::enter(lane);
-        let is_as_declared = || targets.iter().all(Target::is_as_found);
-        if rights::unwinding(|| admit::wait_until_held(lane, is_as_declared)) {
-            strict::begin();
+        let lock = || {
+            targets.iter().for_each(|(target, mode)| target.lock(*mode));
+            targets.iter().all(|(target, _)| target.is_as_found())
+        };
+        let unlock = || {
+            targets
+                .iter()
+                .for_each(|(target, mode)| target.unlock(*mode))
+        };
+        let is_held = rights::unwinding(|| {
+            let is_held = admit::wait_until_held_and_locked(lane, lock, unlock);
+            if is_held && !xact::is_read_committed() {
+                // SAFETY: `check_place`; nothing else has been read with the snapshot.
+                unsafe { ordered::retake_transactions() };
+            }
+            if is_held {
+                unlock();
+            }
+            is_held
+        });
+        if is_held {
+            strict::begin(targets.iter().any(|(_, mode)| *mode == Mode::Read));
             return true;
         }
     }
@@ -129,7 +142,7 @@ fn check_place(function: Oid) {
     if xact::is_serializable() {
         errors::refuse(&errors::SERIALIZABLE);
     }
-    if admit::is_in() && !reschedule::give_back() {
+    if admit::is_in() && !reschedule::is_in() {
         errors::refuse(&errors::TWICE);
     }
     if xact::nest_level() > 1 {

@@ -3,7 +3,7 @@
 use super::target::Unfit;
 use crate::pg::error::{Report, Told, in_c};
 use crate::pg::{raw, rights};
-use crate::range_occ::{key, text};
+use crate::range_occ::{key, session, text};
 use ::lane::{Item, Malformed, Mode};
 use pgrx::pg_sys::Oid;
 use std::ffi::CStr;
@@ -290,12 +290,16 @@ pub fn beyond(item: &Item) -> ! {
     let told = {
         let name = name_of(oid);
         let table = key::cached(oid).filter(|table| table.may_be_seen());
-        let detail = match table {
-            Some(table) => {
+        let whole = session::with_present(|work| work.whole.get(&key::relation_of(oid)).copied());
+        let detail = match (table, whole.flatten()) {
+            (Some(_), Some(whole)) if item.mode == Mode::Read => {
+                format!("{does} all of table \"{name}\" ({}).", whole.text())
+            }
+            (Some(table), _) => {
                 let keys = text::interval(&table, &item.keys);
                 format!("{does} {keys} of table \"{name}\".")
             }
-            None => format!("{does} rows of table \"{name}\"."),
+            (None, _) => format!("{does} rows of table \"{name}\"."),
         };
         Told {
             code: *b"55000",

@@ -6,10 +6,12 @@ use super::admit;
 use super::respect;
 use super::used::{BY_RANGE, Used, is_refused};
 use crate::hotlock::memory;
-use crate::pg::catch::Code;
+use crate::pg::catch::{Code, catching};
 use crate::pg::local::Local;
 use crate::pg::{process, xact};
+use crate::range_occ::session;
 use crate::shared::guc::{self, LaneMode};
+use pgrx::pg_sys;
 use std::cell::Cell;
 
 /// For how long what was refused is remembered, in microseconds.
@@ -65,20 +67,68 @@ fn is_fresh() -> bool {
     at != 0 && process::now().saturating_sub(at) <= MEMORY_US
 }
 
-/// A client has begun a transaction block. Takes the keys that the refused ones before it have
-/// used.
+/// A client has begun a transaction block, before anything else. Takes the keys that the refused
+/// ones before it have used, unless others keep them for long: the wait makes a refusal less likely,
+/// and is worth no error.
 ///
 /// # Errors
-/// What a wait for a lock may raise.
+/// 57014, if the user cancels it.
 pub fn at_begin() {
     if !guc::is_on(&guc::RESCHEDULE) || SESSION.refused_at.get() == 0 || !is_fresh() {
         return;
     }
-    let may_enter = !admit::is_in() && xact::nest_level() == 1 && xact::own_xid() == 0;
-    if may_enter && SESSION.used.declare() {
+    let is_clean = !admit::is_in()
+        && xact::nest_level() == 1
+        && xact::own_xid() == 0
+        && !session::has_used_snapshot();
+    if !is_clean || xact::is_read_only() {
+        return;
+    }
+    let until = process::now() + patience_us();
+    let is_in = without_lock_timeout(|| {
+        let hold = |lane| admit::hold_before(lane, until);
+        SESSION.used.declare(hold)
+    });
+    if is_in {
         SESSION.is_in.set(true);
         memory().totals.lane_rescheduled.add(1);
     }
+}
+
+/// How long BEGIN waits, in microseconds: so that no timeout comes first, nor the deadlock
+/// detector.
+fn patience_us() -> u64 {
+    // SAFETY: plain reads of settings.
+    let (deadlock, lock, statement) = unsafe {
+        (
+            pg_sys::DeadlockTimeout,
+            pg_sys::LockTimeout,
+            pg_sys::StatementTimeout,
+        )
+    };
+    let timeouts = [lock, statement, guc::HOT_WAIT_TIMEOUT.get()];
+    let shortest = timeouts.into_iter().filter(|&ms| ms > 0).min();
+    let ms = (deadlock / 4 * 3).min(shortest.map_or(i32::MAX, |ms| ms / 2));
+    ms.max(1) as u64 * 1000
+}
+
+/// Runs it with `lock_timeout` off.
+fn without_lock_timeout(body: impl FnOnce() -> bool) -> bool {
+    let mut result = false;
+    // SAFETY: the setting is put back on both ways out; nothing here has a destructor.
+    unsafe {
+        let configured = pg_sys::LockTimeout;
+        pg_sys::LockTimeout = 0;
+        catching(
+            || result = body(),
+            |_| {
+                pg_sys::LockTimeout = configured;
+                false
+            },
+        );
+        pg_sys::LockTimeout = configured;
+    }
+    result
 }
 
 /// Whether the present transaction has taken its keys so.
@@ -86,23 +136,24 @@ pub fn is_in() -> bool {
     SESSION.is_in.get()
 }
 
-/// Lets go what was taken at the beginning of the transaction, as it declares its keys itself.
-/// Whether there was any.
-pub fn give_back() -> bool {
-    let is_in = SESSION.is_in.take();
-    if is_in {
+/// Lets go what was taken at the beginning of the transaction, if anything was, as it declares its
+/// keys itself. It has written nothing.
+pub fn give_back() {
+    if SESSION.is_in.take() {
         admit::end();
     }
-    is_in
 }
 
-/// The transaction has ended.
+/// The transaction has ended. Whoever has written something has got further than the one that was
+/// refused.
 #[inline]
 pub fn end(is_committed: bool) {
     let (is_in, is_refused) = (SESSION.is_in.take(), SESSION.is_refused.take());
-    if is_refused && !is_committed {
-        SESSION.refused_at.set(process::now());
-    } else if is_in && is_committed {
+    if !is_committed {
+        if is_refused {
+            SESSION.refused_at.set(process::now());
+        }
+    } else if SESSION.refused_at.get() != 0 && (is_in || xact::own_xid() != 0) {
         SESSION.refused_at.set(0);
     }
 }

@@ -131,11 +131,15 @@ unsafe fn item(rel: pg_sys::Relation, keys: Interval, mode: Mode) -> Item {
 unsafe fn before_write(lane: Lane<'static>, wanted: Item, policy: LockWaitPolicy::Type) -> bool {
     let me = process::me();
     if admit::is_in() {
-        if lane.has_declared(me, &wanted) {
-            admit::note_write(lane);
-            return true;
+        match lane.declared_for(me, wanted.relation, &wanted.keys) {
+            Some(Mode::Write) => {
+                admit::note_write(lane);
+                return true;
+            }
+            // It keeps others from writing, which they are to know of should it be prepared.
+            Some(Mode::Read) if wanted.mode == Mode::Read => {}
+            _ => strict::check_write(&wanted),
         }
-        strict::check_write(&wanted);
     }
     WANTED.set(Some(wanted));
     let mut announced = announce(lane, &wanted);

@@ -5,6 +5,7 @@
 //! with a commit (SPI_commit), so without a snapshot, and the statement runs in a subtransaction,
 //! which takes back what an error has left in the executor and in SPI.
 
+use super::admit;
 use super::errors;
 use super::used::{BY_RANGE, Used, is_refused};
 use crate::pg::catch::catching;
@@ -168,7 +169,11 @@ unsafe fn prepare(attempt: i32, is_last: bool) -> bool {
     unsafe {
         let failed = catching(
             || {
-                if !USED.declare() && attempt > 1 {
+                let hold = |lane| {
+                    admit::wait_until_held(lane);
+                    true
+                };
+                if !USED.declare(hold) && attempt > 1 {
                     pause(attempt);
                 }
             },

@@ -139,16 +139,38 @@ pub fn may_declare_item(role: Oid, item: &Item) -> bool {
     may_declare(key::oid_of(item.relation), role, mode)
 }
 
+fn lock_mode(mode: Mode) -> pg_sys::LOCKMODE {
+    let mode = match mode {
+        Mode::Read => pg_sys::AccessShareLock,
+        Mode::Write => pg_sys::RowExclusiveLock,
+    };
+    mode as pg_sys::LOCKMODE
+}
+
 impl Target {
-    /// Whether the table's keys have the images that they had when it was found. In a transaction
-    /// that has locked it.
+    /// Locks the table as those do who read or write it.
+    pub fn lock(&self, mode: Mode) {
+        // SAFETY: in a transaction, which gives the lock back should an ERROR come.
+        unsafe { raw::LockRelationOid(self.oid, lock_mode(mode)) };
+    }
+
+    /// Takes that back.
+    pub fn unlock(&self, mode: Mode) {
+        // SAFETY: `lock` has been called in the same command.
+        unsafe { raw::UnlockRelationOid(self.oid, lock_mode(mode)) };
+    }
+
+    /// Whether the table's keys have the images and the queue that they had when it was found. It
+    /// is locked.
     pub fn is_as_found(&self) -> bool {
-        let is_cached = || {
-            key::cached(self.oid)
-                .is_some_and(|now| Rc::ptr_eq(&now, &self.table) || now.has_same_key(&self.table))
-        };
+        let cached = || key::cached(self.oid);
+        if cached().is_some_and(|now| Rc::ptr_eq(&now, &self.table)) {
+            return true;
+        }
         // SAFETY: by the contract.
-        is_cached() || unsafe { look_at(self.oid) }.is_ok() && is_cached()
+        unsafe { look_at(self.oid) }.is_ok()
+            && key::relation_of(unsafe { root_of(self.oid) }) == self.relation
+            && cached().is_some_and(|now| now.has_same_key(&self.table))
     }
 
     /// Whether the item has as many values as the table's key has columns.

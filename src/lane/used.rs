@@ -6,8 +6,9 @@ use super::target;
 use crate::pg::catch::Code;
 use crate::pg::lookup::root_of;
 use crate::pg::{raw, xact};
+use crate::range_occ::work::Whole;
 use crate::range_occ::{key, session};
-use ::lane::{Item, Mode, put_in_order};
+use ::lane::{Item, Lane, Mode, put_in_order};
 use keyrange::{DEFINITION, Interval, Relation};
 use std::cell::RefCell;
 
@@ -40,11 +41,14 @@ pub fn present(by_range: bool) -> Vec<Item> {
             }));
         };
         for (relation, set) in work.predicates.iter() {
-            if relation & DEFINITION == 0 {
+            // What a subtransaction that has failed may have read is not known.
+            let is_known = work.whole.get(&relation) != Some(&Whole::Rollback);
+            if relation & DEFINITION == 0 && is_known {
                 set.iter().for_each(|keys| add(relation, keys, Mode::Read));
             }
         }
-        for written in work.writes.iter() {
+        let written = work.writes.iter();
+        for written in written.filter(|written| written.relation & DEFINITION == 0) {
             let keys = written.place.map_or(Interval::ALL, |(_, keys)| keys);
             add(written.relation, keys, Mode::Write);
         }
@@ -84,11 +88,9 @@ impl Used {
         let _ = put_in_order(&mut used, MOST_ITEMS);
     }
 
-    /// Takes the keys, as far as the user may declare them, and waits for them. Whether it has.
-    ///
-    /// # Errors
-    /// What a wait for a lock may raise.
-    pub fn declare(&self) -> bool {
+    /// Enters the lane with the keys, as far as the user may declare them, and has `hold` wait for
+    /// them. Whether the transaction has them.
+    pub fn declare(&self, hold: impl FnOnce(Lane<'static>) -> bool) -> bool {
         let Some(lane) = admit::lane() else {
             return false;
         };
@@ -114,7 +116,6 @@ impl Used {
             return false;
         }
         admit::enter(lane);
-        // Keys by a definition that is gone only keep others waiting.
-        admit::wait_until_held(lane, || true)
+        hold(lane)
     }
 }

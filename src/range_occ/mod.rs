@@ -27,7 +27,7 @@ pub mod value;
 mod versions;
 pub mod view;
 pub mod views;
-mod work;
+pub mod work;
 pub mod write;
 
 use pgrx::pg_sys::{self, Datum, Oid};

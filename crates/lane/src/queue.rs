@@ -62,10 +62,14 @@ impl<'a> Lane<'a> {
         }
     }
 
-    /// A transaction was refused, or waits, because of these keys.
+    /// A transaction was refused, or waits, because of these keys. Whoever declares several keys of
+    /// the relation may be in its way, too.
     pub fn warm(&self, item: &Item, weight: u64, second: u64) {
-        let stripe = self.stripes().stripe_of(item.relation, &item.keys);
-        stripe.heat.add(weight, second);
+        let stripe_of = |keys: &Interval| self.stripes().stripe_of(item.relation, keys);
+        stripe_of(&item.keys).heat.add(weight, second);
+        if !item.is_wide() {
+            stripe_of(&Interval::ALL).heat.add(weight, second);
+        }
     }
 
     /// Whether of late transactions have waited or were refused because of these keys that often.
@@ -95,7 +99,8 @@ impl<'a> Lane<'a> {
         first..first + self.seat(seat).requests.get() as u32
     }
 
-    /// What a transaction has declared, and whether each item is granted. Under the lane's lock.
+    /// What a transaction has declared, and whether each item is granted. Under the lane's lock, but
+    /// for the process's own.
     pub fn declared(self, seat: SeatId) -> impl Iterator<Item = (Item, bool)> + use<'a> {
         let requests = self.requests_of(seat).map(move |id| self.request(id));
         requests.map(|request| (request.item(), request.is_granted()))
@@ -324,15 +329,11 @@ impl<'a> Lane<'a> {
         self.seat(me).watches.set(0);
     }
 
-    /// Whether process `me` has declared that it writes to these keys; or that it reads them, if it
-    /// only keeps others from writing.
-    pub fn has_declared(&self, me: SeatId, wanted: &Item) -> bool {
-        self.requests_of(me).any(|id| {
-            let item = self.request(id).item();
-            item.mode >= wanted.mode
-                && item.relation == wanted.relation
-                && item.keys.covers(&wanted.keys)
-        })
+    /// For what process `me` has declared these keys, if it has.
+    pub fn declared_for(&self, me: SeatId, relation: Relation, keys: &Interval) -> Option<Mode> {
+        let items = self.requests_of(me).map(|id| self.request(id).item());
+        let is_there = |item: &Item| item.relation == relation && item.keys.covers(keys);
+        items.filter(is_there).map(|item| item.mode).max()
     }
 
     /// The transactions that have declared nothing, run, and may have written to the keys that

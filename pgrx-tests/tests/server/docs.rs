@@ -30,7 +30,7 @@ fn the_lane_is_as_its_page_tells() -> Result<()> {
     watched(|server, dog| {
         let (counts, _) = check(LANE, false, server, dog)?;
         ensure!(
-            counts == [2, 3, 0],
+            counts == [2, 5, 0],
             "blocks of the page are not found: {counts:?}"
         );
         Ok(())

@@ -30,6 +30,11 @@ fn with_error_it_fails() -> Result<()> {
     let writes = declare(&[1, 2]);
     let both = "SELECT txn.declare(ARRAY['account(1)'], ARRAY['account(3)', 'part(4)'])";
     let wide = "SELECT txn.declare(ARRAY['account(*)'])";
+    let same = "SELECT txn.declare(ARRAY['account(1)'], ARRAY['account(1)'])";
+    // Nobody knows what was read where it failed.
+    let caught = "DO $$ BEGIN UPDATE account SET val = 1 WHERE id = 1;
+                  UPDATE account SET val = 1 / 0 WHERE id = 1;
+                  EXCEPTION WHEN division_by_zero THEN END $$";
     let cases = [
         (
             writes.as_str(),
@@ -103,6 +108,8 @@ fn with_error_it_fails() -> Result<()> {
         (both, "SELECT FROM part WHERE id = 4", "00000", "00000"),
         (both, "SELECT FROM part_1 WHERE id = 4", "00000", "00000"),
         (both, "SELECT FROM part WHERE id = 5", "00000", "55000"),
+        (same, "SELECT FROM account WHERE id = 2", "00000", "55000"),
+        (same, caught, "00000", "00000"),
         (wide, "UPDATE account SET val = 1", "00000", "00000"),
         (wide, "INSERT INTO child VALUES (1, 1)", "55000", "55000"),
     ];
@@ -154,6 +161,23 @@ fn what_is_said() -> Result<()> {
     ensure!(
         detail("SET LOCAL ROLE writer")? == "It writes to, or locks, rows of table \"account\"."
     );
+    Ok(())
+}
+
+#[test]
+fn why_all_of_a_table_was_read() -> Result<()> {
+    let server = bank(10, &[])?;
+    let mut client = session(&server, "repeatable read")?;
+    client.batch_execute(
+        "SET txn.lane_beyond = error; SET enable_indexscan = off; SET enable_bitmapscan = off",
+    )?;
+    client.batch_execute("BEGIN")?;
+    client.batch_execute("SELECT txn.declare(NULL, ARRAY['account(1)'])")?;
+    client.batch_execute("SELECT FROM account WHERE id = 1")?;
+    let error = client.batch_execute("COMMIT").err().context("no error")?;
+    let detail = error.as_db_error().and_then(|told| told.detail());
+    let expected = "It has read all of table \"account\" (sequential scan).";
+    ensure!(detail == Some(expected), "{detail:?}");
     Ok(())
 }
 

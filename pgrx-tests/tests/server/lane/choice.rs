@@ -85,6 +85,11 @@ fn keys_that_others_are_refused_for_are_taken() -> Result<()> {
             times += 1;
         }
         ensure!(times >= 2, "{how}: taken after {times}");
+        // Several keys among which that one is are hot, too.
+        client.batch_execute("BEGIN")?;
+        let wide = "SELECT txn.declare(ARRAY['account(*)'])";
+        ensure!(read::<bool>(&mut client, wide)?, "{how}: not all keys");
+        client.batch_execute("COMMIT")?;
         ensure!(
             !is_taken(&mut client, id + 5)?,
             "{how}: another key is taken"
@@ -195,7 +200,8 @@ fn a_refused_transaction_takes_its_keys_when_it_begins_again() -> Result<()> {
 /// BEGIN waits for the keys, has its snapshot later, and lets the transaction declare others.
 #[test]
 fn a_block_that_waits_at_its_begin() -> Result<()> {
-    let server = bank(100, &[])?;
+    // BEGIN waits for three quarters of that.
+    let server = bank(100, &[("deadlock_timeout", "1min")])?;
     let mut look = server.connect()?;
     loop {
         let mut holder = server.connect()?;
@@ -230,6 +236,96 @@ fn a_block_that_waits_at_its_begin() -> Result<()> {
             }
         }
     }
+}
+
+/// Has the session refused because of account 1, and then begin a block in that way, until no more
+/// than a second goes by between the two. Whether the block has taken the key.
+fn begins(server: &Server, client: &mut Client, begin: &str) -> Result<bool> {
+    loop {
+        let (since, mut look) = (std::time::Instant::now(), server.connect()?);
+        refuse(server, client, "changed", 1)?;
+        client.batch_execute(begin)?;
+        let is_in_time = since.elapsed().as_secs_f64() < 1.0;
+        let pid = client.query_typed_one("SELECT pg_backend_pid()", &[])?;
+        let taken = format!(
+            "SELECT count(*) FROM txn.lane WHERE pid = {}",
+            pid.get::<_, i32>(0)
+        );
+        let taken = int(&mut look, &taken)?;
+        if is_in_time {
+            return Ok(taken > 0);
+        }
+        client.batch_execute("ROLLBACK")?;
+    }
+}
+
+/// BEGIN takes keys only if it begins a transaction that may use them, and never fails.
+#[test]
+fn where_a_block_takes_nothing() -> Result<()> {
+    let server = bank(100, &[("txn.range_window", "off")])?;
+    for (begin, expected) in [
+        ("BEGIN", true),
+        ("START TRANSACTION ISOLATION LEVEL READ COMMITTED", true),
+        ("BEGIN READ ONLY", false),
+        ("BEGIN ISOLATION LEVEL SERIALIZABLE", false),
+        ("LOCK TABLE account IN ACCESS SHARE MODE; BEGIN", false),
+        ("SET txn.lane = off; BEGIN", false),
+    ] {
+        let mut client = session(&server, "repeatable read")?;
+        client.batch_execute("SET txn.reschedule = on")?;
+        let is_taken = begins(&server, &mut client, begin)?;
+        ensure!(is_taken == expected, "{begin}: {is_taken}");
+    }
+    // Others keep the key for longer than it may wait.
+    for timeout in ["lock_timeout", "statement_timeout", "txn.hot_wait_timeout"] {
+        let mut holder = server.connect()?;
+        let mut client = session(&server, "repeatable read")?;
+        client.batch_execute("SET txn.reschedule = on")?;
+        refuse(&server, &mut client, "changed", 1)?;
+        holder.batch_execute("BEGIN")?;
+        holder.batch_execute(&declare(&[1]))?;
+        client.batch_execute(&format!("SET {timeout} = '100ms'"))?;
+        client.batch_execute("BEGIN")?;
+        ensure!(int(&mut client, DECLARED)? == 0, "{timeout}");
+        holder.batch_execute("COMMIT")?;
+        client.batch_execute(&update(1))?;
+        client.batch_execute("COMMIT")?;
+    }
+    Ok(())
+}
+
+/// A declaration that is refused leaves the keys that the block has taken at its BEGIN.
+#[test]
+fn a_declaration_that_fails_in_a_block_that_has_keys() -> Result<()> {
+    let server = bank(100, &[("txn.range_window", "off")])?;
+    let mut look = server.connect()?;
+    let mut client = session(&server, "repeatable read")?;
+    client.batch_execute("SET txn.reschedule = on")?;
+    ensure!(begins(&server, &mut client, "BEGIN")?);
+    client.batch_execute(&update(1))?;
+    client.batch_execute("SAVEPOINT s")?;
+    ensure!(sqlstate(&client.batch_execute(&declare(&[9]))) == "25001");
+    client.batch_execute("ROLLBACK TO s")?;
+    let next = Background::run(server.connect()?, &format!("BEGIN; {}", declare(&[1])))?;
+    next.wait_until_blocked(&mut look)?;
+    client.batch_execute("COMMIT")?;
+    next.end()?.1?;
+
+    // A CALL whose keys are cold leaves them, too, and PREPARE tells of them.
+    client.batch_execute("SET txn.lane = auto")?;
+    ensure!(begins(&server, &mut client, "BEGIN")?);
+    client.batch_execute("CALL bump(31, 32)")?;
+    client.batch_execute(&update(1))?;
+    client.batch_execute("PREPARE TRANSACTION 'kept'")?;
+    let next = session(&server, "repeatable read")?;
+    let next = Background::run(next, &format!("BEGIN; {}", declare(&[1])))?;
+    next.wait_until_blocked(&mut look)?;
+    look.batch_execute("COMMIT PREPARED 'kept'")?;
+    let (mut next, result) = next.end()?;
+    result?;
+    next.batch_execute(&update(1))?;
+    next.batch_execute("COMMIT")?;
+    Ok(())
 }
 
 /// A refusal that a savepoint takes back is none of the transaction.

@@ -19,6 +19,7 @@ fn redefine(
     let mut holder = server.connect()?;
     holder.batch_execute("BEGIN")?;
     holder.batch_execute(&declare(&[1]))?;
+    holder.batch_execute(&update(1))?;
     let behind = Background::run(session(server, level)?, statement)?;
     behind.wait_until_blocked(look)?;
     let mut definer = server.connect()?;
@@ -55,7 +56,7 @@ fn between_grant_and_holding() -> Result<()> {
         definer.batch_execute("COMMIT")?;
         behind.end()?.1?;
         ensure!(
-            int(&mut look, "SELECT val FROM account WHERE id = 1")? == 2,
+            int(&mut look, "SELECT val FROM account WHERE id = 1")? == 4,
             "{level}"
         );
     }
@@ -94,6 +95,51 @@ fn another_key() -> Result<()> {
         ensure!(sqlstate(&behind.end()?.1) == "42P01");
         ensure!(int(&mut look, "SELECT count(*) FROM txn.lane")? == 0);
     }
+    Ok(())
+}
+
+/// The table becomes a partition: its keys are queued under another name.
+#[test]
+fn another_root() -> Result<()> {
+    let block = format!("BEGIN; {}", declare(&[1]));
+    for level in LEVELS {
+        let server = bank(3, &[])?;
+        let mut look = server.connect()?;
+        look.batch_execute(
+            "CREATE TABLE root (id int PRIMARY KEY, val bigint NOT NULL) PARTITION BY RANGE (id)",
+        )?;
+        let attach = "ALTER TABLE root ATTACH PARTITION account FOR VALUES FROM (0) TO (9)";
+        let (behind, mut definer) = redefine(&server, &mut look, level, &block, attach)?;
+        definer.batch_execute("COMMIT")?;
+        let (mut behind, result) = behind.end()?;
+        result?;
+        let other = "BEGIN; SELECT txn.declare(ARRAY['root(1)'])";
+        let next = Background::run(server.connect()?, other)?;
+        next.wait_until_blocked(&mut look)?;
+        behind.batch_execute("SET LOCAL txn.lane_beyond = error")?;
+        behind.batch_execute(&update(1))?;
+        behind.batch_execute("COMMIT")?;
+        next.end()?.1?;
+    }
+    Ok(())
+}
+
+/// Declared transactions lock their tables no longer than they need to: one that locks a table
+/// itself meets no other one that has declared other keys of it.
+#[test]
+fn tables_are_not_kept_locked() -> Result<()> {
+    let server = bank(3, &[])?;
+    let mut clients = [server.connect()?, server.connect()?];
+    for (client, id) in clients.iter_mut().zip([1, 2]) {
+        client.batch_execute("BEGIN")?;
+        client.batch_execute(&declare(&[id]))?;
+    }
+    let [mut one, two] = clients;
+    one.batch_execute("LOCK TABLE account IN SHARE ROW EXCLUSIVE MODE")?;
+    let two = Background::run(two, "LOCK TABLE account IN SHARE ROW EXCLUSIVE MODE")?;
+    two.wait_until_blocked(&mut server.connect()?)?;
+    one.batch_execute("COMMIT")?;
+    two.end()?.1?;
     Ok(())
 }
 
