@@ -68,8 +68,8 @@ fn is_fresh() -> bool {
 }
 
 /// A client has begun a transaction block, before anything else. Takes the keys that the refused
-/// ones before it have used, unless others keep them for long: the wait makes a refusal less likely,
-/// and is worth no error.
+/// ones before it have used, unless others keep them for long: the wait makes a refusal less
+/// likely, and is worth no error.
 ///
 /// # Errors
 /// 57014, if the user cancels it.

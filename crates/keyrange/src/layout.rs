@@ -140,8 +140,8 @@ impl Layout {
     }
 
     /// The images that rows in the interval can have: each one by itself if they are at most
-    /// `most`, else as one interval. Scans ask for more, as the bits on the right of the last field are
-    /// zero in all of them.
+    /// `most`, else as one interval. Scans ask for more, as the bits on the right of the last field
+    /// are zero in all of them.
     pub fn rows(&self, keys: &Interval, most: usize) -> Vec<Interval> {
         let shift = self.columns().last().map_or(0, |last| last.shift);
         let unused = (1 << shift) - 1;

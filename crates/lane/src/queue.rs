@@ -99,8 +99,8 @@ impl<'a> Lane<'a> {
         first..first + self.seat(seat).requests.get() as u32
     }
 
-    /// What a transaction has declared, and whether each item is granted. Under the lane's lock, but
-    /// for the process's own.
+    /// What a transaction has declared, and whether each item is granted. Under the lane's lock,
+    /// but for the process's own.
     pub fn declared(self, seat: SeatId) -> impl Iterator<Item = (Item, bool)> + use<'a> {
         let requests = self.requests_of(seat).map(move |id| self.request(id));
         requests.map(|request| (request.item(), request.is_granted()))
