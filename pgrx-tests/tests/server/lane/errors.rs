@@ -324,11 +324,15 @@ fn calls_that_cannot_declare() -> Result<()> {
          CALL touch(1)",
         1,
     )?;
+    // An argument that changes something is evaluated once.
+    let once = "CREATE SEQUENCE once ;; CALL bump(nextval('once')::int)";
+    expect(&mut client, once, 1)?;
+    ensure!(int(&mut client, "SELECT last_value FROM once")? == 1);
     client.batch_execute("REVOKE EXECUTE ON PROCEDURE touch FROM PUBLIC")?;
     client.batch_execute("SET ROLE caller")?;
     ensure!(sqlstate(&client.batch_execute("CALL touch(1)")) == "42501");
     client.batch_execute("RESET ROLE")?;
-    ensure!(int(&mut client, "SELECT sum(val) FROM account")? == 10);
+    ensure!(int(&mut client, "SELECT sum(val) FROM account")? == 11);
     Ok(())
 }
 

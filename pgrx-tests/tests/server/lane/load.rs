@@ -19,7 +19,7 @@ fn nobody_is_refused(level: &'static str, has_undeclared: bool) -> Result<()> {
     let sessions = move |_| {
         format!("SET default_transaction_isolation = '{level}'; SET txn.range_occ = on; SELECT 1")
     };
-    let load = Load::new(&server, 24, 60)
+    let load = Load::new(&server, 64, 25)
         .session(sessions)
         .moves("lane_waits");
     let tally = load.run(|worker| {

@@ -220,3 +220,89 @@ fn a_stream_of_writers() -> Result<()> {
     let mut look = server.connect()?;
     tally.explains(int(&mut look, "SELECT val FROM account WHERE id = 1")? - DECLARED)
 }
+
+/// An insert has put its row into the table and no entry into the index: its key is announced.
+#[test]
+fn an_insert_without_its_index_entry() -> Result<()> {
+    for level in LEVELS {
+        let server = bank(2, &[])?;
+        let mut look = server.connect()?;
+        look.batch_execute(
+            "CREATE FUNCTION slow(n int) RETURNS int IMMUTABLE LANGUAGE plpgsql AS $$
+             BEGIN PERFORM pg_advisory_xact_lock_shared(7); RETURN n; END $$;
+             CREATE TABLE late (id int NOT NULL) USING txn_heap;
+             CREATE INDEX ON late (slow(id));
+             ALTER TABLE late ADD PRIMARY KEY (id)",
+        )?;
+        let declare = "BEGIN; SELECT txn.declare(ARRAY['late(5)'])";
+        look.batch_execute(declare)?;
+        look.batch_execute("COMMIT; SELECT pg_advisory_lock(7)")?;
+        let insert = Background::run(server.connect()?, "INSERT INTO late VALUES (5)")?;
+        insert.wait_until_blocked(&mut look)?;
+        let declared = Background::run(session(&server, level)?, declare)?;
+        declared.wait_until_blocked(&mut look)?;
+        look.batch_execute("SELECT pg_advisory_unlock(7)")?;
+        insert.end()?.1?;
+        let (mut declared, result) = declared.end()?;
+        result?;
+        ensure!(int(&mut declared, "SELECT count(*) FROM late WHERE id = 5")? == 1);
+        declared.batch_execute("DELETE FROM late WHERE id = 5; COMMIT")?;
+    }
+    Ok(())
+}
+
+/// A transaction that changes many rows announces the first of them, and waits for all that are
+/// held.
+#[test]
+fn a_writer_of_many_rows() -> Result<()> {
+    let server = bank(1000, &[])?;
+    let mut look = server.connect()?;
+    let once = format!("BEGIN; {}; COMMIT", declare(&[1]));
+    look.batch_execute(&once)?;
+    let all = "UPDATE account SET val = val + 1";
+
+    let mut bulk = server.connect()?;
+    bulk.batch_execute("BEGIN; SET LOCAL enable_indexscan = off")?;
+    bulk.batch_execute(all)?;
+    let first = Background::run(server.connect()?, &once)?;
+    first.wait_until_blocked(&mut look)?;
+    let mut last = server.connect()?;
+    last.batch_execute("BEGIN")?;
+    last.batch_execute(&declare(&[900]))?;
+    let last = Background::run(last, &update(900))?;
+    last.wait_until_blocked(&mut look)?;
+    bulk.batch_execute("COMMIT")?;
+    first.end()?.1?;
+    let (mut holder, result) = last.end()?;
+    result?;
+
+    let bulk = Background::run(bulk, all)?;
+    bulk.wait_until_blocked(&mut look)?;
+    holder.batch_execute("COMMIT")?;
+    bulk.end()?.1?;
+    ensure!(int(&mut look, "SELECT sum(val)::bigint FROM account")? == 2001);
+    Ok(())
+}
+
+/// A writer that has declared nothing comes while one holds the key and another one waits for it:
+/// both get it.
+#[test]
+fn a_writer_behind_a_queue() -> Result<()> {
+    for level in LEVELS {
+        let server = bank(2, &[])?;
+        let mut look = server.connect()?;
+        let mut holder = server.connect()?;
+        holder.batch_execute("BEGIN")?;
+        holder.batch_execute(&declare(&[1]))?;
+        holder.batch_execute(&update(1))?;
+        let queued = Background::run(session(&server, level)?, "CALL bump(1, 2)")?;
+        queued.wait_until_blocked(&mut look)?;
+        let writer = Background::run(server.connect()?, &update(1))?;
+        writer.wait_until_blocked(&mut look)?;
+        holder.batch_execute("COMMIT")?;
+        queued.end()?.1?;
+        writer.end()?.1?;
+        ensure!(int(&mut look, "SELECT sum(val)::bigint FROM account")? == 4);
+    }
+    Ok(())
+}
