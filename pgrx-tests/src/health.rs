@@ -1,5 +1,5 @@
-//! The physical check after a load: a broken order of commit is not a wrong answer but damage that a
-//! count by index does not see and VACUUM never finishes with.
+//! The physical check after a load: a broken order of commit is not a wrong answer but damage that
+//! a count by index does not see and VACUUM never finishes with.
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
@@ -12,8 +12,8 @@ use crate::{int, text};
 /// How long sessions may take to end after their client has left.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Checks `table`, whose unique column is `key`: one version per row by every path, heap and indexes
-/// clean, VACUUM and VACUUM FREEZE at an end, and no session, wait or group left behind.
+/// Checks `table`, whose unique column is `key`: one version per row by every path, heap and
+/// indexes clean, VACUUM and VACUUM FREEZE at an end, and no session, wait or group left behind.
 pub fn physical_health(server: &Server, table: &str, key: &str) -> Result<()> {
     let mut client = server.connect()?;
     quiet(&mut client)?;
@@ -86,7 +86,8 @@ fn check(client: &mut Client, table: &str, key: &str) -> Result<()> {
             .batch_execute(&format!("SELECT bt_index_check('{index}', true)"))
             .with_context(|| format!("bt_index_check of {index}"))?;
     }
-    // amcheck refuses tables of txn_heap, whose pages are heap's: for it this one is a heap table for a moment.
+    // amcheck refuses tables of txn_heap, whose pages are heap's: for it this one is a heap table
+    // for a moment.
     client.batch_execute(&format!(
         "BEGIN; UPDATE pg_class SET relam = (SELECT oid FROM pg_am WHERE amname = 'heap') \
          WHERE oid = '{table}'::regclass"

@@ -1,5 +1,5 @@
-//! Many clients at once, each with a fixed number of transactions, so that nothing depends on speed. A
-//! load that has to move a counter goes on until it has.
+//! Many clients at once, each with a fixed number of transactions, so that nothing depends on
+//! speed. A load that has to move a counter goes on until it has.
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread::{scope, sleep};
@@ -96,8 +96,8 @@ impl Load {
             .moves("followed + combined")
     }
 
-    /// The load goes on until this counter of `txn.stats` has grown, and fails if it does not: without
-    /// what it counts, the test has tested nothing of what it is about.
+    /// The load goes on until this counter of `txn.stats` has grown, and fails if it does not:
+    /// without what it counts, the test has tested nothing of what it is about.
     pub fn moves(mut self, counter: &'static str) -> Self {
         self.moves = Some(counter);
         self
@@ -174,8 +174,8 @@ impl Load {
         int(&mut client, &format!("SELECT {counter} FROM txn.stats"))
     }
 
-    /// Whether a client that has made all its attempts is to make them again: the load's counter has
-    /// not moved since it was `before`. Not while the server is away.
+    /// Whether a client that has made all its attempts is to make them again: the load's counter
+    /// has not moved since it was `before`. Not while the server is away.
     fn is_wanted_again(&self, before: i64) -> bool {
         self.moves.is_some() && self.moved().is_ok_and(|now| !has_moved(before, now))
     }

@@ -1,15 +1,15 @@
-//! Transcripts of sessions side by side, as a page of the documentation shows them: played on a real server and compared
-//! line by line.
+//! Transcripts of sessions side by side, as a page of the documentation shows them: played on a
+//! real server and compared line by line.
 //!
 //! ```text
-//! A> UPDATE ... RETURNING balance;    a statement of session A, up to a line that ends with a semicolon
+//! A> UPDATE ... RETURNING balance;    a statement of session A, up to a semicolon at a line's end
 //!  90                                 a row of its result; columns are separated by " | "
 //! (0 rows)                            its result has no rows
 //! ...                                 it ends without an error
-//! ERROR 40001: message                its error; DETAIL: and HINT: may follow, and are compared if they do
+//! ERROR 40001: message                its error; DETAIL: and HINT: are compared if they follow
 //! ERROR 40001                         an error of this code
-//! (waits)                             it waits for another session, until a line with its session tells its end:
-//! B: 70                               a row, an error ..., or "done" where there is nothing to show
+//! (waits)                             it waits for another session, until a line with its own:
+//! B: 70                               a row, an error, or "done" without anything to show
 //! -- text                             a comment
 //! ```
 use std::collections::BTreeMap;
@@ -117,8 +117,9 @@ impl Transcript {
         Ok(Transcript(steps))
     }
 
-    /// Plays it; each new session begins with `session_sql`, and has its letter as `application_name`. The error of
-    /// whatever differs shows the lines of the page (-) and those of the server (+).
+    /// Plays it; each new session begins with `session_sql`, and has its letter as
+    /// `application_name`. The error of whatever differs shows the lines of the page (-) and those
+    /// of the server (+).
     pub fn play(&self, server: &Server, session_sql: &str, dog: &Watchdog) -> Result<()> {
         self.perform(server, session_sql, dog, |step, happened| {
             if happened == step.told {
@@ -267,8 +268,8 @@ impl Players<'_> {
         Ok(())
     }
 
-    /// What came of the session's statement; None if it waits. Where an end is expected a wait has to last before it is
-    /// believed: it may be about to end.
+    /// What came of the session's statement; None if it waits. Where an end is expected a wait has
+    /// to last before it is believed: it may be about to end.
     fn end_of(&mut self, session: char, is_expected: bool) -> Result<Option<Answer>> {
         let began = Instant::now();
         loop {
@@ -287,8 +288,8 @@ impl Players<'_> {
     }
 }
 
-/// Whether that process waits for a transaction that has not ended, or for a ticket that somebody else has: nothing that
-/// has happened so far will wake it.
+/// Whether that process waits for a transaction that has not ended, or for a ticket that somebody
+/// else has: nothing that has happened so far will wake it.
 fn is_blocked(control: &mut Client, pid: i32) -> Result<bool> {
     let sql = format!(
         "SELECT cardinality(pg_blocking_pids({pid})) > 0 AND NOT EXISTS (SELECT FROM txn.waits WHERE pid = {pid} \

@@ -1,10 +1,12 @@
 //! Waiting for a row that is not hot yet.
 //!
-//! Heap waits for whoever has a row inside one call, and goes on waiting for the next one that gets it. Meanwhile the row may
-//! have become hot: then its waiters still come to it one after the other in stock PostgreSQL's way, and where two rows are taken in
-//! opposite orders each of them closes a circle that is found after `deadlock_timeout`. So we wait in front of heap's call, with the
-//! same locks in the same order (heapam.c: heap_update, heap_acquire_tuplock): each time the row has another owner, the wait is
-//! declared anew, which refuses a circle at once, and a row that has become hot is left to its queue.
+//! Heap waits for whoever has a row inside one call, and goes on waiting for the next one that gets
+//! it. Meanwhile the row may have become hot: then its waiters still come to it one after the other
+//! in stock PostgreSQL's way, and where two rows are taken in opposite orders each of them closes a
+//! circle that is found after `deadlock_timeout`. So we wait in front of heap's call, with the same
+//! locks in the same order (heapam.c: heap_update, heap_acquire_tuplock): each time the row has
+//! another owner, the wait is declared anew, which refuses a circle at once, and a row that has
+//! become hot is left to its queue.
 
 use super::blocker::{await_edge, end_wait};
 use super::detect::{self, RowLocker};
@@ -16,7 +18,8 @@ use pgrx::pg_sys::{self, LockTupleMode};
 
 /// What a wait for a row has ended with.
 pub enum Turn {
-    /// Nobody has the version any more, as far as we have seen. We may hold a place in heap's queue: `done` gives it up.
+    /// Nobody has the version any more, as far as we have seen. We may hold a place in heap's
+    /// queue: `done` gives it up.
     Ours(Option<Place>),
     /// The row is hot now.
     Hot(Slot),
@@ -56,11 +59,13 @@ fn heavyweight(mode: LockTupleMode::Type) -> pg_sys::LOCKMODE {
     lock as pg_sys::LOCKMODE
 }
 
-/// Waits until nobody holds the row's current version against a lock of that mode, or the row has become hot. `current` says which version
-/// that is; an update that commits may make it another one.
+/// Waits until nobody holds the row's current version against a lock of that mode, or the row has
+/// become hot. `current` says which version that is; an update that commits may make it another
+/// one.
 ///
 /// # Errors
-/// 40P01 if the wait closes a circle of transactions that have to do with hot rows, or have locked others.
+/// 40P01 if the wait closes a circle of transactions that have to do with hot rows, or have locked
+/// others.
 ///
 /// # Safety
 /// `rel` is open, and the versions are those of the row `identity`.

@@ -1,4 +1,5 @@
-//! Combining, the session's side: leaving an update to the transaction that has the ticket, and doing those of others.
+//! Combining, the session's side: leaving an update to the transaction that has the ticket, and
+//! doing those of others.
 //!
 //! Both sides are single-statement transactions that commit as soon as the statement has run, with
 //! statements of one form (`pg/form`): the holder computes nothing that the waiters' own sessions
@@ -27,11 +28,12 @@ use hotrow::{ARGUMENT_BYTES, Adoption, Identity, RESULT_BYTES, Slot, actor_of};
 use pgrx::pg_sys::{self, LockTupleMode, Oid, TM_Result};
 use std::cell::Cell;
 
-/// Classes of errors that say something of the server or the session, and nothing of the values: resources, prerequisites,
-/// intervention, system, internal.
+/// Classes of errors that say something of the server or the session, and nothing of the values:
+/// resources, prerequisites, intervention, system, internal.
 const NOT_ABOUT_DATA: [[u8; 2]; 5] = [*b"53", *b"55", *b"57", *b"58", *b"XX"];
 
-/// How long a transaction works for others, in microseconds; one statement of theirs may make it a little longer.
+/// How long a transaction works for others, in microseconds; one statement of theirs may make it a
+/// little longer.
 const PATIENCE_US: u64 = 5000;
 
 /// How long it is remembered that a statement returned more than can be passed on, in microseconds.
@@ -168,8 +170,8 @@ pub unsafe fn pack(query: *mut pg_sys::QueryDesc) -> bool {
 /// # Safety
 /// `query` was packed, and has let its snapshot go.
 pub unsafe fn report(query: *mut pg_sys::QueryDesc, rows: u32) {
-    // SAFETY: the executor's counters, as standard_ExecutorRun leaves them; the result relation is open; `forget` gives
-    // back the holdoff.
+    // SAFETY: the executor's counters, as standard_ExecutorRun leaves them; the result relation is
+    // open; `forget` gives back the holdoff.
     unsafe {
         pg_sys::QueryCancelHoldoffCount += 1;
         PRESENT.is_done.set(true);
@@ -238,8 +240,8 @@ pub fn is_done() -> bool {
     PRESENT.is_done.get()
 }
 
-/// Does the updates of waiters together with our own. None: nothing was done, and the caller goes on as if it had not
-/// asked.
+/// Does the updates of waiters together with our own. None: nothing was done, and the caller goes
+/// on as if it had not asked.
 ///
 /// # Safety
 /// The executor's arguments, for the row of that slot, whose ticket we have.
@@ -300,7 +302,8 @@ fn is_fatal_to_fail() -> bool {
     unsafe { pg_sys::ExitOnAnyError }
 }
 
-/// Whether our commit goes on before the standbys have it: their silence must not keep others waiting.
+/// Whether our commit goes on before the standbys have it: their silence must not keep others
+/// waiting.
 fn commits_early() -> bool {
     // SAFETY: a plain read of a setting.
     guc::EARLY_VISIBILITY.get()
@@ -361,8 +364,8 @@ impl Room {
     }
 }
 
-/// Adopts waiters whose statements have the form. Their arguments are copied: a request is its owner's again when the
-/// owner goes its own way.
+/// Adopts waiters whose statements have the form. Their arguments are copied: a request is its
+/// owner's again when the owner goes its own way.
 fn adopt(relation: Oid, slot: Slot, form: &Form) {
     let digest = form.digest();
     let most = (settings::of(relation).group_size() as usize).min(MOST);
@@ -394,16 +397,16 @@ fn adopt(relation: Oid, slot: Slot, form: &Form) {
     });
 }
 
-/// Applies the adopted updates to the new row, one after the other. Those that fail, and those that make the row large, are
-/// refused: their sessions do them by themselves.
+/// Applies the adopted updates to the new row, one after the other. Those that fail, and those that
+/// make the row large, are refused: their sessions do them by themselves.
 unsafe fn apply_all(
     slot: *mut pg_sys::TupleTableSlot,
     query: *mut pg_sys::QueryDesc,
     form: &Form,
     update: Update,
 ) {
-    // SAFETY: by `lead`'s contract. Expressions with a form and constraints that were found portable leave nothing behind
-    // when they fail with an error about data.
+    // SAFETY: by `lead`'s contract. Expressions with a form and constraints that were found
+    // portable leave nothing behind when they fail with an error about data.
     unsafe {
         let own = form::Arguments::save(form, query);
         let mut is_too_long = false;
@@ -511,8 +514,8 @@ fn seal_all() {
     stop::at(stop::Point::Sealed);
 }
 
-/// Our transaction has committed, its record ending at `end`: so have the updates that we did for others. They are woken
-/// by `deliver`.
+/// Our transaction has committed, its record ending at `end`: so have the updates that we did for
+/// others. They are woken by `deliver`.
 #[inline]
 pub fn committed(end: u64) {
     if PRESENT.count.get() > 0 {

@@ -1,10 +1,12 @@
 //! `INSERT ... ON CONFLICT`, the usual counter (rule "upsert").
 //!
-//! The executor looks for a conflicting row with SnapshotDirty and waits for whoever is changing it, before it asks for
-//! the row's lock (executor/execIndexing.c: check_exclusion_or_unique_constraint). An update that leaves the keys alone
-//! changes nothing about the conflict, whether it commits or not: for a hot row we say that there is no need to wait. Then
-//! the executor locks the row: there we take the ticket and hand out the last version, which its update follows.
-//! (DO NOTHING waits as ever: it takes no lock, so nothing would keep the row from being deleted by the same transaction.)
+//! The executor looks for a conflicting row with SnapshotDirty and waits for whoever is changing
+//! it, before it asks for the row's lock (executor/execIndexing.c:
+//! check_exclusion_or_unique_constraint). An update that leaves the keys alone changes nothing
+//! about the conflict, whether it commits or not: for a hot row we say that there is no need to
+//! wait. Then the executor locks the row: there we take the ticket and hand out the last version,
+//! which its update follows. (DO NOTHING waits as ever: it takes no lock, so nothing would keep the
+//! row from being deleted by the same transaction.)
 
 use super::access::{Heat, hand_out, heat, keep_ticket, lend, ticket_for, version_of};
 use super::blocker::{end_wait, wait_for_lockers};
@@ -27,8 +29,9 @@ use crate::tam::swap::{self, Use};
 use hotrow::{Contention, Identity, Slot};
 use pgrx::pg_sys::{self, LockTupleMode, TM_Result};
 
-/// A look with SnapshotDirty has found a version: the executor needs not wait for those that update a hot row. Before it
-/// waits for others, it gives back a ticket that it has not used: they may want it.
+/// A look with SnapshotDirty has found a version: the executor needs not wait for those that update
+/// a hot row. Before it waits for others, it gives back a ticket that it has not used: they may
+/// want it.
 ///
 /// # Safety
 /// `slot` holds a version of a row of `rel`, found with `snapshot`, a SnapshotDirty.
@@ -92,8 +95,8 @@ unsafe fn is_of_hot_row(
     }
 }
 
-/// Locks the conflicting hot row for the update to come: the version that it gets is the last one, perhaps of a running
-/// predecessor.
+/// Locks the conflicting hot row for the update to come: the version that it gets is the last one,
+/// perhaps of a running predecessor.
 ///
 /// # Safety
 /// The executor's arguments, of a statement that `usage` says may follow.

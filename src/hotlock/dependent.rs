@@ -10,8 +10,8 @@
 //!   that finds none see `by_key.rs`.
 //! - A foreign key's check (`fk_check.rs`).
 //! - With `follower_reads = validated`: a SELECT of tables that nobody writes (`reads.rs`).
-//! - With `follower_reads = immediate`: any statement on tables that the transaction has not followed in. It sees those
-//!   tables as they were before the predecessors' commits.
+//! - With `follower_reads = immediate`: any statement on tables that the transaction has not
+//!   followed in. It sees those tables as they were before the predecessors' commits.
 //!
 //! The rule is asked wherever code is about to run: at the start of a statement and when a cursor
 //! goes on, before a utility command, before planning, and before a PL/pgSQL statement that comes

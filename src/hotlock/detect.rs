@@ -196,7 +196,8 @@ pub enum RowLocker {
     /// We have written or locked it, so that others who ask for that lock wait for us: we must not
     /// queue behind them.
     Own,
-    /// That other running transaction holds it against the lock asked for; of several, the one that has updated it.
+    /// That other running transaction holds it against the lock asked for; of several, the one that
+    /// has updated it.
     Other(u32),
 }
 
@@ -213,7 +214,8 @@ pub unsafe fn row_locker(
     unsafe { row_locker_on(Page::pin(rel, version), version, mode) }
 }
 
-/// Whether another running transaction holds a version against a row lock of that mode, as far as a glance tells.
+/// Whether another running transaction holds a version against a row lock of that mode, as far as a
+/// glance tells.
 ///
 /// # Safety
 /// As for `row_locker`.
@@ -280,7 +282,8 @@ pub unsafe fn is_own(rel: pg_sys::Relation, version: u64) -> bool {
     unsafe { row_locker(rel, version, LockTupleMode::LockTupleExclusive) == RowLocker::Own }
 }
 
-/// The lock that a plain xmax stands for (heapam.c: TUPLOCK_from_mxstatus, get_mxact_status_for_lock).
+/// The lock that a plain xmax stands for (heapam.c: TUPLOCK_from_mxstatus,
+/// get_mxact_status_for_lock).
 fn held(mask: u16, mask2: u16) -> LockTupleMode::Type {
     let keys = u32::from(mask2) & pg_sys::HEAP_KEYS_UPDATED != 0;
     let locks = u32::from(mask) & (pg_sys::HEAP_XMAX_EXCL_LOCK | pg_sys::HEAP_XMAX_KEYSHR_LOCK);
@@ -295,8 +298,9 @@ fn held(mask: u16, mask2: u16) -> LockTupleMode::Type {
     }
 }
 
-/// Whether two row locks exclude each other (heapam.c: tupleLockExtraInfo). The modes are numbered by strength from 0: the
-/// weakest of them only excludes the strongest, the second one the two strongest, and so on.
+/// Whether two row locks exclude each other (heapam.c: tupleLockExtraInfo). The modes are numbered
+/// by strength from 0: the weakest of them only excludes the strongest, the second one the two
+/// strongest, and so on.
 fn conflicts(one: LockTupleMode::Type, other: LockTupleMode::Type) -> bool {
     one + other >= LockTupleMode::LockTupleExclusive
 }
@@ -304,7 +308,8 @@ fn conflicts(one: LockTupleMode::Type, other: LockTupleMode::Type) -> bool {
 /// The transaction that has locked or updated a version whose xmax is a MultiXact.
 ///
 /// # Safety
-/// It has been read, with these bits, from a version that a scan has found, so it is not truncated yet.
+/// It has been read, with these bits, from a version that a scan has found, so it is not truncated
+/// yet.
 unsafe fn row_locker_of_several(
     mask: u16,
     xmax: pg_sys::MultiXactId,
@@ -347,7 +352,8 @@ unsafe fn row_locker_of_several(
     locker
 }
 
-/// Counts this session among those that wait for a row that is not hot. True when the threshold is reached.
+/// Counts this session among those that wait for a row that is not hot. True when the threshold is
+/// reached.
 pub fn count_waiter(identity: &Identity) -> bool {
     let threshold = settings::of(Oid::from(identity.relation))
         .hot_threshold()
@@ -399,7 +405,8 @@ pub unsafe fn promote(
     version: u64,
 ) -> Option<Slot> {
     let mut label = [0; LABEL_BYTES];
-    // SAFETY: by the contract; the tuple stays in place while its page is pinned, so that output functions run unlocked.
+    // SAFETY: by the contract; the tuple stays in place while its page is pinned, so that output
+    // functions run unlocked.
     let length = unsafe {
         let page = Page::pin(rel, version);
         page.share();

@@ -37,7 +37,8 @@ pub const BASE_TAKEN: Report = Report {
     hint: Some(c"The transaction might succeed if retried."),
 };
 
-/// A follower's function would have to wait within an operation that has a page locked (dependent.rs).
+/// A follower's function would have to wait within an operation that has a page locked
+/// (dependent.rs).
 pub const CANNOT_WAIT: Report = Report {
     code: *b"40001",
     message: c"could not wait for a transaction that this one built on",
@@ -45,7 +46,8 @@ pub const CANNOT_WAIT: Report = Report {
     hint: Some(c"The transaction might succeed if retried."),
 };
 
-/// A nested statement would read with a snapshot that is older than the end of a predecessor (dependent.rs).
+/// A nested statement would read with a snapshot that is older than the end of a predecessor
+/// (dependent.rs).
 pub const STALE_SNAPSHOT: Report = Report {
     code: *b"40001",
     message: c"could not read: the snapshot does not show a transaction that this one built on",
@@ -78,7 +80,8 @@ pub const TABLE_CHANGED: Report = Report {
     hint: Some(c"The transaction might succeed if retried."),
 };
 
-/// The transaction wants its own version of a hot row again, and somebody has followed (rule "own row again").
+/// The transaction wants its own version of a hot row again, and somebody has followed (rule "own
+/// row again").
 pub const OWN_ROW: Report = Report {
     code: *b"40001",
     message: c"could not change the hot row again: another transaction has already built on it",

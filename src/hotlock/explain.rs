@@ -10,7 +10,8 @@ use pgrx::prelude::*;
 use pgrx::{PgRelation, PgSqlErrorCode};
 use std::ffi::{CStr, CString};
 
-/// One condition: its name, whether it is met (None: that depends on the statement), and what more there is to say.
+/// One condition: its name, whether it is met (None: that depends on the statement), and what more
+/// there is to say.
 type Line = (&'static str, Option<bool>, Option<String>);
 
 /// Why a row backs off, in words.
@@ -83,7 +84,8 @@ pub fn obstacles(row: &Row) -> Option<String> {
 /// of a row is for those who may know of each row with which key it is there.
 ///
 /// # Errors
-/// 42501 without the privilege, 42809 for what is not an ordinary table, 22023 and 22004 for a key that is not one.
+/// 42501 without the privilege, 42809 for what is not an ordinary table, 22023 and 22004 for a key
+/// that is not one.
 #[pg_extern(sql = false)]
 fn explain_row(
     relation: pg_sys::Oid,
@@ -289,7 +291,8 @@ fn identity(table: &PgRelation, key: &Key, values: &[Option<String>]) -> Identit
 /// A value of that type from its text; None if it is not one.
 fn read(typ: pg_sys::Oid, modifier: i32, text: &str) -> Option<pg_sys::Datum> {
     let text = CString::new(text).ok()?;
-    // SAFETY: the type's input function, with an error context of the kind it wants, and text that outlives the call.
+    // SAFETY: the type's input function, with an error context of the kind it wants, and text that
+    // outlives the call.
     unsafe {
         let (mut input, mut parameter) = (pg_sys::Oid::INVALID, pg_sys::Oid::INVALID);
         pg_sys::getTypeInputInfo(typ, &mut input, &mut parameter);

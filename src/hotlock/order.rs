@@ -86,7 +86,8 @@ pub fn may_overtake_in(relation: Oid, what: Contention) -> bool {
             .has(what, database(), u32::from(relation), process::now())
 }
 
-/// Before something is taken in that table that is not a hot row: waits for all predecessors to end, where that matters.
+/// Before something is taken in that table that is not a hot row: waits for all predecessors to
+/// end, where that matters.
 pub fn let_pass_in(relation: Oid, what: Contention) {
     if may_overtake_in(relation, what) {
         predecessors::wait(Reason::Order);

@@ -1,5 +1,5 @@
-//! The read guard's session side (design, steps 7 and 8): which tables this transaction wrote, and up to which WAL
-//! position what it read must be durable before it completes.
+//! The read guard's session side (design, steps 7 and 8): which tables this transaction wrote, and
+//! up to which WAL position what it read must be durable before it completes.
 
 use super::flush;
 use super::session::memory;
@@ -17,7 +17,8 @@ const TABLES: usize = 32;
 struct Notes {
     written: [Cell<Oid>; TABLES],
     count: Cell<usize>,
-    /// Something was written that is not in the list: this transaction does not become visible early.
+    /// Something was written that is not in the list: this transaction does not become visible
+    /// early.
     untracked: Cell<bool>,
     announced: Cell<bool>,
     read_until: Cell<u64>,
@@ -92,7 +93,8 @@ pub fn note_read_until(position: u64) {
     NOTES.read_until.set(NOTES.read_until.get().max(position));
 }
 
-/// What this transaction has read is durable when WAL is, up to there; 0 if nothing has to become so.
+/// What this transaction has read is durable when WAL is, up to there; 0 if nothing has to become
+/// so.
 pub fn read_until() -> u64 {
     NOTES.read_until.get()
 }
@@ -107,16 +109,16 @@ pub fn note_read(relation: Oid) {
     note_read_until(until);
 }
 
-/// This transaction has read it is not known what; or what its predecessors wrote, who have committed since: at the end of the
-/// statement that looked, nothing was known of that yet.
+/// This transaction has read it is not known what; or what its predecessors wrote, who have
+/// committed since: at the end of the statement that looked, nothing was known of that yet.
 pub fn note_everything() {
     if is_used() {
         note_read_until(end_of_wal());
     }
 }
 
-/// The end of what has been inserted into WAL. GetXLogInsertRecPtr points behind the next page's header when the last
-/// record ends at a page boundary; XLogFlush wants the end of the record.
+/// The end of what has been inserted into WAL. GetXLogInsertRecPtr points behind the next page's
+/// header when the last record ends at a page boundary; XLogFlush wants the end of the record.
 pub fn end_of_wal() -> u64 {
     const PAGE: u64 = pg_sys::XLOG_BLCKSZ as u64;
     /// xlog_internal.h: SizeOfXLogShortPHD, SizeOfXLogLongPHD.
@@ -130,8 +132,8 @@ pub fn end_of_wal() -> u64 {
     }
 }
 
-/// Before the commit record: from now on whoever reads these tables must look after durability. False when this
-/// transaction must not become visible early.
+/// Before the commit record: from now on whoever reads these tables must look after durability.
+/// False when this transaction must not become visible early.
 pub fn announce() -> bool {
     // SAFETY: plain reads of settings and of this transaction's WAL position.
     let wanted = unsafe {
@@ -153,7 +155,8 @@ fn written() -> impl Iterator<Item = Oid> {
     NOTES.written[..NOTES.count.get()].iter().map(Cell::get)
 }
 
-/// The announced transaction has become visible, its commit record ending at `until` (0: it has not).
+/// The announced transaction has become visible, its commit record ending at `until` (0: it has
+/// not).
 pub fn settle(until: u64) {
     if NOTES.announced.take() {
         written().for_each(|relation| {
@@ -180,11 +183,12 @@ pub fn wait_for_reads() {
     }
 }
 
-/// Waits until what this transaction has read is as durable as its settings ask for: its client is going to be told something
-/// of it.
+/// Waits until what this transaction has read is as durable as its settings ask for: its client is
+/// going to be told something of it.
 pub fn wait_for_answer() {
     let until = NOTES.read_until.get();
-    // SAFETY: reads settings; a flush and a wait for standbys, with interrupts held as SyncRepWaitForLSN wants it.
+    // SAFETY: reads settings; a flush and a wait for standbys, with interrupts held as
+    // SyncRepWaitForLSN wants it.
     unsafe {
         if until == 0
             || planted(Fault::ReadGuardOff)

@@ -14,8 +14,8 @@
 //!   remember what it has written. The lock of a savepoint goes when that is rolled back.
 //! - A command that changes definitions counts as a change of all tables (pg/utility.rs has a list
 //!   of those that do not).
-//! - Catalogs, sequences, foreign tables and materialized views are not read so. They can be changed
-//!   in other ways.
+//! - Catalogs, sequences, foreign tables and materialized views are not read so. They can be
+//!   changed in other ways.
 
 use super::definitions;
 use super::errors;

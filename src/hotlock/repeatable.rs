@@ -1,12 +1,15 @@
 //! Transactions of REPEATABLE READ and SERIALIZABLE on a hot row.
 //!
-//! Such a transaction reads with one snapshot, and fails with 40001 when it comes to a row that somebody has changed since. So it
-//! neither follows nor is followed. But if its first statement updates or locks a hot row by its key, it queues before anything has
-//! been read: with the ticket, and once all that run in the row's list have ended, it takes its snapshot again. The row is then
-//! its own, and as the snapshot shows it, until it ends. Like any other on a hot row it becomes visible before the flush.
+//! Such a transaction reads with one snapshot, and fails with 40001 when it comes to a row that
+//! somebody has changed since. So it neither follows nor is followed. But if its first statement
+//! updates or locks a hot row by its key, it queues before anything has been read: with the ticket,
+//! and once all that run in the row's list have ended, it takes its snapshot again. The row is then
+//! its own, and as the snapshot shows it, until it ends. Like any other on a hot row it becomes
+//! visible before the flush.
 //!
-//! Later statements take the ticket only if nobody is there, for those who come next. Otherwise they come to the row in stock
-//! PostgreSQL's way, which refuses at once what would be refused after the queue.
+//! Later statements take the ticket only if nobody is there, for those who come next. Otherwise
+//! they come to the row in stock PostgreSQL's way, which refuses at once what would be refused
+//! after the queue.
 
 use super::handover;
 use super::session::{SESSION, memory, statement_of};
@@ -29,7 +32,8 @@ pub fn init(retake: Retake) {
     let _ = RETAKE.set(retake);
 }
 
-/// After a utility command: such a transaction may have begun, or have become one, that will want to know what its snapshot has been used for.
+/// After a utility command: such a transaction may have begun, or have become one, that will want
+/// to know what its snapshot has been used for.
 pub fn after_utility() {
     let may_use = memory().lane.is_some()
         || session_mode() != TableMode::Off
@@ -40,8 +44,9 @@ pub fn after_utility() {
     }
 }
 
-/// Before the first statement of such a transaction starts, on the hot row of that slot: queues, if the snapshot can be taken again.
-/// A plan that may have become old meanwhile keeps the snapshot that it was made with.
+/// Before the first statement of such a transaction starts, on the hot row of that slot: queues, if
+/// the snapshot can be taken again. A plan that may have become old meanwhile keeps the snapshot
+/// that it was made with.
 ///
 /// # Safety
 /// `query` is about to be started.

@@ -1,5 +1,5 @@
-//! The settings of a table: what its security label says, else what its partitioned parents' labels say, else the
-//! session's settings.
+//! The settings of a table: what its security label says, else what its partitioned parents' labels
+//! say, else the session's settings.
 //!
 //! A label is read once per table and session, and again when pg_seclabel's relcache entry has been
 //! invalidated, which every change of a
@@ -130,7 +130,8 @@ impl Settings {
         }
     }
 
-    /// A label's text: `parameter=value`, separated by commas. The messages are those of storage parameters.
+    /// A label's text: `parameter=value`, separated by commas. The messages are those of storage
+    /// parameters.
     pub fn parse(label: &str) -> Result<Settings, Fault> {
         let mut settings = NOTHING;
         for part in label.split(',') {
@@ -296,7 +297,8 @@ pub fn of(relation: Oid) -> Settings {
     LABELS.of_table.get(relation, || {
         let mut settings = NOTHING;
         label::for_each(relation, PROVIDER, |text| {
-            // What another version of the library has accepted and this one does not know counts as nothing.
+            // What another version of the library has accepted and this one does not know counts as
+            // nothing.
             let found = text
                 .to_str()
                 .ok()

@@ -1,4 +1,5 @@
-//! The tail of a hot row's list, on which an update builds or for which it waits: taking its version, letting its transaction end.
+//! The tail of a hot row's list, on which an update builds or for which it waits: taking its
+//! version, letting its transaction end.
 
 use super::deadlock;
 use super::definitions;
@@ -11,8 +12,9 @@ use crate::shared::wait;
 use hotrow::{Membership, Slot, Tail, actor_of};
 use pgrx::pg_sys;
 
-/// From here on we have seen uncommitted data: whatever becomes of it, we commit only after its writer. 40001 if the writer
-/// of what we have locked before has rolled back, and the list now ends with another.
+/// From here on we have seen uncommitted data: whatever becomes of it, we commit only after its
+/// writer. 40001 if the writer of what we have locked before has rolled back, and the list now ends
+/// with another.
 pub fn offer(n: usize, tail: &Tail) {
     let lender = SESSION.get(n).and_then(|m| m.predecessor());
     if lender.is_some_and(|xid| xid != tail.xid && !xact::has_committed(xid)) {
@@ -39,8 +41,8 @@ pub fn await_tail(n: usize, tail: &Tail) {
     });
 }
 
-/// Lets all end that run in the row's list, of which we have the ticket: one after the other, because those behind one that rolls back
-/// leave the list then.
+/// Lets all end that run in the row's list, of which we have the ticket: one after the other,
+/// because those behind one that rolls back leave the list then.
 pub fn await_list(slot: Slot) {
     let head = || memory().with_row(slot, |row, world| row.head(world));
     while let Some((_, xid, _)) = head() {
@@ -53,9 +55,10 @@ pub fn await_list(slot: Slot) {
     }
 }
 
-/// The same behind those who wait for the row in the ordinary way, in the order in which they came (heapam.c:
-/// heap_acquire_tuplock): they hold the lock of the version that they wait at, the one with which the executor came or a later.
-/// Not if we have locked the row already: then it is us whom they wait for.
+/// The same behind those who wait for the row in the ordinary way, in the order in which they came
+/// (heapam.c: heap_acquire_tuplock): they hold the lock of the version that they wait at, the one
+/// with which the executor came or a later. Not if we have locked the row already: then it is us
+/// whom they wait for.
 ///
 /// # Safety
 /// `rel` is open, and `version` is one that a scan of it has found.
@@ -120,7 +123,8 @@ fn await_transaction(slot: Slot, xid: u32, lock_manager: impl FnOnce(&Wait)) -> 
     !xact::is_running(xid)
 }
 
-/// Nothing has come of an offer, and nobody has seen it. What was locked before has been seen, and stays a dependency.
+/// Nothing has come of an offer, and nobody has seen it. What was locked before has been seen, and
+/// stays a dependency.
 pub fn forget_offer(n: usize) {
     SESSION.step(n, Membership::offer_forgotten);
     if SESSION.get(n).is_some_and(|m| !m.has_locked()) {
@@ -128,14 +132,16 @@ pub fn forget_offer(n: usize) {
     }
 }
 
-/// The offered version was rolled back: 40001 if the transaction had locked it, because then its client has seen it.
+/// The offered version was rolled back: 40001 if the transaction had locked it, because then its
+/// client has seen it.
 pub fn refuse_if_shown(n: usize) {
     if SESSION.get(n).is_some_and(|m| m.has_locked()) {
         errors::DOOMED.raise();
     }
 }
 
-/// The tail's transaction has ended; its session takes it off the list a moment after PostgreSQL's own record says so.
+/// The tail's transaction has ended; its session takes it off the list a moment after PostgreSQL's
+/// own record says so.
 fn settle(slot: Slot, tail: &Tail) {
     while memory().with_row(slot, |row, world| {
         row.tail(world)

@@ -6,7 +6,8 @@ use pgrx::pg_sys::{self, Oid};
 use std::ffi::CStr;
 use std::io::Write;
 
-/// Text of bounded length, without a destructor; what does not fit is cut. It ends with a zero byte.
+/// Text of bounded length, without a destructor; what does not fit is cut. It ends with a zero
+/// byte.
 pub struct Text {
     bytes: [u8; Text::ROOM + 1],
     length: usize,

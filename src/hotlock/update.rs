@@ -1,9 +1,10 @@
 //! UPDATE of a row: ordinary, hot, following.
 //!
-//! The executor calls `tuple_update` with the version that its scan found. For a hot row whose last version is a running
-//! predecessor's we answer `TM_Updated` and name that version (an *offer*); the executor asks `tuple_lock` for it, which
-//! hands it out as it is, checks the quals against it, and calls `tuple_update` again, now on that version. That call is
-//! the group update. Between offer and group update we have the ticket, so nobody else gets in between.
+//! The executor calls `tuple_update` with the version that its scan found. For a hot row whose last
+//! version is a running predecessor's we answer `TM_Updated` and name that version (an *offer*);
+//! the executor asks `tuple_lock` for it, which hands it out as it is, checks the quals against it,
+//! and calls `tuple_update` again, now on that version. That call is the group update. Between
+//! offer and group update we have the ticket, so nobody else gets in between.
 
 use super::access::{Heat, heat, identity_of, note_unseen, ticket_for, version_of};
 use super::blocker::wait_for_lockers;
@@ -151,7 +152,8 @@ fn await_lender(n: usize) {
     if let Some(membership) = SESSION.get(n).filter(Membership::depends) {
         predecessors::wait_on_row(n, &membership, Reason::Fallback);
     }
-    // Others may update the version now: the executor is to be shown the last one, and not this again.
+    // Others may update the version now: the executor is to be shown the last one, and not this
+    // again.
     SESSION.step(n, Membership::hands_emptied);
 }
 
@@ -165,7 +167,8 @@ unsafe fn without_ticket(call: Update, identity: &Identity) -> TM_Result::Type {
     result
 }
 
-/// Heap's own update. If it is going to wait for a row lock, circles through hot rows are refused first.
+/// Heap's own update. If it is going to wait for a row lock, circles through hot rows are refused
+/// first.
 unsafe fn ordinary(call: Update) -> TM_Result::Type {
     // SAFETY: as in `tuple_update`.
     unsafe {
@@ -302,9 +305,10 @@ fn may_let_pass(membership: &Membership) -> bool {
     !membership.is_pending() && !membership.has_locked()
 }
 
-/// Does with the offered version what the executor would do with it, for a statement and a table so simple that this is
-/// known, and follows. It saves the executor a second copy of its plan (execMain.c: EvalPlanQualStart), while we have the
-/// ticket. None: the executor is to look at the version by itself.
+/// Does with the offered version what the executor would do with it, for a statement and a table so
+/// simple that this is known, and follows. It saves the executor a second copy of its plan
+/// (execMain.c: EvalPlanQualStart), while we have the ticket. None: the executor is to look at the
+/// version by itself.
 unsafe fn follow_at_once(
     call: Update,
     n: usize,
@@ -349,8 +353,8 @@ unsafe fn answer_updated(call: Update, version: u64, xid: u32) -> TM_Result::Typ
     TM_Result::TM_Updated
 }
 
-/// The version that the executor looked at was rolled back. Nothing has been shown to anybody: forget it, and let the
-/// executor start from the version with which it came first.
+/// The version that the executor looked at was rolled back. Nothing has been shown to anybody:
+/// forget it, and let the executor start from the version with which it came first.
 unsafe fn start_again(call: Update, n: usize) -> TM_Result::Type {
     refuse_if_shown(n);
     SESSION.step(n, Membership::starts_again);
@@ -400,7 +404,8 @@ unsafe fn follow(call: Update, n: usize, tail: &Tail) -> Option<TM_Result::Type>
         }
         group::Outcome::NotPossible => {
             if SESSION.get(n).is_some_and(|m| m.lent().is_some()) {
-                // Our lock stays on the version: so does our place, or its writer could come to wait for us.
+                // Our lock stays on the version: so does our place, or its writer could come to
+                // wait for us.
                 memory().with_row(slot, |row, world| row.step_back(world, me));
             } else {
                 memory().with_row(slot, |row, world| row.withdraw(world, me));
@@ -414,7 +419,8 @@ unsafe fn follow(call: Update, n: usize, tail: &Tail) -> Option<TM_Result::Type>
     }
 }
 
-/// Heap's own update of a hot row. Then the ticket goes on, unless this transaction ends right after.
+/// Heap's own update of a hot row. Then the ticket goes on, unless this transaction ends right
+/// after.
 unsafe fn ordinary_hot(call: Update, n: usize, query: usize) -> TM_Result::Type {
     // SAFETY: as in `tuple_update`.
     unsafe {
@@ -434,11 +440,11 @@ unsafe fn ordinary_hot(call: Update, n: usize, query: usize) -> TM_Result::Type 
     }
 }
 
-/// After an ordinary update: the transaction becomes a leader that others follow. It keeps the ticket instead when it
-/// is a single statement (its commit is next, and nobody gains from an earlier hand-over), when a
-/// rollback to a savepoint could leave it a lock of the row (rule "savepoints"), in stricter transactions than
-/// READ COMMITTED, when a column of any unique index has changed, when only queueing is asked for,
-/// and while the row backs off.
+/// After an ordinary update: the transaction becomes a leader that others follow. It keeps the
+/// ticket instead when it is a single statement (its commit is next, and nobody gains from an
+/// earlier hand-over), when a rollback to a savepoint could leave it a lock of the row (rule
+/// "savepoints"), in stricter transactions than READ COMMITTED, when a column of any unique index
+/// has changed, when only queueing is asked for, and while the row backs off.
 fn pass_ticket(rel: pg_sys::Relation, n: usize, version: u64, keeps_keys: bool) {
     let me = member_id(n);
     let slot = membership_slot(n);

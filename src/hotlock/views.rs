@@ -1,5 +1,5 @@
-//! The functions behind the views `txn.hotspots`, `txn.stats` and `txn.waits`. Times are microseconds since PostgreSQL's
-//! epoch; the views turn them into timestamps.
+//! The functions behind the views `txn.hotspots`, `txn.stats` and `txn.waits`. Times are
+//! microseconds since PostgreSQL's epoch; the views turn them into timestamps.
 
 use super::detect;
 use super::explain::{cause_of, obstacles};

@@ -315,8 +315,8 @@ impl Return {
         }
     }
 
-    /// Whether the value of an expression of that type is given to the caller as it is. (A trigger's
-    /// row is not cast, and another value is an error.)
+    /// Whether the value of an expression of that type is given to the caller as it is. (A
+    /// trigger's row is not cast, and another value is an error.)
     pub fn is_type_declared(state: &State, typ: Oid) -> bool {
         !state.trigger.is_null() || state.result == typ && quiet::is_plain(typ)
     }

@@ -5,14 +5,17 @@
 //! be seen to do from a hook (`hotlock/dependent.rs`). Everything here is an allowlist: kinds of
 //! nodes, functions, types. What is not on it is not quiet, and the statement waits.
 //!
-//! - Functions: PostgreSQL's own, written in C, immutable, of plain types; and those of `SESSION_ONLY`, which are not
-//!   immutable, but look at nothing other than the session's clock, settings and sequences.
-//! - Types: PostgreSQL's own base types, arrays of them, and enums. Of others it is not known which functions a comparison or a
-//!   cast calls. A value that is only copied may be of any type.
-//! - Plans: scans, joins, sorts, groups and aggregates by PostgreSQL's operators and functions, subqueries in FROM, rows of VALUES,
-//!   INSERT, UPDATE, DELETE and MERGE, row locks, LIMIT. No subplans.
-//! - Tables that are written: their CHECK constraints, generated columns, index expressions and WHEN conditions are quiet. Their
-//!   triggers are foreign keys' or PL/pgSQL functions, whose statements come by a hook (`plpgsql.rs`).
+//! - Functions: PostgreSQL's own, written in C, immutable, of plain types; and those of
+//!   `SESSION_ONLY`, which are not immutable, but look at nothing other than the session's clock,
+//!   settings and sequences.
+//! - Types: PostgreSQL's own base types, arrays of them, and enums. Of others it is not known which
+//!   functions a comparison or a cast calls. A value that is only copied may be of any type.
+//! - Plans: scans, joins, sorts, groups and aggregates by PostgreSQL's operators and functions,
+//!   subqueries in FROM, rows of VALUES, INSERT, UPDATE, DELETE and MERGE, row locks, LIMIT. No
+//!   subplans.
+//! - Tables that are written: their CHECK constraints, generated columns, index expressions and
+//!   WHEN conditions are quiet. Their triggers are foreign keys' or PL/pgSQL functions, whose
+//!   statements come by a hook (`plpgsql.rs`).
 
 use super::builtin::{self, Known, is_builtin};
 use super::nodes::{nodes, numbers, oids, relation_of, tag};

@@ -1,26 +1,30 @@
 //! The version that a follower has built on, and how PostgreSQL may misread it.
 //!
-//! PostgreSQL's visibility code (access/heap/heapam_visibility.c) knows one way in which a version can be inserted by
-//! the current transaction and deleted by another transaction id: the deleter was a subtransaction that has aborted. So
-//! it sets HEAP_XMAX_INVALID. With followers a running foreign updater is the rule, and a leader that looks at its own
-//! followed version sets that bit by mistake. The look itself gives the right answer: a transaction sees what it wrote.
+//! PostgreSQL's visibility code (access/heap/heapam_visibility.c) knows one way in which a version
+//! can be inserted by the current transaction and deleted by another transaction id: the deleter
+//! was a subtransaction that has aborted. So it sets HEAP_XMAX_INVALID. With followers a running
+//! foreign updater is the rule, and a leader that looks at its own followed version sets that bit
+//! by mistake. The look itself gives the right answer: a transaction sees what it wrote.
 //!
-//! Such a look can come from anywhere: an index scan, a trigger, `currtid2`, a parallel worker, the C code of another
-//! extension. So nothing here depends on who looks. The mistake is a single bit, and it does no harm while the inserter runs,
-//! because to all others the version does not exist yet. Two checks take the bit back before it could do harm:
+//! Such a look can come from anywhere: an index scan, a trigger, `currtid2`, a parallel worker, the
+//! C code of another extension. So nothing here depends on who looks. The mistake is a single bit,
+//! and it does no harm while the inserter runs, because to all others the version does not exist
+//! yet. Two checks take the bit back before it could do harm:
 //!
-//! 1. The inserter, after each statement and just before its commit record (`restore`): this closes the usual case
-//!    before anybody else can see the version, or lock it by way of an older one.
-//! 2. The follower, once its inserter has left the list of running transactions, and before its own commit record. The
-//!    inserter can look no more. If the version still names the follower as its updater, the follower may commit, and the bit,
-//!    if set again, goes. If anybody has taken the version meanwhile, the follower must not commit: 40001.
+//! 1. The inserter, after each statement and just before its commit record (`restore`): this closes
+//!    the usual case before anybody else can see the version, or lock it by way of an older one.
+//! 2. The follower, once its inserter has left the list of running transactions, and before its own
+//!    commit record. The inserter can look no more. If the version still names the follower as its
+//!    updater, the follower may commit, and the bit, if set again, goes. If anybody has taken the
+//!    version meanwhile, the follower must not commit: 40001.
 //!
-//! The second check alone keeps the table whole: a follower never commits unless its base names it as the updater. The first
-//! spares followers a needless 40001. The change is logged as a row lock is (`wal.rs`), because a full-page image may have
-//! taken the bit to a standby.
+//! The second check alone keeps the table whole: a follower never commits unless its base names it
+//! as the updater. The first spares followers a needless 40001. The change is logged as a row lock
+//! is (`wal.rs`), because a full-page image may have taken the bit to a standby.
 //!
-//! Between the two events readers are right, too: with the bit, the version is the live one as long as the follower
-//! has not committed. Pruning leaves the follower's version alone, because its inserter runs.
+//! Between the two events readers are right, too: with the bit, the version is the live one as long
+//! as the follower has not committed. Pruning leaves the follower's version alone, because its
+//! inserter runs.
 
 use super::wal;
 use crate::pg::buffer::Page;
@@ -29,7 +33,8 @@ use crate::pg::tuple;
 use hotrow::Base;
 use pgrx::pg_sys::{self, HeapTupleHeader, MultiXactStatus, TransactionId};
 
-/// The xmax that a follower writes into its base: an updater, and perhaps with the row's key locked.
+/// The xmax that a follower writes into its base: an updater, and perhaps with the row's key
+/// locked.
 #[derive(Clone, Copy)]
 pub struct Xmax {
     pub updater: TransactionId,
@@ -64,8 +69,8 @@ impl Xmax {
     }
 }
 
-/// Whether the version `base` of the table still names `follower` as its updater. If only the hint HEAP_XMAX_INVALID says
-/// otherwise, it is taken back, and logged.
+/// Whether the version `base` of the table still names `follower` as its updater. If only the hint
+/// HEAP_XMAX_INVALID says otherwise, it is taken back, and logged.
 ///
 /// # Safety
 /// This transaction holds a lock on the table, and neither a page nor an LWLock is locked.
@@ -84,7 +89,8 @@ pub unsafe fn restore(relation: pg_sys::Oid, base: Base, follower: u32) -> bool 
 }
 
 unsafe fn restore_in(rel: pg_sys::Relation, base: Base, follower: u32) -> bool {
-    // SAFETY: as in `restore`; the base's block exists as long as its updater has not ended (nobody can truncate it away).
+    // SAFETY: as in `restore`; the base's block exists as long as its updater has not ended (nobody
+    // can truncate it away).
     unsafe {
         let page = Page::pin(rel, base.version);
         page.share();
@@ -106,7 +112,8 @@ unsafe fn restore_in(rel: pg_sys::Relation, base: Base, follower: u32) -> bool {
     }
 }
 
-/// Whether the version names the follower as its updater, and whether the hint says that this is void.
+/// Whether the version names the follower as its updater, and whether the hint says that this is
+/// void.
 unsafe fn look(page: Page, base: Base, follower: u32) -> (bool, bool) {
     let Some((header, _)) = page.tuple(base.version) else {
         return (false, false);
@@ -131,7 +138,8 @@ unsafe fn look(page: Page, base: Base, follower: u32) -> (bool, bool) {
     }
 }
 
-/// The updater among the members of a MultiXact, or 0. Others may have taken key shares of the version meanwhile.
+/// The updater among the members of a MultiXact, or 0. Others may have taken key shares of the
+/// version meanwhile.
 unsafe fn updater_of(multi: pg_sys::MultiXactId) -> u32 {
     let mut updater = 0;
     // SAFETY: read from a version whose updater runs, so it is not truncated.
@@ -147,7 +155,8 @@ unsafe fn updater_of(multi: pg_sys::MultiXactId) -> u32 {
 
 /// Takes the hint back.
 unsafe fn take_back_hint(rel: pg_sys::Relation, page: Page, base: Base, follower: u32) {
-    // SAFETY: the page is locked exclusively and the version is there; as heap_lock_tuple writes an xmax.
+    // SAFETY: the page is locked exclusively and the version is there; as heap_lock_tuple writes an
+    // xmax.
     unsafe {
         let Some((header, _)) = page.tuple(base.version) else {
             return;

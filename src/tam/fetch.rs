@@ -1,8 +1,10 @@
-//! Rows of an index scan, looked for ahead on the page that the scan is on (`crates/lookahead`), where heap locks the page for each.
+//! Rows of an index scan, looked for ahead on the page that the scan is on (`crates/lookahead`),
+//! where heap locks the page for each.
 //!
-//! What makes it right is what makes heap's own sequential scans right (heapam.c: heapgetpage): the version that an MVCC snapshot sees stays
-//! the one, and where it is, as long as the page is pinned. A row of which no version is seen goes heap's way, which says whether it is
-//! dead to all. SERIALIZABLE does, too: SSI wants to know of each row.
+//! What makes it right is what makes heap's own sequential scans right (heapam.c: heapgetpage): the
+//! version that an MVCC snapshot sees stays the one, and where it is, as long as the page is
+//! pinned. A row of which no version is seen goes heap's way, which says whether it is dead to all.
+//! SERIALIZABLE does, too: SSI wants to know of each row.
 
 use super::{call, prune, swap};
 use crate::pg::buffer::Page;
@@ -166,8 +168,9 @@ impl Fetch {
         }
     }
 
-    /// Whether that is the pinned page. While heap's routine is in place, who rewinds a cursor (execMain.c: ExecutorRewind), which calls no
-    /// hook, may let the page go, or go on to another one.
+    /// Whether that is the pinned page. While heap's routine is in place, who rewinds a cursor
+    /// (execMain.c: ExecutorRewind), which calls no hook, may let the page go, or go on to another
+    /// one.
     #[inline]
     fn is_on(&self, block: BlockNumber) -> bool {
         block == self.block && self.turn == swap::heaps_turns()
@@ -183,7 +186,8 @@ impl Fetch {
         }
     }
 
-    /// Pins the page before heap does, which then takes it for the one that it has been on, and leaves it unpruned.
+    /// Pins the page before heap does, which then takes it for the one that it has been on, and
+    /// leaves it unpruned.
     #[inline]
     unsafe fn pin(&mut self, block: BlockNumber) {
         let before = self.buffer;
@@ -208,11 +212,12 @@ impl Fetch {
         }
     }
 
-    /// Puts a version that is seen on the pinned page into the slot; execTuples.c: tts_buffer_heap_store_tuple.
+    /// Puts a version that is seen on the pinned page into the slot; execTuples.c:
+    /// tts_buffer_heap_store_tuple.
     #[inline]
     unsafe fn store(&self, tid: &ItemPointerData, slot: *mut TupleTableSlot) {
-        // SAFETY: neither a version that is seen nor its line pointer is touched as long as the page is pinned. A slot that has
-        // this page's pin already, from the row before, keeps it.
+        // SAFETY: neither a version that is seen nor its line pointer is touched as long as the
+        // page is pinned. A slot that has this page's pin already, from the row before, keeps it.
         unsafe {
             let rel = self.rel.rel;
             let page = self.page().bytes();
@@ -240,7 +245,8 @@ impl Fetch {
         }
     }
 
-    /// Looks for a row that was missed, and for those that come next, if that is worth while. Returns the row's version, if it has been looked for and is seen.
+    /// Looks for a row that was missed, and for those that come next, if that is worth while.
+    /// Returns the row's version, if it has been looked for and is seen.
     #[inline]
     unsafe fn look(
         &mut self,
@@ -248,7 +254,8 @@ impl Fetch {
         known: Known,
         snapshot: Snapshot,
     ) -> Option<OffsetNumber> {
-        // Temporary tables, whose buffers have negative numbers, have nobody to lock a page against.
+        // Temporary tables, whose buffers have negative numbers, have nobody to lock a page
+        // against.
         if known != Known::Nothing || !self.pace.is_worthwhile() || self.buffer < 0 {
             return None;
         }
@@ -327,7 +334,8 @@ struct Sight {
 }
 
 impl Sight {
-    /// The line pointer of the version of a row that the snapshot sees; heapam.c: heap_hot_search_buffer. None may also be what is left to that.
+    /// The line pointer of the version of a row that the snapshot sees; heapam.c:
+    /// heap_hot_search_buffer. None may also be what is left to that.
     #[inline]
     unsafe fn version(&self, row: OffsetNumber) -> Option<OffsetNumber> {
         // SAFETY: the page is pinned and locked.
@@ -372,8 +380,9 @@ impl Sight {
         }
     }
 
-    /// Whether the snapshot sees the version at a line pointer. Versions of this transaction are not judged here: a follower may have
-    /// built on one (base.rs), and the scan did not ask for it. They are left to heap.
+    /// Whether the snapshot sees the version at a line pointer. Versions of this transaction are
+    /// not judged here: a follower may have built on one (base.rs), and the scan did not ask for
+    /// it. They are left to heap.
     #[inline]
     unsafe fn sees(&self, at: OffsetNumber, header: HeapTupleHeader, length: u32) -> bool {
         // SAFETY: as above.
@@ -396,7 +405,8 @@ impl Sight {
         }
     }
 
-    /// Whether hints say that a version is seen: made by a transaction that ended before all that ran, and locked or deleted by nobody.
+    /// Whether hints say that a version is seen: made by a transaction that ended before all that
+    /// ran, and locked or deleted by nobody.
     #[inline]
     unsafe fn is_old(&self, header: HeapTupleHeader) -> bool {
         // SAFETY: as above.

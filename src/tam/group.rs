@@ -1,17 +1,19 @@
 //! The heap version of a group update: a HOT update of a tuple whose inserter still runs.
 //!
-//! What `heap_update` (access/heap/heapam.c) does, for the one case that it refuses: the old version's xmin is a
-//! predecessor in progress. Everything else about the page stays as `heap_update` leaves it. The case is narrow on
-//! purpose; whatever does not fit (another page, TOAST, an indexed column, row lockers) is `NotPossible`, and the caller
-//! waits for the predecessor and lets `heap_update` do it.
+//! What `heap_update` (access/heap/heapam.c) does, for the one case that it refuses: the old
+//! version's xmin is a predecessor in progress. Everything else about the page stays as
+//! `heap_update` leaves it. The case is narrow on purpose; whatever does not fit (another page,
+//! TOAST, an indexed column, row lockers) is `NotPossible`, and the caller waits for the
+//! predecessor and lets `heap_update` do it.
 //!
-//! One thing differs from a look at the page: the old version keeps its `t_cid`, which is its inserter's cmin. The
-//! inserter still runs and needs it to see its own version; `heap_update` would overwrite it with our cmax. So that the
-//! same word serves as our cmax too, our command counter is first brought up to it: every later statement of ours then
-//! has a `curcid` beyond it and takes the old version for deleted, which is all that a cmax is for.
+//! One thing differs from a look at the page: the old version keeps its `t_cid`, which is its
+//! inserter's cmin. The inserter still runs and needs it to see its own version; `heap_update`
+//! would overwrite it with our cmax. So that the same word serves as our cmax too, our command
+//! counter is first brought up to it: every later statement of ours then has a `curcid` beyond it
+//! and takes the old version for deleted, which is all that a cmax is for.
 //!
-//! `CheckForSerializableConflictIn` has nothing to do here: only READ COMMITTED transactions come, and it returns at once
-//! for them.
+//! `CheckForSerializableConflictIn` has nothing to do here: only READ COMMITTED transactions come,
+//! and it returns at once for them.
 
 use super::base::Xmax;
 use super::wal;
@@ -37,12 +39,13 @@ pub enum Outcome {
     NotPossible,
 }
 
-/// Updates the predecessor's version `base` of a row of `rel` to the tuple in `slot`.
-/// If we have locked `base`, our lock goes on to the new version, as in heap_update: that is how `RETURNING xmax = 0` tells
-/// the rows of an INSERT ... ON CONFLICT apart.
+/// Updates the predecessor's version `base` of a row of `rel` to the tuple in `slot`. If we have
+/// locked `base`, our lock goes on to the new version, as in heap_update: that is how `RETURNING
+/// xmax = 0` tells the rows of an INSERT ... ON CONFLICT apart.
 ///
 /// # Safety
-/// `rel` is an open heap relation, `slot` holds the new row, and we have the row's ticket and a reservation in its list.
+/// `rel` is an open heap relation, `slot` holds the new row, and we have the row's ticket and a
+/// reservation in its list.
 pub unsafe fn update(
     rel: Relation,
     slot: *mut pg_sys::TupleTableSlot,
@@ -140,8 +143,8 @@ unsafe fn update_tuple(
     }
 }
 
-/// Whether the version at `version` has the same values in all columns of unique indexes as `found`, a version of the same
-/// row. False if it is gone.
+/// Whether the version at `version` has the same values in all columns of unique indexes as
+/// `found`, a version of the same row. False if it is gone.
 ///
 /// # Safety
 /// `rel` is open, and the page of `found` is pinned.
@@ -164,9 +167,10 @@ pub unsafe fn has_keys_of(rel: Relation, version: u64, found: &mut pg_sys::HeapT
     }
 }
 
-/// Locks the predecessor's version `base` for our transaction, as heap_lock_tuple does: FOR UPDATE if `with_key`, else
-/// FOR NO KEY UPDATE. A session without hotlock that comes upon the version after its inserter's commit sees the lock.
-/// False when the version is not in a state to be locked.
+/// Locks the predecessor's version `base` for our transaction, as heap_lock_tuple does: FOR UPDATE
+/// if `with_key`, else FOR NO KEY UPDATE. A session without hotlock that comes upon the version
+/// after its inserter's commit sees the lock. False when the version is not in a state to be
+/// locked.
 ///
 /// # Safety
 /// As for `update`.
@@ -235,7 +239,8 @@ unsafe fn own_lock(header: pg_sys::HeapTupleHeader) -> (bool, bool) {
     }
 }
 
-/// Whether the version on the locked page is that inserter's, running as far as hints know, and nobody stands in its xmax.
+/// Whether the version on the locked page is that inserter's, running as far as hints know, and
+/// nobody stands in its xmax.
 unsafe fn is_open(page: Page, header: pg_sys::HeapTupleHeader, inserter: u32) -> bool {
     // SAFETY: the tuple's page is locked.
     unsafe {
@@ -277,9 +282,9 @@ unsafe fn fitting(
     }
 }
 
-/// No running updater or locker and no committed updater stands in the tuple's xmax, but for locks of the inserter and of
-/// ourselves. heap_update leaves the inserter's when it has locked the version before; its update of that one holds more
-/// than the lock. Ours is `lock`'s.
+/// No running updater or locker and no committed updater stands in the tuple's xmax, but for locks
+/// of the inserter and of ourselves. heap_update leaves the inserter's when it has locked the
+/// version before; its update of that one holds more than the lock. Ours is `lock`'s.
 unsafe fn xmax_is_free(header: pg_sys::HeapTupleHeader, inserter: u32) -> bool {
     // SAFETY: the tuple's page is locked.
     unsafe {
@@ -314,7 +319,8 @@ unsafe fn xmax_is_free(header: pg_sys::HeapTupleHeader, inserter: u32) -> bool {
     }
 }
 
-/// Whether any column of `set` (numbers offset by FirstLowInvalidHeapAttributeNumber) differs; HeapDetermineColumnsInfo.
+/// Whether any column of `set` (numbers offset by FirstLowInvalidHeapAttributeNumber) differs;
+/// HeapDetermineColumnsInfo.
 unsafe fn changes(
     rel: Relation,
     old: &mut pg_sys::HeapTupleData,
@@ -350,8 +356,8 @@ unsafe fn changes(
     }
 }
 
-/// Brings our command counter up to the old version's cmin. False when it is too far behind. No buffer lock is held:
-/// invalidations may be processed.
+/// Brings our command counter up to the old version's cmin. False when it is too far behind. No
+/// buffer lock is held: invalidations may be processed.
 unsafe fn catch_up(inserter_cmin: u32) -> bool {
     // SAFETY: CommandCounterIncrement only wants the current command to be used.
     unsafe {
@@ -375,7 +381,8 @@ unsafe fn write(
     xmax: Xmax,
     locks: bool,
 ) {
-    // SAFETY: as heap_update does: page locked exclusively, space checked, nothing in the critical section can fail.
+    // SAFETY: as heap_update does: page locked exclusively, space checked, nothing in the critical
+    // section can fail.
     unsafe {
         let xid = raw::GetCurrentTransactionId();
         let fresh = (*new).t_data;

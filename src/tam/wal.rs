@@ -1,5 +1,6 @@
-//! WAL of a group update: an ordinary `XLOG_HEAP_HOT_UPDATE` (access/heapam_xlog.h), written as `log_heap_update` writes
-//! it, so that recovery, standbys and logical decoding need not know of us.
+//! WAL of a group update: an ordinary `XLOG_HEAP_HOT_UPDATE` (access/heapam_xlog.h), written as
+//! `log_heap_update` writes it, so that recovery, standbys and logical decoding need not know of
+//! us.
 
 use crate::pg::raw;
 use crate::pg::tuple;
@@ -59,7 +60,8 @@ const _: () = assert!(SIZE_OF_HEAP_LOCK == 8);
 /// htup_details.h: the fixed part of a tuple header.
 const SIZE_OF_TUPLE_HEADER: usize = 23;
 
-/// wal_level >= logical and the table can be decoded (RelationIsLogicallyLogged, for an ordinary user table).
+/// wal_level >= logical and the table can be decoded (RelationIsLogicallyLogged, for an ordinary
+/// user table).
 ///
 /// # Safety
 /// `rel` is open.
@@ -71,7 +73,8 @@ pub unsafe fn is_logically_logged(rel: pg_sys::Relation) -> bool {
     }
 }
 
-/// Equal bytes at the beginning and at the end of two tuples' data, each 0 if too few to be worth their length word.
+/// Equal bytes at the beginning and at the end of two tuples' data, each 0 if too few to be worth
+/// their length word.
 fn common(old: &[u8], new: &[u8]) -> (u16, u16) {
     let prefix = old.iter().zip(new).take_while(|(a, b)| a == b).count();
     let prefix = if prefix < 3 { 0 } else { prefix };

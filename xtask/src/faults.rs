@@ -30,8 +30,8 @@ pub struct Args {
     /// Clients of the load
     #[arg(long, value_name = "N", default_value_t = 24)]
     clients: usize,
-    /// Only these faults: cancel, terminate, kill-backend, kill-postmaster, immediate, fast, disk-full, timeout, cut
-    /// [default: all; disk-full is for root]
+    /// Only these faults: cancel, terminate, kill-backend, kill-postmaster, immediate, fast,
+    /// disk-full, timeout, cut [default: all; disk-full is for root]
     #[arg(long, value_name = "KIND,...", value_delimiter = ',')]
     only: Vec<Fault>,
     /// With the control file and the SQL that are installed; the library is built in any case

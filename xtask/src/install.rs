@@ -18,7 +18,8 @@ use crate::tools::{cargo, checkout};
 pub enum Variant {
     /// What users run.
     Release,
-    /// With assertions, overflow checks, stop events and faults that can be planted: for tests only, never installed.
+    /// With assertions, overflow checks, stop events and faults that can be planted: for tests
+    /// only, never installed.
     Checked,
 }
 

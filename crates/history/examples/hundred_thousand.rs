@@ -1,4 +1,5 @@
-//! Prints how long histories of a hundred thousand transactions take: `cargo run --release -p history --example hundred_thousand`.
+//! Prints how long histories of a hundred thousand transactions take: `cargo run --release -p
+//! history --example hundred_thousand`.
 #[path = "../tests/common/mod.rs"]
 mod common;
 

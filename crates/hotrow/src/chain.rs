@@ -1,8 +1,8 @@
 //! The dependency list of a hot row: the running transactions that updated it, in update order.
 //!
-//! The list says whom to wait for and whom to wake. It is never the permission to commit: that is PostgreSQL's own
-//! record of the predecessor's transaction id. A *reader* looked at an uncommitted version and changed nothing; it
-//! depends on the writer before it, and nobody depends on it.
+//! The list says whom to wait for and whom to wake. It is never the permission to commit: that is
+//! PostgreSQL's own record of the predecessor's transaction id. A *reader* looked at an uncommitted
+//! version and changed nothing; it depends on the writer before it, and nobody depends on it.
 //!
 //! All functions want the row's lock held.
 
@@ -59,9 +59,9 @@ impl Row {
         head.map(|(id, xid)| (id, xid, patient))
     }
 
-    /// Appends a writer whose version is not written yet (a reservation: its predecessor must know of it before the
-    /// page changes), or, with `tid`, the leader whose version is. A reader that has kept the ticket is the last of the
-    /// list, and becomes a writer in its place.
+    /// Appends a writer whose version is not written yet (a reservation: its predecessor must know
+    /// of it before the page changes), or, with `tid`, the leader whose version is. A reader that
+    /// has kept the ticket is the last of the list, and becomes a writer in its place.
     pub fn link_writer(&self, world: World, me: MemberId, xid: u32, tid: u64) {
         let node = world.member(me);
         node.closed.set(0);
@@ -185,7 +185,8 @@ impl Row {
             .map(|id| world.member(id).xid.get())
     }
 
-    /// Asks to be woken (through the process latch) when the writer before `me` leaves. False when there is none.
+    /// Asks to be woken (through the process latch) when the writer before `me` leaves. False when
+    /// there is none.
     pub fn await_predecessor(&self, world: World, me: MemberId) -> bool {
         let waits = self.predecessor(world, me).is_some();
         world.member(me).waiting.set(u32::from(waits));
@@ -209,8 +210,8 @@ impl Row {
         self.unlink(world, me);
     }
 
-    /// `me` rolled back. If it wrote, everybody behind it is doomed and leaves the list with it, so that the next updater
-    /// starts from the last good version. Returns how many were doomed.
+    /// `me` rolled back. If it wrote, everybody behind it is doomed and leaves the list with it, so
+    /// that the next updater starts from the last good version. Returns how many were doomed.
     pub fn roll_back(&self, world: World, me: MemberId, wake: impl FnMut(ActorId)) -> u32 {
         let doomed = self.doom_behind(world, me, wake);
         self.unlink_if_linked(world, me);
@@ -258,7 +259,8 @@ impl Row {
         doomed
     }
 
-    /// Forgets a reservation whose version could not be written, or a reader that has seen nothing after all.
+    /// Forgets a reservation whose version could not be written, or a reader that has seen nothing
+    /// after all.
     pub fn withdraw(&self, world: World, me: MemberId) {
         let node = world.member(me);
         if node.linked.get() != 0 {

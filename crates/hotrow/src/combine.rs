@@ -1,15 +1,17 @@
-//! Combining: the holder of the ticket does the updates of waiters whose statement has the same form as its own, in one
-//! version and one commit (flat combining: Hendler, Incze, Shavit, Tzafrir, SPAA 2010).
+//! Combining: the holder of the ticket does the updates of waiters whose statement has the same
+//! form as its own, in one version and one commit (flat combining: Hendler, Incze, Shavit, Tzafrir,
+//! SPAA 2010).
 //!
-//! A waiter puts its statement's form and arguments into its *request* and *offers* it; it keeps its place in the ticket
-//! queue. The holder *adopts* some of those that wait: they leave the queue, and from then on wait for the holder's
-//! transaction alone. Before it commits it *seals* them, its commit *fulfils* them, and everything else *refuses* them: they
-//! queue again and update by themselves. Until it is sealed, a waiter that is cancelled *abandons* the holder, which
-//! has its update in the new version and must not commit any more.
+//! A waiter puts its statement's form and arguments into its *request* and *offers* it; it keeps
+//! its place in the ticket queue. The holder *adopts* some of those that wait: they leave the
+//! queue, and from then on wait for the holder's transaction alone. Before it commits it *seals*
+//! them, its commit *fulfils* them, and everything else *refuses* them: they queue again and update
+//! by themselves. Until it is sealed, a waiter that is cancelled *abandons* the holder, which has
+//! its update in the new version and must not commit any more.
 //!
-//! Invariant (nothing is done twice or by halves): a holder commits only with all that it has adopted sealed, and only
-//! a sealed update is fulfilled. An adoption has a number, so that a holder cannot take the next one of the same
-//! waiter for its own.
+//! Invariant (nothing is done twice or by halves): a holder commits only with all that it has
+//! adopted sealed, and only a sealed update is fulfilled. An adoption has a number, so that a
+//! holder cannot take the next one of the same waiter for its own.
 
 use crate::row::{Member, Row, World, load};
 use crate::{MemberId, Word32, Word64};
@@ -214,8 +216,8 @@ impl Row {
         }
     }
 
-    /// The waiter takes its offer back, and keeps its place in the queue. False when it has been adopted: then the outcome
-    /// is all that it can wait for. The row's lock is held.
+    /// The waiter takes its offer back, and keeps its place in the queue. False when it has been
+    /// adopted: then the outcome is all that it can wait for. The row's lock is held.
     pub fn withdraw_offer(&self, world: World, me: MemberId) -> bool {
         let node = world.member(me);
         match node.request.get() & STATE {
@@ -228,8 +230,8 @@ impl Row {
         }
     }
 
-    /// The holder takes over up to `most` of the offered updates that suit it, longest waiters first. They leave the queue.
-    /// The row's lock is held.
+    /// The holder takes over up to `most` of the offered updates that suit it, longest waiters
+    /// first. They leave the queue. The row's lock is held.
     pub fn adopt(
         &self,
         world: World,
@@ -274,7 +276,8 @@ mod tests {
         actor * MEMBERS as u32
     }
 
-    /// A row whose ticket is held by the first of `actors`; the others wait and have offered their updates.
+    /// A row whose ticket is held by the first of `actors`; the others wait and have offered their
+    /// updates.
     fn crowd(actors: u32) -> (Row, Vec<Member>) {
         let row = Row::default();
         let members: Vec<_> = (0..actors * MEMBERS as u32)

@@ -1,8 +1,8 @@
 //! Tables in which transactions have waited for each other lately.
 //!
-//! A follower of a hot row may update another row before its predecessor comes to it. In a table where nobody ever waits
-//! for anybody that does not matter. Elsewhere the two would wait for each other. Of tables with the same hash, the last
-//! few are remembered.
+//! A follower of a hot row may update another row before its predecessor comes to it. In a table
+//! where nobody ever waits for anybody that does not matter. Elsewhere the two would wait for each
+//! other. Of tables with the same hash, the last few are remembered.
 
 use crate::Word64;
 
@@ -18,7 +18,8 @@ const MEMORY_S: u64 = 60;
 pub enum Contention {
     /// A row, to update or lock it.
     Row,
-    /// The same, in a way that a foreign key's check is in the way of: to delete it, to change its key, FOR UPDATE.
+    /// The same, in a way that a foreign key's check is in the way of: to delete it, to change its
+    /// key, FOR UPDATE.
     Key,
     /// The end of another transaction that inserts or deletes the same value of a unique index.
     Value,

@@ -1,10 +1,10 @@
 //! Commits that change definitions: tables, functions, rights.
 //!
-//! A follower's statement is analyzed and planned while its predecessors still run. Stock PostgreSQL
-//! analyzes it after their commit, and so with all that they have defined. Whether anybody has
-//! changed a definition in between is asked here. A reader notes the number of changes that had
-//! *ended*, and compares it with the number of those that have *begun* when its predecessors have
-//! ended. So a change that was under way when the reader began counts as one.
+//! A follower's statement is analyzed and planned while its predecessors still run. Stock
+//! PostgreSQL analyzes it after their commit, and so with all that they have defined. Whether
+//! anybody has changed a definition in between is asked here. A reader notes the number of changes
+//! that had *ended*, and compares it with the number of those that have *begun* when its
+//! predecessors have ended. So a change that was under way when the reader began counts as one.
 
 use crate::Word64;
 

@@ -1,8 +1,9 @@
 //! Finding hot rows: buckets of slots in shared memory.
 //!
-//! A look-up takes no lock: one hash and one load when the bucket is empty, which is the cost of a row that is not hot.
-//! It may miss a row that is just being moved; the caller then takes PostgreSQL's ordinary way, which is always right.
-//! What it finds must be verified (`Row::is`) under the row's lock. Inserting and removing want the directory's lock.
+//! A look-up takes no lock: one hash and one load when the bucket is empty, which is the cost of a
+//! row that is not hot. It may miss a row that is just being moved; the caller then takes
+//! PostgreSQL's ordinary way, which is always right. What it finds must be verified (`Row::is`)
+//! under the row's lock. Inserting and removing want the directory's lock.
 
 use crate::{Identity, Promotion, Row, Word32, Word64};
 
@@ -122,7 +123,8 @@ impl<'a> Directory<'a> {
         self.used.add(1);
     }
 
-    /// Frees the slot of a row that nobody refers to. The caller holds the directory's lock and that slot's.
+    /// Frees the slot of a row that nobody refers to. The caller holds the directory's lock and
+    /// that slot's.
     pub fn remove(&self, slot: Slot) {
         let row = &self.rows[slot as usize];
         let mut link = self.bucket(row.hash.get());

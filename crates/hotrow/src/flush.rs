@@ -1,8 +1,8 @@
 //! Group flush: many committers, one flush at a time, one wake-up each.
 //!
-//! PostgreSQL wakes everybody who waits for a flush when one ends; those whose record was not in it go back to sleep and
-//! are woken again. Here the one that flushes knows up to where each waiter needs it: it wakes those that are covered, and
-//! one of the others to flush next.
+//! PostgreSQL wakes everybody who waits for a flush when one ends; those whose record was not in it
+//! go back to sleep and are woken again. Here the one that flushes knows up to where each waiter
+//! needs it: it wakes those that are covered, and one of the others to flush next.
 //!
 //! Lock-free: waiters push themselves on a stack, the flusher takes the whole stack at once.
 
@@ -62,8 +62,8 @@ impl FlushQueue {
         }
     }
 
-    /// The flusher `me` has made WAL durable up to `flushed`: wakes those that are covered, and the next flusher, which
-    /// comes first.
+    /// The flusher `me` has made WAL durable up to `flushed`: wakes those that are covered, and the
+    /// next flusher, which comes first.
     pub fn hand_over(
         &self,
         actors: &[Actor],
@@ -82,8 +82,9 @@ impl FlushQueue {
                     continue;
                 }
                 if waiter.flush_until.get() <= flushed {
-                    // Told while nobody else can flush: one that is about to look for itself whether it can (`join`) finds
-                    // us, or is told already. Later it may be on the stack again, for a later commit.
+                    // Told while nobody else can flush: one that is about to look for itself
+                    // whether it can (`join`) finds us, or is told already. Later it may be on the
+                    // stack again, for a later commit.
                     waiter.flush_duty.publish(COVERED);
                     covered.push(id);
                 } else {

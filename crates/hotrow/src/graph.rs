@@ -1,9 +1,10 @@
 //! Who must wait for whom, and the check that no new wait closes a circle.
 //!
-//! Edges: a follower commits after its predecessors; a waiter for a ticket waits for its holder; a waiter for an ordinary
-//! row lock waits for the transaction that has it. Whoever adds an edge that others could close into a circle does it
-//! under one global lock, edge first, then the search; removing an edge needs no lock. Edges of ended transactions are
-//! recognised by their transaction id, which is never used again while it matters.
+//! Edges: a follower commits after its predecessors; a waiter for a ticket waits for its holder; a
+//! waiter for an ordinary row lock waits for the transaction that has it. Whoever adds an edge that
+//! others could close into a circle does it under one global lock, edge first, then the search;
+//! removing an edge needs no lock. Edges of ended transactions are recognised by their transaction
+//! id, which is never used again while it matters.
 
 use crate::{ActorId, MEMBERS, Row, Word32, Word64, actor_of};
 
@@ -176,8 +177,9 @@ impl Actor {
     }
 }
 
-/// Whether process `me` waits, directly or not, for itself. A process goes on to other transactions meanwhile, so what
-/// leads to it and what it waits for are looked at within one of its generations.
+/// Whether process `me` waits, directly or not, for itself. A process goes on to other transactions
+/// meanwhile, so what leads to it and what it waits for are looked at within one of its
+/// generations.
 pub fn is_in_circle(actors: &[Actor], rows: &[Row], me: ActorId) -> bool {
     let mut seen = vec![false; actors.len()];
     let mut stack = Vec::new();

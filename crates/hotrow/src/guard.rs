@@ -1,8 +1,8 @@
 //! The read guard: what may be visible before it is durable (design, steps 7 and 8).
 //!
-//! A transaction that lets its rows be seen before its flush says so per table. A reader that could have seen such a row
-//! learns from here up to which WAL position it must wait before it completes. Tables share buckets by hash: a collision
-//! makes a reader wait for a flush that it did not need.
+//! A transaction that lets its rows be seen before its flush says so per table. A reader that could
+//! have seen such a row learns from here up to which WAL position it must wait before it completes.
+//! Tables share buckets by hash: a collision makes a reader wait for a flush that it did not need.
 
 use crate::{Word32, Word64};
 
@@ -68,7 +68,8 @@ impl ReadGuard {
         self.bucket(database, relation).committing.add(1);
     }
 
-    /// The announced writer is visible; its commit record ends at `until` (0 when it rolled back instead).
+    /// The announced writer is visible; its commit record ends at `until` (0 when it rolled back
+    /// instead).
     pub fn settle(&self, database: u32, relation: u32, until: u64) {
         let bucket = self.bucket(database, relation);
         bucket.until.raise(until);

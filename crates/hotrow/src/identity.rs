@@ -2,7 +2,8 @@
 
 use std::hash::Hasher;
 
-/// Bytes of key image kept per row. A longer image is kept as its beginning, its length and a 128-bit digest.
+/// Bytes of key image kept per row. A longer image is kept as its beginning, its length and a
+/// 128-bit digest.
 pub const KEY_BYTES: usize = 64;
 
 /// Bytes kept of the key's text for the views.
@@ -13,7 +14,8 @@ pub const KEY_COLUMNS: usize = 8;
 
 const DIGEST_AT: usize = KEY_BYTES - 24;
 
-/// The identity of a row (design: "Know the row"). Compared exactly; the hash only finds the bucket.
+/// The identity of a row (design: "Know the row"). Compared exactly; the hash only finds the
+/// bucket.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Identity {
     pub database: u32,
@@ -69,8 +71,8 @@ impl Identity {
     }
 }
 
-/// A hash of `bytes` that depends on `seed`: the multiply-and-fold of wyhash, whose quality is enough for buckets, and two
-/// of which with different seeds tell long keys apart.
+/// A hash of `bytes` that depends on `seed`: the multiply-and-fold of wyhash, whose quality is
+/// enough for buckets, and two of which with different seeds tell long keys apart.
 fn digest(seed: u64, bytes: &[u8]) -> u64 {
     let mut state = Fold(seed ^ 0x9e37_79b9_7f4a_7c15);
     state.write(bytes);

@@ -40,7 +40,8 @@ pub use ticket::{Acquired, Patience};
 pub use watch::{Table, WATCHED_TABLES, Watched, WatchedTables};
 pub use word::{Word32, Word64};
 
-/// Hot rows that one transaction can be a member of at a time; a further one is locked the ordinary way.
+/// Hot rows that one transaction can be a member of at a time; a further one is locked the ordinary
+/// way.
 pub const MEMBERS: usize = 8;
 
 /// Index of a server process in the shared arrays (PostgreSQL's `pgprocno`).

@@ -70,7 +70,8 @@ impl Row {
         true
     }
 
-    /// When the present back-off ends (microseconds), and what it is for. None: the row does not back off at `now`.
+    /// When the present back-off ends (microseconds), and what it is for. None: the row does not
+    /// back off at `now`.
     pub fn backoff(&self, now: u64) -> Option<(u64, Cause)> {
         const CAUSES: [Cause; 3] = [Cause::Cascades, Cause::SecondChanges, Cause::Cycles];
         let until = self.backoff_until.get();

@@ -5,7 +5,8 @@ use crate::{
     identity::KEY_BYTES,
 };
 
-/// A hot row. Everything in it is read and written under the row's lock, but for the words marked `lock-free`.
+/// A hot row. Everything in it is read and written under the row's lock, but for the words marked
+/// `lock-free`.
 #[derive(Debug, Default)]
 #[repr(C)]
 pub struct Row {
@@ -107,11 +108,13 @@ pub struct Counters {
     pub(crate) obstacles: [Word64; Obstacle::ALL.len()],
 }
 
-/// A transaction's membership in one hot row: its place in the ticket queue and in the dependency list.
+/// A transaction's membership in one hot row: its place in the ticket queue and in the dependency
+/// list.
 #[derive(Debug, Default)]
 #[repr(C)]
 pub struct Member {
-    /// The row's slot + 1, constant while the membership lasts. Others compare it under that row's lock.
+    /// The row's slot + 1, constant while the membership lasts. Others compare it under that row's
+    /// lock.
     row: Word32,
 
     // Ticket queue.

@@ -1,13 +1,15 @@
 //! The ticket of a hot row: the right to be the one transaction that updates it now.
 //!
-//! A released ticket is free: whoever runs may take it (*barging*), because handing it to a sleeper leaves the row idle
-//! for as long as the scheduler takes to run that one. A few waiters are awake and compete: those that came while few
-//! were, and, when a release finds none awake, the first of the queue. Every n-th release, and any wait over a bound, hands
-//! the ticket directly to the longest waiter.
+//! A released ticket is free: whoever runs may take it (*barging*), because handing it to a sleeper
+//! leaves the row idle for as long as the scheduler takes to run that one. A few waiters are awake
+//! and compete: those that came while few were, and, when a release finds none awake, the first of
+//! the queue. Every n-th release, and any wait over a bound, hands the ticket directly to the
+//! longest waiter.
 //!
-//! Invariant (nobody sleeps unseen): while the ticket is free and a waiter that can hear is queued, one waiter is
-//! *signaled*: awake, or on its way to be, and it has not given up yet. A deaf waiter sleeps in PostgreSQL's lock manager on a transaction that held the
-//! ticket, and comes back by itself when that transaction ends.
+//! Invariant (nobody sleeps unseen): while the ticket is free and a waiter that can hear is queued,
+//! one waiter is *signaled*: awake, or on its way to be, and it has not given up yet. A deaf waiter
+//! sleeps in PostgreSQL's lock manager on a transaction that held the ticket, and comes back by
+//! itself when that transaction ends.
 //!
 //! All functions want the row's lock held.
 
@@ -18,7 +20,8 @@ use crate::{ActorId, MemberId, actor_of};
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Acquired {
     Granted,
-    /// Queued, and one of the few that stay awake for a moment to take the ticket when it is released.
+    /// Queued, and one of the few that stay awake for a moment to take the ticket when it is
+    /// released.
     Competing,
     /// Queued; sleep until woken.
     Queued,
@@ -93,7 +96,8 @@ impl Row {
         granted
     }
 
-    /// An awake waiter tries its luck: has it the ticket? Otherwise it keeps its place, and goes on competing.
+    /// An awake waiter tries its luck: has it the ticket? Otherwise it keeps its place, and goes on
+    /// competing.
     pub fn compete(&self, world: World, me: MemberId) -> bool {
         let node = world.member(me);
         node.deaf.set(0);
@@ -186,8 +190,8 @@ impl Row {
         self.signal(world)
     }
 
-    /// Leaves the queue without the ticket, or its adopter, or gives the ticket back if it was granted meanwhile. For cancel, error and exit.
-    /// Returns the process to wake, if any.
+    /// Leaves the queue without the ticket, or its adopter, or gives the ticket back if it was
+    /// granted meanwhile. For cancel, error and exit. Returns the process to wake, if any.
     pub fn leave(
         &self,
         world: World,
@@ -220,7 +224,8 @@ impl Row {
         self.contended_at.set(now);
     }
 
-    /// The transaction ends its membership: it has neither ticket nor place in the queue nor in the list.
+    /// The transaction ends its membership: it has neither ticket nor place in the queue nor in the
+    /// list.
     pub fn part(&self) {
         self.members.sub(1);
     }

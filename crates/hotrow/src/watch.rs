@@ -173,9 +173,9 @@ impl WatchedTables {
     }
 
     /// A transaction that may have changed what is found in the table, and found it in that place,
-    /// commits or is prepared. It runs, and its id is below `next_xid`, which is asked for under the
-    /// lock so that no horizon goes back. `written_at` is the time if it wrote rows, which is likely
-    /// to happen again.
+    /// commits or is prepared. It runs, and its id is below `next_xid`, which is asked for under
+    /// the lock so that no horizon goes back. `written_at` is the time if it wrote rows, which is
+    /// likely to happen again.
     pub fn note_change(
         &self,
         n: usize,

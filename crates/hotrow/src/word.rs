@@ -1,12 +1,14 @@
 //! Words of shared memory: plain integers that several processes read and write.
 //!
-//! Most are only touched under the lock of the row they belong to; the atomic access is what makes them safe to share
-//! without `unsafe`, the lock is what makes them consistent. Loads and stores are sequentially consistent, because a few
-//! words (marked where they stand) are also read without the lock.
+//! Most are only touched under the lock of the row they belong to; the atomic access is what makes
+//! them safe to share without `unsafe`, the lock is what makes them consistent. Loads and stores
+//! are sequentially consistent, because a few words (marked where they stand) are also read without
+//! the lock.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::SeqCst};
 
-/// Under test, while a model runs: each access is a step of shuttle's, so that accesses without a lock are interleaved, too.
+/// Under test, while a model runs: each access is a step of shuttle's, so that accesses without a
+/// lock are interleaved, too.
 #[inline]
 fn step() {
     #[cfg(test)]
@@ -37,8 +39,8 @@ macro_rules! word {
                 self.0.load(SeqCst)
             }
 
-            /// Replaces the value. A release store: every reader that must not miss it takes the row's lock or
-            /// exchanges a word of its own.
+            /// Replaces the value. A release store: every reader that must not miss it takes the
+            /// row's lock or exchanges a word of its own.
             #[inline]
             pub fn set(&self, value: $int) {
                 step();

@@ -1,4 +1,5 @@
-//! What is counted over all sessions, each by itself: a line of memory that all of them write to would cost more than what is counted.
+//! What is counted over all sessions, each by itself: a line of memory that all of them write to
+//! would cost more than what is counted.
 
 use crate::{
     validate::{Cause, Refusal, Work},
@@ -63,7 +64,8 @@ impl Count {
 
 const COUNTS: usize = Count::Moved as usize + 1;
 
-/// A process's share in the totals since the start or the last reset, in shared memory. Zeroed memory is valid.
+/// A process's share in the totals since the start or the last reset, in shared memory. Zeroed
+/// memory is valid.
 #[derive(Debug, Default)]
 #[repr(C, align(64))]
 pub struct Counters {

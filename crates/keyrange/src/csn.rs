@@ -23,8 +23,8 @@ pub struct Clock {
 }
 
 impl Clock {
-    /// Tells, before the first transaction after a start, that transactions below `next_fxid` may still run (prepared ones)
-    /// and have left nothing in the rings.
+    /// Tells, before the first transaction after a start, that transactions below `next_fxid` may
+    /// still run (prepared ones) and have left nothing in the rings.
     pub fn start(&self, next_fxid: u64) {
         self.complete_from.0.set(next_fxid);
     }
@@ -53,16 +53,17 @@ impl Clock {
         self.lost_at.0.get()
     }
 
-    /// Where a transaction without writes stands: after all with CSNs below this one, before the others. To be read at its
-    /// first capture of a predicate, after its snapshot was taken.
+    /// Where a transaction without writes stands: after all with CSNs below this one, before the
+    /// others. To be read at its first capture of a predicate, after its snapshot was taken.
     pub fn reading_point(&self) -> Csn {
         self.taken.0.get() + 2
     }
 }
 
-/// A transaction that the snapshot does not see although it sees one with a larger CSN: it had its CSN
-/// and was still on the running list. Only processes that count are looked at, and only one for which `can_end` holds is taken. Of each process the last two writing transactions are known; there is none unless a
-/// process has ended more than one since the snapshot was taken.
+/// A transaction that the snapshot does not see although it sees one with a larger CSN: it had its
+/// CSN and was still on the running list. Only processes that count are looked at, and only one for
+/// which `can_end` holds is taken. Of each process the last two writing transactions are known;
+/// there is none unless a process has ended more than one since the snapshot was taken.
 pub fn overtaken(
     committers: &[Committer],
     snapshot: &impl Snapshot,
@@ -144,7 +145,8 @@ impl Committer {
         csn
     }
 
-    /// Its transactions that have CSNs, with 0 for one that is just being written down; none while the process goes on to the next.
+    /// Its transactions that have CSNs, with 0 for one that is just being written down; none while
+    /// the process goes on to the next.
     fn numbered(&self) -> [Option<(u64, Csn)>; 2] {
         let fxid = self.fxid.get();
         let csn = self.csn.get();
@@ -160,7 +162,8 @@ impl Committer {
         [present, Some(last)].map(|one| one.filter(|&(fxid, _)| fxid != 0))
     }
 
-    /// What is known of that transaction, if it is one of the process's last two that wrote; nothing while it goes on to the next.
+    /// What is known of that transaction, if it is one of the process's last two that wrote;
+    /// nothing while it goes on to the next.
     pub(crate) fn known(&self, asked: u64) -> Option<Known> {
         let fxid = self.fxid.get();
         let csn = self.csn.get();
@@ -177,12 +180,13 @@ impl Committer {
         }
     }
 
-    /// How far that transaction has come. If its CSN is below one that the caller took before, this does not say `None`:
-    /// `TAKING` was set before the counter was raised.
+    /// How far that transaction has come. If its CSN is below one that the caller took before, this
+    /// does not say `None`: `TAKING` was set before the counter was raised.
     pub(crate) fn look(&self, fxid: u64) -> CsnState {
         let before = self.fxid.get();
         let csn = self.csn.get();
-        // Transactions do not come back, so the same one before and after is the one that `csn` belongs to.
+        // Transactions do not come back, so the same one before and after is the one that `csn`
+        // belongs to.
         if before != fxid || self.fxid.get() != fxid {
             return CsnState::Gone;
         }

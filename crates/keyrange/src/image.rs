@@ -1,7 +1,7 @@
 //! Images of keys: 128-bit numbers in the order of the keys, and intervals of them.
 //!
-//! The order is that of a B-tree with NULLS LAST: a <= b implies image(a) <= image(b). The upper half of the numbers is for
-//! keys whose first column is NULL. Equal images do not mean equal keys.
+//! The order is that of a B-tree with NULLS LAST: a <= b implies image(a) <= image(b). The upper
+//! half of the numbers is for keys whose first column is NULL. Equal images do not mean equal keys.
 
 /// The image of a key.
 pub type Image = u128;

@@ -1,9 +1,11 @@
 //! Values of one key column as numbers in the order of the values.
 //!
-//! A *field* is such a number of a given width in bits. Whether a field holds its value exactly (no other value has the
-//! same field) can be told from the field alone: that keeps composite keys in order (`layout.rs`).
+//! A *field* is such a number of a given width in bits. Whether a field holds its value exactly (no
+//! other value has the same field) can be told from the field alone: that keeps composite keys in
+//! order (`layout.rs`).
 
-/// The order of a key column. Date is `Int4`, timestamp, timestamptz and time are `Int8`, float4 is `Float8`.
+/// The order of a key column. Date is `Int4`, timestamp, timestamptz and time are `Int8`, float4 is
+/// `Float8`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Kind {
     Bool,
@@ -15,8 +17,8 @@ pub enum Kind {
     Float8,
     Uuid,
     Numeric,
-    /// Compared byte by byte, without zero bytes: text and varchar in the C collation, char(n) without its trailing blanks.
-    /// For equality alone, any deterministic collation.
+    /// Compared byte by byte, without zero bytes: text and varchar in the C collation, char(n)
+    /// without its trailing blanks. For equality alone, any deterministic collation.
     Text,
     /// bytea.
     Bytes,
@@ -35,7 +37,8 @@ pub enum Value<'a> {
     Numeric(Numeric<'a>),
     Text(&'a [u8]),
     Bytes(&'a [u8]),
-    /// A value without an image, say of another type than the column: whatever depends on it is widened.
+    /// A value without an image, say of another type than the column: whatever depends on it is
+    /// widened.
     Unknown,
 }
 
@@ -43,7 +46,8 @@ pub enum Value<'a> {
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub enum Numeric<'a> {
     NegativeInfinity,
-    /// The sum of `digits[i] * 10000^(weight - i)`; each digit is below 10000. Zeros at either end do no harm.
+    /// The sum of `digits[i] * 10000^(weight - i)`; each digit is below 10000. Zeros at either end
+    /// do no harm.
     Finite {
         negative: bool,
         weight: i32,
@@ -99,7 +103,8 @@ impl Kind {
         }
     }
 
-    /// The field of `value` in `bits` bits (1 to 127). `None` for NULL and for values that are not of this kind.
+    /// The field of `value` in `bits` bits (1 to 127). `None` for NULL and for values that are not
+    /// of this kind.
     pub(crate) fn place(self, value: Value, bits: u32) -> Option<Placed> {
         let natural = self.natural_bits();
         let whole = match (self, value) {
@@ -180,7 +185,8 @@ impl Kind {
     }
 }
 
-/// Integers beyond what `bits` bits hold are taken for the last one that they do hold: small numbers stay exact.
+/// Integers beyond what `bits` bits hold are taken for the last one that they do hold: small
+/// numbers stay exact.
 fn place_int(int: i64, natural: u32, bits: u32) -> Placed {
     if bits >= natural {
         // No value of the column's own type is cut.

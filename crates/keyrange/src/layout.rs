@@ -1,7 +1,8 @@
 //! How the columns of a range key share the 128 bits of an image.
 //!
-//! Each column has a field with one bit more than its value, set for NULL; the first column's is on the left. After a field
-//! that does not hold its value exactly come zeros: what follows could not be in order.
+//! Each column has a field with one bit more than its value, set for NULL; the first column's is on
+//! the left. After a field that does not hold its value exactly come zeros: what follows could not
+//! be in order.
 
 use crate::{
     image::{Image, Interval},
@@ -23,8 +24,8 @@ pub(crate) struct Column {
     shift: u32,
 }
 
-/// The fields of a range key's columns. Constant for a range key; what was written under one layout must not be validated
-/// under another.
+/// The fields of a range key's columns. Constant for a range key; what was written under one layout
+/// must not be validated under another.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Layout {
     columns: [Option<Column>; COLUMNS],
@@ -99,8 +100,8 @@ impl Layout {
         }))
     }
 
-    /// A layout with so many bits for each column's values; what does not fit is cut, and so are bits that a kind has no
-    /// use for.
+    /// A layout with so many bits for each column's values; what does not fit is cut, and so are
+    /// bits that a kind has no use for.
     pub fn with_bits(columns: impl IntoIterator<Item = (Kind, u32)>) -> Self {
         let mut layout = Layout {
             columns: [None; COLUMNS],
@@ -134,7 +135,8 @@ impl Layout {
         self.columns.iter().map_while(Option::as_ref)
     }
 
-    /// The distance of the images of neighbouring values of the first column: 1 for integers, in images.
+    /// The distance of the images of neighbouring values of the first column: 1 for integers, in
+    /// images.
     pub fn unit(&self) -> u128 {
         self.columns().next().map_or(1, |first| 1 << first.shift)
     }
@@ -162,7 +164,8 @@ impl Layout {
             .collect()
     }
 
-    /// The image of the key with these column values: one image, or all that it could be if a value is unknown.
+    /// The image of the key with these column values: one image, or all that it could be if a value
+    /// is unknown.
     pub fn image(&self, values: &[Value]) -> Interval {
         let mut image = 0;
         for (n, column) in self.columns().enumerate() {

@@ -50,7 +50,8 @@ pub use write::{Write, WriteSet};
 /// A relation: database oid in the upper half, relation oid in the lower.
 pub type Relation = u64;
 
-/// With this bit, a relation stands for its definition, which is read and written like rows, and has rings of its own.
+/// With this bit, a relation stands for its definition, which is read and written like rows, and
+/// has rings of its own.
 pub const DEFINITION: Relation = 1 << 63;
 
 pub(crate) fn is_definition(relation: Relation) -> bool {

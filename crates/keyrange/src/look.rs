@@ -134,7 +134,8 @@ impl<'l> Look<'l> {
 }
 
 impl<'a, S: Snapshot> Validation<'a, S> {
-    /// Shows `visit` the buckets where writes to what was read of a relation may be, until it fails.
+    /// Shows `visit` the buckets where writes to what was read of a relation may be, until it
+    /// fails.
     pub(crate) fn buckets<'l, E>(
         &self,
         ledger: &RingPair<'l>,

@@ -1,8 +1,10 @@
-//! What is remembered of a relation, and of each of its ranges, beside the rings: who was the last to register there, and of whom
-//! entries are missing. A ring is shared by many ranges of many tables; these words tell whether what happened to it is of any
-//! concern to who has read a given table or range.
+//! What is remembered of a relation, and of each of its ranges, beside the rings: who was the last
+//! to register there, and of whom entries are missing. A ring is shared by many ranges of many
+//! tables; these words tell whether what happened to it is of any concern to who has read a given
+//! table or range.
 //!
-//! A relation or range has its mark by a hash. Two that share one only count each other's writes: words rise, and never fall.
+//! A relation or range has its mark by a hash. Two that share one only count each other's writes:
+//! words rise, and never fall.
 
 use crate::{
     Relation,
@@ -21,8 +23,8 @@ pub(crate) struct Missing {
     pub(crate) fxid: Word,
     /// The highest CSN of those that had one.
     pub(crate) csn: Word,
-    /// The highest transaction whose entry was overwritten before it had a CSN, or after it had moved to an earlier position, or
-    /// that found no place.
+    /// The highest transaction whose entry was overwritten before it had a CSN, or after it had
+    /// moved to an earlier position, or that found no place.
     pub(crate) pending_fxid: Word,
 }
 
@@ -50,7 +52,8 @@ pub struct Gap {
 }
 
 impl Gap {
-    /// What is missing by two marks that were both raised for each missing entry: each of them is an upper bound.
+    /// What is missing by two marks that were both raised for each missing entry: each of them is
+    /// an upper bound.
     pub(crate) fn both(self, other: Gap) -> Gap {
         Gap {
             fxid: self.fxid.min(other.fxid),
@@ -68,8 +71,9 @@ impl Gap {
         }
     }
 
-    /// Whether an entry can be missing of a transaction that a snapshot does not see. `survey` was made after the marks were read;
-    /// all that ran when the snapshot was taken, and that it does not see, have CSNs above `prefix`.
+    /// Whether an entry can be missing of a transaction that a snapshot does not see. `survey` was
+    /// made after the marks were read; all that ran when the snapshot was taken, and that it does
+    /// not see, have CSNs above `prefix`.
     pub(crate) fn can_hide(&self, survey: &Survey, prefix: Csn) -> bool {
         let is_of_running = self.fxid >= survey.first
             && (self.csn > survey.prefix.max(prefix) || self.pending_fxid >= survey.first);
@@ -179,7 +183,8 @@ impl<'a> Marks<'a> {
         range.map_or(all, |range| all.both(of_range(range)))
     }
 
-    /// Counts something of the relation or range. Where two of them share a mark, the last one is counted, from 0.
+    /// Counts something of the relation or range. Where two of them share a mark, the last one is
+    /// counted, from 0.
     pub(crate) fn count(&self, relation: Relation, range: Option<Range>, what: Counted) {
         let name = name(relation, range);
         let mark = self.mark(relation, range);

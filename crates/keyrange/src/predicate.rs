@@ -216,7 +216,8 @@ impl Predicates {
         }
     }
 
-    /// The transaction has read, or looked for, the keys of these intervals, as `Layout::project` tells them.
+    /// The transaction has read, or looked for, the keys of these intervals, as `Layout::project`
+    /// tells them.
     pub fn read(&mut self, relation: Relation, intervals: &[Interval]) {
         for &interval in intervals {
             self.read_one(relation, interval);

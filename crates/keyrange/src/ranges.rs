@@ -2,10 +2,11 @@
 //!
 //! Keys whose first column is NULL are a range of their own.
 //!
-//! A range may have *pieces*: a number of rings among which its keys are spread by a hash of their images, so that it does not matter how
-//! the keys that are there lie in the space of all keys. What was written to one key is in the ring of that key's piece; what was
-//! written to more than one image is in the ring of the range. Who has read one key looks at both of these; who has read more looks at
-//! the range's ring and at those of all its pieces.
+//! A range may have *pieces*: a number of rings among which its keys are spread by a hash of their
+//! images, so that it does not matter how the keys that are there lie in the space of all keys.
+//! What was written to one key is in the ring of that key's piece; what was written to more than
+//! one image is in the ring of the range. Who has read one key looks at both of these; who has read
+//! more looks at the range's ring and at those of all its pieces.
 
 use crate::{
     fault::{Fault, planted},
@@ -21,22 +22,25 @@ pub const NULL_RANGE: Range = Range::MAX;
 /// The narrowest range of a grid, in images: the number of every range fits a `Range`.
 pub const NARROWEST: u128 = 1 << 64;
 
-/// How a relation's key space is divided. It must not change while a transaction is validated that has touched the
-/// relation.
+/// How a relation's key space is divided. It must not change while a transaction is validated that
+/// has touched the relation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum RangeMap<'a> {
     Grid(Grid),
-    /// Range n begins at boundary n - 1, which is part of it; range 0 is what is below the first. Ascending.
+    /// Range n begins at boundary n - 1, which is part of it; range 0 is what is below the first.
+    /// Ascending.
     Boundaries(&'a [Image]),
     /// The same with so many pieces each.
     BoundariesInPieces(&'a [Image], u32),
 }
 
-/// Ranges of one width in images (see `Layout::unit`), at least `NARROWEST`; growth needs no maintenance.
+/// Ranges of one width in images (see `Layout::unit`), at least `NARROWEST`; growth needs no
+/// maintenance.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Grid {
     width: u128,
-    /// The exponent of 2 that the width is, above that of `NARROWEST`: default ranges are, and need no division of 128 bits.
+    /// The exponent of 2 that the width is, above that of `NARROWEST`: default ranges are, and need
+    /// no division of 128 bits.
     shift: Option<u32>,
     /// Rings among which the keys of a range are spread, beside its own; none if that is 0.
     pieces: u32,
@@ -102,7 +106,8 @@ impl RangeMap<'_> {
         }
     }
 
-    /// The piece where what was written to these keys, of one range, is registered; `None`: with the range itself.
+    /// The piece where what was written to these keys, of one range, is registered; `None`: with
+    /// the range itself.
     #[inline]
     pub fn piece_of(&self, keys: &Interval) -> Option<u32> {
         let pieces = self.pieces();
@@ -115,7 +120,8 @@ impl RangeMap<'_> {
         Some((mixed >> 32) as u32 % pieces)
     }
 
-    /// The pieces in which keys of the interval, in one range, can have been registered, beside the range itself.
+    /// The pieces in which keys of the interval, in one range, can have been registered, beside the
+    /// range itself.
     #[inline]
     pub(crate) fn pieces_of(&self, keys: &Interval) -> std::ops::Range<u32> {
         let all = 0..self.pieces();
@@ -142,7 +148,8 @@ impl RangeMap<'_> {
         Interval::new(low.min(high), high).unwrap_or(Interval::VALUES)
     }
 
-    /// The ranges that have images in the interval: those from the first to the last, and the one of NULLs.
+    /// The ranges that have images in the interval: those from the first to the last, and the one
+    /// of NULLs.
     #[inline]
     pub fn ranges_of(&self, interval: &Interval) -> Ranges {
         let values = interval.intersection(&Interval::VALUES);
@@ -189,7 +196,8 @@ impl Iterator for Ranges {
     }
 }
 
-/// Boundaries that divide a sample of a relation's images into at most `ranges` parts of about one size. Sorts the sample.
+/// Boundaries that divide a sample of a relation's images into at most `ranges` parts of about one
+/// size. Sorts the sample.
 pub fn boundaries(sample: &mut Vec<Image>, ranges: usize) -> Vec<Image> {
     sample.retain(|&image| image < FIRST_NULL);
     sample.sort_unstable();

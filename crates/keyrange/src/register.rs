@@ -1,5 +1,5 @@
-//! Registering what a transaction wrote, and read. The order is the proof's: entries published, CSN taken, validated, off the
-//! running list; the types leave no other.
+//! Registering what a transaction wrote, and read. The order is the proof's: entries published, CSN
+//! taken, validated, off the running list; the types leave no other.
 
 use smallvec::SmallVec;
 
@@ -17,7 +17,8 @@ use crate::{
     write::WriteSet,
 };
 
-/// Ranges of a relation for which reads are registered one by one; with more it is the whole relation.
+/// Ranges of a relation for which reads are registered one by one; with more it is the whole
+/// relation.
 const MOST_READ_RANGES: u64 = 64;
 
 /// All shared memory of range OCC. Every part is valid when zeroed.
@@ -50,7 +51,8 @@ struct Places<'a> {
     unplaced: Vec<(Rings<'a>, Nowhere)>,
 }
 
-/// A transaction whose writes and reads are all published, or counted as evicted; it has no CSN yet.
+/// A transaction whose writes and reads are all published, or counted as evicted; it has no CSN
+/// yet.
 #[derive(Debug)]
 #[must_use = "a transaction commits with a CSN"]
 pub struct Registered<'b, 'a> {
@@ -71,7 +73,8 @@ pub struct Numbered<'a> {
     writes: Places<'a>,
 }
 
-/// Entries on their way into the rings, a few at a time, so that their memory, which others have written to, comes at once.
+/// Entries on their way into the rings, a few at a time, so that their memory, which others have
+/// written to, comes at once.
 struct Publisher<'p, 'a> {
     places: &'p mut Places<'a>,
     waiting: SmallVec<[(Rings<'a>, usize, Entry); TOGETHER]>,
@@ -173,11 +176,11 @@ fn each_read<'m>(
 }
 
 impl<'a> RingSpace<'a> {
-    /// Publishes the writes of a transaction at PRE_COMMIT or PRE_PREPARE, when it can write no more and whom it built on
-    /// has left the running list. Once for a transaction.
+    /// Publishes the writes of a transaction at PRE_COMMIT or PRE_PREPARE, when it can write no
+    /// more and whom it built on has left the running list. Once for a transaction.
     ///
-    /// `fxid` is its top-level id; `map_of` has the maps by which the writes were collected; `is_running` tells of a top-level id whether it
-    /// is still in progress.
+    /// `fxid` is its top-level id; `map_of` has the maps by which the writes were collected;
+    /// `is_running` tells of a top-level id whether it is still in progress.
     pub fn register<'m>(
         &self,
         process: u32,
@@ -222,8 +225,9 @@ impl<'a> RingSpace<'a> {
         registered
     }
 
-    /// Publishes what a transaction without writes has read, at its end: it stands before all with CSNs from `position` on.
-    /// `id` is different from all transactions' ids and from those of other processes.
+    /// Publishes what a transaction without writes has read, at its end: it stands before all with
+    /// CSNs from `position` on. `id` is different from all transactions' ids and from those of
+    /// other processes.
     pub fn register_reader<'m>(
         &self,
         process: u32,
@@ -296,8 +300,8 @@ impl<'a> RingPair<'a> {
 }
 
 impl<'a> Registered<'_, 'a> {
-    /// Publishes what the transaction has read, if it is validated, or counts as having read. `id` is its own, or if it has none as
-    /// `register_reader` has it.
+    /// Publishes what the transaction has read, if it is validated, or counts as having read. `id`
+    /// is its own, or if it has none as `register_reader` has it.
     pub fn add_reads<'m>(
         &mut self,
         id: u64,

@@ -1,23 +1,29 @@
 //! Rings of registered writes. Nobody waits here: not who writes, not who reads.
 //!
-//! A writer looks at `head`, raises the bucket's `max_fxid`, takes a ticket from `head` (ticket t belongs to slot t mod N), and makes the
-//! slot its own. Then, in this order: it raises `missing` (of the bucket, and of the entry's relation and range) to the transaction of the entry that it will
-//! overwrite, and to its CSN or, if it has none, `pending_fxid`; it takes the CSN away, so that its transaction cannot stamp the slot any more; it
-//! sets the slot's sequence number to 2t + 1; it writes the fields; it sets the sequence number to 2t + 2. Who finds its
-//! slot in the hands of a running transaction takes another ticket, and after a few of them counts itself as evicted. One
-//! that is late may overwrite the entry of a later ticket: it marks it as evicted like any other.
+//! A writer looks at `head`, raises the bucket's `max_fxid`, takes a ticket from `head` (ticket t
+//! belongs to slot t mod N), and makes the slot its own. Then, in this order: it raises `missing`
+//! (of the bucket, and of the entry's relation and range) to the transaction of the entry that it
+//! will overwrite, and to its CSN or, if it has none, `pending_fxid`; it takes the CSN away, so
+//! that its transaction cannot stamp the slot any more; it sets the slot's sequence number to 2t +
+//! 1; it writes the fields; it sets the sequence number to 2t + 2. Who finds its slot in the hands
+//! of a running transaction takes another ticket, and after a few of them counts itself as evicted.
+//! One that is late may overwrite the entry of a later ticket: it marks it as evicted like any
+//! other.
 //!
-//! A reader visits every slot of the bucket once and then reads what is missing. It takes an entry whose sequence number is
-//! even and the same after the fields as before. Anything else it leaves out, and misses nothing that it needs:
-//! - The number is odd or changes: the entry that was there has been marked as missing before, and the one that will
-//!   be there belongs to a transaction that had not published all its entries when the reader looked, so it had no CSN,
-//!   and its CSN will be above any that was taken before.
-//! - A ticket taken whose slot still has the old entry: the reader takes the old entry, and what was said above holds for
-//!   the new one. If its writer died, the transaction has never had a CSN and has not committed; the slot is taken over
-//!   by the next writer that comes along, once the dead one's transaction is known to have ended.
+//! A reader visits every slot of the bucket once and then reads what is missing. It takes an entry
+//! whose sequence number is even and the same after the fields as before. Anything else it leaves
+//! out, and misses nothing that it needs:
+//! - The number is odd or changes: the entry that was there has been marked as missing before, and
+//!   the one that will be there belongs to a transaction that had not published all its entries
+//!   when the reader looked, so it had no CSN, and its CSN will be above any that was taken before.
+//! - A ticket taken whose slot still has the old entry: the reader takes the old entry, and what
+//!   was said above holds for the new one. If its writer died, the transaction has never had a CSN
+//!   and has not committed; the slot is taken over by the next writer that comes along, once the
+//!   dead one's transaction is known to have ended.
 //!
-//! The fields of a slot are stored with Release and loaded with Acquire. Who reads a field of a newer entry sees that
-//! entry's odd sequence number, or a later one, in the second look; who reads the even number sees all fields before it.
+//! The fields of a slot are stored with Release and loaded with Acquire. Who reads a field of a
+//! newer entry sees that entry's odd sequence number, or a later one, in the second look; who reads
+//! the even number sees all fields before it.
 
 use std::hint::black_box;
 
@@ -96,7 +102,8 @@ pub struct Nowhere {
     spots: Spots,
 }
 
-/// All rings of one kind: bucket b has the slots from b * N on, N = slots / buckets. The marks may be those of other kinds, too.
+/// All rings of one kind: bucket b has the slots from b * N on, N = slots / buckets. The marks may
+/// be those of other kinds, too.
 #[derive(Clone, Copy, Debug)]
 pub struct Rings<'a> {
     buckets: &'a [Bucket],
@@ -181,7 +188,8 @@ impl<'a> Rings<'a> {
         bucket * depth + (ticket % depth as u64) as usize
     }
 
-    /// Asks for the memory of a bucket's head, to be used soon. That of several comes at once, one after the other it would be waited for.
+    /// Asks for the memory of a bucket's head, to be used soon. That of several comes at once, one
+    /// after the other it would be waited for.
     #[inline]
     pub fn expect_head(&self, bucket: usize) {
         black_box(self.buckets[bucket].head.glance());
@@ -194,8 +202,9 @@ impl<'a> Rings<'a> {
         black_box((slot.sequence.glance(), slot.process.glance()));
     }
 
-    /// Publishes a write (but for its CSN), which must be before its transaction takes one. An error: there was no place, and the
-    /// transaction counts as evicted. `is_running` tells whether a transaction is still in progress.
+    /// Publishes a write (but for its CSN), which must be before its transaction takes one. An
+    /// error: there was no place, and the transaction counts as evicted. `is_running` tells whether
+    /// a transaction is still in progress.
     pub fn publish(
         &self,
         bucket: usize,
@@ -206,7 +215,8 @@ impl<'a> Rings<'a> {
         let spots = self.marks.spots(entry.relation, entry.range);
         self.marks.enter(spots, entry.fxid);
         self.count(entry, Counted::Registration);
-        // In this order: whoever has a ticket below `next` has raised `max_fxid` before it took that.
+        // In this order: whoever has a ticket below `next` has raised `max_fxid` before it took
+        // that.
         let next = head.head.get();
         // Before the ticket is taken: whoever has a later ticket must find it in `max_fxid`.
         let before = match planted(Fault::MaxRaisedLate) {
@@ -248,7 +258,8 @@ impl<'a> Rings<'a> {
         [&self.buckets[bucket].missing, relation, range]
     }
 
-    /// Puts the CSN into an entry that was published. If it has been overwritten, that is remembered.
+    /// Puts the CSN into an entry that was published. If it has been overwritten, that is
+    /// remembered.
     pub fn stamp(&self, published: Published, csn: u64) {
         let Published { place, spots } = published;
         let bucket = place.slot / self.depth();
@@ -260,8 +271,8 @@ impl<'a> Rings<'a> {
         }
     }
 
-    /// Replaces the CSN of an entry by the position that its transaction has moved to. If the entry is not there any more, that is
-    /// remembered.
+    /// Replaces the CSN of an entry by the position that its transaction has moved to. If the entry
+    /// is not there any more, that is remembered.
     pub fn move_to(&self, published: Published, fxid: u64, csn: u64, position: u64) {
         let Published { place, spots } = published;
         let slot = &self.slots[place.slot];
@@ -296,15 +307,16 @@ impl<'a> Rings<'a> {
         self.marks.last(relation)
     }
 
-    /// Whether no transaction from `fxid` on has registered anything of a relation, or of a range of it (but for what is anywhere in
-    /// the relation).
+    /// Whether no transaction from `fxid` on has registered anything of a relation, or of a range
+    /// of it (but for what is anywhere in the relation).
     #[inline]
     pub fn is_unwritten(&self, relation: Relation, range: Option<Range>, fxid: u64) -> bool {
         self.marks.is_quiet(relation, range, fxid)
     }
 
-    /// Shows `visit` the entries of a bucket if one with a CSN from `from` on was published there, until it returns false. Returns what
-    /// is missing. Complete for transactions that had left the running list before.
+    /// Shows `visit` the entries of a bucket if one with a CSN from `from` on was published there,
+    /// until it returns false. Returns what is missing. Complete for transactions that had left the
+    /// running list before.
     pub fn walk_since(
         &self,
         bucket: usize,
@@ -330,8 +342,9 @@ impl<'a> Rings<'a> {
         self.buckets[bucket].max_fxid.get() < xmin
     }
 
-    /// Shows `visit` the entries of a bucket, newest first, until it returns false or all others are of transactions below
-    /// `xmin`. Every entry that was published before, and that `gap` in the result does not cover, is shown.
+    /// Shows `visit` the entries of a bucket, newest first, until it returns false or all others
+    /// are of transactions below `xmin`. Every entry that was published before, and that `gap` in
+    /// the result does not cover, is shown.
     pub fn walk(
         &self,
         bucket: usize,
@@ -386,8 +399,9 @@ impl<'a> Rings<'a> {
         self.slots.iter().filter_map(published)
     }
 
-    /// Of that range, or of writes anywhere in the relation: entries, conflicts found, looks at ranges that had been read as a whole. Since
-    /// the server started, or since another range that is counted in the same place was.
+    /// Of that range, or of writes anywhere in the relation: entries, conflicts found, looks at
+    /// ranges that had been read as a whole. Since the server started, or since another range that
+    /// is counted in the same place was.
     pub fn totals(&self, relation: Relation, range: Option<Range>) -> [u64; 3] {
         self.marks.totals(relation, range)
     }
@@ -408,7 +422,8 @@ impl<'a> Rings<'a> {
 
 #[cfg(test)]
 impl Rings<'_> {
-    /// A writer that dies with a ticket: before it has the slot, with the slot untouched, or half written.
+    /// A writer that dies with a ticket: before it has the slot, with the slot untouched, or half
+    /// written.
     pub(crate) fn abandon(&self, bucket: usize, fxid: u64, step: u32) {
         let head = &self.buckets[bucket];
         head.max_fxid.raise(fxid);

@@ -1,4 +1,5 @@
-//! What a transaction that only reads copies of the rings, to be validated by that whatever is overwritten later. The proof is in README.md.
+//! What a transaction that only reads copies of the rings, to be validated by that whatever is
+//! overwritten later. The proof is in README.md.
 
 use std::ops::ControlFlow;
 
@@ -29,8 +30,9 @@ pub struct Extent {
     holes: Vec<usize>,
 }
 
-/// The writes that may decide on a transaction without writes, of all relations. At most as many as the rings have slots: what comes into a
-/// slot while it is copied is neither seen nor of a CSN so low.
+/// The writes that may decide on a transaction without writes, of all relations. At most as many as
+/// the rings have slots: what comes into a slot while it is copied is neither seen nor of a CSN so
+/// low.
 #[derive(Debug)]
 pub struct RingCopy {
     /// By relation and lowest key.
@@ -41,9 +43,10 @@ pub struct RingCopy {
 }
 
 impl<S: Snapshot> Validation<'_, S> {
-    /// Shows `keep` all entries that may decide on any predicates of this transaction, which has its reading point (`before`) and no
-    /// writes: those that the snapshot does not see, with their CSNs, and those that it sees from the first of these on. `None`: there can be no
-    /// ring copy. Looks at every bucket, once or twice.
+    /// Shows `keep` all entries that may decide on any predicates of this transaction, which has
+    /// its reading point (`before`) and no writes: those that the snapshot does not see, with their
+    /// CSNs, and those that it sees from the first of these on. `None`: there can be no ring copy.
+    /// Looks at every bucket, once or twice.
     pub fn copy(&self, keep: &mut dyn FnMut(Entry)) -> (Option<Extent>, Work) {
         let mut work = Work::default();
         let xmin = self.snapshot.xmin();
@@ -95,8 +98,8 @@ impl<S: Snapshot> Validation<'_, S> {
         holes
     }
 
-    /// Shows `keep` the entries from that CSN on which the snapshot sees. Returns the highest CSN that is missing, if it may be one of
-    /// these.
+    /// Shows `keep` the entries from that CSN on which the snapshot sees. Returns the highest CSN
+    /// that is missing, if it may be one of these.
     fn copy_newer(&self, from: Csn, keep: &mut dyn FnMut(Entry)) -> Csn {
         if from == Csn::MAX || planted(Fault::NewerNotCopied) {
             return 0;
@@ -119,7 +122,8 @@ impl<S: Snapshot> Validation<'_, S> {
             .flat_map(|rings| (0..rings.len()).map(move |bucket| (rings, bucket)))
     }
 
-    /// The CSN of an entry that the snapshot does not see, if it is below `before`; 0 if it cannot be found out.
+    /// The CSN of an entry that the snapshot does not see, if it is below `before`; 0 if it cannot
+    /// be found out.
     fn csn_of_missed(&self, rings: &Rings, entry: &Entry, place: Place) -> Option<Csn> {
         let is_later = entry.csn.is_some_and(|csn| csn >= self.before);
         if is_later || planted(Fault::PendingNotCopied) && entry.csn.is_none() {
@@ -147,8 +151,8 @@ impl RingCopy {
         }
     }
 
-    /// Shows `found` what `Validation::conflicts` would have found when the ring copy was made. `validation` is of the same transaction. An
-    /// error: there may be others that nobody knows.
+    /// Shows `found` what `Validation::conflicts` would have found when the ring copy was made.
+    /// `validation` is of the same transaction. An error: there may be others that nobody knows.
     pub fn conflicts<S: Snapshot>(
         &self,
         validation: &Validation<S>,
@@ -174,8 +178,8 @@ impl RingCopy {
         Ok(())
     }
 
-    /// Whether nothing of what was read is missing: the rings where it would be had been copied, or nothing of the relation is missing there
-    /// by now.
+    /// Whether nothing of what was read is missing: the rings where it would be had been copied, or
+    /// nothing of the relation is missing there by now.
     fn is_whole_for<S: Snapshot>(
         &self,
         validation: &Validation<S>,
@@ -212,7 +216,8 @@ impl RingCopy {
         }
     }
 
-    /// As `Validation::can_stand_before`, which is asked itself if the ring copy does not reach so far.
+    /// As `Validation::can_stand_before`, which is asked itself if the ring copy does not reach so
+    /// far.
     pub fn can_stand_before<S: Snapshot>(
         &self,
         validation: &Validation<S>,

@@ -1,7 +1,8 @@
 //! What the keys of an index scan say of the images of the rows that it can return.
 //!
-//! The result is a superset: what cannot be told of a scan key leaves it out, and a conjunction without one of its terms is
-//! wider. A scan whose keys contradict each other returns nothing whatever is in the table, and reads no interval.
+//! The result is a superset: what cannot be told of a scan key leaves it out, and a conjunction
+//! without one of its terms is wider. A scan whose keys contradict each other returns nothing
+//! whatever is in the table, and reads no interval.
 
 use smallvec::{SmallVec, smallvec};
 
@@ -23,7 +24,8 @@ pub enum Operator {
     Greater,
 }
 
-/// One condition of a scan; a row is returned when all are true. Columns are counted from 0 in the range key.
+/// One condition of a scan; a row is returned when all are true. Columns are counted from 0 in the
+/// range key.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub enum ScanKey<'a> {
     Compare(usize, Operator, Value<'a>),
@@ -48,8 +50,8 @@ type Spans = SmallVec<[Span; 1]>;
 pub type Intervals = SmallVec<[Interval; 1]>;
 
 impl Layout {
-    /// The images that a row returned by a scan with these keys can have: disjoint intervals in order, none if the scan can
-    /// return nothing.
+    /// The images that a row returned by a scan with these keys can have: disjoint intervals in
+    /// order, none if the scan can return nothing.
     pub fn project(&self, keys: &[ScanKey]) -> Intervals {
         if let Some(one) = self.one_value(keys) {
             return smallvec![one];

@@ -1,4 +1,5 @@
-//! One slot of a ring: who owns it, what was published in it, and how that is taken away. The protocol is in `ring.rs`.
+//! One slot of a ring: who owns it, what was published in it, and how that is taken away. The
+//! protocol is in `ring.rs`.
 
 use crate::{
     fault::{Fault, planted},
@@ -53,8 +54,9 @@ impl Slot {
         }
     }
 
-    /// Before anything else: marks what is about to be overwritten, and takes its CSN away. From there on the transaction of the old entry
-    /// cannot put a CSN there any more, and remembers it itself.
+    /// Before anything else: marks what is about to be overwritten, and takes its CSN away. From
+    /// there on the transaction of the old entry cannot put a CSN there any more, and remembers it
+    /// itself.
     pub(crate) fn take_csn_from(&self, marks: Marks, missing: &Missing, ticket: u64) {
         loop {
             let csn = self.csn.get();
@@ -75,7 +77,8 @@ impl Slot {
     /// Marks an entry with that CSN as overwritten.
     fn mark(&self, marks: Marks, missing: &Missing, csn: u64) {
         let fxid = self.fxid.read_field();
-        // An odd number is a dead writer's, which marked what it overwrote, and has never had a CSN itself.
+        // An odd number is a dead writer's, which marked what it overwrote, and has never had a CSN
+        // itself.
         let sequence = self.sequence.get();
         if sequence == 0 && csn == 0 {
             return; // never used

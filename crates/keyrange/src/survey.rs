@@ -1,8 +1,11 @@
-//! Which of the transactions that a snapshot does not see can have left anything in the rings by now.
+//! Which of the transactions that a snapshot does not see can have left anything in the rings by
+//! now.
 //!
-//! A snapshot's `xmin` is that of the oldest transaction that ran when it was taken, perhaps one that idles for hours and has registered
-//! nothing. What is missing from a ring is of concern only if its transaction is not seen *and* had begun to register before the look.
-//! That can be found out at any time after the snapshot was taken, so that nobody has to know before that history will be lost.
+//! A snapshot's `xmin` is that of the oldest transaction that ran when it was taken, perhaps one
+//! that idles for hours and has registered nothing. What is missing from a ring is of concern only
+//! if its transaction is not seen *and* had begun to register before the look. That can be found
+//! out at any time after the snapshot was taken, so that nobody has to know before that history
+//! will be lost.
 
 use crate::csn::{Clock, Committer, Csn, Known};
 use crate::fault::{Fault, planted};
@@ -10,13 +13,15 @@ use crate::fault::{Fault, planted};
 /// What is known of the transactions that ran when a snapshot was taken and that it does not see.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Survey {
-    /// Those that had begun to register before the survey, and have not rolled back, are from this one on; `end` if there is none.
+    /// Those that had begun to register before the survey, and have not rolled back, are from this
+    /// one on; `end` if there is none.
     pub first: u64,
     /// The snapshot sees none from this one on.
     pub end: u64,
     /// Those had no CSN up to this one.
     pub prefix: Csn,
-    /// The same of all that ran then, whenever they register: good for the rest of the snapshot's life.
+    /// The same of all that ran then, whenever they register: good for the rest of the snapshot's
+    /// life.
     pub lasting_prefix: Csn,
 }
 
@@ -32,8 +37,9 @@ impl Survey {
     }
 
     /// Of the transactions that the snapshot's list has as running. It sees none from `end` on.
-    /// `run_by` tells which transaction a process runs, 0 for none; a prepared one is run by nobody. It is asked after the process's
-    /// `Committer` was read: what the process runs then, and had not entered before, had registered nothing. Keeps no memory.
+    /// `run_by` tells which transaction a process runs, 0 for none; a prepared one is run by
+    /// nobody. It is asked after the process's `Committer` was read: what the process runs then,
+    /// and had not entered before, had registered nothing. Keeps no memory.
     pub fn of(
         clock: &Clock,
         committers: &[Committer],

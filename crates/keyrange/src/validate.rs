@@ -28,7 +28,8 @@ pub trait Snapshot {
     /// Whether it has rolled back by now. False when in doubt.
     fn did_abort(&self, fxid: u64) -> bool;
 
-    /// Whether it had committed when the snapshot was taken; of transactions from long ago, whether true or not does not matter.
+    /// Whether it had committed when the snapshot was taken; of transactions from long ago, whether
+    /// true or not does not matter.
     fn sees(&self, fxid: u64) -> bool {
         fxid < self.xmin() || self.has_ended(fxid)
     }
@@ -86,7 +87,8 @@ pub enum Refusal {
         range: Option<Range>,
         fxid: u64,
     },
-    /// The snapshot does not see a transaction from before the server's start, whose writes nobody knows.
+    /// The snapshot does not see a transaction from before the server's start, whose writes nobody
+    /// knows.
     Restarted,
 }
 
@@ -102,19 +104,20 @@ pub struct Work {
     pub covered: u64,
 }
 
-/// A validation about to run, at PRE_COMMIT and after registration (or, for a transaction without writes, at any time
-/// after its reading point: `README.md`).
+/// A validation about to run, at PRE_COMMIT and after registration (or, for a transaction without
+/// writes, at any time after its reading point: `README.md`).
 pub struct Validation<'a, S> {
     pub board: RingSpace<'a>,
     pub snapshot: &'a S,
     /// Only transactions with a CSN below this one count: one's own CSN, or `ReadingPoint::before`.
     pub before: Csn,
-    /// Of those that ran when the snapshot was taken, it sees all that have CSNs up to this one: an earlier `Survey::lasting_prefix`; 0
-    /// without one.
+    /// Of those that ran when the snapshot was taken, it sees all that have CSNs up to this one: an
+    /// earlier `Survey::lasting_prefix`; 0 without one.
     pub prefix: Csn,
     /// The ranges of a relation, as all its concurrent writers have them.
     pub ranges: &'a dyn Fn(Relation) -> RangeMap<'a>,
-    /// Called while a CSN is just being written, again and again. False: waited enough; the CSN then counts as smaller.
+    /// Called while a CSN is just being written, again and again. False: waited enough; the CSN
+    /// then counts as smaller.
     pub wait: &'a dyn Fn() -> bool,
 }
 
@@ -133,8 +136,8 @@ impl<'a, S: Snapshot> Validation<'a, S> {
         (result, work)
     }
 
-    /// What a validation does that finds all quiet, so that there is nothing to be told of these predicates; `None` if one is not, or
-    /// all there are would be looked at.
+    /// What a validation does that finds all quiet, so that there is nothing to be told of these
+    /// predicates; `None` if one is not, or all there are would be looked at.
     pub fn quiet(&self, predicates: &Predicates) -> Option<Work> {
         let mut work = Work::default();
         let xmin = self.snapshot.xmin();
@@ -162,7 +165,8 @@ impl<'a, S: Snapshot> Validation<'a, S> {
         Some(work)
     }
 
-    /// Shows `found` every conflict until it breaks off. An error: there may be others that nobody knows.
+    /// Shows `found` every conflict until it breaks off. An error: there may be others that nobody
+    /// knows.
     pub fn conflicts(
         &self,
         predicates: &Predicates,
@@ -189,8 +193,9 @@ impl<'a, S: Snapshot> Validation<'a, S> {
         (result, work)
     }
 
-    /// Whether the transaction, which has no writes, can stand before all with CSNs from `from` on: it has read nothing that one of
-    /// them wrote. All that it has seen had left the running list before its snapshot.
+    /// Whether the transaction, which has no writes, can stand before all with CSNs from `from` on:
+    /// it has read nothing that one of them wrote. All that it has seen had left the running list
+    /// before its snapshot.
     pub fn can_stand_before(&self, from: Csn, predicates: &Predicates) -> Result<(), Refusal> {
         predicates.iter().try_for_each(|(relation, read)| {
             let map = (self.ranges)(relation);
@@ -221,8 +226,9 @@ impl<'a, S: Snapshot> Validation<'a, S> {
         })
     }
 
-    /// Whether the snapshot sees all changes of the relation's definition, as far as these are known: shows `found` those that it does not see
-    /// and that have not rolled back, whenever they get their CSNs. False: there may be others.
+    /// Whether the snapshot sees all changes of the relation's definition, as far as these are
+    /// known: shows `found` those that it does not see and that have not rolled back, whenever they
+    /// get their CSNs. False: there may be others.
     pub fn definition_is_seen(&self, relation: Relation, found: &mut dyn FnMut(&Entry)) -> bool {
         let relation = relation | DEFINITION;
         let bucket = self.board.definitions.bucket_of(relation, 0);
@@ -232,7 +238,8 @@ impl<'a, S: Snapshot> Validation<'a, S> {
         })
     }
 
-    /// Whether the snapshot sees all changes of definitions, of whatever relation, that have been registered.
+    /// Whether the snapshot sees all changes of definitions, of whatever relation, that have been
+    /// registered.
     pub fn definitions_are_seen(&self) -> bool {
         (0..self.board.definitions.len()).all(|bucket| {
             let mut all = true;
@@ -244,8 +251,9 @@ impl<'a, S: Snapshot> Validation<'a, S> {
         })
     }
 
-    /// Shows `found` the changes of definitions in that bucket, of one relation or all, that the snapshot does not see and that have not rolled back, until it returns
-    /// false. False: there may be others.
+    /// Shows `found` the changes of definitions in that bucket, of one relation or all, that the
+    /// snapshot does not see and that have not rolled back, until it returns false. False: there
+    /// may be others.
     fn unseen_definitions(
         &self,
         bucket: usize,
@@ -273,7 +281,8 @@ impl<'a, S: Snapshot> Validation<'a, S> {
         })
     }
 
-    /// Whether what is missing, once it has been looked up, can be of a transaction that the snapshot does not see.
+    /// Whether what is missing, once it has been looked up, can be of a transaction that the
+    /// snapshot does not see.
     pub(crate) fn can_hide(&self, gap: impl FnOnce() -> Gap) -> bool {
         let gap = gap();
         gap.fxid >= self.snapshot.xmin() && gap.can_hide(&self.snapshot.survey(), self.prefix)
@@ -284,7 +293,8 @@ impl<'a, S: Snapshot> Validation<'a, S> {
         !is_definition(relation) && self.snapshot.shows_no_writer(relation, read)
     }
 
-    /// Whether the snapshot sees what the entry tells of. In doubt (it is just being overwritten), yes.
+    /// Whether the snapshot sees what the entry tells of. In doubt (it is just being overwritten),
+    /// yes.
     pub(crate) fn has_seen(&self, entry: &Entry) -> bool {
         self.snapshot.sees(entry.fxid)
             && (entry.csn.is_none() || !self.snapshot.did_abort(entry.fxid))
@@ -299,8 +309,8 @@ impl<'a, S: Snapshot> Validation<'a, S> {
         })
     }
 
-    /// The CSN of an entry's transaction if it is another one that the snapshot does not see, and below `before`; 0 if it cannot be
-    /// found out.
+    /// The CSN of an entry's transaction if it is another one that the snapshot does not see, and
+    /// below `before`; 0 if it cannot be found out.
     pub(crate) fn missed(&self, rings: &Rings, entry: &Entry, place: Place) -> Option<Csn> {
         if self.snapshot.is_mine(entry.fxid) || self.snapshot.has_ended(entry.fxid) {
             return None;
@@ -308,7 +318,8 @@ impl<'a, S: Snapshot> Validation<'a, S> {
         Some(self.csn_of(rings, entry, place)).filter(|&csn| csn < self.before)
     }
 
-    /// The CSN of the entry's transaction: `Csn::MAX` if it will be above all that have been taken, 0 if it cannot be found out.
+    /// The CSN of the entry's transaction: `Csn::MAX` if it will be above all that have been taken,
+    /// 0 if it cannot be found out.
     fn csn_of(&self, rings: &Rings, entry: &Entry, place: Place) -> Csn {
         if let Some(csn) = entry.csn {
             return csn;
@@ -362,7 +373,8 @@ struct RelationCheck<'v, 'a, S> {
     read: &'v IntervalSet,
     found: &'v mut dyn FnMut(Conflict) -> ControlFlow<()>,
     work: &'v mut Work,
-    /// What is missing of the relation in the buckets that were looked at, and the range where that was met first.
+    /// What is missing of the relation in the buckets that were looked at, and the range where that
+    /// was met first.
     gap: Option<(Gap, Option<Range>)>,
     stopped: bool,
 }

@@ -1,6 +1,7 @@
-//! The exclusion window: a validated transaction that missed writes before it in CSN order may still stand before their writers,
-//! if nobody who must come before it stands after them. The idea is that of SSN (Wang et al., 2017), with positions in place of stamps per
-//! version. The proof is in README.md.
+//! The exclusion window: a validated transaction that missed writes before it in CSN order may
+//! still stand before their writers, if nobody who must come before it stands after them. The idea
+//! is that of SSN (Wang et al., 2017), with positions in place of stamps per version. The proof is
+//! in README.md.
 
 use std::ops::ControlFlow;
 
@@ -32,8 +33,9 @@ pub struct Written {
 }
 
 impl<S: Snapshot> Validation<'_, S> {
-    /// Where a transaction with a CSN (`before`) and these predicates stands, or why it must roll back. `written` tells what it
-    /// wrote; without it the transaction does not move, as it has learned of others in other ways.
+    /// Where a transaction with a CSN (`before`) and these predicates stands, or why it must roll
+    /// back. `written` tells what it wrote; without it the transaction does not move, as it has
+    /// learned of others in other ways.
     pub fn place(
         &self,
         numbered: &Numbered,
@@ -97,20 +99,22 @@ impl<S: Snapshot> Validation<'_, S> {
         })
     }
 
-    /// Whether no other transaction from that position on wrote there. This one need not have seen that to know of it: it could insert
-    /// what the other has deleted. Whoever it knows of has ended.
+    /// Whether no other transaction from that position on wrote there. This one need not have seen
+    /// that to know of it: it could insert what the other has deleted. Whoever it knows of has
+    /// ended.
     fn nobody_wrote(&self, position: Csn, keys: &Predicates) -> bool {
         let counts = |entry: &Entry| !self.snapshot.did_abort(entry.fxid);
         self.is_clear(&self.board.writes, position, keys, counts)
     }
 
-    /// Whether no validated transaction from that position on has read what this one wrote. Those that have no CSN yet will see where
-    /// it stands.
+    /// Whether no validated transaction from that position on has read what this one wrote. Those
+    /// that have no CSN yet will see where it stands.
     fn nobody_read(&self, position: Csn, keys: &Predicates, reads: &RingPair) -> bool {
         self.is_clear(reads, position, keys, |_| true)
     }
 
-    /// Whether no entry of another transaction with a CSN from `position` on that counts is among these keys, and none is missing.
+    /// Whether no entry of another transaction with a CSN from `position` on that counts is among
+    /// these keys, and none is missing.
     fn is_clear(
         &self,
         ledger: &RingPair,
@@ -137,8 +141,8 @@ impl<S: Snapshot> Validation<'_, S> {
         })
     }
 
-    /// Whether nobody has moved before `position` whose writes were read and not seen: asked by a transaction without writes at its
-    /// end, after its reads were registered with that position.
+    /// Whether nobody has moved before `position` whose writes were read and not seen: asked by a
+    /// transaction without writes at its end, after its reads were registered with that position.
     pub fn nobody_moved(&self, position: Csn, predicates: &Predicates) -> bool {
         let ledger = self.board.writes;
         let xmin = self.snapshot.xmin();

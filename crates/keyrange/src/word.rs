@@ -1,7 +1,8 @@
 //! Words of shared memory, read and written by several processes without locks.
 //!
-//! All but the fields of a slot are sequentially consistent, so that the model check, which runs sequentially consistent
-//! schedules only, runs all that there are. On x86-64 that costs nothing but for the few plain stores.
+//! All but the fields of a slot are sequentially consistent, so that the model check, which runs
+//! sequentially consistent schedules only, runs all that there are. On x86-64 that costs nothing
+//! but for the few plain stores.
 
 #[cfg(not(test))]
 use std::sync::atomic::Ordering::Relaxed;
@@ -63,7 +64,8 @@ impl Word {
         0
     }
 
-    /// Reads a field of a slot: who reads what a writer put here also sees what that writer did before.
+    /// Reads a field of a slot: who reads what a writer put here also sees what that writer did
+    /// before.
     #[inline]
     pub(crate) fn read_field(&self) -> u64 {
         self.0.load(Acquire)

@@ -155,7 +155,8 @@ pub struct WriteSet {
 }
 
 impl WriteSet {
-    /// Nothing written yet; a relation written in more than `most_ranges` ranges counts as written as a whole.
+    /// Nothing written yet; a relation written in more than `most_ranges` ranges counts as written
+    /// as a whole.
     pub fn new(most_ranges: usize) -> Self {
         WriteSet {
             levels: vec![Level::default()],
@@ -163,8 +164,9 @@ impl WriteSet {
         }
     }
 
-    /// A key was written: the key of an inserted or deleted row; the old and the new key of an updated one (once if they
-    /// are the same). `key` is what `Layout::image` tells; `nesting` is the subtransaction depth (0: the transaction).
+    /// A key was written: the key of an inserted or deleted row; the old and the new key of an
+    /// updated one (once if they are the same). `key` is what `Layout::image` tells; `nesting` is
+    /// the subtransaction depth (0: the transaction).
     pub fn write(&mut self, nesting: u32, relation: Relation, map: &RangeMap, key: Interval) {
         let most = self.most_ranges;
         let level = self.level(nesting);
@@ -212,7 +214,8 @@ impl WriteSet {
         self.levels.truncate(self.outside(nesting));
     }
 
-    /// The subtransaction of that depth (at least 1) has committed: its writes are now those of the one around it.
+    /// The subtransaction of that depth (at least 1) has committed: its writes are now those of the
+    /// one around it.
     pub fn release(&mut self, nesting: u32) {
         let ended = self.levels.split_off(self.outside(nesting));
         let most = self.most_ranges;
@@ -229,7 +232,8 @@ impl WriteSet {
         }
     }
 
-    /// How many levels are outside the subtransaction of that depth; the transaction itself always is.
+    /// How many levels are outside the subtransaction of that depth; the transaction itself always
+    /// is.
     fn outside(&self, nesting: u32) -> usize {
         self.levels
             .partition_point(|level| level.nesting < nesting.max(1))

@@ -1,4 +1,5 @@
-//! One session after another on shared memory: what is a conflict, what is not, and what is told of it.
+//! One session after another on shared memory: what is a conflict, what is not, and what is told of
+//! it.
 
 use std::collections::BTreeSet;
 use std::ops::ControlFlow;

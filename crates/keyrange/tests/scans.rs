@@ -1,5 +1,5 @@
-//! Every row that a scan's keys let through is in the intervals that they are projected to, and simple scans become no
-//! more than they are.
+//! Every row that a scan's keys let through is in the intervals that they are projected to, and
+//! simple scans become no more than they are.
 
 mod values;
 
@@ -27,7 +27,8 @@ enum Condition {
     Row(Operator, Vec<(usize, Option<Sql>)>),
 }
 
-/// A truth value of SQL for "column operator constant"; nobody knows what an unknown constant gives: true.
+/// A truth value of SQL for "column operator constant"; nobody knows what an unknown constant
+/// gives: true.
 fn compare(column: &Sql, operator: Operator, constant: &Option<Sql>) -> bool {
     let Some(constant) = constant else {
         return column != &Sql::Null;
@@ -118,8 +119,8 @@ fn project(layout: &Layout, conditions: &[Condition]) -> Vec<Interval> {
     layout.project(&keys).to_vec()
 }
 
-/// A constant for a column: one of the column's values, often that of the row, or of a wider integer type, or NULL, or
-/// one that has no image.
+/// A constant for a column: one of the column's values, often that of the row, or of a wider
+/// integer type, or NULL, or one that has no image.
 fn constant(kind: Kind, of_row: Sql) -> BoxedStrategy<Option<Sql>> {
     let wide = match kind {
         Kind::Int2 | Kind::Int4 => not_null(Kind::Int8),

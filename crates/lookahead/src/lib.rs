@@ -1,10 +1,12 @@
-//! How far an index scan looks ahead on a table's page, and when the page is to be pruned. The README has the ideas.
+//! How far an index scan looks ahead on a table's page, and when the page is to be pruned. The
+//! README has the ideas.
 
 mod room;
 
 pub use room::{PAGE, Room, Trust};
 
-/// The most rows that a page can have: MaxHeapTuplesPerPage (access/htup_details.h) of a page of 8 kB.
+/// The most rows that a page can have: MaxHeapTuplesPerPage (access/htup_details.h) of a page of 8
+/// kB.
 pub const MOST_ROWS: u16 = 291;
 
 /// No look is for more: one for a whole page waits for the memory of all of its rows at once.
@@ -14,14 +16,16 @@ const FEW: u16 = 8;
 /// More than a page can give.
 const NEVER: u16 = 512;
 
-/// How a scan fares on the pages that it comes to, and how many rows it therefore looks for at a time.
+/// How a scan fares on the pages that it comes to, and how many rows it therefore looks for at a
+/// time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pace {
     /// Rows of this page that were asked for after the first.
     asked: u16,
     /// The same of the page before.
     expected: u16,
-    /// Rows of this page that were looked for, and those of them that were asked for and of which a version was seen.
+    /// Rows of this page that were looked for, and those of them that were asked for and of which a
+    /// version was seen.
     looked_for: u16,
     served: u16,
     /// So many rows a page must give.
@@ -64,14 +68,15 @@ impl Pace {
         self.last = row;
     }
 
-    /// Whether a look is worth while: pages give enough rows, and those that were looked for on this one were asked for.
+    /// Whether a look is worth while: pages give enough rows, and those that were looked for on
+    /// this one were asked for.
     #[inline]
     pub fn is_worthwhile(&self) -> bool {
         (self.expected >= self.least || self.asked >= 2 * self.least) && !self.is_poor()
     }
 
-    /// The rows to be looked for, if a look is worth while: `row`, which was missed just now, and those that come next, of a page with line
-    /// pointers 1 to `last_row`.
+    /// The rows to be looked for, if a look is worth while: `row`, which was missed just now, and
+    /// those that come next, of a page with line pointers 1 to `last_row`.
     pub fn rows_ahead(&mut self, row: u16, last_row: u16) -> Option<std::ops::RangeInclusive<u16>> {
         let last_row = last_row.min(MOST_ROWS);
         if !self.is_worthwhile() || row == 0 || row > last_row {
@@ -102,7 +107,8 @@ impl Pace {
         self.served = self.served.saturating_add(1);
     }
 
-    /// The row that is as far ahead of `row` as looks go: its memory will be wanted. Perhaps there is none.
+    /// The row that is as far ahead of `row` as looks go: its memory will be wanted. Perhaps there
+    /// is none.
     #[inline]
     pub fn upcoming(&self, row: u16) -> u16 {
         if self.goes_down {
@@ -112,13 +118,15 @@ impl Pace {
         }
     }
 
-    /// Whether more than a quarter of the rows that were looked for have not been asked for yet, or in vain.
+    /// Whether more than a quarter of the rows that were looked for have not been asked for yet, or
+    /// in vain.
     #[inline]
     fn is_poor(&self) -> bool {
         u32::from(self.served) * 4 < u32::from(self.looked_for) * 3
     }
 
-    /// The scan goes to a page, from whose row `row` it is given. Whether rows of the page before were looked for.
+    /// The scan goes to a page, from whose row `row` it is given. Whether rows of the page before
+    /// were looked for.
     pub fn turn_to_page(&mut self, row: u16) -> bool {
         let has_looked = self.looked_for > 0;
         if has_looked {
@@ -146,7 +154,8 @@ pub enum Known {
     NoVersion,
 }
 
-/// What a scan knows of the page that it is on: by line pointers; 0 is nothing, `NO_VERSION` that there is none.
+/// What a scan knows of the page that it is on: by line pointers; 0 is nothing, `NO_VERSION` that
+/// there is none.
 #[derive(Debug)]
 pub struct Versions([u16; MOST_ROWS as usize + 1]);
 
@@ -168,7 +177,8 @@ impl Versions {
         }
     }
 
-    /// Looks for the version of a row, 1 to `MOST_ROWS`, unless it is known. Whether `find` was asked.
+    /// Looks for the version of a row, 1 to `MOST_ROWS`, unless it is known. Whether `find` was
+    /// asked.
     #[inline]
     pub fn look(&mut self, row: u16, find: impl FnOnce(u16) -> Option<u16>) -> bool {
         let version = &mut self.0[usize::from(row)];
@@ -190,7 +200,8 @@ mod tests {
     use rand::rngs::StdRng;
     use rand::{Rng, SeedableRng};
 
-    /// Pages with so many rows each; odd rows have a version one further on. Of some, nobody sees any.
+    /// Pages with so many rows each; odd rows have a version one further on. Of some, nobody sees
+    /// any.
     struct Scan {
         pace: Pace,
         versions: Versions,

@@ -39,7 +39,8 @@ impl Room {
         self.free.saturating_sub(LINE_POINTER)
     }
 
-    /// Whether there is no line pointer for another version, as far as can be told without a look at them.
+    /// Whether there is no line pointer for another version, as far as can be told without a look
+    /// at them.
     #[inline]
     fn has_all_rows(&self) -> bool {
         self.line_pointers >= MOST_ROWS
@@ -58,14 +59,16 @@ impl Room {
     }
 }
 
-/// Updates of a table in a row that a session has seen stay on their pages, before it puts pruning off there.
+/// Updates of a table in a row that a session has seen stay on their pages, before it puts pruning
+/// off there.
 const FIRST: u32 = 64;
-/// So many times as many each time that it was put off and a row left its page, but no more than `LONGEST`.
+/// So many times as many each time that it was put off and a row left its page, but no more than
+/// `LONGEST`.
 const LONGER: u32 = 8;
 const LONGEST: u32 = 1 << 16;
 
-/// How a session fares with the updates of a table. Where rows leave their pages (statements that update several of one page, rows that grow), heap's
-/// reserve is wanted.
+/// How a session fares with the updates of a table. Where rows leave their pages (statements that
+/// update several of one page, rows that grow), heap's reserve is wanted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Trust {
     stayed: u32,
@@ -90,8 +93,10 @@ impl Trust {
         }
     }
 
-    /// A row has been updated: its new version has so many bytes (0 if that is not known), and is on the same page or not. Only who has put pruning off is to
-    /// blame for a row that leaves: while a long snapshot keeps all versions, or a statement fills page after page, they leave heap's pages, too.
+    /// A row has been updated: its new version has so many bytes (0 if that is not known), and is
+    /// on the same page or not. Only who has put pruning off is to blame for a row that leaves:
+    /// while a long snapshot keeps all versions, or a statement fills page after page, they leave
+    /// heap's pages, too.
     #[inline]
     pub fn updated(&mut self, length: u16, has_stayed: bool) {
         self.longest = self.longest.max(length);
@@ -122,7 +127,8 @@ impl Trust {
 mod tests {
     use super::*;
 
-    /// After how many updates of a page that has been filled up to its reserve, and each time been pruned when it was due, heap would and we do.
+    /// After how many updates of a page that has been filled up to its reserve, and each time been
+    /// pruned when it was due, heap would and we do.
     fn updates(rows: u16, row: u16, reserved: u16) -> (u16, u16) {
         // Rows that have been updated have a line pointer that leads to another.
         let line_pointers = 2 * rows;

@@ -1,8 +1,10 @@
-//! A slow line to a server: what goes through it arrives a fixed time later, in both directions, and it can be cut.
+//! A slow line to a server: what goes through it arrives a fixed time later, in both directions,
+//! and it can be cut.
 //!
-//! For each direction one thread reads into a queue of chunks, each with the time at which it is due, and another one
-//! writes what is due. A chunk waits for nothing but its own delay, so the rate is not limited. Threads and not tokio,
-//! whose timers go by the millisecond: a thread wakes up some 50 µs late.
+//! For each direction one thread reads into a queue of chunks, each with the time at which it is
+//! due, and another one writes what is due. A chunk waits for nothing but its own delay, so the
+//! rate is not limited. Threads and not tokio, whose timers go by the millisecond: a thread wakes
+//! up some 50 µs late.
 use std::io::{self, Read, Write};
 use std::net::Shutdown;
 use std::os::fd::OwnedFd;
@@ -18,12 +20,13 @@ use anyhow::{Context, Result};
 
 /// Bytes that are read at once.
 const CHUNK: usize = 16 * 1024;
-/// Chunks under way in one direction; then the sender has to wait, as with the buffers of a network.
+/// Chunks under way in one direction; then the sender has to wait, as with the buffers of a
+/// network.
 const QUEUE: usize = 4096;
 const FOREVER: Duration = Duration::MAX;
 
-/// A unix socket whose connections go on to another one, each byte `delay` later. Dropping it breaks its connections,
-/// with what is under way, and removes the socket.
+/// A unix socket whose connections go on to another one, each byte `delay` later. Dropping it
+/// breaks its connections, with what is under way, and removes the socket.
 pub struct Proxy {
     path: PathBuf,
     line: Arc<Line>,
@@ -54,7 +57,8 @@ struct Chunk {
 }
 
 impl Proxy {
-    /// Listens at `path` for connections to the socket `target`; `delay` is one way. An error when `path` exists.
+    /// Listens at `path` for connections to the socket `target`; `delay` is one way. An error when
+    /// `path` exists.
     pub fn start(path: &Path, target: &Path, delay: Duration) -> Result<Self> {
         let listener = UnixListener::bind(path)
             .with_context(|| format!("could not listen at {}", path.display()))?;
@@ -75,7 +79,8 @@ impl Proxy {
         })
     }
 
-    /// Nothing arrives any more on either side, neither bytes nor the end of a connection, until `heal`.
+    /// Nothing arrives any more on either side, neither bytes nor the end of a connection, until
+    /// `heal`.
     pub fn cut(&self) {
         self.line.set(State::Cut);
     }
@@ -117,7 +122,8 @@ impl Line {
         }
     }
 
-    /// Waits until something that is due then arrives: not while the line is cut. False when it is closed.
+    /// Waits until something that is due then arrives: not while the line is cut. False when it is
+    /// closed.
     fn arrives(&self, due: Instant) -> bool {
         let mut state = self.state();
         loop {
@@ -144,7 +150,8 @@ impl Line {
         });
     }
 
-    /// Carries a connection until either side ends it; `near` is closed at once if nobody listens at the target.
+    /// Carries a connection until either side ends it; `near` is closed at once if nobody listens
+    /// at the target.
     fn connection(&self, near: &UnixStream) {
         if !self.arrives(Instant::now() + self.delay) {
             return;
@@ -176,7 +183,8 @@ impl Line {
         });
     }
 
-    /// Reads until the end of the stream, which goes into the queue too, or until nobody takes from the queue.
+    /// Reads until the end of the stream, which goes into the queue too, or until nobody takes from
+    /// the queue.
     fn read(&self, mut from: &UnixStream, queue: &SyncSender<Chunk>) {
         let mut buffer = [0; CHUNK];
         loop {

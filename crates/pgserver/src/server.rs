@@ -388,7 +388,8 @@ impl Server {
         self.kill(|_| Ok(()))
     }
 
-    /// Kills all processes of the server at once, as when its machine fails, and waits until they are gone.
+    /// Kills all processes of the server at once, as when its machine fails, and waits until they
+    /// are gone.
     pub fn kill9_all(&mut self) -> Result<()> {
         self.kill(|process| signal(process.pid, libc::SIGKILL))
     }

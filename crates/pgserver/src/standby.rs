@@ -1,4 +1,5 @@
-//! Streaming replication between servers of ours: standbys, the line to them, and what commits wait for.
+//! Streaming replication between servers of ours: standbys, the line to them, and what commits wait
+//! for.
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -25,9 +26,10 @@ pub struct Standby {
 }
 
 impl Standby {
-    /// Copies `primary`, starts the copy and waits until WAL is streamed to it. Each way of the line takes `delay`;
-    /// zero is a direct connection. The primary knows the standby by `name`, letters only, and must not yet have
-    /// been told to wait for standbys: the copy would do so, too, after its promotion.
+    /// Copies `primary`, starts the copy and waits until WAL is streamed to it. Each way of the
+    /// line takes `delay`; zero is a direct connection. The primary knows the standby by `name`,
+    /// letters only, and must not yet have been told to wait for standbys: the copy would do so,
+    /// too, after its promotion.
     pub fn attach(primary: &Server, name: &str, delay: Duration) -> Result<Self> {
         let (proxy, port) = match delay.is_zero() {
             true => (None, primary.port()),
@@ -96,16 +98,16 @@ impl Standby {
         self.wait_until(&mut self.server.connect()?, &replayed)
     }
 
-    /// Ends the connection to the primary for good, with what is under way, and waits until all that has arrived is
-    /// on disk. A direct connection ends with its primary only.
+    /// Ends the connection to the primary for good, with what is under way, and waits until all
+    /// that has arrived is on disk. A direct connection ends with its primary only.
     pub fn disconnect(&mut self) -> Result<()> {
         self.proxy = None;
         let alone = "SELECT count(*) = 0 FROM pg_stat_wal_receiver";
         self.wait_until(&mut self.server.connect()?, alone)
     }
 
-    /// The WAL position up to which it has received everything, in bytes; final once it is disconnected. The standby
-    /// that is furthest is the one to promote.
+    /// The WAL position up to which it has received everything, in bytes; final once it is
+    /// disconnected. The standby that is furthest is the one to promote.
     pub fn received(&self) -> Result<i64> {
         let sql = "SELECT (pg_last_wal_receive_lsn() - '0/0')::bigint";
         Ok(self.server.connect()?.query_one(sql, &[])?.get(0))
@@ -133,16 +135,18 @@ impl Standby {
 }
 
 impl Server {
-    /// Sets `synchronous_standby_names`. When this returns, commits that are begun wait for these standbys, or
-    /// for none if `names` is empty, and those that no longer have to wait have been let go.
+    /// Sets `synchronous_standby_names`. When this returns, commits that are begun wait for these
+    /// standbys, or for none if `names` is empty, and those that no longer have to wait have been
+    /// let go.
     pub fn set_synchronous_standbys(&self, names: &str) -> Result<()> {
         let mut client = self.connect()?;
         client.batch_execute(&format!(
             "ALTER SYSTEM SET synchronous_standby_names = '{names}'"
         ))?;
         self.reload()?;
-        // A session has the setting before the checkpointer has, who tells all the others. A new session comes after
-        // the postmaster has signalled everybody; the first checkpoint may still begin without the signal.
+        // A session has the setting before the checkpointer has, who tells all the others. A new
+        // session comes after the postmaster has signalled everybody; the first checkpoint may
+        // still begin without the signal.
         let set = format!("SELECT current_setting('synchronous_standby_names') = '{names}'");
         wait_until(&mut client, &set)?;
         self.connect()?.batch_execute("CHECKPOINT; CHECKPOINT")?;

@@ -1,4 +1,5 @@
-//! Standbys of real servers, without the extension: the line to them, and what is left when the primary is lost.
+//! Standbys of real servers, without the extension: the line to them, and what is left when the
+//! primary is lost.
 use std::time::{Duration, Instant};
 
 use anyhow::Result;

@@ -1,8 +1,9 @@
 //! The account of a cycle: what the clients were told, compared with what the database holds.
 //!
-//! A transaction is known by the ids of its ledger rows. A single UPDATE leaves no row, so it adds a random *mark* to a
-//! sum on the account, in a *lane* of decimals of its client's own: the marks of what was acknowledged have to be in the
-//! sum, and the rest of it has to be a sum of marks that are in doubt.
+//! A transaction is known by the ids of its ledger rows. A single UPDATE leaves no row, so it adds
+//! a random *mark* to a sum on the account, in a *lane* of decimals of its client's own: the marks
+//! of what was acknowledged have to be in the sum, and the rest of it has to be a sum of marks that
+//! are in doubt.
 use std::collections::{BTreeMap, BTreeSet};
 use std::error::Error;
 
@@ -10,7 +11,8 @@ use bytes::BytesMut;
 use rand::Rng;
 use tokio_postgres::types::{IsNull, ToSql, Type, to_sql_checked};
 
-/// Rows that a transaction may have: the row with number `n` of transaction `id` is `id * ROWS + n`.
+/// Rows that a transaction may have: the row with number `n` of transaction `id` is `id * ROWS +
+/// n`.
 pub const ROWS: i64 = 8;
 
 /// A row of the ledger.
@@ -169,8 +171,8 @@ fn rows(book: &[Entry], found: &Found, verdict: &mut Verdict) {
     }
 }
 
-/// Whoever takes a seat has counted those before: in a serial order each hall's numbers are 1, 2, 3 ...
-/// It was taken together with the row of the ledger.
+/// Whoever takes a seat has counted those before: in a serial order each hall's numbers are 1, 2, 3
+/// ... It was taken together with the row of the ledger.
 fn seats(book: &[Entry], found: &Found, verdict: &mut Verdict) {
     let mut taken: BTreeMap<i64, usize> = BTreeMap::new();
     let mut last = (0, 0);

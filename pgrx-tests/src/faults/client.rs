@@ -21,7 +21,8 @@ const TICK: Duration = Duration::from_millis(20);
 /// `application_name` of the load.
 pub const LOAD: &str = "load";
 
-/// Which random numbers are for the transactions of the first client; those for its settings are at 0.
+/// Which random numbers are for the transactions of the first client; those for its settings are at
+/// 0.
 const WORK: u64 = 1 << 32;
 
 /// What every account begins with.
@@ -41,7 +42,8 @@ pub struct Load {
     pub errors: Mutex<BTreeMap<String, (u64, String)>>,
     /// Readers' findings.
     pub wrong: Mutex<Vec<String>>,
-    /// The most that a completed reader has seen: nobody may see less later, nor may a crash leave less.
+    /// The most that a completed reader has seen: nobody may see less later, nor may a crash leave
+    /// less.
     pub seen_updates: AtomicI64,
     pub seen_rows: AtomicI64,
     /// Completed readers.
@@ -283,8 +285,8 @@ impl Load {
         }
     }
 
-    /// A reader: the sum is right at every instant, no seat was taken twice, and nothing that a reader
-    /// was told that has `ended` is gone again.
+    /// A reader: the sum is right at every instant, no seat was taken twice, and nothing that a
+    /// reader was told that has `ended` is gone again.
     async fn read(&self, session: &Session, ended: bool) -> Result<(), Error> {
         let floors = [&self.seen_updates, &self.seen_rows];
         let before = floors.map(|floor| floor.load(Ordering::SeqCst));

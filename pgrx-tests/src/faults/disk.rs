@@ -11,8 +11,8 @@ use anyhow::{Result, ensure};
 use pgserver::{Server, ServerUser, StopMode};
 use postgres::Client;
 
-/// Room beside the WAL that is there already: three segments of 16 MB until the disk is full, and what is cleared away
-/// then, in the file `RESERVE`.
+/// Room beside the WAL that is there already: three segments of 16 MB until the disk is full, and
+/// what is cleared away then, in the file `RESERVE`.
 const ROOM_MB: u64 = 128;
 const RESERVE: &str = "reserve";
 const RESERVE_MB: usize = 80;
@@ -25,7 +25,8 @@ pub const SETTINGS: [(&str, &str); 3] = [
 /// Segments that may be there already, and have to be used up.
 const SWITCHES: usize = 20;
 
-/// `pg_wal` of a stopped server is there for as long as this lives, which has to end with it stopped.
+/// `pg_wal` of a stopped server is there for as long as this lives, which has to end with it
+/// stopped.
 pub struct Disk {
     mounted: PathBuf,
     wal: PathBuf,

@@ -1,7 +1,9 @@
-//! The fault run: cycles of a load with faults, all of it drawn from a seed, each followed by a comparison of what the
-//! clients were told with what the database holds, and by the physical check.
+//! The fault run: cycles of a load with faults, all of it drawn from a seed, each followed by a
+//! comparison of what the clients were told with what the database holds, and by the physical
+//! check.
 //!
-//! `plan.rs` and `transaction.rs` draw, `client.rs` and `strike.rs` do, `book.rs` judges, `replica.rs` has what must be a copy.
+//! `plan.rs` and `transaction.rs` draw, `client.rs` and `strike.rs` do, `book.rs` judges,
+//! `replica.rs` has what must be a copy.
 
 mod book;
 mod client;
@@ -89,8 +91,8 @@ impl Report {
     }
 }
 
-/// Runs the cycles, on one data folder as long as they pass; that of a failed cycle is kept. `watch` is shown each
-/// cycle with the folder that was kept, and says whether to go on.
+/// Runs the cycles, on one data folder as long as they pass; that of a failed cycle is kept.
+/// `watch` is shown each cycle with the folder that was kept, and says whether to go on.
 pub fn run(
     install: &PgInstall,
     options: &Options,

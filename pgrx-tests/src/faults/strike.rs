@@ -78,8 +78,8 @@ pub fn connect(server: &Server) -> Result<Client> {
     }
 }
 
-/// Sessions that are held at the point whose lock is ours. Where they cannot fail they show the wait
-/// event PgSleep; nobody else does.
+/// Sessions that are held at the point whose lock is ours. Where they cannot fail they show the
+/// wait event PgSleep; nobody else does.
 const HELD: &str = "SELECT held.pid FROM pg_locks held JOIN pg_locks ours \
     USING (locktype, database, classid, objid, objsubid) \
     WHERE locktype = 'advisory' AND NOT held.granted AND ours.pid = pg_backend_pid() \
@@ -134,7 +134,8 @@ fn stop(server: &mut Server, mode: StopMode) -> Result<bool> {
     Ok(true)
 }
 
-/// Ends what is prepared as its name says, `c-` or `r-`, until no session and nothing prepared is left.
+/// Ends what is prepared as its name says, `c-` or `r-`, until no session and nothing prepared is
+/// left.
 pub fn settle(client: &mut Client) -> Result<()> {
     let began = Instant::now();
     loop {

@@ -154,7 +154,8 @@ impl Schema {
         }
     }
 
-    /// The first table is one whose rows may be read ahead, by the page, with a row of many versions.
+    /// The first table is one whose rows may be read ahead, by the page, with a row of many
+    /// versions.
     pub fn crowd(&mut self) {
         if let Some(first) = self.tables.first_mut() {
             first.shape = Shape::Plain;

@@ -105,7 +105,8 @@ fn several_statements_in_one_message() -> Result<()> {
     })
 }
 
-/// Whether any of them follows is up to the order in which they come: the rows may back off at once.
+/// Whether any of them follows is up to the order in which they come: the rows may back off at
+/// once.
 #[test]
 fn two_hot_rows_in_any_order() -> Result<()> {
     count(group, &RETRY, &["tickets"], |worker| {

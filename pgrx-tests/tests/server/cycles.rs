@@ -111,8 +111,9 @@ fn leader_waits_first() -> Result<()> {
     all_scenes(false)
 }
 
-/// A waits for row 1, which C gets before it, and C asks for A's row. A has declared its wait for C, or does when its turn in heap's
-/// queue comes: one of the two is refused, long before PostgreSQL looks for deadlocks.
+/// A waits for row 1, which C gets before it, and C asks for A's row. A has declared its wait for
+/// C, or does when its turn in heap's queue comes: one of the two is refused, long before
+/// PostgreSQL looks for deadlocks.
 #[test]
 fn among_rows_that_are_not_hot() -> Result<()> {
     let server = start_hot(2, &[("deadlock_timeout", "10min")])?;

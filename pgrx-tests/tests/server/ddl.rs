@@ -4,9 +4,9 @@ use txn_server_tests::{Load, grouped, int, physical_health, start_hot};
 
 const BUMP: &str = "UPDATE hot SET val = val + 1 WHERE id = 1";
 
-/// In mid-load amcheck meets versions of followers that are doomed but have not noticed: on top of an
-/// aborted version, or left alone when that one has been pruned. They are gone with their transaction,
-/// which the check after the load shows. Anything else is damage.
+/// In mid-load amcheck meets versions of followers that are doomed but have not noticed: on top of
+/// an aborted version, or left alone when that one has been pruned. They are gone with their
+/// transaction, which the check after the load shows. Anything else is damage.
 const HEAP_IS_SOUND: &str = "
     DO $$
     DECLARE
@@ -187,7 +187,8 @@ fn a_dump_keeps_the_access_method() -> Result<()> {
     Ok(())
 }
 
-/// A cursor that fails in a savepoint in which it was not made never ends: its transaction may change the table all the same.
+/// A cursor that fails in a savepoint in which it was not made never ends: its transaction may
+/// change the table all the same.
 #[test]
 fn after_a_cursor_that_failed() -> Result<()> {
     let server = start_hot(5, &[])?;

@@ -1,5 +1,6 @@
-//! What a transaction that depends on a running predecessor runs, sees and lets out: everything else waits.
-//! And what a leader's look at a version that somebody has built on may do to it: nothing.
+//! What a transaction that depends on a running predecessor runs, sees and lets out: everything
+//! else waits. And what a leader's look at a version that somebody has built on may do to it:
+//! nothing.
 use anyhow::{Context, Result, ensure};
 use pgserver::Server;
 use postgres::Client;
@@ -18,7 +19,8 @@ const TOTAL: &str = "
         RETURN x;
     END $$;";
 
-/// A leader that has added 10 to the hot row `id = 1`, and a session that may follow. Both transactions are open.
+/// A leader that has added 10 to the hot row `id = 1`, and a session that may follow. Both
+/// transactions are open.
 struct Pair {
     leader: Client,
     follower: Client,
@@ -53,7 +55,8 @@ impl Pair {
         int(&mut self.control, "SELECT followed FROM txn.stats")
     }
 
-    /// Runs `sql` in the follower, which has to wait, and ends the leader by `end`. What the client was told, and the session.
+    /// Runs `sql` in the follower, which has to wait, and ends the leader by `end`. What the client
+    /// was told, and the session.
     fn waits(mut self, sql: &str, end: &str) -> Result<(String, Client)> {
         let background = Background::run(self.follower, sql)?;
         background
@@ -65,7 +68,8 @@ impl Pair {
     }
 }
 
-/// Each way in which a session can come to a version of its own: PostgreSQL sets a hint on it by mistake if somebody has built on it.
+/// Each way in which a session can come to a version of its own: PostgreSQL sets a hint on it by
+/// mistake if somebody has built on it.
 #[test]
 fn a_look_at_a_followed_version_does_no_harm() -> Result<()> {
     let looks = [
@@ -142,8 +146,8 @@ fn a_followers_own_check_is_enough() -> Result<()> {
     Ok(())
 }
 
-/// A leader that changes its own followed version in PostgreSQL's way, because its setting is off by then: the follower's base is
-/// taken, and the follower does not commit.
+/// A leader that changes its own followed version in PostgreSQL's way, because its setting is off
+/// by then: the follower's base is taken, and the follower does not commit.
 #[test]
 fn a_base_that_was_taken_refuses_its_follower() -> Result<()> {
     let takes = [
@@ -160,7 +164,8 @@ fn a_base_that_was_taken_refuses_its_follower() -> Result<()> {
         let end = if taken.is_ok() { "COMMIT" } else { "ROLLBACK" };
         pair.leader.batch_execute(end)?;
         let told = sqlstate(&pair.follower.batch_execute("COMMIT"));
-        // Either the leader is refused, and with it the follower that has built on its version; or the follower is.
+        // Either the leader is refused, and with it the follower that has built on its version; or
+        // the follower is.
         ensure!(told == "40001", "{told} behind {take}");
         drop(pair);
         physical_health(&server, "hot", "id")?;
@@ -168,7 +173,8 @@ fn a_base_that_was_taken_refuses_its_follower() -> Result<()> {
     Ok(())
 }
 
-/// Statements behind a follow that read the row's table in one way or another: none sees the row twice.
+/// Statements behind a follow that read the row's table in one way or another: none sees the row
+/// twice.
 #[test]
 fn a_follower_sees_its_row_once() -> Result<()> {
     let server = start_hot(0, &[])?;
@@ -236,7 +242,8 @@ fn a_follower_sees_its_row_once() -> Result<()> {
     physical_health(&server, "hot", "id")
 }
 
-/// A nested statement that can neither wait (its caller's snapshot is older) nor see its predecessor as ended is refused.
+/// A nested statement that can neither wait (its caller's snapshot is older) nor see its
+/// predecessor as ended is refused.
 #[test]
 fn a_callers_stale_snapshot_is_refused() -> Result<()> {
     let server = start_hot(0, &[])?;
@@ -252,7 +259,8 @@ fn a_callers_stale_snapshot_is_refused() -> Result<()> {
              INSERT INTO note VALUES (t);
          END $$"
     ))?;
-    // Stock PostgreSQL gives 210: `total` reads with the snapshot of the expression that has called `bump` before.
+    // Stock PostgreSQL gives 210: `total` reads with the snapshot of the expression that has called
+    // `bump` before.
     for _ in 0..3 {
         server
             .connect()?
@@ -344,8 +352,8 @@ fn errors_of_every_class_wait() -> Result<()> {
     physical_health(&server, "hot", "id")
 }
 
-/// What happens outside of the transaction happens only once its predecessors have committed: in each kind of transaction, and
-/// whether the foreign server was used before or after the follow.
+/// What happens outside of the transaction happens only once its predecessors have committed: in
+/// each kind of transaction, and whether the foreign server was used before or after the follow.
 #[test]
 fn effects_outside_wait() -> Result<()> {
     let server = start_hot(1, &[])?;
@@ -429,7 +437,8 @@ fn effects_outside_wait() -> Result<()> {
     physical_health(&server, "hot", "id")
 }
 
-/// What is left to the commit may tell of uncommitted values. It waits, also where no command asks for the commit.
+/// What is left to the commit may tell of uncommitted values. It waits, also where no command asks
+/// for the commit.
 #[test]
 fn deferred_checks_wait_without_a_block() -> Result<()> {
     let bump = "UPDATE hot SET val = val + 1 WHERE id = 1";

@@ -120,8 +120,8 @@ fn run(server: &Server, session: &str, block: &Block) -> Result<()> {
         .with_context(|| format!("the statements of line {}", block.line))
 }
 
-/// The rows of the page's table of statements as transcripts: what a second session's statement does while the first one
-/// has updated all rows of all tables.
+/// The rows of the page's table of statements as transcripts: what a second session's statement
+/// does while the first one has updated all rows of all tables.
 fn table_of_statements(page: &str, control: &mut Client) -> Result<Vec<Block>> {
     let tables = "SELECT 'A> UPDATE ' || relname || ' SET balance = balance - 10;' FROM pg_class \
                   WHERE relnamespace = 'public'::regnamespace AND relkind IN ('r', 'p') \

@@ -36,8 +36,8 @@ fn sql_and_plpgsql_functions() -> Result<()> {
     physical_health(&server, "hot", "id")
 }
 
-/// A deferred trigger that refuses what a function has made of an uncommitted version says so only when that is committed, though no
-/// COMMIT is asked for.
+/// A deferred trigger that refuses what a function has made of an uncommitted version says so only
+/// when that is committed, though no COMMIT is asked for.
 #[test]
 fn deferred_triggers_refuse_what_is_committed() -> Result<()> {
     let server = start_hot(1, &[])?;
@@ -215,8 +215,9 @@ fn cursors_for_update() -> Result<()> {
     physical_health(&server, "hot", "id")
 }
 
-/// An error is held back until the version it came from is certain, in the innermost statement only: if that wait fails,
-/// the statements around it do not wait again. (elog.c has room for five errors on top of each other; the sixth is a PANIC.)
+/// An error is held back until the version it came from is certain, in the innermost statement
+/// only: if that wait fails, the statements around it do not wait again. (elog.c has room for five
+/// errors on top of each other; the sixth is a PANIC.)
 #[test]
 fn an_error_deep_in_functions() -> Result<()> {
     let server = start_hot(1, &[])?;

@@ -1,5 +1,5 @@
-//! Hot rows where the heap makes it hard: pages that are full, versions that nobody may prune, values
-//! out of line, an index on the updated column.
+//! Hot rows where the heap makes it hard: pages that are full, versions that nobody may prune,
+//! values out of line, an index on the updated column.
 use anyhow::{Result, ensure};
 use pgserver::Server;
 use txn_server_tests::{Done, Load, Worker, int, physical_health, start_hot};

@@ -98,8 +98,9 @@ fn the_write_skew_of_repeatable_read_is_found() -> Result<()> {
     Ok(())
 }
 
-/// Every row that is updated by its key is hot, and a tenth of the transactions roll back. Rows stay: in which order rows of
-/// one key came and went is not recorded, and with so many meetings the search for an order may give up.
+/// Every row that is updated by its key is hot, and a tenth of the transactions roll back. Rows
+/// stay: in which order rows of one key came and went is not recorded, and with so many meetings
+/// the search for an order may give up.
 fn grouped(settings: &'static str) -> Result<()> {
     let server = start(&[("deadlock_timeout", "10ms")])?;
     let mut workload = Workload {

@@ -1,5 +1,5 @@
-//! Index scans of `txn_heap` look for several rows of a page at a time (`src/tam/fetch.rs`): they find what heap's find, whatever happens to
-//! the page meanwhile.
+//! Index scans of `txn_heap` look for several rows of a page at a time (`src/tam/fetch.rs`): they
+//! find what heap's find, whatever happens to the page meanwhile.
 use anyhow::{Result, ensure};
 use pgserver::Server;
 use postgres::{Client, SimpleQueryMessage};
@@ -29,7 +29,8 @@ fn alike(server: &Server) -> Result<()> {
     both(&mut control, "VACUUM ANALYZE {t}")
 }
 
-/// A change to the rows whose keys are divisible by three, or not: the two kinds belong to different sessions.
+/// A change to the rows whose keys are divisible by three, or not: the two kinds belong to
+/// different sessions.
 fn change(rng: &mut StdRng, by_three: bool) -> String {
     let sign = if by_three { "=" } else { "<>" };
     let from = rng.random_range(1..ROWS);
@@ -84,7 +85,8 @@ fn rows(client: &mut Client, sql: &str) -> Result<Vec<Vec<Option<String>>>> {
     Ok(rows.collect())
 }
 
-/// One transaction with a cursor on each of the tables, that moves about while rows change. Returns how many rows it has seen.
+/// One transaction with a cursor on each of the tables, that moves about while rows change. Returns
+/// how many rows it has seen.
 fn compare(rng: &mut StdRng, reader: &mut Client, writer: &mut Client) -> Result<usize> {
     let level = ["READ COMMITTED", "REPEATABLE READ", "SERIALIZABLE"][rng.random_range(0..3)];
     reader.batch_execute(&format!("BEGIN ISOLATION LEVEL {level}"))?;

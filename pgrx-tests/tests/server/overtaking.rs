@@ -8,8 +8,8 @@ use txn_server_tests::{
     Background, Load, Watchdog, Worker, grouped, int, physical_health, start_hot,
 };
 
-/// Transactions in one order, of which none may be refused. Each is what `transaction` does between BEGIN and COMMIT; it
-/// adds as much to `hot` as it returns.
+/// Transactions in one order, of which none may be refused. Each is what `transaction` does between
+/// BEGIN and COMMIT; it adds as much to `hot` as it returns.
 fn are_never_refused<F>(server: &Server, settings: &'static str, transaction: F) -> Result<()>
 where
     F: Fn(&mut Worker) -> Result<i64, Error> + Sync,
@@ -47,7 +47,8 @@ fn ascending(rows: i32, changes: i32, settings: &'static str) -> Result<()> {
     })
 }
 
-/// Lets a member of a hot row wait for somebody else, so that the table is known as one where that happens.
+/// Lets a member of a hot row wait for somebody else, so that the table is known as one where that
+/// happens.
 fn contend(server: &Server, held: &str, wanted: &str) -> Result<()> {
     let mut control = server.connect()?;
     let mut holder = server.connect()?;
@@ -115,7 +116,8 @@ fn several_rows_in_a_statement() -> Result<()> {
     })
 }
 
-/// A foreign key's check must not be ahead of a predecessor that is going to lock or delete the row.
+/// A foreign key's check must not be ahead of a predecessor that is going to lock or delete the
+/// row.
 #[test]
 fn checks_of_foreign_keys() -> Result<()> {
     let server = start_hot(1, &[])?;

@@ -124,7 +124,8 @@ const ALL: [&Case; 12] = [
     &REGISTRATION,
 ];
 
-/// No check finds this one, because another one makes up for it: `dependent::a_followers_own_check_is_enough`.
+/// No check finds this one, because another one makes up for it:
+/// `dependent::a_followers_own_check_is_enough`.
 const MADE_UP_FOR: &str = "leader_does_not_restore";
 
 /// The check passes without the fault and finds it.

@@ -71,7 +71,8 @@ fn a_lender_that_is_prepared_is_awaited() -> Result<()> {
     physical_health(&server, "hot", "id")
 }
 
-/// After the crash, whatever is left prepared is rolled back: its COMMIT was in doubt or never sent.
+/// After the crash, whatever is left prepared is rolled back: its COMMIT was in doubt or never
+/// sent.
 #[test]
 fn two_phases_over_a_crash() -> Result<()> {
     let mut server = start_hot(1, &[])?;

@@ -1,5 +1,5 @@
-//! Pages of `txn_heap` are pruned when their room gets short (`src/tam/prune.rs`), not as soon as heap would: rows stay on their pages, and what nobody sees
-//! goes in the end.
+//! Pages of `txn_heap` are pruned when their room gets short (`src/tam/prune.rs`), not as soon as
+//! heap would: rows stay on their pages, and what nobody sees goes in the end.
 use anyhow::{Result, ensure};
 use postgres::Client;
 use txn_server_tests::start;
@@ -77,7 +77,8 @@ fn put_off_while_there_is_room() -> Result<()> {
     Ok(())
 }
 
-/// One statement whose rows leave their page together counts once, and what leaves while nothing is put off does not count.
+/// One statement whose rows leave their page together counts once, and what leaves while nothing is
+/// put off does not count.
 #[test]
 fn put_off_again_after_many_rows_have_left() -> Result<()> {
     let server = start(&[("autovacuum", "off")])?;
@@ -103,8 +104,9 @@ fn put_off_again_after_many_rows_have_left() -> Result<()> {
     Ok(())
 }
 
-/// Rows that heap keeps on their pages stay there with `txn_heap`, but for a few on the way to where that is known: long ones among short ones, so many that a page runs out
-/// of line pointers, several of a page updated at once, rows that grow for a while.
+/// Rows that heap keeps on their pages stay there with `txn_heap`, but for a few on the way to
+/// where that is known: long ones among short ones, so many that a page runs out of line pointers,
+/// several of a page updated at once, rows that grow for a while.
 #[test]
 fn rows_stay_on_their_pages() -> Result<()> {
     let server = start(&[("autovacuum", "off")])?;

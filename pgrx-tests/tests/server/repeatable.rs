@@ -1,4 +1,5 @@
-//! REPEATABLE READ and SERIALIZABLE transactions on a hot row: who comes to it first queues, and is not refused.
+//! REPEATABLE READ and SERIALIZABLE transactions on a hot row: who comes to it first queues, and is
+//! not refused.
 use anyhow::{Result, ensure};
 use pgserver::Server;
 use postgres::error::SqlState;
@@ -11,7 +12,8 @@ fn sessions(settings: &'static str) -> impl Fn(usize) -> String + Sync {
     move |_| format!("SET txn.group_lock = on; SET txn.hot_threshold = 0; {settings}")
 }
 
-/// Transactions of the first `levels` of `LEVELS`, one statement each or with another one after it. Nobody is refused, and nothing is lost.
+/// Transactions of the first `levels` of `LEVELS`, one statement each or with another one after it.
+/// Nobody is refused, and nothing is lost.
 fn nobody_is_refused(server: &Server, levels: usize, settings: &'static str) -> Result<()> {
     server.connect()?.batch_execute(
         "CREATE TABLE note (client int PRIMARY KEY, val bigint NOT NULL);
@@ -73,7 +75,8 @@ fn validated() -> Result<()> {
     nobody_is_refused(&server, 1, "SET txn.range_occ = on")
 }
 
-/// Runs `before` in a transaction that may not get another snapshot after it, lets somebody else write, and updates the hot row.
+/// Runs `before` in a transaction that may not get another snapshot after it, lets somebody else
+/// write, and updates the hot row.
 fn keeps_its_snapshot(before: &str) -> Result<()> {
     let server = start_hot(2, &[])?;
     let mut other = grouped(&server)?;
@@ -116,8 +119,8 @@ fn who_has_read_before_keeps_the_snapshot() -> Result<()> {
     keeps_its_snapshot("SET LOCAL txn.group_lock = off; SELECT 1; SET LOCAL txn.group_lock = on")
 }
 
-/// In psql, which knows the functions for large objects already: `before`, and then in a transaction of that level `look`, somebody
-/// else's update of the row, and its own.
+/// In psql, which knows the functions for large objects already: `before`, and then in a
+/// transaction of that level `look`, somebody else's update of the row, and its own.
 fn by_fast_path(server: &Server, before: &str, level: &str, look: &str) -> Result<Option<String>> {
     let script = format!(
         "SET txn.group_lock = on;
@@ -159,7 +162,8 @@ fn who_has_used_a_large_object_keeps_the_snapshot() -> Result<()> {
     Ok(())
 }
 
-/// A plan that was made before the wait does not know what others have defined meanwhile: it keeps the snapshot that does not, either.
+/// A plan that was made before the wait does not know what others have defined meanwhile: it keeps
+/// the snapshot that does not, either.
 #[test]
 fn an_old_plan_keeps_the_snapshot() -> Result<()> {
     let server = start_hot(2, &[])?;

@@ -1,4 +1,5 @@
-//! A hot row whose ticket is held by a session that a named point has stopped, and sessions that wait behind it.
+//! A hot row whose ticket is held by a session that a named point has stopped, and sessions that
+//! wait behind it.
 use std::thread::{JoinHandle, spawn};
 
 use anyhow::{Context, Result, bail};

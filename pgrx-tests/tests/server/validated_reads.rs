@@ -53,7 +53,8 @@ fn pair(server: &Server, leader: &str) -> Result<(Client, Client)> {
     Ok((leader, follower))
 }
 
-/// Commits the follower, which waits for `end` of the leader: what its client is told. `|` stands between messages.
+/// Commits the follower, which waits for `end` of the leader: what its client is told. `|` stands
+/// between messages.
 fn told(server: &Server, follower: Client, leader: &mut Client, end: &str) -> Result<String> {
     let background = Background::run(follower, "COMMIT")?;
     background.wait_until_blocked(&mut server.connect()?)?;
@@ -63,7 +64,8 @@ fn told(server: &Server, follower: Client, leader: &mut Client, end: &str) -> Re
     Ok(sqlstate(&background.end()?.1))
 }
 
-/// What a follower that reads is told at its commit: the leader begins with `before`, and ends with `after` the read.
+/// What a follower that reads is told at its commit: the leader begins with `before`, and ends with
+/// `after` the read.
 fn outcome(server: &Server, before: &str, after: &str) -> Result<String> {
     let (mut leader, mut follower) = pair(server, before)?;
     let price: i32 = follower.query_one(READ, &[])?.get(0);
@@ -128,8 +130,8 @@ fn who_misses_a_write_of_a_predecessor_is_refused() -> Result<()> {
     Ok(())
 }
 
-/// Somebody who has nothing to do with the hot row writes the table after the reader's snapshot. The
-/// predecessor may have seen that, so the reader must not miss it.
+/// Somebody who has nothing to do with the hot row writes the table after the reader's snapshot.
+/// The predecessor may have seen that, so the reader must not miss it.
 #[test]
 fn who_misses_a_write_of_anybody_is_refused() -> Result<()> {
     let server = start(&[AT_ONCE])?;
@@ -336,7 +338,8 @@ fn a_prepared_predecessors_predecessor_is_waited_for() -> Result<()> {
     physical_health(&server, "hot", "id")
 }
 
-/// A table that predecessors write is waited for, and one that nobody has asked for is watched first.
+/// A table that predecessors write is waited for, and one that nobody has asked for is watched
+/// first.
 #[test]
 fn readers_of_what_is_written_wait() -> Result<()> {
     let server = start(&[("txn.follower_reads_backoff", "2s")])?;
@@ -437,8 +440,9 @@ fn only_plain_reads_of_other_tables_go_on() -> Result<()> {
     Ok(())
 }
 
-/// Every transaction gets a number from the hot row; some write it down in `mark`, with or without a savepoint or another hot row
-/// before, or prepared. Whoever counts the marks and commits has counted those with smaller numbers, and its own.
+/// Every transaction gets a number from the hot row; some write it down in `mark`, with or without
+/// a savepoint or another hot row before, or prepared. Whoever counts the marks and commits has
+/// counted those with smaller numbers, and its own.
 fn counts_all_before(server: &Server) -> Result<()> {
     server.connect()?.batch_execute(
         "CREATE TABLE mark (val bigint NOT NULL);

@@ -42,7 +42,8 @@ const REFUSALS: &[(&str, &str)] = &[
         "P0001",
     ),
     ("UPDATE hot SET val = val + 1 WHERE id = 1", "23514"),
-    // What PostgreSQL itself raises with these codes does not wait, because it tells nothing of a row.
+    // What PostgreSQL itself raises with these codes does not wait, because it tells nothing of a
+    // row.
     ("SELECT tells('40001') FROM hot WHERE id = 1", "40001"),
     ("SELECT tells('40P01') FROM hot WHERE id = 1", "40P01"),
     ("SELECT tells('55P03') FROM hot WHERE id = 1", "55P03"),
@@ -152,8 +153,8 @@ fn waits_for_standby(control: &mut Client, statement: &Background) -> Result<()>
     })
 }
 
-/// The statement fails with that SQLSTATE, and waits for the standby before, perhaps once more for what is around it. (A wait for a
-/// standby ends with a warning when it is cancelled.)
+/// The statement fails with that SQLSTATE, and waits for the standby before, perhaps once more for
+/// what is around it. (A wait for a standby ends with a warning when it is cancelled.)
 fn told_late(control: &mut Client, statement: Background, told: &str) -> Result<()> {
     waits_for_standby(control, &statement)?;
     until(control, "the statement is told", |control| {
@@ -168,7 +169,8 @@ fn told_late(control: &mut Client, statement: Background, told: &str) -> Result<
     Ok(())
 }
 
-/// The error of a command that reads by itself, and of planning, is told when what it comes from is replicated.
+/// The error of a command that reads by itself, and of planning, is told when what it comes from is
+/// replicated.
 #[test]
 fn commands_that_fail_wait_for_what_they_have_looked_at() -> Result<()> {
     let server = start_hot(1, &[])?;

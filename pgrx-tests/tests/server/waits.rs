@@ -142,8 +142,9 @@ fn wait_for_log(server: &Server, line: &str) -> Result<()> {
     })
 }
 
-/// A slice of a wait in the lock manager ends by a lock timeout, for which PostgreSQL has one flag with cancels and
-/// `statement_timeout`: a session that is stopped until all of them are due hears of all of them at once.
+/// A slice of a wait in the lock manager ends by a lock timeout, for which PostgreSQL has one flag
+/// with cancels and `statement_timeout`: a session that is stopped until all of them are due hears
+/// of all of them at once.
 #[test]
 fn what_comes_with_the_end_of_a_slice_is_not_lost() -> Result<()> {
     let server = start_hot(1, &[("deadlock_timeout", "100ms")])?;

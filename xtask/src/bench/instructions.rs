@@ -1,5 +1,5 @@
-//! Instructions per transaction: what a server's process executes for one client, counted by valgrind. Where the clock's noise
-//! hides a few per cent, the count does not.
+//! Instructions per transaction: what a server's process executes for one client, counted by
+//! valgrind. Where the clock's noise hides a few per cent, the count does not.
 
 use std::fs;
 use std::path::Path;
@@ -52,7 +52,8 @@ const VARIANTS: [Variant; 3] = [
     },
 ];
 
-/// A run has so many transactions, and another one so many more: the difference leaves out what a session does once.
+/// A run has so many transactions, and another one so many more: the difference leaves out what a
+/// session does once.
 const FEW: u64 = 300;
 const MORE: u64 = 2000;
 
@@ -249,7 +250,8 @@ impl Site {
         Ok((more as f64 - few as f64) / MORE as f64)
     }
 
-    /// The instructions of one session with so many transactions, whose effects are looked for in the data.
+    /// The instructions of one session with so many transactions, whose effects are looked for in
+    /// the data.
     fn run(
         &mut self,
         workload: &Workload,
@@ -283,7 +285,8 @@ impl Site {
         Ok(count)
     }
 
-    /// What the longest of the last sessions has executed, once each of them has ended and written its count; forgets all of them.
+    /// What the longest of the last sessions has executed, once each of them has ended and written
+    /// its count; forgets all of them.
     fn take_greatest(&self, sessions: usize) -> anyhow::Result<u64> {
         for _ in 0..PATIENCE.as_millis() / TICK.as_millis() {
             let mut counts = Vec::new();

@@ -14,8 +14,8 @@ pub struct Machine {
     pub memory_gb: f64,
     pub kernel: String,
     pub system: String,
-    /// The commit of the checkout that measured, which has the workloads; with "+ changes" when it has others. The library
-    /// says itself what it was built from (`Description::build`).
+    /// The commit of the checkout that measured, which has the workloads; with "+ changes" when it
+    /// has others. The library says itself what it was built from (`Description::build`).
     pub checkout: String,
     /// In UTC.
     pub time: String,

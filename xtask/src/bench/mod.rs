@@ -225,7 +225,8 @@ pub fn write_json(record: &impl Serialize, path: &Path) -> anyhow::Result<()> {
     fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))
 }
 
-/// The PostgreSQL to measure, with what is missing set up; the extension built and installed into it when it is to be.
+/// The PostgreSQL to measure, with what is missing set up; the extension built and installed into
+/// it when it is to be.
 pub fn prepare(pg_config: Option<&Path>, install_extension: bool) -> anyhow::Result<PgInstall> {
     let install = setup::run(pg_config)?;
     if install_extension {

@@ -1,4 +1,5 @@
-//! A session that keeps an old snapshot open, as a forgotten report does: nothing that it could see can be removed.
+//! A session that keeps an old snapshot open, as a forgotten report does: nothing that it could see
+//! can be removed.
 
 use anyhow::ensure;
 use pgserver::Server;

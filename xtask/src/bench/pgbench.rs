@@ -61,7 +61,8 @@ pub struct Load<'a> {
     pub warehouses: Option<usize>,
     /// Settings of the sessions.
     pub settings: &'a [(&'a str, &'a str)],
-    /// How often a transaction that ends in a serialization failure or deadlock is tried, at least once.
+    /// How often a transaction that ends in a serialization failure or deadlock is tried, at least
+    /// once.
     pub max_tries: u32,
     /// None: each client begins as soon as its last transaction is done.
     pub arrivals: Option<Arrivals>,
@@ -94,8 +95,8 @@ impl Load<'_> {
 pub struct Outcome {
     /// Transactions of each script that ended as they meant to.
     pub scripts: Vec<u64>,
-    /// Transactions given up after too many tries. One of each client may also fail because the time is over before it can
-    /// be tried again: those do not count.
+    /// Transactions given up after too many tries. One of each client may also fail because the
+    /// time is over before it can be tried again: those do not count.
     pub failed: u64,
     /// Tries beyond the first.
     pub retries: u64,
@@ -248,8 +249,9 @@ pub fn add_scripts(
     Ok(())
 }
 
-/// pgbench's threads count the transactions of each script without a lock, so several scripts want one thread. A thread
-/// looks at the sockets of all its clients at each turn, so many clients want more threads.
+/// pgbench's threads count the transactions of each script without a lock, so several scripts want
+/// one thread. A thread looks at the sockets of all its clients at each turn, so many clients want
+/// more threads.
 fn jobs(load: &Load) -> usize {
     if load.scripts.len() > 1 {
         1

@@ -42,7 +42,8 @@ pub const AROUND_SECONDS: f64 = 2.0;
 const LOADING_SECONDS: f64 = 6.0;
 const COPYING_SECONDS: f64 = 1.0;
 
-/// The variants in the order of a round: each begins as often as the others, as what ran before may still be felt.
+/// The variants in the order of a round: each begins as often as the others, as what ran before may
+/// still be felt.
 pub fn in_turn<T>(variants: &[T], round: usize) -> impl Iterator<Item = &T> {
     let first = (round - 1) % variants.len().max(1);
     variants.iter().cycle().skip(first).take(variants.len())

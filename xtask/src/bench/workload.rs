@@ -74,7 +74,8 @@ pub struct Workload {
     pub effect_is: Effect,
     /// SQL: a bigint that must be zero when the data is consistent.
     pub imbalance: Option<&'static str>,
-    /// SQL that counts the rows of what is updated, by index or by scan, and how many there must be.
+    /// SQL that counts the rows of what is updated, by index or by scan, and how many there must
+    /// be.
     pub count_rows: &'static str,
     pub rows: i64,
     pub tables: Tables,

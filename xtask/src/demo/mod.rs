@@ -1,4 +1,5 @@
-//! `cargo xtask demo`: stock PostgreSQL against the extension on a hot row, side by side and checked.
+//! `cargo xtask demo`: stock PostgreSQL against the extension on a hot row, side by side and
+//! checked.
 
 mod plot;
 mod report;

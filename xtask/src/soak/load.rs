@@ -28,7 +28,8 @@ struct RunningPart {
 }
 
 impl Load {
-    /// Starts `clients` clients for so many seconds, with `rate` transactions a second or as many as they can.
+    /// Starts `clients` clients for so many seconds, with `rate` transactions a second or as many
+    /// as they can.
     pub fn start(
         server: &Server,
         clients: usize,
@@ -65,7 +66,8 @@ impl Load {
         Ok(())
     }
 
-    /// Waits for the end of the load. Fails when clients hang, or have met any error but those that are retried.
+    /// Waits for the end of the load. Fails when clients hang, or have met any error but those that
+    /// are retried.
     pub fn finish(mut self) -> anyhow::Result<Outcome> {
         let mut outcome = Outcome {
             scripts: Vec::new(),

@@ -1,4 +1,5 @@
-//! `cargo xtask soak`: a mixed load for as long as one likes, with samples of memory and CPU time, which have to be flat.
+//! `cargo xtask soak`: a mixed load for as long as one likes, with samples of memory and CPU time,
+//! which have to be flat.
 
 mod load;
 mod parts;
@@ -48,7 +49,8 @@ pub struct Args {
     /// With the control file and the SQL that are installed; the library is built in any case
     #[arg(long)]
     no_install: bool,
-    /// Where the samples are written as JSON [default: bench/results/soak-<day>.json in the checkout]
+    /// Where the samples are written as JSON [default: bench/results/soak-<day>.json in the
+    /// checkout]
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
 }
@@ -154,7 +156,8 @@ fn measure(install: &PgInstall, library_dir: &Path, args: &Args) -> Result<Recor
     })
 }
 
-/// All that is wrong after the load: with the data, with what is left in use, with the table's pages.
+/// All that is wrong after the load: with the data, with what is left in use, with the table's
+/// pages.
 fn inspect(server: &Server, mut control: Client, told: &Outcome) -> Vec<String> {
     let mut wrong = wrong_data(told, |sql| int(&mut control, sql))
         .unwrap_or_else(|error| vec![format!("{error:#}")]);
@@ -207,7 +210,8 @@ fn observe(
     load.finish()
 }
 
-/// Waits until no row is hot any more. Reading `txn.hotspots` removes those that nobody has wanted for a while.
+/// Waits until no row is hot any more. Reading `txn.hotspots` removes those that nobody has wanted
+/// for a while.
 fn cool(control: &mut Client) -> Result<()> {
     let end = Instant::now() + PATIENCE;
     loop {

@@ -120,7 +120,8 @@ pub static PARTS: [Part; 3] = [
     },
 ];
 
-/// Connections a second where no rate is given: starting a session costs far more than a transaction.
+/// Connections a second where no rate is given: starting a session costs far more than a
+/// transaction.
 pub const RECONNECTS_PER_SECOND: f64 = 20.0;
 
 /// Clients below which the parts would be too small to fight over anything.

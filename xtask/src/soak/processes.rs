@@ -8,7 +8,8 @@ use anyhow::{Context, Result, bail};
 use pgserver::{Process, children};
 use serde::Serialize;
 
-/// Memory of one process or of several together, in kB. What n processes share counts as an n-th of each.
+/// Memory of one process or of several together, in kB. What n processes share counts as an n-th of
+/// each.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Memory {
     /// All of it: Linux's "proportional set size".
@@ -67,7 +68,8 @@ pub fn of_server(postmaster: i32) -> Result<Vec<i32>> {
     Ok(std::iter::once(postmaster).chain(children).collect())
 }
 
-/// CPU time in seconds of the server whose postmaster is `postmaster`: of all its processes, those that have ended included.
+/// CPU time in seconds of the server whose postmaster is `postmaster`: of all its processes, those
+/// that have ended included.
 pub fn cpu_seconds(postmaster: i32) -> Result<f64> {
     const TRIES: usize = 100;
     for _ in 0..TRIES {

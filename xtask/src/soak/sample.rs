@@ -24,7 +24,8 @@ pub struct Sample {
     pub processes: usize,
     /// Of all the server's processes.
     pub memory: Memory,
-    /// Private memory of the sessions that live as long as the load, in kB; None when there are none.
+    /// Private memory of the sessions that live as long as the load, in kB; None when there are
+    /// none.
     pub backend_private_kb: Option<Spread>,
     /// Of all the server's processes, those that have ended included.
     pub cpu_seconds: f64,
@@ -145,7 +146,8 @@ impl Sample {
     }
 }
 
-/// How everything that should be flat has developed after the warm-up. Empty with fewer than three samples.
+/// How everything that should be flat has developed after the warm-up. Empty with fewer than three
+/// samples.
 pub fn trends(samples: &[Sample]) -> Vec<Trend> {
     let warm: Vec<&Sample> = samples.iter().filter(|sample| !sample.warm_up).collect();
     let each = |figure: &dyn Fn(&Sample) -> Option<f64>| -> Vec<(f64, f64)> {

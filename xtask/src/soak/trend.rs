@@ -92,7 +92,8 @@ mod tests {
 
     #[test]
     fn the_slope_and_error_of_scattered_points() {
-        // By hand: mean (2, 4), sum of squares of x 10, of products 6, of the rest 2.4, and sqrt(2.4 / 3 / 10).
+        // By hand: mean (2, 4), sum of squares of x 10, of products 6, of the rest 2.4, and
+        // sqrt(2.4 / 3 / 10).
         let points = [(0.0, 2.0), (1.0, 4.0), (2.0, 5.0), (3.0, 4.0), (4.0, 5.0)];
         let line = Line::through(&points).unwrap();
         assert!((line.slope - 0.6).abs() < 1e-12);

@@ -19,8 +19,8 @@ const WITHOUT_PRELOAD: &str = "nopreload_";
 /// Isolation specs have this prefix, so that their outputs can share `expected/` with the SQL's.
 const SPEC: &str = "iso_";
 
-/// SQL files of this prefix, and all isolation specs, run a second time with tables of the access method `txn_heap`: there
-/// everything has to be as on heap.
+/// SQL files of this prefix, and all isolation specs, run a second time with tables of the access
+/// method `txn_heap`: there everything has to be as on heap.
 const ON_BOTH: &str = "shapes_";
 const HEAP: &str = "heap";
 const TXN_HEAP: &str = "txn_heap";
@@ -159,7 +159,8 @@ fn stems(folder: &Path, extension: &str) -> Result<Vec<String>> {
     Ok(names)
 }
 
-/// Runs the tests `names` on a server of their own, where tables are of the access method `tables` unless they say otherwise.
+/// Runs the tests `names` on a server of their own, where tables are of the access method `tables`
+/// unless they say otherwise.
 fn drive(
     suite: &Suite,
     names: &[String],

@@ -28,8 +28,8 @@ struct Session {
     recorded: Transaction,
 }
 
-/// A history of `count` transactions by `clients`, and a last one that reads everything. In `unknown` percent of them the client does
-/// not get the answer to its COMMIT.
+/// A history of `count` transactions by `clients`, and a last one that reads everything. In
+/// `unknown` percent of them the client does not get the answer to its COMMIT.
 pub fn simulate(
     workload: &Workload,
     database: Database,

@@ -33,8 +33,8 @@ pub struct Membership {
     state: State,
 }
 
-/// The last transaction whose version was looked at or built on while it ran. It stays when that has ended: a snapshot from before
-/// its end still shows it as running.
+/// The last transaction whose version was looked at or built on while it ran. It stays when that
+/// has ended: a snapshot from before its end still shows it as running.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Seen {
     pub xid: u32,

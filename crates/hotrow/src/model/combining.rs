@@ -1,5 +1,6 @@
-//! Random schedules of combining: holders that do the updates of waiters and commit or roll back, waiters that are
-//! cancelled or go deaf. A lost wake-up is a deadlock, which shuttle finds; the value must be what was told.
+//! Random schedules of combining: holders that do the updates of waiters and commit or roll back,
+//! waiters that are cancelled or go deaf. A lost wake-up is a deadlock, which shuttle finds; the
+//! value must be what was told.
 
 use super::latch::Latch;
 use super::{check_pct, check_random};
@@ -77,7 +78,8 @@ impl Session<'_> {
         self.server.latches[actor as usize].set();
     }
 
-    /// One update by a transaction of its own, as `ticket.rs` and `combine.rs` of the extension do it.
+    /// One update by a transaction of its own, as `ticket.rs` and `combine.rs` of the extension do
+    /// it.
     fn run(&self) -> End {
         let mut offers = self.offers;
         let mut acquired = self.with_row(|row, w| {

@@ -1,5 +1,5 @@
-//! Random schedules of whole transactions on one hot row. shuttle finds deadlocks (a lost wake-up is one) by itself; the
-//! invariants of design/02 are asserted where they must hold.
+//! Random schedules of whole transactions on one hot row. shuttle finds deadlocks (a lost wake-up
+//! is one) by itself; the invariants of design/02 are asserted where they must hold.
 
 use super::latch::Latch;
 use super::{check_pct, check_random};
@@ -17,7 +17,8 @@ enum Fate {
     RolledBack,
 }
 
-/// The row, and what PostgreSQL would know: versions with their writers, and the fate of each transaction.
+/// The row, and what PostgreSQL would know: versions with their writers, and the fate of each
+/// transaction.
 struct Server {
     lock: Mutex<()>,
     row: Row,

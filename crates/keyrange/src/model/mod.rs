@@ -1,5 +1,5 @@
-//! The model check: random schedules of transactions against a simulated server. Whatever commits must have read what a
-//! replay in CSN order gives, and every planted fault must be found out.
+//! The model check: random schedules of transactions against a simulated server. Whatever commits
+//! must have read what a replay in CSN order gives, and every planted fault must be found out.
 
 mod history;
 mod rings;
@@ -151,8 +151,8 @@ fn run(scheduler: impl Scheduler + 'static, body: impl Fn() + Send + Sync + 'sta
     Runner::new(scheduler, config).run(body);
 }
 
-/// Whether the fault shows in any of the schedules: those that change at random, and those that let some session wait
-/// for long.
+/// Whether the fault shows in any of the schedules: those that change at random, and those that let
+/// some session wait for long.
 fn finds(fault: Fault, plan: Plan) -> bool {
     plant(Some(fault));
     let mut outcomes = check(plan, RandomScheduler::new_from_seed(1, 5000));

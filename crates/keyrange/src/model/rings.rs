@@ -33,7 +33,8 @@ fn entry(fxid: u64) -> Entry {
     }
 }
 
-/// Whether some entry that is read is not one that was written; two writers and a reader on one slot.
+/// Whether some entry that is read is not one that was written; two writers and a reader on one
+/// slot.
 fn mixes_entries(fault: Option<Fault>) -> bool {
     plant(fault);
     let mixed = Arc::new(AtomicBool::new(false));
@@ -109,7 +110,8 @@ fn a_dead_writers_slot_is_used_again_when_its_transaction_has_ended() {
     });
 }
 
-/// An entry with a CSN, and what a reader must find while it is overwritten, if the marks do not tell that it is gone.
+/// An entry with a CSN, and what a reader must find while it is overwritten, if the marks do not
+/// tell that it is gone.
 struct Overwritten {
     /// It has moved to this position.
     position: Option<u64>,

@@ -1,4 +1,5 @@
-//! What PostgreSQL would do: the running list, snapshots, versions, row locks; and the shared memory of range OCC.
+//! What PostgreSQL would do: the running list, snapshots, versions, row locks; and the shared
+//! memory of range OCC.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -82,7 +83,8 @@ pub struct View<'a> {
 }
 
 impl Server {
-    /// A server that has just started; `recovered`: with a prepared transaction that wrote key 0 before.
+    /// A server that has just started; `recovered`: with a prepared transaction that wrote key 0
+    /// before.
     pub fn new(shape: Shape, recovered: bool) -> Self {
         fn many<T: Default>(count: usize) -> Vec<T> {
             (0..count).map(|_| T::default()).collect()
@@ -172,8 +174,9 @@ impl Server {
         fxid >= READER || self.state.lock().unwrap().running.contains(&fxid)
     }
 
-    /// Writes a row, if neither a running transaction has it nor, for one with a snapshot, somebody that this does not see has left one
-    /// there. What was deleted unseen can be inserted. Tells whether there was no row.
+    /// Writes a row, if neither a running transaction has it nor, for one with a snapshot, somebody
+    /// that this does not see has left one there. What was deleted unseen can be inserted. Tells
+    /// whether there was no row.
     pub fn write(
         &self,
         me: u64,

@@ -104,7 +104,8 @@ impl Session<'_> {
         }
     }
 
-    /// Writes one to three keys, at READ COMMITTED without a snapshot. `None`: a row was not to be had.
+    /// Writes one to three keys, at READ COMMITTED without a snapshot. `None`: a row was not to be
+    /// had.
     fn write(&self, fxid: u64, view: Option<&View>) -> Option<(WriteSet, Record)> {
         let mut set = WriteSet::new(64);
         let mut record = Record {

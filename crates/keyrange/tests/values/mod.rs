@@ -85,7 +85,8 @@ fn decimal_order(a: &Sql, b: &Sql) -> Ordering {
             let at = (bottom..=top)
                 .rev()
                 .map(|at| (sign(a) * digit(*wa, da, at)).cmp(&(sign(b) * digit(*wb, db, at))));
-            // Digit by digit, with the sign on each digit, decides as long as the first that differs does.
+            // Digit by digit, with the sign on each digit, decides as long as the first that
+            // differs does.
             let signs_differ = sign(a) != sign(b);
             let is_zero = |digits: &[u16]| digits.iter().all(|&digit| digit == 0);
             if signs_differ && !(is_zero(da) && is_zero(db)) {

@@ -34,8 +34,8 @@ fn who_depended_on_a_terminated_holder_goes_on() -> Result<()> {
     })
 }
 
-/// Until the holder is about to commit, a session whose update it has done may be cancelled. Then the holder, whose version
-/// has that update in it, fails, and the others do theirs.
+/// Until the holder is about to commit, a session whose update it has done may be cancelled. Then
+/// the holder, whose version has that update in it, fails, and the others do theirs.
 #[test]
 fn the_adopted_may_leave_before_the_seal() -> Result<()> {
     on_server(|server| {
@@ -78,7 +78,8 @@ fn the_adopted_may_leave_before_the_seal() -> Result<()> {
     })
 }
 
-/// A holder that waits for others for long loses those whose updates it has done: the deadlock detector shall see them.
+/// A holder that waits for others for long loses those whose updates it has done: the deadlock
+/// detector shall see them.
 #[test]
 fn the_adopted_leave_a_holder_that_waits_for_long() -> Result<()> {
     on_server(|server| {
@@ -123,7 +124,8 @@ fn the_adopted_stay_with_a_holder_that_is_slow() -> Result<()> {
         let adopted = Background::run(session, BUMP)?;
         stage.wait_queued(1)?;
         adopted.wait_until_blocked(&mut stage.control)?;
-        // Its time with the holder begins when the holder waits for nobody any more, and gets no processor.
+        // Its time with the holder begins when the holder waits for nobody any more, and gets no
+        // processor.
         signal(adopted.pid, SIGSTOP)?;
         stage.release_to("before_commit_wait")?;
         signal(stage.holder_pid(), SIGSTOP)?;
@@ -140,7 +142,8 @@ fn the_adopted_stay_with_a_holder_that_is_slow() -> Result<()> {
     })
 }
 
-/// After that it is too late, as it is after a commit, and nothing is left of it for the next statement.
+/// After that it is too late, as it is after a commit, and nothing is left of it for the next
+/// statement.
 #[test]
 fn cancels_and_timeouts_come_too_late_after_the_seal() -> Result<()> {
     on_server(|server| {
@@ -223,7 +226,8 @@ fn who_was_refused_is_not_refused_again() -> Result<()> {
     })
 }
 
-/// A cancel that comes while the session stands in the queue acts at once, and its update is not done.
+/// A cancel that comes while the session stands in the queue acts at once, and its update is not
+/// done.
 #[test]
 fn who_is_cancelled_in_the_queue_is_not_adopted() -> Result<()> {
     on_server(|server| {
@@ -251,7 +255,8 @@ fn who_is_cancelled_in_the_queue_is_not_adopted() -> Result<()> {
     })
 }
 
-/// Somebody with hotlock off has locked the row: nobody is made to wait for that who could be cancelled.
+/// Somebody with hotlock off has locked the row: nobody is made to wait for that who could be
+/// cancelled.
 #[test]
 fn a_row_lock_in_the_way_keeps_nobody_uninterruptible() -> Result<()> {
     on_server(|server| {

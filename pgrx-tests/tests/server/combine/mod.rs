@@ -1,5 +1,6 @@
-//! Combining: a session that has the ticket does the waiting updates of others. The holder is stopped at a named point (a
-//! library with the feature `stop_events`), so that it is certain who is done by whom.
+//! Combining: a session that has the ticket does the waiting updates of others. The holder is
+//! stopped at a named point (a library with the feature `stop_events`), so that it is certain who
+//! is done by whom.
 mod blocks;
 mod leaving;
 mod portals;
@@ -63,7 +64,8 @@ fn waiters_share_the_holders_version() -> Result<()> {
     })
 }
 
-/// Each has arguments of its own, and conditions that are checked against what those before it have left.
+/// Each has arguments of its own, and conditions that are checked against what those before it have
+/// left.
 #[test]
 fn arguments_and_conditions_are_each_ones_own() -> Result<()> {
     on_server(|server| {

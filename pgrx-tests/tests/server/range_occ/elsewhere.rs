@@ -53,7 +53,8 @@ fn skew(first: &mut Client, second: &mut Client) -> Result<()> {
     Ok(())
 }
 
-/// What is written between the snapshot of the one who exports it and the scan of the one who imports it has not been seen.
+/// What is written between the snapshot of the one who exports it and the scan of the one who
+/// imports it has not been seen.
 fn with_an_imported_snapshot(sql: &str, expected: &str) -> Result<()> {
     let server = start(&[])?;
     let dog = Watchdog::new(&server);
@@ -98,7 +99,8 @@ fn an_imported_snapshot_and_writes_elsewhere() -> Result<()> {
     with_an_imported_snapshot("INSERT INTO t VALUES (85, 0)", "00000")
 }
 
-/// A careful session, which asks who can have registered anything, finds out what was running in the snapshot that it imports.
+/// A careful session, which asks who can have registered anything, finds out what was running in
+/// the snapshot that it imports.
 #[test]
 fn an_imported_snapshot_is_older_than_what_its_importer_knows() -> Result<()> {
     let server = start(&[("txn.range_slots", "4")])?;

@@ -1,4 +1,5 @@
-//! Random transactions, validated, against Serializable; and the proof that their workload would show what is missing.
+//! Random transactions, validated, against Serializable; and the proof that their workload would
+//! show what is missing.
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
@@ -13,7 +14,8 @@ const VALIDATED: &str = "SET txn.range_occ = on; SET enable_seqscan = off";
 const STOCK: &str = "SET enable_seqscan = off";
 
 /// A refusal by the validation, PostgreSQL's own "could not serialize" of a row that was updated
-/// after the snapshot, a deadlock of transactions that change rows in any order, a key that is taken.
+/// after the snapshot, a deadlock of transactions that change rows in any order, a key that is
+/// taken.
 const RETRY: [&str; 3] = ["40001", "40P01", "23505"];
 
 const PROMISE: Promise = Promise {
@@ -100,8 +102,9 @@ fn moved(server: &Server, counters: &[&str]) -> Result<()> {
     Ok(())
 }
 
-/// Who only reads may stand before what it missed of transactions that had not ended, and so before others that had: it is not
-/// held to the time of its beginning. All others are, and so is the client `last` who reads everything in the end.
+/// Who only reads may stand before what it missed of transactions that had not ended, and so before
+/// others that had: it is not held to the time of its beginning. All others are, and so is the
+/// client `last` who reads everything in the end.
 fn readers_stand_where_they_like(history: &mut History, last: u32) {
     for transaction in &mut history.transactions {
         let has_written = transaction.events.iter().any(|event| match event.op {
@@ -165,7 +168,8 @@ fn rings_that_overflow() -> Result<()> {
     run(&rings, &recording(5), 30, &["range_history_lost"])
 }
 
-/// Most only read, and every scan is of a whole table: they are validated by what they have copied of the rings.
+/// Most only read, and every scan is of a whole table: they are validated by what they have copied
+/// of the rings.
 fn reading(seed: u64) -> Recording {
     let mut recording = recording(seed);
     recording.workload.read_only = 70;

@@ -1,4 +1,5 @@
-//! Loads of validated transactions: a rule that only whole ranges show is kept, and nobody is refused for nothing.
+//! Loads of validated transactions: a rule that only whole ranges show is kept, and nobody is
+//! refused for nothing.
 use anyhow::{Result, ensure};
 use txn_server_tests::{Load, int, start};
 
@@ -9,7 +10,8 @@ const CLIENTS: usize = 8;
 /// The width of a range by default.
 const RANGE: i32 = 1024;
 
-/// Each client works in a range of its own. Nothing is overwritten, however long one of them has to wait for its turn.
+/// Each client works in a range of its own. Nothing is overwritten, however long one of them has to
+/// wait for its turn.
 #[test]
 fn disjoint_ranges_are_never_refused() -> Result<()> {
     let rings = [("txn.range_buckets", "64"), ("txn.range_slots", "1024")];

@@ -1,4 +1,5 @@
-//! Validated transactions (`txn.range_occ`): what has no serial order is refused, what has one that they must find commits.
+//! Validated transactions (`txn.range_occ`): what has no serial order is refused, what has one that
+//! they must find commits.
 mod apply;
 mod combined;
 mod dump;
@@ -25,7 +26,8 @@ const TABLES: &str = "
     CREATE TABLE flag (id int PRIMARY KEY, v int NOT NULL);
     INSERT INTO flag VALUES (1, 0), (2, 0), (3, 0)";
 
-/// A session whose transactions are validated. The tables are small, so it is told to use their indexes.
+/// A session whose transactions are validated. The tables are small, so it is told to use their
+/// indexes.
 fn validated(server: &Server) -> Result<Client> {
     validated_in(server, "postgres")
 }

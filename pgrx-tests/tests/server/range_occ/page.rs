@@ -1,5 +1,6 @@
-//! The pages of `schedules/`: SQL that sets up tables, schedules told as transcripts, and tables of reads and writes from which
-//! schedules are made. `schedules/README.md` tells how they are written.
+//! The pages of `schedules/`: SQL that sets up tables, schedules told as transcripts, and tables of
+//! reads and writes from which schedules are made. `schedules/README.md` tells how they are
+//! written.
 use anyhow::{Context, Result, bail, ensure};
 use txn_server_tests::{Block, blocks};
 
@@ -167,7 +168,8 @@ impl Pair {
                 });
             };
             add(format!("{read}{missed}"), claim);
-            // Of the same kind: what is true of the first in stock PostgreSQL need not be asked again.
+            // Of the same kind: what is true of the first in stock PostgreSQL need not be asked
+            // again.
             add(format!("{snapshot}{missed}{read}"), Claim::Own);
             // The writer has read nothing; somebody else has seen its writes and not the reader's.
             add(format!("{read}{observed}"), Claim::Own);

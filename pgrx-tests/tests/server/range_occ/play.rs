@@ -1,4 +1,5 @@
-//! Plays the schedules of a page: as validated transactions, and in stock PostgreSQL's levels as a counter-check.
+//! Plays the schedules of a page: as validated transactions, and in stock PostgreSQL's levels as a
+//! counter-check.
 use std::fs;
 use std::path::Path;
 
@@ -13,7 +14,8 @@ const FOLDER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/schedules");
 
 /// Short waits end in the lock manager, where the player sees them.
 const SETTINGS: [(&str, &str); 2] = [("deadlock_timeout", "10ms"), ("autovacuum", "off")];
-/// The window lets most of those pass who would be told of a conflict, so that transcripts are of servers without it.
+/// The window lets most of those pass who would be told of a conflict, so that transcripts are of
+/// servers without it.
 const STRICT: (&str, &str) = ("txn.range_window", "off");
 
 /// What the transcripts of a page call the errors of validated transactions.
@@ -85,8 +87,9 @@ impl Mode {
     }
 }
 
-/// Plays the page `name` of the folder on a server of its own: line by line without the window, and, where a schedule would be an
-/// anomaly, once more with it, as is the default: then somebody has to be refused. All that is not as told is in the error.
+/// Plays the page `name` of the folder on a server of its own: line by line without the window,
+/// and, where a schedule would be an anomaly, once more with it, as is the default: then somebody
+/// has to be refused. All that is not as told is in the error.
 pub fn page(name: &str) -> Result<()> {
     let path = Path::new(FOLDER).join(format!("{name}.md"));
     let text = fs::read_to_string(&path).with_context(|| path.display().to_string())?;
@@ -246,7 +249,8 @@ impl Play<'_> {
         Ok(())
     }
 
-    /// Whether the writes of a pair change what its read finds, or do not, and whether the plan is the one meant.
+    /// Whether the writes of a pair change what its read finds, or do not, and whether the plan is
+    /// the one meant.
     fn is_true(&mut self, pair: &Pair) -> Result<()> {
         for (write, changes) in [(&pair.changes, true), (&pair.harmless, false)] {
             let Some(write) = write else { continue };

@@ -14,7 +14,8 @@ fn over_a_restart(stop: fn(&mut Server) -> Result<()>) -> Result<()> {
     dog.finish(result)
 }
 
-/// The prepared one has read what the other then writes, and has written what the other does not see: no order.
+/// The prepared one has read what the other then writes, and has written what the other does not
+/// see: no order.
 fn play(server: &mut Server, dog: &Watchdog, stop: fn(&mut Server) -> Result<()>) -> Result<()> {
     server.connect()?.batch_execute(TABLES)?;
     let mut writer = validated(server)?;

@@ -37,7 +37,8 @@ const SETTINGS: [(&str, &str); 3] = [
 const ROW_60: &str = "UPDATE TABLE SET v = 0 WHERE id = 60";
 const OTHERS: &str = "UPDATE TABLE SET v = 0 WHERE id NOT BETWEEN 50 AND 80";
 
-/// The DETAIL with which the role is refused that has read the table before `write` was run three times.
+/// The DETAIL with which the role is refused that has read the table before `write` was run three
+/// times.
 fn detail(server: &Server, role: &str, table: &str, read: &str, write: &str) -> Result<String> {
     let mut client: Client = server.connect_as(role, "postgres")?;
     client.batch_execute(

@@ -29,7 +29,8 @@ fn anything(worker: &mut Worker) -> Result<i64, Error> {
     }
 }
 
-/// Runs `commands` in turn for as long as the load lasts, and each at least once. They refuse nobody.
+/// Runs `commands` in turn for as long as the load lasts, and each at least once. They refuse
+/// nobody.
 fn maintained(commands: &[&str]) -> Result<()> {
     maintained_with(commands, &[])
 }

@@ -170,7 +170,8 @@ fn several_hot_rows_in_one_statement() -> Result<()> {
     physical_health(&server, "hot", "id")
 }
 
-/// In one order. A follower may overtake on the way to the next row, so there are circles all the same.
+/// In one order. A follower may overtake on the way to the next row, so there are circles all the
+/// same.
 fn hot_rows_in_order(counts: &[i32]) -> Result<()> {
     let server = start_hot(12, &[("deadlock_timeout", "10ms")])?;
     Mix::new(&server).in_blocks().allow(&RETRY).run(|worker| {

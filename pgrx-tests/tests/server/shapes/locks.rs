@@ -203,7 +203,8 @@ fn cursors_in_functions() -> Result<()> {
     physical_health(&server, "hot", "id")
 }
 
-/// A lock of a predecessor's version may become a part of a MultiXact, and is remembered by others for as long as its owner runs.
+/// A lock of a predecessor's version may become a part of a MultiXact, and is remembered by others
+/// for as long as its owner runs.
 #[test]
 fn a_lock_survives_in_a_multixact() -> Result<()> {
     let server = start_hot(2, &[])?;

@@ -35,9 +35,9 @@ fn settings(number: usize) -> String {
     }
 }
 
-/// A load in which each transaction is either a plain update of the hot row or one of the shape under
-/// test: first without rollbacks, when nobody has to try again, then with them. Somebody has to
-/// follow in each.
+/// A load in which each transaction is either a plain update of the hot row or one of the shape
+/// under test: first without rollbacks, when nobody has to try again, then with them. Somebody has
+/// to follow in each.
 struct Mix<'a> {
     server: &'a Server,
     plain: &'static str,

@@ -1,4 +1,5 @@
-//! The hot row changes its key, is deleted and comes again, or is written at other isolation levels.
+//! The hot row changes its key, is deleted and comes again, or is written at other isolation
+//! levels.
 use anyhow::Result;
 use postgres::Error;
 use rand::Rng;

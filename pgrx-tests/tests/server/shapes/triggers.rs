@@ -129,7 +129,8 @@ fn trigger_with_a_condition_on_some_columns() -> Result<()> {
     chain(&server)
 }
 
-/// The trigger of the hot row updates another one. A follower may overtake its predecessor on the way there.
+/// The trigger of the hot row updates another one. A follower may overtake its predecessor on the
+/// way there.
 #[test]
 fn trigger_that_updates_a_second_hot_row() -> Result<()> {
     let server = start(

@@ -9,8 +9,8 @@ use super::{Cluster, wait_until_early};
 /// Transactions of the load between two events.
 const SOME: usize = 500;
 
-/// While no standby answers nobody is told anything, and then all goes on: in the same connection after a short
-/// failure, in a new one after a failure so long that either side has given up.
+/// While no standby answers nobody is told anything, and then all goes on: in the same connection
+/// after a short failure, in a new one after a failure so long that either side has given up.
 #[test]
 fn everything_goes_on_when_the_standby_is_back() -> Result<()> {
     let cluster = Cluster::start(

@@ -6,13 +6,14 @@ use txn_server_tests::{Load, Tally, grouped, int, local, physical_health, sqlsta
 use super::told::{Look, Told, marks};
 use super::{AUTO, Cluster, wait_until_early};
 
-/// Codes of a server that goes down, and of a connection that just breaks. 40001: one that was followed has gone with its
-/// session. 40P01: a wait would have closed a circle.
+/// Codes of a server that goes down, and of a connection that just breaks. 40001: one that was
+/// followed has gone with its session. 40P01: a wait would have closed a circle.
 const GONE: [&str; 6] = ["lost", "57P01", "57P02", "57P03", "40001", "40P01"];
 /// Transactions of the load before anything happens to it.
 const SOME: usize = 1000;
 
-/// At `level` of synchronous_commit, with standbys so many milliseconds away of which each commit waits for `names`.
+/// At `level` of synchronous_commit, with standbys so many milliseconds away of which each commit
+/// waits for `names`.
 fn lost(level: &str, away: &[u64], names: &str) -> Result<()> {
     struck(level, away, names)?;
     cut_off(level, away, names)

@@ -1,5 +1,5 @@
-//! A primary with synchronous standbys at the other end of a slow line: what survives the loss of the primary, what
-//! happens while the line is cut, and what the standby itself shows.
+//! A primary with synchronous standbys at the other end of a slow line: what survives the loss of
+//! the primary, what happens while the line is cut, and what the standby itself shows.
 
 mod feedback;
 mod line;
@@ -37,8 +37,8 @@ struct Cluster {
 }
 
 impl Cluster {
-    /// The standbys are called a, b, ... and are so many milliseconds away; `names` says which of them a commit
-    /// waits for.
+    /// The standbys are called a, b, ... and are so many milliseconds away; `names` says which of
+    /// them a commit waits for.
     fn start(away: &[u64], names: &str, settings: &[(&str, &str)]) -> Result<Self> {
         let primary = start(settings)?;
         primary.connect()?.batch_execute(SCHEMA)?;
@@ -60,8 +60,9 @@ impl Cluster {
         })
     }
 
-    /// Cuts the lines to all standbys, and returns when every client of the load waits for them and the update that
-    /// is returned is visible to those who do not ask for more. Error if anybody is told of anything meanwhile.
+    /// Cuts the lines to all standbys, and returns when every client of the load waits for them and
+    /// the update that is returned is visible to those who do not ask for more. Error if anybody is
+    /// told of anything meanwhile.
     fn cut(&self, told: &Told, control: &mut Client) -> Result<Background> {
         for standby in &self.standbys {
             standby.line()?.cut();
@@ -80,8 +81,8 @@ impl Cluster {
     }
 }
 
-/// Waits until the load has made use of all that lets others go on before the standbys have answered; an error if it
-/// does not come to that.
+/// Waits until the load has made use of all that lets others go on before the standbys have
+/// answered; an error if it does not come to that.
 fn wait_until_early(running: &Running, control: &mut Client) -> Result<()> {
     const MANY: usize = 100_000;
     let early = "SELECT followed > 0 AND combined > 0 AND early_commits > 0 FROM txn.stats";

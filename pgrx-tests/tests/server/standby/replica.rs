@@ -17,8 +17,8 @@ const VERSIONS: &str = "
 /// Rows as a query shows them.
 const ROWS: &str = "SELECT concat_ws(' ', ctid, xmin, t) FROM TABLE t ORDER BY t.ctid";
 
-/// Once the standby has caught up it has the same rows at the same places, written by the same transactions, and the
-/// physical check finds nothing on either side. The load is over.
+/// Once the standby has caught up it has the same rows at the same places, written by the same
+/// transactions, and the physical check finds nothing on either side. The load is over.
 pub fn same_rows(primary: &Server, standby: &Standby) -> Result<()> {
     let mut client = primary.connect()?;
     client.batch_execute(
@@ -49,7 +49,8 @@ fn lines(client: &mut Client, sql: &str) -> Result<Vec<String>> {
     Ok(rows.iter().map(|row| row.get(0)).collect())
 }
 
-/// Every page that WAL changes is compared with the primary's when it is replayed; sums are right at every moment.
+/// Every page that WAL changes is compared with the primary's when it is replayed; sums are right
+/// at every moment.
 #[test]
 fn the_standby_is_the_primarys_double() -> Result<()> {
     let cluster = Cluster::start(&[2], "a", &[("wal_consistency_checking", "all")])?;

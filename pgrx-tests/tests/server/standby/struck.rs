@@ -89,8 +89,8 @@ fn told_by_stock(function: &str) -> Result<Told> {
     Ok(told.remove(0))
 }
 
-/// A struck wait for the standby is a warning to a client whose transaction is committed, as in stock PostgreSQL, and
-/// nothing to those behind it.
+/// A struck wait for the standby is a warning to a client whose transaction is committed, as in
+/// stock PostgreSQL, and nothing to those behind it.
 fn struck_wait(function: &str) -> Result<()> {
     let stock = told_by_stock(function)?;
     // Nobody who waits for the row goes to the lock manager, where nobody would do its update.
@@ -168,7 +168,8 @@ fn combined_wait_on(server: &Server, function: &str, stock: &Told) -> Result<()>
     physical_health(server, "hot", "id")
 }
 
-/// They have not been told anything; when no standby is asked for any more, they hear of success alone.
+/// They have not been told anything; when no standby is asked for any more, they hear of success
+/// alone.
 fn others_wait_on(server: &Server, control: &mut Client, others: Vec<Waiting>) -> Result<()> {
     for waiting in &others {
         waiting.wait_until_replicating(control)?;

@@ -6,7 +6,8 @@ use txn_server_tests::{
 
 use super::{BUMP, CLIENTS, RETRY, in_block, labelled, on_server};
 
-/// The settings of a session that has used the table are those of its next transaction, prepared statements included.
+/// The settings of a session that has used the table are those of its next transaction, prepared
+/// statements included.
 #[test]
 fn open_sessions_learn_of_a_change() -> Result<()> {
     let server = start_hot(1, &[])?;
@@ -43,7 +44,8 @@ fn open_sessions_learn_of_a_change() -> Result<()> {
     Ok(())
 }
 
-/// The table is switched off with a leader, a follower and two waiters on its row: all end, in order.
+/// The table is switched off with a leader, a follower and two waiters on its row: all end, in
+/// order.
 #[test]
 fn switched_off_in_the_middle_of_a_group() -> Result<()> {
     for end in ["COMMIT", "ROLLBACK"] {
@@ -88,7 +90,8 @@ fn switched_off_in_the_middle_of_a_group() -> Result<()> {
     Ok(())
 }
 
-/// Nothing is lost and nobody hangs while the settings change all the time, for sessions of all kinds.
+/// Nothing is lost and nobody hangs while the settings change all the time, for sessions of all
+/// kinds.
 #[test]
 fn changed_under_load() -> Result<()> {
     let server = labelled("'group', 1")?;

@@ -14,7 +14,8 @@ const BUMP: &str = "UPDATE hot SET val = val + 1 WHERE id = 1";
 const RETRY: [&str; 2] = ["40001", "40P01"];
 const CLIENTS: usize = 32;
 
-/// A server with the tables `hot` and `cold`, alike, and what `arguments` of txn.set_table say for `hot`.
+/// A server with the tables `hot` and `cold`, alike, and what `arguments` of txn.set_table say for
+/// `hot`.
 fn labelled(arguments: &str) -> Result<Server> {
     let server = start_hot(CLIENTS as u32, &[])?;
     server.connect()?.batch_execute(&format!(
@@ -26,8 +27,8 @@ fn labelled(arguments: &str) -> Result<Server> {
     Ok(server)
 }
 
-/// Every client updates row 1 of `hot` in transaction blocks, with a row of its own in `cold`, and in between, alone, row 1
-/// of `cold`. Both have to add up.
+/// Every client updates row 1 of `hot` in transaction blocks, with a row of its own in `cold`, and
+/// in between, alone, row 1 of `cold`. Both have to add up.
 fn both_tables(server: &Server, session: &'static str) -> Result<Tally> {
     let tally = Load::new(server, CLIENTS, 60)
         .session(move |_| session.to_owned())
@@ -186,8 +187,8 @@ fn the_table_says_what_followers_see() -> Result<()> {
     })
 }
 
-/// What a follower computes from an uncommitted version is no answer, wherever in the statement it is computed: the session
-/// does not know before that its function will use such a table.
+/// What a follower computes from an uncommitted version is no answer, wherever in the statement it
+/// is computed: the session does not know before that its function will use such a table.
 #[test]
 fn errors_on_uncommitted_data_wait_for_its_writer() -> Result<()> {
     on_server("'group', 0", |server| {
@@ -233,7 +234,8 @@ fn errors_on_uncommitted_data_wait_for_its_writer() -> Result<()> {
     })
 }
 
-/// A circle through a hot row and a row of a table without settings is refused at once, as with the session's settings on.
+/// A circle through a hot row and a row of a table without settings is refused at once, as with the
+/// session's settings on.
 #[test]
 fn circles_through_other_tables_are_refused() -> Result<()> {
     let server = start_hot(1, &[("deadlock_timeout", "10min")])?;

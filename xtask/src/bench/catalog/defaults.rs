@@ -1,5 +1,6 @@
-//! The benchmarks behind the defaults of `txn.hot_threshold` and `txn.group_size`. A table's own settings (txn.set_table)
-//! are the same decisions, so these are measured by the sessions' settings.
+//! The benchmarks behind the defaults of `txn.hot_threshold` and `txn.group_size`. A table's own
+//! settings (txn.set_table) are the same decisions, so these are measured by the sessions'
+//! settings.
 
 use super::{BASE, Benchmark, STOCK, Series, group, stock};
 use crate::bench::workload::{self, Workload};

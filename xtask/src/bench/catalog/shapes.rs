@@ -1,4 +1,5 @@
-//! What applications and ORMs write: each shape of a transaction on stock PostgreSQL, with group lock, and on different rows.
+//! What applications and ORMs write: each shape of a transaction on stock PostgreSQL, with group
+//! lock, and on different rows.
 
 use super::several_rows::three_ways;
 use super::*;

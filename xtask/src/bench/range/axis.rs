@@ -80,7 +80,8 @@ impl Axis {
 }
 
 impl Axes {
-    /// What tells the places from each other; when there is only one, the scan, or the clients where nothing is scanned.
+    /// What tells the places from each other; when there is only one, the scan, or the clients
+    /// where nothing is scanned.
     pub fn varying(&self, kind: Kind) -> Vec<Axis> {
         let several = [
             (Axis::Scan, self.scans.len() > 1),

@@ -1,8 +1,9 @@
-//! `cargo xtask bench range` and its kin: scans of key ranges among point transactions, at isolation levels and settings that
-//! keep them serializable or do not.
+//! `cargo xtask bench range` and its kin: scans of key ranges among point transactions, at
+//! isolation levels and settings that keep them serializable or do not.
 //!
-//! `catalog` says what is measured along which `axis`, `variant` what is compared, `mix` what the clients do. `runner` measures
-//! it on the servers of `site`, `record` keeps it, `table` and `report` show it.
+//! `catalog` says what is measured along which `axis`, `variant` what is compared, `mix` what the
+//! clients do. `runner` measures it on the servers of `site`, `record` keeps it, `table` and
+//! `report` show it.
 
 mod axis;
 mod catalog;
@@ -37,7 +38,8 @@ pub struct Options {
     /// Numbers of keys of a scan, in place of the benchmark's own
     #[arg(long, value_name = "KEYS", value_delimiter = ',', help_heading = HEADING)]
     scan: Vec<u64>,
-    /// Exponents of Zipf's law by which keys are drawn, 0 for uniform, in place of the benchmark's own
+    /// Exponents of Zipf's law by which keys are drawn, 0 for uniform, in place of the benchmark's
+    /// own
     #[arg(long, value_name = "EXPONENTS", value_delimiter = ',', help_heading = HEADING)]
     skew: Vec<f64>,
     /// Numbers of ranges of range OCC, 0 for the default, in place of the benchmark's own

@@ -1,4 +1,5 @@
-//! Runs a range benchmark: variants in turn at each place, every run checked against the data it left.
+//! Runs a range benchmark: variants in turn at each place, every run checked against the data it
+//! left.
 
 use std::time::Duration;
 
@@ -75,7 +76,8 @@ impl Plan {
         Ok(())
     }
 
-    /// Leaves out all variants but those of these labels, unless there are none. Fails at a label that is unknown.
+    /// Leaves out all variants but those of these labels, unless there are none. Fails at a label
+    /// that is unknown.
     pub fn choose(&mut self, labels: &[String]) -> anyhow::Result<()> {
         for label in labels {
             let known = self.places.iter().take(1).flat_map(|place| &place.variants);

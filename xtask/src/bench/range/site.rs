@@ -15,7 +15,8 @@ use crate::bench::pgbench::{self, Ended, Load};
 use crate::bench::postgres_site::{self, counters, describe};
 use crate::bench::site::Description;
 
-/// The same for every variant, beside what all benchmarks have. Validated transactions have no parallel plans, so nobody has.
+/// The same for every variant, beside what all benchmarks have. Validated transactions have no
+/// parallel plans, so nobody has.
 const SETTINGS: &[(&str, &str)] = &[
     ("shared_buffers", "2GB"),
     ("max_parallel_workers_per_gather", "0"),
@@ -34,7 +35,8 @@ pub struct RangeSite {
 }
 
 impl RangeSite {
-    /// Starts a server for up to `clients` clients of these variants, and makes and fills the tables.
+    /// Starts a server for up to `clients` clients of these variants, and makes and fills the
+    /// tables.
     pub fn start(
         install: &PgInstall,
         kind: ServerKind,
@@ -122,7 +124,8 @@ impl RangeSite {
         })
     }
 
-    /// Compares the books with what was committed of each script since the last time. Fails when they differ.
+    /// Compares the books with what was committed of each script since the last time. Fails when
+    /// they differ.
     pub fn audit(&mut self, scripts: &[MixScript], committed: &[u64]) -> anyhow::Result<()> {
         let now = self.books.read(&mut self.control)?;
         let changed: Vec<i64> = now.iter().zip(&self.balance).map(|(a, b)| a - b).collect();
@@ -166,8 +169,8 @@ impl RangeSite {
     }
 }
 
-/// Fails when the extension lacks a setting that the variant uses. PostgreSQL itself would only remove it from its
-/// configuration, and measure something else.
+/// Fails when the extension lacks a setting that the variant uses. PostgreSQL itself would only
+/// remove it from its configuration, and measure something else.
 fn check_settings(control: &mut Client, variant: &Variant) -> anyhow::Result<()> {
     for name in variant.own_settings() {
         let known = control.query_opt("SELECT 1 FROM pg_settings WHERE name = $1", &[&name])?;

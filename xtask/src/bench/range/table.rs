@@ -77,7 +77,8 @@ pub fn render(record: &Record) -> String {
     table.to_string()
 }
 
-/// What the extension's shared memory takes in the servers that have the default settings. None without such a server.
+/// What the extension's shared memory takes in the servers that have the default settings. None
+/// without such a server.
 pub fn shared_memory(record: &Record) -> Option<String> {
     let default = |server: &&super::record::ServerRecord| {
         server.kind.library && server.kind.settings.is_empty()
@@ -92,8 +93,8 @@ pub fn shared_memory(record: &Record) -> Option<String> {
     ))
 }
 
-/// Why validated transactions of a variant were refused at a place: the counters of `txn.stats` that are not zero, summed up
-/// over the runs.
+/// Why validated transactions of a variant were refused at a place: the counters of `txn.stats`
+/// that are not zero, summed up over the runs.
 pub struct Reasons<'a> {
     pub place: &'a str,
     pub variant: &'static str,

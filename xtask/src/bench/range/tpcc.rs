@@ -1,5 +1,5 @@
-//! TPC-C's New-Order and Payment beside a bulk transaction that rewards the best customer of a part of a district: what ROCC's
-//! paper measures. Reduced to what these transactions look at.
+//! TPC-C's New-Order and Payment beside a bulk transaction that rewards the best customer of a part
+//! of a district: what ROCC's paper measures. Reduced to what these transactions look at.
 
 use super::mix::{Class, Data, MixScript};
 use super::variant::Division;
@@ -56,8 +56,8 @@ pub fn data(warehouses: u64) -> Data {
     }
 }
 
-/// Half of the point transactions are New-Orders, the others Payments; `bulk` percent of all are bulk transactions that scan so
-/// many customers.
+/// Half of the point transactions are New-Orders, the others Payments; `bulk` percent of all are
+/// bulk transactions that scan so many customers.
 pub fn scripts(warehouses: u64, scan: u64, bulk: u32) -> Vec<MixScript> {
     let script = |name, class, weight, effects, text: &str| MixScript {
         name,

@@ -82,7 +82,8 @@ pub fn ssi(_: &At) -> Variant {
     heap(SSI, AT_SERIALIZABLE)
 }
 
-/// The same with room for the locks of long scans: a relation's are not made one before there are 2048 of them.
+/// The same with room for the locks of long scans: a relation's are not made one before there are
+/// 2048 of them.
 pub fn ssi_with_more_locks(_: &At) -> Variant {
     let mut variant = heap(SSI_MORE_LOCKS, AT_SERIALIZABLE);
     let setting = ("max_pred_locks_per_transaction", "4096".to_owned());
@@ -144,8 +145,9 @@ fn window(is_on: bool) -> (&'static str, String) {
     ("txn.range_window", is_on.to_string())
 }
 
-/// Validation against everything that was written, as without ranges. Its one ring is the largest that there can be, so that
-/// what is refused is refused for what was read, not for a history that was lost.
+/// Validation against everything that was written, as without ranges. Its one ring is the largest
+/// that there can be, so that what is refused is refused for what was read, not for a history that
+/// was lost.
 pub fn one_range(at: &At) -> Variant {
     let tables = match at.kind {
         Kind::Tpcc => tpcc::TABLES,
@@ -166,7 +168,8 @@ pub fn heap_off(_: &At) -> Variant {
     heap(HEAP, AT_READ_COMMITTED)
 }
 
-/// The same on a server that differs in its name alone: how far apart two servers are that should be equal.
+/// The same on a server that differs in its name alone: how far apart two servers are that should
+/// be equal.
 pub fn heap_again(_: &At) -> Variant {
     let mut variant = heap(HEAP_AGAIN, AT_READ_COMMITTED);
     let name = ("cluster_name", "again".to_owned());

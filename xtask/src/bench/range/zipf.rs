@@ -3,10 +3,12 @@
 /// Ranks that have their exact share; the others have it to a thousandth.
 const EXACT: usize = 10;
 
-/// Ranks from 1 to a number of items, rank i with a probability proportional to i^-exponent. The exponent is not 1.
+/// Ranks from 1 to a number of items, rank i with a probability proportional to i^-exponent. The
+/// exponent is not 1.
 ///
-/// A random number from 0 to 1 becomes a rank by the inverse of the running sum of shares: for the first ranks the sum
-/// itself, for the others the integral of x^-exponent, which has the closed form (a + b u)^c.
+/// A random number from 0 to 1 becomes a rank by the inverse of the running sum of shares: for the
+/// first ranks the sum itself, for the others the integral of x^-exponent, which has the closed
+/// form (a + b u)^c.
 #[derive(Debug)]
 pub struct Zipf {
     items: u64,
@@ -47,7 +49,8 @@ impl Zipf {
         })
     }
 
-    /// The lines of a script that set `variable` to `first` and up by the drawn rank, the ranks scattered over the items.
+    /// The lines of a script that set `variable` to `first` and up by the drawn rank, the ranks
+    /// scattered over the items.
     pub fn draw(&self, variable: &str, first: &str) -> String {
         let cases: String = self
             .shares
