@@ -169,6 +169,9 @@ unsafe extern "C-unwind" fn tuple_fetch_row_version(
 /// the row or is about to: a savepoint, SKIP LOCKED or an error that is caught let the transaction
 /// live with that.
 fn note_answer(answer: TM_Result::Type) {
+    if answer == TM_Result::TM_Ok {
+        respect::written();
+    }
     if !matches!(answer, TM_Result::TM_Ok | TM_Result::TM_SelfModified) {
         guarded(session::told_of_others);
         let is_changed = matches!(answer, TM_Result::TM_Updated | TM_Result::TM_Deleted);

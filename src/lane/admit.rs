@@ -14,6 +14,7 @@ use ::lane::{Announced, Item, Lane, Mode, State, put_in_order};
 use keyrange::{Interval, Relation};
 use pgrx::pg_sys;
 use std::cell::{Cell, Ref, RefCell};
+use std::time::Instant;
 
 /// How often a transaction lets those who wait for it go first, to wait for one of them itself.
 const DRAINS: u32 = 3;
@@ -33,6 +34,8 @@ struct Session {
     writers: RefCell<Vec<u64>>,
     /// Requests that were behind its own when it was about to end.
     behind: Cell<u32>,
+    /// It has locked a row that it has declared to read.
+    has_shared: Cell<bool>,
     /// Declared writes until the next transaction is woken; 0 if it is not, or has been.
     until_wake: Cell<u32>,
 }
@@ -42,6 +45,7 @@ static SESSION: Local<Session> = Local::new(Session {
     items: RefCell::new(Vec::new()),
     writers: RefCell::new(Vec::new()),
     behind: Cell::new(0),
+    has_shared: Cell::new(false),
     until_wake: Cell::new(0),
 });
 
@@ -156,21 +160,28 @@ pub fn wait_until_held_and_locked(
         return false;
     }
     lane.insist(me);
-    while look_for_writers(lane) {
+    for _ in 0..DRAINS {
+        if !look_for_writers(lane) {
+            break;
+        }
         for_each_writer(|writer| wait_for_rest(lane, writer));
     }
+    // Those who stand there now write to other keys of a stripe, or of an item of several keys.
     lane.hold(me);
     true
 }
 
-/// Waits for the keys until then, on PostgreSQL's clock, and raises nothing for what others do.
-/// False if they do not come in time: then the transaction has left the lane.
+/// Waits for the keys until then, and raises nothing for what others do. False if they do not come
+/// in time: then the transaction has left the lane.
 ///
 /// # Errors
 /// 57014, if the user cancels it.
-pub fn hold_before(lane: Lane<'static>, until: u64) -> bool {
+pub fn hold_before(lane: Lane<'static>, until: Instant) -> bool {
     let (me, seat) = (process::me(), lane.seat(process::me()));
-    let rest_ms = || until.saturating_sub(process::now()).div_ceil(1000);
+    let rest_ms = || {
+        let rest = until.saturating_duration_since(Instant::now());
+        rest.as_micros().div_ceil(1000) as u64
+    };
     let wait = Wait::begin_in_lane();
     if !seat.is_granted() {
         memory().totals.lane_waits.add(1);
@@ -281,6 +292,10 @@ fn stay_awake(is_over: impl Fn() -> bool) {
 /// then: it is woken when half of the declared writes are made.
 pub fn runs_to_its_end() {
     let items = SESSION.items.borrow();
+    if items.iter().any(Item::is_wide) {
+        // Nobody knows how many writes there are going to be.
+        return;
+    }
     let writes = items.iter().filter(|item| item.mode == Mode::Write);
     SESSION.until_wake.set((writes.count() as u32).div_ceil(2));
 }
@@ -295,6 +310,12 @@ pub fn note_write(lane: Lane<'static>) {
             wake_next(lane);
         }
     }
+}
+
+/// The transaction keeps others from writing to a key that it has declared to read: they are to
+/// know that should it be prepared.
+pub fn note_share() {
+    SESSION.has_shared.set(true);
 }
 
 /// Wakes who has all its keys when this transaction has gone. How many requests are behind its own.
@@ -340,7 +361,8 @@ pub fn prepared() {
     }
     let Some(lane) = memory().lane else { return };
     let id = view::own_fxid();
-    for item in taken().filter(|item| item.mode == Mode::Write && id != 0) {
+    let is_kept = |item: &Item| item.mode == Mode::Write || SESSION.has_shared.get();
+    for item in taken().filter(|item| id != 0 && is_kept(item)) {
         announce(lane, id, &item);
     }
 }
@@ -351,6 +373,7 @@ pub fn end() {
     if SESSION.is_in.take() {
         settings::be_ordinary(false);
         SESSION.until_wake.set(0);
+        SESSION.has_shared.set(false);
         leave();
     }
 }

@@ -170,7 +170,8 @@ unsafe fn take(lane: Lane<'static>, plan: &Plan) -> bool {
     if is_held {
         unlock();
         strict::begin(plan.parts.iter().any(|part| part.mode == Mode::Read));
-        if !xact::is_in_block() {
+        // SAFETY: a plain read.
+        if !unsafe { raw::IsTransactionBlock() } {
             admit::runs_to_its_end();
         }
     }

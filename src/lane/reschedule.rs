@@ -13,6 +13,7 @@ use crate::range_occ::session;
 use crate::shared::guc::{self, LaneMode};
 use pgrx::pg_sys;
 use std::cell::Cell;
+use std::time::{Duration, Instant};
 
 /// For how long what was refused is remembered, in microseconds.
 const MEMORY_US: u64 = 1_000_000;
@@ -45,19 +46,22 @@ pub fn is_watching() -> bool {
 
 /// A part of a statement, or the commit, fails with that SQLSTATE. Returns false: the error stands.
 pub fn failed(code: Code) -> bool {
-    if !is_refused(code) || SESSION.is_refused.replace(true) {
+    if !is_refused(code) {
         return false;
     }
-    if code == *b"40P01" {
+    // An error passes by the statements around the one that fails, too.
+    let is_first = !SESSION.is_refused.replace(true);
+    if is_first && code == *b"40P01" {
         respect::refused();
     }
     if guc::is_on(&guc::RESCHEDULE) {
-        if !is_fresh() && !SESSION.is_in.get() {
+        if is_first && !is_fresh() && !SESSION.is_in.get() {
             SESSION.used.forget();
             SESSION.times.set(0);
         }
-        SESSION.times.set(SESSION.times.get() + 1);
-        SESSION.used.note(SESSION.times.get() >= BY_RANGE);
+        let times = SESSION.times.get() + i32::from(is_first);
+        SESSION.times.set(times);
+        SESSION.used.note(times >= BY_RANGE);
     }
     false
 }
@@ -72,7 +76,7 @@ fn is_fresh() -> bool {
 /// likely, and is worth no error.
 ///
 /// # Errors
-/// 57014, if the user cancels it.
+/// 57014, if the user cancels it; what look-ups in catalogs raise.
 pub fn at_begin() {
     if !guc::is_on(&guc::RESCHEDULE) || SESSION.refused_at.get() == 0 || !is_fresh() {
         return;
@@ -84,20 +88,17 @@ pub fn at_begin() {
     if !is_clean || xact::is_read_only() {
         return;
     }
-    let until = process::now() + patience_us();
-    let is_in = without_lock_timeout(|| {
-        let hold = |lane| admit::hold_before(lane, until);
-        SESSION.used.declare(hold)
-    });
-    if is_in {
+    let until = Instant::now() + patience();
+    let hold = |lane| without_lock_timeout(|| admit::hold_before(lane, until));
+    if SESSION.used.declare(hold) {
         SESSION.is_in.set(true);
         memory().totals.lane_rescheduled.add(1);
     }
 }
 
-/// How long BEGIN waits, in microseconds: so that no timeout comes first, nor the deadlock
-/// detector.
-fn patience_us() -> u64 {
+/// How long BEGIN waits at most: so that no timeout comes first, nor the deadlock detector, and not
+/// for longer than a refusal is remembered.
+fn patience() -> Duration {
     // SAFETY: plain reads of settings.
     let (deadlock, lock, statement) = unsafe {
         (
@@ -109,7 +110,7 @@ fn patience_us() -> u64 {
     let timeouts = [lock, statement, guc::HOT_WAIT_TIMEOUT.get()];
     let shortest = timeouts.into_iter().filter(|&ms| ms > 0).min();
     let ms = (deadlock / 4 * 3).min(shortest.map_or(i32::MAX, |ms| ms / 2));
-    ms.max(1) as u64 * 1000
+    Duration::from_millis(ms.max(1) as u64).min(Duration::from_micros(MEMORY_US))
 }
 
 /// Runs it with `lock_timeout` off.

@@ -28,6 +28,8 @@ const MOST_ANNOUNCED: u32 = 256;
 static ANNOUNCED: Local<Cell<u32>> = Local::new(Cell::new(0));
 /// What the transaction wanted to write to last.
 static WANTED: Local<Cell<Option<Item>>> = Local::new(Cell::new(None));
+/// It has not written that yet.
+static IS_ANNOUNCING: Local<Cell<bool>> = Local::new(Cell::new(false));
 static IS_WATCHING: Local<Cell<bool>> = Local::new(Cell::new(false));
 /// The table that was looked at last, kept alive.
 static LAST: Local<Cell<Option<Rc<Table>>>> = Local::new(Cell::new(None));
@@ -133,15 +135,20 @@ unsafe fn before_write(lane: Lane<'static>, wanted: Item, policy: LockWaitPolicy
     if admit::is_in() {
         match lane.declared_for(me, wanted.relation, &wanted.keys) {
             Some(Mode::Write) => {
+                WANTED.set(None);
                 admit::note_write(lane);
                 return true;
             }
-            // It keeps others from writing, which they are to know of should it be prepared.
-            Some(Mode::Read) if wanted.mode == Mode::Read => {}
+            Some(Mode::Read) if wanted.mode == Mode::Read => {
+                WANTED.set(None);
+                admit::note_share();
+                return true;
+            }
             _ => strict::check_write(&wanted),
         }
     }
     WANTED.set(Some(wanted));
+    IS_ANNOUNCING.set(true);
     let mut announced = announce(lane, &wanted);
     loop {
         if !lane.may_be_held(wanted.relation, &wanted.keys) {
@@ -217,14 +224,22 @@ unsafe fn root_of(rel: pg_sys::Relation) -> Relation {
     }
 }
 
-/// What the transaction wanted to write to last, without having declared it.
+/// The transaction has written what it wanted to.
+#[inline]
+pub fn written() {
+    if IS_ANNOUNCING.take() {
+        WANTED.set(None);
+    }
+}
+
+/// What the transaction wanted to write to last, or to lock, without having declared it.
 pub fn wanted() -> Option<Item> {
     WANTED.get()
 }
 
 /// The transaction was refused because of the key that it was about to write to or to lock.
 pub fn refused() {
-    if let Some(item) = WANTED.get() {
+    if let Some(item) = WANTED.get().filter(|_| IS_ANNOUNCING.get()) {
         heat::warm(&item, REFUSAL);
     }
 }
@@ -233,6 +248,7 @@ pub fn refused() {
 #[inline]
 pub fn end() {
     WANTED.set(None);
+    IS_ANNOUNCING.set(false);
     ANNOUNCED.set(0);
     if IS_WATCHING.take()
         && let Some(lane) = memory().lane

@@ -306,3 +306,67 @@ fn a_writer_behind_a_queue() -> Result<()> {
     }
     Ok(())
 }
+
+/// Writers of other keys come one after the other: an item of several keys of the same table gets
+/// its turn, though it looks at all of its announcements.
+#[test]
+fn several_keys_beside_a_stream_of_writers() -> Result<()> {
+    const DECLARED: i64 = 20;
+    let server = bank(2, &[])?;
+    let mut look = server.connect()?;
+    look.batch_execute(
+        "CREATE TABLE line (o int, n int, val bigint NOT NULL, PRIMARY KEY (o, n)) USING txn_heap;
+         INSERT INTO line SELECT o, n, 0 FROM generate_series(3, 4) o, generate_series(1, 8) n",
+    )?;
+    look.batch_execute(&format!("BEGIN; {}; COMMIT", declare(&[1])))?;
+    let load = txn_server_tests::Load::endless(&server, 8);
+    let tally = load.run_disturbed(
+        |worker| {
+            let n = worker.below(8) + 1;
+            let sql = format!("UPDATE line SET val = val + 1 WHERE o = 4 AND n = {n}");
+            worker.committing(1, |worker| worker.execute(&sql, &[]))
+        },
+        |running| {
+            let mut client = server.connect()?;
+            ensure!(running.wait_for(20), "nothing runs");
+            for _ in 0..DECLARED {
+                client.batch_execute("BEGIN; SELECT txn.declare(ARRAY['line(3,*)'])")?;
+                client.batch_execute("UPDATE line SET val = val + 1 WHERE o = 3 AND n = 1")?;
+                client.batch_execute("COMMIT")?;
+            }
+            Ok(())
+        },
+    )?;
+    tally.only(&[])?;
+    let sum = |o: i32| format!("SELECT sum(val)::bigint FROM line WHERE o = {o}");
+    ensure!(int(&mut look, &sum(3))? == DECLARED);
+    tally.explains(int(&mut look, &sum(4))?)
+}
+
+/// Those who lock what they have declared to read wait for each other no more than readers do; who
+/// writes waits for them, also when they are prepared.
+#[test]
+fn share_locks_of_what_is_declared_to_be_read() -> Result<()> {
+    let server = bank(2, &[])?;
+    let mut look = server.connect()?;
+    let share = "SELECT FROM account WHERE id = 1 FOR SHARE";
+    let mut clients = [server.connect()?, server.connect()?];
+    for client in &mut clients {
+        client.batch_execute("BEGIN; SELECT txn.declare(reads => ARRAY['account(1)'])")?;
+        client.batch_execute(share)?;
+    }
+    let [mut one, mut two] = clients;
+    one.batch_execute("COMMIT")?;
+    two.batch_execute("PREPARE TRANSACTION 'reader'")?;
+    let writer = session(&server, "repeatable read")?;
+    let writer = Background::run(writer, &format!("BEGIN; {}", declare(&[1])))?;
+    writer.wait_until_blocked(&mut look)?;
+    // It does not hold the key: nobody waits for it.
+    ensure!(text(&mut look, "SELECT state FROM txn.lane")? == "draining");
+    look.batch_execute("COMMIT PREPARED 'reader'")?;
+    let (mut writer, result) = writer.end()?;
+    result?;
+    writer.batch_execute(&update(1))?;
+    writer.batch_execute("COMMIT")?;
+    Ok(())
+}

@@ -1,66 +1,15 @@
-//! What must hold of every run, in stock PostgreSQL and here. Each rule follows from READ COMMITTED
-//! and from what the answers say; where an answer leaves something open, nothing is concluded.
+//! Rules about what sessions were told: by rows that they have read, and by errors.
 use std::collections::{BTreeMap, BTreeSet};
 
-use serde::Serialize;
-
-use super::account::{Account, Fate, Place, Sight, bits};
-use super::errors;
-use super::health::Final;
-use super::observe::{self, How};
-use super::order;
-use super::run::Run;
-use super::schedule::{Kind, Log, Schedule};
-use super::session::Answer;
-
-/// Something that stock PostgreSQL could not have done.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Finding {
-    pub rule: &'static str,
-    pub text: String,
-    /// The id of the step that shows it.
-    pub step: Option<usize>,
-}
-
-/// All that is wrong with a run that came to its end.
-pub fn judge(schedule: &Schedule, run: &Run, end: &Final) -> Vec<Finding> {
-    let account = Account::new(schedule, run, end);
-    let mut judge = Judge {
-        account: &account,
-        findings: end.findings.clone(),
-    };
-    judge.sights();
-    judge.groups();
-    judge.own_writes();
-    judge.goes_on();
-    judge.misses();
-    judge.versions();
-    judge.outcome();
-    judge.logs();
-    judge.notes();
-    judge.chains();
-    judge.findings.extend(order::circles(&account));
-    judge.findings.extend(errors::check(&account));
-    judge.findings
-}
-
-struct Judge<'a> {
-    account: &'a Account<'a>,
-    findings: Vec<Finding>,
-}
-
-fn show(place: Place, mask: i64) -> String {
-    format!("{}:{}={mask}", place.0, place.1)
-}
+use super::super::account::{Fate, Place, Sight, bits};
+use super::super::observe::How;
+use super::super::schedule::Kind;
+use super::super::session::Answer;
+use super::{Judge, show};
 
 impl Judge<'_> {
-    fn finding(&mut self, rule: &'static str, event: Option<usize>, text: String) {
-        let step = event.map(|event| self.account.step(event).id);
-        self.findings.push(Finding { rule, text, step });
-    }
-
     /// Nobody who has committed has seen what has not; plain reads and errors never show it.
-    fn sights(&mut self) {
+    pub fn sights(&mut self) {
         let account = self.account;
         for sight in &account.sights {
             let mode = account.schedule.mode(sight.unit);
@@ -109,7 +58,7 @@ impl Judge<'_> {
 
     /// What one snapshot shows: each row once, all rows, transactions as wholes, and everything
     /// that was acknowledged before.
-    fn groups(&mut self) {
+    pub fn groups(&mut self) {
         let account = self.account;
         let mut groups: BTreeMap<(usize, u32), Vec<&Sight>> = BTreeMap::new();
         for sight in &account.sights {
@@ -225,7 +174,7 @@ impl Judge<'_> {
     }
 
     /// A transaction sees what it has written.
-    fn own_writes(&mut self) {
+    pub fn own_writes(&mut self) {
         let account = self.account;
         for sight in account.sights.iter().filter(|sight| sight.how != How::Old) {
             if !account.is_stable(sight.place) {
@@ -269,7 +218,7 @@ impl Judge<'_> {
     }
 
     /// What a session has seen, its later snapshots show, with all that its writer has done.
-    fn goes_on(&mut self) {
+    pub fn goes_on(&mut self) {
         let account = self.account;
         for later in account.sights.iter().filter(|sight| sight.group.is_some()) {
             let mode = account.schedule.mode(later.unit);
@@ -311,7 +260,7 @@ impl Judge<'_> {
 
     /// A statement finds the row that it asks for by what others have written, if their
     /// transactions were acknowledged before it, or its own transaction had met them.
-    fn misses(&mut self) {
+    pub fn misses(&mut self) {
         let account = self.account;
         for event in 0..account.run.events.len() {
             let step = account.step(event);
@@ -367,7 +316,7 @@ impl Judge<'_> {
     }
 
     /// The versions of a row follow each other.
-    fn versions(&mut self) {
+    pub fn versions(&mut self) {
         let account = self.account;
         let mut versions: BTreeMap<Place, BTreeMap<i64, usize>> = BTreeMap::new();
         for sight in account
@@ -392,163 +341,6 @@ impl Judge<'_> {
                 if older & !newer != 0 {
                     let text = format!("{} and {}", show(place, older), show(place, newer));
                     self.finding("forked row", Some(event), text);
-                }
-            }
-        }
-    }
-
-    /// The tables hold what committed transactions have written, and nothing else.
-    fn outcome(&mut self) {
-        let account = self.account;
-        let mut places: BTreeSet<Place> =
-            account.effects.iter().map(|effect| effect.place).collect();
-        places.extend(account.end.rows.keys());
-        for table in &account.schedule.schema.tables {
-            places.extend((1..=table.rows).map(|n| (table.name, n)));
-        }
-        for place in places {
-            let there = account.end.rows.get(&place);
-            let expected = account
-                .committed(place)
-                .fold(0i64, |mask, effect| mask | 1 << effect.bit);
-            if !account.is_stable(place) {
-                let stray = there.map_or(0, |value| value & !account.good);
-                if stray != 0 {
-                    self.finding(
-                        "outcome",
-                        None,
-                        format!("{} has {stray}, never committed", show(place, stray)),
-                    );
-                }
-                continue;
-            }
-            let permanent = account.permanent(place.0).any(|n| n == place.1);
-            if there.is_none() && permanent {
-                self.finding("outcome", None, format!("{}:{} is gone", place.0, place.1));
-            } else if there.copied().unwrap_or(0) != expected {
-                let text = format!(
-                    "{}, but {expected} was committed",
-                    show(place, there.copied().unwrap_or(0))
-                );
-                self.finding("outcome", None, text);
-            }
-        }
-    }
-
-    fn logs(&mut self) {
-        let account = self.account;
-        let mut expected: BTreeMap<&str, BTreeSet<i64>> = BTreeMap::new();
-        for number in 0..account.run.events.len() {
-            let step = account.step(number);
-            let done = matches!(&account.event(number).answer, Some(Answer::Done { .. }));
-            if let Some(log) = step.log
-                && done
-                && !account.undone[number]
-                && account.is_committed(step.unit)
-            {
-                expected
-                    .entry(log.table())
-                    .or_default()
-                    .insert(step.id as i64);
-            }
-        }
-        let cascades = account.schedule.schema.action == "CASCADE" && !account.unstable.is_empty();
-        for log in Log::ALL {
-            let there = account
-                .end
-                .logs
-                .get(log.table())
-                .cloned()
-                .unwrap_or_default();
-            let unique: BTreeSet<i64> = there.iter().copied().collect();
-            let expected = expected.remove(log.table()).unwrap_or_default();
-            let missing =
-                expected.difference(&unique).count() > 0 && !(cascades && log == Log::Ledger);
-            if missing || there.len() != unique.len() || unique.difference(&expected).count() > 0 {
-                let text = format!(
-                    "{} has the rows of steps {there:?}, but {expected:?} have committed",
-                    log.table()
-                );
-                self.finding(
-                    if log == Log::Remote {
-                        "remote rows"
-                    } else {
-                        "log"
-                    },
-                    None,
-                    text,
-                );
-            }
-        }
-    }
-
-    /// What was written down of what was seen, and has committed.
-    fn notes(&mut self) {
-        let account = self.account;
-        for (step, text) in &account.end.seen {
-            let told = observe::read([text.as_str()]);
-            let mut finding = |rule, text| {
-                self.findings.push(Finding {
-                    rule,
-                    text,
-                    step: *step,
-                });
-            };
-            let mut shown: BTreeSet<(u32, Place)> = BTreeSet::new();
-            for item in &told.items {
-                let dirty = item.value & !account.good;
-                if dirty != 0 {
-                    finding(
-                        "dirty note",
-                        format!("{text} was noted, and {dirty} was never committed"),
-                    );
-                }
-                let place = (item.table, item.n);
-                if item.group > 0 && !shown.insert((item.group, place)) && account.is_stable(place)
-                {
-                    finding("row twice", format!("{text} was noted"));
-                }
-            }
-            for (group, table) in &told.whole {
-                for n in account.permanent(*table) {
-                    if !shown.contains(&(*group, (*table, n))) {
-                        finding(
-                            "row missing",
-                            format!("{text} was noted, without {table}:{n}"),
-                        );
-                    }
-                }
-            }
-        }
-    }
-
-    /// The notes of triggers are an unbroken chain from the first value to the last.
-    fn chains(&mut self) {
-        let account = self.account;
-        for table in account
-            .schedule
-            .schema
-            .tables
-            .iter()
-            .filter(|table| table.chained)
-        {
-            for n in account.permanent(table.name).collect::<Vec<_>>() {
-                let place = (table.name, n);
-                let mut links: Vec<(i64, i64)> = account
-                    .end
-                    .chain
-                    .iter()
-                    .filter(|link| (link.0, link.1) == place)
-                    .map(|link| (link.2, link.3))
-                    .collect();
-                links.sort_by_key(|(_, new)| new.count_ones());
-                let mut at = 0;
-                for (old, new) in &links {
-                    if *old != at {
-                        self.finding("chain", None, format!("row {}:{n}: {links:?}", table.name));
-                        break;
-                    }
-                    at = *new;
                 }
             }
         }
