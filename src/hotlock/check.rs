@@ -24,13 +24,18 @@
 //! - A lock that is taken, or an update that is made, in a savepoint is gone with it: then the lock
 //!   is deferred again.
 
+pub use super::deferred::{
+    close, forget, forget_asking, has_deferred, is_deferred, note_checked, note_updated,
+    subtransaction_committed, subtransaction_rolled_back,
+};
+
 use super::access;
+use super::deferred::{CHECKS, Deferred, has_room, note, note_expectation};
 use super::detect;
 use super::errors;
 use super::session::{SESSION, memory};
 use super::settings;
 use crate::pg::buffer::{self, Page};
-use crate::pg::local::Local;
 use crate::pg::plan::{self, Existence};
 use crate::pg::relation::{self, key_of};
 use crate::pg::{lookup, nodes, raw, tuple, xact};
@@ -38,80 +43,7 @@ use crate::tam::call::Lock;
 use crate::tam::swap;
 use hotrow::Identity;
 use pgrx::pg_sys::{self, CmdType, LockTupleMode, LockWaitPolicy, Oid, TM_Result};
-use std::cell::Cell;
 use std::ptr;
-
-/// Locks that a transaction defers at a time; further checks take theirs at once.
-const MOST: usize = 8;
-
-/// A row whose lock is deferred.
-#[derive(Clone, Copy)]
-struct Deferred {
-    identity: Identity,
-    /// A copy of one of its versions, for the key, in the transaction's memory.
-    copy: pg_sys::HeapTuple,
-    /// The level of subtransactions to which the check belongs.
-    checked_at: i32,
-    /// The level to which the lock belongs that has been taken meanwhile; 0 for none.
-    locked_at: i32,
-}
-
-struct Checks {
-    /// The statement that runs and whose lock may be deferred, as the address of its QueryDesc,
-    /// with the row that it asks for.
-    asking: Cell<Option<(usize, Identity)>>,
-    deferred: [Cell<Option<Deferred>>; MOST],
-    count: Cell<usize>,
-    /// The row that was last checked in PostgreSQL's own way, and not updated since.
-    checked: Cell<Option<Identity>>,
-    /// The locks of the transaction's end have been taken: statements of other extensions may still
-    /// come.
-    is_closed: Cell<bool>,
-}
-static CHECKS: Local<Checks> = Local::new(Checks {
-    asking: Cell::new(None),
-    deferred: [const { Cell::new(None) }; MOST],
-    count: Cell::new(0),
-    checked: Cell::new(None),
-    is_closed: Cell::new(false),
-});
-
-impl Checks {
-    fn all(&self) -> impl Iterator<Item = Deferred> + '_ {
-        self.deferred[..self.count.get()]
-            .iter()
-            .filter_map(Cell::get)
-    }
-
-    /// Takes each to its next state, or out of the list.
-    fn step(&self, transition: impl Fn(Deferred) -> Option<Deferred>) {
-        let mut kept = 0;
-        for n in 0..self.count.get() {
-            if let Some(next) = self.deferred[n].take().and_then(&transition) {
-                self.deferred[kept].set(Some(next));
-                kept += 1;
-            }
-        }
-        self.count.set(kept);
-    }
-}
-
-/// Whether the transaction has deferred locks.
-#[inline]
-pub fn has_deferred() -> bool {
-    CHECKS.count.get() != 0
-}
-
-/// Whether it has deferred that row's.
-pub fn is_deferred(identity: &Identity) -> bool {
-    CHECKS.all().any(|one| one.identity == *identity)
-}
-
-/// Before a statement starts: none is known to ask for such a lock.
-#[inline]
-pub fn forget_asking() {
-    CHECKS.asking.set(None);
-}
 
 /// Before a statement starts that asks for no more than the existence of a row: whether it is the
 /// check of a foreign key whose lock may be deferred.
@@ -168,34 +100,6 @@ pub unsafe fn defer(call: &Lock, version: u64, identity: &Identity) -> bool {
         buffer::store(call.rel, call.slot, found, page);
         true
     }
-}
-
-fn has_room() -> bool {
-    CHECKS.count.get() < MOST
-}
-
-unsafe fn note(rel: pg_sys::Relation, identity: &Identity, found: pg_sys::HeapTuple) {
-    // SAFETY: copied from a pinned page into memory that lasts as long as the transaction. What is
-    // stored out of line may go with the row, so it is copied, too.
-    let copy = unsafe {
-        let context = pg_sys::CurrentMemoryContext;
-        pg_sys::CurrentMemoryContext = pg_sys::TopTransactionContext;
-        let copy = if tuple::has((*(*found).t_data).t_infomask, pg_sys::HEAP_HASEXTERNAL) {
-            raw::toast_flatten_tuple(found, (*rel).rd_att)
-        } else {
-            raw::heap_copytuple(found)
-        };
-        pg_sys::CurrentMemoryContext = context;
-        copy
-    };
-    let n = CHECKS.count.get();
-    CHECKS.deferred[n].set(Some(Deferred {
-        identity: *identity,
-        copy,
-        checked_at: xact::nest_level(),
-        locked_at: 0,
-    }));
-    CHECKS.count.set(n + 1);
 }
 
 /// Takes the deferred locks: the transaction may be about to remove the rows itself.
@@ -348,11 +252,6 @@ pub fn before_end() {
     }
 }
 
-/// Nothing is deferred any more: the transaction's locks have been taken, and its end is next.
-pub fn close() {
-    CHECKS.is_closed.set(true);
-}
-
 /// The rows are looked for in that snapshot; null for the latest.
 fn take_those(snapshot: pg_sys::Snapshot, is_meant: impl Fn(&Deferred) -> bool) {
     for one in CHECKS
@@ -447,66 +346,5 @@ unsafe fn is_locked(
         // What the running command of this transaction has changed is held.
         result == TM_Result::TM_SelfModified
             || result == TM_Result::TM_Ok && key.of_slot(slot).as_ref() == Some(&one.identity)
-    }
-}
-
-/// Reads nothing but shared memory: it is called after the commit, too.
-fn note_expectation(identity: &Identity, was_right: bool) {
-    if let Some(slot) = memory().directory.find(identity) {
-        memory().with_row(slot, |row, _| {
-            if row.is(identity) {
-                row.note_expectation(was_right);
-            }
-        });
-    }
-}
-
-/// A row is locked KEY SHARE in PostgreSQL's own way.
-pub fn note_checked(identity: &Identity) {
-    CHECKS.checked.set(Some(*identity));
-}
-
-/// A row is updated in PostgreSQL's own way: if the check has come before, the next one may expect
-/// an update.
-pub fn note_updated(identity: &Identity) {
-    if CHECKS.checked.get().as_ref() == Some(identity) {
-        CHECKS.checked.set(None);
-        note_expectation(identity, true);
-    }
-}
-
-/// A subtransaction at this depth has rolled back, with its checks, its updates and its locks.
-pub fn subtransaction_rolled_back(level: i32) {
-    CHECKS.step(|one| {
-        let locked_at = if one.locked_at >= level {
-            0
-        } else {
-            one.locked_at
-        };
-        (one.checked_at < level).then_some(Deferred { locked_at, ..one })
-    });
-}
-
-/// A subtransaction at this depth has committed into its parent.
-pub fn subtransaction_committed(level: i32) {
-    CHECKS.step(|one| {
-        let up = |at: i32| if at == level { level - 1 } else { at };
-        let (checked_at, locked_at) = (up(one.checked_at), up(one.locked_at));
-        // What belongs to the transaction as a whole stays.
-        (locked_at != 1).then_some(Deferred {
-            checked_at,
-            locked_at,
-            ..one
-        })
-    });
-}
-
-/// The transaction has ended. No update has come of a check.
-pub fn forget() {
-    forget_asking();
-    CHECKS.is_closed.set(false);
-    CHECKS.step(|_| None);
-    if let Some(identity) = CHECKS.checked.take() {
-        note_expectation(&identity, false);
     }
 }

@@ -1,5 +1,5 @@
-//! Combining, the session's side: leaving an update to the transaction that has the ticket, and
-//! doing those of others.
+//! Combining, the side of the transaction that has the ticket: doing the updates of others together
+//! with its own. The waiter's side is in `combine_request.rs`.
 //!
 //! Both sides are single-statement transactions that commit as soon as the statement has run, with
 //! statements of one form (`pg/form`): the holder computes nothing that the waiters' own sessions
@@ -7,24 +7,23 @@
 //! until the holder is about to commit; the holder, whose version has that update in it, then fails
 //! with 40001.
 
+pub use super::combine_request::{consider, considered, end, forget, is_done, pack, report};
+
+use super::combine_request::PRESENT;
 use super::detect;
 use super::errors;
-use super::session::{SESSION, memory};
+use super::session::memory;
 use super::settings;
-use super::whole;
 use crate::pg::catch::catching;
 use crate::pg::evaluate::{Applied, Update};
 use crate::pg::form::{self, Form};
 use crate::pg::local::Local;
-use crate::pg::plan::Target;
-use crate::pg::raw::TimeoutId;
-use crate::pg::relation::key_of;
-use crate::pg::{frontend, process, raw, tuple, xact};
+use crate::pg::{process, raw, tuple};
 use crate::shared::guc;
 use crate::shared::stop;
 use crate::shared::wait;
-use crate::tam::{call, wal};
-use hotrow::{ARGUMENT_BYTES, Adoption, Identity, RESULT_BYTES, Slot, actor_of};
+use crate::tam::call;
+use hotrow::{ARGUMENT_BYTES, Adoption, RESULT_BYTES, Slot, actor_of};
 use pgrx::pg_sys::{self, LockTupleMode, Oid, TM_Result};
 use std::cell::Cell;
 
@@ -54,191 +53,25 @@ struct Adopted {
     returned: Span,
 }
 
-/// The present statement, if its update may be done by another session or with those of others.
-struct Present {
-    query: Cell<usize>,
-    identity: Cell<Option<Identity>>,
-    form: Cell<Option<Form>>,
+/// The updates that the present statement does for others.
+struct Adopting {
     /// What we have adopted and not refused: those before `count`, but for the `None`s.
     adopted: [Cell<Option<Adopted>>; MOST],
     count: Cell<usize>,
     slot: Cell<Slot>,
     /// The table's changes are in WAL.
     is_logged: Cell<bool>,
-    /// Another session has done and committed our update: what this transaction reports is final.
-    is_done: Cell<bool>,
-    /// Interrupts are held since `report`, until the COMMIT.
-    is_held: Cell<bool>,
     /// The adopted have been told, and are to be woken.
     fulfilled: Cell<bool>,
-    /// The digest of a form whose row was too long for the way back, and until when to remember it.
-    too_long: Cell<(u64, u64)>,
 }
 
-static PRESENT: Local<Present> = Local::new(Present {
-    query: Cell::new(0),
-    identity: Cell::new(None),
-    form: Cell::new(None),
+static ADOPTING: Local<Adopting> = Local::new(Adopting {
     adopted: [const { Cell::new(None) }; MOST],
     count: Cell::new(0),
     slot: Cell::new(0),
     is_logged: Cell::new(true),
-    is_done: Cell::new(false),
-    is_held: Cell::new(false),
     fulfilled: Cell::new(false),
-    too_long: Cell::new((0, 0)),
 });
-
-/// Before a statement on a hot row starts: whether it may be combined with others. Its constants
-/// are parameters afterwards. Then it queues when it is about to run, with its permissions checked.
-///
-/// # Safety
-/// `query` is about to be started and `target` is its target.
-pub unsafe fn consider(query: *mut pg_sys::QueryDesc, target: &Target) -> bool {
-    // SAFETY: by the contract.
-    unsafe {
-        if !guc::COMBINE_UPDATES.get()
-            || !settings::of(Oid::from(target.identity.relation)).follow()
-            || SESSION.is_member()
-            || !SESSION.has_locked_nothing()
-            || xact::own_xid() != 0
-            || !whole::is(query)
-            || !frontend::commits_next(query)
-            || !target.is_only()
-        {
-            return false;
-        }
-        form::lift::constants(query);
-        let Some(form) = Form::of_plan((*query).plannedstmt) else {
-            return false;
-        };
-        if form.returns() && has_been_too_long(&form) {
-            return false;
-        }
-        PRESENT.query.set(query as usize);
-        PRESENT.identity.set(Some(target.identity));
-        PRESENT.form.set(Some(form));
-        true
-    }
-}
-
-/// Whether a row of that form was too long for the way back just now: then this one may be, too.
-fn has_been_too_long(form: &Form) -> bool {
-    let (digest, until) = PRESENT.too_long.get();
-    digest == form.digest() && process::now() < until
-}
-
-/// The row of the statement that is about to run, if it was considered.
-pub fn considered(query: usize) -> Option<Identity> {
-    (PRESENT.query.get() == query)
-        .then(|| PRESENT.identity.get())
-        .flatten()
-}
-
-/// Packs the statement for others to execute. False if it cannot be combined after all.
-///
-/// # Safety
-/// `query` was considered and has started.
-pub unsafe fn pack(query: *mut pg_sys::QueryDesc) -> bool {
-    // SAFETY: by the contract.
-    unsafe {
-        let packed = (|| {
-            let (form, update) = (PRESENT.form.get()?, Update::of_query(query)?);
-            let relation = update.relation();
-            if !key_of(relation)?.can_combine(form.changed) || wal::is_logically_logged(relation) {
-                return None;
-            }
-            let arguments = form.arguments(query)?;
-            memory().combine_requests[process::me() as usize].pack(
-                form.digest(),
-                form.bytes(),
-                arguments.slice(),
-            );
-            Some(())
-        })();
-        if packed.is_none() {
-            PRESENT.query.set(0);
-        }
-        packed.is_some()
-    }
-}
-
-/// Another session has done the statement: what its portal and the statistics are told, and the row
-/// that it returns. A cancel or a timer that fires too late is forgotten, as it is when it comes
-/// just after a commit, and none may come until the transaction has ended.
-///
-/// # Safety
-/// `query` was packed, and has let its snapshot go.
-pub unsafe fn report(query: *mut pg_sys::QueryDesc, rows: u32) {
-    // SAFETY: the executor's counters, as standard_ExecutorRun leaves them; the result relation is
-    // open; `forget` gives back the holdoff.
-    unsafe {
-        pg_sys::QueryCancelHoldoffCount += 1;
-        PRESENT.is_done.set(true);
-        raw::disable_timeout(TimeoutId::StatementTimeout, false);
-        raw::disable_timeout(TimeoutId::LockTimeout, false);
-        pg_sys::QueryCancelPending = 0;
-        let estate = (*query).estate;
-        (*estate).es_processed = u64::from(rows);
-        (*estate).es_total_processed = u64::from(rows);
-        (*query).already_executed = true;
-        let update = Update::of_query(query);
-        if let (Some(update), Some(form)) = (update, PRESENT.form.get())
-            && form.returns()
-        {
-            send(query, update, &form, rows);
-        } else if raw::IsTransactionBlock() {
-            // The COMMIT of a block is a statement of its own: nobody may end the session before.
-            // A large row, for a client that does not read, could hold it for ever.
-            pg_sys::InterruptHoldoffCount += 1;
-            PRESENT.is_held.set(true);
-        }
-        if rows > 0
-            && let Some(update) = update
-        {
-            // The update counts, the dead version that it would have left does not.
-            raw::pgstat_count_heap_update(update.relation(), true, false);
-            if pg_sys::pgstat_track_counts {
-                raw::pgstat_update_heap_dead_tuples(update.relation(), 1);
-            }
-        }
-    }
-}
-
-/// Sends the row that the statement returns, if it changed one, where the executor would
-/// (execMain.c: standard_ExecutorRun). Nothing here depends on the row, so that it does not fail:
-/// the update is committed.
-unsafe fn send(query: *mut pg_sys::QueryDesc, update: Update, form: &Form, rows: u32) {
-    // SAFETY: as for `report`; a receiver has all its operations, and slots have theirs.
-    unsafe {
-        let to = (*query).dest;
-        if let Some(start_up) = (*to).rStartup {
-            start_up(to, (*query).operation as i32, (*query).tupDesc);
-        }
-        if rows > 0
-            && let Some(row) = update.returned_slot()
-            && let Some(clear) = (*(*row).tts_ops).clear
-        {
-            clear(row);
-            let (bytes, length) = memory().combine_requests[process::me() as usize].result();
-            if !form.unpack_returned(&bytes[..length], row) {
-                errors::RETURNED_NOTHING.raise();
-            }
-            raw::ExecStoreVirtualTuple(row);
-            if let Some(receive) = (*to).receiveSlot {
-                receive(row, to);
-            }
-        }
-        if let Some(shut_down) = (*to).rShutdown {
-            shut_down(to);
-        }
-    }
-}
-
-/// Whether another session has done the present statement.
-pub fn is_done() -> bool {
-    PRESENT.is_done.get()
-}
 
 /// Does the updates of waiters together with our own. None: nothing was done, and the caller goes
 /// on as if it had not asked.
@@ -266,11 +99,11 @@ pub unsafe fn lead(call: call::Update, slot: Slot, query: usize) -> Option<TM_Re
         }
         let own = update.copy_of(call.slot)?;
         adopt((*call.rel).rd_id, slot, &form);
-        if PRESENT.count.get() == 0 {
+        if ADOPTING.count.get() == 0 {
             raw::pfree(own.cast());
             return None;
         }
-        PRESENT.is_logged.set(update.is_logged());
+        ADOPTING.is_logged.set(update.is_logged());
         apply_all(call.slot, query, &form, update);
         let result = call.heap();
         if result != TM_Result::TM_Ok {
@@ -371,8 +204,8 @@ fn adopt(relation: Oid, slot: Slot, form: &Form) {
     let most = (settings::of(relation).group_size() as usize).min(MOST);
     ARGUMENTS.clear();
     RETURNED.clear();
-    PRESENT.count.set(0);
-    PRESENT.slot.set(slot);
+    ADOPTING.count.set(0);
+    ADOPTING.slot.set(slot);
     memory().with_row(slot, |row, world| {
         row.adopt(
             world,
@@ -384,14 +217,14 @@ fn adopt(relation: Oid, slot: Slot, form: &Form) {
             |adoption| {
                 let request = &memory().combine_requests[actor_of(adoption.member) as usize];
                 let (bytes, length) = request.arguments();
-                let n = PRESENT.count.get();
-                PRESENT.adopted[n].set(Some(Adopted {
+                let n = ADOPTING.count.get();
+                ADOPTING.adopted[n].set(Some(Adopted {
                     adoption,
                     rows: 0,
                     arguments: ARGUMENTS.keep(&bytes[..length]).unwrap_or_default(),
                     returned: Span::default(),
                 }));
-                PRESENT.count.set(n + 1);
+                ADOPTING.count.set(n + 1);
             },
         );
     });
@@ -411,13 +244,13 @@ unsafe fn apply_all(
         let own = form::Arguments::save(form, query);
         let mut is_too_long = false;
         let until = process::now() + PATIENCE_US;
-        for n in 0..PRESENT.count.get() {
-            let Some(mut adopted) = PRESENT.adopted[n].get() else {
+        for n in 0..ADOPTING.count.get() {
+            let Some(mut adopted) = ADOPTING.adopted[n].get() else {
                 continue;
             };
             let has_left = !memory().world().is_adopted(adopted.adoption);
             if has_left || is_too_long || process::is_to_fail() || process::now() > until {
-                PRESENT.adopted[n].set(None);
+                ADOPTING.adopted[n].set(None);
                 refuse(adopted.adoption);
                 continue;
             }
@@ -460,12 +293,12 @@ unsafe fn apply_all(
             {
                 adopted.rows = 1;
                 adopted.returned = returned;
-                PRESENT.adopted[n].set(Some(adopted));
+                ADOPTING.adopted[n].set(Some(adopted));
                 continue;
             }
             update.put_back(slot);
             if failed || applied != Applied::Unchanged {
-                PRESENT.adopted[n].set(None);
+                ADOPTING.adopted[n].set(None);
                 refuse(adopted.adoption);
             }
         }
@@ -480,26 +313,26 @@ fn refuse(adoption: Adoption) {
 }
 
 fn adopted() -> impl Iterator<Item = Adopted> {
-    PRESENT.adopted[..PRESENT.count.get()]
+    ADOPTING.adopted[..ADOPTING.count.get()]
         .iter()
         .filter_map(Cell::get)
 }
 
 fn refuse_all() {
     adopted().for_each(|adopted| refuse(adopted.adoption));
-    PRESENT.count.set(0);
+    ADOPTING.count.set(0);
 }
 
 /// Our transaction is about to commit: from now on the adopted cannot leave. 40001 if one has left.
 #[inline]
 pub fn seal() {
-    if PRESENT.count.get() > 0 {
+    if ADOPTING.count.get() > 0 {
         seal_all();
     }
 }
 
 fn seal_all() {
-    for place in &PRESENT.adopted[..PRESENT.count.get()] {
+    for place in &ADOPTING.adopted[..ADOPTING.count.get()] {
         match place.get() {
             Some(adopted) if !memory().world().seal(adopted.adoption) => {
                 place.set(None);
@@ -518,14 +351,14 @@ fn seal_all() {
 /// others. They are woken by `deliver`.
 #[inline]
 pub fn committed(end: u64) {
-    if PRESENT.count.get() > 0 {
+    if ADOPTING.count.get() > 0 {
         fulfil_all(end);
     }
 }
 
 fn fulfil_all(end: u64) {
     // What is not in WAL needs no flush and no standby.
-    let durable_at = if PRESENT.is_logged.get() { end } else { 0 };
+    let durable_at = if ADOPTING.is_logged.get() { end } else { 0 };
     let (mut combined, mut changed) = (0, 0);
     for adopted in adopted() {
         if adopted.returned.length > 0 {
@@ -539,9 +372,9 @@ fn fulfil_all(end: u64) {
         combined += 1;
         changed += u64::from(adopted.rows);
     }
-    PRESENT.fulfilled.set(true);
+    ADOPTING.fulfilled.set(true);
     memory().totals.combined.add(combined);
-    memory().with_row(PRESENT.slot.get(), |row, _| {
+    memory().with_row(ADOPTING.slot.get(), |row, _| {
         row.counters.combined.add(combined);
         row.counters.updates.add(changed);
     });
@@ -549,38 +382,13 @@ fn fulfil_all(end: u64) {
 
 /// Wakes those whose updates we have committed.
 pub fn deliver() {
-    if PRESENT.fulfilled.take() {
+    if ADOPTING.fulfilled.take() {
         adopted().for_each(|adopted| wait::wake(actor_of(adopted.adoption.member)));
-        PRESENT.count.set(0);
+        ADOPTING.count.set(0);
     }
 }
 
 /// Our transaction has rolled back: nothing was done for anybody.
 pub fn rolled_back() {
     refuse_all();
-}
-
-/// At the end of a statement.
-#[inline]
-pub fn end(query: usize) {
-    if PRESENT.query.get() == query {
-        PRESENT.query.set(0);
-    }
-}
-
-/// At the end of a transaction. An ERROR has let go of interrupts by itself.
-pub fn forget(committed: bool) {
-    PRESENT.query.set(0);
-    PRESENT.form.set(None);
-    PRESENT.identity.set(None);
-    // SAFETY: gives back what `report` took; a cancel was for the statement, which has succeeded.
-    unsafe {
-        if PRESENT.is_done.take() && committed && pg_sys::QueryCancelHoldoffCount > 0 {
-            pg_sys::QueryCancelHoldoffCount -= 1;
-            pg_sys::QueryCancelPending = 0;
-        }
-        if PRESENT.is_held.take() && committed && pg_sys::InterruptHoldoffCount > 0 {
-            pg_sys::InterruptHoldoffCount -= 1;
-        }
-    }
 }

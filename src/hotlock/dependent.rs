@@ -3,7 +3,7 @@
 //!
 //! Everything else waits: the predecessors end first, and the statement gets a snapshot from after
 //! their end. The rule is an allowlist. It has these entries, and a statement is on it only if all
-//! that it evaluates is quiet (`pg/quiet.rs`):
+//! that it evaluates is quiet (`pg/quiet/`):
 //!
 //! - `INSERT ... VALUES`: it reads nothing.
 //! - `UPDATE` or a row lock by key of another row: it builds on that row's last version. For one

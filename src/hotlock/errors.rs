@@ -107,7 +107,8 @@ pub const WAIT_TIMEOUT: Report = Report {
     hint: None,
 };
 
-/// A session that has done an update for this one has not told what it returns (combine.rs).
+/// A session that has done an update for this one has not told what it returns
+/// (combine_request.rs).
 pub const RETURNED_NOTHING: Report = Report {
     code: *b"XX000",
     message: c"could not read the row that a combined update returned",

@@ -1,5 +1,5 @@
 //! Whether a statement is quiet: it calls nothing of users, and its rows stay inside
-//! (`pg/quiet.rs`).
+//! (`pg/quiet/`).
 
 use crate::pg::local::Local;
 use crate::pg::quiet;

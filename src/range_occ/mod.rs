@@ -16,6 +16,7 @@ mod patch;
 mod reads;
 pub mod redefined;
 mod ring_copy;
+mod scan_key;
 pub mod session;
 mod tables;
 pub mod text;

@@ -2,10 +2,12 @@
 #![allow(dead_code, reason = "each test uses a part of it")]
 #![allow(unused_imports, reason = "the same")]
 mod brute;
+mod expected;
 mod simulate;
 mod told;
 
 pub use brute::{serializable, snapshot};
+pub use expected::*;
 pub use simulate::{Database, simulate};
 pub use told::*;
 

@@ -7,7 +7,7 @@ use std::sync::{
 
 use shuttle::scheduler::{PctScheduler, RandomScheduler};
 
-use super::{run, server::Server, server::Shape};
+use super::{play::run, server::Server, server::Shape};
 use crate::{
     Entry, Interval, Parts, Rings,
     fault::{Fault, plant},

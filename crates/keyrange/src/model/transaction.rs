@@ -5,8 +5,9 @@ use std::ops::ControlFlow;
 use shuttle::rand::{Rng, thread_rng};
 
 use super::{
-    Outcomes, Plan,
     history::{Key, Record, Scan},
+    outcomes::Outcomes,
+    plan::Plan,
     server::{Fate, READER, Server, View},
 };
 use crate::{

@@ -1,0 +1,8 @@
+//! One session after another on shared memory: what is a conflict, what is not, and what is told of
+//! it.
+
+mod conflicts;
+mod excerpts;
+mod memory;
+mod rings;
+mod running;

@@ -1,0 +1,217 @@
+//! Combining, the waiter's side: leaving an update to the transaction that has the ticket, and
+//! reporting what it has done.
+
+use super::errors;
+use super::session::{SESSION, memory};
+use super::settings;
+use super::whole;
+use crate::pg::evaluate::Update;
+use crate::pg::form::{self, Form};
+use crate::pg::local::Local;
+use crate::pg::plan::Target;
+use crate::pg::raw::TimeoutId;
+use crate::pg::relation::key_of;
+use crate::pg::{frontend, process, raw, xact};
+use crate::shared::guc;
+use crate::tam::wal;
+use hotrow::Identity;
+use pgrx::pg_sys::{self, Oid};
+use std::cell::Cell;
+
+/// The present statement, if its update may be done by another session or with those of others.
+pub struct Present {
+    pub query: Cell<usize>,
+    identity: Cell<Option<Identity>>,
+    pub form: Cell<Option<Form>>,
+    /// Another session has done and committed our update: what this transaction reports is final.
+    is_done: Cell<bool>,
+    /// Interrupts are held since `report`, until the COMMIT.
+    is_held: Cell<bool>,
+    /// The digest of a form whose row was too long for the way back, and until when to remember it.
+    pub too_long: Cell<(u64, u64)>,
+}
+
+pub static PRESENT: Local<Present> = Local::new(Present {
+    query: Cell::new(0),
+    identity: Cell::new(None),
+    form: Cell::new(None),
+    is_done: Cell::new(false),
+    is_held: Cell::new(false),
+    too_long: Cell::new((0, 0)),
+});
+
+/// Before a statement on a hot row starts: whether it may be combined with others. Its constants
+/// are parameters afterwards. Then it queues when it is about to run, with its permissions checked.
+///
+/// # Safety
+/// `query` is about to be started and `target` is its target.
+pub unsafe fn consider(query: *mut pg_sys::QueryDesc, target: &Target) -> bool {
+    // SAFETY: by the contract.
+    unsafe {
+        if !guc::COMBINE_UPDATES.get()
+            || !settings::of(Oid::from(target.identity.relation)).follow()
+            || SESSION.is_member()
+            || !SESSION.has_locked_nothing()
+            || xact::own_xid() != 0
+            || !whole::is(query)
+            || !frontend::commits_next(query)
+            || !target.is_only()
+        {
+            return false;
+        }
+        form::lift::constants(query);
+        let Some(form) = Form::of_plan((*query).plannedstmt) else {
+            return false;
+        };
+        if form.returns() && has_been_too_long(&form) {
+            return false;
+        }
+        PRESENT.query.set(query as usize);
+        PRESENT.identity.set(Some(target.identity));
+        PRESENT.form.set(Some(form));
+        true
+    }
+}
+
+/// Whether a row of that form was too long for the way back just now: then this one may be, too.
+fn has_been_too_long(form: &Form) -> bool {
+    let (digest, until) = PRESENT.too_long.get();
+    digest == form.digest() && process::now() < until
+}
+
+/// The row of the statement that is about to run, if it was considered.
+pub fn considered(query: usize) -> Option<Identity> {
+    (PRESENT.query.get() == query)
+        .then(|| PRESENT.identity.get())
+        .flatten()
+}
+
+/// Packs the statement for others to execute. False if it cannot be combined after all.
+///
+/// # Safety
+/// `query` was considered and has started.
+pub unsafe fn pack(query: *mut pg_sys::QueryDesc) -> bool {
+    // SAFETY: by the contract.
+    unsafe {
+        let packed = (|| {
+            let (form, update) = (PRESENT.form.get()?, Update::of_query(query)?);
+            let relation = update.relation();
+            if !key_of(relation)?.can_combine(form.changed) || wal::is_logically_logged(relation) {
+                return None;
+            }
+            let arguments = form.arguments(query)?;
+            memory().combine_requests[process::me() as usize].pack(
+                form.digest(),
+                form.bytes(),
+                arguments.slice(),
+            );
+            Some(())
+        })();
+        if packed.is_none() {
+            PRESENT.query.set(0);
+        }
+        packed.is_some()
+    }
+}
+
+/// Another session has done the statement: what its portal and the statistics are told, and the row
+/// that it returns. A cancel or a timer that fires too late is forgotten, as it is when it comes
+/// just after a commit, and none may come until the transaction has ended.
+///
+/// # Safety
+/// `query` was packed, and has let its snapshot go.
+pub unsafe fn report(query: *mut pg_sys::QueryDesc, rows: u32) {
+    // SAFETY: the executor's counters, as standard_ExecutorRun leaves them; the result relation is
+    // open; `forget` gives back the holdoff.
+    unsafe {
+        pg_sys::QueryCancelHoldoffCount += 1;
+        PRESENT.is_done.set(true);
+        raw::disable_timeout(TimeoutId::StatementTimeout, false);
+        raw::disable_timeout(TimeoutId::LockTimeout, false);
+        pg_sys::QueryCancelPending = 0;
+        let estate = (*query).estate;
+        (*estate).es_processed = u64::from(rows);
+        (*estate).es_total_processed = u64::from(rows);
+        (*query).already_executed = true;
+        let update = Update::of_query(query);
+        if let (Some(update), Some(form)) = (update, PRESENT.form.get())
+            && form.returns()
+        {
+            send(query, update, &form, rows);
+        } else if raw::IsTransactionBlock() {
+            // The COMMIT of a block is a statement of its own: nobody may end the session before.
+            // A large row, for a client that does not read, could hold it for ever.
+            pg_sys::InterruptHoldoffCount += 1;
+            PRESENT.is_held.set(true);
+        }
+        if rows > 0
+            && let Some(update) = update
+        {
+            // The update counts, the dead version that it would have left does not.
+            raw::pgstat_count_heap_update(update.relation(), true, false);
+            if pg_sys::pgstat_track_counts {
+                raw::pgstat_update_heap_dead_tuples(update.relation(), 1);
+            }
+        }
+    }
+}
+
+/// Sends the row that the statement returns, if it changed one, where the executor would
+/// (execMain.c: standard_ExecutorRun). Nothing here depends on the row, so that it does not fail:
+/// the update is committed.
+unsafe fn send(query: *mut pg_sys::QueryDesc, update: Update, form: &Form, rows: u32) {
+    // SAFETY: as for `report`; a receiver has all its operations, and slots have theirs.
+    unsafe {
+        let to = (*query).dest;
+        if let Some(start_up) = (*to).rStartup {
+            start_up(to, (*query).operation as i32, (*query).tupDesc);
+        }
+        if rows > 0
+            && let Some(row) = update.returned_slot()
+            && let Some(clear) = (*(*row).tts_ops).clear
+        {
+            clear(row);
+            let (bytes, length) = memory().combine_requests[process::me() as usize].result();
+            if !form.unpack_returned(&bytes[..length], row) {
+                errors::RETURNED_NOTHING.raise();
+            }
+            raw::ExecStoreVirtualTuple(row);
+            if let Some(receive) = (*to).receiveSlot {
+                receive(row, to);
+            }
+        }
+        if let Some(shut_down) = (*to).rShutdown {
+            shut_down(to);
+        }
+    }
+}
+
+/// Whether another session has done the present statement.
+pub fn is_done() -> bool {
+    PRESENT.is_done.get()
+}
+
+/// At the end of a statement.
+#[inline]
+pub fn end(query: usize) {
+    if PRESENT.query.get() == query {
+        PRESENT.query.set(0);
+    }
+}
+
+/// At the end of a transaction. An ERROR has let go of interrupts by itself.
+pub fn forget(committed: bool) {
+    PRESENT.query.set(0);
+    PRESENT.form.set(None);
+    PRESENT.identity.set(None);
+    // SAFETY: gives back what `report` took; a cancel was for the statement, which has succeeded.
+    unsafe {
+        if PRESENT.is_done.take() && committed && pg_sys::QueryCancelHoldoffCount > 0 {
+            pg_sys::QueryCancelHoldoffCount -= 1;
+            pg_sys::QueryCancelPending = 0;
+        }
+        if PRESENT.is_held.take() && committed && pg_sys::InterruptHoldoffCount > 0 {
+            pg_sys::InterruptHoldoffCount -= 1;
+        }
+    }
+}

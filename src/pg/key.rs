@@ -1,0 +1,422 @@
+//! The key of a table, its primary key or replica identity, and what it says of the table's rows.
+
+use super::image::{Form, Image, Shape};
+use super::raw;
+use super::triggers::{
+    FOREIGN_KEY, REFERENCED, has_deferrable_triggers, has_row_triggers, has_statement_triggers,
+};
+use super::tuple::attribute;
+use hotrow::{Identity, KEY_COLUMNS, LABEL_BYTES};
+use pgrx::pg_sys::{self, Datum, Oid};
+use std::ffi::{CStr, c_int};
+
+/// Key columns of an identity; a key with more is not followed.
+const MAX_COLUMNS: usize = KEY_COLUMNS;
+#[derive(Clone, Copy)]
+struct Column {
+    number: i16,
+    shape: Shape,
+    typ: Oid,
+    collation: Oid,
+}
+
+/// The key of one table.
+#[derive(Clone, Copy)]
+pub struct Key {
+    pub(super) relation: Oid,
+    /// All indexes are checked at once, by equality: none is deferrable, none an exclusion
+    /// constraint.
+    simple_indexes: bool,
+    /// See `has_plain_unique_indexes`.
+    plain_unique: bool,
+    /// See `has_row_triggers`.
+    row_triggers: bool,
+    /// See `has_deferrable_triggers`.
+    deferrable_triggers: bool,
+    /// See `is_plain`.
+    plain: bool,
+    /// See `can_combine`.
+    combines: bool,
+    has_generated: bool,
+    /// The index of the key.
+    index: Oid,
+    /// Columns with a foreign key, by number; bit 0 stands for all beyond the 63rd.
+    referencing: u64,
+    pub(super) count: usize,
+    columns: [Column; MAX_COLUMNS],
+}
+
+const NO_COLUMN: Column = Column {
+    number: 0,
+    shape: Shape::by_value(0),
+    typ: Oid::INVALID,
+    collation: Oid::INVALID,
+};
+const NO_KEY: Key = Key {
+    relation: Oid::INVALID,
+    simple_indexes: false,
+    plain_unique: false,
+    row_triggers: false,
+    deferrable_triggers: false,
+    plain: false,
+    combines: false,
+    has_generated: false,
+    index: Oid::INVALID,
+    referencing: 0,
+    count: 0,
+    columns: [NO_COLUMN; MAX_COLUMNS],
+};
+
+impl Key {
+    /// The highest column number of the key.
+    fn last(&self) -> c_int {
+        self.columns()
+            .iter()
+            .map(|c| c_int::from(c.number))
+            .max()
+            .unwrap_or(0)
+    }
+
+    fn columns(&self) -> &[Column] {
+        &self.columns[..self.count]
+    }
+
+    /// Place of a table column in the key.
+    pub fn position(&self, attribute: i16) -> Option<usize> {
+        self.columns().iter().position(|c| c.number == attribute)
+    }
+
+    pub fn len(&self) -> usize {
+        self.count
+    }
+
+    /// Whether that is its own index, a btree, which leads to no other row.
+    pub fn is_of(&self, index: Oid) -> bool {
+        self.index == index
+    }
+
+    /// Its index.
+    pub fn index(&self) -> Oid {
+        self.index
+    }
+
+    /// The numbers of its columns.
+    pub fn numbers(&self) -> impl Iterator<Item = i16> {
+        self.columns().iter().map(|column| column.number)
+    }
+
+    /// The same; 0 stands for none.
+    pub fn columns_of_label(&self) -> [i16; KEY_COLUMNS] {
+        self.columns.map(|column| column.number)
+    }
+
+    /// Whether an update of these columns (numbers offset by FirstLowInvalidHeapAttributeNumber)
+    /// may change the key.
+    pub fn touched_by(&self, updated: *const pg_sys::Bitmapset) -> bool {
+        let offset = -pg_sys::FirstLowInvalidHeapAttributeNumber;
+        // SAFETY: a bitmapset of the range table, or null.
+        self.columns()
+            .iter()
+            .any(|c| unsafe { raw::bms_is_member(c_int::from(c.number) + offset, updated) })
+    }
+
+    /// Whether UPDATE fires row triggers of users.
+    pub fn has_row_triggers(&self) -> bool {
+        self.row_triggers
+    }
+
+    /// Whether triggers may look at an updated row as late as at the commit, when the version that
+    /// it was built on may be gone, because its writer has rolled back.
+    pub fn has_deferrable_triggers(&self) -> bool {
+        self.deferrable_triggers
+    }
+
+    /// Whether the executor does nothing for an updated row but check its constraints and make its
+    /// index entries.
+    pub fn is_plain(&self) -> bool {
+        self.plain
+    }
+
+    /// Whether an update of these columns (a bit each, bit 0 for those beyond the 63rd) does
+    /// nothing but change the row, so that another transaction can do it.
+    pub fn can_combine(&self, changed: u64) -> bool {
+        self.combines && self.referencing & changed == 0
+    }
+
+    /// Whether index checks look at nothing but equal keys, and at once.
+    pub fn has_simple_indexes(&self) -> bool {
+        self.simple_indexes
+    }
+
+    /// Whether no unique index has an expression or a predicate, and all are checked at once: an
+    /// update that does not set HEAP_KEYS_UPDATED leaves the keys of all of them alone
+    /// (RelationGetIndexAttrBitmap).
+    pub fn has_plain_unique_indexes(&self) -> bool {
+        self.plain_unique && self.simple_indexes
+    }
+
+    /// Whether two keys are equal only if their bytes are.
+    pub fn is_bytewise(&self) -> bool {
+        self.columns().iter().all(|column| match column.typ {
+            pg_sys::BOOLOID
+            | pg_sys::INT2OID
+            | pg_sys::INT4OID
+            | pg_sys::INT8OID
+            | pg_sys::OIDOID
+            | pg_sys::UUIDOID
+            | pg_sys::BYTEAOID
+            | pg_sys::DATEOID
+            | pg_sys::TIMESTAMPOID
+            | pg_sys::TIMESTAMPTZOID => true,
+            // SAFETY: a catalog look-up.
+            pg_sys::TEXTOID | pg_sys::VARCHAROID => unsafe {
+                raw::get_collation_isdeterministic(column.collation)
+            },
+            _ => false,
+        })
+    }
+
+    /// Whether a value of that type has the bytes that the column's own type has.
+    pub fn takes(&self, position: usize, typ: Oid) -> bool {
+        let integer = |t: Oid| matches!(t, pg_sys::INT2OID | pg_sys::INT4OID | pg_sys::INT8OID);
+        let text = |t: Oid| matches!(t, pg_sys::TEXTOID | pg_sys::VARCHAROID);
+        let own = self.columns[position].typ;
+        typ == own || (integer(typ) && integer(own)) || (text(typ) && text(own))
+    }
+
+    /// The identity of the row in a slot.
+    ///
+    /// # Safety
+    /// `slot` holds a row of this table.
+    pub unsafe fn of_slot(&self, slot: *mut pg_sys::TupleTableSlot) -> Option<Identity> {
+        let mut image = Image::new();
+        // SAFETY: the columns up to `last` are deformed before they are read.
+        unsafe {
+            if c_int::from((*slot).tts_nvalid) < self.last() {
+                raw::slot_getsomeattrs_int(slot, self.last());
+            }
+            for column in self.columns() {
+                let at = column.number as usize - 1;
+                if *(*slot).tts_isnull.add(at) {
+                    return None;
+                }
+                image.put_datum(column.shape, *(*slot).tts_values.add(at));
+            }
+        }
+        Some(image.identity(self.relation))
+    }
+
+    /// The identity of a heap tuple.
+    ///
+    /// # Safety
+    /// `tuple` is a row of this table with descriptor `desc`, pinned or local.
+    pub unsafe fn of_tuple(
+        &self,
+        tuple: pg_sys::HeapTuple,
+        desc: pg_sys::TupleDesc,
+    ) -> Option<Identity> {
+        let mut image = Image::new();
+        for column in self.columns() {
+            // SAFETY: by the contract.
+            unsafe {
+                let value = attribute(tuple, c_int::from(column.number), desc)?;
+                image.put_datum(column.shape, value);
+            }
+        }
+        Some(image.identity(self.relation))
+    }
+
+    /// The identity of the row whose key columns have these values, in the key's order, with the
+    /// types they have.
+    ///
+    /// # Safety
+    /// Each value is of the type given, which `takes` accepted.
+    pub unsafe fn of_values(&self, values: &[(Datum, Oid)]) -> Identity {
+        let mut image = Image::new();
+        for (column, &(value, typ)) in self.columns().iter().zip(values) {
+            let shape = match typ {
+                pg_sys::INT2OID => Shape::by_value(2),
+                pg_sys::INT4OID => Shape::by_value(4),
+                pg_sys::INT8OID => Shape::by_value(8),
+                _ => column.shape,
+            };
+            // SAFETY: by the contract.
+            unsafe { image.put_datum(shape, value) };
+        }
+        image.identity(self.relation)
+    }
+
+    /// The key's text for the views, cut to `LABEL_BYTES`. Returns its length.
+    ///
+    /// # Safety
+    /// `tuple` is a row of this table with descriptor `desc`, pinned or local.
+    pub unsafe fn label(
+        &self,
+        tuple: pg_sys::HeapTuple,
+        desc: pg_sys::TupleDesc,
+        text: &mut [u8; LABEL_BYTES],
+    ) -> usize {
+        let mut at = 0;
+        for (n, column) in self.columns().iter().enumerate() {
+            // SAFETY: by the contract; output functions want a value of their type.
+            unsafe {
+                let Some(value) = attribute(tuple, c_int::from(column.number), desc) else {
+                    continue;
+                };
+                let (mut output, mut is_varlena) = (Oid::INVALID, false);
+                raw::getTypeOutputInfo(column.typ, &mut output, &mut is_varlena);
+                let printed = raw::OidOutputFunctionCall(output, value);
+                let separator: &[u8] = if n > 0 { b", " } else { b"" };
+                let room = text.len() - at;
+                if separator.len() < room {
+                    text[at..at + separator.len()].copy_from_slice(separator);
+                    at += separator.len();
+                    let whole = CStr::from_ptr(printed).to_bytes();
+                    let room = (text.len() - at) as c_int;
+                    let fits =
+                        raw::pg_mbcliplen(printed, whole.len() as c_int, room).max(0) as usize;
+                    text[at..at + fits].copy_from_slice(&whole[..fits]);
+                    at += fits;
+                }
+                raw::pfree(printed.cast());
+            }
+        }
+        at
+    }
+}
+
+/// The key of a table, from its relcache entry.
+///
+/// # Safety
+/// `rel` is an open relation.
+pub(super) unsafe fn build(rel: pg_sys::Relation) -> Key {
+    // SAFETY: relcache entries are valid while open; nothing here keeps a destructor across calls.
+    unsafe {
+        let mut key = NO_KEY;
+        key.relation = (*rel).rd_id;
+        let form = (*rel).rd_rel;
+        let persistence = (*form).relpersistence as u8;
+        if u32::from((*rel).rd_id) < pg_sys::FirstNormalObjectId
+            || (*form).relkind as u8 != pg_sys::RELKIND_RELATION
+            || is_used_as_catalog(rel)
+            || (persistence != pg_sys::RELPERSISTENCE_PERMANENT
+                && persistence != pg_sys::RELPERSISTENCE_UNLOGGED)
+        {
+            return key;
+        }
+        let indexes = raw::RelationGetIndexList(rel);
+        key.simple_indexes = true;
+        key.plain_unique = true;
+        for oid in super::nodes::oids(indexes) {
+            let index = raw::RelationIdGetRelation(oid);
+            if !index.is_null() {
+                let form = (*index).rd_index;
+                key.simple_indexes &= (*form).indimmediate && !(*form).indisexclusion;
+                let attributes = (*form).indkey.values.as_slice((*form).indnkeyatts as usize);
+                key.plain_unique &= !(*form).indisunique
+                    || attributes.iter().all(|&number| number > 0)
+                        && raw::RelationGetIndexPredicate(index).is_null();
+                raw::RelationClose(index);
+            }
+        }
+        raw::list_free(indexes);
+        key.row_triggers = has_row_triggers((*rel).trigdesc, &FOREIGN_KEY);
+        key.deferrable_triggers = has_deferrable_triggers((*rel).trigdesc);
+        let constraints = (*(*rel).rd_att).constr;
+        key.plain = !has_row_triggers((*rel).trigdesc, &REFERENCED)
+            && !(*form).relispartition
+            && (constraints.is_null() || !(*constraints).has_generated_stored);
+        key.referencing = referencing(rel);
+        key.has_generated = !constraints.is_null() && (*constraints).has_generated_stored;
+        key.combines = !key.row_triggers
+            && !has_statement_triggers((*rel).trigdesc)
+            && !(*form).relispartition
+            && has_portable_constraints((*(*rel).rd_att).constr);
+        let index = if (*rel).rd_pkindex != Oid::INVALID {
+            (*rel).rd_pkindex
+        } else {
+            (*rel).rd_replidindex
+        };
+        if index == Oid::INVALID {
+            return key;
+        }
+        key.index = index;
+        let index = raw::RelationIdGetRelation(index);
+        if index.is_null() {
+            return key;
+        }
+        let form = (*index).rd_index;
+        let count = (*form).indnkeyatts as usize;
+        if count <= MAX_COLUMNS {
+            let numbers = (*form).indkey.values.as_slice(count);
+            for (column, &number) in key.columns.iter_mut().zip(numbers) {
+                let generated = number > 0
+                    && (*(*(*rel).rd_att).attrs.as_ptr().add(number as usize - 1)).attgenerated
+                        != 0;
+                if number <= 0 || generated {
+                    raw::RelationClose(index);
+                    return key;
+                }
+                let attrs = (*(*rel).rd_att).attrs.as_ptr();
+                let attr = &*attrs.add(number as usize - 1);
+                let length = attr.attlen;
+                let form = match (attr.attbyval, length) {
+                    (true, _) => Form::ByValue,
+                    (false, -1) => Form::Varlena,
+                    (false, -2) => Form::CString,
+                    (false, _) => Form::Fixed,
+                };
+                *column = Column {
+                    number,
+                    shape: Shape { form, length },
+                    typ: attr.atttypid,
+                    collation: attr.attcollation,
+                };
+            }
+            key.count = count;
+        }
+        raw::RelationClose(index);
+        key
+    }
+}
+
+/// Whether output plugins of logical decoding read the table as they read catalogs (option
+/// `user_catalog_table`): by cmin and cmax of
+/// each version in WAL (heapam.c: log_heap_new_cid). A followed version has no cmax of its own
+/// (`tam/group.rs`).
+///
+/// # Safety
+/// `rel` is an open table.
+pub unsafe fn is_used_as_catalog(rel: pg_sys::Relation) -> bool {
+    // SAFETY: utils/rel.h: RelationIsUsedAsCatalogTable; the options of a table are StdRdOptions.
+    unsafe {
+        let options = (*rel).rd_options.cast::<pg_sys::StdRdOptions>();
+        !options.is_null() && (*options).user_catalog_table
+    }
+}
+
+/// The columns that refer to other tables.
+unsafe fn referencing(rel: pg_sys::Relation) -> u64 {
+    let mut columns = 0;
+    // SAFETY: the relcache's list of foreign keys.
+    unsafe {
+        for node in super::nodes::nodes(raw::RelationGetFKeyList(rel)) {
+            let foreign_key = &*node.cast::<pg_sys::ForeignKeyCacheInfo>();
+            for &number in &foreign_key.conkey[..foreign_key.nkeys as usize] {
+                columns |= 1u64 << if (1..64).contains(&number) { number } else { 0 };
+            }
+        }
+    }
+    columns
+}
+
+/// Whether the constraints of a table can be checked for an update of another session.
+unsafe fn has_portable_constraints(constraints: *const pg_sys::TupleConstr) -> bool {
+    // SAFETY: null, or the tuple descriptor's constraints.
+    unsafe {
+        constraints.is_null()
+            || (!(*constraints).has_generated_stored
+                && (0..(*constraints).num_check as usize)
+                    .all(|n| super::form::is_portable((*(*constraints).check.add(n)).ccbin)))
+    }
+}
