@@ -17,8 +17,8 @@ const COOL_AFTER: u64 = 5_000_000;
 /// contended for a while.
 ///
 /// What another role has made hot with a smaller `hot_threshold` is an ordinary row here, until as
-/// many transactions have waited for it as
-/// this session wants. But a row of which this transaction is a member stays what it is for it.
+/// many transactions have waited for it as this session wants. But a row of which this transaction
+/// is a member stays what it is for it.
 pub fn find(identity: &Identity) -> Option<Slot> {
     let memory = memory();
     let slot = memory.directory.find(identity)?;
@@ -470,9 +470,8 @@ fn place_of(identity: &Identity, promotion: &Promotion) -> Option<(Slot, bool)> 
 }
 
 /// Finds or makes the row's place in the directory, whose lock is held; whether it is new. Where
-/// there is no room, an idle row makes it:
-/// one that is cold, or one of the role's own if its share is used up, or else one of a role that
-/// has more of them.
+/// there is no room, an idle row makes it: one that is cold, or one of the role's own if its share
+/// is used up, or else one of a role that has more of them.
 fn place(
     directory: Directory<'static>,
     identity: &Identity,

@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 use crate::tools::checkout;
 
 const README_LINES: usize = 150;
-const SOURCE_LINES: usize = 628;
-const TEST_LINES: usize = 809;
+const SOURCE_LINES: usize = 502;
+const TEST_LINES: usize = 502;
 const COLUMNS: usize = 100;
 /// Lines of Rust that are longer.
 const LONG_LINES: usize = 149;
