@@ -11,9 +11,9 @@ const SOURCE_LINES: usize = 502;
 const TEST_LINES: usize = 502;
 const COLUMNS: usize = 100;
 /// Lines of Rust that are longer.
-const LONG_LINES: usize = 149;
+const LONG_LINES: usize = 145;
 /// Doc comments that begin with "The same".
-const THE_SAMES: usize = 62;
+const THE_SAMES: usize = 59;
 /// Its folders, from the ground up.
 const FLOORS: [&str; 7] = [
     "pg",

@@ -18,8 +18,8 @@ const MEMORY_S: u64 = 60;
 pub enum Contention {
     /// A row, to update or lock it.
     Row,
-    /// The same, in a way that a foreign key's check is in the way of: to delete it, to change its
-    /// key, FOR UPDATE.
+    /// A row, to delete it, to change its key, or to lock it FOR UPDATE: the check of a foreign key
+    /// is in the way of that.
     Key,
     /// The end of another transaction that inserts or deletes the same value of a unique index.
     Value,

@@ -20,8 +20,8 @@ pub struct Survey {
     pub end: u64,
     /// Those had no CSN up to this one.
     pub prefix: Csn,
-    /// The same of all that ran then, whenever they register: good for the rest of the snapshot's
-    /// life.
+    /// All that ran at the survey, whenever they register, had no CSN up to this one: good for the
+    /// rest of the snapshot's life.
     pub lasting_prefix: Csn,
 }
 

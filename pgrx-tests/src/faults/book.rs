@@ -171,8 +171,8 @@ fn rows(book: &[Entry], found: &Found, verdict: &mut Verdict) {
     }
 }
 
-/// Whoever takes a seat has counted those before: in a serial order each hall's numbers are 1, 2, 3
-/// ... It was taken together with the row of the ledger.
+/// A transaction that takes a seat has counted those before: in a serial order each hall's numbers
+/// are 1, 2, 3 ... The seat was taken together with the row of the ledger.
 fn seats(book: &[Entry], found: &Found, verdict: &mut Verdict) {
     let mut taken: BTreeMap<i64, usize> = BTreeMap::new();
     let mut last = (0, 0);

@@ -70,7 +70,8 @@ impl Server {
         self.prepare_command(Command::new(self.install.bin(tool)))
     }
 
-    /// The same for a program from elsewhere, such as pg_regress.
+    /// Sets up a program from elsewhere, such as pg_regress, to reach this server and to run as its
+    /// user.
     pub fn prepare_command(&self, mut command: Command) -> Command {
         for name in [
             "PGOPTIONS",

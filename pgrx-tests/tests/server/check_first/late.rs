@@ -108,7 +108,8 @@ fn a_deferrable_key_outside_of_a_block() -> Result<()> {
     let dog = Watchdog::new(&server);
     control.batch_execute(
         "CREATE TABLE late (hot int REFERENCES hot DEFERRABLE INITIALLY DEFERRED);
-         CREATE FUNCTION rest() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN PERFORM pg_advisory_xact_lock(1); RETURN NULL; END';
+         CREATE FUNCTION rest() RETURNS trigger LANGUAGE plpgsql
+         AS 'BEGIN PERFORM pg_advisory_xact_lock(1); RETURN NULL; END';
          CREATE CONSTRAINT TRIGGER z AFTER INSERT ON late DEFERRABLE INITIALLY DEFERRED
              FOR EACH ROW EXECUTE FUNCTION rest();
          SELECT pg_advisory_lock(1)",

@@ -133,7 +133,8 @@ fn an_update_of_nothing() -> Result<()> {
         (&["SAVEPOINT s", BUMP, "ROLLBACK TO s"], false),
         (
             &[
-                "DO 'BEGIN UPDATE hot SET val = 1 / (val - val) WHERE id = 1; EXCEPTION WHEN OTHERS THEN END'",
+                "DO 'BEGIN UPDATE hot SET val = 1 / (val - val) WHERE id = 1; \
+                 EXCEPTION WHEN OTHERS THEN END'",
             ],
             false,
         ),
@@ -285,7 +286,8 @@ fn its_own_changes() -> Result<()> {
             "COMMIT",
         ][..],
         &[
-            "INSERT INTO child (hot) VALUES (1); SELECT FROM hot WHERE id = 1 FOR SHARE; UPDATE hot SET val = val + 1 WHERE id = 1",
+            "INSERT INTO child (hot) VALUES (1); SELECT FROM hot WHERE id = 1 FOR SHARE; \
+             UPDATE hot SET val = val + 1 WHERE id = 1",
         ],
         &["INSERT INTO child (hot) VALUES (1); UPDATE hot SET val = val + 1 WHERE id <= 2"],
         &[

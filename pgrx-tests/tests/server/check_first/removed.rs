@@ -260,7 +260,8 @@ fn other_rows_that_are_removed() -> Result<()> {
 #[test]
 fn a_removed_row_is_not_taken_for_none() -> Result<()> {
     for statement in [
-        "WITH u AS (UPDATE hot SET val = val + 1 WHERE id = 1 RETURNING val) SELECT count(*) FROM u",
+        "WITH u AS (UPDATE hot SET val = val + 1 WHERE id = 1 RETURNING val) \
+         SELECT count(*) FROM u",
         "INSERT INTO hot VALUES (1, 5) ON CONFLICT (id) DO UPDATE SET val = hot.val + 5",
         "INSERT INTO hot VALUES (1, 5)",
         "MERGE INTO hot USING (VALUES (1)) s (n) ON id = n

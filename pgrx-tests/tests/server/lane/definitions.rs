@@ -75,7 +75,7 @@ fn another_key() -> Result<()> {
         definer.batch_execute("COMMIT")?;
         let (mut behind, result) = behind.end()?;
         result?;
-        // Who declares the key now meets it.
+        // A transaction that declares the key now waits for this one.
         let next = Background::run(server.connect()?, &block)?;
         next.wait_until_blocked(&mut look)?;
         behind.batch_execute(&update(1))?;
@@ -143,7 +143,8 @@ fn tables_are_not_kept_locked() -> Result<()> {
     Ok(())
 }
 
-/// Who has locked a table, or written to a key, may go on: nobody holds the key yet.
+/// A transaction that has locked the table, or written to the key, goes on: nobody holds the key
+/// yet.
 #[test]
 fn those_who_are_let_end_wait_for_nobody() -> Result<()> {
     let block = format!("BEGIN; {}", declare(&[1]));
