@@ -1,0 +1,96 @@
+//! The resolver: passes over all nodes.
+
+use super::NODES;
+use super::coordinator::{Fate, Memory, Row, scope};
+use super::world::World;
+use crate::fault::{Fault, planted};
+use crate::{Action, Asked, Decision, Gid, Judged, Pass, active, applied, judge};
+use shuttle::sync::Arc;
+
+/// One pass over each node. Ends early if the coordinator dies.
+pub fn pass(world: &Arc<World>) {
+    let memory = world.coordinator.memory();
+    let over = |node| pass_over(world, &memory, node).is_some();
+    let _is_alive = (0..NODES).all(over);
+}
+
+fn pass_over(world: &Arc<World>, memory: &Memory, node: usize) -> Option<()> {
+    let early_active = planted(Fault::ActiveBeforePrepared).then(|| active(&memory.slots));
+    let p = world.nodes[node].prepared();
+    let early_rows = if planted(Fault::DecidedBeforeActive) {
+        Some(rows(world, memory)?)
+    } else {
+        None
+    };
+    let a = early_active.unwrap_or_else(|| active(&memory.slots));
+    let t = match early_rows {
+        Some(rows) => rows,
+        None => rows(world, memory)?,
+    };
+    let q = world.nodes[node].prepared();
+    let decisions: Vec<Decision> = t.iter().map(|row| row.decision).collect();
+    let actions = Pass::of(scope(node, memory))
+        .prepared(p)
+        .active(a)
+        .decided(decisions)
+        .prepared_again(q);
+    for action in actions {
+        act(world, memory, node, action, &t)?;
+    }
+    Some(())
+}
+
+/// T. What is only visible is confirmed, unless the resolver's wait for the standby is cancelled.
+fn rows(world: &World, memory: &Memory) -> Option<Vec<Row>> {
+    let confirms = !world.mishap(0.5);
+    world.coordinator.alive(memory, |held| {
+        if confirms {
+            held.flush();
+        }
+        held.rows().to_vec()
+    })
+}
+
+fn act(world: &Arc<World>, memory: &Memory, node: usize, action: Action, t: &[Row]) -> Option<()> {
+    match action {
+        Action::RollBack(gid) => finish(world, memory, node, gid, false),
+        Action::Commit(gid) => finish(world, memory, node, gid, true),
+        Action::Erase(gid) => world.coordinator.alive(memory, |held| held.erase(gid)),
+        Action::AskStatus(gid) => {
+            let row = t.iter().find(|row| row.decision.gid == gid).unwrap();
+            match ask(world, node, row) {
+                Judged::Erase => world.coordinator.alive(memory, |held| held.erase(gid)),
+                Judged::Wait => Some(()),
+                Judged::Lost => panic!("{gid} is lost"),
+            }
+        }
+    }
+}
+
+/// Ends a prepared transaction, which nobody may bring to another end.
+fn finish(world: &Arc<World>, memory: &Memory, node: usize, gid: Gid, commit: bool) -> Option<()> {
+    let cancelled = world.mishap(world.weather.cancels);
+    let flight = world.coordinator.alive(memory, |held| {
+        let right = if commit { Fate::Durable } else { Fate::Failed };
+        assert_eq!(held.fate_of(gid), right, "{gid} is touched");
+        world.send(move |world| world.nodes[node].finish(gid, commit, cancelled))
+    })?;
+    if applied(&flight.reply().answer(), true) {
+        world
+            .coordinator
+            .alive(memory, |held| held.acknowledge(gid))?;
+    }
+    Some(())
+}
+
+fn ask(world: &World, node: usize, row: &Row) -> Judged {
+    let (status, history) = world.nodes[node].status(row.prepared);
+    let cancelled = world.mishap(world.weather.cancels);
+    let confirmed = planted(Fault::StatusUnconfirmed) || world.nodes[node].confirm(cancelled);
+    judge(&Asked {
+        status,
+        confirmed,
+        prepared: row.prepared,
+        history,
+    })
+}
