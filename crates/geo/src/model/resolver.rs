@@ -61,7 +61,10 @@ fn act(world: &Arc<World>, memory: &Memory, node: usize, action: Action, t: &[Ro
             match ask(world, node, row) {
                 Judged::Erase => world.coordinator.alive(memory, |held| held.erase(gid)),
                 Judged::Wait => Some(()),
-                Judged::Lost => panic!("{gid} is lost"),
+                Judged::Lost => {
+                    world.check(false, "a participant is lost");
+                    Some(())
+                }
             }
         }
     }
@@ -72,7 +75,8 @@ fn finish(world: &Arc<World>, memory: &Memory, node: usize, gid: Gid, commit: bo
     let cancelled = world.mishap(world.weather.cancels);
     let flight = world.coordinator.alive(memory, |held| {
         let right = if commit { Fate::Durable } else { Fate::Failed };
-        assert_eq!(held.fate_of(gid), right, "{gid} is touched");
+        let is_right = held.fate_of(gid) == right;
+        world.check(is_right, "the resolver ends a transaction otherwise");
         world.send(move |world| world.nodes[node].finish(gid, commit, cancelled))
     })?;
     if applied(&flight.reply().answer(), true) {

@@ -6,6 +6,7 @@ use super::{NODES, Weather};
 use shuttle::rand::{Rng, thread_rng};
 use shuttle::sync::{Arc, Mutex};
 use shuttle::thread::{self, JoinHandle};
+use std::sync::OnceLock;
 
 pub struct World {
     pub coordinator: Coordinator,
@@ -15,6 +16,8 @@ pub struct World {
     calm: Mutex<bool>,
     /// Messages whose sender does not wait for them.
     late: Mutex<Vec<JoinHandle<Reply>>>,
+    /// The first thing that was wrong.
+    violation: OnceLock<&'static str>,
 }
 
 /// A message on its way, or the reply to it.
@@ -28,7 +31,20 @@ impl World {
             weather,
             calm: Mutex::new(false),
             late: Mutex::default(),
+            violation: OnceLock::new(),
         })
+    }
+
+    /// Notes what is wrong unless this holds.
+    pub fn check(&self, holds: bool, otherwise: &'static str) {
+        if !holds {
+            self.violation.get_or_init(|| otherwise);
+        }
+    }
+
+    /// The first thing that was wrong.
+    pub fn violation(&self) -> Option<&'static str> {
+        self.violation.get().copied()
     }
 
     /// Whether something goes wrong.
