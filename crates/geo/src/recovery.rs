@@ -29,12 +29,12 @@
 //!
 //! Let g be in P. Its PREPARE was sent before P was read, and by 1 its slot was open by then. If
 //! its incarnation is ours and g is not in A, which is read later, the slot has closed in between.
-//! By 2 the transaction has then failed for good, or its rows were visible before T was read. They
-//! have not been erased since P: by 5 that takes a pass, and this pass is the one that runs; nor
-//! before P, because rows are erased only if g is gone for good. So if g is not in T, its
-//! transaction has failed. If its incarnation is an earlier one, by 6 nobody can decide any more,
-//! and T has what was decided. A failed transaction stays failed, so it does not matter when the
-//! ROLLBACK PREPARED arrives.
+//! By 2 the transaction has then failed for good, or its rows were visible before T was read. By 5
+//! they still are: the only pass is this one, and a row that an earlier pass has erased was of a
+//! participant that is committed for good, which is not in P. So if g is not in T, its transaction
+//! has failed. If its incarnation is an earlier one, by 6 nobody can decide any more, and T has
+//! what was decided. A failed transaction stays failed, so it does not matter when the ROLLBACK
+//! PREPARED arrives.
 //!
 //! - A before P: the slot opens and the node prepares between the two. The live transaction is
 //!   rolled back.

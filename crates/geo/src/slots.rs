@@ -30,8 +30,8 @@ impl Slot {
 
     /// Shows that the transaction is not active any more.
     pub fn close(&self) {
-        // A release store: who finds the slot free finds the transaction ended in the list of
-        // running ones, too, and a snapshot taken afterwards sees its decision rows.
+        // A release store: a resolver that reads the free slot and then takes a snapshot finds the
+        // transaction gone from the list of running ones, and so sees its decision rows.
         self.0.store(FREE, Ordering::SeqCst);
     }
 

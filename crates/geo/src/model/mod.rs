@@ -126,7 +126,7 @@ fn run(scheduler: impl Scheduler + 'static, weather: Weather) -> Option<&'static
     let mut config = Config::new();
     config.failure_persistence = FailurePersistence::None;
     config.silence_warnings = true;
-    let found: std::sync::Arc<OnceLock<&'static str>> = std::sync::Arc::default();
+    let found: Arc<OnceLock<&'static str>> = Arc::default();
     let noted = found.clone();
     Runner::new(scheduler, config).run(move || {
         if noted.get().is_none()
@@ -184,7 +184,7 @@ const ALL: [Weather; 3] = [FAILOVERS, RESTARTS, DELAYS];
 
 #[test]
 fn both_nodes_end_alike_and_nothing_is_left() {
-    assert_eq!(violation(&[], &ALL, 3000), None);
+    assert_eq!(violation(&[], &ALL, 4000), None);
 }
 
 #[test]
@@ -226,51 +226,4 @@ fn the_second_look_guards_rows_that_are_erased_unasked() {
 #[test]
 fn a_slot_may_close_as_soon_as_the_decision_is_visible() {
     assert_eq!(violation(&[Fault::SlotClosedUnapplied], &ALL, 2000), None);
-}
-
-#[test]
-fn zz_measure() {
-    use Fault::*;
-    let sets: Vec<Vec<Fault>> = vec![
-        vec![YesByAnyTag],
-        vec![YesWithoutStandby],
-        vec![AppliedWithoutStandby],
-        vec![UnconfirmedCommitted],
-        vec![ErasedUnasked],
-        vec![ActiveIgnored],
-        vec![StatusUnconfirmed],
-        vec![ActiveBeforePrepared],
-        vec![DecidedBeforeActive],
-        vec![SlotOpenedLate],
-        vec![SlotClosedUndecided],
-        vec![SentBeforeDurable],
-        vec![ToldBeforeDurable],
-        vec![IncarnationKept],
-        vec![ErasedUnasked, NoSecondLook],
-    ];
-    for set in sets {
-        for weather in ALL {
-            for pct in [false, true] {
-                let mut hits = 0;
-                let mut msg = "";
-                plant(&set);
-                for _ in 0..600 {
-                    let r = if pct {
-                        run(PctScheduler::new(4, 1), weather)
-                    } else {
-                        run(RandomScheduler::new(1), weather)
-                    };
-                    if let Some(e) = r {
-                        hits += 1;
-                        msg = e;
-                    }
-                }
-                plant(&[]);
-                println!(
-                    "RESULT {set:?} fails_over={} sessions={} pct={pct} {hits}/600 {}",
-                    weather.fails_over, weather.sessions, msg
-                );
-            }
-        }
-    }
 }

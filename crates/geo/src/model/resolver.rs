@@ -16,17 +16,22 @@ pub fn pass(world: &Arc<World>) {
 
 fn pass_over(world: &Arc<World>, memory: &Memory, node: usize) -> Option<()> {
     let early_active = planted(Fault::ActiveBeforePrepared).then(|| active(&memory.slots));
+    world.pause();
     let p = world.nodes[node].prepared();
+    world.pause();
     let early_rows = if planted(Fault::DecidedBeforeActive) {
         Some(rows(world, memory)?)
     } else {
         None
     };
+    world.pause();
     let a = early_active.unwrap_or_else(|| active(&memory.slots));
+    world.pause();
     let t = match early_rows {
         Some(rows) => rows,
         None => rows(world, memory)?,
     };
+    world.pause();
     let q = world.nodes[node].prepared();
     let decisions: Vec<Decision> = t.iter().map(|row| row.decision).collect();
     let actions = Pass::of(scope(node, memory))

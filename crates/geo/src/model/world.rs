@@ -52,6 +52,15 @@ impl World {
         !*self.calm.lock().unwrap() && thread_rng().gen_bool(chance)
     }
 
+    /// Lets others run for a while, sometimes.
+    pub fn pause(&self) {
+        if self.mishap(0.3) {
+            for _ in 0..thread_rng().gen_range(0..30) {
+                thread::yield_now();
+            }
+        }
+    }
+
     /// Sends a command to a node. It arrives at any time.
     pub fn send(
         self: &Arc<Self>,
