@@ -3,6 +3,7 @@
 mod cache;
 mod guard;
 mod install;
+mod line;
 mod options;
 mod postmaster;
 mod process;
@@ -14,6 +15,7 @@ mod user;
 
 pub use cache::{cache_dir, lock_file, make_readable_dir};
 pub use install::{PINNED_VERSION, PgInstall};
+pub use line::Line;
 pub use options::ServerOptions;
 pub use postmaster::PostmasterFile;
 pub use process::{Process, children, signal};

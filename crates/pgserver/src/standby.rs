@@ -2,15 +2,15 @@
 //! for.
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use postgres::Client;
 
+use crate::line::Line;
 use crate::options::ServerOptions;
-use crate::proxy::Proxy;
 use crate::server::Server;
 use crate::template::run;
 
@@ -22,7 +22,7 @@ const TICK: Duration = Duration::from_millis(10);
 pub struct Standby {
     name: String,
     server: Server,
-    proxy: Option<Proxy>,
+    line: Option<Line>,
 }
 
 impl Standby {
@@ -31,13 +31,11 @@ impl Standby {
     /// letters only, and must not yet have been told to wait for standbys: the copy would do so,
     /// too, after its promotion.
     pub fn attach(primary: &Server, name: &str, delay: Duration) -> Result<Self> {
-        let (proxy, port) = match delay.is_zero() {
-            true => (None, primary.port()),
-            false => {
-                let (proxy, port) = line(primary, delay)?;
-                (Some(proxy), port)
-            }
+        let line = match delay.is_zero() {
+            true => None,
+            false => Some(Line::with_delay(primary, delay)?),
         };
+        let port = line.as_ref().map_or(primary.port(), Line::port);
         let options = ServerOptions {
             create_extension: false,
             port: None,
@@ -60,7 +58,7 @@ impl Standby {
         let standby = Standby {
             name: name.to_owned(),
             server,
-            proxy,
+            line,
         };
         standby.wait_until_streaming(primary)?;
         Ok(standby)
@@ -71,9 +69,9 @@ impl Standby {
     }
 
     /// The line to the primary. Error if the connection is direct.
-    pub fn line(&self) -> Result<&Proxy> {
-        let line = self.proxy.as_ref();
-        line.with_context(|| format!("standby {} has no proxy", self.name))
+    pub fn line(&self) -> Result<&Line> {
+        let line = self.line.as_ref();
+        line.with_context(|| format!("standby {} has no line", self.name))
     }
 
     /// Waits until `primary` streams WAL to it and it has caught up.
@@ -101,7 +99,7 @@ impl Standby {
     /// Ends the connection to the primary for good, with what is under way, and waits until all
     /// that has arrived is on disk. A direct connection ends with its primary only.
     pub fn disconnect(&mut self) -> Result<()> {
-        self.proxy = None;
+        self.line = None;
         let alone = "SELECT count(*) = 0 FROM pg_stat_wal_receiver";
         self.wait_until(&mut self.server.connect()?, alone)
     }
@@ -164,16 +162,6 @@ fn wait_until(client: &mut Client, sql: &str) -> Result<()> {
         sleep(TICK);
     }
     Ok(())
-}
-
-/// A proxy to `primary` in its own folder, and the number of its socket.
-fn line(primary: &Server, delay: Duration) -> Result<(Proxy, u16)> {
-    let socket = |port: u16| -> PathBuf { primary.host().join(format!(".s.PGSQL.{port}")) };
-    let free = (primary.port() + 1..).find(|port| !socket(*port).exists());
-    let port = free.context("there is no number left for a socket")?;
-    let proxy = Proxy::start(&socket(port), &socket(primary.port()), delay)?;
-    primary.user().own(&socket(port))?;
-    Ok((proxy, port))
 }
 
 /// Fills `folder` with a copy of `primary` that starts as a standby.
