@@ -48,6 +48,8 @@ struct Shared {
     /// Of both directions: to the server, and back.
     bursts: [u64; 2],
     connections: u64,
+    /// The connections there are have to be broken.
+    breaks: bool,
 }
 
 impl Shared {
@@ -78,6 +80,7 @@ impl Proxy {
             jitter: Duration::ZERO,
             bursts: [0; 2],
             connections: 0,
+            breaks: false,
         }));
         let carrier = Carrier::new(listener, woken, target.to_owned(), Arc::clone(&shared));
         Ok(Proxy {
@@ -97,6 +100,12 @@ impl Proxy {
     /// Goes on with what was held up, as the network does after a short failure.
     pub fn heal(&self) {
         self.shared().state = State::Open;
+        self.wake();
+    }
+
+    /// Breaks all connections, with what is under way; new ones are carried as before.
+    pub fn break_connections(&self) {
+        self.shared().breaks = true;
         self.wake();
     }
 

@@ -61,6 +61,9 @@ impl Carrier {
                 State::Cut => false,
             };
             while matches!((&self.woken).read(&mut [0; 64]), Ok(1..)) {}
+            if std::mem::take(&mut shared.breaks) {
+                self.connections.clear();
+            }
             for (connection, ready) in self.connections.iter_mut().zip(ready) {
                 connection.read(ready, &mut shared);
                 if is_open {

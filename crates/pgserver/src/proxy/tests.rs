@@ -282,3 +282,16 @@ fn the_last_words_of_a_server_arrive_too() {
     assert_eq!(answer(&mut client).unwrap(), 7);
     assert_eq!(client.read(&mut [0]).unwrap(), 0);
 }
+
+#[test]
+fn broken_connections_lose_what_is_under_way() {
+    let echo = Echo::start();
+    let mut stream = echo.connect();
+    round_trip(&mut stream);
+    echo.proxy.cut();
+    stream.write_all(&[1]).unwrap();
+    echo.proxy.break_connections();
+    assert!(answer(&mut stream).is_err());
+    echo.proxy.heal();
+    round_trip(&mut echo.connect());
+}
