@@ -20,6 +20,7 @@ mod faults;
 mod functions;
 mod fuzz;
 mod gate;
+mod geo;
 mod health;
 mod heap;
 mod history;

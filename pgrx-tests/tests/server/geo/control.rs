@@ -1,0 +1,41 @@
+//! The checks find what they are for: with postgres_fdw, whose plain commits end at one node after
+//! the other.
+use anyhow::{Result, ensure};
+
+use super::twin::Twin;
+use super::{Cluster, transfer};
+
+/// A transaction that one node refuses at its end is there at the other one.
+#[test]
+fn a_torn_commit_is_found() -> Result<()> {
+    let cluster = Cluster::stock(2)?;
+    let refuse = "CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$
+                  BEGIN RAISE EXCEPTION 'refused'; END $$;
+                  CREATE CONSTRAINT TRIGGER refuse AFTER INSERT ON trace
+                  DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION refuse()";
+    cluster.node(1).connect()?.batch_execute(refuse)?;
+    let sql = format!("BEGIN; {}; COMMIT", transfer(1));
+    let told = cluster.session()?.batch_execute(&sql);
+    ensure!(told.is_err(), "node 1 has refused nothing");
+    let error = cluster.all_or_nothing().map_err(|error| error.to_string());
+    let Err(error) = error else {
+        anyhow::bail!("the torn commit is not found");
+    };
+    ensure!(error.contains("transactions [1]"), "{error}");
+    Ok(())
+}
+
+/// The scripts are what stock PostgreSQL does with foreign tables, too.
+#[test]
+fn the_scripts_hold_for_stock_foreign_tables() -> Result<()> {
+    for script in [
+        include_str!("scripts/reads.sql"),
+        include_str!("scripts/writes.sql"),
+        include_str!("scripts/triggers.sql"),
+        include_str!("scripts/types.sql"),
+        include_str!("scripts/blocks.sql"),
+    ] {
+        Twin::on(Cluster::stock(2)?, "")?.play(script)?;
+    }
+    Ok(())
+}

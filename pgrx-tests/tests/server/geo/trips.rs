@@ -1,0 +1,103 @@
+//! How many round trips a statement takes: bursts that the lines have counted, not time.
+use anyhow::{Result, ensure};
+use postgres::Client;
+
+use super::Cluster;
+
+/// Round trips to both nodes for `sql`, in a session that is connected and knows its tables.
+fn trips(cluster: &Cluster, client: &mut Client, sql: &str) -> Result<[u64; 2]> {
+    for node in 0..2 {
+        cluster.line(node).reset_counts();
+    }
+    client.batch_execute(sql)?;
+    for node in 0..2 {
+        let connections = cluster.line(node).connections();
+        ensure!(connections == 0, "{connections} new connections: {sql}");
+    }
+    Ok([0, 1].map(|node| cluster.line(node).bursts().0))
+}
+
+/// A cluster whose resolver is silent, and a session that is connected to both nodes.
+fn warm() -> Result<(Cluster, Client)> {
+    let cluster = Cluster::with(2, &[("txn.geo_resolver_interval", "1h")], &[])?;
+    let many = "INSERT INTO trace SELECT k FROM generate_series(1, 5000) k";
+    cluster.node(0).connect()?.batch_execute(many)?;
+    let mut client = cluster.session()?;
+    client.batch_execute("SELECT count(*) FROM account; BEGIN; SELECT 1 FROM account; COMMIT")?;
+    Ok((cluster, client))
+}
+
+#[test]
+fn of_single_statements() -> Result<()> {
+    let (cluster, mut client) = warm()?;
+    // The most that each node may take; the end of a reader may be a trip of its own.
+    let statements = [
+        ("SELECT balance FROM account WHERE id = 1", [2, 0]),
+        ("SELECT sum(balance) FROM account", [2, 2]),
+        // No cursor: all rows come with the answer.
+        ("SELECT number FROM trace_0", [2, 0]),
+        (
+            "UPDATE account SET balance = balance WHERE id = 1001",
+            [0, 2],
+        ),
+        // BEGIN and the statement, PREPARE, COMMIT PREPARED.
+        (
+            "UPDATE account SET balance = balance WHERE id IN (1, 1001)",
+            [3, 3],
+        ),
+        ("DELETE FROM account WHERE id % 1000 = 9", [3, 3]),
+    ];
+    for (sql, most) in statements {
+        let found = trips(&cluster, &mut client, sql)?;
+        ensure!(
+            (0..2).all(|node| found[node] <= most[node] && (found[node] > 0) == (most[node] > 0)),
+            "{found:?} trips instead of {most:?}: {sql}"
+        );
+    }
+    Ok(())
+}
+
+#[test]
+fn of_a_transaction_step_by_step() -> Result<()> {
+    let (cluster, mut client) = warm()?;
+    let steps = [
+        ("BEGIN", [0, 0]),
+        (
+            "UPDATE account SET balance = balance - 1 WHERE id = 1",
+            [1, 0],
+        ),
+        (
+            "UPDATE account SET balance = balance + 1 WHERE id = 1001",
+            [0, 1],
+        ),
+        ("SELECT balance FROM account WHERE id = 1", [1, 0]),
+        (
+            "UPDATE account SET balance = balance + 1 WHERE id = 2",
+            [1, 0],
+        ),
+        // PREPARE and COMMIT PREPARED.
+        ("COMMIT", [2, 2]),
+    ];
+    for (sql, expected) in steps {
+        let found = trips(&cluster, &mut client, sql)?;
+        ensure!(
+            found == expected,
+            "{found:?} trips instead of {expected:?}: {sql}"
+        );
+    }
+    Ok(())
+}
+
+/// A transaction that has touched no node does not talk to any.
+#[test]
+fn of_local_transactions() -> Result<()> {
+    let (cluster, mut client) = warm()?;
+    for sql in [
+        "BEGIN; INSERT INTO ledger VALUES (1); COMMIT",
+        "SELECT count(*) FROM ledger",
+    ] {
+        let found = trips(&cluster, &mut client, sql)?;
+        ensure!(found == [0, 0], "{found:?}: {sql}");
+    }
+    Ok(())
+}
