@@ -3,6 +3,7 @@
 use pgrx::prelude::*;
 
 mod entry;
+mod geo;
 mod hotlock;
 mod lane;
 mod pg;
@@ -12,7 +13,7 @@ mod tam;
 
 ::pgrx::pg_module_magic!(name, version);
 
-extension_sql_file!("../sql/install/txn--0.4.0.sql", name = "install", finalize);
+extension_sql_file!("../sql/install/txn--0.5.0.sql", name = "install", finalize);
 
 /// Called when the library is loaded: at server start, or it refuses.
 #[pg_guard]
@@ -25,11 +26,12 @@ pub extern "C-unwind" fn _PG_init() {
     pg::relation::init();
     pg::quiet::init();
     pg::plpgsql::init(hotlock::dependent::HOOKS);
-    pg::release::init(hotlock::commit::after_locks);
+    pg::release::init(entry::transaction::after_locks);
     hotlock::provider::init();
     hotlock::repeatable::init(range_occ::ordered::retake);
     range_occ::init();
     lane::init();
+    geo::resolver::init();
     entry::access_method::init();
     entry::hooks::init();
     entry::transaction::init();

@@ -8,8 +8,8 @@
 //! 4. PostgreSQL writes the commit record and leaves the list of running transactions. An early
 //!    commit has not been flushed yet.
 //! 5. COMMIT: `committed`. Leaves the hot rows, so that the next transaction goes on.
-//! 6. Locks are released: `commit::after_locks` (`pg/release.rs`). Flush, synchronous standbys,
-//!    results of combined updates.
+//! 6. Locks are released: `after_locks`, below (`pg/release.rs`). Flush, synchronous standbys,
+//!    results of combined updates; then nodes of a transaction over several servers are told.
 //!
 //! PREPARE goes the way of COMMIT, without an early end: PRE_PREPARE, the state file, PREPARE.
 
@@ -19,6 +19,7 @@ use crate::hotlock::{
     check, combine, definitions, error_visibility, fk_check, handover, is_in_hot_transaction,
     readguard, reads, streaming, whole,
 };
+use crate::geo;
 use crate::lane::{admit, beyond, reschedule, respect, strict};
 use crate::pg::catch::catching;
 use crate::pg::error::{guarded, infallible};
@@ -35,11 +36,14 @@ fn pre_commit() {
     check::close();
     beyond::check_reads();
     let is_awaited = admit::about_to_end();
-    let is_hot = is_in_hot_transaction() && commit::before_members_commit();
+    let is_member = is_in_hot_transaction();
+    let is_hot = is_member && commit::before_members_commit();
     let early = is_hot || is_awaited && readguard::announce();
+    geo::commit::vote(is_member || range_occ::session::is_validated());
     validate();
     handover::come_back();
     combine::seal();
+    geo::commit::commit_single();
     if early {
         commit::make_asynchronous();
     }
@@ -47,6 +51,7 @@ fn pre_commit() {
 
 /// XACT_EVENT_PRE_PREPARE.
 fn pre_prepare() {
+    geo::commit::refuse_prepare();
     commit::take_deferred_locks();
     check::close();
     beyond::check_reads();
@@ -91,7 +96,14 @@ fn committed() {
     let end = commit::committed();
     readguard::settle(end);
     combine::committed(end);
+    geo::commit::committed();
     ended(End::Committed);
+}
+
+/// What a session does once the locks of a commit are released.
+pub fn after_locks() {
+    commit::after_locks();
+    geo::commit::after_locks();
 }
 
 /// XACT_EVENT_PREPARE. Successors wait for the transaction id, which lives on.
@@ -107,6 +119,7 @@ fn rolled_back() {
     readguard::settle(0);
     combine::rolled_back();
     range_occ::session::end_exempt();
+    geo::commit::rolled_back();
     ended(End::RolledBack);
 }
 
@@ -165,11 +178,13 @@ unsafe extern "C-unwind" fn at_subtransaction_event(
             part::note_untracked();
             range_occ::transaction::subtransaction_rolled_back(xact::nest_level());
             commit::subtransaction_rolled_back(xact::nest_level());
+            geo::commit::subtransaction_rolled_back(xact::nest_level());
         }),
         SubXactEvent::SUBXACT_EVENT_COMMIT_SUB => infallible(|| {
             swap::commit_of_subtransaction(own, parent);
             range_occ::session::subtransaction_committed(xact::nest_level());
             commit::subtransaction_committed(xact::nest_level());
+            geo::commit::subtransaction_committed(xact::nest_level());
         }),
         _ => {}
     }

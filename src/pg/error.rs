@@ -63,7 +63,16 @@ impl Told {
     /// Nothing with a destructor is alive in the callers.
     pub unsafe fn raise(&self) -> ! {
         // SAFETY: by the contract.
-        unsafe { self.report(raw::ERROR) };
+        unsafe { self.raise_in(std::ptr::null()) }
+    }
+
+    /// Raises the ERROR with a context, which may be null.
+    ///
+    /// # Safety
+    /// As for `raise`.
+    pub unsafe fn raise_in(&self, context: *const c_char) -> ! {
+        // SAFETY: by the contract.
+        unsafe { self.report(raw::ERROR, context) };
         std::process::abort()
     }
 
@@ -73,12 +82,21 @@ impl Told {
     /// As for `raise`, should the client not be there any more.
     pub unsafe fn notice(&self) {
         // SAFETY: by the contract.
-        unsafe { self.report(raw::NOTICE) };
+        unsafe { self.report(raw::NOTICE, std::ptr::null()) };
+    }
+
+    /// Sends a WARNING.
+    ///
+    /// # Safety
+    /// As for `notice`.
+    pub unsafe fn warning(&self) {
+        // SAFETY: by the contract.
+        unsafe { self.report(raw::WARNING, std::ptr::null()) };
     }
 
     /// # Safety
     /// As for `raise`.
-    unsafe fn report(&self, level: c_int) {
+    unsafe fn report(&self, level: c_int, context: *const c_char) {
         // SAFETY: as in `Report::raise`; elog.c copies the texts.
         unsafe {
             if raw::errstart(level, std::ptr::null()) {
@@ -89,6 +107,9 @@ impl Told {
                 }
                 if !self.hint.is_null() {
                     raw::errhint(c"%s".as_ptr(), self.hint);
+                }
+                if !context.is_null() {
+                    raw::errcontext_msg(c"%s".as_ptr(), context);
                 }
                 raw::errfinish(c"txn".as_ptr(), 0, std::ptr::null());
             }

@@ -52,6 +52,10 @@ pub static FAIR_EVERY: GucSetting<i32> = GucSetting::<i32>::new(32);
 pub static FOLLOWER_READS: GucSetting<FollowerReads> =
     GucSetting::<FollowerReads>::new(FollowerReads::Validated);
 pub static FOLLOWER_READS_BACKOFF: GucSetting<i32> = GucSetting::<i32>::new(60_000);
+pub static GEO_APPLY_TIMEOUT: GucSetting<i32> = GucSetting::<i32>::new(10_000);
+pub static GEO_CONNECT_TIMEOUT: GucSetting<i32> = GucSetting::<i32>::new(5000);
+pub static GEO_LOCK_TIMEOUT: GucSetting<i32> = GucSetting::<i32>::new(5000);
+pub static GEO_RESOLVER_INTERVAL: GucSetting<i32> = GucSetting::<i32>::new(1000);
 pub static GROUP_LOCK: GucSetting<bool> = GucSetting::<bool>::new(false);
 pub static GROUP_SIZE: GucSetting<i32> = GucSetting::<i32>::new(256);
 pub static HOT_THRESHOLD: GucSetting<i32> = GucSetting::<i32>::new(4);
@@ -135,6 +139,46 @@ pub fn init() {
         0,
         i32::MAX / 1000,
         GucContext::Userset,
+        GucFlags::UNIT_MS,
+    );
+    GucRegistry::define_int_guc(
+        c"txn.geo_apply_timeout",
+        c"How long COMMIT waits until the nodes have committed what is decided.",
+        c"Then the client hears COMMIT with a warning, and the resolver goes on. 0: it does not wait.",
+        &GEO_APPLY_TIMEOUT,
+        0,
+        i32::MAX,
+        GucContext::Userset,
+        GucFlags::UNIT_MS,
+    );
+    GucRegistry::define_int_guc(
+        c"txn.geo_connect_timeout",
+        c"How long connecting to a node may take.",
+        c"The server's option connect_timeout goes first.",
+        &GEO_CONNECT_TIMEOUT,
+        1,
+        i32::MAX,
+        GucContext::Userset,
+        GucFlags::UNIT_MS,
+    );
+    GucRegistry::define_int_guc(
+        c"txn.geo_lock_timeout",
+        c"How long a statement waits for a lock at a node.",
+        c"It ends deadlocks over several nodes, which no node sees. 0: the wait has no limit.",
+        &GEO_LOCK_TIMEOUT,
+        0,
+        i32::MAX,
+        GucContext::Userset,
+        GucFlags::UNIT_MS,
+    );
+    GucRegistry::define_int_guc(
+        c"txn.geo_resolver_interval",
+        c"How often the resolver looks for transactions that were left at nodes.",
+        c"It looks at once when a session tells it to.",
+        &GEO_RESOLVER_INTERVAL,
+        10,
+        3_600_000,
+        GucContext::Sighup,
         GucFlags::UNIT_MS,
     );
     GucRegistry::define_bool_guc(

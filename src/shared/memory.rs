@@ -3,6 +3,7 @@
 use super::guc;
 use super::totals::Totals;
 use crate::pg::{process, raw};
+use ::geo::{Board, Slot as GeoSlot};
 use ::lane::{Head as LaneHead, Lane, List, Request, Seat, Stripe};
 use hotrow::{
     Actor, CombineRequest, ContendedTables, Definitions, Directory, FlushQueue, MEMBERS, Member,
@@ -19,9 +20,9 @@ use std::sync::OnceLock;
 const CONTENTION: usize = 4096;
 /// Counters of hot rows by role.
 const SHARES: usize = 4096;
-/// Locks beside one per hot row: the directory's, the waits-for graph's, the watched tables' and
-/// the lane's.
-const EXTRA_LOCKS: usize = 4;
+/// Locks beside one per hot row: the directory's, the waits-for graph's, the watched tables', the
+/// lane's and that of transactions over several servers.
+const EXTRA_LOCKS: usize = 5;
 
 /// Rings of writes that may be anywhere in a relation.
 const RELATION_BUCKETS: usize = 64;
@@ -44,6 +45,7 @@ struct Header {
     flush: FlushQueue,
     clock: Clock,
     lane: LaneHead,
+    geo: Board,
 }
 
 /// The attached shared memory. The references live as long as the process.
@@ -67,6 +69,10 @@ pub struct Shared {
     /// Declared transactions; None if the server was started without a lane. Changed by
     /// `with_lane`.
     pub lane: Option<Lane<'static>>,
+    /// One per process: the transaction over several servers that it is voting on or applying.
+    pub geo_slots: &'static [GeoSlot],
+    /// Changed by `with_geo`.
+    geo: &'static Board,
     locks: *mut pg_sys::LWLockPadded,
 }
 
@@ -174,6 +180,7 @@ struct Offsets {
     lane_requests: usize,
     lane_queues: usize,
     lane_stripes: usize,
+    geo_slots: usize,
     size: usize,
 }
 
@@ -197,6 +204,7 @@ fn offsets() -> Offsets {
     let lane_request_array = layout.take::<Request>(lane_requests());
     let lane_queues = layout.take::<List>(lane_requests().next_power_of_two());
     let lane_stripe_array = layout.take::<Stripe>(lane_stripes());
+    let geo_slots = layout.take::<GeoSlot>(actors());
     Offsets {
         header,
         buckets: bucket_array,
@@ -215,6 +223,7 @@ fn offsets() -> Offsets {
         lane_requests: lane_request_array,
         lane_queues,
         lane_stripes: lane_stripe_array,
+        geo_slots,
         size: layout.at + 64,
     }
 }
@@ -266,6 +275,8 @@ pub fn startup() {
             board: board(start, &offsets, &header.clock),
             ranges: slice(start, offsets.counters, actors()),
             lane: (lane_stripes() > 0).then(|| lane(start, &offsets, &header.lane)),
+            geo_slots: slice(start, offsets.geo_slots, actors()),
+            geo: &header.geo,
             locks: pg_sys::GetNamedLWLockTranche(c"txn".as_ptr()),
         }
     };
@@ -403,5 +414,16 @@ impl Shared {
     #[inline]
     pub fn with_lane<R>(&self, lane: Lane<'static>, body: impl FnOnce(Lane<'static>) -> R) -> R {
         self.locked(3, || body(lane))
+    }
+
+    /// Works under the lock of transactions over several servers; no other of ours is taken inside.
+    pub fn with_geo<R>(&self, body: impl FnOnce(&'static Board) -> R) -> R {
+        let board = self.geo;
+        self.locked(4, || body(board))
+    }
+
+    /// The number of the next transaction over several servers.
+    pub fn next_geo_sequence(&self) -> u64 {
+        self.geo.next_sequence()
     }
 }

@@ -32,18 +32,58 @@ pub enum Point {
     Numbered,
     /// It is validated, if it is to be, and has not committed yet.
     Validated,
+    /// All nodes have voted for the transaction; its decision rows are not written yet.
+    GeoPrepared,
+    /// It is committed and durable, and no node has been told.
+    GeoDecided,
+    /// One node has been told.
+    GeoApplying,
+    /// The resolver has seen what is prepared at the nodes, and not which transactions are active.
+    GeoListed,
 }
 
 #[cfg(not(feature = "stop_events"))]
 #[inline]
 pub fn at(_point: Point) {}
 
+/// Whether `txn.stop_at` names the point.
+#[cfg(not(feature = "stop_events"))]
+#[inline]
+pub const fn is_wanted(_point: Point) -> bool {
+    false
+}
+
 /// Stops if `txn.stop_at` names the point and a test holds its advisory lock. The wait is an
 /// ordinary lock wait, so `pg_blocking_pids` and isolationtester see it. Where the real code cannot
 /// fail, the wait cannot either, and shows as the wait event PgSleep.
 #[cfg(feature = "stop_events")]
 pub fn at(point: Point) {
-    let (name, may_fail) = match point {
+    if !is_wanted(point) {
+        return;
+    }
+    let (name, may_fail) = describe(point);
+    let tag = advisory_tag(name);
+    if may_fail {
+        hold(&tag);
+    } else {
+        hold_on(&tag);
+    }
+}
+
+/// Whether `txn.stop_at` names the point.
+#[cfg(feature = "stop_events")]
+pub fn is_wanted(point: Point) -> bool {
+    let (name, _) = describe(point);
+    crate::shared::guc::STOP_AT.get().is_some_and(|wanted| {
+        let wanted = wanted.to_string_lossy();
+        wanted.split(',').any(|one| one.trim() == name)
+    })
+}
+
+/// Its name, and whether the real code may fail there.
+#[cfg(feature = "stop_events")]
+fn describe(point: Point) -> (&'static str, bool) {
+    match point {
         Point::TicketGiven => ("ticket_given", true),
         Point::TicketTaken => ("ticket_taken", true),
         Point::Reserved => ("reserved", true),
@@ -58,24 +98,10 @@ pub fn at(point: Point) {
         Point::Registered => ("registered", true),
         Point::Numbered => ("numbered", true),
         Point::Validated => ("validated", true),
-    };
-    let tag = {
-        let Some(wanted) = crate::shared::guc::STOP_AT.get() else {
-            return;
-        };
-        if !wanted
-            .to_string_lossy()
-            .split(',')
-            .any(|one| one.trim() == name)
-        {
-            return;
-        }
-        advisory_tag(name)
-    };
-    if may_fail {
-        hold(&tag);
-    } else {
-        hold_on(&tag);
+        Point::GeoPrepared => ("geo_prepared", true),
+        Point::GeoDecided => ("geo_decided", false),
+        Point::GeoApplying => ("geo_applying", false),
+        Point::GeoListed => ("geo_resolver_listed", true),
     }
 }
 

@@ -1,5 +1,6 @@
 #![doc = include_str!("../README.md")]
 
+mod board;
 mod ending;
 mod fault;
 mod gid;
@@ -12,6 +13,7 @@ mod status;
 mod sync;
 mod vote;
 
+pub use board::{Board, DATABASES, Known, Phase};
 pub use ending::{Ending, Local, Wrote, ending};
 pub use gid::{Gid, InvalidGid};
 pub use recovery::{Action, Decision, Pass, ReadActive, ReadAgain, ReadDecided, Scope};

@@ -14,6 +14,7 @@ pub enum TimeoutId {
 /// utils/elog.h
 pub const ERROR: c_int = 21;
 pub const NOTICE: c_int = 18;
+pub const WARNING: c_int = 19;
 pub const LOG_SERVER_ONLY: c_int = 16;
 
 unsafe extern "C-unwind" {
@@ -35,6 +36,10 @@ unsafe extern "C-unwind" {
 
     // tcop/postgres.c
     pub fn ProcessInterrupts();
+    pub fn die(signal: c_int);
+
+    // postmaster/interrupt.c
+    pub fn SignalHandlerForConfigReload(signal: c_int);
 
     // utils/mmgr
     pub fn GetMemoryChunkContext(pointer: *mut c_void) -> MemoryContext;

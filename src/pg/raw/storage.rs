@@ -53,6 +53,14 @@ unsafe extern "C-unwind" {
     ) -> HeapTuple;
     pub fn heap_copytuple(tuple: HeapTuple) -> HeapTuple;
 
+    // replication/logical/message.c; not bound by pgrx
+    pub fn LogLogicalMessage(
+        prefix: *const c_char,
+        message: *const c_char,
+        size: usize,
+        transactional: bool,
+    ) -> XLogRecPtr;
+
     // utils/adt/datum.c
     pub fn datumIsEqual(a: Datum, b: Datum, by_value: bool, length: c_int) -> bool;
 

@@ -1,0 +1,364 @@
+//! What sessions and resolvers of a coordinator tell each other in shared memory.
+//!
+//! Everything here is read and changed under one lock of the glue, except for `Board::sequence`.
+//! Zeroed memory is an empty board.
+
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
+
+/// Databases with a resolver, at most.
+pub const DATABASES: usize = 64;
+/// Transactions that were acknowledged by all nodes and whose decision rows are still there; of
+/// more, the nodes are asked.
+const ACKNOWLEDGED: usize = 1024;
+/// Servers with transactions that are decided and not applied; of more, all servers count as such.
+const SERVERS: usize = 256;
+
+/// What a resolver is about.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Phase {
+    /// There is none.
+    Absent,
+    /// It was asked for, or is finding out who it is.
+    Starting,
+    /// It works: transactions may be prepared.
+    Ready,
+    /// It must not work: the coordinator may be a copy.
+    Paused,
+}
+
+const PHASES: [Phase; 4] = [
+    Phase::Absent,
+    Phase::Starting,
+    Phase::Ready,
+    Phase::Paused,
+];
+
+/// A database that uses nodes.
+#[repr(C)]
+struct Database {
+    oid: AtomicU64,
+    phase: AtomicU64,
+    high: AtomicU64,
+    low: AtomicU64,
+    incarnation: AtomicU64,
+    /// The resolver's process, plus one.
+    process: AtomicU64,
+    /// Its complete passes.
+    passes: AtomicU64,
+    /// It is to end.
+    leaves: AtomicU64,
+}
+
+/// Transactions of a database that are decided and not applied at a server.
+#[repr(C)]
+struct Unapplied {
+    database: AtomicU64,
+    server: AtomicU64,
+    count: AtomicU64,
+}
+
+/// A transaction whose commit all nodes have acknowledged.
+#[repr(C)]
+struct Acknowledged {
+    database: AtomicU64,
+    sequence: AtomicU64,
+}
+
+/// The whole of it.
+#[repr(C)]
+pub struct Board {
+    sequence: AtomicU64,
+    /// How often a session has left something to a resolver.
+    changes: AtomicU64,
+    databases: [Database; DATABASES],
+    unapplied: [Unapplied; SERVERS],
+    acknowledged: [Acknowledged; ACKNOWLEDGED],
+}
+
+/// What is known of a database's resolver.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Known {
+    /// Where it stands.
+    pub phase: Phase,
+    /// The database's UUID, as coordinator.
+    pub coordinator: u128,
+    /// The present incarnation; 0: it has none yet.
+    pub incarnation: u64,
+    /// The resolver's process.
+    pub process: Option<u32>,
+    /// Its complete passes.
+    pub passes: u64,
+    /// Whether it is to end.
+    pub leaves: bool,
+}
+
+impl Board {
+    /// The number of the next transaction, from 1 on. Needs no lock.
+    pub fn next_sequence(&self) -> u64 {
+        self.sequence.fetch_add(1, Relaxed) + 1
+    }
+
+    fn find(&self, database: u32) -> Option<&Database> {
+        let is_it = |one: &&Database| one.oid.load(Relaxed) == u64::from(database);
+        self.databases.iter().find(is_it)
+    }
+
+    /// What is known of the database's resolver.
+    pub fn known(&self, database: u32) -> Option<Known> {
+        let found = self.find(database)?;
+        let high = u128::from(found.high.load(Relaxed));
+        Some(Known {
+            phase: PHASES[found.phase.load(Relaxed) as usize % PHASES.len()],
+            coordinator: (high << 64) | u128::from(found.low.load(Relaxed)),
+            incarnation: found.incarnation.load(Relaxed),
+            process: (found.process.load(Relaxed) as u32).checked_sub(1),
+            passes: found.passes.load(Relaxed),
+            leaves: found.leaves.load(Relaxed) != 0,
+        })
+    }
+
+    /// A resolver is going to be started. False if there is one, or if there is no room.
+    pub fn claim(&self, database: u32) -> bool {
+        let found = self.find(database).or_else(|| self.find(0));
+        let Some(found) = found else { return false };
+        if PHASES[found.phase.load(Relaxed) as usize] != Phase::Absent {
+            return false;
+        }
+        found.oid.store(u64::from(database), Relaxed);
+        found.phase.store(Phase::Starting as u64, Relaxed);
+        true
+    }
+
+    /// The resolver of the database runs, as that process.
+    pub fn started(&self, database: u32, process: u32) {
+        if let Some(found) = self.find(database) {
+            found.process.store(u64::from(process) + 1, Relaxed);
+        }
+    }
+
+    /// The resolver knows who the coordinator is.
+    pub fn identified(&self, database: u32, coordinator: u128, incarnation: u64, phase: Phase) {
+        if let Some(found) = self.find(database) {
+            found.high.store((coordinator >> 64) as u64, Relaxed);
+            found.low.store(coordinator as u64, Relaxed);
+            found.incarnation.store(incarnation, Relaxed);
+            found.phase.store(phase as u64, Relaxed);
+        }
+    }
+
+    /// The resolver has looked at all nodes, once more.
+    pub fn passed(&self, database: u32) {
+        if let Some(found) = self.find(database) {
+            found.passes.fetch_add(1, Relaxed);
+        }
+    }
+
+    /// The resolver is to end. False if there is none.
+    pub fn ask_to_leave(&self, database: u32) -> bool {
+        self.find(database).is_some_and(|found| {
+            found.leaves.store(1, Relaxed);
+            found.phase.load(Relaxed) != Phase::Absent as u64
+        })
+    }
+
+    /// The resolver has ended, or could not be started. The incarnation stays: sessions may still
+    /// vote in it.
+    pub fn left(&self, database: u32) {
+        if let Some(found) = self.find(database) {
+            found.phase.store(Phase::Absent as u64, Relaxed);
+            found.process.store(0, Relaxed);
+            found.leaves.store(0, Relaxed);
+        }
+    }
+
+    /// All nodes have acknowledged the transaction. Forgotten if there is no room.
+    pub fn acknowledge(&self, database: u32, sequence: u64) {
+        let free = self.acknowledged.iter().find(|one| one.sequence.load(Relaxed) == 0);
+        if let Some(free) = free {
+            free.database.store(u64::from(database), Relaxed);
+            free.sequence.store(sequence, Relaxed);
+        }
+    }
+
+    /// The transactions of the database that were acknowledged, and not taken yet.
+    pub fn take_acknowledged(&self, database: u32) -> Vec<u64> {
+        let mut taken = Vec::new();
+        for one in &self.acknowledged {
+            let sequence = one.sequence.load(Relaxed);
+            if sequence != 0 && one.database.load(Relaxed) == u64::from(database) {
+                one.sequence.store(0, Relaxed);
+                taken.push(sequence);
+            }
+        }
+        taken
+    }
+
+    /// A transaction is decided, and its session does not apply it at that server.
+    pub fn leave_unapplied(&self, database: u32, server: u32) {
+        let is_it = |one: &&Unapplied| {
+            one.database.load(Relaxed) == u64::from(database)
+                && one.server.load(Relaxed) == u64::from(server)
+        };
+        let found = self.unapplied.iter().find(is_it);
+        let free = || self.unapplied.iter().find(|one| one.count.load(Relaxed) == 0);
+        if let Some(one) = found.or_else(free) {
+            one.database.store(u64::from(database), Relaxed);
+            one.server.store(u64::from(server), Relaxed);
+            one.count.fetch_add(1, Relaxed);
+        }
+        self.changes.fetch_add(1, Relaxed);
+    }
+
+    /// How often a session has left something to a resolver, for `set_unapplied`.
+    pub fn changes(&self) -> u64 {
+        self.changes.load(Relaxed)
+    }
+
+    /// The resolver has looked: so many transactions wait to be applied at these servers, and none
+    /// at others. Nothing changes if a session has left something since there were so many
+    /// `changes`.
+    pub fn set_unapplied(&self, database: u32, servers: &[(u32, u64)], changes: u64) {
+        if self.changes() != changes {
+            return;
+        }
+        for one in &self.unapplied {
+            if one.database.load(Relaxed) == u64::from(database) {
+                one.count.store(0, Relaxed);
+            }
+        }
+        for &(server, count) in servers {
+            self.leave_unapplied(database, server);
+            let is_it = |one: &&Unapplied| {
+                one.database.load(Relaxed) == u64::from(database)
+                    && one.server.load(Relaxed) == u64::from(server)
+            };
+            if let Some(one) = self.unapplied.iter().find(is_it) {
+                one.count.store(count, Relaxed);
+            }
+        }
+    }
+
+    /// Whether transactions wait to be applied at that server. If there was no room to tell, they
+    /// may wait at any.
+    pub fn has_unapplied(&self, database: u32, server: u32) -> bool {
+        let mut is_full = true;
+        for one in &self.unapplied {
+            let count = one.count.load(Relaxed);
+            is_full &= count > 0;
+            let is_it = one.database.load(Relaxed) == u64::from(database)
+                && one.server.load(Relaxed) == u64::from(server);
+            if is_it && count > 0 {
+                return true;
+            }
+        }
+        is_full
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn board() -> Box<Board> {
+        let zero = || AtomicU64::new(0);
+        Box::new(Board {
+            sequence: zero(),
+            changes: zero(),
+            databases: std::array::from_fn(|_| Database {
+                oid: zero(),
+                phase: zero(),
+                high: zero(),
+                low: zero(),
+                incarnation: zero(),
+                process: zero(),
+                passes: zero(),
+                leaves: zero(),
+            }),
+            unapplied: std::array::from_fn(|_| Unapplied {
+                database: zero(),
+                server: zero(),
+                count: zero(),
+            }),
+            acknowledged: std::array::from_fn(|_| Acknowledged {
+                database: zero(),
+                sequence: zero(),
+            }),
+        })
+    }
+
+    #[test]
+    fn a_database_has_one_resolver() {
+        let board = board();
+        assert!(board.known(5).is_none());
+        assert!(board.claim(5));
+        assert!(!board.claim(5));
+        assert!(board.claim(6));
+        board.started(5, 0);
+        board.identified(5, 7 << 64 | 9, 3, Phase::Ready);
+        let known = board.known(5).unwrap();
+        assert_eq!(known.phase, Phase::Ready);
+        assert_eq!(known.coordinator, 7 << 64 | 9);
+        assert_eq!((known.incarnation, known.process), (3, Some(0)));
+        assert_eq!(board.known(6).unwrap().phase, Phase::Starting);
+    }
+
+    #[test]
+    fn the_incarnation_outlives_the_resolver() {
+        let board = board();
+        assert!(board.claim(5));
+        board.identified(5, 1, 3, Phase::Ready);
+        assert!(board.ask_to_leave(5));
+        assert!(board.known(5).unwrap().leaves);
+        board.left(5);
+        assert!(!board.ask_to_leave(5));
+        assert_eq!(board.known(5).unwrap().incarnation, 3);
+        board.left(5);
+        assert!(board.claim(5));
+    }
+
+    #[test]
+    fn there_is_room_for_so_many_databases() {
+        let board = board();
+        assert!((1..=DATABASES as u32).all(|oid| board.claim(oid)));
+        assert!(!board.claim(DATABASES as u32 + 1));
+        assert!(board.known(DATABASES as u32 + 1).is_none());
+    }
+
+    #[test]
+    fn acknowledged_transactions_are_taken_once_and_by_their_database() {
+        let board = board();
+        board.acknowledge(5, 1);
+        board.acknowledge(6, 2);
+        board.acknowledge(5, 3);
+        assert_eq!(board.take_acknowledged(5), [1, 3]);
+        assert!(board.take_acknowledged(5).is_empty());
+        assert_eq!(board.take_acknowledged(6), [2]);
+        (1..=ACKNOWLEDGED as u64 + 1).for_each(|n| board.acknowledge(7, n));
+        assert_eq!(board.take_acknowledged(7).len(), ACKNOWLEDGED);
+    }
+
+    #[test]
+    fn a_server_with_unapplied_transactions_is_known() {
+        let board = board();
+        board.leave_unapplied(5, 1);
+        assert!(board.has_unapplied(5, 1));
+        assert!(!board.has_unapplied(5, 2) && !board.has_unapplied(6, 1));
+        board.set_unapplied(5, &[(2, 4)], 0);
+        assert!(board.has_unapplied(5, 1));
+        board.set_unapplied(5, &[(2, 4)], board.changes());
+        assert!(board.has_unapplied(5, 2) && !board.has_unapplied(5, 1));
+        board.set_unapplied(5, &[], board.changes());
+        assert!(!board.has_unapplied(5, 2));
+    }
+
+    #[test]
+    fn without_room_every_server_counts_as_unapplied() {
+        let board = board();
+        (1..=SERVERS as u32).for_each(|server| board.leave_unapplied(5, server));
+        board.leave_unapplied(5, 9999);
+        assert!(board.has_unapplied(5, 9999) && board.has_unapplied(6, 1));
+        board.set_unapplied(5, &[], board.changes());
+        assert!(!board.has_unapplied(5, 9999) && !board.has_unapplied(6, 1));
+    }
+}

@@ -1,0 +1,120 @@
+-- Transactions over several servers
+
+CREATE FUNCTION txn.fdw_handler() RETURNS fdw_handler
+LANGUAGE C STRICT
+AS 'MODULE_PATHNAME', 'fdw_handler_wrapper';
+COMMENT ON FUNCTION txn.fdw_handler() IS 'the handler of the foreign data wrapper txn_fdw';
+
+CREATE FUNCTION txn.fdw_validator(options text[], catalog oid) RETURNS void
+LANGUAGE C STRICT
+AS 'MODULE_PATHNAME', 'fdw_validator_wrapper';
+COMMENT ON FUNCTION txn.fdw_validator(text[], oid) IS 'checks the options of the foreign data wrapper txn_fdw';
+
+CREATE FOREIGN DATA WRAPPER txn_fdw HANDLER txn.fdw_handler VALIDATOR txn.fdw_validator;
+COMMENT ON FOREIGN DATA WRAPPER txn_fdw IS 'PostgreSQL servers whose transactions commit together with those here';
+
+CREATE TABLE txn.geo_coordinator (
+    uuid uuid NOT NULL,
+    incarnation bigint NOT NULL,
+    system_identifier bigint NOT NULL,
+    timeline integer NOT NULL,
+    database oid NOT NULL,
+    directory bigint NOT NULL
+);
+COMMENT ON TABLE txn.geo_coordinator IS 'what this database is called in the names of its transactions at nodes, and where it was when it got that name';
+COMMENT ON COLUMN txn.geo_coordinator.uuid IS 'the name of the database as a coordinator';
+COMMENT ON COLUMN txn.geo_coordinator.incarnation IS 'how often the server has started since';
+COMMENT ON COLUMN txn.geo_coordinator.system_identifier IS 'the system identifier of the server';
+COMMENT ON COLUMN txn.geo_coordinator.timeline IS 'its timeline';
+COMMENT ON COLUMN txn.geo_coordinator.database IS 'the database''s OID';
+COMMENT ON COLUMN txn.geo_coordinator.directory IS 'the inode of the data directory''s PG_VERSION';
+
+CREATE TABLE txn.geo_decision (
+    gid text PRIMARY KEY,
+    server oid NOT NULL,
+    mapping oid NOT NULL,
+    xid xid8 NOT NULL,
+    timeline integer NOT NULL,
+    lsn pg_lsn NOT NULL,
+    decided timestamptz NOT NULL,
+    lost boolean NOT NULL
+);
+COMMENT ON TABLE txn.geo_decision IS 'transactions that are committed and were prepared at nodes, until all nodes have committed them';
+COMMENT ON COLUMN txn.geo_decision.gid IS 'the name of the transaction at the node';
+COMMENT ON COLUMN txn.geo_decision.server IS 'the node';
+COMMENT ON COLUMN txn.geo_decision.mapping IS 'the user mapping as which it was prepared';
+COMMENT ON COLUMN txn.geo_decision.xid IS 'its transaction id at the node';
+COMMENT ON COLUMN txn.geo_decision.timeline IS 'the node''s timeline at that time';
+COMMENT ON COLUMN txn.geo_decision.lsn IS 'a position in the node''s WAL behind the record of PREPARE';
+COMMENT ON COLUMN txn.geo_decision.decided IS 'when it was decided';
+COMMENT ON COLUMN txn.geo_decision.lost IS 'the node does not have it any more, and has not committed it';
+
+CREATE FUNCTION txn.geo_connections_raw(
+    OUT server oid, OUT mapping oid, OUT reads boolean, OUT in_transaction boolean, OUT usable boolean)
+RETURNS SETOF record
+LANGUAGE C VOLATILE STRICT PARALLEL RESTRICTED
+AS 'MODULE_PATHNAME', 'geo_connections_wrapper';
+COMMENT ON FUNCTION txn.geo_connections_raw() IS 'the connections of this session to nodes; use the view txn.geo_nodes';
+
+CREATE FUNCTION txn.geo_resolver(OUT phase text, OUT pid integer, OUT passes bigint, OUT incarnation bigint)
+RETURNS SETOF record
+LANGUAGE C VOLATILE STRICT PARALLEL RESTRICTED
+AS 'MODULE_PATHNAME', 'geo_resolver_wrapper';
+COMMENT ON FUNCTION txn.geo_resolver() IS 'the background worker of this database that ends what was left at nodes';
+
+CREATE FUNCTION txn.geo_wake() RETURNS void
+LANGUAGE C VOLATILE STRICT PARALLEL RESTRICTED
+AS 'MODULE_PATHNAME', 'geo_wake_wrapper';
+COMMENT ON FUNCTION txn.geo_wake() IS 'the resolver looks at once';
+
+CREATE FUNCTION txn.geo_prepared_raw(OUT gid text, OUT server oid, OUT owner text, OUT prepared timestamptz)
+RETURNS SETOF record
+LANGUAGE C VOLATILE STRICT PARALLEL RESTRICTED
+AS 'MODULE_PATHNAME', 'geo_prepared_wrapper';
+COMMENT ON FUNCTION txn.geo_prepared_raw() IS 'asks the nodes what they have prepared for this database; use the view txn.geo_transactions';
+
+CREATE FUNCTION txn.geo_is_active(gid text) RETURNS boolean
+LANGUAGE C VOLATILE STRICT PARALLEL RESTRICTED
+AS 'MODULE_PATHNAME', 'geo_is_active_wrapper';
+COMMENT ON FUNCTION txn.geo_is_active(text) IS 'whether a session is committing the transaction with that name';
+
+CREATE FUNCTION txn.geo_resolve(gid text, commit boolean) RETURNS void
+LANGUAGE C VOLATILE STRICT PARALLEL UNSAFE
+AS 'MODULE_PATHNAME', 'geo_resolve_wrapper';
+COMMENT ON FUNCTION txn.geo_resolve(text, boolean) IS 'ends a transaction at its node by hand, or forgets one that the node has lost; for superusers';
+
+CREATE FUNCTION txn.geo_take_over() RETURNS void
+LANGUAGE C VOLATILE STRICT PARALLEL UNSAFE
+AS 'MODULE_PATHNAME', 'geo_take_over_wrapper';
+COMMENT ON FUNCTION txn.geo_take_over() IS 'this server goes on as the coordinator of which it may be a copy, and which is gone; for superusers';
+REVOKE EXECUTE ON FUNCTION txn.geo_prepared_raw(), txn.geo_wake(), txn.geo_resolve(text, boolean), txn.geo_take_over() FROM PUBLIC;
+
+CREATE VIEW txn.geo_nodes AS
+SELECT s.srvname AS node, w.fdwname AS wrapper, count(c.server) AS connections,
+    count(c.server) FILTER (WHERE c.in_transaction) > 0 AS in_transaction
+FROM pg_foreign_server s
+JOIN pg_foreign_data_wrapper w ON w.oid = s.srvfdw
+LEFT JOIN txn.geo_connections_raw() c ON c.server = s.oid
+WHERE w.fdwhandler = 'txn.fdw_handler'::regproc
+GROUP BY s.srvname, w.fdwname;
+COMMENT ON VIEW txn.geo_nodes IS 'the nodes of this database, and this session''s connections to them';
+COMMENT ON COLUMN txn.geo_nodes.node IS 'the foreign server';
+COMMENT ON COLUMN txn.geo_nodes.wrapper IS 'its foreign data wrapper: txn_fdw, or one that was given its handler';
+COMMENT ON COLUMN txn.geo_nodes.connections IS 'connections of this session';
+COMMENT ON COLUMN txn.geo_nodes.in_transaction IS 'whether the present transaction has used it';
+GRANT SELECT ON txn.geo_nodes TO PUBLIC;
+
+CREATE VIEW txn.geo_transactions AS
+SELECT d.gid, s.srvname AS node, CASE WHEN d.lost THEN 'lost' ELSE 'decided' END AS state,
+    clock_timestamp() - d.decided AS age, txn.geo_is_active(d.gid) AS active
+FROM txn.geo_decision d LEFT JOIN pg_foreign_server s ON s.oid = d.server
+UNION ALL
+SELECT p.gid, s.srvname, 'prepared', clock_timestamp() - p.prepared, txn.geo_is_active(p.gid)
+FROM txn.geo_prepared_raw() p JOIN pg_foreign_server s ON s.oid = p.server
+WHERE NOT EXISTS (SELECT FROM txn.geo_decision d WHERE d.gid = p.gid);
+COMMENT ON VIEW txn.geo_transactions IS 'transactions that are in doubt at nodes; asks the nodes';
+COMMENT ON COLUMN txn.geo_transactions.gid IS 'the name of the transaction at the node';
+COMMENT ON COLUMN txn.geo_transactions.node IS 'the foreign server; null: it was dropped';
+COMMENT ON COLUMN txn.geo_transactions.state IS 'prepared: not decided; decided: committed, and perhaps not yet there; lost: committed, and the node has lost it';
+COMMENT ON COLUMN txn.geo_transactions.age IS 'for how long it has been so';
+COMMENT ON COLUMN txn.geo_transactions.active IS 'whether a session is committing it';

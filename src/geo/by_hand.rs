@@ -1,0 +1,120 @@
+//! Transactions at nodes, as an administrator sees and ends them.
+
+use super::connect;
+use super::coordinator::{self, memory};
+use super::exchange::{Command, Exchange, Request, Role, Rows};
+use super::failure::{Failure, NOT_IN_STATE, Outcome, raised};
+use super::node::Use;
+use super::resolver::rows;
+use super::server::Server;
+use crate::pg::libpq::{self, Answer};
+use geo::Gid;
+use pgrx::prelude::*;
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::str::FromStr;
+
+/// A transaction at a node: its name, server, owner, and when it was prepared.
+type Prepared = (String, pg_sys::Oid, Option<String>, Option<TimestampWithTimeZone>);
+
+/// The rows of an answer, as texts.
+#[derive(Default)]
+struct Texts(RefCell<Vec<Vec<Option<String>>>>);
+
+impl Rows for Texts {
+    fn take(&self, answer: Answer) {
+        let text = |row, column| Some(answer.value(row, column)?.to_string_lossy().into_owned());
+        let row = |row| (0..answer.columns()).map(|column| text(row, column)).collect();
+        self.0.borrow_mut().extend((0..answer.rows()).map(row));
+    }
+}
+
+/// Sends one command on a connection of its own, and waits for what comes.
+fn run(server: &Rc<Server>, command: Command) -> Outcome<(Rc<Exchange>, Vec<Vec<Option<String>>>)> {
+    let mut node = connect::connect(server, Use::Work)?;
+    let texts = Rc::new(Texts::default());
+    let exchange = node.send(&Request::of(command), Some(texts.clone()));
+    connect::wait(&mut node)?;
+    exchange.outcome()?;
+    Ok((exchange, texts.0.take()))
+}
+
+const PREPARED: &str = "SELECT gid, owner, prepared FROM pg_catalog.pg_prepared_xacts \
+     WHERE database OPERATOR(pg_catalog.=) pg_catalog.current_database() \
+     AND pg_catalog.starts_with(gid, $1)";
+
+/// What is prepared at the nodes that this user can reach.
+pub fn prepared() -> Vec<Prepared> {
+    let known = memory().with_geo(|board| board.known(coordinator::database()));
+    let Some(known) = known.filter(|known| known.coordinator != 0) else {
+        return Vec::new();
+    };
+    raised(load());
+    let prefix = Gid::prefix(known.coordinator);
+    let mut found = Vec::new();
+    for server in rows::own_nodes() {
+        let command = Command::new(Role::Statement, PREPARED).with(&prefix);
+        match run(&server, command) {
+            Ok((_, lines)) => found.extend(lines.into_iter().filter_map(|line| {
+                let mut fields = line.into_iter();
+                let gid = fields.next()??;
+                let owner = fields.next()?;
+                let since = fields.next()??;
+                let since = TimestampWithTimeZone::from_str(&since).ok();
+                Some((gid, server.server, owner, since))
+            })),
+            Err(failure) => failure.warn(),
+        }
+    }
+    found
+}
+
+fn load() -> Outcome<()> {
+    match libpq::load(c"postgres_fdw_handler") {
+        Some(_) => Ok(()),
+        None => Err(Failure::new(*b"0A000", "libpq of PostgreSQL 14 or later is needed")),
+    }
+}
+
+/// Ends the transaction at its node as told, unless its outcome is known to be another one. What a
+/// node has lost is forgotten.
+pub fn resolve(text: &str, commit: bool) -> Outcome<()> {
+    let unknown = || {
+        Failure::new(*b"42704", format!("there is no transaction \"{text}\" of this coordinator"))
+    };
+    let gid = Gid::parse(text).ok_or_else(unknown)?;
+    let known = memory().with_geo(|board| board.known(coordinator::database()));
+    let known = known.filter(|known| known.coordinator == gid.coordinator).ok_or_else(unknown)?;
+    let is_active = geo::active(memory().geo_slots).contains(gid.sequence);
+    if known.incarnation == gid.incarnation && is_active {
+        return Err(Failure::new(*b"55006", "a session still votes on the transaction, or applies it")
+            .detail("Its outcome is the session's to decide."));
+    }
+    let row = rows::decided().into_iter().find(|row| row.gid == gid);
+    match &row {
+        Some(row) if row.is_lost => {
+            rows::erase(&[gid]);
+            return Ok(());
+        }
+        Some(_) if !commit => {
+            return Err(Failure::new(NOT_IN_STATE, "the transaction is committed")
+                .detail("Its decision row is durable, and other nodes may have applied it."));
+        }
+        None if commit => {
+            return Err(Failure::new(NOT_IN_STATE, "the transaction is not committed")
+                .detail("It has no decision row, so it has been rolled back everywhere else."));
+        }
+        _ => {}
+    }
+    raised(load());
+    let server = rows::of_mapping(gid.mapping).ok_or_else(|| {
+        Failure::new(NOT_IN_STATE, "the user mapping of the transaction has been dropped")
+            .hint("End it at the node, as its owner or as a superuser.")
+    })?;
+    let how = if commit { "COMMIT" } else { "ROLLBACK" };
+    run(&server, Command::new(Role::Ending, &format!("{how} PREPARED '{gid}'")))?;
+    if row.is_some() {
+        rows::erase(&[gid]);
+    }
+    Ok(())
+}

@@ -1,0 +1,352 @@
+//! The end of a transaction at its nodes: two-phase commit with presumed abort.
+//!
+//! PRE_COMMIT: the nodes that have written prepare, and vote; decision rows are written. The local
+//! commit record is the decision. After the locks are released, and the record is durable, the
+//! nodes are told.
+
+use super::coordinator::{self, Identity};
+use super::decision::{self, Participant};
+use super::exchange::{Command, Exchange, Request, Role};
+use super::failure::{Failure, NOT_SUPPORTED, Outcome, ROLLED_BACK, raised};
+use super::node::{Node, Use};
+use super::nodes::{self, NodeId};
+use super::settle::{self, Heeds};
+use super::single;
+use crate::pg::local::Local;
+use crate::pg::{process, xact};
+use crate::shared::guc;
+use crate::shared::memory::shared;
+use crate::shared::stop;
+use geo::{Answer, Ending, Gid, Vote, Wrote};
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+
+/// The transaction that this session is voting on or applying.
+#[derive(Default)]
+struct Voting {
+    sequence: u64,
+    /// Those that were asked to prepare.
+    asked: Vec<(NodeId, Gid)>,
+    is_decided: bool,
+}
+
+static VOTING: Local<RefCell<Option<Voting>>> = Local::new(RefCell::new(None));
+
+/// The only node that has written, which commits in one phase.
+static SINGLE: Local<Cell<Option<NodeId>>> = Local::new(Cell::new(None));
+
+/// PRE_COMMIT: what was sent has been answered, all writers have voted, decision rows are written.
+/// `may_still_fail`: something local has still to be validated. Raises if any node says no.
+pub fn vote(may_still_fail: bool) {
+    if nodes::are_used() {
+        raised(prepare_all(may_still_fail));
+    }
+}
+
+fn prepare_all(may_still_fail: bool) -> Outcome<()> {
+    let all = nodes::all(Node::is_in_transaction);
+    finish_all(&all)?;
+    let wrote = |&id: &NodeId| match nodes::with(id, |node| node.transaction()) {
+        Some(_) => Wrote::Something,
+        None => Wrote::Nothing,
+    };
+    let participants: Vec<Wrote> = all.iter().map(wrote).collect();
+    let local = geo::Local {
+        has_xid: xact::own_xid() != 0,
+        may_still_fail: may_still_fail || xact::is_serializable(),
+    };
+    match geo::ending(&participants, local) {
+        Ending::Nothing => {}
+        Ending::OnePhase(index) => SINGLE.set(Some(all[index])),
+        Ending::TwoPhase => {
+            let writes = |node: &Node| node.is_in_transaction() && node.transaction().is_some();
+            two_phases(&nodes::all(writes))?;
+        }
+    }
+    end_readers()
+}
+
+/// Waits for what nobody has waited for. A node that has lost its transaction ends ours.
+fn finish_all(all: &[NodeId]) -> Outcome<()> {
+    for &id in all {
+        while nodes::step(id, true) {}
+        let lost = nodes::with(id, |node| {
+            (!node.is_usable()).then(|| Failure::lost(&node.server.name, &node.session().message()))
+        });
+        if let Some(failure) = lost {
+            return Err(failure);
+        }
+    }
+    Ok(())
+}
+
+/// Those that have written nothing commit at once. A serializable one may be refused.
+fn end_readers() -> Outcome<()> {
+    let is_reader = |node: &Node| {
+        node.is_in_transaction() && node.prepared.is_none() && node.transaction().is_none()
+    };
+    let readers = nodes::all(is_reader);
+    let sent: Vec<Rc<Exchange>> =
+        readers.iter().map(|&id| settle::send_ending(id, "COMMIT")).collect();
+    for (&id, exchange) in readers.iter().zip(&sent) {
+        if xact::is_serializable() {
+            nodes::finish(id, exchange)?;
+        }
+        nodes::with(id, Node::end_transaction);
+    }
+    Ok(())
+}
+
+const FACTS: &str = "SELECT pg_catalog.pg_current_wal_flush_lsn() OPERATOR(pg_catalog.-) '0/0'::pg_catalog.pg_lsn, pg_catalog.substr(\
+     pg_catalog.pg_walfile_name(pg_catalog.pg_current_wal_flush_lsn()), 1, 8)";
+
+fn two_phases(writers: &[NodeId]) -> Outcome<()> {
+    let identity = coordinator::ready()?;
+    let sequence = open();
+    let asked: Vec<(NodeId, Gid)> =
+        writers.iter().map(|&id| (id, gid(id, &identity, sequence))).collect();
+    *VOTING.borrow_mut() = Some(Voting {
+        sequence,
+        asked: asked.clone(),
+        is_decided: false,
+    });
+    let sent: Vec<Rc<Exchange>> = asked.iter().map(|&(id, gid)| send_prepare(id, gid)).collect();
+    let mut participants = Vec::new();
+    for (&(id, gid), exchange) in asked.iter().zip(&sent) {
+        nodes::finish(id, exchange)?;
+        participants.push(participant(id, gid, exchange)?);
+    }
+    stop::at(stop::Point::GeoPrepared);
+    decision::write(&participants)?;
+    decision::be_durable();
+    Ok(())
+}
+
+fn gid(id: NodeId, identity: &Identity, sequence: u64) -> Gid {
+    Gid {
+        coordinator: identity.coordinator,
+        incarnation: identity.incarnation,
+        sequence,
+        mapping: nodes::with(id, |node| node.server.mapping).into(),
+    }
+}
+
+/// From now on the resolver leaves the transaction alone.
+fn open() -> u64 {
+    let shared = shared().expect("the library was preloaded");
+    let sequence = shared.next_geo_sequence();
+    shared.geo_slots[process::me() as usize].open(sequence);
+    sequence
+}
+
+fn close() {
+    if let Some(shared) = shared() {
+        shared.geo_slots[process::me() as usize].close();
+    }
+}
+
+fn send_prepare(id: NodeId, gid: Gid) -> Rc<Exchange> {
+    nodes::with(id, |node| {
+        node.session().take_standby_warning();
+        node.prepared = Some(gid.to_string());
+        let mut request = Request::default();
+        request.push(Command::new(Role::Ending, &format!("PREPARE TRANSACTION '{gid}'")));
+        request.push(Command::new(Role::Facts, FACTS));
+        node.send(&request, None)
+    })
+}
+
+/// The node's vote, and what it has told with it.
+fn participant(id: NodeId, gid: Gid, exchange: &Exchange) -> Outcome<Participant> {
+    let tag = exchange.tag();
+    nodes::with(id, |node| {
+        let answer = Answer {
+            tag: tag.as_deref(),
+            standby_wait_cancelled: node.session().take_standby_warning(),
+        };
+        let mut facts = exchange.facts().into_iter().map(Option::unwrap_or_default);
+        let lsn = facts.next().and_then(|lsn| lsn.parse().ok());
+        let timeline = facts.next().and_then(|line| u32::from_str_radix(&line, 16).ok());
+        match (geo::vote(&answer), lsn, timeline, node.transaction()) {
+            (Vote::Yes, Some(lsn), Some(timeline), Some(transaction)) => Ok(Participant {
+                gid,
+                server: node.server.server,
+                transaction,
+                prepared: geo::Prepared { timeline, lsn },
+            }),
+            _ => Err(Failure::new(
+                ROLLED_BACK,
+                format!("server \"{}\" did not prepare the transaction", node.server.name),
+            )
+            .detail(match answer.standby_wait_cancelled {
+                true => "Its wait for a synchronous standby was cancelled.".to_owned(),
+                false => format!("It answered {}.", tag.as_deref().unwrap_or("nothing")),
+            })),
+        }
+    })
+}
+
+/// PRE_COMMIT, last of all: the only node that has written commits.
+pub fn commit_single() {
+    if let Some(id) = SINGLE.take() {
+        raised(single::commit(id));
+    }
+}
+
+/// PRE_PREPARE: PREPARE TRANSACTION at the coordinator would leave the nodes' transactions open.
+pub fn refuse_prepare() {
+    if nodes::are_used() {
+        raised(Err(Failure::new(
+            NOT_SUPPORTED,
+            "cannot PREPARE a transaction that has operated on txn_fdw foreign tables",
+        )))
+    }
+}
+
+/// XACT_EVENT_COMMIT: the transaction is decided.
+pub fn committed() {
+    if let Some(voting) = VOTING.borrow_mut().as_mut() {
+        voting.is_decided = true;
+    }
+    nodes::transaction_ended();
+}
+
+/// After the locks are released and the commit is durable: tells the nodes. Raises nothing.
+pub fn after_locks() {
+    let Some(voting) = VOTING.borrow_mut().take() else {
+        return;
+    };
+    // SAFETY: a plain read: the end of the commit record of this transaction.
+    let decided_at = unsafe { pgrx::pg_sys::XactLastCommitEnd };
+    let is_durable = voting.is_decided && decision::is_confirmed(decided_at);
+    let is_applied = is_durable && apply(&voting);
+    if is_applied {
+        coordinator::acknowledge(voting.sequence);
+    } else {
+        for &(id, _) in &voting.asked {
+            coordinator::leave_unapplied(nodes::with(id, |node| node.server.server));
+        }
+    }
+    for &(id, _) in &voting.asked {
+        nodes::with(id, Node::end_transaction);
+    }
+    close();
+    if !is_applied {
+        coordinator::wake();
+        if is_durable {
+            not_applied().warn();
+        }
+    }
+}
+
+fn not_applied() -> Failure {
+    Failure::new(*b"01000", "the transaction is committed, but not yet at all servers")
+        .detail("Not all of them have answered.")
+        .hint("They commit it as soon as they can. See txn.geo_transactions.")
+}
+
+/// Whether all nodes have acknowledged the commit.
+fn apply(voting: &Voting) -> bool {
+    stop::at(stop::Point::GeoDecided);
+    let tell = |&(id, gid): &(NodeId, Gid)| {
+        nodes::with(id, |node| node.session().take_standby_warning());
+        settle::send_ending(id, &format!("COMMIT PREPARED '{gid}'"))
+    };
+    let mut sent = Vec::new();
+    let until = process::now() + guc::GEO_APPLY_TIMEOUT.get().max(0) as u64 * 1000;
+    for (n, one) in voting.asked.iter().enumerate() {
+        sent.push(tell(one));
+        if n == 0 && stop::is_wanted(stop::Point::GeoApplying) {
+            settle::settle(&[one.0], until, Heeds::Cancel);
+            stop::at(stop::Point::GeoApplying);
+        }
+    }
+    let ids: Vec<NodeId> = voting.asked.iter().map(|one| one.0).collect();
+    settle::settle(&ids, until, Heeds::Cancel);
+    ids.iter().zip(&sent).all(|(&id, exchange)| {
+        let tag = exchange.tag().filter(|_| exchange.is_done());
+        let answer = Answer {
+            tag: tag.as_deref(),
+            standby_wait_cancelled: nodes::with(id, |node| node.session().take_standby_warning()),
+        };
+        geo::applied(&answer, true)
+    })
+}
+
+/// XACT_EVENT_ABORT: everything is taken back at the nodes. Raises nothing.
+pub fn rolled_back() {
+    if !nodes::are_used() {
+        return;
+    }
+    SINGLE.set(None);
+    let Ok(mut voting) = VOTING.try_borrow_mut() else {
+        return;
+    };
+    let voting = voting.take();
+    let open = nodes::all(|node| node.is_in_transaction() || node.is_under_way());
+    let until = settle::stop(&open);
+    for &id in &open {
+        roll_back(id);
+    }
+    settle::settle_or_give_up(&open, until);
+    for &id in &open {
+        nodes::with(id, Node::end_transaction);
+    }
+    nodes::transaction_ended();
+    if voting.is_some() {
+        close();
+        coordinator::wake();
+    }
+}
+
+/// Sends what ends the transaction at the node.
+fn roll_back(id: NodeId) {
+    let (is_usable, prepared, for_use) =
+        nodes::with(id, |node| (node.is_usable(), node.prepared.clone(), node.for_use));
+    if !is_usable {
+        return;
+    }
+    match prepared {
+        // It is prepared, or has rolled back by itself: then this is an error of no account.
+        Some(gid) if for_use == Use::Work => {
+            settle::send_ending(id, &format!("ROLLBACK PREPARED '{gid}'"));
+        }
+        _ => {
+            settle::send_ending(id, "ROLLBACK");
+        }
+    }
+}
+
+/// A subtransaction at this level has committed into its parent.
+pub fn subtransaction_committed(level: i32) {
+    if nodes::are_used() {
+        nodes::for_each(|_, node| node.subtransaction_committed(level));
+    }
+}
+
+/// A subtransaction at this level has rolled back: so it does at the nodes. Raises nothing. A node
+/// at which that fails loses its connection, and the transaction cannot commit any more.
+pub fn subtransaction_rolled_back(level: i32) {
+    if !nodes::are_used() {
+        return;
+    }
+    let is_open = |node: &Node| {
+        node.for_use == Use::Work && node.is_in_transaction() && node.is_usable()
+    };
+    let open = nodes::all(is_open);
+    let until = settle::stop(&open);
+    let mut sent = Vec::new();
+    for &id in &open {
+        nodes::with(id, |node| {
+            if let Some(request) = node.roll_back_to(level) {
+                sent.push((id, node.send(&request, None)));
+            }
+        });
+    }
+    settle::settle_or_give_up(&open, until);
+    for (id, exchange) in sent {
+        if exchange.has_failed() {
+            nodes::with(id, Node::give_up);
+        }
+    }
+}

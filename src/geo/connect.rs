@@ -1,0 +1,143 @@
+//! Making a connection to a node.
+
+use super::exchange::{Command, Exchange, Request, Role};
+use super::failure::{Failure, NO_CONNECTION, Outcome};
+use super::node::{Facts, Next, Node, Use};
+use super::server::Server;
+use super::socket::{Descriptor, For, wait_for_socket};
+use crate::pg::libpq::{Attempt, Session};
+use crate::pg::process;
+use crate::shared::guc;
+use std::rc::Rc;
+
+/// What postgres_fdw sets, so that values mean here what they mean there (connection.c:
+/// configure_remote_session); and no commit there may be lost once it was acknowledged.
+const SETTINGS: &str = "SELECT set_config('search_path', 'pg_catalog', false), \
+     set_config('timezone', 'GMT', false), set_config('datestyle', 'ISO', false), \
+     set_config('intervalstyle', 'postgres', false), \
+     set_config('extra_float_digits', '3', false), \
+     set_config('synchronous_commit', CASE pg_catalog.current_setting('synchronous_commit') \
+     WHEN 'remote_apply' THEN 'remote_apply' ELSE 'on' END, false)";
+
+/// The node notices by itself that we are gone. Some platforms cannot.
+const WATCH: &str = "SELECT pg_catalog.set_config('client_connection_check_interval', '1s', false)";
+
+const FACTS: &str = "SELECT system_identifier::pg_catalog.text, \
+     CASE WHEN pg_catalog.pg_is_in_recovery() THEN '0' ELSE \
+     pg_catalog.substr(pg_catalog.pg_walfile_name(pg_catalog.pg_current_wal_lsn()), 1, 8) END, \
+     pg_catalog.pg_postmaster_start_time()::pg_catalog.text OPERATOR(pg_catalog.||) \
+     COALESCE(pg_catalog.pg_stat_get_bgwriter_stat_reset_time()::pg_catalog.text, '') FROM pg_catalog.pg_control_system()";
+
+fn failed(server: &Server, session: &Session) -> Failure {
+    Failure::new(
+        NO_CONNECTION,
+        format!("could not connect to server \"{}\"", server.name),
+    )
+    .detail(session.message())
+}
+
+/// Begins to connect.
+pub fn start(server: &Server) -> Outcome<(Session, Descriptor)> {
+    server.check_before()?;
+    let descriptor = Descriptor::acquire()?;
+    let session = Session::start(&server.parameters)
+        .ok_or_else(|| Failure::new(*b"53200", "out of memory"))?;
+    Ok((session, descriptor))
+}
+
+/// Connects, and prepares the session at the node. Raises on a cancel.
+pub fn connect(server: &Rc<Server>, for_use: Use) -> Outcome<Node> {
+    let (session, descriptor) = start(server)?;
+    let limit = server
+        .connect_timeout_ms()
+        .unwrap_or(guc::GEO_CONNECT_TIMEOUT.get().max(1) as u64);
+    let until = process::now() + limit * 1000;
+    let mut attempt = session.begun();
+    loop {
+        let what = match attempt {
+            Attempt::ToRead => For::Reading,
+            Attempt::ToWrite => For::Writing,
+            Attempt::Done => break,
+            Attempt::Failed => return Err(failed(server, &session)),
+        };
+        let left_ms = until.saturating_sub(process::now()) / 1000;
+        if left_ms == 0 {
+            return Err(Failure::new(
+                NO_CONNECTION,
+                format!("could not connect to server \"{}\"", server.name),
+            )
+            .detail(format!("There was no answer within {limit} ms.")));
+        }
+        if wait_for_socket(session.socket(), what, Some(left_ms)) {
+            attempt = session.go_on();
+        }
+    }
+    prepare(server, for_use, session, descriptor)
+}
+
+/// The commands that prepare a session at the node: each in a flush of its own that may fail alone.
+pub fn preparation() -> [Request; 3] {
+    [
+        Request::of(Command::new(Role::Prologue, SETTINGS)),
+        Request::of(Command::new(Role::Prologue, WATCH)),
+        Request::of(Command::new(Role::Facts, FACTS)),
+    ]
+}
+
+/// What the answers to `preparation` say.
+pub fn facts(answers: &[Rc<Exchange>; 3]) -> Outcome<Facts> {
+    answers[0].outcome()?;
+    answers[2].outcome()?;
+    let mut facts = answers[2].facts().into_iter();
+    let system = facts.next().flatten().unwrap_or_default();
+    let timeline = facts.next().flatten().unwrap_or_default();
+    let started = facts.next().flatten().unwrap_or_default();
+    Ok(Facts {
+        system,
+        started,
+        timeline: u32::from_str_radix(&timeline, 16).unwrap_or(0),
+    })
+}
+
+/// A connected session becomes a node's.
+pub fn adopt(
+    server: &Rc<Server>,
+    for_use: Use,
+    session: Session,
+    descriptor: Descriptor,
+) -> Outcome<Node> {
+    server.check_after(session.has_used_password())?;
+    if !session.enter_pipeline() {
+        return Err(failed(server, &session));
+    }
+    Ok(Node::new(Rc::clone(server), for_use, session, descriptor))
+}
+
+fn prepare(
+    server: &Rc<Server>,
+    for_use: Use,
+    session: Session,
+    descriptor: Descriptor,
+) -> Outcome<Node> {
+    let mut node = adopt(server, for_use, session, descriptor)?;
+    let answers = preparation().map(|request| node.send(&request, None));
+    wait(&mut node)?;
+    node.facts = facts(&answers)?;
+    Ok(node)
+}
+
+/// Waits for all that is under way on a connection that is not in the session's list yet. Raises on
+/// a cancel.
+pub fn wait(node: &mut Node) -> Outcome<()> {
+    while node.is_under_way() {
+        match node.next() {
+            Next::Answer(exchange, answer) => exchange.take(answer),
+            Next::Wait => {
+                wait_for_socket(node.session().socket(), node.waits_for(), None);
+                node.consume();
+            }
+            Next::Again | Next::Nothing => {}
+        }
+    }
+    Ok(())
+}

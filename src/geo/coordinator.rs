@@ -1,0 +1,143 @@
+//! This database as a coordinator: its name among the nodes, and its resolver, as sessions see them.
+
+use super::failure::{Failure, NOT_IN_STATE, Outcome, check_for_interrupts};
+use crate::pg::process;
+use crate::shared::memory::{Shared, shared};
+use crate::shared::wait;
+use geo::{Known, Phase};
+use pgrx::bgworkers::BackgroundWorkerBuilder;
+use pgrx::pg_sys::{self, Oid};
+use std::time::Duration;
+
+use crate::shared::guc;
+
+/// Who this coordinator is.
+#[derive(Clone, Copy, Debug)]
+pub struct Identity {
+    pub coordinator: u128,
+    pub incarnation: u64,
+}
+
+/// How long a session waits for the resolver to start, in microseconds.
+const PATIENCE_US: u64 = 10_000_000;
+
+/// This session's database.
+pub fn database() -> u32 {
+    // SAFETY: a plain read.
+    unsafe { pg_sys::MyDatabaseId }.into()
+}
+
+pub fn memory() -> &'static Shared {
+    shared().expect("the library was preloaded")
+}
+
+fn known() -> Option<Known> {
+    memory().with_geo(|board| board.known(database()))
+}
+
+/// Starts the resolver of a database if there is none. False: there is no room for it.
+pub fn start_resolver(database: u32) -> bool {
+    if !memory().with_geo(|board| board.claim(database)) {
+        return true;
+    }
+    let started = BackgroundWorkerBuilder::new("txn resolver")
+        .set_type("txn resolver")
+        .set_library("txn")
+        .set_function("txn_resolver_main")
+        .enable_spi_access()
+        .set_restart_time(None)
+        .set_argument(Some(pg_sys::Datum::from(Oid::from(database))))
+        .load_dynamic()
+        .is_ok();
+    if !started {
+        memory().with_geo(|board| board.left(database));
+    }
+    started
+}
+
+/// Who we are, once the resolver works. Raises on a cancel.
+pub fn ready() -> Outcome<Identity> {
+    let until = process::now() + PATIENCE_US;
+    loop {
+        match known() {
+            Some(known) if known.phase == Phase::Ready => {
+                return Ok(Identity {
+                    coordinator: known.coordinator,
+                    incarnation: known.incarnation,
+                });
+            }
+            Some(known) if known.phase == Phase::Paused => return Err(paused()),
+            Some(known) if known.phase == Phase::Starting => {}
+            _ => {
+                if !start_resolver(database()) {
+                    return Err(Failure::new(*b"53000", "could not start the resolver of txn")
+                        .hint("Increase max_worker_processes: each database that uses nodes needs one."));
+                }
+            }
+        }
+        if process::now() >= until {
+            return Err(Failure::new(NOT_IN_STATE, "the resolver of txn does not start")
+                .detail("Without it nothing may be prepared at a node.")
+                .hint("See the server log."));
+        }
+        nap();
+    }
+}
+
+fn nap() {
+    std::thread::sleep(Duration::from_millis(5));
+    check_for_interrupts();
+}
+
+fn paused() -> Failure {
+    Failure::new(NOT_IN_STATE, "this server may be a copy of the coordinator")
+        .detail(
+            "Its system identifier, timeline, data directory or database is not that which the \
+             nodes know.",
+        )
+        .hint("If the other one is gone, call txn.geo_take_over().")
+}
+
+/// Tells the resolver to look now.
+pub fn wake() {
+    if let Some(process) = known().and_then(|known| known.process) {
+        wait::wake(process as hotrow::ActorId);
+    }
+}
+
+/// All nodes have acknowledged the transaction: its rows may go.
+pub fn acknowledge(sequence: u64) {
+    memory().with_geo(|board| board.acknowledge(database(), sequence));
+}
+
+/// The transaction is decided, and the resolver's to apply at that server.
+pub fn leave_unapplied(server: Oid) {
+    memory().with_geo(|board| board.leave_unapplied(database(), server.into()));
+}
+
+/// Before a transaction uses a server: what is decided has to be applied there first. Raises on a
+/// cancel.
+pub fn wait_until_applied(server: Oid, name: &str) -> Outcome<()> {
+    // SAFETY: a plain look.
+    if unsafe { pg_sys::RecoveryInProgress() } {
+        return Ok(());
+    }
+    if known().is_none_or(|known| known.phase != Phase::Paused) {
+        ready()?;
+    }
+    let until = process::now() + guc::GEO_APPLY_TIMEOUT.get().max(1000) as u64 * 1000;
+    while memory().with_geo(|board| board.has_unapplied(database(), server.into())) {
+        if process::now() >= until {
+            return Err(Failure::new(
+                super::failure::CONNECTION_FAILURE,
+                format!("transactions that are committed wait to be applied at server \"{name}\""),
+            )
+            .detail("Until then its rows are not what they are.")
+            .hint("See txn.geo_transactions."));
+        }
+        start_resolver(database());
+        wake();
+        nap();
+    }
+    Ok(())
+}

@@ -1,0 +1,322 @@
+//! UPDATE and DELETE that a node does by itself.
+
+use super::exchange::{Exchange, Rows};
+use super::failure::{Outcome, raised};
+use super::node::Use;
+use super::nodes::{self, NodeId};
+use super::row::{CTID, Conversion, descriptor_of, tuple};
+use super::scan::{attributes, server_and_user, text};
+use super::statement;
+use super::values::{Parameters, depend_on_plan};
+use crate::pg::libpq::Answer;
+use crate::pg::nodes::{nodes as elements, nth};
+use crate::pg::slot::{clear, get_all};
+use pgrx::pg_guard;
+use pgrx::pg_sys::{self, ForeignScanState, Oid, TupleTableSlot};
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+
+/// Places in the plan's private list (postgres_fdw.c: FdwDirectModifyPrivateIndex).
+const SQL: usize = 0;
+const HAS_RETURNING: usize = 1;
+const RETRIEVED: usize = 2;
+const COUNTS: usize = 3;
+
+/// A direct modification.
+struct Direct {
+    server: Oid,
+    user: Oid,
+    sql: String,
+    parameters: Parameters,
+    /// Whether it counts as rows that the command has processed.
+    counts: bool,
+    returning: Option<Returning>,
+    sent: Option<(NodeId, Rc<Exchange>)>,
+    /// Rows that have been given.
+    given: u64,
+    is_told: bool,
+}
+
+/// What RETURNING gives.
+struct Returning {
+    conversion: Conversion,
+    rows: Rc<Returned>,
+    /// Of a join: which column of the scan is which of the changed table.
+    filter: Option<Filter>,
+}
+
+/// The rows as they came.
+#[derive(Default)]
+struct Returned {
+    answers: RefCell<Vec<Answer>>,
+    next: Cell<usize>,
+}
+
+impl Rows for Returned {
+    fn take(&self, answer: Answer) {
+        if answer.rows() > 0 {
+            self.answers.borrow_mut().push(answer);
+        }
+    }
+}
+
+/// The changed table's row within a row of a join (postgres_fdw.c: init_returning_filter).
+struct Filter {
+    relation: pg_sys::Relation,
+    /// For each column of the table the scan's, counted from 1; 0: it is NULL.
+    columns: Vec<usize>,
+    address: usize,
+}
+
+unsafe fn direct_of<'a>(node: *mut ForeignScanState) -> Option<&'a mut Direct> {
+    // SAFETY: set by `begin`; the executor's calls do not overlap.
+    unsafe { (*node).fdw_state.cast::<Direct>().as_mut() }
+}
+
+#[pg_guard]
+pub unsafe extern "C-unwind" fn begin(node: *mut ForeignScanState, flags: i32) {
+    if flags & pg_sys::EXEC_FLAG_EXPLAIN_ONLY as i32 != 0 {
+        return;
+    }
+    // SAFETY: the executor's state and plan. What is made here lives as long as the statement.
+    unsafe {
+        let plan = (*node).ss.ps.plan.cast::<pg_sys::ForeignScan>();
+        let estate = (*node).ss.ps.state;
+        let (server, user) = server_and_user(node);
+        let private = (*plan).fdw_private;
+        statement::note(node, (server, user), depend_on_plan((*plan).fdw_exprs), start);
+        let range = (*(*node).resultRelInfo).ri_RangeTableIndex;
+        let relation = if (*plan).scan.scanrelid == 0 {
+            pg_sys::ExecOpenScanRelation(estate, range, flags)
+        } else {
+            (*node).ss.ss_currentRelation
+        };
+        let has_returning = (*nth::<pg_sys::Boolean>(private, HAS_RETURNING)).boolval;
+        let direct = Direct {
+            server,
+            user,
+            sql: text(private, SQL),
+            parameters: Parameters::new((*plan).fdw_exprs, node.cast()),
+            counts: (*nth::<pg_sys::Boolean>(private, COUNTS)).boolval,
+            returning: has_returning.then(|| returning(node, relation, range)),
+            sent: None,
+            given: 0,
+            is_told: false,
+        };
+        (*node).fdw_state =
+            pgrx::PgMemoryContexts::For((*estate).es_query_cxt).leak_and_drop_on_delete(direct).cast();
+    }
+}
+
+unsafe fn returning(
+    node: *mut ForeignScanState,
+    relation: pg_sys::Relation,
+    range: pg_sys::Index,
+) -> Returning {
+    // SAFETY: as in `begin`.
+    unsafe {
+        let plan = (*node).ss.ps.plan.cast::<pg_sys::ForeignScan>();
+        let attributes = attributes(nth((*plan).fdw_private, RETRIEVED));
+        let is_join = (*plan).scan.scanrelid == 0;
+        let filter = is_join.then(|| filter((*plan).fdw_scan_tlist, &attributes, relation, range));
+        let descriptor = if is_join { descriptor_of(node) } else { (*relation).rd_att };
+        Returning {
+            conversion: Conversion::new(descriptor, attributes, node, relation),
+            rows: Rc::default(),
+            filter,
+        }
+    }
+}
+
+unsafe fn filter(
+    columns: *mut pg_sys::List,
+    retrieved: &[i32],
+    relation: pg_sys::Relation,
+    range: pg_sys::Index,
+) -> Filter {
+    // SAFETY: entries of a scan's target list, which are Vars.
+    unsafe {
+        let count = (*(*relation).rd_att).natts as usize;
+        let mut filter = Filter {
+            relation,
+            columns: vec![0; count],
+            address: 0,
+        };
+        for (n, entry) in elements(columns).enumerate() {
+            let variable = (*entry.cast::<pg_sys::TargetEntry>()).expr.cast::<pg_sys::Var>();
+            let place = n + 1;
+            let is_var = (*variable).xpr.type_ == pg_sys::NodeTag::T_Var;
+            if !is_var || (*variable).varno as u32 != range || !retrieved.contains(&(place as i32)) {
+                continue;
+            }
+            match i32::from((*variable).varattno) {
+                CTID => filter.address = place,
+                column if column > 0 => filter.columns[column as usize - 1] = place,
+                _ => {}
+            }
+        }
+        filter
+    }
+}
+
+/// Sends the command, unless that has been done.
+unsafe fn start(node: *mut ForeignScanState) -> Outcome<()> {
+    // SAFETY: called for a node that was noted.
+    unsafe {
+        let Some(direct) = direct_of(node) else {
+            return Ok(());
+        };
+        if direct.sent.is_none() {
+            let parameters = direct.parameters.evaluate((*node).ss.ps.ps_ExprContext);
+            let id = nodes::find(direct.server, direct.user, Use::Work)?;
+            let rows = direct.returning.as_ref().map(|one| one.rows.clone() as Rc<dyn Rows>);
+            direct.sent = Some((id, nodes::send(id, &direct.sql, parameters, rows)));
+        }
+        Ok(())
+    }
+}
+
+#[pg_guard]
+pub unsafe extern "C-unwind" fn iterate(node: *mut ForeignScanState) -> *mut TupleTableSlot {
+    // SAFETY: the executor's state, which `begin` has seen.
+    unsafe {
+        let slot = (*node).ss.ss_ScanTupleSlot;
+        let Some(direct) = direct_of(node) else {
+            return clear(slot);
+        };
+        if direct.sent.is_none() {
+            raised(start(node));
+            raised(statement::start_together(node));
+        }
+        let affected = match &direct.sent {
+            Some((id, exchange)) => {
+                raised(nodes::finish(*id, exchange));
+                exchange.affected()
+            }
+            None => 0,
+        };
+        if (*(*node).resultRelInfo).ri_projectReturning.is_null() {
+            tell(node, direct, affected);
+            return clear(slot);
+        }
+        next(node, direct, affected, slot)
+    }
+}
+
+/// Counts the rows, once.
+unsafe fn tell(node: *mut ForeignScanState, direct: &mut Direct, affected: u64) {
+    if std::mem::replace(&mut direct.is_told, true) {
+        return;
+    }
+    // SAFETY: the executor's state.
+    unsafe {
+        if direct.counts {
+            (*(*node).ss.ps.state).es_processed += affected;
+        }
+        if let Some(instrument) = (*node).ss.ps.instrument.as_mut() {
+            instrument.tuplecount += affected as f64;
+        }
+    }
+}
+
+/// The next row of RETURNING.
+unsafe fn next(
+    node: *mut ForeignScanState,
+    direct: &mut Direct,
+    affected: u64,
+    slot: *mut TupleTableSlot,
+) -> *mut TupleTableSlot {
+    // SAFETY: the executor's state.
+    unsafe {
+        if direct.given >= affected {
+            return clear(slot);
+        }
+        direct.given += 1;
+        let estate = (*node).ss.ps.state;
+        if direct.counts {
+            (*estate).es_processed += 1;
+        }
+        let result = (*node).resultRelInfo;
+        let changed = match &direct.returning {
+            None => pg_sys::ExecStoreAllNullTuple(slot),
+            Some(returning) => {
+                returning.store_next(slot);
+                match &returning.filter {
+                    Some(filter) => filter.apply(estate, result, slot),
+                    None => slot,
+                }
+            }
+        };
+        let context = (*(*result).ri_projectReturning).pi_exprContext;
+        (*context).ecxt_scantuple = changed;
+        slot
+    }
+}
+
+impl Returning {
+    /// Puts the next row into the slot.
+    unsafe fn store_next(&self, slot: *mut TupleTableSlot) {
+        let at = self.rows.next.get();
+        self.rows.next.set(at + 1);
+        let answers = self.rows.answers.borrow();
+        let Some(answer) = answers.get(at) else {
+            pgrx::error!("a node has returned fewer rows than it has changed");
+        };
+        let mut row = self.conversion.read(answer, 0);
+        // SAFETY: values for the conversion's descriptor, and the scan's slot.
+        unsafe {
+            let (values, nulls) = (row.values.as_mut_ptr(), row.nulls.as_mut_ptr());
+            let tuple = tuple(self.conversion.descriptor(), values, nulls, row.address);
+            pg_sys::ExecStoreHeapTuple(tuple, slot, true);
+        }
+        self.conversion.done();
+    }
+}
+
+impl Filter {
+    /// The changed table's row, in its own slot (postgres_fdw.c: apply_returning_filter).
+    unsafe fn apply(
+        &self,
+        estate: *mut pg_sys::EState,
+        result: *mut pg_sys::ResultRelInfo,
+        slot: *mut TupleTableSlot,
+    ) -> *mut TupleTableSlot {
+        // SAFETY: the executor's state; the scan's slot has a row, and the table's is for its
+        // columns.
+        unsafe {
+            let own = pg_sys::ExecGetReturningSlot(estate, result);
+            get_all(slot);
+            clear(own);
+            for (n, &place) in self.columns.iter().enumerate() {
+                let (value, is_null) = match place {
+                    0 => (pg_sys::Datum::from(0), true),
+                    place => (*(*slot).tts_values.add(place - 1), *(*slot).tts_isnull.add(place - 1)),
+                };
+                *(*own).tts_values.add(n) = value;
+                *(*own).tts_isnull.add(n) = is_null;
+            }
+            if self.address == 0 {
+                return pg_sys::ExecStoreVirtualTuple(own);
+            }
+            let address = (!*(*slot).tts_isnull.add(self.address - 1))
+                .then(|| *(*(*slot).tts_values.add(self.address - 1)).cast_mut_ptr());
+            let descriptor = (*self.relation).rd_att;
+            let tuple = tuple(descriptor, (*own).tts_values, (*own).tts_isnull, address);
+            pg_sys::ExecForceStoreHeapTuple(tuple, own, true);
+            own
+        }
+    }
+}
+
+#[pg_guard]
+pub unsafe extern "C-unwind" fn end(node: *mut ForeignScanState) {
+    // SAFETY: the executor's state; the memory goes with the statement's.
+    unsafe {
+        if let Some(direct) = direct_of(node)
+            && let Some((_, exchange)) = direct.sent.take()
+        {
+            exchange.discard();
+        }
+        (*node).fdw_state = std::ptr::null_mut();
+    }
+}

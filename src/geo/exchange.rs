@@ -1,0 +1,203 @@
+//! A flush of commands to a node, and what comes back for them.
+
+use super::failure::{Failure, Outcome};
+use crate::pg::libpq::{Answer, Status};
+use std::cell::{Cell, RefCell};
+use std::ffi::CString;
+use std::rc::Rc;
+
+/// Commands that go together: an error in one skips the rest.
+#[derive(Default)]
+pub struct Request {
+    pub commands: Vec<Command>,
+}
+
+/// One command, with parameters in text form.
+pub struct Command {
+    pub text: CString,
+    pub parameters: Vec<Option<CString>>,
+    pub role: Role,
+}
+
+/// What becomes of a command's answer.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Role {
+    /// BEGIN, SAVEPOINT and the like: it must succeed, and says nothing.
+    Prologue,
+    /// The statement itself.
+    Statement,
+    /// Tells the transaction's id, if it has one.
+    TransactionId,
+    /// Its command tag is wanted: COMMIT, PREPARE TRANSACTION, COMMIT PREPARED.
+    Ending,
+    /// Tells a row of facts.
+    Facts,
+}
+
+impl Command {
+    pub fn new(role: Role, text: &str) -> Command {
+        Command {
+            text: in_c(text),
+            parameters: Vec::new(),
+            role,
+        }
+    }
+
+    pub fn with(mut self, parameter: &str) -> Command {
+        self.parameters.push(Some(in_c(parameter)));
+        self
+    }
+}
+
+/// The text up to its first zero, which no text of PostgreSQL has.
+pub fn in_c(text: &str) -> CString {
+    let end = text.find('\0').unwrap_or(text.len());
+    CString::new(&text[..end]).unwrap_or_default()
+}
+
+impl Request {
+    pub fn push(&mut self, command: Command) {
+        self.commands.push(command);
+    }
+
+    pub fn of(command: Command) -> Request {
+        Request {
+            commands: vec![command],
+        }
+    }
+}
+
+/// Takes the rows of a statement as they come. It may raise: no part of a connection is borrowed
+/// while it runs.
+pub trait Rows {
+    fn take(&self, answer: Answer);
+}
+
+/// What has come back so far.
+pub struct Exchange {
+    commands: Vec<(Role, String)>,
+    at: Cell<usize>,
+    is_done: Cell<bool>,
+    failure: RefCell<Option<Failure>>,
+    /// Where the statement's rows go; None: nobody wants them, or not any more.
+    rows: RefCell<Option<Rc<dyn Rows>>>,
+    affected: Cell<u64>,
+    transaction: Cell<Option<u64>>,
+    tag: RefCell<Option<String>>,
+    facts: RefCell<Vec<Option<String>>>,
+}
+
+impl Exchange {
+    pub fn new(request: &Request, rows: Option<Rc<dyn Rows>>) -> Rc<Exchange> {
+        let of = |command: &Command| (command.role, command.text.to_string_lossy().into_owned());
+        Rc::new(Exchange {
+            commands: request.commands.iter().map(of).collect(),
+            at: Cell::new(0),
+            is_done: Cell::new(false),
+            failure: RefCell::new(None),
+            rows: RefCell::new(rows),
+            affected: Cell::new(0),
+            transaction: Cell::new(None),
+            tag: RefCell::new(None),
+            facts: RefCell::new(Vec::new()),
+        })
+    }
+
+    /// Whether everything has been answered.
+    pub fn is_done(&self) -> bool {
+        self.is_done.get()
+    }
+
+    /// Nobody wants the rows any more.
+    pub fn discard(&self) {
+        self.rows.borrow_mut().take();
+    }
+
+    /// The rows that come next are wanted one by one.
+    pub fn wants_rows(&self) -> bool {
+        self.role() == Some(Role::Statement) && self.rows.borrow().is_some()
+    }
+
+    fn role(&self) -> Option<Role> {
+        self.commands.get(self.at.get()).map(|command| command.0)
+    }
+
+    /// The connection has been lost.
+    pub fn fail(&self, failure: Failure) {
+        self.failure.borrow_mut().get_or_insert(failure);
+        self.is_done.set(true);
+    }
+
+    /// All results of the present command have come.
+    pub fn next_command(&self) {
+        self.at.set(self.at.get() + 1);
+    }
+
+    /// One result. It may raise, as `Rows::take` may.
+    pub fn take(&self, answer: Answer) {
+        match answer.status() {
+            Status::Sync => self.is_done.set(true),
+            Status::Skipped => {}
+            Status::Error => {
+                let command = self.commands.get(self.at.get());
+                let text = command.map_or("", |command| &command.1);
+                let failure = Failure::of_answer(&answer, text);
+                self.failure.borrow_mut().get_or_insert(failure);
+            }
+            Status::Done | Status::Rows | Status::Row => self.take_result(answer),
+        }
+    }
+
+    fn take_result(&self, answer: Answer) {
+        match self.role() {
+            Some(Role::Statement) => {
+                if answer.status() != Status::Row {
+                    self.affected.set(answer.affected());
+                }
+                let rows = self.rows.borrow().clone();
+                if let Some(rows) = rows {
+                    rows.take(answer);
+                }
+            }
+            Some(Role::TransactionId) => {
+                self.transaction.set(answer.text(0).and_then(|id| id.parse().ok()));
+            }
+            Some(Role::Ending) => *self.tag.borrow_mut() = Some(answer.tag()),
+            Some(Role::Facts) => {
+                *self.facts.borrow_mut() = (0..answer.columns()).map(|n| answer.text(n)).collect();
+            }
+            Some(Role::Prologue) | None => {}
+        }
+    }
+
+    /// Rows that the statement has changed, or given.
+    pub fn affected(&self) -> u64 {
+        self.affected.get()
+    }
+
+    /// The id of the transaction at the node, if it was asked for and has one.
+    pub fn transaction(&self) -> Option<u64> {
+        self.transaction.get()
+    }
+
+    pub fn tag(&self) -> Option<String> {
+        self.tag.borrow().clone()
+    }
+
+    pub fn facts(&self) -> Vec<Option<String>> {
+        self.facts.borrow().clone()
+    }
+
+    /// Whether an error has come back.
+    pub fn has_failed(&self) -> bool {
+        self.failure.borrow().is_some()
+    }
+
+    /// The error, if one has come back.
+    pub fn outcome(&self) -> Outcome<()> {
+        match self.failure.borrow_mut().take() {
+            Some(failure) => Err(failure),
+            None => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,31 @@
+//! Transactions over several PostgreSQL servers. See README.md.
+
+mod by_hand;
+pub mod commit;
+mod connect;
+mod coordinator;
+mod decision;
+mod direct;
+mod exchange;
+mod failure;
+mod modify;
+mod node;
+mod nodes;
+mod planner;
+pub mod resolver;
+mod row;
+mod scan;
+mod server;
+mod settle;
+mod single;
+mod socket;
+mod statement;
+mod truncate;
+mod values;
+mod views;
+mod wrapper;
+
+/// Whether this transaction has used a node.
+pub fn is_used() -> bool {
+    nodes::are_used()
+}

@@ -1,0 +1,259 @@
+//! A connection to a node, what is under way on it, and the transaction that is open there.
+//!
+//! Nothing here waits, raises, or runs code of others, so that a borrow of a node is short.
+
+use super::exchange::{Command, Exchange, Request, Role, Rows};
+use super::failure::Failure;
+use super::server::Server;
+use super::socket::{Descriptor, For};
+use crate::pg::libpq::{Answer, Session, Status};
+use std::collections::VecDeque;
+use std::ffi::c_char;
+use std::ptr::null;
+use std::rc::Rc;
+
+/// What a connection is for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Use {
+    /// The transaction's own work.
+    Work,
+    /// Reads of one statement that need one snapshot; the number tells nested statements apart.
+    Reads(usize),
+}
+
+/// What the node has told when the connection was made.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Facts {
+    pub system: String,
+    pub timeline: u32,
+    /// When it was started, and when it lost its statistics, as in a crash of one of its processes.
+    pub started: String,
+}
+
+/// Isolation of the transaction at the node, as SQL.
+pub struct Level {
+    pub isolation: &'static str,
+    pub is_read_only: bool,
+}
+
+/// A connection and its state.
+pub struct Node {
+    pub server: Rc<Server>,
+    pub for_use: Use,
+    pub facts: Facts,
+    session: Session,
+    _descriptor: Descriptor,
+    /// Flushes whose answers have not all come, oldest first.
+    under_way: VecDeque<Rc<Exchange>>,
+    /// The nest level up to which the node has savepoints; 0: no transaction is open there.
+    depth: i32,
+    /// Savepoints above it are to be released with the next flush.
+    keep: i32,
+    /// The id of the transaction, once it has written.
+    transaction: Option<u64>,
+    /// Its name at the node, once PREPARE TRANSACTION has been sent.
+    pub prepared: Option<String>,
+    /// The state of the transaction at the node is unknown: the connection must not be used again.
+    is_broken: bool,
+    /// The server or the mapping has changed.
+    pub is_stale: bool,
+}
+
+/// What comes next on a connection.
+pub enum Next {
+    /// An answer, and to what it belongs.
+    Answer(Rc<Exchange>, Answer),
+    /// Something has moved on: look again.
+    Again,
+    /// Nothing until the socket has more.
+    Wait,
+    /// Nothing is under way.
+    Nothing,
+}
+
+impl Node {
+    pub fn new(server: Rc<Server>, for_use: Use, session: Session, descriptor: Descriptor) -> Node {
+        Node {
+            server,
+            for_use,
+            facts: Facts::default(),
+            session,
+            _descriptor: descriptor,
+            under_way: VecDeque::new(),
+            depth: 0,
+            keep: 0,
+            transaction: None,
+            prepared: None,
+            is_broken: false,
+            is_stale: false,
+        }
+    }
+
+    pub fn session(&self) -> &Session {
+        &self.session
+    }
+
+    pub fn is_in_transaction(&self) -> bool {
+        self.depth > 0
+    }
+
+    /// The id of the transaction at the node; None: it has written nothing.
+    pub fn transaction(&self) -> Option<u64> {
+        self.transaction
+    }
+
+    pub fn is_usable(&self) -> bool {
+        !self.is_broken && self.session.is_up()
+    }
+
+    /// It must not be used again.
+    pub fn give_up(&mut self) {
+        self.is_broken = true;
+        let why = self.session.message();
+        for exchange in self.under_way.drain(..) {
+            exchange.fail(Failure::lost(&self.server.name, &why));
+        }
+    }
+
+    /// Whether answers are outstanding.
+    pub fn is_under_way(&self) -> bool {
+        !self.under_way.is_empty()
+    }
+
+    /// Commands that open a transaction, or adjust its savepoints to this nest level.
+    pub fn prologue(&mut self, level: &Level, nest_level: i32, name: &str, lock_timeout_ms: i32) -> Request {
+        let mut request = Request::default();
+        if self.depth == 0 {
+            let access = if level.is_read_only { " READ ONLY" } else { "" };
+            request.push(Command::new(
+                Role::Prologue,
+                &format!("BEGIN ISOLATION LEVEL {}{access}", level.isolation),
+            ));
+            let settings = "SELECT set_config('application_name', $1, true), \
+                            set_config('lock_timeout', $2, true)";
+            request.push(
+                Command::new(Role::Prologue, settings)
+                    .with(name)
+                    .with(&lock_timeout_ms.to_string()),
+            );
+            self.depth = 1;
+            self.keep = 1;
+        }
+        if self.keep < self.depth {
+            let first = self.keep + 1;
+            request.push(Command::new(Role::Prologue, &format!("RELEASE SAVEPOINT s{first}")));
+            self.depth = self.keep;
+        }
+        for level in self.depth + 1..=nest_level {
+            request.push(Command::new(Role::Prologue, &format!("SAVEPOINT s{level}")));
+        }
+        self.depth = self.depth.max(nest_level);
+        self.keep = self.depth;
+        request
+    }
+
+    /// A subtransaction at this level has committed into its parent.
+    pub fn subtransaction_committed(&mut self, level: i32) {
+        self.keep = self.keep.min(level - 1);
+    }
+
+    /// The commands that take back what was done at this level, if anything was.
+    pub fn roll_back_to(&mut self, level: i32) -> Option<Request> {
+        if self.keep < level || self.depth < level {
+            return None;
+        }
+        let mut request = Request::default();
+        for command in ["ROLLBACK TO SAVEPOINT", "RELEASE SAVEPOINT"] {
+            request.push(Command::new(Role::Prologue, &format!("{command} s{level}")));
+        }
+        self.depth = level - 1;
+        self.keep = level - 1;
+        Some(request)
+    }
+
+    /// Forgets the transaction: its end has been sent, or it is the resolver's now.
+    pub fn end_transaction(&mut self) {
+        self.depth = 0;
+        self.keep = 0;
+        self.transaction = None;
+        self.prepared = None;
+    }
+
+    /// Sends the commands. What comes back is in the exchange; a connection that is lost makes it
+    /// fail at once.
+    pub fn send(&mut self, request: &Request, rows: Option<Rc<dyn Rows>>) -> Rc<Exchange> {
+        let exchange = Exchange::new(request, rows);
+        let is_sent = self.is_usable()
+            && request.commands.iter().all(|command| {
+                let values: Vec<*const c_char> = command
+                    .parameters
+                    .iter()
+                    .map(|value| value.as_ref().map_or(null(), |value| value.as_ptr()))
+                    .collect();
+                self.session.send(&command.text, &values)
+            })
+            && self.session.sync();
+        self.under_way.push_back(Rc::clone(&exchange));
+        if !is_sent {
+            self.give_up();
+        }
+        exchange
+    }
+
+    /// What comes next, without waiting.
+    pub fn next(&mut self) -> Next {
+        let Some(exchange) = self.under_way.front().cloned() else {
+            return Next::Nothing;
+        };
+        if self.session.flush().is_none() {
+            self.give_up();
+            return Next::Again;
+        }
+        if exchange.wants_rows() {
+            self.session.row_by_row();
+        }
+        if self.session.is_busy() {
+            if !self.session.is_up() {
+                self.give_up();
+                return Next::Again;
+            }
+            return Next::Wait;
+        }
+        match self.session.next() {
+            None if self.session.is_up() => {
+                exchange.next_command();
+                Next::Again
+            }
+            None => {
+                self.give_up();
+                Next::Again
+            }
+            Some(answer) => {
+                if answer.status() == Status::Sync {
+                    self.under_way.pop_front();
+                }
+                Next::Answer(exchange, answer)
+            }
+        }
+    }
+
+    /// An exchange is over: the node has told the transaction's id with it.
+    pub fn note(&mut self, exchange: &Exchange) {
+        self.transaction = self.transaction.or(exchange.transaction());
+    }
+
+    /// For what `next` waits.
+    pub fn waits_for(&self) -> For {
+        match self.session.flush() {
+            Some(false) => For::Either,
+            _ => For::Reading,
+        }
+    }
+
+    /// Reads what has arrived.
+    pub fn consume(&mut self) {
+        if !self.session.consume() {
+            self.give_up();
+        }
+    }
+}

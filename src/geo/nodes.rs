@@ -1,0 +1,235 @@
+//! The connections of this session, and a statement's way to a node and back.
+
+use super::connect;
+use super::coordinator;
+use super::exchange::{Command, Exchange, Role, Rows};
+use super::failure::{Failure, NOT_SUPPORTED, Outcome};
+use super::node::{Level, Next, Node, Use};
+use super::server::{self, Server};
+use super::socket::wait_for_socket;
+use crate::pg::local::Local;
+use crate::pg::{libpq, release, xact};
+use crate::shared::guc;
+use pgrx::pg_sys::{self, Oid};
+use std::cell::{Cell, RefCell};
+use std::ffi::CString;
+use std::rc::Rc;
+
+/// A place in the session's list of connections.
+pub type NodeId = usize;
+
+static NODES: Local<RefCell<Vec<Option<Node>>>> = Local::new(RefCell::new(Vec::new()));
+
+/// Whether this transaction has used a node.
+static USED: Local<Cell<bool>> = Local::new(Cell::new(false));
+
+/// Changes of servers and mappings that this session has heard of.
+static CHANGES: Local<Cell<u64>> = Local::new(Cell::new(0));
+
+/// Whether the callbacks are registered.
+static LISTENS: Local<Cell<bool>> = Local::new(Cell::new(false));
+
+/// Works on a connection. `body` neither waits nor raises.
+pub fn with<R>(id: NodeId, body: impl FnOnce(&mut Node) -> R) -> R {
+    let mut nodes = NODES.borrow_mut();
+    body(nodes[id].as_mut().expect("a connection in use stays in the list"))
+}
+
+/// Works on every connection; not at all if the process is ending in the middle of such work.
+pub fn for_each(mut body: impl FnMut(NodeId, &mut Node)) {
+    if let Ok(mut nodes) = NODES.try_borrow_mut() {
+        for (id, node) in nodes.iter_mut().enumerate() {
+            if let Some(node) = node {
+                body(id, node);
+            }
+        }
+    }
+}
+
+/// The connections for which that holds.
+pub fn all(mut is_one: impl FnMut(&Node) -> bool) -> Vec<NodeId> {
+    let mut found = Vec::new();
+    for_each(|id, node| {
+        if is_one(node) {
+            found.push(id);
+        }
+    });
+    found
+}
+
+/// Whether the transaction has used a node.
+pub fn are_used() -> bool {
+    USED.get()
+}
+
+unsafe extern "C-unwind" fn on_change(_arg: pg_sys::Datum, _cache: i32, _hash: u32) {
+    CHANGES.set(CHANGES.get() + 1);
+    for_each(|_, node| node.is_stale = true);
+}
+
+fn listen() {
+    if LISTENS.replace(true) {
+        return;
+    }
+    release::ask();
+    for cache in [
+        pg_sys::SysCacheIdentifier::FOREIGNSERVEROID,
+        pg_sys::SysCacheIdentifier::USERMAPPINGOID,
+    ] {
+        // SAFETY: inval.c; the callback raises nothing.
+        unsafe { pg_sys::CacheRegisterSyscacheCallback(cache as i32, Some(on_change), 0.into()) };
+    }
+}
+
+/// The transaction has ended: closes connections that are not to be used again.
+pub fn transaction_ended() {
+    if !USED.replace(false) {
+        return;
+    }
+    if let Ok(mut nodes) = NODES.try_borrow_mut() {
+        for place in nodes.iter_mut() {
+            let stays = |node: &Node| node.is_usable() && !node.is_stale && node.server.is_kept;
+            if place.as_ref().is_some_and(|node| !stays(node)) {
+                *place = None;
+            }
+        }
+    }
+}
+
+/// The connection for that user and use; made if there is none. Raises on a cancel.
+pub fn find(server: Oid, user: Oid, for_use: Use) -> Outcome<NodeId> {
+    if libpq::load(c"postgres_fdw_handler").is_none() {
+        return Err(Failure::new(NOT_SUPPORTED, "libpq of PostgreSQL 14 or later is needed"));
+    }
+    listen();
+    let server = server::find(server, user);
+    USED.set(true);
+    if let Some(id) = look_up(&server, for_use) {
+        if !with(id, |node| node.is_in_transaction()) {
+            coordinator::wait_until_applied(server.server, &server.name)?;
+        }
+        return Ok(id);
+    }
+    coordinator::wait_until_applied(server.server, &server.name)?;
+    let changes = CHANGES.get();
+    let mut node = connect::connect(&server, for_use)?;
+    node.is_stale = changes != CHANGES.get();
+    Ok(insert(node))
+}
+
+fn insert(node: Node) -> NodeId {
+    let mut nodes = NODES.borrow_mut();
+    let free = nodes.iter().position(Option::is_none);
+    let id = free.unwrap_or_else(|| {
+        nodes.push(None);
+        nodes.len() - 1
+    });
+    nodes[id] = Some(node);
+    id
+}
+
+/// A connection that can be used. One that is not in a transaction is closed if it is out of date
+/// or lost.
+fn look_up(server: &Server, for_use: Use) -> Option<NodeId> {
+    let is_it = |node: &Node| node.server.mapping == server.mapping && node.for_use == for_use;
+    let id = *all(is_it).first()?;
+    let is_over = with(id, |node| {
+        let is_idle = !node.is_in_transaction();
+        if is_idle && !node.is_under_way() {
+            node.consume();
+        }
+        is_idle && (node.is_stale || !node.is_usable())
+    });
+    if is_over {
+        let old = NODES.borrow_mut()[id].take();
+        drop(old);
+        return None;
+    }
+    Some(id)
+}
+
+/// The level of the transaction at a node for that use.
+fn level(for_use: Use) -> Level {
+    // SAFETY: plain reads.
+    let (isolation, is_read_only) = unsafe { (pg_sys::XactIsoLevel, pg_sys::XactReadOnly) };
+    if for_use != Use::Work {
+        return Level {
+            isolation: "REPEATABLE READ",
+            is_read_only: true,
+        };
+    }
+    Level {
+        isolation: match isolation as u32 {
+            pg_sys::XACT_SERIALIZABLE => "SERIALIZABLE",
+            pg_sys::XACT_REPEATABLE_READ => "REPEATABLE READ",
+            _ => "READ COMMITTED",
+        },
+        is_read_only,
+    }
+}
+
+/// The transaction's name at the nodes until it has one that says more.
+const NAME: &str = "txn";
+
+/// Sends a statement, in the transaction at the node, which is opened if there is none.
+pub fn send(
+    id: NodeId,
+    text: &str,
+    parameters: Vec<Option<CString>>,
+    rows: Option<Rc<dyn Rows>>,
+) -> Rc<Exchange> {
+    let nest_level = xact::nest_level();
+    with(id, |node| {
+        let level = level(node.for_use);
+        let nest_level = if node.for_use == Use::Work { nest_level } else { 1 };
+        let mut request = node.prologue(&level, nest_level, NAME, guc::GEO_LOCK_TIMEOUT.get());
+        let mut command = Command::new(Role::Statement, text);
+        command.parameters = parameters;
+        request.push(command);
+        if node.for_use == Use::Work && node.transaction().is_none() {
+            request.push(Command::new(
+                Role::TransactionId,
+                "SELECT pg_catalog.pg_current_xact_id_if_assigned()",
+            ));
+        }
+        node.send(&request, rows)
+    })
+}
+
+/// Takes the next answer on the connection, whose ever it is, waiting for it if told to. False:
+/// nothing has come, or nothing is under way. Raises on a cancel, and what taking rows raises.
+pub fn step(id: NodeId, waits: bool) -> bool {
+    match with(id, Node::next) {
+        Next::Answer(exchange, answer) => {
+            exchange.take(answer);
+            if exchange.is_done() {
+                with(id, |node| node.note(&exchange));
+            }
+            true
+        }
+        Next::Again => true,
+        Next::Nothing => false,
+        Next::Wait if waits => {
+            let (socket, what) = with(id, |node| (node.session().socket(), node.waits_for()));
+            wait_for_socket(socket, what, None);
+            with(id, Node::consume);
+            true
+        }
+        Next::Wait => false,
+    }
+}
+
+/// Waits until everything that belongs to the exchange has come. Raises on a cancel.
+pub fn finish(id: NodeId, exchange: &Rc<Exchange>) -> Outcome<()> {
+    while !exchange.is_done() {
+        step(id, true);
+    }
+    exchange.outcome()
+}
+
+/// Takes what has come already, without waiting. Whether the exchange is over.
+pub fn look(id: NodeId, exchange: &Rc<Exchange>) -> bool {
+    with(id, Node::consume);
+    while !exchange.is_done() && step(id, false) {}
+    exchange.is_done()
+}

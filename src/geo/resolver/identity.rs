@@ -1,0 +1,108 @@
+//! Who this coordinator is: a UUID, which is in the names of its transactions at the nodes, and how
+//! it knows that it is not a copy.
+
+use super::launcher;
+use super::{in_transaction, rows};
+use crate::geo::coordinator::{Identity, memory};
+use crate::geo::decision;
+use geo::Phase;
+use pgrx::pg_sys;
+use std::os::unix::fs::MetadataExt;
+
+/// What the resolver finds out about itself.
+pub enum Found {
+    Us(Identity),
+    /// The row was written elsewhere: by a server that may still run.
+    Perhaps,
+    /// The database uses no nodes any more.
+    Nobody,
+}
+
+/// What a copy does not share with its original.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Place {
+    pub system: i64,
+    pub timeline: i32,
+    pub database: pg_sys::Oid,
+    /// The inode of the data directory's `PG_VERSION`, which is never written anew.
+    pub directory: i64,
+}
+
+impl Place {
+    pub fn here() -> Place {
+        // SAFETY: plain looks at shared memory and settings.
+        unsafe {
+            let folder = std::ffi::CStr::from_ptr(pg_sys::DataDir).to_string_lossy().into_owned();
+            let file = std::fs::metadata(format!("{folder}/PG_VERSION"));
+            Place {
+                system: pg_sys::GetSystemIdentifier() as i64,
+                timeline: pg_sys::GetWALInsertionTimeLine() as i32,
+                database: pg_sys::MyDatabaseId,
+                directory: file.map_or(0, |file| file.ino() as i64),
+            }
+        }
+    }
+}
+
+fn new_uuid() -> u128 {
+    let mut bytes = [0_u8; 16];
+    // SAFETY: fills so many bytes.
+    if !unsafe { pg_sys::pg_strong_random(bytes.as_mut_ptr().cast(), bytes.len()) } {
+        pgrx::error!("could not generate random values");
+    }
+    // RFC 4122: version 4.
+    bytes[6] = (bytes[6] & 0x0f) | 0x40;
+    bytes[8] = (bytes[8] & 0x3f) | 0x80;
+    u128::from_be_bytes(bytes)
+}
+
+/// Finds out, and gives this incarnation its number if it has none.
+pub fn identify(database: u32) -> Found {
+    let known = memory().with_geo(|board| board.known(database));
+    in_transaction(|| {
+        if decision::table(c"geo_coordinator").is_err() || !rows::has_nodes() {
+            launcher::mark(false);
+            return Found::Nobody;
+        }
+        launcher::mark(true);
+        let here = Place::here();
+        let row = rows::coordinator();
+        let is_ours = row.as_ref().is_none_or(|row| row.place == here);
+        if !is_ours {
+            return Found::Perhaps;
+        }
+        if let Some(known) = known
+            && let Some(row) = &row
+            && known.phase == Phase::Ready
+            && known.coordinator == row.uuid
+        {
+            return Found::Us(Identity {
+                coordinator: known.coordinator,
+                incarnation: known.incarnation,
+            });
+        }
+        // Sessions may still vote under the number that this start of the server has got before.
+        let before = known.map_or(0, |known| known.incarnation);
+        let uuid = row.as_ref().map_or_else(new_uuid, |row| row.uuid);
+        let last = row.as_ref().map_or(0, |row| row.incarnation);
+        let incarnation = if before != 0 && before == last { before } else { last + 1 };
+        rows::set_coordinator(uuid, incarnation, &here);
+        Found::Us(Identity {
+            coordinator: uuid,
+            incarnation,
+        })
+    })
+}
+
+/// By how much the number of incarnations goes up when a copy takes over: above all that the
+/// original may have used since.
+const TAKEN_OVER: u64 = 1 << 20;
+
+/// This server is the coordinator from now on. In a transaction; raises if the database has not
+/// been one.
+pub fn take_over() {
+    let Some(row) = rows::coordinator() else {
+        pgrx::error!("this database has not been a coordinator");
+    };
+    rows::set_coordinator(row.uuid, row.incarnation + TAKEN_OVER, &Place::here());
+}

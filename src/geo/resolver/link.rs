@@ -1,0 +1,287 @@
+//! The resolver's connections. One that has to be made does not keep the others waiting.
+
+use super::reload;
+use crate::geo::connect;
+use crate::geo::exchange::{Exchange, Request, Rows};
+use crate::geo::failure::{check_for_interrupts, log};
+use crate::geo::node::{Next, Node, Use};
+use crate::geo::server::Server;
+use crate::geo::socket::Descriptor;
+use crate::pg::libpq::{self, Attempt, Session};
+use crate::pg::process;
+use crate::shared::guc;
+use pgrx::pg_sys;
+use std::rc::Rc;
+
+/// How long a node may take for an answer, in microseconds.
+const ANSWER_US: u64 = 2_000_000;
+
+/// A connection to a node, or the way to one.
+pub struct Link {
+    pub server: Rc<Server>,
+    state: State,
+    /// Whether the log has been told that the node cannot be reached.
+    is_told: bool,
+}
+
+enum State {
+    Down,
+    Connecting {
+        session: Session,
+        descriptor: Descriptor,
+        attempt: Attempt,
+        until: u64,
+    },
+    Preparing(Box<Node>, [Rc<Exchange>; 3], u64),
+    Up(Box<Node>),
+}
+
+impl Link {
+    pub fn new(server: Rc<Server>) -> Link {
+        Link {
+            server,
+            state: State::Down,
+            is_told: false,
+        }
+    }
+
+    /// The connection, if there is one.
+    pub fn node(&mut self) -> Option<&mut Node> {
+        match &mut self.state {
+            State::Up(node) if node.is_usable() => Some(node),
+            _ => None,
+        }
+    }
+
+    /// Closes it: the next pass makes a new one.
+    pub fn close(&mut self) {
+        self.state = State::Down;
+    }
+
+    /// Whether it is on its way.
+    fn is_coming(&self) -> bool {
+        matches!(self.state, State::Connecting { .. } | State::Preparing(..))
+    }
+
+    fn failed(&mut self, why: &str) {
+        if !std::mem::replace(&mut self.is_told, true) {
+            log(&format!("txn: the resolver cannot reach server \"{}\": {why}", self.server.name));
+        }
+        self.state = State::Down;
+    }
+
+    /// Begins to connect if need be, and goes on as far as it can without waiting.
+    pub fn go_on(&mut self) {
+        loop {
+            match std::mem::replace(&mut self.state, State::Down) {
+                State::Down => match connect::start(&self.server) {
+                    Ok((session, descriptor)) => {
+                        let timeout = guc::GEO_CONNECT_TIMEOUT.get().max(1) as u64;
+                        self.state = State::Connecting {
+                            attempt: session.begun(),
+                            session,
+                            descriptor,
+                            until: process::now() + timeout * 1000,
+                        };
+                        return;
+                    }
+                    Err(failure) => return self.failed(&failure.message),
+                },
+                State::Connecting {
+                    session,
+                    descriptor,
+                    attempt,
+                    until,
+                } => {
+                    if !self.connect(session, descriptor, attempt, until) {
+                        return;
+                    }
+                }
+                State::Preparing(node, answers, until) => {
+                    return self.prepare(node, answers, until);
+                }
+                State::Up(node) => {
+                    if node.is_usable() {
+                        self.state = State::Up(node);
+                    }
+                    return;
+                }
+            }
+        }
+    }
+
+    /// One step of connecting. Whether another may be taken at once.
+    fn connect(
+        &mut self,
+        session: Session,
+        descriptor: Descriptor,
+        attempt: Attempt,
+        until: u64,
+    ) -> bool {
+        let writes = attempt == Attempt::ToWrite;
+        let is_waiting = matches!(attempt, Attempt::ToRead | Attempt::ToWrite);
+        let is_ready = is_waiting && libpq::is_ready(session.socket(), writes);
+        if is_waiting && !is_ready {
+            if process::now() >= until {
+                self.failed("there was no answer");
+            } else {
+                self.state = State::Connecting {
+                    session,
+                    descriptor,
+                    attempt,
+                    until,
+                };
+            }
+            return false;
+        }
+        match session.go_on() {
+            Attempt::Failed => {
+                self.failed(&session.message());
+                false
+            }
+            Attempt::Done => {
+                match connect::adopt(&self.server, Use::Work, session, descriptor) {
+                    Ok(mut node) => {
+                        let sent = connect::preparation().map(|one| node.send(&one, None));
+                        let until = process::now() + ANSWER_US;
+                        self.state = State::Preparing(Box::new(node), sent, until);
+                        true
+                    }
+                    Err(failure) => {
+                        self.failed(&failure.message);
+                        false
+                    }
+                }
+            }
+            attempt => {
+                self.state = State::Connecting {
+                    session,
+                    descriptor,
+                    attempt,
+                    until,
+                };
+                true
+            }
+        }
+    }
+
+    fn prepare(&mut self, mut node: Box<Node>, answers: [Rc<Exchange>; 3], until: u64) {
+        node.consume();
+        if !drain(&mut node) {
+            if process::now() >= until {
+                self.failed("there was no answer");
+            } else {
+                self.state = State::Preparing(node, answers, until);
+            }
+            return;
+        }
+        match connect::facts(&answers) {
+            Ok(facts) => {
+                node.facts = facts;
+                if std::mem::replace(&mut self.is_told, false) {
+                    log(&format!("txn: the resolver reaches server \"{}\" again", self.server.name));
+                }
+                self.state = State::Up(node);
+            }
+            Err(failure) => self.failed(&failure.message),
+        }
+    }
+
+    fn socket(&self) -> Option<(i32, bool)> {
+        match &self.state {
+            State::Connecting {
+                session, attempt, ..
+            } => Some((session.socket(), *attempt == Attempt::ToWrite)),
+            State::Preparing(node, ..) => {
+                Some((node.session().socket(), node.session().flush() == Some(false)))
+            }
+            _ => None,
+        }
+    }
+}
+
+/// Takes all that has come. Whether nothing is under way any more.
+fn drain(node: &mut Node) -> bool {
+    loop {
+        match node.next() {
+            Next::Answer(exchange, answer) => {
+                exchange.take(answer);
+                if exchange.is_done() {
+                    node.note(&exchange);
+                }
+            }
+            Next::Again => {}
+            Next::Nothing => return true,
+            Next::Wait => return false,
+        }
+    }
+}
+
+/// Sends a request on a link that is up.
+pub fn send(link: &mut Link, request: &Request, rows: Option<Rc<dyn Rows>>) -> Option<Rc<Exchange>> {
+    link.node().map(|node| node.send(request, rows))
+}
+
+/// Waits for the answers on all links. One that takes too long is closed.
+pub fn collect(links: &mut [Link]) {
+    let until = process::now() + ANSWER_US;
+    loop {
+        let mut sockets = Vec::new();
+        for link in links.iter_mut() {
+            if let Some(node) = link.node()
+                && !drain(node)
+            {
+                sockets.push((node.session().socket(), node.session().flush() == Some(false)));
+            }
+        }
+        if sockets.is_empty() {
+            return;
+        }
+        if process::now() >= until {
+            break;
+        }
+        libpq::poll(&sockets, 100);
+        check_for_interrupts();
+        for link in links.iter_mut() {
+            if let Some(node) = link.node()
+                && node.is_under_way()
+            {
+                node.consume();
+            }
+        }
+    }
+    for link in links {
+        if link.node().is_some_and(|node| node.is_under_way()) {
+            link.close();
+        }
+    }
+}
+
+/// Sleeps until woken or until then; connections that are on their way go on meanwhile.
+pub fn wait(links: &mut [Link], until: u64) {
+    /// How long one sleep is while a connection is on its way, in milliseconds: the latch is looked
+    /// at in between.
+    const NAP_MS: i32 = 10;
+    loop {
+        links.iter_mut().filter(|link| link.is_coming()).for_each(Link::go_on);
+        let sockets: Vec<_> = links.iter().filter_map(Link::socket).collect();
+        if sockets.is_empty() {
+            return super::sleep(until);
+        }
+        libpq::poll(&sockets, NAP_MS);
+        check_for_interrupts();
+        reload();
+        // SAFETY: our own latch.
+        let is_woken = unsafe {
+            let is_set = (*pg_sys::MyLatch).is_set != 0;
+            if is_set {
+                pg_sys::ResetLatch(pg_sys::MyLatch);
+            }
+            is_set
+        };
+        if is_woken || process::now() >= until {
+            links.iter_mut().filter(|link| link.is_coming()).for_each(Link::go_on);
+            return;
+        }
+    }
+}

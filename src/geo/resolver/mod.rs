@@ -1,0 +1,177 @@
+//! The resolver: a background worker for each database that uses nodes. It ends what sessions have
+//! left at the nodes: rolls back what was never decided, commits what was.
+
+mod identity;
+pub mod launcher;
+mod link;
+mod pass;
+pub mod rows;
+
+use super::coordinator::memory;
+use super::failure::{check_for_interrupts, log};
+use crate::pg::{process, raw};
+use crate::shared::guc;
+use geo::Phase;
+use pgrx::pg_guard;
+use pgrx::pg_sys::{self, Datum, Oid};
+use std::collections::BTreeSet;
+
+/// Runs in a transaction of its own. An ERROR ends the worker; the launcher starts it again.
+fn in_transaction<R>(body: impl FnOnce() -> R) -> R {
+    // SAFETY: a background worker's protocol: no transaction is open.
+    unsafe {
+        pg_sys::SetCurrentStatementStartTimestamp();
+        pg_sys::StartTransactionCommand();
+        pg_sys::PushActiveSnapshot(pg_sys::GetTransactionSnapshot());
+        let result = body();
+        pg_sys::PopActiveSnapshot();
+        pg_sys::CommitTransactionCommand();
+        result
+    }
+}
+
+/// Sleeps until woken or until then. Handles interrupts and changes of settings.
+fn sleep(until: u64) {
+    let left = until.saturating_sub(process::now()) / 1000;
+    let events = pg_sys::WL_LATCH_SET | pg_sys::WL_EXIT_ON_PM_DEATH | pg_sys::WL_TIMEOUT;
+    // SAFETY: the standard latch wait of a background worker.
+    unsafe {
+        let timeout = left as std::ffi::c_long;
+        let wait = pg_sys::PG_WAIT_EXTENSION;
+        pg_sys::WaitLatch(pg_sys::MyLatch, events as i32, timeout, wait);
+        pg_sys::ResetLatch(pg_sys::MyLatch);
+    }
+    check_for_interrupts();
+    reload();
+}
+
+fn reload() {
+    // SAFETY: what every background worker does.
+    unsafe {
+        if pg_sys::ConfigReloadPending != 0 {
+            pg_sys::ConfigReloadPending = 0;
+            pg_sys::ProcessConfigFile(pg_sys::GucContext::PGC_SIGHUP);
+        }
+    }
+}
+
+/// Signals as for a session: SIGTERM is heard where interrupts are.
+fn attach_signals() {
+    // SAFETY: handlers of PostgreSQL's, before signals are let through.
+    unsafe {
+        pg_sys::pqsignal(libc::SIGTERM, Some(raw::die));
+        pg_sys::pqsignal(libc::SIGHUP, Some(raw::SignalHandlerForConfigReload));
+        pg_sys::BackgroundWorkerUnblockSignals();
+    }
+}
+
+/// This process ends: others may start a resolver.
+unsafe extern "C-unwind" fn on_exit(_code: i32, database: Datum) {
+    let database: u32 = Oid::from(database.value() as u32).into();
+    memory().with_geo(|board| {
+        let own = board.known(database).and_then(|known| known.process);
+        if own.is_none_or(|process| process == process::me() as u32) {
+            board.left(database);
+        }
+    });
+}
+
+/// Whether another process is the resolver of that database.
+fn has_another(database: u32) -> bool {
+    let known = memory().with_geo(|board| board.known(database));
+    let other = known.and_then(|known| known.process);
+    other.is_some_and(|other| {
+        other != process::me() as u32 && process::pid_of(other as hotrow::ActorId).is_some()
+    })
+}
+
+/// The worker's start.
+#[unsafe(no_mangle)]
+#[pg_guard]
+pub unsafe extern "C-unwind" fn txn_resolver_main(argument: Datum) {
+    let database: u32 = argument.value() as u32;
+    attach_signals();
+    if has_another(database) {
+        return;
+    }
+    memory().with_geo(|board| {
+        board.claim(database);
+        board.started(database, process::me() as u32);
+    });
+    // SAFETY: ipc.c; then a connection to the database, as superuser.
+    unsafe {
+        pg_sys::on_shmem_exit(Some(on_exit), Datum::from(Oid::from(database)));
+        pg_sys::BackgroundWorkerInitializeConnectionByOid(Oid::from(database), Oid::INVALID, 0);
+        // Rows that are erased may come back with a failover: then the nodes are asked.
+        set(c"synchronous_commit", c"local");
+        // Connections to nodes are not the session's.
+        set(c"application_name", c"txn resolver");
+    }
+    run(database);
+}
+
+unsafe fn set(name: &std::ffi::CStr, value: &std::ffi::CStr) {
+    // SAFETY: outside of a transaction, for the life of the process.
+    unsafe {
+        pg_sys::SetConfigOption(
+            name.as_ptr(),
+            value.as_ptr(),
+            pg_sys::GucContext::PGC_SUSET,
+            pg_sys::GucSource::PGC_S_OVERRIDE,
+        );
+    }
+}
+
+fn run(database: u32) {
+    let mut links = Vec::new();
+    let mut acknowledged = BTreeSet::new();
+    let mut is_told = false;
+    let leaves = || memory().with_geo(|board| board.known(database).is_none_or(|one| one.leaves));
+    while !leaves() {
+        let interval = guc::GEO_RESOLVER_INTERVAL.get().max(10) as u64 * 1000;
+        let next = process::now() + interval;
+        match identity::identify(database) {
+            identity::Found::Us(identity) => {
+                is_told = false;
+                pass::announce(database, &identity);
+                let is_complete = pass::run(database, &identity, &mut links, &mut acknowledged);
+                if is_complete {
+                    memory().with_geo(|board| board.passed(database));
+                }
+            }
+            identity::Found::Perhaps => {
+                memory().with_geo(|board| board.identified(database, 0, 0, Phase::Paused));
+                if !std::mem::replace(&mut is_told, true) {
+                    log("txn: this server may be a copy of the coordinator; see txn.geo_take_over()");
+                }
+            }
+            identity::Found::Nobody => return,
+        }
+        link::wait(&mut links, next);
+    }
+}
+
+/// Starts the launcher. Once, from `_PG_init`.
+pub fn init() {
+    launcher::register();
+}
+
+/// The resolver of a database goes away: somebody wants to have the database alone. It comes back
+/// by itself. Returns once it has gone.
+pub fn step_aside(database: Oid) {
+    let oid: u32 = database.into();
+    let until = process::now() + 5_000_000;
+    while memory().with_geo(|board| board.ask_to_leave(oid)) && process::now() < until {
+        let known = memory().with_geo(|board| board.known(oid));
+        if let Some(process) = known.and_then(|known| known.process) {
+            crate::shared::wait::wake(process as hotrow::ActorId);
+        }
+        std::thread::sleep(std::time::Duration::from_millis(5));
+        check_for_interrupts();
+    }
+}
+
+/// This server is the coordinator from now on. In a transaction.
+pub fn take_over() {
+    identity::take_over();
+}

@@ -1,0 +1,366 @@
+//! One look of the resolver at all nodes. What it does with what it finds is in `crates/geo`
+//! (`recovery.rs`), with the reason why the sets have to be read in just this order.
+
+use super::link::{self, Link};
+use super::rows::{self, Decided};
+use super::in_transaction;
+use crate::geo::coordinator::{Identity, memory};
+use crate::geo::decision;
+use crate::geo::exchange::{Command, Exchange, Request, Role, Rows};
+use crate::geo::failure::log;
+use crate::geo::server::Server;
+use crate::geo::single::status_of;
+use crate::pg::libpq::Answer;
+use crate::pg::{process, raw};
+use crate::shared::stop;
+use geo::{Action, Asked, Gid, History, Judged, Pass, Phase, Scope};
+use pgrx::pg_sys;
+use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet};
+use std::rc::Rc;
+
+/// The names that a node has given.
+#[derive(Default)]
+struct Names(RefCell<Vec<Gid>>);
+
+impl Rows for Names {
+    fn take(&self, answer: Answer) {
+        let gid = |n| Gid::parse(&answer.value(n, 0)?.to_string_lossy());
+        self.0.borrow_mut().extend((0..answer.rows()).filter_map(gid));
+    }
+}
+
+const PREPARED: &str = "SELECT gid FROM pg_catalog.pg_prepared_xacts \
+     WHERE database OPERATOR(pg_catalog.=) pg_catalog.current_database() \
+     AND pg_catalog.starts_with(gid, $1)";
+
+/// What a node says of a transaction that is gone, and of its own past.
+const STATUS: &str = "SELECT pg_catalog.pg_xact_status($1::pg_catalog.xid8), \
+     pg_catalog.pg_logical_emit_message(true, 'txn', '')";
+
+/// The lines of the node's timeline history, if the mapping's user may read it.
+const HISTORY: &str = "SELECT CASE WHEN pg_catalog.has_function_privilege(\
+     'pg_catalog.pg_read_file(text,boolean)', 'execute') THEN \
+     pg_catalog.pg_read_file('pg_wal/' OPERATOR(pg_catalog.||) $1, true) END";
+
+/// Tells sessions who we are. Before the first time: what is decided is unapplied until it was
+/// looked at.
+pub fn announce(database: u32, identity: &Identity) {
+    let known = memory().with_geo(|board| board.known(database));
+    if known.is_some_and(|known| known.phase == Phase::Ready) {
+        return;
+    }
+    let decided = in_transaction(rows::decided);
+    let changes = memory().with_geo(|board| board.changes());
+    tell_unapplied(database, decided.iter(), changes);
+    memory().with_geo(|board| {
+        let (coordinator, incarnation) = (identity.coordinator, identity.incarnation);
+        board.identified(database, coordinator, incarnation, Phase::Ready);
+    });
+}
+
+fn tell_unapplied<'a>(
+    database: u32,
+    decided: impl Iterator<Item = &'a Decided>,
+    changes: u64,
+) {
+    let mut counts: BTreeMap<u32, u64> = BTreeMap::new();
+    for one in decided.filter(|one| !one.is_lost) {
+        *counts.entry(one.server.into()).or_default() += 1;
+    }
+    let counts: Vec<(u32, u64)> = counts.into_iter().collect();
+    memory().with_geo(|board| board.set_unapplied(database, &counts, changes));
+}
+
+/// Whether the rows that were read are durable wherever a failover may look for them: visible ones
+/// may be neither on disk nor at a standby yet.
+fn is_confirmed() -> bool {
+    const PATIENCE_US: u64 = 1_000_000;
+    // SAFETY: a record of WAL of our own, after all that has been read; it is made durable.
+    let lsn = unsafe {
+        let lsn = raw::LogLogicalMessage(c"txn".as_ptr(), c"".as_ptr(), 0, false);
+        pg_sys::XLogFlush(lsn);
+        lsn
+    };
+    let until = process::now() + PATIENCE_US;
+    while !decision::is_confirmed(lsn) {
+        if process::now() >= until {
+            return false;
+        }
+        super::sleep(process::now() + 10_000);
+    }
+    true
+}
+
+/// A node of a pass: a server with all its mappings.
+struct Place {
+    server: pg_sys::Oid,
+    mappings: Vec<u32>,
+}
+
+/// Keeps the links to what the catalogs say, and lets new ones come.
+fn renew(links: &mut Vec<Link>) -> Vec<Place> {
+    let nodes = in_transaction(rows::nodes);
+    let is_same = |one: &Rc<Server>, other: &Server| {
+        one.mapping == other.mapping && one.parameters == other.parameters
+    };
+    links.retain(|link| nodes.iter().any(|node| is_same(node, &link.server)));
+    let mut places: Vec<Place> = Vec::new();
+    for node in nodes {
+        let mapping = node.mapping.into();
+        match places.iter_mut().find(|place| place.server == node.server) {
+            Some(place) => place.mappings.push(mapping),
+            None => places.push(Place {
+                server: node.server,
+                mappings: vec![mapping],
+            }),
+        }
+        if !links.iter().any(|link| is_same(&node, &link.server)) {
+            links.push(Link::new(node));
+        }
+    }
+    places
+}
+
+/// What was found at one node.
+struct Look {
+    place: Place,
+    /// The link that lists.
+    link: usize,
+    prepared: Vec<Gid>,
+}
+
+/// The names at the nodes, in the order of the places. None: it has not told.
+fn list(links: &mut [Link], places: &[(usize, ())], uuid: u128) -> Vec<Option<Vec<Gid>>> {
+    let prefix = Gid::prefix(uuid);
+    let sent: Vec<Option<(Rc<Names>, Rc<Exchange>)>> = places
+        .iter()
+        .map(|&(link, ())| {
+            let names = Rc::new(Names::default());
+            let request = Request::of(Command::new(Role::Statement, PREPARED).with(&prefix));
+            let exchange = link::send(&mut links[link], &request, Some(names.clone()))?;
+            Some((names, exchange))
+        })
+        .collect();
+    link::collect(links);
+    let read = |sent: Option<(Rc<Names>, Rc<Exchange>)>| {
+        let (names, exchange) = sent?;
+        (exchange.is_done() && !exchange.has_failed()).then(|| names.0.take())
+    };
+    sent.into_iter().map(read).collect()
+}
+
+/// Looks at all nodes, and does what is to be done. Whether all have been reached.
+pub fn run(
+    database: u32,
+    identity: &Identity,
+    links: &mut Vec<Link>,
+    acknowledged: &mut BTreeSet<Gid>,
+) -> bool {
+    let changes = memory().with_geo(|board| board.changes());
+    let places = renew(links);
+    open_some(links, &places);
+    let mut is_complete = true;
+    let mut listing = Vec::new();
+    for place in places {
+        let up = (0..links.len())
+            .find(|&n| links[n].server.server == place.server && links[n].node().is_some());
+        match up {
+            Some(link) => listing.push((link, place)),
+            None => is_complete = false,
+        }
+    }
+    let at: Vec<(usize, ())> = listing.iter().map(|one| (one.0, ())).collect();
+    let first = list(links, &at, identity.coordinator);
+    stop::at(stop::Point::GeoListed);
+    let active = geo::active(memory().geo_slots);
+    let decided = in_transaction(rows::decided);
+    take_acknowledged(database, identity, &decided, acknowledged);
+    let is_waiting = |one: &&Decided| !active.contains(one.gid.sequence) && !one.is_lost;
+    let confirmed = decided.iter().any(|one| is_waiting(&one)) && is_confirmed();
+    let rows: Vec<geo::Decision> = decided
+        .iter()
+        .filter(|one| !one.is_lost)
+        .map(|one| one.for_pass(acknowledged.contains(&one.gid), confirmed))
+        .collect();
+    let second = list(links, &at, identity.coordinator);
+    let mut erased = Vec::new();
+    for (((link, place), first), second) in listing.into_iter().zip(first).zip(second) {
+        let (Some(first), Some(second)) = (first, second) else {
+            is_complete = false;
+            continue;
+        };
+        let scope = Scope {
+            coordinator: identity.coordinator,
+            incarnation: identity.incarnation,
+            mappings: place.mappings.clone(),
+        };
+        let look = Look {
+            place,
+            link,
+            prepared: first,
+        };
+        let actions = Pass::of(scope)
+            .prepared(look.prepared.clone())
+            .active(active.clone())
+            .decided(rows.clone())
+            .prepared_again(second);
+        erased.extend(act(links, &look, &actions, &decided));
+    }
+    finish(database, &decided, &active, &erased, acknowledged, changes);
+    is_complete
+}
+
+/// Opens what is needed: one link for each server, and those whose transactions are to be ended.
+fn open_some(links: &mut [Link], places: &[Place]) {
+    for place in places {
+        let of_server = |link: &&mut Link| link.server.server == place.server;
+        let mut of_server: Vec<&mut Link> = links.iter_mut().filter(of_server).collect();
+        let is_up = of_server.iter_mut().any(|link| link.node().is_some());
+        if !is_up {
+            of_server.into_iter().for_each(Link::go_on);
+        }
+    }
+}
+
+/// The transactions of which the sessions have said that all nodes have acknowledged them.
+fn take_acknowledged(
+    database: u32,
+    identity: &Identity,
+    decided: &[Decided],
+    acknowledged: &mut BTreeSet<Gid>,
+) {
+    let new: BTreeSet<u64> =
+        memory().with_geo(|board| board.take_acknowledged(database)).into_iter().collect();
+    let is_new = |gid: &Gid| gid.incarnation == identity.incarnation && new.contains(&gid.sequence);
+    acknowledged.extend(decided.iter().map(|one| one.gid).filter(is_new));
+}
+
+/// Does what a pass says about a node. The rows that may go.
+fn act(links: &mut [Link], look: &Look, actions: &[Action], decided: &[Decided]) -> Vec<Gid> {
+    let mut erased = Vec::new();
+    let mut ending = Vec::new();
+    for action in actions {
+        match *action {
+            Action::RollBack(gid) => {
+                end(links, look, gid, "ROLLBACK");
+            }
+            Action::Commit(gid) => ending.extend(end(links, look, gid, "COMMIT")),
+            Action::Erase(gid) => erased.push(gid),
+            Action::AskStatus(gid) => {
+                let row = decided.iter().find(|row| row.gid == gid);
+                if let Some(row) = row {
+                    ask(links, look, row, &mut erased);
+                }
+            }
+        }
+    }
+    link::collect(links);
+    for (gid, link, exchange) in ending {
+        let tag = exchange.tag();
+        let warned = links[link].node().is_none_or(|node| node.session().take_standby_warning());
+        let answer = geo::Answer {
+            tag: tag.as_deref(),
+            standby_wait_cancelled: warned,
+        };
+        if geo::applied(&answer, true) {
+            erased.push(gid);
+        }
+    }
+    erased
+}
+
+/// Sends COMMIT or ROLLBACK PREPARED, as the user who has prepared. One that is not connected is
+/// let come: a later pass does it.
+fn end(links: &mut [Link], look: &Look, gid: Gid, how: &str) -> Option<(Gid, usize, Rc<Exchange>)> {
+    let own = links.iter().position(|link| u32::from(link.server.mapping) == gid.mapping);
+    let at = own.unwrap_or(look.link);
+    debug_assert!(own.is_none() || look.place.mappings.contains(&gid.mapping));
+    if links[at].node().is_none() {
+        links[at].go_on();
+        return None;
+    }
+    let request = Request::of(Command::new(Role::Ending, &format!("{how} PREPARED '{gid}'")));
+    let exchange = link::send(&mut links[at], &request, None)?;
+    Some((gid, at, exchange))
+}
+
+/// Asks the node about a transaction that it does not show as prepared any more.
+fn ask(links: &mut [Link], look: &Look, row: &Decided, erased: &mut Vec<Gid>) {
+    let timeline = match links[look.link].node() {
+        Some(node) => node.facts.timeline,
+        None => return,
+    };
+    let id = row.transaction.to_string();
+    let file = format!("{timeline:08X}.history");
+    let status = Request::of(Command::new(Role::Facts, STATUS).with(&id));
+    let history = Request::of(Command::new(Role::Facts, HISTORY).with(&file));
+    let sent = [
+        link::send(&mut links[look.link], &status, None),
+        link::send(&mut links[look.link], &history, None),
+    ];
+    link::collect(links);
+    let [Some(status), Some(history)] = sent else { return };
+    let Some(node) = links[look.link].node() else { return };
+    if !status.is_done() || !history.is_done() {
+        return;
+    }
+    // An id that the node does not know is one that it has not given: an error.
+    let text = status.facts().first().cloned().flatten();
+    let lines = history.facts().first().cloned().flatten();
+    let asked = Asked {
+        status: status_of(text.as_deref()),
+        confirmed: !node.session().take_standby_warning(),
+        prepared: row.prepared,
+        history: History {
+            timeline,
+            switches: lines.map(|lines| switches(&lines)),
+        },
+    };
+    match geo::judge(&asked) {
+        Judged::Erase => erased.push(row.gid),
+        Judged::Wait => {}
+        Judged::Lost => {
+            let name = &links[look.link].server.name;
+            log(&format!(
+                "txn: server \"{name}\" has lost the committed transaction {}; see \
+                 txn.geo_transactions",
+                row.gid
+            ));
+            in_transaction(|| rows::note_lost(&[row.gid]));
+        }
+    }
+}
+
+/// The lines of a history file: a timeline, and where it was left (timeline.c).
+fn switches(lines: &str) -> Vec<(u32, u64)> {
+    let read = |line: &str| {
+        let mut words = line.split_whitespace();
+        let timeline = words.next()?.parse().ok()?;
+        let (high, low) = words.next()?.split_once('/')?;
+        let part = |text| u64::from_str_radix(text, 16).ok();
+        Some((timeline, (part(high)? << 32) | part(low)?))
+    };
+    lines.lines().filter_map(read).collect()
+}
+
+/// Deletes the rows that may go, and tells sessions what is still to be applied.
+fn finish(
+    database: u32,
+    decided: &[Decided],
+    active: &geo::Active,
+    erased: &[Gid],
+    acknowledged: &mut BTreeSet<Gid>,
+    changes: u64,
+) {
+    if !erased.is_empty() {
+        in_transaction(|| rows::erase(erased));
+    }
+    let is_left = |one: &&Decided| {
+        !erased.contains(&one.gid)
+            && !acknowledged.contains(&one.gid)
+            && !active.contains(one.gid.sequence)
+    };
+    tell_unapplied(database, decided.iter().filter(is_left), changes);
+    acknowledged.retain(|gid| !erased.contains(gid) && decided.iter().any(|one| one.gid == *gid));
+}

@@ -1,0 +1,262 @@
+//! Scans: of a foreign table, or of what a node computes from several.
+//!
+//! A scan's rows are all fetched with its first: one round trip, no cursor at the node. They wait
+//! in a tuplestore, which goes to disk beyond `work_mem`.
+
+use super::exchange::{Exchange, Rows};
+use super::failure::{Outcome, raised};
+use super::nodes::{self, NodeId};
+use super::row::{Conversion, descriptor_of, tuple};
+use super::statement;
+use super::values::{Parameters, depend_on_plan};
+use crate::pg::libpq::Answer;
+use crate::pg::nodes::{nth, numbers};
+use crate::pg::slot::{clear, get_all};
+use pgrx::pg_guard;
+use pgrx::pg_sys::{self, Datum, ForeignScanState, Oid, TupleTableSlot};
+use std::ffi::CStr;
+use std::rc::Rc;
+
+/// Places in the plan's private list (postgres_fdw.c: FdwScanPrivateIndex).
+const SQL: usize = 0;
+const RETRIEVED: usize = 1;
+
+/// A scan of a node.
+struct Scan {
+    server: Oid,
+    user: Oid,
+    sql: String,
+    parameters: Parameters,
+    rows: Rc<Fetched>,
+    /// The row that has been read from the store, as a minimal tuple with its address.
+    slot: *mut TupleTableSlot,
+    sent: Option<(NodeId, Rc<Exchange>)>,
+}
+
+/// The rows that have come.
+struct Fetched {
+    conversion: Conversion,
+    /// With the address as one more column.
+    descriptor: pg_sys::TupleDesc,
+    store: *mut pg_sys::Tuplestorestate,
+}
+
+impl Rows for Fetched {
+    fn take(&self, answer: Answer) {
+        for n in 0..answer.rows() {
+            let mut row = self.conversion.read(&answer, n);
+            row.nulls.push(row.address.is_none());
+            let address = row.address.as_mut();
+            row.values.push(address.map_or(Datum::from(0), |at| Datum::from(&raw mut *at)));
+            // SAFETY: values for the store's descriptor; it copies them.
+            unsafe {
+                pg_sys::tuplestore_putvalues(
+                    self.store,
+                    self.descriptor,
+                    row.values.as_mut_ptr(),
+                    row.nulls.as_mut_ptr(),
+                );
+            }
+            self.conversion.done();
+        }
+    }
+}
+
+/// Sends the scan's statement, unless that has been done.
+unsafe fn start(node: *mut ForeignScanState) -> Outcome<()> {
+    // SAFETY: called by `statement` for a scan that was noted.
+    unsafe { scan_of(node).map_or(Ok(()), |scan| scan.start(node)) }
+}
+
+/// The columns of the answer: attribute numbers.
+pub unsafe fn attributes(list: *const pg_sys::List) -> Vec<i32> {
+    // SAFETY: a list of integers.
+    unsafe { numbers(list).map(|n| n as i32).collect() }
+}
+
+/// The text of a place in a private list.
+pub unsafe fn text(list: *const pg_sys::List, place: usize) -> String {
+    // SAFETY: a String node is there.
+    unsafe {
+        let text = (*nth::<pg_sys::String>(list, place)).sval;
+        CStr::from_ptr(text).to_string_lossy().into_owned()
+    }
+}
+
+/// The scanned table's server, and as whom it is reached (ExecCheckPermissions' rule).
+///
+/// # Safety
+/// The state of a foreign scan.
+pub unsafe fn server_and_user(scan: *const ForeignScanState) -> (Oid, Oid) {
+    // SAFETY: by the contract.
+    unsafe {
+        let plan = (*scan).ss.ps.plan.cast::<pg_sys::ForeignScan>();
+        let user = match (*plan).checkAsUser {
+            Oid::INVALID => pg_sys::GetUserId(),
+            user => user,
+        };
+        ((*plan).fs_server, user)
+    }
+}
+
+/// The scan behind a node's state; None in an EXPLAIN.
+unsafe fn scan_of<'a>(node: *mut ForeignScanState) -> Option<&'a mut Scan> {
+    // SAFETY: set by `begin`; the executor's calls do not overlap.
+    unsafe { (*node).fdw_state.cast::<Scan>().as_mut() }
+}
+
+#[pg_guard]
+pub unsafe extern "C-unwind" fn begin(node: *mut ForeignScanState, flags: i32) {
+    if flags & pg_sys::EXEC_FLAG_EXPLAIN_ONLY as i32 != 0 {
+        return;
+    }
+    // SAFETY: the executor's state and plan. What is made here lives as long as the statement.
+    unsafe {
+        let plan = (*node).ss.ps.plan.cast::<pg_sys::ForeignScan>();
+        let estate = (*node).ss.ps.state;
+        let (server, user) = server_and_user(node);
+        let repeats = depend_on_plan((*plan).fdw_exprs);
+        statement::note(node, (server, user), repeats, start);
+        let attributes = attributes(nth((*plan).fdw_private, RETRIEVED));
+        let descriptor = descriptor_of(node);
+        let conversion = Conversion::new(descriptor, attributes, node, std::ptr::null_mut());
+        let with_address = with_address(descriptor);
+        let scan = Scan {
+            server,
+            user,
+            sql: text((*plan).fdw_private, SQL),
+            parameters: Parameters::new((*plan).fdw_exprs, node.cast()),
+            rows: Rc::new(Fetched {
+                conversion,
+                descriptor: with_address,
+                store: pg_sys::tuplestore_begin_heap(false, false, pg_sys::work_mem),
+            }),
+            slot: pg_sys::MakeSingleTupleTableSlot(with_address, &raw const pg_sys::TTSOpsMinimalTuple),
+            sent: None,
+        };
+        (*node).fdw_state =
+            pgrx::PgMemoryContexts::For((*estate).es_query_cxt).leak_and_drop_on_delete(scan).cast();
+    }
+}
+
+/// The descriptor with a column for the address.
+unsafe fn with_address(of: pg_sys::TupleDesc) -> pg_sys::TupleDesc {
+    // SAFETY: a valid descriptor; the new one has room for one column more.
+    unsafe {
+        let count = (*of).natts;
+        let new = pg_sys::CreateTemplateTupleDesc(count + 1);
+        for n in 1..=count {
+            pg_sys::TupleDescCopyEntry(new, n as i16, of, n as i16);
+        }
+        pg_sys::TupleDescInitEntry(new, (count + 1) as i16, c"ctid".as_ptr(), pg_sys::TIDOID, -1, 0);
+        new
+    }
+}
+
+impl Scan {
+    /// Sends the statement if that has not been done since the last rescan.
+    unsafe fn start(&mut self, node: *mut ForeignScanState) -> Outcome<()> {
+        if self.sent.is_some() {
+            return Ok(());
+        }
+        // SAFETY: the executor's state.
+        unsafe {
+            let parameters = self.parameters.evaluate((*node).ss.ps.ps_ExprContext);
+            let id = statement::connection((*node).ss.ps.state, self.server, self.user)?;
+            let rows: Rc<dyn Rows> = self.rows.clone();
+            self.sent = Some((id, nodes::send(id, &self.sql, parameters, Some(rows))));
+        }
+        Ok(())
+    }
+
+    /// Sends the statement if need be, and waits for all of its rows.
+    unsafe fn fetch(&mut self, node: *mut ForeignScanState) -> Outcome<()> {
+        // SAFETY: the executor's state.
+        unsafe { self.start(node)? };
+        match &self.sent {
+            Some((id, exchange)) => nodes::finish(*id, exchange),
+            None => Ok(()),
+        }
+    }
+
+    /// Puts the next row into the slot; it is empty after the last one.
+    unsafe fn next(&self, slot: *mut TupleTableSlot) -> *mut TupleTableSlot {
+        // SAFETY: our store and slot, and the executor's.
+        unsafe {
+            if !pg_sys::tuplestore_gettupleslot(self.rows.store, true, false, self.slot) {
+                return clear(slot);
+            }
+            get_all(self.slot);
+            let (values, nulls) = ((*self.slot).tts_values, (*self.slot).tts_isnull);
+            let last = (*self.rows.descriptor).natts as usize - 1;
+            let address = (!*nulls.add(last))
+                .then(|| *(*values.add(last)).cast_mut_ptr::<pg_sys::ItemPointerData>());
+            let tuple = tuple(self.rows.conversion.descriptor(), values, nulls, address);
+            pg_sys::ExecStoreHeapTuple(tuple, slot, true);
+            slot
+        }
+    }
+
+    /// Forgets what was sent, and the rows.
+    fn reset(&mut self) {
+        if let Some((_, exchange)) = self.sent.take() {
+            exchange.discard();
+        }
+    }
+}
+
+impl Drop for Scan {
+    fn drop(&mut self) {
+        // The rows' memory goes: those that still come are for nobody.
+        self.reset();
+    }
+}
+
+#[pg_guard]
+pub unsafe extern "C-unwind" fn iterate(node: *mut ForeignScanState) -> *mut TupleTableSlot {
+    // SAFETY: the executor's state, which `begin` has seen.
+    unsafe {
+        let slot = (*node).ss.ss_ScanTupleSlot;
+        let Some(scan) = scan_of(node) else {
+            return clear(slot);
+        };
+        if scan.sent.is_none() {
+            raised(scan.start(node));
+            raised(statement::start_together(node));
+        }
+        raised(scan.fetch(node));
+        scan.next(slot)
+    }
+}
+
+#[pg_guard]
+pub unsafe extern "C-unwind" fn rescan(node: *mut ForeignScanState) {
+    // SAFETY: the executor's state, which `begin` has seen.
+    unsafe {
+        let Some(scan) = scan_of(node) else { return };
+        if scan.sent.is_none() {
+            return;
+        }
+        if (*node).ss.ps.chgParam.is_null() {
+            raised(scan.fetch(node));
+            pg_sys::tuplestore_rescan(scan.rows.store);
+        } else {
+            // What is under way goes to the store that is emptied: let it come first.
+            raised(scan.fetch(node));
+            scan.reset();
+            pg_sys::tuplestore_clear(scan.rows.store);
+        }
+    }
+}
+
+#[pg_guard]
+pub unsafe extern "C-unwind" fn end(node: *mut ForeignScanState) {
+    // SAFETY: the executor's state; the memory goes with the statement's.
+    unsafe {
+        if let Some(scan) = scan_of(node) {
+            scan.reset();
+            pg_sys::tuplestore_end(scan.rows.store);
+            (*node).fdw_state = std::ptr::null_mut();
+        }
+    }
+}

@@ -1,0 +1,133 @@
+//! What the catalogs say of a node: its server, the user mapping, and whether a user may connect so.
+
+use super::failure::{Failure, Outcome};
+use super::exchange::in_c;
+use crate::pg::libpq::is_connection_option;
+use crate::pg::nodes::nodes;
+use pgrx::pg_sys::{self, Oid};
+use std::ffi::{CStr, CString};
+use std::rc::Rc;
+
+/// A server as a user reaches it.
+pub struct Server {
+    pub server: Oid,
+    pub mapping: Oid,
+    pub name: String,
+    /// Connection options: keyword and value.
+    pub parameters: Vec<(CString, CString)>,
+    /// Only a connection for which the node has asked for the mapping's password is allowed.
+    pub wants_password: bool,
+    /// Whether the connection outlives the transaction.
+    pub is_kept: bool,
+}
+
+/// The options of a list of `DefElem`.
+///
+/// # Safety
+/// Such a list, of catalog options.
+pub unsafe fn options(list: *const pg_sys::List) -> Vec<(String, String)> {
+    // SAFETY: by the contract; defGetString of an option gives its text.
+    unsafe {
+        nodes(list)
+            .map(|node| {
+                let option = node.cast::<pg_sys::DefElem>();
+                let text = |text| CStr::from_ptr(text).to_string_lossy().into_owned();
+                (text((*option).defname), text(pg_sys::defGetString(option)))
+            })
+            .collect()
+    }
+}
+
+/// Whether an option says yes, as `defGetBoolean` does for what the validator has let through.
+pub fn is_yes(value: &str) -> bool {
+    matches!(value.to_ascii_lowercase().as_str(), "true" | "on" | "1" | "yes" | "")
+}
+
+/// The last of the options with that name.
+pub fn option_of<'a>(options: &'a [(String, String)], name: &str) -> Option<&'a str> {
+    let found = options.iter().rev().find(|(keyword, _)| keyword == name);
+    found.map(|(_, value)| value.as_str())
+}
+
+/// The server as this user reaches it. Raises an ERROR if there is no such server or mapping.
+pub fn find(server: Oid, user: Oid) -> Rc<Server> {
+    // SAFETY: catalog look-ups; they raise, or give what lives in this memory context.
+    unsafe {
+        let mapping = pg_sys::GetUserMapping(user, server);
+        describe(&*pg_sys::GetForeignServer(server), &*mapping)
+    }
+}
+
+/// # Safety
+/// What the catalogs have given.
+pub unsafe fn describe(server: &pg_sys::ForeignServer, mapping: &pg_sys::UserMapping) -> Rc<Server> {
+    // SAFETY: by the contract.
+    unsafe {
+        let of_server = options(server.options);
+        let of_mapping = options(mapping.options);
+        let needs_password = !pg_sys::superuser_arg(mapping.userid)
+            && option_of(&of_mapping, "password_required").is_none_or(is_yes);
+        let mut parameters: Vec<(CString, CString)> = of_server
+            .iter()
+            .chain(&of_mapping)
+            .filter(|(keyword, _)| is_connection_option(keyword))
+            .map(|(keyword, value)| (in_c(keyword), in_c(value)))
+            .collect();
+        let encoding = CStr::from_ptr(pg_sys::GetDatabaseEncodingName());
+        parameters.push((c"fallback_application_name".into(), c"txn".into()));
+        parameters.push((c"client_encoding".into(), encoding.into()));
+        Rc::new(Server {
+            server: server.serverid,
+            mapping: mapping.umid,
+            name: CStr::from_ptr(server.servername).to_string_lossy().into_owned(),
+            parameters,
+            wants_password: needs_password,
+            is_kept: option_of(&of_server, "keep_connections").is_none_or(is_yes),
+        })
+    }
+}
+
+impl Server {
+    fn value(&self, keyword: &str) -> Option<&CString> {
+        let is_it = |name: &CString| name.as_bytes() == keyword.as_bytes();
+        self.parameters.iter().rev().find(|(name, _)| is_it(name)).map(|(_, value)| value)
+    }
+
+    fn has_password(&self) -> bool {
+        self.value("password").is_some_and(|value| !value.is_empty())
+    }
+
+    /// Before connecting: a user who is no superuser gives a password, so that none of the
+    /// server's own files is used (connection.c: check_conn_params).
+    pub fn check_before(&self) -> Outcome<()> {
+        if !self.wants_password || self.has_password() {
+            return Ok(());
+        }
+        Err(Failure::new(*b"2F003", "password is required")
+            .detail("Non-superusers must provide a password in the user mapping."))
+    }
+
+    /// Once connected: the node has asked for it (connection.c: pgfdw_security_check).
+    pub fn check_after(&self, has_used_password: bool) -> Outcome<()> {
+        if !self.wants_password || has_used_password && self.has_password() {
+            return Ok(());
+        }
+        Err(Failure::new(*b"2F003", "password is required")
+            .detail("Non-superuser cannot connect if the server does not request a password.")
+            .hint(
+                "Target server's authentication method must be changed or \
+                 password_required=false set in the user mapping attributes.",
+            ))
+    }
+
+    /// The user's name at the node, if the mapping has one.
+    pub fn remote_user(&self) -> Option<String> {
+        Some(self.value("user")?.to_string_lossy().into_owned())
+    }
+
+    /// How long connecting may take, in milliseconds: the option `connect_timeout`, in seconds.
+    pub fn connect_timeout_ms(&self) -> Option<u64> {
+        let seconds: u64 = self.value("connect_timeout")?.to_str().ok()?.parse().ok()?;
+        (seconds > 0).then_some(seconds * 1000)
+    }
+}

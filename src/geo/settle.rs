@@ -1,0 +1,125 @@
+//! Letting connections come to rest where nothing may be raised: at the end of a transaction.
+
+use super::exchange::{Command, Exchange, Request, Role};
+use super::node::{Next, Node};
+use super::nodes::{self, NodeId};
+use crate::pg::libpq::{self, Canceller};
+use crate::pg::process;
+use std::rc::Rc;
+
+/// How long the end of a transaction that has failed waits for its nodes, in microseconds. A node
+/// that has not answered by then loses its connection, and rolls back by itself.
+const PATIENCE_US: u64 = 5_000_000;
+/// How long poll(2) sleeps at most, in milliseconds: a signal that comes just before is seen then.
+const NAP_MS: u64 = 100;
+
+/// Whether a wait ends early.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Heeds {
+    /// When the session is to be cancelled or terminated.
+    Cancel,
+    Nothing,
+}
+
+/// Takes what comes on these connections until nothing is under way on any of them, or the time
+/// is over. Whether they have come to rest.
+pub fn settle(ids: &[NodeId], until: u64, heeds: Heeds) -> bool {
+    loop {
+        let busy: Vec<NodeId> = ids.iter().copied().filter(|&id| !take_all(id)).collect();
+        if busy.is_empty() {
+            return true;
+        }
+        let now = process::now();
+        if now >= until || heeds == Heeds::Cancel && process::is_to_fail() {
+            return false;
+        }
+        let sockets: Vec<(i32, bool)> = busy
+            .iter()
+            .map(|&id| {
+                nodes::with(id, |node| {
+                    let session = node.session();
+                    (session.socket(), session.flush() == Some(false))
+                })
+            })
+            .collect();
+        let nap = ((until - now) / 1000 + 1).min(NAP_MS);
+        let ready = libpq::poll(&sockets, nap as i32);
+        for (&id, _) in busy.iter().zip(ready).filter(|(_, is_ready)| *is_ready) {
+            nodes::with(id, Node::consume);
+        }
+    }
+}
+
+/// Takes all that has come. Whether nothing is under way any more.
+fn take_all(id: NodeId) -> bool {
+    loop {
+        match nodes::with(id, Node::next) {
+            Next::Answer(exchange, answer) => {
+                // Rows are for nobody now: what takes them might raise.
+                exchange.discard();
+                exchange.take(answer);
+                if exchange.is_done() {
+                    nodes::with(id, |node| node.note(&exchange));
+                }
+            }
+            Next::Again => {}
+            Next::Nothing => return true,
+            Next::Wait => return false,
+        }
+    }
+}
+
+/// Asks servers to cancel what runs on these connections, each from a thread of its own, because
+/// libpq blocks meanwhile. Returns when all have, or the time is over; then the threads go on alone.
+fn cancel(ids: &[NodeId], until: u64) {
+    let canceller = |&id: &NodeId| nodes::with(id, |node| node.session().canceller());
+    let threads: Vec<_> = ids.iter().filter_map(canceller).filter_map(in_thread).collect();
+    while threads.iter().any(|thread| !thread.is_finished()) && process::now() < until {
+        std::thread::sleep(std::time::Duration::from_millis(1));
+    }
+}
+
+/// Runs it in a thread that gets no signals: they are the backend's.
+fn in_thread(canceller: Canceller) -> Option<std::thread::JoinHandle<()>> {
+    // SAFETY: sigset_t is filled before it is used; the mask is put back.
+    unsafe {
+        let mut all: libc::sigset_t = std::mem::zeroed();
+        let mut before: libc::sigset_t = std::mem::zeroed();
+        libc::sigfillset(&raw mut all);
+        libc::pthread_sigmask(libc::SIG_SETMASK, &raw const all, &raw mut before);
+        let thread = std::thread::Builder::new().spawn(move || {
+            canceller.cancel();
+        });
+        libc::pthread_sigmask(libc::SIG_SETMASK, &raw const before, std::ptr::null_mut());
+        thread.ok()
+    }
+}
+
+/// Stops what is under way on these connections. Those on which that takes too long are given up.
+pub fn stop(ids: &[NodeId]) -> u64 {
+    let until = process::now() + PATIENCE_US;
+    let busy: Vec<NodeId> = ids.iter().copied().filter(|&id| !take_all(id)).collect();
+    if !busy.is_empty() {
+        cancel(&busy, until);
+        settle_or_give_up(&busy, until);
+    }
+    until
+}
+
+/// Waits for these connections until then; those that are not at rest are given up.
+pub fn settle_or_give_up(ids: &[NodeId], until: u64) {
+    if !settle(ids, until, Heeds::Nothing) {
+        for &id in ids {
+            nodes::with(id, |node| {
+                if node.is_under_way() {
+                    node.give_up();
+                }
+            });
+        }
+    }
+}
+
+/// Sends a command that ends something.
+pub fn send_ending(id: NodeId, text: &str) -> Rc<Exchange> {
+    nodes::with(id, |node| node.send(&Request::of(Command::new(Role::Ending, text)), None))
+}

@@ -1,0 +1,108 @@
+//! The commit of a transaction that has written at one node only: one phase, no decision row.
+
+use super::connect;
+use super::exchange::{Command, Request, Role};
+use super::failure::{Failure, Outcome, ROLLED_BACK, UNKNOWN_OUTCOME};
+use super::node::{Facts, Node, Use};
+use super::nodes::{self, NodeId};
+use super::server::Server;
+use super::settle;
+use crate::pg::process;
+use crate::shared::guc;
+use geo::NodeStatus;
+use std::rc::Rc;
+
+/// Commits at the node. Raises if it has not; SQLSTATE 08007 if nobody knows.
+pub fn commit(id: NodeId) -> Outcome<()> {
+    let exchange = settle::send_ending(id, "COMMIT");
+    // A cancel is too late now: the node may have committed.
+    settle::settle(&[id], u64::MAX, settle::Heeds::Nothing);
+    let tag = exchange.tag();
+    if tag.as_deref() == Some("COMMIT") {
+        nodes::with(id, Node::end_transaction);
+        return Ok(());
+    }
+    let (is_usable, server, facts, transaction) = nodes::with(id, |node| {
+        let facts = node.facts.clone();
+        (node.is_usable(), Rc::clone(&node.server), facts, node.transaction())
+    });
+    if is_usable {
+        // The node has answered: it has rolled back.
+        nodes::with(id, Node::end_transaction);
+        exchange.outcome()?;
+        return Err(Failure::new(
+            ROLLED_BACK,
+            format!("server \"{}\" did not commit the transaction", server.name),
+        )
+        .detail(format!("It answered {}.", tag.as_deref().unwrap_or("nothing"))));
+    }
+    nodes::with(id, Node::end_transaction);
+    find_out(&server, &facts, transaction)
+}
+
+/// The connection was lost between COMMIT and its answer: asks on a new one.
+fn find_out(server: &Rc<Server>, before: &Facts, transaction: Option<u64>) -> Outcome<()> {
+    let until = process::now() + guc::GEO_APPLY_TIMEOUT.get().max(0) as u64 * 1000;
+    let unknown = |why: &str| {
+        Failure::new(
+            UNKNOWN_OUTCOME,
+            format!("it is not known whether the transaction has committed at server \"{}\"", server.name),
+        )
+        .detail(why)
+    };
+    let Some(transaction) = transaction else {
+        return Err(unknown("It has no transaction id."));
+    };
+    loop {
+        match ask(server, before, transaction) {
+            Ok(geo::Outcome::Committed) => return Ok(()),
+            Ok(geo::Outcome::RolledBack) => {
+                let name = &server.name;
+                return Err(Failure::lost(name, "The transaction has been rolled back there."));
+            }
+            Ok(geo::Outcome::Unknown) => {
+                return Err(unknown("The server has restarted or failed over meanwhile."));
+            }
+            Ok(geo::Outcome::AskAgain) => {}
+            Err(failure) if process::now() >= until => {
+                return Err(unknown(failure.detail.as_deref().unwrap_or(&failure.message)));
+            }
+            Err(_) => {}
+        }
+        if process::now() >= until {
+            return Err(unknown("The connection was lost, and there has been no answer since."));
+        }
+        std::thread::sleep(std::time::Duration::from_millis(50));
+        super::failure::check_for_interrupts();
+    }
+}
+
+/// The status of the transaction, and a commit that waits for the same standbys as its own would.
+const STATUS: &str = "SELECT pg_catalog.pg_xact_status($1::pg_catalog.xid8), \
+     pg_catalog.pg_logical_emit_message(true, 'txn', '')";
+
+fn ask(server: &Rc<Server>, before: &Facts, transaction: u64) -> Outcome<geo::Outcome> {
+    let mut node = connect::connect(server, Use::Work)?;
+    let command = Command::new(Role::Facts, STATUS).with(&transaction.to_string());
+    let exchange = node.send(&Request::of(command), None);
+    connect::wait(&mut node)?;
+    exchange.outcome()?;
+    let server = geo::Server {
+        same_system: node.facts.system == before.system,
+        same_timeline: node.facts.timeline == before.timeline,
+        same_start: node.facts.started == before.started,
+    };
+    let status = status_of(exchange.facts().first().cloned().flatten().as_deref());
+    let is_confirmed = !node.session().take_standby_warning();
+    Ok(geo::outcome(server, status, is_confirmed))
+}
+
+/// What `pg_xact_status` says.
+pub fn status_of(text: Option<&str>) -> NodeStatus {
+    match text {
+        Some("committed") => NodeStatus::Committed,
+        Some("aborted") => NodeStatus::Aborted,
+        Some("in progress") => NodeStatus::InProgress,
+        _ => NodeStatus::Unknown,
+    }
+}

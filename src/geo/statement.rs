@@ -1,0 +1,272 @@
+//! What a statement does at which node: on which connection its scans run, and which leave together.
+//!
+//! At READ COMMITTED each command at a node has a snapshot of its own. A SELECT that sends more
+//! than one to the same node would see two, so it reads in a transaction of its own there.
+//!
+//! The parts of an Append leave together: one round trip for all of them. (PostgreSQL's own
+//! asynchronous Append waits where no cancel is heard.)
+
+use super::failure::{Failure, NOT_SUPPORTED, Outcome};
+use super::exchange::{Command, Request, Role};
+use super::node::Use;
+use super::nodes::{self, NodeId};
+use crate::pg::local::Local;
+use crate::pg::nodes::{length, nodes as elements, nth, tag};
+use crate::pg::xact;
+use pgrx::pg_sys::{self, ForeignScanState, NodeTag, Oid, Plan};
+use std::cell::RefCell;
+use std::ffi::c_void;
+
+/// A statement in progress.
+struct Statement {
+    estate: usize,
+    /// Server and user, once for each command that may be sent.
+    scans: Vec<(Oid, Oid)>,
+    /// Its number, once it reads in transactions of its own.
+    number: Option<usize>,
+    parts: Vec<Part>,
+}
+
+/// Sends the command of a part, unless that has been done.
+pub type Start = unsafe fn(*mut ForeignScanState) -> Outcome<()>;
+
+/// A scan or direct modification.
+#[derive(Clone, Copy)]
+struct Part {
+    node: *mut ForeignScanState,
+    repeats: bool,
+    start: Start,
+}
+
+static STATEMENTS: Local<RefCell<Vec<Statement>>> = Local::new(RefCell::new(Vec::new()));
+
+/// A part of the statement is going to run at that server, as that user; more than once if it
+/// `repeats`.
+///
+/// # Safety
+/// The state of a part of a statement that starts.
+pub unsafe fn note(
+    node: *mut ForeignScanState,
+    scanned: (Oid, Oid),
+    repeats: bool,
+    start: Start,
+) {
+    // SAFETY: by the contract.
+    let estate = unsafe { (*node).ss.ps.state };
+    let is_new = {
+        let mut statements = STATEMENTS.borrow_mut();
+        let at = statements.iter().position(|one| one.estate == estate as usize);
+        let place = at.unwrap_or_else(|| {
+            statements.push(Statement {
+                estate: estate as usize,
+                scans: Vec::new(),
+                number: None,
+                parts: Vec::new(),
+            });
+            statements.len() - 1
+        });
+        let times = if repeats { 2 } else { 1 };
+        let statement = &mut statements[place];
+        statement.scans.extend(std::iter::repeat_n(scanned, times));
+        statement.parts.push(Part {
+            node,
+            repeats,
+            start,
+        });
+        at.is_none()
+    };
+    if is_new {
+        // SAFETY: mcxt.c: the callback is allocated in the context at whose end it is called.
+        unsafe {
+            let context = (*estate).es_query_cxt;
+            let size = size_of::<pg_sys::MemoryContextCallback>();
+            let callback: *mut pg_sys::MemoryContextCallback =
+                pg_sys::MemoryContextAllocZero(context, size).cast();
+            (*callback).func = Some(on_end);
+            (*callback).arg = estate.cast();
+            pg_sys::MemoryContextRegisterResetCallback(context, callback);
+        }
+    }
+}
+
+/// The statement is over: so are its transactions at nodes.
+unsafe extern "C-unwind" fn on_end(estate: *mut c_void) {
+    let Ok(mut statements) = STATEMENTS.try_borrow_mut() else {
+        return;
+    };
+    let Some(at) = statements.iter().position(|one| one.estate == estate as usize) else {
+        return;
+    };
+    if let Some(number) = statements.remove(at).number {
+        nodes::for_each(|_, node| {
+            if node.for_use == Use::Reads(number) && node.is_in_transaction() {
+                node.send(&Request::of(Command::new(Role::Ending, "COMMIT")), None);
+                node.end_transaction();
+            }
+        });
+    }
+}
+
+/// Whether the statement only reads and locks nothing.
+///
+/// # Safety
+/// The state of a running statement.
+unsafe fn only_reads(estate: *const pg_sys::EState) -> bool {
+    // SAFETY: by the contract.
+    unsafe {
+        let plan = (*estate).es_plannedstmt;
+        !plan.is_null()
+            && (*plan).commandType == pg_sys::CmdType::CMD_SELECT
+            && !(*plan).hasModifyingCTE
+            && (*plan).rowMarks.is_null()
+    }
+}
+
+/// The connection for a scan of that statement.
+///
+/// # Safety
+/// The state of a running statement.
+pub unsafe fn connection(
+    estate: *const pg_sys::EState,
+    server: Oid,
+    user: Oid,
+) -> Outcome<NodeId> {
+    // SAFETY: by the contract.
+    let needs_one_snapshot = xact::is_read_committed() && unsafe { only_reads(estate) };
+    let number = if needs_one_snapshot { number(estate, server, user) } else { None };
+    let Some(number) = number else {
+        return nodes::find(server, user, Use::Work);
+    };
+    let has_written = nodes::all(|node| {
+        node.for_use == Use::Work && node.server.server == server && node.transaction().is_some()
+    });
+    if let Some(&id) = has_written.first() {
+        let name = nodes::with(id, |node| node.server.name.clone());
+        return Err(Failure::new(
+            NOT_SUPPORTED,
+            format!("cannot read several times from server \"{name}\" with one snapshot"),
+        )
+        .detail("The transaction has written to the server, at READ COMMITTED.")
+        .hint("Use REPEATABLE READ, or read one table of the server at a time."));
+    }
+    nodes::find(server, user, Use::Reads(number))
+}
+
+/// The statement's number, if it sends more than one command to that server.
+fn number(estate: *const pg_sys::EState, server: Oid, user: Oid) -> Option<usize> {
+    let mut statements = STATEMENTS.borrow_mut();
+    let at = statements.iter().position(|one| one.estate == estate as usize)?;
+    let times = statements[at].scans.iter().filter(|&&one| one == (server, user)).count();
+    if times < 2 {
+        return None;
+    }
+    let taken: Vec<usize> = statements.iter().filter_map(|one| one.number).collect();
+    let free = (0..).find(|n| !taken.contains(n));
+    statements[at].number = statements[at].number.or(free);
+    statements[at].number
+}
+
+/// A part sends its command: those beside it in the same Append do so, too.
+///
+/// # Safety
+/// The state of a part that was noted.
+pub unsafe fn start_together(node: *mut ForeignScanState) -> Outcome<()> {
+    // SAFETY: the executor's state, whose plans live as long as it.
+    unsafe {
+        let estate = (*node).ss.ps.state;
+        let statement = (*estate).es_plannedstmt;
+        if statement.is_null() || !(*statement).rowMarks.is_null() {
+            return Ok(());
+        }
+        let parts: Vec<Part> = STATEMENTS
+            .borrow()
+            .iter()
+            .filter(|one| one.estate == estate as usize)
+            .flat_map(|one| one.parts.iter().copied())
+            .collect();
+        if parts.len() < 2 {
+            return Ok(());
+        }
+        let mut beside = Vec::new();
+        let own = (*node).ss.ps.plan;
+        let mut trees = vec![(*statement).planTree];
+        trees.extend(elements((*statement).subplans).map(|plan| plan.cast::<Plan>()));
+        for tree in trees {
+            find_beside(tree, own, &mut beside);
+        }
+        for part in parts {
+            if part.node != node && !part.repeats && beside.contains(&(*part.node).ss.ps.plan) {
+                (part.start)(part.node)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Collects the foreign scans that are children of the Append of which `own` is one.
+unsafe fn find_beside(plan: *mut Plan, own: *mut Plan, found: &mut Vec<*mut Plan>) {
+    // SAFETY: null or a plan's node.
+    unsafe {
+        if plan.is_null() {
+            return;
+        }
+        let children = children(plan);
+        let prunes = match tag(plan) {
+            NodeTag::T_Append => (*plan.cast::<pg_sys::Append>()).part_prune_info,
+            NodeTag::T_MergeAppend => (*plan.cast::<pg_sys::MergeAppend>()).part_prune_info,
+            _ => std::ptr::null_mut(),
+        };
+        if matches!(tag(plan), NodeTag::T_Append | NodeTag::T_MergeAppend) {
+            let scans: Vec<_> = children.iter().filter_map(|&child| foreign_scan(child)).collect();
+            if scans.contains(&own) && !prunes_while_running(prunes) {
+                found.extend(scans);
+            }
+        }
+        for child in children.into_iter().chain([(*plan).lefttree, (*plan).righttree]) {
+            find_beside(child, own, found);
+        }
+    }
+}
+
+/// The plans that a node runs beside its left and right one.
+unsafe fn children(plan: *mut Plan) -> Vec<*mut Plan> {
+    // SAFETY: a plan's node.
+    unsafe {
+        let list = match tag(plan) {
+            NodeTag::T_Append => (*plan.cast::<pg_sys::Append>()).appendplans,
+            NodeTag::T_MergeAppend => (*plan.cast::<pg_sys::MergeAppend>()).mergeplans,
+            NodeTag::T_CustomScan => (*plan.cast::<pg_sys::CustomScan>()).custom_plans,
+            NodeTag::T_SubqueryScan => {
+                return vec![(*plan.cast::<pg_sys::SubqueryScan>()).subplan];
+            }
+            _ => return Vec::new(),
+        };
+        elements(list).map(|plan| plan.cast()).collect()
+    }
+}
+
+/// The foreign scan that a child of an Append is, perhaps below a Result.
+unsafe fn foreign_scan(mut plan: *mut Plan) -> Option<*mut Plan> {
+    // SAFETY: a plan's node.
+    unsafe {
+        while tag(plan) == NodeTag::T_Result {
+            plan = (*plan).lefttree;
+        }
+        (tag(plan) == NodeTag::T_ForeignScan).then_some(plan)
+    }
+}
+
+/// Whether some children are left out only while the plan runs.
+unsafe fn prunes_while_running(info: *mut pg_sys::PartitionPruneInfo) -> bool {
+    // SAFETY: null or a node of a plan: lists of lists of PartitionedRelPruneInfo.
+    unsafe {
+        !info.is_null()
+            && elements((*info).prune_infos).any(|list| {
+                let list = list.cast::<pg_sys::List>();
+                (0..length(list)).any(|n| {
+                    let one: *mut pg_sys::PartitionedRelPruneInfo = nth(list, n);
+                    !(*one).exec_pruning_steps.is_null()
+                })
+            })
+    }
+}

@@ -1,0 +1,122 @@
+//! The functions behind the views `txn.geo_nodes` and `txn.geo_transactions`, and what a superuser
+//! may do by hand.
+
+use super::coordinator::{self, memory};
+use super::failure::{Failure, NOT_IN_STATE, raised};
+use super::{by_hand, nodes};
+use geo::{Gid, Phase};
+use pgrx::prelude::*;
+
+/// The connections of this session: server, mapping, what for, whether in a transaction.
+#[pg_extern(sql = false)]
+#[allow(clippy::type_complexity)]
+fn geo_connections() -> TableIterator<
+    'static,
+    (
+        name!(server, pg_sys::Oid),
+        name!(mapping, pg_sys::Oid),
+        name!(reads, bool),
+        name!(in_transaction, bool),
+        name!(usable, bool),
+    ),
+> {
+    let mut found = Vec::new();
+    nodes::for_each(|_, node| {
+        found.push((
+            node.server.server,
+            node.server.mapping,
+            node.for_use != super::node::Use::Work,
+            node.is_in_transaction(),
+            node.is_usable() && !node.is_stale,
+        ));
+    });
+    TableIterator::new(found)
+}
+
+/// What the resolver of this database does.
+#[pg_extern(sql = false)]
+fn geo_resolver() -> TableIterator<
+    'static,
+    (
+        name!(phase, &'static str),
+        name!(pid, Option<i32>),
+        name!(passes, i64),
+        name!(incarnation, i64),
+    ),
+> {
+    let known = memory().with_geo(|board| board.known(coordinator::database()));
+    TableIterator::new(known.map(|known| {
+        let phase = match known.phase {
+            Phase::Absent => "absent",
+            Phase::Starting => "starting",
+            Phase::Ready => "ready",
+            Phase::Paused => "paused",
+        };
+        let pid = known
+            .process
+            .and_then(|process| crate::pg::process::pid_of(process as hotrow::ActorId));
+        (phase, pid, known.passes as i64, known.incarnation as i64)
+    }))
+}
+
+/// Whether a session votes on the transaction with that name, or applies it.
+#[pg_extern(sql = false)]
+fn geo_is_active(gid: &str) -> bool {
+    let Some(gid) = Gid::parse(gid) else {
+        return false;
+    };
+    let known = memory().with_geo(|board| board.known(coordinator::database()));
+    known.is_some_and(|known| {
+        known.coordinator == gid.coordinator
+            && known.incarnation == gid.incarnation
+            && geo::active(memory().geo_slots).contains(gid.sequence)
+    })
+}
+
+/// The resolver looks now, rather than at its next turn.
+#[pg_extern(sql = false)]
+fn geo_wake() {
+    coordinator::wake();
+}
+
+/// `txn.geo_take_over()`: this server goes on as the coordinator that it may be a copy of.
+#[pg_extern(sql = false)]
+fn geo_take_over() {
+    // SAFETY: a plain look.
+    if !unsafe { pg_sys::superuser() } {
+        raised(Err(Failure::new(*b"42501", "permission denied for function geo_take_over")
+            .detail("Only superusers may take a coordinator over.")))
+    }
+    if super::decision::table(c"geo_coordinator").is_err() {
+        raised(Err(Failure::new(NOT_IN_STATE, "this database has not been a coordinator")))
+    }
+    super::resolver::take_over();
+    coordinator::wake();
+}
+
+/// The transactions of this coordinator that are prepared at nodes which the user can reach. A node
+/// that does not answer is left out, with a warning.
+#[pg_extern(sql = false)]
+#[allow(clippy::type_complexity)]
+fn geo_prepared() -> TableIterator<
+    'static,
+    (
+        name!(gid, String),
+        name!(server, pg_sys::Oid),
+        name!(owner, Option<String>),
+        name!(prepared, Option<TimestampWithTimeZone>),
+    ),
+> {
+    TableIterator::new(by_hand::prepared())
+}
+
+/// `txn.geo_resolve(gid, commit)`: ends by hand what the resolver cannot.
+#[pg_extern(sql = false)]
+fn geo_resolve(gid: &str, commit: bool) {
+    // SAFETY: a plain look.
+    if !unsafe { pg_sys::superuser() } {
+        raised(Err(Failure::new(*b"42501", "permission denied for function geo_resolve")
+            .detail("Only superusers may end transactions of others.")))
+    }
+    raised(by_hand::resolve(gid, commit));
+}
