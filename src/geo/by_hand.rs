@@ -5,9 +5,10 @@ use super::coordinator::{self, memory};
 use super::exchange::{Command, Exchange, Request, Role, Rows};
 use super::failure::{Failure, NOT_IN_STATE, Outcome, raised};
 use super::node::Use;
+use super::planner;
 use super::resolver::rows;
 use super::server::Server;
-use crate::pg::libpq::{self, Answer};
+use crate::pg::libpq::Answer;
 use geo::Gid;
 use pgrx::prelude::*;
 use std::cell::RefCell;
@@ -49,7 +50,7 @@ pub fn prepared() -> Vec<Prepared> {
     let Some(known) = known.filter(|known| known.coordinator != 0) else {
         return Vec::new();
     };
-    raised(load());
+    raised(planner::require_libpq());
     let prefix = Gid::prefix(known.coordinator);
     let mut found = Vec::new();
     for server in rows::own_nodes() {
@@ -67,13 +68,6 @@ pub fn prepared() -> Vec<Prepared> {
         }
     }
     found
-}
-
-fn load() -> Outcome<()> {
-    match libpq::load(c"postgres_fdw_handler") {
-        Some(_) => Ok(()),
-        None => Err(Failure::new(*b"0A000", "libpq of PostgreSQL 14 or later is needed")),
-    }
 }
 
 /// Ends the transaction at its node as told, unless its outcome is known to be another one. What a
@@ -106,7 +100,7 @@ pub fn resolve(text: &str, commit: bool) -> Outcome<()> {
         }
         _ => {}
     }
-    raised(load());
+    planner::require_libpq()?;
     let server = rows::of_mapping(gid.mapping).ok_or_else(|| {
         Failure::new(NOT_IN_STATE, "the user mapping of the transaction has been dropped")
             .hint("End it at the node, as its owner or as a superuser.")

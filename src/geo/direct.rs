@@ -4,7 +4,7 @@ use super::exchange::{Exchange, Rows};
 use super::failure::{Outcome, raised};
 use super::node::Use;
 use super::nodes::{self, NodeId};
-use super::row::{CTID, Conversion, descriptor_of, tuple};
+use super::row::{CTID, Conversion, descriptor_of, store};
 use super::scan::{attributes, server_and_user, text};
 use super::statement;
 use super::values::{Parameters, depend_on_plan};
@@ -266,8 +266,7 @@ impl Returning {
         // SAFETY: values for the conversion's descriptor, and the scan's slot.
         unsafe {
             let (values, nulls) = (row.values.as_mut_ptr(), row.nulls.as_mut_ptr());
-            let tuple = tuple(self.conversion.descriptor(), values, nulls, row.address);
-            pg_sys::ExecStoreHeapTuple(tuple, slot, true);
+            store(slot, self.conversion.descriptor(), values, nulls, row.address);
         }
         self.conversion.done();
     }
@@ -301,11 +300,18 @@ impl Filter {
             let address = (!*(*slot).tts_isnull.add(self.address - 1))
                 .then(|| *(*(*slot).tts_values.add(self.address - 1)).cast_mut_ptr());
             let descriptor = (*self.relation).rd_att;
-            let tuple = tuple(descriptor, (*own).tts_values, (*own).tts_isnull, address);
-            pg_sys::ExecForceStoreHeapTuple(tuple, own, true);
+            let mut values = row_of((*own).tts_values, &self.columns);
+            let mut nulls = row_of((*own).tts_isnull, &self.columns);
+            store(own, descriptor, values.as_mut_ptr(), nulls.as_mut_ptr(), address);
             own
         }
     }
+}
+
+/// As many values as there are columns, out of a slot that is going to be filled with them.
+unsafe fn row_of<T: Copy>(values: *const T, columns: &[usize]) -> Vec<T> {
+    // SAFETY: a slot's array for these columns.
+    unsafe { std::slice::from_raw_parts(values, columns.len()).to_vec() }
 }
 
 #[pg_guard]

@@ -5,7 +5,7 @@ use super::failure::{Failure, NOT_SUPPORTED, Outcome, raised};
 use super::node::Use;
 use super::nodes;
 use super::planner;
-use super::row::{Conversion, tuple};
+use super::row::{Conversion, store};
 use super::scan::{attributes, text};
 use super::server::{option_of, options};
 use super::values::{Plain, output_of, text_of};
@@ -278,8 +278,7 @@ impl Modify {
         // SAFETY: values for the table, and a slot of its rows.
         unsafe {
             let (values, nulls) = (row.values.as_mut_ptr(), row.nulls.as_mut_ptr());
-            let tuple = tuple((*self.relation).rd_att, values, nulls, row.address);
-            pg_sys::ExecForceStoreHeapTuple(tuple, slot, true);
+            store(slot, (*self.relation).rd_att, values, nulls, row.address);
         }
         returning.conversion.done();
     }

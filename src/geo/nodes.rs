@@ -3,12 +3,13 @@
 use super::connect;
 use super::coordinator;
 use super::exchange::{Command, Exchange, Role, Rows};
-use super::failure::{Failure, NOT_SUPPORTED, Outcome};
+use super::failure::Outcome;
 use super::node::{Level, Next, Node, Use};
+use super::planner;
 use super::server::{self, Server};
 use super::socket::wait_for_socket;
 use crate::pg::local::Local;
-use crate::pg::{libpq, release, xact};
+use crate::pg::{release, xact};
 use crate::shared::guc;
 use pgrx::pg_sys::{self, Oid};
 use std::cell::{Cell, RefCell};
@@ -98,9 +99,7 @@ pub fn transaction_ended() {
 
 /// The connection for that user and use; made if there is none. Raises on a cancel.
 pub fn find(server: Oid, user: Oid, for_use: Use) -> Outcome<NodeId> {
-    if libpq::load(c"postgres_fdw_handler").is_none() {
-        return Err(Failure::new(NOT_SUPPORTED, "libpq of PostgreSQL 14 or later is needed"));
-    }
+    planner::require_libpq()?;
     listen();
     let server = server::find(server, user);
     USED.set(true);

@@ -1,23 +1,36 @@
 //! `postgres_fdw` as our planner: its callbacks, and an INSERT that it writes for us.
 
+use super::failure::{Failure, NOT_SUPPORTED, Outcome};
 use crate::pg::libpq;
+use crate::pg::local::Local;
 use crate::pg::nodes::nth;
 use pgrx::pg_sys::{self, CmdType, FdwRoutine, List, ModifyTableState, ResultRelInfo};
 use std::cell::Cell;
+use std::ffi::CStr;
 use std::mem::zeroed;
 use std::ptr::null_mut;
 
-use super::failure::{Failure, NOT_SUPPORTED, Outcome};
-use crate::pg::local::Local;
-
 static ROUTINE: Local<Cell<*mut FdwRoutine>> = Local::new(Cell::new(null_mut()));
+
+/// A function of `postgres_fdw`, which is loaded if it was not, and libpq with it. Raises if it is
+/// not installed.
+pub fn function(
+    name: &CStr,
+) -> Outcome<unsafe extern "C-unwind" fn(pg_sys::FunctionCallInfo) -> pg_sys::Datum> {
+    libpq::load(name)
+        .flatten()
+        .ok_or_else(|| Failure::new(NOT_SUPPORTED, "libpq of PostgreSQL 14 or later is needed"))
+}
+
+/// Loads libpq. Raises if `postgres_fdw` is not installed.
+pub fn require_libpq() -> Outcome<()> {
+    function(c"postgres_fdw_handler").map(|_| ())
+}
 
 /// The callbacks of `postgres_fdw`; loads it. Raises if it is not installed.
 pub fn routine() -> Outcome<*mut FdwRoutine> {
     if ROUTINE.get().is_null() {
-        let handler = libpq::load(c"postgres_fdw_handler").flatten().ok_or_else(|| {
-            Failure::new(NOT_SUPPORTED, "libpq of PostgreSQL 14 or later is needed")
-        })?;
+        let handler = function(c"postgres_fdw_handler")?;
         // SAFETY: a handler takes no argument, and gives its callbacks in the current memory
         // context: that of the session, where they stay.
         unsafe {

@@ -141,19 +141,23 @@ fn address(text: *mut std::ffi::c_char) -> pg_sys::ItemPointerData {
     }
 }
 
-/// A heap tuple of the row, with its address where PostgreSQL looks for it, in the current memory
-/// context (postgres_fdw.c: make_tuple_from_result_row).
+/// Puts a row into a slot as a heap tuple, with its address where PostgreSQL looks for it
+/// (postgres_fdw.c: make_tuple_from_result_row). The tuple lives as long as the slot has it: the
+/// executor's current memory context may be emptied before.
 ///
 /// # Safety
-/// Values for that descriptor.
-pub unsafe fn tuple(
+/// Values for that descriptor, and a slot for such rows.
+pub unsafe fn store(
+    slot: *mut pg_sys::TupleTableSlot,
     descriptor: pg_sys::TupleDesc,
     values: *mut Datum,
     nulls: *mut bool,
     address: Option<pg_sys::ItemPointerData>,
-) -> pg_sys::HeapTuple {
+) {
     // SAFETY: by the contract; a new tuple of ours.
     unsafe {
+        let before = pg_sys::CurrentMemoryContext;
+        pg_sys::CurrentMemoryContext = (*slot).tts_mcxt;
         let tuple = pg_sys::heap_form_tuple(descriptor, values, nulls);
         let header = (*tuple).t_data;
         if let Some(address) = address {
@@ -164,7 +168,8 @@ pub unsafe fn tuple(
         (*header).t_choice.t_heap.t_xmin = pg_sys::InvalidTransactionId;
         (*header).t_choice.t_heap.t_xmax = pg_sys::InvalidTransactionId;
         (*header).t_choice.t_heap.t_field3.t_cid = 0;
-        tuple
+        pg_sys::ExecForceStoreHeapTuple(tuple, slot, true);
+        pg_sys::CurrentMemoryContext = before;
     }
 }
 

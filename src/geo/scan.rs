@@ -6,7 +6,7 @@
 use super::exchange::{Exchange, Rows};
 use super::failure::{Outcome, raised};
 use super::nodes::{self, NodeId};
-use super::row::{Conversion, descriptor_of, tuple};
+use super::row::{Conversion, descriptor_of, store};
 use super::statement;
 use super::values::{Parameters, depend_on_plan};
 use crate::pg::libpq::Answer;
@@ -191,8 +191,7 @@ impl Scan {
             let last = (*self.rows.descriptor).natts as usize - 1;
             let address = (!*nulls.add(last))
                 .then(|| *(*values.add(last)).cast_mut_ptr::<pg_sys::ItemPointerData>());
-            let tuple = tuple(self.rows.conversion.descriptor(), values, nulls, address);
-            pg_sys::ExecStoreHeapTuple(tuple, slot, true);
+            store(slot, self.rows.conversion.descriptor(), values, nulls, address);
             slot
         }
     }

@@ -54,18 +54,24 @@ pub fn find(server: Oid, user: Oid) -> Rc<Server> {
     // SAFETY: catalog look-ups; they raise, or give what lives in this memory context.
     unsafe {
         let mapping = pg_sys::GetUserMapping(user, server);
-        describe(&*pg_sys::GetForeignServer(server), &*mapping)
+        describe(&*pg_sys::GetForeignServer(server), &*mapping, user)
     }
 }
 
+/// As this user is responsible for it.
+///
 /// # Safety
 /// What the catalogs have given.
-pub unsafe fn describe(server: &pg_sys::ForeignServer, mapping: &pg_sys::UserMapping) -> Rc<Server> {
+pub unsafe fn describe(
+    server: &pg_sys::ForeignServer,
+    mapping: &pg_sys::UserMapping,
+    user: Oid,
+) -> Rc<Server> {
     // SAFETY: by the contract.
     unsafe {
         let of_server = options(server.options);
         let of_mapping = options(mapping.options);
-        let needs_password = !pg_sys::superuser_arg(mapping.userid)
+        let needs_password = !pg_sys::superuser_arg(user)
             && option_of(&of_mapping, "password_required").is_none_or(is_yes);
         let mut parameters: Vec<(CString, CString)> = of_server
             .iter()

@@ -4,7 +4,6 @@ use super::failure::{Failure, Outcome, raised};
 use super::planner;
 use super::server::{is_yes, options};
 use super::{direct, modify, scan, truncate};
-use crate::pg::libpq;
 use crate::pg::nodes::nth;
 use pgrx::pg_guard;
 use pgrx::pg_sys::{self, Datum, FdwRoutine, FunctionCallInfo, Oid};
@@ -113,9 +112,7 @@ unsafe fn validate(given: Datum, catalog: Oid) -> Outcome<()> {
             false,
             false,
         );
-        let Some(validator) = libpq::load(c"postgres_fdw_validator").flatten() else {
-            return Err(Failure::new(*b"0A000", "libpq of PostgreSQL 14 or later is needed"));
-        };
+        let validator = planner::function(c"postgres_fdw_validator")?;
         pg_sys::DirectFunctionCall2Coll(Some(validator), Oid::INVALID, rest, Datum::from(catalog));
     }
     Ok(())

@@ -9,6 +9,7 @@ pub mod rows;
 
 use super::coordinator::memory;
 use super::failure::{check_for_interrupts, log};
+use super::planner;
 use crate::pg::{process, raw};
 use crate::shared::guc;
 use geo::Phase;
@@ -106,6 +107,10 @@ pub unsafe extern "C-unwind" fn txn_resolver_main(argument: Datum) {
         set(c"synchronous_commit", c"local");
         // Connections to nodes are not the session's.
         set(c"application_name", c"txn resolver");
+    }
+    if let Err(failure) = planner::require_libpq() {
+        log(&format!("txn: the resolver cannot work: {}", failure.message));
+        return;
     }
     run(database);
 }

@@ -155,28 +155,35 @@ pub fn own_nodes() -> Vec<Rc<Server>> {
 
 /// The node of a user mapping.
 pub fn of_mapping(mapping: u32) -> Option<Rc<Server>> {
-    mappings("m.oid = $1", mapping).into_iter().next()
+    mappings("m.oid::bigint = $1", mapping).into_iter().next()
 }
 
 fn mappings(condition: &str, mapping: u32) -> Vec<Rc<Server>> {
     let sql = format!(
-        "SELECT s.oid, m.umuser FROM {NODES} \
+        "SELECT s.oid, m.umuser::bigint FROM {NODES} \
          JOIN pg_catalog.pg_user_mapping m ON m.umserver = s.oid \
          WHERE {OURS} AND ({condition}) AND $1 IS NOT NULL ORDER BY s.oid, m.oid"
     );
     let found: Vec<_> = Spi::connect(|client| {
-        let table = must(client.select(&sql, None, &[pg_sys::Oid::from(mapping).into()]));
-        let read = |row: spi::SpiHeapTupleData| Some((must(row.get(1))?, must(row.get(2))?));
+        let table = must(client.select(&sql, None, &[i64::from(mapping).into()]));
+        let read = |row: spi::SpiHeapTupleData| {
+            let user: i64 = must(row.get(2))?;
+            Some((must(row.get(1))?, pg_sys::Oid::from(user as u32)))
+        };
         table.into_iter().filter_map(read).collect()
     });
     found.into_iter().map(|(server, user)| of_catalog(server, user)).collect()
 }
 
-/// The server with exactly that mapping: 0 is that of PUBLIC.
+/// The server with exactly that mapping: 0 is that of PUBLIC, which only the server's owner can
+/// make. Who has made it is responsible for it: a user who is no superuser must not have us use the
+/// server's own files.
 fn of_catalog(server: pg_sys::Oid, user: pg_sys::Oid) -> Rc<Server> {
     // SAFETY: catalog look-ups; GetUserMapping of no role finds PUBLIC's.
     unsafe {
         let mapping = pg_sys::GetUserMapping(user, server);
-        describe(&*pg_sys::GetForeignServer(server), &*mapping)
+        let server = &*pg_sys::GetForeignServer(server);
+        let user = if user == pg_sys::Oid::INVALID { server.owner } else { user };
+        describe(server, &*mapping, user)
     }
 }
