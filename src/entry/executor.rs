@@ -6,6 +6,7 @@
 use super::idle::is_idle;
 use super::part::{as_usual, watched};
 use super::previous::previous;
+use crate::geo;
 use crate::hotlock::{self, by_key, dependency, dependent, error_visibility, statement};
 use crate::pg::error::guarded;
 use crate::pg::{nesting, plan, pre_lock_effects, raw};
@@ -16,6 +17,12 @@ use std::ffi::{c_char, c_int};
 
 pub unsafe extern "C-unwind" fn executor_start(query: *mut QueryDesc, eflags: c_int) {
     let runs = eflags & EXEC_FLAG_EXPLAIN_ONLY as c_int == 0;
+    // SAFETY: the hook's argument.
+    let writes = runs && unsafe { !(*(*query).plannedstmt).resultRelations.is_null() };
+    if writes {
+        // SAFETY: as above.
+        unsafe { geo::others::note((*query).plannedstmt) };
+    }
     if runs && is_idle() {
         // SAFETY: the hook's arguments.
         nesting::within(|| unsafe {

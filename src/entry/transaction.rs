@@ -14,12 +14,12 @@
 //! PREPARE goes the way of COMMIT, without an early end: PRE_PREPARE, the state file, PREPARE.
 
 use super::part;
+use crate::geo;
 use crate::hotlock::commit::{self, End};
 use crate::hotlock::{
     check, combine, definitions, error_visibility, fk_check, handover, is_in_hot_transaction,
     readguard, reads, streaming, whole,
 };
-use crate::geo;
 use crate::lane::{admit, beyond, reschedule, respect, strict};
 use crate::pg::catch::catching;
 use crate::pg::error::{guarded, infallible};

@@ -7,6 +7,7 @@
 use super::idle::is_idle;
 use super::part::{as_usual, at_same_depth, watched};
 use super::previous::previous;
+use crate::geo;
 use crate::hotlock::{
     self, check, commit, definitions, dependent, error_visibility, readguard, repeatable, statement,
 };
@@ -62,6 +63,8 @@ pub unsafe extern "C-unwind" fn process_utility(
         let is_top_level = context == ProcessUtilityContext::PROCESS_UTILITY_TOPLEVEL;
         // SAFETY: the hook's argument.
         guarded(|| unsafe { before_utility(statement, params, is_top_level) });
+        // SAFETY: the hook's argument.
+        unsafe { geo::resolver::aside::before_utility((*statement).utilityStmt) };
         // Looked at before it runs: afterwards the statement may be gone.
         // SAFETY: the hook's argument.
         let node = unsafe { (*statement).utilityStmt };

@@ -16,7 +16,12 @@ use std::rc::Rc;
 use std::str::FromStr;
 
 /// A transaction at a node: its name, server, owner, and when it was prepared.
-type Prepared = (String, pg_sys::Oid, Option<String>, Option<TimestampWithTimeZone>);
+type Prepared = (
+    String,
+    pg_sys::Oid,
+    Option<String>,
+    Option<TimestampWithTimeZone>,
+);
 
 /// The rows of an answer, as texts.
 #[derive(Default)]
@@ -25,7 +30,11 @@ struct Texts(RefCell<Vec<Vec<Option<String>>>>);
 impl Rows for Texts {
     fn take(&self, answer: Answer) {
         let text = |row, column| Some(answer.value(row, column)?.to_string_lossy().into_owned());
-        let row = |row| (0..answer.columns()).map(|column| text(row, column)).collect();
+        let row = |row| {
+            (0..answer.columns())
+                .map(|column| text(row, column))
+                .collect()
+        };
         self.0.borrow_mut().extend((0..answer.rows()).map(row));
     }
 }
@@ -74,15 +83,23 @@ pub fn prepared() -> Vec<Prepared> {
 /// node has lost is forgotten.
 pub fn resolve(text: &str, commit: bool) -> Outcome<()> {
     let unknown = || {
-        Failure::new(*b"42704", format!("there is no transaction \"{text}\" of this coordinator"))
+        Failure::new(
+            *b"42704",
+            format!("there is no transaction \"{text}\" of this coordinator"),
+        )
     };
     let gid = Gid::parse(text).ok_or_else(unknown)?;
     let known = memory().with_geo(|board| board.known(coordinator::database()));
-    let known = known.filter(|known| known.coordinator == gid.coordinator).ok_or_else(unknown)?;
+    let known = known
+        .filter(|known| known.coordinator == gid.coordinator)
+        .ok_or_else(unknown)?;
     let is_active = geo::active(memory().geo_slots).contains(gid.sequence);
     if known.incarnation == gid.incarnation && is_active {
-        return Err(Failure::new(*b"55006", "a session still votes on the transaction, or applies it")
-            .detail("Its outcome is the session's to decide."));
+        return Err(Failure::new(
+            *b"55006",
+            "a session still votes on the transaction, or applies it",
+        )
+        .detail("Its outcome is the session's to decide."));
     }
     let row = rows::decided().into_iter().find(|row| row.gid == gid);
     match &row {
@@ -95,18 +112,26 @@ pub fn resolve(text: &str, commit: bool) -> Outcome<()> {
                 .detail("Its decision row is durable, and other nodes may have applied it."));
         }
         None if commit => {
-            return Err(Failure::new(NOT_IN_STATE, "the transaction is not committed")
-                .detail("It has no decision row, so it has been rolled back everywhere else."));
+            return Err(
+                Failure::new(NOT_IN_STATE, "the transaction is not committed")
+                    .detail("It has no decision row, so it has been rolled back everywhere else."),
+            );
         }
         _ => {}
     }
     planner::require_libpq()?;
     let server = rows::of_mapping(gid.mapping).ok_or_else(|| {
-        Failure::new(NOT_IN_STATE, "the user mapping of the transaction has been dropped")
-            .hint("End it at the node, as its owner or as a superuser.")
+        Failure::new(
+            NOT_IN_STATE,
+            "the user mapping of the transaction has been dropped",
+        )
+        .hint("End it at the node, as its owner or as a superuser.")
     })?;
     let how = if commit { "COMMIT" } else { "ROLLBACK" };
-    run(&server, Command::new(Role::Ending, &format!("{how} PREPARED '{gid}'")))?;
+    run(
+        &server,
+        Command::new(Role::Ending, &format!("{how} PREPARED '{gid}'")),
+    )?;
     if row.is_some() {
         rows::erase(&[gid]);
     }

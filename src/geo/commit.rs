@@ -7,15 +7,15 @@
 use super::coordinator::{self, Identity};
 use super::decision::{self, Participant};
 use super::exchange::{Command, Exchange, Request, Role};
-use super::failure::{Failure, NOT_SUPPORTED, Outcome, ROLLED_BACK, raised};
+use super::failure::{Failure, NOT_SUPPORTED, Outcome, ROLLED_BACK, guarded, raised};
 use super::node::{Node, Use};
 use super::nodes::{self, NodeId};
+use super::others;
 use super::settle::{self, Heeds};
 use super::single;
 use crate::pg::local::Local;
 use crate::pg::{process, xact};
 use crate::shared::guc;
-use crate::shared::memory::shared;
 use crate::shared::stop;
 use geo::{Answer, Ending, Gid, Vote, Wrote};
 use std::cell::{Cell, RefCell};
@@ -39,7 +39,7 @@ static SINGLE: Local<Cell<Option<NodeId>>> = Local::new(Cell::new(None));
 /// `may_still_fail`: something local has still to be validated. Raises if any node says no.
 pub fn vote(may_still_fail: bool) {
     if nodes::are_used() {
-        raised(prepare_all(may_still_fail));
+        guarded(|| raised(prepare_all(may_still_fail)));
     }
 }
 
@@ -55,6 +55,9 @@ fn prepare_all(may_still_fail: bool) -> Outcome<()> {
         has_xid: xact::own_xid() != 0,
         may_still_fail: may_still_fail || xact::is_serializable(),
     };
+    if participants.contains(&Wrote::Something) && others::are_written() {
+        return Err(others::mixed());
+    }
     match geo::ending(&participants, local) {
         Ending::Nothing => {}
         Ending::OnePhase(index) => SINGLE.set(Some(all[index])),
@@ -86,8 +89,10 @@ fn end_readers() -> Outcome<()> {
         node.is_in_transaction() && node.prepared.is_none() && node.transaction().is_none()
     };
     let readers = nodes::all(is_reader);
-    let sent: Vec<Rc<Exchange>> =
-        readers.iter().map(|&id| settle::send_ending(id, "COMMIT")).collect();
+    let sent: Vec<Rc<Exchange>> = readers
+        .iter()
+        .map(|&id| settle::send_ending(id, "COMMIT"))
+        .collect();
     for (&id, exchange) in readers.iter().zip(&sent) {
         if xact::is_serializable() {
             nodes::finish(id, exchange)?;
@@ -102,15 +107,20 @@ const FACTS: &str = "SELECT pg_catalog.pg_current_wal_flush_lsn() OPERATOR(pg_ca
 
 fn two_phases(writers: &[NodeId]) -> Outcome<()> {
     let identity = coordinator::ready()?;
-    let sequence = open();
-    let asked: Vec<(NodeId, Gid)> =
-        writers.iter().map(|&id| (id, gid(id, &identity, sequence))).collect();
+    let sequence = coordinator::open();
+    let asked: Vec<(NodeId, Gid)> = writers
+        .iter()
+        .map(|&id| (id, gid(id, &identity, sequence)))
+        .collect();
     *VOTING.borrow_mut() = Some(Voting {
         sequence,
         asked: asked.clone(),
         is_decided: false,
     });
-    let sent: Vec<Rc<Exchange>> = asked.iter().map(|&(id, gid)| send_prepare(id, gid)).collect();
+    let sent: Vec<Rc<Exchange>> = asked
+        .iter()
+        .map(|&(id, gid)| send_prepare(id, gid))
+        .collect();
     let mut participants = Vec::new();
     for (&(id, gid), exchange) in asked.iter().zip(&sent) {
         nodes::finish(id, exchange)?;
@@ -131,26 +141,15 @@ fn gid(id: NodeId, identity: &Identity, sequence: u64) -> Gid {
     }
 }
 
-/// From now on the resolver leaves the transaction alone.
-fn open() -> u64 {
-    let shared = shared().expect("the library was preloaded");
-    let sequence = shared.next_geo_sequence();
-    shared.geo_slots[process::me() as usize].open(sequence);
-    sequence
-}
-
-fn close() {
-    if let Some(shared) = shared() {
-        shared.geo_slots[process::me() as usize].close();
-    }
-}
-
 fn send_prepare(id: NodeId, gid: Gid) -> Rc<Exchange> {
     nodes::with(id, |node| {
         node.session().take_standby_warning();
         node.prepared = Some(gid.to_string());
         let mut request = Request::default();
-        request.push(Command::new(Role::Ending, &format!("PREPARE TRANSACTION '{gid}'")));
+        request.push(Command::new(
+            Role::Ending,
+            &format!("PREPARE TRANSACTION '{gid}'"),
+        ));
         request.push(Command::new(Role::Facts, FACTS));
         node.send(&request, None)
     })
@@ -166,7 +165,9 @@ fn participant(id: NodeId, gid: Gid, exchange: &Exchange) -> Outcome<Participant
         };
         let mut facts = exchange.facts().into_iter().map(Option::unwrap_or_default);
         let lsn = facts.next().and_then(|lsn| lsn.parse().ok());
-        let timeline = facts.next().and_then(|line| u32::from_str_radix(&line, 16).ok());
+        let timeline = facts
+            .next()
+            .and_then(|line| u32::from_str_radix(&line, 16).ok());
         match (geo::vote(&answer), lsn, timeline, node.transaction()) {
             (Vote::Yes, Some(lsn), Some(timeline), Some(transaction)) => Ok(Participant {
                 gid,
@@ -176,7 +177,10 @@ fn participant(id: NodeId, gid: Gid, exchange: &Exchange) -> Outcome<Participant
             }),
             _ => Err(Failure::new(
                 ROLLED_BACK,
-                format!("server \"{}\" did not prepare the transaction", node.server.name),
+                format!(
+                    "server \"{}\" did not prepare the transaction",
+                    node.server.name
+                ),
             )
             .detail(match answer.standby_wait_cancelled {
                 true => "Its wait for a synchronous standby was cancelled.".to_owned(),
@@ -189,7 +193,7 @@ fn participant(id: NodeId, gid: Gid, exchange: &Exchange) -> Outcome<Participant
 /// PRE_COMMIT, last of all: the only node that has written commits.
 pub fn commit_single() {
     if let Some(id) = SINGLE.take() {
-        raised(single::commit(id));
+        guarded(|| raised(single::commit(id)));
     }
 }
 
@@ -205,6 +209,7 @@ pub fn refuse_prepare() {
 
 /// XACT_EVENT_COMMIT: the transaction is decided.
 pub fn committed() {
+    others::forget();
     if let Some(voting) = VOTING.borrow_mut().as_mut() {
         voting.is_decided = true;
     }
@@ -230,7 +235,7 @@ pub fn after_locks() {
     for &(id, _) in &voting.asked {
         nodes::with(id, Node::end_transaction);
     }
-    close();
+    coordinator::close();
     if !is_applied {
         coordinator::wake();
         if is_durable {
@@ -240,9 +245,12 @@ pub fn after_locks() {
 }
 
 fn not_applied() -> Failure {
-    Failure::new(*b"01000", "the transaction is committed, but not yet at all servers")
-        .detail("Not all of them have answered.")
-        .hint("They commit it as soon as they can. See txn.geo_transactions.")
+    Failure::new(
+        *b"01000",
+        "the transaction is committed, but not yet at all servers",
+    )
+    .detail("Not all of them have answered.")
+    .hint("They commit it as soon as they can. See txn.geo_transactions.")
 }
 
 /// Whether all nodes have acknowledged the commit.
@@ -275,6 +283,7 @@ fn apply(voting: &Voting) -> bool {
 
 /// XACT_EVENT_ABORT: everything is taken back at the nodes. Raises nothing.
 pub fn rolled_back() {
+    others::forget();
     if !nodes::are_used() {
         return;
     }
@@ -283,26 +292,31 @@ pub fn rolled_back() {
         return;
     };
     let voting = voting.take();
-    let open = nodes::all(|node| node.is_in_transaction() || node.is_under_way());
-    let until = settle::stop(&open);
+    let open = nodes::all(Node::is_in_transaction);
+    // Who runs nothing and has prepared nothing is only told.
+    let busy = nodes::all(|node| {
+        node.is_in_transaction() && (node.is_under_way() || node.prepared.is_some())
+    });
+    let until = settle::stop(&busy);
     for &id in &open {
         roll_back(id);
     }
-    settle::settle_or_give_up(&open, until);
+    settle::settle_or_give_up(&busy, until);
     for &id in &open {
         nodes::with(id, Node::end_transaction);
     }
     nodes::transaction_ended();
     if voting.is_some() {
-        close();
+        coordinator::close();
         coordinator::wake();
     }
 }
 
 /// Sends what ends the transaction at the node.
 fn roll_back(id: NodeId) {
-    let (is_usable, prepared, for_use) =
-        nodes::with(id, |node| (node.is_usable(), node.prepared.clone(), node.for_use));
+    let (is_usable, prepared, for_use) = nodes::with(id, |node| {
+        (node.is_usable(), node.prepared.clone(), node.for_use)
+    });
     if !is_usable {
         return;
     }
@@ -330,9 +344,8 @@ pub fn subtransaction_rolled_back(level: i32) {
     if !nodes::are_used() {
         return;
     }
-    let is_open = |node: &Node| {
-        node.for_use == Use::Work && node.is_in_transaction() && node.is_usable()
-    };
+    let is_open =
+        |node: &Node| node.for_use == Use::Work && node.is_in_transaction() && node.is_usable();
     let open = nodes::all(is_open);
     let until = settle::stop(&open);
     let mut sent = Vec::new();

@@ -76,9 +76,11 @@ pub fn ready() -> Outcome<Identity> {
             }
         }
         if process::now() >= until {
-            return Err(Failure::new(NOT_IN_STATE, "the resolver of txn does not start")
-                .detail("Without it nothing may be prepared at a node.")
-                .hint("See the server log."));
+            return Err(
+                Failure::new(NOT_IN_STATE, "the resolver of txn does not start")
+                    .detail("Without it nothing may be prepared at a node.")
+                    .hint("See the server log."),
+            );
         }
         nap();
     }
@@ -96,6 +98,29 @@ fn paused() -> Failure {
              nodes know.",
         )
         .hint("If the other one is gone, call txn.geo_take_over().")
+}
+
+/// A transaction of this session is going to vote: from now on the resolver leaves it alone. Its
+/// number.
+pub fn open() -> u64 {
+    let sequence = memory().next_geo_sequence();
+    memory().geo_slots[process::me() as usize].open(sequence);
+    sequence
+}
+
+/// It cannot commit any more, or its decision is visible.
+pub fn close() {
+    memory().geo_slots[process::me() as usize].close();
+}
+
+/// A session that ends in the middle of it leaves it to the resolver: after its transaction has
+/// rolled back, which a callback of `before_shmem_exit` does.
+pub fn close_at_exit() {
+    unsafe extern "C-unwind" fn on_exit(_code: i32, _argument: pg_sys::Datum) {
+        close();
+    }
+    // SAFETY: ipc.c; the callback raises nothing.
+    unsafe { pg_sys::on_shmem_exit(Some(on_exit), pg_sys::Datum::null()) };
 }
 
 /// Tells the resolver to look now.

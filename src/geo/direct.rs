@@ -84,7 +84,12 @@ pub unsafe extern "C-unwind" fn begin(node: *mut ForeignScanState, flags: i32) {
         let estate = (*node).ss.ps.state;
         let (server, user) = server_and_user(node);
         let private = (*plan).fdw_private;
-        statement::note(node, (server, user), depend_on_plan((*plan).fdw_exprs), start);
+        statement::note(
+            node,
+            (server, user),
+            depend_on_plan((*plan).fdw_exprs),
+            start,
+        );
         let range = (*(*node).resultRelInfo).ri_RangeTableIndex;
         let relation = if (*plan).scan.scanrelid == 0 {
             pg_sys::ExecOpenScanRelation(estate, range, flags)
@@ -103,8 +108,9 @@ pub unsafe extern "C-unwind" fn begin(node: *mut ForeignScanState, flags: i32) {
             given: 0,
             is_told: false,
         };
-        (*node).fdw_state =
-            pgrx::PgMemoryContexts::For((*estate).es_query_cxt).leak_and_drop_on_delete(direct).cast();
+        (*node).fdw_state = pgrx::PgMemoryContexts::For((*estate).es_query_cxt)
+            .leak_and_drop_on_delete(direct)
+            .cast();
     }
 }
 
@@ -119,7 +125,11 @@ unsafe fn returning(
         let attributes = attributes(nth((*plan).fdw_private, RETRIEVED));
         let is_join = (*plan).scan.scanrelid == 0;
         let filter = is_join.then(|| filter((*plan).fdw_scan_tlist, &attributes, relation, range));
-        let descriptor = if is_join { descriptor_of(node) } else { (*relation).rd_att };
+        let descriptor = if is_join {
+            descriptor_of(node)
+        } else {
+            (*relation).rd_att
+        };
         Returning {
             conversion: Conversion::new(descriptor, attributes, node, relation),
             rows: Rc::default(),
@@ -143,10 +153,13 @@ unsafe fn filter(
             address: 0,
         };
         for (n, entry) in elements(columns).enumerate() {
-            let variable = (*entry.cast::<pg_sys::TargetEntry>()).expr.cast::<pg_sys::Var>();
+            let variable = (*entry.cast::<pg_sys::TargetEntry>())
+                .expr
+                .cast::<pg_sys::Var>();
             let place = n + 1;
             let is_var = (*variable).xpr.type_ == pg_sys::NodeTag::T_Var;
-            if !is_var || (*variable).varno as u32 != range || !retrieved.contains(&(place as i32)) {
+            if !is_var || (*variable).varno as u32 != range || !retrieved.contains(&(place as i32))
+            {
                 continue;
             }
             match i32::from((*variable).varattno) {
@@ -169,7 +182,10 @@ unsafe fn start(node: *mut ForeignScanState) -> Outcome<()> {
         if direct.sent.is_none() {
             let parameters = direct.parameters.evaluate((*node).ss.ps.ps_ExprContext);
             let id = nodes::find(direct.server, direct.user, Use::Work)?;
-            let rows = direct.returning.as_ref().map(|one| one.rows.clone() as Rc<dyn Rows>);
+            let rows = direct
+                .returning
+                .as_ref()
+                .map(|one| one.rows.clone() as Rc<dyn Rows>);
             direct.sent = Some((id, nodes::send(id, &direct.sql, parameters, rows)));
         }
         Ok(())
@@ -266,7 +282,13 @@ impl Returning {
         // SAFETY: values for the conversion's descriptor, and the scan's slot.
         unsafe {
             let (values, nulls) = (row.values.as_mut_ptr(), row.nulls.as_mut_ptr());
-            store(slot, self.conversion.descriptor(), values, nulls, row.address);
+            store(
+                slot,
+                self.conversion.descriptor(),
+                values,
+                nulls,
+                row.address,
+            );
         }
         self.conversion.done();
     }
@@ -289,7 +311,10 @@ impl Filter {
             for (n, &place) in self.columns.iter().enumerate() {
                 let (value, is_null) = match place {
                     0 => (pg_sys::Datum::from(0), true),
-                    place => (*(*slot).tts_values.add(place - 1), *(*slot).tts_isnull.add(place - 1)),
+                    place => (
+                        *(*slot).tts_values.add(place - 1),
+                        *(*slot).tts_isnull.add(place - 1),
+                    ),
                 };
                 *(*own).tts_values.add(n) = value;
                 *(*own).tts_isnull.add(n) = is_null;
@@ -302,7 +327,13 @@ impl Filter {
             let descriptor = (*self.relation).rd_att;
             let mut values = row_of((*own).tts_values, &self.columns);
             let mut nulls = row_of((*own).tts_isnull, &self.columns);
-            store(own, descriptor, values.as_mut_ptr(), nulls.as_mut_ptr(), address);
+            store(
+                own,
+                descriptor,
+                values.as_mut_ptr(),
+                nulls.as_mut_ptr(),
+                address,
+            );
             own
         }
     }

@@ -160,7 +160,8 @@ impl Exchange {
                 }
             }
             Some(Role::TransactionId) => {
-                self.transaction.set(answer.text(0).and_then(|id| id.parse().ok()));
+                self.transaction
+                    .set(answer.text(0).and_then(|id| id.parse().ok()));
             }
             Some(Role::Ending) => *self.tag.borrow_mut() = Some(answer.tag()),
             Some(Role::Facts) => {

@@ -61,7 +61,10 @@ impl Failure {
             .field(b'C')
             .and_then(|code| code.into_bytes().try_into().ok())
             .unwrap_or(CONNECTION_FAILURE);
-        let context = answer.field(b'W').into_iter().chain([format!("remote SQL command: {command}")]);
+        let context = answer
+            .field(b'W')
+            .into_iter()
+            .chain([format!("remote SQL command: {command}")]);
         Failure {
             code,
             message: answer.field(b'M').unwrap_or_else(|| answer.message()),
@@ -77,7 +80,11 @@ impl Failure {
             CONNECTION_FAILURE,
             format!("connection to server \"{server}\" was lost"),
         );
-        if why.is_empty() { failure } else { failure.detail(why) }
+        if why.is_empty() {
+            failure
+        } else {
+            failure.detail(why)
+        }
     }
 
     /// Raises it as an ERROR. The caller's frames have nothing else with a destructor.
@@ -122,6 +129,13 @@ pub fn raised<T>(outcome: Outcome<T>) -> T {
         Ok(value) => value,
         Err(failure) => failure.raise(),
     }
+}
+
+/// Runs the body of a callback that values with destructors live in: an ERROR of PostgreSQL's has
+/// unwound them, and goes on as it was.
+pub fn guarded<R>(body: impl FnOnce() -> R) -> R {
+    // SAFETY: what `#[pg_guard]` does for a function.
+    unsafe { pgrx::pg_sys::submodules::panic::pgrx_extern_c_guard(body) }
 }
 
 /// Looks for interrupts where values with destructors are alive: an ERROR unwinds.

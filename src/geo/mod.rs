@@ -11,6 +11,7 @@ mod failure;
 mod modify;
 mod node;
 mod nodes;
+pub mod others;
 mod planner;
 pub mod resolver;
 mod row;
@@ -24,8 +25,3 @@ mod truncate;
 mod values;
 mod views;
 mod wrapper;
-
-/// Whether this transaction has used a node.
-pub fn is_used() -> bool {
-    nodes::are_used()
-}

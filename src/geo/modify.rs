@@ -143,14 +143,18 @@ unsafe fn batch_size(relation: pg_sys::Relation) -> c_int {
         let table = pg_sys::GetForeignTable((*relation).rd_id);
         let server = pg_sys::GetForeignServer((*table).serverid);
         let of = |list| option_of(&options(list), "batch_size").and_then(|size| size.parse().ok());
-        of((*table).options).or_else(|| of((*server).options)).unwrap_or(1)
+        of((*table).options)
+            .or_else(|| of((*server).options))
+            .unwrap_or(1)
     }
 }
 
 unsafe fn keep(estate: *mut EState, modify: Modify) -> *mut std::ffi::c_void {
     // SAFETY: the statement's memory context; the value is dropped at its end.
     unsafe {
-        pgrx::PgMemoryContexts::For((*estate).es_query_cxt).leak_and_drop_on_delete(modify).cast()
+        pgrx::PgMemoryContexts::For((*estate).es_query_cxt)
+            .leak_and_drop_on_delete(modify)
+            .cast()
     }
 }
 
@@ -211,7 +215,9 @@ unsafe fn cannot_route(result: *mut ResultRelInfo) -> Failure {
     // SAFETY: an open table.
     let name = unsafe {
         let name = (*(*(*result).ri_RelationDesc).rd_rel).relname.data.as_ptr();
-        std::ffi::CStr::from_ptr(name).to_string_lossy().into_owned()
+        std::ffi::CStr::from_ptr(name)
+            .to_string_lossy()
+            .into_owned()
     };
     Failure::new(
         NOT_SUPPORTED,
@@ -242,7 +248,11 @@ impl Modify {
     fn insert_of(&self, rows: usize) -> String {
         let (first, rest) = self.sql.split_at(self.values_end.min(self.sql.len()));
         let mut sql = first.to_owned();
-        let mut parameter = self.targets.iter().filter(|target| target.1.is_some()).count();
+        let mut parameter = self
+            .targets
+            .iter()
+            .filter(|target| target.1.is_some())
+            .count();
         for _ in 1..rows {
             let values: Vec<String> = self
                 .targets
@@ -272,8 +282,12 @@ impl Modify {
 
     /// Puts the row that has come back into the slot.
     unsafe fn store(&self, slot: *mut TupleTableSlot) {
-        let Some(returning) = &self.returning else { return };
-        let Some(answer) = returning.answer.borrow_mut().take() else { return };
+        let Some(returning) = &self.returning else {
+            return;
+        };
+        let Some(answer) = returning.answer.borrow_mut().take() else {
+            return;
+        };
         let mut row = returning.conversion.read(&answer, 0);
         // SAFETY: values for the table, and a slot of its rows.
         unsafe {
@@ -300,7 +314,11 @@ impl Modify {
     }
 
     /// Changes or deletes the row at the address in the plan's row.
-    unsafe fn change(&self, slot: *mut TupleTableSlot, planned: *mut TupleTableSlot) -> Outcome<u64> {
+    unsafe fn change(
+        &self,
+        slot: *mut TupleTableSlot,
+        planned: *mut TupleTableSlot,
+    ) -> Outcome<u64> {
         // SAFETY: the executor's rows.
         unsafe {
             let Some(address) = get(planned, i32::from(self.address)) else {
@@ -335,7 +353,11 @@ pub unsafe extern "C-unwind" fn insert(
 ) -> *mut TupleTableSlot {
     // SAFETY: the executor's state.
     let affected = unsafe { raised(inserter(result).insert(&[slot])) };
-    if affected > 0 { slot } else { std::ptr::null_mut() }
+    if affected > 0 {
+        slot
+    } else {
+        std::ptr::null_mut()
+    }
 }
 
 #[pg_guard]
@@ -351,7 +373,11 @@ pub unsafe extern "C-unwind" fn insert_batch(
         let rows = std::slice::from_raw_parts(slots, *count as usize);
         let affected = raised(inserter(result).insert(rows));
         *count = affected as c_int;
-        if affected > 0 { slots } else { std::ptr::null_mut() }
+        if affected > 0 {
+            slots
+        } else {
+            std::ptr::null_mut()
+        }
     }
 }
 
@@ -373,7 +399,11 @@ pub unsafe extern "C-unwind" fn batch(result: *mut ResultRelInfo) -> c_int {
             None => batch_size((*result).ri_RelationDesc),
             Some(modify) if modify.targets.is_empty() => 1,
             Some(modify) => {
-                let each = modify.targets.iter().filter(|target| target.1.is_some()).count();
+                let each = modify
+                    .targets
+                    .iter()
+                    .filter(|target| target.1.is_some())
+                    .count();
                 modify.batch.min((MOST_PARAMETERS / each.max(1)) as c_int)
             }
         }
@@ -393,7 +423,11 @@ pub unsafe extern "C-unwind" fn change(
         let modify = modify_of(result).expect("a foreign table's UPDATE or DELETE has begun");
         raised(modify.change(slot, planned))
     };
-    if affected > 0 { slot } else { std::ptr::null_mut() }
+    if affected > 0 {
+        slot
+    } else {
+        std::ptr::null_mut()
+    }
 }
 
 #[pg_guard]

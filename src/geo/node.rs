@@ -121,7 +121,13 @@ impl Node {
     }
 
     /// Commands that open a transaction, or adjust its savepoints to this nest level.
-    pub fn prologue(&mut self, level: &Level, nest_level: i32, name: &str, lock_timeout_ms: i32) -> Request {
+    pub fn prologue(
+        &mut self,
+        level: &Level,
+        nest_level: i32,
+        name: &str,
+        lock_timeout_ms: i32,
+    ) -> Request {
         let mut request = Request::default();
         if self.depth == 0 {
             let access = if level.is_read_only { " READ ONLY" } else { "" };
@@ -141,7 +147,10 @@ impl Node {
         }
         if self.keep < self.depth {
             let first = self.keep + 1;
-            request.push(Command::new(Role::Prologue, &format!("RELEASE SAVEPOINT s{first}")));
+            request.push(Command::new(
+                Role::Prologue,
+                &format!("RELEASE SAVEPOINT s{first}"),
+            ));
             self.depth = self.keep;
         }
         for level in self.depth + 1..=nest_level {

@@ -33,7 +33,11 @@ static LISTENS: Local<Cell<bool>> = Local::new(Cell::new(false));
 /// Works on a connection. `body` neither waits nor raises.
 pub fn with<R>(id: NodeId, body: impl FnOnce(&mut Node) -> R) -> R {
     let mut nodes = NODES.borrow_mut();
-    body(nodes[id].as_mut().expect("a connection in use stays in the list"))
+    body(
+        nodes[id]
+            .as_mut()
+            .expect("a connection in use stays in the list"),
+    )
 }
 
 /// Works on every connection; not at all if the process is ending in the middle of such work.
@@ -63,6 +67,11 @@ pub fn are_used() -> bool {
     USED.get()
 }
 
+/// Whether the transaction has written at a node.
+pub fn are_written() -> bool {
+    are_used() && !all(|node| node.transaction().is_some()).is_empty()
+}
+
 unsafe extern "C-unwind" fn on_change(_arg: pg_sys::Datum, _cache: i32, _hash: u32) {
     CHANGES.set(CHANGES.get() + 1);
     for_each(|_, node| node.is_stale = true);
@@ -73,6 +82,7 @@ fn listen() {
         return;
     }
     release::ask();
+    coordinator::close_at_exit();
     for cache in [
         pg_sys::SysCacheIdentifier::FOREIGNSERVEROID,
         pg_sys::SysCacheIdentifier::USERMAPPINGOID,
@@ -130,7 +140,12 @@ fn insert(node: Node) -> NodeId {
 /// A connection that can be used. One that is not in a transaction is closed if it is out of date
 /// or lost.
 fn look_up(server: &Server, for_use: Use) -> Option<NodeId> {
-    let is_it = |node: &Node| node.server.mapping == server.mapping && node.for_use == for_use;
+    // A connection for which no password was asked is not one for a user who needs it.
+    let is_it = |node: &Node| {
+        node.server.mapping == server.mapping
+            && node.server.wants_password == server.wants_password
+            && node.for_use == for_use
+    };
     let id = *all(is_it).first()?;
     let is_over = with(id, |node| {
         let is_idle = !node.is_in_transaction();
@@ -180,7 +195,11 @@ pub fn send(
     let nest_level = xact::nest_level();
     with(id, |node| {
         let level = level(node.for_use);
-        let nest_level = if node.for_use == Use::Work { nest_level } else { 1 };
+        let nest_level = if node.for_use == Use::Work {
+            nest_level
+        } else {
+            1
+        };
         let mut request = node.prologue(&level, nest_level, NAME, guc::GEO_LOCK_TIMEOUT.get());
         let mut command = Command::new(Role::Statement, text);
         command.parameters = parameters;
@@ -224,11 +243,4 @@ pub fn finish(id: NodeId, exchange: &Rc<Exchange>) -> Outcome<()> {
         step(id, true);
     }
     exchange.outcome()
-}
-
-/// Takes what has come already, without waiting. Whether the exchange is over.
-pub fn look(id: NodeId, exchange: &Rc<Exchange>) -> bool {
-    with(id, Node::consume);
-    while !exchange.is_done() && step(id, false) {}
-    exchange.is_done()
 }

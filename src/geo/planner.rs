@@ -75,7 +75,10 @@ pub unsafe fn plan_insert(state: *mut ModifyTableState, result: *mut ResultRelIn
         };
         insert.returningLists = one((*result).ri_returningList);
         insert.withCheckOptionLists = one((*result).ri_WithCheckOptions);
-        let planner = ROUTINE.get().as_ref().and_then(|routine| routine.PlanForeignModify);
+        let planner = ROUTINE
+            .get()
+            .as_ref()
+            .and_then(|routine| routine.PlanForeignModify);
         let planner = planner.expect("postgres_fdw is loaded when a table of ours is open");
         pg_sys::submodules::ffi::pg_guard_ffi_boundary(|| {
             planner(&raw mut root, &raw mut insert, number, 0)
@@ -98,8 +101,7 @@ unsafe fn entry_of(
             return (nth((*estate).es_range_table, own as usize - 1), own);
         }
         let root = (*(*result).ri_RootResultRelInfo).ri_RangeTableIndex;
-        let parent: *mut pg_sys::RangeTblEntry =
-            nth((*estate).es_range_table, root as usize - 1);
+        let parent: *mut pg_sys::RangeTblEntry = nth((*estate).es_range_table, root as usize - 1);
         let entry: *mut pg_sys::RangeTblEntry = pg_sys::copyObjectImpl(parent.cast()).cast();
         (*entry).relid = (*(*result).ri_RelationDesc).rd_id;
         (*entry).relkind = pg_sys::RELKIND_FOREIGN_TABLE as i8;

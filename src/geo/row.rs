@@ -245,7 +245,10 @@ unsafe fn names(place: &Place) -> Option<(Text, Text)> {
                 CTID => c"ctid".as_ptr().cast_mut(),
                 n => {
                     let descriptor = (*conversion.relation).rd_att;
-                    (*(*descriptor).attrs.as_mut_ptr().add(n as usize - 1)).attname.data.as_mut_ptr()
+                    (*(*descriptor).attrs.as_mut_ptr().add(n as usize - 1))
+                        .attname
+                        .data
+                        .as_mut_ptr()
                 }
             };
             return Some((table, column));

@@ -47,7 +47,8 @@ impl Rows for Fetched {
             let mut row = self.conversion.read(&answer, n);
             row.nulls.push(row.address.is_none());
             let address = row.address.as_mut();
-            row.values.push(address.map_or(Datum::from(0), |at| Datum::from(&raw mut *at)));
+            row.values
+                .push(address.map_or(Datum::from(0), |at| Datum::from(&raw mut *at)));
             // SAFETY: values for the store's descriptor; it copies them.
             unsafe {
                 pg_sys::tuplestore_putvalues(
@@ -131,11 +132,15 @@ pub unsafe extern "C-unwind" fn begin(node: *mut ForeignScanState, flags: i32) {
                 descriptor: with_address,
                 store: pg_sys::tuplestore_begin_heap(false, false, pg_sys::work_mem),
             }),
-            slot: pg_sys::MakeSingleTupleTableSlot(with_address, &raw const pg_sys::TTSOpsMinimalTuple),
+            slot: pg_sys::MakeSingleTupleTableSlot(
+                with_address,
+                &raw const pg_sys::TTSOpsMinimalTuple,
+            ),
             sent: None,
         };
-        (*node).fdw_state =
-            pgrx::PgMemoryContexts::For((*estate).es_query_cxt).leak_and_drop_on_delete(scan).cast();
+        (*node).fdw_state = pgrx::PgMemoryContexts::For((*estate).es_query_cxt)
+            .leak_and_drop_on_delete(scan)
+            .cast();
     }
 }
 
@@ -148,7 +153,14 @@ unsafe fn with_address(of: pg_sys::TupleDesc) -> pg_sys::TupleDesc {
         for n in 1..=count {
             pg_sys::TupleDescCopyEntry(new, n as i16, of, n as i16);
         }
-        pg_sys::TupleDescInitEntry(new, (count + 1) as i16, c"ctid".as_ptr(), pg_sys::TIDOID, -1, 0);
+        pg_sys::TupleDescInitEntry(
+            new,
+            (count + 1) as i16,
+            c"ctid".as_ptr(),
+            pg_sys::TIDOID,
+            -1,
+            0,
+        );
         new
     }
 }
@@ -191,7 +203,13 @@ impl Scan {
             let last = (*self.rows.descriptor).natts as usize - 1;
             let address = (!*nulls.add(last))
                 .then(|| *(*values.add(last)).cast_mut_ptr::<pg_sys::ItemPointerData>());
-            store(slot, self.rows.conversion.descriptor(), values, nulls, address);
+            store(
+                slot,
+                self.rows.conversion.descriptor(),
+                values,
+                nulls,
+                address,
+            );
             slot
         }
     }

@@ -1,7 +1,7 @@
 //! What the catalogs say of a node: its server, the user mapping, and whether a user may connect so.
 
-use super::failure::{Failure, Outcome};
 use super::exchange::in_c;
+use super::failure::{Failure, Outcome};
 use crate::pg::libpq::is_connection_option;
 use crate::pg::nodes::nodes;
 use pgrx::pg_sys::{self, Oid};
@@ -40,7 +40,10 @@ pub unsafe fn options(list: *const pg_sys::List) -> Vec<(String, String)> {
 
 /// Whether an option says yes, as `defGetBoolean` does for what the validator has let through.
 pub fn is_yes(value: &str) -> bool {
-    matches!(value.to_ascii_lowercase().as_str(), "true" | "on" | "1" | "yes" | "")
+    matches!(
+        value.to_ascii_lowercase().as_str(),
+        "true" | "on" | "1" | "yes" | ""
+    )
 }
 
 /// The last of the options with that name.
@@ -85,7 +88,9 @@ pub unsafe fn describe(
         Rc::new(Server {
             server: server.serverid,
             mapping: mapping.umid,
-            name: CStr::from_ptr(server.servername).to_string_lossy().into_owned(),
+            name: CStr::from_ptr(server.servername)
+                .to_string_lossy()
+                .into_owned(),
             parameters,
             wants_password: needs_password,
             is_kept: option_of(&of_server, "keep_connections").is_none_or(is_yes),
@@ -96,11 +101,16 @@ pub unsafe fn describe(
 impl Server {
     fn value(&self, keyword: &str) -> Option<&CString> {
         let is_it = |name: &CString| name.as_bytes() == keyword.as_bytes();
-        self.parameters.iter().rev().find(|(name, _)| is_it(name)).map(|(_, value)| value)
+        self.parameters
+            .iter()
+            .rev()
+            .find(|(name, _)| is_it(name))
+            .map(|(_, value)| value)
     }
 
     fn has_password(&self) -> bool {
-        self.value("password").is_some_and(|value| !value.is_empty())
+        self.value("password")
+            .is_some_and(|value| !value.is_empty())
     }
 
     /// Before connecting: a user who is no superuser gives a password, so that none of the
@@ -124,11 +134,6 @@ impl Server {
                 "Target server's authentication method must be changed or \
                  password_required=false set in the user mapping attributes.",
             ))
-    }
-
-    /// The user's name at the node, if the mapping has one.
-    pub fn remote_user(&self) -> Option<String> {
-        Some(self.value("user")?.to_string_lossy().into_owned())
     }
 
     /// How long connecting may take, in milliseconds: the option `connect_timeout`, in seconds.

@@ -73,7 +73,11 @@ fn take_all(id: NodeId) -> bool {
 /// libpq blocks meanwhile. Returns when all have, or the time is over; then the threads go on alone.
 fn cancel(ids: &[NodeId], until: u64) {
     let canceller = |&id: &NodeId| nodes::with(id, |node| node.session().canceller());
-    let threads: Vec<_> = ids.iter().filter_map(canceller).filter_map(in_thread).collect();
+    let threads: Vec<_> = ids
+        .iter()
+        .filter_map(canceller)
+        .filter_map(in_thread)
+        .collect();
     while threads.iter().any(|thread| !thread.is_finished()) && process::now() < until {
         std::thread::sleep(std::time::Duration::from_millis(1));
     }
@@ -121,5 +125,7 @@ pub fn settle_or_give_up(ids: &[NodeId], until: u64) {
 
 /// Sends a command that ends something.
 pub fn send_ending(id: NodeId, text: &str) -> Rc<Exchange> {
-    nodes::with(id, |node| node.send(&Request::of(Command::new(Role::Ending, text)), None))
+    nodes::with(id, |node| {
+        node.send(&Request::of(Command::new(Role::Ending, text)), None)
+    })
 }

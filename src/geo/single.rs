@@ -15,8 +15,10 @@ use std::rc::Rc;
 /// Commits at the node. Raises if it has not; SQLSTATE 08007 if nobody knows.
 pub fn commit(id: NodeId) -> Outcome<()> {
     let exchange = settle::send_ending(id, "COMMIT");
-    // A cancel is too late now: the node may have committed.
-    settle::settle(&[id], u64::MAX, settle::Heeds::Nothing);
+    if !settle::settle(&[id], deadline(), settle::Heeds::Cancel) {
+        // The node may have committed.
+        nodes::with(id, Node::give_up);
+    }
     let tag = exchange.tag();
     if tag.as_deref() == Some("COMMIT") {
         nodes::with(id, Node::end_transaction);
@@ -24,7 +26,12 @@ pub fn commit(id: NodeId) -> Outcome<()> {
     }
     let (is_usable, server, facts, transaction) = nodes::with(id, |node| {
         let facts = node.facts.clone();
-        (node.is_usable(), Rc::clone(&node.server), facts, node.transaction())
+        (
+            node.is_usable(),
+            Rc::clone(&node.server),
+            facts,
+            node.transaction(),
+        )
     });
     if is_usable {
         // The node has answered: it has rolled back.
@@ -34,19 +41,30 @@ pub fn commit(id: NodeId) -> Outcome<()> {
             ROLLED_BACK,
             format!("server \"{}\" did not commit the transaction", server.name),
         )
-        .detail(format!("It answered {}.", tag.as_deref().unwrap_or("nothing"))));
+        .detail(format!(
+            "It answered {}.",
+            tag.as_deref().unwrap_or("nothing")
+        )));
     }
     nodes::with(id, Node::end_transaction);
     find_out(&server, &facts, transaction)
 }
 
+/// How long the outcome is waited for.
+fn deadline() -> u64 {
+    process::now() + guc::GEO_APPLY_TIMEOUT.get().max(1000) as u64 * 1000
+}
+
 /// The connection was lost between COMMIT and its answer: asks on a new one.
 fn find_out(server: &Rc<Server>, before: &Facts, transaction: Option<u64>) -> Outcome<()> {
-    let until = process::now() + guc::GEO_APPLY_TIMEOUT.get().max(0) as u64 * 1000;
+    let until = deadline();
     let unknown = |why: &str| {
         Failure::new(
             UNKNOWN_OUTCOME,
-            format!("it is not known whether the transaction has committed at server \"{}\"", server.name),
+            format!(
+                "it is not known whether the transaction has committed at server \"{}\"",
+                server.name
+            ),
         )
         .detail(why)
     };
@@ -54,26 +72,37 @@ fn find_out(server: &Rc<Server>, before: &Facts, transaction: Option<u64>) -> Ou
         return Err(unknown("It has no transaction id."));
     };
     loop {
-        match ask(server, before, transaction) {
+        if process::is_to_fail() {
+            return Err(unknown("The wait for its answer was cancelled."));
+        }
+        match process::without_cancel(|| ask(server, before, transaction)) {
             Ok(geo::Outcome::Committed) => return Ok(()),
             Ok(geo::Outcome::RolledBack) => {
                 let name = &server.name;
-                return Err(Failure::lost(name, "The transaction has been rolled back there."));
+                return Err(Failure::lost(
+                    name,
+                    "The transaction has been rolled back there.",
+                ));
             }
             Ok(geo::Outcome::Unknown) => {
-                return Err(unknown("The server has restarted or failed over meanwhile."));
+                return Err(unknown(
+                    "The server has restarted or failed over meanwhile.",
+                ));
             }
             Ok(geo::Outcome::AskAgain) => {}
             Err(failure) if process::now() >= until => {
-                return Err(unknown(failure.detail.as_deref().unwrap_or(&failure.message)));
+                return Err(unknown(
+                    failure.detail.as_deref().unwrap_or(&failure.message),
+                ));
             }
             Err(_) => {}
         }
         if process::now() >= until {
-            return Err(unknown("The connection was lost, and there has been no answer since."));
+            return Err(unknown(
+                "The connection was lost, and there has been no answer since.",
+            ));
         }
         std::thread::sleep(std::time::Duration::from_millis(50));
-        super::failure::check_for_interrupts();
     }
 }
 

@@ -50,7 +50,10 @@ impl Descriptor {
         if unsafe { pg_sys::AcquireExternalFD() } {
             return Ok(Descriptor(()));
         }
-        Err(Failure::new(*b"53000", "could not connect to a node: too many open files"))
+        Err(Failure::new(
+            *b"53000",
+            "could not connect to a node: too many open files",
+        ))
     }
 }
 

@@ -6,8 +6,8 @@
 //! The parts of an Append leave together: one round trip for all of them. (PostgreSQL's own
 //! asynchronous Append waits where no cancel is heard.)
 
-use super::failure::{Failure, NOT_SUPPORTED, Outcome};
 use super::exchange::{Command, Request, Role};
+use super::failure::{Failure, NOT_SUPPORTED, Outcome};
 use super::node::Use;
 use super::nodes::{self, NodeId};
 use crate::pg::local::Local;
@@ -45,17 +45,14 @@ static STATEMENTS: Local<RefCell<Vec<Statement>>> = Local::new(RefCell::new(Vec:
 ///
 /// # Safety
 /// The state of a part of a statement that starts.
-pub unsafe fn note(
-    node: *mut ForeignScanState,
-    scanned: (Oid, Oid),
-    repeats: bool,
-    start: Start,
-) {
+pub unsafe fn note(node: *mut ForeignScanState, scanned: (Oid, Oid), repeats: bool, start: Start) {
     // SAFETY: by the contract.
     let estate = unsafe { (*node).ss.ps.state };
     let is_new = {
         let mut statements = STATEMENTS.borrow_mut();
-        let at = statements.iter().position(|one| one.estate == estate as usize);
+        let at = statements
+            .iter()
+            .position(|one| one.estate == estate as usize);
         let place = at.unwrap_or_else(|| {
             statements.push(Statement {
                 estate: estate as usize,
@@ -94,7 +91,10 @@ unsafe extern "C-unwind" fn on_end(estate: *mut c_void) {
     let Ok(mut statements) = STATEMENTS.try_borrow_mut() else {
         return;
     };
-    let Some(at) = statements.iter().position(|one| one.estate == estate as usize) else {
+    let Some(at) = statements
+        .iter()
+        .position(|one| one.estate == estate as usize)
+    else {
         return;
     };
     if let Some(number) = statements.remove(at).number {
@@ -126,14 +126,14 @@ unsafe fn only_reads(estate: *const pg_sys::EState) -> bool {
 ///
 /// # Safety
 /// The state of a running statement.
-pub unsafe fn connection(
-    estate: *const pg_sys::EState,
-    server: Oid,
-    user: Oid,
-) -> Outcome<NodeId> {
+pub unsafe fn connection(estate: *const pg_sys::EState, server: Oid, user: Oid) -> Outcome<NodeId> {
     // SAFETY: by the contract.
     let needs_one_snapshot = xact::is_read_committed() && unsafe { only_reads(estate) };
-    let number = if needs_one_snapshot { number(estate, server, user) } else { None };
+    let number = if needs_one_snapshot {
+        number(estate, server, user)
+    } else {
+        None
+    };
     let Some(number) = number else {
         return nodes::find(server, user, Use::Work);
     };
@@ -155,8 +155,14 @@ pub unsafe fn connection(
 /// The statement's number, if it sends more than one command to that server.
 fn number(estate: *const pg_sys::EState, server: Oid, user: Oid) -> Option<usize> {
     let mut statements = STATEMENTS.borrow_mut();
-    let at = statements.iter().position(|one| one.estate == estate as usize)?;
-    let times = statements[at].scans.iter().filter(|&&one| one == (server, user)).count();
+    let at = statements
+        .iter()
+        .position(|one| one.estate == estate as usize)?;
+    let times = statements[at]
+        .scans
+        .iter()
+        .filter(|&&one| one == (server, user))
+        .count();
     if times < 2 {
         return None;
     }
@@ -217,12 +223,18 @@ unsafe fn find_beside(plan: *mut Plan, own: *mut Plan, found: &mut Vec<*mut Plan
             _ => std::ptr::null_mut(),
         };
         if matches!(tag(plan), NodeTag::T_Append | NodeTag::T_MergeAppend) {
-            let scans: Vec<_> = children.iter().filter_map(|&child| foreign_scan(child)).collect();
+            let scans: Vec<_> = children
+                .iter()
+                .filter_map(|&child| foreign_scan(child))
+                .collect();
             if scans.contains(&own) && !prunes_while_running(prunes) {
                 found.extend(scans);
             }
         }
-        for child in children.into_iter().chain([(*plan).lefttree, (*plan).righttree]) {
+        for child in children
+            .into_iter()
+            .chain([(*plan).lefttree, (*plan).righttree])
+        {
             find_beside(child, own, found);
         }
     }

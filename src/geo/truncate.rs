@@ -30,7 +30,9 @@ unsafe fn target(relation: Relation) -> Outcome<(Oid, String)> {
         }
         let schema = pg_sys::get_namespace_name((*(*relation).rd_rel).relnamespace);
         let quoted = |text: &CStr| {
-            CStr::from_ptr(pg_sys::quote_identifier(text.as_ptr())).to_string_lossy().into_owned()
+            CStr::from_ptr(pg_sys::quote_identifier(text.as_ptr()))
+                .to_string_lossy()
+                .into_owned()
         };
         let named = |option: &str, local: &CStr| match option_of(&own, option) {
             Some(name) => quoted(&super::exchange::in_c(name)),
@@ -62,7 +64,10 @@ unsafe fn truncate_all(
         DropBehavior::DROP_CASCADE => "CASCADE",
         _ => "RESTRICT",
     };
-    let sql = format!("TRUNCATE {} {sequences} IDENTITY {others}", names.join(", "));
+    let sql = format!(
+        "TRUNCATE {} {sequences} IDENTITY {others}",
+        names.join(", ")
+    );
     // SAFETY: a plain look.
     let user = unsafe { pg_sys::GetUserId() };
     let id = nodes::find(server, user, Use::Work)?;

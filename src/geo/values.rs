@@ -82,11 +82,16 @@ pub struct Parameters {
 impl Parameters {
     /// # Safety
     /// The expressions of a plan node, and its state, which outlives this.
-    pub unsafe fn new(expressions: *mut pg_sys::List, parent: *mut pg_sys::PlanState) -> Parameters {
+    pub unsafe fn new(
+        expressions: *mut pg_sys::List,
+        parent: *mut pg_sys::PlanState,
+    ) -> Parameters {
         // SAFETY: by the contract.
         unsafe {
             Parameters {
-                outputs: nodes(expressions).map(|node| output_of(pg_sys::exprType(node))).collect(),
+                outputs: nodes(expressions)
+                    .map(|node| output_of(pg_sys::exprType(node)))
+                    .collect(),
                 states: pg_sys::ExecInitExprList(expressions, parent),
             }
         }

@@ -84,11 +84,17 @@ fn geo_wake() {
 fn geo_take_over() {
     // SAFETY: a plain look.
     if !unsafe { pg_sys::superuser() } {
-        raised(Err(Failure::new(*b"42501", "permission denied for function geo_take_over")
-            .detail("Only superusers may take a coordinator over.")))
+        raised(Err(Failure::new(
+            *b"42501",
+            "permission denied for function geo_take_over",
+        )
+        .detail("Only superusers may take a coordinator over.")))
     }
     if super::decision::table(c"geo_coordinator").is_err() {
-        raised(Err(Failure::new(NOT_IN_STATE, "this database has not been a coordinator")))
+        raised(Err(Failure::new(
+            NOT_IN_STATE,
+            "this database has not been a coordinator",
+        )))
     }
     super::resolver::take_over();
     coordinator::wake();
@@ -115,8 +121,11 @@ fn geo_prepared() -> TableIterator<
 fn geo_resolve(gid: &str, commit: bool) {
     // SAFETY: a plain look.
     if !unsafe { pg_sys::superuser() } {
-        raised(Err(Failure::new(*b"42501", "permission denied for function geo_resolve")
-            .detail("Only superusers may end transactions of others.")))
+        raised(Err(Failure::new(
+            *b"42501",
+            "permission denied for function geo_resolve",
+        )
+        .detail("Only superusers may end transactions of others.")))
     }
     raised(by_hand::resolve(gid, commit));
 }

@@ -1,8 +1,9 @@
 //! The foreign data wrapper `txn_fdw`: `postgres_fdw` plans, we run.
 
+use super::exchange::in_c;
 use super::failure::{Failure, Outcome, raised};
 use super::planner;
-use super::server::{is_yes, options};
+use super::server::{is_yes, option_of, options};
 use super::{direct, modify, scan, truncate};
 use crate::pg::nodes::nth;
 use pgrx::pg_guard;
@@ -43,6 +44,7 @@ pub unsafe extern "C-unwind" fn fdw_handler_wrapper(_call: FunctionCallInfo) -> 
 /// Everything that runs at a node is ours. What plans, explains, imports and analyzes is theirs:
 /// the latter two read on connections of postgres_fdw's own.
 fn run_ours(routine: &mut FdwRoutine) {
+    routine.GetForeignRelSize = Some(get_rel_size);
     routine.BeginForeignScan = Some(scan::begin);
     routine.IterateForeignScan = Some(scan::iterate);
     routine.ReScanForeignScan = Some(scan::rescan);
@@ -61,6 +63,45 @@ fn run_ours(routine: &mut FdwRoutine) {
     routine.EndDirectModify = Some(direct::end);
     routine.ExecForeignTruncate = Some(truncate::truncate);
     routine.IsForeignPathAsyncCapable = Some(is_async_capable);
+}
+
+/// Planning a table begins: its options have to fit it.
+#[pg_guard]
+unsafe extern "C-unwind" fn get_rel_size(
+    root: *mut pg_sys::PlannerInfo,
+    relation: *mut pg_sys::RelOptInfo,
+    table: Oid,
+) {
+    raised(check_table(table));
+    let theirs = raised(planner::routine());
+    // SAFETY: their callback with what the planner has given.
+    unsafe {
+        if let Some(theirs) = (*theirs).GetForeignRelSize {
+            pg_sys::submodules::ffi::pg_guard_ffi_boundary(|| theirs(root, relation, table));
+        }
+    }
+}
+
+/// The columns that option `key` names have to be there.
+fn check_table(table: Oid) -> Outcome<()> {
+    // SAFETY: catalog look-ups of a table that is locked.
+    let own = unsafe { options((*pg_sys::GetForeignTable(table)).options) };
+    let Some(key) = option_of(&own, "key") else {
+        return Ok(());
+    };
+    for name in key.split(',') {
+        let name = in_c(name.trim());
+        // SAFETY: as above.
+        let number = unsafe { pg_sys::get_attnum(table, name.as_ptr()) };
+        if number <= 0 {
+            let name = name.to_string_lossy();
+            return Err(Failure::new(
+                *b"42703",
+                format!("column \"{name}\" named in option \"key\" does not exist"),
+            ));
+        }
+    }
+    Ok(())
 }
 
 /// The parts of an Append leave together without it (`statement.rs`).
@@ -89,9 +130,12 @@ unsafe fn validate(given: Datum, catalog: Oid) -> Outcome<()> {
         let mut theirs = std::ptr::null_mut();
         for (n, (name, value)) in options(list).into_iter().enumerate() {
             if name == "use_remote_estimate" && is_yes(&value) {
-                return Err(Failure::new(*b"0A000", "use_remote_estimate is not supported by txn_fdw")
-                    .detail("Plans are made without asking the nodes.")
-                    .hint("ANALYZE the foreign table."));
+                return Err(Failure::new(
+                    *b"0A000",
+                    "use_remote_estimate is not supported by txn_fdw",
+                )
+                .detail("Plans are made without asking the nodes.")
+                .hint("ANALYZE the foreign table."));
             }
             if name == "key" && catalog == pg_sys::ForeignTableRelationId {
                 check_key(&value)?;
@@ -123,6 +167,9 @@ fn check_key(value: &str) -> Outcome<()> {
     if value.split(',').all(|name| !name.trim().is_empty()) {
         return Ok(());
     }
-    Err(Failure::new(INVALID_OPTION, format!("invalid value for option \"key\": \"{value}\""))
-        .detail("It names the columns of the key, separated by commas."))
+    Err(Failure::new(
+        INVALID_OPTION,
+        format!("invalid value for option \"key\": \"{value}\""),
+    )
+    .detail("It names the columns of the key, separated by commas."))
 }

@@ -29,8 +29,10 @@ unsafe extern "C-unwind" fn relabel(object: *const pg_sys::ObjectAddress, label:
             if object.classId == pg_sys::ProcedureRelationId {
                 check_procedure(object.objectId, &label);
             } else {
-                check_object(object);
-                if let Err(fault) = Settings::parse(&label) {
+                check_object(object, &label);
+                if object.classId == pg_sys::RelationRelationId
+                    && let Err(fault) = Settings::parse(&label)
+                {
                     refuse_text(fault);
                 }
             }
@@ -83,9 +85,15 @@ fn kind(relation: pg_sys::Oid) -> u8 {
     unsafe { pg_sys::get_rel_relkind(relation) as u8 }
 }
 
+/// The label of a database that uses nodes (`geo/resolver/launcher.rs`): dumps contain it.
+pub const DATABASE_LABEL: &str = "geo";
+
 /// Settings are those of ordinary and partitioned tables.
-unsafe fn check_object(object: pg_sys::ObjectAddress) {
+unsafe fn check_object(object: pg_sys::ObjectAddress, label: &str) {
     let wrong = PgSqlErrorCode::ERRCODE_WRONG_OBJECT_TYPE;
+    if object.classId == pg_sys::DatabaseRelationId && label == DATABASE_LABEL {
+        return;
+    }
     if object.classId != pg_sys::RelationRelationId || object.objectSubId != 0 {
         ErrorReport::new(
             wrong,

@@ -84,7 +84,11 @@ impl Answer {
     pub fn affected(&self) -> u64 {
         // SAFETY: as above; never null.
         let count = unsafe { CStr::from_ptr((functions().PQcmdTuples)(self.0.as_ptr())) };
-        count.to_str().ok().and_then(|n| n.parse().ok()).unwrap_or(0)
+        count
+            .to_str()
+            .ok()
+            .and_then(|n| n.parse().ok())
+            .unwrap_or(0)
     }
 
     /// A field of an error report (postgres_ext.h: PG_DIAG_*).
@@ -152,7 +156,9 @@ impl Session {
         };
         // SAFETY: the box stays where it is for as long as the connection.
         unsafe {
-            let flag = (&raw const *session.standby_wait_cancelled).cast_mut().cast();
+            let flag = (&raw const *session.standby_wait_cancelled)
+                .cast_mut()
+                .cast();
             (functions().PQsetNoticeReceiver)(connection, Some(on_notice), flag);
         }
         Some(session)
@@ -343,7 +349,8 @@ pub fn is_connection_option(keyword: &str) -> bool {
         let mut is_one = false;
         while !(*at).keyword.is_null() {
             let is_debugging = *(*at).dispchar == b'D' as c_char;
-            is_one |= !is_debugging && CStr::from_ptr((*at).keyword).to_bytes() == keyword.as_bytes();
+            is_one |=
+                !is_debugging && CStr::from_ptr((*at).keyword).to_bytes() == keyword.as_bytes();
             at = at.add(1);
         }
         (functions.PQconninfoFree)(options);
@@ -361,10 +368,16 @@ pub fn poll(sockets: &[(c_int, bool)], timeout_ms: i32) -> Vec<bool> {
             revents: 0,
         })
         .collect();
-    let place = if all.is_empty() { null_mut() } else { all.as_mut_ptr() };
+    let place = if all.is_empty() {
+        null_mut()
+    } else {
+        all.as_mut_ptr()
+    };
     // SAFETY: an array of that length.
     let ready = unsafe { libc::poll(place, all.len() as libc::nfds_t, timeout_ms) };
-    all.iter().map(|one| ready > 0 && one.revents != 0).collect()
+    all.iter()
+        .map(|one| ready > 0 && one.revents != 0)
+        .collect()
 }
 
 /// Whether the socket can be read, or written, at once.

@@ -60,6 +60,17 @@ pub fn is_to_fail() -> bool {
     unsafe { pg_sys::QueryCancelPending != 0 || pg_sys::ProcDiePending != 0 }
 }
 
+/// Runs `body`, in which no cancel is heard. (An ERROR out of it ends that, too.)
+pub fn without_cancel<R>(body: impl FnOnce() -> R) -> R {
+    // SAFETY: HOLD_CANCEL_INTERRUPTS and RESUME_CANCEL_INTERRUPTS.
+    unsafe {
+        pg_sys::QueryCancelHoldoffCount += 1;
+        let result = body();
+        pg_sys::QueryCancelHoldoffCount -= 1;
+        result
+    }
+}
+
 /// Processes interrupts other than a cancel.
 pub fn absorb_interrupts() {
     if is_interrupted() {

@@ -27,12 +27,7 @@ pub enum Phase {
     Paused,
 }
 
-const PHASES: [Phase; 4] = [
-    Phase::Absent,
-    Phase::Starting,
-    Phase::Ready,
-    Phase::Paused,
-];
+const PHASES: [Phase; 4] = [Phase::Absent, Phase::Starting, Phase::Ready, Phase::Paused];
 
 /// A database that uses nodes.
 #[repr(C)]
@@ -174,7 +169,10 @@ impl Board {
 
     /// All nodes have acknowledged the transaction. Forgotten if there is no room.
     pub fn acknowledge(&self, database: u32, sequence: u64) {
-        let free = self.acknowledged.iter().find(|one| one.sequence.load(Relaxed) == 0);
+        let free = self
+            .acknowledged
+            .iter()
+            .find(|one| one.sequence.load(Relaxed) == 0);
         if let Some(free) = free {
             free.database.store(u64::from(database), Relaxed);
             free.sequence.store(sequence, Relaxed);
@@ -201,7 +199,11 @@ impl Board {
                 && one.server.load(Relaxed) == u64::from(server)
         };
         let found = self.unapplied.iter().find(is_it);
-        let free = || self.unapplied.iter().find(|one| one.count.load(Relaxed) == 0);
+        let free = || {
+            self.unapplied
+                .iter()
+                .find(|one| one.count.load(Relaxed) == 0)
+        };
         if let Some(one) = found.or_else(free) {
             one.database.store(u64::from(database), Relaxed);
             one.server.store(u64::from(server), Relaxed);

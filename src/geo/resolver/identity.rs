@@ -32,7 +32,9 @@ impl Place {
     pub fn here() -> Place {
         // SAFETY: plain looks at shared memory and settings.
         unsafe {
-            let folder = std::ffi::CStr::from_ptr(pg_sys::DataDir).to_string_lossy().into_owned();
+            let folder = std::ffi::CStr::from_ptr(pg_sys::DataDir)
+                .to_string_lossy()
+                .into_owned();
             let file = std::fs::metadata(format!("{folder}/PG_VERSION"));
             Place {
                 system: pg_sys::GetSystemIdentifier() as i64,
@@ -85,7 +87,11 @@ pub fn identify(database: u32) -> Found {
         let before = known.map_or(0, |known| known.incarnation);
         let uuid = row.as_ref().map_or_else(new_uuid, |row| row.uuid);
         let last = row.as_ref().map_or(0, |row| row.incarnation);
-        let incarnation = if before != 0 && before == last { before } else { last + 1 };
+        let incarnation = if before != 0 && before == last {
+            before
+        } else {
+            last + 1
+        };
         rows::set_coordinator(uuid, incarnation, &here);
         Found::Us(Identity {
             coordinator: uuid,

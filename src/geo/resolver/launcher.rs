@@ -6,6 +6,8 @@
 
 use super::{attach_signals, in_transaction, sleep};
 use crate::geo::coordinator::start_resolver;
+use crate::geo::exchange::in_c;
+use crate::hotlock::provider::DATABASE_LABEL;
 use crate::pg::process;
 use crate::pg::tuple::attribute;
 use pgrx::bgworkers::{BackgroundWorkerBuilder, BgWorkerStartTime};
@@ -17,8 +19,6 @@ use std::time::Duration;
 /// How often the launcher looks, in microseconds.
 const INTERVAL_US: u64 = 2_000_000;
 
-/// What the label of a database that uses nodes says.
-pub const LABEL: &CStr = c"geo";
 const PROVIDER: &CStr = c"txn";
 
 /// catalog/pg_shseclabel.h: its columns are objoid, classoid, provider, label.
@@ -94,7 +94,12 @@ pub fn mark(uses_nodes: bool) {
         objectId: unsafe { pg_sys::MyDatabaseId },
         objectSubId: 0,
     };
-    let label = if uses_nodes { LABEL.as_ptr() } else { std::ptr::null() };
+    let label = in_c(DATABASE_LABEL);
+    let label = if uses_nodes {
+        label.as_ptr()
+    } else {
+        std::ptr::null()
+    };
     // SAFETY: commands/seclabel.c, for an object that is there.
     unsafe {
         let before = pg_sys::GetSecurityLabel(&database, PROVIDER.as_ptr());

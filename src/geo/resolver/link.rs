@@ -65,7 +65,10 @@ impl Link {
 
     fn failed(&mut self, why: &str) {
         if !std::mem::replace(&mut self.is_told, true) {
-            log(&format!("txn: the resolver cannot reach server \"{}\": {why}", self.server.name));
+            log(&format!(
+                "txn: the resolver cannot reach server \"{}\": {why}",
+                self.server.name
+            ));
         }
         self.state = State::Down;
     }
@@ -139,20 +142,18 @@ impl Link {
                 self.failed(&session.message());
                 false
             }
-            Attempt::Done => {
-                match connect::adopt(&self.server, Use::Work, session, descriptor) {
-                    Ok(mut node) => {
-                        let sent = connect::preparation().map(|one| node.send(&one, None));
-                        let until = process::now() + ANSWER_US;
-                        self.state = State::Preparing(Box::new(node), sent, until);
-                        true
-                    }
-                    Err(failure) => {
-                        self.failed(&failure.message);
-                        false
-                    }
+            Attempt::Done => match connect::adopt(&self.server, Use::Work, session, descriptor) {
+                Ok(mut node) => {
+                    let sent = connect::preparation().map(|one| node.send(&one, None));
+                    let until = process::now() + ANSWER_US;
+                    self.state = State::Preparing(Box::new(node), sent, until);
+                    true
                 }
-            }
+                Err(failure) => {
+                    self.failed(&failure.message);
+                    false
+                }
+            },
             attempt => {
                 self.state = State::Connecting {
                     session,
@@ -179,7 +180,10 @@ impl Link {
             Ok(facts) => {
                 node.facts = facts;
                 if std::mem::replace(&mut self.is_told, false) {
-                    log(&format!("txn: the resolver reaches server \"{}\" again", self.server.name));
+                    log(&format!(
+                        "txn: the resolver reaches server \"{}\" again",
+                        self.server.name
+                    ));
                 }
                 self.state = State::Up(node);
             }
@@ -192,9 +196,10 @@ impl Link {
             State::Connecting {
                 session, attempt, ..
             } => Some((session.socket(), *attempt == Attempt::ToWrite)),
-            State::Preparing(node, ..) => {
-                Some((node.session().socket(), node.session().flush() == Some(false)))
-            }
+            State::Preparing(node, ..) => Some((
+                node.session().socket(),
+                node.session().flush() == Some(false),
+            )),
             _ => None,
         }
     }
@@ -218,7 +223,11 @@ fn drain(node: &mut Node) -> bool {
 }
 
 /// Sends a request on a link that is up.
-pub fn send(link: &mut Link, request: &Request, rows: Option<Rc<dyn Rows>>) -> Option<Rc<Exchange>> {
+pub fn send(
+    link: &mut Link,
+    request: &Request,
+    rows: Option<Rc<dyn Rows>>,
+) -> Option<Rc<Exchange>> {
     link.node().map(|node| node.send(request, rows))
 }
 
@@ -231,7 +240,10 @@ pub fn collect(links: &mut [Link]) {
             if let Some(node) = link.node()
                 && !drain(node)
             {
-                sockets.push((node.session().socket(), node.session().flush() == Some(false)));
+                sockets.push((
+                    node.session().socket(),
+                    node.session().flush() == Some(false),
+                ));
             }
         }
         if sockets.is_empty() {
@@ -257,13 +269,19 @@ pub fn collect(links: &mut [Link]) {
     }
 }
 
-/// Sleeps until woken or until then; connections that are on their way go on meanwhile.
+/// Sleeps until woken or until then; connections that are on their way go on meanwhile. Returns
+/// when one is made.
 pub fn wait(links: &mut [Link], until: u64) {
     /// How long one sleep is while a connection is on its way, in milliseconds: the latch is looked
     /// at in between.
     const NAP_MS: i32 = 10;
     loop {
-        links.iter_mut().filter(|link| link.is_coming()).for_each(Link::go_on);
+        for link in links.iter_mut().filter(|link| link.is_coming()) {
+            link.go_on();
+            if link.node().is_some() {
+                return;
+            }
+        }
         let sockets: Vec<_> = links.iter().filter_map(Link::socket).collect();
         if sockets.is_empty() {
             return super::sleep(until);
@@ -280,7 +298,10 @@ pub fn wait(links: &mut [Link], until: u64) {
             is_set
         };
         if is_woken || process::now() >= until {
-            links.iter_mut().filter(|link| link.is_coming()).for_each(Link::go_on);
+            links
+                .iter_mut()
+                .filter(|link| link.is_coming())
+                .for_each(Link::go_on);
             return;
         }
     }

@@ -1,6 +1,7 @@
 //! The resolver: a background worker for each database that uses nodes. It ends what sessions have
 //! left at the nodes: rolls back what was never decided, commits what was.
 
+pub mod aside;
 mod identity;
 pub mod launcher;
 mod link;
@@ -16,6 +17,9 @@ use geo::Phase;
 use pgrx::pg_guard;
 use pgrx::pg_sys::{self, Datum, Oid};
 use std::collections::BTreeSet;
+
+/// When it looks again if it has not reached all nodes, in microseconds.
+const AGAIN_US: u64 = 1_000_000;
 
 /// Runs in a transaction of its own. An ERROR ends the worker; the launcher starts it again.
 fn in_transaction<R>(body: impl FnOnce() -> R) -> R {
@@ -109,7 +113,10 @@ pub unsafe extern "C-unwind" fn txn_resolver_main(argument: Datum) {
         set(c"application_name", c"txn resolver");
     }
     if let Err(failure) = planner::require_libpq() {
-        log(&format!("txn: the resolver cannot work: {}", failure.message));
+        log(&format!(
+            "txn: the resolver cannot work: {}",
+            failure.message
+        ));
         return;
     }
     run(database);
@@ -133,8 +140,7 @@ fn run(database: u32) {
     let mut is_told = false;
     let leaves = || memory().with_geo(|board| board.known(database).is_none_or(|one| one.leaves));
     while !leaves() {
-        let interval = guc::GEO_RESOLVER_INTERVAL.get().max(10) as u64 * 1000;
-        let next = process::now() + interval;
+        let mut interval = guc::GEO_RESOLVER_INTERVAL.get().max(10) as u64 * 1000;
         match identity::identify(database) {
             identity::Found::Us(identity) => {
                 is_told = false;
@@ -142,38 +148,27 @@ fn run(database: u32) {
                 let is_complete = pass::run(database, &identity, &mut links, &mut acknowledged);
                 if is_complete {
                     memory().with_geo(|board| board.passed(database));
+                } else {
+                    interval = interval.min(AGAIN_US);
                 }
             }
             identity::Found::Perhaps => {
                 memory().with_geo(|board| board.identified(database, 0, 0, Phase::Paused));
                 if !std::mem::replace(&mut is_told, true) {
-                    log("txn: this server may be a copy of the coordinator; see txn.geo_take_over()");
+                    log(
+                        "txn: this server may be a copy of the coordinator; see txn.geo_take_over()",
+                    );
                 }
             }
             identity::Found::Nobody => return,
         }
-        link::wait(&mut links, next);
+        link::wait(&mut links, process::now() + interval);
     }
 }
 
 /// Starts the launcher. Once, from `_PG_init`.
 pub fn init() {
     launcher::register();
-}
-
-/// The resolver of a database goes away: somebody wants to have the database alone. It comes back
-/// by itself. Returns once it has gone.
-pub fn step_aside(database: Oid) {
-    let oid: u32 = database.into();
-    let until = process::now() + 5_000_000;
-    while memory().with_geo(|board| board.ask_to_leave(oid)) && process::now() < until {
-        let known = memory().with_geo(|board| board.known(oid));
-        if let Some(process) = known.and_then(|known| known.process) {
-            crate::shared::wait::wake(process as hotrow::ActorId);
-        }
-        std::thread::sleep(std::time::Duration::from_millis(5));
-        check_for_interrupts();
-    }
 }
 
 /// This server is the coordinator from now on. In a transaction.

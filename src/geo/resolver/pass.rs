@@ -1,9 +1,9 @@
 //! One look of the resolver at all nodes. What it does with what it finds is in `crates/geo`
 //! (`recovery.rs`), with the reason why the sets have to be read in just this order.
 
+use super::in_transaction;
 use super::link::{self, Link};
 use super::rows::{self, Decided};
-use super::in_transaction;
 use crate::geo::coordinator::{Identity, memory};
 use crate::geo::decision;
 use crate::geo::exchange::{Command, Exchange, Request, Role, Rows};
@@ -26,7 +26,9 @@ struct Names(RefCell<Vec<Gid>>);
 impl Rows for Names {
     fn take(&self, answer: Answer) {
         let gid = |n| Gid::parse(&answer.value(n, 0)?.to_string_lossy());
-        self.0.borrow_mut().extend((0..answer.rows()).filter_map(gid));
+        self.0
+            .borrow_mut()
+            .extend((0..answer.rows()).filter_map(gid));
     }
 }
 
@@ -59,11 +61,7 @@ pub fn announce(database: u32, identity: &Identity) {
     });
 }
 
-fn tell_unapplied<'a>(
-    database: u32,
-    decided: impl Iterator<Item = &'a Decided>,
-    changes: u64,
-) {
+fn tell_unapplied<'a>(database: u32, decided: impl Iterator<Item = &'a Decided>, changes: u64) {
     let mut counts: BTreeMap<u32, u64> = BTreeMap::new();
     for one in decided.filter(|one| !one.is_lost) {
         *counts.entry(one.server.into()).or_default() += 1;
@@ -230,8 +228,10 @@ fn take_acknowledged(
     decided: &[Decided],
     acknowledged: &mut BTreeSet<Gid>,
 ) {
-    let new: BTreeSet<u64> =
-        memory().with_geo(|board| board.take_acknowledged(database)).into_iter().collect();
+    let new: BTreeSet<u64> = memory()
+        .with_geo(|board| board.take_acknowledged(database))
+        .into_iter()
+        .collect();
     let is_new = |gid: &Gid| gid.incarnation == identity.incarnation && new.contains(&gid.sequence);
     acknowledged.extend(decided.iter().map(|one| one.gid).filter(is_new));
 }
@@ -258,7 +258,9 @@ fn act(links: &mut [Link], look: &Look, actions: &[Action], decided: &[Decided])
     link::collect(links);
     for (gid, link, exchange) in ending {
         let tag = exchange.tag();
-        let warned = links[link].node().is_none_or(|node| node.session().take_standby_warning());
+        let warned = links[link]
+            .node()
+            .is_none_or(|node| node.session().take_standby_warning());
         let answer = geo::Answer {
             tag: tag.as_deref(),
             standby_wait_cancelled: warned,
@@ -273,14 +275,19 @@ fn act(links: &mut [Link], look: &Look, actions: &[Action], decided: &[Decided])
 /// Sends COMMIT or ROLLBACK PREPARED, as the user who has prepared. One that is not connected is
 /// let come: a later pass does it.
 fn end(links: &mut [Link], look: &Look, gid: Gid, how: &str) -> Option<(Gid, usize, Rc<Exchange>)> {
-    let own = links.iter().position(|link| u32::from(link.server.mapping) == gid.mapping);
+    let own = links
+        .iter()
+        .position(|link| u32::from(link.server.mapping) == gid.mapping);
     let at = own.unwrap_or(look.link);
     debug_assert!(own.is_none() || look.place.mappings.contains(&gid.mapping));
     if links[at].node().is_none() {
         links[at].go_on();
         return None;
     }
-    let request = Request::of(Command::new(Role::Ending, &format!("{how} PREPARED '{gid}'")));
+    let request = Request::of(Command::new(
+        Role::Ending,
+        &format!("{how} PREPARED '{gid}'"),
+    ));
     let exchange = link::send(&mut links[at], &request, None)?;
     Some((gid, at, exchange))
 }
@@ -300,8 +307,12 @@ fn ask(links: &mut [Link], look: &Look, row: &Decided, erased: &mut Vec<Gid>) {
         link::send(&mut links[look.link], &history, None),
     ];
     link::collect(links);
-    let [Some(status), Some(history)] = sent else { return };
-    let Some(node) = links[look.link].node() else { return };
+    let [Some(status), Some(history)] = sent else {
+        return;
+    };
+    let Some(node) = links[look.link].node() else {
+        return;
+    };
     if !status.is_done() || !history.is_done() {
         return;
     }

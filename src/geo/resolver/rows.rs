@@ -1,6 +1,7 @@
 //! What the resolver reads and writes in its own database.
 
 use super::identity::Place;
+use crate::geo::decision;
 use crate::geo::server::{Server, describe};
 use geo::{Decision, Gid, Prepared};
 use pgrx::prelude::*;
@@ -62,6 +63,8 @@ pub fn coordinator() -> Option<Coordinator> {
 /// Writes the row.
 pub fn set_coordinator(uuid: u128, incarnation: u64, place: &Place) {
     let uuid = format!("{uuid:032x}");
+    // A standby that takes over has to know the name: it is in no prepared transaction before.
+    decision::be_durable();
     Spi::connect_mut(|client| {
         must(client.update("DELETE FROM txn.geo_coordinator", None, &[]));
         let sql = "INSERT INTO txn.geo_coordinator \
@@ -110,7 +113,10 @@ pub fn erase(gids: &[Gid]) {
 
 /// Notes that the nodes have lost what they had prepared.
 pub fn note_lost(gids: &[Gid]) {
-    change("UPDATE txn.geo_decision SET lost = true WHERE gid = ANY ($1)", gids);
+    change(
+        "UPDATE txn.geo_decision SET lost = true WHERE gid = ANY ($1)",
+        gids,
+    );
 }
 
 fn change(sql: &str, gids: &[Gid]) {
@@ -172,7 +178,10 @@ fn mappings(condition: &str, mapping: u32) -> Vec<Rc<Server>> {
         };
         table.into_iter().filter_map(read).collect()
     });
-    found.into_iter().map(|(server, user)| of_catalog(server, user)).collect()
+    found
+        .into_iter()
+        .map(|(server, user)| of_catalog(server, user))
+        .collect()
 }
 
 /// The server with exactly that mapping: 0 is that of PUBLIC, which only the server's owner can
@@ -183,7 +192,11 @@ fn of_catalog(server: pg_sys::Oid, user: pg_sys::Oid) -> Rc<Server> {
     unsafe {
         let mapping = pg_sys::GetUserMapping(user, server);
         let server = &*pg_sys::GetForeignServer(server);
-        let user = if user == pg_sys::Oid::INVALID { server.owner } else { user };
+        let user = if user == pg_sys::Oid::INVALID {
+            server.owner
+        } else {
+            user
+        };
         describe(server, &*mapping, user)
     }
 }

@@ -5,24 +5,31 @@ use anyhow::{Result, ensure};
 use super::twin::Twin;
 use super::{Cluster, transfer};
 
-/// A transaction that one node refuses at its end is there at the other one.
+/// A transaction that one node refuses at its end is there at the other one, if that is told first:
+/// so it is with one of the two that may refuse.
 #[test]
 fn a_torn_commit_is_found() -> Result<()> {
+    let found = [torn(0)?, torn(1)?];
+    let is_it = |error: &String| error.contains("transactions [1]");
+    ensure!(found.iter().flatten().any(is_it), "{found:?}");
+    Ok(())
+}
+
+/// What the check says when that node refuses.
+fn torn(refusing: usize) -> Result<Option<String>> {
     let cluster = Cluster::stock(2)?;
     let refuse = "CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$
                   BEGIN RAISE EXCEPTION 'refused'; END $$;
                   CREATE CONSTRAINT TRIGGER refuse AFTER INSERT ON trace
                   DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION refuse()";
-    cluster.node(1).connect()?.batch_execute(refuse)?;
+    cluster.node(refusing).connect()?.batch_execute(refuse)?;
     let sql = format!("BEGIN; {}; COMMIT", transfer(1));
     let told = cluster.session()?.batch_execute(&sql);
-    ensure!(told.is_err(), "node 1 has refused nothing");
-    let error = cluster.all_or_nothing().map_err(|error| error.to_string());
-    let Err(error) = error else {
-        anyhow::bail!("the torn commit is not found");
-    };
-    ensure!(error.contains("transactions [1]"), "{error}");
-    Ok(())
+    ensure!(told.is_err(), "node {refusing} has refused nothing");
+    Ok(cluster
+        .all_or_nothing()
+        .err()
+        .map(|error| error.to_string()))
 }
 
 /// The scripts are what stock PostgreSQL does with foreign tables, too.

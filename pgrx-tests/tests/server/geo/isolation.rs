@@ -139,7 +139,7 @@ fn read_only_holds_at_the_node() -> Result<()> {
     let cluster = Cluster::start(2)?;
     cluster.node(0).connect()?.batch_execute(
         "CREATE FUNCTION wrote() RETURNS int LANGUAGE plpgsql VOLATILE AS $$
-         BEGIN INSERT INTO trace VALUES (1); RETURN 1; END $$;
+         BEGIN INSERT INTO public.trace VALUES (1); RETURN 1; END $$;
          CREATE VIEW writer AS SELECT wrote() AS one",
     )?;
     let mut client = cluster.session()?;

@@ -48,6 +48,8 @@ fn a_transaction_decided_after_it_was_listed() -> Result<()> {
 #[test]
 fn a_transaction_prepared_after_the_list() -> Result<()> {
     let cluster = cluster()?;
+    // The first use of a node starts the resolver.
+    int(&mut cluster.session()?, "SELECT count(*) FROM account")?;
     let mut resolver = cluster.hold("geo_resolver_listed")?;
     wait_until_listed(&mut resolver)?;
     let mut stopped = cluster.stop_at("geo_decided", 1)?;

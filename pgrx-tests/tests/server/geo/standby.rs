@@ -14,6 +14,8 @@ fn cluster(settings: super::Settings) -> Result<(Cluster, Standby)> {
     let cluster = Cluster::with(2, settings, &[])?;
     let standby = Standby::attach(&cluster.coordinator, "a", DELAY)?;
     cluster.coordinator.set_synchronous_standbys("a")?;
+    // The first use of a node gives the coordinator its name, which its standby has to have.
+    int(&mut cluster.session()?, "SELECT count(*) FROM account")?;
     Ok((cluster, standby))
 }
 

@@ -172,7 +172,7 @@ fn one_writer_needs_no_two_phases() -> Result<()> {
         client.batch_execute(sql)?;
     }
     let found = row(&mut client)?;
-    ensure!(found == "102 102 102", "{found}");
+    ensure!(found == "103 102 102", "{found}");
     ensure!(int(&mut client, "SELECT balance FROM account WHERE id = 1001")? == 100);
     Ok(())
 }

@@ -1,20 +1,34 @@
 //! How many round trips a statement takes: bursts that the lines have counted, not time.
 use anyhow::{Result, ensure};
 use postgres::Client;
+use txn_server_tests::until;
 
 use super::Cluster;
 
 /// Round trips to both nodes for `sql`, in a session that is connected and knows its tables.
 fn trips(cluster: &Cluster, client: &mut Client, sql: &str) -> Result<[u64; 2]> {
+    answered(cluster)?;
     for node in 0..2 {
         cluster.line(node).reset_counts();
     }
     client.batch_execute(sql)?;
+    answered(cluster)?;
     for node in 0..2 {
         let connections = cluster.line(node).connections();
         ensure!(connections == 0, "{connections} new connections: {sql}");
     }
     Ok([0, 1].map(|node| cluster.line(node).bursts().0))
+}
+
+/// Waits until all that was sent has been answered: nobody waits for the end of a reader.
+fn answered(cluster: &Cluster) -> Result<()> {
+    until(&mut cluster.session()?, "everything is answered", |_| {
+        let is_answered = |node| {
+            let (there, back) = cluster.line(node).bursts();
+            there == back
+        };
+        Ok((0..2).all(is_answered))
+    })
 }
 
 /// A cluster whose resolver is silent, and a session that is connected to both nodes.
