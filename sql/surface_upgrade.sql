@@ -52,5 +52,15 @@ TABLE look.fresh EXCEPT TABLE look.objects;
 TABLE look.objects EXCEPT TABLE look.fresh;
 SELECT count(*) >= 0 AS a_view_of_users_goes_on FROM look.of_waits;
 
+DROP VIEW look.of_waits;
+DROP EXTENSION txn;
+CREATE EXTENSION txn VERSION '0.4.0';
+SELECT count(*) AS views_of_the_old_version_answer FROM txn.stats;
+SELECT count(*) >= 0 AS and_so_does FROM txn.lane;
+ALTER EXTENSION txn UPDATE;
+SELECT extversion FROM pg_extension WHERE extname = 'txn';
+TABLE look.fresh EXCEPT TABLE look.objects;
+TABLE look.objects EXCEPT TABLE look.fresh;
+
 SET client_min_messages = warning;
 DROP SCHEMA look CASCADE;

@@ -95,6 +95,8 @@ pub unsafe extern "C-unwind" fn executor_run(
     count: u64,
     once: bool,
 ) {
+    // SAFETY: the hook's argument.
+    unsafe { geo::last::note(query) };
     // SAFETY: the next hook in the chain, or PostgreSQL's own function.
     let run = || unsafe {
         previous().executor_run.unwrap_or(raw::standard_ExecutorRun)(query, direction, count, once)

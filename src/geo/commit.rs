@@ -6,11 +6,12 @@
 
 use super::coordinator::{self, Identity};
 use super::decision::{self, Participant};
-use super::exchange::{Command, Exchange, Request, Role};
+use super::exchange::{Command, Exchange, Request, Role, Rows};
 use super::failure::{Failure, NOT_SUPPORTED, Outcome, ROLLED_BACK, guarded, raised};
 use super::node::{Node, Use};
 use super::nodes::{self, NodeId};
 use super::others;
+use super::server;
 use super::settle::{self, Heeds};
 use super::single;
 use crate::pg::local::Local;
@@ -18,16 +19,27 @@ use crate::pg::{process, xact};
 use crate::shared::guc;
 use crate::shared::stop;
 use geo::{Answer, Ending, Gid, Vote, Wrote};
+use pgrx::pg_sys::{EState, Oid};
 use std::cell::{Cell, RefCell};
+use std::ffi::CString;
 use std::rc::Rc;
 
+/// A node that was asked to prepare.
+#[derive(Clone)]
+struct Asked {
+    id: NodeId,
+    gid: Gid,
+    sent: Rc<Exchange>,
+}
+
 /// The transaction that this session is voting on or applying.
-#[derive(Default)]
 struct Voting {
+    identity: Identity,
     sequence: u64,
-    /// Those that were asked to prepare.
-    asked: Vec<(NodeId, Gid)>,
+    asked: Vec<Asked>,
     is_decided: bool,
+    /// The state of the statement with which nodes prepare; 0: they do at COMMIT.
+    early: usize,
 }
 
 static VOTING: Local<RefCell<Option<Voting>>> = Local::new(RefCell::new(None));
@@ -58,13 +70,11 @@ fn prepare_all(may_still_fail: bool) -> Outcome<()> {
     if participants.contains(&Wrote::Something) && others::are_written() {
         return Err(others::mixed());
     }
+    let is_voting = VOTING.borrow().is_some();
     match geo::ending(&participants, local) {
-        Ending::Nothing => {}
-        Ending::OnePhase(index) => SINGLE.set(Some(all[index])),
-        Ending::TwoPhase => {
-            let writes = |node: &Node| node.is_in_transaction() && node.transaction().is_some();
-            two_phases(&nodes::all(writes))?;
-        }
+        Ending::Nothing if !is_voting => {}
+        Ending::OnePhase(index) if !is_voting => SINGLE.set(Some(all[index])),
+        _ => two_phases()?,
     }
     end_readers()
 }
@@ -105,31 +115,139 @@ fn end_readers() -> Outcome<()> {
 const FACTS: &str = "SELECT pg_catalog.pg_current_wal_flush_lsn() OPERATOR(pg_catalog.-) '0/0'::pg_catalog.pg_lsn, pg_catalog.substr(\
      pg_catalog.pg_walfile_name(pg_catalog.pg_current_wal_flush_lsn()), 1, 8)";
 
-fn two_phases(writers: &[NodeId]) -> Outcome<()> {
-    let identity = coordinator::ready()?;
-    let sequence = coordinator::open();
-    let asked: Vec<(NodeId, Gid)> = writers
-        .iter()
-        .map(|&id| (id, gid(id, &identity, sequence)))
-        .collect();
-    *VOTING.borrow_mut() = Some(Voting {
-        sequence,
-        asked: asked.clone(),
-        is_decided: false,
-    });
-    let sent: Vec<Rc<Exchange>> = asked
-        .iter()
-        .map(|&(id, gid)| send_prepare(id, gid))
-        .collect();
+/// All that have written are asked to prepare, if they were not before; and say yes.
+fn two_phases() -> Outcome<()> {
+    begin_voting(0)?;
+    ask_others(&[])?;
+    let asked = VOTING
+        .borrow()
+        .as_ref()
+        .map(|voting| voting.asked.clone())
+        .unwrap_or_default();
     let mut participants = Vec::new();
-    for (&(id, gid), exchange) in asked.iter().zip(&sent) {
-        nodes::finish(id, exchange)?;
-        participants.push(participant(id, gid, exchange)?);
+    for one in &asked {
+        nodes::finish(one.id, &one.sent)?;
+        participants.push(participant(one)?);
     }
     stop::at(stop::Point::GeoPrepared);
     decision::write(&participants)?;
     decision::be_durable();
     Ok(())
+}
+
+/// From now on the transaction has a name, and the resolver leaves it alone.
+fn begin_voting(early: usize) -> Outcome<()> {
+    if VOTING.borrow().is_some() {
+        return Ok(());
+    }
+    let identity = coordinator::ready()?;
+    *VOTING.borrow_mut() = Some(Voting {
+        identity,
+        sequence: coordinator::open(),
+        asked: Vec::new(),
+        is_decided: false,
+        early,
+    });
+    Ok(())
+}
+
+/// Asks the nodes that have written, but for these mappings, to prepare.
+fn ask_others(but: &[Oid]) -> Outcome<()> {
+    let writes = |node: &Node| {
+        node.for_use == Use::Work
+            && node.is_in_transaction()
+            && node.transaction().is_some()
+            && node.prepared.is_none()
+            && !but.contains(&node.server.mapping)
+    };
+    for id in nodes::all(writes) {
+        let gid = name(id)?;
+        let [prepare, facts] = prepare(gid);
+        let sent = nodes::with(id, |node| {
+            node.session().take_standby_warning();
+            node.prepared = Some(gid.to_string());
+            let mut request = Request::of(prepare);
+            request.push(facts);
+            node.send(&request, None)
+        });
+        note_asked(id, gid, &sent);
+    }
+    Ok(())
+}
+
+/// The commands by which a node prepares, and tells where.
+fn prepare(gid: Gid) -> [Command; 2] {
+    [
+        Command::new(Role::Ending, &format!("PREPARE TRANSACTION '{gid}'")),
+        Command::new(Role::Facts, FACTS),
+    ]
+}
+
+fn note_asked(id: NodeId, gid: Gid, sent: &Rc<Exchange>) {
+    if let Some(voting) = VOTING.borrow_mut().as_mut() {
+        voting.asked.push(Asked {
+            id,
+            gid,
+            sent: Rc::clone(sent),
+        });
+    }
+}
+
+/// The statement of that state is the last one, and writes at these servers, as these users: nodes
+/// prepare with it, if the transaction has to be prepared at all.
+pub fn begin_early(estate: *const EState, servers: &[(Oid, Oid)]) -> Outcome<()> {
+    let mappings: Vec<Oid> = servers
+        .iter()
+        .map(|&(server, user)| server::find(server, user).mapping)
+        .collect();
+    let others = nodes::all(|node| {
+        node.for_use == Use::Work
+            && node.transaction().is_some()
+            && !mappings.contains(&node.server.mapping)
+    });
+    let is_shared = xact::own_xid() != 0 || others.len() + mappings.len() > 1;
+    if !is_shared || others::are_written() {
+        return Ok(());
+    }
+    begin_voting(estate as usize)?;
+    ask_others(&mappings)
+}
+
+/// Whether nodes prepare with the statement of that state.
+pub fn is_early(estate: *const EState) -> bool {
+    VOTING
+        .borrow()
+        .as_ref()
+        .is_some_and(|voting| voting.early == estate as usize)
+}
+
+/// Sends a statement with which the node prepares.
+pub fn send_last(
+    id: NodeId,
+    text: &str,
+    parameters: Vec<Option<CString>>,
+    rows: Option<Rc<dyn Rows>>,
+) -> Outcome<Rc<Exchange>> {
+    let gid = name(id)?;
+    let [prepare, facts] = prepare(gid);
+    let transaction = Command::new(
+        Role::TransactionId,
+        "SELECT pg_catalog.pg_current_xact_id()",
+    );
+    nodes::with(id, |node| node.session().take_standby_warning());
+    let sent = nodes::send_with(id, text, parameters, rows, &[transaction, prepare, facts]);
+    nodes::with(id, |node| node.prepared = Some(gid.to_string()));
+    note_asked(id, gid, &sent);
+    Ok(sent)
+}
+
+/// The transaction's name at that node.
+fn name(id: NodeId) -> Outcome<Gid> {
+    let voting = VOTING.borrow();
+    match voting.as_ref() {
+        Some(voting) => Ok(gid(id, &voting.identity, voting.sequence)),
+        None => Err(Failure::new(NOT_SUPPORTED, "the transaction is not voting")),
+    }
 }
 
 fn gid(id: NodeId, identity: &Identity, sequence: u64) -> Gid {
@@ -141,36 +259,26 @@ fn gid(id: NodeId, identity: &Identity, sequence: u64) -> Gid {
     }
 }
 
-fn send_prepare(id: NodeId, gid: Gid) -> Rc<Exchange> {
-    nodes::with(id, |node| {
-        node.session().take_standby_warning();
-        node.prepared = Some(gid.to_string());
-        let mut request = Request::default();
-        request.push(Command::new(
-            Role::Ending,
-            &format!("PREPARE TRANSACTION '{gid}'"),
-        ));
-        request.push(Command::new(Role::Facts, FACTS));
-        node.send(&request, None)
-    })
-}
-
 /// The node's vote, and what it has told with it.
-fn participant(id: NodeId, gid: Gid, exchange: &Exchange) -> Outcome<Participant> {
-    let tag = exchange.tag();
-    nodes::with(id, |node| {
+fn participant(asked: &Asked) -> Outcome<Participant> {
+    let tag = asked.sent.tag();
+    nodes::with(asked.id, |node| {
         let answer = Answer {
             tag: tag.as_deref(),
             standby_wait_cancelled: node.session().take_standby_warning(),
         };
-        let mut facts = exchange.facts().into_iter().map(Option::unwrap_or_default);
+        let mut facts = asked
+            .sent
+            .facts()
+            .into_iter()
+            .map(Option::unwrap_or_default);
         let lsn = facts.next().and_then(|lsn| lsn.parse().ok());
         let timeline = facts
             .next()
             .and_then(|line| u32::from_str_radix(&line, 16).ok());
         match (geo::vote(&answer), lsn, timeline, node.transaction()) {
             (Vote::Yes, Some(lsn), Some(timeline), Some(transaction)) => Ok(Participant {
-                gid,
+                gid: asked.gid,
                 server: node.server.server,
                 transaction,
                 prepared: geo::Prepared { timeline, lsn },
@@ -228,12 +336,12 @@ pub fn after_locks() {
     if is_applied {
         coordinator::acknowledge(voting.sequence);
     } else {
-        for &(id, _) in &voting.asked {
-            coordinator::leave_unapplied(nodes::with(id, |node| node.server.server));
+        for one in &voting.asked {
+            coordinator::leave_unapplied(nodes::with(one.id, |node| node.server.server));
         }
     }
-    for &(id, _) in &voting.asked {
-        nodes::with(id, Node::end_transaction);
+    for one in &voting.asked {
+        nodes::with(one.id, Node::end_transaction);
     }
     coordinator::close();
     if !is_applied {
@@ -256,20 +364,20 @@ fn not_applied() -> Failure {
 /// Whether all nodes have acknowledged the commit.
 fn apply(voting: &Voting) -> bool {
     stop::at(stop::Point::GeoDecided);
-    let tell = |&(id, gid): &(NodeId, Gid)| {
-        nodes::with(id, |node| node.session().take_standby_warning());
-        settle::send_ending(id, &format!("COMMIT PREPARED '{gid}'"))
+    let tell = |one: &Asked| {
+        nodes::with(one.id, |node| node.session().take_standby_warning());
+        settle::send_ending(one.id, &format!("COMMIT PREPARED '{}'", one.gid))
     };
     let mut sent = Vec::new();
     let until = process::now() + guc::GEO_APPLY_TIMEOUT.get().max(0) as u64 * 1000;
     for (n, one) in voting.asked.iter().enumerate() {
         sent.push(tell(one));
         if n == 0 && stop::is_wanted(stop::Point::GeoApplying) {
-            settle::settle(&[one.0], until, Heeds::Cancel);
+            settle::settle(&[one.id], until, Heeds::Cancel);
             stop::at(stop::Point::GeoApplying);
         }
     }
-    let ids: Vec<NodeId> = voting.asked.iter().map(|one| one.0).collect();
+    let ids: Vec<NodeId> = voting.asked.iter().map(|one| one.id).collect();
     settle::settle(&ids, until, Heeds::Cancel);
     ids.iter().zip(&sent).all(|(&id, exchange)| {
         let tag = exchange.tag().filter(|_| exchange.is_done());
@@ -321,8 +429,9 @@ fn roll_back(id: NodeId) {
         return;
     }
     match prepared {
-        // It is prepared, or has rolled back by itself: then this is an error of no account.
+        // It is prepared, or has failed before: then this is an error of no account.
         Some(gid) if for_use == Use::Work => {
+            settle::send_ending(id, "ROLLBACK");
             settle::send_ending(id, &format!("ROLLBACK PREPARED '{gid}'"));
         }
         _ => {

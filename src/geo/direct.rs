@@ -1,7 +1,9 @@
 //! UPDATE and DELETE that a node does by itself.
 
+use super::commit;
 use super::exchange::{Exchange, Rows};
 use super::failure::{Outcome, raised};
+use super::last;
 use super::node::Use;
 use super::nodes::{self, NodeId};
 use super::row::{CTID, Conversion, descriptor_of, store};
@@ -186,7 +188,11 @@ unsafe fn start(node: *mut ForeignScanState) -> Outcome<()> {
                 .returning
                 .as_ref()
                 .map(|one| one.rows.clone() as Rc<dyn Rows>);
-            direct.sent = Some((id, nodes::send(id, &direct.sql, parameters, rows)));
+            let sent = match commit::is_early((*node).ss.ps.state) {
+                true => commit::send_last(id, &direct.sql, parameters, rows)?,
+                false => nodes::send(id, &direct.sql, parameters, rows),
+            };
+            direct.sent = Some((id, sent));
         }
         Ok(())
     }
@@ -201,6 +207,11 @@ pub unsafe extern "C-unwind" fn iterate(node: *mut ForeignScanState) -> *mut Tup
             return clear(slot);
         };
         if direct.sent.is_none() {
+            if last::is_last((*node).ss.ps.state)
+                && let Some(servers) = statement::writes_alone((*node).ss.ps.state)
+            {
+                raised(commit::begin_early((*node).ss.ps.state, &servers));
+            }
             raised(start(node));
             raised(statement::start_together(node));
         }

@@ -13,6 +13,7 @@ pub struct Request {
 }
 
 /// One command, with parameters in text form.
+#[derive(Clone)]
 pub struct Command {
     pub text: CString,
     pub parameters: Vec<Option<CString>>,

@@ -8,6 +8,7 @@ mod decision;
 mod direct;
 mod exchange;
 mod failure;
+pub mod last;
 mod modify;
 mod node;
 mod nodes;

@@ -3,7 +3,7 @@
 use super::connect;
 use super::coordinator;
 use super::exchange::{Command, Exchange, Role, Rows};
-use super::failure::Outcome;
+use super::failure::{Failure, NOT_IN_STATE, Outcome};
 use super::node::{Level, Next, Node, Use};
 use super::planner;
 use super::server::{self, Server};
@@ -114,6 +114,17 @@ pub fn find(server: Oid, user: Oid, for_use: Use) -> Outcome<NodeId> {
     let server = server::find(server, user);
     USED.set(true);
     if let Some(id) = look_up(&server, for_use) {
+        if with(id, |node| node.prepared.is_some()) {
+            return Err(Failure::new(
+                NOT_IN_STATE,
+                format!(
+                    "the transaction is already prepared at server \"{}\"",
+                    server.name
+                ),
+            )
+            .detail("The statement before was said to be the last one of the transaction.")
+            .hint("See the settings txn.geo_last and txn.geo_prepare."));
+        }
         if !with(id, |node| node.is_in_transaction()) {
             coordinator::wait_until_applied(server.server, &server.name)?;
         }
@@ -192,6 +203,17 @@ pub fn send(
     parameters: Vec<Option<CString>>,
     rows: Option<Rc<dyn Rows>>,
 ) -> Rc<Exchange> {
+    send_with(id, text, parameters, rows, &[])
+}
+
+/// Sends a statement, and more commands behind it.
+pub fn send_with(
+    id: NodeId,
+    text: &str,
+    parameters: Vec<Option<CString>>,
+    rows: Option<Rc<dyn Rows>>,
+    behind: &[Command],
+) -> Rc<Exchange> {
     let nest_level = xact::nest_level();
     with(id, |node| {
         let level = level(node.for_use);
@@ -204,7 +226,8 @@ pub fn send(
         let mut command = Command::new(Role::Statement, text);
         command.parameters = parameters;
         request.push(command);
-        if node.for_use == Use::Work && node.transaction().is_none() {
+        request.commands.extend_from_slice(behind);
+        if behind.is_empty() && node.for_use == Use::Work && node.transaction().is_none() {
             request.push(Command::new(
                 Role::TransactionId,
                 "SELECT pg_catalog.pg_current_xact_id_if_assigned()",

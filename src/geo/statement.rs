@@ -172,6 +172,39 @@ fn number(estate: *const pg_sys::EState, server: Oid, user: Oid) -> Option<usize
     statements[at].number
 }
 
+/// The servers and users of a statement that consists of nothing but modifications which nodes do by
+/// themselves, at one node each, and after which nothing of it can use a node again.
+///
+/// # Safety
+/// The state of a running statement.
+pub unsafe fn writes_alone(estate: *const pg_sys::EState) -> Option<Vec<(Oid, Oid)>> {
+    let statements = STATEMENTS.borrow();
+    let statement = statements
+        .iter()
+        .find(|one| one.estate == estate as usize)?;
+    let mut servers = statement.scans.clone();
+    servers.sort_unstable_by_key(|&(server, user)| (u32::from(server), u32::from(user)));
+    servers.dedup();
+    let is_alone = |part: &Part| {
+        // SAFETY: the executor's state of a part that was noted.
+        unsafe {
+            let result = (*part.node).resultRelInfo;
+            let root = if result.is_null() {
+                result
+            } else {
+                (*result).ri_RootResultRelInfo
+            };
+            !part.repeats
+                && !result.is_null()
+                && (*result).ri_projectReturning.is_null()
+                && (*result).ri_TrigDesc.is_null()
+                && (root.is_null() || (*root).ri_TrigDesc.is_null())
+        }
+    };
+    let is_it = servers.len() == statement.scans.len() && statement.parts.iter().all(is_alone);
+    is_it.then_some(servers)
+}
+
 /// A part sends its command: those beside it in the same Append do so, too.
 ///
 /// # Safety

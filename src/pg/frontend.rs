@@ -76,6 +76,25 @@ pub unsafe fn is_alone_in_block(query: *const pg_sys::QueryDesc) -> bool {
     }
 }
 
+/// Whether the statement's message goes on with COMMIT, and nothing else.
+///
+/// # Safety
+/// `query` is the statement of the active portal, in a transaction block.
+pub unsafe fn is_before_commit(query: *const pg_sys::QueryDesc) -> bool {
+    // SAFETY: plain reads of backend state; the parser has told where in the text the statement is.
+    unsafe {
+        let (text, own) = (pg_sys::debug_query_string, &*(*query).plannedstmt);
+        if text.is_null() || (*query).sourceText != text || own.stmt_len <= 0 {
+            return false;
+        }
+        let end = own.stmt_location.max(0) as usize + own.stmt_len as usize;
+        let after = CStr::from_ptr(text).to_bytes().get(end..);
+        after.and_then(transaction_command).is_some_and(|command| {
+            command.kind == pg_sys::TransactionStmtKind::TRANS_STMT_COMMIT && !command.chain
+        })
+    }
+}
+
 /// The transaction command that the text consists of, in the current memory context. Texts with
 /// what the scanner reads by settings (quotes, backslashes) are none: the settings may have changed
 /// since the text was parsed. Nor are those with names that it would shorten, with a NOTICE.

@@ -30,6 +30,15 @@ pub enum LaneMode {
     Off,
 }
 
+/// `txn.geo_prepare`: when nodes are asked to prepare.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, PostgresGucEnum)]
+pub enum GeoPrepare {
+    #[name = c"early"]
+    Early,
+    #[name = c"at_commit"]
+    AtCommit,
+}
+
 /// `txn.lane_beyond`: what becomes of a declared transaction that uses other keys.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, PostgresGucEnum)]
 pub enum LaneBeyond {
@@ -54,7 +63,9 @@ pub static FOLLOWER_READS: GucSetting<FollowerReads> =
 pub static FOLLOWER_READS_BACKOFF: GucSetting<i32> = GucSetting::<i32>::new(60_000);
 pub static GEO_APPLY_TIMEOUT: GucSetting<i32> = GucSetting::<i32>::new(10_000);
 pub static GEO_CONNECT_TIMEOUT: GucSetting<i32> = GucSetting::<i32>::new(5000);
+pub static GEO_LAST: GucSetting<bool> = GucSetting::<bool>::new(false);
 pub static GEO_LOCK_TIMEOUT: GucSetting<i32> = GucSetting::<i32>::new(5000);
+pub static GEO_PREPARE: GucSetting<GeoPrepare> = GucSetting::<GeoPrepare>::new(GeoPrepare::Early);
 pub static GEO_RESOLVER_INTERVAL: GucSetting<i32> = GucSetting::<i32>::new(1000);
 pub static GROUP_LOCK: GucSetting<bool> = GucSetting::<bool>::new(false);
 pub static GROUP_SIZE: GucSetting<i32> = GucSetting::<i32>::new(256);
@@ -161,6 +172,14 @@ pub fn init() {
         GucContext::Userset,
         GucFlags::UNIT_MS,
     );
+    GucRegistry::define_bool_guc(
+        c"txn.geo_last",
+        c"The next statement is the last one of its transaction.",
+        c"For SET LOCAL: nodes prepare with that statement, and COMMIT is one round trip faster. If it is not the last one, the transaction fails.",
+        &GEO_LAST,
+        GucContext::Userset,
+        none,
+    );
     GucRegistry::define_int_guc(
         c"txn.geo_lock_timeout",
         c"How long a statement waits for a lock at a node.",
@@ -170,6 +189,14 @@ pub fn init() {
         i32::MAX,
         GucContext::Userset,
         GucFlags::UNIT_MS,
+    );
+    GucRegistry::define_enum_guc(
+        c"txn.geo_prepare",
+        c"When nodes are asked to prepare a transaction.",
+        c"\"early\": with its last statement, where that is known; \"at_commit\": always at COMMIT.",
+        &GEO_PREPARE,
+        GucContext::Userset,
+        none,
     );
     GucRegistry::define_int_guc(
         c"txn.geo_resolver_interval",

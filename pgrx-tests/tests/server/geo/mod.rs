@@ -6,6 +6,7 @@ mod cancel;
 mod control;
 mod crash;
 mod down;
+mod early;
 mod isolation;
 mod load;
 mod lost_reply;

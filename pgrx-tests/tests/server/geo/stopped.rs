@@ -69,15 +69,20 @@ impl Cluster {
             ))
             .context("the library has to be built with --features stop_events")?;
         let commit = Background::run(client, "COMMIT")?;
-        let stopped = format!(
-            "SELECT count(*) > 0 FROM pg_stat_activity \
-             WHERE pid = {} AND wait_event IN ('advisory', 'PgSleep')",
-            commit.pid
-        );
-        until(&mut control, &format!("COMMIT is at {point}"), |control| {
-            ensure!(!commit.is_finished(), "COMMIT has not come to {point}");
-            read(control, &stopped)
-        })?;
+        ensure!(!commit.is_finished(), "COMMIT has not come to {point}");
+        self.wait_until_held(&mut control, commit.pid)
+            .with_context(|| format!("COMMIT is at {point}"))?;
         Ok(Stopped { control, commit })
+    }
+
+    /// Waits until a stop event holds that session.
+    pub fn wait_until_held(&self, control: &mut Client, pid: i32) -> Result<()> {
+        let held = format!(
+            "SELECT count(*) > 0 FROM pg_stat_activity \
+             WHERE pid = {pid} AND wait_event IN ('advisory', 'PgSleep')"
+        );
+        until(control, "the session is held", |control| {
+            read(control, &held)
+        })
     }
 }

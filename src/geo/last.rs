@@ -1,0 +1,42 @@
+//! Whether the statement that runs is the last one of its transaction.
+
+use crate::pg::local::Local;
+use crate::pg::{frontend, nesting, raw, xact};
+use crate::shared::guc::{self, GeoPrepare, is_on};
+use pgrx::pg_sys::{EState, QueryDesc};
+use std::cell::Cell;
+use std::ptr::null;
+
+/// The statement that runs, innermost: its state, and what the hook was given.
+static RUNS: Local<Cell<(*const EState, *const QueryDesc)>> =
+    Local::new(Cell::new((null(), null())));
+
+/// A statement runs.
+///
+/// # Safety
+/// The hook's argument.
+#[inline]
+pub unsafe fn note(query: *const QueryDesc) {
+    // SAFETY: by the contract.
+    RUNS.set((unsafe { (*query).estate }, query));
+}
+
+/// Whether nodes may prepare with this statement. It may be wrong: then the next statement at a
+/// node is refused.
+pub fn is_last(estate: *const EState) -> bool {
+    let (runs, query) = RUNS.get();
+    if guc::GEO_PREPARE.get() != GeoPrepare::Early
+        || runs != estate
+        || !nesting::is_outermost()
+        || xact::nest_level() != 1
+    {
+        return false;
+    }
+    // SAFETY: the statement of that state runs, so its description is there.
+    unsafe {
+        let is_in_block = raw::IsTransactionBlock();
+        is_on(&guc::GEO_LAST)
+            || !is_in_block && frontend::commits_next(query)
+            || is_in_block && frontend::is_before_commit(query)
+    }
+}
