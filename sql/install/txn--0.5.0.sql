@@ -374,6 +374,11 @@ LANGUAGE C VOLATILE STRICT PARALLEL RESTRICTED
 AS 'MODULE_PATHNAME', 'geo_resolver_wrapper';
 COMMENT ON FUNCTION txn.geo_resolver() IS 'the background worker of this database that ends what was left at nodes';
 
+CREATE FUNCTION txn.geo_round_trip(server oid) RETURNS bigint
+LANGUAGE C VOLATILE STRICT PARALLEL RESTRICTED
+AS 'MODULE_PATHNAME', 'geo_round_trip_wrapper';
+COMMENT ON FUNCTION txn.geo_round_trip(oid) IS 'the round trip to a node in microseconds, measured while it is used; null: not known; use the view txn.geo_nodes';
+
 CREATE FUNCTION txn.geo_wake() RETURNS void
 LANGUAGE C VOLATILE STRICT PARALLEL RESTRICTED
 AS 'MODULE_PATHNAME', 'geo_wake_wrapper';
@@ -403,17 +408,19 @@ REVOKE EXECUTE ON FUNCTION txn.geo_prepared_raw(), txn.geo_wake(), txn.geo_resol
 
 CREATE VIEW txn.geo_nodes AS
 SELECT s.srvname AS node, w.fdwname AS wrapper, count(c.server) AS connections,
-    count(c.server) FILTER (WHERE c.in_transaction) > 0 AS in_transaction
+    count(c.server) FILTER (WHERE c.in_transaction) > 0 AS in_transaction,
+    txn.geo_round_trip(s.oid) / 1000.0 AS round_trip_ms
 FROM pg_foreign_server s
 JOIN pg_foreign_data_wrapper w ON w.oid = s.srvfdw
 LEFT JOIN txn.geo_connections_raw() c ON c.server = s.oid
 WHERE w.fdwhandler = 'txn.fdw_handler'::regproc
-GROUP BY s.srvname, w.fdwname;
+GROUP BY s.oid, s.srvname, w.fdwname;
 COMMENT ON VIEW txn.geo_nodes IS 'the nodes of this database, and this session''s connections to them';
 COMMENT ON COLUMN txn.geo_nodes.node IS 'the foreign server';
 COMMENT ON COLUMN txn.geo_nodes.wrapper IS 'its foreign data wrapper: txn_fdw, or one that was given its handler';
 COMMENT ON COLUMN txn.geo_nodes.connections IS 'connections of this session';
 COMMENT ON COLUMN txn.geo_nodes.in_transaction IS 'whether the present transaction has used it';
+COMMENT ON COLUMN txn.geo_nodes.round_trip_ms IS 'the time to the node and back, in milliseconds; null: not known, as nobody has used it of late';
 GRANT SELECT ON txn.geo_nodes TO PUBLIC;
 
 CREATE VIEW txn.geo_transactions AS

@@ -123,6 +123,17 @@ pub fn close_at_exit() {
     unsafe { pg_sys::on_shmem_exit(Some(on_exit), pg_sys::Datum::null()) };
 }
 
+/// The round trip to a server, in microseconds, if it is known.
+pub fn round_trip(server: Oid) -> Option<u64> {
+    memory().with_latencies(|all| all.round_trip(database(), server.into()))
+}
+
+/// A transaction of this session uses the server.
+pub fn note_used(server: Oid) {
+    let now = process::now();
+    memory().with_latencies(|all| all.note_used(database(), server.into(), now));
+}
+
 /// Tells the resolver to look now.
 pub fn wake() {
     if let Some(process) = known().and_then(|known| known.process) {

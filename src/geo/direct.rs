@@ -1,14 +1,14 @@
 //! UPDATE and DELETE that a node does by itself.
 
 use super::commit;
-use super::exchange::{Exchange, Rows};
+use super::exchange::Rows;
 use super::failure::{Outcome, raised};
 use super::last;
 use super::node::Use;
-use super::nodes::{self, NodeId};
+use super::nodes;
 use super::row::{CTID, Conversion, descriptor_of, store};
 use super::scan::{attributes, server_and_user, text};
-use super::statement;
+use super::statement::{self, Sent};
 use super::values::{Parameters, depend_on_plan};
 use crate::pg::libpq::Answer;
 use crate::pg::nodes::{nodes as elements, nth};
@@ -33,7 +33,7 @@ struct Direct {
     /// Whether it counts as rows that the command has processed.
     counts: bool,
     returning: Option<Returning>,
-    sent: Option<(NodeId, Rc<Exchange>)>,
+    sent: Option<Sent>,
     /// Rows that have been given.
     given: u64,
     is_told: bool,
@@ -175,11 +175,11 @@ unsafe fn filter(
 }
 
 /// Sends the command, unless that has been done.
-unsafe fn start(node: *mut ForeignScanState) -> Outcome<()> {
+unsafe fn start(node: *mut ForeignScanState) -> Outcome<Option<Sent>> {
     // SAFETY: called for a node that was noted.
     unsafe {
         let Some(direct) = direct_of(node) else {
-            return Ok(());
+            return Ok(None);
         };
         if direct.sent.is_none() {
             let parameters = direct.parameters.evaluate((*node).ss.ps.ps_ExprContext);
@@ -194,7 +194,7 @@ unsafe fn start(node: *mut ForeignScanState) -> Outcome<()> {
             };
             direct.sent = Some((id, sent));
         }
-        Ok(())
+        Ok(direct.sent.clone())
     }
 }
 
@@ -212,7 +212,6 @@ pub unsafe extern "C-unwind" fn iterate(node: *mut ForeignScanState) -> *mut Tup
             {
                 raised(commit::begin_early((*node).ss.ps.state, &servers));
             }
-            raised(start(node));
             raised(statement::start_together(node));
         }
         let affected = match &direct.sent {

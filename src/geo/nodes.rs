@@ -3,13 +3,13 @@
 use super::connect;
 use super::coordinator;
 use super::exchange::{Command, Exchange, Role, Rows};
-use super::failure::{Failure, NOT_IN_STATE, Outcome};
+use super::failure::{Failure, NOT_IN_STATE, Outcome, check_for_interrupts};
 use super::node::{Level, Next, Node, Use};
 use super::planner;
 use super::server::{self, Server};
 use super::socket::wait_for_socket;
 use crate::pg::local::Local;
-use crate::pg::{release, xact};
+use crate::pg::{libpq, process, release, xact};
 use crate::shared::guc;
 use pgrx::pg_sys::{self, Oid};
 use std::cell::{Cell, RefCell};
@@ -126,15 +126,21 @@ pub fn find(server: Oid, user: Oid, for_use: Use) -> Outcome<NodeId> {
             .hint("See the settings txn.geo_last and txn.geo_prepare."));
         }
         if !with(id, |node| node.is_in_transaction()) {
-            coordinator::wait_until_applied(server.server, &server.name)?;
+            before_first_use(&server)?;
         }
         return Ok(id);
     }
-    coordinator::wait_until_applied(server.server, &server.name)?;
+    before_first_use(&server)?;
     let changes = CHANGES.get();
     let mut node = connect::connect(&server, for_use)?;
     node.is_stale = changes != CHANGES.get();
     Ok(insert(node))
+}
+
+/// Before the transaction sends anything to the server.
+fn before_first_use(server: &Server) -> Outcome<()> {
+    coordinator::note_used(server.server);
+    coordinator::wait_until_applied(server.server, &server.name)
 }
 
 fn insert(node: Node) -> NodeId {
@@ -266,4 +272,34 @@ pub fn finish(id: NodeId, exchange: &Rc<Exchange>) -> Outcome<()> {
         step(id, true);
     }
     exchange.outcome()
+}
+
+/// Waits until then, in microseconds. Takes what comes on these connections meanwhile, and ends as
+/// soon as one of the exchanges has failed. Raises on a cancel.
+pub fn pause(until: u64, sent: &[(NodeId, Rc<Exchange>)]) -> Outcome<()> {
+    /// How long one sleep is at most, in milliseconds: a signal that comes just before is seen then.
+    const NAP_MS: u64 = 10;
+    loop {
+        for (id, exchange) in sent {
+            with(*id, Node::consume);
+            while step(*id, false) {}
+            if exchange.has_failed() {
+                return finish(*id, exchange);
+            }
+        }
+        let left = until.saturating_sub(process::now());
+        if left == 0 {
+            return Ok(());
+        }
+        let sockets: Vec<_> = sent
+            .iter()
+            .filter(|(_, exchange)| !exchange.is_done())
+            .map(|(id, _)| (with(*id, |node| node.session().socket()), false))
+            .collect();
+        match left / 1000 {
+            0 => std::thread::sleep(std::time::Duration::from_micros(left)),
+            ms => drop(libpq::poll(&sockets, ms.min(NAP_MS) as i32)),
+        }
+        check_for_interrupts();
+    }
 }

@@ -3,11 +3,11 @@
 //! A scan's rows are all fetched with its first: one round trip, no cursor at the node. They wait
 //! in a tuplestore, which goes to disk beyond `work_mem`.
 
-use super::exchange::{Exchange, Rows};
+use super::exchange::Rows;
 use super::failure::{Outcome, raised};
-use super::nodes::{self, NodeId};
+use super::nodes;
 use super::row::{Conversion, descriptor_of, store};
-use super::statement;
+use super::statement::{self, Sent};
 use super::values::{Parameters, depend_on_plan};
 use crate::pg::libpq::Answer;
 use crate::pg::nodes::{nth, numbers};
@@ -30,7 +30,7 @@ struct Scan {
     rows: Rc<Fetched>,
     /// The row that has been read from the store, as a minimal tuple with its address.
     slot: *mut TupleTableSlot,
-    sent: Option<(NodeId, Rc<Exchange>)>,
+    sent: Option<Sent>,
 }
 
 /// The rows that have come.
@@ -64,9 +64,15 @@ impl Rows for Fetched {
 }
 
 /// Sends the scan's statement, unless that has been done.
-unsafe fn start(node: *mut ForeignScanState) -> Outcome<()> {
+unsafe fn start(node: *mut ForeignScanState) -> Outcome<Option<Sent>> {
     // SAFETY: called by `statement` for a scan that was noted.
-    unsafe { scan_of(node).map_or(Ok(()), |scan| scan.start(node)) }
+    unsafe {
+        let Some(scan) = scan_of(node) else {
+            return Ok(None);
+        };
+        scan.start(node)?;
+        Ok(scan.sent.clone())
+    }
 }
 
 /// The columns of the answer: attribute numbers.
@@ -238,7 +244,6 @@ pub unsafe extern "C-unwind" fn iterate(node: *mut ForeignScanState) -> *mut Tup
             return clear(slot);
         };
         if scan.sent.is_none() {
-            raised(scan.start(node));
             raised(statement::start_together(node));
         }
         raised(scan.fetch(node));

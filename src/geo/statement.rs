@@ -6,16 +6,19 @@
 //! The parts of an Append leave together: one round trip for all of them. (PostgreSQL's own
 //! asynchronous Append waits where no cancel is heard.)
 
-use super::exchange::{Command, Request, Role};
+use super::coordinator;
+use super::exchange::{Command, Exchange, Request, Role};
 use super::failure::{Failure, NOT_SUPPORTED, Outcome};
 use super::node::Use;
 use super::nodes::{self, NodeId};
 use crate::pg::local::Local;
 use crate::pg::nodes::{length, nodes as elements, nth, tag};
-use crate::pg::xact;
+use crate::pg::{process, xact};
+use crate::shared::guc::{self, GeoSchedule};
 use pgrx::pg_sys::{self, ForeignScanState, NodeTag, Oid, Plan};
 use std::cell::RefCell;
 use std::ffi::c_void;
+use std::rc::Rc;
 
 /// A statement in progress.
 struct Statement {
@@ -27,13 +30,17 @@ struct Statement {
     parts: Vec<Part>,
 }
 
+/// What a part has sent, and where.
+pub type Sent = (NodeId, Rc<Exchange>);
+
 /// Sends the command of a part, unless that has been done.
-pub type Start = unsafe fn(*mut ForeignScanState) -> Outcome<()>;
+pub type Start = unsafe fn(*mut ForeignScanState) -> Outcome<Option<Sent>>;
 
 /// A scan or direct modification.
 #[derive(Clone, Copy)]
 struct Part {
     node: *mut ForeignScanState,
+    server: Oid,
     repeats: bool,
     start: Start,
 }
@@ -67,6 +74,7 @@ pub unsafe fn note(node: *mut ForeignScanState, scanned: (Oid, Oid), repeats: bo
         statement.scans.extend(std::iter::repeat_n(scanned, times));
         statement.parts.push(Part {
             node,
+            server: scanned.0,
             repeats,
             start,
         });
@@ -205,40 +213,67 @@ pub unsafe fn writes_alone(estate: *const pg_sys::EState) -> Option<Vec<(Oid, Oi
     is_it.then_some(servers)
 }
 
-/// A part sends its command: those beside it in the same Append do so, too.
+/// A part sends its command, and those beside it in the same Append send theirs.
 ///
 /// # Safety
 /// The state of a part that was noted.
 pub unsafe fn start_together(node: *mut ForeignScanState) -> Outcome<()> {
+    // SAFETY: by the contract.
+    let parts = unsafe { together(node) };
+    // SAFETY: as above.
+    let writes = |part: &Part| unsafe {
+        let plan = (*part.node).ss.ps.plan.cast::<pg_sys::ForeignScan>();
+        (*plan).operation != pg_sys::CmdType::CMD_SELECT
+    };
+    let is_scheduled = guc::GEO_SCHEDULE.get() == GeoSchedule::Latency && parts.iter().all(writes);
+    let mut delays = vec![0; parts.len()];
+    if is_scheduled && parts.len() > 1 {
+        let trips: Vec<_> = parts
+            .iter()
+            .map(|one| coordinator::round_trip(one.server))
+            .collect();
+        delays = geo::delays(&trips, guc::GEO_MAX_DELAY.get().max(0) as u64 * 1000);
+    }
+    let began = process::now();
+    let mut order: Vec<(u64, Part)> = delays.into_iter().zip(parts).collect();
+    order.sort_by_key(|(delay, _)| *delay);
+    let mut sent = Vec::new();
+    for (delay, part) in order {
+        if delay > 0 {
+            nodes::pause(began + delay, &sent)?;
+        }
+        // SAFETY: the state of a part that was noted.
+        sent.extend(unsafe { (part.start)(part.node)? });
+    }
+    Ok(())
+}
+
+/// The part and those beside it, if they may leave together.
+unsafe fn together(node: *mut ForeignScanState) -> Vec<Part> {
     // SAFETY: the executor's state, whose plans live as long as it.
     unsafe {
         let estate = (*node).ss.ps.state;
         let statement = (*estate).es_plannedstmt;
-        if statement.is_null() || !(*statement).rowMarks.is_null() {
-            return Ok(());
-        }
         let parts: Vec<Part> = STATEMENTS
             .borrow()
             .iter()
             .filter(|one| one.estate == estate as usize)
             .flat_map(|one| one.parts.iter().copied())
             .collect();
-        if parts.len() < 2 {
-            return Ok(());
+        let own = |part: &Part| part.node == node;
+        if statement.is_null() || !(*statement).rowMarks.is_null() || parts.len() < 2 {
+            return parts.into_iter().filter(own).collect();
         }
         let mut beside = Vec::new();
-        let own = (*node).ss.ps.plan;
+        let plan = (*node).ss.ps.plan;
         let mut trees = vec![(*statement).planTree];
         trees.extend(elements((*statement).subplans).map(|plan| plan.cast::<Plan>()));
         for tree in trees {
-            find_beside(tree, own, &mut beside);
+            find_beside(tree, plan, &mut beside);
         }
-        for part in parts {
-            if part.node != node && !part.repeats && beside.contains(&(*part.node).ss.ps.plan) {
-                (part.start)(part.node)?;
-            }
-        }
-        Ok(())
+        let leaves =
+            |part: &Part| own(part) || !part.repeats && beside.contains(&(*part.node).ss.ps.plan);
+        parts.into_iter().filter(leaves).collect()
     }
 }
 

@@ -33,6 +33,12 @@ fn geo_connections() -> TableIterator<
     TableIterator::new(found)
 }
 
+/// The round trips to the nodes of this database, as far as they are known: in microseconds.
+#[pg_extern(sql = false)]
+fn geo_round_trip(server: pg_sys::Oid) -> Option<i64> {
+    coordinator::round_trip(server).map(|trip| trip as i64)
+}
+
 /// What the resolver of this database does.
 #[pg_extern(sql = false)]
 fn geo_resolver() -> TableIterator<

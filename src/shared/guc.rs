@@ -39,6 +39,15 @@ pub enum GeoPrepare {
     AtCommit,
 }
 
+/// `txn.geo_schedule`: when the parts of a statement leave for their nodes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, PostgresGucEnum)]
+pub enum GeoSchedule {
+    #[name = c"latency"]
+    Latency,
+    #[name = c"off"]
+    Off,
+}
+
 /// `txn.lane_beyond`: what becomes of a declared transaction that uses other keys.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, PostgresGucEnum)]
 pub enum LaneBeyond {
@@ -65,8 +74,11 @@ pub static GEO_APPLY_TIMEOUT: GucSetting<i32> = GucSetting::<i32>::new(10_000);
 pub static GEO_CONNECT_TIMEOUT: GucSetting<i32> = GucSetting::<i32>::new(5000);
 pub static GEO_LAST: GucSetting<bool> = GucSetting::<bool>::new(false);
 pub static GEO_LOCK_TIMEOUT: GucSetting<i32> = GucSetting::<i32>::new(5000);
+pub static GEO_MAX_DELAY: GucSetting<i32> = GucSetting::<i32>::new(1000);
 pub static GEO_PREPARE: GucSetting<GeoPrepare> = GucSetting::<GeoPrepare>::new(GeoPrepare::Early);
 pub static GEO_RESOLVER_INTERVAL: GucSetting<i32> = GucSetting::<i32>::new(1000);
+pub static GEO_SCHEDULE: GucSetting<GeoSchedule> =
+    GucSetting::<GeoSchedule>::new(GeoSchedule::Latency);
 pub static GROUP_LOCK: GucSetting<bool> = GucSetting::<bool>::new(false);
 pub static GROUP_SIZE: GucSetting<i32> = GucSetting::<i32>::new(256);
 pub static HOT_THRESHOLD: GucSetting<i32> = GucSetting::<i32>::new(4);
@@ -190,6 +202,16 @@ pub fn init() {
         GucContext::Userset,
         GucFlags::UNIT_MS,
     );
+    GucRegistry::define_int_guc(
+        c"txn.geo_max_delay",
+        c"For how long a part of a statement may be put off, with txn.geo_schedule.",
+        c"0: for no time.",
+        &GEO_MAX_DELAY,
+        0,
+        i32::MAX,
+        GucContext::Userset,
+        GucFlags::UNIT_MS,
+    );
     GucRegistry::define_enum_guc(
         c"txn.geo_prepare",
         c"When nodes are asked to prepare a transaction.",
@@ -207,6 +229,14 @@ pub fn init() {
         3_600_000,
         GucContext::Sighup,
         GucFlags::UNIT_MS,
+    );
+    GucRegistry::define_enum_guc(
+        c"txn.geo_schedule",
+        c"When the parts of a statement that writes at several nodes leave for them.",
+        c"\"latency\": so that all are done at about one time, and no lock at a near node is held for a far one; \"off\": at once.",
+        &GEO_SCHEDULE,
+        GucContext::Userset,
+        none,
     );
     GucRegistry::define_bool_guc(
         c"txn.group_lock",

@@ -3,7 +3,7 @@
 use super::guc;
 use super::totals::Totals;
 use crate::pg::{process, raw};
-use ::geo::{Board, Slot as GeoSlot};
+use ::geo::{Board, Latencies, Slot as GeoSlot};
 use ::lane::{Head as LaneHead, Lane, List, Request, Seat, Stripe};
 use hotrow::{
     Actor, CombineRequest, ContendedTables, Definitions, Directory, FlushQueue, MEMBERS, Member,
@@ -46,6 +46,7 @@ struct Header {
     clock: Clock,
     lane: LaneHead,
     geo: Board,
+    latencies: Latencies,
 }
 
 /// The attached shared memory. The references live as long as the process.
@@ -73,6 +74,8 @@ pub struct Shared {
     pub geo_slots: &'static [GeoSlot],
     /// Changed by `with_geo`.
     geo: &'static Board,
+    /// Changed by `with_latencies`.
+    latencies: &'static Latencies,
     locks: *mut pg_sys::LWLockPadded,
 }
 
@@ -277,6 +280,7 @@ pub fn startup() {
             lane: (lane_stripes() > 0).then(|| lane(start, &offsets, &header.lane)),
             geo_slots: slice(start, offsets.geo_slots, actors()),
             geo: &header.geo,
+            latencies: &header.latencies,
             locks: pg_sys::GetNamedLWLockTranche(c"txn".as_ptr()),
         }
     };
@@ -420,6 +424,12 @@ impl Shared {
     pub fn with_geo<R>(&self, body: impl FnOnce(&'static Board) -> R) -> R {
         let board = self.geo;
         self.locked(4, || body(board))
+    }
+
+    /// Works on the round trips to other servers, under the lock of `with_geo`.
+    pub fn with_latencies<R>(&self, body: impl FnOnce(&'static Latencies) -> R) -> R {
+        let latencies = self.latencies;
+        self.locked(4, || body(latencies))
     }
 
     /// The number of the next transaction over several servers.

@@ -4,6 +4,7 @@ mod board;
 mod ending;
 mod fault;
 mod gid;
+mod latency;
 #[cfg(test)]
 mod model;
 mod recovery;
@@ -16,6 +17,7 @@ mod vote;
 pub use board::{Board, DATABASES, Known, Phase};
 pub use ending::{Ending, Local, Wrote, ending};
 pub use gid::{Gid, InvalidGid};
+pub use latency::{Latencies, delays};
 pub use recovery::{Action, Decision, Pass, ReadActive, ReadAgain, ReadDecided, Scope};
 pub use reply::{Outcome, Server, outcome};
 pub use slots::{Active, Slot, active};

@@ -2,7 +2,8 @@
 
 use super::reload;
 use crate::geo::connect;
-use crate::geo::exchange::{Exchange, Request, Rows};
+use crate::geo::coordinator::{self, memory};
+use crate::geo::exchange::{Command, Exchange, Request, Role, Rows};
 use crate::geo::failure::{check_for_interrupts, log};
 use crate::geo::node::{Next, Node, Use};
 use crate::geo::server::Server;
@@ -22,7 +23,19 @@ pub struct Link {
     state: State,
     /// Whether the log has been told that the node cannot be reached.
     is_told: bool,
+    ping: Option<Ping>,
+    /// When the last round trip was measured.
+    pinged_at: u64,
 }
+
+/// A round trip that is being measured.
+struct Ping {
+    sent: Rc<Exchange>,
+    at: u64,
+}
+
+/// How often the round trip to a node that is used is measured, in microseconds.
+const PING_US: u64 = 100_000;
 
 enum State {
     Down,
@@ -42,6 +55,8 @@ impl Link {
             server,
             state: State::Down,
             is_told: false,
+            ping: None,
+            pinged_at: 0,
         }
     }
 
@@ -50,6 +65,34 @@ impl Link {
         match &mut self.state {
             State::Up(node) if node.is_usable() => Some(node),
             _ => None,
+        }
+    }
+
+    /// Measures the round trip to a node that is used, once in a while.
+    fn measure(&mut self) {
+        let now = process::now();
+        let (database, server) = (coordinator::database(), self.server.server.into());
+        if let Some(ping) = self.ping.take() {
+            if let Some(node) = self.node() {
+                node.consume();
+                drain(node);
+            }
+            if !ping.sent.is_done() {
+                self.ping = Some(ping);
+                return;
+            }
+            let round_trip = process::now().saturating_sub(ping.at);
+            if !ping.sent.has_failed() {
+                memory().with_latencies(|all| all.measured(database, server, round_trip));
+            }
+        }
+        let is_due = self.pinged_at + PING_US <= now;
+        if is_due && memory().with_latencies(|all| all.is_used(database, server, now)) {
+            let request = Request::of(Command::new(Role::Prologue, ""));
+            if let Some(sent) = send(self, &request, None) {
+                self.pinged_at = now;
+                self.ping = Some(Ping { sent, at: now });
+            }
         }
     }
 
@@ -269,26 +312,39 @@ pub fn collect(links: &mut [Link]) {
     }
 }
 
-/// Sleeps until woken or until then; connections that are on their way go on meanwhile. Returns
-/// when one is made.
+/// Sleeps until woken or until then; connections that are on their way go on meanwhile, and round
+/// trips are measured. Returns when a connection is made.
 pub fn wait(links: &mut [Link], until: u64) {
-    /// How long one sleep is while a connection is on its way, in milliseconds: the latch is looked
-    /// at in between.
+    /// How long one sleep is while answers are awaited, in milliseconds: the latch is looked at in
+    /// between.
     const NAP_MS: i32 = 10;
+    // What comes for a ping that was sent before a pass has been taken late.
+    links.iter_mut().for_each(|link| link.ping = None);
     loop {
-        for link in links.iter_mut().filter(|link| link.is_coming()) {
-            link.go_on();
-            if link.node().is_some() {
-                return;
+        for link in links.iter_mut() {
+            if link.is_coming() {
+                link.go_on();
+                if link.node().is_some() {
+                    return;
+                }
+            } else {
+                link.measure();
             }
         }
         let sockets: Vec<_> = links.iter().filter_map(Link::socket).collect();
         if sockets.is_empty() {
-            return super::sleep(until);
+            let next = links
+                .iter()
+                .map(|link| link.pinged_at + PING_US)
+                .filter(|at| *at > process::now());
+            if super::sleep(next.chain([until]).min().unwrap_or(until)) {
+                return;
+            }
+        } else {
+            libpq::poll(&sockets, NAP_MS);
+            check_for_interrupts();
+            reload();
         }
-        libpq::poll(&sockets, NAP_MS);
-        check_for_interrupts();
-        reload();
         // SAFETY: our own latch.
         let is_woken = unsafe {
             let is_set = (*pg_sys::MyLatch).is_set != 0;
@@ -298,10 +354,6 @@ pub fn wait(links: &mut [Link], until: u64) {
             is_set
         };
         if is_woken || process::now() >= until {
-            links
-                .iter_mut()
-                .filter(|link| link.is_coming())
-                .for_each(Link::go_on);
             return;
         }
     }

@@ -35,19 +35,21 @@ fn in_transaction<R>(body: impl FnOnce() -> R) -> R {
     }
 }
 
-/// Sleeps until woken or until then. Handles interrupts and changes of settings.
-fn sleep(until: u64) {
+/// Sleeps until woken, which it tells, or until then. Handles interrupts and changes of settings.
+fn sleep(until: u64) -> bool {
     let left = until.saturating_sub(process::now()) / 1000;
     let events = pg_sys::WL_LATCH_SET | pg_sys::WL_EXIT_ON_PM_DEATH | pg_sys::WL_TIMEOUT;
     // SAFETY: the standard latch wait of a background worker.
-    unsafe {
+    let happened = unsafe {
         let timeout = left as std::ffi::c_long;
         let wait = pg_sys::PG_WAIT_EXTENSION;
-        pg_sys::WaitLatch(pg_sys::MyLatch, events as i32, timeout, wait);
+        let happened = pg_sys::WaitLatch(pg_sys::MyLatch, events as i32, timeout, wait);
         pg_sys::ResetLatch(pg_sys::MyLatch);
-    }
+        happened as u32
+    };
     check_for_interrupts();
     reload();
+    happened & pg_sys::WL_LATCH_SET != 0
 }
 
 fn reload() {

@@ -13,6 +13,7 @@ mod lost_reply;
 mod no;
 mod resolver;
 mod rights;
+mod schedule;
 mod sql;
 mod standby;
 mod stopped;

@@ -1,0 +1,152 @@
+//! How far the nodes are: round trips, measured by the resolver while sessions use the nodes.
+//!
+//! Read and changed under the lock of the board. Times are in microseconds.
+
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
+
+/// Servers whose round trips are known, at most; of others none is.
+const SERVERS: usize = 256;
+/// A server that nobody has used for so long is not measured.
+const USED_US: u64 = 10_000_000;
+/// A new measurement counts for one part in so many.
+const WEIGHT: u64 = 8;
+
+/// The round trip to a server.
+#[repr(C)]
+struct Latency {
+    database: AtomicU64,
+    server: AtomicU64,
+    used_at: AtomicU64,
+    /// Exponentially weighted moving average; 0: not measured.
+    round_trip: AtomicU64,
+}
+
+/// The round trips to all servers. Zeroed memory knows none.
+#[repr(C)]
+pub struct Latencies {
+    entries: [Latency; SERVERS],
+}
+
+impl Latencies {
+    fn find(&self, database: u32, server: u32) -> Option<&Latency> {
+        self.entries.iter().find(|one| {
+            one.database.load(Relaxed) == u64::from(database)
+                && one.server.load(Relaxed) == u64::from(server)
+        })
+    }
+
+    /// A session uses the server.
+    pub fn note_used(&self, database: u32, server: u32, now: u64) {
+        let is_free = |one: &&Latency| one.used_at.load(Relaxed) + USED_US < now;
+        let found = self.find(database, server);
+        let place = found.or_else(|| self.entries.iter().find(is_free));
+        let Some(place) = place else { return };
+        if found.is_none() {
+            place.database.store(u64::from(database), Relaxed);
+            place.server.store(u64::from(server), Relaxed);
+            place.round_trip.store(0, Relaxed);
+        }
+        place.used_at.store(now, Relaxed);
+    }
+
+    /// Whether a session has used the server of late, so that it is worth measuring.
+    pub fn is_used(&self, database: u32, server: u32, now: u64) -> bool {
+        self.find(database, server)
+            .is_some_and(|one| one.used_at.load(Relaxed) + USED_US >= now)
+    }
+
+    /// A round trip has been measured.
+    pub fn measured(&self, database: u32, server: u32, round_trip: u64) {
+        let Some(one) = self.find(database, server) else {
+            return;
+        };
+        let before = one.round_trip.load(Relaxed);
+        let next = match before {
+            0 => round_trip,
+            before => (before * (WEIGHT - 1) + round_trip) / WEIGHT,
+        };
+        one.round_trip.store(next.max(1), Relaxed);
+    }
+
+    /// The round trip to the server; None: it is not known.
+    pub fn round_trip(&self, database: u32, server: u32) -> Option<u64> {
+        let found = self.find(database, server)?.round_trip.load(Relaxed);
+        (found > 0).then_some(found)
+    }
+}
+
+/// For how long each part of a round is put off, so that all of them are done at about one time: no
+/// lock at a near node is held for a far one (GeoTP, section 4.2: the start time t_j is the longest
+/// round trip less that of j).
+///
+/// Takes the round trips, None where they are not known, and the longest time that a part may be
+/// put off. A part whose round trip is not known is not put off, nor does it put off others.
+pub fn delays(round_trips: &[Option<u64>], most: u64) -> Vec<u64> {
+    let longest = round_trips.iter().copied().flatten().max().unwrap_or(0);
+    let delay = |own: &Option<u64>| own.map_or(0, |own| (longest - own).min(most));
+    round_trips.iter().map(delay).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn latencies() -> Box<Latencies> {
+        let zero = || AtomicU64::new(0);
+        Box::new(Latencies {
+            entries: std::array::from_fn(|_| Latency {
+                database: zero(),
+                server: zero(),
+                used_at: zero(),
+                round_trip: zero(),
+            }),
+        })
+    }
+
+    const NOW: u64 = 1 << 40;
+
+    #[test]
+    fn what_is_used_is_measured() {
+        let all = latencies();
+        all.measured(5, 1, 100);
+        assert_eq!(all.round_trip(5, 1), None);
+        all.note_used(5, 1, NOW);
+        assert!(all.is_used(5, 1, NOW + USED_US) && !all.is_used(5, 1, NOW + USED_US + 1));
+        assert!(!all.is_used(6, 1, NOW) && !all.is_used(5, 2, NOW));
+        all.measured(5, 1, 800);
+        assert_eq!(all.round_trip(5, 1), Some(800));
+        all.measured(5, 1, 1600);
+        assert_eq!(all.round_trip(5, 1), Some(900));
+        all.note_used(5, 1, NOW + 2 * USED_US);
+        assert_eq!(all.round_trip(5, 1), Some(900));
+    }
+
+    #[test]
+    fn a_change_of_the_round_trip_is_followed() {
+        let all = latencies();
+        all.note_used(5, 1, NOW);
+        (0..100).for_each(|_| all.measured(5, 1, 10_000));
+        (0..40).for_each(|_| all.measured(5, 1, 100_000));
+        assert!(all.round_trip(5, 1).unwrap() > 95_000);
+    }
+
+    #[test]
+    fn places_of_servers_that_nobody_uses_are_taken() {
+        let all = latencies();
+        (0..SERVERS as u32).for_each(|server| all.note_used(5, server, NOW));
+        all.note_used(5, 9999, NOW + 1);
+        assert!(!all.is_used(5, 9999, NOW + 1));
+        all.note_used(5, 9999, NOW + USED_US + 1);
+        assert!(all.is_used(5, 9999, NOW + USED_US + 1));
+    }
+
+    #[test]
+    fn all_parts_are_done_at_one_time() {
+        let trips = [Some(10), Some(100), None, Some(73)];
+        assert_eq!(delays(&trips, 1000), [90, 0, 0, 27]);
+        assert_eq!(delays(&trips, 50), [50, 0, 0, 27]);
+        assert_eq!(delays(&[None, None], 50), [0, 0]);
+        assert!(delays(&[], 50).is_empty());
+    }
+}
