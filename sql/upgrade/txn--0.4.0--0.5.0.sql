@@ -33,6 +33,7 @@ CREATE TABLE txn.geo_decision (
     gid text PRIMARY KEY,
     server oid NOT NULL,
     mapping oid NOT NULL,
+    system text NOT NULL,
     xid xid8 NOT NULL,
     timeline integer NOT NULL,
     lsn pg_lsn NOT NULL,
@@ -43,6 +44,7 @@ COMMENT ON TABLE txn.geo_decision IS 'transactions that are committed and were p
 COMMENT ON COLUMN txn.geo_decision.gid IS 'the name of the transaction at the node';
 COMMENT ON COLUMN txn.geo_decision.server IS 'the node';
 COMMENT ON COLUMN txn.geo_decision.mapping IS 'the user mapping as which it was prepared';
+COMMENT ON COLUMN txn.geo_decision.system IS 'the system identifier of the node';
 COMMENT ON COLUMN txn.geo_decision.xid IS 'its transaction id at the node';
 COMMENT ON COLUMN txn.geo_decision.timeline IS 'the node''s timeline at that time';
 COMMENT ON COLUMN txn.geo_decision.lsn IS 'a position in the node''s WAL behind the record of PREPARE';
@@ -74,7 +76,7 @@ COMMENT ON FUNCTION txn.geo_wake() IS 'the resolver looks at once';
 
 CREATE FUNCTION txn.geo_prepared_raw(OUT gid text, OUT server oid, OUT owner text, OUT prepared timestamptz)
 RETURNS SETOF record
-LANGUAGE C VOLATILE STRICT PARALLEL RESTRICTED
+LANGUAGE C VOLATILE STRICT PARALLEL RESTRICTED SET search_path = pg_catalog, pg_temp
 AS 'MODULE_PATHNAME', 'geo_prepared_wrapper';
 COMMENT ON FUNCTION txn.geo_prepared_raw() IS 'asks the nodes what they have prepared for this database; use the view txn.geo_transactions';
 
@@ -84,12 +86,12 @@ AS 'MODULE_PATHNAME', 'geo_is_active_wrapper';
 COMMENT ON FUNCTION txn.geo_is_active(text) IS 'whether a session is committing the transaction with that name';
 
 CREATE FUNCTION txn.geo_resolve(gid text, commit boolean) RETURNS void
-LANGUAGE C VOLATILE STRICT PARALLEL UNSAFE
+LANGUAGE C VOLATILE STRICT PARALLEL UNSAFE SET search_path = pg_catalog, pg_temp
 AS 'MODULE_PATHNAME', 'geo_resolve_wrapper';
 COMMENT ON FUNCTION txn.geo_resolve(text, boolean) IS 'ends a transaction at its node by hand, or forgets one that the node has lost; for superusers';
 
 CREATE FUNCTION txn.geo_take_over() RETURNS void
-LANGUAGE C VOLATILE STRICT PARALLEL UNSAFE
+LANGUAGE C VOLATILE STRICT PARALLEL UNSAFE SET search_path = pg_catalog, pg_temp
 AS 'MODULE_PATHNAME', 'geo_take_over_wrapper';
 COMMENT ON FUNCTION txn.geo_take_over() IS 'this server goes on as the coordinator of which it may be a copy, and which is gone; for superusers';
 REVOKE EXECUTE ON FUNCTION txn.geo_prepared_raw(), txn.geo_wake(), txn.geo_resolve(text, boolean), txn.geo_take_over() FROM PUBLIC;

@@ -96,7 +96,7 @@ pub unsafe extern "C-unwind" fn executor_run(
     once: bool,
 ) {
     // SAFETY: the hook's argument.
-    unsafe { geo::last::note(query) };
+    unsafe { geo::last::note(query, count) };
     // SAFETY: the next hook in the chain, or PostgreSQL's own function.
     let run = || unsafe {
         previous().executor_run.unwrap_or(raw::standard_ExecutorRun)(query, direction, count, once)

@@ -64,7 +64,10 @@ pub unsafe extern "C-unwind" fn process_utility(
         // SAFETY: the hook's argument.
         guarded(|| unsafe { before_utility(statement, params, is_top_level) });
         // SAFETY: the hook's argument.
-        unsafe { geo::resolver::aside::before_utility((*statement).utilityStmt) };
+        unsafe {
+            geo::resolver::aside::before_utility((*statement).utilityStmt);
+            geo::others::note_utility((*statement).utilityStmt);
+        }
         // Looked at before it runs: afterwards the statement may be gone.
         // SAFETY: the hook's argument.
         let node = unsafe { (*statement).utilityStmt };

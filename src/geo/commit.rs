@@ -6,7 +6,7 @@
 
 use super::coordinator::{self, Identity};
 use super::decision::{self, Participant};
-use super::exchange::{Command, Exchange, Request, Role, Rows};
+use super::exchange::{Command, Exchange, Request, Role, Rows, durable};
 use super::failure::{Failure, NOT_SUPPORTED, Outcome, ROLLED_BACK, guarded, raised};
 use super::node::{Node, Use};
 use super::nodes::{self, NodeId};
@@ -65,7 +65,7 @@ fn prepare_all(may_still_fail: bool) -> Outcome<()> {
     let participants: Vec<Wrote> = all.iter().map(wrote).collect();
     let local = geo::Local {
         has_xid: xact::own_xid() != 0,
-        may_still_fail: may_still_fail || xact::is_serializable(),
+        may_still_fail: may_still_fail || xact::is_serializable() || xact::may_fail_at_end(),
     };
     if participants.contains(&Wrote::Something) && others::are_written() {
         return Err(others::mixed());
@@ -162,12 +162,13 @@ fn ask_others(but: &[Oid]) -> Outcome<()> {
     };
     for id in nodes::all(writes) {
         let gid = name(id)?;
-        let [prepare, facts] = prepare(gid);
+        let commands = prepare(gid);
         let sent = nodes::with(id, |node| {
             node.session().take_standby_warning();
             node.prepared = Some(gid.to_string());
-            let mut request = Request::of(prepare);
-            request.push(facts);
+            let request = Request {
+                commands: commands.into(),
+            };
             node.send(&request, None)
         });
         note_asked(id, gid, &sent);
@@ -176,8 +177,9 @@ fn ask_others(but: &[Oid]) -> Outcome<()> {
 }
 
 /// The commands by which a node prepares, and tells where.
-fn prepare(gid: Gid) -> [Command; 2] {
+fn prepare(gid: Gid) -> [Command; 3] {
     [
+        Command::new(Role::Prologue, durable!("true")),
         Command::new(Role::Ending, &format!("PREPARE TRANSACTION '{gid}'")),
         Command::new(Role::Facts, FACTS),
     ]
@@ -229,13 +231,19 @@ pub fn send_last(
     rows: Option<Rc<dyn Rows>>,
 ) -> Outcome<Rc<Exchange>> {
     let gid = name(id)?;
-    let [prepare, facts] = prepare(gid);
+    let [guard, prepare, facts] = prepare(gid);
     let transaction = Command::new(
         Role::TransactionId,
         "SELECT pg_catalog.pg_current_xact_id()",
     );
     nodes::with(id, |node| node.session().take_standby_warning());
-    let sent = nodes::send_with(id, text, parameters, rows, &[transaction, prepare, facts]);
+    let sent = nodes::send_with(
+        id,
+        text,
+        parameters,
+        rows,
+        &[transaction, guard, prepare, facts],
+    );
     nodes::with(id, |node| node.prepared = Some(gid.to_string()));
     note_asked(id, gid, &sent);
     Ok(sent)
@@ -280,6 +288,7 @@ fn participant(asked: &Asked) -> Outcome<Participant> {
             (Vote::Yes, Some(lsn), Some(timeline), Some(transaction)) => Ok(Participant {
                 gid: asked.gid,
                 server: node.server.server,
+                system: node.facts.system.clone(),
                 transaction,
                 prepared: geo::Prepared { timeline, lsn },
             }),
@@ -320,6 +329,8 @@ pub fn committed() {
     others::forget();
     if let Some(voting) = VOTING.borrow_mut().as_mut() {
         voting.is_decided = true;
+        // The nodes are told when the locks are released.
+        return;
     }
     nodes::transaction_ended();
 }
@@ -343,6 +354,7 @@ pub fn after_locks() {
     for one in &voting.asked {
         nodes::with(one.id, Node::end_transaction);
     }
+    nodes::transaction_ended();
     coordinator::close();
     if !is_applied {
         coordinator::wake();
@@ -366,7 +378,7 @@ fn apply(voting: &Voting) -> bool {
     stop::at(stop::Point::GeoDecided);
     let tell = |one: &Asked| {
         nodes::with(one.id, |node| node.session().take_standby_warning());
-        settle::send_ending(one.id, &format!("COMMIT PREPARED '{}'", one.gid))
+        settle::send_durably(one.id, &format!("COMMIT PREPARED '{}'", one.gid))
     };
     let mut sent = Vec::new();
     let until = process::now() + guc::GEO_APPLY_TIMEOUT.get().max(0) as u64 * 1000;
@@ -405,7 +417,7 @@ pub fn rolled_back() {
     let busy = nodes::all(|node| {
         node.is_in_transaction() && (node.is_under_way() || node.prepared.is_some())
     });
-    let until = settle::stop(&busy);
+    let until = settle::stop(&busy, 0);
     for &id in &open {
         roll_back(id);
     }
@@ -456,7 +468,7 @@ pub fn subtransaction_rolled_back(level: i32) {
     let is_open =
         |node: &Node| node.for_use == Use::Work && node.is_in_transaction() && node.is_usable();
     let open = nodes::all(is_open);
-    let until = settle::stop(&open);
+    let until = settle::stop(&open, level);
     let mut sent = Vec::new();
     for &id in &open {
         nodes::with(id, |node| {

@@ -1,6 +1,6 @@
 //! Making a connection to a node.
 
-use super::exchange::{Command, Exchange, Request, Role};
+use super::exchange::{Command, Exchange, Request, Role, durable};
 use super::failure::{Failure, NO_CONNECTION, Outcome};
 use super::node::{Facts, Next, Node, Use};
 use super::server::Server;
@@ -11,16 +11,17 @@ use crate::shared::guc;
 use std::rc::Rc;
 
 /// What postgres_fdw sets, so that values mean here what they mean there (connection.c:
-/// configure_remote_session); and no commit there may be lost once it was acknowledged.
-const SETTINGS: &str = "SELECT set_config('search_path', 'pg_catalog', false), \
-     set_config('timezone', 'GMT', false), set_config('datestyle', 'ISO', false), \
-     set_config('intervalstyle', 'postgres', false), \
-     set_config('extra_float_digits', '3', false), \
-     set_config('synchronous_commit', CASE pg_catalog.current_setting('synchronous_commit') \
-     WHEN 'remote_apply' THEN 'remote_apply' ELSE 'on' END, false)";
+/// configure_remote_session). The path goes first: from then on names are PostgreSQL's own.
+const PATH: &str = "SELECT pg_catalog.set_config('search_path', 'pg_catalog', false)";
+const SETTINGS: &str = "SELECT set_config('timezone', 'GMT', false), \
+     set_config('datestyle', 'ISO', false), set_config('intervalstyle', 'postgres', false), \
+     set_config('extra_float_digits', '3', false)";
 
 /// The node notices by itself that we are gone. Some platforms cannot.
-const WATCH: &str = "SELECT pg_catalog.set_config('client_connection_check_interval', '1s', false)";
+const WATCH: &str = "SELECT set_config('client_connection_check_interval', '1s', false), \
+     set_config('tcp_keepalives_idle', '5', false), \
+     set_config('tcp_keepalives_interval', '2', false), \
+     set_config('tcp_keepalives_count', '3', false)";
 
 const FACTS: &str = "SELECT system_identifier::pg_catalog.text, \
      CASE WHEN pg_catalog.pg_is_in_recovery() THEN '0' ELSE \
@@ -78,7 +79,11 @@ pub fn connect(server: &Rc<Server>, for_use: Use) -> Outcome<Node> {
 /// The commands that prepare a session at the node: each in a flush of its own that may fail alone.
 pub fn preparation() -> [Request; 3] {
     [
-        Request::of(Command::new(Role::Prologue, SETTINGS)),
+        Request {
+            commands: [PATH, SETTINGS, durable!("false")]
+                .map(|text| Command::new(Role::Prologue, text))
+                .into(),
+        },
         Request::of(Command::new(Role::Prologue, WATCH)),
         Request::of(Command::new(Role::Facts, FACTS)),
     ]

@@ -37,7 +37,8 @@ fn known() -> Option<Known> {
 
 /// Starts the resolver of a database if there is none. False: there is no room for it.
 pub fn start_resolver(database: u32) -> bool {
-    if !memory().with_geo(|board| board.claim(database)) {
+    let now = process::now();
+    if !memory().with_geo(|board| board.claim(database, now)) {
         return true;
     }
     let started = BackgroundWorkerBuilder::new("txn resolver")

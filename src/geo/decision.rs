@@ -10,6 +10,8 @@ use pgrx::pg_sys::{self, Datum, Oid};
 pub struct Participant {
     pub gid: Gid,
     pub server: Oid,
+    /// The system identifier of the node.
+    pub system: String,
     /// The id of the transaction at the node.
     pub transaction: u64,
     pub prepared: geo::Prepared,
@@ -53,13 +55,14 @@ pub fn write(participants: &[Participant]) -> Outcome<()> {
                 text(&one.gid.to_string()),
                 Datum::from(one.server),
                 Datum::from(Oid::from(one.gid.mapping)),
+                text(&one.system),
                 Datum::from(one.transaction),
                 Datum::from(one.prepared.timeline as i32),
                 Datum::from(one.prepared.lsn),
                 Datum::from(pg_sys::GetCurrentTimestamp()),
                 Datum::from(false),
             ];
-            let mut nulls = [false; 8];
+            let mut nulls = [false; 9];
             let descriptor = (*relation).rd_att;
             let tuple =
                 pg_sys::heap_form_tuple(descriptor, values.as_mut_ptr(), nulls.as_mut_ptr());

@@ -9,7 +9,7 @@ use super::nodes;
 use super::row::{CTID, Conversion, descriptor_of, store};
 use super::scan::{attributes, server_and_user, text};
 use super::statement::{self, Sent};
-use super::values::{Parameters, depend_on_plan};
+use super::values::{Parameters, repeats};
 use crate::pg::libpq::Answer;
 use crate::pg::nodes::{nodes as elements, nth};
 use crate::pg::slot::{clear, get_all};
@@ -86,12 +86,7 @@ pub unsafe extern "C-unwind" fn begin(node: *mut ForeignScanState, flags: i32) {
         let estate = (*node).ss.ps.state;
         let (server, user) = server_and_user(node);
         let private = (*plan).fdw_private;
-        statement::note(
-            node,
-            (server, user),
-            depend_on_plan((*plan).fdw_exprs),
-            start,
-        );
+        statement::note(node, (server, user), repeats(plan), start);
         let range = (*(*node).resultRelInfo).ri_RangeTableIndex;
         let relation = if (*plan).scan.scanrelid == 0 {
             pg_sys::ExecOpenScanRelation(estate, range, flags)

@@ -2,9 +2,28 @@
 
 use super::failure::{Failure, Outcome};
 use crate::pg::libpq::{Answer, Status};
+use crate::pg::{process, xact};
 use std::cell::{Cell, RefCell};
 use std::ffi::CString;
 use std::rc::Rc;
+
+/// The command by which what a node has acknowledged stays acknowledged, for the session ("false") or
+/// the transaction ("true"): it waits for its standbys, and says so if it does not. Code at the node
+/// may have set something else.
+macro_rules! durable {
+    ($is_local:literal) => {
+        concat!(
+            "SELECT pg_catalog.set_config('synchronous_commit', ",
+            "CASE pg_catalog.current_setting('synchronous_commit') ",
+            "WHEN 'remote_apply' THEN 'remote_apply' ELSE 'on' END, ",
+            $is_local,
+            "), pg_catalog.set_config('client_min_messages', 'warning', ",
+            $is_local,
+            ")"
+        )
+    };
+}
+pub(super) use durable;
 
 /// Commands that go together: an error in one skips the rest.
 #[derive(Default)]
@@ -78,7 +97,13 @@ pub trait Rows {
 pub struct Exchange {
     commands: Vec<(Role, String)>,
     at: Cell<usize>,
+    /// The nest level at which it was sent.
+    level: i32,
+    /// Rows that have come where none could be taken.
+    kept: RefCell<Vec<Answer>>,
     is_done: Cell<bool>,
+    /// When the last answer was taken.
+    done_at: Cell<u64>,
     failure: RefCell<Option<Failure>>,
     /// Where the statement's rows go; None: nobody wants them, or not any more.
     rows: RefCell<Option<Rc<dyn Rows>>>,
@@ -94,7 +119,10 @@ impl Exchange {
         Rc::new(Exchange {
             commands: request.commands.iter().map(of).collect(),
             at: Cell::new(0),
+            level: xact::nest_level(),
+            kept: RefCell::new(Vec::new()),
             is_done: Cell::new(false),
+            done_at: Cell::new(0),
             failure: RefCell::new(None),
             rows: RefCell::new(rows),
             affected: Cell::new(0),
@@ -109,9 +137,15 @@ impl Exchange {
         self.is_done.get()
     }
 
+    /// When that was.
+    pub fn done_at(&self) -> u64 {
+        self.done_at.get()
+    }
+
     /// Nobody wants the rows any more.
     pub fn discard(&self) {
         self.rows.borrow_mut().take();
+        self.kept.borrow_mut().clear();
     }
 
     /// The rows that come next are wanted one by one.
@@ -134,10 +168,37 @@ impl Exchange {
         self.at.set(self.at.get() + 1);
     }
 
+    /// The nest level at which it was sent.
+    pub fn level(&self) -> i32 {
+        self.level
+    }
+
+    /// One result, where nothing may be raised: rows that somebody wants wait for `deliver`.
+    pub fn keep(&self, answer: Answer) {
+        if self.wants_rows() && matches!(answer.status(), Status::Row | Status::Rows) {
+            self.affected.set(answer.affected());
+            self.kept.borrow_mut().push(answer);
+        } else {
+            self.take(answer);
+        }
+    }
+
+    /// Gives the rows that were kept. It may raise, as `Rows::take` may.
+    pub fn deliver(&self) {
+        let kept = self.kept.take();
+        let rows = self.rows.borrow().clone();
+        if let Some(rows) = rows {
+            kept.into_iter().for_each(|answer| rows.take(answer));
+        }
+    }
+
     /// One result. It may raise, as `Rows::take` may.
     pub fn take(&self, answer: Answer) {
         match answer.status() {
-            Status::Sync => self.is_done.set(true),
+            Status::Sync => {
+                self.is_done.set(true);
+                self.done_at.set(process::now());
+            }
             Status::Skipped => {}
             Status::Error => {
                 let command = self.commands.get(self.at.get());
@@ -155,6 +216,7 @@ impl Exchange {
                 if answer.status() != Status::Row {
                     self.affected.set(answer.affected());
                 }
+                self.deliver();
                 let rows = self.rows.borrow().clone();
                 if let Some(rows) = rows {
                     rows.take(answer);

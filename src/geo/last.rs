@@ -11,14 +11,23 @@ use std::ptr::null;
 static RUNS: Local<Cell<(*const EState, *const QueryDesc)>> =
     Local::new(Cell::new((null(), null())));
 
-/// A statement runs.
+/// Whether all of its rows are asked for.
+static TO_ITS_END: Local<Cell<bool>> = Local::new(Cell::new(false));
+
+/// A statement runs, for so many rows; 0: for all.
 ///
 /// # Safety
 /// The hook's argument.
 #[inline]
-pub unsafe fn note(query: *const QueryDesc) {
+pub unsafe fn note(query: *const QueryDesc, count: u64) {
     // SAFETY: by the contract.
     RUNS.set((unsafe { (*query).estate }, query));
+    TO_ITS_END.set(count == 0);
+}
+
+/// Whether the statement of that state runs, and gives all of its rows.
+pub fn runs_to_its_end(estate: *const EState) -> bool {
+    RUNS.get().0 == estate && TO_ITS_END.get()
 }
 
 /// Whether nodes may prepare with this statement. It may be wrong: then the next statement at a

@@ -7,15 +7,13 @@ use super::nodes;
 use super::planner;
 use super::row::{Conversion, store};
 use super::scan::{attributes, text};
-use super::server::{option_of, options};
-use super::values::{Plain, output_of, text_of};
+use super::server::{self, Server, option_of, options};
+use super::values::{Output, Plain};
 use crate::pg::libpq::Answer;
 use crate::pg::nodes::nth;
 use crate::pg::slot::get;
 use pgrx::pg_guard;
-use pgrx::pg_sys::{
-    self, CmdType, EState, List, ModifyTableState, Oid, ResultRelInfo, TupleTableSlot,
-};
+use pgrx::pg_sys::{self, CmdType, EState, List, ModifyTableState, ResultRelInfo, TupleTableSlot};
 use std::cell::RefCell;
 use std::ffi::{CString, c_int};
 use std::rc::Rc;
@@ -32,16 +30,18 @@ const MOST_PARAMETERS: usize = 65535;
 
 /// Rows that go to a foreign table one by one.
 struct Modify {
-    server: Oid,
-    user: Oid,
+    server: Rc<Server>,
     relation: pg_sys::Relation,
     sql: String,
     /// Where the values of an INSERT's first row end in its text.
     values_end: usize,
     /// The columns that are sent, with their output functions; generated ones have none.
-    targets: Vec<(c_int, Option<Oid>)>,
+    targets: Vec<(c_int, Option<Output>)>,
     /// Where the row's address is in the plan's rows; 0 for INSERT.
     address: pg_sys::AttrNumber,
+    of_address: Output,
+    /// What is computed for one row lives here; emptied after each.
+    scratch: pg_sys::MemoryContext,
     returning: Option<Rc<Returned>>,
     batch: c_int,
     /// For rows that an UPDATE moves here.
@@ -108,7 +108,7 @@ unsafe fn new(
         let column = |number: c_int| {
             let attribute = (*descriptor).attrs.as_mut_ptr().add(number as usize - 1);
             let is_sent = (*attribute).attgenerated == 0;
-            (number, is_sent.then(|| output_of((*attribute).atttypid)))
+            (number, is_sent.then(|| Output::of((*attribute).atttypid)))
         };
         let targets = match operation {
             CmdType::CMD_DELETE => Vec::new(),
@@ -122,13 +122,23 @@ unsafe fn new(
             })
         });
         Modify {
-            server: (*pg_sys::GetForeignTable((*relation).rd_id)).serverid,
-            user: pg_sys::ExecGetResultRelCheckAsUser(result, estate),
+            server: server::find(
+                (*pg_sys::GetForeignTable((*relation).rd_id)).serverid,
+                pg_sys::ExecGetResultRelCheckAsUser(result, estate),
+            ),
             relation,
             sql: shape.sql.clone(),
             values_end: shape.values_end,
             targets,
             address,
+            of_address: Output::of(pg_sys::TIDOID),
+            scratch: pg_sys::AllocSetContextCreateInternal(
+                pg_sys::CurrentMemoryContext,
+                c"txn: a row for a node".as_ptr(),
+                0,
+                1024,
+                8192,
+            ),
             returning,
             batch: batch_size(relation),
             routed: None,
@@ -234,11 +244,11 @@ impl Modify {
         }
         let _plain = Plain::begin();
         for &slot in slots {
-            for &(number, output) in &self.targets {
+            for (number, output) in &self.targets {
                 let Some(output) = output else { continue };
                 // SAFETY: a row for the table.
-                let value = unsafe { get(slot, number) };
-                values.push(value.map(|value| text_of(output, value)));
+                let value = unsafe { get(slot, *number) };
+                values.push(value.map(|value| output.text(value)));
             }
         }
         values
@@ -257,7 +267,7 @@ impl Modify {
             let values: Vec<String> = self
                 .targets
                 .iter()
-                .map(|target| match target.1 {
+                .map(|target| match &target.1 {
                     None => "DEFAULT".to_owned(),
                     Some(_) => {
                         parameter += 1;
@@ -273,7 +283,7 @@ impl Modify {
 
     /// Sends a command, and waits for its answer. How many rows it has changed.
     fn run(&self, sql: &str, values: Vec<Option<CString>>) -> Outcome<u64> {
-        let id = nodes::find(self.server, self.user, Use::Work)?;
+        let id = nodes::reach(&self.server, Use::Work)?;
         let rows = self.returning.clone().map(|rows| rows as Rc<dyn Rows>);
         let exchange = nodes::send(id, sql, values, rows);
         nodes::finish(id, &exchange)?;
@@ -297,15 +307,30 @@ impl Modify {
         returning.conversion.done();
     }
 
+    /// Runs `body` with a memory context that is emptied afterwards.
+    fn in_scratch<R>(&self, body: impl FnOnce() -> R) -> R {
+        // SAFETY: a context of ours; an ERROR's handler sets the present one by itself.
+        unsafe {
+            let before = pg_sys::CurrentMemoryContext;
+            pg_sys::CurrentMemoryContext = self.scratch;
+            let result = body();
+            pg_sys::CurrentMemoryContext = before;
+            pg_sys::MemoryContextReset(self.scratch);
+            result
+        }
+    }
+
     /// Inserts rows. How many there are now that were not before.
     unsafe fn insert(&self, slots: &[*mut TupleTableSlot]) -> Outcome<u64> {
         // SAFETY: rows for the table.
         unsafe {
-            let values = self.values(slots);
-            let affected = match slots.len() {
-                1 => self.run(&self.sql, values)?,
-                rows => self.run(&self.insert_of(rows), values)?,
-            };
+            let affected = self.in_scratch(|| {
+                let values = self.values(slots);
+                match slots.len() {
+                    1 => self.run(&self.sql, values),
+                    rows => self.run(&self.insert_of(rows), values),
+                }
+            })?;
             if affected > 0 {
                 self.store(slots[0]);
             }
@@ -324,9 +349,11 @@ impl Modify {
             let Some(address) = get(planned, i32::from(self.address)) else {
                 pgrx::error!("ctid is NULL");
             };
-            let mut values = vec![Some(text_of(pg_sys::F_TIDOUT.into(), address))];
-            values.extend(self.values(&[slot]));
-            let affected = self.run(&self.sql, values)?;
+            let affected = self.in_scratch(|| {
+                let mut values = vec![Some(self.of_address.text(address))];
+                values.extend(self.values(&[slot]));
+                self.run(&self.sql, values)
+            })?;
             if affected > 0 {
                 self.store(slot);
             }

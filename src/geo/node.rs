@@ -135,8 +135,8 @@ impl Node {
                 Role::Prologue,
                 &format!("BEGIN ISOLATION LEVEL {}{access}", level.isolation),
             ));
-            let settings = "SELECT set_config('application_name', $1, true), \
-                            set_config('lock_timeout', $2, true)";
+            let settings = "SELECT pg_catalog.set_config('application_name', $1, true), \
+                            pg_catalog.set_config('lock_timeout', $2, true)";
             request.push(
                 Command::new(Role::Prologue, settings)
                     .with(name)
@@ -209,6 +209,13 @@ impl Node {
         exchange
     }
 
+    /// Whether something is under way that was sent above this nest level.
+    pub fn is_under_way_above(&self, level: i32) -> bool {
+        self.under_way
+            .front()
+            .is_some_and(|oldest| oldest.level() < level)
+    }
+
     /// What comes next, without waiting.
     pub fn next(&mut self) -> Next {
         let Some(exchange) = self.under_way.front().cloned() else {
@@ -249,6 +256,22 @@ impl Node {
     /// An exchange is over: the node has told the transaction's id with it.
     pub fn note(&mut self, exchange: &Exchange) {
         self.transaction = self.transaction.or(exchange.transaction());
+    }
+
+    /// Takes what has come for nobody: the ends of transactions that were not waited for. A connection
+    /// that is lost is noticed.
+    pub fn catch_up(&mut self) {
+        self.consume();
+        loop {
+            match self.next() {
+                Next::Answer(exchange, answer) => {
+                    exchange.discard();
+                    exchange.take(answer);
+                }
+                Next::Again => {}
+                Next::Wait | Next::Nothing => return,
+            }
+        }
     }
 
     /// For what `next` waits.

@@ -3,7 +3,7 @@
 use super::connect;
 use super::coordinator;
 use super::exchange::{Command, Exchange, Role, Rows};
-use super::failure::{Failure, NOT_IN_STATE, Outcome, check_for_interrupts};
+use super::failure::{Failure, NOT_IN_STATE, NOT_SUPPORTED, Outcome, check_for_interrupts};
 use super::node::{Level, Next, Node, Use};
 use super::planner;
 use super::server::{self, Server};
@@ -72,9 +72,10 @@ pub fn are_written() -> bool {
     are_used() && !all(|node| node.transaction().is_some()).is_empty()
 }
 
-unsafe extern "C-unwind" fn on_change(_arg: pg_sys::Datum, _cache: i32, _hash: u32) {
+unsafe extern "C-unwind" fn on_change(_arg: pg_sys::Datum, _cache: i32, hash: u32) {
     CHANGES.set(CHANGES.get() + 1);
-    for_each(|_, node| node.is_stale = true);
+    // 0: anything may have changed.
+    for_each(|_, node| node.is_stale |= hash == 0 || node.server.hashes.contains(&hash));
 }
 
 fn listen() {
@@ -110,10 +111,14 @@ pub fn transaction_ended() {
 /// The connection for that user and use; made if there is none. Raises on a cancel.
 pub fn find(server: Oid, user: Oid, for_use: Use) -> Outcome<NodeId> {
     planner::require_libpq()?;
+    reach(&server::find(server, user), for_use)
+}
+
+/// The connection to a server for that use; made if there is none. Raises on a cancel.
+pub fn reach(server: &Rc<Server>, for_use: Use) -> Outcome<NodeId> {
     listen();
-    let server = server::find(server, user);
     USED.set(true);
-    if let Some(id) = look_up(&server, for_use) {
+    if let Some(id) = look_up(server, for_use) {
         if with(id, |node| node.prepared.is_some()) {
             return Err(Failure::new(
                 NOT_IN_STATE,
@@ -126,13 +131,29 @@ pub fn find(server: Oid, user: Oid, for_use: Use) -> Outcome<NodeId> {
             .hint("See the settings txn.geo_last and txn.geo_prepare."));
         }
         if !with(id, |node| node.is_in_transaction()) {
-            before_first_use(&server)?;
+            before_first_use(server)?;
         }
         return Ok(id);
     }
-    before_first_use(&server)?;
+    let is_other = |node: &Node| {
+        for_use == Use::Work
+            && node.for_use == Use::Work
+            && node.is_in_transaction()
+            && node.server.mapping == server.mapping
+    };
+    if !all(is_other).is_empty() {
+        return Err(Failure::new(
+            NOT_SUPPORTED,
+            format!(
+                "the transaction uses server \"{}\" as another user already",
+                server.name
+            ),
+        )
+        .detail("One of them is a superuser, and the user mapping is the same."));
+    }
+    before_first_use(server)?;
     let changes = CHANGES.get();
-    let mut node = connect::connect(&server, for_use)?;
+    let mut node = connect::connect(server, for_use)?;
     node.is_stale = changes != CHANGES.get();
     Ok(insert(node))
 }
@@ -166,8 +187,8 @@ fn look_up(server: &Server, for_use: Use) -> Option<NodeId> {
     let id = *all(is_it).first()?;
     let is_over = with(id, |node| {
         let is_idle = !node.is_in_transaction();
-        if is_idle && !node.is_under_way() {
-            node.consume();
+        if is_idle {
+            node.catch_up();
         }
         is_idle && (node.is_stale || !node.is_usable())
     });
@@ -271,6 +292,7 @@ pub fn finish(id: NodeId, exchange: &Rc<Exchange>) -> Outcome<()> {
     while !exchange.is_done() {
         step(id, true);
     }
+    exchange.deliver();
     exchange.outcome()
 }
 

@@ -24,6 +24,9 @@ pub fn function(
 
 /// Loads libpq. Raises if `postgres_fdw` is not installed.
 pub fn require_libpq() -> Outcome<()> {
+    if libpq::is_loaded() {
+        return Ok(());
+    }
     function(c"postgres_fdw_handler").map(|_| ())
 }
 

@@ -28,6 +28,16 @@ pub struct Row {
     pub address: Option<pg_sys::ItemPointerData>,
 }
 
+/// Takes our line of context off again, also when an ERROR unwinds: its frame goes.
+struct Told(*mut pg_sys::ErrorContextCallback);
+
+impl Drop for Told {
+    fn drop(&mut self) {
+        // SAFETY: what was there before.
+        unsafe { pg_sys::error_context_stack = self.0 };
+    }
+}
+
 /// Where a conversion is, for its error's context.
 struct Place<'a> {
     conversion: &'a Conversion,
@@ -82,9 +92,10 @@ impl Conversion {
                 callback: Some(say),
                 arg: (&raw mut place).cast(),
             };
+            let told = Told(callback.previous);
             pg_sys::error_context_stack = &raw mut callback;
             let read = self.read_in(answer, row, &mut place);
-            pg_sys::error_context_stack = callback.previous;
+            drop(told);
             pg_sys::CurrentMemoryContext = before;
             read
         }

@@ -8,7 +8,7 @@ use super::failure::{Outcome, raised};
 use super::nodes;
 use super::row::{Conversion, descriptor_of, store};
 use super::statement::{self, Sent};
-use super::values::{Parameters, depend_on_plan};
+use super::values::{Parameters, repeats};
 use crate::pg::libpq::Answer;
 use crate::pg::nodes::{nth, numbers};
 use crate::pg::slot::{clear, get_all};
@@ -122,7 +122,7 @@ pub unsafe extern "C-unwind" fn begin(node: *mut ForeignScanState, flags: i32) {
         let plan = (*node).ss.ps.plan.cast::<pg_sys::ForeignScan>();
         let estate = (*node).ss.ps.state;
         let (server, user) = server_and_user(node);
-        let repeats = depend_on_plan((*plan).fdw_exprs);
+        let repeats = repeats(plan);
         statement::note(node, (server, user), repeats, start);
         let attributes = attributes(nth((*plan).fdw_private, RETRIEVED));
         let descriptor = descriptor_of(node);

@@ -19,6 +19,8 @@ pub struct Server {
     pub wants_password: bool,
     /// Whether the connection outlives the transaction.
     pub is_kept: bool,
+    /// By which the catalogs tell that the server or the mapping has changed (syscache.c).
+    pub hashes: [u32; 2],
 }
 
 /// The options of a list of `DefElem`.
@@ -94,8 +96,21 @@ pub unsafe fn describe(
             parameters,
             wants_password: needs_password,
             is_kept: option_of(&of_server, "keep_connections").is_none_or(is_yes),
+            hashes: [
+                hash(
+                    pg_sys::SysCacheIdentifier::FOREIGNSERVEROID,
+                    server.serverid,
+                ),
+                hash(pg_sys::SysCacheIdentifier::USERMAPPINGOID, mapping.umid),
+            ],
         })
     }
+}
+
+fn hash(cache: pg_sys::SysCacheIdentifier::Type, key: Oid) -> u32 {
+    let none = pg_sys::Datum::null();
+    // SAFETY: a cache with one key.
+    unsafe { pg_sys::GetSysCacheHashValue(cache as i32, key.into(), none, none, none) }
 }
 
 impl Server {

@@ -1,6 +1,6 @@
 //! Letting connections come to rest where nothing may be raised: at the end of a transaction.
 
-use super::exchange::{Command, Exchange, Request, Role};
+use super::exchange::{Command, Exchange, Request, Role, durable};
 use super::node::{Next, Node};
 use super::nodes::{self, NodeId};
 use crate::pg::libpq::{self, Canceller};
@@ -24,8 +24,19 @@ pub enum Heeds {
 /// Takes what comes on these connections until nothing is under way on any of them, or the time
 /// is over. Whether they have come to rest.
 pub fn settle(ids: &[NodeId], until: u64, heeds: Heeds) -> bool {
+    settle_if(ids, until, heeds, |node| !node.is_under_way())
+}
+
+/// Waits until that holds for all of these connections.
+fn settle_if(
+    ids: &[NodeId],
+    until: u64,
+    heeds: Heeds,
+    mut rests: impl FnMut(&Node) -> bool,
+) -> bool {
     loop {
-        let busy: Vec<NodeId> = ids.iter().copied().filter(|&id| !take_all(id)).collect();
+        let mut is_busy = |&id: &NodeId| !take_all(id) && nodes::with(id, |node| !rests(node));
+        let busy: Vec<NodeId> = ids.iter().copied().filter(&mut is_busy).collect();
         if busy.is_empty() {
             return true;
         }
@@ -55,9 +66,7 @@ fn take_all(id: NodeId) -> bool {
     loop {
         match nodes::with(id, Node::next) {
             Next::Answer(exchange, answer) => {
-                // Rows are for nobody now: what takes them might raise.
-                exchange.discard();
-                exchange.take(answer);
+                exchange.keep(answer);
                 if exchange.is_done() {
                     nodes::with(id, |node| node.note(&exchange));
                 }
@@ -99,10 +108,17 @@ fn in_thread(canceller: Canceller) -> Option<std::thread::JoinHandle<()>> {
     }
 }
 
-/// Stops what is under way on these connections. Those on which that takes too long are given up.
-pub fn stop(ids: &[NodeId]) -> u64 {
+/// Stops what is under way on these connections and was sent at this nest level or below it; what
+/// was sent above goes on to its end, as its rows are wanted. Connections on which that takes too
+/// long are given up.
+pub fn stop(ids: &[NodeId], level: i32) -> u64 {
     let until = process::now() + PATIENCE_US;
-    let busy: Vec<NodeId> = ids.iter().copied().filter(|&id| !take_all(id)).collect();
+    let is_busy = |id: &NodeId| !take_all(*id);
+    let busy: Vec<NodeId> = ids.iter().copied().filter(is_busy).collect();
+    settle_if(&busy, until, Heeds::Nothing, |node| {
+        !node.is_under_way_above(level)
+    });
+    let busy: Vec<NodeId> = busy.into_iter().filter(is_busy).collect();
     if !busy.is_empty() {
         cancel(&busy, until);
         settle_or_give_up(&busy, until);
@@ -121,6 +137,19 @@ pub fn settle_or_give_up(ids: &[NodeId], until: u64) {
             });
         }
     }
+}
+
+/// Sends a command that ends something for good, so that the node waits for its standbys.
+pub fn send_durably(id: NodeId, text: &str) -> Rc<Exchange> {
+    nodes::with(id, |node| {
+        node.send(&be_durable(), None);
+        node.send(&Request::of(Command::new(Role::Ending, text)), None)
+    })
+}
+
+/// What is sent before such a command: in a flush of its own, as COMMIT PREPARED runs alone.
+pub fn be_durable() -> Request {
+    Request::of(Command::new(Role::Prologue, durable!("false")))
 }
 
 /// Sends a command that ends something.

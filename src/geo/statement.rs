@@ -9,6 +9,7 @@
 use super::coordinator;
 use super::exchange::{Command, Exchange, Request, Role};
 use super::failure::{Failure, NOT_SUPPORTED, Outcome};
+use super::last;
 use super::node::Use;
 use super::nodes::{self, NodeId};
 use crate::pg::local::Local;
@@ -261,7 +262,11 @@ unsafe fn together(node: *mut ForeignScanState) -> Vec<Part> {
             .flat_map(|one| one.parts.iter().copied())
             .collect();
         let own = |part: &Part| part.node == node;
-        if statement.is_null() || !(*statement).rowMarks.is_null() || parts.len() < 2 {
+        let is_alone = statement.is_null()
+            || !(*statement).rowMarks.is_null()
+            || parts.len() < 2
+            || !last::runs_to_its_end(estate);
+        if is_alone {
             return parts.into_iter().filter(own).collect();
         }
         let mut beside = Vec::new();
@@ -281,7 +286,8 @@ unsafe fn together(node: *mut ForeignScanState) -> Vec<Part> {
 unsafe fn find_beside(plan: *mut Plan, own: *mut Plan, found: &mut Vec<*mut Plan>) {
     // SAFETY: null or a plan's node.
     unsafe {
-        if plan.is_null() {
+        // What is below a Limit may not be asked for at all.
+        if plan.is_null() || tag(plan) == NodeTag::T_Limit {
             return;
         }
         let children = children(plan);

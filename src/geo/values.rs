@@ -2,7 +2,8 @@
 
 use crate::pg::nodes::{nodes, nth};
 use crate::pg::slot;
-use pgrx::pg_sys::{self, Datum, Oid};
+use pgrx::pg_sys::{self, Datum, FmgrInfo, Oid};
+use std::cell::UnsafeCell;
 use std::ffi::{CStr, CString};
 
 /// Settings under which output functions write what every node reads (postgres_fdw.c:
@@ -54,28 +55,38 @@ impl Drop for Plain {
     }
 }
 
-/// The output function of a type.
-pub fn output_of(of_type: Oid) -> Oid {
-    let (mut function, mut is_varlena) = (Oid::INVALID, false);
-    // SAFETY: a catalog look-up.
-    unsafe { pg_sys::getTypeOutputInfo(of_type, &mut function, &mut is_varlena) };
-    function
-}
+/// The output function of a type. What it remembers lives in the memory context that was current
+/// when it was made.
+pub struct Output(UnsafeCell<FmgrInfo>);
 
-/// A value as text.
-pub fn text_of(output: Oid, value: Datum) -> CString {
-    // SAFETY: the type's output function, which gives a C string.
-    unsafe {
-        let text = pg_sys::OidOutputFunctionCall(output, value);
-        let owned = CStr::from_ptr(text).to_owned();
-        pg_sys::pfree(text.cast());
-        owned
+impl Output {
+    pub fn of(of_type: Oid) -> Output {
+        let (mut function, mut is_varlena) = (Oid::INVALID, false);
+        let mut info = FmgrInfo::default();
+        // SAFETY: catalog look-ups.
+        unsafe {
+            pg_sys::getTypeOutputInfo(of_type, &mut function, &mut is_varlena);
+            pg_sys::fmgr_info(function, &mut info);
+        }
+        Output(UnsafeCell::new(info))
+    }
+
+    /// A value as text.
+    pub fn text(&self, value: Datum) -> CString {
+        // SAFETY: the type's output function, which gives a C string. Nothing else has a reference
+        // to what it remembers.
+        unsafe {
+            let text = pg_sys::OutputFunctionCall(self.0.get(), value);
+            let owned = CStr::from_ptr(text).to_owned();
+            pg_sys::pfree(text.cast());
+            owned
+        }
     }
 }
 
 /// Expressions whose values are sent with a statement.
 pub struct Parameters {
-    outputs: Vec<Oid>,
+    outputs: Vec<Output>,
     states: *mut pg_sys::List,
 }
 
@@ -90,7 +101,7 @@ impl Parameters {
         unsafe {
             Parameters {
                 outputs: nodes(expressions)
-                    .map(|node| output_of(pg_sys::exprType(node)))
+                    .map(|node| Output::of(pg_sys::exprType(node)))
                     .collect(),
                 states: pg_sys::ExecInitExprList(expressions, parent),
             }
@@ -106,21 +117,21 @@ impl Parameters {
             return Vec::new();
         }
         let _plain = Plain::begin();
-        let one = |(n, &output): (usize, &Oid)| {
+        let one = |(n, output): (usize, &Output)| {
             // SAFETY: by the contract; as many states as outputs.
             let value = unsafe { slot::evaluate(nth(self.states, n), context) };
-            value.map(|value| text_of(output, value))
+            value.map(|value| output.text(value))
         };
         self.outputs.iter().enumerate().map(one).collect()
     }
 }
 
-/// Whether an expression has a value of the running plan in it: it may change between two
-/// executions of a statement.
+/// Whether a scan has a value of the running plan in what it sends or checks: it may be run again.
+/// (The plan's own set of parameters has that of EvalPlanQual in it, too.)
 ///
 /// # Safety
-/// Expressions of a plan.
-pub unsafe fn depend_on_plan(expressions: *mut pg_sys::List) -> bool {
+/// A plan's node.
+pub unsafe fn repeats(plan: *const pg_sys::ForeignScan) -> bool {
     unsafe extern "C-unwind" fn look(node: *mut pg_sys::Node, arg: *mut std::ffi::c_void) -> bool {
         // SAFETY: called by the walker.
         unsafe {
@@ -135,5 +146,9 @@ pub unsafe fn depend_on_plan(expressions: *mut pg_sys::List) -> bool {
         }
     }
     // SAFETY: by the contract.
-    unsafe { look(expressions.cast(), std::ptr::null_mut()) }
+    unsafe {
+        [(*plan).fdw_exprs, (*plan).scan.plan.qual]
+            .into_iter()
+            .any(|list| look(list.cast(), std::ptr::null_mut()))
+    }
 }

@@ -7,14 +7,15 @@
 use super::libpq_names::{Functions, PGconn, PGresult, functions};
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::ptr::{NonNull, null, null_mut};
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-pub use super::libpq_names::load;
+pub use super::libpq_names::{is_loaded, load};
 
 /// libpq-fe.h: ExecStatusType.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Status {
-    /// PGRES_COMMAND_OK.
+    /// PGRES_COMMAND_OK, or PGRES_EMPTY_QUERY.
     Done,
     /// PGRES_TUPLES_OK: the last rows, perhaps none.
     Rows,
@@ -35,7 +36,7 @@ impl Answer {
     pub fn status(&self) -> Status {
         // SAFETY: a result that is ours.
         match unsafe { (functions().PQresultStatus)(self.0.as_ptr()) } {
-            1 => Status::Done,
+            0 | 1 => Status::Done,
             2 => Status::Rows,
             9 => Status::Row,
             10 => Status::Sync,
@@ -334,28 +335,32 @@ unsafe extern "C" fn on_notice(flag: *mut c_void, notice: *const PGresult) {
     }
 }
 
-/// The keywords that libpq takes as connection options, and whether each is a secret or the user's
-/// name, which a user mapping has (option.c: InitPgFdwOptions).
-pub fn is_connection_option(keyword: &str) -> bool {
+/// The keywords that libpq takes as connection options, but for those that only a program gives.
+fn connection_options() -> Vec<Vec<u8>> {
     let functions: &Functions = functions();
-    // SAFETY: PQconndefaults gives an array that ends with a null keyword, to be freed with
+    let mut found = Vec::new();
+    // SAFETY: PQconndefaults gives null or an array that ends with a null keyword, to be freed with
     // PQconninfoFree.
     unsafe {
         let options = (functions.PQconndefaults)();
-        if options.is_null() {
-            return false;
-        }
         let mut at = options;
-        let mut is_one = false;
-        while !(*at).keyword.is_null() {
-            let is_debugging = *(*at).dispchar == b'D' as c_char;
-            is_one |=
-                !is_debugging && CStr::from_ptr((*at).keyword).to_bytes() == keyword.as_bytes();
+        while !at.is_null() && !(*at).keyword.is_null() {
+            if *(*at).dispchar != b'D' as c_char {
+                found.push(CStr::from_ptr((*at).keyword).to_bytes().to_vec());
+            }
             at = at.add(1);
         }
         (functions.PQconninfoFree)(options);
-        is_one && !matches!(keyword, "fallback_application_name" | "client_encoding")
     }
+    found.retain(|name| !matches!(&name[..], b"fallback_application_name" | b"client_encoding"));
+    found
+}
+
+/// Whether that is a connection option (option.c: is_libpq_option).
+pub fn is_connection_option(keyword: &str) -> bool {
+    static OPTIONS: OnceLock<Vec<Vec<u8>>> = OnceLock::new();
+    let options = OPTIONS.get_or_init(connection_options);
+    options.iter().any(|one| one == keyword.as_bytes())
 }
 
 /// poll(2) on sockets: raises nothing and looks at no interrupt. True for each that is ready.

@@ -122,6 +122,11 @@ pub fn load(function: &CStr) -> Option<pg_sys::PGFunction> {
     Some(found)
 }
 
+/// Whether libpq is there.
+pub fn is_loaded() -> bool {
+    FUNCTIONS.get().is_some()
+}
+
 /// The functions. `load` has succeeded before there is any connection or result.
 pub fn functions() -> &'static Functions {
     FUNCTIONS.get().expect("libpq is loaded before it is used")

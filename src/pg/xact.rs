@@ -29,6 +29,18 @@ pub fn top_of(xid: u32) -> u32 {
     unsafe { u32::from(raw::SubTransGetTopmostTransaction(xid.into())) }
 }
 
+/// Whether what PostgreSQL does after PRE_COMMIT may raise an ERROR: notifications that are to be
+/// queued, and temporary tables that are emptied or dropped.
+pub fn may_fail_at_end() -> bool {
+    // SAFETY: a plain read; the check that PREPARE makes, which raises if there are notifications,
+    // and leaves nothing behind.
+    unsafe {
+        let uses_temporary =
+            pg_sys::MyXactFlags & pg_sys::XACT_FLAGS_ACCESSEDTEMPNAMESPACE as i32 != 0;
+        uses_temporary || catching(|| raw::AtPrepare_Notify(), |_| true)
+    }
+}
+
 /// Whether the present (sub)transaction has not failed.
 pub fn is_valid() -> bool {
     // SAFETY: reads backend state.

@@ -43,7 +43,12 @@ struct Database {
     passes: AtomicU64,
     /// It is to end.
     leaves: AtomicU64,
+    /// When it was asked for.
+    claimed_at: AtomicU64,
 }
+
+/// A resolver that has not come in this time, in microseconds, may be asked for again.
+const PATIENCE_US: u64 = 30_000_000;
 
 /// Transactions of a database that are decided and not applied at a server.
 #[repr(C)]
@@ -114,14 +119,18 @@ impl Board {
     }
 
     /// A resolver is going to be started. False if there is one, or if there is no room.
-    pub fn claim(&self, database: u32) -> bool {
+    pub fn claim(&self, database: u32, now: u64) -> bool {
         let found = self.find(database).or_else(|| self.find(0));
         let Some(found) = found else { return false };
-        if PHASES[found.phase.load(Relaxed) as usize] != Phase::Absent {
+        let is_overdue =
+            found.process.load(Relaxed) == 0 && found.claimed_at.load(Relaxed) + PATIENCE_US < now;
+        if PHASES[found.phase.load(Relaxed) as usize] != Phase::Absent && !is_overdue {
             return false;
         }
+        found.claimed_at.store(now, Relaxed);
         found.oid.store(u64::from(database), Relaxed);
         found.phase.store(Phase::Starting as u64, Relaxed);
+        found.leaves.store(0, Relaxed);
         true
     }
 
@@ -140,6 +149,11 @@ impl Board {
             found.incarnation.store(incarnation, Relaxed);
             found.phase.store(phase as u64, Relaxed);
         }
+    }
+
+    /// The resolver has given itself a name, and does not work yet.
+    pub fn named(&self, database: u32, coordinator: u128, incarnation: u64) {
+        self.identified(database, coordinator, incarnation, Phase::Starting);
     }
 
     /// The resolver has looked at all nodes, once more.
@@ -276,6 +290,7 @@ mod tests {
                 process: zero(),
                 passes: zero(),
                 leaves: zero(),
+                claimed_at: zero(),
             }),
             unapplied: std::array::from_fn(|_| Unapplied {
                 database: zero(),
@@ -293,9 +308,9 @@ mod tests {
     fn a_database_has_one_resolver() {
         let board = board();
         assert!(board.known(5).is_none());
-        assert!(board.claim(5));
-        assert!(!board.claim(5));
-        assert!(board.claim(6));
+        assert!(board.claim(5, 1));
+        assert!(!board.claim(5, 1));
+        assert!(board.claim(6, 1));
         board.started(5, 0);
         board.identified(5, 7 << 64 | 9, 3, Phase::Ready);
         let known = board.known(5).unwrap();
@@ -306,9 +321,19 @@ mod tests {
     }
 
     #[test]
+    fn a_resolver_that_does_not_come_is_asked_for_again() {
+        let board = board();
+        assert!(board.claim(5, 1));
+        assert!(!board.claim(5, 1 + PATIENCE_US));
+        assert!(board.claim(5, 2 + PATIENCE_US));
+        board.started(5, 3);
+        assert!(!board.claim(5, 3 * PATIENCE_US));
+    }
+
+    #[test]
     fn the_incarnation_outlives_the_resolver() {
         let board = board();
-        assert!(board.claim(5));
+        assert!(board.claim(5, 1));
         board.identified(5, 1, 3, Phase::Ready);
         assert!(board.ask_to_leave(5));
         assert!(board.known(5).unwrap().leaves);
@@ -316,14 +341,14 @@ mod tests {
         assert!(!board.ask_to_leave(5));
         assert_eq!(board.known(5).unwrap().incarnation, 3);
         board.left(5);
-        assert!(board.claim(5));
+        assert!(board.claim(5, 1));
     }
 
     #[test]
     fn there_is_room_for_so_many_databases() {
         let board = board();
-        assert!((1..=DATABASES as u32).all(|oid| board.claim(oid)));
-        assert!(!board.claim(DATABASES as u32 + 1));
+        assert!((1..=DATABASES as u32).all(|oid| board.claim(oid, 1)));
+        assert!(!board.claim(DATABASES as u32 + 1, 1));
         assert!(board.known(DATABASES as u32 + 1).is_none());
     }
 

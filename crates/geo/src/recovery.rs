@@ -99,6 +99,9 @@ pub struct Decision {
     /// visible may be not: after T the resolver commits a transaction of its own with WAL, and if
     /// its wait for the standbys is not cancelled all rows of T are confirmed.
     pub confirmed: bool,
+    /// The node did not know it when it was asked, and somebody has been told. It is a decision all
+    /// the same: should the node have it again, it is committed.
+    pub lost: bool,
 }
 
 /// What the resolver does about a participant.
@@ -218,6 +221,7 @@ impl ReadAgain {
         }
         match (self.prepared.contains(&gid), again.contains(&gid)) {
             (true, true) => Some(Action::Commit(gid)),
+            (false, false) if row.lost => None,
             (false, false) if row.acknowledged || planted(Fault::ErasedUnasked) => {
                 Some(Action::Erase(gid))
             }

@@ -22,7 +22,13 @@ pub unsafe fn before_utility(node: *mut Node) {
     guarded(|| unsafe {
         let name = match (*node).type_ {
             NodeTag::T_DropdbStmt => (*node.cast::<pg_sys::DropdbStmt>()).dbname,
-            NodeTag::T_AlterDatabaseStmt => (*node.cast::<pg_sys::AlterDatabaseStmt>()).dbname,
+            NodeTag::T_AlterDatabaseStmt => {
+                let alter = node.cast::<pg_sys::AlterDatabaseStmt>();
+                if option_of(&options((*alter).options), "tablespace").is_none() {
+                    return;
+                }
+                (*alter).dbname
+            }
             NodeTag::T_RenameStmt => {
                 let rename = node.cast::<pg_sys::RenameStmt>();
                 if (*rename).renameType != ObjectType::OBJECT_DATABASE {
@@ -43,8 +49,18 @@ pub unsafe fn before_utility(node: *mut Node) {
 
 /// The resolver of that database ends. Returns once it has gone, or after a while.
 fn step_aside(name: &CStr) {
-    // SAFETY: a catalog look-up.
-    let database: u32 = unsafe { pg_sys::get_database_oid(name.as_ptr(), true) }.into();
+    // SAFETY: catalog look-ups.
+    let (database, may) = unsafe {
+        let database = pg_sys::get_database_oid(name.as_ptr(), true);
+        let class = pg_sys::DatabaseRelationId;
+        let may = database != pg_sys::Oid::INVALID
+            && pg_sys::object_ownercheck(class, database, pg_sys::GetUserId());
+        (u32::from(database), may)
+    };
+    // Who may not have it gets PostgreSQL's error.
+    if !may {
+        return;
+    }
     let until = process::now() + PATIENCE_US;
     while memory().with_geo(|board| board.ask_to_leave(database)) && process::now() < until {
         let known = memory().with_geo(|board| board.known(database));

@@ -5,6 +5,7 @@ use super::launcher;
 use super::{in_transaction, rows};
 use crate::geo::coordinator::{Identity, memory};
 use crate::geo::decision;
+use crate::geo::failure::{Failure, NOT_IN_STATE, raised};
 use geo::Phase;
 use pgrx::pg_sys;
 use std::os::unix::fs::MetadataExt;
@@ -73,9 +74,10 @@ pub fn identify(database: u32) -> Found {
         if !is_ours {
             return Found::Perhaps;
         }
+        // Who has got a number in this start of the server keeps it.
         if let Some(known) = known
             && let Some(row) = &row
-            && known.phase == Phase::Ready
+            && known.incarnation == row.incarnation
             && known.coordinator == row.uuid
         {
             return Found::Us(Identity {
@@ -83,16 +85,11 @@ pub fn identify(database: u32) -> Found {
                 incarnation: known.incarnation,
             });
         }
-        // Sessions may still vote under the number that this start of the server has got before.
-        let before = known.map_or(0, |known| known.incarnation);
         let uuid = row.as_ref().map_or_else(new_uuid, |row| row.uuid);
         let last = row.as_ref().map_or(0, |row| row.incarnation);
-        let incarnation = if before != 0 && before == last {
-            before
-        } else {
-            last + 1
-        };
+        let incarnation = last + 1;
         rows::set_coordinator(uuid, incarnation, &here);
+        memory().with_geo(|board| board.named(database, uuid, incarnation));
         Found::Us(Identity {
             coordinator: uuid,
             incarnation,
@@ -110,5 +107,13 @@ pub fn take_over() {
     let Some(row) = rows::coordinator() else {
         pgrx::error!("this database has not been a coordinator");
     };
-    rows::set_coordinator(row.uuid, row.incarnation + TAKEN_OVER, &Place::here());
+    let here = Place::here();
+    let known = memory().with_geo(|board| board.known(here.database.into()));
+    if row.place == here && known.is_none_or(|known| known.phase != Phase::Paused) {
+        raised::<()>(Err(Failure::new(
+            NOT_IN_STATE,
+            "this server is the coordinator already",
+        )));
+    }
+    rows::set_coordinator(row.uuid, row.incarnation + TAKEN_OVER, &here);
 }

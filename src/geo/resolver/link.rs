@@ -10,7 +10,7 @@ use crate::geo::server::Server;
 use crate::geo::socket::Descriptor;
 use crate::pg::libpq::{self, Attempt, Session};
 use crate::pg::process;
-use crate::shared::guc;
+use crate::shared::guc::{self, GeoSchedule};
 use pgrx::pg_sys;
 use std::rc::Rc;
 
@@ -26,6 +26,10 @@ pub struct Link {
     ping: Option<Ping>,
     /// When the last round trip was measured.
     pinged_at: u64,
+    /// The coordinator's name among the nodes.
+    coordinator: u128,
+    /// Another server acts under that name.
+    pub is_fenced: bool,
 }
 
 /// A round trip that is being measured.
@@ -37,6 +41,12 @@ struct Ping {
 /// How often the round trip to a node that is used is measured, in microseconds.
 const PING_US: u64 = 100_000;
 
+/// What prepares a session, and the lock that only one server has at a time under this name: who is a
+/// copy does not get it as long as the original has it.
+type Answers = ([Rc<Exchange>; 3], Rc<Exchange>);
+
+const FENCE: &str = "SELECT pg_catalog.pg_try_advisory_lock($1)";
+
 enum State {
     Down,
     Connecting {
@@ -45,18 +55,20 @@ enum State {
         attempt: Attempt,
         until: u64,
     },
-    Preparing(Box<Node>, [Rc<Exchange>; 3], u64),
+    Preparing(Box<Node>, Answers, u64),
     Up(Box<Node>),
 }
 
 impl Link {
-    pub fn new(server: Rc<Server>) -> Link {
+    pub fn new(server: Rc<Server>, coordinator: u128) -> Link {
         Link {
             server,
             state: State::Down,
             is_told: false,
             ping: None,
             pinged_at: 0,
+            coordinator,
+            is_fenced: false,
         }
     }
 
@@ -81,12 +93,13 @@ impl Link {
                 self.ping = Some(ping);
                 return;
             }
-            let round_trip = process::now().saturating_sub(ping.at);
+            let round_trip = ping.sent.done_at().saturating_sub(ping.at);
             if !ping.sent.has_failed() {
                 memory().with_latencies(|all| all.measured(database, server, round_trip));
             }
         }
-        let is_due = self.pinged_at + PING_US <= now;
+        let is_due =
+            guc::GEO_SCHEDULE.get() == GeoSchedule::Latency && self.pinged_at + PING_US <= now;
         if is_due && memory().with_latencies(|all| all.is_used(database, server, now)) {
             let request = Request::of(Command::new(Role::Prologue, ""));
             if let Some(sent) = send(self, &request, None) {
@@ -101,8 +114,13 @@ impl Link {
         self.state = State::Down;
     }
 
+    /// Whether the last attempt has failed.
+    pub fn has_failed(&self) -> bool {
+        self.is_told
+    }
+
     /// Whether it is on its way.
-    fn is_coming(&self) -> bool {
+    pub fn is_coming(&self) -> bool {
         matches!(self.state, State::Connecting { .. } | State::Preparing(..))
     }
 
@@ -188,6 +206,7 @@ impl Link {
             Attempt::Done => match connect::adopt(&self.server, Use::Work, session, descriptor) {
                 Ok(mut node) => {
                     let sent = connect::preparation().map(|one| node.send(&one, None));
+                    let sent = (sent, node.send(&self.fence(), None));
                     let until = process::now() + ANSWER_US;
                     self.state = State::Preparing(Box::new(node), sent, until);
                     true
@@ -209,7 +228,13 @@ impl Link {
         }
     }
 
-    fn prepare(&mut self, mut node: Box<Node>, answers: [Rc<Exchange>; 3], until: u64) {
+    /// Asks for the lock that only one server has under this name.
+    fn fence(&self) -> Request {
+        let key = self.coordinator as i64 ^ i64::from(u32::from(self.server.mapping));
+        Request::of(Command::new(Role::Facts, FENCE).with(&key.to_string()))
+    }
+
+    fn prepare(&mut self, mut node: Box<Node>, answers: Answers, until: u64) {
         node.consume();
         if !drain(&mut node) {
             if process::now() >= until {
@@ -219,7 +244,13 @@ impl Link {
             }
             return;
         }
-        match connect::facts(&answers) {
+        let locked = answers.1.facts().first().cloned().flatten();
+        self.is_fenced = locked.as_deref() == Some("f");
+        if locked.as_deref() != Some("t") {
+            return self.failed("another server acts as this coordinator");
+        }
+        match connect::facts(&answers.0) {
+            Ok(facts) if facts.timeline == 0 => self.failed("it is in recovery"),
             Ok(facts) => {
                 node.facts = facts;
                 if std::mem::replace(&mut self.is_told, false) {
@@ -318,8 +349,6 @@ pub fn wait(links: &mut [Link], until: u64) {
     /// How long one sleep is while answers are awaited, in milliseconds: the latch is looked at in
     /// between.
     const NAP_MS: i32 = 10;
-    // What comes for a ping that was sent before a pass has been taken late.
-    links.iter_mut().for_each(|link| link.ping = None);
     loop {
         for link in links.iter_mut() {
             if link.is_coming() {

@@ -8,6 +8,7 @@ mod link;
 mod pass;
 pub mod rows;
 
+use self::link::Link;
 use super::coordinator::memory;
 use super::failure::{check_for_interrupts, log};
 use super::planner;
@@ -102,13 +103,19 @@ pub unsafe extern "C-unwind" fn txn_resolver_main(argument: Datum) {
         return;
     }
     memory().with_geo(|board| {
-        board.claim(database);
+        board.claim(database, process::now());
         board.started(database, process::me() as u32);
     });
     // SAFETY: ipc.c; then a connection to the database, as superuser.
     unsafe {
         pg_sys::on_shmem_exit(Some(on_exit), Datum::from(Oid::from(database)));
         pg_sys::BackgroundWorkerInitializeConnectionByOid(Oid::from(database), Oid::INVALID, 0);
+        // The database's owner may have set others, and we are a superuser.
+        set(c"search_path", c"pg_catalog, pg_temp");
+        set(c"default_transaction_read_only", c"off");
+        set(c"default_transaction_isolation", c"read committed");
+        set(c"statement_timeout", c"0");
+        set(c"lock_timeout", c"0");
         // Rows that are erased may come back with a failover: then the nodes are asked.
         set(c"synchronous_commit", c"local");
         // Connections to nodes are not the session's.
@@ -137,7 +144,7 @@ unsafe fn set(name: &std::ffi::CStr, value: &std::ffi::CStr) {
 }
 
 fn run(database: u32) {
-    let mut links = Vec::new();
+    let mut links: Vec<Link> = Vec::new();
     let mut acknowledged = BTreeSet::new();
     let mut is_told = false;
     let leaves = || memory().with_geo(|board| board.known(database).is_none_or(|one| one.leaves));
@@ -146,15 +153,26 @@ fn run(database: u32) {
         match identity::identify(database) {
             identity::Found::Us(identity) => {
                 is_told = false;
-                pass::announce(database, &identity);
                 let is_complete = pass::run(database, &identity, &mut links, &mut acknowledged);
                 if is_complete {
                     memory().with_geo(|board| board.passed(database));
                 } else {
                     interval = interval.min(AGAIN_US);
                 }
+                // Sessions may prepare once no node has said that another server is the coordinator.
+                if links.iter().any(|link| link.is_fenced) {
+                    let (uuid, incarnation) = (identity.coordinator, identity.incarnation);
+                    let paused = Phase::Paused;
+                    memory().with_geo(|b| b.identified(database, uuid, incarnation, paused));
+                } else if !links
+                    .iter()
+                    .any(|link| link.is_coming() && !link.has_failed())
+                {
+                    pass::announce(database, &identity);
+                }
             }
             identity::Found::Perhaps => {
+                links.clear();
                 memory().with_geo(|board| board.identified(database, 0, 0, Phase::Paused));
                 if !std::mem::replace(&mut is_told, true) {
                     log(

@@ -9,6 +9,7 @@ use crate::geo::decision;
 use crate::geo::exchange::{Command, Exchange, Request, Role, Rows};
 use crate::geo::failure::log;
 use crate::geo::server::Server;
+use crate::geo::settle;
 use crate::geo::single::status_of;
 use crate::pg::libpq::Answer;
 use crate::pg::{process, raw};
@@ -36,9 +37,11 @@ const PREPARED: &str = "SELECT gid FROM pg_catalog.pg_prepared_xacts \
      WHERE database OPERATOR(pg_catalog.=) pg_catalog.current_database() \
      AND pg_catalog.starts_with(gid, $1)";
 
-/// What a node says of a transaction that is gone, and of its own past.
-const STATUS: &str = "SELECT pg_catalog.pg_xact_status($1::pg_catalog.xid8), \
-     pg_catalog.pg_logical_emit_message(true, 'txn', '')";
+/// What a node says of a transaction that is gone.
+const STATUS: &str = "SELECT pg_catalog.pg_xact_status($1::pg_catalog.xid8)";
+
+/// A commit that waits for the same standbys as theirs have.
+const BARRIER: &str = "SELECT pg_catalog.pg_logical_emit_message(true, 'txn', '')";
 
 /// The lines of the node's timeline history, if the mapping's user may read it.
 const HISTORY: &str = "SELECT CASE WHEN pg_catalog.has_function_privilege(\
@@ -54,7 +57,11 @@ pub fn announce(database: u32, identity: &Identity) {
     }
     let decided = in_transaction(rows::decided);
     let changes = memory().with_geo(|board| board.changes());
-    tell_unapplied(database, decided.iter(), changes);
+    let active = geo::active(memory().geo_slots);
+    let is_over = |one: &&Decided| {
+        one.gid.incarnation != identity.incarnation || !active.contains(one.gid.sequence)
+    };
+    tell_unapplied(database, decided.iter().filter(is_over), changes);
     memory().with_geo(|board| {
         let (coordinator, incarnation) = (identity.coordinator, identity.incarnation);
         board.identified(database, coordinator, incarnation, Phase::Ready);
@@ -97,7 +104,7 @@ struct Place {
 }
 
 /// Keeps the links to what the catalogs say, and lets new ones come.
-fn renew(links: &mut Vec<Link>) -> Vec<Place> {
+fn renew(links: &mut Vec<Link>, uuid: u128) -> Vec<Place> {
     let nodes = in_transaction(rows::nodes);
     let is_same = |one: &Rc<Server>, other: &Server| {
         one.mapping == other.mapping && one.parameters == other.parameters
@@ -114,7 +121,7 @@ fn renew(links: &mut Vec<Link>) -> Vec<Place> {
             }),
         }
         if !links.iter().any(|link| is_same(&node, &link.server)) {
-            links.push(Link::new(node));
+            links.push(Link::new(node, uuid));
         }
     }
     places
@@ -122,7 +129,7 @@ fn renew(links: &mut Vec<Link>) -> Vec<Place> {
 
 /// What was found at one node.
 struct Look {
-    place: Place,
+    server: pg_sys::Oid,
     /// The link that lists.
     link: usize,
     prepared: Vec<Gid>,
@@ -156,8 +163,12 @@ pub fn run(
     acknowledged: &mut BTreeSet<Gid>,
 ) -> bool {
     let changes = memory().with_geo(|board| board.changes());
-    let places = renew(links);
+    let places = renew(links, identity.coordinator);
     open_some(links, &places);
+    let known: BTreeSet<u32> = places
+        .iter()
+        .flat_map(|place| place.mappings.clone())
+        .collect();
     let mut is_complete = true;
     let mut listing = Vec::new();
     for place in places {
@@ -178,7 +189,6 @@ pub fn run(
     let confirmed = decided.iter().any(|one| is_waiting(&one)) && is_confirmed();
     let rows: Vec<geo::Decision> = decided
         .iter()
-        .filter(|one| !one.is_lost)
         .map(|one| one.for_pass(acknowledged.contains(&one.gid), confirmed))
         .collect();
     let second = list(links, &at, identity.coordinator);
@@ -188,13 +198,19 @@ pub fn run(
             is_complete = false;
             continue;
         };
+        // A mapping that was dropped meanwhile belongs to none: whoever finds it ends it. All
+        // decisions are looked at, so it does not matter which server that is.
+        let names = first.iter().chain(decided.iter().map(|row| &row.gid));
+        let orphans = names
+            .map(|gid| gid.mapping)
+            .filter(|mapping| !known.contains(mapping));
         let scope = Scope {
             coordinator: identity.coordinator,
             incarnation: identity.incarnation,
-            mappings: place.mappings.clone(),
+            mappings: place.mappings.iter().copied().chain(orphans).collect(),
         };
         let look = Look {
-            place,
+            server: place.server,
             link,
             prepared: first,
         };
@@ -209,14 +225,17 @@ pub fn run(
     is_complete
 }
 
-/// Opens what is needed: one link for each server, and those whose transactions are to be ended.
+/// Opens one link for each server that has none: the first, but for those that have failed.
 fn open_some(links: &mut [Link], places: &[Place]) {
     for place in places {
         let of_server = |link: &&mut Link| link.server.server == place.server;
         let mut of_server: Vec<&mut Link> = links.iter_mut().filter(of_server).collect();
-        let is_up = of_server.iter_mut().any(|link| link.node().is_some());
-        if !is_up {
-            of_server.into_iter().for_each(Link::go_on);
+        let is_there = |link: &mut &mut Link| link.is_coming() || link.node().is_some();
+        if !of_server.iter_mut().any(is_there) {
+            of_server.sort_by_key(|link| link.has_failed());
+            if let Some(first) = of_server.into_iter().next() {
+                first.go_on();
+            }
         }
     }
 }
@@ -240,6 +259,7 @@ fn take_acknowledged(
 fn act(links: &mut [Link], look: &Look, actions: &[Action], decided: &[Decided]) -> Vec<Gid> {
     let mut erased = Vec::new();
     let mut ending = Vec::new();
+    let mut asked = Vec::new();
     for action in actions {
         match *action {
             Action::RollBack(gid) => {
@@ -248,13 +268,12 @@ fn act(links: &mut [Link], look: &Look, actions: &[Action], decided: &[Decided])
             Action::Commit(gid) => ending.extend(end(links, look, gid, "COMMIT")),
             Action::Erase(gid) => erased.push(gid),
             Action::AskStatus(gid) => {
-                let row = decided.iter().find(|row| row.gid == gid);
-                if let Some(row) = row {
-                    ask(links, look, row, &mut erased);
-                }
+                let is_it = |row: &&Decided| row.gid == gid && row.server == look.server;
+                asked.extend(decided.iter().find(is_it));
             }
         }
     }
+    ask(links, look, &asked, &mut erased);
     link::collect(links);
     for (gid, link, exchange) in ending {
         let tag = exchange.tag();
@@ -279,11 +298,11 @@ fn end(links: &mut [Link], look: &Look, gid: Gid, how: &str) -> Option<(Gid, usi
         .iter()
         .position(|link| u32::from(link.server.mapping) == gid.mapping);
     let at = own.unwrap_or(look.link);
-    debug_assert!(own.is_none() || look.place.mappings.contains(&gid.mapping));
     if links[at].node().is_none() {
         links[at].go_on();
         return None;
     }
+    link::send(&mut links[at], &settle::be_durable(), None);
     let request = Request::of(Command::new(
         Role::Ending,
         &format!("{how} PREPARED '{gid}'"),
@@ -292,55 +311,80 @@ fn end(links: &mut [Link], look: &Look, gid: Gid, how: &str) -> Option<(Gid, usi
     Some((gid, at, exchange))
 }
 
-/// Asks the node about a transaction that it does not show as prepared any more.
-fn ask(links: &mut [Link], look: &Look, row: &Decided, erased: &mut Vec<Gid>) {
-    let timeline = match links[look.link].node() {
-        Some(node) => node.facts.timeline,
-        None => return,
+/// So many transactions are asked about in one pass; a later one asks about the rest.
+const MOST_ASKED: usize = 1000;
+
+/// Asks the node about transactions that it does not show as prepared any more. Those whose rows may
+/// go are added to `erased`.
+fn ask(links: &mut [Link], look: &Look, rows: &[&Decided], erased: &mut Vec<Gid>) {
+    let Some(node) = links[look.link].node() else {
+        return;
     };
-    let id = row.transaction.to_string();
+    let (timeline, system) = (node.facts.timeline, node.facts.system.clone());
+    // Of another server that answers at the same address nothing can be learned.
+    let is_its = |row: &&&Decided| row.system == system;
+    let rows: Vec<&Decided> = rows
+        .iter()
+        .filter(is_its)
+        .take(MOST_ASKED)
+        .copied()
+        .collect();
+    if rows.is_empty() {
+        return;
+    }
     let file = format!("{timeline:08X}.history");
-    let status = Request::of(Command::new(Role::Facts, STATUS).with(&id));
-    let history = Request::of(Command::new(Role::Facts, HISTORY).with(&file));
-    let sent = [
-        link::send(&mut links[look.link], &status, None),
-        link::send(&mut links[look.link], &history, None),
-    ];
+    let mut requests: Vec<Request> = rows
+        .iter()
+        .map(|row| Command::new(Role::Facts, STATUS).with(&row.transaction.to_string()))
+        .map(Request::of)
+        .collect();
+    requests.push(settle::be_durable());
+    requests.push(Request::of(Command::new(Role::Facts, BARRIER)));
+    requests.push(Request::of(Command::new(Role::Facts, HISTORY).with(&file)));
+    let send = |request: &Request| link::send(&mut links[look.link], request, None);
+    let sent: Option<Vec<Rc<Exchange>>> = requests.iter().map(send).collect();
     link::collect(links);
-    let [Some(status), Some(history)] = sent else {
+    let Some(sent) = sent.filter(|all| all.iter().all(|one| one.is_done())) else {
         return;
     };
     let Some(node) = links[look.link].node() else {
         return;
     };
-    if !status.is_done() || !history.is_done() {
-        return;
-    }
-    // An id that the node does not know is one that it has not given: an error.
-    let text = status.facts().first().cloned().flatten();
-    let lines = history.facts().first().cloned().flatten();
-    let asked = Asked {
-        status: status_of(text.as_deref()),
-        confirmed: !node.session().take_standby_warning(),
-        prepared: row.prepared,
-        history: History {
-            timeline,
-            switches: lines.map(|lines| switches(&lines)),
-        },
+    let (statuses, others) = sent.split_at(rows.len());
+    let is_confirmed =
+        !others[..2].iter().any(|one| one.has_failed()) && !node.session().take_standby_warning();
+    let lines = others[2].facts().first().cloned().flatten();
+    let history = History {
+        timeline,
+        switches: lines.map(|lines| switches(&lines)),
     };
-    match geo::judge(&asked) {
-        Judged::Erase => erased.push(row.gid),
-        Judged::Wait => {}
-        Judged::Lost => {
-            let name = &links[look.link].server.name;
-            log(&format!(
-                "txn: server \"{name}\" has lost the committed transaction {}; see \
-                 txn.geo_transactions",
-                row.gid
-            ));
-            in_transaction(|| rows::note_lost(&[row.gid]));
+    for (row, status) in rows.iter().zip(statuses) {
+        // An error tells nothing: a later pass asks again.
+        if status.has_failed() {
+            continue;
+        }
+        let text = status.facts().first().cloned().flatten();
+        let asked = Asked {
+            status: status_of(text.as_deref()),
+            confirmed: is_confirmed,
+            prepared: row.prepared,
+            history: history.clone(),
+        };
+        match geo::judge(&asked) {
+            Judged::Erase => erased.push(row.gid),
+            Judged::Wait => {}
+            Judged::Lost => note_lost(&links[look.link].server.name, row.gid),
         }
     }
+}
+
+/// The node has lost what it had prepared: somebody has to be told.
+fn note_lost(server: &str, gid: Gid) {
+    log(&format!(
+        "txn: server \"{server}\" has lost the committed transaction {gid}; see \
+         txn.geo_transactions"
+    ));
+    in_transaction(|| rows::note_lost(&[gid]));
 }
 
 /// The lines of a history file: a timeline, and where it was left (timeline.c).
@@ -367,8 +411,11 @@ fn finish(
     if !erased.is_empty() {
         in_transaction(|| rows::erase(erased));
     }
+    // Those that have begun or ended since are their sessions' to tell of.
+    let now = geo::active(memory().geo_slots);
     let is_left = |one: &&Decided| {
         !erased.contains(&one.gid)
+            && !now.contains(one.gid.sequence)
             && !acknowledged.contains(&one.gid)
             && !active.contains(one.gid.sequence)
     };

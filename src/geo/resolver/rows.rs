@@ -19,6 +19,7 @@ pub struct Coordinator {
 pub struct Decided {
     pub gid: Gid,
     pub server: pg_sys::Oid,
+    pub system: String,
     pub transaction: u64,
     pub prepared: Prepared,
     pub is_lost: bool,
@@ -30,6 +31,7 @@ impl Decided {
             gid: self.gid,
             acknowledged,
             confirmed,
+            lost: self.is_lost,
         }
     }
 }
@@ -85,7 +87,7 @@ pub fn set_coordinator(uuid: u128, incarnation: u64, place: &Place) {
 /// All decision rows.
 pub fn decided() -> Vec<Decided> {
     Spi::connect(|client| {
-        let sql = "SELECT gid, server, xid::text::bigint, timeline, lsn - '0/0', lost \
+        let sql = "SELECT gid, server, xid::text::bigint, timeline, lsn - '0/0', lost, system \
                    FROM txn.geo_decision";
         let table = must(client.select(sql, None, &[]));
         let read = |row: spi::SpiHeapTupleData| {
@@ -100,6 +102,7 @@ pub fn decided() -> Vec<Decided> {
                     lsn: u64::try_from(lsn).ok()?,
                 },
                 is_lost: must(row.get(6))?,
+                system: must(row.get(7))?,
             })
         };
         table.into_iter().filter_map(read).collect()
@@ -184,19 +187,16 @@ fn mappings(condition: &str, mapping: u32) -> Vec<Rc<Server>> {
         .collect()
 }
 
-/// The server with exactly that mapping: 0 is that of PUBLIC, which only the server's owner can
-/// make. Who has made it is responsible for it: a user who is no superuser must not have us use the
-/// server's own files.
+/// The server with exactly that mapping: 0 is that of PUBLIC. Only if both the owner of the server
+/// and the user of the mapping are superusers may it be reached without a password: others must not
+/// have us use what the operating system's user may.
 fn of_catalog(server: pg_sys::Oid, user: pg_sys::Oid) -> Rc<Server> {
     // SAFETY: catalog look-ups; GetUserMapping of no role finds PUBLIC's.
     unsafe {
         let mapping = pg_sys::GetUserMapping(user, server);
         let server = &*pg_sys::GetForeignServer(server);
-        let user = if user == pg_sys::Oid::INVALID {
-            server.owner
-        } else {
-            user
-        };
+        let is_trusted = user == pg_sys::Oid::INVALID || pg_sys::superuser_arg(user);
+        let user = if is_trusted { server.owner } else { user };
         describe(server, &*mapping, user)
     }
 }

@@ -33,6 +33,9 @@ unsafe extern "C-unwind" {
     pub fn RegisterXactCallback(callback: XactCallback, arg: *mut c_void);
     pub fn UnregisterXactCallback(callback: XactCallback, arg: *mut c_void);
 
+    // commands/async.c
+    pub fn AtPrepare_Notify();
+
     // access/transam/multixact.c
     pub fn MultiXactIdSetOldestMember();
     pub fn GetMultiXactIdMembers(

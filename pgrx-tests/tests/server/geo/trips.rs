@@ -33,7 +33,12 @@ fn answered(cluster: &Cluster) -> Result<()> {
 
 /// A cluster whose resolver is silent, and a session that is connected to both nodes.
 pub fn warm() -> Result<(Cluster, Client)> {
-    let cluster = Cluster::with(2, &[("txn.geo_resolver_interval", "1h")], &[])?;
+    // Nor does it measure round trips.
+    let silent = [
+        ("txn.geo_resolver_interval", "1h"),
+        ("txn.geo_schedule", "off"),
+    ];
+    let cluster = Cluster::with(2, &silent, &[])?;
     let many = "INSERT INTO trace SELECT k FROM generate_series(1, 5000) k";
     cluster.node(0).connect()?.batch_execute(many)?;
     let mut client = cluster.session()?;
