@@ -6,7 +6,7 @@
 
 use super::coordinator::{self, Identity};
 use super::decision::{self, Participant};
-use super::exchange::{Command, Exchange, Request, Role, Rows, durable};
+use super::exchange::{Command, DURABLE, Exchange, Request, Role, Rows};
 use super::failure::{Failure, NOT_SUPPORTED, Outcome, ROLLED_BACK, guarded, raised};
 use super::node::{Node, Use};
 use super::nodes::{self, NodeId};
@@ -176,10 +176,11 @@ fn ask_others(but: &[Oid]) -> Outcome<()> {
     Ok(())
 }
 
-/// The commands by which a node prepares, and tells where.
+/// The commands by which a node prepares, and tells where. No code of others runs there from then on to
+/// COMMIT PREPARED, so both are durable.
 fn prepare(gid: Gid) -> [Command; 3] {
     [
-        Command::new(Role::Prologue, durable!("true")),
+        Command::new(Role::Prologue, DURABLE),
         Command::new(Role::Ending, &format!("PREPARE TRANSACTION '{gid}'")),
         Command::new(Role::Facts, FACTS),
     ]
@@ -378,7 +379,7 @@ fn apply(voting: &Voting) -> bool {
     stop::at(stop::Point::GeoDecided);
     let tell = |one: &Asked| {
         nodes::with(one.id, |node| node.session().take_standby_warning());
-        settle::send_durably(one.id, &format!("COMMIT PREPARED '{}'", one.gid))
+        settle::send_ending(one.id, &format!("COMMIT PREPARED '{}'", one.gid))
     };
     let mut sent = Vec::new();
     let until = process::now() + guc::GEO_APPLY_TIMEOUT.get().max(0) as u64 * 1000;

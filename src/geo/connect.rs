@@ -1,6 +1,6 @@
 //! Making a connection to a node.
 
-use super::exchange::{Command, Exchange, Request, Role, durable};
+use super::exchange::{Command, DURABLE, Exchange, Request, Role};
 use super::failure::{Failure, NO_CONNECTION, Outcome};
 use super::node::{Facts, Next, Node, Use};
 use super::server::Server;
@@ -80,7 +80,7 @@ pub fn connect(server: &Rc<Server>, for_use: Use) -> Outcome<Node> {
 pub fn preparation() -> [Request; 3] {
     [
         Request {
-            commands: [PATH, SETTINGS, durable!("false")]
+            commands: [PATH, SETTINGS, DURABLE]
                 .map(|text| Command::new(Role::Prologue, text))
                 .into(),
         },

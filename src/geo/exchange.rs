@@ -7,23 +7,13 @@ use std::cell::{Cell, RefCell};
 use std::ffi::CString;
 use std::rc::Rc;
 
-/// The command by which what a node has acknowledged stays acknowledged, for the session ("false") or
-/// the transaction ("true"): it waits for its standbys, and says so if it does not. Code at the node
-/// may have set something else.
-macro_rules! durable {
-    ($is_local:literal) => {
-        concat!(
-            "SELECT pg_catalog.set_config('synchronous_commit', ",
-            "CASE pg_catalog.current_setting('synchronous_commit') ",
-            "WHEN 'remote_apply' THEN 'remote_apply' ELSE 'on' END, ",
-            $is_local,
-            "), pg_catalog.set_config('client_min_messages', 'warning', ",
-            $is_local,
-            ")"
-        )
-    };
-}
-pub(super) use durable;
+/// What a node acknowledges after this it has at its synchronous standbys, too, or it says that it has
+/// not. For the session; code at the node may have set something else.
+pub const DURABLE: &str = "SELECT \
+     pg_catalog.set_config('synchronous_commit', \
+     CASE pg_catalog.current_setting('synchronous_commit') \
+     WHEN 'remote_apply' THEN 'remote_apply' ELSE 'on' END, false), \
+     pg_catalog.set_config('client_min_messages', 'warning', false)";
 
 /// Commands that go together: an error in one skips the rest.
 #[derive(Default)]

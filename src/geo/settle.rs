@@ -1,6 +1,6 @@
 //! Letting connections come to rest where nothing may be raised: at the end of a transaction.
 
-use super::exchange::{Command, Exchange, Request, Role, durable};
+use super::exchange::{Command, Exchange, Request, Role};
 use super::node::{Next, Node};
 use super::nodes::{self, NodeId};
 use crate::pg::libpq::{self, Canceller};
@@ -137,19 +137,6 @@ pub fn settle_or_give_up(ids: &[NodeId], until: u64) {
             });
         }
     }
-}
-
-/// Sends a command that ends something for good, so that the node waits for its standbys.
-pub fn send_durably(id: NodeId, text: &str) -> Rc<Exchange> {
-    nodes::with(id, |node| {
-        node.send(&be_durable(), None);
-        node.send(&Request::of(Command::new(Role::Ending, text)), None)
-    })
-}
-
-/// What is sent before such a command: in a flush of its own, as COMMIT PREPARED runs alone.
-pub fn be_durable() -> Request {
-    Request::of(Command::new(Role::Prologue, durable!("false")))
 }
 
 /// Sends a command that ends something.

@@ -9,7 +9,6 @@ use crate::geo::decision;
 use crate::geo::exchange::{Command, Exchange, Request, Role, Rows};
 use crate::geo::failure::log;
 use crate::geo::server::Server;
-use crate::geo::settle;
 use crate::geo::single::status_of;
 use crate::pg::libpq::Answer;
 use crate::pg::{process, raw};
@@ -302,7 +301,6 @@ fn end(links: &mut [Link], look: &Look, gid: Gid, how: &str) -> Option<(Gid, usi
         links[at].go_on();
         return None;
     }
-    link::send(&mut links[at], &settle::be_durable(), None);
     let request = Request::of(Command::new(
         Role::Ending,
         &format!("{how} PREPARED '{gid}'"),
@@ -338,7 +336,6 @@ fn ask(links: &mut [Link], look: &Look, rows: &[&Decided], erased: &mut Vec<Gid>
         .map(|row| Command::new(Role::Facts, STATUS).with(&row.transaction.to_string()))
         .map(Request::of)
         .collect();
-    requests.push(settle::be_durable());
     requests.push(Request::of(Command::new(Role::Facts, BARRIER)));
     requests.push(Request::of(Command::new(Role::Facts, HISTORY).with(&file)));
     let send = |request: &Request| link::send(&mut links[look.link], request, None);
@@ -351,9 +348,8 @@ fn ask(links: &mut [Link], look: &Look, rows: &[&Decided], erased: &mut Vec<Gid>
         return;
     };
     let (statuses, others) = sent.split_at(rows.len());
-    let is_confirmed =
-        !others[..2].iter().any(|one| one.has_failed()) && !node.session().take_standby_warning();
-    let lines = others[2].facts().first().cloned().flatten();
+    let is_confirmed = !others[0].has_failed() && !node.session().take_standby_warning();
+    let lines = others[1].facts().first().cloned().flatten();
     let history = History {
         timeline,
         switches: lines.map(|lines| switches(&lines)),

@@ -36,14 +36,14 @@ fn cluster() -> Result<(Cluster, Client)> {
 }
 
 /// How long after the statement had begun the row at node 0 was locked, in milliseconds.
-fn put_off(cluster: &Cluster, client: &mut Client) -> Result<i64> {
+fn put_off(cluster: &Cluster, client: &mut Client, sql: &str) -> Result<i64> {
     let mut node = cluster.node(0).connect()?;
     node.batch_execute("TRUNCATE locked")?;
     let began = int(
         &mut node,
         "SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint",
     )?;
-    client.batch_execute(MOVE)?;
+    client.batch_execute(sql)?;
     let locked = int(
         &mut node,
         "SELECT (extract(epoch FROM at) * 1000)::bigint FROM locked",
@@ -54,13 +54,12 @@ fn put_off(cluster: &Cluster, client: &mut Client) -> Result<i64> {
 #[test]
 fn a_near_node_starts_late() -> Result<()> {
     let (cluster, mut client) = cluster()?;
-    let late = put_off(&cluster, &mut client)?;
+    let late = put_off(&cluster, &mut client, MOVE)?;
     ensure!(late >= AT_LEAST_MS, "after {late} ms");
     // So in a block, where nothing prepares with the statement.
-    client.batch_execute("BEGIN")?;
-    let late = put_off(&cluster, &mut client)?;
+    let block = format!("BEGIN; {MOVE}; SELECT 1; COMMIT");
+    let late = put_off(&cluster, &mut client, &block)?;
     ensure!(late >= AT_LEAST_MS, "after {late} ms in a block");
-    client.batch_execute("COMMIT")?;
     ensure!(cluster.balance_sum_at_nodes()? == 2 * super::NODE_SUM);
     Ok(())
 }
