@@ -4,6 +4,7 @@
 mod check;
 pub mod faults;
 pub mod fuzz;
+pub mod geo;
 mod health;
 pub mod history;
 mod load;

@@ -6,9 +6,9 @@ use anyhow::{Context, Result, ensure};
 use pgserver::signal;
 use txn_server_tests::{Background, int, sqlstate, until};
 
-use super::stopped::{POINTS, Stopped};
 use super::transactions::wait_until_nothing_is_open;
 use super::{Cluster, transfer};
+use txn_server_tests::geo::{POINTS, Stopped};
 
 /// The numbers of the transfers that have to have committed so far.
 #[derive(Default)]

@@ -3,9 +3,9 @@ use anyhow::{Context, Result, ensure};
 use postgres::Client;
 use txn_server_tests::{Background, int, pid, sqlstate};
 
-use super::stopped::POINTS;
 use super::trips::{trips, warm};
 use super::{Cluster, NODE_SUM};
+use txn_server_tests::geo::POINTS;
 
 /// A statement that moves money from one node to the other.
 const MOVE: &str = "UPDATE account SET balance = balance + CASE WHEN id < 1000 THEN -1 ELSE 1 END

@@ -1,7 +1,7 @@
 //! A transfer that a stop event holds in its COMMIT (a library with the feature `stop_events`).
+use crate::{Background, read, sqlstate, until};
 use anyhow::{Context, Result, ensure};
 use postgres::{Client, Error};
-use txn_server_tests::{Background, read, sqlstate, until};
 
 use super::{Cluster, transfer};
 
