@@ -6,6 +6,7 @@ mod demo;
 mod docs;
 mod faults;
 mod fuzz;
+mod geo_demo;
 mod install;
 mod package;
 mod pg;
@@ -55,6 +56,8 @@ enum Command {
     Top(txn_top::Args),
     /// Compare stock PostgreSQL with queue lock and group lock on a hot row, in a few minutes
     Demo(demo::Args),
+    /// Transactions over distant nodes, by every way to commit: locks, rate, latency
+    GeoDemo(geo_demo::Args),
     /// Format, lints, spelling, licences, and the limits of the tree, in under a minute
     Check,
     /// Run the tests, all or one kind
@@ -93,6 +96,7 @@ fn run(cli: Cli) -> Result<bool> {
         Command::Pg(command) => pg::run(command, chosen),
         Command::Top(args) => txn_top::run(args, pg::throwaway),
         Command::Demo(args) => demo::run(args, pg_config),
+        Command::GeoDemo(args) => return geo_demo::run(args, chosen),
         Command::Check => {
             let tally = check::run(&setup::run(chosen)?, |_| true)?;
             return Ok(tally.verdict());

@@ -14,7 +14,7 @@ mod fixed_rate;
 mod hammerdb;
 mod instructions;
 pub mod interrupt;
-mod latency;
+pub mod latency;
 pub mod machine;
 mod mariadb;
 mod old_snapshot;

@@ -1,0 +1,268 @@
+//! `cargo xtask geo-demo`: transactions over distant nodes. How long rows stay locked, and what
+//! that does to rate and latency, for each way to commit; the data is checked after every run.
+
+mod load;
+mod record;
+mod report;
+mod site;
+mod variant;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, ensure};
+
+use crate::bench::interrupt;
+use crate::bench::latency::Latency;
+use crate::bench::machine::Machine;
+use crate::bench::progress::Progress;
+use crate::bench::table::milliseconds;
+use crate::bench::write_json;
+use crate::install::{Variant as Build, build_library, install_scripts, publish};
+use crate::setup;
+use crate::tools::checkout;
+use load::Load;
+use record::{BASELINE, Hold, Record, Run, summary};
+use site::Site;
+use txn_top::text::{rate, thousands};
+use variant::{Form, Variant};
+
+#[derive(clap::Args)]
+pub struct Args {
+    /// Round-trip times to the nodes in milliseconds; each is a node
+    #[arg(long, value_delimiter = ',', default_value = "10,100")]
+    rtt: Vec<f64>,
+    /// Clients at the coordinator
+    #[arg(long, default_value_t = 32)]
+    clients: usize,
+    /// Seconds of each run
+    #[arg(long, default_value_t = 10)]
+    seconds: u64,
+    /// How often every variant runs
+    #[arg(long, default_value_t = 3)]
+    rounds: usize,
+    /// Percent of the transactions that are over two nodes
+    #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(u32).range(0..=100))]
+    distributed: u32,
+    /// Skew of the rows within a node (Zipf)
+    #[arg(long, default_value_t = 0.9)]
+    theta: f64,
+    /// Rows at each node
+    #[arg(long, default_value_t = 10_000, value_parser = clap::value_parser!(i32).range(2..))]
+    rows: i32,
+    /// Blocks of two UPDATEs, as one message and as four, in place of one UPDATE of two rows
+    #[arg(long)]
+    statements: bool,
+    /// Only these variants
+    #[arg(long, value_enum, value_delimiter = ',')]
+    variants: Vec<Variant>,
+    /// Folder for report.html and result.json [default: geo-demo-report in the checkout]
+    #[arg(long, value_name = "DIR")]
+    out: Option<PathBuf>,
+    /// With the extension as it is installed: neither build the library nor copy its SQL
+    #[arg(long)]
+    no_install: bool,
+}
+
+impl Args {
+    fn check(&self) -> Result<()> {
+        ensure!(!self.rtt.is_empty(), "there has to be a node");
+        let is_time = |rtt: &f64| (0.0..=10_000.0).contains(rtt);
+        ensure!(
+            self.rtt.iter().all(is_time),
+            "round trips take from 0 to 10000 ms"
+        );
+        ensure!(
+            self.theta >= 0.0 && self.theta.is_finite(),
+            "theta is 0 or more"
+        );
+        ensure!(
+            self.rounds > 0 && self.seconds > 0 && self.clients > 0,
+            "rounds, seconds and clients are at least 1"
+        );
+        ensure!(
+            i32::try_from(self.rtt.len()).is_ok_and(|nodes| nodes.checked_mul(self.rows).is_some()),
+            "that are too many rows"
+        );
+        Ok(())
+    }
+
+    fn forms(&self) -> &'static [Form] {
+        match self.statements {
+            true => &[Form::Message, Form::Messages],
+            false => &[Form::Statement],
+        }
+    }
+
+    fn wants(&self, variant: Variant) -> bool {
+        self.variants.is_empty() || self.variants.contains(&variant)
+    }
+}
+
+/// Runs the demo; `true` when the data was right after every run.
+pub fn run(args: Args, pg_config: Option<&Path>) -> Result<bool> {
+    args.check()?;
+    interrupt::watch()?;
+    let install = setup::run(pg_config)?;
+    let library = match args.no_install {
+        true => None,
+        false => {
+            install_scripts(&install)?;
+            Some(publish(&build_library(Build::Release, &install)?)?)
+        }
+    };
+    let library = library.as_ref().map(|folder| folder.path());
+    let site = Site::start(&install, library, args.clients, &args.rtt, args.rows)?;
+    let record = measure(&site, &args)?;
+    println!("\n{}\n", report::table(&record));
+    for note in report::notes(&record) {
+        println!("{note}");
+    }
+    let out = args
+        .out
+        .unwrap_or_else(|| checkout().join("geo-demo-report"));
+    write_json(&record, &out.join("result.json"))?;
+    let page = out.join("report.html");
+    fs::write(&page, report::render(&record)?)
+        .with_context(|| format!("cannot write {}", page.display()))?;
+    println!("report: {}", page.display());
+    Ok(record.runs.iter().all(|run| run.wrong.is_none()))
+}
+
+fn measure(site: &Site, args: &Args) -> Result<Record> {
+    let can_schedule = site.can_schedule()?;
+    let is_there = |variant: &Variant| can_schedule || *variant != Variant::Scheduled;
+    let wanted = Variant::ALL
+        .into_iter()
+        .filter(|variant| args.wants(*variant));
+    let (variants, left_out): (Vec<Variant>, Vec<Variant>) = wanted.partition(is_there);
+    let machine = Machine::look();
+    let servers = site.describe()?;
+    let steps = variants.len() * args.forms().len() * args.rounds;
+    let progress = Progress::new(steps)?;
+    let mut runs = Vec::new();
+    for round in 1..=args.rounds {
+        for form in args.forms() {
+            for variant in &variants {
+                interrupt::check()?;
+                progress.begin(format!("{}, {}", variant.name(), form.name()));
+                let settings = variant.settings(can_schedule);
+                let run = run_once(
+                    site,
+                    args,
+                    *variant,
+                    *form,
+                    (runs.len() + 1, round),
+                    settings,
+                )
+                .with_context(|| format!("{}, {}", variant.name(), form.name()))?;
+                progress.print(&line(&run, args.rounds));
+                progress.end();
+                runs.push(run);
+            }
+        }
+    }
+    drop(progress);
+    let settings = variants
+        .iter()
+        .map(|variant| (variant.name(), variant.settings(can_schedule)));
+    Ok(Record {
+        benchmark: "geo-demo",
+        about: "Clients of a coordinator move money between rows of its nodes. All variants in \
+                turn, the data checked after every run."
+            .to_owned(),
+        machine,
+        servers,
+        rtt_ms: args.rtt.clone(),
+        clients: args.clients,
+        seconds: args.seconds,
+        rounds: args.rounds,
+        distributed_percent: args.distributed,
+        theta: args.theta,
+        rows: args.rows,
+        baseline: BASELINE,
+        settings: settings.collect(),
+        left_out,
+        scripts: args
+            .forms()
+            .iter()
+            .map(|form| form.messages(1, 2).join("\n"))
+            .collect(),
+        summary: summary(&runs, args.forms(), args.rtt.len()),
+        runs,
+    })
+}
+
+fn run_once(
+    site: &Site,
+    args: &Args,
+    variant: Variant,
+    form: Form,
+    (order, round): (usize, usize),
+    settings: String,
+) -> Result<Run> {
+    let sum = site.reset()?;
+    let load = Load {
+        site,
+        settings,
+        form,
+        clients: args.clients,
+        seconds: args.seconds,
+        distributed: args.distributed,
+        theta: args.theta,
+        // All variants of a round draw alike.
+        seed: round as u64,
+    };
+    let seen = load.run()?;
+    let wrong = site.check(sum).err().map(|error| format!("{error:#}"));
+    let holds = seen
+        .holds
+        .iter()
+        .zip(&args.rtt)
+        .enumerate()
+        .map(|(node, (hold, rtt))| Hold {
+            node,
+            rtt_ms: *rtt,
+            samples: hold.len(),
+            ms: Latency::from(hold),
+        });
+    Ok(Run {
+        order,
+        round,
+        variant,
+        form,
+        tps: seen.transactions as f64 / args.seconds as f64,
+        transactions: seen.transactions,
+        latency_ms: Latency::from(&seen.latency),
+        refusals: seen.refusals,
+        holds: holds.collect(),
+        sum,
+        wrong,
+    })
+}
+
+/// A finished run in one line.
+fn line(run: &Run, rounds: usize) -> String {
+    let holds: Vec<String> = run
+        .holds
+        .iter()
+        .map(|hold| format!("{} at {} ms", milliseconds(hold.ms.p50), hold.rtt_ms))
+        .collect();
+    let refusals: u64 = run.refusals.values().sum();
+    let verdict = match &run.wrong {
+        None => "data right".to_owned(),
+        Some(wrong) => format!("DATA WRONG: {wrong}"),
+    };
+    format!(
+        "{:>2}/{rounds} {:<12} {:<22} {:>6} tps  p50 {:>6} p99 {:>6} ms  hold {}  {} refused  {}",
+        run.round,
+        run.variant.name(),
+        run.form.name(),
+        rate(Some(run.tps)),
+        milliseconds(run.latency_ms.p50),
+        milliseconds(run.latency_ms.p99),
+        holds.join(", "),
+        thousands(refusals as f64),
+        verdict
+    )
+}
