@@ -5,6 +5,7 @@ mod check;
 pub mod faults;
 pub mod fuzz;
 pub mod geo;
+pub mod geo_faults;
 mod health;
 pub mod history;
 mod load;

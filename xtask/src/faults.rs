@@ -64,7 +64,7 @@ pub fn run(args: Args, pg_config: Option<&Path>) -> Result<bool> {
         (None, cycles) => Limit::Cycles(cycles.unwrap_or(20)),
     };
     let options = Options {
-        seed: args.seed.unwrap_or_else(seed),
+        seed: args.seed.unwrap_or_else(seed_of_the_clock),
         first: args.first,
         limit,
         clients: args.clients,
@@ -100,7 +100,8 @@ pub fn run(args: Args, pg_config: Option<&Path>) -> Result<bool> {
     Ok(report.failed == 0)
 }
 
-fn seed() -> u64 {
+/// Another one each second.
+pub fn seed_of_the_clock() -> u64 {
     let now = SystemTime::now().duration_since(UNIX_EPOCH);
     now.map_or(0, |now| now.as_secs())
 }

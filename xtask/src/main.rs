@@ -7,6 +7,7 @@ mod docs;
 mod faults;
 mod fuzz;
 mod geo_demo;
+mod geo_faults;
 mod install;
 mod package;
 mod pg;
@@ -64,6 +65,8 @@ enum Command {
     Test(test::Args),
     /// Servers under load struck by faults drawn from a seed, for as long as you like
     Faults(faults::Args),
+    /// A coordinator and nodes under load struck by faults drawn from a seed
+    GeoFaults(geo_faults::Args),
     /// Schedules of statements drawn from seeds, judged by what stock PostgreSQL allows
     Fuzz(fuzz::Args),
     /// A mixed load for an hour or so: whether memory and CPU stay as they are
@@ -97,6 +100,7 @@ fn run(cli: Cli) -> Result<bool> {
         Command::Top(args) => txn_top::run(args, pg::throwaway),
         Command::Demo(args) => demo::run(args, pg_config),
         Command::GeoDemo(args) => return geo_demo::run(args, chosen),
+        Command::GeoFaults(args) => return geo_faults::run(args, chosen),
         Command::Check => {
             let tally = check::run(&setup::run(chosen)?, |_| true)?;
             return Ok(tally.verdict());

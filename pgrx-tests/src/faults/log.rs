@@ -14,7 +14,8 @@ pub fn problems(log: &str, plan: &Plan) -> Vec<String> {
         .collect()
 }
 
-fn is_problem(line: &str, disk_was_full: bool) -> bool {
+/// A crash or an internal error that nobody has caused from outside.
+pub fn is_problem(line: &str, disk_was_full: bool) -> bool {
     let crashed = line.contains("PANIC:") && !(disk_was_full && line.contains(" 53100 "));
     let killed = line
         .split_once("was terminated by signal ")

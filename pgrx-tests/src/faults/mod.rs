@@ -25,6 +25,8 @@ use pgserver::{PgInstall, ServerOptions, cache_dir, make_readable_dir};
 use serde::Serialize;
 
 pub use cycle::Cycle;
+pub(crate) use log::{PREFIX, is_problem};
+pub(crate) use plan::rng;
 pub use plan::{Aim, Fault, Hit, Plan, ReplicaKind};
 
 /// What to run.

@@ -1,0 +1,114 @@
+//! `cargo xtask geo-faults`: the fault run of distributed transactions.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::Result;
+use serde::Serialize;
+use txn_server_tests::geo_faults::{Cycle, Fault, Options, Report, run as run_cycles};
+
+use crate::bench::interrupt;
+use crate::bench::machine::Machine;
+use crate::bench::progress::Progress;
+use crate::bench::write_json;
+use crate::faults::seed_of_the_clock;
+use crate::install::{Variant, build_library, install_scripts, publish};
+use crate::setup;
+
+#[derive(clap::Args)]
+pub struct Args {
+    /// Everything that is drawn is drawn from this [default: from the clock]
+    #[arg(long)]
+    seed: Option<u64>,
+    /// So many cycles
+    #[arg(long, value_name = "N", default_value_t = 20)]
+    cycles: u64,
+    /// The first cycle: with `--cycles 1`, a failed one again
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    first: u64,
+    /// Only these faults: kill-coordinator, kill-postmaster, kill-backend, kill-resolver,
+    /// kill-node, restart-node, cut, cut-prepare, break, signal, stop [default: all]
+    #[arg(long, value_name = "KIND,...", value_delimiter = ',')]
+    only: Vec<Fault>,
+    /// With the control file and the SQL that are installed; the library is built in any case
+    #[arg(long)]
+    no_install: bool,
+    /// Write the report as JSON
+    #[arg(long, value_name = "FILE")]
+    out: Option<PathBuf>,
+}
+
+/// What is written to `--out`.
+#[derive(Serialize)]
+struct Record<'a> {
+    machine: Machine,
+    postgresql: &'a str,
+    #[serde(flatten)]
+    report: &'a Report,
+}
+
+/// Runs the cycles; `true` when all have passed.
+pub fn run(args: Args, pg_config: Option<&Path>) -> Result<bool> {
+    interrupt::watch()?;
+    let install = setup::run(pg_config)?;
+    if !args.no_install {
+        install_scripts(&install)?;
+    }
+    let library = publish(&build_library(Variant::Checked, &install)?)?;
+    let options = Options {
+        seed: args.seed.unwrap_or_else(seed_of_the_clock),
+        first: args.first,
+        cycles: args.cycles,
+        faults: match args.only.is_empty() {
+            true => Fault::ALL.map(|(fault, _)| fault).to_vec(),
+            false => args.only,
+        },
+        library_dir: Some(library.path().to_owned()),
+    };
+    println!("seed {}", options.seed);
+    let machine = Machine::look();
+    let progress = Progress::new(options.cycles as usize)?;
+    let report = run_cycles(&install, &options, |cycle, kept| {
+        show(&progress, cycle, kept);
+        progress.end();
+        interrupt::check().is_ok()
+    });
+    drop(progress);
+    if let Some(file) = &args.out {
+        let record = Record {
+            machine,
+            postgresql: &install.version,
+            report: &report,
+        };
+        write_json(&record, file)?;
+    }
+    for (fault, count) in &report.faults {
+        println!("{count:>5} {fault}");
+    }
+    println!("library: {}", report.build);
+    println!("{}", report.summary());
+    Ok(report.failed == 0)
+}
+
+fn show(progress: &Progress, cycle: &Cycle, kept: Option<&PathBuf>) {
+    progress.print(&format!(
+        "cycle {:>3} {:>5.1} s  {:>4} acknowledged {:>4} refused {:>3} in doubt  gone after \
+         {:>4} ms  {}",
+        cycle.cycle,
+        cycle.seconds,
+        cycle.acknowledged,
+        cycle.refused,
+        cycle.in_doubt,
+        cycle.old_gid_ms,
+        cycle.fault
+    ));
+    for wrong in &cycle.wrong {
+        progress.print(&format!("  FAILED: {wrong}"));
+    }
+    if let Some(folder) = kept {
+        let settings = &cycle.settings;
+        progress.print(&format!(
+            "  {settings}\n  the logs are in {}",
+            folder.display()
+        ));
+    }
+}
