@@ -65,15 +65,18 @@ impl Transaction {
             .choose(rng)
             .expect("there is a choice");
         let chosen: BTreeSet<usize> = all.choose_multiple(rng, count).copied().collect();
+        let row = |rng: &mut SmallRng| rng.random_range(0..10);
         let mut parts: Vec<Part> = Vec::new();
         for node in &chosen {
-            parts.push((*node as i32 * 1000 + rng.random_range(0..5), 1));
+            parts.push((*node as i32 * 1000 + row(rng), 1));
         }
         if count == 1 {
-            parts.push((parts[0].0 + rng.random_range(1..5), 1));
+            let first = parts[0].0;
+            let other = first - first % 10 + (first % 10 + rng.random_range(1..10)) % 10;
+            parts.push((other, 1));
         }
         parts[0].1 = 1 - parts.len() as i32;
-        if rng.random_bool(0.3) {
+        if rng.random_bool(0.15) {
             parts.reverse();
         }
         let in_ledger = rng.random_bool(0.5);
