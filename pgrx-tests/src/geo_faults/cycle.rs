@@ -11,6 +11,7 @@ use pgserver::{PgInstall, Server, ServerOptions};
 use postgres::Config;
 use serde::Serialize;
 
+use super::Options;
 use super::book::{Found, judge};
 use super::client::{Load, is_expected};
 use super::plan::{POINTS, Plan};
@@ -60,7 +61,7 @@ pub struct Cycle {
 }
 
 /// Runs the cycle. If something is wrong the servers' logs are written to `home`.
-pub fn run(install: &PgInstall, library_dir: Option<&Path>, plan: &Plan, home: &Path) -> Cycle {
+pub fn run(install: &PgInstall, options: &Options, plan: &Plan, home: &Path) -> Cycle {
     let mut cycle = Cycle {
         cycle: plan.cycle,
         fault: plan.fault.to_string(),
@@ -68,7 +69,7 @@ pub fn run(install: &PgInstall, library_dir: Option<&Path>, plan: &Plan, home: &
         ..Cycle::default()
     };
     let began = Instant::now();
-    match start(install, library_dir, plan) {
+    match start(install, options, plan) {
         Err(error) => cycle.wrong.push(format!("{error:#}")),
         Ok(mut cluster) => {
             if let Err(error) = attempt(&mut cluster, plan, &mut cycle) {
@@ -88,9 +89,9 @@ pub fn run(install: &PgInstall, library_dir: Option<&Path>, plan: &Plan, home: &
 }
 
 /// Servers and tables of a cycle.
-fn start(install: &PgInstall, library_dir: Option<&Path>, plan: &Plan) -> Result<Cluster> {
-    let options = ServerOptions {
-        library_dir: library_dir.map(Path::to_owned),
+fn start(install: &PgInstall, options: &Options, plan: &Plan) -> Result<Cluster> {
+    let with_library = ServerOptions {
+        library_dir: options.library_dir.clone(),
         ..ServerOptions::default()
     };
     let common = |options: ServerOptions| {
@@ -100,18 +101,26 @@ fn start(install: &PgInstall, library_dir: Option<&Path>, plan: &Plan) -> Result
             .set("deadlock_timeout", "100ms")
             .set("log_line_prefix", PREFIX)
     };
-    let options = common(options)
+    let with_library = common(with_library)
         .set("txn.stop_at", POINTS.join(", "))
         // Deadlocks over several nodes end soon.
         .set("txn.geo_lock_timeout", "500ms")
         .set("txn.geo_apply_timeout", plan.apply_timeout);
-    let coordinator = Server::start(install, options)?;
-    let node = common(ServerOptions::stock())
+    let coordinator = Server::start(install, with_library)?;
+    let mut node = common(ServerOptions::stock())
         .set("max_prepared_transactions", 64)
         .set("log_statement", "all");
+    let mut wrapper = "txn_fdw";
+    if options.is_control {
+        wrapper = "postgres_fdw";
+        coordinator
+            .connect()?
+            .batch_execute("CREATE EXTENSION postgres_fdw")?;
+        node = node.set("lock_timeout", "500ms");
+    }
     let nodes = (0..plan.nodes).map(|_| Server::start(install, node.clone()));
     let nodes: Vec<Server> = nodes.collect::<Result<_>>()?;
-    let cluster = Cluster::between(coordinator, nodes, "txn_fdw")?;
+    let cluster = Cluster::between(coordinator, nodes, wrapper)?;
     for node in &cluster.nodes {
         node.connect()?.batch_execute(TRIGGER)?;
     }

@@ -32,6 +32,8 @@ pub struct Options {
     pub faults: Vec<Fault>,
     /// `TXN_LIBRARY_DIR` when unset. It has to have the stop events.
     pub library_dir: Option<PathBuf>,
+    /// With foreign tables of stock postgres_fdw, which is not atomic: cycles have to fail.
+    pub is_control: bool,
 }
 
 /// A whole run.
@@ -40,6 +42,7 @@ pub struct Report {
     /// What the library says that it was built from.
     pub build: String,
     pub seed: u64,
+    pub is_control: bool,
     pub acknowledged: usize,
     pub refused: usize,
     pub in_doubt: usize,
@@ -91,6 +94,7 @@ pub fn run(
     let mut report = Report {
         build: String::new(),
         seed: options.seed,
+        is_control: options.is_control,
         acknowledged: 0,
         refused: 0,
         in_doubt: 0,
@@ -104,7 +108,7 @@ pub fn run(
         let plan = Plan::draw(options.seed, number, &options.faults);
         let name = format!("{}-{number}-{}", options.seed, std::process::id());
         let home = cache_dir().join("geo-faults").join(name);
-        let cycle = cycle::run(install, options.library_dir.as_deref(), &plan, &home);
+        let cycle = cycle::run(install, options, &plan, &home);
         let has_failed = !cycle.wrong.is_empty();
         let go_on = watch(&cycle, has_failed.then_some(&home));
         report.add(cycle);

@@ -7,6 +7,7 @@ mod control;
 mod crash;
 mod down;
 mod early;
+mod faults;
 mod isolation;
 mod load;
 mod lost_reply;
