@@ -2,7 +2,7 @@
 
 use super::connect;
 use super::coordinator::{self, memory};
-use super::exchange::{Command, Exchange, Request, Role, Rows};
+use super::exchange::{Command, Request, Role, Rows};
 use super::failure::{Failure, NOT_IN_STATE, Outcome, raised};
 use super::node::Use;
 use super::planner;
@@ -24,8 +24,11 @@ type Prepared = (
 );
 
 /// The rows of an answer, as texts.
+type Lines = Vec<Vec<Option<String>>>;
+
+/// Where they are collected.
 #[derive(Default)]
-struct Texts(RefCell<Vec<Vec<Option<String>>>>);
+struct Texts(RefCell<Lines>);
 
 impl Rows for Texts {
     fn take(&self, answer: Answer) {
@@ -40,13 +43,13 @@ impl Rows for Texts {
 }
 
 /// Sends one command on a connection of its own, and waits for what comes.
-fn run(server: &Rc<Server>, command: Command) -> Outcome<(Rc<Exchange>, Vec<Vec<Option<String>>>)> {
+fn run(server: &Rc<Server>, command: Command) -> Outcome<Lines> {
     let mut node = connect::connect(server, Use::Work)?;
     let texts = Rc::new(Texts::default());
     let exchange = node.send(&Request::of(command), Some(texts.clone()));
     connect::wait(&mut node)?;
     exchange.outcome()?;
-    Ok((exchange, texts.0.take()))
+    Ok(texts.0.take())
 }
 
 const PREPARED: &str = "SELECT gid, owner, prepared FROM pg_catalog.pg_prepared_xacts \
@@ -65,7 +68,7 @@ pub fn prepared() -> Vec<Prepared> {
     for server in rows::own_nodes() {
         let command = Command::new(Role::Statement, PREPARED).with(&prefix);
         match run(&server, command) {
-            Ok((_, lines)) => found.extend(lines.into_iter().filter_map(|line| {
+            Ok(lines) => found.extend(lines.into_iter().filter_map(|line| {
                 let mut fields = line.into_iter();
                 let gid = fields.next()??;
                 let owner = fields.next()?;

@@ -112,7 +112,9 @@ fn end_readers() -> Outcome<()> {
     Ok(())
 }
 
-const FACTS: &str = "SELECT pg_catalog.pg_current_wal_flush_lsn() OPERATOR(pg_catalog.-) '0/0'::pg_catalog.pg_lsn, pg_catalog.substr(\
+const FACTS: &str = "SELECT \
+     pg_catalog.pg_current_wal_flush_lsn() OPERATOR(pg_catalog.-) '0/0'::pg_catalog.pg_lsn, \
+     pg_catalog.substr(\
      pg_catalog.pg_walfile_name(pg_catalog.pg_current_wal_flush_lsn()), 1, 8)";
 
 /// All that have written are asked to prepare, if they were not before; and say yes.
@@ -176,8 +178,8 @@ fn ask_others(but: &[Oid]) -> Outcome<()> {
     Ok(())
 }
 
-/// The commands by which a node prepares, and tells where. No code of others runs there from then on to
-/// COMMIT PREPARED, so both are durable.
+/// The commands by which a node prepares, and tells where. No code of others runs there from then
+/// on to COMMIT PREPARED, so both are durable.
 fn prepare(gid: Gid) -> [Command; 3] {
     [
         Command::new(Role::Prologue, DURABLE),

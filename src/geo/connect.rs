@@ -27,7 +27,8 @@ const FACTS: &str = "SELECT system_identifier::pg_catalog.text, \
      CASE WHEN pg_catalog.pg_is_in_recovery() THEN '0' ELSE \
      pg_catalog.substr(pg_catalog.pg_walfile_name(pg_catalog.pg_current_wal_lsn()), 1, 8) END, \
      pg_catalog.pg_postmaster_start_time()::pg_catalog.text OPERATOR(pg_catalog.||) \
-     COALESCE(pg_catalog.pg_stat_get_bgwriter_stat_reset_time()::pg_catalog.text, '') FROM pg_catalog.pg_control_system()";
+     COALESCE(pg_catalog.pg_stat_get_bgwriter_stat_reset_time()::pg_catalog.text, '') \
+     FROM pg_catalog.pg_control_system()";
 
 fn failed(server: &Server, session: &Session) -> Failure {
     Failure::new(

@@ -1,4 +1,5 @@
-//! This database as a coordinator: its name among the nodes, and its resolver, as sessions see them.
+//! This database as a coordinator: its name among the nodes, and its resolver, as sessions see
+//! them.
 
 use super::failure::{Failure, NOT_IN_STATE, Outcome, check_for_interrupts};
 use crate::pg::process;
@@ -71,8 +72,11 @@ pub fn ready() -> Outcome<Identity> {
             Some(known) if known.phase == Phase::Starting => {}
             _ => {
                 if !start_resolver(database()) {
-                    return Err(Failure::new(*b"53000", "could not start the resolver of txn")
-                        .hint("Increase max_worker_processes: each database that uses nodes needs one."));
+                    return Err(
+                        Failure::new(*b"53000", "could not start the resolver of txn").hint(
+                            "Increase max_worker_processes: each database with nodes needs one.",
+                        ),
+                    );
                 }
             }
         }

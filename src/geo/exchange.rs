@@ -7,8 +7,8 @@ use std::cell::{Cell, RefCell};
 use std::ffi::CString;
 use std::rc::Rc;
 
-/// What a node acknowledges after this it has at its synchronous standbys, too, or it says that it has
-/// not. For the session; code at the node may have set something else.
+/// What a node acknowledges after this it has at its synchronous standbys, too, or it says that it
+/// has not. For the session; code at the node may have set something else.
 pub const DURABLE: &str = "SELECT \
      pg_catalog.set_config('synchronous_commit', \
      CASE pg_catalog.current_setting('synchronous_commit') \

@@ -258,8 +258,8 @@ impl Node {
         self.transaction = self.transaction.or(exchange.transaction());
     }
 
-    /// Takes what has come for nobody: the ends of transactions that were not waited for. A connection
-    /// that is lost is noticed.
+    /// Takes what has come for nobody: the ends of transactions that were not waited for. A
+    /// connection that is lost is noticed.
     pub fn catch_up(&mut self) {
         self.consume();
         loop {

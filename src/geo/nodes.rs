@@ -299,7 +299,8 @@ pub fn finish(id: NodeId, exchange: &Rc<Exchange>) -> Outcome<()> {
 /// Waits until then, in microseconds. Takes what comes on these connections meanwhile, and ends as
 /// soon as one of the exchanges has failed. Raises on a cancel.
 pub fn pause(until: u64, sent: &[(NodeId, Rc<Exchange>)]) -> Outcome<()> {
-    /// How long one sleep is at most, in milliseconds: a signal that comes just before is seen then.
+    /// How long one sleep is at most, in milliseconds: a signal that comes just before is seen
+    /// then.
     const NAP_MS: u64 = 10;
     loop {
         for (id, exchange) in sent {

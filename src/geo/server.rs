@@ -1,4 +1,5 @@
-//! What the catalogs say of a node: its server, the user mapping, and whether a user may connect so.
+//! What the catalogs say of a node: its server, the user mapping, and whether a user may connect
+//! so.
 
 use super::exchange::in_c;
 use super::failure::{Failure, Outcome};

@@ -79,7 +79,8 @@ fn take_all(id: NodeId) -> bool {
 }
 
 /// Asks servers to cancel what runs on these connections, each from a thread of its own, because
-/// libpq blocks meanwhile. Returns when all have, or the time is over; then the threads go on alone.
+/// libpq blocks meanwhile. Returns when all have, or the time is over; then the threads go on
+/// alone.
 fn cancel(ids: &[NodeId], until: u64) {
     let canceller = |&id: &NodeId| nodes::with(id, |node| node.session().canceller());
     let threads: Vec<_> = ids

@@ -1,4 +1,5 @@
-//! What a statement does at which node: on which connection its scans run, and which leave together.
+//! What a statement does at which node: on which connection its scans run, and which leave
+//! together.
 //!
 //! At READ COMMITTED each command at a node has a snapshot of its own. A SELECT that sends more
 //! than one to the same node would see two, so it reads in a transaction of its own there.
@@ -181,8 +182,8 @@ fn number(estate: *const pg_sys::EState, server: Oid, user: Oid) -> Option<usize
     statements[at].number
 }
 
-/// The servers and users of a statement that consists of nothing but modifications which nodes do by
-/// themselves, at one node each, and after which nothing of it can use a node again.
+/// The servers and users of a statement that consists of nothing but modifications which nodes do
+/// by themselves, at one node each, and after which nothing of it can use a node again.
 ///
 /// # Safety
 /// The state of a running statement.

@@ -167,7 +167,7 @@ pub fn init() {
     GucRegistry::define_int_guc(
         c"txn.geo_apply_timeout",
         c"How long COMMIT waits until the nodes have committed what is decided.",
-        c"Then the client hears COMMIT with a warning, and the resolver goes on. 0: it does not wait.",
+        c"Then the client hears COMMIT with a warning. 0: it does not wait.",
         &GEO_APPLY_TIMEOUT,
         0,
         i32::MAX,
@@ -187,7 +187,7 @@ pub fn init() {
     GucRegistry::define_bool_guc(
         c"txn.geo_last",
         c"The next statement is the last one of its transaction.",
-        c"For SET LOCAL: nodes prepare with that statement, and COMMIT is one round trip faster. If it is not the last one, the transaction fails.",
+        c"Nodes prepare with it. If it is not the last one, the transaction fails.",
         &GEO_LAST,
         GucContext::Userset,
         none,
@@ -215,7 +215,7 @@ pub fn init() {
     GucRegistry::define_enum_guc(
         c"txn.geo_prepare",
         c"When nodes are asked to prepare a transaction.",
-        c"\"early\": with its last statement, where that is known; \"at_commit\": always at COMMIT.",
+        c"\"early\": with its last statement, where that is known.",
         &GEO_PREPARE,
         GucContext::Userset,
         none,
@@ -233,7 +233,7 @@ pub fn init() {
     GucRegistry::define_enum_guc(
         c"txn.geo_schedule",
         c"When the parts of a statement that writes at several nodes leave for them.",
-        c"\"latency\": so that all are done at about one time, and no lock at a near node is held for a far one; \"off\": at once.",
+        c"\"latency\": so that all are done at about one time; \"off\": at once.",
         &GEO_SCHEDULE,
         GucContext::Userset,
         none,

@@ -41,8 +41,8 @@ struct Ping {
 /// How often the round trip to a node that is used is measured, in microseconds.
 const PING_US: u64 = 100_000;
 
-/// What prepares a session, and the lock that only one server has at a time under this name: who is a
-/// copy does not get it as long as the original has it.
+/// What prepares a session, and the lock that only one server has at a time under this name: who is
+/// a copy does not get it as long as the original has it.
 type Answers = ([Rc<Exchange>; 3], Rc<Exchange>);
 
 const FENCE: &str = "SELECT pg_catalog.pg_try_advisory_lock($1)";

@@ -6,6 +6,7 @@ mod identity;
 pub mod launcher;
 mod link;
 mod pass;
+mod place;
 pub mod rows;
 
 use self::link::Link;
@@ -159,7 +160,8 @@ fn run(database: u32) {
                 } else {
                     interval = interval.min(AGAIN_US);
                 }
-                // Sessions may prepare once no node has said that another server is the coordinator.
+                // Sessions may prepare once no node has said that another server is the
+                // coordinator.
                 if links.iter().any(|link| link.is_fenced) {
                     let (uuid, incarnation) = (identity.coordinator, identity.incarnation);
                     let paused = Phase::Paused;
@@ -175,9 +177,7 @@ fn run(database: u32) {
                 links.clear();
                 memory().with_geo(|board| board.identified(database, 0, 0, Phase::Paused));
                 if !std::mem::replace(&mut is_told, true) {
-                    log(
-                        "txn: this server may be a copy of the coordinator; see txn.geo_take_over()",
-                    );
+                    log("txn: this server may be a copy; see txn.geo_take_over()");
                 }
             }
             identity::Found::Nobody => return,

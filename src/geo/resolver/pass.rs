@@ -312,8 +312,8 @@ fn end(links: &mut [Link], look: &Look, gid: Gid, how: &str) -> Option<(Gid, usi
 /// So many transactions are asked about in one pass; a later one asks about the rest.
 const MOST_ASKED: usize = 1000;
 
-/// Asks the node about transactions that it does not show as prepared any more. Those whose rows may
-/// go are added to `erased`.
+/// Asks the node about transactions that it does not show as prepared any more. Those whose rows
+/// may go are added to `erased`.
 fn ask(links: &mut [Link], look: &Look, rows: &[&Decided], erased: &mut Vec<Gid>) {
     let Some(node) = links[look.link].node() else {
         return;

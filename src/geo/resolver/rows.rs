@@ -1,6 +1,6 @@
 //! What the resolver reads and writes in its own database.
 
-use super::identity::Place;
+use super::place::Place;
 use crate::geo::decision;
 use crate::geo::server::{Server, describe};
 use geo::{Decision, Gid, Prepared};
@@ -44,7 +44,8 @@ fn must<T>(result: Result<T, spi::Error>) -> T {
 /// The row, if this database has been a coordinator.
 pub fn coordinator() -> Option<Coordinator> {
     Spi::connect(|client| {
-        let sql = "SELECT uuid::text, incarnation, system_identifier, timeline, database, directory \
+        let sql = "SELECT uuid::text, incarnation, system_identifier, timeline, database, \
+                   directory \
                    FROM txn.geo_coordinator";
         let table = must(client.select(sql, Some(1), &[]));
         let row = table.into_iter().next()?;

@@ -144,6 +144,7 @@ impl Held<'_> {
                 gid: gid_at(node, sequence),
                 acknowledged: false,
                 confirmed: false,
+                lost: false,
             },
             prepared,
         });

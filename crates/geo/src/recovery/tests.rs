@@ -20,6 +20,7 @@ fn row(gid: Gid) -> Decision {
         gid,
         acknowledged: false,
         confirmed: true,
+        lost: false,
     }
 }
 
@@ -141,6 +142,7 @@ proptest! {
             gid,
             acknowledged: bit(state, 4),
             confirmed: bit(state, 5),
+            lost: false,
         });
         let mut found = pass(&having(0), &a, &rows.collect::<Vec<_>>(), &having(3));
         let mut wanted: Vec<Action> = gids().filter_map(|(gid, state)| {

@@ -140,7 +140,7 @@ fn an_error_at_one_node_takes_all_back() -> Result<()> {
         ensure!(moved(&cluster)? == 0);
     }
     let line = format!(
-        "BEGIN; {FIRST}; UPDATE account SET balance = 1 / (balance - balance) WHERE id = 1001; COMMIT"
+        "BEGIN; {FIRST}; UPDATE account SET balance = 1 / (id - 1001) WHERE id = 1001; COMMIT"
     );
     let told = sqlstate(&client.batch_execute(&line));
     ensure!(told == "22012", "{told}");
