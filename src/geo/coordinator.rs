@@ -8,7 +8,6 @@ use crate::shared::wait;
 use geo::{Known, Phase};
 use pgrx::bgworkers::BackgroundWorkerBuilder;
 use pgrx::pg_sys::{self, Oid};
-use std::time::Duration;
 
 use crate::shared::guc;
 
@@ -91,8 +90,14 @@ pub fn ready() -> Outcome<Identity> {
     }
 }
 
+/// Sleeps for a moment, or until woken. Raises on a cancel; ends with the postmaster.
 fn nap() {
-    std::thread::sleep(Duration::from_millis(5));
+    let events = pg_sys::WL_LATCH_SET | pg_sys::WL_EXIT_ON_PM_DEATH | pg_sys::WL_TIMEOUT;
+    // SAFETY: the standard latch wait.
+    unsafe {
+        pg_sys::WaitLatch(pg_sys::MyLatch, events as i32, 5, pg_sys::PG_WAIT_EXTENSION);
+        pg_sys::ResetLatch(pg_sys::MyLatch);
+    }
     check_for_interrupts();
 }
 
