@@ -20,7 +20,7 @@ use crate::bench::interrupt;
 use crate::bench::latency::histogram;
 
 /// What is not counted at the start of a run: sessions connect, and the coordinator learns delays.
-const WARM_UP: Duration = Duration::from_secs(1);
+const WARM_UP: Duration = Duration::from_secs(3);
 const SAMPLE_EVERY: Duration = Duration::from_millis(500);
 
 /// The transactions of a run.

@@ -214,18 +214,19 @@ fn run_once(
         seed: round as u64,
     };
     let seen = load.run()?;
+    let believed = match site.can_schedule()? {
+        true => site.believed_rtt()?,
+        false => vec![None; args.rtt.len()],
+    };
     let wrong = site.check(sum).err().map(|error| format!("{error:#}"));
-    let holds = seen
-        .holds
-        .iter()
-        .zip(&args.rtt)
-        .enumerate()
-        .map(|(node, (hold, rtt))| Hold {
-            node,
-            rtt_ms: *rtt,
-            samples: hold.len(),
-            ms: Latency::from(hold),
-        });
+    let nodes = seen.holds.iter().zip(&args.rtt).zip(believed).enumerate();
+    let holds = nodes.map(|(node, ((hold, rtt), believed))| Hold {
+        node,
+        rtt_ms: *rtt,
+        believed_rtt_ms: believed,
+        samples: hold.len(),
+        ms: Latency::from(hold),
+    });
     Ok(Run {
         order,
         round,
@@ -246,7 +247,12 @@ fn line(run: &Run, rounds: usize) -> String {
     let holds: Vec<String> = run
         .holds
         .iter()
-        .map(|hold| format!("{} at {} ms", milliseconds(hold.ms.p50), hold.rtt_ms))
+        .map(|hold| {
+            let believed = hold.believed_rtt_ms.map(milliseconds);
+            let believed = believed.map_or_else(String::new, |ms| format!(" (believed {ms})"));
+            let p50 = milliseconds(hold.ms.p50);
+            format!("{p50} at {} ms{believed}", hold.rtt_ms)
+        })
         .collect();
     let refusals: u64 = run.refusals.values().sum();
     let verdict = match &run.wrong {

@@ -65,6 +65,8 @@ pub struct Run {
 pub struct Hold {
     pub node: usize,
     pub rtt_ms: f64,
+    /// What the coordinator believed at the end of the run (`txn.geo_nodes`); none: not known.
+    pub believed_rtt_ms: Option<f64>,
     pub samples: u64,
     pub ms: Latency,
 }
@@ -149,6 +151,7 @@ mod tests {
             holds: vec![Hold {
                 node: 0,
                 rtt_ms: 10.0,
+                believed_rtt_ms: None,
                 samples: 1,
                 ms: latency,
             }],

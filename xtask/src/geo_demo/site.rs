@@ -134,6 +134,19 @@ impl Site {
         Ok(client.simple_query("SHOW txn.geo_schedule").is_ok())
     }
 
+    /// The round trips in milliseconds that the coordinator has measured, for those nodes of which
+    /// it has.
+    pub fn believed_rtt(&self) -> Result<Vec<Option<f64>>> {
+        let mut client = self.coordinator.connect()?;
+        let number = |number| format!("node{number}");
+        let read = |number| -> Result<Option<f64>> {
+            let sql = "SELECT round_trip_ms::float8 FROM txn.geo_nodes WHERE node = $1";
+            let row = client.query_opt(sql, &[&number])?;
+            Ok(row.and_then(|row| row.get(0)))
+        };
+        (0..self.nodes.len()).map(number).map(read).collect()
+    }
+
     pub fn describe(&self) -> Result<Vec<Description>> {
         let mut coordinator = describe(&mut self.coordinator.connect()?, System::Txn)?;
         coordinator.system = "coordinator: PostgreSQL with txn";
