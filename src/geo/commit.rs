@@ -407,16 +407,17 @@ fn apply(voting: &Voting) -> bool {
 /// XACT_EVENT_ABORT: everything is taken back at the nodes. Raises nothing.
 pub fn rolled_back() {
     others::forget();
-    if !nodes::are_used() {
+    // Voting may have begun before the first node was used.
+    let voting = match VOTING.try_borrow_mut() {
+        Ok(mut voting) => voting.take(),
+        Err(_) => return,
+    };
+    if voting.is_none() && !nodes::are_used() {
         return;
     }
     SINGLE.set(None);
-    let Ok(mut voting) = VOTING.try_borrow_mut() else {
-        return;
-    };
-    let voting = voting.take();
     let open = nodes::all(Node::is_in_transaction);
-    // Who runs nothing and has prepared nothing is only told.
+    // A node that runs nothing and has prepared nothing is told, and not waited for.
     let busy = nodes::all(|node| {
         node.is_in_transaction() && (node.is_under_way() || node.prepared.is_some())
     });

@@ -2,7 +2,7 @@
 
 use super::exchange::{Command, DURABLE, Exchange, Request, Role};
 use super::failure::{Failure, NO_CONNECTION, Outcome};
-use super::node::{Facts, Next, Node, Use};
+use super::node::{Facts, Node, Use};
 use super::server::Server;
 use super::socket::{Descriptor, For, wait_for_socket};
 use crate::pg::libpq::{Attempt, Session};
@@ -135,15 +135,9 @@ fn prepare(
 /// Waits for all that is under way on a connection that is not in the session's list yet. Raises on
 /// a cancel.
 pub fn wait(node: &mut Node) -> Outcome<()> {
-    while node.is_under_way() {
-        match node.next() {
-            Next::Answer(exchange, answer) => exchange.take(answer),
-            Next::Wait => {
-                wait_for_socket(node.session().socket(), node.waits_for(), None);
-                node.consume();
-            }
-            Next::Again | Next::Nothing => {}
-        }
+    while !node.take_all(Exchange::take) {
+        wait_for_socket(node.session().socket(), node.waits_for(), None);
+        node.consume();
     }
     Ok(())
 }

@@ -4,14 +4,12 @@
 use super::failure::{Failure, NOT_IN_STATE, Outcome, check_for_interrupts};
 use crate::pg::process;
 use crate::shared::memory::{Shared, shared};
-use crate::shared::wait;
+use crate::shared::{guc, wait};
 use geo::{Known, Phase};
 use pgrx::bgworkers::BackgroundWorkerBuilder;
 use pgrx::pg_sys::{self, Oid};
 
-use crate::shared::guc;
-
-/// Who this coordinator is.
+/// The name of this coordinator in the names of its transactions.
 #[derive(Clone, Copy, Debug)]
 pub struct Identity {
     pub coordinator: u128,
@@ -56,7 +54,7 @@ pub fn start_resolver(database: u32) -> bool {
     started
 }
 
-/// Who we are, once the resolver works. Raises on a cancel.
+/// The coordinator's name, once the resolver works. Raises on a cancel.
 pub fn ready() -> Outcome<Identity> {
     let until = process::now() + PATIENCE_US;
     loop {

@@ -255,23 +255,37 @@ impl Node {
 
     /// An exchange is over: the node has told the transaction's id with it.
     pub fn note(&mut self, exchange: &Exchange) {
-        self.transaction = self.transaction.or(exchange.transaction());
+        if self.is_in_transaction() {
+            self.transaction = self.transaction.or(exchange.transaction());
+        }
+    }
+
+    /// Takes all that has come, as told, without waiting. Whether nothing is under way any more.
+    /// `take` raises nothing.
+    pub fn take_all(&mut self, take: impl Fn(&Exchange, Answer)) -> bool {
+        loop {
+            match self.next() {
+                Next::Answer(exchange, answer) => {
+                    take(&exchange, answer);
+                    if exchange.is_done() {
+                        self.note(&exchange);
+                    }
+                }
+                Next::Again => {}
+                Next::Nothing => return true,
+                Next::Wait => return false,
+            }
+        }
     }
 
     /// Takes what has come for nobody: the ends of transactions that were not waited for. A
     /// connection that is lost is noticed.
     pub fn catch_up(&mut self) {
         self.consume();
-        loop {
-            match self.next() {
-                Next::Answer(exchange, answer) => {
-                    exchange.discard();
-                    exchange.take(answer);
-                }
-                Next::Again => {}
-                Next::Wait | Next::Nothing => return,
-            }
-        }
+        self.take_all(|exchange, answer| {
+            exchange.discard();
+            exchange.take(answer);
+        });
     }
 
     /// For what `next` waits.

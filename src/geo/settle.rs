@@ -1,7 +1,7 @@
 //! Letting connections come to rest where nothing may be raised: at the end of a transaction.
 
 use super::exchange::{Command, Exchange, Request, Role};
-use super::node::{Next, Node};
+use super::node::Node;
 use super::nodes::{self, NodeId};
 use crate::pg::libpq::{self, Canceller};
 use crate::pg::process;
@@ -63,19 +63,7 @@ fn settle_if(
 
 /// Takes all that has come. Whether nothing is under way any more.
 fn take_all(id: NodeId) -> bool {
-    loop {
-        match nodes::with(id, Node::next) {
-            Next::Answer(exchange, answer) => {
-                exchange.keep(answer);
-                if exchange.is_done() {
-                    nodes::with(id, |node| node.note(&exchange));
-                }
-            }
-            Next::Again => {}
-            Next::Nothing => return true,
-            Next::Wait => return false,
-        }
-    }
+    nodes::with(id, |node| node.take_all(Exchange::keep))
 }
 
 /// Asks servers to cancel what runs on these connections, each from a thread of its own, because

@@ -205,7 +205,7 @@ fn signals(cluster: &Cluster, rng: &mut SmallRng) -> Result<String> {
     Ok(String::new())
 }
 
-/// Who is held at a stop event; the points are all different locks, but only one is ours.
+/// The session that is held at a stop event: each point has a lock, of which one is ours.
 fn held(control: &mut Client, point: &str) -> Result<Option<i32>> {
     let who = match point == POINTS[3] {
         true => "backend_type <> 'client backend'".to_owned(),

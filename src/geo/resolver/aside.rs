@@ -57,7 +57,7 @@ fn step_aside(name: &CStr) {
             && pg_sys::object_ownercheck(class, database, pg_sys::GetUserId());
         (u32::from(database), may)
     };
-    // Who may not have it gets PostgreSQL's error.
+    // A user who may not do that gets PostgreSQL's error.
     if !may {
         return;
     }

@@ -5,7 +5,7 @@ use crate::geo::connect;
 use crate::geo::coordinator::{self, memory};
 use crate::geo::exchange::{Command, Exchange, Request, Role, Rows};
 use crate::geo::failure::{check_for_interrupts, log};
-use crate::geo::node::{Next, Node, Use};
+use crate::geo::node::{Node, Use};
 use crate::geo::server::Server;
 use crate::geo::socket::Descriptor;
 use crate::pg::libpq::{self, Attempt, Session};
@@ -281,19 +281,7 @@ impl Link {
 
 /// Takes all that has come. Whether nothing is under way any more.
 fn drain(node: &mut Node) -> bool {
-    loop {
-        match node.next() {
-            Next::Answer(exchange, answer) => {
-                exchange.take(answer);
-                if exchange.is_done() {
-                    node.note(&exchange);
-                }
-            }
-            Next::Again => {}
-            Next::Nothing => return true,
-            Next::Wait => return false,
-        }
-    }
+    node.take_all(Exchange::take)
 }
 
 /// Sends a request on a link that is up.

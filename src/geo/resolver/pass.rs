@@ -131,15 +131,14 @@ struct Look {
     server: pg_sys::Oid,
     /// The link that lists.
     link: usize,
-    prepared: Vec<Gid>,
 }
 
-/// The names at the nodes, in the order of the places. None: it has not told.
-fn list(links: &mut [Link], places: &[(usize, ())], uuid: u128) -> Vec<Option<Vec<Gid>>> {
+/// The names at the nodes of these links, in their order. None: it has not told.
+fn list(links: &mut [Link], places: &[usize], uuid: u128) -> Vec<Option<Vec<Gid>>> {
     let prefix = Gid::prefix(uuid);
     let sent: Vec<Option<(Rc<Names>, Rc<Exchange>)>> = places
         .iter()
-        .map(|&(link, ())| {
+        .map(|&link| {
             let names = Rc::new(Names::default());
             let request = Request::of(Command::new(Role::Statement, PREPARED).with(&prefix));
             let exchange = link::send(&mut links[link], &request, Some(names.clone()))?;
@@ -178,7 +177,7 @@ pub fn run(
             None => is_complete = false,
         }
     }
-    let at: Vec<(usize, ())> = listing.iter().map(|one| (one.0, ())).collect();
+    let at: Vec<usize> = listing.iter().map(|one| one.0).collect();
     let first = list(links, &at, identity.coordinator);
     stop::at(stop::Point::GeoListed);
     let active = geo::active(memory().geo_slots);
@@ -211,10 +210,9 @@ pub fn run(
         let look = Look {
             server: place.server,
             link,
-            prepared: first,
         };
         let actions = Pass::of(scope)
-            .prepared(look.prepared.clone())
+            .prepared(first)
             .active(active.clone())
             .decided(rows.clone())
             .prepared_again(second);
@@ -272,21 +270,24 @@ fn act(links: &mut [Link], look: &Look, actions: &[Action], decided: &[Decided])
             }
         }
     }
-    ask(links, look, &asked, &mut erased);
     link::collect(links);
+    // A warning does not say to which of a link's commits it belongs.
+    let mut warns = |link: &mut Link| {
+        link.node()
+            .is_none_or(|n| n.session().take_standby_warning())
+    };
+    let warned: Vec<bool> = links.iter_mut().map(&mut warns).collect();
     for (gid, link, exchange) in ending {
         let tag = exchange.tag();
-        let warned = links[link]
-            .node()
-            .is_none_or(|node| node.session().take_standby_warning());
         let answer = geo::Answer {
             tag: tag.as_deref(),
-            standby_wait_cancelled: warned,
+            standby_wait_cancelled: warned[link],
         };
         if geo::applied(&answer, true) {
             erased.push(gid);
         }
     }
+    ask(links, look, &asked, &mut erased);
     erased
 }
 

@@ -8,10 +8,12 @@ use crate::check;
 use crate::tools::cargo;
 
 /// Packages whose tests run here; those of the server tests are a kind of their own.
-const PACKAGES: [&str; 7] = [
+const PACKAGES: [&str; 9] = [
+    "geo",
     "history",
     "hotrow",
     "keyrange",
+    "lane",
     "lookahead",
     "pgserver",
     "txn-top",

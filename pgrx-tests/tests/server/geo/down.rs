@@ -42,8 +42,8 @@ fn commit_returns_with_a_warning() -> Result<()> {
     Ok(())
 }
 
-/// Whoever reads at a node after COMMIT has ended sees what has committed, though the node is only
-/// told of it now.
+/// A session that reads at a node after COMMIT has ended sees what has committed, though the node
+/// is only told of it now.
 #[test]
 fn a_statement_waits_for_what_is_decided() -> Result<()> {
     let mut cluster = Cluster::with(2, &[("txn.stop_at", "geo_resolver_listed")], &[])?;
