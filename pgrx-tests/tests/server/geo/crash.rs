@@ -189,13 +189,11 @@ fn a_prepare_that_arrives_after_the_coordinators_death() -> Result<()> {
     let mut client = cluster.session()?;
     client.batch_execute(&format!("BEGIN; {}", transfer(1)))?;
     cluster.line(1).cut();
-    cluster.line(1).reset_counts();
     let commit = Background::run(client, "COMMIT")?;
     cluster.wait_until_prepared(0)?;
+    // Then PREPARE is in the line to node 1.
+    commit.wait_until_blocked(&mut cluster.session()?)?;
     let mut node = cluster.node(1).connect()?;
-    until(&mut node, "PREPARE is in the line to node 1", |_| {
-        Ok(cluster.line(1).bursts().0 > 0)
-    })?;
     let before = prepares(&cluster)?;
     cluster.kill_coordinator()?;
     let told = sqlstate(&commit.end()?.1);

@@ -1,7 +1,7 @@
 //! The answer to a COMMIT in one phase is lost: the client is told what has happened, or 08007.
 use anyhow::{Result, ensure};
 use postgres::Client;
-use txn_server_tests::{Background, int, sqlstate, until, wait_until};
+use txn_server_tests::{Background, int, sqlstate, wait_until};
 
 use super::Cluster;
 use super::transactions::wait_until_nothing_is_open;
@@ -73,12 +73,9 @@ fn the_request_is_lost() -> Result<()> {
         client.batch_execute("SELECT count(*) FROM account")?;
         client.batch_execute(begin)?;
         cluster.line(1).cut();
-        cluster.line(1).reset_counts();
         let commit = Background::run(client, end)?;
-        let mut control = cluster.session()?;
-        until(&mut control, "COMMIT is in the line", |_| {
-            Ok(cluster.line(1).bursts().0 > 0)
-        })?;
+        // Then COMMIT is in the line.
+        commit.wait_until_blocked(&mut cluster.session()?)?;
         cluster.line(1).break_connections();
         cluster.line(1).heal();
         let (mut client, told) = commit.end()?;
