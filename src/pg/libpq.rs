@@ -5,6 +5,7 @@
 //! raises or waits; an `Answer` and a `Session` free what they own.
 
 use super::libpq_names::{Functions, PGconn, PGresult, functions};
+use pgrx::pg_sys;
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::ptr::{NonNull, null, null_mut};
 use std::sync::OnceLock;
@@ -363,7 +364,8 @@ pub fn is_connection_option(keyword: &str) -> bool {
     options.iter().any(|one| one == keyword.as_bytes())
 }
 
-/// poll(2) on sockets: raises nothing and looks at no interrupt. True for each that is ready.
+/// poll(2) on sockets: raises nothing and looks at no interrupt. True for each that is ready. Others
+/// see the wait in pg_stat_activity.
 pub fn poll(sockets: &[(c_int, bool)], timeout_ms: i32) -> Vec<bool> {
     let mut all: Vec<libc::pollfd> = sockets
         .iter()
@@ -378,8 +380,13 @@ pub fn poll(sockets: &[(c_int, bool)], timeout_ms: i32) -> Vec<bool> {
     } else {
         all.as_mut_ptr()
     };
-    // SAFETY: an array of that length.
-    let ready = unsafe { libc::poll(place, all.len() as libc::nfds_t, timeout_ms) };
+    // SAFETY: an array of that length; the place where our wait event is shown.
+    let ready = unsafe {
+        *pg_sys::my_wait_event_info = pg_sys::PG_WAIT_EXTENSION;
+        let ready = libc::poll(place, all.len() as libc::nfds_t, timeout_ms);
+        *pg_sys::my_wait_event_info = 0;
+        ready
+    };
     all.iter()
         .map(|one| ready > 0 && one.revents != 0)
         .collect()
