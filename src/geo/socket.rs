@@ -41,6 +41,48 @@ pub fn wait_for_socket(socket: i32, what: For, timeout_ms: Option<u64>) -> bool 
     happened & sockets != 0
 }
 
+/// Waits until one of the sockets is ready (each with whether it is to be written, too), the latch
+/// is set, which it tells, or the time in milliseconds is over. Raises on a cancel.
+pub fn wait_for_any(sockets: &[(i32, bool)], timeout_ms: u64) -> bool {
+    let latch = pg_sys::WL_LATCH_SET;
+    // SAFETY: latch.h: a set that lives for this wait, of sockets that are open. PostgreSQL raises
+    // only before it has the set, or when the kernel refuses a socket that is open.
+    let is_woken = unsafe {
+        let room = sockets.len() as i32 + 2;
+        let set = pg_sys::CreateWaitEventSet(pg_sys::CurrentMemoryContext, room);
+        let add = |events: u32, socket: i32, latch: *mut pg_sys::Latch| {
+            pg_sys::AddWaitEventToSet(set, events, socket, latch, std::ptr::null_mut());
+        };
+        add(latch, pg_sys::PGINVALID_SOCKET, pg_sys::MyLatch);
+        let nobody = std::ptr::null_mut();
+        add(
+            pg_sys::WL_EXIT_ON_PM_DEATH,
+            pg_sys::PGINVALID_SOCKET,
+            nobody,
+        );
+        for &(socket, writes) in sockets {
+            let writes = if writes {
+                pg_sys::WL_SOCKET_WRITEABLE
+            } else {
+                0
+            };
+            add(pg_sys::WL_SOCKET_READABLE | writes, socket, nobody);
+        }
+        let mut happened = pg_sys::WaitEvent::default();
+        let timeout = timeout_ms as std::ffi::c_long;
+        let wait = pg_sys::PG_WAIT_EXTENSION;
+        pg_sys::WaitEventSetWait(set, timeout, &raw mut happened, 1, wait);
+        pg_sys::FreeWaitEventSet(set);
+        let is_woken = (*pg_sys::MyLatch).is_set != 0;
+        if is_woken {
+            pg_sys::ResetLatch(pg_sys::MyLatch);
+        }
+        is_woken
+    };
+    check_for_interrupts();
+    is_woken
+}
+
 /// A descriptor for libpq's socket, counted by fd.c; given back when dropped.
 pub struct Descriptor(());
 

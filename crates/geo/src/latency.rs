@@ -9,8 +9,11 @@ use std::sync::atomic::Ordering::Relaxed;
 const SERVERS: usize = 256;
 /// A server that nobody has used for so long is not measured.
 const USED_US: u64 = 10_000_000;
-/// A new measurement counts for one part in so many.
-const WEIGHT: u64 = 8;
+/// A shorter round trip than the known one counts for one part in so many, ...
+const SHORTER: u64 = 2;
+/// ... a longer one for one part in so many: a process that is not scheduled at once makes a round
+/// trip look longer, and nothing makes one look shorter.
+const LONGER: u64 = 16;
 
 /// The round trip to a server.
 #[repr(C)]
@@ -18,7 +21,7 @@ struct Latency {
     database: AtomicU64,
     server: AtomicU64,
     used_at: AtomicU64,
-    /// Exponentially weighted moving average; 0: not measured.
+    /// Exponentially weighted moving average, near the shortest; 0: not measured.
     round_trip: AtomicU64,
 }
 
@@ -64,7 +67,10 @@ impl Latencies {
         let before = one.round_trip.load(Relaxed);
         let next = match before {
             0 => round_trip,
-            before => (before * (WEIGHT - 1) + round_trip) / WEIGHT,
+            before => {
+                let weight = if round_trip < before { SHORTER } else { LONGER };
+                (before * (weight - 1) + round_trip) / weight
+            }
         };
         one.round_trip.store(next.max(1), Relaxed);
     }
@@ -117,9 +123,9 @@ mod tests {
         all.measured(5, 1, 800);
         assert_eq!(all.round_trip(5, 1), Some(800));
         all.measured(5, 1, 1600);
-        assert_eq!(all.round_trip(5, 1), Some(900));
+        assert_eq!(all.round_trip(5, 1), Some(850));
         all.note_used(5, 1, NOW + 2 * USED_US);
-        assert_eq!(all.round_trip(5, 1), Some(900));
+        assert_eq!(all.round_trip(5, 1), Some(850));
     }
 
     #[test]
@@ -127,8 +133,21 @@ mod tests {
         let all = latencies();
         all.note_used(5, 1, NOW);
         (0..100).for_each(|_| all.measured(5, 1, 10_000));
-        (0..40).for_each(|_| all.measured(5, 1, 100_000));
+        // Measured ten times a second: within five seconds, and within one.
+        (0..50).for_each(|_| all.measured(5, 1, 100_000));
         assert!(all.round_trip(5, 1).unwrap() > 95_000);
+        (0..10).for_each(|_| all.measured(5, 1, 10_000));
+        assert!(all.round_trip(5, 1).unwrap() < 10_500);
+    }
+
+    #[test]
+    fn answers_that_are_read_late_count_for_little() {
+        let all = latencies();
+        all.note_used(5, 1, NOW);
+        for n in 0..100 {
+            all.measured(5, 1, if n % 3 == 0 { 50_000 } else { 10_000 });
+        }
+        assert!(all.round_trip(5, 1).unwrap() < 14_000);
     }
 
     #[test]

@@ -50,7 +50,7 @@ pub unsafe extern "C-unwind" fn txn_launcher_main(_argument: Datum) {
         for database in in_transaction(databases) {
             start_resolver(database);
         }
-        sleep(process::now() + INTERVAL_US);
+        sleep(&[], process::now() + INTERVAL_US);
     }
 }
 

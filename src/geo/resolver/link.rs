@@ -1,6 +1,5 @@
 //! The resolver's connections. One that has to be made does not keep the others waiting.
 
-use super::reload;
 use crate::geo::connect;
 use crate::geo::coordinator::{self, memory};
 use crate::geo::exchange::{Command, Exchange, Request, Role, Rows};
@@ -11,7 +10,6 @@ use crate::geo::socket::Descriptor;
 use crate::pg::libpq::{self, Attempt, Session};
 use crate::pg::process;
 use crate::shared::guc::{self, GeoSchedule};
-use pgrx::pg_sys;
 use std::rc::Rc;
 
 /// How long a node may take for an answer, in microseconds.
@@ -85,16 +83,18 @@ impl Link {
         let now = process::now();
         let (database, server) = (coordinator::database(), self.server.server.into());
         if let Some(ping) = self.ping.take() {
+            // An answer that a pass has taken may have waited for the pass.
+            let is_late = ping.sent.is_done();
             if let Some(node) = self.node() {
                 node.consume();
                 drain(node);
             }
-            if !ping.sent.is_done() {
+            if !ping.sent.is_done() && self.node().is_some() {
                 self.ping = Some(ping);
                 return;
             }
             let round_trip = ping.sent.done_at().saturating_sub(ping.at);
-            if !ping.sent.has_failed() {
+            if !is_late && ping.sent.is_done() && !ping.sent.has_failed() {
                 memory().with_latencies(|all| all.measured(database, server, round_trip));
             }
         }
@@ -265,15 +265,18 @@ impl Link {
         }
     }
 
+    /// What it waits for: a connection that is made, or the answer of a round trip.
     fn socket(&self) -> Option<(i32, bool)> {
+        let of_node = |node: &Node| {
+            let session = node.session();
+            (session.socket(), session.flush() == Some(false))
+        };
         match &self.state {
             State::Connecting {
                 session, attempt, ..
             } => Some((session.socket(), *attempt == Attempt::ToWrite)),
-            State::Preparing(node, ..) => Some((
-                node.session().socket(),
-                node.session().flush() == Some(false),
-            )),
+            State::Preparing(node, ..) => Some(of_node(node)),
+            State::Up(node) if self.ping.is_some() && node.is_usable() => Some(of_node(node)),
             _ => None,
         }
     }
@@ -334,9 +337,8 @@ pub fn collect(links: &mut [Link]) {
 /// Sleeps until woken or until then; connections that are on their way go on meanwhile, and round
 /// trips are measured. Returns when a connection is made.
 pub fn wait(links: &mut [Link], until: u64) {
-    /// How long one sleep is while answers are awaited, in milliseconds: the latch is looked at in
-    /// between.
-    const NAP_MS: i32 = 10;
+    /// The longest sleep while something is on its way, in milliseconds.
+    const NAP_MS: u64 = 100;
     loop {
         for link in links.iter_mut() {
             if link.is_coming() {
@@ -348,29 +350,15 @@ pub fn wait(links: &mut [Link], until: u64) {
                 link.measure();
             }
         }
-        let sockets: Vec<_> = links.iter().filter_map(Link::socket).collect();
-        if sockets.is_empty() {
-            let next = links
-                .iter()
-                .map(|link| link.pinged_at + PING_US)
-                .filter(|at| *at > process::now());
-            if super::sleep(next.chain([until]).min().unwrap_or(until)) {
-                return;
-            }
-        } else {
-            libpq::poll(&sockets, NAP_MS);
-            check_for_interrupts();
-            reload();
+        let now = process::now();
+        if now >= until {
+            return;
         }
-        // SAFETY: our own latch.
-        let is_woken = unsafe {
-            let is_set = (*pg_sys::MyLatch).is_set != 0;
-            if is_set {
-                pg_sys::ResetLatch(pg_sys::MyLatch);
-            }
-            is_set
-        };
-        if is_woken || process::now() >= until {
+        let sockets: Vec<_> = links.iter().filter_map(Link::socket).collect();
+        let nap = (!sockets.is_empty()).then_some(now + NAP_MS * 1000);
+        let pings = links.iter().map(|link| link.pinged_at + PING_US);
+        let next = pings.filter(|at| *at > now).chain(nap).min();
+        if super::sleep(&sockets, next.unwrap_or(until).min(until)) {
             return;
         }
     }

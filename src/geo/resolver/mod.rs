@@ -11,8 +11,9 @@ pub mod rows;
 
 use self::link::Link;
 use super::coordinator::memory;
-use super::failure::{check_for_interrupts, log};
+use super::failure::log;
 use super::planner;
+use super::socket::wait_for_any;
 use crate::pg::{process, raw};
 use crate::shared::guc;
 use geo::Phase;
@@ -37,21 +38,13 @@ fn in_transaction<R>(body: impl FnOnce() -> R) -> R {
     }
 }
 
-/// Sleeps until woken, which it tells, or until then. Handles interrupts and changes of settings.
-fn sleep(until: u64) -> bool {
-    let left = until.saturating_sub(process::now()) / 1000;
-    let events = pg_sys::WL_LATCH_SET | pg_sys::WL_EXIT_ON_PM_DEATH | pg_sys::WL_TIMEOUT;
-    // SAFETY: the standard latch wait of a background worker.
-    let happened = unsafe {
-        let timeout = left as std::ffi::c_long;
-        let wait = pg_sys::PG_WAIT_EXTENSION;
-        let happened = pg_sys::WaitLatch(pg_sys::MyLatch, events as i32, timeout, wait);
-        pg_sys::ResetLatch(pg_sys::MyLatch);
-        happened as u32
-    };
-    check_for_interrupts();
+/// Sleeps until woken, which it tells, until one of the sockets is ready, or until then. Handles
+/// interrupts and changes of settings.
+fn sleep(sockets: &[(i32, bool)], until: u64) -> bool {
+    let left = until.saturating_sub(process::now());
+    let is_woken = wait_for_any(sockets, left.div_ceil(1000));
     reload();
-    happened & pg_sys::WL_LATCH_SET != 0
+    is_woken
 }
 
 fn reload() {

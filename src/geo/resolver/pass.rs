@@ -91,7 +91,7 @@ fn is_confirmed() -> bool {
         if process::now() >= until {
             return false;
         }
-        super::sleep(process::now() + 10_000);
+        super::sleep(&[], process::now() + 10_000);
     }
     true
 }
