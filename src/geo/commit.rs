@@ -5,32 +5,26 @@
 //! nodes are told.
 
 use super::coordinator::{self, Identity};
-use super::decision::{self, Participant};
-use super::exchange::{Command, DURABLE, Exchange, Request, Role, Rows};
+use super::decision;
+use super::exchange::{Command, Exchange, Role, Rows};
 use super::failure::{Failure, NOT_SUPPORTED, Outcome, ROLLED_BACK, guarded, raised};
 use super::node::{Node, Use};
 use super::nodes::{self, NodeId};
 use super::others;
+use super::schedule;
 use super::server;
 use super::settle::{self, Heeds};
 use super::single;
+use super::vote::{self, Asked};
 use crate::pg::local::Local;
 use crate::pg::{process, xact};
-use crate::shared::guc;
+use crate::shared::guc::{self, GeoPrepare};
 use crate::shared::stop;
-use geo::{Answer, Ending, Gid, Vote, Wrote};
+use geo::{Answer, Ending, Gid, Wrote};
 use pgrx::pg_sys::{EState, Oid};
 use std::cell::{Cell, RefCell};
 use std::ffi::CString;
 use std::rc::Rc;
-
-/// A node that was asked to prepare.
-#[derive(Clone)]
-struct Asked {
-    id: NodeId,
-    gid: Gid,
-    sent: Rc<Exchange>,
-}
 
 /// The transaction that this session is voting on or applying.
 struct Voting {
@@ -58,9 +52,9 @@ pub fn vote(may_still_fail: bool) {
 fn prepare_all(may_still_fail: bool) -> Outcome<()> {
     let all = nodes::all(Node::is_in_transaction);
     finish_all(&all)?;
-    let wrote = |&id: &NodeId| match nodes::with(id, |node| node.transaction()) {
-        Some(_) => Wrote::Something,
-        None => Wrote::Nothing,
+    let wrote = |&id: &NodeId| match nodes::with(id, |node| node.has_written()) {
+        true => Wrote::Something,
+        false => Wrote::Nothing,
     };
     let participants: Vec<Wrote> = all.iter().map(wrote).collect();
     let local = geo::Local {
@@ -73,8 +67,16 @@ fn prepare_all(may_still_fail: bool) -> Outcome<()> {
     let is_voting = VOTING.borrow().is_some();
     match geo::ending(&participants, local) {
         Ending::Nothing if !is_voting => {}
-        Ending::OnePhase(index) if !is_voting => SINGLE.set(Some(all[index])),
-        _ => two_phases()?,
+        Ending::OnePhase(index) if !is_voting => {
+            send_deferred()?;
+            SINGLE.set(Some(all[index]));
+        }
+        _ => {
+            if guc::GEO_PREPARE.get() == GeoPrepare::AtCommit {
+                send_deferred()?;
+            }
+            two_phases()?;
+        }
     }
     end_readers()
 }
@@ -89,8 +91,28 @@ fn finish_all(all: &[NodeId]) -> Outcome<()> {
         if let Some(failure) = lost {
             return Err(failure);
         }
+        if nodes::with(id, |node| node.has_broken_promise()) {
+            return Err(
+                Failure::new(ROLLED_BACK, "a deferred write has failed").detail(
+                    "With txn.geo_defer the client is told of a write before the write is sent.",
+                ),
+            );
+        }
     }
     Ok(())
+}
+
+/// Sends the writes that were put off, and waits for their answers.
+fn send_deferred() -> Outcome<()> {
+    let mut sent = Vec::new();
+    let parts = nodes::servers(&nodes::all(Node::has_deferred));
+    schedule::send_each(parts, true, |id| {
+        let exchange = nodes::send_deferred(id, &[]);
+        sent.push((id, Rc::clone(&exchange)));
+        Ok(Some((id, exchange)))
+    })?;
+    sent.iter()
+        .try_for_each(|(id, exchange)| nodes::finish(*id, exchange))
 }
 
 /// Those that have written nothing commit at once. A serializable one may be refused.
@@ -112,11 +134,6 @@ fn end_readers() -> Outcome<()> {
     Ok(())
 }
 
-const FACTS: &str = "SELECT \
-     pg_catalog.pg_current_wal_flush_lsn() OPERATOR(pg_catalog.-) '0/0'::pg_catalog.pg_lsn, \
-     pg_catalog.substr(\
-     pg_catalog.pg_walfile_name(pg_catalog.pg_current_wal_flush_lsn()), 1, 8)";
-
 /// All that have written are asked to prepare, if they were not before; and say yes.
 fn two_phases() -> Outcome<()> {
     begin_voting(0)?;
@@ -129,7 +146,7 @@ fn two_phases() -> Outcome<()> {
     let mut participants = Vec::new();
     for one in &asked {
         nodes::finish(one.id, &one.sent)?;
-        participants.push(participant(one)?);
+        participants.push(vote::participant(one)?);
     }
     stop::at(stop::Point::GeoPrepared);
     decision::write(&participants)?;
@@ -157,35 +174,24 @@ fn begin_voting(early: usize) -> Outcome<()> {
 fn ask_others(but: &[Oid]) -> Outcome<()> {
     let writes = |node: &Node| {
         node.for_use == Use::Work
-            && node.is_in_transaction()
-            && node.transaction().is_some()
+            && node.has_written()
             && node.prepared.is_none()
             && !but.contains(&node.server.mapping)
     };
-    for id in nodes::all(writes) {
+    let is_deferred = |id: &NodeId| nodes::with(*id, |node| node.has_deferred());
+    let (deferred, others): (Vec<_>, Vec<_>) =
+        nodes::all(writes).into_iter().partition(is_deferred);
+    let ask = |id| {
         let gid = name(id)?;
-        let commands = prepare(gid);
-        let sent = nodes::with(id, |node| {
-            node.session().take_standby_warning();
-            node.prepared = Some(gid.to_string());
-            let request = Request {
-                commands: commands.into(),
-            };
-            node.send(&request, None)
-        });
+        let sent = vote::ask(id, gid);
         note_asked(id, gid, &sent);
+        Ok(Some((id, sent)))
+    };
+    // Those hold locks already.
+    for id in others {
+        ask(id)?;
     }
-    Ok(())
-}
-
-/// The commands by which a node prepares, and tells where. No code of others runs there from then
-/// on to COMMIT PREPARED, so both are durable.
-fn prepare(gid: Gid) -> [Command; 3] {
-    [
-        Command::new(Role::Prologue, DURABLE),
-        Command::new(Role::Ending, &format!("PREPARE TRANSACTION '{gid}'")),
-        Command::new(Role::Facts, FACTS),
-    ]
+    schedule::send_each(nodes::servers(&deferred), true, ask)
 }
 
 fn note_asked(id: NodeId, gid: Gid, sent: &Rc<Exchange>) {
@@ -206,9 +212,7 @@ pub fn begin_early(estate: *const EState, servers: &[(Oid, Oid)]) -> Outcome<()>
         .map(|&(server, user)| server::find(server, user).mapping)
         .collect();
     let others = nodes::all(|node| {
-        node.for_use == Use::Work
-            && node.transaction().is_some()
-            && !mappings.contains(&node.server.mapping)
+        node.for_use == Use::Work && node.has_written() && !mappings.contains(&node.server.mapping)
     });
     let is_shared = xact::own_xid() != 0 || others.len() + mappings.len() > 1;
     if !is_shared || others::are_written() {
@@ -234,11 +238,8 @@ pub fn send_last(
     rows: Option<Rc<dyn Rows>>,
 ) -> Outcome<Rc<Exchange>> {
     let gid = name(id)?;
-    let [guard, prepare, facts] = prepare(gid);
-    let transaction = Command::new(
-        Role::TransactionId,
-        "SELECT pg_catalog.pg_current_xact_id()",
-    );
+    let [guard, prepare, facts] = vote::prepare(gid);
+    let transaction = Command::new(Role::TransactionId, nodes::ID);
     nodes::with(id, |node| node.session().take_standby_warning());
     let sent = nodes::send_with(
         id,
@@ -256,58 +257,9 @@ pub fn send_last(
 fn name(id: NodeId) -> Outcome<Gid> {
     let voting = VOTING.borrow();
     match voting.as_ref() {
-        Some(voting) => Ok(gid(id, &voting.identity, voting.sequence)),
+        Some(voting) => Ok(vote::gid(id, &voting.identity, voting.sequence)),
         None => Err(Failure::new(NOT_SUPPORTED, "the transaction is not voting")),
     }
-}
-
-fn gid(id: NodeId, identity: &Identity, sequence: u64) -> Gid {
-    Gid {
-        coordinator: identity.coordinator,
-        incarnation: identity.incarnation,
-        sequence,
-        mapping: nodes::with(id, |node| node.server.mapping).into(),
-    }
-}
-
-/// The node's vote, and what it has told with it.
-fn participant(asked: &Asked) -> Outcome<Participant> {
-    let tag = asked.sent.tag();
-    nodes::with(asked.id, |node| {
-        let answer = Answer {
-            tag: tag.as_deref(),
-            standby_wait_cancelled: node.session().take_standby_warning(),
-        };
-        let mut facts = asked
-            .sent
-            .facts()
-            .into_iter()
-            .map(Option::unwrap_or_default);
-        let lsn = facts.next().and_then(|lsn| lsn.parse().ok());
-        let timeline = facts
-            .next()
-            .and_then(|line| u32::from_str_radix(&line, 16).ok());
-        match (geo::vote(&answer), lsn, timeline, node.transaction()) {
-            (Vote::Yes, Some(lsn), Some(timeline), Some(transaction)) => Ok(Participant {
-                gid: asked.gid,
-                server: node.server.server,
-                system: node.facts.system.clone(),
-                transaction,
-                prepared: geo::Prepared { timeline, lsn },
-            }),
-            _ => Err(Failure::new(
-                ROLLED_BACK,
-                format!(
-                    "server \"{}\" did not prepare the transaction",
-                    node.server.name
-                ),
-            )
-            .detail(match answer.standby_wait_cancelled {
-                true => "Its wait for a synchronous standby was cancelled.".to_owned(),
-                false => format!("It answered {}.", tag.as_deref().unwrap_or("nothing")),
-            })),
-        }
-    })
 }
 
 /// PRE_COMMIT, last of all: the only node that has written commits.
@@ -438,10 +390,11 @@ pub fn rolled_back() {
 
 /// Sends what ends the transaction at the node.
 fn roll_back(id: NodeId) {
-    let (is_usable, prepared, for_use) = nodes::with(id, |node| {
-        (node.is_usable(), node.prepared.clone(), node.for_use)
+    let (is_there, prepared, for_use) = nodes::with(id, |node| {
+        let is_there = node.is_usable() && node.is_open();
+        (is_there, node.prepared.clone(), node.for_use)
     });
-    if !is_usable {
+    if !is_there {
         return;
     }
     match prepared {

@@ -1,14 +1,17 @@
 //! UPDATE and DELETE that a node does by itself.
 
 use super::commit;
+use super::defer;
 use super::exchange::Rows;
 use super::failure::{Outcome, raised};
+use super::key;
 use super::last;
 use super::node::Use;
 use super::nodes;
 use super::row::{CTID, Conversion, descriptor_of, store};
 use super::scan::{attributes, server_and_user, text};
-use super::statement::{self, Sent};
+use super::schedule::Sent;
+use super::statement;
 use super::values::{Parameters, repeats};
 use crate::pg::libpq::Answer;
 use crate::pg::nodes::{nodes as elements, nth};
@@ -33,6 +36,10 @@ struct Direct {
     /// Whether it counts as rows that the command has processed.
     counts: bool,
     returning: Option<Returning>,
+    /// It changes one row, by its full key. Only looked at with `txn.geo_defer`.
+    names_one_row: bool,
+    /// It was put off.
+    is_deferred: bool,
     sent: Option<Sent>,
     /// Rows that have been given.
     given: u64,
@@ -101,6 +108,8 @@ pub unsafe extern "C-unwind" fn begin(node: *mut ForeignScanState, flags: i32) {
             parameters: Parameters::new((*plan).fdw_exprs, node.cast()),
             counts: (*nth::<pg_sys::Boolean>(private, COUNTS)).boolval,
             returning: has_returning.then(|| returning(node, relation, range)),
+            names_one_row: defer::is_wanted() && key::names_one_row(plan, relation),
+            is_deferred: false,
             sent: None,
             given: 0,
             is_told: false,
@@ -201,26 +210,50 @@ pub unsafe extern "C-unwind" fn iterate(node: *mut ForeignScanState) -> *mut Tup
         let Some(direct) = direct_of(node) else {
             return clear(slot);
         };
-        if direct.sent.is_none() {
-            if last::is_last((*node).ss.ps.state)
-                && let Some(servers) = statement::writes_alone((*node).ss.ps.state)
-            {
-                raised(commit::begin_early((*node).ss.ps.state, &servers));
+        if direct.sent.is_none() && !direct.is_deferred {
+            let state = (*node).ss.ps.state;
+            let last = last::is_last(state).then(|| statement::writes_alone(state));
+            let last = last.flatten();
+            // The last statement of all need not wait: it is sent now, and prepares.
+            let is_all = last.is_some() && !defer::is_begun();
+            direct.is_deferred = !is_all && raised(put_off(node, direct));
+            if !direct.is_deferred {
+                if let Some(servers) = last {
+                    raised(commit::begin_early(state, &servers));
+                }
+                raised(statement::start_together(node));
             }
-            raised(statement::start_together(node));
         }
         let affected = match &direct.sent {
             Some((id, exchange)) => {
                 raised(nodes::finish(*id, exchange));
                 exchange.affected()
             }
-            None => 0,
+            None => u64::from(direct.is_deferred),
         };
         if (*(*node).resultRelInfo).ri_projectReturning.is_null() {
             tell(node, direct, affected);
             return clear(slot);
         }
         next(node, direct, affected, slot)
+    }
+}
+
+/// Puts the command off, if it may be: the client is told that it has changed its row.
+unsafe fn put_off(node: *mut ForeignScanState, direct: &Direct) -> Outcome<bool> {
+    // SAFETY: the executor's state.
+    unsafe {
+        let result = (*node).resultRelInfo;
+        let may = direct.names_one_row
+            && direct.returning.is_none()
+            && (*result).ri_projectReturning.is_null()
+            && statement::is_alone((*node).ss.ps.state);
+        if !may {
+            return Ok(false);
+        }
+        let parameters = direct.parameters.evaluate((*node).ss.ps.ps_ExprContext);
+        let id = nodes::find(direct.server, direct.user, Use::Work)?;
+        Ok(defer::put(id, &direct.sql, &parameters, 1))
     }
 }
 

@@ -36,6 +36,8 @@ pub enum Role {
     Prologue,
     /// The statement itself.
     Statement,
+    /// A write that was put off, and has to change so many rows: the client was told so.
+    Deferred(u64),
     /// Tells the transaction's id, if it has one.
     TransactionId,
     /// Its command tag is wanted: COMMIT, PREPARE TRANSACTION, COMMIT PREPARED.
@@ -95,6 +97,8 @@ pub struct Exchange {
     /// When the last answer was taken.
     done_at: Cell<u64>,
     failure: RefCell<Option<Failure>>,
+    /// A write that was put off has not done what the client was told.
+    has_broken_promise: Cell<bool>,
     /// Where the statement's rows go; None: nobody wants them, or not any more.
     rows: RefCell<Option<Rc<dyn Rows>>>,
     affected: Cell<u64>,
@@ -114,6 +118,7 @@ impl Exchange {
             is_done: Cell::new(false),
             done_at: Cell::new(0),
             failure: RefCell::new(None),
+            has_broken_promise: Cell::new(false),
             rows: RefCell::new(rows),
             affected: Cell::new(0),
             transaction: Cell::new(None),
@@ -195,6 +200,9 @@ impl Exchange {
                 let text = command.map_or("", |command| &command.1);
                 let failure = Failure::of_answer(&answer, text);
                 self.failure.borrow_mut().get_or_insert(failure);
+                let is_deferred = matches!(self.role(), Some(Role::Deferred(_)));
+                self.has_broken_promise
+                    .set(is_deferred || self.has_broken_promise());
             }
             Status::Done | Status::Rows | Status::Row => self.take_result(answer),
         }
@@ -212,6 +220,12 @@ impl Exchange {
                     rows.take(answer);
                 }
             }
+            Some(Role::Deferred(told)) if answer.affected() != told => {
+                self.has_broken_promise.set(true);
+                let text = self.commands.get(self.at.get());
+                let failure = other_count(told, answer.affected(), text.map_or("", |one| &one.1));
+                self.failure.borrow_mut().get_or_insert(failure);
+            }
             Some(Role::TransactionId) => {
                 self.transaction
                     .set(answer.text(0).and_then(|id| id.parse().ok()));
@@ -220,7 +234,7 @@ impl Exchange {
             Some(Role::Facts) => {
                 *self.facts.borrow_mut() = (0..answer.columns()).map(|n| answer.text(n)).collect();
             }
-            Some(Role::Prologue) | None => {}
+            Some(Role::Prologue | Role::Deferred(_)) | None => {}
         }
     }
 
@@ -242,6 +256,12 @@ impl Exchange {
         self.facts.borrow().clone()
     }
 
+    /// Whether a write that was put off has not done what the client was told: the transaction
+    /// must not commit.
+    pub fn has_broken_promise(&self) -> bool {
+        self.has_broken_promise.get()
+    }
+
     /// Whether an error has come back.
     pub fn has_failed(&self) -> bool {
         self.failure.borrow().is_some()
@@ -254,4 +274,15 @@ impl Exchange {
             None => Ok(()),
         }
     }
+}
+
+/// A write that was put off has changed another number of rows than the client was told.
+fn other_count(told: u64, changed: u64, command: &str) -> Failure {
+    let mut failure = Failure::new(
+        *b"21000",
+        format!("a deferred write has changed {changed} rows instead of {told}"),
+    )
+    .detail("With txn.geo_defer the client is told the number of rows before the write is sent.");
+    failure.context = Some(format!("remote SQL command: {command}"));
+    failure
 }

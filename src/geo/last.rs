@@ -5,6 +5,7 @@ use crate::pg::{frontend, nesting, raw, xact};
 use crate::shared::guc::{self, GeoPrepare, is_on};
 use pgrx::pg_sys::{EState, QueryDesc};
 use std::cell::Cell;
+use std::ffi::CStr;
 use std::ptr::null;
 
 /// The statement that runs, innermost: its state, and what the hook was given.
@@ -30,6 +31,26 @@ pub fn runs_to_its_end(estate: *const EState) -> bool {
     RUNS.get().0 == estate && TO_ITS_END.get()
 }
 
+/// By which a statement's text says that it is the last one.
+const MARK: &[u8] = b"/*+ txn.last */";
+
+/// Whether the statement's text begins with the mark.
+///
+/// # Safety
+/// The description of a statement that runs.
+unsafe fn is_marked(query: *const QueryDesc) -> bool {
+    // SAFETY: by the contract; the parser has told where in the text the statement is.
+    unsafe {
+        let (text, own) = ((*query).sourceText, (*query).plannedstmt);
+        if text.is_null() || own.is_null() {
+            return false;
+        }
+        let text = CStr::from_ptr(text).to_bytes();
+        let own = text.get((*own).stmt_location.max(0) as usize..);
+        own.is_some_and(|own| own.trim_ascii_start().starts_with(MARK))
+    }
+}
+
 /// Whether nodes may prepare with this statement. It may be wrong: then the next statement at a
 /// node is refused.
 pub fn is_last(estate: *const EState) -> bool {
@@ -45,6 +66,7 @@ pub fn is_last(estate: *const EState) -> bool {
     unsafe {
         let is_in_block = raw::IsTransactionBlock();
         is_on(&guc::GEO_LAST)
+            || is_marked(query)
             || !is_in_block && frontend::commits_next(query)
             || is_in_block && frontend::is_before_commit(query)
     }

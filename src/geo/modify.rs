@@ -1,5 +1,6 @@
 //! INSERT, UPDATE and DELETE row by row, and rows that are routed to a partition.
 
+use super::defer;
 use super::exchange::Rows;
 use super::failure::{Failure, NOT_SUPPORTED, Outcome, raised};
 use super::node::Use;
@@ -44,6 +45,8 @@ struct Modify {
     scratch: pg_sys::MemoryContext,
     returning: Option<Rc<Returned>>,
     batch: c_int,
+    /// Its rows may be put off: nothing is asked of the node but to take them.
+    may_defer: bool,
     /// For rows that an UPDATE moves here.
     routed: Option<Box<Modify>>,
 }
@@ -141,6 +144,7 @@ unsafe fn new(
             ),
             returning,
             batch: batch_size(relation),
+            may_defer: false,
             routed: None,
         }
     }
@@ -192,7 +196,8 @@ pub unsafe extern "C-unwind" fn begin(
                 pgrx::error!("could not find junk ctid column");
             }
         }
-        let modify = new(estate, result, &shape(private), operation, address);
+        let mut modify = new(estate, result, &shape(private), operation, address);
+        modify.may_defer = may_defer(state, &modify);
         (*result).ri_FdwState = keep(estate, modify);
     }
 }
@@ -213,11 +218,25 @@ pub unsafe extern "C-unwind" fn begin_insert(
         }
         let estate = (*state).ps.state;
         let shape = shape(planner::plan_insert(state, result));
-        let modify = new(estate, result, &shape, CmdType::CMD_INSERT, 0);
+        let mut modify = new(estate, result, &shape, CmdType::CMD_INSERT, 0);
+        modify.may_defer = may_defer(state, &modify);
         match modify_of(result) {
             Some(own) => own.routed = Some(Box::new(modify)),
             None => (*result).ri_FdwState = keep(estate, modify),
         }
+    }
+}
+
+/// Whether rows may be put off: of an INSERT that gives nothing back and meets no conflict.
+unsafe fn may_defer(state: *mut ModifyTableState, modify: &Modify) -> bool {
+    // SAFETY: the executor's state. COPY has no plan.
+    unsafe {
+        let plan = (*state).ps.plan.cast::<pg_sys::ModifyTable>();
+        !plan.is_null()
+            && (*plan).operation == CmdType::CMD_INSERT
+            && (*plan).onConflictAction == pg_sys::OnConflictAction::ONCONFLICT_NONE
+            && modify.returning.is_none()
+            && defer::is_wanted()
     }
 }
 
@@ -281,9 +300,13 @@ impl Modify {
         sql
     }
 
-    /// Sends a command, and waits for its answer. How many rows it has changed.
-    fn run(&self, sql: &str, values: Vec<Option<CString>>) -> Outcome<u64> {
+    /// Sends a command that is for so many rows, and waits for its answer, unless it is put off.
+    /// How many rows it has changed.
+    fn run(&self, sql: &str, values: Vec<Option<CString>>, rows: usize) -> Outcome<u64> {
         let id = nodes::reach(&self.server, Use::Work)?;
+        if self.may_defer && defer::put(id, sql, &values, rows as u64) {
+            return Ok(rows as u64);
+        }
         let rows = self.returning.clone().map(|rows| rows as Rc<dyn Rows>);
         let exchange = nodes::send(id, sql, values, rows);
         nodes::finish(id, &exchange)?;
@@ -327,8 +350,8 @@ impl Modify {
             let affected = self.in_scratch(|| {
                 let values = self.values(slots);
                 match slots.len() {
-                    1 => self.run(&self.sql, values),
-                    rows => self.run(&self.insert_of(rows), values),
+                    1 => self.run(&self.sql, values, 1),
+                    rows => self.run(&self.insert_of(rows), values, rows),
                 }
             })?;
             if affected > 0 {
@@ -352,7 +375,7 @@ impl Modify {
             let affected = self.in_scratch(|| {
                 let mut values = vec![Some(self.of_address.text(address))];
                 values.extend(self.values(&[slot]));
-                self.run(&self.sql, values)
+                self.run(&self.sql, values, 1)
             })?;
             if affected > 0 {
                 self.store(slot);

@@ -12,6 +12,9 @@ use std::ffi::c_char;
 use std::ptr::null;
 use std::rc::Rc;
 
+/// So many writes may be put off at one node: they lie in memory.
+const MOST_DEFERRED: usize = 100;
+
 /// What a connection is for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Use {
@@ -36,6 +39,13 @@ pub struct Level {
     pub is_read_only: bool,
 }
 
+/// A write that is put off.
+struct Deferred {
+    command: Command,
+    /// The nest level it belongs to.
+    nest_level: i32,
+}
+
 /// A connection and its state.
 pub struct Node {
     pub server: Rc<Server>,
@@ -51,6 +61,10 @@ pub struct Node {
     keep: i32,
     /// The id of the transaction, once it has written.
     transaction: Option<u64>,
+    /// Writes that are put off: they travel with the next flush.
+    deferred: Vec<Deferred>,
+    /// One of them has not done what the client was told.
+    has_broken_promise: bool,
     /// Its name at the node, once PREPARE TRANSACTION has been sent.
     pub prepared: Option<String>,
     /// The state of the transaction at the node is unknown: the connection must not be used again.
@@ -83,6 +97,8 @@ impl Node {
             depth: 0,
             keep: 0,
             transaction: None,
+            deferred: Vec::new(),
+            has_broken_promise: false,
             prepared: None,
             is_broken: false,
             is_stale: false,
@@ -93,13 +109,64 @@ impl Node {
         &self.session
     }
 
+    /// Whether the present transaction uses it. It may not have been sent anything yet.
     pub fn is_in_transaction(&self) -> bool {
+        self.is_open() || self.has_deferred()
+    }
+
+    /// Whether a transaction is open at the node.
+    pub fn is_open(&self) -> bool {
         self.depth > 0
     }
 
-    /// The id of the transaction at the node; None: it has written nothing.
+    /// The id of the transaction at the node, if it has written and told so.
     pub fn transaction(&self) -> Option<u64> {
         self.transaction
+    }
+
+    /// Whether the transaction has written there, or is going to.
+    pub fn has_written(&self) -> bool {
+        self.transaction.is_some() || self.has_deferred()
+    }
+
+    /// Puts a write off, at this nest level. False: too many wait already.
+    pub fn defer(&mut self, command: Command, nest_level: i32) -> bool {
+        let has_room = self.deferred.len() < MOST_DEFERRED;
+        if has_room {
+            self.deferred.push(Deferred {
+                command,
+                nest_level,
+            });
+        }
+        has_room
+    }
+
+    /// Whether writes wait to be sent.
+    pub fn has_deferred(&self) -> bool {
+        !self.deferred.is_empty()
+    }
+
+    /// Whether a write has not done what the client was told: the transaction must not commit.
+    pub fn has_broken_promise(&self) -> bool {
+        self.has_broken_promise
+    }
+
+    /// The writes that were put off, each in its savepoint, and what brings the node to the present
+    /// nest level.
+    pub fn opening(
+        &mut self,
+        level: &Level,
+        nest_level: i32,
+        name: &str,
+        lock_timeout_ms: i32,
+    ) -> Request {
+        let mut request = Request::default();
+        for one in std::mem::take(&mut self.deferred) {
+            self.adjust(&mut request, level, one.nest_level, name, lock_timeout_ms);
+            request.push(one.command);
+        }
+        self.adjust(&mut request, level, nest_level, name, lock_timeout_ms);
+        request
     }
 
     pub fn is_usable(&self) -> bool {
@@ -121,14 +188,14 @@ impl Node {
     }
 
     /// Commands that open a transaction, or adjust its savepoints to this nest level.
-    pub fn prologue(
+    fn adjust(
         &mut self,
+        request: &mut Request,
         level: &Level,
         nest_level: i32,
         name: &str,
         lock_timeout_ms: i32,
-    ) -> Request {
-        let mut request = Request::default();
+    ) {
         if self.depth == 0 {
             let access = if level.is_read_only { " READ ONLY" } else { "" };
             request.push(Command::new(
@@ -158,16 +225,20 @@ impl Node {
         }
         self.depth = self.depth.max(nest_level);
         self.keep = self.depth;
-        request
     }
 
     /// A subtransaction at this level has committed into its parent.
     pub fn subtransaction_committed(&mut self, level: i32) {
         self.keep = self.keep.min(level - 1);
+        for one in &mut self.deferred {
+            one.nest_level = one.nest_level.min(level - 1);
+        }
     }
 
-    /// The commands that take back what was done at this level, if anything was.
+    /// The commands that take back what was done at this level, if anything was. What was put off
+    /// is forgotten.
     pub fn roll_back_to(&mut self, level: i32) -> Option<Request> {
+        self.deferred.retain(|one| one.nest_level < level);
         if self.keep < level || self.depth < level {
             return None;
         }
@@ -186,6 +257,8 @@ impl Node {
         self.keep = 0;
         self.transaction = None;
         self.prepared = None;
+        self.deferred.clear();
+        self.has_broken_promise = false;
     }
 
     /// Sends the commands. What comes back is in the exchange; a connection that is lost makes it
@@ -255,8 +328,9 @@ impl Node {
 
     /// An exchange is over: the node has told the transaction's id with it.
     pub fn note(&mut self, exchange: &Exchange) {
-        if self.is_in_transaction() {
+        if self.is_open() {
             self.transaction = self.transaction.or(exchange.transaction());
+            self.has_broken_promise |= exchange.has_broken_promise();
         }
     }
 

@@ -2,7 +2,7 @@
 
 use super::connect;
 use super::coordinator;
-use super::exchange::{Command, Exchange, Role, Rows};
+use super::exchange::{Command, Exchange, Request, Role, Rows};
 use super::failure::{Failure, NOT_IN_STATE, NOT_SUPPORTED, Outcome, check_for_interrupts};
 use super::node::{Level, Next, Node, Use};
 use super::planner;
@@ -62,6 +62,12 @@ pub fn all(mut is_one: impl FnMut(&Node) -> bool) -> Vec<NodeId> {
     found
 }
 
+/// The connections, each behind its server.
+pub fn servers(ids: &[NodeId]) -> Vec<(Oid, NodeId)> {
+    let of = |&id: &NodeId| (with(id, |node| node.server.server), id);
+    ids.iter().map(of).collect()
+}
+
 /// Whether the transaction has used a node.
 pub fn are_used() -> bool {
     USED.get()
@@ -69,7 +75,7 @@ pub fn are_used() -> bool {
 
 /// Whether the transaction has written at a node.
 pub fn are_written() -> bool {
-    are_used() && !all(|node| node.transaction().is_some()).is_empty()
+    are_used() && !all(Node::has_written).is_empty()
 }
 
 unsafe extern "C-unwind" fn on_change(_arg: pg_sys::Datum, _cache: i32, hash: u32) {
@@ -241,17 +247,10 @@ pub fn send_with(
     rows: Option<Rc<dyn Rows>>,
     behind: &[Command],
 ) -> Rc<Exchange> {
-    let nest_level = xact::nest_level();
+    let mut command = Command::new(Role::Statement, text);
+    command.parameters = parameters;
     with(id, |node| {
-        let level = level(node.for_use);
-        let nest_level = if node.for_use == Use::Work {
-            nest_level
-        } else {
-            1
-        };
-        let mut request = node.prologue(&level, nest_level, NAME, guc::GEO_LOCK_TIMEOUT.get());
-        let mut command = Command::new(Role::Statement, text);
-        command.parameters = parameters;
+        let mut request = opening(node);
         request.push(command);
         request.commands.extend_from_slice(behind);
         if behind.is_empty() && node.for_use == Use::Work && node.transaction().is_none() {
@@ -261,6 +260,29 @@ pub fn send_with(
             ));
         }
         node.send(&request, rows)
+    })
+}
+
+/// What goes before a statement: writes that were put off, BEGIN, savepoints.
+fn opening(node: &mut Node) -> Request {
+    let nest_level = match node.for_use {
+        Use::Work => xact::nest_level(),
+        Use::Reads(_) => 1,
+    };
+    let level = level(node.for_use);
+    node.opening(&level, nest_level, NAME, guc::GEO_LOCK_TIMEOUT.get())
+}
+
+/// Asks for the id of a transaction that has written.
+pub const ID: &str = "SELECT pg_catalog.pg_current_xact_id()";
+
+/// Sends the writes that were put off, and more commands behind them.
+pub fn send_deferred(id: NodeId, behind: &[Command]) -> Rc<Exchange> {
+    with(id, |node| {
+        let mut request = opening(node);
+        request.push(Command::new(Role::TransactionId, ID));
+        request.commands.extend_from_slice(behind);
+        node.send(&request, None)
     })
 }
 

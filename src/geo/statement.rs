@@ -7,20 +7,18 @@
 //! The parts of an Append leave together: one round trip for all of them. (PostgreSQL's own
 //! asynchronous Append waits where no cancel is heard.)
 
-use super::coordinator;
-use super::exchange::{Command, Exchange, Request, Role};
+use super::exchange::{Command, Request, Role};
 use super::failure::{Failure, NOT_SUPPORTED, Outcome};
 use super::last;
 use super::node::Use;
 use super::nodes::{self, NodeId};
+use super::schedule::{self, Sent};
 use crate::pg::local::Local;
 use crate::pg::nodes::{length, nodes as elements, nth, tag};
-use crate::pg::{process, xact};
-use crate::shared::guc::{self, GeoSchedule};
+use crate::pg::xact;
 use pgrx::pg_sys::{self, ForeignScanState, NodeTag, Oid, Plan};
 use std::cell::RefCell;
 use std::ffi::c_void;
-use std::rc::Rc;
 
 /// A statement in progress.
 struct Statement {
@@ -31,9 +29,6 @@ struct Statement {
     number: Option<usize>,
     parts: Vec<Part>,
 }
-
-/// What a part has sent, and where.
-pub type Sent = (NodeId, Rc<Exchange>);
 
 /// Sends the command of a part, unless that has been done.
 pub type Start = unsafe fn(*mut ForeignScanState) -> Outcome<Option<Sent>>;
@@ -148,7 +143,7 @@ pub unsafe fn connection(estate: *const pg_sys::EState, server: Oid, user: Oid) 
         return nodes::find(server, user, Use::Work);
     };
     let has_written = nodes::all(|node| {
-        node.for_use == Use::Work && node.server.server == server && node.transaction().is_some()
+        node.for_use == Use::Work && node.server.server == server && node.has_written()
     });
     if let Some(&id) = has_written.first() {
         let name = nodes::with(id, |node| node.server.name.clone());
@@ -215,6 +210,16 @@ pub unsafe fn writes_alone(estate: *const pg_sys::EState) -> Option<Vec<(Oid, Oi
     is_it.then_some(servers)
 }
 
+/// Whether the statement has one part only.
+///
+/// # Safety
+/// The state of a running statement.
+pub unsafe fn is_alone(estate: *const pg_sys::EState) -> bool {
+    let statements = STATEMENTS.borrow();
+    let found = statements.iter().find(|one| one.estate == estate as usize);
+    found.is_some_and(|one| one.parts.len() == 1 && !one.parts[0].repeats)
+}
+
 /// A part sends its command, and those beside it in the same Append send theirs.
 ///
 /// # Safety
@@ -227,27 +232,12 @@ pub unsafe fn start_together(node: *mut ForeignScanState) -> Outcome<()> {
         let plan = (*part.node).ss.ps.plan.cast::<pg_sys::ForeignScan>();
         (*plan).operation != pg_sys::CmdType::CMD_SELECT
     };
-    let is_scheduled = guc::GEO_SCHEDULE.get() == GeoSchedule::Latency && parts.iter().all(writes);
-    let mut delays = vec![0; parts.len()];
-    if is_scheduled && parts.len() > 1 {
-        let trips: Vec<_> = parts
-            .iter()
-            .map(|one| coordinator::round_trip(one.server))
-            .collect();
-        delays = geo::delays(&trips, guc::GEO_MAX_DELAY.get().max(0) as u64 * 1000);
-    }
-    let began = process::now();
-    let mut order: Vec<(u64, Part)> = delays.into_iter().zip(parts).collect();
-    order.sort_by_key(|(delay, _)| *delay);
-    let mut sent = Vec::new();
-    for (delay, part) in order {
-        if delay > 0 {
-            nodes::pause(began + delay, &sent)?;
-        }
-        // SAFETY: the state of a part that was noted.
-        sent.extend(unsafe { (part.start)(part.node)? });
-    }
-    Ok(())
+    let is_scheduled = parts.iter().all(writes);
+    let parts = parts.into_iter().map(|one| (one.server, one)).collect();
+    // SAFETY: the state of a part that was noted.
+    schedule::send_each(parts, is_scheduled, |part: Part| unsafe {
+        (part.start)(part.node)
+    })
 }
 
 /// The part and those beside it, if they may leave together.

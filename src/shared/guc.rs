@@ -72,6 +72,7 @@ pub static FOLLOWER_READS: GucSetting<FollowerReads> =
 pub static FOLLOWER_READS_BACKOFF: GucSetting<i32> = GucSetting::<i32>::new(60_000);
 pub static GEO_APPLY_TIMEOUT: GucSetting<i32> = GucSetting::<i32>::new(10_000);
 pub static GEO_CONNECT_TIMEOUT: GucSetting<i32> = GucSetting::<i32>::new(5000);
+pub static GEO_DEFER: GucSetting<bool> = GucSetting::<bool>::new(false);
 pub static GEO_LAST: GucSetting<bool> = GucSetting::<bool>::new(false);
 pub static GEO_LOCK_TIMEOUT: GucSetting<i32> = GucSetting::<i32>::new(5000);
 pub static GEO_MAX_DELAY: GucSetting<i32> = GucSetting::<i32>::new(1000);
@@ -183,6 +184,14 @@ pub fn init() {
         i32::MAX,
         GucContext::Userset,
         GucFlags::UNIT_MS,
+    );
+    GucRegistry::define_bool_guc(
+        c"txn.geo_defer",
+        c"Writes of one row travel with the next statement at their node, or with COMMIT.",
+        c"The client is told at once that they are done. If not, the transaction fails.",
+        &GEO_DEFER,
+        GucContext::Userset,
+        none,
     );
     GucRegistry::define_bool_guc(
         c"txn.geo_last",

@@ -5,6 +5,7 @@ mod adopted;
 mod cancel;
 mod control;
 mod crash;
+mod defer;
 mod down;
 mod early;
 mod faults;

@@ -2,6 +2,8 @@
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
+use libc::{SIGCONT, SIGSTOP};
+use pgserver::signal;
 use postgres::Client;
 use txn_server_tests::{Background, int, pid, read, sqlstate, until};
 
@@ -60,6 +62,12 @@ fn a_near_node_starts_late() -> Result<()> {
     let block = format!("BEGIN; {MOVE}; SELECT 1; COMMIT");
     let late = put_off(&cluster, &mut client, &block)?;
     ensure!(late >= AT_LEAST_MS, "after {late} ms in a block");
+    // And what was put off until COMMIT.
+    let block = "BEGIN; SET LOCAL txn.geo_defer = on; \
+                 UPDATE account SET balance = balance - 1 WHERE id = 1; \
+                 UPDATE account SET balance = balance + 1 WHERE id = 1001; COMMIT";
+    let late = put_off(&cluster, &mut client, block)?;
+    ensure!(late >= AT_LEAST_MS, "after {late} ms at COMMIT");
     ensure!(cluster.balance_sum_at_nodes()? == 2 * super::NODE_SUM);
     Ok(())
 }
@@ -96,6 +104,10 @@ fn what_has_failed_is_not_followed() -> Result<()> {
     let (cluster, mut client) = cluster()?;
     // The error comes back before the other part is due, as that node is nearer than it was.
     client.batch_execute("SET txn.geo_prepare = at_commit; SELECT 1")?;
+    // The resolver must not learn of it.
+    let resolver = "SELECT pid FROM pg_stat_activity WHERE backend_type = 'txn resolver'";
+    let resolver: i32 = read(&mut client, resolver)?;
+    signal(resolver, SIGSTOP)?;
     cluster.line(1).set_delay(Duration::ZERO);
     cluster.node(1).connect()?.batch_execute(
         "ALTER TABLE account ADD CONSTRAINT low CHECK (balance BETWEEN 101 AND 101) NOT VALID",
@@ -108,6 +120,7 @@ fn what_has_failed_is_not_followed() -> Result<()> {
         "SELECT count(*) FROM locked",
     )?;
     ensure!(locked == 0, "the part for node 0 was sent");
+    signal(resolver, SIGCONT)?;
     ensure!(cluster.balance_sum_at_nodes()? == 2 * super::NODE_SUM);
     Ok(())
 }
