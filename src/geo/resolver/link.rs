@@ -83,8 +83,6 @@ impl Link {
         let now = process::now();
         let (database, server) = (coordinator::database(), self.server.server.into());
         if let Some(ping) = self.ping.take() {
-            // An answer that a pass has taken may have waited for the pass.
-            let is_late = ping.sent.is_done();
             if let Some(node) = self.node() {
                 node.consume();
                 drain(node);
@@ -94,7 +92,7 @@ impl Link {
                 return;
             }
             let round_trip = ping.sent.done_at().saturating_sub(ping.at);
-            if !is_late && ping.sent.is_done() && !ping.sent.has_failed() {
+            if ping.sent.is_done() && !ping.sent.has_failed() {
                 memory().with_latencies(|all| all.measured(database, server, round_trip));
             }
         }
