@@ -53,7 +53,8 @@ impl<'a> Load<'a> {
             true => "early",
             false => "at_commit",
         };
-        let session = format!("SET txn.geo_prepare = {prepare}");
+        let defers = rng.random_range(0..100) < self.plan.defer;
+        let session = format!("SET txn.geo_prepare = {prepare}; SET txn.geo_defer = {defers}");
         let mut book = Vec::new();
         let mut client = None;
         while !self.stop.load(Ordering::Relaxed) {

@@ -123,6 +123,8 @@ pub struct Plan {
     pub pause: Duration,
     /// Percent of the sessions with `txn.geo_prepare = early`.
     pub early: u32,
+    /// Percent of the sessions with `txn.geo_defer = on`.
+    pub defer: u32,
     /// `txn.geo_apply_timeout`.
     pub apply_timeout: &'static str,
 }
@@ -159,6 +161,7 @@ impl Plan {
             before: rng.random_range(50..=200),
             pause: Duration::from_millis(rng.random_range(50..=2500)),
             early: *[0, 50, 50, 100].choose(rng).expect("there is a choice"),
+            defer: *[0, 50].choose(rng).expect("there is a choice"),
             apply_timeout: ["100ms", "2s", "30s"]
                 .choose(rng)
                 .expect("there is a choice"),
@@ -169,7 +172,7 @@ impl Plan {
     pub fn settings(&self) -> String {
         format!(
             "nodes={} clients={} node={} point={} meanwhile={:?} immediate={} before={} \
-             pause={:?} early={}% apply_timeout={}",
+             pause={:?} early={}% defer={}% apply_timeout={}",
             self.nodes,
             self.clients,
             self.node,
@@ -179,6 +182,7 @@ impl Plan {
             self.before,
             self.pause,
             self.early,
+            self.defer,
             self.apply_timeout
         )
     }
