@@ -18,7 +18,7 @@ use super::single;
 use super::vote::{self, Asked};
 use crate::pg::local::Local;
 use crate::pg::{process, xact};
-use crate::shared::guc::{self, GeoPrepare};
+use crate::shared::guc::{self, GeoAnswer, GeoPrepare};
 use crate::shared::stop;
 use geo::{Answer, Ending, Gid, Wrote};
 use pgrx::pg_sys::{EState, Oid};
@@ -313,7 +313,7 @@ pub fn after_locks() {
     coordinator::close();
     if !is_applied {
         coordinator::wake();
-        if is_durable {
+        if is_durable && guc::GEO_ANSWER.get() == GeoAnswer::Applied {
             not_applied().warn();
         }
     }
@@ -336,7 +336,11 @@ fn apply(voting: &Voting) -> bool {
         settle::send_ending(one.id, &format!("COMMIT PREPARED '{}'", one.gid))
     };
     let mut sent = Vec::new();
-    let until = process::now() + guc::GEO_APPLY_TIMEOUT.get().max(0) as u64 * 1000;
+    let patience_ms = match guc::GEO_ANSWER.get() {
+        GeoAnswer::Applied => guc::GEO_APPLY_TIMEOUT.get().max(0) as u64,
+        GeoAnswer::Decided => 0,
+    };
+    let until = process::now() + patience_ms * 1000;
     for (n, one) in voting.asked.iter().enumerate() {
         sent.push(tell(one));
         if n == 0 && stop::is_wanted(stop::Point::GeoApplying) {

@@ -39,6 +39,15 @@ pub enum GeoPrepare {
     AtCommit,
 }
 
+/// `txn.geo_answer`: when COMMIT returns.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, PostgresGucEnum)]
+pub enum GeoAnswer {
+    #[name = c"applied"]
+    Applied,
+    #[name = c"decided"]
+    Decided,
+}
+
 /// `txn.geo_schedule`: when the parts of a statement leave for their nodes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, PostgresGucEnum)]
 pub enum GeoSchedule {
@@ -70,6 +79,7 @@ pub static FAIR_EVERY: GucSetting<i32> = GucSetting::<i32>::new(32);
 pub static FOLLOWER_READS: GucSetting<FollowerReads> =
     GucSetting::<FollowerReads>::new(FollowerReads::Validated);
 pub static FOLLOWER_READS_BACKOFF: GucSetting<i32> = GucSetting::<i32>::new(60_000);
+pub static GEO_ANSWER: GucSetting<GeoAnswer> = GucSetting::<GeoAnswer>::new(GeoAnswer::Applied);
 pub static GEO_APPLY_TIMEOUT: GucSetting<i32> = GucSetting::<i32>::new(10_000);
 pub static GEO_CONNECT_TIMEOUT: GucSetting<i32> = GucSetting::<i32>::new(5000);
 pub static GEO_DEFER: GucSetting<bool> = GucSetting::<bool>::new(false);
@@ -164,6 +174,14 @@ pub fn init() {
         i32::MAX / 1000,
         GucContext::Userset,
         GucFlags::UNIT_MS,
+    );
+    GucRegistry::define_enum_guc(
+        c"txn.geo_answer",
+        c"When the COMMIT of a transaction over several nodes returns.",
+        c"\"applied\": when all nodes have committed; \"decided\": when the decision is durable.",
+        &GEO_ANSWER,
+        GucContext::Userset,
+        none,
     );
     GucRegistry::define_int_guc(
         c"txn.geo_apply_timeout",

@@ -2,7 +2,7 @@
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use txn_server_tests::{Background, int, read, sqlstate, until};
+use txn_server_tests::{Background, int, pid, read, sqlstate, until};
 
 use super::{Cluster, listening, transfer};
 
@@ -56,7 +56,7 @@ fn a_statement_waits_for_what_is_decided() -> Result<()> {
     cluster.start_node(1)?;
     for client in [same, cluster.session()?] {
         let mut client = client;
-        let pid = txn_server_tests::pid(&mut client)?;
+        let pid = pid(&mut client)?;
         let reader = Background::call(client, pid, |client| {
             let row = client.query_one("SELECT balance FROM account WHERE id = 1001", &[])?;
             Ok(row.get::<_, i64>(0))
@@ -92,6 +92,37 @@ fn a_line_that_is_cut_after_the_decision() -> Result<()> {
         cluster.expect_committed(&[1])?;
     }
     Ok(())
+}
+
+/// With `txn.geo_answer = decided` COMMIT waits for no node, and who uses the node next sees it.
+#[test]
+fn a_commit_that_does_not_wait_for_the_nodes() -> Result<()> {
+    let settings = [
+        ("txn.geo_answer", "decided"),
+        ("txn.geo_apply_timeout", "1h"),
+    ];
+    let cluster = Cluster::with(2, &settings, &[])?;
+    let mut stopped = cluster.stop_at("geo_decided", 1)?;
+    cluster.line(1).cut();
+    stopped.release()?;
+    let (_, told) = stopped.end()?;
+    told.context("COMMIT")?;
+    let mut client = cluster.session()?;
+    let id = pid(&mut client)?;
+    let reader = Background::call(client, id, |client| {
+        let row = client.query_one("SELECT balance FROM account WHERE id = 1001", &[])?;
+        Ok(row.get::<_, i64>(0))
+    });
+    reader.wait_until_blocked(&mut cluster.coordinator.connect()?)?;
+    cluster.line(1).heal();
+    let balance = reader.end()?.1?;
+    ensure!(balance == 102, "a committed value was not seen: {balance}");
+    let (mut client, notices) = listening(&cluster.coordinator)?;
+    for number in 2..5 {
+        client.batch_execute(&format!("BEGIN; {}; COMMIT", transfer(number)))?;
+    }
+    ensure!(notices.lock().expect("nobody panics").is_empty());
+    cluster.expect_committed(&[1, 2, 3, 4])
 }
 
 /// COMMIT that is cancelled after its decision has committed.
