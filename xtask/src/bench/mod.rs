@@ -11,6 +11,7 @@ mod check;
 mod compare;
 mod family;
 mod fixed_rate;
+pub mod geo;
 mod hammerdb;
 mod instructions;
 pub mod interrupt;

@@ -1,17 +1,18 @@
 //! `cargo xtask geo-demo`: transactions over distant nodes. How long rows stay locked, and what
 //! that does to rate and latency, for each way to commit; the data is checked after every run.
 
+mod form;
 mod load;
 mod record;
 mod report;
 mod site;
-mod variant;
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
 
+use crate::bench::geo::variant::Variant;
 use crate::bench::interrupt;
 use crate::bench::latency::Latency;
 use crate::bench::machine::Machine;
@@ -21,11 +22,11 @@ use crate::bench::write_json;
 use crate::install::{Variant as Build, build_library, install_scripts, publish};
 use crate::setup;
 use crate::tools::checkout;
+use form::Form;
 use load::Load;
 use record::{BASELINE, Hold, Record, Run, summary};
 use site::Site;
 use txn_top::text::{rate, thousands};
-use variant::{Form, Variant};
 
 #[derive(clap::Args)]
 pub struct Args {
@@ -53,8 +54,13 @@ pub struct Args {
     /// Blocks of two UPDATEs, as one message and as four, in place of one UPDATE of two rows
     #[arg(long)]
     statements: bool,
-    /// Only these variants
-    #[arg(long, value_enum, value_delimiter = ',')]
+    /// The variants
+    #[arg(
+        long,
+        value_enum,
+        value_delimiter = ',',
+        default_value = "postgres_fdw,classic,early,scheduled"
+    )]
     variants: Vec<Variant>,
     /// Folder for report.html and result.json [default: geo-demo-report in the checkout]
     #[arg(long, value_name = "DIR")]
@@ -93,10 +99,6 @@ impl Args {
             false => &[Form::Statement],
         }
     }
-
-    fn wants(&self, variant: Variant) -> bool {
-        self.variants.is_empty() || self.variants.contains(&variant)
-    }
 }
 
 /// Runs the demo; `true` when the data was right after every run.
@@ -130,14 +132,12 @@ pub fn run(args: Args, pg_config: Option<&Path>) -> Result<bool> {
 }
 
 fn measure(site: &Site, args: &Args) -> Result<Record> {
-    let can_schedule = site.can_schedule()?;
-    let is_there = |variant: &Variant| can_schedule || *variant != Variant::Scheduled;
-    let wanted = Variant::ALL
-        .into_iter()
-        .filter(|variant| args.wants(*variant));
+    let abilities = site.cluster.abilities()?;
+    let is_there = |variant: &Variant| variant.settings(&abilities).is_some();
+    let wanted = args.variants.iter().copied();
     let (variants, left_out): (Vec<Variant>, Vec<Variant>) = wanted.partition(is_there);
     let machine = Machine::look();
-    let servers = site.describe()?;
+    let servers = site.cluster.describe()?;
     let steps = variants.len() * args.forms().len() * args.rounds;
     let progress = Progress::new(steps)?;
     let mut runs = Vec::new();
@@ -146,16 +146,10 @@ fn measure(site: &Site, args: &Args) -> Result<Record> {
             for variant in &variants {
                 interrupt::check()?;
                 progress.begin(format!("{}, {}", variant.name(), form.name()));
-                let settings = variant.settings(can_schedule);
-                let run = run_once(
-                    site,
-                    args,
-                    *variant,
-                    *form,
-                    (runs.len() + 1, round),
-                    settings,
-                )
-                .with_context(|| format!("{}, {}", variant.name(), form.name()))?;
+                let settings = variant.settings(&abilities).unwrap_or_default();
+                let place = (runs.len() + 1, round);
+                let run = run_once(site, args, *variant, *form, place, settings)
+                    .with_context(|| format!("{}, {}", variant.name(), form.name()))?;
                 progress.print(&line(&run, args.rounds));
                 progress.end();
                 runs.push(run);
@@ -165,7 +159,7 @@ fn measure(site: &Site, args: &Args) -> Result<Record> {
     drop(progress);
     let settings = variants
         .iter()
-        .map(|variant| (variant.name(), variant.settings(can_schedule)));
+        .filter_map(|variant| Some((variant.name(), variant.settings(&abilities)?)));
     Ok(Record {
         benchmark: "geo-demo",
         about: "Clients of a coordinator move money between rows of its nodes. All variants in \
@@ -213,13 +207,15 @@ fn run_once(
         // All variants of a round draw alike.
         seed: round as u64,
     };
-    let seen = load.run()?;
-    let believed = match site.can_schedule()? {
-        true => site.believed_rtt()?,
-        false => vec![None; args.rtt.len()],
-    };
+    let (seen, watched) = load.run()?;
+    let believed = site.cluster.believed_rtt()?;
     let wrong = site.check(sum).err().map(|error| format!("{error:#}"));
-    let nodes = seen.holds.iter().zip(&args.rtt).zip(believed).enumerate();
+    let nodes = watched
+        .holds
+        .iter()
+        .zip(&args.rtt)
+        .zip(believed)
+        .enumerate();
     let holds = nodes.map(|(node, ((hold, rtt), believed))| Hold {
         node,
         rtt_ms: *rtt,

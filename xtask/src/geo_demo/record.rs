@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-use super::variant::{Form, Variant};
+use super::form::Form;
+use crate::bench::geo::variant::Variant;
 use crate::bench::latency::Latency;
 use crate::bench::machine::Machine;
 use crate::bench::site::Description;

@@ -2,11 +2,11 @@
 
 use comfy_table::{CellAlignment, Table, TableComponent, presets};
 use maud::{Markup, PreEscaped, html};
-use plotters::style::RGBColor;
 use txn_top::text::{rate, thousands};
 
+use super::form::Form;
 use super::record::{BASELINE, Line, Record};
-use super::variant::{Form, Variant};
+use crate::bench::geo::variant::{Variant, color_of};
 use crate::bench::stats::Spread;
 use crate::bench::table::milliseconds;
 use crate::report::chart::{Axis, Curve, draw};
@@ -21,15 +21,6 @@ const BEFORE_HOLDS: [&str; 7] = [
     "p99 ms",
     "refused",
 ];
-
-const fn color_of(variant: Variant) -> RGBColor {
-    match variant {
-        Variant::PostgresFdw => RGBColor(128, 138, 157),
-        Variant::Classic => RGBColor(214, 69, 80),
-        Variant::Early => RGBColor(224, 160, 48),
-        Variant::Scheduled => RGBColor(22, 163, 122),
-    }
-}
 
 fn columns(record: &Record) -> Vec<String> {
     let holds = record.rtt_ms.iter().map(|rtt| format!("hold at {rtt} ms"));
@@ -93,7 +84,7 @@ pub fn notes(record: &Record) -> Vec<String> {
     ];
     for variant in &record.left_out {
         notes.push(format!(
-            "The variant {} is left out: this build has no setting txn.geo_schedule.",
+            "The variant {} is left out: this build has no such setting.",
             variant.name()
         ));
     }

@@ -1,20 +1,13 @@
-//! The coordinator, the nodes behind their lines, and what must hold for the data.
+//! The tables of the demo, and what must hold for them.
 
 use std::path::Path;
-use std::thread::sleep;
-use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
-use pgserver::{Line, PgInstall, Server, ServerOptions};
-use postgres::{Client, Config};
+use pgserver::PgInstall;
 use txn_server_tests::int;
 
-use crate::bench::catalog::System;
-use crate::bench::postgres_site::describe;
-use crate::bench::site::Description;
+use crate::bench::geo::cluster::{Cluster, Layout};
 
-/// How long nodes may take after a run until nothing is in doubt any more.
-const PATIENCE: Duration = Duration::from_secs(60);
 /// The balance of each row in the beginning.
 const BALANCE: i64 = 100;
 
@@ -28,20 +21,13 @@ const NODE: &str = "
     VACUUM ANALYZE account";
 
 const COORDINATOR: &str = "
-    CREATE EXTENSION postgres_fdw;
-    CREATE SCHEMA stock;
     CREATE TABLE account (id int NOT NULL, balance bigint NOT NULL, locked timestamptz)
         PARTITION BY RANGE (id);
     CREATE TABLE stock.account (id int NOT NULL, balance bigint NOT NULL, locked timestamptz)
         PARTITION BY RANGE (id)";
 
-/// Locks end as they do with txn_fdw, whose setting txn.geo_lock_timeout the servers do not know.
-const STOCK_OPTIONS: &str = "-c lock_timeout=5s";
-
 pub struct Site {
-    lines: Vec<Line>,
-    nodes: Vec<Server>,
-    coordinator: Server,
+    pub cluster: Cluster,
     rows: i32,
 }
 
@@ -54,63 +40,37 @@ impl Site {
         rtt: &[f64],
         rows: i32,
     ) -> Result<Self> {
-        let connections = 2 * clients + 30;
-        let options = ServerOptions {
-            library_dir: library_dir.map(Path::to_owned),
-            ..ServerOptions::default()
+        let layout = Layout {
+            clients,
+            rtt: &[rtt.to_vec()],
+            nodes_have_library: false,
         };
-        let coordinator = Server::start(install, options.set("max_connections", connections))?;
-        let node = ServerOptions::stock()
-            .set("max_connections", connections)
-            .set("max_prepared_transactions", connections)
-            .set("track_commit_timestamp", "on")
-            // Both rows of a statement are locked in the order of their keys.
-            .set("enable_bitmapscan", "off")
-            .set("enable_seqscan", "off");
-        let nodes = rtt.iter().map(|_| Server::start(install, node.clone()));
-        let nodes: Vec<Server> = nodes.collect::<Result<_>>()?;
-        let lines = nodes
-            .iter()
-            .zip(rtt)
-            .map(|(node, rtt)| Line::with_delay(node, Duration::from_secs_f64(rtt / 2000.0)));
-        let site = Self {
-            lines: lines.collect::<Result<_>>()?,
-            nodes,
-            coordinator,
-            rows,
-        };
+        let cluster = Cluster::start(install, library_dir, &layout)?;
+        let site = Self { cluster, rows };
         site.create()?;
         Ok(site)
     }
 
     fn create(&self) -> Result<()> {
-        let mut client = self.coordinator.connect()?;
-        client.batch_execute(COORDINATOR)?;
-        for (number, (node, line)) in self.nodes.iter().zip(&self.lines).enumerate() {
+        let mut sql = COORDINATOR.to_owned();
+        for (number, node) in self.cluster.nodes().iter().enumerate() {
             let base = number as i32 * self.rows;
             let tables = NODE
                 .replace(":balance", &BALANCE.to_string())
                 .replace(":base", &base.to_string())
                 .replace(":rows", &self.rows.to_string());
             node.psql(&tables)?;
-            let place = format!(
-                "host '{}', port '{}', dbname 'postgres'",
-                line.host().display(),
-                line.port()
-            );
             let rows = format!("FOR VALUES FROM ({base}) TO ({})", base + self.rows);
-            let sql = format!(
-                "CREATE SERVER node{number} FOREIGN DATA WRAPPER txn_fdw OPTIONS ({place});
-                 CREATE SERVER stock{number} FOREIGN DATA WRAPPER postgres_fdw
-                     OPTIONS ({place}, options '{STOCK_OPTIONS}');
-                 CREATE USER MAPPING FOR PUBLIC SERVER node{number} OPTIONS (user 'postgres');
-                 CREATE USER MAPPING FOR PUBLIC SERVER stock{number} OPTIONS (user 'postgres');
-                 CREATE FOREIGN TABLE account_{number} PARTITION OF account {rows}
+            sql += &format!(
+                "; CREATE FOREIGN TABLE account_{number} PARTITION OF account {rows}
                      SERVER node{number} OPTIONS (table_name 'account', key 'id');
                  CREATE FOREIGN TABLE stock.account_{number} PARTITION OF stock.account {rows}
                      SERVER stock{number} OPTIONS (schema_name 'public', table_name 'account')"
             );
-            client.batch_execute(&sql).with_context(|| sql.clone())?;
+        }
+        for coordinator in self.cluster.coordinators() {
+            let made = coordinator?.batch_execute(&sql);
+            made.with_context(|| sql.clone())?;
         }
         Ok(())
     }
@@ -119,88 +79,25 @@ impl Site {
         self.rows
     }
 
-    pub fn nodes(&self) -> &[Server] {
-        &self.nodes
-    }
-
-    /// How clients connect to the coordinator.
-    pub fn config(&self) -> Config {
-        self.coordinator.config("postgres", "postgres")
-    }
-
-    /// Whether the extension has the setting `txn.geo_schedule`.
-    pub fn can_schedule(&self) -> Result<bool> {
-        let mut client = self.coordinator.connect()?;
-        Ok(client.simple_query("SHOW txn.geo_schedule").is_ok())
-    }
-
-    /// The round trips in milliseconds that the coordinator has measured, for those nodes of which
-    /// it has.
-    pub fn believed_rtt(&self) -> Result<Vec<Option<f64>>> {
-        let mut client = self.coordinator.connect()?;
-        let number = |number| format!("node{number}");
-        let read = |number| -> Result<Option<f64>> {
-            let sql = "SELECT round_trip_ms::float8 FROM txn.geo_nodes WHERE node = $1";
-            let row = client.query_opt(sql, &[&number])?;
-            Ok(row.and_then(|row| row.get(0)))
-        };
-        (0..self.nodes.len()).map(number).map(read).collect()
-    }
-
-    pub fn describe(&self) -> Result<Vec<Description>> {
-        let mut coordinator = describe(&mut self.coordinator.connect()?, System::Txn)?;
-        coordinator.system = "coordinator: PostgreSQL with txn";
-        let mut all = vec![coordinator];
-        if let Some(node) = self.nodes.first() {
-            let mut node = describe(&mut node.connect()?, System::Stock)?;
-            node.system = "each node: PostgreSQL";
-            all.push(node);
-        }
-        Ok(all)
-    }
-
     /// Removes what the run before has left behind of old row versions. The sum of the balances.
     pub fn reset(&self) -> Result<i64> {
-        for node in &self.nodes {
+        for node in self.cluster.nodes() {
             node.connect()?.batch_execute("VACUUM account")?;
         }
         self.sum()
     }
 
     fn sum(&self) -> Result<i64> {
-        let sums = self
-            .nodes
-            .iter()
-            .map(|node| int(&mut node.connect()?, "SELECT sum(balance) FROM account"));
-        sums.sum()
+        let sum = "SELECT sum(balance) FROM account";
+        let nodes = self.cluster.nodes().iter();
+        nodes.map(|node| int(&mut node.connect()?, sum)).sum()
     }
 
     /// After a run: waits until nothing is in doubt, and fails if the balances are not `sum`.
     pub fn check(&self, sum: i64) -> Result<()> {
-        let mut client = self.coordinator.connect()?;
-        let began = Instant::now();
-        loop {
-            client.batch_execute("SELECT txn.geo_wake()")?;
-            let decided = int(&mut client, "SELECT count(*) FROM txn.geo_decision")?;
-            let prepared = self.prepared()?;
-            if decided == 0 && prepared == 0 {
-                break;
-            }
-            ensure!(
-                began.elapsed() < PATIENCE,
-                "{prepared} transactions are still prepared and {decided} decided after {} s",
-                PATIENCE.as_secs()
-            );
-            sleep(Duration::from_millis(50));
-        }
+        self.cluster.settle()?;
         let found = self.sum()?;
         ensure!(found == sum, "the balances are {found} in all, not {sum}");
         Ok(())
-    }
-
-    fn prepared(&self) -> Result<i64> {
-        let count = |client: &mut Client| int(client, "SELECT count(*) FROM pg_prepared_xacts");
-        let counts = self.nodes.iter().map(|node| count(&mut node.connect()?));
-        counts.sum()
     }
 }

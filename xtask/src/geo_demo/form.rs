@@ -1,63 +1,6 @@
-//! What is compared, and how the clients write their transactions.
+//! How the clients write their transactions.
 
 use serde::Serialize;
-
-/// How the coordinator commits.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, clap::ValueEnum)]
-#[serde(rename_all = "snake_case")]
-pub enum Variant {
-    /// Stock postgres_fdw, which is not atomic: it commits at one node after the other.
-    #[value(name = "postgres_fdw")]
-    PostgresFdw,
-    /// Two-phase commit that begins with COMMIT.
-    Classic,
-    /// Nodes prepare with the last statement, where it is known.
-    Early,
-    /// In addition, near nodes start later, so that all locks begin together.
-    Scheduled,
-}
-
-impl Variant {
-    pub const ALL: [Self; 4] = [
-        Self::PostgresFdw,
-        Self::Classic,
-        Self::Early,
-        Self::Scheduled,
-    ];
-
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::PostgresFdw => "postgres_fdw",
-            Self::Classic => "classic",
-            Self::Early => "early",
-            Self::Scheduled => "scheduled",
-        }
-    }
-
-    pub const fn about(self) -> &'static str {
-        match self {
-            Self::PostgresFdw => "stock postgres_fdw; not atomic",
-            Self::Classic => "two-phase commit at COMMIT",
-            Self::Early => "PREPARE with the last statement",
-            Self::Scheduled => "early, and near nodes start later",
-        }
-    }
-
-    /// What each session says first; `can_schedule` tells whether the setting is there.
-    pub fn settings(self, can_schedule: bool) -> String {
-        let (prepare, schedule) = match self {
-            Self::PostgresFdw => return "SET search_path = stock".to_owned(),
-            Self::Classic => ("at_commit", "off"),
-            Self::Early => ("early", "off"),
-            Self::Scheduled => ("early", "latency"),
-        };
-        let mut settings = format!("SET txn.geo_prepare = {prepare}");
-        if can_schedule {
-            settings += &format!("; SET txn.geo_schedule = {schedule}");
-        }
-        settings
-    }
-}
 
 /// How a client writes a transfer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -126,11 +69,5 @@ mod tests {
             "UPDATE account SET balance = balance - 1 WHERE id = 9"
         );
         assert_eq!(Form::Message.messages(9, 4), [block.join("; ")]);
-    }
-
-    #[test]
-    fn stock_tables_are_found_by_name() {
-        assert!(Variant::PostgresFdw.settings(true).contains("stock"));
-        assert!(!Variant::Early.settings(false).contains("schedule"));
     }
 }
