@@ -82,15 +82,17 @@ pub struct Args {
     /// Print all that pgbench said when a run fails
     #[arg(long)]
     raw: bool,
-    /// Warehouses of range-tpcc [default: 16] and hammerdb [default: 1]
+    /// Warehouses of range-tpcc and geo-tpcc [default: 16] and hammerdb [default: 1]
     #[arg(long, value_name = "NUMBER")]
     warehouses: Option<u64>,
-    /// Folder for the HTML reports of range benchmarks and fixed-rate
+    /// Folder for the HTML reports of range benchmarks, geo benchmarks and fixed-rate
     /// [default: bench-report in the checkout]
     #[arg(long, value_name = "FOLDER")]
     report: Option<PathBuf>,
     #[command(flatten)]
     fixed_rate: fixed_rate::Options,
+    #[command(flatten)]
+    geo: geo::Options,
     #[command(flatten)]
     hammerdb: hammerdb::Options,
     #[command(flatten)]
@@ -129,6 +131,17 @@ impl Args {
         fixed_rate::Common {
             clients: &self.clients,
             variants: &self.variants,
+            seconds: self.seconds,
+            rounds: self.rounds,
+            protocol: self.protocol,
+        }
+    }
+
+    fn for_geo(&self) -> geo::Common<'_> {
+        geo::Common {
+            clients: &self.clients,
+            variants: &self.variants,
+            warehouses: self.warehouses,
             seconds: self.seconds,
             rounds: self.rounds,
             protocol: self.protocol,

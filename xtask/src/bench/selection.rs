@@ -8,7 +8,8 @@ use pgserver::PgInstall;
 
 use super::runner::Plan;
 use super::{
-    Args, catalog, family, fixed_rate, hammerdb, instructions, keep, measure_one, range, results,
+    Args, catalog, family, fixed_rate, geo, hammerdb, instructions, keep, measure_one, range,
+    results,
 };
 
 /// Prints the names that can be given, and what they are about.
@@ -18,12 +19,17 @@ pub fn list() {
     let families = catalog::FAMILIES.iter().copied();
     let hammers = hammerdb::ALL.iter().map(|one| (one.name, one.about));
     let ranges = range::ALL.iter().map(|one| (one.name, one.about));
+    let geos = geo::ALL.iter().map(|one| (one.name, one.about));
     let others = [
         (fixed_rate::NAME, fixed_rate::ABOUT),
         (instructions::NAME, instructions::ABOUT),
         (results::NAME, results::ABOUT),
     ];
-    let all = single.chain(families).chain(hammers).chain(ranges);
+    let all = single
+        .chain(families)
+        .chain(hammers)
+        .chain(ranges)
+        .chain(geos);
     for (name, about) in all.chain(others) {
         println!("{name:<16} {about}");
     }
@@ -36,6 +42,7 @@ pub struct Selection {
     fixed_rate: Option<fixed_rate::Plan>,
     hammers: Vec<hammerdb::Plan>,
     ranges: Vec<range::Plan>,
+    geos: Vec<geo::Plan>,
 }
 
 impl Selection {
@@ -58,8 +65,10 @@ impl Selection {
             .filter(|benchmark| chosen(benchmark.name))
             .map(|benchmark| args.range.plan(benchmark, &args.for_ranges()))
             .collect::<Result<Vec<_>, _>>()?;
+        let geos = geo::ALL.iter().filter(|benchmark| chosen(benchmark.name));
+        let mut geos: Vec<&'static geo::Benchmark> = geos.collect();
         let nothing = plans.is_empty() && hammers.is_empty() && ranges.is_empty();
-        if nothing && fixed_rate.is_none() && !counts {
+        if nothing && geos.is_empty() && fixed_rate.is_none() && !counts {
             bail!(
                 "there is no benchmark \"{}\": `cargo xtask bench list` shows them",
                 args.name
@@ -74,12 +83,17 @@ impl Selection {
         if ranges.is_empty() {
             args.range.refuse()?;
         }
-        if args.warehouses.is_some() && ranges.is_empty() && hammers.is_empty() {
-            bail!("only range benchmarks and hammerdb have --warehouses");
+        if geos.is_empty() {
+            args.geo.refuse()?;
         }
-        if args.report.is_some() && ranges.is_empty() && fixed_rate.is_none() {
+        let has_warehouses = !(ranges.is_empty() && geos.is_empty() && hammers.is_empty());
+        if args.warehouses.is_some() && !has_warehouses {
+            bail!("only range and geo benchmarks and hammerdb have --warehouses");
+        }
+        let has_report = !(ranges.is_empty() && geos.is_empty() && fixed_rate.is_none());
+        if args.report.is_some() && !has_report {
             bail!(
-                "only range benchmarks and {} have --report",
+                "only range and geo benchmarks and {} have --report",
                 fixed_rate::NAME
             );
         }
@@ -87,6 +101,10 @@ impl Selection {
             plans.retain(|plan| is_possible(plan.benchmark.name, plan.check_packages()));
             hammers.retain(|one| is_possible(one.name, args.hammerdb.folder().map(drop)));
             counts = is_possible(instructions::NAME, instructions::version().map(drop));
+            let is_geo = |one: &&'static geo::Benchmark| {
+                is_possible(one.name, args.geo.plan(one, &args.for_geo()).map(drop))
+            };
+            geos.retain(is_geo);
         }
         for plan in &plans {
             plan.check()?;
@@ -100,12 +118,17 @@ impl Selection {
             fixed_rate,
             hammers: hammers.collect::<Result<_, _>>()?,
             ranges,
+            geos: geos
+                .into_iter()
+                .map(|benchmark| args.geo.plan(benchmark, &args.for_geo()))
+                .collect::<Result<_, _>>()?,
         })
     }
 
     /// Whether something runs on the extension.
     pub fn needs_library(&self) -> bool {
         self.counts
+            || !self.geos.is_empty()
             || self.plans.iter().any(Plan::needs_library)
             || self.fixed_rate.iter().any(fixed_rate::Plan::needs_library)
             || self.hammers.iter().any(hammerdb::Plan::needs_library)
@@ -117,13 +140,15 @@ impl Selection {
         let plans = self.plans.iter().map(|one| (one.runs(), one.estimate()));
         let hammers = self.hammers.iter().map(|one| (one.runs(), one.estimate()));
         let ranges = self.ranges.iter().map(|one| (one.runs(), one.estimate()));
+        let geos = self.geos.iter().map(|one| (one.runs(), one.estimate()));
         let fixed_rate = self.fixed_rate.iter();
         let fixed_rate = fixed_rate.map(|one| (one.runs(), one.estimate()));
         let counts = instructions::runs(rounds);
         let counts = self
             .counts
             .then(|| (counts, instructions::estimate(rounds)));
-        let parts = plans.chain(hammers).chain(ranges).chain(fixed_rate);
+        let parts = plans.chain(hammers).chain(ranges).chain(geos);
+        let parts = parts.chain(fixed_rate);
         let parts: Vec<(usize, Duration)> = parts.chain(counts).collect();
         println!(
             "{} benchmarks, {} runs, about {}",
@@ -168,6 +193,9 @@ impl Selection {
         for plan in self.ranges {
             args.range.measure(plan, install, out, reports)?;
         }
+        for plan in self.geos {
+            geo::measure(&plan, install, out, reports)?;
+        }
         Ok(())
     }
 }
@@ -210,6 +238,7 @@ mod tests {
         let all = select("all").unwrap();
         assert!(all.hammers.is_empty() && all.fixed_rate.is_some());
         assert_eq!(all.ranges.len(), range::ALL.len());
+        assert_eq!(all.geos.len(), geo::ALL.len());
         let mut families = all.plans.iter().filter_map(|plan| plan.benchmark.family);
         assert!(families.any(|family| family == "tpcc"));
         assert!(select("hammerdb").is_err());
@@ -236,6 +265,8 @@ mod tests {
             "tpcc --warehouses 5",
             "fixed-rate --minutes 1",
             "hot-row --report x",
+            "range --theta 0.9",
+            "geo --scan 10",
         ] {
             assert!(select(words).is_err(), "{words}");
         }

@@ -1,0 +1,247 @@
+//! What is kept: every run as it was, and the summary computed from the runs.
+
+use std::collections::BTreeMap;
+
+use super::catalog::BASELINES;
+use super::paper::Measured;
+use super::place::At;
+use super::variant::Variant;
+use super::workload::Sizes;
+use crate::bench::latency::Latency;
+use crate::bench::machine::Machine;
+use crate::bench::pgbench::Protocol;
+use crate::bench::site::Description;
+use crate::bench::stats::Spread;
+
+/// A whole measurement, as it is written to JSON.
+#[derive(serde::Serialize)]
+pub struct Record {
+    pub benchmark: &'static str,
+    pub about: &'static str,
+    pub machine: Machine,
+    pub servers: Vec<Description>,
+    pub protocol: Protocol,
+    pub seconds: u64,
+    pub rounds: usize,
+    /// Where a place has no others: from each coordinator to each node.
+    pub rtt_ms: Vec<Vec<f64>>,
+    pub sizes: Sizes,
+    pub baselines: Vec<&'static str>,
+    pub variants: Vec<VariantRecord>,
+    /// Variants that were asked for and could not run, and why.
+    pub left_out: BTreeMap<&'static str, String>,
+    pub places: Vec<PlaceRecord>,
+    pub summary: Vec<Line>,
+    pub runs: Vec<Run>,
+}
+
+#[derive(serde::Serialize)]
+pub struct VariantRecord {
+    pub variant: Variant,
+    pub about: &'static str,
+    /// What each session says first.
+    pub settings: String,
+}
+
+#[derive(serde::Serialize)]
+pub struct PlaceRecord {
+    pub place: String,
+    pub at: At,
+    /// A transaction that a client has drawn.
+    pub example: Vec<String>,
+}
+
+/// One run of one variant.
+#[derive(serde::Serialize)]
+pub struct Run {
+    /// Position in the order of execution, from 1.
+    pub order: usize,
+    /// From 1.
+    pub round: usize,
+    pub place: String,
+    pub variant: Variant,
+    pub tps: f64,
+    pub transactions: u64,
+    /// With all attempts of a transaction. None when none committed.
+    pub latency_ms: Option<Latency>,
+    /// Attempts that failed, by SQLSTATE.
+    pub refusals: BTreeMap<String, u64>,
+    /// Bursts to each node for each transaction, without those of the coordinators' own.
+    pub trips: Vec<f64>,
+    /// From lock to commit at each node; none where no row was seen.
+    pub holds: Vec<Option<Hold>>,
+    /// What the first coordinator believed in the end; none: not known.
+    pub believed_rtt_ms: Vec<Option<f64>>,
+    /// Why the run does not count: it failed, or its check did.
+    pub wrong: Option<String>,
+}
+
+/// Of rows at a node.
+#[derive(Clone, Copy, serde::Serialize)]
+pub struct Hold {
+    pub samples: u64,
+    pub ms: Latency,
+}
+
+/// The runs of one variant at one place, taken together.
+#[derive(Clone, serde::Serialize)]
+pub struct Line {
+    pub place: String,
+    pub variant: Variant,
+    pub tps: Spread,
+    /// Failed attempts for each transaction, of each run.
+    pub refused: Spread,
+    /// Of all runs, by SQLSTATE.
+    pub refusals: BTreeMap<String, u64>,
+    pub p50_ms: Option<f64>,
+    pub p95_ms: Option<f64>,
+    pub p99_ms: Option<f64>,
+    /// Bursts for each transaction, over all nodes.
+    pub trips: Spread,
+    /// Medians at each node.
+    pub hold_p50_ms: Vec<Option<f64>>,
+    pub hold_p99_ms: Vec<Option<f64>>,
+    /// tps as a multiple of each baseline's in the same round.
+    pub ratios: BTreeMap<&'static str, Spread>,
+}
+
+impl Line {
+    pub fn measured(&self) -> Measured<'_> {
+        let median = |variant: Variant| {
+            let ratio = self.ratios.get(variant.name());
+            ratio.map(|spread| spread.median)
+        };
+        Measured {
+            place: &self.place,
+            variant: self.variant.name(),
+            to_xa: median(Variant::Xa),
+            to_classic: median(Variant::Classic),
+        }
+    }
+}
+
+/// One line for each place and variant, in this order, of the runs that count.
+pub fn summarize(places: &[PlaceRecord], runs: &[Run]) -> Vec<Line> {
+    let pairs = places
+        .iter()
+        .flat_map(|place| Variant::ALL.map(|variant| (place, variant)));
+    pairs
+        .filter_map(|(place, variant)| line(&place.place, variant, runs))
+        .collect()
+}
+
+/// None of no runs.
+fn line(place: &str, variant: Variant, runs: &[Run]) -> Option<Line> {
+    let of = |variant: Variant| -> Vec<&Run> {
+        let fits = |run: &&Run| run.place == place && run.variant == variant && run.wrong.is_none();
+        runs.iter().filter(fits).collect()
+    };
+    let all = of(variant);
+    let rates = |runs: &[&Run]| -> Vec<(usize, f64)> {
+        runs.iter().map(|run| (run.round, run.tps)).collect()
+    };
+    let median = |value: &dyn Fn(&Run) -> Option<f64>| {
+        Spread::of(all.iter().filter_map(|run| value(run))).map(|spread| spread.median)
+    };
+    let latency = |part: fn(&Latency) -> f64| median(&|run| run.latency_ms.as_ref().map(part));
+    let nodes = all.first().map_or(0, |run| run.holds.len());
+    let hold = |part: fn(&Latency) -> f64| -> Vec<Option<f64>> {
+        let at = |node: usize| {
+            median(&|run| {
+                let hold = run.holds.get(node).copied().flatten()?;
+                Some(part(&hold.ms))
+            })
+        };
+        (0..nodes).map(at).collect()
+    };
+    let mut refusals: BTreeMap<String, u64> = BTreeMap::new();
+    for (code, count) in all.iter().flat_map(|run| &run.refusals) {
+        *refusals.entry(code.clone()).or_default() += count;
+    }
+    let ratios = BASELINES.iter().filter_map(|baseline| {
+        let ratio = Spread::of_ratios(&rates(&all), &rates(&of(*baseline)))?;
+        Some((baseline.name(), ratio))
+    });
+    Some(Line {
+        place: place.to_owned(),
+        variant,
+        tps: Spread::of(all.iter().map(|run| run.tps))?,
+        refused: Spread::of(all.iter().map(|run| {
+            let refused: u64 = run.refusals.values().sum();
+            refused as f64 / run.transactions.max(1) as f64
+        }))?,
+        refusals,
+        p50_ms: latency(|ms| ms.p50),
+        p95_ms: latency(|ms| ms.p95),
+        p99_ms: latency(|ms| ms.p99),
+        trips: Spread::of(
+            all.iter()
+                .map(|run| run.trips.iter().fold(0.0, |sum, trips| sum + trips)),
+        )?,
+        hold_p50_ms: hold(|ms| ms.p50),
+        hold_p99_ms: hold(|ms| ms.p99),
+        ratios: ratios.collect(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::bench::geo::place::DEFAULT;
+
+    fn run(round: usize, variant: Variant, tps: f64, wrong: Option<&str>) -> Run {
+        let latency = Latency {
+            mean: 1.0,
+            p50: 1.0,
+            p95: 1.0,
+            p99: tps,
+            max: 3.0,
+        };
+        Run {
+            order: 1,
+            round,
+            place: "here".to_owned(),
+            variant,
+            tps,
+            transactions: 10,
+            latency_ms: Some(latency),
+            refusals: BTreeMap::from([("40001".to_owned(), 5)]),
+            trips: vec![1.0, 2.0],
+            holds: vec![
+                None,
+                Some(Hold {
+                    samples: 1,
+                    ms: latency,
+                }),
+            ],
+            believed_rtt_ms: Vec::new(),
+            wrong: wrong.map(str::to_owned),
+        }
+    }
+
+    #[test]
+    fn runs_with_wrong_data_do_not_count() {
+        let places = [PlaceRecord {
+            place: "here".to_owned(),
+            at: DEFAULT,
+            example: Vec::new(),
+        }];
+        let runs = [
+            run(1, Variant::Classic, 10.0, None),
+            run(1, Variant::Early, 20.0, None),
+            run(2, Variant::Classic, 10.0, None),
+            run(2, Variant::Early, 90.0, Some("an update is lost")),
+            run(1, Variant::Scheduled, 90.0, Some("an update is lost")),
+        ];
+        let lines = summarize(&places, &runs);
+        assert_eq!(lines.len(), 2);
+        let early = &lines[1];
+        assert_eq!((early.variant, early.tps.max), (Variant::Early, 20.0));
+        assert_eq!(early.ratios["classic"].median, 2.0);
+        assert!(!early.ratios.contains_key("xa"));
+        assert_eq!((early.refused.median, early.refusals["40001"]), (0.5, 5));
+        assert_eq!((early.trips.median, early.p99_ms), (3.0, Some(20.0)));
+        assert_eq!(early.hold_p99_ms, [None, Some(20.0)]);
+        assert_eq!(early.measured().to_classic, Some(2.0));
+    }
+}

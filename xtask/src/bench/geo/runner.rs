@@ -1,0 +1,386 @@
+//! Runs a benchmark: variants in turn at each place, every run checked against the data it left.
+
+use std::collections::BTreeMap;
+use std::thread::scope;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail, ensure};
+use pgserver::PgInstall;
+
+use super::catalog::{BASELINES, Benchmark};
+use super::cluster::Layout;
+use super::load::{self, Clock, Seen, Watch, Watched};
+use super::place::At;
+use super::record::{Hold, PlaceRecord, Record, Run, VariantRecord, summarize};
+use super::session::{Manner, Session, random};
+use super::site::Site;
+use super::table::run_line;
+use super::variant::Variant;
+use super::workload::{Draws, Schema, Sizes};
+use super::xa::Xa;
+use crate::bench::interrupt;
+use crate::bench::latency::Latency;
+use crate::bench::machine::Machine;
+use crate::bench::pgbench::Protocol;
+use crate::bench::progress::Progress;
+use crate::bench::runner::in_turn;
+
+/// What is not counted at the start of a run, when all sessions are connected: the coordinators
+/// learn round trips.
+const WARM_UP: Duration = Duration::from_secs(2);
+/// Java compiles, too.
+const WARM_UP_JAVA: Duration = Duration::from_secs(5);
+/// How often held rows are looked at.
+const SAMPLE_EVERY: Duration = Duration::from_secs(1);
+/// About what is added to the seconds of runs: to start, and around each run.
+const START_SECONDS: u64 = 15;
+const AROUND_SECONDS: u64 = 6;
+
+/// A benchmark, and how long and how often.
+pub struct Plan {
+    pub benchmark: &'static Benchmark,
+    pub places: Vec<Place>,
+    pub variants: Vec<Variant>,
+    /// Where a place has no others: from each coordinator to each node.
+    pub rtt: Vec<Vec<f64>>,
+    pub sizes: Sizes,
+    pub seconds: u64,
+    pub rounds: usize,
+}
+
+pub struct Place {
+    pub label: String,
+    pub at: At,
+}
+
+/// A variant that can run.
+struct Contender {
+    variant: Variant,
+    settings: String,
+}
+
+/// Which run it is.
+#[derive(Clone, Copy)]
+struct Turn {
+    order: usize,
+    round: usize,
+}
+
+impl Plan {
+    pub fn runs(&self) -> usize {
+        self.rounds * self.places.len() * self.variants.len()
+    }
+
+    /// About how long it takes.
+    pub fn estimate(&self) -> Duration {
+        let runs = self.runs() as u64;
+        Duration::from_secs(START_SECONDS + runs * (self.seconds + AROUND_SECONDS))
+    }
+
+    /// Fails when the plan cannot be run.
+    pub fn check(&self) -> Result<()> {
+        ensure!(
+            self.seconds > 0 && self.rounds > 0,
+            "a benchmark takes at least one second and one round"
+        );
+        let nodes = |one: &At| one.group_lock.is_some();
+        let mut kinds = self.places.iter().map(|place| nodes(&place.at));
+        let first = kinds.next().context("a benchmark without a place")?;
+        ensure!(
+            kinds.all(|other| other == first),
+            "nodes have the extension or do not"
+        );
+        let is_two = self.places.iter().any(|place| place.at.coordinators > 1);
+        ensure!(
+            !is_two || !self.variants.contains(&Variant::Xa),
+            "xa has no coordinators"
+        );
+        for place in &self.places {
+            let at = &place.at;
+            ensure!(at.clients > 0, "there has to be a client");
+            ensure!(at.distributed <= 100, "percent go to 100");
+            ensure!(
+                at.theta >= 0.0 && at.theta.is_finite(),
+                "theta is 0 or more"
+            );
+            ensure!(
+                (1..=at.operations).contains(&at.batches),
+                "{} operations do not come in {} batches",
+                at.operations,
+                at.batches
+            );
+            ensure!(
+                at.operations as i64 * 10 <= self.sizes.rows,
+                "{} rows are too few for {} operations",
+                self.sizes.rows,
+                at.operations
+            );
+        }
+        Ok(())
+    }
+
+    fn schemas(&self) -> Vec<&'static Schema> {
+        let mut schemas: Vec<&'static Schema> = Vec::new();
+        for schema in self.places.iter().map(|place| place.at.kind.schema()) {
+            if schemas.iter().all(|one| one.name != schema.name) {
+                schemas.push(schema);
+            }
+        }
+        schemas
+    }
+
+    fn start(&self, install: &PgInstall) -> Result<Site> {
+        let progress = Progress::new(1)?;
+        progress.begin("starting the servers, filling the tables".to_owned());
+        let places = || self.places.iter().map(|place| place.at);
+        let coordinators = places().map(|at| at.coordinators).max().unwrap_or(1);
+        let layout = Layout {
+            clients: places().map(|at| at.clients).max().unwrap_or(1),
+            rtt: self
+                .rtt
+                .get(..coordinators)
+                .context("too few round trips")?,
+            nodes_have_library: places().any(|at| at.group_lock.is_some()),
+        };
+        Site::start(install, &layout, self.sizes, &self.schemas())
+    }
+
+    /// Measures everything.
+    pub fn measure(&self, install: &PgInstall) -> Result<Record> {
+        let site = self.start(install)?;
+        let (contenders, left_out, xa) = self.contenders(&site)?;
+        for (variant, why) in &left_out {
+            println!("{variant} is left out: {why}");
+        }
+        let machine = Machine::look();
+        let steps = self.rounds * self.places.len() * contenders.len();
+        let progress = Progress::new(steps)?;
+        let mut runs: Vec<Run> = Vec::new();
+        for round in 1..=self.rounds {
+            for place in &self.places {
+                for contender in in_turn(&contenders, round) {
+                    interrupt::check()?;
+                    progress.begin(format!("{} · {}", place.label, contender.variant.name()));
+                    let turn = Turn {
+                        order: runs.len() + 1,
+                        round,
+                    };
+                    let run = self.run_once(&site, place, contender, xa.as_ref(), turn)?;
+                    progress.print(&run_line(&run, self.rounds));
+                    progress.end();
+                    runs.push(run);
+                }
+            }
+        }
+        drop(progress);
+        let places = self.places.iter().map(|place| self.told(place));
+        let places: Vec<PlaceRecord> = places.collect::<Result<_>>()?;
+        Ok(Record {
+            benchmark: self.benchmark.name,
+            about: self.benchmark.about,
+            machine,
+            servers: site.cluster.describe()?,
+            protocol: Protocol::Prepared,
+            seconds: self.seconds,
+            rounds: self.rounds,
+            rtt_ms: self.rtt.clone(),
+            sizes: self.sizes,
+            baselines: baselines(&contenders),
+            variants: contenders.into_iter().map(VariantRecord::from).collect(),
+            left_out,
+            summary: summarize(&places, &runs),
+            places,
+            runs,
+        })
+    }
+
+    /// Those that can run, why the others cannot, and the other client if it is among the first.
+    fn contenders(
+        &self,
+        site: &Site,
+    ) -> Result<(Vec<Contender>, BTreeMap<&'static str, String>, Option<Xa>)> {
+        let abilities = site.cluster.abilities()?;
+        let mut contenders = Vec::new();
+        let mut left_out = BTreeMap::new();
+        let mut xa = None;
+        for variant in self.variants.iter().copied() {
+            let Some(settings) = variant.settings(&abilities) else {
+                let why = "this build has no such setting";
+                left_out.insert(variant.name(), why.to_owned());
+                continue;
+            };
+            if variant == Variant::Xa {
+                match Xa::prepare() {
+                    Ok(made) => xa = Some(made),
+                    Err(error) => {
+                        left_out.insert(variant.name(), format!("{error:#}"));
+                        continue;
+                    }
+                }
+            }
+            contenders.push(Contender { variant, settings });
+        }
+        ensure!(!contenders.is_empty(), "no variant can run");
+        Ok((contenders, left_out, xa))
+    }
+
+    /// The place as it is recorded.
+    fn told(&self, place: &Place) -> Result<PlaceRecord> {
+        let draws = Draws::new(&place.at, &self.sizes, 0)?;
+        let mut rng = random(0, 0);
+        let mut drawn = std::iter::repeat_with(|| draws.draw(&mut rng));
+        // One with all that there is: read and written.
+        let longest = drawn.by_ref().take(20).max_by_key(|one| one.steps.len());
+        let steps = longest.into_iter().flat_map(|one| one.steps);
+        Ok(PlaceRecord {
+            place: place.label.clone(),
+            at: place.at,
+            example: steps.map(|step| step.sql).collect(),
+        })
+    }
+
+    /// Runs one variant and checks the data. What fails is recorded as a run that does not count.
+    fn run_once(
+        &self,
+        site: &Site,
+        place: &Place,
+        contender: &Contender,
+        xa: Option<&Xa>,
+        turn: Turn,
+    ) -> Result<Run> {
+        let at = &place.at;
+        let schema = at.kind.schema();
+        site.arrange(at)?;
+        let before = site.reset(schema)?;
+        let done = match contender.variant {
+            Variant::Xa => {
+                let xa = xa.context("the client was not made")?;
+                let time = Duration::from_secs(self.seconds);
+                xa.run(
+                    site,
+                    at,
+                    turn.round,
+                    (WARM_UP_JAVA, time),
+                    |clock, clients| self.watched(site, at, clock, || clients.finish()),
+                )
+            }
+            _ => self.run_sessions(site, at, contender, turn.round),
+        };
+        interrupt::check()?;
+        let (seen, watched, wrong) = match done {
+            Ok((seen, watched)) => {
+                let checked = site.check(schema, &before, &seen.effects);
+                (seen, Some(watched), checked.err())
+            }
+            Err(error) => {
+                site.cluster.settle()?;
+                (Seen::nothing()?, None, Some(error))
+            }
+        };
+        let idle = site.idle_bursts();
+        Ok(Run {
+            order: turn.order,
+            round: turn.round,
+            place: place.label.clone(),
+            variant: contender.variant,
+            tps: seen.transactions as f64 / self.seconds as f64,
+            transactions: seen.transactions,
+            latency_ms: (!seen.latency.is_empty()).then(|| Latency::from(&seen.latency)),
+            trips: watched
+                .iter()
+                .flat_map(|watched| &watched.bursts)
+                .zip(idle)
+                .map(|(bursts, idle)| {
+                    let of_clients = *bursts as f64 - idle * self.seconds as f64;
+                    of_clients.max(0.0) / seen.transactions.max(1) as f64
+                })
+                .collect(),
+            holds: watched
+                .iter()
+                .flat_map(|watched| &watched.holds)
+                .map(|hold| {
+                    (!hold.is_empty()).then(|| Hold {
+                        samples: hold.len(),
+                        ms: Latency::from(hold),
+                    })
+                })
+                .collect(),
+            refusals: seen.refusals,
+            believed_rtt_ms: site.cluster.believed_rtt()?,
+            wrong: wrong.map(|error| format!("{error:#}")),
+        })
+    }
+
+    fn run_sessions(
+        &self,
+        site: &Site,
+        at: &At,
+        contender: &Contender,
+        round: usize,
+    ) -> Result<(Seen, Watched)> {
+        let manner = Manner {
+            settings: contender.settings.clone(),
+            tells_last: contender.variant.tells_last(),
+        };
+        let connect = |client| {
+            let config = site.cluster.config(client, at.coordinators);
+            let tables = (at.kind.schema(), &self.sizes);
+            let draws = Draws::new(at, &self.sizes, client)?;
+            Session::new(&config, &manner, tables, draws, random(round, client))
+        };
+        let clients = load::connect(at.clients, connect)?;
+        let clock = Clock::start(WARM_UP, Duration::from_secs(self.seconds));
+        self.watched(site, at, &clock, || load::run(clients, &clock))
+    }
+
+    /// Watches the nodes, and changes their round trips where the place wants it, while `work` runs.
+    fn watched(
+        &self,
+        site: &Site,
+        at: &At,
+        clock: &Clock,
+        work: impl FnOnce() -> Result<Seen>,
+    ) -> Result<(Seen, Watched)> {
+        let (table, key) = at.kind.schema().held;
+        let watch = Watch {
+            cluster: &site.cluster,
+            table,
+            key,
+            every: SAMPLE_EVERY,
+        };
+        scope(|threads| {
+            threads.spawn(|| site.change(at, clock));
+            watch.during(clock, work)
+        })
+    }
+}
+
+impl From<Contender> for VariantRecord {
+    fn from(contender: Contender) -> Self {
+        Self {
+            variant: contender.variant,
+            about: contender.variant.about(),
+            settings: contender.settings,
+        }
+    }
+}
+
+/// Those that run.
+fn baselines(contenders: &[Contender]) -> Vec<&'static str> {
+    let runs = |baseline: &&Variant| contenders.iter().any(|one| one.variant == **baseline);
+    let baselines = BASELINES.iter().filter(runs);
+    baselines.map(|variant| variant.name()).collect()
+}
+
+/// Fails if a run does not count.
+pub fn verdict(record: &Record) -> Result<()> {
+    let wrong = record.runs.iter().filter(|run| run.wrong.is_some()).count();
+    if wrong > 0 {
+        bail!(
+            "{}: {wrong} of {} runs do not count",
+            record.benchmark,
+            record.runs.len()
+        );
+    }
+    Ok(())
+}
