@@ -1,6 +1,7 @@
 //! `cargo xtask bench results`: `docs/results.md`, and what README.md shows of it, made from the
 //! records in `bench/results`.
 
+mod geo;
 mod papers;
 mod readme;
 mod records;
@@ -53,6 +54,7 @@ fn made() -> anyhow::Result<[(PathBuf, String); 3]> {
 fn render(files: &[File]) -> String {
     let mut page = HEAD.to_owned();
     page += &papers::section(files);
+    page += &geo::beside_the_paper(files);
     let mut others = String::new();
     for File { name, record } in files {
         let link = format!("[{name}](../bench/results/{name}.json)");
@@ -61,6 +63,7 @@ fn render(files: &[File]) -> String {
             Record::Hammer(record) => record.section(),
             Record::Plain(record) => record.section(),
             Record::Range(record) => record.section(),
+            Record::Geo(record) => record.section(),
             Record::Counted(record) => record.section(),
             Record::Other(other) => {
                 let about = other.about.as_deref().unwrap_or("no benchmark's record");

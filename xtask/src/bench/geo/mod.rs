@@ -32,13 +32,17 @@ use pgserver::PgInstall;
 use super::pgbench::Protocol;
 use super::{keep, write_report};
 pub use catalog::{ALL, Benchmark};
-use place::{At, Axis, ROUND_TRIPS};
+pub use place::At;
+use place::{Axis, ROUND_TRIPS};
 use runner::Place;
 pub use runner::Plan;
 use variant::Variant;
-use workload::Sizes;
+pub use workload::Sizes;
 
 const HEADING: &str = "Distant nodes";
+/// At each node, unless others are asked for.
+const NODE_ROWS: i64 = 100_000;
+const NODE_WAREHOUSES: i64 = 4;
 
 /// What benchmarks of distant nodes can be told beside what all benchmarks can.
 #[derive(clap::Args)]
@@ -120,7 +124,7 @@ impl Options {
             rtt,
             sizes: Sizes {
                 nodes,
-                rows: self.node_rows.unwrap_or(100_000),
+                rows: self.node_rows.unwrap_or(NODE_ROWS),
                 warehouses: warehouses(common.warehouses, nodes)?,
             },
             seconds: common.seconds,
@@ -209,12 +213,55 @@ fn variants(benchmark: &Benchmark, asked: &[String]) -> Result<Vec<Variant>> {
 /// Of each node, from those of all.
 fn warehouses(all: Option<u64>, nodes: usize) -> Result<i64> {
     let nodes = nodes as u64;
-    let all = all.unwrap_or(4 * nodes);
+    let all = all.unwrap_or(NODE_WAREHOUSES as u64 * nodes);
     ensure!(
         all > 0 && all.is_multiple_of(nodes),
         "{all} warehouses cannot be shared by {nodes} nodes"
     );
     Ok(i64::try_from(all / nodes)?)
+}
+
+/// The options by which these places, round trips and sizes differ from the benchmark's own.
+pub fn options(benchmark: &str, places: &[At], rtt: &[f64], sizes: &Sizes) -> String {
+    let own = ALL.iter().find(|one| one.name == benchmark);
+    let own = own.map_or(&[][..], |one| one.places);
+    let mut options = String::new();
+    let axes: [(&str, fn(&At) -> String); 8] = [
+        ("--clients", |at| at.clients.to_string()),
+        ("--distributed", |at| at.distributed.to_string()),
+        ("--theta", |at| at.theta.to_string()),
+        ("--operations", |at| at.operations.to_string()),
+        ("--batches", |at| at.batches.to_string()),
+        ("--jitter", |at| at.jitter.to_string()),
+        ("--change", |at| at.change.to_string()),
+        ("--coordinators", |at| at.coordinators.to_string()),
+    ];
+    for (option, value) in axes {
+        let values = |places: &[At]| {
+            let mut values: Vec<String> = Vec::new();
+            for value in places.iter().map(value) {
+                if !values.contains(&value) {
+                    values.push(value);
+                }
+            }
+            values.join(",")
+        };
+        if values(places) != values(own) {
+            options += &format!(" {option} {}", values(places));
+        }
+    }
+    if rtt != ROUND_TRIPS[0] {
+        let rtt: Vec<String> = rtt.iter().map(f64::to_string).collect();
+        options += &format!(" --rtt {}", rtt.join(","));
+    }
+    if sizes.rows != NODE_ROWS {
+        options += &format!(" --node-rows {}", sizes.rows);
+    }
+    if sizes.warehouses != NODE_WAREHOUSES {
+        let all = sizes.warehouses * sizes.nodes as i64;
+        options += &format!(" --warehouses {all}");
+    }
+    options
 }
 
 /// Measures, and writes down what came out: a table, the raw results in the folder `out`, a report
@@ -283,6 +330,11 @@ mod tests {
         assert_eq!(plan.rtt, [[5.0, 50.0], [50.0, 5.0]]);
         assert_eq!(plan.sizes.warehouses, 4);
         assert_eq!((plan.runs(), plan.variants.len()), (24, 4));
+        let places: Vec<At> = plan.places.iter().map(|place| place.at).collect();
+        assert_eq!(
+            super::options("geo-share", &places, &plan.rtt[0], &plan.sizes),
+            " --distributed 10 --theta 0.3,1.5 --rtt 5,50"
+        );
     }
 
     #[test]

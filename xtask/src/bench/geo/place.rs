@@ -6,7 +6,7 @@ use super::workload::Kind;
 pub const ROUND_TRIPS: [[f64; 4]; 2] = [[0.0, 27.0, 73.0, 251.0], [251.0, 226.0, 175.0, 0.0]];
 
 /// A place on all axes: what clients do, and over which lines.
-#[derive(Clone, Copy, Debug, PartialEq, serde::Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct At {
     pub kind: Kind,
     pub clients: usize,

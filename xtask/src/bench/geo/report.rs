@@ -157,8 +157,8 @@ fn paper_beside(record: &Record) -> Markup {
         @if !rows.is_empty() {
             h2 { "Beside the paper" }
             p.soft {
-                "GeoTP's figures are of ShardingSphere with MySQL or PostgreSQL on other machines; ours is the \
-                 best of our variants. xa is ShardingSphere on this machine."
+                "GeoTP's figures are multiples of ShardingSphere's, on other machines; ours are of \
+                 our best variant. xa is ShardingSphere on this machine."
             }
             div.card.scroll {
                 table {

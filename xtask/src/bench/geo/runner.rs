@@ -333,7 +333,7 @@ impl Plan {
         self.watched(site, at, &clock, || load::run(clients, &clock))
     }
 
-    /// Watches the nodes, and changes their round trips where the place wants it, while `work` runs.
+    /// Watches the nodes while `work` runs, and changes their round trips where the place wants it.
     fn watched(
         &self,
         site: &Site,

@@ -107,8 +107,8 @@ pub fn notes(record: &Record) -> Vec<String> {
         "Refused: failed attempts (40xxx, 55P03) in percent of the transactions; latencies include \
          all attempts. Trips: bursts to the nodes for each transaction."
             .to_owned(),
-        "Hold: from the lock of a row to its commit at the node of that number, p50 / p99 in ms. Of \
-         rows that change often it samples some versions."
+        "Hold: from the lock of a row to its commit at the node of that number, p50 / p99 in ms. \
+         Of rows that change often it samples some versions."
             .to_owned(),
     ];
     for (variant, why) in &record.left_out {

@@ -8,7 +8,7 @@ use super::transaction::Transaction;
 use super::ycsb::{self, Ycsb};
 
 /// A kind of transactions.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Kind {
     Ycsb,
@@ -57,7 +57,7 @@ pub struct Table {
 }
 
 /// How much there is at each node.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Sizes {
     pub nodes: usize,
     /// YCSB's rows.

@@ -81,7 +81,7 @@ impl Xa {
                     .arg(&classes)
                     .arg("GeoXa.java")
                     .current_dir(&folder),
-                "it compiles the client of ShardingSphere (Debian: apt install default-jdk-headless)",
+                "it compiles ShardingSphere's client (Debian: apt install default-jdk-headless)",
             )?;
             fs::write(done, "")?;
         }
@@ -206,8 +206,8 @@ fn draw(at: &At, sizes: &Sizes, round: usize) -> Result<Vec<Vec<Transaction>>> {
     (0..at.clients).map(of).collect()
 }
 
-/// What a client that has run so many of its transactions, again from the first after the last, must
-/// have added to the books.
+/// What a client must have added to the books that has run so many of its transactions, again from
+/// the first after the last.
 fn effects(transactions: &[Transaction], count: usize, columns: usize) -> Vec<i64> {
     let mut books = Vec::new();
     for transaction in transactions.iter().cycle().take(count) {

@@ -102,8 +102,8 @@ fn scatter(rank: i64, rows: i64) -> i64 {
     }
 }
 
-/// A batch as an application sends it: a SELECT of all rows that it reads, and an UPDATE of all that
-/// it writes.
+/// A batch as an application sends it: a SELECT of all that it reads, an UPDATE of all that it
+/// writes.
 fn batch(operations: &[Operation]) -> Vec<Step> {
     let ids = |writes: bool| -> Vec<i64> {
         let some = operations.iter().filter(|one| one.writes == writes);

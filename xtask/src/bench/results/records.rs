@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use anyhow::Context;
 use serde::Deserialize;
 
+use super::geo::Geo;
 use crate::bench::archive::{self, Content};
 use crate::bench::stats::Spread;
 
@@ -22,6 +23,7 @@ pub enum Record {
     Family(Vec<Plain>),
     Hammer(Hammer),
     Range(Range),
+    Geo(Geo),
     Plain(Plain),
     Counted(Counted),
     /// Of another form: the page only names it.
