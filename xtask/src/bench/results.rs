@@ -421,7 +421,8 @@ mod tests {
              --variants \"stock,group lock\"`",
             "2026-11-21, commit abc; library 0.2.0 def 1; PostgreSQL 16.14, \
              PostgreSQL with txn 16.14; P, 2 cores, S",
-            "| 16 | group lock | 8,000 (7,000 … 9,000) | 8.50 (7.00 … 9.00) |  | 0.500 | 3.00 | 7 |",
+            "| 16 | group lock | 8,000 (7,000 … 9,000) | 8.50 (7.00 … 9.00) |  | 0.500 | 3.00 | \
+             7 |",
             "| one hot row, to other systems | up to 22.3 × | 8.0 × stock, 16 clients |",
             "| one hot row, to other ways of locking | up to 6.5 × | not in the records |",
         ] {
