@@ -6,9 +6,10 @@
 
 use super::coordinator::{self, Identity};
 use super::decision;
+use super::defer;
 use super::exchange::{Command, Exchange, Role, Rows};
 use super::failure::{Failure, NOT_SUPPORTED, Outcome, ROLLED_BACK, guarded, raised};
-use super::node::{Node, Use};
+use super::node::{ID, Node, Use};
 use super::nodes::{self, NodeId};
 use super::others;
 use super::schedule;
@@ -44,6 +45,7 @@ static SINGLE: Local<Cell<Option<NodeId>>> = Local::new(Cell::new(None));
 /// PRE_COMMIT: what was sent has been answered, all writers have voted, decision rows are written.
 /// `may_still_fail`: something local has still to be validated. Raises if any node says no.
 pub fn vote(may_still_fail: bool) {
+    defer::close();
     if nodes::are_used() {
         guarded(|| raised(prepare_all(may_still_fail)));
     }
@@ -239,7 +241,7 @@ pub fn send_last(
 ) -> Outcome<Rc<Exchange>> {
     let gid = name(id)?;
     let [guard, prepare, facts] = vote::prepare(gid);
-    let transaction = Command::new(Role::TransactionId, nodes::ID);
+    let transaction = Command::new(Role::TransactionId, ID);
     nodes::with(id, |node| node.session().take_standby_warning());
     let sent = nodes::send_with(
         id,

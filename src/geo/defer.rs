@@ -4,14 +4,33 @@
 use super::exchange::{Command, Role};
 use super::node::Node;
 use super::nodes::{self, NodeId};
+use crate::pg::local::Local;
 use crate::pg::{nesting, raw, xact};
 use crate::shared::guc::{self, is_on};
+use pgrx::pg_sys;
+use std::cell::Cell;
 use std::ffi::CString;
+
+/// The transaction that has voted: what was put off after that would never be sent.
+static VOTED: Local<Cell<u32>> = Local::new(Cell::new(0));
+
+/// The transaction, as this server's processes count them.
+fn own() -> u32 {
+    // SAFETY: a process in a transaction has its entry.
+    unsafe { (*pg_sys::MyProc).lxid }
+}
+
+/// The transaction votes: nothing may be put off any more.
+pub fn close() {
+    VOTED.set(own());
+}
 
 /// Whether writes may be put off now: the transaction has more than this statement.
 pub fn is_wanted() -> bool {
     // SAFETY: a plain look at the backend's state.
-    is_on(&guc::GEO_DEFER) && (unsafe { raw::IsTransactionBlock() } || !nesting::is_outermost())
+    is_on(&guc::GEO_DEFER)
+        && (unsafe { raw::IsTransactionBlock() } || !nesting::is_outermost())
+        && VOTED.get() != own()
 }
 
 /// Whether the transaction has put something off that is not sent yet.

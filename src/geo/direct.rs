@@ -247,7 +247,7 @@ unsafe fn put_off(node: *mut ForeignScanState, direct: &Direct) -> Outcome<bool>
         let may = direct.names_one_row
             && direct.returning.is_none()
             && (*result).ri_projectReturning.is_null()
-            && statement::is_alone((*node).ss.ps.state);
+            && statement::is_alone(node);
         if !may {
             return Ok(false);
         }

@@ -194,18 +194,23 @@ impl Exchange {
                 self.is_done.set(true);
                 self.done_at.set(process::now());
             }
-            Status::Skipped => {}
+            Status::Skipped => self.note_deferred(),
             Status::Error => {
                 let command = self.commands.get(self.at.get());
                 let text = command.map_or("", |command| &command.1);
                 let failure = Failure::of_answer(&answer, text);
                 self.failure.borrow_mut().get_or_insert(failure);
-                let is_deferred = matches!(self.role(), Some(Role::Deferred(_)));
-                self.has_broken_promise
-                    .set(is_deferred || self.has_broken_promise());
+                self.note_deferred();
             }
             Status::Done | Status::Rows | Status::Row => self.take_result(answer),
         }
+    }
+
+    /// The present command has not been done.
+    fn note_deferred(&self) {
+        let is_deferred = matches!(self.role(), Some(Role::Deferred(_)));
+        self.has_broken_promise
+            .set(is_deferred || self.has_broken_promise());
     }
 
     fn take_result(&self, answer: Answer) {

@@ -3,10 +3,10 @@
 use crate::pg::local::Local;
 use crate::pg::{frontend, nesting, raw, xact};
 use crate::shared::guc::{self, GeoPrepare, is_on};
-use pgrx::pg_sys::{EState, QueryDesc};
+use pgrx::pg_sys::{EState, PlanState, QueryDesc};
 use std::cell::Cell;
 use std::ffi::CStr;
-use std::ptr::null;
+use std::ptr::{null, null_mut};
 
 /// The statement that runs, innermost: its state, and what the hook was given.
 static RUNS: Local<Cell<(*const EState, *const QueryDesc)>> =
@@ -24,6 +24,16 @@ pub unsafe fn note(query: *const QueryDesc, count: u64) {
     // SAFETY: by the contract.
     RUNS.set((unsafe { (*query).estate }, query));
     TO_ITS_END.set(count == 0);
+}
+
+/// The state of that statement's plan, if it is the one that runs; null otherwise.
+pub fn plan_state(estate: *const EState) -> *mut PlanState {
+    let (runs, query) = RUNS.get();
+    if runs != estate {
+        return null_mut();
+    }
+    // SAFETY: the statement runs, so its description is there.
+    unsafe { (*query).planstate }
 }
 
 /// Whether the statement of that state runs, and gives all of its rows.

@@ -14,6 +14,11 @@ use std::rc::Rc;
 
 /// So many writes may be put off at one node: they lie in memory.
 const MOST_DEFERRED: usize = 100;
+/// So many bytes of values may wait with them.
+const MOST_DEFERRED_BYTES: usize = 1 << 20;
+
+/// Asks for the id of a transaction that has written.
+pub const ID: &str = "SELECT pg_catalog.pg_current_xact_id()";
 
 /// What a connection is for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -63,6 +68,11 @@ pub struct Node {
     transaction: Option<u64>,
     /// Writes that are put off: they travel with the next flush.
     deferred: Vec<Deferred>,
+    /// The values that wait with them, in bytes.
+    deferred_bytes: usize,
+    /// Some have been sent: the transaction has written there, whatever became of the rest of that
+    /// flush.
+    has_sent_deferred: bool,
     /// One of them has not done what the client was told.
     has_broken_promise: bool,
     /// Its name at the node, once PREPARE TRANSACTION has been sent.
@@ -98,6 +108,8 @@ impl Node {
             keep: 0,
             transaction: None,
             deferred: Vec::new(),
+            deferred_bytes: 0,
+            has_sent_deferred: false,
             has_broken_promise: false,
             prepared: None,
             is_broken: false,
@@ -126,13 +138,17 @@ impl Node {
 
     /// Whether the transaction has written there, or is going to.
     pub fn has_written(&self) -> bool {
-        self.transaction.is_some() || self.has_deferred()
+        self.transaction.is_some() || self.has_deferred() || self.has_sent_deferred
     }
 
     /// Puts a write off, at this nest level. False: too many wait already.
     pub fn defer(&mut self, command: Command, nest_level: i32) -> bool {
-        let has_room = self.deferred.len() < MOST_DEFERRED;
+        let values = command.parameters.iter().flatten();
+        let bytes: usize = values.map(|value| value.count_bytes()).sum();
+        let has_room = self.deferred.len() < MOST_DEFERRED
+            && self.deferred_bytes + bytes <= MOST_DEFERRED_BYTES;
         if has_room {
+            self.deferred_bytes += bytes;
             self.deferred.push(Deferred {
                 command,
                 nest_level,
@@ -151,8 +167,8 @@ impl Node {
         self.has_broken_promise
     }
 
-    /// The writes that were put off, each in its savepoint, and what brings the node to the present
-    /// nest level.
+    /// The writes that were put off, each in its savepoint, a question for the transaction's id
+    /// behind them, and what brings the node to the present nest level.
     pub fn opening(
         &mut self,
         level: &Level,
@@ -161,9 +177,18 @@ impl Node {
         lock_timeout_ms: i32,
     ) -> Request {
         let mut request = Request::default();
-        for one in std::mem::take(&mut self.deferred) {
-            self.adjust(&mut request, level, one.nest_level, name, lock_timeout_ms);
-            request.push(one.command);
+        if self.has_deferred() {
+            // They were put off when the transaction could write.
+            let level = &Level {
+                is_read_only: false,
+                ..*level
+            };
+            for one in self.take_deferred() {
+                self.adjust(&mut request, level, one.nest_level, name, lock_timeout_ms);
+                request.push(one.command);
+            }
+            request.push(Command::new(Role::TransactionId, ID));
+            self.has_sent_deferred = true;
         }
         self.adjust(&mut request, level, nest_level, name, lock_timeout_ms);
         request
@@ -185,6 +210,11 @@ impl Node {
     /// Whether answers are outstanding.
     pub fn is_under_way(&self) -> bool {
         !self.under_way.is_empty()
+    }
+
+    fn take_deferred(&mut self) -> Vec<Deferred> {
+        self.deferred_bytes = 0;
+        std::mem::take(&mut self.deferred)
     }
 
     /// Commands that open a transaction, or adjust its savepoints to this nest level.
@@ -257,7 +287,8 @@ impl Node {
         self.keep = 0;
         self.transaction = None;
         self.prepared = None;
-        self.deferred.clear();
+        self.take_deferred();
+        self.has_sent_deferred = false;
         self.has_broken_promise = false;
     }
 

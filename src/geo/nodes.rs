@@ -136,7 +136,7 @@ pub fn reach(server: &Rc<Server>, for_use: Use) -> Outcome<NodeId> {
             .detail("The statement before was said to be the last one of the transaction.")
             .hint("See the settings txn.geo_last and txn.geo_prepare."));
         }
-        if !with(id, |node| node.is_in_transaction()) {
+        if !with(id, |node| node.is_open()) {
             before_first_use(server)?;
         }
         return Ok(id);
@@ -253,7 +253,7 @@ pub fn send_with(
         let mut request = opening(node);
         request.push(command);
         request.commands.extend_from_slice(behind);
-        if behind.is_empty() && node.for_use == Use::Work && node.transaction().is_none() {
+        if behind.is_empty() && node.for_use == Use::Work && !node.has_written() {
             request.push(Command::new(
                 Role::TransactionId,
                 "SELECT pg_catalog.pg_current_xact_id_if_assigned()",
@@ -273,14 +273,10 @@ fn opening(node: &mut Node) -> Request {
     node.opening(&level, nest_level, NAME, guc::GEO_LOCK_TIMEOUT.get())
 }
 
-/// Asks for the id of a transaction that has written.
-pub const ID: &str = "SELECT pg_catalog.pg_current_xact_id()";
-
 /// Sends the writes that were put off, and more commands behind them.
 pub fn send_deferred(id: NodeId, behind: &[Command]) -> Rc<Exchange> {
     with(id, |node| {
         let mut request = opening(node);
-        request.push(Command::new(Role::TransactionId, ID));
         request.commands.extend_from_slice(behind);
         node.send(&request, None)
     })

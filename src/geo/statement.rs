@@ -16,7 +16,7 @@ use super::schedule::{self, Sent};
 use crate::pg::local::Local;
 use crate::pg::nodes::{length, nodes as elements, nth, tag};
 use crate::pg::xact;
-use pgrx::pg_sys::{self, ForeignScanState, NodeTag, Oid, Plan};
+use pgrx::pg_sys::{self, ForeignScanState, NodeTag, Oid, Plan, PlanState};
 use std::cell::RefCell;
 use std::ffi::c_void;
 
@@ -210,14 +210,45 @@ pub unsafe fn writes_alone(estate: *const pg_sys::EState) -> Option<Vec<(Oid, Oi
     is_it.then_some(servers)
 }
 
-/// Whether the statement has one part only.
+/// Whether the statement changes by this part only, and uses nodes by no other.
 ///
 /// # Safety
-/// The state of a running statement.
-pub unsafe fn is_alone(estate: *const pg_sys::EState) -> bool {
-    let statements = STATEMENTS.borrow();
-    let found = statements.iter().find(|one| one.estate == estate as usize);
-    found.is_some_and(|one| one.parts.len() == 1 && !one.parts[0].repeats)
+/// The state of a part that was noted.
+pub unsafe fn is_alone(node: *const ForeignScanState) -> bool {
+    // SAFETY: by the contract.
+    let estate: *const pg_sys::EState = unsafe { (*node).ss.ps.state };
+    let has_one_part = {
+        let statements = STATEMENTS.borrow();
+        let found = statements.iter().find(|one| one.estate == estate as usize);
+        found.is_some_and(|one| one.parts.len() == 1 && !one.parts[0].repeats)
+    };
+    // SAFETY: by the contract.
+    has_one_part && unsafe { is_only_child(last::plan_state(estate), node) }
+}
+
+/// Whether the plan is a ModifyTable whose rows all come from this scan.
+unsafe fn is_only_child(top: *const PlanState, scan: *const ForeignScanState) -> bool {
+    // SAFETY: null or the state of a plan, whose tag says what it is.
+    unsafe {
+        if tag(top) != NodeTag::T_ModifyTableState {
+            return false;
+        }
+        let mut child = (*top).lefttree;
+        loop {
+            child = match tag(child) {
+                NodeTag::T_ForeignScanState => return child.cast_const().cast() == scan,
+                NodeTag::T_ResultState => (*child).lefttree,
+                NodeTag::T_AppendState => {
+                    let append = child.cast::<pg_sys::AppendState>();
+                    if (*append).as_nplans != 1 {
+                        return false;
+                    }
+                    *(*append).appendplans
+                }
+                _ => return false,
+            };
+        }
+    }
 }
 
 /// A part sends its command, and those beside it in the same Append send theirs.

@@ -1,7 +1,7 @@
 //! Writes that are put off (`txn.geo_defer`), and the mark `/*+ txn.last */`.
 use anyhow::{Context, Result, ensure};
 use postgres::Client;
-use txn_server_tests::{Background, int, sqlstate};
+use txn_server_tests::{Background, int, pid, sqlstate};
 
 use super::transactions::wait_until_nothing_is_open;
 use super::trips::{trips, warm};
@@ -207,6 +207,99 @@ fn a_broken_promise_fails_the_transaction() -> Result<()> {
     cluster.expect_committed(&[])
 }
 
+/// A write that was sent with a statement that has failed in a savepoint is the transaction's.
+#[test]
+fn what_was_sent_with_a_statement_that_failed() -> Result<()> {
+    let (cluster, mut client) = deferring()?;
+    for node in 0..2 {
+        cluster.node(node).connect()?.batch_execute(
+            "CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS
+                 $$ BEGIN RAISE check_violation; END $$;
+             CREATE CONSTRAINT TRIGGER refuse AFTER UPDATE ON account
+                 DEFERRABLE INITIALLY DEFERRED FOR EACH ROW
+                 WHEN (NEW.balance > 1000) EXECUTE FUNCTION refuse()",
+        )?;
+    }
+    let failing = "SAVEPOINT a; SELECT 1 / (id - 1) FROM account WHERE id = 1";
+    // The node that has taken it along is not one that has only read.
+    for (second, code) in [("balance + 5000", "23514"), ("balance + 1", "00000")] {
+        client.batch_execute(&format!(
+            "BEGIN; {FIRST}; UPDATE account SET balance = {second} WHERE id = 1001"
+        ))?;
+        let told = sqlstate(&client.batch_execute(failing));
+        ensure!(told == "22012", "{told}");
+        client.batch_execute("ROLLBACK TO a")?;
+        let told = sqlstate(&client.batch_execute("COMMIT"));
+        ensure!(told == code, "{told} instead of {code}");
+        let (here, there) = (balance(&cluster, 0, 1)?, balance(&cluster, 1, 1001)?);
+        let right = if code == "00000" {
+            (100, 102)
+        } else {
+            (101, 101)
+        };
+        ensure!((here, there) == right, "{here} and {there} after {code}");
+    }
+    // Its own refusal is heard.
+    client.batch_execute("BEGIN; UPDATE account SET balance = 5000 WHERE id = 1")?;
+    let told = sqlstate(&client.batch_execute(failing));
+    ensure!(told == "22012", "{told}");
+    client.batch_execute("ROLLBACK TO a")?;
+    let told = sqlstate(&client.batch_execute("COMMIT"));
+    ensure!(told == "23514", "{told}");
+    wait_until_nothing_is_open(&cluster)
+}
+
+/// Of a table with local rows the local ones count, too.
+#[test]
+fn tables_that_are_not_all_foreign() -> Result<()> {
+    let (cluster, mut client) = deferring()?;
+    cluster.node(0).connect()?.batch_execute(
+        "CREATE TABLE part (id int PRIMARY KEY, n int); INSERT INTO part VALUES (2, 0)",
+    )?;
+    client.batch_execute(
+        "CREATE TABLE whole (id int, n int); INSERT INTO whole VALUES (1, 0);
+         CREATE FOREIGN TABLE part () INHERITS (whole) SERVER node0 OPTIONS (key 'id')",
+    )?;
+    for (id, rows) in [(1, 1), (2, 1), (3, 0)] {
+        client.batch_execute("BEGIN")?;
+        let sql = format!("UPDATE whole SET n = n + 1 WHERE id = {id}");
+        let found = client.execute(&sql, &[])?;
+        ensure!(found == rows, "{found} rows instead of {rows}: {sql}");
+        client.batch_execute("COMMIT")?;
+    }
+    ensure!(int(&mut client, "SELECT sum(n) FROM whole")? == 2);
+    Ok(())
+}
+
+/// The transaction may become READ ONLY after its writes.
+#[test]
+fn read_only_after_a_write() -> Result<()> {
+    let (cluster, mut client) = deferring()?;
+    client.batch_execute(&format!(
+        "BEGIN; {FIRST}; {SECOND}; SET TRANSACTION READ ONLY; COMMIT"
+    ))?;
+    ensure!(balance(&cluster, 0, 1)? == 100 && balance(&cluster, 1, 1001)? == 102);
+    Ok(())
+}
+
+/// Large values do not wait in memory.
+#[test]
+fn large_values_are_sent() -> Result<()> {
+    let (cluster, mut client) = warm()?;
+    client.batch_execute("SET txn.geo_defer = on")?;
+    let large = "UPDATE account SET owner = repeat('x', 600000) WHERE id = 1";
+    let prepared = "INSERT INTO account_0 VALUES (20, 0, repeat('x', 600000))";
+    let more = "INSERT INTO account_0 VALUES (21, 0, repeat('x', 600000))";
+    let steps = [
+        ("BEGIN", [0, 0]),
+        (large, [0, 0]),
+        (prepared, [0, 0]),
+        (more, [1, 0]),
+        ("ROLLBACK", [1, 0]),
+    ];
+    expect_steps(&cluster, &mut client, &steps)
+}
+
 /// What was put off belongs to its savepoint.
 #[test]
 fn savepoints() -> Result<()> {
@@ -297,24 +390,36 @@ fn the_user_of_a_write_is_kept() -> Result<()> {
     Ok(())
 }
 
-/// Transfers in parallel, whose COMMIT may deadlock at no node: each locks one row there.
+/// Transfers in parallel. Both of their parts leave at once, so two of the same rows may meet in a
+/// deadlock: one is told so, and tries again.
 #[test]
 fn transfers_of_many_sessions() -> Result<()> {
     let (cluster, _) = deferring()?;
     let sessions: Vec<_> = (0..4)
         .map(|n| {
             let mut client = cluster.session()?;
-            client.batch_execute("SET txn.geo_defer = on; SET txn.geo_lock_timeout = '1min'")?;
-            let work: String = (0..10)
-                .map(|k| format!("BEGIN; {}; COMMIT;", transfer(n * 10 + k + 1)))
-                .collect();
-            Background::run(client, &work)
+            client.batch_execute("SET txn.geo_defer = on")?;
+            let pid = pid(&mut client)?;
+            Ok(Background::call(client, pid, move |client| {
+                (1..=10).try_for_each(|k| retried(client, &transfer(n * 10 + k)))
+            }))
         })
         .collect::<Result<_>>()?;
     for session in sessions {
         session.end()?.1?;
     }
     cluster.expect_committed(&(1..=40).collect::<Vec<_>>())
+}
+
+/// Runs a block, again and again while it is in a deadlock.
+fn retried(client: &mut Client, sql: &str) -> std::result::Result<(), postgres::Error> {
+    loop {
+        let told = client.batch_execute(&format!("BEGIN; {sql}; COMMIT"));
+        if !["40P01", "55P03"].contains(&sqlstate(&told).as_str()) {
+            return told;
+        }
+        client.batch_execute("ROLLBACK")?;
+    }
 }
 
 /// The text of a statement says that it is the last one.
