@@ -22,5 +22,5 @@ pub use process::{Process, children, signal};
 pub use proxy::Proxy;
 pub use server::{Server, StopMode};
 pub use standby::Standby;
-pub use template::copy_data;
+pub use template::{copy_data, initdb};
 pub use user::ServerUser;

@@ -31,8 +31,7 @@ pub fn copy_data(user: &ServerUser, from: &Path, to: &Path) -> Result<()> {
 
 /// The folder to copy from, made when it is not there yet.
 fn template(install: &PgInstall, user: &ServerUser) -> Result<PathBuf> {
-    let initdb = install.required("initdb")?;
-    user.check_reach(&initdb)?;
+    user.check_reach(&install.required("initdb")?)?;
     let mut place = DefaultHasher::new();
     install.bindir.hash(&mut place);
     let name = format!(
@@ -58,7 +57,16 @@ fn template(install: &PgInstall, user: &ServerUser) -> Result<PathBuf> {
     }
     make_readable_dir(&unfinished)?;
     user.own(&unfinished)?;
-    let mut command = Command::new(initdb);
+    initdb(install, user, &unfinished)?;
+    fs::rename(&unfinished, &template)
+        .with_context(|| format!("could not create {}", template.display()))?;
+    Ok(template)
+}
+
+/// Fills the empty folder `data_dir`, which `user` owns, with data of a system identifier of its
+/// own. (Copies of the template all have the template's.)
+pub fn initdb(install: &PgInstall, user: &ServerUser, data_dir: &Path) -> Result<()> {
+    let mut command = Command::new(install.required("initdb")?);
     command
         .args([
             "--auth=trust",
@@ -67,17 +75,14 @@ fn template(install: &PgInstall, user: &ServerUser) -> Result<PathBuf> {
             "--locale=C",
         ])
         .args(["--no-sync", "--no-instructions", "-D"])
-        .arg(&unfinished)
+        .arg(data_dir)
         .current_dir("/");
     run(user.apply(&mut command))?;
     fs::OpenOptions::new()
         .append(true)
-        .open(unfinished.join("postgresql.conf"))
+        .open(data_dir.join("postgresql.conf"))
         .and_then(|mut file| writeln!(file, "include_if_exists = '{SETTINGS_FILE}'"))
-        .context("could not write the template's postgresql.conf")?;
-    fs::rename(&unfinished, &template)
-        .with_context(|| format!("could not create {}", template.display()))?;
-    Ok(template)
+        .context("could not write postgresql.conf")
 }
 
 /// Runs `command` to its end; its output is the error's text.

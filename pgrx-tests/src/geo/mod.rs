@@ -10,7 +10,7 @@ use pgserver::{Line, Server};
 use postgres::{Client, NoTls};
 pub use stopped::{POINTS, Stopped};
 
-use crate::{Watchdog, int, start, start_stock, until};
+use crate::{Watchdog, int, local, start, start_stock, until};
 
 /// What a session is told beside the results of its statements.
 pub type Notices = Arc<Mutex<Vec<String>>>;
@@ -79,13 +79,21 @@ impl Cluster {
     }
 
     fn create(&self, wrapper: &str) -> Result<()> {
-        let mut client = self.coordinator.connect()?;
-        client.batch_execute(COORDINATOR)?;
         for (number, node) in self.nodes.iter().enumerate() {
             let base = number * 1000;
             node.connect()?
                 .batch_execute(&NODE.replace(":base", &base.to_string()))?;
-            let (host, port) = (self.line(number).host(), self.line(number).port());
+        }
+        self.attach(&self.coordinator, wrapper)
+    }
+
+    /// Foreign tables of that wrapper for the nodes' tables, and the local ones, at a coordinator.
+    pub fn attach(&self, coordinator: &Server, wrapper: &str) -> Result<()> {
+        let mut client = coordinator.connect()?;
+        client.batch_execute(COORDINATOR)?;
+        for (number, line) in self.lines.iter().enumerate() {
+            let base = number * 1000;
+            let (host, port) = (line.host(), line.port());
             let key = match wrapper {
                 "txn_fdw" => ", key 'id'",
                 _ => "",
@@ -160,6 +168,23 @@ impl Cluster {
             found.extend(rows.iter().map(|row| (number, row.get(0))));
         }
         Ok(found)
+    }
+
+    /// How often that node has been asked to prepare one of ours.
+    pub fn asked_to_prepare(&self, node: usize) -> Result<usize> {
+        let log = self.nodes[node].log()?;
+        Ok(log.matches(": PREPARE TRANSACTION 'txn/").count())
+    }
+
+    /// Waits until the resolver has looked at all nodes so many times more.
+    pub fn wait_for_passes(&self, passes: i64) -> Result<()> {
+        self.dog.progress();
+        let mut client = local(&self.coordinator)?;
+        let sql = "SELECT max(passes) FROM txn.geo_resolver()";
+        let before = int(&mut client, sql)?;
+        until(&mut client, "the resolver has looked", |client| {
+            Ok(int(client, sql)? >= before + passes)
+        })
     }
 
     /// Waits until nothing is in doubt any more, at the nodes and at the coordinator.

@@ -183,14 +183,20 @@ pub fn run(
     let active = geo::active(memory().geo_slots);
     let decided = in_transaction(rows::decided);
     take_acknowledged(database, identity, &decided, acknowledged);
-    let is_waiting = |one: &&Decided| !active.contains(one.gid.sequence) && !one.is_lost;
-    let confirmed = decided.iter().any(|one| is_waiting(&one)) && is_confirmed();
+    // A node that has lost a transaction may show it again.
+    let is_back = |one: &Decided| first.iter().flatten().flatten().any(|gid| *gid == one.gid);
+    let is_waiting =
+        |one: &Decided| !active.contains(one.gid.sequence) && (!one.is_lost || is_back(one));
+    let confirmed = decided.iter().any(is_waiting) && is_confirmed();
     let rows: Vec<geo::Decision> = decided
         .iter()
         .map(|one| one.for_pass(acknowledged.contains(&one.gid), confirmed))
         .collect();
     let second = list(links, &at, identity.coordinator);
-    let mut erased = Vec::new();
+    let mut erased = match known.is_empty() {
+        true => of_nobody(&decided, &active, acknowledged),
+        false => Vec::new(),
+    };
     for (((link, place), first), second) in listing.into_iter().zip(first).zip(second) {
         let (Some(first), Some(second)) = (first, second) else {
             is_complete = false;
@@ -220,6 +226,15 @@ pub fn run(
     }
     finish(database, &decided, &active, &erased, acknowledged, changes);
     is_complete
+}
+
+/// All servers and mappings have been dropped, and nobody can be asked. What all nodes have
+/// acknowledged may go.
+fn of_nobody(decided: &[Decided], active: &geo::Active, acknowledged: &BTreeSet<Gid>) -> Vec<Gid> {
+    let names = decided.iter().map(|row| row.gid);
+    names
+        .filter(|gid| !active.contains(gid.sequence) && acknowledged.contains(gid))
+        .collect()
 }
 
 /// Opens one link for each server that has none: the first, but for those that have failed.

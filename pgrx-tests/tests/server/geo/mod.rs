@@ -13,6 +13,7 @@ mod isolation;
 mod load;
 mod lost_reply;
 mod no;
+mod pass;
 mod resolver;
 mod rights;
 mod schedule;
