@@ -173,6 +173,28 @@ fn a_cancel_takes_all_back() -> Result<()> {
     Ok(())
 }
 
+/// Voting begins before the first node is reached, and that fails: the next transaction has nothing
+/// of it, and commits in one phase.
+#[test]
+fn a_vote_that_fails_before_a_node_is_reached() -> Result<()> {
+    // The part for node 0 leaves first.
+    let settings = [("txn.geo_schedule", "off")];
+    let mut cluster = Cluster::with(2, &settings, &[("max_prepared_transactions", "0")])?;
+    int(&mut cluster.session()?, "SELECT count(*) FROM account")?;
+    cluster.kill_node(0, false)?;
+    let mut client = cluster.session()?;
+    for _ in 0..2 {
+        let told = sqlstate(&client.batch_execute(MOVE));
+        ensure!(told == "08001", "{told}");
+        client.batch_execute(SECOND)?;
+    }
+    ensure!(cluster.asked_to_prepare(1)? == 0, "it was in two phases");
+    cluster.start_node(0)?;
+    client.batch_execute(FIRST)?;
+    ensure!(cluster.balance_sum_at_nodes()? == 2 * NODE_SUM + 1);
+    Ok(())
+}
+
 /// kill -9 of the coordinator and of each node at each point of such a COMMIT.
 #[test]
 fn a_crash_at_each_point() -> Result<()> {

@@ -3,12 +3,14 @@
 
 mod adopted;
 mod cancel;
+mod connections;
 mod control;
 mod crash;
 mod defer;
 mod down;
 mod early;
 mod faults;
+mod fence;
 mod isolation;
 mod load;
 mod lost_reply;

@@ -1,5 +1,6 @@
 //! Plain SQL over partitions at two nodes gives what it gives over local ones.
 use std::io::Write;
+use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use postgres::{Client, Error};
@@ -12,6 +13,7 @@ const READS: &str = include_str!("scripts/reads.sql");
 const WRITES: &str = include_str!("scripts/writes.sql");
 const TRIGGERS: &str = include_str!("scripts/triggers.sql");
 const TYPES: &str = include_str!("scripts/types.sql");
+const CURSORS: &str = include_str!("scripts/cursors.sql");
 pub const BLOCKS: &str = include_str!("scripts/blocks.sql");
 
 #[test]
@@ -85,6 +87,16 @@ fn types() -> Result<()> {
 fn blocks() -> Result<()> {
     let mut twin = Twin::start()?;
     twin.play(BLOCKS)?;
+    twin.cluster.wait_until_resolved()
+}
+
+/// Savepoints and handlers are rolled back while rows of statements around them are still to be
+/// read, or to come.
+#[test]
+fn cursors() -> Result<()> {
+    let mut twin = Twin::start()?;
+    twin.cluster.line(1).set_delay(Duration::from_millis(2));
+    twin.play(CURSORS)?;
     twin.cluster.wait_until_resolved()
 }
 

@@ -1,7 +1,8 @@
 //! Transactions over two nodes: all of it or nothing, by every way out.
 use anyhow::{Result, ensure};
 use postgres::Client;
-use txn_server_tests::{int, pid, sqlstate, text, wait_until};
+use postgres::fallible_iterator::FallibleIterator;
+use txn_server_tests::{int, pid, sqlstate, text, until, wait_until};
 
 use super::{Cluster, transfer};
 
@@ -220,4 +221,38 @@ fn a_node_that_restarts_within_a_transaction_fails_it() -> Result<()> {
         cluster.expect_committed(&[])?;
     }
     wait_until_nothing_is_open(&cluster)
+}
+
+/// NOTIFY may fail when the coordinator commits: a single writer prepares then, and who listens
+/// hears of it only if all has committed.
+#[test]
+fn a_single_writer_and_notify() -> Result<()> {
+    let write = "UPDATE account SET balance = balance + 1 WHERE id = 1";
+    for places in ["64", "0"] {
+        let cluster = Cluster::with(2, &[], &[("max_prepared_transactions", places)])?;
+        let mut listener = cluster.session()?;
+        listener.batch_execute("LISTEN news")?;
+        let mut client = cluster.session()?;
+        client.batch_execute(write)?;
+        ensure!(cluster.asked_to_prepare(0)? == 0, "one phase was enough");
+        let told = client.batch_execute(&format!("BEGIN; {write}; NOTIFY news; COMMIT"));
+        let commits = places != "0";
+        ensure!(told.is_ok() == commits, "{told:?}");
+        ensure!(cluster.asked_to_prepare(0)? > 0, "NOTIFY was in one phase");
+        let _ = client.batch_execute("ROLLBACK");
+        client.batch_execute("NOTIFY last")?;
+        listener.batch_execute("LISTEN last; NOTIFY last")?;
+        let mut heard = Vec::new();
+        until(&mut client, "the last one is heard", |_| {
+            listener.batch_execute("SELECT 1")?;
+            while let Some(one) = listener.notifications().iter().next()? {
+                heard.push(one.channel().to_owned());
+            }
+            Ok(heard.iter().any(|channel| channel == "last"))
+        })?;
+        ensure!(heard.contains(&"news".to_owned()) == commits, "{heard:?}");
+        let balance = int(&mut client, "SELECT balance FROM account WHERE id = 1")?;
+        ensure!(balance == 102 + i64::from(commits), "{balance}");
+    }
+    Ok(())
 }

@@ -1,0 +1,188 @@
+//! The connections of a session: that are not kept, that are out of date, that answer late.
+use anyhow::{Context, Result, ensure};
+use postgres::Client;
+use txn_server_tests::{Background, int, sqlstate, wait_until};
+
+use super::transactions::wait_until_nothing_is_open;
+use super::{Cluster, Settings, listening, transfer};
+
+/// Its resolver is silent: what is applied, a session has applied.
+const SILENT: Settings = &[
+    ("txn.geo_resolver_interval", "1h"),
+    ("txn.geo_schedule", "off"),
+];
+
+const MOVE: &str = "UPDATE account SET balance = balance + CASE WHEN id < 1000 THEN -1 ELSE 1 END
+                    WHERE id IN (1, 1001)";
+
+fn woken(cluster: &Cluster, expected: &[i64]) -> Result<()> {
+    cluster.session()?.batch_execute("SELECT txn.geo_wake()")?;
+    cluster.expect_committed(expected)
+}
+
+/// They are closed at the end of the transaction, after the COMMIT PREPARED.
+#[test]
+fn connections_that_are_not_kept() -> Result<()> {
+    let cluster = Cluster::with(2, SILENT, &[])?;
+    let mut control = cluster.session()?;
+    for node in 0..2 {
+        let alter = format!("ALTER SERVER node{node} OPTIONS (ADD keep_connections 'off')");
+        control.batch_execute(&alter)?;
+    }
+    int(&mut control, "SELECT count(*) FROM account")?;
+    wait_until(&mut control, "SELECT passes > 0 FROM txn.geo_resolver()")?;
+    let (mut client, notices) = listening(&cluster.coordinator)?;
+    let blocks = [
+        format!("BEGIN; {}; COMMIT", transfer(1)),
+        format!(
+            "BEGIN; {}; SAVEPOINT a; {MOVE}; ROLLBACK TO a; COMMIT",
+            transfer(2)
+        ),
+        MOVE.to_owned(),
+        format!("BEGIN; {}; ROLLBACK", transfer(3)),
+        "SELECT count(*) FROM account".to_owned(),
+    ];
+    for sql in &blocks {
+        for node in 0..2 {
+            cluster.line(node).reset_counts();
+        }
+        client.batch_execute(sql)?;
+        let opened = [0, 1].map(|node| cluster.line(node).connections());
+        ensure!(opened == [1, 1], "{opened:?} connections: {sql}");
+        ensure!(cluster.prepared()?.is_empty(), "not applied: {sql}");
+        let kept = int(&mut client, "SELECT sum(connections) FROM txn.geo_nodes")?;
+        ensure!(kept == 0, "{kept} connections are kept: {sql}");
+    }
+    let notices = notices.lock().expect("nobody panics with it").clone();
+    ensure!(notices.is_empty(), "{notices:?}");
+    woken(&cluster, &[1, 2])
+}
+
+/// Where node 1 cannot be reached, or not as that user, and how that is undone.
+const LOST: [(&str, &str); 3] = [
+    (
+        "ALTER SERVER node1 OPTIONS (SET dbname 'nowhere')",
+        "ALTER SERVER node1 OPTIONS (SET dbname 'postgres')",
+    ),
+    (
+        "ALTER USER MAPPING FOR PUBLIC SERVER node1 OPTIONS (SET user 'nobody')",
+        "ALTER USER MAPPING FOR PUBLIC SERVER node1 OPTIONS (SET user 'postgres')",
+    ),
+    (
+        "DROP USER MAPPING FOR PUBLIC SERVER node1",
+        "CREATE USER MAPPING FOR PUBLIC SERVER node1 OPTIONS (user 'postgres')",
+    ),
+];
+
+/// The session cannot use node 1 any more, and then it can.
+fn expect_lost(client: &mut Client, undo: &str) -> Result<()> {
+    let told = sqlstate(&client.batch_execute("SELECT count(*) FROM account_1"));
+    ensure!(["08001", "42704"].contains(&&*told), "{told}");
+    client.batch_execute(undo)?;
+    client.batch_execute("SELECT count(*) FROM account_1")?;
+    Ok(())
+}
+
+/// A transaction ends as it has begun, on its connections, whatever others do to the catalogs. The
+/// next one goes by the catalogs.
+#[test]
+fn catalogs_that_others_change_in_mid_transaction() -> Result<()> {
+    let cluster = Cluster::with(2, SILENT, &[])?;
+    let mut control = cluster.session()?;
+    let mut client = cluster.session()?;
+    let mut expected = Vec::new();
+    for (number, (change, undo)) in (1..).zip(LOST) {
+        client.batch_execute(&format!("BEGIN; {}", transfer(number)))?;
+        control.batch_execute(change)?;
+        client.batch_execute("COMMIT").context(change)?;
+        ensure!(cluster.prepared()?.is_empty(), "not applied: {change}");
+        expected.push(number);
+        expect_lost(&mut client, undo)?;
+        // With a statement in between, which may fail, and then leaves nothing.
+        let number = number + 10;
+        client.batch_execute(&format!("BEGIN; {}", transfer(number)))?;
+        control.batch_execute(change)?;
+        let read = client.batch_execute("SELECT count(*) FROM account_1");
+        ensure!(["00000", "42704"].contains(&&*sqlstate(&read)), "{read:?}");
+        client.batch_execute("COMMIT").context(change)?;
+        if read.is_ok() {
+            expected.push(number);
+        }
+        expect_lost(&mut client, undo)?;
+        expected.sort_unstable();
+        woken(&cluster, &expected)?;
+    }
+    wait_until_nothing_is_open(&cluster)
+}
+
+#[test]
+fn catalogs_that_the_transaction_itself_changes() -> Result<()> {
+    let cluster = Cluster::with(2, SILENT, &[])?;
+    let mut client = cluster.session()?;
+    let mut expected = Vec::new();
+    for (number, (change, undo)) in (1..).zip(LOST) {
+        client.batch_execute(&format!("BEGIN; {}; {change}; ROLLBACK", transfer(number)))?;
+        client.batch_execute(&format!("BEGIN; {}; {change}; COMMIT", transfer(number)))?;
+        ensure!(cluster.prepared()?.is_empty(), "not applied: {change}");
+        expected.push(number);
+        expect_lost(&mut client, undo)?;
+        woken(&cluster, &expected)?;
+    }
+    // Another mapping is another connection, and another part of the same transaction.
+    let (drop, create) = LOST[2];
+    client.batch_execute(&format!(
+        "BEGIN; UPDATE account SET balance = balance WHERE id = 1005; {drop}; {create}; {}; COMMIT",
+        transfer(4)
+    ))?;
+    expected.push(4);
+    woken(&cluster, &expected)?;
+    wait_until_nothing_is_open(&cluster)
+}
+
+/// Who drops a server waits for the transactions that use its tables; a transaction that drops a
+/// server where it has written commits there all the same.
+#[test]
+fn servers_that_are_dropped() -> Result<()> {
+    let cluster = Cluster::start(2)?;
+    let mut control = cluster.session()?;
+    let mut client = cluster.session()?;
+    client.batch_execute(&format!("BEGIN; {}", transfer(1)))?;
+    let other = Background::run(cluster.session()?, "DROP SERVER node1 CASCADE")?;
+    other.wait_until_blocked(&mut control)?;
+    client.batch_execute("COMMIT")?;
+    other.end()?.1?;
+    cluster.expect_committed(&[1])?;
+    let cluster = Cluster::start(2)?;
+    let mut client = cluster.session()?;
+    let drop = "DROP SERVER node0 CASCADE; DROP SERVER node1 CASCADE";
+    client.batch_execute(&format!("BEGIN; {}; {drop}; ROLLBACK", transfer(1)))?;
+    client.batch_execute(&format!("BEGIN; {}; {drop}; COMMIT", transfer(2)))?;
+    ensure!(cluster.prepared()?.is_empty(), "not applied");
+    let found = cluster.all_or_nothing()?;
+    ensure!(found.iter().eq(&[2]), "{found:?}");
+    // Nobody can be asked about them, and nobody has to be: all have acknowledged.
+    let rows = "SELECT count(*) = 0 FROM txn.geo_decision";
+    wait_until(&mut client, rows)
+}
+
+/// Answers for which nobody waits come while the connection is idle: they are nothing of the next
+/// transaction's, which commits in one phase.
+#[test]
+fn late_answers_are_not_of_the_next_transaction() -> Result<()> {
+    let cluster = Cluster::start(2)?;
+    let mut client = cluster.session()?;
+    client.batch_execute("SET txn.geo_apply_timeout = 0; SELECT count(*) FROM account")?;
+    for line in &cluster.lines {
+        line.set_delay(std::time::Duration::from_millis(20));
+    }
+    for number in 1..=3 {
+        client.batch_execute(&format!("BEGIN; {}; COMMIT", transfer(number)))?;
+        client.batch_execute(
+            "SELECT count(*) FROM account;
+             UPDATE account SET balance = balance WHERE id = 1005",
+        )?;
+    }
+    let asked = [cluster.asked_to_prepare(0)?, cluster.asked_to_prepare(1)?];
+    ensure!(asked == [3, 3], "{asked:?}");
+    cluster.expect_committed(&[1, 2, 3])
+}
