@@ -1,6 +1,7 @@
 //! This database as a coordinator: its name among the nodes, and its resolver, as sessions see
 //! them.
 
+use super::decision;
 use super::failure::{Failure, NOT_IN_STATE, Outcome, check_for_interrupts};
 use crate::pg::process;
 use crate::shared::memory::{Shared, shared};
@@ -68,6 +69,8 @@ pub fn ready() -> Outcome<Identity> {
             Some(known) if known.phase == Phase::Paused => return Err(paused()),
             Some(known) if known.phase == Phase::Starting => {}
             _ => {
+                // The resolver ends if they are not.
+                decision::check_tables()?;
                 if !start_resolver(database()) {
                     return Err(
                         Failure::new(*b"53000", "could not start the resolver of txn").hint(

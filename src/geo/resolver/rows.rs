@@ -2,6 +2,7 @@
 
 use super::place::Place;
 use crate::geo::decision;
+use crate::geo::failure::raised;
 use crate::geo::server::{Server, describe};
 use geo::{Decision, Gid, Prepared};
 use pgrx::prelude::*;
@@ -41,8 +42,14 @@ fn must<T>(result: Result<T, spi::Error>) -> T {
     result.unwrap_or_else(|error| pgrx::error!("txn: {error}"))
 }
 
+/// Raises an ERROR if the tables are not as this library has them.
+fn require_tables() {
+    raised(decision::check_tables());
+}
+
 /// The row, if this database has been a coordinator.
 pub fn coordinator() -> Option<Coordinator> {
+    require_tables();
     Spi::connect(|client| {
         let sql = "SELECT uuid::text, incarnation, system_identifier, timeline, database, \
                    directory \
@@ -87,6 +94,7 @@ pub fn set_coordinator(uuid: u128, incarnation: u64, place: &Place) {
 
 /// All decision rows.
 pub fn decided() -> Vec<Decided> {
+    require_tables();
     Spi::connect(|client| {
         let sql = "SELECT gid, server, xid::text::bigint, timeline, lsn - '0/0', lost, system \
                    FROM txn.geo_decision";
@@ -143,6 +151,7 @@ const OURS: &str = "p.proname = 'fdw_handler' AND n.nspname = 'txn'";
 
 /// Whether there is a node, or a decision is left.
 pub fn has_nodes() -> bool {
+    require_tables();
     let sql = format!(
         "SELECT EXISTS (SELECT FROM {NODES} WHERE {OURS}) OR EXISTS (SELECT FROM txn.geo_decision)"
     );

@@ -24,5 +24,6 @@ mod standby;
 mod transactions;
 mod trips;
 mod twin;
+mod unfit;
 
 pub use txn_server_tests::geo::{Cluster, NODE_SUM, Notices, Settings, listening, transfer};
