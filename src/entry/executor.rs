@@ -218,6 +218,8 @@ unsafe fn finish_query(query: *mut QueryDesc) {
 }
 
 pub unsafe extern "C-unwind" fn executor_end(query: *mut QueryDesc) {
+    // SAFETY: the hook's argument, started.
+    unsafe { geo::others::note_routed(query) };
     let end = || {
         // SAFETY: the hook's argument.
         guarded(|| unsafe { statement::end(query) });

@@ -1,10 +1,11 @@
 //! Foreign tables of other wrappers: what is written there commits before we decide.
 
-use super::failure::{Failure, NOT_SUPPORTED, guarded, raised};
+use super::failure::{Failure, NOT_SUPPORTED, Outcome, guarded, raised};
 use super::nodes;
 use super::scan;
 use crate::pg::local::Local;
-use crate::pg::nodes::{nodes as nodes_of, nth, numbers};
+use crate::pg::nodes::{nodes as nodes_of, nth, numbers, oids};
+use crate::pg::raw;
 use pgrx::pg_sys::{self, NodeTag, PlannedStmt, RangeTblEntry};
 use std::cell::Cell;
 
@@ -21,37 +22,67 @@ pub fn forget() {
 }
 
 /// A statement starts: what it writes to must not be of both kinds, with what was written before.
-/// (Rows that it routes to a partition of another wrapper are not seen.)
+/// Partitions to which it routes rows are not known yet: see `note_routed`.
 ///
 /// # Safety
 /// Its plan.
 pub unsafe fn note(plan: *const PlannedStmt) {
     // SAFETY: by the contract.
     guarded(|| unsafe {
-        for number in numbers((*plan).resultRelations) {
+        let foreign = |number: u32| {
             let entry: *mut RangeTblEntry = nth((*plan).rtable, number as usize - 1);
-            if (*entry).relkind as u8 != pg_sys::RELKIND_FOREIGN_TABLE {
-                continue;
-            }
-            note_foreign((*entry).relid);
-        }
+            ((*entry).relkind as u8 == pg_sys::RELKIND_FOREIGN_TABLE).then_some((*entry).relid)
+        };
+        raised(note_foreign(
+            numbers((*plan).resultRelations).filter_map(foreign),
+        ));
     });
 }
 
-/// A foreign table is going to be written to.
-fn note_foreign(table: pg_sys::Oid) {
-    // SAFETY: a foreign table; its wrapper's callbacks.
-    let is_ours = unsafe {
-        let routine = pg_sys::GetFdwRoutineByRelId(table);
-        let ours: unsafe extern "C-unwind" fn(_, _) = scan::begin;
-        (*routine)
-            .BeginForeignScan
-            .is_some_and(|one| one as usize == ours as usize)
-    };
-    WRITTEN.set(WRITTEN.get() || !is_ours);
-    if WRITTEN.get() && (is_ours || nodes::are_written()) {
-        raised(Err(mixed()))
+/// A statement ends: it has routed rows to these partitions. What another wrapper has been given
+/// commits with the transaction, not before.
+///
+/// # Safety
+/// A statement that has been started.
+#[inline]
+pub unsafe fn note_routed(query: *const pg_sys::QueryDesc) {
+    // SAFETY: by the contract: the executor's list of tables to which rows were routed, which are
+    // open.
+    unsafe {
+        let estate = (*query).estate;
+        if estate.is_null() || (*estate).es_tuple_routing_result_relations.is_null() {
+            return;
+        }
+        guarded(|| {
+            let foreign = |result: *mut pg_sys::Node| {
+                let result = result.cast::<pg_sys::ResultRelInfo>();
+                (!(*result).ri_FdwRoutine.is_null()).then(|| (*(*result).ri_RelationDesc).rd_id)
+            };
+            let routed = nodes_of((*estate).es_tuple_routing_result_relations);
+            raised(note_foreign(routed.filter_map(foreign)));
+        });
     }
+}
+
+/// One statement writes to these foreign tables, or has.
+fn note_foreign(tables: impl Iterator<Item = pg_sys::Oid>) -> Outcome<()> {
+    let mut writes_ours = false;
+    for table in tables {
+        // SAFETY: a foreign table; its wrapper's callbacks.
+        let is_ours = unsafe {
+            let routine = pg_sys::GetFdwRoutineByRelId(table);
+            let ours: unsafe extern "C-unwind" fn(_, _) = scan::begin;
+            (*routine)
+                .BeginForeignScan
+                .is_some_and(|one| one as usize == ours as usize)
+        };
+        writes_ours |= is_ours;
+        WRITTEN.set(WRITTEN.get() || !is_ours);
+    }
+    if WRITTEN.get() && (writes_ours || nodes::are_written()) {
+        return Err(mixed());
+    }
+    Ok(())
 }
 
 /// COPY and TRUNCATE write, too.
@@ -61,38 +92,66 @@ fn note_foreign(table: pg_sys::Oid) {
 pub unsafe fn note_utility(node: *mut pg_sys::Node) {
     // SAFETY: by the contract.
     guarded(|| unsafe {
+        let mut tables = Vec::new();
         match (*node).type_ {
             NodeTag::T_CopyStmt => {
                 let copy = node.cast::<pg_sys::CopyStmt>();
-                if (*copy).is_from {
-                    note_table((*copy).relation);
+                // It routes rows, and does not tell where: to any of the partitions.
+                if (*copy).is_from
+                    && let Some(table) = table_of((*copy).relation)
+                {
+                    let kind = pg_sys::get_rel_relkind(table) as u8;
+                    add_tables(
+                        table,
+                        kind == pg_sys::RELKIND_PARTITIONED_TABLE,
+                        &mut tables,
+                    );
                 }
             }
             NodeTag::T_TruncateStmt => {
-                let truncate = node.cast::<pg_sys::TruncateStmt>();
-                nodes_of((*truncate).relations).for_each(|one| note_table(one.cast()));
+                for name in nodes_of((*node.cast::<pg_sys::TruncateStmt>()).relations) {
+                    let name = name.cast::<pg_sys::RangeVar>();
+                    if let Some(table) = table_of(name) {
+                        add_tables(table, (*name).inh, &mut tables);
+                    }
+                }
             }
             _ => {}
         }
+        raised(note_foreign(tables.into_iter()));
     });
 }
 
 /// # Safety
 /// The name of a table, or null.
-unsafe fn note_table(name: *mut pg_sys::RangeVar) {
-    // SAFETY: by the contract; catalog look-ups.
-    unsafe {
+unsafe fn table_of(name: *const pg_sys::RangeVar) -> Option<pg_sys::Oid> {
+    // SAFETY: by the contract; a catalog look-up.
+    let table = unsafe {
         if name.is_null() {
-            return;
+            return None;
         }
         let none = pg_sys::NoLock as i32;
         let missing_ok = pg_sys::RVROption::RVR_MISSING_OK;
-        let table =
-            pg_sys::RangeVarGetRelidExtended(name, none, missing_ok, None, std::ptr::null_mut());
-        let kind = pg_sys::get_rel_relkind(table) as u8;
-        if table != pg_sys::Oid::INVALID && kind == pg_sys::RELKIND_FOREIGN_TABLE {
-            note_foreign(table);
-        }
+        pg_sys::RangeVarGetRelidExtended(name, none, missing_ok, None, std::ptr::null_mut())
+    };
+    (table != pg_sys::Oid::INVALID).then_some(table)
+}
+
+/// Adds the table, and perhaps those below it, if they are foreign ones.
+fn add_tables(table: pg_sys::Oid, with_those_below: bool, tables: &mut Vec<pg_sys::Oid>) {
+    // SAFETY: catalog look-ups.
+    unsafe {
+        let found = match with_those_below {
+            true => pg_sys::submodules::ffi::pg_guard_ffi_boundary(|| {
+                let none = pg_sys::NoLock as i32;
+                raw::find_all_inheritors(table, none, std::ptr::null_mut())
+            }),
+            false => pg_sys::lappend_oid(std::ptr::null_mut(), table),
+        };
+        let is_foreign = |table: &pg_sys::Oid| {
+            pg_sys::get_rel_relkind(*table) as u8 == pg_sys::RELKIND_FOREIGN_TABLE
+        };
+        tables.extend(oids(found).filter(is_foreign));
     }
 }
 

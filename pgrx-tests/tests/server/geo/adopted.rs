@@ -74,6 +74,69 @@ fn stock_tables_beside_ours() -> Result<()> {
     cluster.expect_committed(&[2])
 }
 
+/// Rows that are routed to partitions of both wrappers, by INSERT, COPY or an UPDATE that moves
+/// them, and TRUNCATE of their parent: refused before anything is committed anywhere.
+#[test]
+fn partitions_of_both_wrappers() -> Result<()> {
+    let cluster = Cluster::start(2)?;
+    let mut client = cluster.session()?;
+    let line = cluster.line(1);
+    client.batch_execute(&format!(
+        "CREATE EXTENSION IF NOT EXISTS postgres_fdw;
+         CREATE SERVER stock FOREIGN DATA WRAPPER postgres_fdw
+             OPTIONS (host '{}', port '{}', dbname 'postgres');
+         CREATE USER MAPPING FOR PUBLIC SERVER stock OPTIONS (user 'postgres');
+         CREATE TABLE mixed (number bigint) PARTITION BY RANGE (number);
+         CREATE TABLE home PARTITION OF mixed FOR VALUES FROM (1) TO (10);
+         CREATE FOREIGN TABLE ours PARTITION OF mixed FOR VALUES FROM (10) TO (100)
+             SERVER node0 OPTIONS (table_name 'trace');
+         CREATE FOREIGN TABLE theirs PARTITION OF mixed FOR VALUES FROM (100) TO (1000)
+             SERVER stock OPTIONS (table_name 'trace')",
+        line.host().display(),
+        line.port()
+    ))?;
+    let ours = "UPDATE account SET balance = balance WHERE id = 5";
+    let theirs = "INSERT INTO theirs VALUES (300)";
+    let refused = [
+        "INSERT INTO mixed VALUES (11), (111)".to_owned(),
+        "INSERT INTO mixed VALUES (111), (11)".to_owned(),
+        format!("{ours}; INSERT INTO mixed VALUES (111)"),
+        format!("INSERT INTO mixed VALUES (111); {ours}"),
+        format!("{theirs}; INSERT INTO mixed VALUES (11)"),
+        "INSERT INTO mixed VALUES (11); INSERT INTO mixed VALUES (111)".to_owned(),
+        "WITH a AS (INSERT INTO mixed VALUES (111)) INSERT INTO ours VALUES (11)".to_owned(),
+        format!("DO $$ BEGIN INSERT INTO mixed VALUES (111); {ours}; END $$"),
+        "COPY mixed FROM PROGRAM 'echo 111'".to_owned(),
+        "TRUNCATE mixed".to_owned(),
+        format!("{ours}; TRUNCATE theirs"),
+        "TRUNCATE ours, theirs".to_owned(),
+        format!("INSERT INTO mixed VALUES (1); {ours}; UPDATE mixed SET number = 111"),
+        "UPDATE mixed SET number = number".to_owned(),
+    ];
+    for sql in refused {
+        let told = sqlstate(&client.batch_execute(&format!("BEGIN; {sql}; COMMIT")));
+        ensure!(told == "0A000", "{told}: {sql}");
+        client.batch_execute("ROLLBACK")?;
+        for node in 0..2 {
+            let count = "SELECT count(*) FROM trace";
+            let count = int(&mut cluster.node(node).connect()?, count)?;
+            ensure!(count == 0, "{count} rows at node {node}: {sql}");
+        }
+    }
+    let allowed = [
+        format!("INSERT INTO mixed VALUES (2), (12); {ours}"),
+        "INSERT INTO mixed VALUES (3), (112); SELECT count(*) FROM account".to_owned(),
+        format!("COPY home FROM PROGRAM 'echo 4'; {ours}"),
+    ];
+    for sql in allowed {
+        client.batch_execute(&format!("BEGIN; {sql}; COMMIT"))?;
+    }
+    let seen = "SELECT string_agg(number::text, ' ' ORDER BY number) FROM mixed";
+    let seen = text(&mut client, seen)?;
+    ensure!(seen == "2 3 4 12 112", "{seen}");
+    cluster.wait_until_resolved()
+}
+
 /// Where the wrapper has been given back to postgres_fdw its servers are not ours.
 #[test]
 fn nodes_are_those_whose_wrapper_is_ours() -> Result<()> {
