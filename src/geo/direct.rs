@@ -4,6 +4,7 @@ use super::commit;
 use super::defer;
 use super::exchange::Rows;
 use super::failure::{Outcome, raised};
+use super::fetched::Fetched;
 use super::key;
 use super::last;
 use super::node::Use;
@@ -13,12 +14,10 @@ use super::scan::{attributes, server_and_user, text};
 use super::schedule::Sent;
 use super::statement;
 use super::values::{Parameters, repeats};
-use crate::pg::libpq::Answer;
 use crate::pg::nodes::{nodes as elements, nth};
 use crate::pg::slot::{clear, get_all};
 use pgrx::pg_guard;
 use pgrx::pg_sys::{self, ForeignScanState, Oid, TupleTableSlot};
-use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
 /// Places in the plan's private list (postgres_fdw.c: FdwDirectModifyPrivateIndex).
@@ -46,27 +45,20 @@ struct Direct {
     is_told: bool,
 }
 
-/// What RETURNING gives.
-struct Returning {
-    conversion: Conversion,
-    rows: Rc<Returned>,
-    /// Of a join: which column of the scan is which of the changed table.
-    filter: Option<Filter>,
-}
-
-/// The rows as they came.
-#[derive(Default)]
-struct Returned {
-    answers: RefCell<Vec<Answer>>,
-    next: Cell<usize>,
-}
-
-impl Rows for Returned {
-    fn take(&self, answer: Answer) {
-        if answer.rows() > 0 {
-            self.answers.borrow_mut().push(answer);
+impl Drop for Direct {
+    fn drop(&mut self) {
+        // The rows' memory goes: those that still come are for nobody.
+        if let Some((_, exchange)) = self.sent.take() {
+            exchange.discard();
         }
     }
+}
+
+/// What RETURNING gives.
+struct Returning {
+    rows: Rc<Fetched>,
+    /// Of a join: which column of the scan is which of the changed table.
+    filter: Option<Filter>,
 }
 
 /// The changed table's row within a row of a join (postgres_fdw.c: init_returning_filter).
@@ -136,9 +128,9 @@ unsafe fn returning(
         } else {
             (*relation).rd_att
         };
+        let conversion = Conversion::new(descriptor, attributes, node, relation);
         Returning {
-            conversion: Conversion::new(descriptor, attributes, node, relation),
-            rows: Rc::default(),
+            rows: Rc::new(Fetched::new(conversion)),
             filter,
         }
     }
@@ -294,7 +286,9 @@ unsafe fn next(
         let changed = match &direct.returning {
             None => pg_sys::ExecStoreAllNullTuple(slot),
             Some(returning) => {
-                returning.store_next(slot);
+                if !returning.rows.next(slot) {
+                    pgrx::error!("a node has returned fewer rows than it has changed");
+                }
                 match &returning.filter {
                     Some(filter) => filter.apply(estate, result, slot),
                     None => slot,
@@ -304,31 +298,6 @@ unsafe fn next(
         let context = (*(*result).ri_projectReturning).pi_exprContext;
         (*context).ecxt_scantuple = changed;
         slot
-    }
-}
-
-impl Returning {
-    /// Puts the next row into the slot.
-    unsafe fn store_next(&self, slot: *mut TupleTableSlot) {
-        let at = self.rows.next.get();
-        self.rows.next.set(at + 1);
-        let answers = self.rows.answers.borrow();
-        let Some(answer) = answers.get(at) else {
-            pgrx::error!("a node has returned fewer rows than it has changed");
-        };
-        let mut row = self.conversion.read(answer, 0);
-        // SAFETY: values for the conversion's descriptor, and the scan's slot.
-        unsafe {
-            let (values, nulls) = (row.values.as_mut_ptr(), row.nulls.as_mut_ptr());
-            store(
-                slot,
-                self.conversion.descriptor(),
-                values,
-                nulls,
-                row.address,
-            );
-        }
-        self.conversion.done();
     }
 }
 
@@ -387,10 +356,13 @@ unsafe fn row_of<T: Copy>(values: *const T, columns: &[usize]) -> Vec<T> {
 pub unsafe extern "C-unwind" fn end(node: *mut ForeignScanState) {
     // SAFETY: the executor's state; the memory goes with the statement's.
     unsafe {
-        if let Some(direct) = direct_of(node)
-            && let Some((_, exchange)) = direct.sent.take()
-        {
-            exchange.discard();
+        if let Some(direct) = direct_of(node) {
+            if let Some((_, exchange)) = direct.sent.take() {
+                exchange.discard();
+            }
+            if let Some(returning) = &direct.returning {
+                returning.rows.end();
+            }
         }
         (*node).fdw_state = std::ptr::null_mut();
     }

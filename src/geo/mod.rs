@@ -9,6 +9,7 @@ mod defer;
 mod direct;
 mod exchange;
 mod failure;
+mod fetched;
 mod key;
 pub mod last;
 mod modify;

@@ -1,20 +1,19 @@
 //! Scans: of a foreign table, or of what a node computes from several.
 //!
-//! A scan's rows are all fetched with its first: one round trip, no cursor at the node. They wait
-//! in a tuplestore, which goes to disk beyond `work_mem`.
+//! A scan's rows are all fetched with its first: one round trip, no cursor at the node.
 
 use super::exchange::Rows;
 use super::failure::{Outcome, raised};
+use super::fetched::Fetched;
 use super::nodes;
-use super::row::{Conversion, descriptor_of, store};
+use super::row::{Conversion, descriptor_of};
 use super::schedule::Sent;
 use super::statement;
 use super::values::{Parameters, repeats};
-use crate::pg::libpq::Answer;
 use crate::pg::nodes::{nth, numbers};
-use crate::pg::slot::{clear, get_all};
+use crate::pg::slot::clear;
 use pgrx::pg_guard;
-use pgrx::pg_sys::{self, Datum, ForeignScanState, Oid, TupleTableSlot};
+use pgrx::pg_sys::{self, ForeignScanState, Oid, TupleTableSlot};
 use std::ffi::CStr;
 use std::rc::Rc;
 
@@ -29,39 +28,7 @@ struct Scan {
     sql: String,
     parameters: Parameters,
     rows: Rc<Fetched>,
-    /// The row that has been read from the store, as a minimal tuple with its address.
-    slot: *mut TupleTableSlot,
     sent: Option<Sent>,
-}
-
-/// The rows that have come.
-struct Fetched {
-    conversion: Conversion,
-    /// With the address as one more column.
-    descriptor: pg_sys::TupleDesc,
-    store: *mut pg_sys::Tuplestorestate,
-}
-
-impl Rows for Fetched {
-    fn take(&self, answer: Answer) {
-        for n in 0..answer.rows() {
-            let mut row = self.conversion.read(&answer, n);
-            row.nulls.push(row.address.is_none());
-            let address = row.address.as_mut();
-            row.values
-                .push(address.map_or(Datum::from(0), |at| Datum::from(&raw mut *at)));
-            // SAFETY: values for the store's descriptor; it copies them.
-            unsafe {
-                pg_sys::tuplestore_putvalues(
-                    self.store,
-                    self.descriptor,
-                    row.values.as_mut_ptr(),
-                    row.nulls.as_mut_ptr(),
-                );
-            }
-            self.conversion.done();
-        }
-    }
 }
 
 /// Sends the scan's statement, unless that has been done.
@@ -128,47 +95,17 @@ pub unsafe extern "C-unwind" fn begin(node: *mut ForeignScanState, flags: i32) {
         let attributes = attributes(nth((*plan).fdw_private, RETRIEVED));
         let descriptor = descriptor_of(node);
         let conversion = Conversion::new(descriptor, attributes, node, std::ptr::null_mut());
-        let with_address = with_address(descriptor);
         let scan = Scan {
             server,
             user,
             sql: text((*plan).fdw_private, SQL),
             parameters: Parameters::new((*plan).fdw_exprs, node.cast()),
-            rows: Rc::new(Fetched {
-                conversion,
-                descriptor: with_address,
-                store: pg_sys::tuplestore_begin_heap(false, false, pg_sys::work_mem),
-            }),
-            slot: pg_sys::MakeSingleTupleTableSlot(
-                with_address,
-                &raw const pg_sys::TTSOpsMinimalTuple,
-            ),
+            rows: Rc::new(Fetched::new(conversion)),
             sent: None,
         };
         (*node).fdw_state = pgrx::PgMemoryContexts::For((*estate).es_query_cxt)
             .leak_and_drop_on_delete(scan)
             .cast();
-    }
-}
-
-/// The descriptor with a column for the address.
-unsafe fn with_address(of: pg_sys::TupleDesc) -> pg_sys::TupleDesc {
-    // SAFETY: a valid descriptor; the new one has room for one column more.
-    unsafe {
-        let count = (*of).natts;
-        let new = pg_sys::CreateTemplateTupleDesc(count + 1);
-        for n in 1..=count {
-            pg_sys::TupleDescCopyEntry(new, n as i16, of, n as i16);
-        }
-        pg_sys::TupleDescInitEntry(
-            new,
-            (count + 1) as i16,
-            c"ctid".as_ptr(),
-            pg_sys::TIDOID,
-            -1,
-            0,
-        );
-        new
     }
 }
 
@@ -198,30 +135,7 @@ impl Scan {
         }
     }
 
-    /// Puts the next row into the slot; it is empty after the last one.
-    unsafe fn next(&self, slot: *mut TupleTableSlot) -> *mut TupleTableSlot {
-        // SAFETY: our store and slot, and the executor's.
-        unsafe {
-            if !pg_sys::tuplestore_gettupleslot(self.rows.store, true, false, self.slot) {
-                return clear(slot);
-            }
-            get_all(self.slot);
-            let (values, nulls) = ((*self.slot).tts_values, (*self.slot).tts_isnull);
-            let last = (*self.rows.descriptor).natts as usize - 1;
-            let address = (!*nulls.add(last))
-                .then(|| *(*values.add(last)).cast_mut_ptr::<pg_sys::ItemPointerData>());
-            store(
-                slot,
-                self.rows.conversion.descriptor(),
-                values,
-                nulls,
-                address,
-            );
-            slot
-        }
-    }
-
-    /// Forgets what was sent, and the rows.
+    /// Forgets what was sent.
     fn reset(&mut self) {
         if let Some((_, exchange)) = self.sent.take() {
             exchange.discard();
@@ -248,7 +162,10 @@ pub unsafe extern "C-unwind" fn iterate(node: *mut ForeignScanState) -> *mut Tup
             raised(statement::start_together(node));
         }
         raised(scan.fetch(node));
-        scan.next(slot)
+        match scan.rows.next(slot) {
+            true => slot,
+            false => clear(slot),
+        }
     }
 }
 
@@ -262,12 +179,12 @@ pub unsafe extern "C-unwind" fn rescan(node: *mut ForeignScanState) {
         }
         if (*node).ss.ps.chgParam.is_null() {
             raised(scan.fetch(node));
-            pg_sys::tuplestore_rescan(scan.rows.store);
+            scan.rows.rewind();
         } else {
             // What is under way goes to the store that is emptied: let it come first.
             raised(scan.fetch(node));
             scan.reset();
-            pg_sys::tuplestore_clear(scan.rows.store);
+            scan.rows.clear();
         }
     }
 }
@@ -278,7 +195,7 @@ pub unsafe extern "C-unwind" fn end(node: *mut ForeignScanState) {
     unsafe {
         if let Some(scan) = scan_of(node) {
             scan.reset();
-            pg_sys::tuplestore_end(scan.rows.store);
+            scan.rows.end();
             (*node).fdw_state = std::ptr::null_mut();
         }
     }

@@ -90,6 +90,40 @@ fn blocks() -> Result<()> {
     twin.cluster.wait_until_resolved()
 }
 
+/// What RETURNING gives goes to disk beyond work_mem, as other rows do.
+#[test]
+fn returning_of_many_rows() -> Result<()> {
+    let mut twin = Twin::start()?;
+    for client in [&mut twin.far, &mut twin.near] {
+        client.batch_execute("SET work_mem = '64kB'; SET log_temp_files = 0")?;
+    }
+    let files = |twin: &Twin| -> Result<usize> {
+        Ok(twin
+            .cluster
+            .coordinator
+            .log()?
+            .matches("temporary file:")
+            .count())
+    };
+    let before = files(&twin)?;
+    let update = "UPDATE many SET word = repeat('x', 300) WHERE id <= 500 RETURNING id";
+    ensure!(twin.far.query(update, &[])?.len() == 500);
+    ensure!(files(&twin)? == before, "these rows are small enough");
+    let update = "UPDATE many SET word = repeat('x', 300) RETURNING id, word";
+    ensure!(twin.far.query(update, &[])?.len() == 1000);
+    ensure!(files(&twin)? > before, "all rows were in memory");
+    twin.near.batch_execute(update)?;
+    twin.play(
+        "UPDATE many m SET word = 'y' FROM many o WHERE o.id = m.id + 1 RETURNING m.id, o.word;
+UPDATE many SET word = 'z' WHERE id % 2 = 0 RETURNING *, tableoid IS NOT NULL;
+DELETE FROM many WHERE id > 10 RETURNING length(word);
+UPDATE account SET balance = 1 RETURNING id, balance, owner;
+DELETE FROM account WHERE id % 2 = 0 RETURNING 1;
+SELECT * FROM many ORDER BY id;",
+    )?;
+    twin.cluster.wait_until_resolved()
+}
+
 /// Savepoints and handlers are rolled back while rows of statements around them are still to be
 /// read, or to come.
 #[test]
