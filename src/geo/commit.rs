@@ -428,6 +428,7 @@ pub fn subtransaction_rolled_back(level: i32) {
     if !nodes::are_used() {
         return;
     }
+    nodes::for_each(|_, node| node.forget_unanswered());
     let is_open =
         |node: &Node| node.for_use == Use::Work && node.is_in_transaction() && node.is_usable();
     let open = nodes::all(is_open);

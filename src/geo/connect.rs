@@ -4,7 +4,7 @@ use super::exchange::{Command, DURABLE, Exchange, Request, Role};
 use super::failure::{Failure, NO_CONNECTION, Outcome};
 use super::node::{Facts, Node, Use};
 use super::server::Server;
-use super::socket::{Descriptor, For, wait_for_socket};
+use super::socket::{Descriptor, For, wait_for_any, wait_for_socket};
 use crate::pg::libpq::{Attempt, Session};
 use crate::pg::process;
 use crate::shared::guc;
@@ -47,34 +47,65 @@ pub fn start(server: &Server) -> Outcome<(Session, Descriptor)> {
     Ok((session, descriptor))
 }
 
-/// Connects, and prepares the session at the node. Raises on a cancel.
+/// How long to wait before a server that is starting or shutting down is asked again, in
+/// milliseconds.
+const AGAIN_MS: u64 = 50;
+
+/// Connects, and prepares the session at the node. A server that is starting or shutting down is
+/// waited for. Raises on a cancel.
 pub fn connect(server: &Rc<Server>, for_use: Use) -> Outcome<Node> {
-    let (session, descriptor) = start(server)?;
     let limit = server
         .connect_timeout_ms()
         .unwrap_or(guc::GEO_CONNECT_TIMEOUT.get().max(1) as u64);
     let until = process::now() + limit * 1000;
+    loop {
+        let (session, descriptor) = start(server)?;
+        match wait_until_connected(&session, until) {
+            End::Connected => return prepare(server, for_use, session, descriptor),
+            End::TooLate => {
+                return Err(Failure::new(
+                    NO_CONNECTION,
+                    format!("could not connect to server \"{}\"", server.name),
+                )
+                .detail(format!("There was no answer within {limit} ms.")));
+            }
+            End::Failed => {
+                let is_over = process::now() + AGAIN_MS * 1000 >= until;
+                if is_over || !session.may_succeed_later() {
+                    return Err(failed(server, &session));
+                }
+            }
+        }
+        drop((session, descriptor));
+        wait_for_any(&[], AGAIN_MS);
+    }
+}
+
+/// How an attempt to connect has ended.
+enum End {
+    Connected,
+    Failed,
+    TooLate,
+}
+
+/// Goes on connecting until then. Raises on a cancel.
+fn wait_until_connected(session: &Session, until: u64) -> End {
     let mut attempt = session.begun();
     loop {
         let what = match attempt {
             Attempt::ToRead => For::Reading,
             Attempt::ToWrite => For::Writing,
-            Attempt::Done => break,
-            Attempt::Failed => return Err(failed(server, &session)),
+            Attempt::Done => return End::Connected,
+            Attempt::Failed => return End::Failed,
         };
         let left_ms = until.saturating_sub(process::now()) / 1000;
         if left_ms == 0 {
-            return Err(Failure::new(
-                NO_CONNECTION,
-                format!("could not connect to server \"{}\"", server.name),
-            )
-            .detail(format!("There was no answer within {limit} ms.")));
+            return End::TooLate;
         }
         if wait_for_socket(session.socket(), what, Some(left_ms)) {
             attempt = session.go_on();
         }
     }
-    prepare(server, for_use, session, descriptor)
 }
 
 /// The commands that prepare a session at the node: each in a flush of its own that may fail alone.

@@ -158,6 +158,12 @@ impl Exchange {
         self.is_done.set(true);
     }
 
+    /// It is sent once more: nothing has come back for it.
+    pub fn restart(&self) {
+        self.failure.take();
+        self.is_done.set(false);
+    }
+
     /// All results of the present command have come.
     pub fn next_command(&self) {
         self.at.set(self.at.get() + 1);

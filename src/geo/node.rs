@@ -6,7 +6,7 @@ use super::exchange::{Command, Exchange, Request, Role, Rows};
 use super::failure::Failure;
 use super::server::Server;
 use super::socket::{Descriptor, For};
-use crate::pg::libpq::{Answer, Session, Status};
+use crate::pg::libpq::{self, Answer, Session, Status};
 use std::collections::VecDeque;
 use std::ffi::c_char;
 use std::ptr::null;
@@ -77,11 +77,19 @@ pub struct Node {
     has_broken_promise: bool,
     /// Its name at the node, once PREPARE TRANSACTION has been sent.
     pub prepared: Option<String>,
+    /// Made by the present transaction.
+    is_new: bool,
+    /// What the transaction has sent here from its begin on, as long as nothing has come back for
+    /// it. None: something has, or more than statements was sent.
+    unanswered: Option<Vec<Sending>>,
     /// The state of the transaction at the node is unknown: the connection must not be used again.
     is_broken: bool,
     /// The server or the mapping has changed.
     pub is_stale: bool,
 }
+
+/// What has been sent, and where its answers go.
+pub type Sending = (Request, Rc<Exchange>);
 
 /// What comes next on a connection.
 pub enum Next {
@@ -112,6 +120,8 @@ impl Node {
             has_sent_deferred: false,
             has_broken_promise: false,
             prepared: None,
+            is_new: true,
+            unanswered: None,
             is_broken: false,
             is_stale: false,
         }
@@ -241,6 +251,7 @@ impl Node {
             );
             self.depth = 1;
             self.keep = 1;
+            self.unanswered = (!self.is_new).then(Vec::new);
         }
         if self.keep < self.depth {
             let first = self.keep + 1;
@@ -290,12 +301,53 @@ impl Node {
         self.take_deferred();
         self.has_sent_deferred = false;
         self.has_broken_promise = false;
+        self.is_new = false;
+        self.unanswered = None;
     }
 
     /// Sends the commands. What comes back is in the exchange; a connection that is lost makes it
     /// fail at once.
     pub fn send(&mut self, request: &Request, rows: Option<Rc<dyn Rows>>) -> Rc<Exchange> {
+        self.unanswered = None;
         let exchange = Exchange::new(request, rows);
+        self.send_as(request, &exchange);
+        exchange
+    }
+
+    /// Sends commands that change nothing for good before the transaction ends: they may be sent
+    /// once more, on another connection, if this one was dead already.
+    pub fn send_statement(&mut self, request: Request, rows: Option<Rc<dyn Rows>>) -> Rc<Exchange> {
+        let exchange = Exchange::new(&request, rows);
+        self.send_as(&request, &exchange);
+        if let Some(unanswered) = &mut self.unanswered {
+            unanswered.push((request, Rc::clone(&exchange)));
+        }
+        exchange
+    }
+
+    /// The connection is lost, and nothing has come back for what the transaction has sent: takes
+    /// that out.
+    pub fn take_unanswered(&mut self) -> Option<Vec<Sending>> {
+        let is_lost = !self.is_usable() && self.is_in_transaction();
+        self.unanswered.take_if(|sent| is_lost && !sent.is_empty())
+    }
+
+    /// What was sent may not be sent once more.
+    pub fn forget_unanswered(&mut self) {
+        self.unanswered = None;
+    }
+
+    /// Takes the place of a connection that was lost: sends what that one has sent.
+    pub fn go_on_for(&mut self, lost: &mut Node, sent: Vec<Sending>) {
+        (self.depth, self.keep) = (lost.depth, lost.keep);
+        self.deferred = std::mem::take(&mut lost.deferred);
+        for (request, exchange) in sent {
+            exchange.restart();
+            self.send_as(&request, &exchange);
+        }
+    }
+
+    fn send_as(&mut self, request: &Request, exchange: &Rc<Exchange>) {
         let is_sent = self.is_usable()
             && request.commands.iter().all(|command| {
                 let values: Vec<*const c_char> = command
@@ -306,11 +358,10 @@ impl Node {
                 self.session.send(&command.text, &values)
             })
             && self.session.sync();
-        self.under_way.push_back(Rc::clone(&exchange));
+        self.under_way.push_back(Rc::clone(exchange));
         if !is_sent {
             self.give_up();
         }
-        exchange
     }
 
     /// Whether something is under way that was sent above this nest level.
@@ -348,7 +399,13 @@ impl Node {
                 self.give_up();
                 Next::Again
             }
+            // The connection was dead before.
+            Some(answer) if self.unanswered.is_some() && answer.is_last() => {
+                self.give_up();
+                Next::Again
+            }
             Some(answer) => {
+                self.unanswered = None;
                 if answer.status() == Status::Sync {
                     self.under_way.pop_front();
                 }
@@ -387,6 +444,10 @@ impl Node {
     /// connection that is lost is noticed.
     pub fn catch_up(&mut self) {
         self.consume();
+        // A server that shuts down says so, and libpq has to look again to see that it has gone.
+        while self.is_usable() && libpq::is_ready(self.session.socket(), false) {
+            self.consume();
+        }
         self.take_all(|exchange, answer| {
             exchange.discard();
             exchange.take(answer);

@@ -158,10 +158,14 @@ pub fn reach(server: &Rc<Server>, for_use: Use) -> Outcome<NodeId> {
         .detail("One of them is a superuser, and the user mapping is the same."));
     }
     before_first_use(server)?;
+    Ok(insert(make(server, for_use)?))
+}
+
+fn make(server: &Rc<Server>, for_use: Use) -> Outcome<Node> {
     let changes = CHANGES.get();
     let mut node = connect::connect(server, for_use)?;
     node.is_stale = changes != CHANGES.get();
-    Ok(insert(node))
+    Ok(node)
 }
 
 /// Before the transaction sends anything to the server.
@@ -259,7 +263,10 @@ pub fn send_with(
                 "SELECT pg_catalog.pg_current_xact_id_if_assigned()",
             ));
         }
-        node.send(&request, rows)
+        match behind.is_empty() {
+            true => node.send_statement(request, rows),
+            false => node.send(&request, rows),
+        }
     })
 }
 
@@ -278,7 +285,10 @@ pub fn send_deferred(id: NodeId, behind: &[Command]) -> Rc<Exchange> {
     with(id, |node| {
         let mut request = opening(node);
         request.commands.extend_from_slice(behind);
-        node.send(&request, None)
+        match behind.is_empty() {
+            true => node.send_statement(request, None),
+            false => node.send(&request, None),
+        }
     })
 }
 
@@ -307,11 +317,37 @@ pub fn step(id: NodeId, waits: bool) -> bool {
 
 /// Waits until everything that belongs to the exchange has come. Raises on a cancel.
 pub fn finish(id: NodeId, exchange: &Rc<Exchange>) -> Outcome<()> {
-    while !exchange.is_done() {
-        step(id, true);
+    loop {
+        while !exchange.is_done() {
+            step(id, true);
+        }
+        if !repeat(id)? {
+            break;
+        }
     }
     exchange.deliver();
     exchange.outcome()
+}
+
+/// A connection that was kept from an earlier transaction turns out to be dead: nothing has come
+/// back for what this one has sent. That cannot commit, as it was not asked to; it is sent once
+/// more, on a new connection. False: it is not so. Raises on a cancel.
+fn repeat(id: NodeId) -> Outcome<bool> {
+    let (sent, server, for_use) = with(id, |node| {
+        (
+            node.take_unanswered(),
+            Rc::clone(&node.server),
+            node.for_use,
+        )
+    });
+    let Some(sent) = sent else { return Ok(false) };
+    before_first_use(&server)?;
+    let mut node = make(&server, for_use)?;
+    with(id, |lost| {
+        node.go_on_for(lost, sent);
+        *lost = node;
+    });
+    Ok(true)
 }
 
 /// Waits until then, in microseconds. Takes what comes on these connections meanwhile, and ends as
@@ -325,7 +361,7 @@ pub fn pause(until: u64, sent: &[(NodeId, Rc<Exchange>)]) -> Outcome<()> {
             with(*id, Node::consume);
             while step(*id, false) {}
             if exchange.has_failed() {
-                return finish(*id, exchange);
+                finish(*id, exchange)?;
             }
         }
         let left = until.saturating_sub(process::now());

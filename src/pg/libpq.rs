@@ -99,6 +99,14 @@ impl Answer {
         unsafe { field_of(self.0.as_ptr(), code) }
     }
 
+    /// Whether it is the server's last word on this connection.
+    pub fn is_last(&self) -> bool {
+        /// postgres_ext.h: PG_DIAG_SEVERITY_NONLOCALIZED.
+        const SEVERITY: u8 = b'V';
+        let severity = self.field(SEVERITY);
+        self.status() == Status::Error && severity.is_none_or(|severity| severity != "ERROR")
+    }
+
     /// The whole message, should there be no fields.
     pub fn message(&self) -> String {
         // SAFETY: as above; never null.
@@ -133,6 +141,32 @@ pub enum Attempt {
     Done,
 }
 
+/// libpq-fe.h: PQERRORS_VERBOSE.
+const VERBOSE: c_int = 2;
+
+/// A line of a verbose message: what is before the SQLSTATE, that, and what is behind it
+/// (fe-protocol3.c: pqBuildErrorMessage3).
+fn split_code(line: &str) -> Option<(&str, &str, &str)> {
+    let (before, rest) = line.split_once(":  ")?;
+    let (code, behind) = rest.split_once(": ")?;
+    let is_code = |byte: u8| byte.is_ascii_uppercase() || byte.is_ascii_digit();
+    (code.len() == 5 && code.bytes().all(is_code)).then_some((before, code, behind))
+}
+
+/// What a message is if it is not verbose.
+fn plain(message: &str) -> String {
+    let is_place = |line: &&str| {
+        let number = line.rsplit_once(".c:").map(|(_, number)| number);
+        number.is_some_and(|n| !n.is_empty() && n.bytes().all(|byte| byte.is_ascii_digit()))
+    };
+    let without_code = |line: &str| match split_code(line) {
+        Some((before, _, behind)) => format!("{before}:  {behind}"),
+        None => line.to_owned(),
+    };
+    let lines = message.lines().filter(|line| !is_place(line));
+    lines.map(without_code).collect::<Vec<_>>().join("\n")
+}
+
 /// A connection to a server. Dropping it closes it.
 pub struct Session {
     connection: NonNull<PGconn>,
@@ -162,6 +196,8 @@ impl Session {
                 .cast_mut()
                 .cast();
             (functions().PQsetNoticeReceiver)(connection, Some(on_notice), flag);
+            // The only way to the SQLSTATE of an attempt that has failed.
+            (functions().PQsetErrorVerbosity)(connection, VERBOSE);
         }
         Some(session)
     }
@@ -210,9 +246,21 @@ impl Session {
 
     /// libpq's last message about the connection.
     pub fn message(&self) -> String {
+        plain(&self.verbose_message())
+    }
+
+    /// With SQLSTATEs, and places in PostgreSQL's source.
+    fn verbose_message(&self) -> String {
         // SAFETY: our connection; never null.
         let text = unsafe { CStr::from_ptr((functions().PQerrorMessage)(self.raw())) };
         text.to_string_lossy().trim_end().to_owned()
+    }
+
+    /// Whether the attempt has failed at a server that is starting or shutting down (57P03).
+    pub fn may_succeed_later(&self) -> bool {
+        self.verbose_message()
+            .lines()
+            .any(|line| split_code(line).is_some_and(|(_, code, _)| code == "57P03"))
     }
 
     pub fn has_used_password(&self) -> bool {

@@ -65,6 +65,7 @@ functions! {
     PQstatus: fn(*const PGconn) -> c_int;
     PQsocket: fn(*const PGconn) -> c_int;
     PQerrorMessage: fn(*const PGconn) -> *const c_char;
+    PQsetErrorVerbosity: fn(*mut PGconn, c_int) -> c_int;
     PQconnectionUsedPassword: fn(*const PGconn) -> c_int;
     PQfinish: fn(*mut PGconn);
     PQsetnonblocking: fn(*mut PGconn, c_int) -> c_int;

@@ -1,7 +1,8 @@
 //! The connections of a session: that are not kept, that are out of date, that answer late.
 use anyhow::{Context, Result, ensure};
+use pgserver::StopMode;
 use postgres::Client;
-use txn_server_tests::{Background, int, sqlstate, wait_until};
+use txn_server_tests::{Background, int, sqlstate, until, wait_until};
 
 use super::transactions::wait_until_nothing_is_open;
 use super::{Cluster, Settings, listening, transfer};
@@ -185,4 +186,139 @@ fn late_answers_are_not_of_the_next_transaction() -> Result<()> {
     let asked = [cluster.asked_to_prepare(0)?, cluster.asked_to_prepare(1)?];
     ensure!(asked == [3, 3], "{asked:?}");
     cluster.expect_committed(&[1, 2, 3])
+}
+
+/// A node that was shut down in good order while the session was idle has said so on its
+/// connections, and is found again.
+#[test]
+fn a_node_that_was_shut_down_between_transactions() -> Result<()> {
+    let mut cluster = Cluster::start(2)?;
+    let mut client = cluster.session()?;
+    client.batch_execute(&format!("BEGIN; {}; COMMIT", transfer(1)))?;
+    for statement in [MOVE, "SELECT count(*) FROM account", MOVE] {
+        cluster.nodes[1].stop(StopMode::Fast)?;
+        cluster.start_node(1)?;
+        client.batch_execute(statement)?;
+    }
+    cluster.expect_committed(&[1])
+}
+
+/// Runs `sql`, whose first command for node 1 comes to nothing: nothing of it arrives before the
+/// connection breaks.
+fn broken(cluster: &Cluster, client: Client, sql: &str) -> Result<(Client, String)> {
+    let mut control = cluster.session()?;
+    cluster.line(1).cut();
+    let statement = Background::run(client, sql)?;
+    statement.wait_until_blocked(&mut control)?;
+    cluster.line(1).break_connections();
+    cluster.line(1).heal();
+    let (client, told) = statement.end()?;
+    Ok((client, sqlstate(&told)))
+}
+
+/// A connection that was kept turns out to be dead with the transaction's first commands at the
+/// node: they are sent once more, on a new one.
+#[test]
+fn a_kept_connection_that_turns_out_to_be_dead() -> Result<()> {
+    let cluster = Cluster::with(2, SILENT, &[])?;
+    let mut client = cluster.session()?;
+    let update = "UPDATE account SET balance = balance + 1 WHERE id = 1001";
+    let done = [
+        update.to_owned(),
+        format!("BEGIN; {update}; COMMIT"),
+        format!("BEGIN; SAVEPOINT a; {update}; RELEASE a; COMMIT"),
+        format!("BEGIN ISOLATION LEVEL REPEATABLE READ; {update}; COMMIT"),
+        format!("BEGIN; SELECT count(*) FROM account; {update}; COMMIT"),
+        format!("SELECT count(*) FROM account_1, trace_1; {update}"),
+        format!("DO $$ BEGIN PERFORM count(*) FROM account; {update}; END $$"),
+    ];
+    for sql in &done {
+        // One connection for the transaction, and one for several reads.
+        client.batch_execute(
+            "SELECT count(*) FROM account; SELECT count(*) FROM account_1, trace_1",
+        )?;
+        let told;
+        (client, told) = broken(&cluster, client, sql)?;
+        ensure!(told == "00000", "{told}: {sql}");
+    }
+    let balance = int(&mut client, "SELECT balance FROM account WHERE id = 1001")?;
+    ensure!(balance == 101 + done.len() as i64, "{balance}");
+    wait_until_nothing_is_open(&cluster)
+}
+
+/// Where the node may have prepared, or has answered in this transaction, nothing is repeated.
+#[test]
+fn what_may_have_had_an_effect_is_not_repeated() -> Result<()> {
+    let cluster = Cluster::with(2, SILENT, &[])?;
+    let mut client = cluster.session()?;
+    client.batch_execute("SELECT count(*) FROM account")?;
+    let told;
+    (client, told) = broken(&cluster, client, MOVE)?;
+    ensure!(told == "08006", "{told}");
+    let read = "SELECT count(*) FROM account_1";
+    client.batch_execute(&format!("BEGIN; {read}"))?;
+    let told;
+    (client, told) = broken(&cluster, client, read)?;
+    ensure!(told == "08006", "{told}");
+    client.batch_execute("ROLLBACK")?;
+    // Nor what a savepoint has taken back meanwhile.
+    client.batch_execute(read)?;
+    let code = format!(
+        "BEGIN; DO $$ BEGIN
+             BEGIN {read}; EXCEPTION WHEN query_canceled THEN NULL; END;
+             {};
+         END $$",
+        transfer(1)
+    )
+    .replace(read, "PERFORM count(*) FROM account_1");
+    let mut control = cluster.session()?;
+    cluster.line(1).cut();
+    let statement = Background::run(client, &code)?;
+    statement.wait_until_blocked(&mut control)?;
+    control.query("SELECT pg_cancel_backend($1)", &[&statement.pid])?;
+    cluster.line(1).break_connections();
+    cluster.line(1).heal();
+    let (mut client, told) = statement.end()?;
+    ensure!(sqlstate(&told) != "00000", "{told:?}");
+    client.batch_execute("ROLLBACK")?;
+    cluster.session()?.batch_execute("SELECT txn.geo_wake()")?;
+    cluster.expect_committed(&[])?;
+    wait_until_nothing_is_open(&cluster)
+}
+
+/// A node that is starting is waited for, as long as connecting may take.
+#[test]
+fn a_node_that_is_starting() -> Result<()> {
+    // Its recovery goes on when there is a file.
+    let waits = "until test -e go; do sleep 0.02; done; false";
+    let mut cluster = Cluster::with(2, SILENT, &[("restore_command", waits)])?;
+    let mut client = cluster.session()?;
+    client.batch_execute("SELECT count(*) FROM account")?;
+    cluster.nodes[1].kill9_all()?;
+    let folder = cluster.node(1).data_dir().to_owned();
+    let signal = folder.join("recovery.signal");
+    std::fs::write(&signal, "")?;
+    cluster.node(1).user().own(&signal)?;
+    let config = cluster.node(1).config("postgres", "postgres");
+    let mut control = cluster.session()?;
+    let node = &mut cluster.nodes[1];
+    std::thread::scope(|scope| {
+        let start = scope.spawn(move || node.start_again());
+        until(&mut control, "the node is starting", |_| {
+            let told = config.connect(postgres::NoTls).map(drop);
+            Ok(sqlstate(&told) == "57P03")
+        })?;
+        client.batch_execute("SET txn.geo_connect_timeout = '300ms'")?;
+        let told = client.batch_execute("SELECT count(*) FROM account");
+        ensure!(sqlstate(&told) == "08001", "{told:?}");
+        let text = format!("{told:?}");
+        ensure!(text.contains("FATAL:  the database system"), "{text}");
+        ensure!(!text.contains("57P03") && !text.contains(".c:"), "{text}");
+        client.batch_execute("SET txn.geo_connect_timeout = '40s'")?;
+        let read = Background::run(client, "SELECT count(*) FROM account")?;
+        read.wait_until_blocked(&mut control)?;
+        std::fs::write(folder.join("go"), "")?;
+        read.end()?.1.context("the node has started")?;
+        start.join().expect("it does not panic")
+    })
 }
