@@ -1,9 +1,16 @@
-"""A hook of mkdocs: what a page links to outside of docs/ is named, not linked."""
+"""Hooks of mkdocs: what a page links to outside of docs/ is named, not linked; fenced blocks are
+rendered, or else the site has a mistake."""
 
+import logging
 import posixpath
 import re
 
 LINK = re.compile(r"(?<!!)\[([^\]]+)\]\(([^)#:]+)(#[^)]*)?\)")
+
+# The tests tell blocks of one language apart by a second word, which Markdown does not know.
+SECOND_WORD = re.compile(r"^(```[a-z]+) [a-z ]+$", re.MULTILINE)
+
+log = logging.getLogger("mkdocs.hooks.docs_links")
 
 
 def on_page_markdown(markdown, page, config, files):
@@ -20,4 +27,11 @@ def on_page_markdown(markdown, page, config, files):
         path = posixpath.normpath(posixpath.join("docs", target))
         return f"{link[1]} (`{path}`)" if path != link[1] else f"`{path}`"
 
-    return LINK.sub(name, markdown)
+    return LINK.sub(name, SECOND_WORD.sub(r"\1", markdown))
+
+
+def on_page_content(html, page, config, files):
+    """A fence that is not understood stays in the text. A warning ends a strict build."""
+    if "```" in html:
+        log.warning("a fenced block of %s is not rendered", page.file.src_uri)
+    return html
