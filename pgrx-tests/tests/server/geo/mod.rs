@@ -15,6 +15,7 @@ mod isolation;
 mod load;
 mod lost_reply;
 mod no;
+mod page;
 mod pass;
 mod resolver;
 mod rights;
