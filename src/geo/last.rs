@@ -1,5 +1,6 @@
 //! Whether the statement that runs is the last one of its transaction.
 
+use crate::hotlock::error_visibility;
 use crate::pg::local::Local;
 use crate::pg::{frontend, nesting, raw, xact};
 use crate::shared::guc::{self, GeoPrepare, is_on};
@@ -62,13 +63,14 @@ unsafe fn is_marked(query: *const QueryDesc) -> bool {
 }
 
 /// Whether nodes may prepare with this statement. It may be wrong: then the next statement at a
-/// node is refused.
+/// node is refused. Triggers that are left to the commit run after it, and may use nodes.
 pub fn is_last(estate: *const EState) -> bool {
     let (runs, query) = RUNS.get();
     if guc::GEO_PREPARE.get() != GeoPrepare::Early
         || runs != estate
         || !nesting::is_outermost()
         || xact::nest_level() != 1
+        || error_visibility::has_deferred()
     {
         return false;
     }

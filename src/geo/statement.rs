@@ -190,23 +190,12 @@ pub unsafe fn writes_alone(estate: *const pg_sys::EState) -> Option<Vec<(Oid, Oi
     let mut servers = statement.scans.clone();
     servers.sort_unstable_by_key(|&(server, user)| (u32::from(server), u32::from(user)));
     servers.dedup();
-    let is_alone = |part: &Part| {
-        // SAFETY: the executor's state of a part that was noted.
-        unsafe {
-            let result = (*part.node).resultRelInfo;
-            let root = if result.is_null() {
-                result
-            } else {
-                (*result).ri_RootResultRelInfo
-            };
-            !part.repeats
-                && !result.is_null()
-                && (*result).ri_projectReturning.is_null()
-                && (*result).ri_TrigDesc.is_null()
-                && (root.is_null() || (*root).ri_TrigDesc.is_null())
-        }
-    };
-    let is_it = servers.len() == statement.scans.len() && statement.parts.iter().all(is_alone);
+    if servers.len() != statement.scans.len() {
+        return None;
+    }
+    // SAFETY: by the contract.
+    let is_it =
+        unsafe { statement.parts.iter().all(|part| changes_once(part)) && changes_alone(estate) };
     is_it.then_some(servers)
 }
 
@@ -248,6 +237,35 @@ unsafe fn is_only_child(top: *const PlanState, scan: *const ForeignScanState) ->
                 _ => return false,
             };
         }
+    }
+}
+
+/// Whether the part changes rows, without RETURNING, and runs once.
+unsafe fn changes_once(part: &Part) -> bool {
+    // SAFETY: the executor's state of a part that was noted.
+    unsafe {
+        let result = (*part.node).resultRelInfo;
+        !part.repeats && !result.is_null() && (*result).ri_projectReturning.is_null()
+    }
+}
+
+/// Whether what the statement changes otherwise, it changes here, and without triggers. (Those that
+/// are left to the commit may use nodes, too.)
+unsafe fn changes_alone(estate: *const pg_sys::EState) -> bool {
+    // SAFETY: the executor's list of tables that a running statement changes, which are open.
+    unsafe {
+        let in_with = (*(*estate).es_plannedstmt).hasModifyingCTE;
+        elements((*estate).es_opened_result_relations).all(|result| {
+            let result = result.cast::<pg_sys::ResultRelInfo>();
+            let kind = (*(*(*result).ri_RelationDesc).rd_rel).relkind as u8;
+            let is_here = match kind {
+                pg_sys::RELKIND_FOREIGN_TABLE => (*result).ri_usesFdwDirectModify,
+                // An INSERT into it may come to any partition.
+                pg_sys::RELKIND_PARTITIONED_TABLE => !in_with,
+                _ => true,
+            };
+            is_here && (*result).ri_TrigDesc.is_null()
+        })
     }
 }
 

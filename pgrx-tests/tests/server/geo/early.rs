@@ -100,6 +100,57 @@ fn what_may_go_on_is_not_the_last() -> Result<()> {
     Ok(())
 }
 
+/// Triggers that are left to the commit use nodes: what comes before them is not the last.
+#[test]
+fn deferred_triggers_that_use_nodes() -> Result<()> {
+    let (cluster, mut client) = warm()?;
+    client.batch_execute(&format!(
+        "CREATE FUNCTION look() RETURNS trigger LANGUAGE plpgsql AS $$
+             BEGIN {MOVE}; RETURN NULL; END $$;
+         CREATE CONSTRAINT TRIGGER look AFTER INSERT ON ledger DEFERRABLE INITIALLY DEFERRED
+             FOR EACH ROW EXECUTE FUNCTION look();
+         CREATE TABLE other (number bigint);
+         CREATE TABLE account_home PARTITION OF account FOR VALUES FROM (5000) TO (6000)
+             PARTITION BY RANGE (id);
+         CREATE TABLE account_here PARTITION OF account_home FOR VALUES FROM (5000) TO (5500);
+         INSERT INTO account VALUES (5001);
+         CREATE CONSTRAINT TRIGGER look AFTER UPDATE ON account_here
+             DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION look()"
+    ))?;
+    let ways = [
+        format!("BEGIN; INSERT INTO ledger VALUES (1); {MOVE}; COMMIT"),
+        format!(
+            "BEGIN; INSERT INTO ledger VALUES (2); SET LOCAL txn.geo_last = on; {MOVE}; COMMIT"
+        ),
+        format!("INSERT INTO ledger VALUES (3); {MOVE}"),
+        format!("BEGIN; COPY ledger FROM PROGRAM 'echo 4'; {MOVE}; COMMIT"),
+        format!("DO $$ BEGIN INSERT INTO ledger VALUES (5); END $$; {MOVE}"),
+        format!("WITH a AS (INSERT INTO ledger VALUES (6)) {MOVE}"),
+        "UPDATE account SET balance = balance + CASE WHEN id < 1000 THEN -1 ELSE 1 END
+         WHERE id IN (1, 1001, 5001)"
+            .to_owned(),
+    ];
+    let mut expected = 0;
+    for sql in ways {
+        client.batch_execute(&sql).with_context(|| sql.clone())?;
+        expected += 2;
+        ensure!(moved(&cluster)? == expected, "{sql}");
+    }
+    // So is a statement that writes at a node beside those that nodes do by themselves.
+    client.batch_execute(&format!(
+        "WITH a AS (INSERT INTO trace_0 VALUES (7000)) {MOVE}"
+    ))?;
+    client.batch_execute(&format!(
+        "WITH a AS (INSERT INTO account VALUES (77)) {MOVE}"
+    ))?;
+    // Without such triggers it is.
+    client.batch_execute("INSERT INTO other VALUES (1)")?;
+    let sql = format!("BEGIN; INSERT INTO other VALUES (2); {MOVE}; COMMIT");
+    expect_trips(&cluster, &mut client, &sql, [2, 2])?;
+    ensure!(moved(&cluster)? == expected + 3);
+    Ok(())
+}
+
 /// A statement after the one that was said to be the last is refused, and nothing is left.
 #[test]
 fn a_false_last_is_refused() -> Result<()> {
