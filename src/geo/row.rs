@@ -1,10 +1,13 @@
 //! A row of a node's answer becomes a tuple.
 
 use crate::pg::libpq::Answer;
+use crate::pg::local::Local;
 use crate::pg::nodes::{length, nth};
 use crate::pg::raw;
 use pgrx::pg_sys::{self, Datum, Oid};
+use std::cell::UnsafeCell;
 use std::ffi::{CStr, c_void};
+use std::mem::MaybeUninit;
 use std::ptr::{null, null_mut};
 
 /// The attribute number of a tuple's address.
@@ -28,20 +31,58 @@ pub struct Row {
     pub address: Option<pg_sys::ItemPointerData>,
 }
 
-/// Takes our line of context off again, also when an ERROR unwinds: its frame goes.
+/// Where a conversion is, for its error's context.
+#[derive(Clone, Copy)]
+struct Place {
+    conversion: *const Conversion,
+    attribute: i32,
+}
+
+/// Our line of context, as long as a conversion runs.
 struct Told(*mut pg_sys::ErrorContextCallback);
 
 impl Drop for Told {
     fn drop(&mut self) {
-        // SAFETY: what was there before.
-        unsafe { pg_sys::error_context_stack = self.0 };
+        // SAFETY: what was there before, in a frame around this one; the place of this frame.
+        unsafe {
+            let (before, place) = ((*self.0).previous, *(*self.0).arg.cast::<Place>());
+            pg_sys::error_context_stack = match std::thread::panicking() {
+                true => leave(before, place),
+                false => before,
+            };
+        }
     }
 }
 
-/// Where a conversion is, for its error's context.
-struct Place<'a> {
-    conversion: &'a Conversion,
-    attribute: i32,
+/// The line of a conversion whose ERROR unwinds.
+struct Left {
+    place: Place,
+    callback: pg_sys::ErrorContextCallback,
+}
+
+static LEFT: Local<UnsafeCell<MaybeUninit<Left>>> =
+    Local::new(UnsafeCell::new(MaybeUninit::uninit()));
+
+/// An ERROR unwinds, and is raised anew at the end of our frames: it is told where it has come
+/// from only then. Whoever catches it takes the line off, as all lines are.
+fn leave(
+    previous: *mut pg_sys::ErrorContextCallback,
+    place: Place,
+) -> *mut pg_sys::ErrorContextCallback {
+    // SAFETY: one ERROR unwinds at a time, and this process has one thread. The conversion lives as
+    // long as its statement, which has not ended yet.
+    unsafe {
+        let left = (*LEFT.get()).as_mut_ptr();
+        left.write(Left {
+            place,
+            callback: pg_sys::ErrorContextCallback {
+                previous,
+                callback: Some(say),
+                arg: (&raw mut (*left).place).cast(),
+            },
+        });
+        &raw mut (*left).callback
+    }
 }
 
 impl Conversion {
@@ -92,8 +133,8 @@ impl Conversion {
                 callback: Some(say),
                 arg: (&raw mut place).cast(),
             };
-            let told = Told(callback.previous);
             pg_sys::error_context_stack = &raw mut callback;
+            let told = Told(&raw mut callback);
             let read = self.read_in(answer, row, &mut place);
             drop(told);
             pg_sys::CurrentMemoryContext = before;
@@ -226,8 +267,8 @@ pub unsafe fn descriptor_of(scan: *mut pg_sys::ForeignScanState) -> pg_sys::Tupl
 unsafe extern "C-unwind" fn say(place: *mut c_void) {
     // SAFETY: called by elog.c with the place of `read`.
     unsafe {
-        let place = &*place.cast::<Place>();
-        let (table, column) = names(place).unwrap_or((null_mut(), null_mut()));
+        let place = *place.cast::<Place>();
+        let (table, column) = names(&place).unwrap_or((null_mut(), null_mut()));
         raw::set_errcontext_domain(c"postgres".as_ptr());
         if table.is_null() {
             let format = c"processing expression at position %d in select list".as_ptr();
@@ -248,7 +289,7 @@ type Text = *mut std::ffi::c_char;
 unsafe fn names(place: &Place) -> Option<(Text, Text)> {
     // SAFETY: the scan's plan and range table, or the open relation.
     unsafe {
-        let conversion = place.conversion;
+        let conversion = &*place.conversion;
         let mut number = place.attribute;
         if conversion.scan.is_null() {
             let table = (*(*conversion.relation).rd_rel).relname.data.as_mut_ptr();

@@ -90,6 +90,50 @@ fn blocks() -> Result<()> {
     twin.cluster.wait_until_resolved()
 }
 
+/// A value that the column cannot have: the error tells where it was, as far out as it is caught.
+#[test]
+fn values_that_do_not_fit_their_column() -> Result<()> {
+    let mut twin = Twin::start()?;
+    let client = &mut twin.far;
+    client.batch_execute("ALTER FOREIGN TABLE many ALTER COLUMN word TYPE int")?;
+    let statements = [
+        (
+            "SELECT * FROM many m",
+            "column \"word\" of foreign table \"m\"",
+        ),
+        (
+            "UPDATE many SET id = id WHERE id = 1 RETURNING word",
+            "column \"word\" of foreign table \"many\"",
+        ),
+        (
+            "SELECT word, count(*) FROM many GROUP BY word",
+            "column \"word\" of foreign table \"many\"",
+        ),
+        (
+            "DO $$ BEGIN PERFORM word FROM many; END $$",
+            "column \"word\" of foreign table \"many\"",
+        ),
+    ];
+    for (sql, place) in statements {
+        for _ in 0..2 {
+            let told = client.simple_query(sql).map(drop);
+            ensure!(sqlstate(&told) == "22P02", "{told:?}: {sql}");
+            let error = told.err().context("it has failed")?;
+            let context = error.as_db_error().and_then(|error| error.where_());
+            let mut lines = context.unwrap_or_default().lines();
+            ensure!(lines.next() == Some(place), "{context:?}: {sql}");
+            let others = lines.filter(|line| line.contains("foreign table")).count();
+            ensure!(others == 0, "{context:?}: {sql}");
+        }
+    }
+    // It does not stay for the errors of others.
+    let told = client.batch_execute("SELECT 1 / 0");
+    let error = told.err().context("it has failed")?;
+    let context = error.as_db_error().and_then(|error| error.where_());
+    ensure!(context.is_none(), "{context:?}");
+    Ok(())
+}
+
 /// What RETURNING gives goes to disk beyond work_mem, as other rows do.
 #[test]
 fn returning_of_many_rows() -> Result<()> {
