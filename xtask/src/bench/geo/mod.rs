@@ -221,12 +221,15 @@ fn warehouses(all: Option<u64>, nodes: usize) -> Result<i64> {
     Ok(i64::try_from(all / nodes)?)
 }
 
+/// A value of a place, as an option has it.
+type Told = fn(&At) -> String;
+
 /// The options by which these places, round trips and sizes differ from the benchmark's own.
 pub fn options(benchmark: &str, places: &[At], rtt: &[f64], sizes: &Sizes) -> String {
     let own = ALL.iter().find(|one| one.name == benchmark);
     let own = own.map_or(&[][..], |one| one.places);
     let mut options = String::new();
-    let axes: [(&str, fn(&At) -> String); 8] = [
+    let axes: [(&str, Told); 8] = [
         ("--clients", |at| at.clients.to_string()),
         ("--distributed", |at| at.distributed.to_string()),
         ("--theta", |at| at.theta.to_string()),

@@ -59,6 +59,14 @@ struct Contender {
     settings: String,
 }
 
+struct Contenders {
+    all: Vec<Contender>,
+    /// Those that cannot run, and why.
+    left_out: BTreeMap<&'static str, String>,
+    /// The client of `Variant::Xa`, if that is one of them.
+    xa: Option<Xa>,
+}
+
 /// Which run it is.
 #[derive(Clone, Copy)]
 struct Turn {
@@ -148,17 +156,17 @@ impl Plan {
     /// Measures everything.
     pub fn measure(&self, install: &PgInstall) -> Result<Record> {
         let site = self.start(install)?;
-        let (contenders, left_out, xa) = self.contenders(&site)?;
+        let Contenders { all, left_out, xa } = self.contenders(&site)?;
         for (variant, why) in &left_out {
             println!("{variant} is left out: {why}");
         }
         let machine = Machine::look();
-        let steps = self.rounds * self.places.len() * contenders.len();
+        let steps = self.rounds * self.places.len() * all.len();
         let progress = Progress::new(steps)?;
         let mut runs: Vec<Run> = Vec::new();
         for round in 1..=self.rounds {
             for place in &self.places {
-                for contender in in_turn(&contenders, round) {
+                for contender in in_turn(&all, round) {
                     interrupt::check()?;
                     progress.begin(format!("{} · {}", place.label, contender.variant.name()));
                     let turn = Turn {
@@ -185,8 +193,8 @@ impl Plan {
             rounds: self.rounds,
             rtt_ms: self.rtt.clone(),
             sizes: self.sizes,
-            baselines: baselines(&contenders),
-            variants: contenders.into_iter().map(VariantRecord::from).collect(),
+            baselines: baselines(&all),
+            variants: all.into_iter().map(VariantRecord::from).collect(),
             left_out,
             summary: summarize(&places, &runs),
             places,
@@ -194,13 +202,10 @@ impl Plan {
         })
     }
 
-    /// Those that can run, why the others cannot, and the other client if it is among the first.
-    fn contenders(
-        &self,
-        site: &Site,
-    ) -> Result<(Vec<Contender>, BTreeMap<&'static str, String>, Option<Xa>)> {
+    /// Those that can run, and why the others cannot.
+    fn contenders(&self, site: &Site) -> Result<Contenders> {
         let abilities = site.cluster.abilities()?;
-        let mut contenders = Vec::new();
+        let mut all = Vec::new();
         let mut left_out = BTreeMap::new();
         let mut xa = None;
         for variant in self.variants.iter().copied() {
@@ -218,10 +223,10 @@ impl Plan {
                     }
                 }
             }
-            contenders.push(Contender { variant, settings });
+            all.push(Contender { variant, settings });
         }
-        ensure!(!contenders.is_empty(), "no variant can run");
-        Ok((contenders, left_out, xa))
+        ensure!(!all.is_empty(), "no variant can run");
+        Ok(Contenders { all, left_out, xa })
     }
 
     /// The place as it is recorded.
