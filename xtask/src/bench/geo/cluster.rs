@@ -31,6 +31,8 @@ pub struct Layout<'a> {
 
 pub struct Cluster {
     coordinators: Vec<Coordinator>,
+    /// Of clients that go to the nodes by themselves, from where the first coordinator is.
+    direct: Vec<Line>,
     nodes: Vec<Server>,
 }
 
@@ -65,11 +67,8 @@ impl Cluster {
         let nodes: Vec<Server> = nodes.collect::<Result<_>>()?;
         let coordinator = |rtt: &Vec<f64>| -> Result<Coordinator> {
             let options = with_library().set("max_connections", connections);
-            let lines = nodes.iter().zip(rtt);
             let coordinator = Coordinator {
-                lines: lines
-                    .map(|(node, rtt)| Line::with_delay(node, one_way(*rtt)))
-                    .collect::<Result<_>>()?,
+                lines: lines(&nodes, rtt)?,
                 server: Server::start(install, options)?,
             };
             coordinator.create_servers()?;
@@ -78,6 +77,10 @@ impl Cluster {
         let coordinators = layout.rtt.iter().map(coordinator);
         Ok(Self {
             coordinators: coordinators.collect::<Result<_>>()?,
+            direct: match layout.rtt.first() {
+                Some(rtt) => lines(&nodes, rtt)?,
+                None => Vec::new(),
+            },
             nodes,
         })
     }
@@ -98,18 +101,18 @@ impl Cluster {
         self.coordinators.iter().map(|one| one.server.connect())
     }
 
-    /// The lines of the first coordinator.
-    pub fn lines(&self) -> &[Line] {
-        self.coordinators
-            .first()
-            .map_or(&[], |coordinator| &coordinator.lines)
+    /// The lines of clients that go to the nodes by themselves, from where the first coordinator is.
+    pub fn direct(&self) -> &[Line] {
+        &self.direct
     }
 
     /// From now on these are the round-trip times in milliseconds, and each way takes up to so many
     /// percent longer, by chance.
     pub fn set_rtt(&self, rtt: &[Vec<f64>], jitter: u32) {
-        for (coordinator, rtt) in self.coordinators.iter().zip(rtt) {
-            for (line, rtt) in coordinator.lines.iter().zip(rtt) {
+        let direct = rtt.first().map(|rtt| (&self.direct, rtt));
+        let lines = self.coordinators.iter().map(|one| &one.lines).zip(rtt);
+        for (lines, rtt) in lines.chain(direct) {
+            for (line, rtt) in lines.iter().zip(rtt) {
                 line.set_delay(one_way(*rtt));
                 line.set_jitter(one_way(*rtt) * jitter / 100);
             }
@@ -119,8 +122,9 @@ impl Cluster {
     /// Bursts to each node, over all lines.
     pub fn bursts(&self) -> Vec<u64> {
         let to = |node: usize| {
-            let lines = self.coordinators.iter();
-            lines.map(|one| one.lines[node].bursts().0).sum()
+            let lines = self.coordinators.iter().map(|one| &one.lines);
+            let lines = lines.chain([&self.direct]);
+            lines.map(|lines| lines[node].bursts().0).sum()
         };
         (0..self.nodes.len()).map(to).collect()
     }
@@ -191,6 +195,20 @@ impl Cluster {
         }
     }
 
+    /// Rolls back what is prepared at the nodes by other clients than coordinators, once nobody will
+    /// end it.
+    pub fn roll_back_strangers(&self) -> Result<()> {
+        let strangers = "SELECT format('ROLLBACK PREPARED %L', gid) FROM pg_prepared_xacts
+                         WHERE gid NOT LIKE 'txn/%'";
+        for node in &self.nodes {
+            let mut client = node.connect()?;
+            for row in client.query(strangers, &[])? {
+                client.batch_execute(row.get(0))?;
+            }
+        }
+        Ok(())
+    }
+
     fn prepared(&self) -> Result<i64> {
         let count = |client: &mut Client| int(client, "SELECT count(*) FROM pg_prepared_xacts");
         let counts = self.nodes.iter().map(|node| count(&mut node.connect()?));
@@ -218,6 +236,13 @@ impl Coordinator {
         let made = self.server.connect()?.batch_execute(&sql);
         made.with_context(|| sql.clone())
     }
+}
+
+fn lines(nodes: &[Server], rtt: &[f64]) -> Result<Vec<Line>> {
+    let lines = nodes.iter().zip(rtt);
+    lines
+        .map(|(node, rtt)| Line::with_delay(node, one_way(*rtt)))
+        .collect()
 }
 
 fn one_way(rtt: f64) -> Duration {

@@ -37,13 +37,13 @@ pub const FIGURES: &[Figure] = &[
         "PostgreSQL nodes, 25 % distributed",
         "6.1 (902 → 199 ms)",
         "geo",
-        &["25 %"],
+        &["25 %", "θ 0.9"],
     ),
     figure(
         "PostgreSQL nodes, 75 % distributed",
         "4.6",
         "geo",
-        &["75 %"],
+        &["75 %", "θ 0.9"],
     ),
     figure(
         "by the number of clients, at best",
@@ -83,11 +83,12 @@ const OURS: [Variant; 5] = [
     Variant::Defer,
 ];
 
-pub const HEADER: [&str; 5] = [
+pub const HEADER: [&str; 6] = [
     "what",
     "paper, × ShardingSphere",
     "ours, × xa",
     "ours, × classic",
+    "p99 to classic's",
     "variant, place",
 ];
 
@@ -98,11 +99,12 @@ pub struct Measured<'a> {
     /// Medians of the ratios.
     pub to_xa: Option<f64>,
     pub to_classic: Option<f64>,
+    pub p99_ms: Option<f64>,
 }
 
 /// The figures of the paper that a benchmark has counterparts of, in the columns of `HEADER`; of
 /// ours that with the greatest multiple of `xa`, or else of `classic`.
-pub fn rows(benchmark: &str, lines: &[Measured]) -> Vec<[String; 5]> {
+pub fn rows(benchmark: &str, lines: &[Measured]) -> Vec<[String; 6]> {
     let figures = FIGURES.iter().filter(|one| one.benchmark == benchmark);
     let rows = figures.filter_map(|figure| {
         let fits = |line: &&Measured| {
@@ -121,10 +123,23 @@ pub fn rows(benchmark: &str, lines: &[Measured]) -> Vec<[String; 5]> {
             figure.paper.to_owned(),
             ratio(best.to_xa),
             ratio(best.to_classic),
+            change_of_p99(best, lines).unwrap_or("–".to_owned()),
             format!("{}, {}", best.variant, best.place),
         ])
     });
     rows.collect()
+}
+
+/// In percent, to that of `classic` at the same place.
+fn change_of_p99(ours: &Measured, lines: &[Measured]) -> Option<String> {
+    let is_base =
+        |line: &&Measured| line.place == ours.place && line.variant == Variant::Classic.name();
+    let base = lines.iter().find(is_base)?.p99_ms?;
+    let change = 100.0 * (ours.p99_ms? / base - 1.0);
+    Some(match change < 0.0 {
+        true => format!("−{:.0} %", -change),
+        false => format!("+{change:.0} %"),
+    })
 }
 
 #[cfg(test)]
@@ -156,16 +171,18 @@ mod tests {
             variant,
             to_xa,
             to_classic,
+            p99_ms: to_classic.map(|ratio| 100.0 / ratio),
         };
         let lines = [
             line("25 % distributed, θ 0.9", "early", Some(2.0), Some(9.0)),
             line("25 % distributed, θ 0.9", "scheduled", Some(3.0), Some(1.5)),
             line("25 % distributed, θ 0.9", "postgres_fdw", Some(9.0), None),
             line("75 % distributed, θ 0.9", "scheduled", None, Some(4.0)),
+            line("75 % distributed, θ 0.9", "classic", None, Some(1.0)),
         ];
         let rows = rows("geo", &lines);
         assert_eq!(rows.len(), 2);
-        assert_eq!(rows[0][2..4], ["3.0", "1.5"]);
-        assert_eq!(rows[1][2..4], ["–", "4.0"]);
+        assert_eq!(rows[0][2..5], ["3.0", "1.5", "–"]);
+        assert_eq!(rows[1][2..5], ["–", "4.0", "−75 %"]);
     }
 }

@@ -116,6 +116,7 @@ impl Line {
             variant: self.variant.name(),
             to_xa: median(Variant::Xa),
             to_classic: median(Variant::Classic),
+            p99_ms: self.p99_ms,
         }
     }
 }

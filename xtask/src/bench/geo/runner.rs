@@ -278,6 +278,7 @@ impl Plan {
                 (seen, Some(watched), checked.err())
             }
             Err(error) => {
+                site.cluster.roll_back_strangers()?;
                 site.cluster.settle()?;
                 (Seen::nothing()?, None, Some(error))
             }

@@ -93,7 +93,7 @@ fn plain<T: ToString>(header: &[T]) -> Table {
 }
 
 /// The paper's figures beside ours.
-pub fn beside_the_paper(record: &Record) -> Vec<[String; 5]> {
+pub fn beside_the_paper(record: &Record) -> Vec<[String; 6]> {
     let lines: Vec<_> = record.summary.iter().map(Line::measured).collect();
     paper::rows(record.benchmark, &lines)
 }

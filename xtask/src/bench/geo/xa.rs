@@ -113,6 +113,11 @@ impl Xa {
         let schema = at.kind.schema();
         let configuration = folder.path().join("configuration.yaml");
         fs::write(&configuration, configure(site, schema, at.clients))?;
+        // Its pools connect one session after the other.
+        for line in site.cluster.direct() {
+            line.set_delay(Duration::ZERO);
+            line.set_jitter(Duration::ZERO);
+        }
         let errors = fs::File::create(folder.path().join("errors"))?;
         let mut process = Running(
             Command::new("java")
@@ -138,6 +143,7 @@ impl Xa {
             columns: schema.columns.len(),
         };
         while clients.line()? != "ready" {}
+        site.arrange(at)?;
         let clock = Clock::start(warm_up, time);
         let stdin = clients.process.0.stdin.as_mut().context("no input")?;
         writeln!(stdin, "{} {}", warm_up.as_millis(), time.as_millis())?;
@@ -216,12 +222,14 @@ fn effects(transactions: &[Transaction], count: usize, columns: usize) -> Vec<i6
     books
 }
 
-/// Of Java: Atomikos logs in the folder, and gives transactions the time that locks may take.
-fn properties(folder: &Path) -> [String; 6] {
+/// Of Java: Atomikos logs in the folder, and gives transactions the time that locks may take. The
+/// pools of connections do not ask whether one still works, which would be a round trip.
+fn properties(folder: &Path) -> [String; 7] {
     let atomikos = |name: &str, value: &str| format!("-Dcom.atomikos.icatch.{name}={value}");
     let log: PathBuf = folder.join("atomikos");
     [
         "-Xmx2g".to_owned(),
+        "-Dcom.zaxxer.hikari.aliveBypassWindowMs=3600000".to_owned(),
         atomikos("log_base_dir", &log.display().to_string()),
         atomikos("max_actives", "-1"),
         atomikos("default_jta_timeout", "120000"),
@@ -233,7 +241,7 @@ fn properties(folder: &Path) -> [String; 6] {
 /// ShardingSphere's configuration: the nodes behind their lines, and the tables over them.
 fn configure(site: &Site, schema: &Schema, clients: usize) -> String {
     let mut yaml = "mode:\n  type: Standalone\ndataSources:\n".to_owned();
-    for (node, line) in site.cluster.lines().iter().enumerate() {
+    for (node, line) in site.cluster.direct().iter().enumerate() {
         let socket = line.host().join(format!(".s.PGSQL.{}", line.port()));
         yaml += &source(node, &socket, clients);
     }
@@ -251,11 +259,10 @@ fn source(node: usize, socket: &Path, clients: usize) -> String {
 &options={options}\"
     username: postgres
     password: \"\"
-    minimumIdle: 1
-    maximumPoolSize: {}
+    minimumIdle: {clients}
+    maximumPoolSize: {clients}
 ",
         socket.display(),
-        clients + 2
     )
 }
 

@@ -53,6 +53,7 @@ impl Line {
             variant: &self.variant,
             to_xa: median("xa"),
             to_classic: median("classic"),
+            p99_ms: self.p99_ms,
         }
     }
 
@@ -203,7 +204,9 @@ mod tests {
     fn the_paper_stands_beside_it() {
         let page = beside_the_paper(&[file()]);
         assert!(
-            page.contains("| PostgreSQL nodes, 75 % distributed | 4.6 | 3.0 | 2.0 | scheduled, "),
+            page.contains(
+                "| PostgreSQL nodes, 75 % distributed | 4.6 | 3.0 | 2.0 | – | scheduled, "
+            ),
             "{page}"
         );
         assert_eq!(beside_the_paper(&[]), "");
