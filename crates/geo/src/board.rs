@@ -45,6 +45,12 @@ struct Database {
     leaves: AtomicU64,
     /// When it was asked for.
     claimed_at: AtomicU64,
+    /// A session wants it to look at the nodes.
+    wants_pass: AtomicU64,
+    /// A session wants it to look for deadlocks.
+    wants_look: AtomicU64,
+    /// How often it has.
+    looks: AtomicU64,
 }
 
 /// A resolver that has not come in this time, in microseconds, may be asked for again.
@@ -91,6 +97,17 @@ pub struct Known {
     pub passes: u64,
     /// Whether it is to end.
     pub leaves: bool,
+    /// How often it has looked for deadlocks.
+    pub looks: u64,
+}
+
+/// What sessions want of a resolver.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Wants {
+    /// To look at the nodes, or to end.
+    pub pass: bool,
+    /// To look for deadlocks.
+    pub look: bool,
 }
 
 impl Board {
@@ -115,7 +132,31 @@ impl Board {
             process: (found.process.load(Relaxed) as u32).checked_sub(1),
             passes: found.passes.load(Relaxed),
             leaves: found.leaves.load(Relaxed) != 0,
+            looks: found.looks.load(Relaxed),
         })
+    }
+
+    /// A session wants something of the resolver. It has to be woken.
+    pub fn want(&self, database: u32, wants: Wants) {
+        if let Some(found) = self.find(database) {
+            found.wants_pass.fetch_or(u64::from(wants.pass), Relaxed);
+            found.wants_look.fetch_or(u64::from(wants.look), Relaxed);
+        }
+    }
+
+    /// What sessions want of the resolver, which takes it on.
+    pub fn take_wants(&self, database: u32) -> Wants {
+        self.find(database).map_or(Wants::default(), |found| Wants {
+            pass: found.wants_pass.swap(0, Relaxed) + found.leaves.load(Relaxed) != 0,
+            look: found.wants_look.swap(0, Relaxed) != 0,
+        })
+    }
+
+    /// The resolver has looked for deadlocks.
+    pub fn looked(&self, database: u32) {
+        if let Some(found) = self.find(database) {
+            found.looks.fetch_add(1, Relaxed);
+        }
     }
 
     /// A resolver is going to be started. False if there is one, or if there is no room.
@@ -291,6 +332,9 @@ mod tests {
                 passes: zero(),
                 leaves: zero(),
                 claimed_at: zero(),
+                wants_pass: zero(),
+                wants_look: zero(),
+                looks: zero(),
             }),
             unapplied: std::array::from_fn(|_| Unapplied {
                 database: zero(),
@@ -342,6 +386,25 @@ mod tests {
         assert_eq!(board.known(5).unwrap().incarnation, 3);
         board.left(5);
         assert!(board.claim(5, 1));
+    }
+
+    #[test]
+    fn what_sessions_want_is_taken_once() {
+        let board = board();
+        let (pass, look) = (true, true);
+        board.want(5, Wants { pass, look });
+        assert_eq!(board.take_wants(5), Wants::default());
+        assert!(board.claim(5, 1) && board.claim(6, 1));
+        board.want(5, Wants { pass: false, look });
+        board.want(5, Wants { pass, look: false });
+        assert_eq!(board.take_wants(6), Wants::default());
+        assert_eq!(board.take_wants(5), Wants { pass, look });
+        assert_eq!(board.take_wants(5), Wants::default());
+        // It has to leave, however often it asks.
+        board.ask_to_leave(5);
+        assert!(board.take_wants(5).pass && board.take_wants(5).pass);
+        board.looked(5);
+        assert_eq!(board.known(5).unwrap().looks, 1);
     }
 
     #[test]

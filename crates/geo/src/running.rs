@@ -1,0 +1,237 @@
+//! Transactions that use nodes, in shared memory: whose process is which of them, which of them
+//! have waited at a node for long, and which of those are to fail because of a deadlock.
+//!
+//! Everything here is read and changed under one lock of the glue. Zeroed memory is empty.
+
+use crate::name::{Id, Name};
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
+
+/// Words of the text that says why.
+const WORDS: usize = 128;
+/// Its bytes, at most.
+pub const TEXT: usize = WORDS * 8;
+
+/// The transaction of one process.
+#[repr(C)]
+pub struct Running {
+    high: AtomicU64,
+    low: AtomicU64,
+    incarnation: AtomicU64,
+    /// 0: the process has none.
+    sequence: AtomicU64,
+    begun: AtomicU64,
+    pid: AtomicU64,
+    /// The number of the present long wait; 0: there is none.
+    wait: AtomicU64,
+    /// Long waits of this process so far.
+    waits: AtomicU64,
+    /// It must not be made to fail any more.
+    is_protected: AtomicU64,
+    /// Bytes of the text; 0: nobody wants it to fail.
+    length: AtomicU64,
+    text: [AtomicU64; WORDS],
+}
+
+/// A process and its transaction.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Session {
+    /// The transaction.
+    pub name: Name,
+    /// The process, as its server knows it.
+    pub pid: i32,
+    /// The long wait in which it is; 0: in none.
+    pub wait: u64,
+    /// It must not be made to fail any more.
+    pub is_protected: bool,
+}
+
+impl Running {
+    /// The process has that transaction from now on.
+    pub fn begin(&self, name: &Name, pid: i32) {
+        self.end();
+        let coordinator = name.id.coordinator;
+        self.high.store((coordinator >> 64) as u64, Relaxed);
+        self.low.store(coordinator as u64, Relaxed);
+        self.incarnation.store(name.id.incarnation, Relaxed);
+        self.sequence.store(name.id.sequence, Relaxed);
+        self.begun.store(name.begun, Relaxed);
+        self.pid.store(pid as u64, Relaxed);
+    }
+
+    /// It has none any more.
+    pub fn end(&self) {
+        self.wait_is_over();
+        self.sequence.store(0, Relaxed);
+        self.is_protected.store(0, Relaxed);
+    }
+
+    /// Who it is.
+    pub fn read(&self) -> Option<Session> {
+        let sequence = self.sequence.load(Relaxed);
+        let high = u128::from(self.high.load(Relaxed));
+        (sequence != 0).then(|| Session {
+            name: Name {
+                id: Id {
+                    coordinator: (high << 64) | u128::from(self.low.load(Relaxed)),
+                    incarnation: self.incarnation.load(Relaxed),
+                    sequence,
+                },
+                begun: self.begun.load(Relaxed),
+            },
+            pid: self.pid.load(Relaxed) as i32,
+            wait: self.wait.load(Relaxed),
+            is_protected: self.is_protected.load(Relaxed) != 0,
+        })
+    }
+
+    /// The process has waited at a node for long, in a wait that can be ended.
+    pub fn begin_wait(&self) {
+        self.wait_is_over();
+        self.wait
+            .store(self.waits.fetch_add(1, Relaxed) + 1, Relaxed);
+    }
+
+    /// It does not wait any more: what was to end the wait is void.
+    pub fn wait_is_over(&self) {
+        self.wait.store(0, Relaxed);
+        self.length.store(0, Relaxed);
+    }
+
+    /// From now on the transaction must not be made to fail.
+    pub fn protect(&self) {
+        self.is_protected.store(1, Relaxed);
+    }
+
+    /// Ends the wait that was read: its transaction is to fail. False if it is over, or has been
+    /// told before.
+    pub fn refuse(&self, session: &Session, why: &str) -> bool {
+        let is_it = self.read().as_ref() == Some(session);
+        if !is_it || session.wait == 0 || session.is_protected || self.refusal().is_some() {
+            return false;
+        }
+        let mut end = why.len().min(TEXT);
+        while !why.is_char_boundary(end) {
+            end -= 1;
+        }
+        for (word, bytes) in self.text.iter().zip(why.as_bytes()[..end].chunks(8)) {
+            let mut whole = [0; 8];
+            whole[..bytes.len()].copy_from_slice(bytes);
+            word.store(u64::from_le_bytes(whole), Relaxed);
+        }
+        self.length.store(end as u64, Relaxed);
+        true
+    }
+
+    /// Why the transaction is to fail, if it is.
+    pub fn refusal(&self) -> Option<String> {
+        let length = self.length.load(Relaxed) as usize;
+        let words = self.text.iter().take(length.div_ceil(8));
+        let mut bytes: Vec<u8> = words
+            .flat_map(|word| word.load(Relaxed).to_le_bytes())
+            .collect();
+        bytes.truncate(length);
+        (length > 0).then(|| String::from_utf8_lossy(&bytes).into_owned())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn empty() -> Running {
+        let zero = || AtomicU64::new(0);
+        Running {
+            high: zero(),
+            low: zero(),
+            incarnation: zero(),
+            sequence: zero(),
+            begun: zero(),
+            pid: zero(),
+            wait: zero(),
+            waits: zero(),
+            is_protected: zero(),
+            length: zero(),
+            text: std::array::from_fn(|_| zero()),
+        }
+    }
+
+    fn name(sequence: u64) -> Name {
+        Name {
+            id: Id {
+                coordinator: 7 << 64 | 9,
+                incarnation: 3,
+                sequence,
+            },
+            begun: 11,
+        }
+    }
+
+    #[test]
+    fn a_transaction_is_read_as_it_was_written() {
+        let one = empty();
+        assert_eq!(one.read(), None);
+        one.begin(&name(5), 77);
+        let read = one.read().unwrap();
+        assert_eq!((read.name, read.pid, read.wait), (name(5), 77, 0));
+        one.end();
+        assert_eq!(one.read(), None);
+    }
+
+    #[test]
+    fn a_long_wait_is_ended_once() {
+        let one = empty();
+        one.begin(&name(5), 77);
+        let running = one.read().unwrap();
+        assert!(!one.refuse(&running, "why"));
+        one.begin_wait();
+        assert!(!one.refuse(&running, "why"));
+        let waiting = one.read().unwrap();
+        assert!(one.refuse(&waiting, "the reason why"));
+        assert!(!one.refuse(&waiting, "another reason"));
+        assert_eq!(one.refusal().as_deref(), Some("the reason why"));
+        one.wait_is_over();
+        assert_eq!(one.refusal(), None);
+    }
+
+    /// Neither the next wait nor the next transaction of the session.
+    #[test]
+    fn no_other_wait_is_ended() {
+        let one = empty();
+        one.begin(&name(5), 77);
+        one.begin_wait();
+        let waiting = one.read().unwrap();
+        one.begin_wait();
+        assert!(!one.refuse(&waiting, "why"));
+        one.begin(&name(6), 77);
+        one.begin_wait();
+        assert!(!one.refuse(&waiting, "why"));
+        assert_eq!(one.refusal(), None);
+    }
+
+    #[test]
+    fn a_transaction_that_is_protected_does_not_fail() {
+        let one = empty();
+        one.begin(&name(5), 77);
+        one.begin_wait();
+        let before = one.read().unwrap();
+        one.protect();
+        assert!(!one.refuse(&before, "why"));
+        assert!(!one.refuse(&one.read().unwrap(), "why"));
+        one.begin(&name(6), 77);
+        one.begin_wait();
+        assert!(one.refuse(&one.read().unwrap(), "why"));
+    }
+
+    #[test]
+    fn a_long_text_is_cut_between_characters() {
+        let one = empty();
+        one.begin(&name(5), 77);
+        one.begin_wait();
+        let why = format!("x{}", "é".repeat(TEXT));
+        assert!(one.refuse(&one.read().unwrap(), &why));
+        let told = one.refusal().unwrap();
+        assert_eq!(told.len(), TEXT - 1);
+        assert!(why.starts_with(&told));
+    }
+}
