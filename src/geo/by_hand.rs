@@ -2,16 +2,14 @@
 
 use super::connect;
 use super::coordinator::{self, memory};
-use super::exchange::{Command, Request, Role, Rows};
+use super::exchange::{Command, Request, Role, Texts};
 use super::failure::{Failure, NOT_IN_STATE, Outcome, raised};
 use super::node::Use;
 use super::planner;
 use super::resolver::rows;
 use super::server::Server;
-use crate::pg::libpq::Answer;
 use geo::Gid;
 use pgrx::prelude::*;
-use std::cell::RefCell;
 use std::rc::Rc;
 use std::str::FromStr;
 
@@ -26,22 +24,6 @@ type Prepared = (
 /// The rows of an answer, as texts.
 type Lines = Vec<Vec<Option<String>>>;
 
-/// Where they are collected.
-#[derive(Default)]
-struct Texts(RefCell<Lines>);
-
-impl Rows for Texts {
-    fn take(&self, answer: Answer) {
-        let text = |row, column| Some(answer.value(row, column)?.to_string_lossy().into_owned());
-        let row = |row| {
-            (0..answer.columns())
-                .map(|column| text(row, column))
-                .collect()
-        };
-        self.0.borrow_mut().extend((0..answer.rows()).map(row));
-    }
-}
-
 /// Sends one command on a connection of its own, and waits for what comes.
 fn run(server: &Rc<Server>, command: Command) -> Outcome<Lines> {
     let mut node = connect::connect(server, Use::Work)?;
@@ -49,7 +31,7 @@ fn run(server: &Rc<Server>, command: Command) -> Outcome<Lines> {
     let exchange = node.send(&Request::of(command), Some(texts.clone()));
     connect::wait(&mut node)?;
     exchange.outcome()?;
-    Ok(texts.0.take())
+    Ok(texts.take_all())
 }
 
 const PREPARED: &str = "SELECT gid, owner, prepared FROM pg_catalog.pg_prepared_xacts \

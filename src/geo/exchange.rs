@@ -85,6 +85,28 @@ pub trait Rows {
     fn take(&self, answer: Answer);
 }
 
+/// The rows of an answer, as texts.
+#[derive(Default)]
+pub struct Texts(RefCell<Vec<Vec<Option<String>>>>);
+
+impl Texts {
+    pub fn take_all(&self) -> Vec<Vec<Option<String>>> {
+        self.0.take()
+    }
+}
+
+impl Rows for Texts {
+    fn take(&self, answer: Answer) {
+        let text = |row, column| Some(answer.value(row, column)?.to_string_lossy().into_owned());
+        let row = |row| {
+            (0..answer.columns())
+                .map(|column| text(row, column))
+                .collect()
+        };
+        self.0.borrow_mut().extend((0..answer.rows()).map(row));
+    }
+}
+
 /// What has come back so far.
 pub struct Exchange {
     commands: Vec<(Role, String)>,
