@@ -77,7 +77,8 @@ SELECT (totals[1])::integer AS hot_rows, totals[2] AS promotions, totals[3] AS c
        totals[44] AS lane_taken, totals[45] AS lane_waits, totals[46] AS lane_drains, totals[47] AS lane_skipped,
        totals[48] AS lane_overflows,
        totals[49] AS lane_cold,
-       totals[50] AS lane_rescheduled
+       totals[50] AS lane_rescheduled,
+       totals[51] AS geo_deadlocks
 FROM txn.stats_raw();
 COMMENT ON VIEW txn.stats IS 'totals of the whole server since the last txn.stats_reset()';
 COMMENT ON COLUMN txn.stats.hot_rows IS 'hot rows at present';
@@ -131,6 +132,7 @@ COMMENT ON COLUMN txn.stats.lane_skipped IS 'calls of procedures whose declarati
 COMMENT ON COLUMN txn.stats.lane_overflows IS 'announcements of writers that found no room in their stripe; declared transactions look at all sessions then';
 COMMENT ON COLUMN txn.stats.lane_cold IS 'declarations that were not taken, as nobody had waited or was refused because of their keys of late (txn.lane = auto)';
 COMMENT ON COLUMN txn.stats.lane_rescheduled IS 'transaction blocks that took the keys which a refused one before them had used (txn.reschedule)';
+COMMENT ON COLUMN txn.stats.geo_deadlocks IS 'transactions refused because of a deadlock over several servers';
 
 CREATE FUNCTION txn.lane_waits_raw(
     OUT pid integer, OUT blocked_by integer, OUT relation oid, OUT key text, OUT since bigint)
@@ -370,7 +372,7 @@ LANGUAGE C VOLATILE STRICT PARALLEL RESTRICTED
 AS 'MODULE_PATHNAME', 'geo_connections_wrapper';
 COMMENT ON FUNCTION txn.geo_connections_raw() IS 'the connections of this session to nodes; use the view txn.geo_nodes';
 
-CREATE FUNCTION txn.geo_resolver(OUT phase text, OUT pid integer, OUT passes bigint, OUT incarnation bigint)
+CREATE FUNCTION txn.geo_resolver(OUT phase text, OUT pid integer, OUT passes bigint, OUT incarnation bigint, OUT looks bigint)
 RETURNS SETOF record
 LANGUAGE C VOLATILE STRICT PARALLEL RESTRICTED
 AS 'MODULE_PATHNAME', 'geo_resolver_wrapper';

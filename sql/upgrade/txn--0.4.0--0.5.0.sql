@@ -1,3 +1,25 @@
+CREATE OR REPLACE VIEW txn.stats AS
+SELECT (totals[1])::integer AS hot_rows, totals[2] AS promotions, totals[3] AS coolings, totals[4] AS tickets,
+       totals[5] AS ticket_waits, totals[6] AS direct_handovers, totals[7] AS followed, totals[8] AS combined,
+       totals[9] AS abandoned, totals[10] AS ordinary, totals[11] AS groups, totals[12] AS commit_waits,
+       totals[13] AS snapshot_waits, totals[14] AS cascades, totals[15] AS doomed, totals[16] AS cycles,
+       totals[17] AS own_row, totals[18] AS backoffs, totals[19] AS fallbacks, totals[20] AS table_full,
+       totals[21] AS early_commits, totals[22] AS read_waits,
+       txn.moment(nullif(reset, 0)) AS stats_reset,
+       totals[23] AS range_validated, totals[24] AS range_passed, totals[25] AS range_overlap, totals[26] AS range_cover,
+       totals[27] AS range_relation, totals[28] AS range_history_lost, totals[29] AS range_restarted, totals[30] AS range_first_touch,
+       totals[31] AS range_quiet_buckets, totals[32] AS range_walked_buckets, totals[33] AS range_slots_read, totals[34] AS range_covered,
+       totals[35] AS range_registered, totals[36] AS range_unplaced, totals[37] AS range_registration_ns, totals[38] AS range_validation_ns,
+       totals[39] AS range_moved, totals[40] AS range_evictions, totals[41] AS range_memory,
+       totals[42] AS validated_reads, totals[43] AS refused_reads,
+       totals[44] AS lane_taken, totals[45] AS lane_waits, totals[46] AS lane_drains, totals[47] AS lane_skipped,
+       totals[48] AS lane_overflows,
+       totals[49] AS lane_cold,
+       totals[50] AS lane_rescheduled,
+       totals[51] AS geo_deadlocks
+FROM txn.stats_raw();
+COMMENT ON COLUMN txn.stats.geo_deadlocks IS 'transactions refused because of a deadlock over several servers';
+
 -- Transactions over several servers
 
 CREATE FUNCTION txn.fdw_handler() RETURNS fdw_handler
@@ -58,7 +80,7 @@ LANGUAGE C VOLATILE STRICT PARALLEL RESTRICTED
 AS 'MODULE_PATHNAME', 'geo_connections_wrapper';
 COMMENT ON FUNCTION txn.geo_connections_raw() IS 'the connections of this session to nodes; use the view txn.geo_nodes';
 
-CREATE FUNCTION txn.geo_resolver(OUT phase text, OUT pid integer, OUT passes bigint, OUT incarnation bigint)
+CREATE FUNCTION txn.geo_resolver(OUT phase text, OUT pid integer, OUT passes bigint, OUT incarnation bigint, OUT looks bigint)
 RETURNS SETOF record
 LANGUAGE C VOLATILE STRICT PARALLEL RESTRICTED
 AS 'MODULE_PATHNAME', 'geo_resolver_wrapper';

@@ -12,6 +12,7 @@ use super::failure::{Failure, NOT_SUPPORTED, Outcome, ROLLED_BACK, guarded, rais
 use super::node::{ID, Node, Use};
 use super::nodes::{self, NodeId};
 use super::others;
+use super::running;
 use super::schedule;
 use super::server;
 use super::settle::{self, Heeds};
@@ -86,7 +87,7 @@ fn prepare_all(may_still_fail: bool) -> Outcome<()> {
 /// Waits for what nobody has waited for. A node that has lost its transaction ends ours.
 fn finish_all(all: &[NodeId]) -> Outcome<()> {
     for &id in all {
-        while nodes::step(id, true) {}
+        while nodes::step(id, true)? {}
         let lost = nodes::with(id, |node| {
             (!node.is_usable()).then(|| Failure::lost(&node.server.name, &node.session().message()))
         });
@@ -162,9 +163,11 @@ fn begin_voting(early: usize) -> Outcome<()> {
         return Ok(());
     }
     let identity = coordinator::ready()?;
+    let sequence = running::number();
+    coordinator::open(sequence);
     *VOTING.borrow_mut() = Some(Voting {
         identity,
-        sequence: coordinator::open(),
+        sequence,
         asked: Vec::new(),
         is_decided: false,
         early,

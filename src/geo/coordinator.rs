@@ -6,7 +6,7 @@ use super::failure::{Failure, NOT_IN_STATE, Outcome, check_for_interrupts};
 use crate::pg::process;
 use crate::shared::memory::{Shared, shared};
 use crate::shared::{guc, wait};
-use geo::{Known, Phase};
+use geo::{Known, Phase, Wants};
 use pgrx::bgworkers::BackgroundWorkerBuilder;
 use pgrx::pg_sys::{self, Oid};
 
@@ -30,7 +30,8 @@ pub fn memory() -> &'static Shared {
     shared().expect("the library was preloaded")
 }
 
-fn known() -> Option<Known> {
+/// What is known of this database's resolver.
+pub fn known() -> Option<Known> {
     memory().with_geo(|board| board.known(database()))
 }
 
@@ -111,12 +112,10 @@ fn paused() -> Failure {
         .hint("If the other one is gone, call txn.geo_take_over().")
 }
 
-/// A transaction of this session is going to vote: from now on the resolver leaves it alone. Its
-/// number.
-pub fn open() -> u64 {
-    let sequence = memory().next_geo_sequence();
+/// The transaction of this session with that number is going to vote: from now on the resolver
+/// leaves it alone.
+pub fn open(sequence: u64) {
     memory().geo_slots[process::me() as usize].open(sequence);
-    sequence
 }
 
 /// It cannot commit any more, or its decision is visible.
@@ -129,6 +128,7 @@ pub fn close() {
 pub fn close_at_exit() {
     unsafe extern "C-unwind" fn on_exit(_code: i32, _argument: pg_sys::Datum) {
         close();
+        memory().with_running(|all| all[process::me() as usize].end());
     }
     // SAFETY: ipc.c; the callback raises nothing.
     unsafe { pg_sys::on_shmem_exit(Some(on_exit), pg_sys::Datum::null()) };
@@ -145,8 +145,17 @@ pub fn note_used(server: Oid) {
     memory().with_latencies(|all| all.note_used(database(), server.into(), now));
 }
 
-/// Tells the resolver to look now.
+/// Tells the resolver to look at the nodes now.
 pub fn wake() {
+    want(Wants {
+        pass: true,
+        look: false,
+    });
+}
+
+/// Tells the resolver what is wanted of it.
+pub fn want(wants: Wants) {
+    memory().with_geo(|board| board.want(database(), wants));
     if let Some(process) = known().and_then(|known| known.process) {
         wait::wake(process as hotrow::ActorId);
     }

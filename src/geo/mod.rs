@@ -19,6 +19,7 @@ pub mod others;
 mod planner;
 pub mod resolver;
 mod row;
+mod running;
 mod scan;
 mod schedule;
 mod server;

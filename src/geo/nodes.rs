@@ -6,8 +6,8 @@ use super::exchange::{Command, Exchange, Request, Role, Rows};
 use super::failure::{Failure, NOT_IN_STATE, NOT_SUPPORTED, Outcome, check_for_interrupts};
 use super::node::{Level, Next, Node, Use};
 use super::planner;
+use super::running;
 use super::server::{self, Server};
-use super::socket::wait_for_socket;
 use crate::pg::local::Local;
 use crate::pg::{libpq, process, release, xact};
 use crate::shared::guc;
@@ -101,6 +101,7 @@ fn listen() {
 
 /// The transaction has ended: closes connections that are not to be used again.
 pub fn transaction_ended() {
+    running::ended();
     if !USED.replace(false) {
         return;
     }
@@ -230,9 +231,6 @@ fn level(for_use: Use) -> Level {
     }
 }
 
-/// The transaction's name at the nodes until it has one that says more.
-const NAME: &str = "txn";
-
 /// Sends a statement, in the transaction at the node, which is opened if there is none.
 pub fn send(
     id: NodeId,
@@ -253,8 +251,9 @@ pub fn send_with(
 ) -> Rc<Exchange> {
     let mut command = Command::new(Role::Statement, text);
     command.parameters = parameters;
+    let name = running::name();
     with(id, |node| {
-        let mut request = opening(node);
+        let mut request = opening(node, &name);
         request.push(command);
         request.commands.extend_from_slice(behind);
         if behind.is_empty() && node.for_use == Use::Work && !node.has_written() {
@@ -271,19 +270,20 @@ pub fn send_with(
 }
 
 /// What goes before a statement: writes that were put off, BEGIN, savepoints.
-fn opening(node: &mut Node) -> Request {
+fn opening(node: &mut Node, name: &str) -> Request {
     let nest_level = match node.for_use {
         Use::Work => xact::nest_level(),
         Use::Reads(_) => 1,
     };
     let level = level(node.for_use);
-    node.opening(&level, nest_level, NAME, guc::GEO_LOCK_TIMEOUT.get())
+    node.opening(&level, nest_level, name, guc::GEO_LOCK_TIMEOUT.get())
 }
 
 /// Sends the writes that were put off, and more commands behind them.
 pub fn send_deferred(id: NodeId, behind: &[Command]) -> Rc<Exchange> {
+    let name = running::name();
     with(id, |node| {
-        let mut request = opening(node);
+        let mut request = opening(node, &name);
         request.commands.extend_from_slice(behind);
         match behind.is_empty() {
             true => node.send_statement(request, None),
@@ -293,9 +293,10 @@ pub fn send_deferred(id: NodeId, behind: &[Command]) -> Rc<Exchange> {
 }
 
 /// Takes the next answer on the connection, whose ever it is, waiting for it if told to. False:
-/// nothing has come, or nothing is under way. Raises on a cancel, and what taking rows raises.
-pub fn step(id: NodeId, waits: bool) -> bool {
-    match with(id, Node::next) {
+/// nothing has come, or nothing is under way. Raises on a cancel, and what taking rows raises;
+/// fails if the wait is part of a deadlock.
+pub fn step(id: NodeId, waits: bool) -> Outcome<bool> {
+    Ok(match with(id, Node::next) {
         Next::Answer(exchange, answer) => {
             exchange.take(answer);
             if exchange.is_done() {
@@ -307,19 +308,19 @@ pub fn step(id: NodeId, waits: bool) -> bool {
         Next::Nothing => false,
         Next::Wait if waits => {
             let (socket, what) = with(id, |node| (node.session().socket(), node.waits_for()));
-            wait_for_socket(socket, what, None);
+            running::wait_for_answer(socket, what)?;
             with(id, Node::consume);
             true
         }
         Next::Wait => false,
-    }
+    })
 }
 
 /// Waits until everything that belongs to the exchange has come. Raises on a cancel.
 pub fn finish(id: NodeId, exchange: &Rc<Exchange>) -> Outcome<()> {
     loop {
         while !exchange.is_done() {
-            step(id, true);
+            step(id, true)?;
         }
         if !repeat(id)? {
             break;
@@ -359,7 +360,7 @@ pub fn pause(until: u64, sent: &[(NodeId, Rc<Exchange>)]) -> Outcome<()> {
     loop {
         for (id, exchange) in sent {
             with(*id, Node::consume);
-            while step(*id, false) {}
+            while step(*id, false)? {}
             if exchange.has_failed() {
                 finish(*id, exchange)?;
             }

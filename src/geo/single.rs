@@ -5,6 +5,7 @@ use super::exchange::{Command, Request, Role};
 use super::failure::{Failure, Outcome, ROLLED_BACK, UNKNOWN_OUTCOME};
 use super::node::{Facts, Node, Use};
 use super::nodes::{self, NodeId};
+use super::running;
 use super::server::Server;
 use super::settle;
 use crate::pg::process;
@@ -14,6 +15,7 @@ use std::rc::Rc;
 
 /// Commits at the node. Raises if it has not; SQLSTATE 08007 if nobody knows.
 pub fn commit(id: NodeId) -> Outcome<()> {
+    running::protect();
     let exchange = settle::send_ending(id, "COMMIT");
     if !settle::settle(&[id], deadline(), settle::Heeds::Cancel) {
         // The node may have committed.

@@ -48,6 +48,7 @@ fn geo_resolver() -> TableIterator<
         name!(pid, Option<i32>),
         name!(passes, i64),
         name!(incarnation, i64),
+        name!(looks, i64),
     ),
 > {
     let known = memory().with_geo(|board| board.known(coordinator::database()));
@@ -61,7 +62,8 @@ fn geo_resolver() -> TableIterator<
         let pid = known
             .process
             .and_then(|process| crate::pg::process::pid_of(process as hotrow::ActorId));
-        (phase, pid, known.passes as i64, known.incarnation as i64)
+        let (passes, looks) = (known.passes as i64, known.looks as i64);
+        (phase, pid, passes, known.incarnation as i64, looks)
     }))
 }
 

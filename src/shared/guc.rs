@@ -222,7 +222,7 @@ pub fn init() {
     GucRegistry::define_int_guc(
         c"txn.geo_lock_timeout",
         c"How long a statement waits for a lock at a node.",
-        c"It ends deadlocks over several nodes, which no node sees. 0: the wait has no limit.",
+        c"It ends deadlocks over several nodes that are not found. 0: the wait has no limit.",
         &GEO_LOCK_TIMEOUT,
         0,
         i32::MAX,

@@ -3,7 +3,7 @@
 use super::guc;
 use super::totals::Totals;
 use crate::pg::{process, raw};
-use ::geo::{Board, Latencies, Slot as GeoSlot};
+use ::geo::{Board, Latencies, Running, Slot as GeoSlot};
 use ::lane::{Head as LaneHead, Lane, List, Request, Seat, Stripe};
 use hotrow::{
     Actor, CombineRequest, ContendedTables, Definitions, Directory, FlushQueue, MEMBERS, Member,
@@ -72,6 +72,8 @@ pub struct Shared {
     pub lane: Option<Lane<'static>>,
     /// One per process: the transaction over several servers that it is voting on or applying.
     pub geo_slots: &'static [GeoSlot],
+    /// One per process: its transaction that uses other servers. Changed by `with_running`.
+    running: &'static [Running],
     /// Changed by `with_geo`.
     geo: &'static Board,
     /// Changed by `with_latencies`.
@@ -184,6 +186,7 @@ struct Offsets {
     lane_queues: usize,
     lane_stripes: usize,
     geo_slots: usize,
+    running: usize,
     size: usize,
 }
 
@@ -208,6 +211,7 @@ fn offsets() -> Offsets {
     let lane_queues = layout.take::<List>(lane_requests().next_power_of_two());
     let lane_stripe_array = layout.take::<Stripe>(lane_stripes());
     let geo_slots = layout.take::<GeoSlot>(actors());
+    let running = layout.take::<Running>(actors());
     Offsets {
         header,
         buckets: bucket_array,
@@ -227,6 +231,7 @@ fn offsets() -> Offsets {
         lane_queues,
         lane_stripes: lane_stripe_array,
         geo_slots,
+        running,
         size: layout.at + 64,
     }
 }
@@ -279,6 +284,7 @@ pub fn startup() {
             ranges: slice(start, offsets.counters, actors()),
             lane: (lane_stripes() > 0).then(|| lane(start, &offsets, &header.lane)),
             geo_slots: slice(start, offsets.geo_slots, actors()),
+            running: slice(start, offsets.running, actors()),
             geo: &header.geo,
             latencies: &header.latencies,
             locks: pg_sys::GetNamedLWLockTranche(c"txn".as_ptr()),
@@ -430,6 +436,12 @@ impl Shared {
     pub fn with_latencies<R>(&self, body: impl FnOnce(&'static Latencies) -> R) -> R {
         let latencies = self.latencies;
         self.locked(4, || body(latencies))
+    }
+
+    /// Works on the transactions that use other servers, under the lock of `with_geo`.
+    pub fn with_running<R>(&self, body: impl FnOnce(&'static [Running]) -> R) -> R {
+        let running = self.running;
+        self.locked(4, || body(running))
     }
 
     /// The number of the next transaction over several servers.

@@ -35,6 +35,7 @@ pub struct Totals {
     pub lane_overflows: Word64,
     pub lane_cold: Word64,
     pub lane_rescheduled: Word64,
+    pub geo_deadlocks: Word64,
     pub reset_at: Word64,
 }
 
@@ -67,7 +68,7 @@ impl Totals {
     }
 
     /// Those that came later, which the view has at its end.
-    pub fn later(&self) -> [&Word64; 9] {
+    pub fn later(&self) -> [&Word64; 10] {
         [
             &self.validated_reads,
             &self.refused_reads,
@@ -78,6 +79,7 @@ impl Totals {
             &self.lane_overflows,
             &self.lane_cold,
             &self.lane_rescheduled,
+            &self.geo_deadlocks,
         ]
     }
 

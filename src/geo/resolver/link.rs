@@ -79,7 +79,7 @@ impl Link {
     }
 
     /// Measures the round trip to a node that is used, once in a while.
-    fn measure(&mut self) {
+    pub fn measure(&mut self) {
         let now = process::now();
         let (database, server) = (coordinator::database(), self.server.server.into());
         if let Some(ping) = self.ping.take() {
@@ -96,14 +96,32 @@ impl Link {
                 memory().with_latencies(|all| all.measured(database, server, round_trip));
             }
         }
-        let is_due =
-            guc::GEO_SCHEDULE.get() == GeoSchedule::Latency && self.pinged_at + PING_US <= now;
+        // Behind other commands it would measure these.
+        let is_free = self.node().is_some_and(|node| !node.is_under_way());
+        let is_due = is_free
+            && guc::GEO_SCHEDULE.get() == GeoSchedule::Latency
+            && self.pinged_at + PING_US <= now;
         if is_due && memory().with_latencies(|all| all.is_used(database, server, now)) {
             let request = Request::of(Command::new(Role::Prologue, ""));
             if let Some(sent) = send(self, &request, None) {
                 self.pinged_at = now;
                 self.ping = Some(Ping { sent, at: now });
             }
+        }
+    }
+
+    /// When the next round trip is due.
+    pub fn next_measure(&self) -> u64 {
+        self.pinged_at + PING_US
+    }
+
+    /// Takes what has come, without waiting.
+    pub fn catch_up(&mut self) {
+        if let Some(node) = self.node()
+            && node.is_under_way()
+        {
+            node.consume();
+            drain(node);
         }
     }
 
@@ -263,8 +281,8 @@ impl Link {
         }
     }
 
-    /// What it waits for: a connection that is made, or the answer of a round trip.
-    fn socket(&self) -> Option<(i32, bool)> {
+    /// What it waits for: a connection that is made, or an answer.
+    pub fn socket(&self) -> Option<(i32, bool)> {
         let of_node = |node: &Node| {
             let session = node.session();
             (session.socket(), session.flush() == Some(false))
@@ -274,7 +292,7 @@ impl Link {
                 session, attempt, ..
             } => Some((session.socket(), *attempt == Attempt::ToWrite)),
             State::Preparing(node, ..) => Some(of_node(node)),
-            State::Up(node) if self.ping.is_some() && node.is_usable() => Some(of_node(node)),
+            State::Up(node) if node.is_under_way() && node.is_usable() => Some(of_node(node)),
             _ => None,
         }
     }
@@ -328,36 +346,6 @@ pub fn collect(links: &mut [Link]) {
     for link in links {
         if link.node().is_some_and(|node| node.is_under_way()) {
             link.close();
-        }
-    }
-}
-
-/// Sleeps until woken or until then; connections that are on their way go on meanwhile, and round
-/// trips are measured. Returns when a connection is made.
-pub fn wait(links: &mut [Link], until: u64) {
-    /// The longest sleep while something is on its way, in milliseconds.
-    const NAP_MS: u64 = 100;
-    loop {
-        for link in links.iter_mut() {
-            if link.is_coming() {
-                link.go_on();
-                if link.node().is_some() {
-                    return;
-                }
-            } else {
-                link.measure();
-            }
-        }
-        let now = process::now();
-        if now >= until {
-            return;
-        }
-        let sockets: Vec<_> = links.iter().filter_map(Link::socket).collect();
-        let nap = (!sockets.is_empty()).then_some(now + NAP_MS * 1000);
-        let pings = links.iter().map(|link| link.pinged_at + PING_US);
-        let next = pings.filter(|at| *at > now).chain(nap).min();
-        if super::sleep(&sockets, next.unwrap_or(until).min(until)) {
-            return;
         }
     }
 }

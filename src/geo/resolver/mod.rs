@@ -2,6 +2,7 @@
 //! left at the nodes: rolls back what was never decided, commits what was.
 
 pub mod aside;
+mod deadlocks;
 mod identity;
 pub mod launcher;
 mod link;
@@ -9,8 +10,9 @@ mod pass;
 mod place;
 pub mod rows;
 
+use self::deadlocks::Looking;
 use self::link::Link;
-use super::coordinator::memory;
+use super::coordinator::{database, memory};
 use super::failure::log;
 use super::planner;
 use super::socket::wait_for_any;
@@ -139,6 +141,7 @@ unsafe fn set(name: &std::ffi::CStr, value: &std::ffi::CStr) {
 
 fn run(database: u32) {
     let mut links: Vec<Link> = Vec::new();
+    let mut looking = Looking::default();
     let mut acknowledged = BTreeSet::new();
     let mut is_told = false;
     let leaves = || memory().with_geo(|board| board.known(database).is_none_or(|one| one.leaves));
@@ -175,7 +178,49 @@ fn run(database: u32) {
             }
             identity::Found::Nobody => return,
         }
-        link::wait(&mut links, process::now() + interval);
+        wait(&mut links, &mut looking, process::now() + interval);
+    }
+}
+
+/// Sleeps until a pass is wanted, or until then. Meanwhile connections that are on their way go on,
+/// round trips are measured, and deadlocks are looked for. Returns when a connection is made.
+fn wait(links: &mut [Link], looking: &mut Looking, until: u64) {
+    /// The longest sleep while something is on its way, in milliseconds.
+    const NAP_MS: u64 = 100;
+    let mut is_woken = false;
+    loop {
+        // First of all, or who wakes us all the time would keep connections from being made.
+        for link in links.iter_mut() {
+            if link.is_coming() {
+                link.go_on();
+                if link.node().is_some() {
+                    return;
+                }
+            } else {
+                link.measure();
+            }
+        }
+        let wants = memory().with_geo(|board| board.take_wants(database()));
+        if wants.look {
+            looking.want();
+        }
+        looking.go_on(links);
+        if wants.pass || is_woken && !wants.look {
+            return;
+        }
+        let now = process::now();
+        if now >= until {
+            return;
+        }
+        let sockets: Vec<_> = links.iter().filter_map(Link::socket).collect();
+        let nap = (!sockets.is_empty()).then_some(now + NAP_MS * 1000);
+        let pings = links.iter().map(Link::next_measure);
+        let next = pings
+            .filter(|at| *at > now)
+            .chain(nap)
+            .chain(looking.next());
+        let next = next.min();
+        is_woken = sleep(&sockets, next.unwrap_or(until).min(until));
     }
 }
 

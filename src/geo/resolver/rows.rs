@@ -118,6 +118,18 @@ pub fn decided() -> Vec<Decided> {
     })
 }
 
+/// What a query gives, whose columns are texts.
+pub fn texts(sql: &str) -> Vec<Vec<Option<String>>> {
+    Spi::connect(|client| {
+        let table = must(client.select(sql, None, &[]));
+        let read = |row: spi::SpiHeapTupleData| {
+            let columns = 1..=row.columns();
+            columns.map(|column| must(row.get(column))).collect()
+        };
+        table.into_iter().map(read).collect()
+    })
+}
+
 /// Deletes rows.
 pub fn erase(gids: &[Gid]) {
     change("DELETE FROM txn.geo_decision WHERE gid = ANY ($1)", gids);

@@ -24,7 +24,7 @@ const GONE: [&str; 12] = [
 ];
 
 /// A transfer between random accounts of both nodes, in either order, some of which roll back.
-fn transact(worker: &mut Worker) -> Result<Done, Error> {
+pub fn transact(worker: &mut Worker) -> Result<Done, Error> {
     let number = (worker.number * 1_000_000 + worker.attempt) as i64;
     let mut accounts = [
         worker.rng.random_range(0..10),

@@ -6,6 +6,7 @@ mod cancel;
 mod connections;
 mod control;
 mod crash;
+mod deadlocks;
 mod defer;
 mod down;
 mod early;

@@ -1,0 +1,210 @@
+//! Looking for deadlocks over several servers, when a session asks for it. Nothing here waits for a
+//! node: what the resolver does else goes on meanwhile.
+
+use super::in_transaction;
+use super::link::{self, Link};
+use super::rows;
+use crate::geo::coordinator::{database, memory};
+use crate::geo::exchange::{Command, Exchange, Request, Role, Texts};
+use crate::pg::process;
+use crate::shared::wait;
+use geo::{Deadlock, HERE, Id, Look, Session, Wait};
+use pgrx::pg_sys;
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
+/// How long a look waits for a node, in microseconds. One that does not answer is left out.
+const ANSWER_US: u64 = 2_000_000;
+
+/// Who waits for whom at a server, as `Wait::of_row` reads it: for processes, and for prepared
+/// transactions, which `pg_blocking_pids` calls 0. All may ask this, whoever the processes belong
+/// to; but for the leaders of parallel workers, which are theirs and `pg_read_all_stats`'.
+pub const WAITS: &str = "WITH locks AS MATERIALIZED (SELECT * FROM pg_catalog.pg_locks), \
+     waits AS MATERIALIZED (SELECT *, pg_catalog.pg_blocking_pids(pid) AS blockers FROM locks \
+     WHERE NOT granted AND waitstart IS NOT NULL), \
+     activity AS MATERIALIZED (SELECT pid, leader_pid, application_name \
+     FROM pg_catalog.pg_stat_activity) \
+     SELECT COALESCE(a.leader_pid, w.pid)::text, w.waitstart::text, a.application_name, \
+     b.pid::text, o.application_name, NULL, NULL, NULL \
+     FROM waits w LEFT JOIN activity a ON a.pid = w.pid \
+     CROSS JOIN LATERAL pg_catalog.unnest(w.blockers) b(pid) \
+     LEFT JOIN activity o ON o.pid = b.pid WHERE b.pid <> 0 \
+     UNION ALL \
+     SELECT COALESCE(a.leader_pid, w.pid)::text, w.waitstart::text, a.application_name, \
+     '0', NULL, p.gid, w.mode, h.mode \
+     FROM waits w LEFT JOIN activity a ON a.pid = w.pid \
+     JOIN locks h ON h.pid IS NULL AND h.granted AND h.locktype = w.locktype \
+     AND (h.database, h.relation, h.page, h.tuple, h.virtualxid, h.transactionid, h.classid, \
+     h.objid, h.objsubid) IS NOT DISTINCT FROM \
+     (w.database, w.relation, w.page, w.tuple, w.virtualxid, w.transactionid, w.classid, \
+     w.objid, w.objsubid) \
+     JOIN locks x ON x.pid IS NULL AND x.locktype = 'transactionid' \
+     AND x.virtualtransaction = h.virtualtransaction \
+     JOIN pg_catalog.pg_prepared_xacts p ON p.transaction = x.transactionid \
+     WHERE 0 = ANY (w.blockers)";
+
+/// A look that takes long at a node fails, rather than hold up a pass, which closes links that do
+/// not answer.
+const LIMIT: &str = "SELECT pg_catalog.set_config('statement_timeout', '1s', true)";
+
+/// The sessions of this server that use nodes, with their places in shared memory.
+type Sessions = Vec<(usize, Session)>;
+
+fn sessions() -> Sessions {
+    memory().with_running(|all| {
+        let read = |(place, one): (usize, &geo::Running)| Some((place, one.read()?));
+        all.iter().enumerate().filter_map(read).collect()
+    })
+}
+
+/// A node that was asked.
+struct Asked {
+    server: u32,
+    texts: Rc<Texts>,
+    sent: Rc<Exchange>,
+}
+
+/// A look that has begun.
+struct Begun {
+    /// Read before all waits: a transaction that two looks name has had its process between them.
+    sessions: Sessions,
+    asked: Vec<Asked>,
+    until: u64,
+    /// What the look before has shown.
+    first: Option<Look>,
+}
+
+/// The looks for deadlocks.
+#[derive(Default)]
+pub struct Looking {
+    /// The look that is under way, if one is.
+    begun: Option<Begun>,
+    /// Another one is wanted.
+    is_wanted: bool,
+    /// It does not begin before.
+    rests_until: u64,
+}
+
+impl Looking {
+    /// Somebody wants a look that begins from now on.
+    pub fn want(&mut self) {
+        self.is_wanted = true;
+    }
+
+    /// When it goes on by itself: it waits for answers until then at most.
+    pub fn next(&self) -> Option<u64> {
+        let until = self.begun.as_ref().map(|begun| begun.until);
+        until.or(self.is_wanted.then_some(self.rests_until))
+    }
+
+    /// Begins if it is time, and goes on as far as it can without waiting.
+    pub fn go_on(&mut self, links: &mut [Link]) {
+        let now = process::now();
+        if self.begun.is_none() && self.is_wanted && now >= self.rests_until {
+            self.is_wanted = false;
+            self.rests_until = now + rest();
+            self.begun = Some(Begun::ask(links, None));
+        }
+        let Some(begun) = &self.begun else { return };
+        links.iter_mut().for_each(Link::catch_up);
+        let is_waiting = begun.asked.iter().any(|one| !one.sent.is_done());
+        if is_waiting && process::now() < begun.until {
+            return;
+        }
+        let Some(begun) = self.begun.take() else {
+            return;
+        };
+        let look = begun.look();
+        match &begun.first {
+            None if geo::deadlocks(&look, &look).is_empty() => {}
+            None => self.begun = Some(Begun::ask(links, Some(look))),
+            Some(first) => {
+                let found = geo::deadlocks(first, &look);
+                let server = |place| name_of(links, place);
+                found
+                    .iter()
+                    .for_each(|one| refuse(one, &begun.sessions, server));
+            }
+        }
+        if self.begun.is_none() {
+            memory().with_geo(|board| board.looked(database()));
+        }
+    }
+}
+
+/// Many may wait, and each asks: looks begin this far apart, in microseconds.
+fn rest() -> u64 {
+    // SAFETY: a plain read of a setting.
+    unsafe { pg_sys::DeadlockTimeout }.max(1) as u64 * 500
+}
+
+impl Begun {
+    /// Asks each server once.
+    fn ask(links: &mut [Link], first: Option<Look>) -> Begun {
+        let sessions = sessions();
+        let mut asked: Vec<Asked> = Vec::new();
+        for link in links {
+            let server = link.server.server.into();
+            if asked.iter().any(|one| one.server == server) {
+                continue;
+            }
+            let texts = Rc::new(Texts::default());
+            let mut request = Request::of(Command::new(Role::Prologue, LIMIT));
+            request.push(Command::new(Role::Statement, WAITS));
+            if let Some(sent) = link::send(link, &request, Some(texts.clone())) {
+                asked.push(Asked {
+                    server,
+                    texts,
+                    sent,
+                });
+            }
+        }
+        Begun {
+            sessions,
+            asked,
+            until: process::now() + ANSWER_US,
+            first,
+        }
+    }
+
+    /// What those have said that have answered, and this server.
+    fn look(&self) -> Look {
+        let sessions: Vec<Session> = self.sessions.iter().map(|one| one.1).collect();
+        let waits =
+            |lines: Vec<_>| -> Vec<Wait> { lines.into_iter().filter_map(Wait::of_row).collect() };
+        let mut look = Look::default();
+        for one in &self.asked {
+            if one.sent.is_done() && !one.sent.has_failed() {
+                look.add(one.server, &waits(one.texts.take_all()), &sessions);
+            }
+        }
+        let own = in_transaction(|| rows::texts(WAITS));
+        look.add(HERE, &waits(own), &sessions);
+        look
+    }
+}
+
+fn name_of(links: &[Link], place: u32) -> String {
+    let link = links
+        .iter()
+        .find(|link| u32::from(link.server.server) == place);
+    link.map_or_else(|| place.to_string(), |link| link.server.name.clone())
+}
+
+/// Tells the victim, if it is a session of this server that waits where it hears that. Otherwise it
+/// is another coordinator's to tell, or asks for a look itself once it has waited for as long.
+fn refuse(deadlock: &Deadlock, sessions: &Sessions, server: impl Fn(u32) -> String) {
+    let pids: BTreeMap<Id, i32> = sessions
+        .iter()
+        .map(|(_, session)| (session.name.id, session.pid))
+        .collect();
+    let victim = sessions
+        .iter()
+        .find(|(_, session)| session.name.id == deadlock.victim);
+    if let Some((place, session)) = victim {
+        let why = deadlock.told(server, |id| pids.get(&id).copied());
+        if memory().with_running(|all| all[*place].refuse(session, &why)) {
+            wait::wake(*place as hotrow::ActorId);
+        }
+    }
+}

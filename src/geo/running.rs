@@ -1,0 +1,134 @@
+//! The transaction of this session as the nodes and the resolver know it, and its long waits.
+//!
+//! A wait at a node that takes long may be part of a deadlock over several nodes, which none of
+//! them sees. So it asks the resolver to look, again and again. The resolver answers by a refusal.
+
+use super::coordinator::{self, memory};
+use super::failure::{Failure, Outcome};
+use super::socket::{For, wait_for_socket};
+use crate::pg::local::Local;
+use crate::pg::process;
+use geo::{Id, Name, Running, Wants};
+use pgrx::pg_sys;
+use std::cell::Cell;
+
+/// The number of the transaction; 0: it has none yet.
+static NUMBER: Local<Cell<u64>> = Local::new(Cell::new(0));
+/// Its name, once nodes know it.
+static NAME: Local<Cell<Option<Name>>> = Local::new(Cell::new(None));
+
+/// How the nodes call a transaction of a coordinator that has no name.
+const NAMELESS: &str = "txn";
+
+/// The number of the present transaction among those that use nodes.
+pub fn number() -> u64 {
+    if NUMBER.get() == 0 {
+        NUMBER.set(memory().next_geo_sequence());
+    }
+    NUMBER.get()
+}
+
+/// The name of the present transaction at the nodes. The resolver knows it from now on.
+pub fn name() -> String {
+    let name = match NAME.get() {
+        Some(name) => name,
+        None => match coordinator::known().filter(|known| known.coordinator != 0) {
+            None => return NAMELESS.to_owned(),
+            Some(known) => begin(known.coordinator, known.incarnation),
+        },
+    };
+    name.to_string()
+}
+
+fn begin(coordinator: u128, incarnation: u64) -> Name {
+    // SAFETY: plain reads.
+    let (began, pid) = unsafe {
+        let began = pg_sys::GetCurrentTransactionStartTimestamp();
+        (began.max(0) as u64, pg_sys::MyProcPid)
+    };
+    let name = Name {
+        id: Id {
+            coordinator,
+            incarnation,
+            sequence: number(),
+        },
+        begun: began / 1000,
+    };
+    own(|own| own.begin(&name, pid));
+    NAME.set(Some(name));
+    name
+}
+
+/// Works on what the resolver knows of this process.
+fn own<R>(body: impl FnOnce(&Running) -> R) -> R {
+    memory().with_running(|all| body(&all[process::me() as usize]))
+}
+
+/// The transaction has ended. Raises nothing.
+pub fn ended() {
+    NUMBER.set(0);
+    if NAME.take().is_some() {
+        own(Running::end);
+    }
+}
+
+/// The transaction must not be made to fail any more: a wait that follows cannot be ended.
+pub fn protect() {
+    if NAME.get().is_some() {
+        own(Running::protect);
+    }
+}
+
+/// A wait that has taken long; over when dropped.
+struct LongWait(());
+
+impl LongWait {
+    fn begin() -> LongWait {
+        own(Running::begin_wait);
+        LongWait(())
+    }
+}
+
+impl Drop for LongWait {
+    fn drop(&mut self) {
+        own(Running::wait_is_over);
+    }
+}
+
+/// How long a wait has to take until somebody looks for a deadlock, in microseconds. By then each
+/// server has looked among its own processes.
+fn patience() -> u64 {
+    // SAFETY: a plain read of a setting.
+    unsafe { pg_sys::DeadlockTimeout }.max(1) as u64 * 2000
+}
+
+/// Waits until a node has an answer on that socket. Raises on a cancel; fails if the transaction
+/// has to give way to others in a deadlock.
+pub fn wait_for_answer(socket: i32, what: For) -> Outcome<()> {
+    let mut asks_at = process::now() + patience();
+    let mut long: Option<LongWait> = None;
+    loop {
+        let left = asks_at.saturating_sub(process::now());
+        if wait_for_socket(socket, what, Some(left.div_ceil(1000))) {
+            return Ok(());
+        }
+        if long.is_some()
+            && let Some(why) = own(Running::refusal)
+        {
+            memory().totals.geo_deadlocks.add(1);
+            return Err(Failure::new(*b"40P01", "deadlock detected")
+                .detail(why)
+                .hint("The transaction might succeed if retried."));
+        }
+        if process::now() >= asks_at && NAME.get().is_some() {
+            long.get_or_insert_with(LongWait::begin);
+            coordinator::want(Wants {
+                look: true,
+                pass: false,
+            });
+        }
+        if process::now() >= asks_at {
+            asks_at = process::now() + patience();
+        }
+    }
+}
