@@ -44,6 +44,30 @@ pub(crate) enum Fault {
     /// A restarted coordinator keeps its incarnation, and uses names again.
     #[cfg(test)]
     IncarnationKept,
+    /// A commit in one phase does not come to the gate.
+    #[cfg(test)]
+    OnePhaseUngated,
+    /// A commit enters the gate when it is visible at the coordinator.
+    #[cfg(test)]
+    EnteredVisible,
+    /// A commit enters the gate when the first COMMIT PREPARED has been sent.
+    #[cfg(test)]
+    EnteredSent,
+    /// A commit leaves the gate before its last node has acknowledged it.
+    #[cfg(test)]
+    LeftUnacknowledged,
+    /// A commit leaves the gate before it is known that it is unapplied.
+    #[cfg(test)]
+    LeftUntold,
+    /// A reader leaves the gate before the last node has taken its snapshot.
+    #[cfg(test)]
+    ReaderLeftEarly,
+    /// A reader takes the coordinator's snapshot before it enters the gate.
+    #[cfg(test)]
+    LocalTooEarly,
+    /// A reader asks for unapplied commits before it enters the gate.
+    #[cfg(test)]
+    UnappliedTooEarly,
 }
 
 #[cfg(test)]

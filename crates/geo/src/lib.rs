@@ -4,6 +4,7 @@ mod board;
 mod deadlock;
 mod ending;
 mod fault;
+mod gate;
 mod gid;
 mod latency;
 #[cfg(test)]
@@ -21,6 +22,7 @@ mod waits;
 pub use board::{Board, DATABASES, Known, Phase, Wants};
 pub use deadlock::{Deadlock, Edge, HERE, Look, Party, deadlocks};
 pub use ending::{Ending, Local, Wrote, ending};
+pub use gate::{Gate, Seat, Servers, Side};
 pub use gid::{Gid, InvalidGid};
 pub use latency::{Latencies, delays};
 pub use name::{Id, Name};

@@ -3,6 +3,7 @@
 //! prepared; the resolver touches no transaction that may still come to the other end.
 
 mod coordinator;
+mod cut;
 mod node;
 mod resolver;
 mod session;
@@ -122,7 +123,10 @@ fn check(world: &World) {
 
 /// Plays schedules until one has a violation. A model that panics leaves shuttle's tasks unwinding,
 /// which disturbs the next one, so violations are noted instead.
-fn run(scheduler: impl Scheduler + 'static, weather: Weather) -> Option<&'static str> {
+fn run(
+    scheduler: impl Scheduler + 'static,
+    play: impl Fn() -> Option<&'static str> + Send + Sync + 'static,
+) -> Option<&'static str> {
     let mut config = Config::new();
     config.failure_persistence = FailurePersistence::None;
     config.silence_warnings = true;
@@ -130,7 +134,7 @@ fn run(scheduler: impl Scheduler + 'static, weather: Weather) -> Option<&'static
     let noted = found.clone();
     Runner::new(scheduler, config).run(move || {
         if noted.get().is_none()
-            && let Some(violation) = play(weather)
+            && let Some(violation) = play()
         {
             noted.get_or_init(|| violation);
         }
@@ -173,8 +177,8 @@ const DELAYS: Weather = Weather {
 fn violation(faults: &[Fault], weathers: &[Weather], schedules: usize) -> Option<&'static str> {
     plant(faults);
     let found = weathers.iter().find_map(|&weather| {
-        let pct = || run(PctScheduler::new(4, schedules), weather);
-        run(RandomScheduler::new(schedules), weather).or_else(pct)
+        let pct = || run(PctScheduler::new(4, schedules), move || play(weather));
+        run(RandomScheduler::new(schedules), move || play(weather)).or_else(pct)
     });
     plant(&[]);
     found
