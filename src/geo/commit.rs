@@ -306,16 +306,16 @@ pub fn after_locks() {
     let is_applied = is_durable && apply(&voting);
     if is_applied {
         coordinator::acknowledge(voting.sequence);
-    } else {
-        for one in &voting.asked {
+    }
+    // A pass that has found the slot open leaves it to us to tell of the transaction.
+    coordinator::close();
+    for one in &voting.asked {
+        if !is_applied {
             coordinator::leave_unapplied(nodes::with(one.id, |node| node.server.server));
         }
-    }
-    for one in &voting.asked {
         nodes::with(one.id, Node::end_transaction);
     }
     nodes::transaction_ended();
-    coordinator::close();
     if !is_applied {
         coordinator::wake();
         if is_durable && guc::GEO_ANSWER.get() == GeoAnswer::Applied {

@@ -340,7 +340,9 @@ impl Node {
     /// Takes the place of a connection that was lost: sends what that one has sent.
     pub fn go_on_for(&mut self, lost: &mut Node, sent: Vec<Sending>) {
         (self.depth, self.keep) = (lost.depth, lost.keep);
-        self.deferred = std::mem::take(&mut lost.deferred);
+        self.deferred_bytes = lost.deferred_bytes;
+        self.deferred = lost.take_deferred();
+        self.has_sent_deferred = lost.has_sent_deferred;
         for (request, exchange) in sent {
             exchange.restart();
             self.send_as(&request, &exchange);

@@ -54,17 +54,21 @@ pub fn announce(database: u32, identity: &Identity) {
     if known.is_some_and(|known| known.phase == Phase::Ready) {
         return;
     }
-    let decided = in_transaction(rows::decided);
+    // Counted first: what a session leaves from then on it has told of, and must not be forgotten.
     let changes = memory().with_geo(|board| board.changes());
     let active = geo::active(memory().geo_slots);
-    let is_over = |one: &&Decided| {
-        one.gid.incarnation != identity.incarnation || !active.contains(one.gid.sequence)
-    };
+    let decided = in_transaction(rows::decided);
+    let is_over = |one: &&Decided| !is_active(one, identity, &active);
     tell_unapplied(database, decided.iter().filter(is_over), changes);
     memory().with_geo(|board| {
         let (coordinator, incarnation) = (identity.coordinator, identity.incarnation);
         board.identified(database, coordinator, incarnation, Phase::Ready);
     });
+}
+
+/// Whether a session works on the transaction. Numbers begin again with each incarnation.
+fn is_active(one: &Decided, identity: &Identity, active: &geo::Active) -> bool {
+    one.gid.incarnation == identity.incarnation && active.contains(one.gid.sequence)
 }
 
 fn tell_unapplied<'a>(database: u32, decided: impl Iterator<Item = &'a Decided>, changes: u64) {
@@ -186,7 +190,7 @@ pub fn run(
     // A node that has lost a transaction may show it again.
     let is_back = |one: &Decided| first.iter().flatten().flatten().any(|gid| *gid == one.gid);
     let is_waiting =
-        |one: &Decided| !active.contains(one.gid.sequence) && (!one.is_lost || is_back(one));
+        |one: &Decided| !is_active(one, identity, &active) && (!one.is_lost || is_back(one));
     let confirmed = decided.iter().any(is_waiting) && is_confirmed();
     let rows: Vec<geo::Decision> = decided
         .iter()
@@ -224,7 +228,13 @@ pub fn run(
             .prepared_again(second);
         erased.extend(act(links, &look, &actions, &decided));
     }
-    finish(database, &decided, &active, &erased, acknowledged, changes);
+    let left = Left {
+        decided: &decided,
+        erased: &erased,
+        active: &active,
+        changes,
+    };
+    finish(database, identity, &left, acknowledged);
     is_complete
 }
 
@@ -411,15 +421,17 @@ fn switches(lines: &str) -> Vec<(u32, u64)> {
     lines.lines().filter_map(read).collect()
 }
 
-/// Deletes the rows that may go, and tells sessions what is still to be applied.
-fn finish(
-    database: u32,
-    decided: &[Decided],
-    active: &geo::Active,
-    erased: &[Gid],
-    acknowledged: &mut BTreeSet<Gid>,
+/// What a pass has found and done.
+struct Left<'a> {
+    decided: &'a [Decided],
+    erased: &'a [Gid],
+    active: &'a geo::Active,
     changes: u64,
-) {
+}
+
+/// Deletes the rows that may go, and tells sessions what is still to be applied.
+fn finish(database: u32, identity: &Identity, left: &Left, acknowledged: &mut BTreeSet<Gid>) {
+    let (decided, erased) = (left.decided, left.erased);
     if !erased.is_empty() {
         in_transaction(|| rows::erase(erased));
     }
@@ -427,10 +439,10 @@ fn finish(
     let now = geo::active(memory().geo_slots);
     let is_left = |one: &&Decided| {
         !erased.contains(&one.gid)
-            && !now.contains(one.gid.sequence)
             && !acknowledged.contains(&one.gid)
-            && !active.contains(one.gid.sequence)
+            && !is_active(one, identity, &now)
+            && !is_active(one, identity, left.active)
     };
-    tell_unapplied(database, decided.iter().filter(is_left), changes);
+    tell_unapplied(database, decided.iter().filter(is_left), left.changes);
     acknowledged.retain(|gid| !erased.contains(gid) && decided.iter().any(|one| one.gid == *gid));
 }
