@@ -32,6 +32,7 @@ pub extern "C-unwind" fn _PG_init() {
     range_occ::init();
     lane::init();
     geo::resolver::init();
+    geo::cut::init();
     entry::access_method::init();
     entry::hooks::init();
     entry::transaction::init();

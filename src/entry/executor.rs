@@ -26,8 +26,9 @@ pub unsafe extern "C-unwind" fn executor_start(query: *mut QueryDesc, eflags: c_
     if runs && is_idle() {
         // SAFETY: the hook's arguments.
         nesting::within(|| unsafe {
-            range_occ::session::uses_snapshot();
+            let is_first = range_occ::session::uses_snapshot();
             statement::before_idle_start(query);
+            geo::cut::before_start(query, is_first);
             start_plan(query, eflags);
         });
     } else {
@@ -61,6 +62,10 @@ unsafe fn start_query(query: *mut QueryDesc, eflags: c_int, runs: bool) {
     }
     // SAFETY: the hook's argument.
     let certain = runs && guarded(|| unsafe { statement::before_start(query, is_first) });
+    if runs {
+        // SAFETY: the hook's argument.
+        unsafe { geo::cut::before_start(query, is_first) };
+    }
     // SAFETY: the hook's arguments.
     unsafe { start_plan(query, eflags) };
     if runs {

@@ -136,6 +136,7 @@ fn ended(end: End) {
     range_occ::transaction::end();
     check::forget();
     error_visibility::error_is_over();
+    geo::cut::forget();
     whole::forget();
     fk_check::forget();
     streaming::forget();

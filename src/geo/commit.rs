@@ -9,6 +9,7 @@ use super::decision;
 use super::defer;
 use super::exchange::{Command, Exchange, Role, Rows};
 use super::failure::{Failure, NOT_SUPPORTED, Outcome, ROLLED_BACK, guarded, raised};
+use super::gate;
 use super::node::{ID, Node, Use};
 use super::nodes::{self, NodeId};
 use super::others;
@@ -81,7 +82,11 @@ fn prepare_all(may_still_fail: bool) -> Outcome<()> {
             two_phases()?;
         }
     }
-    end_readers()
+    end_readers()?;
+    // Those that have written: from now on somebody may see that.
+    let open = nodes::servers(&nodes::all(Node::is_in_transaction));
+    gate::enter_to_commit(open.iter().map(|one| one.0));
+    Ok(())
 }
 
 /// Waits for what nobody has waited for. A node that has lost its transaction ends ours.
@@ -271,6 +276,7 @@ fn name(id: NodeId) -> Outcome<Gid> {
 pub fn commit_single() {
     if let Some(id) = SINGLE.take() {
         guarded(|| raised(single::commit(id)));
+        gate::leave();
     }
 }
 
@@ -316,6 +322,7 @@ pub fn after_locks() {
         nodes::with(one.id, Node::end_transaction);
     }
     nodes::transaction_ended();
+    gate::leave();
     if !is_applied {
         coordinator::wake();
         if is_durable && guc::GEO_ANSWER.get() == GeoAnswer::Applied {
@@ -368,6 +375,7 @@ fn apply(voting: &Voting) -> bool {
 /// XACT_EVENT_ABORT: everything is taken back at the nodes. Raises nothing.
 pub fn rolled_back() {
     others::forget();
+    gate::leave();
     // Voting may have begun before the first node was used.
     let voting = match VOTING.try_borrow_mut() {
         Ok(mut voting) => voting.take(),

@@ -93,7 +93,7 @@ pub fn ready() -> Outcome<Identity> {
 }
 
 /// Sleeps for a moment, or until woken. Raises on a cancel; ends with the postmaster.
-fn nap() {
+pub fn nap() {
     let events = pg_sys::WL_LATCH_SET | pg_sys::WL_EXIT_ON_PM_DEATH | pg_sys::WL_TIMEOUT;
     // SAFETY: the standard latch wait.
     unsafe {
@@ -171,6 +171,11 @@ pub fn leave_unapplied(server: Oid) {
     memory().with_geo(|board| board.leave_unapplied(database(), server.into()));
 }
 
+/// Whether transactions that are decided wait to be applied at that server.
+pub fn has_unapplied(server: Oid) -> bool {
+    memory().with_geo(|board| board.has_unapplied(database(), server.into()))
+}
+
 /// Before a transaction uses a server: what is decided has to be applied there first. Raises on a
 /// cancel.
 pub fn wait_until_applied(server: Oid, name: &str) -> Outcome<()> {
@@ -182,7 +187,7 @@ pub fn wait_until_applied(server: Oid, name: &str) -> Outcome<()> {
         ready()?;
     }
     let until = process::now() + guc::GEO_APPLY_TIMEOUT.get().max(1000) as u64 * 1000;
-    while memory().with_geo(|board| board.has_unapplied(database(), server.into())) {
+    while has_unapplied(server) {
         if process::now() >= until {
             return Err(Failure::new(
                 super::failure::CONNECTION_FAILURE,

@@ -8,7 +8,7 @@ use std::ffi::c_char;
 use std::ptr::null;
 
 /// An error on its way to the client.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Failure {
     /// SQLSTATE.
     pub code: [u8; 5],

@@ -4,17 +4,19 @@ use super::connect;
 use super::coordinator;
 use super::exchange::{Command, Exchange, Request, Role, Rows};
 use super::failure::{Failure, NOT_IN_STATE, NOT_SUPPORTED, Outcome, check_for_interrupts};
+use super::gate;
 use super::node::{Level, Next, Node, Use};
 use super::planner;
 use super::running;
 use super::server::{self, Server};
 use crate::pg::local::Local;
 use crate::pg::{libpq, process, release, xact};
-use crate::shared::guc;
+use crate::shared::guc::{self, GeoSnapshot};
 use pgrx::pg_sys::{self, Oid};
 use std::cell::{Cell, RefCell};
 use std::ffi::CString;
 use std::rc::Rc;
+use std::sync::OnceLock;
 
 /// A place in the session's list of connections.
 pub type NodeId = usize;
@@ -29,6 +31,23 @@ static CHANGES: Local<Cell<u64>> = Local::new(Cell::new(0));
 
 /// Whether the callbacks are registered.
 static LISTENS: Local<Cell<bool>> = Local::new(Cell::new(false));
+
+/// Says whether the transaction may use a node, at which it has a transaction already or not.
+pub type Check = fn(&Server, bool) -> Outcome<()>;
+
+/// Asked at REPEATABLE READ with `txn.geo_snapshot = global`.
+static CHECK: OnceLock<Check> = OnceLock::new();
+
+/// Says what is asked. Once, from `_PG_init`.
+pub fn init(check: Check) {
+    let _ = CHECK.set(check);
+}
+
+/// Whether the transaction reads all nodes with one snapshot.
+#[inline]
+pub fn read_globally() -> bool {
+    !xact::is_read_committed() && guc::GEO_SNAPSHOT.get() == GeoSnapshot::Global
+}
 
 /// Works on a connection. `body` neither waits nor raises.
 pub fn with<R>(id: NodeId, body: impl FnOnce(&mut Node) -> R) -> R {
@@ -90,6 +109,7 @@ fn listen() {
     }
     release::ask();
     coordinator::close_at_exit();
+    gate::leave_at_exit();
     for cache in [
         pg_sys::SysCacheIdentifier::FOREIGNSERVEROID,
         pg_sys::SysCacheIdentifier::USERMAPPINGOID,
@@ -123,6 +143,21 @@ pub fn find(server: Oid, user: Oid, for_use: Use) -> Outcome<NodeId> {
 
 /// The connection to a server for that use; made if there is none. Raises on a cancel.
 pub fn reach(server: &Rc<Server>, for_use: Use) -> Outcome<NodeId> {
+    if read_globally()
+        && let Some(check) = CHECK.get()
+    {
+        let is_open = |node: &Node| {
+            node.server.mapping == server.mapping
+                && node.for_use == for_use
+                && node.is_in_transaction()
+        };
+        check(server, !all(is_open).is_empty())?;
+    }
+    open(server, for_use)
+}
+
+/// `reach`, whatever snapshot the transaction has.
+pub fn open(server: &Rc<Server>, for_use: Use) -> Outcome<NodeId> {
     listen();
     USED.set(true);
     if let Some(id) = look_up(server, for_use) {

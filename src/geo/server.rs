@@ -6,7 +6,7 @@ use super::failure::{Failure, Outcome};
 use crate::pg::libpq::is_connection_option;
 use crate::pg::nodes::nodes;
 use pgrx::pg_sys::{self, Oid};
-use std::ffi::{CStr, CString};
+use std::ffi::{CStr, CString, c_char};
 use std::rc::Rc;
 
 /// A server as a user reaches it.
@@ -53,6 +53,61 @@ pub fn is_yes(value: &str) -> bool {
 pub fn option_of<'a>(options: &'a [(String, String)], name: &str) -> Option<&'a str> {
     let found = options.iter().rev().find(|(keyword, _)| keyword == name);
     found.map(|(_, value)| value.as_str())
+}
+
+/// Servers with our handler that have foreign tables.
+pub fn in_use() -> Vec<Oid> {
+    let mut found = Vec::new();
+    // SAFETY: a scan of a catalog, whose rows have a fixed width and no nulls.
+    unsafe {
+        let mode = pg_sys::AccessShareLock as i32;
+        let catalog = pg_sys::table_open(pg_sys::ForeignTableRelationId, mode);
+        let (any, none) = (Oid::INVALID, std::ptr::null_mut());
+        let scan = pg_sys::systable_beginscan(catalog, any, false, none, 0, std::ptr::null_mut());
+        loop {
+            let tuple = pg_sys::systable_getnext(scan);
+            if tuple.is_null() {
+                break;
+            }
+            let data = (*tuple).t_data;
+            let row = data.byte_add(usize::from((*data).t_hoff));
+            let server = (*row.cast::<pg_sys::FormData_pg_foreign_table>()).ftserver;
+            if !found.contains(&server) {
+                found.push(server);
+            }
+        }
+        pg_sys::systable_endscan(scan);
+        pg_sys::table_close(catalog, mode);
+    }
+    found.retain(|&server| is_ours(server));
+    found
+}
+
+/// Whether the wrapper of the server has our handler.
+fn is_ours(server: Oid) -> bool {
+    let is = |name: *const c_char, what: &CStr| {
+        // SAFETY: null or a name.
+        !name.is_null() && unsafe { CStr::from_ptr(name) } == what
+    };
+    // SAFETY: catalog look-ups.
+    unsafe {
+        let wrapper = (*pg_sys::GetForeignServer(server)).fdwid;
+        let handler = (*pg_sys::GetForeignDataWrapper(wrapper)).fdwhandler;
+        handler != Oid::INVALID && is(pg_sys::get_func_name(handler), c"fdw_handler") && {
+            let schema = pg_sys::get_func_namespace(handler);
+            is(pg_sys::get_namespace_name(schema), c"txn")
+        }
+    }
+}
+
+/// Whether the user has a mapping for the server, or PUBLIC has.
+pub fn has_mapping(server: Oid, user: Oid) -> bool {
+    let none = pg_sys::Datum::null();
+    [user, Oid::INVALID].into_iter().any(|user| {
+        let cache = pg_sys::SysCacheIdentifier::USERMAPPINGUSERSERVER as i32;
+        // SAFETY: a cache with two keys.
+        unsafe { pg_sys::SearchSysCacheExists(cache, user.into(), server.into(), none, none) }
+    })
 }
 
 /// The server as this user reaches it. Raises an ERROR if there is no such server or mapping.

@@ -246,6 +246,20 @@ pub fn is_transactions_retakeable() -> bool {
     may_retake(false) && unsafe { is_portals_alone() }
 }
 
+/// Whether the transaction's snapshot belongs together with snapshots of other servers.
+static PINNED: Local<Cell<bool>> = Local::new(Cell::new(false));
+
+/// It does from now on: it is not taken again.
+pub fn pin() {
+    PINNED.set(true);
+}
+
+/// The transaction has ended.
+#[inline]
+pub fn unpin() {
+    PINNED.set(false);
+}
+
 /// Whether the transaction's snapshot may be taken again, as far as the transaction goes: it is of
 /// level REPEATABLE READ or above, and has read nothing. `is_first` says that nothing can have run
 /// before the present command.
@@ -254,6 +268,7 @@ fn may_retake(is_first: bool) -> bool {
     let is_fit = unsafe { !pg_sys::ActivePortal.is_null() && !pg_sys::am_walsender };
     // A transaction with an id has written something.
     is_fit
+        && !PINNED.get()
         && !xact::is_read_committed()
         && may_restart_ssi()
         && xact::own_xid() == 0

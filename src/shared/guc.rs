@@ -1,70 +1,17 @@
 //! Every setting, alphabetical, each with unit, range and default.
 
-use pgrx::guc::{GucContext, GucFlags, GucRegistry, GucSetting, PostgresGucEnum};
-use std::ffi::{CStr, CString};
+pub use super::guc_values::{
+    FollowerReads, GeoAnswer, GeoPrepare, GeoSchedule, GeoSnapshot, LaneBeyond, LaneMode,
+};
+use crate::pg::fastpath;
+use pgrx::GucEnum;
+use pgrx::guc::{GucContext, GucFlags, GucRegistry, GucSetting};
+use std::ffi::{CStr, CString, c_int, c_void};
 use std::ops::RangeInclusive;
 
 /// What is valid for `txn.group_size` and `txn.hot_threshold`.
 pub const GROUP_SIZES: RangeInclusive<i32> = 1..=1_000_000;
 pub const HOT_THRESHOLDS: RangeInclusive<i32> = 0..=10_000;
-
-/// `txn.follower_reads`: what a statement of a follower may see.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, PostgresGucEnum)]
-pub enum FollowerReads {
-    #[name = c"validated"]
-    Validated,
-    #[name = c"wait"]
-    Wait,
-    #[name = c"immediate"]
-    Immediate,
-}
-
-/// `txn.lane`: whether transactions that declare their keys are put in order.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, PostgresGucEnum)]
-pub enum LaneMode {
-    #[name = c"on"]
-    On,
-    #[name = c"auto"]
-    Auto,
-    #[name = c"off"]
-    Off,
-}
-
-/// `txn.geo_prepare`: when nodes are asked to prepare.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, PostgresGucEnum)]
-pub enum GeoPrepare {
-    #[name = c"early"]
-    Early,
-    #[name = c"at_commit"]
-    AtCommit,
-}
-
-/// `txn.geo_answer`: when COMMIT returns.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, PostgresGucEnum)]
-pub enum GeoAnswer {
-    #[name = c"applied"]
-    Applied,
-    #[name = c"decided"]
-    Decided,
-}
-
-/// `txn.geo_schedule`: when the parts of a statement leave for their nodes.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, PostgresGucEnum)]
-pub enum GeoSchedule {
-    #[name = c"latency"]
-    Latency,
-    #[name = c"off"]
-    Off,
-}
-
-/// `txn.lane_beyond`: what becomes of a declared transaction that uses other keys.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, PostgresGucEnum)]
-pub enum LaneBeyond {
-    #[name = c"validate"]
-    Validate,
-    #[name = c"error"]
-    Error,
-}
 
 /// What this library was built from (build.rs).
 pub static BUILD_ID: GucSetting<Option<CString>> = GucSetting::<Option<CString>>::new(Some(
@@ -90,6 +37,9 @@ pub static GEO_PREPARE: GucSetting<GeoPrepare> = GucSetting::<GeoPrepare>::new(G
 pub static GEO_RESOLVER_INTERVAL: GucSetting<i32> = GucSetting::<i32>::new(1000);
 pub static GEO_SCHEDULE: GucSetting<GeoSchedule> =
     GucSetting::<GeoSchedule>::new(GeoSchedule::Latency);
+pub static GEO_SNAPSHOT: GucSetting<GeoSnapshot> =
+    GucSetting::<GeoSnapshot>::new(GeoSnapshot::Node);
+pub static GEO_SNAPSHOT_TIMEOUT: GucSetting<i32> = GucSetting::<i32>::new(1000);
 pub static GROUP_LOCK: GucSetting<bool> = GucSetting::<bool>::new(false);
 pub static GROUP_SIZE: GucSetting<i32> = GucSetting::<i32>::new(256);
 pub static HOT_THRESHOLD: GucSetting<i32> = GucSetting::<i32>::new(4);
@@ -118,6 +68,14 @@ pub static STOP_AT: GucSetting<Option<CString>> = GucSetting::<Option<CString>>:
 pub fn is_on(setting: &GucSetting<bool>) -> bool {
     // SAFETY: a backend has one thread, and the setting's place is there as long as it runs.
     unsafe { *setting.as_ptr() }
+}
+
+/// The transaction's snapshot is going to be taken again: what may have used it has to be watched
+/// from before the first transaction with the setting.
+unsafe extern "C-unwind" fn assign_geo_snapshot(new: c_int, _extra: *mut c_void) {
+    if GeoSnapshot::from_ordinal(new) == GeoSnapshot::Global {
+        fastpath::watch();
+    }
 }
 
 /// Defines the settings. Called once, from `_PG_init`, before shared memory is sized.
@@ -264,6 +222,30 @@ pub fn init() {
         &GEO_SCHEDULE,
         GucContext::Userset,
         none,
+    );
+    // SAFETY: the hook raises nothing and does not panic.
+    unsafe {
+        GucRegistry::define_enum_guc_with_hooks(
+            c"txn.geo_snapshot",
+            c"What a transaction of REPEATABLE READ or above sees of several nodes.",
+            c"\"node\": each node has a snapshot of its own; \"global\": all nodes are read at one cut.",
+            &GEO_SNAPSHOT,
+            GucContext::Userset,
+            none,
+            None,
+            Some(assign_geo_snapshot),
+            None,
+        );
+    }
+    GucRegistry::define_int_guc(
+        c"txn.geo_snapshot_timeout",
+        c"How long taking a global snapshot may keep commits at nodes waiting.",
+        c"Once while those that have begun come to their end, and once while the nodes answer.",
+        &GEO_SNAPSHOT_TIMEOUT,
+        1,
+        i32::MAX,
+        GucContext::Userset,
+        GucFlags::UNIT_MS,
     );
     GucRegistry::define_bool_guc(
         c"txn.group_lock",
@@ -453,7 +435,7 @@ pub fn init() {
 /// A transaction is validated from its snapshot on, or not at all.
 unsafe extern "C-unwind" fn check_range_occ(
     new: *mut bool,
-    _extra: *mut *mut std::ffi::c_void,
+    _extra: *mut *mut c_void,
     source: pgrx::pg_sys::GucSource::Type,
 ) -> bool {
     use crate::pg::{error, raw, xact};

@@ -3,7 +3,7 @@
 use super::guc;
 use super::totals::Totals;
 use crate::pg::{process, raw};
-use ::geo::{Board, Latencies, Running, Slot as GeoSlot};
+use ::geo::{Board, Gate, Latencies, Running, Seat as GeoSeat, Slot as GeoSlot};
 use ::lane::{Head as LaneHead, Lane, List, Request, Seat, Stripe};
 use hotrow::{
     Actor, CombineRequest, ContendedTables, Definitions, Directory, FlushQueue, MEMBERS, Member,
@@ -47,6 +47,7 @@ struct Header {
     lane: LaneHead,
     geo: Board,
     latencies: Latencies,
+    gate: Gate,
 }
 
 /// The attached shared memory. The references live as long as the process.
@@ -74,10 +75,16 @@ pub struct Shared {
     pub geo_slots: &'static [GeoSlot],
     /// One per process: its transaction that uses other servers. Changed by `with_running`.
     running: &'static [Running],
+    }
+
+    /// One per process: what it does at the gate. Changed by `with_gate`.
+    pub geo_seats: &'static [GeoSeat],
     /// Changed by `with_geo`.
     geo: &'static Board,
     /// Changed by `with_latencies`.
     latencies: &'static Latencies,
+    /// Changed by `with_gate`.
+    gate: &'static Gate,
     locks: *mut pg_sys::LWLockPadded,
 }
 
@@ -187,6 +194,7 @@ struct Offsets {
     lane_stripes: usize,
     geo_slots: usize,
     running: usize,
+    geo_seats: usize,
     size: usize,
 }
 
@@ -212,6 +220,7 @@ fn offsets() -> Offsets {
     let lane_stripe_array = layout.take::<Stripe>(lane_stripes());
     let geo_slots = layout.take::<GeoSlot>(actors());
     let running = layout.take::<Running>(actors());
+    let geo_seats = layout.take::<GeoSeat>(actors());
     Offsets {
         header,
         buckets: bucket_array,
@@ -232,6 +241,7 @@ fn offsets() -> Offsets {
         lane_stripes: lane_stripe_array,
         geo_slots,
         running,
+        geo_seats,
         size: layout.at + 64,
     }
 }
@@ -285,8 +295,10 @@ pub fn startup() {
             lane: (lane_stripes() > 0).then(|| lane(start, &offsets, &header.lane)),
             geo_slots: slice(start, offsets.geo_slots, actors()),
             running: slice(start, offsets.running, actors()),
+            geo_seats: slice(start, offsets.geo_seats, actors()),
             geo: &header.geo,
             latencies: &header.latencies,
+            gate: &header.gate,
             locks: pg_sys::GetNamedLWLockTranche(c"txn".as_ptr()),
         }
     };
@@ -442,6 +454,12 @@ impl Shared {
     pub fn with_running<R>(&self, body: impl FnOnce(&'static [Running]) -> R) -> R {
         let running = self.running;
         self.locked(4, || body(running))
+    }
+
+    /// Works on the gate of transactions over several servers, under the lock of `with_geo`.
+    pub fn with_gate<R>(&self, body: impl FnOnce(&'static Gate, &'static [GeoSeat]) -> R) -> R {
+        let (gate, seats) = (self.gate, self.geo_seats);
+        self.locked(4, || body(gate, seats))
     }
 
     /// The number of the next transaction over several servers.

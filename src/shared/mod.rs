@@ -2,6 +2,7 @@
 
 pub mod fault;
 pub mod guc;
+mod guc_values;
 pub mod memory;
 pub mod stop;
 pub mod totals;

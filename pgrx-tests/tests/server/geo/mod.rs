@@ -21,6 +21,8 @@ mod pass;
 mod resolver;
 mod rights;
 mod schedule;
+mod snapshot;
+mod snapshot_faults;
 mod sql;
 mod standby;
 mod transactions;

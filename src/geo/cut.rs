@@ -1,0 +1,405 @@
+//! A snapshot of all nodes (`txn.geo_snapshot = global`). The first statement of a transaction of
+//! REPEATABLE READ takes it: at the nodes and here, while no commit is inside the gate.
+//!
+//! A node that cannot be reached then is left out. To use it later is an error.
+
+use super::coordinator;
+use super::failure::{Failure, NOT_IN_STATE, NOT_SUPPORTED, Outcome, guarded};
+use super::gate::{self, Reader};
+use super::node::{Node, Use};
+use super::nodes::{self, NodeId};
+use super::planner;
+use super::schedule::Sent;
+use super::server::{self, Server};
+use super::socket::wait_for_any;
+use crate::pg::local::Local;
+use crate::pg::nodes::nodes as elements;
+use crate::pg::{process, rights, snapshot};
+use crate::range_occ::{ordered, session};
+use crate::shared::guc;
+use pgrx::pg_sys::{self, NodeTag, Oid, PlannedStmt, QueryDesc};
+use std::cell::RefCell;
+use std::ffi::CStr;
+use std::rc::Rc;
+
+/// SQLSTATE 40001: another attempt may succeed.
+const TRY_AGAIN: [u8; 5] = *b"40001";
+
+/// For how long a node that could not be reached is left out at once, if the statement does not
+/// name it: in microseconds.
+const AWAY_US: u64 = 30_000_000;
+
+/// What has become of the transaction's snapshot.
+enum Cut {
+    /// It was taken, but not with these mappings, and why.
+    Taken(Vec<(Oid, Failure)>),
+    Missed(Failure),
+}
+
+/// A node that could not be reached lately.
+struct Away {
+    mapping: Oid,
+    until: u64,
+    failure: Failure,
+}
+
+/// None: nothing of the transaction has asked for a snapshot yet.
+static CUT: Local<RefCell<Option<Cut>>> = Local::new(RefCell::new(None));
+
+static AWAY: Local<RefCell<Vec<Away>>> = Local::new(RefCell::new(Vec::new()));
+
+/// Says what `nodes` asks before a node is used. Once, from `_PG_init`.
+pub fn init() {
+    nodes::init(check);
+}
+
+/// The transaction has ended.
+pub fn forget() {
+    if let Ok(mut cut) = CUT.try_borrow_mut() {
+        *cut = None;
+    }
+    snapshot::unpin();
+}
+
+/// Whether the transaction may use the node, where it has a transaction already if that `is_open`.
+fn check(server: &Server, is_open: bool) -> Outcome<()> {
+    match &*CUT.borrow() {
+        None => Err(late()),
+        Some(Cut::Missed(failure)) => Err(failure.clone()),
+        Some(Cut::Taken(_)) if is_open => Ok(()),
+        Some(Cut::Taken(left_out)) => {
+            let why = left_out.iter().find(|one| one.0 == server.mapping);
+            Err(why.map_or_else(|| not_part(server), |one| one.1.clone()))
+        }
+    }
+}
+
+fn missed(detail: &str) -> Failure {
+    Failure::new(NOT_IN_STATE, "the transaction has no global snapshot").detail(detail)
+}
+
+fn late() -> Failure {
+    missed("It had another snapshot before, or its first statement cannot take one.").hint(
+        "Set txn.geo_snapshot before the transaction's first statement, and let that be a query \
+         or a CALL of the client's.",
+    )
+}
+
+fn not_part(server: &Server) -> Failure {
+    Failure::new(
+        NOT_IN_STATE,
+        format!(
+            "server \"{}\" is not part of the global snapshot",
+            server.name
+        ),
+    )
+    .detail("It is reached by another user mapping than those of the first statement.")
+    .hint("Use it in the first statement of the transaction.")
+}
+
+/// Whether the transaction has to take a snapshot of all nodes, and has not tried to.
+fn is_due() -> bool {
+    nodes::read_globally()
+        // SAFETY: a plain read.
+        && unsafe { pg_sys::ParallelWorkerNumber } < 0
+        && CUT.borrow().is_none()
+}
+
+/// A statement is about to start. `is_first`: nothing has used the transaction's snapshot before.
+///
+/// # Safety
+/// The executor hook's argument.
+#[inline]
+pub unsafe fn before_start(query: *mut QueryDesc, is_first: bool) {
+    if !is_due() {
+        return;
+    }
+    // SAFETY: by the contract.
+    guarded(|| unsafe {
+        let is_fit = is_first && rights::unwinding(|| snapshot::is_retakeable(query));
+        let named = Named::by((*query).plannedstmt);
+        settle(is_fit, &named, || ordered::retake(query));
+    });
+}
+
+/// A utility command that may read is about to run.
+///
+/// # Safety
+/// A utility statement's node.
+pub unsafe fn before_utility(node: *const pg_sys::Node, is_first: bool) {
+    // SAFETY: by the contract.
+    if !is_due() || unsafe { is_only_explained(node) } {
+        return;
+    }
+    // SAFETY: as above.
+    guarded(|| unsafe {
+        let is_fit = is_first && rights::unwinding(|| snapshot::is_utility_retakeable(false));
+        let named = Named::by(std::ptr::null());
+        settle(is_fit, &named, || ordered::retake_for_utility());
+    });
+}
+
+/// Whether it is an EXPLAIN without ANALYZE.
+unsafe fn is_only_explained(node: *const pg_sys::Node) -> bool {
+    // SAFETY: a utility statement's node.
+    unsafe {
+        if (*node).type_ != NodeTag::T_ExplainStmt {
+            return false;
+        }
+        let mut options = elements((*node.cast::<pg_sys::ExplainStmt>()).options);
+        !options.any(|option| {
+            let option = option.cast::<pg_sys::DefElem>();
+            CStr::from_ptr((*option).defname) == c"analyze" && pg_sys::defGetBoolean(option)
+        })
+    }
+}
+
+/// What a statement says of the nodes that it uses.
+struct Named {
+    /// Servers of the foreign tables in it.
+    servers: Vec<Oid>,
+    /// As whom it may reach them, beside the present user.
+    owners: Vec<Oid>,
+}
+
+impl Named {
+    /// # Safety
+    /// A plan, or null.
+    unsafe fn by(plan: *const PlannedStmt) -> Named {
+        let mut named = Named {
+            servers: Vec::new(),
+            owners: Vec::new(),
+        };
+        // SAFETY: by the contract: its range table and permissions; a catalog look-up.
+        unsafe {
+            if plan.is_null() {
+                return named;
+            }
+            for entry in elements((*plan).rtable) {
+                let entry = entry.cast::<pg_sys::RangeTblEntry>();
+                if (*entry).relkind as u8 == pg_sys::RELKIND_FOREIGN_TABLE {
+                    let server = pg_sys::GetForeignServerIdByRelId((*entry).relid);
+                    named.servers.push(server);
+                }
+            }
+            for one in elements((*plan).permInfos) {
+                let owner = (*one.cast::<pg_sys::RTEPermissionInfo>()).checkAsUser;
+                if owner != Oid::INVALID && !named.owners.contains(&owner) {
+                    named.owners.push(owner);
+                }
+            }
+        }
+        named
+    }
+
+    /// The nodes to be read: those that the present user can reach, and what the statement names as
+    /// others reach it. Each mapping once.
+    fn nodes(&self) -> Vec<Rc<Server>> {
+        // SAFETY: reads the session's state.
+        let user = unsafe { pg_sys::GetUserId() };
+        let all = server::in_use();
+        let owners = self.owners.iter().map(|&owner| (owner, &self.servers));
+        let mut found: Vec<Rc<Server>> = Vec::new();
+        for (user, servers) in owners.chain([(user, &all)]) {
+            for &server in servers {
+                if !all.contains(&server) || !server::has_mapping(server, user) {
+                    continue;
+                }
+                let server = server::find(server, user);
+                if found.iter().all(|one| one.mapping != server.mapping) {
+                    found.push(server);
+                }
+            }
+        }
+        found
+    }
+}
+
+/// Takes the snapshot if it can be taken, and notes what has become of it.
+fn settle(is_fit: bool, named: &Named, retake: impl FnOnce()) {
+    // So it stays if a cancel is caught in a savepoint.
+    CUT.replace(Some(Cut::Missed(missed("Taking it was interrupted."))));
+    let cut = match obstacle(is_fit) {
+        Some(failure) => Cut::Missed(failure),
+        None => take(named, retake),
+    };
+    CUT.replace(Some(cut));
+}
+
+fn obstacle(is_fit: bool) -> Option<Failure> {
+    let refused = |message: &str| Some(Failure::new(NOT_SUPPORTED, message));
+    // SAFETY: a plain look.
+    if unsafe { pg_sys::RecoveryInProgress() } {
+        refused("cannot take a global snapshot during recovery")
+    } else if session::is_validated() {
+        refused("cannot take a global snapshot for a validated transaction")
+    } else {
+        (!is_fit || nodes::are_used()).then(late)
+    }
+}
+
+/// A node that is to be read.
+struct Member {
+    id: NodeId,
+    server: Rc<Server>,
+    /// It is waited for even if it could not be reached lately.
+    is_named: bool,
+}
+
+/// Takes the snapshot, at the nodes and here. Raises on a cancel.
+fn take(named: &Named, retake: impl FnOnce()) -> Cut {
+    let nodes = named.nodes();
+    if nodes.is_empty() {
+        return Cut::Taken(Vec::new());
+    }
+    if let Err(failure) = planner::require_libpq().and_then(|()| coordinator::ready().map(drop)) {
+        return Cut::Missed(failure);
+    }
+    let mut left_out = Vec::new();
+    let mut members = Vec::new();
+    for server in nodes {
+        let is_named = named.servers.contains(&server.server);
+        match reach(&server, is_named) {
+            Ok(id) => members.push(Member {
+                id,
+                server,
+                is_named,
+            }),
+            Err(failure) => left_out.push((server.mapping, failure)),
+        }
+    }
+    match enter(&mut members, &mut left_out) {
+        Ok(Some(reader)) => open(&members, reader, retake, &mut left_out),
+        Ok(None) => {}
+        Err(failure) => return Cut::Missed(failure),
+    }
+    Cut::Taken(left_out)
+}
+
+/// The connection to a node. One that could not be reached lately is not tried, unless it is named.
+fn reach(server: &Rc<Server>, is_named: bool) -> Outcome<NodeId> {
+    match lately(server.mapping) {
+        Some(failure) if !is_named => Err(failure),
+        _ => nodes::open(server, Use::Work).inspect_err(|failure| note_away(server, failure)),
+    }
+}
+
+/// Why the node could not be reached lately.
+fn lately(mapping: Oid) -> Option<Failure> {
+    let now = process::now();
+    let mut away = AWAY.borrow_mut();
+    away.retain(|one| one.until > now);
+    let found = away.iter().find(|one| one.mapping == mapping);
+    found.map(|one| one.failure.clone())
+}
+
+fn note_away(server: &Server, failure: &Failure) {
+    let mut away = AWAY.borrow_mut();
+    away.retain(|one| one.mapping != server.mapping);
+    away.push(Away {
+        mapping: server.mapping,
+        until: process::now() + AWAY_US,
+        failure: failure.clone(),
+    });
+}
+
+/// Comes to the gate, with all that is decided applied at the nodes. Those at which it is not in
+/// time are left out. None: no node is left.
+fn enter(members: &mut Vec<Member>, left_out: &mut Vec<(Oid, Failure)>) -> Outcome<Option<Reader>> {
+    let until = process::now() + guc::GEO_APPLY_TIMEOUT.get().max(1000) as u64 * 1000;
+    while !members.is_empty() {
+        let servers = members.iter().map(|one| one.server.server);
+        let Some(reader) = gate::enter_to_read(servers, until) else {
+            return Err(Failure::new(TRY_AGAIN, "could not take a global snapshot")
+                .detail("Commits at the servers have not ended in time."));
+        };
+        // Asked inside: whoever leaves something unapplied says so before it leaves the gate.
+        let is_behind = |one: &Member| coordinator::has_unapplied(one.server.server);
+        let Some(at) = members.iter().position(is_behind) else {
+            return Ok(Some(reader));
+        };
+        drop(reader);
+        let member = members.swap_remove(at);
+        match wait_until_applied(&member) {
+            Ok(()) => members.push(member),
+            Err(failure) => {
+                note_away(&member.server, &failure);
+                left_out.push((member.server.mapping, failure));
+            }
+        }
+    }
+    Ok(None)
+}
+
+fn wait_until_applied(member: &Member) -> Outcome<()> {
+    match lately(member.server.mapping) {
+        Some(failure) if !member.is_named => Err(failure),
+        _ => coordinator::wait_until_applied(member.server.server, &member.server.name),
+    }
+}
+
+/// Inside the gate: takes the snapshots. Nodes that do not answer in time are left out.
+fn open(
+    members: &[Member],
+    reader: Reader,
+    retake: impl FnOnce(),
+    left_out: &mut Vec<(Oid, Failure)>,
+) {
+    let until = process::now() + guc::GEO_SNAPSHOT_TIMEOUT.get().max(1) as u64 * 1000;
+    let send = |one: &Member| (one.id, nodes::send(one.id, "SELECT 1", Vec::new(), None));
+    let sent: Vec<Sent> = members.iter().map(send).collect();
+    rights::unwinding(retake);
+    snapshot::pin();
+    wait_for_all(&sent, until);
+    drop(reader);
+    for (member, (id, exchange)) in members.iter().zip(sent) {
+        let outcome = match exchange.is_done() {
+            true => exchange.outcome(),
+            false => Err(no_answer(&member.server)),
+        };
+        let mapping = member.server.mapping;
+        let Err(failure) = outcome else {
+            AWAY.borrow_mut().retain(|one| one.mapping != mapping);
+            continue;
+        };
+        nodes::with(id, |node| {
+            node.give_up();
+            node.end_transaction();
+        });
+        note_away(&member.server, &failure);
+        left_out.push((mapping, failure));
+    }
+}
+
+fn no_answer(server: &Server) -> Failure {
+    Failure::new(
+        TRY_AGAIN,
+        format!(
+            "server \"{}\" has not taken part in the global snapshot",
+            server.name
+        ),
+    )
+    .detail("It did not answer within txn.geo_snapshot_timeout, and commits had to wait.")
+}
+
+/// Waits until all have answered, or the time is over. Raises on a cancel.
+fn wait_for_all(sent: &[Sent], until: u64) {
+    loop {
+        let mut sockets = Vec::new();
+        for (id, exchange) in sent {
+            nodes::with(*id, Node::consume);
+            while nodes::step(*id, false) {}
+            if !exchange.is_done() {
+                sockets.push(nodes::with(*id, |node| {
+                    let session = node.session();
+                    (session.socket(), session.flush() == Some(false))
+                }));
+            }
+        }
+        let left = until.saturating_sub(process::now());
+        if sockets.is_empty() || left == 0 {
+            return;
+        }
+        wait_for_any(&sockets, left.div_ceil(1000));
+    }
+}
