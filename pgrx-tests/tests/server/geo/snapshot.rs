@@ -6,7 +6,7 @@ use anyhow::{Context, Result, ensure};
 use postgres::{Client, Error};
 use txn_server_tests::{Background, Done, Load, Worker, int, pid, sqlstate, until};
 
-use super::{Cluster, NODE_SUM, transfer};
+use super::{Cluster, NODE_SUM, Settings, transfer};
 
 /// A session that reads at one cut, and waits for long.
 pub const GLOBAL: &str = "SET default_transaction_isolation = 'repeatable read'; \
@@ -149,26 +149,62 @@ fn no_effect_is_seen_without_its_cause() -> Result<()> {
     Ok(())
 }
 
-/// Transfers, commits at one node after another, and readers, all at once.
+/// A reader has waited for a commit: its statement had begun before. What it reads at the
+/// coordinator belongs to the cut, too.
 #[test]
-fn every_read_beside_a_load_is_a_cut() -> Result<()> {
-    let cluster = Cluster::with(2, &[("txn.geo_lock_timeout", "500ms")], &[])?;
+fn who_has_waited_reads_the_coordinator_again() -> Result<()> {
+    let cluster = Cluster::start(2)?;
     let mut control = cluster.session()?;
-    control.batch_execute(
-        "CREATE FOREIGN TABLE step_0 (number bigint) SERVER node0;
-         CREATE FOREIGN TABLE step_1 (number bigint) SERVER node1",
-    )?;
+    let first = Reader::new(session(&cluster, GLOBAL)?)?;
+    let second = Reader::new(session(&cluster, GLOBAL)?)?;
+    let mut writer = cluster.session()?;
+    cluster.line(1).cut();
+    let first = first.read();
+    wait_until_open(&cluster, 0, 1)?;
+    writer.batch_execute("BEGIN; INSERT INTO ledger VALUES (1); INSERT INTO trace_0 VALUES (1)")?;
+    let commit = Background::run(writer, "COMMIT")?;
+    cluster.wait_until_prepared(0)?;
+    expect_waiting(&commit, "a commit beside a reader")?;
+    let second = second.read();
+    second.wait_until_blocked(&mut control)?;
+    expect_waiting(&second, "a reader behind a commit")?;
+    cluster.line(1).heal();
+    ensure!(first.end()?.1? == [0; 3]);
+    commit.end()?.1?;
+    let seen = second.end()?.1?;
+    ensure!(seen[0] == seen[1], "{seen:?}");
+    Ok(())
+}
+
+/// A cluster for transfers, commits at one node after another, and readers.
+pub fn cluster_for_load(settings: Settings) -> Result<Cluster> {
+    let mut all = vec![("txn.geo_lock_timeout", "500ms")];
+    all.extend(settings);
+    let cluster = Cluster::with(2, &all, &[])?;
     for node in 0..2 {
         let sql = format!("CREATE TABLE step_{node} (number bigint PRIMARY KEY)");
         cluster.node(node).connect()?.batch_execute(&sql)?;
+        let sql = format!("CREATE FOREIGN TABLE step_{node} (number bigint) SERVER node{node}");
+        cluster.session()?.batch_execute(&sql)?;
     }
+    Ok(cluster)
+}
+
+/// One of these.
+pub fn work(worker: &mut Worker) -> Result<Done, Error> {
+    match worker.number % 3 {
+        0 => read(worker),
+        1 => transact(worker),
+        _ => steps(worker),
+    }
+}
+
+#[test]
+fn every_read_beside_a_load_is_a_cut() -> Result<()> {
+    let cluster = cluster_for_load(&[])?;
     let tally = Load::new(&cluster.coordinator, 9, 40).run(|worker| {
         cluster.dog.progress();
-        match worker.number % 3 {
-            0 => read(worker),
-            1 => transact(worker),
-            _ => steps(worker),
-        }
+        work(worker)
     })?;
     tally.only(&["40001", "40P01", "55P03"])?;
     ensure!(cluster.balance_sum_at_nodes()? == 2 * NODE_SUM);

@@ -1,11 +1,14 @@
 //! Global snapshots when something does not answer, is cancelled or dies: nobody is held up for
 //! long, and what is seen is still a cut.
+use std::sync::Arc;
+use std::time::Duration;
+
 use anyhow::{Result, ensure};
 use postgres::Client;
-use txn_server_tests::{Background, int, sqlstate};
+use txn_server_tests::{Background, Load, int, sqlstate};
 
 use super::snapshot::{self, GLOBAL, Reader, traces, wait_until_open};
-use super::{Cluster, transfer};
+use super::{Cluster, NODE_SUM, transfer};
 
 fn session(cluster: &Cluster) -> Result<Client> {
     snapshot::session(cluster, GLOBAL)
@@ -103,15 +106,17 @@ fn who_waits_can_be_cancelled() -> Result<()> {
     let commit = Background::run(cluster.session()?, "INSERT INTO trace_0 VALUES (3)")?;
     commit.wait_until_blocked(&mut control)?;
     control.query("SELECT pg_cancel_backend($1)", &[&commit.pid])?;
-    let told = sqlstate(&commit.end()?.1);
-    ensure!(told == "57014", "{told}");
+    let (kept, told) = commit.end()?;
+    ensure!(sqlstate(&told) == "57014", "{told:?}");
     cluster.line(1).heal();
     ensure!(reader.end()?.1? == [2; 3]);
     ensure!(
         traces(&mut client)? == [2; 3],
         "a cancelled commit was seen"
     );
-    expect_free(&cluster, 4)
+    expect_free(&cluster, 4)?;
+    drop(kept);
+    Ok(())
 }
 
 /// The reader gives up, never the commit.
@@ -184,19 +189,26 @@ fn a_reader_gives_up() -> Result<()> {
 fn unapplied_commits_keep_readers_waiting() -> Result<()> {
     let cluster = Cluster::start(2)?;
     let mut client = session(&cluster)?;
-    let reader = Reader::new(session(&cluster)?)?;
+    let in_line = Reader::new(session(&cluster)?)?;
+    let later = Reader::new(session(&cluster)?)?;
     let mut stopped = cluster.stop_at("geo_applying", 1)?;
+    let in_line = in_line.read();
+    in_line.wait_until_blocked(&mut cluster.session()?)?;
     cluster.line(1).cut();
     stopped.release()?;
     stopped.end()?.1?;
     client.batch_execute("SET txn.geo_apply_timeout = '1s'")?;
     let told = sqlstate(&traces(&mut client));
     ensure!(told == "08006", "{told}");
-    let reader = reader.read();
-    reader.wait_until_blocked(&mut cluster.session()?)?;
+    let later = later.read();
+    for reader in [&in_line, &later] {
+        reader.wait_until_blocked(&mut cluster.session()?)?;
+    }
     cluster.line(1).heal();
-    let seen = reader.end()?.1?;
-    ensure!(seen == [1; 3], "{seen:?}");
+    for reader in [in_line, later] {
+        let seen = reader.end()?.1?;
+        ensure!(seen == [1; 3], "{seen:?}");
+    }
     Ok(())
 }
 
@@ -216,5 +228,50 @@ fn after_a_crash_nothing_is_torn() -> Result<()> {
     cluster.line(1).heal();
     let seen = reader.end()?.1?;
     ensure!(seen == [1; 3], "{seen:?}");
+    Ok(())
+}
+
+/// What a transaction may fail with while lines are cut and servers die.
+const GONE: [&str; 14] = [
+    "lost", "57P01", "57P02", "57P03", "08000", "08001", "08003", "08004", "08006", "08007",
+    "40001", "40P01", "55P03", "25P02",
+];
+
+/// The bank under faults, with readers beside: each of their reads is a cut.
+#[test]
+fn reads_beside_faults_are_cuts() -> Result<()> {
+    const SOME: usize = 60;
+    let mut cluster = snapshot::cluster_for_load(&[("txn.geo_apply_timeout", "2s")])?;
+    let load = Load::endless(&cluster.coordinator, 9);
+    let dog = Arc::clone(&cluster.dog);
+    let work = |worker: &mut _| {
+        dog.progress();
+        snapshot::work(worker)
+    };
+    let tally = load.run_disturbed(work, |running| {
+        for number in 0..6 {
+            let more = running.done() + SOME;
+            ensure!(running.wait_for(more), "the load has ended");
+            match number {
+                2 => cluster.kill_node(1, true)?,
+                4 => cluster.kill_coordinator()?,
+                _ => {
+                    let line = cluster.line(number % 2);
+                    line.cut();
+                    std::thread::sleep(Duration::from_millis(300));
+                    if number >= 3 {
+                        line.break_connections();
+                    }
+                    line.heal();
+                }
+            }
+        }
+        let more = running.done() + SOME;
+        ensure!(running.wait_for(more), "the load has ended");
+        Ok(())
+    })?;
+    tally.only(&GONE)?;
+    cluster.wait_until_resolved()?;
+    ensure!(cluster.balance_sum_at_nodes()? == 2 * NODE_SUM);
     Ok(())
 }
