@@ -23,6 +23,41 @@ struct Latency {
     used_at: AtomicU64,
     /// Exponentially weighted moving average, near the shortest; 0: not measured.
     round_trip: AtomicU64,
+    /// A `Trust`, plus one; 0: none yet.
+    trust: AtomicU64,
+}
+
+/// How much of a forecast counts at first (GeoTP's sigma), per mille.
+pub(crate) const TRUST: u64 = 800;
+/// What a forecast that was good adds.
+const MORE: u64 = 2;
+
+/// How much of the forecasts for a server counts: less when they turn out to be too long, slowly
+/// more while they are good.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Trust(u64);
+
+impl Default for Trust {
+    fn default() -> Trust {
+        Trust(TRUST)
+    }
+}
+
+impl Trust {
+    /// What counts of a forecast.
+    pub fn of(&self, forecast: u64) -> u64 {
+        (u128::from(forecast) * u128::from(self.0) / 1000) as u64
+    }
+
+    /// A forecast was too long.
+    pub fn lower(&mut self) {
+        self.0 = self.0 * 3 / 4;
+    }
+
+    /// A forecast was good.
+    pub fn raise(&mut self) {
+        self.0 = (self.0 + MORE).min(1000);
+    }
 }
 
 /// The round trips to all servers. Zeroed memory knows none.
@@ -49,6 +84,7 @@ impl Latencies {
             place.database.store(u64::from(database), Relaxed);
             place.server.store(u64::from(server), Relaxed);
             place.round_trip.store(0, Relaxed);
+            place.trust.store(0, Relaxed);
         }
         place.used_at.store(now, Relaxed);
     }
@@ -80,6 +116,22 @@ impl Latencies {
         let found = self.find(database, server)?.round_trip.load(Relaxed);
         (found > 0).then_some(found)
     }
+
+    /// How much of the forecasts for the server counts.
+    pub fn trust(&self, database: u32, server: u32) -> Trust {
+        let known = self.find(database, server);
+        let known = known.and_then(|one| one.trust.load(Relaxed).checked_sub(1));
+        known.map_or_else(Trust::default, Trust)
+    }
+
+    /// A round has taught something about the forecasts for the server.
+    pub fn learn(&self, database: u32, server: u32, change: impl FnOnce(&mut Trust)) {
+        if let Some(one) = self.find(database, server) {
+            let mut trust = self.trust(database, server);
+            change(&mut trust);
+            one.trust.store(trust.0 + 1, Relaxed);
+        }
+    }
 }
 
 /// For how long each part of a round is put off, so that all of them are done at about one time: no
@@ -106,6 +158,7 @@ mod tests {
                 server: zero(),
                 used_at: zero(),
                 round_trip: zero(),
+                trust: zero(),
             }),
         })
     }
@@ -158,6 +211,24 @@ mod tests {
         assert!(!all.is_used(5, 9999, NOW + 1));
         all.note_used(5, 9999, NOW + USED_US + 1);
         assert!(all.is_used(5, 9999, NOW + USED_US + 1));
+    }
+
+    #[test]
+    fn trust_is_each_servers_own() {
+        let all = latencies();
+        all.learn(5, 1, Trust::lower);
+        assert_eq!(all.trust(5, 1), Trust::default());
+        all.note_used(5, 1, NOW);
+        all.note_used(5, 2, NOW);
+        all.learn(5, 1, Trust::lower);
+        assert_eq!(all.trust(5, 1).of(1000), 600);
+        all.learn(5, 1, Trust::raise);
+        assert_eq!(all.trust(5, 1).of(1000), 602);
+        assert_eq!(all.trust(5, 2).of(1000), TRUST);
+        (0..1000).for_each(|_| all.learn(5, 1, Trust::lower));
+        assert_eq!(all.trust(5, 1).of(u64::MAX), 0);
+        (0..1000).for_each(|_| all.learn(5, 1, Trust::raise));
+        assert_eq!(all.trust(5, 1).of(1000), 1000);
     }
 
     #[test]

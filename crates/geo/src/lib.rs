@@ -1,15 +1,18 @@
 #![doc = include_str!("../README.md")]
 
+mod admission;
 mod board;
 mod deadlock;
 mod ending;
 mod fault;
+mod forecast;
 mod gate;
 mod gid;
 mod latency;
 #[cfg(test)]
 mod model;
 mod name;
+mod records;
 mod recovery;
 mod reply;
 mod running;
@@ -19,13 +22,16 @@ mod sync;
 mod vote;
 mod waits;
 
+pub use admission::{Admission, Contention, admit, risk};
 pub use board::{Board, DATABASES, Known, Phase, Wants};
 pub use deadlock::{Deadlock, Edge, HERE, Look, Party, deadlocks};
 pub use ending::{Ending, Local, Wrote, ending};
+pub use forecast::{Cost, Lesson, Taken, lesson, schedule};
 pub use gate::{Gate, Seat, Servers, Side};
 pub use gid::{Gid, InvalidGid};
-pub use latency::{Latencies, delays};
+pub use latency::{Latencies, Trust};
 pub use name::{Id, Name};
+pub use records::{Known as KnownRecord, RecordId, Records};
 pub use recovery::{Action, Decision, Pass, ReadActive, ReadAgain, ReadDecided, Scope};
 pub use reply::{Outcome, Server, outcome};
 pub use running::{Running, Session, TEXT};
