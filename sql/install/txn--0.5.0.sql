@@ -383,6 +383,13 @@ LANGUAGE C VOLATILE STRICT PARALLEL RESTRICTED
 AS 'MODULE_PATHNAME', 'geo_round_trip_wrapper';
 COMMENT ON FUNCTION txn.geo_round_trip(oid) IS 'the round trip to a node in microseconds, measured while it is used; null: not known; use the view txn.geo_nodes';
 
+CREATE FUNCTION txn.geo_records_raw(
+    OUT server oid, OUT relation oid, OUT record bigint, OUT local_us bigint, OUT in_flight bigint, OUT tries bigint, OUT commits bigint)
+RETURNS SETOF record
+LANGUAGE C VOLATILE STRICT PARALLEL RESTRICTED
+AS 'MODULE_PATHNAME', 'geo_records_wrapper';
+COMMENT ON FUNCTION txn.geo_records_raw() IS 'what is known of records at nodes; use the view txn.geo_records';
+
 CREATE FUNCTION txn.geo_wake() RETURNS void
 LANGUAGE C VOLATILE STRICT PARALLEL RESTRICTED
 AS 'MODULE_PATHNAME', 'geo_wake_wrapper';
@@ -408,7 +415,7 @@ CREATE FUNCTION txn.geo_take_over() RETURNS void
 LANGUAGE C VOLATILE STRICT PARALLEL UNSAFE SET search_path = pg_catalog, pg_temp
 AS 'MODULE_PATHNAME', 'geo_take_over_wrapper';
 COMMENT ON FUNCTION txn.geo_take_over() IS 'this server goes on as the coordinator of which it may be a copy, and which is gone; for superusers';
-REVOKE EXECUTE ON FUNCTION txn.geo_prepared_raw(), txn.geo_wake(), txn.geo_resolve(text, boolean), txn.geo_take_over() FROM PUBLIC;
+REVOKE EXECUTE ON FUNCTION txn.geo_records_raw(), txn.geo_prepared_raw(), txn.geo_wake(), txn.geo_resolve(text, boolean), txn.geo_take_over() FROM PUBLIC;
 
 CREATE VIEW txn.geo_nodes AS
 SELECT s.srvname AS node, w.fdwname AS wrapper, count(c.server) AS connections,
@@ -426,6 +433,18 @@ COMMENT ON COLUMN txn.geo_nodes.connections IS 'connections of this session';
 COMMENT ON COLUMN txn.geo_nodes.in_transaction IS 'whether the present transaction has used it';
 COMMENT ON COLUMN txn.geo_nodes.round_trip_ms IS 'the time to the node and back, in milliseconds; null: not known, as nobody has used it of late';
 GRANT SELECT ON txn.geo_nodes TO PUBLIC;
+
+CREATE VIEW txn.geo_records AS
+SELECT s.srvname AS node, r.relation::regclass AS relation, r.record, r.local_us / 1000.0 AS local_ms, r.in_flight, r.tries, r.commits
+FROM txn.geo_records_raw() r LEFT JOIN pg_foreign_server s ON s.oid = r.server;
+COMMENT ON VIEW txn.geo_records IS 'what txn.geo_schedule = forecast and admission know of rows at nodes';
+COMMENT ON COLUMN txn.geo_records.node IS 'the foreign server; null: it was dropped';
+COMMENT ON COLUMN txn.geo_records.relation IS 'the foreign table';
+COMMENT ON COLUMN txn.geo_records.record IS 'a hash of the server, the table and the values of its option key';
+COMMENT ON COLUMN txn.geo_records.local_ms IS 'how long statements about the row take at the node, in milliseconds, without the way there and back';
+COMMENT ON COLUMN txn.geo_records.in_flight IS 'transactions of this database that are at work on the row';
+COMMENT ON COLUMN txn.geo_records.tries IS 'transactions that have ended, halved each 10 seconds';
+COMMENT ON COLUMN txn.geo_records.commits IS 'those of them that have committed';
 
 CREATE VIEW txn.geo_transactions AS
 SELECT d.gid, s.srvname AS node, CASE WHEN d.lost THEN 'lost' ELSE 'decided' END AS state,

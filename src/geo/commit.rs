@@ -14,7 +14,7 @@ use super::node::{ID, Node, Use};
 use super::nodes::{self, NodeId};
 use super::others;
 use super::running;
-use super::schedule;
+use super::schedule::{self, Part, Round};
 use super::server;
 use super::settle::{self, Heeds};
 use super::single;
@@ -113,14 +113,25 @@ fn finish_all(all: &[NodeId]) -> Outcome<()> {
 /// Sends the writes that were put off, and waits for their answers.
 fn send_deferred() -> Outcome<()> {
     let mut sent = Vec::new();
-    let parts = nodes::servers(&nodes::all(Node::has_deferred));
-    schedule::send_each(parts, true, |id| {
+    let parts = parts(&nodes::all(Node::has_deferred));
+    let round = schedule::send_each(parts, true, |id| {
         let exchange = nodes::send_deferred(id, &[]);
         sent.push((id, Rc::clone(&exchange)));
         Ok(Some((id, exchange)))
     })?;
+    round.finish()?;
     sent.iter()
         .try_for_each(|(id, exchange)| nodes::finish(*id, exchange))
+}
+
+/// What was put off, as the parts of a round.
+fn parts(deferred: &[NodeId]) -> Vec<Part<NodeId>> {
+    let part = |&id: &NodeId| {
+        nodes::with(id, |node| {
+            Part::new(node.server.server, node.deferred_records(), id)
+        })
+    };
+    deferred.iter().map(part).collect()
 }
 
 /// Those that have written nothing commit at once. A serializable one may be refused.
@@ -145,7 +156,7 @@ fn end_readers() -> Outcome<()> {
 /// All that have written are asked to prepare, if they were not before; and say yes.
 fn two_phases() -> Outcome<()> {
     begin_voting(0)?;
-    ask_others(&[])?;
+    ask_others(&[])?.finish()?;
     let asked = VOTING
         .borrow()
         .as_ref()
@@ -181,7 +192,7 @@ fn begin_voting(early: usize) -> Outcome<()> {
 }
 
 /// Asks the nodes that have written, but for these mappings, to prepare.
-fn ask_others(but: &[Oid]) -> Outcome<()> {
+fn ask_others(but: &[Oid]) -> Outcome<Round> {
     let writes = |node: &Node| {
         node.for_use == Use::Work
             && node.has_written()
@@ -201,7 +212,7 @@ fn ask_others(but: &[Oid]) -> Outcome<()> {
     for id in others {
         ask(id)?;
     }
-    schedule::send_each(nodes::servers(&deferred), true, ask)
+    schedule::send_each(parts(&deferred), true, ask)
 }
 
 fn note_asked(id: NodeId, gid: Gid, sent: &Rc<Exchange>) {
@@ -229,7 +240,8 @@ pub fn begin_early(estate: *const EState, servers: &[(Oid, Oid)]) -> Outcome<()>
         return Ok(());
     }
     begin_voting(estate as usize)?;
-    ask_others(&mappings)
+    // The statement does not wait for their answers.
+    ask_others(&mappings).map(drop)
 }
 
 /// Whether nodes prepare with the statement of that state.
@@ -298,6 +310,7 @@ pub fn committed() {
         // The nodes are told when the locks are released.
         return;
     }
+    schedule::transaction_ended(true);
     nodes::transaction_ended();
 }
 
@@ -321,6 +334,7 @@ pub fn after_locks() {
         }
         nodes::with(one.id, Node::end_transaction);
     }
+    schedule::transaction_ended(true);
     nodes::transaction_ended();
     gate::leave();
     if !is_applied {
@@ -376,6 +390,7 @@ fn apply(voting: &Voting) -> bool {
 pub fn rolled_back() {
     others::forget();
     gate::leave();
+    schedule::transaction_ended(false);
     // Voting may have begun before the first node was used.
     let voting = match VOTING.try_borrow_mut() {
         Ok(mut voting) => voting.take(),

@@ -7,6 +7,7 @@ use super::nodes::{self, NodeId};
 use crate::pg::local::Local;
 use crate::pg::{nesting, raw, xact};
 use crate::shared::guc::{self, is_on};
+use geo::RecordId;
 use pgrx::pg_sys;
 use std::cell::Cell;
 use std::ffi::CString;
@@ -38,10 +39,17 @@ pub fn is_begun() -> bool {
     nodes::are_used() && !nodes::all(Node::has_deferred).is_empty()
 }
 
-/// Puts a write off that has to change so many rows. False: too many wait already.
-pub fn put(id: NodeId, text: &str, parameters: &[Option<CString>], rows: u64) -> bool {
+/// Puts a write off that has to change so many rows, and is about these records. False: too many
+/// wait already.
+pub fn put(
+    id: NodeId,
+    text: &str,
+    parameters: &[Option<CString>],
+    rows: u64,
+    records: &[RecordId],
+) -> bool {
     let mut command = Command::new(Role::Deferred(rows), text);
     command.parameters = parameters.to_vec();
     let nest_level = xact::nest_level();
-    nodes::with(id, |node| node.defer(command, nest_level))
+    nodes::with(id, |node| node.defer(command, nest_level, records.to_vec()))
 }

@@ -9,6 +9,7 @@ use super::key;
 use super::last;
 use super::node::Use;
 use super::nodes;
+use super::record;
 use super::row::{CTID, Conversion, descriptor_of, store};
 use super::scan::{attributes, server_and_user, text};
 use super::schedule::Sent;
@@ -245,7 +246,13 @@ unsafe fn put_off(node: *mut ForeignScanState, direct: &Direct) -> Outcome<bool>
         }
         let parameters = direct.parameters.evaluate((*node).ss.ps.ps_ExprContext);
         let id = nodes::find(direct.server, direct.user, Use::Work)?;
-        Ok(defer::put(id, &direct.sql, &parameters, 1))
+        Ok(defer::put(
+            id,
+            &direct.sql,
+            &parameters,
+            1,
+            &record::of(node),
+        ))
     }
 }
 

@@ -116,6 +116,7 @@ pub struct Exchange {
     /// Rows that have come where none could be taken.
     kept: RefCell<Vec<Answer>>,
     is_done: Cell<bool>,
+    sent_at: u64,
     /// When the last answer was taken.
     done_at: Cell<u64>,
     failure: RefCell<Option<Failure>>,
@@ -138,6 +139,7 @@ impl Exchange {
             level: xact::nest_level(),
             kept: RefCell::new(Vec::new()),
             is_done: Cell::new(false),
+            sent_at: process::now(),
             done_at: Cell::new(0),
             failure: RefCell::new(None),
             has_broken_promise: Cell::new(false),
@@ -154,7 +156,12 @@ impl Exchange {
         self.is_done.get()
     }
 
-    /// When that was.
+    /// When it was sent.
+    pub fn sent_at(&self) -> u64 {
+        self.sent_at
+    }
+
+    /// When the last answer was taken.
     pub fn done_at(&self) -> u64 {
         self.done_at.get()
     }

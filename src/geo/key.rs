@@ -9,7 +9,7 @@ use pgrx::pg_sys::{self, ForeignScan, Node, NodeTag, OpExpr, Relation};
 ///
 /// # Safety
 /// An open foreign table.
-unsafe fn key_columns(relation: Relation) -> Vec<i16> {
+pub unsafe fn key_columns(relation: Relation) -> Vec<i16> {
     // SAFETY: by the contract; catalog look-ups.
     unsafe {
         let table = (*relation).rd_id;
@@ -73,7 +73,10 @@ unsafe fn equality(condition: *mut Node, table: pg_sys::Index) -> Option<i16> {
 }
 
 /// Whether a btree operator family says that the operator is equality.
-unsafe fn is_equality(operator: pg_sys::Oid) -> bool {
+///
+/// # Safety
+/// None: a catalog look-up.
+pub unsafe fn is_equality(operator: pg_sys::Oid) -> bool {
     // SAFETY: a catalog look-up; its list is of OpBtreeInterpretation.
     unsafe {
         let found = pg_sys::get_op_btree_interpretation(operator);
@@ -85,7 +88,10 @@ unsafe fn is_equality(operator: pg_sys::Oid) -> bool {
 }
 
 /// The column of the table that the expression is, perhaps as another type with the same values.
-unsafe fn column_of(mut expression: *mut Node, table: pg_sys::Index) -> Option<i16> {
+///
+/// # Safety
+/// An expression of a plan.
+pub unsafe fn column_of(mut expression: *mut Node, table: pg_sys::Index) -> Option<i16> {
     // SAFETY: an expression of a plan.
     unsafe {
         while tag(expression) == NodeTag::T_RelabelType {

@@ -19,6 +19,7 @@ mod node;
 mod nodes;
 pub mod others;
 mod planner;
+mod record;
 pub mod resolver;
 mod row;
 mod running;

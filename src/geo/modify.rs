@@ -6,8 +6,10 @@ use super::failure::{Failure, NOT_SUPPORTED, Outcome, raised};
 use super::node::Use;
 use super::nodes;
 use super::planner;
+use super::record;
 use super::row::{Conversion, store};
 use super::scan::{attributes, text};
+use super::schedule::{self, Part};
 use super::server::{self, Server, option_of, options};
 use super::values::{Output, Plain};
 use crate::pg::libpq::Answer;
@@ -277,11 +279,7 @@ impl Modify {
     fn insert_of(&self, rows: usize) -> String {
         let (first, rest) = self.sql.split_at(self.values_end.min(self.sql.len()));
         let mut sql = first.to_owned();
-        let mut parameter = self
-            .targets
-            .iter()
-            .filter(|target| target.1.is_some())
-            .count();
+        let mut parameter = self.columns().count();
         for _ in 1..rows {
             let values: Vec<String> = self
                 .targets
@@ -304,13 +302,33 @@ impl Modify {
     /// How many rows it has changed.
     fn run(&self, sql: &str, values: Vec<Option<CString>>, rows: usize) -> Outcome<u64> {
         let id = nodes::reach(&self.server, Use::Work)?;
-        if self.may_defer && defer::put(id, sql, &values, rows as u64) {
+        let server = self.server.server;
+        let mut records = Vec::new();
+        if self.address == 0 {
+            let columns: Vec<c_int> = self.columns().collect();
+            // SAFETY: the table is open while it is changed.
+            records = unsafe { record::of_rows(self.relation, &columns, &values) };
+        }
+        if self.may_defer && defer::put(id, sql, &values, rows as u64, &records) {
             return Ok(rows as u64);
         }
+        records.extend(nodes::deferred_records(server));
         let rows = self.returning.clone().map(|rows| rows as Rc<dyn Rows>);
-        let exchange = nodes::send(id, sql, values, rows);
-        nodes::finish(id, &exchange)?;
-        Ok(exchange.affected())
+        let mut affected = 0;
+        schedule::send_each(vec![Part::new(server, records, values)], true, |values| {
+            let exchange = nodes::send(id, sql, values, rows.clone());
+            nodes::finish(id, &exchange)?;
+            affected = exchange.affected();
+            Ok(Some((id, exchange)))
+        })?
+        .finish()?;
+        Ok(affected)
+    }
+
+    /// The columns that are sent.
+    fn columns(&self) -> impl Iterator<Item = c_int> {
+        let sent = self.targets.iter().filter(|target| target.1.is_some());
+        sent.map(|target| target.0)
     }
 
     /// Puts the row that has come back into the slot.
@@ -449,11 +467,7 @@ pub unsafe extern "C-unwind" fn batch(result: *mut ResultRelInfo) -> c_int {
             None => batch_size((*result).ri_RelationDesc),
             Some(modify) if modify.targets.is_empty() => 1,
             Some(modify) => {
-                let each = modify
-                    .targets
-                    .iter()
-                    .filter(|target| target.1.is_some())
-                    .count();
+                let each = modify.columns().count();
                 modify.batch.min((MOST_PARAMETERS / each.max(1)) as c_int)
             }
         }

@@ -7,6 +7,7 @@ use super::failure::Failure;
 use super::server::Server;
 use super::socket::{Descriptor, For};
 use crate::pg::libpq::{self, Answer, Session, Status};
+use geo::RecordId;
 use std::collections::VecDeque;
 use std::ffi::c_char;
 use std::ptr::null;
@@ -49,6 +50,8 @@ struct Deferred {
     command: Command,
     /// The nest level it belongs to.
     nest_level: i32,
+    /// What it is about, as far as that is known and matters.
+    records: Vec<RecordId>,
 }
 
 /// A connection and its state.
@@ -152,7 +155,7 @@ impl Node {
     }
 
     /// Puts a write off, at this nest level. False: too many wait already.
-    pub fn defer(&mut self, command: Command, nest_level: i32) -> bool {
+    pub fn defer(&mut self, command: Command, nest_level: i32, records: Vec<RecordId>) -> bool {
         let values = command.parameters.iter().flatten();
         let bytes: usize = values.map(|value| value.count_bytes()).sum();
         let has_room = self.deferred.len() < MOST_DEFERRED
@@ -162,6 +165,7 @@ impl Node {
             self.deferred.push(Deferred {
                 command,
                 nest_level,
+                records,
             });
         }
         has_room
@@ -170,6 +174,12 @@ impl Node {
     /// Whether writes wait to be sent.
     pub fn has_deferred(&self) -> bool {
         !self.deferred.is_empty()
+    }
+
+    /// What the writes that wait are about.
+    pub fn deferred_records(&self) -> Vec<RecordId> {
+        let all = self.deferred.iter().flat_map(|one| &one.records);
+        all.copied().collect()
     }
 
     /// Whether a write has not done what the client was told: the transaction must not commit.

@@ -3,15 +3,17 @@
 use super::connect;
 use super::coordinator;
 use super::exchange::{Command, Exchange, Request, Role, Rows};
-use super::failure::{Failure, NOT_IN_STATE, NOT_SUPPORTED, Outcome, check_for_interrupts};
+use super::failure::{Failure, NOT_IN_STATE, NOT_SUPPORTED, Outcome};
 use super::gate;
 use super::node::{Level, Next, Node, Use};
 use super::planner;
-use super::running;
+use super::running::{self, Waiting};
 use super::server::{self, Server};
+use super::socket::{For, wait_for_any, wait_for_socket};
 use crate::pg::local::Local;
-use crate::pg::{libpq, process, release, xact};
+use crate::pg::{process, release, xact};
 use crate::shared::guc::{self, GeoSnapshot};
+use geo::RecordId;
 use pgrx::pg_sys::{self, Oid};
 use std::cell::{Cell, RefCell};
 use std::ffi::CString;
@@ -81,10 +83,15 @@ pub fn all(mut is_one: impl FnMut(&Node) -> bool) -> Vec<NodeId> {
     found
 }
 
-/// The connections, each behind its server.
-pub fn servers(ids: &[NodeId]) -> Vec<(Oid, NodeId)> {
-    let of = |&id: &NodeId| (with(id, |node| node.server.server), id);
-    ids.iter().map(of).collect()
+/// What the writes that wait for that server are about.
+pub fn deferred_records(server: Oid) -> Vec<RecordId> {
+    let mut found = Vec::new();
+    for_each(|_, node| {
+        if node.server.server == server {
+            found.extend(node.deferred_records());
+        }
+    });
+    found
 }
 
 /// Whether the transaction has used a node.
@@ -389,30 +396,52 @@ fn repeat(id: NodeId) -> Outcome<bool> {
 /// Waits until then, in microseconds. Takes what comes on these connections meanwhile, and ends as
 /// soon as one of the exchanges has failed. Raises on a cancel.
 pub fn pause(until: u64, sent: &[(NodeId, Rc<Exchange>)]) -> Outcome<()> {
-    /// How long one sleep is at most, in milliseconds: a signal that comes just before is seen
-    /// then.
-    const NAP_MS: u64 = 10;
     loop {
-        for (id, exchange) in sent {
-            with(*id, Node::consume);
-            while step(*id, false)? {}
-            if exchange.has_failed() {
-                finish(*id, exchange)?;
-            }
-        }
+        let sockets = take_what_has_come(sent)?;
         let left = until.saturating_sub(process::now());
-        if left == 0 {
-            return Ok(());
-        }
-        let sockets: Vec<_> = sent
-            .iter()
-            .filter(|(_, exchange)| !exchange.is_done())
-            .map(|(id, _)| (with(*id, |node| node.session().socket()), false))
-            .collect();
         match left / 1000 {
+            0 if left == 0 => return Ok(()),
             0 => std::thread::sleep(std::time::Duration::from_micros(left)),
-            ms => drop(libpq::poll(&sockets, ms.min(NAP_MS) as i32)),
+            ms => drop(wait_for_any(&sockets, ms)),
         }
-        check_for_interrupts();
     }
+}
+
+/// Waits until all of them have been answered; ends as soon as one has failed. Raises on a cancel; fails
+/// if the transaction has to give way to others in a deadlock.
+pub fn finish_all(sent: &[(NodeId, Rc<Exchange>)]) -> Outcome<()> {
+    let mut sockets = take_what_has_come(sent)?;
+    let mut waiting = Waiting::begin();
+    while !sockets.is_empty() {
+        wait_for_any(&sockets, waiting.nap_ms());
+        let left = take_what_has_come(sent)?;
+        if left.len() < sockets.len() {
+            waiting = Waiting::begin();
+        } else {
+            waiting.go_on()?;
+        }
+        sockets = left;
+    }
+    Ok(())
+}
+
+/// Takes what has come for these, without waiting. The sockets of those that are not done, for
+/// `wait_for_any`. An error if one has failed.
+fn take_what_has_come(sent: &[(NodeId, Rc<Exchange>)]) -> Outcome<Vec<(i32, bool)>> {
+    let mut sockets = Vec::new();
+    for (id, exchange) in sent {
+        with(*id, Node::consume);
+        while step(*id, false)? {}
+        if exchange.has_failed() {
+            finish(*id, exchange)?;
+        }
+        if !exchange.is_done() {
+            sockets.push(with(*id, |node| {
+                (node.session().socket(), node.waits_for() != For::Reading)
+            }));
+        }
+    }
+    sockets.sort_unstable();
+    sockets.dedup_by_key(|(socket, _)| *socket);
+    Ok(sockets)
 }

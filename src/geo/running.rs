@@ -102,17 +102,28 @@ fn patience() -> u64 {
     unsafe { pg_sys::DeadlockTimeout }.max(1) as u64 * 2000
 }
 
-/// Waits until a node has an answer on that socket. Raises on a cancel; fails if the transaction
-/// has to give way to others in a deadlock.
-pub fn wait_for_answer(socket: i32, what: For) -> Outcome<()> {
-    let mut asks_at = process::now() + patience();
-    let mut long: Option<LongWait> = None;
-    loop {
-        let left = asks_at.saturating_sub(process::now());
-        if wait_for_socket(socket, what, Some(left.div_ceil(1000))) {
-            return Ok(());
+/// A wait for nodes, from when on nothing has come from them.
+pub struct Waiting {
+    asks_at: u64,
+    long: Option<LongWait>,
+}
+
+impl Waiting {
+    pub fn begin() -> Waiting {
+        Waiting {
+            asks_at: process::now() + patience(),
+            long: None,
         }
-        if long.is_some()
+    }
+
+    /// How long it may sleep until `go_on`, in milliseconds.
+    pub fn nap_ms(&self) -> u64 {
+        self.asks_at.saturating_sub(process::now()).div_ceil(1000)
+    }
+
+    /// Nothing has come. Fails if the transaction has to give way to others in a deadlock.
+    pub fn go_on(&mut self) -> Outcome<()> {
+        if self.long.is_some()
             && let Some(why) = own(Running::refusal)
         {
             memory().totals.geo_deadlocks.add(1);
@@ -120,15 +131,27 @@ pub fn wait_for_answer(socket: i32, what: For) -> Outcome<()> {
                 .detail(why)
                 .hint("The transaction might succeed if retried."));
         }
-        if process::now() >= asks_at && NAME.get().is_some() {
-            long.get_or_insert_with(LongWait::begin);
+        if process::now() < self.asks_at {
+            return Ok(());
+        }
+        if NAME.get().is_some() {
+            self.long.get_or_insert_with(LongWait::begin);
             coordinator::want(Wants {
                 look: true,
                 pass: false,
             });
         }
-        if process::now() >= asks_at {
-            asks_at = process::now() + patience();
-        }
+        self.asks_at = process::now() + patience();
+        Ok(())
     }
+}
+
+/// Waits until a node has an answer on that socket. Raises on a cancel; fails if the transaction
+/// has to give way to others in a deadlock.
+pub fn wait_for_answer(socket: i32, what: For) -> Outcome<()> {
+    let mut waiting = Waiting::begin();
+    while !wait_for_socket(socket, what, Some(waiting.nap_ms())) {
+        waiting.go_on()?;
+    }
+    Ok(())
 }

@@ -1,42 +1,246 @@
-//! When the parts of a round leave for their nodes.
+//! When the parts of a round leave for their nodes, whether they leave at all, and what their
+//! answers teach (`txn.geo_schedule`).
 
-use super::coordinator;
+use super::coordinator::{self, memory};
 use super::exchange::Exchange;
-use super::failure::Outcome;
+use super::failure::{Failure, Outcome};
 use super::nodes::{self, NodeId};
-use crate::pg::process;
+use crate::pg::local::Local;
+use crate::pg::{process, xact};
 use crate::shared::guc::{self, GeoSchedule};
-use pgrx::pg_sys::Oid;
+use geo::{Admission, Contention, Cost, Lesson, RecordId, Taken, Trust};
+use pgrx::pg_sys::{self, Oid};
+use std::cell::RefCell;
+use std::ffi::CStr;
 use std::rc::Rc;
 
 /// What was sent, and where.
 pub type Sent = (NodeId, Rc<Exchange>);
 
-/// Sends parts, each of which goes to that server: at once or, if they are scheduled, so that all
-/// are done at about one time. A part that fails keeps the later ones from being sent. Raises on a
-/// cancel.
+/// A part of a round: where it goes, which records it is about, as far as they are known, and what
+/// it is.
+pub struct Part<T> {
+    server: Oid,
+    records: Vec<RecordId>,
+    what: T,
+}
+
+impl<T> Part<T> {
+    pub fn new(server: Oid, records: Vec<RecordId>, what: T) -> Part<T> {
+        Part {
+            server,
+            records,
+            what,
+        }
+    }
+}
+
+/// Parts that have left.
+pub struct Round {
+    servers: Vec<Oid>,
+    /// The hashes of each part's records.
+    records: Vec<Vec<u64>>,
+    costs: Vec<Cost>,
+    /// Of which part, and what.
+    sent: Vec<(usize, Sent)>,
+}
+
+/// A transaction is counted as at work on so many records at most.
+const MOST_AT_WORK: usize = 256;
+
+/// The records that this transaction is counted as at work on.
+static AT_WORK: Local<RefCell<Vec<u64>>> = Local::new(RefCell::new(Vec::new()));
+
+/// Whether records matter.
+pub fn forecasts() -> bool {
+    matches!(
+        guc::GEO_SCHEDULE.get(),
+        GeoSchedule::Forecast | GeoSchedule::Admission
+    )
+}
+
+/// The longest time that a part is put off, in microseconds.
+fn most() -> u64 {
+    guc::GEO_MAX_DELAY.get().max(0) as u64 * 1000
+}
+
+/// Sends parts: at once or, if they are scheduled, so that all are done at about one time. A part
+/// that fails keeps the later ones from being sent. Raises on a cancel.
 pub fn send_each<T>(
-    parts: Vec<(Oid, T)>,
+    parts: Vec<Part<T>>,
     is_scheduled: bool,
     mut send: impl FnMut(T) -> Outcome<Option<Sent>>,
-) -> Outcome<()> {
+) -> Outcome<Round> {
+    let records: Vec<&RecordId> = parts.iter().flat_map(|part| &part.records).collect();
+    if is_scheduled && guc::GEO_SCHEDULE.get() == GeoSchedule::Admission {
+        admit(&records)?;
+    }
+    begin(&records);
+    let hashes = |part: &Part<T>| part.records.iter().map(RecordId::hash).collect();
+    let mut round = Round {
+        servers: parts.iter().map(|part| part.server).collect(),
+        records: parts.iter().map(hashes).collect(),
+        costs: Vec::new(),
+        sent: Vec::new(),
+    };
+    let costs = round.servers.iter().zip(&round.records);
+    round.costs = costs
+        .map(|(server, hashes)| cost(*server, hashes))
+        .collect();
     let mut delays = vec![0; parts.len()];
-    if is_scheduled && parts.len() > 1 && guc::GEO_SCHEDULE.get() == GeoSchedule::Latency {
-        let trips: Vec<_> = parts
-            .iter()
-            .map(|(server, _)| coordinator::round_trip(*server))
-            .collect();
-        delays = geo::delays(&trips, guc::GEO_MAX_DELAY.get().max(0) as u64 * 1000);
+    if is_scheduled && guc::GEO_SCHEDULE.get() != GeoSchedule::Off {
+        delays = geo::schedule(&round.costs, most());
     }
     let began = process::now();
-    let mut order: Vec<_> = delays.into_iter().zip(parts).collect();
-    order.sort_by_key(|(delay, _)| *delay);
+    let mut order: Vec<_> = parts.into_iter().enumerate().collect();
+    order.sort_by_key(|(n, _)| delays[*n]);
     let mut sent = Vec::new();
-    for (delay, (_, part)) in order {
-        if delay > 0 {
-            nodes::pause(began + delay, &sent)?;
+    for (n, part) in order {
+        if delays[n] > 0 {
+            nodes::pause(began + delays[n], &sent)?;
         }
-        sent.extend(send(part)?);
+        if let Some(one) = send(part.what)? {
+            sent.push(one.clone());
+            round.sent.push((n, one));
+        }
     }
-    Ok(())
+    Ok(round)
+}
+
+impl Round {
+    /// Waits until all parts have been answered; ends as soon as one has failed. Raises on a
+    /// cancel.
+    pub fn finish(self) -> Outcome<()> {
+        let sent: Vec<Sent> = self.sent.iter().map(|(_, sent)| sent.clone()).collect();
+        nodes::finish_all(&sent)?;
+        if forecasts() {
+            self.learn();
+        }
+        Ok(())
+    }
+
+    /// All have been answered: how long each took at its node, and whether the forecasts were good.
+    fn learn(&self) {
+        let now = process::now();
+        let mut taken = vec![None; self.costs.len()];
+        for &(n, (_, ref exchange)) in &self.sent {
+            let one = Taken {
+                sent: exchange.sent_at(),
+                done: exchange.done_at(),
+            };
+            taken[n] = Some(one);
+            if let Some(trip) = self.costs[n].round_trip {
+                let local = one.done.saturating_sub(one.sent).saturating_sub(trip);
+                memory().with_records(|all| all.measured(&self.records[n], local, now));
+            }
+        }
+        let Some(taken) = taken.into_iter().collect::<Option<Vec<Taken>>>() else {
+            return;
+        };
+        let (n, change): (usize, fn(&mut Trust)) = match geo::lesson(&self.costs, most(), &taken) {
+            Some(Lesson::TooLong(n)) => (n, Trust::lower),
+            Some(Lesson::Good(n)) => (n, Trust::raise),
+            None => return,
+        };
+        let (database, server) = (coordinator::database(), self.servers[n].into());
+        memory().with_latencies(|all| all.learn(database, server, change));
+    }
+}
+
+/// What a part at that server about these records is going to take.
+fn cost(server: Oid, hashes: &[u64]) -> Cost {
+    let (database, server) = (coordinator::database(), server.into());
+    let (round_trip, trust) = memory().with_latencies(|all| {
+        let trip = all.round_trip(database, server);
+        (trip, all.trust(database, server))
+    });
+    let mut local = 0;
+    if !hashes.is_empty() {
+        let now = process::now();
+        local = trust.of(memory().with_records(|all| all.forecast(hashes, now)));
+    }
+    Cost { round_trip, local }
+}
+
+/// The transaction is at work on these records from now on.
+fn begin(records: &[&RecordId]) {
+    let now = process::now();
+    let mut at_work = AT_WORK.borrow_mut();
+    for record in records {
+        let hash = record.hash();
+        let is_new = at_work.len() < MOST_AT_WORK && !at_work.contains(&hash);
+        if is_new && memory().with_records(|all| all.begin(record, now)) {
+            at_work.push(hash);
+        }
+    }
+}
+
+/// The transaction has ended: it is at work on nothing any more. Raises nothing.
+pub fn transaction_ended(has_committed: bool) {
+    let Ok(mut at_work) = AT_WORK.try_borrow_mut() else {
+        return;
+    };
+    if at_work.is_empty() {
+        return;
+    }
+    let (hashes, now) = (std::mem::take(&mut *at_work), process::now());
+    memory().with_records(|all| {
+        for &hash in &hashes {
+            all.end(hash, has_committed, now);
+        }
+    });
+}
+
+/// Waits until the transaction may begin to write about these records; an error if it waits too
+/// often. One that has written something is let in: others wait for that meanwhile.
+fn admit(records: &[&RecordId]) -> Outcome<()> {
+    let has_written = || !nodes::all(|node| node.transaction().is_some()).is_empty();
+    if xact::own_xid() != 0 || has_written() {
+        return Ok(());
+    }
+    let is_new = |hash: &u64| !AT_WORK.borrow().contains(hash);
+    let hashes = records.iter().map(|one| one.hash());
+    let hashes: Vec<u64> = hashes.filter(is_new).collect();
+    let mut waits = 0;
+    loop {
+        let now = process::now();
+        let contention = memory().with_records(|all| all.contention(&hashes, now));
+        let draw = f64::from(process::random()) / (f64::from(u32::MAX) + 1.0);
+        match geo::admit(&contention, draw, waits) {
+            Admission::Enter => return Ok(()),
+            Admission::Wait(time) => nodes::pause(now + time, &[])?,
+            Admission::Refuse => return Err(refused(&hashes, &contention)),
+        }
+        waits += 1;
+    }
+}
+
+fn refused(hashes: &[u64], contention: &[Contention]) -> Failure {
+    let risk = |one: &Contention| geo::risk(&[*one]);
+    let worst = hashes
+        .iter()
+        .zip(contention)
+        .max_by(|one, other| risk(one.1).total_cmp(&risk(other.1)));
+    let failure = Failure::new(
+        *b"40001",
+        "could not serialize access because of contention at the nodes",
+    )
+    .hint("The transaction might succeed if retried. See txn.geo_records.");
+    let Some((&hash, one)) = worst else {
+        return failure;
+    };
+    let now = process::now();
+    let relation = memory().with_records(|all| all.known(hash, now)).relation;
+    // SAFETY: a catalog look-up, which gives null or a name.
+    let name = unsafe {
+        let name = pg_sys::get_rel_name(Oid::from(relation));
+        match name.is_null() {
+            true => String::new(),
+            false => CStr::from_ptr(name).to_string_lossy().into_owned(),
+        }
+    };
+    failure.detail(format!(
+        "Transactions at work on a row of \"{name}\": {}. Of {} that have ended, {} have committed.",
+        one.others, one.tries, one.commits
+    ))
 }

@@ -12,6 +12,7 @@ use super::failure::{Failure, NOT_SUPPORTED, Outcome};
 use super::last;
 use super::node::Use;
 use super::nodes::{self, NodeId};
+use super::record;
 use super::schedule::{self, Sent};
 use crate::pg::local::Local;
 use crate::pg::nodes::{length, nodes as elements, nth, tag};
@@ -282,11 +283,22 @@ pub unsafe fn start_together(node: *mut ForeignScanState) -> Outcome<()> {
         (*plan).operation != pg_sys::CmdType::CMD_SELECT
     };
     let is_scheduled = parts.iter().all(writes);
-    let parts = parts.into_iter().map(|one| (one.server, one)).collect();
+    let part = |one: Part| {
+        let mut records = Vec::new();
+        if is_scheduled {
+            // SAFETY: a direct modification whose statement runs.
+            records = unsafe { record::of(one.node) };
+            records.extend(nodes::deferred_records(one.server));
+        }
+        schedule::Part::new(one.server, records, one)
+    };
+    let parts = parts.into_iter().map(part).collect();
     // SAFETY: the state of a part that was noted.
-    schedule::send_each(parts, is_scheduled, |part: Part| unsafe {
+    let round = schedule::send_each(parts, is_scheduled, |part: Part| unsafe {
         (part.start)(part.node)
-    })
+    })?;
+    // Reads are waited for one by one, where their rows are wanted.
+    if is_scheduled { round.finish() } else { Ok(()) }
 }
 
 /// The part and those beside it, if they may leave together.

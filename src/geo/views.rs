@@ -1,9 +1,10 @@
-//! The functions behind the views `txn.geo_nodes` and `txn.geo_transactions`, and what a superuser
-//! may do by hand.
+//! The functions behind the views `txn.geo_nodes`, `txn.geo_records` and `txn.geo_transactions`, and
+//! what a superuser may do by hand.
 
 use super::coordinator::{self, memory};
 use super::failure::{Failure, NOT_IN_STATE, raised};
 use super::{by_hand, nodes};
+use crate::pg::process;
 use geo::{Gid, Phase};
 use pgrx::prelude::*;
 
@@ -39,6 +40,36 @@ fn geo_round_trip(server: pg_sys::Oid) -> Option<i64> {
     coordinator::round_trip(server).map(|trip| trip as i64)
 }
 
+/// What is known of records at the nodes of this database; times are in microseconds.
+#[pg_extern(sql = false)]
+#[allow(clippy::type_complexity)]
+fn geo_records() -> TableIterator<
+    'static,
+    (
+        name!(server, pg_sys::Oid),
+        name!(relation, pg_sys::Oid),
+        name!(record, i64),
+        name!(local_us, i64),
+        name!(in_flight, i64),
+        name!(tries, i64),
+        name!(commits, i64),
+    ),
+> {
+    let now = process::now();
+    let all = memory().with_records(|all| all.all(coordinator::database(), now));
+    TableIterator::new(all.into_iter().map(|one| {
+        (
+            pg_sys::Oid::from(one.server),
+            pg_sys::Oid::from(one.relation),
+            one.hash as i64,
+            one.local as i64,
+            one.in_flight as i64,
+            one.tries as i64,
+            one.commits as i64,
+        )
+    }))
+}
+
 /// What the resolver of this database does.
 #[pg_extern(sql = false)]
 fn geo_resolver() -> TableIterator<
@@ -61,7 +92,7 @@ fn geo_resolver() -> TableIterator<
         };
         let pid = known
             .process
-            .and_then(|process| crate::pg::process::pid_of(process as hotrow::ActorId));
+            .and_then(|number| process::pid_of(number as hotrow::ActorId));
         let (passes, looks) = (known.passes as i64, known.looks as i64);
         (phase, pid, passes, known.incarnation as i64, looks)
     }))

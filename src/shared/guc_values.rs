@@ -45,10 +45,14 @@ pub enum GeoAnswer {
 /// `txn.geo_schedule`: when the parts of a statement leave for their nodes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, PostgresGucEnum)]
 pub enum GeoSchedule {
-    #[name = c"latency"]
-    Latency,
     #[name = c"off"]
     Off,
+    #[name = c"latency"]
+    Latency,
+    #[name = c"forecast"]
+    Forecast,
+    #[name = c"admission"]
+    Admission,
 }
 
 /// `txn.geo_snapshot`: what REPEATABLE READ sees of several nodes.

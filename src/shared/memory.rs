@@ -3,7 +3,7 @@
 use super::guc;
 use super::totals::Totals;
 use crate::pg::{process, raw};
-use ::geo::{Board, Gate, Latencies, Running, Seat as GeoSeat, Slot as GeoSlot};
+use ::geo::{Board, Gate, Latencies, Records, Running, Seat as GeoSeat, Slot as GeoSlot};
 use ::lane::{Head as LaneHead, Lane, List, Request, Seat, Stripe};
 use hotrow::{
     Actor, CombineRequest, ContendedTables, Definitions, Directory, FlushQueue, MEMBERS, Member,
@@ -48,6 +48,7 @@ struct Header {
     geo: Board,
     latencies: Latencies,
     gate: Gate,
+    records: Records,
 }
 
 /// The attached shared memory. The references live as long as the process.
@@ -85,6 +86,8 @@ pub struct Shared {
     latencies: &'static Latencies,
     /// Changed by `with_gate`.
     gate: &'static Gate,
+    /// Changed by `with_records`.
+    records: &'static Records,
     locks: *mut pg_sys::LWLockPadded,
 }
 
@@ -299,6 +302,7 @@ pub fn startup() {
             geo: &header.geo,
             latencies: &header.latencies,
             gate: &header.gate,
+            records: &header.records,
             locks: pg_sys::GetNamedLWLockTranche(c"txn".as_ptr()),
         }
     };
@@ -460,6 +464,12 @@ impl Shared {
     pub fn with_gate<R>(&self, body: impl FnOnce(&'static Gate, &'static [GeoSeat]) -> R) -> R {
         let (gate, seats) = (self.gate, self.geo_seats);
         self.locked(4, || body(gate, seats))
+    }
+
+    /// Works on what is known of records at other servers, under the lock of `with_geo`.
+    pub fn with_records<R>(&self, body: impl FnOnce(&'static Records) -> R) -> R {
+        let records = self.records;
+        self.locked(4, || body(records))
     }
 
     /// The number of the next transaction over several servers.

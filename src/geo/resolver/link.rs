@@ -99,7 +99,7 @@ impl Link {
         // Behind other commands it would measure these.
         let is_free = self.node().is_some_and(|node| !node.is_under_way());
         let is_due = is_free
-            && guc::GEO_SCHEDULE.get() == GeoSchedule::Latency
+            && guc::GEO_SCHEDULE.get() != GeoSchedule::Off
             && self.pinged_at + PING_US <= now;
         if is_due && memory().with_latencies(|all| all.is_used(database, server, now)) {
             let request = Request::of(Command::new(Role::Prologue, ""));

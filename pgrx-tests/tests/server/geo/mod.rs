@@ -12,6 +12,7 @@ mod down;
 mod early;
 mod faults;
 mod fence;
+mod forecast;
 mod isolation;
 mod load;
 mod lost_reply;
