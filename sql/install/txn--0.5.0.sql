@@ -383,8 +383,14 @@ LANGUAGE C VOLATILE STRICT PARALLEL RESTRICTED
 AS 'MODULE_PATHNAME', 'geo_round_trip_wrapper';
 COMMENT ON FUNCTION txn.geo_round_trip(oid) IS 'the round trip to a node in microseconds, measured while it is used; null: not known; use the view txn.geo_nodes';
 
+CREATE FUNCTION txn.geo_report() RETURNS text
+LANGUAGE C VOLATILE STRICT PARALLEL RESTRICTED
+AS 'MODULE_PATHNAME', 'geo_report_wrapper';
+COMMENT ON FUNCTION txn.geo_report() IS 'what a node tells a coordinator of its hot rows: table, key, transactions that wait or are at work, microseconds from one turn to the next';
+
 CREATE FUNCTION txn.geo_records_raw(
-    OUT server oid, OUT relation oid, OUT record bigint, OUT local_us bigint, OUT in_flight bigint, OUT tries bigint, OUT commits bigint)
+    OUT server oid, OUT relation oid, OUT record bigint, OUT local_us bigint, OUT in_flight bigint, OUT tries bigint, OUT commits bigint,
+    OUT queue bigint, OUT turn_us bigint)
 RETURNS SETOF record
 LANGUAGE C VOLATILE STRICT PARALLEL RESTRICTED
 AS 'MODULE_PATHNAME', 'geo_records_wrapper';
@@ -435,7 +441,8 @@ COMMENT ON COLUMN txn.geo_nodes.round_trip_ms IS 'the time to the node and back,
 GRANT SELECT ON txn.geo_nodes TO PUBLIC;
 
 CREATE VIEW txn.geo_records AS
-SELECT s.srvname AS node, r.relation::regclass AS relation, r.record, r.local_us / 1000.0 AS local_ms, r.in_flight, r.tries, r.commits
+SELECT s.srvname AS node, r.relation::regclass AS relation, r.record, r.local_us / 1000.0 AS local_ms, r.in_flight, r.tries, r.commits,
+    r.queue, r.turn_us / 1000.0 AS turn_ms
 FROM txn.geo_records_raw() r LEFT JOIN pg_foreign_server s ON s.oid = r.server;
 COMMENT ON VIEW txn.geo_records IS 'what txn.geo_schedule = forecast and admission know of rows at nodes';
 COMMENT ON COLUMN txn.geo_records.node IS 'the foreign server; null: it was dropped';
@@ -445,6 +452,8 @@ COMMENT ON COLUMN txn.geo_records.local_ms IS 'how long statements about the row
 COMMENT ON COLUMN txn.geo_records.in_flight IS 'transactions of this database that are at work on the row';
 COMMENT ON COLUMN txn.geo_records.tries IS 'transactions that have ended, halved each 10 seconds';
 COMMENT ON COLUMN txn.geo_records.commits IS 'those of them that have committed';
+COMMENT ON COLUMN txn.geo_records.queue IS 'transactions at the node, also of others, that wait for the row or are at work on it; 0: it has not reported any of late';
+COMMENT ON COLUMN txn.geo_records.turn_ms IS 'the time from one turn of these to the next, in milliseconds';
 
 CREATE VIEW txn.geo_transactions AS
 SELECT d.gid, s.srvname AS node, CASE WHEN d.lost THEN 'lost' ELSE 'decided' END AS state,

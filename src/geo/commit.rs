@@ -162,11 +162,13 @@ fn two_phases() -> Outcome<()> {
         .as_ref()
         .map(|voting| voting.asked.clone())
         .unwrap_or_default();
-    let mut participants = Vec::new();
-    for one in &asked {
-        nodes::finish(one.id, &one.sent)?;
-        participants.push(vote::participant(one)?);
-    }
+    let sent: Vec<_> = asked
+        .iter()
+        .map(|one| (one.id, Rc::clone(&one.sent)))
+        .collect();
+    nodes::finish_all(&sent)?;
+    let participants = asked.iter().map(vote::participant);
+    let participants = participants.collect::<Outcome<Vec<_>>>()?;
     stop::at(stop::Point::GeoPrepared);
     decision::write(&participants)?;
     decision::be_durable();
@@ -260,16 +262,11 @@ pub fn send_last(
     rows: Option<Rc<dyn Rows>>,
 ) -> Outcome<Rc<Exchange>> {
     let gid = name(id)?;
-    let [guard, prepare, facts] = vote::prepare(gid);
+    let prepare = vote::prepare(id, gid);
     let transaction = Command::new(Role::TransactionId, ID);
+    let behind: Vec<Command> = [transaction].into_iter().chain(prepare).collect();
     nodes::with(id, |node| node.session().take_standby_warning());
-    let sent = nodes::send_with(
-        id,
-        text,
-        parameters,
-        rows,
-        &[transaction, guard, prepare, facts],
-    );
+    let sent = nodes::send_with(id, text, parameters, rows, &behind);
     nodes::with(id, |node| node.prepared = Some(gid.to_string()));
     note_asked(id, gid, &sent);
     Ok(sent)

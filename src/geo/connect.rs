@@ -27,7 +27,18 @@ const FACTS: &str = "SELECT system_identifier::pg_catalog.text, \
      CASE WHEN pg_catalog.pg_is_in_recovery() THEN '0' ELSE \
      pg_catalog.substr(pg_catalog.pg_walfile_name(pg_catalog.pg_current_wal_lsn()), 1, 8) END, \
      pg_catalog.pg_postmaster_start_time()::pg_catalog.text OPERATOR(pg_catalog.||) \
-     COALESCE(pg_catalog.pg_stat_get_bgwriter_stat_reset_time()::pg_catalog.text, '') \
+     COALESCE(pg_catalog.pg_stat_get_bgwriter_stat_reset_time()::pg_catalog.text, ''), \
+     EXISTS (SELECT FROM pg_catalog.pg_proc p \
+     JOIN pg_catalog.pg_namespace n ON n.oid OPERATOR(pg_catalog.=) p.pronamespace \
+     JOIN pg_catalog.pg_depend d ON d.objid OPERATOR(pg_catalog.=) p.oid \
+     JOIN pg_catalog.pg_extension e ON e.oid OPERATOR(pg_catalog.=) d.refobjid \
+     WHERE n.nspname OPERATOR(pg_catalog.=) 'txn' AND e.extname OPERATOR(pg_catalog.=) 'txn' \
+     AND p.proname OPERATOR(pg_catalog.=) 'geo_report' \
+     AND p.pronargs OPERATOR(pg_catalog.=) 0 AND d.deptype OPERATOR(pg_catalog.=) 'e' \
+     AND d.classid OPERATOR(pg_catalog.=) 'pg_catalog.pg_proc'::pg_catalog.regclass \
+     AND d.refclassid OPERATOR(pg_catalog.=) 'pg_catalog.pg_extension'::pg_catalog.regclass \
+     AND pg_catalog.has_schema_privilege(n.oid, 'USAGE') \
+     AND pg_catalog.has_function_privilege(p.oid, 'EXECUTE')) \
      FROM pg_catalog.pg_control_system()";
 
 fn failed(server: &Server, session: &Session) -> Failure {
@@ -129,9 +140,11 @@ pub fn facts(answers: &[Rc<Exchange>; 3]) -> Outcome<Facts> {
     let system = facts.next().flatten().unwrap_or_default();
     let timeline = facts.next().flatten().unwrap_or_default();
     let started = facts.next().flatten().unwrap_or_default();
+    let reports = facts.next().flatten().as_deref() == Some("t");
     Ok(Facts {
         system,
         started,
+        reports,
         timeline: u32::from_str_radix(&timeline, 16).unwrap_or(0),
     })
 }

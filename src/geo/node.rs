@@ -37,6 +37,8 @@ pub struct Facts {
     pub timeline: u32,
     /// When it was started, and when it lost its statistics, as in a crash of one of its processes.
     pub started: String,
+    /// It has `txn`, and tells of its hot rows if asked.
+    pub reports: bool,
 }
 
 /// Isolation of the transaction at the node, as SQL.
@@ -428,6 +430,8 @@ impl Node {
 
     /// An exchange is over: the node has told the transaction's id with it.
     pub fn note(&mut self, exchange: &Exchange) {
+        // Whoever has taken the function away: it is not asked again.
+        self.facts.reports &= !exchange.report_has_failed();
         if self.is_open() {
             self.transaction = self.transaction.or(exchange.transaction());
             self.has_broken_promise |= exchange.has_broken_promise();

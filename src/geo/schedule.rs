@@ -191,6 +191,22 @@ pub fn transaction_ended(has_committed: bool) {
     });
 }
 
+/// A node has told of its hot rows: a line for each with table, key, transactions that wait or are
+/// at work, and microseconds from one turn to the next. Lines that say something else are skipped.
+pub fn note_report(server: Oid, report: &str) {
+    let now = process::now();
+    for line in report.lines() {
+        let mut fields = line.split('\t');
+        let (table, key) = (fields.next(), fields.next());
+        let mut number = || fields.next().and_then(|text| text.parse::<u64>().ok());
+        if let (Some(table), Some(key), Some(queue), Some(turn)) = (table, key, number(), number())
+        {
+            let record = RecordId::new(coordinator::database(), server.into(), 0, table, key);
+            memory().with_records(|all| all.reported(record.hash(), queue, turn, now));
+        }
+    }
+}
+
 /// Waits until the transaction may begin to write about these records; an error if it waits too
 /// often. One that has written something is let in: others wait for that meanwhile.
 fn admit(records: &[&RecordId]) -> Outcome<()> {
@@ -239,8 +255,9 @@ fn refused(hashes: &[u64], contention: &[Contention]) -> Failure {
             false => CStr::from_ptr(name).to_string_lossy().into_owned(),
         }
     };
+    let (others, tries, commits) = (one.others, one.tries, one.commits);
     failure.detail(format!(
-        "Transactions at work on a row of \"{name}\": {}. Of {} that have ended, {} have committed.",
-        one.others, one.tries, one.commits
+        "Transactions at work on a row of \"{name}\": {others}. \
+         Of {tries} that have ended, {commits} have committed."
     ))
 }

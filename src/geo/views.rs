@@ -1,5 +1,5 @@
-//! The functions behind the views `txn.geo_nodes`, `txn.geo_records` and `txn.geo_transactions`, and
-//! what a superuser may do by hand.
+//! The functions behind the views `txn.geo_nodes`, `txn.geo_records` and `txn.geo_transactions`,
+//! and what a superuser may do by hand.
 
 use super::coordinator::{self, memory};
 use super::failure::{Failure, NOT_IN_STATE, raised};
@@ -53,6 +53,8 @@ fn geo_records() -> TableIterator<
         name!(in_flight, i64),
         name!(tries, i64),
         name!(commits, i64),
+        name!(queue, i64),
+        name!(turn_us, i64),
     ),
 > {
     let now = process::now();
@@ -66,6 +68,8 @@ fn geo_records() -> TableIterator<
             one.in_flight as i64,
             one.tries as i64,
             one.commits as i64,
+            one.queue as i64,
+            one.turn as i64,
         )
     }))
 }

@@ -5,6 +5,7 @@ use super::decision::Participant;
 use super::exchange::{Command, DURABLE, Exchange, Request, Role};
 use super::failure::{Failure, Outcome, ROLLED_BACK};
 use super::nodes::{self, NodeId};
+use super::schedule;
 use geo::{Answer, Gid, Vote};
 use std::rc::Rc;
 
@@ -21,19 +22,25 @@ const FACTS: &str = "SELECT \
      pg_catalog.substr(\
      pg_catalog.pg_walfile_name(pg_catalog.pg_current_wal_flush_lsn()), 1, 8)";
 
-/// The commands by which a node prepares, and tells where. No code of others runs there from then
-/// on to COMMIT PREPARED, so both are durable.
-pub fn prepare(gid: Gid) -> [Command; 3] {
-    [
+/// The commands by which a node prepares, and tells where; before that, of its hot rows, if it can
+/// and that matters. No code of others runs there from then on to COMMIT PREPARED, so both are
+/// durable.
+pub fn prepare(id: NodeId, gid: Gid) -> Vec<Command> {
+    let mut commands = Vec::new();
+    if schedule::forecasts() && nodes::with(id, |node| node.facts.reports) {
+        commands.push(Command::new(Role::Report, "SELECT txn.geo_report()"));
+    }
+    commands.extend([
         Command::new(Role::Prologue, DURABLE),
         Command::new(Role::Ending, &format!("PREPARE TRANSACTION '{gid}'")),
         Command::new(Role::Facts, FACTS),
-    ]
+    ]);
+    commands
 }
 
 /// Asks the node to prepare: with the writes that were put off, if there are any.
 pub fn ask(id: NodeId, gid: Gid) -> Rc<Exchange> {
-    let commands = prepare(gid);
+    let commands = prepare(id, gid);
     let has_deferred = nodes::with(id, |node| {
         node.session().take_standby_warning();
         node.prepared = Some(gid.to_string());
@@ -42,9 +49,7 @@ pub fn ask(id: NodeId, gid: Gid) -> Rc<Exchange> {
     if has_deferred {
         return nodes::send_deferred(id, &commands);
     }
-    let request = Request {
-        commands: commands.into(),
-    };
+    let request = Request { commands };
     nodes::with(id, |node| node.send(&request, None))
 }
 
@@ -61,6 +66,10 @@ pub fn gid(id: NodeId, identity: &Identity, sequence: u64) -> Gid {
 /// The node's vote, and what it has told with it.
 pub fn participant(asked: &Asked) -> Outcome<Participant> {
     let tag = asked.sent.tag();
+    if let Some(report) = asked.sent.report() {
+        let server = nodes::with(asked.id, |node| node.server.server);
+        schedule::note_report(server, &report);
+    }
     nodes::with(asked.id, |node| {
         let answer = Answer {
             tag: tag.as_deref(),

@@ -1,5 +1,5 @@
-//! The functions behind the views `txn.hotspots`, `txn.stats` and `txn.waits`. Times are
-//! microseconds since PostgreSQL's epoch; the views turn them into timestamps.
+//! The functions behind the views `txn.hotspots`, `txn.stats` and `txn.waits`, and a node's report.
+//! Times are microseconds since PostgreSQL's epoch; the views turn them into timestamps.
 
 use super::detect;
 use super::explain::{cause_of, obstacles};
@@ -8,8 +8,10 @@ use super::text::may_see_key;
 use super::waiting::Reason;
 use crate::pg::process::{self, pid_of};
 use crate::pg::rights;
-use hotrow::{Row, actor_of};
+use crate::shared::memory::shared;
+use hotrow::{LABEL_BYTES, Row, actor_of};
 use pgrx::prelude::*;
+use std::ffi::CStr;
 
 /// The key of a row as text, for those who may know it.
 fn key(row: &Row) -> Option<String> {
@@ -50,6 +52,47 @@ fn hot_rows() -> TableIterator<
         (a, b, c, d, e, f, g, h, i, j, k, l, obstacles(row))
     };
     TableIterator::new(lines(line))
+}
+
+/// `txn.geo_report()`, by which a coordinator of transactions over several servers forecasts: a
+/// line for each hot row that more than one transaction waits for or is at work on. Table, key, how
+/// many these are, and the microseconds from one turn to the next, separated by tabs.
+#[pg_extern(sql = false)]
+fn geo_report() -> String {
+    /// Rows of a report, at most.
+    const MOST: usize = 16;
+    let Some(memory) = shared() else {
+        return String::new();
+    };
+    let rows = memory.directory.rows.iter().filter(|row| is_here(row));
+    let lines: Vec<String> = rows.filter_map(report).take(MOST).collect();
+    lines.join("\n")
+}
+
+fn report(row: &Row) -> Option<String> {
+    let (queue, turn) = (row.waiting() + row.running(), row.counters.turn_us.get());
+    if queue < 2 || turn == 0 || row.label().1 == LABEL_BYTES {
+        return None;
+    }
+    let relation = pg_sys::Oid::from(row.relation());
+    let text = |name: *mut std::ffi::c_char| {
+        // SAFETY: null or a name from the catalogs.
+        let name = (!name.is_null()).then(|| unsafe { CStr::from_ptr(name) });
+        name.map(|name| name.to_string_lossy().into_owned())
+    };
+    // SAFETY: catalog look-ups; an ERROR unwinds.
+    let (schema, table) = unsafe {
+        let namespace = pg_sys::get_rel_namespace(relation);
+        (
+            text(pg_sys::get_namespace_name(namespace))?,
+            text(pg_sys::get_rel_name(relation))?,
+        )
+    };
+    let key = key(row)?;
+    let is_plain = [&schema, &table, &key]
+        .iter()
+        .all(|name| !name.contains(char::is_control));
+    is_plain.then(|| format!("{schema}.{table}\t{key}\t{queue}\t{turn}"))
 }
 
 /// The hot rows for the SQL of version 0.1.0, which a database has until it is updated.

@@ -218,7 +218,9 @@ pub fn init() {
     GucRegistry::define_enum_guc(
         c"txn.geo_schedule",
         c"When the parts of a statement that writes at several nodes leave for them.",
-        c"\"latency\": so that all are done at about one time; \"forecast\": with the time that they will take there, too; \"admission\": and transactions that are likely to fail wait before they begin; \"off\": at once.",
+        c"\"latency\": so that all are done at about one time; \"forecast\": with the time that they \
+            will take there; \"admission\": and what is likely to fail waits before it begins; \
+            \"off\": at once.",
         &GEO_SCHEDULE,
         GucContext::Userset,
         none,

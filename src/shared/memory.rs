@@ -76,8 +76,6 @@ pub struct Shared {
     pub geo_slots: &'static [GeoSlot],
     /// One per process: its transaction that uses other servers. Changed by `with_running`.
     running: &'static [Running],
-    }
-
     /// One per process: what it does at the gate. Changed by `with_gate`.
     pub geo_seats: &'static [GeoSeat],
     /// Changed by `with_geo`.

@@ -248,8 +248,8 @@ impl Records {
         }
     }
 
-    /// How long a part of a statement that is about these records is going to take at its node:
-    /// the sum of what each has taken, or of what its queue there is going to take, if that is more.
+    /// How long a part of a statement that is about these records is going to take at its node: the
+    /// sum of what each has taken, or of what its queue there is going to take, if that is more.
     pub fn forecast(&self, hashes: &[u64], now: u64) -> u64 {
         let one = |&hash: &u64| {
             let known = self.known(hash, now);

@@ -18,6 +18,7 @@ mod model;
 mod obstacle;
 mod row;
 mod ticket;
+mod turn;
 mod watch;
 mod word;
 

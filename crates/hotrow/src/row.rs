@@ -104,6 +104,8 @@ pub struct Counters {
     pub cascades: Word64,
     pub handovers: Word64,
     pub handover_us: Word64,
+    /// Mean time from one turn of a row that is waited for to the next; 0: not known.
+    pub turn_us: Word64,
     /// By the numbers of `Obstacle`.
     pub(crate) obstacles: [Word64; Obstacle::ALL.len()],
 }
@@ -342,7 +344,7 @@ impl Row {
         ]
     }
 
-    fn times(&self) -> [&Word64; 11] {
+    fn times(&self) -> [&Word64; 12] {
         let c = &self.counters;
         [
             &self.released_at,
@@ -356,6 +358,7 @@ impl Row {
             &c.cascades,
             &c.handovers,
             &c.handover_us,
+            &c.turn_us,
         ]
     }
 }

@@ -176,6 +176,7 @@ impl Row {
         self.holder.publish(0);
         self.away.publish(0);
         let next = self.first_hearing(world)?;
+        self.note_turn(now);
         self.released_at.set(now);
         let turn = self.handovers.add(1) + 1;
         let waited = now.saturating_sub(world.member(next).queued_at.get());

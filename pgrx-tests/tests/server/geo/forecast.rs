@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use postgres::Client;
-use txn_server_tests::{Background, int, pid, sqlstate, text, until, wait_until};
+use txn_server_tests::{Background, int, pid, sqlstate, start, text, until, wait_until};
 
 use super::Cluster;
 
@@ -61,7 +61,7 @@ fn learn(cluster: &Cluster, client: Client, seconds: f64) -> Result<Client> {
     holder.batch_execute(&format!("SELECT pg_sleep({seconds}); ROLLBACK"))?;
     let (mut client, told) = update.end()?;
     told?;
-    let known = format!("SELECT bool_and(local_ms > {seconds} * 900 AND in_flight = 0) {KNOWN}");
+    let known = format!("SELECT bool_and(local_ms > {seconds} * 600 AND in_flight = 0) {KNOWN}");
     wait_until(&mut client, &known)?;
     Ok(client)
 }
@@ -112,10 +112,11 @@ fn what_a_row_has_taken_is_forecast() -> Result<()> {
         let far = "SELECT count(*) FROM txn.geo_nodes WHERE round_trip_ms > 250";
         Ok(int(client, far)? == 1)
     })?;
-    ensure!(
-        !is_near_first(&cluster, &mut client, MOVE)?,
-        "nothing is known"
-    );
+    let mut client = learn(&cluster, client, 1.5)?;
+    client.batch_execute("SET txn.geo_schedule = latency")?;
+    ensure!(!is_near_first(&cluster, &mut client, MOVE)?, "by latency");
+    client.batch_execute("SET txn.geo_schedule = forecast")?;
+    ensure!(is_near_first(&cluster, &mut client, MOVE)?, "by forecast");
     // A list of keys names a row of each partition.
     let rows =
         "SELECT string_agg(relation::text, ' ' ORDER BY relation::text) FROM txn.geo_records";
@@ -124,12 +125,6 @@ fn what_a_row_has_taken_is_forecast() -> Result<()> {
         "{}",
         text(&mut client, rows)?
     );
-
-    let mut client = learn(&cluster, client, 1.5)?;
-    client.batch_execute("SET txn.geo_schedule = latency")?;
-    ensure!(!is_near_first(&cluster, &mut client, MOVE)?, "by latency");
-    client.batch_execute("SET txn.geo_schedule = forecast")?;
-    ensure!(is_near_first(&cluster, &mut client, MOVE)?, "by forecast");
     // So it is for writes that travel with COMMIT.
     let mut client = learn(&cluster, client, 1.5)?;
     client.batch_execute("SET txn.geo_defer = on")?;
@@ -162,14 +157,16 @@ fn a_record_is_what_its_key_names() -> Result<()> {
     for id in [600, 600, 600] {
         client.execute(by_parameter, &[&id])?;
     }
-    client.batch_execute(
-        "INSERT INTO account VALUES (600, 1);
-         UPDATE account SET balance = balance WHERE id = 600;
-         UPDATE account SET balance = balance WHERE 600 = id AND balance > 0;
-         UPDATE account SET balance = balance WHERE id = 600::bigint;
-         UPDATE account SET balance = balance WHERE id IN (600, NULL, 600);
-         DELETE FROM account WHERE id = 600",
-    )?;
+    for sql in [
+        "INSERT INTO account VALUES (600, 1)",
+        "UPDATE account SET balance = balance WHERE id = 600",
+        "UPDATE account SET balance = balance WHERE 600 = id AND balance > 0",
+        "UPDATE account SET balance = balance WHERE id = 600::bigint",
+        "UPDATE account SET balance = balance WHERE id IN (600, NULL, 600)",
+        "DELETE FROM account WHERE id = 600",
+    ] {
+        client.batch_execute(sql)?;
+    }
     let known = |client: &mut Client| {
         let all = "SELECT string_agg(format('%s %s %s %s %s', node, relation, tries, commits, \
                    in_flight), ', ') FROM txn.geo_records";
@@ -188,13 +185,17 @@ fn a_record_is_what_its_key_names() -> Result<()> {
         "CREATE FOREIGN TABLE pair (a int, b text) SERVER node0
              OPTIONS (schema_name 'other', key 'b, a');
          CREATE FOREIGN TABLE again (a int, b text) SERVER node0
-             OPTIONS (schema_name 'other', table_name 'pair', key 'b,a');
-         DELETE FROM pair WHERE a = 1;
-         INSERT INTO pair VALUES (1, 'x');
-         DELETE FROM pair WHERE b = 'x' AND a = 1;
-         DELETE FROM again WHERE a = 1 AND b = 'x';
-         DELETE FROM pair WHERE a = 1 AND b IN ('x', 'y')",
+             OPTIONS (schema_name 'other', table_name 'pair', key 'b,a')",
     )?;
+    for sql in [
+        "DELETE FROM pair WHERE a = 1",
+        "INSERT INTO pair VALUES (1, 'x')",
+        "DELETE FROM pair WHERE b = 'x' AND a = 1",
+        "DELETE FROM again WHERE a = 1 AND b = 'x'",
+        "DELETE FROM pair WHERE a = 1 AND b IN ('x', 'y')",
+    ] {
+        client.batch_execute(sql)?;
+    }
     let pairs = "SELECT string_agg(format('%s %s', relation, tries), ', ' ORDER BY tries)
                  FROM txn.geo_records WHERE relation <> 'account_0'::regclass";
     ensure!(
@@ -404,4 +405,57 @@ fn a_failure_does_not_wait_for_the_others() -> Result<()> {
     cluster.wait_until_resolved()?;
     ensure!(cluster.balance_sum_at_nodes()? == 2 * super::NODE_SUM);
     Ok(())
+}
+
+/// A node that has the extension tells of its hot rows, whoever uses them.
+#[test]
+fn nodes_report_their_hot_rows() -> Result<()> {
+    let node = [
+        ("max_prepared_transactions", "64"),
+        ("log_statement", "all"),
+        ("txn.queue_lock", "on"),
+        ("txn.hot_threshold", "0"),
+    ];
+    let coordinator = start(&[("txn.geo_resolver_interval", "100ms")])?;
+    let nodes = vec![start(&node)?, start(&node)?];
+    let cluster = Cluster::between(coordinator, nodes, "txn_fdw")?;
+    let mut client = forecasting(&cluster)?;
+    client.batch_execute(TOUCH)?;
+    // Local clients of the node use the row one after the other.
+    let waiting = |count: i64| {
+        let sql = format!("SELECT sum(waiting) = {count} FROM txn.hotspots WHERE key = '1'");
+        wait_until(&mut cluster.node(0).connect()?, &sql)
+    };
+    let mut holder = cluster.node(0).connect()?;
+    holder.batch_execute(&format!("BEGIN; {TOUCH}"))?;
+    let mut others = Vec::new();
+    for n in 1..=4 {
+        others.push(Background::run(cluster.node(0).connect()?, TOUCH)?);
+        waiting(n)?;
+    }
+    holder.batch_execute("COMMIT")?;
+    for other in others {
+        other.end()?.1?;
+    }
+    holder.batch_execute(&format!("BEGIN; {TOUCH}"))?;
+    let other = Background::run(cluster.node(0).connect()?, TOUCH)?;
+    waiting(1)?;
+    until(&mut client, "the row's queue is known", |client| {
+        // The node tells when another row is prepared.
+        client.batch_execute("UPDATE account SET balance = balance WHERE id IN (2, 1001)")?;
+        let queue = format!("SELECT coalesce(sum(queue), 0) {KNOWN} AND queue > 0 AND turn_ms > 0");
+        Ok(int(client, &queue)? == 2)
+    })?;
+    // A node that has lost the extension fails one transaction, and is not asked any more.
+    let moved = "UPDATE account SET balance = balance WHERE id IN (3, 1002)";
+    cluster
+        .node(1)
+        .connect()?
+        .batch_execute("DROP EXTENSION txn CASCADE")?;
+    let told = client.batch_execute(moved);
+    ensure!(sqlstate(&told) == "42883", "{told:?}");
+    client.batch_execute(moved)?;
+    holder.batch_execute("COMMIT")?;
+    other.end()?.1?;
+    cluster.wait_until_resolved()
 }

@@ -205,3 +205,18 @@ fn a_commit_cancelled_before_its_decision() -> Result<()> {
     }
     Ok(())
 }
+
+/// A NO is heard though another node does not answer.
+#[test]
+fn a_no_does_not_wait_for_other_votes() -> Result<()> {
+    let cluster = Cluster::start(2)?;
+    cluster.node(1).connect()?.batch_execute(REFUSE)?;
+    let mut client = cluster.session()?;
+    begin(&mut client, 13)?;
+    cluster.line(0).cut();
+    let commit = Background::run(client, "COMMIT")?;
+    let (_, told) = commit.end()?;
+    ensure!(sqlstate(&told) == "P0013", "{told:?}");
+    cluster.line(0).heal();
+    cluster.expect_committed(&[])
+}
