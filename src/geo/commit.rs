@@ -84,8 +84,11 @@ fn prepare_all(may_still_fail: bool) -> Outcome<()> {
     }
     end_readers()?;
     // Those that have written: from now on somebody may see that.
-    let open = nodes::servers(&nodes::all(Node::is_in_transaction));
-    gate::enter_to_commit(open.iter().map(|one| one.0));
+    let open = nodes::all(Node::is_in_transaction);
+    gate::enter_to_commit(
+        open.iter()
+            .map(|&id| nodes::with(id, |node| node.server.server)),
+    );
     Ok(())
 }
 
