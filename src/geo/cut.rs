@@ -388,7 +388,7 @@ fn wait_for_all(sent: &[Sent], until: u64) {
         let mut sockets = Vec::new();
         for (id, exchange) in sent {
             nodes::with(*id, Node::consume);
-            while nodes::step(*id, false) {}
+            while matches!(nodes::step(*id, false), Ok(true)) {}
             if !exchange.is_done() {
                 sockets.push(nodes::with(*id, |node| {
                     let session = node.session();

@@ -9,7 +9,7 @@ use super::node::{Level, Next, Node, Use};
 use super::planner;
 use super::running::{self, Waiting};
 use super::server::{self, Server};
-use super::socket::{For, wait_for_any, wait_for_socket};
+use super::socket::{For, wait_for_any};
 use crate::pg::local::Local;
 use crate::pg::{process, release, xact};
 use crate::shared::guc::{self, GeoSnapshot};
