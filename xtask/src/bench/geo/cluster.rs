@@ -101,7 +101,7 @@ impl Cluster {
         self.coordinators.iter().map(|one| one.server.connect())
     }
 
-    /// The lines of clients that go to the nodes by themselves, from where the first coordinator is.
+    /// The lines of clients that go to the nodes by themselves, from the first coordinator's place.
     pub fn direct(&self) -> &[Line] {
         &self.direct
     }
@@ -195,7 +195,7 @@ impl Cluster {
         }
     }
 
-    /// Rolls back what is prepared at the nodes by other clients than coordinators, once nobody will
+    /// Rolls back what other clients than coordinators have prepared at the nodes, once nobody will
     /// end it.
     pub fn roll_back_strangers(&self) -> Result<()> {
         let strangers = "SELECT format('ROLLBACK PREPARED %L', gid) FROM pg_prepared_xacts
