@@ -407,8 +407,8 @@ pub fn pause(until: u64, sent: &[(NodeId, Rc<Exchange>)]) -> Outcome<()> {
     }
 }
 
-/// Waits until all of them have been answered; ends as soon as one has failed. Raises on a cancel; fails
-/// if the transaction has to give way to others in a deadlock.
+/// Waits until all of them have been answered; ends as soon as one has failed. Raises on a cancel;
+/// fails if the transaction has to give way to others in a deadlock.
 pub fn finish_all(sent: &[(NodeId, Rc<Exchange>)]) -> Outcome<()> {
     let mut sockets = take_what_has_come(sent)?;
     let mut waiting = Waiting::begin();

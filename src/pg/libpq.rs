@@ -412,8 +412,8 @@ pub fn is_connection_option(keyword: &str) -> bool {
     options.iter().any(|one| one == keyword.as_bytes())
 }
 
-/// poll(2) on sockets: raises nothing and looks at no interrupt. True for each that is ready. Others
-/// see the wait in pg_stat_activity.
+/// poll(2) on sockets: raises nothing and looks at no interrupt. True for each that is ready.
+/// Others see the wait in pg_stat_activity.
 pub fn poll(sockets: &[(c_int, bool)], timeout_ms: i32) -> Vec<bool> {
     let mut all: Vec<libc::pollfd> = sockets
         .iter()

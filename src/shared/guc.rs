@@ -218,9 +218,9 @@ pub fn init() {
     GucRegistry::define_enum_guc(
         c"txn.geo_schedule",
         c"When the parts of a statement that writes at several nodes leave for them.",
-        c"\"latency\": so that all are done at about one time; \"forecast\": with the time that they \
-            will take there; \"admission\": and what is likely to fail waits before it begins; \
-            \"off\": at once.",
+        c"\"latency\": so that all are done at about one time; \"forecast\": with the time that \
+            they will take there; \"admission\": and what is likely to fail waits before it \
+            begins; \"off\": at once.",
         &GEO_SCHEDULE,
         GucContext::Userset,
         none,
@@ -230,7 +230,7 @@ pub fn init() {
         GucRegistry::define_enum_guc_with_hooks(
             c"txn.geo_snapshot",
             c"What a transaction of REPEATABLE READ or above sees of several nodes.",
-            c"\"node\": each node has a snapshot of its own; \"global\": all nodes are read at one cut.",
+            c"\"node\": each node has its own snapshot; \"global\": all nodes are read at one cut.",
             &GEO_SNAPSHOT,
             GucContext::Userset,
             none,

@@ -6,8 +6,8 @@ use crate::row::Row;
 const LONGEST_TURN: u64 = 1_000_000;
 
 impl Row {
-    /// A turn ends at `now`, and others wait for theirs: how long it is since the last one ended so.
-    /// Costs nothing where nobody waits.
+    /// A turn ends at `now`, and others wait for theirs: how long it is since the last one ended
+    /// so. Costs nothing where nobody waits.
     pub(crate) fn note_turn(&self, now: u64) {
         let since = now.saturating_sub(self.released_at.get());
         if since <= LONGEST_TURN {

@@ -1,5 +1,5 @@
-//! `txn.geo_snapshot = global`: reads of all nodes and of the coordinator at one cut. What each node
-//! shows by itself is looked at beside, where it has to be torn: else the test shows nothing.
+//! `txn.geo_snapshot = global`: reads of all nodes and of the coordinator at one cut. What each
+//! node shows by itself is looked at beside, where it has to be torn: else the test shows nothing.
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
@@ -13,7 +13,7 @@ pub const GLOBAL: &str = "SET default_transaction_isolation = 'repeatable read';
     SET txn.geo_snapshot = global; \
     SET txn.geo_snapshot_timeout = '5min'; SET txn.geo_apply_timeout = '5min'";
 
-/// The same without.
+/// Each node has its own snapshot.
 const BY_NODE: &str = "SET default_transaction_isolation = 'repeatable read'";
 
 /// What there is of transfers: at the coordinator and at the two nodes.
