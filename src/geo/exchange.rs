@@ -118,7 +118,7 @@ pub struct Exchange {
     /// Rows that have come where none could be taken.
     kept: RefCell<Vec<Answer>>,
     is_done: Cell<bool>,
-    sent_at: u64,
+    sent_at: Cell<u64>,
     /// When the last answer was taken.
     done_at: Cell<u64>,
     failure: RefCell<Option<Failure>>,
@@ -143,7 +143,7 @@ impl Exchange {
             level: xact::nest_level(),
             kept: RefCell::new(Vec::new()),
             is_done: Cell::new(false),
-            sent_at: process::now(),
+            sent_at: Cell::new(process::now()),
             done_at: Cell::new(0),
             failure: RefCell::new(None),
             has_broken_promise: Cell::new(false),
@@ -164,7 +164,7 @@ impl Exchange {
 
     /// When it was sent.
     pub fn sent_at(&self) -> u64 {
-        self.sent_at
+        self.sent_at.get()
     }
 
     /// When the last answer was taken.
@@ -197,6 +197,7 @@ impl Exchange {
     pub fn restart(&self) {
         self.failure.take();
         self.is_done.set(false);
+        self.sent_at.set(process::now());
     }
 
     /// All results of the present command have come.

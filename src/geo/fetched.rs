@@ -4,7 +4,7 @@
 use super::exchange::Rows;
 use super::row::{Conversion, store};
 use crate::pg::libpq::Answer;
-use crate::pg::slot::get_all;
+use crate::pg::slot::{clear, get_all};
 use pgrx::pg_sys::{self, Datum, TupleTableSlot};
 
 pub struct Fetched {
@@ -65,7 +65,13 @@ impl Fetched {
     pub unsafe fn next(&self, slot: *mut TupleTableSlot) -> bool {
         // SAFETY: our store and slot; by the contract.
         unsafe {
-            if !pg_sys::tuplestore_gettupleslot(self.store, true, false, self.slot) {
+            // A row from the file is the slot's to free: it must not lie in the caller's context,
+            // which may be emptied before.
+            let before = pg_sys::CurrentMemoryContext;
+            pg_sys::CurrentMemoryContext = (*self.slot).tts_mcxt;
+            let is_there = pg_sys::tuplestore_gettupleslot(self.store, true, false, self.slot);
+            pg_sys::CurrentMemoryContext = before;
+            if !is_there {
                 return false;
             }
             get_all(self.slot);
@@ -86,14 +92,20 @@ impl Fetched {
 
     /// Forgets all rows.
     pub fn clear(&self) {
-        // SAFETY: our store.
-        unsafe { pg_sys::tuplestore_clear(self.store) };
+        // SAFETY: our store, and the slot, which may point into it.
+        unsafe {
+            clear(self.slot);
+            pg_sys::tuplestore_clear(self.store);
+        }
     }
 
     /// Frees the rows and their file. Nothing else may be asked for any more.
     pub fn end(&self) {
-        // SAFETY: our store, which nobody uses any more.
-        unsafe { pg_sys::tuplestore_end(self.store) };
+        // SAFETY: our store, which nobody uses any more, and the slot, which may point into it.
+        unsafe {
+            clear(self.slot);
+            pg_sys::tuplestore_end(self.store);
+        }
     }
 }
 

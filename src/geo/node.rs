@@ -15,7 +15,7 @@ use std::rc::Rc;
 
 /// So many writes may be put off at one node: they lie in memory.
 const MOST_DEFERRED: usize = 100;
-/// So many bytes of values may wait with them.
+/// So many bytes of texts and values may wait with them.
 const MOST_DEFERRED_BYTES: usize = 1 << 20;
 
 /// Asks for the id of a transaction that has written.
@@ -73,7 +73,7 @@ pub struct Node {
     transaction: Option<u64>,
     /// Writes that are put off: they travel with the next flush.
     deferred: Vec<Deferred>,
-    /// The values that wait with them, in bytes.
+    /// Their texts and values, in bytes.
     deferred_bytes: usize,
     /// Some have been sent: the transaction has written there, whatever became of the rest of that
     /// flush.
@@ -151,6 +151,11 @@ impl Node {
         self.transaction
     }
 
+    /// Whether writes have been sent there: others may wait for their locks.
+    pub fn has_sent_writes(&self) -> bool {
+        self.transaction.is_some() || self.has_sent_deferred || self.prepared.is_some()
+    }
+
     /// Whether the transaction has written there, or is going to.
     pub fn has_written(&self) -> bool {
         self.transaction.is_some() || self.has_deferred() || self.has_sent_deferred
@@ -159,7 +164,8 @@ impl Node {
     /// Puts a write off, at this nest level. False: too many wait already.
     pub fn defer(&mut self, command: Command, nest_level: i32, records: Vec<RecordId>) -> bool {
         let values = command.parameters.iter().flatten();
-        let bytes: usize = values.map(|value| value.count_bytes()).sum();
+        let texts = values.chain([&command.text]);
+        let bytes: usize = texts.map(|text| text.count_bytes()).sum();
         let has_room = self.deferred.len() < MOST_DEFERRED
             && self.deferred_bytes + bytes <= MOST_DEFERRED_BYTES;
         if has_room {

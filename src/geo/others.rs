@@ -66,7 +66,7 @@ pub unsafe fn note_routed(query: *const pg_sys::QueryDesc) {
 
 /// One statement writes to these foreign tables, or has.
 fn note_foreign(tables: impl Iterator<Item = pg_sys::Oid>) -> Outcome<()> {
-    let mut writes_ours = false;
+    let (mut writes_ours, mut writes_others) = (false, false);
     for table in tables {
         // SAFETY: a foreign table; its wrapper's callbacks.
         let is_ours = unsafe {
@@ -77,11 +77,14 @@ fn note_foreign(tables: impl Iterator<Item = pg_sys::Oid>) -> Outcome<()> {
                 .is_some_and(|one| one as usize == ours as usize)
         };
         writes_ours |= is_ours;
-        WRITTEN.set(WRITTEN.get() || !is_ours);
+        writes_others |= !is_ours;
     }
-    if WRITTEN.get() && (writes_ours || nodes::are_written()) {
+    let is_written = WRITTEN.get() || writes_others;
+    if is_written && (writes_ours || nodes::are_written()) {
+        // What it has written elsewhere rolls back with it.
         return Err(mixed());
     }
+    WRITTEN.set(is_written);
     Ok(())
 }
 
@@ -137,19 +140,39 @@ unsafe fn table_of(name: *const pg_sys::RangeVar) -> Option<pg_sys::Oid> {
     (table != pg_sys::Oid::INVALID).then_some(table)
 }
 
-/// Adds the table, and perhaps those below it, if they are foreign ones.
+/// Whether rows can be written to the foreign table at all.
+///
+/// # Safety
+/// A foreign table.
+unsafe fn is_writable(table: pg_sys::Oid) -> bool {
+    // SAFETY: by the contract; catalog look-ups.
+    unsafe {
+        let server = pg_sys::GetForeignServer((*pg_sys::GetForeignTable(table)).serverid);
+        let wrapper = pg_sys::GetForeignDataWrapper((*server).fdwid);
+        if (*wrapper).fdwhandler == pg_sys::Oid::INVALID {
+            return false;
+        }
+        let routine = pg_sys::GetFdwRoutineByRelId(table);
+        (*routine).ExecForeignInsert.is_some() || (*routine).ExecForeignTruncate.is_some()
+    }
+}
+
+/// Adds the table, and perhaps those below it, if they are foreign ones. Of those below only what
+/// can be written.
 fn add_tables(table: pg_sys::Oid, with_those_below: bool, tables: &mut Vec<pg_sys::Oid>) {
     // SAFETY: catalog look-ups.
     unsafe {
         let found = match with_those_below {
             true => pg_sys::submodules::ffi::pg_guard_ffi_boundary(|| {
-                let none = pg_sys::NoLock as i32;
-                raw::find_all_inheritors(table, none, std::ptr::null_mut())
+                // They must not go while they are looked at.
+                let lock = pg_sys::AccessShareLock as i32;
+                raw::find_all_inheritors(table, lock, std::ptr::null_mut())
             }),
             false => pg_sys::lappend_oid(std::ptr::null_mut(), table),
         };
-        let is_foreign = |table: &pg_sys::Oid| {
-            pg_sys::get_rel_relkind(*table) as u8 == pg_sys::RELKIND_FOREIGN_TABLE
+        let is_foreign = |one: &pg_sys::Oid| {
+            pg_sys::get_rel_relkind(*one) as u8 == pg_sys::RELKIND_FOREIGN_TABLE
+                && (*one == table || is_writable(*one))
         };
         tables.extend(oids(found).filter(is_foreign));
     }

@@ -8,6 +8,7 @@ use super::failure::{Failure, Outcome};
 use super::socket::{For, wait_for_socket};
 use crate::pg::local::Local;
 use crate::pg::process;
+use crate::shared::guc;
 use geo::{Id, Name, Running, Wants};
 use pgrx::pg_sys;
 use std::cell::Cell;
@@ -96,10 +97,15 @@ impl Drop for LongWait {
 }
 
 /// How long a wait has to take until somebody looks for a deadlock, in microseconds. By then each
-/// server has looked among its own processes.
+/// server has looked among its own processes; but it is soon enough for two tries before
+/// `txn.geo_lock_timeout` ends the wait.
 fn patience() -> u64 {
     // SAFETY: a plain read of a setting.
-    unsafe { pg_sys::DeadlockTimeout }.max(1) as u64 * 2000
+    let own_us = unsafe { pg_sys::DeadlockTimeout }.max(1) as u64 * 2000;
+    match guc::GEO_LOCK_TIMEOUT.get() {
+        0 => own_us,
+        limit_ms => own_us.min(limit_ms.max(1) as u64 * 1000 / 3),
+    }
 }
 
 /// A wait for nodes, from when on nothing has come from them.

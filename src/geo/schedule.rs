@@ -4,6 +4,7 @@
 use super::coordinator::{self, memory};
 use super::exchange::Exchange;
 use super::failure::{Failure, Outcome};
+use super::node::Node;
 use super::nodes::{self, NodeId};
 use crate::pg::local::Local;
 use crate::pg::{process, xact};
@@ -210,7 +211,7 @@ pub fn note_report(server: Oid, report: &str) {
 /// Waits until the transaction may begin to write about these records; an error if it waits too
 /// often. One that has written something is let in: others wait for that meanwhile.
 fn admit(records: &[&RecordId]) -> Outcome<()> {
-    let has_written = || !nodes::all(|node| node.transaction().is_some()).is_empty();
+    let has_written = || !nodes::all(Node::has_sent_writes).is_empty();
     if xact::own_xid() != 0 || has_written() {
         return Ok(());
     }

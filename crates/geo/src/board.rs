@@ -62,6 +62,8 @@ struct Unapplied {
     database: AtomicU64,
     server: AtomicU64,
     count: AtomicU64,
+    /// The number of the change with which a session has last left something there.
+    left_at: AtomicU64,
 }
 
 /// A transaction whose commit all nodes have acknowledged.
@@ -77,6 +79,8 @@ pub struct Board {
     sequence: AtomicU64,
     /// How often a session has left something to a resolver.
     changes: AtomicU64,
+    /// The number of the last such change for which there was no room.
+    lost_at: AtomicU64,
     databases: [Database; DATABASES],
     unapplied: [Unapplied; SERVERS],
     acknowledged: [Acknowledged; ACKNOWLEDGED],
@@ -247,24 +251,33 @@ impl Board {
         taken
     }
 
-    /// A transaction is decided, and its session does not apply it at that server.
-    pub fn leave_unapplied(&self, database: u32, server: u32) {
+    /// The place of the server, which is a free one if it has none.
+    fn place(&self, database: u32, server: u32) -> Option<&Unapplied> {
         let is_it = |one: &&Unapplied| {
             one.database.load(Relaxed) == u64::from(database)
                 && one.server.load(Relaxed) == u64::from(server)
         };
-        let found = self.unapplied.iter().find(is_it);
-        let free = || {
-            self.unapplied
-                .iter()
-                .find(|one| one.count.load(Relaxed) == 0)
-        };
-        if let Some(one) = found.or_else(free) {
-            one.database.store(u64::from(database), Relaxed);
-            one.server.store(u64::from(server), Relaxed);
-            one.count.fetch_add(1, Relaxed);
+        if let Some(one) = self.unapplied.iter().find(is_it) {
+            return Some(one);
         }
-        self.changes.fetch_add(1, Relaxed);
+        let is_free = |one: &&Unapplied| one.count.load(Relaxed) == 0;
+        let free = self.unapplied.iter().find(is_free)?;
+        free.database.store(u64::from(database), Relaxed);
+        free.server.store(u64::from(server), Relaxed);
+        free.left_at.store(0, Relaxed);
+        Some(free)
+    }
+
+    /// A transaction is decided, and its session does not apply it at that server.
+    pub fn leave_unapplied(&self, database: u32, server: u32) {
+        let left_at = self.changes.fetch_add(1, Relaxed) + 1;
+        match self.place(database, server) {
+            Some(one) => {
+                one.count.fetch_add(1, Relaxed);
+                one.left_at.store(left_at, Relaxed);
+            }
+            None => self.lost_at.store(left_at, Relaxed),
+        }
     }
 
     /// How often a session has left something to a resolver, for `set_unapplied`.
@@ -273,24 +286,19 @@ impl Board {
     }
 
     /// The resolver has looked: so many transactions wait to be applied at these servers, and none
-    /// at others. Nothing changes if a session has left something since there were so many
-    /// `changes`.
+    /// at others. Where a session has left something since there were so many `changes`, nothing
+    /// is changed.
     pub fn set_unapplied(&self, database: u32, servers: &[(u32, u64)], changes: u64) {
-        if self.changes() != changes {
+        if self.lost_at.load(Relaxed) > changes {
             return;
         }
-        for one in &self.unapplied {
-            if one.database.load(Relaxed) == u64::from(database) {
-                one.count.store(0, Relaxed);
-            }
+        let is_older = |one: &&Unapplied| one.left_at.load(Relaxed) <= changes;
+        let of_database = |one: &&Unapplied| one.database.load(Relaxed) == u64::from(database);
+        for one in self.unapplied.iter().filter(of_database).filter(is_older) {
+            one.count.store(0, Relaxed);
         }
         for &(server, count) in servers {
-            self.leave_unapplied(database, server);
-            let is_it = |one: &&Unapplied| {
-                one.database.load(Relaxed) == u64::from(database)
-                    && one.server.load(Relaxed) == u64::from(server)
-            };
-            if let Some(one) = self.unapplied.iter().find(is_it) {
+            if let Some(one) = self.place(database, server).filter(is_older) {
                 one.count.store(count, Relaxed);
             }
         }
@@ -322,6 +330,7 @@ mod tests {
         Box::new(Board {
             sequence: zero(),
             changes: zero(),
+            lost_at: zero(),
             databases: std::array::from_fn(|_| Database {
                 oid: zero(),
                 phase: zero(),
@@ -340,6 +349,7 @@ mod tests {
                 database: zero(),
                 server: zero(),
                 count: zero(),
+                left_at: zero(),
             }),
             acknowledged: std::array::from_fn(|_| Acknowledged {
                 database: zero(),
@@ -442,11 +452,32 @@ mod tests {
         assert!(!board.has_unapplied(5, 2));
     }
 
+    /// A resolver's word about one server, or of one database, is void by nothing but what a
+    /// session has left just there.
+    #[test]
+    fn what_is_left_elsewhere_voids_nothing() {
+        let board = board();
+        board.leave_unapplied(6, 2);
+        board.leave_unapplied(5, 3);
+        let changes = board.changes();
+        board.leave_unapplied(5, 1);
+        board.set_unapplied(5, &[(1, 7), (3, 2)], changes);
+        assert!(board.has_unapplied(5, 1) && board.has_unapplied(5, 3));
+        board.set_unapplied(6, &[], changes);
+        assert!(!board.has_unapplied(6, 2));
+        board.set_unapplied(5, &[], changes);
+        assert!(board.has_unapplied(5, 1) && !board.has_unapplied(5, 3));
+        board.set_unapplied(5, &[], board.changes());
+        assert!(!board.has_unapplied(5, 1));
+    }
+
     #[test]
     fn without_room_every_server_counts_as_unapplied() {
         let board = board();
         (1..=SERVERS as u32).for_each(|server| board.leave_unapplied(5, server));
+        let changes = board.changes();
         board.leave_unapplied(5, 9999);
+        board.set_unapplied(5, &[], changes);
         assert!(board.has_unapplied(5, 9999) && board.has_unapplied(6, 1));
         board.set_unapplied(5, &[], board.changes());
         assert!(!board.has_unapplied(5, 9999) && !board.has_unapplied(6, 1));

@@ -69,12 +69,19 @@ pub struct Deadlock {
 }
 
 /// The deadlocks that both looks show. Once their victims are gone there are no more. The second
-/// look has begun after the first was over.
-pub fn deadlocks(first: &Look, second: &Look) -> Vec<Deadlock> {
+/// look has begun after the first was over. `hears` says whether a transaction can be told: ours if
+/// its session is there and waits where it hears that, another coordinator's (`true` as the second
+/// argument) if that coordinator sees the cycle, too.
+pub fn deadlocks(first: &Look, second: &Look, hears: impl Fn(Id, bool) -> bool) -> Vec<Deadlock> {
     let mut edges: Vec<&Edge> = first.edges.intersection(&second.edges).collect();
     let mut found = Vec::new();
     while let Some(cycle) = cycle(&mut edges) {
-        let fails = |edge: &&Edge| edge.may_fail;
+        // Waits at a coordinator are seen there only.
+        let is_seen_by_all = cycle.iter().all(|edge| edge.place != HERE);
+        let fails = |edge: &&Edge| {
+            let hears = |id| hears(id, is_seen_by_all);
+            edge.may_fail && matches!(edge.waiter, Party::Transaction(id) if hears(id))
+        };
         let age = |id: Id| (second.begun.get(&id).copied().unwrap_or(0), id);
         let candidates = cycle
             .iter()
@@ -96,17 +103,37 @@ pub fn deadlocks(first: &Look, second: &Look) -> Vec<Deadlock> {
     found
 }
 
-/// Leaves only edges that may be part of a cycle.
+/// Leaves only edges that may be part of a cycle: a party that waits for nobody goes, with the
+/// edges to it, and so on; then one that nobody waits for.
 fn trim(edges: &mut Vec<&Edge>) {
-    loop {
-        let waiters: BTreeSet<Party> = edges.iter().map(|edge| edge.waiter).collect();
-        let holders: BTreeSet<Party> = edges.iter().map(|edge| edge.holder).collect();
-        let before = edges.len();
-        edges.retain(|edge| holders.contains(&edge.waiter) && waiters.contains(&edge.holder));
-        if edges.len() == before {
-            return;
+    peel(edges, |edge| (edge.waiter, edge.holder));
+    peel(edges, |edge| (edge.holder, edge.waiter));
+}
+
+/// Takes away edges into parties without edges out of them, until there are none.
+fn peel(edges: &mut Vec<&Edge>, ends: impl Fn(&Edge) -> (Party, Party)) {
+    let mut out: BTreeMap<Party, usize> = BTreeMap::new();
+    let mut into: BTreeMap<Party, Vec<Party>> = BTreeMap::new();
+    for edge in edges.iter() {
+        let (from, to) = ends(edge);
+        *out.entry(from).or_default() += 1;
+        into.entry(to).or_default().push(from);
+    }
+    let is_end = |party: &Party| !out.contains_key(party);
+    let mut ended: Vec<Party> = into.keys().filter(|party| is_end(party)).copied().collect();
+    let mut gone: BTreeSet<Party> = ended.iter().copied().collect();
+    while let Some(party) = ended.pop() {
+        for from in into.get(&party).into_iter().flatten() {
+            let left = out.get_mut(from).map_or(0, |count| {
+                *count -= 1;
+                *count
+            });
+            if left == 0 && gone.insert(*from) {
+                ended.push(*from);
+            }
         }
     }
+    edges.retain(|edge| !gone.contains(&ends(edge).1));
 }
 
 /// Whether the holder of the one waits, as the waiter of the other, in another process.

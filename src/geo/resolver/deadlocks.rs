@@ -10,7 +10,7 @@ use crate::pg::process;
 use crate::shared::wait;
 use geo::{Deadlock, HERE, Id, Look, Session, Wait};
 use pgrx::pg_sys;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
 /// How long a look waits for a node, in microseconds. One that does not answer is left out.
@@ -83,6 +83,8 @@ pub struct Looking {
     is_wanted: bool,
     /// It does not begin before.
     rests_until: u64,
+    /// Victims that could not be told by the last look.
+    untold: BTreeSet<Id>,
 }
 
 impl Looking {
@@ -115,15 +117,18 @@ impl Looking {
             return;
         };
         let look = begun.look();
+        let untold = &self.untold;
+        let hears = |id, is_seen_by_all| begun.hears(id, is_seen_by_all, untold);
         match &begun.first {
-            None if geo::deadlocks(&look, &look).is_empty() => {}
+            None if geo::deadlocks(&look, &look, |_, _| true).is_empty() => {}
             None => self.begun = Some(Begun::ask(links, Some(look))),
             Some(first) => {
-                let found = geo::deadlocks(first, &look);
+                let found = geo::deadlocks(first, &look, hears);
                 let server = |place| name_of(links, place);
-                found
+                let untold = found
                     .iter()
-                    .for_each(|one| refuse(one, &begun.sessions, server));
+                    .filter(|one| !refuse(one, &begun.sessions, server));
+                self.untold = untold.map(|one| one.victim).collect();
             }
         }
         if self.begun.is_none() {
@@ -167,6 +172,24 @@ impl Begun {
         }
     }
 
+    /// Whether the transaction can be told to fail. Other coordinators' are told by these, if they
+    /// see all of the cycle. One of ours is told in a long wait, which it may be about to begin; if
+    /// it was not so at the last look, or the session is gone, somebody else has to give way.
+    fn hears(&self, id: Id, is_seen_by_all: bool, untold: &BTreeSet<Id>) -> bool {
+        let own = self.sessions.iter().find(|(_, one)| one.name.id == id);
+        match own {
+            Some((_, session)) => {
+                !session.is_protected && (session.wait != 0 || !untold.contains(&id))
+            }
+            None => is_seen_by_all && !self.is_ours(id),
+        }
+    }
+
+    fn is_ours(&self, id: Id) -> bool {
+        let known = memory().with_geo(|board| board.known(database()));
+        known.is_some_and(|known| known.coordinator == id.coordinator)
+    }
+
     /// What those have said that have answered, and this server.
     fn look(&self) -> Look {
         let sessions: Vec<Session> = self.sessions.iter().map(|one| one.1).collect();
@@ -191,9 +214,10 @@ fn name_of(links: &[Link], place: u32) -> String {
     link.map_or_else(|| place.to_string(), |link| link.server.name.clone())
 }
 
-/// Tells the victim, if it is a session of this server that waits where it hears that. Otherwise it
-/// is another coordinator's to tell, or asks for a look itself once it has waited for as long.
-fn refuse(deadlock: &Deadlock, sessions: &Sessions, server: impl Fn(u32) -> String) {
+/// Tells the victim, if it is a session of this server that waits where it hears that, and whether
+/// it was told. Otherwise it is another coordinator's to tell, or asks for a look itself once it has
+/// waited for as long.
+fn refuse(deadlock: &Deadlock, sessions: &Sessions, server: impl Fn(u32) -> String) -> bool {
     let pids: BTreeMap<Id, i32> = sessions
         .iter()
         .map(|(_, session)| (session.name.id, session.pid))
@@ -201,10 +225,13 @@ fn refuse(deadlock: &Deadlock, sessions: &Sessions, server: impl Fn(u32) -> Stri
     let victim = sessions
         .iter()
         .find(|(_, session)| session.name.id == deadlock.victim);
-    if let Some((place, session)) = victim {
-        let why = deadlock.told(server, |id| pids.get(&id).copied());
-        if memory().with_running(|all| all[*place].refuse(session, &why)) {
-            wait::wake(*place as hotrow::ActorId);
-        }
+    let Some((place, session)) = victim else {
+        return false;
+    };
+    let why = deadlock.told(server, |id| pids.get(&id).copied());
+    let is_told = memory().with_running(|all| all[*place].refuse(session, &why));
+    if is_told {
+        wait::wake(*place as hotrow::ActorId);
     }
+    is_told
 }

@@ -33,9 +33,14 @@ fn look(edges: impl IntoIterator<Item = Edge>) -> Look {
     }
 }
 
+/// All can be told.
+fn all(_: Id, _: bool) -> bool {
+    true
+}
+
 fn victims(edges: impl IntoIterator<Item = Edge>) -> Vec<u64> {
     let look = look(edges);
-    let found = deadlocks(&look, &look);
+    let found = deadlocks(&look, &look, all);
     found.iter().map(|one| one.victim.sequence).collect()
 }
 
@@ -79,11 +84,39 @@ fn the_victim_waits_at_a_node() {
     assert!(victims([other, protected]).is_empty());
 }
 
+/// If the youngest cannot be told, another one is; and one of another coordinator only if that one
+/// sees all of the cycle.
+#[test]
+fn somebody_who_hears_it_gives_way() {
+    let chosen = |edges: [Edge; 2], hears: fn(Id, bool) -> bool| {
+        let look = look(edges);
+        let found = deadlocks(&look, &look, hears);
+        found.first().map(|one| one.victim.sequence)
+    };
+    let at_nodes = [edge(1, 2, 7), edge(2, 1, 8)];
+    assert_eq!(chosen(at_nodes.clone(), |id, _| id.sequence == 1), Some(1));
+    assert_eq!(chosen(at_nodes.clone(), |_, _| false), None);
+    assert_eq!(chosen(at_nodes, |_, is_seen| is_seen), Some(2));
+    let mut partly = [edge(1, 2, 7), edge(2, 1, HERE)];
+    partly[1].may_fail = true;
+    assert_eq!(chosen(partly, |_, is_seen| is_seen), None);
+}
+
+/// A long line for one row: most of it is taken away at once.
+#[test]
+fn long_lines_are_looked_at_fast() {
+    let ahead = |n: u64| n.saturating_sub(20).max(1)..n;
+    let line = (1..400).flat_map(|n| ahead(n).map(move |m| edge(n, m, 7)));
+    let edges: Vec<Edge> = line.chain([edge(1, 2, 8)]).collect();
+    let found = victims(edges);
+    assert_eq!(found, [2]);
+}
+
 #[test]
 fn the_youngest_fails_whatever_its_number() {
     let mut look = look([edge(1, 2, 7), edge(2, 1, 8)]);
     look.begun.insert(id(1), 999);
-    let found = deadlocks(&look, &look);
+    let found = deadlocks(&look, &look, all);
     assert_eq!(found[0].victim, id(1));
 }
 
@@ -141,11 +174,11 @@ fn both_looks_have_to_show_the_same_waits() {
     let other = |edges: [Edge; 2]| look(edges);
     let mut later = edge(2, 1, 8);
     later.since = "later".to_owned();
-    assert!(deadlocks(&first, &other([edge(1, 2, 7), later])).is_empty());
-    assert!(deadlocks(&first, &other([edge(1, 2, 7), edge(2, 3, 8)])).is_empty());
-    assert!(deadlocks(&first, &look([edge(1, 2, 7)])).is_empty());
-    assert!(deadlocks(&look([]), &first).is_empty());
-    assert_eq!(deadlocks(&first, &first).len(), 1);
+    assert!(deadlocks(&first, &other([edge(1, 2, 7), later]), all).is_empty());
+    assert!(deadlocks(&first, &other([edge(1, 2, 7), edge(2, 3, 8)]), all).is_empty());
+    assert!(deadlocks(&first, &look([edge(1, 2, 7)]), all).is_empty());
+    assert!(deadlocks(&look([]), &first, all).is_empty());
+    assert_eq!(deadlocks(&first, &first, all).len(), 1);
 }
 
 #[test]
@@ -218,7 +251,7 @@ fn has_deadlock(edges: &[Edge]) -> bool {
 
 fn check(edges: &[Edge]) {
     let look = look(edges.iter().cloned());
-    let found = deadlocks(&look, &look);
+    let found = deadlocks(&look, &look, all);
     assert_eq!(!found.is_empty(), has_deadlock(edges), "{edges:?}");
     for one in &found {
         let cycle = &one.cycle;
@@ -293,7 +326,7 @@ proptest! {
     ) {
         let edges = run(&orders, &turns);
         let look = look(edges.iter().cloned());
-        let found = deadlocks(&look, &look);
+        let found = deadlocks(&look, &look, all);
         prop_assert_eq!(found.is_empty(), is_within(&edges), "{:?}", edges);
     }
 
@@ -302,7 +335,7 @@ proptest! {
     fn nothing_but_what_both_show(first: u16, second: u16) {
         let (one, two) = (graph(u32::from(first) & 0xfff), graph(u32::from(second) & 0xfff));
         let (one, two) = (look(one), look(two));
-        for found in deadlocks(&one, &two) {
+        for found in deadlocks(&one, &two, all) {
             prop_assert!(found.cycle.iter().all(|edge| one.edges.contains(edge)));
             prop_assert!(found.cycle.iter().all(|edge| two.edges.contains(edge)));
         }

@@ -123,6 +123,16 @@ fn partitions_of_both_wrappers() -> Result<()> {
             ensure!(count == 0, "{count} rows at node {node}: {sql}");
         }
     }
+    // What was refused has not been written.
+    for refused in [
+        "UPDATE theirs SET number = 1",
+        "INSERT INTO mixed VALUES (111)",
+    ] {
+        client.batch_execute(&format!("BEGIN; {ours}; SAVEPOINT a"))?;
+        let told = sqlstate(&client.batch_execute(refused));
+        ensure!(told == "0A000", "{told}: {refused}");
+        client.batch_execute("ROLLBACK TO a; COMMIT")?;
+    }
     let allowed = [
         format!("INSERT INTO mixed VALUES (2), (12); {ours}"),
         "INSERT INTO mixed VALUES (3), (112); SELECT count(*) FROM account".to_owned(),

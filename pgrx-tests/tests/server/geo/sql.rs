@@ -168,6 +168,23 @@ SELECT * FROM many ORDER BY id;",
     twin.cluster.wait_until_resolved()
 }
 
+/// Rows that are larger than a block of memory, of unlike sizes, and on disk.
+#[test]
+fn large_rows() -> Result<()> {
+    let mut twin = Twin::start()?;
+    for client in [&mut twin.far, &mut twin.near] {
+        client.batch_execute("SET work_mem = '64kB'; SET enable_material = off")?;
+    }
+    twin.play(
+        "UPDATE many SET word = repeat(chr(97 + id % 26), 9000 + id * 7919 % 30000) WHERE id <= 60;
+UPDATE many SET word = word || '!' WHERE id <= 60 RETURNING id, length(word), md5(word), word;
+SELECT id, word FROM many WHERE id <= 60 ORDER BY id;
+SELECT a.id, md5(b.word) FROM (VALUES (3), (2), (1)) a(id)
+    CROSS JOIN LATERAL (SELECT word FROM many WHERE id <= 60 OFFSET 0) b ORDER BY 1, 2;",
+    )?;
+    twin.cluster.wait_until_resolved()
+}
+
 /// Savepoints and handlers are rolled back while rows of statements around them are still to be
 /// read, or to come.
 #[test]
