@@ -127,12 +127,14 @@ pub unsafe fn before_start(query: *mut QueryDesc, is_first: bool) {
 /// # Safety
 /// A utility statement's node.
 pub unsafe fn before_utility(node: *const pg_sys::Node, is_first: bool) {
-    // SAFETY: by the contract.
-    if !is_due() || unsafe { is_only_explained(node) } {
+    if !is_due() {
         return;
     }
-    // SAFETY: as above.
+    // SAFETY: by the contract.
     guarded(|| unsafe {
+        if is_only_explained(node) {
+            return;
+        }
         let is_fit = is_first && rights::unwinding(|| snapshot::is_utility_retakeable(false));
         let named = Named::by(std::ptr::null());
         settle(is_fit, &named, || ordered::retake_for_utility());
