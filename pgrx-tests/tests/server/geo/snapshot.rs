@@ -351,3 +351,18 @@ fn a_transaction_without_it_uses_no_node() -> Result<()> {
     client.batch_execute("COMMIT")?;
     Ok(())
 }
+
+/// The options of the first command are looked at before PostgreSQL does.
+#[test]
+fn a_bad_option_of_explain() -> Result<()> {
+    let cluster = Cluster::start(2)?;
+    let mut client = session(&cluster, GLOBAL)?;
+    for option in ["ANALYZE maybe", "ANALYZE 2"] {
+        let sql = format!("EXPLAIN ({option}) SELECT count(*) FROM account");
+        let told = sqlstate(&client.batch_execute(&sql));
+        ensure!(told == "42601", "{told}: {sql}");
+    }
+    client.batch_execute("EXPLAIN (ANALYZE off) SELECT 1; EXPLAIN (ANALYZE) SELECT 1")?;
+    ensure!(traces(&mut client)? == [0, 0, 0]);
+    Ok(())
+}
