@@ -19,7 +19,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 /// The place that is the coordinator itself; others are the identifiers of foreign servers.
 pub const HERE: u32 = 0;
 
-/// Who waits, or is waited for.
+/// A transaction or a process that waits, or is waited for.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Party {
     /// A transaction over several servers, of any coordinator.
@@ -36,7 +36,7 @@ pub enum Party {
 /// A wait.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Edge {
-    /// Who waits.
+    /// The party that waits.
     pub waiter: Party,
     /// For whom.
     pub holder: Party,

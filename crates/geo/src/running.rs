@@ -66,7 +66,7 @@ impl Running {
         self.is_protected.store(0, Relaxed);
     }
 
-    /// Who it is.
+    /// The process and its transaction; None: it has none.
     pub fn read(&self) -> Option<Session> {
         let sequence = self.sequence.load(Relaxed);
         let high = u128::from(self.high.load(Relaxed));

@@ -104,7 +104,7 @@ impl Look {
         }
     }
 
-    /// Who that process is, and whether it is a node's process that acts for a transaction.
+    /// The party of that process, and whether it is a node's process that acts for a transaction.
     fn party(
         &mut self,
         place: u32,

@@ -215,8 +215,8 @@ fn name_of(links: &[Link], place: u32) -> String {
 }
 
 /// Tells the victim, if it is a session of this server that waits where it hears that, and whether
-/// it was told. Otherwise it is another coordinator's to tell, or asks for a look itself once it has
-/// waited for as long.
+/// it was told. Otherwise it is another coordinator's to tell, or asks for a look itself once it
+/// has waited for as long.
 fn refuse(deadlock: &Deadlock, sessions: &Sessions, server: impl Fn(u32) -> String) -> bool {
     let pids: BTreeMap<Id, i32> = sessions
         .iter()

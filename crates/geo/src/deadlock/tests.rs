@@ -72,7 +72,7 @@ fn a_cycle_within_a_server_is_left_to_it() {
     assert_eq!(victims([edge(1, 2, 7), other]), [2]);
 }
 
-/// Who waits here for a lock cannot be told, so the other one is.
+/// A transaction that waits here for a lock cannot be told, so the other one is.
 #[test]
 fn the_victim_waits_at_a_node() {
     assert_eq!(victims([edge(1, 2, 7), edge(2, 1, HERE)]), [1]);
@@ -319,7 +319,7 @@ fn run(orders: &[Vec<usize>], turns: &[usize]) -> Vec<Edge> {
 }
 
 proptest! {
-    /// Whoever waits for ever does so within one server, or is found.
+    /// A party that waits for ever does so within one server, or is found.
     #[test]
     fn whoever_waits_for_ever_is_found(
         orders in taken(), turns in prop::collection::vec(0_usize..6, 0..30)
