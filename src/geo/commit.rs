@@ -115,16 +115,9 @@ fn finish_all(all: &[NodeId]) -> Outcome<()> {
 
 /// Sends the writes that were put off, and waits for their answers.
 fn send_deferred() -> Outcome<()> {
-    let mut sent = Vec::new();
     let parts = parts(&nodes::all(Node::has_deferred));
-    let round = schedule::send_each(parts, true, |id| {
-        let exchange = nodes::send_deferred(id, &[]);
-        sent.push((id, Rc::clone(&exchange)));
-        Ok(Some((id, exchange)))
-    })?;
-    round.finish()?;
-    sent.iter()
-        .try_for_each(|(id, exchange)| nodes::finish(*id, exchange))
+    let send = |id| Ok(Some((id, nodes::send_deferred(id, &[]))));
+    schedule::send_each(parts, true, send)?.finish()
 }
 
 /// What was put off, as the parts of a round.

@@ -50,6 +50,8 @@ pub struct Level {
 /// A write that is put off.
 struct Deferred {
     command: Command,
+    /// Its text and values, in bytes.
+    bytes: usize,
     /// The nest level it belongs to.
     nest_level: i32,
     /// What it is about, as far as that is known and matters.
@@ -73,8 +75,6 @@ pub struct Node {
     transaction: Option<u64>,
     /// Writes that are put off: they travel with the next flush.
     deferred: Vec<Deferred>,
-    /// Their texts and values, in bytes.
-    deferred_bytes: usize,
     /// Some have been sent: the transaction has written there, whatever became of the rest of that
     /// flush.
     has_sent_deferred: bool,
@@ -121,7 +121,6 @@ impl Node {
             keep: 0,
             transaction: None,
             deferred: Vec::new(),
-            deferred_bytes: 0,
             has_sent_deferred: false,
             has_broken_promise: false,
             prepared: None,
@@ -166,12 +165,13 @@ impl Node {
         let values = command.parameters.iter().flatten();
         let texts = values.chain([&command.text]);
         let bytes: usize = texts.map(|text| text.count_bytes()).sum();
-        let has_room = self.deferred.len() < MOST_DEFERRED
-            && self.deferred_bytes + bytes <= MOST_DEFERRED_BYTES;
+        let waiting: usize = self.deferred.iter().map(|one| one.bytes).sum();
+        let has_room =
+            self.deferred.len() < MOST_DEFERRED && waiting + bytes <= MOST_DEFERRED_BYTES;
         if has_room {
-            self.deferred_bytes += bytes;
             self.deferred.push(Deferred {
                 command,
+                bytes,
                 nest_level,
                 records,
             });
@@ -211,7 +211,7 @@ impl Node {
                 is_read_only: false,
                 ..*level
             };
-            for one in self.take_deferred() {
+            for one in std::mem::take(&mut self.deferred) {
                 self.adjust(&mut request, level, one.nest_level, name, lock_timeout_ms);
                 request.push(one.command);
             }
@@ -238,11 +238,6 @@ impl Node {
     /// Whether answers are outstanding.
     pub fn is_under_way(&self) -> bool {
         !self.under_way.is_empty()
-    }
-
-    fn take_deferred(&mut self) -> Vec<Deferred> {
-        self.deferred_bytes = 0;
-        std::mem::take(&mut self.deferred)
     }
 
     /// Commands that open a transaction, or adjust its savepoints to this nest level.
@@ -316,7 +311,7 @@ impl Node {
         self.keep = 0;
         self.transaction = None;
         self.prepared = None;
-        self.take_deferred();
+        self.deferred.clear();
         self.has_sent_deferred = false;
         self.has_broken_promise = false;
         self.is_new = false;
@@ -358,8 +353,7 @@ impl Node {
     /// Takes the place of a connection that was lost: sends what that one has sent.
     pub fn go_on_for(&mut self, lost: &mut Node, sent: Vec<Sending>) {
         (self.depth, self.keep) = (lost.depth, lost.keep);
-        self.deferred_bytes = lost.deferred_bytes;
-        self.deferred = lost.take_deferred();
+        self.deferred = std::mem::take(&mut lost.deferred);
         self.has_sent_deferred = lost.has_sent_deferred;
         for (request, exchange) in sent {
             exchange.restart();
@@ -436,7 +430,7 @@ impl Node {
 
     /// An exchange is over: the node has told the transaction's id with it.
     pub fn note(&mut self, exchange: &Exchange) {
-        // Whoever has taken the function away: it is not asked again.
+        // Somebody has taken the function away: it is not asked again.
         self.facts.reports &= !exchange.report_has_failed();
         if self.is_open() {
             self.transaction = self.transaction.or(exchange.transaction());

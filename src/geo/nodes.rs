@@ -297,18 +297,28 @@ pub fn send_with(
     with(id, |node| {
         let mut request = opening(node, &name);
         request.push(command);
-        request.commands.extend_from_slice(behind);
         if behind.is_empty() && node.for_use == Use::Work && !node.has_written() {
             request.push(Command::new(
                 Role::TransactionId,
                 "SELECT pg_catalog.pg_current_xact_id_if_assigned()",
             ));
         }
-        match behind.is_empty() {
-            true => node.send_statement(request, rows),
-            false => node.send(&request, rows),
-        }
+        send_request(node, request, rows, behind)
     })
+}
+
+/// Only statements may be sent once more if the connection turns out to be dead.
+fn send_request(
+    node: &mut Node,
+    mut request: Request,
+    rows: Option<Rc<dyn Rows>>,
+    behind: &[Command],
+) -> Rc<Exchange> {
+    if behind.is_empty() {
+        return node.send_statement(request, rows);
+    }
+    request.commands.extend_from_slice(behind);
+    node.send(&request, rows)
 }
 
 /// What goes before a statement: writes that were put off, BEGIN, savepoints.
@@ -325,12 +335,8 @@ fn opening(node: &mut Node, name: &str) -> Request {
 pub fn send_deferred(id: NodeId, behind: &[Command]) -> Rc<Exchange> {
     let name = running::name();
     with(id, |node| {
-        let mut request = opening(node, &name);
-        request.commands.extend_from_slice(behind);
-        match behind.is_empty() {
-            true => node.send_statement(request, None),
-            false => node.send(&request, None),
-        }
+        let request = opening(node, &name);
+        send_request(node, request, None, behind)
     })
 }
 

@@ -16,7 +16,7 @@ use std::rc::Rc;
 /// How long a look waits for a node, in microseconds. One that does not answer is left out.
 const ANSWER_US: u64 = 2_000_000;
 
-/// Who waits for whom at a server, as `Wait::of_row` reads it: for processes, and for prepared
+/// The waits at a server, as `Wait::of_row` reads it: for processes, and for prepared
 /// transactions, which `pg_blocking_pids` calls 0. All may ask this, whoever the processes belong
 /// to; but for the leaders of parallel workers, which are theirs and `pg_read_all_stats`'.
 pub const WAITS: &str = "WITH locks AS MATERIALIZED (SELECT * FROM pg_catalog.pg_locks), \

@@ -1,16 +1,17 @@
 //! The demo as a table in the terminal and as a page.
 
 use comfy_table::{CellAlignment, Table, TableComponent, presets};
-use maud::{Markup, PreEscaped, html};
+use maud::{Markup, html};
 use txn_top::text::{rate, thousands};
 
 use super::form::Form;
 use super::record::{BASELINE, Line, Record};
+use crate::bench::geo::report::{figure, figures_of};
 use crate::bench::geo::variant::{Variant, color_of};
 use crate::bench::stats::Spread;
 use crate::bench::table::milliseconds;
 use crate::report::chart::{Axis, Curve, draw};
-use crate::report::{conditions, css, legend, page};
+use crate::report::{conditions, legend, page};
 
 const BEFORE_HOLDS: [&str; 7] = [
     "form",
@@ -187,15 +188,6 @@ fn forms(record: &Record) -> Vec<Form> {
     forms
 }
 
-fn figure(title: &str, about: &str, svg: &str) -> Markup {
-    html! {
-        figure.card {
-            figcaption { (title) " " span { (about) } }
-            (PreEscaped(svg))
-        }
-    }
-}
-
 /// Hold spans over the nodes, a curve for each variant.
 fn holds(record: &Record, form: Form, part: fn(&Line) -> &Vec<Spread>) -> anyhow::Result<String> {
     let lines = || record.summary.iter().filter(move |line| line.form == form);
@@ -259,32 +251,12 @@ fn value(spread: Spread) -> (f64, Option<(f64, f64)>) {
 }
 
 fn figures(record: &Record) -> Markup {
-    let class = |column: usize| (column < 2).then_some("name");
-    html! {
-        table {
-            thead {
-                tr {
-                    @for (column, name) in columns(record).iter().enumerate() {
-                        th class=[class(column)] { (name) }
-                    }
-                }
-            }
-            @for lines in record.summary.chunk_by(|one, next| one.form == next.form) {
-                tbody {
-                    @for line in lines {
-                        tr {
-                            @for (column, cell) in cells(line).iter().enumerate() {
-                                td class=[class(column)] {
-                                    @if column == 1 {
-                                        i style={ "background:" (css(color_of(line.variant))) } {}
-                                    }
-                                    (cell)
-                                }
-                            }
-                        }
-                    }
-                }
-            }
-        }
-    }
+    let forms = record.summary.chunk_by(|one, next| one.form == next.form);
+    let rows = |lines: &[Line]| {
+        lines
+            .iter()
+            .map(|line| (line.variant, cells(line)))
+            .collect()
+    };
+    figures_of(&columns(record), forms.map(rows))
 }

@@ -140,8 +140,8 @@ fn catalogs_that_the_transaction_itself_changes() -> Result<()> {
     wait_until_nothing_is_open(&cluster)
 }
 
-/// Who drops a server waits for the transactions that use its tables; a transaction that drops a
-/// server where it has written commits there all the same.
+/// A session that drops a server waits for the transactions that use its tables; a transaction
+/// that drops a server where it has written commits there all the same.
 #[test]
 fn servers_that_are_dropped() -> Result<()> {
     let cluster = Cluster::start(2)?;

@@ -157,7 +157,8 @@ fn three_transactions_at_three_nodes() -> Result<()> {
     cluster.expect_committed(&[])
 }
 
-/// Who waits here cannot be told, so it is the one at the node that fails, be it the older one.
+/// A session that waits here cannot be told, so it is the one at the node that fails, be it the
+/// older one.
 #[test]
 fn a_lock_at_the_coordinator_and_one_at_a_node() -> Result<()> {
     let cluster = cluster(1)?;

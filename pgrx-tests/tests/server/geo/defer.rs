@@ -288,17 +288,17 @@ fn large_values_are_sent() -> Result<()> {
     let (cluster, mut client) = warm()?;
     client.batch_execute("SET txn.geo_defer = on")?;
     // One is in the text, the other a parameter.
+    let in_text = "UPDATE account SET owner = repeat('x', 600000) WHERE id = 1";
+    let parameter = "INSERT INTO account_0 VALUES (20, 0, repeat('x', 600000))";
     let steps = [
-        ("BEGIN", [0, 0]),
-        (
-            "UPDATE account SET owner = repeat('x', 600000) WHERE id = 1",
-            [0, 0],
-        ),
-        (
-            "INSERT INTO account_0 VALUES (20, 0, repeat('x', 600000))",
-            [1, 0],
-        ),
-        ("ROLLBACK", [1, 0]),
+        ("BEGIN; SAVEPOINT a", [0, 0]),
+        (in_text, [0, 0]),
+        // What is rolled back waits no more.
+        ("ROLLBACK TO a", [0, 0]),
+        (in_text, [0, 0]),
+        (parameter, [1, 0]),
+        // The savepoint, and the transaction.
+        ("ROLLBACK", [2, 0]),
     ];
     expect_steps(&cluster, &mut client, &steps)
 }

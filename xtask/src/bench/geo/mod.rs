@@ -12,7 +12,7 @@ pub mod load;
 pub mod paper;
 mod place;
 mod record;
-mod report;
+pub mod report;
 mod runner;
 mod session;
 mod site;

@@ -118,7 +118,8 @@ fn nearest(record: &Record) -> usize {
     nearest.map_or(0, |(node, _)| node)
 }
 
-fn figure(title: &str, about: &str, svg: &str) -> Markup {
+/// A plot with its title and what it shows.
+pub fn figure(title: &str, about: &str, svg: &str) -> Markup {
     html! {
         figure.card {
             figcaption { (title) " " span { (about) } }
@@ -175,24 +176,38 @@ fn paper_beside(record: &Record) -> Markup {
 }
 
 fn figures(record: &Record) -> Markup {
+    let places = record.summary.chunk_by(|one, next| one.place == next.place);
+    let rows = |lines: &[Line]| {
+        let row = |line: &Line| (line.variant, cells(record, line));
+        lines.iter().map(row).collect()
+    };
+    figures_of(&columns(record), places.map(rows))
+}
+
+/// A table: the names of its columns, and groups of rows, each with its variant, whose color is
+/// shown in the second column.
+pub fn figures_of(
+    columns: &[String],
+    groups: impl Iterator<Item = Vec<(Variant, Vec<String>)>>,
+) -> Markup {
     let class = |column: usize| (column < 2).then_some("name");
     html! {
         table {
             thead {
                 tr {
-                    @for (column, name) in columns(record).iter().enumerate() {
+                    @for (column, name) in columns.iter().enumerate() {
                         th class=[class(column)] { (name) }
                     }
                 }
             }
-            @for lines in record.summary.chunk_by(|one, next| one.place == next.place) {
+            @for rows in groups {
                 tbody {
-                    @for line in lines {
+                    @for (variant, cells) in &rows {
                         tr {
-                            @for (column, cell) in cells(record, line).iter().enumerate() {
+                            @for (column, cell) in cells.iter().enumerate() {
                                 td class=[class(column)] {
                                     @if column == 1 {
-                                        i style={ "background:" (css(color_of(line.variant))) } {}
+                                        i style={ "background:" (css(color_of(*variant))) } {}
                                     }
                                     (cell)
                                 }
