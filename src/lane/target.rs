@@ -46,16 +46,16 @@ pub unsafe fn find(name: *const c_char) -> Result<Target, Unfit> {
             return Err(Unfit::NoTable);
         }
         raw::LockRelationOid(oid, SHARED);
+        let relation = key::relation_of(root_of(oid));
         let found = look_at(oid);
+        // It is in the cache of tables, until the catalogs are asked for anything else.
+        let table = key::cached(oid);
         raw::UnlockRelationOid(oid, SHARED);
         found?;
-        // It is in the cache of tables.
-        let relation = key::relation_of(root_of(oid));
-        let table = key::cached(oid).ok_or(Unfit::NoTable)?;
         Ok(Target {
             oid,
             relation,
-            table,
+            table: table.ok_or(Unfit::NoTable)?,
         })
     }
 }
@@ -168,8 +168,8 @@ impl Target {
             return true;
         }
         // SAFETY: by the contract.
-        unsafe { look_at(self.oid) }.is_ok()
-            && key::relation_of(unsafe { root_of(self.oid) }) == self.relation
+        key::relation_of(unsafe { root_of(self.oid) }) == self.relation
+            && unsafe { look_at(self.oid) }.is_ok()
             && cached().is_some_and(|now| now.has_same_key(&self.table))
     }
 
