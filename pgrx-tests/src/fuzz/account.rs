@@ -58,6 +58,8 @@ pub struct Account<'a> {
     pub sights: Vec<Sight>,
     /// Groups with all rows of a table, by event.
     pub wholes: Vec<(usize, u32, char)>,
+    /// Definitions that were used, by the steps that have made them, and the events that tell.
+    pub used: Vec<(usize, usize)>,
     /// Bits of writes that have committed.
     pub good: i64,
     /// By bit.
@@ -78,6 +80,7 @@ impl<'a> Account<'a> {
             effects: Vec::new(),
             sights: Vec::new(),
             wholes: Vec::new(),
+            used: Vec::new(),
             good: 0,
             owners: BTreeMap::new(),
             unstable: BTreeSet::new(),
@@ -241,6 +244,8 @@ impl<'a> Account<'a> {
             .iter()
             .map(|(group, table)| (number, *group, *table));
         self.wholes.extend(whole);
+        let used = told.definitions.iter().map(|step| (*step, number));
+        self.used.extend(used);
         if !in_error {
             self.wholes
                 .extend(step.whole.iter().map(|table| (number, 0, *table)));

@@ -4,8 +4,13 @@ use std::fmt::Write as _;
 
 use super::schema::Table;
 
+/// The function whose definition changes, as it is at the beginning of each schedule.
+pub const FIRST_DEFINITION: &str = "CREATE OR REPLACE FUNCTION defined() RETURNS text \
+    LANGUAGE sql STABLE AS $$SELECT '!0'::text$$;";
+
 /// Independent of the tables.
 pub const COMMON: &str = r#"
+CREATE FUNCTION calls_defined() RETURNS text LANGUAGE plpgsql AS $$ BEGIN RETURN defined(); END $$;
 CREATE FUNCTION is_fine(v bigint) RETURNS boolean LANGUAGE plpgsql STABLE AS $$ BEGIN RETURN v >= 0; END $$;
 CREATE FUNCTION shown(w text) RETURNS text LANGUAGE plpgsql IMMUTABLE AS $$ BEGIN RETURN left(w, 3); END $$;
 CREATE FUNCTION gate(g int) RETURNS void LANGUAGE plpgsql AS $$ BEGIN

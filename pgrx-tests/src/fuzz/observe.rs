@@ -36,6 +36,8 @@ pub struct Told {
     pub items: Vec<Item>,
     /// Groups that have all rows of a table.
     pub whole: Vec<(u32, char)>,
+    /// `!5`: the definitions that were used, by the steps that have made them.
+    pub definitions: Vec<usize>,
 }
 
 /// Reads one text after the other; groups are counted through.
@@ -70,6 +72,10 @@ impl Reader {
             self.told
                 .whole
                 .extend(table.chars().next().map(|table| (group, table)));
+            return;
+        }
+        if let Some(step) = word.strip_prefix('!') {
+            self.told.definitions.extend(step.parse::<usize>());
             return;
         }
         let (how, rest) = match word.chars().next() {
@@ -123,5 +129,6 @@ mod tests {
             ]
         );
         assert_eq!(told.whole, [(1, 'a')]);
+        assert_eq!(read(["+a:1=5,!7", "!x"]).definitions, [7]);
     }
 }

@@ -96,6 +96,8 @@ pub struct Step {
     pub whole: Vec<char>,
     /// Its condition is true of that row once this bit is in its value.
     pub needs: Option<(char, u32, u32)>,
+    /// It changes the function `defined`, which then tells of this step.
+    pub defines: bool,
     /// It only writes a table that nobody reads, and of which no other statement knows.
     pub aside: bool,
     /// What it tells of rows comes of one snapshot. (What stands in brackets does in any case.)

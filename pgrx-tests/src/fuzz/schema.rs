@@ -193,7 +193,8 @@ impl Schema {
              CREATE TABLE chain (t text, n int, old bigint, new bigint);
              CREATE TABLE remote_t (tag int);
              CREATE FOREIGN TABLE remote (tag int) SERVER fz_loop OPTIONS (schema_name 'fz', table_name 'remote_t');
-             CREATE TABLE noise (id serial PRIMARY KEY, m text);",
+             CREATE TABLE noise (id serial PRIMARY KEY, m text);
+             CREATE TABLE epoch (one text); INSERT INTO epoch VALUES ('x');",
         );
         if self.range {
             sql = sql.replace(" text);", " text) USING txn_heap;");
@@ -231,7 +232,13 @@ impl Schema {
             let _ = write!(sql, ", {}", table.name);
         }
         sql += ";";
+        sql += functions::FIRST_DEFINITION;
         for table in &self.tables {
+            let _ = write!(
+                sql,
+                "ALTER TABLE {} DROP COLUMN IF EXISTS more;",
+                table.name
+            );
             (2..=table.rows).for_each(|n| table.put(base, n, &mut sql));
         }
         sql

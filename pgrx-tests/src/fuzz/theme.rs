@@ -58,7 +58,7 @@ const ANY: Theme = Theme {
     warm: false,
 };
 
-const THEMES: [Theme; 7] = [
+const THEMES: [Theme; 8] = [
     ANY,
     // A leader reads other rows of the page on which its followers are.
     Theme {
@@ -124,6 +124,19 @@ const THEMES: [Theme; 7] = [
         range: 0.0,
         hottest: (0.95, 0.95),
         warm: true,
+        sessions: &[2, 3, 3],
+        ..ANY
+    },
+    // What followers run whose predecessors change definitions.
+    Theme {
+        weight: 3,
+        mixes: grammar::DEFINITIONS,
+        leaning: 0.9,
+        follows: 0.8,
+        by_index: 0.6,
+        first: 0.5,
+        range: 0.1,
+        hottest: (0.9, 0.8),
         sessions: &[2, 3, 3],
         ..ANY
     },

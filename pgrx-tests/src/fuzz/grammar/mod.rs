@@ -1,7 +1,10 @@
 //! The statements: each production draws one, or a few that belong together.
 mod code;
+mod definition;
 mod read;
 mod write;
+
+pub use definition::FROM_EPOCH;
 
 use super::draw::{At, Draw};
 use super::schedule::Step;
@@ -49,6 +52,9 @@ pub const PRODUCTIONS: &[(u32, Production)] = &[
     (3, code::burst),
     (2, code::idle),
     (2, code::settings),
+    (2, definition::redefine),
+    (2, definition::defined),
+    (2, definition::alter),
     (6, read::point),
     (6, read::whole),
     (4, read::two_tables),
@@ -148,6 +154,24 @@ pub const REFERENCES: &[Mix] = &[
         (1, write::insert),
         (1, read::lock),
         (1, code::attempt),
+    ],
+];
+
+/// Definitions that change, and statements that use them.
+pub const DEFINITIONS: &[Mix] = &[
+    &[
+        (4, definition::redefine),
+        (6, definition::defined),
+        (4, write::plain),
+        (1, write::returning),
+    ],
+    &[
+        (3, definition::redefine),
+        (5, definition::defined),
+        (4, definition::alter),
+        (4, write::plain),
+        (2, code::bump),
+        (1, read::point),
     ],
 ];
 

@@ -208,7 +208,7 @@ impl Judge<'_> {
     }
 
     /// Whether a ROLLBACK TO has undone the event before the later one began.
-    fn undone_before(&self, event: usize, later: usize) -> bool {
+    pub(super) fn undone_before(&self, event: usize, later: usize) -> bool {
         let account = self.account;
         account.undone[event]
             && (event..later).any(|between| {

@@ -1,6 +1,7 @@
 //! What must hold of every run, in stock PostgreSQL and here. Each rule follows from READ COMMITTED
 //! and from what the answers say; where an answer leaves something open, nothing is concluded.
 mod answers;
+mod definitions;
 mod outcome;
 
 use serde::Serialize;
@@ -34,6 +35,7 @@ pub fn judge(schedule: &Schedule, run: &Run, end: &Final) -> Vec<Finding> {
     judge.goes_on();
     judge.misses();
     judge.versions();
+    judge.definitions();
     judge.outcome();
     judge.logs();
     judge.notes();
