@@ -368,6 +368,56 @@ fn readers_of_what_is_written_wait() -> Result<()> {
     Ok(())
 }
 
+/// A read that was refused because definitions have changed: the table is not trusted for a while.
+#[test]
+fn after_a_change_of_definitions_readers_wait() -> Result<()> {
+    let server = start(&[("txn.follower_reads_backoff", "2s")])?;
+    watch_item(&server)?;
+    server.connect()?.batch_execute("SELECT pg_sleep(2)")?;
+    let (mut leader, mut follower) = pair(&server, BUMP)?;
+    follower.query_one(READ, &[])?;
+    let mut control = server.connect()?;
+    control.batch_execute("CREATE TABLE other (n int)")?;
+    control.batch_execute("ALTER TABLE other ALTER COLUMN n SET DEFAULT 7")?;
+    ensure!(told(&server, follower, &mut leader, "COMMIT")? == "40001");
+    let (mut leader, follower) = pair(&server, BUMP)?;
+    let follower = Background::run(follower, READ)?;
+    follower.wait_until_blocked(&mut server.connect()?)?;
+    leader.batch_execute("COMMIT")?;
+    follower.end()?.1?;
+    Ok(())
+}
+
+/// One statement takes no more than half of the places for watched tables.
+#[test]
+fn a_read_of_nine_tables_waits() -> Result<()> {
+    let server = start(&[AT_ONCE])?;
+    let read = |tables: usize| {
+        let names = (1..=tables).map(|n| format!("read{n}"));
+        format!("SELECT FROM {}", names.collect::<Vec<_>>().join(", "))
+    };
+    for n in 1..=9 {
+        let create = format!("CREATE TABLE read{n} (id int)");
+        server.connect()?.batch_execute(&create)?;
+    }
+    let waits = |tables: usize| -> Result<()> {
+        let (mut leader, follower) = pair(&server, BUMP)?;
+        let follower = Background::run(follower, &read(tables))?;
+        follower.wait_until_blocked(&mut server.connect()?)?;
+        leader.batch_execute("COMMIT")?;
+        let (mut follower, result) = follower.end()?;
+        result?;
+        Ok(follower.batch_execute("COMMIT")?)
+    };
+    // The first readers have them watched.
+    waits(8)?;
+    let (mut leader, mut follower) = pair(&server, BUMP)?;
+    follower.batch_execute(&read(8))?;
+    ensure!(told(&server, follower, &mut leader, "COMMIT")? == "00000");
+    waits(9)?;
+    waits(9)
+}
+
 /// What does not wait when `follower_reads` is `validated`, and what does.
 #[test]
 fn only_plain_reads_of_other_tables_go_on() -> Result<()> {
