@@ -61,6 +61,11 @@ pub fn leave_at_exit() {
     unsafe { pg_sys::on_shmem_exit(Some(on_exit), pg_sys::Datum::null()) };
 }
 
+/// For how long a reader waits inside the gate's line at first: so many round trips to the farthest
+/// server, and at least so many microseconds.
+const FEW_TRIPS: u64 = 4;
+const LEAST_PATIENCE: u64 = 20_000;
+
 /// A reader that is at the gate, and leaves it when this is dropped.
 pub struct Reader(());
 
@@ -72,12 +77,21 @@ impl Drop for Reader {
 
 /// Waits until no commit at these servers is inside. None: that has lasted too long. Raises on a
 /// cancel.
-pub fn enter_to_read(servers: impl Iterator<Item = Oid>, until: u64) -> Option<Reader> {
+///
+/// A commit inside may wait, on a hot row of its node, for one that came behind the reader. So the
+/// first time is short, and those that follow are longer, up to `txn.geo_snapshot_timeout`.
+pub fn enter_to_read(servers: impl Iterator<Item = Oid> + Clone, until: u64) -> Option<Reader> {
+    let longest_trip = servers
+        .clone()
+        .filter_map(coordinator::round_trip)
+        .max()
+        .unwrap_or(0);
     let servers = all(servers);
-    let patience = guc::GEO_SNAPSHOT_TIMEOUT.get().max(1) as u64 * 1000;
+    let most = guc::GEO_SNAPSHOT_TIMEOUT.get().max(1) as u64 * 1000;
+    let mut patience = (FEW_TRIPS * longest_trip).clamp(LEAST_PATIENCE, most.max(LEAST_PATIENCE));
     loop {
         let began = process::now();
-        let give_up = until.min(began + patience);
+        let give_up = until.min(began + patience.min(most));
         let reader = Reader(());
         let mut is_inside = come(Side::Read, servers);
         while !is_inside && process::now() < give_up {
@@ -96,5 +110,6 @@ pub fn enter_to_read(servers: impl Iterator<Item = Oid>, until: u64) -> Option<R
         if process::now() >= until {
             return None;
         }
+        patience = patience.saturating_mul(2);
     }
 }
