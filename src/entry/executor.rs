@@ -26,9 +26,9 @@ pub unsafe extern "C-unwind" fn executor_start(query: *mut QueryDesc, eflags: c_
     if runs && is_idle() {
         // SAFETY: the hook's arguments.
         nesting::within(|| unsafe {
-            let is_first = range_occ::session::uses_snapshot();
+            range_occ::session::uses_snapshot();
             statement::before_idle_start(query);
-            geo::cut::before_start(query, is_first);
+            geo::cut::before_start(query);
             start_plan(query, eflags);
         });
     } else {
@@ -64,7 +64,7 @@ unsafe fn start_query(query: *mut QueryDesc, eflags: c_int, runs: bool) {
     let certain = runs && guarded(|| unsafe { statement::before_start(query, is_first) });
     if runs {
         // SAFETY: the hook's argument.
-        unsafe { geo::cut::before_start(query, is_first) };
+        unsafe { geo::cut::before_start(query) };
     }
     // SAFETY: the hook's arguments.
     unsafe { start_plan(query, eflags) };

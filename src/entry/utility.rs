@@ -61,7 +61,6 @@ pub unsafe extern "C-unwind" fn process_utility(
         let part = dependent::Part::begin(source);
         // SAFETY: the hook's argument.
         let is_top_level = context == ProcessUtilityContext::PROCESS_UTILITY_TOPLEVEL;
-        let is_first = !range_occ::session::has_used_snapshot();
         // SAFETY: the hook's argument.
         guarded(|| unsafe { before_utility(statement, params, is_top_level) });
         // SAFETY: the hook's argument.
@@ -76,7 +75,7 @@ pub unsafe extern "C-unwind" fn process_utility(
         let computes = unsafe { computes(node) };
         if computes {
             // SAFETY: as above.
-            unsafe { geo::cut::before_utility(node, is_first) };
+            unsafe { geo::cut::before_utility(node) };
         }
         // SAFETY: as above.
         let command = unsafe { transaction_command(node) };

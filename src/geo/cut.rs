@@ -6,19 +6,20 @@
 use super::coordinator;
 use super::failure::{Failure, NOT_IN_STATE, NOT_SUPPORTED, Outcome, guarded};
 use super::gate::{self, Reader};
+use super::named::Named;
 use super::node::{Node, Use};
 use super::nodes::{self, NodeId};
 use super::planner;
 use super::schedule::Sent;
-use super::server::{self, Server};
+use super::server::Server;
 use super::socket::wait_for_any;
 use crate::pg::local::Local;
 use crate::pg::nodes::nodes as elements;
-use crate::pg::{process, rights, snapshot};
+use crate::pg::{nesting, process, rights, snapshot};
 use crate::range_occ::{ordered, session};
 use crate::shared::guc;
-use pgrx::pg_sys::{self, NodeTag, Oid, PlannedStmt, QueryDesc};
-use std::cell::RefCell;
+use pgrx::pg_sys::{self, NodeTag, Oid, QueryDesc};
+use std::cell::{Cell, RefCell};
 use std::ffi::CStr;
 use std::rc::Rc;
 
@@ -53,8 +54,13 @@ pub fn init() {
     nodes::init(check);
 }
 
+/// A statement of the transaction has started, or a command that may read has run. The planner's
+/// statements only make estimates.
+static STARTED: Local<Cell<bool>> = Local::new(Cell::new(false));
+
 /// The transaction has ended.
 pub fn forget() {
+    STARTED.set(false);
     if let Ok(mut cut) = CUT.try_borrow_mut() {
         *cut = None;
     }
@@ -105,12 +111,16 @@ fn is_due() -> bool {
         && CUT.borrow().is_none()
 }
 
-/// A statement is about to start. `is_first`: nothing has used the transaction's snapshot before.
+/// A statement is about to start.
 ///
 /// # Safety
 /// The executor hook's argument.
 #[inline]
-pub unsafe fn before_start(query: *mut QueryDesc, is_first: bool) {
+pub unsafe fn before_start(query: *mut QueryDesc) {
+    if nesting::is_planning() {
+        return;
+    }
+    let is_first = !STARTED.replace(true);
     if !is_due() {
         return;
     }
@@ -126,95 +136,71 @@ pub unsafe fn before_start(query: *mut QueryDesc, is_first: bool) {
 ///
 /// # Safety
 /// A utility statement's node.
-pub unsafe fn before_utility(node: *const pg_sys::Node, is_first: bool) {
-    if !is_due() {
+pub unsafe fn before_utility(node: *const pg_sys::Node) {
+    // SAFETY: by the contract.
+    if unsafe { only_starts_others(node) } {
+        return;
+    }
+    let is_first = !STARTED.replace(true);
+    // SAFETY: by the contract.
+    if !is_due() || !unsafe { takes_it(node) } {
         return;
     }
     // SAFETY: by the contract.
     guarded(|| unsafe {
-        if is_only_explained(node) {
-            return;
-        }
         let is_fit = is_first && rights::unwinding(|| snapshot::is_utility_retakeable(false));
         let named = Named::by(std::ptr::null());
         settle(is_fit, &named, || ordered::retake_for_utility());
     });
 }
 
-/// Whether it is an EXPLAIN without ANALYZE.
-unsafe fn is_only_explained(node: *const pg_sys::Node) -> bool {
+/// Whether the command reads nothing but by statements that come to `before_start`, if it does.
+unsafe fn only_starts_others(node: *const pg_sys::Node) -> bool {
+    // SAFETY: a utility statement's node.
+    match unsafe { (*node).type_ } {
+        NodeTag::T_PrepareStmt | NodeTag::T_ConstraintsSetStmt | NodeTag::T_CheckPointStmt => true,
+        // SAFETY: as its tag says; a value that is none is the command's own error.
+        NodeTag::T_ExplainStmt => !is_due() || guarded(|| unsafe { !is_analyzed(node.cast()) }),
+        _ => false,
+    }
+}
+
+/// Whether the EXPLAIN runs its statement.
+unsafe fn is_analyzed(explain: *const pg_sys::ExplainStmt) -> bool {
     // SAFETY: a utility statement's node.
     unsafe {
-        if (*node).type_ != NodeTag::T_ExplainStmt {
-            return false;
-        }
-        let mut options = elements((*node.cast::<pg_sys::ExplainStmt>()).options);
-        !options.any(|option| {
+        let mut options = elements((*explain).options);
+        options.any(|option| {
             let option = option.cast::<pg_sys::DefElem>();
             CStr::from_ptr((*option).defname) == c"analyze" && pg_sys::defGetBoolean(option)
         })
     }
 }
 
-/// What a statement says of the nodes that it uses.
-struct Named {
-    /// Servers of the foreign tables in it.
-    servers: Vec<Oid>,
-    /// As whom it may reach them, beside the present user.
-    owners: Vec<Oid>,
-}
-
-impl Named {
-    /// # Safety
-    /// A plan, or null.
-    unsafe fn by(plan: *const PlannedStmt) -> Named {
-        let mut named = Named {
-            servers: Vec::new(),
-            owners: Vec::new(),
-        };
-        // SAFETY: by the contract: its range table and permissions; a catalog look-up.
-        unsafe {
-            if plan.is_null() {
-                return named;
-            }
-            for entry in elements((*plan).rtable) {
-                let entry = entry.cast::<pg_sys::RangeTblEntry>();
-                if (*entry).relkind as u8 == pg_sys::RELKIND_FOREIGN_TABLE {
-                    let server = pg_sys::GetForeignServerIdByRelId((*entry).relid);
-                    named.servers.push(server);
-                }
-            }
-            for one in elements((*plan).permInfos) {
-                let owner = (*one.cast::<pg_sys::RTEPermissionInfo>()).checkAsUser;
-                if owner != Oid::INVALID && !named.owners.contains(&owner) {
-                    named.owners.push(owner);
-                }
-            }
-        }
-        named
-    }
-
-    /// The nodes to be read: those that the present user can reach, and what the statement names as
-    /// others reach it. Each mapping once.
-    fn nodes(&self) -> Vec<Rc<Server>> {
-        // SAFETY: reads the session's state.
-        let user = unsafe { pg_sys::GetUserId() };
-        let all = server::in_use();
-        let owners = self.owners.iter().map(|&owner| (owner, &self.servers));
-        let mut found: Vec<Rc<Server>> = Vec::new();
-        for (user, servers) in owners.chain([(user, &all)]) {
-            for &server in servers {
-                if !all.contains(&server) || !server::has_mapping(server, user) {
-                    continue;
-                }
-                let server = server::find(server, user);
-                if found.iter().all(|one| one.mapping != server.mapping) {
-                    found.push(server);
-                }
-            }
-        }
-        found
-    }
+/// Whether the command reads rows for its client, or is a change of tables, which may come first in
+/// a transaction that reads. Others take no snapshot of the nodes: CREATE DATABASE, which wants the
+/// resolver to leave, and what cannot be in a transaction block.
+unsafe fn takes_it(node: *const pg_sys::Node) -> bool {
+    // SAFETY: a utility statement's node.
+    let tag = unsafe { (*node).type_ };
+    matches!(
+        tag,
+        NodeTag::T_AlterTableStmt
+            | NodeTag::T_CallStmt
+            | NodeTag::T_CopyStmt
+            | NodeTag::T_CreateStmt
+            | NodeTag::T_CreateTableAsStmt
+            | NodeTag::T_DeclareCursorStmt
+            | NodeTag::T_DoStmt
+            | NodeTag::T_DropStmt
+            | NodeTag::T_ExecuteStmt
+            | NodeTag::T_ExplainStmt
+            | NodeTag::T_FetchStmt
+            | NodeTag::T_IndexStmt
+            | NodeTag::T_RefreshMatViewStmt
+            | NodeTag::T_TruncateStmt
+            | NodeTag::T_ViewStmt
+    )
 }
 
 /// Takes the snapshot if it can be taken, and notes what has become of it.
@@ -260,7 +246,7 @@ fn take(named: &Named, retake: impl FnOnce()) -> Cut {
     let mut left_out = Vec::new();
     let mut members = Vec::new();
     for server in nodes {
-        let is_named = named.servers.contains(&server.server);
+        let is_named = named.has(server.server);
         match reach(&server, is_named) {
             Ok(id) => members.push(Member {
                 id,
@@ -309,11 +295,14 @@ fn note_away(server: &Server, failure: &Failure) {
 /// time are left out. None: no node is left.
 fn enter(members: &mut Vec<Member>, left_out: &mut Vec<(Oid, Failure)>) -> Outcome<Option<Reader>> {
     let until = process::now() + guc::GEO_APPLY_TIMEOUT.get().max(1000) as u64 * 1000;
+    let mut waited = false;
     while !members.is_empty() {
+        if std::mem::replace(&mut waited, true) && process::now() >= until {
+            return Err(not_in_time());
+        }
         let servers = members.iter().map(|one| one.server.server);
         let Some(reader) = gate::enter_to_read(servers, until) else {
-            return Err(Failure::new(TRY_AGAIN, "could not take a global snapshot")
-                .detail("Commits at the servers have not ended in time."));
+            return Err(not_in_time());
         };
         // Asked inside: whoever leaves something unapplied says so before it leaves the gate.
         let is_behind = |one: &Member| coordinator::has_unapplied(one.server.server);
@@ -333,11 +322,35 @@ fn enter(members: &mut Vec<Member>, left_out: &mut Vec<(Oid, Failure)>) -> Outco
     Ok(None)
 }
 
+fn not_in_time() -> Failure {
+    Failure::new(TRY_AGAIN, "could not take a global snapshot")
+        .detail("Commits at the servers have not ended in time.")
+}
+
 fn wait_until_applied(member: &Member) -> Outcome<()> {
     match lately(member.server.mapping) {
         Some(failure) if !member.is_named => Err(failure),
         _ => coordinator::wait_until_applied(member.server.server, &member.server.name),
     }
+}
+
+/// Nodes that have been asked, and are given up when this is dropped: a cancel may be caught by a
+/// savepoint, and the transaction goes on without them.
+struct Asked<'a>(&'a [Member]);
+
+impl Drop for Asked<'_> {
+    fn drop(&mut self) {
+        for member in self.0 {
+            leave_out(member);
+        }
+    }
+}
+
+fn leave_out(member: &Member) {
+    nodes::with(member.id, |node| {
+        node.give_up();
+        node.end_transaction();
+    });
 }
 
 /// Inside the gate: takes the snapshots. Nodes that do not answer in time are left out.
@@ -348,13 +361,15 @@ fn open(
     left_out: &mut Vec<(Oid, Failure)>,
 ) {
     let until = process::now() + guc::GEO_SNAPSHOT_TIMEOUT.get().max(1) as u64 * 1000;
+    let asked = Asked(members);
     let send = |one: &Member| (one.id, nodes::send(one.id, "SELECT 1", Vec::new(), None));
     let sent: Vec<Sent> = members.iter().map(send).collect();
     rights::unwinding(retake);
     snapshot::pin();
     wait_for_all(&sent, until);
+    std::mem::forget(asked);
     drop(reader);
-    for (member, (id, exchange)) in members.iter().zip(sent) {
+    for (member, (_, exchange)) in members.iter().zip(sent) {
         let outcome = match exchange.is_done() {
             true => exchange.outcome(),
             false => Err(no_answer(&member.server)),
@@ -364,10 +379,7 @@ fn open(
             AWAY.borrow_mut().retain(|one| one.mapping != mapping);
             continue;
         };
-        nodes::with(id, |node| {
-            node.give_up();
-            node.end_transaction();
-        });
+        leave_out(member);
         note_away(&member.server, &failure);
         left_out.push((mapping, failure));
     }

@@ -15,6 +15,7 @@ mod gate;
 mod key;
 pub mod last;
 mod modify;
+mod named;
 mod node;
 mod nodes;
 pub mod others;

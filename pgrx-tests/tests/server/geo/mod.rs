@@ -24,6 +24,7 @@ mod rights;
 mod schedule;
 mod snapshot;
 mod snapshot_faults;
+mod snapshot_first;
 mod sql;
 mod standby;
 mod transactions;

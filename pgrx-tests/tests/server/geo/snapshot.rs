@@ -272,6 +272,10 @@ fn the_first_command_takes_it() -> Result<()> {
         "DELETE FROM ledger WHERE number < 0",
         "INSERT INTO trace_0 VALUES (-1); DELETE FROM trace_0 WHERE number = -1",
         "TRUNCATE pg_temp.own",
+        "LOCK ledger IN ACCESS SHARE MODE; SELECT 1",
+        "SET CONSTRAINTS ALL IMMEDIATE; SELECT 1",
+        "PREPARE two AS SELECT 2; SELECT 1; DEALLOCATE two",
+        "EXPLAIN SELECT count(*) FROM trace_0; SELECT 1",
     ];
     client.batch_execute("CREATE TEMP TABLE own (n int)")?;
     for (number, sql) in (1..).zip(first) {
