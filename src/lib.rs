@@ -22,7 +22,7 @@ pub extern "C-unwind" fn _PG_init() {
     if !unsafe { pg_sys::process_shared_preload_libraries_in_progress } {
         pg::error::NOT_PRELOADED.raise();
     }
-    shared::guc::init();
+    shared::guc_table::init();
     pg::relation::init();
     pg::quiet::init();
     pg::plpgsql::init(hotlock::dependent::HOOKS);

@@ -2,6 +2,7 @@
 
 pub mod fault;
 pub mod guc;
+pub mod guc_table;
 mod guc_values;
 pub mod memory;
 pub mod stop;
