@@ -43,49 +43,86 @@ pub unsafe extern "C-unwind" fn process_utility(
             completion,
         )
     };
-    // Of a message of several statements. Looked at before it runs: afterwards it may be gone.
     // SAFETY: the hook's argument.
-    let is_first = unsafe { (*statement).stmt_location } <= 0;
-    // SAFETY: the hook's argument.
-    if let Some(kind) = unsafe { transaction_command((*statement).utilityStmt) }
-        && is_idle()
-    {
-        return nesting::within(|| {
-            range_occ::session::rolls_back_to(kind == TransactionStmtKind::TRANS_STMT_ROLLBACK_TO);
-            execute();
-            after_transaction_command(kind, is_first);
-            repeatable::after_utility();
-        });
+    let command = unsafe { Command::of(statement, context) };
+    if command.transaction.is_some() && is_idle() {
+        return nesting::within(|| command.run_when_idle(execute));
     }
     let run = || {
         let part = dependent::Part::begin(source);
         // SAFETY: the hook's argument.
-        let is_top_level = context == ProcessUtilityContext::PROCESS_UTILITY_TOPLEVEL;
-        // SAFETY: the hook's argument.
-        guarded(|| unsafe { before_utility(statement, params, is_top_level) });
-        // SAFETY: the hook's argument.
+        guarded(|| unsafe { before_utility(statement, params, command.is_top_level) });
+        command.run(part, execute);
+    };
+    // SAFETY: a utility statement's node; nothing here has a destructor.
+    unsafe {
+        if !is_clients_own(command.node, context) {
+            as_usual(run);
+        } else if (*command.node).type_ == NodeTag::T_FetchStmt {
+            at_same_depth(|| nesting::while_fetching(run));
+        } else {
+            at_same_depth(run);
+        }
+    }
+}
+
+/// What is asked of a utility command before it runs: afterwards its node may be gone.
+struct Command {
+    node: *mut Node,
+    is_top_level: bool,
+    /// Of a message of several statements.
+    is_first: bool,
+    transaction: Option<TransactionStmtKind::Type>,
+    computes: bool,
+}
+
+impl Command {
+    /// # Safety
+    /// The hook's argument.
+    #[inline]
+    unsafe fn of(statement: *const PlannedStmt, context: ProcessUtilityContext::Type) -> Self {
+        // SAFETY: by the contract.
         unsafe {
-            geo::resolver::aside::before_utility((*statement).utilityStmt);
-            geo::others::note_utility((*statement).utilityStmt);
+            let node = (*statement).utilityStmt;
+            Command {
+                node,
+                is_top_level: context == ProcessUtilityContext::PROCESS_UTILITY_TOPLEVEL,
+                is_first: (*statement).stmt_location <= 0,
+                transaction: transaction_command(node),
+                computes: computes(node),
+            }
         }
-        // Looked at before it runs: afterwards the statement may be gone.
-        // SAFETY: the hook's argument.
-        let node = unsafe { (*statement).utilityStmt };
+    }
+
+    /// A transaction command of a session for which there is nothing else to do.
+    #[inline]
+    fn run_when_idle(&self, execute: impl FnOnce()) {
+        let kind = self.transaction;
+        range_occ::session::rolls_back_to(
+            kind == Some(TransactionStmtKind::TRANS_STMT_ROLLBACK_TO),
+        );
+        execute();
+        self.has_run();
+    }
+
+    fn run(&self, part: dependent::Part, execute: impl FnOnce()) {
+        let node = self.node;
         // SAFETY: a utility statement's node.
-        let computes = unsafe { computes(node) };
-        if computes {
-            // SAFETY: as above.
-            unsafe { geo::cut::before_utility(node) };
+        unsafe {
+            geo::resolver::aside::before_utility(node);
+            geo::others::note_utility(node);
+            if self.computes {
+                geo::cut::before_utility(node);
+            }
         }
         // SAFETY: as above.
-        let command = unsafe { transaction_command(node) };
-        // SAFETY: as above.
-        let leaves_triggers = computes && !unsafe { runs_statements(node) };
+        let leaves_triggers = self.computes && !unsafe { runs_statements(node) };
         // SAFETY: as above; nothing here has a destructor.
         let run = || unsafe { range_occ::guard::copied(node, execute) };
+        let is_top_level = self.is_top_level;
         // SAFETY: as above.
         let exempt = guarded(|| unsafe { range_occ::guard::begin_exempt(node, is_top_level) });
-        if computes {
+        if self.computes {
             watched(std::ptr::null(), run);
         } else {
             run();
@@ -99,25 +136,19 @@ pub unsafe extern "C-unwind" fn process_utility(
             if leaves_triggers {
                 error_visibility::note_any_deferred();
             }
-            if computes {
+            if self.computes {
                 error_visibility::before_deferred();
             }
         });
-        if let Some(kind) = command {
-            after_transaction_command(kind, is_first);
+        self.has_run();
+    }
+
+    #[inline]
+    fn has_run(&self) {
+        if let Some(kind) = self.transaction {
+            after_transaction_command(kind, self.is_first);
         }
         repeatable::after_utility();
-    };
-    // SAFETY: a utility statement's node; nothing here has a destructor.
-    unsafe {
-        let node = (*statement).utilityStmt;
-        if !is_clients_own(node, context) {
-            as_usual(run);
-        } else if (*node).type_ == NodeTag::T_FetchStmt {
-            at_same_depth(|| nesting::while_fetching(run));
-        } else {
-            at_same_depth(run);
-        }
     }
 }
 

@@ -34,6 +34,7 @@ pub mod reads;
 pub mod repeatable;
 pub mod session;
 pub mod settings;
+mod start;
 pub mod statement;
 mod step;
 pub mod streaming;

@@ -6,27 +6,22 @@ use super::definitions;
 use super::dependency;
 use super::dependent;
 use super::detect;
-use super::early_reads;
 use super::fk_check;
-use super::gate;
 use super::handover;
-use super::order;
 use super::predecessors;
 use super::quietness;
 use super::readguard;
-use super::repeatable;
-use super::session::{SESSION, is_enabled, memory, statement_of};
+use super::session::{SESSION, is_enabled, memory};
 use super::settings;
+use super::start::{self, Replaced};
 use super::streaming;
 use super::ticket::{self, Turn};
 use super::waiting::{self, Reason};
 use super::whole;
-use crate::pg::plan::{self, OnConflict, Target};
-use crate::pg::pre_lock_effects;
+use crate::pg::plan::{self, OnConflict};
 use crate::pg::relation::key_of;
-use crate::pg::{nesting, nodes, plpgsql, process, raw, snapshot, xact};
+use crate::pg::{nesting, nodes, plpgsql, process, raw, xact};
 use crate::tam::swap::{self, Use};
-use hotrow::{Contention, Identity, Slot};
 use pgrx::pg_sys::{self, CmdType, Oid};
 
 /// Before a statement of an idle session starts.
@@ -59,28 +54,21 @@ pub unsafe fn before_start(query: *mut pg_sys::QueryDesc, is_first: bool) -> boo
     fk_check::end(query);
     quietness::forget(query as usize);
     let member = SESSION.is_member();
-    let enabled = if member {
-        is_enabled()
-    } else {
-        // SAFETY: by the contract.
-        unsafe { settings::concern(query) }
+    // SAFETY: by the contract.
+    let enabled = match member {
+        true => is_enabled(),
+        false => unsafe { settings::concern(query) },
     };
     if enabled {
         plpgsql::watch();
     }
-    if !member && !enabled {
-        waiting::check_refused();
-        // SAFETY: by the contract.
-        unsafe {
-            if plan::may_lock(query) {
-                check::take_for(query);
-                note_unconcerned(query);
-            }
-        }
-        return false;
-    }
     // SAFETY: by the contract.
     unsafe {
+        if !member && !enabled {
+            waiting::check_refused();
+            before_unconcerned(query);
+            return false;
+        }
         waiting::check_doomed();
         if (*query).operation == CmdType::CMD_UPDATE && SESSION.is_to_update() {
             handover::come_back();
@@ -89,95 +77,63 @@ pub unsafe fn before_start(query: *mut pg_sys::QueryDesc, is_first: bool) -> boo
         if check::has_deferred() {
             check::before_inserts(query);
         }
-        let asked = if member || enabled && memory().directory.used.get() > 0 {
-            plan::existence(query)
-        } else {
-            None
-        };
-        if let Some(asked) = &asked {
-            check::consider(query, asked);
-            if member && fk_check::is_certain(query, asked, |probe| after_start(probe, false)) {
-                check::forget_asking();
-                return true;
-            }
+        let has_hot_rows = || memory().directory.used.get() > 0;
+        if (member || enabled && has_hot_rows()) && is_certain(query, member) {
+            return true;
         }
         whole::note(query);
-        let locks = matches!(
-            (*query).operation,
-            CmdType::CMD_UPDATE | CmdType::CMD_INSERT
-        ) || !(*(*query).plannedstmt).rowMarks.is_null();
-        let target = if locks && (member || memory().directory.used.get() > 0) {
-            plan::target(query)
-        } else {
-            None
+        let target = match member || has_hot_rows() {
+            true => start::target(query),
+            false => None,
         };
-        let mut replaced = Replaced {
-            query,
-            let_go: false,
-        };
-        if dependent::is_to_settle() {
-            // The snapshot may be older than their end.
-            replaced.let_go();
-            dependent::let_predecessors_end();
-        }
-        if SESSION.has_followed()
-            && !dependent::may_go_on(query, comes_by_key(query, target.as_ref()))
-        {
-            if SESSION.is_dependent() {
-                replaced.let_go();
-                if !replaced.let_go || predecessors::have_ended() || !early_reads::may_go_on(query)
-                {
-                    dependent::let_predecessors_end();
-                }
-            }
-            if !replaced.let_go {
-                dependent::before_reading(query);
-            }
-        }
+        let mut replaced = Replaced::of(query);
+        start::let_predecessors_end(&mut replaced, target.as_ref());
         if member && streaming::must_wait(query, target.as_ref()) {
             replaced.let_go();
             predecessors::wait(Reason::Stream);
         }
         if enabled && let Some(target) = &target {
-            let relation = Oid::from(target.identity.relation);
-            let slot = if settings::uses(relation) {
-                detect::find(&target.identity)
-            } else {
-                None
-            };
-            match slot {
-                Some(slot) if !xact::is_read_committed() => {
-                    if is_first && !pre_lock_effects::locks_first(query) {
-                        repeatable::queue(query, slot, &target.identity);
-                    }
-                }
-                Some(slot)
-                    if !pre_lock_effects::locks_first(query)
-                        && !combine::consider(query, target) =>
-                {
-                    queue_early(&mut replaced, slot, &target.identity, ticket::acquire_turn);
-                }
-                Some(_) => {}
-                None => {
-                    if order::may_overtake_in(relation, Contention::Row) {
-                        replaced.let_go();
-                        detect::while_waiting_for(&target.identity, || {
-                            predecessors::wait(Reason::Order);
-                        });
-                    }
-                }
-            }
+            start::queue(&mut replaced, target, is_first);
         }
-        if member
-            && (*query).operation == CmdType::CMD_INSERT
-            && nodes::oids((*(*query).plannedstmt).relationOids)
-                .any(|relation| order::may_overtake_in(relation, Contention::Value))
-        {
-            replaced.let_go();
-            predecessors::wait(Reason::Order);
+        if member {
+            start::let_inserts_go_first(&mut replaced);
         }
         replaced.finish();
         false
+    }
+}
+
+/// Whether it is a foreign key's check whose answer is certain without a look (fk_check.rs).
+///
+/// # Safety
+/// As for `before_start`.
+unsafe fn is_certain(query: *mut pg_sys::QueryDesc, member: bool) -> bool {
+    // SAFETY: by the contract.
+    unsafe {
+        let Some(asked) = plan::existence(query) else {
+            return false;
+        };
+        check::consider(query, &asked);
+        let is_certain =
+            member && fk_check::is_certain(query, &asked, |probe| after_start(probe, false));
+        if is_certain {
+            check::forget_asking();
+        }
+        is_certain
+    }
+}
+
+/// Before a statement that has nothing to do with hot rows.
+///
+/// # Safety
+/// As for `before_start`.
+unsafe fn before_unconcerned(query: *mut pg_sys::QueryDesc) {
+    // SAFETY: by the contract.
+    unsafe {
+        if plan::may_lock(query) {
+            check::take_for(query);
+            note_unconcerned(query);
+        }
     }
 }
 
@@ -206,16 +162,13 @@ pub unsafe fn before_run(query: *mut pg_sys::QueryDesc) -> bool {
         if !watch.is_null() {
             raw::InstrStartNode(watch);
         }
-        let mut replaced = Replaced {
-            query,
-            let_go: false,
-        };
+        let mut replaced = Replaced::of(query);
         let acquire = if combine::pack(query) {
             ticket::acquire_or_combine
         } else {
             ticket::acquire_turn
         };
-        let turn = queue_early(&mut replaced, slot, &identity, acquire);
+        let turn = start::queue_early(&mut replaced, slot, &identity, acquire);
         let done = match turn {
             Some(Turn::Done { rows, durable_at }) => {
                 combine::report(query, rows);
@@ -235,122 +188,10 @@ pub unsafe fn before_run(query: *mut pg_sys::QueryDesc) -> bool {
     }
 }
 
-/// A statement's snapshot, let go at most once.
-struct Replaced {
-    query: *mut pg_sys::QueryDesc,
-    let_go: bool,
-}
-
-impl Replaced {
-    unsafe fn let_go(&mut self) {
-        // SAFETY: the query is about to be started.
-        unsafe {
-            if !self.let_go && snapshot::is_replaceable(self.query) {
-                snapshot::let_go(self.query);
-                self.let_go = true;
-            }
-        }
-    }
-
-    unsafe fn finish(&self) {
-        if self.let_go {
-            // SAFETY: after `let_go`.
-            unsafe { snapshot::take(self.query) }
-        }
-    }
-
-    unsafe fn finish_with_none(&self) {
-        if self.let_go {
-            // SAFETY: after `let_go`.
-            unsafe { snapshot::take_none() }
-        }
-    }
-}
-
-/// Whether the statement reads only one row of that table, by its key, and we are no member of that
-/// row.
-fn passes_by(target: Option<&Target>, relation: Oid) -> bool {
-    target.is_some_and(|target| {
-        target.identity.relation == u32::from(relation)
-            && target.is_alone()
-            && !SESSION
-                .all()
-                .any(|(_, m)| memory().directory.rows[m.slot() as usize].is(&target.identity))
-    })
-}
-
-/// Whether the statement reads only one row, by its key and nothing else (other conditions would be
-/// asked of the version that its snapshot shows, not of the one that we have locked), and we have
-/// that row's ticket and its lock (rule "FOR UPDATE, then UPDATE").
-fn is_locked_by_us(target: &Target) -> bool {
-    target.is_unconditional()
-        && SESSION.all().any(|(_, m)| {
-            let row = &memory().directory.rows[m.slot() as usize];
-            m.has_locked() && !m.has_version() && row.is(&target.identity)
-        })
-}
-
-/// Whether the statement comes to one row only, by its key: another one than ours, or one that we
-/// have locked and now update.
-unsafe fn comes_by_key(query: *const pg_sys::QueryDesc, target: Option<&Target>) -> bool {
-    // SAFETY: as in `before_start`.
-    target.is_some_and(|target| unsafe {
-        passes_by(Some(target), Oid::from(target.identity.relation))
-            || (*query).operation == CmdType::CMD_UPDATE && is_locked_by_us(target)
-    })
-}
-
 /// Whether a statement that now runs may come upon a version that is not committed, or not durable.
 /// Which tables the functions will use that it calls, and with which settings, is not known before.
 pub fn is_watched() -> bool {
     process::is_backend() && (xact::is_read_committed() || readguard::is_used())
-}
-
-/// Takes the ticket of the row that the statement is going to update or lock, before it has cost
-/// anything.
-unsafe fn queue_early(
-    replaced: &mut Replaced,
-    slot: Slot,
-    identity: &Identity,
-    acquire: impl FnOnce(Slot, &Identity) -> Option<Turn>,
-) -> Option<Turn> {
-    if SESSION.in_row(slot).is_some() || SESSION.has_locked(identity) {
-        return None;
-    }
-    // SAFETY: as in `before_start`.
-    unsafe {
-        if order::may_overtake_at(slot) {
-            replaced.let_go();
-        }
-        let turn = match ticket::try_acquire(slot, identity) {
-            Some(n) => Some(Turn::Own(n)),
-            // Who may not do it does not wait for it.
-            None if !plan::is_allowed(replaced.query) => {
-                gate::leave_if_alone();
-                return None;
-            }
-            None => {
-                replaced.let_go();
-                acquire(slot, identity)
-            }
-        };
-        let Some(Turn::Own(n)) = turn else {
-            return turn;
-        };
-        let query = replaced.query as usize;
-        SESSION.step(n, |m| m.claimed_by(statement_of(query)));
-        let row = &memory().directory.rows[slot as usize];
-        let last = row.last_xid.get();
-        if !replaced.let_go
-            && last != 0
-            && row.listed() == 0
-            && snapshot::is_replaceable(replaced.query)
-            && snapshot::misses(replaced.query, last)
-        {
-            replaced.let_go();
-        }
-        turn
-    }
 }
 
 /// After a statement has started: gets in front of the heap for the tables whose rows it changes or

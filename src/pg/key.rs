@@ -304,22 +304,7 @@ pub(super) unsafe fn build(rel: pg_sys::Relation) -> Key {
         {
             return key;
         }
-        let indexes = raw::RelationGetIndexList(rel);
-        key.simple_indexes = true;
-        key.plain_unique = true;
-        for oid in super::nodes::oids(indexes) {
-            let index = raw::RelationIdGetRelation(oid);
-            if !index.is_null() {
-                let form = (*index).rd_index;
-                key.simple_indexes &= (*form).indimmediate && !(*form).indisexclusion;
-                let attributes = (*form).indkey.values.as_slice((*form).indnkeyatts as usize);
-                key.plain_unique &= !(*form).indisunique
-                    || attributes.iter().all(|&number| number > 0)
-                        && raw::RelationGetIndexPredicate(index).is_null();
-                raw::RelationClose(index);
-            }
-        }
-        raw::list_free(indexes);
+        key.note_indexes(rel);
         key.row_triggers = has_row_triggers((*rel).trigdesc, &FOREIGN_KEY);
         key.deferrable_triggers = has_deferrable_triggers((*rel).trigdesc);
         let constraints = (*(*rel).rd_att).constr;
@@ -345,39 +330,81 @@ pub(super) unsafe fn build(rel: pg_sys::Relation) -> Key {
         if index.is_null() {
             return key;
         }
-        let form = (*index).rd_index;
-        let count = (*form).indnkeyatts as usize;
-        if count <= MAX_COLUMNS {
-            let numbers = (*form).indkey.values.as_slice(count);
-            for (column, &number) in key.columns.iter_mut().zip(numbers) {
-                let generated = number > 0
-                    && (*(*(*rel).rd_att).attrs.as_ptr().add(number as usize - 1)).attgenerated
-                        != 0;
-                if number <= 0 || generated {
-                    raw::RelationClose(index);
-                    return key;
+        key.note_columns(rel, index);
+        raw::RelationClose(index);
+        key
+    }
+}
+
+impl Key {
+    /// What the table's indexes have in common.
+    ///
+    /// # Safety
+    /// As for `build`.
+    unsafe fn note_indexes(&mut self, rel: pg_sys::Relation) {
+        // SAFETY: as in `build`.
+        unsafe {
+            let indexes = raw::RelationGetIndexList(rel);
+            self.simple_indexes = true;
+            self.plain_unique = true;
+            for oid in super::nodes::oids(indexes) {
+                let index = raw::RelationIdGetRelation(oid);
+                if index.is_null() {
+                    continue;
                 }
-                let attrs = (*(*rel).rd_att).attrs.as_ptr();
+                let form = (*index).rd_index;
+                self.simple_indexes &= (*form).indimmediate && !(*form).indisexclusion;
+                let attributes = (*form).indkey.values.as_slice((*form).indnkeyatts as usize);
+                self.plain_unique &= !(*form).indisunique
+                    || attributes.iter().all(|&number| number > 0)
+                        && raw::RelationGetIndexPredicate(index).is_null();
+                raw::RelationClose(index);
+            }
+            raw::list_free(indexes);
+        }
+    }
+
+    /// The columns of the key's index, if they are few, and plain ones.
+    ///
+    /// # Safety
+    /// As for `build`; an open index of `rel`.
+    unsafe fn note_columns(&mut self, rel: pg_sys::Relation, index: pg_sys::Relation) {
+        // SAFETY: as in `build`.
+        unsafe {
+            let form = (*index).rd_index;
+            let count = (*form).indnkeyatts as usize;
+            if count > MAX_COLUMNS {
+                return;
+            }
+            let attrs = (*(*rel).rd_att).attrs.as_ptr();
+            let numbers = (*form).indkey.values.as_slice(count);
+            for (column, &number) in self.columns.iter_mut().zip(numbers) {
+                if number <= 0 || (*attrs.add(number as usize - 1)).attgenerated != 0 {
+                    return;
+                }
                 let attr = &*attrs.add(number as usize - 1);
-                let length = attr.attlen;
-                let form = match (attr.attbyval, length) {
-                    (true, _) => Form::ByValue,
-                    (false, -1) => Form::Varlena,
-                    (false, -2) => Form::CString,
-                    (false, _) => Form::Fixed,
-                };
                 *column = Column {
                     number,
-                    shape: Shape { form, length },
+                    shape: shape_of(attr),
                     typ: attr.atttypid,
                     collation: attr.attcollation,
                 };
             }
-            key.count = count;
+            self.count = count;
         }
-        raw::RelationClose(index);
-        key
     }
+}
+
+/// How values of the column are stored.
+fn shape_of(attr: &pg_sys::FormData_pg_attribute) -> Shape {
+    let length = attr.attlen;
+    let form = match (attr.attbyval, length) {
+        (true, _) => Form::ByValue,
+        (false, -1) => Form::Varlena,
+        (false, -2) => Form::CString,
+        (false, _) => Form::Fixed,
+    };
+    Shape { form, length }
 }
 
 /// Whether output plugins of logical decoding read the table as they read catalogs (option

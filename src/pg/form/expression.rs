@@ -66,129 +66,146 @@ impl Form {
     }
 
     pub(super) unsafe fn expression(&mut self, node: *const Node) -> Option<()> {
-        // SAFETY: as in `of_plan`.
+        // SAFETY: as in `of_plan`; nodes are read as what their tags say.
         unsafe {
             self.bytes.put_number(tag(node) as u32)?;
             match tag(node) {
-                NodeTag::T_Var => {
-                    let var = node.cast::<pg_sys::Var>();
-                    may_pass((*var).vartype)?;
-                    if (*var).varno != self.table || (*var).varattno <= 0 || (*var).varlevelsup != 0
-                    {
-                        return None;
-                    }
-                    self.bytes.put_number((*var).varattno as u32)
-                }
-                NodeTag::T_Const => {
-                    let constant = node.cast::<pg_sys::Const>();
-                    self.bytes.put_number(u32::from((*constant).consttype))?;
-                    self.bytes.put_number(u32::from((*constant).constcollid))?;
-                    self.bytes.put_value(
-                        (*constant).consttype,
-                        (*constant).constvalue,
-                        (*constant).constisnull,
-                    )
-                }
-                NodeTag::T_Param => {
-                    let param = node.cast::<pg_sys::Param>();
-                    may_pass((*param).paramtype)?;
-                    if (*param).paramkind != pg_sys::ParamKind::PARAM_EXTERN {
-                        return None;
-                    }
-                    self.bytes.put_number((*param).paramid as u32)?;
-                    self.bytes.put_number(u32::from((*param).paramtype))?;
-                    self.parameter((*param).paramid, (*param).paramtype)
-                }
+                NodeTag::T_Var => self.column(&*node.cast()),
+                NodeTag::T_Const => self.constant(&*node.cast()),
+                NodeTag::T_Param => self.param(&*node.cast()),
                 // NULLIF has the same structure.
-                NodeTag::T_OpExpr | NodeTag::T_NullIfExpr => {
-                    let op = node.cast::<pg_sys::OpExpr>();
-                    if !is_plain_operator((*op).opno) || !is_portable_function((*op).opfuncid) {
-                        return None;
-                    }
-                    may_pass((*op).opresulttype)?;
-                    self.bytes.put_number(u32::from((*op).opfuncid))?;
-                    self.bytes.put_number(u32::from((*op).opresulttype))?;
-                    self.bytes.put_number(u32::from((*op).inputcollid))?;
-                    self.expressions((*op).args)
-                }
-                NodeTag::T_ScalarArrayOpExpr => {
-                    let op = node.cast::<pg_sys::ScalarArrayOpExpr>();
-                    if !is_plain_operator((*op).opno) || !is_portable_function((*op).opfuncid) {
-                        return None;
-                    }
-                    self.bytes.put_number(u32::from((*op).opfuncid))?;
-                    self.bytes.put_number(u32::from((*op).useOr))?;
-                    self.bytes.put_number(u32::from((*op).inputcollid))?;
-                    self.expressions((*op).args)
-                }
+                NodeTag::T_OpExpr | NodeTag::T_NullIfExpr => self.operator(&*node.cast()),
+                NodeTag::T_ScalarArrayOpExpr => self.array_operator(&*node.cast()),
                 NodeTag::T_FuncExpr => self.call(&*node.cast()),
                 NodeTag::T_SQLValueFunction => self.time(&*node.cast()),
-                NodeTag::T_CoerceViaIO => {
-                    let cast = node.cast::<pg_sys::CoerceViaIO>();
-                    if !reads_as_it_is_written((*cast).resulttype)
-                        || !reads_as_it_is_written(raw::exprType((*cast).arg.cast()))
-                    {
-                        return None;
-                    }
-                    self.bytes.put_number(u32::from((*cast).resulttype))?;
-                    self.bytes.put_number(u32::from((*cast).resultcollid))?;
-                    self.expression((*cast).arg.cast())
-                }
+                NodeTag::T_CoerceViaIO => self.cast_by_text(&*node.cast()),
                 NodeTag::T_RelabelType => {
-                    let relabel = node.cast::<pg_sys::RelabelType>();
-                    may_pass((*relabel).resulttype)?;
-                    self.bytes.put_number(u32::from((*relabel).resulttype))?;
-                    self.expression((*relabel).arg.cast())
+                    let relabel = &*node.cast::<pg_sys::RelabelType>();
+                    self.value_type(relabel.resulttype)?;
+                    self.expression(relabel.arg.cast())
                 }
                 NodeTag::T_BoolExpr => {
-                    let junction = node.cast::<pg_sys::BoolExpr>();
-                    self.bytes.put_number((*junction).boolop)?;
-                    self.expressions((*junction).args)
+                    let junction = &*node.cast::<pg_sys::BoolExpr>();
+                    self.bytes.put_number(junction.boolop)?;
+                    self.expressions(junction.args)
                 }
                 NodeTag::T_NullTest => {
-                    let test = node.cast::<pg_sys::NullTest>();
-                    if (*test).argisrow {
+                    let test = &*node.cast::<pg_sys::NullTest>();
+                    if test.argisrow {
                         return None;
                     }
-                    self.bytes.put_number((*test).nulltesttype)?;
-                    self.expression((*test).arg.cast())
+                    self.bytes.put_number(test.nulltesttype)?;
+                    self.expression(test.arg.cast())
                 }
                 NodeTag::T_CoalesceExpr => {
-                    let coalesce = node.cast::<pg_sys::CoalesceExpr>();
-                    may_pass((*coalesce).coalescetype)?;
-                    self.bytes.put_number(u32::from((*coalesce).coalescetype))?;
-                    self.expressions((*coalesce).args)
+                    let coalesce = &*node.cast::<pg_sys::CoalesceExpr>();
+                    self.value_type(coalesce.coalescetype)?;
+                    self.expressions(coalesce.args)
                 }
                 NodeTag::T_MinMaxExpr => {
-                    let most = node.cast::<pg_sys::MinMaxExpr>();
-                    may_pass((*most).minmaxtype)?;
-                    self.bytes.put_number(u32::from((*most).minmaxtype))?;
-                    self.bytes.put_number(u32::from((*most).inputcollid))?;
-                    self.bytes.put_number((*most).op)?;
-                    self.expressions((*most).args)
+                    let most = &*node.cast::<pg_sys::MinMaxExpr>();
+                    self.value_type(most.minmaxtype)?;
+                    self.bytes.put_number(u32::from(most.inputcollid))?;
+                    self.bytes.put_number(most.op)?;
+                    self.expressions(most.args)
                 }
-                NodeTag::T_CaseExpr => {
-                    let case = node.cast::<pg_sys::CaseExpr>();
-                    if !(*case).arg.is_null() {
-                        return None;
-                    }
-                    may_pass((*case).casetype)?;
-                    self.bytes.put_number(u32::from((*case).casetype))?;
-                    self.bytes.put_number(length((*case).args) as u32)?;
-                    for when in nodes((*case).args) {
-                        let when = when.cast::<pg_sys::CaseWhen>();
-                        self.expression((*when).expr.cast())?;
-                        self.expression((*when).result.cast())?;
-                    }
-                    self.bytes
-                        .put_number(u32::from((*case).defresult.is_null()))?;
-                    if (*case).defresult.is_null() {
-                        return Some(());
-                    }
-                    self.expression((*case).defresult.cast())
-                }
+                NodeTag::T_CaseExpr => self.case(&*node.cast()),
                 _ => None,
             }
+        }
+    }
+
+    /// The type of a value, if such values have a form.
+    fn value_type(&mut self, typ: Oid) -> Option<()> {
+        may_pass(typ)?;
+        self.bytes.put_number(u32::from(typ))
+    }
+
+    fn column(&mut self, var: &pg_sys::Var) -> Option<()> {
+        may_pass(var.vartype)?;
+        if var.varno != self.table || var.varattno <= 0 || var.varlevelsup != 0 {
+            return None;
+        }
+        self.bytes.put_number(var.varattno as u32)
+    }
+
+    unsafe fn constant(&mut self, constant: &pg_sys::Const) -> Option<()> {
+        self.bytes.put_number(u32::from(constant.consttype))?;
+        self.bytes.put_number(u32::from(constant.constcollid))?;
+        let (typ, value) = (constant.consttype, constant.constvalue);
+        // SAFETY: as in `of_plan`.
+        unsafe { self.bytes.put_value(typ, value, constant.constisnull) }
+    }
+
+    fn param(&mut self, param: &pg_sys::Param) -> Option<()> {
+        may_pass(param.paramtype)?;
+        if param.paramkind != pg_sys::ParamKind::PARAM_EXTERN {
+            return None;
+        }
+        self.bytes.put_number(param.paramid as u32)?;
+        self.bytes.put_number(u32::from(param.paramtype))?;
+        self.parameter(param.paramid, param.paramtype)
+    }
+
+    unsafe fn operator(&mut self, op: &pg_sys::OpExpr) -> Option<()> {
+        // SAFETY: as in `of_plan`.
+        unsafe {
+            if !is_plain_operator(op.opno) || !is_portable_function(op.opfuncid) {
+                return None;
+            }
+            may_pass(op.opresulttype)?;
+            self.bytes.put_number(u32::from(op.opfuncid))?;
+            self.bytes.put_number(u32::from(op.opresulttype))?;
+            self.bytes.put_number(u32::from(op.inputcollid))?;
+            self.expressions(op.args)
+        }
+    }
+
+    unsafe fn array_operator(&mut self, op: &pg_sys::ScalarArrayOpExpr) -> Option<()> {
+        // SAFETY: as in `of_plan`.
+        unsafe {
+            if !is_plain_operator(op.opno) || !is_portable_function(op.opfuncid) {
+                return None;
+            }
+            self.bytes.put_number(u32::from(op.opfuncid))?;
+            self.bytes.put_number(u32::from(op.useOr))?;
+            self.bytes.put_number(u32::from(op.inputcollid))?;
+            self.expressions(op.args)
+        }
+    }
+
+    unsafe fn cast_by_text(&mut self, cast: &pg_sys::CoerceViaIO) -> Option<()> {
+        // SAFETY: as in `of_plan`.
+        unsafe {
+            if !reads_as_it_is_written(cast.resulttype)
+                || !reads_as_it_is_written(raw::exprType(cast.arg.cast()))
+            {
+                return None;
+            }
+            self.bytes.put_number(u32::from(cast.resulttype))?;
+            self.bytes.put_number(u32::from(cast.resultcollid))?;
+            self.expression(cast.arg.cast())
+        }
+    }
+
+    unsafe fn case(&mut self, case: &pg_sys::CaseExpr) -> Option<()> {
+        if !case.arg.is_null() {
+            return None;
+        }
+        self.value_type(case.casetype)?;
+        // SAFETY: as in `of_plan`.
+        unsafe {
+            self.bytes.put_number(length(case.args) as u32)?;
+            for when in nodes(case.args) {
+                let when = when.cast::<pg_sys::CaseWhen>();
+                self.expression((*when).expr.cast())?;
+                self.expression((*when).result.cast())?;
+            }
+            self.bytes.put_number(u32::from(case.defresult.is_null()))?;
+            if case.defresult.is_null() {
+                return Some(());
+            }
+            self.expression(case.defresult.cast())
         }
     }
 
