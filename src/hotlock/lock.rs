@@ -63,18 +63,7 @@ unsafe fn locked(call: Lock) -> TM_Result::Type {
             return lock_in_heaps_way(call, version);
         };
         if !exclusive || call.policy != LockWaitPolicy::LockWaitBlock {
-            if check::defer(&call, version, &identity) {
-                return TM_Result::TM_Ok;
-            }
-            let result = lock_in_heaps_way(call, version);
-            if result == TM_Result::TM_Ok {
-                SESSION.note_locked(&identity);
-                if call.mode == LockTupleMode::LockTupleKeyShare {
-                    check::note_checked(&identity);
-                }
-                note_if_other(&call, key, |found| *found == identity);
-            }
-            return result;
+            return without_queue(&call, key, &identity, version);
         }
         let slot = match find_hot(&call, key, &identity, version) {
             Ok(slot) => slot,
@@ -99,23 +88,63 @@ unsafe fn locked(call: Lock) -> TM_Result::Type {
             return conflict::lock(call, slot, &identity, usage);
         }
         let may_follow = usage.is_some_and(|usage| usage.may_follow || usage.only_locks);
-        let held = ticket_for(call.rel, slot, &identity, version);
+        hot(&call, slot, key, &identity, may_follow)
+    }
+}
+
+/// A lock that others may share, or that does not wait.
+unsafe fn without_queue(
+    call: &Lock,
+    key: &Key,
+    identity: &Identity,
+    version: u64,
+) -> TM_Result::Type {
+    // SAFETY: as in `locked`.
+    unsafe {
+        if check::defer(call, version, identity) {
+            return TM_Result::TM_Ok;
+        }
+        let result = lock_in_heaps_way(*call, version);
+        if result == TM_Result::TM_Ok {
+            SESSION.note_locked(identity);
+            if call.mode == LockTupleMode::LockTupleKeyShare {
+                check::note_checked(identity);
+            }
+            note_if_other(call, key, |found| found == identity);
+        }
+        result
+    }
+}
+
+/// Locks a hot row: with its ticket, a version that a running predecessor has written if the
+/// statement may follow it.
+unsafe fn hot(
+    call: &Lock,
+    slot: Slot,
+    key: &Key,
+    identity: &Identity,
+    may_follow: bool,
+) -> TM_Result::Type {
+    // SAFETY: as in `locked`.
+    unsafe {
+        let version = tuple::pack(&*call.tid);
+        let held = ticket_for(call.rel, slot, identity, version);
         match held {
             Some(n) => {
                 note_unused(n, call.rel);
                 if !may_follow {
                     await_list(n, slot);
-                } else if let Some(found) = follow(call, n, version) {
+                } else if let Some(found) = follow(*call, n, version) {
                     return found;
                 }
             }
-            None => SESSION.note_locked(&identity),
+            None => SESSION.note_locked(identity),
         }
         wait_for_lockers(call.rel, version, call.mode);
         let result = waiting::with_ticket(|| call.heap());
         end_wait();
         let is_other =
-            result == TM_Result::TM_Ok && note_if_other(&call, key, |found| *found == identity);
+            result == TM_Result::TM_Ok && note_if_other(call, key, |found| found == identity);
         match held {
             Some(n) if is_other => pass_on(n),
             Some(n) => keep_ticket(n, result),

@@ -4,6 +4,7 @@
 use super::deadlock;
 use super::definitions;
 use super::errors;
+use super::predecessors;
 use super::session::{SESSION, membership_slot, memory};
 use super::ticket;
 use super::waiting::{self, Reason, Wait};
@@ -149,4 +150,19 @@ fn settle(slot: Slot, tail: &Tail) {
     }) {
         wait::sleep(1, pg_sys::PG_WAIT_EXTENSION);
     }
+}
+
+/// Lets the transaction end whose version we have handed out. 40001 if it has rolled back.
+pub fn await_lender(n: usize) {
+    let slot = membership_slot(n);
+    while let Some(tail) = memory().with_row(slot, |row, world| row.tail(world)) {
+        await_tail(n, &tail);
+    }
+    // Prepared, it has left the list and runs.
+    if let Some(membership) = SESSION.get(n).filter(Membership::depends) {
+        predecessors::wait_on_row(n, &membership, Reason::Fallback);
+    }
+    // Others may update the version now: the executor is to be shown the last one, and not this
+    // again.
+    SESSION.step(n, Membership::hands_emptied);
 }

@@ -14,18 +14,17 @@ use super::combine;
 use super::dependency;
 use super::detect;
 use super::order;
-use super::predecessors;
 use super::session::{SESSION, member_id, membership_slot, memory, patience, statement_of};
 use super::settings;
 use super::step::{
     Step, announce_writer, close_own, end_group_for_others, is_above, name_version, next_step,
     settings_of,
 };
-use super::tail::{await_in_turn, await_tail, offer, refuse_if_shown};
-use super::waiting::{self, Reason};
+use super::tail::{await_in_turn, await_lender, await_tail, offer, refuse_if_shown};
+use super::waiting;
 use super::whole;
 use crate::pg::evaluate::{self, Applied};
-use crate::pg::relation::key_of;
+use crate::pg::relation::{Key, key_of};
 use crate::pg::{process, raw, tuple, xact};
 use crate::shared::stop;
 use crate::shared::wait;
@@ -74,19 +73,7 @@ unsafe fn updated(call: Update) -> TM_Result::Type {
         };
         if !usage.may_follow {
             let_end();
-            order::let_pass_in((*call.rel).rd_id, Contention::Row);
-            let before = identity_of(call.rel, key, version);
-            if let Some(slot) = before.as_ref().and_then(detect::find) {
-                memory().directory.rows[slot as usize].note_obstacle(Obstacle::Key);
-            }
-            let result = ordinary(call);
-            if result == TM_Result::TM_Ok {
-                before.iter().for_each(|row| SESSION.note_locked(row));
-                key.of_slot(call.slot)
-                    .iter()
-                    .for_each(|row| SESSION.note_locked(row));
-            }
-            return result;
+            return with_another_key(call, key, version);
         }
         let identity = key.of_slot(call.slot);
         let is_same = |m: &Membership| {
@@ -105,31 +92,57 @@ unsafe fn updated(call: Update) -> TM_Result::Type {
         if let Some(slot) = detect::find(&identity) {
             return hot(call, slot, &identity, usage.query);
         }
-        let mode = LockTupleMode::LockTupleNoKeyExclusive;
-        match heat(call.rel, key, &identity, version, mode) {
-            Heat::Hot(slot) => hot(call, slot, &identity, usage.query),
-            Heat::Calm => {
-                order::let_pass_in((*call.rel).rd_id, Contention::Row);
-                without_ticket(call, &identity)
+        not_hot(call, key, &identity, version, usage.query)
+    }
+}
+
+/// An update that may change the row's key: nobody can follow it.
+unsafe fn with_another_key(call: Update, key: &Key, version: u64) -> TM_Result::Type {
+    // SAFETY: as in `updated`.
+    unsafe {
+        order::let_pass_in((*call.rel).rd_id, Contention::Row);
+        let before = identity_of(call.rel, key, version);
+        if let Some(slot) = before.as_ref().and_then(detect::find) {
+            memory().directory.rows[slot as usize].note_obstacle(Obstacle::Key);
+        }
+        let (slot, result) = (call.slot, ordinary(call));
+        if result == TM_Result::TM_Ok {
+            let rows = before.into_iter().chain(key.of_slot(slot));
+            rows.for_each(|row| SESSION.note_locked(&row));
+        }
+        result
+    }
+}
+
+/// An update of a row that is not hot, and may become so.
+unsafe fn not_hot(
+    call: Update,
+    key: &Key,
+    identity: &Identity,
+    version: u64,
+    query: usize,
+) -> TM_Result::Type {
+    let mode = LockTupleMode::LockTupleNoKeyExclusive;
+    // SAFETY: as in `updated`.
+    unsafe {
+        let heat = heat(call.rel, key, identity, version, mode);
+        if let Heat::Hot(slot) = heat {
+            return hot(call, slot, identity, query);
+        }
+        order::let_pass_in((*call.rel).rd_id, Contention::Row);
+        // Whoever has locked it waits without heap's queue: others in that may wait for us.
+        if matches!(heat, Heat::Calm) || SESSION.has_locked(identity) {
+            return without_ticket(call, identity);
+        }
+        match cold::await_turn(call.rel, || version, mode, identity) {
+            Turn::Hot(slot) => {
+                detect::uncount_waiter();
+                hot(call, slot, identity, query)
             }
-            // Whoever has locked it waits without heap's queue: others in that may wait for us.
-            Heat::Contended if SESSION.has_locked(&identity) => {
-                order::let_pass_in((*call.rel).rd_id, Contention::Row);
-                without_ticket(call, &identity)
-            }
-            Heat::Contended => {
-                order::let_pass_in((*call.rel).rd_id, Contention::Row);
-                match cold::await_turn(call.rel, || version, mode, &identity) {
-                    Turn::Hot(slot) => {
-                        detect::uncount_waiter();
-                        hot(call, slot, &identity, usage.query)
-                    }
-                    Turn::Ours(place) => {
-                        let result = without_ticket(call, &identity);
-                        place.into_iter().for_each(Place::done);
-                        result
-                    }
-                }
+            Turn::Ours(place) => {
+                let result = without_ticket(call, identity);
+                place.into_iter().for_each(Place::done);
+                result
             }
         }
     }
@@ -140,21 +153,6 @@ unsafe fn updated(call: Update) -> TM_Result::Type {
 fn may_change_keys(rel: pg_sys::Relation) -> bool {
     let keeps_keys = swap::usage(rel).is_some_and(|usage| usage.may_follow);
     !keeps_keys || key_of(rel).is_none_or(|key| key.has_row_triggers())
-}
-
-/// Lets the transaction end whose version we have handed out. 40001 if it has rolled back.
-fn await_lender(n: usize) {
-    let slot = membership_slot(n);
-    while let Some(tail) = memory().with_row(slot, |row, world| row.tail(world)) {
-        await_tail(n, &tail);
-    }
-    // Prepared, it has left the list and runs.
-    if let Some(membership) = SESSION.get(n).filter(Membership::depends) {
-        predecessors::wait_on_row(n, &membership, Reason::Fallback);
-    }
-    // Others may update the version now: the executor is to be shown the last one, and not this
-    // again.
-    SESSION.step(n, Membership::hands_emptied);
 }
 
 /// Heap's own update of a row for whose ticket we do not ask, neither now nor later.

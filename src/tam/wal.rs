@@ -103,6 +103,34 @@ unsafe fn bytes<'a>(tuple: &pg_sys::HeapTupleData, from: usize) -> &'a [u8] {
     }
 }
 
+/// What of the new tuple is that of the old one, as the record says it.
+struct Parts {
+    flags: u8,
+    lengths: [u16; 2],
+    count: usize,
+}
+
+impl Parts {
+    fn of(prefix: u16, suffix: u16) -> Parts {
+        let mut parts = Parts {
+            flags: 0,
+            lengths: [0; 2],
+            count: 0,
+        };
+        for (length, flag) in [
+            (prefix, XLH_UPDATE_PREFIX_FROM_OLD),
+            (suffix, XLH_UPDATE_SUFFIX_FROM_OLD),
+        ] {
+            if length > 0 {
+                parts.flags |= flag;
+                parts.lengths[parts.count] = length;
+                parts.count += 1;
+            }
+        }
+        parts
+    }
+}
+
 /// Logs the update of `old` to `new` on the same page. Inside a critical section.
 ///
 /// # Safety
@@ -123,27 +151,15 @@ pub unsafe fn log_hot_update(
         } else {
             common(bytes(old, (*old.t_data).t_hoff as usize), bytes(new, hoff))
         };
-        let mut flags = 0;
+        let mut parts = Parts::of(prefix, suffix);
         if whole {
-            flags |= XLH_UPDATE_CONTAINS_NEW_TUPLE;
-        }
-        let mut lengths = [0_u16; 2];
-        let mut lengths_count = 0;
-        for (length, flag) in [
-            (prefix, XLH_UPDATE_PREFIX_FROM_OLD),
-            (suffix, XLH_UPDATE_SUFFIX_FROM_OLD),
-        ] {
-            if length > 0 {
-                flags |= flag;
-                lengths[lengths_count] = length;
-                lengths_count += 1;
-            }
+            parts.flags |= XLH_UPDATE_CONTAINS_NEW_TUPLE;
         }
         let mut update = HeapUpdate {
             old_xmax: u32::from(tuple::raw_xmax(old.t_data)),
             old_offnum: old.t_self.ip_posid,
             old_infobits_set: old_infobits,
-            flags,
+            flags: parts.flags,
             new_xmax: u32::from(tuple::raw_xmax(new.t_data)),
             new_offnum: new.t_self.ip_posid,
         };
@@ -152,43 +168,25 @@ pub unsafe fn log_hot_update(
             t_infomask: (*new.t_data).t_infomask,
             t_hoff: (*new.t_data).t_hoff,
         };
+        let keeps = if whole { REGBUF_KEEP_DATA } else { 0 };
         raw::XLogBeginInsert();
-        raw::XLogRegisterBuffer(
-            0,
-            buffer,
-            if whole {
-                REGBUF_STANDARD | REGBUF_KEEP_DATA
-            } else {
-                REGBUF_STANDARD
-            },
+        raw::XLogRegisterBuffer(0, buffer, REGBUF_STANDARD | keeps);
+        let update = ptr::from_mut(&mut update).cast();
+        raw::XLogRegisterData(update, SIZE_OF_HEAP_UPDATE as u32);
+        let register = |data: *mut c_char, length: usize| {
+            if length > 0 {
+                raw::XLogRegisterBufData(0, data, length as u32);
+            }
+        };
+        register(
+            parts.lengths.as_mut_ptr().cast(),
+            parts.count * size_of::<u16>(),
         );
-        raw::XLogRegisterData(
-            ptr::from_mut(&mut update).cast(),
-            SIZE_OF_HEAP_UPDATE as u32,
-        );
-        if lengths_count > 0 {
-            raw::XLogRegisterBufData(
-                0,
-                lengths.as_mut_ptr().cast(),
-                (lengths_count * size_of::<u16>()) as u32,
-            );
-        }
-        raw::XLogRegisterBufData(
-            0,
-            ptr::from_mut(&mut header).cast(),
-            SIZE_OF_HEAP_HEADER as u32,
-        );
+        register(ptr::from_mut(&mut header).cast(), SIZE_OF_HEAP_HEADER);
         let start = new.t_data.cast::<c_char>();
-        let bitmap = hoff - SIZE_OF_TUPLE_HEADER;
-        if bitmap > 0 {
-            raw::XLogRegisterBufData(0, start.add(SIZE_OF_TUPLE_HEADER), bitmap as u32);
-        }
+        register(start.add(SIZE_OF_TUPLE_HEADER), hoff - SIZE_OF_TUPLE_HEADER);
         let data = hoff + prefix as usize;
-        raw::XLogRegisterBufData(
-            0,
-            start.add(data),
-            (new.t_len as usize - data - suffix as usize) as u32,
-        );
+        register(start.add(data), new.t_len as usize - data - suffix as usize);
         raw::XLogSetRecordFlags(XLOG_INCLUDE_ORIGIN);
         raw::XLogInsert(RM_HEAP_ID, XLOG_HEAP_HOT_UPDATE)
     }
