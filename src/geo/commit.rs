@@ -315,14 +315,18 @@ pub fn after_locks() {
     // SAFETY: a plain read: the end of the commit record of this transaction.
     let decided_at = unsafe { pgrx::pg_sys::XactLastCommitEnd };
     let is_durable = voting.is_decided && decision::is_confirmed(decided_at);
-    let is_applied = is_durable && apply(&voting);
+    if is_durable {
+        stop::at(stop::Point::GeoDecided);
+    }
+    let is_handed_over = is_durable && hand_over(&voting);
+    let is_applied = is_durable && !is_handed_over && apply(&voting);
     if is_applied {
         coordinator::acknowledge(voting.sequence);
     }
     // A pass that has found the slot open leaves it to us to tell of the transaction.
     coordinator::close();
     for one in &voting.asked {
-        if !is_applied {
+        if !is_applied && !is_handed_over {
             coordinator::leave_unapplied(nodes::with(one.id, |node| node.server.server));
         }
         nodes::with(one.id, Node::end_transaction);
@@ -330,7 +334,9 @@ pub fn after_locks() {
     schedule::transaction_ended(true);
     nodes::transaction_ended();
     gate::leave();
-    if !is_applied {
+    if is_handed_over {
+        coordinator::rouse();
+    } else if !is_applied {
         coordinator::wake();
         if is_durable && guc::GEO_ANSWER.get() == GeoAnswer::Applied {
             not_applied().warn();
@@ -347,9 +353,16 @@ fn not_applied() -> Failure {
     .hint("They commit it as soon as they can. See txn.geo_transactions.")
 }
 
+/// Has the resolver commit at the nodes, if the client does not wait for that. Whether it does.
+fn hand_over(voting: &Voting) -> bool {
+    let node = |one: &Asked| nodes::with(one.id, |node| (node.server.server, node.server.mapping));
+    let nodes: Vec<(Oid, Oid)> = voting.asked.iter().map(node).collect();
+    guc::GEO_ANSWER.get() == GeoAnswer::Decided
+        && coordinator::hand_over(voting.identity.incarnation, voting.sequence, &nodes)
+}
+
 /// Whether all nodes have acknowledged the commit.
 fn apply(voting: &Voting) -> bool {
-    stop::at(stop::Point::GeoDecided);
     let tell = |one: &Asked| {
         nodes::with(one.id, |node| node.session().take_standby_warning());
         settle::send_ending(one.id, &format!("COMMIT PREPARED '{}'", one.gid))

@@ -156,6 +156,11 @@ pub fn wake() {
 /// Tells the resolver what is wanted of it.
 pub fn want(wants: Wants) {
     memory().with_geo(|board| board.want(database(), wants));
+    rouse();
+}
+
+/// Has the resolver look at what sessions have told.
+pub fn rouse() {
     if let Some(process) = known().and_then(|known| known.process) {
         wait::wake(process as hotrow::ActorId);
     }
@@ -171,9 +176,27 @@ pub fn leave_unapplied(server: Oid) {
     memory().with_geo(|board| board.leave_unapplied(database(), server.into()));
 }
 
+/// The transaction is decided and durable: the resolver commits it at these servers, each with the
+/// user mapping. False: there is no resolver, or it has no room.
+pub fn hand_over(incarnation: u64, sequence: u64, nodes: &[(Oid, Oid)]) -> bool {
+    let nodes: Vec<(u32, u32)> = nodes
+        .iter()
+        .map(|&(server, mapping)| (server.into(), mapping.into()))
+        .collect();
+    let is_ready = |known: Known| known.phase == Phase::Ready && known.process.is_some();
+    memory().with_geo(|board| {
+        board.known(database()).is_some_and(is_ready)
+            && board.hand_over(database(), incarnation, sequence, &nodes)
+    })
+}
+
 /// Whether transactions that are decided wait to be applied at that server.
 pub fn has_unapplied(server: Oid) -> bool {
-    memory().with_geo(|board| board.has_unapplied(database(), server.into()))
+    let until_when = u64::MAX;
+    memory().with_geo(|board| {
+        let server = server.into();
+        board.has_unapplied(database(), server) || board.is_handed(database(), server, until_when)
+    })
 }
 
 /// Before a transaction uses a server: what is decided has to be applied there first. Raises on a
@@ -187,7 +210,17 @@ pub fn wait_until_applied(server: Oid, name: &str) -> Outcome<()> {
         ready()?;
     }
     let until = process::now() + guc::GEO_APPLY_TIMEOUT.get().max(1000) as u64 * 1000;
-    while has_unapplied(server) {
+    // What others hand over from now on is not waited for.
+    let now = memory().with_geo(|board| board.changes());
+    loop {
+        let (is_left, is_handed) = memory().with_geo(|board| {
+            let server = server.into();
+            let is_left = board.has_unapplied(database(), server);
+            (is_left, board.is_handed(database(), server, now))
+        });
+        if !is_left && !is_handed {
+            return Ok(());
+        }
         if process::now() >= until {
             return Err(Failure::new(
                 super::failure::CONNECTION_FAILURE,
@@ -197,8 +230,10 @@ pub fn wait_until_applied(server: Oid, name: &str) -> Outcome<()> {
             .hint("See txn.geo_transactions."));
         }
         start_resolver(database());
-        wake();
+        // What was handed over needs no pass.
+        if is_left {
+            wake();
+        }
         nap();
     }
-    Ok(())
 }

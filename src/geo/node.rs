@@ -240,6 +240,11 @@ impl Node {
         !self.under_way.is_empty()
     }
 
+    /// What was sent last, if it has not been answered.
+    pub fn last_sent(&self) -> Option<Rc<Exchange>> {
+        self.under_way.back().cloned()
+    }
+
     /// Commands that open a transaction, or adjust its savepoints to this nest level.
     fn adjust(
         &mut self,

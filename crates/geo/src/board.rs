@@ -3,6 +3,7 @@
 //! Everything here is read and changed under one lock of the glue, except for `Board::sequence`.
 //! Zeroed memory is an empty board.
 
+use crate::handed::{HandOvers, Handed};
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -84,6 +85,7 @@ pub struct Board {
     databases: [Database; DATABASES],
     unapplied: [Unapplied; SERVERS],
     acknowledged: [Acknowledged; ACKNOWLEDGED],
+    handed: HandOvers,
 }
 
 /// What is known of a database's resolver.
@@ -148,12 +150,17 @@ impl Board {
         }
     }
 
-    /// What sessions want of the resolver, which takes it on.
-    pub fn take_wants(&self, database: u32) -> Wants {
-        self.find(database).map_or(Wants::default(), |found| Wants {
-            pass: found.wants_pass.swap(0, Relaxed) + found.leaves.load(Relaxed) != 0,
-            look: found.wants_look.swap(0, Relaxed) != 0,
+    /// Whether sessions want the resolver to look at the nodes, or to end. It takes that on.
+    pub fn take_pass(&self, database: u32) -> bool {
+        self.find(database).is_some_and(|found| {
+            found.wants_pass.swap(0, Relaxed) + found.leaves.load(Relaxed) != 0
         })
+    }
+
+    /// Whether sessions want the resolver to look for deadlocks. It takes that on.
+    pub fn take_look(&self, database: u32) -> bool {
+        self.find(database)
+            .is_some_and(|found| found.wants_look.swap(0, Relaxed) != 0)
     }
 
     /// The resolver has looked for deadlocks.
@@ -304,6 +311,52 @@ impl Board {
         }
     }
 
+    /// Hands a decided transaction over to the resolver, which has to be woken: at all of these
+    /// servers (each with the user mapping). False: there is no room, and nothing was handed over.
+    pub fn hand_over(
+        &self,
+        database: u32,
+        incarnation: u64,
+        sequence: u64,
+        nodes: &[(u32, u32)],
+    ) -> bool {
+        if self.handed.room() < nodes.len() {
+            return false;
+        }
+        nodes.iter().all(|&(server, mapping)| {
+            let handed = Handed {
+                ticket: self.changes.fetch_add(1, Relaxed) + 1,
+                server,
+                mapping,
+                incarnation,
+                sequence,
+            };
+            self.handed.add(database, &handed)
+        })
+    }
+
+    /// What has been handed over, and is neither applied nor left to a pass.
+    pub fn handed(&self, database: u32) -> Vec<Handed> {
+        self.handed.all(database)
+    }
+
+    /// Whether something was handed over for that server by the time when there were so many
+    /// `changes`.
+    pub fn is_handed(&self, database: u32, server: u32, changes: u64) -> bool {
+        self.handed.has(database, server, changes)
+    }
+
+    /// The node has acknowledged what was handed over.
+    pub fn applied(&self, handed: &Handed) {
+        self.handed.remove(handed.ticket);
+    }
+
+    /// What was handed over is a pass's to end.
+    pub fn hand_back(&self, database: u32, handed: &Handed) {
+        self.leave_unapplied(database, handed.server);
+        self.handed.remove(handed.ticket);
+    }
+
     /// Whether transactions wait to be applied at that server. If there was no room to tell, they
     /// may wait at any.
     pub fn has_unapplied(&self, database: u32, server: u32) -> bool {
@@ -322,164 +375,4 @@ impl Board {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn board() -> Box<Board> {
-        let zero = || AtomicU64::new(0);
-        Box::new(Board {
-            sequence: zero(),
-            changes: zero(),
-            lost_at: zero(),
-            databases: std::array::from_fn(|_| Database {
-                oid: zero(),
-                phase: zero(),
-                high: zero(),
-                low: zero(),
-                incarnation: zero(),
-                process: zero(),
-                passes: zero(),
-                leaves: zero(),
-                claimed_at: zero(),
-                wants_pass: zero(),
-                wants_look: zero(),
-                looks: zero(),
-            }),
-            unapplied: std::array::from_fn(|_| Unapplied {
-                database: zero(),
-                server: zero(),
-                count: zero(),
-                left_at: zero(),
-            }),
-            acknowledged: std::array::from_fn(|_| Acknowledged {
-                database: zero(),
-                sequence: zero(),
-            }),
-        })
-    }
-
-    #[test]
-    fn a_database_has_one_resolver() {
-        let board = board();
-        assert!(board.known(5).is_none());
-        assert!(board.claim(5, 1));
-        assert!(!board.claim(5, 1));
-        assert!(board.claim(6, 1));
-        board.started(5, 0);
-        board.identified(5, 7 << 64 | 9, 3, Phase::Ready);
-        let known = board.known(5).unwrap();
-        assert_eq!(known.phase, Phase::Ready);
-        assert_eq!(known.coordinator, 7 << 64 | 9);
-        assert_eq!((known.incarnation, known.process), (3, Some(0)));
-        assert_eq!(board.known(6).unwrap().phase, Phase::Starting);
-    }
-
-    #[test]
-    fn a_resolver_that_does_not_come_is_asked_for_again() {
-        let board = board();
-        assert!(board.claim(5, 1));
-        assert!(!board.claim(5, 1 + PATIENCE_US));
-        assert!(board.claim(5, 2 + PATIENCE_US));
-        board.started(5, 3);
-        assert!(!board.claim(5, 3 * PATIENCE_US));
-    }
-
-    #[test]
-    fn the_incarnation_outlives_the_resolver() {
-        let board = board();
-        assert!(board.claim(5, 1));
-        board.identified(5, 1, 3, Phase::Ready);
-        assert!(board.ask_to_leave(5));
-        assert!(board.known(5).unwrap().leaves);
-        board.left(5);
-        assert!(!board.ask_to_leave(5));
-        assert_eq!(board.known(5).unwrap().incarnation, 3);
-        board.left(5);
-        assert!(board.claim(5, 1));
-    }
-
-    #[test]
-    fn what_sessions_want_is_taken_once() {
-        let board = board();
-        let (pass, look) = (true, true);
-        board.want(5, Wants { pass, look });
-        assert_eq!(board.take_wants(5), Wants::default());
-        assert!(board.claim(5, 1) && board.claim(6, 1));
-        board.want(5, Wants { pass: false, look });
-        board.want(5, Wants { pass, look: false });
-        assert_eq!(board.take_wants(6), Wants::default());
-        assert_eq!(board.take_wants(5), Wants { pass, look });
-        assert_eq!(board.take_wants(5), Wants::default());
-        // It has to leave, however often it asks.
-        board.ask_to_leave(5);
-        assert!(board.take_wants(5).pass && board.take_wants(5).pass);
-        board.looked(5);
-        assert_eq!(board.known(5).unwrap().looks, 1);
-    }
-
-    #[test]
-    fn there_is_room_for_so_many_databases() {
-        let board = board();
-        assert!((1..=DATABASES as u32).all(|oid| board.claim(oid, 1)));
-        assert!(!board.claim(DATABASES as u32 + 1, 1));
-        assert!(board.known(DATABASES as u32 + 1).is_none());
-    }
-
-    #[test]
-    fn acknowledged_transactions_are_taken_once_and_by_their_database() {
-        let board = board();
-        board.acknowledge(5, 1);
-        board.acknowledge(6, 2);
-        board.acknowledge(5, 3);
-        assert_eq!(board.take_acknowledged(5), [1, 3]);
-        assert!(board.take_acknowledged(5).is_empty());
-        assert_eq!(board.take_acknowledged(6), [2]);
-        (1..=ACKNOWLEDGED as u64 + 1).for_each(|n| board.acknowledge(7, n));
-        assert_eq!(board.take_acknowledged(7).len(), ACKNOWLEDGED);
-    }
-
-    #[test]
-    fn a_server_with_unapplied_transactions_is_known() {
-        let board = board();
-        board.leave_unapplied(5, 1);
-        assert!(board.has_unapplied(5, 1));
-        assert!(!board.has_unapplied(5, 2) && !board.has_unapplied(6, 1));
-        board.set_unapplied(5, &[(2, 4)], 0);
-        assert!(board.has_unapplied(5, 1));
-        board.set_unapplied(5, &[(2, 4)], board.changes());
-        assert!(board.has_unapplied(5, 2) && !board.has_unapplied(5, 1));
-        board.set_unapplied(5, &[], board.changes());
-        assert!(!board.has_unapplied(5, 2));
-    }
-
-    /// A resolver's word about one server, or of one database, is void by nothing but what a
-    /// session has left just there.
-    #[test]
-    fn what_is_left_elsewhere_voids_nothing() {
-        let board = board();
-        board.leave_unapplied(6, 2);
-        board.leave_unapplied(5, 3);
-        let changes = board.changes();
-        board.leave_unapplied(5, 1);
-        board.set_unapplied(5, &[(1, 7), (3, 2)], changes);
-        assert!(board.has_unapplied(5, 1) && board.has_unapplied(5, 3));
-        board.set_unapplied(6, &[], changes);
-        assert!(!board.has_unapplied(6, 2));
-        board.set_unapplied(5, &[], changes);
-        assert!(board.has_unapplied(5, 1) && !board.has_unapplied(5, 3));
-        board.set_unapplied(5, &[], board.changes());
-        assert!(!board.has_unapplied(5, 1));
-    }
-
-    #[test]
-    fn without_room_every_server_counts_as_unapplied() {
-        let board = board();
-        (1..=SERVERS as u32).for_each(|server| board.leave_unapplied(5, server));
-        let changes = board.changes();
-        board.leave_unapplied(5, 9999);
-        board.set_unapplied(5, &[], changes);
-        assert!(board.has_unapplied(5, 9999) && board.has_unapplied(6, 1));
-        board.set_unapplied(5, &[], board.changes());
-        assert!(!board.has_unapplied(5, 9999) && !board.has_unapplied(6, 1));
-    }
-}
+mod tests;

@@ -8,6 +8,7 @@ mod fault;
 mod forecast;
 mod gate;
 mod gid;
+mod handed;
 mod latency;
 #[cfg(test)]
 mod model;
@@ -29,6 +30,7 @@ pub use ending::{Ending, Local, Wrote, ending};
 pub use forecast::{Cost, Lesson, Taken, lesson, schedule};
 pub use gate::{Gate, Seat, Servers, Side};
 pub use gid::{Gid, InvalidGid};
+pub use handed::Handed;
 pub use latency::{Latencies, Trust};
 pub use name::{Id, Name};
 pub use records::{Known as KnownRecord, RecordId, Records};

@@ -52,6 +52,14 @@ impl Active {
         self.0.binary_search(&sequence).is_ok()
     }
 
+    /// These, and those of more that have been read after them.
+    #[must_use]
+    pub fn and(mut self, more: impl IntoIterator<Item = u64>) -> Active {
+        self.0.extend(more);
+        self.0.sort_unstable();
+        self
+    }
+
     /// The transactions, in ascending order.
     pub fn sequences(&self) -> &[u64] {
         &self.0

@@ -3,7 +3,7 @@
 use crate::geo::connect;
 use crate::geo::coordinator::{self, memory};
 use crate::geo::exchange::{Command, Exchange, Request, Role, Rows};
-use crate::geo::failure::{check_for_interrupts, log};
+use crate::geo::failure::log;
 use crate::geo::node::{Node, Use};
 use crate::geo::server::Server;
 use crate::geo::socket::Descriptor;
@@ -13,7 +13,7 @@ use crate::shared::guc::{self, GeoSchedule};
 use std::rc::Rc;
 
 /// How long a node may take for an answer, in microseconds.
-const ANSWER_US: u64 = 2_000_000;
+pub const ANSWER_US: u64 = 2_000_000;
 
 /// A connection to a node, or the way to one.
 pub struct Link {
@@ -25,9 +25,18 @@ pub struct Link {
     /// When the last round trip was measured.
     pinged_at: u64,
     /// The coordinator's name among the nodes.
-    coordinator: u128,
+    pub coordinator: u128,
     /// Another server acts under that name.
     pub is_fenced: bool,
+    mark: Mark,
+}
+
+/// As long as it stays the same, it is the same connection, and the node has not said that a wait
+/// for its standby was cancelled.
+#[derive(Clone, Copy, PartialEq, Eq, Default)]
+pub struct Mark {
+    connections: u64,
+    warnings: u64,
 }
 
 /// A round trip that is being measured.
@@ -38,6 +47,8 @@ struct Ping {
 
 /// How often the round trip to a node that is used is measured, in microseconds.
 const PING_US: u64 = 100_000;
+/// After so long it is measured behind other commands, too.
+const BUSY_US: u64 = 1_000_000;
 
 /// What prepares a session, and the lock that only one server has at a time under this name: who is
 /// a copy does not get it as long as the original has it.
@@ -67,7 +78,21 @@ impl Link {
             pinged_at: 0,
             coordinator,
             is_fenced: false,
+            mark: Mark::default(),
         }
+    }
+
+    pub fn mark(&mut self) -> Mark {
+        let has_warned = |node: &mut Node| node.session().take_standby_warning();
+        if self.node().is_some_and(has_warned) {
+            self.mark.warnings += 1;
+        }
+        self.mark
+    }
+
+    /// What was sent last, if it has not been answered.
+    pub fn last_sent(&mut self) -> Option<Rc<Exchange>> {
+        self.node().and_then(|node| node.last_sent())
     }
 
     /// The connection, if there is one.
@@ -96,11 +121,10 @@ impl Link {
                 memory().with_latencies(|all| all.measured(database, server, round_trip));
             }
         }
-        // Behind other commands it would measure these.
+        // Behind other commands it would measure these, too: better than nothing.
         let is_free = self.node().is_some_and(|node| !node.is_under_way());
-        let is_due = is_free
-            && guc::GEO_SCHEDULE.get() != GeoSchedule::Off
-            && self.pinged_at + PING_US <= now;
+        let pause = if is_free { PING_US } else { BUSY_US };
+        let is_due = guc::GEO_SCHEDULE.get() != GeoSchedule::Off && self.pinged_at + pause <= now;
         if is_due && memory().with_latencies(|all| all.is_used(database, server, now)) {
             let request = Request::of(Command::new(Role::Prologue, ""));
             if let Some(sent) = send(self, &request, None) {
@@ -275,6 +299,7 @@ impl Link {
                         self.server.name
                     ));
                 }
+                self.mark.connections += 1;
                 self.state = State::Up(node);
             }
             Err(failure) => self.failed(&failure.message),
@@ -283,19 +308,29 @@ impl Link {
 
     /// What it waits for: a connection that is made, or an answer.
     pub fn socket(&self) -> Option<(i32, bool)> {
-        let of_node = |node: &Node| {
-            let session = node.session();
-            (session.socket(), session.flush() == Some(false))
-        };
         match &self.state {
             State::Connecting {
                 session, attempt, ..
             } => Some((session.socket(), *attempt == Attempt::ToWrite)),
-            State::Preparing(node, ..) => Some(of_node(node)),
-            State::Up(node) if node.is_under_way() && node.is_usable() => Some(of_node(node)),
+            State::Preparing(node, ..) => Some(socket(node)),
+            State::Up(_) => self.busy_socket(),
+            State::Down => None,
+        }
+    }
+
+    /// What it waits for if it is up.
+    pub fn busy_socket(&self) -> Option<(i32, bool)> {
+        match &self.state {
+            State::Up(node) if node.is_under_way() && node.is_usable() => Some(socket(node)),
             _ => None,
         }
     }
+}
+
+/// The node's socket, and whether there is something to write.
+fn socket(node: &Node) -> (i32, bool) {
+    let session = node.session();
+    (session.socket(), session.flush() == Some(false))
 }
 
 /// Takes all that has come. Whether nothing is under way any more.
@@ -310,42 +345,4 @@ pub fn send(
     rows: Option<Rc<dyn Rows>>,
 ) -> Option<Rc<Exchange>> {
     link.node().map(|node| node.send(request, rows))
-}
-
-/// Waits for the answers on all links. One that takes too long is closed.
-pub fn collect(links: &mut [Link]) {
-    let until = process::now() + ANSWER_US;
-    loop {
-        let mut sockets = Vec::new();
-        for link in links.iter_mut() {
-            if let Some(node) = link.node()
-                && !drain(node)
-            {
-                sockets.push((
-                    node.session().socket(),
-                    node.session().flush() == Some(false),
-                ));
-            }
-        }
-        if sockets.is_empty() {
-            return;
-        }
-        if process::now() >= until {
-            break;
-        }
-        libpq::poll(&sockets, 100);
-        check_for_interrupts();
-        for link in links.iter_mut() {
-            if let Some(node) = link.node()
-                && node.is_under_way()
-            {
-                node.consume();
-            }
-        }
-    }
-    for link in links {
-        if link.node().is_some_and(|node| node.is_under_way()) {
-            link.close();
-        }
-    }
 }

@@ -1,16 +1,17 @@
 //! The resolver: a background worker for each database that uses nodes. It ends what sessions have
 //! left at the nodes: rolls back what was never decided, commits what was.
 
+mod applying;
 pub mod aside;
 mod deadlocks;
 mod identity;
 pub mod launcher;
 mod link;
+mod meanwhile;
 mod pass;
 mod place;
 pub mod rows;
 
-use self::deadlocks::Looking;
 use self::link::Link;
 use super::coordinator::{database, memory};
 use super::failure::log;
@@ -40,22 +41,23 @@ fn in_transaction<R>(body: impl FnOnce() -> R) -> R {
     }
 }
 
-/// Sleeps until woken, which it tells, until one of the sockets is ready, or until then. Handles
-/// interrupts and changes of settings.
+/// Sleeps until woken, until one of the sockets is ready, or until then. Handles interrupts, and
+/// changes of settings, of which it tells.
 fn sleep(sockets: &[(i32, bool)], until: u64) -> bool {
     let left = until.saturating_sub(process::now());
-    let is_woken = wait_for_any(sockets, left.div_ceil(1000));
-    reload();
-    is_woken
+    wait_for_any(sockets, left.div_ceil(1000));
+    reload()
 }
 
-fn reload() {
+fn reload() -> bool {
     // SAFETY: what every background worker does.
     unsafe {
-        if pg_sys::ConfigReloadPending != 0 {
+        let has_changed = pg_sys::ConfigReloadPending != 0;
+        if has_changed {
             pg_sys::ConfigReloadPending = 0;
             pg_sys::ProcessConfigFile(pg_sys::GucContext::PGC_SIGHUP);
         }
+        has_changed
     }
 }
 
@@ -141,20 +143,17 @@ unsafe fn set(name: &std::ffi::CStr, value: &std::ffi::CStr) {
 
 fn run(database: u32) {
     let mut links: Vec<Link> = Vec::new();
-    let mut looking = Looking::default();
     let mut acknowledged = BTreeSet::new();
     let mut is_told = false;
     let leaves = || memory().with_geo(|board| board.known(database).is_none_or(|one| one.leaves));
     while !leaves() {
-        let mut interval = guc::GEO_RESOLVER_INTERVAL.get().max(10) as u64 * 1000;
+        let mut is_complete = true;
         match identity::identify(database) {
             identity::Found::Us(identity) => {
                 is_told = false;
-                let is_complete = pass::run(database, &identity, &mut links, &mut acknowledged);
+                is_complete = pass::run(database, &identity, &mut links, &mut acknowledged);
                 if is_complete {
                     memory().with_geo(|board| board.passed(database));
-                } else {
-                    interval = interval.min(AGAIN_US);
                 }
                 // Sessions may prepare once no node has said that another server is the
                 // coordinator.
@@ -178,18 +177,24 @@ fn run(database: u32) {
             }
             identity::Found::Nobody => return,
         }
-        wait(&mut links, &mut looking, process::now() + interval);
+        let mut interval = guc::GEO_RESOLVER_INTERVAL.get().max(10) as u64 * 1000;
+        if !is_complete {
+            interval = interval.min(AGAIN_US);
+        }
+        wait(&mut links, process::now() + interval);
     }
 }
 
-/// Sleeps until a pass is wanted, or until then. Meanwhile connections that are on their way go on,
-/// round trips are measured, and deadlocks are looked for. Returns when a connection is made.
-fn wait(links: &mut [Link], looking: &mut Looking, until: u64) {
+/// Sleeps until a pass is wanted, or until then. Meanwhile what was handed over is committed, first
+/// of all; connections that are on their way go on, round trips are measured, and deadlocks are
+/// looked for. Returns when a connection is made.
+fn wait(links: &mut [Link], until: u64) {
     /// The longest sleep while something is on its way, in milliseconds.
     const NAP_MS: u64 = 100;
-    let mut is_woken = false;
     loop {
-        // First of all, or who wakes us all the time would keep connections from being made.
+        meanwhile::go_on(links);
+        // Before it looks who wants something, or who wakes us all the time would keep connections
+        // from being made.
         for link in links.iter_mut() {
             if link.is_coming() {
                 link.go_on();
@@ -200,16 +205,8 @@ fn wait(links: &mut [Link], looking: &mut Looking, until: u64) {
                 link.measure();
             }
         }
-        let wants = memory().with_geo(|board| board.take_wants(database()));
-        if wants.look {
-            looking.want();
-        }
-        looking.go_on(links);
-        if wants.pass || is_woken && !wants.look {
-            return;
-        }
         let now = process::now();
-        if now >= until {
+        if memory().with_geo(|board| board.take_pass(database())) || now >= until {
             return;
         }
         let sockets: Vec<_> = links.iter().filter_map(Link::socket).collect();
@@ -218,9 +215,11 @@ fn wait(links: &mut [Link], looking: &mut Looking, until: u64) {
         let next = pings
             .filter(|at| *at > now)
             .chain(nap)
-            .chain(looking.next());
+            .chain(meanwhile::next());
         let next = next.min();
-        is_woken = sleep(&sockets, next.unwrap_or(until).min(until));
+        if sleep(&sockets, next.unwrap_or(until).min(until)) {
+            return;
+        }
     }
 }
 

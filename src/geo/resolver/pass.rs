@@ -2,7 +2,8 @@
 //! (`recovery.rs`), with the reason why the sets have to be read in just this order.
 
 use super::in_transaction;
-use super::link::{self, Link};
+use super::link::{self, Link, Mark};
+use super::meanwhile;
 use super::rows::{self, Decided};
 use crate::geo::coordinator::{Identity, memory};
 use crate::geo::decision;
@@ -56,7 +57,7 @@ pub fn announce(database: u32, identity: &Identity) {
     }
     // Counted first: what a session leaves from then on it has told of, and must not be forgotten.
     let changes = memory().with_geo(|board| board.changes());
-    let active = geo::active(memory().geo_slots);
+    let active = active(database);
     let decided = in_transaction(rows::decided);
     let is_over = |one: &&Decided| !is_active(one, identity, &active);
     tell_unapplied(database, decided.iter().filter(is_over), changes);
@@ -64,6 +65,14 @@ pub fn announce(database: u32, identity: &Identity) {
         let (coordinator, incarnation) = (identity.coordinator, identity.incarnation);
         board.identified(database, coordinator, incarnation, Phase::Ready);
     });
+}
+
+/// The transactions that are not for a pass to end: sessions work on them, or have handed them
+/// over, which they do before they close their slots.
+fn active(database: u32) -> geo::Active {
+    let active = geo::active(memory().geo_slots);
+    let handed = memory().with_geo(|board| board.handed(database));
+    active.and(handed.into_iter().map(|one| one.sequence))
 }
 
 /// Whether a session works on the transaction. Numbers begin again with each incarnation.
@@ -149,7 +158,7 @@ fn list(links: &mut [Link], places: &[usize], uuid: u128) -> Vec<Option<Vec<Gid>
             Some((names, exchange))
         })
         .collect();
-    link::collect(links);
+    meanwhile::collect(links);
     let read = |sent: Option<(Rc<Names>, Rc<Exchange>)>| {
         let (names, exchange) = sent?;
         (exchange.is_done() && !exchange.has_failed()).then(|| names.0.take())
@@ -184,8 +193,9 @@ pub fn run(
     let at: Vec<usize> = listing.iter().map(|one| one.0).collect();
     let first = list(links, &at, identity.coordinator);
     stop::at(stop::Point::GeoListed);
-    let active = geo::active(memory().geo_slots);
+    let active = active(database);
     let decided = in_transaction(rows::decided);
+    acknowledged.extend(meanwhile::take_applied());
     take_acknowledged(database, identity, &decided, acknowledged);
     // A node that has lost a transaction may show it again.
     let is_back = |one: &Decided| first.iter().flatten().flatten().any(|gid| *gid == one.gid);
@@ -279,6 +289,7 @@ fn take_acknowledged(
 
 /// Does what a pass says about a node. The rows that may go.
 fn act(links: &mut [Link], look: &Look, actions: &[Action], decided: &[Decided]) -> Vec<Gid> {
+    let before: Vec<Mark> = links.iter_mut().map(Link::mark).collect();
     let mut erased = Vec::new();
     let mut ending = Vec::new();
     let mut asked = Vec::new();
@@ -295,13 +306,10 @@ fn act(links: &mut [Link], look: &Look, actions: &[Action], decided: &[Decided])
             }
         }
     }
-    link::collect(links);
+    meanwhile::collect(links);
     // A warning does not say to which of a link's commits it belongs.
-    let mut warns = |link: &mut Link| {
-        link.node()
-            .is_none_or(|n| n.session().take_standby_warning())
-    };
-    let warned: Vec<bool> = links.iter_mut().map(&mut warns).collect();
+    let is_other = |(link, before): (&mut Link, &Mark)| link.mark() != *before;
+    let warned: Vec<bool> = links.iter_mut().zip(&before).map(is_other).collect();
     for (gid, link, exchange) in ending {
         let tag = exchange.tag();
         let answer = geo::Answer {
@@ -364,17 +372,16 @@ fn ask(links: &mut [Link], look: &Look, rows: &[&Decided], erased: &mut Vec<Gid>
         .collect();
     requests.push(Request::of(Command::new(Role::Facts, BARRIER)));
     requests.push(Request::of(Command::new(Role::Facts, HISTORY).with(&file)));
+    let before = links[look.link].mark();
     let send = |request: &Request| link::send(&mut links[look.link], request, None);
     let sent: Option<Vec<Rc<Exchange>>> = requests.iter().map(send).collect();
-    link::collect(links);
+    meanwhile::collect(links);
     let Some(sent) = sent.filter(|all| all.iter().all(|one| one.is_done())) else {
         return;
     };
-    let Some(node) = links[look.link].node() else {
-        return;
-    };
+    let is_as_before = links[look.link].mark() == before && links[look.link].node().is_some();
     let (statuses, others) = sent.split_at(rows.len());
-    let is_confirmed = !others[0].has_failed() && !node.session().take_standby_warning();
+    let is_confirmed = !others[0].has_failed() && is_as_before;
     let lines = others[1].facts().first().cloned().flatten();
     let history = History {
         timeline,
@@ -436,7 +443,7 @@ fn finish(database: u32, identity: &Identity, left: &Left, acknowledged: &mut BT
         in_transaction(|| rows::erase(erased));
     }
     // Those that have begun or ended since are their sessions' to tell of.
-    let now = geo::active(memory().geo_slots);
+    let now = active(database);
     let is_left = |one: &&Decided| {
         !erased.contains(&one.gid)
             && !acknowledged.contains(&one.gid)

@@ -13,6 +13,7 @@ mod early;
 mod faults;
 mod fence;
 mod forecast;
+mod handed;
 mod isolation;
 mod load;
 mod lost_reply;
