@@ -1,7 +1,8 @@
-//! The transaction of this session as the nodes and the resolver know it, and its long waits.
+//! The transaction of this session as the nodes and the resolver know it, and its waits.
 //!
-//! A wait at a node that takes long may be part of a deadlock over several nodes, which none of
-//! them sees. So it asks the resolver to look, again and again. The resolver answers by a refusal.
+//! A wait at a node may be part of a deadlock over several nodes, which none of them sees. So the
+//! resolver is told of it, and asked to look if it takes long, again and again. It answers by a
+//! refusal.
 
 use super::coordinator::{self, memory};
 use super::failure::{Failure, Outcome};
@@ -80,56 +81,80 @@ pub fn protect() {
     }
 }
 
-/// A wait that has taken long; over when dropped.
-struct LongWait(());
+/// A wait of which the resolver knows; over when dropped.
+struct KnownWait(());
 
-impl LongWait {
-    fn begin() -> LongWait {
+impl KnownWait {
+    fn begin() -> KnownWait {
         own(Running::begin_wait);
-        LongWait(())
+        KnownWait(())
     }
 }
 
-impl Drop for LongWait {
+impl Drop for KnownWait {
     fn drop(&mut self) {
         own(Running::wait_is_over);
     }
+}
+
+/// `deadlock_timeout`, in microseconds.
+fn deadlock_timeout() -> u64 {
+    // SAFETY: a plain read of a setting.
+    unsafe { pg_sys::DeadlockTimeout }.max(1) as u64 * 1000
 }
 
 /// How long a wait has to take until somebody looks for a deadlock, in microseconds. By then each
 /// server has looked among its own processes; but it is soon enough for two tries before
 /// `txn.geo_lock_timeout` ends the wait.
 fn patience() -> u64 {
-    // SAFETY: a plain read of a setting.
-    let own_us = unsafe { pg_sys::DeadlockTimeout }.max(1) as u64 * 2000;
+    let own_us = deadlock_timeout() * 2;
     match guc::GEO_LOCK_TIMEOUT.get() {
         0 => own_us,
         limit_ms => own_us.min(limit_ms.max(1) as u64 * 1000 / 3),
     }
 }
 
+/// After how long the resolver is told of a wait, in microseconds. The victim of a deadlock is the
+/// youngest transaction, which has mostly not waited for as long as the one that asks for a look.
+/// Who is not known to wait cannot be told, and costs a look.
+fn known_after() -> u64 {
+    patience().min(deadlock_timeout() / 10)
+}
+
 /// A wait for nodes, from when on nothing has come from them.
 pub struct Waiting {
+    known_at: u64,
     asks_at: u64,
-    long: Option<LongWait>,
+    known: Option<KnownWait>,
 }
 
 impl Waiting {
     pub fn begin() -> Waiting {
+        let now = process::now();
         Waiting {
-            asks_at: process::now() + patience(),
-            long: None,
+            known_at: now + known_after(),
+            asks_at: now + patience(),
+            known: None,
         }
+    }
+
+    /// A transaction without a name is in no deadlock that can be seen.
+    fn becomes_known(&self) -> bool {
+        self.known.is_none() && NAME.get().is_some()
     }
 
     /// How long it may sleep until `go_on`, in milliseconds.
     pub fn nap_ms(&self) -> u64 {
-        self.asks_at.saturating_sub(process::now()).div_ceil(1000)
+        let until = match self.becomes_known() {
+            true => self.known_at.min(self.asks_at),
+            false => self.asks_at,
+        };
+        until.saturating_sub(process::now()).div_ceil(1000)
     }
 
     /// Nothing has come. Fails if the transaction has to give way to others in a deadlock.
     pub fn go_on(&mut self) -> Outcome<()> {
-        if self.long.is_some()
+        if self.known.is_some()
             && let Some(why) = own(Running::refusal)
         {
             memory().totals.geo_deadlocks.add(1);
@@ -137,17 +162,20 @@ impl Waiting {
                 .detail(why)
                 .hint("The transaction might succeed if retried."));
         }
-        if process::now() < self.asks_at {
+        let now = process::now();
+        if self.becomes_known() && now >= self.known_at {
+            self.known = Some(KnownWait::begin());
+        }
+        if now < self.asks_at {
             return Ok(());
         }
-        if NAME.get().is_some() {
-            self.long.get_or_insert_with(LongWait::begin);
+        if self.known.is_some() {
             coordinator::want(Wants {
                 look: true,
                 pass: false,
             });
         }
-        self.asks_at = process::now() + patience();
+        self.asks_at = now + patience();
         Ok(())
     }
 }

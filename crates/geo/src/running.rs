@@ -1,5 +1,5 @@
 //! Transactions that use nodes, in shared memory: whose process is which of them, which of them
-//! have waited at a node for long, and which of those are to fail because of a deadlock.
+//! wait at a node, and which of those are to fail because of a deadlock.
 //!
 //! Everything here is read and changed under one lock of the glue. Zeroed memory is empty.
 
@@ -22,9 +22,9 @@ pub struct Running {
     sequence: AtomicU64,
     begun: AtomicU64,
     pid: AtomicU64,
-    /// The number of the present long wait; 0: there is none.
+    /// The number of the present wait; 0: there is none.
     wait: AtomicU64,
-    /// Long waits of this process so far.
+    /// Waits of this process so far.
     waits: AtomicU64,
     /// It must not be made to fail any more.
     is_protected: AtomicU64,
@@ -40,7 +40,7 @@ pub struct Session {
     pub name: Name,
     /// The process, as its server knows it.
     pub pid: i32,
-    /// The long wait in which it is; 0: in none.
+    /// The wait in which it is; 0: in none.
     pub wait: u64,
     /// It must not be made to fail any more.
     pub is_protected: bool,
@@ -85,7 +85,7 @@ impl Running {
         })
     }
 
-    /// The process has waited at a node for long, in a wait that can be ended.
+    /// The process has waited at a node for a while, in a wait that can be ended.
     pub fn begin_wait(&self) {
         self.wait_is_over();
         self.wait

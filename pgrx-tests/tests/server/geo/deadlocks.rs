@@ -398,6 +398,28 @@ fn users_without_privileges_at_the_nodes() -> Result<()> {
     Ok(())
 }
 
+/// The youngest is known to wait long before it asks for a look itself.
+#[test]
+fn the_youngest_need_not_have_waited_for_long() -> Result<()> {
+    let cluster = cluster(2)?;
+    let patient = |limit: &str, id: i64| -> Result<Client> {
+        let mut client = cluster.session()?;
+        client.batch_execute(&format!(
+            "SET deadlock_timeout = '{limit}'; BEGIN; {}",
+            lock(id)
+        ))?;
+        Ok(client)
+    };
+    let old = patient("500ms", 1)?;
+    let young = patient("5s", 1001)?;
+    let young = waiting(&cluster, young, &lock(1))?;
+    let old = Background::run(old, &lock(1001))?;
+    expect_victim(young, &[])?;
+    expect(&old.end()?.1, "00000")?;
+    ensure!(deadlocks(&cluster)? == 1);
+    Ok(())
+}
+
 /// Many at a time, some of which are no deadlocks of ours: all end.
 #[test]
 fn under_load() -> Result<()> {
