@@ -6,7 +6,7 @@ use super::failure::{Failure, NOT_IN_STATE, Outcome, check_for_interrupts};
 use crate::pg::process;
 use crate::shared::memory::{Shared, shared};
 use crate::shared::{guc, wait};
-use geo::{Known, Phase, Wants};
+use geo::{Claim, DATABASES, Known, Phase, Wants};
 use pgrx::bgworkers::BackgroundWorkerBuilder;
 use pgrx::pg_sys::{self, Oid};
 
@@ -35,11 +35,31 @@ pub fn known() -> Option<Known> {
     memory().with_geo(|board| board.known(database()))
 }
 
-/// Starts the resolver of a database if there is none. False: there is no room for it.
-pub fn start_resolver(database: u32) -> bool {
+/// Gives back what databases had on the board that have been dropped. In a transaction.
+pub fn forget_dropped() {
+    let known = memory().with_geo(|board| board.databases());
+    // Each was there when it came to the board, so what is not found from here on was dropped.
+    // SAFETY: inval.c; within a transaction.
+    unsafe { pg_sys::AcceptInvalidationMessages() };
+    // SAFETY: a look-up in a shared catalog.
+    let is_dropped = |&oid: &u32| unsafe { pg_sys::get_database_name(oid.into()).is_null() };
     let now = process::now();
-    if !memory().with_geo(|board| board.claim(database, now)) {
-        return true;
+    for database in known.into_iter().filter(is_dropped) {
+        memory().with_geo(|board| board.forget(database, now));
+    }
+}
+
+/// Starts the resolver of a database if there is none. False: there is no room for it. In a
+/// transaction.
+pub fn start_resolver(database: u32) -> bool {
+    let claim = || memory().with_geo(|board| board.claim(database, process::now()));
+    let mut claimed = claim();
+    if claimed == Claim::NoRoom {
+        forget_dropped();
+        claimed = claim();
+    }
+    if claimed != Claim::Granted {
+        return claimed == Claim::Taken;
     }
     let started = BackgroundWorkerBuilder::new("txn resolver")
         .set_type("txn resolver")
@@ -75,7 +95,10 @@ pub fn ready() -> Outcome<Identity> {
                 if !start_resolver(database()) {
                     return Err(
                         Failure::new(*b"53000", "could not start the resolver of txn").hint(
-                            "Increase max_worker_processes: each database with nodes needs one.",
+                            format!(
+                                "Increase max_worker_processes: each database with nodes needs \
+                                 one, up to {DATABASES}."
+                            ),
                         ),
                     );
                 }

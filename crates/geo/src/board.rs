@@ -54,6 +54,26 @@ struct Database {
     looks: AtomicU64,
 }
 
+impl Database {
+    /// There is no resolver, and none is expected any more.
+    fn is_without(&self, now: u64) -> bool {
+        let is_overdue =
+            self.process.load(Relaxed) == 0 && self.claimed_at.load(Relaxed) + PATIENCE_US < now;
+        PHASES[self.phase.load(Relaxed) as usize % PHASES.len()] == Phase::Absent || is_overdue
+    }
+}
+
+/// Whether somebody may start a resolver.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Claim {
+    /// It may.
+    Granted,
+    /// There is one, or somebody starts it.
+    Taken,
+    /// There are as many databases as there is room for.
+    NoRoom,
+}
+
 /// A resolver that has not come in this time, in microseconds, may be asked for again.
 const PATIENCE_US: u64 = 30_000_000;
 
@@ -170,20 +190,67 @@ impl Board {
         }
     }
 
-    /// A resolver is going to be started. False if there is one, or if there is no room.
-    pub fn claim(&self, database: u32, now: u64) -> bool {
+    /// The databases that have a place, with a resolver or without.
+    pub fn databases(&self) -> Vec<u32> {
+        let oids = self
+            .databases
+            .iter()
+            .map(|one| one.oid.load(Relaxed) as u32);
+        oids.filter(|oid| *oid != 0).collect()
+    }
+
+    /// The database has been dropped: its places are free again. Not as long as a resolver is, or
+    /// is expected: it notices by itself.
+    pub fn forget(&self, database: u32, now: u64) {
+        let Some(found) = self.find(database).filter(|one| one.is_without(now)) else {
+            return;
+        };
+        found.oid.store(0, Relaxed);
+        for word in [
+            &found.high,
+            &found.low,
+            &found.incarnation,
+            &found.passes,
+            &found.looks,
+        ] {
+            word.store(0, Relaxed);
+        }
+        for word in [
+            &found.wants_pass,
+            &found.wants_look,
+            &found.claimed_at,
+            &found.phase,
+        ] {
+            word.store(0, Relaxed);
+        }
+        let database = u64::from(database);
+        for one in &self.unapplied {
+            if one.database.load(Relaxed) == database {
+                one.count.store(0, Relaxed);
+            }
+        }
+        for one in &self.acknowledged {
+            if one.database.load(Relaxed) == database {
+                one.sequence.store(0, Relaxed);
+            }
+        }
+        self.handed.forget_database(database as u32);
+    }
+
+    /// A resolver is going to be started, if there is none and there is room.
+    pub fn claim(&self, database: u32, now: u64) -> Claim {
         let found = self.find(database).or_else(|| self.find(0));
-        let Some(found) = found else { return false };
-        let is_overdue =
-            found.process.load(Relaxed) == 0 && found.claimed_at.load(Relaxed) + PATIENCE_US < now;
-        if PHASES[found.phase.load(Relaxed) as usize] != Phase::Absent && !is_overdue {
-            return false;
+        let Some(found) = found else {
+            return Claim::NoRoom;
+        };
+        if !found.is_without(now) {
+            return Claim::Taken;
         }
         found.claimed_at.store(now, Relaxed);
         found.oid.store(u64::from(database), Relaxed);
         found.phase.store(Phase::Starting as u64, Relaxed);
         found.leaves.store(0, Relaxed);
-        true
+        Claim::Granted
     }
 
     /// The resolver of the database runs, as that process.

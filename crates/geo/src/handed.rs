@@ -110,6 +110,11 @@ impl HandOvers {
         self.forget(|place| place.ticket.load(Relaxed) == ticket);
     }
 
+    /// The database has been dropped.
+    pub fn forget_database(&self, database: u32) {
+        self.forget(|place| place.database.load(Relaxed) == u64::from(database));
+    }
+
     fn forget(&self, is_it: impl Fn(&Place) -> bool) {
         for place in self.taken().filter(|place| is_it(place)) {
             place.ticket.store(0, Relaxed);
@@ -161,7 +166,9 @@ mod tests {
         all.remove(1);
         all.remove(1);
         assert_eq!(all.all(5), [handed(2, 1)]);
-        assert_eq!(all.room(), HANDED - 2);
+        all.forget_database(5);
+        assert!(all.all(5).is_empty() && all.all(6).len() == 1);
+        assert_eq!(all.room(), HANDED - 1);
     }
 
     #[test]

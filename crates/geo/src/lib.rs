@@ -24,7 +24,7 @@ mod vote;
 mod waits;
 
 pub use admission::{Admission, Contention, admit, risk};
-pub use board::{Board, DATABASES, Known, Phase, Wants};
+pub use board::{Board, Claim, DATABASES, Known, Phase, Wants};
 pub use deadlock::{Deadlock, Edge, HERE, Look, Party, deadlocks};
 pub use ending::{Ending, Local, Wrote, ending};
 pub use forecast::{Cost, Lesson, Taken, lesson, schedule};

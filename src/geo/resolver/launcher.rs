@@ -1,11 +1,11 @@
 //! The launcher: starts the resolvers of the databases that use nodes, after a start of the server
-//! and whenever one is missing.
+//! and whenever one is missing, and gives back what dropped databases had in shared memory.
 //!
 //! A database that uses nodes has a security label of ours in the shared catalog `pg_shseclabel`:
 //! the launcher is connected to no database.
 
 use super::{attach_signals, in_transaction, sleep};
-use crate::geo::coordinator::start_resolver;
+use crate::geo::coordinator::{forget_dropped, start_resolver};
 use crate::geo::exchange::in_c;
 use crate::hotlock::provider::DATABASE_LABEL;
 use crate::pg::process;
@@ -47,9 +47,12 @@ pub unsafe extern "C-unwind" fn txn_launcher_main(_argument: Datum) {
         pg_sys::BackgroundWorkerInitializeConnection(none, none, 0);
     }
     loop {
-        for database in in_transaction(databases) {
-            start_resolver(database);
-        }
+        in_transaction(|| {
+            forget_dropped();
+            for database in databases() {
+                start_resolver(database);
+            }
+        });
         sleep(&[], process::now() + INTERVAL_US);
     }
 }

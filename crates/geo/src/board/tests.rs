@@ -35,13 +35,17 @@ fn board() -> Box<Board> {
     })
 }
 
+fn claims(board: &Board, database: u32, now: u64) -> bool {
+    board.claim(database, now) == Claim::Granted
+}
+
 #[test]
 fn a_database_has_one_resolver() {
     let board = board();
     assert!(board.known(5).is_none());
-    assert!(board.claim(5, 1));
-    assert!(!board.claim(5, 1));
-    assert!(board.claim(6, 1));
+    assert!(claims(&board, 5, 1));
+    assert!(!claims(&board, 5, 1));
+    assert!(claims(&board, 6, 1));
     board.started(5, 0);
     board.identified(5, 7 << 64 | 9, 3, Phase::Ready);
     let known = board.known(5).unwrap();
@@ -54,17 +58,17 @@ fn a_database_has_one_resolver() {
 #[test]
 fn a_resolver_that_does_not_come_is_asked_for_again() {
     let board = board();
-    assert!(board.claim(5, 1));
-    assert!(!board.claim(5, 1 + PATIENCE_US));
-    assert!(board.claim(5, 2 + PATIENCE_US));
+    assert!(claims(&board, 5, 1));
+    assert!(!claims(&board, 5, 1 + PATIENCE_US));
+    assert!(claims(&board, 5, 2 + PATIENCE_US));
     board.started(5, 3);
-    assert!(!board.claim(5, 3 * PATIENCE_US));
+    assert!(!claims(&board, 5, 3 * PATIENCE_US));
 }
 
 #[test]
 fn the_incarnation_outlives_the_resolver() {
     let board = board();
-    assert!(board.claim(5, 1));
+    assert!(claims(&board, 5, 1));
     board.identified(5, 1, 3, Phase::Ready);
     assert!(board.ask_to_leave(5));
     assert!(board.known(5).unwrap().leaves);
@@ -72,7 +76,7 @@ fn the_incarnation_outlives_the_resolver() {
     assert!(!board.ask_to_leave(5));
     assert_eq!(board.known(5).unwrap().incarnation, 3);
     board.left(5);
-    assert!(board.claim(5, 1));
+    assert!(claims(&board, 5, 1));
 }
 
 #[test]
@@ -81,7 +85,7 @@ fn what_sessions_want_is_taken_once() {
     let (pass, look) = (true, true);
     board.want(5, Wants { pass, look });
     assert!(!board.take_pass(5) && !board.take_look(5));
-    assert!(board.claim(5, 1) && board.claim(6, 1));
+    assert!(claims(&board, 5, 1) && claims(&board, 6, 1));
     board.want(5, Wants { pass: false, look });
     board.want(5, Wants { pass, look: false });
     assert!(!board.take_pass(6) && !board.take_look(6));
@@ -97,8 +101,9 @@ fn what_sessions_want_is_taken_once() {
 #[test]
 fn there_is_room_for_so_many_databases() {
     let board = board();
-    assert!((1..=DATABASES as u32).all(|oid| board.claim(oid, 1)));
-    assert!(!board.claim(DATABASES as u32 + 1, 1));
+    assert!((1..=DATABASES as u32).all(|oid| claims(&board, oid, 1)));
+    assert_eq!(board.claim(DATABASES as u32 + 1, 1), Claim::NoRoom);
+    assert_eq!(board.claim(1, 1), Claim::Taken);
     assert!(board.known(DATABASES as u32 + 1).is_none());
 }
 
@@ -192,4 +197,29 @@ fn a_transaction_is_handed_over_as_a_whole() {
     assert!(board.hand_over(5, 3, 70, &many));
     assert!(!board.hand_over(5, 3, 71, &[(1, 11), (2, 12)]));
     assert!(board.handed(5).iter().all(|one| one.sequence == 70));
+}
+
+#[test]
+fn places_of_databases_are_given_back() {
+    let board = board();
+    assert!((1..=DATABASES as u32).all(|oid| claims(&board, oid, 1)));
+    board.identified(5, 1 << 64, 3, Phase::Ready);
+    board.leave_unapplied(5, 1);
+    board.acknowledge(5, 7);
+    assert!(board.hand_over(5, 3, 70, &[(1, 11)]));
+    // Its resolver is there.
+    board.forget(5, 2);
+    assert_eq!(board.databases().len(), DATABASES);
+    board.left(5);
+    board.forget(5, 2);
+    assert!(board.known(5).is_none() && !board.databases().contains(&5));
+    assert!(!board.has_unapplied(5, 1) && board.handed(5).is_empty());
+    assert!(board.take_acknowledged(5).is_empty());
+    assert!(claims(&board, 99, 2));
+    assert_eq!(board.known(99).unwrap().incarnation, 0);
+    // The resolver of another one has never come.
+    board.forget(6, 1 + PATIENCE_US);
+    assert!(board.known(6).is_some());
+    board.forget(6, 2 + PATIENCE_US);
+    assert!(board.known(6).is_none());
 }

@@ -199,3 +199,34 @@ fn two_databases_of_a_coordinator() -> Result<()> {
     first.batch_execute(&format!("BEGIN; {}; COMMIT", transfer(2)))?;
     cluster.expect_committed(&[2])
 }
+
+/// Each database that uses nodes has one of 64 places in shared memory, until it is dropped.
+#[test]
+fn dropped_databases_give_their_places_back() -> Result<()> {
+    const PLACES: usize = 64;
+    let cluster = Cluster::start(1)?;
+    let mut control = cluster.session()?;
+    control.batch_execute("CREATE DATABASE made")?;
+    let connect = |database: &str| -> Result<Client> {
+        let config = cluster.coordinator.config("postgres", database);
+        Ok(config.connect(postgres::NoTls)?)
+    };
+    // Never used, so its copies are none of a coordinator.
+    connect("made")?.batch_execute(&format!(
+        "CREATE EXTENSION txn;
+         CREATE SERVER node FOREIGN DATA WRAPPER txn_fdw
+             OPTIONS (host '{}', port '{}', dbname 'postgres');
+         CREATE USER MAPPING FOR PUBLIC SERVER node OPTIONS (user 'postgres');
+         CREATE FOREIGN TABLE account (id int) SERVER node",
+        cluster.line(0).host().display(),
+        cluster.line(0).port()
+    ))?;
+    for number in 0..PLACES + 2 {
+        cluster.dog.progress();
+        control.batch_execute("CREATE DATABASE copy TEMPLATE made STRATEGY wal_log")?;
+        let count = int(&mut connect("copy")?, "SELECT count(*) FROM account");
+        count.with_context(|| format!("the node is used by database {number}"))?;
+        control.batch_execute("DROP DATABASE copy WITH (FORCE)")?;
+    }
+    Ok(())
+}
