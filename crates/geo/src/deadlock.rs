@@ -57,6 +57,8 @@ pub struct Look {
     pub edges: BTreeSet<Edge>,
     /// When transactions began, as far as it is known.
     pub begun: BTreeMap<Id, u64>,
+    /// Servers at which more processes wait than were asked for, and how many more.
+    pub left_out: BTreeMap<u32, usize>,
 }
 
 /// A deadlock.

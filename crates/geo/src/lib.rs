@@ -40,4 +40,4 @@ pub use running::{Running, Session, TEXT};
 pub use slots::{Active, Slot, active};
 pub use status::{Asked, History, Judged, NodeStatus, Prepared, judge};
 pub use vote::{Answer, Vote, applied, is_synchronous, vote};
-pub use waits::Wait;
+pub use waits::{MOST as MOST_WAITS, Prepared as PreparedWait, WAITS, Wait, Waits};

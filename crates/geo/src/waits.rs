@@ -4,6 +4,52 @@ use crate::deadlock::{Edge, HERE, Look, Party};
 use crate::gid::Gid;
 use crate::name::{Id, Name};
 use crate::running::Session;
+use std::collections::BTreeMap;
+
+/// So many processes that wait are asked for, at most, and so many for which each of them waits:
+/// the next ones have to wait until these are gone. In `WAITS`.
+pub const MOST: usize = 256;
+
+/// The waits at a server, as `Waits::of_rows` reads them. All may ask this, whoever the processes
+/// belong to; but for the leaders of parallel workers, which are theirs and `pg_read_all_stats`'.
+///
+/// A process in a queue waits for all before it, so there are about n²/2 waits of n processes.
+/// They come in n rows, one for each process with those it waits for; names come once for each.
+/// `pg_blocking_pids` calls prepared transactions 0: their gids come one by one. Transactions over
+/// several servers come first, then those that have waited for long.
+pub const WAITS: &str = "WITH locks AS MATERIALIZED (SELECT * FROM pg_catalog.pg_locks), \
+     activity AS MATERIALIZED (SELECT pid, leader_pid, application_name, \
+     pg_catalog.starts_with(application_name, 'txn/') IS TRUE AS is_ours \
+     FROM pg_catalog.pg_stat_activity), \
+     waiting AS MATERIALIZED (SELECT l.*, COALESCE(a.leader_pid, l.pid) AS process \
+     FROM locks l LEFT JOIN activity a ON a.pid = l.pid \
+     WHERE NOT l.granted AND l.waitstart IS NOT NULL \
+     ORDER BY a.is_ours IS TRUE DESC, l.waitstart LIMIT 256), \
+     waits AS MATERIALIZED (SELECT w.*, ARRAY(SELECT DISTINCT b.pid \
+     FROM pg_catalog.unnest(pg_catalog.pg_blocking_pids(w.pid)) b(pid) LIMIT 256) AS blockers \
+     FROM waiting w), \
+     named AS (SELECT process AS pid FROM waits UNION \
+     SELECT pg_catalog.unnest(blockers) FROM waits) \
+     SELECT 'wait', process::text, waitstart::text, \
+     pg_catalog.array_to_string(blockers, ' '), NULL, NULL FROM waits \
+     UNION ALL \
+     SELECT 'name', a.pid::text, a.application_name, NULL, NULL, NULL \
+     FROM activity a JOIN named n ON n.pid = a.pid WHERE a.is_ours \
+     UNION ALL \
+     (SELECT 'prepared', w.process::text, w.waitstart::text, p.gid, w.mode, h.mode \
+     FROM waits w \
+     JOIN locks h ON h.pid IS NULL AND h.granted AND h.locktype = w.locktype \
+     AND (h.database, h.relation, h.page, h.tuple, h.virtualxid, h.transactionid, h.classid, \
+     h.objid, h.objsubid) IS NOT DISTINCT FROM \
+     (w.database, w.relation, w.page, w.tuple, w.virtualxid, w.transactionid, w.classid, \
+     w.objid, w.objsubid) \
+     JOIN locks x ON x.pid IS NULL AND x.locktype = 'transactionid' \
+     AND x.virtualtransaction = h.virtualtransaction \
+     JOIN pg_catalog.pg_prepared_xacts p ON p.transaction = x.transactionid \
+     WHERE 0 = ANY (w.blockers) AND pg_catalog.starts_with(p.gid, 'txn/') LIMIT 4096) \
+     UNION ALL \
+     SELECT 'all', pg_catalog.count(*)::text, NULL, NULL, NULL, NULL FROM locks \
+     WHERE NOT granted AND waitstart IS NOT NULL";
 
 /// The conflicts of lock modes (lock.c: LockConflicts), each mode with those that it conflicts
 /// with.
@@ -27,103 +73,169 @@ fn conflict(one: &str, other: &str) -> bool {
     }
 }
 
-/// One process that waits for a lock, and one who holds it or is before it in the queue.
+/// A process that waits for a lock.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Wait {
-    /// The process that waits, or its leader if it is a parallel worker.
+    /// The process, or its leader if it is a parallel worker.
     pub pid: i32,
     /// When it began to wait, as the server's text.
     pub since: String,
-    /// Its `application_name`.
-    pub name: Option<String>,
-    /// The process that it waits for; 0: a prepared transaction.
-    pub holder: i32,
-    /// Its `application_name`.
-    pub holder_name: Option<String>,
-    /// The prepared transaction's name.
-    pub gid: Option<String>,
-    /// The modes that are wanted and held, where they have to be compared.
-    pub modes: Option<(String, String)>,
+    /// The processes that hold the lock, or are before it in the queue.
+    pub holders: Vec<i32>,
 }
 
-impl Wait {
-    /// What a row says: pid, since, name, pid, name and gid of the holder, both modes.
-    pub fn of_row(row: Vec<Option<String>>) -> Option<Wait> {
-        let mut fields = row.into_iter();
-        let mut next = || fields.next().flatten();
-        Some(Wait {
-            pid: next()?.parse().ok()?,
-            since: next()?,
-            name: next(),
-            holder: next()?.parse().ok()?,
-            holder_name: next(),
-            gid: next(),
-            modes: next().zip(next()),
-        })
+/// A process that may wait for a prepared transaction.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Prepared {
+    /// The process that waits, as in `Wait`.
+    pub pid: i32,
+    /// When it began to wait.
+    pub since: String,
+    /// The prepared transaction's name.
+    pub gid: String,
+    /// The mode that is wanted.
+    pub wanted: String,
+    /// The mode that it has.
+    pub held: String,
+}
+
+/// What a server says of its waits.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Waits {
+    /// Waits for processes.
+    pub waits: Vec<Wait>,
+    /// Waits for prepared transactions.
+    pub prepared: Vec<Prepared>,
+    /// What processes act for.
+    pub names: BTreeMap<i32, Name>,
+    /// How many more wait, of which nothing is said.
+    pub left_out: usize,
+}
+
+impl Waits {
+    /// What the rows of `WAITS` say.
+    pub fn of_rows(rows: Vec<Vec<Option<String>>>) -> Waits {
+        let mut all = Waits::default();
+        let mut count = 0;
+        for row in rows {
+            let mut fields = row.into_iter().map(Option::unwrap_or_default);
+            let mut next = || fields.next().unwrap_or_default();
+            let (kind, number) = (next(), next());
+            let Ok(number) = number.parse() else { continue };
+            match kind.as_str() {
+                "wait" => all.waits.push(Wait {
+                    pid: number,
+                    since: next(),
+                    holders: pids(&next()),
+                }),
+                "name" => all
+                    .names
+                    .extend(Name::parse(&next()).map(|name| (number, name))),
+                "prepared" => all.prepared.push(Prepared {
+                    pid: number,
+                    since: next(),
+                    gid: next(),
+                    wanted: next(),
+                    held: next(),
+                }),
+                "all" => count = number as usize,
+                _ => {}
+            }
+        }
+        all.left_out = count.saturating_sub(all.waits.len());
+        all
+    }
+}
+
+fn pids(text: &str) -> Vec<i32> {
+    text.split(' ').filter_map(|pid| pid.parse().ok()).collect()
+}
+
+/// A server whose waits are looked at.
+struct Place<'a> {
+    place: u32,
+    names: &'a BTreeMap<i32, Name>,
+    sessions: &'a [Session],
+}
+
+impl Place<'_> {
+    /// The party of that process.
+    fn party(&self, pid: i32) -> Option<(Party, Option<Name>)> {
+        let place = self.place;
+        let mut sessions = self.sessions.iter();
+        if let Some(one) = sessions.find(|one| place == HERE && one.pid == pid) {
+            return Some((Party::Transaction(one.name.id), Some(one.name)));
+        }
+        let Some(name) = self.names.get(&pid) else {
+            return Some((Party::Process { place, pid }, None));
+        };
+        Some((Party::Transaction(name.id), Some(*name)))
+    }
+
+    fn session(&self, id: Id) -> Option<&Session> {
+        self.sessions.iter().find(|one| one.name.id == id)
+    }
+
+    /// Whether that process waits for a transaction that can be told to fail.
+    fn may_fail(&self, pid: i32) -> bool {
+        let is_session = self.place == HERE && self.sessions.iter().any(|one| one.pid == pid);
+        let name = self.names.get(&pid).filter(|_| !is_session);
+        let is_protected = |name: &Name| self.session(name.id).is_some_and(|one| one.is_protected);
+        name.is_some_and(|name| !is_protected(name))
     }
 }
 
 impl Look {
-    /// Adds what a server says. `HERE` is this one, at which the processes of the sessions are.
-    pub fn add(&mut self, place: u32, waits: &[Wait], sessions: &[Session]) {
-        for wait in waits {
-            let (waiter, has_name) = self.party(place, wait.pid, wait.name.as_deref(), sessions);
-            let holder = match &wait.gid {
-                None if wait.holder == 0 => continue,
-                None => {
-                    self.party(place, wait.holder, wait.holder_name.as_deref(), sessions)
-                        .0
+    /// Adds what a running server says, which is called `place` here. `HERE` is this one, at which
+    /// the processes of the sessions are.
+    pub fn add(&mut self, place: u32, waits: &Waits, sessions: &[Session]) {
+        let at = Place {
+            place,
+            names: &waits.names,
+            sessions,
+        };
+        if waits.left_out > 0 {
+            self.left_out.insert(place, waits.left_out);
+        }
+        for wait in &waits.waits {
+            for &holder in wait.holders.iter().filter(|holder| **holder != 0) {
+                if let Some((party, name)) = at.party(holder) {
+                    self.note(name);
+                    self.add_wait(&at, (wait.pid, holder), &wait.since, party);
                 }
-                // A prepared transaction that is none of a coordinator's waits for nobody.
-                Some(gid) => match Gid::parse(gid) {
-                    Some(gid) => Party::Transaction(id_of(&gid)),
-                    None => continue,
-                },
-            };
-            let is_it = |modes: &(String, String)| conflict(&modes.0, &modes.1);
-            if !wait.modes.as_ref().is_none_or(is_it) {
-                continue;
             }
-            let is_protected = |id: Id| {
-                sessions
-                    .iter()
-                    .any(|one| one.name.id == id && one.is_protected)
-            };
-            let may_fail = match waiter {
-                Party::Transaction(id) => has_name && !is_protected(id),
-                Party::Process { .. } => false,
-            };
-            self.edges.insert(Edge {
-                waiter,
-                holder,
-                place,
-                pids: (wait.pid, wait.holder),
-                since: wait.since.clone(),
-                may_fail,
-            });
+        }
+        for wait in &waits.prepared {
+            // A prepared transaction that is none of a coordinator's waits for nobody.
+            let gid = Gid::parse(&wait.gid).filter(|_| conflict(&wait.wanted, &wait.held));
+            if let Some(gid) = gid {
+                self.add_wait(
+                    &at,
+                    (wait.pid, 0),
+                    &wait.since,
+                    Party::Transaction(id_of(&gid)),
+                );
+            }
         }
     }
 
-    /// The party of that process, and whether it is a node's process that acts for a transaction.
-    fn party(
-        &mut self,
-        place: u32,
-        pid: i32,
-        name: Option<&str>,
-        sessions: &[Session],
-    ) -> (Party, bool) {
-        let session = sessions.iter().find(|one| place == HERE && one.pid == pid);
-        if let Some(session) = session {
-            self.begun.insert(session.name.id, session.name.begun);
-            return (Party::Transaction(session.name.id), false);
-        }
-        match name.and_then(Name::parse) {
-            Some(name) => {
-                self.begun.insert(name.id, name.begun);
-                (Party::Transaction(name.id), true)
-            }
-            None => (Party::Process { place, pid }, false),
-        }
+    fn add_wait(&mut self, at: &Place<'_>, pids: (i32, i32), since: &str, holder: Party) {
+        let Some((waiter, name)) = at.party(pids.0) else {
+            return;
+        };
+        self.note(name);
+        self.edges.insert(Edge {
+            waiter,
+            holder,
+            place: at.place,
+            pids,
+            since: since.to_owned(),
+            may_fail: at.may_fail(pids.0),
+        });
+    }
+
+    fn note(&mut self, name: Option<Name>) {
+        self.begun.extend(name.map(|name| (name.id, name.begun)));
     }
 }
 
@@ -136,145 +248,4 @@ fn id_of(gid: &Gid) -> Id {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn id(sequence: u64) -> Id {
-        Id {
-            coordinator: 5,
-            incarnation: 1,
-            sequence,
-        }
-    }
-
-    fn name(sequence: u64) -> Name {
-        let begun = 100 + sequence;
-        Name {
-            id: id(sequence),
-            begun,
-        }
-    }
-
-    fn wait(pid: i32, holder: i32) -> Wait {
-        Wait {
-            pid,
-            since: "then".to_owned(),
-            holder,
-            ..Wait::default()
-        }
-    }
-
-    fn only(look: &Look) -> Edge {
-        assert_eq!(look.edges.len(), 1, "{look:?}");
-        look.edges.iter().next().unwrap().clone()
-    }
-
-    #[test]
-    fn modes_conflict_both_ways() {
-        for (one, _) in CONFLICTS {
-            for (other, _) in CONFLICTS {
-                assert_eq!(conflict(one, other), conflict(other, one), "{one} {other}");
-            }
-        }
-        assert!(!conflict("ShareLock", "RowShareLock"));
-        assert!(conflict("ShareLock", "RowExclusiveLock"));
-        assert!(conflict("ExclusiveLock", "none of these"));
-    }
-
-    #[test]
-    fn a_row_is_read() {
-        let text = |text: &str| Some(text.to_owned());
-        let row = vec![
-            text("1"),
-            text("now"),
-            text("a"),
-            text("2"),
-            text("b"),
-            None,
-            None,
-            None,
-        ];
-        let expected = Wait {
-            pid: 1,
-            since: "now".to_owned(),
-            name: text("a"),
-            holder: 2,
-            holder_name: text("b"),
-            gid: None,
-            modes: None,
-        };
-        assert_eq!(Wait::of_row(row), Some(expected));
-        assert_eq!(Wait::of_row(vec![text("1"), None]), None);
-        assert_eq!(Wait::of_row(Vec::new()), None);
-    }
-
-    #[test]
-    fn processes_at_nodes_are_known_by_their_names() {
-        let mut look = Look::default();
-        let mut one = wait(10, 11);
-        one.name = Some(name(1).to_string());
-        look.add(7, &[one], &[]);
-        let edge = only(&look);
-        assert_eq!(edge.waiter, Party::Transaction(id(1)));
-        assert_eq!(edge.holder, Party::Process { place: 7, pid: 11 });
-        assert!(edge.may_fail);
-        assert_eq!(look.begun.get(&id(1)), Some(&101));
-    }
-
-    #[test]
-    fn sessions_are_known_by_their_processes_and_only_here() {
-        let session = Session {
-            name: name(1),
-            pid: 10,
-            wait: 0,
-            is_protected: false,
-        };
-        for (place, is_known) in [(HERE, true), (7, false)] {
-            let mut look = Look::default();
-            look.add(place, &[wait(10, 11)], &[session]);
-            let edge = only(&look);
-            assert_eq!(edge.waiter == Party::Transaction(id(1)), is_known);
-            // Nobody can end its wait in the lock manager.
-            assert!(!edge.may_fail);
-        }
-    }
-
-    #[test]
-    fn a_protected_transaction_may_not_fail() {
-        let session = Session {
-            name: name(1),
-            pid: 99,
-            wait: 1,
-            is_protected: true,
-        };
-        let mut look = Look::default();
-        let mut one = wait(10, 11);
-        one.name = Some(name(1).to_string());
-        look.add(7, &[one], &[session]);
-        assert!(!only(&look).may_fail);
-    }
-
-    #[test]
-    fn prepared_holders_are_known_by_their_gids() {
-        let gid = Gid {
-            coordinator: 5,
-            incarnation: 1,
-            sequence: 3,
-            mapping: 4,
-        };
-        let modes = |wanted: &str, held: &str| Some((wanted.to_owned(), held.to_owned()));
-        let mut one = wait(10, 0);
-        one.gid = Some(gid.to_string());
-        one.modes = modes("ShareLock", "ExclusiveLock");
-        let mut look = Look::default();
-        look.add(7, &[one.clone()], &[]);
-        assert_eq!(only(&look).holder, Party::Transaction(id(3)));
-        // Another one that it does not wait for, one of others, and one that is not known.
-        one.modes = modes("ShareLock", "RowShareLock");
-        let mut other = wait(10, 0);
-        other.gid = Some("theirs".to_owned());
-        let mut look = Look::default();
-        look.add(7, &[one, other, wait(10, 0)], &[]);
-        assert!(look.edges.is_empty());
-    }
-}
+mod tests;

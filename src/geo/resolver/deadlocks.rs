@@ -6,42 +6,16 @@ use super::link::{self, Link};
 use super::rows;
 use crate::geo::coordinator::{database, memory};
 use crate::geo::exchange::{Command, Exchange, Request, Role, Texts};
+use crate::geo::failure::log;
 use crate::pg::process;
 use crate::shared::wait;
-use geo::{Deadlock, HERE, Id, Look, Session, Wait};
+use geo::{Deadlock, HERE, Id, Look, Session, Waits};
 use pgrx::pg_sys;
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
 /// How long a look waits for a node, in microseconds. One that does not answer is left out.
 const ANSWER_US: u64 = 2_000_000;
-
-/// The waits at a server, as `Wait::of_row` reads it: for processes, and for prepared
-/// transactions, which `pg_blocking_pids` calls 0. All may ask this, whoever the processes belong
-/// to; but for the leaders of parallel workers, which are theirs and `pg_read_all_stats`'.
-pub const WAITS: &str = "WITH locks AS MATERIALIZED (SELECT * FROM pg_catalog.pg_locks), \
-     waits AS MATERIALIZED (SELECT *, pg_catalog.pg_blocking_pids(pid) AS blockers FROM locks \
-     WHERE NOT granted AND waitstart IS NOT NULL), \
-     activity AS MATERIALIZED (SELECT pid, leader_pid, application_name \
-     FROM pg_catalog.pg_stat_activity) \
-     SELECT COALESCE(a.leader_pid, w.pid)::text, w.waitstart::text, a.application_name, \
-     b.pid::text, o.application_name, NULL, NULL, NULL \
-     FROM waits w LEFT JOIN activity a ON a.pid = w.pid \
-     CROSS JOIN LATERAL pg_catalog.unnest(w.blockers) b(pid) \
-     LEFT JOIN activity o ON o.pid = b.pid WHERE b.pid <> 0 \
-     UNION ALL \
-     SELECT COALESCE(a.leader_pid, w.pid)::text, w.waitstart::text, a.application_name, \
-     '0', NULL, p.gid, w.mode, h.mode \
-     FROM waits w LEFT JOIN activity a ON a.pid = w.pid \
-     JOIN locks h ON h.pid IS NULL AND h.granted AND h.locktype = w.locktype \
-     AND (h.database, h.relation, h.page, h.tuple, h.virtualxid, h.transactionid, h.classid, \
-     h.objid, h.objsubid) IS NOT DISTINCT FROM \
-     (w.database, w.relation, w.page, w.tuple, w.virtualxid, w.transactionid, w.classid, \
-     w.objid, w.objsubid) \
-     JOIN locks x ON x.pid IS NULL AND x.locktype = 'transactionid' \
-     AND x.virtualtransaction = h.virtualtransaction \
-     JOIN pg_catalog.pg_prepared_xacts p ON p.transaction = x.transactionid \
-     WHERE 0 = ANY (w.blockers)";
 
 /// A look that takes long at a node fails, rather than hold up a pass, which closes links that do
 /// not answer.
@@ -59,7 +33,7 @@ fn sessions() -> Sessions {
 
 /// A node that was asked.
 struct Asked {
-    server: u32,
+    place: u32,
     texts: Rc<Texts>,
     sent: Rc<Exchange>,
 }
@@ -85,6 +59,8 @@ pub struct Looking {
     rests_until: u64,
     /// Victims that could not be told by the last look.
     untold: BTreeSet<Id>,
+    /// Servers at which more wait than are looked at, of which the log has been told.
+    left_out: BTreeSet<u32>,
 }
 
 impl Looking {
@@ -117,6 +93,7 @@ impl Looking {
             return;
         };
         let look = begun.look();
+        self.tell_left_out(&look, links);
         let untold = &self.untold;
         let hears = |id, is_seen_by_all| begun.hears(id, is_seen_by_all, untold);
         match &begun.first {
@@ -135,6 +112,21 @@ impl Looking {
             memory().with_geo(|board| board.looked(database()));
         }
     }
+
+    /// Says at which servers more wait than a look asks for; once, until it is not so any more.
+    fn tell_left_out(&mut self, look: &Look, links: &[Link]) {
+        for (&place, more) in &look.left_out {
+            if !self.left_out.contains(&place) {
+                let most = geo::MOST_WAITS;
+                log(&format!(
+                    "txn: {more} processes beside {most} others wait for locks at {}; a look for \
+                     deadlocks does not see them",
+                    name_of(links, place)
+                ));
+            }
+        }
+        self.left_out = look.left_out.keys().copied().collect();
+    }
 }
 
 /// Many may wait, and each asks: looks begin this far apart, in microseconds.
@@ -149,19 +141,15 @@ impl Begun {
         let sessions = sessions();
         let mut asked: Vec<Asked> = Vec::new();
         for link in links {
-            let server = link.server.server.into();
-            if asked.iter().any(|one| one.server == server) {
+            let place = link.server.server.into();
+            if asked.iter().any(|one| one.place == place) {
                 continue;
             }
             let texts = Rc::new(Texts::default());
             let mut request = Request::of(Command::new(Role::Prologue, LIMIT));
-            request.push(Command::new(Role::Statement, WAITS));
+            request.push(Command::new(Role::Statement, geo::WAITS));
             if let Some(sent) = link::send(link, &request, Some(texts.clone())) {
-                asked.push(Asked {
-                    server,
-                    texts,
-                    sent,
-                });
+                asked.push(Asked { place, texts, sent });
             }
         }
         Begun {
@@ -193,20 +181,20 @@ impl Begun {
     /// What those have said that have answered, and this server.
     fn look(&self) -> Look {
         let sessions: Vec<Session> = self.sessions.iter().map(|one| one.1).collect();
-        let waits =
-            |lines: Vec<_>| -> Vec<Wait> { lines.into_iter().filter_map(Wait::of_row).collect() };
         let mut look = Look::default();
         for one in &self.asked {
             if one.sent.is_done() && !one.sent.has_failed() {
-                look.add(one.server, &waits(one.texts.take_all()), &sessions);
+                let waits = Waits::of_rows(one.texts.take_all());
+                look.add(one.place, &waits, &sessions);
             }
         }
-        let own = in_transaction(|| rows::texts(WAITS));
-        look.add(HERE, &waits(own), &sessions);
+        let own = Waits::of_rows(in_transaction(|| rows::texts(geo::WAITS)));
+        look.add(HERE, &own, &sessions);
         look
     }
 }
 
+/// For texts: the name of the server.
 fn name_of(links: &[Link], place: u32) -> String {
     let link = links
         .iter()

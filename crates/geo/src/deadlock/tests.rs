@@ -30,6 +30,7 @@ fn look(edges: impl IntoIterator<Item = Edge>) -> Look {
     Look {
         edges: edges.into_iter().collect(),
         begun: (0..10).map(|n| (id(n), 100 + n)).collect(),
+        left_out: BTreeMap::new(),
     }
 }
 

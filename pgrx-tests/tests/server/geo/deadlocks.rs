@@ -11,19 +11,19 @@ use super::transactions::wait_until_nothing_is_open;
 use super::{Cluster, Settings, transfer};
 
 /// Of the coordinator: somebody looks after a wait of 100 ms. At the nodes nobody does.
-const SETTINGS: Settings = &[("deadlock_timeout", "50ms"), ("txn.geo_lock_timeout", "0")];
+pub const SETTINGS: Settings = &[("deadlock_timeout", "50ms"), ("txn.geo_lock_timeout", "0")];
 
 /// At nodes their own detectors come too late for any test.
-const NODE: Settings = &[("deadlock_timeout", "1h")];
+pub const NODE: Settings = &[("deadlock_timeout", "1h")];
 
 /// A statement at both nodes, which prepare with it.
 const MOVE: &str = "UPDATE account SET balance = balance WHERE id IN (1, 1001)";
 
-fn cluster(nodes: usize) -> Result<Cluster> {
+pub fn cluster(nodes: usize) -> Result<Cluster> {
     Cluster::with(nodes, SETTINGS, NODE)
 }
 
-fn lock(id: i64) -> String {
+pub fn lock(id: i64) -> String {
     format!("UPDATE account SET balance = balance WHERE id = {id}")
 }
 
@@ -35,20 +35,20 @@ fn holder(cluster: &Cluster, id: i64) -> Result<Client> {
 }
 
 /// A statement that waits.
-fn waiting(cluster: &Cluster, client: Client, sql: &str) -> Result<Background> {
+pub fn waiting(cluster: &Cluster, client: Client, sql: &str) -> Result<Background> {
     let waiting = Background::run(client, sql)?;
     waiting.wait_until_blocked(&mut cluster.session()?)?;
     Ok(waiting)
 }
 
-fn deadlocks(cluster: &Cluster) -> Result<i64> {
+pub fn deadlocks(cluster: &Cluster) -> Result<i64> {
     int(
         &mut cluster.session()?,
         "SELECT geo_deadlocks FROM txn.stats",
     )
 }
 
-fn expect(told: &Result<(), Error>, code: &str) -> Result<()> {
+pub fn expect(told: &Result<(), Error>, code: &str) -> Result<()> {
     let found = sqlstate(told);
     ensure!(found == code, "{found} instead of {code}: {told:?}");
     Ok(())
@@ -71,7 +71,7 @@ fn expect_victim(waiting: Background, names: &[String]) -> Result<Client> {
 }
 
 /// Waits until the resolver has looked so many times more.
-fn wait_for_looks(cluster: &Cluster, more: i64) -> Result<()> {
+pub fn wait_for_looks(cluster: &Cluster, more: i64) -> Result<()> {
     let looks = "SELECT coalesce(max(looks), 0) FROM txn.geo_resolver()";
     let mut client = cluster.session()?;
     let before = int(&mut client, looks)?;

@@ -20,6 +20,7 @@ mod lost_reply;
 mod no;
 mod page;
 mod pass;
+mod places;
 mod resolver;
 mod rights;
 mod schedule;
