@@ -1,8 +1,9 @@
 //! Making a connection to a node.
 
 use super::exchange::{Command, DURABLE, Exchange, Request, Role};
+use super::facts::Facts;
 use super::failure::{Failure, NO_CONNECTION, Outcome};
-use super::node::{Facts, Node, Use};
+use super::node::{Node, Use};
 use super::server::Server;
 use super::socket::{Descriptor, For, wait_for_any, wait_for_socket};
 use crate::pg::libpq::{Attempt, Session};
@@ -26,7 +27,8 @@ const WATCH: &str = "SELECT set_config('client_connection_check_interval', '1s',
 const FACTS: &str = "SELECT system_identifier::pg_catalog.text, \
      CASE WHEN pg_catalog.pg_is_in_recovery() THEN '0' ELSE \
      pg_catalog.substr(pg_catalog.pg_walfile_name(pg_catalog.pg_current_wal_lsn()), 1, 8) END, \
-     pg_catalog.pg_postmaster_start_time()::pg_catalog.text OPERATOR(pg_catalog.||) \
+     EXTRACT(epoch FROM pg_catalog.pg_postmaster_start_time())::pg_catalog.text \
+     OPERATOR(pg_catalog.||) '/' OPERATOR(pg_catalog.||) \
      COALESCE(pg_catalog.pg_stat_get_bgwriter_stat_reset_time()::pg_catalog.text, ''), \
      EXISTS (SELECT FROM pg_catalog.pg_proc p \
      JOIN pg_catalog.pg_namespace n ON n.oid OPERATOR(pg_catalog.=) p.pronamespace \

@@ -9,6 +9,7 @@ mod decision;
 mod defer;
 mod direct;
 mod exchange;
+mod facts;
 mod failure;
 mod fetched;
 mod gate;

@@ -3,6 +3,7 @@
 //! Nothing here waits, raises, or runs code of others, so that a borrow of a node is short.
 
 use super::exchange::{Command, Exchange, Request, Role, Rows};
+use super::facts::Facts;
 use super::failure::Failure;
 use super::server::Server;
 use super::socket::{Descriptor, For};
@@ -28,17 +29,6 @@ pub enum Use {
     Work,
     /// Reads of one statement that need one snapshot; the number tells nested statements apart.
     Reads(usize),
-}
-
-/// What the node has told when the connection was made.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Facts {
-    pub system: String,
-    pub timeline: u32,
-    /// When it was started, and when it lost its statistics, as in a crash of one of its processes.
-    pub started: String,
-    /// It has `txn`, and tells of its hot rows if asked.
-    pub reports: bool,
 }
 
 /// Isolation of the transaction at the node, as SQL.

@@ -2,8 +2,9 @@
 
 use super::connect;
 use super::exchange::{Command, Request, Role};
+use super::facts::Facts;
 use super::failure::{Failure, Outcome, ROLLED_BACK, UNKNOWN_OUTCOME};
-use super::node::{Facts, Node, Use};
+use super::node::{Node, Use};
 use super::nodes::{self, NodeId};
 use super::running;
 use super::server::Server;

@@ -6,6 +6,7 @@ use super::link::{self, Link};
 use super::rows;
 use crate::geo::coordinator::{database, memory};
 use crate::geo::exchange::{Command, Exchange, Request, Role, Texts};
+use crate::geo::facts;
 use crate::geo::failure::log;
 use crate::pg::process;
 use crate::shared::wait;
@@ -31,9 +32,21 @@ fn sessions() -> Sessions {
     })
 }
 
+/// This server: `facts::cluster`.
+fn here() -> u64 {
+    const HERE_IS: &str = "SELECT system_identifier::pg_catalog.text, \
+         EXTRACT(epoch FROM pg_catalog.pg_postmaster_start_time())::pg_catalog.text \
+         FROM pg_catalog.pg_control_system()";
+    let rows = in_transaction(|| rows::texts(HERE_IS));
+    let mut texts = rows.into_iter().flatten().flatten();
+    let mut next = || texts.next().unwrap_or_default();
+    facts::cluster(&next(), &next())
+}
+
 /// A node that was asked.
 struct Asked {
     place: u32,
+    cluster: u64,
     texts: Rc<Texts>,
     sent: Rc<Exchange>,
 }
@@ -136,20 +149,28 @@ fn rest() -> u64 {
 }
 
 impl Begun {
-    /// Asks each server once.
+    /// Asks each running server once, whatever names it has; but for this one.
     fn ask(links: &mut [Link], first: Option<Look>) -> Begun {
-        let sessions = sessions();
+        let (sessions, here) = (sessions(), here());
         let mut asked: Vec<Asked> = Vec::new();
         for link in links {
             let place = link.server.server.into();
-            if asked.iter().any(|one| one.place == place) {
+            let Some(node) = link.node() else { continue };
+            let cluster = node.facts.cluster();
+            let is_known = |one: &Asked| one.place == place || one.cluster == cluster;
+            if cluster == here || asked.iter().any(is_known) {
                 continue;
             }
             let texts = Rc::new(Texts::default());
             let mut request = Request::of(Command::new(Role::Prologue, LIMIT));
             request.push(Command::new(Role::Statement, geo::WAITS));
             if let Some(sent) = link::send(link, &request, Some(texts.clone())) {
-                asked.push(Asked { place, texts, sent });
+                asked.push(Asked {
+                    place,
+                    cluster,
+                    texts,
+                    sent,
+                });
             }
         }
         Begun {

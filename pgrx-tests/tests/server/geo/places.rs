@@ -1,8 +1,65 @@
-//! What looks for deadlocks see of long queues.
+//! What looks for deadlocks see: one server by two names, and long queues.
 use anyhow::{Context, Result, ensure};
 use geo::{HERE, Id, Look, Name, Waits};
+use pgserver::Line;
 use postgres::SimpleQueryMessage::Row;
-use txn_server_tests::{Background, start_stock};
+use txn_server_tests::{Background, int, start_stock};
+
+use super::Cluster;
+use super::deadlocks::{cluster, deadlocks, expect, lock, wait_for_looks, waiting};
+
+/// Another server of the coordinator for node 0, with the table `again`.
+fn name_again(cluster: &Cluster, line: &Line) -> Result<()> {
+    cluster.session()?.batch_execute(&format!(
+        "CREATE SERVER again FOREIGN DATA WRAPPER txn_fdw
+             OPTIONS (host '{}', port '{}', dbname 'postgres');
+         CREATE USER MAPPING FOR PUBLIC SERVER again OPTIONS (user 'postgres');
+         CREATE FOREIGN TABLE again (id int, balance bigint)
+             SERVER again OPTIONS (table_name 'account')",
+        line.host().display(),
+        line.port()
+    ))?;
+    int(
+        &mut cluster.session()?,
+        "SELECT count(*) FROM account, again",
+    )?;
+    cluster.wait_for_passes(3)
+}
+
+fn lock_again(id: i64) -> String {
+    format!("UPDATE again SET balance = balance WHERE id = {id}")
+}
+
+/// A cycle within one server is that server's to end, however many names it has.
+#[test]
+fn a_cycle_within_one_server_that_has_two_names() -> Result<()> {
+    let cluster = cluster(1)?;
+    name_again(&cluster, cluster.line(0))?;
+    let [mut first, mut second] = [cluster.session()?, cluster.session()?];
+    first.batch_execute(&format!("BEGIN; {}", lock(1)))?;
+    second.batch_execute(&format!("BEGIN; {}", lock(2)))?;
+    let first = waiting(&cluster, first, &lock(2))?;
+    let second = waiting(&cluster, second, &lock(1))?;
+    wait_for_looks(&cluster, 4)?;
+    ensure!(!first.is_finished() && !second.is_finished());
+    ensure!(deadlocks(&cluster)? == 0);
+    let cancel = format!("SELECT pg_cancel_backend({})", second.pid);
+    cluster.session()?.batch_execute(&cancel)?;
+    expect(&second.end()?.1, "57014")?;
+    expect(&first.end()?.1, "00000")
+}
+
+/// Nobody else could end this one.
+#[test]
+fn a_transaction_that_waits_for_itself_by_two_names() -> Result<()> {
+    let cluster = cluster(1)?;
+    name_again(&cluster, cluster.line(0))?;
+    let mut client = cluster.session()?;
+    client.batch_execute(&format!("BEGIN; {}", lock(1)))?;
+    expect(&client.batch_execute(&lock_again(1)), "40P01")?;
+    ensure!(deadlocks(&cluster)? == 1);
+    Ok(())
+}
 
 /// Each of 64 in a queue waits for all before it. The query gives a row for each, and its name.
 #[test]
