@@ -54,6 +54,8 @@ pub struct Node {
     pub for_use: Use,
     pub facts: Facts,
     session: Session,
+    /// Its process at the node, as that has said.
+    process: i32,
     _descriptor: Descriptor,
     /// Flushes whose answers have not all come, oldest first.
     under_way: VecDeque<Rc<Exchange>>,
@@ -104,6 +106,7 @@ impl Node {
             server,
             for_use,
             facts: Facts::default(),
+            process: session.process(),
             session,
             _descriptor: descriptor,
             under_way: VecDeque::new(),
@@ -123,6 +126,10 @@ impl Node {
 
     pub fn session(&self) -> &Session {
         &self.session
+    }
+
+    pub fn process(&self) -> i32 {
+        self.process
     }
 
     /// Whether the present transaction uses it. It may not have been sent anything yet.

@@ -392,6 +392,8 @@ fn repeat(id: NodeId) -> Outcome<bool> {
     let Some(sent) = sent else { return Ok(false) };
     before_first_use(&server)?;
     let mut node = make(&server, for_use)?;
+    let (cluster, process) = with(id, |lost| (lost.facts.cluster(), lost.process()));
+    running::lose(cluster, process);
     with(id, |lost| {
         node.go_on_for(lost, sent);
         *lost = node;

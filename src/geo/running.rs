@@ -74,6 +74,14 @@ pub fn ended() {
     }
 }
 
+/// The connection with that process of a running server was lost, and what it was sent is sent
+/// once more: the process may hold locks for a while, and acts for nobody.
+pub fn lose(cluster: u64, process: i32) {
+    if NAME.get().is_some() {
+        own(|own| own.lose(cluster, process));
+    }
+}
+
 /// The transaction must not be made to fail any more: a wait that follows cannot be ended.
 pub fn protect() {
     if NAME.get().is_some() {

@@ -238,6 +238,12 @@ impl Session {
         unsafe { (functions().PQstatus)(self.raw()) == 0 }
     }
 
+    /// The server's process, as it has said; 0 when there is no connection.
+    pub fn process(&self) -> c_int {
+        // SAFETY: our connection.
+        unsafe { (functions().PQbackendPID)(self.raw()) }
+    }
+
     /// The socket; -1 when there is none.
     pub fn socket(&self) -> c_int {
         // SAFETY: our connection.

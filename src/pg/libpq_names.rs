@@ -64,6 +64,7 @@ functions! {
     PQconnectPoll: fn(*mut PGconn) -> c_int;
     PQstatus: fn(*const PGconn) -> c_int;
     PQsocket: fn(*const PGconn) -> c_int;
+    PQbackendPID: fn(*const PGconn) -> c_int;
     PQerrorMessage: fn(*const PGconn) -> *const c_char;
     PQsetErrorVerbosity: fn(*mut PGconn, c_int) -> c_int;
     PQconnectionUsedPassword: fn(*const PGconn) -> c_int;

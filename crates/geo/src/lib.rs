@@ -36,7 +36,7 @@ pub use name::{Id, Name};
 pub use records::{Known as KnownRecord, RecordId, Records};
 pub use recovery::{Action, Decision, Pass, ReadActive, ReadAgain, ReadDecided, Scope};
 pub use reply::{Outcome, Server, outcome};
-pub use running::{Running, Session, TEXT};
+pub use running::{LOST, Running, Session, TEXT};
 pub use slots::{Active, Slot, active};
 pub use status::{Asked, History, Judged, NodeStatus, Prepared, judge};
 pub use vote::{Answer, Vote, applied, is_synchronous, vote};

@@ -12,6 +12,9 @@ const WORDS: usize = 128;
 /// Its bytes, at most.
 pub const TEXT: usize = WORDS * 8;
 
+/// So many processes that a transaction has lost at nodes are known one by one.
+pub const LOST: usize = 8;
+
 /// The transaction of one process.
 #[repr(C)]
 pub struct Running {
@@ -28,6 +31,9 @@ pub struct Running {
     waits: AtomicU64,
     /// It must not be made to fail any more.
     is_protected: AtomicU64,
+    /// How many processes it has lost at nodes, and the running server and number of each.
+    losses: AtomicU64,
+    lost: [(AtomicU64, AtomicU64); LOST],
     /// Bytes of the text; 0: nobody wants it to fail.
     length: AtomicU64,
     text: [AtomicU64; WORDS],
@@ -44,6 +50,11 @@ pub struct Session {
     pub wait: u64,
     /// It must not be made to fail any more.
     pub is_protected: bool,
+    /// Processes at nodes that bear its name and do not act for it any more, as their connections
+    /// were lost: the running server, and the number there. 0: no process.
+    pub lost: [(u64, i32); LOST],
+    /// There are more than that.
+    pub has_lost_more: bool,
 }
 
 impl Running {
@@ -64,6 +75,7 @@ impl Running {
         self.wait_is_over();
         self.sequence.store(0, Relaxed);
         self.is_protected.store(0, Relaxed);
+        self.losses.store(0, Relaxed);
     }
 
     /// The process and its transaction; None: it has none.
@@ -82,7 +94,27 @@ impl Running {
             pid: self.pid.load(Relaxed) as i32,
             wait: self.wait.load(Relaxed),
             is_protected: self.is_protected.load(Relaxed) != 0,
+            lost: self.lost(),
+            has_lost_more: self.losses.load(Relaxed) > LOST as u64,
         })
+    }
+
+    fn lost(&self) -> [(u64, i32); LOST] {
+        let losses = self.losses.load(Relaxed) as usize;
+        std::array::from_fn(|n| match &self.lost[n] {
+            (cluster, pid) if n < losses => (cluster.load(Relaxed), pid.load(Relaxed) as i32),
+            _ => (0, 0),
+        })
+    }
+
+    /// The connection with that process at a node was lost, and the transaction goes on with
+    /// another one. What the process has locked stays locked until the node notices.
+    pub fn lose(&self, cluster: u64, pid: i32) {
+        let losses = self.losses.fetch_add(1, Relaxed) as usize;
+        if let Some(place) = self.lost.get(losses) {
+            place.0.store(cluster, Relaxed);
+            place.1.store(pid as u64, Relaxed);
+        }
     }
 
     /// The process has waited at a node for a while, in a wait that can be ended.
@@ -151,6 +183,8 @@ mod tests {
             wait: zero(),
             waits: zero(),
             is_protected: zero(),
+            losses: zero(),
+            lost: std::array::from_fn(|_| (zero(), zero())),
             length: zero(),
             text: std::array::from_fn(|_| zero()),
         }
@@ -221,6 +255,22 @@ mod tests {
         one.begin(&name(6), 77);
         one.begin_wait();
         assert!(one.refuse(&one.read().unwrap(), "why"));
+    }
+
+    #[test]
+    fn processes_are_lost_with_the_transaction() {
+        let one = empty();
+        one.begin(&name(5), 77);
+        assert_eq!(one.read().unwrap().lost, [(0, 0); LOST]);
+        one.lose(3, 41);
+        one.lose(4, 42);
+        assert_eq!(one.read().unwrap().lost[..3], [(3, 41), (4, 42), (0, 0)]);
+        (0..LOST).for_each(|_| one.lose(5, 43));
+        let read = one.read().unwrap();
+        assert!(read.has_lost_more && read.lost[LOST - 1] == (5, 43));
+        one.begin(&name(6), 77);
+        let read = one.read().unwrap();
+        assert!(!read.has_lost_more && read.lost == [(0, 0); LOST]);
     }
 
     #[test]

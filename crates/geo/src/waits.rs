@@ -154,12 +154,13 @@ fn pids(text: &str) -> Vec<i32> {
 /// A server whose waits are looked at.
 struct Place<'a> {
     place: u32,
+    cluster: u64,
     names: &'a BTreeMap<i32, Name>,
     sessions: &'a [Session],
 }
 
 impl Place<'_> {
-    /// The party of that process.
+    /// The party of that process. None: it acts for nobody any more, or that is not known.
     fn party(&self, pid: i32) -> Option<(Party, Option<Name>)> {
         let place = self.place;
         let mut sessions = self.sessions.iter();
@@ -169,7 +170,9 @@ impl Place<'_> {
         let Some(name) = self.names.get(&pid) else {
             return Some((Party::Process { place, pid }, None));
         };
-        Some((Party::Transaction(name.id), Some(*name)))
+        let is_lost = |one: &Session| one.has_lost_more || one.lost.contains(&(self.cluster, pid));
+        let session = self.session(name.id);
+        (!session.is_some_and(is_lost)).then_some((Party::Transaction(name.id), Some(*name)))
     }
 
     fn session(&self, id: Id) -> Option<&Session> {
@@ -188,9 +191,10 @@ impl Place<'_> {
 impl Look {
     /// Adds what a running server says, which is called `place` here. `HERE` is this one, at which
     /// the processes of the sessions are.
-    pub fn add(&mut self, place: u32, waits: &Waits, sessions: &[Session]) {
+    pub fn add(&mut self, place: u32, cluster: u64, waits: &Waits, sessions: &[Session]) {
         let at = Place {
             place,
+            cluster,
             names: &waits.names,
             sessions,
         };

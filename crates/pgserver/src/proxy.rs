@@ -50,6 +50,10 @@ struct Shared {
     connections: u64,
     /// The connections there are have to be broken.
     breaks: bool,
+    /// They have to be broken for the client only.
+    breaks_near: bool,
+    /// The server has to notice what was broken for the client only.
+    lets_go: bool,
 }
 
 impl Shared {
@@ -81,6 +85,8 @@ impl Proxy {
             bursts: [0; 2],
             connections: 0,
             breaks: false,
+            breaks_near: false,
+            lets_go: false,
         }));
         let carrier = Carrier::new(listener, woken, target.to_owned(), Arc::clone(&shared));
         Ok(Proxy {
@@ -106,6 +112,19 @@ impl Proxy {
     /// Breaks all connections, with what is under way; new ones are carried as before.
     pub fn break_connections(&self) {
         self.shared().breaks = true;
+        self.wake();
+    }
+
+    /// Breaks all connections for the client only: the server gets nothing more, and does not
+    /// notice until `let_go`.
+    pub fn break_near(&self) {
+        self.shared().breaks_near = true;
+        self.wake();
+    }
+
+    /// The server notices what `break_near` has broken.
+    pub fn let_go(&self) {
+        self.shared().lets_go = true;
         self.wake();
     }
 

@@ -56,6 +56,7 @@ struct Begun {
     /// Read before all waits: a transaction that two looks name has had its process between them.
     sessions: Sessions,
     asked: Vec<Asked>,
+    here: u64,
     until: u64,
     /// What the look before has shown.
     first: Option<Look>,
@@ -175,6 +176,7 @@ impl Begun {
         }
         Begun {
             sessions,
+            here,
             asked,
             until: process::now() + ANSWER_US,
             first,
@@ -206,11 +208,11 @@ impl Begun {
         for one in &self.asked {
             if one.sent.is_done() && !one.sent.has_failed() {
                 let waits = Waits::of_rows(one.texts.take_all());
-                look.add(one.place, &waits, &sessions);
+                look.add(one.place, one.cluster, &waits, &sessions);
             }
         }
         let own = Waits::of_rows(in_transaction(|| rows::texts(geo::WAITS)));
-        look.add(HERE, &own, &sessions);
+        look.add(HERE, self.here, &own, &sessions);
         look
     }
 }

@@ -1,5 +1,7 @@
 use super::*;
 
+const CLUSTER: u64 = 1 << 40;
+
 fn id(sequence: u64) -> Id {
     Id {
         coordinator: 5,
@@ -38,12 +40,14 @@ fn session(sequence: u64, pid: i32) -> Session {
         pid,
         wait: 0,
         is_protected: false,
+        lost: [(0, 0); crate::running::LOST],
+        has_lost_more: false,
     }
 }
 
 fn seen(place: u32, waits: &Waits, sessions: &[Session]) -> Look {
     let mut look = Look::default();
-    look.add(place, waits, sessions);
+    look.add(place, CLUSTER + u64::from(place), waits, sessions);
     look
 }
 
@@ -145,6 +149,31 @@ fn a_protected_transaction_may_not_fail() {
     let mut one = session(1, 99);
     one.is_protected = true;
     assert!(!only(&seen(7, &waits(10, 11, &[(10, 1)]), &[one])).may_fail);
+}
+
+/// The old process of a connection that was lost holds locks for a moment: nobody is in a deadlock
+/// by that, not the transaction with itself, and no other one with it.
+#[test]
+fn lost_processes_act_for_nobody() {
+    let mut one = session(1, 99);
+    one.lost[0] = (CLUSTER + 7, 11);
+    let itself = waits(10, 11, &[(10, 1), (11, 1)]);
+    let another = waits(12, 11, &[(11, 1), (12, 2)]);
+    let waiting = waits(11, 12, &[(11, 1), (12, 2)]);
+    for waits in [&itself, &another, &waiting] {
+        assert!(seen(7, waits, &[one]).edges.is_empty());
+        // Elsewhere the number is another process's.
+        assert_eq!(seen(8, waits, &[one]).edges.len(), 1);
+    }
+    // The number is another transaction's by now.
+    assert_eq!(
+        seen(7, &waits(10, 11, &[(10, 1), (11, 2)]), &[one])
+            .edges
+            .len(),
+        1
+    );
+    one.has_lost_more = true;
+    assert!(seen(8, &itself, &[one]).edges.is_empty());
 }
 
 #[test]

@@ -19,6 +19,8 @@ pub(super) struct Carrier {
     target: PathBuf,
     shared: Arc<Mutex<Shared>>,
     connections: Vec<Connection>,
+    /// The server's ends of connections that have been broken for the client only.
+    unnoticed: Vec<UnixStream>,
 }
 
 struct Connection {
@@ -46,6 +48,7 @@ impl Carrier {
             target,
             shared,
             connections: Vec::new(),
+            unnoticed: Vec::new(),
         }
     }
 
@@ -63,6 +66,13 @@ impl Carrier {
             while matches!((&self.woken).read(&mut [0; 64]), Ok(1..)) {}
             if std::mem::take(&mut shared.breaks) {
                 self.connections.clear();
+            }
+            if std::mem::take(&mut shared.breaks_near) {
+                let broken = self.connections.drain(..);
+                self.unnoticed.extend(broken.filter_map(|one| one.far));
+            }
+            if std::mem::take(&mut shared.lets_go) {
+                self.unnoticed.clear();
             }
             for (connection, ready) in self.connections.iter_mut().zip(ready) {
                 connection.read(ready, &mut shared);

@@ -295,3 +295,23 @@ fn broken_connections_lose_what_is_under_way() {
     echo.proxy.heal();
     round_trip(&mut echo.connect());
 }
+
+#[test]
+fn a_connection_may_be_broken_for_the_client_only() {
+    let folder = tempfile::tempdir_in("/tmp").unwrap();
+    let target = folder.path().join("target");
+    let listener = UnixListener::bind(&target).unwrap();
+    let proxy = Proxy::start(&folder.path().join("proxy"), &target, Duration::ZERO).unwrap();
+    let mut client = UnixStream::connect(folder.path().join("proxy")).unwrap();
+    let (mut server, _) = listener.accept().unwrap();
+    client.write_all(&[1]).unwrap();
+    assert_eq!(answer(&mut server).unwrap(), 1);
+    proxy.break_near();
+    assert!(answer(&mut client).is_err());
+    server.set_nonblocking(true).unwrap();
+    let told = server.read(&mut [0]);
+    assert_eq!(told.unwrap_err().kind(), io::ErrorKind::WouldBlock);
+    server.set_nonblocking(false).unwrap();
+    proxy.let_go();
+    assert_eq!(server.read(&mut [0]).unwrap(), 0);
+}

@@ -1,9 +1,10 @@
-//! What looks for deadlocks see: one server by two names, and long queues.
+//! What looks for deadlocks see: one server by two names, processes whose connections are lost, and
+//! long queues.
 use anyhow::{Context, Result, ensure};
 use geo::{HERE, Id, Look, Name, Waits};
 use pgserver::Line;
 use postgres::SimpleQueryMessage::Row;
-use txn_server_tests::{Background, int, start_stock};
+use txn_server_tests::{Background, int, start_stock, wait_until};
 
 use super::Cluster;
 use super::deadlocks::{cluster, deadlocks, expect, lock, wait_for_looks, waiting};
@@ -61,6 +62,38 @@ fn a_transaction_that_waits_for_itself_by_two_names() -> Result<()> {
     Ok(())
 }
 
+/// The connection of a statement is lost, and the statement is sent once more. What the old process
+/// has locked the new one waits for, until the node notices.
+#[test]
+fn who_waits_for_its_own_lost_process_is_left_alone() -> Result<()> {
+    let cluster = cluster(1)?;
+    let line = Line::to(cluster.node(0))?;
+    name_again(&cluster, &line)?;
+    let mut client = cluster.session()?;
+    client.batch_execute(&lock_again(2))?;
+    let mut node = cluster.node(0).connect()?;
+    let mut local = cluster.node(0).connect()?;
+    local.batch_execute(&format!("BEGIN; {}", lock(1)))?;
+    let waiters = |count: i64| {
+        format!("SELECT count(DISTINCT pid) = {count} FROM pg_locks WHERE NOT granted")
+    };
+    client.batch_execute("BEGIN")?;
+    let waiting = Background::run(client, &lock_again(1))?;
+    wait_until(&mut node, &waiters(1))?;
+    line.break_near();
+    wait_until(&mut node, &waiters(2))?;
+    local.batch_execute("COMMIT")?;
+    wait_until(&mut node, &waiters(1))?;
+    wait_for_looks(&cluster, 4)?;
+    ensure!(!waiting.is_finished(), "{:?}", waiting.end()?.1);
+    line.let_go();
+    let (mut client, told) = waiting.end()?;
+    expect(&told, "00000")?;
+    client.batch_execute("COMMIT")?;
+    ensure!(deadlocks(&cluster)? == 0);
+    Ok(())
+}
+
 /// Each of 64 in a queue waits for all before it. The query gives a row for each, and its name.
 #[test]
 fn a_queue_takes_as_many_rows_as_it_is_long() -> Result<()> {
@@ -104,7 +137,7 @@ fn a_queue_takes_as_many_rows_as_it_is_long() -> Result<()> {
     ensure!(waits.waits.len() == QUEUE && waits.names.len() == QUEUE + 1);
     ensure!(waits.left_out == 0);
     let mut look = Look::default();
-    look.add(HERE, &waits, &[]);
+    look.add(HERE, 0, &waits, &[]);
     // Who is first waits for the holder, and each of the others for one before it at least.
     ensure!(look.edges.len() >= QUEUE && look.begun.len() == QUEUE + 1);
     holder.batch_execute("ROLLBACK")?;
