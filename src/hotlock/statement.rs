@@ -54,9 +54,9 @@ pub unsafe fn before_start(query: *mut pg_sys::QueryDesc, is_first: bool) -> boo
     fk_check::end(query);
     quietness::forget(query as usize);
     let member = SESSION.is_member();
-    // SAFETY: by the contract.
     let enabled = match member {
         true => is_enabled(),
+        // SAFETY: by the contract.
         false => unsafe { settings::concern(query) },
     };
     if enabled {

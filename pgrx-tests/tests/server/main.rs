@@ -50,3 +50,4 @@ mod table_settings;
 mod validated_reads;
 mod visibility;
 mod waits;
+mod watched_tables;

@@ -10,11 +10,11 @@ use txn_server_tests::{
 };
 
 pub const AT_ONCE: (&str, &str) = ("txn.follower_reads_backoff", "0");
-const BUMP: &str = "UPDATE hot SET val = val + 1 WHERE id = 1";
-const READ: &str = "SELECT price FROM item";
+pub const BUMP: &str = "UPDATE hot SET val = val + 1 WHERE id = 1";
+pub const READ: &str = "SELECT price FROM item";
 
 /// A server with hot rows and a table to read, and sessions for it.
-fn start(settings: &[(&str, &str)]) -> Result<Server> {
+pub fn start(settings: &[(&str, &str)]) -> Result<Server> {
     let settings = [&[("max_prepared_transactions", "64")], settings].concat();
     let server = start_hot(2, &settings)?;
     add_item(&server)?;
@@ -27,7 +27,7 @@ fn add_item(server: &Server) -> Result<()> {
 }
 
 /// The first reader of a table waits, and has it watched.
-fn watch_item(server: &Server) -> Result<()> {
+pub fn watch_item(server: &Server) -> Result<()> {
     let (mut leader, follower) = pair(server, BUMP)?;
     let follower = Background::run(follower, READ)?;
     follower.wait_until_blocked(&mut server.connect()?)?;
@@ -45,7 +45,7 @@ fn begun(server: &Server, statements: &str) -> Result<Client> {
 }
 
 /// Two transactions that have updated the hot row, one on top of the other.
-fn pair(server: &Server, leader: &str) -> Result<(Client, Client)> {
+pub fn pair(server: &Server, leader: &str) -> Result<(Client, Client)> {
     let leader = begun(server, leader)?;
     let before = int(&mut server.connect()?, "SELECT followed FROM txn.stats")?;
     let follower = begun(server, BUMP)?;
@@ -55,7 +55,7 @@ fn pair(server: &Server, leader: &str) -> Result<(Client, Client)> {
 
 /// Commits the follower, which waits for `end` of the leader: what its client is told. `|` stands
 /// between messages.
-fn told(server: &Server, follower: Client, leader: &mut Client, end: &str) -> Result<String> {
+pub fn told(server: &Server, follower: Client, leader: &mut Client, end: &str) -> Result<String> {
     let background = Background::run(follower, "COMMIT")?;
     background.wait_until_blocked(&mut server.connect()?)?;
     for message in end.split('|') {
@@ -336,86 +336,6 @@ fn a_prepared_predecessors_predecessor_is_waited_for() -> Result<()> {
     fourth.batch_execute("COMMIT")?;
     drop((first, second, third, fourth));
     physical_health(&server, "hot", "id")
-}
-
-/// A table that predecessors write is waited for, and one that nobody has asked for is watched
-/// first.
-#[test]
-fn readers_of_what_is_written_wait() -> Result<()> {
-    let server = start(&[("txn.follower_reads_backoff", "2s")])?;
-    let mut control = server.connect()?;
-    let read = |waits: bool| -> Result<String> {
-        let (mut leader, follower) = pair(&server, BUMP)?;
-        let mut follower = Background::run(follower, READ)?;
-        if waits {
-            follower.wait_until_blocked(&mut server.connect()?)?;
-            leader.batch_execute("UPDATE item SET price = 1; COMMIT")?;
-        }
-        let (client, result) = follower.end()?;
-        result?;
-        follower = Background::run(client, "COMMIT")?;
-        if !waits {
-            follower.wait_until_blocked(&mut server.connect()?)?;
-            leader.batch_execute("UPDATE item SET price = 1; COMMIT")?;
-        }
-        Ok(sqlstate(&follower.end()?.1))
-    };
-    ensure!(read(true)? == "00000", "it is watched first");
-    ensure!(read(true)? == "00000", "it was written just now");
-    control.batch_execute("SELECT pg_sleep(2)")?;
-    ensure!(read(false)? == "40001", "it was trusted too long");
-    ensure!(read(true)? == "00000", "it is not trusted any more");
-    Ok(())
-}
-
-/// A read that was refused because definitions have changed: the table is not trusted for a while.
-#[test]
-fn after_a_change_of_definitions_readers_wait() -> Result<()> {
-    let server = start(&[("txn.follower_reads_backoff", "2s")])?;
-    watch_item(&server)?;
-    server.connect()?.batch_execute("SELECT pg_sleep(2)")?;
-    let (mut leader, mut follower) = pair(&server, BUMP)?;
-    follower.query_one(READ, &[])?;
-    let mut control = server.connect()?;
-    control.batch_execute("CREATE TABLE other (n int)")?;
-    control.batch_execute("ALTER TABLE other ALTER COLUMN n SET DEFAULT 7")?;
-    ensure!(told(&server, follower, &mut leader, "COMMIT")? == "40001");
-    let (mut leader, follower) = pair(&server, BUMP)?;
-    let follower = Background::run(follower, READ)?;
-    follower.wait_until_blocked(&mut server.connect()?)?;
-    leader.batch_execute("COMMIT")?;
-    follower.end()?.1?;
-    Ok(())
-}
-
-/// One statement takes no more than half of the places for watched tables.
-#[test]
-fn a_read_of_nine_tables_waits() -> Result<()> {
-    let server = start(&[AT_ONCE])?;
-    let read = |tables: usize| {
-        let names = (1..=tables).map(|n| format!("read{n}"));
-        format!("SELECT FROM {}", names.collect::<Vec<_>>().join(", "))
-    };
-    for n in 1..=9 {
-        let create = format!("CREATE TABLE read{n} (id int)");
-        server.connect()?.batch_execute(&create)?;
-    }
-    let waits = |tables: usize| -> Result<()> {
-        let (mut leader, follower) = pair(&server, BUMP)?;
-        let follower = Background::run(follower, &read(tables))?;
-        follower.wait_until_blocked(&mut server.connect()?)?;
-        leader.batch_execute("COMMIT")?;
-        let (mut follower, result) = follower.end()?;
-        result?;
-        Ok(follower.batch_execute("COMMIT")?)
-    };
-    // The first readers have them watched.
-    waits(8)?;
-    let (mut leader, mut follower) = pair(&server, BUMP)?;
-    follower.batch_execute(&read(8))?;
-    ensure!(told(&server, follower, &mut leader, "COMMIT")? == "00000");
-    waits(9)?;
-    waits(9)
 }
 
 /// What does not wait when `follower_reads` is `validated`, and what does.
