@@ -8,6 +8,7 @@ use super::node::Use;
 use super::planner;
 use super::resolver::rows;
 use super::server::Server;
+use crate::pg::xact;
 use geo::Gid;
 use pgrx::prelude::*;
 use std::rc::Rc;
@@ -24,14 +25,16 @@ type Prepared = (
 /// The rows of an answer, as texts.
 type Lines = Vec<Vec<Option<String>>>;
 
-/// Sends one command on a connection of its own, and waits for what comes.
-fn run(server: &Rc<Server>, command: Command) -> Outcome<Lines> {
+/// Sends one command on a connection of its own, and waits for what comes: rows, and whether the
+/// node's standbys have confirmed it as the node is set to have them.
+fn run(server: &Rc<Server>, command: Command) -> Outcome<(Lines, bool)> {
     let mut node = connect::connect(server, Use::Work)?;
     let texts = Rc::new(Texts::default());
     let exchange = node.send(&Request::of(command), Some(texts.clone()));
     connect::wait(&mut node)?;
     exchange.outcome()?;
-    Ok(texts.take_all())
+    let is_confirmed = !node.session().take_standby_warning();
+    Ok((texts.take_all(), is_confirmed))
 }
 
 const PREPARED: &str = "SELECT gid, owner, prepared FROM pg_catalog.pg_prepared_xacts \
@@ -50,7 +53,7 @@ pub fn prepared() -> Vec<Prepared> {
     for server in rows::own_nodes() {
         let command = Command::new(Role::Statement, PREPARED).with(&prefix);
         match run(&server, command) {
-            Ok(lines) => found.extend(lines.into_iter().filter_map(|line| {
+            Ok((lines, _)) => found.extend(lines.into_iter().filter_map(|line| {
                 let mut fields = line.into_iter();
                 let gid = fields.next()??;
                 let owner = fields.next()?;
@@ -78,14 +81,23 @@ pub fn resolve(text: &str, commit: bool) -> Outcome<()> {
     let known = known
         .filter(|known| known.coordinator == gid.coordinator)
         .ok_or_else(unknown)?;
-    let is_active = geo::active(memory().geo_slots).contains(gid.sequence);
-    if known.incarnation == gid.incarnation && is_active {
+    if !xact::is_read_committed() {
+        return Err(Failure::new(
+            NOT_IN_STATE,
+            "txn.geo_resolve() must be called at READ COMMITTED",
+        )
+        .detail("Another snapshot may be older than the transaction's decision."));
+    }
+    if known.incarnation == gid.incarnation && coordinator::is_active(gid.sequence) {
         return Err(Failure::new(
             *b"55006",
             "a session still votes on the transaction, or applies it",
         )
         .detail("Its outcome is the session's to decide."));
     }
+    // Read after that: with a transaction id SPI takes a new snapshot.
+    // SAFETY: in a transaction that may write.
+    unsafe { pg_sys::GetCurrentTransactionId() };
     let row = rows::decided().into_iter().find(|row| row.gid == gid);
     match &row {
         Some(row) if row.is_lost => {
@@ -113,11 +125,10 @@ pub fn resolve(text: &str, commit: bool) -> Outcome<()> {
         .hint("End it at the node, as its owner or as a superuser.")
     })?;
     let how = if commit { "COMMIT" } else { "ROLLBACK" };
-    run(
-        &server,
-        Command::new(Role::Ending, &format!("{how} PREPARED '{gid}'")),
-    )?;
-    if row.is_some() {
+    let command = Command::new(Role::Ending, &format!("{how} PREPARED '{gid}'"));
+    let (_, is_confirmed) = run(&server, command)?;
+    // A failover of the node may bring it back, if its standby has not confirmed: a pass asks.
+    if row.is_some() && is_confirmed {
         rows::erase(&[gid]);
     }
     Ok(())

@@ -200,26 +200,37 @@ pub fn leave_unapplied(server: Oid) {
 }
 
 /// The transaction is decided and durable: the resolver commits it at these servers, each with the
-/// user mapping. False: there is no resolver, or it has no room.
+/// user mapping. False: there is no resolver that is connected to them, or there is no room.
 pub fn hand_over(incarnation: u64, sequence: u64, nodes: &[(Oid, Oid)]) -> bool {
     let nodes: Vec<(u32, u32)> = nodes
         .iter()
         .map(|&(server, mapping)| (server.into(), mapping.into()))
         .collect();
-    let is_ready = |known: Known| known.phase == Phase::Ready && known.process.is_some();
+    let is_ready =
+        |known: Known| known.phase == Phase::Ready && known.process.is_some() && !known.leaves;
     memory().with_geo(|board| {
         board.known(database()).is_some_and(is_ready)
             && board.hand_over(database(), incarnation, sequence, &nodes)
     })
 }
 
-/// Whether transactions that are decided wait to be applied at that server.
-pub fn has_unapplied(server: Oid) -> bool {
-    let until_when = u64::MAX;
-    memory().with_geo(|board| {
-        let server = server.into();
-        board.has_unapplied(database(), server) || board.is_handed(database(), server, until_when)
-    })
+/// Whether transactions that are decided wait at that server to be applied by a pass.
+pub fn is_left(server: Oid) -> bool {
+    memory().with_geo(|board| board.has_unapplied(database(), server.into()))
+}
+
+/// Whether commits at that server are handed over, and not acknowledged.
+pub fn is_handed(server: Oid) -> bool {
+    memory().with_geo(|board| board.is_handed(database(), server.into(), u64::MAX))
+}
+
+/// Whether a session works on the transaction, of the present incarnation, or has handed it over.
+/// Slots are read first: they are closed afterwards.
+pub fn is_active(sequence: u64) -> bool {
+    let active = geo::active(memory().geo_slots);
+    let handed = memory().with_geo(|board| board.handed(database()));
+    let handed = handed.into_iter().map(|one| one.sequence);
+    active.and(handed).contains(sequence)
 }
 
 /// Before a transaction uses a server: what is decided has to be applied there first. Raises on a

@@ -304,8 +304,12 @@ fn enter(members: &mut Vec<Member>, left_out: &mut Vec<(Oid, Failure)>) -> Outco
         let Some(reader) = gate::enter_to_read(servers, until) else {
             return Err(not_in_time());
         };
+        wait_for_handed(members);
         // Asked inside: whoever leaves something unapplied says so before it leaves the gate.
-        let is_behind = |one: &Member| coordinator::has_unapplied(one.server.server);
+        let is_behind = |one: &Member| {
+            let server = one.server.server;
+            coordinator::is_left(server) || coordinator::is_handed(server)
+        };
         let Some(at) = members.iter().position(is_behind) else {
             return Ok(Some(reader));
         };
@@ -320,6 +324,16 @@ fn enter(members: &mut Vec<Member>, left_out: &mut Vec<(Oid, Failure)>) -> Outco
         }
     }
     Ok(None)
+}
+
+/// Inside the gate: waits for commits that the resolver is about to apply. No others are handed
+/// over meanwhile. Raises on a cancel.
+fn wait_for_handed(members: &[Member]) {
+    let until = process::now() + guc::GEO_SNAPSHOT_TIMEOUT.get().max(1) as u64 * 1000;
+    let any = |is_so: fn(Oid) -> bool| members.iter().any(|one| is_so(one.server.server));
+    while !any(coordinator::is_left) && any(coordinator::is_handed) && process::now() < until {
+        coordinator::nap();
+    }
 }
 
 fn not_in_time() -> Failure {

@@ -237,6 +237,11 @@ impl Node {
         !self.under_way.is_empty()
     }
 
+    /// How many flushes wait for their answers.
+    pub fn count_under_way(&self) -> usize {
+        self.under_way.len()
+    }
+
     /// What was sent last, if it has not been answered.
     pub fn last_sent(&self) -> Option<Rc<Exchange>> {
         self.under_way.back().cloned()

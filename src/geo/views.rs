@@ -112,7 +112,7 @@ fn geo_is_active(gid: &str) -> bool {
     known.is_some_and(|known| {
         known.coordinator == gid.coordinator
             && known.incarnation == gid.incarnation
-            && geo::active(memory().geo_slots).contains(gid.sequence)
+            && coordinator::is_active(gid.sequence)
     })
 }
 

@@ -4,6 +4,7 @@
 //! Zeroed memory is an empty board.
 
 use crate::handed::{HandOvers, Handed};
+use crate::linked::Linked;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -106,6 +107,7 @@ pub struct Board {
     unapplied: [Unapplied; SERVERS],
     acknowledged: [Acknowledged; ACKNOWLEDGED],
     handed: HandOvers,
+    linked: Linked,
 }
 
 /// What is known of a database's resolver.
@@ -235,6 +237,7 @@ impl Board {
             }
         }
         self.handed.forget_database(database as u32);
+        self.linked.set(database as u32, &[]);
     }
 
     /// A resolver is going to be started, if there is none and there is room.
@@ -258,6 +261,7 @@ impl Board {
         if let Some(found) = self.find(database) {
             found.process.store(u64::from(process) + 1, Relaxed);
         }
+        self.linked.set(database, &[]);
     }
 
     /// The resolver knows who the coordinator is.
@@ -298,6 +302,7 @@ impl Board {
             found.process.store(0, Relaxed);
             found.leaves.store(0, Relaxed);
         }
+        self.linked.set(database, &[]);
     }
 
     /// All nodes have acknowledged the transaction. Forgotten if there is no room.
@@ -379,7 +384,8 @@ impl Board {
     }
 
     /// Hands a decided transaction over to the resolver, which has to be woken: at all of these
-    /// servers (each with the user mapping). False: there is no room, and nothing was handed over.
+    /// servers (each with the user mapping). False: it is not connected to all of
+    /// them, or there is no room, and nothing was handed over.
     pub fn hand_over(
         &self,
         database: u32,
@@ -387,7 +393,8 @@ impl Board {
         sequence: u64,
         nodes: &[(u32, u32)],
     ) -> bool {
-        if self.handed.room() < nodes.len() {
+        let is_linked = |node: &(u32, u32)| self.linked.has(database, node.1);
+        if !nodes.iter().all(is_linked) || self.handed.room() < nodes.len() {
             return false;
         }
         nodes.iter().all(|&(server, mapping)| {
@@ -400,6 +407,11 @@ impl Board {
             };
             self.handed.add(database, &handed)
         })
+    }
+
+    /// The resolver is connected to nodes with these user mappings.
+    pub fn set_linked(&self, database: u32, mappings: &[u32]) {
+        self.linked.set(database, mappings);
     }
 
     /// What has been handed over, and is neither applied nor left to a pass.

@@ -10,6 +10,7 @@ mod gate;
 mod gid;
 mod handed;
 mod latency;
+mod linked;
 #[cfg(test)]
 mod model;
 mod name;

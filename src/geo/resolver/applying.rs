@@ -16,7 +16,7 @@ struct Sent {
     exchange: Rc<Exchange>,
     /// As the link was when it was sent.
     mark: Mark,
-    until: u64,
+    sent_at: u64,
 }
 
 /// What has been taken on.
@@ -44,9 +44,10 @@ impl Applying {
         }
     }
 
-    /// Until when an answer is waited for.
+    /// When to look at the latest whether nodes still answer.
     pub fn next(&self) -> Option<u64> {
-        self.under_way.values().map(|sent| sent.until).min()
+        let due = self.under_way.values().map(|sent| sent.sent_at + ANSWER_US);
+        due.min().map(|due| due.max(process::now() + 10_000))
     }
 
     /// The rows of these may go.
@@ -57,7 +58,9 @@ impl Applying {
     fn take_answers(&mut self, links: &mut [Link]) {
         let now = process::now();
         let is_over = |sent: &Sent, links: &mut [Link]| {
-            sent.exchange.is_done() || now >= sent.until || !is_as_before(links, sent)
+            let is_silent = find(links, &sent.handed)
+                .is_none_or(|link| link.is_silent_since(sent.sent_at, now));
+            sent.exchange.is_done() || is_silent || !is_as_before(links, sent)
         };
         let over: Vec<u64> = self
             .under_way
@@ -117,7 +120,7 @@ fn send(links: &mut [Link], handed: Handed) -> Option<Sent> {
         handed,
         gid,
         mark,
-        until: process::now() + ANSWER_US,
+        sent_at: process::now(),
     })
 }
 

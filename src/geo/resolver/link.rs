@@ -29,6 +29,8 @@ pub struct Link {
     /// Another server acts under that name.
     pub is_fenced: bool,
     mark: Mark,
+    /// When it last answered, in microseconds.
+    heard_at: u64,
 }
 
 /// As long as it stays the same, it is the same connection, and the node has not said that a wait
@@ -79,13 +81,15 @@ impl Link {
             coordinator,
             is_fenced: false,
             mark: Mark::default(),
+            heard_at: 0,
         }
     }
 
     pub fn mark(&mut self) -> Mark {
-        let has_warned = |node: &mut Node| node.session().take_standby_warning();
-        if self.node().is_some_and(has_warned) {
-            self.mark.warnings += 1;
+        match &self.state {
+            State::Up(node) if !node.is_usable() => self.close(),
+            State::Up(node) if node.session().take_standby_warning() => self.mark.warnings += 1,
+            _ => {}
         }
         self.mark
     }
@@ -145,12 +149,22 @@ impl Link {
             && node.is_under_way()
         {
             node.consume();
+            let before = node.count_under_way();
             drain(node);
+            if node.count_under_way() < before {
+                self.heard_at = process::now();
+            }
         }
     }
 
-    /// Closes it: the next pass makes a new one.
+    /// Whether the node has answered nothing for too long of what was sent at that time.
+    pub fn is_silent_since(&self, sent_at: u64, now: u64) -> bool {
+        now >= sent_at.max(self.heard_at) + ANSWER_US
+    }
+
+    /// Closes it: the next pass makes a new one. What the node may have warned of is not known.
     pub fn close(&mut self) {
+        self.mark.connections += 1;
         self.state = State::Down;
     }
 
@@ -207,6 +221,8 @@ impl Link {
                 State::Up(node) => {
                     if node.is_usable() {
                         self.state = State::Up(node);
+                    } else {
+                        self.close();
                     }
                     return;
                 }

@@ -3,7 +3,7 @@
 
 use super::applying::Applying;
 use super::deadlocks::Looking;
-use super::link::{ANSWER_US, Link};
+use super::link::Link;
 use super::sleep;
 use crate::geo::coordinator::{database, memory};
 use crate::geo::exchange::Exchange;
@@ -18,6 +18,20 @@ use std::rc::Rc;
 struct Meanwhile {
     applying: Applying,
     looking: Looking,
+    /// What the board says of the links.
+    linked: Vec<u32>,
+}
+
+impl Meanwhile {
+    /// Says on the board with which user mappings there is a link.
+    fn tell_linked(&mut self, links: &mut [Link]) {
+        let is_up = |link: &mut Link| link.node().is_some().then(|| link.server.mapping.into());
+        let linked: Vec<u32> = links.iter_mut().filter_map(is_up).collect();
+        if linked != self.linked {
+            memory().with_geo(|board| board.set_linked(database(), &linked));
+            self.linked = linked;
+        }
+    }
 }
 
 static MEANWHILE: Local<RefCell<Option<Meanwhile>>> = Local::new(RefCell::new(None));
@@ -40,6 +54,7 @@ pub fn go_on(links: &mut [Link]) {
             all.looking.want();
         }
         all.looking.go_on(links);
+        all.tell_linked(links);
     });
 }
 
@@ -64,27 +79,25 @@ pub fn take_applied() -> Vec<Gid> {
 pub fn collect(links: &mut [Link]) {
     /// The longest sleep, in microseconds.
     const NAP_US: u64 = 100_000;
-    let until = process::now() + ANSWER_US;
+    let sent_at = process::now();
     let last: Vec<Option<Rc<Exchange>>> = links.iter_mut().map(Link::last_sent).collect();
     let is_waiting = |link: &mut Link, last: &Option<Rc<Exchange>>| {
         link.node().is_some() && last.as_ref().is_some_and(|last| !last.is_done())
     };
     loop {
         go_on(links);
-        let mut each = links.iter_mut().zip(&last);
-        if !each.any(|(link, last)| is_waiting(link, last)) {
+        let now = process::now();
+        let mut is_done = true;
+        for (link, last) in links.iter_mut().zip(&last) {
+            if is_waiting(link, last) && link.is_silent_since(sent_at, now) {
+                link.close();
+            }
+            is_done &= !is_waiting(link, last);
+        }
+        if is_done {
             return;
         }
-        let now = process::now();
-        if now >= until {
-            break;
-        }
         let sockets: Vec<_> = links.iter().filter_map(Link::busy_socket).collect();
-        sleep(&sockets, until.min(now + NAP_US));
-    }
-    for (link, last) in links.iter_mut().zip(&last) {
-        if is_waiting(link, last) {
-            link.close();
-        }
+        sleep(&sockets, now + NAP_US);
     }
 }

@@ -91,7 +91,7 @@ fn tell_unapplied<'a>(database: u32, decided: impl Iterator<Item = &'a Decided>,
 
 /// Whether the rows that were read are durable wherever a failover may look for them: visible ones
 /// may be neither on disk nor at a standby yet.
-fn is_confirmed() -> bool {
+fn is_confirmed(links: &mut [Link]) -> bool {
     const PATIENCE_US: u64 = 1_000_000;
     // SAFETY: a record of WAL of our own, after all that has been read; it is made durable.
     let lsn = unsafe {
@@ -104,7 +104,9 @@ fn is_confirmed() -> bool {
         if process::now() >= until {
             return false;
         }
-        super::sleep(&[], process::now() + 10_000);
+        meanwhile::go_on(links);
+        let sockets: Vec<_> = links.iter().filter_map(Link::busy_socket).collect();
+        super::sleep(&sockets, process::now() + 10_000);
     }
     true
 }
@@ -121,7 +123,9 @@ fn renew(links: &mut Vec<Link>, uuid: u128) -> Vec<Place> {
     let is_same = |one: &Rc<Server>, other: &Server| {
         one.mapping == other.mapping && one.parameters == other.parameters
     };
-    links.retain(|link| nodes.iter().any(|node| is_same(node, &link.server)));
+    links.retain(|link| {
+        link.coordinator == uuid && nodes.iter().any(|node| is_same(node, &link.server))
+    });
     let mut places: Vec<Place> = Vec::new();
     for node in nodes {
         let mapping = node.mapping.into();
@@ -201,7 +205,7 @@ pub fn run(
     let is_back = |one: &Decided| first.iter().flatten().flatten().any(|gid| *gid == one.gid);
     let is_waiting =
         |one: &Decided| !is_active(one, identity, &active) && (!one.is_lost || is_back(one));
-    let confirmed = decided.iter().any(is_waiting) && is_confirmed();
+    let confirmed = decided.iter().any(is_waiting) && is_confirmed(links);
     let rows: Vec<geo::Decision> = decided
         .iter()
         .map(|one| one.for_pass(acknowledged.contains(&one.gid), confirmed))
@@ -308,7 +312,8 @@ fn act(links: &mut [Link], look: &Look, actions: &[Action], decided: &[Decided])
     }
     meanwhile::collect(links);
     // A warning does not say to which of a link's commits it belongs.
-    let is_other = |(link, before): (&mut Link, &Mark)| link.mark() != *before;
+    let is_other =
+        |(link, before): (&mut Link, &Mark)| link.mark() != *before || link.node().is_none();
     let warned: Vec<bool> = links.iter_mut().zip(&before).map(is_other).collect();
     for (gid, link, exchange) in ending {
         let tag = exchange.tag();

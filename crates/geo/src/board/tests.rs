@@ -1,5 +1,6 @@
 use super::*;
 use crate::handed::HANDED;
+use crate::linked::Linked;
 
 fn board() -> Box<Board> {
     let zero = || AtomicU64::new(0);
@@ -32,6 +33,7 @@ fn board() -> Box<Board> {
             sequence: zero(),
         }),
         handed: HandOvers::default(),
+        linked: Linked::default(),
     })
 }
 
@@ -169,6 +171,11 @@ fn without_room_every_server_counts_as_unapplied() {
 fn what_is_handed_over_is_applied_or_unapplied() {
     let board = board();
     let nodes = [(1, 11), (2, 12)];
+    assert!(
+        !board.hand_over(5, 3, 70, &nodes),
+        "no resolver is connected"
+    );
+    board.set_linked(5, &[11, 12]);
     assert!(board.hand_over(5, 3, 70, &nodes));
     let before = board.changes();
     assert!(board.hand_over(5, 3, 71, &nodes));
@@ -194,6 +201,7 @@ fn what_is_handed_over_is_applied_or_unapplied() {
 fn a_transaction_is_handed_over_as_a_whole() {
     let board = board();
     let many = vec![(1, 11); HANDED - 1];
+    board.set_linked(5, &[11, 12]);
     assert!(board.hand_over(5, 3, 70, &many));
     assert!(!board.hand_over(5, 3, 71, &[(1, 11), (2, 12)]));
     assert!(board.handed(5).iter().all(|one| one.sequence == 70));
@@ -206,6 +214,7 @@ fn places_of_databases_are_given_back() {
     board.identified(5, 1 << 64, 3, Phase::Ready);
     board.leave_unapplied(5, 1);
     board.acknowledge(5, 7);
+    board.set_linked(5, &[11]);
     assert!(board.hand_over(5, 3, 70, &[(1, 11)]));
     // Its resolver is there.
     board.forget(5, 2);

@@ -26,6 +26,52 @@ fn leave_undone(cluster: &Cluster, number: i64) -> Result<()> {
     Ok(())
 }
 
+/// The node's wait for its standby is cancelled, and the connection is lost before the next answer
+/// comes: that commit may be gone after a failover of the node, so its row stays.
+#[test]
+fn a_warning_counts_though_the_connection_is_lost() -> Result<()> {
+    let cluster = Cluster::start(2)?;
+    let mut control = cluster.coordinator.connect()?;
+    let mut first = cluster.stop_at("geo_decided", 1)?;
+    let mut client = cluster.session()?;
+    client.batch_execute(&format!(
+        "SET txn.stop_at = 'geo_decided'; SET txn.geo_apply_timeout = '1s'; BEGIN; {}",
+        transfer(2)
+    ))?;
+    let second = Background::run(client, "COMMIT")?;
+    cluster.wait_until_held(&mut control, second.pid)?;
+    let mut node = cluster.node(1).connect()?;
+    node.batch_execute("ALTER SYSTEM SET synchronous_standby_names = 'nobody'")?;
+    node.batch_execute("SELECT pg_reload_conf()")?;
+    cluster.line(1).cut();
+    first.release()?;
+    for told in [first.end()?.1, second.end()?.1] {
+        told.context("COMMIT of what is decided")?;
+    }
+    cluster.line(1).break_connections();
+    cluster.line(1).heal();
+    let cancel = "SELECT pg_cancel_backend(pid) FROM pg_stat_activity WHERE wait_event = 'SyncRep'
+                  AND query LIKE 'COMMIT PREPARED%'";
+    until(&mut node, "the first commit's wait is cancelled", |node| {
+        Ok(!node.query(cancel, &[])?.is_empty())
+    })?;
+    // The second commit waits, so the resolver closes the connection, whose backend at the node
+    // keeps the lock of its name.
+    until(
+        &mut control,
+        "the resolver has closed the connection",
+        |_| {
+            let log = cluster.coordinator.log()?;
+            Ok(log.contains("another server acts as this coordinator"))
+        },
+    )?;
+    let found = rows(&mut control)?;
+    ensure!(found == "decided decided", "{found}");
+    node.batch_execute("ALTER SYSTEM RESET synchronous_standby_names")?;
+    node.batch_execute("SELECT pg_reload_conf()")?;
+    cluster.expect_committed(&[1, 2])
+}
+
 /// Another server answers in place of node 1: a new one, or one restored from elsewhere. It has had
 /// more transactions than node 1, and they are committed: what it says of an id is about its own.
 #[test]
