@@ -9,6 +9,8 @@ use crate::tools::checkout;
 const README_LINES: usize = 150;
 const SOURCE_LINES: usize = 502;
 const TEST_LINES: usize = 502;
+/// Lines of the longest function.
+const FUNCTION_LINES: usize = 89;
 const COLUMNS: usize = 100;
 /// Lines of Rust that are longer.
 const LONG_LINES: usize = 145;
@@ -68,6 +70,53 @@ fn files_are_short() {
         });
         let most = if is_test { TEST_LINES } else { SOURCE_LINES };
         assert!(lines <= most, "{} has {lines} lines", path.display());
+    }
+}
+
+/// The functions of a text as `cargo fmt` leaves it, each with the number of its lines: from its
+/// `fn` to the brace below it.
+fn functions(text: &str) -> Vec<(String, usize)> {
+    let lines: Vec<&str> = text.lines().collect();
+    let indent = |line: &str| line.len() - line.trim_start().len();
+    let name = |line: &str| {
+        let (before, after) = line.split_once("fn ")?;
+        let words = ["pub", "const", "unsafe", "async", "extern"];
+        let is_head =
+            |word: &str| word.starts_with('"') || words.iter().any(|w| word.starts_with(w));
+        let ends = |c: char| c == '(' || c == '<';
+        let is_one = after.contains(ends) && before.split_whitespace().all(is_head);
+        is_one.then(|| after.split(ends).next().unwrap_or_default().to_owned())
+    };
+    let of = |(at, line): (usize, &&str)| {
+        let name = name(line).filter(|_| !line.ends_with(';'))?;
+        let is_over = |later: &&str| indent(later) == indent(line) && !later.trim().is_empty();
+        let rest = &lines[at + 1..];
+        let last = rest
+            .iter()
+            .position(|later| is_over(later) && later.trim_start() == "}")?;
+        Some((name, last + 2))
+    };
+    lines.iter().enumerate().filter_map(of).collect()
+}
+
+#[test]
+fn functions_are_found() {
+    let text = "impl A {\n    pub unsafe fn one(\n        a: u8,\n    ) {\n        b\n    }\n}\n\
+                /// fn no()\nfn two<T>() {\n}\n";
+    let found = functions(text);
+    assert_eq!(found, [("one".to_owned(), 5), ("two".to_owned(), 2)]);
+}
+
+#[test]
+fn functions_are_short() {
+    for path in files(".rs") {
+        for (name, lines) in functions(&text(&path)) {
+            assert!(
+                lines <= FUNCTION_LINES,
+                "{name} in {} has {lines} lines",
+                path.display()
+            );
+        }
     }
 }
 

@@ -179,16 +179,48 @@ impl Server {
             }
             self.sleep(me);
         }
+        self.hold_without_writers(me);
+        let seen = self.database.lock().unwrap().versions;
+        let id = self.begin();
+        let written = items.iter().filter(|item| item.mode == Mode::Write);
+        for key in written.flat_map(|item| columns(&item.keys)) {
+            {
+                let database = self.database.lock().unwrap();
+                assert_eq!(
+                    database.versions[key], seen[key],
+                    "changed since the snapshot"
+                );
+                assert_eq!(database.writers[key], None, "somebody is changing it");
+            }
+            self.change(key, id);
+        }
+        {
+            let database = self.database.lock().unwrap();
+            for key in items.iter().flat_map(|item| columns(&item.keys)) {
+                assert_eq!(
+                    database.versions[key], seen[key],
+                    "changed before the commit"
+                );
+            }
+        }
+        self.locked(|lane, wakes| lane.about_to_leave(me, |seat| wakes.push(seat)));
+        let leave = || self.locked(|lane, wakes| lane.leave(me, |seat| wakes.push(seat)));
+        if planted(Fault::LeftWhileRunning) {
+            leave();
+        }
+        self.commit(id);
+        leave();
+    }
+
+    /// Holds what was granted, with no writer in the way: drains, and insists after some rounds.
+    fn hold_without_writers(&self, me: SeatId) {
         let mut writers = Vec::new();
         for round in 0.. {
             let lane = self.lane();
             let insists = round == DRAINS;
-            let hold = || {
-                if insists {
-                    lane.insist(me);
-                } else {
-                    lane.hold(me);
-                }
+            let hold = || match insists {
+                true => lane.insist(me),
+                false => lane.hold(me),
             };
             let mut look =
                 || lane.writers_in_the_way(me, 0, |id| self.is_running(id), &mut writers);
@@ -200,7 +232,7 @@ impl Server {
                 look();
             }
             if writers.is_empty() {
-                break;
+                return;
             }
             if insists {
                 while !writers.is_empty() {
@@ -212,46 +244,11 @@ impl Server {
                     lane.writers_in_the_way(me, 0, |id| self.is_running(id), &mut writers);
                 }
                 lane.hold(me);
-                break;
+                return;
             }
             self.locked(|lane, wakes| lane.drain(me, |seat| wakes.push(seat)));
             writers.iter().for_each(|&writer| self.wait_for_end(writer));
         }
-        let seen = self.database.lock().unwrap().versions;
-        let id = self.begin();
-        for item in &items {
-            for key in columns(&item.keys) {
-                if item.mode == Mode::Write {
-                    {
-                        let database = self.database.lock().unwrap();
-                        assert_eq!(
-                            database.versions[key], seen[key],
-                            "changed since the snapshot"
-                        );
-                        assert_eq!(database.writers[key], None, "somebody is changing it");
-                    }
-                    self.change(key, id);
-                }
-            }
-        }
-        {
-            let database = self.database.lock().unwrap();
-            for item in &items {
-                for key in columns(&item.keys) {
-                    assert_eq!(
-                        database.versions[key], seen[key],
-                        "changed before the commit"
-                    );
-                }
-            }
-        }
-        self.locked(|lane, wakes| lane.about_to_leave(me, |seat| wakes.push(seat)));
-        let leave = || self.locked(|lane, wakes| lane.leave(me, |seat| wakes.push(seat)));
-        if planted(Fault::LeftWhileRunning) {
-            leave();
-        }
-        self.commit(id);
-        leave();
     }
 
     fn undeclared(&self, me: SeatId, keys: &[u128]) {

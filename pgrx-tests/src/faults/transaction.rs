@@ -144,6 +144,10 @@ struct Draft {
     steps: Vec<Step>,
     rows: Vec<Row>,
     next: i64,
+    commits: bool,
+    mark: Option<(i32, Mark)>,
+    /// Rows that it may leave, one of the lists; its rows if there is none.
+    leaves: Option<Vec<Vec<Row>>>,
 }
 
 impl Draft {
@@ -196,21 +200,17 @@ pub fn draw(rng: &mut SmallRng, plan: &Plan, client: usize, id: i64) -> Transact
         Ok(weights) => Kind::ALL[weights.sample(rng)],
         Err(_) => Kind::Block,
     };
-    let account = |rng: &mut SmallRng| match rng.random_bool(0.7) {
-        true => 1,
-        false => rng.random_range(1..=plan.accounts),
-    };
-    let one = account(rng);
+    let one = account(rng, plan);
     let amount = rng.random_range(2..100);
     let mut draft = Draft {
         id,
         steps: Vec::new(),
         rows: Vec::new(),
         next: 0,
+        commits: true,
+        mark: None,
+        leaves: None,
     };
-    let mut commits = true;
-    let mut mark = None;
-    let mut leaves = None;
     let in_block = !matches!(kind, Kind::Auto | Kind::Read | Kind::Function);
     match kind {
         Kind::Seat | Kind::Audit => VALIDATED.iter().for_each(|sql| draft.sql(*sql)),
@@ -218,133 +218,165 @@ pub fn draw(rng: &mut SmallRng, plan: &Plan, client: usize, id: i64) -> Transact
         _ => {}
     }
     match kind {
-        Kind::Auto => {
-            let drawn = Mark::draw(rng, client);
-            draft.steps.push(Step::Auto(one, drawn));
-            mark = Some((one, drawn));
+        Kind::Auto => draft.auto(one, Mark::draw(rng, client)),
+        Kind::Transfer | Kind::SavepointRolledBack | Kind::Declared => {
+            draft.two(
+                kind,
+                [one, account(rng, plan)],
+                amount,
+                rng.random_bool(0.5),
+            );
         }
-        Kind::Read => {
-            draft.steps.push(Step::Read);
-            commits = false;
-        }
-        Kind::Block => draft.spend(one, amount),
-        Kind::Transfer => {
-            draft.spend(one, -amount);
-            draft.spend(account(rng), amount);
-        }
-        Kind::SavepointRolledBack => {
-            if rng.random_bool(0.5) {
-                draft.spend(one, amount);
-            }
-            draft.sql("SAVEPOINT s");
-            draft.waste(one, 1000);
-            draft.sql("ROLLBACK TO s");
-            draft.spend(account(rng), amount);
-        }
-        Kind::SavepointReleased => {
-            draft.sql("SAVEPOINT s");
-            draft.spend(one, amount);
-            draft.sql("RELEASE s");
-        }
-        Kind::Function => {
-            let fails = rng.random_bool(0.3);
-            let (first, second) = (draft.row(one, amount), draft.row(one, 1));
-            draft.sql(format!(
-                "SELECT spend({}, {one}, {amount}, {fails})",
-                first.id
-            ));
-            // A conflict in the block is caught like any error.
-            let caught = vec![second];
-            leaves = Some(if fails {
-                vec![caught]
-            } else {
-                vec![vec![first], caught]
-            });
-        }
-        Kind::Twice => {
-            draft.spend(one, amount);
-            draft.spend(one, amount);
-        }
-        Kind::ForUpdate => {
-            draft.sql(format!(
-                "SELECT balance FROM account WHERE id = {one} FOR UPDATE"
-            ));
-            draft.spend(one, amount);
-        }
-        Kind::Prepared => {
-            draft.spend(one, amount);
-            commits = rng.random_bool(0.7);
-            let whether = if commits { 'c' } else { 'r' };
-            draft.sql(format!("PREPARE TRANSACTION '{whether}-{id}'"));
-        }
-        Kind::Seat => {
-            let hall = rng.random_range(0..HALLS);
-            let (first, last) = (hall << HALL_BITS, (hall + 1) << HALL_BITS);
-            draft.sql(format!(
-                "INSERT INTO seat SELECT {}, count(*) + 1 FROM seat \
-                 WHERE id >= {first} AND id < {last}",
-                first + id
-            ));
-            let row = draft.row(one, 0);
-            draft.insert(&row);
-            draft.rows.push(row);
-        }
-        Kind::Declared => {
-            let other = account(rng);
-            draft.sql(format!(
-                "SELECT txn.declare(ARRAY['account({one})', 'account({other})'])"
-            ));
-            draft.spend(one, -amount);
-            draft.spend(other, amount);
-        }
-        Kind::Audit => {
-            draft.steps.push(Step::Audit);
-            draft.sql("COMMIT");
-            commits = false;
-        }
-        Kind::Rollback => {
-            draft.waste(one, amount);
-            draft.sql("ROLLBACK");
-            commits = false;
-        }
-        Kind::StatementError => {
-            draft.waste(one, amount);
-            draft.sql("SELECT 1 / 0");
-            draft.sql("COMMIT");
-            commits = false;
-        }
+        Kind::Function => draft.function(one, amount, rng.random_bool(0.3)),
+        Kind::Prepared => draft.prepared(one, amount, rng.random_bool(0.7)),
+        Kind::Seat => draft.seat(one, rng.random_range(0..HALLS)),
+        kind => draft.plain(kind, one, amount),
     }
-    if in_block && commits && kind != Kind::Prepared {
+    if in_block && draft.commits && kind != Kind::Prepared {
         draft.sql("COMMIT");
     }
-    let steps = draft.steps.len();
-    let timeout = (rng.random_range(0..1000) < plan.timeouts).then(|| {
-        (
-            TIMEOUTS[rng.random_range(0..TIMEOUTS.len())],
-            rng.random_range(1..30),
-        )
-    });
-    let nap = match timeout {
-        Some((setting, ms)) if setting == TIMEOUTS[2] => Some(2 * ms),
-        _ => rng.random_bool(0.03).then(|| rng.random_range(1..10)),
-    };
-    let nap = nap.map(|ms| (steps - 1, Duration::from_millis(ms)));
-    let cut = (rng.random_range(0..1000) < plan.cuts).then(|| {
-        let step = match rng.random_bool(0.5) {
-            true => steps - 1,
-            false => rng.random_range(0..steps),
+    draft.disturbed(kind, rng, plan)
+}
+
+fn account(rng: &mut SmallRng, plan: &Plan) -> i32 {
+    match rng.random_bool(0.7) {
+        true => 1,
+        false => rng.random_range(1..=plan.accounts),
+    }
+}
+
+impl Draft {
+    fn auto(&mut self, one: i32, drawn: Mark) {
+        self.steps.push(Step::Auto(one, drawn));
+        self.mark = Some((one, drawn));
+    }
+
+    /// Those that have nothing of their own to draw.
+    fn plain(&mut self, kind: Kind, one: i32, amount: i64) {
+        match kind {
+            Kind::Read => self.steps.push(Step::Read),
+            Kind::SavepointReleased => {
+                self.sql("SAVEPOINT s");
+                self.spend(one, amount);
+                self.sql("RELEASE s");
+            }
+            Kind::Twice => {
+                self.spend(one, amount);
+                self.spend(one, amount);
+            }
+            Kind::ForUpdate => {
+                self.sql(format!(
+                    "SELECT balance FROM account WHERE id = {one} FOR UPDATE"
+                ));
+                self.spend(one, amount);
+            }
+            Kind::Audit => {
+                self.steps.push(Step::Audit);
+                self.sql("COMMIT");
+            }
+            Kind::Rollback => {
+                self.waste(one, amount);
+                self.sql("ROLLBACK");
+            }
+            Kind::StatementError => {
+                self.waste(one, amount);
+                self.sql("SELECT 1 / 0");
+                self.sql("COMMIT");
+            }
+            _ => self.spend(one, amount),
+        }
+        self.commits = !matches!(
+            kind,
+            Kind::Read | Kind::Audit | Kind::Rollback | Kind::StatementError
+        );
+    }
+
+    /// Those of two accounts, which may be one.
+    fn two(&mut self, kind: Kind, [one, other]: [i32; 2], amount: i64, is_more: bool) {
+        match kind {
+            Kind::SavepointRolledBack => {
+                if is_more {
+                    self.spend(one, amount);
+                }
+                self.sql("SAVEPOINT s");
+                self.waste(one, 1000);
+                self.sql("ROLLBACK TO s");
+                self.spend(other, amount);
+                return;
+            }
+            Kind::Declared => self.sql(format!(
+                "SELECT txn.declare(ARRAY['account({one})', 'account({other})'])"
+            )),
+            _ => {}
+        }
+        self.spend(one, -amount);
+        self.spend(other, amount);
+    }
+
+    fn function(&mut self, one: i32, amount: i64, fails: bool) {
+        let (first, second) = (self.row(one, amount), self.row(one, 1));
+        self.sql(format!(
+            "SELECT spend({}, {one}, {amount}, {fails})",
+            first.id
+        ));
+        // A conflict in the block is caught like any error.
+        let caught = vec![second];
+        self.leaves = Some(match fails {
+            true => vec![caught],
+            false => vec![vec![first], caught],
+        });
+    }
+
+    fn prepared(&mut self, one: i32, amount: i64, commits: bool) {
+        self.spend(one, amount);
+        self.commits = commits;
+        let whether = if commits { 'c' } else { 'r' };
+        self.sql(format!("PREPARE TRANSACTION '{whether}-{}'", self.id));
+    }
+
+    fn seat(&mut self, one: i32, hall: i64) {
+        let (first, last) = (hall << HALL_BITS, (hall + 1) << HALL_BITS);
+        self.sql(format!(
+            "INSERT INTO seat SELECT {}, count(*) + 1 FROM seat \
+             WHERE id >= {first} AND id < {last}",
+            first + self.id
+        ));
+        let row = self.row(one, 0);
+        self.insert(&row);
+        self.rows.push(row);
+    }
+
+    /// The transaction, perhaps with a timeout, a nap, or a connection that breaks.
+    fn disturbed(self, kind: Kind, rng: &mut SmallRng, plan: &Plan) -> Transaction {
+        let steps = self.steps.len();
+        let timeout = (rng.random_range(0..1000) < plan.timeouts).then(|| {
+            (
+                TIMEOUTS[rng.random_range(0..TIMEOUTS.len())],
+                rng.random_range(1..30),
+            )
+        });
+        let nap = match timeout {
+            Some((setting, ms)) if setting == TIMEOUTS[2] => Some(2 * ms),
+            _ => rng.random_bool(0.03).then(|| rng.random_range(1..10)),
         };
-        (step, Duration::from_micros(rng.random_range(0..5000)))
-    });
-    Transaction {
-        kind,
-        steps: draft.steps,
-        commits,
-        leaves: leaves.unwrap_or_else(|| vec![draft.rows]),
-        mark,
-        timeout,
-        nap,
-        cut,
+        let nap = nap.map(|ms| (steps - 1, Duration::from_millis(ms)));
+        let cut = (rng.random_range(0..1000) < plan.cuts).then(|| {
+            let step = match rng.random_bool(0.5) {
+                true => steps - 1,
+                false => rng.random_range(0..steps),
+            };
+            (step, Duration::from_micros(rng.random_range(0..5000)))
+        });
+        Transaction {
+            kind,
+            steps: self.steps,
+            commits: self.commits,
+            leaves: self.leaves.unwrap_or_else(|| vec![self.rows]),
+            mark: self.mark,
+            timeout,
+            nap,
+            cut,
+        }
     }
 }
 

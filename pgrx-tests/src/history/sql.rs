@@ -15,36 +15,25 @@ pub fn execute(worker: &mut Worker, step: &Step) -> Result<Op, Error> {
             worker.execute(sql, &[&(list as i32), &(value as i64)])?;
             Op::Append { list, value }
         }
-        Step::ReadList { list } => {
-            let rows = worker.query("SELECT vals FROM lists WHERE id = $1", &[&(list as i32)])?;
-            let values: Vec<i64> = rows[0].get(0);
-            Op::ReadList {
-                list,
-                values: values.into_iter().map(|value| value as Value).collect(),
-            }
-        }
+        Step::ReadList { list } => read_list(worker, list)?,
         Step::Write { register, value } => {
             let sql = "UPDATE registers SET prev = val, val = $2 WHERE id = $1 RETURNING prev";
-            let rows = worker.query(sql, &[&(register as i32), &(value as i64)])?;
+            let replaced = told(worker, sql, &[&(register as i32), &(value as i64)])?;
             Op::Write {
                 register,
                 value,
-                replaced: first(&rows),
+                replaced,
             }
         }
         Step::Read { register } => {
             let sql = "SELECT val FROM registers WHERE id = $1";
-            let rows = worker.query(sql, &[&(register as i32)])?;
-            Op::Read {
-                register,
-                value: first(&rows),
-            }
+            let value = told(worker, sql, &[&(register as i32)])?;
+            Op::Read { register, value }
         }
-        Step::Scan { table, range } => Op::Scan {
-            table,
-            range,
-            rows: scan(worker, table, range)?,
-        },
+        Step::Scan { table, range } => {
+            let rows = scan(worker, table, range)?;
+            Op::Scan { table, range, rows }
+        }
         Step::Insert { table, key, value } => {
             let sql = format!("INSERT INTO ranges_{table} (key, val) VALUES ($1, $2)");
             worker.execute(&sql, &[&key, &(value as i64)])?;
@@ -55,33 +44,33 @@ pub fn execute(worker: &mut Worker, step: &Step) -> Result<Op, Error> {
                 "INSERT INTO ranges_{table} AS r (key, val) VALUES ($1, $2) ON CONFLICT (key) \
                  DO UPDATE SET prev = r.val, val = excluded.val RETURNING prev"
             );
-            let rows = worker.query(&sql, &[&key, &(value as i64)])?;
+            let replaced = told(worker, &sql, &[&key, &(value as i64)])?;
             Op::Upsert {
                 table,
                 key,
                 value,
-                replaced: first(&rows),
+                replaced,
             }
         }
         Step::Update { table, key, value } => {
             let sql = format!(
                 "UPDATE ranges_{table} SET prev = val, val = $2 WHERE key = $1 RETURNING prev"
             );
-            let rows = worker.query(&sql, &[&key, &(value as i64)])?;
+            let replaced = told(worker, &sql, &[&key, &(value as i64)])?;
             Op::Update {
                 table,
                 key,
                 value,
-                replaced: first(&rows),
+                replaced,
             }
         }
         Step::Delete { table, key } => {
             let sql = format!("DELETE FROM ranges_{table} WHERE key = $1 RETURNING val");
-            let rows = worker.query(&sql, &[&key])?;
+            let removed = told(worker, &sql, &[&key])?;
             Op::Delete {
                 table,
                 key,
-                removed: first(&rows),
+                removed,
             }
         }
         Step::Rekey {
@@ -94,13 +83,13 @@ pub fn execute(worker: &mut Worker, step: &Step) -> Result<Op, Error> {
                 "UPDATE ranges_{table} SET key = $2, prev = val, val = $3 WHERE key = $1 \
                  RETURNING prev"
             );
-            let rows = worker.query(&sql, &[&from, &to, &(value as i64)])?;
+            let replaced = told(worker, &sql, &[&from, &to, &(value as i64)])?;
             Op::Rekey {
                 table,
                 from,
                 to,
                 value,
-                replaced: first(&rows),
+                replaced,
             }
         }
     })
@@ -129,6 +118,24 @@ pub fn unanswered(step: &Step) -> Option<Op> {
         }
     };
     Some(op)
+}
+
+fn read_list(worker: &mut Worker, list: u32) -> Result<Op, Error> {
+    let rows = worker.query("SELECT vals FROM lists WHERE id = $1", &[&(list as i32)])?;
+    let values: Vec<i64> = rows[0].get(0);
+    Ok(Op::ReadList {
+        list,
+        values: values.into_iter().map(|value| value as Value).collect(),
+    })
+}
+
+/// `first` of what the statement returns.
+fn told(
+    worker: &mut Worker,
+    sql: &str,
+    values: &[&(dyn ToSql + Sync)],
+) -> Result<Option<Value>, Error> {
+    Ok(first(&worker.query(sql, values)?))
 }
 
 /// The value of the first row, if there is one and it is not null.

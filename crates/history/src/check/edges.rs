@@ -199,6 +199,9 @@ fn versions<'a>(
 /// Who appended to a list without anybody's reading it afterwards.
 pub type Unseen = HashMap<u32, Vec<Place>>;
 
+/// The longest read of each list.
+type Longest<'a> = HashMap<u32, &'a ListRead>;
+
 fn lists(
     graph: &mut Graph,
     history: &History,
@@ -208,29 +211,15 @@ fn lists(
     report: &mut Report,
 ) -> Unseen {
     let values = |read: &ListRead| values_of(history, read.place);
-    let mut longest: HashMap<u32, &ListRead> = HashMap::new();
+    let mut longest = Longest::new();
     for read in reads {
         let best = longest.entry(read.list).or_insert(read);
         if values(read).len() > values(best).len() {
             *best = read;
         }
     }
-    let mut observed = vec![false; store.versions.len()];
+    let observed = elements(graph, history, store, &longest, report);
     let mut unseen: HashMap<u32, Vec<u32>> = HashMap::new();
-    for best in longest.values() {
-        let elements = values(best).iter().filter_map(|value| store.find(*value));
-        let elements: Vec<u32> = elements.collect();
-        for element in &elements {
-            if std::mem::replace(&mut observed[*element as usize], true) {
-                let text = format!("list {} has an element twice", best.list);
-                report.single(Class::Malformed, best.place, &text);
-            }
-        }
-        for pair in elements.windows(2) {
-            let (from, to) = (store.version(pair[0]).writer, store.version(pair[1]).writer);
-            graph.add(from, to, Kind::Write, Why::Element(pair[1]));
-        }
-    }
     for (id, version) in (0..).zip(&store.versions) {
         if let Object::List(list) = version.object
             && counted[version.writer as usize]
@@ -251,28 +240,78 @@ fn lists(
             report.pair(Class::IncompatibleOrder, best.place, read.place, &text);
             continue;
         }
-        if let Some(last) = read.length.checked_sub(1)
-            && let Some(element) = store.find(values(read)[last])
-        {
-            let version = store.version(element);
-            if !version.last {
-                report.tainted(Class::G1b, read.place, version);
-            }
-            graph.add_read(version.writer, read.place, Why::Element(element));
-        }
-        let reader = graph.nodes.reader(read.place);
         let missed = match values(best).get(read.length) {
             Some(value) => store.find(*value).into_iter().collect(),
             None => unseen.get(&read.list).cloned().unwrap_or_default(),
         };
-        for element in missed {
-            let why = Why::Element(element);
-            graph.add(reader, store.version(element).writer, Kind::AntiItem, why);
+        list_read(graph, history, store, read, &missed, report);
+    }
+    appenders(graph, history, store, &longest, &unseen)
+}
+
+/// Who wrote the elements of each list one after the other. By version: it was observed.
+fn elements(
+    graph: &mut Graph,
+    history: &History,
+    store: &Store,
+    longest: &Longest,
+    report: &mut Report,
+) -> Vec<bool> {
+    let mut observed = vec![false; store.versions.len()];
+    for best in longest.values() {
+        let elements = values_of(history, best.place).iter();
+        let elements: Vec<u32> = elements.filter_map(|value| store.find(*value)).collect();
+        for element in &elements {
+            if std::mem::replace(&mut observed[*element as usize], true) {
+                let text = format!("list {} has an element twice", best.list);
+                report.single(Class::Malformed, best.place, &text);
+            }
+        }
+        for pair in elements.windows(2) {
+            let (from, to) = (store.version(pair[0]).writer, store.version(pair[1]).writer);
+            graph.add(from, to, Kind::Write, Why::Element(pair[1]));
         }
     }
+    observed
+}
+
+/// Who is before and after the reader of a list.
+fn list_read(
+    graph: &mut Graph,
+    history: &History,
+    store: &Store,
+    read: &ListRead,
+    missed: &[u32],
+    report: &mut Report,
+) {
+    if let Some(last) = read.length.checked_sub(1)
+        && let Some(element) = store.find(values_of(history, read.place)[last])
+    {
+        let version = store.version(element);
+        if !version.last {
+            report.tainted(Class::G1b, read.place, version);
+        }
+        graph.add_read(version.writer, read.place, Why::Element(element));
+    }
+    let reader = graph.nodes.reader(read.place);
+    for element in missed {
+        let why = Why::Element(*element);
+        graph.add(reader, store.version(*element).writer, Kind::AntiItem, why);
+    }
+}
+
+/// Who appended the elements that nobody has read: after those who wrote what was read.
+fn appenders(
+    graph: &mut Graph,
+    history: &History,
+    store: &Store,
+    longest: &Longest,
+    unseen: &HashMap<u32, Vec<u32>>,
+) -> Unseen {
     let mut appenders = Unseen::new();
-    for (list, elements) in &unseen {
-        let last = longest.get(list).and_then(|best| values(best).last());
+    for (list, elements) in unseen {
+        let last = longest.get(list);
+        let last = last.and_then(|best| values_of(history, best.place).last());
         let last = last.and_then(|value| store.find(*value));
         let places = appenders.entry(*list).or_default();
         for element in elements {

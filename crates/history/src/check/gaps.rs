@@ -61,6 +61,16 @@ pub struct Slots {
     slots: Vec<Slot>,
 }
 
+impl Slot {
+    fn empty(object: &Object) -> Slot {
+        Slot {
+            object: *object,
+            lives: Vec::new(),
+            absences: Vec::new(),
+        }
+    }
+}
+
 impl Slots {
     /// Two rows of one key that both stay, or no row where one always was, go to `report`.
     pub fn new(
@@ -73,12 +83,25 @@ impl Slots {
         report: &mut Report,
     ) -> Self {
         let by_statement = promise.level == Level::ReadCommitted;
-        let empty = |object: &Object| Slot {
-            object: *object,
-            lives: Vec::new(),
-            absences: Vec::new(),
+        let mut slots = Slots {
+            slots: store.slots().iter().map(Slot::empty).collect(),
         };
-        let mut slots: Vec<Slot> = store.slots().iter().map(empty).collect();
+        slots.note_lives(history, store, seen, next);
+        slots.report_forks(report);
+        slots.note_absences(history, by_statement, seen, report);
+        for slot in &mut slots.slots {
+            let of = |gone: &Gone| (gone.gap, gone.place.transaction);
+            slot.absences.sort_by_key(of);
+            if !by_statement {
+                slot.absences.dedup_by_key(|gone| of(gone));
+            }
+        }
+        slots.note_unseen(history, unseen);
+        slots
+    }
+
+    /// When rows of each key began and ended.
+    fn note_lives(&mut self, history: &History, store: &Store, seen: &Observations, next: &Next) {
         let completed = |place: Place| history.transactions[place.transaction as usize].completed;
         let time = |place: Option<Place>, otherwise| place.map_or(otherwise, completed);
         let initial = (0..).zip(&store.versions);
@@ -97,14 +120,18 @@ impl Slots {
             }
             // A chain that ends with a version was not removed.
             let end = end.filter(|_| version.is_none());
-            slots[slot as usize].lives.push(Life {
+            self.slots[slot as usize].lives.push(Life {
                 begin,
                 end,
                 began: time(begin, 0),
                 ended: time(end, Time::MAX),
             });
         }
-        for slot in &mut slots {
+    }
+
+    /// Sorts the lives. Two rows of one key that both stay go to `report`.
+    fn report_forks(&mut self, report: &mut Report) {
+        for slot in &mut self.slots {
             let (object, lives) = (slot.object, &mut slot.lives);
             lives.sort_by_key(|life| (life.begin.is_some(), life.end.is_none(), life.middle()));
             // Whoever has no end is last; the second of two such, and what comes after it, has
@@ -117,8 +144,18 @@ impl Slots {
                 report.pair(Class::Fork, owner, intruder, &text);
             }
         }
+    }
+
+    /// Which gap each absence that was seen is in. No row where one always was goes to `report`.
+    fn note_absences(
+        &mut self,
+        history: &History,
+        by_statement: bool,
+        seen: &Observations,
+        report: &mut Report,
+    ) {
         let mut ended: HashMap<(u32, u32), usize> = HashMap::new();
-        for (number, slot) in (0..).zip(&slots) {
+        for (number, slot) in (0..).zip(&self.slots) {
             let ends = slot.lives.iter().enumerate();
             let ends = ends.filter_map(|(place, life)| Some((life.end?.transaction, place)));
             ended.extend(ends.map(|(transaction, place)| ((number, transaction), place)));
@@ -134,7 +171,7 @@ impl Slots {
                 _ if by_statement => transaction.events[place.op as usize].invoked,
                 _ => transaction.events[0].invoked,
             };
-            let slot = &mut slots[absence.slot as usize];
+            let slot = &mut self.slots[absence.slot as usize];
             let first = usize::from(slot.lives.first().is_some_and(|life| life.begin.is_none()));
             let stays = slot.lives.last().is_some_and(|life| life.end.is_none());
             let until = ended.get(&(absence.slot, place.transaction)).copied();
@@ -155,15 +192,13 @@ impl Slots {
                 until: until.map(|life| life as u32),
             });
         }
-        for slot in &mut slots {
-            let of = |gone: &Gone| (gone.gap, gone.place.transaction);
-            slot.absences.sort_by_key(of);
-            if !by_statement {
-                slot.absences.dedup_by_key(|gone| of(gone));
-            }
-        }
+    }
+
+    /// Writes of lists that nobody has read: each is there for no time.
+    fn note_unseen(&mut self, history: &History, unseen: &Unseen) {
+        let completed = |place: Place| history.transactions[place.transaction as usize].completed;
         for (list, places) in unseen.iter().filter(|(_, places)| places.len() > 1) {
-            let mut slot = empty(&Object::List(*list));
+            let mut slot = Slot::empty(&Object::List(*list));
             slot.lives = places
                 .iter()
                 .map(|place| Life {
@@ -174,9 +209,8 @@ impl Slots {
                 })
                 .collect();
             slot.lives.sort_by_key(Life::middle);
-            slots.push(slot);
+            self.slots.push(slot);
         }
-        Slots { slots }
     }
 
     /// Gives the absences their nodes.

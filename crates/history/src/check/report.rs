@@ -180,74 +180,72 @@ impl Teller<'_> {
     fn edge(&self, edge: &Edge) -> String {
         let (from, to) = (self.name(edge.from), self.name(edge.to));
         match edge.why {
-            Why::Version(id) => {
-                let version = self.store.version(id);
-                let (object, value) = (version.object, version.value);
-                let told = value.map_or("nothing".to_owned(), |value| value.to_string());
-                let by = |node| self.operation(node, object, value);
-                match edge.kind {
-                    Kind::Write => {
-                        format!(
-                            "{from} wrote {object} = {told}, {to} replaced it{}",
-                            by(edge.to)
-                        )
-                    }
-                    Kind::Read => {
-                        format!("{from} wrote {object} = {told}, {to} saw it{}", by(edge.to))
-                    }
-                    _ => format!(
-                        "{from} saw {object} = {told}{}, {to} replaced it{}",
-                        by(edge.from),
-                        by(edge.to)
-                    ),
-                }
-            }
-            Why::Element(id) => {
-                let version = self.store.version(id);
-                let (object, value) = (version.object, version.value.unwrap_or_default());
-                let by = |node| self.operation(node, object, None);
-                match edge.kind {
-                    Kind::Write => format!(
-                        "{from} appended to {object}{}, then {to} {value}",
-                        by(edge.from)
-                    ),
-                    Kind::Read => {
-                        format!(
-                            "{from} appended {value} to {object}, {to} saw it{}",
-                            by(edge.to)
-                        )
-                    }
-                    _ => format!(
-                        "{from} saw {object} without {value}{}, {to} appended it",
-                        by(edge.from)
-                    ),
-                }
-            }
-            Why::Order { slot, .. } => {
-                let object = self.slots.object(slot);
-                let by = |node| self.operation(node, object, None);
-                match edge.kind {
-                    Kind::Write if matches!(object, Object::List(_)) => {
-                        format!("{from} appended to {object}, then {to}, as their times suggest")
-                    }
-                    Kind::Write => format!(
-                        "{from} left {object} without a row{}, then {to} put one there{}",
-                        by(edge.from),
-                        by(edge.to)
-                    ),
-                    Kind::Read => format!(
-                        "{from} removed the row of {object}{}, {to} saw none{}",
-                        by(edge.from),
-                        by(edge.to)
-                    ),
-                    _ => format!(
-                        "{from} saw no row of {object}{}, {to} put one there{}",
-                        by(edge.from),
-                        by(edge.to)
-                    ),
-                }
-            }
+            Why::Version(id) => self.by_version(edge, self.store.version(id)),
+            Why::Element(id) => self.by_element(edge, self.store.version(id)),
+            Why::Order { slot, .. } => self.by_order(edge, self.slots.object(slot)),
             Why::Time => format!("{from} was completed before {to} was invoked"),
+        }
+    }
+
+    fn by_version(&self, edge: &Edge, version: &Version) -> String {
+        let (from, to) = (self.name(edge.from), self.name(edge.to));
+        let (object, value) = (version.object, version.value);
+        let told = value.map_or("nothing".to_owned(), |value| value.to_string());
+        let by = |node| self.operation(node, object, value);
+        let wrote = format!("{from} wrote {object} = {told}, {to}");
+        match edge.kind {
+            Kind::Write => format!("{wrote} replaced it{}", by(edge.to)),
+            Kind::Read => format!("{wrote} saw it{}", by(edge.to)),
+            _ => format!(
+                "{from} saw {object} = {told}{}, {to} replaced it{}",
+                by(edge.from),
+                by(edge.to)
+            ),
+        }
+    }
+
+    fn by_element(&self, edge: &Edge, version: &Version) -> String {
+        let (from, to) = (self.name(edge.from), self.name(edge.to));
+        let (object, value) = (version.object, version.value.unwrap_or_default());
+        let by = |node| self.operation(node, object, None);
+        match edge.kind {
+            Kind::Write => format!(
+                "{from} appended to {object}{}, then {to} {value}",
+                by(edge.from)
+            ),
+            Kind::Read => format!(
+                "{from} appended {value} to {object}, {to} saw it{}",
+                by(edge.to)
+            ),
+            _ => format!(
+                "{from} saw {object} without {value}{}, {to} appended it",
+                by(edge.from)
+            ),
+        }
+    }
+
+    fn by_order(&self, edge: &Edge, object: Object) -> String {
+        let (from, to) = (self.name(edge.from), self.name(edge.to));
+        let by = |node| self.operation(node, object, None);
+        match edge.kind {
+            Kind::Write if matches!(object, Object::List(_)) => {
+                format!("{from} appended to {object}, then {to}, as their times suggest")
+            }
+            Kind::Write => format!(
+                "{from} left {object} without a row{}, then {to} put one there{}",
+                by(edge.from),
+                by(edge.to)
+            ),
+            Kind::Read => format!(
+                "{from} removed the row of {object}{}, {to} saw none{}",
+                by(edge.from),
+                by(edge.to)
+            ),
+            _ => format!(
+                "{from} saw no row of {object}{}, {to} put one there{}",
+                by(edge.from),
+                by(edge.to)
+            ),
         }
     }
 }

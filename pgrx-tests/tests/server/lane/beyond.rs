@@ -17,6 +17,46 @@ fn told(client: &mut Client, declares: &str, does: &str) -> Result<String> {
     Ok(sqlstate(&result))
 }
 
+const WRITES: &str = "SELECT txn.declare(ARRAY['account(1)', 'account(2)'])";
+const BOTH: &str = "SELECT txn.declare(ARRAY['account(1)'], ARRAY['account(3)', 'part(4)'])";
+const WIDE: &str = "SELECT txn.declare(ARRAY['account(*)'])";
+const SAME: &str = "SELECT txn.declare(ARRAY['account(1)'], ARRAY['account(1)'])";
+/// Nobody knows what was read where it failed.
+const CAUGHT: &str = "DO $$ BEGIN UPDATE account SET val = 1 WHERE id = 1;
+                  UPDATE account SET val = 1 / 0 WHERE id = 1;
+                  EXCEPTION WHEN division_by_zero THEN END $$";
+
+/// What is declared, and what need not be.
+const FINE: [(&str, &str); 10] = [
+    (WRITES, "UPDATE account SET val = 1 WHERE id = 2"),
+    (WRITES, "SELECT FROM account WHERE id = 1 FOR UPDATE"),
+    (WRITES, "SELECT FROM account WHERE id = 3 FOR KEY SHARE"),
+    (WRITES, "SELECT FROM account WHERE id = 3"),
+    (BOTH, "SELECT FROM account WHERE id IN (1, 3)"),
+    (BOTH, "SELECT FROM account WHERE id = 3 FOR SHARE"),
+    (BOTH, "SELECT FROM part WHERE id = 4"),
+    (BOTH, "SELECT FROM part_1 WHERE id = 4"),
+    (SAME, CAUGHT),
+    (WIDE, "UPDATE account SET val = 1"),
+];
+
+/// Writes of keys that are not declared.
+const REFUSED: [(&str, &str); 6] = [
+    (WRITES, "UPDATE account SET val = 1 WHERE id = 3"),
+    (WRITES, "DELETE FROM account WHERE id = 3"),
+    (WRITES, "INSERT INTO account VALUES (11, 0)"),
+    (WRITES, "SELECT FROM account WHERE id = 3 FOR UPDATE"),
+    (BOTH, "UPDATE account SET val = 1 WHERE id = 3"),
+    (WIDE, "INSERT INTO child VALUES (1, 1)"),
+];
+
+/// Reads, if any are declared, of those that are validated.
+const REFUSED_IF_VALIDATED: [(&str, &str); 3] = [
+    (BOTH, "SELECT FROM account WHERE id = 2"),
+    (BOTH, "SELECT FROM part WHERE id = 5"),
+    (SAME, "SELECT FROM account WHERE id = 2"),
+];
+
 #[test]
 fn with_error_it_fails() -> Result<()> {
     let server = bank(10, &[])?;
@@ -27,92 +67,19 @@ fn with_error_it_fails() -> Result<()> {
          CREATE TABLE child (id int PRIMARY KEY, parent int REFERENCES account) USING txn_heap;
          CREATE TABLE plain (id int)",
     )?;
-    let writes = declare(&[1, 2]);
-    let both = "SELECT txn.declare(ARRAY['account(1)'], ARRAY['account(3)', 'part(4)'])";
-    let wide = "SELECT txn.declare(ARRAY['account(*)'])";
-    let same = "SELECT txn.declare(ARRAY['account(1)'], ARRAY['account(1)'])";
-    // Nobody knows what was read where it failed.
-    let caught = "DO $$ BEGIN UPDATE account SET val = 1 WHERE id = 1;
-                  UPDATE account SET val = 1 / 0 WHERE id = 1;
-                  EXCEPTION WHEN division_by_zero THEN END $$";
-    let cases = [
-        (
-            writes.as_str(),
-            "UPDATE account SET val = 1 WHERE id = 2",
-            "00000",
-            "00000",
-        ),
-        (
-            &writes,
-            "UPDATE account SET val = 1 WHERE id = 3",
-            "55000",
-            "55000",
-        ),
-        (
-            &writes,
-            "DELETE FROM account WHERE id = 3",
-            "55000",
-            "55000",
-        ),
-        (
-            &writes,
-            "INSERT INTO account VALUES (11, 0)",
-            "55000",
-            "55000",
-        ),
-        (
-            &writes,
-            "SELECT FROM account WHERE id = 3 FOR UPDATE",
-            "55000",
-            "55000",
-        ),
-        (
-            &writes,
-            "SELECT FROM account WHERE id = 1 FOR UPDATE",
-            "00000",
-            "00000",
-        ),
-        (
-            &writes,
-            "SELECT FROM account WHERE id = 3 FOR KEY SHARE",
-            "00000",
-            "00000",
-        ),
-        (&writes, "INSERT INTO plain VALUES (1)", "00000", "0A000"),
-        // Reads, if any are declared, of those that are validated.
-        (
-            &writes,
-            "SELECT FROM account WHERE id = 3",
-            "00000",
-            "00000",
-        ),
-        (both, "SELECT FROM account WHERE id = 2", "00000", "55000"),
-        (
-            both,
-            "SELECT FROM account WHERE id IN (1, 3)",
-            "00000",
-            "00000",
-        ),
-        (
-            both,
-            "SELECT FROM account WHERE id = 3 FOR SHARE",
-            "00000",
-            "00000",
-        ),
-        (
-            both,
-            "UPDATE account SET val = 1 WHERE id = 3",
-            "55000",
-            "55000",
-        ),
-        (both, "SELECT FROM part WHERE id = 4", "00000", "00000"),
-        (both, "SELECT FROM part_1 WHERE id = 4", "00000", "00000"),
-        (both, "SELECT FROM part WHERE id = 5", "00000", "55000"),
-        (same, "SELECT FROM account WHERE id = 2", "00000", "55000"),
-        (same, caught, "00000", "00000"),
-        (wide, "UPDATE account SET val = 1", "00000", "00000"),
-        (wide, "INSERT INTO child VALUES (1, 1)", "55000", "55000"),
+    let plain = [(WRITES, "INSERT INTO plain VALUES (1)")];
+    let groups = [
+        (&FINE[..], "00000", "00000"),
+        (&REFUSED, "55000", "55000"),
+        (&REFUSED_IF_VALIDATED, "00000", "55000"),
+        (&plain, "00000", "0A000"),
     ];
+    let cases = groups
+        .into_iter()
+        .flat_map(|(cases, committed, validated)| {
+            let one = move |(declares, does)| (declares, does, committed, validated);
+            cases.iter().copied().map(one)
+        });
     for (declares, does, committed, validated) in cases {
         for (level, expected) in [
             ("read committed", committed),
