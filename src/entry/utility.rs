@@ -113,6 +113,8 @@ impl Command {
             geo::others::note_utility(node);
             if self.computes {
                 geo::cut::before_utility(node);
+            } else {
+                geo::cut::note_import(node);
             }
         }
         // SAFETY: as above.

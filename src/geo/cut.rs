@@ -154,6 +154,25 @@ pub unsafe fn before_utility(node: *const pg_sys::Node) {
     });
 }
 
+/// A utility command that reads nothing has been sent. A snapshot that comes from another session
+/// stays: the transaction has no global one.
+///
+/// # Safety
+/// A utility statement's node.
+pub unsafe fn note_import(node: *const pg_sys::Node) {
+    // SAFETY: by the contract, read as what its tag says.
+    let imports = unsafe {
+        (*node).type_ == NodeTag::T_VariableSetStmt && {
+            let set = &*node.cast::<pg_sys::VariableSetStmt>();
+            set.kind == pg_sys::VariableSetKind::VAR_SET_MULTI
+                && CStr::from_ptr(set.name) == c"TRANSACTION SNAPSHOT"
+        }
+    };
+    if imports {
+        STARTED.set(true);
+    }
+}
+
 /// Whether the command reads nothing but by statements that come to `before_start`, if it does.
 unsafe fn only_starts_others(node: *const pg_sys::Node) -> bool {
     // SAFETY: a utility statement's node.
@@ -320,6 +339,8 @@ fn enter(members: &mut Vec<Member>, left_out: &mut Vec<(Oid, Failure)>) -> Outco
             Err(failure) => {
                 note_away(&member.server, &failure);
                 left_out.push((member.server.mapping, failure));
+                // The others are not left out because of it.
+                waited = false;
             }
         }
     }

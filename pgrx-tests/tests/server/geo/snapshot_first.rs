@@ -115,6 +115,27 @@ fn a_cancel_that_is_caught_fails_nothing_else() -> Result<()> {
     Ok(())
 }
 
+/// A snapshot that was imported from another session stays: nodes are refused, and what is read here
+/// is as that snapshot shows it.
+#[test]
+fn an_imported_snapshot_stays() -> Result<()> {
+    let cluster = Cluster::start(2)?;
+    let mut exporter = cluster.session()?;
+    let begin = "BEGIN ISOLATION LEVEL REPEATABLE READ";
+    exporter.batch_execute(begin)?;
+    let row = exporter.query_one("SELECT pg_export_snapshot()", &[])?;
+    let name: String = row.get(0);
+    let mut writer = cluster.session()?;
+    writer.batch_execute("INSERT INTO ledger VALUES (7)")?;
+    let mut client = session(&cluster, GLOBAL)?;
+    client.batch_execute(&format!("{begin}; SET TRANSACTION SNAPSHOT '{name}'"))?;
+    let seen = int(&mut client, "SELECT count(*) FROM ledger")?;
+    ensure!(seen == 0, "the imported snapshot does not show the row");
+    let told = sqlstate(&client.simple_query("SELECT count(*) FROM trace_0"));
+    ensure!(told == "55000", "{told}");
+    Ok(())
+}
+
 /// Commands that want all others to leave the database take no snapshot of the nodes.
 #[test]
 fn a_copy_of_the_database() -> Result<()> {
