@@ -214,10 +214,6 @@ impl Board {
             &found.incarnation,
             &found.passes,
             &found.looks,
-        ] {
-            word.store(0, Relaxed);
-        }
-        for word in [
             &found.wants_pass,
             &found.wants_look,
             &found.claimed_at,
@@ -384,8 +380,8 @@ impl Board {
     }
 
     /// Hands a decided transaction over to the resolver, which has to be woken: at all of these
-    /// servers (each with the user mapping). False: it is not connected to all of
-    /// them, or there is no room, and nothing was handed over.
+    /// servers (each with the user mapping). False: it is not connected to all of them, or there is
+    /// no room, and nothing was handed over.
     pub fn hand_over(
         &self,
         database: u32,

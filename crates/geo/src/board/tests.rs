@@ -187,7 +187,7 @@ fn what_is_handed_over_is_applied_or_unapplied() {
     assert_eq!(names, [(70, 11), (70, 12), (71, 11), (71, 12)]);
     assert!(handed.iter().all(|one| one.incarnation == 3));
     board.applied(&handed[0]);
-    // Who has come before the second one does not wait for it.
+    // A session that has come before the second one does not wait for it.
     assert!(!board.is_handed(5, 1, before) && board.is_handed(5, 1, board.changes()));
     assert!(board.is_handed(5, 2, before) && !board.has_unapplied(5, 2));
     board.hand_back(5, &handed[1]);

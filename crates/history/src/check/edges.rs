@@ -249,7 +249,8 @@ fn lists(
     appenders(graph, history, store, &longest, &unseen)
 }
 
-/// Who wrote the elements of each list one after the other. By version: it was observed.
+/// Adds the order in which transactions wrote the elements of each list. Returns, by version,
+/// whether it was observed.
 fn elements(
     graph: &mut Graph,
     history: &History,
@@ -275,7 +276,7 @@ fn elements(
     observed
 }
 
-/// Who is before and after the reader of a list.
+/// Adds the transactions before and after the reader of a list.
 fn list_read(
     graph: &mut Graph,
     history: &History,
@@ -300,7 +301,8 @@ fn list_read(
     }
 }
 
-/// Who appended the elements that nobody has read: after those who wrote what was read.
+/// The transactions that appended elements which nobody has read: after the writer of the last one
+/// that was read.
 fn appenders(
     graph: &mut Graph,
     history: &History,

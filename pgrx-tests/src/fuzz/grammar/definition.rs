@@ -21,7 +21,8 @@ pub fn redefine(draw: &mut Draw, at: At) -> Option<Vec<Step>> {
     let mut step = draw.statement(at, String::new());
     let volatility = *draw.one(&["VOLATILE", "STABLE", "IMMUTABLE"]);
     step.sql = format!(
-        "CREATE OR REPLACE FUNCTION defined() RETURNS text LANGUAGE sql {volatility} AS $$SELECT '!{}'::text$$",
+        "CREATE OR REPLACE FUNCTION defined() RETURNS text LANGUAGE sql {volatility} \
+         AS $$SELECT '!{}'::text$$",
         step.id
     );
     step.defines = true;

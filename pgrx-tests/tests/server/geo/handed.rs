@@ -33,8 +33,8 @@ fn commits_sent(cluster: &Cluster, node: usize) -> Result<usize> {
     Ok(log.matches(": COMMIT PREPARED 'txn/").count())
 }
 
-/// Who uses the nodes next waits for the answers to COMMIT PREPARED, which is sent once, and for no
-/// pass over all nodes.
+/// A session that uses the nodes next waits for the answers to COMMIT PREPARED, which is sent once,
+/// and for no pass over all nodes.
 #[test]
 fn who_comes_next_waits_for_no_pass() -> Result<()> {
     const TRANSFERS: i64 = 10;

@@ -138,7 +138,7 @@ fn a_queue_takes_as_many_rows_as_it_is_long() -> Result<()> {
     ensure!(waits.left_out == 0);
     let mut look = Look::default();
     look.add(HERE, 0, &waits, &[]);
-    // Who is first waits for the holder, and each of the others for one before it at least.
+    // The first one waits for the holder, and each of the others for one before it at least.
     ensure!(look.edges.len() >= QUEUE && look.begun.len() == QUEUE + 1);
     holder.batch_execute("ROLLBACK")?;
     for waiting in queue {

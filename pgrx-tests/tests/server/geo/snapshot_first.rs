@@ -115,8 +115,8 @@ fn a_cancel_that_is_caught_fails_nothing_else() -> Result<()> {
     Ok(())
 }
 
-/// A snapshot that was imported from another session stays: nodes are refused, and what is read here
-/// is as that snapshot shows it.
+/// A snapshot that was imported from another session stays: nodes are refused, and what is read
+/// here is as that snapshot shows it.
 #[test]
 fn an_imported_snapshot_stays() -> Result<()> {
     let cluster = Cluster::start(2)?;
