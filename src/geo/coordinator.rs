@@ -233,9 +233,14 @@ pub fn is_active(sequence: u64) -> bool {
     active.and(handed).contains(sequence)
 }
 
+/// Until when one who begins to wait now waits for what is decided to be applied.
+pub fn apply_limit() -> u64 {
+    process::now() + guc::GEO_APPLY_TIMEOUT.get().max(1000) as u64 * 1000
+}
+
 /// Before a transaction uses a server: what is decided has to be applied there first. Raises on a
 /// cancel.
-pub fn wait_until_applied(server: Oid, name: &str) -> Outcome<()> {
+pub fn wait_until_applied(server: Oid, name: &str, until: u64) -> Outcome<()> {
     // SAFETY: a plain look.
     if unsafe { pg_sys::RecoveryInProgress() } {
         return Ok(());
@@ -243,7 +248,6 @@ pub fn wait_until_applied(server: Oid, name: &str) -> Outcome<()> {
     if known().is_none_or(|known| known.phase != Phase::Paused) {
         ready()?;
     }
-    let until = process::now() + guc::GEO_APPLY_TIMEOUT.get().max(1000) as u64 * 1000;
     // What others hand over from now on is not waited for.
     let now = memory().with_geo(|board| board.changes());
     loop {

@@ -4,7 +4,9 @@
 //! A node that cannot be reached then is left out. To use it later is an error.
 
 use super::coordinator;
+use super::exchange::{Command, Request, Role};
 use super::failure::{Failure, NOT_IN_STATE, NOT_SUPPORTED, Outcome, guarded};
+use super::first;
 use super::gate::{self, Reader};
 use super::named::Named;
 use super::node::{Node, Use};
@@ -14,13 +16,11 @@ use super::schedule::Sent;
 use super::server::Server;
 use super::socket::wait_for_any;
 use crate::pg::local::Local;
-use crate::pg::nodes::nodes as elements;
-use crate::pg::{nesting, process, rights, snapshot};
+use crate::pg::{inherits, nesting, process, rights, snapshot};
 use crate::range_occ::{ordered, session};
 use crate::shared::guc;
-use pgrx::pg_sys::{self, NodeTag, Oid, QueryDesc};
+use pgrx::pg_sys::{self, Oid, QueryDesc};
 use std::cell::{Cell, RefCell};
-use std::ffi::CStr;
 use std::rc::Rc;
 
 /// SQLSTATE 40001: another attempt may succeed.
@@ -61,15 +61,26 @@ static STARTED: Local<Cell<bool>> = Local::new(Cell::new(false));
 /// The transaction has ended.
 pub fn forget() {
     STARTED.set(false);
+    ONLY_PLANNED.set(false);
     if let Ok(mut cut) = CUT.try_borrow_mut() {
         *cut = None;
     }
     snapshot::unpin();
 }
 
+/// Only the planner has used nodes in the transaction, to make estimates: what it has read there is
+/// not part of any answer.
+static ONLY_PLANNED: Local<Cell<bool>> = Local::new(Cell::new(false));
+
 /// Whether the transaction may use the node, where it has a transaction already if that `is_open`.
 fn check(server: &Server, is_open: bool) -> Outcome<()> {
     match &*CUT.borrow() {
+        None if nesting::is_planning() && !STARTED.get() => {
+            if !nodes::are_used() {
+                ONLY_PLANNED.set(true);
+            }
+            Ok(())
+        }
         None => Err(late()),
         Some(Cut::Missed(failure)) => Err(failure.clone()),
         Some(Cut::Taken(_)) if is_open => Ok(()),
@@ -99,7 +110,7 @@ fn not_part(server: &Server) -> Failure {
             server.name
         ),
     )
-    .detail("It is reached by another user mapping than those of the first statement.")
+    .detail("It is reached by another user mapping than those of the first statement, or is new.")
     .hint("Use it in the first statement of the transaction.")
 }
 
@@ -127,9 +138,24 @@ pub unsafe fn before_start(query: *mut QueryDesc) {
     // SAFETY: by the contract.
     guarded(|| unsafe {
         let is_fit = is_first && rights::unwinding(|| snapshot::is_retakeable(query));
-        let named = Named::by((*query).plannedstmt);
-        settle(is_fit, &named, || ordered::retake(query));
+        let is_plan_whole = {
+            let plan = (*query).plannedstmt;
+            let heirs = || inherits::heirs(plan, (*query).snapshot);
+            let before = is_fit.then(heirs);
+            settle(is_fit, &Named::by(plan), || ordered::retake(query));
+            before.is_none_or(|before| before == heirs())
+        };
+        if !is_plan_whole {
+            divided_anew().raise();
+        }
     });
+}
+
+/// The plan is older than the snapshot, and does not read all partitions that this shows.
+fn divided_anew() -> Failure {
+    Failure::new(TRY_AGAIN, "could not take a global snapshot")
+        .detail("A table was attached or detached as a partition or an heir meanwhile.")
+        .hint("The transaction might succeed if retried.")
 }
 
 /// A utility command that may read is about to run.
@@ -138,12 +164,12 @@ pub unsafe fn before_start(query: *mut QueryDesc) {
 /// A utility statement's node.
 pub unsafe fn before_utility(node: *const pg_sys::Node) {
     // SAFETY: by the contract.
-    if unsafe { only_starts_others(node) } {
+    if unsafe { first::only_starts_others(node, is_due) } {
         return;
     }
     let is_first = !STARTED.replace(true);
     // SAFETY: by the contract.
-    if !is_due() || !unsafe { takes_it(node) } {
+    if !is_due() || !unsafe { first::may_take(node) } {
         return;
     }
     // SAFETY: by the contract.
@@ -160,66 +186,10 @@ pub unsafe fn before_utility(node: *const pg_sys::Node) {
 /// # Safety
 /// A utility statement's node.
 pub unsafe fn note_import(node: *const pg_sys::Node) {
-    // SAFETY: by the contract, read as what its tag says.
-    let imports = unsafe {
-        (*node).type_ == NodeTag::T_VariableSetStmt && {
-            let set = &*node.cast::<pg_sys::VariableSetStmt>();
-            set.kind == pg_sys::VariableSetKind::VAR_SET_MULTI
-                && CStr::from_ptr(set.name) == c"TRANSACTION SNAPSHOT"
-        }
-    };
-    if imports {
+    // SAFETY: by the contract.
+    if unsafe { first::imports_snapshot(node) } {
         STARTED.set(true);
     }
-}
-
-/// Whether the command reads nothing but by statements that come to `before_start`, if it does.
-unsafe fn only_starts_others(node: *const pg_sys::Node) -> bool {
-    // SAFETY: a utility statement's node.
-    match unsafe { (*node).type_ } {
-        NodeTag::T_PrepareStmt | NodeTag::T_ConstraintsSetStmt | NodeTag::T_CheckPointStmt => true,
-        // SAFETY: as its tag says; a value that is none is the command's own error.
-        NodeTag::T_ExplainStmt => !is_due() || guarded(|| unsafe { !is_analyzed(node.cast()) }),
-        _ => false,
-    }
-}
-
-/// Whether the EXPLAIN runs its statement.
-unsafe fn is_analyzed(explain: *const pg_sys::ExplainStmt) -> bool {
-    // SAFETY: a utility statement's node.
-    unsafe {
-        let mut options = elements((*explain).options);
-        options.any(|option| {
-            let option = option.cast::<pg_sys::DefElem>();
-            CStr::from_ptr((*option).defname) == c"analyze" && pg_sys::defGetBoolean(option)
-        })
-    }
-}
-
-/// Whether the command reads rows for its client, or is a change of tables, which may come first in
-/// a transaction that reads. Others take no snapshot of the nodes: CREATE DATABASE, which wants the
-/// resolver to leave, and what cannot be in a transaction block.
-unsafe fn takes_it(node: *const pg_sys::Node) -> bool {
-    // SAFETY: a utility statement's node.
-    let tag = unsafe { (*node).type_ };
-    matches!(
-        tag,
-        NodeTag::T_AlterTableStmt
-            | NodeTag::T_CallStmt
-            | NodeTag::T_CopyStmt
-            | NodeTag::T_CreateStmt
-            | NodeTag::T_CreateTableAsStmt
-            | NodeTag::T_DeclareCursorStmt
-            | NodeTag::T_DoStmt
-            | NodeTag::T_DropStmt
-            | NodeTag::T_ExecuteStmt
-            | NodeTag::T_ExplainStmt
-            | NodeTag::T_FetchStmt
-            | NodeTag::T_IndexStmt
-            | NodeTag::T_RefreshMatViewStmt
-            | NodeTag::T_TruncateStmt
-            | NodeTag::T_ViewStmt
-    )
 }
 
 /// Takes the snapshot if it can be taken, and notes what has become of it.
@@ -241,8 +211,21 @@ fn obstacle(is_fit: bool) -> Option<Failure> {
     } else if session::is_validated() {
         refused("cannot take a global snapshot for a validated transaction")
     } else {
-        (!is_fit || nodes::are_used()).then(late)
+        (!is_fit || nodes::are_used() && !ONLY_PLANNED.get()).then(late)
     }
+}
+
+/// Ends what the planner's reads have begun at the nodes.
+fn end_planned() {
+    if !ONLY_PLANNED.take() {
+        return;
+    }
+    nodes::for_each(|_, node| {
+        if node.is_in_transaction() {
+            node.send(&Request::of(Command::new(Role::Ending, "ROLLBACK")), None);
+            node.end_transaction();
+        }
+    });
 }
 
 /// A node that is to be read.
@@ -255,6 +238,7 @@ struct Member {
 
 /// Takes the snapshot, at the nodes and here. Raises on a cancel.
 fn take(named: &Named, retake: impl FnOnce()) -> Cut {
+    end_planned();
     let nodes = named.nodes();
     if nodes.is_empty() {
         return Cut::Taken(Vec::new());
@@ -262,11 +246,12 @@ fn take(named: &Named, retake: impl FnOnce()) -> Cut {
     if let Err(failure) = planner::require_libpq().and_then(|()| coordinator::ready().map(drop)) {
         return Cut::Missed(failure);
     }
+    let until = coordinator::apply_limit();
     let mut left_out = Vec::new();
     let mut members = Vec::new();
     for server in nodes {
         let is_named = named.has(server.server);
-        match reach(&server, is_named) {
+        match reach(&server, is_named, until) {
             Ok(id) => members.push(Member {
                 id,
                 server,
@@ -275,7 +260,7 @@ fn take(named: &Named, retake: impl FnOnce()) -> Cut {
             Err(failure) => left_out.push((server.mapping, failure)),
         }
     }
-    match enter(&mut members, &mut left_out) {
+    match enter(&mut members, &mut left_out, until) {
         Ok(Some(reader)) => open(&members, reader, retake, &mut left_out),
         Ok(None) => {}
         Err(failure) => return Cut::Missed(failure),
@@ -284,10 +269,12 @@ fn take(named: &Named, retake: impl FnOnce()) -> Cut {
 }
 
 /// The connection to a node. One that could not be reached lately is not tried, unless it is named.
-fn reach(server: &Rc<Server>, is_named: bool) -> Outcome<NodeId> {
+fn reach(server: &Rc<Server>, is_named: bool, until: u64) -> Outcome<NodeId> {
     match lately(server.mapping) {
         Some(failure) if !is_named => Err(failure),
-        _ => nodes::open(server, Use::Work).inspect_err(|failure| note_away(server, failure)),
+        _ => {
+            nodes::open(server, Use::Work, until).inspect_err(|failure| note_away(server, failure))
+        }
     }
 }
 
@@ -312,15 +299,20 @@ fn note_away(server: &Server, failure: &Failure) {
 
 /// Comes to the gate, with all that is decided applied at the nodes. Those at which it is not in
 /// time are left out. None: no node is left.
-fn enter(members: &mut Vec<Member>, left_out: &mut Vec<(Oid, Failure)>) -> Outcome<Option<Reader>> {
-    let until = process::now() + guc::GEO_APPLY_TIMEOUT.get().max(1000) as u64 * 1000;
+fn enter(
+    members: &mut Vec<Member>,
+    left_out: &mut Vec<(Oid, Failure)>,
+    until: u64,
+) -> Outcome<Option<Reader>> {
+    // The servers may have taken all of the time before: it is not the commits' fault at the gate.
+    let limit = until.max(process::now() + patience());
     let mut waited = false;
     while !members.is_empty() {
-        if std::mem::replace(&mut waited, true) && process::now() >= until {
+        if std::mem::replace(&mut waited, true) && process::now() >= limit {
             return Err(not_in_time());
         }
         let servers = members.iter().map(|one| one.server.server);
-        let Some(reader) = gate::enter_to_read(servers, until) else {
+        let Some(reader) = gate::enter_to_read(servers, limit) else {
             return Err(not_in_time());
         };
         wait_for_handed(members);
@@ -334,7 +326,7 @@ fn enter(members: &mut Vec<Member>, left_out: &mut Vec<(Oid, Failure)>) -> Outco
         };
         drop(reader);
         let member = members.swap_remove(at);
-        match wait_until_applied(&member) {
+        match wait_until_applied(&member, until) {
             Ok(()) => members.push(member),
             Err(failure) => {
                 note_away(&member.server, &failure);
@@ -350,11 +342,16 @@ fn enter(members: &mut Vec<Member>, left_out: &mut Vec<(Oid, Failure)>) -> Outco
 /// Inside the gate: waits for commits that the resolver is about to apply. No others are handed
 /// over meanwhile. Raises on a cancel.
 fn wait_for_handed(members: &[Member]) {
-    let until = process::now() + guc::GEO_SNAPSHOT_TIMEOUT.get().max(1) as u64 * 1000;
+    let until = process::now() + patience();
     let any = |is_so: fn(Oid) -> bool| members.iter().any(|one| is_so(one.server.server));
     while !any(coordinator::is_left) && any(coordinator::is_handed) && process::now() < until {
         coordinator::nap();
     }
+}
+
+/// For how long commits are held up at a time, in microseconds.
+fn patience() -> u64 {
+    guc::GEO_SNAPSHOT_TIMEOUT.get().max(1) as u64 * 1000
 }
 
 fn not_in_time() -> Failure {
@@ -362,10 +359,10 @@ fn not_in_time() -> Failure {
         .detail("Commits at the servers have not ended in time.")
 }
 
-fn wait_until_applied(member: &Member) -> Outcome<()> {
+fn wait_until_applied(member: &Member, until: u64) -> Outcome<()> {
     match lately(member.server.mapping) {
         Some(failure) if !member.is_named => Err(failure),
-        _ => coordinator::wait_until_applied(member.server.server, &member.server.name),
+        _ => coordinator::wait_until_applied(member.server.server, &member.server.name, until),
     }
 }
 
@@ -395,7 +392,7 @@ fn open(
     retake: impl FnOnce(),
     left_out: &mut Vec<(Oid, Failure)>,
 ) {
-    let until = process::now() + guc::GEO_SNAPSHOT_TIMEOUT.get().max(1) as u64 * 1000;
+    let until = process::now() + patience();
     let asked = Asked(members);
     let send = |one: &Member| (one.id, nodes::send(one.id, "SELECT 1", Vec::new(), None));
     let sent: Vec<Sent> = members.iter().map(send).collect();

@@ -12,6 +12,7 @@ mod exchange;
 mod facts;
 mod failure;
 mod fetched;
+mod first;
 mod gate;
 mod key;
 pub mod last;

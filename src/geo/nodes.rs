@@ -160,11 +160,11 @@ pub fn reach(server: &Rc<Server>, for_use: Use) -> Outcome<NodeId> {
         };
         check(server, !all(is_open).is_empty())?;
     }
-    open(server, for_use)
+    open(server, for_use, coordinator::apply_limit())
 }
 
-/// `reach`, whatever snapshot the transaction has.
-pub fn open(server: &Rc<Server>, for_use: Use) -> Outcome<NodeId> {
+/// `reach`, whatever snapshot the transaction has. Waits until then for what is decided.
+pub fn open(server: &Rc<Server>, for_use: Use, until: u64) -> Outcome<NodeId> {
     listen();
     USED.set(true);
     if let Some(id) = look_up(server, for_use) {
@@ -180,7 +180,7 @@ pub fn open(server: &Rc<Server>, for_use: Use) -> Outcome<NodeId> {
             .hint("See the settings txn.geo_last and txn.geo_prepare."));
         }
         if !with(id, |node| node.is_open()) {
-            before_first_use(server)?;
+            before_first_use(server, until)?;
         }
         return Ok(id);
     }
@@ -200,7 +200,7 @@ pub fn open(server: &Rc<Server>, for_use: Use) -> Outcome<NodeId> {
         )
         .detail("One of them is a superuser, and the user mapping is the same."));
     }
-    before_first_use(server)?;
+    before_first_use(server, until)?;
     Ok(insert(make(server, for_use)?))
 }
 
@@ -212,9 +212,9 @@ fn make(server: &Rc<Server>, for_use: Use) -> Outcome<Node> {
 }
 
 /// Before the transaction sends anything to the server.
-fn before_first_use(server: &Server) -> Outcome<()> {
+fn before_first_use(server: &Server, until: u64) -> Outcome<()> {
     coordinator::note_used(server.server);
-    coordinator::wait_until_applied(server.server, &server.name)
+    coordinator::wait_until_applied(server.server, &server.name, until)
 }
 
 fn insert(node: Node) -> NodeId {
@@ -390,7 +390,7 @@ fn repeat(id: NodeId) -> Outcome<bool> {
         )
     });
     let Some(sent) = sent else { return Ok(false) };
-    before_first_use(&server)?;
+    before_first_use(&server, coordinator::apply_limit())?;
     let mut node = make(&server, for_use)?;
     let (cluster, process) = with(id, |lost| (lost.facts.cluster(), lost.process()));
     running::lose(cluster, process);

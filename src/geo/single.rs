@@ -1,6 +1,7 @@
 //! The commit of a transaction that has written at one node only: one phase, no decision row.
 
 use super::connect;
+use super::coordinator;
 use super::exchange::{Command, Request, Role};
 use super::facts::Facts;
 use super::failure::{Failure, Outcome, ROLLED_BACK, UNKNOWN_OUTCOME};
@@ -10,7 +11,6 @@ use super::running;
 use super::server::Server;
 use super::settle;
 use crate::pg::process;
-use crate::shared::guc;
 use geo::NodeStatus;
 use std::rc::Rc;
 
@@ -18,7 +18,7 @@ use std::rc::Rc;
 pub fn commit(id: NodeId) -> Outcome<()> {
     running::protect();
     let exchange = settle::send_ending(id, "COMMIT");
-    if !settle::settle(&[id], deadline(), settle::Heeds::Cancel) {
+    if !settle::settle(&[id], coordinator::apply_limit(), settle::Heeds::Cancel) {
         // The node may have committed.
         nodes::with(id, Node::give_up);
     }
@@ -53,14 +53,9 @@ pub fn commit(id: NodeId) -> Outcome<()> {
     find_out(&server, &facts, transaction)
 }
 
-/// How long the outcome is waited for.
-fn deadline() -> u64 {
-    process::now() + guc::GEO_APPLY_TIMEOUT.get().max(1000) as u64 * 1000
-}
-
 /// The connection was lost between COMMIT and its answer: asks on a new one.
 fn find_out(server: &Rc<Server>, before: &Facts, transaction: Option<u64>) -> Outcome<()> {
-    let until = deadline();
+    let until = coordinator::apply_limit();
     let unknown = |why: &str| {
         Failure::new(
             UNKNOWN_OUTCOME,

@@ -155,6 +155,9 @@ fn check_place(function: Oid) {
     if !is_alone(function) {
         errors::refuse(&errors::NOT_ALONE);
     }
+    if snapshot::is_pinned() {
+        errors::refuse(&errors::GLOBAL_SNAPSHOT);
+    }
     if !xact::is_read_committed() {
         fastpath::watch();
         let is_first = session::has_used_snapshot_once()

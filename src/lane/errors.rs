@@ -145,6 +145,14 @@ pub const NOT_FIRST: Report = Report {
     hint: None,
 };
 
+/// The snapshot is one of all nodes.
+pub const GLOBAL_SNAPSHOT: Report = Report {
+    code: *b"0A000",
+    message: c"keys cannot be declared in a transaction with a global snapshot",
+    detail: Some(c"The snapshot is taken before the keys are granted, and cannot be taken again."),
+    hint: Some(c"Set txn.geo_snapshot to node."),
+};
+
 /// Somebody redefines a table again and again.
 pub const REDEFINED: Report = Report {
     code: *b"40001",

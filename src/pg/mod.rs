@@ -11,6 +11,7 @@ pub mod fastpath;
 pub mod form;
 pub mod frontend;
 mod image;
+pub mod inherits;
 mod key;
 pub mod label;
 mod language;

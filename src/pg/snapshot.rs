@@ -254,6 +254,11 @@ pub fn pin() {
     PINNED.set(true);
 }
 
+/// Whether it does.
+pub fn is_pinned() -> bool {
+    PINNED.get()
+}
+
 /// The transaction has ended.
 #[inline]
 pub fn unpin() {
@@ -268,7 +273,7 @@ fn may_retake(is_first: bool) -> bool {
     let is_fit = unsafe { !pg_sys::ActivePortal.is_null() && !pg_sys::am_walsender };
     // A transaction with an id has written something.
     is_fit
-        && !PINNED.get()
+        && !is_pinned()
         && !xact::is_read_committed()
         && may_restart_ssi()
         && xact::own_xid() == 0

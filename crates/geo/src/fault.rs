@@ -41,6 +41,12 @@ pub(crate) enum Fault {
     /// The client is told when the decision is visible, but not yet durable.
     #[cfg(test)]
     ToldBeforeDurable,
+    /// A session hands its commit over when the decision is visible, but not yet durable.
+    #[cfg(test)]
+    HandedBeforeDurable,
+    /// A commit that was handed over counts as applied though a node's standby may not have it.
+    #[cfg(test)]
+    HandedUnwarned,
     /// A restarted coordinator keeps its incarnation, and uses names again.
     #[cfg(test)]
     IncarnationKept,

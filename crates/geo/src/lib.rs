@@ -41,4 +41,6 @@ pub use running::{LOST, Running, Session, TEXT};
 pub use slots::{Active, Slot, active};
 pub use status::{Asked, History, Judged, NodeStatus, Prepared, judge};
 pub use vote::{Answer, Vote, applied, is_synchronous, vote};
-pub use waits::{MOST as MOST_WAITS, Prepared as PreparedWait, WAITS, Wait, Waits};
+pub use waits::{
+    MOST as MOST_WAITS, Own, Prepared as PreparedWait, Wait, Waits, waits_at_node, waits_here,
+};

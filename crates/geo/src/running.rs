@@ -31,6 +31,8 @@ pub struct Running {
     waits: AtomicU64,
     /// It must not be made to fail any more.
     is_protected: AtomicU64,
+    /// It has been told to fail, and has not waited since.
+    is_told: AtomicU64,
     /// How many processes it has lost at nodes, and the running server and number of each.
     losses: AtomicU64,
     lost: [(AtomicU64, AtomicU64); LOST],
@@ -50,6 +52,8 @@ pub struct Session {
     pub wait: u64,
     /// It must not be made to fail any more.
     pub is_protected: bool,
+    /// It has been told to fail, and is about to release what it has locked since some savepoint.
+    pub is_told: bool,
     /// Processes at nodes that bear its name and do not act for it any more, as their connections
     /// were lost: the running server, and the number there. 0: no process.
     pub lost: [(u64, i32); LOST],
@@ -75,6 +79,7 @@ impl Running {
         self.wait_is_over();
         self.sequence.store(0, Relaxed);
         self.is_protected.store(0, Relaxed);
+        self.is_told.store(0, Relaxed);
         self.losses.store(0, Relaxed);
     }
 
@@ -94,6 +99,7 @@ impl Running {
             pid: self.pid.load(Relaxed) as i32,
             wait: self.wait.load(Relaxed),
             is_protected: self.is_protected.load(Relaxed) != 0,
+            is_told: self.is_told.load(Relaxed) != 0,
             lost: self.lost(),
             has_lost_more: self.losses.load(Relaxed) > LOST as u64,
         })
@@ -120,6 +126,7 @@ impl Running {
     /// The process has waited at a node for a while, in a wait that can be ended.
     pub fn begin_wait(&self) {
         self.wait_is_over();
+        self.is_told.store(0, Relaxed);
         self.wait
             .store(self.waits.fetch_add(1, Relaxed) + 1, Relaxed);
     }
@@ -152,6 +159,7 @@ impl Running {
             word.store(u64::from_le_bytes(whole), Relaxed);
         }
         self.length.store(end as u64, Relaxed);
+        self.is_told.store(1, Relaxed);
         true
     }
 
@@ -183,6 +191,7 @@ mod tests {
             wait: zero(),
             waits: zero(),
             is_protected: zero(),
+            is_told: zero(),
             losses: zero(),
             lost: std::array::from_fn(|_| (zero(), zero())),
             length: zero(),
@@ -226,6 +235,10 @@ mod tests {
         assert_eq!(one.refusal().as_deref(), Some("the reason why"));
         one.wait_is_over();
         assert_eq!(one.refusal(), None);
+        // It gives way until it waits again.
+        assert!(one.read().unwrap().is_told);
+        one.begin_wait();
+        assert!(!one.read().unwrap().is_told);
     }
 
     /// Neither the next wait nor the next transaction of the session.

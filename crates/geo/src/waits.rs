@@ -7,7 +7,7 @@ use crate::running::Session;
 use std::collections::BTreeMap;
 
 /// So many processes that wait are asked for, at most, and so many for which each of them waits:
-/// the next ones have to wait until these are gone. In `WAITS`.
+/// the next ones have to wait until these are gone. In `waits`.
 pub const MOST: usize = 256;
 
 /// The waits at a server, as `Waits::of_rows` reads them. All may ask this, whoever the processes
@@ -15,16 +15,18 @@ pub const MOST: usize = 256;
 ///
 /// A process in a queue waits for all before it, so there are about n²/2 waits of n processes.
 /// They come in n rows, one for each process with those it waits for; names come once for each.
-/// `pg_blocking_pids` calls prepared transactions 0: their gids come one by one. Transactions over
-/// several servers come first, then those that have waited for long.
-pub const WAITS: &str = "WITH locks AS MATERIALIZED (SELECT * FROM pg_catalog.pg_locks), \
+/// `pg_blocking_pids` calls prepared transactions 0: their gids come one by one. Those for which
+/// `first` is true come first, then those that have waited for long.
+fn waits(first: &str) -> String {
+    format!(
+        "WITH locks AS MATERIALIZED (SELECT * FROM pg_catalog.pg_locks), \
      activity AS MATERIALIZED (SELECT pid, leader_pid, application_name, \
      pg_catalog.starts_with(application_name, 'txn/') IS TRUE AS is_ours \
      FROM pg_catalog.pg_stat_activity), \
      waiting AS MATERIALIZED (SELECT l.*, COALESCE(a.leader_pid, l.pid) AS process \
      FROM locks l LEFT JOIN activity a ON a.pid = l.pid \
      WHERE NOT l.granted AND l.waitstart IS NOT NULL \
-     ORDER BY a.is_ours IS TRUE DESC, l.waitstart LIMIT 256), \
+     ORDER BY {first} DESC, l.waitstart LIMIT 256), \
      waits AS MATERIALIZED (SELECT w.*, ARRAY(SELECT DISTINCT b.pid \
      FROM pg_catalog.unnest(pg_catalog.pg_blocking_pids(w.pid)) b(pid) LIMIT 256) AS blockers \
      FROM waiting w), \
@@ -49,7 +51,23 @@ pub const WAITS: &str = "WITH locks AS MATERIALIZED (SELECT * FROM pg_catalog.pg
      WHERE 0 = ANY (w.blockers) AND pg_catalog.starts_with(p.gid, 'txn/') LIMIT 4096) \
      UNION ALL \
      SELECT 'all', pg_catalog.count(*)::text, NULL, NULL, NULL, NULL FROM locks \
-     WHERE NOT granted AND waitstart IS NOT NULL";
+     WHERE NOT granted AND waitstart IS NOT NULL"
+    )
+}
+
+/// What is asked at a node.
+pub fn waits_at_node() -> String {
+    waits("a.is_ours IS TRUE")
+}
+
+/// What is asked at the server of these sessions.
+pub fn waits_here(sessions: impl Iterator<Item = i32>) -> String {
+    let pids: Vec<String> = sessions.map(|pid| pid.to_string()).collect();
+    let pids = pids.join(",");
+    waits(&format!(
+        "(a.is_ours IS TRUE OR COALESCE(a.leader_pid, l.pid) = ANY ('{{{pids}}}'))"
+    ))
+}
 
 /// The conflicts of lock modes (lock.c: LockConflicts), each mode with those that it conflicts
 /// with.
@@ -113,7 +131,7 @@ pub struct Waits {
 }
 
 impl Waits {
-    /// What the rows of `WAITS` say.
+    /// What the rows of `waits` say.
     pub fn of_rows(rows: Vec<Vec<Option<String>>>) -> Waits {
         let mut all = Waits::default();
         let mut count = 0;
@@ -151,37 +169,54 @@ fn pids(text: &str) -> Vec<i32> {
     text.split(' ').filter_map(|pid| pid.parse().ok()).collect()
 }
 
+/// What the coordinator knows that looks.
+#[derive(Clone, Copy, Debug)]
+pub struct Own<'a> {
+    /// Its number; None: it has none yet.
+    pub coordinator: Option<u128>,
+    /// Its sessions, as they were before the servers were asked.
+    pub sessions: &'a [Session],
+}
+
 /// A server whose waits are looked at.
 struct Place<'a> {
     place: u32,
     cluster: u64,
     names: &'a BTreeMap<i32, Name>,
-    sessions: &'a [Session],
+    own: Own<'a>,
 }
 
 impl Place<'_> {
     /// The party of that process. None: it acts for nobody any more, or that is not known.
     fn party(&self, pid: i32) -> Option<(Party, Option<Name>)> {
         let place = self.place;
-        let mut sessions = self.sessions.iter();
+        let mut sessions = self.own.sessions.iter();
         if let Some(one) = sessions.find(|one| place == HERE && one.pid == pid) {
-            return Some((Party::Transaction(one.name.id), Some(one.name)));
+            let party = (Party::Transaction(one.name.id), Some(one.name));
+            return (!one.is_told).then_some(party);
         }
         let Some(name) = self.names.get(&pid) else {
             return Some((Party::Process { place, pid }, None));
         };
-        let is_lost = |one: &Session| one.has_lost_more || one.lost.contains(&(self.cluster, pid));
-        let session = self.session(name.id);
-        (!session.is_some_and(is_lost)).then_some((Party::Transaction(name.id), Some(*name)))
+        let is_over = match self.session(name.id) {
+            Some(one) => {
+                one.is_told || one.has_lost_more || one.lost.contains(&(self.cluster, pid))
+            }
+            // It has ended, and its process does not know yet; or it has begun meanwhile.
+            None => self.own.coordinator == Some(name.id.coordinator),
+        };
+        (!is_over).then_some((Party::Transaction(name.id), Some(*name)))
     }
 
     fn session(&self, id: Id) -> Option<&Session> {
-        self.sessions.iter().find(|one| one.name.id == id)
+        let mut sessions = self.own.sessions.iter();
+        sessions.find(|one| one.name.id == id)
     }
 
     /// Whether that process waits for a transaction that can be told to fail.
     fn may_fail(&self, pid: i32) -> bool {
-        let is_session = self.place == HERE && self.sessions.iter().any(|one| one.pid == pid);
+        let mut sessions = self.own.sessions.iter();
+        let is_session = self.place == HERE && sessions.any(|one| one.pid == pid);
         let name = self.names.get(&pid).filter(|_| !is_session);
         let is_protected = |name: &Name| self.session(name.id).is_some_and(|one| one.is_protected);
         name.is_some_and(|name| !is_protected(name))
@@ -191,12 +226,12 @@ impl Place<'_> {
 impl Look {
     /// Adds what a running server says, which is called `place` here. `HERE` is this one, at which
     /// the processes of the sessions are.
-    pub fn add(&mut self, place: u32, cluster: u64, waits: &Waits, sessions: &[Session]) {
+    pub fn add(&mut self, place: u32, cluster: u64, waits: &Waits, own: Own<'_>) {
         let at = Place {
             place,
             cluster,
             names: &waits.names,
-            sessions,
+            own,
         };
         if waits.left_out > 0 {
             self.left_out.insert(place, waits.left_out);

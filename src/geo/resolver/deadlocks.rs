@@ -10,7 +10,7 @@ use crate::geo::facts;
 use crate::geo::failure::log;
 use crate::pg::process;
 use crate::shared::wait;
-use geo::{Deadlock, HERE, Id, Look, Session, Waits};
+use geo::{Deadlock, HERE, Id, Look, Own, Session, Waits};
 use pgrx::pg_sys;
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
@@ -41,6 +41,12 @@ fn here() -> u64 {
     let mut texts = rows.into_iter().flatten().flatten();
     let mut next = || texts.next().unwrap_or_default();
     facts::cluster(&next(), &next())
+}
+
+/// The number of this coordinator.
+fn own_coordinator() -> Option<u128> {
+    let known = memory().with_geo(|board| board.known(database()))?;
+    Some(known.coordinator).filter(|&coordinator| coordinator != 0)
 }
 
 /// A node that was asked.
@@ -164,7 +170,7 @@ impl Begun {
             }
             let texts = Rc::new(Texts::default());
             let mut request = Request::of(Command::new(Role::Prologue, LIMIT));
-            request.push(Command::new(Role::Statement, geo::WAITS));
+            request.push(Command::new(Role::Statement, &geo::waits_at_node()));
             if let Some(sent) = link::send(link, &request, Some(texts.clone())) {
                 asked.push(Asked {
                     place,
@@ -192,33 +198,36 @@ impl Begun {
             Some((_, session)) => {
                 !session.is_protected && (session.wait != 0 || !untold.contains(&id))
             }
-            None => is_seen_by_all && !self.is_ours(id),
+            None => is_seen_by_all && own_coordinator() != Some(id.coordinator),
         }
-    }
-
-    fn is_ours(&self, id: Id) -> bool {
-        let known = memory().with_geo(|board| board.known(database()));
-        known.is_some_and(|known| known.coordinator == id.coordinator)
     }
 
     /// What those have said that have answered, and this server.
     fn look(&self) -> Look {
         let sessions: Vec<Session> = self.sessions.iter().map(|one| one.1).collect();
+        let known = Own {
+            coordinator: own_coordinator(),
+            sessions: &sessions,
+        };
         let mut look = Look::default();
         for one in &self.asked {
             if one.sent.is_done() && !one.sent.has_failed() {
                 let waits = Waits::of_rows(one.texts.take_all());
-                look.add(one.place, one.cluster, &waits, &sessions);
+                look.add(one.place, one.cluster, &waits, known);
             }
         }
-        let own = Waits::of_rows(in_transaction(|| rows::texts(geo::WAITS)));
-        look.add(HERE, self.here, &own, &sessions);
+        let asked = geo::waits_here(sessions.iter().map(|one| one.pid));
+        let own = Waits::of_rows(in_transaction(|| rows::texts(&asked)));
+        look.add(HERE, self.here, &own, known);
         look
     }
 }
 
 /// For texts: the name of the server.
 fn name_of(links: &[Link], place: u32) -> String {
+    if place == HERE {
+        return "the coordinator".to_owned();
+    }
     let link = links
         .iter()
         .find(|link| u32::from(link.server.server) == place);

@@ -2,8 +2,9 @@
 
 use super::NODES;
 use crate::fault::{Fault, planted};
-use crate::{Decision, Gid, Prepared, Slot};
+use crate::{Active, Decision, Gid, Prepared, Slot};
 use shuttle::sync::{Arc, Mutex};
+use std::collections::BTreeSet;
 
 const UUID: u128 = 1;
 const FIRST_MAPPING: u32 = 10;
@@ -14,6 +15,31 @@ pub struct Memory {
     /// How often the coordinator has died before.
     life: u64,
     pub slots: Vec<Slot>,
+    /// What sessions have handed over to the resolver, at a node each.
+    handed: Mutex<BTreeSet<(usize, Gid)>>,
+}
+
+impl Memory {
+    /// The resolver commits it at that node.
+    pub fn hand_over(&self, node: usize, gid: Gid) {
+        self.handed.lock().unwrap().insert((node, gid));
+    }
+
+    /// It is acknowledged, or a pass has to end it.
+    pub fn take_back(&self, node: usize, gid: Gid) {
+        self.handed.lock().unwrap().remove(&(node, gid));
+    }
+
+    pub fn handed(&self) -> BTreeSet<(usize, Gid)> {
+        self.handed.lock().unwrap().clone()
+    }
+
+    /// The transactions that passes leave alone.
+    pub fn active(&self) -> Active {
+        let active = crate::active(&self.slots);
+        let handed = self.handed();
+        active.and(handed.into_iter().map(|(_, gid)| gid.sequence))
+    }
 }
 
 /// A decision row.
@@ -61,6 +87,7 @@ fn memory(incarnation: u64, life: u64, sessions: usize) -> Arc<Memory> {
         incarnation,
         life,
         slots: (0..sessions).map(|_| Slot::default()).collect(),
+        handed: Mutex::default(),
     })
 }
 

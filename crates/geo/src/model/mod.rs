@@ -65,6 +65,12 @@ fn play(weather: Weather) -> Option<&'static str> {
     let mut threads = vec![
         spawn(&|world| (0..PASSES).for_each(|_| resolver::pass(world))),
         spawn(&|world| {
+            for _ in 0..PASSES {
+                yield_for_a_while();
+                resolver::apply_handed(world);
+            }
+        }),
+        spawn(&|world| {
             for _ in 0..world.weather.crashes {
                 yield_for_a_while();
                 world.coordinator.crash();
@@ -89,6 +95,7 @@ fn play(weather: Weather) -> Option<&'static str> {
     threads
         .into_iter()
         .for_each(|thread| thread.join().unwrap());
+    resolver::apply_handed(&world);
     (0..STORMY_PASSES).for_each(|_| resolver::pass(&world));
     world.calm_down();
     if world.weather.fails_over {
@@ -110,6 +117,8 @@ fn check(world: &World) {
             slots.all(|slot| slot.sequence().is_none()),
             "a slot is left open",
         );
+        let handed = memory.handed();
+        world.check(handed.is_empty(), "a commit is left handed over");
         for (number, transaction) in transactions.iter().enumerate() {
             let committed = transaction.fate == Fate::Durable;
             let mut nodes = world.nodes.iter();
@@ -208,6 +217,8 @@ fn each_planted_fault_is_found() {
         SlotClosedUndecided,
         SentBeforeDurable,
         ToldBeforeDurable,
+        HandedBeforeDurable,
+        HandedUnwarned,
         IncarnationKept,
     ];
     for fault in faults {

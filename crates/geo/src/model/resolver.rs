@@ -1,10 +1,11 @@
 //! The resolver: passes over all nodes.
 
 use super::NODES;
-use super::coordinator::{Fate, Memory, Row, scope};
+use super::coordinator::{Fate, Held, Memory, Row, scope};
+use super::node::Reply;
 use super::world::World;
 use crate::fault::{Fault, planted};
-use crate::{Action, Asked, Decision, Gid, Judged, Pass, active, applied, judge};
+use crate::{Action, Asked, Decision, Gid, Judged, Pass, applied, judge};
 use shuttle::sync::Arc;
 
 /// One pass over each node. Ends early if the coordinator dies.
@@ -15,7 +16,7 @@ pub fn pass(world: &Arc<World>) {
 }
 
 fn pass_over(world: &Arc<World>, memory: &Memory, node: usize) -> Option<()> {
-    let early_active = planted(Fault::ActiveBeforePrepared).then(|| active(&memory.slots));
+    let early_active = planted(Fault::ActiveBeforePrepared).then(|| memory.active());
     world.pause();
     let p = world.nodes[node].prepared();
     world.pause();
@@ -25,7 +26,7 @@ fn pass_over(world: &Arc<World>, memory: &Memory, node: usize) -> Option<()> {
         None
     };
     world.pause();
-    let a = early_active.unwrap_or_else(|| active(&memory.slots));
+    let a = early_active.unwrap_or_else(|| memory.active());
     world.pause();
     let t = match early_rows {
         Some(rows) => rows,
@@ -77,6 +78,15 @@ fn act(world: &Arc<World>, memory: &Memory, node: usize, action: Action, t: &[Ro
 
 /// Ends a prepared transaction, which nobody may bring to another end.
 fn finish(world: &Arc<World>, memory: &Memory, node: usize, gid: Gid, commit: bool) -> Option<()> {
+    let reply = end(world, memory, node, gid, commit)?;
+    if applied(&reply.answer(), true) {
+        let acknowledge = |held: &mut Held| held.acknowledge(gid);
+        world.coordinator.alive(memory, acknowledge)?;
+    }
+    Some(())
+}
+
+fn end(world: &Arc<World>, memory: &Memory, node: usize, gid: Gid, commit: bool) -> Option<Reply> {
     let cancelled = world.mishap(world.weather.cancels);
     let flight = world.coordinator.alive(memory, |held| {
         let right = if commit { Fate::Durable } else { Fate::Failed };
@@ -84,12 +94,29 @@ fn finish(world: &Arc<World>, memory: &Memory, node: usize, gid: Gid, commit: bo
         world.check(is_right, "the resolver ends a transaction otherwise");
         world.send(move |world| world.nodes[node].finish(gid, commit, cancelled))
     })?;
-    if applied(&flight.reply().answer(), true) {
-        world
-            .coordinator
-            .alive(memory, |held| held.acknowledge(gid))?;
+    Some(flight.reply())
+}
+
+/// Commits what sessions have handed over. What is not acknowledged is left to a pass. Ends early
+/// if the coordinator dies.
+pub fn apply_handed(world: &Arc<World>) {
+    let memory = world.coordinator.memory();
+    for (node, gid) in memory.handed() {
+        let Some(reply) = end(world, &memory, node, gid, true) else {
+            return;
+        };
+        let mut answer = reply.answer();
+        answer.standby_wait_cancelled &= !planted(Fault::HandedUnwarned);
+        let told = world.coordinator.alive(&memory, |held| {
+            if applied(&answer, true) {
+                held.acknowledge(gid);
+            }
+            memory.take_back(node, gid);
+        });
+        if told.is_none() {
+            return;
+        }
     }
-    Some(())
 }
 
 fn ask(world: &World, node: usize, row: &Row) -> Judged {

@@ -6,6 +6,7 @@ use super::node::Reply;
 use super::world::World;
 use crate::fault::{Fault, planted};
 use crate::{Prepared, Slot, Vote, applied, vote};
+use shuttle::rand::{Rng, thread_rng};
 use shuttle::sync::Arc;
 
 /// One transaction of a session.
@@ -91,6 +92,9 @@ impl Transfer<'_> {
         if planted(Fault::SentBeforeDurable) {
             self.apply()?;
         }
+        if planted(Fault::HandedBeforeDurable) {
+            return coordinator.alive(self.memory, |_| self.hand_over());
+        }
         if planted(Fault::ToldBeforeDurable) {
             coordinator.alive(self.memory, |held| held.tell(self.number))?;
         }
@@ -100,7 +104,15 @@ impl Transfer<'_> {
         }
         coordinator.alive(self.memory, |held| held.flush())?;
         coordinator.alive(self.memory, |held| held.tell(self.number))?;
+        if thread_rng().gen_bool(0.3) {
+            return coordinator.alive(self.memory, |_| self.hand_over());
+        }
         self.apply()
+    }
+
+    /// The client does not wait for the nodes: the resolver sends COMMIT PREPARED.
+    fn hand_over(&self) {
+        (0..NODES).for_each(|node| self.memory.hand_over(node, gid_at(node, self.sequence)));
     }
 
     /// COMMIT PREPARED at all nodes.

@@ -40,6 +40,7 @@ fn session(sequence: u64, pid: i32) -> Session {
         pid,
         wait: 0,
         is_protected: false,
+        is_told: false,
         lost: [(0, 0); crate::running::LOST],
         has_lost_more: false,
     }
@@ -47,7 +48,11 @@ fn session(sequence: u64, pid: i32) -> Session {
 
 fn seen(place: u32, waits: &Waits, sessions: &[Session]) -> Look {
     let mut look = Look::default();
-    look.add(place, CLUSTER + u64::from(place), waits, sessions);
+    let known = Own {
+        coordinator: None,
+        sessions,
+    };
+    look.add(place, CLUSTER + u64::from(place), waits, known);
     look
 }
 
@@ -108,7 +113,9 @@ fn rows_are_read() {
 
 #[test]
 fn the_query_has_its_limits() {
-    assert_eq!(WAITS.matches(&format!("LIMIT {MOST}")).count(), 2);
+    let asked = waits_here([7, 8].into_iter());
+    assert_eq!(asked.matches(&format!("LIMIT {MOST}")).count(), 2);
+    assert!(asked.contains("= ANY ('{7,8}')) DESC"), "{asked}");
 }
 
 #[test]
@@ -174,6 +181,36 @@ fn lost_processes_act_for_nobody() {
     );
     one.has_lost_more = true;
     assert!(seen(8, &itself, &[one]).edges.is_empty());
+}
+
+/// A transaction that has been told to fail rolls back: no second one has to, however long that
+/// takes.
+#[test]
+fn a_transaction_that_gives_way_is_as_gone() {
+    let mut one = session(1, 10);
+    one.is_told = true;
+    let waits = waits(10, 11, &[(10, 1), (11, 2)]);
+    assert!(seen(7, &waits, &[one]).edges.is_empty());
+    assert!(seen(HERE, &waits, &[one]).edges.is_empty());
+    one.is_told = false;
+    assert_eq!(seen(7, &waits, &[one]).edges.len(), 1);
+}
+
+/// Its process at a node does not know yet that its connection is lost, and holds locks.
+#[test]
+fn a_transaction_that_has_ended_is_in_no_deadlock() {
+    let waits = waits(10, 11, &[(10, 1), (11, 2)]);
+    let mut look = Look::default();
+    let mut known = Own {
+        coordinator: Some(5),
+        sessions: &[session(1, 99)],
+    };
+    look.add(7, CLUSTER, &waits, known);
+    assert!(look.edges.is_empty());
+    // Another coordinator's: its sessions are not known here.
+    known.coordinator = Some(6);
+    look.add(7, CLUSTER, &waits, known);
+    assert_eq!(only(&look).holder, Party::Transaction(id(2)));
 }
 
 #[test]

@@ -4,6 +4,7 @@ use anyhow::{Context, Result, ensure};
 use postgres::Client;
 use txn_server_tests::{int, until};
 
+use super::snapshot::{GLOBAL, Reader, session};
 use super::{Cluster, Settings, transfer};
 
 /// The resolver makes no pass of its own accord.
@@ -87,6 +88,33 @@ fn a_node_that_is_away_holds_up_no_other() -> Result<()> {
     cluster.line(1).heal();
     cluster.session()?.batch_execute("SELECT txn.geo_wake()")?;
     cluster.expect_committed(&[1, 2])
+}
+
+/// A global snapshot waits for what one of its nodes has not answered: each node by itself shows it
+/// torn.
+#[test]
+fn a_global_snapshot_has_all_of_it() -> Result<()> {
+    let cluster = cluster()?;
+    let mut control = cluster.session()?;
+    let reader = Reader::new(session(&cluster, GLOBAL)?)?;
+    let mut stopped = cluster.stop_at("geo_decided", 2)?;
+    cluster.line(1).cut();
+    stopped.release()?;
+    stopped.end()?.1.context("COMMIT of what is decided")?;
+    let reader = reader.read();
+    reader.wait_until_blocked(&mut control)?;
+    let at_node = |node: usize| {
+        let mut client = cluster.node(node).connect()?;
+        int(&mut client, "SELECT count(*) FROM trace")
+    };
+    until(&mut control, "node 0 has committed", |_| {
+        Ok(at_node(0)? == 2)
+    })?;
+    ensure!(at_node(1)? == 1 && !reader.is_finished());
+    cluster.line(1).heal();
+    let seen = reader.end()?.1?;
+    ensure!(seen == [2; 3], "{seen:?}");
+    Ok(())
 }
 
 /// The resolver ends with commits on their way: the next one has them from the board.

@@ -1,7 +1,7 @@
 //! What looks for deadlocks see: one server by two names, processes whose connections are lost, and
 //! long queues.
 use anyhow::{Context, Result, ensure};
-use geo::{HERE, Id, Look, Name, Waits};
+use geo::{HERE, Id, Look, Name, Own, Waits};
 use pgserver::Line;
 use postgres::SimpleQueryMessage::Row;
 use txn_server_tests::{Background, int, start_stock, wait_until};
@@ -122,7 +122,7 @@ fn a_queue_takes_as_many_rows_as_it_is_long() -> Result<()> {
         waiting.wait_until_blocked(&mut control)?;
         queue.push(waiting);
     }
-    let rows = control.simple_query(geo::WAITS)?;
+    let rows = control.simple_query(&geo::waits_at_node())?;
     let rows = rows.iter().filter_map(|row| match row {
         Row(row) => Some(
             (0..row.len())
@@ -137,7 +137,11 @@ fn a_queue_takes_as_many_rows_as_it_is_long() -> Result<()> {
     ensure!(waits.waits.len() == QUEUE && waits.names.len() == QUEUE + 1);
     ensure!(waits.left_out == 0);
     let mut look = Look::default();
-    look.add(HERE, 0, &waits, &[]);
+    let known = Own {
+        coordinator: None,
+        sessions: &[],
+    };
+    look.add(HERE, 0, &waits, known);
     // The first one waits for the holder, and each of the others for one before it at least.
     ensure!(look.edges.len() >= QUEUE && look.begun.len() == QUEUE + 1);
     holder.batch_execute("ROLLBACK")?;

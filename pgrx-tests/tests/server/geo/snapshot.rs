@@ -201,12 +201,23 @@ pub fn work(worker: &mut Worker) -> Result<Done, Error> {
 
 #[test]
 fn every_read_beside_a_load_is_a_cut() -> Result<()> {
-    let cluster = cluster_for_load(&[])?;
+    read_beside_a_load(&[])
+}
+
+/// Commits are acknowledged before the nodes have them.
+#[test]
+fn every_read_is_a_cut_of_what_is_handed_over() -> Result<()> {
+    read_beside_a_load(&[("txn.geo_answer", "decided")])
+}
+
+fn read_beside_a_load(settings: Settings) -> Result<()> {
+    let cluster = cluster_for_load(settings)?;
     let tally = Load::new(&cluster.coordinator, 9, 40).run(|worker| {
         cluster.dog.progress();
         work(worker)
     })?;
     tally.only(&["40001", "40P01", "55P03"])?;
+    cluster.wait_until_resolved()?;
     ensure!(cluster.balance_sum_at_nodes()? == 2 * NODE_SUM);
     Ok(())
 }

@@ -1,5 +1,6 @@
 //! What may come before the first statement of a transaction with a global snapshot, and beside it.
 use anyhow::{Result, ensure};
+use postgres::{Client, Error};
 use txn_server_tests::{Background, int, pid, sqlstate, until};
 
 use super::snapshot::{GLOBAL, TRACES, session, traces};
@@ -149,5 +150,79 @@ fn a_copy_of_the_database() -> Result<()> {
         client.batch_execute(sql)?;
     }
     ensure!(traces(&mut client)? == [1; 3]);
+    Ok(())
+}
+
+/// The planner runs a STABLE function that reads a node, before the statement takes the snapshot.
+#[test]
+fn functions_that_the_planner_runs_may_read_nodes() -> Result<()> {
+    let cluster = Cluster::start(2)?;
+    cluster.session()?.batch_execute(
+        "CREATE FUNCTION fewest() RETURNS bigint STABLE LANGUAGE plpgsql AS
+             $$ BEGIN RETURN (SELECT count(*) FROM trace_1); END $$",
+    )?;
+    let mut client = session(&cluster, GLOBAL)?;
+    let mut writer = cluster.session()?;
+    let read = "SELECT count(*) FROM trace_0 WHERE number >= fewest()";
+    for _ in 0..2 {
+        client.batch_execute(&format!("BEGIN; EXPLAIN {read}; {read}"))?;
+        let seen = traces(&mut client)?;
+        writer.batch_execute(&transfer(seen[0] + 1))?;
+        ensure!(traces(&mut client)? == seen, "one snapshot");
+        client.batch_execute("COMMIT")?;
+    }
+    ensure!(traces(&mut client)? == [2; 3]);
+    // Keys are granted before the snapshot, and this one cannot be taken again.
+    let declare = "BEGIN; SELECT txn.declare(ARRAY['ledger(1)'])";
+    let told = sqlstate(&client.simple_query(declare));
+    ensure!(told == "0A000", "{told}");
+    client.batch_execute("ROLLBACK")?;
+    // What the transaction itself has read before stays a reason to refuse.
+    client
+        .batch_execute("BEGIN; SET LOCAL txn.geo_snapshot = node; SELECT count(*) FROM trace_1")?;
+    client.batch_execute("SET LOCAL txn.geo_snapshot = global")?;
+    let told = sqlstate(&client.simple_query(read));
+    ensure!(told == "55000", "{told}");
+    Ok(())
+}
+
+/// A table becomes a partition, or an heir, with what a commit has written, while the reader waits
+/// at the gate: the plan does not know it.
+#[test]
+fn partitions_that_come_meanwhile() -> Result<()> {
+    let cluster = Cluster::start(2)?;
+    let mut control = cluster.session()?;
+    control.batch_execute(
+        "CREATE TABLE part (number bigint) PARTITION BY LIST (number);
+         CREATE TABLE part_0 PARTITION OF part FOR VALUES IN (0);
+         CREATE TABLE heir (number bigint)",
+    )?;
+    let changes = [
+        "CREATE TABLE part_1 AS SELECT 1::bigint AS number;
+         ALTER TABLE part ATTACH PARTITION part_1 FOR VALUES IN (1)",
+        "CREATE TABLE heir_1 AS SELECT 1::bigint AS number; ALTER TABLE heir_1 INHERIT heir",
+    ];
+    let read = "SELECT (SELECT count(*) FROM part), (SELECT count(*) FROM heir), \
+        (SELECT count(*) FROM trace_0)";
+    let both = |client: &mut Client| {
+        let row = client.query_one(read, &[])?;
+        Ok::<[i64; 3], Error>([0, 1, 2].map(|n| row.get(n)))
+    };
+    for (number, change) in (1..).zip(changes) {
+        let mut reader = session(&cluster, GLOBAL)?;
+        let pid = pid(&mut reader)?;
+        let mut stopped = cluster.stop_at("geo_decided", number)?;
+        let reading = Background::call(reader, pid, both);
+        reading.wait_until_blocked(&mut control)?;
+        control.batch_execute(change)?;
+        stopped.release()?;
+        let (mut reader, told) = reading.end()?;
+        ensure!(sqlstate(&told) == "40001", "{}", sqlstate(&told));
+        ensure!(
+            both(&mut reader)?[number as usize - 1] == 1,
+            "the next attempt sees it"
+        );
+        stopped.end()?.1?;
+    }
     Ok(())
 }
