@@ -6,7 +6,7 @@ use crate::pg::process;
 use crate::shared::guc;
 use crate::shared::memory::shared;
 use crate::shared::wait::Wakes;
-use geo::{Servers, Side};
+use geo::{Patience, Servers, Side};
 use hotrow::ActorId;
 use pgrx::pg_sys::{self, Oid};
 
@@ -61,11 +61,6 @@ pub fn leave_at_exit() {
     unsafe { pg_sys::on_shmem_exit(Some(on_exit), pg_sys::Datum::null()) };
 }
 
-/// For how long a reader waits inside the gate's line at first: so many round trips to the farthest
-/// server, and at least so many microseconds.
-const FEW_TRIPS: u64 = 4;
-const LEAST_PATIENCE: u64 = 20_000;
-
 /// A reader that is at the gate, and leaves it when this is dropped.
 pub struct Reader(());
 
@@ -75,26 +70,19 @@ impl Drop for Reader {
     }
 }
 
-/// Waits until no commit at these servers is inside. None: that has lasted too long. Raises on a
-/// cancel.
-///
-/// A commit inside may wait, on a hot row of its node, for one that came behind the reader. So the
-/// first time is short, and those that follow are longer, up to `txn.geo_snapshot_timeout`.
+/// Waits until no commit at these servers is inside, in turns. None: that has lasted too long.
+/// Raises on a cancel.
 pub fn enter_to_read(servers: impl Iterator<Item = Oid> + Clone, until: u64) -> Option<Reader> {
-    let longest_trip = servers
-        .clone()
-        .filter_map(coordinator::round_trip)
-        .max()
-        .unwrap_or(0);
-    let servers = all(servers);
+    let trips = servers.clone().filter_map(coordinator::round_trip);
     let most = guc::GEO_SNAPSHOT_TIMEOUT.get().max(1) as u64 * 1000;
-    let mut patience = (FEW_TRIPS * longest_trip).clamp(LEAST_PATIENCE, most.max(LEAST_PATIENCE));
+    let mut patience = Patience::new(trips.max().unwrap_or(0), most);
+    let servers = all(servers);
     loop {
         let began = process::now();
-        let give_up = until.min(began + patience.min(most));
+        let turn_ends = patience.turn_ends(began, until);
         let reader = Reader(());
         let mut is_inside = come(Side::Read, servers);
-        while !is_inside && process::now() < give_up {
+        while !is_inside && process::now() < turn_ends {
             coordinator::nap();
             is_inside = enter();
         }
@@ -103,13 +91,12 @@ pub fn enter_to_read(servers: impl Iterator<Item = Oid> + Clone, until: u64) -> 
         }
         drop(reader);
         // The commits that have waited behind us go first, and others for as long.
-        let again = process::now() + (process::now() - began);
-        while process::now() < again.min(until) {
+        let again = patience.next_begins(began, process::now(), until);
+        while process::now() < again {
             coordinator::nap();
         }
         if process::now() >= until {
             return None;
         }
-        patience = patience.saturating_mul(2);
     }
 }

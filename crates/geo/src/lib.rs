@@ -14,6 +14,7 @@ mod linked;
 #[cfg(test)]
 mod model;
 mod name;
+mod patience;
 mod records;
 mod recovery;
 mod reply;
@@ -34,6 +35,7 @@ pub use gid::{Gid, InvalidGid};
 pub use handed::Handed;
 pub use latency::{Latencies, Trust};
 pub use name::{Id, Name};
+pub use patience::Patience;
 pub use records::{Known as KnownRecord, RecordId, Records};
 pub use recovery::{Action, Decision, Pass, ReadActive, ReadAgain, ReadDecided, Scope};
 pub use reply::{Outcome, Server, outcome};
