@@ -23,7 +23,7 @@ use crate::pg::local::Local;
 use crate::pg::{process, xact};
 use crate::shared::guc::{self, GeoAnswer, GeoPrepare};
 use crate::shared::stop;
-use geo::{Answer, Ending, Gid, Wrote};
+use geo::{Answer, Ending, Gid, HandOver, Wrote};
 use pgrx::pg_sys::{EState, Oid};
 use std::cell::{Cell, RefCell};
 use std::ffi::CString;
@@ -318,8 +318,10 @@ pub fn after_locks() {
     if is_durable {
         stop::at(stop::Point::GeoDecided);
     }
-    let is_handed_over = is_durable && hand_over(&voting);
-    let is_applied = is_durable && !is_handed_over && apply(&voting);
+    let (is_handed_over, is_applied) = match is_durable {
+        true => spread(&voting),
+        false => (false, false),
+    };
     if is_applied {
         coordinator::acknowledge(voting.sequence);
     }
@@ -353,26 +355,30 @@ fn not_applied() -> Failure {
     .hint("They commit it as soon as they can. See txn.geo_transactions.")
 }
 
-/// Has the resolver commit at the nodes, if the client does not wait for that. Whether it does.
-fn hand_over(voting: &Voting) -> bool {
+/// Has the nodes commit. Whether the resolver does it, as the client does not wait for it; and
+/// whether all nodes have acknowledged the commit.
+fn spread(voting: &Voting) -> (bool, bool) {
+    let patience_us = guc::GEO_APPLY_TIMEOUT.get().max(0) as u64 * 1000;
+    if guc::GEO_ANSWER.get() == GeoAnswer::Applied {
+        return (false, apply(voting, patience_us));
+    }
     let node = |one: &Asked| nodes::with(one.id, |node| (node.server.server, node.server.mapping));
     let nodes: Vec<(Oid, Oid)> = voting.asked.iter().map(node).collect();
-    guc::GEO_ANSWER.get() == GeoAnswer::Decided
-        && coordinator::hand_over(voting.identity.incarnation, voting.sequence, &nodes)
+    match coordinator::hand_over(voting.identity.incarnation, voting.sequence, &nodes) {
+        HandOver::Taken => (true, false),
+        HandOver::Busy => (false, apply(voting, patience_us)),
+        HandOver::NotLinked => (false, apply(voting, 0)),
+    }
 }
 
-/// Whether all nodes have acknowledged the commit.
-fn apply(voting: &Voting) -> bool {
+/// Whether all nodes have acknowledged the commit, within so many microseconds.
+fn apply(voting: &Voting, patience_us: u64) -> bool {
     let tell = |one: &Asked| {
         nodes::with(one.id, |node| node.session().take_standby_warning());
         settle::send_ending(one.id, &format!("COMMIT PREPARED '{}'", one.gid))
     };
     let mut sent = Vec::new();
-    let patience_ms = match guc::GEO_ANSWER.get() {
-        GeoAnswer::Applied => guc::GEO_APPLY_TIMEOUT.get().max(0) as u64,
-        GeoAnswer::Decided => 0,
-    };
-    let until = process::now() + patience_ms * 1000;
+    let until = process::now() + patience_us;
     for (n, one) in voting.asked.iter().enumerate() {
         sent.push(tell(one));
         if n == 0 && stop::is_wanted(stop::Point::GeoApplying) {

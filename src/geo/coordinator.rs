@@ -6,7 +6,7 @@ use super::failure::{Failure, NOT_IN_STATE, Outcome, check_for_interrupts};
 use crate::pg::process;
 use crate::shared::memory::{Shared, shared};
 use crate::shared::{guc, wait};
-use geo::{Claim, DATABASES, Known, Phase, Wants};
+use geo::{Claim, DATABASES, HandOver, Known, Phase, Wants};
 use pgrx::bgworkers::BackgroundWorkerBuilder;
 use pgrx::pg_sys::{self, Oid};
 
@@ -200,17 +200,19 @@ pub fn leave_unapplied(server: Oid) {
 }
 
 /// The transaction is decided and durable: the resolver commits it at these servers, each with the
-/// user mapping. False: there is no resolver that is connected to them, or there is no room.
-pub fn hand_over(incarnation: u64, sequence: u64, nodes: &[(Oid, Oid)]) -> bool {
+/// user mapping, if it can take it on.
+pub fn hand_over(incarnation: u64, sequence: u64, nodes: &[(Oid, Oid)]) -> HandOver {
     let nodes: Vec<(u32, u32)> = nodes
         .iter()
         .map(|&(server, mapping)| (server.into(), mapping.into()))
         .collect();
     let is_ready =
         |known: Known| known.phase == Phase::Ready && known.process.is_some() && !known.leaves;
-    memory().with_geo(|board| {
-        board.known(database()).is_some_and(is_ready)
-            && board.hand_over(database(), incarnation, sequence, &nodes)
+    memory().with_geo(|board| match board.known(database()) {
+        Some(known) if is_ready(known) => {
+            board.hand_over(database(), incarnation, sequence, &nodes)
+        }
+        _ => HandOver::NotLinked,
     })
 }
 

@@ -3,7 +3,7 @@
 //! Everything here is read and changed under one lock of the glue, except for `Board::sequence`.
 //! Zeroed memory is an empty board.
 
-use crate::handed::{HandOvers, Handed};
+use crate::handed::{HandOver, HandOvers, Handed, QUEUE};
 use crate::linked::Linked;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
@@ -380,20 +380,23 @@ impl Board {
     }
 
     /// Hands a decided transaction over to the resolver, which has to be woken: at all of these
-    /// servers (each with the user mapping). False: it is not connected to all of them, or there is
-    /// no room, and nothing was handed over.
+    /// servers (each with the user mapping), or at none.
     pub fn hand_over(
         &self,
         database: u32,
         incarnation: u64,
         sequence: u64,
         nodes: &[(u32, u32)],
-    ) -> bool {
+    ) -> HandOver {
         let is_linked = |node: &(u32, u32)| self.linked.has(database, node.1);
-        if !nodes.iter().all(is_linked) || self.handed.room() < nodes.len() {
-            return false;
+        let is_busy = |node: &(u32, u32)| self.handed.queue(database, node.1) >= QUEUE;
+        if !nodes.iter().all(is_linked) {
+            return HandOver::NotLinked;
         }
-        nodes.iter().all(|&(server, mapping)| {
+        if nodes.iter().any(is_busy) || self.handed.room() < nodes.len() {
+            return HandOver::Busy;
+        }
+        for &(server, mapping) in nodes {
             let handed = Handed {
                 ticket: self.changes.fetch_add(1, Relaxed) + 1,
                 server,
@@ -401,8 +404,9 @@ impl Board {
                 incarnation,
                 sequence,
             };
-            self.handed.add(database, &handed)
-        })
+            self.handed.add(database, &handed);
+        }
+        HandOver::Taken
     }
 
     /// The resolver is connected to nodes with these user mappings.

@@ -11,6 +11,21 @@ use std::sync::atomic::Ordering::Relaxed;
 /// Commits at nodes that are handed over at a time, at most; more are left to a pass.
 pub const HANDED: usize = 1024;
 
+/// Commits that wait for one connection's answers, at most: it gets them one after the other. A
+/// session whose commit would be behind so many sends it by itself, and waits for it.
+pub const QUEUE: usize = 16;
+
+/// What has become of a hand-over.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum HandOver {
+    /// The resolver commits the transaction at its nodes.
+    Taken,
+    /// Too many wait at one of them, or everywhere.
+    Busy,
+    /// The resolver is not connected to one of them.
+    NotLinked,
+}
+
 /// A commit at one node.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Handed {
@@ -66,6 +81,12 @@ impl HandOvers {
     /// How many more there is room for.
     pub fn room(&self) -> usize {
         HANDED - self.count.load(Relaxed) as usize
+    }
+
+    /// How many wait for the connection of that user mapping.
+    pub fn queue(&self, database: u32, mapping: u32) -> usize {
+        let is_its = |place: &&Place| place.mapping.load(Relaxed) == u64::from(mapping);
+        self.of(database).filter(is_its).count()
     }
 
     fn taken(&self) -> impl Iterator<Item = &Place> {

@@ -32,7 +32,7 @@ pub use ending::{Ending, Local, Wrote, ending};
 pub use forecast::{Cost, Lesson, Taken, lesson, schedule};
 pub use gate::{Gate, Seat, Servers, Side};
 pub use gid::{Gid, InvalidGid};
-pub use handed::Handed;
+pub use handed::{HandOver, Handed};
 pub use latency::{Latencies, Trust};
 pub use name::{Id, Name};
 pub use patience::Patience;

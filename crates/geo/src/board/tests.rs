@@ -171,14 +171,11 @@ fn without_room_every_server_counts_as_unapplied() {
 fn what_is_handed_over_is_applied_or_unapplied() {
     let board = board();
     let nodes = [(1, 11), (2, 12)];
-    assert!(
-        !board.hand_over(5, 3, 70, &nodes),
-        "no resolver is connected"
-    );
+    assert_eq!(board.hand_over(5, 3, 70, &nodes), HandOver::NotLinked);
     board.set_linked(5, &[11, 12]);
-    assert!(board.hand_over(5, 3, 70, &nodes));
+    assert_eq!(board.hand_over(5, 3, 70, &nodes), HandOver::Taken);
     let before = board.changes();
-    assert!(board.hand_over(5, 3, 71, &nodes));
+    assert_eq!(board.hand_over(5, 3, 71, &nodes), HandOver::Taken);
     let handed = board.handed(5);
     let names: Vec<_> = handed
         .iter()
@@ -200,11 +197,27 @@ fn what_is_handed_over_is_applied_or_unapplied() {
 #[test]
 fn a_transaction_is_handed_over_as_a_whole() {
     let board = board();
-    let many = vec![(1, 11); HANDED - 1];
-    board.set_linked(5, &[11, 12]);
-    assert!(board.hand_over(5, 3, 70, &many));
-    assert!(!board.hand_over(5, 3, 71, &[(1, 11), (2, 12)]));
+    let many: Vec<(u32, u32)> = (0..HANDED as u32 - 1).map(|n| (n, n % 100)).collect();
+    let mappings: Vec<u32> = (0..110).collect();
+    board.set_linked(5, &mappings);
+    assert_eq!(board.hand_over(5, 3, 70, &many), HandOver::Taken);
+    let more = [(1, 101), (2, 102)];
+    assert_eq!(board.hand_over(5, 3, 71, &more), HandOver::Busy);
     assert!(board.handed(5).iter().all(|one| one.sequence == 70));
+}
+
+/// One connection gets one commit after the other: sessions do not queue up behind many.
+#[test]
+fn so_many_wait_for_one_connection() {
+    let board = board();
+    board.set_linked(5, &[11, 12]);
+    let hand_over = |sequence, nodes: &[_]| board.hand_over(5, 3, sequence, nodes);
+    let mut sequences = 0..QUEUE as u64;
+    assert!(sequences.all(|n| hand_over(n, &[(1, 11)]) == HandOver::Taken));
+    assert_eq!(hand_over(70, &[(2, 12), (1, 11)]), HandOver::Busy);
+    assert_eq!(hand_over(71, &[(2, 12)]), HandOver::Taken);
+    board.applied(&board.handed(5)[0]);
+    assert_eq!(hand_over(72, &[(2, 12), (1, 11)]), HandOver::Taken);
 }
 
 #[test]
@@ -215,7 +228,7 @@ fn places_of_databases_are_given_back() {
     board.leave_unapplied(5, 1);
     board.acknowledge(5, 7);
     board.set_linked(5, &[11]);
-    assert!(board.hand_over(5, 3, 70, &[(1, 11)]));
+    assert_eq!(board.hand_over(5, 3, 70, &[(1, 11)]), HandOver::Taken);
     // Its resolver is there.
     board.forget(5, 2);
     assert_eq!(board.databases().len(), DATABASES);
