@@ -85,6 +85,7 @@ pub unsafe extern "C-unwind" fn planner(
     let options = guarded(|| range_occ::guard::planner_options(options));
     // SAFETY: the hook's argument.
     guarded(|| unsafe { dependent::before_planning(parse) });
+    geo::cut::before_planning();
     // SAFETY: the next hook in the chain, or PostgreSQL's own function.
     let plan = || unsafe {
         planned =

@@ -118,6 +118,12 @@ impl Command {
             }
         }
         // SAFETY: as above.
+        let only_plans = unsafe { geo::cut::only_plans(node) };
+        let execute = || match only_plans {
+            true => nesting::while_planning(execute),
+            false => execute(),
+        };
+        // SAFETY: as above.
         let leaves_triggers = self.computes && !unsafe { runs_statements(node) };
         // SAFETY: as above; nothing here has a destructor.
         let run = || unsafe { range_occ::guard::copied(node, execute) };

@@ -485,4 +485,5 @@ pub fn subtransaction_rolled_back(level: i32) {
             nodes::with(id, Node::give_up);
         }
     }
+    running::goes_on();
 }

@@ -4,7 +4,6 @@
 //! A node that cannot be reached then is left out. To use it later is an error.
 
 use super::coordinator;
-use super::exchange::{Command, Request, Role};
 use super::failure::{Failure, NOT_IN_STATE, NOT_SUPPORTED, Outcome, guarded};
 use super::first;
 use super::gate::{self, Reader};
@@ -14,6 +13,7 @@ use super::nodes::{self, NodeId};
 use super::planner;
 use super::schedule::Sent;
 use super::server::Server;
+use super::settle;
 use super::socket::wait_for_any;
 use crate::pg::local::Local;
 use crate::pg::{inherits, nesting, process, rights, snapshot};
@@ -61,26 +61,17 @@ static STARTED: Local<Cell<bool>> = Local::new(Cell::new(false));
 /// The transaction has ended.
 pub fn forget() {
     STARTED.set(false);
-    ONLY_PLANNED.set(false);
     if let Ok(mut cut) = CUT.try_borrow_mut() {
         *cut = None;
     }
     snapshot::unpin();
 }
 
-/// Only the planner has used nodes in the transaction, to make estimates: what it has read there is
-/// not part of any answer.
-static ONLY_PLANNED: Local<Cell<bool>> = Local::new(Cell::new(false));
-
 /// Whether the transaction may use the node, where it has a transaction already if that `is_open`.
 fn check(server: &Server, is_open: bool) -> Outcome<()> {
     match &*CUT.borrow() {
-        None if nesting::is_planning() && !STARTED.get() => {
-            if !nodes::are_used() {
-                ONLY_PLANNED.set(true);
-            }
-            Ok(())
-        }
+        // For estimates: what STABLE functions read is not part of the answer.
+        None if nesting::is_planning() && !STARTED.get() => Ok(()),
         None => Err(late()),
         Some(Cut::Missed(failure)) => Err(failure.clone()),
         Some(Cut::Taken(_)) if is_open => Ok(()),
@@ -142,7 +133,7 @@ pub unsafe fn before_start(query: *mut QueryDesc) {
             let plan = (*query).plannedstmt;
             let heirs = || inherits::heirs(plan, (*query).snapshot);
             let before = is_fit.then(heirs);
-            settle(is_fit, &Named::by(plan), || ordered::retake(query));
+            conclude(is_fit, &Named::by(plan), || ordered::retake(query));
             before.is_none_or(|before| before == heirs())
         };
         if !is_plan_whole {
@@ -164,7 +155,7 @@ fn divided_anew() -> Failure {
 /// A utility statement's node.
 pub unsafe fn before_utility(node: *const pg_sys::Node) {
     // SAFETY: by the contract.
-    if unsafe { first::only_starts_others(node, is_due) } {
+    if unsafe { first::only_starts_others(node) } {
         return;
     }
     let is_first = !STARTED.replace(true);
@@ -176,8 +167,27 @@ pub unsafe fn before_utility(node: *const pg_sys::Node) {
     guarded(|| unsafe {
         let is_fit = is_first && rights::unwinding(|| snapshot::is_utility_retakeable(false));
         let named = Named::by(std::ptr::null());
-        settle(is_fit, &named, || ordered::retake_for_utility());
+        conclude(is_fit, &named, || ordered::retake_for_utility());
     });
+    // Its plans are made after this, of tables that may be locked already.
+    snapshot::definitions_now();
+}
+
+/// Before a statement is planned that may take the snapshot: tables that were locked before may
+/// have got partitions since.
+pub fn before_planning() {
+    if is_due() && !nesting::is_planning() {
+        snapshot::definitions_now();
+    }
+}
+
+/// Whether the command only plans, before the snapshot is taken.
+///
+/// # Safety
+/// A utility statement's node.
+pub unsafe fn only_plans(node: *const pg_sys::Node) -> bool {
+    // SAFETY: by the contract.
+    is_due() && unsafe { first::only_plans(node) }
 }
 
 /// A utility command that reads nothing has been sent. A snapshot that comes from another session
@@ -193,7 +203,7 @@ pub unsafe fn note_import(node: *const pg_sys::Node) {
 }
 
 /// Takes the snapshot if it can be taken, and notes what has become of it.
-fn settle(is_fit: bool, named: &Named, retake: impl FnOnce()) {
+fn conclude(is_fit: bool, named: &Named, retake: impl FnOnce()) {
     // So it stays if a cancel is caught in a savepoint.
     CUT.replace(Some(Cut::Missed(missed("Taking it was interrupted."))));
     let cut = match obstacle(is_fit) {
@@ -211,21 +221,24 @@ fn obstacle(is_fit: bool) -> Option<Failure> {
     } else if session::is_validated() {
         refused("cannot take a global snapshot for a validated transaction")
     } else {
-        (!is_fit || nodes::are_used() && !ONLY_PLANNED.get()).then(late)
+        (!is_fit || nodes::are_used() && !nodes::are_only_planned()).then(late)
     }
 }
 
-/// Ends what the planner's reads have begun at the nodes.
+/// Ends what the planner's reads have begun at the nodes: nothing of it is under way any more.
 fn end_planned() {
-    if !ONLY_PLANNED.take() {
+    if !nodes::are_only_planned() {
         return;
     }
-    nodes::for_each(|_, node| {
-        if node.is_in_transaction() {
-            node.send(&Request::of(Command::new(Role::Ending, "ROLLBACK")), None);
-            node.end_transaction();
-        }
-    });
+    let open = nodes::all(Node::is_in_transaction);
+    let until = settle::stop(&open, 0);
+    for &id in &open {
+        settle::send_ending(id, "ROLLBACK");
+    }
+    settle::settle_or_give_up(&open, until);
+    for &id in &open {
+        nodes::with(id, Node::end_transaction);
+    }
 }
 
 /// A node that is to be read.
@@ -251,7 +264,7 @@ fn take(named: &Named, retake: impl FnOnce()) -> Cut {
     let mut members = Vec::new();
     for server in nodes {
         let is_named = named.has(server.server);
-        match reach(&server, is_named, until) {
+        match reach(&server, is_named, until.max(process::now() + patience())) {
             Ok(id) => members.push(Member {
                 id,
                 server,
@@ -304,8 +317,9 @@ fn enter(
     left_out: &mut Vec<(Oid, Failure)>,
     until: u64,
 ) -> Outcome<Option<Reader>> {
-    // The servers may have taken all of the time before: it is not the commits' fault at the gate.
-    let limit = until.max(process::now() + patience());
+    // What came before may have taken all of the time: that is not the fault of those that follow.
+    let at_least = || until.max(process::now() + patience());
+    let mut limit = at_least();
     let mut waited = false;
     while !members.is_empty() {
         if std::mem::replace(&mut waited, true) && process::now() >= limit {
@@ -326,13 +340,13 @@ fn enter(
         };
         drop(reader);
         let member = members.swap_remove(at);
-        match wait_until_applied(&member, until) {
+        match wait_until_applied(&member, limit) {
             Ok(()) => members.push(member),
             Err(failure) => {
                 note_away(&member.server, &failure);
                 left_out.push((member.server.mapping, failure));
-                // The others are not left out because of it.
                 waited = false;
+                limit = at_least();
             }
         }
     }

@@ -24,14 +24,23 @@ pub unsafe fn imports_snapshot(node: *const pg_sys::Node) -> bool {
 ///
 /// # Safety
 /// A utility statement's node.
-pub unsafe fn only_starts_others(node: *const pg_sys::Node, is_due: impl Fn() -> bool) -> bool {
+pub unsafe fn only_starts_others(node: *const pg_sys::Node) -> bool {
     // SAFETY: a utility statement's node.
     match unsafe { (*node).type_ } {
         NodeTag::T_PrepareStmt | NodeTag::T_ConstraintsSetStmt | NodeTag::T_CheckPointStmt => true,
-        // SAFETY: as its tag says; a value that is none is the command's own error.
-        NodeTag::T_ExplainStmt => !is_due() || guarded(|| unsafe { !is_analyzed(node.cast()) }),
-        _ => false,
+        // SAFETY: as above.
+        _ => unsafe { only_plans(node) },
     }
+}
+
+/// Whether the command is an EXPLAIN that does not run its statement.
+///
+/// # Safety
+/// A utility statement's node.
+pub unsafe fn only_plans(node: *const pg_sys::Node) -> bool {
+    // SAFETY: by the contract, read as its tag says; an option's value that is none is the
+    // command's own error.
+    unsafe { (*node).type_ == NodeTag::T_ExplainStmt && guarded(|| !is_analyzed(node.cast())) }
 }
 
 /// Whether the EXPLAIN runs its statement.

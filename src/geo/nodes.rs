@@ -11,7 +11,7 @@ use super::running::{self, Waiting};
 use super::server::{self, Server};
 use super::socket::{For, wait_for_any};
 use crate::pg::local::Local;
-use crate::pg::{process, release, xact};
+use crate::pg::{nesting, process, release, xact};
 use crate::shared::guc::{self, GeoSnapshot};
 use geo::RecordId;
 use pgrx::pg_sys::{self, Oid};
@@ -27,6 +27,9 @@ static NODES: Local<RefCell<Vec<Option<Node>>>> = Local::new(RefCell::new(Vec::n
 
 /// Whether this transaction has used a node.
 static USED: Local<Cell<bool>> = Local::new(Cell::new(false));
+
+/// Whether only the planner has, to make estimates.
+static ONLY_PLANNED: Local<Cell<bool>> = Local::new(Cell::new(false));
 
 /// Changes of servers and mappings that this session has heard of.
 static CHANGES: Local<Cell<u64>> = Local::new(Cell::new(0));
@@ -99,6 +102,11 @@ pub fn are_used() -> bool {
     USED.get()
 }
 
+/// Whether only the planner has used nodes, and has written nothing there.
+pub fn are_only_planned() -> bool {
+    ONLY_PLANNED.get() && !are_written()
+}
+
 /// Whether the transaction has written at a node.
 pub fn are_written() -> bool {
     are_used() && !all(Node::has_written).is_empty()
@@ -166,7 +174,8 @@ pub fn reach(server: &Rc<Server>, for_use: Use) -> Outcome<NodeId> {
 /// `reach`, whatever snapshot the transaction has. Waits until then for what is decided.
 pub fn open(server: &Rc<Server>, for_use: Use, until: u64) -> Outcome<NodeId> {
     listen();
-    USED.set(true);
+    let is_unused = !USED.replace(true);
+    ONLY_PLANNED.set(nesting::is_planning() && (is_unused || ONLY_PLANNED.get()));
     if let Some(id) = look_up(server, for_use) {
         if with(id, |node| node.prepared.is_some()) {
             return Err(Failure::new(

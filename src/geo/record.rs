@@ -34,20 +34,21 @@ struct Value {
     text: String,
 }
 
-/// The records of a direct modification; none: they are not known, or do not matter.
+/// The records of a direct modification, or of a scan that locks its rows; none: they are not
+/// known, or do not matter.
 ///
 /// # Safety
-/// The state of a direct modification whose statement runs.
+/// The state of such a part, whose statement runs.
 pub unsafe fn of(node: *mut ForeignScanState) -> Vec<RecordId> {
     // SAFETY: by the contract.
     unsafe {
         let plan = (*node).ss.ps.plan.cast::<ForeignScan>();
-        let result = (*node).resultRelInfo;
         // Of a join the restrictions are those of several tables.
-        if !schedule::forecasts() || (*plan).scan.scanrelid == 0 || result.is_null() {
+        if !schedule::forecasts() || (*plan).scan.scanrelid == 0 {
             return Vec::new();
         }
-        let Some(key) = Key::of((*result).ri_RelationDesc) else {
+        let relation = (*node).ss.ss_currentRelation;
+        let Some(key) = Key::of(relation) else {
             return Vec::new();
         };
         let _plain = Plain::begin();
@@ -70,7 +71,7 @@ pub unsafe fn of(node: *mut ForeignScanState) -> Vec<RecordId> {
                 .collect();
         }
         if rows.len() > 1 {
-            rows = in_partition(rows, &key, result, (*node).ss.ps.state);
+            rows = in_partition(rows, &key, relation, (*node).ss.ps.state);
         }
         let texts = |row: Vec<Value>| row.into_iter().map(|value| value.text).collect::<Vec<_>>();
         rows.into_iter()
@@ -269,13 +270,15 @@ unsafe fn is_value(mut node: *mut Node) -> bool {
 unsafe fn in_partition(
     rows: Vec<Vec<Value>>,
     key: &Key,
-    result: *mut ResultRelInfo,
+    relation: pg_sys::Relation,
     estate: *mut pg_sys::EState,
 ) -> Vec<Vec<Value>> {
-    // SAFETY: the executor's state of the changed table. The slot is for its columns, and gets
-    // values of their types only.
+    // SAFETY: the executor's state of the table. The slot is for its columns, and gets values of
+    // their types only.
     unsafe {
-        let descriptor = (*(*result).ri_RelationDesc).rd_att;
+        let result: *mut ResultRelInfo = pg_sys::palloc0(size_of::<ResultRelInfo>()).cast();
+        pg_sys::InitResultRelInfo(result, relation, 0, null_mut(), 0);
+        let descriptor = (*relation).rd_att;
         let attributes = (*descriptor).attrs.as_ptr();
         let of_type = |column: i16| (*attributes.add(column as usize - 1)).atttypid;
         let fits = |row: &Vec<Value>| {

@@ -89,6 +89,13 @@ pub fn protect() {
     }
 }
 
+/// A part of it has been rolled back, at the nodes, too: it goes on.
+pub fn goes_on() {
+    if NAME.get().is_some() {
+        own(Running::goes_on);
+    }
+}
+
 /// A wait of which the resolver knows; over when dropped.
 struct KnownWait(());
 
@@ -163,7 +170,7 @@ impl Waiting {
     /// Nothing has come. Fails if the transaction has to give way to others in a deadlock.
     pub fn go_on(&mut self) -> Outcome<()> {
         if self.known.is_some()
-            && let Some(why) = own(Running::refusal)
+            && let Some(why) = own(Running::take_refusal)
         {
             memory().totals.geo_deadlocks.add(1);
             return Err(Failure::new(*b"40P01", "deadlock detected")

@@ -278,15 +278,11 @@ pub unsafe fn start_together(node: *mut ForeignScanState) -> Outcome<()> {
     // SAFETY: by the contract.
     let parts = unsafe { together(node) };
     // SAFETY: as above.
-    let writes = |part: &Part| unsafe {
-        let plan = (*part.node).ss.ps.plan.cast::<pg_sys::ForeignScan>();
-        (*plan).operation != pg_sys::CmdType::CMD_SELECT
-    };
-    let is_scheduled = parts.iter().all(writes);
+    let is_scheduled = parts.iter().all(|part| unsafe { takes_locks(part) });
     let part = |one: Part| {
         let mut records = Vec::new();
         if is_scheduled {
-            // SAFETY: a direct modification whose statement runs.
+            // SAFETY: it takes locks, and its statement runs.
             records = unsafe { record::of(one.node) };
             records.extend(nodes::deferred_records(one.server));
         }
@@ -299,6 +295,28 @@ pub unsafe fn start_together(node: *mut ForeignScanState) -> Outcome<()> {
     })?;
     // Reads are waited for one by one, where their rows are wanted.
     if is_scheduled { round.finish() } else { Ok(()) }
+}
+
+/// Whether the part changes rows, or locks them as one who is going to, and waits for them.
+unsafe fn takes_locks(part: &Part) -> bool {
+    // SAFETY: the executor's state of a part that was noted, and its plan.
+    unsafe {
+        let plan = (*part.node).ss.ps.plan.cast::<pg_sys::ForeignScan>();
+        let statement = (*(*part.node).ss.ps.state).es_plannedstmt;
+        if (*plan).operation != pg_sys::CmdType::CMD_SELECT {
+            return true;
+        }
+        if statement.is_null() {
+            return false;
+        }
+        let table = (*plan).scan.scanrelid;
+        elements((*statement).rowMarks).any(|mark| {
+            let mark = &*mark.cast::<pg_sys::PlanRowMark>();
+            mark.rti == table
+                && mark.strength >= pg_sys::LockClauseStrength::LCS_FORNOKEYUPDATE
+                && mark.waitPolicy == pg_sys::LockWaitPolicy::LockWaitBlock
+        })
+    }
 }
 
 /// The part and those beside it, if they may leave together.

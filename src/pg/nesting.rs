@@ -6,7 +6,7 @@ use super::{plpgsql, raw, xact};
 use pgrx::pg_sys;
 use std::cell::Cell;
 
-/// The depth when the subtransaction at each nesting level began.
+/// How many nesting levels are remembered as they were when their subtransactions began.
 const LEVELS: usize = 64;
 
 struct Nesting {
@@ -15,14 +15,16 @@ struct Nesting {
     is_planning: Cell<bool>,
     /// A FETCH or MOVE of the client's is at work.
     is_fetching: Cell<bool>,
-    outer: [Cell<u32>; LEVELS],
+    /// By nesting level: the depth when its subtransaction began, and whether the planner was at
+    /// work.
+    outer: [Cell<(u32, bool)>; LEVELS],
 }
 
 static NESTING: Local<Nesting> = Local::new(Nesting {
     depth: Cell::new(0),
     is_planning: Cell::new(false),
     is_fetching: Cell::new(false),
-    outer: [const { Cell::new(0) }; LEVELS],
+    outer: [const { Cell::new((0, false)) }; LEVELS],
 });
 
 /// Runs a part of a statement, one deeper. An ERROR jumps over the way back; the end of the
@@ -78,7 +80,7 @@ pub fn is_outermost() -> bool {
 /// A subtransaction begins.
 pub fn note_subtransaction() {
     if let Some(outer) = NESTING.outer.get(xact::nest_level() as usize) {
-        outer.set(NESTING.depth.get());
+        outer.set((NESTING.depth.get(), NESTING.is_planning.get()));
     }
 }
 
@@ -87,7 +89,9 @@ pub fn subtransaction_rolled_back(level: i32) {
     plpgsql::forget_statement();
     NESTING.is_planning.set(false);
     if let Some(outer) = NESTING.outer.get(level as usize) {
-        NESTING.depth.set(outer.get());
+        let (depth, is_planning) = outer.get();
+        NESTING.depth.set(depth);
+        NESTING.is_planning.set(is_planning);
     }
 }
 

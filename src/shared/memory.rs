@@ -474,4 +474,9 @@ impl Shared {
     pub fn next_geo_sequence(&self) -> u64 {
         self.geo.next_sequence()
     }
+
+    /// The number of the latest one.
+    pub fn latest_geo_sequence(&self) -> u64 {
+        self.geo.latest_sequence()
+    }
 }

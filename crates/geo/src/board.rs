@@ -144,6 +144,11 @@ impl Board {
         self.sequence.fetch_add(1, Relaxed) + 1
     }
 
+    /// The number of the latest transaction; 0: there was none. Needs no lock.
+    pub fn latest_sequence(&self) -> u64 {
+        self.sequence.load(Relaxed)
+    }
+
     fn find(&self, database: u32) -> Option<&Database> {
         let is_it = |one: &&Database| one.oid.load(Relaxed) == u64::from(database);
         self.databases.iter().find(is_it)

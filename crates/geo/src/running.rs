@@ -31,7 +31,7 @@ pub struct Running {
     waits: AtomicU64,
     /// It must not be made to fail any more.
     is_protected: AtomicU64,
-    /// It has been told to fail, and has not waited since.
+    /// It has heard that it is to fail, and has not gone on since.
     is_told: AtomicU64,
     /// How many processes it has lost at nodes, and the running server and number of each.
     losses: AtomicU64,
@@ -79,7 +79,7 @@ impl Running {
         self.wait_is_over();
         self.sequence.store(0, Relaxed);
         self.is_protected.store(0, Relaxed);
-        self.is_told.store(0, Relaxed);
+        self.goes_on();
         self.losses.store(0, Relaxed);
     }
 
@@ -99,7 +99,7 @@ impl Running {
             pid: self.pid.load(Relaxed) as i32,
             wait: self.wait.load(Relaxed),
             is_protected: self.is_protected.load(Relaxed) != 0,
-            is_told: self.is_told.load(Relaxed) != 0,
+            is_told: self.is_told.load(Relaxed) != 0 || self.length.load(Relaxed) != 0,
             lost: self.lost(),
             has_lost_more: self.losses.load(Relaxed) > LOST as u64,
         })
@@ -126,7 +126,7 @@ impl Running {
     /// The process has waited at a node for a while, in a wait that can be ended.
     pub fn begin_wait(&self) {
         self.wait_is_over();
-        self.is_told.store(0, Relaxed);
+        self.goes_on();
         self.wait
             .store(self.waits.fetch_add(1, Relaxed) + 1, Relaxed);
     }
@@ -140,6 +140,19 @@ impl Running {
     /// From now on the transaction must not be made to fail.
     pub fn protect(&self) {
         self.is_protected.store(1, Relaxed);
+        self.goes_on();
+    }
+
+    /// Why the transaction is to fail, if it is; it does from now on.
+    pub fn take_refusal(&self) -> Option<String> {
+        let refusal = self.refusal();
+        self.is_told.store(u64::from(refusal.is_some()), Relaxed);
+        refusal
+    }
+
+    /// What has failed is rolled back, and the transaction goes on with the rest.
+    pub fn goes_on(&self) {
+        self.is_told.store(0, Relaxed);
     }
 
     /// Ends the wait that was read: its transaction is to fail. False if it is over, or has been
@@ -159,7 +172,6 @@ impl Running {
             word.store(u64::from_le_bytes(whole), Relaxed);
         }
         self.length.store(end as u64, Relaxed);
-        self.is_told.store(1, Relaxed);
         true
     }
 
@@ -235,10 +247,29 @@ mod tests {
         assert_eq!(one.refusal().as_deref(), Some("the reason why"));
         one.wait_is_over();
         assert_eq!(one.refusal(), None);
-        // It gives way until it waits again.
-        assert!(one.read().unwrap().is_told);
-        one.begin_wait();
-        assert!(!one.read().unwrap().is_told);
+    }
+
+    /// It gives way from when it is told until it goes on; not at all if it did not hear of it.
+    #[test]
+    fn a_transaction_that_is_told_gives_way() {
+        let is_told = |one: &Running| one.read().unwrap().is_told;
+        let goes_on: [fn(&Running); 3] = [Running::begin_wait, Running::goes_on, Running::protect];
+        for goes_on in goes_on {
+            let one = empty();
+            one.begin(&name(5), 77);
+            one.begin_wait();
+            assert!(one.take_refusal().is_none() && !is_told(&one));
+            assert!(one.refuse(&one.read().unwrap(), "why") && is_told(&one));
+            one.wait_is_over();
+            assert!(!is_told(&one), "the answer came first");
+            one.begin_wait();
+            assert!(one.refuse(&one.read().unwrap(), "why"));
+            assert_eq!(one.take_refusal().as_deref(), Some("why"));
+            one.wait_is_over();
+            assert!(is_told(&one));
+            goes_on(&one);
+            assert!(!is_told(&one));
+        }
     }
 
     /// Neither the next wait nor the next transaction of the session.

@@ -4,7 +4,7 @@ use crate::deadlock::{Edge, HERE, Look, Party};
 use crate::gid::Gid;
 use crate::name::{Id, Name};
 use crate::running::Session;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 
 /// So many processes that wait are asked for, at most, and so many for which each of them waits:
 /// the next ones have to wait until these are gone. In `waits`.
@@ -170,12 +170,33 @@ fn pids(text: &str) -> Vec<i32> {
 }
 
 /// What the coordinator knows that looks.
-#[derive(Clone, Copy, Debug)]
-pub struct Own<'a> {
+pub struct Own {
     /// Its number; None: it has none yet.
-    pub coordinator: Option<u128>,
-    /// Its sessions, as they were before the servers were asked.
-    pub sessions: &'a [Session],
+    coordinator: Option<u128>,
+    /// The number of its latest transaction.
+    latest: u64,
+    by_id: HashMap<Id, Session>,
+    by_pid: HashMap<i32, Session>,
+}
+
+impl Own {
+    /// Its number, if it has one, and that of its latest transaction when these sessions were read,
+    /// before the servers were asked.
+    pub fn new(coordinator: Option<u128>, latest: u64, sessions: &[Session]) -> Own {
+        Own {
+            coordinator,
+            latest,
+            by_id: sessions.iter().map(|one| (one.name.id, *one)).collect(),
+            by_pid: sessions.iter().map(|one| (one.pid, *one)).collect(),
+        }
+    }
+
+    /// Whether it is a transaction of this coordinator that has ended.
+    fn has_ended(&self, id: Id) -> bool {
+        self.coordinator == Some(id.coordinator)
+            && id.sequence <= self.latest
+            && !self.by_id.contains_key(&id)
+    }
 }
 
 /// A server whose waits are looked at.
@@ -183,42 +204,42 @@ struct Place<'a> {
     place: u32,
     cluster: u64,
     names: &'a BTreeMap<i32, Name>,
-    own: Own<'a>,
+    own: &'a Own,
 }
 
 impl Place<'_> {
-    /// The party of that process. None: it acts for nobody any more, or that is not known.
+    /// The session that is a process of this server.
+    fn session_here(&self, pid: i32) -> Option<&Session> {
+        let own = self.own.by_pid.get(&pid);
+        own.filter(|_| self.place == HERE)
+    }
+
+    /// The party of that process. None: it acts for nobody any more.
     fn party(&self, pid: i32) -> Option<(Party, Option<Name>)> {
         let place = self.place;
-        let mut sessions = self.own.sessions.iter();
-        if let Some(one) = sessions.find(|one| place == HERE && one.pid == pid) {
+        if let Some(one) = self.session_here(pid) {
             let party = (Party::Transaction(one.name.id), Some(one.name));
             return (!one.is_told).then_some(party);
         }
         let Some(name) = self.names.get(&pid) else {
             return Some((Party::Process { place, pid }, None));
         };
-        let is_over = match self.session(name.id) {
+        let is_over = match self.own.by_id.get(&name.id) {
             Some(one) => {
                 one.is_told || one.has_lost_more || one.lost.contains(&(self.cluster, pid))
             }
-            // It has ended, and its process does not know yet; or it has begun meanwhile.
-            None => self.own.coordinator == Some(name.id.coordinator),
+            // Its process may not know yet.
+            None => self.own.has_ended(name.id),
         };
         (!is_over).then_some((Party::Transaction(name.id), Some(*name)))
     }
 
-    fn session(&self, id: Id) -> Option<&Session> {
-        let mut sessions = self.own.sessions.iter();
-        sessions.find(|one| one.name.id == id)
-    }
-
     /// Whether that process waits for a transaction that can be told to fail.
     fn may_fail(&self, pid: i32) -> bool {
-        let mut sessions = self.own.sessions.iter();
-        let is_session = self.place == HERE && sessions.any(|one| one.pid == pid);
-        let name = self.names.get(&pid).filter(|_| !is_session);
-        let is_protected = |name: &Name| self.session(name.id).is_some_and(|one| one.is_protected);
+        let session = |name: &Name| self.own.by_id.get(&name.id);
+        let is_protected = |name: &Name| session(name).is_some_and(|one| one.is_protected);
+        let name = self.names.get(&pid);
+        let name = name.filter(|_| self.session_here(pid).is_none());
         name.is_some_and(|name| !is_protected(name))
     }
 }
@@ -226,7 +247,7 @@ impl Place<'_> {
 impl Look {
     /// Adds what a running server says, which is called `place` here. `HERE` is this one, at which
     /// the processes of the sessions are.
-    pub fn add(&mut self, place: u32, cluster: u64, waits: &Waits, own: Own<'_>) {
+    pub fn add(&mut self, place: u32, cluster: u64, waits: &Waits, own: &Own) {
         let at = Place {
             place,
             cluster,

@@ -61,6 +61,8 @@ struct Asked {
 struct Begun {
     /// Read before all waits: a transaction that two looks name has had its process between them.
     sessions: Sessions,
+    /// The number of the latest transaction then.
+    latest: u64,
     asked: Vec<Asked>,
     here: u64,
     until: u64,
@@ -158,6 +160,7 @@ fn rest() -> u64 {
 impl Begun {
     /// Asks each running server once, whatever names it has; but for this one.
     fn ask(links: &mut [Link], first: Option<Look>) -> Begun {
+        let latest = memory().latest_geo_sequence();
         let (sessions, here) = (sessions(), here());
         let mut asked: Vec<Asked> = Vec::new();
         for link in links {
@@ -182,6 +185,7 @@ impl Begun {
         }
         Begun {
             sessions,
+            latest,
             here,
             asked,
             until: process::now() + ANSWER_US,
@@ -205,20 +209,17 @@ impl Begun {
     /// What those have said that have answered, and this server.
     fn look(&self) -> Look {
         let sessions: Vec<Session> = self.sessions.iter().map(|one| one.1).collect();
-        let known = Own {
-            coordinator: own_coordinator(),
-            sessions: &sessions,
-        };
+        let own = Own::new(own_coordinator(), self.latest, &sessions);
         let mut look = Look::default();
         for one in &self.asked {
             if one.sent.is_done() && !one.sent.has_failed() {
                 let waits = Waits::of_rows(one.texts.take_all());
-                look.add(one.place, one.cluster, &waits, known);
+                look.add(one.place, one.cluster, &waits, &own);
             }
         }
         let asked = geo::waits_here(sessions.iter().map(|one| one.pid));
-        let own = Waits::of_rows(in_transaction(|| rows::texts(&asked)));
-        look.add(HERE, self.here, &own, known);
+        let here = Waits::of_rows(in_transaction(|| rows::texts(&asked)));
+        look.add(HERE, self.here, &here, &own);
         look
     }
 }

@@ -48,11 +48,8 @@ fn session(sequence: u64, pid: i32) -> Session {
 
 fn seen(place: u32, waits: &Waits, sessions: &[Session]) -> Look {
     let mut look = Look::default();
-    let known = Own {
-        coordinator: None,
-        sessions,
-    };
-    look.add(place, CLUSTER + u64::from(place), waits, known);
+    let own = Own::new(None, 0, sessions);
+    look.add(place, CLUSTER + u64::from(place), waits, &own);
     look
 }
 
@@ -200,17 +197,17 @@ fn a_transaction_that_gives_way_is_as_gone() {
 #[test]
 fn a_transaction_that_has_ended_is_in_no_deadlock() {
     let waits = waits(10, 11, &[(10, 1), (11, 2)]);
-    let mut look = Look::default();
-    let mut known = Own {
-        coordinator: Some(5),
-        sessions: &[session(1, 99)],
+    let seen = |coordinator, latest| {
+        let mut look = Look::default();
+        let own = Own::new(Some(coordinator), latest, &[session(1, 99)]);
+        look.add(7, CLUSTER, &waits, &own);
+        look
     };
-    look.add(7, CLUSTER, &waits, known);
-    assert!(look.edges.is_empty());
-    // Another coordinator's: its sessions are not known here.
-    known.coordinator = Some(6);
-    look.add(7, CLUSTER, &waits, known);
-    assert_eq!(only(&look).holder, Party::Transaction(id(2)));
+    assert!(seen(5, 2).edges.is_empty());
+    // Another coordinator's, whose sessions are not known here; and one that has begun since.
+    for look in [seen(6, 2), seen(5, 1)] {
+        assert_eq!(only(&look).holder, Party::Transaction(id(2)));
+    }
 }
 
 #[test]

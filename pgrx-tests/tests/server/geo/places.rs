@@ -137,11 +137,7 @@ fn a_queue_takes_as_many_rows_as_it_is_long() -> Result<()> {
     ensure!(waits.waits.len() == QUEUE && waits.names.len() == QUEUE + 1);
     ensure!(waits.left_out == 0);
     let mut look = Look::default();
-    let known = Own {
-        coordinator: None,
-        sessions: &[],
-    };
-    look.add(HERE, 0, &waits, known);
+    look.add(HERE, 0, &waits, &Own::new(None, 0, &[]));
     // The first one waits for the holder, and each of the others for one before it at least.
     ensure!(look.edges.len() >= QUEUE && look.begun.len() == QUEUE + 1);
     holder.batch_execute("ROLLBACK")?;
