@@ -264,7 +264,7 @@ fn take(named: &Named, retake: impl FnOnce()) -> Cut {
     let mut members = Vec::new();
     for server in nodes {
         let is_named = named.has(server.server);
-        match reach(&server, is_named, until.max(process::now() + patience())) {
+        match reach(&server, is_named, at_least(until)) {
             Ok(id) => members.push(Member {
                 id,
                 server,
@@ -317,9 +317,7 @@ fn enter(
     left_out: &mut Vec<(Oid, Failure)>,
     until: u64,
 ) -> Outcome<Option<Reader>> {
-    // What came before may have taken all of the time: that is not the fault of those that follow.
-    let at_least = || until.max(process::now() + patience());
-    let mut limit = at_least();
+    let mut limit = at_least(until);
     let mut waited = false;
     while !members.is_empty() {
         if std::mem::replace(&mut waited, true) && process::now() >= limit {
@@ -346,7 +344,7 @@ fn enter(
                 note_away(&member.server, &failure);
                 left_out.push((member.server.mapping, failure));
                 waited = false;
-                limit = at_least();
+                limit = at_least(until);
             }
         }
     }
@@ -366,6 +364,12 @@ fn wait_for_handed(members: &[Member]) {
 /// For how long commits are held up at a time, in microseconds.
 fn patience() -> u64 {
     guc::GEO_SNAPSHOT_TIMEOUT.get().max(1) as u64 * 1000
+}
+
+/// Until when the next one is waited for. Those before may have taken all of the time, which is not
+/// its fault.
+fn at_least(until: u64) -> u64 {
+    until.max(coordinator::apply_limit().min(process::now() + patience()))
 }
 
 fn not_in_time() -> Failure {
