@@ -1,15 +1,17 @@
 //! `cargo xtask faults`: the fault run, for as long as one likes.
-use std::fs;
+use std::collections::BTreeMap;
+use std::fmt::Display;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use anyhow::{Context, Result};
-use indicatif::{ProgressBar, ProgressStyle};
+use anyhow::Result;
 use serde::Serialize;
-use txn_server_tests::faults::{Cycle, Fault, Limit, Options, Report, run as run_cycles};
+use txn_server_tests::faults::{Cycle, Fault, Limit, Options, run as run_cycles};
 
 use crate::bench::interrupt;
 use crate::bench::machine::Machine;
+use crate::bench::plan::write_json;
+use crate::bench::progress::Progress;
 use crate::install::{Variant, build_library, install_release, publish};
 use crate::setup;
 
@@ -44,11 +46,11 @@ pub struct Args {
 
 /// What is written to `--out`.
 #[derive(Serialize)]
-struct Record<'a> {
-    machine: Machine,
-    postgresql: &'a str,
+pub struct Record<'a, R> {
+    pub machine: Machine,
+    pub postgresql: &'a str,
     #[serde(flatten)]
-    report: &'a Report,
+    pub report: &'a R,
 }
 
 /// Runs the cycles; `true` when all have passed.
@@ -73,31 +75,38 @@ pub fn run(args: Args, pg_config: Option<&Path>) -> Result<bool> {
     };
     println!("seed {}", options.seed);
     let machine = Machine::look();
-    let bar = bar(limit)?;
+    let began = Instant::now();
+    let progress = Progress::new(match limit {
+        Limit::Cycles(cycles) => cycles as usize,
+        Limit::Time(time) => time.as_secs() as usize,
+    })?;
     let report = run_cycles(&install, &options, |cycle, kept| {
-        bar.suspend(|| show(cycle, kept));
+        show(&progress, cycle, kept);
         match limit {
-            Limit::Cycles(_) => bar.inc(1),
-            Limit::Time(_) => bar.set_position(bar.elapsed().as_secs()),
+            Limit::Cycles(_) => progress.end(),
+            Limit::Time(_) => progress.set(began.elapsed().as_secs()),
         }
         interrupt::check().is_ok()
     })?;
-    bar.finish_and_clear();
+    drop(progress);
     if let Some(file) = &args.out {
         let record = Record {
             machine,
             postgresql: &install.version,
             report: &report,
         };
-        fs::write(file, serde_json::to_string_pretty(&record)?)
-            .with_context(|| format!("could not write {}", file.display()))?;
+        write_json(&record, file)?;
     }
-    for (hit, count) in &report.hits {
+    tell(&report.hits, &report.build, &report.summary());
+    Ok(report.failed == 0)
+}
+
+/// What was hit how often, by which library, and the verdict.
+pub fn tell(hits: &BTreeMap<String, usize>, build: &str, summary: &str) {
+    for (hit, count) in hits {
         println!("{count:>5} {hit}");
     }
-    println!("library: {}", report.build);
-    println!("{}", report.summary());
-    Ok(report.failed == 0)
+    println!("library: {build}\n{summary}");
 }
 
 /// Another one each second.
@@ -118,23 +127,9 @@ fn faults(only: Vec<Fault>) -> Vec<Fault> {
         .collect()
 }
 
-fn bar(limit: Limit) -> Result<ProgressBar> {
-    let length = match limit {
-        Limit::Cycles(cycles) => cycles,
-        Limit::Time(time) => time.as_secs(),
-    };
-    let bar = ProgressBar::new(length);
-    bar.set_style(
-        ProgressStyle::with_template("{bar:24.cyan/dim} {pos}/{len}  {elapsed} (left: {eta})")?
-            .progress_chars("━╸─"),
-    );
-    bar.enable_steady_tick(Duration::from_millis(250));
-    Ok(bar)
-}
-
-fn show(cycle: &Cycle, kept: Option<&PathBuf>) {
+fn show(progress: &Progress, cycle: &Cycle, kept: Option<&PathBuf>) {
     let hits: Vec<String> = cycle.hits.iter().map(ToString::to_string).collect();
-    println!(
+    progress.print(&format!(
         "cycle {:>3} {:>5.1} s  {:>5} acknowledged {:>5} failed {:>3} in doubt  {}",
         cycle.cycle,
         cycle.seconds,
@@ -142,15 +137,22 @@ fn show(cycle: &Cycle, kept: Option<&PathBuf>) {
         cycle.failed,
         cycle.in_doubt,
         hits.join(" ")
-    );
-    for wrong in &cycle.wrong {
-        println!("  FAILED: {wrong}");
+    ));
+    let kept = kept.map(|folder| format!("its data and log are kept in {}", folder.display()));
+    failures(progress, &cycle.wrong, &cycle.settings, kept);
+}
+
+/// What was wrong with a cycle, and what is left of it.
+pub fn failures(
+    progress: &Progress,
+    wrong: &[String],
+    settings: &impl Display,
+    kept: Option<String>,
+) {
+    for wrong in wrong {
+        progress.print(&format!("  FAILED: {wrong}"));
     }
-    if let Some(folder) = kept {
-        println!(
-            "  {}\n  its data and log are kept in {}",
-            cycle.settings,
-            folder.display()
-        );
+    if let Some(kept) = kept {
+        progress.print(&format!("  {settings}\n  {kept}"));
     }
 }

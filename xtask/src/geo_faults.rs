@@ -3,14 +3,13 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::Result;
-use serde::Serialize;
-use txn_server_tests::geo_faults::{Cycle, Fault, Options, Report, run as run_cycles};
+use txn_server_tests::geo_faults::{Cycle, Fault, Options, run as run_cycles};
 
 use crate::bench::interrupt;
 use crate::bench::machine::Machine;
+use crate::bench::plan::write_json;
 use crate::bench::progress::Progress;
-use crate::bench::write_json;
-use crate::faults::seed_of_the_clock;
+use crate::faults::{Record, failures, seed_of_the_clock, tell};
 use crate::install::{Variant, build_library, install_scripts, publish};
 use crate::setup;
 
@@ -38,15 +37,6 @@ pub struct Args {
     /// Write the report as JSON
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
-}
-
-/// What is written to `--out`.
-#[derive(Serialize)]
-struct Record<'a> {
-    machine: Machine,
-    postgresql: &'a str,
-    #[serde(flatten)]
-    report: &'a Report,
 }
 
 /// Runs the cycles; `true` when all have passed, and of a control when one has not.
@@ -85,11 +75,7 @@ pub fn run(args: Args, pg_config: Option<&Path>) -> Result<bool> {
         };
         write_json(&record, file)?;
     }
-    for (fault, count) in &report.faults {
-        println!("{count:>5} {fault}");
-    }
-    println!("library: {}", report.build);
-    println!("{}", report.summary());
+    tell(&report.faults, &report.build, &report.summary());
     Ok((report.failed > 0) == args.control)
 }
 
@@ -105,14 +91,6 @@ fn show(progress: &Progress, cycle: &Cycle, kept: Option<&PathBuf>) {
         cycle.old_gid_ms,
         cycle.fault
     ));
-    for wrong in &cycle.wrong {
-        progress.print(&format!("  FAILED: {wrong}"));
-    }
-    if let Some(folder) = kept {
-        let settings = &cycle.settings;
-        progress.print(&format!(
-            "  {settings}\n  the logs are in {}",
-            folder.display()
-        ));
-    }
+    let kept = kept.map(|folder| format!("the logs are in {}", folder.display()));
+    failures(progress, &cycle.wrong, &cycle.settings, kept);
 }

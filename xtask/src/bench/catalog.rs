@@ -9,6 +9,8 @@ mod sysbench;
 pub mod tpcb;
 mod tpcc;
 
+use plotters::style::RGBColor;
+
 use super::workload::{self, Tables, Workload};
 
 /// What a variant runs on.
@@ -62,6 +64,17 @@ pub struct Benchmark {
 pub struct Standby {
     /// How long everything takes to it, and as long back.
     pub delay_ms: u64,
+}
+
+/// Of a variant: readable on light and on dark.
+pub fn color_of(variant: &str) -> RGBColor {
+    match variant {
+        STOCK => RGBColor(214, 69, 80),
+        QUEUE => RGBColor(224, 160, 48),
+        GROUP => RGBColor(22, 163, 122),
+        DIFFERENT => RGBColor(128, 138, 157),
+        _ => RGBColor(120, 100, 200),
+    }
 }
 
 /// Families, and what they are about.

@@ -1,82 +1,115 @@
-//! Benchmarks that are measured one after the other and told of in one table and one record.
+//! The benchmarks of the catalogue; those of a family are measured one after the other and told of
+//! in one table and one record.
 
-use std::path::Path;
-
-use comfy_table::{CellAlignment, Table, presets};
 use pgserver::PgInstall;
-
-use super::catalog::{GROUP, OFF, STOCK};
-use super::record::{Line, Record};
-use super::runner::Plan;
-use super::{compare, table, write_json};
+use serde_json::Value;
 use txn_top::text::thousands;
 
-/// Measures the benchmarks of a family. What is there is written after each of them.
-pub fn measure(
-    family: &str,
-    plans: &[Plan],
-    install: &PgInstall,
-    out: &Path,
-) -> anyhow::Result<()> {
-    let mut records: Vec<Record> = Vec::new();
-    for plan in plans {
-        println!("{}: {}", plan.benchmark.name, plan.benchmark.about);
-        let mut record = plan.measure(install)?;
-        println!("{}\n", table::render(&record.summary, record.baseline));
-        for run in &mut record.runs {
-            run.samples.clear();
-        }
-        records.push(record);
-        let path = out.join(records[0].machine.file_name(family));
-        write_json(&records, &path)?;
-    }
-    if records
-        .iter()
-        .flat_map(|record| &record.summary)
-        .any(|line| line.variant == GROUP)
-    {
-        println!("{}", render(&records));
-    }
-    compare::tell(&records);
-    Ok(())
+use super::catalog::{self, Benchmark, GROUP, OFF, STOCK};
+use super::common::Common;
+use super::compare;
+use super::plan::{Bench, Entry, Extent, Folders, Kind, Measured, Planned, write_json};
+use super::record::{Line, Record};
+use super::runner::Plan;
+use super::table::{Row, Sheet, milliseconds, ratio};
+
+struct Family {
+    name: &'static str,
+    plans: Vec<Plan>,
 }
 
-const COLUMNS: [&str; 9] = [
-    "what", "clients", "stock", "off", "group", "U", "× stock", "H/U", "p99 ms",
-];
+/// The benchmarks of the catalogue, which have no options of their own.
+pub fn kind(common: &Common) -> Kind<'_> {
+    let one = |benchmark: &'static Benchmark| Entry {
+        is_part: benchmark.family.is_some(),
+        ..Entry::new((benchmark.name, benchmark.about), move || {
+            Plan::new(benchmark, common)
+        })
+    };
+    let family = |&(name, about): &(&'static str, &'static str)| {
+        Entry::new((name, about), move || {
+            let plans = catalog::all().filter(|one| one.family == Some(name));
+            let plans = plans.map(|benchmark| Plan::new(benchmark, common));
+            let plans = plans.collect::<anyhow::Result<_>>()?;
+            Ok(Family { name, plans })
+        })
+    };
+    Kind {
+        who: "the benchmarks of the catalogue have",
+        options: Value::Null,
+        has_warehouses: false,
+        has_report: false,
+        entries: catalog::all()
+            .map(one)
+            .chain(catalog::FAMILIES.iter().map(family))
+            .collect(),
+    }
+}
+
+impl Planned for Family {
+    fn extent(&self) -> Extent {
+        let extents: Vec<Extent> = self.plans.iter().map(Bench::extent).collect();
+        Extent {
+            names: self.plans.iter().map(Bench::name).collect(),
+            needs_library: extents.iter().any(|one| one.needs_library),
+            runs: extents.iter().map(|one| one.runs).sum(),
+            time: extents.iter().map(|one| one.time).sum(),
+        }
+    }
+
+    /// What is there is written after each benchmark.
+    fn run(&self, install: &PgInstall, folders: &Folders) -> anyhow::Result<()> {
+        let mut records: Vec<Record> = Vec::new();
+        for plan in &self.plans {
+            println!("{}: {}", plan.name(), plan.about());
+            let mut record = plan.measure(install)?;
+            println!("{}\n", record.text());
+            for run in &mut record.runs {
+                run.samples.clear();
+            }
+            records.push(record);
+            let name = records[0].machine.file_name(self.name);
+            write_json(&records, &folders.records.join(name))?;
+        }
+        let mut lines = records.iter().flat_map(|record| &record.summary);
+        if lines.any(|line| line.variant == GROUP) {
+            println!("{}", sheet(&records).text());
+        }
+        compare::tell(&records);
+        Ok(())
+    }
+}
 
 /// A line for each benchmark and number of clients.
-fn render(records: &[Record]) -> String {
-    let mut table = Table::new();
-    table.load_preset(presets::NOTHING);
-    table.set_header(COLUMNS);
-    for record in records {
-        for group in record.summary.iter().filter(|line| line.variant == GROUP) {
-            table.add_row(cells(record, group));
-        }
-    }
-    for column in table.column_iter_mut().skip(1) {
-        column.set_cell_alignment(CellAlignment::Right);
-    }
-    table.to_string()
+fn sheet(records: &[Record]) -> Sheet {
+    let columns = [
+        "what", "clients", "stock", "off", "group", "U", "× stock", "H/U", "p99 ms",
+    ];
+    let rows = records.iter().flat_map(|record| {
+        let lines = record.summary.iter();
+        lines
+            .filter(|line| line.variant == GROUP)
+            .map(|group| row(record, group))
+    });
+    Sheet::new(columns, 0..1, vec![rows.collect()])
 }
 
-fn cells(record: &Record, group: &Line) -> [String; COLUMNS.len()] {
+fn row(record: &Record, group: &Line) -> Row {
     let rate = |variant| {
         let mut lines = record.summary.iter();
         lines
             .find(|line| line.variant == variant && line.clients == group.clients)
             .map_or_else(String::new, |line| thousands(line.tps.median))
     };
-    [
+    Row::from(vec![
         record.about.to_owned(),
         group.clients.to_string(),
         rate(STOCK),
         rate(OFF),
         rate(GROUP),
         rate(record.ceiling.unwrap_or_default()),
-        table::ratio(group.to_baseline),
-        table::ratio(group.to_ceiling),
-        table::milliseconds(group.p99_ms),
-    ]
+        ratio(group.to_baseline),
+        ratio(group.to_ceiling),
+        milliseconds(group.p99_ms),
+    ])
 }

@@ -8,22 +8,24 @@ use std::thread::sleep;
 use std::time::Duration;
 
 use anyhow::{Context, bail, ensure};
-use comfy_table::{Table, presets};
 use pgserver::{PgInstall, Server, ServerOptions};
 use postgres::Client;
 use serde::Serialize;
+use serde_json::Value;
 
 use super::catalog::System;
+use super::common::Common;
 use super::machine::Machine;
 use super::pgbench::{self, Protocol};
+use super::plan::{Bench, Entry, Extent, Kind, Lacking, Measured};
 use super::postgres_site::{SETTINGS, describe};
 use super::scratch::Scratch;
 use super::site::Description;
+use super::table::{Row, Sheet};
 use super::workload::{self, FOREIGN_KEY, HOT_LEDGER, HOT_ROW, Workload};
 
-pub const NAME: &str = "instructions";
-pub const ABOUT: &str =
-    "Instructions of a server's process per transaction of one client, by valgrind";
+const NAME: &str = "instructions";
+const ABOUT: &str = "Instructions of a server's process per transaction of one client, by valgrind";
 
 const WORKLOADS: [&Workload; 3] = [&HOT_ROW, &HOT_LEDGER, &FOREIGN_KEY];
 
@@ -76,13 +78,6 @@ pub struct Record {
     lines: Vec<Line>,
 }
 
-impl Record {
-    /// Of the day's record.
-    pub fn file_name(&self) -> String {
-        self.machine.file_name(NAME)
-    }
-}
-
 /// One variant of one workload.
 #[derive(Serialize)]
 struct Line {
@@ -96,49 +91,84 @@ struct Line {
 }
 
 /// Valgrind's version; an error if it is not there.
-pub fn version() -> anyhow::Result<String> {
+fn version() -> anyhow::Result<String> {
     let version = Command::new("valgrind").arg("--version").output();
     let version = version.context("valgrind is needed, and could not be run: install it")?;
     Ok(String::from_utf8_lossy(&version.stdout).trim().to_owned())
 }
 
-/// Counts of all rounds.
-pub fn runs(rounds: usize) -> usize {
-    rounds * WORKLOADS.len() * VARIANTS.len()
+/// The benchmark, which has no options of its own.
+pub fn kind(common: &Common) -> Kind<'_> {
+    let plan = || {
+        version().context(Lacking)?;
+        Ok(Plan {
+            rounds: common.rounds,
+            protocol: common.protocol,
+        })
+    };
+    Kind {
+        who: "the benchmark instructions has",
+        options: Value::Null,
+        has_warehouses: false,
+        has_report: false,
+        entries: vec![Entry::new((NAME, ABOUT), plan)],
+    }
 }
 
-/// About how long they take.
-pub fn estimate(rounds: usize) -> Duration {
-    SECONDS_OF_A_COUNT * runs(rounds) as u32
+struct Plan {
+    rounds: usize,
+    protocol: Protocol,
 }
 
-/// Counts all variants of all workloads, `rounds` times each.
-pub fn measure(install: &PgInstall, rounds: usize, protocol: Protocol) -> anyhow::Result<Record> {
-    let version = version()?;
-    let mut systems = Vec::new();
-    let mut counts = Vec::new();
-    for system in [System::Stock, System::Txn] {
-        let mut site = Site::start(install, system)?;
-        systems.push(site.describe()?);
-        for workload in WORKLOADS {
-            for variant in VARIANTS.iter().filter(|variant| variant.system == system) {
-                let rounds = (0..rounds)
-                    .map(|_| site.count(workload, variant, protocol))
-                    .collect::<Result<Vec<f64>, _>>()?;
-                println!("{}, {}: {rounds:.0?}", workload.name, variant.label);
-                counts.push((workload.name, variant.label, rounds));
-            }
+impl Bench for Plan {
+    type Record = Record;
+
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    fn about(&self) -> &'static str {
+        ABOUT
+    }
+
+    fn extent(&self) -> Extent {
+        let runs = self.rounds * WORKLOADS.len() * VARIANTS.len();
+        Extent {
+            names: vec![NAME],
+            needs_library: true,
+            runs,
+            time: SECONDS_OF_A_COUNT * runs as u32,
         }
     }
-    Ok(Record {
-        benchmark: NAME,
-        machine: Machine::look(),
-        counted_by: version,
-        transactions: MORE,
-        protocol,
-        systems,
-        lines: lines(counts),
-    })
+
+    /// Counts all variants of all workloads in each round.
+    fn measure(&self, install: &PgInstall) -> anyhow::Result<Record> {
+        let version = version()?;
+        let mut systems = Vec::new();
+        let mut counts = Vec::new();
+        for system in [System::Stock, System::Txn] {
+            let mut site = Site::start(install, system)?;
+            systems.push(site.describe()?);
+            for workload in WORKLOADS {
+                for variant in VARIANTS.iter().filter(|variant| variant.system == system) {
+                    let rounds = (0..self.rounds)
+                        .map(|_| site.count(workload, variant, self.protocol))
+                        .collect::<Result<Vec<f64>, _>>()?;
+                    println!("{}, {}: {rounds:.0?}", workload.name, variant.label);
+                    counts.push((workload.name, variant.label, rounds));
+                }
+            }
+        }
+        Ok(Record {
+            benchmark: NAME,
+            machine: Machine::look(),
+            counted_by: version,
+            transactions: MORE,
+            protocol: self.protocol,
+            systems,
+            lines: lines(counts),
+        })
+    }
 }
 
 fn lines(counts: Vec<(&'static str, &'static str, Vec<f64>)>) -> Vec<Line> {
@@ -173,20 +203,23 @@ fn median(numbers: &[f64]) -> f64 {
     sorted[sorted.len() / 2]
 }
 
-/// The record as a table in the terminal.
-pub fn render(record: &Record) -> String {
-    let mut table = Table::new();
-    table.load_preset(presets::NOTHING);
-    table.set_header(["workload", "variant", "instructions", "x stock"]);
-    for line in &record.lines {
-        table.add_row([
-            line.workload.to_owned(),
-            line.variant.to_owned(),
-            format!("{:.0}", line.median),
-            format!("{:.4}", line.to_stock),
-        ]);
+impl Measured for Record {
+    fn machine(&self) -> &Machine {
+        &self.machine
     }
-    table.to_string()
+
+    fn text(&self) -> String {
+        let row = |line: &Line| {
+            Row::from(vec![
+                line.workload.to_owned(),
+                line.variant.to_owned(),
+                format!("{:.0}", line.median),
+                format!("{:.4}", line.to_stock),
+            ])
+        };
+        let columns = ["workload", "variant", "instructions", "x stock"];
+        Sheet::new(columns, 0..2, vec![self.lines.iter().map(row).collect()]).text()
+    }
 }
 
 /// A server under valgrind, and where its processes leave their counts. The server goes first.

@@ -47,6 +47,20 @@ pub fn from_sysbench(output: &str) -> anyhow::Result<Latency> {
 }
 
 #[cfg(test)]
+impl Latency {
+    /// Of transactions that all took so long.
+    pub fn always(ms: f64) -> Self {
+        Self {
+            mean: ms,
+            p50: ms,
+            p95: ms,
+            p99: ms,
+            max: ms,
+        }
+    }
+}
+
+#[cfg(test)]
 mod tests {
     use super::*;
 

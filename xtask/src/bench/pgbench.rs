@@ -70,7 +70,28 @@ pub struct Load<'a> {
     pub old_snapshot: bool,
 }
 
-impl Load<'_> {
+impl<'a> Load<'a> {
+    /// Where every transaction is to succeed, and there is nothing else to say.
+    pub fn new(
+        scripts: &'a [Script<'a>],
+        clients: usize,
+        seconds: u64,
+        protocol: Protocol,
+    ) -> Self {
+        Self {
+            scripts,
+            clients,
+            seconds,
+            protocol,
+            spread: false,
+            warehouses: None,
+            settings: &[],
+            max_tries: MAX_TRIES,
+            arrivals: None,
+            old_snapshot: false,
+        }
+    }
+
     /// The settings as PostgreSQL's clients take them.
     pub fn options(&self) -> String {
         let options: Vec<String> = self

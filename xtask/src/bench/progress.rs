@@ -4,9 +4,8 @@ use std::time::Duration;
 
 use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
 
-use super::record::Run;
+use super::pgbench::Failure;
 use super::sample::Sample;
-use super::table::milliseconds;
 use txn_top::text::{microseconds, thousands};
 
 pub struct Progress {
@@ -40,6 +39,13 @@ impl Progress {
         self.terminal.suspend(|| println!("{line}"));
     }
 
+    /// All that a load generator has printed which failed, if that is wanted.
+    pub fn print_output(&self, error: &anyhow::Error, is_wanted: bool) {
+        if let (true, Some(failure)) = (is_wanted, error.downcast_ref::<Failure>()) {
+            self.print(&failure.output);
+        }
+    }
+
     pub fn begin(&self, what: String) {
         self.bar.set_message(what);
         self.live.set_message("");
@@ -52,6 +58,10 @@ impl Progress {
     /// Puts `line` below the bar, in place of what was there.
     pub fn tell(&self, line: String) {
         self.live.set_message(line);
+    }
+
+    pub fn set(&self, done: u64) {
+        self.bar.set_position(done);
     }
 
     pub fn end(&self) {
@@ -85,31 +95,6 @@ fn live_line(sample: &Sample) -> String {
          cascades {cascades} · hand-over {}",
         thousands(*updates as f64),
         microseconds(*handover_us)
-    )
-}
-
-/// A finished run in one line.
-pub fn run_line(run: &Run, rounds: usize) -> String {
-    let waiting = run.samples.iter().map(|sample| sample.waiting).max();
-    let mode = run.samples.last().map(|sample| sample.mode.as_str());
-    let hot = mode.zip(waiting).map_or_else(
-        || "no hot row".to_owned(),
-        |(mode, waiting)| format!("{mode}, up to {waiting} waiting"),
-    );
-    let retries = match run.retries {
-        0 => String::new(),
-        retries => format!(", {} retries", thousands(retries as f64)),
-    };
-    format!(
-        "{:>2}/{rounds} {:>5} clients  {:<22} {:>8} tps  p50 {:>6} p99 {:>6} ms  \
-         checked {:>9}  {hot}{retries}",
-        run.round,
-        run.clients,
-        run.variant,
-        thousands(run.tps),
-        milliseconds(run.latency_ms.p50),
-        milliseconds(run.latency_ms.p99),
-        thousands(run.findings.effect as f64),
     )
 }
 

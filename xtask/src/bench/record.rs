@@ -1,12 +1,17 @@
 //! What is kept of a measurement: every run as it was, and the summary computed from the runs.
 
-use super::catalog::{Benchmark, Rows, Standby};
+use txn_top::text::thousands;
+
+use super::catalog::{Benchmark, GROUP, Rows, Series, Standby, color_of};
 use super::latency::Latency;
 use super::machine::Machine;
 use super::pgbench::Protocol;
+use super::plan::Measured;
+use super::rounds::{Ran, Turn};
 use super::sample::Sample;
 use super::site::{Description, Findings};
-use super::stats::Spread;
+use super::stats::{Group, Spread};
+use super::table::{Row, Sheet, milliseconds, range, ratio};
 
 /// A whole measurement, as it is written to JSON.
 #[derive(Debug, serde::Serialize)]
@@ -30,10 +35,8 @@ pub struct Record {
 /// One run of one variant.
 #[derive(Debug, serde::Serialize)]
 pub struct Run {
-    /// Position in the order of execution, from 1.
-    pub order: usize,
-    /// From 1.
-    pub round: usize,
+    #[serde(flatten)]
+    pub turn: Turn,
     pub variant: &'static str,
     pub workload: &'static str,
     pub different_rows: bool,
@@ -79,61 +82,128 @@ impl Run {
     }
 }
 
+impl Ran for Run {
+    fn line(&self, rounds: usize) -> String {
+        let waiting = self.samples.iter().map(|sample| sample.waiting).max();
+        let mode = self.samples.last().map(|sample| sample.mode.as_str());
+        let hot = mode.zip(waiting).map_or_else(
+            || "no hot row".to_owned(),
+            |(mode, waiting)| format!("{mode}, up to {waiting} waiting"),
+        );
+        let retries = match self.retries {
+            0 => String::new(),
+            retries => format!(", {} retries", thousands(retries as f64)),
+        };
+        format!(
+            "{:>2}/{rounds} {:>5} clients  {:<22} {:>8} tps  p50 {:>6} p99 {:>6} ms  \
+             checked {:>9}  {hot}{retries}",
+            self.turn.round,
+            self.clients,
+            self.variant,
+            thousands(self.tps),
+            milliseconds(self.latency_ms.p50),
+            milliseconds(self.latency_ms.p99),
+            thousands(self.findings.effect as f64),
+        )
+    }
+}
+
 /// One line for each number of clients and variant, in the order of the benchmark.
 pub fn summarize(benchmark: &Benchmark, clients: &[usize], runs: &[Run]) -> Vec<Line> {
-    let of = |label: &str, clients: usize| -> Vec<&Run> {
-        runs.iter()
-            .filter(|run| run.variant == label && run.clients == clients)
-            .collect()
+    let pairs = clients.iter().flat_map(|clients| {
+        benchmark
+            .series
+            .iter()
+            .map(move |series| (*clients, series))
+    });
+    let line = |(clients, series): (usize, &Series)| {
+        let of = |label| {
+            let runs = runs
+                .iter()
+                .filter(|run| run.variant == label && run.clients == clients);
+            Group::new(runs, |run| (run.turn.round, run.tps))
+        };
+        let group = of(series.label);
+        let ceiling = benchmark.ceiling.filter(|_| series.rows == Rows::Hot);
+        Some(Line {
+            variant: series.label,
+            clients,
+            tps: group.rate()?,
+            all_tps: group.spread_of(|run| run.all_tps()),
+            p50_ms: group.spread(|run| run.latency_ms.p50)?.median,
+            p95_ms: group.spread(|run| run.latency_ms.p95)?.median,
+            p99_ms: group.spread(|run| run.latency_ms.p99)?.median,
+            to_baseline: group.to(&of(benchmark.baseline)),
+            to_ceiling: ceiling.and_then(|ceiling| group.to(&of(ceiling))),
+            retries: group.sum(|run| run.retries),
+        })
     };
-    let rates = |runs: &[&Run]| -> Vec<(usize, f64)> {
-        runs.iter().map(|run| (run.round, run.tps)).collect()
-    };
-    let mut lines = Vec::new();
-    for &clients in clients {
-        for series in benchmark.series {
-            let runs = of(series.label, clients);
-            let latency = |part: fn(&Latency) -> f64| {
-                Spread::of(runs.iter().map(|run| part(&run.latency_ms))).map(|ms| ms.median)
-            };
-            let (Some(tps), Some(p50_ms), Some(p95_ms), Some(p99_ms)) = (
-                Spread::of(runs.iter().map(|run| run.tps)),
-                latency(|ms| ms.p50),
-                latency(|ms| ms.p95),
-                latency(|ms| ms.p99),
-            ) else {
-                continue;
-            };
-            let against = |label| Spread::of_ratios(&rates(&runs), &rates(&of(label, clients)));
-            let ceiling = benchmark.ceiling.filter(|_| series.rows == Rows::Hot);
-            lines.push(Line {
-                variant: series.label,
-                clients,
-                tps,
-                all_tps: Spread::of(runs.iter().filter_map(|run| run.all_tps())),
-                p50_ms,
-                p95_ms,
-                p99_ms,
-                to_baseline: against(benchmark.baseline),
-                to_ceiling: ceiling.and_then(against),
-                retries: runs.iter().map(|run| run.retries).sum(),
-            });
+    pairs.filter_map(line).collect()
+}
+
+impl Record {
+    /// All lines, grouped by the number of clients.
+    pub fn sheet(&self) -> Sheet {
+        let against = format!("× {}", self.baseline);
+        let mut columns = vec![
+            "clients",
+            "variant",
+            "tps",
+            "min … max",
+            "p50 ms",
+            "p95 ms",
+            "p99 ms",
+            &against,
+            "H/U",
+        ];
+        let is_mixed = self.summary.iter().any(|line| line.all_tps.is_some());
+        columns.extend(is_mixed.then_some("all tps"));
+        let columns = columns.into_iter().map(str::to_owned).collect();
+        let alike = |one: &Line, next: &Line| one.clients == next.clients;
+        Sheet::grouped(columns, 1..2, &self.summary, alike, Line::row)
+    }
+}
+
+impl Line {
+    fn row(&self) -> Row {
+        let mut cells = vec![
+            self.clients.to_string(),
+            self.variant.to_owned(),
+            thousands(self.tps.median),
+            range(self.tps),
+            milliseconds(self.p50_ms),
+            milliseconds(self.p95_ms),
+            milliseconds(self.p99_ms),
+            ratio(self.to_baseline),
+            ratio(self.to_ceiling),
+        ];
+        cells.extend(self.all_tps.map(|tps| thousands(tps.median)));
+        Row {
+            cells,
+            color: Some(color_of(self.variant)),
+            is_best: self.variant == GROUP,
         }
     }
-    lines
+}
+
+impl Measured for Record {
+    fn machine(&self) -> &Machine {
+        &self.machine
+    }
+
+    fn text(&self) -> String {
+        self.sheet().text()
+    }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeMap;
-
     use super::*;
     use crate::bench::catalog::{DIFFERENT, GROUP, HOT_ROW, STOCK};
 
     fn run(round: usize, variant: &'static str, tps: f64) -> Run {
         Run {
-            order: 1,
-            round,
+            turn: Turn { order: 1, round },
             variant,
             workload: "hot-row",
             different_rows: variant == DIFFERENT,
@@ -145,22 +215,8 @@ mod tests {
             rolled_back: 0,
             by_script: vec![1],
             retries: 1,
-            latency_ms: Latency {
-                mean: 1.0,
-                p50: 1.0,
-                p95: 2.0,
-                p99: tps,
-                max: 3.0,
-            },
-            findings: Findings {
-                effect: 1,
-                imbalance: 0,
-                rows_by_index: 1,
-                rows_by_scan: 1,
-                books: Vec::new(),
-                conditions: Vec::new(),
-                counters: BTreeMap::new(),
-            },
+            latency_ms: Latency::always(tps),
+            findings: Findings::default(),
             samples: Vec::new(),
         }
     }
@@ -179,22 +235,9 @@ mod tests {
         let labels: Vec<_> = lines.iter().map(|line| line.variant).collect();
         assert_eq!(labels, [STOCK, GROUP, DIFFERENT]);
         let group = &lines[1];
-        assert_eq!(
-            group.to_baseline.unwrap(),
-            Spread {
-                median: 11.0,
-                min: 10.0,
-                max: 12.0
-            }
-        );
-        assert_eq!(
-            group.to_ceiling.unwrap(),
-            Spread {
-                median: 0.75,
-                min: 0.5,
-                max: 1.0
-            }
-        );
+        let spread = |median, min, max| Some(Spread { median, min, max });
+        assert_eq!(group.to_baseline, spread(11.0, 10.0, 12.0));
+        assert_eq!(group.to_ceiling, spread(0.75, 0.5, 1.0));
         assert_eq!((group.p99_ms, group.retries), (170.0, 2));
         assert!(lines[2].to_ceiling.is_none());
     }

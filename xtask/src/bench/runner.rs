@@ -3,33 +3,30 @@
 use std::collections::{BTreeSet, HashSet};
 use std::time::Duration;
 
-use anyhow::{Context, bail};
+use anyhow::{Context, bail, ensure};
 use pgserver::PgInstall;
 
 use super::catalog::{Benchmark, Rows, Series, System};
 use super::check;
+use super::common::{Common, or_own};
 use super::interrupt;
 use super::machine::Machine;
 use super::mariadb::{self, MariaDbSite};
-use super::pgbench::{Failure, Load, MAX_TRIES, Outcome, Protocol};
+use super::pgbench::{Load, Outcome};
+use super::plan::{Bench, Extent, Lacking};
 use super::postgres_site::PostgresSite;
-use super::progress::{Progress, run_line};
+use super::progress::Progress;
 use super::record::{Record, Run, summarize};
+use super::rounds::{Turn, in_rounds};
 use super::site::{Findings, Site};
-use super::workload::{Effect, Script, Source, Tables, Workload};
+use super::workload::{self, Effect, Script, Source, Tables, Workload};
 use super::{sysbench, tpcc};
 
 /// A benchmark, and how long and how often.
 pub struct Plan {
     pub benchmark: &'static Benchmark,
-    pub clients: Vec<usize>,
-    pub seconds: u64,
-    pub rounds: usize,
-    pub protocol: Protocol,
-    /// Labels of the variants to run; all when empty.
-    pub variants: Vec<String>,
-    /// On failure, print all that the load generator printed.
-    pub raw: bool,
+    series: Vec<Series>,
+    common: Common,
 }
 
 /// Seconds of the run before the first round, for each variant.
@@ -42,31 +39,31 @@ pub const AROUND_SECONDS: f64 = 2.0;
 const LOADING_SECONDS: f64 = 6.0;
 const COPYING_SECONDS: f64 = 1.0;
 
-/// The variants in the order of a round: each begins as often as the others, as what ran before may
-/// still be felt.
-pub fn in_turn<T>(variants: &[T], round: usize) -> impl Iterator<Item = &T> {
-    let first = (round - 1) % variants.len().max(1);
-    variants.iter().cycle().skip(first).take(variants.len())
-}
-
 impl Plan {
-    fn series(&self) -> Vec<&'static Series> {
-        let chosen = |series: &&Series| {
-            self.variants.is_empty() || self.variants.iter().any(|label| label == series.label)
+    /// Fails when the benchmark cannot be run with what was asked for.
+    pub fn new(benchmark: &'static Benchmark, common: &Common) -> anyhow::Result<Self> {
+        let plan = Self {
+            benchmark,
+            series: common.choose(benchmark.name, benchmark.series, |one| one.label)?,
+            common: Common {
+                clients: or_own(&common.clients, benchmark.clients),
+                ..common.clone()
+            },
         };
-        self.benchmark.series.iter().filter(chosen).collect()
-    }
-
-    /// Whether a variant runs on the extension.
-    pub fn needs_library(&self) -> bool {
-        self.series()
-            .iter()
-            .any(|series| series.system == System::Txn)
+        let possible = 1..=workload::MOST_CLIENTS;
+        ensure!(
+            plan.common.clients.iter().all(|n| possible.contains(n)),
+            "the numbers of clients must be from 1 to {}",
+            workload::MOST_CLIENTS
+        );
+        plan.check_packages().context(Lacking)?;
+        plan.common.check()?;
+        Ok(plan)
     }
 
     /// Fails when the machine lacks a package that a variant needs.
-    pub fn check_packages(&self) -> anyhow::Result<()> {
-        for series in self.series() {
+    fn check_packages(&self) -> anyhow::Result<()> {
+        for series in &self.series {
             if series.system == System::MariaDb {
                 mariadb::check_installed()?;
             }
@@ -77,141 +74,36 @@ impl Plan {
         Ok(())
     }
 
+    /// Runs, warm-ups among them.
+    fn runs(&self) -> usize {
+        let numbers = self.series.iter().map(|one| self.clients_of(one).len());
+        numbers
+            .map(|numbers| usize::from(numbers > 0) + self.common.rounds * numbers)
+            .sum()
+    }
+
     /// The numbers of clients with which a variant is measured.
     fn clients_of(&self, series: &Series) -> Vec<usize> {
-        let clients = self.clients.iter().copied();
+        let clients = self.common.clients.iter().copied();
         clients
             .filter(|clients| series.runs_with(*clients))
             .collect()
     }
 
-    /// Runs, warm-ups among them.
-    pub fn runs(&self) -> usize {
-        let series = self.series().into_iter();
-        series
-            .map(|series| self.clients_of(series).len())
-            .map(|numbers| usize::from(numbers > 0) + self.rounds * numbers)
-            .sum()
-    }
-
-    /// About how long it takes.
-    pub fn estimate(&self) -> Duration {
-        let mut seconds = SERVERS_SECONDS;
-        let mut loaded = BTreeSet::new();
-        for series in self.series() {
-            for clients in self.clients_of(series) {
-                let warehouses = series.warehouses(clients).unwrap_or(0);
-                let around = AROUND_SECONDS + COPYING_SECONDS * warehouses as f64;
-                seconds += self.rounds as f64 * (self.seconds as f64 + around);
-                loaded.insert((series.system, warehouses));
-            }
-        }
-        let warehouses: usize = loaded.iter().map(|(_, warehouses)| warehouses).sum();
-        Duration::from_secs_f64(seconds + LOADING_SECONDS * warehouses as f64)
-    }
-
     /// What its servers have beside the settings of all.
     fn server_settings(&self) -> &'static [(&'static str, &'static str)] {
-        let is_tpcc = |series: &&Series| matches!(series.workload.tables, Tables::Tpcc { .. });
-        match self.series().iter().any(is_tpcc) {
+        let is_tpcc = |series: &Series| matches!(series.workload.tables, Tables::Tpcc { .. });
+        match self.series.iter().any(is_tpcc) {
             true => tpcc::SETTINGS,
             false => &[],
         }
     }
 
-    /// Fails when the plan cannot be run.
-    pub fn check(&self) -> anyhow::Result<()> {
-        let labels: Vec<&str> = self
-            .benchmark
-            .series
-            .iter()
-            .map(|series| series.label)
-            .collect();
-        if let Some(unknown) = self
-            .variants
-            .iter()
-            .find(|label| !labels.contains(&label.as_str()))
-        {
-            bail!(
-                "benchmark {} has no variant \"{unknown}\", but: {}",
-                self.benchmark.name,
-                labels.join(", ")
-            );
-        }
-        let largest = super::workload::MOST_CLIENTS;
-        if self.clients.is_empty() || self.clients.iter().any(|&n| n == 0 || n > largest) {
-            bail!("the numbers of clients must be from 1 to {largest}");
-        }
-        self.check_packages()?;
-        if self.seconds == 0 || self.rounds == 0 {
-            bail!("a benchmark takes at least one second and one round");
-        }
-        Ok(())
-    }
-
-    /// Starts the systems, warms up, runs all rounds. Fails at the first run whose data is wrong.
-    pub fn measure(&self, install: &PgInstall) -> anyhow::Result<Record> {
-        let machine = Machine::look();
-        let series = self.series();
-        let mut sites = self.open_sites(install, &series)?;
-        let progress = Progress::new(self.runs())?;
-        for series in &series {
-            let clients = self.clients_of(series);
-            let Some(&clients) = clients.get(clients.len() / 2) else {
-                continue;
-            };
-            progress.begin(format!("warm-up · {}", series.label));
-            let site = site_of(&mut sites, series.system)?;
-            self.run_once(site, series, clients, WARM_UP_SECONDS, &progress)?;
-        }
-        let mut runs: Vec<Run> = Vec::new();
-        for round in 1..=self.rounds {
-            for &clients in &self.clients {
-                let series = in_turn(&series, round).filter(|one| one.runs_with(clients));
-                for series in series {
-                    progress.begin(format!("{clients} clients · {}", series.label));
-                    let site = site_of(&mut sites, series.system)?;
-                    let run = self.run_once(site, series, clients, self.seconds, &progress)?;
-                    let run = Run {
-                        order: runs.len() + 1,
-                        round,
-                        ..run
-                    };
-                    progress.print(&run_line(&run, self.rounds));
-                    runs.push(run);
-                }
-            }
-        }
-        drop(progress);
-        Ok(Record {
-            benchmark: self.benchmark.name,
-            about: self.benchmark.about,
-            machine,
-            systems: sites
-                .iter_mut()
-                .map(|site| site.describe())
-                .collect::<Result<_, _>>()?,
-            protocol: self.protocol,
-            seconds: self.seconds,
-            rounds: self.rounds,
-            baseline: self.benchmark.baseline,
-            ceiling: self.benchmark.ceiling,
-            standby: self.benchmark.standby,
-            scripts: texts(series.iter().flat_map(|one| one.workload.scripts)),
-            summary: summarize(self.benchmark, &self.clients, &runs),
-            runs,
-        })
-    }
-
-    fn open_sites(
-        &self,
-        install: &PgInstall,
-        series: &[&Series],
-    ) -> anyhow::Result<Vec<Box<dyn Site>>> {
-        let mut systems: Vec<System> = series.iter().map(|series| series.system).collect();
+    fn open_sites(&self, install: &PgInstall) -> anyhow::Result<Vec<Box<dyn Site>>> {
+        let mut systems: Vec<System> = self.series.iter().map(|series| series.system).collect();
         systems.sort();
         systems.dedup();
-        let most = self.clients.iter().copied().max().unwrap_or(1);
+        let most = self.common.clients.iter().copied().max().unwrap_or(1);
         let open = |system| -> anyhow::Result<Box<dyn Site>> {
             Ok(match system {
                 System::MariaDb => Box::new(MariaDbSite::start(most)?),
@@ -234,6 +126,7 @@ impl Plan {
         series: &Series,
         clients: usize,
         seconds: u64,
+        turn: Turn,
         progress: &Progress,
     ) -> anyhow::Result<Run> {
         let described = || {
@@ -242,17 +135,13 @@ impl Plan {
                 self.benchmark.name, series.label
             )
         };
+        let protocol = series.workload.protocol.unwrap_or(self.common.protocol);
         let load = Load {
-            scripts: series.workload.scripts,
-            clients,
-            seconds,
-            protocol: series.workload.protocol.unwrap_or(self.protocol),
             spread: series.rows == Rows::Different,
             warehouses: series.warehouses(clients),
             settings: series.settings,
-            max_tries: MAX_TRIES,
-            arrivals: None,
             old_snapshot: series.workload.old_snapshot,
+            ..Load::new(series.workload.scripts, clients, seconds, protocol)
         };
         interrupt::check()?;
         site.reset(series.workload, &load).with_context(described)?;
@@ -263,24 +152,18 @@ impl Plan {
             samples.push(sample);
         });
         let outcome = outcome
-            .inspect_err(|error| {
-                if let (true, Some(failure)) = (self.raw, error.downcast_ref::<Failure>()) {
-                    progress.print(&failure.output);
-                }
-            })
+            .inspect_err(|error| progress.print_output(error, self.common.raw))
             .with_context(described)?;
         let findings = site.inspect(series.workload).with_context(described)?;
         let faults = check::faults(series.workload, &outcome, &findings);
         if !faults.is_empty() {
-            if self.raw {
+            if self.common.raw {
                 progress.print(&outcome.output);
             }
             bail!("WRONG DATA. {}: {}", described(), faults.join("; "));
         }
-        progress.end();
         Ok(Run {
-            order: 0,
-            round: 0,
+            turn,
             variant: series.label,
             workload: series.workload.name,
             different_rows: load.spread,
@@ -295,6 +178,86 @@ impl Plan {
             latency_ms: outcome.latency,
             findings,
             samples,
+        })
+    }
+}
+
+impl Bench for Plan {
+    type Record = Record;
+
+    fn name(&self) -> &'static str {
+        self.benchmark.name
+    }
+
+    fn about(&self) -> &'static str {
+        self.benchmark.about
+    }
+
+    fn extent(&self) -> Extent {
+        let mut seconds = SERVERS_SECONDS;
+        let mut loaded = BTreeSet::new();
+        for series in &self.series {
+            for clients in self.clients_of(series) {
+                let warehouses = series.warehouses(clients).unwrap_or(0);
+                let around = AROUND_SECONDS + COPYING_SECONDS * warehouses as f64;
+                seconds += self.common.rounds as f64 * (self.common.seconds as f64 + around);
+                loaded.insert((series.system, warehouses));
+            }
+        }
+        let warehouses: usize = loaded.iter().map(|(_, warehouses)| warehouses).sum();
+        Extent {
+            names: vec![self.benchmark.name],
+            needs_library: self.series.iter().any(|one| one.system == System::Txn),
+            runs: self.runs(),
+            time: Duration::from_secs_f64(seconds + LOADING_SECONDS * warehouses as f64),
+        }
+    }
+
+    fn measure(&self, install: &PgInstall) -> anyhow::Result<Record> {
+        let machine = Machine::look();
+        let Common {
+            seconds, rounds, ..
+        } = self.common;
+        let mut sites = self.open_sites(install)?;
+        let progress = Progress::new(self.runs())?;
+        for series in &self.series {
+            let clients = self.clients_of(series);
+            let Some(&clients) = clients.get(clients.len() / 2) else {
+                continue;
+            };
+            progress.begin(format!("warm-up · {}", series.label));
+            let site = site_of(&mut sites, series.system)?;
+            let turn = Turn::default();
+            self.run_once(site, series, clients, WARM_UP_SECONDS, turn, &progress)?;
+            progress.end();
+        }
+        let variants = |clients: &usize| {
+            let series = self.series.iter();
+            series.filter(|one| one.runs_with(*clients)).collect()
+        };
+        let run = |turn, &clients: &usize, series: &&Series| {
+            progress.begin(format!("{clients} clients · {}", series.label));
+            let site = site_of(&mut sites, series.system)?;
+            self.run_once(site, series, clients, seconds, turn, &progress)
+        };
+        let clients = &self.common.clients;
+        let runs = in_rounds(&progress, rounds, clients, variants, run)?;
+        drop(progress);
+        let systems = sites.iter_mut().map(|site| site.describe());
+        Ok(Record {
+            benchmark: self.benchmark.name,
+            about: self.benchmark.about,
+            machine,
+            systems: systems.collect::<Result<_, _>>()?,
+            protocol: self.common.protocol,
+            seconds,
+            rounds,
+            baseline: self.benchmark.baseline,
+            ceiling: self.benchmark.ceiling,
+            standby: self.benchmark.standby,
+            scripts: texts(self.series.iter().flat_map(|one| one.workload.scripts)),
+            summary: summarize(self.benchmark, clients, &runs),
+            runs,
         })
     }
 }
@@ -331,37 +294,23 @@ fn site_of(sites: &mut [Box<dyn Site>], system: System) -> anyhow::Result<&mut d
 mod tests {
     use super::*;
     use crate::bench::catalog;
+    use crate::bench::common::tests::COMMON;
 
     #[test]
     fn an_estimate_counts_each_load_of_warehouses_once_and_no_run_that_is_left_out() {
         let benchmark = catalog::all().find(|one| one.name == "tpcc-procedures-2");
-        let plan = Plan {
-            benchmark: benchmark.unwrap(),
+        let common = Common {
             clients: vec![16, 64],
-            seconds: 10,
-            rounds: 2,
-            protocol: Protocol::Prepared,
-            variants: Vec::new(),
-            raw: false,
+            ..COMMON
         };
+        let plan = Plan::new(benchmark.unwrap(), &common).unwrap();
         assert_eq!(plan.runs(), 3 * (1 + 2 * 2) + (1 + 2));
         let loads = LOADING_SECONDS * (2.0 + 2.0 + 16.0);
         let runs = 12.0 * (10.0 + AROUND_SECONDS) + 12.0 * COPYING_SECONDS * 2.0;
         let own = 2.0 * (10.0 + AROUND_SECONDS + 16.0 * COPYING_SECONDS);
         assert_eq!(
-            plan.estimate().as_secs_f64(),
+            plan.extent().time.as_secs_f64(),
             SERVERS_SECONDS + loads + runs + own
         );
-    }
-
-    #[test]
-    fn every_variant_runs_once_in_a_round_and_each_begins_one() {
-        let order = |round| {
-            in_turn(&["a", "b", "c"], round)
-                .copied()
-                .collect::<String>()
-        };
-        assert_eq!([1, 2, 3, 4].map(order), ["abc", "bca", "cab", "abc"]);
-        assert_eq!(in_turn::<u8>(&[], 1).count(), 0);
     }
 }

@@ -1,203 +1,115 @@
 //! Which benchmarks there are, which were asked for, and all that is done with these.
 
-use std::path::Path;
+use std::path::PathBuf;
 use std::time::Duration;
 
-use anyhow::bail;
-use pgserver::PgInstall;
+use anyhow::{bail, ensure};
 
-use super::runner::Plan;
-use super::{
-    Args, catalog, family, fixed_rate, geo, hammerdb, instructions, keep, measure_one, range,
-    results,
-};
+use super::common::Common;
+use super::plan::{Entry, Extent, Kind, Lacking, Planned, given};
+use super::{family, fixed_rate, geo, hammerdb, instructions, range};
 
-/// Prints the names that can be given, and what they are about.
-pub fn list() {
-    let single = catalog::all().filter(|one| one.family.is_none());
-    let single = single.map(|one| (one.name, one.about));
-    let families = catalog::FAMILIES.iter().copied();
-    let hammers = hammerdb::ALL.iter().map(|one| (one.name, one.about));
-    let ranges = range::ALL.iter().map(|one| (one.name, one.about));
-    let geos = geo::ALL.iter().map(|one| (one.name, one.about));
-    let others = [
-        (fixed_rate::NAME, fixed_rate::ABOUT),
-        (instructions::NAME, instructions::ABOUT),
-        (results::NAME, results::ABOUT),
-    ];
-    let all = single
-        .chain(families)
-        .chain(hammers)
-        .chain(ranges)
-        .chain(geos);
-    for (name, about) in all.chain(others) {
-        println!("{name:<16} {about}");
-    }
+#[derive(clap::Args)]
+pub struct Args {
+    /// Which benchmark: a name of `bench list`, `list`, `all`, `results`, or the name of a family
+    /// (`shapes`, `tpcc`, `sysbench`)
+    #[arg(default_value = "list")]
+    pub name: String,
+    #[command(flatten)]
+    pub common: Common,
+    /// Folder for the JSON results [default: bench/results in the checkout]
+    #[arg(long)]
+    pub out: Option<PathBuf>,
+    /// Use the extension as it is installed: neither build nor install it
+    #[arg(long)]
+    pub no_install: bool,
+    /// Folder for the HTML reports of range benchmarks, geo benchmarks and fixed-rate
+    /// [default: bench-report in the checkout]
+    #[arg(long, value_name = "FOLDER")]
+    pub report: Option<PathBuf>,
+    #[command(flatten)]
+    fixed_rate: fixed_rate::Options,
+    #[command(flatten)]
+    geo: geo::Options,
+    #[command(flatten)]
+    hammerdb: hammerdb::Options,
+    #[command(flatten)]
+    range: range::Options,
 }
 
-/// What is to be measured.
-pub struct Selection {
-    plans: Vec<Plan>,
-    counts: bool,
-    fixed_rate: Option<fixed_rate::Plan>,
-    hammers: Vec<hammerdb::Plan>,
-    ranges: Vec<range::Plan>,
-    geos: Vec<geo::Plan>,
-}
-
-impl Selection {
-    /// Fails when there is no such benchmark, or when it cannot be run. What the machine lacks a
-    /// program for is left out of `all`.
-    pub fn of(args: &Args) -> anyhow::Result<Self> {
-        let chosen = |name: &str| args.name == "all" || args.name == name;
-        let mut plans: Vec<Plan> = catalog::all()
-            .filter(|one| chosen(one.name) || one.family == Some(args.name.as_str()))
-            .map(|benchmark| args.plan(benchmark))
-            .collect();
-        let mut hammers: Vec<&hammerdb::Benchmark> = hammerdb::ALL.iter().collect();
-        hammers.retain(|benchmark| chosen(benchmark.name));
-        let mut counts = chosen(instructions::NAME);
-        let fixed_rate = chosen(fixed_rate::NAME)
-            .then(|| args.fixed_rate.plan(&args.for_fixed_rate()))
-            .transpose()?;
-        let ranges = range::ALL
-            .iter()
-            .filter(|benchmark| chosen(benchmark.name))
-            .map(|benchmark| args.range.plan(benchmark, &args.for_ranges()))
-            .collect::<Result<Vec<_>, _>>()?;
-        let geos = geo::ALL.iter().filter(|benchmark| chosen(benchmark.name));
-        let mut geos: Vec<&'static geo::Benchmark> = geos.collect();
-        let nothing = plans.is_empty() && hammers.is_empty() && ranges.is_empty();
-        if nothing && geos.is_empty() && fixed_rate.is_none() && !counts {
-            bail!(
-                "there is no benchmark \"{}\": `cargo xtask bench list` shows them",
-                args.name
-            );
-        }
-        if fixed_rate.is_none() {
-            args.fixed_rate.refuse()?;
-        }
-        if hammers.is_empty() {
-            args.hammerdb.refuse()?;
-        }
-        if ranges.is_empty() {
-            args.range.refuse()?;
-        }
-        if geos.is_empty() {
-            args.geo.refuse()?;
-        }
-        let has_warehouses = !(ranges.is_empty() && geos.is_empty() && hammers.is_empty());
-        if args.warehouses.is_some() && !has_warehouses {
-            bail!("only range and geo benchmarks and hammerdb have --warehouses");
-        }
-        let has_report = !(ranges.is_empty() && geos.is_empty() && fixed_rate.is_none());
-        if args.report.is_some() && !has_report {
-            bail!(
-                "only range and geo benchmarks and {} have --report",
-                fixed_rate::NAME
-            );
-        }
-        if args.name == "all" {
-            plans.retain(|plan| is_possible(plan.benchmark.name, plan.check_packages()));
-            hammers.retain(|one| is_possible(one.name, args.hammerdb.folder().map(drop)));
-            counts = is_possible(instructions::NAME, instructions::version().map(drop));
-            let is_geo = |one: &&'static geo::Benchmark| {
-                is_possible(one.name, args.geo.plan(one, &args.for_geo()).map(drop))
-            };
-            geos.retain(is_geo);
-        }
-        for plan in &plans {
-            plan.check()?;
-        }
-        let hammers = hammers
-            .into_iter()
-            .map(|benchmark| args.hammerdb.plan(benchmark, &args.for_hammerdb()));
-        Ok(Self {
-            plans,
-            counts,
-            fixed_rate,
-            hammers: hammers.collect::<Result<_, _>>()?,
-            ranges,
-            geos: geos
-                .into_iter()
-                .map(|benchmark| args.geo.plan(benchmark, &args.for_geo()))
-                .collect::<Result<_, _>>()?,
-        })
+impl Args {
+    /// In the order in which they are listed and run.
+    fn kinds(&self) -> [Kind<'_>; 6] {
+        [
+            family::kind(&self.common),
+            self.hammerdb.kind(&self.common),
+            self.range.kind(&self.common),
+            self.geo.kind(&self.common),
+            self.fixed_rate.kind(&self.common),
+            instructions::kind(&self.common),
+        ]
     }
 
-    /// Whether something runs on the extension.
-    pub fn needs_library(&self) -> bool {
-        self.counts
-            || !self.geos.is_empty()
-            || self.plans.iter().any(Plan::needs_library)
-            || self.fixed_rate.iter().any(fixed_rate::Plan::needs_library)
-            || self.hammers.iter().any(hammerdb::Plan::needs_library)
-            || self.ranges.iter().any(range::Plan::needs_library)
+    /// The names that can be given, and what they are about.
+    pub fn list(&self) -> Vec<(&'static str, &'static str)> {
+        let entries = self.kinds().into_iter().flat_map(|kind| kind.entries);
+        let listed = entries.filter(|entry| !entry.is_part);
+        listed.map(|entry| (entry.name, entry.about)).collect()
     }
 
-    /// Says how much it is, and about how long it takes.
-    pub fn announce(&self, rounds: usize) {
-        let plans = self.plans.iter().map(|one| (one.runs(), one.estimate()));
-        let hammers = self.hammers.iter().map(|one| (one.runs(), one.estimate()));
-        let ranges = self.ranges.iter().map(|one| (one.runs(), one.estimate()));
-        let geos = self.geos.iter().map(|one| (one.runs(), one.estimate()));
-        let fixed_rate = self.fixed_rate.iter();
-        let fixed_rate = fixed_rate.map(|one| (one.runs(), one.estimate()));
-        let counts = instructions::runs(rounds);
-        let counts = self
-            .counts
-            .then(|| (counts, instructions::estimate(rounds)));
-        let parts = plans.chain(hammers).chain(ranges).chain(geos);
-        let parts = parts.chain(fixed_rate);
-        let parts: Vec<(usize, Duration)> = parts.chain(counts).collect();
-        println!(
-            "{} benchmarks, {} runs, about {}",
-            parts.len(),
-            parts.iter().map(|(runs, _)| runs).sum::<usize>(),
-            in_minutes(parts.iter().map(|(_, time)| *time).sum())
-        );
-    }
-
-    /// Measures everything, prints tables, keeps records in the folder `out` and reports in
-    /// `reports`.
-    pub fn measure(
-        self,
-        args: &Args,
-        install: &PgInstall,
-        out: &Path,
-        reports: &Path,
-    ) -> anyhow::Result<()> {
-        let family_of = |plan: &Plan| {
-            let family = plan.benchmark.family;
-            family.filter(|_| args.name != plan.benchmark.name)
+    /// What was asked for. Fails when there is no such benchmark, or when it cannot be run. What the
+    /// machine lacks a program for is left out of `all`.
+    pub fn select(&self) -> anyhow::Result<Vec<Box<dyn Planned>>> {
+        let is_all = self.name == "all";
+        let mut kinds = self.kinds();
+        for kind in &mut kinds {
+            let all = |entry: &Entry| is_all && !entry.is_part;
+            kind.entries
+                .retain(|entry| all(entry) || entry.name == self.name);
+        }
+        let has = |what: fn(&Kind) -> bool| {
+            let mut selected = kinds.iter().filter(|kind| !kind.entries.is_empty());
+            selected.any(what)
         };
-        let together =
-            |one: &Plan, next: &Plan| family_of(one).is_some() && family_of(one) == family_of(next);
-        for plans in self.plans.chunk_by(together) {
-            match family_of(&plans[0]) {
-                Some(family) => family::measure(family, plans, install, out)?,
-                None => measure_one(&plans[0], install, out)?,
+        ensure!(
+            has(|_| true),
+            "there is no benchmark \"{}\": `cargo xtask bench list` shows them",
+            self.name
+        );
+        for kind in kinds.iter().filter(|kind| kind.entries.is_empty()) {
+            if let Some(option) = given(&kind.options) {
+                bail!("only {} {option}", kind.who);
             }
         }
-        if self.counts {
-            let record = instructions::measure(install, args.rounds, args.protocol)?;
-            println!("{}", instructions::render(&record));
-            keep(&record, &out.join(record.file_name()))?;
+        ensure!(
+            self.common.warehouses.is_none() || has(|kind| kind.has_warehouses),
+            "only range and geo benchmarks and hammerdb have --warehouses"
+        );
+        ensure!(
+            self.report.is_none() || has(|kind| kind.has_report),
+            "only range and geo benchmarks and fixed-rate have --report"
+        );
+        let mut plans = Vec::new();
+        for entry in kinds.iter().flat_map(|kind| &kind.entries) {
+            match (entry.plan)() {
+                Err(error) if is_all && error.is::<Lacking>() => {
+                    println!("{} is left out: {error:#}", entry.name);
+                }
+                planned => plans.push(planned?),
+            }
         }
-        if let Some(plan) = self.fixed_rate {
-            plan.run(install, out, reports)?;
-        }
-        for plan in self.hammers {
-            plan.run(install, out)?;
-        }
-        for plan in self.ranges {
-            args.range.measure(plan, install, out, reports)?;
-        }
-        for plan in self.geos {
-            geo::measure(&plan, install, out, reports)?;
-        }
-        Ok(())
+        Ok(plans)
     }
+}
+
+/// How much it is, and about how long it takes.
+pub fn told(extents: &[Extent]) -> String {
+    format!(
+        "{} benchmarks, {} runs, about {}",
+        extents.iter().map(|one| one.names.len()).sum::<usize>(),
+        extents.iter().map(|one| one.runs).sum::<usize>(),
+        in_minutes(extents.iter().map(|one| one.time).sum())
+    )
 }
 
 /// For people, who need no seconds.
@@ -207,13 +119,6 @@ fn in_minutes(time: Duration) -> String {
         (0, minutes) => format!("{minutes} min"),
         (hours, minutes) => format!("{hours} h {minutes} min"),
     }
-}
-
-/// Says so when it is not.
-fn is_possible(name: &str, checked: anyhow::Result<()>) -> bool {
-    checked
-        .inspect_err(|error| println!("{name} is left out: {error}"))
-        .is_ok()
 }
 
 #[cfg(test)]
@@ -228,33 +133,41 @@ mod tests {
         args: Args,
     }
 
-    fn select(words: &str) -> anyhow::Result<Selection> {
-        let words = words.split_whitespace();
-        Selection::of(&Cli::parse_from(["bench"].into_iter().chain(words)).args)
+    fn args(words: &str) -> Args {
+        Cli::parse_from(["bench"].into_iter().chain(words.split_whitespace())).args
+    }
+
+    fn select(words: &str) -> anyhow::Result<Vec<Box<dyn Planned>>> {
+        args(words).select()
+    }
+
+    fn names(words: &str) -> Vec<&'static str> {
+        let plans = select(words).unwrap();
+        plans.iter().flat_map(|plan| plan.extent().names).collect()
     }
 
     #[test]
     fn all_is_everything_but_hammerdb_which_wants_a_folder() {
-        let all = select("all").unwrap();
-        assert!(all.hammers.is_empty() && all.fixed_rate.is_some());
-        assert_eq!(all.ranges.len(), range::ALL.len());
-        assert_eq!(all.geos.len(), geo::ALL.len());
-        let mut families = all.plans.iter().filter_map(|plan| plan.benchmark.family);
-        assert!(families.any(|family| family == "tpcc"));
+        let selected = names("all");
+        let args = args("all");
+        for kind in [2, 3, 4].map(|n| args.kinds().into_iter().nth(n).unwrap()) {
+            let mut all = kind.entries.iter();
+            assert!(all.all(|entry| selected.contains(&entry.name)));
+        }
+        assert!(selected.contains(&"tpcc-procedures-1"));
+        assert!(!selected.contains(&"hammerdb"));
         assert!(select("hammerdb").is_err());
         assert!(select("all --hammerdb /no/such/folder").is_err());
     }
 
     #[test]
     fn a_name_selects_its_benchmark_and_a_family_all_of_its_own() {
-        let names = |words| -> Vec<&str> {
-            let plans = select(words).unwrap().plans;
-            plans.iter().map(|plan| plan.benchmark.name).collect()
-        };
         assert_eq!(names("hot-row"), ["hot-row"]);
         assert_eq!(names("tpcc-procedures-1"), ["tpcc-procedures-1"]);
         assert_eq!(names("tpcc").len(), 8);
-        assert!(names("instructions").is_empty() && names("fixed-rate").is_empty());
+        assert_eq!(select("tpcc").unwrap().len(), 1);
+        assert_eq!(names("instructions"), ["instructions"]);
+        assert_eq!(names("fixed-rate"), ["fixed-rate"]);
         assert!(select("no-such-benchmark").is_err());
     }
 
@@ -267,6 +180,8 @@ mod tests {
             "hot-row --report x",
             "range --theta 0.9",
             "geo --scan 10",
+            "geo --hammerdb x",
+            "hot-row --node-rows 7",
         ] {
             assert!(select(words).is_err(), "{words}");
         }
@@ -275,13 +190,13 @@ mod tests {
 
     #[test]
     fn the_estimate_of_a_fixed_rate_has_all_phases_of_all_runs() {
-        let plan = |words| select(words).unwrap().fixed_rate.unwrap();
+        let plan = |words| select(words).unwrap()[0].extent();
         let (one, more) = (
             plan("fixed-rate --seconds 60 --rounds 1 --clients 4"),
             plan("fixed-rate --seconds 60 --rounds 3 --clients 4,8"),
         );
-        assert_eq!((one.runs(), more.runs()), (2, 12));
-        let added = (more.estimate() - one.estimate()).as_secs();
+        assert_eq!((one.runs, more.runs), (2, 12));
+        let added = (more.time - one.time).as_secs();
         assert!((10 * 240..10 * 260).contains(&added), "{added}");
     }
 

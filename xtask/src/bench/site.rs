@@ -35,7 +35,7 @@ pub struct Description {
 }
 
 /// What the tables say after a run.
-#[derive(Clone, Debug, PartialEq, serde::Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, serde::Serialize)]
 pub struct Findings {
     /// Committed effects of the workload.
     pub effect: i64,

@@ -4,18 +4,16 @@
 mod plot;
 mod report;
 
-use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use anyhow::Context;
-pub use plot::color_of;
-
 use crate::bench::catalog::{self, Benchmark, GROUP};
+use crate::bench::common::Common;
 use crate::bench::pgbench::Protocol;
+use crate::bench::plan::{Bench, Measured, write, write_json};
+use crate::bench::prepare;
 use crate::bench::record::Record;
 use crate::bench::runner::Plan;
-use crate::bench::{prepare, table, write_json};
 use crate::tools::checkout;
 use txn_top::text::thousands;
 
@@ -73,19 +71,19 @@ impl Choice {
 /// Runs the demo. A run whose data is wrong is an error.
 pub fn run(args: Args, pg_config: Option<PathBuf>) -> anyhow::Result<()> {
     let benchmark = args.workload.benchmark();
-    let plan = Plan {
-        benchmark,
+    let common = Common {
         clients: args.clients,
         seconds: args.seconds,
         rounds: args.rounds,
         protocol: args.protocol,
         variants: args.variants,
         raw: args.raw,
+        warehouses: None,
     };
-    plan.check()?;
+    let plan = Plan::new(benchmark, &common)?;
     let install = prepare(
         pg_config.as_deref(),
-        plan.needs_library() && !args.no_install,
+        plan.extent().needs_library && !args.no_install,
     )?;
     println!(
         "{}\nvariants in turn, the data checked after every run\n",
@@ -93,7 +91,7 @@ pub fn run(args: Args, pg_config: Option<PathBuf>) -> anyhow::Result<()> {
     );
     let record = plan.measure(&install)?;
 
-    println!("\n{}\n", table::render(&record.summary, record.baseline));
+    println!("\n{}\n", record.text());
     if let Some(headline) = headline(&record) {
         println!("{headline}");
     }
@@ -101,8 +99,7 @@ pub fn run(args: Args, pg_config: Option<PathBuf>) -> anyhow::Result<()> {
     let out = args.out.unwrap_or_else(|| checkout().join("demo-report"));
     let report = out.join("report.html");
     write_json(&record, &out.join("result.json"))?;
-    fs::write(&report, report::render(&record)?)
-        .with_context(|| format!("cannot write {}", report.display()))?;
+    write(&report, &report::render(&record)?)?;
     println!("report: {}", report.display());
     if !args.no_open {
         open(&report);

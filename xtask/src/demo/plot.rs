@@ -2,64 +2,37 @@
 
 use plotters::style::RGBColor;
 
-use crate::bench::catalog::{DIFFERENT, GROUP, QUEUE, STOCK};
+use crate::bench::catalog::color_of;
 use crate::bench::record::{Line, Record, Run};
 use crate::bench::sample::Sample;
-use crate::report::chart::{self, Axis, Curve, draw};
+use crate::bench::table::once;
+use crate::report::chart::{self, Axis, Curve, draw, from_zero};
 use txn_top::text::thousands;
 
 /// Readable on light and on dark.
 pub const WAITING: RGBColor = RGBColor(217, 119, 87);
 pub const RUNNING: RGBColor = RGBColor(91, 141, 239);
 
-pub fn color_of(variant: &str) -> RGBColor {
-    match variant {
-        STOCK => RGBColor(214, 69, 80),
-        QUEUE => RGBColor(224, 160, 48),
-        GROUP => RGBColor(22, 163, 122),
-        DIFFERENT => RGBColor(128, 138, 157),
-        _ => RGBColor(120, 100, 200),
-    }
-}
-
 /// The variants of a record, in the benchmark's order.
 pub fn variants(record: &Record) -> Vec<&'static str> {
-    let mut variants = Vec::new();
-    for line in &record.summary {
-        if !variants.contains(&line.variant) {
-            variants.push(line.variant);
-        }
-    }
-    variants
+    once(record.summary.iter().map(|line| line.variant))
 }
 
 /// Rates over the number of clients, with the range of the rounds.
 pub fn throughput(record: &Record) -> anyhow::Result<String> {
-    let highest = record
-        .summary
-        .iter()
-        .map(|line| line.tps.max)
-        .fold(0.0, f64::max);
-    let y = Axis::linear("", highest, thousands);
-    over_clients(record, (920, 380), &y, |line| {
-        (line.tps.median, Some((line.tps.min, line.tps.max)))
-    })
+    let (x, curves) = over_clients(record, |line| chart::value(line.tps));
+    from_zero((920, 380), &x, thousands, &curves)
 }
 
 /// A latency over the number of clients, in decades.
 pub fn latency(record: &Record, part: fn(&Line) -> f64) -> anyhow::Result<String> {
     let y = Axis::logarithmic("", record.summary.iter().map(part), |ms| format!("{ms} ms"));
-    over_clients(record, (460, 320), &y, |line| (part(line).log10(), None))
+    let (x, curves) = over_clients(record, |line| (part(line).log10(), None));
+    draw((460, 320), &x, &y, &curves)
 }
 
-fn over_clients(
-    record: &Record,
-    size: (u32, u32),
-    y: &Axis,
-    value: impl Fn(&Line) -> chart::Value,
-) -> anyhow::Result<String> {
-    let mut clients: Vec<usize> = record.summary.iter().map(|line| line.clients).collect();
-    clients.dedup();
+fn over_clients(record: &Record, value: impl Fn(&Line) -> chart::Value) -> (Axis, Vec<Curve>) {
+    let clients = once(record.summary.iter().map(|line| line.clients));
     let curve = |variant| {
         let values = clients.iter().map(|clients| {
             let is_here = |line: &&Line| line.variant == variant && line.clients == *clients;
@@ -67,9 +40,8 @@ fn over_clients(
         });
         Curve::over_names(color_of(variant), values)
     };
-    let curves: Vec<Curve> = variants(record).into_iter().map(curve).collect();
     let x = Axis::names("clients", clients.iter().map(usize::to_string).collect());
-    draw(size, &x, y, &curves)
+    (x, variants(record).into_iter().map(curve).collect())
 }
 
 /// The hot row over time in the last run of each variant that has one, with the most clients.
@@ -83,7 +55,7 @@ pub fn hot_row(record: &Record) -> anyhow::Result<Vec<(&Run, String)>> {
     let shown: Vec<&Run> = record
         .runs
         .iter()
-        .filter(|run| run.clients == most && run.round == record.rounds && !run.different_rows)
+        .filter(|run| run.clients == most && run.turn.round == record.rounds && !run.different_rows)
         .collect();
     let samples = || shown.iter().flat_map(|run| &run.samples);
     let highest = samples()

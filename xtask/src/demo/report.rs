@@ -2,42 +2,45 @@
 
 use maud::{Markup, PreEscaped, html};
 
-use super::plot::{self, color_of};
-use crate::bench::catalog::GROUP;
+use super::plot;
+use crate::bench::catalog::{GROUP, color_of};
 use crate::bench::record::{Line, Record, Run};
-use crate::bench::table::{COLUMNS, cells, milliseconds};
-use crate::report::{conditions, css, legend, page};
+use crate::bench::table::milliseconds;
+use crate::report::{Report, figure, legend, row, wide_figure};
 use txn_top::text::{microseconds, thousands};
 
 /// The whole page.
 pub fn render(record: &Record) -> anyhow::Result<String> {
-    let body = html! {
-        h1 { "A hot row, with and without " code { "txn" } }
-        p.soft { (record.about) ". Variants in turn, the data checked after every run." }
-        (key_figures(record))
-        (checked(record))
-        (curves(record)?)
-        (hot_row(record)?)
-        h2 { "All figures" }
-        p.soft {
-            "Medians of " (record.rounds) " rounds. × " (record.baseline)
-            ": against the " (record.baseline) " run of the same round. H/U: against \
-             the same work on different rows, in the same round."
-        }
-        div.card.scroll { (table(record)) }
-        (conditions(
-            &record.machine,
-            &format!(
-                "{} rounds of {} s, protocol {}, every transaction's latency logged",
-                record.rounds,
-                record.seconds,
-                record.protocol.name()
-            ),
-            record.systems.iter(),
-            &record.scripts.join("\n"),
-        ))
+    let effects: i64 = record.runs.iter().map(|run| run.findings.effect).sum();
+    let (rounds, base) = (record.rounds, record.baseline);
+    let report = Report {
+        title: format!("A hot row: {}", record.about),
+        heading: html! { "A hot row, with and without " code { "txn" } },
+        about: html! {
+            p.soft { (record.about) ". Variants in turn, the data checked after every run." }
+            (key_figures(record))
+        },
+        checked: html! {
+            "after each of " (record.runs.len()) " runs: all "
+            (thousands(effects as f64)) " acknowledged transactions are in the tables, none twice."
+        },
+        plots: html! { (curves(record)?) (hot_row(record)?) },
+        note: format!(
+            "Medians of {rounds} rounds. × {base}: against the {base} run of the same round. H/U: \
+             against the same work on different rows, in the same round."
+        ),
+        figures: record.sheet(),
+        more: html! {},
+        machine: &record.machine,
+        runs: format!(
+            "{rounds} rounds of {} s, protocol {}, every transaction's latency logged",
+            record.seconds,
+            record.protocol.name()
+        ),
+        servers: record.systems.iter().collect(),
+        scripts: record.scripts.join("\n"),
     };
-    Ok(page(&format!("A hot row: {}", record.about), &body))
+    Ok(report.render())
 }
 
 /// What group lock does with the most clients, in large type.
@@ -78,36 +81,19 @@ fn key_figures(record: &Record) -> Markup {
     }
 }
 
-fn checked(record: &Record) -> Markup {
-    let effects: i64 = record.runs.iter().map(|run| run.findings.effect).sum();
-    html! {
-        p {
-            span.good { "✓ Data checked " }
-            "after each of " (record.runs.len()) " runs: all "
-            (thousands(effects as f64)) " acknowledged transactions are in the tables, none twice."
-        }
-    }
-}
-
 fn curves(record: &Record) -> anyhow::Result<Markup> {
     let variants = plot::variants(record);
+    let p50 = plot::latency(record, |line| line.p50_ms)?;
+    let p99 = plot::latency(record, |line| line.p99_ms)?;
+    let rates = plot::throughput(record)?;
     Ok(html! {
         h2 { "Throughput and latency" }
         (legend(variants.iter().map(|variant| (*variant, color_of(variant)))))
-        figure.card.wide {
-            figcaption { "Committed transactions per second " span { "over the number of clients" } }
-            (PreEscaped(plot::throughput(record)?))
-        }
-        div.row style="margin-top:14px" {
-            figure.card {
-                figcaption { "Median latency " span { "logarithmic" } }
-                (PreEscaped(plot::latency(record, |line| line.p50_ms)?))
-            }
-            figure.card {
-                figcaption { "99th percentile " span { "logarithmic" } }
-                (PreEscaped(plot::latency(record, |line| line.p99_ms)?))
-            }
-        }
+        (wide_figure("Committed transactions per second", "over the number of clients", &rates))
+        (row(&[
+            figure("Median latency", "logarithmic", &p50),
+            figure("99th percentile", "logarithmic", &p99),
+        ]))
     })
 }
 
@@ -151,35 +137,4 @@ fn state_at_the_end(run: &Run) -> String {
     };
     let (handover, cascades) = (microseconds(sample.handover_us), count("cascades"));
     format!("{order} · hand-over {handover} · {cascades} cascades")
-}
-
-fn table(record: &Record) -> Markup {
-    let name_class = |column: usize| (column == 1).then_some("name");
-    html! {
-        table {
-            thead {
-                tr {
-                    @for (column, name) in COLUMNS.iter().enumerate() {
-                        th class=[name_class(column)] { (name.replace("base", record.baseline)) }
-                    }
-                }
-            }
-            @for lines in record.summary.chunk_by(|one, next| one.clients == next.clients) {
-                tbody {
-                    @for line in lines {
-                        tr class=[(line.variant == GROUP).then_some("best")] {
-                            @for (column, cell) in cells(line).iter().enumerate() {
-                                td class=[name_class(column)] {
-                                    @if column == 1 {
-                                        i style={ "background:" (css(color_of(line.variant))) } {}
-                                    }
-                                    (cell)
-                                }
-                            }
-                        }
-                    }
-                }
-            }
-        }
-    }
 }

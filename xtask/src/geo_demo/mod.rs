@@ -7,7 +7,6 @@ mod record;
 mod report;
 mod site;
 
-use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
@@ -16,9 +15,9 @@ use crate::bench::geo::variant::Variant;
 use crate::bench::interrupt;
 use crate::bench::latency::Latency;
 use crate::bench::machine::Machine;
+use crate::bench::plan::{write, write_json};
 use crate::bench::progress::Progress;
-use crate::bench::table::milliseconds;
-use crate::bench::write_json;
+use crate::bench::rounds::{Turn, in_rounds};
 use crate::install::{Variant as Build, build_library, install_scripts, publish};
 use crate::setup;
 use crate::tools::checkout;
@@ -26,7 +25,6 @@ use form::Form;
 use load::Load;
 use record::{BASELINE, Hold, Record, Run, summary};
 use site::Site;
-use txn_top::text::{rate, thousands};
 
 #[derive(clap::Args)]
 pub struct Args {
@@ -116,7 +114,7 @@ pub fn run(args: Args, pg_config: Option<&Path>) -> Result<bool> {
     let library = library.as_ref().map(|folder| folder.path());
     let site = Site::start(&install, library, args.clients, &args.rtt, args.rows)?;
     let record = measure(&site, &args)?;
-    println!("\n{}\n", report::table(&record));
+    println!("\n{}\n", report::sheet(&record).text());
     for note in report::notes(&record) {
         println!("{note}");
     }
@@ -125,8 +123,7 @@ pub fn run(args: Args, pg_config: Option<&Path>) -> Result<bool> {
         .unwrap_or_else(|| checkout().join("geo-demo-report"));
     write_json(&record, &out.join("result.json"))?;
     let page = out.join("report.html");
-    fs::write(&page, report::render(&record)?)
-        .with_context(|| format!("cannot write {}", page.display()))?;
+    write(&page, &report::render(&record)?)?;
     println!("report: {}", page.display());
     Ok(record.runs.iter().all(|run| run.wrong.is_none()))
 }
@@ -140,22 +137,14 @@ fn measure(site: &Site, args: &Args) -> Result<Record> {
     let servers = site.cluster.describe()?;
     let steps = variants.len() * args.forms().len() * args.rounds;
     let progress = Progress::new(steps)?;
-    let mut runs = Vec::new();
-    for round in 1..=args.rounds {
-        for form in args.forms() {
-            for variant in &variants {
-                interrupt::check()?;
-                progress.begin(format!("{}, {}", variant.name(), form.name()));
-                let settings = variant.settings(&abilities).unwrap_or_default();
-                let place = (runs.len() + 1, round);
-                let run = run_once(site, args, *variant, *form, place, settings)
-                    .with_context(|| format!("{}, {}", variant.name(), form.name()))?;
-                progress.print(&line(&run, args.rounds));
-                progress.end();
-                runs.push(run);
-            }
-        }
-    }
+    let all = |_: &Form| variants.clone();
+    let run = |turn, form: &Form, variant: &Variant| {
+        let what = || format!("{}, {}", variant.name(), form.name());
+        progress.begin(what());
+        let settings = variant.settings(&abilities).unwrap_or_default();
+        run_once(site, args, *variant, *form, turn, settings).with_context(what)
+    };
+    let runs = in_rounds(&progress, args.rounds, args.forms(), all, run)?;
     drop(progress);
     let settings = variants
         .iter()
@@ -192,7 +181,7 @@ fn run_once(
     args: &Args,
     variant: Variant,
     form: Form,
-    (order, round): (usize, usize),
+    turn: Turn,
     settings: String,
 ) -> Result<Run> {
     let sum = site.reset()?;
@@ -205,7 +194,7 @@ fn run_once(
         distributed: args.distributed,
         theta: args.theta,
         // All variants of a round draw alike.
-        seed: round as u64,
+        seed: turn.round as u64,
     };
     let (seen, watched) = load.run()?;
     let believed = site.cluster.believed_rtt()?;
@@ -224,8 +213,7 @@ fn run_once(
         ms: Latency::from(hold),
     });
     Ok(Run {
-        order,
-        round,
+        turn,
         variant,
         form,
         tps: seen.transactions as f64 / args.seconds as f64,
@@ -236,35 +224,4 @@ fn run_once(
         sum,
         wrong,
     })
-}
-
-/// A finished run in one line.
-fn line(run: &Run, rounds: usize) -> String {
-    let holds: Vec<String> = run
-        .holds
-        .iter()
-        .map(|hold| {
-            let believed = hold.believed_rtt_ms.map(milliseconds);
-            let believed = believed.map_or_else(String::new, |ms| format!(" (believed {ms})"));
-            let p50 = milliseconds(hold.ms.p50);
-            format!("{p50} at {} ms{believed}", hold.rtt_ms)
-        })
-        .collect();
-    let refusals: u64 = run.refusals.values().sum();
-    let verdict = match &run.wrong {
-        None => "data right".to_owned(),
-        Some(wrong) => format!("DATA WRONG: {wrong}"),
-    };
-    format!(
-        "{:>2}/{rounds} {:<12} {:<22} {:>6} tps  p50 {:>6} p99 {:>6} ms  hold {}  {} refused  {}",
-        run.round,
-        run.variant.name(),
-        run.form.name(),
-        rate(Some(run.tps)),
-        milliseconds(run.latency_ms.p50),
-        milliseconds(run.latency_ms.p99),
-        holds.join(", "),
-        thousands(refusals as f64),
-        verdict
-    )
 }

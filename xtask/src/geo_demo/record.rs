@@ -4,12 +4,16 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
+use txn_top::text::{rate, thousands};
+
 use super::form::Form;
 use crate::bench::geo::variant::Variant;
 use crate::bench::latency::Latency;
 use crate::bench::machine::Machine;
+use crate::bench::rounds::{Ran, Turn};
 use crate::bench::site::Description;
-use crate::bench::stats::Spread;
+use crate::bench::stats::{Group, Spread};
+use crate::bench::table::milliseconds;
 
 /// All others are compared with this.
 pub const BASELINE: Variant = Variant::Classic;
@@ -42,10 +46,8 @@ pub struct Record {
 /// One run of one variant.
 #[derive(Serialize)]
 pub struct Run {
-    /// Position in the order of execution, from 1.
-    pub order: usize,
-    /// From 1.
-    pub round: usize,
+    #[serde(flatten)]
+    pub turn: Turn,
     pub variant: Variant,
     pub form: Form,
     pub tps: f64,
@@ -100,32 +102,66 @@ pub fn summary(runs: &[Run], forms: &[Form], nodes: usize) -> Vec<Line> {
 
 fn line(runs: &[Run], form: Form, variant: Variant, nodes: usize) -> Option<Line> {
     let of = |variant: Variant| {
-        let is_it =
-            move |run: &&Run| run.form == form && run.variant == variant && run.wrong.is_none();
-        runs.iter().filter(is_it)
+        let is_one = |run: &Run| run.form == form && run.variant == variant;
+        let runs = runs.iter().filter(|run| is_one(run) && run.wrong.is_none());
+        Group::new(runs, |run| (run.turn.round, run.tps))
     };
-    let spread = |value: &dyn Fn(&Run) -> f64| Spread::of(of(variant).map(value));
-    let rates =
-        |variant| -> Vec<(usize, f64)> { of(variant).map(|run| (run.round, run.tps)).collect() };
-    let holds = |value: &dyn Fn(&Hold) -> f64| -> Option<Vec<Spread>> {
-        (0..nodes)
-            .map(|node| spread(&|run| run.holds.get(node).map_or(0.0, value)))
-            .collect()
+    let group = of(variant);
+    let holds = |part: fn(&Latency) -> f64| -> Option<Vec<Spread>> {
+        let at = |node: usize| {
+            group.spread(|run| run.holds.get(node).map_or(0.0, |hold| part(&hold.ms)))
+        };
+        (0..nodes).map(at).collect()
     };
     Some(Line {
         variant,
         form,
-        tps: spread(&|run| run.tps)?,
-        p50_ms: spread(&|run| run.latency_ms.p50)?,
-        p99_ms: spread(&|run| run.latency_ms.p99)?,
-        refused: spread(&|run| {
-            let refused: u64 = run.refusals.values().sum();
-            refused as f64 / run.transactions.max(1) as f64
-        })?,
-        to_baseline: Spread::of_ratios(&rates(variant), &rates(BASELINE)),
-        hold_p50_ms: holds(&|hold| hold.ms.p50)?,
-        hold_p99_ms: holds(&|hold| hold.ms.p99)?,
+        tps: group.rate()?,
+        p50_ms: group.spread(|run| run.latency_ms.p50)?,
+        p99_ms: group.spread(|run| run.latency_ms.p99)?,
+        refused: group.spread(|run| run.refused() as f64 / run.transactions.max(1) as f64)?,
+        to_baseline: group.to(&of(BASELINE)),
+        hold_p50_ms: holds(|ms| ms.p50)?,
+        hold_p99_ms: holds(|ms| ms.p99)?,
     })
+}
+
+impl Run {
+    /// Failed attempts.
+    fn refused(&self) -> u64 {
+        self.refusals.values().sum()
+    }
+}
+
+impl Ran for Run {
+    fn line(&self, rounds: usize) -> String {
+        let holds: Vec<String> = self
+            .holds
+            .iter()
+            .map(|hold| {
+                let believed = hold.believed_rtt_ms.map(milliseconds);
+                let believed = believed.map_or_else(String::new, |ms| format!(" (believed {ms})"));
+                let p50 = milliseconds(hold.ms.p50);
+                format!("{p50} at {} ms{believed}", hold.rtt_ms)
+            })
+            .collect();
+        let verdict = match &self.wrong {
+            None => "data right".to_owned(),
+            Some(wrong) => format!("DATA WRONG: {wrong}"),
+        };
+        format!(
+            "{:>2}/{rounds} {:<12} {:<22} {:>6} tps  p50 {:>6} p99 {:>6} ms  hold {}  {} refused  {}",
+            self.turn.round,
+            self.variant.name(),
+            self.form.name(),
+            rate(Some(self.tps)),
+            milliseconds(self.latency_ms.p50),
+            milliseconds(self.latency_ms.p99),
+            holds.join(", "),
+            thousands(self.refused() as f64),
+            verdict
+        )
+    }
 }
 
 #[cfg(test)]
@@ -133,16 +169,9 @@ mod tests {
     use super::*;
 
     fn run(round: usize, variant: Variant, tps: f64, wrong: Option<&str>) -> Run {
-        let latency = Latency {
-            mean: 1.0,
-            p50: 1.0,
-            p95: 1.0,
-            p99: 2.0,
-            max: 3.0,
-        };
+        let latency = Latency::always(2.0);
         Run {
-            order: 1,
-            round,
+            turn: Turn { order: 1, round },
             variant,
             form: Form::Statement,
             tps,

@@ -1,73 +1,54 @@
 //! The demo as a table in the terminal and as a page.
 
-use comfy_table::{CellAlignment, Table, TableComponent, presets};
 use maud::{Markup, html};
 use txn_top::text::{rate, thousands};
 
 use super::form::Form;
 use super::record::{BASELINE, Line, Record};
-use crate::bench::geo::report::{figure, figures_of};
+use crate::bench::geo::report::legend_of;
 use crate::bench::geo::variant::{Variant, color_of};
 use crate::bench::stats::Spread;
-use crate::bench::table::milliseconds;
-use crate::report::chart::{Axis, Curve, draw};
-use crate::report::{conditions, legend, page};
+use crate::bench::table::{Row, Sheet, milliseconds, once, ratio};
+use crate::report::chart::{Axis, Curve, from_zero, value};
+use crate::report::{Report, figure, row};
 
-const BEFORE_HOLDS: [&str; 7] = [
-    "form",
-    "variant",
-    "tps",
-    "× classic",
-    "p50 ms",
-    "p99 ms",
-    "refused",
-];
-
-fn columns(record: &Record) -> Vec<String> {
+/// All lines, grouped by forms.
+pub fn sheet(record: &Record) -> Sheet {
+    let fixed = [
+        "form",
+        "variant",
+        "tps",
+        "× classic",
+        "p50 ms",
+        "p99 ms",
+        "refused",
+    ];
     let holds = record.rtt_ms.iter().map(|rtt| format!("hold at {rtt} ms"));
-    BEFORE_HOLDS
-        .map(str::to_owned)
-        .into_iter()
-        .chain(holds)
-        .collect()
+    let columns = fixed.map(str::to_owned).into_iter().chain(holds).collect();
+    let alike = |one: &Line, next: &Line| one.form == next.form;
+    Sheet::grouped(columns, 0..2, &record.summary, alike, row_of)
 }
 
-fn cells(line: &Line) -> Vec<String> {
+fn row_of(line: &Line) -> Row {
     let mut cells = vec![
         line.form.name().to_owned(),
         line.variant.name().to_owned(),
         rate(Some(line.tps.median)),
-        line.to_baseline
-            .map_or_else(String::new, |ratio| format!("{:.2}", ratio.median)),
+        ratio(line.to_baseline),
         milliseconds(line.p50_ms.median),
         milliseconds(line.p99_ms.median),
         format!("{:.1} %", 100.0 * line.refused.median),
     ];
     let holds = line.hold_p50_ms.iter().zip(&line.hold_p99_ms);
     cells.extend(holds.map(|(p50, p99)| {
-        format!(
-            "{} / {}",
-            milliseconds(p50.median),
-            milliseconds(p99.median)
-        )
+        let (p50, p99) = (milliseconds(p50.median), milliseconds(p99.median));
+        format!("{p50} / {p99}")
     }));
-    cells
-}
-
-/// The medians for the terminal.
-pub fn table(record: &Record) -> String {
-    let mut table = Table::new();
-    table.load_preset(presets::NOTHING);
-    table.set_style(TableComponent::HeaderLines, '─');
-    table.set_style(TableComponent::MiddleHeaderIntersections, '─');
-    table.set_header(columns(record));
-    for line in &record.summary {
-        table.add_row(cells(line));
+    Row {
+        cells,
+        color: Some(color_of(line.variant)),
+        is_best: false,
     }
-    for column in table.column_iter_mut().skip(2) {
-        column.set_cell_alignment(CellAlignment::Right);
-    }
-    table.to_string()
 }
 
 /// What the figures do not say by themselves.
@@ -95,7 +76,7 @@ pub fn notes(record: &Record) -> Vec<String> {
                 "Not counted: {}, {}, round {}: {wrong}",
                 run.variant.name(),
                 run.form.name(),
-                run.round
+                run.turn.round
             ));
         }
     }
@@ -108,46 +89,56 @@ pub fn render(record: &Record) -> anyhow::Result<String> {
         .into_iter()
         .filter(|variant| record.summary.iter().any(|line| line.variant == *variant));
     let variants: Vec<Variant> = variants.collect();
-    let body = html! {
-        h1 { "Transactions over distant nodes, with " code { "txn" } }
-        p.soft { (record.about) }
-        (checked(record))
-        (legend(variants.iter().map(|variant| (variant.name(), color_of(*variant)))))
-        p.soft {
-            @for variant in &variants { (variant.name()) ": " (variant.about()) ". " }
-        }
-        h2 { "How long rows stay locked at each node" }
-        div.row {
-            @for form in forms(record) {
-                (figure(form.name(), "p50, range of the rounds", &holds(record, form, |line| {
-                    &line.hold_p50_ms
-                })?))
-                (figure(form.name(), "p99, range of the rounds", &holds(record, form, |line| {
-                    &line.hold_p99_ms
-                })?))
-            }
-        }
-        h2 { "Rate and latency" }
-        div.row {
-            (figure("Transactions per second", "", &over_forms(record, "", |line| line.tps)?))
-            (figure("Median latency", "ms", &over_forms(record, "", |line| line.p50_ms)?))
-            (figure("99th percentile", "ms", &over_forms(record, "", |line| line.p99_ms)?))
-        }
-        h2 { "All figures" }
-        p.soft {
-            "Medians of " (record.rounds) " rounds. × " (BASELINE.name())
-            ": against the run of the same round."
-        }
-        div.card.scroll { (figures(record)) }
-        ul.soft { @for note in notes(record) { li { (note) } } }
-        (conditions(
-            &record.machine,
-            &runs_in_words(record),
-            record.servers.iter(),
-            &record.scripts.join("\n"),
-        ))
+    let good = record.runs.iter().filter(|run| run.wrong.is_none());
+    let transactions: u64 = good.clone().map(|run| run.transactions).sum();
+    let report = Report {
+        title: "Transactions over distant nodes".to_owned(),
+        heading: html! { "Transactions over distant nodes, with " code { "txn" } },
+        about: html! { p.soft { (record.about) } },
+        checked: html! {
+            "after each of " (record.runs.len()) " runs, right after " (good.count())
+            ": the balances add up over all nodes, and nothing is left in doubt ("
+            (thousands(transactions as f64)) " transactions)."
+        },
+        plots: html! { (legend_of(&variants)) (plots(record)?) },
+        note: format!(
+            "Medians of {} rounds. × {}: against the run of the same round.",
+            record.rounds,
+            BASELINE.name()
+        ),
+        figures: sheet(record),
+        more: html! { ul.soft { @for note in notes(record) { li { (note) } } } },
+        machine: &record.machine,
+        runs: runs_in_words(record),
+        servers: record.servers.iter().collect(),
+        scripts: record.scripts.join("\n"),
     };
-    Ok(page("Transactions over distant nodes", &body))
+    Ok(report.render())
+}
+
+fn plots(record: &Record) -> anyhow::Result<Markup> {
+    let mut spans = Vec::new();
+    for form in forms(record) {
+        let [p50, p99] = [
+            holds(record, form, |line| &line.hold_p50_ms)?,
+            holds(record, form, |line| &line.hold_p99_ms)?,
+        ];
+        spans.push(figure(form.name(), "p50, range of the rounds", &p50));
+        spans.push(figure(form.name(), "p99, range of the rounds", &p99));
+    }
+    let rates = over_forms(record, |line| line.tps)?;
+    let p50 = over_forms(record, |line| line.p50_ms)?;
+    let p99 = over_forms(record, |line| line.p99_ms)?;
+    Ok(html! {
+        h2 { "How long rows stay locked at each node" }
+        (row(&spans))
+        h2 { "Rate and latency" }
+        (row(&[
+            figure("Transactions per second", "", &rates),
+            figure("Median latency", "ms", &p50),
+            figure("99th percentile", "ms", &p99),
+        ]))
+    })
 }
 
 fn runs_in_words(record: &Record) -> String {
@@ -169,94 +160,36 @@ fn runs_in_words(record: &Record) -> String {
     )
 }
 
-fn checked(record: &Record) -> Markup {
-    let good = record.runs.iter().filter(|run| run.wrong.is_none());
-    let transactions: u64 = good.clone().map(|run| run.transactions).sum();
-    html! {
-        p {
-            span.good { "✓ Data checked " }
-            "after each of " (record.runs.len()) " runs, right after " (good.count())
-            ": the balances add up over all nodes, and nothing is left in doubt ("
-            (thousands(transactions as f64)) " transactions)."
-        }
-    }
-}
-
 fn forms(record: &Record) -> Vec<Form> {
-    let mut forms: Vec<Form> = record.summary.iter().map(|line| line.form).collect();
-    forms.dedup();
-    forms
+    once(record.summary.iter().map(|line| line.form))
 }
 
 /// Hold spans over the nodes, a curve for each variant.
 fn holds(record: &Record, form: Form, part: fn(&Line) -> &Vec<Spread>) -> anyhow::Result<String> {
-    let lines = || record.summary.iter().filter(move |line| line.form == form);
-    let highest = lines()
-        .flat_map(part)
-        .map(|spread| spread.max)
-        .fold(0.0, f64::max);
-    let names = record
-        .rtt_ms
-        .iter()
-        .map(|rtt| format!("{rtt} ms"))
-        .collect();
-    let curves: Vec<Curve> = lines()
-        .map(|line| {
-            let values = part(line).iter().map(|spread| Some(value(*spread)));
-            Curve::over_names(color_of(line.variant), values)
-        })
-        .collect();
-    let x = Axis::names("round trip to the node", names);
-    let y = Axis::linear("", highest, |ms| format!("{} ms", thousands(ms)));
-    draw((460, 300), &x, &y, &curves)
+    let lines = record.summary.iter().filter(|line| line.form == form);
+    let curve = |line: &Line| {
+        let values = part(line).iter().map(|spread| Some(value(*spread)));
+        Curve::over_names(color_of(line.variant), values)
+    };
+    let curves: Vec<Curve> = lines.map(curve).collect();
+    let nodes = record.rtt_ms.iter().map(|rtt| format!("{rtt} ms"));
+    let x = Axis::names("round trip to the node", nodes.collect());
+    let label = |ms| format!("{} ms", thousands(ms));
+    from_zero((460, 300), &x, label, &curves)
 }
 
 /// A figure over the forms, a curve for each variant.
-fn over_forms(
-    record: &Record,
-    name: &'static str,
-    part: fn(&Line) -> Spread,
-) -> anyhow::Result<String> {
+fn over_forms(record: &Record, part: fn(&Line) -> Spread) -> anyhow::Result<String> {
     let forms = forms(record);
-    let highest = record
-        .summary
-        .iter()
-        .map(|line| part(line).max)
-        .fold(0.0, f64::max);
     let curves = Variant::ALL.map(|variant| {
         let values = forms.iter().map(|form| {
             let is_it = |line: &&Line| line.form == *form && line.variant == variant;
-            record
-                .summary
-                .iter()
-                .find(is_it)
-                .map(|line| value(part(line)))
+            let mut lines = record.summary.iter();
+            lines.find(is_it).map(|line| value(part(line)))
         });
         Curve::over_names(color_of(variant), values)
     });
-    let x = Axis::names(
-        name,
-        forms.iter().map(|form| form.name().to_owned()).collect(),
-    );
-    draw(
-        (310, 300),
-        &x,
-        &Axis::linear("", highest, thousands),
-        &curves,
-    )
-}
-
-fn value(spread: Spread) -> (f64, Option<(f64, f64)>) {
-    (spread.median, Some((spread.min, spread.max)))
-}
-
-fn figures(record: &Record) -> Markup {
-    let forms = record.summary.chunk_by(|one, next| one.form == next.form);
-    let rows = |lines: &[Line]| {
-        lines
-            .iter()
-            .map(|line| (line.variant, cells(line)))
-            .collect()
-    };
-    figures_of(&columns(record), forms.map(rows))
+    let names = forms.iter().map(|form| form.name().to_owned());
+    let x = Axis::names("", names.collect());
+    from_zero((310, 300), &x, thousands, &curves)
 }

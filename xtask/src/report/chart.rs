@@ -8,6 +8,8 @@ use plotters::coord::ranged1d::{
 };
 use plotters::prelude::*;
 
+use crate::bench::stats::Spread;
+
 /// Stands for the page's text colour, which plotters does not know.
 const INK: RGBColor = RGBColor(1, 2, 3);
 const INK_IN_SVG: &str = "#010203";
@@ -33,6 +35,11 @@ pub struct Curve {
 
 /// A place of a curve, and from where to where it went in several runs.
 pub type Value = (f64, Option<(f64, f64)>);
+
+/// A median between the least and the greatest.
+pub fn value(spread: Spread) -> Value {
+    (spread.median, Some((spread.min, spread.max)))
+}
 
 impl Curve {
     /// Over the names of an axis, in their order; there need not be a value at each.
@@ -167,6 +174,21 @@ pub fn draw(size: (u32, u32), x: &Axis, y: &Axis, curves: &[Curve]) -> anyhow::R
     let mut svg = String::new();
     draw_into(&mut svg, size, x, y, curves).map_err(|error| anyhow!("drawing a plot: {error}"))?;
     Ok(svg.replace(INK_IN_SVG, "currentColor"))
+}
+
+/// Curves over a place from zero to the highest of their values.
+pub fn from_zero(
+    size: (u32, u32),
+    x: &Axis,
+    label: impl Fn(f64) -> String + 'static,
+    curves: &[Curve],
+) -> anyhow::Result<String> {
+    let points = curves.iter().flat_map(|curve| &curve.points);
+    let ranges = curves.iter().flat_map(|curve| &curve.ranges);
+    let values = points.map(|(_, value)| *value);
+    let highest = values.chain(ranges.map(|(_, _, highest)| *highest));
+    let y = Axis::linear("", highest.fold(0.0, f64::max), label);
+    draw(size, x, &y, curves)
 }
 
 fn draw_into(

@@ -7,11 +7,11 @@ use plotters::style::RGBColor;
 
 use crate::bench::machine::Machine;
 use crate::bench::site::Description;
+use crate::bench::table::{Sheet, css};
 
 const STYLE: &str = include_str!("report.css");
 
-/// The whole page.
-pub fn page(title: &str, body: &Markup) -> String {
+fn page(title: &str, body: &Markup) -> String {
     let page = html! {
         (DOCTYPE)
         html lang="en" {
@@ -27,8 +27,94 @@ pub fn page(title: &str, body: &Markup) -> String {
     page.into_string()
 }
 
-pub fn css(RGBColor(red, green, blue): RGBColor) -> String {
-    format!("#{red:02x}{green:02x}{blue:02x}")
+/// What a benchmark has measured: figures with what is said and drawn before them.
+pub struct Report<'a> {
+    pub title: String,
+    pub heading: Markup,
+    /// What it is about, in one line or more.
+    pub about: Markup,
+    /// What was found right after the runs.
+    pub checked: Markup,
+    pub plots: Markup,
+    /// What the figures are.
+    pub note: String,
+    pub figures: Sheet,
+    /// What is said after them.
+    pub more: Markup,
+    pub machine: &'a Machine,
+    /// How it was run, in words.
+    pub runs: String,
+    pub servers: Vec<&'a Description>,
+    /// What each client ran.
+    pub scripts: String,
+}
+
+impl Report<'_> {
+    pub fn render(&self) -> String {
+        let body = html! {
+            h1 { (self.heading) }
+            (self.about)
+            p { span.good { "✓ Data checked " } (self.checked) }
+            (self.plots)
+            h2 { "All figures" }
+            p.soft { (self.note) }
+            div.card.scroll { (self.figures.html()) }
+            (self.more)
+            (self.conditions())
+        };
+        page(&self.title, &body)
+    }
+
+    fn conditions(&self) -> Markup {
+        html! {
+            h2 { "How it was measured" }
+            div.card {
+                dl {
+                    dt { "Machine" } dd { (self.machine.summary()) }
+                    dt { "Time" } dd { (self.machine.time) }
+                    dt { "Checkout" } dd { code { (self.machine.checkout) } }
+                    dt { "Runs" } dd { (self.runs) }
+                    @for server in &self.servers {
+                        dt { (server.system) }
+                        dd {
+                            (server.version) " · "
+                            @if let Some(build) = &server.build { "txn " code { (build) } " · " }
+                            code {
+                                @for (name, value) in &server.settings { (name) "=" (value) " " }
+                            }
+                        }
+                    }
+                    dt { "Each client" }
+                    dd { pre { (self.scripts) } }
+                }
+            }
+        }
+    }
+}
+
+/// A plot with its title and what it shows.
+pub fn figure(title: &str, about: &str, svg: &str) -> Markup {
+    html! {
+        figure.card {
+            figcaption { (title) " " span { (about) } }
+            (PreEscaped(svg))
+        }
+    }
+}
+
+/// A plot over the whole width.
+pub fn wide_figure(title: &str, about: &str, svg: &str) -> Markup {
+    html! {
+        figure.card.wide style="margin-top:14px" {
+            figcaption { (title) " " span { (about) } }
+            (PreEscaped(svg))
+        }
+    }
+}
+
+/// Plots side by side.
+pub fn row(figures: &[Markup]) -> Markup {
+    html! { div.row style="margin-top:14px" { @for figure in figures { (figure) } } }
 }
 
 pub fn legend(entries: impl IntoIterator<Item = (&'static str, RGBColor)>) -> Markup {
@@ -36,38 +122,6 @@ pub fn legend(entries: impl IntoIterator<Item = (&'static str, RGBColor)>) -> Ma
         div.legend {
             @for (name, color) in entries {
                 span { i style={ "background:" (css(color)) } {} (name) }
-            }
-        }
-    }
-}
-
-/// How it was measured: `runs` in words, the servers, and what the clients ran.
-pub fn conditions<'a>(
-    machine: &Machine,
-    runs: &str,
-    servers: impl Iterator<Item = &'a Description>,
-    scripts: &str,
-) -> Markup {
-    html! {
-        h2 { "How it was measured" }
-        div.card {
-            dl {
-                dt { "Machine" } dd { (machine.summary()) }
-                dt { "Time" } dd { (machine.time) }
-                dt { "Checkout" } dd { code { (machine.checkout) } }
-                dt { "Runs" } dd { (runs) }
-                @for server in servers {
-                    dt { (server.system) }
-                    dd {
-                        (server.version) " · "
-                        @if let Some(build) = &server.build { "txn " code { (build) } " · " }
-                        code {
-                            @for (name, value) in &server.settings { (name) "=" (value) " " }
-                        }
-                    }
-                }
-                dt { "Each client" }
-                dd { pre { (scripts) } }
             }
         }
     }

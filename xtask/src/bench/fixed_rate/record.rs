@@ -2,20 +2,20 @@
 
 use std::ops::RangeInclusive;
 
-use comfy_table::{CellAlignment, Table, TableComponent, presets};
 use hdrhistogram::Histogram;
+use txn_top::text::thousands;
 
 use super::{PHASES, SPIKE, VARIANTS};
-use crate::bench::catalog::STOCK;
+use crate::bench::catalog::{GROUP, STOCK, color_of};
 use crate::bench::latency::{Latency, histogram};
 use crate::bench::machine::Machine;
 use crate::bench::pgbench::{Arrivals, Protocol};
+use crate::bench::rounds::{Ran, Turn};
 use crate::bench::sample::Sample;
 use crate::bench::site::{Description, Findings};
-use crate::bench::stats::Spread;
-use crate::bench::table::{milliseconds, ratio};
+use crate::bench::stats::{Group, Spread};
+use crate::bench::table::{Row, Sheet, latency, range, ratio};
 use crate::bench::transactions::{End, Event};
-use txn_top::text::thousands;
 
 /// A whole measurement, as it is written to JSON.
 #[derive(Debug, serde::Serialize)]
@@ -55,10 +55,8 @@ pub enum Class {
 /// One run of one variant.
 #[derive(Debug, serde::Serialize)]
 pub struct Run {
-    /// Position in the order of execution, from 1.
-    pub order: usize,
-    /// From 1.
-    pub round: usize,
+    #[serde(flatten)]
+    pub turn: Turn,
     pub variant: &'static str,
     /// Of the hot transactions.
     pub clients: usize,
@@ -193,48 +191,35 @@ struct Part {
 pub fn summarize(runs: &[Run], clients: &[usize], seconds: f64) -> Vec<Line> {
     let mut lines = Vec::new();
     for &clients in clients {
-        for phase in 0..PHASES.len() {
+        for (phase, name) in PHASES.into_iter().enumerate() {
             for (index, class) in [Class::Hot, Class::Cold].into_iter().enumerate() {
-                let parts = |label: &str| -> Vec<Part> {
+                let parts = |label: &str| -> Group<Part> {
                     let here = |run: &&Run| run.variant == label && run.clients == clients;
-                    let part = |run: &Run| part(run.round, &run.classes[index], phase, seconds);
-                    runs.iter().filter(here).filter_map(part).collect()
+                    let part =
+                        |run: &Run| part(run.turn.round, &run.classes[index], phase, seconds);
+                    Group::new(runs.iter().filter(here).filter_map(part), |part| {
+                        (part.round, part.tps)
+                    })
                 };
-                let stock = parts(STOCK);
-                for variant in &VARIANTS {
-                    let place = (phase, class, variant.label, clients);
-                    lines.extend(line(place, &parts(variant.label), &stock));
-                }
+                let line = |variant: &super::Variant| {
+                    let parts_here = parts(variant.label);
+                    Some(Line {
+                        phase: name,
+                        class,
+                        variant: variant.label,
+                        clients,
+                        tps: parts_here.rate()?,
+                        failed: parts_here.spread(|part| part.failed)?,
+                        p50_ms: parts_here.median(|part| Some(part.latency?.p50)),
+                        p99_ms: parts_here.median(|part| Some(part.latency?.p99)),
+                        to_baseline: parts_here.to(&parts(STOCK)),
+                    })
+                };
+                lines.extend(VARIANTS.iter().filter_map(line));
             }
         }
     }
     lines
-}
-
-/// None when nothing happened in any of the parts.
-fn line(
-    (phase, class, variant, clients): (usize, Class, &'static str, usize),
-    parts: &[Part],
-    stock: &[Part],
-) -> Option<Line> {
-    let rates = |parts: &[Part]| -> Vec<(usize, f64)> {
-        parts.iter().map(|part| (part.round, part.tps)).collect()
-    };
-    let latency = |of: fn(&Latency) -> f64| {
-        let known = parts.iter().filter_map(|part| part.latency.as_ref());
-        Spread::of(known.map(of)).map(|ms| ms.median)
-    };
-    Some(Line {
-        phase: PHASES[phase],
-        class,
-        variant,
-        clients,
-        tps: Spread::of(parts.iter().map(|part| part.tps))?,
-        failed: Spread::of(parts.iter().map(|part| part.failed))?,
-        p50_ms: latency(|ms| ms.p50),
-        p99_ms: latency(|ms| ms.p99),
-        to_baseline: Spread::of_ratios(&rates(parts), &rates(stock)),
-    })
 }
 
 /// None when nothing happened.
@@ -257,19 +242,6 @@ fn part(round: usize, class: &ClassRun, phase: usize, seconds: f64) -> Option<Pa
     })
 }
 
-pub const COLUMNS: [&str; 10] = [
-    "clients",
-    "phase",
-    "rows",
-    "variant",
-    "tps",
-    "min … max",
-    "failed",
-    "p50 ms",
-    "p99 ms",
-    "× stock",
-];
-
 impl Class {
     /// In which its transactions arrive.
     fn phases(self) -> RangeInclusive<usize> {
@@ -287,42 +259,52 @@ impl Class {
     }
 }
 
-/// The cells of a line, in the order of `COLUMNS`.
-pub fn cells(line: &Line) -> [String; COLUMNS.len()] {
-    let latency = |ms: Option<f64>| ms.map(milliseconds).unwrap_or_default();
-    [
-        line.clients.to_string(),
-        line.phase.to_owned(),
-        line.class.name().to_owned(),
-        line.variant.to_owned(),
-        thousands(line.tps.median),
-        format!("{} … {}", thousands(line.tps.min), thousands(line.tps.max)),
-        format!("{:.1} %", 100.0 * line.failed.median),
-        latency(line.p50_ms),
-        latency(line.p99_ms),
-        ratio(line.to_baseline),
-    ]
+impl Line {
+    fn row(&self) -> Row {
+        let cells = vec![
+            self.clients.to_string(),
+            self.phase.to_owned(),
+            self.class.name().to_owned(),
+            self.variant.to_owned(),
+            thousands(self.tps.median),
+            range(self.tps),
+            format!("{:.1} %", 100.0 * self.failed.median),
+            latency(self.p50_ms),
+            latency(self.p99_ms),
+            ratio(self.to_baseline),
+        ];
+        Row {
+            cells,
+            color: Some(color_of(self.variant)),
+            is_best: self.variant == GROUP,
+        }
+    }
 }
 
-/// The summary for the terminal.
-pub fn render(record: &Record) -> String {
-    let mut table = Table::new();
-    table.load_preset(presets::NOTHING);
-    table.set_style(TableComponent::HeaderLines, '─');
-    table.set_style(TableComponent::MiddleHeaderIntersections, '─');
-    table.set_header(COLUMNS);
-    for line in &record.summary {
-        table.add_row(cells(line));
+impl Record {
+    pub fn sheet(&self) -> Sheet {
+        let columns = [
+            "clients",
+            "phase",
+            "rows",
+            "variant",
+            "tps",
+            "min … max",
+            "failed",
+            "p50 ms",
+            "p99 ms",
+            "× stock",
+        ];
+        let alike = |one: &Line, next: &Line| {
+            (one.clients, one.phase, one.class) == (next.clients, next.phase, next.class)
+        };
+        let columns = columns.map(str::to_owned).to_vec();
+        Sheet::grouped(columns, 0..4, &self.summary, alike, Line::row)
     }
-    for column in table.column_iter_mut().skip(4) {
-        column.set_cell_alignment(CellAlignment::Right);
-    }
-    table.to_string()
 }
 
-impl Run {
-    /// In one line.
-    pub fn line(&self, rounds: usize) -> String {
+impl Ran for Run {
+    fn line(&self, rounds: usize) -> String {
         let class = |class: &ClassRun| {
             format!(
                 "  {}: {:>8} committed, {:>8} skipped, {:>4} refused",
@@ -335,17 +317,14 @@ impl Run {
         let classes: String = self.classes.iter().map(class).collect();
         format!(
             "{:>2}/{rounds} {:>5} clients  {:<12}{classes}  checked",
-            self.round, self.clients, self.variant
+            self.turn.round, self.clients, self.variant
         )
     }
 }
 
 #[cfg(test)]
 pub mod tests {
-    use std::collections::BTreeMap;
-
     use super::*;
-    use crate::bench::catalog::GROUP;
 
     /// `committed` and `failed` transactions of 20 ms in each second of two.
     fn events(began: f64, committed: u64, failed: u64) -> Vec<Event> {
@@ -368,21 +347,12 @@ pub mod tests {
             ClassRun::of(class, &events(began, committed, failed), began, 4.0, 10)
         };
         Run {
-            order: 1,
-            round,
+            turn: Turn { order: 1, round },
             variant,
             clients: 64,
             switched_at: None,
             classes: [of(Class::Hot, committed, failed), of(Class::Cold, 5, 0)],
-            findings: Findings {
-                effect: 1,
-                imbalance: 0,
-                rows_by_index: 1,
-                rows_by_scan: 1,
-                books: Vec::new(),
-                conditions: Vec::new(),
-                counters: BTreeMap::new(),
-            },
+            findings: Findings::default(),
             samples: Vec::new(),
         }
     }

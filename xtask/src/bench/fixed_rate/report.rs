@@ -1,13 +1,14 @@
 //! The report: failures and latency over time.
 
-use maud::{Markup, PreEscaped, html};
-
-use super::record::{COLUMNS, Class, ClassRun, PIECE, Piece, Record, Run, cells};
-use crate::bench::catalog::GROUP;
-use crate::demo::color_of;
-use crate::report::chart::{Axis, Curve, draw};
-use crate::report::{conditions, css, legend, page};
+use maud::html;
 use txn_top::text::thousands;
+
+use super::record::{Class, ClassRun, PIECE, Piece, Record, Run};
+use crate::bench::catalog::color_of;
+use crate::bench::machine::Machine;
+use crate::bench::plan::Measured;
+use crate::report::chart::{Axis, Curve, draw, from_zero};
+use crate::report::{Report, legend, wide_figure};
 
 const SIZE: (u32, u32) = (920, 300);
 
@@ -16,19 +17,30 @@ const LATENCIES: [(&str, Class); 2] = [
     ("99th percentile on the other rows", Class::Cold),
 ];
 
+impl Measured for Record {
+    fn machine(&self) -> &Machine {
+        &self.machine
+    }
+
+    fn text(&self) -> String {
+        self.sheet().text()
+    }
+
+    fn report(&self) -> anyhow::Result<Option<String>> {
+        render(self).map(Some)
+    }
+}
+
 /// The whole page.
-pub fn render(record: &Record) -> anyhow::Result<String> {
+fn render(record: &Record) -> anyhow::Result<String> {
     let shown = last_round(record);
     let switched = shown.iter().find_map(|run| run.switched_at);
-    let runs = format!(
-        "{} rounds, four phases of {} s, protocol {}; every transaction's end logged",
-        record.rounds,
-        record.seconds,
-        record.protocol.name()
-    );
-    let body = html! {
-        h1 { "A hot spike at a fixed rate" }
-        p.soft {
+    let classes = record.runs.iter().flat_map(|run| &run.classes);
+    let committed: u64 = classes.map(|class| class.committed).sum();
+    let report = Report {
+        title: record.about.to_owned(),
+        heading: html! { "A hot spike at a fixed rate" },
+        about: html! { p.soft {
             (thousands(record.arrivals.cold.per_second as f64))
             " transactions a second update one of many rows, all the time. After "
             (record.seconds) " s another " (thousands(record.arrivals.hot.per_second as f64))
@@ -40,55 +52,48 @@ pub fn render(record: &Record) -> anyhow::Result<String> {
             }
             " A transaction that no client could begin within " (record.arrivals.hot.limit_ms)
             " ms has failed. Latency is from when a transaction should have begun."
-        }
-        (checked(record))
-        h2 {
-            "The last round"
-            @for run in shown.iter().take(1) { ", " (run.clients) " clients" }
-        }
-        (legend(shown.iter().map(|run| (run.variant, color_of(run.variant)))))
-        (figure("Failures on the hot row", "per second", failures(record, &shown)?))
-        (figure("Commits on the hot row", "per second", commits(record, &shown)?))
-        @for (title, class) in LATENCIES {
-            (figure(title, "logarithmic", latency(record, &shown, class)?))
-        }
-        h2 { "All figures" }
-        p.soft {
-            "Medians of " (record.rounds) " rounds. Failed: share of what arrived. × stock: \
-             commits against stock's run in the same round."
-        }
-        div.card.scroll { (table(record)) }
-        (conditions(&record.machine, &runs, record.systems.iter(), &record.scripts.join("\n")))
-    };
-    Ok(page(record.about, &body))
-}
-
-fn checked(record: &Record) -> Markup {
-    let classes = record.runs.iter().flat_map(|run| &run.classes);
-    let committed: u64 = classes.map(|class| class.committed).sum();
-    html! {
-        p {
-            span.good { "✓ Data checked " }
+        } },
+        checked: html! {
             "after each of " (record.runs.len()) " runs: all " (thousands(committed as f64))
             " acknowledged transactions are in the tables, none twice, and nothing of those that \
              failed."
-        }
-    }
-}
-
-fn figure(title: &str, how: &str, svg: String) -> Markup {
-    html! {
-        figure.card.wide style="margin-top:14px" {
-            figcaption { (title) " " span { (how) } }
-            (PreEscaped(svg))
-        }
-    }
+        },
+        plots: html! {
+            h2 {
+                "The last round"
+                @for run in shown.iter().take(1) { ", " (run.clients) " clients" }
+            }
+            (legend(shown.iter().map(|run| (run.variant, color_of(run.variant)))))
+            (wide_figure("Failures on the hot row", "per second", &failures(record, &shown)?))
+            (wide_figure("Commits on the hot row", "per second", &commits(record, &shown)?))
+            @for (title, class) in LATENCIES {
+                (wide_figure(title, "logarithmic", &latency(record, &shown, class)?))
+            }
+        },
+        note: format!(
+            "Medians of {} rounds. Failed: share of what arrived. × stock: commits against stock's \
+             run in the same round.",
+            record.rounds
+        ),
+        figures: record.sheet(),
+        more: html! {},
+        machine: &record.machine,
+        runs: format!(
+            "{} rounds, four phases of {} s, protocol {}; every transaction's end logged",
+            record.rounds,
+            record.seconds,
+            record.protocol.name()
+        ),
+        servers: record.systems.iter().collect(),
+        scripts: record.scripts.join("\n"),
+    };
+    Ok(report.render())
 }
 
 /// With the most clients.
 fn last_round(record: &Record) -> Vec<&Run> {
     let most = record.runs.iter().map(|run| run.clients).max();
-    let is_shown = |run: &&Run| run.round == record.rounds && Some(run.clients) == most;
+    let is_shown = |run: &&Run| run.turn.round == record.rounds && Some(run.clients) == most;
     record.runs.iter().filter(is_shown).collect()
 }
 
@@ -136,10 +141,7 @@ fn commits(record: &Record, runs: &[&Run]) -> anyhow::Result<String> {
 
 fn per_second(record: &Record, runs: &[&Run], rate: fn(&Piece) -> f64) -> anyhow::Result<String> {
     let curves = curves(runs, Class::Hot, |piece| Some(rate(piece)));
-    let points = curves.iter().flat_map(|curve| &curve.points);
-    let highest = points.map(|(_, rate)| *rate).fold(0.0, f64::max);
-    let y = Axis::linear("", highest, thousands);
-    draw(SIZE, &time(record), &y, &curves)
+    from_zero(SIZE, &time(record), thousands, &curves)
 }
 
 fn latency(record: &Record, runs: &[&Run], class: Class) -> anyhow::Result<String> {
@@ -154,49 +156,13 @@ fn latency(record: &Record, runs: &[&Run], class: Class) -> anyhow::Result<Strin
     draw(SIZE, &time(record), &y, &curves)
 }
 
-fn table(record: &Record) -> Markup {
-    /// The column of the variant, whose cells have its colour; those up to it are left-aligned.
-    const VARIANT: usize = 3;
-    let name_class = |column: usize| (column <= VARIANT).then_some("name");
-    html! {
-        table {
-            thead {
-                tr {
-                    @for (column, name) in COLUMNS.iter().enumerate() {
-                        th class=[name_class(column)] { (name) }
-                    }
-                }
-            }
-            @for lines in record.summary.chunk_by(|one, next| {
-                (one.clients, one.phase, one.class) == (next.clients, next.phase, next.class)
-            }) {
-                tbody {
-                    @for line in lines {
-                        tr class=[(line.variant == GROUP).then_some("best")] {
-                            @for (column, cell) in cells(line).iter().enumerate() {
-                                td class=[name_class(column)] {
-                                    @if column == VARIANT {
-                                        i style={ "background:" (css(color_of(line.variant))) } {}
-                                    }
-                                    (cell)
-                                }
-                            }
-                        }
-                    }
-                }
-            }
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::super::record::tests::run;
     use super::super::record::{Rates, summarize};
     use super::super::{ABOUT, NAME, PHASES};
     use super::*;
-    use crate::bench::catalog::STOCK;
-    use crate::bench::machine::Machine;
+    use crate::bench::catalog::{GROUP, STOCK};
     use crate::bench::pgbench::{Arrivals, Protocol};
 
     #[test]

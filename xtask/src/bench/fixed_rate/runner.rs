@@ -6,16 +6,19 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use anyhow::{Context, anyhow, ensure};
 use pgserver::{PgInstall, Server};
 
-use super::record::{Class, ClassRun, Record, Run, summarize};
-use super::{ABOUT, COLD_CLIENTS, NAME, PHASES, Plan, Variant};
+use super::record::{Class, ClassRun, Rates, Record, Run, summarize};
+use super::{ABOUT, COLD_CLIENTS, NAME, PHASES, Plan, SERVERS_SECONDS, Variant};
 use crate::bench::catalog::{STOCK, System};
 use crate::bench::check;
+use crate::bench::common::Common;
 use crate::bench::interrupt;
 use crate::bench::machine::Machine;
-use crate::bench::pgbench::{self, Arrivals, Load, MAX_TRIES};
+use crate::bench::pgbench::{self, Arrivals, Load};
+use crate::bench::plan::{Bench, Extent};
 use crate::bench::postgres_site::PostgresSite;
 use crate::bench::progress::Progress;
-use crate::bench::runner::{in_turn, texts};
+use crate::bench::rounds::{Turn, in_rounds};
+use crate::bench::runner::{AROUND_SECONDS, texts};
 use crate::bench::sample::Sample;
 use crate::bench::site::Site;
 use crate::bench::transactions::Event;
@@ -42,60 +45,62 @@ struct Seen {
     samples: Vec<Sample>,
 }
 
-impl Plan {
-    /// Fails at the first run whose data is wrong.
-    pub fn measure(&self, install: &PgInstall) -> anyhow::Result<Record> {
-        let machine = Machine::look();
-        let most = self.clients.iter().max().context("no number of clients")?;
-        let start = |variant: &Variant| {
-            let clients = most + COLD_CLIENTS;
-            Ok((
-                *variant,
-                PostgresSite::start(install, variant.system, clients, &[], None)?,
-            ))
-        };
-        let mut sites = self
-            .variants
-            .iter()
-            .map(start)
-            .collect::<anyhow::Result<Vec<_>>>()?;
-        let progress = Progress::new(self.runs())?;
-        let mut runs: Vec<Run> = Vec::new();
-        for round in 1..=self.rounds {
-            for &clients in &self.clients {
-                for variant in in_turn(&self.variants, round) {
-                    progress.begin(format!("{clients} clients · {}", variant.label));
-                    let site = sites.iter_mut().find(|(other, _)| other == variant);
-                    let (_, site) = site.context("a variant without a server")?;
-                    let run = self
-                        .run_once(site, variant, clients, &progress)
-                        .with_context(|| {
-                            format!(
-                                "{NAME}: variant \"{}\" with {clients} clients",
-                                variant.label
-                            )
-                        })?;
-                    let run = Run {
-                        order: runs.len() + 1,
-                        round,
-                        ..run
-                    };
-                    progress.print(&run.line(self.rounds));
-                    runs.push(run);
-                }
-            }
+impl Bench for Plan {
+    type Record = Record;
+
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    fn about(&self) -> &'static str {
+        ABOUT
+    }
+
+    fn extent(&self) -> Extent {
+        let runs = self.common.rounds * self.common.clients.len() * self.variants.len();
+        let of_a_run = (PHASES.len() as u64 * self.common.seconds) as f64 + AROUND_SECONDS;
+        Extent {
+            names: vec![NAME],
+            needs_library: self.variants.iter().any(|one| one.system == System::Txn),
+            runs,
+            time: Duration::from_secs_f64(SERVERS_SECONDS + runs as f64 * of_a_run),
         }
+    }
+
+    fn measure(&self, install: &PgInstall) -> anyhow::Result<Record> {
+        let machine = Machine::look();
+        let Common {
+            seconds, rounds, ..
+        } = self.common;
+        let clients = &self.common.clients;
+        let most = clients.iter().max().context("no number of clients")? + COLD_CLIENTS;
+        let start =
+            |variant: &Variant| PostgresSite::start(install, variant.system, most, &[], None);
+        let sites = self.variants.iter().map(start);
+        let mut sites = sites.collect::<anyhow::Result<Vec<_>>>()?;
+        let progress = Progress::new(self.extent().runs)?;
+        let numbers = |_: &usize| (0..self.variants.len()).collect();
+        let run = |turn, &clients: &usize, &number: &usize| {
+            let variant = &self.variants[number];
+            progress.begin(format!("{clients} clients · {}", variant.label));
+            let run = self.run_once(&mut sites[number], variant, clients, turn, &progress);
+            run.with_context(|| {
+                let label = variant.label;
+                format!("{NAME}: variant \"{label}\" with {clients} clients")
+            })
+        };
+        let runs = in_rounds(&progress, rounds, clients, numbers, run)?;
         drop(progress);
-        let systems = sites.iter_mut().map(|(_, site)| site.describe());
+        let systems = sites.iter_mut().map(Site::describe);
         Ok(Record {
             benchmark: NAME,
             about: ABOUT,
             machine,
             systems: systems.collect::<Result<_, _>>()?,
-            protocol: self.protocol,
-            seconds: self.seconds,
-            rounds: self.rounds,
-            arrivals: super::record::Rates {
+            protocol: self.common.protocol,
+            seconds,
+            rounds,
+            arrivals: Rates {
                 hot: self.hot,
                 cold: self.cold,
             },
@@ -103,19 +108,21 @@ impl Plan {
             baseline: STOCK,
             phases: PHASES,
             scripts: texts(HOT_ROW.scripts.iter().chain(COLD)),
-            summary: summarize(&runs, &self.clients, self.seconds as f64),
+            summary: summarize(&runs, clients, seconds as f64),
             runs,
         })
     }
+}
 
+impl Plan {
     fn run_once(
         &self,
         site: &mut PostgresSite,
         variant: &Variant,
         clients: usize,
+        turn: Turn,
         progress: &Progress,
     ) -> anyhow::Result<Run> {
-        interrupt::check()?;
         let hot = self.load(HOT_ROW.scripts, clients, 2, self.hot);
         site.reset(&HOT_ROW, &hot)?;
         if variant.system == System::Txn {
@@ -126,7 +133,7 @@ impl Plan {
         if seen.switched_at.is_some() {
             site.server().psql(SWITCH_BACK)?;
         }
-        let end = PHASES.len() as f64 * self.seconds as f64;
+        let end = PHASES.len() as f64 * self.common.seconds as f64;
         let classes = [(Class::Hot, &seen.hot), (Class::Cold, &seen.cold)]
             .map(|(class, events)| ClassRun::of(class, events, seen.began, end, self.hot.limit_ms));
         let committed: u64 = classes.iter().map(|class| class.committed).sum();
@@ -144,10 +151,8 @@ impl Plan {
             ));
         }
         ensure!(faults.is_empty(), "WRONG DATA. {}", faults.join("; "));
-        progress.end();
         Ok(Run {
-            order: 0,
-            round: 0,
+            turn,
             variant: variant.label,
             clients,
             switched_at: seen.switched_at,
@@ -167,7 +172,7 @@ impl Plan {
         progress: &Progress,
     ) -> anyhow::Result<Seen> {
         let (server, mut sampler) = site.sampled();
-        let phase = Duration::from_secs(self.seconds);
+        let phase = Duration::from_secs(self.common.seconds);
         let cold = self.load(COLD, COLD_CLIENTS, 4, self.cold);
         let start = SystemTime::now();
         let began = start.duration_since(UNIX_EPOCH)?.as_secs_f64();
@@ -216,16 +221,13 @@ impl Plan {
         arrivals: Arrivals,
     ) -> Load<'a> {
         Load {
-            scripts,
-            clients,
-            seconds: phases * self.seconds,
-            protocol: self.protocol,
-            spread: false,
-            warehouses: None,
-            settings: &[],
-            max_tries: MAX_TRIES,
             arrivals: Some(arrivals),
-            old_snapshot: false,
+            ..Load::new(
+                scripts,
+                clients,
+                phases * self.common.seconds,
+                self.common.protocol,
+            )
         }
     }
 }

@@ -227,17 +227,12 @@ pub static ALL: &[Benchmark] = &[
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::bench::geo::place::Axis;
+    use crate::bench::geo::place::labels;
 
     #[test]
     fn places_of_a_benchmark_differ() {
         for benchmark in ALL {
-            let varying = Axis::varying(benchmark.places);
-            let mut labels: Vec<String> = benchmark
-                .places
-                .iter()
-                .map(|at| at.label(&varying))
-                .collect();
+            let mut labels = labels(benchmark.places);
             labels.sort_unstable();
             labels.dedup();
             assert_eq!(labels.len(), benchmark.places.len(), "{}", benchmark.name);

@@ -24,18 +24,19 @@ mod workload;
 mod xa;
 mod ycsb;
 
-use std::path::Path;
+use anyhow::{Result, anyhow, ensure};
+use serde::Serialize;
+use serde_json::json;
 
-use anyhow::{Result, bail, ensure};
-use pgserver::PgInstall;
-
+use super::axis::replace;
+use super::common::Common;
 use super::pgbench::Protocol;
-use super::{keep, write_report};
-pub use catalog::{ALL, Benchmark};
+use super::plan::{Entry, Kind, Lacking};
+use super::table::once;
+use catalog::{ALL, Benchmark};
 pub use place::At;
-use place::{Axis, ROUND_TRIPS};
-use runner::Place;
-pub use runner::Plan;
+use place::{ROUND_TRIPS, labels};
+use runner::{Place, Plan};
 use variant::Variant;
 pub use workload::Sizes;
 
@@ -45,7 +46,7 @@ const NODE_ROWS: i64 = 100_000;
 const NODE_WAREHOUSES: i64 = 4;
 
 /// What benchmarks of distant nodes can be told beside what all benchmarks can.
-#[derive(clap::Args)]
+#[derive(clap::Args, Serialize)]
 #[group(skip)]
 pub struct Options {
     /// Percent of the transactions that are over two nodes, in place of the benchmark's own
@@ -78,49 +79,33 @@ pub struct Options {
     rtt: Vec<f64>,
 }
 
-/// What all benchmarks can be told, as far as these need it.
-pub struct Common<'a> {
-    pub clients: &'a [usize],
-    pub variants: &'a [String],
-    pub warehouses: Option<u64>,
-    pub seconds: u64,
-    pub rounds: usize,
-    pub protocol: Protocol,
-}
-
 impl Options {
-    /// Fails when something was asked for that only these benchmarks have.
-    pub fn refuse(&self) -> Result<()> {
-        let given = [
-            ("--distributed", !self.distributed.is_empty()),
-            ("--theta", !self.theta.is_empty()),
-            ("--operations", !self.operations.is_empty()),
-            ("--batches", !self.batches.is_empty()),
-            ("--jitter", !self.jitter.is_empty()),
-            ("--change", !self.change.is_empty()),
-            ("--coordinators", !self.coordinators.is_empty()),
-            ("--node-rows", self.node_rows.is_some()),
-            ("--rtt", !self.rtt.is_empty()),
-        ];
-        match given.iter().find(|(_, given)| *given) {
-            Some((option, _)) => bail!("only the benchmarks geo and geo-... have {option}"),
-            None => Ok(()),
+    pub fn kind<'a>(&'a self, common: &'a Common) -> Kind<'a> {
+        let entry = |one: &'static Benchmark| {
+            Entry::new((one.name, one.about), move || self.plan(one, common))
+        };
+        Kind {
+            who: "the benchmarks geo and geo-... have",
+            options: json!(self),
+            has_warehouses: true,
+            has_report: true,
+            entries: ALL.iter().map(entry).collect(),
         }
     }
 
     /// The benchmark with what was asked for in place of its own. Fails when that cannot be run.
-    pub fn plan(&self, benchmark: &'static Benchmark, common: &Common) -> Result<Plan> {
-        ensure!(
-            common.protocol == Protocol::Prepared,
-            "benchmark {} has no other protocol than prepared",
-            benchmark.name
-        );
+    fn plan(&self, benchmark: &'static Benchmark, common: &Common) -> Result<Plan> {
+        if common.protocol != Protocol::Prepared {
+            let name = benchmark.name;
+            let error = anyhow!("benchmark {name} has no other protocol than prepared");
+            return Err(error.context(Lacking));
+        }
         let rtt = self.round_trips()?;
         let nodes = rtt[0].len();
         let plan = Plan {
             benchmark,
-            places: self.places(benchmark, common.clients),
-            variants: variants(benchmark, common.variants)?,
+            places: self.places(benchmark, &common.clients),
+            variants: variants(benchmark, common)?,
             rtt,
             sizes: Sizes {
                 nodes,
@@ -164,50 +149,20 @@ impl Options {
         replace(&mut places, &self.coordinators, |at, count| {
             at.coordinators = count.clamp(1, 2);
         });
-        let varying = Axis::varying(&places);
-        let place = |at: At| Place {
-            label: at.label(&varying),
-            at,
-        };
-        places.into_iter().map(place).collect()
+        let places = once(places);
+        let labels = labels(&places).into_iter();
+        let places = labels.zip(places);
+        places.map(|(label, at)| Place { label, at }).collect()
     }
-}
-
-/// All places with each of the values, each once; as they are if there is no value.
-fn replace<T: Copy>(places: &mut Vec<At>, values: &[T], set: impl Fn(&mut At, T)) {
-    if values.is_empty() {
-        return;
-    }
-    let mut replaced: Vec<At> = Vec::new();
-    for at in places.iter() {
-        for value in values {
-            let mut at = *at;
-            set(&mut at, *value);
-            if !replaced.contains(&at) {
-                replaced.push(at);
-            }
-        }
-    }
-    *places = replaced;
 }
 
 /// Those that were asked for, or the benchmark's own.
-fn variants(benchmark: &Benchmark, asked: &[String]) -> Result<Vec<Variant>> {
-    if asked.is_empty() {
-        return Ok(benchmark.variants.to_vec());
-    }
-    let mut variants = Vec::new();
-    for name in asked {
-        let Some(variant) = Variant::named(name) else {
-            let known = Variant::ALL.map(Variant::name).join(", ");
-            bail!(
-                "benchmark {} has no variant \"{name}\", but: {known}",
-                benchmark.name
-            );
-        };
-        variants.push(variant);
-    }
-    Ok(variants)
+fn variants(benchmark: &Benchmark, common: &Common) -> Result<Vec<Variant>> {
+    let all = match common.variants.is_empty() {
+        true => benchmark.variants,
+        false => &Variant::ALL,
+    };
+    common.choose(benchmark.name, all, |variant| variant.name())
 }
 
 /// Of each node, from those of all.
@@ -240,15 +195,7 @@ pub fn options(benchmark: &str, places: &[At], rtt: &[f64], sizes: &Sizes) -> St
         ("--coordinators", |at| at.coordinators.to_string()),
     ];
     for (option, value) in axes {
-        let values = |places: &[At]| {
-            let mut values: Vec<String> = Vec::new();
-            for value in places.iter().map(value) {
-                if !values.contains(&value) {
-                    values.push(value);
-                }
-            }
-            values.join(",")
-        };
+        let values = |places: &[At]| once(places.iter().map(value)).join(",");
         if values(places) != values(own) {
             options += &format!(" {option} {}", values(places));
         }
@@ -267,24 +214,11 @@ pub fn options(benchmark: &str, places: &[At], rtt: &[f64], sizes: &Sizes) -> St
     options
 }
 
-/// Measures, and writes down what came out: a table, the raw results in the folder `out`, a report
-/// in `reports`. Fails if a run does not count.
-pub fn measure(plan: &Plan, install: &PgInstall, out: &Path, reports: &Path) -> Result<()> {
-    println!("{}: {}", plan.benchmark.name, plan.benchmark.about);
-    let record = plan.measure(install)?;
-    println!("{}\n", table::render(&record));
-    for note in table::notes(&record) {
-        println!("{note}");
-    }
-    let name = record.machine.file_name(record.benchmark);
-    keep(&record, &out.join(&name))?;
-    write_report(&report::render(&record)?, reports, &name)?;
-    runner::verdict(&record)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::bench::common::tests::COMMON;
+    use crate::bench::plan::Bench;
 
     const NOTHING: Options = Options {
         distributed: Vec::new(),
@@ -297,15 +231,6 @@ mod tests {
         node_rows: None,
         rtt: Vec::new(),
     };
-    const COMMON: Common = Common {
-        clients: &[],
-        variants: &[],
-        warehouses: None,
-        seconds: 8,
-        rounds: 3,
-        protocol: Protocol::Prepared,
-    };
-
     fn named(name: &str) -> &'static Benchmark {
         ALL.iter().find(|one| one.name == name).unwrap()
     }
@@ -332,7 +257,7 @@ mod tests {
         assert_eq!(labels, ["θ 0.3", "θ 1.5"]);
         assert_eq!(plan.rtt, [[5.0, 50.0], [50.0, 5.0]]);
         assert_eq!(plan.sizes.warehouses, 4);
-        assert_eq!((plan.runs(), plan.variants.len()), (24, 4));
+        assert_eq!((plan.extent().runs, plan.variants.len()), (16, 4));
         let places: Vec<At> = plan.places.iter().map(|place| place.at).collect();
         assert_eq!(
             super::options("geo-share", &places, &plan.rtt[0], &plan.sizes),
@@ -342,13 +267,14 @@ mod tests {
 
     #[test]
     fn what_cannot_be_run_is_refused() {
-        let refused = |options: Options, name: &str, variants: &[String]| {
+        let refused = |options: Options, name: &str, variants: &[&str]| {
+            let variants = variants.iter().map(|name| (*name).to_owned()).collect();
             let common = Common { variants, ..COMMON };
             assert!(options.plan(named(name), &common).is_err());
         };
         let options = || NOTHING;
-        refused(options(), "geo", &["stock".to_owned()]);
-        refused(options(), "geo-coordinators", &["xa".to_owned()]);
+        refused(options(), "geo", &["stock"]);
+        refused(options(), "geo-coordinators", &["xa"]);
         refused(
             Options {
                 batches: vec![6],

@@ -146,21 +146,16 @@ fn change_of_p99(ours: &Measured, lines: &[Measured]) -> Option<String> {
 mod tests {
     use super::*;
     use crate::bench::geo::catalog;
-    use crate::bench::geo::place::Axis;
+    use crate::bench::geo::place::labels;
 
     #[test]
     fn every_figure_has_a_place() {
         for figure in FIGURES {
             let mut all = catalog::ALL.iter();
             let benchmark = all.find(|one| one.name == figure.benchmark).unwrap();
-            let varying = Axis::varying(benchmark.places);
             let fits = |label: String| figure.place.iter().all(|part| label.contains(part));
-            let places = benchmark.places.iter();
-            assert!(
-                places.map(|at| at.label(&varying)).any(fits),
-                "{}",
-                figure.what
-            );
+            let mut labels = labels(benchmark.places).into_iter();
+            assert!(labels.any(fits), "{}", figure.what);
         }
     }
 

@@ -1,6 +1,7 @@
 //! The axes along which the benchmarks go, and places on them.
 
 use super::workload::Kind;
+use crate::bench::axis::{self, count};
 
 /// The round trips of the paper, in milliseconds: to each node, from each coordinator.
 pub const ROUND_TRIPS: [[f64; 4]; 2] = [[0.0, 27.0, 73.0, 251.0], [251.0, 226.0, 175.0, 0.0]];
@@ -62,86 +63,50 @@ impl At {
         let from = |site: &Vec<f64>| (0..site.len()).map(at).collect();
         site.iter().map(from).collect()
     }
+}
 
-    /// In words: what differs from the default, and what the benchmark is about.
-    pub fn label(&self, differs: &[Axis]) -> String {
-        let parts: Vec<String> = differs.iter().map(|axis| axis.label(self)).collect();
-        parts.join(", ")
+type Axis = axis::Axis<At>;
+
+/// Nothing is plotted over a single one.
+const fn axis(label: fn(&At) -> String) -> Axis {
+    Axis {
+        name: "",
+        tick: label,
+        label,
     }
 }
 
-/// Something that may differ between places.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Axis {
-    Kind,
-    Distributed,
-    Theta,
-    Clients,
-    Operations,
-    Batches,
-    RoundTrip,
-    Deviation,
-    Jitter,
-    Change,
-    Coordinators,
-    GroupLock,
-}
+static AXES: [Axis; 12] = [
+    axis(|at| at.kind.name().to_owned()),
+    axis(|at| format!("{} % distributed", at.distributed)),
+    axis(|at| format!("θ {}", at.theta)),
+    axis(|at| format!("{} clients", at.clients)),
+    axis(|at| format!("{} operations", at.operations)),
+    axis(|at| count(at.batches as u64, "batch", "batches")),
+    axis(|at| match at.rtt_mean {
+        0.0 => "round trips of the paper".to_owned(),
+        mean => format!("mean {mean} ms"),
+    }),
+    axis(|at| format!("± {} ms", at.rtt_deviation)),
+    axis(|at| format!("jitter {} %", at.jitter)),
+    axis(|at| match at.change {
+        0 => "no change".to_owned(),
+        change => format!("change each {change} s"),
+    }),
+    axis(|at| count(at.coordinators as u64, "coordinator", "coordinators")),
+    axis(|at| match at.group_lock {
+        None => "stock nodes".to_owned(),
+        Some(true) => "group lock on".to_owned(),
+        Some(false) => "group lock off".to_owned(),
+    }),
+];
 
-impl Axis {
-    const ALL: [Self; 12] = [
-        Self::Kind,
-        Self::Distributed,
-        Self::Theta,
-        Self::Clients,
-        Self::Operations,
-        Self::Batches,
-        Self::RoundTrip,
-        Self::Deviation,
-        Self::Jitter,
-        Self::Change,
-        Self::Coordinators,
-        Self::GroupLock,
-    ];
-
-    /// In which places differ; if there is none, the share of distributed transactions.
-    pub fn varying(places: &[At]) -> Vec<Self> {
-        let differs = |axis: &Self| {
-            let mut labels = places.iter().map(|at| axis.label(at));
-            let first = labels.next();
-            labels.any(|label| Some(label) != first)
-        };
-        let varying: Vec<Self> = Self::ALL.into_iter().filter(differs).collect();
-        match varying.is_empty() {
-            true => vec![Self::Distributed],
-            false => varying,
-        }
-    }
-
-    /// The place on this axis.
-    pub fn label(self, at: &At) -> String {
-        match self {
-            Self::Kind => at.kind.name().to_owned(),
-            Self::Distributed => format!("{} % distributed", at.distributed),
-            Self::Theta => format!("θ {}", at.theta),
-            Self::Clients => format!("{} clients", at.clients),
-            Self::Operations => format!("{} operations", at.operations),
-            Self::Batches if at.batches == 1 => "1 batch".to_owned(),
-            Self::Batches => format!("{} batches", at.batches),
-            Self::RoundTrip if at.rtt_mean == 0.0 => "round trips of the paper".to_owned(),
-            Self::RoundTrip => format!("mean {} ms", at.rtt_mean),
-            Self::Deviation => format!("± {} ms", at.rtt_deviation),
-            Self::Jitter => format!("jitter {} %", at.jitter),
-            Self::Change if at.change == 0 => "no change".to_owned(),
-            Self::Change => format!("change each {} s", at.change),
-            Self::Coordinators if at.coordinators == 1 => "1 coordinator".to_owned(),
-            Self::Coordinators => format!("{} coordinators", at.coordinators),
-            Self::GroupLock => match at.group_lock {
-                None => "stock nodes".to_owned(),
-                Some(true) => "group lock on".to_owned(),
-                Some(false) => "group lock off".to_owned(),
-            },
-        }
-    }
+/// Each place in words: what they differ in; if that is nothing, the share of distributed
+/// transactions.
+pub fn labels(places: &[At]) -> Vec<String> {
+    let varying = Axis::varying(&AXES, places, &AXES[1]);
+    let labels = places.iter().map(|at| axis::label(&varying, at));
+    labels.collect()
 }
 
 #[cfg(test)]
@@ -151,13 +116,8 @@ mod tests {
     #[test]
     fn labels_have_what_differs() {
         let places = [0.3, 1.5].map(|theta| At { theta, ..DEFAULT });
-        let varying = Axis::varying(&places);
-        assert_eq!(varying, [Axis::Theta]);
-        assert_eq!(places[1].label(&varying), "θ 1.5");
-        assert_eq!(
-            DEFAULT.label(&Axis::varying(&[DEFAULT])),
-            "20 % distributed"
-        );
+        assert_eq!(labels(&places)[1], "θ 1.5");
+        assert_eq!(labels(&[DEFAULT]), ["20 % distributed"]);
     }
 
     #[test]

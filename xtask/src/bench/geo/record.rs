@@ -10,8 +10,9 @@ use super::workload::Sizes;
 use crate::bench::latency::Latency;
 use crate::bench::machine::Machine;
 use crate::bench::pgbench::Protocol;
+use crate::bench::rounds::Turn;
 use crate::bench::site::Description;
-use crate::bench::stats::Spread;
+use crate::bench::stats::{Group, Spread};
 
 /// A whole measurement, as it is written to JSON.
 #[derive(serde::Serialize)]
@@ -54,10 +55,8 @@ pub struct PlaceRecord {
 /// One run of one variant.
 #[derive(serde::Serialize)]
 pub struct Run {
-    /// Position in the order of execution, from 1.
-    pub order: usize,
-    /// From 1.
-    pub round: usize,
+    #[serde(flatten)]
+    pub turn: Turn,
     pub place: String,
     pub variant: Variant,
     pub tps: f64,
@@ -131,57 +130,53 @@ pub fn summarize(places: &[PlaceRecord], runs: &[Run]) -> Vec<Line> {
         .collect()
 }
 
+impl Run {
+    fn hold(&self, node: usize) -> Option<Latency> {
+        Some(self.holds.get(node).copied().flatten()?.ms)
+    }
+
+    /// Failed attempts.
+    pub fn refused(&self) -> u64 {
+        self.refusals.values().sum()
+    }
+
+    /// Over all nodes.
+    pub fn all_trips(&self) -> f64 {
+        self.trips.iter().fold(0.0, |sum, trips| sum + trips)
+    }
+}
+
 /// None of no runs.
 fn line(place: &str, variant: Variant, runs: &[Run]) -> Option<Line> {
-    let of = |variant: Variant| -> Vec<&Run> {
-        let fits = |run: &&Run| run.place == place && run.variant == variant && run.wrong.is_none();
-        runs.iter().filter(fits).collect()
+    let of = |variant: Variant| {
+        let is_one = |run: &Run| run.place == place && run.variant == variant;
+        let runs = runs.iter().filter(|run| is_one(run) && run.wrong.is_none());
+        Group::new(runs, |run| (run.turn.round, run.tps))
     };
-    let all = of(variant);
-    let rates = |runs: &[&Run]| -> Vec<(usize, f64)> {
-        runs.iter().map(|run| (run.round, run.tps)).collect()
-    };
-    let median = |value: &dyn Fn(&Run) -> Option<f64>| {
-        Spread::of(all.iter().filter_map(|run| value(run))).map(|spread| spread.median)
-    };
-    let latency = |part: fn(&Latency) -> f64| median(&|run| run.latency_ms.as_ref().map(part));
-    let nodes = all.first().map_or(0, |run| run.holds.len());
+    let group = of(variant);
+    let latency = |part: fn(&Latency) -> f64| group.median(|run| run.latency_ms.as_ref().map(part));
+    let nodes = group.runs.first().map_or(0, |run| run.holds.len());
     let hold = |part: fn(&Latency) -> f64| -> Vec<Option<f64>> {
-        let at = |node: usize| {
-            median(&|run| {
-                let hold = run.holds.get(node).copied().flatten()?;
-                Some(part(&hold.ms))
-            })
-        };
+        let at = |node| group.median(|run| Some(part(&run.hold(node)?)));
         (0..nodes).map(at).collect()
     };
     let mut refusals: BTreeMap<String, u64> = BTreeMap::new();
-    for (code, count) in all.iter().flat_map(|run| &run.refusals) {
+    for (code, count) in group.runs.iter().flat_map(|run| &run.refusals) {
         *refusals.entry(code.clone()).or_default() += count;
     }
-    let ratios = BASELINES.iter().filter_map(|baseline| {
-        let ratio = Spread::of_ratios(&rates(&all), &rates(&of(*baseline)))?;
-        Some((baseline.name(), ratio))
-    });
     Some(Line {
         place: place.to_owned(),
         variant,
-        tps: Spread::of(all.iter().map(|run| run.tps))?,
-        refused: Spread::of(all.iter().map(|run| {
-            let refused: u64 = run.refusals.values().sum();
-            refused as f64 / run.transactions.max(1) as f64
-        }))?,
+        tps: group.rate()?,
+        refused: group.spread(|run| run.refused() as f64 / run.transactions.max(1) as f64)?,
         refusals,
         p50_ms: latency(|ms| ms.p50),
         p95_ms: latency(|ms| ms.p95),
         p99_ms: latency(|ms| ms.p99),
-        trips: Spread::of(
-            all.iter()
-                .map(|run| run.trips.iter().fold(0.0, |sum, trips| sum + trips)),
-        )?,
+        trips: group.spread(|run| run.all_trips())?,
         hold_p50_ms: hold(|ms| ms.p50),
         hold_p99_ms: hold(|ms| ms.p99),
-        ratios: ratios.collect(),
+        ratios: group.to_all(BASELINES.map(|base| (base.name(), of(base)))),
     })
 }
 
@@ -191,16 +186,9 @@ mod tests {
     use crate::bench::geo::place::DEFAULT;
 
     fn run(round: usize, variant: Variant, tps: f64, wrong: Option<&str>) -> Run {
-        let latency = Latency {
-            mean: 1.0,
-            p50: 1.0,
-            p95: 1.0,
-            p99: tps,
-            max: 3.0,
-        };
+        let latency = Latency::always(tps);
         Run {
-            order: 1,
-            round,
+            turn: Turn { order: 1, round },
             place: "here".to_owned(),
             variant,
             tps,

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::thread::scope;
 use std::time::Duration;
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, ensure};
 use pgserver::PgInstall;
 
 use super::catalog::{BASELINES, Benchmark};
@@ -14,7 +14,6 @@ use super::place::At;
 use super::record::{Hold, PlaceRecord, Record, Run, VariantRecord, summarize};
 use super::session::{Manner, Session, random};
 use super::site::Site;
-use super::table::run_line;
 use super::variant::Variant;
 use super::workload::{Draws, Schema, Sizes};
 use super::xa::Xa;
@@ -22,8 +21,9 @@ use crate::bench::interrupt;
 use crate::bench::latency::Latency;
 use crate::bench::machine::Machine;
 use crate::bench::pgbench::Protocol;
+use crate::bench::plan::{Bench, Extent};
 use crate::bench::progress::Progress;
-use crate::bench::runner::in_turn;
+use crate::bench::rounds::{Turn, in_rounds};
 
 /// What is not counted at the start of a run, when all sessions are connected: the coordinators
 /// learn round trips.
@@ -67,24 +67,7 @@ struct Contenders {
     xa: Option<Xa>,
 }
 
-/// Which run it is.
-#[derive(Clone, Copy)]
-struct Turn {
-    order: usize,
-    round: usize,
-}
-
 impl Plan {
-    pub fn runs(&self) -> usize {
-        self.rounds * self.places.len() * self.variants.len()
-    }
-
-    /// About how long it takes.
-    pub fn estimate(&self) -> Duration {
-        let runs = self.runs() as u64;
-        Duration::from_secs(START_SECONDS + runs * (self.seconds + AROUND_SECONDS))
-    }
-
     /// Fails when the plan cannot be run.
     pub fn check(&self) -> Result<()> {
         ensure!(
@@ -128,12 +111,9 @@ impl Plan {
     }
 
     fn schemas(&self) -> Vec<&'static Schema> {
-        let mut schemas: Vec<&'static Schema> = Vec::new();
-        for schema in self.places.iter().map(|place| place.at.kind.schema()) {
-            if schemas.iter().all(|one| one.name != schema.name) {
-                schemas.push(schema);
-            }
-        }
+        let mut schemas: Vec<_> = self.places.iter().map(|one| one.at.kind.schema()).collect();
+        schemas.sort_by_key(|schema| schema.name);
+        schemas.dedup_by_key(|schema| schema.name);
         schemas
     }
 
@@ -151,55 +131,6 @@ impl Plan {
             nodes_have_library: places().any(|at| at.group_lock.is_some()),
         };
         Site::start(install, &layout, self.sizes, &self.schemas())
-    }
-
-    /// Measures everything.
-    pub fn measure(&self, install: &PgInstall) -> Result<Record> {
-        let site = self.start(install)?;
-        let Contenders { all, left_out, xa } = self.contenders(&site)?;
-        for (variant, why) in &left_out {
-            println!("{variant} is left out: {why}");
-        }
-        let machine = Machine::look();
-        let steps = self.rounds * self.places.len() * all.len();
-        let progress = Progress::new(steps)?;
-        let mut runs: Vec<Run> = Vec::new();
-        for round in 1..=self.rounds {
-            for place in &self.places {
-                for contender in in_turn(&all, round) {
-                    interrupt::check()?;
-                    progress.begin(format!("{} · {}", place.label, contender.variant.name()));
-                    let turn = Turn {
-                        order: runs.len() + 1,
-                        round,
-                    };
-                    let run = self.run_once(&site, place, contender, xa.as_ref(), turn)?;
-                    progress.print(&run_line(&run, self.rounds));
-                    progress.end();
-                    runs.push(run);
-                }
-            }
-        }
-        drop(progress);
-        let places = self.places.iter().map(|place| self.told(place));
-        let places: Vec<PlaceRecord> = places.collect::<Result<_>>()?;
-        Ok(Record {
-            benchmark: self.benchmark.name,
-            about: self.benchmark.about,
-            machine,
-            servers: site.cluster.describe()?,
-            protocol: Protocol::Prepared,
-            seconds: self.seconds,
-            rounds: self.rounds,
-            rtt_ms: self.rtt.clone(),
-            sizes: self.sizes,
-            baselines: baselines(&all),
-            variants: all.into_iter().map(VariantRecord::from).collect(),
-            left_out,
-            summary: summarize(&places, &runs),
-            places,
-            runs,
-        })
     }
 
     /// Those that can run, and why the others cannot.
@@ -285,8 +216,7 @@ impl Plan {
         };
         let idle = site.idle_bursts();
         Ok(Run {
-            order: turn.order,
-            round: turn.round,
+            turn,
             place: place.label.clone(),
             variant: contender.variant,
             tps: seen.transactions as f64 / self.seconds as f64,
@@ -361,6 +291,65 @@ impl Plan {
     }
 }
 
+impl Bench for Plan {
+    type Record = Record;
+
+    fn name(&self) -> &'static str {
+        self.benchmark.name
+    }
+
+    fn about(&self) -> &'static str {
+        self.benchmark.about
+    }
+
+    fn extent(&self) -> Extent {
+        let runs = self.rounds * self.places.len() * self.variants.len();
+        let of_runs = runs as u64 * (self.seconds + AROUND_SECONDS);
+        Extent {
+            names: vec![self.benchmark.name],
+            needs_library: true,
+            runs,
+            time: Duration::from_secs(START_SECONDS + of_runs),
+        }
+    }
+
+    fn measure(&self, install: &PgInstall) -> Result<Record> {
+        let site = self.start(install)?;
+        let Contenders { all, left_out, xa } = self.contenders(&site)?;
+        for (variant, why) in &left_out {
+            println!("{variant} is left out: {why}");
+        }
+        let machine = Machine::look();
+        let progress = Progress::new(self.rounds * self.places.len() * all.len())?;
+        let contenders = |_: &Place| all.iter().collect();
+        let run = |turn, place: &Place, contender: &&Contender| {
+            progress.begin(format!("{} · {}", place.label, contender.variant.name()));
+            self.run_once(&site, place, contender, xa.as_ref(), turn)
+        };
+        let runs = in_rounds(&progress, self.rounds, &self.places, contenders, run)?;
+        drop(progress);
+        let places = self.places.iter().map(|place| self.told(place));
+        let places: Vec<PlaceRecord> = places.collect::<Result<_>>()?;
+        Ok(Record {
+            benchmark: self.benchmark.name,
+            about: self.benchmark.about,
+            machine,
+            servers: site.cluster.describe()?,
+            protocol: Protocol::Prepared,
+            seconds: self.seconds,
+            rounds: self.rounds,
+            rtt_ms: self.rtt.clone(),
+            sizes: self.sizes,
+            baselines: baselines(&all),
+            variants: all.into_iter().map(VariantRecord::from).collect(),
+            left_out,
+            summary: summarize(&places, &runs),
+            places,
+            runs,
+        })
+    }
+}
+
 impl From<Contender> for VariantRecord {
     fn from(contender: Contender) -> Self {
         Self {
@@ -376,17 +365,4 @@ fn baselines(contenders: &[Contender]) -> Vec<&'static str> {
     let runs = |baseline: &&Variant| contenders.iter().any(|one| one.variant == **baseline);
     let baselines = BASELINES.iter().filter(runs);
     baselines.map(|variant| variant.name()).collect()
-}
-
-/// Fails if a run does not count.
-pub fn verdict(record: &Record) -> Result<()> {
-    let wrong = record.runs.iter().filter(|run| run.wrong.is_some()).count();
-    if wrong > 0 {
-        bail!(
-            "{}: {wrong} of {} runs do not count",
-            record.benchmark,
-            record.runs.len()
-        );
-    }
-    Ok(())
 }

@@ -1,101 +1,76 @@
 //! The summary as a table in the terminal, and a run as a line.
 
-use comfy_table::{CellAlignment, Table, TableComponent, presets};
 use txn_top::text::{rate, thousands};
 
 use super::paper;
 use super::record::{Line, Record, Run};
-use crate::bench::table::milliseconds;
+use super::variant::color_of;
+use crate::bench::rounds::Ran;
+use crate::bench::table::{Row, Sheet, latency, milliseconds, ratio};
 
-const BEFORE_RATIOS: [&str; 9] = [
-    "place",
-    "variant",
-    "tps",
-    "min … max",
-    "refused",
-    "p50 ms",
-    "p95 ms",
-    "p99 ms",
-    "trips",
-];
-
-/// The names of the columns: ratios, and the hold at each node, at the end.
-pub fn columns(record: &Record) -> Vec<String> {
+/// All lines, grouped by places; ratios, and the hold at each node, at the end.
+pub fn sheet(record: &Record) -> Sheet {
+    let fixed = [
+        "place",
+        "variant",
+        "tps",
+        "min … max",
+        "refused",
+        "p50 ms",
+        "p95 ms",
+        "p99 ms",
+        "trips",
+    ];
     let ratios = record.baselines.iter().map(|name| format!("× {name}"));
     let nodes = record.rtt_ms.first().map_or(0, Vec::len);
     let holds = (0..nodes).map(|node| format!("hold {node}"));
-    let fixed = BEFORE_RATIOS.map(str::to_owned);
-    fixed.into_iter().chain(ratios).chain(holds).collect()
+    let columns = fixed
+        .map(str::to_owned)
+        .into_iter()
+        .chain(ratios)
+        .chain(holds);
+    let alike = |one: &Line, next: &Line| one.place == next.place;
+    let row = |line: &Line| row(record, line);
+    Sheet::grouped(columns.collect(), 0..2, &record.summary, alike, row)
 }
 
-/// The cells of a line, in the order of `columns`.
-pub fn cells(record: &Record, line: &Line) -> Vec<String> {
-    let latency = |value: Option<f64>| value.map(milliseconds).unwrap_or_default();
+fn row(record: &Record, line: &Line) -> Row {
+    let (min, max) = (rate(Some(line.tps.min)), rate(Some(line.tps.max)));
     let mut cells = vec![
         line.place.clone(),
         line.variant.name().to_owned(),
         rate(Some(line.tps.median)),
-        format!(
-            "{} … {}",
-            rate(Some(line.tps.min)),
-            rate(Some(line.tps.max))
-        ),
+        format!("{min} … {max}"),
         format!("{:.1} %", 100.0 * line.refused.median),
         latency(line.p50_ms),
         latency(line.p95_ms),
         latency(line.p99_ms),
         format!("{:.1}", line.trips.median),
     ];
-    cells.extend(record.baselines.iter().map(|baseline| {
-        let ratio = line.ratios.get(baseline);
-        ratio.map_or_else(String::new, |ratio| format!("{:.2}", ratio.median))
-    }));
+    let ratios = record.baselines.iter();
+    cells.extend(ratios.map(|base| ratio(line.ratios.get(base).copied())));
     let holds = line.hold_p50_ms.iter().zip(&line.hold_p99_ms);
     cells.extend(holds.map(|(p50, p99)| match (p50, p99) {
         (Some(p50), Some(p99)) => format!("{} / {}", milliseconds(*p50), milliseconds(*p99)),
         _ => String::new(),
     }));
-    cells
+    Row {
+        cells,
+        color: Some(color_of(line.variant)),
+        is_best: false,
+    }
 }
 
-/// All lines, with a space between places; then what the paper has.
-pub fn render(record: &Record) -> String {
-    let mut table = plain(&columns(record));
-    let groups = record.summary.chunk_by(|one, next| one.place == next.place);
-    for (index, group) in groups.enumerate() {
-        if index > 0 {
-            table.add_row([""]);
-        }
-        for line in group {
-            table.add_row(cells(record, line));
-        }
-    }
-    for column in table.column_iter_mut().skip(2) {
-        column.set_cell_alignment(CellAlignment::Right);
-    }
-    let mut text = table.to_string();
-    let beside = beside_the_paper(record);
-    if !beside.is_empty() {
-        let mut table = plain(&paper::HEADER);
-        table.add_rows(beside);
-        text += &format!("\n\n{table}");
-    }
-    text
-}
-
-fn plain<T: ToString>(header: &[T]) -> Table {
-    let mut table = Table::new();
-    table.load_preset(presets::NOTHING);
-    table.set_style(TableComponent::HeaderLines, '─');
-    table.set_style(TableComponent::MiddleHeaderIntersections, '─');
-    table.set_header(header.iter().map(T::to_string));
-    table
-}
-
-/// The paper's figures beside ours.
-pub fn beside_the_paper(record: &Record) -> Vec<[String; 6]> {
+/// The paper's figures beside ours, if it has any.
+pub fn beside_the_paper(record: &Record) -> Option<Sheet> {
     let lines: Vec<_> = record.summary.iter().map(Line::measured).collect();
-    paper::rows(record.benchmark, &lines)
+    let rows = paper::rows(record.benchmark, &lines);
+    let rows: Vec<Row> = rows
+        .into_iter()
+        .map(|row| Row::from(row.to_vec()))
+        .collect();
+    let words = 0..paper::HEADER.len();
+    (!rows.is_empty()).then(|| Sheet::new(paper::HEADER, words, vec![rows]))
 }
 
 /// What the figures do not say by themselves.
@@ -126,7 +101,7 @@ pub fn notes(record: &Record) -> Vec<String> {
     }
     for run in &record.runs {
         if let Some(wrong) = &run.wrong {
-            let (name, round) = (run.variant.name(), run.round);
+            let (name, round) = (run.variant.name(), run.turn.round);
             notes.push(format!(
                 "Not counted: {}, {name}, round {round}: {wrong}",
                 run.place
@@ -136,33 +111,33 @@ pub fn notes(record: &Record) -> Vec<String> {
     notes
 }
 
-/// A finished run in one line.
-pub fn run_line(run: &Run, rounds: usize) -> String {
-    let refused: u64 = run.refusals.values().sum();
-    let latency = run.latency_ms.map_or_else(String::new, |ms| {
+impl Ran for Run {
+    fn line(&self, rounds: usize) -> String {
+        let latency = self.latency_ms.map_or_else(String::new, |ms| {
+            format!(
+                "p50 {:>6} p99 {:>6} ms",
+                milliseconds(ms.p50),
+                milliseconds(ms.p99)
+            )
+        });
+        let holds = self.holds.iter().map(|hold| match hold {
+            Some(hold) => milliseconds(hold.ms.p50),
+            None => "–".to_owned(),
+        });
+        let verdict = match &self.wrong {
+            None => "data right".to_owned(),
+            Some(wrong) => format!("DOES NOT COUNT: {wrong}"),
+        };
         format!(
-            "p50 {:>6} p99 {:>6} ms",
-            milliseconds(ms.p50),
-            milliseconds(ms.p99)
-        )
-    });
-    let holds = run.holds.iter().map(|hold| match hold {
-        Some(hold) => milliseconds(hold.ms.p50),
-        None => "–".to_owned(),
-    });
-    let verdict = match &run.wrong {
-        None => "data right".to_owned(),
-        Some(wrong) => format!("DOES NOT COUNT: {wrong}"),
-    };
-    format!(
-        "{:>2}/{rounds} {:<26} {:<12} {:>6} tps  {latency}  {} refused  {:.1} trips  hold {}  \
+            "{:>2}/{rounds} {:<26} {:<12} {:>6} tps  {latency}  {} refused  {:.1} trips  hold {}  \
          {verdict}",
-        run.round,
-        run.place,
-        run.variant.name(),
-        rate(Some(run.tps)),
-        thousands(refused as f64),
-        run.trips.iter().fold(0.0, |sum, trips| sum + trips),
-        holds.collect::<Vec<_>>().join(", "),
-    )
+            self.turn.round,
+            self.place,
+            self.variant.name(),
+            rate(Some(self.tps)),
+            thousands(self.refused() as f64),
+            self.all_trips(),
+            holds.collect::<Vec<_>>().join(", "),
+        )
+    }
 }

@@ -72,10 +72,6 @@ impl Variant {
         }
     }
 
-    pub fn named(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|variant| variant.name() == name)
-    }
-
     /// Whether a client says before a block's last statement that it is the last one.
     pub const fn tells_last(self) -> bool {
         !matches!(self, Self::PostgresFdw | Self::Classic | Self::Xa)
@@ -155,13 +151,5 @@ mod tests {
             Variant::Defer.settings(&new).unwrap(),
             "SET txn.geo_prepare = early; SET txn.geo_schedule = latency; SET txn.geo_defer = on"
         );
-    }
-
-    #[test]
-    fn names_lead_to_their_variants() {
-        for variant in Variant::ALL {
-            assert_eq!(Variant::named(variant.name()), Some(variant));
-        }
-        assert_eq!(Variant::named("stock"), None);
     }
 }

@@ -11,30 +11,33 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use anyhow::{Context, bail, ensure};
+use anyhow::{Context, ensure};
 use pgserver::PgInstall;
+use serde::Serialize;
+use serde_json::json;
 
 use super::catalog::tpcb::{IMMEDIATE, WAIT};
 use super::catalog::{A_WAREHOUSE_EACH, OFF, SLOW, STOCK, System};
+use super::common::{Common, or_own};
+use super::interrupt;
 use super::machine::Machine;
+use super::plan::{Bench, Entry, Extent, Kind, Lacking};
 use super::progress::Progress;
-use super::runner::in_turn;
+use super::rounds::{Turn, in_rounds};
 use super::site::Description;
-use super::{interrupt, keep};
 use cli::{Hammer, Times};
-use record::{Record, Run};
+use record::{Record, Run, summarize};
 use site::Site;
 
-#[derive(Debug)]
-pub struct Benchmark {
-    pub name: &'static str,
-    pub about: &'static str,
+struct Benchmark {
+    name: &'static str,
+    about: &'static str,
     /// Virtual users.
     clients: &'static [usize],
     slow_commits: bool,
 }
 
-pub static ALL: &[Benchmark] = &[
+static ALL: &[Benchmark] = &[
     Benchmark {
         name: "hammerdb",
         about: "HammerDB's TPROC-C with stored procedures, unmodified (needs --hammerdb)",
@@ -50,7 +53,7 @@ pub static ALL: &[Benchmark] = &[
 ];
 
 /// What is compared.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Variant {
     label: &'static str,
     system: System,
@@ -93,7 +96,7 @@ const BUILDING_SECONDS: u64 = 20;
 const HEADING: &str = "HammerDB";
 
 /// What only these benchmarks can be told.
-#[derive(clap::Args)]
+#[derive(clap::Args, Serialize)]
 #[group(skip)]
 pub struct Options {
     /// Folder with HammerDB 4.9 (bench/README.md says how to get it)
@@ -108,56 +111,51 @@ pub struct Options {
 }
 
 impl Options {
-    /// Fails when something was asked for that only these benchmarks have.
-    pub fn refuse(&self) -> anyhow::Result<()> {
-        let given = [
-            ("--hammerdb", self.hammerdb.is_some()),
-            ("--minutes", self.minutes.is_some()),
-            ("--ramp-up", self.ramp_up.is_some()),
-        ];
-        match given.iter().find(|(_, given)| *given) {
-            Some((option, _)) => {
-                bail!("only the benchmarks hammerdb and hammerdb-2ms have {option}")
-            }
-            None => Ok(()),
+    pub fn kind<'a>(&'a self, common: &'a Common) -> Kind<'a> {
+        let entry = |one: &'static Benchmark| {
+            Entry::new((one.name, one.about), move || Plan::new(one, self, common))
+        };
+        Kind {
+            who: "the benchmarks hammerdb and hammerdb-2ms have",
+            options: json!(self),
+            has_warehouses: true,
+            has_report: false,
+            entries: ALL.iter().map(entry).collect(),
         }
     }
+}
 
-    /// Fails when none was given.
-    pub fn folder(&self) -> anyhow::Result<&Path> {
-        let folder = self.hammerdb.as_deref();
-        folder.context("HammerDB is needed: --hammerdb FOLDER (bench/README.md says how to get it)")
-    }
+/// A benchmark, and how long and how often.
+struct Plan {
+    benchmark: &'static Benchmark,
+    hammer: Hammer,
+    clients: Vec<usize>,
+    variants: Vec<Variant>,
+    warehouses: usize,
+    times: Times,
+    rounds: usize,
+}
 
+impl Plan {
     /// Fails when the benchmark cannot be run with what was asked for.
-    pub fn plan(&self, benchmark: &'static Benchmark, common: &Common) -> anyhow::Result<Plan> {
-        let labels: Vec<&str> = VARIANTS.iter().map(|variant| variant.label).collect();
-        let unknown = |label: &&String| !labels.contains(&label.as_str());
-        if let Some(unknown) = common.variants.iter().find(unknown) {
-            bail!(
-                "benchmark {} has no variant \"{unknown}\", but: {}",
-                benchmark.name,
-                labels.join(", ")
-            );
-        }
-        let plan = Plan {
+    fn new(
+        benchmark: &'static Benchmark,
+        options: &Options,
+        common: &Common,
+    ) -> anyhow::Result<Self> {
+        let folder = options.hammerdb.as_deref();
+        let folder = folder
+            .context("HammerDB is needed: --hammerdb FOLDER (bench/README.md says how to get it)")
+            .context(Lacking)?;
+        let plan = Self {
             benchmark,
-            hammer: Hammer::find(self.folder()?)?,
-            clients: match common.clients {
-                [] => benchmark.clients.to_vec(),
-                clients => clients.to_vec(),
-            },
-            variants: VARIANTS
-                .iter()
-                .filter(|one| {
-                    common.variants.is_empty()
-                        || common.variants.iter().any(|label| label == one.label)
-                })
-                .collect(),
+            variants: common.choose(benchmark.name, &VARIANTS, |variant| variant.label)?,
+            hammer: Hammer::find(folder)?,
+            clients: or_own(&common.clients, benchmark.clients),
             warehouses: common.warehouses.unwrap_or(1) as usize,
             times: Times {
-                ramp_up: self.ramp_up.unwrap_or(1),
-                minutes: self.minutes.unwrap_or(2),
+                ramp_up: options.ramp_up.unwrap_or(1),
+                minutes: options.minutes.unwrap_or(2),
             },
             rounds: common.rounds,
         };
@@ -169,117 +167,6 @@ impl Options {
             "HammerDB takes at least one minute, one round, one warehouse and one user"
         );
         Ok(plan)
-    }
-}
-
-/// What all benchmarks can be told, as far as these need it.
-pub struct Common<'a> {
-    pub clients: &'a [usize],
-    pub variants: &'a [String],
-    pub warehouses: Option<u64>,
-    pub rounds: usize,
-}
-
-/// A benchmark, and how long and how often.
-pub struct Plan {
-    benchmark: &'static Benchmark,
-    hammer: Hammer,
-    clients: Vec<usize>,
-    variants: Vec<&'static Variant>,
-    warehouses: usize,
-    times: Times,
-    rounds: usize,
-}
-
-impl Plan {
-    /// Whether a variant runs on the extension.
-    pub fn needs_library(&self) -> bool {
-        self.variants
-            .iter()
-            .any(|variant| variant.system == System::Txn)
-    }
-
-    pub fn runs(&self) -> usize {
-        self.rounds * self.clients.len() * self.variants.len()
-    }
-
-    /// About how long it takes, when the cache has no warehouses yet.
-    pub fn estimate(&self) -> Duration {
-        let mut built = BTreeSet::new();
-        let mut seconds = 0;
-        for variant in &self.variants {
-            for &clients in &self.clients {
-                let warehouses = self.warehouses_of(variant, clients);
-                let around = AROUND_SECONDS + COPYING_SECONDS * warehouses as u64;
-                seconds += self.rounds as u64 * (self.times.seconds() + around);
-                built.insert(warehouses);
-            }
-        }
-        let warehouses = built.iter().sum::<usize>() as u64;
-        Duration::from_secs(seconds + BUILDING_SECONDS * warehouses)
-    }
-
-    /// Measures, prints the table, and keeps the record in the folder `out`.
-    pub fn run(&self, install: &PgInstall, out: &Path) -> anyhow::Result<()> {
-        println!("{}: {}", self.benchmark.name, self.benchmark.about);
-        let record = self.measure(install)?;
-        println!("{}", record::render(&record));
-        keep(
-            &record,
-            &out.join(record.machine.file_name(record.benchmark)),
-        )
-    }
-
-    fn measure(&self, install: &PgInstall) -> anyhow::Result<Record> {
-        let machine = Machine::look();
-        let data = self.build(install)?;
-        let mut systems = Vec::new();
-        let mut runs: Vec<Run> = Vec::new();
-        let progress = Progress::new(self.runs())?;
-        for round in 1..=self.rounds {
-            for &clients in &self.clients {
-                for variant in in_turn(&self.variants, round) {
-                    progress.begin(format!("{clients} users · {}", variant.label));
-                    let first = runs.iter().all(|run| run.variant != variant.label);
-                    let described = || {
-                        format!(
-                            "{}: variant \"{}\" with {clients} users",
-                            self.benchmark.name, variant.label
-                        )
-                    };
-                    let warehouses = self.warehouses_of(variant, clients);
-                    let data = data.get(&warehouses).context("warehouses were not built")?;
-                    let (run, system) = self
-                        .run_once(install, data, variant, clients, &progress)
-                        .with_context(described)?;
-                    let run = Run {
-                        order: runs.len() + 1,
-                        round,
-                        ..run
-                    };
-                    if first {
-                        systems.push(system);
-                    }
-                    progress.print(&record::run_line(&run, self.rounds));
-                    runs.push(run);
-                }
-            }
-        }
-        drop(progress);
-        Ok(Record {
-            benchmark: self.benchmark.name,
-            about: self.benchmark.about,
-            machine,
-            systems,
-            hammerdb: self.hammer.version.clone(),
-            ramp_up_minutes: self.times.ramp_up,
-            minutes: self.times.minutes,
-            rounds: self.rounds,
-            baseline: STOCK,
-            ceiling: A_WAREHOUSE_EACH,
-            summary: record::summarize(STOCK, A_WAREHOUSE_EACH, &self.clients, &runs),
-            runs,
-        })
     }
 
     /// The data folders of all numbers of warehouses that are needed.
@@ -302,6 +189,19 @@ impl Plan {
         }
     }
 
+    /// Of the server.
+    fn settings(
+        &self,
+        variant: &Variant,
+    ) -> impl Iterator<Item = &'static (&'static str, &'static str)> {
+        let slow = if self.benchmark.slow_commits {
+            SLOW
+        } else {
+            &[]
+        };
+        slow.iter().chain(variant.settings)
+    }
+
     /// Runs one variant on a copy of its data, and checks what it has left.
     fn run_once(
         &self,
@@ -309,18 +209,12 @@ impl Plan {
         data: &Path,
         variant: &Variant,
         clients: usize,
+        turn: Turn,
         progress: &Progress,
     ) -> anyhow::Result<(Run, Description)> {
-        interrupt::check()?;
         let warehouses = self.warehouses_of(variant, clients);
-        let mut site = Site::start(
-            install,
-            data,
-            variant,
-            self.benchmark.slow_commits,
-            clients,
-            warehouses,
-        )?;
+        let settings = self.settings(variant);
+        let mut site = Site::start(install, data, variant.system, settings, clients, warehouses)?;
         let system = site.describe()?;
         let (mut sampler, server) = site.sampler();
         let outcome = self.hammer.run(server, clients, self.times, &mut || {
@@ -337,19 +231,12 @@ impl Plan {
             "WRONG DATA. HammerDB has counted {counted} new orders, but there are {}",
             found.orders
         );
-        progress.end();
-        let slow = if self.benchmark.slow_commits {
-            SLOW
-        } else {
-            &[]
-        };
-        let settings = slow.iter().chain(variant.settings);
+        let settings = self.settings(variant);
         let settings: Vec<String> = settings
             .map(|(name, value)| format!("{name}={value}"))
             .collect();
         let run = Run {
-            order: 0,
-            round: 0,
+            turn,
             variant: variant.label,
             settings: settings.join(" "),
             clients,
@@ -363,5 +250,78 @@ impl Plan {
             counters: found.counters,
         };
         Ok((run, system))
+    }
+}
+
+impl Bench for Plan {
+    type Record = Record;
+
+    fn name(&self) -> &'static str {
+        self.benchmark.name
+    }
+
+    fn about(&self) -> &'static str {
+        self.benchmark.about
+    }
+
+    /// When the cache has no warehouses yet.
+    fn extent(&self) -> Extent {
+        let mut built = BTreeSet::new();
+        let mut seconds = 0;
+        for variant in &self.variants {
+            for &clients in &self.clients {
+                let warehouses = self.warehouses_of(variant, clients);
+                let around = AROUND_SECONDS + COPYING_SECONDS * warehouses as u64;
+                seconds += self.rounds as u64 * (self.times.seconds() + around);
+                built.insert(warehouses);
+            }
+        }
+        let warehouses = built.iter().sum::<usize>() as u64;
+        Extent {
+            names: vec![self.benchmark.name],
+            needs_library: self.variants.iter().any(|one| one.system == System::Txn),
+            runs: self.rounds * self.clients.len() * self.variants.len(),
+            time: Duration::from_secs(seconds + BUILDING_SECONDS * warehouses),
+        }
+    }
+
+    fn measure(&self, install: &PgInstall) -> anyhow::Result<Record> {
+        let machine = Machine::look();
+        let data = self.build(install)?;
+        let mut systems: BTreeMap<&str, Description> = BTreeMap::new();
+        let progress = Progress::new(self.extent().runs)?;
+        let variants = |_: &usize| self.variants.iter().collect();
+        let run = |turn, &clients: &usize, variant: &&Variant| {
+            progress.begin(format!("{clients} users · {}", variant.label));
+            let warehouses = self.warehouses_of(variant, clients);
+            let data = data.get(&warehouses).context("warehouses were not built")?;
+            let ran = self.run_once(install, data, variant, clients, turn, &progress);
+            let (run, system) = ran.with_context(|| {
+                let (name, label) = (self.benchmark.name, variant.label);
+                format!("{name}: variant \"{label}\" with {clients} users")
+            })?;
+            systems.entry(variant.label).or_insert(system);
+            Ok(run)
+        };
+        let runs = in_rounds(&progress, self.rounds, &self.clients, variants, run)?;
+        drop(progress);
+        let labels: Vec<&str> = self.variants.iter().map(|variant| variant.label).collect();
+        Ok(Record {
+            benchmark: self.benchmark.name,
+            about: self.benchmark.about,
+            machine,
+            systems: labels
+                .iter()
+                .filter_map(|label| systems.remove(label))
+                .collect(),
+            hammerdb: self.hammer.version.clone(),
+            ramp_up_minutes: self.times.ramp_up,
+            minutes: self.times.minutes,
+            rounds: self.rounds,
+            baseline: STOCK,
+            ceiling: A_WAREHOUSE_EACH,
+            summary: summarize(STOCK, A_WAREHOUSE_EACH, &labels, &self.clients, &runs),
+            runs,
+        })
     }
 }

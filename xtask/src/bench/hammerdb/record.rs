@@ -2,14 +2,14 @@
 
 use std::collections::BTreeMap;
 
-use comfy_table::{CellAlignment, Table, TableComponent, presets};
-
-use super::{VARIANTS, Variant};
-use crate::bench::machine::Machine;
-use crate::bench::site::Description;
-use crate::bench::stats::Spread;
-use crate::bench::table::ratio;
 use txn_top::text::thousands;
+
+use crate::bench::machine::Machine;
+use crate::bench::plan::Measured;
+use crate::bench::rounds::{Ran, Turn};
+use crate::bench::site::Description;
+use crate::bench::stats::{Group, Spread};
+use crate::bench::table::{Row, Sheet, range, ratio};
 
 /// A whole measurement, as it is written to JSON.
 #[derive(Debug, serde::Serialize)]
@@ -32,10 +32,8 @@ pub struct Record {
 /// One run of one variant.
 #[derive(Clone, Debug, serde::Serialize)]
 pub struct Run {
-    /// Position in the order of execution, from 1.
-    pub order: usize,
-    /// From 1.
-    pub round: usize,
+    #[serde(flatten)]
+    pub turn: Turn,
     pub variant: &'static str,
     pub settings: String,
     /// Virtual users.
@@ -74,97 +72,99 @@ pub struct Line {
 }
 
 /// One line for each number of virtual users and variant.
-pub fn summarize(baseline: &str, ceiling: &str, clients: &[usize], runs: &[Run]) -> Vec<Line> {
-    let mut lines = Vec::new();
-    for &clients in clients {
-        let of = |label: &str| -> Vec<&Run> {
-            let here = |run: &&Run| run.variant == label && run.clients == clients;
-            runs.iter().filter(here).collect()
+pub fn summarize(
+    baseline: &str,
+    ceiling: &'static str,
+    variants: &[&'static str],
+    clients: &[usize],
+    runs: &[Run],
+) -> Vec<Line> {
+    let pairs = clients
+        .iter()
+        .flat_map(|clients| variants.iter().map(move |variant| (*clients, *variant)));
+    let line = |(clients, variant): (usize, &'static str)| {
+        let of = |label: &str| {
+            let runs = runs
+                .iter()
+                .filter(|run| run.variant == label && run.clients == clients);
+            Group::new(runs, |run| (run.turn.round, run.nopm as f64))
         };
-        let rates = |label: &str| -> Vec<(usize, f64)> {
-            let of = of(label);
-            of.iter().map(|run| (run.round, run.nopm as f64)).collect()
-        };
-        for Variant { label, .. } in &VARIANTS {
-            let rates_here = rates(label);
-            let runs = of(label);
-            let Some(nopm) = Spread::of(rates_here.iter().map(|(_, nopm)| *nopm)) else {
-                continue;
-            };
-            let against = |other| Spread::of_ratios(&rates_here, &rates(other));
-            lines.push(Line {
-                variant: label,
-                clients,
-                warehouses: runs[0].warehouses,
-                nopm,
-                to_baseline: against(baseline),
-                to_ceiling: against(ceiling).filter(|_| *label != ceiling),
-                failed: runs.iter().flat_map(|run| run.failed.values()).sum(),
-                rollbacks: runs.iter().map(|run| run.rollbacks).sum(),
-                deadlocks: runs.iter().map(|run| run.deadlocks).sum(),
-            });
-        }
-    }
-    lines
+        let group = of(variant);
+        Some(Line {
+            variant,
+            clients,
+            warehouses: group.runs.first()?.warehouses,
+            nopm: group.rate()?,
+            to_baseline: group.to(&of(baseline)),
+            to_ceiling: group.to(&of(ceiling)).filter(|_| variant != ceiling),
+            failed: group.sum(|run| run.failed()),
+            rollbacks: group.sum(|run| run.rollbacks),
+            deadlocks: group.sum(|run| run.deadlocks),
+        })
+    };
+    pairs.filter_map(line).collect()
 }
 
-/// The summary for the terminal.
-pub fn render(record: &Record) -> String {
-    let mut table = Table::new();
-    table.load_preset(presets::NOTHING);
-    table.set_style(TableComponent::HeaderLines, '─');
-    table.set_style(TableComponent::MiddleHeaderIntersections, '─');
-    table.set_header([
-        "users",
-        "variant",
-        "warehouses",
-        "NOPM",
-        "min … max",
-        "× stock",
-        "H/U",
-        "failed",
-        "rolled back",
-        "deadlocks",
-    ]);
-    for line in &record.summary {
-        table.add_row([
-            line.clients.to_string(),
-            line.variant.to_owned(),
-            line.warehouses.to_string(),
-            thousands(line.nopm.median),
-            format!(
-                "{} … {}",
-                thousands(line.nopm.min),
-                thousands(line.nopm.max)
-            ),
-            ratio(line.to_baseline),
-            ratio(line.to_ceiling),
-            thousands(line.failed as f64),
-            thousands(line.rollbacks as f64),
-            thousands(line.deadlocks as f64),
-        ]);
+impl Measured for Record {
+    fn machine(&self) -> &Machine {
+        &self.machine
     }
-    for (index, column) in table.column_iter_mut().enumerate() {
-        if index != 1 {
-            column.set_cell_alignment(CellAlignment::Right);
-        }
+
+    fn text(&self) -> String {
+        let columns = [
+            "users",
+            "variant",
+            "warehouses",
+            "NOPM",
+            "min … max",
+            "× stock",
+            "H/U",
+            "failed",
+            "rolled back",
+            "deadlocks",
+        ];
+        let rows = self.summary.iter().map(Line::row).collect();
+        Sheet::new(columns, 1..2, vec![rows]).text()
     }
-    table.to_string()
 }
 
-/// A finished run in one line.
-pub fn run_line(run: &Run, rounds: usize) -> String {
-    let failed: u64 = run.failed.values().sum();
-    format!(
-        "{:>2}/{rounds} {:>5} users  {:<22} {:>8} NOPM  {:>4} warehouses  checked  \
-         {failed} failed, {} deadlocks",
-        run.round,
-        run.clients,
-        run.variant,
-        thousands(run.nopm as f64),
-        run.warehouses,
-        run.deadlocks,
-    )
+impl Line {
+    fn row(&self) -> Row {
+        Row::from(vec![
+            self.clients.to_string(),
+            self.variant.to_owned(),
+            self.warehouses.to_string(),
+            thousands(self.nopm.median),
+            range(self.nopm),
+            ratio(self.to_baseline),
+            ratio(self.to_ceiling),
+            thousands(self.failed as f64),
+            thousands(self.rollbacks as f64),
+            thousands(self.deadlocks as f64),
+        ])
+    }
+}
+
+impl Run {
+    fn failed(&self) -> u64 {
+        self.failed.values().sum()
+    }
+}
+
+impl Ran for Run {
+    fn line(&self, rounds: usize) -> String {
+        format!(
+            "{:>2}/{rounds} {:>5} users  {:<22} {:>8} NOPM  {:>4} warehouses  checked  \
+             {} failed, {} deadlocks",
+            self.turn.round,
+            self.clients,
+            self.variant,
+            thousands(self.nopm as f64),
+            self.warehouses,
+            self.failed(),
+            self.deadlocks,
+        )
+    }
 }
 
 #[cfg(test)]
@@ -174,8 +174,7 @@ mod tests {
 
     fn run(round: usize, variant: &'static str, nopm: u64) -> Run {
         Run {
-            order: 1,
-            round,
+            turn: Turn { order: 1, round },
             variant,
             settings: String::new(),
             clients: 4,
@@ -200,7 +199,8 @@ mod tests {
             run(2, STOCK, 100),
             run(2, A_WAREHOUSE_EACH, 200),
         ];
-        let lines = summarize(STOCK, A_WAREHOUSE_EACH, &[4, 8], &runs);
+        let variants = [STOCK, OFF, A_WAREHOUSE_EACH];
+        let lines = summarize(STOCK, A_WAREHOUSE_EACH, &variants, &[4, 8], &runs);
         let labels: Vec<_> = lines.iter().map(|line| line.variant).collect();
         assert_eq!(labels, [STOCK, OFF, A_WAREHOUSE_EACH]);
         let spread = |median, min, max| Some(Spread { median, min, max });

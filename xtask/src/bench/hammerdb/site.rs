@@ -11,9 +11,8 @@ use pgserver::{
 };
 use postgres::Client;
 
-use super::Variant;
 use super::cli::Hammer;
-use crate::bench::catalog::{SLOW, System};
+use crate::bench::catalog::System;
 use crate::bench::postgres_site::{INDEX_SCANS, SETTINGS, counters, describe};
 use crate::bench::sample::Sampler;
 use crate::bench::site::Description;
@@ -110,23 +109,21 @@ pub struct Findings {
 }
 
 impl Site {
-    /// Starts a server of that variant for up to `clients` clients on a copy of `data`.
+    /// Starts a server with these settings for up to `clients` clients on a copy of `data`.
     pub fn start(
         install: &PgInstall,
         data: &Path,
-        variant: &Variant,
-        slow_commits: bool,
+        system: System,
+        settings: impl Iterator<Item = &'static (&'static str, &'static str)>,
         clients: usize,
         warehouses: usize,
     ) -> anyhow::Result<Self> {
         let mut options = ServerOptions {
-            preload: variant.system == System::Txn,
+            preload: system == System::Txn,
             create_extension: false,
             ..ServerOptions::default()
         };
-        let slow = if slow_commits { SLOW } else { &[] };
-        let settings = SETTINGS.iter().chain([&MEMORY]);
-        for (name, value) in settings.chain(slow).chain(variant.settings) {
+        for (name, value) in SETTINGS.iter().chain([&MEMORY]).chain(settings) {
             options = options.set(*name, *value);
         }
         let options = options.set("max_connections", clients + 20);
@@ -141,13 +138,13 @@ impl Site {
             Ok(())
         })?;
         let mut control = server.connect_as(SUPERUSER, DATABASE)?;
-        if variant.system == System::Txn {
+        if system == System::Txn {
             control.batch_execute("CREATE EXTENSION txn")?;
         }
         Ok(Self {
             before: statistics(&mut control)?,
             control,
-            system: variant.system,
+            system,
             warehouses,
             server,
         })

@@ -1,18 +1,7 @@
 //! The axes along which range benchmarks go, and places on them.
 
 use super::mix::{Kind, Sizes};
-
-/// Places on each of the axes.
-#[derive(Clone, Debug)]
-pub struct Axes {
-    pub scans: Vec<u64>,
-    pub clients: Vec<usize>,
-    pub skews: Vec<f64>,
-    /// Numbers of ranges; 0 is as many as without a division of our own.
-    pub ranges: Vec<u64>,
-    /// Slots of each ring; 0 is the default.
-    pub slots: Vec<u32>,
-}
+use crate::bench::axis::{self, count};
 
 /// One place on all of them.
 #[derive(Clone, Copy, Debug, PartialEq, serde::Serialize)]
@@ -21,81 +10,66 @@ pub struct At {
     pub kind: Kind,
     #[serde(flatten)]
     pub sizes: Sizes,
-    /// 0 is the default.
+    /// Numbers of ranges; 0 is as many as without a division of our own.
     pub ranges: u64,
-    /// 0 is the default.
+    /// Slots of each ring; 0 is the default.
     pub slots: u32,
 }
 
-/// Something that differs between places.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Axis {
-    Scan,
-    Clients,
-    Skew,
-    Ranges,
-    Slots,
-}
+pub type Axis = axis::Axis<At>;
 
-impl Axis {
-    pub fn name(self) -> &'static str {
-        match self {
-            Axis::Scan => "keys of a scan",
-            Axis::Clients => "clients",
-            Axis::Skew => "exponent of Zipf's law",
-            Axis::Ranges => "ranges",
-            Axis::Slots => "slots",
-        }
-    }
+const SCAN: Axis = Axis {
+    name: "keys of a scan",
+    tick: |at| at.sizes.scan.to_string(),
+    label: |at| format!("{} keys", at.sizes.scan),
+};
+const CLIENTS: Axis = Axis {
+    name: "clients",
+    tick: |at| at.sizes.clients.to_string(),
+    label: |at| count(at.sizes.clients as u64, "client", "clients"),
+};
+const SKEW: Axis = Axis {
+    name: "exponent of Zipf's law",
+    tick: |at| match at.sizes.skew {
+        0.0 => "uniform".to_owned(),
+        skew => skew.to_string(),
+    },
+    label: |at| match at.sizes.skew {
+        0.0 => "uniform".to_owned(),
+        skew => format!("Zipf {skew}"),
+    },
+};
+const RANGES: Axis = Axis {
+    name: "ranges",
+    tick: |at| or_default(at.ranges),
+    label: |at| match at.ranges {
+        1 => "1 range".to_owned(),
+        ranges => or_default(ranges) + " ranges",
+    },
+};
+const SLOTS: Axis = Axis {
+    name: "slots",
+    tick: |at| or_default(at.slots.into()),
+    label: |at| match at.slots {
+        1 => "1 slot".to_owned(),
+        slots => or_default(slots.into()) + " slots",
+    },
+};
 
-    /// The place on this axis, in short.
-    pub fn tick(self, at: &At) -> String {
-        match self {
-            Axis::Scan => at.sizes.scan.to_string(),
-            Axis::Clients => at.sizes.clients.to_string(),
-            Axis::Skew if at.sizes.skew == 0.0 => "uniform".to_owned(),
-            Axis::Skew => at.sizes.skew.to_string(),
-            Axis::Ranges if at.ranges == 0 => "default".to_owned(),
-            Axis::Ranges => at.ranges.to_string(),
-            Axis::Slots if at.slots == 0 => "default".to_owned(),
-            Axis::Slots => at.slots.to_string(),
-        }
-    }
-
-    /// The same in words.
-    pub fn label(self, at: &At) -> String {
-        let tick = self.tick(at);
-        match self {
-            Axis::Scan => format!("{tick} keys"),
-            Axis::Clients if at.sizes.clients == 1 => "1 client".to_owned(),
-            Axis::Clients => format!("{tick} clients"),
-            Axis::Skew if at.sizes.skew == 0.0 => tick,
-            Axis::Skew => format!("Zipf {tick}"),
-            Axis::Ranges if at.ranges == 1 => "1 range".to_owned(),
-            Axis::Ranges => format!("{tick} ranges"),
-            Axis::Slots if at.slots == 1 => "1 slot".to_owned(),
-            Axis::Slots => format!("{tick} slots"),
-        }
+fn or_default(number: u64) -> String {
+    match number {
+        0 => "default".to_owned(),
+        number => number.to_string(),
     }
 }
 
-impl Axes {
-    /// What tells the places from each other; when there is only one, the scan, or the clients
-    /// where nothing is scanned.
-    pub fn varying(&self, kind: Kind) -> Vec<Axis> {
-        let several = [
-            (Axis::Scan, self.scans.len() > 1),
-            (Axis::Clients, self.clients.len() > 1),
-            (Axis::Skew, self.skews.len() > 1),
-            (Axis::Ranges, self.ranges.len() > 1),
-            (Axis::Slots, self.slots.len() > 1),
-        ];
-        let varying = several.iter().filter(|(_, several)| *several);
-        let varying: Vec<Axis> = varying.map(|(axis, _)| *axis).collect();
-        match (varying.is_empty(), kind) {
-            (false, _) => varying,
-            (true, Kind::Points) => vec![Axis::Clients],
-            (true, _) => vec![Axis::Scan],
-        }
-    }
+/// In which places differ; when there is only one, the scan, or the clients where nothing is
+/// scanned.
+pub fn varying(kind: Kind, places: &[At]) -> Vec<&'static Axis> {
+    static ALL: [Axis; 5] = [SCAN, CLIENTS, SKEW, RANGES, SLOTS];
+    let last_resort = match kind {
+        Kind::Points => &ALL[1],
+        _ => &ALL[0],
+    };
+    Axis::varying(&ALL, places, last_resort)
 }

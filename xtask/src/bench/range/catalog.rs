@@ -1,8 +1,9 @@
 //! The named range benchmarks: an axis each, and the variants that are compared along it.
 
-use super::axis::{At, Axes};
+use super::axis::{At, varying};
 use super::mix::{Kind, MixScript, Sizes};
 use super::variant::{self, HEAP, REPEATABLE_READ, REPEATABLE_READ_TXN_HEAP, SSI, Variant};
+use crate::bench::axis::{label, replace};
 
 #[derive(Debug)]
 pub struct Benchmark {
@@ -118,8 +119,10 @@ pub static ALL: &[Benchmark] = &[
 ];
 
 /// One place of the axes: a load, and the variants that run it.
+#[derive(Clone, Debug, serde::Serialize)]
 pub struct Place {
     /// By what differs between the places.
+    #[serde(rename = "place")]
     pub label: String,
     /// The same on an axis.
     pub tick: String,
@@ -129,74 +132,55 @@ pub struct Place {
 }
 
 impl Benchmark {
-    /// Its own places.
-    pub fn axes(&self) -> Axes {
-        Axes {
-            scans: self.scans.to_vec(),
-            clients: self.clients.to_vec(),
-            skews: self.skews.to_vec(),
-            ranges: self.ranges.to_vec(),
-            slots: self.slots.to_vec(),
-        }
+    /// Its own places, with sizes that are the same at all of them.
+    pub fn own(&self, sizes: Sizes) -> Vec<At> {
+        let mut places = vec![At {
+            kind: self.kind,
+            sizes,
+            ranges: 0,
+            slots: 0,
+        }];
+        replace(&mut places, self.scans, |at, scan| at.sizes.scan = scan);
+        replace(&mut places, self.clients, |at, clients| {
+            at.sizes.clients = clients
+        });
+        replace(&mut places, self.skews, |at, skew| at.sizes.skew = skew);
+        replace(&mut places, self.ranges, |at, ranges| at.ranges = ranges);
+        replace(&mut places, self.slots, |at, slots| at.slots = slots);
+        places
     }
 
-    /// Every combination of places on the axes. Fails when one of them is impossible.
-    pub fn places(&self, axes: &Axes, sizes: Sizes) -> anyhow::Result<Vec<Place>> {
-        let mut places = Vec::new();
-        for &scan in &axes.scans {
-            for &clients in &axes.clients {
-                for &skew in &axes.skews {
-                    for &ranges in &axes.ranges {
-                        for &slots in &axes.slots {
-                            let sizes = Sizes {
-                                scan,
-                                clients,
-                                skew,
-                                ..sizes
-                            };
-                            let at = At {
-                                kind: self.kind,
-                                sizes,
-                                ranges,
-                                slots,
-                            };
-                            places.push(self.place(axes, at)?);
-                        }
-                    }
-                }
-            }
-        }
-        Ok(places)
+    /// What runs at these places. Fails when one of them is impossible.
+    pub fn places(&self, all: &[At]) -> anyhow::Result<Vec<Place>> {
+        let varying = varying(self.kind, all);
+        let place = |at: &At| {
+            at.sizes.check(self.kind)?;
+            let label = label(&varying, at);
+            Ok(Place {
+                tick: match varying.as_slice() {
+                    [axis] => (axis.tick)(at),
+                    _ => label.clone(),
+                },
+                label,
+                at: *at,
+                scripts: at.sizes.scripts(self.kind)?,
+                variants: self.variants.iter().map(|variant| variant(at)).collect(),
+            })
+        };
+        all.iter().map(place).collect()
     }
 
     /// What the places differ in; empty when there are several such things.
-    pub fn axis_name(&self, axes: &Axes) -> &'static str {
-        match axes.varying(self.kind).as_slice() {
-            [axis] => axis.name(),
+    pub fn axis_name(&self, all: &[At]) -> &'static str {
+        match varying(self.kind, all).as_slice() {
+            [axis] => axis.name,
             _ => "",
         }
-    }
-
-    fn place(&self, axes: &Axes, at: At) -> anyhow::Result<Place> {
-        at.sizes.check(self.kind)?;
-        let varying = axes.varying(self.kind);
-        let labels: Vec<String> = varying.iter().map(|axis| axis.label(&at)).collect();
-        let label = labels.join(", ");
-        Ok(Place {
-            tick: match varying.as_slice() {
-                [axis] => axis.tick(&at),
-                _ => label.clone(),
-            },
-            label,
-            at,
-            scripts: at.sizes.scripts(self.kind)?,
-            variants: self.variants.iter().map(|variant| variant(&at)).collect(),
-        })
     }
 }
 
 #[cfg(test)]
-mod tests {
+pub mod tests {
     use super::*;
 
     pub const SIZES: Sizes = Sizes {
@@ -212,7 +196,7 @@ mod tests {
     #[test]
     fn every_benchmark_has_places_and_its_baselines_are_variants() {
         for benchmark in ALL {
-            let places = benchmark.places(&benchmark.axes(), SIZES).unwrap();
+            let places = benchmark.places(&benchmark.own(SIZES)).unwrap();
             assert!(!places.is_empty(), "{}", benchmark.name);
             for place in places {
                 let count = |label| {
@@ -236,7 +220,7 @@ mod tests {
         names.dedup();
         assert_eq!(names.len(), count);
         for benchmark in ALL {
-            let places = benchmark.places(&benchmark.axes(), SIZES).unwrap();
+            let places = benchmark.places(&benchmark.own(SIZES)).unwrap();
             let mut labels: Vec<_> = places.iter().map(|place| &place.label).collect();
             labels.sort_unstable();
             labels.dedup();
@@ -253,10 +237,10 @@ mod tests {
             ("range-off", "clients", "16"),
         ] {
             let benchmark = ALL.iter().find(|one| one.name == name).unwrap();
-            let axes = benchmark.axes();
-            let places = benchmark.places(&axes, SIZES).unwrap();
+            let own = benchmark.own(SIZES);
+            let places = benchmark.places(&own).unwrap();
             assert_eq!(
-                (benchmark.axis_name(&axes), places[0].tick.as_str()),
+                (benchmark.axis_name(&own), places[0].tick.as_str()),
                 (axis, first)
             );
         }
@@ -264,14 +248,12 @@ mod tests {
 
     #[test]
     fn places_are_all_combinations() {
-        let axes = Axes {
-            scans: vec![10, 100],
-            skews: vec![0.0, 0.7],
-            ..ALL[0].axes()
-        };
-        let places = ALL[0].places(&axes, SIZES).unwrap();
+        let mut all = ALL[0].own(SIZES);
+        all.truncate(2);
+        replace(&mut all, &[0.0, 0.7], |at, skew| at.sizes.skew = skew);
+        let places = ALL[0].places(&all).unwrap();
         let labels: Vec<_> = places.iter().map(|place| place.label.as_str()).collect();
-        assert_eq!(ALL[0].axis_name(&axes), "");
+        assert_eq!(ALL[0].axis_name(&all), "");
         assert_eq!(places[0].tick, labels[0]);
         assert_eq!(
             labels,
@@ -282,10 +264,7 @@ mod tests {
                 "100 keys, Zipf 0.7"
             ]
         );
-        let none = Axes {
-            scans: vec![2_000_000],
-            ..axes
-        };
-        assert!(ALL[0].places(&none, SIZES).is_err());
+        all[0].sizes.scan = 2_000_000;
+        assert!(ALL[0].places(&all).is_err());
     }
 }

@@ -17,22 +17,20 @@ mod tpcc;
 mod variant;
 mod zipf;
 
-use std::path::Path;
+use serde::Serialize;
+use serde_json::json;
 
-use anyhow::bail;
-use pgserver::PgInstall;
-
-use super::pgbench::Protocol;
-use super::{keep, write_report};
-use axis::Axes;
-pub use catalog::{ALL, Benchmark};
+use super::axis::replace;
+use super::common::Common;
+use super::plan::{Entry, Kind};
+use catalog::{ALL, Benchmark};
 use mix::Sizes;
-pub use runner::Plan;
+use runner::Plan;
 
 const HEADING: &str = "Range benchmarks";
 
 /// What range benchmarks can be told beside what all benchmarks can.
-#[derive(clap::Args)]
+#[derive(clap::Args, Serialize)]
 #[group(skip)]
 pub struct Options {
     /// Numbers of keys of a scan, in place of the benchmark's own
@@ -59,45 +57,22 @@ pub struct Options {
     bulk: Option<u32>,
 }
 
-/// What all benchmarks can be told, as far as range benchmarks need it.
-pub struct Common<'a> {
-    pub clients: &'a [usize],
-    pub variants: &'a [String],
-    pub warehouses: Option<u64>,
-    pub seconds: u64,
-    pub rounds: usize,
-    pub protocol: Protocol,
-    pub raw: bool,
-}
-
 impl Options {
-    /// Fails when something was asked for that only range benchmarks have.
-    pub fn refuse(&self) -> anyhow::Result<()> {
-        let given = [
-            ("--scan", !self.scan.is_empty()),
-            ("--skew", !self.skew.is_empty()),
-            ("--ranges", !self.ranges.is_empty()),
-            ("--slots", !self.slots.is_empty()),
-            ("--rows", self.rows.is_some()),
-            ("--row-bytes", self.row_bytes.is_some()),
-            ("--bulk", self.bulk.is_some()),
-        ];
-        match given.iter().find(|(_, given)| *given) {
-            Some((option, _)) => bail!("only the benchmarks range and range-... have {option}"),
-            None => Ok(()),
+    pub fn kind<'a>(&'a self, common: &'a Common) -> Kind<'a> {
+        let entry = |one: &'static Benchmark| {
+            Entry::new((one.name, one.about), move || self.plan(one, common))
+        };
+        Kind {
+            who: "the benchmarks range and range-... have",
+            options: json!(self),
+            has_warehouses: true,
+            has_report: true,
+            entries: ALL.iter().map(entry).collect(),
         }
     }
 
     /// The benchmark with what was asked for in place of its own. Fails when that cannot be run.
-    pub fn plan(&self, benchmark: &'static Benchmark, common: &Common) -> anyhow::Result<Plan> {
-        let own = benchmark.axes();
-        let axes = Axes {
-            scans: chosen(&self.scan, own.scans),
-            clients: chosen(common.clients, own.clients),
-            skews: chosen(&self.skew, own.skews),
-            ranges: chosen(&self.ranges, own.ranges),
-            slots: chosen(&self.slots, own.slots),
-        };
+    fn plan(&self, benchmark: &'static Benchmark, common: &Common) -> anyhow::Result<Plan> {
         let sizes = Sizes {
             rows: self.rows.unwrap_or(1_000_000),
             row_bytes: self.row_bytes.unwrap_or(100),
@@ -107,55 +82,28 @@ impl Options {
             skew: 0.0,
             bulk: self.bulk.unwrap_or(10),
         };
-        let mut plan = Plan {
+        let mut all = benchmark.own(sizes);
+        replace(&mut all, &self.scan, |at, scan| at.sizes.scan = scan);
+        replace(&mut all, &common.clients, |at, clients| {
+            at.sizes.clients = clients
+        });
+        replace(&mut all, &self.skew, |at, skew| at.sizes.skew = skew);
+        replace(&mut all, &self.ranges, |at, ranges| at.ranges = ranges);
+        replace(&mut all, &self.slots, |at, slots| at.slots = slots);
+        let mut places = benchmark.places(&all)?;
+        for place in &mut places {
+            place.variants = common.choose(benchmark.name, &place.variants, |one| one.label)?;
+        }
+        let bytes = self.row_bytes.map(|bytes| format!("-{bytes}-bytes"));
+        let plan = Plan {
             benchmark,
-            places: benchmark.places(&axes, sizes)?,
-            axis: benchmark.axis_name(&axes),
+            places,
+            axis: benchmark.axis_name(&all),
             data: sizes.data(benchmark.kind),
-            seconds: common.seconds,
-            rounds: common.rounds,
-            protocol: common.protocol,
-            raw: common.raw,
+            common: common.clone(),
+            files: benchmark.name.to_owned() + &bytes.unwrap_or_default(),
         };
-        plan.choose(common.variants)?;
         plan.check()?;
         Ok(plan)
-    }
-
-    /// Measures, and writes down what came out: a table, the raw results in the folder `out`, a
-    /// report in `reports`.
-    pub fn measure(
-        &self,
-        plan: Plan,
-        install: &PgInstall,
-        out: &Path,
-        reports: &Path,
-    ) -> anyhow::Result<()> {
-        println!("{}: {}", plan.benchmark.name, plan.benchmark.about);
-        let record = plan.measure(install)?;
-        println!("{}", table::render(&record));
-        for why in table::reasons(&record) {
-            println!("refused at {}, {}: {why}", why.place, why.variant);
-        }
-        if let Some(line) = table::shared_memory(&record) {
-            println!("{line}");
-        }
-        let bytes = match self.row_bytes {
-            Some(bytes) => format!("-{bytes}-bytes"),
-            None => String::new(),
-        };
-        let name = record
-            .machine
-            .file_name(&format!("{}{bytes}", record.benchmark));
-        keep(&record, &out.join(&name))?;
-        write_report(&report::render(&record)?, reports, &name)
-    }
-}
-
-/// What was asked for, else what the benchmark has.
-fn chosen<T: Clone>(asked: &[T], own: Vec<T>) -> Vec<T> {
-    match asked {
-        [] => own,
-        asked => asked.to_vec(),
     }
 }

@@ -2,14 +2,15 @@
 
 use std::collections::BTreeMap;
 
-use super::axis::At;
-use super::mix::{Class, MixScript};
-use super::variant::{ServerKind, Variant};
+use super::catalog::Place;
+use super::mix::Class;
+use super::variant::ServerKind;
 use crate::bench::latency::Latency;
 use crate::bench::machine::Machine;
 use crate::bench::pgbench::Protocol;
+use crate::bench::rounds::Turn;
 use crate::bench::site::Description;
-use crate::bench::stats::Spread;
+use crate::bench::stats::{Group, Spread};
 
 /// A whole measurement, as it is written to JSON.
 #[derive(Debug, serde::Serialize)]
@@ -24,7 +25,7 @@ pub struct Record {
     pub baselines: &'static [&'static str],
     /// What the places differ in; empty when there are several such things.
     pub axis: &'static str,
-    pub places: Vec<PlaceRecord>,
+    pub places: Vec<Place>,
     pub summary: Vec<Line>,
     pub runs: Vec<Run>,
 }
@@ -45,24 +46,11 @@ pub struct SharedMemory {
     pub range_occ: i64,
 }
 
-/// What runs at a place.
-#[derive(Debug, serde::Serialize)]
-pub struct PlaceRecord {
-    pub place: String,
-    /// The same on the axis.
-    pub tick: String,
-    pub at: At,
-    pub scripts: Vec<MixScript>,
-    pub variants: Vec<Variant>,
-}
-
 /// One run of one variant.
 #[derive(Debug, serde::Serialize)]
 pub struct Run {
-    /// Position in the order of execution, from 1.
-    pub order: usize,
-    /// From 1.
-    pub round: usize,
+    #[serde(flatten)]
+    pub turn: Turn,
     pub place: String,
     pub variant: &'static str,
     pub seconds: f64,
@@ -127,80 +115,48 @@ impl Run {
 }
 
 /// One line for each place, class and variant, in the order of the places.
-pub fn summarize(places: &[PlaceRecord], baselines: &[&'static str], runs: &[Run]) -> Vec<Line> {
+pub fn summarize(places: &[Place], baselines: &[&'static str], runs: &[Run]) -> Vec<Line> {
     let mut lines = Vec::new();
     for place in places {
         for class in [Class::Bulk, Class::Point] {
-            for variant in &place.variants {
-                let of = |label: &str| -> Vec<(usize, &ClassRun)> {
-                    runs.iter()
-                        .filter(|run| run.place == place.place && run.variant == label)
-                        .filter_map(|run| Some((run.round, run.class(class)?)))
-                        .collect()
-                };
-                lines.extend(line(&place.place, class, variant.label, baselines, of));
-            }
+            let of = |label: &str| {
+                let here = runs.iter().filter(|run| run.place == place.label);
+                let here = here.filter(|run| run.variant == label);
+                let parts = here.filter_map(|run| Some((run.turn.round, run.class(class)?)));
+                Group::new(parts, |(round, run)| (*round, run.tps))
+            };
+            let line = |variant: &super::variant::Variant| {
+                let group = of(variant.label);
+                Some(Line {
+                    place: place.label.clone(),
+                    variant: variant.label,
+                    class,
+                    tps: group.rate()?,
+                    refused: group.spread(|(_, run)| run.share_refused())?,
+                    refusals: group.sum(|(_, run)| run.failed()),
+                    begun: group.sum(|(_, run)| run.begun()),
+                    p50_ms: group.median(|(_, run)| Some(run.latency_ms?.p50)),
+                    p99_ms: group.median(|(_, run)| Some(run.latency_ms?.p99)),
+                    ratios: group.to_all(baselines.iter().map(|base| (*base, of(base)))),
+                })
+            };
+            lines.extend(place.variants.iter().filter_map(line));
         }
     }
     lines
-}
-
-/// None of no runs.
-fn line<'a>(
-    place: &str,
-    class: Class,
-    variant: &'static str,
-    baselines: &[&'static str],
-    of: impl Fn(&str) -> Vec<(usize, &'a ClassRun)>,
-) -> Option<Line> {
-    let runs = of(variant);
-    let rates = |runs: &[(usize, &ClassRun)]| -> Vec<(usize, f64)> {
-        runs.iter().map(|(round, run)| (*round, run.tps)).collect()
-    };
-    let latency = |part: fn(&Latency) -> f64| {
-        let known = runs.iter().filter_map(|(_, run)| run.latency_ms.as_ref());
-        Spread::of(known.map(part)).map(|ms| ms.median)
-    };
-    let ratios = baselines.iter().filter_map(|baseline| {
-        let ratio = Spread::of_ratios(&rates(&runs), &rates(&of(baseline)))?;
-        Some((*baseline, ratio))
-    });
-    Some(Line {
-        place: place.to_owned(),
-        variant,
-        class,
-        tps: Spread::of(runs.iter().map(|(_, run)| run.tps))?,
-        refused: Spread::of(runs.iter().map(|(_, run)| run.share_refused()))?,
-        refusals: runs.iter().map(|(_, run)| run.failed()).sum(),
-        begun: runs.iter().map(|(_, run)| run.begun()).sum(),
-        p50_ms: latency(|ms| ms.p50),
-        p99_ms: latency(|ms| ms.p99),
-        ratios: ratios.collect(),
-    })
 }
 
 #[cfg(test)]
 pub mod tests {
     use super::*;
     use crate::bench::range::catalog;
-    use crate::bench::range::mix::Sizes;
+    use crate::bench::range::catalog::tests::SIZES;
     use crate::bench::range::variant::{RANGE_OCC, REPEATABLE_READ, SSI};
 
-    const SIZES: Sizes = Sizes {
-        rows: 100_000,
-        row_bytes: 100,
-        warehouses: 2,
-        scan: 1,
-        clients: 1,
-        skew: 0.0,
-        bulk: 10,
-    };
-
     /// The places of benchmark `range`.
-    pub fn places() -> Vec<PlaceRecord> {
+    fn places() -> Vec<Place> {
         let range = &catalog::ALL[0];
-        let places = range.places(&range.axes(), SIZES).unwrap();
-        places.into_iter().map(PlaceRecord::from).collect()
+        range.places(&range.own(SIZES)).unwrap()
     }
 
     pub fn run(round: usize, place: &str, variant: &'static str, bulk: u64, refused: u64) -> Run {
@@ -210,17 +166,10 @@ pub mod tests {
             refused,
             deadlocks: 0,
             tps: committed as f64,
-            latency_ms: (committed > 0).then_some(Latency {
-                mean: 1.0,
-                p50: committed as f64,
-                p95: 1.0,
-                p99: 1.0,
-                max: 1.0,
-            }),
+            latency_ms: (committed > 0).then(|| Latency::always(committed as f64)),
         };
         Run {
-            order: 1,
-            round,
+            turn: Turn { order: 1, round },
             place: place.to_owned(),
             variant,
             seconds: 1.0,

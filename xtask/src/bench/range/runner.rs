@@ -9,16 +9,18 @@ use pgserver::PgInstall;
 
 use super::catalog::{Benchmark, Place};
 use super::mix::{Class, Data, MixScript};
-use super::record::{ClassRun, PlaceRecord, Record, Run, ServerRecord, summarize};
+use super::record::{ClassRun, Record, Run, ServerRecord, summarize};
 use super::site::RangeSite;
-use super::table::run_line;
 use super::variant::{ServerKind, Variant};
+use crate::bench::common::Common;
 use crate::bench::interrupt;
 use crate::bench::latency::{Latency, histogram};
 use crate::bench::machine::Machine;
-use crate::bench::pgbench::{Failure, Load, Protocol};
+use crate::bench::pgbench::Load;
+use crate::bench::plan::{Bench, Extent};
 use crate::bench::progress::Progress;
-use crate::bench::runner::in_turn;
+use crate::bench::rounds::{Turn, in_rounds};
+use crate::bench::table::once;
 use crate::bench::transactions::Transactions;
 use crate::bench::workload::{Script, Source};
 
@@ -29,11 +31,9 @@ pub struct Plan {
     /// What the places differ in.
     pub axis: &'static str,
     pub data: Data,
-    pub seconds: u64,
-    pub rounds: usize,
-    pub protocol: Protocol,
-    /// On failure, print all that pgbench printed.
-    pub raw: bool,
+    pub common: Common,
+    /// What the files are called, but for the day.
+    pub files: String,
 }
 
 /// Seconds of the run before the first round, on each server.
@@ -44,30 +44,9 @@ const SERVER_SECONDS: u64 = 15;
 const AROUND_SECONDS: u64 = 2;
 
 impl Plan {
-    /// Whether a variant runs on the extension.
-    pub fn needs_library(&self) -> bool {
-        self.servers().iter().any(|kind| kind.library)
-    }
-
-    /// Runs, warm-ups among them.
-    pub fn runs(&self) -> usize {
-        let variants = self.places.iter().map(|place| place.variants.len());
-        self.servers().len() + self.rounds * variants.sum::<usize>()
-    }
-
-    /// About how long it takes.
-    pub fn estimate(&self) -> Duration {
-        let runs = (self.runs() - self.servers().len()) as u64;
-        Duration::from_secs(
-            SERVER_SECONDS * self.servers().len() as u64 + runs * (self.seconds + AROUND_SECONDS),
-        )
-    }
-
     /// Fails when the plan cannot be run.
     pub fn check(&self) -> anyhow::Result<()> {
-        if self.seconds == 0 || self.rounds == 0 {
-            bail!("a benchmark takes at least one second and one round");
-        }
+        self.common.check()?;
         let mut labels: Vec<&String> = self.places.iter().map(|place| &place.label).collect();
         labels.sort_unstable();
         if let Some(twice) = labels.windows(2).find(|two| two[0] == two[1]) {
@@ -76,97 +55,13 @@ impl Plan {
         Ok(())
     }
 
-    /// Leaves out all variants but those of these labels, unless there are none. Fails at a label
-    /// that is unknown.
-    pub fn choose(&mut self, labels: &[String]) -> anyhow::Result<()> {
-        for label in labels {
-            let known = self.places.iter().take(1).flat_map(|place| &place.variants);
-            let known: Vec<&str> = known.map(|variant| variant.label).collect();
-            if !known.contains(&label.as_str()) {
-                bail!(
-                    "benchmark {} has no variant \"{label}\", but: {}",
-                    self.benchmark.name,
-                    known.join(", ")
-                );
-            }
-        }
-        if !labels.is_empty() {
-            for place in &mut self.places {
-                place
-                    .variants
-                    .retain(|variant| labels.iter().any(|label| label == variant.label));
-            }
-        }
-        Ok(())
+    fn variants(&self) -> impl Iterator<Item = &Variant> {
+        self.places.iter().flat_map(|place| &place.variants)
     }
 
     /// The servers of all variants, each once.
     fn servers(&self) -> Vec<&ServerKind> {
-        let mut kinds = Vec::new();
-        for variant in self.places.iter().flat_map(|place| &place.variants) {
-            if !kinds.contains(&&variant.server) {
-                kinds.push(&variant.server);
-            }
-        }
-        kinds
-    }
-
-    /// Starts the servers, warms up, runs all rounds. Fails at the first run whose data is wrong.
-    pub fn measure(self, install: &PgInstall) -> anyhow::Result<Record> {
-        let machine = Machine::look();
-        let mut sites = self.open_sites(install)?;
-        let progress = Progress::new(self.runs())?;
-        for site in &mut sites {
-            let mut all = self.places.iter().flat_map(|place| {
-                let variants = place.variants.iter();
-                variants.map(move |variant| (place, variant))
-            });
-            let first = all.find(|(_, variant)| variant.server == site.kind);
-            let (place, variant) = first.context("a server without a variant")?;
-            progress.begin(format!("warm-up · {}", variant.label));
-            self.run_once(site, place, variant, WARM_UP_SECONDS, &progress)?;
-        }
-        let mut runs: Vec<Run> = Vec::new();
-        for round in 1..=self.rounds {
-            for place in &self.places {
-                for variant in in_turn(&place.variants, round) {
-                    progress.begin(format!("{} · {}", place.label, variant.label));
-                    let site = site_of(&mut sites, variant)?;
-                    let run = self.run_once(site, place, variant, self.seconds, &progress)?;
-                    let run = Run {
-                        order: runs.len() + 1,
-                        round,
-                        ..run
-                    };
-                    progress.print(&run_line(&run, self.rounds));
-                    runs.push(run);
-                }
-            }
-        }
-        drop(progress);
-        let describe = |site: &mut RangeSite| -> anyhow::Result<ServerRecord> {
-            Ok(ServerRecord {
-                kind: site.kind.clone(),
-                description: site.describe()?,
-                shared_memory: site.shared_memory()?,
-            })
-        };
-        let servers = sites.iter_mut().map(describe).collect::<Result<_, _>>()?;
-        let places: Vec<PlaceRecord> = self.places.into_iter().map(PlaceRecord::from).collect();
-        Ok(Record {
-            benchmark: self.benchmark.name,
-            about: self.benchmark.about,
-            machine,
-            servers,
-            protocol: self.protocol,
-            seconds: self.seconds,
-            rounds: self.rounds,
-            baselines: self.benchmark.baselines,
-            axis: self.axis,
-            summary: summarize(&places, self.benchmark.baselines, &runs),
-            places,
-            runs,
-        })
+        once(self.variants().map(|variant| &variant.server))
     }
 
     fn open_sites(&self, install: &PgInstall) -> anyhow::Result<Vec<RangeSite>> {
@@ -178,7 +73,7 @@ impl Plan {
         for kind in servers {
             interrupt::check()?;
             progress.begin(format!("filling the tables · {}", kind.access_method));
-            let all = self.places.iter().flat_map(|place| &place.variants);
+            let all = self.variants();
             let variants: Vec<&Variant> = all.filter(|one| one.server == *kind).collect();
             let kind = kind.clone();
             sites.push(RangeSite::start(
@@ -196,6 +91,7 @@ impl Plan {
         place: &Place,
         variant: &Variant,
         seconds: u64,
+        turn: Turn,
         progress: &Progress,
     ) -> anyhow::Result<Run> {
         let described = || {
@@ -205,27 +101,17 @@ impl Plan {
             )
         };
         let scripts: Vec<Script> = place.scripts.iter().map(MixScript::for_pgbench).collect();
+        let clients = place.at.sizes.clients;
         let load = Load {
-            scripts: &scripts,
-            clients: place.at.sizes.clients,
-            seconds,
-            protocol: self.protocol,
-            spread: false,
-            warehouses: None,
             settings: &variant.session,
             max_tries: 1,
-            arrivals: None,
-            old_snapshot: false,
+            ..Load::new(&scripts, clients, seconds, self.common.protocol)
         };
         interrupt::check()?;
         site.reset(variant).with_context(described)?;
         let ended = site
             .run(&load)
-            .inspect_err(|error| {
-                if let (true, Some(failure)) = (self.raw, error.downcast_ref::<Failure>()) {
-                    progress.print(&failure.output);
-                }
-            })
+            .inspect_err(|error| progress.print_output(error, self.common.raw))
             .with_context(described)?;
         let transactions = ended.transactions().with_context(described)?;
         let committed: Vec<u64> = transactions.iter().map(|one| one.committed).collect();
@@ -239,15 +125,91 @@ impl Plan {
             "{}: {sum} transactions have committed, but {passed} have passed validation",
             described()
         );
-        progress.end();
         Ok(Run {
-            order: 0,
-            round: 0,
+            turn,
             place: place.label.clone(),
             variant: variant.label,
             seconds: ended.seconds(),
             classes: classes(&place.scripts, &transactions, ended.seconds())?,
             counters,
+        })
+    }
+}
+
+impl Bench for Plan {
+    type Record = Record;
+
+    fn name(&self) -> &'static str {
+        self.benchmark.name
+    }
+
+    fn about(&self) -> &'static str {
+        self.benchmark.about
+    }
+
+    fn files(&self) -> String {
+        self.files.clone()
+    }
+
+    fn extent(&self) -> Extent {
+        let servers = self.servers();
+        let runs = self.common.rounds * self.variants().count();
+        let of_runs = runs as u64 * (self.common.seconds + AROUND_SECONDS);
+        Extent {
+            names: vec![self.benchmark.name],
+            needs_library: servers.iter().any(|kind| kind.library),
+            runs: servers.len() + runs,
+            time: Duration::from_secs(SERVER_SECONDS * servers.len() as u64 + of_runs),
+        }
+    }
+
+    fn measure(&self, install: &PgInstall) -> anyhow::Result<Record> {
+        let machine = Machine::look();
+        let Common {
+            seconds, rounds, ..
+        } = self.common;
+        let mut sites = self.open_sites(install)?;
+        let progress = Progress::new(self.extent().runs)?;
+        for site in &mut sites {
+            let mut all = self.places.iter().flat_map(|place| {
+                let variants = place.variants.iter();
+                variants.map(move |variant| (place, variant))
+            });
+            let first = all.find(|(_, variant)| variant.server == site.kind);
+            let (place, variant) = first.context("a server without a variant")?;
+            progress.begin(format!("warm-up · {}", variant.label));
+            let turn = Turn::default();
+            self.run_once(site, place, variant, WARM_UP_SECONDS, turn, &progress)?;
+            progress.end();
+        }
+        let variants = |place: &Place| place.variants.clone();
+        let run = |turn, place: &Place, variant: &Variant| {
+            progress.begin(format!("{} · {}", place.label, variant.label));
+            let site = site_of(&mut sites, variant)?;
+            self.run_once(site, place, variant, seconds, turn, &progress)
+        };
+        let runs = in_rounds(&progress, rounds, &self.places, variants, run)?;
+        drop(progress);
+        let describe = |site: &mut RangeSite| -> anyhow::Result<ServerRecord> {
+            Ok(ServerRecord {
+                kind: site.kind.clone(),
+                description: site.describe()?,
+                shared_memory: site.shared_memory()?,
+            })
+        };
+        Ok(Record {
+            benchmark: self.benchmark.name,
+            about: self.benchmark.about,
+            machine,
+            servers: sites.iter_mut().map(describe).collect::<Result<_, _>>()?,
+            protocol: self.common.protocol,
+            seconds,
+            rounds,
+            baselines: self.benchmark.baselines,
+            axis: self.axis,
+            summary: summarize(&self.places, self.benchmark.baselines, &runs),
+            places: self.places.clone(),
+            runs,
         })
     }
 }
@@ -293,18 +255,6 @@ impl MixScript {
             name: self.name,
             source: Source::Text(&self.text),
             weight: self.weight,
-        }
-    }
-}
-
-impl From<Place> for PlaceRecord {
-    fn from(place: Place) -> Self {
-        Self {
-            place: place.label,
-            tick: place.tick,
-            at: place.at,
-            scripts: place.scripts,
-            variants: place.variants,
         }
     }
 }

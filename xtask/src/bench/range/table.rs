@@ -1,10 +1,10 @@
 //! The summary as a table in the terminal, and a run as a line.
 
-use comfy_table::{CellAlignment, Table, TableComponent, presets};
-
 use super::mix::Class;
-use super::record::{ClassRun, Line, Record, Run};
-use crate::bench::table::milliseconds;
+use super::record::{ClassRun, Line, Record, Run, ServerRecord};
+use super::variant::{RANGE_OCC, color_of};
+use crate::bench::rounds::Ran;
+use crate::bench::table::{Row, Sheet, latency, range, ratio};
 use txn_top::text::thousands;
 
 impl Class {
@@ -16,8 +16,8 @@ impl Class {
     }
 }
 
-/// The names of the columns: one for each baseline at the end.
-pub fn columns(record: &Record) -> Vec<String> {
+/// All lines, grouped by places and classes, with a column for each baseline.
+pub fn sheet(record: &Record) -> Sheet {
     let fixed = [
         "place",
         "class",
@@ -29,60 +29,35 @@ pub fn columns(record: &Record) -> Vec<String> {
         "p99 ms",
     ];
     let ratios = record.baselines.iter().map(|name| format!("× {name}"));
-    fixed.map(str::to_owned).into_iter().chain(ratios).collect()
-}
-
-/// The cells of a line, in the order of `columns`.
-pub fn cells(record: &Record, line: &Line) -> Vec<String> {
-    let latency = |value: Option<f64>| value.map(milliseconds).unwrap_or_default();
-    let ratio = |baseline: &&str| {
-        let ratio = line.ratios.get(baseline);
-        ratio.map_or_else(String::new, |ratio| format!("{:.2}", ratio.median))
+    let columns = fixed.map(str::to_owned).into_iter().chain(ratios).collect();
+    let alike = |one: &Line, next: &Line| (&one.place, one.class) == (&next.place, next.class);
+    let row = |line: &Line| {
+        let ratios = record.baselines.iter();
+        let ratios = ratios.map(|base| ratio(line.ratios.get(base).copied()));
+        let mut cells = vec![
+            line.place.clone(),
+            line.class.name().to_owned(),
+            line.variant.to_owned(),
+            thousands(line.tps.median),
+            range(line.tps),
+            share(line.refusals, line.begun),
+            latency(line.p50_ms),
+            latency(line.p99_ms),
+        ];
+        cells.extend(ratios);
+        Row {
+            cells,
+            color: Some(color_of(line.variant)),
+            is_best: line.variant == RANGE_OCC,
+        }
     };
-    let mut cells = vec![
-        line.place.clone(),
-        line.class.name().to_owned(),
-        line.variant.to_owned(),
-        thousands(line.tps.median),
-        format!("{} … {}", thousands(line.tps.min), thousands(line.tps.max)),
-        share(line.refusals, line.begun),
-        latency(line.p50_ms),
-        latency(line.p99_ms),
-    ];
-    cells.extend(record.baselines.iter().map(ratio));
-    cells
-}
-
-/// All lines, with a space between places and classes.
-pub fn render(record: &Record) -> String {
-    let mut table = Table::new();
-    table.load_preset(presets::NOTHING);
-    table.set_style(TableComponent::HeaderLines, '─');
-    table.set_style(TableComponent::MiddleHeaderIntersections, '─');
-    table.set_header(columns(record));
-    let same = |one: &Line, next: &Line| (&one.place, one.class) == (&next.place, next.class);
-    for (index, group) in record.summary.chunk_by(same).enumerate() {
-        if index > 0 {
-            table.add_row([""]);
-        }
-        for line in group {
-            table.add_row(cells(record, line));
-        }
-    }
-    for (index, column) in table.column_iter_mut().enumerate() {
-        if index > 2 {
-            column.set_cell_alignment(CellAlignment::Right);
-        }
-    }
-    table.to_string()
+    Sheet::grouped(columns, 0..3, &record.summary, alike, row)
 }
 
 /// What the extension's shared memory takes in the servers that have the default settings. None
 /// without such a server.
 pub fn shared_memory(record: &Record) -> Option<String> {
-    let default = |server: &&super::record::ServerRecord| {
-        server.kind.library && server.kind.settings.is_empty()
-    };
+    let default = |server: &&ServerRecord| server.kind.library && server.kind.settings.is_empty();
     let server = record.servers.iter().find(default)?;
     let memory = server.shared_memory?;
     let mebibytes = |bytes: i64| bytes as f64 / f64::from(1 << 20);
@@ -109,7 +84,7 @@ pub fn reasons(record: &Record) -> Vec<Reasons<'_>> {
             let runs = record
                 .runs
                 .iter()
-                .filter(|run| run.place == place.place && run.variant == variant.label);
+                .filter(|run| run.place == place.label && run.variant == variant.label);
             let sum = |name: &&'static str| -> (&'static str, i64) {
                 let counts = runs.clone().filter_map(|run| run.counters.get(*name));
                 (*name, counts.sum())
@@ -118,7 +93,7 @@ pub fn reasons(record: &Record) -> Vec<Reasons<'_>> {
             counts.retain(|(_, count)| *count > 0);
             if !counts.is_empty() {
                 all.push(Reasons {
-                    place: &place.place,
+                    place: &place.label,
                     variant: variant.label,
                     counts,
                 });
@@ -158,25 +133,26 @@ fn share(part: u64, all: u64) -> String {
     }
 }
 
-/// A finished run in one line.
-pub fn run_line(run: &Run, rounds: usize) -> String {
-    let class = |class: &ClassRun| {
-        let deadlocks = match class.deadlocks {
-            0 => String::new(),
-            deadlocks => format!(", {deadlocks} deadlocks"),
+impl Ran for Run {
+    fn line(&self, rounds: usize) -> String {
+        let class = |class: &ClassRun| {
+            let deadlocks = match class.deadlocks {
+                0 => String::new(),
+                deadlocks => format!(", {deadlocks} deadlocks"),
+            };
+            format!(
+                "  {} {:>7} tps, {:>6} refused{deadlocks}",
+                class.class.name(),
+                thousands(class.tps),
+                thousands(class.refused as f64),
+            )
         };
+        let classes: String = self.classes.iter().map(class).collect();
         format!(
-            "  {} {:>7} tps, {:>6} refused{deadlocks}",
-            class.class.name(),
-            thousands(class.tps),
-            thousands(class.refused as f64),
+            "{:>2}/{rounds} {:<16} {:<28}{classes}  checked",
+            self.turn.round, self.place, self.variant
         )
-    };
-    let classes: String = run.classes.iter().map(class).collect();
-    format!(
-        "{:>2}/{rounds} {:<16} {:<28}{classes}  checked",
-        run.round, run.place, run.variant
-    )
+    }
 }
 
 #[cfg(test)]
@@ -194,7 +170,7 @@ mod tests {
     #[test]
     fn a_run_tells_its_classes_apart() {
         let run = crate::bench::range::record::tests::run(2, "10 keys", "SSI", 14, 900);
-        let line = run_line(&run, 5);
+        let line = run.line(5);
         assert!(
             line.contains("point   1,000 tps,      0 refused")
                 && line.contains("bulk      14 tps,    900 refused"),

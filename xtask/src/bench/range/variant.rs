@@ -1,5 +1,7 @@
 //! What is compared: isolation levels, table access methods and settings.
 
+use plotters::style::RGBColor;
+
 use super::axis::At;
 use super::mix::Kind;
 use super::tpcc;
@@ -202,28 +204,31 @@ impl Variant {
     }
 }
 
+/// Readable on light and on dark.
+pub fn color_of(variant: &str) -> RGBColor {
+    match variant {
+        REPEATABLE_READ | HEAP => RGBColor(128, 138, 157),
+        REPEATABLE_READ_TXN_HEAP => RGBColor(170, 136, 104),
+        SSI => RGBColor(214, 69, 80),
+        SSI_MORE_LOCKS => RGBColor(224, 160, 48),
+        RANGE_OCC | TXN_HEAP => RGBColor(22, 163, 122),
+        RANGE_OCC_WINDOW => RGBColor(8, 90, 140),
+        ONE_RANGE => RGBColor(91, 141, 239),
+        HEAP_WITH_LIBRARY => RGBColor(120, 100, 200),
+        _ => RGBColor(217, 119, 87),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::bench::range::catalog::ALL;
-    use crate::bench::range::mix::Sizes;
+    use crate::bench::range::catalog::tests::SIZES;
 
     #[test]
     fn what_is_not_validated_on_txn_heap_differs_from_range_occ_in_that_alone() {
-        let sizes = Sizes {
-            rows: 1000,
-            row_bytes: 100,
-            warehouses: 2,
-            scan: 10,
-            clients: 1,
-            skew: 0.0,
-            bulk: 10,
-        };
         for benchmark in ALL {
-            for place in benchmark
-                .places(&benchmark.axes(), sizes)
-                .unwrap_or_default()
-            {
+            for place in benchmark.places(&benchmark.own(SIZES)).unwrap_or_default() {
                 let of = |label| place.variants.iter().find(|one| one.label == label);
                 let (Some(plain), Some(range_occ)) = (of(REPEATABLE_READ_TXN_HEAP), of(RANGE_OCC))
                 else {
