@@ -9,8 +9,9 @@ use rand::{Rng, SeedableRng};
 use rand_distr::{Distribution, Zipf};
 
 use super::form::Form;
-use super::site::Site;
+use super::schema::SCHEMA;
 use crate::bench::geo::load::{self, Clock, Seen, Watch, Watched};
+use crate::bench::geo::site::Site;
 
 /// What is not counted at the start of a run: the coordinator learns delays.
 const WARM_UP: Duration = Duration::from_secs(3);
@@ -35,10 +36,11 @@ impl Load<'_> {
     pub fn run(&self) -> Result<(Seen, Watched)> {
         let clients = load::connect(self.clients, |number| self.client(number))?;
         let clock = Clock::start(WARM_UP, Duration::from_secs(self.seconds));
+        let (table, key) = SCHEMA.held;
         let watch = Watch {
             cluster: &self.site.cluster,
-            table: "account",
-            key: "id",
+            table,
+            key,
             every: SAMPLE_EVERY,
         };
         watch.during(&clock, || load::run(clients, &clock))
@@ -46,10 +48,11 @@ impl Load<'_> {
 
     /// A session that is connected to all nodes.
     fn client(&self, number: usize) -> Result<Mover> {
-        let nodes = self.site.cluster.nodes().len() as i32;
+        let sizes = self.site.sizes;
+        let (nodes, rows) = (sizes.nodes as i32, sizes.rows as i32);
         let mut client = self.site.cluster.config(number, 1).connect(NoTls)?;
         client.batch_execute(&self.settings)?;
-        let firsts = (0..nodes).map(|node| (node * self.site.rows()).to_string());
+        let firsts = (0..nodes).map(|node| (node * rows).to_string());
         let firsts: Vec<String> = firsts.collect();
         let first = format!(
             "SELECT balance FROM account WHERE id IN ({})",
@@ -63,12 +66,14 @@ impl Load<'_> {
             form: self.form,
             draws: Draws {
                 rng: SmallRng::seed_from_u64(self.seed ^ ((number as u64) << 32)),
-                zipf: Zipf::new(f64::from(self.site.rows()), self.theta)?,
+                zipf: Zipf::new(f64::from(rows), self.theta)?,
                 nodes,
-                rows: self.site.rows(),
+                rows,
                 distributed: self.distributed,
             },
+            between: (0, 0),
             messages: Vec::new(),
+            effects: vec![0; sizes.nodes],
         })
     }
 }
@@ -77,13 +82,17 @@ struct Mover {
     client: Client,
     form: Form,
     draws: Draws,
+    /// The rows of the transaction that was drawn.
+    between: (i32, i32),
     messages: Vec<String>,
+    /// What the acknowledged transactions have added to the balances of each node.
+    effects: Vec<i64>,
 }
 
 impl load::Client for Mover {
     fn draw(&mut self) {
-        let (from, to) = self.draws.draw();
-        self.messages = self.form.messages(from, to);
+        self.between = self.draws.draw();
+        self.messages = self.form.messages(self.between.0, self.between.1);
     }
 
     fn attempt(&mut self) -> Result<Result<(), Error>> {
@@ -96,6 +105,9 @@ impl load::Client for Mover {
         }
         let messages = &self.messages;
         ensure!(changed == 2, "{changed} rows were changed by {messages:?}");
+        for (row, added) in [(self.between.0, -1), (self.between.1, 1)] {
+            self.effects[(row / self.draws.rows) as usize] += added;
+        }
         Ok(Ok(()))
     }
 
@@ -103,9 +115,8 @@ impl load::Client for Mover {
         Ok(self.client.batch_execute("ROLLBACK")?)
     }
 
-    /// None: the sum of the balances stays.
     fn effects(&self) -> Vec<i64> {
-        Vec::new()
+        self.effects.clone()
     }
 }
 

@@ -5,12 +5,15 @@ mod form;
 mod load;
 mod record;
 mod report;
-mod site;
+mod schema;
 
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
 
+use crate::bench::geo::Sizes;
+use crate::bench::geo::cluster::Layout;
+use crate::bench::geo::site::Site;
 use crate::bench::geo::variant::Variant;
 use crate::bench::interrupt;
 use crate::bench::latency::Latency;
@@ -24,7 +27,7 @@ use crate::tools::checkout;
 use form::Form;
 use load::Load;
 use record::{BASELINE, Hold, Record, Run, summary};
-use site::Site;
+use schema::SCHEMA;
 
 #[derive(clap::Args)]
 pub struct Args {
@@ -112,7 +115,17 @@ pub fn run(args: Args, pg_config: Option<&Path>) -> Result<bool> {
         }
     };
     let library = library.as_ref().map(|folder| folder.path());
-    let site = Site::start(&install, library, args.clients, &args.rtt, args.rows)?;
+    let layout = Layout {
+        clients: args.clients,
+        rtt: std::slice::from_ref(&args.rtt),
+        nodes_have_library: false,
+    };
+    let sizes = Sizes {
+        nodes: args.rtt.len(),
+        rows: args.rows.into(),
+        warehouses: 0,
+    };
+    let site = Site::start(&install, library, &layout, sizes, &[&SCHEMA])?;
     let record = measure(&site, &args)?;
     println!("\n{}\n", report::sheet(&record).text());
     for note in report::notes(&record) {
@@ -184,7 +197,7 @@ fn run_once(
     turn: Turn,
     settings: String,
 ) -> Result<Run> {
-    let sum = site.reset()?;
+    let before = site.reset(&SCHEMA)?;
     let load = Load {
         site,
         settings,
@@ -198,7 +211,8 @@ fn run_once(
     };
     let (seen, watched) = load.run()?;
     let believed = site.cluster.believed_rtt()?;
-    let wrong = site.check(sum).err().map(|error| format!("{error:#}"));
+    let wrong = site.check(&SCHEMA, &before, &seen.effects).err();
+    let wrong = wrong.map(|error| format!("{error:#}"));
     let nodes = watched
         .holds
         .iter()
@@ -221,7 +235,7 @@ fn run_once(
         latency_ms: Latency::from(&seen.latency),
         refusals: seen.refusals,
         holds: holds.collect(),
-        sum,
+        sum: before.iter().sum(),
         wrong,
     })
 }

@@ -4,7 +4,7 @@
 //! are the `workload`s, whose `transaction`s `session`s send (or `xa`'s client). `cluster` has the
 //! servers and the lines, `site` the tables and what must hold for them, `load` runs clients.
 //! `runner` measures, `record` keeps it, `table` and `report` show it, beside the `paper`.
-//! `cargo xtask geo-demo` has cluster, variants and load in common with it.
+//! `cargo xtask geo-demo` has site, variants and load in common with it.
 
 mod catalog;
 pub mod cluster;
@@ -15,12 +15,12 @@ mod record;
 pub mod report;
 mod runner;
 mod session;
-mod site;
+pub mod site;
 mod table;
 mod tpcc;
 mod transaction;
 pub mod variant;
-mod workload;
+pub mod workload;
 mod xa;
 mod ycsb;
 

@@ -130,7 +130,7 @@ impl Plan {
                 .context("too few round trips")?,
             nodes_have_library: places().any(|at| at.group_lock.is_some()),
         };
-        Site::start(install, &layout, self.sizes, &self.schemas())
+        Site::start(install, None, &layout, self.sizes, &self.schemas())
     }
 
     /// Those that can run, and why the others cannot.

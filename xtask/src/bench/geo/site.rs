@@ -1,5 +1,6 @@
 //! The tables of a workload over the nodes, and what must hold for them.
 
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
@@ -21,15 +22,17 @@ pub struct Site {
 }
 
 impl Site {
-    /// Starts all servers and fills the tables.
+    /// Starts all servers, with the library of that folder if it is not the installed one, and fills
+    /// the tables.
     pub fn start(
         install: &PgInstall,
+        library_dir: Option<&Path>,
         layout: &Layout,
         sizes: Sizes,
         schemas: &[&Schema],
     ) -> Result<Self> {
         let site = Self {
-            cluster: Cluster::start(install, None, layout)?,
+            cluster: Cluster::start(install, library_dir, layout)?,
             sizes,
             rtt: layout.rtt.to_vec(),
         };
