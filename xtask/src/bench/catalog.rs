@@ -116,7 +116,7 @@ pub const GROUP: &str = "group lock";
 pub const DIFFERENT: &str = "different rows (U)";
 pub const A_WAREHOUSE_EACH: &str = "a warehouse each (U)";
 
-const GROUP_ON: &[(&str, &str)] = &[("txn.group_lock", "on")];
+pub const GROUP_ON: &[(&str, &str)] = &[("txn.group_lock", "on")];
 const GROUP_ALONE: &[(&str, &str)] = &[("txn.group_lock", "on"), ("txn.combine_updates", "off")];
 const QUEUE_ON: &[(&str, &str)] = &[("txn.queue_lock", "on")];
 /// A commit takes 2 ms.

@@ -13,7 +13,7 @@ use postgres::Client;
 use serde::Serialize;
 use serde_json::Value;
 
-use super::catalog::System;
+use super::catalog::{GROUP, GROUP_ON, STOCK, System};
 use super::common::Common;
 use super::machine::Machine;
 use super::pgbench::{self, Protocol};
@@ -22,6 +22,7 @@ use super::postgres_site::{SETTINGS, describe};
 use super::scratch::Scratch;
 use super::site::Description;
 use super::table::{Row, Sheet};
+use super::variant::{Variant, variant};
 use super::workload::{self, FOREIGN_KEY, HOT_LEDGER, HOT_ROW, Workload};
 
 const NAME: &str = "instructions";
@@ -29,29 +30,10 @@ const ABOUT: &str = "Instructions of a server's process per transaction of one c
 
 const WORKLOADS: [&Workload; 3] = [&HOT_ROW, &HOT_LEDGER, &FOREIGN_KEY];
 
-/// A variant, and what its sessions set.
-struct Variant {
-    label: &'static str,
-    system: System,
-    options: &'static str,
-}
-
-const VARIANTS: [Variant; 3] = [
-    Variant {
-        label: "stock",
-        system: System::Stock,
-        options: "",
-    },
-    Variant {
-        label: "library, settings off",
-        system: System::Txn,
-        options: "",
-    },
-    Variant {
-        label: "group lock",
-        system: System::Txn,
-        options: "-c txn.group_lock=on",
-    },
+static VARIANTS: [Variant; 3] = [
+    variant(STOCK, System::Stock, &[]),
+    variant("library, settings off", System::Txn, &[]),
+    variant(GROUP, System::Txn, GROUP_ON),
 ];
 
 /// A run has so many transactions, and another one so many more: the difference leaves out what a
@@ -299,7 +281,7 @@ impl Site {
         let mut pgbench = self.server.command("pgbench");
         pgbench::add_scripts(&mut pgbench, &scripts, workload.scripts)?;
         let ended = pgbench
-            .env("PGOPTIONS", variant.options)
+            .env("PGOPTIONS", pgbench::options(variant.settings))
             .args(["--no-vacuum", "--client", "1", "--define", "spread=0"])
             .args(["--random-seed", "1", "--protocol", protocol.name()])
             .args(["--transactions", &transactions.to_string()])

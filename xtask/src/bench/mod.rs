@@ -43,6 +43,7 @@ mod sysbench;
 pub mod table;
 mod tpcc;
 mod transactions;
+mod variant;
 pub mod workload;
 
 use std::path::{Path, PathBuf};

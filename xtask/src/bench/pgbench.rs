@@ -94,12 +94,7 @@ impl<'a> Load<'a> {
 
     /// The settings as PostgreSQL's clients take them.
     pub fn options(&self) -> String {
-        let options: Vec<String> = self
-            .settings
-            .iter()
-            .map(|(name, value)| format!("-c {name}={value}"))
-            .collect();
-        options.join(" ")
+        options(self.settings)
     }
 
     /// The database that it goes to.
@@ -109,6 +104,15 @@ impl<'a> Load<'a> {
             None => "postgres",
         }
     }
+}
+
+/// Settings of sessions as PostgreSQL's clients take them.
+pub fn options(settings: &[(&str, &str)]) -> String {
+    let options: Vec<String> = settings
+        .iter()
+        .map(|(name, value)| format!("-c {name}={value}"))
+        .collect();
+    options.join(" ")
 }
 
 /// What the clients of a run were told.

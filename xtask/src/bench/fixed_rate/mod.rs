@@ -17,28 +17,16 @@ use super::catalog::{GROUP, STOCK, System};
 use super::common::{Common, or_own};
 use super::pgbench::Arrivals;
 use super::plan::{Entry, Kind};
+use super::variant::{Variant, variant};
 use super::workload::MOST_CLIENTS;
 
 const NAME: &str = "fixed-rate";
 const ABOUT: &str =
     "arrivals at a constant rate with a hot spike; group lock is switched on while it lasts";
 
-/// What is compared. Sessions set nothing.
-#[derive(Clone, Copy, Debug, PartialEq)]
-struct Variant {
-    label: &'static str,
-    system: System,
-}
-
 static VARIANTS: [Variant; 2] = [
-    Variant {
-        label: STOCK,
-        system: System::Stock,
-    },
-    Variant {
-        label: GROUP,
-        system: System::Txn,
-    },
+    variant(STOCK, System::Stock, &[]),
+    variant(GROUP, System::Txn, &[]),
 ];
 
 /// A run has four phases of the same length. On stock PostgreSQL nothing is switched.

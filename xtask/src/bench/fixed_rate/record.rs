@@ -16,6 +16,7 @@ use crate::bench::site::{Description, Findings};
 use crate::bench::stats::{Group, Spread};
 use crate::bench::table::{Row, Sheet, latency, range, ratio};
 use crate::bench::transactions::{End, Event};
+use crate::bench::variant::Variant;
 
 /// A whole measurement, as it is written to JSON.
 #[derive(Debug, serde::Serialize)]
@@ -201,7 +202,7 @@ pub fn summarize(runs: &[Run], clients: &[usize], seconds: f64) -> Vec<Line> {
                         (part.round, part.tps)
                     })
                 };
-                let line = |variant: &super::Variant| {
+                let line = |variant: &Variant| {
                     let parts_here = parts(variant.label);
                     Some(Line {
                         phase: name,

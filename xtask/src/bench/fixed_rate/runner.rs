@@ -7,7 +7,7 @@ use anyhow::{Context, anyhow, ensure};
 use pgserver::{PgInstall, Server};
 
 use super::record::{Class, ClassRun, Rates, Record, Run, summarize};
-use super::{ABOUT, COLD_CLIENTS, NAME, PHASES, Plan, SERVERS_SECONDS, Variant};
+use super::{ABOUT, COLD_CLIENTS, NAME, PHASES, Plan, SERVERS_SECONDS};
 use crate::bench::catalog::{STOCK, System};
 use crate::bench::check;
 use crate::bench::common::Common;
@@ -22,6 +22,7 @@ use crate::bench::runner::{AROUND_SECONDS, texts};
 use crate::bench::sample::Sample;
 use crate::bench::site::Site;
 use crate::bench::transactions::Event;
+use crate::bench::variant::{Variant, needs_library};
 use crate::bench::workload::{HOT_ROW, Script, Source};
 
 /// Updates of the other rows of table `hot`.
@@ -61,7 +62,7 @@ impl Bench for Plan {
         let of_a_run = (PHASES.len() as u64 * self.common.seconds) as f64 + AROUND_SECONDS;
         Extent {
             names: vec![NAME],
-            needs_library: self.variants.iter().any(|one| one.system == System::Txn),
+            needs_library: needs_library(&self.variants),
             runs,
             time: Duration::from_secs_f64(SERVERS_SECONDS + runs as f64 * of_a_run),
         }

@@ -25,6 +25,7 @@ use super::plan::{Bench, Entry, Extent, Kind, Lacking};
 use super::progress::Progress;
 use super::rounds::{Turn, in_rounds};
 use super::site::Description;
+use super::variant::{Variant, needs_library, variant};
 use cli::{Hammer, Times};
 use record::{Record, Run, summarize};
 use site::Site;
@@ -52,39 +53,13 @@ static ALL: &[Benchmark] = &[
     },
 ];
 
-/// What is compared.
-#[derive(Clone, Debug)]
-struct Variant {
-    label: &'static str,
-    system: System,
-    /// Of the server.
-    settings: &'static [(&'static str, &'static str)],
-    /// As many warehouses as users.
-    a_warehouse_each: bool,
-}
-
-const fn variant(
-    label: &'static str,
-    system: System,
-    settings: &'static [(&'static str, &'static str)],
-) -> Variant {
-    Variant {
-        label,
-        system,
-        settings,
-        a_warehouse_each: false,
-    }
-}
-
+/// The last has as many warehouses as users.
 static VARIANTS: [Variant; 5] = [
     variant(STOCK, System::Stock, &[]),
     variant(OFF, System::Txn, &[]),
     variant("group lock wait", System::Txn, WAIT),
     variant("group lock immediate", System::Txn, IMMEDIATE),
-    Variant {
-        a_warehouse_each: true,
-        ..variant(A_WAREHOUSE_EACH, System::Stock, &[])
-    },
+    variant(A_WAREHOUSE_EACH, System::Stock, &[]),
 ];
 
 /// About what is added to the minutes of runs: for the server and HammerDB itself around each run,
@@ -183,7 +158,7 @@ impl Plan {
     }
 
     fn warehouses_of(&self, variant: &Variant, clients: usize) -> usize {
-        match variant.a_warehouse_each {
+        match variant.label == A_WAREHOUSE_EACH {
             true => clients,
             false => self.warehouses,
         }
@@ -279,7 +254,7 @@ impl Bench for Plan {
         let warehouses = built.iter().sum::<usize>() as u64;
         Extent {
             names: vec![self.benchmark.name],
-            needs_library: self.variants.iter().any(|one| one.system == System::Txn),
+            needs_library: needs_library(&self.variants),
             runs: self.rounds * self.clients.len() * self.variants.len(),
             time: Duration::from_secs(seconds + BUILDING_SECONDS * warehouses),
         }
