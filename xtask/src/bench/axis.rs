@@ -1,5 +1,7 @@
 //! What the places differ in at which a benchmark measures.
 
+use super::table::once;
+
 /// One such thing.
 pub struct Axis<A: 'static> {
     /// Of a plot over it.
@@ -32,19 +34,25 @@ pub fn label<A>(axes: &[&Axis<A>], at: &A) -> String {
     labels.join(", ")
 }
 
-/// All places with each of the values; as they are if there is no value.
-pub fn replace<A: Copy, T: Copy>(places: &mut Vec<A>, values: &[T], set: impl Fn(&mut A, T)) {
-    if values.is_empty() {
+/// Each of the values at all places that differ in something else; the places as they are if there
+/// is no value.
+pub fn replace<A: Copy + PartialEq, T: Copy>(
+    places: &mut Vec<A>,
+    values: &[T],
+    set: impl Fn(&mut A, T),
+) {
+    let Some(first) = values.first() else {
         return;
-    }
-    let set = |at: &A, value: &T| {
+    };
+    let with = |at: &A, value: &T| {
         let mut at = *at;
         set(&mut at, *value);
         at
     };
-    let all = places.iter();
+    let others = once(places.iter().map(|at| with(at, first)));
+    let all = others.iter();
     *places = all
-        .flat_map(|at| values.iter().map(|value| set(at, value)))
+        .flat_map(|at| values.iter().map(|value| with(at, value)))
         .collect();
 }
 
@@ -87,7 +95,13 @@ mod tests {
         assert_eq!(places, [(1, 4), (1, 8), (10, 4), (10, 8)]);
         let varying = Axis::varying(&ALL, &places, &ALL[1]);
         assert_eq!(label(&varying, &places[3]), "10 keys, 8 clients");
+        // A value in place of others stands for all of them; one that is asked for twice is there
+        // twice.
+        replace(&mut places, &[7], |at, scan| at.0 = scan);
+        assert_eq!(places, [(7, 4), (7, 8)]);
+        replace(&mut places, &[1, 1], |at, clients| at.1 = clients);
+        assert_eq!(places, [(7, 1), (7, 1)]);
         let alone = Axis::varying(&ALL, &places[..1], &ALL[1]);
-        assert_eq!(label(&alone, &places[0]), "4 clients");
+        assert_eq!(label(&alone, &places[0]), "1 client");
     }
 }

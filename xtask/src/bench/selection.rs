@@ -189,6 +189,16 @@ mod tests {
     }
 
     #[test]
+    fn what_is_asked_for_replaces_all_of_the_benchmark_s_own() {
+        let runs = |words| select(words).unwrap()[0].extent().runs;
+        let one = runs("range --rounds 1 --scan 10 --variants SSI");
+        let two = runs("range --rounds 1 --scan 10,100 --variants SSI");
+        assert_eq!((one, two), (1 + 1, 1 + 2));
+        assert!(select("range --scan 10,10").is_err());
+        assert_eq!(runs("geo --rounds 1 --theta 0.5 --variants early"), 3);
+    }
+
+    #[test]
     fn the_estimate_of_a_fixed_rate_has_all_phases_of_all_runs() {
         let plan = |words| select(words).unwrap()[0].extent();
         let (one, more) = (
