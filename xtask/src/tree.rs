@@ -16,7 +16,15 @@ const COLUMNS: usize = 100;
 const LONG_LINES: usize = 145;
 /// Doc comments that begin with "The same".
 const THE_SAMES: usize = 59;
-/// Its folders, from the ground up.
+/// Files that import each other in circles, by package; in all others there are none.
+const IN_CIRCLES: [(&str, usize); 5] = [
+    ("crates/history/src", 5),
+    ("crates/keyrange/src", 11),
+    ("crates/lane/src", 4),
+    ("pgrx-tests/src", 19),
+    ("xtask/src", 30),
+];
+/// Folders of the extension, from the ground up.
 const FLOORS: [&str; 8] = [
     "pg",
     "tam",
@@ -193,39 +201,75 @@ fn links_lead_somewhere() {
     assert!(dead.is_empty(), "{}", dead.join("\n"));
 }
 
-/// A module of the extension, by the parts of its path.
+/// A module of a crate, by the parts of its path.
 type Module = Vec<String>;
 
-/// The modules of `src`, with their texts.
-fn modules() -> BTreeMap<Module, String> {
-    let source = checkout().join("src");
-    let of_source = |path: &PathBuf| path.starts_with(&source);
-    let modules = files(".rs").into_iter().filter(of_source).map(|path| {
-        let within = path.strip_prefix(&source).unwrap().with_extension("");
-        let parts = within
-            .iter()
-            .map(|part| part.to_string_lossy().into_owned());
-        let parts = parts.filter(|part| part != "mod" && part != "lib");
-        (parts.collect(), text(&path))
-    });
-    modules.collect()
+/// The folders that have the sources of a crate each.
+fn crates() -> BTreeSet<PathBuf> {
+    let of_crate = |path: PathBuf| {
+        let parent = path.parent()?.to_owned();
+        let is_root = path.ends_with("lib.rs") || path.ends_with("main.rs");
+        (is_root || parent.ends_with("tests")).then_some(parent)
+    };
+    files(".rs").into_iter().filter_map(of_crate).collect()
 }
 
-/// The paths in a text that begin with `crate`, `super` or `self`, with braces multiplied out.
+/// The modules of the crate in that folder, with their texts.
+fn modules(source: &Path) -> BTreeMap<Module, String> {
+    let mut modules = BTreeMap::<Module, String>::new();
+    for path in files(".rs") {
+        if let Ok(within) = path.strip_prefix(source) {
+            let within = within.with_extension("");
+            let parts = within
+                .iter()
+                .map(|part| part.to_string_lossy().into_owned());
+            let parts = parts.filter(|part| !["mod", "lib", "main"].contains(&part.as_str()));
+            *modules.entry(parts.collect()).or_default() += &text(&path);
+        }
+    }
+    modules
+}
+
+/// A text without comments, and without what only tests have.
+fn code(text: &str) -> String {
+    let indent = |line: &str| line.len() - line.trim_start().len();
+    let mut code = String::new();
+    let mut lines = text.lines();
+    while let Some(line) = lines.next() {
+        if line.trim() == "#[cfg(test)]" {
+            let is_last = |later: &str| {
+                indent(later) <= indent(line) && later.trim_end().ends_with([';', ',', '}'])
+            };
+            lines.find(|later| is_last(later));
+        } else if !line.trim_start().starts_with("//") {
+            code += line;
+            code.push('\n');
+        }
+    }
+    code
+}
+
+/// The paths in a text that begin with `crate`, `super`, `self` or one of its own modules, with
+/// braces multiplied out.
 fn paths(text: &str) -> Vec<Vec<String>> {
-    let code: String = text
+    let code = code(text);
+    let modules: Vec<&str> = code
         .lines()
-        .take_while(|line| *line != "#[cfg(test)]")
-        .filter(|line| !line.trim_start().starts_with("//"))
-        .map(|line| format!("{line}\n"))
+        .filter_map(|line| line.trim_end().strip_suffix(';')?.split_once("mod "))
+        .map(|(_, name)| name)
         .collect();
     let mut found = Vec::new();
     for (at, _) in code.match_indices("::") {
         let before = &code[..at];
         let word = before.rsplit(|c: char| !is_name(c)).next().unwrap_or("");
-        let is_first = !before[..before.len() - word.len()].ends_with("::");
-        if is_first && ["crate", "super", "self"].contains(&word) {
-            multiply(vec![word.to_owned()], &code[at + 2..], &mut found);
+        if before[..before.len() - word.len()].ends_with("::") {
+            continue;
+        }
+        let rest = &code[at + 2..];
+        if ["crate", "super", "self"].contains(&word) {
+            multiply(vec![word.to_owned()], rest, &mut found);
+        } else if modules.contains(&word) {
+            multiply(vec!["self".to_owned(), word.to_owned()], rest, &mut found);
         }
     }
     found
@@ -319,7 +363,7 @@ fn in_circles(imports: &Imports) -> BTreeSet<String> {
 #[test]
 fn paths_are_found_with_their_braces() {
     let text = "use super::{a, b::{self, C}};\n// crate::no\nlet x = crate::d::E::f(self::g::h);\n\
-                #[cfg(test)]\nmod tests { use super::no; }";
+                #[cfg(test)]\nmod tests {\n    use super::no;\n}\nmod i;\nuse i::J;";
     let found: Vec<String> = paths(text).iter().map(|path| path.join("::")).collect();
     assert_eq!(
         found,
@@ -328,7 +372,8 @@ fn paths_are_found_with_their_braces() {
             "super::b::self",
             "super::b::C",
             "crate::d::E::f",
-            "self::g::h"
+            "self::g::h",
+            "self::i::J"
         ]
     );
 }
@@ -350,8 +395,15 @@ fn circles_are_found() {
 
 #[test]
 fn no_files_import_each_other_in_circles() {
-    let circular = in_circles(&imports(&modules()));
-    assert!(circular.is_empty(), "{circular:?}");
+    for source in crates() {
+        let circular = in_circles(&imports(&modules(&source)));
+        let limit = IN_CIRCLES
+            .iter()
+            .find(|(name, _)| checkout().join(name) == source);
+        let most = limit.map_or(0, |(_, most)| *most);
+        let found = circular.len();
+        assert!(found <= most, "{}: {found}: {circular:?}", source.display());
+    }
 }
 
 /// Imports of a module of a higher floor, as `ranks` tells floors.
@@ -375,7 +427,7 @@ fn no_folder_imports_from_above() {
         let folder = module.first()?;
         FLOORS.iter().position(|floor| folder == floor)
     };
-    let upward = upward(&imports(&modules()), rank);
+    let upward = upward(&imports(&modules(&checkout().join("src"))), rank);
     assert!(upward.is_empty(), "{}", upward.join("\n"));
 }
 
@@ -401,7 +453,7 @@ fn floors_of(readme: &str) -> BTreeMap<String, usize> {
 
 #[test]
 fn files_import_as_their_readmes_say() {
-    let modules = modules();
+    let modules = modules(&checkout().join("src"));
     for folder in ["hotlock", "range_occ", "geo"] {
         let floors = floors_of(&text(&checkout().join(format!("src/{folder}/README.md"))));
         for module in modules.keys().filter(|module| module.len() == 2) {
