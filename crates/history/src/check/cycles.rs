@@ -6,7 +6,7 @@ use petgraph::algo::kosaraju_scc;
 use petgraph::graph::{DiGraph, NodeIndex};
 use petgraph::visit::EdgeRef;
 
-use crate::check::edges::{Edge, Kind, Why};
+use crate::check::graph::{Edge, Kind, Why};
 use crate::check::store::Store;
 use crate::check::verdict::{Class, Level};
 

@@ -6,10 +6,11 @@
 //! nobody read afterwards are ordered in the same way.
 use std::collections::HashMap;
 
-use crate::check::edges::{Edge, Graph, Kind, Next, Unseen, Why};
-use crate::check::observe::{Glance, Observations, Place};
+use crate::check::edges::{Next, Unseen};
+use crate::check::graph::{Edge, Graph, Kind, Why};
+use crate::check::observe::{Glance, Observations};
 use crate::check::report::Report;
-use crate::check::store::{INITIAL, Store};
+use crate::check::store::{INITIAL, Place, Store};
 use crate::check::verdict::{Class, Level, Promise};
 use crate::model::{History, Object, Time};
 

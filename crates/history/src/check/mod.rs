@@ -2,11 +2,13 @@
 mod cycles;
 mod edges;
 mod gaps;
+mod graph;
 mod observe;
 mod outcome;
 mod report;
 mod search;
 mod store;
+mod tell;
 mod verdict;
 
 pub use verdict::{Anomaly, Class, Invalid, Level, Promise, Verdict};

@@ -1,15 +1,8 @@
 //! What each transaction saw of others and did to them, with its own writes set apart.
 use crate::check::report::Report;
-use crate::check::store::{INITIAL, Store};
+use crate::check::store::{INITIAL, Place, Store};
 use crate::check::verdict::Class;
 use crate::model::{History, Object, Op, Range, Value};
-
-/// Transaction and operation, by their indexes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Place {
-    pub transaction: u32,
-    pub op: u32,
-}
 
 /// A version of a register or row that was read, not one's own.
 pub struct Read {

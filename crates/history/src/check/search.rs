@@ -6,11 +6,13 @@
 //! stand the other way round in any order that is right, so these are tried, one after the other,
 //! until there is no circle, or nothing left to try.
 use crate::check::cycles::{self, Cycle};
-use crate::check::edges::{self, Edge, Graph, Why};
+use crate::check::edges;
 use crate::check::gaps::{Pin, Slots};
-use crate::check::observe::observe;
-use crate::check::report::{self, Report};
+use crate::check::graph::{Edge, Graph, Why};
+use crate::check::observe::{Observations, observe};
+use crate::check::report::Report;
 use crate::check::store::Store;
+use crate::check::tell;
 use crate::check::verdict::{Anomaly, Promise, Verdict};
 use crate::model::History;
 
@@ -22,7 +24,7 @@ pub fn search(history: &History, counted: &[bool], promise: Promise) -> Verdict 
     let mut report = Report::default();
     let mut store = Store::new(history, counted);
     let seen = observe(history, counted, &mut store, &mut report);
-    let (graph, slots) = edges::build(history, counted, promise, &store, &seen, &mut report);
+    let (graph, slots) = build(history, counted, promise, &store, &seen, &mut report);
     if !report.is_empty() {
         return Verdict {
             anomalies: report.into_anomalies(),
@@ -54,7 +56,7 @@ pub fn search(history: &History, counted: &[bool], promise: Promise) -> Verdict 
         let unconditional = !decided.iter().any(|pin| slots.can_swap(*pin));
         // What is worse is the fault of an order that is not the right one.
         if told.as_ref().is_none_or(|told| told.class < cycle.class) || unconditional {
-            told = Some(report::cycle(history, &store, &graph, &slots, &cycle, &all));
+            told = Some(tell::cycle(history, &store, &graph, &slots, &cycle, &all));
         }
         if unconditional {
             break;
@@ -80,6 +82,27 @@ pub fn search(history: &History, counted: &[bool], promise: Promise) -> Verdict 
         anomalies: told.into_iter().collect(),
         certain,
     }
+}
+
+/// The dependencies that are certain, and the keys whose order is to be found. What is wrong with
+/// them already goes to `report`.
+fn build(
+    history: &History,
+    counted: &[bool],
+    promise: Promise,
+    store: &Store,
+    seen: &Observations,
+    report: &mut Report,
+) -> (Graph, Slots) {
+    let mut graph = Graph::new(history, promise);
+    let next = edges::versions(&mut graph, store, seen, report);
+    let unseen = edges::lists(&mut graph, history, counted, store, &seen.lists, report);
+    let mut slots = Slots::new(history, promise, store, seen, &next, &unseen, report);
+    slots.place(&mut graph);
+    if promise.real_time {
+        graph.add_real_time(history, counted);
+    }
+    (graph, slots)
 }
 
 /// All edges with the order as it is with `pins`; `None` if they contradict each other.

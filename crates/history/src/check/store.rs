@@ -6,6 +6,13 @@ use crate::model::{History, Object, Op, Value};
 /// The writer of what was there before the first transaction.
 pub const INITIAL: u32 = u32::MAX;
 
+/// Transaction and operation, by their indexes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Place {
+    pub transaction: u32,
+    pub op: u32,
+}
+
 /// A value of an object.
 pub struct Version {
     pub object: Object,
