@@ -121,6 +121,15 @@ pub fn put_in_order(items: &mut Vec<Item>, most: usize) -> Result<(), TooManyRel
     Ok(())
 }
 
+/// Where one key is found: in the queues and in the stripes.
+#[inline]
+pub(crate) fn hash(relation: Relation, keys: &Interval) -> u64 {
+    let low = keys.low();
+    let mixed = (low as u64 ^ (low >> 64) as u64 ^ relation.rotate_left(32))
+        .wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    (mixed ^ mixed >> 29).wrapping_mul(0xbf58_476d_1ce4_e5b9) >> 16
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

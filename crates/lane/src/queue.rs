@@ -4,12 +4,13 @@
 //! transactions all their queues have the same order: nobody waits in a circle. A request is
 //! granted once no conflicting one before it is left.
 
+use crate::announcement::Announced;
 use crate::fault::{Fault, planted};
 use crate::heat::WAIT;
-use crate::item::{Item, Mode};
+use crate::item::{Item, Mode, hash};
 use crate::request::{List, Request, RequestId};
 use crate::seat::{Seat, SeatId, State};
-use crate::stripe::{Announced, Stripe, Stripes};
+use crate::stripe::{Stripe, Stripes};
 use crate::word::Word;
 use keyrange::{Interval, Relation};
 
@@ -32,15 +33,6 @@ pub struct Lane<'a> {
     pub requests: &'a [Request],
     pub queues: &'a [List],
     pub stripes: &'a [Stripe],
-}
-
-/// Where one key is found: in the queues and in the stripes.
-#[inline]
-pub(crate) fn hash(relation: Relation, keys: &Interval) -> u64 {
-    let low = keys.low();
-    let mixed = (low as u64 ^ (low >> 64) as u64 ^ relation.rotate_left(32))
-        .wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    (mixed ^ mixed >> 29).wrapping_mul(0xbf58_476d_1ce4_e5b9) >> 16
 }
 
 impl<'a> Lane<'a> {

@@ -1,6 +1,6 @@
 //! A process's place in the lane.
 
-use crate::stripe::Surplus;
+use crate::announcement::Surplus;
 use crate::word::Word;
 
 /// Index of a process in the shared arrays.

@@ -1,9 +1,10 @@
 //! Writers that have declared nothing say what they are going to write to, so that those who have
 //! declared it wait for them before they begin.
 
+use crate::announcement::Announced;
 use crate::fault::{Fault, planted};
 use crate::heat::Heat;
-use crate::queue::hash;
+use crate::item::hash;
 use crate::seat::{Seat, SeatId};
 use crate::word::Word;
 use keyrange::{Interval, Relation};
@@ -21,50 +22,6 @@ pub struct Stripe {
     /// Announcements that found no room, ever.
     overflows: Word,
     pub(crate) heat: Heat,
-}
-
-/// What came of an announcement.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Announced {
-    /// The transaction stood there before.
-    Before,
-    /// It does now.
-    Now,
-}
-
-/// Where a process notes the announcements of its transaction that stripes have no room for.
-#[derive(Debug, Default)]
-pub(crate) struct Surplus {
-    id: Word,
-    /// A bit for some of the stripes each.
-    stripes: Word,
-}
-
-impl Surplus {
-    fn announce(&self, id: u64, bit: u64) -> Announced {
-        if self.id.get() != id {
-            self.stripes.set(0);
-            self.id.set(id);
-        }
-        let stripes = self.stripes.get();
-        self.stripes.set(stripes | bit);
-        if stripes & bit == 0 {
-            Announced::Now
-        } else {
-            Announced::Before
-        }
-    }
-
-    fn take_back(&self, id: u64, bit: u64) {
-        if self.id.get() == id {
-            self.stripes.set(self.stripes.get() & !bit);
-        }
-    }
-
-    /// The transaction that has noted a stripe with that bit.
-    fn id(&self, bit: u64) -> Option<u64> {
-        (self.stripes.get() & bit != 0).then(|| self.id.get())
-    }
 }
 
 /// A transaction and a relation as they stand in a place.
