@@ -2,7 +2,6 @@
 
 use crate::{
     fault::{Fault, planted},
-    validate::Snapshot,
     word::Word,
 };
 
@@ -58,33 +57,6 @@ impl Clock {
     pub fn reading_point(&self) -> Csn {
         self.taken.0.get() + 2
     }
-}
-
-/// A transaction that the snapshot does not see although it sees one with a larger CSN: it had its
-/// CSN and was still on the running list. Only processes that count are looked at, and only one for
-/// which `can_end` holds is taken. Of each process the last two writing transactions are known;
-/// there is none unless a process has ended more than one since the snapshot was taken.
-pub fn overtaken(
-    committers: &[Committer],
-    snapshot: &impl Snapshot,
-    counts: impl Fn(usize) -> bool,
-    can_end: impl Fn(usize, u64) -> bool,
-) -> Option<u64> {
-    let numbered = || {
-        let all = committers.iter().enumerate();
-        all.filter(|(process, _)| counts(*process))
-            .flat_map(|(process, one)| {
-                let of_process = move |(fxid, csn)| (process, fxid, csn);
-                one.numbered().into_iter().flatten().map(of_process)
-            })
-    };
-    let seen = numbered().filter(|&(_, fxid, _)| snapshot.sees(fxid));
-    let newest = seen.map(|(.., csn)| csn).max()?;
-    numbered()
-        .find(|&(process, fxid, csn)| {
-            csn < newest && !snapshot.sees(fxid) && can_end(process, fxid)
-        })
-        .map(|(_, fxid, _)| fxid)
 }
 
 /// The CSNs of a process's last two writing transactions. Only that process writes them.
@@ -147,7 +119,7 @@ impl Committer {
 
     /// Its transactions that have CSNs, with 0 for one that is just being written down; none while
     /// the process goes on to the next.
-    fn numbered(&self) -> [Option<(u64, Csn)>; 2] {
+    pub(crate) fn numbered(&self) -> [Option<(u64, Csn)>; 2] {
         let fxid = self.fxid.get();
         let csn = self.csn.get();
         let last = (self.last_fxid.get(), self.last_csn.get());

@@ -3,6 +3,7 @@
 mod counters;
 mod csn;
 mod describe;
+mod entry;
 mod fault;
 mod image;
 mod kind;
@@ -19,6 +20,7 @@ mod ring;
 mod ring_copy;
 mod scan;
 mod slot;
+mod snapshot;
 mod survey;
 mod validate;
 mod window;
@@ -26,8 +28,9 @@ mod word;
 mod write;
 
 pub use counters::{Count, Counters};
-pub use csn::{Clock, Committer, Csn, overtaken};
+pub use csn::{Clock, Committer, Csn};
 pub use describe::Bound;
+pub use entry::Entry;
 #[cfg(feature = "planted_faults")]
 pub use fault::{Fault, plant};
 pub use image::{FIRST_NULL, Image, Interval};
@@ -38,12 +41,13 @@ pub use parts::{KEYS, Parts};
 pub use predicate::{IntervalSet, Predicates};
 pub use ranges::{Grid, NARROWEST, NULL_RANGE, Range, RangeMap, Ranges, boundaries};
 pub use register::{Numbered, Registered, RingPair, RingSpace};
-pub use ring::{Bucket, Entry, Nowhere, Place, Published, Rings, Walk};
+pub use ring::{Bucket, Nowhere, Place, Published, Rings, Walk};
 pub use ring_copy::{Extent, RingCopy};
 pub use scan::{Intervals, Operator, ScanKey};
 pub use slot::Slot;
+pub use snapshot::{Snapshot, overtaken};
 pub use survey::{Survey, has_no_csn};
-pub use validate::{Cause, Conflict, Refusal, Snapshot, Validation, Work};
+pub use validate::{Cause, Conflict, Refusal, Validation, Work};
 pub use window::{Placed, Written};
 pub use write::{Write, WriteSet};
 

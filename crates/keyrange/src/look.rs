@@ -9,9 +9,8 @@ use crate::{
     mark::Gap,
     predicate::IntervalSet,
     ranges::{Range, RangeMap},
-    register::RingPair,
+    register::{RingPair, RingSpace},
     ring::Rings,
-    validate::{Snapshot, Validation},
 };
 
 /// Whether these keys are looked for in all buckets.
@@ -133,7 +132,7 @@ impl<'l> Look<'l> {
     }
 }
 
-impl<'a, S: Snapshot> Validation<'a, S> {
+impl<'a> RingSpace<'a> {
     /// Shows `visit` the buckets where writes to what was read of a relation may be, until it
     /// fails.
     pub(crate) fn buckets<'l, E>(
@@ -185,7 +184,7 @@ impl<'a, S: Snapshot> Validation<'a, S> {
         'a: 'l,
     {
         if is_definition(relation) {
-            let rings = self.board.definitions;
+            let rings = self.definitions;
             return visit(Look::of_all(rings, rings.bucket_of(relation, 0)));
         }
         let (relations, rings) = (ledger.relations, ledger.ranges);

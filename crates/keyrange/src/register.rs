@@ -6,6 +6,7 @@ use smallvec::SmallVec;
 use crate::{
     Relation,
     csn::{Clock, Committer, Csn},
+    entry::Entry,
     fault::{Fault, planted},
     image::Interval,
     is_definition,
@@ -13,7 +14,7 @@ use crate::{
     parts::{Parts, pack},
     predicate::Predicates,
     ranges::{Range, RangeMap},
-    ring::{Entry, Nowhere, Published, Rings},
+    ring::{Nowhere, Published, Rings},
     write::WriteSet,
 };
 

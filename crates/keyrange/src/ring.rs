@@ -29,11 +29,10 @@ use std::hint::black_box;
 
 use crate::{
     Relation,
+    entry::Entry,
     fault::{Fault, planted},
     image::Interval,
     mark::{Counted, Gap, Mark, Marks, Missing, Spots},
-    parts::Parts,
-    predicate::IntervalSet,
     ranges::{Range, RangeMap},
     slot::{PENDING, Slot},
     word::Word,
@@ -58,28 +57,6 @@ const _: () = assert!(size_of::<Bucket>() == 64);
 
 /// Tickets that a writer takes before it counts itself as evicted.
 const TRIES: usize = 4;
-
-/// A published write.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Entry {
-    pub fxid: u64,
-    /// The writer's process, whose `Committer` knows the CSN while it is not here.
-    pub process: u32,
-    pub csn: Option<u64>,
-    pub relation: Relation,
-    pub range: Range,
-    pub keys: Interval,
-    /// Those of `keys` in which there are any.
-    pub parts: Parts,
-}
-
-impl Entry {
-    /// The lowest interval of the set in which something of the entry may be.
-    #[inline]
-    pub fn overlapping(&self, set: &IntervalSet) -> Option<Interval> {
-        self.parts.overlapping(&self.keys, set)
-    }
-}
 
 /// Where an entry is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

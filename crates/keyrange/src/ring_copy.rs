@@ -8,13 +8,15 @@ use smallvec::SmallVec;
 use crate::{
     Relation,
     csn::Csn,
+    entry::Entry,
     fault::{Fault, planted},
     image::{Image, Interval},
     mark::Gap,
     predicate::{IntervalSet, Predicates},
     ranges::Range,
-    ring::{Entry, Place, Rings},
-    validate::{Conflict, Refusal, Snapshot, Validation, Work, conflict},
+    ring::{Place, Rings},
+    snapshot::Snapshot,
+    validate::{Conflict, Refusal, Validation, Work, conflict},
 };
 
 /// What the entries of a ring copy are enough for.
@@ -192,15 +194,18 @@ impl RingCopy {
         let ledger = validation.board.writes;
         let map = (validation.ranges)(relation);
         let mut missing: Option<(Gap, Option<Range>)> = None;
-        let all: Result<(), Refusal> = validation.buckets(&ledger, relation, read, &map, |look| {
-            let ring = look.rings.ring(look.bucket);
-            if self.extent.holes.binary_search(&ring).is_ok() {
-                let gap = look.rings.gap_of(relation, look.range);
-                let (known, range) = missing.unwrap_or((gap, look.range));
-                missing = Some((known.either(gap), range));
-            }
-            Ok(())
-        });
+        let all: Result<(), Refusal> =
+            validation
+                .board
+                .buckets(&ledger, relation, read, &map, |look| {
+                    let ring = look.rings.ring(look.bucket);
+                    if self.extent.holes.binary_search(&ring).is_ok() {
+                        let gap = look.rings.gap_of(relation, look.range);
+                        let (known, range) = missing.unwrap_or((gap, look.range));
+                        missing = Some((known.either(gap), range));
+                    }
+                    Ok(())
+                });
         all?;
         match missing {
             Some((gap, range))

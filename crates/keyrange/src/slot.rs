@@ -2,11 +2,11 @@
 //! protocol is in `ring.rs`.
 
 use crate::{
+    entry::Entry,
     fault::{Fault, planted},
     image::Interval,
     mark::{Marks, Missing},
     parts::Parts,
-    ring::Entry,
     word::Word,
 };
 

@@ -5,6 +5,7 @@ use std::ops::ControlFlow;
 use crate::{
     DEFINITION, Relation,
     csn::{Csn, CsnState},
+    entry::Entry,
     fault::{Fault, planted},
     image::Interval,
     is_definition,
@@ -13,42 +14,9 @@ use crate::{
     predicate::{IntervalSet, Predicates},
     ranges::{Range, RangeMap},
     register::RingSpace,
-    ring::{Entry, Place, Rings},
-    survey::Survey,
+    ring::{Place, Rings},
+    snapshot::Snapshot,
 };
-
-/// What PostgreSQL knows of transactions, all by top-level 64-bit id.
-pub trait Snapshot {
-    /// All below had ended when the snapshot was taken.
-    fn xmin(&self) -> u64;
-
-    /// Whether it had ended when the snapshot was taken (`!XidInMVCCSnapshot`).
-    fn has_ended(&self, fxid: u64) -> bool;
-
-    /// Whether it has rolled back by now. False when in doubt.
-    fn did_abort(&self, fxid: u64) -> bool;
-
-    /// Whether it had committed when the snapshot was taken; of transactions from long ago, whether
-    /// true or not does not matter.
-    fn sees(&self, fxid: u64) -> bool {
-        fxid < self.xmin() || self.has_ended(fxid)
-    }
-
-    /// What is known by now of the transactions that ran when the snapshot was taken.
-    fn survey(&self) -> Survey {
-        Survey::unknown(self.xmin())
-    }
-
-    /// Whether it is the validated transaction itself.
-    fn is_mine(&self, fxid: u64) -> bool;
-
-    /// Whether the relation's own versions show that nobody whom the snapshot does not see has
-    /// written these keys, but for who has rolled back or has no CSN yet. False in doubt. Asked
-    /// where the rings do not tell, after `before` was taken.
-    fn shows_no_writer(&self, _relation: Relation, _read: &IntervalSet) -> bool {
-        false
-    }
-}
 
 /// How it came to a conflict.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -155,11 +123,13 @@ impl<'a, S: Snapshot> Validation<'a, S> {
                 return None;
             }
             let is_unwritten = |range| ledger.ranges.is_unwritten(relation, Some(range), xmin);
-            let all = self.narrow(&ledger, relation, read, &map, &is_unwritten, |look| {
-                work.quiet += 1;
-                let is_quiet = look.rings.is_quiet(look.bucket, xmin);
-                is_quiet.then_some(()).ok_or(())
-            });
+            let all = self
+                .board
+                .narrow(&ledger, relation, read, &map, &is_unwritten, |look| {
+                    work.quiet += 1;
+                    let is_quiet = look.rings.is_quiet(look.bucket, xmin);
+                    is_quiet.then_some(()).ok_or(())
+                });
             all.ok()?;
         }
         Some(work)
@@ -200,7 +170,7 @@ impl<'a, S: Snapshot> Validation<'a, S> {
         predicates.iter().try_for_each(|(relation, read)| {
             let map = (self.ranges)(relation);
             let ledger = self.board.writes;
-            self.buckets(&ledger, relation, read, &map, |look| {
+            self.board.buckets(&ledger, relation, read, &map, |look| {
                 let mut newer = None;
                 let gap = look.rings.walk_since(look.bucket, from, |entry| {
                     let is_newer = entry.csn.is_none_or(|csn| csn >= from);
@@ -398,9 +368,11 @@ impl<S: Snapshot> RelationCheck<'_, '_, S> {
             return Ok(());
         }
         let is_unwritten = |range| ledger.ranges.is_unwritten(relation, Some(range), xmin);
-        validation.buckets_but(&ledger, relation, read, &map, &is_unwritten, |look| {
-            self.bucket(&look, &map)
-        })?;
+        validation
+            .board
+            .buckets_but(&ledger, relation, read, &map, &is_unwritten, |look| {
+                self.bucket(&look, &map)
+            })?;
         let Some((gap, range)) = self.gap.filter(|_| !self.stopped) else {
             return Ok(());
         };

@@ -7,11 +7,12 @@ use std::ops::ControlFlow;
 
 use crate::{
     csn::Csn,
+    entry::Entry,
     fault::{Fault, planted},
     predicate::Predicates,
     register::{Numbered, RingPair},
-    ring::Entry,
-    validate::{Conflict, Refusal, Snapshot, Validation, Work},
+    snapshot::Snapshot,
+    validate::{Conflict, Refusal, Validation, Work},
 };
 
 /// What became of the validation of a transaction with writes.
@@ -124,7 +125,7 @@ impl<S: Snapshot> Validation<'_, S> {
     ) -> bool {
         keys.iter().all(|(relation, keys)| {
             let map = (self.ranges)(relation);
-            let clear = self.buckets(ledger, relation, keys, &map, |look| {
+            let clear = self.board.buckets(ledger, relation, keys, &map, |look| {
                 let mut is_met = false;
                 let gap = look.rings.walk_since(look.bucket, position, |entry| {
                     is_met = entry.relation == relation
@@ -153,7 +154,7 @@ impl<S: Snapshot> Validation<'_, S> {
             let map = (self.ranges)(relation);
             // The highest transaction that may have moved and whose entries are not all there.
             let mut hidden = 0;
-            let nobody = self.buckets(&ledger, relation, read, &map, |look| {
+            let nobody = self.board.buckets(&ledger, relation, read, &map, |look| {
                 let rings = look.rings;
                 if rings.is_quiet(look.bucket, xmin) {
                     return Ok(());

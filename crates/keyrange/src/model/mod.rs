@@ -9,4 +9,5 @@ mod play;
 mod rings;
 mod serializable;
 mod server;
+mod table;
 mod transaction;

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use shuttle::sync::Mutex;
 
 use super::history::{Key, Record, Row};
-use super::transaction::image;
+use super::table::image;
 use crate::{
     Bucket, Clock, Committer, Csn, IntervalSet, Mark, Relation, RingPair, RingSpace, Rings, Slot,
     Snapshot, Survey, has_no_csn,

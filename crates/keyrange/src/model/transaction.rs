@@ -5,20 +5,17 @@ use std::ops::ControlFlow;
 use shuttle::rand::{Rng, thread_rng};
 
 use super::{
-    history::{Key, Record, Scan},
+    history::{Record, Scan},
     outcomes::Outcomes,
     plan::Plan,
     server::{Fate, READER, Server, View},
+    table::{KEYS, TABLE, image, layout, ranges, ranges_in_pieces},
 };
 use crate::{
-    Conflict, Csn, Grid, Interval, Kind, Layout, Numbered, Operator, Predicates, RangeMap, Refusal,
-    Relation, RingCopy, ScanKey, Snapshot, Validation, Value, WriteSet, Written,
+    Conflict, Csn, Interval, Numbered, Operator, Predicates, RangeMap, Refusal, Relation, RingCopy,
+    ScanKey, Snapshot, Validation, Value, WriteSet, Written,
     fault::{Fault, planted},
 };
-
-const TABLE: Relation = 7;
-const KEYS: Key = 6;
-const KEYS_IN_RANGE: u128 = 2;
 
 pub struct Session<'a> {
     pub server: &'a Server,
@@ -29,27 +26,6 @@ pub struct Session<'a> {
 
 fn chance(share: f64) -> bool {
     share > 0.0 && thread_rng().gen_bool(share)
-}
-
-fn layout() -> Layout {
-    Layout::fit(&[Kind::Int4])
-}
-
-/// The image of a key.
-pub fn image(key: Key) -> Interval {
-    layout().image(&[Value::Int(key)])
-}
-
-fn grid() -> Grid {
-    Grid::new(KEYS_IN_RANGE * layout().unit())
-}
-
-fn ranges<'a>(_: Relation) -> RangeMap<'a> {
-    RangeMap::Grid(grid())
-}
-
-fn ranges_in_pieces<'a>(_: Relation) -> RangeMap<'a> {
-    RangeMap::Grid(grid().with_pieces(2))
 }
 
 /// What a transaction has read: rows, and predicates for its validation.
