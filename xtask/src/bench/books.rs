@@ -4,7 +4,7 @@
 use anyhow::{Context, ensure};
 use postgres::Client;
 
-use super::postgres_site::{INDEX_SCANS, without};
+use super::scans::{INDEX_SCANS, without};
 
 /// A query for one row of bigints that only committed transactions change, each of them by a fixed
 /// number.

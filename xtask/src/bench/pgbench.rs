@@ -13,9 +13,8 @@ use super::interrupt;
 use super::latency::Latency;
 use super::pgbench_report::Report;
 use super::scratch::Scratch;
-use super::tpcc;
+use super::script::{Script, Source};
 use super::transactions::{self, Event, Transactions};
-use super::workload::{Script, Source};
 
 /// How pgbench sends its statements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum, serde::Serialize)]
@@ -37,6 +36,9 @@ impl Protocol {
         }
     }
 }
+
+/// The database of TPC-C that is worked on.
+pub const TPCC_DATABASE: &str = "tpcc";
 
 /// Transactions that arrive by the clock, on average so many per second, whether or not the last
 /// ones are done.
@@ -100,7 +102,7 @@ impl<'a> Load<'a> {
     /// The database that it goes to.
     pub fn database(&self) -> &'static str {
         match self.warehouses {
-            Some(_) => tpcc::DATABASE,
+            Some(_) => TPCC_DATABASE,
             None => "postgres",
         }
     }

@@ -11,8 +11,10 @@ use super::catalog::{self, System};
 use super::old_snapshot::OldSnapshot;
 use super::pgbench::{self, Load, Outcome};
 use super::sample::{Sample, Sampler};
+use super::scans::{INDEX_SCANS, without};
+use super::script::{Script, Source};
 use super::site::{Description, Findings, Site};
-use super::workload::{self, Script, Source, Tables, Workload};
+use super::workload::{self, Tables, Workload};
 use super::{books, sysbench, tpcc};
 
 /// The same for every variant.
@@ -233,26 +235,6 @@ fn number(control: &mut Client, sql: &str) -> anyhow::Result<i64> {
         .query_one(sql, &[])
         .with_context(|| format!("reading \"{sql}\""))?
         .get(0))
-}
-
-/// The ways to read a table through its indexes.
-pub const INDEX_SCANS: &[&str] = &["indexscan", "indexonlyscan", "bitmapscan"];
-
-/// Does something while the planner takes none of these ways if there is another.
-pub fn without<T>(
-    control: &mut Client,
-    ways: &[&str],
-    act: impl FnOnce(&mut Client) -> anyhow::Result<T>,
-) -> anyhow::Result<T> {
-    let switch = |to: &str| -> String {
-        ways.iter()
-            .map(|way| format!("SET enable_{way} = {to};"))
-            .collect()
-    };
-    control.batch_execute(&switch("off"))?;
-    let done = act(control)?;
-    control.batch_execute(&switch("on"))?;
-    Ok(done)
 }
 
 /// What the library has counted since the last reset, without what is still zero.

@@ -18,8 +18,9 @@ use super::postgres_site::PostgresSite;
 use super::progress::Progress;
 use super::record::{Record, Run, summarize};
 use super::rounds::{Turn, in_rounds};
+use super::script::{Script, Source};
 use super::site::{Findings, Site};
-use super::workload::{self, Effect, Script, Source, Tables, Workload};
+use super::workload::{self, Effect, Tables, Workload};
 use super::{sysbench, tpcc};
 
 /// A benchmark, and how long and how often.

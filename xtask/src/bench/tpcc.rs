@@ -5,10 +5,8 @@ use anyhow::Context;
 use pgserver::Server;
 
 use super::catalog::System;
+use super::pgbench::TPCC_DATABASE;
 use super::workload::tpcc::{DECLARE, LOAD};
-
-/// The one that is worked on.
-pub const DATABASE: &str = "tpcc";
 
 /// More than what all servers have: the tables are in memory.
 pub const SETTINGS: &[(&str, &str)] = &[("shared_buffers", "4GB")];
@@ -22,7 +20,7 @@ pub fn copy(
     of_txn_heap: bool,
 ) -> anyhow::Result<()> {
     let ours = if of_txn_heap { "_ours" } else { "" };
-    let loaded = format!("{DATABASE}_{warehouses}{ours}");
+    let loaded = format!("{TPCC_DATABASE}_{warehouses}{ours}");
     let known = server
         .connect()?
         .query_opt("SELECT FROM pg_database WHERE datname = $1", &[&loaded])?;
@@ -33,10 +31,10 @@ pub fn copy(
     server
         .psql(&format!(
             "SET client_min_messages = warning;
-             DROP DATABASE IF EXISTS {DATABASE};
+             DROP DATABASE IF EXISTS {TPCC_DATABASE};
              CHECKPOINT;
-             CREATE DATABASE {DATABASE} TEMPLATE {loaded} STRATEGY wal_log;
-             \\connect {DATABASE}
+             CREATE DATABASE {TPCC_DATABASE} TEMPLATE {loaded} STRATEGY wal_log;
+             \\connect {TPCC_DATABASE}
              SELECT count(pg_prewarm(oid::regclass)) FROM pg_class
              WHERE relkind IN ('r', 'i') AND relnamespace = 'public'::regnamespace;"
         ))

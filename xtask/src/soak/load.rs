@@ -13,7 +13,7 @@ use crate::bench::interrupt;
 use crate::bench::pgbench::{Failure, GRACE, MAX_TRIES, Running, add_scripts};
 use crate::bench::pgbench_report::Report;
 use crate::bench::scratch::Scratch;
-use crate::bench::workload::Script;
+use crate::bench::script::Script;
 
 /// A running load.
 pub struct Load {

@@ -2,7 +2,8 @@
 
 use serde::Serialize;
 
-use crate::bench::workload::{HOT_ROWS, Script, Source};
+use crate::bench::script::{Script, Source};
+use crate::bench::workload::HOT_ROWS;
 
 /// Where an acknowledged transaction of a script is to be found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

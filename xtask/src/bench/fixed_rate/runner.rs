@@ -20,10 +20,11 @@ use crate::bench::progress::Progress;
 use crate::bench::rounds::{Turn, in_rounds};
 use crate::bench::runner::{AROUND_SECONDS, texts};
 use crate::bench::sample::Sample;
+use crate::bench::script::{Script, Source};
 use crate::bench::site::Site;
 use crate::bench::transactions::Event;
 use crate::bench::variant::{Variant, needs_library};
-use crate::bench::workload::{HOT_ROW, Script, Source};
+use crate::bench::workload::HOT_ROW;
 
 /// Updates of the other rows of table `hot`.
 const COLD: &[Script] = &[Script {

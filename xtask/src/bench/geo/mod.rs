@@ -8,6 +8,7 @@
 
 mod catalog;
 pub mod cluster;
+mod draws;
 pub mod load;
 pub mod paper;
 mod place;

@@ -9,13 +9,14 @@ use pgserver::PgInstall;
 
 use super::catalog::{BASELINES, Benchmark};
 use super::cluster::Layout;
+use super::draws::Draws;
 use super::load::{self, Clock, Seen, Watch, Watched};
 use super::place::At;
 use super::record::{Hold, PlaceRecord, Record, Run, VariantRecord, summarize};
 use super::session::{Manner, Session, random};
 use super::site::Site;
 use super::variant::Variant;
-use super::workload::{Draws, Schema, Sizes};
+use super::workload::{Schema, Sizes};
 use super::xa::Xa;
 use crate::bench::interrupt;
 use crate::bench::latency::Latency;

@@ -8,9 +8,10 @@ use postgres::{Client, Config, Error, NoTls, Statement};
 use rand::SeedableRng;
 use rand::rngs::SmallRng;
 
+use super::draws::Draws;
 use super::load;
 use super::transaction::{Kind, Step, Transaction, Value};
-use super::workload::{Draws, Schema, Sizes};
+use super::workload::{Schema, Sizes};
 
 /// Says that the next statement is the last one.
 const LAST: &str = "SET LOCAL txn.geo_last = on";

@@ -1,11 +1,4 @@
-//! What clients do: tables over the nodes, transactions, and the books that must agree.
-
-use rand::rngs::SmallRng;
-
-use super::place::At;
-use super::tpcc::{self, Tpcc};
-use super::transaction::Transaction;
-use super::ycsb::{self, Ycsb};
+//! Kinds of transactions, their tables over the nodes, and the books that must agree.
 
 /// A kind of transactions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
@@ -22,14 +15,6 @@ impl Kind {
             Kind::Ycsb => "YCSB",
             Kind::Payment => "Payment",
             Kind::NewOrder => "New-Order",
-        }
-    }
-
-    /// Its tables, at the nodes and at the coordinator, and its books.
-    pub fn schema(self) -> &'static Schema {
-        match self {
-            Kind::Ycsb => &ycsb::SCHEMA,
-            Kind::Payment | Kind::NewOrder => &tpcc::SCHEMA,
         }
     }
 }
@@ -73,28 +58,5 @@ impl Sizes {
             "\\set node {node}\n\\set rows {}\n\\set warehouses {}\n",
             self.rows, self.warehouses
         )
-    }
-}
-
-/// Draws the transactions of a client.
-pub enum Draws {
-    Ycsb(Ycsb),
-    Tpcc(Tpcc),
-}
-
-impl Draws {
-    /// Of the client of that number.
-    pub fn new(at: &At, sizes: &Sizes, client: usize) -> anyhow::Result<Self> {
-        Ok(match at.kind {
-            Kind::Ycsb => Self::Ycsb(Ycsb::new(at, sizes)?),
-            Kind::Payment | Kind::NewOrder => Self::Tpcc(Tpcc::new(at, sizes, client)),
-        })
-    }
-
-    pub fn draw(&self, rng: &mut SmallRng) -> Transaction {
-        match self {
-            Self::Ycsb(ycsb) => ycsb.draw(rng),
-            Self::Tpcc(tpcc) => tpcc.draw(rng),
-        }
     }
 }

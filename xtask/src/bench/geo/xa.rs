@@ -14,12 +14,13 @@ use sha2::{Digest, Sha256};
 use tempfile::TempDir;
 
 use super::cluster::LOCK_OPTION;
+use super::draws::Draws;
 use super::load::{Clock, Seen, Watched};
 use super::place::At;
 use super::session::random;
 use super::site::Site;
 use super::transaction::Transaction;
-use super::workload::{Draws, Kind, Schema, Sizes};
+use super::workload::{Kind, Schema, Sizes};
 use crate::bench::pgbench::Running;
 use crate::tools::output;
 

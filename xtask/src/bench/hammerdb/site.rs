@@ -13,8 +13,9 @@ use postgres::Client;
 
 use super::cli::Hammer;
 use crate::bench::catalog::System;
-use crate::bench::postgres_site::{INDEX_SCANS, SETTINGS, counters, describe};
+use crate::bench::postgres_site::{SETTINGS, counters, describe};
 use crate::bench::sample::Sampler;
+use crate::bench::scans::INDEX_SCANS;
 use crate::bench::site::Description;
 
 const SUPERUSER: &str = "postgres";

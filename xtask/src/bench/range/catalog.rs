@@ -1,7 +1,8 @@
 //! The named range benchmarks: an axis each, and the variants that are compared along it.
 
 use super::axis::{At, varying};
-use super::mix::{Kind, MixScript, Sizes};
+use super::mix::{Kind, Sizes};
+use super::script::MixScript;
 use super::variant::{self, HEAP, REPEATABLE_READ, REPEATABLE_READ_TXN_HEAP, SSI, Variant};
 use crate::bench::axis::{label, replace};
 

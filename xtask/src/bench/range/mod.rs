@@ -7,10 +7,12 @@
 
 mod axis;
 mod catalog;
+mod division;
 mod mix;
 mod record;
 mod report;
 mod runner;
+mod script;
 mod site;
 mod table;
 mod tpcc;

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::catalog::Place;
-use super::mix::Class;
+use super::script::Class;
 use super::variant::ServerKind;
 use crate::bench::latency::Latency;
 use crate::bench::machine::Machine;

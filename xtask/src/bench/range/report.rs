@@ -2,7 +2,6 @@
 
 use maud::{Markup, html};
 
-use super::mix::Class;
 use super::record::{Line, Record};
 use super::table::{reasons, shared_memory, sheet};
 use super::variant::color_of;

@@ -8,8 +8,8 @@ use hdrhistogram::Histogram;
 use pgserver::PgInstall;
 
 use super::catalog::{Benchmark, Place};
-use super::mix::{Class, Data, MixScript};
 use super::record::{ClassRun, Record, Run, ServerRecord, summarize};
+use super::script::{Class, Data, MixScript};
 use super::site::RangeSite;
 use super::variant::{ServerKind, Variant};
 use crate::bench::common::Common;
@@ -22,7 +22,6 @@ use crate::bench::progress::Progress;
 use crate::bench::rounds::{Turn, in_rounds};
 use crate::bench::table::once;
 use crate::bench::transactions::Transactions;
-use crate::bench::workload::{Script, Source};
 
 /// A benchmark, and how long and how often.
 pub struct Plan {

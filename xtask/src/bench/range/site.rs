@@ -6,9 +6,10 @@ use anyhow::{Context, ensure};
 use pgserver::{PgInstall, Server, ServerOptions};
 use postgres::Client;
 
-use super::mix::{Data, MixScript};
+use super::division::Division;
 use super::record::SharedMemory;
-use super::variant::{Division, ServerKind, Variant};
+use super::script::{Data, MixScript};
+use super::variant::{ServerKind, Variant};
 use crate::bench::books::Books;
 use crate::bench::catalog::System;
 use crate::bench::pgbench::{self, Ended, Load};

@@ -1,7 +1,7 @@
 //! The summary as a table in the terminal, and a run as a line.
 
-use super::mix::Class;
 use super::record::{ClassRun, Line, Record, Run, ServerRecord};
+use super::script::Class;
 use super::variant::{RANGE_OCC, color_of};
 use crate::bench::rounds::Ran;
 use crate::bench::table::{Row, Sheet, latency, range, ratio};

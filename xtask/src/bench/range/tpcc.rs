@@ -1,8 +1,8 @@
 //! TPC-C's New-Order and Payment beside a bulk transaction that rewards the best customer of a part
 //! of a district: what ROCC's paper measures. Reduced to what these transactions look at.
 
-use super::mix::{Class, Data, MixScript};
-use super::variant::Division;
+use super::division::Division;
+use super::script::{Class, Data, MixScript};
 use crate::bench::books::Books;
 
 /// Of each warehouse; TPC-C has ten times as many.

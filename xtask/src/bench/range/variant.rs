@@ -3,6 +3,7 @@
 use plotters::style::RGBColor;
 
 use super::axis::At;
+use super::division::Division;
 use super::mix::Kind;
 use super::tpcc;
 
@@ -14,15 +15,6 @@ pub struct ServerKind {
     pub access_method: &'static str,
     /// Settings beside those that all servers have.
     pub settings: Vec<(&'static str, String)>,
-}
-
-/// How the keys of a table are divided into ranges, as `txn.partition_by_range` takes it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Division {
-    Ranges(u64),
-    /// Keys of each range.
-    Width(u64),
 }
 
 /// A line of a table, a curve of a plot.

@@ -1,51 +1,12 @@
 //! The page's part about transactions over distant nodes.
 
-use std::collections::BTreeMap;
-
-use serde::Deserialize;
-
-use super::records::{File, Machine, Record, System};
+use super::records::{File, Geo, GeoLine, Record};
 use super::{command, list, origin, rate, ratio, table, variants};
 use crate::bench::geo::paper::{self, Measured};
-use crate::bench::geo::{At, Sizes, options};
-use crate::bench::stats::Spread;
+use crate::bench::geo::{At, options};
 use crate::bench::table::milliseconds;
 
-#[derive(Deserialize)]
-pub struct Geo {
-    benchmark: String,
-    about: String,
-    machine: Machine,
-    servers: Vec<System>,
-    protocol: String,
-    seconds: u64,
-    rounds: usize,
-    rtt_ms: Vec<Vec<f64>>,
-    sizes: Sizes,
-    baselines: Vec<String>,
-    places: Vec<Place>,
-    summary: Vec<Line>,
-}
-
-#[derive(Deserialize)]
-struct Place {
-    at: At,
-}
-
-#[derive(Deserialize)]
-struct Line {
-    place: String,
-    variant: String,
-    tps: Spread,
-    refused: Spread,
-    p50_ms: Option<f64>,
-    p99_ms: Option<f64>,
-    trips: Spread,
-    hold_p50_ms: Vec<Option<f64>>,
-    ratios: BTreeMap<String, Spread>,
-}
-
-impl Line {
+impl GeoLine {
     fn measured(&self) -> Measured<'_> {
         let median = |name: &str| self.ratios.get(name).map(|spread| spread.median);
         Measured {
@@ -124,7 +85,7 @@ pub fn beside_the_paper(files: &[File]) -> String {
             continue;
         }
         seen.push(&record.benchmark);
-        let lines: Vec<Measured> = record.summary.iter().map(Line::measured).collect();
+        let lines: Vec<Measured> = record.summary.iter().map(GeoLine::measured).collect();
         for row in paper::rows(&record.benchmark, &lines) {
             let mut row = row.to_vec();
             row.push(format!("`{}`", record.command()));

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use anyhow::Context;
 use serde::Deserialize;
 
-use super::geo::Geo;
 use crate::bench::archive::{self, Content};
+use crate::bench::geo::{At, Sizes};
 use crate::bench::stats::Spread;
 
 /// A file of `bench/results`, by its name without the ending.
@@ -142,6 +142,40 @@ pub struct RangeLine {
     pub class: String,
     pub tps: Spread,
     pub refused: Spread,
+    pub ratios: BTreeMap<String, Spread>,
+}
+
+#[derive(Deserialize)]
+pub struct Geo {
+    pub benchmark: String,
+    pub about: String,
+    pub machine: Machine,
+    pub servers: Vec<System>,
+    pub protocol: String,
+    pub seconds: u64,
+    pub rounds: usize,
+    pub rtt_ms: Vec<Vec<f64>>,
+    pub sizes: Sizes,
+    pub baselines: Vec<String>,
+    pub places: Vec<GeoPlace>,
+    pub summary: Vec<GeoLine>,
+}
+
+#[derive(Deserialize)]
+pub struct GeoPlace {
+    pub at: At,
+}
+
+#[derive(Deserialize)]
+pub struct GeoLine {
+    pub place: String,
+    pub variant: String,
+    pub tps: Spread,
+    pub refused: Spread,
+    pub p50_ms: Option<f64>,
+    pub p99_ms: Option<f64>,
+    pub trips: Spread,
+    pub hold_p50_ms: Vec<Option<f64>>,
     pub ratios: BTreeMap<String, Spread>,
 }
 

@@ -1,7 +1,8 @@
 //! YCSB's read-modify-write of ten keys of a million, drawn by Zipf's law: undeclared, declared,
 //! and with what people do instead.
 
-use super::{Effect, Script, Source, Tables, Workload, counter};
+use super::{Effect, Tables, Workload, counter};
+use crate::bench::script::{Script, Source};
 
 /// What makes the tables and procedures.
 pub const SCHEMA: &str = include_str!("../../../../bench/lane/schema.sql");

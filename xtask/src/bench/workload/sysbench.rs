@@ -1,7 +1,8 @@
 //! sysbench's own scripts on a table of its own, with keys that are skewed or uniform. Debian's
 //! build knows no Zipf's law.
 
-use super::{Effect, Script, Source, Tables, Workload, counter};
+use super::{Effect, Tables, Workload, counter};
+use crate::bench::script::{Script, Source};
 
 /// Rows of its table.
 pub const ROWS: i64 = 100_000;

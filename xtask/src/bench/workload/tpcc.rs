@@ -1,8 +1,9 @@
 //! TPC-C's mix of five transactions, as calls of stored procedures and as the statements of a
 //! client. There are no keying and think times: every client begins its next transaction at once.
 
-use super::{Audit, Script, Source, Tables, Workload, counter};
+use super::{Audit, Tables, Workload, counter};
 use crate::bench::books::Books;
+use crate::bench::script::{Script, Source};
 
 /// What makes the database of some warehouses, for psql, which sets `warehouses`.
 pub const LOAD: &str = concat!(
