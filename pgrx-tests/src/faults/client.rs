@@ -12,8 +12,9 @@ use tokio_postgres::error::Severity;
 use tokio_postgres::{Client, Config, Error, NoTls, Statement};
 
 use super::book::{Entry, Fate};
+use super::kind::Kind;
 use super::plan::{Aim, POINTS, Plan, rng};
-use super::transaction::{self, AUTO, Kind, READ, Step, Transaction};
+use super::transaction::{self, AUTO, READ, Step, Transaction};
 
 /// How often somebody who waits for the server looks again.
 const TICK: Duration = Duration::from_millis(20);

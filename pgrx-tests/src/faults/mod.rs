@@ -9,6 +9,7 @@ mod book;
 mod client;
 mod cycle;
 mod disk;
+mod kind;
 mod log;
 mod plan;
 mod replica;

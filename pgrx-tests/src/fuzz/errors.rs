@@ -1,7 +1,7 @@
 //! Errors: those that stock PostgreSQL may give in the same place, and those that the documentation
 //! adds.
 use super::account::{Account, Fate};
-use super::judge::Finding;
+use super::finding::Finding;
 use super::schedule::{Kind, Step};
 use super::session::Answer;
 

@@ -2,7 +2,7 @@
 //! `observe.rs`.
 use std::fmt::Write as _;
 
-use super::schema::Table;
+use super::table::Table;
 
 /// The function whose definition changes, as it is at the beginning of each schedule.
 pub const FIRST_DEFINITION: &str = "CREATE OR REPLACE FUNCTION defined() RETURNS text \

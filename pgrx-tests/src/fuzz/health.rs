@@ -6,11 +6,12 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result};
 use postgres::{Client, SimpleQueryMessage};
 
-use super::judge::Finding;
+use super::finding::Finding;
 use super::observe;
 use super::run::Stage;
 use super::schedule::{Log, Schedule};
-use super::schema::Table;
+use super::schema::Schema;
+use super::table::Table;
 
 /// How long the extension may remember waits of sessions that have ended.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -66,7 +67,7 @@ pub fn look(client: &mut Client, schedule: &Schedule, relations: &Relations) -> 
         rows(client, schedule, table, &mut found)?;
     }
     notes(client, &mut found)?;
-    found.contents = super::replay::contents(client, &schedule.schema)?;
+    found.contents = contents(client, &schedule.schema)?;
     checks(client, schedule, &mut found)?;
     amcheck(client, relations, &mut found)?;
     Ok(found)
@@ -103,6 +104,32 @@ fn texts(client: &mut Client, sql: &str) -> Result<Vec<String>> {
             SimpleQueryMessage::Row(row) => Some(row.get(0).unwrap_or_default().to_owned()),
             _ => None,
         })
+        .collect())
+}
+
+/// Everything in the tables that does not depend on how often a statement was tried.
+pub fn contents(client: &mut Client, schema: &Schema) -> Result<Vec<String>> {
+    let mut tables: Vec<String> = schema
+        .tables
+        .iter()
+        .map(|table| table.name.to_string())
+        .collect();
+    tables.extend([
+        "chain".to_owned(),
+        "ledger".to_owned(),
+        "remote_t".to_owned(),
+    ]);
+    let texts = tables
+        .iter()
+        .map(|table| format!("SELECT '{table} ' || x::text FROM {table} x"));
+    let sql = format!(
+        "{} ORDER BY 1",
+        texts.collect::<Vec<_>>().join(" UNION ALL ")
+    );
+    Ok(client
+        .query(&sql, &[])?
+        .iter()
+        .map(|row| row.get(0))
         .collect())
 }
 

@@ -2,8 +2,10 @@
 //! the extension, judged by what stock PostgreSQL allows. See the README of this folder.
 
 mod account;
+mod compose;
 mod draw;
 mod errors;
+mod finding;
 mod functions;
 mod grammar;
 mod health;
@@ -15,9 +17,11 @@ mod report;
 mod run;
 mod schedule;
 mod schema;
+mod server;
 mod session;
 mod shrink;
 mod site;
+mod table;
 mod theme;
 
 use std::collections::BTreeSet;
@@ -27,7 +31,7 @@ use std::time::{Duration, Instant};
 use anyhow::Result;
 use pgserver::PgInstall;
 
-pub use judge::Finding;
+pub use finding::Finding;
 pub use report::{Failure, Report};
 use schedule::Schedule;
 use site::Site;
@@ -80,12 +84,12 @@ pub fn run(
         if over {
             break;
         }
-        let mut schedule = draw::schedule(seed, site.abilities);
+        let mut schedule = compose::schedule(seed, site.abilities);
         if !schedule.mentions(&options.only) {
             continue;
         }
         if options.off {
-            schedule = draw::switched_off(schedule);
+            schedule = compose::switched_off(schedule);
         }
         let (run, findings) = site.attempt(&schedule, &mut report)?;
         report.last_seed = seed;

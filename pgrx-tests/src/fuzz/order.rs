@@ -3,7 +3,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::account::{Account, Fate, bits};
 use super::errors::CONCURRENT;
-use super::judge::Finding;
+use super::finding::Finding;
 use super::observe::How;
 use super::session::Answer;
 

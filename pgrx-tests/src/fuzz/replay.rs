@@ -6,31 +6,17 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use anyhow::Result;
 use pgserver::{PgInstall, Server, ServerOptions};
-use postgres::Client;
-use serde::Serialize;
 
 use super::account::{Account, Effect, Fate, bits};
-use super::draw::{DECLARES, SAME_TABLES};
-use super::health::Final;
-use super::judge::Finding;
+use super::compose::{DECLARES, SAME_TABLES};
+use super::finding::Finding;
+use super::health::{Final, contents};
 use super::observe::{self, How};
+use super::report::Tally;
 use super::run::{Event, Run, Stage};
 use super::schedule::{Kind, Schedule, Step};
-use super::schema::Schema;
+use super::server;
 use super::session::Answer;
-use super::site;
-
-/// How far replays went.
-#[derive(Clone, Copy, Debug, Default, Serialize)]
-pub struct Tally {
-    /// Every statement was told the same, and the tables are the same.
-    pub same: u64,
-    /// Stock PostgreSQL came upon other versions, or waited: the answers do not say all of the
-    /// order.
-    pub elsewhere: u64,
-    /// Not replayed: snapshots of whole transactions, failed statements behind savepoints.
-    pub left_out: u64,
-}
 
 /// The server without the library.
 pub struct Stock {
@@ -42,8 +28,8 @@ pub struct Stock {
 
 impl Stock {
     pub fn start(install: &PgInstall) -> Result<Self> {
-        let server = Server::start(install, site::settings(ServerOptions::stock()))?;
-        site::prepare(&server)?;
+        let server = Server::start(install, server::settings(ServerOptions::stock()))?;
+        server::prepare(&server)?;
         Ok(Stock {
             stage: Stage::new(&server)?,
             _server: server,
@@ -133,32 +119,6 @@ impl Stock {
         }
         Ok(findings)
     }
-}
-
-/// Everything in the tables that does not depend on how often a statement was tried.
-pub fn contents(client: &mut Client, schema: &Schema) -> Result<Vec<String>> {
-    let mut tables: Vec<String> = schema
-        .tables
-        .iter()
-        .map(|table| table.name.to_string())
-        .collect();
-    tables.extend([
-        "chain".to_owned(),
-        "ledger".to_owned(),
-        "remote_t".to_owned(),
-    ]);
-    let texts = tables
-        .iter()
-        .map(|table| format!("SELECT '{table} ' || x::text FROM {table} x"));
-    let sql = format!(
-        "{} ORDER BY 1",
-        texts.collect::<Vec<_>>().join(" UNION ALL ")
-    );
-    Ok(client
-        .query(&sql, &[])?
-        .iter()
-        .map(|row| row.get(0))
-        .collect())
 }
 
 fn is_done(answer: Option<&Answer>) -> bool {

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use postgres::Error;
 use serde::Serialize;
 
-use super::judge::Finding;
+use super::finding::Finding;
 use super::run::Run;
 use super::schedule::{Schedule, letter};
 use super::session::Answer;
@@ -19,6 +19,18 @@ pub struct Failure {
     pub steps: usize,
     pub shrunk_to: usize,
     pub transcript: String,
+}
+
+/// How far replays went.
+#[derive(Clone, Copy, Debug, Default, Serialize)]
+pub struct Tally {
+    /// Every statement was told the same, and the tables are the same.
+    pub same: u64,
+    /// Stock PostgreSQL came upon other versions, or waited: the answers do not say all of the
+    /// order.
+    pub elsewhere: u64,
+    /// Not replayed: snapshots of whole transactions, failed statements behind savepoints.
+    pub left_out: u64,
 }
 
 #[derive(Clone, Debug, Default, Serialize)]
@@ -35,7 +47,7 @@ pub struct Report {
     /// Errors by SQLSTATE.
     pub errors: BTreeMap<String, u64>,
     /// The transactions that were replayed without the library, and how far that went.
-    pub replays: super::replay::Tally,
+    pub replays: Tally,
     /// `txn.stats`: what followed, was combined, validated and so on.
     pub stats: BTreeMap<String, i64>,
     /// The seeds of all failures, by the rules that were broken.

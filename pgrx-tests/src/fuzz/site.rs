@@ -3,13 +3,16 @@ use anyhow::{Context, Result};
 use pgserver::{PgInstall, Server, ServerOptions};
 
 use super::Options;
-use super::draw::{Abilities, SAME_TABLES};
+use super::compose::SAME_TABLES;
+use super::draw::Abilities;
+use super::finding::Finding;
 use super::health::{self, Relations};
-use super::judge::{self, Finding};
+use super::judge;
 use super::replay::Stock;
 use super::report::Report;
 use super::run::{Run, Stage};
 use super::schedule::Schedule;
+use super::server;
 use super::session::Answer;
 use crate::{int, text};
 
@@ -46,26 +49,14 @@ pub struct Site {
     before: Vec<i64>,
 }
 
-pub fn settings(options: ServerOptions) -> ServerOptions {
-    options
-        .set("max_connections", 60)
-        .set("max_prepared_transactions", 10)
-        .set("deadlock_timeout", "10ms")
-        .set("fsync", "off")
-        .set("shared_buffers", "32MB")
-        .set("checkpoint_timeout", "30min")
-        .set("max_wal_size", "2GB")
-        .set("autovacuum_naptime", "5s")
-}
-
 impl Site {
     pub fn start(install: &PgInstall, options: &Options) -> Result<Self> {
-        let with = settings(ServerOptions {
+        let with = server::settings(ServerOptions {
             library_dir: options.library_dir.clone(),
             ..ServerOptions::default()
         });
         let server = Server::start(install, with.clone())?;
-        let abilities = prepare(&server)?;
+        let abilities = server::prepare(&server)?;
         let stage = Some(Stage::new(&server)?);
         let stock = match options.replay {
             true => Some(Stock::start(install)?),
@@ -198,7 +189,7 @@ impl Site {
         let server = Server::start(&self.install, self.options.clone())?;
         drop(std::mem::replace(&mut self.server, server));
         drop(stage);
-        prepare(&self.server)?;
+        server::prepare(&self.server)?;
         self.stage = Some(Stage::new(&self.server)?);
         self.tables = None;
         Ok(())
@@ -220,25 +211,6 @@ impl Site {
         }
         Ok(())
     }
-}
-
-/// Roles, and a way from the server to itself.
-pub fn prepare(server: &Server) -> Result<Abilities> {
-    let mut client = server.connect()?;
-    client.batch_execute(&format!(
-        "CREATE EXTENSION amcheck; CREATE EXTENSION postgres_fdw;
-         ALTER DATABASE postgres SET search_path = fz, public;
-         CREATE ROLE fz_app; CREATE ROLE fz_other;
-         CREATE SERVER fz_loop FOREIGN DATA WRAPPER postgres_fdw OPTIONS (host '{}', port '{}', dbname 'postgres');
-         CREATE USER MAPPING FOR PUBLIC SERVER fz_loop OPTIONS (user 'postgres', password_required 'false')",
-        server.host().display(),
-        server.port()
-    ))?;
-    if server.options().preload {
-        client.batch_execute("GRANT USAGE ON SCHEMA txn TO fz_app, fz_other")?;
-    }
-    let xml = client.simple_query("SELECT xmlcomment('x')").is_ok();
-    Ok(Abilities { xml })
 }
 
 fn count(run: &Run, report: &mut Report) {

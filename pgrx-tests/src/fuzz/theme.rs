@@ -1,43 +1,7 @@
 //! What a block of schedules leans to. The grammar stays whole: a theme makes some of it likelier,
 //! so that what takes several things at once comes up within minutes.
-use super::grammar::{self, Mix};
-
-#[derive(Clone, Copy, Debug)]
-pub struct Theme {
-    /// Among the themes.
-    weight: u32,
-    /// Kinds of statements; all schedules of `leaning` have one of these.
-    pub mixes: &'static [Mix],
-    /// The part of the schedules that has one of `mixes`.
-    pub leaning: f64,
-    /// The part of the transactions that follow others on hot rows, whatever else is drawn.
-    pub follows: f64,
-    /// The part of the transactions that use indexes, whatever else is drawn.
-    pub by_index: f64,
-    /// The part of the transaction blocks that begin with a write of the hottest row.
-    pub first: f64,
-    /// The part of the transactions without a block; of validated ones it is a fifth at most.
-    pub alone: f64,
-    /// How many of a hundred blocks are rolled back.
-    pub rollbacks: u32,
-    /// The gate opens in the last part of the schedule only: one of so many.
-    pub gate: usize,
-    /// The part of the blocks of schedules with validated transactions.
-    pub range: f64,
-    /// The part of the statements that use the hottest table, and that use its first row.
-    pub hottest: (f64, f64),
-    /// The part of the transactions that use one plan for all parameters.
-    pub generic: f64,
-    /// Numbers of sessions.
-    pub sessions: &'static [usize],
-    /// Row 1 of the first table stands on one page with many versions of another row that has
-    /// an index of its own.
-    pub crowded: bool,
-    /// The hottest table is the last, to which no other refers.
-    pub apart: bool,
-    /// Row 1 of the first table is hot from the beginning.
-    pub warm: bool,
-}
+use super::draw::Theme;
+use super::grammar;
 
 const ANY: Theme = Theme {
     weight: 9,

@@ -2,7 +2,7 @@
 use super::super::draw::{At, Draw, GATE};
 use super::super::functions::item;
 use super::super::schedule::{Kind, Known, Log, Protocol, Step, Write};
-use super::super::schema::Table;
+use super::super::table::Table;
 use super::write::target;
 
 fn protocol(draw: &mut Draw) -> Protocol {

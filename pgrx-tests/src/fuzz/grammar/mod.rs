@@ -6,14 +6,9 @@ mod write;
 
 pub use definition::FROM_EPOCH;
 
-use super::draw::{At, Draw};
-use super::schedule::Step;
+use super::draw::{Draw, Mix, Production};
 
-pub type Production = fn(&mut Draw, At) -> Option<Vec<Step>>;
-/// Kinds of statements with their weights.
-pub type Mix = &'static [(u32, Production)];
-
-/// With their weights.
+/// All kinds with their weights.
 pub const PRODUCTIONS: &[(u32, Production)] = &[
     (14, write::plain),
     (8, write::returning),

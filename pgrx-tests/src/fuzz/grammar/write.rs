@@ -2,7 +2,8 @@
 use super::super::draw::{At, Draw};
 use super::super::functions::item;
 use super::super::schedule::{Known, Log, Protocol, Step};
-use super::super::schema::{Schema, Shape, Table};
+use super::super::schema::Schema;
+use super::super::table::{Shape, Table};
 
 /// A table, one of its rows, a bit for it, and the condition that names the row.
 pub(super) fn target(draw: &mut Draw) -> Option<(Table, u32, u32, String)> {

@@ -4,23 +4,13 @@ mod answers;
 mod definitions;
 mod outcome;
 
-use serde::Serialize;
-
 use super::account::{Account, Place};
 use super::errors;
+use super::finding::Finding;
 use super::health::Final;
 use super::order;
 use super::run::Run;
 use super::schedule::Schedule;
-
-/// Something that stock PostgreSQL could not have done.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Finding {
-    pub rule: &'static str,
-    pub text: String,
-    /// The id of the step that shows it.
-    pub step: Option<usize>,
-}
 
 /// All that is wrong with a run that came to its end.
 pub fn judge(schedule: &Schedule, run: &Run, end: &Final) -> Vec<Finding> {

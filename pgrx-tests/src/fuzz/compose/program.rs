@@ -3,10 +3,11 @@
 use rand::Rng;
 use rand::seq::IndexedRandom;
 
+use super::super::draw::{At, Draw};
 use super::super::grammar;
 use super::super::schedule::{Kind, Mode, Step};
-use super::super::schema::Table;
-use super::{At, DECLARES, Draw};
+use super::super::table::Table;
+use super::DECLARES;
 
 /// Among a hundred modes of transactions, the last that follows others.
 const FOLLOWS: u32 = 71;
