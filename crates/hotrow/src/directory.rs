@@ -5,10 +5,7 @@
 //! PostgreSQL's ordinary way, which is always right. What it finds must be verified (`Row::is`)
 //! under the row's lock. Inserting and removing want the directory's lock.
 
-use crate::{Identity, Promotion, Row, Word32, Word64};
-
-/// Index of a hot row's slot.
-pub type Slot = u32;
+use crate::{Identity, Promotion, Row, Slot, Word32, Word64};
 
 /// Steps that a look-up makes before it gives up on a chain that changes under it.
 const STEPS: usize = 64;

@@ -25,7 +25,7 @@ mod word;
 pub use combine::{ARGUMENT_BYTES, Adoption, CombineRequest, FORM_BYTES, Outcome, RESULT_BYTES};
 pub use contended::{ContendedTables, Contention};
 pub use definitions::{Definitions, Scope};
-pub use directory::{Directory, Slot};
+pub use directory::Directory;
 pub use flush::{Duty, FlushQueue};
 pub use graph::{Actor, Wait, is_in_circle, owner_of};
 pub use guard::{ReadGuard, Verdict};
@@ -36,7 +36,7 @@ pub use membership::{
 };
 pub use mode::{Cause, Mode, Trouble};
 pub use obstacle::Obstacle;
-pub use row::{Counters, Member, Promotion, Row, Tail, World};
+pub use row::{Counters, Member, Promotion, Row, Slot, Tail, World};
 pub use ticket::{Acquired, Patience};
 pub use watch::{Table, WATCHED_TABLES, Watched, WatchedTables};
 pub use word::{Word32, Word64};

@@ -1,6 +1,7 @@
 //! How a hot row is worked at present, and how it learns from trouble (design: "Adapt").
 
-use crate::Row;
+use crate::Obstacle;
+use crate::row::{Row, Tail};
 
 /// The working mode of a hot row.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -77,6 +78,20 @@ impl Row {
         let until = self.backoff_until.get();
         let cause = CAUSES.get(self.cause.get() as usize)?;
         (now < until).then_some((until, *cause))
+    }
+
+    /// What keeps everybody from following the row's tail, in groups of at most `size`. The caller
+    /// holds the row's lock.
+    pub fn obstacle_behind(&self, tail: &Tail, size: u32, now: u64) -> Option<Obstacle> {
+        if self.mode(now) != Mode::Group {
+            Some(Obstacle::Backoff)
+        } else if self.group_length() >= size || self.group_ended.get() != 0 {
+            Some(Obstacle::GroupEnded)
+        } else if !tail.open || tail.tid == 0 {
+            Some(Obstacle::SecondChange)
+        } else {
+            None
+        }
     }
 
     /// A member of the row committed.

@@ -1,9 +1,11 @@
 //! The shared state of a hot row and of a transaction's membership in it.
 
 use crate::{
-    Identity, KEY_COLUMNS, LABEL_BYTES, MemberId, Obstacle, Slot, Word32, Word64,
-    identity::KEY_BYTES,
+    Identity, KEY_COLUMNS, LABEL_BYTES, MemberId, Obstacle, Word32, Word64, identity::KEY_BYTES,
 };
+
+/// Index of a hot row's slot.
+pub type Slot = u32;
 
 /// A hot row. Everything in it is read and written under the row's lock, but for the words marked
 /// `lock-free`.
@@ -280,6 +282,19 @@ impl Row {
         self.members.get() == 0
     }
 
+    /// lock-free: counts one.
+    pub fn note_obstacle(&self, obstacle: Obstacle) {
+        self.counters.obstacles[obstacle as usize].add(1);
+    }
+
+    /// Those that have been met, with how often; the most frequent comes first.
+    pub fn obstacles(&self) -> impl Iterator<Item = (Obstacle, u64)> {
+        let mut counts = Obstacle::ALL
+            .map(|obstacle| (obstacle, self.counters.obstacles[obstacle as usize].get()));
+        counts.sort_by_key(|&(_, count)| std::cmp::Reverse(count));
+        counts.into_iter().take_while(|&(_, count)| count > 0)
+    }
+
     /// Makes this free slot the row `identity`. The caller holds the row's lock.
     pub(crate) fn claim(&self, identity: &Identity, promotion: &Promotion) {
         let (label, now) = (promotion.label, promotion.now);
@@ -432,5 +447,16 @@ mod tests {
         assert!(row.is_hot_for(10, 1000));
         assert!(row.is_hot_for(11, 3));
         assert!(!row.is_hot_for(11, 4));
+    }
+
+    #[test]
+    fn the_most_frequent_comes_first_and_what_was_not_met_is_left_out() {
+        let row = Row::default();
+        row.note_obstacle(Obstacle::Page);
+        for _ in 0..3 {
+            row.note_obstacle(Obstacle::Subtransaction);
+        }
+        let met: Vec<_> = row.obstacles().collect();
+        assert_eq!(met, [(Obstacle::Subtransaction, 3), (Obstacle::Page, 1)]);
     }
 }
