@@ -3,6 +3,7 @@
 use maud::{Markup, html};
 
 use super::record::{Line, Record};
+use super::script::Class;
 use super::table::{reasons, shared_memory, sheet};
 use super::variant::color_of;
 use crate::bench::machine::Machine;

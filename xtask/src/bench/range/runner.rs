@@ -20,6 +20,7 @@ use crate::bench::pgbench::Load;
 use crate::bench::plan::{Bench, Extent};
 use crate::bench::progress::Progress;
 use crate::bench::rounds::{Turn, in_rounds};
+use crate::bench::script::{Script, Source};
 use crate::bench::table::once;
 use crate::bench::transactions::Transactions;
 
