@@ -217,10 +217,8 @@ fn partitions_that_come_before_a_cursor_is_planned() -> Result<()> {
     stopped.release()?;
     let (mut reader, told) = declaring.end()?;
     told?;
-    ensure!(
-        int(&mut reader, "FETCH c")? == 1,
-        "the new partition is missing"
-    );
+    let row = reader.query_one("FETCH c", &[])?;
+    ensure!(row.get::<_, i64>(0) == 1, "the new partition is missing");
     stopped.end()?.1?;
     Ok(())
 }
