@@ -104,7 +104,7 @@ pub fn are_used() -> bool {
 
 /// Whether only the planner has used nodes, and has written nothing there.
 pub fn are_only_planned() -> bool {
-    ONLY_PLANNED.get() && !are_written()
+    are_used() && ONLY_PLANNED.get() && !are_written()
 }
 
 /// Whether the transaction has written at a node.
