@@ -355,6 +355,9 @@ fn not_applied() -> Failure {
     .hint("They commit it as soon as they can. See txn.geo_transactions.")
 }
 
+/// How long a COMMIT whose client does not ask for it waits for the nodes, in microseconds.
+const BUSY_US: u64 = 1_000_000;
+
 /// Has the nodes commit. Whether the resolver does it, as the client does not wait for it; and
 /// whether all nodes have acknowledged the commit.
 fn spread(voting: &Voting) -> (bool, bool) {
@@ -366,7 +369,7 @@ fn spread(voting: &Voting) -> (bool, bool) {
     let nodes: Vec<(Oid, Oid)> = voting.asked.iter().map(node).collect();
     match coordinator::hand_over(voting.identity.incarnation, voting.sequence, &nodes) {
         HandOver::Taken => (true, false),
-        HandOver::Busy => (false, apply(voting, patience_us)),
+        HandOver::Busy => (false, apply(voting, patience_us.min(BUSY_US))),
         HandOver::NotLinked => (false, apply(voting, 0)),
     }
 }

@@ -338,7 +338,7 @@ fn enter(
         };
         drop(reader);
         let member = members.swap_remove(at);
-        match wait_until_applied(&member, limit) {
+        match wait_until_applied(&member, at_least(limit)) {
             Ok(()) => members.push(member),
             Err(failure) => {
                 note_away(&member.server, &failure);

@@ -1,7 +1,7 @@
 //! Which commands may come first in a transaction with a global snapshot.
 
 use super::failure::guarded;
-use crate::pg::nodes::nodes as elements;
+use crate::pg::nodes::{nodes as elements, tag};
 use pgrx::pg_sys::{self, NodeTag};
 use std::ffi::CStr;
 
@@ -29,7 +29,7 @@ pub unsafe fn only_starts_others(node: *const pg_sys::Node) -> bool {
     match unsafe { (*node).type_ } {
         NodeTag::T_PrepareStmt | NodeTag::T_ConstraintsSetStmt | NodeTag::T_CheckPointStmt => true,
         // SAFETY: as above.
-        _ => unsafe { only_plans(node) },
+        _ => unsafe { only_explains(node) },
     }
 }
 
@@ -37,10 +37,26 @@ pub unsafe fn only_starts_others(node: *const pg_sys::Node) -> bool {
 ///
 /// # Safety
 /// A utility statement's node.
-pub unsafe fn only_plans(node: *const pg_sys::Node) -> bool {
+unsafe fn only_explains(node: *const pg_sys::Node) -> bool {
     // SAFETY: by the contract, read as its tag says; an option's value that is none is the
     // command's own error.
     unsafe { (*node).type_ == NodeTag::T_ExplainStmt && guarded(|| !is_analyzed(node.cast())) }
+}
+
+/// Whether it is one of a statement that is planned: nothing runs but what the planner wants to
+/// know. (EXECUTE evaluates its arguments.)
+///
+/// # Safety
+/// A utility statement's node.
+pub unsafe fn only_plans(node: *const pg_sys::Node) -> bool {
+    // SAFETY: by the contract; the statement of an EXPLAIN is analyzed.
+    unsafe {
+        only_explains(node) && {
+            let query = (*node.cast::<pg_sys::ExplainStmt>()).query;
+            tag(query) == NodeTag::T_Query
+                && (*query.cast::<pg_sys::Query>()).commandType != pg_sys::CmdType::CMD_UTILITY
+        }
+    }
 }
 
 /// Whether the EXPLAIN runs its statement.

@@ -297,7 +297,7 @@ pub unsafe fn start_together(node: *mut ForeignScanState) -> Outcome<()> {
     if is_scheduled { round.finish() } else { Ok(()) }
 }
 
-/// Whether the part changes rows, or locks them as one who is going to, and waits for them.
+/// Whether the part changes rows, or locks them once, as one who is going to, and waits for them.
 unsafe fn takes_locks(part: &Part) -> bool {
     // SAFETY: the executor's state of a part that was noted, and its plan.
     unsafe {
@@ -306,7 +306,7 @@ unsafe fn takes_locks(part: &Part) -> bool {
         if (*plan).operation != pg_sys::CmdType::CMD_SELECT {
             return true;
         }
-        if statement.is_null() {
+        if statement.is_null() || part.repeats {
             return false;
         }
         let table = (*plan).scan.scanrelid;
