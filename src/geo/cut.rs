@@ -18,7 +18,6 @@ use super::socket::wait_for_any;
 use crate::pg::local::Local;
 use crate::pg::{inherits, nesting, process, rights, snapshot};
 use crate::range_occ::{ordered, session};
-use crate::shared::guc;
 use pgrx::pg_sys::{self, Oid, QueryDesc};
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -354,22 +353,17 @@ fn enter(
 /// Inside the gate: waits for commits that the resolver is about to apply. No others are handed
 /// over meanwhile. Raises on a cancel.
 fn wait_for_handed(members: &[Member]) {
-    let until = process::now() + patience();
+    let until = process::now() + gate::longest_hold();
     let any = |is_so: fn(Oid) -> bool| members.iter().any(|one| is_so(one.server.server));
     while !any(coordinator::is_left) && any(coordinator::is_handed) && process::now() < until {
         coordinator::nap();
     }
 }
 
-/// For how long commits are held up at a time, in microseconds.
-fn patience() -> u64 {
-    guc::GEO_SNAPSHOT_TIMEOUT.get().max(1) as u64 * 1000
-}
-
 /// Until when the next one is waited for. Those before may have taken all of the time, which is not
 /// its fault.
 fn at_least(until: u64) -> u64 {
-    until.max(coordinator::apply_limit().min(process::now() + patience()))
+    until.max(coordinator::apply_limit().min(process::now() + gate::longest_hold()))
 }
 
 fn not_in_time() -> Failure {
@@ -410,7 +404,7 @@ fn open(
     retake: impl FnOnce(),
     left_out: &mut Vec<(Oid, Failure)>,
 ) {
-    let until = process::now() + patience();
+    let until = process::now() + gate::longest_hold();
     let asked = Asked(members);
     let send = |one: &Member| (one.id, nodes::send(one.id, "SELECT 1", Vec::new(), None));
     let sent: Vec<Sent> = members.iter().map(send).collect();

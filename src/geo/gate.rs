@@ -70,12 +70,16 @@ impl Drop for Reader {
     }
 }
 
+/// For how long commits are held up at a time, at most, in microseconds.
+pub fn longest_hold() -> u64 {
+    guc::GEO_SNAPSHOT_TIMEOUT.get().max(1) as u64 * 1000
+}
+
 /// Waits until no commit at these servers is inside, in turns. None: that has lasted too long.
 /// Raises on a cancel.
 pub fn enter_to_read(servers: impl Iterator<Item = Oid> + Clone, until: u64) -> Option<Reader> {
     let trips = servers.clone().filter_map(coordinator::round_trip);
-    let most = guc::GEO_SNAPSHOT_TIMEOUT.get().max(1) as u64 * 1000;
-    let mut patience = Patience::new(trips.max().unwrap_or(0), most);
+    let mut patience = Patience::new(trips.max().unwrap_or(0), longest_hold());
     let servers = all(servers);
     loop {
         let began = process::now();

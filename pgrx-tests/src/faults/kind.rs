@@ -10,7 +10,7 @@ pub enum Kind {
     SavepointReleased,
     /// A function whose exception block may fail and go on.
     Function,
-    /// The same row twice.
+    /// A row is named twice.
     Twice,
     ForUpdate,
     Prepared,

@@ -93,7 +93,7 @@ impl Nodes {
         }
     }
 
-    /// Who did the reading at `place`: the statement or the transaction.
+    /// The reader at `place`: a statement or a transaction.
     pub fn reader(&mut self, place: Place) -> u32 {
         if !self.by_statement {
             return place.transaction;

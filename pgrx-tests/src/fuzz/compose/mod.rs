@@ -96,7 +96,7 @@ pub fn schedule(seed: u64, abilities: Abilities) -> Schedule {
     }
 }
 
-/// The same schedule for stock PostgreSQL's own behaviour: none of the extension's settings is on.
+/// The schedule with none of the extension's settings on: stock PostgreSQL's own behaviour.
 pub fn switched_off(mut schedule: Schedule) -> Schedule {
     schedule.schema.forget_labels();
     for mode in &mut schedule.modes {
