@@ -50,7 +50,7 @@ impl Planned for Family {
     fn extent(&self) -> Extent {
         let extents: Vec<Extent> = self.plans.iter().map(Bench::extent).collect();
         Extent {
-            names: self.plans.iter().map(Bench::name).collect(),
+            names: self.plans.iter().map(|plan| plan.title().0).collect(),
             needs_library: extents.iter().any(|one| one.needs_library),
             runs: extents.iter().map(|one| one.runs).sum(),
             time: extents.iter().map(|one| one.time).sum(),
@@ -61,7 +61,8 @@ impl Planned for Family {
     fn run(&self, install: &PgInstall, folders: &Folders) -> anyhow::Result<()> {
         let mut records: Vec<Record> = Vec::new();
         for plan in &self.plans {
-            println!("{}: {}", plan.name(), plan.about());
+            let (name, about) = plan.title();
+            println!("{name}: {about}");
             let mut record = plan.measure(install)?;
             println!("{}\n", record.text());
             for run in &mut record.runs {

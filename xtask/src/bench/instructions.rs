@@ -105,12 +105,8 @@ struct Plan {
 impl Bench for Plan {
     type Record = Record;
 
-    fn name(&self) -> &'static str {
-        NAME
-    }
-
-    fn about(&self) -> &'static str {
-        ABOUT
+    fn title(&self) -> (&'static str, &'static str) {
+        (NAME, ABOUT)
     }
 
     fn extent(&self) -> Extent {

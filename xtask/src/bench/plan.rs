@@ -34,14 +34,14 @@ pub struct Extent {
 pub trait Bench {
     type Record: Measured;
 
-    fn name(&self) -> &'static str;
-    fn about(&self) -> &'static str;
+    /// Its name, and what it is about.
+    fn title(&self) -> (&'static str, &'static str);
     fn extent(&self) -> Extent;
     /// Fails at the first run whose data is wrong.
     fn measure(&self, install: &PgInstall) -> anyhow::Result<Self::Record>;
     /// What the files are called, but for the day.
     fn files(&self) -> String {
-        self.name().to_owned()
+        self.title().0.to_owned()
     }
 }
 
@@ -74,7 +74,8 @@ impl<B: Bench> Planned for B {
     }
 
     fn run(&self, install: &PgInstall, folders: &Folders) -> anyhow::Result<()> {
-        println!("{}: {}", self.name(), self.about());
+        let (name, about) = self.title();
+        println!("{name}: {about}");
         let record = self.measure(install)?;
         println!("{}", record.text());
         let name = record.machine().file_name(&self.files());

@@ -186,12 +186,8 @@ impl Plan {
 impl Bench for Plan {
     type Record = Record;
 
-    fn name(&self) -> &'static str {
-        self.benchmark.name
-    }
-
-    fn about(&self) -> &'static str {
-        self.benchmark.about
+    fn title(&self) -> (&'static str, &'static str) {
+        (self.benchmark.name, self.benchmark.about)
     }
 
     fn extent(&self) -> Extent {

@@ -50,12 +50,8 @@ struct Seen {
 impl Bench for Plan {
     type Record = Record;
 
-    fn name(&self) -> &'static str {
-        NAME
-    }
-
-    fn about(&self) -> &'static str {
-        ABOUT
+    fn title(&self) -> (&'static str, &'static str) {
+        (NAME, ABOUT)
     }
 
     fn extent(&self) -> Extent {

@@ -231,12 +231,8 @@ impl Plan {
 impl Bench for Plan {
     type Record = Record;
 
-    fn name(&self) -> &'static str {
-        self.benchmark.name
-    }
-
-    fn about(&self) -> &'static str {
-        self.benchmark.about
+    fn title(&self) -> (&'static str, &'static str) {
+        (self.benchmark.name, self.benchmark.about)
     }
 
     /// When the cache has no warehouses yet.
