@@ -115,6 +115,15 @@ pub fn stop(ids: &[NodeId], level: i32) -> u64 {
     until
 }
 
+/// Has the node end the wait of a COMMIT in one phase, which others hold up: it rolls back if it
+/// waits for a transaction, and has committed if it waits for a standby. Its answer says which, if
+/// one comes.
+pub fn cancel_commit(id: NodeId) {
+    let until = process::now() + PATIENCE_US;
+    cancel(&[id], until);
+    settle_or_give_up(&[id], until);
+}
+
 /// Waits for these connections until then; those that are not at rest are given up.
 pub fn settle_or_give_up(ids: &[NodeId], until: u64) {
     if !settle(ids, until, Heeds::Nothing) {

@@ -18,9 +18,9 @@ use std::rc::Rc;
 pub fn commit(id: NodeId) -> Outcome<()> {
     running::protect();
     let exchange = settle::send_ending(id, "COMMIT");
-    if !settle::settle(&[id], coordinator::apply_limit(), settle::Heeds::Cancel) {
-        // The node may have committed.
-        nodes::with(id, Node::give_up);
+    let is_late = !settle::settle(&[id], coordinator::apply_limit(), settle::Heeds::Cancel);
+    if is_late {
+        settle::cancel_commit(id);
     }
     let tag = exchange.tag();
     if tag.as_deref() == Some("COMMIT") {
@@ -39,6 +39,13 @@ pub fn commit(id: NodeId) -> Outcome<()> {
     if is_usable {
         // The node has answered: it has rolled back.
         nodes::with(id, Node::end_transaction);
+        if is_late && !process::is_to_fail() {
+            return Err(Failure::new(
+                ROLLED_BACK,
+                format!("server \"{}\" did not commit the transaction in time", server.name),
+            )
+            .detail("It has waited for another transaction longer than txn.geo_apply_timeout, and has rolled back."));
+        }
         exchange.outcome()?;
         return Err(Failure::new(
             ROLLED_BACK,

@@ -8,8 +8,8 @@ use std::ffi::{CStr, c_void};
 use std::ptr;
 
 /// Functions of PostgreSQL's own that are not immutable, by name, and touch nothing but the
-/// session, the clock and sequences.
-const SESSION_ONLY: [&[u8]; 31] = [
+/// session, its transaction's id, the clock and sequences.
+const SESSION_ONLY: [&[u8]; 33] = [
     b"now",
     b"transaction_timestamp",
     b"statement_timestamp",
@@ -20,6 +20,8 @@ const SESSION_ONLY: [&[u8]; 31] = [
     b"current_setting",
     b"current_database",
     b"pg_backend_pid",
+    b"pg_current_xact_id",
+    b"pg_current_xact_id_if_assigned",
     b"pg_sleep",
     b"version",
     b"to_char",

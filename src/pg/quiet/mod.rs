@@ -7,7 +7,7 @@
 //!
 //! - Functions: PostgreSQL's own, written in C, immutable, of plain types; and those of
 //!   `SESSION_ONLY`, which are not immutable, but look at nothing other than the session's clock,
-//!   settings and sequences.
+//!   settings, transaction id and sequences.
 //! - Types: PostgreSQL's own base types, arrays of them, and enums. Of others it is not known which
 //!   functions a comparison or a cast calls. A value that is only copied may be of any type.
 //! - Plans: scans, joins, sorts, groups and aggregates by PostgreSQL's operators and functions,

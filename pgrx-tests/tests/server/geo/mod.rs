@@ -12,6 +12,7 @@ mod down;
 mod early;
 mod faults;
 mod fence;
+mod followed;
 mod forecast;
 mod handed;
 mod isolation;
