@@ -78,7 +78,8 @@ SELECT (totals[1])::integer AS hot_rows, totals[2] AS promotions, totals[3] AS c
        totals[48] AS lane_overflows,
        totals[49] AS lane_cold,
        totals[50] AS lane_rescheduled,
-       totals[51] AS geo_deadlocks
+       totals[51] AS geo_deadlocks,
+       totals[52] AS followed_prepared
 FROM txn.stats_raw();
 COMMENT ON VIEW txn.stats IS 'totals of the whole server since the last txn.stats_reset()';
 COMMENT ON COLUMN txn.stats.hot_rows IS 'hot rows at present';
@@ -133,6 +134,7 @@ COMMENT ON COLUMN txn.stats.lane_overflows IS 'announcements of writers that fou
 COMMENT ON COLUMN txn.stats.lane_cold IS 'declarations that were not taken, as nobody had waited or was refused because of their keys of late (txn.lane = auto)';
 COMMENT ON COLUMN txn.stats.lane_rescheduled IS 'transaction blocks that took the keys which a refused one before them had used (txn.reschedule)';
 COMMENT ON COLUMN txn.stats.geo_deadlocks IS 'transactions refused because of a deadlock over several servers';
+COMMENT ON COLUMN txn.stats.followed_prepared IS 'of followed, updates on top of a prepared transaction''s version';
 
 CREATE FUNCTION txn.lane_waits_raw(
     OUT pid integer, OUT blocked_by integer, OUT relation oid, OUT key text, OUT since bigint)
@@ -151,7 +153,7 @@ COMMENT ON VIEW txn.waits IS 'sessions of this database that wait for a hot row,
 COMMENT ON COLUMN txn.waits.relation IS 'the table of the row';
 COMMENT ON COLUMN txn.waits.reason IS 'ticket: for its turn to update; commit: for a predecessor to commit first; read: for predecessors to end before a statement reads; order: for predecessors to be first at another row; stream: for predecessors to end before more is written (wal_level = logical); fallback: for a transaction that cannot be followed; lane: for keys that it has declared, or for others who have';
 COMMENT ON COLUMN txn.waits.pid IS 'the waiting session';
-COMMENT ON COLUMN txn.waits.blocked_by IS 'the session that it waits for';
+COMMENT ON COLUMN txn.waits.blocked_by IS 'the session that it waits for; 0 for a prepared transaction';
 COMMENT ON COLUMN txn.waits.key IS 'the row''s key; null unless you may read the key of every row';
 COMMENT ON COLUMN txn.waits.since IS 'when the wait began';
 

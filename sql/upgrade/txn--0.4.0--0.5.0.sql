@@ -16,9 +16,12 @@ SELECT (totals[1])::integer AS hot_rows, totals[2] AS promotions, totals[3] AS c
        totals[48] AS lane_overflows,
        totals[49] AS lane_cold,
        totals[50] AS lane_rescheduled,
-       totals[51] AS geo_deadlocks
+       totals[51] AS geo_deadlocks,
+       totals[52] AS followed_prepared
 FROM txn.stats_raw();
 COMMENT ON COLUMN txn.stats.geo_deadlocks IS 'transactions refused because of a deadlock over several servers';
+COMMENT ON COLUMN txn.waits.blocked_by IS 'the session that it waits for; 0 for a prepared transaction';
+COMMENT ON COLUMN txn.stats.followed_prepared IS 'of followed, updates on top of a prepared transaction''s version';
 
 -- Transactions over several servers
 

@@ -9,12 +9,14 @@ use super::part::{as_usual, at_same_depth, watched};
 use super::previous::previous;
 use crate::geo;
 use crate::hotlock::{
-    self, check, commit, definitions, dependent, error_visibility, readguard, repeatable, statement,
+    self, check, commit, definitions, dependent, error_visibility, prepared, readguard, repeatable,
+    statement,
 };
 use crate::lane::{call, reschedule};
 use crate::pg::error::guarded;
 use crate::pg::{nesting, raw, utility, xact};
 use crate::range_occ;
+use crate::shared::stop;
 use pgrx::pg_sys::*;
 use std::ffi::c_char;
 
@@ -205,7 +207,7 @@ unsafe fn runs_statements(node: *const Node) -> bool {
 }
 
 /// A transaction command has been executed, which for COMMIT means: taken note of, so that an ERROR
-/// ends the transaction. Deferred triggers run next, and what they say must not come from versions
+/// ends the transaction. COMMIT PREPARED has ended one. Deferred triggers run next, and what they say must not come from versions
 /// that may still roll back.
 #[inline]
 fn after_transaction_command(kind: TransactionStmtKind::Type, is_first: bool) {
@@ -226,6 +228,12 @@ fn after_transaction_command(kind: TransactionStmtKind::Type, is_first: bool) {
                 raw::AfterTriggerFireDeferred()
             });
         }
+    } else if matches!(
+        kind,
+        TRANS_STMT_COMMIT_PREPARED | TRANS_STMT_ROLLBACK_PREPARED
+    ) {
+        stop::at(stop::Point::PreparedEnded);
+        guarded(prepared::settle_ended);
     }
 }
 

@@ -5,12 +5,10 @@ use super::blocker::{end_wait, wait_for_lockers};
 use super::dependency;
 use super::detect;
 use super::order;
-use super::predecessors;
 use super::repeatable;
 use super::session::SESSION;
 use super::settings;
 use super::ticket;
-use super::waiting::Reason;
 use crate::pg::buffer::{self, Page};
 use crate::pg::relation::Key;
 use crate::pg::{raw, tuple, xact};
@@ -112,7 +110,7 @@ pub unsafe fn ticket_for(
             if found.is_some() || SESSION.has_locked(identity) || is_own() {
                 // Heap's way has no second look: a predecessor that has only the ticket may come
                 // after us.
-                predecessors::wait(Reason::Order);
+                order::let_pass();
                 return None;
             }
             dependency::drop_unused(swap::usage(rel).map_or(0, |usage| usage.query));

@@ -8,6 +8,7 @@ use super::error_visibility;
 use super::flush;
 use super::handover;
 use super::predecessors::{self, StatementTimer};
+use super::prepared;
 use super::readguard;
 use super::session::{SESSION, member_id, memory, patience, relation_of};
 use super::settings;
@@ -170,14 +171,27 @@ fn leave(end: End) {
 fn leave_rows(end: End) {
     let (mut doomed, mut behind) = (0, 0);
     let (patience, now) = (patience(), process::now());
+    let heir = (end == End::Prepared).then(prepared::heir).flatten();
     for (n, membership) in SESSION.all() {
-        let me = member_id(n);
+        let (me, slot) = (member_id(n), membership.slot());
+        let heir = prepared::heir_of(heir, n, &membership);
+        let mut is_handed_over = false;
         let mut wakes = Wakes::new();
         if end == End::RolledBack {
             stop::at(stop::Point::RollingBack);
         }
-        memory().with_row(membership.slot(), |row, world| {
-            if end == End::RolledBack {
+        memory().with_row(slot, |row, world| {
+            if let Some(heir) = heir
+                && row.hand_over(world, slot, me, heir)
+            {
+                is_handed_over = true;
+                // It comes to no other row any more.
+                row.wake_those_behind(world, heir, |actor| {
+                    if waiting::waits_for(actor, Reason::Order) {
+                        wakes.push(actor);
+                    }
+                });
+            } else if end == End::RolledBack {
                 let victims = row.roll_back(world, me, |actor| wakes.push(actor));
                 doomed += victims;
                 row.counters.cascades.add(u64::from(victims > 0));
@@ -192,7 +206,9 @@ fn leave_rows(end: End) {
                 wakes.push(actor);
             }
             world.forgive(me);
-            row.part();
+            if !is_handed_over {
+                row.part();
+            }
             behind = behind.max(row.waiting() + row.listed());
         });
         if end == End::RolledBack {

@@ -384,7 +384,7 @@ fn refuse_what_was_lent(relation: pg_sys::Oid, version: u64) {
         session::relation_of(m) == relation && m.has_in_hand(version) && m.depends()
     });
     for (n, membership) in lent {
-        // It has left the list. Prepared, it runs.
+        // It may have left the list and be prepared: then it runs.
         predecessors::wait_on_row(n, &membership, Reason::Fallback);
     }
 }

@@ -27,6 +27,7 @@ mod hotlog;
 pub mod lock;
 mod order;
 mod predecessors;
+pub mod prepared;
 pub mod provider;
 mod quietness;
 pub mod readguard;

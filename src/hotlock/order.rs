@@ -49,17 +49,30 @@ fn is_ahead(n: usize, membership: &Membership, slot: Slot) -> bool {
 }
 
 /// Whether that is so of the predecessor in the list of that membership, with its transaction's id;
-/// not if there is none.
+/// not if there is none. Of one that is prepared anything is: it comes to no row any more.
 fn of_predecessor(
     n: usize,
     membership: &Membership,
     test: impl FnOnce(ActorId, u32) -> bool,
 ) -> bool {
+    predecessor(n, membership).is_some_and(|actor| {
+        process::is_prepared(actor) || test(actor, memory().actors[actor as usize].xid.get())
+    })
+}
+
+/// The predecessor in the list of that membership.
+fn predecessor(n: usize, membership: &Membership) -> Option<ActorId> {
     let predecessor = |row: &Row, world: World| row.predecessor(world, member_id(n));
-    let predecessor = memory()
+    memory()
         .with_row(membership.slot(), predecessor)
-        .map(actor_of);
-    predecessor.is_some_and(|actor| test(actor, memory().actors[actor as usize].xid.get()))
+        .map(actor_of)
+}
+
+/// Those that depend on a predecessor which may come to other rows.
+fn behind_active() -> impl Iterator<Item = (usize, Membership)> {
+    SESSION
+        .all()
+        .filter(|(n, m)| m.depends() && !predecessor(*n, m).is_some_and(process::is_prepared))
 }
 
 /// The transaction has updated that hot row: those behind it who let it pass may come, too.
@@ -80,17 +93,26 @@ pub fn has_come_to(slot: Slot) {
 
 /// Whether a predecessor may come later to what this transaction is going to take in that table.
 pub fn may_overtake_in(relation: Oid, what: Contention) -> bool {
-    SESSION.all().any(|(_, m)| m.depends())
+    SESSION.is_dependent()
         && memory()
             .contended
             .has(what, database(), u32::from(relation), process::now())
+        && behind_active().next().is_some()
 }
 
-/// Before something is taken in that table that is not a hot row: waits for all predecessors to
-/// end, where that matters.
+/// Before something is taken in that table that is not a hot row: waits for the predecessors that
+/// may come to it to end, where that matters.
 pub fn let_pass_in(relation: Oid, what: Contention) {
     if may_overtake_in(relation, what) {
-        predecessors::wait(Reason::Order);
+        let_pass();
+    }
+}
+
+/// Waits for all predecessors to end, or to be prepared.
+pub fn let_pass() {
+    for (n, membership) in behind_active() {
+        let is_prepared = || predecessor(n, &membership).is_some_and(process::is_prepared);
+        predecessors::wait_on_row_unless(n, &membership, Reason::Order, is_prepared);
     }
 }
 

@@ -3,6 +3,7 @@
 
 use super::definitions;
 use super::errors;
+use super::prepared;
 use super::reads;
 use super::session::{SESSION, member_id, memory, relation_of};
 use super::waiting::{self, Reason, Wait};
@@ -67,6 +68,9 @@ pub fn wait_on_row_unless(
         let wait = Wait::begin(reason, slot);
         let own = &memory().members[me as usize];
         while is_ahead() || xact::is_running(predecessor) {
+            if !xact::is_running(predecessor) {
+                prepared::settle_in(slot);
+            }
             waiting::check_doomed();
             if is_done() {
                 wait.finish();

@@ -12,6 +12,7 @@
 //! after the queue.
 
 use super::handover;
+use super::prepared;
 use super::session::{SESSION, memory, statement_of};
 use super::settings::{self, TableMode, session_mode};
 use super::tail;
@@ -73,7 +74,10 @@ pub unsafe fn queue(query: *mut pg_sys::QueryDesc, slot: Slot, identity: &Identi
 
 /// Takes the ticket if it is free and nobody runs in the row's list.
 pub fn take_free(slot: Slot, identity: &Identity) -> Option<usize> {
-    let is_empty = || memory().directory.rows[slot as usize].listed() == 0;
+    let is_empty = || {
+        prepared::settle_in(slot);
+        memory().directory.rows[slot as usize].listed() == 0
+    };
     if !is_empty() {
         return None;
     }

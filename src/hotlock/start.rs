@@ -11,7 +11,6 @@ use super::repeatable;
 use super::session::{SESSION, memory, statement_of};
 use super::settings;
 use super::ticket::{self, Turn};
-use super::waiting::Reason;
 use crate::pg::plan::{self, Target};
 use crate::pg::{nodes, pre_lock_effects, snapshot, xact};
 use hotrow::{Contention, Identity, Slot};
@@ -160,7 +159,7 @@ pub unsafe fn queue(replaced: &mut Replaced, target: &Target, is_first: bool) {
             if order::may_overtake_in(relation, Contention::Row) {
                 replaced.let_go();
                 detect::while_waiting_for(&target.identity, || {
-                    predecessors::wait(Reason::Order);
+                    order::let_pass();
                 });
             }
             return;
@@ -188,7 +187,7 @@ pub unsafe fn let_inserts_go_first(replaced: &mut Replaced) {
             && nodes::oids((*(*query).plannedstmt).relationOids).any(may_overtake)
         {
             replaced.let_go();
-            predecessors::wait(Reason::Order);
+            order::let_pass();
         }
     }
 }

@@ -3,6 +3,7 @@
 use super::definitions;
 use super::errors;
 use super::handover;
+use super::prepared;
 use super::quietness;
 use super::session::{SESSION, member_id, membership_slot, memory, relation_of};
 use super::settings::{self, Settings};
@@ -30,11 +31,11 @@ pub enum Step {
 /// # Safety
 /// `query` is the running statement, as the address of its QueryDesc, or 0.
 pub unsafe fn next_step(n: usize, version: u64, looked_at: bool, query: usize) -> Step {
-    let me = member_id(n);
+    let (me, slot) = (member_id(n), membership_slot(n));
     // SAFETY: by the contract. Nobody writes into the list but who has the ticket, which is us.
     let is_quiet = unsafe {
         query != 0
-            && memory().directory.rows[membership_slot(n) as usize].listed() > 0
+            && memory().directory.rows[slot as usize].listed() > 0
             && quietness::is_quiet(query as *const pg_sys::QueryDesc)
     };
     let (xid, now) = (announce_writer(n), process::now());
@@ -52,7 +53,8 @@ pub unsafe fn next_step(n: usize, version: u64, looked_at: bool, query: usize) -
     } else {
         None
     };
-    memory().with_row(membership_slot(n), |row, world| match row.tail(world) {
+    prepared::settle_in(slot);
+    memory().with_row(slot, |row, world| match row.tail(world) {
         None => Step::Ordinary,
         Some(tail) => {
             if row.group_length() >= size {

@@ -5,6 +5,7 @@ use super::deadlock;
 use super::definitions;
 use super::errors;
 use super::predecessors;
+use super::prepared;
 use super::session::{SESSION, membership_slot, memory};
 use super::ticket;
 use super::waiting::{self, Reason, Wait};
@@ -51,6 +52,7 @@ pub fn await_list(slot: Slot) {
             wait.in_lock_manager(|| xact::wait_for_end(xid));
         });
         while has_ended && head().is_some_and(|(_, now, _)| now == xid) {
+            prepared::settle_in(slot);
             wait::sleep(1, pg_sys::PG_WAIT_EXTENSION);
         }
     }
@@ -148,6 +150,7 @@ fn settle(slot: Slot, tail: &Tail) {
         row.tail(world)
             .is_some_and(|now| now.member == tail.member && now.xid == tail.xid)
     }) {
+        prepared::settle_in(slot);
         wait::sleep(1, pg_sys::PG_WAIT_EXTENSION);
     }
 }
@@ -158,7 +161,7 @@ pub fn await_lender(n: usize) {
     while let Some(tail) = memory().with_row(slot, |row, world| row.tail(world)) {
         await_tail(n, &tail);
     }
-    // Prepared, it has left the list and runs.
+    // Prepared, it may have left the list, and runs.
     if let Some(membership) = SESSION.get(n).filter(Membership::depends) {
         predecessors::wait_on_row(n, &membership, Reason::Fallback);
     }

@@ -5,7 +5,6 @@ use super::errors;
 use super::gate;
 use super::handover;
 use super::order;
-use super::predecessors;
 use super::session::{SESSION, member_id, memory, patience};
 use super::waiting::{self, Nap, Reason, Wait};
 use crate::pg::process;
@@ -86,7 +85,7 @@ fn request(slot: Slot, identity: &Identity, manner: Manner) -> Option<Turn> {
             None => {
                 gate::leave_if_alone();
                 // The row is not what it was when the predecessors were let pass there.
-                predecessors::wait(Reason::Order);
+                order::let_pass();
                 return None;
             }
         }

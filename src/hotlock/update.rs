@@ -30,7 +30,9 @@ use crate::shared::stop;
 use crate::shared::wait;
 use crate::tam::call::Update;
 use crate::tam::{group, swap};
-use hotrow::{Base, Contention, Identity, MEMBERS, Membership, Mode, Obstacle, Slot, Tail};
+use hotrow::{
+    Base, Contention, Identity, MEMBERS, Membership, Mode, Obstacle, Slot, Tail, actor_of,
+};
 use pgrx::pg_sys::{self, LockTupleMode, TM_Result, TU_UpdateIndexes};
 
 /// `tuple_update` of our routine.
@@ -392,6 +394,9 @@ unsafe fn follow(call: Update, n: usize, tail: &Tail) -> Option<TM_Result::Type>
                 row.release(world, me, patience, now)
             });
             memory().totals.followed.add(1);
+            if process::is_prepared(actor_of(tail.member)) {
+                memory().totals.followed_prepared.add(1);
+            }
             SESSION.step(n, |m| m.follows(version, xact::nest_level(), call.cid));
             if let Some(actor) = woken {
                 wait::wake(actor);

@@ -3,13 +3,14 @@
 
 use super::detect;
 use super::explain::{cause_of, obstacles};
+use super::prepared;
 use super::session::memory;
 use super::text::may_see_key;
 use super::waiting::Reason;
 use crate::pg::process::{self, pid_of};
-use crate::pg::rights;
+use crate::pg::{rights, xact};
 use crate::shared::memory::shared;
-use hotrow::{LABEL_BYTES, Row, actor_of};
+use hotrow::{ActorId, LABEL_BYTES, Row, actor_of, owner_of};
 use pgrx::prelude::*;
 use std::ffi::CStr;
 
@@ -119,6 +120,7 @@ fn hotspots() -> TableIterator<
 }
 
 fn lines<T>(line: impl Fn(&Row, u64) -> T) -> Vec<T> {
+    prepared::settle_ended();
     detect::sweep();
     let now = process::now();
     let rows = memory().directory.rows.iter().filter(|row| is_here(row));
@@ -166,6 +168,20 @@ fn line(
     )
 }
 
+/// The process that runs that (sub)transaction, a member of a hot row, or what stands for it.
+fn process_of(xid: u32) -> Option<ActorId> {
+    let known = |xid| owner_of(memory().actors, xid);
+    known(xid).or_else(|| known(xact::top_of(xid)))
+}
+
+/// The process id; 0 for a prepared transaction, as `pg_blocking_pids` has it.
+fn pid_or_prepared(actor: ActorId) -> Option<i32> {
+    match process::is_prepared(actor) {
+        true => Some(0),
+        false => pid_of(actor),
+    }
+}
+
 /// One line per waiting session of this database.
 #[pg_extern(sql = false)]
 #[allow(clippy::type_complexity)]
@@ -202,13 +218,12 @@ fn waits() -> TableIterator<
         } else if reason == Reason::Gate as u32 {
             actor.holder_awaited(memory.directory.rows)
         } else {
-            actor
-                .first_predecessor()
-                .or_else(|| actor.awaited(memory.actors))
+            let predecessor = actor.first_predecessor().and_then(process_of);
+            predecessor.or_else(|| actor.awaited(memory.actors))
         };
         let line = (
             pid,
-            blocker.and_then(pid_of),
+            blocker.and_then(pid_or_prepared),
             pg_sys::Oid::from(row.relation()),
             key(row),
             Reason::name(reason),

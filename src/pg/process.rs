@@ -30,6 +30,23 @@ pub fn pid_of(process: ActorId) -> Option<i32> {
     (pid != 0).then_some(pid)
 }
 
+/// Whether that is no process, but stands for a prepared transaction (twophase.c: its PGPROC).
+pub fn is_prepared(process: ActorId) -> bool {
+    // SAFETY: a plain read.
+    process >= unsafe { pg_sys::MaxBackends } as ActorId
+}
+
+/// The numbers that stand for prepared transactions: those behind the auxiliary processes
+/// (proc.c: InitProcGlobal).
+pub fn of_prepared() -> std::ops::Range<ActorId> {
+    /// proc.h: NUM_AUXILIARY_PROCS.
+    const AUXILIARY: ActorId = 5;
+    // SAFETY: set by the postmaster before shared memory is requested.
+    let (backends, prepared) = unsafe { (pg_sys::MaxBackends, raw::max_prepared_xacts) };
+    let first = backends.max(1) as ActorId + AUXILIARY;
+    first..first + prepared.max(0) as ActorId
+}
+
 /// Whether this process has a place in the shared arrays.
 pub fn is_backend() -> bool {
     // SAFETY: both are plain reads; MyProc is null in processes without one.

@@ -55,8 +55,9 @@ struct Header {
 pub struct Shared {
     pub directory: Directory<'static>,
     pub members: &'static [Member],
+    /// By PGPROC: processes, and what stands for prepared transactions.
     pub actors: &'static [Actor],
-    /// One per actor.
+    /// One per process.
     pub combine_requests: &'static [CombineRequest],
     pub totals: &'static Totals,
     pub guard: &'static ReadGuard,
@@ -110,6 +111,11 @@ fn rows() -> usize {
 fn actors() -> usize {
     // SAFETY: set by the postmaster before shared memory is requested.
     unsafe { pg_sys::MaxBackends }.max(1) as usize
+}
+
+/// Processes, and what stands for prepared transactions behind them.
+fn all_actors() -> usize {
+    process::of_prepared().end as usize
 }
 
 fn buckets() -> usize {
@@ -206,8 +212,8 @@ fn offsets() -> Offsets {
     let contention = layout.take::<Word32>(CONTENTION);
     let shares = layout.take::<Word32>(SHARES);
     let row_array = layout.take::<Row>(rows());
-    let member_array = layout.take::<Member>(actors() * MEMBERS);
-    let actor_array = layout.take::<Actor>(actors());
+    let member_array = layout.take::<Member>(all_actors() * MEMBERS);
+    let actor_array = layout.take::<Actor>(all_actors());
     let request_array = layout.take::<CombineRequest>(actors());
     let committers = layout.take::<Committer>(actors());
     let counters = layout.take::<Counters>(actors());
@@ -282,8 +288,8 @@ pub fn startup() {
                 used: &header.used,
                 cursor: &header.cursor,
             },
-            members: slice(start, offsets.members, actors() * MEMBERS),
-            actors: slice(start, offsets.actors, actors()),
+            members: slice(start, offsets.members, all_actors() * MEMBERS),
+            actors: slice(start, offsets.actors, all_actors()),
             combine_requests: slice(start, offsets.combine_requests, actors()),
             totals: &header.totals,
             guard: &header.guard,

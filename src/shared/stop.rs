@@ -26,6 +26,8 @@ pub enum Point {
     RollingBack,
     /// Those behind it are doomed, and have not been woken.
     Doomed,
+    /// A prepared transaction has ended, and its places are still in the lists.
+    PreparedEnded,
     /// What the transaction wrote to tables of txn_heap is registered; it has no CSN yet.
     Registered,
     /// It has its CSN, and is not validated.
@@ -95,6 +97,7 @@ fn describe(point: Point) -> (&'static str, bool) {
         Point::Visible => ("visible", false),
         Point::RollingBack => ("rolling_back", false),
         Point::Doomed => ("doomed", false),
+        Point::PreparedEnded => ("prepared_ended", true),
         Point::Registered => ("registered", true),
         Point::Numbered => ("numbered", true),
         Point::Validated => ("validated", true),

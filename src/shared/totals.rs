@@ -36,6 +36,7 @@ pub struct Totals {
     pub lane_cold: Word64,
     pub lane_rescheduled: Word64,
     pub geo_deadlocks: Word64,
+    pub followed_prepared: Word64,
     pub reset_at: Word64,
 }
 
@@ -68,7 +69,7 @@ impl Totals {
     }
 
     /// Those that came later, which the view has at its end.
-    pub fn later(&self) -> [&Word64; 10] {
+    pub fn later(&self) -> [&Word64; 11] {
         [
             &self.validated_reads,
             &self.refused_reads,
@@ -80,6 +81,7 @@ impl Totals {
             &self.lane_cold,
             &self.lane_rescheduled,
             &self.geo_deadlocks,
+            &self.followed_prepared,
         ]
     }
 

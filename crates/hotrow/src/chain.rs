@@ -330,9 +330,11 @@ impl Row {
             Some(next) => store(&world.member(next).chain_prev, prev),
             None => store(&self.chain_last, prev),
         }
-        node.linked.set(0);
         node.chain_prev.set(0);
         node.chain_next.set(0);
+        // The last: from here on another process may take the place of a prepared transaction, for
+        // another row.
+        node.linked.set(0);
         self.chain_length.sub(1);
         if self.chain_length.get() == 0 {
             self.group_ended.set(0);

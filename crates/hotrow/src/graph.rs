@@ -53,6 +53,12 @@ impl Actor {
         }
     }
 
+    /// The prepared transaction of that id, which the process stood for, has ended. It may stand
+    /// for another one by now.
+    pub fn prepared_ended(&self, xid: u32) {
+        let _ = self.xid.exchange(xid, 0);
+    }
+
     /// Whether its transaction, or a subtransaction that has written a version and not rolled back,
     /// has that id.
     fn is_known_as(&self, xid: u32) -> bool {
@@ -74,13 +80,12 @@ impl Actor {
         }
     }
 
-    /// The process of a predecessor, if there is any.
-    pub fn first_predecessor(&self) -> Option<ActorId> {
+    /// The (sub)transaction id of a predecessor, if there is any.
+    pub fn first_predecessor(&self) -> Option<u32> {
         self.predecessors
             .iter()
-            .map(Word64::get)
-            .find(|&edge| edge != 0)
-            .map(|edge| (edge >> 32) as u32)
+            .map(|word| word.get() as u32)
+            .find(|&xid| xid != 0)
     }
 
     /// Whether it has declared that it commits after another transaction, which may have ended.

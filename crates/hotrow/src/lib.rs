@@ -16,6 +16,7 @@ mod mode;
 #[cfg(test)]
 mod model;
 mod obstacle;
+mod prepared;
 mod row;
 mod ticket;
 mod turn;

@@ -51,6 +51,8 @@ pub struct Row {
     pub(crate) chain_length: Word32,
     pub(crate) group_length: Word32,
     pub(crate) group_ended: Word32,
+    /// lock-free, a hint: members of the list that are prepared (prepared.rs).
+    pub(crate) prepared: Word32,
 
     // Trouble (mode.rs).
     pub(crate) score: Word32,
@@ -277,6 +279,12 @@ impl Row {
             .max(u32::from(self.holder.get() != 0))
     }
 
+    /// lock-free, a hint: whether any transaction of the dependency list is prepared.
+    #[inline]
+    pub fn has_prepared(&self) -> bool {
+        self.prepared.get() != 0
+    }
+
     /// Nobody refers to the row.
     pub fn is_idle(&self) -> bool {
         self.members.get() == 0
@@ -336,7 +344,7 @@ impl Row {
         self.hash.publish(identity.hash());
     }
 
-    fn state(&self) -> [&Word32; 18] {
+    fn state(&self) -> [&Word32; 19] {
         [
             &self.expected,
             &self.holder,
@@ -350,6 +358,7 @@ impl Row {
             &self.chain_length,
             &self.group_length,
             &self.group_ended,
+            &self.prepared,
             &self.score,
             &self.backoffs,
             &self.cause,
@@ -382,6 +391,11 @@ impl Member {
     /// The membership that begins now is in that row.
     pub fn begin(&self, slot: Slot) {
         self.row.set(slot + 1);
+    }
+
+    /// The row that it is in, or was in last.
+    pub(crate) fn slot(&self) -> Option<Slot> {
+        load(&self.row)
     }
 
     /// Whether it is in that row.

@@ -1,4 +1,7 @@
 //! PREPARE TRANSACTION on hot rows, under load and over a crash.
+
+mod followed;
+
 use anyhow::{Context, Result, ensure};
 use pgserver::Server;
 use postgres::Error;

@@ -47,6 +47,7 @@ unsafe extern "C-unwind" {
 
     // access/transam/twophase.c; not bound by pgrx
     pub static max_prepared_xacts: c_int;
+    pub fn TwoPhaseGetDummyProc(xid: TransactionId, lock_held: bool) -> *mut PGPROC;
 
     // commands/trigger.c
     pub fn AfterTriggerFireDeferred();

@@ -5,6 +5,9 @@ mod combining;
 mod flushing;
 mod latch;
 mod memberships;
+mod prepared;
+mod preparing;
+mod server;
 mod transactions;
 
 use shuttle::scheduler::{PctScheduler, RandomScheduler, Scheduler};

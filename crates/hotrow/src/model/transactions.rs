@@ -1,38 +1,19 @@
 //! Random schedules of whole transactions on one hot row. shuttle finds deadlocks (a lost wake-up
 //! is one) by itself; the invariants of design/02 are asserted where they must hold.
 
-use super::latch::Latch;
+use super::server::{Fate, Server};
 use super::{check_pct, check_random};
-use crate::{Acquired, ActorId, MEMBERS, Member, MemberId, Patience, Row, World, actor_of};
+use crate::{Acquired, ActorId, MEMBERS, MemberId, Patience, actor_of};
 use shuttle::rand::{Rng, thread_rng};
-use shuttle::sync::{Arc, Condvar, Mutex};
+use shuttle::sync::{Arc, Mutex};
 use shuttle::thread;
 
 const ROUNDS: usize = 3;
 
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Fate {
-    Running,
-    Committed,
-    RolledBack,
-}
-
-/// The row, and what PostgreSQL would know: versions with their writers, and the fate of each
-/// transaction.
-struct Server {
-    lock: Mutex<()>,
-    row: Row,
-    members: Vec<Member>,
-    latches: Vec<Latch>,
-    updating: Mutex<Option<ActorId>>,
-    /// Version `v` (1, 2, ...) was written by `versions[v - 1]` on top of the version given.
-    versions: Mutex<Vec<(u32, u64)>>,
-    fates: Mutex<Vec<Fate>>,
-    ended: Condvar,
-}
-
 #[derive(Clone, Copy)]
 struct Plan {
+    /// Transactions are prepared, and ended by another session.
+    prepares: bool,
     rollbacks: bool,
     /// Updates in subtransactions, which roll back where whole transactions do.
     nested: bool,
@@ -42,76 +23,11 @@ struct Plan {
     competitors: u32,
 }
 
-impl Server {
-    fn new(actors: usize) -> Self {
-        Server {
-            lock: Mutex::new(()),
-            row: Row::default(),
-            members: (0..actors * MEMBERS).map(|_| Member::default()).collect(),
-            latches: (0..actors).map(|_| Latch::default()).collect(),
-            updating: Mutex::new(None),
-            versions: Mutex::new(Vec::new()),
-            fates: Mutex::new(Vec::new()),
-            ended: Condvar::new(),
-        }
-    }
-
-    fn with_row<R>(&self, body: impl FnOnce(&Row, World) -> R) -> R {
-        let _held = self.lock.lock().unwrap();
-        body(
-            &self.row,
-            World {
-                members: &self.members,
-            },
-        )
-    }
-
-    fn begin(&self) -> u32 {
-        let mut fates = self.fates.lock().unwrap();
-        fates.push(Fate::Running);
-        fates.len() as u32
-    }
-
-    fn fate(&self, xid: u32) -> Fate {
-        self.fates.lock().unwrap()[xid as usize - 1]
-    }
-
-    /// Ends a transaction together with its subtransaction, or the subtransaction alone.
-    fn end(&self, xids: &[u32], fate: Fate) {
-        let mut fates = self.fates.lock().unwrap();
-        for &xid in xids {
-            assert_eq!(fates[xid as usize - 1], Fate::Running);
-            fates[xid as usize - 1] = fate;
-        }
-        self.ended.notify_all();
-    }
-
-    /// XactLockTableWait.
-    fn wait_for_end(&self, xid: u32) {
-        let mut fates = self.fates.lock().unwrap();
-        while fates[xid as usize - 1] == Fate::Running {
-            fates = self.ended.wait(fates).unwrap();
-        }
-    }
-
-    fn last_committed_version(&self) -> u64 {
-        let versions = self.versions.lock().unwrap();
-        let fates = self.fates.lock().unwrap();
-        let mut at = 0;
-        while let Some(next) = (0..versions.len())
-            .find(|&v| versions[v].1 == at && fates[versions[v].0 as usize - 1] == Fate::Committed)
-        {
-            at = next as u64 + 1;
-        }
-        at
-    }
-}
-
-struct Transaction<'a> {
-    server: &'a Server,
+pub(super) struct Transaction<'a> {
+    pub server: &'a Server,
     plan: Plan,
     actor: ActorId,
-    me: MemberId,
+    pub me: MemberId,
     xid: u32,
     others: &'a Mutex<Vec<u32>>,
 }
@@ -127,7 +43,7 @@ impl Transaction<'_> {
 
     fn wake(&self, actor: Option<ActorId>) {
         if let Some(actor) = actor {
-            self.server.latches[actor as usize].set();
+            self.server.wake(actor);
         }
     }
 
@@ -221,6 +137,7 @@ impl Transaction<'_> {
         }
         let before = server.updating.lock().unwrap().replace(self.actor);
         assert_eq!(before, None, "two tickets for one row");
+        server.settle_tail();
         let (predecessor, base) = server.with_row(|row, w| match row.tail(w) {
             Some(tail) => {
                 row.link_writer(w, self.me, writer, 0);
@@ -297,6 +214,9 @@ impl Transaction<'_> {
             !server.members[self.me as usize].is_doomed(),
             "a doomed transaction commits"
         );
+        if self.plan.prepares && thread_rng().gen_bool(0.5) && self.prepare(writer) {
+            return;
+        }
         server.end(&self.ids(writer), Fate::Committed);
         let mut woken = Vec::new();
         server.with_row(|row, w| {
@@ -324,7 +244,7 @@ impl Transaction<'_> {
         woken.into_iter().for_each(|actor| self.wake(Some(actor)));
     }
 
-    fn ids(&self, writer: u32) -> Vec<u32> {
+    pub fn ids(&self, writer: u32) -> Vec<u32> {
         let mut ids = vec![self.xid, writer];
         ids.dedup();
         ids
@@ -356,9 +276,15 @@ fn play(actors: usize, plan: Plan) {
             })
         })
         .collect();
+    let finisher = {
+        let server = server.clone();
+        thread::spawn(move || server.finish_prepared(plan.rollbacks))
+    };
     threads
         .into_iter()
         .for_each(|thread| thread.join().unwrap());
+    server.prepared.close();
+    finisher.join().unwrap();
     assert!(
         server.row.is_idle(),
         "a membership outlives its transaction"
@@ -379,6 +305,7 @@ fn play(actors: usize, plan: Plan) {
 }
 
 const CALM: Plan = Plan {
+    prepares: false,
     rollbacks: false,
     nested: false,
     cancels: false,
@@ -456,9 +383,22 @@ fn waiters_in_the_lock_manager_come_back() {
 }
 
 #[test]
+fn prepared_transactions_are_followed_and_fall_with_all_behind() {
+    for rollbacks in [false, true] {
+        let plan = Plan {
+            prepares: true,
+            rollbacks,
+            ..CALM
+        };
+        check_random(move || play(4, plan), 4000);
+    }
+}
+
+#[test]
 fn everything_at_once() {
     for nested in [false, true] {
         let plan = Plan {
+            prepares: true,
             rollbacks: true,
             nested,
             cancels: true,

@@ -1,0 +1,124 @@
+//! Prepared transactions in the lists of hot rows.
+//!
+//! Others follow the version of a prepared transaction as they follow that of a running one: they
+//! commit after COMMIT PREPARED, and fall with ROLLBACK PREPARED. So what a transaction over
+//! several servers holds up, while its coordinator collects votes, is the commits behind it, and
+//! not the statements.
+//!
+//! PostgreSQL has a PGPROC without a process for each prepared transaction. Its number is an actor
+//! like that of a session, and has the places in the lists that the session had. The session of
+//! COMMIT PREPARED takes them off. That may come late, or never: a worker of logical replication
+//! ends prepared transactions without a command. So whoever comes upon the place of a transaction
+//! that has ended takes it off first.
+//!
+//! What a predecessor has noted when it was prepared is right for those that follow later, too:
+//! reads beside it want a snapshot from after its end (crates/hotrow, watch.rs), and nobody follows
+//! one that changes definitions.
+
+use super::definitions;
+use super::session::memory;
+use crate::pg::catch::catching;
+use crate::pg::{process, xact};
+use crate::shared::wait::Wakes;
+use hotrow::{ActorId, MEMBERS, MemberId, Membership, Slot, Trouble, actor_of};
+
+/// XACT_EVENT_PREPARE: what stands for the transaction from now on. None if it leaves the lists as
+/// one that has ended, and others wait for it in the lock manager.
+pub fn heir() -> Option<ActorId> {
+    if definitions::are_changed() {
+        return None;
+    }
+    let xid = xact::own_xid();
+    let heir = xact::process_of_prepared(xid);
+    // COMMIT PREPARED gives the PGPROC away before it takes the places off the lists.
+    // SAFETY: nothing here has a destructor. Where the look at an old transaction's status fails,
+    // the place stays as it is. This transaction is prepared: it must not fail any more.
+    let is_taken = unsafe { catching(|| settle_places(heir), |_| true) };
+    if is_taken {
+        return None;
+    }
+    memory().actors[heir as usize].xid.publish(xid);
+    Some(heir)
+}
+
+/// The membership of `heir` that a session's membership number `n` goes to, if others may follow
+/// its version.
+pub fn heir_of(heir: Option<ActorId>, n: usize, membership: &Membership) -> Option<MemberId> {
+    let is_writer = membership.is_listed() && !membership.has_ticket();
+    let has_place = is_writer && membership.has_version() && !membership.is_gone();
+    heir.filter(|_| has_place)
+        .map(|heir| heir * MEMBERS as MemberId + n as MemberId)
+}
+
+/// COMMIT PREPARED or ROLLBACK PREPARED has run: takes the places of prepared transactions that
+/// have ended off the lists.
+pub fn settle_ended() {
+    for actor in process::of_prepared() {
+        let standing = &memory().actors[actor as usize];
+        let xid = standing.xid.get();
+        if xid != 0 && !xact::is_running(xid) {
+            settle_places(actor);
+            standing.prepared_ended(xid);
+        }
+    }
+}
+
+fn settle_places(actor: ActorId) {
+    let first = actor * MEMBERS as MemberId;
+    for member in first..first + MEMBERS as MemberId {
+        if let Some((slot, xid)) = memory().world().place(member) {
+            settle(slot, member, xid);
+        }
+    }
+}
+
+/// Takes prepared transactions that have ended off the ends of the row's list, before anybody
+/// builds on the last one, or waits for one to leave the list.
+#[inline]
+pub fn settle_in(slot: Slot) {
+    let row = &memory().directory.rows[slot as usize];
+    if row.has_prepared() {
+        while settle_ends_of(slot) {}
+    }
+}
+
+/// Whether one was taken off: then others are at the ends.
+fn settle_ends_of(slot: Slot) -> bool {
+    let ends = memory().with_row(slot, |row, world| {
+        let head = row.head(world).map(|(member, xid, _)| (member, xid));
+        let tail = row.tail(world).map(|tail| (tail.member, tail.xid));
+        [head, tail]
+    });
+    let mut prepared = ends
+        .into_iter()
+        .flatten()
+        .filter(|&(member, _)| process::is_prepared(actor_of(member)));
+    prepared.any(|(member, xid)| settle(slot, member, xid))
+}
+
+/// Takes a place of a prepared transaction off the row's list if the transaction has ended. Whether
+/// it was taken off just now.
+fn settle(slot: Slot, member: MemberId, xid: u32) -> bool {
+    if xact::is_running(xid) {
+        return false;
+    }
+    let has_committed = xact::has_committed(xid);
+    let (mut wakes, now) = (Wakes::new(), process::now());
+    let doomed = memory().with_row(slot, |row, world| {
+        let wake = |actor| wakes.push(actor);
+        let doomed = row.settle(world, slot, member, xid, has_committed, wake)?;
+        row.counters.cascades.add(u64::from(doomed > 0));
+        if has_committed {
+            row.success();
+        } else if row.trouble(Trouble::Cascade(doomed), now) {
+            memory().totals.backoffs.add(1);
+        }
+        Some(doomed)
+    });
+    wakes.deliver();
+    if let Some(doomed) = doomed.filter(|&doomed| doomed > 0) {
+        memory().totals.cascades.add(1);
+        memory().totals.doomed.add(u64::from(doomed));
+    }
+    doomed.is_some()
+}
