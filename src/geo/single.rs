@@ -2,7 +2,7 @@
 
 use super::connect;
 use super::coordinator;
-use super::exchange::{Command, Request, Role};
+use super::exchange::{Command, Exchange, Request, Role};
 use super::facts::Facts;
 use super::failure::{Failure, Outcome, ROLLED_BACK, UNKNOWN_OUTCOME};
 use super::node::{Node, Use};
@@ -39,25 +39,34 @@ pub fn commit(id: NodeId) -> Outcome<()> {
     if is_usable {
         // The node has answered: it has rolled back.
         nodes::with(id, Node::end_transaction);
-        if is_late && !process::is_to_fail() {
-            return Err(Failure::new(
-                ROLLED_BACK,
-                format!("server \"{}\" did not commit the transaction in time", server.name),
-            )
-            .detail("It has waited for another transaction longer than txn.geo_apply_timeout, and has rolled back."));
-        }
-        exchange.outcome()?;
-        return Err(Failure::new(
-            ROLLED_BACK,
-            format!("server \"{}\" did not commit the transaction", server.name),
-        )
-        .detail(format!(
-            "It answered {}.",
-            tag.as_deref().unwrap_or("nothing")
-        )));
+        return Err(refusal(&exchange, &server.name, is_late));
     }
     nodes::with(id, Node::end_transaction);
     find_out(&server, &facts, transaction)
+}
+
+/// Why the node has rolled back.
+fn refusal(exchange: &Exchange, server: &str, is_late: bool) -> Failure {
+    const CANCELED: [u8; 5] = *b"57014";
+    match exchange.outcome() {
+        Err(failure) if is_late && failure.code == CANCELED && !process::is_to_fail() => {
+            Failure::new(
+                ROLLED_BACK,
+                format!("server \"{server}\" did not commit the transaction in time"),
+            )
+            .detail("The commit waited for another transaction there.")
+            .hint("See txn.geo_apply_timeout and txn.geo_lock_timeout.")
+        }
+        Err(failure) => failure,
+        Ok(_) => Failure::new(
+            ROLLED_BACK,
+            format!("server \"{server}\" did not commit the transaction"),
+        )
+        .detail(format!(
+            "It answered {}.",
+            exchange.tag().as_deref().unwrap_or("nothing")
+        )),
+    }
 }
 
 /// The connection was lost between COMMIT and its answer: asks on a new one.

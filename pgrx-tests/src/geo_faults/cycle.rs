@@ -101,13 +101,19 @@ fn start(install: &PgInstall, options: &Options, plan: &Plan) -> Result<Cluster>
             .set("deadlock_timeout", "100ms")
             .set("log_line_prefix", PREFIX)
     };
+    let plain = match plan.grouped && !options.is_control {
+        true => common(with_library.clone())
+            .set("txn.group_lock", "on")
+            .set("txn.hot_threshold", 0),
+        false => common(ServerOptions::stock()),
+    };
     let with_library = common(with_library)
         .set("txn.stop_at", POINTS.join(", "))
         // Deadlocks over several nodes end soon.
         .set("txn.geo_lock_timeout", "500ms")
         .set("txn.geo_apply_timeout", plan.apply_timeout);
     let coordinator = Server::start(install, with_library)?;
-    let mut node = common(ServerOptions::stock())
+    let mut node = plain
         .set("max_prepared_transactions", 64)
         .set("log_statement", "all");
     let mut wrapper = "txn_fdw";

@@ -127,6 +127,8 @@ pub struct Plan {
     pub defer: u32,
     /// `txn.geo_apply_timeout`.
     pub apply_timeout: &'static str,
+    /// The nodes have the extension, and all rows that are updated by key there are hot.
+    pub grouped: bool,
 }
 
 impl Plan {
@@ -165,6 +167,7 @@ impl Plan {
             apply_timeout: ["100ms", "2s", "30s"]
                 .choose(rng)
                 .expect("there is a choice"),
+            grouped: rng.random_bool(0.5),
         }
     }
 
@@ -172,7 +175,7 @@ impl Plan {
     pub fn settings(&self) -> String {
         format!(
             "nodes={} clients={} node={} point={} meanwhile={:?} immediate={} before={} \
-             pause={:?} early={}% defer={}% apply_timeout={}",
+             pause={:?} early={}% defer={}% apply_timeout={} grouped={}",
             self.nodes,
             self.clients,
             self.node,
@@ -183,7 +186,8 @@ impl Plan {
             self.pause,
             self.early,
             self.defer,
-            self.apply_timeout
+            self.apply_timeout,
+            self.grouped
         )
     }
 }
