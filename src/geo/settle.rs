@@ -68,17 +68,19 @@ fn take_all(id: NodeId) -> bool {
 
 /// Asks servers to cancel what runs on these connections, each from a thread of its own, because
 /// libpq blocks meanwhile. Returns when all have, or the time is over; then the threads go on
-/// alone.
-fn cancel(ids: &[NodeId], until: u64) {
+/// alone, and may cancel what comes next on their connection. Whether all have.
+fn cancel(ids: &[NodeId], until: u64) -> bool {
     let canceller = |&id: &NodeId| nodes::with(id, |node| node.session().canceller());
     let threads: Vec<_> = ids
         .iter()
         .filter_map(canceller)
         .filter_map(in_thread)
         .collect();
-    while threads.iter().any(|thread| !thread.is_finished()) && process::now() < until {
+    let are_done = || threads.iter().all(|thread| thread.is_finished());
+    while !are_done() && process::now() < until {
         std::thread::sleep(std::time::Duration::from_millis(1));
     }
+    are_done()
 }
 
 /// Runs it in a thread that gets no signals: they are the backend's.
@@ -109,19 +111,24 @@ pub fn stop(ids: &[NodeId], level: i32) -> u64 {
     });
     let busy: Vec<NodeId> = busy.into_iter().filter(is_busy).collect();
     if !busy.is_empty() {
-        cancel(&busy, until);
+        let is_told = cancel(&busy, until);
         settle_or_give_up(&busy, until);
+        if !is_told {
+            busy.iter().for_each(|&id| nodes::with(id, Node::give_up));
+        }
     }
     until
 }
 
 /// Has the node end the wait of a COMMIT in one phase, which others hold up: it rolls back if it
-/// waits for a transaction, and has committed if it waits for a standby. Its answer says which, if
-/// one comes.
+/// waits for a transaction, and has committed if it waits for a standby, which it warns of. Its
+/// answer says which, if one comes.
 pub fn cancel_commit(id: NodeId) {
-    let until = process::now() + PATIENCE_US;
-    cancel(&[id], until);
-    settle_or_give_up(&[id], until);
+    let is_told = cancel(&[id], process::now() + PATIENCE_US);
+    settle_or_give_up(&[id], process::now() + PATIENCE_US);
+    if !is_told {
+        nodes::with(id, Node::give_up);
+    }
 }
 
 /// Waits for these connections until then; those that are not at rest are given up.

@@ -17,13 +17,15 @@ use std::rc::Rc;
 /// Commits at the node. Raises if it has not; SQLSTATE 08007 if nobody knows.
 pub fn commit(id: NodeId) -> Outcome<()> {
     running::protect();
+    nodes::with(id, |node| node.session().take_standby_warning());
     let exchange = settle::send_ending(id, "COMMIT");
     let is_late = !settle::settle(&[id], coordinator::apply_limit(), settle::Heeds::Cancel);
     if is_late {
         settle::cancel_commit(id);
     }
-    let tag = exchange.tag();
-    if tag.as_deref() == Some("COMMIT") {
+    // A wait for a standby that we have cancelled confirms nothing.
+    let is_confirmed = !is_late || !nodes::with(id, |node| node.session().take_standby_warning());
+    if exchange.tag().as_deref() == Some("COMMIT") && is_confirmed {
         nodes::with(id, Node::end_transaction);
         return Ok(());
     }
@@ -36,7 +38,7 @@ pub fn commit(id: NodeId) -> Outcome<()> {
             node.transaction(),
         )
     });
-    if is_usable {
+    if is_usable && is_confirmed {
         // The node has answered: it has rolled back.
         nodes::with(id, Node::end_transaction);
         return Err(refusal(&exchange, &server.name, is_late));
@@ -54,7 +56,7 @@ fn refusal(exchange: &Exchange, server: &str, is_late: bool) -> Failure {
                 ROLLED_BACK,
                 format!("server \"{server}\" did not commit the transaction in time"),
             )
-            .detail("The commit waited for another transaction there.")
+            .detail("Its COMMIT was cancelled there, and has rolled back.")
             .hint("See txn.geo_apply_timeout and txn.geo_lock_timeout.")
         }
         Err(failure) => failure,

@@ -17,7 +17,6 @@
 
 use super::definitions;
 use super::session::memory;
-use crate::pg::catch::catching;
 use crate::pg::{process, xact};
 use crate::shared::wait::Wakes;
 use hotrow::{ActorId, MEMBERS, MemberId, Membership, Slot, Trouble, actor_of};
@@ -30,11 +29,9 @@ pub fn heir() -> Option<ActorId> {
     }
     let xid = xact::own_xid();
     let heir = xact::process_of_prepared(xid);
-    // COMMIT PREPARED gives the PGPROC away before it takes the places off the lists.
-    // SAFETY: nothing here has a destructor. Where the look at an old transaction's status fails,
-    // the place stays as it is. This transaction is prepared: it must not fail any more.
-    let is_taken = unsafe { catching(|| settle_places(heir), |_| true) };
-    if is_taken {
+    // COMMIT PREPARED gives the PGPROC away before it takes the places off the lists. That may fail,
+    // and so is left to others: this transaction is prepared.
+    if places(heir).next().is_some() {
         return None;
     }
     memory().actors[heir as usize].xid.publish(xid);
@@ -57,19 +54,21 @@ pub fn settle_ended() {
         let standing = &memory().actors[actor as usize];
         let xid = standing.xid.get();
         if xid != 0 && !xact::is_running(xid) {
-            settle_places(actor);
+            places(actor).for_each(|(member, slot, xid)| {
+                settle(slot, member, xid);
+            });
             standing.prepared_ended(xid);
         }
     }
 }
 
-fn settle_places(actor: ActorId) {
+/// The places that it has in lists: membership, row, transaction id.
+fn places(actor: ActorId) -> impl Iterator<Item = (MemberId, Slot, u32)> {
     let first = actor * MEMBERS as MemberId;
-    for member in first..first + MEMBERS as MemberId {
-        if let Some((slot, xid)) = memory().world().place(member) {
-            settle(slot, member, xid);
-        }
-    }
+    (first..first + MEMBERS as MemberId).filter_map(|member| {
+        let (slot, xid) = memory().world().place(member)?;
+        Some((member, slot, xid))
+    })
 }
 
 /// Takes prepared transactions that have ended off the ends of the row's list, before anybody
@@ -102,7 +101,8 @@ fn settle(slot: Slot, member: MemberId, xid: u32) -> bool {
     if xact::is_running(xid) {
         return false;
     }
-    let has_committed = xact::has_committed(xid);
+    // Of one so old nothing is known any more, and nobody is behind it.
+    let has_committed = xact::is_forgotten(xid) || xact::has_committed(xid);
     let (mut wakes, now) = (Wakes::new(), process::now());
     let doomed = memory().with_row(slot, |row, world| {
         let wake = |actor| wakes.push(actor);

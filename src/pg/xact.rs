@@ -78,6 +78,14 @@ pub fn has_committed(xid: u32) -> bool {
     unsafe { !raw::TransactionIdIsInProgress(xid) && raw::TransactionIdDidCommit(xid) }
 }
 
+/// Whether PostgreSQL does not remember any more what has become of that transaction.
+pub fn is_forgotten(xid: u32) -> bool {
+    // SAFETY: a single word of shared memory, which only goes on.
+    let oldest = unsafe { u32::from((*pg_sys::ShmemVariableCache).oldestClogXid) };
+    // TransactionIdPrecedes' comparison, for normal ids.
+    (xid.wrapping_sub(oldest) as i32) < 0
+}
+
 pub fn is_running(xid: u32) -> bool {
     // SAFETY: as above.
     unsafe { raw::TransactionIdIsInProgress(pg_sys::TransactionId::from(xid)) }
