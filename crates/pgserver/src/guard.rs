@@ -10,10 +10,10 @@ use anyhow::{Context, Result};
 use crate::install::PgInstall;
 use crate::user::ServerUser;
 
-/// $1: pg_ctl, $2: data folder, $3: folder to remove or nothing.
+/// $1: folder to remove or nothing, $2: data folder, $3: pg_ctl.
 const SCRIPT: &str = r#"cat
-"$1" stop --silent --mode=immediate --timeout=60 -D "$2"
-if [ -n "$3" ]; then rm -rf "$3"; fi"#;
+if [ -e "$2/postmaster.pid" ]; then "$3" stop --silent --mode=immediate --timeout=60 -D "$2"; fi
+if [ -n "$1" ]; then rm -rf "$1"; fi"#;
 
 pub(crate) struct Guard(Child);
 
@@ -25,12 +25,21 @@ impl Guard {
         data_dir: &Path,
         folder: Option<&Path>,
     ) -> Result<Self> {
+        let pg_ctl = install.required("pg_ctl")?;
+        let folder = folder.unwrap_or(Path::new(""));
+        Self::start(user, &[folder, data_dir, &pg_ctl])
+    }
+
+    /// A guard that removes `folder`, where no server is.
+    pub(crate) fn of_folder(user: &ServerUser, folder: &Path) -> Result<Self> {
+        Self::start(user, &[folder])
+    }
+
+    fn start(user: &ServerUser, arguments: &[&Path]) -> Result<Self> {
         let mut command = Command::new("/bin/sh");
         command
             .args(["-c", SCRIPT, "txn-guard"])
-            .arg(install.required("pg_ctl")?)
-            .arg(data_dir)
-            .arg(folder.unwrap_or(Path::new("")))
+            .args(arguments)
             .current_dir("/")
             .stdin(Stdio::piped())
             .stdout(Stdio::null())

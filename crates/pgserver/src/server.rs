@@ -1,6 +1,8 @@
 //! One server: start, use, stop, crash, start again.
 
 mod clients;
+#[cfg(test)]
+mod tests;
 
 use std::fs::{self, OpenOptions};
 use std::os::unix::process::CommandExt;
@@ -59,6 +61,10 @@ pub struct Server {
     log_file: PathBuf,
     port: u16,
     postmaster: Option<Child>,
+    /// The last postmaster has ended by itself, which it does after all its processes only.
+    ended: bool,
+    /// The data folder is for the next server.
+    recycled: bool,
     /// Absent when the server is to outlive us.
     guard: Option<Guard>,
 }
@@ -67,7 +73,9 @@ impl Server {
     /// Makes the data folder unless it is there, starts the server and waits until it takes
     /// connections. The error of a failed start carries the end of the log.
     pub fn start(install: &PgInstall, options: ServerOptions) -> Result<Server> {
-        Self::start_on(install, options, template::fill)
+        let mut server = Self::start_on(install, options, template::fill)?;
+        server.recycled = server.options.data_dir.is_none();
+        Ok(server)
     }
 
     /// The same on data with which `fill` fills the new and empty folder.
@@ -85,7 +93,7 @@ impl Server {
 
         let (home, data_dir, temporary) = match &options.data_dir {
             None => {
-                let home = private_folder(&user)?;
+                let home = user.private_folder(LONGEST_SOCKET_DIR)?;
                 (home.clone(), home.join("data"), true)
             }
             Some(dir) => {
@@ -112,7 +120,7 @@ impl Server {
         } else if data_dir.as_os_str().len() <= LONGEST_SOCKET_DIR {
             data_dir.clone()
         } else {
-            private_folder(&user)?
+            user.private_folder(LONGEST_SOCKET_DIR)?
         };
         let log_file = match temporary {
             true => home.join("log"),
@@ -135,6 +143,8 @@ impl Server {
             socket_dir,
             log_file,
             postmaster: None,
+            ended: false,
+            recycled: false,
             guard,
             options,
         };
@@ -216,6 +226,7 @@ impl Server {
             .context("could not run postgres")?;
         let pid = child.id() as i32;
         let child = self.postmaster.insert(child);
+        self.ended = false;
         let began = Instant::now();
         loop {
             let file = PostmasterFile::read(&self.data_dir);
@@ -346,7 +357,8 @@ impl Server {
     fn wait_for_exit(&mut self) -> Result<()> {
         let began = Instant::now();
         while let Some(child) = &mut self.postmaster {
-            if child.try_wait()?.is_some() {
+            if let Some(status) = child.try_wait()? {
+                self.ended = status.code().is_some();
                 self.postmaster = None;
             } else if began.elapsed() > PATIENCE {
                 bail!(
@@ -359,6 +371,18 @@ impl Server {
             }
         }
         Ok(())
+    }
+
+    /// Stops the server and leaves its data folder to the next one, unless processes may be left
+    /// that write there.
+    fn recycle(&mut self) -> Result<()> {
+        if self.postmaster.is_some() {
+            self.stop(StopMode::Immediate)?;
+        }
+        match self.ended {
+            true => template::recycle(&self.install, &self.user, &self.data_dir),
+            false => Ok(()),
+        }
     }
 
     /// The last lines of the log.
@@ -387,6 +411,11 @@ impl Drop for Server {
             );
         }
         if let Some(guard) = self.guard.take() {
+            if self.recycled
+                && let Err(error) = self.recycle()
+            {
+                eprintln!("the data of {} go: {error:#}", self.describe());
+            }
             guard.finish();
             // The guard has stopped it; this takes its exit status off the kernel.
             if let Some(mut child) = self.postmaster.take() {
@@ -394,31 +423,4 @@ impl Drop for Server {
             }
         }
     }
-}
-
-/// A new folder of `user` in a place with a short path that he can reach.
-fn private_folder(user: &ServerUser) -> Result<PathBuf> {
-    let places = [
-        std::env::temp_dir(),
-        PathBuf::from("/tmp"),
-        PathBuf::from("/var/tmp"),
-    ];
-    let fits = |place: &&PathBuf| {
-        place.is_dir()
-            && place.as_os_str().len() + 12 <= LONGEST_SOCKET_DIR
-            && user.can_reach(place)
-    };
-    let place = places.iter().find(fits).with_context(|| {
-        format!(
-            "user \"{}\" can reach none of the temporary folders {places:?}",
-            user.name
-        )
-    })?;
-    let folder = tempfile::Builder::new()
-        .prefix("txn-")
-        .tempdir_in(place)
-        .with_context(|| format!("could not create a folder in {}", place.display()))?
-        .keep();
-    user.own(&folder)?;
-    Ok(folder)
 }

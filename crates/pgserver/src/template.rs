@@ -1,4 +1,5 @@
-//! A fresh data folder. `initdb` runs once for each PostgreSQL and user; servers get copies.
+//! A fresh data folder. `initdb` runs once for each PostgreSQL and user; servers get copies,
+//! or what an earlier one of this process has left, made equal to it.
 use std::collections::hash_map::DefaultHasher;
 use std::fs;
 use std::hash::{Hash, Hasher};
@@ -10,6 +11,7 @@ use anyhow::{Context, Result, bail};
 
 use crate::cache::{cache_dir, lock_file, make_readable_dir};
 use crate::install::PgInstall;
+use crate::pool;
 use crate::user::ServerUser;
 
 /// The file of our settings in the data folder, included at the end of postgresql.conf.
@@ -17,7 +19,16 @@ pub(crate) const SETTINGS_FILE: &str = "server.conf";
 
 /// Fills the empty folder `data_dir`, which `user` owns.
 pub(crate) fn fill(install: &PgInstall, user: &ServerUser, data_dir: &Path) -> Result<()> {
-    copy_data(user, &template(install, user)?, data_dir)
+    let template = template(install, user)?;
+    match pool::take(&template, data_dir)? {
+        true => Ok(()),
+        false => copy_data(user, &template, data_dir),
+    }
+}
+
+/// Takes away the data folder of a server that is gone, for the next `fill`.
+pub(crate) fn recycle(install: &PgInstall, user: &ServerUser, data_dir: &Path) -> Result<()> {
+    pool::give(user, &template(install, user)?, data_dir)
 }
 
 /// Copies the data folder `from` of a stopped server into the empty folder `to`, which `user` owns.
@@ -30,7 +41,7 @@ pub fn copy_data(user: &ServerUser, from: &Path, to: &Path) -> Result<()> {
 }
 
 /// The folder to copy from, made when it is not there yet.
-fn template(install: &PgInstall, user: &ServerUser) -> Result<PathBuf> {
+pub(crate) fn template(install: &PgInstall, user: &ServerUser) -> Result<PathBuf> {
     user.check_reach(&install.required("initdb")?)?;
     let mut place = DefaultHasher::new();
     install.bindir.hash(&mut place);

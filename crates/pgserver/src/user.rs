@@ -4,7 +4,7 @@ use std::ffi::CString;
 use std::fs;
 use std::os::unix::fs::{MetadataExt, chown};
 use std::os::unix::process::CommandExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context, Result, bail};
@@ -80,6 +80,34 @@ impl ServerUser {
             })?;
         }
         Ok(())
+    }
+
+    /// A new folder of this user, with a path of at most `longest` bytes, in a temporary folder
+    /// that he can reach.
+    pub(crate) fn private_folder(&self, longest: usize) -> Result<PathBuf> {
+        let places = [
+            std::env::temp_dir(),
+            PathBuf::from("/tmp"),
+            PathBuf::from("/var/tmp"),
+        ];
+        let fits = |place: &&PathBuf| {
+            place.is_dir()
+                && place.as_os_str().len() + "/txn-123456".len() <= longest
+                && self.can_reach(place)
+        };
+        let place = places.iter().find(fits).with_context(|| {
+            format!(
+                "user \"{}\" can reach none of the temporary folders {places:?}",
+                self.name
+            )
+        })?;
+        let folder = tempfile::Builder::new()
+            .prefix("txn-")
+            .tempdir_in(place)
+            .with_context(|| format!("could not create a folder in {}", place.display()))?
+            .keep();
+        self.own(&folder)?;
+        Ok(folder)
     }
 
     /// Whether this user gets through every folder from the root to `path`.

@@ -1,4 +1,6 @@
 //! The life of a server, without the extension: every way to end one and what is left behind.
+use std::fs::Permissions;
+use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
@@ -102,21 +104,27 @@ fn missing_library_is_told_before_the_start() -> Result<()> {
     Ok(())
 }
 
-/// Starts itself as another process, which starts a server and is killed: no `Drop` runs there.
+/// Starts itself as another process, which starts a server after another one and is killed: no
+/// `Drop` runs there.
 #[test]
 fn a_killed_owner_leaves_nothing() -> Result<()> {
     const ROLE: &str = "PGSERVER_TEST_OWNER";
     if let Some(report) = std::env::var_os(ROLE) {
+        drop(stock()?);
         let server = stock()?;
+        drop(stock()?);
         std::fs::write(report, server.data_dir().to_string_lossy().as_bytes())?;
         std::thread::park();
         return Ok(());
     }
     let folder = tempfile::tempdir()?;
     let report = folder.path().join("data_dir");
+    let places = tempfile::tempdir()?;
+    std::fs::set_permissions(places.path(), Permissions::from_mode(0o777))?;
     let mut owner = Command::new(std::env::current_exe()?)
         .args(["--exact", "a_killed_owner_leaves_nothing"])
         .env(ROLE, &report)
+        .env("TMPDIR", places.path())
         .stdout(Stdio::null())
         .spawn()?;
     let data_dir = loop {
@@ -129,10 +137,13 @@ fn a_killed_owner_leaves_nothing() -> Result<()> {
         }
         std::thread::sleep(std::time::Duration::from_millis(10));
     };
+    assert!(data_dir.starts_with(places.path()));
     let file = PostmasterFile::read(&data_dir).expect("a running server has its file");
+    // The server's, and that of the folder which waits for the next one.
+    assert_eq!(std::fs::read_dir(places.path())?.count(), 2);
     owner.kill()?;
     owner.wait()?;
-    while data_dir.exists() {
+    while std::fs::read_dir(places.path())?.count() > 0 {
         std::thread::sleep(std::time::Duration::from_millis(10));
     }
     assert!(!file.is_alive());
