@@ -25,7 +25,7 @@ use crate::user::ServerUser;
 /// How long a start with recovery or a stop may take.
 const PATIENCE: Duration = Duration::from_secs(120);
 /// How often we look in the meantime.
-const TICK: Duration = Duration::from_millis(20);
+const TICK: Duration = Duration::from_millis(5);
 /// A socket's path has to fit 107 characters, among them `/.s.PGSQL.65535.lock`.
 const LONGEST_SOCKET_DIR: usize = 80;
 
