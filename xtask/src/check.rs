@@ -11,7 +11,7 @@ use crate::test::libtest;
 use crate::test::tally::Tally;
 use crate::tools::{cargo, output};
 
-/// In the profile of the server tests: PostgreSQL's headers are read once for both.
+/// In the profile of the library under test: PostgreSQL's headers are read once for both.
 const CLIPPY: [&str; 3] = ["clippy", "--profile", "checked"];
 const DENY_WARNINGS: [&str; 3] = ["--", "-D", "warnings"];
 

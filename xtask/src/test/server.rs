@@ -12,9 +12,10 @@ const PACKAGE: &str = "txn-server-tests";
 pub fn run(context: &Context) -> Result<Tally> {
     let library = publish(&build_library(Variant::Checked, context.install)?)?;
     let mut command = cargo();
-    // Optimized like a release, but built without its slow link-time optimization.
+    // With the features and in the profile in which xtask has its dependencies built already.
     command
-        .args(["test", "--profile", "checked", "--package", PACKAGE])
+        .args(["test", "--package", PACKAGE, "--package", "xtask"])
+        .args(["--lib", "--test", "server"])
         .env("TXN_PG_CONFIG", &context.install.pg_config)
         .env("TXN_LIBRARY_DIR", library.path());
     let lanes = format!("--test-threads={}", context.lanes);
