@@ -187,3 +187,17 @@ pub fn wait(node: &mut Node) -> Outcome<()> {
     }
     Ok(())
 }
+
+/// The same where a cancel is not heard. False if one comes, or the time is over.
+pub fn wait_until(node: &mut Node, until: u64) -> bool {
+    while !node.take_all(Exchange::take) {
+        let now = process::now();
+        if now >= until || process::is_to_fail() {
+            return false;
+        }
+        let left_ms = (until - now) / 1000 + 1;
+        wait_for_socket(node.session().socket(), node.waits_for(), Some(left_ms));
+        node.consume();
+    }
+    true
+}

@@ -91,7 +91,7 @@ fn find_out(server: &Rc<Server>, before: &Facts, transaction: Option<u64>) -> Ou
         if process::is_to_fail() {
             return Err(unknown("The wait for its answer was cancelled."));
         }
-        match process::without_cancel(|| ask(server, before, transaction)) {
+        match process::without_cancel(|| ask(server, before, transaction, until)) {
             Ok(geo::Outcome::Committed) => return Ok(()),
             Ok(geo::Outcome::RolledBack) => {
                 let name = &server.name;
@@ -126,11 +126,13 @@ fn find_out(server: &Rc<Server>, before: &Facts, transaction: Option<u64>) -> Ou
 const STATUS: &str = "SELECT pg_catalog.pg_xact_status($1::pg_catalog.xid8), \
      pg_catalog.pg_logical_emit_message(true, 'txn', '')";
 
-fn ask(server: &Rc<Server>, before: &Facts, transaction: u64) -> Outcome<geo::Outcome> {
+fn ask(server: &Rc<Server>, before: &Facts, transaction: u64, until: u64) -> Outcome<geo::Outcome> {
     let mut node = connect::connect(server, Use::Work)?;
     let command = Command::new(Role::Facts, STATUS).with(&transaction.to_string());
     let exchange = node.send(&Request::of(command), None);
-    connect::wait(&mut node)?;
+    if !connect::wait_until(&mut node, until) {
+        return Err(Failure::lost(&server.name, "It does not answer."));
+    }
     exchange.outcome()?;
     let server = geo::Server {
         same_system: node.facts.system == before.system,

@@ -108,3 +108,32 @@ fn a_node_dies_in_its_commit() -> Result<()> {
     ensure!(is_there(&cluster, &mut client)?, "a committed row is lost");
     Ok(())
 }
+
+/// A COMMIT that waits for the node's standby, and is cancelled there, is not confirmed: the client
+/// must not be told that it has committed.
+#[test]
+fn a_standby_does_not_answer() -> Result<()> {
+    for is_cancelled in [false, true] {
+        let cluster = Cluster::start(2)?;
+        let mut client = cluster.session()?;
+        if !is_cancelled {
+            client.batch_execute("SET txn.geo_apply_timeout = '1s'")?;
+        }
+        client.batch_execute(&format!("BEGIN; {WRITE}"))?;
+        let mut node = cluster.node(1).connect()?;
+        cluster.node(1).set_synchronous_standbys("nobody")?;
+        let commit = Background::run(client, "COMMIT")?;
+        let waits = "SELECT count(*) = 1 FROM pg_stat_activity WHERE wait_event = 'SyncRep'";
+        wait_until(&mut node, waits)?;
+        if is_cancelled {
+            let cancel = format!("SELECT pg_cancel_backend({})", commit.pid);
+            cluster.coordinator.connect()?.batch_execute(&cancel)?;
+        }
+        let (mut client, told) = commit.end()?;
+        let told = sqlstate(&told);
+        ensure!(told == UNKNOWN, "{told} with nothing at a standby");
+        cluster.node(1).set_synchronous_standbys("")?;
+        ensure!(is_there(&cluster, &mut client)?, "a committed row is lost");
+    }
+    Ok(())
+}
