@@ -164,10 +164,11 @@ fn other(path: &Path, what: &str) -> io::Error {
 
 #[cfg(test)]
 pub(crate) mod tests {
-    use std::os::unix::fs::symlink;
+    use std::os::unix::fs::{chown, symlink};
     use std::process::{Command, Stdio};
 
     use super::*;
+    use crate::user::is_root;
 
     /// What `tar` finds in `folder`: names, contents, owners and modes, but no times.
     pub(crate) fn tree(folder: &Path) -> Vec<u8> {
@@ -276,6 +277,10 @@ pub(crate) mod tests {
         });
         undone(|to| set_mode(to.join("a"), 0o600));
         undone(|to| set_mode(to.join("base/1"), 0o711));
+        if is_root() {
+            undone(|to| chown(to.join("a"), Some(1), None).unwrap());
+            undone(|to| chown(to.join("base"), None, Some(1)).unwrap());
+        }
         undone(|to| {
             let name = to.join("a").into_os_string().into_string().unwrap();
             fs::remove_file(&name).unwrap();
