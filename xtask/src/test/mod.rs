@@ -29,7 +29,7 @@ pub struct Args {
     #[arg(long)]
     accept: bool,
     /// server: how many tests run at a time
-    #[arg(long, value_name = "NUMBER", default_value_t = 2)]
+    #[arg(long, value_name = "NUMBER", default_value_t = 3)]
     lanes: u32,
 }
 
