@@ -108,13 +108,17 @@ fn compared(name: &str, about: &str, figures: &[Figure], files: &[File]) -> Stri
     let rows: Vec<Vec<String>> = figures
         .iter()
         .filter_map(|figure| {
-            let record = find(files, figure.benchmark)?;
-            Some(vec![
-                figure.what.to_owned(),
-                figure.paper.to_owned(),
-                best(record, figure.of, figure.against),
-                format!("`{}`", record.command()),
-            ])
+            let ratio = |record| best(record, figure.of, figure.against);
+            let (record, ours) = records(files, figure.benchmark)
+                .map(|record| (record, ratio(record)))
+                .max_by(|one, other| rate(&one.1).total_cmp(&rate(&other.1)))?;
+            let ours = ours.map_or_else(
+                || "not in the records".to_owned(),
+                |(ratio, clients)| format!("{ratio:.1} × {}, {clients} clients", figure.against),
+            );
+            let command = format!("`{}`", record.command());
+            let (what, paper) = (figure.what.to_owned(), figure.paper.to_owned());
+            Some(vec![what, paper, ours, command])
         })
         .collect();
     if rows.is_empty() {
@@ -124,17 +128,23 @@ fn compared(name: &str, about: &str, figures: &[Figure], files: &[File]) -> Stri
     format!("\n## Beside {name}\n\n{about}\n\n{}", table(&header, rows))
 }
 
-/// The last record of that benchmark.
-fn find<'a>(files: &'a [File], benchmark: &str) -> Option<&'a Plain> {
-    files.iter().rev().find_map(|file| match &file.record {
-        Record::Plain(record) if record.benchmark == benchmark => Some(record),
-        Record::Family(records) => records.iter().find(|record| record.benchmark == benchmark),
-        _ => None,
-    })
+/// All records of that benchmark.
+fn records<'a>(files: &'a [File], benchmark: &str) -> impl Iterator<Item = &'a Plain> {
+    let of_file = |file: &'a File| match &file.record {
+        Record::Plain(record) => std::slice::from_ref(record),
+        Record::Family(records) => records.as_slice(),
+        _ => &[],
+    };
+    let all = files.iter().flat_map(of_file);
+    all.filter(move |record| record.benchmark == benchmark)
 }
 
-/// The number of clients with which the variant has most of the other one's rate.
-fn best(record: &Plain, of: &str, against: &str) -> String {
+fn rate(best: &Option<(f64, usize)>) -> f64 {
+    best.map_or(0.0, |(ratio, _)| ratio)
+}
+
+/// The most that the variant has of the other one's rate, and with how many clients.
+fn best(record: &Plain, of: &str, against: &str) -> Option<(f64, usize)> {
     let rates = |variant: &str, clients: usize| -> Vec<(usize, f64)> {
         let runs = record.runs.iter();
         runs.filter(|run| run.variant == variant && run.clients == clients)
@@ -145,10 +155,5 @@ fn best(record: &Plain, of: &str, against: &str) -> String {
         let ratio = Spread::of_ratios(&rates(of, line.clients), &rates(against, line.clients))?;
         Some((ratio.median, line.clients))
     });
-    ratios
-        .max_by(|one, other| one.0.total_cmp(&other.0))
-        .map_or_else(
-            || "not in the records".to_owned(),
-            |(ratio, clients)| format!("{ratio:.1} × {against}, {clients} clients"),
-        )
+    ratios.max_by(|one, other| one.0.total_cmp(&other.0))
 }
