@@ -188,7 +188,7 @@ pub fn wait(node: &mut Node) -> Outcome<()> {
     Ok(())
 }
 
-/// The same where a cancel is not heard. False if one comes, or the time is over.
+/// Waits so where a cancel is not heard. False if one comes, or the time is over.
 pub fn wait_until(node: &mut Node, until: u64) -> bool {
     while !node.take_all(Exchange::take) {
         let now = process::now();

@@ -34,7 +34,7 @@ struct Pieces {
     found: Vec<u8>,
 }
 
-/// The same for two folders whose own owner and mode agree.
+/// Makes two folders equal whose own owner and mode agree.
 fn folder(from: &Path, to: &Path, pieces: &mut Pieces) -> io::Result<()> {
     let wanted = list(from)?;
     let mut found = list(to)?;

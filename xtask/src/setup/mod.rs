@@ -28,8 +28,8 @@ pub fn run(pg_config: Option<&Path>) -> Result<PgInstall> {
     Ok(install)
 }
 
-/// The same for the tests of this checkout: without a PostgreSQL that was chosen they have one of
-/// their own.
+/// Sets up what the tests of this checkout need: without a PostgreSQL that was chosen they have one
+/// of their own.
 pub fn for_tests(pg_config: Option<&Path>) -> Result<PgInstall> {
     let install = run(pg_config)?;
     match pg_config {

@@ -26,7 +26,8 @@ fn scenario(
     dog.finish(played.and_then(|()| physical_health(&server, "hot", "id")))
 }
 
-/// The same for each end of the prepared transaction, and what those behind it are told.
+/// Plays a scenario of one row for each end of the prepared transaction, and what those behind it
+/// are told.
 fn for_each_end(play: impl Fn(&Server, &mut Client, &str, &str) -> Result<()>) -> Result<()> {
     for (end, told) in ENDS {
         scenario(1, &[], |server, control| play(server, control, end, told))?;
@@ -200,8 +201,8 @@ fn not_when_it_changes_definitions() -> Result<()> {
     })
 }
 
-/// Who has locked a predecessor's version and keeps the ticket for its update stands in the list as
-/// a reader, which nobody can follow.
+/// A transaction that has locked a predecessor's version and keeps the ticket for its update stands
+/// in the list as a reader, which nobody can follow.
 #[test]
 fn not_when_it_has_kept_the_ticket() -> Result<()> {
     scenario(1, &[], |server, control| {
