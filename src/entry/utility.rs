@@ -207,8 +207,8 @@ unsafe fn runs_statements(node: *const Node) -> bool {
 }
 
 /// A transaction command has been executed, which for COMMIT means: taken note of, so that an ERROR
-/// ends the transaction. COMMIT PREPARED has ended one. Deferred triggers run next, and what they say must not come from versions
-/// that may still roll back.
+/// ends the transaction. Deferred triggers run next, and what they say must not come from versions
+/// that may still roll back. COMMIT PREPARED has ended one.
 #[inline]
 fn after_transaction_command(kind: TransactionStmtKind::Type, is_first: bool) {
     use TransactionStmtKind::*;

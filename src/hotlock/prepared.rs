@@ -29,8 +29,8 @@ pub fn heir() -> Option<ActorId> {
     }
     let xid = xact::own_xid();
     let heir = xact::process_of_prepared(xid);
-    // COMMIT PREPARED gives the PGPROC away before it takes the places off the lists. That may fail,
-    // and so is left to others: this transaction is prepared.
+    // COMMIT PREPARED gives the PGPROC away before it takes the places off the lists. To take them
+    // off may fail, and so is left to others: this transaction is prepared.
     if places(heir).next().is_some() {
         return None;
     }

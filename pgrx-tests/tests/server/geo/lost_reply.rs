@@ -8,6 +8,9 @@ use super::transactions::wait_until_nothing_is_open;
 
 const UNKNOWN: &str = "08007";
 const WRITE: &str = "INSERT INTO trace_1 VALUES (1)";
+/// At the node: one has committed, and waits for its standby.
+const WAITS_FOR_STANDBY: &str =
+    "SELECT count(*) = 1 FROM pg_stat_activity WHERE wait_event = 'SyncRep'";
 
 /// Whether the row is there when nothing is open any more.
 fn is_there(cluster: &Cluster, client: &mut Client) -> Result<bool> {
@@ -27,8 +30,7 @@ fn answer_lost(begin: &str, commit: &str, is_reachable: bool) -> Result<()> {
     // It has committed, and answers when nobody is waited for any more.
     cluster.node(1).set_synchronous_standbys("nobody")?;
     let commit = Background::run(client, commit)?;
-    let waits = "SELECT count(*) = 1 FROM pg_stat_activity WHERE wait_event = 'SyncRep'";
-    wait_until(&mut node, waits)?;
+    wait_until(&mut node, WAITS_FOR_STANDBY)?;
     cluster.line(1).cut();
     cluster.node(1).set_synchronous_standbys("")?;
     wait_until(&mut node, "SELECT count(*) = 1 FROM trace")?;
@@ -98,8 +100,7 @@ fn a_node_dies_in_its_commit() -> Result<()> {
     let mut node = cluster.node(1).connect()?;
     cluster.node(1).set_synchronous_standbys("nobody")?;
     let commit = Background::run(client, "COMMIT")?;
-    let waits = "SELECT count(*) = 1 FROM pg_stat_activity WHERE wait_event = 'SyncRep'";
-    wait_until(&mut node, waits)?;
+    wait_until(&mut node, WAITS_FOR_STANDBY)?;
     node.batch_execute("ALTER SYSTEM RESET synchronous_standby_names")?;
     cluster.kill_node(1, true)?;
     let (mut client, told) = commit.end()?;
@@ -123,8 +124,7 @@ fn a_standby_does_not_answer() -> Result<()> {
         let mut node = cluster.node(1).connect()?;
         cluster.node(1).set_synchronous_standbys("nobody")?;
         let commit = Background::run(client, "COMMIT")?;
-        let waits = "SELECT count(*) = 1 FROM pg_stat_activity WHERE wait_event = 'SyncRep'";
-        wait_until(&mut node, waits)?;
+        wait_until(&mut node, WAITS_FOR_STANDBY)?;
         if is_cancelled {
             let cancel = format!("SELECT pg_cancel_backend({})", commit.pid);
             cluster.coordinator.connect()?.batch_execute(&cancel)?;
