@@ -23,7 +23,7 @@ use crate::hotlock::{
 use crate::lane::{admit, beyond, reschedule, respect, strict};
 use crate::pg::catch::catching;
 use crate::pg::error::{guarded, infallible};
-use crate::pg::{fastpath, nesting, relation, snapshot, xact};
+use crate::pg::{fastpath, nesting, relation, routing, snapshot, xact};
 use crate::range_occ;
 use crate::tam::swap;
 use pgrx::pg_sys::*;
@@ -133,6 +133,7 @@ fn ended(end: End) {
     strict::end();
     reschedule::end(end != End::RolledBack);
     swap::end_of_transaction();
+    routing::end_of_transaction();
     range_occ::transaction::end();
     check::forget();
     error_visibility::error_is_over();

@@ -21,6 +21,7 @@ mod errors;
 mod explain;
 pub mod fk_check;
 mod flush;
+mod front;
 mod gate;
 pub mod handover;
 mod hotlog;

@@ -3,7 +3,7 @@
 
 use crate::pg::local::Local;
 use crate::pg::quiet;
-use pgrx::pg_sys;
+use pgrx::pg_sys::{self, Oid};
 use std::cell::Cell;
 
 /// Whether the last statement that was asked for is quiet, by its QueryDesc.
@@ -23,6 +23,19 @@ pub unsafe fn is_quiet(query: *const pg_sys::QueryDesc) -> bool {
     let answer = unsafe { stays_inside(query) && quiet::is_statement_quiet((*query).plannedstmt) };
     LAST.set(Some((query as usize, answer)));
     answer
+}
+
+/// Whether what the statement still does is quiet once it has come to a row of that table. An INSERT
+/// of one row has been routed to its partition by then.
+///
+/// # Safety
+/// As for `is_quiet`.
+pub unsafe fn is_quiet_in(query: *const pg_sys::QueryDesc, relation: Oid) -> bool {
+    // SAFETY: by the contract.
+    unsafe {
+        is_quiet(query)
+            || stays_inside(query) && quiet::is_routed_quiet((*query).plannedstmt, relation)
+    }
 }
 
 /// Whether the statement's rows go to the client, to a function or nowhere: not to a file or a

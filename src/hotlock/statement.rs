@@ -7,6 +7,7 @@ use super::dependency;
 use super::dependent;
 use super::detect;
 use super::fk_check;
+use super::front;
 use super::handover;
 use super::predecessors;
 use super::quietness;
@@ -18,11 +19,10 @@ use super::streaming;
 use super::ticket::{self, Turn};
 use super::waiting::{self, Reason};
 use super::whole;
-use crate::pg::plan::{self, OnConflict};
-use crate::pg::relation::key_of;
-use crate::pg::{nesting, nodes, plpgsql, process, raw, xact};
-use crate::tam::swap::{self, Use};
-use pgrx::pg_sys::{self, CmdType, Oid};
+use crate::pg::plan;
+use crate::pg::{nesting, nodes, plpgsql, process, raw, routing, xact};
+use crate::tam::swap;
+use pgrx::pg_sys::{self, CmdType};
 
 /// Before a statement of an idle session starts.
 ///
@@ -204,69 +204,11 @@ pub unsafe fn after_start(query: *mut pg_sys::QueryDesc, certain: bool) {
         return fk_check::note_certain(query);
     }
     // SAFETY: by the contract.
-    if !SESSION.is_member() && !check::has_deferred() && !unsafe { settings::concern(query) } {
-        return;
-    }
-    // SAFETY: the executor state's lists of open relations.
     unsafe {
-        let estate = (*query).estate;
-        let operation = (*query).operation;
-        let on_conflict = plan::on_conflict((*query).plannedstmt);
-        for node in nodes::nodes((*estate).es_opened_result_relations) {
-            let result = node.cast::<pg_sys::ResultRelInfo>();
-            let rel = (*result).ri_RelationDesc;
-            if is_stocks((*rel).rd_id) {
-                continue;
-            }
-            if let Some(key) = key_of(rel) {
-                let updated = raw::ExecGetUpdatedCols(result, estate);
-                let updates = operation == CmdType::CMD_UPDATE && !key.has_deferrable_triggers()
-                    || (operation == CmdType::CMD_MERGE || on_conflict == OnConflict::Update)
-                        && !key.has_row_triggers();
-                let may_follow = updates && !key.touched_by(updated);
-                let usage = Use {
-                    query: query as usize,
-                    may_follow,
-                    on_conflict,
-                    only_locks: false,
-                };
-                if !swap::put(rel, usage) {
-                    check::take_for(query);
-                }
-            }
-        }
-        if !(*estate).es_rowmarks.is_null() {
-            for n in 0..(*estate).es_range_table_size as usize {
-                let mark = *(*estate).es_rowmarks.add(n);
-                if !mark.is_null()
-                    && !(*mark).relation.is_null()
-                    && (*mark).markType <= pg_sys::RowMarkType::ROW_MARK_KEYSHARE
-                    && !is_stocks((*mark).relid)
-                    && key_of((*mark).relation).is_some()
-                {
-                    swap::put(
-                        (*mark).relation,
-                        Use {
-                            query: query as usize,
-                            may_follow: false,
-                            on_conflict: OnConflict::Fail,
-                            only_locks: true,
-                        },
-                    );
-                }
-            }
+        if SESSION.is_member() || check::has_deferred() || settings::concern(query) {
+            front::put(query);
         }
     }
-}
-
-/// Whether the statement changes or locks rows of that table in stock PostgreSQL's own way,
-/// unnoticed by us.
-fn is_stocks(relation: Oid) -> bool {
-    if settings::uses(relation) {
-        return false;
-    }
-    SESSION.note_locked_in(relation);
-    !SESSION.is_member() && !check::has_deferred()
 }
 
 /// When a statement ends: what it read and wrote is noted, unused tickets go on, an offer that
@@ -284,6 +226,7 @@ pub unsafe fn end(query: *mut pg_sys::QueryDesc) {
     fk_check::end(query);
     quietness::forget(query as usize);
     swap::end_of_statement(query as usize);
+    routing::end_of_statement(query);
     dependency::drop_unused(query as usize);
     if whole::is(query) && !SESSION.is_member() {
         whole::forget();

@@ -36,7 +36,7 @@ pub unsafe fn next_step(n: usize, version: u64, looked_at: bool, query: usize) -
     let is_quiet = unsafe {
         query != 0
             && memory().directory.rows[slot as usize].listed() > 0
-            && quietness::is_quiet(query as *const pg_sys::QueryDesc)
+            && quietness::is_quiet_in(query as *const pg_sys::QueryDesc, table_of(n))
     };
     let (xid, now) = (announce_writer(n), process::now());
     let settings = settings_of(n);
@@ -122,11 +122,12 @@ fn waiters(head: MemberId, xid: u32) -> u32 {
 
 /// The settings of the table of membership `n`.
 pub fn settings_of(n: usize) -> Settings {
-    settings::of(
-        SESSION
-            .get(n)
-            .map_or(pg_sys::Oid::INVALID, |m| relation_of(&m)),
-    )
+    settings::of(table_of(n))
+}
+
+fn table_of(n: usize) -> pg_sys::Oid {
+    let membership = SESSION.get(n);
+    membership.map_or(pg_sys::Oid::INVALID, |m| relation_of(&m))
 }
 
 /// Makes sure that nobody follows our version any more; 40001 if somebody already has.
@@ -144,6 +145,15 @@ pub fn close_own(n: usize) {
         memory().totals.own_row.add(1);
         handover::note_trouble(membership.slot(), hotrow::Trouble::OwnRow);
         errors::OWN_ROW.raise();
+    }
+}
+
+/// Makes sure that nobody follows any of our versions in that table; 40001 if somebody already has.
+pub fn close_all_in(relation: pg_sys::Oid) {
+    for (n, membership) in SESSION.all() {
+        if relation_of(&membership) == relation {
+            close_own(n);
+        }
     }
 }
 

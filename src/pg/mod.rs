@@ -33,6 +33,7 @@ pub mod raw;
 pub mod relation;
 pub mod release;
 pub mod rights;
+pub mod routing;
 pub mod slot;
 pub mod snapshot;
 pub mod triggers;

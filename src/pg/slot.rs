@@ -16,6 +16,15 @@ pub unsafe fn clear(slot: *mut TupleTableSlot) -> *mut TupleTableSlot {
     slot
 }
 
+/// TTS_EMPTY.
+///
+/// # Safety
+/// A slot.
+pub unsafe fn is_empty(slot: *const TupleTableSlot) -> bool {
+    // SAFETY: by the contract.
+    u32::from(unsafe { (*slot).tts_flags }) & pg_sys::TTS_FLAG_EMPTY != 0
+}
+
 /// slot_getallattrs.
 ///
 /// # Safety

@@ -242,6 +242,11 @@ pub fn usage(rel: Relation) -> Option<Use> {
     })
 }
 
+/// Whether that statement has put our routine in front of the relation.
+pub fn is_used_by(rel: Relation, query: usize) -> bool {
+    live().any(|(_, entry)| ptr::eq(entry.rel, rel) && entry.usage.query == query)
+}
+
 fn live() -> impl Iterator<Item = (usize, Entry)> {
     SWAPS
         .entries

@@ -146,6 +146,30 @@ fn a_followers_own_check_is_enough() -> Result<()> {
     Ok(())
 }
 
+/// The follower's base is taken while it is at a savepoint: it is refused, and again when it has
+/// rolled back to the savepoint, because it does not see its own update any more.
+#[test]
+fn a_base_that_was_taken_refuses_its_follower_again() -> Result<()> {
+    let fault = ("txn.planted_fault", "leader_does_not_restore");
+    let server = start_hot(2, &[fault])?;
+    let mut pair = Pair::following(&server)?;
+    pair.follower.batch_execute("SAVEPOINT s")?;
+    pair.leader
+        .batch_execute("SELECT sum(val) FROM hot; COMMIT")?;
+    pair.control
+        .batch_execute("UPDATE hot SET val = val + 100 WHERE id = 1")?;
+    for _ in 0..2 {
+        let told = sqlstate(&pair.follower.batch_execute("SELECT val FROM hot"));
+        ensure!(told == "40001", "{told}");
+        pair.follower.batch_execute("ROLLBACK TO s")?;
+    }
+    let told = sqlstate(&pair.follower.batch_execute("COMMIT"));
+    ensure!(told == "40001", "{told} at the end");
+    let val = int(&mut pair.control, "SELECT val FROM hot WHERE id = 1")?;
+    ensure!(val == 110, "{val}");
+    Ok(())
+}
+
 /// A leader that changes its own followed version in PostgreSQL's way, because its setting is off
 /// by then: the follower's base is taken, and the follower does not commit.
 #[test]

@@ -22,5 +22,5 @@ mod statement;
 mod table;
 
 pub use expression::{is_plain, is_query_quiet, is_quiet};
-pub use statement::{is_block_watched, is_call_quiet, is_statement_quiet};
+pub use statement::{is_block_watched, is_call_quiet, is_routed_quiet, is_statement_quiet};
 pub use table::init;

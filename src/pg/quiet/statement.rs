@@ -4,7 +4,7 @@ use super::expression::{is_copied, is_quiet};
 use super::table::is_table_quiet;
 use crate::pg::builtin::is_builtin;
 use crate::pg::nodes::{nodes, numbers, relation_of, tag};
-use crate::pg::plan::is_partitioned;
+use crate::pg::plan::{has_one_source_row, is_partitioned};
 use crate::pg::{language, raw};
 use pgrx::pg_sys::{self, NodeTag, Oid, Plan};
 use std::ffi::{CStr, c_int};
@@ -14,6 +14,28 @@ use std::ffi::{CStr, c_int};
 /// # Safety
 /// `plan` is a valid plan whose relations are locked.
 pub unsafe fn is_statement_quiet(plan: *const pg_sys::PlannedStmt) -> bool {
+    // SAFETY: by the contract.
+    unsafe { !inserts_into_partitions(plan) && are_parts_quiet(plan) }
+}
+
+/// Whether the statement is an INSERT of one row that has been routed to the partition `relation`,
+/// and quiet from there on.
+///
+/// # Safety
+/// As for `is_statement_quiet`; the partition is locked, too.
+pub unsafe fn is_routed_quiet(plan: *const pg_sys::PlannedStmt, relation: Oid) -> bool {
+    // SAFETY: by the contract.
+    unsafe {
+        (*plan).commandType == pg_sys::CmdType::CMD_INSERT
+            && inserts_into_partitions(plan)
+            && are_parts_quiet(plan)
+            && has_one_source_row(plan)
+            && is_table_quiet(relation)
+    }
+}
+
+/// Whether all is quiet that the plan names.
+unsafe fn are_parts_quiet(plan: *const pg_sys::PlannedStmt) -> bool {
     // SAFETY: plan trees are read as the executor reads them; every node is checked by its tag.
     unsafe {
         (*plan).utilityStmt.is_null()
@@ -23,7 +45,6 @@ pub unsafe fn is_statement_quiet(plan: *const pg_sys::PlannedStmt) -> bool {
             && numbers((*plan).resultRelations)
                 .all(|index| is_table_quiet(relation_of(plan, index)))
             && is_root_quiet(plan)
-            && !inserts_into_partitions(plan)
     }
 }
 

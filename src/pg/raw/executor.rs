@@ -59,11 +59,25 @@ unsafe extern "C-unwind" {
         slot: *mut TupleTableSlot,
         estate: *mut EState,
     );
+    pub fn ExecSetExecProcNode(node: *mut PlanState, function: ExecProcNodeMtd);
+    // executor/execPartition.c; not bound by pgrx
+    pub fn ExecFindPartition(
+        modify: *mut ModifyTableState,
+        root: *mut ResultRelInfo,
+        routing: *mut PartitionTupleRouting,
+        slot: *mut TupleTableSlot,
+        estate: *mut EState,
+    ) -> *mut ResultRelInfo;
     pub fn InstrStartNode(instrumentation: *mut Instrumentation);
     pub fn InstrStopNode(instrumentation: *mut Instrumentation, tuples: f64);
     pub fn ExecGetUpdatedCols(result: *mut ResultRelInfo, estate: *mut EState) -> *mut Bitmapset;
 
     // executor/execTuples.c
+    pub fn ExecInitExtraTupleSlot(
+        estate: *mut EState,
+        descriptor: TupleDesc,
+        operations: *const TupleTableSlotOps,
+    ) -> *mut TupleTableSlot;
     pub fn ExecFetchSlotHeapTuple(
         slot: *mut TupleTableSlot,
         materialize: bool,

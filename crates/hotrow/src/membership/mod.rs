@@ -312,6 +312,12 @@ impl Membership {
         }
     }
 
+    /// Whether its predecessor has committed, and the version that it has built on was found to name
+    /// somebody else as its updater.
+    pub fn has_lost_base(&self) -> bool {
+        self.base().is_some() && !self.depends()
+    }
+
     /// The uncommitted version that the executor is looking at.
     pub fn offer(&self) -> Option<Offer> {
         match self.state {

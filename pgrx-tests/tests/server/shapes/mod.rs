@@ -7,6 +7,7 @@ mod fairness;
 mod keys;
 mod locks;
 mod references;
+mod routed;
 mod rows;
 mod tables;
 mod together;

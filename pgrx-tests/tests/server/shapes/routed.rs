@@ -1,0 +1,256 @@
+//! INSERT ... ON CONFLICT into partitioned tables: the executor opens a partition when the first row
+//! comes that goes to it.
+use anyhow::{Context, Result, ensure};
+use pgserver::Server;
+use postgres::Client;
+use txn_server_tests::{
+    Background, Watchdog, grouped, int, physical_health, sqlstate, start, start_hot, text,
+};
+
+use super::{Mix, RETRY, one_of};
+
+/// `hot` has partitions of two levels with other orders of columns, one of them the default, and
+/// columns that are gone.
+fn start_routed() -> Result<Server> {
+    let server = start(&[])?;
+    server.connect()?.batch_execute(
+        "CREATE TABLE hot (gone text, id int, val bigint NOT NULL, PRIMARY KEY (id))
+             PARTITION BY RANGE (id);
+         CREATE TABLE hot_1 (val bigint NOT NULL, gone text, id int NOT NULL);
+         ALTER TABLE hot ATTACH PARTITION hot_1 FOR VALUES FROM (1) TO (2);
+         CREATE TABLE hot_more PARTITION OF hot FOR VALUES FROM (2) TO (9) PARTITION BY HASH (id);
+         CREATE TABLE hot_2 (gone text, val bigint NOT NULL, id int NOT NULL);
+         ALTER TABLE hot_more ATTACH PARTITION hot_2 FOR VALUES WITH (MODULUS 1, REMAINDER 0);
+         CREATE TABLE hot_rest PARTITION OF hot DEFAULT;
+         ALTER TABLE hot DROP COLUMN gone;
+         INSERT INTO hot VALUES (1, 0), (2, 0), (10, 0)",
+    )?;
+    Ok(server)
+}
+
+const PARTITIONS: [&str; 3] = ["hot_1", "hot_2", "hot_rest"];
+
+fn upsert(id: i32) -> String {
+    format!("INSERT INTO hot VALUES ({id}, 1) ON CONFLICT (id) DO UPDATE SET val = hot.val + 1")
+}
+
+fn followed(control: &mut Client) -> Result<i64> {
+    int(control, "SELECT followed FROM txn.stats")
+}
+
+/// Nothing but upserts, of rows in partitions of each kind.
+#[test]
+fn upserts_of_partitioned_rows() -> Result<()> {
+    let server = start_routed()?;
+    Mix::new(&server)
+        .plain("INSERT INTO hot VALUES (2, 1) ON CONFLICT (id) DO UPDATE SET val = hot.val + 1")
+        .run(|worker| {
+            one_of(
+                worker,
+                &[
+                    "INSERT INTO hot (val, id) VALUES (1, 2)
+                     ON CONFLICT (id) DO UPDATE SET val = hot.val + excluded.val RETURNING val",
+                    "INSERT INTO hot SELECT 2, 1 FROM (VALUES (1)) one (n) ORDER BY n + 1
+                     ON CONFLICT (id) DO UPDATE SET val = hot.val + excluded.val",
+                    "WITH added AS (INSERT INTO hot VALUES (2, 1) ON CONFLICT (id)
+                         DO UPDATE SET val = hot.val + excluded.val RETURNING val)
+                     SELECT val FROM added",
+                    "UPDATE hot SET val = val + 1 WHERE id = 2",
+                ],
+            )
+        })?;
+    physical_health(&server, "hot_2", "id")
+}
+
+/// Several rows in the order of their keys, in one statement and in several partitions.
+#[test]
+fn one_statement_in_several_partitions() -> Result<()> {
+    let server = start_routed()?;
+    Mix::new(&server)
+        .plain("UPDATE hot SET val = val + 1 WHERE id = 10")
+        .allow(&RETRY)
+        .run(|worker| {
+            one_of(
+                worker,
+                &["INSERT INTO hot SELECT id, 1 FROM (VALUES (1), (2), (10)) rows (id) ORDER BY id
+                   ON CONFLICT (id) DO UPDATE SET val = hot.val + excluded.val"],
+            )
+        })?;
+    for partition in PARTITIONS {
+        physical_health(&server, partition, "id")?;
+    }
+    Ok(())
+}
+
+/// An upsert follows, and is followed, in a partition as in a table.
+#[test]
+fn an_upsert_follows_in_a_partition() -> Result<()> {
+    let server = start_routed()?;
+    let dog = Watchdog::new(&server);
+    let mut control = server.connect()?;
+    let result = (|| {
+        for id in [1, 2, 10] {
+            let mut clients = [grouped(&server)?, grouped(&server)?, grouped(&server)?];
+            let before = followed(&mut control)?;
+            for client in &mut clients {
+                client.batch_execute("BEGIN")?;
+                client.batch_execute(&upsert(id))?;
+            }
+            let now = followed(&mut control)?;
+            ensure!(now == before + 2, "{} followed in {id}", now - before);
+            for client in &mut clients {
+                client.batch_execute("COMMIT")?;
+            }
+            let val = int(
+                &mut control,
+                &format!("SELECT val FROM hot WHERE id = {id}"),
+            )?;
+            ensure!(val == 3, "{val} in {id}");
+        }
+        Ok(())
+    })();
+    dog.finish(result)
+}
+
+/// What an upsert runs in a partition after it has come to the row is looked at, too: one with a
+/// function of a user does not follow.
+#[test]
+fn a_partition_with_a_check_by_a_function_is_not_followed_in() -> Result<()> {
+    let server = start_routed()?;
+    let mut control = server.connect()?;
+    control.batch_execute(
+        "CREATE FUNCTION is_good(val bigint) RETURNS boolean IMMUTABLE LANGUAGE sql
+             AS 'SELECT val >= 0';
+         ALTER TABLE hot_1 ADD CHECK (is_good(val))",
+    )?;
+    let dog = Watchdog::new(&server);
+    let result = (|| {
+        let mut leader = grouped(&server)?;
+        leader.batch_execute("BEGIN")?;
+        leader.batch_execute(&upsert(1))?;
+        let other = Background::run(grouped(&server)?, &upsert(1))?;
+        other.wait_until_blocked(&mut control)?;
+        leader.batch_execute("COMMIT")?;
+        other.end()?.1?;
+        ensure!(int(&mut control, "SELECT val FROM hot WHERE id = 1")? == 2);
+        ensure!(followed(&mut control)? == 0, "it has followed");
+        Ok(())
+    })();
+    dog.finish(result)
+}
+
+/// A transaction comes to its own row again by an upsert that is routed there: nobody follows from
+/// then on, and if somebody has, it is refused.
+#[test]
+fn own_row_again_by_a_routed_upsert() -> Result<()> {
+    let server = start_routed()?;
+    let dog = Watchdog::new(&server);
+    let mut control = server.connect()?;
+    let result = (|| {
+        for (id, partition) in [1, 2, 10].into_iter().zip(PARTITIONS) {
+            let bump = format!("UPDATE hot SET val = val + 1 WHERE id = {id}");
+            let mut one = grouped(&server)?;
+            one.batch_execute("BEGIN")?;
+            one.batch_execute(&bump)?;
+            one.batch_execute(&upsert(id))?;
+            let two = Background::run(grouped(&server)?, &bump)?;
+            two.wait_until_blocked(&mut control)
+                .with_context(|| format!("{partition}: it has followed"))?;
+            one.batch_execute("COMMIT")?;
+            two.end()?.1?;
+
+            let (mut one, mut two) = (grouped(&server)?, grouped(&server)?);
+            one.batch_execute("BEGIN")?;
+            one.batch_execute(&bump)?;
+            two.batch_execute("BEGIN")?;
+            two.batch_execute(&bump)?;
+            let told = sqlstate(&one.batch_execute(&upsert(id)));
+            ensure!(told == "40001", "{partition}: {told}");
+            one.batch_execute("ROLLBACK")?;
+            let told = sqlstate(&two.batch_execute("COMMIT"));
+            ensure!(told == "40001", "{partition}: the follower was told {told}");
+            let val = int(
+                &mut control,
+                &format!("SELECT val FROM hot WHERE id = {id}"),
+            )?;
+            ensure!(val == 3, "{partition}: {val}");
+        }
+        Ok(())
+    })();
+    dog.finish(result)?;
+    drop(control);
+    for partition in PARTITIONS {
+        physical_health(&server, partition, "id")?;
+    }
+    Ok(())
+}
+
+/// A row for which there is no partition is refused as ever, and the session goes on.
+#[test]
+fn no_partition_for_a_row() -> Result<()> {
+    let server = start_routed()?;
+    server.connect()?.batch_execute("DROP TABLE hot_rest")?;
+    let mut client = grouped(&server)?;
+    client.batch_execute("BEGIN")?;
+    client.batch_execute(&upsert(1))?;
+    client.batch_execute("SAVEPOINT s")?;
+    let told = sqlstate(&client.batch_execute(&upsert(10)));
+    ensure!(told == "23514", "{told}");
+    client.batch_execute("ROLLBACK TO s")?;
+    client.batch_execute(&upsert(2))?;
+    client.batch_execute("COMMIT")?;
+    let rows = text(
+        &mut client,
+        "SELECT string_agg(id || ':' || val, ' ' ORDER BY id) FROM hot",
+    )?;
+    ensure!(rows == "1:1 2:1", "{rows}");
+    Ok(())
+}
+
+/// A statement with more partitions than we can stand in front of: whoever comes to its own row in
+/// one of the others is refused if somebody has followed, and not followed afterwards.
+#[test]
+fn own_row_in_one_of_very_many_partitions() -> Result<()> {
+    const COUNT: usize = 150;
+    let server = start_hot(0, &[])?;
+    let mut control = server.connect()?;
+    control.batch_execute(
+        "DROP TABLE hot;
+         CREATE TABLE hot (id int PRIMARY KEY, val bigint NOT NULL) PARTITION BY LIST (id)",
+    )?;
+    for id in 0..COUNT {
+        control.batch_execute(&format!(
+            "CREATE TABLE hot_{id} PARTITION OF hot FOR VALUES IN ({id})"
+        ))?;
+    }
+    control.batch_execute(&format!(
+        "INSERT INTO hot SELECT id, 0 FROM generate_series(0, {COUNT} - 1) id"
+    ))?;
+    let all = [
+        "UPDATE hot SET val = val + 1".to_owned(),
+        format!(
+            "INSERT INTO hot SELECT id, 1 FROM generate_series(0, {COUNT} - 1) id
+             ON CONFLICT (id) DO UPDATE SET val = hot.val + 1"
+        ),
+    ];
+    let dog = Watchdog::new(&server);
+    let result = (|| {
+        for (n, all) in all.iter().enumerate() {
+            let bump = format!("UPDATE hot SET val = val + 1 WHERE id = {}", COUNT - 1);
+            let mut one = grouped(&server)?;
+            one.batch_execute("BEGIN")?;
+            one.batch_execute(&bump)?;
+            one.batch_execute(all)?;
+            let two = Background::run(grouped(&server)?, &bump)?;
+            two.wait_until_blocked(&mut control)
+                .with_context(|| format!("it has followed: {all}"))?;
+            one.batch_execute("COMMIT")?;
+            two.end()?.1?;
+            let val = format!("SELECT val FROM hot WHERE id = {}", COUNT - 1);
+            let val = int(&mut control, &val)?;
+            ensure!(val == 3 * (n as i64 + 1), "{val} after {all}");
+        }
+        Ok(())
+    })();
+    dog.finish(result)
+}

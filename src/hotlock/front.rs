@@ -1,0 +1,111 @@
+//! Getting in front of the heap for the tables whose rows a statement changes or locks.
+
+use super::check;
+use super::session::SESSION;
+use super::settings;
+use super::step::close_all_in;
+use crate::pg::plan::{self, OnConflict};
+use crate::pg::relation::{Key, key_of};
+use crate::pg::{nodes, raw, routing};
+use crate::tam::swap::{self, Use};
+use pgrx::pg_sys::{self, CmdType, Oid, QueryDesc, Relation, ResultRelInfo};
+
+/// Gets in front of all tables that the statement has open to change or lock their rows, and of the
+/// partitions that it is going to open: those to which it routes rows that may be there already.
+///
+/// # Safety
+/// A started statement.
+pub unsafe fn put(query: *mut QueryDesc) {
+    // SAFETY: the executor state's lists of open relations.
+    unsafe {
+        let estate = (*query).estate;
+        for node in nodes::nodes((*estate).es_opened_result_relations) {
+            changed(query, node.cast());
+        }
+        if !(*estate).es_rowmarks.is_null() {
+            for n in 0..(*estate).es_range_table_size as usize {
+                let mark = *(*estate).es_rowmarks.add(n);
+                if !mark.is_null()
+                    && !(*mark).relation.is_null()
+                    && (*mark).markType <= pg_sys::RowMarkType::ROW_MARK_KEYSHARE
+                    && key_of((*mark).relation).is_some()
+                    && !is_stocks((*mark).relid)
+                {
+                    let usage = Use {
+                        query: query as usize,
+                        may_follow: false,
+                        on_conflict: OnConflict::Fail,
+                        only_locks: true,
+                    };
+                    in_front_of((*mark).relation, usage);
+                }
+            }
+        }
+        routing::watch(query, routed);
+    }
+}
+
+/// A row is going to that partition.
+unsafe fn routed(query: *mut QueryDesc, result: *mut ResultRelInfo) {
+    // SAFETY: by `routing`, a running statement and one of its open relations.
+    unsafe {
+        if !swap::is_used_by((*result).ri_RelationDesc, query as usize) {
+            changed(query, result);
+        }
+    }
+}
+
+/// Gets in front of a table whose rows the statement changes.
+unsafe fn changed(query: *mut QueryDesc, result: *mut ResultRelInfo) {
+    // SAFETY: by the callers, a running statement and one of its open relations.
+    unsafe {
+        let rel = (*result).ri_RelationDesc;
+        if let Some(key) = key_of(rel)
+            && !is_stocks((*rel).rd_id)
+        {
+            let on_conflict = plan::on_conflict((*query).plannedstmt);
+            let updated = raw::ExecGetUpdatedCols(result, (*query).estate);
+            let usage = Use {
+                query: query as usize,
+                may_follow: names_its_rows(key, (*query).operation, on_conflict)
+                    && !key.touched_by(updated),
+                on_conflict,
+                only_locks: false,
+            };
+            if !in_front_of(rel, usage) {
+                check::take_for(query);
+            }
+        }
+    }
+}
+
+/// Whether the rows that such a statement writes tell which rows they are new versions of, if it
+/// leaves the keys alone.
+fn names_its_rows(key: &Key, operation: CmdType::Type, on_conflict: OnConflict) -> bool {
+    operation == CmdType::CMD_UPDATE && !key.has_deferrable_triggers()
+        || (operation == CmdType::CMD_MERGE || on_conflict == OnConflict::Update)
+            && !key.has_row_triggers()
+}
+
+/// False when there is no room: nobody follows us in that table then, because what we do next with
+/// our own rows is not noticed.
+unsafe fn in_front_of(rel: Relation, usage: Use) -> bool {
+    // SAFETY: open until the statement ends.
+    unsafe {
+        let is_put = swap::put(rel, usage);
+        if !is_put {
+            close_all_in((*rel).rd_id);
+        }
+        is_put
+    }
+}
+
+/// Whether the statement changes or locks rows of that table in stock PostgreSQL's own way,
+/// unnoticed by us.
+fn is_stocks(relation: Oid) -> bool {
+    if settings::uses(relation) {
+        return false;
+    }
+    SESSION.note_locked_in(relation);
+    !SESSION.is_member() && !check::has_deferred()
+}
