@@ -10,7 +10,7 @@ use super::socket::{For, wait_for_socket};
 use crate::pg::local::Local;
 use crate::pg::process;
 use crate::shared::guc;
-use geo::{Id, Name, Running, Wants};
+use geo::{Id, Interval, Name, Running, Wants};
 use pgrx::pg_sys;
 use std::cell::Cell;
 
@@ -118,53 +118,46 @@ fn deadlock_timeout() -> u64 {
     unsafe { pg_sys::DeadlockTimeout }.max(1) as u64 * 1000
 }
 
-/// How long a wait has to take until somebody looks for a deadlock, in microseconds. By then each
-/// server has looked among its own processes; but it is soon enough for two tries before
-/// `txn.geo_lock_timeout` ends the wait.
-fn patience() -> u64 {
-    let own_us = deadlock_timeout() * 2;
-    match guc::GEO_LOCK_TIMEOUT.get() {
-        0 => own_us,
-        limit_ms => own_us.min(limit_ms.max(1) as u64 * 1000 / 3),
-    }
+/// How long a wait may take until it asks for a look.
+pub fn interval() -> Interval {
+    let lock_timeout = guc::GEO_LOCK_TIMEOUT.get().max(0) as u64 * 1000;
+    Interval::new(deadlock_timeout(), lock_timeout)
+}
+
+/// How long it has to take at present, in microseconds.
+pub fn patience() -> u64 {
+    let learned = coordinator::known().map_or(0, |known| known.learned);
+    interval().now(learned)
 }
 
 /// After how long the resolver is told of a wait, in microseconds. The victim of a deadlock is the
 /// youngest transaction, which has mostly not waited for as long as the one that asks for a look.
 /// Who is not known to wait cannot be told, and costs a look.
 fn known_after() -> u64 {
-    patience().min(deadlock_timeout() / 10)
+    interval().now(1).min(deadlock_timeout() / 10)
 }
 
 /// A wait for nodes, from when on nothing has come from them.
 pub struct Waiting {
-    known_at: u64,
-    asks_at: u64,
+    began: u64,
+    /// When there is something to do: to have the resolver know of it, to ask for a look.
+    acts_at: u64,
     known: Option<KnownWait>,
 }
 
 impl Waiting {
     pub fn begin() -> Waiting {
-        let now = process::now();
+        let began = process::now();
         Waiting {
-            known_at: now + known_after(),
-            asks_at: now + patience(),
+            began,
+            acts_at: began + known_after(),
             known: None,
         }
     }
 
-    /// A transaction without a name is in no deadlock that can be seen.
-    fn becomes_known(&self) -> bool {
-        self.known.is_none() && NAME.get().is_some()
-    }
-
     /// How long it may sleep until `go_on`, in milliseconds.
     pub fn nap_ms(&self) -> u64 {
-        let until = match self.becomes_known() {
-            true => self.known_at.min(self.asks_at),
-            false => self.asks_at,
-        };
-        until.saturating_sub(process::now()).div_ceil(1000)
+        self.acts_at.saturating_sub(process::now()).div_ceil(1000)
     }
 
     /// Nothing has come. Fails if the transaction has to give way to others in a deadlock.
@@ -178,19 +171,24 @@ impl Waiting {
                 .hint("The transaction might succeed if retried."));
         }
         let now = process::now();
-        if self.becomes_known() && now >= self.known_at {
-            self.known = Some(KnownWait::begin());
-        }
-        if now < self.asks_at {
+        if now < self.acts_at {
             return Ok(());
         }
-        if self.known.is_some() {
-            coordinator::want(Wants {
-                look: true,
-                pass: false,
-            });
+        let patience = patience();
+        self.acts_at = self.began + patience;
+        // A transaction without a name is in no deadlock that can be seen.
+        if self.known.is_none() && NAME.get().is_some() {
+            self.known = Some(KnownWait::begin());
         }
-        self.asks_at = now + patience();
+        if now >= self.acts_at {
+            if self.known.is_some() {
+                coordinator::want(Wants {
+                    look: true,
+                    pass: false,
+                });
+            }
+            self.acts_at = now + patience;
+        }
         Ok(())
     }
 }

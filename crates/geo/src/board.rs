@@ -4,6 +4,7 @@
 //! Zeroed memory is an empty board.
 
 use crate::handed::{HandOver, HandOvers, Handed, QUEUE};
+use crate::interval::Interval;
 use crate::linked::Linked;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
@@ -53,6 +54,8 @@ struct Database {
     wants_look: AtomicU64,
     /// How often it has.
     looks: AtomicU64,
+    /// What these have taught (`interval.rs`).
+    learned: AtomicU64,
 }
 
 impl Database {
@@ -127,6 +130,8 @@ pub struct Known {
     pub leaves: bool,
     /// How often it has looked for deadlocks.
     pub looks: u64,
+    /// What these looks have taught, for `Interval`.
+    pub learned: u64,
 }
 
 /// What sessions want of a resolver.
@@ -166,6 +171,7 @@ impl Board {
             passes: found.passes.load(Relaxed),
             leaves: found.leaves.load(Relaxed) != 0,
             looks: found.looks.load(Relaxed),
+            learned: found.learned.load(Relaxed),
         })
     }
 
@@ -190,10 +196,12 @@ impl Board {
             .is_some_and(|found| found.wants_look.swap(0, Relaxed) != 0)
     }
 
-    /// The resolver has looked for deadlocks.
-    pub fn looked(&self, database: u32) {
+    /// The resolver has looked for deadlocks, and learns from it.
+    pub fn looked(&self, database: u32, interval: &Interval, has_found: bool) {
         if let Some(found) = self.find(database) {
             found.looks.fetch_add(1, Relaxed);
+            let learned = interval.learn(found.learned.load(Relaxed), has_found);
+            found.learned.store(learned, Relaxed);
         }
     }
 
@@ -219,6 +227,7 @@ impl Board {
             &found.incarnation,
             &found.passes,
             &found.looks,
+            &found.learned,
             &found.wants_pass,
             &found.wants_look,
             &found.claimed_at,

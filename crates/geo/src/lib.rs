@@ -9,6 +9,7 @@ mod forecast;
 mod gate;
 mod gid;
 mod handed;
+mod interval;
 mod latency;
 mod linked;
 #[cfg(test)]
@@ -33,6 +34,7 @@ pub use forecast::{Cost, Lesson, Taken, lesson, schedule};
 pub use gate::{Gate, Seat, Servers, Side};
 pub use gid::{Gid, InvalidGid};
 pub use handed::{HandOver, Handed};
+pub use interval::Interval;
 pub use latency::{Latencies, Trust};
 pub use name::{Id, Name};
 pub use patience::Patience;

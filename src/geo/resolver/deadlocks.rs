@@ -8,10 +8,10 @@ use crate::geo::coordinator::{database, memory};
 use crate::geo::exchange::{Command, Exchange, Request, Role, Texts};
 use crate::geo::facts;
 use crate::geo::failure::log;
+use crate::geo::running;
 use crate::pg::process;
 use crate::shared::wait;
 use geo::{Deadlock, HERE, Id, Look, Own, Session, Waits};
-use pgrx::pg_sys;
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
@@ -102,7 +102,8 @@ impl Looking {
         let now = process::now();
         if self.begun.is_none() && self.is_wanted && now >= self.rests_until {
             self.is_wanted = false;
-            self.rests_until = now + rest();
+            // Many may wait, and each asks.
+            self.rests_until = now + running::patience() / 2;
             self.begun = Some(Begun::ask(links, None));
         }
         let Some(begun) = &self.begun else { return };
@@ -118,11 +119,13 @@ impl Looking {
         self.tell_left_out(&look, links);
         let untold = &self.untold;
         let hears = |id, is_seen_by_all| begun.hears(id, is_seen_by_all, untold);
+        let mut has_found = false;
         match &begun.first {
             None if geo::deadlocks(&look, &look, |_, _| true).is_empty() => {}
             None => self.begun = Some(Begun::ask(links, Some(look))),
             Some(first) => {
                 let found = geo::deadlocks(first, &look, hears);
+                has_found = !found.is_empty();
                 let server = |place| name_of(links, place);
                 let untold = found
                     .iter()
@@ -131,7 +134,8 @@ impl Looking {
             }
         }
         if self.begun.is_none() {
-            memory().with_geo(|board| board.looked(database()));
+            let interval = running::interval();
+            memory().with_geo(|board| board.looked(database(), &interval, has_found));
         }
     }
 
@@ -149,12 +153,6 @@ impl Looking {
         }
         self.left_out = look.left_out.keys().copied().collect();
     }
-}
-
-/// Many may wait, and each asks: looks begin this far apart, in microseconds.
-fn rest() -> u64 {
-    // SAFETY: a plain read of a setting.
-    unsafe { pg_sys::DeadlockTimeout }.max(1) as u64 * 500
 }
 
 impl Begun {

@@ -21,6 +21,7 @@ fn board() -> Box<Board> {
             wants_pass: zero(),
             wants_look: zero(),
             looks: zero(),
+            learned: zero(),
         }),
         unapplied: std::array::from_fn(|_| Unapplied {
             database: zero(),
@@ -96,7 +97,9 @@ fn what_sessions_want_is_taken_once() {
     // It has to leave, however often it asks.
     board.ask_to_leave(5);
     assert!(board.take_pass(5) && board.take_pass(5) && !board.take_look(5));
-    board.looked(5);
+    let interval = Interval::new(1_000_000, 0);
+    board.looked(5, &interval, true);
+    assert_eq!(interval.now(board.known(5).unwrap().learned), 200_000);
     assert_eq!(board.known(5).unwrap().looks, 1);
 }
 
