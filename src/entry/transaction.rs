@@ -177,6 +177,7 @@ unsafe extern "C-unwind" fn at_subtransaction_event(
         SubXactEvent::SUBXACT_EVENT_ABORT_SUB => infallible(|| {
             nesting::subtransaction_rolled_back(xact::nest_level());
             swap::abort_of_subtransaction(own);
+            routing::abort_of_subtransaction(own);
             part::note_untracked();
             range_occ::transaction::subtransaction_rolled_back(xact::nest_level());
             commit::subtransaction_rolled_back(xact::nest_level());
@@ -184,6 +185,7 @@ unsafe extern "C-unwind" fn at_subtransaction_event(
         }),
         SubXactEvent::SUBXACT_EVENT_COMMIT_SUB => infallible(|| {
             swap::commit_of_subtransaction(own, parent);
+            routing::commit_of_subtransaction(own, parent);
             range_occ::session::subtransaction_committed(xact::nest_level());
             commit::subtransaction_committed(xact::nest_level());
             geo::commit::subtransaction_committed(xact::nest_level());

@@ -1,7 +1,7 @@
 //! Getting in front of the heap for the tables whose rows a statement changes or locks.
 
 use super::check;
-use super::session::SESSION;
+use super::session::{SESSION, relation_of};
 use super::settings;
 use super::step::close_all_in;
 use crate::pg::plan::{self, OnConflict};
@@ -41,21 +41,11 @@ pub unsafe fn put(query: *mut QueryDesc) {
                 }
             }
         }
-        routing::watch(query, routed);
+        routing::watch(query, changed);
     }
 }
 
-/// A row is going to that partition.
-unsafe fn routed(query: *mut QueryDesc, result: *mut ResultRelInfo) {
-    // SAFETY: by `routing`, a running statement and one of its open relations.
-    unsafe {
-        if !swap::is_used_by((*result).ri_RelationDesc, query as usize) {
-            changed(query, result);
-        }
-    }
-}
-
-/// Gets in front of a table whose rows the statement changes.
+/// Gets in front of a table whose rows the statement changes, or of a partition that takes one.
 unsafe fn changed(query: *mut QueryDesc, result: *mut ResultRelInfo) {
     // SAFETY: by the callers, a running statement and one of its open relations.
     unsafe {
@@ -92,9 +82,11 @@ fn names_its_rows(key: &Key, operation: CmdType::Type, on_conflict: OnConflict) 
 unsafe fn in_front_of(rel: Relation, usage: Use) -> bool {
     // SAFETY: open until the statement ends.
     unsafe {
-        let is_put = swap::put(rel, usage);
-        if !is_put {
-            close_all_in((*rel).rd_id);
+        let table = (*rel).rd_id;
+        let has_rows = SESSION.all().any(|(_, m)| relation_of(&m) == table);
+        let is_put = swap::put(rel, usage, has_rows);
+        if !is_put && has_rows {
+            close_all_in(table);
         }
         is_put
     }

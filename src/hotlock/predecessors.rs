@@ -120,6 +120,7 @@ fn confirm_base(n: usize) {
     // SAFETY: the transaction holds a lock on the relations of its memberships; nothing else is
     // locked here.
     if !unsafe { base::restore(relation_of(&membership), base, xid) } {
+        SESSION.step(n, Membership::base_taken);
         errors::BASE_TAKEN.raise();
     }
     SESSION.step(n, Membership::base_confirmed);

@@ -13,7 +13,7 @@
 use crate::pg::label;
 use crate::pg::local::Local;
 use crate::pg::per_table::PerTable;
-use crate::pg::{nodes, process, xact};
+use crate::pg::{nodes, plan, process, xact};
 use crate::shared::guc::{self, FollowerReads};
 use pgrx::pg_sys::{self, Datum, Oid};
 use std::cell::Cell;
@@ -316,8 +316,8 @@ pub fn uses(relation: Oid) -> bool {
 }
 
 /// Whether a statement of this transaction, a member of no hot row, may come to use hot rows: the
-/// session's settings say so, or the label of
-/// a table that it names.
+/// session's settings say so, or the label of a table that it names. The plan of an INSERT does not
+/// name the partitions.
 ///
 /// # Safety
 /// The statement is about to be started, or has been: its tables are locked.
@@ -328,6 +328,10 @@ pub unsafe fn concern(query: *const pg_sys::QueryDesc) -> bool {
     session_mode() != TableMode::Off
         || exist()
             // SAFETY: by the contract; a plan's list of tables.
-            && unsafe { nodes::oids((*(*query).plannedstmt).relationOids) }
-                .any(|relation| of(relation).mode() != TableMode::Off)
+            && unsafe {
+                let plan = (*query).plannedstmt;
+                plan::may_route_upserts(plan)
+                    || nodes::oids((*plan).relationOids)
+                        .any(|relation| of(relation).mode() != TableMode::Off)
+            }
 }

@@ -5,27 +5,42 @@
 //! that its rows come from: for each row we ask ExecFindPartition, and pass the row on. The executor
 //! asks again, and finds the partition open.
 
-use super::error::Report;
+use super::error::{Report, guarded};
 use super::local::Local;
 use super::nodes::{nodes, tag};
 use super::{raw, slot};
-use pgrx::pg_sys::{self, ModifyTableState, NodeTag, PlanState, QueryDesc, ResultRelInfo};
+use pgrx::pg_sys::{
+    self, ModifyTableState, NodeTag, PlanState, QueryDesc, ResultRelInfo, SubTransactionId,
+    TupleTableSlot,
+};
 use std::cell::RefCell;
+use std::collections::BTreeSet;
+use std::ptr;
 
-/// Is told of the partition to which a row of the statement goes.
+/// Is told of each partition to which a row of the statement goes, once.
 type Tell = unsafe fn(query: *mut QueryDesc, partition: *mut ResultRelInfo);
 
+/// A plan whose rows are watched.
+struct Watched {
+    source: Source,
+    /// The partitions that have been told.
+    told: BTreeSet<*mut ResultRelInfo>,
+    subxact: SubTransactionId,
+}
+
 #[derive(Clone, Copy)]
-struct Routed {
+struct Source {
     query: *mut QueryDesc,
     modify: *mut ModifyTableState,
     /// The plan that the rows come from, and its own way to get the next one.
-    source: *mut PlanState,
+    plan: *mut PlanState,
     next: pg_sys::ExecProcNodeMtd,
     /// A row with the columns of the partitioned table.
-    row: *mut pg_sys::TupleTableSlot,
+    row: *mut TupleTableSlot,
     tell: Tell,
 }
+
+static WATCHED: Local<RefCell<Vec<Watched>>> = Local::new(RefCell::new(Vec::new()));
 
 const NOT_WATCHED: Report = Report {
     code: *b"XX000",
@@ -33,8 +48,6 @@ const NOT_WATCHED: Report = Report {
     detail: None,
     hint: None,
 };
-
-static ROUTED: Local<RefCell<Vec<Routed>>> = Local::new(RefCell::new(Vec::new()));
 
 /// Watches the rows that the statement routes to partitions, and that may be there already.
 ///
@@ -48,7 +61,7 @@ pub unsafe fn watch(query: *mut QueryDesc, tell: Tell) {
             watch_one(query, top.cast(), tell);
         }
         for node in nodes((*(*query).estate).es_auxmodifytables) {
-            if !std::ptr::eq(node.cast(), top) {
+            if !ptr::eq(node.cast(), top) {
                 watch_one(query, node.cast(), tell);
             }
         }
@@ -73,63 +86,85 @@ unsafe fn watch_one(query: *mut QueryDesc, modify: *mut ModifyTableState, tell: 
             &raw const pg_sys::TTSOpsVirtual,
         );
         pg_sys::CurrentMemoryContext = outer;
-        let source = (*modify).ps.lefttree;
-        ROUTED.borrow_mut().push(Routed {
-            query,
-            modify,
-            source,
-            next: (*source).ExecProcNodeReal,
-            row,
-            tell,
-        });
-        raw::ExecSetExecProcNode(source, Some(next_row));
+        let plan = (*modify).ps.lefttree;
+        let watched = Watched {
+            source: Source {
+                query,
+                modify,
+                plan,
+                next: (*plan).ExecProcNodeReal,
+                row,
+                tell,
+            },
+            told: BTreeSet::new(),
+            subxact: raw::GetCurrentSubTransactionId(),
+        };
+        WATCHED.borrow_mut().push(watched);
+        raw::ExecSetExecProcNode(plan, Some(next_row));
     }
 }
 
 /// ExecProcNode of a plan whose rows are watched.
-unsafe extern "C-unwind" fn next_row(source: *mut PlanState) -> *mut pg_sys::TupleTableSlot {
-    // SAFETY: the executor's argument; the statement runs.
-    unsafe {
-        let routed = of(source);
-        let Some(next) = routed.next else {
+unsafe extern "C-unwind" fn next_row(plan: *mut PlanState) -> *mut TupleTableSlot {
+    guarded(|| {
+        let Some(source) = of(plan) else {
             NOT_WATCHED.raise();
         };
-        let found = next(source);
-        if !found.is_null() && !slot::is_empty(found) {
-            let modify = routed.modify;
-            let partition = raw::ExecFindPartition(
-                modify,
-                (*modify).resultRelInfo,
-                (*modify).mt_partition_tuple_routing,
-                with_columns_of_table(routed.row, found),
-                (*modify).ps.state,
-            );
-            slot::clear(routed.row);
-            (routed.tell)(routed.query, partition);
+        // SAFETY: the executor's argument; the statement runs.
+        unsafe {
+            let found = match source.next {
+                Some(next) => next(plan),
+                None => ptr::null_mut(),
+            };
+            if !found.is_null() && !slot::is_empty(found) {
+                route(&source, found);
+            }
+            found
         }
-        found
+    })
+}
+
+/// Has the executor open the row's partition, and tells of it.
+unsafe fn route(source: &Source, found: *mut TupleTableSlot) {
+    // SAFETY: by `next_row`; the row is one of that plan.
+    unsafe {
+        let modify = source.modify;
+        let partition = raw::ExecFindPartition(
+            modify,
+            (*modify).resultRelInfo,
+            (*modify).mt_partition_tuple_routing,
+            with_columns_of_table(source.row, found),
+            (*modify).ps.state,
+        );
+        slot::clear(source.row);
+        if is_new(source, partition) {
+            (source.tell)(source.query, partition);
+        }
     }
 }
 
 /// What is known of a watched plan.
-fn of(source: *mut PlanState) -> Routed {
-    let found = ROUTED
-        .borrow()
-        .iter()
-        .rfind(|one| std::ptr::eq(one.source, source))
-        .copied();
-    match found {
-        Some(routed) => routed,
-        None => NOT_WATCHED.raise(),
-    }
+fn of(plan: *mut PlanState) -> Option<Source> {
+    let watched = WATCHED.borrow();
+    let found = watched.iter().rfind(|one| ptr::eq(one.source.plan, plan));
+    found.map(|one| one.source)
+}
+
+/// Whether that partition has not been told yet. It counts as told from now on.
+fn is_new(source: &Source, partition: *mut ResultRelInfo) -> bool {
+    let mut watched = WATCHED.borrow_mut();
+    let found = watched
+        .iter_mut()
+        .rfind(|one| ptr::eq(one.source.plan, source.plan));
+    found.is_some_and(|one| one.told.insert(partition))
 }
 
 /// The row without the plan's columns for sorting and the like, which come last
 /// (nodeModifyTable.c: ExecInitInsertProjection).
 unsafe fn with_columns_of_table(
-    row: *mut pg_sys::TupleTableSlot,
-    found: *mut pg_sys::TupleTableSlot,
-) -> *mut pg_sys::TupleTableSlot {
+    row: *mut TupleTableSlot,
+    found: *mut TupleTableSlot,
+) -> *mut TupleTableSlot {
     // SAFETY: slots of the same columns; what they point to stays until the next row.
     unsafe {
         slot::clear(row);
@@ -137,8 +172,8 @@ unsafe fn with_columns_of_table(
         if i32::from((*found).tts_nvalid) < count {
             raw::slot_getsomeattrs_int(found, count);
         }
-        std::ptr::copy_nonoverlapping((*found).tts_values, (*row).tts_values, count as usize);
-        std::ptr::copy_nonoverlapping((*found).tts_isnull, (*row).tts_isnull, count as usize);
+        ptr::copy_nonoverlapping((*found).tts_values, (*row).tts_values, count as usize);
+        ptr::copy_nonoverlapping((*found).tts_isnull, (*row).tts_isnull, count as usize);
         raw::ExecStoreVirtualTuple(row)
     }
 }
@@ -146,13 +181,28 @@ unsafe fn with_columns_of_table(
 /// At the end of a statement.
 #[inline]
 pub fn end_of_statement(query: *mut QueryDesc) {
-    ROUTED
+    WATCHED
         .borrow_mut()
-        .retain(|routed| !std::ptr::eq(routed.query, query));
+        .retain(|one| !ptr::eq(one.source.query, query));
 }
 
 /// At the end of a transaction.
 #[inline]
 pub fn end_of_transaction() {
-    ROUTED.borrow_mut().clear();
+    WATCHED.borrow_mut().clear();
+}
+
+/// At the abort of a subtransaction: the statements that began in it do not go on.
+#[inline]
+pub fn abort_of_subtransaction(subxact: SubTransactionId) {
+    WATCHED.borrow_mut().retain(|one| one.subxact != subxact);
+}
+
+/// At the commit of a subtransaction: the parent takes over.
+#[inline]
+pub fn commit_of_subtransaction(subxact: SubTransactionId, parent: SubTransactionId) {
+    let mut watched = WATCHED.borrow_mut();
+    for one in watched.iter_mut().filter(|one| one.subxact == subxact) {
+        one.subxact = parent;
+    }
 }

@@ -22,6 +22,8 @@ use crate::pg::{catch, raw, xact};
 /// Relations that can be swapped at a time; a statement with more runs the ordinary way for the
 /// rest.
 const CAPACITY: usize = 128;
+/// And so many more of those in which the transaction has versions of hot rows.
+const RESERVE: usize = 64;
 
 /// What a statement may do with a swapped table.
 #[derive(Clone, Copy)]
@@ -47,13 +49,13 @@ struct Entry {
 }
 
 struct Swaps {
-    entries: [Cell<Option<Entry>>; CAPACITY],
+    entries: [Cell<Option<Entry>>; CAPACITY + RESERVE],
     /// All entries from here on are free.
     count: Cell<usize>,
 }
 
 static SWAPS: Local<Swaps> = Local::new(Swaps {
-    entries: [const { Cell::new(None) }; CAPACITY],
+    entries: [const { Cell::new(None) }; CAPACITY + RESERVE],
     count: Cell::new(0),
 });
 
@@ -137,11 +139,11 @@ pub fn txn_heap() -> &'static TableAmRoutine {
 }
 
 /// Puts our routine in front of that of an open relation with heap's storage, for the statement.
-/// False when there is no room left.
+/// False when there is no room left; `is_needed` says that it may be the reserve.
 ///
 /// # Safety
 /// `rel` stays open until the statement ends or its (sub)transaction aborts.
-pub unsafe fn put(rel: Relation, usage: Use) -> bool {
+pub unsafe fn put(rel: Relation, usage: Use, is_needed: bool) -> bool {
     let routines = routines();
     // SAFETY: by the contract; rd_tableam is a pointer that the executor only reads.
     unsafe {
@@ -153,7 +155,8 @@ pub unsafe fn put(rel: Relation, usage: Use) -> bool {
             return true;
         };
         let count = SWAPS.count.get();
-        let Some(place) = SWAPS.entries.get(count) else {
+        let room = CAPACITY + if is_needed { RESERVE } else { 0 };
+        let Some(place) = SWAPS.entries[..room].get(count) else {
             return false;
         };
         (*rel).rd_refcnt += 1;
@@ -240,11 +243,6 @@ pub fn usage(rel: Relation) -> Option<Use> {
         only_locks: false,
         ..first
     })
-}
-
-/// Whether that statement has put our routine in front of the relation.
-pub fn is_used_by(rel: Relation, query: usize) -> bool {
-    live().any(|(_, entry)| ptr::eq(entry.rel, rel) && entry.usage.query == query)
 }
 
 fn live() -> impl Iterator<Item = (usize, Entry)> {

@@ -123,6 +123,17 @@ pub unsafe fn on_conflict(plan: *const pg_sys::PlannedStmt) -> OnConflict {
     }
 }
 
+/// Whether the statement may insert rows into partitions, and update those that are there already.
+///
+/// # Safety
+/// `plan` is a valid plan.
+pub unsafe fn may_route_upserts(plan: *const pg_sys::PlannedStmt) -> bool {
+    // SAFETY: by the contract.
+    unsafe {
+        ((*plan).hasModifyingCTE || on_conflict(plan) == OnConflict::Update) && is_partitioned(plan)
+    }
+}
+
 /// Whether an INSERT has one row of VALUES.
 ///
 /// # Safety

@@ -2,6 +2,7 @@
 //! table.
 
 use super::expression::{is_plain, is_quiet};
+use super::partition_key::{self, FIRST_UNPINNED};
 use crate::pg::nodes::oids;
 use crate::pg::per_table::PerTable;
 use crate::pg::{language, raw};
@@ -63,7 +64,8 @@ unsafe fn build(relation: Oid) -> Table {
             kind,
             pg_sys::RELKIND_RELATION | pg_sys::RELKIND_PARTITIONED_TABLE
         );
-        let table = if is_table && has_quiet_columns(rel) && has_quiet_indexes(rel) {
+        let is_quiet = || has_quiet_columns(rel) && has_quiet_indexes(rel) && has_quiet_bounds(rel);
+        let table = if is_table && is_quiet() {
             triggers((*rel).trigdesc)
         } else {
             Table::Loud
@@ -101,6 +103,21 @@ unsafe fn is_text_quiet(text: *const std::ffi::c_char) -> bool {
     unsafe { text.is_null() || is_quiet(raw::stringToNode(text).cast()) }
 }
 
+/// The bounds of a partition, which an UPDATE compares with (nodeModifyTable.c: ExecUpdateAct): of
+/// columns that are plain, by PostgreSQL's own operators, in all partitioned tables above.
+unsafe fn has_quiet_bounds(rel: pg_sys::Relation) -> bool {
+    // SAFETY: the relcache's row of pg_class; catalog look-ups.
+    unsafe {
+        if !(*(*rel).rd_rel).relispartition {
+            return true;
+        }
+        let ancestors = raw::get_partition_ancestors((*rel).rd_id);
+        let are_quiet = oids(ancestors).all(|table| partition_key::is_quiet(table));
+        raw::list_free(ancestors);
+        are_quiet
+    }
+}
+
 /// Expressions and conditions of indexes.
 unsafe fn has_quiet_indexes(rel: pg_sys::Relation) -> bool {
     // SAFETY: the relcache's list of indexes; they are locked with their table.
@@ -126,8 +143,6 @@ unsafe fn has_quiet_indexes(rel: pg_sys::Relation) -> bool {
 /// types for which these call others' functions (of a range, its subtype's). Such functions are
 /// called with a page locked.
 unsafe fn has_builtin_operators(index: pg_sys::Relation) -> bool {
-    /// access/transam.h: FirstUnpinnedObjectId.
-    const FIRST_UNPINNED: u32 = 12000;
     // SAFETY: the relcache's description of an open index.
     unsafe {
         let columns = (*(*index).rd_index).indnkeyatts as usize;

@@ -79,6 +79,13 @@ unsafe extern "C-unwind" {
 
     // utils/cache/syscache.c
     pub fn SearchSysCache1(cache: c_int, key: Datum) -> HeapTuple;
+    pub fn SysCacheGetAttr(
+        cache: c_int,
+        tuple: HeapTuple,
+        number: AttrNumber,
+        is_null: *mut bool,
+    ) -> Datum;
+    pub fn get_atttype(relation: Oid, number: AttrNumber) -> Oid;
     pub fn ReleaseSysCache(tuple: HeapTuple);
 
     // utils/cache

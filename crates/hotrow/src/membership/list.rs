@@ -1,7 +1,7 @@
 //! The ways from state to state of those that write, and the ends of predecessors and
 //! subtransactions.
 
-use super::{Address, Base, Hold, Keep, Loan, Looking, Membership, Place};
+use super::{Address, Base, Ground, Hold, Keep, Loan, Looking, Membership, Place};
 use super::{Reservation, Seen, State, Version, Written};
 
 impl Membership {
@@ -38,7 +38,7 @@ impl Membership {
                 gone: false,
                 predecessor: self.predecessor(),
                 place: Place::Listed {
-                    base: Some(reserved.base),
+                    ground: Ground::On(reserved.base),
                 },
             })),
             _ => self.refuse("follows"),
@@ -47,6 +47,15 @@ impl Membership {
 
     /// `Written` → `Written`. The predecessor has ended, and its version names us as its updater.
     pub fn base_confirmed(self) -> Self {
+        self.stands_on(Ground::Firm, "base_confirmed")
+    }
+
+    /// `Written` → `Written`. The predecessor has ended, and its version names somebody else.
+    pub fn base_taken(self) -> Self {
+        self.stands_on(Ground::Taken, "base_taken")
+    }
+
+    fn stands_on(self, ground: Ground, name: &'static str) -> Self {
         match self.state {
             State::Written(
                 written @ Written {
@@ -54,10 +63,10 @@ impl Membership {
                     ..
                 },
             ) => self.to(State::Written(Written {
-                place: Place::Listed { base: None },
+                place: Place::Listed { ground },
                 ..written
             })),
-            _ => self.refuse("base_confirmed"),
+            _ => self.refuse(name),
         }
     }
 
@@ -96,7 +105,9 @@ impl Membership {
                     ..
                 },
             ) => self.to(State::Written(Written {
-                place: Place::Listed { base: None },
+                place: Place::Listed {
+                    ground: Ground::Firm,
+                },
                 ..written
             })),
             _ => self.refuse("leads"),

@@ -161,9 +161,19 @@ pub struct Version {
 pub enum Place {
     /// It keeps the ticket to the end, and nobody follows.
     Kept(Keep),
-    /// In the list; the ticket is passed on. `base`: what a follower has built on, None for a
-    /// leader.
-    Listed { base: Option<Base> },
+    /// In the list; the ticket is passed on.
+    Listed { ground: Ground },
+}
+
+/// What a listed version stands on.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Ground {
+    /// Something committed: a leader's, or a follower's whose base is confirmed.
+    Firm,
+    /// The version of a predecessor.
+    On(Base),
+    /// Nothing: somebody else has updated or locked the base.
+    Taken,
 }
 
 /// The version that a follower has built on, and its writer.
@@ -305,17 +315,27 @@ impl Membership {
     pub fn base(&self) -> Option<Base> {
         match self.state {
             State::Written(Written {
-                place: Place::Listed { base },
+                place:
+                    Place::Listed {
+                        ground: Ground::On(base),
+                    },
                 ..
-            }) => base,
+            }) => Some(base),
             _ => None,
         }
     }
 
-    /// Whether its predecessor has committed, and the version that it has built on was found to name
-    /// somebody else as its updater.
+    /// Whether somebody else has what its version was built on.
     pub fn has_lost_base(&self) -> bool {
-        self.base().is_some() && !self.depends()
+        matches!(
+            self.state,
+            State::Written(Written {
+                place: Place::Listed {
+                    ground: Ground::Taken
+                },
+                ..
+            })
+        )
     }
 
     /// The uncommitted version that the executor is looking at.

@@ -176,6 +176,17 @@ fn a_reservation_becomes_a_follower_or_what_it_was() {
 }
 
 #[test]
+fn a_base_is_confirmed_or_lost() {
+    let confirmed = follower().predecessor_committed().base_confirmed();
+    assert!(confirmed.base().is_none() && !confirmed.has_lost_base());
+    let lost = follower().predecessor_committed().base_taken();
+    assert!(lost.base().is_none() && lost.has_lost_base());
+    assert!(lost.writes_again(20, 2, false).has_lost_base());
+    assert!(!follower().has_lost_base());
+    assert!(!follower().predecessor_committed().has_lost_base());
+}
+
+#[test]
 fn a_leader_has_no_base_and_one_that_keeps_the_ticket_is_not_listed() {
     assert!(kept().has_ticket() && !kept().is_listed() && kept().base().is_none());
     assert!(!kept().is_unused_by(QUERY));

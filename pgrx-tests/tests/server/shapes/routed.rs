@@ -207,11 +207,9 @@ fn no_partition_for_a_row() -> Result<()> {
     Ok(())
 }
 
-/// A statement with more partitions than we can stand in front of: whoever comes to its own row in
-/// one of the others is refused if somebody has followed, and not followed afterwards.
-#[test]
-fn own_row_in_one_of_very_many_partitions() -> Result<()> {
-    const COUNT: usize = 150;
+/// `hot` with so many partitions that a statement that names all is not noticed in most of them.
+fn start_many() -> Result<(Server, i32)> {
+    const COUNT: i32 = 150;
     let server = start_hot(0, &[])?;
     let mut control = server.connect()?;
     control.batch_execute(
@@ -226,17 +224,27 @@ fn own_row_in_one_of_very_many_partitions() -> Result<()> {
     control.batch_execute(&format!(
         "INSERT INTO hot SELECT id, 0 FROM generate_series(0, {COUNT} - 1) id"
     ))?;
+    Ok((server, COUNT - 1))
+}
+
+/// Nobody follows any more when the transaction has come to its own row again, in a partition that
+/// comes last.
+#[test]
+fn own_row_again_in_the_last_of_many_partitions() -> Result<()> {
+    let (server, last) = start_many()?;
+    let mut control = server.connect()?;
     let all = [
         "UPDATE hot SET val = val + 1".to_owned(),
         format!(
-            "INSERT INTO hot SELECT id, 1 FROM generate_series(0, {COUNT} - 1) id
+            "INSERT INTO hot SELECT id, 1 FROM generate_series(0, {last}) id
              ON CONFLICT (id) DO UPDATE SET val = hot.val + 1"
         ),
     ];
+    let bump = format!("UPDATE hot SET val = val + 1 WHERE id = {last}");
+    let val = format!("SELECT val FROM hot WHERE id = {last}");
     let dog = Watchdog::new(&server);
     let result = (|| {
         for (n, all) in all.iter().enumerate() {
-            let bump = format!("UPDATE hot SET val = val + 1 WHERE id = {}", COUNT - 1);
             let mut one = grouped(&server)?;
             one.batch_execute("BEGIN")?;
             one.batch_execute(&bump)?;
@@ -246,10 +254,97 @@ fn own_row_in_one_of_very_many_partitions() -> Result<()> {
                 .with_context(|| format!("it has followed: {all}"))?;
             one.batch_execute("COMMIT")?;
             two.end()?.1?;
-            let val = format!("SELECT val FROM hot WHERE id = {}", COUNT - 1);
             let val = int(&mut control, &val)?;
             ensure!(val == 3 * (n as i64 + 1), "{val} after {all}");
         }
+        Ok(())
+    })();
+    dog.finish(result)
+}
+
+/// A statement that names all of many partitions, and comes to another row than the one that
+/// somebody has followed in, is not refused.
+#[test]
+fn another_row_of_many_partitions() -> Result<()> {
+    let (server, last) = start_many()?;
+    let dog = Watchdog::new(&server);
+    let result = (|| {
+        let (mut one, mut two) = (grouped(&server)?, grouped(&server)?);
+        one.batch_execute(
+            "SET plan_cache_mode = force_generic_plan;
+             PREPARE u (int) AS UPDATE hot SET val = val + 1 WHERE id = $1;
+             PREPARE l (int) AS SELECT val FROM hot WHERE id = $1 FOR UPDATE; BEGIN",
+        )?;
+        let bump = format!("UPDATE hot SET val = val + 1 WHERE id = {last}");
+        one.batch_execute(&bump)?;
+        two.batch_execute("BEGIN")?;
+        two.batch_execute(&bump)?;
+        ensure!(
+            followed(&mut server.connect()?)? == 1,
+            "nobody has followed"
+        );
+        one.batch_execute("EXECUTE u(3); EXECUTE l(4); COMMIT")?;
+        two.batch_execute("COMMIT")?;
+        Ok(())
+    })();
+    dog.finish(result)
+}
+
+/// The partition has a label, the partitioned table and the session do not use group locking.
+#[test]
+fn an_upsert_into_a_partition_with_a_label() -> Result<()> {
+    let server = start_routed()?;
+    let mut control = server.connect()?;
+    control.batch_execute("SELECT txn.set_table('hot_1', 'group', 0)")?;
+    let dog = Watchdog::new(&server);
+    let result = (|| {
+        let (mut one, mut two) = (server.connect()?, server.connect()?);
+        for client in [&mut one, &mut two] {
+            client.batch_execute("BEGIN")?;
+            client.batch_execute(&upsert(1))?;
+        }
+        ensure!(followed(&mut control)? == 1, "nobody has followed");
+        one.batch_execute("COMMIT")?;
+        two.batch_execute("COMMIT")?;
+        ensure!(int(&mut control, "SELECT val FROM hot WHERE id = 1")? == 2);
+        Ok(())
+    })();
+    dog.finish(result)
+}
+
+/// The bounds of a partition are compared with by a function of a user's: nobody follows there.
+#[test]
+fn bounds_by_an_operator_class_of_a_users() -> Result<()> {
+    let server = start_routed()?;
+    let mut control = server.connect()?;
+    control.batch_execute(
+        "CREATE FUNCTION hashed(val int, seed bigint) RETURNS bigint IMMUTABLE LANGUAGE sql
+             AS 'SELECT val + seed';
+         CREATE OPERATOR CLASS own_ops FOR TYPE int USING hash AS
+             OPERATOR 1 =, FUNCTION 2 hashed(int, bigint);
+         CREATE TABLE own (id int PRIMARY KEY, val int NOT NULL) PARTITION BY HASH (id own_ops);
+         CREATE TABLE own_0 PARTITION OF own FOR VALUES WITH (MODULUS 1, REMAINDER 0);
+         INSERT INTO own VALUES (1, 0)",
+    )?;
+    let dog = Watchdog::new(&server);
+    let result = (|| {
+        let all = [
+            "UPDATE own SET val = val + 1 WHERE id = 1",
+            "INSERT INTO own VALUES (1, 1) ON CONFLICT (id) DO UPDATE SET val = own.val + 1",
+        ];
+        for sql in all {
+            let mut leader = grouped(&server)?;
+            leader.batch_execute("BEGIN")?;
+            leader.batch_execute(sql)?;
+            let other = Background::run(grouped(&server)?, sql)?;
+            other
+                .wait_until_blocked(&mut control)
+                .with_context(|| format!("it does not wait: {sql}"))?;
+            leader.batch_execute("COMMIT")?;
+            other.end()?.1?;
+        }
+        ensure!(followed(&mut control)? == 0, "it has followed");
+        ensure!(int(&mut control, "SELECT val FROM own")? == 4);
         Ok(())
     })();
     dog.finish(result)
