@@ -28,8 +28,8 @@ pub unsafe fn put(query: *mut QueryDesc) {
                 if !mark.is_null()
                     && !(*mark).relation.is_null()
                     && (*mark).markType <= pg_sys::RowMarkType::ROW_MARK_KEYSHARE
-                    && key_of((*mark).relation).is_some()
                     && !is_stocks((*mark).relid)
+                    && key_of((*mark).relation).is_some()
                 {
                     let usage = Use {
                         query: query as usize,
@@ -50,8 +50,8 @@ unsafe fn changed(query: *mut QueryDesc, result: *mut ResultRelInfo) {
     // SAFETY: by the callers, a running statement and one of its open relations.
     unsafe {
         let rel = (*result).ri_RelationDesc;
-        if let Some(key) = key_of(rel)
-            && !is_stocks((*rel).rd_id)
+        if !is_stocks((*rel).rd_id)
+            && let Some(key) = key_of(rel)
         {
             let on_conflict = plan::on_conflict((*query).plannedstmt);
             let updated = raw::ExecGetUpdatedCols(result, (*query).estate);

@@ -17,7 +17,6 @@ use crate::shared::wait;
 use hotrow::{ActorId, Slot};
 use pgrx::pg_sys;
 use std::cell::Cell;
-use std::ffi::CStr;
 
 /// Why a session waits; the numbers stand in shared memory.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -79,21 +78,6 @@ struct Rest {
     ms: i32,
     /// Because of `txn.hot_wait_timeout`.
     is_own: bool,
-}
-
-/// How long a wait stays on the latch, in microseconds. One for a transaction over several servers
-/// is soon to be seen by the coordinator's look for deadlocks, which may be early (crates/geo,
-/// interval.rs).
-fn time_on_latch() -> u64 {
-    // SAFETY: plain reads of settings; the name is a string.
-    unsafe {
-        let whole = pg_sys::DeadlockTimeout.max(1) as u64 * 1000;
-        let name = CStr::from_ptr(pg_sys::application_name);
-        match geo::Name::is_one(name.to_bytes()) {
-            true => whole / 10,
-            false => whole,
-        }
-    }
 }
 
 /// One wait, from its beginning to its end; `txn.waits` shows it.
@@ -180,7 +164,8 @@ impl Wait {
         if self.is_late_after(waited) {
             return Nap::Late;
         }
-        let patience = time_on_latch();
+        // SAFETY: a plain read of a setting.
+        let patience = unsafe { pg_sys::DeadlockTimeout }.max(1) as u64 * 1000;
         let on_latch = process::now().saturating_sub(self.latch_since.get());
         if on_latch >= patience {
             return Nap::Long;

@@ -1,24 +1,19 @@
 //! Deadlocks over several servers: the waits-for graph, its cycles, and who has to give way.
 //!
-//! Each server finds the cycles of its own processes, after its `deadlock_timeout`. Those with a
-//! transaction over several servers are found here as well, mostly sooner: where deadlocks are
-//! frequent a look comes early (`interval.rs`).
+//! Each server finds the cycles of its own processes. What none finds has a *seam*: a transaction
+//! for which somebody waits at one of its processes, and which waits at another one. So a cycle
+//! without a seam is left to its server.
 //!
 //! The servers are asked one after the other, so one look may show waits that have never been at
 //! the same time. A wait that two looks show, with one beginning, has lasted from the first to the
 //! second, and all of what the second shows was asked for after the first had been. So the waits
 //! that both show have all been there between the two.
 //!
-//! A process in a queue is said to wait for those before it, too. These wait for the same lock, so
-//! the shortest cycle is one of holders. It is broken first, so that nobody fails who only stands in
-//! line.
-//!
-//! Only a transaction that waits at a node can be told to fail. A cycle that no server sees has one:
-//! of its waits at least one is at a node, and there is a transaction behind it, or the cycle is
-//! that server's own. The youngest of them is chosen, so that all who look choose alike.
+//! Only a transaction that waits at a node can be told to fail. Each cycle with a seam has one: of
+//! its waits at least one is at a node, and there is a transaction behind it, or the cycle is that
+//! server's own. The youngest of them is chosen, so that all who look choose alike.
 
 use crate::name::Id;
-use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 /// The place that is the coordinator itself; others are the identifiers of foreign servers.
@@ -143,54 +138,67 @@ fn peel(edges: &mut Vec<&Edge>, ends: impl Fn(&Edge) -> (Party, Party)) {
     edges.retain(|edge| !gone.contains(&ends(edge).1));
 }
 
-/// A shortest cycle, if there is any.
-fn cycle(edges: &mut Vec<&Edge>) -> Option<Vec<Edge>> {
-    trim(edges);
-    // A transaction that waits for itself does so in two processes.
-    let is_own = |edge: &&&Edge| edge.waiter == edge.holder && edge.pids.0 != edge.pids.1;
-    if let Some(&own) = edges.iter().find(is_own) {
-        return Some(vec![own.clone()]);
-    }
-    let mut from: BTreeMap<Party, Vec<&Edge>> = BTreeMap::new();
-    for edge in edges.iter().filter(|edge| edge.waiter != edge.holder) {
-        from.entry(edge.waiter).or_default().push(edge);
-    }
-    let mut shortest: Option<Vec<&Edge>> = None;
-    for &party in from.keys() {
-        let most = shortest.as_ref().map_or(usize::MAX, Vec::len);
-        shortest = way_back(&from, party, most).or(shortest);
-        if shortest.as_ref().is_some_and(|way| way.len() == 2) {
-            break;
-        }
-    }
-    shortest.map(|way| way.into_iter().cloned().collect())
+/// Whether the holder of the one waits, as the waiter of the other, in another process.
+fn is_seam(one: &Edge, next: &Edge) -> bool {
+    one.place != next.place || one.pids.1 != next.pids.0
 }
 
-/// The shortest way from a party to itself that is shorter than `most`.
-fn way_back<'a>(
-    from: &BTreeMap<Party, Vec<&'a Edge>>,
-    start: Party,
-    most: usize,
-) -> Option<Vec<&'a Edge>> {
-    // How each party was reached, and after how many steps.
-    let mut by: BTreeMap<Party, &Edge> = BTreeMap::new();
-    let mut next = VecDeque::from([(start, 0)]);
-    while let Some((party, steps)) = next.pop_front() {
-        if steps + 1 >= most {
-            return None;
-        }
-        for &edge in from.get(&party).into_iter().flatten() {
-            if edge.holder == start {
-                let mut way = vec![edge];
-                while let Some(edge) = by.get(&way[way.len() - 1].waiter) {
-                    way.push(edge);
+/// A cycle with a seam, if there is one.
+fn cycle(edges: &mut Vec<&Edge>) -> Option<Vec<Edge>> {
+    trim(edges);
+    let mut from: BTreeMap<Party, Vec<&Edge>> = BTreeMap::new();
+    for edge in edges.iter() {
+        from.entry(edge.waiter).or_default().push(edge);
+    }
+    for &last in edges.iter() {
+        let Some(nexts) = from.get(&last.holder) else {
+            continue;
+        };
+        for &next in nexts.iter().filter(|&&next| is_seam(last, next)) {
+            if last.waiter == last.holder {
+                // A transaction that waits for itself, in two processes.
+                if next == last {
+                    return Some(vec![last.clone()]);
                 }
-                way.reverse();
-                return Some(way);
+                continue;
             }
-            if let Entry::Vacant(place) = by.entry(edge.holder) {
-                place.insert(edge);
-                next.push_back((edge.holder, steps + 1));
+            if let Some(path) = path(&from, next, last) {
+                return Some(path.into_iter().cloned().collect());
+            }
+        }
+    }
+    None
+}
+
+/// The shortest way that begins with the one edge and ends with the other, whose holder is the
+/// first one's waiter, through each party once.
+fn path<'a>(
+    from: &BTreeMap<Party, Vec<&'a Edge>>,
+    first: &'a Edge,
+    last: &'a Edge,
+) -> Option<Vec<&'a Edge>> {
+    // How each party was reached.
+    let mut by: BTreeMap<Party, &Edge> = BTreeMap::from([(first.holder, first)]);
+    let mut next = VecDeque::from([first.holder]);
+    if first.holder == first.waiter {
+        return None;
+    }
+    while let Some(party) = next.pop_front() {
+        if party == last.waiter {
+            let mut way = vec![last];
+            let mut at = party;
+            while at != first.waiter {
+                let edge = by[&at];
+                way.push(edge);
+                at = edge.waiter;
+            }
+            way.reverse();
+            return Some(way);
+        }
+        for edge in from.get(&party).into_iter().flatten() {
+            if edge.holder != first.waiter && !by.contains_key(&edge.holder) {
+                by.insert(edge.holder, edge);
+                next.push_back(edge.holder);
             }
         }
     }

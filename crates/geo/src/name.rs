@@ -27,11 +27,6 @@ pub struct Name {
 }
 
 impl Name {
-    /// Whether a process that is called so acts for a transaction over several servers.
-    pub fn is_one(text: &[u8]) -> bool {
-        text.starts_with(START.as_bytes())
-    }
-
     /// The name that a text tells. None unless it is what `Display` prints, perhaps cut off behind
     /// 63 bytes: then only `begun` may be wrong, which nothing but the choice of a victim uses.
     pub fn parse(text: &str) -> Option<Name> {
