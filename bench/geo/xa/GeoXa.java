@@ -119,8 +119,7 @@ public final class GeoXa {
                 FAILURE.compareAndSet(null, early);
                 return;
             }
-            run(connection, transactions, CLOCK.get(), seen);
-            connection.close();
+            run(source, connection, transactions, CLOCK.get(), seen);
         } catch (Exception error) {
             FAILURE.compareAndSet(null, error);
         }
@@ -139,8 +138,10 @@ public final class GeoXa {
         connection.commit();
     }
 
-    private static void run(Connection connection, List<Step[]> transactions, Clock clock, Seen seen)
+    private static void run(
+            DataSource source, Connection first, List<Step[]> transactions, Clock clock, Seen seen)
             throws SQLException {
+        Connection connection = first;
         for (int number = 0; System.nanoTime() < clock.end && FAILURE.get() == null; number++) {
             Step[] transaction = transactions.get(number % transactions.size());
             long began = System.nanoTime();
@@ -157,9 +158,10 @@ public final class GeoXa {
                     if (counts) {
                         seen.refusals.merge(code, 1L, Long::sum);
                     }
-                    rollBack(connection);
+                    connection = rolledBack(source, connection);
                 }
                 if (System.nanoTime() >= clock.end) {
+                    connection.close();
                     return;
                 }
             }
@@ -172,6 +174,7 @@ public final class GeoXa {
                 }
             }
         }
+        connection.close();
     }
 
     private static void attempt(Connection connection, Step[] transaction) throws SQLException {
@@ -188,9 +191,20 @@ public final class GeoXa {
         connection.commit();
     }
 
-    private static void rollBack(Connection connection) throws SQLException {
-        if (!connection.getAutoCommit()) {
+    /**
+     * The connection to go on with. A COMMIT that has failed at a node may have ended the transaction,
+     * which Atomikos says with an IllegalStateException: then it is another connection.
+     */
+    private static Connection rolledBack(DataSource source, Connection connection) throws SQLException {
+        if (connection.getAutoCommit()) {
+            return connection;
+        }
+        try {
             connection.rollback();
+            return connection;
+        } catch (IllegalStateException error) {
+            connection.close();
+            return source.getConnection();
         }
     }
 
