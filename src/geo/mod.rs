@@ -16,6 +16,7 @@ mod first;
 mod gate;
 mod key;
 pub mod last;
+mod line;
 mod modify;
 mod named;
 mod node;

@@ -4,12 +4,13 @@
 use super::coordinator::{self, memory};
 use super::exchange::Exchange;
 use super::failure::{Failure, Outcome};
+use super::line;
 use super::node::Node;
 use super::nodes::{self, NodeId};
 use crate::pg::local::Local;
 use crate::pg::{process, xact};
 use crate::shared::guc::{self, GeoSchedule};
-use geo::{Admission, Contention, Cost, Lesson, RecordId, Taken, Trust};
+use geo::{Admission, Contention, Cost, Lesson, RecordId, Records, Taken, Trust, Wanted};
 use pgrx::pg_sys::{self, Oid};
 use std::cell::RefCell;
 use std::ffi::CStr;
@@ -73,10 +74,13 @@ pub fn send_each<T>(
     mut send: impl FnMut(T) -> Outcome<Option<Sent>>,
 ) -> Outcome<Round> {
     let records: Vec<&RecordId> = parts.iter().flat_map(|part| &part.records).collect();
-    if is_scheduled && guc::GEO_SCHEDULE.get() == GeoSchedule::Admission {
+    let is_admission = guc::GEO_SCHEDULE.get() == GeoSchedule::Admission;
+    if is_scheduled && is_admission && !has_written() {
         admit(&records)?;
+        begin_in_turn(&parts)?;
+    } else {
+        begin(&records);
     }
-    begin(&records);
     let hashes = |part: &Part<T>| part.records.iter().map(RecordId::hash).collect();
     let mut round = Round {
         servers: parts.iter().map(|part| part.server).collect(),
@@ -165,19 +169,43 @@ fn cost(server: Oid, hashes: &[u64]) -> Cost {
 
 /// The transaction is at work on these records from now on.
 fn begin(records: &[&RecordId]) {
+    memory().with_records(|all| begin_in(all, records));
+}
+
+fn begin_in(all: &Records, records: &[&RecordId]) {
     let now = process::now();
     let mut at_work = AT_WORK.borrow_mut();
     for record in records {
         let hash = record.hash();
         let is_new = at_work.len() < MOST_AT_WORK && !at_work.contains(&hash);
-        if is_new && memory().with_records(|all| all.begin(record, now)) {
+        if is_new && all.begin(record, now) {
             at_work.push(hash);
         }
     }
 }
 
+/// Waits in line until few enough are at work on each of the parts' records, and is at work on them
+/// from then on. Raises on a cancel.
+fn begin_in_turn<T>(parts: &[Part<T>]) -> Outcome<()> {
+    let database = coordinator::database();
+    let trip = |server: Oid| memory().with_latencies(|all| all.round_trip(database, server.into()));
+    let records: Vec<&RecordId> = parts.iter().flat_map(|part| &part.records).collect();
+    let mut wanted = Vec::new();
+    for part in parts {
+        let round_trip = trip(part.server);
+        wanted.extend(part.records.iter().map(|one| Wanted {
+            hash: one.hash(),
+            round_trip,
+        }));
+    }
+    wanted.retain(|one| !AT_WORK.borrow().contains(&one.hash));
+    line::stand(&wanted, |all| begin_in(all, &records))
+}
+
 /// The transaction has ended: it is at work on nothing any more. Raises nothing.
 pub fn transaction_ended(has_committed: bool) {
+    // A session that is terminated there does not unwind.
+    line::leave();
     let Ok(mut at_work) = AT_WORK.try_borrow_mut() else {
         return;
     };
@@ -190,6 +218,7 @@ pub fn transaction_ended(has_committed: bool) {
             all.end(hash, has_committed, now);
         }
     });
+    line::wake_next(&hashes);
 }
 
 /// A node has told of its hot rows: a line for each with table, key, transactions that wait or are
@@ -208,13 +237,14 @@ pub fn note_report(server: Oid, report: &str) {
     }
 }
 
+/// One that has written something is let in: others wait for that meanwhile.
+fn has_written() -> bool {
+    xact::own_xid() != 0 || !nodes::all(Node::has_sent_writes).is_empty()
+}
+
 /// Waits until the transaction may begin to write about these records; an error if it waits too
-/// often. One that has written something is let in: others wait for that meanwhile.
+/// often.
 fn admit(records: &[&RecordId]) -> Outcome<()> {
-    let has_written = || !nodes::all(Node::has_sent_writes).is_empty();
-    if xact::own_xid() != 0 || has_written() {
-        return Ok(());
-    }
     let is_new = |hash: &u64| !AT_WORK.borrow().contains(hash);
     let hashes = records.iter().map(|one| one.hash());
     let hashes: Vec<u64> = hashes.filter(is_new).collect();

@@ -55,6 +55,7 @@ fn geo_records() -> TableIterator<
         name!(commits, i64),
         name!(queue, i64),
         name!(turn_us, i64),
+        name!(in_line, i64),
     ),
 > {
     let now = process::now();
@@ -70,6 +71,7 @@ fn geo_records() -> TableIterator<
             one.commits as i64,
             one.queue as i64,
             one.turn as i64,
+            one.in_line as i64,
         )
     }))
 }

@@ -11,6 +11,7 @@ mod gid;
 mod handed;
 mod interval;
 mod latency;
+mod line;
 mod linked;
 #[cfg(test)]
 mod model;
@@ -38,7 +39,7 @@ pub use interval::Interval;
 pub use latency::{Latencies, Trust};
 pub use name::{Id, Name};
 pub use patience::Patience;
-pub use records::{Known as KnownRecord, RecordId, Records};
+pub use records::{Known as KnownRecord, RecordId, Records, Wanted};
 pub use recovery::{Action, Decision, Pass, ReadActive, ReadAgain, ReadDecided, Scope};
 pub use reply::{Outcome, Server, outcome};
 pub use running::{LOST, Running, Session, TEXT};

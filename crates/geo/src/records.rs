@@ -6,6 +6,7 @@
 //! microseconds. Zeroed memory knows no record.
 
 use crate::admission::Contention;
+use crate::line::{AT_ONCE, Line};
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -18,6 +19,8 @@ const PERIOD_US: u64 = 10_000_000;
 const REPORT_US: u64 = 2_000_000;
 /// A new time counts for one part in so many.
 const NEW: u64 = 4;
+/// At a node that is nearer than this, a record is contended when it takes half as long.
+const NEAR_US: u64 = 2000;
 
 /// A record: a hash of what names it at its node, and where it is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -78,10 +81,20 @@ struct Record {
     reported_at: AtomicU64,
 }
 
-/// All records. Zeroed memory knows none.
+/// All records, and the line before them. Zeroed memory knows none.
 #[repr(C)]
 pub struct Records {
     places: [Record; SETS * WAYS],
+    line: Line,
+}
+
+/// A record that a transaction wants to be at work on.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Wanted {
+    /// The hash of what names it.
+    pub hash: u64,
+    /// The round trip to its node, if it is known.
+    pub round_trip: Option<u64>,
 }
 
 /// A record as it is known now.
@@ -105,6 +118,8 @@ pub struct Known {
     pub queue: u64,
     /// ... and the time from one's turn to the next one's.
     pub turn: u64,
+    /// Transactions that stand in line before it.
+    pub in_line: u64,
 }
 
 impl Record {
@@ -128,7 +143,7 @@ impl Record {
         }
     }
 
-    fn known(&self, now: u64) -> Known {
+    fn known(&self, line: &Line, now: u64) -> Known {
         self.age(now);
         let is_fresh = self.reported_at.load(Relaxed) + REPORT_US >= now;
         let reported = |what: &AtomicU64| if is_fresh { what.load(Relaxed) } else { 0 };
@@ -142,6 +157,7 @@ impl Record {
             in_flight: self.in_flight.load(Relaxed),
             queue: reported(&self.queue),
             turn: reported(&self.turn),
+            in_line: line.length(self.hash.load(Relaxed)),
         }
     }
 }
@@ -159,7 +175,7 @@ impl Records {
 
     /// What is known of the record; all zero: nothing.
     pub fn known(&self, hash: u64, now: u64) -> Known {
-        let found = self.find(hash).map(|one| one.known(now));
+        let found = self.find(hash).map(|one| one.known(&self.line, now));
         found.unwrap_or_default()
     }
 
@@ -169,7 +185,36 @@ impl Records {
             one.hash.load(Relaxed) != 0 && one.database.load(Relaxed) == u64::from(database)
         };
         let found = self.places.iter().filter(is_of);
-        found.map(|one| one.known(now)).collect()
+        found.map(|one| one.known(&self.line, now)).collect()
+    }
+
+    /// The record before which a transaction with this number has to stand in line: one that takes
+    /// long at its node because others wait there, and on which enough are at work, or for which
+    /// somebody stands in line who began before. None: it may be at work on all of them.
+    pub fn crowded(&self, wanted: &[Wanted], number: u64, now: u64) -> Option<u64> {
+        let is_crowded = |one: &&Wanted| {
+            let (known, trip) = (self.known(one.hash, now), one.round_trip);
+            let is_contended = trip.is_some_and(|trip| known.local >= trip.max(NEAR_US) / 2);
+            let is_behind = |(first, _)| first < number;
+            is_contended
+                && (known.in_flight >= AT_ONCE || self.line.first(one.hash).is_some_and(is_behind))
+        };
+        wanted.iter().find(is_crowded).map(|one| one.hash)
+    }
+
+    /// The process stands in line before that record. False: there is no room.
+    pub fn stand(&self, actor: u32, number: u64, hash: u64) -> bool {
+        self.line.stand(actor, number, hash)
+    }
+
+    /// The process stands in line no more.
+    pub fn leave(&self, actor: u32) {
+        self.line.leave(actor);
+    }
+
+    /// The process that is to look whether it may leave the line before that record.
+    pub fn next(&self, hash: u64) -> Option<u32> {
+        self.line.first(hash).map(|(_, actor)| actor)
     }
 
     /// A transaction is at work on the record from now on. False: there is no room to remember it.

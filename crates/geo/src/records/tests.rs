@@ -20,6 +20,7 @@ fn records() -> Box<Records> {
             turn: zero(),
             reported_at: zero(),
         }),
+        line: crate::line::empty(),
     })
 }
 
@@ -197,4 +198,50 @@ fn contention_counts_the_others() {
     assert_eq!(all.contention(&[one.hash()], NOW)[0].others, 3);
     let unknown = all.contention(&[id("2").hash()], NOW);
     assert_eq!(unknown, [Contention::default()]);
+}
+
+/// A record of a node to which it is 100 ms and back, and takes so long there.
+fn wanted(all: &Records, key: &str, local: u64) -> Wanted {
+    let one = id(key);
+    assert!(all.begin(&one, NOW));
+    all.measured(&[one.hash()], local, NOW);
+    all.end(one.hash(), true, NOW);
+    Wanted {
+        hash: one.hash(),
+        round_trip: Some(100_000),
+    }
+}
+
+#[test]
+fn a_contended_record_is_for_a_few_at_a_time() {
+    let all = records();
+    let slow = wanted(&all, "slow", 80_000);
+    let fast = wanted(&all, "fast", 20_000);
+    for _ in 0..AT_ONCE {
+        assert_eq!(all.crowded(&[fast, slow], 7, NOW), None);
+        assert!(all.begin(&id("slow"), NOW) && all.begin(&id("fast"), NOW));
+    }
+    assert_eq!(all.crowded(&[fast, slow], 7, NOW), Some(slow.hash));
+    assert_eq!(all.crowded(&[fast], 7, NOW), None, "nobody waits there");
+    let unknown = Wanted {
+        round_trip: None,
+        ..slow
+    };
+    assert_eq!(all.crowded(&[unknown], 7, NOW), None);
+    all.end(slow.hash, true, NOW);
+    assert_eq!(all.crowded(&[slow], 7, NOW), None);
+}
+
+#[test]
+fn nobody_overtakes_in_line() {
+    let all = records();
+    let slow = wanted(&all, "slow", 80_000);
+    assert!(all.stand(3, 7, slow.hash));
+    assert_eq!(all.next(slow.hash), Some(3));
+    assert_eq!(all.crowded(&[slow], 8, NOW), Some(slow.hash));
+    assert_eq!(all.crowded(&[slow], 7, NOW), None);
+    assert_eq!(all.crowded(&[slow], 6, NOW), None, "it began before");
+    assert_eq!(all.known(slow.hash, NOW).in_line, 1);
+    all.leave(3);
+    assert_eq!(all.crowded(&[slow], 8, NOW), None);
 }

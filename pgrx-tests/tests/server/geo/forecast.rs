@@ -13,14 +13,14 @@ const FAR: Duration = Duration::from_millis(150);
 
 const MOVE: &str = "UPDATE account SET balance = balance + CASE WHEN id < 1000 THEN -1 ELSE 1 END
                     WHERE id IN (1, 1001)";
-const TOUCH: &str = "UPDATE account SET balance = balance WHERE id = 1";
+pub const TOUCH: &str = "UPDATE account SET balance = balance WHERE id = 1";
 
 /// What is known of row 1 of node 0.
-const KNOWN: &str =
+pub const KNOWN: &str =
     "FROM txn.geo_records WHERE node = 'node0' AND relation = 'account_0'::regclass";
 
 /// A cluster of two nodes, and a session there that forecasts and knows the distances.
-fn cluster() -> Result<(Cluster, Client)> {
+pub fn cluster() -> Result<(Cluster, Client)> {
     let cluster = Cluster::start(2)?;
     let client = forecasting(&cluster)?;
     Ok((cluster, client))
@@ -38,21 +38,21 @@ fn forecasting(cluster: &Cluster) -> Result<Client> {
 }
 
 /// Locks row 1 of node 0, in a session of the node's own.
-fn hold(cluster: &Cluster) -> Result<Client> {
+pub fn hold(cluster: &Cluster) -> Result<Client> {
     let mut holder = cluster.node(0).connect()?;
     holder.batch_execute("BEGIN; SELECT FROM account WHERE id = 1 FOR UPDATE")?;
     Ok(holder)
 }
 
 /// Waits until so many sessions of the node wait for a lock.
-fn wait_until_waiting(cluster: &Cluster, node: usize, count: i64) -> Result<()> {
+pub fn wait_until_waiting(cluster: &Cluster, node: usize, count: i64) -> Result<()> {
     let waiting =
         format!("SELECT count(*) = {count} FROM pg_stat_activity WHERE wait_event_type = 'Lock'");
     wait_until(&mut cluster.node(node).connect()?, &waiting)
 }
 
 /// Has the coordinator learn that row 1 of node 0 takes at least so long there, in seconds.
-fn learn(cluster: &Cluster, client: Client, seconds: f64) -> Result<Client> {
+pub fn learn(cluster: &Cluster, client: Client, seconds: f64) -> Result<Client> {
     let mut holder = hold(cluster)?;
     let update = Background::run(client, TOUCH)?;
     wait_until_waiting(cluster, 0, 1)?;

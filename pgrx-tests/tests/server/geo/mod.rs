@@ -16,6 +16,7 @@ mod followed;
 mod forecast;
 mod handed;
 mod isolation;
+mod line;
 mod load;
 mod lost_reply;
 mod no;
