@@ -75,9 +75,8 @@ pub fn leave() {
 
 /// Wakes those that stand first before these records: they look again.
 pub fn wake_next(hashes: &[u64]) {
-    for &hash in hashes {
-        if let Some(actor) = memory().with_records(|all| all.next(hash)) {
-            wait::wake(actor);
-        }
-    }
+    let first = |all: &Records| -> Vec<u32> {
+        hashes.iter().filter_map(|&hash| all.next(hash)).collect()
+    };
+    memory().with_records(first).into_iter().for_each(wait::wake);
 }
