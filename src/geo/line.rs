@@ -75,8 +75,10 @@ pub fn leave() {
 
 /// Wakes those that stand first before these records: they look again.
 pub fn wake_next(hashes: &[u64]) {
-    let first = |all: &Records| -> Vec<u32> {
-        hashes.iter().filter_map(|&hash| all.next(hash)).collect()
-    };
-    memory().with_records(first).into_iter().for_each(wait::wake);
+    let first =
+        |all: &Records| -> Vec<u32> { hashes.iter().filter_map(|&hash| all.next(hash)).collect() };
+    memory()
+        .with_records(first)
+        .into_iter()
+        .for_each(wait::wake);
 }
