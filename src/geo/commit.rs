@@ -405,7 +405,12 @@ fn apply(voting: &Voting, patience_us: u64) -> bool {
 pub fn rolled_back() {
     others::forget();
     gate::leave();
+    roll_back_everywhere();
+    // The locks at the nodes are released.
     schedule::transaction_ended(false);
+}
+
+fn roll_back_everywhere() {
     // Voting may have begun before the first node was used.
     let voting = match VOTING.try_borrow_mut() {
         Ok(mut voting) => voting.take(),

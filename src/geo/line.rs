@@ -2,7 +2,6 @@
 
 use super::coordinator::memory;
 use super::failure::Outcome;
-use super::running;
 use super::socket::wait_for_any;
 use crate::pg::local::Local;
 use crate::pg::process;
@@ -11,7 +10,7 @@ use geo::{Records, Wanted};
 use std::cell::Cell;
 
 /// The longest time in line, in microseconds. Those at work on the record may wait for something
-/// that who stands here has locked at the coordinator, which nobody sees.
+/// that who stands here has locked, at the coordinator or at a node (not a row), which nobody sees.
 const LONGEST_US: u64 = 10_000_000;
 /// A session looks again after this time though nobody has woken it, in milliseconds.
 const LOOK_AGAIN_MS: u64 = 500;
@@ -38,19 +37,23 @@ impl Drop for InLine {
 /// Stands in line until few enough are at work on these records; under the same lock `enter` says
 /// that one more is. Raises on a cancel.
 pub fn stand(wanted: &[Wanted], enter: impl Fn(&Records)) -> Outcome<()> {
-    let (number, me) = (running::number(), process::me());
+    let me = process::me();
     let until = process::now() + LONGEST_US;
     let mut place = None;
     loop {
         let now = process::now();
-        let stands = memory().with_records(|all| {
-            let before = all.crowded(wanted, number, now).filter(|_| now < until);
-            let stands = before.is_some_and(|hash| all.stand(me, number, hash));
+        let (stands, left) = memory().with_records(|all| {
+            let before = all.line().stands_before(me);
+            let crowded = all.crowded(wanted, me, now).filter(|_| now < until);
+            let stands = crowded.is_some_and(|hash| all.line().stand(me, hash));
             if !stands {
                 enter(all);
+                all.line().leave(me);
             }
-            stands
+            (stands, before.filter(|before| crowded != Some(*before)))
         });
+        // Who comes next there may look.
+        wake_next(left.as_slice());
         if !stands {
             break;
         }
@@ -69,14 +72,20 @@ pub fn stand(wanted: &[Wanted], enter: impl Fn(&Records)) -> Outcome<()> {
 /// The process stands in line no more. Raises nothing.
 pub fn leave() {
     if STANDS.take() {
-        memory().with_records(|all| all.leave(process::me()));
+        let left = memory().with_records(|all| all.line().leave(process::me()));
+        wake_next(left.as_slice());
     }
 }
 
 /// Wakes those that stand first before these records: they look again.
 pub fn wake_next(hashes: &[u64]) {
-    let first =
-        |all: &Records| -> Vec<u32> { hashes.iter().filter_map(|&hash| all.next(hash)).collect() };
+    if hashes.is_empty() {
+        return;
+    }
+    let first = |all: &Records| -> Vec<u32> {
+        let first = hashes.iter().filter_map(|&hash| all.line().first(hash));
+        first.collect()
+    };
     memory()
         .with_records(first)
         .into_iter()

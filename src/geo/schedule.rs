@@ -75,8 +75,12 @@ pub fn send_each<T>(
 ) -> Outcome<Round> {
     let records: Vec<&RecordId> = parts.iter().flat_map(|part| &part.records).collect();
     let is_admission = guc::GEO_SCHEDULE.get() == GeoSchedule::Admission;
-    if is_scheduled && is_admission && !has_written() {
+    let is_new = is_scheduled && is_admission && !has_written();
+    if is_new {
         admit(&records)?;
+    }
+    // Others may wait for the end of who is at work on something, though it has written nothing.
+    if is_new && AT_WORK.borrow().is_empty() {
         begin_in_turn(&parts)?;
     } else {
         begin(&records);
@@ -198,7 +202,6 @@ fn begin_in_turn<T>(parts: &[Part<T>]) -> Outcome<()> {
             round_trip,
         }));
     }
-    wanted.retain(|one| !AT_WORK.borrow().contains(&one.hash));
     line::stand(&wanted, |all| begin_in(all, &records))
 }
 

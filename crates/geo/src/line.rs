@@ -1,8 +1,8 @@
-//! The line before a contended record, at the coordinator: who stands in it has locked nothing at
+//! The line before a contended record, at the coordinator: who stands in it has no lock on a row at
 //! any node.
 //!
 //! At its node a transaction would wait with locks on other records, behind more than its lock
-//! timeout lets it wait for. Here it waits in the order of beginning, and leaves when few enough
+//! timeout lets it wait for. Here it waits in the order of coming, and leaves when few enough
 //! are at work on the record that none of them waits for long. The wait is limited by the glue, so
 //! that what is not known here can keep nobody waiting for good.
 //!
@@ -23,7 +23,7 @@ pub const AT_ONCE: u64 = 3;
 struct Place {
     /// Its process, plus one; 0: the place is free.
     actor: AtomicU64,
-    /// The number of its transaction. Smaller ones began before.
+    /// Smaller ones have come before.
     number: AtomicU64,
     /// The record before which it stands.
     hash: AtomicU64,
@@ -32,35 +32,47 @@ struct Place {
 /// All that stand before some record.
 #[repr(C)]
 pub struct Line {
+    /// The number of the one that has come last.
+    latest: AtomicU64,
     places: [Place; PLACES],
 }
 
 impl Line {
-    /// The process stands before that record from now on, and before no other. False: there is no
-    /// room.
-    pub fn stand(&self, actor: u32, number: u64, hash: u64) -> bool {
+    fn place(&self, actor: u32) -> Option<&Place> {
         let own = u64::from(actor) + 1;
-        let with = |wanted| {
-            let is_it = move |one: &&Place| one.actor.load(Relaxed) == wanted;
-            self.places.iter().find(is_it)
-        };
-        let Some(place) = with(own).or_else(|| with(0)) else {
+        let is_it = |one: &&Place| one.actor.load(Relaxed) == own;
+        self.places.iter().find(is_it)
+    }
+
+    /// The process stands before that record from now on, and before no other. It keeps its turn.
+    /// False: there is no room.
+    pub fn stand(&self, actor: u32, hash: u64) -> bool {
+        if let Some(own) = self.place(actor) {
+            own.hash.store(hash, Relaxed);
+            return true;
+        }
+        let is_free = |one: &&Place| one.actor.load(Relaxed) == 0;
+        let Some(place) = self.places.iter().find(is_free) else {
             return false;
         };
+        let number = self.latest.load(Relaxed) + 1;
+        self.latest.store(number, Relaxed);
         place.number.store(number, Relaxed);
         place.hash.store(hash, Relaxed);
-        place.actor.store(own, Relaxed);
+        place.actor.store(u64::from(actor) + 1, Relaxed);
         true
     }
 
-    /// The process stands in line no more.
-    pub fn leave(&self, actor: u32) {
-        let own = u64::from(actor) + 1;
-        for one in &self.places {
-            if one.actor.load(Relaxed) == own {
-                one.actor.store(0, Relaxed);
-            }
-        }
+    /// The record before which the process stands.
+    pub fn stands_before(&self, actor: u32) -> Option<u64> {
+        self.place(actor).map(|own| own.hash.load(Relaxed))
+    }
+
+    /// The process stands in line no more. The record before which it has stood.
+    pub fn leave(&self, actor: u32) -> Option<u64> {
+        let own = self.place(actor)?;
+        own.actor.store(0, Relaxed);
+        Some(own.hash.load(Relaxed))
     }
 
     fn before(&self, hash: u64) -> impl Iterator<Item = &Place> {
@@ -69,10 +81,18 @@ impl Line {
         self.places.iter().filter(is_it)
     }
 
-    /// Who has stood before the record for longest: its number and process.
-    pub fn first(&self, hash: u64) -> Option<(u64, u32)> {
-        let both = |one: &Place| (one.number.load(Relaxed), one.actor.load(Relaxed) as u32 - 1);
-        self.before(hash).map(both).min()
+    /// The process that has come first of those that stand before the record.
+    pub fn first(&self, hash: u64) -> Option<u32> {
+        let number = |one: &&Place| one.number.load(Relaxed);
+        let first = self.before(hash).min_by_key(number)?;
+        Some(first.actor.load(Relaxed) as u32 - 1)
+    }
+
+    /// Whether somebody stands before the record who has come before that process.
+    pub fn is_behind(&self, actor: u32, hash: u64) -> bool {
+        let number = |one: &Place| one.number.load(Relaxed);
+        let own = self.place(actor).map_or(u64::MAX, number);
+        self.before(hash).any(|one| number(one) < own)
     }
 
     /// How many stand before the record.
@@ -85,6 +105,7 @@ impl Line {
 pub(crate) fn empty() -> Line {
     let zero = || AtomicU64::new(0);
     Line {
+        latest: zero(),
         places: std::array::from_fn(|_| Place {
             actor: zero(),
             number: zero(),
@@ -98,38 +119,40 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_began_first_is_first() {
+    fn who_comes_first_is_first() {
         let line = empty();
         assert_eq!(line.first(9), None);
-        for (actor, number) in [(3, 30), (0, 20), (7, 40)] {
-            assert!(line.stand(actor, number, 9));
+        for actor in [3, 0, 7] {
+            assert!(line.is_behind(actor, 9) == (actor != 3));
+            assert!(line.stand(actor, 9));
         }
-        assert!(line.stand(5, 10, 8));
-        assert_eq!((line.first(9), line.length(9)), (Some((20, 0)), 3));
-        line.leave(0);
-        assert_eq!((line.first(9), line.length(9)), (Some((30, 3)), 2));
-        assert_eq!(line.first(8), Some((10, 5)));
+        assert_eq!((line.first(9), line.length(9)), (Some(3), 3));
+        assert!(!line.is_behind(3, 9) && line.is_behind(0, 9));
+        assert_eq!(line.leave(3), Some(9));
+        assert_eq!((line.first(9), line.length(9)), (Some(0), 2));
+        assert!(line.stand(3, 9), "it comes again");
+        assert!(line.is_behind(3, 9));
     }
 
     #[test]
-    fn a_process_stands_before_one_record() {
+    fn a_process_stands_before_one_record_and_keeps_its_turn() {
         let line = empty();
-        assert!(line.stand(3, 30, 9) && line.stand(3, 30, 8));
-        assert_eq!((line.length(9), line.length(8)), (0, 1));
-        line.leave(3);
-        line.leave(3);
-        assert_eq!(line.length(8), 0);
+        assert!(line.stand(3, 9) && line.stand(5, 8) && line.stand(3, 8));
+        assert_eq!((line.length(9), line.length(8)), (0, 2));
+        assert_eq!((line.first(8), line.stands_before(3)), (Some(3), Some(8)));
+        assert_eq!((line.leave(3), line.leave(3)), (Some(8), None));
+        assert_eq!((line.length(8), line.stands_before(3)), (1, None));
     }
 
     #[test]
     fn there_is_room_for_so_many() {
         let line = empty();
         for actor in 0..PLACES as u32 {
-            assert!(line.stand(actor, 1, 9));
+            assert!(line.stand(actor, 9));
         }
-        assert!(!line.stand(1000, 1, 9));
-        assert!(line.stand(5, 2, 8), "its own place");
+        assert!(!line.stand(1000, 9));
+        assert!(line.stand(5, 8), "its own place");
         line.leave(0);
-        assert!(line.stand(1000, 1, 9));
+        assert!(line.stand(1000, 9));
     }
 }

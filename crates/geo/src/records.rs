@@ -19,8 +19,9 @@ const PERIOD_US: u64 = 10_000_000;
 const REPORT_US: u64 = 2_000_000;
 /// A new time counts for one part in so many.
 const NEW: u64 = 4;
-/// At a node that is nearer than this, a record is contended when it takes half as long.
-const NEAR_US: u64 = 2000;
+/// At a node that is nearer than this, a record is contended when it takes half as long: the time
+/// that a statement takes there may be that of its PREPARE, for a disk or a standby.
+const NEAR_US: u64 = 20_000;
 
 /// A record: a hash of what names it at its node, and where it is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -143,7 +144,7 @@ impl Record {
         }
     }
 
-    fn known(&self, line: &Line, now: u64) -> Known {
+    fn known(&self, now: u64) -> Known {
         self.age(now);
         let is_fresh = self.reported_at.load(Relaxed) + REPORT_US >= now;
         let reported = |what: &AtomicU64| if is_fresh { what.load(Relaxed) } else { 0 };
@@ -157,7 +158,7 @@ impl Record {
             in_flight: self.in_flight.load(Relaxed),
             queue: reported(&self.queue),
             turn: reported(&self.turn),
-            in_line: line.length(self.hash.load(Relaxed)),
+            in_line: 0,
         }
     }
 }
@@ -175,7 +176,7 @@ impl Records {
 
     /// What is known of the record; all zero: nothing.
     pub fn known(&self, hash: u64, now: u64) -> Known {
-        let found = self.find(hash).map(|one| one.known(&self.line, now));
+        let found = self.find(hash).map(|one| one.known(now));
         found.unwrap_or_default()
     }
 
@@ -185,36 +186,35 @@ impl Records {
             one.hash.load(Relaxed) != 0 && one.database.load(Relaxed) == u64::from(database)
         };
         let found = self.places.iter().filter(is_of);
-        found.map(|one| one.known(&self.line, now)).collect()
+        let known = |one: &Record| {
+            let known = one.known(now);
+            Known {
+                in_line: self.line.length(known.hash),
+                ..known
+            }
+        };
+        found.map(known).collect()
     }
 
-    /// The record before which a transaction with this number has to stand in line: one that takes
-    /// long at its node because others wait there, and on which enough are at work, or for which
-    /// somebody stands in line who began before. None: it may be at work on all of them.
-    pub fn crowded(&self, wanted: &[Wanted], number: u64, now: u64) -> Option<u64> {
+    /// The record before which the process has to stand in line: one that takes long at its node
+    /// because others wait there, and on which enough are at work, or for which somebody stands in
+    /// line who has come before. None: it may be at work on all of them.
+    ///
+    /// What its node reports is a row of hotlock's, which has a queue of its own: transactions follow
+    /// each other there, and wait with PREPARE.
+    pub fn crowded(&self, wanted: &[Wanted], actor: u32, now: u64) -> Option<u64> {
         let is_crowded = |one: &&Wanted| {
             let (known, trip) = (self.known(one.hash, now), one.round_trip);
             let is_contended = trip.is_some_and(|trip| known.local >= trip.max(NEAR_US) / 2);
-            let is_behind = |(first, _)| first < number;
-            is_contended
-                && (known.in_flight >= AT_ONCE || self.line.first(one.hash).is_some_and(is_behind))
+            let is_full = || known.in_flight >= AT_ONCE || self.line.is_behind(actor, one.hash);
+            is_contended && known.queue == 0 && is_full()
         };
         wanted.iter().find(is_crowded).map(|one| one.hash)
     }
 
-    /// The process stands in line before that record. False: there is no room.
-    pub fn stand(&self, actor: u32, number: u64, hash: u64) -> bool {
-        self.line.stand(actor, number, hash)
-    }
-
-    /// The process stands in line no more.
-    pub fn leave(&self, actor: u32) {
-        self.line.leave(actor);
-    }
-
-    /// The process that is to look whether it may leave the line before that record.
-    pub fn next(&self, hash: u64) -> Option<u32> {
-        self.line.first(hash).map(|(_, actor)| actor)
+    /// The line before the records.
+    pub fn line(&self) -> &Line {
+        &self.line
     }
 
     /// A transaction is at work on the record from now on. False: there is no room to remember it.

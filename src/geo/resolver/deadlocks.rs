@@ -125,12 +125,12 @@ impl Looking {
             None => self.begun = Some(Begun::ask(links, Some(look))),
             Some(first) => {
                 let found = geo::deadlocks(first, &look, hears);
-                has_found = !found.is_empty();
                 let server = |place| name_of(links, place);
                 let untold = found
                     .iter()
                     .filter(|one| !refuse(one, &begun.sessions, server));
                 self.untold = untold.map(|one| one.victim).collect();
+                has_found = self.untold.len() < found.len();
             }
         }
         if self.begun.is_none() {

@@ -218,30 +218,49 @@ fn a_contended_record_is_for_a_few_at_a_time() {
     let slow = wanted(&all, "slow", 80_000);
     let fast = wanted(&all, "fast", 20_000);
     for _ in 0..AT_ONCE {
-        assert_eq!(all.crowded(&[fast, slow], 7, NOW), None);
+        assert_eq!(all.crowded(&[fast, slow], 3, NOW), None);
         assert!(all.begin(&id("slow"), NOW) && all.begin(&id("fast"), NOW));
     }
-    assert_eq!(all.crowded(&[fast, slow], 7, NOW), Some(slow.hash));
-    assert_eq!(all.crowded(&[fast], 7, NOW), None, "nobody waits there");
+    assert_eq!(all.crowded(&[fast, slow], 3, NOW), Some(slow.hash));
+    assert_eq!(all.crowded(&[fast], 3, NOW), None, "nobody waits there");
     let unknown = Wanted {
         round_trip: None,
         ..slow
     };
-    assert_eq!(all.crowded(&[unknown], 7, NOW), None);
-    all.end(slow.hash, true, NOW);
-    assert_eq!(all.crowded(&[slow], 7, NOW), None);
+    assert_eq!(all.crowded(&[unknown], 3, NOW), None);
+    all.reported(slow.hash, 3, 5, NOW);
+    assert_eq!(all.crowded(&[slow], 3, NOW), None, "a queue of its node's");
+    let later = NOW + REPORT_US + 1;
+    assert_eq!(all.crowded(&[slow], 3, later), Some(slow.hash));
+    all.end(slow.hash, true, later);
+    assert_eq!(all.crowded(&[slow], 3, later), None);
+}
+
+#[test]
+fn a_near_record_is_contended_when_it_takes_long() {
+    let all = records();
+    let near = |key, local| Wanted {
+        round_trip: Some(100),
+        ..wanted(&all, key, local)
+    };
+    for (key, local, is_crowded) in [("disk", 9_000, false), ("queue", 11_000, true)] {
+        let one = near(key, local);
+        for _ in 0..AT_ONCE {
+            assert!(all.begin(&id(key), NOW));
+        }
+        assert_eq!(all.crowded(&[one], 3, NOW).is_some(), is_crowded, "{key}");
+    }
 }
 
 #[test]
 fn nobody_overtakes_in_line() {
     let all = records();
     let slow = wanted(&all, "slow", 80_000);
-    assert!(all.stand(3, 7, slow.hash));
-    assert_eq!(all.next(slow.hash), Some(3));
-    assert_eq!(all.crowded(&[slow], 8, NOW), Some(slow.hash));
-    assert_eq!(all.crowded(&[slow], 7, NOW), None);
-    assert_eq!(all.crowded(&[slow], 6, NOW), None, "it began before");
-    assert_eq!(all.known(slow.hash, NOW).in_line, 1);
-    all.leave(3);
-    assert_eq!(all.crowded(&[slow], 8, NOW), None);
+    assert!(all.line().stand(3, slow.hash));
+    assert_eq!(all.line().first(slow.hash), Some(3));
+    assert_eq!(all.crowded(&[slow], 4, NOW), Some(slow.hash));
+    assert_eq!(all.crowded(&[slow], 3, NOW), None);
+    assert_eq!(all.all(5, NOW)[0].in_line, 1);
+    assert_eq!(all.line().leave(3), Some(slow.hash));
+    assert_eq!(all.crowded(&[slow], 4, NOW), None);
 }
