@@ -52,7 +52,7 @@ pub fn stand(wanted: &[Wanted], enter: impl Fn(&Records)) -> Outcome<()> {
             }
             (stands, before.filter(|before| crowded != Some(*before)))
         });
-        // Who comes next there may look.
+        // The next one there may look.
         wake_next(left.as_slice());
         if !stands {
             break;

@@ -25,8 +25,8 @@ pub unsafe fn is_quiet(query: *const pg_sys::QueryDesc) -> bool {
     answer
 }
 
-/// Whether what the statement still does is quiet once it has come to a row of that table. An INSERT
-/// of one row has been routed to its partition by then.
+/// Whether what the statement still does is quiet once it has come to a row of that table. An
+/// INSERT of one row has been routed to its partition by then.
 ///
 /// # Safety
 /// As for `is_quiet`.

@@ -414,8 +414,8 @@ pub fn clear() {
     }
 }
 
-/// Raises 40001 if a predecessor of this transaction has rolled back, somebody has taken the version
-/// that it has built on, or what it has read was refused.
+/// Raises 40001 if a predecessor of this transaction has rolled back, somebody has taken the
+/// version that it has built on, or what it has read was refused.
 pub fn check_doomed() {
     if is_doomed() {
         errors::DOOMED.raise();

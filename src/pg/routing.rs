@@ -2,8 +2,8 @@
 //!
 //! The executor opens a partition when the first row comes that goes to it (execPartition.c:
 //! ExecFindPartition), and no hook tells. So we stand between the ModifyTable node and the plan
-//! that its rows come from: for each row we ask ExecFindPartition, and pass the row on. The executor
-//! asks again, and finds the partition open.
+//! that its rows come from: for each row we ask ExecFindPartition, and pass the row on. The
+//! executor asks again, and finds the partition open.
 
 use super::error::{Report, guarded};
 use super::local::Local;

@@ -2,7 +2,7 @@
 //! microseconds.
 //!
 //! A look costs each server a query about all that wait. Where it has found a deadlock the next one
-//! is likely, and all behind it wait as long as nobody looks; so the next waits ask early. Each look
+//! is likely, and all behind it wait as long as nobody looks; so the next waits ask early. A look
 //! that finds nothing makes them ask a little later, up to twice `deadlock_timeout`: by then each
 //! server has looked among its own processes.
 

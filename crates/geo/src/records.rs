@@ -200,8 +200,8 @@ impl Records {
     /// because others wait there, and on which enough are at work, or for which somebody stands in
     /// line who has come before. None: it may be at work on all of them.
     ///
-    /// What its node reports is a row of hotlock's, which has a queue of its own: transactions follow
-    /// each other there, and wait with PREPARE.
+    /// What its node reports is a row of hotlock's, which has a queue of its own: transactions
+    /// follow each other there, and wait with PREPARE.
     pub fn crowded(&self, wanted: &[Wanted], actor: u32, now: u64) -> Option<u64> {
         let is_crowded = |one: &&Wanted| {
             let (known, trip) = (self.known(one.hash, now), one.round_trip);

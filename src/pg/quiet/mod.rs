@@ -14,8 +14,8 @@
 //!   subqueries in FROM, rows of VALUES, INSERT, UPDATE, DELETE and MERGE, row locks, LIMIT. No
 //!   subplans.
 //! - Tables that are written: their CHECK constraints, generated columns, index expressions, the
-//!   bounds of partitions and WHEN conditions are quiet. Their triggers are foreign keys' or PL/pgSQL functions, whose
-//!   statements come by a hook (`plpgsql.rs`).
+//!   bounds of partitions and WHEN conditions are quiet. Their triggers are foreign keys' or
+//!   PL/pgSQL functions, whose statements come by a hook (`plpgsql.rs`).
 
 mod expression;
 mod partition_key;

@@ -37,7 +37,8 @@ fn a_contended_row_is_waited_for_in_line() -> Result<()> {
     wait_until(&mut cluster.session()?, &tries)
 }
 
-/// Who is cancelled or terminated in line has left it; who stands there for long goes on.
+/// A session that is cancelled or terminated in line has left it; one that stands there for long
+/// goes on.
 #[test]
 fn the_line_is_left() -> Result<()> {
     let (cluster, client) = cluster()?;

@@ -1,5 +1,5 @@
-//! INSERT ... ON CONFLICT into partitioned tables: the executor opens a partition when the first row
-//! comes that goes to it.
+//! INSERT ... ON CONFLICT into partitioned tables: the executor opens a partition when the first
+//! row comes that goes to it.
 use anyhow::{Context, Result, ensure};
 use pgserver::Server;
 use postgres::Client;
