@@ -134,7 +134,7 @@ pub fn patience() -> u64 {
 /// youngest transaction, which has mostly not waited for as long as the one that asks for a look.
 /// Who is not known to wait cannot be told, and costs a look.
 fn known_after() -> u64 {
-    interval().now(1).min(deadlock_timeout() / 10)
+    interval().least().min(deadlock_timeout() / 10)
 }
 
 /// A wait for nodes, from when on nothing has come from them.

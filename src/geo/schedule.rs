@@ -81,7 +81,7 @@ pub fn send_each<T>(
     }
     // Others may wait for the end of who is at work on something, though it has written nothing.
     if is_new && AT_WORK.borrow().is_empty() {
-        begin_in_turn(&parts)?;
+        begin_in_turn(&parts, &records)?;
     } else {
         begin(&records);
     }
@@ -188,12 +188,11 @@ fn begin_in(all: &Records, records: &[&RecordId]) {
     }
 }
 
-/// Waits in line until few enough are at work on each of the parts' records, and is at work on them
-/// from then on. Raises on a cancel.
-fn begin_in_turn<T>(parts: &[Part<T>]) -> Outcome<()> {
+/// Waits in line until few enough are at work on each of `records`, those of the parts, and is at
+/// work on them from then on. Raises on a cancel.
+fn begin_in_turn<T>(parts: &[Part<T>], records: &[&RecordId]) -> Outcome<()> {
     let database = coordinator::database();
     let trip = |server: Oid| memory().with_latencies(|all| all.round_trip(database, server.into()));
-    let records: Vec<&RecordId> = parts.iter().flat_map(|part| &part.records).collect();
     let mut wanted = Vec::new();
     for part in parts {
         let round_trip = trip(part.server);
@@ -202,7 +201,7 @@ fn begin_in_turn<T>(parts: &[Part<T>]) -> Outcome<()> {
             round_trip,
         }));
     }
-    line::stand(&wanted, |all| begin_in(all, &records))
+    line::stand(&wanted, |all| begin_in(all, records))
 }
 
 /// The transaction has ended: it is at work on nothing any more. Raises nothing.

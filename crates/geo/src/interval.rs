@@ -31,6 +31,11 @@ impl Interval {
         }
     }
 
+    /// The shortest interval.
+    pub fn least(&self) -> u64 {
+        self.least
+    }
+
     /// The interval, with what was learned from the looks before; 0: nothing.
     pub fn now(&self, learned: u64) -> u64 {
         match learned {

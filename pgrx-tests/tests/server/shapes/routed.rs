@@ -38,6 +38,21 @@ fn followed(control: &mut Client) -> Result<i64> {
     int(control, "SELECT followed FROM txn.stats")
 }
 
+/// `sql` waits behind itself in another transaction, and does not follow.
+fn waits_behind_itself(server: &Server, control: &mut Client, sql: &str) -> Result<()> {
+    let mut leader = grouped(server)?;
+    leader.batch_execute("BEGIN")?;
+    leader.batch_execute(sql)?;
+    let other = Background::run(grouped(server)?, sql)?;
+    other
+        .wait_until_blocked(control)
+        .with_context(|| format!("it does not wait: {sql}"))?;
+    leader.batch_execute("COMMIT")?;
+    other.end()?.1?;
+    ensure!(followed(control)? == 0, "it has followed: {sql}");
+    Ok(())
+}
+
 /// Nothing but upserts, of rows in partitions of each kind.
 #[test]
 fn upserts_of_partitioned_rows() -> Result<()> {
@@ -125,15 +140,8 @@ fn a_partition_with_a_check_by_a_function_is_not_followed_in() -> Result<()> {
     )?;
     let dog = Watchdog::new(&server);
     let result = (|| {
-        let mut leader = grouped(&server)?;
-        leader.batch_execute("BEGIN")?;
-        leader.batch_execute(&upsert(1))?;
-        let other = Background::run(grouped(&server)?, &upsert(1))?;
-        other.wait_until_blocked(&mut control)?;
-        leader.batch_execute("COMMIT")?;
-        other.end()?.1?;
+        waits_behind_itself(&server, &mut control, &upsert(1))?;
         ensure!(int(&mut control, "SELECT val FROM hot WHERE id = 1")? == 2);
-        ensure!(followed(&mut control)? == 0, "it has followed");
         Ok(())
     })();
     dog.finish(result)
@@ -333,17 +341,8 @@ fn bounds_by_an_operator_class_of_a_users() -> Result<()> {
             "INSERT INTO own VALUES (1, 1) ON CONFLICT (id) DO UPDATE SET val = own.val + 1",
         ];
         for sql in all {
-            let mut leader = grouped(&server)?;
-            leader.batch_execute("BEGIN")?;
-            leader.batch_execute(sql)?;
-            let other = Background::run(grouped(&server)?, sql)?;
-            other
-                .wait_until_blocked(&mut control)
-                .with_context(|| format!("it does not wait: {sql}"))?;
-            leader.batch_execute("COMMIT")?;
-            other.end()?.1?;
+            waits_behind_itself(&server, &mut control, sql)?;
         }
-        ensure!(followed(&mut control)? == 0, "it has followed");
         ensure!(int(&mut control, "SELECT val FROM own")? == 4);
         Ok(())
     })();
