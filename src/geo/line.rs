@@ -42,52 +42,27 @@ pub fn stand(wanted: &[Wanted], enter: impl Fn(&Records)) -> Outcome<()> {
     let mut place = None;
     loop {
         let now = process::now();
-        let (stands, left) = memory().with_records(|all| {
-            let before = all.line().stands_before(me);
-            let crowded = all.crowded(wanted, me, now).filter(|_| now < until);
-            let stands = crowded.is_some_and(|hash| all.line().stand(me, hash));
-            if !stands {
-                enter(all);
-                all.line().leave(me);
-            }
-            (stands, before.filter(|before| crowded != Some(*before)))
-        });
-        // The next one there may look.
-        wake_next(left.as_slice());
-        if !stands {
-            break;
+        let look = |all: &Records| all.take_turn(wanted, me, now, now < until, &enter);
+        let turn = memory().with_records(look);
+        wake(&turn.wake);
+        if !turn.stands {
+            STANDS.set(false);
+            return Ok(());
         }
         place.get_or_insert_with(InLine::begin);
         let left = until.saturating_sub(now).div_ceil(1000);
         wait_for_any(&[], left.min(LOOK_AGAIN_MS));
     }
-    if place.take().is_some() {
-        // There may be room for another one.
-        let hashes: Vec<u64> = wanted.iter().map(|one| one.hash).collect();
-        wake_next(&hashes);
-    }
-    Ok(())
 }
 
 /// The process stands in line no more. Raises nothing.
 pub fn leave() {
     if STANDS.take() {
-        let left = memory().with_records(|all| all.line().leave(process::me()));
-        wake_next(left.as_slice());
+        wake(&memory().with_records(|all| all.leave_line(process::me())));
     }
 }
 
-/// Wakes those that stand first before these records: they look again.
-pub fn wake_next(hashes: &[u64]) {
-    if hashes.is_empty() {
-        return;
-    }
-    let first = |all: &Records| -> Vec<u32> {
-        let first = hashes.iter().filter_map(|&hash| all.line().first(hash));
-        first.collect()
-    };
-    memory()
-        .with_records(first)
-        .into_iter()
-        .for_each(wait::wake);
+/// Wakes sessions that stand in line: they look again.
+pub fn wake(all: &[u32]) {
+    all.iter().copied().for_each(wait::wake);
 }

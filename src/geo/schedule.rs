@@ -215,12 +215,7 @@ pub fn transaction_ended(has_committed: bool) {
         return;
     }
     let (hashes, now) = (std::mem::take(&mut *at_work), process::now());
-    memory().with_records(|all| {
-        for &hash in &hashes {
-            all.end(hash, has_committed, now);
-        }
-    });
-    line::wake_next(&hashes);
+    line::wake(&memory().with_records(|all| all.end_all(&hashes, has_committed, now)));
 }
 
 /// A node has told of its hot rows: a line for each with table, key, transactions that wait or are

@@ -17,6 +17,12 @@ pub(crate) enum Fault {
     NoSecondLook,
     /// The resolver forgets that transactions of this incarnation may be active.
     ActiveIgnored,
+    /// A process that leaves one record of the line for another, or for work, wakes nobody.
+    TurnLeftUntold,
+    /// A process that gives up standing in line wakes nobody.
+    LineLeftUntold,
+    /// A transaction that ends wakes nobody in line.
+    EndUntold,
     /// The resolver takes a status for final that the node's standby may not have.
     #[cfg(test)]
     StatusUnconfirmed,

@@ -24,6 +24,7 @@ mod running;
 mod slots;
 mod status;
 mod sync;
+mod turn;
 mod vote;
 mod waits;
 
@@ -39,12 +40,13 @@ pub use interval::Interval;
 pub use latency::{Latencies, Trust};
 pub use name::{Id, Name};
 pub use patience::Patience;
-pub use records::{Known as KnownRecord, RecordId, Records, Wanted};
+pub use records::{Known as KnownRecord, RecordId, Records};
 pub use recovery::{Action, Decision, Pass, ReadActive, ReadAgain, ReadDecided, Scope};
 pub use reply::{Outcome, Server, outcome};
 pub use running::{LOST, Running, Session, TEXT};
 pub use slots::{Active, Slot, active};
 pub use status::{Asked, History, Judged, NodeStatus, Prepared, judge};
+pub use turn::{Turn, Wanted};
 pub use vote::{Answer, Vote, applied, is_synchronous, vote};
 pub use waits::{
     MOST as MOST_WAITS, Own, Prepared as PreparedWait, Wait, Waits, waits_at_node, waits_here,

@@ -6,7 +6,7 @@
 //! microseconds. Zeroed memory knows no record.
 
 use crate::admission::Contention;
-use crate::line::{AT_ONCE, Line};
+use crate::line::Line;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -16,13 +16,9 @@ const WAYS: usize = 8;
 /// used meanwhile.
 const PERIOD_US: u64 = 10_000_000;
 /// For so long a node's report of a record counts.
-const REPORT_US: u64 = 2_000_000;
+pub(crate) const REPORT_US: u64 = 2_000_000;
 /// A new time counts for one part in so many.
 const NEW: u64 = 4;
-/// At a node that is nearer than this, a record is contended when it takes half as long: the time
-/// that a statement takes there may be that of its PREPARE, for a disk or a standby.
-const NEAR_US: u64 = 20_000;
-
 /// A record: a hash of what names it at its node, and where it is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct RecordId {
@@ -87,15 +83,6 @@ struct Record {
 pub struct Records {
     places: [Record; SETS * WAYS],
     line: Line,
-}
-
-/// A record that a transaction wants to be at work on.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Wanted {
-    /// The hash of what names it.
-    pub hash: u64,
-    /// The round trip to its node, if it is known.
-    pub round_trip: Option<u64>,
 }
 
 /// A record as it is known now.
@@ -196,24 +183,8 @@ impl Records {
         found.map(known).collect()
     }
 
-    /// The record before which the process has to stand in line: one that takes long at its node
-    /// because others wait there, and on which enough are at work, or for which somebody stands in
-    /// line who has come before. None: it may be at work on all of them.
-    ///
-    /// What its node reports is a row of hotlock's, which has a queue of its own: transactions
-    /// follow each other there, and wait with PREPARE.
-    pub fn crowded(&self, wanted: &[Wanted], actor: u32, now: u64) -> Option<u64> {
-        let is_crowded = |one: &&Wanted| {
-            let (known, trip) = (self.known(one.hash, now), one.round_trip);
-            let is_contended = trip.is_some_and(|trip| known.local >= trip.max(NEAR_US) / 2);
-            let is_full = || known.in_flight >= AT_ONCE || self.line.is_behind(actor, one.hash);
-            is_contended && known.queue == 0 && is_full()
-        };
-        wanted.iter().find(is_crowded).map(|one| one.hash)
-    }
-
     /// The line before the records.
-    pub fn line(&self) -> &Line {
+    pub(crate) fn line(&self) -> &Line {
         &self.line
     }
 
@@ -252,7 +223,7 @@ impl Records {
     }
 
     /// The transaction that `begin` was called for has ended.
-    pub fn end(&self, hash: u64, has_committed: bool, now: u64) {
+    pub(crate) fn end(&self, hash: u64, has_committed: bool, now: u64) {
         if let Some(one) = self.find(hash) {
             one.age(now);
             let in_flight = one.in_flight.load(Relaxed);
@@ -319,4 +290,4 @@ impl Records {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

@@ -1,8 +1,8 @@
 use super::*;
 
-const NOW: u64 = 1 << 40;
+pub(crate) const NOW: u64 = 1 << 40;
 
-fn records() -> Box<Records> {
+pub(crate) fn records() -> Box<Records> {
     let zero = || AtomicU64::new(0);
     Box::new(Records {
         places: std::array::from_fn(|_| Record {
@@ -24,7 +24,7 @@ fn records() -> Box<Records> {
     })
 }
 
-fn id(key: &str) -> RecordId {
+pub(crate) fn id(key: &str) -> RecordId {
     RecordId::new(5, 1, 7, "public.account", key)
 }
 
@@ -198,69 +198,4 @@ fn contention_counts_the_others() {
     assert_eq!(all.contention(&[one.hash()], NOW)[0].others, 3);
     let unknown = all.contention(&[id("2").hash()], NOW);
     assert_eq!(unknown, [Contention::default()]);
-}
-
-/// A record of a node to which it is 100 ms and back, and takes so long there.
-fn wanted(all: &Records, key: &str, local: u64) -> Wanted {
-    let one = id(key);
-    assert!(all.begin(&one, NOW));
-    all.measured(&[one.hash()], local, NOW);
-    all.end(one.hash(), true, NOW);
-    Wanted {
-        hash: one.hash(),
-        round_trip: Some(100_000),
-    }
-}
-
-#[test]
-fn a_contended_record_is_for_a_few_at_a_time() {
-    let all = records();
-    let slow = wanted(&all, "slow", 80_000);
-    let fast = wanted(&all, "fast", 20_000);
-    for _ in 0..AT_ONCE {
-        assert_eq!(all.crowded(&[fast, slow], 3, NOW), None);
-        assert!(all.begin(&id("slow"), NOW) && all.begin(&id("fast"), NOW));
-    }
-    assert_eq!(all.crowded(&[fast, slow], 3, NOW), Some(slow.hash));
-    assert_eq!(all.crowded(&[fast], 3, NOW), None, "nobody waits there");
-    let unknown = Wanted {
-        round_trip: None,
-        ..slow
-    };
-    assert_eq!(all.crowded(&[unknown], 3, NOW), None);
-    all.reported(slow.hash, 3, 5, NOW);
-    assert_eq!(all.crowded(&[slow], 3, NOW), None, "a queue of its node's");
-    let later = NOW + REPORT_US + 1;
-    assert_eq!(all.crowded(&[slow], 3, later), Some(slow.hash));
-    all.end(slow.hash, true, later);
-    assert_eq!(all.crowded(&[slow], 3, later), None);
-}
-
-#[test]
-fn a_near_record_is_contended_when_it_takes_long() {
-    let all = records();
-    let near = |key, local| Wanted {
-        round_trip: Some(100),
-        ..wanted(&all, key, local)
-    };
-    for (key, local, is_crowded) in [("disk", 9_000, false), ("queue", 11_000, true)] {
-        let one = near(key, local);
-        for _ in 0..AT_ONCE {
-            assert!(all.begin(&id(key), NOW));
-        }
-        assert_eq!(all.crowded(&[one], 3, NOW).is_some(), is_crowded, "{key}");
-    }
-}
-
-#[test]
-fn nobody_overtakes_in_line() {
-    let all = records();
-    let slow = wanted(&all, "slow", 80_000);
-    assert!(all.line().stand(3, slow.hash));
-    assert_eq!(all.line().first(slow.hash), Some(3));
-    assert_eq!(all.crowded(&[slow], 4, NOW), Some(slow.hash));
-    assert_eq!(all.crowded(&[slow], 3, NOW), None);
-    assert_eq!(all.all(5, NOW)[0].in_line, 1);
-    assert_eq!(all.line().leave(3), Some(slow.hash));
-    assert_eq!(all.crowded(&[slow], 4, NOW), None);
 }
