@@ -1,4 +1,4 @@
-//! Standing in line before contended records (`txn.geo_schedule = admission`).
+//! Standing in line before contended records (`txn.geo_schedule = forecast`, `admission`).
 
 use super::coordinator::memory;
 use super::failure::Outcome;

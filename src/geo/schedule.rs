@@ -74,9 +74,8 @@ pub fn send_each<T>(
     mut send: impl FnMut(T) -> Outcome<Option<Sent>>,
 ) -> Outcome<Round> {
     let records: Vec<&RecordId> = parts.iter().flat_map(|part| &part.records).collect();
-    let is_admission = guc::GEO_SCHEDULE.get() == GeoSchedule::Admission;
-    let is_new = is_scheduled && is_admission && !has_written();
-    if is_new {
+    let is_new = is_scheduled && forecasts() && !has_written();
+    if is_new && guc::GEO_SCHEDULE.get() == GeoSchedule::Admission {
         admit(&records)?;
     }
     // Others may wait for the end of who is at work on something, though it has written nothing.

@@ -34,7 +34,7 @@ pub static GEO_MAX_DELAY: GucSetting<i32> = GucSetting::<i32>::new(1000);
 pub static GEO_PREPARE: GucSetting<GeoPrepare> = GucSetting::<GeoPrepare>::new(GeoPrepare::Early);
 pub static GEO_RESOLVER_INTERVAL: GucSetting<i32> = GucSetting::<i32>::new(1000);
 pub static GEO_SCHEDULE: GucSetting<GeoSchedule> =
-    GucSetting::<GeoSchedule>::new(GeoSchedule::Latency);
+    GucSetting::<GeoSchedule>::new(GeoSchedule::Forecast);
 pub static GEO_SNAPSHOT: GucSetting<GeoSnapshot> =
     GucSetting::<GeoSnapshot>::new(GeoSnapshot::Node);
 pub static GEO_SNAPSHOT_TIMEOUT: GucSetting<i32> = GucSetting::<i32>::new(1000);

@@ -156,8 +156,8 @@ const ENTRIES: [Entry; 36] = [
         name: c"txn.geo_schedule",
         short: c"When the parts of a statement that writes at several nodes leave for them.",
         long: c"\"latency\": so that all are done at about one time; \"forecast\": with the time \
-            that they will take there; \"admission\": and what is likely to fail, or is about \
-            contended rows, waits before it begins; \"off\": at once.",
+            that they will take there, and before contended rows transactions stand in line; \
+            \"admission\": and what is likely to fail waits before it begins; \"off\": at once.",
         context: Userset,
         define: Define::By(|texts, context| choice(texts, context, &GEO_SCHEDULE)),
     },
