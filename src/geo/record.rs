@@ -6,8 +6,8 @@ use super::key::{column_of, is_equality, key_columns};
 use super::schedule;
 use super::server::{option_of, options};
 use super::values::{Output, Plain};
-use crate::pg::nodes::{length, nodes, nth, tag};
-use crate::pg::slot;
+use crate::pg::nodes::{length, nodes, nth, oids, tag};
+use crate::pg::{quiet, raw, slot};
 use geo::RecordId;
 use pgrx::pg_sys::{self, Datum, ForeignScan, ForeignScanState, Node, NodeTag, Oid, ResultRelInfo};
 use std::ffi::{CStr, CString, c_char};
@@ -70,7 +70,7 @@ pub unsafe fn of(node: *mut ForeignScanState) -> Vec<RecordId> {
                 .flat_map(|row| values.iter().map(move |value| with(row, value)))
                 .collect();
         }
-        if rows.len() > 1 {
+        if rows.len() > 1 && are_bounds_of(&key, relation) {
             rows = in_partition(rows, &key, relation, (*node).ss.ps.state);
         }
         let texts = |row: Vec<Value>| row.into_iter().map(|value| value.text).collect::<Vec<_>>();
@@ -80,8 +80,8 @@ pub unsafe fn of(node: *mut ForeignScanState) -> Vec<RecordId> {
     }
 }
 
-/// The records of rows that are inserted: values of these columns, row by row. None: they are not
-/// known, or do not matter.
+/// The records of rows that are inserted, as far as somebody has waited for them before: values of
+/// these columns, row by row. None: they are not known, or do not matter.
 ///
 /// # Safety
 /// An open foreign table.
@@ -111,10 +111,12 @@ pub unsafe fn of_rows(
     let texts = |row: &[Option<CString>]| places.iter().map(|&at| text(&row[at])).collect();
     let rows = values.chunks_exact(columns.len());
     let found: Option<Vec<Vec<String>>> = rows.take(MOST + 1).map(texts).collect();
-    found
-        .filter(|rows| rows.len() <= MOST)
-        .map(|rows| rows.iter().map(|row| key.record(row)).collect())
-        .unwrap_or_default()
+    let Some(rows) = found.filter(|rows| rows.len() <= MOST) else {
+        return Vec::new();
+    };
+    let mut records: Vec<RecordId> = rows.iter().map(|row| key.record(row)).collect();
+    coordinator::memory().with_records(|all| records.retain(|one| all.is_known(one)));
+    records
 }
 
 impl Key {
@@ -261,6 +263,35 @@ unsafe fn is_value(mut node: *mut Node) -> bool {
                 (*node.cast::<pg_sys::Param>()).paramkind == pg_sys::ParamKind::PARAM_EXTERN
             }
             _ => false,
+        }
+    }
+}
+
+/// Whether the table's bounds as a partition are about columns of the key only, and looking at them
+/// runs no code of users: the others are not known here.
+unsafe fn are_bounds_of(key: &Key, relation: pg_sys::Relation) -> bool {
+    // SAFETY: an open table; as partcache.c reads its bounds, which are about relation number 1.
+    unsafe {
+        let mut columns = null_mut();
+        let is_quiet = pg_sys::ffi::pg_guard_ffi_boundary(|| {
+            let bounds = raw::RelationGetPartitionQual(relation);
+            raw::pull_varattnos(bounds.cast(), 1, &mut columns);
+            let ancestors = raw::get_partition_ancestors((*relation).rd_id);
+            oids(ancestors).all(|ancestor| quiet::is_partition_key_quiet(ancestor))
+        });
+        if !is_quiet {
+            return false;
+        }
+        let mut last = -1;
+        loop {
+            last = pg_sys::bms_next_member(columns, last);
+            if last < 0 {
+                return true;
+            }
+            let column = last + pg_sys::FirstLowInvalidHeapAttributeNumber;
+            if !key.columns.iter().any(|&one| i32::from(one) == column) {
+                return false;
+            }
         }
     }
 }

@@ -23,5 +23,6 @@ mod statement;
 mod table;
 
 pub use expression::{is_plain, is_query_quiet, is_quiet};
+pub use partition_key::is_quiet as is_partition_key_quiet;
 pub use statement::{is_block_watched, is_call_quiet, is_routed_quiet, is_statement_quiet};
 pub use table::init;

@@ -16,7 +16,7 @@ const CLASSES: pg_sys::AttrNumber = 6;
 ///
 /// # Safety
 /// A transaction runs.
-pub(super) unsafe fn is_quiet(table: Oid) -> bool {
+pub unsafe fn is_quiet(table: Oid) -> bool {
     // SAFETY: as lsyscache.c looks things up; both columns are never NULL.
     unsafe {
         let cache = pg_sys::SysCacheIdentifier::PARTRELID as i32;

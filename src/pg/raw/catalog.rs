@@ -65,6 +65,12 @@ unsafe extern "C-unwind" {
     // catalog/partition.c
     pub fn get_partition_ancestors(relation: Oid) -> *mut List;
 
+    // utils/cache/partcache.c
+    pub fn RelationGetPartitionQual(relation: Relation) -> *mut List;
+
+    // optimizer/util/var.c
+    pub fn pull_varattnos(node: *mut Node, varno: Index, varattnos: *mut *mut Bitmapset);
+
     // utils/cache/relcache.c
     pub fn RelationGetIndexPredicate(relation: Relation) -> *mut List;
     pub fn RelationIdGetRelation(relid: Oid) -> Relation;
