@@ -44,8 +44,6 @@ pub enum Role {
     Ending,
     /// Tells a row of facts.
     Facts,
-    /// Tells of hot rows.
-    Report,
 }
 
 impl Command {
@@ -130,8 +128,6 @@ pub struct Exchange {
     transaction: Cell<Option<u64>>,
     tag: RefCell<Option<String>>,
     facts: RefCell<Vec<Option<String>>>,
-    report: RefCell<Option<String>>,
-    report_has_failed: Cell<bool>,
 }
 
 impl Exchange {
@@ -152,8 +148,6 @@ impl Exchange {
             transaction: Cell::new(None),
             tag: RefCell::new(None),
             facts: RefCell::new(Vec::new()),
-            report: RefCell::new(None),
-            report_has_failed: Cell::new(false),
         })
     }
 
@@ -242,9 +236,6 @@ impl Exchange {
                 let text = command.map_or("", |command| &command.1);
                 let failure = Failure::of_answer(&answer, text);
                 self.failure.borrow_mut().get_or_insert(failure);
-                if self.role() == Some(Role::Report) {
-                    self.report_has_failed.set(true);
-                }
                 self.note_deferred();
             }
             Status::Done | Status::Rows | Status::Row => self.take_result(answer),
@@ -284,7 +275,6 @@ impl Exchange {
             Some(Role::Facts) => {
                 *self.facts.borrow_mut() = (0..answer.columns()).map(|n| answer.text(n)).collect();
             }
-            Some(Role::Report) => *self.report.borrow_mut() = answer.text(0),
             Some(Role::Prologue | Role::Deferred(_)) | None => {}
         }
     }
@@ -311,16 +301,6 @@ impl Exchange {
     /// must not commit.
     pub fn has_broken_promise(&self) -> bool {
         self.has_broken_promise.get()
-    }
-
-    /// What the node has told of its hot rows.
-    pub fn report(&self) -> Option<String> {
-        self.report.borrow().clone()
-    }
-
-    /// Whether the node could not tell.
-    pub fn report_has_failed(&self) -> bool {
-        self.report_has_failed.get()
     }
 
     /// Whether an error has come back.

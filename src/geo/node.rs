@@ -437,8 +437,6 @@ impl Node {
 
     /// An exchange is over: the node has told the transaction's id with it.
     pub fn note(&mut self, exchange: &Exchange) {
-        // Somebody has taken the function away: it is not asked again.
-        self.facts.reports &= !exchange.report_has_failed();
         if self.is_open() {
             self.transaction = self.transaction.or(exchange.transaction());
             self.has_broken_promise |= exchange.has_broken_promise();

@@ -5,7 +5,6 @@ use super::decision::Participant;
 use super::exchange::{Command, DURABLE, Exchange, Request, Role};
 use super::failure::{Failure, Outcome, ROLLED_BACK};
 use super::nodes::{self, NodeId};
-use super::schedule;
 use geo::{Answer, Gid, Vote};
 use std::rc::Rc;
 
@@ -22,25 +21,19 @@ const FACTS: &str = "SELECT \
      pg_catalog.substr(\
      pg_catalog.pg_walfile_name(pg_catalog.pg_current_wal_flush_lsn()), 1, 8)";
 
-/// The commands by which a node prepares, and tells where; before that, of its hot rows, if it can
-/// and that matters. No code of others runs there from then on to COMMIT PREPARED, so both are
-/// durable.
-pub fn prepare(id: NodeId, gid: Gid) -> Vec<Command> {
-    let mut commands = Vec::new();
-    if schedule::forecasts() && nodes::with(id, |node| node.facts.reports) {
-        commands.push(Command::new(Role::Report, "SELECT txn.geo_report()"));
-    }
-    commands.extend([
+/// The commands by which a node prepares, and tells where. No code of others runs there from then
+/// on to COMMIT PREPARED, so both are durable.
+pub fn prepare(gid: Gid) -> Vec<Command> {
+    vec![
         Command::new(Role::Prologue, DURABLE),
         Command::new(Role::Ending, &format!("PREPARE TRANSACTION '{gid}'")),
         Command::new(Role::Facts, FACTS),
-    ]);
-    commands
+    ]
 }
 
 /// Asks the node to prepare: with the writes that were put off, if there are any.
 pub fn ask(id: NodeId, gid: Gid) -> Rc<Exchange> {
-    let commands = prepare(id, gid);
+    let commands = prepare(gid);
     let has_deferred = nodes::with(id, |node| {
         node.session().take_standby_warning();
         node.prepared = Some(gid.to_string());
@@ -66,10 +59,6 @@ pub fn gid(id: NodeId, identity: &Identity, sequence: u64) -> Gid {
 /// The node's vote, and what it has told with it.
 pub fn participant(asked: &Asked) -> Outcome<Participant> {
     let tag = asked.sent.tag();
-    if let Some(report) = asked.sent.report() {
-        let server = nodes::with(asked.id, |node| node.server.server);
-        schedule::note_report(server, &report);
-    }
     nodes::with(asked.id, |node| {
         let answer = Answer {
             tag: tag.as_deref(),

@@ -5,6 +5,7 @@ use crate::geo::coordinator::{self, memory};
 use crate::geo::exchange::{Command, Exchange, Request, Role, Rows};
 use crate::geo::failure::log;
 use crate::geo::node::{Node, Use};
+use crate::geo::schedule;
 use crate::geo::server::Server;
 use crate::geo::socket::Descriptor;
 use crate::pg::libpq::{self, Attempt, Session};
@@ -22,6 +23,8 @@ pub struct Link {
     /// Whether the log has been told that the node cannot be reached.
     is_told: bool,
     ping: Option<Ping>,
+    /// What the node was asked for: its hot rows.
+    report: Option<Rc<Exchange>>,
     /// When the last round trip was measured.
     pinged_at: u64,
     /// The coordinator's name among the nodes.
@@ -77,6 +80,7 @@ impl Link {
             state: State::Down,
             is_told: false,
             ping: None,
+            report: None,
             pinged_at: 0,
             coordinator,
             is_fenced: false,
@@ -107,7 +111,7 @@ impl Link {
         }
     }
 
-    /// Measures the round trip to a node that is used, once in a while.
+    /// Measures the round trip to a node that is used, once in a while, and asks for its hot rows.
     pub fn measure(&mut self) {
         let now = process::now();
         let (database, server) = (coordinator::database(), self.server.server.into());
@@ -125,6 +129,9 @@ impl Link {
                 memory().with_latencies(|all| all.measured(database, server, round_trip));
             }
         }
+        if let Some(report) = self.report.take_if(|report| report.is_done()) {
+            self.take_report(&report);
+        }
         // Behind other commands it would measure these, too: better than nothing.
         let is_free = self.node().is_some_and(|node| !node.is_under_way());
         let pause = if is_free { PING_US } else { BUSY_US };
@@ -134,6 +141,26 @@ impl Link {
             if let Some(sent) = send(self, &request, None) {
                 self.pinged_at = now;
                 self.ping = Some(Ping { sent, at: now });
+                self.report = self.ask_for_report();
+            }
+        }
+    }
+
+    /// Asks for the node's hot rows, if it can tell.
+    fn ask_for_report(&mut self) -> Option<Rc<Exchange>> {
+        let reports = self.node().is_some_and(|node| node.facts.reports);
+        let report = Request::of(Command::new(Role::Facts, "SELECT txn.geo_report()"));
+        reports.then(|| send(self, &report, None)).flatten()
+    }
+
+    fn take_report(&mut self, asked: &Exchange) {
+        match asked.facts().first() {
+            Some(Some(report)) => schedule::note_report(self.server.server, report),
+            // Somebody has taken the function away: the node is not asked again.
+            _ => {
+                if let Some(node) = self.node() {
+                    node.facts.reports = false;
+                }
             }
         }
     }
