@@ -392,7 +392,7 @@ COMMENT ON FUNCTION txn.geo_report() IS 'what a node tells a coordinator of its 
 
 CREATE FUNCTION txn.geo_records_raw(
     OUT server oid, OUT relation oid, OUT record bigint, OUT local_us bigint, OUT in_flight bigint, OUT tries bigint, OUT commits bigint,
-    OUT queue bigint, OUT turn_us bigint, OUT in_line bigint)
+    OUT queue bigint, OUT turn_us bigint, OUT at_once bigint, OUT in_line bigint)
 RETURNS SETOF record
 LANGUAGE C VOLATILE STRICT PARALLEL RESTRICTED
 AS 'MODULE_PATHNAME', 'geo_records_wrapper';
@@ -444,9 +444,9 @@ GRANT SELECT ON txn.geo_nodes TO PUBLIC;
 
 CREATE VIEW txn.geo_records AS
 SELECT s.srvname AS node, r.relation::regclass AS relation, r.record, r.local_us / 1000.0 AS local_ms, r.in_flight, r.tries, r.commits,
-    r.queue, r.turn_us / 1000.0 AS turn_ms, r.in_line
+    r.queue, r.turn_us / 1000.0 AS turn_ms, r.at_once, r.in_line
 FROM txn.geo_records_raw() r LEFT JOIN pg_foreign_server s ON s.oid = r.server;
-COMMENT ON VIEW txn.geo_records IS 'what txn.geo_schedule = forecast and admission know of rows at nodes';
+COMMENT ON VIEW txn.geo_records IS 'what is known of rows at nodes (txn.geo_schedule = forecast, admission)';
 COMMENT ON COLUMN txn.geo_records.node IS 'the foreign server; null: it was dropped';
 COMMENT ON COLUMN txn.geo_records.relation IS 'the foreign table';
 COMMENT ON COLUMN txn.geo_records.record IS 'a hash of the server, the table and the values of its option key';
@@ -456,7 +456,8 @@ COMMENT ON COLUMN txn.geo_records.tries IS 'transactions that have ended, halved
 COMMENT ON COLUMN txn.geo_records.commits IS 'those of them that have committed';
 COMMENT ON COLUMN txn.geo_records.queue IS 'transactions at the node, also of others, that wait for the row or are at work on it; 0: it has not reported any of late';
 COMMENT ON COLUMN txn.geo_records.turn_ms IS 'the time from one turn of these to the next, in milliseconds';
-COMMENT ON COLUMN txn.geo_records.in_line IS 'transactions of this database that stand in line before the row (txn.geo_schedule = admission)';
+COMMENT ON COLUMN txn.geo_records.at_once IS 'so many transactions may have a turn at the row at a time, as others wait for it at the node; null: there is no limit';
+COMMENT ON COLUMN txn.geo_records.in_line IS 'transactions of this database that stand in line before the row';
 
 CREATE VIEW txn.geo_transactions AS
 SELECT d.gid, s.srvname AS node, CASE WHEN d.lost THEN 'lost' ELSE 'decided' END AS state,

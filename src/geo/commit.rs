@@ -258,7 +258,7 @@ pub fn send_last(
     rows: Option<Rc<dyn Rows>>,
 ) -> Outcome<Rc<Exchange>> {
     let gid = name(id)?;
-    let prepare = vote::prepare(id, gid);
+    let prepare = vote::prepare(gid);
     let transaction = Command::new(Role::TransactionId, ID);
     let behind: Vec<Command> = [transaction].into_iter().chain(prepare).collect();
     nodes::with(id, |node| node.session().take_standby_warning());
@@ -389,6 +389,7 @@ fn apply(voting: &Voting, patience_us: u64) -> bool {
             stop::at(stop::Point::GeoApplying);
         }
     }
+    schedule::give_turns_back();
     let ids: Vec<NodeId> = voting.asked.iter().map(|one| one.id).collect();
     settle::settle(&ids, until, Heeds::Cancel);
     ids.iter().zip(&sent).all(|(&id, exchange)| {
@@ -463,6 +464,7 @@ fn roll_back(id: NodeId) {
 
 /// A subtransaction at this level has committed into its parent.
 pub fn subtransaction_committed(level: i32) {
+    schedule::subtransaction_committed(level);
     if nodes::are_used() {
         nodes::for_each(|_, node| node.subtransaction_committed(level));
     }
@@ -472,6 +474,7 @@ pub fn subtransaction_committed(level: i32) {
 /// at which that fails loses its connection, and the transaction cannot commit any more.
 pub fn subtransaction_rolled_back(level: i32) {
     if !nodes::are_used() {
+        schedule::subtransaction_rolled_back(level);
         return;
     }
     nodes::for_each(|_, node| node.forget_unanswered());
@@ -493,5 +496,6 @@ pub fn subtransaction_rolled_back(level: i32) {
             nodes::with(id, Node::give_up);
         }
     }
+    schedule::subtransaction_rolled_back(level);
     running::goes_on();
 }

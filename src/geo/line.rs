@@ -1,18 +1,18 @@
 //! Standing in line before contended records (`txn.geo_schedule = forecast`, `admission`).
 
 use super::coordinator::memory;
-use super::failure::Outcome;
+use super::failure::{Failure, Outcome};
 use super::socket::wait_for_any;
 use crate::pg::local::Local;
 use crate::pg::process;
 use crate::shared::wait;
-use geo::{Records, Wanted};
+use geo::Records;
+use pgrx::pg_sys;
 use std::cell::Cell;
+use std::time::{Duration, Instant};
 
-/// The longest time in line, in microseconds. Those at work on the record may wait for something
-/// that who stands here has locked, at the coordinator or at a node (not a row), which nobody sees.
-const LONGEST_US: u64 = 10_000_000;
-/// A session looks again after this time though nobody has woken it, in milliseconds.
+/// A session looks again after this time though nobody has woken it, in milliseconds: turns may
+/// stand still.
 const LOOK_AGAIN_MS: u64 = 500;
 
 /// Whether this process stands in line.
@@ -34,31 +34,47 @@ impl Drop for InLine {
     }
 }
 
-/// Stands in line until few enough are at work on these records; under the same lock `enter` says
-/// that one more is. Raises on a cancel.
-pub fn stand(wanted: &[Wanted], enter: impl Fn(&Records)) -> Outcome<()> {
+/// Stands in line until it has a turn at each of these records; under the same lock `enter` says
+/// that it is at work on them. An error when it has stood for as long as `lock_timeout` allows.
+/// Raises on a cancel.
+pub fn stand(wanted: &[u64], enter: impl Fn(&Records)) -> Outcome<()> {
     let me = process::me();
-    let until = process::now() + LONGEST_US;
+    let began = Instant::now();
+    let limit = lock_timeout();
     let mut place = None;
     loop {
         let now = process::now();
-        let look = |all: &Records| all.take_turn(wanted, me, now, now < until, &enter);
-        let turn = memory().with_records(look);
+        let turn = memory().with_turns(|all| all.take(wanted, me, now, true, &enter));
         wake(&turn.wake);
         if !turn.stands {
             STANDS.set(false);
             return Ok(());
         }
         place.get_or_insert_with(InLine::begin);
-        let left = until.saturating_sub(now).div_ceil(1000);
+        let left = limit.map(|limit| limit.saturating_sub(began.elapsed()));
+        if left.is_some_and(|left| left.is_zero()) {
+            return Err(
+                Failure::new(*b"55P03", "canceling statement due to lock timeout").detail(
+                    "The transaction stands in line before a contended row. See txn.geo_records.",
+                ),
+            );
+        }
+        let left = left.map_or(u64::MAX, |left| left.as_millis() as u64 + 1);
         wait_for_any(&[], left.min(LOOK_AGAIN_MS));
     }
+}
+
+/// PostgreSQL's setting; None: there is no limit.
+fn lock_timeout() -> Option<Duration> {
+    // SAFETY: a plain read of a setting.
+    let milliseconds = unsafe { pg_sys::LockTimeout };
+    (milliseconds > 0).then(|| Duration::from_millis(milliseconds as u64))
 }
 
 /// The process stands in line no more. Raises nothing.
 pub fn leave() {
     if STANDS.take() {
-        wake(&memory().with_records(|all| all.leave_line(process::me())));
+        wake(&memory().with_turns(|all| all.leave_line(process::me())));
     }
 }
 

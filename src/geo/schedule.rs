@@ -10,7 +10,7 @@ use super::nodes::{self, NodeId};
 use crate::pg::local::Local;
 use crate::pg::{process, xact};
 use crate::shared::guc::{self, GeoSchedule};
-use geo::{Admission, Contention, Cost, Lesson, RecordId, Records, Taken, Trust, Wanted};
+use geo::{Admission, Contention, Cost, Lesson, RecordId, Records, Taken, Trust};
 use pgrx::pg_sys::{self, Oid};
 use std::cell::RefCell;
 use std::ffi::CStr;
@@ -47,11 +47,22 @@ pub struct Round {
     sent: Vec<(usize, Sent)>,
 }
 
+/// What fails after a wait for a lock.
+const WAITED: [[u8; 5]; 2] = [*b"55P03", *b"40P01"];
+
 /// A transaction is counted as at work on so many records at most.
 const MOST_AT_WORK: usize = 256;
 
-/// The records that this transaction is counted as at work on.
-static AT_WORK: Local<RefCell<Vec<u64>>> = Local::new(RefCell::new(Vec::new()));
+/// A record that this transaction is counted as at work on.
+#[derive(Clone, Copy)]
+struct AtWork {
+    hash: u64,
+    /// The nest level at which that has begun.
+    level: i32,
+    has_turn: bool,
+}
+
+static AT_WORK: Local<RefCell<Vec<AtWork>>> = Local::new(RefCell::new(Vec::new()));
 
 /// Whether records matter.
 pub fn forecasts() -> bool {
@@ -78,11 +89,11 @@ pub fn send_each<T>(
     if is_new && guc::GEO_SCHEDULE.get() == GeoSchedule::Admission {
         admit(&records)?;
     }
-    // Others may wait for the end of who is at work on something, though it has written nothing.
-    if is_new && AT_WORK.borrow().is_empty() {
-        begin_in_turn(&parts, &records)?;
+    if is_new && may_stand() {
+        let wanted: Vec<u64> = records.iter().map(|one| one.hash()).collect();
+        line::stand(&wanted, |all| begin(all, &records, true))?;
     } else {
-        begin(&records);
+        memory().with_records(|all| begin(all, &records, false));
     }
     let hashes = |part: &Part<T>| part.records.iter().map(RecordId::hash).collect();
     let mut round = Round {
@@ -120,27 +131,52 @@ impl Round {
     /// cancel.
     pub fn finish(self) -> Outcome<()> {
         let sent: Vec<Sent> = self.sent.iter().map(|(_, sent)| sent.clone()).collect();
-        nodes::finish_all(&sent)?;
+        let told = nodes::finish_all(&sent);
         if forecasts() {
-            self.learn();
+            match &told {
+                Ok(()) => {
+                    self.measure(true);
+                    self.learn();
+                }
+                Err(failure) if WAITED.contains(&failure.code) => self.measure(false),
+                Err(_) => {}
+            }
         }
-        Ok(())
+        told
     }
 
-    /// All have been answered: how long each took at its node, and whether the forecasts were good.
-    fn learn(&self) {
+    /// How long each part has taken at its node. If one has waited in vain, the others would have
+    /// taken at least so long.
+    fn measure(&self, is_whole: bool) {
         let now = process::now();
+        for &(n, (_, ref exchange)) in &self.sent {
+            let (Some(trip), hashes) = (self.costs[n].round_trip, &self.records[n]) else {
+                continue;
+            };
+            let done = match exchange.is_done() {
+                true => exchange.done_at(),
+                false => now,
+            };
+            let local = done.saturating_sub(exchange.sent_at() + trip);
+            let look = memory().with_turns(|all| {
+                let records = all.records();
+                if is_whole || local > records.forecast(hashes, now) {
+                    records.measured(hashes, local, trip, now);
+                }
+                all.first_before(hashes)
+            });
+            line::wake(&look);
+        }
+    }
+
+    /// All have been answered: whether the forecasts were good.
+    fn learn(&self) {
         let mut taken = vec![None; self.costs.len()];
         for &(n, (_, ref exchange)) in &self.sent {
-            let one = Taken {
+            taken[n] = Some(Taken {
                 sent: exchange.sent_at(),
                 done: exchange.done_at(),
-            };
-            taken[n] = Some(one);
-            if let Some(trip) = self.costs[n].round_trip {
-                let local = one.done.saturating_sub(one.sent).saturating_sub(trip);
-                memory().with_records(|all| all.measured(&self.records[n], local, now));
-            }
+            });
         }
         let Some(taken) = taken.into_iter().collect::<Option<Vec<Taken>>>() else {
             return;
@@ -170,51 +206,98 @@ fn cost(server: Oid, hashes: &[u64]) -> Cost {
     Cost { round_trip, local }
 }
 
-/// The transaction is at work on these records from now on.
-fn begin(records: &[&RecordId]) {
-    memory().with_records(|all| begin_in(all, records));
-}
-
-fn begin_in(all: &Records, records: &[&RecordId]) {
-    let now = process::now();
+/// The transaction is at work on these records from now on, and has turns at them, or has not.
+fn begin(all: &Records, records: &[&RecordId], has_turn: bool) {
+    let (now, level) = (process::now(), xact::nest_level());
     let mut at_work = AT_WORK.borrow_mut();
     for record in records {
         let hash = record.hash();
-        let is_new = at_work.len() < MOST_AT_WORK && !at_work.contains(&hash);
+        let is_new = at_work.len() < MOST_AT_WORK && at_work.iter().all(|one| one.hash != hash);
         if is_new && all.begin(record, now) {
-            at_work.push(hash);
+            at_work.push(AtWork {
+                hash,
+                level,
+                has_turn,
+            });
+            if has_turn {
+                all.begin_turn(hash, now);
+            }
         }
     }
 }
 
-/// Waits in line until few enough are at work on each of `records`, those of the parts, and is at
-/// work on them from then on. Raises on a cancel.
-fn begin_in_turn<T>(parts: &[Part<T>], records: &[&RecordId]) -> Outcome<()> {
-    let database = coordinator::database();
-    let trip = |server: Oid| memory().with_latencies(|all| all.round_trip(database, server.into()));
-    let mut wanted = Vec::new();
-    for part in parts {
-        let round_trip = trip(part.server);
-        wanted.extend(part.records.iter().map(|one| Wanted {
-            hash: one.hash(),
-            round_trip,
-        }));
+/// Whether the transaction may be kept waiting in line.
+fn may_stand() -> bool {
+    // Others may wait for the end of who is at work on something, though it has written nothing. A
+    // snapshot that is taken already would be too old for whoever has waited.
+    AT_WORK.borrow().is_empty() && (xact::is_read_committed() || !nodes::are_used())
+}
+
+/// What releases the locks at the nodes is on its way: others may have the turns. Raises nothing.
+pub fn give_turns_back() {
+    let Ok(mut at_work) = AT_WORK.try_borrow_mut() else {
+        return;
+    };
+    let mut hashes = Vec::new();
+    for one in at_work.iter_mut() {
+        if std::mem::take(&mut one.has_turn) {
+            hashes.push(one.hash);
+        }
     }
-    line::stand(&wanted, |all| begin_in(all, records))
+    drop(at_work);
+    give_back(&hashes);
+}
+
+fn give_back(hashes: &[u64]) {
+    if !hashes.is_empty() {
+        let now = process::now();
+        line::wake(&memory().with_turns(|all| all.give_back(hashes, now)));
+    }
+}
+
+/// A subtransaction at this level has committed into its parent. Raises nothing.
+pub fn subtransaction_committed(level: i32) {
+    let Ok(mut at_work) = AT_WORK.try_borrow_mut() else {
+        return;
+    };
+    for one in at_work.iter_mut() {
+        one.level = one.level.min(level - 1);
+    }
+}
+
+/// A subtransaction at this level has rolled back, and its locks at the nodes are released: it is
+/// at work on nothing any more. Raises nothing.
+pub fn subtransaction_rolled_back(level: i32) {
+    // A session that is cancelled there has left the line already.
+    let Ok(mut at_work) = AT_WORK.try_borrow_mut() else {
+        return;
+    };
+    let is_over = |one: &mut AtWork| one.level >= level;
+    let over: Vec<AtWork> = at_work.extract_if(.., is_over).collect();
+    drop(at_work);
+    if over.is_empty() {
+        return;
+    }
+    let now = process::now();
+    memory().with_records(|all| over.iter().for_each(|one| all.forget(one.hash, now)));
+    let turns = over.iter().filter(|one| one.has_turn);
+    give_back(&turns.map(|one| one.hash).collect::<Vec<_>>());
 }
 
 /// The transaction has ended: it is at work on nothing any more. Raises nothing.
 pub fn transaction_ended(has_committed: bool) {
     // A session that is terminated there does not unwind.
     line::leave();
+    give_turns_back();
     let Ok(mut at_work) = AT_WORK.try_borrow_mut() else {
         return;
     };
-    if at_work.is_empty() {
-        return;
+    let (ended, now) = (std::mem::take(&mut *at_work), process::now());
+    drop(at_work);
+    if !ended.is_empty() {
+        let end = |all: &Records, one: &AtWork| all.end(one.hash, has_committed, now);
+        memory().with_records(|all| ended.iter().for_each(|one| end(all, one)));
     }
-    let (hashes, now) = (std::mem::take(&mut *at_work), process::now());
-    line::wake(&memory().with_records(|all| all.end_all(&hashes, has_committed, now)));
 }
 
 /// A node has told of its hot rows: a line for each with table, key, transactions that wait or are
@@ -241,7 +324,7 @@ fn has_written() -> bool {
 /// Waits until the transaction may begin to write about these records; an error if it waits too
 /// often.
 fn admit(records: &[&RecordId]) -> Outcome<()> {
-    let is_new = |hash: &u64| !AT_WORK.borrow().contains(hash);
+    let is_new = |hash: &u64| AT_WORK.borrow().iter().all(|one| one.hash != *hash);
     let hashes = records.iter().map(|one| one.hash());
     let hashes: Vec<u64> = hashes.filter(is_new).collect();
     let mut waits = 0;

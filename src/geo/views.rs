@@ -5,7 +5,7 @@ use super::coordinator::{self, memory};
 use super::failure::{Failure, NOT_IN_STATE, raised};
 use super::{by_hand, nodes};
 use crate::pg::process;
-use geo::{Gid, Phase};
+use geo::{Gid, KnownRecord, Phase};
 use pgrx::prelude::*;
 
 /// The connections of this session: server, mapping, what for, whether in a transaction.
@@ -55,12 +55,17 @@ fn geo_records() -> TableIterator<
         name!(commits, i64),
         name!(queue, i64),
         name!(turn_us, i64),
+        name!(at_once, Option<i64>),
         name!(in_line, i64),
     ),
 > {
     let now = process::now();
-    let all = memory().with_records(|all| all.all(coordinator::database(), now));
-    TableIterator::new(all.into_iter().map(|one| {
+    let all = memory().with_turns(|all| {
+        let known = all.records().all(coordinator::database(), now).into_iter();
+        let in_line = |one: KnownRecord| (one, all.in_line(one.hash));
+        known.map(in_line).collect::<Vec<_>>()
+    });
+    TableIterator::new(all.into_iter().map(|(one, in_line)| {
         (
             pg_sys::Oid::from(one.server),
             pg_sys::Oid::from(one.relation),
@@ -71,7 +76,8 @@ fn geo_records() -> TableIterator<
             one.commits as i64,
             one.queue as i64,
             one.turn as i64,
-            one.in_line as i64,
+            one.at_once.map(|count| count as i64),
+            in_line as i64,
         )
     }))
 }

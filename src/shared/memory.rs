@@ -3,7 +3,9 @@
 use super::guc;
 use super::totals::Totals;
 use crate::pg::{process, raw};
-use ::geo::{Board, Gate, Latencies, Records, Running, Seat as GeoSeat, Slot as GeoSlot};
+use ::geo::{
+    Board, Gate, Latencies, Place, Records, Running, Seat as GeoSeat, Slot as GeoSlot, Turns,
+};
 use ::lane::{Head as LaneHead, Lane, List, Request, Seat, Stripe};
 use hotrow::{
     Actor, CombineRequest, ContendedTables, Definitions, Directory, FlushQueue, MEMBERS, Member,
@@ -85,8 +87,10 @@ pub struct Shared {
     latencies: &'static Latencies,
     /// Changed by `with_gate`.
     gate: &'static Gate,
-    /// Changed by `with_records`.
+    /// Changed by `with_records` and `with_turns`.
     records: &'static Records,
+    /// Changed by `with_turns`.
+    geo_places: &'static [Place],
     locks: *mut pg_sys::LWLockPadded,
 }
 
@@ -202,6 +206,7 @@ struct Offsets {
     geo_slots: usize,
     running: usize,
     geo_seats: usize,
+    geo_places: usize,
     size: usize,
 }
 
@@ -228,6 +233,7 @@ fn offsets() -> Offsets {
     let geo_slots = layout.take::<GeoSlot>(actors());
     let running = layout.take::<Running>(actors());
     let geo_seats = layout.take::<GeoSeat>(actors());
+    let geo_places = layout.take::<Place>(actors());
     Offsets {
         header,
         buckets: bucket_array,
@@ -249,6 +255,7 @@ fn offsets() -> Offsets {
         geo_slots,
         running,
         geo_seats,
+        geo_places,
         size: layout.at + 64,
     }
 }
@@ -307,6 +314,7 @@ pub fn startup() {
             latencies: &header.latencies,
             gate: &header.gate,
             records: &header.records,
+            geo_places: slice(start, offsets.geo_places, actors()),
             locks: pg_sys::GetNamedLWLockTranche(c"txn".as_ptr()),
         }
     };
@@ -474,6 +482,12 @@ impl Shared {
     pub fn with_records<R>(&self, body: impl FnOnce(&'static Records) -> R) -> R {
         let records = self.records;
         self.locked(4, || body(records))
+    }
+
+    /// Works on the turns at these records, under the lock of `with_geo`.
+    pub fn with_turns<R>(&self, body: impl FnOnce(Turns<'static>) -> R) -> R {
+        let turns = Turns::new(self.records, self.geo_places);
+        self.locked(4, || body(turns))
     }
 
     /// The number of the next transaction over several servers.

@@ -27,6 +27,7 @@ mod sync;
 mod turn;
 mod vote;
 mod waits;
+mod window;
 
 pub use admission::{Admission, Contention, admit, risk};
 pub use board::{Board, Claim, DATABASES, Known, Phase, Wants};
@@ -38,6 +39,7 @@ pub use gid::{Gid, InvalidGid};
 pub use handed::{HandOver, Handed};
 pub use interval::Interval;
 pub use latency::{Latencies, Trust};
+pub use line::Place;
 pub use name::{Id, Name};
 pub use patience::Patience;
 pub use records::{Known as KnownRecord, RecordId, Records};
@@ -46,7 +48,7 @@ pub use reply::{Outcome, Server, outcome};
 pub use running::{LOST, Running, Session, TEXT};
 pub use slots::{Active, Slot, active};
 pub use status::{Asked, History, Judged, NodeStatus, Prepared, judge};
-pub use turn::{Turn, Wanted};
+pub use turn::{Turn, Turns};
 pub use vote::{Answer, Vote, applied, is_synchronous, vote};
 pub use waits::{
     MOST as MOST_WAITS, Own, Prepared as PreparedWait, Wait, Waits, waits_at_node, waits_here,

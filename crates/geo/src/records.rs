@@ -6,7 +6,8 @@
 //! microseconds. Zeroed memory knows no record.
 
 use crate::admission::Contention;
-use crate::line::Line;
+use crate::line::Head;
+use crate::window::Window;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -17,8 +18,9 @@ const WAYS: usize = 8;
 const PERIOD_US: u64 = 10_000_000;
 /// For so long a node's report of a record counts.
 pub(crate) const REPORT_US: u64 = 2_000_000;
-/// A new time counts for one part in so many.
+/// A new time counts for one part in so many, or half if it is shorter.
 const NEW: u64 = 4;
+
 /// A record: a hash of what names it at its node, and where it is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct RecordId {
@@ -71,6 +73,7 @@ struct Record {
     tries: AtomicU64,
     commits: AtomicU64,
     in_flight: AtomicU64,
+    window: Window,
     /// What its node has reported: transactions that wait for it or are at work on it (q), the time
     /// from one turn to the next (h), and when.
     queue: AtomicU64,
@@ -82,7 +85,7 @@ struct Record {
 #[repr(C)]
 pub struct Records {
     places: [Record; SETS * WAYS],
-    line: Line,
+    line: Head,
 }
 
 /// A record as it is known now.
@@ -106,8 +109,8 @@ pub struct Known {
     pub queue: u64,
     /// ... and the time from one's turn to the next one's.
     pub turn: u64,
-    /// Transactions that stand in line before it.
-    pub in_line: u64,
+    /// So many transactions may have a turn at it at a time; None: there is no limit.
+    pub at_once: Option<u64>,
 }
 
 impl Record {
@@ -123,10 +126,12 @@ impl Record {
             halve(&self.tries, periods);
             halve(&self.commits, periods);
             self.aged_at.store(aged_at + periods * PERIOD_US, Relaxed);
+            self.window.age();
         }
         let unused = now.saturating_sub(self.used_at.load(Relaxed)) / PERIOD_US;
         if unused > 0 && self.in_flight.load(Relaxed) == 0 {
             halve(&self.local, unused);
+            self.window.open();
             self.used_at.fetch_add(unused * PERIOD_US, Relaxed);
         }
     }
@@ -145,7 +150,7 @@ impl Record {
             in_flight: self.in_flight.load(Relaxed),
             queue: reported(&self.queue),
             turn: reported(&self.turn),
-            in_line: 0,
+            at_once: self.window.size(),
         }
     }
 }
@@ -173,19 +178,37 @@ impl Records {
             one.hash.load(Relaxed) != 0 && one.database.load(Relaxed) == u64::from(database)
         };
         let found = self.places.iter().filter(is_of);
-        let known = |one: &Record| {
-            let known = one.known(now);
-            Known {
-                in_line: self.line.length(known.hash),
-                ..known
-            }
-        };
-        found.map(known).collect()
+        found.map(|one| one.known(now)).collect()
     }
 
-    /// The line before the records.
-    pub(crate) fn line(&self) -> &Line {
+    /// What all places in line have in common.
+    pub(crate) fn line(&self) -> &Head {
         &self.line
+    }
+
+    /// Whether one more may have a turn at the record. None: there is no limit.
+    ///
+    /// What its node reports is a row of hotlock's, which has a queue of its own: transactions
+    /// follow each other there, and wait with PREPARE.
+    pub(crate) fn room(&self, hash: u64, now: u64) -> Option<bool> {
+        let one = self.find(hash)?;
+        let known = one.known(now);
+        let room = one.window.has_room(known.local, now);
+        room.filter(|_| known.queue == 0)
+    }
+
+    /// A transaction that is at work on the record has a turn.
+    pub fn begin_turn(&self, hash: u64, now: u64) {
+        if let Some(one) = self.find(hash) {
+            one.window.begin(now);
+        }
+    }
+
+    /// The turn that `begin_turn` was called for has come to its end.
+    pub(crate) fn end_turn(&self, hash: u64, now: u64) {
+        if let Some(one) = self.find(hash) {
+            one.window.end(now);
+        }
     }
 
     /// A transaction is at work on the record from now on. False: there is no room to remember it.
@@ -205,6 +228,7 @@ impl Records {
             ] {
                 what.store(0, Relaxed);
             }
+            place.window.open();
             place.hash.store(id.hash, Relaxed);
             place.database.store(u64::from(id.database), Relaxed);
             place.server.store(u64::from(id.server), Relaxed);
@@ -222,21 +246,35 @@ impl Records {
         true
     }
 
+    /// Whether the record is known.
+    pub fn is_known(&self, id: &RecordId) -> bool {
+        self.find(id.hash).is_some()
+    }
+
     /// The transaction that `begin` was called for has ended.
-    pub(crate) fn end(&self, hash: u64, has_committed: bool, now: u64) {
+    pub fn end(&self, hash: u64, has_committed: bool, now: u64) {
+        if let Some(one) = self.find(hash) {
+            one.age(now);
+            one.tries.fetch_add(1, Relaxed);
+            one.commits.fetch_add(u64::from(has_committed), Relaxed);
+        }
+        self.forget(hash, now);
+    }
+
+    /// What the transaction that `begin` was called for has done to the record was rolled back.
+    pub fn forget(&self, hash: u64, now: u64) {
         if let Some(one) = self.find(hash) {
             one.age(now);
             let in_flight = one.in_flight.load(Relaxed);
             one.in_flight.store(in_flight.saturating_sub(1), Relaxed);
-            one.tries.fetch_add(1, Relaxed);
-            one.commits.fetch_add(u64::from(has_committed), Relaxed);
             one.used_at.store(now, Relaxed);
         }
     }
 
-    /// A part of a statement that was about these records has taken so long at its node: shared out
-    /// in the proportion of what they took before (GeoTP, Eq. 4).
-    pub fn measured(&self, hashes: &[u64], local: u64, now: u64) {
+    /// A part of a statement that was about these records has taken so long at its node, beyond a
+    /// round trip of that length: shared out in the proportion of what they took before (GeoTP,
+    /// Eq. 4).
+    pub fn measured(&self, hashes: &[u64], local: u64, round_trip: u64, now: u64) {
         let found = hashes.iter().filter_map(|&hash| self.find(hash));
         let found: Vec<&Record> = found.inspect(|one| one.age(now)).collect();
         // Of what took no time each has a like share.
@@ -248,9 +286,13 @@ impl Records {
             let before = one.local.load(Relaxed);
             let next = match before {
                 0 => share,
+                // What is not waited for any more is soon no longer expected to take long.
+                before if share < before => before.midpoint(share),
                 before => (before * (NEW - 1) + share) / NEW,
             };
             one.local.store(next, Relaxed);
+            one.window
+                .measured(share, round_trip, one.in_flight.load(Relaxed));
         }
     }
 

@@ -1,107 +1,114 @@
-//! Turns of the line: whether a transaction may be at work on its records or stands in line, and
-//! who has to look when that changes. All of it happens under the lock of the records; those who
-//! are named to be woken are woken after it.
+//! Turns at contended records: whether a transaction may be at work on its records or stands in
+//! line, and who has to look when that changes. All of it happens under the lock of the records;
+//! those that are named to be woken are woken after it.
 
 use crate::fault::{Fault, planted};
-use crate::line::AT_ONCE;
+use crate::line::{Line, Place};
 use crate::records::Records;
 
-/// At a node that is nearer than this, in microseconds, a record is contended when it takes half as
-/// long: the time that a statement takes there may be that of its PREPARE, for a disk or a standby.
-const NEAR_US: u64 = 20_000;
-
-/// A record that a transaction wants to be at work on.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Wanted {
-    /// The hash of what names it.
-    pub hash: u64,
-    /// The round trip to its node, in microseconds, if it is known.
-    pub round_trip: Option<u64>,
+/// The records, and the line before them.
+#[derive(Clone, Copy)]
+pub struct Turns<'a> {
+    records: &'a Records,
+    line: Line<'a>,
 }
 
 /// What came of a look.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Turn {
-    /// The process stands in line; it looks again when it is woken.
+    /// The process stands in line; it looks again when it is woken, and after a while.
     pub stands: bool,
     /// Processes that have to look now.
     pub wake: Vec<u32>,
 }
 
-impl Records {
-    /// The record before which the process has to stand in line: one that takes long at its node
-    /// because others wait there, and on which enough are at work, or for which somebody stands in
-    /// line who has come before. None: it may be at work on all of them.
-    ///
-    /// What its node reports is a row of hotlock's, which has a queue of its own: transactions
-    /// follow each other there, and wait with PREPARE.
-    fn crowded(&self, wanted: &[Wanted], actor: u32, now: u64) -> Option<u64> {
-        let is_crowded = |one: &&Wanted| {
-            let (known, trip) = (self.known(one.hash, now), one.round_trip);
-            let is_contended = trip.is_some_and(|trip| known.local >= trip.max(NEAR_US) / 2);
-            let is_full = || known.in_flight >= AT_ONCE || self.line().is_behind(actor, one.hash);
-            is_contended && known.queue == 0 && is_full()
+impl<'a> Turns<'a> {
+    /// The turns in that memory: a place for each process.
+    pub fn new(records: &'a Records, places: &'a [Place]) -> Turns<'a> {
+        let line = Line::new(records.line(), places);
+        Turns { records, line }
+    }
+
+    /// What is known of records.
+    pub fn records(&self) -> &'a Records {
+        self.records
+    }
+
+    /// The record before which the process has to stand in line: one at which as many have a turn
+    /// as may have, or before which somebody stands who has come before. None: it may be at work on
+    /// all of them.
+    fn crowded(&self, wanted: &[u64], actor: u32, now: u64) -> Option<u64> {
+        let is_crowded = |&hash: &u64| {
+            let room = self.records.room(hash, now);
+            room.is_some_and(|has_room| !has_room || self.line.is_behind(actor, hash))
         };
-        wanted.iter().find(is_crowded).map(|one| one.hash)
+        wanted.iter().copied().find(is_crowded)
     }
 
     /// The process looks whether it may be at work on all of these records. If so, it leaves the
     /// line and `enter` is called, which begins that. If not, it stands in line. One that is not
-    /// patient does not stand, nor one for whom there is no room.
-    pub fn take_turn(
+    /// patient does not stand.
+    pub fn take(
         &self,
-        wanted: &[Wanted],
+        wanted: &[u64],
         actor: u32,
         now: u64,
         is_patient: bool,
         enter: impl FnOnce(&Records),
     ) -> Turn {
-        let line = self.line();
-        let before = line.stands_before(actor);
+        let before = self.line.stands_before(actor);
         let crowded = match is_patient {
             true => self.crowded(wanted, actor, now),
             false => None,
         };
-        let stands = crowded.is_some_and(|hash| line.stand(actor, hash));
-        // The next one there may look.
-        let left =
-            before.filter(|before| crowded != Some(*before) && !planted(Fault::TurnLeftUntold));
-        if !stands {
-            enter(self);
-            line.leave(actor);
+        match crowded {
+            Some(hash) => self.line.stand(actor, hash),
+            None => {
+                enter(self.records);
+                self.line.leave(actor);
+            }
         }
+        // The next one there may look.
+        let left = before.filter(|_| before != crowded && !planted(Fault::TurnLeftUntold));
         Turn {
-            stands,
+            stands: crowded.is_some(),
             wake: self.first_before(left.as_slice()),
         }
     }
 
     /// The process stands in line no more. Returns who has to look now.
     pub fn leave_line(&self, actor: u32) -> Vec<u32> {
-        let left = self.line().leave(actor);
+        let left = self.line.leave(actor);
         match planted(Fault::LineLeftUntold) {
             true => Vec::new(),
             false => self.first_before(left.as_slice()),
         }
     }
 
-    /// A transaction has ended that was at work on these records. Returns who has to look now.
-    pub fn end_all(&self, hashes: &[u64], has_committed: bool, now: u64) -> Vec<u32> {
-        for &hash in hashes {
-            self.end(hash, has_committed, now);
-        }
+    /// A transaction gives its turns at these records back: the locks at the nodes are released, or
+    /// what releases them is on its way. Returns who has to look now.
+    pub fn give_back(&self, hashes: &[u64], now: u64) -> Vec<u32> {
+        hashes
+            .iter()
+            .for_each(|&hash| self.records.end_turn(hash, now));
         match planted(Fault::EndUntold) {
             true => Vec::new(),
             false => self.first_before(hashes),
         }
     }
 
-    fn first_before(&self, hashes: &[u64]) -> Vec<u32> {
-        let first = hashes.iter().filter_map(|&hash| self.line().first(hash));
+    /// Those that stand first before these records: when there may be more room than before.
+    pub fn first_before(&self, hashes: &[u64]) -> Vec<u32> {
+        let first = hashes.iter().filter_map(|&hash| self.line.first(hash));
         let mut first: Vec<u32> = first.collect();
         first.sort_unstable();
         first.dedup();
         first
+    }
+
+    /// How many stand in line before the record.
+    pub fn in_line(&self, hash: u64) -> u64 {
+        self.line.length(hash)
     }
 }
 

@@ -1,6 +1,7 @@
 use super::*;
 
 pub(crate) const NOW: u64 = 1 << 40;
+pub(crate) const TRIP: u64 = 100_000;
 
 pub(crate) fn records() -> Box<Records> {
     let zero = || AtomicU64::new(0);
@@ -16,11 +17,12 @@ pub(crate) fn records() -> Box<Records> {
             tries: zero(),
             commits: zero(),
             in_flight: zero(),
+            window: Window::default(),
             queue: zero(),
             turn: zero(),
             reported_at: zero(),
         }),
-        line: crate::line::empty(),
+        line: Head::default(),
     })
 }
 
@@ -98,14 +100,14 @@ fn what_is_at_work_stays() {
 fn times_are_averaged() {
     let all = records();
     let one = id("1");
-    all.measured(&[one.hash()], 8000, NOW);
+    all.measured(&[one.hash()], 8000, TRIP, NOW);
     assert_eq!(all.forecast(&[one.hash()], NOW), 0);
     all.begin(&one, NOW);
-    all.measured(&[one.hash()], 8000, NOW);
+    all.measured(&[one.hash()], 8000, TRIP, NOW);
     assert_eq!(all.forecast(&[one.hash()], NOW), 8000);
-    all.measured(&[one.hash()], 4000, NOW);
-    assert_eq!(all.forecast(&[one.hash()], NOW), 7000);
-    (0..40).for_each(|_| all.measured(&[one.hash()], 100_000, NOW));
+    all.measured(&[one.hash()], 4000, TRIP, NOW);
+    assert_eq!(all.forecast(&[one.hash()], NOW), 6000);
+    (0..40).for_each(|_| all.measured(&[one.hash()], 100_000, TRIP, NOW));
     assert!(all.forecast(&[one.hash()], NOW) > 99_000);
 }
 
@@ -117,13 +119,13 @@ fn times_are_shared_out() {
     all.begin(&one, NOW);
     all.begin(&two, NOW);
     let both = [one.hash(), two.hash()];
-    all.measured(&both, 8000, NOW);
+    all.measured(&both, 8000, TRIP, NOW);
     let local = |id: &RecordId| all.known(id.hash(), NOW).local;
     assert_eq!((local(&one), local(&two)), (4000, 4000));
-    all.measured(&[one.hash()], 32_000, NOW);
+    all.measured(&[one.hash()], 32_000, TRIP, NOW);
     assert_eq!(local(&one), 11_000);
     // 11 : 4 of 30 ms: 22 and 8.
-    all.measured(&both, 30_000, NOW);
+    all.measured(&both, 30_000, TRIP, NOW);
     assert!(local(&one).abs_diff((11_000 * 3 + 22_000) / 4) <= 1);
     assert!(local(&two).abs_diff((4000 * 3 + 8000) / 4) <= 1);
     assert_eq!(all.forecast(&both, NOW), local(&one) + local(&two));
@@ -153,7 +155,7 @@ fn the_time_of_what_nobody_uses_fades() {
     let all = records();
     let one = id("1");
     all.begin(&one, NOW);
-    all.measured(&[one.hash()], 8000, NOW);
+    all.measured(&[one.hash()], 8000, TRIP, NOW);
     // A transaction that is at work on it uses it.
     assert_eq!(all.forecast(&[one.hash()], NOW + 9 * PERIOD_US), 8000);
     all.end(one.hash(), true, NOW + 9 * PERIOD_US);
@@ -169,7 +171,7 @@ fn the_longer_of_past_and_queue_is_forecast() {
     all.reported(one.hash(), 3, 5000, NOW);
     all.begin(&one, NOW);
     assert_eq!(all.forecast(&[one.hash()], NOW), 0);
-    all.measured(&[one.hash()], 8000, NOW);
+    all.measured(&[one.hash()], 8000, TRIP, NOW);
     all.reported(one.hash(), 3, 5000, NOW);
     assert_eq!(all.forecast(&[one.hash()], NOW), 15_000);
     all.reported(one.hash(), 1, 5000, NOW);

@@ -1,80 +1,32 @@
-//! The line by itself, and random schedules of those that stand in it: nobody is left standing.
+//! Turns by themselves, and random schedules of those that stand in line: nobody is left standing.
 
 use super::*;
 use crate::fault::plant;
-use crate::records::tests::{NOW, id, records};
+use crate::line::places;
+use crate::records::tests::{NOW, TRIP, id, records};
 use crate::records::{REPORT_US, RecordId};
+use crate::window::LEAST;
 use std::collections::BTreeSet;
 
-/// A record of a node to which it is 100 ms and back, and takes so long there.
-fn wanted(all: &Records, key: &str, local: u64) -> Wanted {
-    let one = id(key);
-    assert!(all.begin(&one, NOW));
-    all.measured(&[one.hash()], local, NOW);
-    all.end(one.hash(), true, NOW);
-    Wanted {
-        hash: one.hash(),
-        round_trip: Some(100_000),
-    }
-}
-
-#[test]
-fn a_contended_record_is_for_a_few_at_a_time() {
-    let all = records();
-    let slow = wanted(&all, "slow", 80_000);
-    let fast = wanted(&all, "fast", 20_000);
-    for _ in 0..AT_ONCE {
-        assert_eq!(all.crowded(&[fast, slow], 3, NOW), None);
-        assert!(all.begin(&id("slow"), NOW) && all.begin(&id("fast"), NOW));
-    }
-    assert_eq!(all.crowded(&[fast, slow], 3, NOW), Some(slow.hash));
-    assert_eq!(all.crowded(&[fast], 3, NOW), None, "nobody waits there");
-    let unknown = Wanted {
-        round_trip: None,
-        ..slow
-    };
-    assert_eq!(all.crowded(&[unknown], 3, NOW), None);
-    all.reported(slow.hash, 3, 5, NOW);
-    assert_eq!(all.crowded(&[slow], 3, NOW), None, "a queue of its node's");
-    let later = NOW + REPORT_US + 1;
-    assert_eq!(all.crowded(&[slow], 3, later), Some(slow.hash));
-    all.end(slow.hash, true, later);
-    assert_eq!(all.crowded(&[slow], 3, later), None);
-}
-
-#[test]
-fn a_near_record_is_contended_when_it_takes_long() {
-    let all = records();
-    let near = |key, local| Wanted {
-        round_trip: Some(100),
-        ..wanted(&all, key, local)
-    };
-    for (key, local, is_crowded) in [("disk", 9_000, false), ("queue", 11_000, true)] {
-        let one = near(key, local);
-        for _ in 0..AT_ONCE {
-            assert!(all.begin(&id(key), NOW));
-        }
-        assert_eq!(all.crowded(&[one], 3, NOW).is_some(), is_crowded, "{key}");
-    }
-}
-
-#[test]
-fn nobody_overtakes_in_line() {
-    let all = records();
-    let slow = wanted(&all, "slow", 80_000);
-    assert!(all.line().stand(3, slow.hash));
-    assert_eq!(all.line().first(slow.hash), Some(3));
-    assert_eq!(all.crowded(&[slow], 4, NOW), Some(slow.hash));
-    assert_eq!(all.crowded(&[slow], 3, NOW), None);
-    assert_eq!(all.all(5, NOW)[0].in_line, 1);
-    assert_eq!(all.line().leave(3), Some(slow.hash));
-    assert_eq!(all.crowded(&[slow], 4, NOW), None);
-}
-
-/// Sessions, each of which has some transactions.
+/// Sessions, each of which has some transactions. One of three does not stand in line.
 const SESSIONS: usize = 9;
 const TRANSACTIONS: usize = 4;
 const KEYS: [&str; 3] = ["a", "b", "c"];
+
+/// Has the record waited for: its window is the smallest one. Returns its hash.
+fn contended(all: &Records, one: &RecordId) -> u64 {
+    assert!(all.begin(one, NOW));
+    all.measured(&[one.hash()], 0, TRIP, NOW);
+    all.measured(&[one.hash()], 10 * TRIP, TRIP, NOW);
+    all.end(one.hash(), true, NOW);
+    one.hash()
+}
+
+/// The transaction is at work on the record, and has a turn.
+fn begin(all: &Records, one: &RecordId) {
+    assert!(all.begin(one, NOW));
+    all.begin_turn(one.hash(), NOW);
+}
 
 /// What a session is doing.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -82,7 +34,8 @@ enum State {
     Idle,
     /// It stands in line; `true`: it has been woken.
     Stands(bool),
-    AtWork,
+    /// `true`: it has turns.
+    AtWork(bool),
 }
 
 /// xorshift64*: numbers below `end`.
@@ -100,8 +53,8 @@ impl Draws {
 /// A schedule: each step is one session's, under the lock of the records.
 struct Schedule {
     all: Box<Records>,
+    places: Vec<Place>,
     draws: Draws,
-    wanted: Vec<(RecordId, Wanted)>,
     states: Vec<State>,
     /// The records of each session's transaction.
     own: Vec<BTreeSet<usize>>,
@@ -113,11 +66,13 @@ struct Schedule {
 impl Schedule {
     fn new(seed: u64) -> Schedule {
         let all = records();
-        let wanted = KEYS.map(|key| (id(key), wanted(&all, key, 80_000)));
+        for key in KEYS {
+            contended(&all, &id(key));
+        }
         Schedule {
             all,
+            places: places(SESSIONS),
             draws: Draws(seed * 2 + 1),
-            wanted: wanted.to_vec(),
             states: vec![State::Idle; SESSIONS],
             own: vec![BTreeSet::new(); SESSIONS],
             left: vec![TRANSACTIONS; SESSIONS],
@@ -125,20 +80,27 @@ impl Schedule {
         }
     }
 
+    fn turns(&self) -> Turns<'_> {
+        Turns::new(&self.all, &self.places)
+    }
+
+    fn ids(&self, session: usize) -> Vec<RecordId> {
+        let own = self.own[session].iter();
+        own.map(|&key| id(KEYS[key])).collect()
+    }
+
+    fn hashes(&self, session: usize) -> Vec<u64> {
+        self.ids(session).iter().map(RecordId::hash).collect()
+    }
+
     fn look(&mut self, session: usize, is_patient: bool) {
-        let wanted: Vec<_> = self.own[session].iter().map(|&n| self.wanted[n]).collect();
-        let records: Vec<Wanted> = wanted.iter().map(|one| one.1).collect();
-        let enter = |all: &Records| {
-            for (id, _) in &wanted {
-                assert!(all.begin(id, NOW));
-            }
-        };
-        let turn = self
-            .all
-            .take_turn(&records, session as u32, NOW, is_patient, enter);
+        let (ids, hashes) = (self.ids(session), self.hashes(session));
+        let enter = |all: &Records| ids.iter().for_each(|one| begin(all, one));
+        let turns = self.turns();
+        let turn = turns.take(&hashes, session as u32, NOW, is_patient, enter);
         self.states[session] = match turn.stands {
             true => State::Stands(false),
-            false => State::AtWork,
+            false => State::AtWork(true),
         };
         self.note(turn.wake);
     }
@@ -155,32 +117,43 @@ impl Schedule {
                 self.left[session] -= 1;
                 let count = 1 + self.draws.below(2);
                 self.own[session] = (0..count).map(|_| self.draws.below(KEYS.len())).collect();
-                self.look(session, true);
+                if !session.is_multiple_of(3) {
+                    self.look(session, true);
+                } else {
+                    for one in self.ids(session) {
+                        assert!(self.all.begin(&one, NOW));
+                    }
+                    self.states[session] = State::AtWork(false);
+                }
             }
-            // One in sixteen is cancelled, and one has stood for too long.
-            State::Stands(is_woken) => match (self.draws.below(16), is_woken) {
-                (0, true) => {
-                    let wake = self.all.leave_line(session as u32);
+            // Some are cancelled, and some have stood for too long.
+            State::Stands(is_woken) => match (self.draws.below(64), is_woken) {
+                (0, _) => {
+                    let wake = self.turns().leave_line(session as u32);
                     self.note(wake);
                     self.states[session] = State::Idle;
                 }
-                (1, true) => self.look(session, false),
+                (1, _) => self.look(session, false),
                 (_, true) => self.look(session, true),
                 (_, false) => return false,
             },
-            State::AtWork => {
-                let own = &self.own[session];
-                let hashes: Vec<u64> = own.iter().map(|&n| self.wanted[n].1.hash).collect();
-                let wake = self.all.end_all(&hashes, true, NOW);
-                self.note(wake);
+            State::AtWork(has_turns) => {
+                let hashes = self.hashes(session);
+                if has_turns {
+                    let wake = self.turns().give_back(&hashes, NOW);
+                    self.note(wake);
+                }
+                let end = |hash: &u64| self.all.end(*hash, true, NOW);
+                hashes.iter().for_each(end);
                 self.states[session] = State::Idle;
             }
         }
         true
     }
 
-    /// Whether all come to their end.
-    fn ends(mut self) -> bool {
+    /// Whether all come to their end, though nobody looks again unasked. Towards the end nobody is
+    /// cancelled any more: whoever is left standing stays.
+    fn ends(mut self, may_cancel: bool) -> bool {
         let mut idle = 0;
         while idle < 20 * SESSIONS {
             idle += 1;
@@ -193,7 +166,8 @@ impl Schedule {
                 idle = 0;
             }
             let session = self.draws.below(SESSIONS);
-            if self.step(session) {
+            let is_left = matches!(self.states[session], State::Stands(false));
+            if (may_cancel && idle < 2 || !is_left) && self.step(session) {
                 idle = 0;
             }
         }
@@ -205,9 +179,8 @@ impl Schedule {
 /// The number of schedules in which somebody is left standing.
 fn left_standing(fault: Option<Fault>) -> usize {
     plant(fault.as_slice());
-    let count = (0..3000)
-        .filter(|&seed| !Schedule::new(seed).ends())
-        .count();
+    let stands = |seed: &u64| !Schedule::new(*seed).ends(seed.is_multiple_of(2));
+    let count = (0..3000).filter(stands).count();
     plant(&[]);
     count
 }
@@ -225,19 +198,66 @@ fn each_wake_up_is_needed() {
     }
 }
 
-/// Those who are patient are never more on a contended record than it is for.
+/// Those that do not stand in line take nobody's turn: the others come at their own pace.
 #[test]
-fn no_more_than_so_many_are_at_work() {
-    let all = records();
-    let one = wanted(&all, "a", 80_000);
-    let mut at_work = 0;
-    for actor in 0..20 {
-        let turn = all.take_turn(&[one], actor, NOW, true, |all| {
-            assert!(all.begin(&id("a"), NOW));
-        });
-        at_work += u64::from(!turn.stands);
+fn a_turn_comes_though_others_do_not_stand() {
+    let (all, places) = (records(), places(SESSIONS));
+    let turns = Turns::new(&all, &places);
+    let hash = contended(&all, &id("a"));
+    (0..20).for_each(|_| assert!(all.begin(&id("a"), NOW)));
+    let turn = turns.take(&[hash], 3, NOW, true, |all| begin(all, &id("a")));
+    assert!(!turn.stands);
+}
+
+/// Each one's turn, one after the other, in the order of coming.
+#[test]
+fn nobody_overtakes_in_line() {
+    let (all, places) = (records(), places(20));
+    let turns = Turns::new(&all, &places);
+    let hash = contended(&all, &id("a"));
+    let look = |actor, is_patient| {
+        let enter = |all: &Records| begin(all, &id("a"));
+        turns.take(&[hash], actor, NOW, is_patient, enter)
+    };
+    let mut stand = (0..10).filter(|&actor| look(actor, true).stands);
+    assert_eq!(stand.by_ref().count() as u64, 10 - LEAST);
+    for next in LEAST as u32..10 {
+        let wake = turns.give_back(&[hash], NOW);
+        assert_eq!(wake, [next], "the one that has come first");
+        assert!(look(19, true).stands, "a new one");
+        turns.leave_line(19);
+        let turn = look(next, true);
+        assert!(!turn.stands);
+        assert_eq!(turn.wake, Vec::from_iter((next < 9).then_some(next + 1)));
+        assert!(next == 9 || look(next + 1, true).stands, "it is full again");
     }
-    assert_eq!((at_work, all.line().length(one.hash)), (AT_ONCE, 17));
-    let wake = all.end_all(&[one.hash], true, NOW);
-    assert_eq!(wake, [3], "who has come first");
+    assert_eq!(turns.in_line(hash), 0);
+    assert!(look(11, true).stands);
+    assert!(!look(11, false).stands, "one that is not patient");
+}
+
+#[test]
+fn one_stands_only_before_what_is_contended() {
+    let (all, places) = (records(), places(20));
+    let turns = Turns::new(&all, &places);
+    let fast = id("fast");
+    let slow = contended(&all, &id("slow"));
+    for _ in 0..20 {
+        begin(&all, &fast);
+        begin(&all, &id("slow"));
+    }
+    let later = NOW + REPORT_US + 1;
+    let stands = |hashes: &[u64], now| {
+        let turn = turns.take(hashes, 3, now, true, |_| ());
+        turns.leave_line(3);
+        turn.stands
+    };
+    assert!(!stands(&[fast.hash()], NOW));
+    assert!(stands(&[fast.hash(), slow], NOW));
+    all.reported(slow, 3, 5, NOW);
+    assert!(!stands(&[slow], NOW), "it has a queue at its node");
+    all.begin_turn(slow, later);
+    turns.give_back(&[slow], later);
+    assert!(stands(&[slow], later), "that was long ago");
+    assert!(!stands(&[], later) && !stands(&[id("unknown").hash()], later));
 }

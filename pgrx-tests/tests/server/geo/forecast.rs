@@ -202,6 +202,7 @@ fn a_record_is_what_its_key_names() -> Result<()> {
         "DELETE FROM pair WHERE a = 1",
         "INSERT INTO pair VALUES (1, 'x')",
         "DELETE FROM pair WHERE b = 'x' AND a = 1",
+        "INSERT INTO pair VALUES (1, 'x')",
         "DELETE FROM again WHERE a = 1 AND b = 'x'",
         "DELETE FROM pair WHERE a = 1 AND b IN ('x', 'y')",
     ] {
@@ -453,19 +454,15 @@ fn nodes_report_their_hot_rows() -> Result<()> {
     let other = Background::run(cluster.node(0).connect()?, TOUCH)?;
     waiting(1)?;
     until(&mut client, "the row's queue is known", |client| {
-        // The node tells when another row is prepared.
+        // The node is asked as long as it is used.
         client.batch_execute("UPDATE account SET balance = balance WHERE id IN (2, 1001)")?;
         let queue = format!("SELECT coalesce(sum(queue), 0) {KNOWN} AND queue > 0 AND turn_ms > 0");
         Ok(int(client, &queue)? == 2)
     })?;
-    // A node that has lost the extension fails one transaction, and is not asked any more.
+    // A node that has lost the extension is not asked any more, and works.
     let moved = "UPDATE account SET balance = balance WHERE id IN (3, 1002)";
-    cluster
-        .node(1)
-        .connect()?
-        .batch_execute("DROP EXTENSION txn CASCADE")?;
-    let told = client.batch_execute(moved);
-    ensure!(sqlstate(&told) == "42883", "{told:?}");
+    let mut node = cluster.node(1).connect()?;
+    node.batch_execute("DROP EXTENSION txn CASCADE")?;
     client.batch_execute(moved)?;
     holder.batch_execute("COMMIT")?;
     other.end()?.1?;

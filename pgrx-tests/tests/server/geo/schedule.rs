@@ -28,7 +28,7 @@ fn cluster() -> Result<(Cluster, Client)> {
     )?;
     cluster.line(1).set_delay(FAR);
     let mut client = cluster.session()?;
-    client.batch_execute("SELECT count(*) FROM account")?;
+    client.batch_execute("SET txn.geo_schedule = latency; SELECT count(*) FROM account")?;
     until(&mut client, "the round trip is known", |client| {
         client.batch_execute("SELECT count(*) FROM account_1")?;
         let known = "SELECT coalesce(max(round_trip_ms) > 250, false) FROM txn.geo_nodes";

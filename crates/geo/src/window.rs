@@ -1,0 +1,213 @@
+//! How many transactions may have a turn at a record at a time: a window that is set by how long
+//! statements about the record wait at its node (as TCP Vegas sets its own by the time that packets
+//! wait; L. Brakmo, S. O'Malley, L. Peterson: "TCP Vegas", section 3.2).
+//!
+//! With too many, those who wait at the node wait for long, with locks on other records. With too
+//! few, the record is idle while the next one is on its way. So the window gets smaller while
+//! statements wait for longer than a round trip, and larger while they wait for less than half of
+//! one. A record that nobody waits for has no window: it is open.
+//!
+//! Read and changed under the lock of the records. Zeroed memory is an open window.
+
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
+
+/// The smallest window: one has the lock, one comes to it.
+pub const LEAST: u64 = 2;
+/// A larger one is open.
+const MOST: u64 = 64;
+/// The window is kept in such parts of a turn.
+const PARTS: u64 = 8;
+/// At a node that is nearer than this, in microseconds, the round trip counts as this long: the
+/// time that a statement takes there may be that of its PREPARE, for a disk or a standby.
+const NEAR_US: u64 = 20_000;
+/// When no turn has come to its end for so long, at least and at most, those who stand in line are
+/// not kept from the node: whoever is at work on the record may do nothing, or wait for them.
+const STANDSTILL_US: (u64, u64) = (1_000_000, 10_000_000);
+
+/// A record's window, and its turns.
+#[repr(C)]
+#[derive(Default)]
+pub struct Window {
+    /// In parts of a turn; 0: it is open.
+    size: AtomicU64,
+    /// The shortest time that a statement has taken at the node, plus one; 0: not known.
+    shortest: AtomicU64,
+    /// Transactions that have a turn.
+    turns: AtomicU64,
+    /// When a turn has come to its end last, or the first one has begun.
+    moved_at: AtomicU64,
+}
+
+impl Window {
+    /// A transaction has a turn from now on.
+    pub fn begin(&self, now: u64) {
+        if self.turns.fetch_add(1, Relaxed) == 0 {
+            self.moved_at.store(now, Relaxed);
+        }
+    }
+
+    /// A turn has come to its end.
+    pub fn end(&self, now: u64) {
+        let turns = self.turns.load(Relaxed);
+        self.turns.store(turns.saturating_sub(1), Relaxed);
+        self.moved_at.store(now, Relaxed);
+    }
+
+    /// Whether one more may have a turn. None: there is no limit. `local` is how long the record
+    /// takes at its node, in microseconds.
+    pub fn has_room(&self, local: u64, now: u64) -> Option<bool> {
+        let size = self.size.load(Relaxed);
+        let patience = (4 * local).clamp(STANDSTILL_US.0, STANDSTILL_US.1);
+        let stands_still = self.moved_at.load(Relaxed).abs_diff(now) > patience;
+        (size > 0 && !stands_still).then(|| self.turns.load(Relaxed) < size / PARTS)
+    }
+
+    /// A statement has taken so long at the node, beyond a round trip of that length; so many
+    /// transactions are at work on the record.
+    pub fn measured(&self, local: u64, round_trip: u64, at_work: u64) {
+        let shortest = match self.shortest.load(Relaxed) {
+            0 => local,
+            known => local.min(known - 1),
+        };
+        self.shortest.store(shortest + 1, Relaxed);
+        let half = round_trip.max(NEAR_US) / 2;
+        // What takes long though nobody waits. More than this is somebody that has always waited.
+        let waited = local - shortest.min(half);
+        let size = self.size.load(Relaxed);
+        if waited >= 2 * half {
+            let size = match size {
+                0 => at_work * PARTS,
+                size => size,
+            };
+            self.size.store((size * 7 / 8).max(LEAST * PARTS), Relaxed);
+        } else if waited < half && size > 0 && (self.turns.load(Relaxed) + 1) * PARTS > size {
+            let size = (size < MOST * PARTS).then_some(size + 1);
+            self.size.store(size.unwrap_or(0), Relaxed);
+        }
+    }
+
+    /// A while has passed: the shortest time may have become longer.
+    pub fn age(&self) {
+        let shortest = self.shortest.load(Relaxed);
+        if shortest > 0 {
+            self.shortest.store(shortest + shortest / 8 + 100, Relaxed);
+        }
+    }
+
+    /// It is open, and nothing is known.
+    pub fn open(&self) {
+        self.size.store(0, Relaxed);
+        self.shortest.store(0, Relaxed);
+    }
+
+    /// So many may have a turn; None: it is open.
+    pub fn size(&self) -> Option<u64> {
+        let size = self.size.load(Relaxed);
+        (size > 0).then_some(size / PARTS)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NOW: u64 = 1 << 40;
+    const TRIP: u64 = 100_000;
+
+    fn begin(window: &Window, count: u64) {
+        (0..count).for_each(|_| window.begin(NOW));
+    }
+
+    #[test]
+    fn what_nobody_waits_for_is_open() {
+        let window = Window::default();
+        begin(&window, 100);
+        for local in [0, 10_000, 49_000] {
+            window.measured(local, TRIP, 100);
+        }
+        assert_eq!(window.has_room(0, NOW), None);
+    }
+
+    #[test]
+    fn it_gets_smaller_while_they_wait_and_larger_while_not() {
+        let window = Window::default();
+        begin(&window, 20);
+        window.measured(0, TRIP, 20);
+        window.measured(TRIP, TRIP, 20);
+        assert_eq!(window.size(), Some(17), "an eighth less than are at work");
+        assert_eq!(window.has_room(0, NOW), Some(false));
+        (0..100).for_each(|_| window.measured(TRIP, TRIP, 20));
+        assert_eq!(window.size(), Some(LEAST));
+        // In between it stays.
+        window.measured(TRIP / 2, TRIP, 20);
+        assert_eq!(window.size(), Some(LEAST));
+        (0..PARTS).for_each(|_| window.measured(TRIP / 2 - 1, TRIP, 20));
+        assert_eq!(window.size(), Some(LEAST + 1));
+        // It opens when nobody waits though many have a turn.
+        begin(&window, MOST);
+        (0..MOST * PARTS).for_each(|_| window.measured(0, TRIP, 84));
+        assert_eq!(window.has_room(0, NOW), None);
+    }
+
+    #[test]
+    fn it_does_not_grow_while_there_is_room() {
+        let window = Window::default();
+        begin(&window, 8);
+        window.measured(0, TRIP, 8);
+        window.measured(TRIP, TRIP, 8);
+        assert_eq!(window.size(), Some(7));
+        (0..6).for_each(|_| window.end(NOW));
+        (0..100).for_each(|_| window.measured(0, TRIP, 2));
+        assert_eq!(window.size(), Some(7));
+        assert_eq!(window.has_room(0, NOW), Some(true));
+    }
+
+    /// A disk or a standby takes its time for each PREPARE: that is no wait for others.
+    #[test]
+    fn what_always_takes_long_is_not_waited_for() {
+        let window = Window::default();
+        begin(&window, 20);
+        (0..100).for_each(|_| window.measured(9_000, 100, 20));
+        assert_eq!(window.has_room(0, NOW), None);
+        (0..100).for_each(|_| window.measured(19_000, 100, 20));
+        assert_eq!(window.has_room(0, NOW), None, "10 ms longer");
+        window.measured(29_001, 100, 20);
+        assert_eq!(window.size(), Some(17));
+        // If all have waited from the start, that is seen, too.
+        let window = Window::default();
+        begin(&window, 20);
+        (0..100).for_each(|_| window.measured(500_000, TRIP, 20));
+        assert_eq!(window.size(), Some(LEAST));
+    }
+
+    #[test]
+    fn the_shortest_time_is_forgotten_slowly() {
+        let window = Window::default();
+        window.measured(0, 100, 20);
+        begin(&window, 20);
+        (0..30).for_each(|_| window.age());
+        window.measured(29_000, 100, 20);
+        assert_eq!(window.has_room(0, NOW), None);
+        window.open();
+        assert_eq!((window.size(), window.turns.load(Relaxed)), (None, 20));
+    }
+
+    #[test]
+    fn there_is_no_limit_at_a_standstill() {
+        let window = Window::default();
+        begin(&window, 20);
+        window.measured(0, TRIP, 20);
+        window.measured(TRIP, TRIP, 20);
+        let at = |time: u64, local| window.has_room(local, time);
+        assert_eq!(at(NOW + STANDSTILL_US.0, 0), Some(false));
+        assert_eq!(at(NOW + STANDSTILL_US.0 + 1, 0), None);
+        // Longer where turns take long, but not for ever.
+        assert_eq!(at(NOW + 2_000_000, 500_000), Some(false));
+        assert_eq!(at(NOW + STANDSTILL_US.1 + 1, 60_000_000), None);
+        // Nor if the clock was put back.
+        assert_eq!(at(NOW - 60_000_000, 0), None);
+        window.end(NOW + 5_000_000);
+        assert_eq!(at(NOW + 5_000_001, 0), Some(false));
+    }
+}
