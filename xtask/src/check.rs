@@ -6,10 +6,10 @@ use pgserver::PgInstall;
 use serde_json::Value;
 use spdx::{Expression, LicenseReq};
 
-use crate::setup;
 use crate::test::libtest;
 use crate::test::tally::Tally;
-use crate::tools::{cargo, output};
+use tooling::setup;
+use tooling::tools::{cargo, output};
 
 /// In the profile of the library under test: PostgreSQL's headers are read once for both.
 const CLIPPY: [&str; 3] = ["clippy", "--profile", "checked"];

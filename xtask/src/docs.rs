@@ -7,9 +7,9 @@ use pgserver::{cache_dir, lock_file};
 
 use sha2::{Digest, Sha256};
 
-use crate::setup::{move_into_place, workshop};
-use crate::steps::Steps;
-use crate::tools::{checkout, output};
+use tooling::setup::{move_into_place, workshop};
+use tooling::steps::Steps;
+use tooling::tools::{checkout, output};
 
 const PYTHON: &str = "python3 with pip builds the site (Debian: apt install python3-pip)";
 const REQUIREMENTS: &str = "xtask/docs-requirements.txt";

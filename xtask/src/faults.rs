@@ -8,12 +8,12 @@ use anyhow::Result;
 use serde::Serialize;
 use txn_server_tests::faults::{Cycle, Fault, Limit, Options, run as run_cycles};
 
-use crate::bench::interrupt;
-use crate::bench::machine::Machine;
-use crate::bench::plan::write_json;
-use crate::bench::progress::Progress;
-use crate::install::{Variant, build_library, install_release, publish};
-use crate::setup;
+use tooling::files::write_json;
+use tooling::install::{Variant, build_library, install_release, publish};
+use tooling::interrupt;
+use tooling::machine::Machine;
+use tooling::progress::Progress;
+use tooling::setup;
 
 #[derive(clap::Args)]
 pub struct Args {

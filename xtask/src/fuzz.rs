@@ -8,10 +8,10 @@ use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
 use txn_server_tests::fuzz::{Limit, Options, Report, run as run_schedules};
 
-use crate::bench::interrupt;
-use crate::bench::machine::Machine;
-use crate::install::{Variant, build_library, install_release, publish};
-use crate::setup;
+use tooling::install::{Variant, build_library, install_release, publish};
+use tooling::interrupt;
+use tooling::machine::Machine;
+use tooling::setup;
 
 #[derive(clap::Args)]
 pub struct Args {

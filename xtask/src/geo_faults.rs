@@ -5,13 +5,13 @@ use std::path::{Path, PathBuf};
 use anyhow::Result;
 use txn_server_tests::geo_faults::{Cycle, Fault, Options, run as run_cycles};
 
-use crate::bench::interrupt;
-use crate::bench::machine::Machine;
-use crate::bench::plan::write_json;
-use crate::bench::progress::Progress;
 use crate::faults::{Record, failures, seed_of_the_clock, tell};
-use crate::install::{Variant, build_library, install_scripts, publish};
-use crate::setup;
+use tooling::files::write_json;
+use tooling::install::{Variant, build_library, install_scripts, publish};
+use tooling::interrupt;
+use tooling::machine::Machine;
+use tooling::progress::Progress;
+use tooling::setup;
 
 #[derive(clap::Args)]
 pub struct Args {

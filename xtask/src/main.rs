@@ -1,23 +1,14 @@
 //! `cargo xtask`: everything one does with this project, as commands. See xtask/README.md.
 
-mod bench;
 mod check;
-mod demo;
 mod docs;
 mod faults;
 mod fuzz;
-mod geo_demo;
 mod geo_faults;
 mod install;
 mod package;
 mod pg;
-mod pgconfig;
-mod report;
-mod setup;
-mod soak;
-mod steps;
 mod test;
-mod tools;
 #[cfg(test)]
 mod tree;
 
@@ -26,6 +17,8 @@ use std::process::ExitCode;
 
 use anyhow::Result;
 use clap::{Parser, Subcommand};
+use tooling::setup;
+use txn_bench::{demo, geo_demo, soak};
 
 /// Set up, try, test and measure the PostgreSQL extension txn
 #[derive(Parser)]
@@ -72,7 +65,7 @@ enum Command {
     /// A mixed load for an hour or so: whether memory and CPU stay as they are
     Soak(soak::Args),
     /// Run a benchmark by name
-    Bench(Box<bench::Args>),
+    Bench(Box<txn_bench::Args>),
 }
 
 fn main() -> ExitCode {
@@ -91,8 +84,8 @@ fn run(cli: Cli) -> Result<bool> {
     let pg_config = cli.pg_config.filter(|path| !path.as_os_str().is_empty());
     let chosen = pg_config.as_deref();
     let done = match cli.command {
-        Command::Setup => setup::run(chosen).map(|install| setup::report(&install)),
-        Command::PgConfig => pgconfig::run(chosen),
+        Command::Setup => install::set_up(chosen),
+        Command::PgConfig => install::pg_config(chosen),
         Command::Install => install::run(chosen),
         Command::Package(args) => package::run(args, chosen),
         Command::Docs(args) => docs::run(args),
@@ -109,7 +102,7 @@ fn run(cli: Cli) -> Result<bool> {
         Command::Faults(args) => return faults::run(args, chosen),
         Command::Fuzz(args) => return fuzz::run(args, chosen),
         Command::Soak(args) => return soak::run(args, chosen),
-        Command::Bench(args) => bench::run(*args, pg_config),
+        Command::Bench(args) => txn_bench::run(*args, pg_config),
     };
     done.map(|()| true)
 }

@@ -10,7 +10,7 @@ use clap::Subcommand;
 use pgserver::{PgInstall, PostmasterFile, Server, ServerOptions, ServerUser, cache_dir};
 use postgres::Config;
 
-use crate::{install, pgconfig, setup};
+use tooling::{install, setup};
 
 const DEFAULT_PORT: u16 = 5516;
 
@@ -150,7 +150,7 @@ fn is_installed(install: &PgInstall) -> bool {
 fn stop(which: &Which, remove: bool, pg_config: Option<&Path>) -> Result<()> {
     let data_dir = which.data_dir()?;
     match which.running() {
-        Ok(_) => stop_server(&data_dir, &pgconfig::find(pg_config)?)?,
+        Ok(_) => stop_server(&data_dir, &setup::find(pg_config)?)?,
         Err(error) if !(remove && data_dir.exists()) => return Err(error),
         Err(_) => {}
     }
@@ -192,7 +192,7 @@ fn stop_server(data_dir: &Path, install: &PgInstall) -> Result<()> {
 /// Becomes psql: as ourselves, so that it can read the user's files.
 fn psql(which: &Which, arguments: &[OsString], pg_config: Option<&Path>) -> Result<()> {
     let running = which.running()?;
-    let install = pgconfig::find(pg_config)?;
+    let install = setup::find(pg_config)?;
     let error = process::Command::new(install.bin("psql"))
         .env("PGHOST", &running.socket_dir)
         .env("PGPORT", running.port.to_string())

@@ -5,7 +5,7 @@ mod imports;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use crate::tools::checkout;
+use tooling::tools::checkout;
 
 const README_LINES: usize = 150;
 const SOURCE_LINES: usize = 502;

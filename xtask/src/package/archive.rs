@@ -5,7 +5,7 @@ use std::process::Command;
 use anyhow::Result;
 
 use super::version;
-use crate::tools::{checkout, output};
+use tooling::tools::{checkout, output};
 
 /// Writes `txn-VERSION.zip` into `out`: all files of the last commit, in a folder of that name.
 pub fn build(out: &Path) -> Result<PathBuf> {

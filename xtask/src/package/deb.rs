@@ -8,8 +8,8 @@ use std::process::Command;
 use anyhow::{Context, Result, bail};
 
 use super::version;
-use crate::install::{library_name, scripts};
-use crate::tools::{checkout, output};
+use tooling::install::{library_name, scripts};
+use tooling::tools::{checkout, output};
 
 pub const PACKAGE: &str = "postgresql-16-txn";
 /// Where Debian's PostgreSQL 16 looks for libraries and for extensions.

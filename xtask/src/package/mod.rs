@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 
-use crate::tools::checkout;
-use crate::{install, setup};
+use tooling::tools::checkout;
+use tooling::{install, setup};
 
 #[derive(clap::Args)]
 pub struct Args {

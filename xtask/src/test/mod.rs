@@ -14,8 +14,8 @@ use anyhow::Result;
 use clap::ValueEnum;
 use pgserver::PgInstall;
 
-use crate::{install, setup};
 use tally::Tally;
+use tooling::{install, setup};
 
 #[derive(clap::Args)]
 pub struct Args {

@@ -14,10 +14,10 @@ use pgserver::{PgInstall, Server, ServerOptions, StopMode};
 use super::Context;
 use super::tally::Tally;
 use crate::docs;
-use crate::install::{Variant, build_library, new_folder};
 use crate::package::{archive, deb, version};
-use crate::setup::{self, unzip};
-use crate::tools::{cargo, checkout, output};
+use tooling::install::{Variant, build_library, new_folder};
+use tooling::setup::{self, unzip};
+use tooling::tools::{cargo, checkout, output};
 
 type Test = fn(&Context) -> Result<()>;
 const TESTS: [(&str, Test); 3] = [

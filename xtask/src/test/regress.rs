@@ -11,8 +11,8 @@ use pgserver::{Server, ServerOptions};
 use super::Context;
 use super::tally::Tally;
 use super::tap;
-use crate::install::{Variant, build_library, publish};
-use crate::tools::checkout;
+use tooling::install::{Variant, build_library, publish};
+use tooling::tools::checkout;
 
 /// SQL files of this prefix run on a server that does not preload the library.
 const WITHOUT_PRELOAD: &str = "nopreload_";

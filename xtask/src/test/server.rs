@@ -4,8 +4,8 @@ use anyhow::Result;
 use super::Context;
 use super::libtest;
 use super::tally::Tally;
-use crate::install::{Variant, build_library, publish};
-use crate::tools::cargo;
+use tooling::install::{Variant, build_library, publish};
+use tooling::tools::cargo;
 
 const PACKAGE: &str = "txn-server-tests";
 

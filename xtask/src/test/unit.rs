@@ -5,10 +5,10 @@ use super::Context;
 use super::libtest;
 use super::tally::Tally;
 use crate::check;
-use crate::tools::cargo;
+use tooling::tools::cargo;
 
 /// Packages whose tests run here; those of the server tests are a kind of their own.
-const PACKAGES: [&str; 9] = [
+const PACKAGES: [&str; 11] = [
     "geo",
     "history",
     "hotrow",
@@ -16,6 +16,8 @@ const PACKAGES: [&str; 9] = [
     "lane",
     "lookahead",
     "pgserver",
+    "tooling",
+    "txn-bench",
     "txn-top",
     "xtask",
 ];

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use super::{files, text};
-use crate::tools::checkout;
+use tooling::tools::checkout;
 
 /// Folders of the extension, from the ground up.
 const FLOORS: [&str; 8] = [
