@@ -92,6 +92,28 @@ pub static FAMILIES: &[(&str, &str)] = &[
 const MOST_WAREHOUSES: usize = 32;
 
 impl Series {
+    /// With these settings of the sessions in place of its own.
+    const fn with(self, settings: &'static [(&'static str, &'static str)]) -> Self {
+        Self { settings, ..self }
+    }
+
+    /// By this name.
+    const fn named(self, label: &'static str) -> Self {
+        Self { label, ..self }
+    }
+
+    /// Each client with rows of its own.
+    const fn apart(self) -> Self {
+        let rows = Rows::Different;
+        Self { rows, ..self }
+    }
+
+    /// On MariaDB.
+    const fn on_mariadb(self) -> Self {
+        let system = System::MariaDb;
+        Self { system, ..self }
+    }
+
     /// TPC-C's warehouses with so many clients; None for all other workloads.
     pub fn warehouses(&self, clients: usize) -> Option<usize> {
         match (self.workload.tables, self.rows) {
@@ -127,7 +149,8 @@ const SLOW_GROUP: &[(&str, &str)] = &[
     ("txn.group_lock", "on"),
 ];
 
-pub(super) const fn stock(label: &'static str, workload: &'static Workload) -> Series {
+/// On PostgreSQL without the library.
+const fn stock(label: &'static str, workload: &'static Workload) -> Series {
     Series {
         label,
         system: System::Stock,
@@ -137,38 +160,68 @@ pub(super) const fn stock(label: &'static str, workload: &'static Workload) -> S
     }
 }
 
-pub(super) const fn group(label: &'static str, workload: &'static Workload) -> Series {
+/// With the library, and nothing of it on but by settings.
+const fn loaded(label: &'static str, workload: &'static Workload) -> Series {
     Series {
-        label,
         system: System::Txn,
-        workload,
-        rows: Rows::Hot,
-        settings: GROUP_ON,
+        ..stock(label, workload)
     }
 }
 
-pub(super) const fn off(workload: &'static Workload) -> Series {
-    Series {
-        settings: &[],
-        ..group(OFF, workload)
-    }
+const fn group(label: &'static str, workload: &'static Workload) -> Series {
+    loaded(label, workload).with(GROUP_ON)
 }
 
 const fn queue(workload: &'static Workload) -> Series {
-    Series {
-        label: QUEUE,
-        system: System::Txn,
-        workload,
-        rows: Rows::Hot,
-        settings: QUEUE_ON,
-    }
+    loaded(QUEUE, workload).with(QUEUE_ON)
 }
 
 const fn different(workload: &'static Workload) -> Series {
-    Series {
-        rows: Rows::Different,
-        ..stock(DIFFERENT, workload)
-    }
+    stock(DIFFERENT, workload).apart()
+}
+
+/// The four variants of the demo.
+const fn four_ways(workload: &'static Workload) -> [Series; 4] {
+    [
+        stock(STOCK, workload),
+        queue(workload),
+        group(GROUP, workload),
+        different(workload),
+    ]
+}
+
+/// Stock, group lock, and each client with a row of its own.
+const fn three_ways(workload: &'static Workload) -> [Series; 3] {
+    [
+        stock(STOCK, workload),
+        group(GROUP, workload),
+        different(workload),
+    ]
+}
+
+/// The same where a commit takes 2 ms.
+const fn slow_ways(workload: &'static Workload) -> [Series; 3] {
+    let [stock, group, different] = three_ways(workload);
+    [
+        stock.with(SLOW),
+        group.with(SLOW_GROUP),
+        different.with(SLOW),
+    ]
+}
+
+/// Stock, the library with group lock off and on.
+const fn off_and_on(workload: &'static Workload) -> [Series; 3] {
+    [
+        stock(STOCK, workload),
+        loaded(OFF, workload),
+        group(GROUP, workload),
+    ]
+}
+
+/// These and a ceiling.
+const fn off_on_and(workload: &'static Workload, ceiling: Series) -> [Series; 4] {
+    let [stock, off, on] = off_and_on(workload);
+    [stock, off, on, ceiling]
 }
 
 /// What most benchmarks have in common.
@@ -183,23 +236,11 @@ const BASE: Benchmark = Benchmark {
     standby: None,
 };
 
-/// The four variants of the demo.
-macro_rules! four_ways {
-    ($workload:path) => {
-        &[
-            stock(STOCK, &$workload),
-            queue(&$workload),
-            group(GROUP, &$workload),
-            different(&$workload),
-        ]
-    };
-}
-
 pub static HOT_ROW: Benchmark = Benchmark {
     name: "hot-row",
     about: "UPDATE of one row by every client, each its own transaction",
     clients: &[1, 16, 64, 256, 1024],
-    series: four_ways!(workload::HOT_ROW),
+    series: &four_ways(&workload::HOT_ROW),
     ceiling: Some(DIFFERENT),
     ..BASE
 };
@@ -208,7 +249,7 @@ pub static HOT_LEDGER: Benchmark = Benchmark {
     name: "hot-ledger",
     about: "UPDATE of one row and INSERT into a ledger, in one transaction",
     clients: &[1, 16, 64, 256, 1024],
-    series: four_ways!(workload::HOT_LEDGER),
+    series: &four_ways(&workload::HOT_LEDGER),
     ceiling: Some(DIFFERENT),
     ..BASE
 };
@@ -217,7 +258,7 @@ static FOREIGN_KEY: Benchmark = Benchmark {
     name: "foreign-key",
     about: "the same with a foreign key from the ledger to the hot row",
     clients: &[16, 64, 256],
-    series: four_ways!(workload::FOREIGN_KEY),
+    series: &four_ways(&workload::FOREIGN_KEY),
     ceiling: Some(DIFFERENT),
     ..BASE
 };
@@ -226,7 +267,7 @@ static UPSERT: Benchmark = Benchmark {
     name: "upsert",
     about: "INSERT ... ON CONFLICT DO UPDATE of one row by every client",
     clients: &[16, 64, 256],
-    series: four_ways!(workload::UPSERT),
+    series: &four_ways(&workload::UPSERT),
     ceiling: Some(DIFFERENT),
     ..BASE
 };
@@ -235,7 +276,7 @@ static THINK_TIME: Benchmark = Benchmark {
     name: "think-time",
     about: "UPDATE of one row, and 5 ms of the client's own before its COMMIT",
     clients: &[16, 64, 256],
-    series: four_ways!(workload::THINK_TIME),
+    series: &four_ways(&workload::THINK_TIME),
     ceiling: Some(DIFFERENT),
     ..BASE
 };
@@ -245,10 +286,7 @@ static COMBINING: Benchmark = Benchmark {
     about: "the hot row with and without combining single-statement updates",
     clients: &[16, 64, 256],
     series: &[
-        Series {
-            settings: GROUP_ALONE,
-            ..group("each its own version", &workload::HOT_ROW)
-        },
+        group("each its own version", &workload::HOT_ROW).with(GROUP_ALONE),
         group(GROUP, &workload::HOT_ROW),
         different(&workload::HOT_ROW),
     ],
@@ -261,20 +299,7 @@ static COMMIT_LATENCY: Benchmark = Benchmark {
     name: "commit-latency",
     about: "the hot row where a commit takes 2 ms (commit_delay = 2000, commit_siblings = 0)",
     clients: &[64, 256],
-    series: &[
-        Series {
-            settings: SLOW,
-            ..stock(STOCK, &workload::HOT_ROW)
-        },
-        Series {
-            settings: SLOW_GROUP,
-            ..group(GROUP, &workload::HOT_ROW)
-        },
-        Series {
-            settings: SLOW,
-            ..different(&workload::HOT_ROW)
-        },
-    ],
+    series: &slow_ways(&workload::HOT_ROW),
     ceiling: Some(DIFFERENT),
     ..BASE
 };
@@ -284,14 +309,8 @@ static UNIFORM: Benchmark = Benchmark {
     about: "different rows: what group lock costs where nothing is hot",
     clients: &[1, 64],
     series: &[
-        Series {
-            rows: Rows::Different,
-            ..stock(STOCK, &workload::HOT_ROW)
-        },
-        Series {
-            rows: Rows::Different,
-            ..group(GROUP, &workload::HOT_ROW)
-        },
+        stock(STOCK, &workload::HOT_ROW).apart(),
+        group(GROUP, &workload::HOT_ROW).apart(),
     ],
     ..BASE
 };
@@ -318,33 +337,22 @@ static MARIADB: Benchmark = Benchmark {
     about: "the hot row against MariaDB's InnoDB, flush at commit, driven by sysbench",
     clients: &[1, 16, 64, 256],
     series: &[
-        Series {
-            system: System::MariaDb,
-            ..stock("MariaDB", &workload::HOT_ROW)
-        },
+        stock("MariaDB", &workload::HOT_ROW).on_mariadb(),
         group(GROUP, &workload::HOT_ROW),
-        Series {
-            label: "MariaDB different rows",
-            system: System::MariaDb,
-            ..different(&workload::HOT_ROW)
-        },
+        different(&workload::HOT_ROW)
+            .named("MariaDB different rows")
+            .on_mariadb(),
     ],
     baseline: "MariaDB",
     ..BASE
 };
-
-const REPLICATED: &[Series] = &[
-    stock(STOCK, &workload::HOT_ROW),
-    group(GROUP, &workload::HOT_ROW),
-    different(&workload::HOT_ROW),
-];
 
 const fn replicated(name: &'static str, about: &'static str, delay_ms: u64) -> Benchmark {
     Benchmark {
         name,
         about,
         clients: &[16, 64, 256],
-        series: REPLICATED,
+        series: &const { three_ways(&workload::HOT_ROW) },
         ceiling: Some(DIFFERENT),
         standby: Some(Standby { delay_ms }),
         ..BASE

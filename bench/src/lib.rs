@@ -35,6 +35,7 @@ mod report;
 mod results;
 mod rounds;
 mod runner;
+mod running;
 mod sample;
 mod scans;
 mod scratch;

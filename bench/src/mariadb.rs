@@ -1,9 +1,9 @@
 //! MariaDB as a site: a server of our own from the machine's packages, driven by sysbench.
 
 use std::collections::BTreeMap;
-use std::fs::{self, File};
+use std::fs;
 use std::path::PathBuf;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
@@ -12,6 +12,7 @@ use pgserver::ServerUser;
 
 use super::catalog::System;
 use super::pgbench::{Load, Outcome};
+use super::running::print_to;
 use super::sample::Sample;
 use super::scratch::Scratch;
 use super::site::{Description, Findings, Site};
@@ -77,12 +78,7 @@ impl MariaDbSite {
                 .iter()
                 .map(|(name, value)| format!("--{name}={value}")),
         );
-        let log = File::create(folder.path().join("log"))?;
-        command
-            .stdin(Stdio::null())
-            .stdout(log.try_clone()?)
-            .stderr(log)
-            .current_dir("/");
+        print_to(command.current_dir("/"), &folder.path().join("log"))?;
         let server = user
             .apply(&mut command)
             .spawn()

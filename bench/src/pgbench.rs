@@ -1,9 +1,8 @@
 //! Runs PostgreSQL's own load generator and reads what it reports.
 
-use std::fs::{self, File};
+use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitStatus, Stdio};
-use std::thread::sleep;
+use std::process::{Command, ExitStatus};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail, ensure};
@@ -11,10 +10,10 @@ use pgserver::Server;
 
 use super::latency::Latency;
 use super::pgbench_report::Report;
+use super::running::Running;
 use super::scratch::Scratch;
 use super::script::{Script, Source};
 use super::transactions::{self, Event, Transactions};
-use tooling::interrupt;
 
 /// How pgbench sends its statements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum, serde::Serialize)]
@@ -323,45 +322,16 @@ pub fn run_watched(
     tick: &mut Tick,
 ) -> anyhow::Result<(ExitStatus, String)> {
     let output_path = scratch.path().join("output");
-    let output = File::create(&output_path)?;
-    command
-        .stdin(Stdio::null())
-        .stdout(output.try_clone()?)
-        .stderr(output);
-    let program = command.get_program().to_string_lossy().into_owned();
-    let mut child = Running(
-        command
-            .spawn()
-            .with_context(|| format!("cannot start {program}"))?,
-    );
+    let mut child = Running::start(&mut command, &output_path)?;
     let overdue = Instant::now() + Duration::from_secs(seconds) + GRACE;
-    let status = loop {
-        interrupt::check()?;
-        if let Some(status) = child.0.try_wait()? {
-            break status;
-        }
-        if Instant::now() > overdue {
-            bail!(
-                "{program}, which was to take {seconds} s, was still running {} s after that: \
-                 sessions hang",
-                GRACE.as_secs()
-            );
-        }
-        tick()?;
-        sleep(Duration::from_millis(25));
+    let Some(status) = child.wait(overdue, tick)? else {
+        bail!(
+            "{}, which was to take {seconds} s, was still running {} s after that: sessions hang",
+            command.get_program().to_string_lossy(),
+            GRACE.as_secs()
+        );
     };
     Ok((status, fs::read_to_string(output_path)?))
-}
-
-/// A child that does not outlive an error.
-pub struct Running(pub Child);
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        if let Ok(None) = self.0.try_wait() {
-            self.0.kill().and_then(|()| self.0.wait()).ok();
-        }
-    }
 }
 
 fn log_files(folder: &Path) -> anyhow::Result<Vec<PathBuf>> {

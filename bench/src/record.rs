@@ -83,7 +83,7 @@ impl Run {
 }
 
 impl Ran for Run {
-    fn line(&self, rounds: usize) -> String {
+    fn line(&self) -> String {
         let waiting = self.samples.iter().map(|sample| sample.waiting).max();
         let mode = self.samples.last().map(|sample| sample.mode.as_str());
         let hot = mode.zip(waiting).map_or_else(
@@ -95,9 +95,8 @@ impl Ran for Run {
             retries => format!(", {} retries", thousands(retries as f64)),
         };
         format!(
-            "{:>2}/{rounds} {:>5} clients  {:<22} {:>8} tps  p50 {:>6} p99 {:>6} ms  \
+            "{:>5} clients  {:<22} {:>8} tps  p50 {:>6} p99 {:>6} ms  \
              checked {:>9}  {hot}{retries}",
-            self.turn.round,
             self.clients,
             self.variant,
             thousands(self.tps),

@@ -16,8 +16,8 @@ pub struct Turn {
 
 /// A finished run.
 pub trait Ran {
-    /// In one line.
-    fn line(&self, rounds: usize) -> String;
+    /// In one line, without its round.
+    fn line(&self) -> String;
 }
 
 /// Runs all variants of all places in each round. Fails with the first that fails.
@@ -35,7 +35,7 @@ pub fn in_rounds<P, V, R: Ran>(
                 interrupt::check()?;
                 let order = runs.len() + 1;
                 let run = run(Turn { order, round }, place, variant)?;
-                progress.print(&run.line(rounds));
+                progress.print(&format!("{round:>2}/{rounds} {}", run.line()));
                 progress.end();
                 runs.push(run);
             }
@@ -56,7 +56,7 @@ mod tests {
     use super::*;
 
     impl Ran for String {
-        fn line(&self, _: usize) -> String {
+        fn line(&self) -> String {
             self.clone()
         }
     }

@@ -3,7 +3,7 @@
 use std::collections::{BTreeSet, HashSet};
 use std::time::Duration;
 
-use anyhow::{Context, bail, ensure};
+use anyhow::{Context, bail};
 use pgserver::PgInstall;
 
 use super::catalog::{Benchmark, Rows, Series, System};
@@ -17,7 +17,7 @@ use super::record::{Record, Run, summarize};
 use super::rounds::{Turn, in_rounds};
 use super::script::{Script, Source};
 use super::site::{Findings, Site};
-use super::workload::{self, Effect, Tables, Workload};
+use super::workload::{Effect, Tables, Workload, check_clients};
 use super::{sysbench, tpcc};
 use tooling::interrupt;
 use tooling::machine::Machine;
@@ -51,12 +51,7 @@ impl Plan {
                 ..common.clone()
             },
         };
-        let possible = 1..=workload::MOST_CLIENTS;
-        ensure!(
-            plan.common.clients.iter().all(|n| possible.contains(n)),
-            "the numbers of clients must be from 1 to {}",
-            workload::MOST_CLIENTS
-        );
+        check_clients(&plan.common.clients)?;
         plan.check_packages().context(Lacking)?;
         plan.common.check()?;
         Ok(plan)

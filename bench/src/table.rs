@@ -141,6 +141,11 @@ pub fn ratio(spread: Option<Spread>) -> String {
     spread.map_or_else(String::new, |spread| format!("{:.2}", spread.median))
 }
 
+/// A share in percent.
+pub fn percent(share: f64) -> String {
+    format!("{:.1} %", 100.0 * share)
+}
+
 /// With as many digits as mean something.
 pub fn milliseconds(value: f64) -> String {
     let digits = match value {

@@ -1,5 +1,7 @@
 //! The loads that are measured, and how the data shows whether they did what they said.
 
+use anyhow::ensure;
+
 use super::books::Books;
 use super::pgbench::Protocol;
 use super::script::{Script, Source};
@@ -77,6 +79,16 @@ pub const RESET: &str = include_str!("../reset.sql");
 pub const HOT_ROWS: i64 = 120_000;
 /// With rows of their own, 100 apart.
 pub const MOST_CLIENTS: usize = 1024;
+
+/// Fails unless all tables have enough rows for each of these numbers of clients.
+pub fn check_clients(numbers: &[usize]) -> anyhow::Result<()> {
+    let possible = 1..=MOST_CLIENTS;
+    ensure!(
+        numbers.iter().all(|n| possible.contains(n)),
+        "the numbers of clients must be from 1 to {MOST_CLIENTS}"
+    );
+    Ok(())
+}
 
 pub mod lane;
 pub mod shapes;

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use anyhow::Result;
+use pgserver::PgInstall;
 use serde::Serialize;
 use txn_server_tests::faults::{Cycle, Fault, Limit, Options, run as run_cycles};
 
@@ -46,11 +47,11 @@ pub struct Args {
 
 /// What is written to `--out`.
 #[derive(Serialize)]
-pub struct Record<'a, R> {
-    pub machine: Machine,
-    pub postgresql: &'a str,
+struct Record<'a, R> {
+    machine: Machine,
+    postgresql: &'a str,
     #[serde(flatten)]
-    pub report: &'a R,
+    report: &'a R,
 }
 
 /// Runs the cycles; `true` when all have passed.
@@ -89,16 +90,27 @@ pub fn run(args: Args, pg_config: Option<&Path>) -> Result<bool> {
         interrupt::check().is_ok()
     })?;
     drop(progress);
-    if let Some(file) = &args.out {
-        let record = Record {
-            machine,
-            postgresql: &install.version,
-            report: &report,
-        };
-        write_json(&record, file)?;
-    }
+    keep(args.out.as_deref(), machine, &install, &report)?;
     tell(&report.hits, &report.build, &report.summary());
     Ok(report.failed == 0)
+}
+
+/// Writes the report to the file that was asked for, if one was.
+pub fn keep(
+    out: Option<&Path>,
+    machine: Machine,
+    install: &PgInstall,
+    report: &impl Serialize,
+) -> Result<()> {
+    let Some(file) = out else {
+        return Ok(());
+    };
+    let record = Record {
+        machine,
+        postgresql: &install.version,
+        report,
+    };
+    write_json(&record, file)
 }
 
 /// What was hit how often, by which library, and the verdict.

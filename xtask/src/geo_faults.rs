@@ -5,8 +5,7 @@ use std::path::{Path, PathBuf};
 use anyhow::Result;
 use txn_server_tests::geo_faults::{Cycle, Fault, Options, run as run_cycles};
 
-use crate::faults::{Record, failures, seed_of_the_clock, tell};
-use tooling::files::write_json;
+use crate::faults::{failures, keep, seed_of_the_clock, tell};
 use tooling::install::{Variant, build_library, install_scripts, publish};
 use tooling::interrupt;
 use tooling::machine::Machine;
@@ -67,14 +66,7 @@ pub fn run(args: Args, pg_config: Option<&Path>) -> Result<bool> {
         interrupt::check().is_ok()
     });
     drop(progress);
-    if let Some(file) = &args.out {
-        let record = Record {
-            machine,
-            postgresql: &install.version,
-            report: &report,
-        };
-        write_json(&record, file)?;
-    }
+    keep(args.out.as_deref(), machine, &install, &report)?;
     tell(&report.faults, &report.build, &report.summary());
     Ok((report.failed > 0) == args.control)
 }

@@ -1,6 +1,5 @@
 //! What group lock does not like.
 
-use super::several_rows::three_ways;
 use super::*;
 
 pub static ROLLBACKS: Benchmark = Benchmark {
@@ -39,7 +38,7 @@ pub static NON_HOT: Benchmark = Benchmark {
     name: "non-hot",
     about: "the hot row where an indexed column is updated and pages are full (fillfactor 100)",
     clients: &[16, 64],
-    series: three_ways!(workload::NON_HOT),
+    series: &three_ways(&workload::NON_HOT),
     ceiling: Some(DIFFERENT),
     ..BASE
 };

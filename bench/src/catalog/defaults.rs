@@ -2,27 +2,13 @@
 //! settings (txn.set_table) are the same decisions, so these are measured by the sessions'
 //! settings.
 
-use super::{BASE, Benchmark, STOCK, Series, group, stock};
-use crate::workload::{self, Workload};
-
-const fn with(
-    label: &'static str,
-    workload: &'static Workload,
-    settings: &'static [(&'static str, &'static str)],
-) -> Series {
-    Series {
-        settings,
-        ..group(label, workload)
-    }
-}
+use super::{BASE, Benchmark, STOCK, loaded, stock};
+use crate::workload;
 
 macro_rules! threshold {
     ($value:literal) => {
-        with(
-            concat!("hot_threshold ", $value),
-            &workload::HOT_LEDGER,
-            &[("txn.group_lock", "on"), ("txn.hot_threshold", $value)],
-        )
+        loaded(concat!("hot_threshold ", $value), &workload::HOT_LEDGER)
+            .with(&[("txn.group_lock", "on"), ("txn.hot_threshold", $value)])
     };
 }
 
@@ -45,11 +31,8 @@ pub static THRESHOLD: Benchmark = Benchmark {
 
 macro_rules! group_size {
     ($value:literal, $rollbacks:literal, $workload:path) => {
-        with(
-            concat!("group_size ", $value, ", ", $rollbacks),
-            &$workload,
-            &[("txn.group_lock", "on"), ("txn.group_size", $value)],
-        )
+        loaded(concat!("group_size ", $value, ", ", $rollbacks), &$workload)
+            .with(&[("txn.group_lock", "on"), ("txn.group_size", $value)])
     };
 }
 

@@ -33,38 +33,16 @@ const UNFLUSHED_VALIDATED: &[(&str, &str)] = &[
     ("synchronous_commit", "off"),
 ];
 
-const fn ours(
-    label: &'static str,
-    workload: &'static Workload,
-    settings: &'static [(&'static str, &'static str)],
-) -> Series {
-    Series {
-        settings,
-        ..group(label, workload)
-    }
-}
-
-const fn theirs(
-    label: &'static str,
-    workload: &'static Workload,
-    settings: &'static [(&'static str, &'static str)],
-) -> Series {
-    Series {
-        settings,
-        ..stock(label, workload)
-    }
-}
-
 const fn all(ways: &'static Ways) -> [Series; 8] {
     [
-        theirs(FOR_UPDATE, &ways.for_update, &[]),
-        theirs(ADVISORY, &ways.advisory, &[]),
-        theirs("REPEATABLE READ", &ways.plain, REPEATABLE_READ),
-        theirs("SSI", &ways.plain, SERIALIZABLE),
-        ours(OCC, &ways.plain, VALIDATED),
-        ours("group lock, undeclared", &ways.plain, GROUP_ON),
-        ours(LANE, &ways.writes, &[]),
-        ours(ALL_KEYS, &ways.all, VALIDATED),
+        stock(FOR_UPDATE, &ways.for_update),
+        stock(ADVISORY, &ways.advisory),
+        stock("REPEATABLE READ", &ways.plain).with(REPEATABLE_READ),
+        stock("SSI", &ways.plain).with(SERIALIZABLE),
+        loaded(OCC, &ways.plain).with(VALIDATED),
+        group("group lock, undeclared", &ways.plain),
+        loaded(LANE, &ways.writes),
+        loaded(ALL_KEYS, &ways.all).with(VALIDATED),
     ]
 }
 
@@ -82,13 +60,13 @@ macro_rules! tpcc {
                 family: Some(FAMILY),
                 clients: &[16, 64],
                 series: &[
-                    theirs(FOR_UPDATE, &STOCK, &[]),
-                    theirs("REPEATABLE READ", &STOCK, REPEATABLE_READ),
-                    theirs("SSI", &STOCK, SERIALIZABLE),
-                    ours("group lock, undeclared", &STOCK, GROUP_ON),
-                    ours(OCC, &OURS, UNDECLARED_VALIDATED),
-                    ours(LANE, &OURS, &[]),
-                    ours("lane, range OCC", &OURS, VALIDATED),
+                    stock(FOR_UPDATE, &STOCK),
+                    stock("REPEATABLE READ", &STOCK).with(REPEATABLE_READ),
+                    stock("SSI", &STOCK).with(SERIALIZABLE),
+                    group("group lock, undeclared", &STOCK),
+                    loaded(OCC, &OURS).with(UNDECLARED_VALIDATED),
+                    loaded(LANE, &OURS),
+                    loaded("lane, range OCC", &OURS).with(VALIDATED),
                 ],
                 baseline: FOR_UPDATE,
                 ..BASE
@@ -119,8 +97,8 @@ macro_rules! lane {
                 family: Some(FAMILY),
                 clients: &[4, 16, 64],
                 series: &[
-                    theirs(FOR_UPDATE, &lane::STATEMENTS_FOR_UPDATE, &[]),
-                    ours(LANE, &lane::STATEMENTS, &[]),
+                    stock(FOR_UPDATE, &lane::STATEMENTS_FOR_UPDATE),
+                    loaded(LANE, &lane::STATEMENTS),
                 ],
                 baseline: FOR_UPDATE,
                 ..BASE
@@ -131,11 +109,11 @@ macro_rules! lane {
                 family: Some(FAMILY),
                 clients: &[16, 64],
                 series: &[
-                    theirs(FOR_UPDATE, &lane::ZIPF_12.for_update, &[]),
-                    ours(ALL_KEYS, &lane::ZIPF_12.all, VALIDATED),
-                    ours("10 of 100 by txn.run", &lane::RUN_10, VALIDATED),
-                    ours("50 of 100 by txn.run", &lane::RUN_50, VALIDATED),
-                    ours("all by txn.run", &lane::RUN_100, VALIDATED),
+                    stock(FOR_UPDATE, &lane::ZIPF_12.for_update),
+                    loaded(ALL_KEYS, &lane::ZIPF_12.all).with(VALIDATED),
+                    loaded("10 of 100 by txn.run", &lane::RUN_10).with(VALIDATED),
+                    loaded("50 of 100 by txn.run", &lane::RUN_50).with(VALIDATED),
+                    loaded("all by txn.run", &lane::RUN_100).with(VALIDATED),
                 ],
                 baseline: ALL_KEYS,
                 ..BASE
@@ -146,9 +124,9 @@ macro_rules! lane {
                 family: Some(FAMILY),
                 clients: &[16, 64],
                 series: &[
-                    ours(LANE, &lane::ZIPF_12.writes, &[]),
-                    ours(ROLLBACKS, &lane::ROLLBACKS, &[]),
-                    theirs("sorted FOR UPDATE, rollbacks", &lane::ROLLBACKS_FOR_UPDATE, &[]),
+                    loaded(LANE, &lane::ZIPF_12.writes),
+                    loaded(ROLLBACKS, &lane::ROLLBACKS),
+                    stock("sorted FOR UPDATE, rollbacks", &lane::ROLLBACKS_FOR_UPDATE),
                 ],
                 baseline: LANE,
                 ..BASE
@@ -159,11 +137,11 @@ macro_rules! lane {
                 family: Some(FAMILY),
                 clients: &[1],
                 series: &[
-                    ours(UNDECLARED, &lane::ALONE_PLAIN, UNFLUSHED),
-                    ours("lane, all keys", &lane::ALONE_ALL, UNFLUSHED),
-                    ours("undeclared, range OCC", &lane::ALONE_PLAIN, UNFLUSHED_VALIDATED),
-                    ours(ALL_KEYS, &lane::ALONE_ALL, UNFLUSHED_VALIDATED),
-                    theirs(FOR_UPDATE, &lane::ALONE_FOR_UPDATE, UNFLUSHED),
+                    loaded(UNDECLARED, &lane::ALONE_PLAIN).with(UNFLUSHED),
+                    loaded("lane, all keys", &lane::ALONE_ALL).with(UNFLUSHED),
+                    loaded("undeclared, range OCC", &lane::ALONE_PLAIN).with(UNFLUSHED_VALIDATED),
+                    loaded(ALL_KEYS, &lane::ALONE_ALL).with(UNFLUSHED_VALIDATED),
+                    stock(FOR_UPDATE, &lane::ALONE_FOR_UPDATE).with(UNFLUSHED),
                 ],
                 baseline: UNDECLARED,
                 ..BASE
@@ -177,8 +155,8 @@ macro_rules! lane {
                 family: Some(FAMILY),
                 clients: &[64],
                 series: &[
-                    theirs(FOR_UPDATE, &lane::ZIPF_12.for_update, &[]),
-                    ours(LANE, &lane::ZIPF_12.writes, &[]),
+                    stock(FOR_UPDATE, &lane::ZIPF_12.for_update),
+                    loaded(LANE, &lane::ZIPF_12.writes),
                 ],
                 baseline: FOR_UPDATE,
                 standby: Some(Standby { delay_ms: 1 }),

@@ -2,23 +2,11 @@
 
 use super::*;
 
-/// Stock, group lock, and each client with a row of its own.
-macro_rules! three_ways {
-    ($workload:path) => {
-        &[
-            stock(STOCK, &$workload),
-            group(GROUP, &$workload),
-            different(&$workload),
-        ]
-    };
-}
-pub(super) use three_ways;
-
 pub static ROWS_8: Benchmark = Benchmark {
     name: "rows-8",
     about: "UPDATE of one of 8 rows, each its own transaction",
     clients: &[16, 64, 256],
-    series: three_ways!(workload::ROWS_8),
+    series: &three_ways(&workload::ROWS_8),
     ceiling: Some(DIFFERENT),
     ..BASE
 };
@@ -27,7 +15,7 @@ pub static ROWS_64: Benchmark = Benchmark {
     name: "rows-64",
     about: "UPDATE of one of 64 rows",
     clients: &[16, 64, 256],
-    series: three_ways!(workload::ROWS_64),
+    series: &three_ways(&workload::ROWS_64),
     ceiling: Some(DIFFERENT),
     ..BASE
 };
@@ -36,7 +24,7 @@ pub static ZIPF: Benchmark = Benchmark {
     name: "zipf",
     about: "UPDATE of one of 10,000 rows, by Zipf's law with exponent 0.99",
     clients: &[16, 64, 256],
-    series: three_ways!(workload::ZIPF),
+    series: &three_ways(&workload::ZIPF),
     ceiling: Some(DIFFERENT),
     ..BASE
 };

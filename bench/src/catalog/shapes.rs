@@ -1,7 +1,6 @@
 //! What applications and ORMs write: each shape of a transaction on stock PostgreSQL, with group
 //! lock, and on different rows.
 
-use super::several_rows::three_ways;
 use super::*;
 use crate::workload::shapes;
 
@@ -35,7 +34,7 @@ macro_rules! shapes {
                 about: $about,
                 family: Some(PLAIN),
                 clients: CLIENTS,
-                series: three_ways!($workload),
+                series: &const { three_ways(&$workload) },
                 ceiling: Some(DIFFERENT),
                 ..BASE
             },)*
@@ -44,20 +43,7 @@ macro_rules! shapes {
                 about: concat!($about, ", where a commit takes 2 ms"),
                 family: Some(SLOW_COMMITS),
                 clients: CLIENTS,
-                series: &[
-                    Series {
-                        settings: SLOW,
-                        ..stock(STOCK, &$workload)
-                    },
-                    Series {
-                        settings: SLOW_GROUP,
-                        ..group(GROUP, &$workload)
-                    },
-                    Series {
-                        settings: SLOW,
-                        ..different(&$workload)
-                    },
-                ],
+                series: &const { slow_ways(&$workload) },
                 ceiling: Some(DIFFERENT),
                 ..BASE
             },)*
@@ -66,7 +52,7 @@ macro_rules! shapes {
                 about: concat!($about, ", with a synchronous standby, 1 ms there and back each"),
                 family: Some(REPLICATED),
                 clients: CLIENTS,
-                series: three_ways!($workload),
+                series: &const { three_ways(&$workload) },
                 ceiling: Some(DIFFERENT),
                 standby: Some(Standby { delay_ms: 1 }),
                 ..BASE

@@ -8,18 +8,8 @@ pub const ABOUT: &str = "sysbench's OLTP scripts, skewed and uniform: one table 
 
 const UNIFORM: &str = "uniform keys (U)";
 
-macro_rules! skewed {
-    ($skewed:path, $uniform:path) => {
-        &[
-            stock(STOCK, &$skewed),
-            off(&$skewed),
-            group(GROUP, &$skewed),
-            Series {
-                label: UNIFORM,
-                ..different(&$uniform)
-            },
-        ]
-    };
+const fn skewed(skewed: &'static Workload, uniform: &'static Workload) -> [Series; 4] {
+    off_on_and(skewed, different(uniform).named(UNIFORM))
 }
 
 macro_rules! sysbench {
@@ -31,7 +21,7 @@ macro_rules! sysbench {
                     about: concat!("sysbench's ", $script, ", a fifth of draws one row of 100,000"),
                     family: Some(FAMILY),
                     clients: &[16, 64],
-                    series: skewed!($pareto, $uniform),
+                    series: &const { skewed(&$pareto, &$uniform) },
                     ceiling: Some(UNIFORM),
                     ..BASE
                 },
@@ -40,7 +30,7 @@ macro_rules! sysbench {
                     about: concat!("sysbench's ", $script, ", 3 of 4 draws 1000 rows of 100,000"),
                     family: Some(FAMILY),
                     clients: &[16, 64],
-                    series: skewed!($special, $uniform),
+                    series: &const { skewed(&$special, &$uniform) },
                     ceiling: Some(UNIFORM),
                     ..BASE
                 },
@@ -49,11 +39,7 @@ macro_rules! sysbench {
                     about: concat!("sysbench's ", $script, ", uniform over 100,000 rows"),
                     family: Some(FAMILY),
                     clients: &[16, 64],
-                    series: &[
-                        stock(STOCK, &$uniform),
-                        off(&$uniform),
-                        group(GROUP, &$uniform),
-                    ],
+                    series: &const { off_and_on(&$uniform) },
                     ..BASE
                 },
             )*

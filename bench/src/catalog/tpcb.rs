@@ -8,27 +8,19 @@ pub const IMMEDIATE: &[(&str, &str)] = &[
     ("txn.follower_reads", "immediate"),
 ];
 
-macro_rules! ways_to_read {
-    ($workload:path) => {
-        &[
-            stock(STOCK, &$workload),
-            Series {
-                settings: WAIT,
-                ..group("group lock wait", &$workload)
-            },
-            Series {
-                settings: IMMEDIATE,
-                ..group("group lock immediate", &$workload)
-            },
-        ]
-    };
+const fn ways_to_read(workload: &'static Workload) -> [Series; 3] {
+    [
+        stock(STOCK, workload),
+        loaded("group lock wait", workload).with(WAIT),
+        loaded("group lock immediate", workload).with(IMMEDIATE),
+    ]
 }
 
 pub static TPCB_1: Benchmark = Benchmark {
     name: "tpcb-1",
     about: "pgbench's TPC-B at scale 1: one branch, ten tellers; txn.follower_reads = wait and immediate",
     clients: &[1, 16, 64],
-    series: ways_to_read!(workload::TPCB_1),
+    series: &ways_to_read(&workload::TPCB_1),
     ..BASE
 };
 
@@ -36,6 +28,6 @@ pub static TPCB_10: Benchmark = Benchmark {
     name: "tpcb-10",
     about: "the same at scale 10",
     clients: &[1, 16, 64],
-    series: ways_to_read!(workload::TPCB_10),
+    series: &ways_to_read(&workload::TPCB_10),
     ..BASE
 };

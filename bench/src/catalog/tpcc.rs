@@ -18,15 +18,9 @@ macro_rules! tpcc {
                     about: concat!("TPC-C by ", $about, ", warehouses: ", $warehouses),
                     family: Some(FAMILY),
                     clients: &[16, 64],
-                    series: &[
-                        stock(STOCK, &WORKLOAD),
-                        off(&WORKLOAD),
-                        group(GROUP, &WORKLOAD),
-                        Series {
-                            label: A_WAREHOUSE_EACH,
-                            ..different(&WORKLOAD)
-                        },
-                    ],
+                    series: &const {
+                        off_on_and(&WORKLOAD, different(&WORKLOAD).named(A_WAREHOUSE_EACH))
+                    },
                     ceiling: Some(A_WAREHOUSE_EACH),
                     ..BASE
                 }

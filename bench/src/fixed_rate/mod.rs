@@ -18,7 +18,7 @@ use super::common::{Common, or_own};
 use super::pgbench::Arrivals;
 use super::plan::{Entry, Kind};
 use super::variant::{Variant, variant};
-use super::workload::MOST_CLIENTS;
+use super::workload::check_clients;
 
 const NAME: &str = "fixed-rate";
 const ABOUT: &str =
@@ -105,11 +105,7 @@ impl Plan {
             plan.hot.per_second > 0 && plan.cold.per_second > 0,
             "at least one transaction a second has to arrive"
         );
-        let mut clients = plan.common.clients.iter();
-        ensure!(
-            clients.all(|n| (1..=MOST_CLIENTS).contains(n)),
-            "the numbers of clients must be from 1 to {MOST_CLIENTS}"
-        );
+        check_clients(&plan.common.clients)?;
         Ok(plan)
     }
 }

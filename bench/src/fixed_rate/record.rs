@@ -13,7 +13,7 @@ use crate::rounds::{Ran, Turn};
 use crate::sample::Sample;
 use crate::site::{Description, Findings};
 use crate::stats::{Group, Spread};
-use crate::table::{Row, Sheet, latency, range, ratio};
+use crate::table::{Row, Sheet, latency, percent, range, ratio};
 use crate::transactions::{End, Event};
 use crate::variant::Variant;
 use tooling::machine::Machine;
@@ -269,7 +269,7 @@ impl Line {
             self.variant.to_owned(),
             thousands(self.tps.median),
             range(self.tps),
-            format!("{:.1} %", 100.0 * self.failed.median),
+            percent(self.failed.median),
             latency(self.p50_ms),
             latency(self.p99_ms),
             ratio(self.to_baseline),
@@ -305,7 +305,7 @@ impl Record {
 }
 
 impl Ran for Run {
-    fn line(&self, rounds: usize) -> String {
+    fn line(&self) -> String {
         let class = |class: &ClassRun| {
             format!(
                 "  {}: {:>8} committed, {:>8} skipped, {:>4} refused",
@@ -317,8 +317,8 @@ impl Ran for Run {
         };
         let classes: String = self.classes.iter().map(class).collect();
         format!(
-            "{:>2}/{rounds} {:>5} clients  {:<12}{classes}  checked",
-            self.turn.round, self.clients, self.variant
+            "{:>5} clients  {:<12}{classes}  checked",
+            self.clients, self.variant
         )
     }
 }

@@ -11,7 +11,7 @@ pub mod cluster;
 mod draws;
 pub mod load;
 pub mod paper;
-mod place;
+pub mod place;
 mod record;
 pub mod report;
 mod runner;
@@ -36,7 +36,7 @@ use super::plan::{Entry, Kind, Lacking};
 use super::table::once;
 use catalog::{ALL, Benchmark};
 pub use place::At;
-use place::{ROUND_TRIPS, labels};
+use place::{ROUND_TRIPS, check_rtt, labels};
 use runner::{Place, Plan};
 use variant::Variant;
 pub use workload::Sizes;
@@ -116,6 +116,7 @@ impl Options {
             seconds: common.seconds,
             rounds: common.rounds,
         };
+        common.check()?;
         plan.check()?;
         Ok(plan)
     }
@@ -125,11 +126,7 @@ impl Options {
         if self.rtt.is_empty() {
             return Ok(ROUND_TRIPS.map(|trips| trips.to_vec()).to_vec());
         }
-        let is_time = |rtt: &f64| (0.0..=10_000.0).contains(rtt);
-        ensure!(
-            self.rtt.iter().all(is_time),
-            "round trips take from 0 to 10000 ms"
-        );
+        check_rtt(&self.rtt)?;
         let reversed = self.rtt.iter().rev().copied().collect();
         Ok(vec![self.rtt.clone(), reversed])
     }

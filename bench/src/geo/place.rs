@@ -1,5 +1,7 @@
 //! The axes along which the benchmarks go, and places on them.
 
+use anyhow::{Result, ensure};
+
 use super::workload::Kind;
 use crate::axis::{self, count};
 
@@ -63,6 +65,22 @@ impl At {
         let from = |site: &Vec<f64>| (0..site.len()).map(at).collect();
         site.iter().map(from).collect()
     }
+}
+
+/// Fails unless these are round trips in milliseconds that a line can have.
+pub fn check_rtt(rtt: &[f64]) -> Result<()> {
+    let is_time = |rtt: &f64| (0.0..=10_000.0).contains(rtt);
+    ensure!(
+        rtt.iter().all(is_time),
+        "round trips take from 0 to 10000 ms"
+    );
+    Ok(())
+}
+
+/// Fails unless it is an exponent of Zipf's law.
+pub fn check_theta(theta: f64) -> Result<()> {
+    ensure!(theta >= 0.0 && theta.is_finite(), "theta is 0 or more");
+    Ok(())
 }
 
 type Axis = axis::Axis<At>;

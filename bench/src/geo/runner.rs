@@ -10,8 +10,8 @@ use pgserver::PgInstall;
 use super::catalog::{BASELINES, Benchmark};
 use super::cluster::Layout;
 use super::draws::Draws;
-use super::load::{self, Clock, Seen, Watch, Watched};
-use super::place::At;
+use super::load::{self, Clock, Seen, Watched};
+use super::place::{At, check_theta};
 use super::record::{Hold, PlaceRecord, Record, Run, VariantRecord, summarize};
 use super::session::{Manner, Session, random};
 use super::site::Site;
@@ -71,10 +71,6 @@ struct Contenders {
 impl Plan {
     /// Fails when the plan cannot be run.
     pub fn check(&self) -> Result<()> {
-        ensure!(
-            self.seconds > 0 && self.rounds > 0,
-            "a benchmark takes at least one second and one round"
-        );
         let nodes = |one: &At| one.group_lock.is_some();
         let mut kinds = self.places.iter().map(|place| nodes(&place.at));
         let first = kinds.next().context("a benchmark without a place")?;
@@ -91,10 +87,7 @@ impl Plan {
             let at = &place.at;
             ensure!(at.clients > 0, "there has to be a client");
             ensure!(at.distributed <= 100, "percent go to 100");
-            ensure!(
-                at.theta >= 0.0 && at.theta.is_finite(),
-                "theta is 0 or more"
-            );
+            check_theta(at.theta)?;
             ensure!(
                 (1..=at.operations).contains(&at.batches),
                 "{} operations do not come in {} batches",
@@ -278,13 +271,7 @@ impl Plan {
         clock: &Clock,
         work: impl FnOnce() -> Result<Seen>,
     ) -> Result<(Seen, Watched)> {
-        let (table, key) = at.kind.schema().held;
-        let watch = Watch {
-            cluster: &site.cluster,
-            table,
-            key,
-            every: SAMPLE_EVERY,
-        };
+        let watch = site.watch(at.kind.schema(), SAMPLE_EVERY);
         scope(|threads| {
             threads.spawn(|| site.change(at, clock));
             watch.during(clock, work)

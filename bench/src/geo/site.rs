@@ -7,7 +7,7 @@ use anyhow::{Context, Result, ensure};
 use pgserver::PgInstall;
 
 use super::cluster::{Cluster, Layout};
-use super::load::Clock;
+use super::load::{Clock, Watch};
 use super::place::At;
 use super::workload::{Schema, Sizes};
 
@@ -106,6 +106,17 @@ impl Site {
     pub fn check(&self, schema: &Schema, before: &[i64], effects: &[i64]) -> Result<()> {
         self.cluster.settle()?;
         compare(schema.columns, before, &self.books(schema)?, effects)
+    }
+
+    /// What is watched of its nodes while clients run; held rows `every` so often.
+    pub fn watch(&self, schema: &Schema, every: Duration) -> Watch<'_> {
+        let (table, key) = schema.held;
+        Watch {
+            cluster: &self.cluster,
+            table,
+            key,
+            every,
+        }
     }
 
     /// Bursts to each node in a second without clients: the coordinators' own.

@@ -6,7 +6,7 @@ use super::paper;
 use super::record::{Line, Record, Run};
 use super::variant::color_of;
 use crate::rounds::Ran;
-use crate::table::{Row, Sheet, latency, milliseconds, ratio};
+use crate::table::{Row, Sheet, latency, milliseconds, percent, ratio};
 
 /// All lines, grouped by places; ratios, and the hold at each node, at the end.
 pub fn sheet(record: &Record) -> Sheet {
@@ -41,7 +41,7 @@ fn row(record: &Record, line: &Line) -> Row {
         line.variant.name().to_owned(),
         rate(Some(line.tps.median)),
         format!("{min} … {max}"),
-        format!("{:.1} %", 100.0 * line.refused.median),
+        percent(line.refused.median),
         latency(line.p50_ms),
         latency(line.p95_ms),
         latency(line.p99_ms),
@@ -112,7 +112,7 @@ pub fn notes(record: &Record) -> Vec<String> {
 }
 
 impl Ran for Run {
-    fn line(&self, rounds: usize) -> String {
+    fn line(&self) -> String {
         let latency = self.latency_ms.map_or_else(String::new, |ms| {
             format!(
                 "p50 {:>6} p99 {:>6} ms",
@@ -129,9 +129,8 @@ impl Ran for Run {
             Some(wrong) => format!("DOES NOT COUNT: {wrong}"),
         };
         format!(
-            "{:>2}/{rounds} {:<26} {:<12} {:>6} tps  {latency}  {} refused  {:.1} trips  hold {}  \
+            "{:<26} {:<12} {:>6} tps  {latency}  {} refused  {:.1} trips  hold {}  \
          {verdict}",
-            self.turn.round,
             self.place,
             self.variant.name(),
             rate(Some(self.tps)),

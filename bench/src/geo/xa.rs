@@ -21,7 +21,7 @@ use super::session::random;
 use super::site::Site;
 use super::transaction::Transaction;
 use super::workload::{Kind, Schema, Sizes};
-use crate::pgbench::Running;
+use crate::running::Running;
 use tooling::tools::output;
 
 const LIBRARIES: &str = include_str!("../../geo/xa/pom.xml");

@@ -10,7 +10,7 @@ use rand_distr::{Distribution, Zipf};
 
 use super::form::Form;
 use super::schema::SCHEMA;
-use crate::geo::load::{self, Clock, Seen, Watch, Watched};
+use crate::geo::load::{self, Clock, Seen, Watched};
 use crate::geo::site::Site;
 
 /// What is not counted at the start of a run: the coordinator learns delays.
@@ -36,13 +36,7 @@ impl Load<'_> {
     pub fn run(&self) -> Result<(Seen, Watched)> {
         let clients = load::connect(self.clients, |number| self.client(number))?;
         let clock = Clock::start(WARM_UP, Duration::from_secs(self.seconds));
-        let (table, key) = SCHEMA.held;
-        let watch = Watch {
-            cluster: &self.site.cluster,
-            table,
-            key,
-            every: SAMPLE_EVERY,
-        };
+        let watch = self.site.watch(&SCHEMA, SAMPLE_EVERY);
         watch.during(&clock, || load::run(clients, &clock))
     }
 

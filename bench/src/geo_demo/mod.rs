@@ -13,6 +13,7 @@ use anyhow::{Context, Result, ensure};
 
 use crate::geo::Sizes;
 use crate::geo::cluster::Layout;
+use crate::geo::place::{check_rtt, check_theta};
 use crate::geo::site::Site;
 use crate::geo::variant::Variant;
 use crate::latency::Latency;
@@ -74,15 +75,8 @@ pub struct Args {
 impl Args {
     fn check(&self) -> Result<()> {
         ensure!(!self.rtt.is_empty(), "there has to be a node");
-        let is_time = |rtt: &f64| (0.0..=10_000.0).contains(rtt);
-        ensure!(
-            self.rtt.iter().all(is_time),
-            "round trips take from 0 to 10000 ms"
-        );
-        ensure!(
-            self.theta >= 0.0 && self.theta.is_finite(),
-            "theta is 0 or more"
-        );
+        check_rtt(&self.rtt)?;
+        check_theta(self.theta)?;
         ensure!(
             self.rounds > 0 && self.seconds > 0 && self.clients > 0,
             "rounds, seconds and clients are at least 1"

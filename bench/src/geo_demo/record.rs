@@ -134,7 +134,7 @@ impl Run {
 }
 
 impl Ran for Run {
-    fn line(&self, rounds: usize) -> String {
+    fn line(&self) -> String {
         let holds: Vec<String> = self
             .holds
             .iter()
@@ -150,8 +150,7 @@ impl Ran for Run {
             Some(wrong) => format!("DATA WRONG: {wrong}"),
         };
         format!(
-            "{:>2}/{rounds} {:<12} {:<22} {:>6} tps  p50 {:>6} p99 {:>6} ms  hold {}  {} refused  {}",
-            self.turn.round,
+            "{:<12} {:<22} {:>6} tps  p50 {:>6} p99 {:>6} ms  hold {}  {} refused  {}",
             self.variant.name(),
             self.form.name(),
             rate(Some(self.tps)),

@@ -10,7 +10,7 @@ use crate::geo::variant::{Variant, color_of};
 use crate::report::chart::{Axis, Curve, from_zero, value};
 use crate::report::{Report, figure, row};
 use crate::stats::Spread;
-use crate::table::{Row, Sheet, milliseconds, once, ratio};
+use crate::table::{Row, Sheet, milliseconds, once, percent, ratio};
 
 /// All lines, grouped by forms.
 pub fn sheet(record: &Record) -> Sheet {
@@ -37,7 +37,7 @@ fn row_of(line: &Line) -> Row {
         ratio(line.to_baseline),
         milliseconds(line.p50_ms.median),
         milliseconds(line.p99_ms.median),
-        format!("{:.1} %", 100.0 * line.refused.median),
+        percent(line.refused.median),
     ];
     let holds = line.hold_p50_ms.iter().zip(&line.hold_p99_ms);
     cells.extend(holds.map(|(p50, p99)| {

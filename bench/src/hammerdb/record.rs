@@ -152,11 +152,10 @@ impl Run {
 }
 
 impl Ran for Run {
-    fn line(&self, rounds: usize) -> String {
+    fn line(&self) -> String {
         format!(
-            "{:>2}/{rounds} {:>5} users  {:<22} {:>8} NOPM  {:>4} warehouses  checked  \
+            "{:>5} users  {:<22} {:>8} NOPM  {:>4} warehouses  checked  \
              {} failed, {} deadlocks",
-            self.turn.round,
             self.clients,
             self.variant,
             thousands(self.nopm as f64),

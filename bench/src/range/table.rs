@@ -134,7 +134,7 @@ fn share(part: u64, all: u64) -> String {
 }
 
 impl Ran for Run {
-    fn line(&self, rounds: usize) -> String {
+    fn line(&self) -> String {
         let class = |class: &ClassRun| {
             let deadlocks = match class.deadlocks {
                 0 => String::new(),
@@ -148,10 +148,7 @@ impl Ran for Run {
             )
         };
         let classes: String = self.classes.iter().map(class).collect();
-        format!(
-            "{:>2}/{rounds} {:<16} {:<28}{classes}  checked",
-            self.turn.round, self.place, self.variant
-        )
+        format!("{:<16} {:<28}{classes}  checked", self.place, self.variant)
     }
 }
 
@@ -170,7 +167,7 @@ mod tests {
     #[test]
     fn a_run_tells_its_classes_apart() {
         let run = crate::range::record::tests::run(2, "10 keys", "SSI", 14, 900);
-        let line = run.line(5);
+        let line = run.line();
         assert!(
             line.contains("point   1,000 tps,      0 refused")
                 && line.contains("bulk      14 tps,    900 refused"),

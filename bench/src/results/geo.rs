@@ -4,7 +4,7 @@ use super::records::{File, Geo, GeoLine, Record};
 use super::{command, list, origin, rate, ratio, table, variants};
 use crate::geo::paper::{self, Measured};
 use crate::geo::{At, options};
-use crate::table::milliseconds;
+use crate::table::{milliseconds, percent};
 
 impl GeoLine {
     fn measured(&self) -> Measured<'_> {
@@ -28,7 +28,7 @@ impl GeoLine {
             self.place.clone(),
             self.variant.clone(),
             rate(self.tps),
-            format!("{:.1} %", 100.0 * self.refused.median),
+            percent(self.refused.median),
             latency(self.p50_ms),
             latency(self.p99_ms),
             format!("{:.1}", self.trips.median),

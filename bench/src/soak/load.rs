@@ -1,19 +1,17 @@
 //! The mixed load: a pgbench process for each of its parts.
 
-use std::fs::{self, File};
-use std::process::Stdio;
-use std::thread::sleep;
-use std::time::{Duration, Instant};
+use std::fs;
+use std::time::Instant;
 
 use anyhow::{Context, bail, ensure};
 use pgserver::Server;
 
 use super::parts::{Outcome, PARTS, Part, RECONNECTS_PER_SECOND, Told};
-use crate::pgbench::{Failure, GRACE, MAX_TRIES, Running, add_scripts};
+use crate::pgbench::{Failure, GRACE, MAX_TRIES, add_scripts};
 use crate::pgbench_report::Report;
+use crate::running::Running;
 use crate::scratch::Scratch;
 use crate::script::Script;
-use tooling::interrupt;
 
 /// A running load.
 pub struct Load {
@@ -81,19 +79,12 @@ impl Load {
             child,
         } in &mut self.parts
         {
-            let status = loop {
-                interrupt::check()?;
-                if let Some(status) = child.0.try_wait()? {
-                    break status;
-                }
-                if Instant::now() > overdue {
-                    bail!(
-                        "\"{}\" still ran {} s after its time: sessions hang",
-                        part.name,
-                        GRACE.as_secs()
-                    );
-                }
-                sleep(Duration::from_millis(50));
+            let Some(status) = child.wait(overdue, &mut || Ok(()))? else {
+                bail!(
+                    "\"{}\" still ran {} s after its time: sessions hang",
+                    part.name,
+                    GRACE.as_secs()
+                );
             };
             let output = output(&self.scratch, part)?;
             let report = Report::parse(&output)
@@ -156,12 +147,5 @@ fn start(
     if part.reconnects {
         pgbench.arg("--connect");
     }
-    let output = File::create(scratch.path().join(part.name))?;
-    let child = pgbench
-        .stdin(Stdio::null())
-        .stdout(output.try_clone()?)
-        .stderr(output)
-        .spawn()
-        .context("cannot start pgbench")?;
-    Ok(Running(child))
+    Running::start(&mut pgbench, &scratch.path().join(part.name))
 }
