@@ -132,6 +132,34 @@ fn doc_comments_say_what_the_caller_gets() {
     assert!(vague <= THE_SAMES, "{vague} begin with \"The same\"");
 }
 
+/// Packages whose README has a table of all files and folders of their sources.
+const TABLES_OF_FILES: [(&str, &str); 4] = [
+    ("bench/src/README.md", "bench/src"),
+    ("crates/pgserver/README.md", "crates/pgserver/src"),
+    ("crates/tooling/README.md", "crates/tooling/src"),
+    ("xtask/README.md", "xtask/src"),
+];
+
+#[test]
+fn readmes_name_all_files() {
+    for (readme, folder) in TABLES_OF_FILES {
+        let named = text(&checkout().join(readme));
+        for entry in fs::read_dir(checkout().join(folder)).unwrap() {
+            let path = entry.unwrap().path();
+            let name = path.file_name().unwrap().to_string_lossy().into_owned();
+            let wanted = match path.is_dir() {
+                true => format!("`{name}/"),
+                false => format!("`{name}`"),
+            };
+            let needs_none = name == "lib.rs" || !path.is_dir() && !name.ends_with(".rs");
+            assert!(
+                needs_none || named.contains(&wanted),
+                "{readme} does not name {name}"
+            );
+        }
+    }
+}
+
 /// Where Markdown's links lead, without what is not in the tree.
 fn links(page: &str) -> Vec<&str> {
     let mut fenced = false;
