@@ -199,7 +199,7 @@ const fn three_ways(workload: &'static Workload) -> [Series; 3] {
     ]
 }
 
-/// The same where a commit takes 2 ms.
+/// These three where a commit takes 2 ms.
 const fn slow_ways(workload: &'static Workload) -> [Series; 3] {
     let [stock, group, different] = three_ways(workload);
     [

@@ -1,5 +1,5 @@
-//! What the commands of `cargo xtask` and the benchmarks need: PostgreSQL and other programs, builds
-//! of the library, progress, and where it all happens. See the README.
+//! What the commands of `cargo xtask` and the benchmarks need: PostgreSQL and other programs,
+//! builds of the library, progress, and where it all happens. See the README.
 
 pub mod files;
 pub mod install;
