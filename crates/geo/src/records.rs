@@ -291,8 +291,7 @@ impl Records {
                 before => (before * (NEW - 1) + share) / NEW,
             };
             one.local.store(next, Relaxed);
-            one.window
-                .measured(share, round_trip, one.in_flight.load(Relaxed));
+            one.window.measured(share, round_trip);
         }
     }
 

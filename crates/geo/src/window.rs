@@ -63,9 +63,8 @@ impl Window {
         (size > 0 && !stands_still).then(|| self.turns.load(Relaxed) < size / PARTS)
     }
 
-    /// A statement has taken so long at the node, beyond a round trip of that length; so many
-    /// transactions are at work on the record.
-    pub fn measured(&self, local: u64, round_trip: u64, at_work: u64) {
+    /// A statement has taken so long at the node, beyond a round trip of that length.
+    pub fn measured(&self, local: u64, round_trip: u64) {
         let shortest = match self.shortest.load(Relaxed) {
             0 => local,
             known => local.min(known - 1),
@@ -76,10 +75,7 @@ impl Window {
         let waited = local - shortest.min(half);
         let size = self.size.load(Relaxed);
         if waited >= 2 * half {
-            let size = match size {
-                0 => at_work * PARTS,
-                size => size,
-            };
+            // One that was open has let everybody in: it begins as small as it can be.
             self.size.store((size * 7 / 8).max(LEAST * PARTS), Relaxed);
         } else if waited < half && size > 0 && (self.turns.load(Relaxed) + 1) * PARTS > size {
             let size = (size < MOST * PARTS).then_some(size + 1);
@@ -124,7 +120,7 @@ mod tests {
         let window = Window::default();
         begin(&window, 100);
         for local in [0, 10_000, 49_000] {
-            window.measured(local, TRIP, 100);
+            window.measured(local, TRIP);
         }
         assert_eq!(window.has_room(0, NOW), None);
     }
@@ -133,20 +129,20 @@ mod tests {
     fn it_gets_smaller_while_they_wait_and_larger_while_not() {
         let window = Window::default();
         begin(&window, 20);
-        window.measured(0, TRIP, 20);
-        window.measured(TRIP, TRIP, 20);
-        assert_eq!(window.size(), Some(17), "an eighth less than are at work");
+        window.measured(0, TRIP);
+        window.measured(TRIP, TRIP);
         assert_eq!(window.has_room(0, NOW), Some(false));
-        (0..100).for_each(|_| window.measured(TRIP, TRIP, 20));
         assert_eq!(window.size(), Some(LEAST));
         // In between it stays.
-        window.measured(TRIP / 2, TRIP, 20);
+        window.measured(TRIP / 2, TRIP);
         assert_eq!(window.size(), Some(LEAST));
-        (0..PARTS).for_each(|_| window.measured(TRIP / 2 - 1, TRIP, 20));
-        assert_eq!(window.size(), Some(LEAST + 1));
+        (0..8 * PARTS).for_each(|_| window.measured(TRIP / 2 - 1, TRIP));
+        assert_eq!(window.size(), Some(LEAST + 8));
+        window.measured(TRIP, TRIP);
+        assert_eq!(window.size(), Some(LEAST + 6), "an eighth less");
         // It opens when nobody waits though many have a turn.
         begin(&window, MOST);
-        (0..MOST * PARTS).for_each(|_| window.measured(0, TRIP, 84));
+        (0..MOST * PARTS).for_each(|_| window.measured(0, TRIP));
         assert_eq!(window.has_room(0, NOW), None);
     }
 
@@ -154,12 +150,11 @@ mod tests {
     fn it_does_not_grow_while_there_is_room() {
         let window = Window::default();
         begin(&window, 8);
-        window.measured(0, TRIP, 8);
-        window.measured(TRIP, TRIP, 8);
-        assert_eq!(window.size(), Some(7));
-        (0..6).for_each(|_| window.end(NOW));
-        (0..100).for_each(|_| window.measured(0, TRIP, 2));
-        assert_eq!(window.size(), Some(7));
+        window.measured(0, TRIP);
+        window.measured(TRIP, TRIP);
+        (0..7).for_each(|_| window.end(NOW));
+        (0..100).for_each(|_| window.measured(0, TRIP));
+        assert_eq!(window.size(), Some(LEAST));
         assert_eq!(window.has_room(0, NOW), Some(true));
     }
 
@@ -168,26 +163,26 @@ mod tests {
     fn what_always_takes_long_is_not_waited_for() {
         let window = Window::default();
         begin(&window, 20);
-        (0..100).for_each(|_| window.measured(9_000, 100, 20));
+        (0..100).for_each(|_| window.measured(9_000, 100));
         assert_eq!(window.has_room(0, NOW), None);
-        (0..100).for_each(|_| window.measured(19_000, 100, 20));
+        (0..100).for_each(|_| window.measured(19_000, 100));
         assert_eq!(window.has_room(0, NOW), None, "10 ms longer");
-        window.measured(29_001, 100, 20);
-        assert_eq!(window.size(), Some(17));
+        window.measured(29_001, 100);
+        assert_eq!(window.size(), Some(LEAST));
         // If all have waited from the start, that is seen, too.
         let window = Window::default();
         begin(&window, 20);
-        (0..100).for_each(|_| window.measured(500_000, TRIP, 20));
+        (0..100).for_each(|_| window.measured(500_000, TRIP));
         assert_eq!(window.size(), Some(LEAST));
     }
 
     #[test]
     fn the_shortest_time_is_forgotten_slowly() {
         let window = Window::default();
-        window.measured(0, 100, 20);
+        window.measured(0, 100);
         begin(&window, 20);
         (0..30).for_each(|_| window.age());
-        window.measured(29_000, 100, 20);
+        window.measured(29_000, 100);
         assert_eq!(window.has_room(0, NOW), None);
         window.open();
         assert_eq!((window.size(), window.turns.load(Relaxed)), (None, 20));
@@ -197,8 +192,8 @@ mod tests {
     fn there_is_no_limit_at_a_standstill() {
         let window = Window::default();
         begin(&window, 20);
-        window.measured(0, TRIP, 20);
-        window.measured(TRIP, TRIP, 20);
+        window.measured(0, TRIP);
+        window.measured(TRIP, TRIP);
         let at = |time: u64, local| window.has_room(local, time);
         assert_eq!(at(NOW + STANDSTILL_US.0, 0), Some(false));
         assert_eq!(at(NOW + STANDSTILL_US.0 + 1, 0), None);
