@@ -388,7 +388,7 @@ COMMENT ON FUNCTION txn.geo_round_trip(oid) IS 'the round trip to a node in micr
 CREATE FUNCTION txn.geo_report() RETURNS text
 LANGUAGE C VOLATILE STRICT PARALLEL RESTRICTED
 AS 'MODULE_PATHNAME', 'geo_report_wrapper';
-COMMENT ON FUNCTION txn.geo_report() IS 'what a node tells a coordinator of its hot rows: table, key, transactions that wait or are at work, microseconds from one turn to the next';
+COMMENT ON FUNCTION txn.geo_report() IS 'what a node tells a coordinator of its hot rows: table, key, transactions that wait or are at work, microseconds from one turn to the next, whether they follow each other';
 
 CREATE FUNCTION txn.geo_records_raw(
     OUT server oid, OUT relation oid, OUT record bigint, OUT local_us bigint, OUT in_flight bigint, OUT tries bigint, OUT commits bigint,

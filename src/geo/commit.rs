@@ -430,6 +430,7 @@ fn roll_back_everywhere() {
     for &id in &open {
         roll_back(id);
     }
+    schedule::give_turns_back();
     settle::settle_or_give_up(&busy, until);
     for &id in &open {
         nodes::with(id, Node::end_transaction);

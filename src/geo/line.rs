@@ -44,7 +44,7 @@ pub fn stand(wanted: &[u64], enter: impl Fn(&Records)) -> Outcome<()> {
     let mut place = None;
     loop {
         let now = process::now();
-        let turn = memory().with_turns(|all| all.take(wanted, me, now, true, &enter));
+        let turn = memory().with_turns(|all| all.take(wanted, me, now, &enter));
         wake(&turn.wake);
         if !turn.stands {
             STANDS.set(false);

@@ -314,15 +314,14 @@ impl Modify {
         }
         records.extend(nodes::deferred_records(server));
         let rows = self.returning.clone().map(|rows| rows as Rc<dyn Rows>);
-        let mut affected = 0;
+        let mut exchange = None;
         schedule::send_each(vec![Part::new(server, records, values)], true, |values| {
-            let exchange = nodes::send(id, sql, values, rows.clone());
-            nodes::finish(id, &exchange)?;
-            affected = exchange.affected();
-            Ok(Some((id, exchange)))
+            let sent = nodes::send(id, sql, values, rows.clone());
+            exchange = Some(Rc::clone(&sent));
+            Ok(Some((id, sent)))
         })?
         .finish()?;
-        Ok(affected)
+        Ok(exchange.map_or(0, |exchange| exchange.affected()))
     }
 
     /// The columns that are sent.

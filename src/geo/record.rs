@@ -70,7 +70,8 @@ pub unsafe fn of(node: *mut ForeignScanState) -> Vec<RecordId> {
                 .flat_map(|row| values.iter().map(move |value| with(row, value)))
                 .collect();
         }
-        if rows.len() > 1 && are_bounds_of(&key, relation) {
+        let is_partition = (*(*relation).rd_rel).relispartition;
+        if rows.len() > 1 && is_partition && are_bounds_of(&key, relation) {
             rows = in_partition(rows, &key, relation, (*node).ss.ps.state);
         }
         let texts = |row: Vec<Value>| row.into_iter().map(|value| value.text).collect::<Vec<_>>();

@@ -10,7 +10,7 @@ use super::nodes::{self, NodeId};
 use crate::pg::local::Local;
 use crate::pg::{process, xact};
 use crate::shared::guc::{self, GeoSchedule};
-use geo::{Admission, Contention, Cost, Lesson, RecordId, Records, Taken, Trust};
+use geo::{Admission, Contention, Cost, Lesson, RecordId, Records, Report, Taken, Trust};
 use pgrx::pg_sys::{self, Oid};
 use std::cell::RefCell;
 use std::ffi::CStr;
@@ -89,7 +89,9 @@ pub fn send_each<T>(
     if is_new && guc::GEO_SCHEDULE.get() == GeoSchedule::Admission {
         admit(&records)?;
     }
-    if is_new && may_stand() {
+    if records.is_empty() {
+        // Nothing is known of what it is about.
+    } else if is_new && may_stand() {
         let wanted: Vec<u64> = records.iter().map(|one| one.hash()).collect();
         line::stand(&wanted, |all| begin(all, &records, true))?;
     } else {
@@ -145,24 +147,28 @@ impl Round {
         told
     }
 
-    /// How long each part has taken at its node. If one has waited in vain, the others would have
-    /// taken at least so long.
+    /// How long each part has taken at its node; not whole: one has waited in vain, and the others
+    /// would have taken at least so long.
     fn measure(&self, is_whole: bool) {
         let now = process::now();
+        // The locks are kept for the longest of them.
+        let longest = self.costs.iter().filter_map(|cost| cost.round_trip).max();
         for &(n, (_, ref exchange)) in &self.sent {
-            let (Some(trip), hashes) = (self.costs[n].round_trip, &self.records[n]) else {
+            let (Some(trip), Some(longest)) = (self.costs[n].round_trip, longest) else {
                 continue;
             };
+            let hashes = &self.records[n];
+            if hashes.is_empty() {
+                continue;
+            }
             let done = match exchange.is_done() {
                 true => exchange.done_at(),
                 false => now,
             };
             let local = done.saturating_sub(exchange.sent_at() + trip);
             let look = memory().with_turns(|all| {
-                let records = all.records();
-                if is_whole || local > records.forecast(hashes, now) {
-                    records.measured(hashes, local, trip, now);
-                }
+                all.records()
+                    .measured(hashes, local, longest, is_whole, now);
                 all.first_before(hashes)
             });
             line::wake(&look);
@@ -210,6 +216,7 @@ fn cost(server: Oid, hashes: &[u64]) -> Cost {
 fn begin(all: &Records, records: &[&RecordId], has_turn: bool) {
     let (now, level) = (process::now(), xact::nest_level());
     let mut at_work = AT_WORK.borrow_mut();
+    at_work.reserve(records.len());
     for record in records {
         let hash = record.hash();
         let is_new = at_work.len() < MOST_AT_WORK && at_work.iter().all(|one| one.hash != hash);
@@ -230,7 +237,8 @@ fn begin(all: &Records, records: &[&RecordId], has_turn: bool) {
 fn may_stand() -> bool {
     // Others may wait for the end of who is at work on something, though it has written nothing. A
     // snapshot that is taken already would be too old for whoever has waited.
-    AT_WORK.borrow().is_empty() && (xact::is_read_committed() || !nodes::are_used())
+    let is_there = || !nodes::all(Node::is_open).is_empty();
+    AT_WORK.borrow().is_empty() && (xact::is_read_committed() || !is_there())
 }
 
 /// What releases the locks at the nodes is on its way: others may have the turns. Raises nothing.
@@ -278,10 +286,11 @@ pub fn subtransaction_rolled_back(level: i32) {
     if over.is_empty() {
         return;
     }
-    let now = process::now();
-    memory().with_records(|all| over.iter().for_each(|one| all.forget(one.hash, now)));
+    // The record is remembered as long as somebody is at work on it: its turn ends first.
     let turns = over.iter().filter(|one| one.has_turn);
     give_back(&turns.map(|one| one.hash).collect::<Vec<_>>());
+    let now = process::now();
+    memory().with_records(|all| over.iter().for_each(|one| all.forget(one.hash, now)));
 }
 
 /// The transaction has ended: it is at work on nothing any more. Raises nothing.
@@ -301,17 +310,26 @@ pub fn transaction_ended(has_committed: bool) {
 }
 
 /// A node has told of its hot rows: a line for each with table, key, transactions that wait or are
-/// at work, and microseconds from one turn to the next. Lines that say something else are skipped.
+/// at work, microseconds from one turn to the next, and whether transactions follow each other on
+/// it. Lines that say something else are skipped.
 pub fn note_report(server: Oid, report: &str) {
     let now = process::now();
     for line in report.lines() {
         let mut fields = line.split('\t');
         let (table, key) = (fields.next(), fields.next());
         let mut number = || fields.next().and_then(|text| text.parse::<u64>().ok());
-        if let (Some(table), Some(key), Some(queue), Some(turn)) = (table, key, number(), number())
+        let (queue, turn) = (number(), number());
+        let follows = fields.next().and_then(|text| text.parse::<bool>().ok());
+        if let (Some(table), Some(key), Some(queue), Some(turn), Some(follows)) =
+            (table, key, queue, turn, follows)
         {
             let record = RecordId::new(coordinator::database(), server.into(), 0, table, key);
-            memory().with_records(|all| all.reported(record.hash(), queue, turn, now));
+            let report = Report {
+                queue,
+                turn,
+                follows,
+            };
+            memory().with_records(|all| all.reported(record.hash(), report, now));
         }
     }
 }

@@ -8,6 +8,7 @@ use super::failure::{Failure, Outcome, ROLLED_BACK, UNKNOWN_OUTCOME};
 use super::node::{Node, Use};
 use super::nodes::{self, NodeId};
 use super::running;
+use super::schedule;
 use super::server::Server;
 use super::settle;
 use crate::pg::process;
@@ -19,6 +20,7 @@ pub fn commit(id: NodeId) -> Outcome<()> {
     running::protect();
     nodes::with(id, |node| node.session().take_standby_warning());
     let exchange = settle::send_ending(id, "COMMIT");
+    schedule::give_turns_back();
     let is_late = !settle::settle(&[id], coordinator::apply_limit(), settle::Heeds::Cancel);
     if is_late {
         settle::cancel_commit(id);

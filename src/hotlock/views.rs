@@ -57,7 +57,8 @@ fn hot_rows() -> TableIterator<
 
 /// `txn.geo_report()`, by which a coordinator of transactions over several servers forecasts: a
 /// line for each hot row that more than one transaction waits for or is at work on. Table, key, how
-/// many these are, and the microseconds from one turn to the next, separated by tabs.
+/// many these are, the microseconds from one turn to the next, and whether transactions follow each
+/// other on it, separated by tabs. Those with the longest queues, if there are many.
 #[pg_extern(sql = false)]
 fn geo_report() -> String {
     /// Rows of a report, at most.
@@ -66,13 +67,19 @@ fn geo_report() -> String {
         return String::new();
     };
     let rows = memory.directory.rows.iter().filter(|row| is_here(row));
-    let lines: Vec<String> = rows.filter_map(report).take(MOST).collect();
-    lines.join("\n")
+    let queue = |row: &Row| row.waiting() + row.running();
+    let mut rows: Vec<(u32, &Row)> = rows.map(|row| (queue(row), row)).collect();
+    rows.retain(|one| one.0 >= 2);
+    rows.sort_by_key(|one| std::cmp::Reverse(one.0));
+    let lines = rows
+        .into_iter()
+        .filter_map(|(queue, row)| report(row, queue));
+    lines.take(MOST).collect::<Vec<String>>().join("\n")
 }
 
-fn report(row: &Row) -> Option<String> {
-    let (queue, turn) = (row.waiting() + row.running(), row.counters.turn_us.get());
-    if queue < 2 || turn == 0 || row.label().1 == LABEL_BYTES {
+fn report(row: &Row, queue: u32) -> Option<String> {
+    let turn = row.counters.turn_us.get();
+    if turn == 0 || row.label().1 == LABEL_BYTES {
         return None;
     }
     let relation = pg_sys::Oid::from(row.relation());
@@ -93,7 +100,8 @@ fn report(row: &Row) -> Option<String> {
     let is_plain = [&schema, &table, &key]
         .iter()
         .all(|name| !name.contains(char::is_control));
-    is_plain.then(|| format!("{schema}.{table}\t{key}\t{queue}\t{turn}"))
+    let follows = row.grouped.get() != 0 && row.backoff(process::now()).is_none();
+    is_plain.then(|| format!("{schema}.{table}\t{key}\t{queue}\t{turn}\t{follows}"))
 }
 
 /// The hot rows for the SQL of version 0.1.0, which a database has until it is updated.

@@ -42,7 +42,7 @@ pub use latency::{Latencies, Trust};
 pub use line::Place;
 pub use name::{Id, Name};
 pub use patience::Patience;
-pub use records::{Known as KnownRecord, RecordId, Records};
+pub use records::{Known as KnownRecord, RecordId, Records, Report};
 pub use recovery::{Action, Decision, Pass, ReadActive, ReadAgain, ReadDecided, Scope};
 pub use reply::{Outcome, Server, outcome};
 pub use running::{LOST, Running, Session, TEXT};

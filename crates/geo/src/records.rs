@@ -74,10 +74,10 @@ struct Record {
     commits: AtomicU64,
     in_flight: AtomicU64,
     window: Window,
-    /// What its node has reported: transactions that wait for it or are at work on it (q), the time
-    /// from one turn to the next (h), and when.
+    /// What its node has reported (`Report`), and when.
     queue: AtomicU64,
     turn: AtomicU64,
+    follows: AtomicU64,
     reported_at: AtomicU64,
 }
 
@@ -86,6 +86,17 @@ struct Record {
 pub struct Records {
     places: [Record; SETS * WAYS],
     line: Head,
+}
+
+/// What a node reports of a hot row.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Report {
+    /// Transactions that wait for it or are at work on it (q).
+    pub queue: u64,
+    /// The time from one turn to the next (h).
+    pub turn: u64,
+    /// Whether transactions follow each other on it.
+    pub follows: bool,
 }
 
 /// A record as it is known now.
@@ -126,7 +137,7 @@ impl Record {
             halve(&self.tries, periods);
             halve(&self.commits, periods);
             self.aged_at.store(aged_at + periods * PERIOD_US, Relaxed);
-            self.window.age();
+            self.window.age(periods);
         }
         let unused = now.saturating_sub(self.used_at.load(Relaxed)) / PERIOD_US;
         if unused > 0 && self.in_flight.load(Relaxed) == 0 {
@@ -188,13 +199,13 @@ impl Records {
 
     /// Whether one more may have a turn at the record. None: there is no limit.
     ///
-    /// What its node reports is a row of hotlock's, which has a queue of its own: transactions
-    /// follow each other there, and wait with PREPARE.
+    /// There is none where its node reports that transactions follow each other: their statements do
+    /// not wait.
     pub(crate) fn room(&self, hash: u64, now: u64) -> Option<bool> {
         let one = self.find(hash)?;
         let known = one.known(now);
         let room = one.window.has_room(known.local, now);
-        room.filter(|_| known.queue == 0)
+        room.filter(|_| known.queue == 0 || one.follows.load(Relaxed) == 0)
     }
 
     /// A transaction that is at work on the record has a turn.
@@ -228,7 +239,7 @@ impl Records {
             ] {
                 what.store(0, Relaxed);
             }
-            place.window.open();
+            place.window.clear();
             place.hash.store(id.hash, Relaxed);
             place.database.store(u64::from(id.database), Relaxed);
             place.server.store(u64::from(id.server), Relaxed);
@@ -271,10 +282,10 @@ impl Records {
         }
     }
 
-    /// A part of a statement that was about these records has taken so long at its node, beyond a
-    /// round trip of that length: shared out in the proportion of what they took before (GeoTP,
-    /// Eq. 4).
-    pub fn measured(&self, hashes: &[u64], local: u64, round_trip: u64, now: u64) {
+    /// A part of a statement that was about these records has taken so long at its node, beyond the
+    /// round trip, or at least so long if it was not whole: shared out in the proportion of what
+    /// they took before (GeoTP, Eq. 4). `longest` is the longest round trip of all its parts.
+    pub fn measured(&self, hashes: &[u64], local: u64, longest: u64, is_whole: bool, now: u64) {
         let found = hashes.iter().filter_map(|&hash| self.find(hash));
         let found: Vec<&Record> = found.inspect(|one| one.age(now)).collect();
         // Of what took no time each has a like share.
@@ -284,6 +295,10 @@ impl Records {
         for (one, weight) in found.into_iter().zip(weights) {
             let share = (u128::from(local) * weight / sum) as u64;
             let before = one.local.load(Relaxed);
+            one.window.measured(share, longest, is_whole);
+            if !is_whole && share < before {
+                continue;
+            }
             let next = match before {
                 0 => share,
                 // What is not waited for any more is soon no longer expected to take long.
@@ -291,16 +306,15 @@ impl Records {
                 before => (before * (NEW - 1) + share) / NEW,
             };
             one.local.store(next, Relaxed);
-            one.window.measured(share, round_trip);
         }
     }
 
-    /// The node has reported how many transactions wait for the record or are at work on it, and
-    /// the time from one turn to the next. Of a record that is not known, nothing is noted.
-    pub fn reported(&self, hash: u64, queue: u64, turn: u64, now: u64) {
+    /// The node has reported this of the record. Of one that is not known, nothing is noted.
+    pub fn reported(&self, hash: u64, report: Report, now: u64) {
         if let Some(one) = self.find(hash) {
-            one.queue.store(queue, Relaxed);
-            one.turn.store(turn, Relaxed);
+            one.queue.store(report.queue, Relaxed);
+            one.turn.store(report.turn, Relaxed);
+            one.follows.store(u64::from(report.follows), Relaxed);
             one.reported_at.store(now, Relaxed);
         }
     }

@@ -46,21 +46,10 @@ impl<'a> Turns<'a> {
     }
 
     /// The process looks whether it may be at work on all of these records. If so, it leaves the
-    /// line and `enter` is called, which begins that. If not, it stands in line. One that is not
-    /// patient does not stand.
-    pub fn take(
-        &self,
-        wanted: &[u64],
-        actor: u32,
-        now: u64,
-        is_patient: bool,
-        enter: impl FnOnce(&Records),
-    ) -> Turn {
+    /// line and `enter` is called, which begins that. If not, it stands in line.
+    pub fn take(&self, wanted: &[u64], actor: u32, now: u64, enter: impl FnOnce(&Records)) -> Turn {
         let before = self.line.stands_before(actor);
-        let crowded = match is_patient {
-            true => self.crowded(wanted, actor, now),
-            false => None,
-        };
+        let crowded = self.crowded(wanted, actor, now);
         match crowded {
             Some(hash) => self.line.stand(actor, hash),
             None => {

@@ -18,8 +18,8 @@ pub const LEAST: u64 = 2;
 const MOST: u64 = 64;
 /// The window is kept in such parts of a turn.
 const PARTS: u64 = 8;
-/// At a node that is nearer than this, in microseconds, the round trip counts as this long: the
-/// time that a statement takes there may be that of its PREPARE, for a disk or a standby.
+/// A round trip counts as this long at least, in microseconds: the time that a statement takes may
+/// be that of its PREPARE, for a disk.
 const NEAR_US: u64 = 20_000;
 /// When no turn has come to its end for so long, at least and at most, those who stand in line are
 /// not kept from the node: whoever is at work on the record may do nothing, or wait for them.
@@ -63,13 +63,16 @@ impl Window {
         (size > 0 && !stands_still).then(|| self.turns.load(Relaxed) < size / PARTS)
     }
 
-    /// A statement has taken so long at the node, beyond a round trip of that length.
-    pub fn measured(&self, local: u64, round_trip: u64) {
+    /// A statement has taken so long at the node, beyond the round trip, or at least so long if it
+    /// was not whole. Locks are kept for the round trip that is given.
+    pub fn measured(&self, local: u64, round_trip: u64, is_whole: bool) {
         let shortest = match self.shortest.load(Relaxed) {
             0 => local,
             known => local.min(known - 1),
         };
-        self.shortest.store(shortest + 1, Relaxed);
+        if is_whole {
+            self.shortest.store(shortest + 1, Relaxed);
+        }
         let half = round_trip.max(NEAR_US) / 2;
         // What takes long though nobody waits. More than this is somebody that has always waited.
         let waited = local - shortest.min(half);
@@ -77,17 +80,23 @@ impl Window {
         if waited >= 2 * half {
             // One that was open has let everybody in: it begins as small as it can be.
             self.size.store((size * 7 / 8).max(LEAST * PARTS), Relaxed);
-        } else if waited < half && size > 0 && (self.turns.load(Relaxed) + 1) * PARTS > size {
+        } else if is_whole
+            && waited < half
+            && size > 0
+            && (self.turns.load(Relaxed) + 1) * PARTS > size
+        {
             let size = (size < MOST * PARTS).then_some(size + 1);
             self.size.store(size.unwrap_or(0), Relaxed);
         }
     }
 
-    /// A while has passed: the shortest time may have become longer.
-    pub fn age(&self) {
-        let shortest = self.shortest.load(Relaxed);
-        if shortest > 0 {
-            self.shortest.store(shortest + shortest / 8 + 100, Relaxed);
+    /// So many periods have passed: the shortest time may have become longer.
+    pub fn age(&self, periods: u64) {
+        for _ in 0..periods.min(8) {
+            let shortest = self.shortest.load(Relaxed);
+            if shortest > 0 {
+                self.shortest.store(shortest + shortest / 8 + 100, Relaxed);
+            }
         }
     }
 
@@ -95,6 +104,12 @@ impl Window {
     pub fn open(&self) {
         self.size.store(0, Relaxed);
         self.shortest.store(0, Relaxed);
+    }
+
+    /// It is another record's, that nobody is at work on.
+    pub fn clear(&self) {
+        self.open();
+        self.turns.store(0, Relaxed);
     }
 
     /// So many may have a turn; None: it is open.
@@ -120,7 +135,7 @@ mod tests {
         let window = Window::default();
         begin(&window, 100);
         for local in [0, 10_000, 49_000] {
-            window.measured(local, TRIP);
+            window.measured(local, TRIP, true);
         }
         assert_eq!(window.has_room(0, NOW), None);
     }
@@ -129,31 +144,46 @@ mod tests {
     fn it_gets_smaller_while_they_wait_and_larger_while_not() {
         let window = Window::default();
         begin(&window, 20);
-        window.measured(0, TRIP);
-        window.measured(TRIP, TRIP);
+        window.measured(0, TRIP, true);
+        window.measured(TRIP, TRIP, true);
         assert_eq!(window.has_room(0, NOW), Some(false));
         assert_eq!(window.size(), Some(LEAST));
         // In between it stays.
-        window.measured(TRIP / 2, TRIP);
+        window.measured(TRIP / 2, TRIP, true);
         assert_eq!(window.size(), Some(LEAST));
-        (0..8 * PARTS).for_each(|_| window.measured(TRIP / 2 - 1, TRIP));
+        (0..8 * PARTS).for_each(|_| window.measured(TRIP / 2 - 1, TRIP, true));
         assert_eq!(window.size(), Some(LEAST + 8));
-        window.measured(TRIP, TRIP);
+        window.measured(TRIP, TRIP, true);
         assert_eq!(window.size(), Some(LEAST + 6), "an eighth less");
         // It opens when nobody waits though many have a turn.
         begin(&window, MOST);
-        (0..MOST * PARTS).for_each(|_| window.measured(0, TRIP));
+        (0..MOST * PARTS).for_each(|_| window.measured(0, TRIP, true));
         assert_eq!(window.has_room(0, NOW), None);
+    }
+
+    /// What has waited in vain says only that it was too long.
+    #[test]
+    fn a_wait_in_vain_makes_it_smaller() {
+        let window = Window::default();
+        begin(&window, 20);
+        window.measured(0, TRIP, false);
+        assert_eq!(window.size(), None);
+        window.measured(TRIP, TRIP, true);
+        assert_eq!(window.size(), None, "the first one is the shortest");
+        window.measured(3 * TRIP, TRIP, false);
+        assert_eq!(window.size(), Some(LEAST));
+        (0..100).for_each(|_| window.measured(0, TRIP, false));
+        assert_eq!(window.size(), Some(LEAST));
     }
 
     #[test]
     fn it_does_not_grow_while_there_is_room() {
         let window = Window::default();
         begin(&window, 8);
-        window.measured(0, TRIP);
-        window.measured(TRIP, TRIP);
+        window.measured(0, TRIP, true);
+        window.measured(TRIP, TRIP, true);
         (0..7).for_each(|_| window.end(NOW));
-        (0..100).for_each(|_| window.measured(0, TRIP));
+        (0..100).for_each(|_| window.measured(0, TRIP, true));
         assert_eq!(window.size(), Some(LEAST));
         assert_eq!(window.has_room(0, NOW), Some(true));
     }
@@ -163,37 +193,39 @@ mod tests {
     fn what_always_takes_long_is_not_waited_for() {
         let window = Window::default();
         begin(&window, 20);
-        (0..100).for_each(|_| window.measured(9_000, 100));
+        (0..100).for_each(|_| window.measured(9_000, 100, true));
         assert_eq!(window.has_room(0, NOW), None);
-        (0..100).for_each(|_| window.measured(19_000, 100));
+        (0..100).for_each(|_| window.measured(19_000, 100, true));
         assert_eq!(window.has_room(0, NOW), None, "10 ms longer");
-        window.measured(29_001, 100);
+        window.measured(29_001, 100, true);
         assert_eq!(window.size(), Some(LEAST));
         // If all have waited from the start, that is seen, too.
         let window = Window::default();
         begin(&window, 20);
-        (0..100).for_each(|_| window.measured(500_000, TRIP));
+        (0..100).for_each(|_| window.measured(500_000, TRIP, true));
         assert_eq!(window.size(), Some(LEAST));
     }
 
     #[test]
     fn the_shortest_time_is_forgotten_slowly() {
         let window = Window::default();
-        window.measured(0, 100);
+        window.measured(0, 100, true);
         begin(&window, 20);
-        (0..30).for_each(|_| window.age());
-        window.measured(29_000, 100);
+        (0..10).for_each(|_| window.age(3));
+        window.measured(29_000, 100, true);
         assert_eq!(window.has_room(0, NOW), None);
         window.open();
         assert_eq!((window.size(), window.turns.load(Relaxed)), (None, 20));
+        window.clear();
+        assert_eq!(window.turns.load(Relaxed), 0);
     }
 
     #[test]
     fn there_is_no_limit_at_a_standstill() {
         let window = Window::default();
         begin(&window, 20);
-        window.measured(0, TRIP);
-        window.measured(TRIP, TRIP);
+        window.measured(0, TRIP, true);
+        window.measured(TRIP, TRIP, true);
         let at = |time: u64, local| window.has_room(local, time);
         assert_eq!(at(NOW + STANDSTILL_US.0, 0), Some(false));
         assert_eq!(at(NOW + STANDSTILL_US.0 + 1, 0), None);

@@ -25,6 +25,8 @@ pub struct Link {
     ping: Option<Ping>,
     /// What the node was asked for: its hot rows.
     report: Option<Rc<Exchange>>,
+    /// When it was asked for last.
+    asked_at: u64,
     /// When the last round trip was measured.
     pinged_at: u64,
     /// The coordinator's name among the nodes.
@@ -52,6 +54,11 @@ struct Ping {
 
 /// How often the round trip to a node that is used is measured, in microseconds.
 const PING_US: u64 = 100_000;
+/// How often the node is asked for its hot rows, in microseconds.
+const REPORT_US: u64 = 500_000;
+/// What says that there is no such function, or none for this user: undefined_function,
+/// invalid_schema_name, insufficient_privilege.
+const GONE: [[u8; 5]; 3] = [*b"42883", *b"3F000", *b"42501"];
 /// After so long it is measured behind other commands, too.
 const BUSY_US: u64 = 1_000_000;
 
@@ -81,6 +88,7 @@ impl Link {
             is_told: false,
             ping: None,
             report: None,
+            asked_at: 0,
             pinged_at: 0,
             coordinator,
             is_fenced: false,
@@ -141,27 +149,31 @@ impl Link {
             if let Some(sent) = send(self, &request, None) {
                 self.pinged_at = now;
                 self.ping = Some(Ping { sent, at: now });
-                self.report = self.ask_for_report();
+                self.ask_for_report(now);
             }
         }
     }
 
-    /// Asks for the node's hot rows, if it can tell.
-    fn ask_for_report(&mut self) -> Option<Rc<Exchange>> {
+    /// Asks for the node's hot rows once in a while, if it can tell.
+    fn ask_for_report(&mut self, now: u64) {
         let reports = self.node().is_some_and(|node| node.facts.reports);
-        let report = Request::of(Command::new(Role::Facts, "SELECT txn.geo_report()"));
-        reports.then(|| send(self, &report, None)).flatten()
+        if reports && self.report.is_none() && self.asked_at + REPORT_US <= now {
+            let report = Request::of(Command::new(Role::Facts, "SELECT txn.geo_report()"));
+            self.report = send(self, &report, None);
+            self.asked_at = now;
+        }
     }
 
     fn take_report(&mut self, asked: &Exchange) {
-        match asked.facts().first() {
-            Some(Some(report)) => schedule::note_report(self.server.server, report),
-            // Somebody has taken the function away: the node is not asked again.
-            _ => {
-                if let Some(node) = self.node() {
-                    node.facts.reports = false;
-                }
-            }
+        if let Some(Some(report)) = asked.facts().first() {
+            schedule::note_report(self.server.server, report);
+        }
+        // Somebody has taken the function away: the node is not asked again.
+        let is_gone = asked
+            .outcome()
+            .is_err_and(|failure| GONE.contains(&failure.code));
+        if is_gone && let Some(node) = self.node() {
+            node.facts.reports = false;
         }
     }
 
@@ -192,6 +204,12 @@ impl Link {
     /// Closes it: the next pass makes a new one. What the node may have warned of is not known.
     pub fn close(&mut self) {
         self.mark.connections += 1;
+        self.go_down();
+    }
+
+    /// There is no connection, and nobody answers what was asked.
+    fn go_down(&mut self) {
+        (self.ping, self.report) = (None, None);
         self.state = State::Down;
     }
 
@@ -212,7 +230,7 @@ impl Link {
                 self.server.name
             ));
         }
-        self.state = State::Down;
+        self.go_down();
     }
 
     /// Begins to connect if need be, and goes on as far as it can without waiting.

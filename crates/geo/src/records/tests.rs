@@ -20,10 +20,19 @@ pub(crate) fn records() -> Box<Records> {
             window: Window::default(),
             queue: zero(),
             turn: zero(),
+            follows: zero(),
             reported_at: zero(),
         }),
         line: Head::default(),
     })
+}
+
+pub(crate) fn report(queue: u64, turn: u64, follows: bool) -> Report {
+    Report {
+        queue,
+        turn,
+        follows,
+    }
 }
 
 pub(crate) fn id(key: &str) -> RecordId {
@@ -100,14 +109,14 @@ fn what_is_at_work_stays() {
 fn times_are_averaged() {
     let all = records();
     let one = id("1");
-    all.measured(&[one.hash()], 8000, TRIP, NOW);
+    all.measured(&[one.hash()], 8000, TRIP, true, NOW);
     assert_eq!(all.forecast(&[one.hash()], NOW), 0);
     all.begin(&one, NOW);
-    all.measured(&[one.hash()], 8000, TRIP, NOW);
+    all.measured(&[one.hash()], 8000, TRIP, true, NOW);
     assert_eq!(all.forecast(&[one.hash()], NOW), 8000);
-    all.measured(&[one.hash()], 4000, TRIP, NOW);
+    all.measured(&[one.hash()], 4000, TRIP, true, NOW);
     assert_eq!(all.forecast(&[one.hash()], NOW), 6000);
-    (0..40).for_each(|_| all.measured(&[one.hash()], 100_000, TRIP, NOW));
+    (0..40).for_each(|_| all.measured(&[one.hash()], 100_000, TRIP, true, NOW));
     assert!(all.forecast(&[one.hash()], NOW) > 99_000);
 }
 
@@ -119,13 +128,13 @@ fn times_are_shared_out() {
     all.begin(&one, NOW);
     all.begin(&two, NOW);
     let both = [one.hash(), two.hash()];
-    all.measured(&both, 8000, TRIP, NOW);
+    all.measured(&both, 8000, TRIP, true, NOW);
     let local = |id: &RecordId| all.known(id.hash(), NOW).local;
     assert_eq!((local(&one), local(&two)), (4000, 4000));
-    all.measured(&[one.hash()], 32_000, TRIP, NOW);
+    all.measured(&[one.hash()], 32_000, TRIP, true, NOW);
     assert_eq!(local(&one), 11_000);
     // 11 : 4 of 30 ms: 22 and 8.
-    all.measured(&both, 30_000, TRIP, NOW);
+    all.measured(&both, 30_000, TRIP, true, NOW);
     assert!(local(&one).abs_diff((11_000 * 3 + 22_000) / 4) <= 1);
     assert!(local(&two).abs_diff((4000 * 3 + 8000) / 4) <= 1);
     assert_eq!(all.forecast(&both, NOW), local(&one) + local(&two));
@@ -155,7 +164,7 @@ fn the_time_of_what_nobody_uses_fades() {
     let all = records();
     let one = id("1");
     all.begin(&one, NOW);
-    all.measured(&[one.hash()], 8000, TRIP, NOW);
+    all.measured(&[one.hash()], 8000, TRIP, true, NOW);
     // A transaction that is at work on it uses it.
     assert_eq!(all.forecast(&[one.hash()], NOW + 9 * PERIOD_US), 8000);
     all.end(one.hash(), true, NOW + 9 * PERIOD_US);
@@ -168,16 +177,16 @@ fn the_time_of_what_nobody_uses_fades() {
 fn the_longer_of_past_and_queue_is_forecast() {
     let all = records();
     let one = id("1");
-    all.reported(one.hash(), 3, 5000, NOW);
+    all.reported(one.hash(), report(3, 5000, true), NOW);
     all.begin(&one, NOW);
     assert_eq!(all.forecast(&[one.hash()], NOW), 0);
-    all.measured(&[one.hash()], 8000, TRIP, NOW);
-    all.reported(one.hash(), 3, 5000, NOW);
+    all.measured(&[one.hash()], 8000, TRIP, true, NOW);
+    all.reported(one.hash(), report(3, 5000, true), NOW);
     assert_eq!(all.forecast(&[one.hash()], NOW), 15_000);
-    all.reported(one.hash(), 1, 5000, NOW);
+    all.reported(one.hash(), report(1, 5000, true), NOW);
     assert_eq!(all.forecast(&[one.hash()], NOW), 8000);
     // A report does not last.
-    all.reported(one.hash(), 3, 5000, NOW);
+    all.reported(one.hash(), report(3, 5000, true), NOW);
     assert_eq!(all.forecast(&[one.hash()], NOW + REPORT_US + 1), 8000);
 }
 
@@ -196,7 +205,7 @@ fn contention_counts_the_others() {
     };
     assert_eq!(all.contention(&[one.hash()], NOW), [expected]);
     // The node knows of more.
-    all.reported(one.hash(), 3, 5000, NOW);
+    all.reported(one.hash(), report(3, 5000, true), NOW);
     assert_eq!(all.contention(&[one.hash()], NOW)[0].others, 3);
     let unknown = all.contention(&[id("2").hash()], NOW);
     assert_eq!(unknown, [Contention::default()]);

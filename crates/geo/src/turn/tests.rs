@@ -3,7 +3,7 @@
 use super::*;
 use crate::fault::plant;
 use crate::line::places;
-use crate::records::tests::{NOW, TRIP, id, records};
+use crate::records::tests::{NOW, TRIP, id, records, report};
 use crate::records::{REPORT_US, RecordId};
 use crate::window::LEAST;
 use std::collections::BTreeSet;
@@ -16,8 +16,8 @@ const KEYS: [&str; 3] = ["a", "b", "c"];
 /// Has the record waited for: its window is the smallest one. Returns its hash.
 fn contended(all: &Records, one: &RecordId) -> u64 {
     assert!(all.begin(one, NOW));
-    all.measured(&[one.hash()], 0, TRIP, NOW);
-    all.measured(&[one.hash()], 10 * TRIP, TRIP, NOW);
+    all.measured(&[one.hash()], 0, TRIP, true, NOW);
+    all.measured(&[one.hash()], 10 * TRIP, TRIP, true, NOW);
     all.end(one.hash(), true, NOW);
     one.hash()
 }
@@ -93,11 +93,11 @@ impl Schedule {
         self.ids(session).iter().map(RecordId::hash).collect()
     }
 
-    fn look(&mut self, session: usize, is_patient: bool) {
+    fn look(&mut self, session: usize) {
         let (ids, hashes) = (self.ids(session), self.hashes(session));
         let enter = |all: &Records| ids.iter().for_each(|one| begin(all, one));
         let turns = self.turns();
-        let turn = turns.take(&hashes, session as u32, NOW, is_patient, enter);
+        let turn = turns.take(&hashes, session as u32, NOW, enter);
         self.states[session] = match turn.stands {
             true => State::Stands(false),
             false => State::AtWork(true),
@@ -118,7 +118,7 @@ impl Schedule {
                 let count = 1 + self.draws.below(2);
                 self.own[session] = (0..count).map(|_| self.draws.below(KEYS.len())).collect();
                 if !session.is_multiple_of(3) {
-                    self.look(session, true);
+                    self.look(session);
                 } else {
                     for one in self.ids(session) {
                         assert!(self.all.begin(&one, NOW));
@@ -126,15 +126,14 @@ impl Schedule {
                     self.states[session] = State::AtWork(false);
                 }
             }
-            // Some are cancelled, and some have stood for too long.
+            // Some are cancelled.
             State::Stands(is_woken) => match (self.draws.below(64), is_woken) {
                 (0, _) => {
                     let wake = self.turns().leave_line(session as u32);
                     self.note(wake);
                     self.states[session] = State::Idle;
                 }
-                (1, _) => self.look(session, false),
-                (_, true) => self.look(session, true),
+                (_, true) => self.look(session),
                 (_, false) => return false,
             },
             State::AtWork(has_turns) => {
@@ -172,7 +171,13 @@ impl Schedule {
             }
         }
         let ended = |one: &State| *one == State::Idle;
-        self.states.iter().all(ended) && self.left.iter().all(|&left| left == 0)
+        let is_free = |key: &&str| {
+            let hash = id(key).hash();
+            self.turns().in_line(hash) == 0 && self.all.room(hash, NOW) == Some(true)
+        };
+        self.states.iter().all(ended)
+            && self.left.iter().all(|&left| left == 0)
+            && KEYS.iter().all(|key| is_free(key))
     }
 }
 
@@ -205,7 +210,7 @@ fn a_turn_comes_though_others_do_not_stand() {
     let turns = Turns::new(&all, &places);
     let hash = contended(&all, &id("a"));
     (0..20).for_each(|_| assert!(all.begin(&id("a"), NOW)));
-    let turn = turns.take(&[hash], 3, NOW, true, |all| begin(all, &id("a")));
+    let turn = turns.take(&[hash], 3, NOW, |all| begin(all, &id("a")));
     assert!(!turn.stands);
 }
 
@@ -215,25 +220,24 @@ fn nobody_overtakes_in_line() {
     let (all, places) = (records(), places(20));
     let turns = Turns::new(&all, &places);
     let hash = contended(&all, &id("a"));
-    let look = |actor, is_patient| {
+    let look = |actor| {
         let enter = |all: &Records| begin(all, &id("a"));
-        turns.take(&[hash], actor, NOW, is_patient, enter)
+        turns.take(&[hash], actor, NOW, enter)
     };
-    let mut stand = (0..10).filter(|&actor| look(actor, true).stands);
+    let mut stand = (0..10).filter(|&actor| look(actor).stands);
     assert_eq!(stand.by_ref().count() as u64, 10 - LEAST);
     for next in LEAST as u32..10 {
         let wake = turns.give_back(&[hash], NOW);
         assert_eq!(wake, [next], "the one that has come first");
-        assert!(look(19, true).stands, "a new one");
+        assert!(look(19).stands, "a new one");
         turns.leave_line(19);
-        let turn = look(next, true);
+        let turn = look(next);
         assert!(!turn.stands);
         assert_eq!(turn.wake, Vec::from_iter((next < 9).then_some(next + 1)));
-        assert!(next == 9 || look(next + 1, true).stands, "it is full again");
+        assert!(next == 9 || look(next + 1).stands, "it is full again");
     }
     assert_eq!(turns.in_line(hash), 0);
-    assert!(look(11, true).stands);
-    assert!(!look(11, false).stands, "one that is not patient");
+    assert!(look(11).stands);
 }
 
 #[test]
@@ -248,14 +252,16 @@ fn one_stands_only_before_what_is_contended() {
     }
     let later = NOW + REPORT_US + 1;
     let stands = |hashes: &[u64], now| {
-        let turn = turns.take(hashes, 3, now, true, |_| ());
+        let turn = turns.take(hashes, 3, now, |_| ());
         turns.leave_line(3);
         turn.stands
     };
     assert!(!stands(&[fast.hash()], NOW));
     assert!(stands(&[fast.hash(), slow], NOW));
-    all.reported(slow, 3, 5, NOW);
-    assert!(!stands(&[slow], NOW), "it has a queue at its node");
+    all.reported(slow, report(3, 5, false), NOW);
+    assert!(stands(&[slow], NOW), "they wait at the node");
+    all.reported(slow, report(3, 5, true), NOW);
+    assert!(!stands(&[slow], NOW), "they follow each other");
     all.begin_turn(slow, later);
     turns.give_back(&[slow], later);
     assert!(stands(&[slow], later), "that was long ago");
