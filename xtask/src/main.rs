@@ -1,5 +1,6 @@
 //! `cargo xtask`: everything one does with this project, as commands. See xtask/README.md.
 
+mod bench;
 mod check;
 mod docs;
 mod faults;
@@ -18,7 +19,6 @@ use std::process::ExitCode;
 use anyhow::Result;
 use clap::{Parser, Subcommand};
 use tooling::setup;
-use txn_bench::{demo, geo_demo, soak};
 
 /// Set up, try, test and measure the PostgreSQL extension txn
 #[derive(Parser)]
@@ -49,9 +49,11 @@ enum Command {
     /// Watch hot rows, waits and rates of any server with the extension
     Top(txn_top::Args),
     /// Compare stock PostgreSQL with queue lock and group lock on a hot row, in a few minutes
-    Demo(demo::Args),
+    #[command(disable_help_flag = true)]
+    Demo(bench::Args),
     /// Transactions over distant nodes, by every way to commit: locks, rate, latency
-    GeoDemo(geo_demo::Args),
+    #[command(disable_help_flag = true)]
+    GeoDemo(bench::Args),
     /// Format, lints, spelling, licences, and the limits of the tree, in under a minute
     Check,
     /// Run the tests, all or one kind
@@ -63,9 +65,11 @@ enum Command {
     /// Schedules of statements drawn from seeds, judged by what stock PostgreSQL allows
     Fuzz(fuzz::Args),
     /// A mixed load for an hour or so: whether memory and CPU stay as they are
-    Soak(soak::Args),
+    #[command(disable_help_flag = true)]
+    Soak(bench::Args),
     /// Run a benchmark by name
-    Bench(Box<txn_bench::Args>),
+    #[command(disable_help_flag = true)]
+    Bench(bench::Args),
 }
 
 fn main() -> ExitCode {
@@ -91,8 +95,8 @@ fn run(cli: Cli) -> Result<bool> {
         Command::Docs(args) => docs::run(args),
         Command::Pg(command) => pg::run(command, chosen),
         Command::Top(args) => txn_top::run(args, pg::throwaway),
-        Command::Demo(args) => demo::run(args, pg_config),
-        Command::GeoDemo(args) => return geo_demo::run(args, chosen),
+        Command::Demo(args) => bench::run("demo", args, chosen),
+        Command::GeoDemo(args) => bench::run("geo-demo", args, chosen),
         Command::GeoFaults(args) => return geo_faults::run(args, chosen),
         Command::Check => {
             let tally = check::run(&setup::run(chosen)?, |_| true)?;
@@ -101,8 +105,8 @@ fn run(cli: Cli) -> Result<bool> {
         Command::Test(args) => return test::run(args, chosen),
         Command::Faults(args) => return faults::run(args, chosen),
         Command::Fuzz(args) => return fuzz::run(args, chosen),
-        Command::Soak(args) => return soak::run(args, chosen),
-        Command::Bench(args) => txn_bench::run(*args, pg_config),
+        Command::Soak(args) => bench::run("soak", args, chosen),
+        Command::Bench(args) => bench::run("bench", args, chosen),
     };
     done.map(|()| true)
 }

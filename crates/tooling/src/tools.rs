@@ -21,6 +21,12 @@ pub fn cargo() -> Command {
     command
 }
 
+/// Where cargo puts what it builds.
+pub fn target() -> PathBuf {
+    let chosen = std::env::var_os("CARGO_TARGET_DIR").map(PathBuf::from);
+    checkout().join(chosen.unwrap_or_else(|| "target".into()))
+}
+
 /// Runs `command` and returns what it printed. `purpose` tells, when it is not there, what it is
 /// for and how to get it; when it fails, its own words are the error.
 pub fn output(command: &mut Command, purpose: &str) -> Result<Output> {

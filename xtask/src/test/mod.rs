@@ -1,4 +1,5 @@
 //! `cargo xtask test`: every kind of test, one verdict.
+mod beside;
 pub mod libtest;
 mod package;
 mod regress;
@@ -34,7 +35,7 @@ pub struct Args {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum Kind {
+pub enum Kind {
     /// The checks of `cargo xtask check`, and the tests of the pure crates and of the tooling
     Unit,
     /// The SQL surface, by pg_regress
@@ -61,6 +62,8 @@ impl Context<'_> {
         self.filter.is_none_or(|text| name.contains(text))
     }
 }
+
+const NO_TEST: &str = "no test has such a name";
 
 /// Runs the tests; `true` when all that ran have passed, and some ran.
 pub fn run(args: Args, pg_config: Option<&Path>) -> Result<bool> {
@@ -89,11 +92,14 @@ pub fn run(args: Args, pg_config: Option<&Path>) -> Result<bool> {
                 accept: args.accept,
                 lanes: args.lanes,
             };
-            for kind in kinds {
-                total += run_kind(*kind, &context);
+            let (beside, here) = beside::split(kinds);
+            let beside = beside::start(&beside, context.filter);
+            for kind in here {
+                total += run_kind(kind, &context);
             }
+            total += beside.finish();
             if total.is_empty() {
-                total.fail("no test has such a name");
+                total.fail(NO_TEST);
             }
         }
         Err(error) => total.fail(&format!("preparing the tests: {error:#}")),

@@ -17,7 +17,7 @@ use crate::docs;
 use crate::package::{archive, deb, version};
 use tooling::install::{Variant, build_library, new_folder};
 use tooling::setup::{self, unzip};
-use tooling::tools::{cargo, checkout, output};
+use tooling::tools::{cargo, output, target};
 
 type Test = fn(&Context) -> Result<()>;
 const TESTS: [(&str, Test); 3] = [
@@ -68,17 +68,13 @@ fn source(context: &Context) -> Result<()> {
     let mut check = cargo();
     check
         .args(["check", "--locked", "--package", "txn", "--lib"])
+        // As clippy has checked what it depends on.
+        .args(["--profile", "checked"])
         .current_dir(&sources)
         .env("CARGO_TARGET_DIR", target())
         .envs(setup::build_environment(context.install)?);
     output(&mut check, "cargo compiles")?;
     Ok(())
-}
-
-/// Where cargo has compiled the dependencies.
-fn target() -> PathBuf {
-    let chosen = env::var_os("CARGO_TARGET_DIR").map(PathBuf::from);
-    checkout().join(chosen.unwrap_or_else(|| "target".into()))
 }
 
 fn debian(context: &Context) -> Result<()> {
