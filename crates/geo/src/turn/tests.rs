@@ -177,7 +177,7 @@ impl Schedule {
         };
         self.states.iter().all(ended)
             && self.left.iter().all(|&left| left == 0)
-            && KEYS.iter().all(|key| is_free(key))
+            && KEYS.iter().all(is_free)
     }
 }
 
