@@ -18,6 +18,23 @@ fn promises(level: Level) -> [Promise; 2] {
     [false, true].map(|real_time| Promise { level, real_time })
 }
 
+/// With many unknown outcomes not all ways can be tried: then nothing is said for certain.
+#[test]
+fn many_unknown_outcomes_leave_a_verdict_uncertain() {
+    let seed = 6_216_383_483_507_407_961;
+    let history = simulate(&middling(seed), Database::Serial, 4, 200, 16);
+    for promise in [ReadCommitted, RepeatableRead, Serializable]
+        .into_iter()
+        .flat_map(promises)
+    {
+        let verdict = check(&history, promise).unwrap();
+        assert!(
+            verdict.holds() || !verdict.certain,
+            "{promise:?}: {verdict}"
+        );
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 200, failure_persistence: None, ..ProptestConfig::default() })]
 
@@ -27,7 +44,8 @@ proptest! {
             let history = simulate(&workload, Database::Serial, 4, 200, unknown);
             for promise in [ReadCommitted, RepeatableRead, Serializable].into_iter().flat_map(promises) {
                 let verdict = check(&history, promise).unwrap();
-                prop_assert!(verdict.holds(), "{:?}: {}", promise, verdict);
+                let is_given_up = unknown > 5 && !verdict.certain;
+                prop_assert!(verdict.holds() || is_given_up, "{:?}: {}", promise, verdict);
             }
         }
     }

@@ -15,8 +15,8 @@ pub use verdict::{Anomaly, Class, Invalid, Level, Promise, Verdict};
 
 use crate::model::{History, Outcome, Transaction};
 
-/// Undecided transactions that are tried both ways; with more, only the likeliest way is.
-const TRIED_BOTH_WAYS: usize = 6;
+/// Undecided transactions that are tried in all ways together; of more, each is by itself.
+const TRIED_TOGETHER: usize = 6;
 
 /// Checks whether `history` keeps `promise`. Takes time near to linear in the history's length
 /// (see the README for what is not). Fails for a history that says nothing, see [`Invalid`].
@@ -27,14 +27,23 @@ pub fn check(history: &History, promise: Promise) -> Result<Verdict, Invalid> {
     let (likeliest, unknown) = outcome::resolve(history);
     let undecided = &unknown.undecided;
     let mut mildest = search::search(history, &likeliest, promise);
-    if mildest.holds() || undecided.len() > TRIED_BOTH_WAYS {
+    if mildest.holds() {
         return Ok(mildest);
     }
-    let mut certain = mildest.certain;
-    for flips in 1..1u32 << undecided.len() {
+    let are_few = undecided.len() <= TRIED_TOGETHER;
+    let mut certain = mildest.certain && are_few;
+    let ways = match are_few {
+        true => 1 << undecided.len(),
+        false => undecided.len() + 1,
+    };
+    for way in 1..ways {
         let mut counted: Vec<bool> = history.transactions.iter().map(committed).collect();
-        for (bit, one) in undecided.iter().enumerate() {
-            counted[*one] = likeliest[*one] ^ (flips >> bit & 1 == 1);
+        for (number, one) in undecided.iter().enumerate() {
+            let is_other = match are_few {
+                true => way >> number & 1 == 1,
+                false => way == number + 1,
+            };
+            counted[*one] = likeliest[*one] ^ is_other;
         }
         unknown.complete(&mut counted);
         let verdict = search::search(history, &counted, promise);

@@ -141,8 +141,8 @@ pub struct Verdict {
     /// a limit), or else one circle, a short one of the worst class.
     pub anomalies: Vec<Anomaly>,
     /// Only for a broken promise: it is broken however the rows that came and went under one
-    /// key followed each other. Otherwise the search for an order was given up; the one that
-    /// the times suggest is out of the question.
+    /// key followed each other, and whatever the unknown outcomes were. Otherwise not all was tried;
+    /// what the times and later reads suggest is out of the question.
     pub certain: bool,
 }
 
@@ -169,7 +169,9 @@ impl fmt::Display for Verdict {
             write!(f, "{anomaly}")?;
         }
         if !self.certain {
-            f.write_str("\n(in the order of rows under one key that the times suggest)")?;
+            f.write_str(
+                "\n(not all orders of rows under one key, or unknown outcomes, were tried)",
+            )?;
         }
         Ok(())
     }
