@@ -15,6 +15,7 @@ use shuttle::rand::{Rng, thread_rng};
 use shuttle::scheduler::{PctScheduler, RandomScheduler, Scheduler};
 use shuttle::sync::Arc;
 use shuttle::{Config, FailurePersistence, Runner, thread};
+use std::hash::{BuildHasher, Hasher, RandomState};
 use std::sync::OnceLock;
 use world::World;
 
@@ -182,12 +183,17 @@ const DELAYS: Weather = Weather {
     fails_over: false,
 };
 
-/// What the check of the model with these faults finds.
-fn violation(faults: &[Fault], weathers: &[Weather], schedules: usize) -> Option<&'static str> {
+/// What the check of the model with these faults finds, and the seed of the schedules that have it.
+fn violation(faults: &[Fault], weathers: &[Weather], schedules: usize) -> Option<String> {
     plant(faults);
+    // Other schedules each time.
+    let seed = RandomState::new().build_hasher().finish();
     let found = weathers.iter().find_map(|&weather| {
-        let pct = || run(PctScheduler::new(4, schedules), move || play(weather));
-        run(RandomScheduler::new(schedules), move || play(weather)).or_else(pct)
+        let any = RandomScheduler::new_from_seed(seed, schedules);
+        let few_switches = PctScheduler::new_from_seed(seed, 4, schedules);
+        let found = run(any, move || play(weather));
+        let found = found.or_else(|| run(few_switches, move || play(weather)));
+        found.map(|found| format!("{found} (seed {seed}, {weather:?})"))
     });
     plant(&[]);
     found
