@@ -15,17 +15,19 @@ pub struct Benchmark {
 /// Rates are given as multiples of these, where they are there.
 pub const BASELINES: [Variant; 3] = [Variant::Classic, Variant::PostgresFdw, Variant::Xa];
 
-const FOUR: &[Variant] = &[
+const USUAL: &[Variant] = &[
     Variant::PostgresFdw,
     Variant::Classic,
     Variant::Early,
     Variant::Scheduled,
+    Variant::Forecast,
 ];
 const WITH_XA: &[Variant] = &[
     Variant::PostgresFdw,
     Variant::Classic,
     Variant::Early,
     Variant::Scheduled,
+    Variant::Forecast,
     Variant::Admission,
     Variant::Xa,
 ];
@@ -34,6 +36,7 @@ const WITH_DEFER: &[Variant] = &[
     Variant::Classic,
     Variant::Early,
     Variant::Scheduled,
+    Variant::Forecast,
     Variant::Defer,
 ];
 const OURS: &[Variant] = &[
@@ -134,6 +137,7 @@ pub static ALL: &[Benchmark] = &[
             Variant::Classic,
             Variant::Early,
             Variant::Scheduled,
+            Variant::Forecast,
             Variant::Defer,
             Variant::Xa,
         ],
@@ -154,19 +158,19 @@ pub static ALL: &[Benchmark] = &[
             ycsb(75, 0.9),
             ycsb(100, 0.9),
         ],
-        variants: FOUR,
+        variants: USUAL,
     },
     Benchmark {
         name: "geo-skew",
         about: "YCSB over the skew; at 0.3 next to nothing conflicts",
         places: &[ycsb(20, 0.3), ycsb(20, 0.9), ycsb(20, 1.5)],
-        variants: FOUR,
+        variants: USUAL,
     },
     Benchmark {
         name: "geo-clients",
         about: "YCSB over the number of clients",
         places: &[clients(16), clients(64), clients(256)],
-        variants: FOUR,
+        variants: USUAL,
     },
     Benchmark {
         name: "geo-operations",
@@ -177,7 +181,7 @@ pub static ALL: &[Benchmark] = &[
             operations(15),
             operations(25),
         ],
-        variants: FOUR,
+        variants: USUAL,
     },
     Benchmark {
         name: "geo-batches",
@@ -202,25 +206,25 @@ pub static ALL: &[Benchmark] = &[
             round_trips(100.0, 70.0, 0),
             round_trips(100.0, 50.0, 20),
         ],
-        variants: FOUR,
+        variants: USUAL,
     },
     Benchmark {
         name: "geo-change",
         about: "YCSB while the nodes change their round trips; --seconds 160 sees four of them",
         places: &[change(0), change(40)],
-        variants: FOUR,
+        variants: USUAL,
     },
     Benchmark {
         name: "geo-coordinators",
         about: "YCSB at one coordinator, and at two, to which other nodes are near",
         places: &[coordinators(1), coordinators(2)],
-        variants: FOUR,
+        variants: USUAL,
     },
     Benchmark {
         name: "geo-locks",
         about: "YCSB with high skew at nodes that have txn, group lock off and on",
         places: &[group_lock(false), group_lock(true)],
-        variants: FOUR,
+        variants: USUAL,
     },
 ];
 
