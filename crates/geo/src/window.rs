@@ -16,14 +16,23 @@ use std::sync::atomic::Ordering::Relaxed;
 pub const LEAST: u64 = 2;
 /// A larger one is open.
 const MOST: u64 = 64;
+const OPEN: u64 = MOST * PARTS;
 /// The window is kept in such parts of a turn.
 const PARTS: u64 = 8;
 /// A round trip counts as this long at least, in microseconds: the time that a statement takes may
 /// be that of its PREPARE, for a disk.
 const NEAR_US: u64 = 20_000;
-/// When no turn has come to its end for so long, at least and at most, those who stand in line are
-/// not kept from the node: whoever is at work on the record may do nothing, or wait for them.
+/// When no turn has come to its end for so long, at least and at most, the window doubles: whoever
+/// is at work on the record may do nothing, or wait for those who stand in line.
 const STANDSTILL_US: (u64, u64) = (1_000_000, 10_000_000);
+
+/// A window of that size, which may be open.
+fn at_most(size: u64) -> u64 {
+    match size {
+        0..=OPEN => size,
+        _ => 0,
+    }
+}
 
 /// A record's window, and its turns.
 #[repr(C)]
@@ -57,10 +66,15 @@ impl Window {
     /// Whether one more may have a turn. None: there is no limit. `local` is how long the record
     /// takes at its node, in microseconds.
     pub fn has_room(&self, local: u64, now: u64) -> Option<bool> {
-        let size = self.size.load(Relaxed);
         let patience = (4 * local).clamp(STANDSTILL_US.0, STANDSTILL_US.1);
-        let stands_still = self.moved_at.load(Relaxed).abs_diff(now) > patience;
-        (size > 0 && !stands_still).then(|| self.turns.load(Relaxed) < size / PARTS)
+        let (mut size, turns) = (self.size.load(Relaxed), self.turns.load(Relaxed));
+        let is_long = || self.moved_at.load(Relaxed).abs_diff(now) > patience;
+        if size > 0 && turns > 0 && is_long() {
+            size = at_most(2 * size);
+            self.size.store(size, Relaxed);
+            self.moved_at.store(now, Relaxed);
+        }
+        (size > 0).then(|| turns < size / PARTS)
     }
 
     /// A statement has taken so long at the node, beyond the round trip, or at least so long if it
@@ -85,8 +99,7 @@ impl Window {
             && size > 0
             && (self.turns.load(Relaxed) + 1) * PARTS > size
         {
-            let size = (size < MOST * PARTS).then_some(size + 1);
-            self.size.store(size.unwrap_or(0), Relaxed);
+            self.size.store(at_most(size + 1), Relaxed);
         }
     }
 
@@ -221,20 +234,33 @@ mod tests {
     }
 
     #[test]
-    fn there_is_no_limit_at_a_standstill() {
+    fn it_doubles_at_each_standstill() {
         let window = Window::default();
         begin(&window, 20);
         window.measured(0, TRIP, true);
         window.measured(TRIP, TRIP, true);
-        let at = |time: u64, local| window.has_room(local, time);
-        assert_eq!(at(NOW + STANDSTILL_US.0, 0), Some(false));
-        assert_eq!(at(NOW + STANDSTILL_US.0 + 1, 0), None);
+        let at = |time: u64, local| {
+            let room = window.has_room(local, time);
+            (room, window.size())
+        };
+        let mut now = NOW + STANDSTILL_US.0;
+        assert_eq!(at(now, 0), (Some(false), Some(LEAST)));
+        for size in [4, 8, 16] {
+            now += 1;
+            assert_eq!(at(now, 0), (Some(false), Some(size)));
+            assert_eq!(at(now, 0), (Some(false), Some(size)), "once");
+            now += STANDSTILL_US.0;
+        }
         // Longer where turns take long, but not for ever.
-        assert_eq!(at(NOW + 2_000_000, 500_000), Some(false));
-        assert_eq!(at(NOW + STANDSTILL_US.1 + 1, 60_000_000), None);
-        // Nor if the clock was put back.
-        assert_eq!(at(NOW - 60_000_000, 0), None);
-        window.end(NOW + 5_000_000);
-        assert_eq!(at(NOW + 5_000_001, 0), Some(false));
+        assert_eq!(at(now + 1_000_000, 500_000), (Some(false), Some(16)));
+        now += STANDSTILL_US.1 + 1;
+        assert_eq!(at(now, 60_000_000), (Some(true), Some(32)));
+        // A turn that ends is no standstill.
+        window.end(now + STANDSTILL_US.0);
+        assert_eq!(at(now + STANDSTILL_US.0 + 1, 0), (Some(true), Some(32)));
+        // The clock was put back.
+        now -= 60_000_000;
+        assert_eq!(at(now, 0), (Some(true), Some(64)));
+        assert_eq!(at(now + STANDSTILL_US.1 + 1, 0), (None, None), "it is open");
     }
 }

@@ -201,9 +201,13 @@ impl Node {
         (status, history)
     }
 
-    /// A transaction with WAL, whose wait for the standby is cancelled or confirms all before it.
-    pub fn confirm(&self, cancelled: bool) -> bool {
+    /// A transaction with WAL on a connection, whose wait for the standby is cancelled or confirms
+    /// all before it. False if the connection is broken.
+    pub fn confirm(&self, connection: u64, cancelled: bool) -> bool {
         let mut state = self.0.lock().unwrap();
+        if state.downs != connection {
+            return false;
+        }
         state.log.push(Record::Other);
         if !cancelled {
             state.confirmed = state.log.len();

@@ -120,9 +120,13 @@ pub fn apply_handed(world: &Arc<World>) {
 }
 
 fn ask(world: &World, node: usize, row: &Row) -> Judged {
+    // Both on one connection: after a failover the status may be that of what was lost.
+    let connection = world.nodes[node].connect();
     let (status, history) = world.nodes[node].status(row.prepared);
+    world.pause();
     let cancelled = world.mishap(world.weather.cancels);
-    let confirmed = planted(Fault::StatusUnconfirmed) || world.nodes[node].confirm(cancelled);
+    let confirmed = world.nodes[node].confirm(connection, cancelled);
+    let confirmed = confirmed || planted(Fault::StatusUnconfirmed);
     judge(&Asked {
         status,
         confirmed,

@@ -8,8 +8,8 @@ use txn_server_tests::{Background, int, sqlstate, wait_until};
 use super::Cluster;
 use super::forecast::{KNOWN, TOUCH, cluster, hold, learn, wait_until_waiting};
 
-/// For so long, in seconds, the row has taken at its node. Turns that stand still for four times as
-/// long keep nobody in line.
+/// For so long, in seconds, the row has taken at its node. When turns stand still for four times as
+/// long, more may have one.
 const LONG: f64 = 2.5;
 
 /// A cluster that knows that row 1 of node 0 is waited for: two at a time have a turn there.
