@@ -74,7 +74,7 @@ impl Window {
             self.size.store(size, Relaxed);
             self.moved_at.store(now, Relaxed);
         }
-        (size > 0).then(|| turns < size / PARTS)
+        (size > 0).then_some(turns < size / PARTS)
     }
 
     /// A statement has taken so long at the node, beyond the round trip, or at least so long if it
