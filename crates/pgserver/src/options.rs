@@ -9,15 +9,6 @@ use crate::install::PgInstall;
 /// The name of the extension and of its library.
 pub(crate) const EXTENSION: &str = "txn";
 
-/// What a fresh data folder has.
-#[derive(Clone, Debug)]
-pub(crate) enum Content {
-    /// What `initdb` makes.
-    Plain,
-    /// The extension in the database `postgres`, too. Its library may be in another folder.
-    Extension { library_dir: Option<PathBuf> },
-}
-
 /// How to start a server. `Default` is a temporary one with the extension, reachable through a
 /// unix socket in a private folder only.
 #[derive(Clone, Debug)]
@@ -74,16 +65,6 @@ impl ServerOptions {
     /// Whether the extension is to be created after the start.
     pub(crate) fn wants_extension(&self) -> bool {
         self.preload && self.create_extension
-    }
-
-    /// What the data folder has at first.
-    pub(crate) fn content(&self) -> Content {
-        match self.wants_extension() {
-            true => Content::Extension {
-                library_dir: self.library_dir(),
-            },
-            false => Content::Plain,
-        }
     }
 
     /// Errors that are better told before the server fails with them.

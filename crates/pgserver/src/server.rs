@@ -73,10 +73,7 @@ impl Server {
     /// Makes the data folder unless it is there, starts the server and waits until it takes
     /// connections. The error of a failed start carries the end of the log.
     pub fn start(install: &PgInstall, options: ServerOptions) -> Result<Server> {
-        let content = options.content();
-        let mut server = Self::start_on(install, options, |install, user, folder| {
-            template::fill(install, user, &content, folder)
-        })?;
+        let mut server = Self::start_on(install, options, template::fill)?;
         server.recycled = server.options.data_dir.is_none();
         Ok(server)
     }
@@ -383,12 +380,7 @@ impl Server {
             self.stop(StopMode::Immediate)?;
         }
         match self.ended {
-            true => template::recycle(
-                &self.install,
-                &self.user,
-                &self.options.content(),
-                &self.data_dir,
-            ),
+            true => template::recycle(&self.install, &self.user, &self.data_dir),
             false => Ok(()),
         }
     }

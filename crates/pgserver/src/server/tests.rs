@@ -8,7 +8,7 @@ use anyhow::{Result, ensure};
 use super::{Server, StopMode};
 use crate::install::PgInstall;
 use crate::mirror::tests::tree;
-use crate::options::{Content, ServerOptions};
+use crate::options::ServerOptions;
 use crate::pool;
 use crate::template;
 use crate::user::ServerUser;
@@ -37,7 +37,7 @@ fn start(install: &PgInstall) -> Result<Server> {
 fn the_next_server_finds_a_fresh_folder() -> Result<()> {
     let install = PgInstall::from_env()?;
     let user = ServerUser::choose()?;
-    let template = template::template(&install, &user, &Content::Plain)?;
+    let template = template::template(&install, &user)?;
     let fresh = tree(&template);
     for end in [None, Some(StopMode::Fast), Some(StopMode::Immediate)] {
         let mut server = start(&install)?;
@@ -55,12 +55,12 @@ fn the_next_server_finds_a_fresh_folder() -> Result<()> {
         assert!(!data.exists());
 
         let folder = user.private_folder(100)?;
-        template::fill(&install, &user, &Content::Plain, &folder)?;
+        template::fill(&install, &user, &folder)?;
         assert_eq!(inode(&folder)?, left, "another folder");
         assert_ne!(inode(&folder.join("PG_VERSION"))?, version);
         assert!(tree(&folder) == fresh, "after {end:?}");
 
-        template::recycle(&install, &user, &Content::Plain, &folder)?;
+        template::recycle(&install, &user, &folder)?;
         let server = start(&install)?;
         assert_eq!(inode(server.data_dir())?, left, "another folder");
         let found = "SELECT count(*) FROM pg_class WHERE relname IN ('t', 'v'); \
@@ -76,14 +76,5 @@ fn the_next_server_finds_a_fresh_folder() -> Result<()> {
     drop(server);
     let folder = tempfile::tempdir()?;
     assert!(!pool::take(&template, folder.path())?);
-    Ok(())
-}
-
-/// A template of its own for each content.
-#[test]
-fn a_plain_folder_has_no_extension() -> Result<()> {
-    let server = start(&PgInstall::from_env()?)?;
-    let found = "SELECT count(*) FROM pg_extension WHERE extname = 'txn'";
-    assert_eq!(server.psql(found)?, "0\n");
     Ok(())
 }
