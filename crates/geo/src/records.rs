@@ -199,8 +199,8 @@ impl Records {
 
     /// Whether one more may have a turn at the record. None: there is no limit.
     ///
-    /// There is none where its node reports that transactions follow each other: their statements do
-    /// not wait.
+    /// There is none where its node reports that transactions follow each other: there statements
+    /// do not wait.
     pub(crate) fn room(&self, hash: u64, now: u64) -> Option<bool> {
         let one = self.find(hash)?;
         let known = one.known(now);

@@ -26,8 +26,8 @@ const NEAR_US: u64 = 20_000;
 /// is at work on the record may do nothing, or wait for those who stand in line.
 const STANDSTILL_US: (u64, u64) = (1_000_000, 10_000_000);
 
-/// A window of that size, which may be open.
-fn at_most(size: u64) -> u64 {
+/// That size, or 0, open, if it is beyond the largest.
+fn bounded(size: u64) -> u64 {
     match size {
         0..=OPEN => size,
         _ => 0,
@@ -70,7 +70,7 @@ impl Window {
         let (mut size, turns) = (self.size.load(Relaxed), self.turns.load(Relaxed));
         let is_long = || self.moved_at.load(Relaxed).abs_diff(now) > patience;
         if size > 0 && turns > 0 && is_long() {
-            size = at_most(2 * size);
+            size = bounded(2 * size);
             self.size.store(size, Relaxed);
             self.moved_at.store(now, Relaxed);
         }
@@ -99,7 +99,7 @@ impl Window {
             && size > 0
             && (self.turns.load(Relaxed) + 1) * PARTS > size
         {
-            self.size.store(at_most(size + 1), Relaxed);
+            self.size.store(bounded(size + 1), Relaxed);
         }
     }
 
