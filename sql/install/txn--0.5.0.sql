@@ -143,18 +143,28 @@ LANGUAGE C VOLATILE STRICT PARALLEL RESTRICTED
 AS 'MODULE_PATHNAME', 'lane_waits_wrapper';
 COMMENT ON FUNCTION txn.lane_waits_raw() IS 'the waits for declared keys of this database; use the view txn.waits';
 
+CREATE FUNCTION txn.geo_waits_raw(
+    OUT pid integer, OUT blocked_by integer, OUT relation oid, OUT since bigint)
+RETURNS SETOF record
+LANGUAGE C VOLATILE STRICT PARALLEL RESTRICTED
+AS 'MODULE_PATHNAME', 'geo_waits_wrapper';
+COMMENT ON FUNCTION txn.geo_waits_raw() IS 'sessions of this database that stand in line before rows at nodes; use the view txn.waits';
+
 CREATE VIEW txn.waits AS
 SELECT pid, blocked_by, relation::regclass, key, reason, txn.moment(since) AS since
 FROM txn.waits_raw()
 UNION ALL
 SELECT pid, blocked_by, relation::regclass, key, 'lane', txn.moment(since)
-FROM txn.lane_waits_raw();
-COMMENT ON VIEW txn.waits IS 'sessions of this database that wait for a hot row, for a transaction on one, or for declared keys';
+FROM txn.lane_waits_raw()
+UNION ALL
+SELECT pid, blocked_by, relation::regclass, NULL, 'line', txn.moment(since)
+FROM txn.geo_waits_raw();
+COMMENT ON VIEW txn.waits IS 'sessions of this database that wait for a hot row, for a transaction on one, for declared keys, or for a turn at a row of a node';
 COMMENT ON COLUMN txn.waits.relation IS 'the table of the row';
-COMMENT ON COLUMN txn.waits.reason IS 'ticket: for its turn to update; commit: for a predecessor to commit first; read: for predecessors to end before a statement reads; order: for predecessors to be first at another row; stream: for predecessors to end before more is written (wal_level = logical); fallback: for a transaction that cannot be followed; lane: for keys that it has declared, or for others who have';
+COMMENT ON COLUMN txn.waits.reason IS 'ticket: for its turn to update; commit: for a predecessor to commit first; read: for predecessors to end before a statement reads; order: for predecessors to be first at another row; stream: for predecessors to end before more is written (wal_level = logical); fallback: for a transaction that cannot be followed; lane: for keys that it has declared, or for others who have; line: for a turn at a row of a node (txn.geo_records)';
 COMMENT ON COLUMN txn.waits.pid IS 'the waiting session';
-COMMENT ON COLUMN txn.waits.blocked_by IS 'the session that it waits for; 0 for a prepared transaction';
-COMMENT ON COLUMN txn.waits.key IS 'the row''s key; null unless you may read the key of every row';
+COMMENT ON COLUMN txn.waits.blocked_by IS 'the session that it waits for; 0 for a prepared transaction; null: those that have a turn at the row of a node';
+COMMENT ON COLUMN txn.waits.key IS 'the row''s key; null unless you may read the key of every row, and of rows at nodes';
 COMMENT ON COLUMN txn.waits.since IS 'when the wait began';
 
 CREATE FUNCTION txn.set_table(

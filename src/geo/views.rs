@@ -1,5 +1,5 @@
-//! The functions behind the views `txn.geo_nodes`, `txn.geo_records` and `txn.geo_transactions`,
-//! and what a superuser may do by hand.
+//! The functions behind the views `txn.geo_nodes`, `txn.geo_records` and `txn.geo_transactions`, geo's
+//! part of `txn.waits`, and what a superuser may do by hand.
 
 use super::coordinator::{self, memory};
 use super::failure::{Failure, NOT_IN_STATE, raised};
@@ -79,6 +79,31 @@ fn geo_records() -> TableIterator<
             one.at_once.map(|count| count as i64),
             in_line as i64,
         )
+    }))
+}
+
+/// One line per session of this database that stands in line before a row of a node. `blocked_by` is
+/// the session just before it; none: it is the next, and waits for those that have a turn.
+#[pg_extern(sql = false)]
+#[allow(clippy::type_complexity)]
+fn geo_waits() -> TableIterator<
+    'static,
+    (
+        name!(pid, i32),
+        name!(blocked_by, Option<i32>),
+        name!(relation, pg_sys::Oid),
+        name!(since, i64),
+    ),
+> {
+    let now = process::now();
+    let all = memory().with_turns(|all| all.standing(coordinator::database(), now));
+    TableIterator::new(all.into_iter().filter_map(|(one, relation)| {
+        Some((
+            process::pid_of(one.actor)?,
+            one.ahead.and_then(process::pid_of),
+            pg_sys::Oid::from(relation),
+            one.since as i64,
+        ))
     }))
 }
 

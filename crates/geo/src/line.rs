@@ -18,6 +18,21 @@ pub struct Place {
     number: AtomicU64,
     /// The record before which it stands.
     hash: AtomicU64,
+    /// When it came.
+    since: AtomicU64,
+}
+
+/// A process that stands in line.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Standing {
+    /// The process.
+    pub actor: u32,
+    /// The record before which it stands.
+    pub hash: u64,
+    /// When it came.
+    pub since: u64,
+    /// The one that stands before that record and came just before it; None: it is the next there.
+    pub ahead: Option<u32>,
 }
 
 /// What all places have in common.
@@ -48,13 +63,14 @@ impl<'a> Line<'a> {
     }
 
     /// The process stands before that record from now on, and before no other. It keeps its turn.
-    pub fn stand(&self, actor: u32, hash: u64) {
+    pub fn stand(&self, actor: u32, hash: u64, now: u64) {
         let own = self.place(actor);
         own.hash.store(hash, Relaxed);
         if own.number.load(Relaxed) == 0 {
             let number = self.head.latest.load(Relaxed) + 1;
             self.head.latest.store(number, Relaxed);
             own.number.store(number, Relaxed);
+            own.since.store(now, Relaxed);
             self.head.count.fetch_add(1, Relaxed);
         }
     }
@@ -86,6 +102,22 @@ impl<'a> Line<'a> {
             is_it.then_some((number, actor as u32))
         };
         places.iter().enumerate().filter_map(stands)
+    }
+
+    /// All that stand in line.
+    pub fn all(&self) -> impl Iterator<Item = Standing> {
+        (0..self.places.len() as u32).filter_map(|actor| {
+            let hash = self.stands_before(actor)?;
+            let own = self.place(actor);
+            let number = own.number.load(Relaxed);
+            let earlier = self.before(hash).filter(|&(other, _)| other < number);
+            Some(Standing {
+                actor,
+                hash,
+                since: own.since.load(Relaxed),
+                ahead: earlier.max().map(|(_, actor)| actor),
+            })
+        })
     }
 
     /// The process that has come first of those that stand before the record.
@@ -124,13 +156,13 @@ mod tests {
         assert_eq!(line.first(9), None);
         for actor in [3, 0, 7] {
             assert!(line.is_behind(actor, 9) == (actor != 3));
-            line.stand(actor, 9);
+            line.stand(actor, 9, 1);
         }
         assert_eq!((line.first(9), line.length(9)), (Some(3), 3));
         assert!(!line.is_behind(3, 9) && line.is_behind(0, 9));
         assert_eq!(line.leave(3), Some(9));
         assert_eq!((line.first(9), line.length(9)), (Some(0), 2));
-        line.stand(3, 9);
+        line.stand(3, 9, 1);
         assert!(line.is_behind(3, 9), "it comes again");
     }
 
@@ -138,12 +170,33 @@ mod tests {
     fn a_process_stands_before_one_record_and_keeps_its_turn() {
         let (head, places) = (Head::default(), places(10));
         let line = Line::new(&head, &places);
-        line.stand(3, 9);
-        line.stand(5, 8);
-        line.stand(3, 8);
+        line.stand(3, 9, 1);
+        line.stand(5, 8, 1);
+        line.stand(3, 8, 1);
         assert_eq!((line.length(9), line.length(8)), (0, 2));
         assert_eq!((line.first(8), line.stands_before(3)), (Some(3), Some(8)));
         assert_eq!((line.leave(3), line.leave(3)), (Some(8), None));
         assert_eq!((line.length(8), line.stands_before(3)), (1, None));
+    }
+
+    #[test]
+    fn each_has_the_one_before_it_ahead() {
+        let (head, places) = (Head::default(), places(10));
+        let line = Line::new(&head, &places);
+        for (now, (actor, hash)) in [(7, 9), (3, 9), (4, 8), (5, 9)].into_iter().enumerate() {
+            line.stand(actor, hash, now as u64);
+        }
+        line.stand(3, 8, 10);
+        let all: Vec<_> = line
+            .all()
+            .map(|one| (one.actor, one.hash, one.since, one.ahead))
+            .collect();
+        let expected = [
+            (3, 8, 1, None),
+            (4, 8, 2, Some(3)),
+            (5, 9, 3, Some(7)),
+            (7, 9, 0, None),
+        ];
+        assert_eq!(all, expected);
     }
 }

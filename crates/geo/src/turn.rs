@@ -3,8 +3,9 @@
 //! those that are named to be woken are woken after it.
 
 use crate::fault::{Fault, planted};
-use crate::line::{Line, Place};
+use crate::line::{Line, Place, Standing};
 use crate::records::Records;
+use std::collections::HashMap;
 
 /// The records, and the line before them.
 #[derive(Clone, Copy)]
@@ -51,7 +52,7 @@ impl<'a> Turns<'a> {
         let before = self.line.stands_before(actor);
         let crowded = self.crowded(wanted, actor, now);
         match crowded {
-            Some(hash) => self.line.stand(actor, hash),
+            Some(hash) => self.line.stand(actor, hash, now),
             None => {
                 enter(self.records);
                 self.line.leave(actor);
@@ -93,6 +94,14 @@ impl<'a> Turns<'a> {
         first.sort_unstable();
         first.dedup();
         first
+    }
+
+    /// All that stand in line before records of a database, each with that record's table.
+    pub fn standing(&self, database: u32, now: u64) -> Vec<(Standing, u32)> {
+        let known = self.records.all(database, now);
+        let tables: HashMap<u64, u32> = known.iter().map(|one| (one.hash, one.relation)).collect();
+        let of_database = |one: Standing| Some((one, *tables.get(&one.hash)?));
+        self.line.all().filter_map(of_database).collect()
     }
 
     /// How many stand in line before the record.
