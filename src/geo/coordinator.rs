@@ -185,7 +185,7 @@ pub fn want(wants: Wants) {
 /// Has the resolver look at what sessions have told.
 pub fn rouse() {
     if let Some(process) = known().and_then(|known| known.process) {
-        wait::wake(process as hotrow::ActorId);
+        wait::wake(process as hotrow::BackendId);
     }
 }
 

@@ -7,7 +7,7 @@ use crate::shared::guc;
 use crate::shared::memory::shared;
 use crate::shared::wait::Wakes;
 use geo::{Patience, Servers, Side};
-use hotrow::ActorId;
+use hotrow::BackendId;
 use pgrx::pg_sys::{self, Oid};
 
 fn me() -> usize {
@@ -48,7 +48,7 @@ pub fn leave() {
         return;
     }
     let mut wakes = Wakes::new();
-    memory.with_gate(|gate, seats| gate.leave(seats, me(), |one| wakes.push(one as ActorId)));
+    memory.with_gate(|gate, seats| gate.leave(seats, me(), |one| wakes.push(one as BackendId)));
     wakes.deliver();
 }
 

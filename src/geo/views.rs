@@ -99,7 +99,7 @@ fn geo_waits() -> TableIterator<
     let all = memory().with_turns(|all| all.standing(coordinator::database(), now));
     TableIterator::new(all.into_iter().filter_map(|(one, relation)| {
         Some((
-            process::pid_of(one.actor)?,
+            process::pid_of(one.backend)?,
             one.ahead.and_then(process::pid_of),
             pg_sys::Oid::from(relation),
             one.since as i64,
@@ -129,7 +129,7 @@ fn geo_resolver() -> TableIterator<
         };
         let pid = known
             .process
-            .and_then(|number| process::pid_of(number as hotrow::ActorId));
+            .and_then(|number| process::pid_of(number as hotrow::BackendId));
         let (passes, looks) = (known.passes as i64, known.looks as i64);
         (phase, pid, passes, known.incarnation as i64, looks)
     }))

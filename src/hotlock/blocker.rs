@@ -26,15 +26,15 @@ pub unsafe fn wait_for_lockers(rel: pg_sys::Relation, version: u64, mode: LockTu
 /// The wait is over.
 pub fn end_wait() {
     if SESSION.published.get() {
-        memory().actors[process::me() as usize].wait(None);
+        memory().backends[process::me() as usize].wait(None);
     }
 }
 
 /// Declares that we are going to wait for that transaction's row lock.
 pub fn await_edge(xid: u32) {
-    let own = &memory().actors[process::me() as usize];
+    let own = &memory().backends[process::me() as usize];
     // The writer of a version in a row's list is known as such, and its rollback with it.
-    let awaited = match hotrow::owner_of(memory().actors, xid) {
+    let awaited = match hotrow::owner_of(memory().backends, xid) {
         Some(_) => xid,
         None => xact::top_of(xid),
     };

@@ -23,7 +23,7 @@ use crate::shared::guc;
 use crate::shared::stop;
 use crate::shared::wait;
 use crate::tam::call;
-use hotrow::{ARGUMENT_BYTES, Adoption, RESULT_BYTES, Slot, actor_of};
+use hotrow::{ARGUMENT_BYTES, Adoption, RESULT_BYTES, Slot, backend_of};
 use pgrx::pg_sys::{self, LockTupleMode, Oid, TM_Result};
 use std::cell::Cell;
 
@@ -206,16 +206,16 @@ fn adopt(relation: Oid, slot: Slot, form: &Form) {
     RETURNED.clear();
     ADOPTING.count.set(0);
     ADOPTING.slot.set(slot);
-    memory().with_row(slot, |row, world| {
+    memory().with_row(slot, |row, members| {
         row.adopt(
-            world,
+            members,
             most,
             |member| {
-                let request = &memory().combine_requests[actor_of(member) as usize];
+                let request = &memory().combine_requests[backend_of(member) as usize];
                 request.has_form(digest, form.bytes()) && ARGUMENTS.has(ARGUMENT_BYTES)
             },
             |adoption| {
-                let request = &memory().combine_requests[actor_of(adoption.member) as usize];
+                let request = &memory().combine_requests[backend_of(adoption.member) as usize];
                 let (bytes, length) = request.arguments();
                 let n = ADOPTING.count.get();
                 ADOPTING.adopted[n].set(Some(Adopted {
@@ -248,7 +248,7 @@ unsafe fn apply_all(
             let Some(mut adopted) = ADOPTING.adopted[n].get() else {
                 continue;
             };
-            let has_left = !memory().world().is_adopted(adopted.adoption);
+            let has_left = !memory().members().is_adopted(adopted.adoption);
             if has_left || is_too_long || process::is_to_fail() || process::now() > until {
                 ADOPTING.adopted[n].set(None);
                 refuse(adopted.adoption);
@@ -307,8 +307,8 @@ unsafe fn apply_all(
 }
 
 fn refuse(adoption: Adoption) {
-    if memory().world().refuse(adoption) {
-        wait::wake(actor_of(adoption.member));
+    if memory().members().refuse(adoption) {
+        wait::wake(backend_of(adoption.member));
     }
 }
 
@@ -334,7 +334,7 @@ pub fn seal() {
 fn seal_all() {
     for place in &ADOPTING.adopted[..ADOPTING.count.get()] {
         match place.get() {
-            Some(adopted) if !memory().world().seal(adopted.adoption) => {
+            Some(adopted) if !memory().members().seal(adopted.adoption) => {
                 place.set(None);
                 if adopted.rows > 0 {
                     memory().totals.abandoned.add(1);
@@ -363,11 +363,11 @@ fn fulfil_all(end: u64) {
     for adopted in adopted() {
         if adopted.returned.length > 0 {
             let row: [u8; RESULT_BYTES] = RETURNED.get(adopted.returned);
-            memory().combine_requests[actor_of(adopted.adoption.member) as usize]
+            memory().combine_requests[backend_of(adopted.adoption.member) as usize]
                 .put_result(&row[..adopted.returned.length]);
         }
         memory()
-            .world()
+            .members()
             .fulfil(adopted.adoption, adopted.rows, durable_at);
         combined += 1;
         changed += u64::from(adopted.rows);
@@ -383,7 +383,7 @@ fn fulfil_all(end: u64) {
 /// Wakes those whose updates we have committed.
 pub fn deliver() {
     if ADOPTING.fulfilled.take() {
-        adopted().for_each(|adopted| wait::wake(actor_of(adopted.adoption.member)));
+        adopted().for_each(|adopted| wait::wake(backend_of(adopted.adoption.member)));
         ADOPTING.count.set(0);
     }
 }

@@ -180,32 +180,32 @@ fn leave_rows(end: End) {
         if end == End::RolledBack {
             stop::at(stop::Point::RollingBack);
         }
-        memory().with_row(slot, |row, world| {
+        memory().with_row(slot, |row, members| {
             if let Some(heir) = heir
-                && row.hand_over(world, slot, me, heir)
+                && row.hand_over(members, slot, me, heir)
             {
                 is_handed_over = true;
                 // It comes to no other row any more.
-                row.wake_those_behind(world, heir, |actor| {
-                    if waiting::waits_for(actor, Reason::Order) {
-                        wakes.push(actor);
+                row.wake_those_behind(members, heir, |backend| {
+                    if waiting::waits_for(backend, Reason::Order) {
+                        wakes.push(backend);
                     }
                 });
             } else if end == End::RolledBack {
-                let victims = row.roll_back(world, me, |actor| wakes.push(actor));
+                let victims = row.roll_back(members, me, |backend| wakes.push(backend));
                 doomed += victims;
                 row.counters.cascades.add(u64::from(victims > 0));
                 if row.trouble(Trouble::Cascade(victims), now) {
                     memory().totals.backoffs.add(1);
                 }
             } else {
-                row.depart(world, me, |actor| wakes.push(actor));
+                row.depart(members, me, |backend| wakes.push(backend));
                 row.success();
             }
-            if let Some(actor) = row.leave(world, me, patience, now) {
-                wakes.push(actor);
+            if let Some(backend) = row.leave(members, me, patience, now) {
+                wakes.push(backend);
             }
-            world.forgive(me);
+            members.forgive(me);
             if !is_handed_over {
                 row.part();
             }
@@ -230,7 +230,7 @@ fn clear() {
     detect::uncount_waiter();
     SESSION.ripe.set(0);
     if SESSION.published.take() {
-        let own = &memory().actors[process::me() as usize];
+        let own = &memory().backends[process::me() as usize];
         own.clear();
     }
 }
@@ -266,10 +266,10 @@ fn doom_followers(n: usize, membership: &Membership, stays: bool) {
     let (me, now) = (member_id(n), process::now());
     let mut wakes = Wakes::new();
     // We may come to wait for those behind, who will not commit.
-    memory().actors[process::me() as usize].writes_as(n, 0);
+    memory().backends[process::me() as usize].writes_as(n, 0);
     stop::at(stop::Point::RollingBack);
-    let doomed = memory().with_row(membership.slot(), |row, world| {
-        let victims = row.roll_back_version(world, me, stays, |actor| wakes.push(actor));
+    let doomed = memory().with_row(membership.slot(), |row, members| {
+        let victims = row.roll_back_version(members, me, stays, |backend| wakes.push(backend));
         row.counters.cascades.add(u64::from(victims > 0));
         if row.trouble(Trouble::Cascade(victims), now) {
             memory().totals.backoffs.add(1);

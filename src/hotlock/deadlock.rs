@@ -42,6 +42,6 @@ fn search(declare: impl FnOnce()) -> bool {
     let memory = memory();
     memory.with_graph(|| {
         declare();
-        is_in_circle(memory.actors, memory.directory.rows, process::me())
+        is_in_circle(memory.backends, memory.directory.rows, process::me())
     })
 }

@@ -53,8 +53,8 @@ pub fn depend_on_open(n: usize) -> bool {
 /// writer must not come to wait for us.
 pub fn depend_no_more(n: usize) {
     if let Some(membership) = SESSION.get(n).filter(|m| !m.is_listed()) {
-        memory().with_row(membership.slot(), |row, world| {
-            row.withdraw(world, member_id(n));
+        memory().with_row(membership.slot(), |row, members| {
+            row.withdraw(members, member_id(n));
         });
     }
 }
@@ -64,12 +64,12 @@ fn link(n: usize, wanted: impl FnOnce(&Tail) -> bool) -> bool {
         return false;
     };
     let (me, xid) = (member_id(n), xact::own_xid());
-    memory().with_row(membership.slot(), |row, world| {
+    memory().with_row(membership.slot(), |row, members| {
         let still = row
-            .tail(world)
+            .tail(members)
             .is_some_and(|tail| membership.predecessor() == Some(tail.xid) && wanted(&tail));
         if still {
-            row.link_reader(world, me, xid);
+            row.link_reader(members, me, xid);
         }
         still
     })

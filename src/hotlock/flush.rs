@@ -20,10 +20,10 @@ pub fn flush(end: u64, come: bool) {
     if flushed() >= end {
         return;
     }
-    let mut duty = memory.flush.join(memory.actors, me, end);
+    let mut duty = memory.flush.join(memory.backends, me, end);
     while duty == Duty::Wait {
         wait::doze(1000, pg_sys::WaitEventIO::WAIT_EVENT_WAL_SYNC);
-        duty = memory.flush.duty(memory.actors, me);
+        duty = memory.flush.duty(memory.backends, me);
     }
     if duty == Duty::Flush {
         // SAFETY: reads settings, which say whether XLogFlush waits by itself, or has nothing to
@@ -38,6 +38,6 @@ pub fn flush(end: u64, come: bool) {
         unsafe { raw::XLogFlush(end) };
         memory
             .flush
-            .hand_over(memory.actors, me, flushed(), wait::wake);
+            .hand_over(memory.backends, me, flushed(), wait::wake);
     }
 }

@@ -78,13 +78,13 @@ fn take(gate: Slot, identity: &Identity, slot: Slot, at_once: bool) -> bool {
         return true;
     };
     let (me, patience, now) = (member_id(n), patience(), process::now());
-    let acquired = memory().with_row(gate, |row, world| {
+    let acquired = memory().with_row(gate, |row, members| {
         if !row.is(identity) {
             None
         } else if at_once {
             Some(row.acquire_now(me).then_some(Acquired::Granted))
         } else {
-            Some(Some(row.acquire(world, me, patience, now)))
+            Some(Some(row.acquire(members, me, patience, now)))
         }
     });
     match acquired {
@@ -116,13 +116,13 @@ fn take(gate: Slot, identity: &Identity, slot: Slot, at_once: bool) -> bool {
 /// Sleeps in the gate's queue until the gate is ours; false after the longest wait.
 fn queue(n: usize, gate: Slot, slot: Slot) -> bool {
     let me = member_id(n);
-    let own = &memory().actors[process::me() as usize];
+    let own = &memory().backends[process::me() as usize];
     memory().totals.ticket_waits.add(1);
     let wait = Wait::begin(Reason::Gate, slot);
     own.wait(Some(hotrow::Wait::Ticket(gate)));
     let until = process::now() + LONGEST_WAIT;
     let is_ours = loop {
-        let acquired = memory().with_row(gate, |row, world| row.retry(world, me));
+        let acquired = memory().with_row(gate, |row, members| row.retry(members, me));
         let now = process::now();
         if acquired == Acquired::Granted || now >= until {
             break acquired == Acquired::Granted;

@@ -27,7 +27,8 @@ pub fn come_back() {
     if SESSION.away.take() {
         for (n, membership) in SESSION.all().filter(|(_, m)| m.has_ticket()) {
             let me = member_id(n);
-            let woken = memory().with_row(membership.slot(), |row, world| row.come_back(world, me));
+            let woken =
+                memory().with_row(membership.slot(), |row, members| row.come_back(members, me));
             woken.into_iter().for_each(wait::wake);
         }
     }
@@ -40,11 +41,11 @@ pub fn give_back(n: usize) {
         return;
     };
     let (me, patience, now) = (member_id(n), patience(), process::now());
-    let woken = memory().with_row(membership.slot(), |row, world| {
-        row.leave(world, me, patience, now)
+    let woken = memory().with_row(membership.slot(), |row, members| {
+        row.leave(members, me, patience, now)
     });
-    if let Some(actor) = woken {
-        wait::wake(actor);
+    if let Some(backend) = woken {
+        wait::wake(backend);
     }
 }
 
@@ -52,11 +53,11 @@ pub fn give_back(n: usize) {
 pub fn leave(n: usize) {
     give_back(n);
     if let Some(membership) = SESSION.get(n) {
-        memory().with_row(membership.slot(), |row, world| {
-            world.forgive(member_id(n));
+        memory().with_row(membership.slot(), |row, members| {
+            members.forgive(member_id(n));
             row.part();
         });
-        memory().actors[process::me() as usize].forget(n);
+        memory().backends[process::me() as usize].forget(n);
         SESSION.end(n);
     }
 }

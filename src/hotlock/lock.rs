@@ -299,7 +299,7 @@ unsafe fn hold(
 }
 
 fn await_list(n: usize, slot: Slot) {
-    while let Some(tail) = memory().with_row(slot, |row, world| row.tail(world)) {
+    while let Some(tail) = memory().with_row(slot, |row, members| row.tail(members)) {
         await_tail(n, &tail);
     }
 }

@@ -14,7 +14,7 @@ use super::session::{SESSION, database, member_id, memory};
 use super::waiting::{self, Reason};
 use crate::pg::process;
 use crate::shared::wait::Wakes;
-use hotrow::{ActorId, Contention, Membership, Row, Slot, World, actor_of};
+use hotrow::{BackendId, Contention, Members, Membership, Row, Slot, backend_of};
 use pgrx::pg_sys::{LockTupleMode, Oid};
 
 /// Whether a predecessor has not come to that hot row yet, and may.
@@ -27,8 +27,10 @@ pub fn may_overtake_at(slot: Slot) -> bool {
 pub fn let_pass_at(slot: Slot) {
     for (n, membership) in not_ahead(slot) {
         let has_updated = || {
-            of_predecessor(n, &membership, |actor, xid| {
-                memory().with_row(slot, |row, world| row.has_updated(world, slot, actor, xid))
+            of_predecessor(n, &membership, |backend, xid| {
+                memory().with_row(slot, |row, members| {
+                    row.has_updated(members, slot, backend, xid)
+                })
             })
         };
         predecessors::wait_on_row_unless(n, &membership, Reason::Order, has_updated);
@@ -43,8 +45,10 @@ fn not_ahead(slot: Slot) -> impl Iterator<Item = (usize, Membership)> {
 
 /// Whether the predecessor in the list of that membership has come to the other row.
 fn is_ahead(n: usize, membership: &Membership, slot: Slot) -> bool {
-    of_predecessor(n, membership, |actor, xid| {
-        memory().with_row(slot, |row, world| row.has_before(world, slot, actor, xid))
+    of_predecessor(n, membership, |backend, xid| {
+        memory().with_row(slot, |row, members| {
+            row.has_before(members, slot, backend, xid)
+        })
     })
 }
 
@@ -53,19 +57,20 @@ fn is_ahead(n: usize, membership: &Membership, slot: Slot) -> bool {
 fn of_predecessor(
     n: usize,
     membership: &Membership,
-    test: impl FnOnce(ActorId, u32) -> bool,
+    test: impl FnOnce(BackendId, u32) -> bool,
 ) -> bool {
-    predecessor(n, membership).is_some_and(|actor| {
-        process::is_prepared(actor) || test(actor, memory().actors[actor as usize].xid.get())
+    predecessor(n, membership).is_some_and(|backend| {
+        process::is_prepared(backend)
+            || test(backend, memory().backends[backend as usize].xid.get())
     })
 }
 
 /// The predecessor in the list of that membership.
-fn predecessor(n: usize, membership: &Membership) -> Option<ActorId> {
-    let predecessor = |row: &Row, world: World| row.predecessor(world, member_id(n));
+fn predecessor(n: usize, membership: &Membership) -> Option<BackendId> {
+    let predecessor = |row: &Row, members: Members| row.predecessor(members, member_id(n));
     memory()
         .with_row(membership.slot(), predecessor)
-        .map(actor_of)
+        .map(backend_of)
 }
 
 /// Those that depend on a predecessor which may come to other rows.
@@ -80,10 +85,10 @@ pub fn has_come_to(slot: Slot) {
     let others = |m: &Membership| m.is_listed() && m.slot() != slot;
     for (n, membership) in SESSION.all().filter(|(_, m)| others(m)) {
         let mut wakes = Wakes::new();
-        memory().with_row(membership.slot(), |row, world| {
-            row.wake_those_behind(world, member_id(n), |actor| {
-                if waiting::waits_for(actor, Reason::Order) {
-                    wakes.push(actor);
+        memory().with_row(membership.slot(), |row, members| {
+            row.wake_those_behind(members, member_id(n), |backend| {
+                if waiting::waits_for(backend, Reason::Order) {
+                    wakes.push(backend);
                 }
             });
         });

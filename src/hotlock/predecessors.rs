@@ -32,8 +32,8 @@ pub fn have_ended() -> bool {
             return true;
         };
         let me = member_id(n);
-        let is_ahead = memory().with_row(membership.slot(), |row, world| {
-            row.predecessor(world, me).is_some()
+        let is_ahead = memory().with_row(membership.slot(), |row, members| {
+            row.predecessor(members, me).is_some()
         });
         !is_ahead && !xact::is_running(predecessor)
     })
@@ -60,7 +60,7 @@ pub fn wait_on_row_unless(
     };
     let slot = membership.slot();
     let me = member_id(n);
-    let is_ahead = || memory().with_row(slot, |row, world| row.await_predecessor(world, me));
+    let is_ahead = || memory().with_row(slot, |row, members| row.await_predecessor(members, me));
     waiting::check_doomed();
     if is_ahead() || xact::is_running(predecessor) {
         memory().totals.commit_waits.add(1);
@@ -99,7 +99,7 @@ pub fn wait_on_row_unless(
         errors::DOOMED.raise();
     }
     SESSION.step(n, Membership::predecessor_committed);
-    memory().actors[process::me() as usize].forget(n);
+    memory().backends[process::me() as usize].forget(n);
     confirm_base(n);
     if !SESSION.is_dependent() {
         reads::validate();
@@ -146,7 +146,7 @@ pub fn restore_own() {
         if let Some(version) = membership.version().filter(|_| membership.is_listed()) {
             let me = member_id(n);
             let follower =
-                memory().with_row(membership.slot(), |row, world| row.follower(world, me));
+                memory().with_row(membership.slot(), |row, members| row.follower(members, me));
             if let Some(follower) = follower {
                 let own = Base {
                     version,

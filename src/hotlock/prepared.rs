@@ -5,7 +5,7 @@
 //! several servers holds up, while its coordinator collects votes, is the commits behind it, and
 //! not the statements.
 //!
-//! PostgreSQL has a PGPROC without a process for each prepared transaction. Its number is an actor
+//! PostgreSQL has a PGPROC without a process for each prepared transaction. Its number is a backend
 //! like that of a session, and has the places in the lists that the session had. The session of
 //! COMMIT PREPARED takes them off. That may come late, or never: a worker of logical replication
 //! ends prepared transactions without a command. So whoever comes upon the place of a transaction
@@ -19,11 +19,11 @@ use super::definitions;
 use super::session::memory;
 use crate::pg::{process, xact};
 use crate::shared::wait::Wakes;
-use hotrow::{ActorId, MEMBERS, MemberId, Membership, Slot, Trouble, actor_of};
+use hotrow::{BackendId, MEMBERS, MemberId, Membership, Slot, Trouble, backend_of};
 
 /// XACT_EVENT_PREPARE: what stands for the transaction from now on. None if it leaves the lists as
 /// one that has ended, and others wait for it in the lock manager.
-pub fn heir() -> Option<ActorId> {
+pub fn heir() -> Option<BackendId> {
     if definitions::are_changed() {
         return None;
     }
@@ -34,13 +34,13 @@ pub fn heir() -> Option<ActorId> {
     if places(heir).next().is_some() {
         return None;
     }
-    memory().actors[heir as usize].xid.publish(xid);
+    memory().backends[heir as usize].xid.publish(xid);
     Some(heir)
 }
 
 /// The membership of `heir` that a session's membership number `n` goes to, if others may follow
 /// its version.
-pub fn heir_of(heir: Option<ActorId>, n: usize, membership: &Membership) -> Option<MemberId> {
+pub fn heir_of(heir: Option<BackendId>, n: usize, membership: &Membership) -> Option<MemberId> {
     let is_writer = membership.is_listed() && !membership.has_ticket();
     let has_place = is_writer && membership.has_version() && !membership.is_gone();
     heir.filter(|_| has_place)
@@ -50,11 +50,11 @@ pub fn heir_of(heir: Option<ActorId>, n: usize, membership: &Membership) -> Opti
 /// COMMIT PREPARED or ROLLBACK PREPARED has run: takes the places of prepared transactions that
 /// have ended off the lists.
 pub fn settle_ended() {
-    for actor in process::of_prepared() {
-        let standing = &memory().actors[actor as usize];
+    for backend in process::of_prepared() {
+        let standing = &memory().backends[backend as usize];
         let xid = standing.xid.get();
         if xid != 0 && !xact::is_running(xid) {
-            places(actor).for_each(|(member, slot, xid)| {
+            places(backend).for_each(|(member, slot, xid)| {
                 settle(slot, member, xid);
             });
             standing.prepared_ended(xid);
@@ -63,10 +63,10 @@ pub fn settle_ended() {
 }
 
 /// The places that it has in lists: membership, row, transaction id.
-fn places(actor: ActorId) -> impl Iterator<Item = (MemberId, Slot, u32)> {
-    let first = actor * MEMBERS as MemberId;
+fn places(backend: BackendId) -> impl Iterator<Item = (MemberId, Slot, u32)> {
+    let first = backend * MEMBERS as MemberId;
     (first..first + MEMBERS as MemberId).filter_map(|member| {
-        let (slot, xid) = memory().world().place(member)?;
+        let (slot, xid) = memory().members().place(member)?;
         Some((member, slot, xid))
     })
 }
@@ -83,15 +83,15 @@ pub fn settle_in(slot: Slot) {
 
 /// Whether one was taken off: then others are at the ends.
 fn settle_ends_of(slot: Slot) -> bool {
-    let ends = memory().with_row(slot, |row, world| {
-        let head = row.head(world).map(|(member, xid, _)| (member, xid));
-        let tail = row.tail(world).map(|tail| (tail.member, tail.xid));
+    let ends = memory().with_row(slot, |row, members| {
+        let head = row.head(members).map(|(member, xid, _)| (member, xid));
+        let tail = row.tail(members).map(|tail| (tail.member, tail.xid));
         [head, tail]
     });
     let mut prepared = ends
         .into_iter()
         .flatten()
-        .filter(|&(member, _)| process::is_prepared(actor_of(member)));
+        .filter(|&(member, _)| process::is_prepared(backend_of(member)));
     prepared.any(|(member, xid)| settle(slot, member, xid))
 }
 
@@ -104,9 +104,9 @@ fn settle(slot: Slot, member: MemberId, xid: u32) -> bool {
     // Of one so old nothing is known any more, and nobody is behind it.
     let has_committed = xact::is_forgotten(xid) || xact::has_committed(xid);
     let (mut wakes, now) = (Wakes::new(), process::now());
-    let doomed = memory().with_row(slot, |row, world| {
-        let wake = |actor| wakes.push(actor);
-        let doomed = row.settle(world, slot, member, xid, has_committed, wake)?;
+    let doomed = memory().with_row(slot, |row, members| {
+        let wake = |backend| wakes.push(backend);
+        let doomed = row.settle(members, slot, member, xid, has_committed, wake)?;
         row.counters.cascades.add(u64::from(doomed > 0));
         if has_committed {
             row.success();

@@ -189,7 +189,7 @@ impl Session {
     /// Makes the transaction known to those who look for the owner of a row lock (deadlock.rs).
     pub fn publish(&self) {
         self.published.set(true);
-        memory().actors[process::me() as usize]
+        memory().backends[process::me() as usize]
             .xid
             .publish(xact::own_xid());
     }

@@ -10,7 +10,7 @@ use super::settings::{self, Settings};
 use super::streaming;
 use super::whole;
 use crate::pg::{process, tuple, xact};
-use hotrow::{MemberId, Obstacle, Slot, Tail, actor_of};
+use hotrow::{MemberId, Obstacle, Slot, Tail, backend_of};
 use pgrx::pg_sys;
 
 /// What to do next on a hot row whose ticket we have.
@@ -54,7 +54,7 @@ pub unsafe fn next_step(n: usize, version: u64, looked_at: bool, query: usize) -
         None
     };
     prepared::settle_in(slot);
-    memory().with_row(slot, |row, world| match row.tail(world) {
+    memory().with_row(slot, |row, members| match row.tail(members) {
         None => Step::Ordinary,
         Some(tail) => {
             if row.group_length() >= size {
@@ -68,7 +68,7 @@ pub unsafe fn next_step(n: usize, version: u64, looked_at: bool, query: usize) -
             if !follows || obstacle.is_some() {
                 Step::Await(tail)
             } else if looked_at && tail.tid == version {
-                row.link_writer(world, me, xid, 0);
+                row.link_writer(members, me, xid, 0);
                 Step::Follow(tail)
             } else {
                 Step::Offer(tail)
@@ -82,7 +82,7 @@ pub unsafe fn next_step(n: usize, version: u64, looked_at: bool, query: usize) -
 pub fn announce_writer(n: usize) -> u32 {
     let xid = xact::writing_xid();
     if xact::nest_level() > 1 {
-        memory().actors[process::me() as usize].writes_as(n, xid);
+        memory().backends[process::me() as usize].writes_as(n, xid);
     }
     xid
 }
@@ -100,7 +100,7 @@ pub fn is_above(n: usize) -> bool {
 /// so most of the time it waits for the first transaction of the list.
 pub fn end_group_for_others(slot: Slot) -> bool {
     let others_wait = memory()
-        .with_row(slot, |row, world| row.head(world))
+        .with_row(slot, |row, members| row.head(members))
         .is_some_and(|(head, xid, patient)| waiters(head, xid) > patient);
     if others_wait {
         memory().with_row(slot, |row, _| row.end_group());
@@ -111,7 +111,7 @@ pub fn end_group_for_others(slot: Slot) -> bool {
 /// How many wait for that writer in the lock manager: for its subtransaction, or, once that has
 /// committed, for the transaction.
 fn waiters(head: MemberId, xid: u32) -> u32 {
-    let top = memory().actors[actor_of(head) as usize].xid.get();
+    let top = memory().backends[backend_of(head) as usize].xid.get();
     let of_top = if top == xid || top == 0 {
         0
     } else {
@@ -139,8 +139,8 @@ pub fn close_own(n: usize) {
         return;
     }
     let me = member_id(n);
-    if !memory().with_row(membership.slot(), |row, world| {
-        !row.is_linked(world, me) || row.close(world, me)
+    if !memory().with_row(membership.slot(), |row, members| {
+        !row.is_linked(members, me) || row.close(members, me)
     }) {
         memory().totals.own_row.add(1);
         handover::note_trouble(membership.slot(), hotrow::Trouble::OwnRow);

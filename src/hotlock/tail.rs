@@ -11,7 +11,7 @@ use super::ticket;
 use super::waiting::{self, Reason, Wait};
 use crate::pg::{process, raw, tuple, xact};
 use crate::shared::wait;
-use hotrow::{Membership, Slot, Tail, actor_of};
+use hotrow::{Membership, Slot, Tail, backend_of};
 use pgrx::pg_sys;
 
 /// From here on we have seen uncommitted data: whatever becomes of it, we commit only after its
@@ -22,9 +22,9 @@ pub fn offer(n: usize, tail: &Tail) {
     if lender.is_some_and(|xid| xid != tail.xid && !xact::has_committed(xid)) {
         refuse_if_shown(n);
     }
-    let own = &memory().actors[process::me() as usize];
+    let own = &memory().backends[process::me() as usize];
     let slot = membership_slot(n);
-    if deadlock::closes(|| own.depend(n, actor_of(tail.member), tail.xid)) {
+    if deadlock::closes(|| own.depend(n, backend_of(tail.member), tail.xid)) {
         own.forget(n);
         ticket::refuse_cycle(Some(slot));
     }
@@ -46,7 +46,7 @@ pub fn await_tail(n: usize, tail: &Tail) {
 /// Lets all end that run in the row's list, of which we have the ticket: one after the other,
 /// because those behind one that rolls back leave the list then.
 pub fn await_list(slot: Slot) {
-    let head = || memory().with_row(slot, |row, world| row.head(world));
+    let head = || memory().with_row(slot, |row, members| row.head(members));
     while let Some((_, xid, _)) = head() {
         let has_ended = await_transaction(slot, xid, |wait| {
             wait.in_lock_manager(|| xact::wait_for_end(xid));
@@ -102,7 +102,7 @@ fn await_end(n: usize, tail: &Tail, lock_manager: impl FnOnce(&Wait)) {
 /// Whether a wait for the tail's transaction with nothing but tickets would close a circle. One
 /// that waits for a ticket of ours is in it, and finds it when it has come to the row.
 fn must_give_way(n: usize, tail: &Tail) -> bool {
-    let own = &memory().actors[process::me() as usize];
+    let own = &memory().backends[process::me() as usize];
     let closes = SESSION.get(n).is_some_and(|m| m.may_queue_again())
         && deadlock::has_only_tickets()
         && deadlock::closes_with_ticket(|| own.wait(Some(hotrow::Wait::Xid(tail.xid))));
@@ -115,7 +115,7 @@ fn must_give_way(n: usize, tail: &Tail) -> bool {
 /// Lets a transaction of the row's list end. Whether it has.
 fn await_transaction(slot: Slot, xid: u32, lock_manager: impl FnOnce(&Wait)) -> bool {
     memory().totals.fallbacks.add(1);
-    let own = &memory().actors[process::me() as usize];
+    let own = &memory().backends[process::me() as usize];
     if deadlock::closes(|| own.wait(Some(hotrow::Wait::Xid(xid)))) {
         ticket::refuse_cycle(Some(slot));
     }
@@ -131,7 +131,7 @@ fn await_transaction(slot: Slot, xid: u32, lock_manager: impl FnOnce(&Wait)) -> 
 pub fn forget_offer(n: usize) {
     SESSION.step(n, Membership::offer_forgotten);
     if SESSION.get(n).is_some_and(|m| !m.has_locked()) {
-        memory().actors[process::me() as usize].forget(n);
+        memory().backends[process::me() as usize].forget(n);
     }
 }
 
@@ -146,8 +146,8 @@ pub fn refuse_if_shown(n: usize) {
 /// The tail's transaction has ended; its session takes it off the list a moment after PostgreSQL's
 /// own record says so.
 fn settle(slot: Slot, tail: &Tail) {
-    while memory().with_row(slot, |row, world| {
-        row.tail(world)
+    while memory().with_row(slot, |row, members| {
+        row.tail(members)
             .is_some_and(|now| now.member == tail.member && now.xid == tail.xid)
     }) {
         prepared::settle_in(slot);
@@ -158,7 +158,7 @@ fn settle(slot: Slot, tail: &Tail) {
 /// Lets the transaction end whose version we have handed out. 40001 if it has rolled back.
 pub fn await_lender(n: usize) {
     let slot = membership_slot(n);
-    while let Some(tail) = memory().with_row(slot, |row, world| row.tail(world)) {
+    while let Some(tail) = memory().with_row(slot, |row, members| row.tail(members)) {
         await_tail(n, &tail);
     }
     // Prepared, it may have left the list, and runs.

@@ -10,7 +10,7 @@ use super::waiting::{self, Nap, Reason, Wait};
 use crate::pg::process;
 use crate::shared::stop;
 use crate::shared::wait;
-use hotrow::{Acquired, Identity, Member, Membership, Outcome, Slot, Trouble, actor_of};
+use hotrow::{Acquired, Identity, Member, Membership, Outcome, Slot, Trouble, backend_of};
 use pgrx::pg_sys::{self, Oid};
 
 /// How long a competitor stays awake, in microseconds: several turns of a single-statement
@@ -106,15 +106,15 @@ fn request_once(slot: Slot, identity: &Identity, manner: Manner) -> Option<Turn>
         // The longer it sleeps the likelier it is that somebody does its update.
         patience.competitors = 0;
     }
-    let acquired = memory().with_row(slot, |row, world| {
+    let acquired = memory().with_row(slot, |row, members| {
         if !row.is(identity) {
             None
         } else if manner == Manner::AtOnce {
             row.acquire_now(me).then_some(Acquired::Granted)
         } else {
-            let acquired = row.acquire(world, me, patience, now);
+            let acquired = row.acquire(members, me, patience, now);
             if manner == Manner::Combine {
-                row.offer(world, me);
+                row.offer(members, me);
             }
             Some(acquired)
         }
@@ -145,13 +145,14 @@ fn queue(n: usize, slot: Slot, mut awake: bool, mut offers: bool) -> Option<Turn
     memory().totals.ticket_waits.add(1);
     let wait = Wait::begin(Reason::Ticket, slot);
     let own = &memory().members[me as usize];
-    let declare = || memory().actors[process::me() as usize].wait(Some(hotrow::Wait::Ticket(slot)));
+    let declare =
+        || memory().backends[process::me() as usize].wait(Some(hotrow::Wait::Ticket(slot)));
     let until = process::now() + LOOK_AGAIN_US;
     while !offers && deadlock::closes(declare) {
         if process::now() >= until || !may_be_given_back(slot) {
             refuse_cycle(Some(slot));
         }
-        memory().actors[process::me() as usize].wait(None);
+        memory().backends[process::me() as usize].wait(None);
         wait::sleep(1, pg_sys::PG_WAIT_EXTENSION);
     }
     loop {
@@ -166,7 +167,9 @@ fn queue(n: usize, slot: Slot, mut awake: bool, mut offers: bool) -> Option<Turn
             Outcome::Refused => {
                 offers = false;
                 let (patience, now) = (patience(), process::now());
-                match memory().with_row(slot, |row, world| row.enqueue(world, me, patience, now)) {
+                match memory()
+                    .with_row(slot, |row, members| row.enqueue(members, me, patience, now))
+                {
                     Acquired::Granted => break,
                     acquired => awake = acquired == Acquired::Competing,
                 }
@@ -174,7 +177,7 @@ fn queue(n: usize, slot: Slot, mut awake: bool, mut offers: bool) -> Option<Turn
             }
             _ => {}
         }
-        match memory().with_row(slot, |row, world| row.retry(world, me)) {
+        match memory().with_row(slot, |row, members| row.retry(members, me)) {
             Acquired::Granted => break,
             _ if own.outcome() != Outcome::Open => continue,
             _ => {}
@@ -202,20 +205,20 @@ fn queue(n: usize, slot: Slot, mut awake: bool, mut offers: bool) -> Option<Turn
 /// back (order.rs).
 fn may_be_given_back(slot: Slot) -> bool {
     let holder = memory().directory.rows[slot as usize].holder();
-    holder.is_none_or(|holder| memory().actors[actor_of(holder) as usize].has_predecessor())
+    holder.is_none_or(|holder| memory().backends[backend_of(holder) as usize].has_predecessor())
 }
 
 /// Does what may raise an ERROR, with our offer withdrawn: what has been adopted can only be waited
 /// for.
 fn attend(n: usize, slot: Slot, offers: bool, body: impl FnOnce()) {
     let me = member_id(n);
-    if offers && !memory().with_row(slot, |row, world| row.withdraw_offer(world, me)) {
+    if offers && !memory().with_row(slot, |row, members| row.withdraw_offer(members, me)) {
         return;
     }
     process::check_for_interrupts();
     body();
     if offers {
-        memory().with_row(slot, |row, world| row.offer(world, me));
+        memory().with_row(slot, |row, members| row.offer(members, me));
     }
 }
 
@@ -227,7 +230,7 @@ fn await_outcome(own: &Member, wait: &Wait) -> Outcome {
     let until = process::now() + patience * 1000;
     let adopter_waits = || {
         own.adopter()
-            .is_some_and(|adopter| waiting::is_blocked(actor_of(adopter)))
+            .is_some_and(|adopter| waiting::is_blocked(backend_of(adopter)))
     };
     while own.outcome() == Outcome::Adopted {
         let is_over = wait.is_late() || process::now() >= until && adopter_waits();
@@ -251,9 +254,9 @@ fn await_outcome(own: &Member, wait: &Wait) -> Outcome {
 /// Waits for the holder's transaction in the lock manager for a while.
 fn enter_lock_manager(n: usize, slot: Slot, wait: &Wait) {
     let me = member_id(n);
-    let holder = memory().with_row(slot, |row, world| {
-        if row.enter_lock_manager(world, me) {
-            row.holder().map(actor_of)
+    let holder = memory().with_row(slot, |row, members| {
+        if row.enter_lock_manager(members, me) {
+            row.holder().map(backend_of)
         } else {
             None
         }
@@ -273,7 +276,9 @@ fn compete(n: usize, slot: Slot, offers: bool) -> bool {
     );
     let until = process::now() + COMPETE_US;
     loop {
-        if row.looks_takeable(me) && memory().with_row(slot, |row, world| row.compete(world, me)) {
+        if row.looks_takeable(me)
+            && memory().with_row(slot, |row, members| row.compete(members, me))
+        {
             return true;
         }
         if own.outcome() != Outcome::Open || row.is_away() {
@@ -295,12 +300,12 @@ pub fn give_way(n: usize) {
         return;
     };
     let (slot, me, patience, now) = (held.slot(), member_id(n), patience(), process::now());
-    let woken = memory().with_row(slot, |row, world| row.release(world, me, patience, now));
+    let woken = memory().with_row(slot, |row, members| row.release(members, me, patience, now));
     SESSION.step(n, Membership::queues_again);
     woken.into_iter().for_each(wait::wake);
     // Those who sleep in the lock manager are not woken.
     wait::sleep(1, pg_sys::PG_WAIT_EXTENSION);
-    let acquired = memory().with_row(slot, |row, world| row.enqueue(world, me, patience, now));
+    let acquired = memory().with_row(slot, |row, members| row.enqueue(members, me, patience, now));
     if acquired != Acquired::Granted {
         queue(n, slot, acquired == Acquired::Competing, false);
     }

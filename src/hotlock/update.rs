@@ -31,7 +31,7 @@ use crate::shared::wait;
 use crate::tam::call::Update;
 use crate::tam::{group, swap};
 use hotrow::{
-    Base, Contention, Identity, MEMBERS, Membership, Mode, Obstacle, Slot, Tail, actor_of,
+    Base, Contention, Identity, MEMBERS, Membership, Mode, Obstacle, Slot, Tail, backend_of,
 };
 use pgrx::pg_sys::{self, LockTupleMode, TM_Result, TU_UpdateIndexes};
 
@@ -185,7 +185,7 @@ unsafe fn ordinary(call: Update) -> TM_Result::Type {
         SESSION
             .published
             .get()
-            .then(|| memory().actors[process::me() as usize].wait(None));
+            .then(|| memory().backends[process::me() as usize].wait(None));
         detect::uncount_waiter();
         result
     }
@@ -358,7 +358,7 @@ unsafe fn answer_updated(call: Update, version: u64, xid: u32) -> TM_Result::Typ
 unsafe fn start_again(call: Update, n: usize) -> TM_Result::Type {
     refuse_if_shown(n);
     SESSION.step(n, Membership::starts_again);
-    memory().actors[process::me() as usize].forget(n);
+    memory().backends[process::me() as usize].forget(n);
     let origin = SESSION.get(n).and_then(|m| m.origin()).unwrap_or(0);
     // SAFETY: as in `tuple_update`.
     unsafe { answer_updated(call, origin, 0) }
@@ -384,22 +384,22 @@ unsafe fn follow(call: Update, n: usize, tail: &Tail) -> Option<TM_Result::Type>
                 *call.lockmode = LockTupleMode::LockTupleNoKeyExclusive;
                 *call.indexes = indexes;
             }
-            stop::at(stop::Point::HandingOn);
+            stop::at(stop::Point::PassingTicket);
             let (patience, now) = (patience(), process::now());
-            let woken = memory().with_row(slot, |row, world| {
-                row.publish(world, me, version);
+            let woken = memory().with_row(slot, |row, members| {
+                row.publish(members, me, version);
                 row.last_xid.set(xid);
                 row.counters.updates.add(1);
                 row.counters.followed.add(1);
-                row.release(world, me, patience, now)
+                row.release(members, me, patience, now)
             });
             memory().totals.followed.add(1);
-            if process::is_prepared(actor_of(tail.member)) {
+            if process::is_prepared(backend_of(tail.member)) {
                 memory().totals.followed_prepared.add(1);
             }
             SESSION.step(n, |m| m.follows(version, xact::nest_level(), call.cid));
-            if let Some(actor) = woken {
-                wait::wake(actor);
+            if let Some(backend) = woken {
+                wait::wake(backend);
             }
             order::has_come_to(slot);
             stop::at(stop::Point::Updated);
@@ -409,9 +409,9 @@ unsafe fn follow(call: Update, n: usize, tail: &Tail) -> Option<TM_Result::Type>
             if SESSION.get(n).is_some_and(|m| m.lent().is_some()) {
                 // Our lock stays on the version: so does our place, or its writer could come to
                 // wait for us.
-                memory().with_row(slot, |row, world| row.step_back(world, me));
+                memory().with_row(slot, |row, members| row.step_back(members, me));
             } else {
-                memory().with_row(slot, |row, world| row.withdraw(world, me));
+                memory().with_row(slot, |row, members| row.withdraw(members, me));
             }
             SESSION.step(n, Membership::steps_back);
             memory().directory.rows[slot as usize].note_obstacle(Obstacle::Page);
@@ -466,8 +466,8 @@ fn pass_ticket(rel: pg_sys::Relation, n: usize, version: u64, keeps_keys: bool) 
     };
     let may_lead = groups && !whole::is_running();
     SESSION.publish();
-    stop::at(stop::Point::HandingOn);
-    let (led, woken) = memory().with_row(slot, |row, world| {
+    stop::at(stop::Point::PassingTicket);
+    let (led, woken) = memory().with_row(slot, |row, members| {
         row.last_xid.set(xid);
         row.grouped.set(u32::from(groups));
         row.counters.updates.add(1);
@@ -480,16 +480,16 @@ fn pass_ticket(rel: pg_sys::Relation, n: usize, version: u64, keeps_keys: bool) 
             return (false, None);
         }
         row.counters.groups.add(1);
-        row.link_writer(world, me, xid, version);
-        (true, row.release(world, me, patience, now))
+        row.link_writer(members, me, xid, version);
+        (true, row.release(members, me, patience, now))
     });
     memory().totals.ordinary.add(1);
     if led {
         memory().totals.groups.add(1);
         SESSION.step(n, Membership::leads);
     }
-    if let Some(actor) = woken {
-        wait::wake(actor);
+    if let Some(backend) = woken {
+        wait::wake(backend);
     }
     order::has_come_to(slot);
     stop::at(stop::Point::Updated);

@@ -10,7 +10,7 @@ use super::waiting::Reason;
 use crate::pg::process::{self, pid_of};
 use crate::pg::{rights, xact};
 use crate::shared::memory::shared;
-use hotrow::{ActorId, LABEL_BYTES, Row, actor_of, owner_of};
+use hotrow::{BackendId, LABEL_BYTES, Row, backend_of, owner_of};
 use pgrx::prelude::*;
 use std::ffi::CStr;
 
@@ -177,16 +177,16 @@ fn line(
 }
 
 /// The process that runs that (sub)transaction, a member of a hot row, or what stands for it.
-fn process_of(xid: u32) -> Option<ActorId> {
-    let known = |xid| owner_of(memory().actors, xid);
+fn process_of(xid: u32) -> Option<BackendId> {
+    let known = |xid| owner_of(memory().backends, xid);
     known(xid).or_else(|| known(xact::top_of(xid)))
 }
 
 /// The process id; 0 for a prepared transaction, as `pg_blocking_pids` has it.
-fn pid_or_prepared(actor: ActorId) -> Option<i32> {
-    match process::is_prepared(actor) {
+fn pid_or_prepared(backend: BackendId) -> Option<i32> {
+    match process::is_prepared(backend) {
         true => Some(0),
-        false => pid_of(actor),
+        false => pid_of(backend),
     }
 }
 
@@ -206,9 +206,9 @@ fn waits() -> TableIterator<
 > {
     let memory = memory();
     let mut lines = Vec::new();
-    for (number, actor) in memory.actors.iter().enumerate() {
-        let since = actor.wait_since.get();
-        let Some(slot) = actor.wait_row.get().checked_sub(1) else {
+    for (number, backend) in memory.backends.iter().enumerate() {
+        let since = backend.wait_since.get();
+        let Some(slot) = backend.wait_row.get().checked_sub(1) else {
             continue;
         };
         let Some(row) = memory.directory.rows.get(slot as usize) else {
@@ -220,14 +220,14 @@ fn waits() -> TableIterator<
         if since == 0 || !is_here(row) {
             continue;
         }
-        let reason = actor.wait_reason.get();
+        let reason = backend.wait_reason.get();
         let blocker = if reason == Reason::Ticket as u32 {
-            row.holder().map(actor_of)
+            row.holder().map(backend_of)
         } else if reason == Reason::Gate as u32 {
-            actor.holder_awaited(memory.directory.rows)
+            backend.holder_awaited(memory.directory.rows)
         } else {
-            let predecessor = actor.first_predecessor().and_then(process_of);
-            predecessor.or_else(|| actor.awaited(memory.actors))
+            let predecessor = backend.first_predecessor().and_then(process_of);
+            predecessor.or_else(|| backend.awaited(memory.backends))
         };
         let line = (
             pid,

@@ -14,7 +14,7 @@ use crate::pg::xact;
 use crate::shared::fault::{Fault, planted};
 use crate::shared::guc;
 use crate::shared::wait;
-use hotrow::{ActorId, Slot};
+use hotrow::{BackendId, Slot};
 use pgrx::pg_sys;
 use std::cell::Cell;
 
@@ -103,12 +103,12 @@ impl Wait {
     }
 
     fn begin_on(reason: Reason, slot: Option<Slot>) -> Wait {
-        let actor = &memory().actors[process::me() as usize];
+        let backend = &memory().backends[process::me() as usize];
         let started = process::now();
         SESSION.published.set(true);
-        actor.wait_reason.set(reason as u32);
-        actor.wait_row.set(slot.map_or(0, |slot| slot + 1));
-        actor.wait_since.set(started);
+        backend.wait_reason.set(reason as u32);
+        backend.wait_row.set(slot.map_or(0, |slot| slot + 1));
+        backend.wait_since.set(started);
         // A timer of a wait in the lock manager may have fired in that one's last moment. It is
         // heard in this wait, under its own name: arming it again would make its interrupt look
         // like a user's.
@@ -330,11 +330,11 @@ impl Wait {
 
 /// Waits until the present transaction of that process ends. What is waited for may come earlier,
 /// so this is done in slices.
-pub fn await_process(actor: ActorId) {
+pub fn await_process(backend: BackendId) {
     // SAFETY: allProcs is an array of all processes; their ids are single words. A stale one is a
     // transaction that has ended, for which VirtualXactLock returns at once.
     unsafe {
-        let proc = (*pg_sys::ProcGlobal).allProcs.add(actor as usize);
+        let proc = (*pg_sys::ProcGlobal).allProcs.add(backend as usize);
         let vxid = pg_sys::VirtualTransactionId {
             backendId: (*proc).backendId,
             localTransactionId: (*proc).lxid,
@@ -349,21 +349,21 @@ pub fn await_process(actor: ActorId) {
 
 /// Whether that process waits for another transaction: what the deadlock detector, or `txn.waits`,
 /// would say of it. Read without locks, so it may be wrong by a moment.
-pub fn is_blocked(actor: ActorId) -> bool {
-    // SAFETY: `actor` is a pgprocno, so within allProcs; a lock stays mapped when it is freed.
+pub fn is_blocked(backend: BackendId) -> bool {
+    // SAFETY: `backend` is a pgprocno, so within allProcs; a lock stays mapped when it is freed.
     let in_lock_manager = unsafe {
-        let lock = (*(*pg_sys::ProcGlobal).allProcs.add(actor as usize)).waitLock;
+        let lock = (*(*pg_sys::ProcGlobal).allProcs.add(backend as usize)).waitLock;
         !lock.is_null()
             && u32::from((*lock).tag.locktag_type) != pg_sys::LockTagType::LOCKTAG_RELATION_EXTEND
     };
-    in_lock_manager || memory().actors[actor as usize].wait_since.get() != 0
+    in_lock_manager || memory().backends[backend as usize].wait_since.get() != 0
 }
 
 /// Whether that process waits for that reason. What is set before a row's lock is taken is seen by
 /// who takes it later.
-pub fn waits_for(actor: ActorId, reason: Reason) -> bool {
-    let actor = &memory().actors[actor as usize];
-    actor.wait_since.get() != 0 && actor.wait_reason.get() == reason as u32
+pub fn waits_for(backend: BackendId, reason: Reason) -> bool {
+    let backend = &memory().backends[backend as usize];
+    backend.wait_since.get() != 0 && backend.wait_reason.get() == reason as u32
 }
 
 /// Runs a call that may wait for a row lock, as the holder of a hot row's ticket. A backend that
@@ -401,9 +401,9 @@ fn restore_deadlock_timeout() {
 pub fn clear() {
     restore_deadlock_timeout();
     if SESSION.published.get() {
-        let actor = &memory().actors[process::me() as usize];
-        actor.wait_since.set(0);
-        actor.wait(None);
+        let backend = &memory().backends[process::me() as usize];
+        backend.wait_since.set(0);
+        backend.wait(None);
     }
     if let Some(configured) = SESSION.lock_timeout.take() {
         // SAFETY: disarming a timer and putting a setting back.

@@ -145,10 +145,10 @@ fn lane_waits() -> TableIterator<
         return TableIterator::new(Vec::new());
     };
     let mut found = Vec::new();
-    for (number, actor) in memory().actors.iter().enumerate() {
-        let (number, since) = (number as SeatId, actor.wait_since.get());
+    for (number, backend) in memory().backends.iter().enumerate() {
+        let (number, since) = (number as SeatId, backend.wait_since.get());
         let is_here = since != 0
-            && actor.wait_reason.get() == LANE
+            && backend.wait_reason.get() == LANE
             && xact::is_in_this_database(number as usize);
         if is_here && let Some(pid) = process::pid_of(number) {
             let (blocker, item) = memory().with_lane(lane, |lane| {

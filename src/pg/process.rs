@@ -1,7 +1,7 @@
 //! This process: its number, its clock, its interrupts.
 
 use super::raw;
-use hotrow::ActorId;
+use hotrow::BackendId;
 use pgrx::pg_sys;
 
 /// Microseconds since PostgreSQL's epoch.
@@ -18,33 +18,33 @@ pub fn second() -> u64 {
 
 /// This process's number in the shared arrays.
 #[inline]
-pub fn me() -> ActorId {
+pub fn me() -> BackendId {
     // SAFETY: MyProc is set in every process that runs transactions.
-    unsafe { (*pg_sys::MyProc).pgprocno as ActorId }
+    unsafe { (*pg_sys::MyProc).pgprocno as BackendId }
 }
 
 /// The process id of that process; None if there is none.
-pub fn pid_of(process: ActorId) -> Option<i32> {
+pub fn pid_of(process: BackendId) -> Option<i32> {
     // SAFETY: an index of allProcs; pid is one word.
     let pid = unsafe { (*(*pg_sys::ProcGlobal).allProcs.add(process as usize)).pid };
     (pid != 0).then_some(pid)
 }
 
 /// Whether that is no process, but stands for a prepared transaction (twophase.c: its PGPROC).
-pub fn is_prepared(process: ActorId) -> bool {
+pub fn is_prepared(process: BackendId) -> bool {
     // SAFETY: a plain read.
-    process >= unsafe { pg_sys::MaxBackends } as ActorId
+    process >= unsafe { pg_sys::MaxBackends } as BackendId
 }
 
 /// The numbers that stand for prepared transactions: those behind the auxiliary processes
 /// (proc.c: InitProcGlobal).
-pub fn of_prepared() -> std::ops::Range<ActorId> {
+pub fn of_prepared() -> std::ops::Range<BackendId> {
     /// proc.h: NUM_AUXILIARY_PROCS.
-    const AUXILIARY: ActorId = 5;
+    const AUXILIARY: BackendId = 5;
     // SAFETY: set by the postmaster before shared memory is requested.
     let (backends, prepared) = unsafe { (pg_sys::MaxBackends, raw::max_prepared_xacts) };
-    let first = backends.max(1) as ActorId + AUXILIARY;
-    first..first + prepared.max(0) as ActorId
+    let first = backends.max(1) as BackendId + AUXILIARY;
+    first..first + prepared.max(0) as BackendId
 }
 
 /// Whether this process has a place in the shared arrays.

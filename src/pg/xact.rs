@@ -197,9 +197,9 @@ pub fn run_by(process: usize) -> u32 {
 
 /// What stands for the transaction of that id, which this session has just prepared, and which
 /// nobody can end before its locks are given away.
-pub fn process_of_prepared(xid: u32) -> hotrow::ActorId {
+pub fn process_of_prepared(xid: u32) -> hotrow::BackendId {
     // SAFETY: XACT_EVENT_PREPARE comes after PostPrepare_Locks, which has looked for it as well.
-    unsafe { (*raw::TwoPhaseGetDummyProc(xid.into(), false)).pgprocno as hotrow::ActorId }
+    unsafe { (*raw::TwoPhaseGetDummyProc(xid.into(), false)).pgprocno as hotrow::BackendId }
 }
 
 /// Whether that process works in our database.

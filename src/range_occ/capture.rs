@@ -308,7 +308,7 @@ fn can_be_exempt(table: &Table, keys: &[ScanKey]) -> bool {
     table.is_whole_key
         && keys.len() == table.columns.len()
         && (0..keys.len()).all(is_given)
-        && memory().board.reads.is_none()
+        && memory().rings.reads.is_none()
 }
 
 /// `tuple_lock`: the row whose existence was asked for is locked.

@@ -97,9 +97,9 @@ fn register_and_validate() {
     let validated = session::is_validated();
     let ranges = |relation| ranges_of(work, relation);
     let (me, is_running) = (process::me(), &view::is_running);
-    let board = &shared.board;
-    let mut registered = board.register(me, fxid, &work.writes, &ranges, is_running);
-    if shared.board.reads.is_some() {
+    let space = &shared.rings;
+    let mut registered = space.register(me, fxid, &work.writes, &ranges, is_running);
+    if shared.rings.reads.is_some() {
         let (id, reads) = (reader_id(fxid), work.registered_reads());
         registered.add_reads(id, &reads, &ranges, &view::is_running);
     }
@@ -168,7 +168,7 @@ fn settle_doubts() {
         after = fxid;
     }
     if !work.predicates.is_empty() {
-        if memory().board.reads.is_some() {
+        if memory().rings.reads.is_some() {
             register_reader(work);
         }
         totals.validated(&Ok(()), &nothing);
@@ -178,13 +178,13 @@ fn settle_doubts() {
 /// With an exclusion window: tells those that may still move where a transaction without a CSN
 /// stands, and looks for those that have. 40001 if one has moved before it that it did not see.
 fn register_reader(work: &'static Work) {
-    let board = memory().board;
+    let space = memory().rings;
     let (view, before) = session::reading_point();
     // If it is between, all that it missed have rolled back.
     let missed = work.first_missed.get().filter(|_| !work.is_between);
     let position = missed.map_or(before, |first| first.csn);
     let ranges = |relation| ranges_of(work, relation);
-    board.register_reader(
+    space.register_reader(
         process::me(),
         reader_id(0),
         position,

@@ -80,7 +80,7 @@ pub unsafe fn before_first(query: *mut pg_sys::QueryDesc) {
         if !is_worthwhile((*query).plannedstmt) || !snapshot::is_retakeable(query) {
             return;
         }
-        let committers = memory().board.committers;
+        let committers = memory().rings.committers;
         let since = Instant::now();
         for _ in 1..MOST {
             let view = View::of_transaction();

@@ -162,7 +162,7 @@ pub fn known(oid: Oid) -> Option<&'static Table> {
 
 /// Tells the rings, after a server start, that they know nothing of transactions from before.
 pub fn start_clock() {
-    let clock = memory().board.clock;
+    let clock = memory().rings.clock;
     // SAFETY: reads shared state.
     if clock.complete_from() == 0 && unsafe { !raw::RecoveryInProgress() } {
         clock.start(view::next_fxid());
@@ -222,7 +222,7 @@ fn now() -> u64 {
 /// A transaction was refused, or will be, for want of history.
 pub fn note_lost() {
     SESSION.wants_ring_copy.set(CAREFUL);
-    memory().board.clock.lose(now());
+    memory().rings.clock.lose(now());
 }
 
 /// Whether the present transaction is careful: it makes a survey of those that its snapshot does
@@ -230,7 +230,7 @@ pub fn note_lost() {
 #[inline]
 pub fn wants_ring_copy() -> bool {
     SESSION.wants_ring_copy.get() > 0 || {
-        let lost_at = memory().board.clock.lost_at();
+        let lost_at = memory().rings.clock.lost_at();
         lost_at > 0 && now() < lost_at.saturating_add(ALL_CAREFUL)
     }
 }
@@ -269,7 +269,7 @@ pub fn note_truncated(rel: pg_sys::Relation) {
 /// seen everything.
 pub fn reading_point() -> (View, Csn) {
     let view = View::of_transaction();
-    let clock = memory().board.clock;
+    let clock = memory().rings.clock;
     let before = with(|work| *work.before.get_or_insert_with(|| clock.reading_point()));
     (view, before)
 }

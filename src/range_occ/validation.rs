@@ -21,7 +21,7 @@ pub fn against<'a>(
     wait: &'a dyn Fn() -> bool,
 ) -> Validation<'a, View> {
     Validation {
-        board: memory().board,
+        space: memory().rings,
         snapshot: view,
         before,
         prefix: session::prefix(),

@@ -95,7 +95,7 @@ unsafe fn counts(view: &View, xid: TransactionId) -> bool {
             return false;
         }
         let top = view::widen(raw::SubTransGetTopmostTransaction(xid).into());
-        !has_no_csn(memory().board.committers, top, view::run_by)
+        !has_no_csn(memory().rings.committers, top, view::run_by)
     }
 }
 

@@ -211,10 +211,10 @@ impl keyrange::Snapshot for View {
         // Ids of the snapshot are not below its xmin; of others the result does not matter, but is
         // none of these.
         let widen = |xid: u32| self.xmin + u64::from(xid.wrapping_sub(self.xmin as u32));
-        let board = memory().board;
+        let space = memory().rings;
         Survey::of(
-            board.clock,
-            board.committers,
+            space.clock,
+            space.committers,
             running.iter().map(|&xid| widen(xid.into())),
             widen(snapshot.xmax.into()),
             run_by,

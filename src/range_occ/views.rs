@@ -56,11 +56,11 @@ fn ranges() -> TableIterator<
         name!(covered, i64),
     ),
 > {
-    let board = &memory().board;
+    let space = &memory().rings;
     let mut found: BTreeMap<(u64, Option<u64>), InRings> = BTreeMap::new();
     for (rings, is_range) in [
-        (&board.writes.ranges, true),
-        (&board.writes.relations, false),
+        (&space.writes.ranges, true),
+        (&space.writes.relations, false),
     ] {
         for entry in rings.entries() {
             if key::relation_of(key::oid_of(entry.relation)) == entry.relation {
@@ -143,8 +143,8 @@ fn my_predicates() -> TableIterator<
 /// of shared memory.
 pub fn totals() -> impl Iterator<Item = i64> {
     let shared = memory();
-    let board = &shared.board;
-    let evictions = board.writes.ranges.evictions() + board.writes.relations.evictions();
+    let space = &shared.rings;
+    let evictions = space.writes.ranges.evictions() + space.writes.relations.evictions();
     Count::all()
         .map(|count| Counters::sum(shared.ranges, count))
         .chain([evictions, shared.range_bytes() as u64])

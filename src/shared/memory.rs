@@ -8,8 +8,8 @@ use ::geo::{
 };
 use ::lane::{Head as LaneHead, Lane, List, Request, Seat, Stripe};
 use hotrow::{
-    Actor, CombineRequest, ContendedTables, Definitions, Directory, FlushQueue, MEMBERS, Member,
-    ReadGuard, Row, Slot, WatchedTables, Word32, Word64, World,
+    Backend, CombineRequest, ContendedTables, Definitions, Directory, FlushQueue, MEMBERS, Member,
+    Members, ReadGuard, Row, Slot, WatchedTables, Word32, Word64,
 };
 use keyrange::{
     Bucket, Clock, Committer, Counters, Mark, RingPair, RingSpace, Rings, Slot as RangeSlot,
@@ -31,7 +31,7 @@ const RELATION_BUCKETS: usize = 64;
 /// Rings of changed definitions, and their slots, which only DDL fills.
 const DEFINITION_BUCKETS: usize = 64;
 const DEFINITION_SLOTS: usize = 32;
-/// Marks of relations and ranges of a ledger, at least.
+/// Marks of relations and ranges of a pair of rings, at least.
 const LEAST_MARKS: usize = 1024;
 
 /// What stands at the beginning, once.
@@ -58,7 +58,7 @@ pub struct Shared {
     pub directory: Directory<'static>,
     pub members: &'static [Member],
     /// By PGPROC: processes, and what stands for prepared transactions.
-    pub actors: &'static [Actor],
+    pub backends: &'static [Backend],
     /// One per process.
     pub combine_requests: &'static [CombineRequest],
     pub totals: &'static Totals,
@@ -69,7 +69,7 @@ pub struct Shared {
     pub definitions: &'static Definitions,
     pub flush: &'static FlushQueue,
     /// What transactions have written to tables of `txn_heap`.
-    pub board: RingSpace<'static>,
+    pub rings: RingSpace<'static>,
     /// What is counted of these, by process.
     pub ranges: &'static [Counters],
     /// Declared transactions; None if the server was started without a lane. Changed by
@@ -112,13 +112,13 @@ fn rows() -> usize {
     guc::MAX_HOT_ROWS.get().max(1) as usize
 }
 
-fn actors() -> usize {
+fn backends() -> usize {
     // SAFETY: set by the postmaster before shared memory is requested.
     unsafe { pg_sys::MaxBackends }.max(1) as usize
 }
 
 /// Processes, and what stands for prepared transactions behind them.
-fn all_actors() -> usize {
+fn all_backends() -> usize {
     process::of_prepared().end as usize
 }
 
@@ -134,7 +134,7 @@ fn range_slots() -> usize {
     guc::RANGE_SLOTS.get().max(1) as usize
 }
 
-/// Marks of relations and ranges, of each ledger.
+/// Marks of relations and ranges, of each pair of rings.
 fn range_marks() -> usize {
     range_buckets().max(LEAST_MARKS)
 }
@@ -152,11 +152,11 @@ fn lane_requests() -> usize {
     if lane_stripes() == 0 {
         return 0;
     }
-    actors() * guc::LANE_KEYS.get().max(1) as usize
+    backends() * guc::LANE_KEYS.get().max(1) as usize
 }
 
-/// Ledgers of rings: of writes, and of reads if there is an exclusion window.
-fn ledgers() -> usize {
+/// Pairs of rings: of writes, and of reads if there is an exclusion window.
+fn ring_pairs() -> usize {
     1 + usize::from(guc::RANGE_WINDOW.get())
 }
 
@@ -174,15 +174,15 @@ impl Layout {
     }
 }
 
-/// Rings of all ledgers.
-fn ledger_rings() -> usize {
-    ledgers() * (range_buckets() + RELATION_BUCKETS)
+/// Rings of all pairs of rings.
+fn rings_of_pairs() -> usize {
+    ring_pairs() * (range_buckets() + RELATION_BUCKETS)
 }
 
-/// Heads and slots of all ledgers, and then of definitions.
+/// Heads and slots of all pairs of rings, and then of definitions.
 fn all_rings() -> (usize, usize) {
-    let slots = ledger_rings() * range_slots() + DEFINITION_BUCKETS * DEFINITION_SLOTS;
-    (ledger_rings() + DEFINITION_BUCKETS, slots)
+    let slots = rings_of_pairs() * range_slots() + DEFINITION_BUCKETS * DEFINITION_SLOTS;
+    (rings_of_pairs() + DEFINITION_BUCKETS, slots)
 }
 
 struct Offsets {
@@ -192,7 +192,7 @@ struct Offsets {
     shares: usize,
     rows: usize,
     members: usize,
-    actors: usize,
+    backends: usize,
     combine_requests: usize,
     committers: usize,
     counters: usize,
@@ -217,23 +217,23 @@ fn offsets() -> Offsets {
     let contention = layout.take::<Word32>(CONTENTION);
     let shares = layout.take::<Word32>(SHARES);
     let row_array = layout.take::<Row>(rows());
-    let member_array = layout.take::<Member>(all_actors() * MEMBERS);
-    let actor_array = layout.take::<Actor>(all_actors());
-    let request_array = layout.take::<CombineRequest>(actors());
-    let committers = layout.take::<Committer>(actors());
-    let counters = layout.take::<Counters>(actors());
+    let member_array = layout.take::<Member>(all_backends() * MEMBERS);
+    let backend_array = layout.take::<Backend>(all_backends());
+    let request_array = layout.take::<CombineRequest>(backends());
+    let committers = layout.take::<Committer>(backends());
+    let counters = layout.take::<Counters>(backends());
     let (rings, slots) = all_rings();
     let ring_buckets = layout.take::<Bucket>(rings);
     let ring_slots = layout.take::<RangeSlot>(slots);
-    let ring_marks = layout.take::<Mark>(ledgers() * range_marks());
-    let lane_seats = layout.take::<Seat>(actors());
+    let ring_marks = layout.take::<Mark>(ring_pairs() * range_marks());
+    let lane_seats = layout.take::<Seat>(backends());
     let lane_request_array = layout.take::<Request>(lane_requests());
     let lane_queues = layout.take::<List>(lane_requests().next_power_of_two());
     let lane_stripe_array = layout.take::<Stripe>(lane_stripes());
-    let geo_slots = layout.take::<GeoSlot>(actors());
-    let running = layout.take::<Running>(actors());
-    let geo_seats = layout.take::<GeoSeat>(actors());
-    let geo_places = layout.take::<Place>(actors());
+    let geo_slots = layout.take::<GeoSlot>(backends());
+    let running = layout.take::<Running>(backends());
+    let geo_seats = layout.take::<GeoSeat>(backends());
+    let geo_places = layout.take::<Place>(backends());
     Offsets {
         header,
         buckets: bucket_array,
@@ -241,7 +241,7 @@ fn offsets() -> Offsets {
         shares,
         rows: row_array,
         members: member_array,
-        actors: actor_array,
+        backends: backend_array,
         combine_requests: request_array,
         committers,
         counters,
@@ -295,26 +295,26 @@ pub fn startup() {
                 used: &header.used,
                 cursor: &header.cursor,
             },
-            members: slice(start, offsets.members, all_actors() * MEMBERS),
-            actors: slice(start, offsets.actors, all_actors()),
-            combine_requests: slice(start, offsets.combine_requests, actors()),
+            members: slice(start, offsets.members, all_backends() * MEMBERS),
+            backends: slice(start, offsets.backends, all_backends()),
+            combine_requests: slice(start, offsets.combine_requests, backends()),
             totals: &header.totals,
             guard: &header.guard,
             contended: &header.contended,
             watched: &header.watched,
             definitions: &header.definitions,
             flush: &header.flush,
-            board: board(start, &offsets, &header.clock),
-            ranges: slice(start, offsets.counters, actors()),
+            rings: space(start, &offsets, &header.clock),
+            ranges: slice(start, offsets.counters, backends()),
             lane: (lane_stripes() > 0).then(|| lane(start, &offsets, &header.lane)),
-            geo_slots: slice(start, offsets.geo_slots, actors()),
-            running: slice(start, offsets.running, actors()),
-            geo_seats: slice(start, offsets.geo_seats, actors()),
+            geo_slots: slice(start, offsets.geo_slots, backends()),
+            running: slice(start, offsets.running, backends()),
+            geo_seats: slice(start, offsets.geo_seats, backends()),
             geo: &header.geo,
             latencies: &header.latencies,
             gate: &header.gate,
             records: &header.records,
-            geo_places: slice(start, offsets.geo_places, actors()),
+            geo_places: slice(start, offsets.geo_places, backends()),
             locks: pg_sys::GetNamedLWLockTranche(c"txn".as_ptr()),
         }
     };
@@ -323,7 +323,7 @@ pub fn startup() {
 
 /// # Safety
 /// As for `slice`, for all arrays of range OCC.
-unsafe fn board(start: *mut u8, offsets: &Offsets, clock: &'static Clock) -> RingSpace<'static> {
+unsafe fn space(start: *mut u8, offsets: &Offsets, clock: &'static Clock) -> RingSpace<'static> {
     let (buckets, depth) = (range_buckets(), range_slots());
     let all = buckets + RELATION_BUCKETS;
     // SAFETY: by the contract.
@@ -331,11 +331,11 @@ unsafe fn board(start: *mut u8, offsets: &Offsets, clock: &'static Clock) -> Rin
         (
             slice::<Bucket>(start, offsets.range_buckets, all_rings().0),
             slice::<RangeSlot>(start, offsets.range_slots, all_rings().1),
-            slice::<Mark>(start, offsets.range_marks, ledgers() * range_marks()),
+            slice::<Mark>(start, offsets.range_marks, ring_pairs() * range_marks()),
         )
     };
-    // One ledger after the other, then the definitions.
-    let ledger = |n: usize| {
+    // One pair of rings after the other, then the definitions.
+    let pair = |n: usize| {
         let heads = &heads[n * all..][..all];
         let slots = &slots[n * all * depth..][..all * depth];
         let marks = &marks[n * range_marks()..][..range_marks()];
@@ -349,12 +349,12 @@ unsafe fn board(start: *mut u8, offsets: &Offsets, clock: &'static Clock) -> Rin
     RingSpace {
         clock,
         // SAFETY: by the contract.
-        committers: unsafe { slice(start, offsets.committers, actors()) },
-        writes: ledger(0),
-        reads: (ledgers() > 1).then(|| ledger(1)),
+        committers: unsafe { slice(start, offsets.committers, backends()) },
+        writes: pair(0),
+        reads: (ring_pairs() > 1).then(|| pair(1)),
         definitions: Rings::new(
-            &heads[ledger_rings()..],
-            &slots[ledger_rings() * depth..],
+            &heads[rings_of_pairs()..],
+            &slots[rings_of_pairs() * depth..],
             &marks[..range_marks()], // those of the writes
         ),
     }
@@ -368,7 +368,7 @@ unsafe fn lane(start: *mut u8, offsets: &Offsets, head: &'static LaneHead) -> La
     unsafe {
         Lane {
             head,
-            seats: slice(start, offsets.lane_seats, actors()),
+            seats: slice(start, offsets.lane_seats, backends()),
             requests: slice(start, offsets.lane_requests, requests),
             queues: slice(start, offsets.lane_queues, requests.next_power_of_two()),
             stripes: slice(start, offsets.lane_stripes, lane_stripes()),
@@ -388,10 +388,8 @@ unsafe fn slice<T>(start: *mut u8, offset: usize, count: usize) -> &'static [T] 
 }
 
 impl Shared {
-    pub fn world(&self) -> World<'static> {
-        World {
-            members: self.members,
-        }
+    pub fn members(&self) -> Members<'static> {
+        Members { all: self.members }
     }
 
     fn locked<R>(&self, index: usize, body: impl FnOnce() -> R) -> R {
@@ -424,11 +422,11 @@ impl Shared {
     pub fn with_row<R>(
         &self,
         slot: Slot,
-        body: impl FnOnce(&'static Row, World<'static>) -> R,
+        body: impl FnOnce(&'static Row, Members<'static>) -> R,
     ) -> R {
         let row = &self.directory.rows[slot as usize];
-        let world = self.world();
-        self.locked(EXTRA_LOCKS + slot as usize, || body(row, world))
+        let members = self.members();
+        self.locked(EXTRA_LOCKS + slot as usize, || body(row, members))
     }
 
     /// Works under the directory's lock; a row's lock may be taken inside.
@@ -456,8 +454,8 @@ impl Shared {
 
     /// Works under the lock of transactions over several servers; no other of ours is taken inside.
     pub fn with_geo<R>(&self, body: impl FnOnce(&'static Board) -> R) -> R {
-        let board = self.geo;
-        self.locked(4, || body(board))
+        let space = self.geo;
+        self.locked(4, || body(space))
     }
 
     /// Works on the round trips to other servers, under the lock of `with_geo`.

@@ -11,7 +11,7 @@ pub enum Point {
     /// A follower has its place in the list, and has not changed the row yet.
     Reserved,
     /// The row is changed; others cannot see that in the list yet, and the ticket is still ours.
-    HandingOn,
+    PassingTicket,
     /// The row is changed and the ticket has gone on.
     Updated,
     /// PRE_COMMIT begins.
@@ -89,7 +89,7 @@ fn describe(point: Point) -> (&'static str, bool) {
         Point::TicketGiven => ("ticket_given", true),
         Point::TicketTaken => ("ticket_taken", true),
         Point::Reserved => ("reserved", true),
-        Point::HandingOn => ("handing_on", false),
+        Point::PassingTicket => ("passing_ticket", false),
         Point::Updated => ("updated", true),
         Point::BeforeCommitWait => ("before_commit_wait", true),
         Point::AfterCommitWait => ("after_commit_wait", true),

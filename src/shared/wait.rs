@@ -10,19 +10,19 @@
 use super::memory::shared;
 use crate::pg::process::{check_for_interrupts, me};
 use crate::pg::raw;
-use hotrow::ActorId;
+use hotrow::BackendId;
 use pgrx::pg_sys;
 
 /// Wakes a process that sleeps in `sleep`. Harmless when it does not.
-pub fn wake(actor: ActorId) {
-    // SAFETY: `actor` is a pgprocno, so within allProcs; SetLatch is safe at any time, in critical
-    // sections too.
+pub fn wake(backend: BackendId) {
+    // SAFETY: `backend` is a pgprocno, so within allProcs. SetLatch is safe at any time, also in
+    // critical sections.
     unsafe {
-        let proc = (*pg_sys::ProcGlobal).allProcs.add(actor as usize);
+        let proc = (*pg_sys::ProcGlobal).allProcs.add(backend as usize);
         let latch = &raw mut (*proc).procLatch;
         raw::SetLatch(latch);
         if let Some(shared) = shared()
-            && shared.actors[actor as usize].sleeping.get() != 0
+            && shared.backends[backend as usize].sleeping.get() != 0
         {
             futex::wake(&raw const (*latch).is_set);
         }
@@ -31,7 +31,7 @@ pub fn wake(actor: ActorId) {
 
 /// Processes to be woken once a lock is released.
 pub struct Wakes {
-    list: [ActorId; 64],
+    list: [BackendId; 64],
     count: usize,
 }
 
@@ -44,13 +44,13 @@ impl Wakes {
     }
 
     /// Notes one; a list that is full wakes it at once.
-    pub fn push(&mut self, actor: ActorId) {
+    pub fn push(&mut self, backend: BackendId) {
         match self.list.get_mut(self.count) {
             Some(place) => {
-                *place = actor;
+                *place = backend;
                 self.count += 1;
             }
-            None => wake(actor),
+            None => wake(backend),
         }
     }
 
@@ -73,7 +73,7 @@ pub fn doze(timeout_ms: u64, event: u32) {
     /// The postmaster's death sets no latch: look after it this often.
     const LOOK_AFTER_MS: u64 = 1000;
     let Some(shared) = shared() else { return };
-    let own = &shared.actors[me() as usize];
+    let own = &shared.backends[me() as usize];
     // SAFETY: our own latch, and the place where our wait event is shown.
     unsafe {
         let latch = pg_sys::MyLatch;

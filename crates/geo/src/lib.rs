@@ -39,7 +39,7 @@ pub use gid::{Gid, InvalidGid};
 pub use handed::{HandOver, Handed};
 pub use interval::Interval;
 pub use latency::{Latencies, Trust};
-pub use line::{Place, Standing};
+pub use line::{InLine, Place};
 pub use name::{Id, Name};
 pub use patience::Patience;
 pub use records::{Known as KnownRecord, RecordId, Records, Report};

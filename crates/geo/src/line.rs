@@ -24,9 +24,9 @@ pub struct Place {
 
 /// A process that stands in line.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Standing {
+pub struct InLine {
     /// The process.
-    pub actor: u32,
+    pub backend: u32,
     /// The record before which it stands.
     pub hash: u64,
     /// When it came.
@@ -58,13 +58,13 @@ impl<'a> Line<'a> {
         Line { head, places }
     }
 
-    fn place(&self, actor: u32) -> &'a Place {
-        &self.places[actor as usize]
+    fn place(&self, backend: u32) -> &'a Place {
+        &self.places[backend as usize]
     }
 
     /// The process stands before that record from now on, and before no other. It keeps its turn.
-    pub fn stand(&self, actor: u32, hash: u64, now: u64) {
-        let own = self.place(actor);
+    pub fn stand(&self, backend: u32, hash: u64, now: u64) {
+        let own = self.place(backend);
         own.hash.store(hash, Relaxed);
         if own.number.load(Relaxed) == 0 {
             let number = self.head.latest.load(Relaxed) + 1;
@@ -76,15 +76,15 @@ impl<'a> Line<'a> {
     }
 
     /// The record before which the process stands.
-    pub fn stands_before(&self, actor: u32) -> Option<u64> {
-        let own = self.place(actor);
+    pub fn stands_before(&self, backend: u32) -> Option<u64> {
+        let own = self.place(backend);
         (own.number.load(Relaxed) != 0).then(|| own.hash.load(Relaxed))
     }
 
     /// The process stands in line no more. The record before which it has stood.
-    pub fn leave(&self, actor: u32) -> Option<u64> {
-        let before = self.stands_before(actor)?;
-        self.place(actor).number.store(0, Relaxed);
+    pub fn leave(&self, backend: u32) -> Option<u64> {
+        let before = self.stands_before(backend)?;
+        self.place(backend).number.store(0, Relaxed);
         self.head.count.fetch_sub(1, Relaxed);
         Some(before)
     }
@@ -96,38 +96,38 @@ impl<'a> Line<'a> {
             0 => &self.places[..0],
             _ => self.places,
         };
-        let stands = move |(actor, place): (usize, &Place)| {
+        let stands = move |(backend, place): (usize, &Place)| {
             let number = place.number.load(Relaxed);
             let is_it = number != 0 && place.hash.load(Relaxed) == hash;
-            is_it.then_some((number, actor as u32))
+            is_it.then_some((number, backend as u32))
         };
         places.iter().enumerate().filter_map(stands)
     }
 
     /// All that stand in line.
-    pub fn all(&self) -> impl Iterator<Item = Standing> {
-        (0..self.places.len() as u32).filter_map(|actor| {
-            let hash = self.stands_before(actor)?;
-            let own = self.place(actor);
+    pub fn all(&self) -> impl Iterator<Item = InLine> {
+        (0..self.places.len() as u32).filter_map(|backend| {
+            let hash = self.stands_before(backend)?;
+            let own = self.place(backend);
             let number = own.number.load(Relaxed);
             let earlier = self.before(hash).filter(|&(other, _)| other < number);
-            Some(Standing {
-                actor,
+            Some(InLine {
+                backend,
                 hash,
                 since: own.since.load(Relaxed),
-                ahead: earlier.max().map(|(_, actor)| actor),
+                ahead: earlier.max().map(|(_, backend)| backend),
             })
         })
     }
 
     /// The process that has come first of those that stand before the record.
     pub fn first(&self, hash: u64) -> Option<u32> {
-        self.before(hash).min().map(|(_, actor)| actor)
+        self.before(hash).min().map(|(_, backend)| backend)
     }
 
     /// Whether somebody stands before the record who has come before that process.
-    pub fn is_behind(&self, actor: u32, hash: u64) -> bool {
-        let own = match self.place(actor).number.load(Relaxed) {
+    pub fn is_behind(&self, backend: u32, hash: u64) -> bool {
+        let own = match self.place(backend).number.load(Relaxed) {
             0 => u64::MAX,
             number => number,
         };
@@ -154,9 +154,9 @@ mod tests {
         let (head, places) = (Head::default(), places(10));
         let line = Line::new(&head, &places);
         assert_eq!(line.first(9), None);
-        for actor in [3, 0, 7] {
-            assert!(line.is_behind(actor, 9) == (actor != 3));
-            line.stand(actor, 9, 1);
+        for backend in [3, 0, 7] {
+            assert!(line.is_behind(backend, 9) == (backend != 3));
+            line.stand(backend, 9, 1);
         }
         assert_eq!((line.first(9), line.length(9)), (Some(3), 3));
         assert!(!line.is_behind(3, 9) && line.is_behind(0, 9));
@@ -183,13 +183,13 @@ mod tests {
     fn each_has_the_one_before_it_ahead() {
         let (head, places) = (Head::default(), places(10));
         let line = Line::new(&head, &places);
-        for (now, (actor, hash)) in [(7, 9), (3, 9), (4, 8), (5, 9)].into_iter().enumerate() {
-            line.stand(actor, hash, now as u64);
+        for (now, (backend, hash)) in [(7, 9), (3, 9), (4, 8), (5, 9)].into_iter().enumerate() {
+            line.stand(backend, hash, now as u64);
         }
         line.stand(3, 8, 10);
         let all: Vec<_> = line
             .all()
-            .map(|one| (one.actor, one.hash, one.since, one.ahead))
+            .map(|one| (one.backend, one.hash, one.since, one.ahead))
             .collect();
         let expected = [
             (3, 8, 1, None),

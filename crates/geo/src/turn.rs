@@ -3,7 +3,7 @@
 //! those that are named to be woken are woken after it.
 
 use crate::fault::{Fault, planted};
-use crate::line::{Line, Place, Standing};
+use crate::line::{InLine, Line, Place};
 use crate::records::Records;
 use std::collections::HashMap;
 
@@ -38,24 +38,30 @@ impl<'a> Turns<'a> {
     /// The record before which the process has to stand in line: one at which as many have a turn
     /// as may have, or before which somebody stands who has come before. None: it may be at work on
     /// all of them.
-    fn crowded(&self, wanted: &[u64], actor: u32, now: u64) -> Option<u64> {
+    fn crowded(&self, wanted: &[u64], backend: u32, now: u64) -> Option<u64> {
         let is_crowded = |&hash: &u64| {
             let room = self.records.room(hash, now);
-            room.is_some_and(|has_room| !has_room || self.line.is_behind(actor, hash))
+            room.is_some_and(|has_room| !has_room || self.line.is_behind(backend, hash))
         };
         wanted.iter().copied().find(is_crowded)
     }
 
     /// The process looks whether it may be at work on all of these records. If so, it leaves the
     /// line and `enter` is called, which begins that. If not, it stands in line.
-    pub fn take(&self, wanted: &[u64], actor: u32, now: u64, enter: impl FnOnce(&Records)) -> Turn {
-        let before = self.line.stands_before(actor);
-        let crowded = self.crowded(wanted, actor, now);
+    pub fn take(
+        &self,
+        wanted: &[u64],
+        backend: u32,
+        now: u64,
+        enter: impl FnOnce(&Records),
+    ) -> Turn {
+        let before = self.line.stands_before(backend);
+        let crowded = self.crowded(wanted, backend, now);
         match crowded {
-            Some(hash) => self.line.stand(actor, hash, now),
+            Some(hash) => self.line.stand(backend, hash, now),
             None => {
                 enter(self.records);
-                self.line.leave(actor);
+                self.line.leave(backend);
             }
         }
         // The next one there may look.
@@ -67,8 +73,8 @@ impl<'a> Turns<'a> {
     }
 
     /// The process stands in line no more. Returns who has to look now.
-    pub fn leave_line(&self, actor: u32) -> Vec<u32> {
-        let left = self.line.leave(actor);
+    pub fn leave_line(&self, backend: u32) -> Vec<u32> {
+        let left = self.line.leave(backend);
         match planted(Fault::LineLeftUntold) {
             true => Vec::new(),
             false => self.first_before(left.as_slice()),
@@ -97,10 +103,10 @@ impl<'a> Turns<'a> {
     }
 
     /// All that stand in line before records of a database, each with that record's table.
-    pub fn standing(&self, database: u32, now: u64) -> Vec<(Standing, u32)> {
+    pub fn standing(&self, database: u32, now: u64) -> Vec<(InLine, u32)> {
         let known = self.records.all(database, now);
         let tables: HashMap<u64, u32> = known.iter().map(|one| (one.hash, one.relation)).collect();
-        let of_database = |one: Standing| Some((one, *tables.get(&one.hash)?));
+        let of_database = |one: InLine| Some((one, *tables.get(&one.hash)?));
         self.line.all().filter_map(of_database).collect()
     }
 

@@ -13,7 +13,7 @@
 //! adopted sealed, and only a sealed update is fulfilled. An adoption has a number, so that a
 //! holder cannot take the next one of the same waiter for its own.
 
-use crate::row::{Member, Row, World, load};
+use crate::row::{Member, Members, Row, load};
 use crate::{MemberId, Word32, Word64};
 
 /// Room for a statement's form, for its arguments, and for the row that it returns.
@@ -174,7 +174,7 @@ impl Member {
     }
 }
 
-impl World<'_> {
+impl Members<'_> {
     /// lock-free: whether the waiter has not abandoned its adopter so far.
     pub fn is_adopted(&self, adoption: Adoption) -> bool {
         self.member(adoption.member).request.get() == adoption.offer | ADOPTED
@@ -207,8 +207,8 @@ impl World<'_> {
 
 impl Row {
     /// A queued waiter lets the holder do its update. The row's lock is held.
-    pub fn offer(&self, world: World, me: MemberId) {
-        let node = world.member(me);
+    pub fn offer(&self, members: Members, me: MemberId) {
+        let node = members.member(me);
         let request = node.request.get();
         if node.queued.get() != 0 && request & STATE == NONE {
             node.request
@@ -218,8 +218,8 @@ impl Row {
 
     /// The waiter takes its offer back, and keeps its place in the queue. False when it has been
     /// adopted: then the outcome is all that it can wait for. The row's lock is held.
-    pub fn withdraw_offer(&self, world: World, me: MemberId) -> bool {
-        let node = world.member(me);
+    pub fn withdraw_offer(&self, members: Members, me: MemberId) -> bool {
+        let node = members.member(me);
         match node.request.get() & STATE {
             NONE => true,
             OFFERED => {
@@ -234,7 +234,7 @@ impl Row {
     /// first. They leave the queue. The row's lock is held.
     pub fn adopt(
         &self,
-        world: World,
+        members: Members,
         most: usize,
         suits: impl Fn(MemberId) -> bool,
         mut adopted: impl FnMut(Adoption),
@@ -242,15 +242,15 @@ impl Row {
         let mut rest = most;
         let mut at = load(&self.queue_head);
         while let Some(id) = at {
-            let node = world.member(id);
+            let node = members.member(id);
             at = load(&node.queue_next);
             if rest == 0 {
                 return;
             }
             let request = node.request.get();
-            if request & STATE == OFFERED && node.deaf.get() == 0 && suits(id) {
-                self.answer(world, id);
-                self.unqueue(world, id);
+            if request & STATE == OFFERED && node.in_lock_manager.get() == 0 && suits(id) {
+                self.answer(members, id);
+                self.unqueue(members, id);
                 let offer = request & !STATE;
                 node.adopter.set(self.holder.get());
                 node.request.publish(offer | ADOPTED);
@@ -272,30 +272,35 @@ mod tests {
         competitors: 1,
     };
 
-    fn member(actor: u32) -> MemberId {
-        actor * MEMBERS as u32
+    fn member(backend: u32) -> MemberId {
+        backend * MEMBERS as u32
     }
 
-    /// A row whose ticket is held by the first of `actors`; the others wait and have offered their
-    /// updates.
-    fn crowd(actors: u32) -> (Row, Vec<Member>) {
+    /// A row whose ticket is held by the first of `backends`. The others wait and have offered
+    /// their updates.
+    fn crowd(backends: u32) -> (Row, Vec<Member>) {
         let row = Row::default();
-        let members: Vec<_> = (0..actors * MEMBERS as u32)
+        let members: Vec<_> = (0..backends * MEMBERS as u32)
             .map(|_| Member::default())
             .collect();
-        let w = World { members: &members };
+        let w = Members { all: &members };
         assert_eq!(row.acquire(w, member(0), PATIENCE, 0), Acquired::Granted);
-        for actor in 1..actors {
+        for backend in 1..backends {
             assert_ne!(
-                row.acquire(w, member(actor), PATIENCE, 0),
+                row.acquire(w, member(backend), PATIENCE, 0),
                 Acquired::Granted
             );
-            row.offer(w, member(actor));
+            row.offer(w, member(backend));
         }
         (row, members)
     }
 
-    fn adopt(row: &Row, w: World, most: usize, suits: impl Fn(MemberId) -> bool) -> Vec<Adoption> {
+    fn adopt(
+        row: &Row,
+        w: Members,
+        most: usize,
+        suits: impl Fn(MemberId) -> bool,
+    ) -> Vec<Adoption> {
         let mut adopted = Vec::new();
         row.adopt(w, most, suits, |adoption| adopted.push(adoption));
         adopted
@@ -308,7 +313,7 @@ mod tests {
     #[test]
     fn the_longest_waiters_that_suit_are_adopted_and_leave_the_queue() {
         let (row, members) = crowd(5);
-        let w = World { members: &members };
+        let w = Members { all: &members };
         let adopted = adopt(&row, w, 2, |id| id != member(2));
         assert_eq!(members_of(&adopted), [member(1), member(3)]);
         assert_eq!(row.waiting(), 2);
@@ -331,7 +336,7 @@ mod tests {
     #[test]
     fn a_competitor_that_is_adopted_leaves_its_place_to_another() {
         let (row, members) = crowd(3);
-        let w = World { members: &members };
+        let w = Members { all: &members };
         assert_eq!(members_of(&adopt(&row, w, 1, |_| true)), [member(1)]);
         assert_eq!(
             row.release(w, member(0), PATIENCE, 0),
@@ -343,7 +348,7 @@ mod tests {
     #[test]
     fn who_has_withdrawn_is_not_adopted_and_who_is_adopted_cannot_withdraw() {
         let (row, members) = crowd(3);
-        let w = World { members: &members };
+        let w = Members { all: &members };
         assert!(row.withdraw_offer(w, member(1)));
         assert_eq!(members_of(&adopt(&row, w, 9, |_| true)), [member(2)]);
         assert!(!row.withdraw_offer(w, member(2)));
@@ -354,9 +359,9 @@ mod tests {
     #[test]
     fn who_is_adopted_may_abandon_until_it_is_sealed() {
         let (row, members) = crowd(3);
-        let w = World { members: &members };
+        let w = Members { all: &members };
         let adopted = adopt(&row, w, 9, |_| true);
-        let own = |actor| &members[member(actor) as usize];
+        let own = |backend| &members[member(backend) as usize];
         assert!(own(1).abandon());
         assert!(!w.is_adopted(adopted[0]) && w.is_adopted(adopted[1]));
         assert!(!w.seal(adopted[0]));
@@ -373,7 +378,7 @@ mod tests {
     #[test]
     fn who_gets_the_ticket_has_no_offer_any_more() {
         let (row, members) = crowd(3);
-        let w = World { members: &members };
+        let w = Members { all: &members };
         row.release(w, member(0), PATIENCE, 0);
         assert!(row.compete(w, member(1)));
         row.offer(w, member(1));
@@ -383,7 +388,7 @@ mod tests {
     #[test]
     fn the_refused_queue_again() {
         let (row, members) = crowd(2);
-        let w = World { members: &members };
+        let w = Members { all: &members };
         let adopted = adopt(&row, w, 9, |_| true);
         assert!(w.refuse(adopted[0]));
         assert_eq!(row.enqueue(w, member(1), PATIENCE, 0), Acquired::Competing);
@@ -394,22 +399,22 @@ mod tests {
     #[test]
     fn who_ends_while_adopted_abandons_its_adopter() {
         let (row, members) = crowd(2);
-        let w = World { members: &members };
+        let w = Members { all: &members };
         let adopted = adopt(&row, w, 9, |_| true);
         assert_eq!(row.leave(w, member(1), PATIENCE, 0), None);
         assert!(!w.seal(adopted[0]));
     }
 
     #[test]
-    fn the_deaf_are_not_adopted() {
+    fn who_is_in_the_lock_manager_is_not_adopted() {
         let (row, members) = crowd(2);
-        let w = World { members: &members };
+        let w = Members { all: &members };
         assert!(row.enter_lock_manager(w, member(1)));
         assert!(adopt(&row, w, 9, |_| true).is_empty());
     }
 
     #[test]
-    fn a_parcel_has_its_form_and_its_arguments() {
+    fn a_request_has_its_form_and_its_arguments() {
         let request = CombineRequest::default();
         request.pack(5, b"form of a statement", b"arguments");
         assert!(request.has_form(5, b"form of a statement"));

@@ -6,7 +6,7 @@
 //!
 //! Lock-free: waiters push themselves on a stack, the flusher takes the whole stack at once.
 
-use crate::{Actor, ActorId, Word32};
+use crate::{Backend, BackendId, Word32};
 
 /// Who flushes, and who waits for it.
 #[derive(Debug, Default)]
@@ -36,15 +36,15 @@ const NEXT: u32 = 3;
 
 impl FlushQueue {
     /// Process `me` needs WAL to be durable up to `until`.
-    pub fn join(&self, actors: &[Actor], me: ActorId, until: u64) -> Duty {
-        let own = &actors[me as usize];
+    pub fn join(&self, backends: &[Backend], me: BackendId, until: u64) -> Duty {
+        let own = &backends[me as usize];
         own.flush_duty.publish(IDLE);
         if self.flusher.claim(me + 1) {
             return Duty::Flush;
         }
         own.flush_until.publish(until);
         own.flush_duty.publish(WAITING);
-        self.push(actors, me);
+        self.push(backends, me);
         // The flusher may have looked for waiters just before.
         if self.flusher.claim(me + 1) {
             own.flush_duty.publish(IDLE);
@@ -54,8 +54,8 @@ impl FlushQueue {
     }
 
     /// What a waiter has to do now.
-    pub fn duty(&self, actors: &[Actor], me: ActorId) -> Duty {
-        match actors[me as usize].flush_duty.get() {
+    pub fn duty(&self, backends: &[Backend], me: BackendId) -> Duty {
+        match backends[me as usize].flush_duty.get() {
             WAITING => Duty::Wait,
             NEXT => Duty::Flush,
             _ => Duty::Done,
@@ -66,17 +66,17 @@ impl FlushQueue {
     /// next flusher, which comes first.
     pub fn hand_over(
         &self,
-        actors: &[Actor],
-        me: ActorId,
+        backends: &[Backend],
+        me: BackendId,
         flushed: u64,
-        mut wake: impl FnMut(ActorId),
+        mut wake: impl FnMut(BackendId),
     ) {
         loop {
             let mut covered = Vec::new();
             let mut rest = None;
             let mut at = self.newest.take().checked_sub(1);
             while let Some(id) = at {
-                let waiter = &actors[id as usize];
+                let waiter = &backends[id as usize];
                 at = waiter.flush_next.get().checked_sub(1);
                 if id == me {
                     continue;
@@ -90,20 +90,20 @@ impl FlushQueue {
                 } else {
                     waiter
                         .flush_next
-                        .set(rest.map_or(0, |next: ActorId| next + 1));
+                        .set(rest.map_or(0, |next: BackendId| next + 1));
                     rest = Some(id);
                 }
             }
             let next = rest;
             if let Some(next) = next {
                 // `rest` was turned round: the oldest waiter is its head.
-                let mut others = actors[next as usize].flush_next.get().checked_sub(1);
+                let mut others = backends[next as usize].flush_next.get().checked_sub(1);
                 self.flusher.publish(next + 1);
                 while let Some(id) = others {
-                    others = actors[id as usize].flush_next.get().checked_sub(1);
-                    self.push(actors, id);
+                    others = backends[id as usize].flush_next.get().checked_sub(1);
+                    self.push(backends, id);
                 }
-                actors[next as usize].flush_duty.publish(NEXT);
+                backends[next as usize].flush_duty.publish(NEXT);
                 wake(next);
             } else {
                 self.flusher.publish(0);
@@ -116,10 +116,10 @@ impl FlushQueue {
         }
     }
 
-    fn push(&self, actors: &[Actor], id: ActorId) {
+    fn push(&self, backends: &[Backend], id: BackendId) {
         let mut newest = self.newest.get();
         loop {
-            actors[id as usize].flush_next.publish(newest);
+            backends[id as usize].flush_next.publish(newest);
             match self.newest.exchange(newest, id + 1) {
                 Ok(()) => return,
                 Err(now) => newest = now,
@@ -134,52 +134,52 @@ mod tests {
     use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
     use std::thread;
 
-    fn actors(n: usize) -> Vec<Actor> {
-        (0..n).map(|_| Actor::default()).collect()
+    fn backends(n: usize) -> Vec<Backend> {
+        (0..n).map(|_| Backend::default()).collect()
     }
 
     #[test]
     fn the_covered_are_woken_once_and_the_oldest_other_flushes_next() {
-        let (queue, actors) = (FlushQueue::default(), actors(5));
-        assert_eq!(queue.join(&actors, 0, 10), Duty::Flush);
-        for (actor, until) in [(1, 20), (2, 12), (3, 30), (4, 15)] {
-            assert_eq!(queue.join(&actors, actor, until), Duty::Wait);
+        let (queue, backends) = (FlushQueue::default(), backends(5));
+        assert_eq!(queue.join(&backends, 0, 10), Duty::Flush);
+        for (backend, until) in [(1, 20), (2, 12), (3, 30), (4, 15)] {
+            assert_eq!(queue.join(&backends, backend, until), Duty::Wait);
         }
         let mut woken = Vec::new();
-        queue.hand_over(&actors, 0, 15, |actor| woken.push(actor));
+        queue.hand_over(&backends, 0, 15, |backend| woken.push(backend));
         assert_eq!(woken[0], 1, "the next flusher first");
         woken[1..].sort_unstable();
         assert_eq!(woken[1..], [2, 4]);
-        assert_eq!(queue.duty(&actors, 1), Duty::Flush);
-        assert_eq!(queue.duty(&actors, 2), Duty::Done);
-        assert_eq!(queue.duty(&actors, 3), Duty::Wait);
+        assert_eq!(queue.duty(&backends, 1), Duty::Flush);
+        assert_eq!(queue.duty(&backends, 2), Duty::Done);
+        assert_eq!(queue.duty(&backends, 3), Duty::Wait);
         woken.clear();
-        queue.hand_over(&actors, 1, 30, |actor| woken.push(actor));
+        queue.hand_over(&backends, 1, 30, |backend| woken.push(backend));
         assert_eq!(woken, [3]);
-        assert_eq!(queue.join(&actors, 2, 40), Duty::Flush);
+        assert_eq!(queue.join(&backends, 2, 40), Duty::Flush);
     }
 
     #[test]
     fn under_real_threads_everybody_becomes_durable() {
         const THREADS: u32 = 8;
         const ROUNDS: u64 = 20_000;
-        let (queue, actors) = (FlushQueue::default(), actors(THREADS as usize));
+        let (queue, backends) = (FlushQueue::default(), backends(THREADS as usize));
         let (inserted, flushed) = (AtomicU64::new(0), AtomicU64::new(0));
         let flush = |me: u32| {
             flushed.fetch_max(inserted.load(SeqCst), SeqCst);
-            queue.hand_over(&actors, me, flushed.load(SeqCst), |_| ());
+            queue.hand_over(&backends, me, flushed.load(SeqCst), |_| ());
         };
         thread::scope(|scope| {
             for me in 0..THREADS {
-                let (queue, actors, inserted, flushed, flush) =
-                    (&queue, &actors, &inserted, &flushed, &flush);
+                let (queue, backends, inserted, flushed, flush) =
+                    (&queue, &backends, &inserted, &flushed, &flush);
                 scope.spawn(move || {
                     for _ in 0..ROUNDS {
                         let until = inserted.fetch_add(1, SeqCst) + 1;
-                        let mut duty = queue.join(actors, me, until);
+                        let mut duty = queue.join(backends, me, until);
                         while duty == Duty::Wait {
                             thread::yield_now();
-                            duty = queue.duty(actors, me);
+                            duty = queue.duty(backends, me);
                         }
                         if duty == Duty::Flush {
                             flush(me);

@@ -6,12 +6,12 @@
 //! removing an edge needs no lock. Edges of ended transactions are recognised by their transaction
 //! id, which is never used again while it matters.
 
-use crate::{ActorId, MEMBERS, Row, Word32, Word64, actor_of};
+use crate::{BackendId, MEMBERS, Row, Word32, Word64, backend_of};
 
 /// A process's edges. All words are lock-free.
 #[derive(Debug, Default)]
 #[repr(C)]
-pub struct Actor {
+pub struct Backend {
     /// The top transaction id of the present transaction, once it is a member of a hot row.
     pub xid: Word32,
     /// Transactions of the process that have ended after they had edges.
@@ -44,7 +44,7 @@ pub enum Wait {
     Xid(u32),
 }
 
-impl Actor {
+impl Backend {
     /// From now on that subtransaction has written the version of a membership; 0 for none: those
     /// that depend on the one before will not commit, and wait for nobody.
     pub fn writes_as(&self, slot: usize, xid: u32) {
@@ -66,10 +66,10 @@ impl Actor {
     }
 
     /// From now on (until `forget`) this process commits after the (sub)transaction `xid` of
-    /// process `actor`.
-    pub fn depend(&self, slot: usize, actor: ActorId, xid: u32) {
+    /// process `backend`.
+    pub fn depend(&self, slot: usize, backend: BackendId, xid: u32) {
         if let Some(word) = self.predecessors.get(slot) {
-            word.publish((u64::from(actor) << 32) | u64::from(xid));
+            word.publish((u64::from(backend) << 32) | u64::from(xid));
         }
     }
 
@@ -94,17 +94,17 @@ impl Actor {
     }
 
     /// The process that has the ticket for which this one waits.
-    pub fn holder_awaited(&self, rows: &[Row]) -> Option<ActorId> {
+    pub fn holder_awaited(&self, rows: &[Row]) -> Option<BackendId> {
         holder_of(rows, self.waits_row.get().checked_sub(1)?)
     }
 
     /// The process whose row lock is awaited, if it is a member of a hot row.
-    pub fn awaited(&self, actors: &[Actor]) -> Option<ActorId> {
+    pub fn awaited(&self, backends: &[Backend]) -> Option<BackendId> {
         let xid = self.waits_xid.get();
         if xid == 0 {
             None
         } else {
-            owner_of(actors, xid)
+            owner_of(backends, xid)
         }
     }
 
@@ -135,35 +135,35 @@ impl Actor {
 #[derive(Clone, Copy, Debug)]
 enum Edge {
     /// For the transaction of that id.
-    Transaction(ActorId, u32),
+    Transaction(BackendId, u32),
     /// For whoever has the ticket of that row.
-    Holder(ActorId, u32),
+    Holder(BackendId, u32),
 }
 
 impl Edge {
-    fn target(self) -> ActorId {
+    fn target(self) -> BackendId {
         match self {
-            Edge::Transaction(actor, _) | Edge::Holder(actor, _) => actor,
+            Edge::Transaction(backend, _) | Edge::Holder(backend, _) => backend,
         }
     }
 
-    fn holds(self, actors: &[Actor], rows: &[Row]) -> bool {
+    fn holds(self, backends: &[Backend], rows: &[Row]) -> bool {
         match self {
-            Edge::Transaction(actor, xid) => actors
-                .get(actor as usize)
-                .is_some_and(|actor| actor.is_known_as(xid)),
-            Edge::Holder(actor, row) => holder_of(rows, row) == Some(actor),
+            Edge::Transaction(backend, xid) => backends
+                .get(backend as usize)
+                .is_some_and(|backend| backend.is_known_as(xid)),
+            Edge::Holder(backend, row) => holder_of(rows, row) == Some(backend),
         }
     }
 }
 
-fn holder_of(rows: &[Row], row: u32) -> Option<ActorId> {
-    rows.get(row as usize)?.holder().map(actor_of)
+fn holder_of(rows: &[Row], row: u32) -> Option<BackendId> {
+    rows.get(row as usize)?.holder().map(backend_of)
 }
 
-impl Actor {
+impl Backend {
     /// What it waits for at present.
-    fn edges(&self, actors: &[Actor], rows: &[Row]) -> [Option<Edge>; MEMBERS + 2] {
+    fn edges(&self, backends: &[Backend], rows: &[Row]) -> [Option<Edge>; MEMBERS + 2] {
         let mut edges = [None; MEMBERS + 2];
         let (first, last) = edges.split_at_mut(MEMBERS);
         for (edge, word) in first.iter_mut().zip(&self.predecessors) {
@@ -176,7 +176,7 @@ impl Actor {
         });
         let xid = self.waits_xid.get();
         if xid != 0 {
-            last[1] = owner_of(actors, xid).map(|owner| Edge::Transaction(owner, xid));
+            last[1] = owner_of(backends, xid).map(|owner| Edge::Transaction(owner, xid));
         }
         edges
     }
@@ -185,28 +185,28 @@ impl Actor {
 /// Whether process `me` waits, directly or not, for itself. A process goes on to other transactions
 /// meanwhile, so what leads to it and what it waits for are looked at within one of its
 /// generations.
-pub fn is_in_circle(actors: &[Actor], rows: &[Row], me: ActorId) -> bool {
-    let mut seen = vec![false; actors.len()];
+pub fn is_in_circle(backends: &[Backend], rows: &[Row], me: BackendId) -> bool {
+    let mut seen = vec![false; backends.len()];
     let mut stack = Vec::new();
-    if let Some(own) = actors.get(me as usize) {
+    if let Some(own) = backends.get(me as usize) {
         // A ticket that has been granted to us meanwhile is no wait.
-        let edges = own.edges(actors, rows).into_iter().flatten();
+        let edges = own.edges(backends, rows).into_iter().flatten();
         stack.extend(edges.filter(|edge| edge.target() != me));
     }
     while let Some(edge) = stack.pop() {
         let at = edge.target();
-        let Some(actor) = actors.get(at as usize) else {
+        let Some(backend) = backends.get(at as usize) else {
             continue;
         };
-        let generation = actor.generation.get();
-        if seen[at as usize] || !edge.holds(actors, rows) {
+        let generation = backend.generation.get();
+        if seen[at as usize] || !edge.holds(backends, rows) {
             continue;
         }
         if at == me {
             return true;
         }
-        let edges = actor.edges(actors, rows);
-        if actor.generation.get() == generation {
+        let edges = backend.edges(backends, rows);
+        if backend.generation.get() == generation {
             seen[at as usize] = true;
             stack.extend(edges.into_iter().flatten());
         }
@@ -216,80 +216,80 @@ pub fn is_in_circle(actors: &[Actor], rows: &[Row], me: ActorId) -> bool {
 
 /// The process whose present transaction, a member of a hot row, has that id, or has written a
 /// version as that subtransaction.
-pub fn owner_of(actors: &[Actor], xid: u32) -> Option<ActorId> {
-    actors
+pub fn owner_of(backends: &[Backend], xid: u32) -> Option<BackendId> {
+    backends
         .iter()
         .position(|a| a.is_known_as(xid))
-        .map(|n| n as ActorId)
+        .map(|n| n as BackendId)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Member, Patience, World};
+    use crate::{Member, Members, Patience};
 
-    fn actors(n: u32) -> Vec<Actor> {
+    fn backends(n: u32) -> Vec<Backend> {
         (0..n)
             .map(|i| {
-                let actor = Actor::default();
-                actor.xid.set(100 + i);
-                actor
+                let backend = Backend::default();
+                backend.xid.set(100 + i);
+                backend
             })
             .collect()
     }
 
     #[test]
     fn opposite_orders_on_two_rows_close_a_circle() {
-        let actors = actors(3);
-        actors[0].depend(0, 1, 101);
-        actors[1].depend(1, 2, 102);
-        assert!((0..3).all(|me| !is_in_circle(&actors, &[], me)));
-        actors[2].depend(0, 0, 100);
-        assert!((0..3).all(|me| is_in_circle(&actors, &[], me)));
+        let backends = backends(3);
+        backends[0].depend(0, 1, 101);
+        backends[1].depend(1, 2, 102);
+        assert!((0..3).all(|me| !is_in_circle(&backends, &[], me)));
+        backends[2].depend(0, 0, 100);
+        assert!((0..3).all(|me| is_in_circle(&backends, &[], me)));
     }
 
     #[test]
     fn a_circle_that_one_is_not_in_is_somebody_elses() {
-        let actors = actors(3);
-        actors[0].depend(0, 1, 101);
-        actors[1].depend(0, 2, 102);
-        actors[2].depend(0, 1, 101);
-        assert!(!is_in_circle(&actors, &[], 0));
-        assert!(is_in_circle(&actors, &[], 1));
+        let backends = backends(3);
+        backends[0].depend(0, 1, 101);
+        backends[1].depend(0, 2, 102);
+        backends[2].depend(0, 1, 101);
+        assert!(!is_in_circle(&backends, &[], 0));
+        assert!(is_in_circle(&backends, &[], 1));
     }
 
     #[test]
     fn an_edge_to_an_ended_transaction_is_no_edge() {
-        let actors = actors(2);
-        actors[0].depend(0, 1, 101);
-        actors[1].depend(0, 0, 100);
-        actors[1].clear();
-        assert!(!is_in_circle(&actors, &[], 0));
-        actors[1].xid.set(205);
-        actors[1].depend(0, 0, 100);
-        assert!(!is_in_circle(&actors, &[], 0));
+        let backends = backends(2);
+        backends[0].depend(0, 1, 101);
+        backends[1].depend(0, 0, 100);
+        backends[1].clear();
+        assert!(!is_in_circle(&backends, &[], 0));
+        backends[1].xid.set(205);
+        backends[1].depend(0, 0, 100);
+        assert!(!is_in_circle(&backends, &[], 0));
     }
 
     #[test]
     fn an_edge_to_a_subtransaction_goes_with_it() {
-        let actors = actors(2);
-        actors[0].writes_as(1, 500);
-        actors[1].depend(0, 0, 500);
-        actors[0].depend(2, 1, 101);
-        assert!((0..2).all(|me| is_in_circle(&actors, &[], me)));
-        actors[0].writes_as(1, 0);
-        assert!((0..2).all(|me| !is_in_circle(&actors, &[], me)));
-        actors[0].writes_as(1, 501);
-        actors[1].depend(0, 0, 501);
-        assert!((0..2).all(|me| is_in_circle(&actors, &[], me)));
-        actors[0].clear();
-        actors[0].xid.set(102);
-        assert!((0..2).all(|me| !is_in_circle(&actors, &[], me)));
+        let backends = backends(2);
+        backends[0].writes_as(1, 500);
+        backends[1].depend(0, 0, 500);
+        backends[0].depend(2, 1, 101);
+        assert!((0..2).all(|me| is_in_circle(&backends, &[], me)));
+        backends[0].writes_as(1, 0);
+        assert!((0..2).all(|me| !is_in_circle(&backends, &[], me)));
+        backends[0].writes_as(1, 501);
+        backends[1].depend(0, 0, 501);
+        assert!((0..2).all(|me| is_in_circle(&backends, &[], me)));
+        backends[0].clear();
+        backends[0].xid.set(102);
+        assert!((0..2).all(|me| !is_in_circle(&backends, &[], me)));
     }
 
     #[test]
     fn tickets_and_row_locks_are_edges() {
-        let actors = actors(3);
+        let backends = backends(3);
         let members: Vec<Member> = (0..3 * MEMBERS).map(|_| Member::default()).collect();
         let rows = [Row::default()];
         let patience = Patience {
@@ -297,15 +297,15 @@ mod tests {
             longest_wait: u64::MAX,
             competitors: 1,
         };
-        rows[0].acquire(World { members: &members }, 2 * MEMBERS as u32, patience, 0);
-        actors[0].wait(Some(Wait::Ticket(0)));
-        actors[2].wait(Some(Wait::Xid(101)));
-        actors[1].depend(0, 0, 100);
-        assert!(is_in_circle(&actors, &rows, 0));
-        actors[2].wait(None);
-        assert!(!is_in_circle(&actors, &rows, 0));
+        rows[0].acquire(Members { all: &members }, 2 * MEMBERS as u32, patience, 0);
+        backends[0].wait(Some(Wait::Ticket(0)));
+        backends[2].wait(Some(Wait::Xid(101)));
+        backends[1].depend(0, 0, 100);
+        assert!(is_in_circle(&backends, &rows, 0));
+        backends[2].wait(None);
+        assert!(!is_in_circle(&backends, &rows, 0));
         // Its own ticket.
-        actors[2].wait(Some(Wait::Ticket(0)));
-        assert!(!is_in_circle(&actors, &rows, 2));
+        backends[2].wait(Some(Wait::Ticket(0)));
+        assert!(!is_in_circle(&backends, &rows, 2));
     }
 }

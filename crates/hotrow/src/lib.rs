@@ -28,7 +28,7 @@ pub use contended::{ContendedTables, Contention};
 pub use definitions::{Definitions, Scope};
 pub use directory::Directory;
 pub use flush::{Duty, FlushQueue};
-pub use graph::{Actor, Wait, is_in_circle, owner_of};
+pub use graph::{Backend, Wait, is_in_circle, owner_of};
 pub use guard::{ReadGuard, Verdict};
 pub use identity::{Identity, KEY_BYTES, KEY_COLUMNS, LABEL_BYTES};
 pub use membership::{
@@ -37,7 +37,7 @@ pub use membership::{
 };
 pub use mode::{Cause, Mode, Trouble};
 pub use obstacle::Obstacle;
-pub use row::{Counters, Member, Promotion, Row, Slot, Tail, World};
+pub use row::{Counters, Member, Members, Promotion, Row, Slot, Tail};
 pub use ticket::{Acquired, Patience};
 pub use watch::{Table, WATCHED_TABLES, Watched, WatchedTables};
 pub use word::{Word32, Word64};
@@ -47,12 +47,12 @@ pub use word::{Word32, Word64};
 pub const MEMBERS: usize = 8;
 
 /// Index of a server process in the shared arrays (PostgreSQL's `pgprocno`).
-pub type ActorId = u32;
+pub type BackendId = u32;
 
-/// Index of a membership: `actor * MEMBERS + n`.
+/// Index of a membership: `backend * MEMBERS + n`.
 pub type MemberId = u32;
 
 /// The process that a membership belongs to.
-pub fn actor_of(member: MemberId) -> ActorId {
+pub fn backend_of(member: MemberId) -> BackendId {
     member / MEMBERS as u32
 }

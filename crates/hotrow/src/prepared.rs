@@ -6,15 +6,15 @@
 //!
 //! All functions want the row's lock held.
 
-use crate::row::{Row, Slot, World, load, store};
-use crate::{ActorId, MemberId};
+use crate::row::{Members, Row, Slot, load, store};
+use crate::{BackendId, MemberId};
 
 impl Row {
     /// The transaction of `me` is prepared. If it is a writer in the list of this row, which is
     /// `slot`, then `heir`, which is in no list, has its place from now on, and is a member of the
     /// row in its stead. Whether that is so.
-    pub fn hand_over(&self, world: World, slot: Slot, me: MemberId, heir: MemberId) -> bool {
-        let (from, to) = (world.member(me), world.member(heir));
+    pub fn hand_over(&self, members: Members, slot: Slot, me: MemberId, heir: MemberId) -> bool {
+        let (from, to) = (members.member(me), members.member(heir));
         if from.linked.get() == 0 || from.reader.get() != 0 {
             return false;
         }
@@ -28,11 +28,11 @@ impl Row {
         store(&to.chain_prev, prev);
         store(&to.chain_next, next);
         match prev {
-            Some(prev) => store(&world.member(prev).chain_next, Some(heir)),
+            Some(prev) => store(&members.member(prev).chain_next, Some(heir)),
             None => store(&self.chain_first, Some(heir)),
         }
         match next {
-            Some(next) => store(&world.member(next).chain_prev, Some(heir)),
+            Some(next) => store(&members.member(next).chain_prev, Some(heir)),
             None => store(&self.chain_last, Some(heir)),
         }
         from.chain_prev.set(0);
@@ -49,22 +49,22 @@ impl Row {
     /// place has been taken off before.
     pub fn settle(
         &self,
-        world: World,
+        members: Members,
         slot: Slot,
         heir: MemberId,
         xid: u32,
         has_committed: bool,
-        wake: impl FnMut(ActorId),
+        wake: impl FnMut(BackendId),
     ) -> Option<u32> {
-        let place = world.member(heir);
+        let place = members.member(heir);
         if !place.is_of(slot) || place.linked.get() == 0 || place.xid.get() != xid {
             return None;
         }
         let doomed = if has_committed {
-            self.depart(world, heir, wake);
+            self.depart(members, heir, wake);
             0
         } else {
-            self.roll_back(world, heir, wake)
+            self.roll_back(members, heir, wake)
         };
         self.prepared.sub(1);
         self.part();
@@ -72,7 +72,7 @@ impl Row {
     }
 }
 
-impl World<'_> {
+impl Members<'_> {
     /// lock-free: the row and the transaction id of a membership that stands in a list, which may
     /// be over by the time the answer is used.
     pub fn place(&self, member: MemberId) -> Option<(Slot, u32)> {
@@ -86,12 +86,12 @@ impl World<'_> {
 mod tests {
     use super::*;
     use crate::row::Member;
-    use crate::{MEMBERS, actor_of};
+    use crate::{MEMBERS, backend_of};
 
     const SLOT: Slot = 3;
 
-    fn id(actor: u32) -> MemberId {
-        actor * MEMBERS as MemberId
+    fn id(backend: u32) -> MemberId {
+        backend * MEMBERS as MemberId
     }
 
     fn setup() -> (Row, Vec<Member>) {
@@ -100,11 +100,11 @@ mod tests {
     }
 
     /// A list of writers, the number of each process its transaction's less 100.
-    fn list(row: &Row, w: World, actors: &[u32]) {
-        for &actor in actors {
-            w.member(id(actor)).begin(SLOT);
+    fn list(row: &Row, w: Members, backends: &[u32]) {
+        for &backend in backends {
+            w.member(id(backend)).begin(SLOT);
             row.members.add(1);
-            row.link_writer(w, id(actor), 100 + actor, u64::from(actor));
+            row.link_writer(w, id(backend), 100 + backend, u64::from(backend));
         }
     }
 
@@ -112,7 +112,7 @@ mod tests {
     fn the_heir_stands_where_the_session_stood() {
         for me in 0..3 {
             let (row, members) = setup();
-            let w = World { members: &members };
+            let w = Members { all: &members };
             list(&row, w, &[0, 1, 2]);
             let before = row.tail(w).expect("three writers");
             assert!(row.hand_over(w, SLOT, id(me), id(5)));
@@ -127,7 +127,7 @@ mod tests {
             }
             let after = row.tail(w).expect("three writers");
             assert_eq!((after.xid, after.tid), (before.xid, before.tid));
-            assert_eq!(actor_of(after.member), order[2]);
+            assert_eq!(backend_of(after.member), order[2]);
             assert!(after.open);
             // The session's next transaction comes to the row anew.
             row.link_writer(w, id(me), 200, 7);
@@ -138,7 +138,7 @@ mod tests {
     #[test]
     fn only_a_writer_of_the_list_has_an_heir() {
         let (row, members) = setup();
-        let w = World { members: &members };
+        let w = Members { all: &members };
         list(&row, w, &[0]);
         row.link_reader(w, id(1), 101);
         for other in [1, 2] {
@@ -151,7 +151,7 @@ mod tests {
     #[test]
     fn a_closed_version_stays_closed() {
         let (row, members) = setup();
-        let w = World { members: &members };
+        let w = Members { all: &members };
         list(&row, w, &[0]);
         assert!(row.close(w, id(0)));
         row.hand_over(w, SLOT, id(0), id(5));
@@ -161,12 +161,12 @@ mod tests {
     #[test]
     fn a_commit_wakes_those_behind_and_dooms_nobody() {
         let (row, members) = setup();
-        let w = World { members: &members };
+        let w = Members { all: &members };
         list(&row, w, &[0, 1, 2]);
         row.hand_over(w, SLOT, id(0), id(5));
         assert!(row.await_predecessor(w, id(1)) && row.await_predecessor(w, id(2)));
         let mut woken = Vec::new();
-        let wake = |actor| woken.push(actor);
+        let wake = |backend| woken.push(backend);
         assert_eq!(row.settle(w, SLOT, id(5), 100, true, wake), Some(0));
         assert_eq!(woken, [1]);
         assert_eq!(row.listed(), 2);
@@ -177,23 +177,23 @@ mod tests {
     #[test]
     fn a_rollback_dooms_all_behind() {
         let (row, members) = setup();
-        let w = World { members: &members };
+        let w = Members { all: &members };
         list(&row, w, &[0, 1, 2]);
         row.hand_over(w, SLOT, id(0), id(5));
         let mut woken = Vec::new();
-        let wake = |actor| woken.push(actor);
+        let wake = |backend| woken.push(backend);
         assert_eq!(row.settle(w, SLOT, id(5), 100, false, wake), Some(2));
         assert_eq!(woken, [2, 1]);
         assert_eq!(row.listed(), 0);
-        for actor in [1, 2] {
-            assert!(members[id(actor) as usize].is_doomed());
+        for backend in [1, 2] {
+            assert!(members[id(backend) as usize].is_doomed());
         }
     }
 
     #[test]
     fn a_place_is_taken_off_once_and_by_its_own_name() {
         let (row, members) = setup();
-        let w = World { members: &members };
+        let w = Members { all: &members };
         list(&row, w, &[0, 1]);
         row.hand_over(w, SLOT, id(0), id(5));
         row.part();

@@ -128,7 +128,7 @@ pub struct Member {
     pub(crate) queue_prev: Word32,
     pub(crate) queued: Word32,
     /// Sleeps in PostgreSQL's lock manager and would not hear a signal.
-    pub(crate) deaf: Word32,
+    pub(crate) in_lock_manager: Word32,
     /// Has been woken to compete for the ticket and has not answered.
     pub(crate) signaled: Word32,
     /// Has been given the ticket directly.
@@ -176,14 +176,14 @@ pub struct Tail {
 
 /// All memberships of all processes.
 #[derive(Clone, Copy)]
-pub struct World<'a> {
-    pub members: &'a [Member],
+pub struct Members<'a> {
+    pub all: &'a [Member],
 }
 
-impl<'a> World<'a> {
+impl<'a> Members<'a> {
     #[inline]
     pub(crate) fn member(&self, id: MemberId) -> &'a Member {
-        &self.members[id as usize]
+        &self.all[id as usize]
     }
 }
 

@@ -7,14 +7,14 @@
 //! longest waiter.
 //!
 //! Invariant (nobody sleeps unseen): while the ticket is free and a waiter that can hear is queued,
-//! one waiter is *signaled*: awake, or on its way to be, and it has not given up yet. A deaf waiter
-//! sleeps in PostgreSQL's lock manager on a transaction that held the ticket, and comes back by
-//! itself when that transaction ends.
+//! one waiter is *signaled*: awake, or on its way to be, and it has not given up yet. A waiter in
+//! PostgreSQL's lock manager hears nothing: it sleeps on a transaction that held the ticket, and
+//! comes back by itself when that transaction ends.
 //!
 //! All functions want the row's lock held.
 
-use crate::row::{Member, Row, World, load, store};
-use crate::{ActorId, MemberId, actor_of};
+use crate::row::{Member, Members, Row, load, store};
+use crate::{BackendId, MemberId, backend_of};
 
 /// The answer to a request for the ticket.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -49,14 +49,26 @@ impl Row {
     }
 
     /// Takes the ticket or joins the queue's end.
-    pub fn acquire(&self, world: World, me: MemberId, patience: Patience, now: u64) -> Acquired {
+    pub fn acquire(
+        &self,
+        members: Members,
+        me: MemberId,
+        patience: Patience,
+        now: u64,
+    ) -> Acquired {
         self.members.add(1);
-        self.enqueue(world, me, patience, now)
+        self.enqueue(members, me, patience, now)
     }
 
     /// The same for a member that has been in the queue before.
-    pub fn enqueue(&self, world: World, me: MemberId, patience: Patience, now: u64) -> Acquired {
-        let node = world.member(me);
+    pub fn enqueue(
+        &self,
+        members: Members,
+        me: MemberId,
+        patience: Patience,
+        now: u64,
+    ) -> Acquired {
+        let node = members.member(me);
         if node.queued.get() != 0 {
             return Acquired::Queued;
         }
@@ -65,14 +77,14 @@ impl Row {
             return Acquired::Granted;
         }
         node.queued_at.set(now);
-        node.deaf.set(0);
+        node.in_lock_manager.set(0);
         node.signaled.set(0);
         node.granted.set(0);
         let last = load(&self.queue_tail);
         node.queue_next.set(0);
         store(&node.queue_prev, last);
         match last {
-            Some(last) => store(&world.member(last).queue_next, Some(me)),
+            Some(last) => store(&members.member(last).queue_next, Some(me)),
             None => store(&self.queue_head, Some(me)),
         }
         store(&self.queue_tail, Some(me));
@@ -98,39 +110,39 @@ impl Row {
 
     /// An awake waiter tries its luck: has it the ticket? Otherwise it keeps its place, and goes on
     /// competing.
-    pub fn compete(&self, world: World, me: MemberId) -> bool {
-        let node = world.member(me);
-        node.deaf.set(0);
+    pub fn compete(&self, members: Members, me: MemberId) -> bool {
+        let node = members.member(me);
+        node.in_lock_manager.set(0);
         if load(&self.holder) == Some(me) {
             return true;
         }
         if self.holder.get() != 0 || node.queued.get() == 0 {
             return false;
         }
-        self.answer(world, me);
-        self.unqueue(world, me);
+        self.answer(members, me);
+        self.unqueue(members, me);
         node.forget_request();
         self.grant(me);
         true
     }
 
     /// The same, and if the ticket is not to be had the waiter is going to sleep.
-    pub fn retry(&self, world: World, me: MemberId) -> Acquired {
-        if self.compete(world, me) {
+    pub fn retry(&self, members: Members, me: MemberId) -> Acquired {
+        if self.compete(members, me) {
             return Acquired::Granted;
         }
-        self.answer(world, me);
+        self.answer(members, me);
         Acquired::Queued
     }
 
     /// The waiter goes to sleep where signals do not reach it. If it was signaled, another one is.
     /// Returns false, and changes nothing, when the ticket is free or already granted to it.
-    pub fn enter_lock_manager(&self, world: World, me: MemberId) -> bool {
+    pub fn enter_lock_manager(&self, members: Members, me: MemberId) -> bool {
         if load(&self.holder) == Some(me) || self.holder.get() == 0 {
             return false;
         }
-        world.member(me).deaf.set(1);
-        self.answer(world, me);
+        members.member(me).in_lock_manager.set(1);
+        self.answer(members, me);
         true
     }
 
@@ -149,12 +161,12 @@ impl Row {
 
     /// The holder runs again and releases the ticket soon. Returns the process to wake, if any, so
     /// that it is awake by then.
-    pub fn come_back(&self, world: World, me: MemberId) -> Option<ActorId> {
+    pub fn come_back(&self, members: Members, me: MemberId) -> Option<BackendId> {
         if load(&self.holder) != Some(me) || !self.is_away() {
             return None;
         }
         self.away.publish(0);
-        self.signal(world)
+        self.signal(members)
     }
 
     /// lock-free: whether it is not worth while to stay awake for the ticket.
@@ -165,53 +177,53 @@ impl Row {
     /// Gives the ticket back. Returns the process to wake, if any.
     pub fn release(
         &self,
-        world: World,
+        members: Members,
         me: MemberId,
         patience: Patience,
         now: u64,
-    ) -> Option<ActorId> {
+    ) -> Option<BackendId> {
         if load(&self.holder) != Some(me) {
             return None;
         }
         self.holder.publish(0);
         self.away.publish(0);
-        let next = self.first_hearing(world)?;
+        let next = self.first_hearing(members)?;
         self.note_turn(now);
         self.released_at.set(now);
         let turn = self.handovers.add(1) + 1;
-        let waited = now.saturating_sub(world.member(next).queued_at.get());
+        let waited = now.saturating_sub(members.member(next).queued_at.get());
         if turn.is_multiple_of(patience.fair_every) || waited > patience.longest_wait {
-            self.answer(world, next);
-            self.unqueue(world, next);
+            self.answer(members, next);
+            self.unqueue(members, next);
             self.grant(next);
-            world.member(next).forget_request();
-            world.member(next).granted.set(1);
-            return Some(actor_of(next));
+            members.member(next).forget_request();
+            members.member(next).granted.set(1);
+            return Some(backend_of(next));
         }
-        self.signal(world)
+        self.signal(members)
     }
 
     /// Leaves the queue without the ticket, or its adopter, or gives the ticket back if it was
     /// granted meanwhile. For cancel, error and exit. Returns the process to wake, if any.
     pub fn leave(
         &self,
-        world: World,
+        members: Members,
         me: MemberId,
         patience: Patience,
         now: u64,
-    ) -> Option<ActorId> {
+    ) -> Option<BackendId> {
         if load(&self.holder) == Some(me) {
-            return self.release(world, me, patience, now);
+            return self.release(members, me, patience, now);
         }
-        if world.member(me).queued.get() == 0 {
-            world.member(me).abandon();
+        if members.member(me).queued.get() == 0 {
+            members.member(me).abandon();
             return None;
         }
-        self.unqueue(world, me);
-        world.member(me).forget_request();
-        let was_signaled = self.answer(world, me);
+        self.unqueue(members, me);
+        members.member(me).forget_request();
+        let was_signaled = self.answer(members, me);
         if was_signaled && self.holder.get() == 0 {
-            self.signal(world)
+            self.signal(members)
         } else {
             None
         }
@@ -241,19 +253,19 @@ impl Row {
     }
 
     /// Wakes the first waiter that can hear, unless somebody is awake.
-    fn signal(&self, world: World) -> Option<ActorId> {
+    fn signal(&self, members: Members) -> Option<BackendId> {
         if self.signaled.get() > 0 {
             return None;
         }
-        let next = self.first_hearing(world)?;
-        world.member(next).signaled.set(1);
+        let next = self.first_hearing(members)?;
+        members.member(next).signaled.set(1);
         self.signaled.add(1);
-        Some(actor_of(next))
+        Some(backend_of(next))
     }
 
     /// A signaled waiter has answered, or will not any more. Returns whether it was signaled.
-    pub(crate) fn answer(&self, world: World, me: MemberId) -> bool {
-        let node = world.member(me);
+    pub(crate) fn answer(&self, members: Members, me: MemberId) -> bool {
+        let node = members.member(me);
         let was = node.signaled.get() != 0;
         if was {
             node.signaled.set(0);
@@ -262,11 +274,11 @@ impl Row {
         was
     }
 
-    fn first_hearing(&self, world: World) -> Option<MemberId> {
+    fn first_hearing(&self, members: Members) -> Option<MemberId> {
         let mut at = load(&self.queue_head);
         while let Some(id) = at {
-            let node: &Member = world.member(id);
-            if node.deaf.get() == 0 {
+            let node: &Member = members.member(id);
+            if node.in_lock_manager.get() == 0 {
                 return Some(id);
             }
             at = load(&node.queue_next);
@@ -274,22 +286,22 @@ impl Row {
         None
     }
 
-    pub(crate) fn unqueue(&self, world: World, me: MemberId) {
-        let node = world.member(me);
+    pub(crate) fn unqueue(&self, members: Members, me: MemberId) {
+        let node = members.member(me);
         if node.queued.get() == 0 {
             return;
         }
         let (prev, next) = (load(&node.queue_prev), load(&node.queue_next));
         match prev {
-            Some(prev) => store(&world.member(prev).queue_next, next),
+            Some(prev) => store(&members.member(prev).queue_next, next),
             None => store(&self.queue_head, next),
         }
         match next {
-            Some(next) => store(&world.member(next).queue_prev, prev),
+            Some(next) => store(&members.member(next).queue_prev, prev),
             None => store(&self.queue_tail, prev),
         }
         node.queued.set(0);
-        node.deaf.set(0);
+        node.in_lock_manager.set(0);
         self.queued.sub(1);
     }
 }
@@ -316,21 +328,21 @@ mod tests {
         competitors: 1,
     };
 
-    fn world(actors: usize) -> (Row, Vec<Member>) {
+    fn members(backends: usize) -> (Row, Vec<Member>) {
         (
             Row::default(),
-            (0..actors * MEMBERS).map(|_| Member::default()).collect(),
+            (0..backends * MEMBERS).map(|_| Member::default()).collect(),
         )
     }
 
-    fn member(actor: u32) -> MemberId {
-        actor * MEMBERS as u32
+    fn member(backend: u32) -> MemberId {
+        backend * MEMBERS as u32
     }
 
     #[test]
     fn direct_grants_are_first_come_first_served() {
-        let (row, members) = world(3);
-        let w = World { members: &members };
+        let (row, members) = members(3);
+        let w = Members { all: &members };
         assert_eq!(row.acquire(w, member(0), NONE, 0), Acquired::Granted);
         assert_eq!(row.acquire(w, member(1), NONE, 0), Acquired::Queued);
         assert_eq!(row.acquire(w, member(2), NONE, 0), Acquired::Queued);
@@ -344,8 +356,8 @@ mod tests {
 
     #[test]
     fn a_free_ticket_signals_one_waiter_and_lets_others_barge() {
-        let (row, members) = world(4);
-        let w = World { members: &members };
+        let (row, members) = members(4);
+        let w = Members { all: &members };
         row.acquire(w, member(0), NONE, 0);
         row.acquire(w, member(1), NONE, 0);
         row.acquire(w, member(2), NONE, 0);
@@ -369,8 +381,8 @@ mod tests {
 
     #[test]
     fn a_signaled_waiter_that_is_cancelled_passes_the_signal_on() {
-        let (row, members) = world(3);
-        let w = World { members: &members };
+        let (row, members) = members(3);
+        let w = Members { all: &members };
         row.acquire(w, member(0), NONE, 0);
         row.acquire(w, member(1), NONE, 0);
         row.acquire(w, member(2), NONE, 0);
@@ -380,8 +392,8 @@ mod tests {
 
     #[test]
     fn a_grant_to_a_cancelled_waiter_goes_on() {
-        let (row, members) = world(3);
-        let w = World { members: &members };
+        let (row, members) = members(3);
+        let w = Members { all: &members };
         row.acquire(w, member(0), NONE, 0);
         row.acquire(w, member(1), NONE, 0);
         row.acquire(w, member(2), NONE, 0);
@@ -391,9 +403,9 @@ mod tests {
     }
 
     #[test]
-    fn the_deaf_are_passed_over_and_keep_their_place() {
-        let (row, members) = world(3);
-        let w = World { members: &members };
+    fn who_is_in_the_lock_manager_is_passed_over_and_keeps_its_place() {
+        let (row, members) = members(3);
+        let w = Members { all: &members };
         row.acquire(w, member(0), NONE, 0);
         row.acquire(w, member(1), NONE, 0);
         row.acquire(w, member(2), NONE, 0);
@@ -404,9 +416,9 @@ mod tests {
     }
 
     #[test]
-    fn nobody_goes_deaf_on_a_free_ticket() {
-        let (row, members) = world(2);
-        let w = World { members: &members };
+    fn nobody_enters_the_lock_manager_on_a_free_ticket() {
+        let (row, members) = members(2);
+        let w = Members { all: &members };
         row.acquire(w, member(0), NONE, 0);
         row.acquire(w, member(1), NONE, 0);
         row.release(w, member(0), LOOSE, 0);
@@ -416,8 +428,8 @@ mod tests {
 
     #[test]
     fn a_long_wait_ends_with_a_direct_grant() {
-        let (row, members) = world(2);
-        let w = World { members: &members };
+        let (row, members) = members(2);
+        let w = Members { all: &members };
         row.acquire(w, member(0), NONE, 0);
         row.acquire(w, member(1), NONE, 0);
         let patience = Patience {
@@ -431,8 +443,8 @@ mod tests {
 
     #[test]
     fn nobody_stays_awake_for_a_holder_that_is_away() {
-        let (row, members) = world(4);
-        let w = World { members: &members };
+        let (row, members) = members(4);
+        let w = Members { all: &members };
         assert_eq!(row.acquire(w, member(0), LOOSE, 0), Acquired::Granted);
         assert_eq!(row.acquire(w, member(1), LOOSE, 0), Acquired::Competing);
         row.go_away(member(1));
@@ -449,8 +461,8 @@ mod tests {
 
     #[test]
     fn a_release_ends_the_holders_absence() {
-        let (row, members) = world(2);
-        let w = World { members: &members };
+        let (row, members) = members(2);
+        let w = Members { all: &members };
         row.acquire(w, member(0), LOOSE, 0);
         row.acquire(w, member(1), NONE, 0);
         row.go_away(member(0));
@@ -460,8 +472,8 @@ mod tests {
 
     #[test]
     fn arrivals_compete_as_long_as_few_do() {
-        let (row, members) = world(4);
-        let w = World { members: &members };
+        let (row, members) = members(4);
+        let w = Members { all: &members };
         assert_eq!(row.acquire(w, member(0), LOOSE, 0), Acquired::Granted);
         assert_eq!(row.acquire(w, member(1), LOOSE, 0), Acquired::Competing);
         assert_eq!(row.acquire(w, member(2), LOOSE, 0), Acquired::Queued);

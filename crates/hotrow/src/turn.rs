@@ -23,7 +23,7 @@ impl Row {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{MEMBERS, Member, Patience, World};
+    use crate::{MEMBERS, Member, Members, Patience};
 
     /// Each release goes to the longest waiter.
     const PATIENCE: Patience = Patience {
@@ -36,8 +36,8 @@ mod tests {
     fn the_time_between_turns_is_averaged() {
         let row = Row::default();
         let members: Vec<Member> = (0..4 * MEMBERS).map(|_| Member::default()).collect();
-        let member = |actor: u32| actor * MEMBERS as u32;
-        let w = World { members: &members };
+        let member = |backend: u32| backend * MEMBERS as u32;
+        let w = Members { all: &members };
         let turn = || row.counters.turn_us.get();
         for n in 0..4 {
             row.acquire(w, member(n), PATIENCE, 0);

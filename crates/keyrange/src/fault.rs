@@ -51,7 +51,7 @@ pub enum Fault {
     /// A transaction asks for readers first and tells that it has moved afterwards.
     MovedSilently,
     /// A ring copy is made though something has been overwritten that belongs there.
-    ExcerptIncomplete,
+    RingCopyIncomplete,
     /// A ring copy is without the entries whose CSN is not in them yet.
     PendingNotCopied,
     /// A ring copy is without what the snapshot sees of later ones.

@@ -137,7 +137,7 @@ impl<'a> RingSpace<'a> {
     /// fails.
     pub(crate) fn buckets<'l, E>(
         &self,
-        ledger: &RingPair<'l>,
+        pair: &RingPair<'l>,
         relation: Relation,
         read: &IntervalSet,
         map: &RangeMap,
@@ -146,13 +146,13 @@ impl<'a> RingSpace<'a> {
     where
         'a: 'l,
     {
-        self.buckets_but(ledger, relation, read, map, &|_| false, visit)
+        self.buckets_but(pair, relation, read, map, &|_| false, visit)
     }
 
     /// The same without those of ranges that are known to be of no concern.
     pub(crate) fn buckets_but<'l, E>(
         &self,
-        ledger: &RingPair<'l>,
+        pair: &RingPair<'l>,
         relation: Relation,
         read: &IntervalSet,
         map: &RangeMap,
@@ -162,9 +162,9 @@ impl<'a> RingSpace<'a> {
     where
         'a: 'l,
     {
-        let (relations, rings) = (ledger.relations, ledger.ranges);
+        let (relations, rings) = (pair.relations, pair.ranges);
         if is_definition(relation) || !is_everywhere(rings, read, map) {
-            return self.narrow(ledger, relation, read, map, is_out, visit);
+            return self.narrow(pair, relation, read, map, is_out, visit);
         }
         visit(Look::of_all(relations, relations.bucket_of(relation, 0)))?;
         (0..rings.len()).try_for_each(|bucket| visit(Look::of_all(rings, bucket)))
@@ -173,7 +173,7 @@ impl<'a> RingSpace<'a> {
     /// The same of a definition, or of keys that are not looked for in all buckets.
     pub(crate) fn narrow<'l, E>(
         &self,
-        ledger: &RingPair<'l>,
+        pair: &RingPair<'l>,
         relation: Relation,
         read: &IntervalSet,
         map: &RangeMap,
@@ -187,7 +187,7 @@ impl<'a> RingSpace<'a> {
             let rings = self.definitions;
             return visit(Look::of_all(rings, rings.bucket_of(relation, 0)));
         }
-        let (relations, rings) = (ledger.relations, ledger.ranges);
+        let (relations, rings) = (pair.relations, pair.ranges);
         visit(Look::of_all(relations, relations.bucket_of(relation, 0)))?;
         each_ring(read, map, is_out, |range, piece| {
             visit(Look {

@@ -113,7 +113,7 @@ pub(crate) enum Counted {
     Cover,
 }
 
-/// All marks of a ledger.
+/// All marks of a pair of rings.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Marks<'a>(&'a [Mark]);
 

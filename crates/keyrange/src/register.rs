@@ -57,7 +57,7 @@ struct Places<'a> {
 #[derive(Debug)]
 #[must_use = "a transaction commits with a CSN"]
 pub struct Registered<'b, 'a> {
-    board: &'b RingSpace<'a>,
+    space: &'b RingSpace<'a>,
     process: u32,
     fxid: u64,
     writes: Places<'a>,
@@ -195,7 +195,7 @@ impl<'a> RingSpace<'a> {
         committer.enter(fxid);
         let early = planted(Fault::CsnBeforePublication);
         let mut registered = Registered {
-            board: self,
+            space: self,
             process,
             fxid,
             writes: Places::default(),
@@ -252,7 +252,7 @@ impl<'a> RingSpace<'a> {
         map_of: &dyn Fn(Relation) -> RangeMap<'m>,
         is_running: &dyn Fn(u64) -> bool,
     ) {
-        let Some(ledger) = self.reads.filter(|_| !planted(Fault::ReadsNotRegistered)) else {
+        let Some(pair) = self.reads.filter(|_| !planted(Fault::ReadsNotRegistered)) else {
             return;
         };
         let mut publisher = Publisher::new(places, is_running);
@@ -261,7 +261,7 @@ impl<'a> RingSpace<'a> {
             if is_definition(relation) {
                 return;
             }
-            let (rings, range, keys, parts) = ledger.place(place);
+            let (rings, range, keys, parts) = pair.place(place);
             let entry = Entry {
                 fxid: id,
                 process,
@@ -310,8 +310,8 @@ impl<'a> Registered<'_, 'a> {
         map_of: &dyn Fn(Relation) -> RangeMap<'m>,
         is_running: &dyn Fn(u64) -> bool,
     ) {
-        let (board, reads) = (self.board, &mut self.reads);
-        board.publish_reads(reads, self.process, id, predicates, map_of, is_running);
+        let (space, reads) = (self.space, &mut self.reads);
+        space.publish_reads(reads, self.process, id, predicates, map_of, is_running);
     }
 
     /// Entries published, of writes and reads.
@@ -326,8 +326,8 @@ impl<'a> Registered<'_, 'a> {
 
     /// Takes the transaction's CSN and puts it where validators look.
     pub fn take_csn(self) -> Numbered<'a> {
-        let committer = &self.board.committers[self.process as usize];
-        let take = || committer.take(self.board.clock);
+        let committer = &self.space.committers[self.process as usize];
+        let take = || committer.take(self.space.clock);
         let csn = self.early_csn.unwrap_or_else(take);
         self.writes.stamp(csn);
         self.reads.stamp(csn);

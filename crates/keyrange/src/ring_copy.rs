@@ -54,7 +54,7 @@ impl<S: Snapshot> Validation<'_, S> {
         let xmin = self.snapshot.xmin();
         let mut from = Csn::MAX;
         let mut missing: Vec<(usize, Gap)> = Vec::new();
-        if xmin < self.board.clock.complete_from() {
+        if xmin < self.space.clock.complete_from() {
             return (None, work);
         }
         for (rings, bucket) in self.all_buckets() {
@@ -74,7 +74,7 @@ impl<S: Snapshot> Validation<'_, S> {
                 true
             });
             work.slots += walk.slots;
-            if walk.gap.fxid >= xmin && !planted(Fault::ExcerptIncomplete) {
+            if walk.gap.fxid >= xmin && !planted(Fault::RingCopyIncomplete) {
                 missing.push((rings.ring(bucket), walk.gap));
             }
         }
@@ -118,8 +118,8 @@ impl<S: Snapshot> Validation<'_, S> {
     }
 
     fn all_buckets(&self) -> impl Iterator<Item = (Rings<'_>, usize)> {
-        let ledger = self.board.writes;
-        let all = [ledger.relations, ledger.ranges, self.board.definitions];
+        let pair = self.space.writes;
+        let all = [pair.relations, pair.ranges, self.space.definitions];
         all.into_iter()
             .flat_map(|rings| (0..rings.len()).map(move |bucket| (rings, bucket)))
     }
@@ -169,7 +169,7 @@ impl RingCopy {
                     && !validation.snapshot.sees(entry.fxid)
                     && !validation.snapshot.did_abort(entry.fxid)
                 {
-                    validation.board.count_conflict(entry);
+                    validation.space.count_conflict(entry);
                     if found(conflict(entry, part, csn, &map)).is_break() {
                         return Ok(());
                     }
@@ -191,13 +191,13 @@ impl RingCopy {
         if self.extent.holes.is_empty() {
             return Ok(());
         }
-        let ledger = validation.board.writes;
+        let pair = validation.space.writes;
         let map = (validation.ranges)(relation);
         let mut missing: Option<(Gap, Option<Range>)> = None;
         let all: Result<(), Refusal> =
             validation
-                .board
-                .buckets(&ledger, relation, read, &map, |look| {
+                .space
+                .buckets(&pair, relation, read, &map, |look| {
                     let ring = look.rings.ring(look.bucket);
                     if self.extent.holes.binary_search(&ring).is_ok() {
                         let gap = look.rings.gap_of(relation, look.range);

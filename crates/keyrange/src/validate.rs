@@ -75,7 +75,7 @@ pub struct Work {
 /// A validation about to run, at PRE_COMMIT and after registration (or, for a transaction without
 /// writes, at any time after its reading point: `README.md`).
 pub struct Validation<'a, S> {
-    pub board: RingSpace<'a>,
+    pub space: RingSpace<'a>,
     pub snapshot: &'a S,
     /// Only transactions with a CSN below this one count: one's own CSN, or `ReadingPoint::before`.
     pub before: Csn,
@@ -109,23 +109,23 @@ impl<'a, S: Snapshot> Validation<'a, S> {
     pub fn quiet(&self, predicates: &Predicates) -> Option<Work> {
         let mut work = Work::default();
         let xmin = self.snapshot.xmin();
-        if xmin < self.board.clock.complete_from() {
+        if xmin < self.space.clock.complete_from() {
             return None;
         }
-        let ledger = self.board.writes;
+        let pair = self.space.writes;
         for (relation, read) in predicates.iter() {
-            if ledger.ranges.is_unwritten(relation, None, xmin) {
+            if pair.ranges.is_unwritten(relation, None, xmin) {
                 work.quiet += 1;
                 continue;
             }
             let map = (self.ranges)(relation);
-            if !is_definition(relation) && is_everywhere(ledger.ranges, read, &map) {
+            if !is_definition(relation) && is_everywhere(pair.ranges, read, &map) {
                 return None;
             }
-            let is_unwritten = |range| ledger.ranges.is_unwritten(relation, Some(range), xmin);
+            let is_unwritten = |range| pair.ranges.is_unwritten(relation, Some(range), xmin);
             let all = self
-                .board
-                .narrow(&ledger, relation, read, &map, &is_unwritten, |look| {
+                .space
+                .narrow(&pair, relation, read, &map, &is_unwritten, |look| {
                     work.quiet += 1;
                     let is_quiet = look.rings.is_quiet(look.bucket, xmin);
                     is_quiet.then_some(()).ok_or(())
@@ -143,7 +143,7 @@ impl<'a, S: Snapshot> Validation<'a, S> {
         found: &mut dyn FnMut(Conflict) -> ControlFlow<()>,
     ) -> (Result<(), Refusal>, Work) {
         let mut work = Work::default();
-        let restarted = self.snapshot.xmin() < self.board.clock.complete_from();
+        let restarted = self.snapshot.xmin() < self.space.clock.complete_from();
         let result = if restarted && !predicates.is_empty() {
             Err(Refusal::Restarted)
         } else {
@@ -169,8 +169,8 @@ impl<'a, S: Snapshot> Validation<'a, S> {
     pub fn can_stand_before(&self, from: Csn, predicates: &Predicates) -> Result<(), Refusal> {
         predicates.iter().try_for_each(|(relation, read)| {
             let map = (self.ranges)(relation);
-            let ledger = self.board.writes;
-            self.board.buckets(&ledger, relation, read, &map, |look| {
+            let pair = self.space.writes;
+            self.space.buckets(&pair, relation, read, &map, |look| {
                 let mut newer = None;
                 let gap = look.rings.walk_since(look.bucket, from, |entry| {
                     let is_newer = entry.csn.is_none_or(|csn| csn >= from);
@@ -201,7 +201,7 @@ impl<'a, S: Snapshot> Validation<'a, S> {
     /// get their CSNs. False: there may be others.
     pub fn definition_is_seen(&self, relation: Relation, found: &mut dyn FnMut(&Entry)) -> bool {
         let relation = relation | DEFINITION;
-        let bucket = self.board.definitions.bucket_of(relation, 0);
+        let bucket = self.space.definitions.bucket_of(relation, 0);
         self.unseen_definitions(bucket, Some(relation), &mut |entry| {
             found(entry);
             true
@@ -211,7 +211,7 @@ impl<'a, S: Snapshot> Validation<'a, S> {
     /// Whether the snapshot sees all changes of definitions, of whatever relation, that have been
     /// registered.
     pub fn definitions_are_seen(&self) -> bool {
-        (0..self.board.definitions.len()).all(|bucket| {
+        (0..self.space.definitions.len()).all(|bucket| {
             let mut all = true;
             let is_known = self.unseen_definitions(bucket, None, &mut |_| {
                 all = false;
@@ -230,9 +230,9 @@ impl<'a, S: Snapshot> Validation<'a, S> {
         relation: Option<Relation>,
         found: &mut dyn FnMut(&Entry) -> bool,
     ) -> bool {
-        let (snapshot, rings) = (self.snapshot, self.board.definitions);
+        let (snapshot, rings) = (self.snapshot, self.space.definitions);
         let xmin = snapshot.xmin();
-        if xmin < self.board.clock.complete_from() {
+        if xmin < self.space.clock.complete_from() {
             return false;
         }
         if rings.is_quiet(bucket, xmin) {
@@ -275,7 +275,7 @@ impl<'a, S: Snapshot> Validation<'a, S> {
         predicates.iter().any(|(relation, read)| {
             let mut parts = read.iter();
             parts.any(|part| part.low() != part.high())
-                && is_everywhere(self.board.writes.ranges, read, &(self.ranges)(relation))
+                && is_everywhere(self.space.writes.ranges, read, &(self.ranges)(relation))
         })
     }
 
@@ -294,7 +294,7 @@ impl<'a, S: Snapshot> Validation<'a, S> {
         if let Some(csn) = entry.csn {
             return csn;
         }
-        let Some(committer) = self.board.committers.get(entry.process as usize) else {
+        let Some(committer) = self.space.committers.get(entry.process as usize) else {
             return 0;
         };
         loop {
@@ -353,24 +353,24 @@ impl<S: Snapshot> RelationCheck<'_, '_, S> {
     fn run(&mut self) -> Result<(), Refusal> {
         let validation = self.validation;
         let (relation, read) = (self.relation, self.read);
-        let ledger = validation.board.writes;
+        let pair = validation.space.writes;
         let xmin = validation.snapshot.xmin();
-        let is_quiet = |fxid| ledger.ranges.is_unwritten(relation, None, fxid);
+        let is_quiet = |fxid| pair.ranges.is_unwritten(relation, None, fxid);
         let map = (validation.ranges)(relation);
         // Who is to look everywhere finds out first whether it must.
         if is_quiet(xmin)
-            || is_everywhere(ledger.ranges, read, &map) && {
-                let last = ledger.ranges.last_of(relation);
+            || is_everywhere(pair.ranges, read, &map) && {
+                let last = pair.ranges.last_of(relation);
                 last < validation.snapshot.survey().first
             }
         {
             self.work.quiet += 1;
             return Ok(());
         }
-        let is_unwritten = |range| ledger.ranges.is_unwritten(relation, Some(range), xmin);
+        let is_unwritten = |range| pair.ranges.is_unwritten(relation, Some(range), xmin);
         validation
-            .board
-            .buckets_but(&ledger, relation, read, &map, &is_unwritten, |look| {
+            .space
+            .buckets_but(&pair, relation, read, &map, &is_unwritten, |look| {
                 self.bucket(&look, &map)
             })?;
         let Some((gap, range)) = self.gap.filter(|_| !self.stopped) else {

@@ -43,7 +43,7 @@ impl<S: Snapshot> Validation<'_, S> {
         predicates: &Predicates,
         written: Option<&dyn Fn() -> Written>,
     ) -> (Result<Placed, Refusal>, Work) {
-        let window = self.board.reads.zip(written);
+        let window = self.space.reads.zip(written);
         let mut first: Option<Conflict> = None;
         let (result, work) = self.conflicts(predicates, &mut |conflict| {
             if first.is_none_or(|first| conflict.csn < first.csn) {
@@ -105,7 +105,7 @@ impl<S: Snapshot> Validation<'_, S> {
     /// ended.
     fn nobody_wrote(&self, position: Csn, keys: &Predicates) -> bool {
         let counts = |entry: &Entry| !self.snapshot.did_abort(entry.fxid);
-        self.is_clear(&self.board.writes, position, keys, counts)
+        self.is_clear(&self.space.writes, position, keys, counts)
     }
 
     /// Whether no validated transaction from that position on has read what this one wrote. Those
@@ -118,14 +118,14 @@ impl<S: Snapshot> Validation<'_, S> {
     /// these keys, and none is missing.
     fn is_clear(
         &self,
-        ledger: &RingPair,
+        pair: &RingPair,
         position: Csn,
         keys: &Predicates,
         counts: impl Fn(&Entry) -> bool,
     ) -> bool {
         keys.iter().all(|(relation, keys)| {
             let map = (self.ranges)(relation);
-            let clear = self.board.buckets(ledger, relation, keys, &map, |look| {
+            let clear = self.space.buckets(pair, relation, keys, &map, |look| {
                 let mut is_met = false;
                 let gap = look.rings.walk_since(look.bucket, position, |entry| {
                     is_met = entry.relation == relation
@@ -145,16 +145,16 @@ impl<S: Snapshot> Validation<'_, S> {
     /// Whether nobody has moved before `position` whose writes were read and not seen: asked by a
     /// transaction without writes at its end, after its reads were registered with that position.
     pub fn nobody_moved(&self, position: Csn, predicates: &Predicates) -> bool {
-        let ledger = self.board.writes;
+        let pair = self.space.writes;
         let xmin = self.snapshot.xmin();
         predicates.iter().all(|(relation, read)| {
-            if ledger.ranges.is_unwritten(relation, None, xmin) {
+            if pair.ranges.is_unwritten(relation, None, xmin) {
                 return true;
             }
             let map = (self.ranges)(relation);
             // The highest transaction that may have moved and whose entries are not all there.
             let mut hidden = 0;
-            let nobody = self.board.buckets(&ledger, relation, read, &map, |look| {
+            let nobody = self.space.buckets(&pair, relation, read, &map, |look| {
                 let rings = look.rings;
                 if rings.is_quiet(look.bucket, xmin) {
                     return Ok(());

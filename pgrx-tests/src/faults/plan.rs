@@ -93,7 +93,7 @@ pub const POINTS: [&str; 11] = [
     "ticket_given",
     "ticket_taken",
     "reserved",
-    "handing_on",
+    "passing_ticket",
     "updated",
     "before_commit_wait",
     "after_commit_wait",

@@ -34,7 +34,7 @@ fn is_mixed(seed: u64, faults: &[Fault]) -> bool {
         }) == [true; 2]
         && [
             "ticket_given",
-            "handing_on",
+            "passing_ticket",
             "visible",
             "rolling_back",
             "doomed",

@@ -65,7 +65,7 @@ fn step_aside(name: &CStr) {
     while memory().with_geo(|board| board.ask_to_leave(database)) && process::now() < until {
         let known = memory().with_geo(|board| board.known(database));
         if let Some(process) = known.and_then(|known| known.process) {
-            crate::shared::wait::wake(process as hotrow::ActorId);
+            crate::shared::wait::wake(process as hotrow::BackendId);
         }
         std::thread::sleep(Duration::from_millis(5));
         check_for_interrupts();

@@ -250,7 +250,7 @@ fn refuse(deadlock: &Deadlock, sessions: &Sessions, server: impl Fn(u32) -> Stri
     let why = deadlock.told(server, |id| pids.get(&id).copied());
     let is_told = memory().with_running(|all| all[*place].refuse(session, &why));
     if is_told {
-        wait::wake(*place as hotrow::ActorId);
+        wait::wake(*place as hotrow::BackendId);
     }
     is_told
 }

@@ -87,7 +87,7 @@ fn has_another(database: u32) -> bool {
     let known = memory().with_geo(|board| board.known(database));
     let other = known.and_then(|known| known.process);
     other.is_some_and(|other| {
-        other != process::me() as u32 && process::pid_of(other as hotrow::ActorId).is_some()
+        other != process::me() as u32 && process::pid_of(other as hotrow::BackendId).is_some()
     })
 }
 

@@ -220,11 +220,11 @@ fn nobody_overtakes_in_line() {
     let (all, places) = (records(), places(20));
     let turns = Turns::new(&all, &places);
     let hash = contended(&all, &id("a"));
-    let look = |actor| {
+    let look = |backend| {
         let enter = |all: &Records| begin(all, &id("a"));
-        turns.take(&[hash], actor, NOW, enter)
+        turns.take(&[hash], backend, NOW, enter)
     };
-    let mut stand = (0..10).filter(|&actor| look(actor).stands);
+    let mut stand = (0..10).filter(|&backend| look(backend).stands);
     assert_eq!(stand.by_ref().count() as u64, 10 - LEAST);
     for next in LEAST as u32..10 {
         let wake = turns.give_back(&[hash], NOW);

@@ -2,29 +2,29 @@
 
 use super::*;
 
-fn setup(actors: usize) -> (Row, Vec<Member>) {
+fn setup(backends: usize) -> (Row, Vec<Member>) {
     (
         Row::default(),
-        (0..actors * MEMBERS).map(|_| Member::default()).collect(),
+        (0..backends * MEMBERS).map(|_| Member::default()).collect(),
     )
 }
 
-fn id(actor: u32) -> MemberId {
-    actor * MEMBERS as u32
+fn id(backend: u32) -> MemberId {
+    backend * MEMBERS as u32
 }
 
-fn woken(f: impl FnOnce(&mut dyn FnMut(ActorId))) -> Vec<ActorId> {
+fn woken(f: impl FnOnce(&mut dyn FnMut(BackendId))) -> Vec<BackendId> {
     let mut list = Vec::new();
-    f(&mut |actor| list.push(actor));
+    f(&mut |backend| list.push(backend));
     list
 }
 
 #[test]
 fn a_rollback_dooms_everybody_behind_and_leaves_the_last_good_tail() {
     let (row, members) = setup(4);
-    let w = World { members: &members };
-    for actor in 0..4 {
-        row.link_writer(w, id(actor), 100 + actor, u64::from(actor));
+    let w = Members { all: &members };
+    for backend in 0..4 {
+        row.link_writer(w, id(backend), 100 + backend, u64::from(backend));
     }
     let mut woke = Vec::new();
     assert_eq!(row.roll_back(w, id(1), |a| woke.push(a)), 2);
@@ -39,9 +39,9 @@ fn a_rollback_dooms_everybody_behind_and_leaves_the_last_good_tail() {
 #[test]
 fn a_version_that_is_rolled_back_leaves_a_reader() {
     let (row, members) = setup(4);
-    let w = World { members: &members };
-    for actor in 0..4 {
-        row.link_writer(w, id(actor), 100 + actor, u64::from(actor));
+    let w = Members { all: &members };
+    for backend in 0..4 {
+        row.link_writer(w, id(backend), 100 + backend, u64::from(backend));
     }
     assert_eq!(row.roll_back_version(w, id(2), true, |_| ()), 1);
     assert_eq!(row.tail(w).map(|t| t.xid), Some(101));
@@ -55,7 +55,7 @@ fn a_version_that_is_rolled_back_leaves_a_reader() {
 #[test]
 fn readers_are_doomed_but_doom_nobody_and_are_no_tail() {
     let (row, members) = setup(3);
-    let w = World { members: &members };
+    let w = Members { all: &members };
     row.link_writer(w, id(0), 100, 1);
     row.link_reader(w, id(1), 101);
     assert_eq!(row.tail(w).map(|t| t.member), Some(id(0)));
@@ -68,7 +68,7 @@ fn readers_are_doomed_but_doom_nobody_and_are_no_tail() {
 #[test]
 fn a_reader_that_has_kept_the_ticket_becomes_a_writer_in_its_place() {
     let (row, members) = setup(3);
-    let w = World { members: &members };
+    let w = Members { all: &members };
     row.link_writer(w, id(0), 100, 1);
     row.link_reader(w, id(1), 101);
     row.link_reader(w, id(1), 101);
@@ -87,13 +87,13 @@ fn a_reader_that_has_kept_the_ticket_becomes_a_writer_in_its_place() {
 #[test]
 fn a_commit_wakes_the_readers_and_the_next_writer_only() {
     let (row, members) = setup(4);
-    let w = World { members: &members };
+    let w = Members { all: &members };
     row.link_writer(w, id(0), 100, 1);
     row.link_reader(w, id(1), 101);
     row.link_writer(w, id(2), 102, 2);
     row.link_writer(w, id(3), 103, 3);
-    for actor in 1..4 {
-        assert!(row.await_predecessor(w, id(actor)));
+    for backend in 1..4 {
+        assert!(row.await_predecessor(w, id(backend)));
     }
     assert_eq!(woken(|wake| row.wake_those_behind(w, id(0), wake)), [1, 2]);
     assert_eq!(woken(|wake| row.depart(w, id(0), wake)), [1, 2]);
@@ -104,7 +104,7 @@ fn a_commit_wakes_the_readers_and_the_next_writer_only() {
 #[test]
 fn the_head_is_known_with_those_that_wait_for_it_elsewhere() {
     let (row, members) = setup(4);
-    let w = World { members: &members };
+    let w = Members { all: &members };
     assert_eq!(row.head(w), None);
     row.link_writer(w, id(0), 100, 1);
     row.link_reader(w, id(1), 101);
@@ -112,7 +112,7 @@ fn the_head_is_known_with_those_that_wait_for_it_elsewhere() {
     row.link_writer(w, id(3), 103, 3);
     [1, 2, 3]
         .into_iter()
-        .for_each(|actor| members[id(actor) as usize].patient.set(1));
+        .for_each(|backend| members[id(backend) as usize].patient.set(1));
     assert_eq!(row.head(w), Some((id(0), 100, 2)));
     row.depart(w, id(0), |_| ());
     assert_eq!(row.head(w), Some((id(2), 102, 1)));
@@ -121,7 +121,7 @@ fn the_head_is_known_with_those_that_wait_for_it_elsewhere() {
 #[test]
 fn who_has_been_at_a_row_is_known_by_process() {
     let (row, members) = setup(3);
-    let w = World { members: &members };
+    let w = Members { all: &members };
     for (n, slot) in [(0, 7), (1, 4)] {
         members[id(0) as usize + n].begin(slot);
     }
@@ -145,7 +145,7 @@ fn who_has_been_at_a_row_is_known_by_process() {
 #[test]
 fn a_reader_that_could_not_write_is_a_reader_again_and_one_that_withdraws_is_no_writer() {
     let (row, members) = setup(2);
-    let w = World { members: &members };
+    let w = Members { all: &members };
     row.link_writer(w, id(0), 100, 1);
     row.link_reader(w, id(1), 101);
     row.link_writer(w, id(1), 101, 0);
@@ -165,7 +165,7 @@ fn a_reader_that_could_not_write_is_a_reader_again_and_one_that_withdraws_is_no_
 #[test]
 fn a_closed_or_ended_tail_is_not_followed() {
     let (row, members) = setup(2);
-    let w = World { members: &members };
+    let w = Members { all: &members };
     row.link_writer(w, id(0), 100, 1);
     assert!(row.tail(w).is_some_and(|t| t.open));
     assert!(row.close(w, id(0)));
@@ -186,7 +186,7 @@ fn a_closed_or_ended_tail_is_not_followed() {
 #[test]
 fn a_follower_forbids_its_predecessor_to_close() {
     let (row, members) = setup(2);
-    let w = World { members: &members };
+    let w = Members { all: &members };
     row.link_writer(w, id(0), 100, 1);
     row.link_writer(w, id(1), 101, 0);
     assert!(!row.close(w, id(0)));

@@ -1,10 +1,10 @@
 //! Random schedules of combining: holders that do the updates of waiters and commit or roll back,
-//! waiters that are cancelled or go deaf. A lost wake-up is a deadlock, which shuttle finds; the
-//! value must be what was told.
+//! waiters that are cancelled or enter the lock manager. A lost wake-up is a deadlock, which
+//! shuttle finds; the value must be what was told.
 
 use super::latch::Latch;
 use super::{check_pct, check_random};
-use crate::{Acquired, ActorId, MEMBERS, Member, MemberId, Outcome, Patience, Row, World};
+use crate::{Acquired, BackendId, MEMBERS, Member, MemberId, Members, Outcome, Patience, Row};
 use shuttle::rand::{Rng, thread_rng};
 use shuttle::sync::{Arc, Mutex};
 use shuttle::thread;
@@ -24,10 +24,10 @@ struct Server {
 struct Plan {
     rollbacks: bool,
     cancels: bool,
-    deaf: bool,
+    enters_lock_manager: bool,
     fair_every: u32,
     competitors: u32,
-    /// Every n-th actor does not offer its update; 0 for none.
+    /// Every n-th backend does not offer its update; 0 for none.
     aloof: usize,
     most: usize,
 }
@@ -42,16 +42,16 @@ enum End {
 struct Session<'a> {
     server: &'a Server,
     plan: Plan,
-    actor: ActorId,
+    backend: BackendId,
     me: MemberId,
     offers: bool,
 }
 
 impl Session<'_> {
-    fn with_row<R>(&self, body: impl FnOnce(&Row, World) -> R) -> R {
+    fn with_row<R>(&self, body: impl FnOnce(&Row, Members) -> R) -> R {
         let _held = self.server.lock.lock().unwrap();
         let members = &self.server.members;
-        body(&self.server.row, World { members })
+        body(&self.server.row, Members { all: members })
     }
 
     fn patience(&self) -> Patience {
@@ -71,11 +71,11 @@ impl Session<'_> {
     }
 
     fn sleep(&self) {
-        self.server.latches[self.actor as usize].wait();
+        self.server.latches[self.backend as usize].wait();
     }
 
-    fn wake(&self, actor: ActorId) {
-        self.server.latches[actor as usize].set();
+    fn wake(&self, backend: BackendId) {
+        self.server.latches[backend as usize].set();
     }
 
     /// One update by a transaction of its own, as `ticket.rs` and `combine.rs` of the extension do
@@ -115,7 +115,7 @@ impl Session<'_> {
             if acquired == Acquired::Granted || self.own().outcome() != Outcome::Open {
                 continue;
             }
-            if self.chance(self.plan.deaf) {
+            if self.chance(self.plan.enters_lock_manager) {
                 self.with_row(|row, w| {
                     row.withdraw_offer(w, self.me) && row.enter_lock_manager(w, self.me)
                 });
@@ -143,7 +143,7 @@ impl Session<'_> {
             row.part();
             woken
         });
-        woken.into_iter().for_each(|actor| self.wake(actor));
+        woken.into_iter().for_each(|backend| self.wake(backend));
         true
     }
 
@@ -154,17 +154,17 @@ impl Session<'_> {
                 row.adopt(w, self.plan.most, |_| true, |one| adopted.push(one));
             });
         }
-        let world = World {
-            members: &self.server.members,
+        let members = Members {
+            all: &self.server.members,
         };
         thread::yield_now();
-        let sealed = adopted.iter().all(|&one| world.seal(one));
+        let sealed = adopted.iter().all(|&one| members.seal(one));
         let end = if !sealed || self.chance(self.plan.rollbacks) {
-            adopted.retain(|&one| world.refuse(one));
+            adopted.retain(|&one| members.refuse(one));
             End::RolledBack
         } else {
             *self.server.value.lock().unwrap() += 1 + adopted.len() as u64;
-            adopted.iter().for_each(|&one| world.fulfil(one, 1, 7));
+            adopted.iter().for_each(|&one| members.fulfil(one, 1, 7));
             End::Done
         };
         let woken = self.with_row(|row, w| {
@@ -172,32 +172,32 @@ impl Session<'_> {
             row.part();
             woken
         });
-        woken.into_iter().for_each(|actor| self.wake(actor));
+        woken.into_iter().for_each(|backend| self.wake(backend));
         adopted
             .into_iter()
-            .for_each(|one| self.wake(crate::actor_of(one.member)));
+            .for_each(|one| self.wake(crate::backend_of(one.member)));
         end
     }
 }
 
-fn play(actors: usize, plan: Plan) {
+fn play(backends: usize, plan: Plan) {
     let server = Arc::new(Server {
         lock: Mutex::new(()),
         row: Row::default(),
-        members: (0..actors * MEMBERS).map(|_| Member::default()).collect(),
-        latches: (0..actors).map(|_| Latch::default()).collect(),
+        members: (0..backends * MEMBERS).map(|_| Member::default()).collect(),
+        latches: (0..backends).map(|_| Latch::default()).collect(),
         value: Mutex::new(0),
     });
-    let threads: Vec<_> = (0..actors)
-        .map(|actor| {
+    let threads: Vec<_> = (0..backends)
+        .map(|backend| {
             let server = server.clone();
             thread::spawn(move || {
                 let session = Session {
                     server: &server,
                     plan,
-                    actor: actor as ActorId,
-                    me: (actor * MEMBERS) as MemberId,
-                    offers: plan.aloof == 0 || actor % plan.aloof != 0,
+                    backend: backend as BackendId,
+                    me: (backend * MEMBERS) as MemberId,
+                    offers: plan.aloof == 0 || backend % plan.aloof != 0,
                 };
                 (0..ROUNDS).filter(|_| session.run() == End::Done).count() as u64
             })
@@ -218,7 +218,7 @@ fn play(actors: usize, plan: Plan) {
 const CALM: Plan = Plan {
     rollbacks: false,
     cancels: false,
-    deaf: false,
+    enters_lock_manager: false,
     fair_every: 1000,
     competitors: 0,
     aloof: 0,
@@ -244,7 +244,7 @@ fn everything_at_once() {
     let plan = Plan {
         rollbacks: true,
         cancels: true,
-        deaf: true,
+        enters_lock_manager: true,
         fair_every: 3,
         competitors: 1,
         aloof: 3,

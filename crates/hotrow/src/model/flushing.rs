@@ -3,18 +3,18 @@
 
 use super::latch::Latch;
 use super::{at_step, check_pct, check_random};
-use crate::{Actor, Duty, FlushQueue};
+use crate::{Backend, Duty, FlushQueue};
 use shuttle::sync::Arc;
 use shuttle::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use shuttle::thread;
 use std::sync::mpsc::channel;
 
-fn play(actors: usize, rounds: usize) {
+fn play(backends: usize, rounds: usize) {
     let queue = Arc::new(FlushQueue::default());
-    let shared: Arc<Vec<Actor>> = Arc::new((0..actors).map(|_| Actor::default()).collect());
-    let latches: Arc<Vec<Latch>> = Arc::new((0..actors).map(|_| Latch::default()).collect());
+    let shared: Arc<Vec<Backend>> = Arc::new((0..backends).map(|_| Backend::default()).collect());
+    let latches: Arc<Vec<Latch>> = Arc::new((0..backends).map(|_| Latch::default()).collect());
     let wal = Arc::new((AtomicU64::new(0), AtomicU64::new(0)));
-    let threads: Vec<_> = (0..actors as u32)
+    let threads: Vec<_> = (0..backends as u32)
         .map(|me| {
             let (queue, shared) = (queue.clone(), shared.clone());
             let (latches, wal) = (latches.clone(), wal.clone());
@@ -30,7 +30,9 @@ fn play(actors: usize, rounds: usize) {
                     if duty == Duty::Flush {
                         flushed.fetch_max(inserted.load(SeqCst), SeqCst);
                         let upto = flushed.load(SeqCst);
-                        queue.hand_over(&shared, me, upto, |actor| latches[actor as usize].set());
+                        queue.hand_over(&shared, me, upto, |backend| {
+                            latches[backend as usize].set()
+                        });
                     }
                     assert!(flushed.load(SeqCst) >= until, "told durable before it was");
                 }
@@ -67,14 +69,14 @@ fn stand_still(committer_stops: u32, flusher_stops: u32) -> bool {
     const FLUSHER: u32 = 0;
     const COMMITTER: u32 = 1;
     const THIRD: u32 = 2;
-    let (queue, actors) = (FlushQueue::default(), [(); 3].map(|()| Actor::default()));
-    let (queue, actors) = (&queue, &actors);
+    let (queue, backends) = (FlushQueue::default(), [(); 3].map(|()| Backend::default()));
+    let (queue, backends) = (&queue, &backends);
     // A thread says None when it stops, and what it has got when it has finished.
     let (from_committer, committer) = channel();
     let (from_flusher, flusher) = channel();
     let (go_on, committer_goes) = channel();
     let (come_back, flusher_goes) = channel();
-    assert_eq!(queue.join(actors, FLUSHER, 1), Duty::Flush);
+    assert_eq!(queue.join(backends, FLUSHER, 1), Duty::Flush);
     std::thread::scope(|scope| {
         scope.spawn(move || {
             let stopped = from_committer.clone();
@@ -82,7 +84,7 @@ fn stand_still(committer_stops: u32, flusher_stops: u32) -> bool {
                 stopped.send(None).unwrap();
                 committer_goes.recv().unwrap();
             };
-            let duty = at_step(committer_stops, stop, || queue.join(actors, COMMITTER, 1));
+            let duty = at_step(committer_stops, stop, || queue.join(backends, COMMITTER, 1));
             from_committer.send(Some(duty)).unwrap();
         });
         let mut joined = committer.recv().unwrap();
@@ -93,7 +95,7 @@ fn stand_still(committer_stops: u32, flusher_stops: u32) -> bool {
                 flusher_goes.recv().unwrap();
             };
             at_step(flusher_stops, stop, || {
-                queue.hand_over(actors, FLUSHER, 1, |_| ());
+                queue.hand_over(backends, FLUSHER, 1, |_| ());
             });
             from_flusher.send(Some(())).unwrap();
         });
@@ -110,24 +112,24 @@ fn stand_still(committer_stops: u32, flusher_stops: u32) -> bool {
             joined = committer.recv().unwrap();
         }
         if joined == Some(Duty::Flush) {
-            queue.hand_over(actors, COMMITTER, 1, |_| ());
-        } else if queue.duty(actors, COMMITTER) == Duty::Wait {
+            queue.hand_over(backends, COMMITTER, 1, |_| ());
+        } else if queue.duty(backends, COMMITTER) == Duty::Wait {
             flusher_comes_back();
-            assert_eq!(queue.duty(actors, COMMITTER), Duty::Done);
+            assert_eq!(queue.duty(backends, COMMITTER), Duty::Done);
             return false;
         }
-        if queue.join(actors, THIRD, 2) != Duty::Flush {
+        if queue.join(backends, THIRD, 2) != Duty::Flush {
             flusher_comes_back();
-            assert_eq!(queue.duty(actors, THIRD), Duty::Flush);
+            assert_eq!(queue.duty(backends, THIRD), Duty::Flush);
             return false;
         }
-        assert_eq!(queue.join(actors, COMMITTER, 2), Duty::Wait);
+        assert_eq!(queue.join(backends, COMMITTER, 2), Duty::Wait);
         flusher_comes_back();
         let at = (committer_stops, flusher_stops);
-        let duty = queue.duty(actors, COMMITTER);
+        let duty = queue.duty(backends, COMMITTER);
         assert_eq!(duty, Duty::Wait, "told durable before it was: {at:?}");
-        queue.hand_over(actors, THIRD, 2, |_| ());
-        let duty = queue.duty(actors, COMMITTER);
+        queue.hand_over(backends, THIRD, 2, |_| ());
+        let duty = queue.duty(backends, COMMITTER);
         assert_eq!(duty, Duty::Done, "forgotten: {at:?}");
         true
     })

@@ -1,6 +1,6 @@
 //! What the modelled server knows of prepared transactions.
 
-use crate::ActorId;
+use crate::BackendId;
 use shuttle::rand::{Rng, thread_rng};
 use shuttle::sync::{Condvar, Mutex};
 
@@ -9,14 +9,14 @@ pub const PLACES: usize = 2;
 
 /// A transaction that is prepared: what stands for it, the id that has written, all its ids.
 pub struct Left {
-    pub standing: ActorId,
+    pub standing: BackendId,
     pub writer: u32,
     pub xids: Vec<u32>,
 }
 
 /// What the server knows of prepared transactions.
 pub struct Prepared {
-    pub free: Mutex<Vec<ActorId>>,
+    pub free: Mutex<Vec<BackendId>>,
     left: Mutex<(Vec<Left>, bool)>,
     changed: Condvar,
 }
@@ -26,7 +26,7 @@ impl Prepared {
     pub fn behind(sessions: usize) -> Self {
         let places = sessions..sessions + PLACES;
         Prepared {
-            free: Mutex::new(places.map(|n| n as ActorId).collect()),
+            free: Mutex::new(places.map(|n| n as BackendId).collect()),
             left: Mutex::new((Vec::new(), false)),
             changed: Condvar::new(),
         }

@@ -5,14 +5,14 @@ use super::check_pct;
 use super::prepared::Left;
 use super::server::{Fate, Server};
 use super::transactions::Transaction;
-use crate::{ActorId, MEMBERS, Member, MemberId, Row, World, actor_of};
+use crate::{BackendId, MEMBERS, Member, MemberId, Members, Row, backend_of};
 use shuttle::rand::{Rng, thread_rng};
 use shuttle::sync::{Arc, Mutex};
 use shuttle::thread;
 
 const SLOT: u32 = 0;
 
-fn membership(standing: ActorId) -> MemberId {
+fn membership(standing: BackendId) -> MemberId {
     standing * MEMBERS as MemberId
 }
 
@@ -25,10 +25,10 @@ impl Server {
         }
         let mut woken = Vec::new();
         self.with_row(|row, w| {
-            let wake = |actor| woken.push(actor);
+            let wake = |backend| woken.push(backend);
             row.settle(w, SLOT, member, xid, fate == Fate::Committed, wake);
         });
-        woken.into_iter().for_each(|actor| self.wake(actor));
+        woken.into_iter().for_each(|backend| self.wake(backend));
     }
 
     /// Before somebody builds on the list's tail.
@@ -40,10 +40,10 @@ impl Server {
     }
 
     fn stands_for_prepared(&self, member: MemberId) -> bool {
-        actor_of(member) as usize >= self.sessions()
+        backend_of(member) as usize >= self.sessions()
     }
 
-    fn settle_places(&self, standing: ActorId) {
+    fn settle_places(&self, standing: BackendId) {
         let member = membership(standing);
         let place = self.with_row(|_, w| w.place(member));
         if let Some((slot, xid)) = place {
@@ -108,19 +108,19 @@ fn a_place_serves_another_row_when_it_is_free() {
             let shared = Arc::new(([Row::default(), Row::default()], members));
             let locks = Arc::new([Mutex::new(()), Mutex::new(())]);
             let settle = |(rows, members): &([Row; 2], Vec<Member>), locks: &[Mutex<()>; 2]| {
-                let world = World { members };
+                let members = Members { all: members };
                 // The other one has not ended.
-                if let Some((slot, xid @ 100)) = world.place(HEIR) {
+                if let Some((slot, xid @ 100)) = members.place(HEIR) {
                     let _held = locks[slot as usize].lock().unwrap();
-                    rows[slot as usize].settle(world, slot, HEIR, xid, true, |_| ());
+                    rows[slot as usize].settle(members, slot, HEIR, xid, true, |_| ());
                 }
             };
-            let (rows, world) = (&shared.0, World { members: &shared.1 });
+            let (rows, members) = (&shared.0, Members { all: &shared.1 });
             for (row, session, xid) in [(0, 0, 100), (1, 1, 101), (1, 2, 102)] {
                 rows[row].members.add(1);
-                rows[row].link_writer(world, id(session), xid, 1);
+                rows[row].link_writer(members, id(session), xid, 1);
             }
-            assert!(rows[0].hand_over(world, 0, id(0), HEIR));
+            assert!(rows[0].hand_over(members, 0, id(0), HEIR));
             let ending = {
                 let (shared, locks) = (shared.clone(), locks.clone());
                 thread::spawn(move || settle(&shared, &locks))
@@ -128,11 +128,11 @@ fn a_place_serves_another_row_when_it_is_free() {
             settle(&shared, &locks);
             {
                 let _held = locks[1].lock().unwrap();
-                assert!(rows[1].hand_over(world, 1, id(1), HEIR));
+                assert!(rows[1].hand_over(members, 1, id(1), HEIR));
             }
             ending.join().unwrap();
-            assert_eq!(rows[1].predecessor(world, id(2)), Some(HEIR));
-            assert_eq!(rows[1].writer_behind(world, HEIR), Some(id(2)));
+            assert_eq!(rows[1].predecessor(members, id(2)), Some(HEIR));
+            assert_eq!(rows[1].writer_behind(members, HEIR), Some(id(2)));
             assert!(rows[0].is_idle() && !rows[1].is_idle());
         },
         4000,

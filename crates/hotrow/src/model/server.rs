@@ -2,7 +2,7 @@
 
 use super::latch::Latch;
 use super::prepared::{PLACES, Prepared};
-use crate::{ActorId, MEMBERS, Member, Row, World};
+use crate::{BackendId, MEMBERS, Member, Members, Row};
 use shuttle::sync::{Condvar, Mutex};
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -19,7 +19,7 @@ pub struct Server {
     pub row: Row,
     pub members: Vec<Member>,
     pub latches: Vec<Latch>,
-    pub updating: Mutex<Option<ActorId>>,
+    pub updating: Mutex<Option<BackendId>>,
     /// Version `v` (1, 2, ...) was written by `versions[v - 1]` on top of the version given.
     pub versions: Mutex<Vec<(u32, u64)>>,
     pub fates: Mutex<Vec<Fate>>,
@@ -28,19 +28,19 @@ pub struct Server {
 }
 
 impl Server {
-    pub fn new(actors: usize) -> Self {
+    pub fn new(backends: usize) -> Self {
         Server {
             lock: Mutex::new(()),
             row: Row::default(),
-            members: (0..(actors + PLACES) * MEMBERS)
+            members: (0..(backends + PLACES) * MEMBERS)
                 .map(|_| Member::default())
                 .collect(),
-            latches: (0..actors).map(|_| Latch::default()).collect(),
+            latches: (0..backends).map(|_| Latch::default()).collect(),
             updating: Mutex::new(None),
             versions: Mutex::new(Vec::new()),
             fates: Mutex::new(Vec::new()),
             ended: Condvar::new(),
-            prepared: Prepared::behind(actors),
+            prepared: Prepared::behind(backends),
         }
     }
 
@@ -48,18 +48,13 @@ impl Server {
         self.latches.len()
     }
 
-    pub fn wake(&self, actor: ActorId) {
-        self.latches[actor as usize].set();
+    pub fn wake(&self, backend: BackendId) {
+        self.latches[backend as usize].set();
     }
 
-    pub fn with_row<R>(&self, body: impl FnOnce(&Row, World) -> R) -> R {
+    pub fn with_row<R>(&self, body: impl FnOnce(&Row, Members) -> R) -> R {
         let _held = self.lock.lock().unwrap();
-        body(
-            &self.row,
-            World {
-                members: &self.members,
-            },
-        )
+        body(&self.row, Members { all: &self.members })
     }
 
     pub fn begin(&self) -> u32 {

@@ -3,7 +3,7 @@
 
 use super::server::{Fate, Server};
 use super::{check_pct, check_random};
-use crate::{Acquired, ActorId, MEMBERS, MemberId, Patience, actor_of};
+use crate::{Acquired, BackendId, MEMBERS, MemberId, Patience, backend_of};
 use shuttle::rand::{Rng, thread_rng};
 use shuttle::sync::{Arc, Mutex};
 use shuttle::thread;
@@ -18,7 +18,7 @@ struct Plan {
     /// Updates in subtransactions, which roll back where whole transactions do.
     nested: bool,
     cancels: bool,
-    deaf: bool,
+    enters_lock_manager: bool,
     fair_every: u32,
     competitors: u32,
 }
@@ -26,7 +26,7 @@ struct Plan {
 pub(super) struct Transaction<'a> {
     pub server: &'a Server,
     plan: Plan,
-    actor: ActorId,
+    backend: BackendId,
     pub me: MemberId,
     xid: u32,
     others: &'a Mutex<Vec<u32>>,
@@ -41,9 +41,9 @@ impl Transaction<'_> {
         }
     }
 
-    fn wake(&self, actor: Option<ActorId>) {
-        if let Some(actor) = actor {
-            self.server.wake(actor);
+    fn wake(&self, backend: Option<BackendId>) {
+        if let Some(backend) = backend {
+            self.server.wake(backend);
         }
     }
 
@@ -67,10 +67,10 @@ impl Transaction<'_> {
             if server.with_row(|row, w| row.retry(w, self.me)) == Acquired::Granted {
                 return true;
             }
-            if self.plan.deaf && thread_rng().gen_bool(0.3) {
+            if self.plan.enters_lock_manager && thread_rng().gen_bool(0.3) {
                 let holder = server.with_row(|row, w| {
                     if row.enter_lock_manager(w, self.me) {
-                        row.holder().map(actor_of)
+                        row.holder().map(backend_of)
                     } else {
                         None
                     }
@@ -80,7 +80,7 @@ impl Transaction<'_> {
                     server.wait_for_end(xid);
                 }
             } else {
-                server.latches[self.actor as usize].wait();
+                server.latches[self.backend as usize].wait();
             }
             if self.plan.cancels && thread_rng().gen_bool(0.3) {
                 let woken = server.with_row(|row, w| row.leave(w, self.me, self.patience(), 0));
@@ -135,7 +135,7 @@ impl Transaction<'_> {
         if !self.ticket(is_first) {
             return None;
         }
-        let before = server.updating.lock().unwrap().replace(self.actor);
+        let before = server.updating.lock().unwrap().replace(self.backend);
         assert_eq!(before, None, "two tickets for one row");
         server.settle_tail();
         let (predecessor, base) = server.with_row(|row, w| match row.tail(w) {
@@ -174,9 +174,11 @@ impl Transaction<'_> {
         server.end(&[writer], Fate::RolledBack);
         let mut woken = Vec::new();
         server.with_row(|row, w| {
-            row.roll_back(w, self.me, |actor| woken.push(actor));
+            row.roll_back(w, self.me, |backend| woken.push(backend));
         });
-        woken.into_iter().for_each(|actor| self.wake(Some(actor)));
+        woken
+            .into_iter()
+            .for_each(|backend| self.wake(Some(backend)));
     }
 
     /// PRE_COMMIT: waits for the predecessor; PostgreSQL's record gives the permission.
@@ -188,10 +190,10 @@ impl Transaction<'_> {
         while !server.members[self.me as usize].is_doomed()
             && server.with_row(|row, w| row.await_predecessor(w, self.me))
         {
-            if self.plan.deaf && thread_rng().gen_bool(0.3) {
+            if self.plan.enters_lock_manager && thread_rng().gen_bool(0.3) {
                 server.wait_for_end(predecessor);
             } else {
-                server.latches[self.actor as usize].wait();
+                server.latches[self.backend as usize].wait();
             }
         }
         if server.members[self.me as usize].is_doomed() {
@@ -220,11 +222,13 @@ impl Transaction<'_> {
         server.end(&self.ids(writer), Fate::Committed);
         let mut woken = Vec::new();
         server.with_row(|row, w| {
-            row.depart(w, self.me, |actor| woken.push(actor));
+            row.depart(w, self.me, |backend| woken.push(backend));
             w.forgive(self.me);
             row.part();
         });
-        woken.into_iter().for_each(|actor| self.wake(Some(actor)));
+        woken
+            .into_iter()
+            .for_each(|backend| self.wake(Some(backend)));
     }
 
     fn roll_back(&self, writer: u32) {
@@ -237,11 +241,13 @@ impl Transaction<'_> {
         server.end(xids, Fate::RolledBack);
         let mut woken = Vec::new();
         server.with_row(|row, w| {
-            row.roll_back(w, self.me, |actor| woken.push(actor));
+            row.roll_back(w, self.me, |backend| woken.push(backend));
             w.forgive(self.me);
             row.part();
         });
-        woken.into_iter().for_each(|actor| self.wake(Some(actor)));
+        woken
+            .into_iter()
+            .for_each(|backend| self.wake(Some(backend)));
     }
 
     pub fn ids(&self, writer: u32) -> Vec<u32> {
@@ -251,22 +257,22 @@ impl Transaction<'_> {
     }
 }
 
-fn play(actors: usize, plan: Plan) {
-    let server = Arc::new(Server::new(actors));
-    let current = Arc::new(Mutex::new(vec![0; actors]));
-    let threads: Vec<_> = (0..actors)
-        .map(|actor| {
+fn play(backends: usize, plan: Plan) {
+    let server = Arc::new(Server::new(backends));
+    let current = Arc::new(Mutex::new(vec![0; backends]));
+    let threads: Vec<_> = (0..backends)
+        .map(|backend| {
             let (server, current) = (server.clone(), current.clone());
             thread::spawn(move || {
                 for _ in 0..ROUNDS {
                     let xid = server.begin();
-                    current.lock().unwrap()[actor] = xid;
-                    let me = (actor * MEMBERS) as MemberId;
-                    let actor = actor as ActorId;
+                    current.lock().unwrap()[backend] = xid;
+                    let me = (backend * MEMBERS) as MemberId;
+                    let backend = backend as BackendId;
                     Transaction {
                         server: &server,
                         plan,
-                        actor,
+                        backend,
                         me,
                         xid,
                         others: &current,
@@ -309,7 +315,7 @@ const CALM: Plan = Plan {
     rollbacks: false,
     nested: false,
     cancels: false,
-    deaf: false,
+    enters_lock_manager: false,
     fair_every: 2,
     competitors: 1,
 };
@@ -379,7 +385,18 @@ fn cancelled_waiters_pass_their_turn_on() {
 
 #[test]
 fn waiters_in_the_lock_manager_come_back() {
-    check_random(|| play(4, Plan { deaf: true, ..CALM }), 4000);
+    check_random(
+        || {
+            play(
+                4,
+                Plan {
+                    enters_lock_manager: true,
+                    ..CALM
+                },
+            )
+        },
+        4000,
+    );
 }
 
 #[test]
@@ -402,7 +419,7 @@ fn everything_at_once() {
             rollbacks: true,
             nested,
             cancels: true,
-            deaf: true,
+            enters_lock_manager: true,
             fair_every: 3,
             competitors: 2,
         };

@@ -207,20 +207,20 @@ fn a_reader_that_ignores_who_moved_is_found_out() {
 }
 
 #[test]
-fn an_excerpt_that_is_made_though_something_is_lost_is_found_out() {
+fn a_ring_copy_that_is_made_though_something_is_lost_is_found_out() {
     let plan = Plan {
         shape: TINY,
         ..COPYING
     };
-    assert!(finds(Fault::ExcerptIncomplete, plan));
+    assert!(finds(Fault::RingCopyIncomplete, plan));
 }
 
 #[test]
-fn an_excerpt_without_entries_whose_csn_is_elsewhere_is_found_out() {
+fn a_ring_copy_without_entries_whose_csn_is_elsewhere_is_found_out() {
     assert!(finds(Fault::PendingNotCopied, COPYING));
 }
 
 #[test]
-fn an_excerpt_without_what_was_seen_of_later_ones_is_found_out() {
+fn a_ring_copy_without_what_was_seen_of_later_ones_is_found_out() {
     assert!(finds(Fault::NewerNotCopied, COPYING));
 }

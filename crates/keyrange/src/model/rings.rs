@@ -45,7 +45,7 @@ fn mixes_entries(fault: Option<Fault>) -> bool {
             let server = server.clone();
             shuttle::thread::spawn(move || {
                 for fxid in first..first + 3 {
-                    let rings = server.board().writes.ranges;
+                    let rings = server.space().writes.ranges;
                     if let Ok(place) = rings.publish(0, &entry(fxid), &|_| true) {
                         rings.stamp(place, fxid * 13);
                     }
@@ -53,7 +53,7 @@ fn mixes_entries(fault: Option<Fault>) -> bool {
             })
         });
         for _ in 0..6 {
-            server.board().writes.ranges.walk(0, 0, |read, _| {
+            server.space().writes.ranges.walk(0, 0, |read, _| {
                 let csn_is_its_own = read.csn.is_none_or(|csn| csn == read.fxid * 13);
                 let whole = Entry {
                     csn: read.csn,
@@ -100,7 +100,7 @@ fn a_dead_writers_slot_is_used_again_when_its_transaction_has_ended() {
     run(PctScheduler::new_from_seed(1, 1, 1), || {
         for step in [1, 2] {
             let server = Server::new(ONE_SLOT, false);
-            let rings = server.board().writes.ranges;
+            let rings = server.space().writes.ranges;
             assert!(published(rings, 1, true));
             rings.abandon(0, 2, step);
             assert!(!published(rings, 3, true), "its owner may still write");
@@ -151,7 +151,7 @@ fn is_missed(overwritten: Overwritten, fault: Option<Fault>) -> bool {
     let seen = missed.clone();
     run(PctScheduler::new_from_seed(1, 3, 3000), move || {
         let server = shuttle::sync::Arc::new(Server::new(ONE_SLOT, false));
-        let rings = server.board().writes.ranges;
+        let rings = server.space().writes.ranges;
         let place = rings.publish(0, &entry(5), &|_| true).unwrap();
         rings.stamp(place, 20);
         if let Some(position) = overwritten.position {
@@ -159,7 +159,7 @@ fn is_missed(overwritten: Overwritten, fault: Option<Fault>) -> bool {
         }
         let other = server.clone();
         let writer = shuttle::thread::spawn(move || {
-            let rings = other.board().writes.ranges;
+            let rings = other.space().writes.ranges;
             let _ = rings.publish(0, &entry(6), &|_| true);
         });
         if !(overwritten.is_found)(rings) {

@@ -169,7 +169,7 @@ fn what_moves_is_serializable_when_rings_overflow() {
 }
 
 #[test]
-fn who_reads_by_an_excerpt_is_serializable() {
+fn who_reads_a_ring_copy_is_serializable() {
     for depth in [1, 2, 8] {
         let shape = Shape { depth, ..TINY };
         let outcomes = assert_serializable(Plan { shape, ..COPYING });

@@ -121,7 +121,7 @@ impl Server {
         server
     }
 
-    pub fn board(&self) -> RingSpace<'_> {
+    pub fn space(&self) -> RingSpace<'_> {
         RingSpace {
             clock: &self.clock,
             committers: &self.committers,

@@ -116,8 +116,8 @@ impl Session<'_> {
             self.die();
         }
         let is_running = |fxid| self.server.is_running(fxid);
-        let board = self.server.board();
-        let mut registered = board.register(self.process, fxid, writes, self.map(), &is_running);
+        let space = self.server.space();
+        let mut registered = space.register(self.process, fxid, writes, self.map(), &is_running);
         if let Some(reads) = reads {
             registered.add_reads(fxid, &reads.predicates, self.map(), &is_running);
         }
@@ -127,7 +127,7 @@ impl Session<'_> {
     /// A transaction ends in the midst of its registration.
     fn die(&self) {
         let fxid = self.server.begin(None);
-        let rings = self.server.board().writes.ranges;
+        let rings = self.server.space().writes.ranges;
         let bucket = thread_rng().gen_range(0..rings.len());
         rings.abandon(bucket, fxid, thread_rng().gen_range(0..3));
         self.server.end(fxid, Fate::Aborted);
@@ -186,7 +186,7 @@ impl Session<'_> {
 
     fn validation<'v>(&'v self, view: &'v View<'v>, before: Csn) -> Validation<'v, View<'v>> {
         Validation {
-            board: self.server.board(),
+            space: self.server.space(),
             snapshot: view,
             before,
             prefix: view.prefix,
@@ -230,13 +230,13 @@ impl Session<'_> {
 
     /// A transaction without writes, validated at once after each scan or at its end.
     fn reader(&self) {
-        let clock = self.server.board().clock;
+        let clock = self.server.space().clock;
         let too_early = planted(Fault::ReadingPointBeforeSnapshot).then(|| clock.reading_point());
         let mut view = self.server.snapshot(0, chance(0.5));
         view.has_versions = chance(self.plan.versions);
         let before = too_early.unwrap_or_else(|| clock.reading_point());
         let at_once = chance(0.5);
-        let window = self.server.board().reads.is_some();
+        let window = self.server.space().reads.is_some();
         let mut reads = self.reads();
         let mut all = self.reads().predicates;
         let mut conflicts = Vec::new();
@@ -276,9 +276,9 @@ impl Session<'_> {
                     result = Ok(());
                 }
             }
-            let board = self.server.board();
+            let space = self.server.space();
             let id = READER + u64::from(self.process);
-            board.register_reader(self.process, id, stands_before, &all, self.map(), &|_| true);
+            space.register_reader(self.process, id, stands_before, &all, self.map(), &|_| true);
             let validation = self.validation(&view, before);
             if !validation.nobody_moved(stands_before, &all) && !planted(Fault::MovedIgnored) {
                 result = Err(Refusal::Restarted);

@@ -39,7 +39,7 @@ pub enum Fault {
 
 #[derive(Clone, Copy)]
 pub struct Plan {
-    actors: usize,
+    backends: usize,
     rounds: usize,
     /// Share of transactions that roll back, and of waiters that are cancelled.
     rollbacks: f64,
@@ -53,7 +53,7 @@ pub struct Plan {
 }
 
 const PLAN: Plan = Plan {
-    actors: 3,
+    backends: 3,
     rounds: 2,
     rollbacks: 0.2,
     cancels: 0.1,
@@ -63,13 +63,13 @@ const PLAN: Plan = Plan {
 };
 
 fn play(plan: Plan) {
-    let server = Arc::new(Server::new(plan.actors));
-    let threads: Vec<_> = (0..plan.actors)
-        .map(|actor| {
+    let server = Arc::new(Server::new(plan.backends));
+    let threads: Vec<_> = (0..plan.backends)
+        .map(|backend| {
             let server = server.clone();
             thread::spawn(move || {
                 for _ in 0..plan.rounds {
-                    Session::begin(&server, actor as u32, plan).run();
+                    Session::begin(&server, backend as u32, plan).run();
                 }
             })
         })
@@ -89,7 +89,15 @@ fn transactions_on_one_row_keep_the_invariants() {
         cancels: 0.0,
         ..plan
     };
-    check_random(move || play(Plan { actors: 4, ..calm }), 3000);
+    check_random(
+        move || {
+            play(Plan {
+                backends: 4,
+                ..calm
+            })
+        },
+        3000,
+    );
 }
 
 #[test]

@@ -2,7 +2,7 @@
 //! WAL.
 
 use crate::model::latch::Latch;
-use crate::{Actor, ActorId, Duty, FlushQueue, MEMBERS, Member, ReadGuard, Row, World};
+use crate::{Backend, BackendId, Duty, FlushQueue, MEMBERS, Member, Members, ReadGuard, Row};
 use shuttle::sync::{Condvar, Mutex};
 
 pub const ROWS: usize = 2;
@@ -23,7 +23,7 @@ pub struct Heap {
     /// version given.
     pub versions: [Vec<(u32, u64)>; ROWS],
     /// The session that is about to write a version of the row.
-    pub updating: [Option<ActorId>; ROWS],
+    pub updating: [Option<BackendId>; ROWS],
 }
 
 #[derive(Default)]
@@ -36,7 +36,7 @@ pub struct Server {
     pub rows: Vec<Row>,
     locks: Vec<Mutex<()>>,
     pub members: Vec<Member>,
-    pub actors: Vec<Actor>,
+    pub backends: Vec<Backend>,
     pub graph: Mutex<()>,
     pub latches: Vec<Latch>,
     flush: FlushQueue,
@@ -47,14 +47,14 @@ pub struct Server {
 }
 
 impl Server {
-    pub fn new(actors: usize) -> Self {
+    pub fn new(backends: usize) -> Self {
         Server {
             rows: (0..ROWS).map(|_| Row::default()).collect(),
             locks: (0..ROWS).map(|_| Mutex::new(())).collect(),
-            members: (0..actors * MEMBERS).map(|_| Member::default()).collect(),
-            actors: (0..actors).map(|_| Actor::default()).collect(),
+            members: (0..backends * MEMBERS).map(|_| Member::default()).collect(),
+            backends: (0..backends).map(|_| Backend::default()).collect(),
             graph: Mutex::new(()),
-            latches: (0..actors).map(|_| Latch::default()).collect(),
+            latches: (0..backends).map(|_| Latch::default()).collect(),
             flush: FlushQueue::default(),
             guard: Box::new(ReadGuard::default()),
             wal: Mutex::new(Wal::default()),
@@ -63,10 +63,10 @@ impl Server {
         }
     }
 
-    pub fn with_row<R>(&self, slot: u32, body: impl FnOnce(&Row, World) -> R) -> R {
+    pub fn with_row<R>(&self, slot: u32, body: impl FnOnce(&Row, Members) -> R) -> R {
         let _held = self.locks[slot as usize].lock().unwrap();
         let members = &self.members;
-        body(&self.rows[slot as usize], World { members })
+        body(&self.rows[slot as usize], Members { all: members })
     }
 
     pub fn begin(&self) -> u32 {
@@ -107,8 +107,8 @@ impl Server {
     }
 
     /// A version is written by who alone may: on the page, one after the other.
-    pub fn write(&self, row: usize, actor: ActorId, xid: u32, base: u64) -> u64 {
-        let before = self.heap.lock().unwrap().updating[row].replace(actor);
+    pub fn write(&self, row: usize, backend: BackendId, xid: u32, base: u64) -> u64 {
+        let before = self.heap.lock().unwrap().updating[row].replace(backend);
         assert_eq!(before, None, "two tickets for one row");
         shuttle::thread::yield_now();
         let mut heap = self.heap.lock().unwrap();
@@ -132,14 +132,14 @@ impl Server {
         self.wal.lock().unwrap().flushed
     }
 
-    pub fn flush(&self, me: ActorId, until: u64) {
+    pub fn flush(&self, me: BackendId, until: u64) {
         if self.flushed() >= until {
             return;
         }
-        let mut duty = self.flush.join(&self.actors, me, until);
+        let mut duty = self.flush.join(&self.backends, me, until);
         while duty == Duty::Wait {
             self.latches[me as usize].wait();
-            duty = self.flush.duty(&self.actors, me);
+            duty = self.flush.duty(&self.backends, me);
         }
         if duty == Duty::Flush {
             let upto = {
@@ -147,8 +147,8 @@ impl Server {
                 wal.flushed = wal.inserted;
                 wal.flushed
             };
-            let wake = |actor: ActorId| self.latches[actor as usize].set();
-            self.flush.hand_over(&self.actors, me, upto, wake);
+            let wake = |backend: BackendId| self.latches[backend as usize].set();
+            self.flush.hand_over(&self.backends, me, upto, wake);
         }
     }
 

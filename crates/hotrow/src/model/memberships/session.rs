@@ -5,8 +5,8 @@ mod ends;
 use super::server::{Fate, ROWS, Server};
 use super::{Fault, Plan};
 use crate::{
-    Acquired, ActorId, Base, MEMBERS, MemberId, Membership, Patience, Row, Slot, State, Tail, Wait,
-    World, actor_of, is_in_circle,
+    Acquired, BackendId, Base, MEMBERS, MemberId, Members, Membership, Patience, Row, Slot, State,
+    Tail, Wait, backend_of, is_in_circle,
 };
 use shuttle::rand::{Rng, thread_rng};
 use std::cell::{Cell, RefCell};
@@ -25,7 +25,7 @@ type Done = Result<(), Failed>;
 pub struct Session<'a> {
     server: &'a Server,
     plan: Plan,
-    actor: ActorId,
+    backend: BackendId,
     xid: u32,
     /// By row.
     memberships: [Cell<Option<Membership>>; ROWS],
@@ -34,13 +34,13 @@ pub struct Session<'a> {
 }
 
 impl<'a> Session<'a> {
-    pub fn begin(server: &'a Server, actor: ActorId, plan: Plan) -> Self {
+    pub fn begin(server: &'a Server, backend: BackendId, plan: Plan) -> Self {
         let xid = server.begin();
-        server.actors[actor as usize].xid.publish(xid);
+        server.backends[backend as usize].xid.publish(xid);
         Session {
             server,
             plan,
-            actor,
+            backend,
             xid,
             memberships: std::array::from_fn(|_| Cell::new(None)),
             seen: RefCell::default(),
@@ -68,20 +68,20 @@ impl<'a> Session<'a> {
     }
 
     fn me(&self, n: usize) -> MemberId {
-        self.actor * MEMBERS as u32 + n as u32
+        self.backend * MEMBERS as u32 + n as u32
     }
 
     fn get(&self, n: usize) -> Membership {
         self.memberships[n].get().expect("a member")
     }
 
-    fn with_row<R>(&self, n: usize, body: impl FnOnce(&Row, World) -> R) -> R {
+    fn with_row<R>(&self, n: usize, body: impl FnOnce(&Row, Members) -> R) -> R {
         self.server.with_row(n as Slot, body)
     }
 
-    fn wake(&self, actor: Option<ActorId>) {
-        if let Some(actor) = actor {
-            self.server.latches[actor as usize].set();
+    fn wake(&self, backend: Option<BackendId>) {
+        if let Some(backend) = backend {
+            self.server.latches[backend as usize].set();
         }
     }
 
@@ -92,8 +92,8 @@ impl<'a> Session<'a> {
     /// The state machine says what the shared words say.
     fn agree(&self, n: usize) {
         let (me, membership) = (self.me(n), self.get(n));
-        let (has_ticket, is_listed) = self.with_row(n, |row, world| {
-            (row.holder() == Some(me), row.is_linked(world, me))
+        let (has_ticket, is_listed) = self.with_row(n, |row, members| {
+            (row.holder() == Some(me), row.is_linked(members, me))
         });
         assert!(
             membership.has_ticket() == has_ticket || membership.state() == &State::Queued,
@@ -110,8 +110,8 @@ impl<'a> Session<'a> {
     fn declare(&self, declare: impl FnOnce()) -> Done {
         let _held = self.server.graph.lock().unwrap();
         declare();
-        let (actors, rows) = (&self.server.actors, &self.server.rows);
-        if is_in_circle(actors, rows, self.actor) && !self.has(Fault::CircleClosed) {
+        let (backends, rows) = (&self.server.backends, &self.server.rows);
+        if is_in_circle(backends, rows, self.backend) && !self.has(Fault::CircleClosed) {
             return Err(Failed);
         }
         Ok(())
@@ -160,19 +160,19 @@ impl<'a> Session<'a> {
                 return Ok(());
             }
             self.step(n, Membership::queued);
-            let own = &self.server.actors[self.actor as usize];
+            let own = &self.server.backends[self.backend as usize];
             self.declare(|| own.wait(Some(Wait::Ticket(n as Slot))))?;
         }
         while acquired != Acquired::Granted {
             acquired = self.with_row(n, |row, w| row.retry(w, me));
             if acquired != Acquired::Granted {
-                self.server.latches[self.actor as usize].wait();
+                self.server.latches[self.backend as usize].wait();
                 if self.chance(self.plan.cancels) {
                     return Err(Failed);
                 }
             }
         }
-        self.server.actors[self.actor as usize].wait(None);
+        self.server.backends[self.backend as usize].wait(None);
         self.step(n, Membership::granted);
         Ok(())
     }
@@ -189,8 +189,8 @@ impl<'a> Session<'a> {
         {
             return Err(Failed);
         }
-        let own = &self.server.actors[self.actor as usize];
-        self.declare(|| own.depend(n, actor_of(tail.member), tail.xid))?;
+        let own = &self.server.backends[self.backend as usize];
+        self.declare(|| own.depend(n, backend_of(tail.member), tail.xid))?;
         self.step(n, |m| m.offered(tail.tid, tail.xid, 0));
         Ok(())
     }
@@ -198,7 +198,7 @@ impl<'a> Session<'a> {
     fn forget_offer(&self, n: usize) {
         self.step(n, Membership::offer_forgotten);
         if !self.get(n).has_locked() {
-            self.server.actors[self.actor as usize].forget(n);
+            self.server.backends[self.backend as usize].forget(n);
         }
     }
 
@@ -255,7 +255,7 @@ impl<'a> Session<'a> {
             self.await_tail(n, tail)?;
             return Ok(false);
         }
-        let version = self.server.write(n, self.actor, self.xid, tail.tid);
+        let version = self.server.write(n, self.backend, self.xid, tail.tid);
         let woken = self.with_row(n, |row, w| {
             row.publish(w, me, version);
             row.release(w, me, PATIENCE, 0)
@@ -281,7 +281,7 @@ impl<'a> Session<'a> {
         }
         self.step(n, Membership::goes_heaps_way);
         let (base, _) = self.server.committed_version(n);
-        let version = self.server.write(n, self.actor, self.xid, base);
+        let version = self.server.write(n, self.backend, self.xid, base);
         self.step(n, |m| m.writes(version, 1));
         self.agree(n);
         if !alone || self.chance(0.7) {
@@ -370,7 +370,7 @@ impl<'a> Session<'a> {
 
     /// Waits for the tail's transaction in the lock manager, with the ticket.
     fn await_tail(&self, n: usize, tail: &Tail) -> Done {
-        let own = &self.server.actors[self.actor as usize];
+        let own = &self.server.backends[self.backend as usize];
         self.declare(|| own.wait(Some(Wait::Xid(tail.xid))))?;
         self.server.wait_for_end(tail.xid);
         own.wait(None);

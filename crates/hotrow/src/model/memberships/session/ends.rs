@@ -3,7 +3,7 @@
 use super::{Done, Failed, PATIENCE, Session};
 use crate::model::memberships::Fault;
 use crate::model::memberships::server::{Fate, ROWS};
-use crate::{ActorId, MemberId, Membership, Row, Verdict, World};
+use crate::{BackendId, MemberId, Members, Membership, Row, Verdict};
 
 impl Session<'_> {
     pub(super) fn check_doomed(&self) -> Done {
@@ -33,7 +33,7 @@ impl Session<'_> {
         let me = self.me(n);
         self.check_doomed()?;
         while self.with_row(n, |row, w| row.await_predecessor(w, me)) {
-            self.server.latches[self.actor as usize].wait();
+            self.server.latches[self.backend as usize].wait();
             self.check_doomed()?;
         }
         self.check_doomed()?;
@@ -45,7 +45,7 @@ impl Session<'_> {
             return Err(Failed);
         }
         self.step(n, Membership::predecessor_committed);
-        self.server.actors[self.actor as usize].forget(n);
+        self.server.backends[self.backend as usize].forget(n);
         Ok(())
     }
 
@@ -69,7 +69,7 @@ impl Session<'_> {
             true => end,
             false => self.server.end_of_wal(),
         };
-        self.server.flush(self.actor, until);
+        self.server.flush(self.backend, until);
         self.acknowledge(end);
         Ok(())
     }
@@ -99,12 +99,12 @@ impl Session<'_> {
         });
     }
 
-    fn finish(&self, leave: impl Fn(&Row, World, MemberId, &mut dyn FnMut(ActorId))) {
+    fn finish(&self, leave: impl Fn(&Row, Members, MemberId, &mut dyn FnMut(BackendId))) {
         for (n, membership) in self.all() {
             let me = self.me(n);
             let mut woken = Vec::new();
             let ticket = self.with_row(n, |row, w| {
-                leave(row, w, me, &mut |actor| woken.push(actor));
+                leave(row, w, me, &mut |backend| woken.push(backend));
                 let keeps = self.has(Fault::TicketKept) && membership.has_ticket();
                 let ticket = match keeps {
                     true => None,
@@ -115,11 +115,13 @@ impl Session<'_> {
                 ticket
             });
             if !self.has(Fault::WakeLost) {
-                woken.into_iter().for_each(|actor| self.wake(Some(actor)));
+                woken
+                    .into_iter()
+                    .for_each(|backend| self.wake(Some(backend)));
             }
             self.wake(ticket);
         }
-        self.server.actors[self.actor as usize].clear();
+        self.server.backends[self.backend as usize].clear();
     }
 
     /// Ends a membership that has come to nothing.
@@ -132,7 +134,7 @@ impl Session<'_> {
             woken
         });
         self.wake(woken);
-        self.server.actors[self.actor as usize].forget(n);
+        self.server.backends[self.backend as usize].forget(n);
         self.memberships[n].set(None);
     }
 
@@ -142,8 +144,8 @@ impl Session<'_> {
         if !self.has(Fault::GuardNotAsked) {
             match self.server.guard.check(0, row as u32) {
                 Verdict::Durable => {}
-                Verdict::Until(until) => self.server.flush(self.actor, until),
-                Verdict::Everything => self.server.flush(self.actor, self.server.end_of_wal()),
+                Verdict::Until(until) => self.server.flush(self.backend, until),
+                Verdict::Everything => self.server.flush(self.backend, self.server.end_of_wal()),
             }
         }
         if writer != 0 {
@@ -153,6 +155,6 @@ impl Session<'_> {
             assert!(self.server.flushed() >= end, "what was read is not durable");
         }
         self.server.end(self.xid, Fate::Committed(0));
-        self.server.actors[self.actor as usize].clear();
+        self.server.backends[self.backend as usize].clear();
     }
 }

@@ -51,7 +51,7 @@ fn what_was_overwritten_is_lost_to_those_who_would_need_it_and_to_nobody_else() 
         memory.validate(&since(12), 99, 12, 12).0,
         Err(Refusal::Conflict(_))
     ));
-    assert_eq!(memory.board().writes.ranges.evictions(), 1);
+    assert_eq!(memory.space().writes.ranges.evictions(), 1);
 }
 
 #[test]
@@ -97,7 +97,7 @@ fn buckets_are_quiet_if_nobody_came_there_whom_the_snapshot_may_not_see() {
     everything.write_all(0, TABLE);
     memory.register(13, &everything);
     assert_eq!(quiet(12, 150, 150), None);
-    memory.board().clock.start(20);
+    memory.space().clock.start(20);
     assert_eq!(quiet(15, 150, 150), None);
     assert_eq!(quiet(20, 150, 150), Some(1));
 }
@@ -149,7 +149,7 @@ fn totals_are_those_of_a_range_and_not_of_its_bucket() {
     memory.write(13, &[160]);
     write_elsewhere(&memory, 14);
     assert!(memory.validate(&since(10), 99, 100, 199).0.is_err());
-    let rings = memory.board().writes.ranges;
+    let rings = memory.space().writes.ranges;
     assert_eq!(rings.totals(TABLE, Some(0)), [1, 0, 0]);
     assert_eq!(rings.totals(TABLE, Some(1)), [2, 1, 1]);
     assert_eq!(rings.totals(TABLE + 1, Some(0)), [1, 0, 0]);
@@ -167,7 +167,7 @@ fn the_keys_of_a_range_are_spread_over_its_pieces() {
     }
     assert!(used.iter().all(|&count| count > 60), "{used:?}");
     assert_eq!(map.piece_of(&interval(1, 2)), None);
-    let rings = memory.board().writes.ranges;
+    let rings = memory.space().writes.ranges;
     let bucket = |keys: Interval| rings.bucket_for(TABLE, 0, &keys, &map);
     assert_eq!(bucket(interval(1, 2)), rings.bucket_of(TABLE, 0));
     let different: BTreeSet<usize> = images.iter().map(|&n| bucket(Interval::point(n))).collect();
@@ -177,7 +177,7 @@ fn the_keys_of_a_range_are_spread_over_its_pieces() {
 #[test]
 fn ranges_spread_over_the_buckets() {
     let memory = Memory::new(64, 1);
-    let rings = memory.board().writes.ranges;
+    let rings = memory.space().writes.ranges;
     let mut used = [0; 64];
     for relation in 0..10 {
         (0..640).for_each(|range| used[rings.bucket_of(16384 + relation, range)] += 1);

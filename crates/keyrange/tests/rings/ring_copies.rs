@@ -7,7 +7,7 @@ use keyrange::{Conflict, Interval, Predicates, Refusal, WriteSet};
 use crate::memory::{Memory, TABLE, View, interval, since};
 
 #[test]
-fn an_excerpt_has_what_is_overwritten_later_and_nothing_from_after_the_reading_point() {
+fn a_ring_copy_has_what_is_overwritten_later_and_nothing_from_after_the_reading_point() {
     let memory = Memory::new(2, 2);
     let view = since(10);
     let before = memory.write(11, &[150]) + 2;
@@ -25,7 +25,7 @@ fn an_excerpt_has_what_is_overwritten_later_and_nothing_from_after_the_reading_p
 }
 
 #[test]
-fn a_conflict_in_an_excerpt_is_told_as_one_in_the_rings() {
+fn a_conflict_in_a_ring_copy_is_told_as_one_in_the_rings() {
     let memory = Memory::new(64, 8);
     memory.write(11, &[150, 160]);
     let view = since(10);
@@ -43,7 +43,7 @@ fn a_conflict_in_an_excerpt_is_told_as_one_in_the_rings() {
 }
 
 #[test]
-fn an_entry_in_an_excerpt_is_found_by_any_of_its_keys_and_once() {
+fn an_entry_in_a_ring_copy_is_found_by_any_of_its_keys_and_once() {
     let memory = Memory::new(64, 8);
     memory.write(11, &[100, 110, 120, 190]); // more than the three that are kept apart
     memory.write(12, &[130]);
@@ -70,7 +70,7 @@ fn an_entry_in_an_excerpt_is_found_by_any_of_its_keys_and_once() {
 }
 
 #[test]
-fn an_excerpt_is_not_enough_for_what_is_lost() {
+fn a_ring_copy_is_not_enough_for_what_is_lost() {
     let memory = Memory::new(1, 2);
     for fxid in 11..14 {
         memory.write(fxid, &[u128::from(fxid)]);
@@ -91,7 +91,7 @@ fn an_excerpt_is_not_enough_for_what_is_lost() {
 }
 
 #[test]
-fn who_stands_by_an_excerpt_has_seen_nothing_of_later_ones() {
+fn who_stands_by_a_ring_copy_has_seen_nothing_of_later_ones() {
     let memory = Memory::new(2, 4);
     let missed = memory.write(11, &[150]);
     let seen = memory.write(12, &[350]);

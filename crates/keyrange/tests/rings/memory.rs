@@ -37,7 +37,7 @@ impl Memory {
         }
     }
 
-    pub fn board(&self) -> RingSpace<'_> {
+    pub fn space(&self) -> RingSpace<'_> {
         RingSpace {
             clock: &self.clock,
             committers: &self.committers,
@@ -65,7 +65,7 @@ impl Memory {
 
     pub fn register(&self, fxid: u64, writes: &WriteSet) -> u64 {
         let process = (fxid % 4) as u32;
-        self.board()
+        self.space()
             .register(process, fxid, writes, &|_| MAP, &|_| true)
             .take_csn()
             .csn
@@ -94,7 +94,7 @@ impl Memory {
 
     pub fn validation<'a>(&'a self, view: &'a View, before: u64) -> Validation<'a, View> {
         Validation {
-            board: self.board(),
+            space: self.space(),
             snapshot: view,
             before,
             prefix: 0,

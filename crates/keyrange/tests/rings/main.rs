@@ -2,7 +2,7 @@
 //! it.
 
 mod conflicts;
-mod excerpts;
 mod memory;
+mod ring_copies;
 mod rings;
 mod running;

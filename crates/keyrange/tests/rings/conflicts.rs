@@ -66,8 +66,8 @@ fn who_published_and_has_no_csn_comes_later() {
     let memory = Memory::new(64, 8);
     let mut writes = WriteSet::new(3);
     writes.write(0, TABLE, &MAP, Interval::point(5));
-    let board = memory.board();
-    let registered = board.register(1, 11, &writes, &|_| MAP, &|_| true);
+    let space = memory.space();
+    let registered = space.register(1, 11, &writes, &|_| MAP, &|_| true);
     let mine = memory.write(12, &[500]);
     assert!(memory.validate(&since(10), mine, 5, 5).0.is_ok());
     assert!(registered.take_csn().csn > mine);
@@ -90,8 +90,8 @@ fn many_keys_stay_keys(map: RangeMap) {
         let memory = Memory::new(64, 32);
         let mut writes = WriteSet::new(3);
         keys_of(count).for_each(|key| writes.write(0, TABLE, &map, Interval::point(key)));
-        let board = memory.board();
-        let registered = board.register(1, 11, &writes, &|_| map, &|_| true);
+        let space = memory.space();
+        let registered = space.register(1, 11, &writes, &|_| map, &|_| true);
         let placed = registered.placed();
         assert!(placed <= 8, "{placed} entries for {count} keys");
         let before = registered.take_csn().csn + 1;
@@ -141,8 +141,8 @@ fn many_keys_that_were_read_share_the_rings_of_their_range() {
     let written = (1 << 40) + 7 * 2;
     let mut writes = WriteSet::new(3);
     writes.write(0, TABLE, &map, Interval::point(written));
-    let board = memory.board();
-    let registered = board.register(1, 11, &writes, &|_| map, &|_| true);
+    let space = memory.space();
+    let registered = space.register(1, 11, &writes, &|_| map, &|_| true);
     let before = registered.take_csn().csn + 1;
     let view = since(10);
     let validation = Validation {
@@ -182,8 +182,8 @@ fn a_row_of_keys_is_one_entry() {
             Interval::point((1 << 40) + (n << 20)),
         );
     });
-    let board = memory.board();
-    let registered = board.register(1, 11, &writes, &|_| RangeMap::WHOLE, &|_| true);
+    let space = memory.space();
+    let registered = space.register(1, 11, &writes, &|_| RangeMap::WHOLE, &|_| true);
     assert_eq!(registered.placed(), 1);
 }
 
@@ -241,7 +241,7 @@ fn a_changed_definition_outlasts_what_happens_to_rows() {
     definition.read_all(DEFINITION | TABLE);
     let check = |view: &View| {
         let validation = Validation {
-            board: memory.board(),
+            space: memory.space(),
             snapshot: view,
             before: u64::MAX,
             prefix: 0,

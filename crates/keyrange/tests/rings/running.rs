@@ -50,7 +50,7 @@ fn a_snapshot_that_sees_a_later_one_only_has_been_overtaken() {
     };
     let of = |running: &[u64]| {
         overtaken(
-            memory.board().committers,
+            memory.space().committers,
             &view(running),
             |_| true,
             |_, _| true,
@@ -66,7 +66,7 @@ fn a_snapshot_that_sees_a_later_one_only_has_been_overtaken() {
     assert_eq!(of(&[1, 2, 3, 4]), None);
     assert_eq!(of(&[3]), Some(3));
     assert_eq!(of(&[1, 4]), Some(1));
-    let committers = memory.board().committers;
+    let committers = memory.space().committers;
     let elsewhere = overtaken(
         committers,
         &view(&[1, 4]),
