@@ -19,9 +19,7 @@ WHERE refclassid = 'pg_extension'::regclass AND deptype = 'e' AND description IS
 ORDER BY 1;
 SELECT attrelid::regclass || '.' || attname AS uncommented
 FROM pg_attribute
-WHERE attrelid IN ('txn.hotspots'::regclass, 'txn.my_predicates'::regclass, 'txn.range_maps'::regclass,
-        'txn.lane'::regclass, 'txn.my_declared'::regclass,
-        'txn.ranges'::regclass, 'txn.stats'::regclass, 'txn.tables'::regclass, 'txn.waits'::regclass)
+WHERE attrelid IN (SELECT oid FROM pg_class WHERE relnamespace = 'txn'::regnamespace AND relkind IN ('r', 'v'))
     AND attnum > 0 AND col_description(attrelid, attnum) IS NULL
 ORDER BY attrelid, attnum;
 SELECT obj_description('txn'::regnamespace) IS NOT NULL AS schema_commented,
@@ -30,9 +28,7 @@ SELECT obj_description('txn'::regnamespace) IS NOT NULL AS schema_commented,
 -- the columns of the views
 SELECT attrelid::regclass AS view, attname AS column, atttypid::regtype AS type
 FROM pg_attribute
-WHERE attrelid IN ('txn.hotspots'::regclass, 'txn.my_predicates'::regclass, 'txn.range_maps'::regclass,
-        'txn.lane'::regclass, 'txn.my_declared'::regclass,
-        'txn.ranges'::regclass, 'txn.stats'::regclass, 'txn.tables'::regclass, 'txn.waits'::regclass) AND attnum > 0
+WHERE attrelid IN (SELECT oid FROM pg_class WHERE relnamespace = 'txn'::regnamespace AND relkind IN ('r', 'v')) AND attnum > 0
 ORDER BY attrelid::regclass::text, attnum;
 
 -- the functions: nothing in a function of the extension may be called with rights of its owner

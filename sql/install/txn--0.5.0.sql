@@ -1,4 +1,4 @@
--- Objects of the extension txn, version 0.4.0. The library must be preloaded: the first function below says so.
+-- Objects of the extension txn, version 0.5.0. The library must be preloaded: the first function below says so.
 
 CREATE FUNCTION txn.hotspots_raw(
     OUT relation oid, OUT key text, OUT mode text, OUT since bigint, OUT waiting integer, OUT running integer,
@@ -39,7 +39,7 @@ LANGUAGE sql STABLE STRICT PARALLEL SAFE
 RETURN timestamptz '2000-01-01 00:00:00+00' + microseconds * interval '1 microsecond';
 COMMENT ON FUNCTION txn.moment(bigint) IS 'microseconds since 2000-01-01 UTC as a timestamp';
 
-COMMENT ON SCHEMA txn IS 'group locking, range OCC and the lane: views and functions';
+COMMENT ON SCHEMA txn IS 'group locking, range OCC, the lane, transactions over several servers: views and functions';
 
 CREATE VIEW txn.hotspots AS
 SELECT relation::regclass, key, mode, txn.moment(since) AS since, waiting, running, updates, followed, combined, groups,
@@ -125,7 +125,7 @@ COMMENT ON COLUMN txn.stats.range_moved IS 'passed: transactions that stand befo
 COMMENT ON COLUMN txn.stats.range_evictions IS 'writes overwritten in their rings since the server started';
 COMMENT ON COLUMN txn.stats.range_memory IS 'bytes of shared memory of range OCC';
 COMMENT ON COLUMN txn.stats.validated_reads IS 'statements of followers that read beside running predecessors';
-COMMENT ON COLUMN txn.stats.refused_reads IS 'transactions refused because a predecessor had written what they had read beside it';
+COMMENT ON COLUMN txn.stats.refused_reads IS 'transactions refused because somebody had written what they had read beside their predecessors';
 COMMENT ON COLUMN txn.stats.lane_taken IS 'transactions that have declared keys';
 COMMENT ON COLUMN txn.stats.lane_waits IS 'waits for declared keys';
 COMMENT ON COLUMN txn.stats.lane_drains IS 'waits of declared transactions for writers that had not declared their keys';
@@ -161,7 +161,7 @@ SELECT pid, blocked_by, relation::regclass, NULL, 'line', txn.moment(since)
 FROM txn.geo_waits_raw();
 COMMENT ON VIEW txn.waits IS 'sessions of this database that wait for a hot row, for a transaction on one, for declared keys, or for a turn at a row of a node';
 COMMENT ON COLUMN txn.waits.relation IS 'the table of the row';
-COMMENT ON COLUMN txn.waits.reason IS 'ticket: for its turn to update; commit: for a predecessor to commit first; read: for predecessors to end before a statement reads; order: for predecessors to be first at another row; stream: for predecessors to end before more is written (wal_level = logical); fallback: for a transaction that cannot be followed; lane: for keys that it has declared, or for others who have; line: for a turn at a row of a node (txn.geo_records)';
+COMMENT ON COLUMN txn.waits.reason IS 'ticket: for its turn to update; commit: for a predecessor to commit first; read: for predecessors to end before a statement reads; order: for predecessors to be first at another row; stream: for predecessors to end before more is written (wal_level = logical); gate: for its turn among transactions that take rows met in deadlocks; fallback: for a transaction that cannot be followed; lane: for keys that it has declared, or for others who have; line: for a turn at a row of a node (txn.geo_records)';
 COMMENT ON COLUMN txn.waits.pid IS 'the waiting session';
 COMMENT ON COLUMN txn.waits.blocked_by IS 'the session that it waits for; 0 for a prepared transaction; null: those that have a turn at the row of a node';
 COMMENT ON COLUMN txn.waits.key IS 'the row''s key; null unless you may read the key of every row, and of rows at nodes';
@@ -198,7 +198,7 @@ COMMENT ON COLUMN txn.tables.relation IS 'the table; settings of a partitioned t
 COMMENT ON COLUMN txn.tables.mode IS 'group: transactions follow each other on its hot rows; queue: one at a time; off: as in stock PostgreSQL';
 COMMENT ON COLUMN txn.tables.hot_threshold IS 'transactions that wait to update a row before it becomes a hot row; 0: every row updated by its key';
 COMMENT ON COLUMN txn.tables.group_size IS 'transactions that may follow each other on a hot row before the group ends';
-COMMENT ON COLUMN txn.tables.follower_reads IS 'what a statement sees that reads after following: wait lets the predecessors end first, immediate does not';
+COMMENT ON COLUMN txn.tables.follower_reads IS 'how a statement reads after following: wait lets the predecessors end first, immediate does not, validated does not either where nobody writes what it reads';
 
 GRANT USAGE ON SCHEMA txn TO PUBLIC;
 GRANT SELECT ON txn.hotspots, txn.stats, txn.tables, txn.waits TO PUBLIC;

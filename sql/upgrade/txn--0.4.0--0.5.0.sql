@@ -20,6 +20,10 @@ SELECT (totals[1])::integer AS hot_rows, totals[2] AS promotions, totals[3] AS c
        totals[52] AS followed_prepared
 FROM txn.stats_raw();
 COMMENT ON COLUMN txn.stats.geo_deadlocks IS 'transactions refused because of a deadlock over several servers';
+COMMENT ON SCHEMA txn IS 'group locking, range OCC, the lane, transactions over several servers: views and functions';
+COMMENT ON COLUMN txn.tables.follower_reads IS 'how a statement reads after following: wait lets the predecessors end first, immediate does not, validated does not either where nobody writes what it reads';
+COMMENT ON COLUMN txn.stats.refused_reads IS 'transactions refused because somebody had written what they had read beside their predecessors';
+
 CREATE FUNCTION txn.geo_waits_raw(
     OUT pid integer, OUT blocked_by integer, OUT relation oid, OUT since bigint)
 RETURNS SETOF record
@@ -36,7 +40,7 @@ UNION ALL
 SELECT pid, blocked_by, relation::regclass, NULL, 'line', txn.moment(since)
 FROM txn.geo_waits_raw();
 COMMENT ON VIEW txn.waits IS 'sessions of this database that wait for a hot row, for a transaction on one, for declared keys, or for a turn at a row of a node';
-COMMENT ON COLUMN txn.waits.reason IS 'ticket: for its turn to update; commit: for a predecessor to commit first; read: for predecessors to end before a statement reads; order: for predecessors to be first at another row; stream: for predecessors to end before more is written (wal_level = logical); fallback: for a transaction that cannot be followed; lane: for keys that it has declared, or for others who have; line: for a turn at a row of a node (txn.geo_records)';
+COMMENT ON COLUMN txn.waits.reason IS 'ticket: for its turn to update; commit: for a predecessor to commit first; read: for predecessors to end before a statement reads; order: for predecessors to be first at another row; stream: for predecessors to end before more is written (wal_level = logical); gate: for its turn among transactions that take rows met in deadlocks; fallback: for a transaction that cannot be followed; lane: for keys that it has declared, or for others who have; line: for a turn at a row of a node (txn.geo_records)';
 COMMENT ON COLUMN txn.waits.blocked_by IS 'the session that it waits for; 0 for a prepared transaction; null: those that have a turn at the row of a node';
 COMMENT ON COLUMN txn.waits.key IS 'the row''s key; null unless you may read the key of every row, and of rows at nodes';
 COMMENT ON COLUMN txn.stats.followed_prepared IS 'of followed, updates on top of a prepared transaction''s version';

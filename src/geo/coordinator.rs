@@ -266,7 +266,7 @@ pub fn wait_until_applied(server: Oid, name: &str, until: u64) -> Outcome<()> {
                 super::failure::CONNECTION_FAILURE,
                 format!("transactions that are committed wait to be applied at server \"{name}\""),
             )
-            .detail("Until then its rows are not what they are.")
+            .detail("Until then its rows do not show those transactions.")
             .hint("See txn.geo_transactions."));
         }
         start_resolver(database());

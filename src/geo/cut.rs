@@ -144,7 +144,7 @@ pub unsafe fn before_start(query: *mut QueryDesc) {
 /// The plan is older than the snapshot, and does not read all partitions that this shows.
 fn divided_anew() -> Failure {
     Failure::new(TRY_AGAIN, "could not take a global snapshot")
-        .detail("A table was attached or detached as a partition or an heir meanwhile.")
+        .detail("A partition or child table was attached or detached concurrently.")
         .hint("The transaction might succeed if retried.")
 }
 

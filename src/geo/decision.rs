@@ -63,7 +63,7 @@ pub fn table(name: &CStr) -> Outcome<Oid> {
             NOT_IN_STATE,
             "extension txn is not installed in this database, or is out of date",
         )
-        .hint("CREATE EXTENSION txn, or ALTER EXTENSION txn UPDATE."));
+        .hint("Run CREATE EXTENSION txn, or ALTER EXTENSION txn UPDATE."));
     }
     Ok(found)
 }

@@ -54,9 +54,9 @@ pub fn stand(wanted: &[u64], enter: impl Fn(&Records)) -> Outcome<()> {
         let left = limit.map(|limit| limit.saturating_sub(began.elapsed()));
         if left.is_some_and(|left| left.is_zero()) {
             return Err(
-                Failure::new(*b"55P03", "canceling statement due to lock timeout").detail(
-                    "The transaction stands in line before a contended row. See txn.geo_records.",
-                ),
+                Failure::new(*b"55P03", "canceling statement due to lock timeout")
+                    .detail("The transaction stood in line before a contended row of a node.")
+                    .hint("See txn.waits and txn.geo_records."),
             );
         }
         let left = left.map_or(u64::MAX, |left| left.as_millis() as u64 + 1);

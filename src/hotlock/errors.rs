@@ -5,7 +5,7 @@ use crate::pg::error::Report;
 /// A transaction on whose uncommitted version this one built has rolled back (design, step 9).
 pub const DOOMED: Report = Report {
     code: *b"40001",
-    message: c"could not continue: a transaction it built on rolled back",
+    message: c"could not continue: a transaction that this one built on rolled back",
     detail: Some(c"This transaction used a row version that was never committed."),
     hint: Some(c"The transaction might succeed if retried."),
 };
@@ -58,7 +58,7 @@ pub const STALE_SNAPSHOT: Report = Report {
 /// Somebody has written a table that this transaction has read beside its predecessors (reads.rs).
 pub const READ_IS_WRITTEN: Report = Report {
     code: *b"40001",
-    message: c"could not continue: a table that it had read has been written",
+    message: c"could not continue: a table that this transaction read has been written",
     detail: Some(c"With txn.follower_reads = validated, a transaction on a hot row reads other tables before those ahead of it have ended."),
     hint: Some(c"The transaction might succeed if retried."),
 };
@@ -94,7 +94,7 @@ pub const CYCLE: Report = Report {
     code: *b"40P01",
     message: c"deadlock detected",
     detail: Some(c"Transactions that update several hot rows in different orders would have to commit before each other."),
-    hint: Some(c"Retry. Updating hot rows in one order, right after each other, makes this rare."),
+    hint: Some(c"The transaction might succeed if retried. Updating hot rows in one order, right after each other, makes this rare."),
 };
 
 /// `txn.hot_wait_timeout` has passed.

@@ -55,7 +55,7 @@ unsafe fn check_procedure(function: pg_sys::Oid, label: &str) {
     if kind != pg_sys::PROKIND_PROCEDURE {
         ErrorReport::new(
             PgSqlErrorCode::ERRCODE_WRONG_OBJECT_TYPE,
-            "security labels for txn are set on procedures, not on functions",
+            "cannot set a security label for txn on a function",
             function_name!(),
         )
         .set_detail("Keys are declared for a CALL.")
@@ -97,7 +97,7 @@ unsafe fn check_object(object: pg_sys::ObjectAddress, label: &str) {
     if object.classId != pg_sys::RelationRelationId || object.objectSubId != 0 {
         ErrorReport::new(
             wrong,
-            "security labels for txn are set on tables and procedures only",
+            "cannot set a security label for txn on this object",
             function_name!(),
         )
         .set_hint("Use SECURITY LABEL FOR txn ON TABLE, or txn.set_table().")

@@ -76,7 +76,7 @@ pub const TOO_FEW_ARGUMENTS: Report = Report {
 /// `txn.declare` on a server without a lane.
 pub const NO_LANE: Report = Report {
     code: *b"55000",
-    message: c"keys cannot be declared on this server",
+    message: c"cannot declare keys on this server",
     detail: Some(c"The server was started with txn.lane_stripes = 0."),
     hint: Some(c"Set txn.lane_stripes in postgresql.conf, and restart the server."),
 };
@@ -92,7 +92,7 @@ pub const NO_BLOCK: Report = Report {
 /// On a standby.
 pub const RECOVERY: Report = Report {
     code: *b"0A000",
-    message: c"keys cannot be declared during recovery",
+    message: c"cannot declare keys during recovery",
     detail: None,
     hint: None,
 };
@@ -100,7 +100,7 @@ pub const RECOVERY: Report = Report {
 /// SSI keeps its snapshot.
 pub const SERIALIZABLE: Report = Report {
     code: *b"0A000",
-    message: c"keys cannot be declared at isolation level SERIALIZABLE",
+    message: c"cannot declare keys at isolation level SERIALIZABLE",
     detail: None,
     hint: Some(c"Use REPEATABLE READ with txn.range_occ, which is serializable, too."),
 };
@@ -116,7 +116,7 @@ pub const TWICE: Report = Report {
 /// Within a savepoint.
 pub const SAVEPOINT: Report = Report {
     code: *b"25001",
-    message: c"keys cannot be declared in a subtransaction",
+    message: c"cannot declare keys in a subtransaction",
     detail: None,
     hint: None,
 };
@@ -148,7 +148,7 @@ pub const NOT_FIRST: Report = Report {
 /// The snapshot is one of all nodes.
 pub const GLOBAL_SNAPSHOT: Report = Report {
     code: *b"0A000",
-    message: c"keys cannot be declared in a transaction with a global snapshot",
+    message: c"cannot declare keys in a transaction with a global snapshot",
     detail: Some(c"The snapshot is taken before the keys are granted, and cannot be taken again."),
     hint: Some(c"Set txn.geo_snapshot to node."),
 };
@@ -180,7 +180,7 @@ pub const TOO_MANY_TABLES: Report = Report {
 /// The declaration of a function.
 pub const FUNCTION: Report = Report {
     code: *b"42809",
-    message: c"keys are declared for procedures, not for functions",
+    message: c"cannot declare keys for a function",
     detail: None,
     hint: None,
 };
@@ -258,7 +258,7 @@ pub fn unfit(table: &str, unfit: Unfit) -> ! {
             "",
         ),
         other => {
-            let message = format!("keys of \"{table}\" cannot be declared");
+            let message = format!("cannot declare keys of \"{table}\"");
             raise(code, &message, other.detail(), "")
         }
     }

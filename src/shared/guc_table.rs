@@ -276,7 +276,7 @@ const ENTRIES: [Entry; 36] = [
     Entry {
         name: c"txn.range_buckets",
         short: c"Rings of writes to tables of txn_heap, into which key ranges are hashed.",
-        long: c"Each takes 64 bytes of shared memory, and 96 for each of its slots \
+        long: c"Each takes 128 bytes of shared memory, and 96 for each of its slots \
             (txn.range_slots).",
         context: Postmaster,
         define: Define::Count(&RANGE_BUCKETS, 1..=1 << 20),

@@ -7,8 +7,8 @@ use super::session::Answer;
 
 /// What group locking adds (docs/group-locking.md), SQLSTATE 40001.
 const RETRY: [&str; 9] = [
-    "could not continue: a transaction it built on rolled back",
-    "could not continue: a table that it had read has been written",
+    "could not continue: a transaction that this one built on rolled back",
+    "could not continue: a table that this transaction read has been written",
     "could not continue: a definition in the database was changed meanwhile",
     "could not change the hot row again: another transaction has already built on it",
     "could not commit: a session whose update was combined with this one has ended",

@@ -88,7 +88,7 @@ fn the_line_is_left() -> Result<()> {
     let error = told.err().context("an error")?;
     let detail = error.as_db_error().and_then(|error| error.detail());
     ensure!(
-        detail.is_some_and(|detail| detail.contains("stands in line")),
+        detail.is_some_and(|detail| detail.contains("stood in line")),
         "{error:?}"
     );
     // The last message of a terminated session may be lost with its connection.
