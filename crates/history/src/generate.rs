@@ -114,6 +114,42 @@ pub struct Weights {
     pub rekey: u32,
 }
 
+/// A kind of operation.
+#[derive(Clone, Copy)]
+enum Kind {
+    Append,
+    ReadList,
+    Write,
+    Read,
+    Scan,
+    Insert,
+    Upsert,
+    Update,
+    Delete,
+    Rekey,
+}
+
+/// How many of the kinds of operations are reads.
+const READS: usize = 3;
+
+impl Weights {
+    /// All kinds of operations with their weights, the reads first.
+    fn kinds(&self) -> [(Kind, u32); 10] {
+        [
+            (Kind::ReadList, self.read_list),
+            (Kind::Read, self.read),
+            (Kind::Scan, self.scan),
+            (Kind::Append, self.append),
+            (Kind::Write, self.write),
+            (Kind::Insert, self.insert),
+            (Kind::Upsert, self.upsert),
+            (Kind::Update, self.update),
+            (Kind::Delete, self.delete),
+            (Kind::Rekey, self.rekey),
+        ]
+    }
+}
+
 /// What the random transactions are like. A table's keys lie in `slots`: each has one key that is
 /// used again and again and a few rare ones behind it, so that rows come and go within every range.
 #[derive(Clone, Debug)]
@@ -250,70 +286,51 @@ impl Iterator for Client<'_> {
 
 impl Client<'_> {
     fn step(&mut self, read_only: bool) -> Step {
-        let Weights {
-            append,
-            read_list,
-            write,
-            read,
-            scan,
-            insert,
-            upsert,
-            update,
-            delete,
-            rekey,
-        } = self.workload.weights;
-        let kinds = [
-            (0, read_list),
-            (1, read),
-            (2, scan),
-            (3, append),
-            (4, write),
-            (5, insert),
-            (6, upsert),
-            (7, update),
-            (8, delete),
-            (9, rekey),
-        ];
-        let kinds = if read_only { &kinds[..3] } else { &kinds[..] };
+        let kinds = self.workload.weights.kinds();
+        let kinds = if read_only {
+            &kinds[..READS]
+        } else {
+            &kinds[..]
+        };
         let table = self.below(self.workload.tables);
         let kind = kinds.choose_weighted(&mut self.rng, |kind| kind.1);
         match kind.expect("some weight is not zero").0 {
-            0 => Step::ReadList { list: self.list() },
-            1 => Step::Read {
+            Kind::ReadList => Step::ReadList { list: self.list() },
+            Kind::Read => Step::Read {
                 register: self.below(self.workload.registers),
             },
-            2 => Step::Scan {
+            Kind::Scan => Step::Scan {
                 table,
                 range: self.range(),
             },
-            3 => Step::Append {
+            Kind::Append => Step::Append {
                 list: self.list(),
                 value: self.value(),
             },
-            4 => Step::Write {
+            Kind::Write => Step::Write {
                 register: self.below(self.workload.registers),
                 value: self.value(),
             },
-            5 => Step::Insert {
+            Kind::Insert => Step::Insert {
                 table,
                 key: self.key(),
                 value: self.value(),
             },
-            6 => Step::Upsert {
+            Kind::Upsert => Step::Upsert {
                 table,
                 key: self.key(),
                 value: self.value(),
             },
-            7 => Step::Update {
+            Kind::Update => Step::Update {
                 table,
                 key: self.key(),
                 value: self.value(),
             },
-            8 => Step::Delete {
+            Kind::Delete => Step::Delete {
                 table,
                 key: self.key(),
             },
-            _ => {
+            Kind::Rekey => {
                 let (from, value) = (self.key(), self.value());
                 let to = loop {
                     let key = self.key();

@@ -3,7 +3,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::generate::Step;
-use crate::model::{History, Object, Op, Value};
+use crate::model::{History, Object, Op, Range, Value};
 
 /// The contents of all lists, registers and tables.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -53,19 +53,11 @@ impl State {
                 register,
                 value: self.values.get(&Object::Register(register)).copied(),
             },
-            Step::Scan { table, range } => {
-                let keys = Object::Key(table, i64::MIN)..=Object::Key(table, i64::MAX);
-                let rows = self.values.range(keys);
-                let rows = rows.filter_map(|(object, value)| match object {
-                    Object::Key(_, key) if range.contains(*key) => Some((*key, *value)),
-                    _ => None,
-                });
-                Op::Scan {
-                    table,
-                    range,
-                    rows: rows.collect(),
-                }
-            }
+            Step::Scan { table, range } => Op::Scan {
+                table,
+                range,
+                rows: self.scan(table, range),
+            },
             Step::Insert { table, key, value } => {
                 self.free(Object::Key(table, key))?;
                 self.values.insert(Object::Key(table, key), value);
@@ -96,23 +88,44 @@ impl State {
                 from,
                 to,
                 value,
-            } => {
-                if self.values.contains_key(&Object::Key(table, from)) {
-                    self.free(Object::Key(table, to))?;
-                }
-                let replaced = self.values.remove(&Object::Key(table, from));
-                if replaced.is_some() {
-                    self.values.insert(Object::Key(table, to), value);
-                }
-                Op::Rekey {
-                    table,
-                    from,
-                    to,
-                    value,
-                    replaced,
-                }
-            }
+            } => Op::Rekey {
+                table,
+                from,
+                to,
+                value,
+                replaced: self.rekey(table, from, to, value)?,
+            },
         })
+    }
+
+    /// The rows of that table in that range, in the order of their keys.
+    fn scan(&self, table: u32, range: Range) -> Vec<(i64, Value)> {
+        let keys = Object::Key(table, i64::MIN)..=Object::Key(table, i64::MAX);
+        let rows = self.values.range(keys);
+        rows.filter_map(|(object, value)| match object {
+            Object::Key(_, key) if range.contains(*key) => Some((*key, *value)),
+            _ => None,
+        })
+        .collect()
+    }
+
+    /// Gives the row with the key `from` the key `to` and that value. The value that it had, if
+    /// there is such a row.
+    fn rekey(
+        &mut self,
+        table: u32,
+        from: i64,
+        to: i64,
+        value: Value,
+    ) -> Result<Option<Value>, KeyTaken> {
+        if self.values.contains_key(&Object::Key(table, from)) {
+            self.free(Object::Key(table, to))?;
+        }
+        let replaced = self.values.remove(&Object::Key(table, from));
+        if replaced.is_some() {
+            self.values.insert(Object::Key(table, to), value);
+        }
+        Ok(replaced)
     }
 
     /// Makes `object` what it is in `other`.
