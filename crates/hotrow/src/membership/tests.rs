@@ -67,19 +67,6 @@ fn all() -> Vec<(&'static str, Membership)> {
     ]
 }
 
-/// The states in which this transition is no mistake.
-fn allows(transition: impl Fn(Membership) -> Membership) -> Vec<&'static str> {
-    let refuses = |membership| {
-        let transition = std::panic::AssertUnwindSafe(|| transition(membership));
-        std::panic::catch_unwind(transition).is_err()
-    };
-    all()
-        .into_iter()
-        .filter(|&(_, membership)| !refuses(membership))
-        .map(|(name, _)| name)
-        .collect()
-}
-
 #[test]
 fn a_ticket_is_asked_for_queued_for_and_granted() {
     let queued = asking().queued();
@@ -312,10 +299,12 @@ fn a_row_is_gone_only_as_a_version() {
     assert!(first.is_some_and(|m| !m.writes(20, 1).is_gone()));
 }
 
-#[test]
+/// Transitions that make no sense are refused.
 #[cfg(debug_assertions)]
-fn transitions_that_make_no_sense_are_refused() {
-    let held = [
+mod refusals {
+    use super::*;
+
+    const HELD: [&str; 6] = [
         "holding",
         "unused",
         "locked",
@@ -323,73 +312,69 @@ fn transitions_that_make_no_sense_are_refused() {
         "handed",
         "restarting",
     ];
-    let with_lent = [&held[..], &["lent", "lent and offered"]].concat();
-    let written = ["kept", "leader", "follower"];
-    let mut found: Vec<(&str, Vec<&str>, Vec<&str>)> = vec![
-        ("queued", allows(Membership::queued), vec!["asking"]),
-        (
-            "granted",
-            allows(Membership::granted),
-            vec!["asking", "queued"],
-        ),
-        ("served", allows(Membership::served), vec!["queued"]),
-        (
-            "queues_again",
-            allows(Membership::queues_again),
-            vec!["holding", "unused"],
-        ),
-        (
-            "offered",
-            allows(|m| m.offered(SEEN, WRITER, COMMAND)),
-            with_lent.clone(),
-        ),
-        (
-            "handed_out",
-            allows(Membership::handed_out),
-            vec!["offered", "handed", "lent and offered"],
-        ),
-        (
-            "offer_forgotten",
-            allows(Membership::offer_forgotten),
-            with_lent.clone(),
-        ),
-        (
-            "starts_again",
-            allows(Membership::starts_again),
-            vec!["offered", "handed"],
-        ),
-        (
-            "locked",
-            allows(Membership::locked),
-            [&with_lent[..], &written].concat(),
-        ),
-        ("leads", allows(Membership::leads), vec!["kept"]),
-        (
-            "follows",
-            allows(|m| m.follows(OWN, 1, COMMAND)),
-            vec!["reserved", "reserved of a lender"],
-        ),
-        (
-            "steps_back",
-            allows(Membership::steps_back),
-            vec!["reserved", "reserved of a lender"],
-        ),
-        (
-            "writes_again",
-            allows(|m| m.writes_again(20, 1, false)),
-            written.to_vec(),
-        ),
-        ("deletes", allows(Membership::deletes), written.to_vec()),
-    ];
-    let looking = vec!["offered", "handed", "lent", "lent and offered"];
-    found.push(("lends", allows(|m| m.lends(SEEN)), looking.clone()));
-    found.push(("reserves", allows(|m| m.reserves(BASE)), looking));
-    let mut readers: Vec<_> = held.into_iter().filter(|&name| name != "locked").collect();
-    readers.extend(["reader", "reader out of the list"]);
-    found.push(("reads", allows(|m| m.reads(true)), readers));
-    let writers = vec!["holding", "unused", "locked", "kept"];
-    found.push(("writes", allows(|m| m.writes(OWN, 1)), writers));
-    for (name, found, expected) in found {
-        assert_eq!(found, expected, "{name}");
+    const LENT: [&str; 2] = ["lent", "lent and offered"];
+    const WRITTEN: [&str; 3] = ["kept", "leader", "follower"];
+
+    /// The states in which this transition is no mistake.
+    fn allows(transition: impl Fn(Membership) -> Membership) -> Vec<&'static str> {
+        let refuses = |membership| {
+            let transition = std::panic::AssertUnwindSafe(|| transition(membership));
+            std::panic::catch_unwind(transition).is_err()
+        };
+        all()
+            .into_iter()
+            .filter(|&(_, membership)| !refuses(membership))
+            .map(|(name, _)| name)
+            .collect()
+    }
+
+    /// Asserts that the transition is a mistake in all states but these.
+    fn assert_allowed(
+        name: &str,
+        transition: impl Fn(Membership) -> Membership,
+        states: &[&'static str],
+    ) {
+        assert_eq!(allows(transition), states, "{name}");
+    }
+
+    #[test]
+    fn of_a_ticket() {
+        assert_allowed("queued", Membership::queued, &["asking"]);
+        assert_allowed("granted", Membership::granted, &["asking", "queued"]);
+        assert_allowed("served", Membership::served, &["queued"]);
+        let given = ["holding", "unused"];
+        assert_allowed("queues_again", Membership::queues_again, &given);
+        let any = [&HELD[..], &LENT, &WRITTEN].concat();
+        assert_allowed("locked", Membership::locked, &any);
+    }
+
+    #[test]
+    fn of_an_offer() {
+        let any = [&HELD[..], &LENT].concat();
+        assert_allowed("offered", |m| m.offered(SEEN, WRITER, COMMAND), &any);
+        assert_allowed("offer_forgotten", Membership::offer_forgotten, &any);
+        let offered = ["offered", "handed", "lent and offered"];
+        assert_allowed("handed_out", Membership::handed_out, &offered);
+        let own = ["offered", "handed"];
+        assert_allowed("starts_again", Membership::starts_again, &own);
+        let looking = ["offered", "handed", "lent", "lent and offered"];
+        assert_allowed("lends", |m| m.lends(SEEN), &looking);
+        assert_allowed("reserves", |m| m.reserves(BASE), &looking);
+        let mut readers = HELD.to_vec();
+        readers.retain(|&name| name != "locked");
+        readers.extend(["reader", "reader out of the list"]);
+        assert_allowed("reads", |m| m.reads(true), &readers);
+    }
+
+    #[test]
+    fn of_a_reservation_and_of_versions() {
+        let reserved = ["reserved", "reserved of a lender"];
+        assert_allowed("follows", |m| m.follows(OWN, 1, COMMAND), &reserved);
+        assert_allowed("steps_back", Membership::steps_back, &reserved);
+        let writers = ["holding", "unused", "locked", "kept"];
+        assert_allowed("writes", |m| m.writes(OWN, 1), &writers);
+        assert_allowed("writes_again", |m| m.writes_again(20, 1, false), &WRITTEN);
+        assert_allowed("deletes", Membership::deletes, &WRITTEN);
+        assert_allowed("leads", Membership::leads, &["kept"]);
     }
 }
