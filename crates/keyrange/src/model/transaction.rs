@@ -24,6 +24,19 @@ pub struct Session<'a> {
     pub outcomes: &'a Outcomes,
 }
 
+/// Whether a reader of those predicates can stand before that CSN.
+fn can_stand(
+    validation: &Validation<View>,
+    first: Csn,
+    read: &Predicates,
+    ring_copy: Option<&RingCopy>,
+) -> Result<(), Refusal> {
+    match ring_copy {
+        Some(ring_copy) => ring_copy.can_stand_before(validation, first, read),
+        None => validation.can_stand_before(first, read),
+    }
+}
+
 fn chance(share: f64) -> bool {
     share > 0.0 && thread_rng().gen_bool(share)
 }
@@ -268,10 +281,7 @@ impl Session<'_> {
             if let Some(first) = missed.map(|&(_, csn)| csn).min() {
                 stands_before = first;
                 let validation = self.validation(&view, before);
-                result = result.and(match &ring_copy {
-                    Some(ring_copy) => ring_copy.can_stand_before(&validation, first, &all),
-                    None => validation.can_stand_before(first, &all),
-                });
+                result = result.and(can_stand(&validation, first, &all, ring_copy.as_ref()));
                 if planted(Fault::NewerIgnored) {
                     result = Ok(());
                 }
