@@ -69,6 +69,60 @@ pub struct Server {
     guard: Option<Guard>,
 }
 
+/// Where the files of a server are.
+struct Places {
+    data_dir: PathBuf,
+    socket_dir: PathBuf,
+    log_file: PathBuf,
+    /// The folder around them that goes with the server, if its data are not to stay.
+    temporary: Option<PathBuf>,
+}
+
+impl Places {
+    /// The places that the options name, or new ones. Fails if a server runs on the data already.
+    fn choose(options: &ServerOptions, user: &ServerUser) -> Result<Places> {
+        let Some(dir) = &options.data_dir else {
+            let home = user.private_folder(LONGEST_SOCKET_DIR)?;
+            return Ok(Places {
+                data_dir: home.join("data"),
+                socket_dir: home.clone(),
+                log_file: home.join("log"),
+                temporary: Some(home),
+            });
+        };
+        let data_dir = std::path::absolute(dir)?;
+        let parent = data_dir
+            .parent()
+            .context("the root folder cannot hold a server")?;
+        make_readable_dir(parent)?;
+        user.check_reach(parent)?;
+        check_is_stopped(&data_dir)?;
+        let socket_dir = match data_dir.as_os_str().len() <= LONGEST_SOCKET_DIR {
+            true => data_dir.clone(),
+            false => user.private_folder(LONGEST_SOCKET_DIR)?,
+        };
+        Ok(Places {
+            log_file: data_dir.with_extension("log"),
+            data_dir,
+            socket_dir,
+            temporary: None,
+        })
+    }
+}
+
+fn check_is_stopped(data_dir: &Path) -> Result<()> {
+    if let Some(running) = PostmasterFile::read(data_dir)
+        && running.is_alive()
+    {
+        bail!(
+            "a server already runs in {} (pid {})",
+            data_dir.display(),
+            running.pid
+        );
+    }
+    Ok(())
+}
+
 impl Server {
     /// Makes the data folder unless it is there, starts the server and waits until it takes
     /// connections. The error of a failed start carries the end of the log.
@@ -91,57 +145,23 @@ impl Server {
             user.check_reach(&dir)?;
         }
 
-        let (home, data_dir, temporary) = match &options.data_dir {
-            None => {
-                let home = user.private_folder(LONGEST_SOCKET_DIR)?;
-                (home.clone(), home.join("data"), true)
-            }
-            Some(dir) => {
-                let dir = std::path::absolute(dir)?;
-                let parent = dir
-                    .parent()
-                    .context("the root folder cannot hold a server")?;
-                make_readable_dir(parent)?;
-                user.check_reach(parent)?;
-                (parent.to_owned(), dir.clone(), false)
-            }
-        };
-        if let Some(running) = PostmasterFile::read(&data_dir)
-            && running.is_alive()
-        {
-            bail!(
-                "a server already runs in {} (pid {})",
-                data_dir.display(),
-                running.pid
-            );
-        }
-        let socket_dir = if temporary {
-            home.clone()
-        } else if data_dir.as_os_str().len() <= LONGEST_SOCKET_DIR {
-            data_dir.clone()
-        } else {
-            user.private_folder(LONGEST_SOCKET_DIR)?
-        };
-        let log_file = match temporary {
-            true => home.join("log"),
-            false => data_dir.with_extension("log"),
-        };
+        let places = Places::choose(&options, &user)?;
         let guard = match options.keep_running {
             true => None,
             false => Some(Guard::new(
                 install,
                 &user,
-                &data_dir,
-                temporary.then_some(&*home),
+                &places.data_dir,
+                places.temporary.as_deref(),
             )?),
         };
         let mut server = Server {
             install: install.clone(),
             user,
             port: options.port.unwrap_or(5432),
-            data_dir,
-            socket_dir,
-            log_file,
+            data_dir: places.data_dir,
+            socket_dir: places.socket_dir,
+            log_file: places.log_file,
             postmaster: None,
             ended: false,
             recycled: false,
