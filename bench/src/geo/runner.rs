@@ -185,14 +185,7 @@ impl Plan {
         let done = match contender.variant {
             Variant::Xa => {
                 let xa = xa.context("the client was not made")?;
-                let time = Duration::from_secs(self.seconds);
-                xa.run(
-                    site,
-                    at,
-                    turn.round,
-                    (WARM_UP_JAVA, time),
-                    |clock, clients| self.watched(site, at, clock, || clients.finish()),
-                )
+                self.run_java(site, at, xa, turn.round)
             }
             _ => self.run_sessions(site, at, contender, turn.round),
         };
@@ -238,6 +231,13 @@ impl Plan {
             refusals: seen.refusals,
             believed_rtt_ms: site.cluster.believed_rtt()?,
             wrong: wrong.map(|error| format!("{error:#}")),
+        })
+    }
+
+    fn run_java(&self, site: &Site, at: &At, xa: &Xa, round: usize) -> Result<(Seen, Watched)> {
+        let times = (WARM_UP_JAVA, Duration::from_secs(self.seconds));
+        xa.run(site, at, round, times, |clock, clients| {
+            self.watched(site, at, clock, || clients.finish())
         })
     }
 
