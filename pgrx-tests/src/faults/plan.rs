@@ -201,48 +201,18 @@ impl Plan {
     /// The plan of a cycle with the faults of `kinds`.
     pub fn draw(seed: u64, cycle: u64, clients: usize, kinds: &[Fault]) -> Self {
         let rng = &mut rng(seed, cycle, PLANNER);
-        let mut any = |of: &[&'static str]| *of.choose(rng).expect("there is a choice");
-        let mut server = vec![
-            ("deadlock_timeout", any(&["10ms", "100ms", "100ms", "1s"])),
-            ("txn.max_hot_rows", any(&["1", "2", "1024", "1024"])),
-            ("max_wal_size", any(&["64MB", "1GB"])),
-            ("txn.range_window", any(&["on", "on", "off"])),
-            ("txn.range_slots", any(&["2", "32"])),
-        ];
-        let access_method = any(&["heap", "txn_heap"]);
+        let mut server = server_settings(rng);
+        let access_method = any(rng, &["heap", "txn_heap"]);
         // A slow flush: the time between early release and durability is long enough to be hit.
-        if any(&["slow", "as it is"]) == "slow" {
+        if any(rng, &["slow", "as it is"]) == "slow" {
             server.extend([("commit_delay", "3000"), ("commit_siblings", "0")]);
         }
-        let session = vec![
-            ("txn.hot_threshold", any(&["0", "1", "4"])),
-            ("txn.group_size", any(&["2", "8", "256"])),
-            ("txn.fair_every", any(&["1", "32"])),
-            (
-                "txn.follower_reads",
-                any(&["wait", "validated", "validated", "immediate"]),
-            ),
-            ("txn.follower_reads_backoff", any(&["0", "60s"])),
-            ("txn.early_visibility", any(&["on", "on", "off"])),
-            ("txn.combine_updates", any(&["on", "on", "off"])),
-            ("txn.lane", any(&["on", "on", "auto"])),
-            ("txn.lane_threshold", any(&["0", "1", "8"])),
-            ("txn.reschedule", any(&["off", "on"])),
-        ];
+        let session = session_settings(rng);
         let group_share = *[100, 100, 100, 80, 50]
             .choose(rng)
             .expect("there is a choice");
         let rest = 100 - group_share;
-        let mut weights: Vec<u32> = Kind::ALL.iter().map(|_| rng.random_range(0..=4)).collect();
-        // Updates are combined where they wait for each other and for little else.
-        if rng.random_bool(0.4) {
-            weights[Kind::Auto as usize] = 200;
-        }
-        if access_method == "heap" {
-            for kind in VALIDATED {
-                weights[kind as usize] = 0;
-            }
-        }
+        let weights = weights(rng, access_method);
         let mut share = |fault, most: u32| match kinds.contains(&fault) {
             true => rng.random_range(0..=most),
             false => 0,
@@ -326,6 +296,55 @@ impl Plan {
             list.join(" ")
         )
     }
+}
+
+fn any(rng: &mut SmallRng, of: &[&'static str]) -> &'static str {
+    of.choose(rng).expect("there is a choice")
+}
+
+fn server_settings(rng: &mut SmallRng) -> Vec<(&'static str, &'static str)> {
+    let mut any = |of| any(rng, of);
+    vec![
+        ("deadlock_timeout", any(&["10ms", "100ms", "100ms", "1s"])),
+        ("txn.max_hot_rows", any(&["1", "2", "1024", "1024"])),
+        ("max_wal_size", any(&["64MB", "1GB"])),
+        ("txn.range_window", any(&["on", "on", "off"])),
+        ("txn.range_slots", any(&["2", "32"])),
+    ]
+}
+
+fn session_settings(rng: &mut SmallRng) -> Vec<(&'static str, &'static str)> {
+    let mut any = |of| any(rng, of);
+    vec![
+        ("txn.hot_threshold", any(&["0", "1", "4"])),
+        ("txn.group_size", any(&["2", "8", "256"])),
+        ("txn.fair_every", any(&["1", "32"])),
+        (
+            "txn.follower_reads",
+            any(&["wait", "validated", "validated", "immediate"]),
+        ),
+        ("txn.follower_reads_backoff", any(&["0", "60s"])),
+        ("txn.early_visibility", any(&["on", "on", "off"])),
+        ("txn.combine_updates", any(&["on", "on", "off"])),
+        ("txn.lane", any(&["on", "on", "auto"])),
+        ("txn.lane_threshold", any(&["0", "1", "8"])),
+        ("txn.reschedule", any(&["off", "on"])),
+    ]
+}
+
+/// How often each kind of transaction comes with tables of that access method.
+fn weights(rng: &mut SmallRng, access_method: &str) -> Vec<u32> {
+    let mut weights: Vec<u32> = Kind::ALL.iter().map(|_| rng.random_range(0..=4)).collect();
+    // Updates are combined where they wait for each other and for little else.
+    if rng.random_bool(0.4) {
+        weights[Kind::Auto as usize] = 200;
+    }
+    if access_method == "heap" {
+        for kind in VALIDATED {
+            weights[kind as usize] = 0;
+        }
+    }
+    weights
 }
 
 /// One kill -9 in each cycle if that is allowed, and up to four others.

@@ -49,19 +49,7 @@ impl Stock {
             tally.left_out += 1;
             return Ok(Vec::new());
         };
-        let mut steps = replayed.steps.iter_mut();
-        for step in steps.by_ref().filter(|step| step.sql.starts_with(DECLARES)) {
-            // With `txn.lane = auto` it may not have been worth while.
-            let is_refused = |event: &Event| {
-                let rows = match &event.answer {
-                    Some(Answer::Done { rows, .. }) => rows.as_slice(),
-                    _ => &[],
-                };
-                schedule.steps[event.step].id == step.id && rows == ["f"]
-            };
-            let is_taken = !run.events.iter().any(is_refused);
-            step.sql = format!("SELECT {is_taken}");
-        }
+        replace_declarations(&mut replayed, schedule, run);
         let group = schedule.seed / SAME_TABLES;
         if self.tables != Some(group) {
             self.stage.control.batch_execute(&replayed.schema.sql())?;
@@ -71,31 +59,7 @@ impl Stock {
         if again.hang.is_some() || again.lost.is_some() {
             anyhow::bail!("the replay without the library does not end");
         }
-        let mut findings = Vec::new();
-        let mut same = again.events.iter().all(|event| !event.waited);
-        for event in &again.events {
-            let step = &replayed.steps[event.step];
-            let Some(before) = run
-                .events
-                .iter()
-                .find(|event| schedule.steps[event.step].id == step.id)
-            else {
-                continue;
-            };
-            same &= is_done(event.answer.as_ref())
-                && versions(before.answer.as_ref()) == versions(event.answer.as_ref());
-            if same && !tells_the_same(before.answer.as_ref(), event.answer.as_ref()) {
-                findings.push(Finding {
-                    rule: "not as in stock",
-                    text: format!(
-                        "{:?}, but in stock PostgreSQL {:?}",
-                        before.answer, event.answer
-                    ),
-                    step: Some(step.id),
-                });
-                same = false;
-            }
-        }
+        let (mut same, mut findings) = compare((schedule, run), (&replayed, &again));
         if same {
             let stock = contents(&mut self.stage.control, &schedule.schema)?;
             if stock != end.contents {
@@ -119,6 +83,56 @@ impl Stock {
         }
         Ok(findings)
     }
+}
+
+/// Puts in the place of each declaration what the server with the library has answered to it.
+fn replace_declarations(replayed: &mut Schedule, schedule: &Schedule, run: &Run) {
+    let declares = |step: &&mut Step| step.sql.starts_with(DECLARES);
+    for step in replayed.steps.iter_mut().filter(declares) {
+        // With `txn.lane = auto` it may not have been worth while.
+        let is_refused = |event: &Event| {
+            let rows = match &event.answer {
+                Some(Answer::Done { rows, .. }) => rows.as_slice(),
+                _ => &[],
+            };
+            schedule.steps[event.step].id == step.id && rows == ["f"]
+        };
+        let is_taken = !run.events.iter().any(is_refused);
+        step.sql = format!("SELECT {is_taken}");
+    }
+}
+
+/// Whether the run without the library has told what the first run has told; and a finding if it
+/// has told something else although both went the same way.
+fn compare(first: (&Schedule, &Run), second: (&Schedule, &Run)) -> (bool, Vec<Finding>) {
+    let (schedule, run) = first;
+    let (replayed, again) = second;
+    let mut findings = Vec::new();
+    let mut same = again.events.iter().all(|event| !event.waited);
+    for event in &again.events {
+        let step = &replayed.steps[event.step];
+        let Some(before) = run
+            .events
+            .iter()
+            .find(|event| schedule.steps[event.step].id == step.id)
+        else {
+            continue;
+        };
+        same &= is_done(event.answer.as_ref())
+            && versions(before.answer.as_ref()) == versions(event.answer.as_ref());
+        if same && !tells_the_same(before.answer.as_ref(), event.answer.as_ref()) {
+            findings.push(Finding {
+                rule: "not as in stock",
+                text: format!(
+                    "{:?}, but in stock PostgreSQL {:?}",
+                    before.answer, event.answer
+                ),
+                step: Some(step.id),
+            });
+            same = false;
+        }
+    }
+    (same, findings)
 }
 
 fn is_done(answer: Option<&Answer>) -> bool {

@@ -202,6 +202,24 @@ impl Table {
                 "CREATE DOMAIN dom_{name} AS bigint CHECK (is_fine(VALUE));"
             );
         }
+        self.create_table(sql);
+        self.create_children(sql);
+        if let Some(label) = self.label {
+            let _ = write!(sql, "SECURITY LABEL FOR txn ON TABLE {name} IS '{label}';");
+        }
+        if self.indexed {
+            let _ = write!(sql, "CREATE INDEX ON {name} (ix);");
+        }
+        if self.expression {
+            let _ = write!(sql, "CREATE INDEX ON {name} (shown(w));");
+        }
+        let _ = write!(sql, "CREATE VIEW v{name} AS SELECT * FROM {name};");
+        self.create_triggers(sql);
+        self.create_rights(sql);
+    }
+
+    fn create_table(&self, sql: &mut String) {
+        let name = self.name;
         let val = match self.domain {
             true => format!("dom_{name}"),
             false => "bigint".to_owned(),
@@ -237,6 +255,11 @@ impl Table {
             kind = self.key.type_name(),
             columns = self.key_columns(),
         );
+    }
+
+    /// Its partitions, or the table that inherits from it.
+    fn create_children(&self, sql: &mut String) {
+        let name = self.name;
         match self.shape {
             Shape::Plain => {}
             Shape::Partitioned => {
@@ -256,17 +279,11 @@ impl Table {
                 );
             }
         }
-        if let Some(label) = self.label {
-            let _ = write!(sql, "SECURITY LABEL FOR txn ON TABLE {name} IS '{label}';");
-        }
-        if self.indexed {
-            let _ = write!(sql, "CREATE INDEX ON {name} (ix);");
-        }
-        if self.expression {
-            let _ = write!(sql, "CREATE INDEX ON {name} (shown(w));");
-        }
-        let _ = write!(sql, "CREATE VIEW v{name} AS SELECT * FROM {name};");
-        self.create_triggers(sql);
+    }
+
+    /// What others than the owner may read.
+    fn create_rights(&self, sql: &mut String) {
+        let name = self.name;
         if self.column_rights {
             let _ = write!(sql, "GRANT SELECT (val, n) ON {name} TO fz_other;");
         } else if self.policy {

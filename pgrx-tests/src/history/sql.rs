@@ -35,63 +35,38 @@ pub fn execute(worker: &mut Worker, step: &Step) -> Result<Op, Error> {
             Op::Scan { table, range, rows }
         }
         Step::Insert { table, key, value } => {
-            let sql = format!("INSERT INTO ranges_{table} (key, val) VALUES ($1, $2)");
-            worker.execute(&sql, &[&key, &(value as i64)])?;
+            insert(worker, table, key, value)?;
             Op::Insert { table, key, value }
         }
-        Step::Upsert { table, key, value } => {
-            let sql = format!(
-                "INSERT INTO ranges_{table} AS r (key, val) VALUES ($1, $2) ON CONFLICT (key) \
-                 DO UPDATE SET prev = r.val, val = excluded.val RETURNING prev"
-            );
-            let replaced = told(worker, &sql, &[&key, &(value as i64)])?;
-            Op::Upsert {
-                table,
-                key,
-                value,
-                replaced,
-            }
-        }
-        Step::Update { table, key, value } => {
-            let sql = format!(
-                "UPDATE ranges_{table} SET prev = val, val = $2 WHERE key = $1 RETURNING prev"
-            );
-            let replaced = told(worker, &sql, &[&key, &(value as i64)])?;
-            Op::Update {
-                table,
-                key,
-                value,
-                replaced,
-            }
-        }
-        Step::Delete { table, key } => {
-            let sql = format!("DELETE FROM ranges_{table} WHERE key = $1 RETURNING val");
-            let removed = told(worker, &sql, &[&key])?;
-            Op::Delete {
-                table,
-                key,
-                removed,
-            }
-        }
+        Step::Upsert { table, key, value } => Op::Upsert {
+            table,
+            key,
+            value,
+            replaced: upsert(worker, table, key, value)?,
+        },
+        Step::Update { table, key, value } => Op::Update {
+            table,
+            key,
+            value,
+            replaced: update(worker, table, key, value)?,
+        },
+        Step::Delete { table, key } => Op::Delete {
+            table,
+            key,
+            removed: delete(worker, table, key)?,
+        },
         Step::Rekey {
             table,
             from,
             to,
             value,
-        } => {
-            let sql = format!(
-                "UPDATE ranges_{table} SET key = $2, prev = val, val = $3 WHERE key = $1 \
-                 RETURNING prev"
-            );
-            let replaced = told(worker, &sql, &[&from, &to, &(value as i64)])?;
-            Op::Rekey {
-                table,
-                from,
-                to,
-                value,
-                replaced,
-            }
-        }
+        } => Op::Rekey {
+            table,
+            from,
+            to,
+            value,
+            replaced: rekey(worker, table, (from, to), value)?,
+        },
     })
 }
 
@@ -127,6 +102,47 @@ fn read_list(worker: &mut Worker, list: u32) -> Result<Op, Error> {
         list,
         values: values.into_iter().map(|value| value as Value).collect(),
     })
+}
+
+fn insert(worker: &mut Worker, table: u32, key: i64, value: Value) -> Result<(), Error> {
+    let sql = format!("INSERT INTO ranges_{table} (key, val) VALUES ($1, $2)");
+    worker.execute(&sql, &[&key, &(value as i64)])?;
+    Ok(())
+}
+
+/// What it has replaced.
+fn upsert(worker: &mut Worker, table: u32, key: i64, value: Value) -> Result<Option<Value>, Error> {
+    let sql = format!(
+        "INSERT INTO ranges_{table} AS r (key, val) VALUES ($1, $2) ON CONFLICT (key) \
+         DO UPDATE SET prev = r.val, val = excluded.val RETURNING prev"
+    );
+    told(worker, &sql, &[&key, &(value as i64)])
+}
+
+/// What it has replaced, if the row was there.
+fn update(worker: &mut Worker, table: u32, key: i64, value: Value) -> Result<Option<Value>, Error> {
+    let sql =
+        format!("UPDATE ranges_{table} SET prev = val, val = $2 WHERE key = $1 RETURNING prev");
+    told(worker, &sql, &[&key, &(value as i64)])
+}
+
+/// What it has removed.
+fn delete(worker: &mut Worker, table: u32, key: i64) -> Result<Option<Value>, Error> {
+    let sql = format!("DELETE FROM ranges_{table} WHERE key = $1 RETURNING val");
+    told(worker, &sql, &[&key])
+}
+
+/// What it has replaced, if the row was there.
+fn rekey(
+    worker: &mut Worker,
+    table: u32,
+    (from, to): (i64, i64),
+    value: Value,
+) -> Result<Option<Value>, Error> {
+    let sql = format!(
+        "UPDATE ranges_{table} SET key = $2, prev = val, val = $3 WHERE key = $1 RETURNING prev"
+    );
+    told(worker, &sql, &[&from, &to, &(value as i64)])
 }
 
 /// `first` of what the statement returns.

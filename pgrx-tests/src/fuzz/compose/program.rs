@@ -199,30 +199,7 @@ impl Draw<'_> {
             set.push("SET txn.range_occ = on");
         } else if kind <= FOLLOWS {
             mode.on = true;
-            set.push("SET txn.group_lock = on");
-            set.push(if self.chance(0.95) {
-                "SET txn.hot_threshold = 0"
-            } else {
-                "SET txn.hot_threshold = 1"
-            });
-            if self.chance(0.25) {
-                mode.immediate = true;
-                set.push("SET txn.follower_reads = immediate");
-            } else if self.chance(0.5) {
-                mode.asks_again = true;
-                set.push("SET txn.follower_reads_backoff = 0");
-            } else {
-                set.push("SET txn.follower_reads = wait");
-            }
-            if self.chance(0.1) {
-                set.push("SET txn.early_visibility = off");
-            }
-            if self.chance(0.15) {
-                set.push("SET txn.combine_updates = off");
-            }
-            if self.chance(0.1) {
-                set.push("SET txn.group_size = 2");
-            }
+            self.follow(&mut mode, &mut set);
         } else if kind < 78 {
             mode.on = true;
             set.push("SET txn.queue_lock = on");
@@ -238,6 +215,40 @@ impl Draw<'_> {
             mode.app_role = true;
             set.push("SET ROLE fz_app");
         }
+        self.plan(&mut set);
+        (mode, set.join("; "))
+    }
+
+    /// The settings of a transaction that follows others on hot rows.
+    fn follow(&mut self, mode: &mut Mode, set: &mut Vec<&'static str>) {
+        set.push("SET txn.group_lock = on");
+        set.push(if self.chance(0.95) {
+            "SET txn.hot_threshold = 0"
+        } else {
+            "SET txn.hot_threshold = 1"
+        });
+        if self.chance(0.25) {
+            mode.immediate = true;
+            set.push("SET txn.follower_reads = immediate");
+        } else if self.chance(0.5) {
+            mode.asks_again = true;
+            set.push("SET txn.follower_reads_backoff = 0");
+        } else {
+            set.push("SET txn.follower_reads = wait");
+        }
+        if self.chance(0.1) {
+            set.push("SET txn.early_visibility = off");
+        }
+        if self.chance(0.15) {
+            set.push("SET txn.combine_updates = off");
+        }
+        if self.chance(0.1) {
+            set.push("SET txn.group_size = 2");
+        }
+    }
+
+    /// The settings of the planner.
+    fn plan(&mut self, set: &mut Vec<&'static str>) {
         let scan = match self.chance(self.theme.by_index) {
             true => 0,
             false => self.rng.random_range(0..10),
@@ -250,6 +261,5 @@ impl Draw<'_> {
         if self.chance(self.theme.generic) {
             set.push("SET plan_cache_mode = force_generic_plan");
         }
-        (mode, set.join("; "))
     }
 }
