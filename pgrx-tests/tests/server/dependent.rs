@@ -6,6 +6,7 @@ use pgserver::Server;
 use postgres::Client;
 use txn_server_tests::{Background, grouped, int, physical_health, sqlstate, start_hot, text};
 
+const BUMP: &str = "UPDATE hot SET val = val + 1 WHERE id = 1";
 const TOTAL: &str = "
     CREATE FUNCTION total() RETURNS bigint STABLE LANGUAGE plpgsql AS
         $$ BEGIN RETURN (SELECT sum(val) FROM hot); END $$;
@@ -376,15 +377,12 @@ fn errors_of_every_class_wait() -> Result<()> {
     physical_health(&server, "hot", "id")
 }
 
-/// What happens outside of the transaction happens only once its predecessors have committed: in
-/// each kind of transaction, and whether the foreign server was used before or after the follow.
-#[test]
-fn effects_outside_wait() -> Result<()> {
-    let server = start_hot(1, &[])?;
-    let mut control = server.connect()?;
+/// Makes the foreign table `remote` of the table `there`, functions and a procedure that write
+/// there, and gives the call of dblink that does so, too.
+fn make_remote(server: &Server, control: &mut Client) -> Result<String> {
     let (host, port) = (server.host().display().to_string(), server.port());
-    let user = text(&mut control, "SELECT current_user::text")?;
-    let database = text(&mut control, "SELECT current_database()::text")?;
+    let user = text(control, "SELECT current_user::text")?;
+    let database = text(control, "SELECT current_database()::text")?;
     control.batch_execute(&format!(
         "CREATE EXTENSION postgres_fdw; CREATE EXTENSION dblink;
          CREATE TABLE there (val bigint);
@@ -396,55 +394,51 @@ fn effects_outside_wait() -> Result<()> {
          DECLARE v bigint;
          BEGIN
              INSERT INTO remote VALUES (0);
-             UPDATE hot SET val = val + 1 WHERE id = 1 RETURNING val INTO STRICT v;
+             {BUMP} RETURNING val INTO STRICT v;
              RETURN v;
          END $$;
          CREATE PROCEDURE take_and_commit() LANGUAGE plpgsql AS $$
          BEGIN
              INSERT INTO remote VALUES (0);
-             UPDATE hot SET val = val + 1 WHERE id = 1;
+             {BUMP};
              COMMIT;
          END $$;
          CREATE FUNCTION tell(v bigint) RETURNS text LANGUAGE sql AS $$ SELECT
              dblink_exec('host={host} port={port} dbname={database} user={user}',
                          'INSERT INTO there VALUES (' || v || ')') $$"
     ))?;
-    let dblink = format!(
+    Ok(format!(
         "dblink_exec('host={host} port={port} dbname={database} user={user}', \
          'INSERT INTO there VALUES (1)')"
-    );
+    ))
+}
+
+/// What happens outside of the transaction happens only once its predecessors have committed: in
+/// each kind of transaction, and whether the foreign server was used before or after the follow.
+#[test]
+fn effects_outside_wait() -> Result<()> {
+    let server = start_hot(1, &[])?;
+    let mut control = server.connect()?;
+    let dblink = make_remote(&server, &mut control)?;
+    let remote = "INSERT INTO remote VALUES (0)";
     let statements = [
         "SELECT take()".to_owned(),
-        "DO $$ BEGIN INSERT INTO remote VALUES (0); \
-         UPDATE hot SET val = val + 1 WHERE id = 1; END $$"
-            .to_owned(),
+        format!("DO $$ BEGIN {remote}; {BUMP}; END $$"),
         "CALL take_and_commit()".to_owned(),
-        "INSERT INTO remote VALUES (0); UPDATE hot SET val = val + 1 WHERE id = 1".to_owned(),
-        "BEGIN; INSERT INTO remote VALUES (0); UPDATE hot SET val = val + 1 WHERE id = 1; COMMIT"
-            .to_owned(),
-        "UPDATE hot SET val = val + 1 WHERE id = 1; INSERT INTO remote VALUES (0)".to_owned(),
-        "UPDATE hot SET val = val + 1 WHERE id = 1 RETURNING tell(val)".to_owned(),
-        format!(
-            "DO $$ DECLARE t text; BEGIN UPDATE hot SET val = val + 1 WHERE id = 1; \
-             t := {}; END $$",
-            dblink
-        ),
-        format!(
-            "DO $$ BEGIN UPDATE hot SET val = val + 1 WHERE id = 1; \
-             IF {dblink} = 'INSERT 0 1' THEN NULL; END IF; END $$"
-        ),
+        format!("{remote}; {BUMP}"),
+        format!("BEGIN; {remote}; {BUMP}; COMMIT"),
+        format!("{BUMP}; {remote}"),
+        format!("{BUMP} RETURNING tell(val)"),
+        format!("DO $$ DECLARE t text; BEGIN {BUMP}; t := {dblink}; END $$"),
+        format!("DO $$ BEGIN {BUMP}; IF {dblink} = 'INSERT 0 1' THEN NULL; END IF; END $$"),
         format!(
             "DO $$ DECLARE n int := 0; BEGIN WHILE n < 1 OR {dblink} IS NULL LOOP n := n + 1; \
-             UPDATE hot SET val = val + 1 WHERE id = 1; END LOOP; END $$"
+             {BUMP}; END LOOP; END $$"
         ),
-        format!("BEGIN; UPDATE hot SET val = val + 1 WHERE id = 1; SELECT {dblink}; COMMIT"),
+        format!("BEGIN; {BUMP}; SELECT {dblink}; COMMIT"),
+        format!("BEGIN; DECLARE c CURSOR FOR SELECT {dblink}; {BUMP}; FETCH c; COMMIT"),
         format!(
-            "BEGIN; DECLARE c CURSOR FOR SELECT {dblink}; \
-             UPDATE hot SET val = val + 1 WHERE id = 1; FETCH c; COMMIT"
-        ),
-        format!(
-            "BEGIN; UPDATE hot SET val = val + 1 WHERE id = 1; \
-             COPY (SELECT 1) TO PROGRAM 'cat > /dev/null'; SELECT {dblink}; COMMIT"
+            "BEGIN; {BUMP}; COPY (SELECT 1) TO PROGRAM 'cat > /dev/null'; SELECT {dblink}; COMMIT"
         ),
     ];
     for statement in statements {
@@ -465,20 +459,19 @@ fn effects_outside_wait() -> Result<()> {
 /// for the commit.
 #[test]
 fn deferred_checks_wait_without_a_block() -> Result<()> {
-    let bump = "UPDATE hot SET val = val + 1 WHERE id = 1";
     let ways = [
-        format!("INSERT INTO note VALUES (7); {bump}"),
-        format!("INSERT INTO note VALUES (7); {bump}; SELECT 1"),
-        format!("DO $$ BEGIN INSERT INTO note VALUES (7); {bump}; END $$"),
+        format!("INSERT INTO note VALUES (7); {BUMP}"),
+        format!("INSERT INTO note VALUES (7); {BUMP}; SELECT 1"),
+        format!("DO $$ BEGIN INSERT INTO note VALUES (7); {BUMP}; END $$"),
         "CALL bump()".to_owned(),
-        format!("COPY note FROM PROGRAM 'echo 7'; {bump}"),
+        format!("COPY note FROM PROGRAM 'echo 7'; {BUMP}"),
     ];
     let server = start_hot(1, &[])?;
     server.connect()?.batch_execute(&format!(
         "CREATE TABLE note (n int UNIQUE DEFERRABLE INITIALLY DEFERRED);
          INSERT INTO note VALUES (7);
          CREATE PROCEDURE bump() LANGUAGE plpgsql AS
-             $$ BEGIN INSERT INTO note VALUES (7); {bump}; END $$"
+             $$ BEGIN INSERT INTO note VALUES (7); {BUMP}; END $$"
     ))?;
     for way in ways {
         let mut pair = Pair::leading(&server)?;

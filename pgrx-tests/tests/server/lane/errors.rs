@@ -170,32 +170,7 @@ fn declarations_of_procedures() -> Result<()> {
          CREATE FUNCTION f(a int) RETURNS int LANGUAGE sql RETURN a;
          CREATE ROLE other",
     )?;
-    let cases = [
-        ("'nothing(int)', ARRAY['account(1)']", "42883"),
-        ("'f(int)', ARRAY['account($1)']", "42809"),
-        ("'many(int[], text)', ARRAY['account($3)']", "22023"),
-        ("'many(int[], text)', ARRAY['account($2)']", "22023"),
-        ("'many(int[], text)', ARRAY['account($1)']", "22023"),
-        (
-            "'many(int[], text)', ARRAY['account($1[*])', 'account($0)']",
-            "22023",
-        ),
-        ("'many(int[], text)', ARRAY['account(x)']", "22P02"),
-        ("'many(int[], text)', ARRAY['nothing($1[*])']", "42P01"),
-    ];
-    for (arguments, code) in cases {
-        refused(
-            &mut client,
-            &format!("SELECT txn.declare_procedure({arguments})"),
-            code,
-        )?;
-    }
-    refused(
-        &mut client,
-        "BEGIN; SET LOCAL ROLE other; \
-         SELECT txn.declare_procedure('many(int[], text)', ARRAY['account(1)'])",
-        "42501",
-    )?;
+    procedures_that_declare_nothing(&mut client)?;
     client.batch_execute(
         "SELECT txn.declare_procedure('many(int[], text)', ARRAY['account($1[*])'], \
          ARRAY['account(\"2\")'])",
@@ -212,19 +187,7 @@ fn declarations_of_procedures() -> Result<()> {
     let declared = text(&mut client, declared)?;
     ensure!(declared == "1 write, 2 read, 7 write", "{declared}");
     client.batch_execute("ROLLBACK")?;
-    for label in ["writes: account", "mode=group", "reads: a.b.c.d(\"1\")"] {
-        let sql = format!("SECURITY LABEL FOR txn ON PROCEDURE many IS '{label}'");
-        let told = client.batch_execute(&sql);
-        ensure!(
-            ["22023", "42601", "42602"].contains(&sqlstate(&told).as_str()),
-            "{label}: {told:?}"
-        );
-    }
-    refused(
-        &mut client,
-        "SECURITY LABEL FOR txn ON FUNCTION f IS 'writes: account(1)'",
-        "42809",
-    )?;
+    labels_that_declare_nothing(&mut client)?;
     client.batch_execute("SELECT txn.declare_procedure('many(int[], text)')")?;
     ensure!(
         int(
@@ -244,6 +207,102 @@ fn declarations_of_procedures() -> Result<()> {
     Ok(())
 }
 
+fn procedures_that_declare_nothing(client: &mut Client) -> Result<()> {
+    let cases = [
+        ("'nothing(int)', ARRAY['account(1)']", "42883"),
+        ("'f(int)', ARRAY['account($1)']", "42809"),
+        ("'many(int[], text)', ARRAY['account($3)']", "22023"),
+        ("'many(int[], text)', ARRAY['account($2)']", "22023"),
+        ("'many(int[], text)', ARRAY['account($1)']", "22023"),
+        (
+            "'many(int[], text)', ARRAY['account($1[*])', 'account($0)']",
+            "22023",
+        ),
+        ("'many(int[], text)', ARRAY['account(x)']", "22P02"),
+        ("'many(int[], text)', ARRAY['nothing($1[*])']", "42P01"),
+    ];
+    for (arguments, code) in cases {
+        refused(
+            client,
+            &format!("SELECT txn.declare_procedure({arguments})"),
+            code,
+        )?;
+    }
+    refused(
+        client,
+        "BEGIN; SET LOCAL ROLE other; \
+         SELECT txn.declare_procedure('many(int[], text)', ARRAY['account(1)'])",
+        "42501",
+    )
+}
+
+fn labels_that_declare_nothing(client: &mut Client) -> Result<()> {
+    for label in ["writes: account", "mode=group", "reads: a.b.c.d(\"1\")"] {
+        let sql = format!("SECURITY LABEL FOR txn ON PROCEDURE many IS '{label}'");
+        let told = client.batch_execute(&sql);
+        ensure!(
+            ["22023", "42601", "42602"].contains(&sqlstate(&told).as_str()),
+            "{label}: {told:?}"
+        );
+    }
+    refused(
+        client,
+        "SECURITY LABEL FOR txn ON FUNCTION f IS 'writes: account(1)'",
+        "42809",
+    )
+}
+
+/// Calls with arguments and in transactions of all sorts, and how many of them are skipped.
+const BY_ARGUMENTS_AND_TRANSACTIONS: [(&str, i64); 7] = [
+    ("CALL bump(1)", 0),
+    ("CALL bump(1 + 1, 3::smallint::int)", 0),
+    ("CALL bump((random() * 0)::int + 1)", 1),
+    ("BEGIN; CALL bump(1); CALL bump(2); COMMIT", 1),
+    ("BEGIN; SAVEPOINT a; CALL bump(1); COMMIT", 1),
+    (
+        "BEGIN ISOLATION LEVEL SERIALIZABLE; CALL bump(1); COMMIT",
+        1,
+    ),
+    (
+        "BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT 1; CALL bump(1); COMMIT",
+        1,
+    ),
+];
+
+/// Calls where the table is there or not, where the lane is on or not, and by all sorts of roles;
+/// how many of them are skipped.
+const BY_TABLES_AND_ROLES: [(&str, i64); 9] = [
+    ("CALL touch(1)", 0),
+    ("ALTER TABLE moved RENAME TO gone ;; CALL touch(1)", 1),
+    ("ALTER TABLE gone RENAME TO moved ;; CALL touch(1)", 0),
+    // Nested ones, and those with the lane off, are not where anything could be declared.
+    ("DO 'BEGIN CALL bump(1); END'", 0),
+    ("SET txn.lane = off; CALL bump(1); RESET txn.lane", 0),
+    (
+        "CREATE ROLE caller ;; SET ROLE caller ;; CALL touch(1) ;; RESET ROLE",
+        1,
+    ),
+    (
+        "ALTER PROCEDURE touch SECURITY DEFINER ;; SET ROLE caller ;; CALL touch(1) ;; RESET ROLE",
+        0,
+    ),
+    // What is not the caller's business raises nothing: a schema, a right to execute, row security.
+    (
+        "CREATE SCHEMA inner_one ;; ALTER TABLE moved SET SCHEMA inner_one ;; \
+         SECURITY LABEL FOR txn ON PROCEDURE touch IS 'writes: inner_one.moved($1)' ;; \
+         SET ROLE caller ;; CALL touch(1) ;; RESET ROLE",
+        0,
+    ),
+    (
+        "SECURITY LABEL FOR txn ON PROCEDURE touch IS 'writes: other_base.inner_one.moved($1)' ;; \
+         CALL touch(1)",
+        1,
+    ),
+];
+
+/// An argument that changes something is evaluated once.
+const ONCE: (&str, i64) = ("CREATE SEQUENCE once ;; CALL bump(nextval('once')::int)", 1);
+
 /// A CALL whose declaration cannot be used runs as any other, and is counted.
 #[test]
 fn calls_that_cannot_declare() -> Result<()> {
@@ -254,79 +313,19 @@ fn calls_that_cannot_declare() -> Result<()> {
          CREATE PROCEDURE touch(a int) LANGUAGE sql AS 'SELECT 1';
          SELECT txn.declare_procedure('touch(int)', ARRAY['moved($1)'])",
     )?;
+    let cases = BY_ARGUMENTS_AND_TRANSACTIONS.into_iter();
     let mut skipped = 0;
-    let mut expect = |client: &mut Client, sql: &str, more: i64| -> Result<()> {
+    for (sql, more) in cases.chain(BY_TABLES_AND_ROLES).chain([ONCE]) {
         for statement in sql.split(" ;; ") {
             client.batch_execute(statement)?;
         }
         skipped += more;
-        let counted = int(client, "SELECT lane_skipped FROM txn.stats")?;
+        let counted = int(&mut client, "SELECT lane_skipped FROM txn.stats")?;
         ensure!(
             counted == skipped,
             "{sql}: {counted} skipped, not {skipped}"
         );
-        Ok(())
-    };
-    expect(&mut client, "CALL bump(1)", 0)?;
-    expect(&mut client, "CALL bump(1 + 1, 3::smallint::int)", 0)?;
-    expect(&mut client, "CALL bump((random() * 0)::int + 1)", 1)?;
-    expect(&mut client, "BEGIN; CALL bump(1); CALL bump(2); COMMIT", 1)?;
-    expect(&mut client, "BEGIN; SAVEPOINT a; CALL bump(1); COMMIT", 1)?;
-    expect(
-        &mut client,
-        "BEGIN ISOLATION LEVEL SERIALIZABLE; CALL bump(1); COMMIT",
-        1,
-    )?;
-    expect(
-        &mut client,
-        "BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT 1; CALL bump(1); COMMIT",
-        1,
-    )?;
-    expect(&mut client, "CALL touch(1)", 0)?;
-    expect(
-        &mut client,
-        "ALTER TABLE moved RENAME TO gone ;; CALL touch(1)",
-        1,
-    )?;
-    expect(
-        &mut client,
-        "ALTER TABLE gone RENAME TO moved ;; CALL touch(1)",
-        0,
-    )?;
-    // Nested ones, and those with the lane off, are not where anything could be declared.
-    expect(&mut client, "DO 'BEGIN CALL bump(1); END'", 0)?;
-    expect(
-        &mut client,
-        "SET txn.lane = off; CALL bump(1); RESET txn.lane",
-        0,
-    )?;
-    expect(
-        &mut client,
-        "CREATE ROLE caller ;; SET ROLE caller ;; CALL touch(1) ;; RESET ROLE",
-        1,
-    )?;
-    expect(
-        &mut client,
-        "ALTER PROCEDURE touch SECURITY DEFINER ;; SET ROLE caller ;; CALL touch(1) ;; RESET ROLE",
-        0,
-    )?;
-    // What is not the caller's business raises nothing: a schema, a right to execute, row security.
-    expect(
-        &mut client,
-        "CREATE SCHEMA inner_one ;; ALTER TABLE moved SET SCHEMA inner_one ;; \
-         SECURITY LABEL FOR txn ON PROCEDURE touch IS 'writes: inner_one.moved($1)' ;; \
-         SET ROLE caller ;; CALL touch(1) ;; RESET ROLE",
-        0,
-    )?;
-    expect(
-        &mut client,
-        "SECURITY LABEL FOR txn ON PROCEDURE touch IS 'writes: other_base.inner_one.moved($1)' ;; \
-         CALL touch(1)",
-        1,
-    )?;
-    // An argument that changes something is evaluated once.
-    let once = "CREATE SEQUENCE once ;; CALL bump(nextval('once')::int)";
-    expect(&mut client, once, 1)?;
+    }
     ensure!(int(&mut client, "SELECT last_value FROM once")? == 1);
     client.batch_execute("REVOKE EXECUTE ON PROCEDURE touch FROM PUBLIC")?;
     client.batch_execute("SET ROLE caller")?;

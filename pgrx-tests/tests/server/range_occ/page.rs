@@ -86,16 +86,7 @@ impl Page {
             let Some(line) = line.strip_prefix("| `") else {
                 continue;
             };
-            let mut cells = [const { None }; 4];
-            let mut at = 0;
-            // What stands in backticks, and as many columns further as there are bars in between.
-            for (n, piece) in line.split('`').enumerate() {
-                match n % 2 {
-                    0 => *cells.get_mut(at).context("too many cells")? = Some(piece.to_owned()),
-                    _ => at += piece.matches('|').count(),
-                }
-            }
-            let [read, changes, harmless, plan] = cells;
+            let [read, changes, harmless, plan] = cells(line)?;
             ensure!(
                 changes.is_some() || harmless.is_some(),
                 "line {}: nothing is written",
@@ -117,6 +108,20 @@ impl Page {
         );
         Ok(page)
     }
+}
+
+/// The cells of a line of a table behind its first backtick: what stands in backticks, and as many
+/// columns further as there are bars in between.
+fn cells(line: &str) -> Result<[Option<String>; 4]> {
+    let mut cells = [const { None }; 4];
+    let mut at = 0;
+    for (n, piece) in line.split('`').enumerate() {
+        match n % 2 {
+            0 => *cells.get_mut(at).context("too many cells")? = Some(piece.to_owned()),
+            _ => at += piece.matches('|').count(),
+        }
+    }
+    Ok(cells)
 }
 
 /// Lines `name = value`.
