@@ -238,8 +238,7 @@ unsafe fn apply_all(
     form: &Form,
     update: Update,
 ) {
-    // SAFETY: by `lead`'s contract. Expressions with a form and constraints that were found
-    // portable leave nothing behind when they fail with an error about data.
+    // SAFETY: by `lead`'s contract.
     unsafe {
         let own = form::Arguments::save(form, query);
         let mut is_too_long = false;
@@ -257,25 +256,11 @@ unsafe fn apply_all(
             let bytes: [u8; ARGUMENT_BYTES] = ARGUMENTS.get(adopted.arguments);
             let bytes = &bytes[..adopted.arguments.length];
             update.keep(slot);
-            let mut applied = Applied::OtherRow;
-            let mut returned = None;
-            let failed = catching(
-                || {
-                    if own.replace(form, query, bytes).is_some() {
-                        applied = update.apply();
-                    }
-                    if applied == Applied::Changed && form.returns() {
-                        returned = form.pack_returned(update.return_row(slot));
-                    }
-                },
-                |code| {
-                    let is_about_data = !NOT_ABOUT_DATA.iter().any(|class| code.starts_with(class));
-                    if !is_about_data {
-                        own.restore(form, query);
-                    }
-                    is_about_data
-                },
-            );
+            let Attempt {
+                failed,
+                applied,
+                returned,
+            } = attempt(slot, query, form, update, &own, bytes);
             if !failed && applied == Applied::Changed && form.returns() && returned.is_none() {
                 is_too_long = true;
                 let until = process::now() + REMEMBER_US;
@@ -303,6 +288,54 @@ unsafe fn apply_all(
             }
         }
         own.restore(form, query);
+    }
+}
+
+/// What came of an adopted update. If it has failed, the rest says nothing.
+struct Attempt {
+    failed: bool,
+    applied: Applied,
+    /// What it returns, if it does and that is not too long.
+    returned: Option<form::Returned>,
+}
+
+/// Applies an adopted update to the row that was kept, with its arguments in the place of our own.
+#[inline]
+unsafe fn attempt(
+    slot: *mut pg_sys::TupleTableSlot,
+    query: *mut pg_sys::QueryDesc,
+    form: &Form,
+    update: Update,
+    own: &form::Arguments,
+    arguments: &[u8],
+) -> Attempt {
+    let mut applied = Applied::OtherRow;
+    let mut returned = None;
+    // SAFETY: by `lead`'s contract. Expressions with a form and constraints that were found
+    // portable leave nothing behind when they fail with an error about data.
+    let failed = unsafe {
+        catching(
+            || {
+                if own.replace(form, query, arguments).is_some() {
+                    applied = update.apply();
+                }
+                if applied == Applied::Changed && form.returns() {
+                    returned = form.pack_returned(update.return_row(slot));
+                }
+            },
+            |code| {
+                let is_about_data = !NOT_ABOUT_DATA.iter().any(|class| code.starts_with(class));
+                if !is_about_data {
+                    own.restore(form, query);
+                }
+                is_about_data
+            },
+        )
+    };
+    Attempt {
+        failed,
+        applied,
+        returned,
     }
 }
 

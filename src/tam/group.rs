@@ -100,21 +100,7 @@ unsafe fn update_tuple(
         let page = Page::pin(rel, base.version);
         page.exclude();
         let fixed = [blocking, key, identity];
-        let mut old = fitting(rel, page, new, base, fixed);
-        if let Some(found) = old {
-            let inserter_cmin = (*found.t_data).t_choice.t_heap.t_field3.t_cid;
-            if raw::GetCurrentCommandId(true) < inserter_cmin {
-                page.unlock();
-                let reached = catch_up(inserter_cmin);
-                page.exclude();
-                old = if reached {
-                    fitting(rel, page, new, base, fixed)
-                } else {
-                    None
-                };
-            }
-        }
-        let outcome = match old {
+        let outcome = match fitting_caught_up(rel, page, new, base, fixed) {
             Some(mut old) => {
                 let indexes = if changes(rel, &mut old, new, summarized) {
                     TU_UpdateIndexes::TU_Summarizing
@@ -279,6 +265,34 @@ unsafe fn fitting(
             .iter()
             .all(|&set| !changes(rel, &mut old, new, set))
             .then_some(old)
+    }
+}
+
+/// As `fitting`, with our command counter brought up to the old version's cmin. For that the
+/// content is unlocked and locked exclusively again, and the version looked at once more.
+#[inline]
+unsafe fn fitting_caught_up(
+    rel: Relation,
+    page: Page,
+    new: pg_sys::HeapTuple,
+    base: &Base,
+    unchanged: [*mut Bitmapset; 3],
+) -> Option<pg_sys::HeapTupleData> {
+    // SAFETY: as in `update`.
+    unsafe {
+        let old = fitting(rel, page, new, base, unchanged)?;
+        let inserter_cmin = (*old.t_data).t_choice.t_heap.t_field3.t_cid;
+        if raw::GetCurrentCommandId(true) >= inserter_cmin {
+            return Some(old);
+        }
+        page.unlock();
+        let reached = catch_up(inserter_cmin);
+        page.exclude();
+        if reached {
+            fitting(rel, page, new, base, unchanged)
+        } else {
+            None
+        }
     }
 }
 
