@@ -184,16 +184,7 @@ pub fn run(
         .iter()
         .flat_map(|place| place.mappings.clone())
         .collect();
-    let mut is_complete = true;
-    let mut listing = Vec::new();
-    for place in places {
-        let up = (0..links.len())
-            .find(|&n| links[n].server.server == place.server && links[n].node().is_some());
-        match up {
-            Some(link) => listing.push((link, place)),
-            None => is_complete = false,
-        }
-    }
+    let (listing, mut is_complete) = up(links, places);
     let at: Vec<usize> = listing.iter().map(|one| one.0).collect();
     let first = list(links, &at, identity.coordinator);
     stop::at(stop::Point::GeoListed);
@@ -220,17 +211,8 @@ pub fn run(
             is_complete = false;
             continue;
         };
-        // A mapping that was dropped meanwhile belongs to none: whoever finds it ends it. All
-        // decisions are looked at, so it does not matter which server that is.
         let names = first.iter().chain(decided.iter().map(|row| &row.gid));
-        let orphans = names
-            .map(|gid| gid.mapping)
-            .filter(|mapping| !known.contains(mapping));
-        let scope = Scope {
-            coordinator: identity.coordinator,
-            incarnation: identity.incarnation,
-            mappings: place.mappings.iter().copied().chain(orphans).collect(),
-        };
+        let scope = scope(identity, &place, names, &known);
         let look = Look {
             server: place.server,
             link,
@@ -250,6 +232,40 @@ pub fn run(
     };
     finish(database, identity, &left, acknowledged);
     is_complete
+}
+
+/// The places whose nodes are up, each with the link that lists, and whether those are all.
+fn up(links: &mut [Link], places: Vec<Place>) -> (Vec<(usize, Place)>, bool) {
+    let mut is_complete = true;
+    let mut listing = Vec::new();
+    for place in places {
+        let up = (0..links.len())
+            .find(|&n| links[n].server.server == place.server && links[n].node().is_some());
+        match up {
+            Some(link) => listing.push((link, place)),
+            None => is_complete = false,
+        }
+    }
+    (listing, is_complete)
+}
+
+/// What the pass at that place is for.
+fn scope<'a>(
+    identity: &Identity,
+    place: &Place,
+    names: impl Iterator<Item = &'a Gid>,
+    known: &BTreeSet<u32>,
+) -> Scope {
+    // A mapping that was dropped meanwhile belongs to none: whoever finds it ends it. All
+    // decisions are looked at, so it does not matter which server that is.
+    let orphans = names
+        .map(|gid| gid.mapping)
+        .filter(|mapping| !known.contains(mapping));
+    Scope {
+        coordinator: identity.coordinator,
+        incarnation: identity.incarnation,
+        mappings: place.mappings.iter().copied().chain(orphans).collect(),
+    }
 }
 
 /// All servers and mappings have been dropped, and nobody can be asked. What all nodes have

@@ -74,16 +74,8 @@ unsafe fn has_quiet_parts(plan: *const Plan) -> bool {
                 is_quiet((*plan.cast::<pg_sys::ValuesScan>()).values_lists.cast())
             }
             NodeTag::T_SeqScan | NodeTag::T_LockRows | NodeTag::T_Material => true,
-            NodeTag::T_IndexScan => {
-                let scan = &*plan.cast::<pg_sys::IndexScan>();
-                is_quiet(scan.indexqualorig.cast()) && is_quiet(scan.indexorderbyorig.cast())
-            }
-            NodeTag::T_IndexOnlyScan => {
-                let scan = &*plan.cast::<pg_sys::IndexOnlyScan>();
-                is_quiet(scan.indexqual.cast())
-                    && is_quiet(scan.recheckqual.cast())
-                    && is_quiet(scan.indexorderby.cast())
-            }
+            NodeTag::T_IndexScan => is_index_scan_quiet(&*plan.cast()),
+            NodeTag::T_IndexOnlyScan => is_index_only_scan_quiet(&*plan.cast()),
             NodeTag::T_BitmapHeapScan => is_quiet(
                 (*plan.cast::<pg_sys::BitmapHeapScan>())
                     .bitmapqualorig
@@ -135,6 +127,20 @@ unsafe fn has_quiet_parts(plan: *const Plan) -> bool {
             NodeTag::T_ModifyTable => is_modification_quiet(&*plan.cast()),
             _ => false,
         }
+    }
+}
+
+unsafe fn is_index_scan_quiet(scan: &pg_sys::IndexScan) -> bool {
+    // SAFETY: as in `is_statement_quiet`.
+    unsafe { is_quiet(scan.indexqualorig.cast()) && is_quiet(scan.indexorderbyorig.cast()) }
+}
+
+unsafe fn is_index_only_scan_quiet(scan: &pg_sys::IndexOnlyScan) -> bool {
+    // SAFETY: as in `is_statement_quiet`.
+    unsafe {
+        is_quiet(scan.indexqual.cast())
+            && is_quiet(scan.recheckqual.cast())
+            && is_quiet(scan.indexorderby.cast())
     }
 }
 
