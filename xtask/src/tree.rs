@@ -11,7 +11,7 @@ const README_LINES: usize = 150;
 const SOURCE_LINES: usize = 502;
 const TEST_LINES: usize = 502;
 /// Lines of the longest function.
-const FUNCTION_LINES: usize = 89;
+const FUNCTION_LINES: usize = 69;
 const COLUMNS: usize = 100;
 /// Lines of Rust that are longer.
 const LONG_LINES: usize = 145;
