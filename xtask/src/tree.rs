@@ -160,6 +160,18 @@ fn readmes_name_all_files() {
     }
 }
 
+/// What has no `unsafe`, and so needs no Miri (docs/decisions/miri.md).
+const PURE_CRATES: [&str; 6] = ["geo", "history", "hotrow", "keyrange", "lane", "lookahead"];
+
+#[test]
+fn pure_crates_forbid_unsafe_code() {
+    for name in PURE_CRATES {
+        let manifest = text(&checkout().join("crates").join(name).join("Cargo.toml"));
+        let forbids = manifest.contains("\nunsafe_code = \"forbid\"\n");
+        assert!(forbids, "{name}");
+    }
+}
+
 /// Where Markdown's links lead, without what is not in the tree.
 fn links(page: &str) -> Vec<&str> {
     let mut fenced = false;
