@@ -1,6 +1,7 @@
 //! A CALL of a procedure with a declaration takes the keys before the procedure runs.
 
 use super::admit;
+use super::argument::{Found, argument};
 use super::declare::DEFINITIONS;
 use super::heat;
 use super::procedure::{self, Declared, Part, Plan};
@@ -8,11 +9,11 @@ use super::reschedule;
 use super::strict;
 use super::target;
 use crate::hotlock::memory;
-use crate::pg::{fastpath, nodes, raw, snapshot, xact};
+use crate::pg::{fastpath, raw, snapshot, xact};
 use crate::range_occ::{ordered, session, value};
 use ::lane::{Lane, Mode, Value};
 use keyrange::COLUMNS;
-use pgrx::pg_sys::{self, Datum, NodeTag, Oid};
+use pgrx::pg_sys::{self, Datum, Oid};
 use std::ffi::c_int;
 
 /// Before a CALL of the client's own runs. It takes the keys that the procedure declares, if it is
@@ -255,104 +256,6 @@ unsafe fn declare(part: &Part, arguments: &[Found]) -> bool {
         });
     }
     true
-}
-
-/// An argument of a CALL.
-#[derive(Clone, Copy)]
-enum Found {
-    Value(Datum, Oid),
-    Null,
-    /// It is known when the CALL computes it.
-    Unknown,
-}
-
-impl Found {
-    fn of(datum: Datum, is_null: bool, typ: Oid) -> Found {
-        if is_null {
-            return Found::Null;
-        }
-        // SAFETY: a catalog look-up.
-        Found::Value(datum, unsafe { raw::getBaseType(typ) })
-    }
-}
-
-/// # Safety
-/// As for `before`.
-unsafe fn argument(list: *const pg_sys::List, number: u16, params: pg_sys::ParamListInfo) -> Found {
-    let at = usize::from(number) - 1;
-    // SAFETY: by the contract.
-    unsafe {
-        if at >= nodes::length(list) {
-            return Found::Unknown;
-        }
-        let node = nodes::nth::<pg_sys::Node>(list, at);
-        let found = plain(node, params);
-        if !matches!(found, Found::Unknown) {
-            return found;
-        }
-        plain(folded(node, params), std::ptr::null_mut())
-    }
-}
-
-/// The value of a constant or a parameter.
-///
-/// # Safety
-/// An expression and its parameters.
-unsafe fn plain(node: *const pg_sys::Node, params: pg_sys::ParamListInfo) -> Found {
-    // SAFETY: nodes are read as what their tags say.
-    unsafe {
-        match nodes::tag(node) {
-            NodeTag::T_Const => {
-                let constant = &*node.cast::<pg_sys::Const>();
-                Found::of(
-                    constant.constvalue,
-                    constant.constisnull,
-                    constant.consttype,
-                )
-            }
-            NodeTag::T_RelabelType => {
-                let relabel = &*node.cast::<pg_sys::RelabelType>();
-                match plain(relabel.arg.cast(), params) {
-                    Found::Value(datum, _) => Found::of(datum, false, relabel.resulttype),
-                    other => other,
-                }
-            }
-            NodeTag::T_Param if !params.is_null() => {
-                let param = &*node.cast::<pg_sys::Param>();
-                let is_known = param.paramkind == pg_sys::ParamKind::PARAM_EXTERN
-                    && (*params).paramFetch.is_none()
-                    && (1..=(*params).numParams).contains(&param.paramid);
-                if !is_known {
-                    return Found::Unknown;
-                }
-                let given = &*(*params).params.as_ptr().add(param.paramid as usize - 1);
-                if given.ptype == param.paramtype {
-                    Found::of(given.value, given.isnull, given.ptype)
-                } else {
-                    Found::Unknown
-                }
-            }
-            _ => Found::Unknown,
-        }
-    }
-}
-
-/// The expression with its parameters put in and its immutable functions computed.
-///
-/// # Safety
-/// As for `plain`. An error in it is the one that the CALL itself would raise.
-unsafe fn folded(node: *mut pg_sys::Node, params: pg_sys::ParamListInfo) -> *const pg_sys::Node {
-    // SAFETY: eval_const_expressions looks at nothing else of the planner's state (clauses.c).
-    unsafe {
-        let room = |size: usize| raw::palloc0(size);
-        let global = room(size_of::<pg_sys::PlannerGlobal>()).cast::<pg_sys::PlannerGlobal>();
-        (*global).type_ = NodeTag::T_PlannerGlobal;
-        (*global).boundParams = params;
-        let root = room(size_of::<pg_sys::PlannerInfo>()).cast::<pg_sys::PlannerInfo>();
-        (*root).type_ = NodeTag::T_PlannerInfo;
-        (*root).glob = global;
-        raw::eval_const_expressions(root, node)
-    }
 }
 
 /// Calls `each` with the elements of an array that are not NULL.

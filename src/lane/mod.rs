@@ -1,6 +1,7 @@
 #![doc = include_str!("README.md")]
 
 pub mod admit;
+mod argument;
 pub mod beyond;
 pub mod call;
 mod declare;

@@ -28,6 +28,9 @@ unsafe extern "C-unwind" {
     pub fn eval_const_expressions(root: *mut PlannerInfo, node: *mut Node) -> *mut Node;
 
     // executor
+    pub fn CreateStandaloneExprContext() -> *mut ExprContext;
+    pub fn FreeExprContext(context: *mut ExprContext, is_commit: bool);
+    pub fn ExecInitExprWithParams(node: *mut Expr, params: ParamListInfo) -> *mut ExprState;
     pub fn ExecCheckPermissions(rtable: *mut List, infos: *mut List, raises: bool) -> bool;
     pub fn standard_ExecutorStart(query: *mut QueryDesc, eflags: c_int);
     pub fn standard_ExecutorRun(

@@ -1,0 +1,166 @@
+//! The arguments of a CALL, as far as they are known before it runs.
+
+use crate::pg::{nodes, raw};
+use pgrx::pg_sys::{self, Datum, NodeTag, Oid};
+
+/// An argument of a CALL.
+#[derive(Clone, Copy)]
+pub enum Found {
+    Value(Datum, Oid),
+    Null,
+    /// It is known when the CALL computes it.
+    Unknown,
+}
+
+impl Found {
+    fn of(datum: Datum, is_null: bool, typ: Oid) -> Found {
+        if is_null {
+            return Found::Null;
+        }
+        // SAFETY: a catalog look-up.
+        Found::Value(datum, unsafe { raw::getBaseType(typ) })
+    }
+}
+
+/// # Safety
+/// As for `before`.
+pub unsafe fn argument(
+    list: *const pg_sys::List,
+    number: u16,
+    params: pg_sys::ParamListInfo,
+) -> Found {
+    let at = usize::from(number) - 1;
+    // SAFETY: by the contract.
+    unsafe {
+        if at >= nodes::length(list) {
+            return Found::Unknown;
+        }
+        let node = nodes::nth::<pg_sys::Node>(list, at);
+        let found = plain(node, params);
+        if !matches!(found, Found::Unknown) {
+            return found;
+        }
+        if is_computable(node, params) {
+            return computed(node, params);
+        }
+        plain(folded(node, params), std::ptr::null_mut())
+    }
+}
+
+/// Whether the expression can be computed as it stands: it has nothing but constants, parameters
+/// that are known, array constructors, and immutable functions and operators. What else may be
+/// computed is for `folded`.
+///
+/// # Safety
+/// As for `plain`.
+unsafe fn is_computable(node: *const pg_sys::Node, params: pg_sys::ParamListInfo) -> bool {
+    // SAFETY: nodes are read as what their tags say; catalog look-ups.
+    unsafe {
+        let are = |list: *const pg_sys::List| {
+            let mut all = nodes::nodes(list);
+            all.all(|one| is_computable(one, params))
+        };
+        let is_immutable =
+            |function| raw::func_volatile(function) as u8 == pg_sys::PROVOLATILE_IMMUTABLE;
+        match nodes::tag(node) {
+            NodeTag::T_Const => true,
+            NodeTag::T_Param => !matches!(plain(node, params), Found::Unknown),
+            NodeTag::T_RelabelType => {
+                is_computable((*node.cast::<pg_sys::RelabelType>()).arg.cast(), params)
+            }
+            NodeTag::T_ArrayExpr => are((*node.cast::<pg_sys::ArrayExpr>()).elements),
+            NodeTag::T_FuncExpr => {
+                let call = &*node.cast::<pg_sys::FuncExpr>();
+                !call.funcretset && is_immutable(call.funcid) && are(call.args)
+            }
+            NodeTag::T_OpExpr => {
+                let call = &*node.cast::<pg_sys::OpExpr>();
+                let is_known = call.opfuncid != Oid::INVALID;
+                is_known && !call.opretset && is_immutable(call.opfuncid) && are(call.args)
+            }
+            _ => false,
+        }
+    }
+}
+
+/// The value of such an expression. To fold it would set an executor up for each function in it.
+///
+/// # Safety
+/// `is_computable`. An error in it is the one that the CALL itself would raise.
+unsafe fn computed(node: *mut pg_sys::Node, params: pg_sys::ParamListInfo) -> Found {
+    // SAFETY: by the contract; the value stands in the current memory context, the executor's
+    // state in one of its own.
+    unsafe {
+        let context = raw::CreateStandaloneExprContext();
+        (*context).ecxt_param_list_info = params;
+        let state = raw::ExecInitExprWithParams(node.cast(), params);
+        let mut is_null = false;
+        let evaluate = (*state).evalfunc;
+        let datum = evaluate.map_or(Datum::from(0), |evaluate| {
+            evaluate(state, context, &mut is_null)
+        });
+        raw::FreeExprContext(context, true);
+        Found::of(datum, is_null, raw::exprType(node))
+    }
+}
+
+/// The value of a constant or a parameter.
+///
+/// # Safety
+/// An expression and its parameters.
+unsafe fn plain(node: *const pg_sys::Node, params: pg_sys::ParamListInfo) -> Found {
+    // SAFETY: nodes are read as what their tags say.
+    unsafe {
+        match nodes::tag(node) {
+            NodeTag::T_Const => {
+                let constant = &*node.cast::<pg_sys::Const>();
+                Found::of(
+                    constant.constvalue,
+                    constant.constisnull,
+                    constant.consttype,
+                )
+            }
+            NodeTag::T_RelabelType => {
+                let relabel = &*node.cast::<pg_sys::RelabelType>();
+                match plain(relabel.arg.cast(), params) {
+                    Found::Value(datum, _) => Found::of(datum, false, relabel.resulttype),
+                    other => other,
+                }
+            }
+            NodeTag::T_Param if !params.is_null() => {
+                let param = &*node.cast::<pg_sys::Param>();
+                let is_known = param.paramkind == pg_sys::ParamKind::PARAM_EXTERN
+                    && (*params).paramFetch.is_none()
+                    && (1..=(*params).numParams).contains(&param.paramid);
+                if !is_known {
+                    return Found::Unknown;
+                }
+                let given = &*(*params).params.as_ptr().add(param.paramid as usize - 1);
+                if given.ptype == param.paramtype {
+                    Found::of(given.value, given.isnull, given.ptype)
+                } else {
+                    Found::Unknown
+                }
+            }
+            _ => Found::Unknown,
+        }
+    }
+}
+
+/// The expression with its parameters put in and its immutable functions computed.
+///
+/// # Safety
+/// As for `plain`. An error in it is the one that the CALL itself would raise.
+unsafe fn folded(node: *mut pg_sys::Node, params: pg_sys::ParamListInfo) -> *const pg_sys::Node {
+    // SAFETY: eval_const_expressions looks at nothing else of the planner's state (clauses.c).
+    unsafe {
+        let room = |size: usize| raw::palloc0(size);
+        let global = room(size_of::<pg_sys::PlannerGlobal>()).cast::<pg_sys::PlannerGlobal>();
+        (*global).type_ = NodeTag::T_PlannerGlobal;
+        (*global).boundParams = params;
+        let root = room(size_of::<pg_sys::PlannerInfo>()).cast::<pg_sys::PlannerInfo>();
+        (*root).type_ = NodeTag::T_PlannerInfo;
+        (*root).glob = global;
+        raw::eval_const_expressions(root, node)
+    }
+}
