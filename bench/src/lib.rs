@@ -1,10 +1,10 @@
 //! `cargo xtask bench`: the named benchmarks, with raw results as JSON. `demo`, `geo_demo` and
 //! `soak` are commands of their own that measure with the same parts.
 //!
-//! What all kinds of benchmarks have in common: `common` are the arguments, `selection` finds what
-//! was asked for, `plan` runs it and keeps what comes out, `rounds` has the order of the runs,
-//! `stats` and `table` their figures. `archive` reads committed records back: `compare` and
-//! `results` use them.
+//! What all kinds of benchmarks have in common. `common` has the arguments; `selection` finds what
+//! was asked for; `plan` runs it and keeps the results. `rounds` has the order of the runs, `stats`
+//! and `table` their figures. `archive` reads committed records back: `compare` and `results` use
+//! them.
 //!
 //! `catalog` and `workload` say what most benchmarks measure, `runner` measures it on `site`s,
 //! `record` keeps it. The demo puts a report around it. Other kinds are in folders of their own.

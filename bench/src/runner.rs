@@ -33,8 +33,8 @@ pub struct Plan {
 /// Seconds of the run before the first round, for each variant.
 const WARM_UP_SECONDS: u64 = 2;
 
-/// About what is added to the seconds of runs: for the servers and warm-ups of a benchmark, for
-/// reset and checks of a run, for the load of a warehouse and for its copies and checks.
+/// Estimates of what comes on top of the seconds of runs. The parts: servers and warm-ups of a
+/// benchmark; reset and checks of a run; the load of a warehouse, its copies and checks.
 const SERVERS_SECONDS: f64 = 15.0;
 pub const AROUND_SECONDS: f64 = 2.0;
 const LOADING_SECONDS: f64 = 6.0;

@@ -12,8 +12,11 @@ use crate::{int, text};
 /// How long sessions may take to end after their client has left.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Checks `table`, whose unique column is `key`: one version per row by every path, heap and
-/// indexes clean, VACUUM and VACUUM FREEZE at an end, and no session, wait or group left behind.
+/// Checks `table`, whose unique column is `key`:
+/// - every path finds one version per row;
+/// - heap and indexes are clean;
+/// - VACUUM and VACUUM FREEZE come to an end;
+/// - no session, wait or group is left behind.
 pub fn physical_health(server: &Server, table: &str, key: &str) -> Result<()> {
     let mut client = server.connect()?;
     quiet(&mut client)?;

@@ -1,5 +1,5 @@
-//! What the server tests are made of: servers, a load of many clients that keeps account of what it
-//! was told, a watchdog for hangs, and a physical check of the tables afterwards. See the README.
+//! What the server tests are made of: servers; a load of many clients that notes its answers; a
+//! watchdog for hangs; a physical check of the tables afterwards. See the README.
 
 mod check;
 pub mod faults;

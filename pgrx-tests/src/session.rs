@@ -51,8 +51,8 @@ pub fn wait_until(client: &mut Client, sql: &str) -> Result<()> {
     })
 }
 
-/// Looks until `come` gives true. If that takes too long it is an error that says for what the test
-/// waited, and who waits for whom in the server of `client`.
+/// Looks until `come` gives true. If that takes too long it is an error. The error says for what
+/// the test waited, and which backends wait for which in the server of `client`.
 pub fn until(
     client: &mut Client,
     what: &str,

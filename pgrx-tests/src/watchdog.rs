@@ -44,7 +44,7 @@ struct Shared {
 }
 
 /// Watches one server's test. After 60 s without `progress` it stops the server, so that every
-/// client of it comes back with an error, and `finish` fails with what the server was doing.
+/// client of it comes back with an error. Then `finish` fails with what the server was doing.
 pub struct Watchdog {
     shared: Arc<Shared>,
     thread: Option<JoinHandle<()>>,

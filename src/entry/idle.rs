@@ -4,9 +4,13 @@ use crate::hotlock::{check, readguard, session, settings};
 use crate::range_occ;
 use crate::tam::swap;
 
-/// Whether this session uses neither hot rows nor validation now, no table of the database has
-/// settings of its own, and nothing has become visible anywhere before it was durable. Then a part
-/// of a statement needs no more than its errors watched: a function in it may change any of this.
+/// Whether all of this holds:
+/// - this session uses neither hot rows nor validation now;
+/// - no table of the database has settings of its own;
+/// - nothing has become visible anywhere before it was durable.
+///
+/// Then a part of a statement needs no more than its errors watched: a function in it may change
+/// any of this.
 #[inline]
 pub fn is_idle() -> bool {
     settings::session_mode() == settings::TableMode::Off

@@ -42,9 +42,9 @@ pub fn note_untracked() {
     }
 }
 
-/// Runs a part of a statement, whose query it is if it has one. An error in it that may come of
-/// uncommitted data waits for its writers, and one that may come of data that is not durable yet
-/// until it is.
+/// Runs a part of a statement, with its `query` if it has one. An error in it that may come of
+/// uncommitted data waits for the data's writers. One that may come of data that is not durable yet
+/// waits until the data is durable.
 pub fn watched(query: *const QueryDesc, run: impl FnOnce()) {
     let is_watched = statement::is_watched();
     if is_watched || reschedule::is_watching() {

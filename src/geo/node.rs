@@ -192,8 +192,9 @@ impl Node {
         self.has_broken_promise
     }
 
-    /// The writes that were put off, each in its savepoint, a question for the transaction's id
-    /// behind them, and what brings the node to the present nest level.
+    /// The commands that go before the next one: the writes that were put off, each in its
+    /// savepoint; a question for the transaction's id; what brings the node to the present nest
+    /// level.
     pub fn opening(
         &mut self,
         level: &Level,

@@ -41,8 +41,9 @@ pub fn wait_for_socket(socket: i32, what: For, timeout_ms: Option<u64>) -> bool 
     happened & sockets != 0
 }
 
-/// Waits until one of the sockets is ready (each with whether it is to be written, too), the latch
-/// is set, which it tells, or the time in milliseconds is over. Raises on a cancel.
+/// Waits until one of the sockets is ready, the latch is set, or the time in milliseconds is over.
+/// Each socket comes with whether it is to be written, too. Returns whether the latch was set.
+/// Raises on a cancel.
 pub fn wait_for_any(sockets: &[(i32, bool)], timeout_ms: u64) -> bool {
     let latch = pg_sys::WL_LATCH_SET;
     // SAFETY: latch.h: a set that lives for this wait, of sockets that are open. PostgreSQL raises

@@ -179,7 +179,8 @@ fn number(estate: *const pg_sys::EState, server: Oid, user: Oid) -> Option<usize
 }
 
 /// The servers and users of a statement that consists of nothing but modifications which nodes do
-/// by themselves, at one node each, and after which nothing of it can use a node again.
+/// by themselves, at one node each. After them nothing of the statement can use a node again. None
+/// for any other statement.
 ///
 /// # Safety
 /// The state of a running statement.

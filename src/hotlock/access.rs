@@ -88,10 +88,12 @@ pub unsafe fn heat(
     }
 }
 
-/// Takes the row's ticket. Returns the membership; None for a row that this transaction has written
-/// or locked in another way (behind its predecessors even so), be it in a later version, or that is
-/// not hot any more; and if it cannot be had at once by a transaction that cannot use what it would
-/// wait for (repeatable.rs).
+/// Takes the row's ticket, and returns the membership. None in three cases:
+/// - This transaction has written or locked the row in another way, be it in a later version. If it
+///   goes on in heap's way, its predecessors have gone first.
+/// - The row is not hot any more.
+/// - The transaction is stricter than READ COMMITTED, and would have to wait for the ticket: it
+///   could not use the version for which it would wait (repeatable.rs).
 ///
 /// # Safety
 /// `rel` is open, and the version is one that a scan has found.

@@ -1,28 +1,30 @@
 //! The check of a foreign key that comes before the update of the row to which the key refers.
 //!
-//! Where a ledger refers to the hot account, `INSERT INTO ledger` comes first as often as not. Its
-//! check locks the account's row FOR KEY SHARE, and nobody can follow a version that others have
-//! locked. But the update to come holds more than that lock. So the check of a row that is updated
-//! by most transactions that check it (`Row::expects_update`) only looks whether the row exists,
-//! and its lock is *deferred*, as that of a DEFERRABLE constraint is: to the update of the row, or
-//! to the commit, where the row is looked for by its key again and locked if the transaction has
-//! not updated it.
+//! Where a ledger refers to the hot account, transactions often `INSERT INTO ledger` before they
+//! update the account. The check of the foreign key locks the account's row FOR KEY SHARE, and no
+//! transaction can follow a version that others have locked. But the update to come locks the row
+//! more strongly than the check. So the check's lock is *deferred* where most transactions that
+//! check a row also update it (`Row::expects_update`). Then the check only looks whether the row
+//! exists. Its lock waits for the update of the row, or for the commit, as with a DEFERRABLE
+//! constraint. At the commit the row is looked for by its key again, and locked if the transaction
+//! has not updated it.
 //!
-//! - Only where the foreign key refers to the key by which hot rows are known: it is that which is
-//!   looked for again.
-//! - Whoever removes the row, or changes its key, in between is not waited for and does not wait.
-//!   The transaction finds no row to lock and fails with 40001; so no child of a removed row is
-//!   ever committed.
-//! - An UPDATE of the row in between that finds none is refused as well: it would have found the
-//!   row that the check has locked. So is one that finds another row with its key: the lock is
-//!   looked for in the statement's own snapshot. So is another check that finds none.
-//! - The removal may be the transaction's own, which is right: before it deletes a row, changes a
-//!   key, or runs a utility command, it takes all locks that it has deferred (`take`). The same
-//!   before a statement that is not ours to watch.
+//! - A check is deferred only where the foreign key refers to the key by which hot rows are known:
+//!   the row is looked for by this key again.
+//! - A transaction that removes the row, or changes its key, in between is not waited for and does
+//!   not wait. The transaction with the check finds no row to lock and fails with 40001. So no
+//!   child of a removed row is ever committed.
+//! - An UPDATE of the row in between that finds none is refused as well: without deferral the
+//!   check's lock would have kept the row. An UPDATE that finds another row with the key is
+//!   refused, too: the lock is looked for in the statement's own snapshot. So is another check that
+//!   finds none.
+//! - The removal may be the transaction's own. Before it deletes a row, changes a key, or runs a
+//!   utility command, it takes all locks that it has deferred (`take`). It also does so before a
+//!   statement that is not ours to watch.
 //! - The checks of the removed row's children see none of a transaction that has not committed, as
 //!   ever.
-//! - A lock that is taken, or an update that is made, in a savepoint is gone with it: then the lock
-//!   is deferred again.
+//! - A lock that is taken, or an update that is made, in a savepoint is gone when the savepoint is
+//!   rolled back: then the lock is deferred again.
 
 pub use super::deferred::{
     close, forget, forget_asking, has_deferred, is_deferred, note_checked, note_updated,

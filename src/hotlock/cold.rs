@@ -1,12 +1,12 @@
 //! Waiting for a row that is not hot yet.
 //!
-//! Heap waits for whoever has a row inside one call, and goes on waiting for the next one that gets
-//! it. Meanwhile the row may have become hot: then its waiters still come to it one after the other
-//! in stock PostgreSQL's way, and where two rows are taken in opposite orders each of them closes a
-//! circle that is found after `deadlock_timeout`. So we wait in front of heap's call, with the same
-//! locks in the same order (heapam.c: heap_update, heap_acquire_tuplock): each time the row has
-//! another owner, the wait is declared anew, which refuses a circle at once, and a row that has
-//! become hot is left to its queue.
+//! Heap waits inside one call for the owner of a row, and then for each next owner that gets the
+//! row first. Meanwhile the row may have become hot. Its waiters would still come to it one after
+//! the other in stock PostgreSQL's way. Where two rows are taken in opposite orders, each waiter
+//! would close a cycle that is found only after `deadlock_timeout`. So we wait in front of heap's
+//! call, with the same locks in the same order (heapam.c: heap_update, heap_acquire_tuplock). Each
+//! time the row has another owner, the wait is declared anew, which refuses a cycle at once. A row
+//! that has become hot is left to its queue.
 
 use super::blocker::{await_edge, end_wait};
 use super::detect::{self, RowLocker};

@@ -114,9 +114,9 @@ pub unsafe fn pack(query: *mut pg_sys::QueryDesc) -> bool {
     }
 }
 
-/// Another session has done the statement: what its portal and the statistics are told, and the row
-/// that it returns. A cancel or a timer that fires too late is forgotten, as it is when it comes
-/// just after a commit, and none may come until the transaction has ended.
+/// Another session has done the statement. Tells the portal and the statistics of it, and sends the
+/// row that it returns. A cancel or a timer that fires too late is forgotten, as it is when it
+/// comes just after a commit. None may come until the transaction has ended.
 ///
 /// # Safety
 /// `query` was packed, and has let its snapshot go.

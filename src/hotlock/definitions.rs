@@ -1,14 +1,13 @@
 //! Statements that were analyzed while their transaction's predecessors still ran.
 //!
-//! Stock PostgreSQL would have let the predecessors end before the hot UPDATE, and analyzed and
-//! planned the statements after it with all that these had defined: a partition more, another
-//! function, a table that hides one of the same name, a right less. Neither a statement that runs
-//! beside the predecessors nor one that waits for them is planned again. So if anybody commits a
-//! change of definitions in that time, the transaction is refused (40001).
+//! Stock PostgreSQL would have let the predecessors end before the hot UPDATE. It would have
+//! analyzed and planned the statements after it with all that these had defined: a partition more,
+//! another function, a table that hides one of the same name, a right less. Neither a statement
+//! that runs beside the predecessors nor one that waits for them is planned again. So if anybody
+//! commits a change of definitions in that time, the transaction is refused (40001).
 //!
 //! A transaction that changes definitions counts that around its commit (crates/hotrow,
-//! definitions.rs), and those behind it on a hot row go on when its invalidation messages have been
-//! sent.
+//! definitions.rs). Its followers on a hot row go on when its invalidation messages have been sent.
 
 use super::errors;
 use super::session::{SESSION, database, memory};

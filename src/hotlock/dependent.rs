@@ -14,10 +14,10 @@
 //!   followed in. It sees those tables as they were before the predecessors' commits.
 //!
 //! The rule is asked wherever code is about to run: at the start of a statement and when a cursor
-//! goes on, before a utility command, before planning, and before a PL/pgSQL statement that comes
-//! by no executor hook. A function in another language is asked for nothing; so a nested statement
-//! that has followed lets its predecessors end before it returns, unless it stands in a PL/pgSQL
-//! function, whose next statement is asked for.
+//! goes on; before a utility command; before planning. It is also asked before a PL/pgSQL statement
+//! that comes by no executor hook. A function in another language comes by no hook between its
+//! statements. So a nested statement that has followed lets its predecessors end before it returns.
+//! It need not do so in a PL/pgSQL function, for whose next statement the rule is asked.
 //!
 //! A nested statement may have to read with a snapshot that its caller took before the predecessors
 //! ended, and after this transaction had followed. It would see a row twice: the version before the

@@ -16,9 +16,9 @@ const COOL_AFTER: u64 = 5_000_000;
 /// The hot row with that identity, if it is one for this session. Cools a row that has not been
 /// contended for a while.
 ///
-/// What another role has made hot with a smaller `hot_threshold` is an ordinary row here, until as
-/// many transactions have waited for it as this session wants. But a row of which this transaction
-/// is a member stays what it is for it.
+/// A row that another role has made hot with a smaller `hot_threshold` is ordinary here at first.
+/// It is hot once as many transactions have waited for it as this session's threshold says. But a
+/// row of which this transaction is a member stays hot for it.
 pub fn find(identity: &Identity) -> Option<Slot> {
     let memory = memory();
     let slot = memory.directory.find(identity)?;
@@ -365,8 +365,8 @@ pub fn count_waiter(identity: &Identity) -> bool {
     counter.add(1) + 1 >= threshold
 }
 
-/// Runs a wait that somebody makes before it takes that row. If as many make it at the same time as
-/// make a row hot, and more than one, the session makes this one hot when it comes to it.
+/// Runs a wait of this session before it takes that row. If `hot_threshold` sessions, and at least
+/// two, wait so at a time, the session makes the row hot when it comes to it.
 pub fn while_waiting_for(identity: &Identity, wait: impl FnOnce()) {
     let relation = Oid::from(identity.relation);
     if !settings::uses(relation) || SESSION.has_locked(identity) {
@@ -469,9 +469,9 @@ fn place_of(identity: &Identity, promotion: &Promotion) -> Option<(Slot, bool)> 
     placed
 }
 
-/// Finds or makes the row's place in the directory, whose lock is held; whether it is new. Where
-/// there is no room, an idle row makes it: one that is cold, or one of the role's own if its share
-/// is used up, or else one of a role that has more of them.
+/// Finds or makes the row's place in the directory, whose lock is held. Returns the place and
+/// whether it is new. Where there is no room, an idle row is removed. It is a cold one; one of the
+/// role's own, if its share is used up; or one of a role that has more of them.
 fn place(
     directory: Directory<'static>,
     identity: &Identity,

@@ -75,10 +75,10 @@ const STORAGE: [&CStr; 33] = [
 
 /// Errors that do not wait: each comes of what others do or of the machine, and tells nothing of a
 /// row's values. The wait for predecessors may raise the first ones itself, and elog.c has room for
-/// five errors on top of each other. All other errors wait, whatever their class: a text that
+/// five errors on top of each other. All other errors wait, whatever their class. A text that
 /// becomes too long (54000) or an allocation that is too large (XX000) may come of a value that is
-/// not committed, and so may a user's RAISE with one of these codes. (The end of a session, 57P01
-/// and the like, is FATAL: no handler sees it.)
+/// not committed. So may a user's RAISE with one of these codes. (The end of a session, 57P01 and
+/// the like, is FATAL: no handler sees it.)
 const TELL_NOTHING: [TellsNothing; 9] = [
     // Serialization failure: of the order in which transactions came.
     TellsNothing {

@@ -5,9 +5,10 @@
 //! nobody would follow in the usual schema, where a ledger refers to the hot account. But all that
 //! it asks is whether the row exists:
 //!
-//! - Whoever has updated the row holds more than a key share of it until its end: nobody can delete
-//!   the row or change its key. There is nothing to look at and nothing to lock (a key share next
-//!   to a running follower would be a MultiXact on the hottest row there is).
+//! - A transaction that has updated the row holds a stronger lock than a key share until its end:
+//!   no other one can delete the row or change its key. So there is nothing to look at and nothing
+//!   to lock. (A key share next to a running follower would be a MultiXact on the hottest row of
+//!   all.)
 //! - Another row that is found and locked exists, whatever becomes of the predecessors. One that is
 //!   not found may be a predecessor's: then the statement waits for them and looks again. It does
 //!   so at once in a table where somebody has waited for such a lock to go away (order.rs): a

@@ -10,8 +10,9 @@ use crate::pg::{nodes, raw, routing};
 use crate::tam::swap::{self, Use};
 use pgrx::pg_sys::{self, CmdType, Oid, QueryDesc, Relation, ResultRelInfo};
 
-/// Gets in front of all tables that the statement has open to change or lock their rows, and of the
-/// partitions that it is going to open: those to which it routes rows that may be there already.
+/// Gets in front of all tables that the statement has open to change or lock their rows. Also of
+/// the partitions that it is going to open: those to which it routes rows that may be there
+/// already.
 ///
 /// # Safety
 /// A started statement.

@@ -342,9 +342,9 @@ unsafe fn offered(call: Lock, n: usize, membership: Membership) -> TM_Result::Ty
     }
 }
 
-/// The transaction locks its own version. It already holds more than any share (nobody can delete
-/// the row or change its key before it ends), so there is nothing to stamp (rule "foreign keys"); a
-/// stronger lock is a claim to change the row again.
+/// The transaction locks its own version. It already holds a stronger lock than any share: no other
+/// transaction can delete the row or change its key before it ends. So for a share there is nothing
+/// to stamp (rule "foreign keys"). A stronger lock is a claim to change the row again.
 unsafe fn own_row(call: Lock, n: usize, membership: Membership) -> TM_Result::Type {
     // SAFETY: as in `tuple_lock`.
     unsafe {

@@ -4,10 +4,11 @@
 //! on while its predecessor still runs, and could be at the next row first: the predecessor would
 //! wait there for the follower, and the follower in its commit for the predecessor. So before a
 //! follower goes on with the ticket of another hot row, each of its predecessors has come to that
-//! row, or has ended. One that had the ticket may give it back (a savepoint, a statement that
-//! changes nothing), so this is looked at again once the follower has it. Who has updated the row
-//! wakes those behind it. Of a row that is not hot it is not known who has been there; in a table
-//! whose rows somebody has waited for lately, all predecessors end first.
+//! row, or has ended. A predecessor that had the ticket may give it back (a savepoint, a statement
+//! that changes nothing). So the follower looks at this again once it has the ticket. A transaction
+//! that has updated the row wakes its followers. A row that is not hot has no list of those that
+//! have been there. So in a table whose rows have been waited for lately, all predecessors end
+//! first.
 
 use super::predecessors;
 use super::session::{SESSION, database, member_id, memory};

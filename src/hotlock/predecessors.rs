@@ -136,8 +136,9 @@ pub fn confirm_bases() {
     restore_own();
 }
 
-/// Takes back what PostgreSQL may have set by mistake on our versions when this transaction looked
-/// at them, as long as nobody else can see them (tam/base.rs).
+/// Takes back the hint bit that PostgreSQL may have set by mistake on our versions when this
+/// transaction looked at them. To be called while no other transaction can see these versions
+/// (tam/base.rs).
 pub fn restore_own() {
     if planted(Fault::LeaderDoesNotRestore) {
         return;

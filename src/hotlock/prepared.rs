@@ -71,8 +71,8 @@ fn places(backend: BackendId) -> impl Iterator<Item = (MemberId, Slot, u32)> {
     })
 }
 
-/// Takes prepared transactions that have ended off the ends of the row's list, before anybody
-/// builds on the last one, or waits for one to leave the list.
+/// Takes prepared transactions that have ended off the ends of the row's list. To be called before
+/// a transaction builds on the last one, or waits for one to leave the list.
 #[inline]
 pub fn settle_in(slot: Slot) {
     let row = &memory().directory.rows[slot as usize];

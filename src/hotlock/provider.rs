@@ -1,8 +1,8 @@
 //! The security label provider `txn`: `SECURITY LABEL FOR txn ON TABLE account IS 'mode=group'`.
 //!
-//! A label is what an extension can add to a table that PostgreSQL dumps with it, drops with it,
-//! lets only its owner change, and rolls back. (Heap knows its own storage parameters and refuses
-//! others.)
+//! A table's settings are kept in a label. PostgreSQL dumps a label with its table, drops it with
+//! the table, lets only the owner change it, and rolls the change back. (Heap knows its own storage
+//! parameters and refuses others.)
 
 use super::settings::{self, Fault, Settings};
 use pgrx::pg_sys::panic::ErrorReport;

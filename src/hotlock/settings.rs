@@ -1,14 +1,13 @@
 //! The settings of a table: what its security label says, else what its partitioned parents' labels
 //! say, else the session's settings.
 //!
-//! A label is read once per table and session, and again when pg_seclabel's relcache entry has been
-//! invalidated, which every change of a
-//! label does (provider.rs), or the table's own (it may have become a partition). Relcache entries
-//! of tables do not depend on labels, so
-//! that a change of a label costs other sessions a look at it and nothing else. Whether the
-//! database has a label at all is remembered in
-//! the same way: without one, a session with its settings off asks for nothing else; with one, for
-//! the tables of its statements.
+//! A label is read once per table and session. It is read again when pg_seclabel's relcache entry
+//! has been invalidated, which every change of a label does (provider.rs). So it is when the
+//! table's own entry has been: the table may have become a partition. Relcache entries of tables do
+//! not depend on labels: a change of a label costs other sessions a look at the label and nothing
+//! else. Whether the database has a label at all is remembered in the same way. Without one, a
+//! session with its settings off asks for nothing else; with one, it asks for the labels of the
+//! tables of its statements.
 
 use crate::pg::label;
 use crate::pg::local::Local;

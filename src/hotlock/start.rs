@@ -93,9 +93,9 @@ fn passes_by(target: Option<&Target>, relation: Oid) -> bool {
     })
 }
 
-/// Whether the statement reads only one row, by its key and nothing else (other conditions would be
-/// asked of the version that its snapshot shows, not of the one that we have locked), and we have
-/// that row's ticket and its lock (rule "FOR UPDATE, then UPDATE").
+/// Whether the statement reads only one row, by its key and nothing else, and we have that row's
+/// ticket and its lock. See the rule "FOR UPDATE, then UPDATE". Other conditions would be asked of
+/// the version that the snapshot shows, not of the one that we have locked.
 fn is_locked_by_us(target: &Target) -> bool {
     target.is_unconditional()
         && SESSION.all().any(|(_, m)| {

@@ -41,9 +41,9 @@ pub unsafe fn before_idle_start(query: *const pg_sys::QueryDesc) {
     }
 }
 
-/// Before a statement starts: doomed transactions end here, members that read let their
-/// predecessors end, and an update of a hot row queues up, all with the snapshot let go. Returns
-/// whether the statement is certain (fk_check.rs).
+/// Before a statement starts. Doomed transactions end here; members that read let their
+/// predecessors end; an update of a hot row queues up. All of it is done with the snapshot let go.
+/// Returns whether the statement is certain (fk_check.rs).
 ///
 /// `is_first` says that the transaction has not used its snapshot before.
 ///

@@ -1,14 +1,12 @@
 //! Followers and logical replication (`wal_level = logical`).
 //!
 //! A walsender that holds more than `logical_decoding_work_mem` of changes streams those of the
-//! largest running transaction. A subscription with
-//! `streaming = parallel` applies them before it hears of the commit. If a follower's update of the
-//! hot row came there before its
-//! predecessor's commit, the one would wait for the row and the other for its turn to commit: a
-//! deadlock, and the same one at each
-//! new start. So a follower stays too small to be the largest: a transaction that has written more
-//! than its part does not follow, and a
-//! follower lets its predecessors end before it writes more.
+//! largest running transaction. A subscription with `streaming = parallel` applies them before it
+//! hears of the commit. A follower's update of the hot row could come there before its
+//! predecessor's commit. Then the predecessor would wait for the row, and the follower for the
+//! predecessor's commit: a deadlock, which comes again at each new start. So a follower stays too
+//! small to be the largest. A transaction that has written more than its part does not follow, and
+//! a follower lets its predecessors end before it writes more.
 
 use super::session::SESSION;
 use crate::pg::local::Local;

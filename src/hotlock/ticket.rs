@@ -222,8 +222,9 @@ fn attend(n: usize, slot: Slot, offers: bool, body: impl FnOnce()) {
     }
 }
 
-/// Waits until an adopted update is done or refused. Abandons its adopter when there is a reason to
-/// fail, and when that waits for others, for so long that the deadlock detector should look at it.
+/// Waits until an adopted update is done or refused. Abandons its adopter in two cases: there is a
+/// reason to fail; the adopter waits for others, for so long that the deadlock detector should look
+/// at it.
 fn await_outcome(own: &Member, wait: &Wait) -> Outcome {
     // SAFETY: a plain read of a setting.
     let patience = unsafe { pg_sys::DeadlockTimeout }.max(1) as u64;

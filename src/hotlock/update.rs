@@ -1,10 +1,11 @@
 //! UPDATE of a row: ordinary, hot, following.
 //!
 //! The executor calls `tuple_update` with the version that its scan found. For a hot row whose last
-//! version is a running predecessor's we answer `TM_Updated` and name that version (an *offer*);
-//! the executor asks `tuple_lock` for it, which hands it out as it is, checks the quals against it,
-//! and calls `tuple_update` again, now on that version. That call is the group update. Between
-//! offer and group update we have the ticket, so nobody else gets in between.
+//! version is a running predecessor's we answer `TM_Updated` and name that version (an *offer*).
+//! The executor asks `tuple_lock` for it, which hands it out as it is. Then the executor checks the
+//! quals against that version, and calls `tuple_update` again, now on it. That call is the group
+//! update. We have the ticket from the offer to the group update, so no other transaction can
+//! update the row in between.
 
 use super::access::{Heat, heat, identity_of, note_unseen, ticket_for, version_of};
 use super::blocker::wait_for_lockers;
@@ -305,10 +306,10 @@ fn may_let_pass(membership: &Membership) -> bool {
     !membership.is_pending() && !membership.has_locked()
 }
 
-/// Does with the offered version what the executor would do with it, for a statement and a table so
-/// simple that this is known, and follows. It saves the executor a second copy of its plan
-/// (execMain.c: EvalPlanQualStart), while we have the ticket. None: the executor is to look at the
-/// version by itself.
+/// Does with the offered version what the executor would do with it, and follows. This is only done
+/// for a statement and a table so simple that we know what the executor would do. It saves the
+/// executor a second copy of its plan (execMain.c: EvalPlanQualStart), while we have the ticket.
+/// None: the executor is to look at the version by itself.
 unsafe fn follow_at_once(
     call: Update,
     n: usize,
@@ -443,11 +444,14 @@ unsafe fn ordinary_hot(call: Update, n: usize, query: usize) -> TM_Result::Type 
     }
 }
 
-/// After an ordinary update: the transaction becomes a leader that others follow. It keeps the
-/// ticket instead when it is a single statement (its commit is next, and nobody gains from an
-/// earlier hand-over), when a rollback to a savepoint could leave it a lock of the row (rule
-/// "savepoints"), in stricter transactions than READ COMMITTED, when a column of any unique index
-/// has changed, when only queueing is asked for, and while the row backs off.
+/// After an ordinary update the transaction becomes a leader that others follow, and passes the
+/// ticket on. It keeps the ticket if:
+/// - it is a single statement: its commit is next, and an earlier hand-over gains nothing;
+/// - a rollback to a savepoint could leave it a lock of the row (rule "savepoints");
+/// - it is stricter than READ COMMITTED;
+/// - a column of any unique index has changed;
+/// - its settings ask only for queueing;
+/// - the row backs off.
 fn pass_ticket(rel: pg_sys::Relation, n: usize, version: u64, keeps_keys: bool) {
     let me = member_id(n);
     let slot = membership_slot(n);

@@ -237,8 +237,8 @@ impl Wait {
     fn ends_in_time(&self, ms: i32, body: impl FnOnce()) -> bool {
         let watch = cancel::Watch::begin();
         // SAFETY: nothing here has a destructor. The error of a lock wait that timed out may be
-        // forgotten: PostgreSQL has taken us off the queue before it raised it (LockErrorCleanup),
-        // and an unused LOCALLOCK is what LockReleaseAll expects to find after a failed wait.
+        // forgotten: PostgreSQL has taken us off the queue before it raised it (LockErrorCleanup).
+        // LockReleaseAll expects to find an unused LOCALLOCK after a failed wait.
         let is_over = unsafe {
             catching(
                 || {
@@ -414,8 +414,8 @@ pub fn clear() {
     }
 }
 
-/// Raises 40001 if a predecessor of this transaction has rolled back, somebody has taken the
-/// version that it has built on, or what it has read was refused.
+/// Raises 40001 if the transaction must not go on: a predecessor has rolled back; another
+/// transaction has taken the version that this one has built on; or its reads were refused.
 pub fn check_doomed() {
     if is_doomed() {
         errors::DOOMED.raise();

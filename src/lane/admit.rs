@@ -1,5 +1,6 @@
-//! A declared transaction's way through the lane: it queues, waits for its keys, lets those end who
-//! write to them without having declared that, and lets its keys go when it has ended.
+//! A declared transaction's way through the lane. It queues and waits for its keys. Then it lets
+//! transactions end that write to these keys and have not declared that. When it has ended, it lets
+//! its keys go.
 
 use crate::hotlock::commit;
 use crate::hotlock::memory;
@@ -18,8 +19,9 @@ use std::time::Instant;
 
 /// How often a transaction lets those who wait for it go first, to wait for one of them itself.
 const DRAINS: u32 = 3;
-/// How long it waits at first for one of them that may be about to wait itself, in milliseconds,
-/// and from when on as long as the deadlock detector needs.
+/// For how long a transaction waits at first for a writer that may be about to wait itself, in
+/// milliseconds. Each wait is twice as long as the one before. From the second number on it waits
+/// as long as the deadlock detector needs.
 const SHORTEST_MS: i32 = 2;
 const LONGEST_MS: i32 = 100;
 /// How long the next one stays awake for a transaction that is about to end, in microseconds.

@@ -1,7 +1,8 @@
 //! Writers that have declared nothing announce what they write to, and wait for those who hold it.
 //!
-//! The callbacks of `txn_heap` come here before heap writes or locks a row, in all sessions and at
-//! all levels, as soon as anybody has declared anything since the server started.
+//! The callbacks of `txn_heap` come here before heap writes or locks a row. They do so in all
+//! sessions and at all levels, as soon as any session has declared anything since the server
+//! started.
 
 use super::admit;
 use super::errors;

@@ -1,8 +1,8 @@
-//! `txn.run`: runs a statement as a transaction of its own, again as long as it is refused because
-//! of others, and declares then what the refused attempts have used.
+//! `txn.run` runs a statement as a transaction of its own, and again as long as it is refused
+//! because of others. Each new attempt declares the keys that the refused attempts have used.
 //!
 //! PL/pgSQL cannot do this: a block that catches errors cannot commit. Here each attempt begins
-//! with a commit (SPI_commit), so without a snapshot, and the statement runs in a subtransaction,
+//! with a commit (SPI_commit), and so without a snapshot. The statement runs in a subtransaction,
 //! which takes back what an error has left in the executor and in SPI.
 
 use super::admit;

@@ -1,9 +1,9 @@
 //! Cancels that come together with the end of a wait that we have limited by `lock_timeout`.
 //!
 //! The signal handlers of a cancel, of `statement_timeout` and of `lock_timeout` all set
-//! `QueryCancelPending`, and `ProcessInterrupts` (tcop/postgres.c) raises one error for whatever
-//! came before it looked: the lock timeout's, unless `statement_timeout` was over earlier. Who
-//! forgets that error, because it only limited a wait, would forget the cancel with it.
+//! `QueryCancelPending`. `ProcessInterrupts` (tcop/postgres.c) raises one error for all that came
+//! before it looked: the lock timeout's, unless `statement_timeout` was over earlier. Code that
+//! forgets this error, because the timeout only limited a wait, would forget the cancel with it.
 
 use super::process;
 use super::raw::{self, TimeoutId};

@@ -9,9 +9,9 @@ use std::ptr;
 /// An SQLSTATE.
 pub type Code = [u8; 5];
 
-/// Whether the ERROR that is on its way was raised by code of the server or of this library, whose
-/// messages have the server's text domain, in one of these files. A language's RAISE may give any
-/// SQLSTATE, but stands in a file and a domain of its own.
+/// Whether code of the server or of this library, in one of these files, has raised the ERROR that
+/// is on its way. Messages of both have the server's text domain. A language's RAISE may give any
+/// SQLSTATE, but has a file and a domain of its own.
 ///
 /// # Safety
 /// In a handler of `catching`.

@@ -1,10 +1,10 @@
 //! Functions outside of any statement: those that a client calls by the fast path (tcop/fastpath.c:
 //! libpq's large objects), and those of a domain's CHECK when a parameter is bound. They may read
-//! with the transaction's snapshot and come by no hook of a statement, only by the one that is
-//! asked before a function is executed.
+//! with the transaction's snapshot. No hook of a statement sees them, only the hook that PostgreSQL
+//! asks before a function is executed.
 //!
-//! That hook costs each function of each statement some instructions, so a session has it from the
-//! first transaction on in which somebody is going to ask.
+//! That hook costs each function of each statement some instructions. So a session sets it in the
+//! first transaction in which it is needed.
 
 use super::local::Local;
 use super::nesting;

@@ -5,10 +5,10 @@ use super::{nesting, raw, xact};
 use pgrx::pg_sys;
 use std::ffi::CStr;
 
-/// Whether the statement is all of its transaction, so that it commits as soon as the statement has
-/// run: a single statement of the simple protocol, alone or in a block, or one that is executed
-/// alone and whose Sync message has arrived with it. Not within another statement or a function;
-/// nor a portal that FETCH runs, which can fail after it.
+/// Whether the statement is all of its transaction, which commits as soon as the statement has run.
+/// In the simple protocol that is a single statement, alone or in a block. In the extended protocol
+/// the statement is executed alone, and its Sync message has arrived with it. Not within another
+/// statement or a function; nor in a portal that FETCH runs, as FETCH can fail after it.
 ///
 /// # Safety
 /// `query` is the statement of the active portal, and in a transaction block only if
@@ -130,8 +130,9 @@ enum Protocol {
     Extended,
 }
 
-/// The protocol by which a client has made the portal, if its messages alone have, and in a format
-/// that its rows can be sent in: others (of EXECUTE, of a cursor of a function) have no formats.
+/// The protocol by which a client has made the portal. None if other than the client's messages
+/// have made it: such portals (of EXECUTE, of a cursor of a function) have no formats. None also
+/// for a format in which its rows cannot be sent.
 unsafe fn protocol(portal: pg_sys::Portal) -> Option<Protocol> {
     // SAFETY: the active portal is valid, and has a name; there are as many formats as columns.
     unsafe {

@@ -125,8 +125,8 @@ impl Key {
         self.row_triggers
     }
 
-    /// Whether triggers may look at an updated row as late as at the commit, when the version that
-    /// it was built on may be gone, because its writer has rolled back.
+    /// Whether triggers may look at an updated row as late as at the commit. By then the version
+    /// that it was built on may be gone, because its writer has rolled back.
     pub fn has_deferrable_triggers(&self) -> bool {
         self.deferrable_triggers
     }
@@ -137,8 +137,8 @@ impl Key {
         self.plain
     }
 
-    /// Whether an update of these columns (a bit each, bit 0 for those beyond the 63rd) does
-    /// nothing but change the row, so that another transaction can do it.
+    /// Whether an update of these columns does nothing but change the row, so that another
+    /// transaction can do it. Each column has a bit; bit 0 stands for those beyond the 63rd.
     pub fn can_combine(&self, changed: u64) -> bool {
         self.combines && self.referencing & changed == 0
     }

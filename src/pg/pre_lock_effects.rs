@@ -1,10 +1,10 @@
-//! What a statement may lock before it comes to the row that it updates or locks by its key, and
+//! What a statement may lock before it comes to the row that it updates or locks by its key. Also
 //! whether its start calls anything at all.
 //!
 //! PostgreSQL evaluates SET lists and fires BEFORE triggers before it locks the row. A function in
-//! them may update another row, or take an advisory lock. Whoever has taken the row's ticket by
-//! then comes to the two in another order than the statement says, and meets those who come in that
-//! order.
+//! them may update another row, or take an advisory lock. A backend that has taken the row's ticket
+//! by then comes to the two in another order than the statement says. So it could be in a deadlock
+//! with backends that come in the statement's order.
 
 use super::nodes::{self, nodes, relation_of, tag};
 use super::{quiet, raw};

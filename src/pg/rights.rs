@@ -8,10 +8,9 @@ use std::ffi::c_int;
 const RLS_ENABLED: c_int = 2;
 
 /// Whether the present user may be shown values of these columns (0 stands for none) of any row of
-/// that table, as in the messages of
-/// constraints (genam.c: BuildIndexValueDescription): with SELECT on the table or on each of the
-/// columns, and only where row security
-/// hides no rows. False for a table that is gone. In a transaction.
+/// that table. The rule is that of the messages of constraints (genam.c:
+/// BuildIndexValueDescription): SELECT on the table or on each of the columns, and only where row
+/// security hides no rows. False for a table that is gone. In a transaction.
 pub fn may_see(relation: Oid, columns: impl Iterator<Item = i16>) -> bool {
     let mut columns = columns.filter(|&number| number != 0).peekable();
     // SAFETY: catalog look-ups.

@@ -202,9 +202,9 @@ static FRESH: Local<UnsafeCell<pg_sys::SnapshotData>> = Local::new(UnsafeCell::n
     unsafe { std::mem::zeroed() },
 ));
 
-/// Whether the query is all of a portal that begins at REPEATABLE READ or SERIALIZABLE, so that its
-/// snapshot is the transaction's own and nobody else, but for whoever has used it before, has a
-/// copy.
+/// Whether the query is all of a portal that begins at REPEATABLE READ or SERIALIZABLE. Then its
+/// snapshot is the transaction's own, and no other statement has a copy, but for those that have
+/// used it before.
 ///
 /// # Safety
 /// `query` is about to be started.
@@ -220,7 +220,7 @@ pub unsafe fn is_retakeable(query: *const pg_sys::QueryDesc) -> bool {
 }
 
 /// Whether the active snapshot belongs to a utility command that is all of a portal, at REPEATABLE
-/// READ or SERIALIZABLE, so that the transaction's own may be taken again.
+/// READ or SERIALIZABLE. Then the transaction's own snapshot may be taken again.
 pub fn is_utility_retakeable(is_first: bool) -> bool {
     use pg_sys::PortalStrategy::{PORTAL_MULTI_QUERY, PORTAL_UTIL_SELECT};
     // SAFETY: plain reads; the active snapshot is kept by a registration while it is popped.
@@ -391,10 +391,10 @@ pub unsafe fn retake_transactions(is_fit: impl FnOnce() -> bool) -> Option<u32> 
 /// # Safety
 /// The transaction's own snapshot may be taken again.
 unsafe fn retake_own(is_fit: impl FnOnce() -> bool) -> Option<u32> {
-    // SAFETY: the transaction's snapshot stays where it is, and keeps its xmin, by which snapshots
-    // are ordered and which holds back what it protects (a lower one than need be is right). New
-    // arrays live as long as the transaction; CopySnapshot copies what the pointers point to, and
-    // FreeSnapshot does not look at them.
+    // SAFETY: the transaction's snapshot stays where it is, and keeps its xmin. Snapshots are
+    // ordered by the xmin, and it holds back what it protects: a lower one than need be is right.
+    // New arrays live as long as the transaction. CopySnapshot copies what the pointers point to,
+    // and FreeSnapshot does not look at them.
     unsafe {
         let mut fresh = &*raw::GetSnapshotData(FRESH.get());
         if !is_fit() {

@@ -14,10 +14,10 @@ use pgrx::pg_sys::{self, NodeTag, Oid};
 use std::ffi::{CStr, c_int};
 use std::ptr;
 
-/// Runs a statement of the executor. One that writes in a subtransaction may fail for a row that
-/// has come to a partition, or nowhere, and is not written, which a savepoint survives: then the
-/// definitions on its way have been read, and stay. So have those on the way of rows that a trigger
-/// has left out.
+/// Runs a statement of the executor, and notes which definitions its rows have met on their way to
+/// partitions. In a subtransaction the statement may fail for a row that has come to a partition,
+/// or to none, and is not written. The savepoint before it survives that, so these definitions
+/// count as read and stay noted. So do those on the way of rows that a trigger has left out.
 ///
 /// # Safety
 /// `query` is started; nothing with a destructor is alive in the callers.

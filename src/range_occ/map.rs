@@ -1,6 +1,6 @@
 //! Which logical ranges a table has: from the catalog table `txn.range_maps`, or by default.
 //!
-//! The default must be the same for all transactions that overlap, so it comes from the key's types
+//! The default must be the same for all transactions that overlap. So it comes from the key's types
 //! and not from statistics, which change under running transactions. It need not know which keys
 //! are there: those of one range are spread over its pieces by a hash (`keyrange`, "Pieces").
 

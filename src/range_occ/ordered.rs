@@ -2,10 +2,10 @@
 //!
 //! A transaction takes its CSN, flushes its commit, and leaves the running list; another with a
 //! larger CSN may be quicker. A snapshot from between sees the second and not the first. A
-//! transaction that only reads, and meets both, then stands nowhere. So a reader whose snapshot is
-//! such a one waits, before it has read anything, until the first is visible, and takes its
-//! snapshot again, unless a definition has changed between the two: plans have been made with what
-//! was there before.
+//! transaction that only reads, and meets both, then has no place in the order. So a reader with
+//! such a snapshot waits, before it has read anything, until the first is visible. Then it takes
+//! its snapshot again, unless a definition has changed between the two: plans have been made with
+//! what was there before.
 
 use super::definition;
 use super::session;

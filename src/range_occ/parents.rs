@@ -1,6 +1,7 @@
-//! Partitioned tables. They have no rows of their own, but who scans one reads which partitions it
-//! has, and reads nothing of those that were detached or dropped: `redefined.rs` registers that as
-//! a write of the parent. Who inserts reads the lists along the way that its rows take.
+//! Partitioned tables. They have no rows of their own. But a scan of one reads which partitions it
+//! has, and reads nothing of those that were detached or dropped. `redefined.rs` registers a change
+//! of that as a write of the parent. An INSERT reads the lists of partitions along the way that its
+//! rows take.
 
 use super::definition;
 use super::errors;

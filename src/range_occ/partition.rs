@@ -22,13 +22,15 @@ enum Division {
 }
 
 /// Divides the keys of a table, or of all partitions of one, into `ranges` ranges, or into ranges
-/// of `width` units of the key's first column (integers: 1, dates: days, times: seconds). Wants to
-/// own the table. Takes ACCESS EXCLUSIVE locks.
+/// of `width` units. The units are those of the key's first column (integers: 1, dates: days,
+/// times: seconds). The caller must own the table. Takes ACCESS EXCLUSIVE locks.
 ///
 /// # Errors
-/// 22023 for other than one of the two arguments and for numbers out of range, 42501, 42809 for
-/// what is not a table, 55000 for tables of other access methods and without a key, 0A000 for a
-/// width of what has no unit.
+/// - 22023 for other than one of the two arguments, and for numbers out of range;
+/// - 42501 for a user that does not own the table;
+/// - 42809 for a relation that is no table;
+/// - 55000 for tables of other access methods, and for tables without a key;
+/// - 0A000 for a width where the key's first column has no unit.
 #[pg_extern(sql = false)]
 fn partition_by_range(
     relation: Option<pg_sys::Oid>,

@@ -1,8 +1,11 @@
-//! Tables whose definitions the present transaction has changed: with a lock that DDL takes, and a
-//! relcache invalidation for everybody. Who has redefined, rewritten or filled one anew with ACCESS
-//! EXCLUSIVE counts as having written the whole, and with an exclusion window as having read it:
-//! who sees the new definition finds no entries of those who came before under the old one, but
-//! this entry, and does not stand before it.
+//! Tables whose definitions the present transaction has changed, with a lock that DDL takes and a
+//! relcache invalidation for all backends.
+//!
+//! A transaction that has redefined, rewritten or refilled a table with ACCESS EXCLUSIVE counts as
+//! having written all of it. With an exclusion window it also counts as having read all of it. A
+//! later transaction sees the new definition, and finds no entries of transactions that wrote under
+//! the old one. But it finds the entry for the whole table, and so takes no place before it in the
+//! order.
 
 use super::work::Change;
 use super::{key, session, view};

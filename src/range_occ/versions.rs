@@ -20,9 +20,8 @@ const MOST_PAGES: u32 = 2048;
 /// A copy of a page of the table.
 type Copied = [u64; pg_sys::BLCKSZ as usize / size_of::<u64>()];
 
-/// Whether the versions in the table show that nobody whom the snapshot does not see has written
-/// these keys, but for who has rolled back or has no CSN yet (`keyrange`, "Versions"). False in
-/// doubt.
+/// Whether the versions in the table show that the snapshot sees all writers of these keys. Writers
+/// that have rolled back or have no CSN yet do not count (`keyrange`, "Versions"). False in doubt.
 pub fn show_no_writer(view: &View, relation: Relation, read: &IntervalSet) -> bool {
     let oid = key::oid_of(relation);
     // SAFETY: a plain read of a setting, which lets VACUUM take away what a snapshot may need.

@@ -3,8 +3,8 @@
 //! The latch is PostgreSQL's, so every signal handler, timer and cancel wakes a sleeper. But
 //! `WaitLatch` sleeps in epoll and is woken by a signal: three system calls for the sleeper and a
 //! `kill` for the waker, on a path where a wake-up is most of the cost. On Linux we sleep with a
-//! futex on the latch's own flag instead. No wake-up is lost: whoever sets the flag before we sleep
-//! makes the kernel refuse the sleep, a signal handler of our own process ends it, and another
+//! futex on the latch's own flag instead. No wake-up is lost: if the flag is set before we sleep,
+//! the kernel refuses the sleep. A signal handler of our own process ends the sleep. Another
 //! process that uses `wake` sees `sleeping` after it has set the flag.
 
 use super::memory::shared;

@@ -2,15 +2,15 @@
 //!
 //! What `heap_update` (access/heap/heapam.c) does, for the one case that it refuses: the old
 //! version's xmin is a predecessor in progress. Everything else about the page stays as
-//! `heap_update` leaves it. The case is narrow on purpose; whatever does not fit (another page,
-//! TOAST, an indexed column, row lockers) is `NotPossible`, and the caller waits for the
-//! predecessor and lets `heap_update` do it.
+//! `heap_update` leaves it. The case is narrow on purpose. All else (another page, TOAST, an
+//! indexed column, row lockers) is `NotPossible`: the caller waits for the predecessor and lets
+//! `heap_update` do it.
 //!
 //! One thing differs from a look at the page: the old version keeps its `t_cid`, which is its
 //! inserter's cmin. The inserter still runs and needs it to see its own version; `heap_update`
 //! would overwrite it with our cmax. So that the same word serves as our cmax too, our command
-//! counter is first brought up to it: every later statement of ours then has a `curcid` beyond it
-//! and takes the old version for deleted, which is all that a cmax is for.
+//! counter is first brought up to it. Then every later statement of ours has a `curcid` beyond it,
+//! and takes the old version for deleted. A cmax is for nothing else.
 //!
 //! `CheckForSerializableConflictIn` has nothing to do here: only READ COMMITTED transactions come,
 //! and it returns at once for them.

@@ -1,7 +1,7 @@
-//! When an index scan that comes to a page of `txn_heap` prunes it. Heap's does as soon as the page
-//! has less free space than the table's fillfactor asks for, so that one that is filled to its
-//! reserve is pruned after nearly every update of one of its rows; here that is put off as long as
-//! there is room, where rows stay on their pages (`crates/lookahead`).
+//! Decides whether an index scan prunes a page of `txn_heap` that it comes to. Heap prunes as soon
+//! as a page has less free space than the table's fillfactor asks for. So a page that is filled to
+//! this reserve is pruned after nearly every update of one of its rows. Here, in tables whose rows
+//! stay on their pages, pruning is put off as long as the page has room (`crates/lookahead`).
 
 use crate::pg::buffer::Page;
 use crate::pg::local::Local;

@@ -173,9 +173,9 @@ pub unsafe fn put(rel: Relation, usage: Use, is_needed: bool) -> bool {
 }
 
 /// After a relcache entry has been rebuilt (inval.c: LocalExecuteInvalidationMessage): it has its
-/// own routine again. Ours goes in front of the relations of running statements, which GRANT,
-/// ANALYZE and concurrent index builds do not wait for, and heap's to where its callback is at
-/// work.
+/// own routine again. Puts our routine in front of the relations of running statements again:
+/// GRANT, ANALYZE and concurrent index builds do not wait for these. Puts heap's into the relation
+/// in which heap's own callback is at work.
 unsafe extern "C-unwind" fn put_back(_: Datum, _: Oid) {
     let routines = routines();
     let heaps_own = HEAPS_OWN.get();
@@ -227,7 +227,7 @@ unsafe fn put_heaps(rel: Relation) {
 }
 
 /// What the statement that swapped this relation may do with it. With two statements at work on it
-/// (a function called by one runs the other) it is not known whose rows come, and none of them
+/// (a function called by one runs the other) it is not known whose rows come. Then none of them
 /// follows.
 pub fn usage(rel: Relation) -> Option<Use> {
     let mut of_rel = live()

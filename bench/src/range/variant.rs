@@ -140,8 +140,7 @@ fn window(is_on: bool) -> (&'static str, String) {
 }
 
 /// Validation against everything that was written, as without ranges. Its one ring is the largest
-/// that there can be, so that what is refused is refused for what was read, not for a history that
-/// was lost.
+/// that there can be. So transactions are refused for what they have read, not for lost history.
 pub fn one_range(at: &At) -> Variant {
     let tables = match at.kind {
         Kind::Tpcc => tpcc::TABLES,

@@ -5,9 +5,9 @@
 //! without a seam is left to its server.
 //!
 //! The servers are asked one after the other, so one look may show waits that have never been at
-//! the same time. A wait that two looks show, with one beginning, has lasted from the first to the
-//! second, and all of what the second shows was asked for after the first had been. So the waits
-//! that both show have all been there between the two.
+//! the same time. A wait that both looks show with one beginning has lasted from the first look to
+//! the second. The second look began after the first was over. So the waits that both show have all
+//! been there between the two.
 //!
 //! Only a transaction that waits at a node can be told to fail. Each cycle with a seam has one: of
 //! its waits at least one is at a node, and there is a transaction behind it, or the cycle is that
@@ -71,9 +71,9 @@ pub struct Deadlock {
 }
 
 /// The deadlocks that both looks show. Once their victims are gone there are no more. The second
-/// look has begun after the first was over. `hears` says whether a transaction can be told: ours if
-/// its session is there and waits where it hears that, another coordinator's (`true` as the second
-/// argument) if that coordinator sees the cycle, too.
+/// look has begun after the first was over. `hears` says whether a transaction can be told. Ours
+/// can if its session is there and waits where it hears that. Another coordinator's (`true` as the
+/// second argument) can if that coordinator sees the cycle, too.
 pub fn deadlocks(first: &Look, second: &Look, hears: impl Fn(Id, bool) -> bool) -> Vec<Deadlock> {
     let mut edges: Vec<&Edge> = first.edges.intersection(&second.edges).collect();
     let mut found = Vec::new();

@@ -1,10 +1,10 @@
 //! The gate between commits at nodes and snapshots of several nodes.
 //!
-//! A commit is inside from before anything of it can be seen, at a node or at the coordinator,
-//! until all of its nodes have acknowledged it, or it is known as unapplied. A reader is inside
-//! while it takes its snapshots. So each snapshot of a reader sees a commit in full, or nothing of
-//! it; and whoever sees a commit sees those that were acknowledged before it began. The proof is in
-//! the README.
+//! A commit is inside from before anything of it can be seen, at a node or at the coordinator. It
+//! leaves when all of its nodes have acknowledged it, or it is known as unapplied. A reader is
+//! inside while it takes its snapshots. So each snapshot of a reader sees a commit in full, or
+//! nothing of it; and whoever sees a commit sees those that were acknowledged before it began. The
+//! proof is in the README.
 //!
 //! Commits do not keep each other out, nor do readers. Of a commit and a reader that have a server
 //! in common one waits: the one that came later. So neither kind can starve the other.

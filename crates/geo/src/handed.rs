@@ -2,8 +2,8 @@
 //! the nodes. In shared memory, under the lock of the board; zeroed memory is empty.
 //!
 //! A transaction is handed over when its rows are visible and confirmed, and before its slot
-//! closes. So whoever reads the slots first and these places then finds it in one of both, until
-//! the nodes have acknowledged it or the board has it as unapplied.
+//! closes. A reader looks at the slots first and at these places then. So it finds the transaction
+//! in one of both until the nodes have acknowledged it, or the board has it as unapplied.
 
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;

@@ -2,7 +2,7 @@
 //! any node.
 //!
 //! At its node a transaction would wait with locks on other records, behind more than its lock
-//! timeout lets it wait for. Here it waits in the order of coming, and leaves when few enough
+//! timeout lets it wait for. Here transactions wait in the order of coming. One leaves when so few
 //! are at work on the record that none of them waits for long (`turn.rs`).
 //!
 //! Read and changed under the lock of the records. Zeroed memory is empty.

@@ -282,9 +282,10 @@ impl Records {
         }
     }
 
-    /// A part of a statement that was about these records has taken so long at its node, beyond the
-    /// round trip, or at least so long if it was not whole: shared out in the proportion of what
-    /// they took before (GeoTP, Eq. 4). `longest` is the longest round trip of all its parts.
+    /// Notes how long a part of a statement about these records has taken at its node, beyond the
+    /// round trip. It has taken at least so long if it was not whole. The time is shared out in the
+    /// proportion of what the records took before (GeoTP, Eq. 4). `longest` is the longest round
+    /// trip of all its parts.
     pub fn measured(&self, hashes: &[u64], local: u64, longest: u64, is_whole: bool, now: u64) {
         let found = hashes.iter().filter_map(|&hash| self.find(hash));
         let found: Vec<&Record> = found.inspect(|one| one.age(now)).collect();

@@ -17,8 +17,8 @@
 //! 1. A slot opens before the transaction's first PREPARE is sent.
 //! 2. A slot closes when the transaction cannot commit any more, or when its decision rows are
 //!    visible to new snapshots. It does not open again for that transaction.
-//! 3. Rows are written only after all participants have voted YES, so no PREPARE of a transaction
-//!    with rows is still under way, and no participant sends PREPARE twice.
+//! 3. Rows are written only after all participants have voted YES. So no PREPARE of a transaction
+//!    with rows is still under way. No participant sends PREPARE twice.
 //! 4. COMMIT PREPARED is sent, and the client told, only when the rows are confirmed.
 //! 5. Only the resolver erases rows, one pass at a time, and only if [`Action::Erase`] or
 //!    [`Judged::Erase`](crate::Judged::Erase) says so.
@@ -30,7 +30,7 @@
 //! Let g be in P. Its PREPARE was sent before P was read, and by 1 its slot was open by then. If
 //! its incarnation is ours and g is not in A, which is read later, the slot has closed in between.
 //! By 2 the transaction has then failed for good, or its rows were visible before T was read. By 5
-//! they still are: the only pass is this one, and a row that an earlier pass has erased was of a
+//! they still are, as the only pass is this one. A row that an earlier pass has erased was of a
 //! participant that is committed for good, which is not in P. So if g is not in T, its transaction
 //! has failed. If its incarnation is an earlier one, by 6 nobody can decide any more, and T has
 //! what was decided. A failed transaction stays failed, so it does not matter when the ROLLBACK
@@ -96,8 +96,8 @@ pub struct Decision {
     /// An answer to COMMIT PREPARED has come that counts as [`applied`](crate::applied).
     pub acknowledged: bool,
     /// The row is on the coordinator's disk and at its synchronous standbys. A row that is only
-    /// visible may be not: after T the resolver commits a transaction of its own with WAL, and if
-    /// its wait for the standbys is not cancelled all rows of T are confirmed.
+    /// visible may be not. So after T the resolver commits a transaction of its own with WAL. If
+    /// its wait for the standbys is not cancelled, all rows of T are confirmed.
     pub confirmed: bool,
     /// The node did not know it when it was asked, and somebody has been told. It is a decision all
     /// the same: should the node have it again, it is committed.

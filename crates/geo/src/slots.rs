@@ -1,9 +1,9 @@
 //! Slots in shared memory: the distributed transactions of this incarnation that are voting or
 //! applying.
 //!
-//! Each backend has one slot. A transaction stands in one slot only, from before its first PREPARE
-//! is sent until it cannot commit any more or its decision rows are visible. A backend that exits
-//! closes its slot only after its transaction has been aborted.
+//! Each backend has one slot. A transaction stands in one slot only. It comes before its first
+//! PREPARE is sent, and leaves when it cannot commit any more or its decision rows are visible. A
+//! backend that exits closes its slot only after its transaction has been aborted.
 
 use crate::sync::{AtomicU64, Ordering, fence};
 
@@ -30,7 +30,7 @@ impl Slot {
 
     /// Shows that the transaction is not active any more.
     pub fn close(&self) {
-        // A release store: a resolver that reads the free slot and then takes a snapshot finds the
+        // A release store. A resolver reads the free slot and then takes a snapshot: it finds the
         // transaction gone from the list of running ones, and so sees its decision rows.
         self.0.store(FREE, Ordering::SeqCst);
     }

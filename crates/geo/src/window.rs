@@ -1,6 +1,6 @@
-//! How many transactions may have a turn at a record at a time: a window that is set by how long
-//! statements about the record wait at its node (as TCP Vegas sets its own by the time that packets
-//! wait; L. Brakmo, S. O'Malley, L. Peterson: "TCP Vegas", section 3.2).
+//! A record's window: how many transactions may have a turn at it at a time. It is set by how long
+//! statements about the record wait at its node. TCP Vegas sets its window in that way, by the time
+//! that packets wait (L. Brakmo, S. O'Malley, L. Peterson: "TCP Vegas", section 3.2).
 //!
 //! With too many, those who wait at the node wait for long, with locks on other records. With too
 //! few, the record is idle while the next one is on its way. So the window gets smaller while

@@ -150,8 +150,8 @@ impl Weights {
     }
 }
 
-/// What the random transactions are like. A table's keys lie in `slots`: each has one key that is
-/// used again and again and a few rare ones behind it, so that rows come and go within every range.
+/// What the random transactions are like. A table's keys lie in `slots`. Each has one key that is
+/// used again and again, and a few rare ones behind it: so rows come and go within every range.
 #[derive(Clone, Debug)]
 pub struct Workload {
     pub seed: u64,

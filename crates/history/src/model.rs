@@ -38,8 +38,8 @@ pub struct Transaction {
     /// After the answer to COMMIT or ROLLBACK, or when the connection was found broken.
     pub completed: Time,
     pub outcome: Outcome,
-    /// In the order of their execution. Of a transaction that did not commit only what it wrote
-    /// counts, so a write whose answer never came belongs in here too, with any result.
+    /// In the order of their execution. Of a transaction that did not commit only its writes count.
+    /// So a write whose answer never came belongs in here too, with any result.
     pub events: Vec<Event>,
 }
 

@@ -1,13 +1,13 @@
-//! Combining: the holder of the ticket does the updates of waiters whose statement has the same
-//! form as its own, in one version and one commit (flat combining: Hendler, Incze, Shavit, Tzafrir,
-//! SPAA 2010).
+//! Combining: the holder of the ticket does the updates of waiters whose statement has the form of
+//! its own. It makes one version and one commit of them. (Flat combining: Hendler, Incze, Shavit,
+//! Tzafrir, SPAA 2010.)
 //!
 //! A waiter puts its statement's form and arguments into its *request* and *offers* it; it keeps
 //! its place in the ticket queue. The holder *adopts* some of those that wait: they leave the
 //! queue, and from then on wait for the holder's transaction alone. Before it commits it *seals*
 //! them, its commit *fulfils* them, and everything else *refuses* them: they queue again and update
-//! by themselves. Until it is sealed, a waiter that is cancelled *abandons* the holder, which has
-//! its update in the new version and must not commit any more.
+//! by themselves. Until it is sealed, a waiter that is cancelled *abandons* the holder. The holder
+//! has the waiter's update in its new version, and so must not commit any more.
 //!
 //! Invariant (nothing is done twice or by halves): a holder commits only with all that it has
 //! adopted sealed, and only a sealed update is fulfilled. An adoption has a number, so that a

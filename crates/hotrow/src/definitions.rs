@@ -3,8 +3,8 @@
 //! A follower's statement is analyzed and planned while its predecessors still run. Stock
 //! PostgreSQL analyzes it after their commit, and so with all that they have defined. Whether
 //! anybody has changed a definition in between is asked here. A reader notes the number of changes
-//! that had *ended*, and compares it with the number of those that have *begun* when its
-//! predecessors have ended. So a change that was under way when the reader began counts as one.
+//! that had *ended*. When its predecessors have ended, it compares that with the number of changes
+//! that have *begun*. So a change that was under way when the reader began counts as one.
 
 use crate::Word64;
 

@@ -182,9 +182,9 @@ impl Backend {
     }
 }
 
-/// Whether process `me` waits, directly or not, for itself. A process goes on to other transactions
-/// meanwhile, so what leads to it and what it waits for are looked at within one of its
-/// generations.
+/// Whether process `me` waits, directly or not, for itself. A process may go on to other
+/// transactions during the search. So what leads to it and what it waits for are looked at within
+/// one of its generations.
 pub fn is_in_circle(backends: &[Backend], rows: &[Row], me: BackendId) -> bool {
     let mut seen = vec![false; backends.len()];
     let mut stack = Vec::new();

@@ -10,9 +10,9 @@ use crate::row::{Members, Row, Slot, load, store};
 use crate::{BackendId, MemberId};
 
 impl Row {
-    /// The transaction of `me` is prepared. If it is a writer in the list of this row, which is
-    /// `slot`, then `heir`, which is in no list, has its place from now on, and is a member of the
-    /// row in its stead. Whether that is so.
+    /// The transaction of `me` is prepared. This row is `slot`, and `heir` is in no list. If `me`
+    /// is a writer in the row's list, `heir` gets its place, and is a member of the row in its
+    /// stead. Returns whether that is so.
     pub fn hand_over(&self, members: Members, slot: Slot, me: MemberId, heir: MemberId) -> bool {
         let (from, to) = (members.member(me), members.member(heir));
         if from.linked.get() == 0 || from.reader.get() != 0 {

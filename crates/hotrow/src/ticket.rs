@@ -1,10 +1,10 @@
 //! The ticket of a hot row: the right to be the one transaction that updates it now.
 //!
-//! A released ticket is free: whoever runs may take it (*barging*), because handing it to a sleeper
-//! leaves the row idle for as long as the scheduler takes to run that one. A few waiters are awake
-//! and compete: those that came while few were, and, when a release finds none awake, the first of
-//! the queue. Every n-th release, and any wait over a bound, hands the ticket directly to the
-//! longest waiter.
+//! A released ticket is free: any backend that runs may take it (*barging*). Handing it to a
+//! sleeper would leave the row idle for as long as the scheduler takes to run the sleeper. A few
+//! waiters are awake and compete: those that came while few were, and, when a release finds none
+//! awake, the first of the queue. Every n-th release, and any wait over a bound, hands the ticket
+//! directly to the longest waiter.
 //!
 //! Invariant (nobody sleeps unseen): while the ticket is free and a waiter that can hear is queued,
 //! one waiter is *signaled*: awake, or on its way to be, and it has not given up yet. A waiter in

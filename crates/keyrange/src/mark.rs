@@ -23,8 +23,8 @@ pub(crate) struct Missing {
     pub(crate) fxid: Word,
     /// The highest CSN of those that had one.
     pub(crate) csn: Word,
-    /// The highest transaction whose entry was overwritten before it had a CSN, or after it had
-    /// moved to an earlier position, or that found no place.
+    /// The highest transaction that found no place, or whose entry was overwritten: before it had a
+    /// CSN, or after it had moved to an earlier position.
     pub(crate) pending_fxid: Word,
 }
 

@@ -3,10 +3,10 @@
 //! Keys whose first column is NULL are a range of their own.
 //!
 //! A range may have *pieces*: a number of rings among which its keys are spread by a hash of their
-//! images, so that it does not matter how the keys that are there lie in the space of all keys.
-//! What was written to one key is in the ring of that key's piece; what was written to more than
-//! one image is in the ring of the range. Who has read one key looks at both of these; who has read
-//! more looks at the range's ring and at those of all its pieces.
+//! images. So it does not matter where in the space of all keys the table's keys lie. What was
+//! written to one key is in the ring of that key's piece; what was written to more than one image
+//! is in the ring of the range. Who has read one key looks at both of these; who has read more
+//! looks at the range's ring and at those of all its pieces.
 
 use crate::{
     fault::{Fault, planted},

@@ -177,8 +177,8 @@ fn each_read<'m>(
 }
 
 impl<'a> RingSpace<'a> {
-    /// Publishes the writes of a transaction at PRE_COMMIT or PRE_PREPARE, when it can write no
-    /// more and whom it built on has left the running list. Once for a transaction.
+    /// Publishes the writes of a transaction at PRE_COMMIT or PRE_PREPARE. By then it can write no
+    /// more, and its predecessors have left the running list. Once for a transaction.
     ///
     /// `fxid` is its top-level id; `map_of` has the maps by which the writes were collected;
     /// `is_running` tells of a top-level id whether it is still in progress.

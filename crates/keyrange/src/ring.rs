@@ -1,29 +1,36 @@
-//! Rings of registered writes. Nobody waits here: not who writes, not who reads.
+//! Rings of registered writes, a lock-free protocol: neither writers nor readers wait here.
 //!
-//! A writer looks at `head`, raises the bucket's `max_fxid`, takes a ticket from `head` (ticket t
-//! belongs to slot t mod N), and makes the slot its own. Then, in this order: it raises `missing`
-//! (of the bucket, and of the entry's relation and range) to the transaction of the entry that it
-//! will overwrite, and to its CSN or, if it has none, `pending_fxid`; it takes the CSN away, so
-//! that its transaction cannot stamp the slot any more; it sets the slot's sequence number to 2t +
-//! 1; it writes the fields; it sets the sequence number to 2t + 2. Who finds its slot in the hands
-//! of a running transaction takes another ticket, and after a few of them counts itself as evicted.
-//! One that is late may overwrite the entry of a later ticket: it marks it as evicted like any
-//! other.
+//! A writer publishes an entry in these steps, in this order:
+//! 1. It looks at `head`, and raises the bucket's `max_fxid` to its own transaction.
+//! 2. It takes a ticket from `head`. Ticket t belongs to slot t mod N.
+//! 3. It makes the slot its own. If a running transaction has the slot, the writer takes another
+//!    ticket. After a few of them it gives up, and counts itself as evicted.
+//! 4. It notes in `missing` (of the bucket, and of the entry's relation and range) that it will
+//!    overwrite the slot's old entry: the transaction, and its CSN. If the old entry has no CSN,
+//!    the writer raises `pending_fxid` instead.
+//! 5. It takes the old entry's CSN away, so that the old transaction cannot stamp the slot any
+//!    more.
+//! 6. It sets the slot's sequence number to 2t + 1.
+//! 7. It writes the fields.
+//! 8. It sets the sequence number to 2t + 2.
 //!
-//! A reader visits every slot of the bucket once and then reads what is missing. It takes an entry
-//! whose sequence number is even and the same after the fields as before. Anything else it leaves
-//! out, and misses nothing that it needs:
-//! - The number is odd or changes: the entry that was there has been marked as missing before, and
-//!   the one that will be there belongs to a transaction that had not published all its entries
-//!   when the reader looked, so it had no CSN, and its CSN will be above any that was taken before.
-//! - A ticket taken whose slot still has the old entry: the reader takes the old entry, and what
-//!   was said above holds for the new one. If its writer died, the transaction has never had a CSN
-//!   and has not committed; the slot is taken over by the next writer that comes along, once the
-//!   dead one's transaction is known to have ended.
+//! A late writer may overwrite the entry of a later ticket: it marks that entry as evicted like
+//! any other.
 //!
-//! The fields of a slot are stored with Release and loaded with Acquire. Who reads a field of a
-//! newer entry sees that entry's odd sequence number, or a later one, in the second look; who reads
-//! the even number sees all fields before it.
+//! A reader visits every slot of the bucket once, and reads `missing` after that. It takes an entry
+//! if the sequence number is even, and has not changed when the fields have been read. It leaves
+//! out any other entry, and misses nothing that it needs:
+//! - The number is odd or changes. The old entry has been marked as missing before. The new one
+//!   belongs to a transaction that had not published all its entries when the reader looked. So
+//!   that transaction had no CSN, and its CSN will be above any that was taken before.
+//! - A ticket is taken, and its slot still has the old entry. The reader takes the old entry; for
+//!   the new one the case above holds. If the new one's writer died, its transaction has never had
+//!   a CSN and has not committed. The next writer takes the slot over, once the dead writer's
+//!   transaction is known to have ended.
+//!
+//! The fields of a slot are stored with Release and loaded with Acquire. A reader that loads a
+//! field of a newer entry sees that entry's odd sequence number, or a later one, in its second
+//! look. A reader that loads the even number sees all fields before it.
 
 use std::hint::black_box;
 
@@ -285,7 +292,7 @@ impl<'a> Rings<'a> {
     }
 
     /// Whether no transaction from `fxid` on has registered anything of a relation, or of a range
-    /// of it (but for what is anywhere in the relation).
+    /// of it. For a range, entries that are anywhere in the relation do not count.
     #[inline]
     pub fn is_unwritten(&self, relation: Relation, range: Option<Range>, fxid: u64) -> bool {
         self.marks.is_quiet(relation, range, fxid)

@@ -27,9 +27,9 @@ pub trait Snapshot {
     /// Whether it is the validated transaction itself.
     fn is_mine(&self, fxid: u64) -> bool;
 
-    /// Whether the relation's own versions show that nobody whom the snapshot does not see has
-    /// written these keys, but for who has rolled back or has no CSN yet. False in doubt. Asked
-    /// where the rings do not tell, after `before` was taken.
+    /// Whether the relation's own versions show that the snapshot sees all writers of these keys.
+    /// Writers that have rolled back or have no CSN yet do not count. False in doubt. Asked where
+    /// the rings do not tell, after `before` was taken.
     fn shows_no_writer(&self, _relation: Relation, _read: &IntervalSet) -> bool {
         false
     }

@@ -221,9 +221,9 @@ impl<'a, S: Snapshot> Validation<'a, S> {
         })
     }
 
-    /// Shows `found` the changes of definitions in that bucket, of one relation or all, that the
-    /// snapshot does not see and that have not rolled back, until it returns false. False: there
-    /// may be others.
+    /// Calls `found` with changes of definitions in that bucket, of one relation or all, until it
+    /// returns false. These are the changes that the snapshot does not see and that have not rolled
+    /// back. False: there may be others.
     fn unseen_definitions(
         &self,
         bucket: usize,

@@ -1,7 +1,7 @@
-//! The exclusion window: a validated transaction that missed writes before it in CSN order may
-//! still stand before their writers, if nobody who must come before it stands after them. The idea
-//! is that of SSN (Wang et al., 2017), with positions in place of stamps per version. The proof is
-//! in README.md.
+//! The exclusion window. A validated transaction that missed writes before it in CSN order may
+//! still stand before their writers. The condition: no transaction that must come before it stands
+//! after them. The idea is that of SSN (Wang et al., 2017), with positions in place of stamps per
+//! version. The proof is in README.md.
 
 use std::ops::ControlFlow;
 

@@ -1,8 +1,8 @@
 //! Words of shared memory, read and written by several processes without locks.
 //!
-//! All but the fields of a slot are sequentially consistent, so that the model check, which runs
-//! sequentially consistent schedules only, runs all that there are. On x86-64 that costs nothing
-//! but for the few plain stores.
+//! All but the fields of a slot are sequentially consistent. The model check runs only such
+//! schedules, and so it runs all that there are. On x86-64 that costs nothing but for the few plain
+//! stores.
 
 #[cfg(not(test))]
 use std::sync::atomic::Ordering::Relaxed;

@@ -1,5 +1,5 @@
-//! Every row that a scan's keys let through is in the intervals that they are projected to, and
-//! simple scans become no more than they are.
+//! Every row that a scan's keys let through is in the intervals that they are projected to. The
+//! intervals of a simple scan have no other keys.
 
 mod values;
 

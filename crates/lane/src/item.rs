@@ -84,9 +84,9 @@ fn tidy(items: &mut Vec<Item>) {
     *items = writes;
 }
 
-/// Puts the items in order, each key once for each mode at most, and joins those that lie nearest
-/// to each other until at most `most` are left. A write within a wide read stays by itself: others
-/// may still read the rest.
+/// Puts the items in order, each key once for each mode at most. Joins those that lie nearest to
+/// each other until at most `most` are left. A write within a wide read stays by itself: others may
+/// still read the rest.
 ///
 /// # Errors
 /// If so few cannot stand for so many relations.

@@ -1,8 +1,8 @@
 //! Queues of requests by key.
 //!
-//! All requests of a transaction are appended at once, under the lane's lock, so that for any two
-//! transactions all their queues have the same order: nobody waits in a circle. A request is
-//! granted once no conflicting one before it is left.
+//! All requests of a transaction are appended at once, under the lane's lock. So any two
+//! transactions have the same order in all queues: waits form no cycle. A request is granted once
+//! no conflicting one before it is left.
 
 use crate::announcement::Announced;
 use crate::fault::{Fault, planted};
@@ -281,9 +281,9 @@ impl<'a> Lane<'a> {
         !self.queues[at].is_empty()
     }
 
-    /// What process `me`, whose transaction `id` has declared nothing, has to do before it writes
-    /// to these keys, or locks them so that others cannot write (the mode of `wanted`). It has
-    /// announced that, for this write or before. Under the lane's lock.
+    /// What process `me` has to do before it writes to these keys, or locks them so that others
+    /// cannot write (the mode of `wanted`). Its transaction `id` has declared nothing. It has
+    /// announced the keys, for this write or before. Under the lane's lock.
     pub fn look(&self, me: SeatId, id: u64, wanted: Item, announced: Announced) -> Look {
         let holders = || {
             self.others(wanted, me)

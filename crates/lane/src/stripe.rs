@@ -1,5 +1,5 @@
-//! Writers that have declared nothing say what they are going to write to, so that those who have
-//! declared it wait for them before they begin.
+//! Writers that have declared nothing say which keys they are going to write to. Transactions that
+//! have declared these keys wait for the writers before they begin.
 
 use crate::announcement::Announced;
 use crate::fault::{Fault, planted};

@@ -127,8 +127,8 @@ impl Trust {
 mod tests {
     use super::*;
 
-    /// After how many updates of a page that has been filled up to its reserve, and each time been
-    /// pruned when it was due, heap would and we do.
+    /// After how many updates heap would prune a page, and after how many we do. The page was
+    /// filled up to its reserve, and pruned each time when it was due.
     fn updates(rows: u16, row: u16, reserved: u16) -> (u16, u16) {
         // Rows that have been updated have a line pointer that leads to another.
         let line_pointers = 2 * rows;

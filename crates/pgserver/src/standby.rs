@@ -133,9 +133,9 @@ impl Standby {
 }
 
 impl Server {
-    /// Sets `synchronous_standby_names`. When this returns, commits that are begun wait for these
-    /// standbys, or for none if `names` is empty, and those that no longer have to wait have been
-    /// let go.
+    /// Sets `synchronous_standby_names`. When this returns, commits that begin wait for these
+    /// standbys, or for none if `names` is empty. Commits that no longer have to wait have been let
+    /// go.
     pub fn set_synchronous_standbys(&self, names: &str) -> Result<()> {
         let mut client = self.connect()?;
         client.batch_execute(&format!(

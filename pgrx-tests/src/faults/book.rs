@@ -1,9 +1,9 @@
 //! The account of a cycle: what the clients were told, compared with what the database holds.
 //!
 //! A transaction is known by the ids of its ledger rows. A single UPDATE leaves no row, so it adds
-//! a random *mark* to a sum on the account, in a *lane* of decimals of its client's own: the marks
-//! of what was acknowledged have to be in the sum, and the rest of it has to be a sum of marks that
-//! are in doubt.
+//! a random *mark* to a sum on the account. Each client has a *lane* of the sum's decimals to
+//! itself. The marks of acknowledged updates have to be in the sum. The rest has to be a sum of
+//! marks that are in doubt.
 use std::collections::{BTreeMap, BTreeSet};
 use std::error::Error;
 

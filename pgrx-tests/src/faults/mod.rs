@@ -1,5 +1,5 @@
-//! The fault run: cycles of a load with faults, all of it drawn from a seed, each followed by a
-//! comparison of what the clients were told with what the database holds, and by the physical
+//! The fault run: cycles of a load with faults, all of it drawn from a seed. After each cycle the
+//! run compares what the clients were told with what the database holds. Then it makes the physical
 //! check.
 //!
 //! `plan.rs` and `transaction.rs` draw, `client.rs` and `strike.rs` do, `book.rs` judges,

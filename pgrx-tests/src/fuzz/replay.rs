@@ -1,7 +1,8 @@
 //! The same transactions on a server without the library. The order of their statements there
-//! follows from what each was told: who has seen a write comes after its commit, who has not seen
-//! it comes before, and who writes a row after another one waits for its commit. Where the answers
-//! leave the order open, the replay may take another way; then nothing is concluded.
+//! follows from what each was told. A transaction that has seen a write comes after its commit; one
+//! that has not seen it comes before. A transaction that writes a row after another one waits for
+//! its commit. Where the answers leave the order open, the replay may take another way; then
+//! nothing is concluded.
 use std::collections::{BTreeMap, BTreeSet};
 
 use anyhow::Result;

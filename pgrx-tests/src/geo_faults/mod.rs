@@ -1,6 +1,6 @@
 //! The fault run of distributed transactions: cycles of a coordinator and nodes under load, one
-//! fault each, all of it drawn from a seed, and a comparison of what the clients were told with
-//! what the coordinator and the nodes have.
+//! fault each, all of it drawn from a seed. It compares what the clients were told with what the
+//! coordinator and the nodes have.
 //!
 //! `plan.rs` and `transaction.rs` draw, `client.rs` and `strike.rs` do, `watch.rs` looks how long
 //! transactions stay in doubt, `book.rs` judges.

@@ -55,8 +55,8 @@ fn under_load(statements: &[&str], check: &[&str]) -> Result<()> {
             Ok(())
         },
     )?;
-    // Whoever wants the whole table may close a circle with those who have rows of it (40P01), and
-    // who has followed the victim tries again (40001).
+    // A session that wants the whole table may close a cycle with sessions that have rows of it
+    // (40P01). A session that has followed the victim tries again (40001).
     tally.only(&["40001", "40P01"])?;
     tally.explains(int(
         &mut server.connect()?,

@@ -67,9 +67,8 @@ fn heat_and_cool(server: &Server, dog: &Watchdog) -> Result<()> {
     Ok(())
 }
 
-/// An upsert that waited for a row which was deleted then, and inserted it, waits for it no longer,
-/// though its transaction goes on to wait
-/// for another.
+/// An upsert waits for a row, the row is deleted, and the upsert inserts it. Then it does not wait
+/// for that row any longer, though its transaction goes on to wait for another one.
 #[test]
 fn who_waits_no_longer_does_not_count() -> Result<()> {
     let server = start_hot(2, &[])?;

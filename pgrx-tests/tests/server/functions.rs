@@ -36,8 +36,8 @@ fn sql_and_plpgsql_functions() -> Result<()> {
     physical_health(&server, "hot", "id")
 }
 
-/// A deferred trigger that refuses what a function has made of an uncommitted version says so only
-/// when that is committed, though no COMMIT is asked for.
+/// A deferred trigger refuses what a function has made of an uncommitted version. The client hears
+/// of it only when that version is committed, though it sends no COMMIT.
 #[test]
 fn deferred_triggers_refuse_what_is_committed() -> Result<()> {
     let server = start_hot(1, &[])?;

@@ -99,8 +99,8 @@ fn the_write_skew_of_repeatable_read_is_found() -> Result<()> {
 }
 
 /// Every row that is updated by its key is hot, and a tenth of the transactions roll back. Rows
-/// stay: in which order rows of one key came and went is not recorded, and with so many meetings
-/// the search for an order may give up.
+/// stay. The history does not have the order in which rows of one key came and went. With so many
+/// meetings the search for it may give up.
 fn grouped(settings: &'static str) -> Result<()> {
     let server = start(&[("deadlock_timeout", "10ms")])?;
     let mut workload = Workload {

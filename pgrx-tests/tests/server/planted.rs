@@ -1,6 +1,6 @@
-//! The checks find what they are for: with a fault planted in the server (`txn.planted_fault`, a
-//! library with the feature `planted_faults`) the check fails, on a schedule on which it passes
-//! without the fault.
+//! The checks find what they are for. With a fault planted in the server the check fails, on a
+//! schedule on which it passes without the fault. `txn.planted_fault` plants it, in a library with
+//! the feature `planted_faults`.
 use std::collections::BTreeSet;
 use std::ops::Bound;
 use std::thread;

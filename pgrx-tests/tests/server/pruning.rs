@@ -104,9 +104,12 @@ fn put_off_again_after_many_rows_have_left() -> Result<()> {
     Ok(())
 }
 
-/// Rows that heap keeps on their pages stay there with `txn_heap`, but for a few on the way to
-/// where that is known: long ones among short ones, so many that a page runs out of line pointers,
-/// several of a page updated at once, rows that grow for a while.
+/// Rows that heap keeps on their pages stay there with `txn_heap`, but for a few until it has
+/// learned that they stay. The cases:
+/// - long rows among short ones;
+/// - so many rows that a page runs out of line pointers;
+/// - several rows of a page updated at once;
+/// - rows that grow for a while.
 #[test]
 fn rows_stay_on_their_pages() -> Result<()> {
     let server = start(&[("autovacuum", "off")])?;

@@ -1,5 +1,5 @@
-//! Stock never falls below zero, what is sold is what was confirmed, and nobody is told "sold out"
-//! on account of a sale that rolled back.
+//! Stock never falls below zero, and what is sold is what was confirmed. No client is told "sold
+//! out" because of a sale that rolled back.
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use anyhow::{Result, ensure};

@@ -1,5 +1,5 @@
-//! Early visibility: with a synchronous standby that does not answer, a row is handed on before its
-//! transaction is replicated, but nobody who asks for synchronous commit is told of it.
+//! Early visibility with a synchronous standby that does not answer. A row is handed on before its
+//! transaction is replicated, but no session that asks for synchronous commit is told of it.
 use anyhow::{Context, Result, ensure};
 use pgserver::Server;
 use postgres::Client;

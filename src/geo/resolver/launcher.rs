@@ -1,5 +1,5 @@
-//! The launcher: starts the resolvers of the databases that use nodes, after a start of the server
-//! and whenever one is missing, and gives back what dropped databases had in shared memory.
+//! The launcher starts the resolvers of the databases that use nodes, after a start of the server
+//! and whenever one is missing. It gives back what dropped databases had in shared memory.
 //!
 //! A database that uses nodes has a security label of ours in the shared catalog `pg_shseclabel`:
 //! the launcher is connected to no database.

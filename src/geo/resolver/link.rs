@@ -38,8 +38,8 @@ pub struct Link {
     heard_at: u64,
 }
 
-/// As long as it stays the same, it is the same connection, and the node has not said that a wait
-/// for its standby was cancelled.
+/// As long as the mark does not change, the connection is the same one. Nor has the node said that
+/// a wait for its standby was cancelled.
 #[derive(Clone, Copy, PartialEq, Eq, Default)]
 pub struct Mark {
     connections: u64,

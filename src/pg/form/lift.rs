@@ -1,6 +1,6 @@
-//! Lifting constants into arguments: statements of sessions that write their numbers as literals,
-//! or whose plans are made anew for each execution with the arguments as constants, differ only in
-//! those.
+//! Lifting constants into arguments. Some sessions write their numbers as literals; others have
+//! plans that are made anew for each execution, with the arguments as constants. The statements of
+//! such sessions differ only in the constants.
 
 use super::expression::is_cast;
 use super::{Clock, PARAMETERS, values};

@@ -23,7 +23,7 @@ pub struct Target {
 
 impl Target {
     /// The statement looks at no other row of the table, not even to check that an index stays
-    /// unique, and the identity is that of the row and not merely a hint.
+    /// unique. The identity is that of the row and not merely a hint.
     pub fn is_alone(&self) -> bool {
         self.by_key && self.is_only()
     }

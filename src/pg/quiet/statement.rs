@@ -186,9 +186,10 @@ unsafe fn is_modification_quiet(modify: &pg_sys::ModifyTable) -> bool {
     }
 }
 
-/// Whether the statement names no partitioned table as its target, or one whose rows it does not
-/// route to partitions that the plan does not name. (An UPDATE does that when it changes the
-/// partition key, which is in every key that rows are known by.)
+/// Whether the statement's target is no partitioned table, or a quiet one and the plan names all
+/// partitions in question. An INSERT routes rows to partitions that the plan does not name. (An
+/// UPDATE does so only when it changes the partition key, which is in every key that rows are known
+/// by.)
 unsafe fn is_root_quiet(plan: *const pg_sys::PlannedStmt) -> bool {
     // SAFETY: as in `is_statement_quiet`.
     unsafe {

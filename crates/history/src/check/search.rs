@@ -1,10 +1,10 @@
 //! From observations to a verdict, by way of an order in which rows came and went.
 //!
 //! Whatever the order, the dependencies that `edges` finds are there. The order adds more. If the
-//! one that the times suggest has no forbidden circle, the promise is kept: the order is the
-//! proof. If it has one, at least one of the pairs in the circle that the order decided must
-//! stand the other way round in any order that is right, so these are tried, one after the other,
-//! until there is no circle, or nothing left to try.
+//! order that the times suggest has no forbidden cycle, the promise is kept: the order is the
+//! proof. If it has a cycle, the order has decided some of the pairs in it. In any order that is
+//! right at least one of these pairs stands the other way round. So they are tried, one after the
+//! other, until there is no cycle, or nothing left to try.
 use crate::check::cycles::{self, Cycle};
 use crate::check::edges;
 use crate::check::gaps::{Pin, Slots};

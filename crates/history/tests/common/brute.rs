@@ -44,8 +44,8 @@ struct Begun {
     writes: Vec<Object>,
 }
 
-/// Whether there is an order of snapshots and commits in which everybody sees what they saw, and
-/// no two that overlap have changed the same object.
+/// Whether there is an order of snapshots and commits that explains the history. In it every
+/// transaction sees what it saw, and no two that overlap have changed the same object.
 pub fn snapshot(history: &History) -> bool {
     choices(history).any(|committed| {
         let begun = vec![None; committed.len()];

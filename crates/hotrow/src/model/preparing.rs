@@ -96,8 +96,8 @@ impl Transaction<'_> {
     }
 }
 
-/// What stood for a transaction with a place in one row's list is given to another one, with a
-/// place in another row's, while the first place is being taken off.
+/// A member that stood for a prepared transaction in one row's list is given to another
+/// transaction, in another row's list. Meanwhile the first place is being taken off.
 #[test]
 fn a_place_serves_another_row_when_it_is_free() {
     check_pct(

@@ -174,9 +174,9 @@ impl Server {
         fxid >= READER || self.state.lock().unwrap().running.contains(&fxid)
     }
 
-    /// Writes a row, if neither a running transaction has it nor, for one with a snapshot, somebody
-    /// that this does not see has left one there. What was deleted unseen can be inserted. Tells
-    /// whether there was no row.
+    /// Writes a row, if no running transaction has it. For a writer with a snapshot: also only if
+    /// no transaction that the snapshot does not see has left a row there. What was deleted unseen
+    /// can be inserted. Tells whether there was no row.
     pub fn write(
         &self,
         me: u64,

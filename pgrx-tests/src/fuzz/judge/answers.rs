@@ -258,8 +258,8 @@ impl Judge<'_> {
         }
     }
 
-    /// A statement finds the row that it asks for by what others have written, if their
-    /// transactions were acknowledged before it, or its own transaction had met them.
+    /// A statement asks for a row by what other transactions have written. It finds the row if
+    /// these were acknowledged before it, or its own transaction had met them.
     pub fn misses(&mut self) {
         let account = self.account;
         for event in 0..account.run.events.len() {

@@ -218,8 +218,8 @@ fn a_key_may_have_several_columns(cluster: &Cluster, client: &mut Client) -> Res
     Ok(())
 }
 
-/// A list of keys is not held against a partition's bounds where that runs a user's function, which
-/// may fail for a key that no row has.
+/// A list of keys is not compared with a partition's bounds where that runs a user's function. The
+/// function may fail for a key that no row has.
 #[test]
 fn bounds_that_run_code_of_users_are_left_alone() -> Result<()> {
     let (cluster, mut client) = cluster()?;

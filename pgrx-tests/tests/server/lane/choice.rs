@@ -238,8 +238,9 @@ fn a_block_that_waits_at_its_begin() -> Result<()> {
     }
 }
 
-/// Has the session refused because of account 1, and then begin a block in that way, until no more
-/// than a second goes by between the two. Whether the block has taken the key.
+/// Has the session refused because of account 1, and lets it begin a block with `begin` then.
+/// Repeats this until at most a second goes by between the two. Returns whether the block has taken
+/// the key.
 fn begins(server: &Server, client: &mut Client, begin: &str) -> Result<bool> {
     loop {
         let (since, mut look) = (std::time::Instant::now(), server.connect()?);

@@ -7,8 +7,9 @@ use txn_server_tests::{Background, int, read, sqlstate};
 
 use super::{LEVELS, bank, declare, session, update};
 
-/// A transaction that holds account 1, with one behind it that runs `statement`, and one that has
-/// redefined the table in between and not committed yet: the first has ended.
+/// Makes three transactions meet: one holds account 1; one waits behind it with `statement`; one
+/// redefines the table with `change`. When this returns, the first has ended. The third has
+/// redefined the table and not committed yet.
 fn redefine(
     server: &Server,
     look: &mut Client,

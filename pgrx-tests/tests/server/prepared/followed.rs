@@ -201,8 +201,8 @@ fn not_when_it_changes_definitions() -> Result<()> {
     })
 }
 
-/// A transaction that has locked a predecessor's version and keeps the ticket for its update stands
-/// in the list as a reader, which nobody can follow.
+/// A transaction has locked a predecessor's version, and keeps the ticket for its update. It stands
+/// in the list as a reader, which no transaction can follow.
 #[test]
 fn not_when_it_has_kept_the_ticket() -> Result<()> {
     scenario(1, &[], |server, control| {

@@ -13,9 +13,11 @@ use txn_server_tests::{int, physical_health, start};
 const VALIDATED: &str = "SET txn.range_occ = on; SET enable_seqscan = off";
 const STOCK: &str = "SET enable_seqscan = off";
 
-/// A refusal by the validation, PostgreSQL's own "could not serialize" of a row that was updated
-/// after the snapshot, a deadlock of transactions that change rows in any order, a key that is
-/// taken.
+/// The errors after which a client tries again:
+/// - 40001: the validation refuses, or PostgreSQL itself for a row that was updated after the
+///   snapshot;
+/// - 40P01: transactions that change rows in any order are in a deadlock;
+/// - 23505: a key is taken.
 const RETRY: [&str; 3] = ["40001", "40P01", "23505"];
 
 const PROMISE: Promise = Promise {

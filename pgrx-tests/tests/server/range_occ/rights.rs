@@ -4,8 +4,8 @@ use pgserver::Server;
 use postgres::Client;
 use txn_server_tests::{Watchdog, start};
 
-/// `a` may read all of the table, `b` not its key, `c` not all of its rows, `d` all of them in
-/// spite of the policy.
+/// `a` may read all of the table, `b` all but its key. `c` may not read all rows; `d` may, in spite
+/// of the policy.
 const ROLES: &str = "
     SET default_table_access_method = txn_heap;
     CREATE TABLE open (id int PRIMARY KEY, v int);

@@ -60,9 +60,9 @@ impl Cluster {
         })
     }
 
-    /// Cuts the lines to all standbys, and returns when every client of the load waits for them and
-    /// the update that is returned is visible to those who do not ask for more. Error if anybody is
-    /// told of anything meanwhile.
+    /// Cuts the lines to all standbys, and returns when every client of the load waits for them. By
+    /// then the update that is returned is visible to sessions that do not ask for durability. It
+    /// is an error if a client gets an answer meanwhile.
     fn cut(&self, told: &Told, control: &mut Client) -> Result<Background> {
         for standby in &self.standbys {
             standby.line()?.cut();

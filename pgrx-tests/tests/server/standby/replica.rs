@@ -18,7 +18,7 @@ const VERSIONS: &str = "
 const ROWS: &str = "SELECT concat_ws(' ', ctid, xmin, t) FROM TABLE t ORDER BY t.ctid";
 
 /// Once the standby has caught up it has the same rows at the same places, written by the same
-/// transactions, and the physical check finds nothing on either side. The load is over.
+/// transactions. The physical check finds nothing on either side. The load is over.
 pub fn same_rows(primary: &Server, standby: &Standby) -> Result<()> {
     let mut client = primary.connect()?;
     client.batch_execute(

@@ -89,8 +89,8 @@ fn told_by_stock(function: &str) -> Result<Told> {
     Ok(told.remove(0))
 }
 
-/// A struck wait for the standby is a warning to a client whose transaction is committed, as in
-/// stock PostgreSQL, and nothing to those behind it.
+/// A client whose transaction is committed, and whose wait for the standby is struck, gets a
+/// warning, as in stock PostgreSQL. The transactions behind it get none.
 fn struck_wait(function: &str) -> Result<()> {
     let stock = told_by_stock(function)?;
     // Nobody who waits for the row goes to the lock manager, where nobody would do its update.

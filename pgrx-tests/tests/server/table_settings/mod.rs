@@ -27,8 +27,8 @@ fn labelled(arguments: &str) -> Result<Server> {
     Ok(server)
 }
 
-/// Every client updates row 1 of `hot` in transaction blocks, with a row of its own in `cold`, and
-/// in between, alone, row 1 of `cold`. Both have to add up.
+/// Every client updates row 1 of `hot` in transaction blocks, with a row of its own in `cold`.
+/// Between the blocks it updates row 1 of `cold` alone. Both tables have to add up.
 fn both_tables(server: &Server, session: &'static str) -> Result<Tally> {
     let tally = Load::new(server, CLIENTS, 60)
         .session(move |_| session.to_owned())
