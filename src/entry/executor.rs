@@ -20,7 +20,7 @@ pub unsafe extern "C-unwind" fn executor_start(query: *mut QueryDesc, eflags: c_
     // SAFETY: the hook's argument.
     let writes = runs && unsafe { !(*(*query).plannedstmt).resultRelations.is_null() };
     if writes {
-        // SAFETY: as above.
+        // SAFETY: the hook's query has a plan.
         unsafe { geo::others::note((*query).plannedstmt) };
     }
     if runs && is_idle() {
@@ -147,7 +147,7 @@ unsafe fn run_query(query: *mut QueryDesc, direction: ScanDirection::Type, run: 
     }
     // SAFETY: the hook's arguments.
     if guarded(|| unsafe { by_key::may_have_missed(query, direction) }) {
-        // SAFETY: as above.
+        // SAFETY: `may_have_missed` holds for this query, which has run.
         watched(query, || guarded(|| unsafe { by_key::look_again(query) }));
     }
     // What comes next (triggers, the client) comes to other rows. A cursor that comes to the row
@@ -185,7 +185,7 @@ unsafe fn finish_plan(query: *mut QueryDesc) {
     if next.is_none() && (is_over || skips) {
         run();
     } else {
-        // SAFETY: by the contract.
+        // SAFETY: the hook's query has started; nothing here has a destructor.
         unsafe { range_occ::guard::routed(query, || watched(query, run)) };
     }
     if !is_over {

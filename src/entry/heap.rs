@@ -149,7 +149,7 @@ pub struct InFrontOfHeap;
 
 impl FetchBy for InFrontOfHeap {
     unsafe fn fetch(call: Fetch) -> bool {
-        // SAFETY: by the contract.
+        // SAFETY: the caller's call has tableam's arguments, which are valid until it returns.
         unsafe {
             let found = call.heap();
             fetched(call, found);

@@ -16,7 +16,7 @@ use pgrx::pg_sys::QueryDesc;
 /// Nothing with a destructor is alive in `run` or its callers.
 #[inline]
 pub unsafe fn as_usual(run: impl FnOnce()) {
-    // SAFETY: by the contract.
+    // SAFETY: no frame above, up to the caller's, has a destructor that an ERROR would skip.
     nesting::within(|| unsafe { at_same_depth(run) })
 }
 
@@ -30,7 +30,7 @@ pub unsafe fn at_same_depth(run: impl FnOnce()) {
         return run();
     }
     note_untracked();
-    // SAFETY: by the contract.
+    // SAFETY: no frame above, up to the caller's, has a destructor that an ERROR would skip.
     unsafe { swap::as_usual(run) }
 }
 

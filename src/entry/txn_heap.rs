@@ -28,7 +28,7 @@ unsafe extern "C-unwind" fn scan_begin(
 }
 
 unsafe extern "C-unwind" fn index_fetch_begin(rel: Relation) -> *mut IndexFetchTableData {
-    // SAFETY: as above.
+    // SAFETY: tableam passes an open relation.
     unsafe {
         let fetch = rows::begin(rel);
         guarded(|| capture::begin_fetch(rel, fetch));
@@ -40,13 +40,13 @@ unsafe extern "C-unwind" fn index_fetch_begin(rel: Relation) -> *mut IndexFetchT
 #[inline]
 unsafe fn check_fetch(fetch: *mut IndexFetchTableData, snapshot: Snapshot) {
     if session::is_expecting() {
-        // SAFETY: as above.
+        // SAFETY: the caller's descriptor is one of an index scan; the snapshot is null or valid.
         guarded(|| unsafe { capture::check_fetch(fetch, snapshot) });
     }
 }
 
 unsafe extern "C-unwind" fn index_fetch_end(fetch: *mut IndexFetchTableData) {
-    // SAFETY: as above.
+    // SAFETY: tableam passes a descriptor of an index scan, and does not use it again.
     unsafe {
         check_fetch(fetch, std::ptr::null_mut());
         rows::end(fetch);
@@ -54,7 +54,7 @@ unsafe extern "C-unwind" fn index_fetch_end(fetch: *mut IndexFetchTableData) {
 }
 
 unsafe extern "C-unwind" fn index_fetch_reset(fetch: *mut IndexFetchTableData) {
-    // SAFETY: as above.
+    // SAFETY: tableam passes a descriptor of an index scan.
     unsafe { rows::reset(fetch) }
 }
 
@@ -64,7 +64,7 @@ struct Tracked;
 impl FetchBy for Tracked {
     #[inline]
     unsafe fn fetch(call: Fetch) -> bool {
-        // SAFETY: by the contract.
+        // SAFETY: the caller's call has tableam's arguments, which are valid until it returns.
         unsafe {
             if session::is_expecting() {
                 return index_fetch_first_tuple(call);
@@ -78,7 +78,7 @@ impl FetchBy for Tracked {
 #[cold]
 #[inline(never)]
 unsafe fn index_fetch_first_tuple(call: Fetch) -> bool {
-    // SAFETY: as above.
+    // SAFETY: the caller's call has tableam's arguments, which are valid until it returns.
     unsafe {
         check_fetch(call.scan, call.snapshot);
         rows::tuple(call)
@@ -90,7 +90,7 @@ struct TrackedInFront;
 
 impl FetchBy for TrackedInFront {
     unsafe fn fetch(call: Fetch) -> bool {
-        // SAFETY: by the contract.
+        // SAFETY: the caller's call has tableam's arguments, which are valid until it returns.
         unsafe {
             check_fetch(call.scan, call.snapshot);
             let found = rows::tuple(call);
@@ -101,7 +101,7 @@ impl FetchBy for TrackedInFront {
 }
 
 unsafe extern "C-unwind" fn tuple_tid_valid(scan: TableScanDesc, tid: ItemPointer) -> bool {
-    // SAFETY: as above.
+    // SAFETY: tableam passes a scan of an open relation; heap's routine has every callback.
     unsafe {
         let valid = (swap::heap().tuple_tid_valid.unwrap_unchecked())(scan, tid);
         if !valid {
@@ -112,7 +112,7 @@ unsafe extern "C-unwind" fn tuple_tid_valid(scan: TableScanDesc, tid: ItemPointe
 }
 
 unsafe extern "C-unwind" fn tuple_get_latest_tid(scan: TableScanDesc, tid: ItemPointer) {
-    // SAFETY: as above.
+    // SAFETY: tableam passes a scan of an open relation; heap's routine has every callback.
     unsafe {
         (swap::heap().tuple_get_latest_tid.unwrap_unchecked())(scan, tid);
         guarded(|| capture::latest_version(scan, tid));
@@ -126,7 +126,7 @@ unsafe extern "C-unwind" fn relation_set_new_filelocator(
     freeze_xid: *mut TransactionId,
     min_multi: *mut MultiXactId,
 ) {
-    // SAFETY: as above.
+    // SAFETY: tableam passes an open relation; heap's routine has every callback.
     unsafe {
         (swap::heap().relation_set_new_filelocator.unwrap_unchecked())(
             rel,
@@ -140,7 +140,7 @@ unsafe extern "C-unwind" fn relation_set_new_filelocator(
 }
 
 unsafe extern "C-unwind" fn relation_nontransactional_truncate(rel: Relation) {
-    // SAFETY: as above.
+    // SAFETY: tableam passes an open relation; heap's routine has every callback.
     unsafe {
         (swap::heap()
             .relation_nontransactional_truncate
@@ -155,7 +155,7 @@ unsafe extern "C-unwind" fn tuple_fetch_row_version(
     snapshot: Snapshot,
     slot: *mut TupleTableSlot,
 ) -> bool {
-    // SAFETY: as above.
+    // SAFETY: tableam passes an open relation and a valid slot; heap's routine has every callback.
     unsafe {
         let found =
             (swap::heap().tuple_fetch_row_version.unwrap_unchecked())(rel, tid, snapshot, slot);
@@ -193,7 +193,7 @@ unsafe fn locked(
     let may_lock = mode == LockTupleMode::LockTupleKeyShare || {
         let shares = mode == LockTupleMode::LockTupleShare;
         let mode = if shares { Mode::Read } else { Mode::Write };
-        // SAFETY: as above.
+        // SAFETY: the caller's relation is open and locked, and `tid` is of a version that it sees.
         guarded(|| unsafe { respect::before_version(rel, tuple::pack(&*tid), mode, policy) })
     };
     let result = if may_lock {
@@ -203,7 +203,7 @@ unsafe fn locked(
     };
     note_answer(result);
     if result == TM_Result::TM_Ok {
-        // SAFETY: as above.
+        // SAFETY: the caller's relation is open and locked.
         guarded(|| unsafe { capture::locked(rel) });
     }
     result
@@ -220,7 +220,7 @@ unsafe extern "C-unwind" fn tuple_lock(
     flags: uint8,
     failure: *mut TM_FailureData,
 ) -> TM_Result::Type {
-    // SAFETY: as above.
+    // SAFETY: tableam passes an open relation and a valid slot; heap's routine has every callback.
     unsafe {
         locked(rel, tid, mode, policy, || {
             (swap::heap().tuple_lock.unwrap_unchecked())(
@@ -241,7 +241,7 @@ unsafe extern "C-unwind" fn tuple_lock_in_front(
     flags: uint8,
     failure: *mut TM_FailureData,
 ) -> TM_Result::Type {
-    // SAFETY: as above.
+    // SAFETY: tableam passes an open relation and a valid slot.
     unsafe {
         locked(rel, tid, mode, policy, || {
             heap::tuple_lock(rel, tid, snapshot, slot, cid, mode, policy, flags, failure)
@@ -254,7 +254,7 @@ unsafe extern "C-unwind" fn tuple_lock_in_front(
 /// # Safety
 /// As for `write::before` and `respect::before_row`.
 unsafe fn before_row(rel: Relation, slot: *mut TupleTableSlot) {
-    // SAFETY: by the contract.
+    // SAFETY: the caller's relation is open and locked, and its slot holds the row to write.
     unsafe {
         write::before(rel);
         respect::before_row(rel, slot);
@@ -268,7 +268,8 @@ unsafe extern "C-unwind" fn tuple_insert(
     options: c_int,
     bulk: *mut BulkInsertStateData,
 ) {
-    // SAFETY: as above.
+    // SAFETY: tableam passes an open relation and a slot with the row; heap's routine has every
+    // callback.
     unsafe {
         guarded(|| before_row(rel, slot));
         (swap::heap().tuple_insert.unwrap_unchecked())(rel, slot, cid, options, bulk);
@@ -284,7 +285,8 @@ unsafe extern "C-unwind" fn tuple_insert_speculative(
     bulk: *mut BulkInsertStateData,
     token: uint32,
 ) {
-    // SAFETY: as above.
+    // SAFETY: tableam passes an open relation and a slot with the row; heap's routine has every
+    // callback.
     unsafe {
         guarded(|| before_row(rel, slot));
         (swap::heap().tuple_insert_speculative.unwrap_unchecked())(
@@ -302,7 +304,8 @@ unsafe extern "C-unwind" fn multi_insert(
     options: c_int,
     bulk: *mut BulkInsertStateData,
 ) {
-    // SAFETY: as above; there are `count` slots.
+    // SAFETY: tableam passes an open relation and `count` slots with rows; heap's routine has every
+    // callback.
     unsafe {
         guarded(|| {
             write::before(rel);
@@ -321,7 +324,7 @@ unsafe fn updated(
     lockmode: *mut LockTupleMode::Type,
     update: impl FnOnce() -> TM_Result::Type,
 ) -> TM_Result::Type {
-    // SAFETY: as above.
+    // SAFETY: the caller passes tableam's arguments: an open relation and a slot with the new row.
     unsafe {
         guarded(|| before_row(rel, slot));
         let result = update();
@@ -353,7 +356,8 @@ unsafe extern "C-unwind" fn tuple_update(
     lockmode: *mut LockTupleMode::Type,
     indexes: *mut TU_UpdateIndexes::Type,
 ) -> TM_Result::Type {
-    // SAFETY: as above.
+    // SAFETY: tableam passes an open relation and a slot with the row; heap's routine has every
+    // callback.
     unsafe {
         updated(rel, otid, slot, lockmode, || {
             (swap::heap().tuple_update.unwrap_unchecked())(
@@ -375,7 +379,7 @@ unsafe extern "C-unwind" fn tuple_update_in_front(
     lockmode: *mut LockTupleMode::Type,
     indexes: *mut TU_UpdateIndexes::Type,
 ) -> TM_Result::Type {
-    // SAFETY: as above.
+    // SAFETY: tableam passes an open relation and a slot with the row.
     unsafe {
         updated(rel, otid, slot, lockmode, || {
             heap::tuple_update(
@@ -391,7 +395,7 @@ unsafe fn deleted(
     tid: ItemPointer,
     delete: impl FnOnce() -> TM_Result::Type,
 ) -> TM_Result::Type {
-    // SAFETY: as above.
+    // SAFETY: the caller passes tableam's arguments: an open relation and a version to delete.
     unsafe {
         guarded(|| {
             write::before(rel);
@@ -417,7 +421,7 @@ unsafe extern "C-unwind" fn tuple_delete(
     failure: *mut TM_FailureData,
     changing_part: bool,
 ) -> TM_Result::Type {
-    // SAFETY: as above.
+    // SAFETY: tableam passes an open relation and a version; heap's routine has every callback.
     unsafe {
         deleted(rel, tid, || {
             (swap::heap().tuple_delete.unwrap_unchecked())(
@@ -444,7 +448,7 @@ unsafe extern "C-unwind" fn tuple_delete_in_front(
     failure: *mut TM_FailureData,
     changing_part: bool,
 ) -> TM_Result::Type {
-    // SAFETY: as above.
+    // SAFETY: tableam passes an open relation and a version.
     unsafe {
         deleted(rel, tid, || {
             heap::tuple_delete(

@@ -83,7 +83,7 @@ impl Command {
     /// The hook's argument.
     #[inline]
     unsafe fn of(statement: *const PlannedStmt, context: ProcessUtilityContext::Type) -> Self {
-        // SAFETY: by the contract.
+        // SAFETY: the hook's statement is a utility statement, so it has a node.
         unsafe {
             let node = (*statement).utilityStmt;
             Command {
@@ -119,18 +119,18 @@ impl Command {
                 geo::cut::note_import(node);
             }
         }
-        // SAFETY: as above.
+        // SAFETY: a utility statement's node.
         let only_plans = unsafe { geo::cut::only_plans(node) };
         let execute = || match only_plans {
             true => nesting::while_planning(execute),
             false => execute(),
         };
-        // SAFETY: as above.
+        // SAFETY: a utility statement's node.
         let leaves_triggers = self.computes && !unsafe { runs_statements(node) };
         // SAFETY: as above; nothing here has a destructor.
         let run = || unsafe { range_occ::guard::copied(node, execute) };
         let is_top_level = self.is_top_level;
-        // SAFETY: as above.
+        // SAFETY: a utility statement's node.
         let exempt = guarded(|| unsafe { range_occ::guard::begin_exempt(node, is_top_level) });
         if self.computes {
             watched(std::ptr::null(), run);

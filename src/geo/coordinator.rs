@@ -22,7 +22,7 @@ const PATIENCE_US: u64 = 10_000_000;
 
 /// This session's database.
 pub fn database() -> u32 {
-    // SAFETY: a plain read.
+    // SAFETY: a global of this backend, which has one thread.
     unsafe { pg_sys::MyDatabaseId }.into()
 }
 
@@ -243,7 +243,7 @@ pub fn apply_limit() -> u64 {
 /// Before a transaction uses a server: what is decided has to be applied there first. Raises on a
 /// cancel.
 pub fn wait_until_applied(server: Oid, name: &str, until: u64) -> Outcome<()> {
-    // SAFETY: a plain look.
+    // SAFETY: reads a flag of shared memory, which is valid in every backend.
     if unsafe { pg_sys::RecoveryInProgress() } {
         return Ok(());
     }

@@ -107,7 +107,7 @@ fn not_part(server: &Server) -> Failure {
 /// Whether the transaction has to take a snapshot of all nodes, and has not tried to.
 fn is_due() -> bool {
     nodes::read_globally()
-        // SAFETY: a plain read.
+        // SAFETY: a global of this backend, which has one thread.
         && unsafe { pg_sys::ParallelWorkerNumber } < 0
         && CUT.borrow().is_none()
 }
@@ -125,7 +125,7 @@ pub unsafe fn before_start(query: *mut QueryDesc) {
     if !is_due() {
         return;
     }
-    // SAFETY: by the contract.
+    // SAFETY: the executor's query is about to be started, so it has a plan and a snapshot.
     guarded(|| unsafe {
         let is_fit = is_first && rights::unwinding(|| snapshot::is_retakeable(query));
         let is_plan_whole = {
@@ -153,16 +153,16 @@ fn divided_anew() -> Failure {
 /// # Safety
 /// A utility statement's node.
 pub unsafe fn before_utility(node: *const pg_sys::Node) {
-    // SAFETY: by the contract.
+    // SAFETY: the caller's node is that of a utility statement.
     if unsafe { first::only_starts_others(node) } {
         return;
     }
     let is_first = !STARTED.replace(true);
-    // SAFETY: by the contract.
+    // SAFETY: the caller's node is that of a utility statement.
     if !is_due() || !unsafe { first::may_take(node) } {
         return;
     }
-    // SAFETY: by the contract.
+    // SAFETY: the snapshot is retaken only if `is_fit`; nothing has been read with it then.
     guarded(|| unsafe {
         let is_fit = is_first && rights::unwinding(|| snapshot::is_utility_retakeable(false));
         let named = Named::by(std::ptr::null());
@@ -185,7 +185,7 @@ pub fn before_planning() {
 /// # Safety
 /// A utility statement's node.
 pub unsafe fn only_plans(node: *const pg_sys::Node) -> bool {
-    // SAFETY: by the contract.
+    // SAFETY: the caller's node is that of a utility statement.
     is_due() && unsafe { first::only_plans(node) }
 }
 
@@ -195,7 +195,7 @@ pub unsafe fn only_plans(node: *const pg_sys::Node) -> bool {
 /// # Safety
 /// A utility statement's node.
 pub unsafe fn note_import(node: *const pg_sys::Node) {
-    // SAFETY: by the contract.
+    // SAFETY: the caller's node is that of a utility statement.
     if unsafe { first::imports_snapshot(node) } {
         STARTED.set(true);
     }
@@ -214,7 +214,7 @@ fn conclude(is_fit: bool, named: &Named, retake: impl FnOnce()) {
 
 fn obstacle(is_fit: bool) -> Option<Failure> {
     let refused = |message: &str| Some(Failure::new(NOT_SUPPORTED, message));
-    // SAFETY: a plain look.
+    // SAFETY: reads a flag of shared memory, which is valid in every backend.
     if unsafe { pg_sys::RecoveryInProgress() } {
         refused("cannot take a global snapshot during recovery")
     } else if session::is_validated() {

@@ -84,7 +84,7 @@ unsafe fn arrangement(descriptor: pg_sys::TupleDesc, shape: &Shape) -> Outcome<V
         .hint("ALTER EXTENSION txn UPDATE. After a change of the library restart the server.")
     };
     let mut found = Vec::new();
-    // SAFETY: by the contract.
+    // SAFETY: the caller's descriptor is the table's, and has `natts` attributes.
     let attributes = unsafe {
         let count = usize::try_from((*descriptor).natts).unwrap_or(0);
         (*descriptor).attrs.as_slice(count)

@@ -43,7 +43,7 @@ impl Fetched {
     /// The memory context and the resource owner that are current outlive this, as do those things
     /// that the conversion needs.
     pub unsafe fn new(conversion: Conversion) -> Fetched {
-        // SAFETY: by the contract.
+        // SAFETY: the caller's memory context and resource owner outlive the slot and the store.
         unsafe {
             let descriptor = with_address(conversion.descriptor());
             Fetched {

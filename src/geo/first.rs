@@ -28,7 +28,7 @@ pub unsafe fn only_starts_others(node: *const pg_sys::Node) -> bool {
     // SAFETY: a utility statement's node.
     match unsafe { (*node).type_ } {
         NodeTag::T_PrepareStmt | NodeTag::T_ConstraintsSetStmt | NodeTag::T_CheckPointStmt => true,
-        // SAFETY: as above.
+        // SAFETY: the caller's node is that of a utility statement.
         _ => unsafe { only_explains(node) },
     }
 }

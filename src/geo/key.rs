@@ -27,7 +27,7 @@ pub unsafe fn key_columns(relation: Relation) -> Vec<i16> {
 /// # Safety
 /// The plan of a direct modification, and its table, which is open.
 pub unsafe fn names_one_row(plan: *const ForeignScan, relation: Relation) -> bool {
-    // SAFETY: by the contract.
+    // SAFETY: the caller's plan is a direct modification of the table, which is open.
     unsafe {
         // What the node filters by: for a scan of one table, the plan has it once more.
         let conditions = (*plan).fdw_recheck_quals;

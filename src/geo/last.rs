@@ -22,7 +22,7 @@ static TO_ITS_END: Local<Cell<bool>> = Local::new(Cell::new(false));
 /// The hook's argument.
 #[inline]
 pub unsafe fn note(query: *const QueryDesc, count: u64) {
-    // SAFETY: by the contract.
+    // SAFETY: the executor's query runs, so it has an executor state.
     RUNS.set((unsafe { (*query).estate }, query));
     TO_ITS_END.set(count == 0);
 }

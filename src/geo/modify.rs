@@ -84,7 +84,7 @@ struct Shape {
 /// # Safety
 /// The private list of a ModifyTable's table.
 unsafe fn shape(private: *mut List) -> Shape {
-    // SAFETY: by the contract.
+    // SAFETY: the caller's list is the one that the planner's callback has made, in this order.
     unsafe {
         let end = (*nth::<pg_sys::Integer>(private, VALUES_END)).ival;
         Shape {
@@ -106,7 +106,7 @@ unsafe fn new(
     operation: CmdType::Type,
     address: pg_sys::AttrNumber,
 ) -> Modify {
-    // SAFETY: by the contract.
+    // SAFETY: the caller's table is open, and its statement runs.
     unsafe {
         let relation = (*result).ri_RelationDesc;
         let descriptor = (*relation).rd_att;

@@ -27,7 +27,7 @@ pub fn forget() {
 /// # Safety
 /// Its plan.
 pub unsafe fn note(plan: *const PlannedStmt) {
-    // SAFETY: by the contract.
+    // SAFETY: the caller's plan is valid: its result relations are numbers of its range table.
     guarded(|| unsafe {
         let foreign = |number: u32| {
             let entry: *mut RangeTblEntry = nth((*plan).rtable, number as usize - 1);
@@ -93,7 +93,7 @@ fn note_foreign(tables: impl Iterator<Item = pg_sys::Oid>) -> Outcome<()> {
 /// # Safety
 /// A utility statement's node.
 pub unsafe fn note_utility(node: *mut pg_sys::Node) {
-    // SAFETY: by the contract.
+    // SAFETY: the caller's node is that of a utility statement, read as its tag says.
     guarded(|| unsafe {
         let mut tables = Vec::new();
         match (*node).type_ {

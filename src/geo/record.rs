@@ -40,7 +40,7 @@ struct Value {
 /// # Safety
 /// The state of such a part, whose statement runs.
 pub unsafe fn of(node: *mut ForeignScanState) -> Vec<RecordId> {
-    // SAFETY: by the contract.
+    // SAFETY: the caller's state is that of a part of a running statement.
     unsafe {
         let plan = (*node).ss.ps.plan.cast::<ForeignScan>();
         // Of a join the restrictions are those of several tables.
@@ -91,7 +91,7 @@ pub unsafe fn of_rows(
     columns: &[i32],
     values: &[Option<CString>],
 ) -> Vec<RecordId> {
-    // SAFETY: by the contract.
+    // SAFETY: the caller's foreign table is open.
     let key = unsafe {
         if !schedule::forecasts() || columns.is_empty() {
             return Vec::new();

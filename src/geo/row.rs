@@ -95,7 +95,7 @@ impl Conversion {
         scan: *mut pg_sys::ForeignScanState,
         relation: pg_sys::Relation,
     ) -> Conversion {
-        // SAFETY: by the contract.
+        // SAFETY: the caller's descriptor and memory context outlive this.
         unsafe {
             Conversion {
                 input: pg_sys::TupleDescGetAttInMetadata(descriptor),
@@ -231,7 +231,7 @@ pub unsafe fn store(
 /// # Safety
 /// The state of a foreign scan that has been initialised.
 pub unsafe fn descriptor_of(scan: *mut pg_sys::ForeignScanState) -> pg_sys::TupleDesc {
-    // SAFETY: by the contract.
+    // SAFETY: the caller's scan is initialised, so it has a plan, and a relation or a slot.
     unsafe {
         let plan = (*scan).ss.ps.plan.cast::<pg_sys::ForeignScan>();
         if (*plan).scan.scanrelid > 0 {

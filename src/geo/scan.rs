@@ -63,7 +63,7 @@ pub unsafe fn text(list: *const pg_sys::List, place: usize) -> String {
 /// # Safety
 /// The state of a foreign scan.
 pub unsafe fn server_and_user(scan: *const ForeignScanState) -> (Oid, Oid) {
-    // SAFETY: by the contract.
+    // SAFETY: the caller's state is that of a foreign scan, whose plan is a `ForeignScan`.
     unsafe {
         let plan = (*scan).ss.ps.plan.cast::<pg_sys::ForeignScan>();
         let user = match (*plan).checkAsUser {

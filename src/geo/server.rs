@@ -128,7 +128,7 @@ pub unsafe fn describe(
     mapping: &pg_sys::UserMapping,
     user: Oid,
 ) -> Rc<Server> {
-    // SAFETY: by the contract.
+    // SAFETY: the caller's server and mapping come from the catalogs: their texts are C strings.
     unsafe {
         let of_server = options(server.options);
         let of_mapping = options(mapping.options);

@@ -51,7 +51,7 @@ static STATEMENTS: Local<RefCell<Vec<Statement>>> = Local::new(RefCell::new(Vec:
 /// # Safety
 /// The state of a part of a statement that starts.
 pub unsafe fn note(node: *mut ForeignScanState, scanned: (Oid, Oid), repeats: bool, start: Start) {
-    // SAFETY: by the contract.
+    // SAFETY: the caller's state is that of a part, and leads to its statement's.
     let estate = unsafe { (*node).ss.ps.state };
     let is_new = {
         let mut statements = STATEMENTS.borrow_mut();
@@ -118,7 +118,7 @@ unsafe extern "C-unwind" fn on_end(estate: *mut c_void) {
 /// # Safety
 /// The state of a running statement.
 unsafe fn only_reads(estate: *const pg_sys::EState) -> bool {
-    // SAFETY: by the contract.
+    // SAFETY: the caller's statement runs, so its plan is valid or null.
     unsafe {
         let plan = (*estate).es_plannedstmt;
         !plan.is_null()
@@ -133,7 +133,7 @@ unsafe fn only_reads(estate: *const pg_sys::EState) -> bool {
 /// # Safety
 /// The state of a running statement.
 pub unsafe fn connection(estate: *const pg_sys::EState, server: Oid, user: Oid) -> Outcome<NodeId> {
-    // SAFETY: by the contract.
+    // SAFETY: the caller's statement runs.
     let needs_one_snapshot = xact::is_read_committed() && unsafe { only_reads(estate) };
     let number = if needs_one_snapshot {
         number(estate, server, user)
@@ -195,7 +195,7 @@ pub unsafe fn writes_alone(estate: *const pg_sys::EState) -> Option<Vec<(Oid, Oi
     if servers.len() != statement.scans.len() {
         return None;
     }
-    // SAFETY: by the contract.
+    // SAFETY: the caller's statement runs, so the states of its parts are valid.
     let is_it =
         unsafe { statement.parts.iter().all(|part| changes_once(part)) && changes_alone(estate) };
     is_it.then_some(servers)
@@ -206,14 +206,14 @@ pub unsafe fn writes_alone(estate: *const pg_sys::EState) -> Option<Vec<(Oid, Oi
 /// # Safety
 /// The state of a part that was noted.
 pub unsafe fn is_alone(node: *const ForeignScanState) -> bool {
-    // SAFETY: by the contract.
+    // SAFETY: the caller's part was noted, so its statement runs.
     let estate: *const pg_sys::EState = unsafe { (*node).ss.ps.state };
     let has_one_part = {
         let statements = STATEMENTS.borrow();
         let found = statements.iter().find(|one| one.estate == estate as usize);
         found.is_some_and(|one| one.parts.len() == 1 && !one.parts[0].repeats)
     };
-    // SAFETY: by the contract.
+    // SAFETY: the caller's part was noted, so its statement runs.
     has_one_part && unsafe { is_only_child(last::plan_state(estate), node) }
 }
 
@@ -276,9 +276,9 @@ unsafe fn changes_alone(estate: *const pg_sys::EState) -> bool {
 /// # Safety
 /// The state of a part that was noted.
 pub unsafe fn start_together(node: *mut ForeignScanState) -> Outcome<()> {
-    // SAFETY: by the contract.
+    // SAFETY: the caller's part was noted, so its statement runs.
     let parts = unsafe { together(node) };
-    // SAFETY: as above.
+    // SAFETY: `together` gives states of parts of this statement.
     let is_scheduled = parts.iter().all(|part| unsafe { takes_locks(part) });
     let part = |one: Part| {
         let mut records = Vec::new();

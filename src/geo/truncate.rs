@@ -68,7 +68,7 @@ unsafe fn truncate_all(
         "TRUNCATE {} {sequences} IDENTITY {others}",
         names.join(", ")
     );
-    // SAFETY: a plain look.
+    // SAFETY: reads the current user, who is known in a transaction.
     let user = unsafe { pg_sys::GetUserId() };
     let id = nodes::find(server, user, Use::Work)?;
     let exchange = nodes::send(id, &sql, Vec::new(), None);

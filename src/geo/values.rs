@@ -97,7 +97,7 @@ impl Parameters {
         expressions: *mut pg_sys::List,
         parent: *mut pg_sys::PlanState,
     ) -> Parameters {
-        // SAFETY: by the contract.
+        // SAFETY: the caller's expressions are those of a plan node whose state outlives this.
         unsafe {
             Parameters {
                 outputs: nodes(expressions)
@@ -145,7 +145,7 @@ pub unsafe fn repeats(plan: *const pg_sys::ForeignScan) -> bool {
             pg_sys::expression_tree_walker_impl(node, Some(look), arg)
         }
     }
-    // SAFETY: by the contract.
+    // SAFETY: the caller's node is a scan of a plan, whose lists hold expressions.
     unsafe {
         [(*plan).fdw_exprs, (*plan).scan.plan.qual]
             .into_iter()

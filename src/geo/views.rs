@@ -158,7 +158,7 @@ fn geo_wake() {
 /// `txn.geo_take_over()`: this server goes on as the coordinator that it may be a copy of.
 #[pg_extern(sql = false)]
 fn geo_take_over() {
-    // SAFETY: a plain look.
+    // SAFETY: asks for the rights of the current user, in a transaction.
     if !unsafe { pg_sys::superuser() } {
         raised(Err(Failure::new(
             *b"42501",
@@ -195,7 +195,7 @@ fn geo_prepared() -> TableIterator<
 /// `txn.geo_resolve(gid, commit)`: ends by hand what the resolver cannot.
 #[pg_extern(sql = false)]
 fn geo_resolve(gid: &str, commit: bool) {
-    // SAFETY: a plain look.
+    // SAFETY: asks for the rights of the current user, in a transaction.
     if !unsafe { pg_sys::superuser() } {
         raised(Err(Failure::new(
             *b"42501",

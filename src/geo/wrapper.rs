@@ -91,7 +91,7 @@ fn check_table(table: Oid) -> Outcome<()> {
     };
     for name in key.split(',') {
         let name = in_c(name.trim());
-        // SAFETY: as above.
+        // SAFETY: a catalog look-up with a C string that lives until it returns.
         let number = unsafe { pg_sys::get_attnum(table, name.as_ptr()) };
         if number <= 0 {
             let name = name.to_string_lossy();

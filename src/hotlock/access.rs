@@ -168,8 +168,9 @@ pub unsafe fn lend(call: &Lock, n: usize, tail: &Tail, with_key: bool) -> bool {
         version: tail.tid,
         xid: tail.xid,
     };
-    // SAFETY: by the contract. We stand in the list before our lock shows: the writer must not come
-    // to wait for us in the lock manager, to change its version again.
+    // SAFETY: the executor's relation is open, and we have the ticket. We stand in the list before
+    // our lock shows: the writer must not come to wait for us in the lock manager, to change its
+    // version again.
     unsafe {
         raw::GetCurrentTransactionId();
         SESSION.publish();
@@ -191,7 +192,7 @@ pub unsafe fn lend(call: &Lock, n: usize, tail: &Tail, with_key: bool) -> bool {
 /// The executor's arguments; the slot is a buffer heap slot, and `page`, that of `found`, is
 /// pinned.
 pub unsafe fn hand_out(call: &Lock, found: pg_sys::HeapTupleData, page: Page) {
-    // SAFETY: by the contract.
+    // SAFETY: the executor's slot is a buffer heap slot, and the page of `found` is pinned.
     unsafe {
         *call.tid = found.t_self;
         buffer::store(call.rel, call.slot, found, page);

@@ -14,7 +14,7 @@ use pgrx::pg_sys::{self, LockTupleMode};
 /// # Safety
 /// The version is one that a scan of `rel` has found.
 pub unsafe fn wait_for_lockers(rel: pg_sys::Relation, version: u64, mode: LockTupleMode::Type) {
-    // SAFETY: by the contract.
+    // SAFETY: the caller's relation is open, as a scan of it has found the version.
     unsafe {
         if let detect::RowLocker::Other(xid) = detect::row_locker(rel, version, mode) {
             order::note_wait_to_lock((*rel).rd_id, mode);

@@ -21,7 +21,7 @@ pub unsafe fn may_have_missed(
     query: *const pg_sys::QueryDesc,
     direction: ScanDirection::Type,
 ) -> bool {
-    // SAFETY: by the contract.
+    // SAFETY: the executor's query has run, so it has an executor state and a snapshot.
     unsafe {
         SESSION.has_followed()
             && direction == ScanDirection::ForwardScanDirection
@@ -40,8 +40,8 @@ pub unsafe fn look_again(query: *const pg_sys::QueryDesc) {
     // A predecessor may want the ticket that this statement has not used.
     dependency::drop_unused(query as usize);
     dependent::let_predecessors_end();
-    // SAFETY: by the contract. The copy of the plan's top outlives its execution. UPDATE and
-    // LockRows stand on top of the scan.
+    // SAFETY: the caller's `may_have_missed` holds: the query finds one row by its key. The copy of
+    // the plan's top outlives its execution. UPDATE and LockRows stand on top of the scan.
     unsafe {
         let mut scan = *(*query).plannedstmt;
         scan.commandType = pg_sys::CmdType::CMD_SELECT;

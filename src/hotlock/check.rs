@@ -54,7 +54,7 @@ use std::ptr;
 /// `asked` was said of `query`, which is about to be started.
 pub unsafe fn consider(query: *const pg_sys::QueryDesc, asked: &Existence) {
     // Without a portal the commit is next, and other extensions may have begun theirs.
-    // SAFETY: a plain read.
+    // SAFETY: a global of this backend, which has one thread.
     let has_portal = unsafe { !pg_sys::ActivePortal.is_null() };
     let relation = Oid::from(asked.identity.relation);
     let may_defer = has_portal
@@ -82,7 +82,7 @@ pub unsafe fn defer(call: &Lock, version: u64, identity: &Identity) -> bool {
         && call.policy == LockWaitPolicy::LockWaitBlock
         && query != 0
         && CHECKS.asking.get() == Some((query, *identity));
-    // SAFETY: by the contract.
+    // SAFETY: the executor's relation is open, and `version` is one of the row.
     unsafe {
         if !is_asked || !detect::keeps_key(call.rel, version) {
             return false;
@@ -123,7 +123,7 @@ pub fn take() {
 #[inline]
 pub unsafe fn take_for(query: *const pg_sys::QueryDesc) {
     if has_deferred() {
-        // SAFETY: by the contract.
+        // SAFETY: the executor's query is about to be started; its snapshot is null or valid.
         take_those(unsafe { (*query).snapshot }, |_| true);
     }
 }
@@ -155,7 +155,7 @@ pub fn take_in(relation: Oid) {
 /// # Safety
 /// ExecutorStart's argument.
 pub unsafe fn before_inserts(query: *const pg_sys::QueryDesc) {
-    // SAFETY: by the contract.
+    // SAFETY: the executor's query is about to be started, so it has a plan.
     unsafe {
         let plan = (*query).plannedstmt;
         if (*plan).hasModifyingCTE
@@ -173,7 +173,7 @@ pub unsafe fn before_inserts(query: *const pg_sys::QueryDesc) {
 /// ExecutorEnd's argument.
 #[inline]
 pub unsafe fn end_of_statement(query: *const pg_sys::QueryDesc) {
-    // SAFETY: by the contract.
+    // SAFETY: the executor's query has not been cleaned up yet.
     unsafe {
         let plan = (*query).plannedstmt;
         if !has_deferred() {
@@ -222,7 +222,7 @@ unsafe fn writes(plan: *const pg_sys::PlannedStmt, one: &Deferred) -> bool {
 #[inline]
 pub unsafe fn note_result(rel: pg_sys::Relation, version: u64, result: TM_Result::Type) {
     if result == TM_Result::TM_Deleted && has_deferred() {
-        // SAFETY: by the contract.
+        // SAFETY: the caller's relation is open, and a scan has found the version.
         let removed = key_of(rel).and_then(|key| unsafe { access::identity_of(rel, key, version) });
         removed.iter().for_each(refuse_if_deferred);
     }
@@ -292,7 +292,8 @@ fn is_updated(identity: &Identity) -> bool {
 
 /// Looks for the row by its key, and locks it.
 unsafe fn take_one(one: &Deferred, snapshot: pg_sys::Snapshot) {
-    // SAFETY: by the contract. An ERROR ends the transaction or a subtransaction, which cleans up.
+    // SAFETY: the table is opened here, and the caller's snapshot is null or valid. An ERROR ends
+    // the transaction or a subtransaction, which cleans up.
     unsafe {
         let rel = raw::table_open(
             Oid::from(one.identity.relation),

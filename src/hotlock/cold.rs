@@ -76,7 +76,8 @@ pub unsafe fn await_turn(
     identity: &Identity,
 ) -> Turn {
     let mut place: Option<Place> = None;
-    // SAFETY: by the contract. After an ERROR in a wait the abort releases the locks.
+    // SAFETY: the caller's relation is open, and `current` gives versions of its row. After an
+    // ERROR in a wait the abort releases the locks.
     unsafe {
         loop {
             let version = current();

@@ -46,7 +46,7 @@ pub static PRESENT: Local<Present> = Local::new(Present {
 /// # Safety
 /// `query` is about to be started and `target` is its target.
 pub unsafe fn consider(query: *mut pg_sys::QueryDesc, target: &Target) -> bool {
-    // SAFETY: by the contract.
+    // SAFETY: the caller's query is about to be started, so it has a plan.
     unsafe {
         if !guc::COMBINE_UPDATES.get()
             || !settings::of(Oid::from(target.identity.relation)).follow()
@@ -91,7 +91,7 @@ pub fn considered(query: usize) -> Option<Identity> {
 /// # Safety
 /// `query` was considered and has started.
 pub unsafe fn pack(query: *mut pg_sys::QueryDesc) -> bool {
-    // SAFETY: by the contract.
+    // SAFETY: the caller's query has started, and `consider` has found its form.
     unsafe {
         let packed = (|| {
             let (form, update) = (PRESENT.form.get()?, Update::of_query(query)?);

@@ -51,7 +51,8 @@ use std::ffi::{c_char, c_void};
 pub fn let_predecessors_end() {
     if SESSION.is_dependent() {
         // Within an index's operation a page may be locked: the predecessor may want it, and nobody
-        // could cancel the wait. SAFETY: a plain read.
+        // could cancel the wait.
+        // SAFETY: a global of this backend, which has one thread.
         if unsafe { pg_sys::InterruptHoldoffCount } > 0 {
             errors::CANNOT_WAIT.raise();
         }
@@ -92,7 +93,7 @@ pub fn is_to_settle() -> bool {
 /// # Safety
 /// `query` is about to be started.
 pub unsafe fn may_go_on(query: *const pg_sys::QueryDesc, by_key: bool) -> bool {
-    // SAFETY: by the contract.
+    // SAFETY: the caller's query is about to be started, so its plan's relations are locked.
     unsafe {
         quietness::is_quiet(query)
             && (by_key || plan::reads_nothing((*query).plannedstmt) || reads_other_tables(query))
@@ -124,7 +125,7 @@ unsafe fn touches(query: *const pg_sys::QueryDesc, relation: Oid) -> bool {
 /// # Safety
 /// A snapshot, or null.
 pub unsafe fn finds_stale(snapshot: pg_sys::Snapshot) -> Option<Membership> {
-    // SAFETY: by the contract.
+    // SAFETY: the caller's snapshot is null or valid.
     unsafe {
         if snapshot.is_null() || (*snapshot).snapshot_type != pg_sys::SnapshotType::SNAPSHOT_MVCC {
             return None;
@@ -144,7 +145,7 @@ pub unsafe fn finds_stale(snapshot: pg_sys::Snapshot) -> Option<Membership> {
 /// # Safety
 /// As for `finds_stale`.
 unsafe fn refuse_stale(snapshot: pg_sys::Snapshot) {
-    // SAFETY: by the contract.
+    // SAFETY: the caller's snapshot is null or valid.
     if let Some(membership) = unsafe { finds_stale(snapshot) } {
         handover::note_trouble(membership.slot(), Trouble::OwnRow);
         errors::STALE_SNAPSHOT.raise();
@@ -157,7 +158,7 @@ unsafe fn refuse_stale(snapshot: pg_sys::Snapshot) {
 /// # Safety
 /// `query` is about to be started, and its predecessors have ended.
 pub unsafe fn before_reading(query: *const pg_sys::QueryDesc) {
-    // SAFETY: by the contract.
+    // SAFETY: the caller's query is about to be started, so its snapshot is null or valid.
     unsafe { refuse_stale((*query).snapshot) }
 }
 
@@ -167,7 +168,7 @@ pub unsafe fn before_reading(query: *const pg_sys::QueryDesc) {
 /// # Safety
 /// `query` has started.
 pub unsafe fn before_run(query: *const pg_sys::QueryDesc) {
-    // SAFETY: by the contract.
+    // SAFETY: the caller's query has started, so its plan's relations are locked.
     if SESSION.is_dependent() && !unsafe { quietness::is_quiet(query) } {
         let_predecessors_end();
     }
@@ -236,7 +237,7 @@ impl Part {
 /// The planner's argument.
 pub unsafe fn before_planning(query: *mut pg_sys::Query) {
     definitions::note_analyzed();
-    // SAFETY: by the contract.
+    // SAFETY: the planner's query comes from the rewriter.
     if SESSION.is_dependent() && !unsafe { quiet::is_query_quiet(query) } {
         renew_snapshot();
     }
@@ -348,7 +349,7 @@ fn unlist() {
 /// are first used. Not at the commit itself, which has no portal: callbacks may be being called,
 /// and statements that follow there are nested ones.
 fn come_first() {
-    // SAFETY: a plain read.
+    // SAFETY: a global of this backend, which has one thread.
     if CALLBACK.is_called.get() || unsafe { pg_sys::ActivePortal }.is_null() {
         return;
     }

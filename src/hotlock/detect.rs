@@ -155,7 +155,7 @@ unsafe fn next_version(rel: pg_sys::Relation, version: u64) -> Option<u64> {
 /// # Safety
 /// As for `last_version`.
 pub unsafe fn keeps_key(rel: pg_sys::Relation, mut version: u64) -> bool {
-    // SAFETY: by the contract.
+    // SAFETY: the caller's relation is open, and a snapshot of this transaction keeps the version.
     unsafe {
         while is_key_kept(rel, version) {
             match next_version(rel, version) {
@@ -210,7 +210,7 @@ pub unsafe fn row_locker(
     version: u64,
     mode: LockTupleMode::Type,
 ) -> RowLocker {
-    // SAFETY: by the contract.
+    // SAFETY: the caller's relation is open, and a scan has found the version.
     unsafe { row_locker_on(Page::pin(rel, version), version, mode) }
 }
 
@@ -220,7 +220,7 @@ pub unsafe fn row_locker(
 /// # Safety
 /// As for `row_locker`.
 pub unsafe fn is_contended(rel: pg_sys::Relation, version: u64, mode: LockTupleMode::Type) -> bool {
-    // SAFETY: by the contract.
+    // SAFETY: the caller's relation is open, and a scan has found the version.
     unsafe {
         let page = Page::pin(rel, version);
         let is_free = page.glance(version).is_some_and(|mask| {
@@ -278,7 +278,7 @@ unsafe fn row_locker_on(page: Page, version: u64, mode: LockTupleMode::Type) -> 
 /// # Safety
 /// As for `row_locker`.
 pub unsafe fn is_own(rel: pg_sys::Relation, version: u64) -> bool {
-    // SAFETY: by the contract.
+    // SAFETY: the caller's relation is open, and a scan has found the version.
     unsafe { row_locker(rel, version, LockTupleMode::LockTupleExclusive) == RowLocker::Own }
 }
 
@@ -326,7 +326,7 @@ unsafe fn row_locker_of_several(
         return RowLocker::Nobody;
     }
     let mut locker = RowLocker::Nobody;
-    // SAFETY: by the contract.
+    // SAFETY: a scan has found the version, so its MultiXact is not truncated yet.
     unsafe {
         tuple::each_member(xmax, only_locks, |member| {
             let (held, updates) = match member.status {

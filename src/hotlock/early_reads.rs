@@ -24,7 +24,7 @@ fn backoff() -> u64 {
 /// `query` is about to be started, and has no snapshot.
 pub unsafe fn may_go_on(query: *const pg_sys::QueryDesc) -> bool {
     let allows = |relation| settings::of(relation).follower_reads() != FollowerReads::Wait;
-    // SAFETY: by the contract.
+    // SAFETY: the caller's query is about to be started, so its plan's relations are locked.
     unsafe {
         if !SESSION.all().all(|(_, m)| allows(relation_of(&m)))
             || !plan::only_reads_tables((*query).plannedstmt)

@@ -197,7 +197,7 @@ pub unsafe fn failed(code: Code, query: *const pg_sys::QueryDesc) -> bool {
                 readguard::note_read_until(HELD_BACK.get());
             }
         } else {
-            // SAFETY: by the contract.
+            // SAFETY: the caller's query has started and not ended.
             unsafe { readguard::note_statement(query) };
         }
         if first || readguard::read_until() > awaited {

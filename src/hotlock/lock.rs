@@ -31,7 +31,7 @@ use pgrx::pg_sys::{self, LockTupleMode, LockWaitPolicy, TM_Result};
 /// # Safety
 /// The executor's arguments.
 pub unsafe fn tuple_lock(call: Lock) -> TM_Result::Type {
-    // SAFETY: by the contract.
+    // SAFETY: the executor's relation is open, and its slot and address are valid.
     unsafe {
         let version = tuple::pack(&*call.tid);
         let result = locked(call);
@@ -191,7 +191,7 @@ fn note_unused(n: usize, rel: pg_sys::Relation) {
 /// As for `tuple_lock`; `version` is one of the row `identity`, and a snapshot of this transaction
 /// keeps it.
 unsafe fn current_version(call: &Lock, version: u64, identity: &Identity) -> u64 {
-    // SAFETY: by the contract.
+    // SAFETY: the executor's relation is open, and the transaction's snapshot keeps the version.
     unsafe {
         if !finds_last(call) {
             return version;

@@ -182,7 +182,7 @@ impl StatementTimer {
 
     pub fn stop(self) {
         if self.armed {
-            // SAFETY: as above.
+            // SAFETY: disarms the timer of PostgreSQL's that `start` has armed.
             unsafe { raw::disable_timeout(TimeoutId::StatementTimeout, true) }
             process::check_for_interrupts();
         }

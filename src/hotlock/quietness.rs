@@ -19,7 +19,7 @@ pub unsafe fn is_quiet(query: *const pg_sys::QueryDesc) -> bool {
     {
         return answer;
     }
-    // SAFETY: by the contract.
+    // SAFETY: the caller's query has a plan whose relations are locked.
     let answer = unsafe { stays_inside(query) && quiet::is_statement_quiet((*query).plannedstmt) };
     LAST.set(Some((query as usize, answer)));
     answer
@@ -31,7 +31,7 @@ pub unsafe fn is_quiet(query: *const pg_sys::QueryDesc) -> bool {
 /// # Safety
 /// As for `is_quiet`.
 pub unsafe fn is_quiet_in(query: *const pg_sys::QueryDesc, relation: Oid) -> bool {
-    // SAFETY: by the contract.
+    // SAFETY: the caller's query has a plan whose relations are locked.
     unsafe {
         is_quiet(query)
             || stays_inside(query) && quiet::is_routed_quiet((*query).plannedstmt, relation)

@@ -33,7 +33,7 @@ static NOTES: Local<Notes> = Local::new(Notes {
 });
 
 fn database() -> u32 {
-    // SAFETY: a plain read.
+    // SAFETY: a global of this backend, which has one thread.
     u32::from(unsafe { pg_sys::MyDatabaseId })
 }
 

@@ -247,7 +247,7 @@ pub fn relation_of(membership: &Membership) -> Oid {
 
 /// The present database.
 pub fn database() -> u32 {
-    // SAFETY: a plain read.
+    // SAFETY: a global of this backend, which has one thread.
     u32::from(unsafe { pgrx::pg_sys::MyDatabaseId })
 }
 

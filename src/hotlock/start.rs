@@ -71,7 +71,7 @@ impl Replaced {
 /// # Safety
 /// ExecutorStart's argument.
 pub unsafe fn target(query: *const pg_sys::QueryDesc) -> Option<Target> {
-    // SAFETY: by the contract.
+    // SAFETY: the executor's query is about to be started, so it has a plan.
     unsafe {
         let locks = matches!(
             (*query).operation,
@@ -120,7 +120,7 @@ unsafe fn comes_by_key(query: *const pg_sys::QueryDesc, target: Option<&Target>)
 /// ExecutorStart's argument, of `replaced`.
 pub unsafe fn let_predecessors_end(replaced: &mut Replaced, target: Option<&Target>) {
     let query = replaced.query;
-    // SAFETY: by the contract.
+    // SAFETY: the executor's query is about to be started, and `replaced` holds its snapshot.
     unsafe {
         if dependent::is_to_settle() {
             // The snapshot may be older than their end.
@@ -153,7 +153,7 @@ pub unsafe fn queue(replaced: &mut Replaced, target: &Target, is_first: bool) {
         true => detect::find(&target.identity),
         false => None,
     };
-    // SAFETY: by the contract.
+    // SAFETY: the executor's query is about to be started, and `replaced` holds its snapshot.
     unsafe {
         let Some(slot) = slot else {
             if order::may_overtake_in(relation, Contention::Row) {
@@ -181,7 +181,7 @@ pub unsafe fn queue(replaced: &mut Replaced, target: &Target, is_first: bool) {
 pub unsafe fn let_inserts_go_first(replaced: &mut Replaced) {
     let may_overtake = |relation| order::may_overtake_in(relation, Contention::Value);
     let query = replaced.query;
-    // SAFETY: by the contract.
+    // SAFETY: the executor's query is about to be started, so it has a plan.
     unsafe {
         if (*query).operation == CmdType::CMD_INSERT
             && nodes::oids((*(*query).plannedstmt).relationOids).any(may_overtake)

@@ -33,7 +33,7 @@ pub unsafe fn before_idle_start(query: *const pg_sys::QueryDesc) {
     check::forget_asking();
     fk_check::end(query);
     quietness::forget(query as usize);
-    // SAFETY: by the contract.
+    // SAFETY: the executor's query is about to be started, so it has a plan.
     unsafe {
         if plan::may_lock(query) {
             SESSION.note_locked_something();
@@ -56,13 +56,13 @@ pub unsafe fn before_start(query: *mut pg_sys::QueryDesc, is_first: bool) -> boo
     let member = SESSION.is_member();
     let enabled = match member {
         true => is_enabled(),
-        // SAFETY: by the contract.
+        // SAFETY: the executor's query is about to be started, so it has a plan.
         false => unsafe { settings::concern(query) },
     };
     if enabled {
         plpgsql::watch();
     }
-    // SAFETY: by the contract.
+    // SAFETY: the executor's query is about to be started, so it has a plan and a snapshot.
     unsafe {
         if !member && !enabled {
             waiting::check_refused();
@@ -108,7 +108,7 @@ pub unsafe fn before_start(query: *mut pg_sys::QueryDesc, is_first: bool) -> boo
 /// # Safety
 /// As for `before_start`.
 unsafe fn is_certain(query: *mut pg_sys::QueryDesc, member: bool) -> bool {
-    // SAFETY: by the contract.
+    // SAFETY: the executor's query is about to be started, so it has a plan.
     unsafe {
         let Some(asked) = plan::existence(query) else {
             return false;
@@ -128,7 +128,7 @@ unsafe fn is_certain(query: *mut pg_sys::QueryDesc, member: bool) -> bool {
 /// # Safety
 /// As for `before_start`.
 unsafe fn before_unconcerned(query: *mut pg_sys::QueryDesc) {
-    // SAFETY: by the contract.
+    // SAFETY: the executor's query is about to be started, so it has a plan.
     unsafe {
         if plan::may_lock(query) {
             check::take_for(query);
@@ -148,7 +148,7 @@ pub unsafe fn before_run(query: *mut pg_sys::QueryDesc) -> bool {
         unsafe { fk_check::answer(query) };
         return true;
     }
-    // SAFETY: as above.
+    // SAFETY: the executor's query has started.
     unsafe { dependent::before_run(query) };
     let Some(identity) = combine::considered(query as usize) else {
         return false;
@@ -203,7 +203,7 @@ pub unsafe fn after_start(query: *mut pg_sys::QueryDesc, certain: bool) {
     if certain {
         return fk_check::note_certain(query);
     }
-    // SAFETY: by the contract.
+    // SAFETY: the executor's query has started, so its relations are open.
     unsafe {
         if SESSION.is_member() || check::has_deferred() || settings::concern(query) {
             front::put(query);
@@ -219,7 +219,7 @@ pub unsafe fn after_start(query: *mut pg_sys::QueryDesc, certain: bool) {
 #[inline]
 pub unsafe fn end(query: *mut pg_sys::QueryDesc) {
     if !combine::is_done() {
-        // SAFETY: by the contract.
+        // SAFETY: the executor's query has not been cleaned up yet.
         unsafe { readguard::note_statement(query) };
     }
     combine::end(query as usize);
@@ -232,7 +232,7 @@ pub unsafe fn end(query: *mut pg_sys::QueryDesc) {
         whole::forget();
     }
     // Last, because it may wait: the ticket that came to nothing has gone on.
-    // SAFETY: by the contract.
+    // SAFETY: the executor's query has not been cleaned up yet.
     unsafe { check::end_of_statement(query) };
 }
 
@@ -255,7 +255,7 @@ pub fn has_run() {
 /// As for `settings::concern`.
 unsafe fn note_unconcerned(query: *const pg_sys::QueryDesc) {
     if settings::exist() {
-        // SAFETY: by the contract.
+        // SAFETY: the caller's query has a plan, whose `relationOids` is a list of oids.
         unsafe { nodes::oids((*(*query).plannedstmt).relationOids) }
             .for_each(|relation| SESSION.note_locked_in(relation));
     } else {

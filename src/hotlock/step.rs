@@ -32,7 +32,8 @@ pub enum Step {
 /// `query` is the running statement, as the address of its QueryDesc, or 0.
 pub unsafe fn next_step(n: usize, version: u64, looked_at: bool, query: usize) -> Step {
     let (me, slot) = (member_id(n), membership_slot(n));
-    // SAFETY: by the contract. Nobody writes into the list but who has the ticket, which is us.
+    // SAFETY: `query` is 0 or the address of the running statement. Nobody writes into the list but
+    // who has the ticket, which is us.
     let is_quiet = unsafe {
         query != 0
             && memory().directory.rows[slot as usize].listed() > 0
@@ -162,7 +163,7 @@ pub fn close_all_in(relation: pg_sys::Oid) {
 /// # Safety
 /// The executor's result argument.
 pub unsafe fn name_version(failure: *mut pg_sys::TM_FailureData, version: u64, xid: u32) {
-    // SAFETY: by the contract.
+    // SAFETY: the executor's result argument is valid.
     unsafe {
         (*failure).ctid = tuple::unpack(version);
         (*failure).xmax = pg_sys::TransactionId::from(xid);

@@ -55,7 +55,7 @@ pub fn is_large() -> bool {
 pub unsafe fn must_wait(query: *const pg_sys::QueryDesc, target: Option<&Target>) -> bool {
     is_decoded()
         && SESSION.all().any(|(_, m)| m.depends())
-        // SAFETY: by the contract.
+        // SAFETY: the caller's statement is about to be started, and `target` is its target.
         && unsafe { writes(query) && (is_large() || !writes_one_row(query, target)) }
 }
 

@@ -76,7 +76,8 @@ pub unsafe fn await_in_turn(rel: pg_sys::Relation, version: u64, n: usize, tail:
     let versions = [version, tail.tid].map(tuple::unpack);
     await_end(n, tail, |wait| {
         // Each wait has what is left of the time.
-        // SAFETY: by the contract. After an ERROR in a wait the abort releases the locks.
+        // SAFETY: the caller's relation is open. After an ERROR in a wait the abort releases the
+        // locks.
         unsafe {
             for tid in &versions {
                 wait.in_lock_manager(|| raw::LockTuple(rel, tid, MODE));

@@ -41,7 +41,7 @@ use pgrx::pg_sys::{self, LockTupleMode, TM_Result, TU_UpdateIndexes};
 /// # Safety
 /// The executor's arguments.
 pub unsafe fn tuple_update(call: Update) -> TM_Result::Type {
-    // SAFETY: by the contract.
+    // SAFETY: the executor's relation is open, and its slot and address are valid.
     unsafe {
         let version = tuple::pack(&*call.otid);
         let result = updated(call);

@@ -22,7 +22,7 @@ fn key(row: &Row) -> Option<String> {
 }
 
 fn is_here(row: &Row) -> bool {
-    // SAFETY: a plain read.
+    // SAFETY: a global of this backend, which has one thread.
     let database = u32::from(unsafe { pg_sys::MyDatabaseId });
     row.is_used() && !row.is_gate() && row.database() == database
 }

@@ -23,7 +23,7 @@ use std::ffi::c_int;
 /// A CALL and its parameters; nothing with a destructor is alive in the callers.
 pub unsafe fn before(call: *const pg_sys::CallStmt, params: pg_sys::ParamListInfo) {
     let Some(lane) = admit::lane() else { return };
-    // SAFETY: by the contract.
+    // SAFETY: the caller's CALL and parameters are valid, and no frame above has a destructor.
     unsafe {
         for _ in 0..DEFINITIONS {
             if declare_all(lane, call, params) {
@@ -43,7 +43,7 @@ unsafe fn declare_all(
     call: *const pg_sys::CallStmt,
     params: pg_sys::ParamListInfo,
 ) -> bool {
-    // SAFETY: by the contract.
+    // SAFETY: the caller's CALL and parameters are valid, and no frame above has a destructor.
     unsafe {
         let function = (*call).funcexpr;
         let plan = match procedure::declared((*function).funcid) {
@@ -151,7 +151,8 @@ unsafe fn take(lane: Lane<'static>, plan: &Plan) -> bool {
             .for_each(|part| part.target.unlock(part.mode))
     };
     let wait = || admit::wait_until_held_and_locked(lane, lock, unlock);
-    // SAFETY: by the contract.
+    // SAFETY: the caller's `may_declare` holds: a snapshot that is let go or retaken has read
+    // nothing.
     let is_held = unsafe {
         if !xact::is_read_committed() {
             let is_held = wait();
@@ -171,7 +172,7 @@ unsafe fn take(lane: Lane<'static>, plan: &Plan) -> bool {
     if is_held {
         unlock();
         strict::begin(plan.parts.iter().any(|part| part.mode == Mode::Read));
-        // SAFETY: a plain read.
+        // SAFETY: reads the state of this backend's transaction.
         if !unsafe { raw::IsTransactionBlock() } {
             admit::runs_to_its_end();
         }
@@ -195,13 +196,13 @@ unsafe fn evaluate(
         if let Value::Argument(number) | Value::Each(number) = value
             && let Some(place) = found.get_mut(usize::from(*number) - 1)
         {
-            // SAFETY: by the contract.
+            // SAFETY: the caller's list has the arguments of the CALL, and `params` its parameters.
             *place = unsafe { argument(arguments, *number, params) };
         }
     }
     value::with_scratch(|| {
         let mut parts = plan.parts.iter();
-        // SAFETY: by the contract.
+        // SAFETY: this runs within `value::with_scratch`.
         parts.all(|part| unsafe { declare(part, &found) })
     })
 }
@@ -213,7 +214,7 @@ unsafe fn evaluate(
 unsafe fn declare(part: &Part, arguments: &[Found]) -> bool {
     let mut values = [(Datum::from(0), Oid::INVALID); COLUMNS];
     let mut each = None;
-    // SAFETY: by the contract.
+    // SAFETY: the caller is within `value::with_scratch`, and the values are of their types.
     unsafe {
         for (n, value) in part.form.values.iter().enumerate() {
             let column = part.target.table.columns.get(n);

@@ -289,7 +289,7 @@ fn declare_procedure(
 /// # Safety
 /// A C string of PostgreSQL's.
 unsafe fn text_of(text: *const std::ffi::c_char) -> String {
-    // SAFETY: by the contract.
+    // SAFETY: the caller's text is a C string.
     unsafe { std::ffi::CStr::from_ptr(text) }
         .to_string_lossy()
         .into_owned()

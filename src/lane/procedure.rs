@@ -109,7 +109,7 @@ pub unsafe fn declared(function: Oid) -> Declared {
     }
     if !CACHE.procedures.borrow().contains_key(&u32::from(function)) {
         let before = CACHE.forgotten.get();
-        // SAFETY: by the contract.
+        // SAFETY: the caller is in a transaction, and no frame above has a destructor.
         let known = unsafe { read(function) };
         if CACHE.forgotten.get() != before {
             // What was read may be of the state before: good for this once.
@@ -179,7 +179,7 @@ unsafe fn read(function: Oid) -> Known {
     if count == 0 {
         return Known::Unfit;
     }
-    // SAFETY: by the contract.
+    // SAFETY: the caller is in a transaction, and no frame above has a destructor.
     let owner = unsafe { owner_of(function) };
     Known::Declared(Rc::new(Plan {
         parts: CACHE.parts.take(),

@@ -50,7 +50,7 @@ fn in_use() -> Option<Lane<'static>> {
 #[inline]
 pub unsafe fn before_row(rel: pg_sys::Relation, slot: *mut pg_sys::TupleTableSlot) {
     if let Some(lane) = in_use() {
-        // SAFETY: by the contract.
+        // SAFETY: the caller's relation is open, and its slot holds a row of it.
         unsafe {
             // Keys of tables without a range key cannot be declared.
             let table = session::known((*rel).rd_id).filter(|table| table.layout.is_some());
@@ -77,7 +77,7 @@ pub unsafe fn before_version(
     policy: LockWaitPolicy::Type,
 ) -> bool {
     let Some(lane) = in_use() else { return true };
-    // SAFETY: by the contract.
+    // SAFETY: the caller's relation is open and locked, and the transaction sees the version.
     unsafe {
         let is_temporary = (*(*rel).rd_rel).relpersistence as u8 == pg_sys::RELPERSISTENCE_TEMP;
         if is_temporary {
@@ -122,7 +122,7 @@ unsafe fn image_of_version(table: &Table, rel: pg_sys::Relation, packed_tid: u64
 /// `rel` is open.
 unsafe fn item(rel: pg_sys::Relation, keys: Interval, mode: Mode) -> Item {
     Item {
-        // SAFETY: by the contract.
+        // SAFETY: the caller's relation is open.
         relation: unsafe { root_of(rel) },
         keys,
         mode,

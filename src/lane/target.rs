@@ -89,7 +89,7 @@ unsafe fn named(name: &pg_sys::RangeVar) -> Oid {
 /// # Safety
 /// It is locked, if it is there.
 unsafe fn look_at(oid: Oid) -> Result<(), Unfit> {
-    // SAFETY: by the contract.
+    // SAFETY: the caller has locked the table if it is there, so it can be opened.
     unsafe {
         if !matches!(uses::known_use(oid), Use::Ours | Use::Partitioned) {
             return Err(Unfit::OtherMethod);
@@ -167,7 +167,7 @@ impl Target {
         if cached().is_some_and(|now| Rc::ptr_eq(&now, &self.table)) {
             return true;
         }
-        // SAFETY: by the contract.
+        // SAFETY: the caller has locked the table.
         key::relation_of(unsafe { root_of(self.oid) }) == self.relation
             && unsafe { look_at(self.oid) }.is_ok()
             && cached().is_some_and(|now| now.has_same_key(&self.table))
@@ -251,7 +251,8 @@ impl Target {
         for ((place, column), &(datum, typ)) in
             known.iter_mut().zip(&self.table.columns).zip(values)
         {
-            // SAFETY: by the contract.
+            // SAFETY: the caller's value is of its type, and this runs within
+            // `value::with_scratch`.
             *place = unsafe { value::of_datum(column.typ, typ, datum) };
         }
         layout.image(&known[..values.len().min(self.table.columns.len())])

@@ -16,7 +16,7 @@ static RECENT: Local<Cell<pg_sys::Buffer>> = Local::new(Cell::new(0));
 /// `slot` is a buffer heap slot that holds it.
 #[inline]
 pub unsafe fn note_recent(slot: *mut pg_sys::TupleTableSlot) {
-    // SAFETY: by the contract.
+    // SAFETY: the caller's slot is a buffer heap slot.
     RECENT.set(unsafe { (*slot.cast::<pg_sys::BufferHeapTupleTableSlot>()).buffer });
 }
 
@@ -117,7 +117,7 @@ impl Page {
         Some(pg_sys::HeapTupleData {
             t_len: length,
             t_self: tuple::unpack(packed_tid),
-            // SAFETY: by the contract.
+            // SAFETY: the caller's relation is open.
             t_tableOid: unsafe { (*rel).rd_id },
             t_data: header,
         })
@@ -134,7 +134,7 @@ pub unsafe fn store(
     found: pg_sys::HeapTupleData,
     page: Page,
 ) {
-    // SAFETY: by the contract.
+    // SAFETY: the caller's tuple is on the pinned page, and its slot is a buffer heap slot.
     unsafe {
         let buffer_slot = slot.cast::<pg_sys::BufferHeapTupleTableSlot>();
         let tuple = &raw mut (*buffer_slot).base.tupdata;

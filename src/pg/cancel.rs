@@ -78,7 +78,7 @@ impl Watch {
         SENT.store(false, Ordering::SeqCst);
         process::check_for_interrupts();
         Watch {
-            // SAFETY: a plain read.
+            // SAFETY: reads a flag of this backend's table of timeouts.
             statement_timeout: unsafe { raw::get_timeout_active(TimeoutId::StatementTimeout) },
         }
     }

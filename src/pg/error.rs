@@ -62,7 +62,7 @@ impl Told {
     /// The texts are C strings that the abort of the transaction does not free first (`in_c`).
     /// Nothing with a destructor is alive in the callers.
     pub unsafe fn raise(&self) -> ! {
-        // SAFETY: by the contract.
+        // SAFETY: the caller's texts outlive the ERROR's way, and no frame above has a destructor.
         unsafe { self.raise_in(std::ptr::null()) }
     }
 
@@ -71,7 +71,7 @@ impl Told {
     /// # Safety
     /// As for `raise`.
     pub unsafe fn raise_in(&self, context: *const c_char) -> ! {
-        // SAFETY: by the contract.
+        // SAFETY: the caller's texts outlive the ERROR's way, and no frame above has a destructor.
         unsafe { self.report(raw::ERROR, context) };
         std::process::abort()
     }
@@ -81,7 +81,8 @@ impl Told {
     /// # Safety
     /// As for `raise`, should the client not be there any more.
     pub unsafe fn notice(&self) {
-        // SAFETY: by the contract.
+        // SAFETY: the caller's texts are C strings; a lost client is an ERROR over frames without
+        // destructors.
         unsafe { self.report(raw::NOTICE, std::ptr::null()) };
     }
 
@@ -90,7 +91,8 @@ impl Told {
     /// # Safety
     /// As for `notice`.
     pub unsafe fn warning(&self) {
-        // SAFETY: by the contract.
+        // SAFETY: the caller's texts are C strings; a lost client is an ERROR over frames without
+        // destructors.
         unsafe { self.report(raw::WARNING, std::ptr::null()) };
     }
 

@@ -139,7 +139,8 @@ impl Update {
     /// # Safety
     /// `has_new_row_in(row)`, and the statement has such a list, of this table's columns alone.
     pub unsafe fn return_row(self, row: *mut TupleTableSlot) -> *mut TupleTableSlot {
-        // SAFETY: by the contract.
+        // SAFETY: the caller's statement has a RETURNING list, which reads this row's columns
+        // alone.
         unsafe {
             let projection = (*self.result).ri_projectReturning;
             let context = (*projection).pi_exprContext;

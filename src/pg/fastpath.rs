@@ -33,7 +33,8 @@ unsafe extern "C-unwind" fn at_access(
     part: c_int,
     argument: *mut c_void,
 ) {
-    // SAFETY: a plain read. All that a statement executes is in a portal.
+    // SAFETY: a global of this backend, which has one thread. All that a statement executes is in a
+    // portal.
     let is_outside = unsafe { pg_sys::ActivePortal }.is_null() && !nesting::is_planning();
     if access == pg_sys::ObjectAccessType::OAT_FUNCTION_EXECUTE && is_outside {
         FASTPATH.is_used.set(true);

@@ -217,7 +217,7 @@ impl Key {
     ) -> Option<Identity> {
         let mut image = Image::new();
         for column in self.columns() {
-            // SAFETY: by the contract.
+            // SAFETY: the caller's row is pinned or local, and `desc` is its descriptor.
             unsafe {
                 let value = attribute(tuple, c_int::from(column.number), desc)?;
                 image.put_datum(column.shape, value);
@@ -240,7 +240,7 @@ impl Key {
                 pg_sys::INT8OID => Shape::by_value(8),
                 _ => column.shape,
             };
-            // SAFETY: by the contract.
+            // SAFETY: the caller's value has a type that `takes` accepted, so it has this shape.
             unsafe { image.put_datum(shape, value) };
         }
         image.identity(self.relation)

@@ -47,12 +47,12 @@ impl Answer {
     }
 
     pub fn rows(&self) -> i32 {
-        // SAFETY: as above.
+        // SAFETY: a result of libpq's, which this value owns.
         unsafe { (functions().PQntuples)(self.0.as_ptr()) }
     }
 
     pub fn columns(&self) -> i32 {
-        // SAFETY: as above.
+        // SAFETY: a result of libpq's, which this value owns.
         unsafe { (functions().PQnfields)(self.0.as_ptr()) }
     }
 
@@ -95,7 +95,7 @@ impl Answer {
 
     /// A field of an error report (postgres_ext.h: PG_DIAG_*).
     pub fn field(&self, code: u8) -> Option<String> {
-        // SAFETY: as above.
+        // SAFETY: a result of libpq's, which this value owns.
         unsafe { field_of(self.0.as_ptr(), code) }
     }
 
@@ -125,7 +125,7 @@ impl Drop for Answer {
 /// # Safety
 /// A result of libpq.
 unsafe fn field_of(result: *const PGresult, code: u8) -> Option<String> {
-    // SAFETY: by the contract.
+    // SAFETY: the caller's result is libpq's, and keeps its texts until it is cleared.
     unsafe {
         let text = (functions().PQresultErrorField)(result, c_int::from(code));
         (!text.is_null()).then(|| CStr::from_ptr(text).to_string_lossy().into_owned())

@@ -73,7 +73,7 @@ pub fn is_clients() -> bool {
 /// trigger runs it at the commit, or a function that the client has called by the fast path.
 #[inline]
 pub fn is_outermost() -> bool {
-    // SAFETY: a plain read.
+    // SAFETY: a global of this backend, which has one thread.
     is_clients() && !unsafe { pg_sys::ActivePortal }.is_null()
 }
 

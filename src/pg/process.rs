@@ -32,7 +32,7 @@ pub fn pid_of(process: BackendId) -> Option<i32> {
 
 /// Whether that is no process, but stands for a prepared transaction (twophase.c: its PGPROC).
 pub fn is_prepared(process: BackendId) -> bool {
-    // SAFETY: a plain read.
+    // SAFETY: a global that the postmaster sets once.
     process >= unsafe { pg_sys::MaxBackends } as BackendId
 }
 
@@ -67,7 +67,7 @@ pub fn random() -> u32 {
 /// Whether something asks for `check_for_interrupts`.
 #[inline]
 pub fn is_interrupted() -> bool {
-    // SAFETY: a plain read.
+    // SAFETY: a flag of this backend; a signal handler only sets it.
     unsafe { pg_sys::InterruptPending != 0 }
 }
 

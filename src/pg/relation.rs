@@ -100,8 +100,8 @@ pub fn key_of(rel: pg_sys::Relation) -> Option<&'static Key> {
     let relation = unsafe { (*rel).rd_id };
     let key = KEYS.get(relation, || {
         let kept = KEPT.keys.borrow().get(&u32::from(relation)).copied();
-        // SAFETY: as above. Keys do not change, and stay until the transaction ends in which they
-        // are invalidated.
+        // SAFETY: `rel` is an open relation. Keys do not change, and stay until the transaction
+        // ends in which they are invalidated.
         unsafe {
             let since = KEPT.invalidations.get();
             &*kept.unwrap_or_else(|| KEPT.keep(build(rel), since))

@@ -21,7 +21,7 @@ pub unsafe fn clear(slot: *mut TupleTableSlot) -> *mut TupleTableSlot {
 /// # Safety
 /// A slot.
 pub unsafe fn is_empty(slot: *const TupleTableSlot) -> bool {
-    // SAFETY: by the contract.
+    // SAFETY: the caller's slot is valid.
     u32::from(unsafe { (*slot).tts_flags }) & pg_sys::TTS_FLAG_EMPTY != 0
 }
 
@@ -30,7 +30,7 @@ pub unsafe fn is_empty(slot: *const TupleTableSlot) -> bool {
 /// # Safety
 /// A slot that has a row.
 pub unsafe fn get_all(slot: *mut TupleTableSlot) {
-    // SAFETY: by the contract.
+    // SAFETY: the caller's slot has a row, so it has a descriptor and attributes to form.
     unsafe {
         let count = (*(*slot).tts_tupleDescriptor).natts;
         if i32::from((*slot).tts_nvalid) < count {
@@ -44,7 +44,7 @@ pub unsafe fn get_all(slot: *mut TupleTableSlot) {
 /// # Safety
 /// A slot that has a row with that column.
 pub unsafe fn get(slot: *mut TupleTableSlot, number: i32) -> Option<Datum> {
-    // SAFETY: by the contract.
+    // SAFETY: the caller's slot has a row with that column; its arrays hold all formed columns.
     unsafe {
         if i32::from((*slot).tts_nvalid) < number {
             pg_sys::slot_getsomeattrs_int(slot, number);

@@ -60,7 +60,7 @@ pub unsafe fn is_replaceable(query: *const pg_sys::QueryDesc) -> bool {
 /// Whether the active snapshot, if any, was pushed for the utility command that now begins and may
 /// be replaced.
 pub fn is_utility_replaceable() -> bool {
-    // SAFETY: as above.
+    // SAFETY: reads the stack of active snapshots and the reference counts.
     unsafe {
         raw::ActiveSnapshotSet() && {
             let snapshot = raw::GetActiveSnapshot();
@@ -112,7 +112,7 @@ pub unsafe fn take_for_utility(of_portal: bool) {
 /// # Safety
 /// `is_utility_replaceable()`.
 pub unsafe fn renew_for_utility() {
-    // SAFETY: by the contract.
+    // SAFETY: the caller's `is_utility_replaceable` holds, so nothing else needs the snapshot.
     unsafe { take_for_utility(let_utility_go()) }
 }
 
@@ -357,7 +357,7 @@ unsafe fn is_only_active() -> bool {
 /// # Safety
 /// `is_retakeable(query)`, and nothing has been read with the transaction's snapshot.
 pub unsafe fn retake(query: *mut pg_sys::QueryDesc, is_fit: impl FnOnce() -> bool) -> Option<u32> {
-    // SAFETY: by the contract.
+    // SAFETY: the caller's `is_retakeable` holds, and nothing was read with the snapshot.
     unsafe {
         let xmin = retake_own(is_fit)?;
         let_go(query);
@@ -371,7 +371,7 @@ pub unsafe fn retake(query: *mut pg_sys::QueryDesc, is_fit: impl FnOnce() -> boo
 /// # Safety
 /// `is_utility_retakeable()`, and nothing has been read with the transaction's snapshot.
 pub unsafe fn retake_for_utility(is_fit: impl FnOnce() -> bool) -> Option<u32> {
-    // SAFETY: by the contract.
+    // SAFETY: the caller's `is_utility_retakeable` holds, and nothing was read with the snapshot.
     unsafe {
         let xmin = retake_own(is_fit)?;
         renew_for_utility();
@@ -384,7 +384,8 @@ pub unsafe fn retake_for_utility(is_fit: impl FnOnce() -> bool) -> Option<u32> {
 /// # Safety
 /// `is_transactions_retakeable()`, and nothing has been read with the transaction's snapshot.
 pub unsafe fn retake_transactions(is_fit: impl FnOnce() -> bool) -> Option<u32> {
-    // SAFETY: by the contract.
+    // SAFETY: the caller's `is_transactions_retakeable` holds, and nothing was read with the
+    // snapshot.
     unsafe { retake_own(is_fit) }
 }
 

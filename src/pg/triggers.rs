@@ -18,7 +18,7 @@ pub unsafe fn has_row_triggers(
     triggers: *const pg_sys::TriggerDesc,
     harmless: &RangeInclusive<u32>,
 ) -> bool {
-    // SAFETY: by the contract.
+    // SAFETY: the caller's description is null or the relcache's, with as many triggers as it says.
     unsafe {
         if triggers.is_null() {
             return false;

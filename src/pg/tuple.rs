@@ -59,7 +59,7 @@ pub unsafe fn attribute(tuple: HeapTuple, number: c_int, desc: TupleDesc) -> Opt
 /// # Safety
 /// `header` is a tuple on a pinned page.
 pub unsafe fn raw_xmin(header: HeapTupleHeader) -> pg_sys::TransactionId {
-    // SAFETY: by the contract.
+    // SAFETY: the caller's tuple is on a pinned page.
     unsafe { (*header).t_choice.t_heap.t_xmin }
 }
 
@@ -68,7 +68,7 @@ pub unsafe fn raw_xmin(header: HeapTupleHeader) -> pg_sys::TransactionId {
 /// # Safety
 /// `header` is a tuple on a pinned page.
 pub unsafe fn raw_xmax(header: HeapTupleHeader) -> pg_sys::TransactionId {
-    // SAFETY: by the contract.
+    // SAFETY: the caller's tuple is on a pinned page.
     unsafe { (*header).t_choice.t_heap.t_xmax }
 }
 
@@ -77,7 +77,7 @@ pub unsafe fn raw_xmax(header: HeapTupleHeader) -> pg_sys::TransactionId {
 /// # Safety
 /// `header` is a tuple on a pinned page whose content is locked.
 pub unsafe fn remover(header: HeapTupleHeader) -> Option<pg_sys::TransactionId> {
-    // SAFETY: by the contract.
+    // SAFETY: the caller's tuple is on a pinned page whose content is locked, so the fields agree.
     unsafe {
         let mask = (*header).t_infomask;
         if has(mask, pg_sys::HEAP_XMAX_INVALID) || is_locked_only(mask) {
@@ -132,7 +132,7 @@ pub unsafe fn each_member(
 /// `page` is a pinned page whose content is locked.
 #[inline]
 pub unsafe fn count(page: pg_sys::Page) -> pg_sys::OffsetNumber {
-    // SAFETY: by the contract.
+    // SAFETY: the caller has the page pinned and its content locked.
     let lower = usize::from(unsafe { (*page.cast::<pg_sys::PageHeaderData>()).pd_lower });
     let pointers = lower.saturating_sub(std::mem::offset_of!(pg_sys::PageHeaderData, pd_linp));
     (pointers / size_of::<pg_sys::ItemIdData>()) as pg_sys::OffsetNumber
@@ -217,7 +217,7 @@ pub unsafe fn tuple_at(
     page: pg_sys::Page,
     offset: pg_sys::OffsetNumber,
 ) -> Option<(HeapTupleHeader, u32)> {
-    // SAFETY: by the contract.
+    // SAFETY: the caller's page is pinned, and its content locked or the tuple seen by the caller.
     match unsafe { item_at(page, offset) }? {
         Item::Normal(header, length) => Some((header, length)),
         Item::Redirect(_) => None,
@@ -229,7 +229,7 @@ pub unsafe fn tuple_at(
 /// # Safety
 /// `header` is a tuple on a pinned page.
 pub unsafe fn is_heap_only(header: HeapTupleHeader) -> bool {
-    // SAFETY: by the contract.
+    // SAFETY: the caller's tuple is on a pinned page.
     u32::from(unsafe { (*header).t_infomask2 }) & pg_sys::HEAP_ONLY_TUPLE != 0
 }
 
@@ -238,7 +238,7 @@ pub unsafe fn is_heap_only(header: HeapTupleHeader) -> bool {
 /// # Safety
 /// `header` is a tuple on a pinned page.
 pub unsafe fn is_hot_updated(header: HeapTupleHeader) -> bool {
-    // SAFETY: by the contract.
+    // SAFETY: the caller's tuple is on a pinned page.
     let (mask, more) = unsafe { ((*header).t_infomask, (*header).t_infomask2) };
     u32::from(more) & pg_sys::HEAP_HOT_UPDATED != 0
         && !has(mask, pg_sys::HEAP_XMAX_INVALID)
@@ -250,7 +250,7 @@ pub unsafe fn is_hot_updated(header: HeapTupleHeader) -> bool {
 /// # Safety
 /// `header` is a tuple on a pinned page.
 pub unsafe fn is_frozen(header: HeapTupleHeader) -> bool {
-    // SAFETY: by the contract.
+    // SAFETY: the caller's tuple is on a pinned page.
     let mask = unsafe { (*header).t_infomask };
     u32::from(mask) & pg_sys::HEAP_XMIN_FROZEN == pg_sys::HEAP_XMIN_FROZEN
 }
@@ -260,7 +260,7 @@ pub unsafe fn is_frozen(header: HeapTupleHeader) -> bool {
 /// # Safety
 /// `page` is a pinned page.
 pub unsafe fn is_all_visible(page: pg_sys::Page) -> bool {
-    // SAFETY: by the contract.
+    // SAFETY: the caller has the page pinned, so it starts with a page header.
     unsafe {
         (*page.cast::<pg_sys::PageHeaderData>()).pd_flags & pg_sys::PD_ALL_VISIBLE as u16 != 0
     }
@@ -271,7 +271,7 @@ pub unsafe fn is_all_visible(page: pg_sys::Page) -> bool {
 /// # Safety
 /// `page` is a page whose content is locked exclusively.
 pub unsafe fn set_prunable(page: pg_sys::Page, xid: pg_sys::TransactionId) {
-    // SAFETY: by the contract.
+    // SAFETY: the caller has the page's content locked exclusively.
     unsafe {
         let header = page.cast::<pg_sys::PageHeaderData>();
         let old = (*header).pd_prune_xid;
@@ -291,7 +291,7 @@ pub fn precedes(a: pg_sys::TransactionId, b: pg_sys::TransactionId) -> bool {
 /// # Safety
 /// `page` is a page whose content is locked exclusively.
 pub unsafe fn set_lsn(page: pg_sys::Page, lsn: pg_sys::XLogRecPtr) {
-    // SAFETY: by the contract.
+    // SAFETY: the caller has the page's content locked exclusively.
     unsafe {
         let header = page.cast::<pg_sys::PageHeaderData>();
         (*header).pd_lsn.xlogid = (lsn >> 32) as u32;

@@ -114,7 +114,7 @@ pub unsafe fn concerns_roles(node: *const Node) -> bool {
 /// # Safety
 /// A parsed DROP.
 pub unsafe fn drops_temporary(drop: *const pg_sys::DropStmt) -> bool {
-    // SAFETY: by the contract.
+    // SAFETY: the caller's node is a parsed DROP.
     unsafe {
         drops(drop, |relation| {
             relation != Oid::INVALID && super::lookup::is_temporary(relation)
@@ -140,7 +140,7 @@ unsafe fn drops(drop: *const pg_sys::DropStmt, is_so: impl Fn(Oid) -> bool) -> b
 /// # Safety
 /// The name in a statement.
 pub unsafe fn is_made_temporary(name: *const RangeVar) -> bool {
-    // SAFETY: by the contract.
+    // SAFETY: the caller's name comes from a parsed statement; its schema is null or a C string.
     unsafe {
         let schema = (*name).schemaname;
         (*name).relpersistence as u8 == pg_sys::RELPERSISTENCE_TEMP
@@ -153,7 +153,7 @@ pub unsafe fn is_made_temporary(name: *const RangeVar) -> bool {
 /// # Safety
 /// The name in a statement, which is left to the statement to report if nothing has it.
 pub unsafe fn is_temporary(name: *const RangeVar) -> bool {
-    // SAFETY: by the contract.
+    // SAFETY: the caller's name comes from a parsed statement.
     let relation = unsafe { relation_named(name) };
     relation != Oid::INVALID && super::lookup::is_temporary(relation)
 }

@@ -87,7 +87,7 @@ pub fn is_forgotten(xid: u32) -> bool {
 }
 
 pub fn is_running(xid: u32) -> bool {
-    // SAFETY: as above.
+    // SAFETY: any id may be asked for; it reads shared memory under its own locks.
     unsafe { raw::TransactionIdIsInProgress(pg_sys::TransactionId::from(xid)) }
 }
 
@@ -98,19 +98,19 @@ pub fn is_read_only() -> bool {
 }
 
 pub fn is_read_committed() -> bool {
-    // SAFETY: a plain read.
+    // SAFETY: a global of this backend, which has one thread.
     unsafe { pg_sys::XactIsoLevel < pg_sys::XACT_REPEATABLE_READ as i32 }
 }
 
 /// Whether transactions of this session are stricter than READ COMMITTED if they do not say
 /// otherwise.
 pub fn is_strict_by_default() -> bool {
-    // SAFETY: a plain read.
+    // SAFETY: a setting of this backend, which has one thread.
     unsafe { pg_sys::DefaultXactIsoLevel >= pg_sys::XACT_REPEATABLE_READ as i32 }
 }
 
 pub fn is_serializable() -> bool {
-    // SAFETY: a plain read.
+    // SAFETY: a global of this backend, which has one thread.
     unsafe { pg_sys::XactIsoLevel == pg_sys::XACT_SERIALIZABLE as i32 }
 }
 
@@ -204,7 +204,7 @@ pub fn process_of_prepared(xid: u32) -> hotrow::BackendId {
 
 /// Whether that process works in our database.
 pub fn is_in_this_database(process: usize) -> bool {
-    // SAFETY: as above.
+    // SAFETY: `allProcs` has an entry for each process, and keeps it; the database is one word.
     unsafe { (*(*pg_sys::ProcGlobal).allProcs.add(process)).databaseId == pg_sys::MyDatabaseId }
 }
 

@@ -30,7 +30,7 @@ unsafe fn is_tracked(snapshot: pg_sys::Snapshot) -> bool {
 /// # Safety
 /// `fetch` is a new descriptor of index fetches in `rel`, an open table of `txn_heap`.
 pub unsafe fn begin_fetch(rel: pg_sys::Relation, fetch: *mut pg_sys::IndexFetchTableData) {
-    // SAFETY: by the contract.
+    // SAFETY: the caller's relation is open, and its descriptor is new and of this relation.
     unsafe {
         // nbtree looks for duplicates with a page locked; what it is about is known by then.
         if !session::is_validated()
@@ -54,7 +54,7 @@ pub unsafe fn begin_fetch(rel: pg_sys::Relation, fetch: *mut pg_sys::IndexFetchT
 /// # Safety
 /// `rel` is open, and locked against writers as long as the index is being built.
 pub unsafe fn index_build(rel: pg_sys::Relation) {
-    // SAFETY: by the contract.
+    // SAFETY: the caller's relation is open.
     let (oid, is_new) = unsafe { ((*rel).rd_id, (*rel).rd_createSubid != 0) };
     if session::is_validated() && !is_new && u32::from(oid) >= pg_sys::FirstNormalObjectId {
         session::with(|work| {
@@ -73,7 +73,7 @@ pub unsafe fn check_fetch(fetch: *mut pg_sys::IndexFetchTableData, snapshot: pg_
     if !session::was_expected(fetch as usize) {
         return;
     }
-    // SAFETY: by the contract.
+    // SAFETY: the caller's descriptor is of an open table; the snapshot is null or valid.
     unsafe {
         // Without an MVCC snapshot it is a look for duplicates, whose answer is an error or none.
         let is_probe =
@@ -101,7 +101,7 @@ unsafe fn misses_nothing(table: &Table, snapshot: pg_sys::Snapshot) -> bool {
 /// # Safety
 /// The executor's arguments, a table of `txn_heap`.
 pub unsafe fn table_scan(rel: pg_sys::Relation, snapshot: pg_sys::Snapshot, flags: u32) {
-    // SAFETY: by the contract.
+    // SAFETY: the executor's relation is open and locked, and its snapshot is null or valid.
     unsafe {
         if !is_tracked(snapshot) || !session::is_validated() {
             return;
@@ -141,7 +141,7 @@ pub unsafe fn row_version(
     row: Option<*mut pg_sys::TupleTableSlot>,
     tid: pg_sys::ItemPointer,
 ) {
-    // SAFETY: by the contract.
+    // SAFETY: the executor's relation is open and locked; a slot that is given holds the row found.
     unsafe {
         if !is_tracked(snapshot) || !session::is_validated() {
             return;
@@ -213,7 +213,7 @@ pub unsafe fn latest_version(scan: pg_sys::TableScanDesc, tid: pg_sys::ItemPoint
 /// # Safety
 /// The executor's scan, of a table of `txn_heap`.
 pub unsafe fn any_row(scan: pg_sys::TableScanDesc) {
-    // SAFETY: by the contract.
+    // SAFETY: the executor's scan has an open relation, and a snapshot that is null or valid.
     unsafe {
         let (rel, snapshot) = ((*scan).rs_rd, (*scan).rs_snapshot);
         if is_tracked(snapshot)

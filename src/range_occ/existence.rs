@@ -16,7 +16,7 @@ static RUNNING: Local<Cell<bool>> = Local::new(Cell::new(false));
 /// # Safety
 /// A started query.
 pub unsafe fn enter(query: *const pg_sys::QueryDesc) -> bool {
-    // SAFETY: by the contract.
+    // SAFETY: the caller's query has started, so it has a plan.
     let is_one = session::is_validated() && unsafe { asks_for_existence((*query).plannedstmt) };
     RUNNING.replace(is_one)
 }

@@ -22,7 +22,8 @@ use std::ptr;
 /// # Safety
 /// `query` is started; nothing with a destructor is alive in the callers.
 pub unsafe fn routed(query: *const pg_sys::QueryDesc, run: impl FnOnce()) {
-    // SAFETY: by the contract.
+    // SAFETY: the caller's query has started, so it has an executor state; nothing here has a
+    // destructor.
     unsafe {
         if !session::is_validated() || (*(*query).plannedstmt).resultRelations.is_null() {
             return run();
@@ -43,7 +44,7 @@ pub unsafe fn routed(query: *const pg_sys::QueryDesc, run: impl FnOnce()) {
 /// # Safety
 /// A utility statement's node; nothing with a destructor is alive in the callers.
 pub unsafe fn copied(node: *const pg_sys::Node, run: impl FnOnce()) {
-    // SAFETY: by the contract.
+    // SAFETY: the caller's node is read as its tag says; nothing here has a destructor.
     unsafe {
         let copies = (*node).type_ == NodeTag::T_CopyStmt;
         let copy = node.cast::<pg_sys::CopyStmt>();
@@ -74,7 +75,7 @@ unsafe fn named(name: *const pg_sys::RangeVar, mode: u32) -> Oid {
     if name.is_null() {
         return Oid::INVALID;
     }
-    // SAFETY: by the contract.
+    // SAFETY: the caller's name is null or comes from a parsed statement.
     unsafe {
         raw::RangeVarGetRelidExtended(
             name,
@@ -92,7 +93,7 @@ unsafe fn keeping_routed(run: impl FnOnce()) {
     if xact::nest_level() < 2 || !session::is_validated() {
         return run();
     }
-    // SAFETY: by the contract.
+    // SAFETY: no frame above, up to the caller's, has a destructor that an ERROR would skip.
     unsafe {
         catch::catching(run, |_| {
             tables::keep_all_routed();

@@ -53,7 +53,7 @@ impl Table {
 
 /// `keyrange`'s name of a table of this database.
 pub fn relation_of(oid: Oid) -> keyrange::Relation {
-    // SAFETY: a plain read.
+    // SAFETY: a global of this backend, which has one thread.
     let database = unsafe { pg_sys::MyDatabaseId };
     u64::from(u32::from(database)) << 32 | u64::from(u32::from(oid))
 }
@@ -101,13 +101,14 @@ pub fn cached(oid: Oid) -> Option<Rc<Table>> {
 /// # Safety
 /// `rel` is open and locked; nothing with a destructor is alive in the callers.
 pub unsafe fn of(rel: pg_sys::Relation) -> Rc<Table> {
-    // SAFETY: by the contract.
+    // SAFETY: the caller's relation is open.
     let oid = unsafe { (*rel).rd_id };
     if let Some(table) = cached(oid) {
         return table;
     }
     let before = CACHE.forgotten.get();
-    // SAFETY: by the contract.
+    // SAFETY: the caller's relation is open and locked, and no frame above needs its destructors to
+    // run.
     let table = Rc::new(unsafe { build(rel) });
     if CACHE.forgotten.get() == before {
         let mut tables = CACHE.tables.borrow_mut();
@@ -162,7 +163,7 @@ unsafe fn build(rel: pg_sys::Relation) -> Table {
     let columns: Vec<Column> = columns.iter().map_while(|column| *column).collect();
     let kinds: Vec<Kind> = columns.iter().map(|column| column.kind).collect();
     let layout = (!kinds.is_empty()).then(|| Layout::fit(&kinds));
-    // SAFETY: by the contract.
+    // SAFETY: the caller's relation is open.
     let oid = unsafe { (*rel).rd_id };
     Table {
         oid,
@@ -261,7 +262,7 @@ impl Table {
         tuple: pg_sys::HeapTuple,
         desc: pg_sys::TupleDesc,
     ) -> Interval {
-        // SAFETY: by the contract.
+        // SAFETY: the caller's row is pinned or local, and `desc` is its descriptor.
         unsafe { self.image(|column| attribute(tuple, c_int::from(column.number), desc)) }
     }
 

@@ -29,7 +29,7 @@ const WORTH: f64 = 50.0;
 /// # Safety
 /// `snapshot::is_retakeable(query)`, and nothing has been read with the transaction's snapshot.
 pub unsafe fn retake(query: *mut pg_sys::QueryDesc) {
-    // SAFETY: by the contract.
+    // SAFETY: the caller's `is_retakeable` holds, and nothing was read with the snapshot.
     retake_by(true, |is_fit| unsafe { snapshot::retake(query, is_fit) });
 }
 
@@ -38,7 +38,7 @@ pub unsafe fn retake(query: *mut pg_sys::QueryDesc) {
 /// # Safety
 /// `snapshot::is_utility_retakeable()`, and nothing has been read with the transaction's snapshot.
 pub unsafe fn retake_for_utility() {
-    // SAFETY: by the contract.
+    // SAFETY: the caller's `is_utility_retakeable` holds, and nothing was read with the snapshot.
     retake_by(false, |is_fit| unsafe {
         snapshot::retake_for_utility(is_fit)
     });
@@ -51,7 +51,8 @@ pub unsafe fn retake_for_utility() {
 /// `snapshot::is_transactions_retakeable()`, and nothing has been read with the transaction's
 /// snapshot.
 pub unsafe fn retake_transactions() {
-    // SAFETY: by the contract.
+    // SAFETY: the caller's `is_transactions_retakeable` holds, and nothing was read with the
+    // snapshot.
     retake_by(false, |is_fit| unsafe {
         snapshot::retake_transactions(is_fit)
     });
@@ -75,7 +76,7 @@ fn retake_by(is_planned: bool, retake: impl FnOnce(&dyn Fn() -> bool) -> Option<
 /// `query` is about to be started; nothing with a destructor is alive in the callers.
 pub unsafe fn before_first(query: *mut pg_sys::QueryDesc) {
     fastpath::watch();
-    // SAFETY: by the contract.
+    // SAFETY: the caller's query is about to be started, so it has a plan and a snapshot.
     unsafe {
         if !is_worthwhile((*query).plannedstmt) || !snapshot::is_retakeable(query) {
             return;

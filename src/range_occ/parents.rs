@@ -144,7 +144,7 @@ pub fn settle_target(target: Oid, use_table: impl Fn(Oid)) {
 /// # Safety
 /// `rel` is open, in a validated transaction; nothing with a destructor is alive in the callers.
 pub unsafe fn note_route(rel: pg_sys::Relation) {
-    // SAFETY: by the contract.
+    // SAFETY: the caller's relation is open, so its pg_class row is in the relcache entry.
     let (oid, is_partition) = unsafe { ((*rel).rd_id, (*(*rel).rd_rel).relispartition) };
     if !is_partition {
         return;

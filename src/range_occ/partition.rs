@@ -341,7 +341,7 @@ fn store(table: pg_sys::Oid, width: Option<u128>, boundaries: &[Image]) {
     if let Err(error) = Spi::run(&command) {
         pgrx::error!("{error}");
     }
-    // SAFETY: as above.
+    // SAFETY: sets back what GetUserIdAndSecContext has told above.
     unsafe { pg_sys::SetUserIdAndSecContext(user, context) };
 }
 

@@ -38,7 +38,7 @@ pub fn init(seen: Seen) {
 /// An index scan of the executor, with its keys.
 unsafe fn seen(scan: IndexScanDesc) {
     match SEEN.get() {
-        // SAFETY: by the contract.
+        // SAFETY: the caller's scan is the executor's, and has its keys.
         Some(seen) => unsafe { seen(scan) },
         None => std::process::abort(),
     }
@@ -65,7 +65,7 @@ fn original(method: Oid) -> Option<Original> {
 /// # Safety
 /// `rel` is open and locked; nothing with a destructor is alive in the callers.
 pub unsafe fn indexes(rel: pg_sys::Relation) -> bool {
-    // SAFETY: by the contract.
+    // SAFETY: the caller's relation is open and locked, so its indexes stay.
     unsafe {
         let oid = (*rel).rd_id;
         let before = key::invalidations();

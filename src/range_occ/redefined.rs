@@ -103,7 +103,7 @@ pub fn note(relation: Oid) {
 /// # Safety
 /// `rel` is open.
 pub unsafe fn is_own(rel: pg_sys::Relation) -> bool {
-    // SAFETY: by the contract.
+    // SAFETY: the caller's relation is open.
     let (oid, is_new) = unsafe { ((*rel).rd_id, (*rel).rd_createSubid != 0) };
     NOTED.of.get() == present()
         && !is_new
@@ -128,7 +128,7 @@ pub fn keeps_writers_out(relation: Oid) -> bool {
 /// # Safety
 /// A utility statement's node.
 pub unsafe fn note_utility(node: *const pg_sys::Node, is_top_level: bool) {
-    // SAFETY: by the contract.
+    // SAFETY: the caller's node is that of a utility statement, read as its tag says.
     let own = unsafe {
         Utility {
             only_locks: (*node).type_ == NodeTag::T_LockStmt,
@@ -147,7 +147,7 @@ pub unsafe fn note_utility(node: *const pg_sys::Node, is_top_level: bool) {
         is_harmless: own.is_harmless && (is_top_level || last.is_harmless),
         changes_lists: own.changes_lists || last.changes_lists && NOTED.lists_of.get() == present(),
     });
-    // SAFETY: by the contract.
+    // SAFETY: the caller's node is that of a utility statement, read as its tag says.
     if session::is_validated() && unsafe { is_ddl(node) } {
         session::with(|work| work.saw_beyond = true);
     }

@@ -290,7 +290,8 @@ pub fn retaken() {
 /// # Safety
 /// A snapshot of kind MVCC or DIRTY, in a validated transaction.
 pub unsafe fn note_snapshot(snapshot: pg_sys::Snapshot) -> bool {
-    // SAFETY: by the contract.
+    // SAFETY: the caller's snapshot is of kind MVCC or DIRTY, and the transaction has one of its
+    // own.
     let is_newer = unsafe { !view::is_own_snapshot(snapshot) };
     if is_newer {
         with(|work| work.saw_beyond = true);
@@ -324,7 +325,7 @@ pub fn subtransaction_started() {
 /// # Safety
 /// `rel` is open.
 pub unsafe fn note_untracked(rel: pg_sys::Relation) {
-    // SAFETY: by the contract.
+    // SAFETY: the caller's relation is open, so its pg_class row is in the relcache entry.
     let (oid, persistence) = unsafe { ((*rel).rd_id, (*(*rel).rd_rel).relpersistence as u8) };
     if is_validated() && persistence != pg_sys::RELPERSISTENCE_TEMP {
         with(|work| work.read_all(key::relation_of(oid), Whole::Unseen));
@@ -338,7 +339,8 @@ pub fn subtransaction_rolled_back(level: i32) {
     give_up_exempt(level);
     let validated = is_validated();
     // An error that is caught may have told of anything: of a later version, of a lock that others
-    // have, of a definition. SAFETY: a plain read of backend state.
+    // have, of a definition.
+    // SAFETY: a global of this backend, which has one thread.
     if !SESSION.rolls_back_to.get() && unsafe { pg_sys::FirstSnapshotSet } {
         told_of_others();
     }

@@ -23,7 +23,7 @@ use std::rc::Rc;
 /// `rel` is open and locked in `mode`, of the access method `txn_heap`; nothing with a destructor
 /// is alive in the callers.
 pub unsafe fn touch(rel: pg_sys::Relation, mode: u32) -> Option<&'static Table> {
-    // SAFETY: by the contract.
+    // SAFETY: the caller's relation is open, so its pg_class row is in the relcache entry.
     let (oid, persistence) = unsafe { ((*rel).rd_id, (*(*rel).rd_rel).relpersistence as u8) };
     if persistence == pg_sys::RELPERSISTENCE_TEMP || u32::from(oid) < pg_sys::FirstNormalObjectId {
         return None;
@@ -40,7 +40,7 @@ pub unsafe fn touch(rel: pg_sys::Relation, mode: u32) -> Option<&'static Table> 
         // SAFETY: as in `known`.
         Some((table, as_of)) if as_of == key::invalidations() => return Some(unsafe { &*table }),
         Some(_) => {
-            // SAFETY: by the contract.
+            // SAFETY: the caller's relation is open and locked.
             unsafe { look_again(rel) };
             return known(oid);
         }
@@ -53,7 +53,7 @@ pub unsafe fn touch(rel: pg_sys::Relation, mode: u32) -> Option<&'static Table> 
         definition::check(oid);
     }
     let as_of = key::invalidations();
-    // SAFETY: by the contract.
+    // SAFETY: the caller's relation is open and locked.
     let (is_own, table) = unsafe { (redefined::is_own(rel), key::of(rel)) };
     with(|work| {
         if is_own {
@@ -81,7 +81,7 @@ pub unsafe fn touch_locked(oid: Oid, mode: u32) {
     if as_of.flatten() == Some(key::invalidations()) {
         return;
     }
-    // SAFETY: by the contract.
+    // SAFETY: the caller has locked the table; it is opened and closed here.
     unsafe {
         let rel = raw::RelationIdGetRelation(oid);
         if !rel.is_null() {
@@ -149,10 +149,10 @@ pub fn keep_locked(oid: Oid, mode: u32) {
 unsafe fn look_again(rel: pg_sys::Relation) {
     let as_of = key::invalidations();
     if session::is_validated() {
-        // SAFETY: by the contract.
+        // SAFETY: the caller's relation is open.
         definition::check(unsafe { (*rel).rd_id });
     }
-    // SAFETY: by the contract.
+    // SAFETY: the caller's relation is open and locked.
     let (is_own, table) = unsafe { (redefined::is_own(rel), key::of(rel)) };
     with(|work| {
         let Some(known) = work.tables.get_mut(&table.relation) else {

@@ -15,7 +15,8 @@ struct Class {
 }
 
 fn class_of(oid: Oid) -> Option<Class> {
-    // SAFETY: as above.
+    // SAFETY: a row of the syscache stays in place until it is released; relkind and relam are not
+    // null.
     unsafe {
         let cache = pg_sys::SysCacheIdentifier::RELOID as c_int;
         let row = raw::SearchSysCache1(cache, Datum::from(oid));
@@ -95,7 +96,7 @@ pub fn known_use(oid: Oid) -> Use {
 /// # Safety
 /// A plan.
 pub unsafe fn is_any_ours(planned: *const pg_sys::PlannedStmt) -> bool {
-    // SAFETY: by the contract.
+    // SAFETY: the caller's plan is valid, and `relationOids` is a list of oids.
     let mut uses = unsafe { nodes::oids((*planned).relationOids) }.map(known_use);
     uses.any(|one| matches!(one, Use::Ours))
 }

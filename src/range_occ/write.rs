@@ -24,7 +24,7 @@ fn note(table: &Table, key: Interval) {
 /// # Safety
 /// `rel` is open and locked, of `txn_heap`; nothing with a destructor is alive in the callers.
 pub unsafe fn before(rel: pg_sys::Relation) {
-    // SAFETY: by the contract.
+    // SAFETY: the caller's relation is open and locked, and of `txn_heap`.
     unsafe {
         if tables::touch(rel, pg_sys::RowExclusiveLock).is_some() && session::is_validated() {
             parents::note_route(rel);
@@ -37,7 +37,7 @@ pub unsafe fn before(rel: pg_sys::Relation) {
 /// # Safety
 /// After `before`; the slot holds a row of the table.
 pub unsafe fn row(rel: pg_sys::Relation, slot: *mut pg_sys::TupleTableSlot) {
-    // SAFETY: by the contract.
+    // SAFETY: the caller's relation is open, and its slot holds a row of it.
     unsafe {
         if let Some(table) = session::known((*rel).rd_id) {
             note(table, table.image_of_slot(slot));

@@ -97,7 +97,7 @@ pub struct Shared {
 // SAFETY: a backend has one thread; the only raw pointer leads to LWLocks, which are made for
 // sharing.
 unsafe impl Sync for Shared {}
-// SAFETY: as above.
+// SAFETY: nothing in it is bound to the thread that made it.
 unsafe impl Send for Shared {}
 
 static SHARED: OnceLock<Shared> = OnceLock::new();
@@ -326,7 +326,7 @@ pub fn startup() {
 unsafe fn space(start: *mut u8, offsets: &Offsets, clock: &'static Clock) -> RingSpace<'static> {
     let (buckets, depth) = (range_buckets(), range_slots());
     let all = buckets + RELATION_BUCKETS;
-    // SAFETY: by the contract.
+    // SAFETY: the caller's memory has all arrays of range OCC at these offsets.
     let (heads, slots, marks) = unsafe {
         (
             slice::<Bucket>(start, offsets.range_buckets, all_rings().0),
@@ -348,7 +348,7 @@ unsafe fn space(start: *mut u8, offsets: &Offsets, clock: &'static Clock) -> Rin
     };
     RingSpace {
         clock,
-        // SAFETY: by the contract.
+        // SAFETY: the caller's memory has all arrays of range OCC at these offsets.
         committers: unsafe { slice(start, offsets.committers, backends()) },
         writes: pair(0),
         reads: (ring_pairs() > 1).then(|| pair(1)),
@@ -364,7 +364,7 @@ unsafe fn space(start: *mut u8, offsets: &Offsets, clock: &'static Clock) -> Rin
 /// As for `slice`, for all arrays of the lane.
 unsafe fn lane(start: *mut u8, offsets: &Offsets, head: &'static LaneHead) -> Lane<'static> {
     let requests = lane_requests();
-    // SAFETY: by the contract.
+    // SAFETY: the caller's memory has all arrays of the lane at these offsets.
     unsafe {
         Lane {
             head,
@@ -383,7 +383,7 @@ const ADDIN_SHMEM_INIT_LOCK: usize = 21;
 /// `count` zeroed or initialised values of `T` lie at `start + offset`, for the life of the
 /// process.
 unsafe fn slice<T>(start: *mut u8, offset: usize, count: usize) -> &'static [T] {
-    // SAFETY: by the contract.
+    // SAFETY: the caller's memory has `count` values of `T` there, for the life of the process.
     unsafe { std::slice::from_raw_parts(start.add(offset).cast(), count) }
 }
 

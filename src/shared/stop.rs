@@ -118,7 +118,7 @@ fn advisory_tag(name: &str) -> pgrx::pg_sys::LOCKTAG {
         i64::from(unsafe { crate::pg::raw::hash_bytes(text.as_ptr(), text.len() as i32) } as i32)
             as u64;
     pg_sys::LOCKTAG {
-        // SAFETY: a plain read.
+        // SAFETY: a global of this backend, which has one thread.
         locktag_field1: u32::from(unsafe { pg_sys::MyDatabaseId }),
         locktag_field2: (key >> 32) as u32,
         locktag_field3: key as u32,

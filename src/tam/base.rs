@@ -57,7 +57,8 @@ impl Xmax {
     /// # Safety
     /// The tuple's page is locked exclusively.
     pub unsafe fn put(self, header: HeapTupleHeader) {
-        // SAFETY: by the contract.
+        // SAFETY: the caller has the page locked exclusively, so nobody else reads or writes the
+        // header.
         unsafe {
             (*header).t_infomask &= !((pg_sys::HEAP_XMAX_BITS | pg_sys::HEAP_MOVED) as u16);
             (*header).t_infomask2 &= !(pg_sys::HEAP_KEYS_UPDATED as u16);
@@ -75,7 +76,7 @@ impl Xmax {
 /// # Safety
 /// This transaction holds a lock on the table, and neither a page nor an LWLock is locked.
 pub unsafe fn restore(relation: pg_sys::Oid, base: Base, follower: u32) -> bool {
-    // SAFETY: by the contract.
+    // SAFETY: the caller's lock on the table lets us open it, and we hold no page lock or LWLock.
     unsafe {
         let rel = raw::RelationIdGetRelation(relation);
         if rel.is_null() {

@@ -92,7 +92,8 @@ pub unsafe fn reset(fetch: *mut IndexFetchTableData) {
 /// # Safety
 /// An index scan's descriptor, perhaps heap's; it is gone.
 pub unsafe fn end(fetch: *mut IndexFetchTableData) {
-    // SAFETY: as above.
+    // SAFETY: the caller's descriptor is of an index scan, and not used again; heap's routine has
+    // every callback.
     unsafe {
         if let Some(ours) = ours(fetch)
             && !ours.ahead.is_null()
@@ -109,7 +110,7 @@ pub unsafe fn end(fetch: *mut IndexFetchTableData) {
 /// The executor's arguments.
 #[inline]
 pub unsafe fn tuple(call: call::Fetch) -> bool {
-    // SAFETY: by the contract.
+    // SAFETY: the executor's descriptor, slot and flags are valid until the call returns.
     unsafe {
         let Some(ours) = ours(call.scan) else {
             return call.heap();
@@ -357,7 +358,7 @@ impl Sight {
 
     /// The version that is seen of those that come after one on the page.
     unsafe fn follow(&self, mut header: HeapTupleHeader) -> Option<OffsetNumber> {
-        // SAFETY: as above.
+        // SAFETY: the page is pinned and locked, and `header` is a version on it.
         unsafe {
             loop {
                 let mask = (*header).t_infomask;
@@ -385,7 +386,7 @@ impl Sight {
     /// it. They are left to heap.
     #[inline]
     unsafe fn sees(&self, at: OffsetNumber, header: HeapTupleHeader, length: u32) -> bool {
-        // SAFETY: as above.
+        // SAFETY: the page is pinned and locked, `header` is a version on it, and `rel` is open.
         unsafe {
             if self.is_old(header) {
                 return true;
@@ -409,7 +410,8 @@ impl Sight {
     /// ran, and locked or deleted by nobody.
     #[inline]
     unsafe fn is_old(&self, header: HeapTupleHeader) -> bool {
-        // SAFETY: as above.
+        // SAFETY: the page is pinned and locked, and `header` is a version on it; the scan has the
+        // snapshot.
         unsafe {
             let mask = (*header).t_infomask;
             tuple::has(mask, HEAP_XMIN_COMMITTED)

@@ -59,7 +59,7 @@ fn is_drawn() -> bool {
 /// The slot holds the new version.
 #[inline]
 pub unsafe fn updated(table: Oid, old: &ItemPointerData, new: *mut TupleTableSlot) {
-    // SAFETY: by the contract.
+    // SAFETY: the caller's slot holds the new version, with its address.
     let (at, length) = unsafe { (&(*new).tts_tid, tuple::length_in(new)) };
     let (place, mut trust) = trust(table);
     let has_stayed = tuple::block_of(tuple::pack(old)) == tuple::block_of(tuple::pack(at));
@@ -73,7 +73,8 @@ pub unsafe fn updated(table: Oid, old: &ItemPointerData, new: *mut TupleTableSlo
 /// A page of the table, pinned and not locked.
 #[inline]
 pub unsafe fn come_upon(rel: Relation, page: Page) {
-    // SAFETY: by the contract.
+    // SAFETY: the caller's page is of `rel`, pinned and not locked, as heap_page_prune_opt wants
+    // it.
     unsafe {
         // Buffers of temporary tables have negative numbers.
         if page.buffer < 0 || is_due(rel, page.bytes()) {

@@ -69,7 +69,7 @@ struct Routines {
 }
 // SAFETY: tables of function pointers, never written again.
 unsafe impl Sync for Routines {}
-// SAFETY: as above.
+// SAFETY: tables of function pointers, which are not bound to a thread.
 unsafe impl Send for Routines {}
 
 impl Routines {
@@ -222,7 +222,7 @@ pub fn heaps_own() -> Option<Relation> {
 /// `rel` is open.
 unsafe fn put_heaps(rel: Relation) {
     TURNS.set(TURNS.get() + 1);
-    // SAFETY: by the contract.
+    // SAFETY: the caller's relation is open, so its relcache entry is pinned.
     unsafe { (*rel).rd_tableam = heap() };
 }
 

@@ -66,7 +66,7 @@ const SIZE_OF_TUPLE_HEADER: usize = 23;
 /// # Safety
 /// `rel` is open.
 pub unsafe fn is_logically_logged(rel: pg_sys::Relation) -> bool {
-    // SAFETY: by the contract.
+    // SAFETY: the caller's relation is open, so its pg_class row is in the relcache entry.
     unsafe {
         pg_sys::wal_level >= pg_sys::WalLevel::WAL_LEVEL_LOGICAL as i32
             && (*(*rel).rd_rel).relpersistence as u8 == pg_sys::RELPERSISTENCE_PERMANENT
@@ -94,7 +94,7 @@ fn common(old: &[u8], new: &[u8]) -> (u16, u16) {
 /// # Safety
 /// `tuple` is valid for the life of the result.
 unsafe fn bytes<'a>(tuple: &pg_sys::HeapTupleData, from: usize) -> &'a [u8] {
-    // SAFETY: by the contract.
+    // SAFETY: the caller's tuple has `t_len` bytes, and is valid for the life of the result.
     unsafe {
         std::slice::from_raw_parts(
             tuple.t_data.cast::<u8>().add(from),

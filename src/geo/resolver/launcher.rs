@@ -93,7 +93,7 @@ fn databases() -> Vec<u32> {
 pub fn mark(uses_nodes: bool) {
     let database = pg_sys::ObjectAddress {
         classId: pg_sys::DatabaseRelationId,
-        // SAFETY: a plain read.
+        // SAFETY: a global of this backend, which has one thread.
         objectId: unsafe { pg_sys::MyDatabaseId },
         objectSubId: 0,
     };

@@ -167,7 +167,8 @@ impl Lifting {
 /// # Safety
 /// `context` is a `Lifting`.
 unsafe extern "C-unwind" fn lift(node: *mut Node, context: *mut c_void) -> *mut Node {
-    // SAFETY: by the contract.
+    // SAFETY: the caller's context is a `Lifting`, and the walker gives nodes that are valid or
+    // null.
     unsafe {
         if node.is_null() {
             return node;

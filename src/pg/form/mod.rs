@@ -310,7 +310,7 @@ impl Arguments {
     pub unsafe fn save(form: &Form, query: *const pg_sys::QueryDesc) -> Self {
         let mut own = [pg_sys::ParamExternData::default(); PARAMETERS];
         for (place, &(id, _)) in own.iter_mut().zip(form.parameters()) {
-            // SAFETY: by the contract.
+            // SAFETY: the caller's query has the form, so it has arguments of these numbers.
             *place = unsafe { *(*(*query).params).params.as_ptr().add(id as usize - 1) };
         }
         Arguments {
@@ -328,7 +328,7 @@ impl Arguments {
             self.clock.set();
         }
         for (own, &(id, _)) in self.own.iter().zip(form.parameters()) {
-            // SAFETY: by the contract.
+            // SAFETY: the caller's query is that of `save`, so it has arguments of these numbers.
             unsafe { *(*(*query).params).params.as_mut_ptr().add(id as usize - 1) = *own };
         }
     }

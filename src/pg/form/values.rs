@@ -71,7 +71,7 @@ pub unsafe fn room(typ: Oid, value: Datum) -> Option<usize> {
     let length = match shape(typ)? {
         Shape::ByValue => 8,
         Shape::Fixed(length) => length,
-        // SAFETY: by the contract.
+        // SAFETY: the caller's value has that type, so it points to a varlena.
         Shape::Varlena if !is_array(typ) => unsafe {
             let value = value.cast_mut_ptr::<pg_sys::varlena>();
             if pgrx::varlena::varatt_is_1b_e(value) {

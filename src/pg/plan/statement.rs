@@ -74,7 +74,7 @@ pub unsafe fn only_reads_tables(plan: *const pg_sys::PlannedStmt) -> bool {
 /// # Safety
 /// As for `only_reads_tables`, which holds.
 pub unsafe fn tables(plan: *const pg_sys::PlannedStmt) -> impl Iterator<Item = Oid> {
-    // SAFETY: by the contract.
+    // SAFETY: the caller's plan is valid, and its range table is a list of such entries.
     unsafe {
         nodes((*plan).rtable)
             .map(|entry| &*entry.cast::<pg_sys::RangeTblEntry>())
@@ -128,7 +128,7 @@ pub unsafe fn on_conflict(plan: *const pg_sys::PlannedStmt) -> OnConflict {
 /// # Safety
 /// `plan` is a valid plan.
 pub unsafe fn may_route_upserts(plan: *const pg_sys::PlannedStmt) -> bool {
-    // SAFETY: by the contract.
+    // SAFETY: the caller's plan is valid.
     unsafe {
         ((*plan).hasModifyingCTE || on_conflict(plan) == OnConflict::Update) && is_partitioned(plan)
     }

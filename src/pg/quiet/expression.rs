@@ -50,7 +50,7 @@ const SESSION_ONLY: [&[u8]; 33] = [
 /// # Safety
 /// A query as the rewriter leaves it.
 pub unsafe fn is_query_quiet(query: *mut pg_sys::Query) -> bool {
-    // SAFETY: by the contract.
+    // SAFETY: the caller's query comes from the rewriter, so the walker knows all of its nodes.
     unsafe {
         (*query).utilityStmt.is_null()
             && (*query).cteList.is_null()
@@ -63,7 +63,7 @@ pub unsafe fn is_query_quiet(query: *mut pg_sys::Query) -> bool {
 /// # Safety
 /// Null, or an expression tree that is valid and not changed meanwhile.
 pub unsafe fn is_quiet(node: *mut Node) -> bool {
-    // SAFETY: by the contract.
+    // SAFETY: the caller's tree is null or valid, and does not change meanwhile.
     unsafe { !is_loud(node, ptr::null_mut()) }
 }
 

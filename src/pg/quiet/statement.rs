@@ -14,7 +14,7 @@ use std::ffi::{CStr, c_int};
 /// # Safety
 /// `plan` is a valid plan whose relations are locked.
 pub unsafe fn is_statement_quiet(plan: *const pg_sys::PlannedStmt) -> bool {
-    // SAFETY: by the contract.
+    // SAFETY: the caller's plan is valid, and its relations are locked.
     unsafe { !inserts_into_partitions(plan) && are_parts_quiet(plan) }
 }
 
@@ -24,7 +24,7 @@ pub unsafe fn is_statement_quiet(plan: *const pg_sys::PlannedStmt) -> bool {
 /// # Safety
 /// As for `is_statement_quiet`; the partition is locked, too.
 pub unsafe fn is_routed_quiet(plan: *const pg_sys::PlannedStmt, relation: Oid) -> bool {
-    // SAFETY: by the contract.
+    // SAFETY: the caller's plan is valid, and its relations and the partition are locked.
     unsafe {
         (*plan).commandType == pg_sys::CmdType::CMD_INSERT
             && inserts_into_partitions(plan)
@@ -227,7 +227,7 @@ unsafe fn has_no_elements(list: *const pg_sys::List) -> bool {
 /// # Safety
 /// `call` is a parsed CALL.
 pub unsafe fn is_call_quiet(call: *const pg_sys::CallStmt) -> bool {
-    // SAFETY: by the contract.
+    // SAFETY: the caller's node is a parsed CALL; its arguments are expressions.
     unsafe {
         let procedure = (*call).funcexpr;
         !procedure.is_null()

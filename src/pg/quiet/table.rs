@@ -44,7 +44,7 @@ pub fn init() {
 /// # Safety
 /// The table is locked by the statement.
 pub(super) unsafe fn is_table_quiet(relation: Oid) -> bool {
-    // SAFETY: by the contract.
+    // SAFETY: the caller's statement has locked the table, so it can be opened.
     match TABLES.get(relation, || unsafe { build(relation) }) {
         Table::Loud => false,
         Table::FiresPlpgsql => language::is_watched(),
