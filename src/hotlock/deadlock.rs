@@ -1,4 +1,4 @@
-//! Refusing a wait that would close a circle (design, traps 3 and 4).
+//! Refusing a wait that would close a cycle (docs/design/group-locking.md, "opposite orders").
 
 use super::session::{SESSION, memory};
 use crate::pg::process;

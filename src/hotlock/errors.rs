@@ -2,7 +2,7 @@
 
 use crate::pg::error::Report;
 
-/// A transaction on whose uncommitted version this one built has rolled back (design, step 9).
+/// A transaction on whose uncommitted version this one built has rolled back (invariant "doomed").
 pub const DOOMED: Report = Report {
     code: *b"40001",
     message: c"could not continue: a transaction that this one built on rolled back",

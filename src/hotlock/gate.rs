@@ -1,9 +1,9 @@
-//! Rows that have been met in circles: transactions queue for a gate before they take the first of
-//! them (hotrow/gate.rs).
+//! Rows that have been met in cycles of waits: transactions queue for a gate before they take the
+//! first of these rows (`crates/hotrow/src/gate.rs`).
 //!
-//! Only a transaction that has nothing yet queues: nobody waits for it, so that the wait closes no
-//! circle. It does so for a time only. Who has the gate may be idle, or may wait for something
-//! else; the gate spares circles, and nothing depends on it.
+//! Only a transaction that has nothing yet queues: no other one waits for it, so that the wait
+//! closes no cycle. It queues for a limited time only, as the transaction that has the gate may be
+//! idle, or may wait for something else. The gate spares cycles, and nothing depends on it.
 
 use super::errors;
 use super::handover;

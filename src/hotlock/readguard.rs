@@ -1,5 +1,5 @@
-//! The read guard's session side (design, steps 7 and 8): which tables this transaction wrote, and
-//! up to which WAL position what it read must be durable before it completes.
+//! The read guard's session side: which tables this transaction wrote, and up to which WAL position
+//! its reads must be durable before it completes. See the rule "dirty errors".
 
 use super::flush;
 use super::session::memory;

@@ -95,10 +95,10 @@ pub fn is_above(n: usize) -> bool {
     level > 1 && !SESSION.get(n).is_some_and(|m| m.belongs_to(level))
 }
 
-/// Somebody waits for the group in the ordinary way (its session has hotlock off, or wants a lock
-/// that does not follow): the group ends, so that its turn comes (design, step 10), and who has the
-/// ticket lines up behind it in the lock manager. Such a waiter works its way along the versions,
-/// so most of the time it waits for the first transaction of the list.
+/// Ends the group if an ordinary waiter waits for the row (rule "ordinary waiters"): its session
+/// has hotlock off, or wants a lock that does not follow. Then the waiter gets the row, and the
+/// transaction with the ticket queues behind it in the lock manager. Such a waiter works its way
+/// along the versions, so most of the time it waits for the first transaction of the list.
 pub fn end_group_for_others(slot: Slot) -> bool {
     let others_wait = memory()
         .with_row(slot, |row, members| row.head(members))
@@ -161,7 +161,7 @@ pub fn close_all_in(relation: pg_sys::Oid) {
 /// What goes with `TM_Updated`: where the newer version is, and whose.
 ///
 /// # Safety
-/// The executor's result argument.
+/// `failure` is the executor's, to be filled in.
 pub unsafe fn name_version(failure: *mut pg_sys::TM_FailureData, version: u64, xid: u32) {
     // SAFETY: the executor's result argument is valid.
     unsafe {

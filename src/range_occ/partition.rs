@@ -353,7 +353,7 @@ fn owner_of_maps() -> pg_sys::Oid {
 }
 
 /// Writes a new version of the table's row of pg_class, by which transactions with older snapshots
-/// are refused (design: `tables::touch`), and everybody's cache is told.
+/// are refused (`tables::touch`), and everybody's cache is told.
 fn touch_class(table: pg_sys::Oid) {
     const MODE: pg_sys::LOCKMODE = pg_sys::RowExclusiveLock as pg_sys::LOCKMODE;
     // SAFETY: an update of a catalog row by a copy of itself, under the table's exclusive lock.

@@ -1,4 +1,4 @@
-//! The read guard: what may be visible before it is durable (design, steps 7 and 8).
+//! The read guard: what may be visible before it is durable, by early visibility.
 //!
 //! A transaction that lets its rows be seen before its flush says so per table. A reader that could
 //! have seen such a row learns from here up to which WAL position it must wait before it completes.

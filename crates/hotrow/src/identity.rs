@@ -14,8 +14,7 @@ pub const KEY_COLUMNS: usize = 8;
 
 const DIGEST_AT: usize = KEY_BYTES - 24;
 
-/// The identity of a row (design: "Know the row"). Compared exactly; the hash only finds the
-/// bucket.
+/// The identity of a row. Compared exactly; the hash only finds the bucket.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Identity {
     pub database: u32,

@@ -1,4 +1,4 @@
-//! How a hot row is worked at present, and how it learns from trouble (design: "Adapt").
+//! How a hot row is worked at present, and how it learns from trouble.
 
 use crate::Obstacle;
 use crate::row::{Row, Tail};

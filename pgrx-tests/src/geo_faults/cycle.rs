@@ -25,8 +25,8 @@ use crate::{int, text};
 const TICK: Duration = Duration::from_millis(10);
 /// Transactions after the fault.
 const TAIL: usize = 100;
-/// How long the clients may take to end, and the resolver to end what is left. The design says 5 s;
-/// that is recorded, and not judged.
+/// How long the clients may take to end, and the resolver to end what is left. The aim is 5 s:
+/// the time is recorded, and not judged.
 const PATIENCE: Duration = Duration::from_secs(90);
 /// Findings that are told of a cycle.
 const MOST_WRONG: usize = 20;

@@ -129,7 +129,7 @@ fn others_names_are_left() {
 }
 
 proptest! {
-    /// The rules as the design has them, over all combinations of a few transactions.
+    /// The rules as `recovery.rs` has them, over all combinations of a few transactions.
     #[test]
     fn actions_follow_the_sets(states in proptest::collection::vec(0u8..64, 1..6)) {
         let bit = |state: u8, bit: u8| state & (1 << bit) != 0;

@@ -1,5 +1,6 @@
 //! Random schedules of whole transactions on one hot row. shuttle finds deadlocks (a lost wake-up
-//! is one) by itself; the invariants of design/02 are asserted where they must hold.
+//! is one) by itself. The invariants of docs/design/group-locking.md are asserted where they must
+//! hold.
 
 use super::server::{Fate, Server};
 use super::{check_pct, check_random};

@@ -1,11 +1,14 @@
 //! Whole transactions as the extension makes them: each session's state machine beside the ticket
 //! queue, the dependency list, the cycle check, the group flush and the read guard that all share.
 //!
-//! Asserted (design/02): I1, a follower commits after what it has built on, with a later record in
-//! WAL; I2, one ticket for a row; I4, what a rolled back transaction has written or shown is in
-//! nothing that commits; I5, nobody sleeps for ever (shuttle finds the deadlock). A transaction is
-//! acknowledged when all that it wrote and read is durable. And the state machine says of ticket
-//! and list what the shared words say.
+//! Asserted, by the names of docs/design/group-locking.md:
+//! - commit order: a follower commits after its predecessor, with a later record in WAL;
+//! - one ticket: a row has one ticket;
+//! - doomed: no committed transaction has built on, or looked at, what was rolled back;
+//! - no lost wake-up: no session sleeps for ever (shuttle finds the deadlock).
+//!
+//! Also: a transaction is acknowledged when all that it wrote and read is durable. And the state
+//! machine says of ticket and list what the shared words say.
 
 mod server;
 mod session;

@@ -74,7 +74,7 @@ impl Session<'_> {
         Ok(())
     }
 
-    /// I1 and I4.
+    /// The invariants "commit order" and "doomed".
     fn check_commit(&self, end: u64) {
         let bases = self.all().filter_map(|(_, m)| Some(m.base()?.xid));
         let seen = self.seen.borrow();
