@@ -118,7 +118,7 @@ pub unsafe fn fetched(call: Fetch, found: bool) {
 /// How a routine fetches the rows of index scans.
 pub trait FetchBy {
     /// # Safety
-    /// The executor's arguments.
+    /// `call` has the executor's arguments, which are valid until this returns.
     unsafe fn fetch(call: Fetch) -> bool;
 }
 

@@ -80,7 +80,7 @@ struct Command {
 
 impl Command {
     /// # Safety
-    /// The hook's argument.
+    /// `statement` is what the hook is given.
     #[inline]
     unsafe fn of(statement: *const PlannedStmt, context: ProcessUtilityContext::Type) -> Self {
         // SAFETY: the hook's statement is a utility statement, so it has a node.

@@ -115,7 +115,7 @@ fn is_due() -> bool {
 /// A statement is about to start.
 ///
 /// # Safety
-/// The executor hook's argument.
+/// `query` is what the executor's hook is given.
 #[inline]
 pub unsafe fn before_start(query: *mut QueryDesc) {
     if nesting::is_planning() {
@@ -151,7 +151,7 @@ fn divided_anew() -> Failure {
 /// A utility command that may read is about to run.
 ///
 /// # Safety
-/// A utility statement's node.
+/// `node` is the node of a utility statement, and valid.
 pub unsafe fn before_utility(node: *const pg_sys::Node) {
     // SAFETY: the caller's node is that of a utility statement.
     if unsafe { first::only_starts_others(node) } {
@@ -183,7 +183,7 @@ pub fn before_planning() {
 /// Whether the command only plans, before the snapshot is taken.
 ///
 /// # Safety
-/// A utility statement's node.
+/// `node` is the node of a utility statement, and valid.
 pub unsafe fn only_plans(node: *const pg_sys::Node) -> bool {
     // SAFETY: the caller's node is that of a utility statement.
     is_due() && unsafe { first::only_plans(node) }
@@ -193,7 +193,7 @@ pub unsafe fn only_plans(node: *const pg_sys::Node) -> bool {
 /// stays: the transaction has no global one.
 ///
 /// # Safety
-/// A utility statement's node.
+/// `node` is the node of a utility statement, and valid.
 pub unsafe fn note_import(node: *const pg_sys::Node) {
     // SAFETY: the caller's node is that of a utility statement.
     if unsafe { first::imports_snapshot(node) } {

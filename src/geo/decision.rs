@@ -72,7 +72,7 @@ pub fn table(name: &CStr) -> Outcome<Oid> {
 /// one is missing, of another type, or unknown: the extension's SQL is of another version.
 ///
 /// # Safety
-/// The descriptor of the table.
+/// `descriptor` is the descriptor of the table.
 unsafe fn arrangement(descriptor: pg_sys::TupleDesc, shape: &Shape) -> Outcome<Vec<Option<usize>>> {
     let unfit = |detail: String| {
         let name = shape.name.to_string_lossy();

@@ -61,7 +61,7 @@ impl Fetched {
     /// Puts the next row into the slot. False: there is none.
     ///
     /// # Safety
-    /// A slot for such rows.
+    /// `slot` is a slot for rows of the scan.
     pub unsafe fn next(&self, slot: *mut TupleTableSlot) -> bool {
         // SAFETY: our store and slot; by the contract.
         unsafe {

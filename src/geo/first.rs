@@ -8,7 +8,7 @@ use std::ffi::CStr;
 /// Whether the command is SET TRANSACTION SNAPSHOT.
 ///
 /// # Safety
-/// A utility statement's node.
+/// `node` is the node of a utility statement, and valid.
 pub unsafe fn imports_snapshot(node: *const pg_sys::Node) -> bool {
     // SAFETY: by the contract, read as what its tag says.
     unsafe {
@@ -23,7 +23,7 @@ pub unsafe fn imports_snapshot(node: *const pg_sys::Node) -> bool {
 /// Whether the command reads nothing but by statements that come to `before_start`, if it does.
 ///
 /// # Safety
-/// A utility statement's node.
+/// `node` is the node of a utility statement, and valid.
 pub unsafe fn only_starts_others(node: *const pg_sys::Node) -> bool {
     // SAFETY: a utility statement's node.
     match unsafe { (*node).type_ } {
@@ -36,7 +36,7 @@ pub unsafe fn only_starts_others(node: *const pg_sys::Node) -> bool {
 /// Whether the command is an EXPLAIN that does not run its statement.
 ///
 /// # Safety
-/// A utility statement's node.
+/// `node` is the node of a utility statement, and valid.
 unsafe fn only_explains(node: *const pg_sys::Node) -> bool {
     // SAFETY: by the contract, read as its tag says; an option's value that is none is the
     // command's own error.
@@ -47,7 +47,7 @@ unsafe fn only_explains(node: *const pg_sys::Node) -> bool {
 /// know. (EXECUTE evaluates its arguments.)
 ///
 /// # Safety
-/// A utility statement's node.
+/// `node` is the node of a utility statement, and valid.
 pub unsafe fn only_plans(node: *const pg_sys::Node) -> bool {
     // SAFETY: by the contract; the statement of an EXPLAIN is analyzed.
     unsafe {
@@ -76,7 +76,7 @@ unsafe fn is_analyzed(explain: *const pg_sys::ExplainStmt) -> bool {
 /// resolver to leave, and what cannot be in a transaction block.
 ///
 /// # Safety
-/// A utility statement's node.
+/// `node` is the node of a utility statement, and valid.
 pub unsafe fn may_take(node: *const pg_sys::Node) -> bool {
     // SAFETY: a utility statement's node.
     let tag = unsafe { (*node).type_ };

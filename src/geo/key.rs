@@ -8,7 +8,7 @@ use pgrx::pg_sys::{self, ForeignScan, Node, NodeTag, OpExpr, Relation};
 /// The columns that the table's option `key` names; none without it.
 ///
 /// # Safety
-/// An open foreign table.
+/// `relation` is a foreign table, and open.
 pub unsafe fn key_columns(relation: Relation) -> Vec<i16> {
     // SAFETY: by the contract; catalog look-ups.
     unsafe {
@@ -90,7 +90,7 @@ pub unsafe fn is_equality(operator: pg_sys::Oid) -> bool {
 /// The column of the table that the expression is, perhaps as another type with the same values.
 ///
 /// # Safety
-/// An expression of a plan.
+/// `expression` is an expression of a plan.
 pub unsafe fn column_of(mut expression: *mut Node, table: pg_sys::Index) -> Option<i16> {
     // SAFETY: an expression of a plan.
     unsafe {

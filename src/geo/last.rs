@@ -19,7 +19,7 @@ static TO_ITS_END: Local<Cell<bool>> = Local::new(Cell::new(false));
 /// A statement runs, for so many rows; 0: for all.
 ///
 /// # Safety
-/// The hook's argument.
+/// `query` is what the hook is given.
 #[inline]
 pub unsafe fn note(query: *const QueryDesc, count: u64) {
     // SAFETY: the executor's query runs, so it has an executor state.

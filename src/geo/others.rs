@@ -25,7 +25,7 @@ pub fn forget() {
 /// Partitions to which it routes rows are not known yet: see `note_routed`.
 ///
 /// # Safety
-/// Its plan.
+/// `plan` is the statement's plan.
 pub unsafe fn note(plan: *const PlannedStmt) {
     // SAFETY: the caller's plan is valid: its result relations are numbers of its range table.
     guarded(|| unsafe {
@@ -91,7 +91,7 @@ fn note_foreign(tables: impl Iterator<Item = pg_sys::Oid>) -> Outcome<()> {
 /// COPY and TRUNCATE write, too.
 ///
 /// # Safety
-/// A utility statement's node.
+/// `node` is the node of a utility statement, and valid.
 pub unsafe fn note_utility(node: *mut pg_sys::Node) {
     // SAFETY: the caller's node is that of a utility statement, read as its tag says.
     guarded(|| unsafe {
@@ -143,7 +143,7 @@ unsafe fn table_of(name: *const pg_sys::RangeVar) -> Option<pg_sys::Oid> {
 /// Whether rows can be written to the foreign table at all.
 ///
 /// # Safety
-/// A foreign table.
+/// `table` is the oid of a foreign table.
 unsafe fn is_writable(table: pg_sys::Oid) -> bool {
     // SAFETY: by the contract; catalog look-ups.
     unsafe {

@@ -85,7 +85,7 @@ pub unsafe fn of(node: *mut ForeignScanState) -> Vec<RecordId> {
 /// these columns, row by row. None: they are not known, or do not matter.
 ///
 /// # Safety
-/// An open foreign table.
+/// `relation` is a foreign table, and open.
 pub unsafe fn of_rows(
     relation: pg_sys::Relation,
     columns: &[i32],
@@ -124,7 +124,7 @@ impl Key {
     /// None: the table has no option `key`.
     ///
     /// # Safety
-    /// An open foreign table.
+    /// `relation` is a foreign table, and open.
     unsafe fn of(relation: pg_sys::Relation) -> Option<Key> {
         // SAFETY: by the contract; catalog look-ups.
         unsafe {

@@ -229,7 +229,7 @@ pub unsafe fn store(
 /// (postgres_fdw.c: get_tupdesc_for_join_scan_tuples).
 ///
 /// # Safety
-/// The state of a foreign scan that has been initialised.
+/// `scan` is the state of a foreign scan that has been initialised.
 pub unsafe fn descriptor_of(scan: *mut pg_sys::ForeignScanState) -> pg_sys::TupleDesc {
     // SAFETY: the caller's scan is initialised, so it has a plan, and a relation or a slot.
     unsafe {

@@ -61,7 +61,7 @@ pub unsafe fn text(list: *const pg_sys::List, place: usize) -> String {
 /// The scanned table's server, and as whom it is reached (ExecCheckPermissions' rule).
 ///
 /// # Safety
-/// The state of a foreign scan.
+/// `scan` is the state of a foreign scan.
 pub unsafe fn server_and_user(scan: *const ForeignScanState) -> (Oid, Oid) {
     // SAFETY: the caller's state is that of a foreign scan, whose plan is a `ForeignScan`.
     unsafe {

@@ -116,7 +116,7 @@ unsafe extern "C-unwind" fn on_end(estate: *mut c_void) {
 /// Whether the statement only reads and locks nothing.
 ///
 /// # Safety
-/// The state of a running statement.
+/// `estate` is the state of a statement that runs.
 unsafe fn only_reads(estate: *const pg_sys::EState) -> bool {
     // SAFETY: the caller's statement runs, so its plan is valid or null.
     unsafe {
@@ -131,7 +131,7 @@ unsafe fn only_reads(estate: *const pg_sys::EState) -> bool {
 /// The connection for a scan of that statement.
 ///
 /// # Safety
-/// The state of a running statement.
+/// `estate` is the state of a statement that runs.
 pub unsafe fn connection(estate: *const pg_sys::EState, server: Oid, user: Oid) -> Outcome<NodeId> {
     // SAFETY: the caller's statement runs.
     let needs_one_snapshot = xact::is_read_committed() && unsafe { only_reads(estate) };
@@ -183,7 +183,7 @@ fn number(estate: *const pg_sys::EState, server: Oid, user: Oid) -> Option<usize
 /// for any other statement.
 ///
 /// # Safety
-/// The state of a running statement.
+/// `estate` is the state of a statement that runs.
 pub unsafe fn writes_alone(estate: *const pg_sys::EState) -> Option<Vec<(Oid, Oid)>> {
     let statements = STATEMENTS.borrow();
     let statement = statements
@@ -204,7 +204,7 @@ pub unsafe fn writes_alone(estate: *const pg_sys::EState) -> Option<Vec<(Oid, Oi
 /// Whether the statement changes by this part only, and uses nodes by no other.
 ///
 /// # Safety
-/// The state of a part that was noted.
+/// `node` is the state of a part that was noted.
 pub unsafe fn is_alone(node: *const ForeignScanState) -> bool {
     // SAFETY: the caller's part was noted, so its statement runs.
     let estate: *const pg_sys::EState = unsafe { (*node).ss.ps.state };
@@ -274,7 +274,7 @@ unsafe fn changes_alone(estate: *const pg_sys::EState) -> bool {
 /// A part sends its command, and those beside it in the same Append send theirs.
 ///
 /// # Safety
-/// The state of a part that was noted.
+/// `node` is the state of a part that was noted.
 pub unsafe fn start_together(node: *mut ForeignScanState) -> Outcome<()> {
     // SAFETY: the caller's part was noted, so its statement runs.
     let parts = unsafe { together(node) };

@@ -130,7 +130,7 @@ impl Parameters {
 /// (The plan's own set of parameters has that of EvalPlanQual in it, too.)
 ///
 /// # Safety
-/// A plan's node.
+/// `plan` is a node of a plan.
 pub unsafe fn repeats(plan: *const pg_sys::ForeignScan) -> bool {
     unsafe extern "C-unwind" fn look(node: *mut pg_sys::Node, arg: *mut std::ffi::c_void) -> bool {
         // SAFETY: called by the walker.

@@ -119,7 +119,7 @@ pub fn take() {
 /// no others of the same key.
 ///
 /// # Safety
-/// ExecutorStart's argument.
+/// `query` is what ExecutorStart is given.
 #[inline]
 pub unsafe fn take_for(query: *const pg_sys::QueryDesc) {
     if has_deferred() {
@@ -153,7 +153,7 @@ pub fn take_in(relation: Oid) {
 /// back as its own.
 ///
 /// # Safety
-/// ExecutorStart's argument.
+/// `query` is what ExecutorStart is given.
 pub unsafe fn before_inserts(query: *const pg_sys::QueryDesc) {
     // SAFETY: the executor's query is about to be started, so it has a plan.
     unsafe {
@@ -170,7 +170,7 @@ pub unsafe fn before_inserts(query: *const pg_sys::QueryDesc) {
 /// it has not are locked now: if it found none, there may be none.
 ///
 /// # Safety
-/// ExecutorEnd's argument.
+/// `query` is what ExecutorEnd is given.
 #[inline]
 pub unsafe fn end_of_statement(query: *const pg_sys::QueryDesc) {
     // SAFETY: the executor's query has not been cleaned up yet.

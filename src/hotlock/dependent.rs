@@ -234,7 +234,7 @@ impl Part {
 /// Before a query is planned: planning evaluates functions, for estimates and for good.
 ///
 /// # Safety
-/// The planner's argument.
+/// `query` is what the planner is given.
 pub unsafe fn before_planning(query: *mut pg_sys::Query) {
     definitions::note_analyzed();
     // SAFETY: the planner's query comes from the rewriter.
@@ -271,7 +271,7 @@ fn before_reading_utility() {
 /// asked for by themselves.
 ///
 /// # Safety
-/// A utility statement's node.
+/// `node` is the node of a utility statement, and valid.
 pub unsafe fn before_utility(node: *const Node) {
     if !SESSION.has_followed() {
         return;

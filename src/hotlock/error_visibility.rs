@@ -174,8 +174,9 @@ pub unsafe fn failed(code: Code, query: *const pg_sys::QueryDesc) -> bool {
         if first {
             HELD_BACK.set(readguard::end_of_wal());
             // The error may have come with locks held: a function of an index, an allocation within
-            // the lock manager. Whoever is awaited here may want them. SAFETY: as every abort
-            // begins (xact.c: AbortTransaction, AbortSubTransaction); one follows.
+            // the lock manager. A transaction that is awaited here may want these locks.
+            // SAFETY: every abort begins with these calls (xact.c: AbortTransaction,
+            // AbortSubTransaction), and an abort follows.
             unsafe {
                 raw::LWLockReleaseAll();
                 raw::UnlockBuffers();

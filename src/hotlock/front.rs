@@ -15,7 +15,7 @@ use pgrx::pg_sys::{self, CmdType, Oid, QueryDesc, Relation, ResultRelInfo};
 /// already.
 ///
 /// # Safety
-/// A started statement.
+/// `query` is a statement that has started.
 pub unsafe fn put(query: *mut QueryDesc) {
     // SAFETY: the executor state's lists of open relations.
     unsafe {

@@ -29,7 +29,7 @@ use pgrx::pg_sys::{self, LockTupleMode, LockWaitPolicy, TM_Result};
 /// `tuple_lock` of our routine.
 ///
 /// # Safety
-/// The executor's arguments.
+/// `call` has the executor's arguments, which are valid until this returns.
 pub unsafe fn tuple_lock(call: Lock) -> TM_Result::Type {
     // SAFETY: the executor's relation is open, and its slot and address are valid.
     unsafe {
@@ -392,7 +392,7 @@ fn refuse_what_was_lent(relation: pg_sys::Oid, version: u64) {
 /// `tuple_delete` of our routine.
 ///
 /// # Safety
-/// The executor's arguments.
+/// `call` has the executor's arguments, which are valid until this returns.
 pub unsafe fn tuple_delete(call: Delete) -> TM_Result::Type {
     // SAFETY: by the contract; the address points to a valid item pointer.
     unsafe {

@@ -69,7 +69,7 @@ impl Replaced {
 /// The row that the statement changes or locks, if its key is known from the plan.
 ///
 /// # Safety
-/// ExecutorStart's argument.
+/// `query` is what ExecutorStart is given.
 pub unsafe fn target(query: *const pg_sys::QueryDesc) -> Option<Target> {
     // SAFETY: the executor's query is about to be started, so it has a plan.
     unsafe {

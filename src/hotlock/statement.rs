@@ -27,7 +27,7 @@ use pgrx::pg_sys::{self, CmdType};
 /// Before a statement of an idle session starts.
 ///
 /// # Safety
-/// ExecutorStart's argument.
+/// `query` is what ExecutorStart is given.
 #[inline]
 pub unsafe fn before_idle_start(query: *const pg_sys::QueryDesc) {
     check::forget_asking();
@@ -48,7 +48,7 @@ pub unsafe fn before_idle_start(query: *const pg_sys::QueryDesc) {
 /// `is_first` says that the transaction has not used its snapshot before.
 ///
 /// # Safety
-/// ExecutorStart's argument.
+/// `query` is what ExecutorStart is given.
 pub unsafe fn before_start(query: *mut pg_sys::QueryDesc, is_first: bool) -> bool {
     check::forget_asking();
     fk_check::end(query);
@@ -141,7 +141,7 @@ unsafe fn before_unconcerned(query: *mut pg_sys::QueryDesc) {
 /// session has done it.
 ///
 /// # Safety
-/// ExecutorRun's argument.
+/// `query` is what ExecutorRun is given, and has started.
 pub unsafe fn before_run(query: *mut pg_sys::QueryDesc) -> bool {
     if fk_check::was_certain(query) {
         // SAFETY: by the contract; the query has started.

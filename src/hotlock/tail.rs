@@ -58,10 +58,10 @@ pub fn await_list(slot: Slot) {
     }
 }
 
-/// The same behind those who wait for the row in the ordinary way, in the order in which they came
-/// (heapam.c: heap_acquire_tuplock): they hold the lock of the version that they wait at, the one
-/// with which the executor came or a later. Not if we have locked the row already: then it is us
-/// whom they wait for.
+/// Waits for the tail's transaction as `await_tail` does, but behind the ordinary waiters, in the
+/// order in which they came (heapam.c: heap_acquire_tuplock). An ordinary waiter holds the lock of
+/// the version at which it waits: the one with which the executor came, or a later one. If we have
+/// locked the row already, these waiters wait for us, and we do not queue behind them.
 ///
 /// # Safety
 /// `rel` is open, and `version` is one that a scan of it has found.

@@ -39,7 +39,7 @@ use pgrx::pg_sys::{self, LockTupleMode, TM_Result, TU_UpdateIndexes};
 /// `tuple_update` of our routine.
 ///
 /// # Safety
-/// The executor's arguments.
+/// `call` has the executor's arguments, which are valid until this returns.
 pub unsafe fn tuple_update(call: Update) -> TM_Result::Type {
     // SAFETY: the executor's relation is open, and its slot and address are valid.
     unsafe {

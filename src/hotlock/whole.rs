@@ -28,7 +28,7 @@ pub fn forget() {
 /// A statement is about to be started: it is one if it has no other beside it in a transaction.
 ///
 /// # Safety
-/// ExecutorStart's argument.
+/// `query` is what ExecutorStart is given.
 pub unsafe fn note(query: *mut pg_sys::QueryDesc) {
     // SAFETY: the active portal is that of the client's statement.
     unsafe {

@@ -63,7 +63,7 @@ pub unsafe fn find(name: *const c_char) -> Result<Target, Unfit> {
 /// The relation of that name, invalid if there is none.
 ///
 /// # Safety
-/// A name's parts.
+/// `name` has the parts of a name.
 unsafe fn named(name: &pg_sys::RangeVar) -> Oid {
     // SAFETY: by the contract; catalog look-ups that raise nothing for what is not there.
     unsafe {

@@ -123,7 +123,7 @@ impl Drop for Answer {
 }
 
 /// # Safety
-/// A result of libpq.
+/// `result` is a result of libpq that has not been cleared.
 unsafe fn field_of(result: *const PGresult, code: u8) -> Option<String> {
     // SAFETY: the caller's result is libpq's, and keeps its texts until it is cleared.
     unsafe {

@@ -5,7 +5,7 @@ use pgrx::pg_sys::{self, Datum, TupleTableSlot};
 /// ExecClearTuple.
 ///
 /// # Safety
-/// A slot.
+/// `slot` is a valid slot.
 pub unsafe fn clear(slot: *mut TupleTableSlot) -> *mut TupleTableSlot {
     // SAFETY: by the contract; every kind of slot has it.
     unsafe {
@@ -19,7 +19,7 @@ pub unsafe fn clear(slot: *mut TupleTableSlot) -> *mut TupleTableSlot {
 /// TTS_EMPTY.
 ///
 /// # Safety
-/// A slot.
+/// `slot` is a valid slot.
 pub unsafe fn is_empty(slot: *const TupleTableSlot) -> bool {
     // SAFETY: the caller's slot is valid.
     u32::from(unsafe { (*slot).tts_flags }) & pg_sys::TTS_FLAG_EMPTY != 0
@@ -28,7 +28,7 @@ pub unsafe fn is_empty(slot: *const TupleTableSlot) -> bool {
 /// slot_getallattrs.
 ///
 /// # Safety
-/// A slot that has a row.
+/// `slot` is a slot that has a row.
 pub unsafe fn get_all(slot: *mut TupleTableSlot) {
     // SAFETY: the caller's slot has a row, so it has a descriptor and attributes to form.
     unsafe {

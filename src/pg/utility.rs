@@ -92,7 +92,7 @@ pub unsafe fn alters_storage(alter: *const pg_sys::AlterTableStmt) -> bool {
 /// Whether a command concerns roles, which all databases share.
 ///
 /// # Safety
-/// A utility statement's node.
+/// `node` is the node of a utility statement, and valid.
 pub unsafe fn concerns_roles(node: *const Node) -> bool {
     // SAFETY: the node is read as what its tag says.
     unsafe {
@@ -112,7 +112,7 @@ pub unsafe fn concerns_roles(node: *const Node) -> bool {
 /// Whether it drops temporary tables and the like only.
 ///
 /// # Safety
-/// A parsed DROP.
+/// `drop` is a parsed DROP.
 pub unsafe fn drops_temporary(drop: *const pg_sys::DropStmt) -> bool {
     // SAFETY: the caller's node is a parsed DROP.
     unsafe {
@@ -138,7 +138,7 @@ unsafe fn drops(drop: *const pg_sys::DropStmt, is_so: impl Fn(Oid) -> bool) -> b
 /// Whether that is the name of a temporary table or the like to be made.
 ///
 /// # Safety
-/// The name in a statement.
+/// `name` is a name in a parsed statement.
 pub unsafe fn is_made_temporary(name: *const RangeVar) -> bool {
     // SAFETY: the caller's name comes from a parsed statement; its schema is null or a C string.
     unsafe {

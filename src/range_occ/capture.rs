@@ -237,7 +237,7 @@ unsafe fn read_all(rel: pg_sys::Relation, whole: Whole) {
 /// `amrescan` or `amgetbitmap` of an index: the scan's keys are final.
 ///
 /// # Safety
-/// The executor's scan.
+/// `scan` is a scan of the executor, and valid.
 pub unsafe fn index_scan(scan: pg_sys::IndexScanDesc) {
     // SAFETY: by the contract; the table is open and locked as long as its index is scanned.
     unsafe {

@@ -14,7 +14,7 @@ static RUNNING: Local<Cell<bool>> = Local::new(Cell::new(false));
 /// A statement begins to run. Returns what was so before, for `leave`.
 ///
 /// # Safety
-/// A started query.
+/// `query` has started.
 pub unsafe fn enter(query: *const pg_sys::QueryDesc) -> bool {
     // SAFETY: the caller's query has started, so it has a plan.
     let is_one = session::is_validated() && unsafe { asks_for_existence((*query).plannedstmt) };

@@ -160,7 +160,7 @@ pub fn planner_options(options: c_int) -> c_int {
 /// by the executor.
 ///
 /// # Safety
-/// A utility statement's node.
+/// `node` is the node of a utility statement, and valid.
 pub unsafe fn before_utility(node: *const pg_sys::Node, is_top_level: bool) {
     // SAFETY: by the contract; a name that cannot be resolved is left to COPY to report.
     unsafe {
@@ -205,7 +205,7 @@ pub unsafe fn before_utility(node: *const pg_sys::Node, is_top_level: bool) {
 /// validated until `session::end_exempt`. Whether it is one.
 ///
 /// # Safety
-/// A utility statement's node.
+/// `node` is the node of a utility statement, and valid.
 pub unsafe fn begin_exempt(node: *const pg_sys::Node, is_top_level: bool) -> bool {
     // SAFETY: by the contract; nodes are read as what their tags say.
     unsafe {

@@ -107,7 +107,7 @@ fn can_end(process: usize, fxid: u64) -> bool {
 }
 
 /// # Safety
-/// A plan.
+/// `planned` is a valid plan.
 unsafe fn is_worthwhile(planned: *const pg_sys::PlannedStmt) -> bool {
     // SAFETY: by the contract, and plain reads.
     unsafe {

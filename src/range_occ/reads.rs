@@ -51,7 +51,7 @@ pub fn validate_fresh() {
     let ranges = |relation| ranges_of(work, relation);
     let wait = || is_patient(since());
     let validation = against(&view, before, &ranges, &wait);
-    // Nothing is to be copied, nothing was missed, and nothing is: the way of most.
+    // Fast path: no ring copy, no conflict so far, none new.
     if work.first_missed.get().is_none()
         && !ring_copy::is_due(work, &validation)
         && let Some(done) = validation.quiet(&work.fresh)

@@ -126,7 +126,7 @@ pub fn keeps_writers_out(relation: Oid) -> bool {
 /// of what others have done, whatever the snapshot shows.
 ///
 /// # Safety
-/// A utility statement's node.
+/// `node` is the node of a utility statement, and valid.
 pub unsafe fn note_utility(node: *const pg_sys::Node, is_top_level: bool) {
     // SAFETY: the caller's node is that of a utility statement, read as its tag says.
     let own = unsafe {

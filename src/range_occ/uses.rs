@@ -94,7 +94,7 @@ pub fn known_use(oid: Oid) -> Use {
 /// Whether the plan reads what is validated.
 ///
 /// # Safety
-/// A plan.
+/// `planned` is a valid plan.
 pub unsafe fn is_any_ours(planned: *const pg_sys::PlannedStmt) -> bool {
     // SAFETY: the caller's plan is valid, and `relationOids` is a list of oids.
     let mut uses = unsafe { nodes::oids((*planned).relationOids) }.map(known_use);

@@ -93,7 +93,7 @@ fn transaction_snapshot() -> pg_sys::Snapshot {
 /// those that run in the same span of ids only become fewer.
 ///
 /// # Safety
-/// A snapshot.
+/// `other` is a valid snapshot.
 pub unsafe fn is_own_snapshot(other: pg_sys::Snapshot) -> bool {
     // SAFETY: by the contract; MVCC snapshots have these fields.
     unsafe {

@@ -1,7 +1,7 @@
 //! Stop events: named points at which a test can hold a session. Compiled in with the feature
 //! `stop_events` only.
 
-/// The points.
+/// A point at which a test can hold a session.
 #[derive(Clone, Copy)]
 pub enum Point {
     /// The ticket is ours after a wait for it; the statement has no snapshot yet.

@@ -107,7 +107,7 @@ pub unsafe fn end(fetch: *mut IndexFetchTableData) {
 /// `index_fetch_tuple`.
 ///
 /// # Safety
-/// The executor's arguments.
+/// `call` has the executor's arguments, which are valid until this returns.
 #[inline]
 pub unsafe fn tuple(call: call::Fetch) -> bool {
     // SAFETY: the executor's descriptor, slot and flags are valid until the call returns.

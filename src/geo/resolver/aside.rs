@@ -16,7 +16,7 @@ const PATIENCE_US: u64 = 5_000_000;
 /// Before a utility command.
 ///
 /// # Safety
-/// Its node.
+/// `node` is the node of a utility statement, and valid.
 pub unsafe fn before_utility(node: *mut Node) {
     // SAFETY: by the contract; names are C strings.
     guarded(|| unsafe {
