@@ -54,7 +54,7 @@ pub struct Benchmark {
     pub series: &'static [Series],
     /// Rates are given as multiples of this one.
     pub baseline: &'static str,
-    /// The same work without contention: the U of H/U.
+    /// The variant that does this work without contention: the U of H/U.
     pub ceiling: Option<&'static str>,
     pub standby: Option<Standby>,
 }

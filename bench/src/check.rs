@@ -16,7 +16,8 @@ pub fn faults(workload: &Workload, outcome: &Outcome, found: &Findings) -> Vec<S
     faults
 }
 
-/// The same where transactions may fail; `committed` are those of each script.
+/// What is wrong with the data alone, where transactions may fail; `committed` are those of each
+/// script.
 pub fn faults_of_data(workload: &Workload, committed: &[u64], found: &Findings) -> Vec<String> {
     let acknowledged = committed.first().copied().unwrap_or(0) as i64;
     let mut faults = Vec::new();

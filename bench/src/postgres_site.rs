@@ -17,7 +17,7 @@ use super::site::{Description, Findings, Site};
 use super::workload::{self, Tables, Workload};
 use super::{books, sysbench, tpcc};
 
-/// The same for every variant.
+/// Settings that every variant has.
 pub const SETTINGS: &[(&str, &str)] = &[
     ("shared_buffers", "512MB"),
     ("max_wal_size", "8GB"),

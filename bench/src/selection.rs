@@ -57,8 +57,8 @@ impl Args {
         listed.map(|entry| (entry.name, entry.about)).collect()
     }
 
-    /// What was asked for. Fails when there is no such benchmark, or when it cannot be run. What the
-    /// machine lacks a program for is left out of `all`.
+    /// What was asked for. Fails when there is no such benchmark, or when it cannot be run. What
+    /// the machine lacks a program for is left out of `all`.
     pub fn select(&self) -> anyhow::Result<Vec<Box<dyn Planned>>> {
         let is_all = self.name == "all";
         let mut kinds = self.kinds();

@@ -11,7 +11,7 @@ pub fn start(settings: &[(&str, &str)]) -> Result<Server> {
     start_with(ServerOptions::default(), settings)
 }
 
-/// The same without the library.
+/// A server as of `start`, without the library.
 pub fn start_stock(settings: &[(&str, &str)]) -> Result<Server> {
     start_with(ServerOptions::stock(), settings)
 }

@@ -116,7 +116,7 @@ impl Load {
         self.run_disturbed(transaction, |_| Ok(()))
     }
 
-    /// The same, with `disturb` beside it. The load ends even if `disturb` fails.
+    /// As `run`, with `disturb` beside it. The load ends even if `disturb` fails.
     pub fn run_disturbed<F, D>(&self, transaction: F, disturb: D) -> Result<Tally>
     where
         F: Fn(&mut Worker) -> Result<Done, Error> + Sync,

@@ -158,7 +158,7 @@ pub(crate) fn guard(server: &Server) {
     });
 }
 
-/// Who waits for whom in all servers of this process's tests that answer.
+/// Which backends wait for which, in all servers of this process's tests that answer.
 pub(crate) fn who_waits_anywhere() -> String {
     let servers = SERVERS.lock().map(|servers| servers.clone());
     let running = servers.unwrap_or_default().into_iter();
@@ -166,7 +166,7 @@ pub(crate) fn who_waits_anywhere() -> String {
     running.map(|(config, _)| findings(&config)).collect()
 }
 
-/// Who waits for whom in the server of `client`.
+/// Which backends wait for which, in the server of `client`.
 pub(crate) fn who_waits(client: &mut Client) -> String {
     let mut text = String::new();
     for (title, sql) in QUESTIONS {

@@ -84,7 +84,7 @@ impl Worker {
         self.client.execute(&statement, params)
     }
 
-    /// The same for its rows.
+    /// As `execute`, and returns the rows.
     pub fn query(&mut self, sql: &str, params: &[&(dyn ToSql + Sync)]) -> Result<Vec<Row>, Error> {
         let statement = self.statement(sql)?;
         self.client.query(&statement, params)

@@ -131,8 +131,8 @@ pub fn patience() -> u64 {
 }
 
 /// After how long the resolver is told of a wait, in microseconds. The victim of a deadlock is the
-/// youngest transaction, which has mostly not waited for as long as the one that asks for a look.
-/// Who is not known to wait cannot be told, and costs a look.
+/// youngest transaction, which has mostly not waited for as long as the one that asks for a look. A
+/// transaction that is not known to wait cannot be told, and costs a look.
 fn known_after() -> u64 {
     interval().least().min(deadlock_timeout() / 10)
 }

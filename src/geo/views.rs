@@ -1,5 +1,5 @@
-//! The functions behind the views `txn.geo_nodes`, `txn.geo_records` and `txn.geo_transactions`, geo's
-//! part of `txn.waits`, and what a superuser may do by hand.
+//! The functions behind the views `txn.geo_nodes`, `txn.geo_records` and `txn.geo_transactions`,
+//! geo's part of `txn.waits`, and what a superuser may do by hand.
 
 use super::coordinator::{self, memory};
 use super::failure::{Failure, NOT_IN_STATE, raised};
@@ -82,8 +82,8 @@ fn geo_records() -> TableIterator<
     }))
 }
 
-/// One line per session of this database that stands in line before a row of a node. `blocked_by` is
-/// the session just before it; none: it is the next, and waits for those that have a turn.
+/// One line per session of this database that stands in line before a row of a node. `blocked_by`
+/// is the session just before it; none: it is the next, and waits for those that have a turn.
 #[pg_extern(sql = false)]
 #[allow(clippy::type_complexity)]
 fn geo_waits() -> TableIterator<

@@ -189,7 +189,7 @@ unsafe fn is_key_kept(rel: pg_sys::Relation, version: u64) -> bool {
     }
 }
 
-/// Who has a hand on a version of a row.
+/// The transaction that has locked or written a version of a row.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum RowLocker {
     Nobody,

@@ -82,7 +82,7 @@ pub fn take_free(slot: Slot, identity: &Identity) -> Option<usize> {
         return None;
     }
     let n = ticket::try_acquire(slot, identity)?;
-    // Whoever had it may have left somebody there.
+    // The ticket's last holder may be in the list by now.
     if !is_empty() {
         handover::leave(n);
         return None;

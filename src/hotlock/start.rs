@@ -213,7 +213,7 @@ pub unsafe fn queue_early(
         }
         let turn = match ticket::try_acquire(slot, identity) {
             Some(n) => Some(Turn::Own(n)),
-            // Who may not do it does not wait for it.
+            // A user without the right to run the statement does not wait for the ticket.
             None if !plan::is_allowed(replaced.query) => {
                 gate::leave_if_alone();
                 return None;

@@ -61,7 +61,7 @@ unsafe fn updated(call: Update) -> TM_Result::Type {
             return own_row(call, n);
         }
         let in_hand = SESSION.with_in_hand((*call.rel).rd_id, version);
-        // Whoever does not follow what was handed out must let its writer end first.
+        // A transaction that does not follow what was handed out must let its writer end first.
         let let_end = || {
             if let Some((n, _)) = in_hand {
                 await_lender(n);
@@ -133,7 +133,7 @@ unsafe fn not_hot(
             return hot(call, slot, identity, query);
         }
         order::let_pass_in((*call.rel).rd_id, Contention::Row);
-        // Whoever has locked it waits without heap's queue: others in that may wait for us.
+        // If we have locked the row we do not use heap's queue: others in it may wait for us.
         if matches!(heat, Heat::Calm) || SESSION.has_locked(identity) {
             return without_ticket(call, identity);
         }

@@ -49,7 +49,7 @@ impl Reason {
 }
 
 impl Reason {
-    /// Whom a session waits for, in messages.
+    /// What a session waits for, in messages.
     fn whom(self) -> &'static str {
         match self {
             Reason::Ticket | Reason::Gate => "its turn to update",

@@ -46,8 +46,8 @@ fn items(
 ///
 /// # Errors
 /// 55000 if the server has no lane; 25P01, 25001 and 0A000 where a transaction cannot declare
-/// anything; 22023, 22P02, 42P01, 42501 and 54000 for items; 40001 if a table is redefined again and
-/// again; what a wait for a lock may raise.
+/// anything; 22023, 22P02, 42P01, 42501 and 54000 for items; 40001 if a table is redefined again
+/// and again; what a wait for a lock may raise.
 #[pg_extern(sql = false)]
 fn declare(
     writes: Option<Vec<Option<String>>>,

@@ -104,7 +104,7 @@ impl Page {
         Some(unsafe { (&raw const (*header).t_infomask).read_volatile() })
     }
 
-    /// The same as a `HeapTupleData` of that relation.
+    /// The tuple at that address, as a `HeapTupleData` of that relation.
     ///
     /// # Safety
     /// `rel` is open and owns the page; the result is valid while the page is pinned.

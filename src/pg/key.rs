@@ -105,7 +105,7 @@ impl Key {
         self.columns().iter().map(|column| column.number)
     }
 
-    /// The same; 0 stands for none.
+    /// The numbers of its columns, in an array; 0 stands for none.
     pub fn columns_of_label(&self) -> [i16; KEY_COLUMNS] {
         self.columns.map(|column| column.number)
     }

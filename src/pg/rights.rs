@@ -58,8 +58,8 @@ pub fn may_use(relation: Oid, role: Oid, modes: u32) -> bool {
     }
 }
 
-/// The same where values with destructors are alive, as in the functions of SQL: an ERROR unwinds
-/// instead of jumping.
+/// Runs `look` where values with destructors are alive, as in the functions of SQL: an ERROR
+/// unwinds instead of jumping.
 pub fn unwinding<R>(look: impl FnOnce() -> R) -> R {
     // SAFETY: `look` has nothing with a destructor alive when it calls PostgreSQL.
     unsafe { pg_sys::ffi::pg_guard_ffi_boundary(look) }

@@ -72,7 +72,8 @@ pub unsafe fn raw_xmax(header: HeapTupleHeader) -> pg_sys::TransactionId {
     unsafe { (*header).t_choice.t_heap.t_xmax }
 }
 
-/// Who has removed or replaced it (HeapTupleHeaderGetUpdateXid); `None` if nobody has.
+/// The transaction that has removed or replaced the tuple (HeapTupleHeaderGetUpdateXid); `None` if
+/// none has.
 ///
 /// # Safety
 /// `header` is a tuple on a pinned page whose content is locked.

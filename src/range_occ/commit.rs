@@ -47,7 +47,8 @@ fn end_of_work() {
     };
     let validated = session::is_validated();
     refuse_again();
-    // Who has an id may have locked rows, so that it does not stand where it first read, either.
+    // A transaction with an id may have locked rows, so that it does not stand where it first read,
+    // either.
     let takes_csn = session::with_present(|work| !work.writes.is_empty()) == Some(true)
         || validated && (saw_beyond || view::own_fxid() != 0);
     if takes_csn {

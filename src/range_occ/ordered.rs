@@ -114,7 +114,8 @@ unsafe fn is_worthwhile(planned: *const pg_sys::PlannedStmt) -> bool {
         (*planned).commandType == pg_sys::CmdType::CMD_SELECT
             && !(*planned).hasModifyingCTE
             && (*planned).rowMarks.is_null()
-            && (*planned).invalItems.is_null() // functions not built in, of which some may have become part of it
+            // Functions that are not built in: some may have become part of the plan.
+            && (*planned).invalItems.is_null()
             && (session::is_read_only()
                 || uses::is_any_ours(planned)
                     && (xact::is_read_only() || (*(*planned).planTree).total_cost >= WORTH))

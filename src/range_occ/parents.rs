@@ -63,7 +63,8 @@ pub fn note(oid: Oid) {
     session::start_clock();
     let (view, _) = session::reading_point();
     let since = Instant::now();
-    // Who has left the list as it is now has committed, and so has a CSN: the table is locked.
+    // The transaction that has made the list as it is now has committed, and so has a CSN: the
+    // table is locked.
     let wait = || is_patient(since);
     let validation = against(&view, Csn::MAX, &|_| RangeMap::WHOLE, &wait);
     let found = {

@@ -18,7 +18,7 @@ use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 
 struct Noted {
-    /// Whose they are: other invalidations come when a transaction has ended.
+    /// The transaction of these changes: other invalidations come when a transaction has ended.
     of: Cell<u32>,
     /// With whether the list of partitions may have changed.
     tables: RefCell<BTreeMap<u32, bool>>,

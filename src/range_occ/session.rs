@@ -115,7 +115,7 @@ pub fn end_exempt() {
     }
 }
 
-/// The same if it was at this nesting level or deeper, after an error.
+/// Ends the exemption after an error, if it began at this nesting level or deeper.
 pub fn give_up_exempt(level: i32) {
     if SESSION.exempt.get().is_some_and(|at| at >= level) {
         end_exempt();
@@ -136,7 +136,7 @@ pub fn has_work() -> bool {
     SESSION.work.borrow().is_some()
 }
 
-/// The same if there is any.
+/// As `with`, but only if the present transaction has any work; `None` otherwise.
 pub fn with_present<R>(body: impl FnOnce(&mut Work) -> R) -> Option<R> {
     SESSION.work.borrow_mut().as_mut().map(|work| body(work))
 }

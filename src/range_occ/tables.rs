@@ -70,8 +70,8 @@ pub unsafe fn touch(rel: pg_sys::Relation, mode: u32) -> Option<&'static Table> 
     known(oid)
 }
 
-/// The same for a table that a statement, about to start, has locked in `mode`: whether it is
-/// scanned or not, its definition has a part in what the statement tells.
+/// As `touch`, for a table that a statement, about to start, has locked in `mode`. Even if it is
+/// not scanned, its definition has a part in what the statement tells.
 ///
 /// # Safety
 /// As for `touch`, but that the table need not be open.

@@ -71,7 +71,7 @@ fn sees_class(view: &View, oid: Oid) -> bool {
     }
 }
 
-/// Who has inserted that version; `None` if everybody sees it, or nobody.
+/// The transaction that has inserted that version; `None` if all see the version, or none.
 unsafe fn inserter(header: HeapTupleHeader) -> Option<TransactionId> {
     // SAFETY: by the callers.
     let (mask, xid) = unsafe { ((*header).t_infomask, tuple::raw_xmin(header)) };

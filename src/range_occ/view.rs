@@ -64,8 +64,8 @@ pub fn did_abort(fxid: u64) -> bool {
     !xact::is_running(fxid as u32) && unsafe { !raw::TransactionIdDidCommit(narrow(fxid)) }
 }
 
-/// The same of any id; false, too, if it is so old that nobody knows any more (xid8funcs.c:
-/// TransactionIdInRecentPast).
+/// As `did_abort`, of any id. False, too, if the id is so old that its state is not known any more
+/// (xid8funcs.c: TransactionIdInRecentPast).
 fn did_abort_long_ago(fxid: u64) -> bool {
     // SAFETY: the commit log is not truncated while the lock is held; an ERROR of the look-up
     // releases it.

@@ -74,8 +74,8 @@ pub enum Change {
     /// Nobody else could use the table meanwhile; what others registered there before is not to be
     /// found any more, so that all rows count as written.
     Rows,
-    /// The same of a table that has no rows of its own, or none that others could have seen; or the
-    /// list of partitions has changed.
+    /// As `Rows`, of a table that has no rows of its own, or none that others could have seen; or
+    /// the list of partitions has changed.
     Whole,
     /// Others could use the table: an index, a constraint that has been made sure of.
     Beside,

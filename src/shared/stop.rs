@@ -139,7 +139,7 @@ fn hold(tag: &pgrx::pg_sys::LOCKTAG) {
     }
 }
 
-/// The same without an ERROR: no deadlock is looked for, and no interrupt is heard.
+/// As `hold`, without an ERROR: no deadlock is looked for, and no interrupt is heard.
 #[cfg(feature = "stop_events")]
 fn hold_on(tag: &pgrx::pg_sys::LOCKTAG) {
     use crate::pg::raw;

@@ -14,9 +14,9 @@ const TEST_LINES: usize = 502;
 const FUNCTION_LINES: usize = 69;
 const COLUMNS: usize = 100;
 /// Lines of Rust that are longer.
-const LONG_LINES: usize = 145;
-/// Doc comments that begin with "The same".
-const THE_SAMES: usize = 59;
+const LONG_LINES: usize = 131;
+/// Doc comments that begin with "The same": none but the text for which the test looks.
+const THE_SAMES: usize = 1;
 
 /// All files with that ending but for what is built.
 fn files(ending: &str) -> Vec<PathBuf> {

@@ -22,8 +22,8 @@ pub struct Site {
 }
 
 impl Site {
-    /// Starts all servers, with the library of that folder if it is not the installed one, and fills
-    /// the tables.
+    /// Starts all servers, with the library of that folder if it is not the installed one, and
+    /// fills the tables.
     pub fn start(
         install: &PgInstall,
         library_dir: Option<&Path>,

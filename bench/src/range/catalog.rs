@@ -125,7 +125,7 @@ pub struct Place {
     /// By what differs between the places.
     #[serde(rename = "place")]
     pub label: String,
-    /// The same on an axis.
+    /// The label on an axis.
     pub tick: String,
     pub at: At,
     pub scripts: Vec<MixScript>,

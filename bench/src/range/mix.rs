@@ -12,7 +12,7 @@ use crate::books::Books;
 pub enum Kind {
     /// Point and bulk transactions, which both read and update.
     Hybrid,
-    /// The same, but bulk transactions only read.
+    /// Point transactions, which read and update, and bulk transactions, which only read.
     BulkReads,
     /// The hybrid mix, each client on keys of its own.
     Disjoint,

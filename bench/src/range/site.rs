@@ -16,8 +16,8 @@ use crate::pgbench::{self, Ended, Load};
 use crate::postgres_site::{self, counters, describe};
 use crate::site::Description;
 
-/// The same for every variant, beside what all benchmarks have. Validated transactions have no
-/// parallel plans, so nobody has.
+/// Settings that every variant has, beside those of all benchmarks. Validated transactions have no
+/// parallel plans, so no variant has.
 const SETTINGS: &[(&str, &str)] = &[
     ("shared_buffers", "2GB"),
     ("max_parallel_workers_per_gather", "0"),

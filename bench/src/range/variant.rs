@@ -76,8 +76,8 @@ pub fn ssi(_: &At) -> Variant {
     heap(SSI, AT_SERIALIZABLE)
 }
 
-/// The same with room for the locks of long scans: a relation's are not made one before there are
-/// 2048 of them.
+/// PostgreSQL's SERIALIZABLE with room for the locks of long scans: a relation's locks are not made
+/// one before there are 2048 of them.
 pub fn ssi_with_more_locks(_: &At) -> Variant {
     let mut variant = heap(SSI_MORE_LOCKS, AT_SERIALIZABLE);
     let setting = ("max_pred_locks_per_transaction", "4096".to_owned());
@@ -161,8 +161,8 @@ pub fn heap_off(_: &At) -> Variant {
     heap(HEAP, AT_READ_COMMITTED)
 }
 
-/// The same on a server that differs in its name alone: how far apart two servers are that should
-/// be equal.
+/// Stock PostgreSQL on a server that differs in its name alone: how far apart two servers are that
+/// should be equal.
 pub fn heap_again(_: &At) -> Variant {
     let mut variant = heap(HEAP_AGAIN, AT_READ_COMMITTED);
     let name = ("cluster_name", "again".to_owned());
@@ -177,7 +177,7 @@ pub fn heap_with_library_off(_: &At) -> Variant {
     variant
 }
 
-/// The same on txn_heap, where every writer registers what it writes.
+/// The library with tables of txn_heap, where every writer registers what it writes.
 pub fn txn_heap_off(_: &At) -> Variant {
     let mut variant = heap(TXN_HEAP, AT_READ_COMMITTED);
     variant.server.library = true;

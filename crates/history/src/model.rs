@@ -31,7 +31,7 @@ pub struct Row {
 /// One transaction as its client saw it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Transaction {
-    /// Who ran it, for reports.
+    /// The client that ran it, for reports.
     pub client: u32,
     /// Before the first statement was sent.
     pub invoked: Time,

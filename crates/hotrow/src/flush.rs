@@ -8,7 +8,7 @@
 
 use crate::{Backend, BackendId, Word32};
 
-/// Who flushes, and who waits for it.
+/// The backend that flushes, and those that wait for it.
 #[derive(Debug, Default)]
 #[repr(C)]
 pub struct FlushQueue {
@@ -109,7 +109,8 @@ impl FlushQueue {
                 self.flusher.publish(0);
             }
             covered.into_iter().for_each(&mut wake);
-            // Whoever pushed itself after we took the stack saw us as the flusher, and sleeps.
+            // A backend that pushed itself after we took the stack saw us as the flusher, and
+            // sleeps.
             if next.is_some() || self.newest.get() == 0 || !self.flusher.claim(me + 1) {
                 return;
             }

@@ -1,10 +1,10 @@
-//! Who must wait for whom, and the check that no new wait closes a circle.
+//! The graph of waits, and the check that no new wait closes a cycle.
 //!
 //! Edges: a follower commits after its predecessors; a waiter for a ticket waits for its holder; a
-//! waiter for an ordinary row lock waits for the transaction that has it. Whoever adds an edge that
-//! others could close into a circle does it under one global lock, edge first, then the search;
-//! removing an edge needs no lock. Edges of ended transactions are recognised by their transaction
-//! id, which is never used again while it matters.
+//! waiter for an ordinary row lock waits for the transaction that has it. A backend that adds an
+//! edge which others could close into a cycle does so under one global lock: the edge first, then
+//! the search; removing an edge needs no lock. Edges of ended transactions are recognised by their
+//! transaction id, which is never used again while it matters.
 
 use crate::{BackendId, MEMBERS, Row, Word32, Word64, backend_of};
 

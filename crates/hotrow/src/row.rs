@@ -25,7 +25,7 @@ pub struct Row {
     /// The numbers of the key's columns, 16 bits each, 0 for none: the label has their values.
     pub(crate) columns: [Word64; KEY_COLUMNS / 4],
 
-    // Whose row it is in the directory (directory.rs).
+    // The role whose row it is in the directory (directory.rs).
     /// lock-free: the role to whose share the row counts. Written under the directory's lock.
     pub(crate) owner: Word32,
     /// lock-free: the most transactions that have waited for the row at a time. Whether the row is

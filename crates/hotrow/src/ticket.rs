@@ -60,7 +60,7 @@ impl Row {
         self.enqueue(members, me, patience, now)
     }
 
-    /// The same for a member that has been in the queue before.
+    /// As `acquire`, for a member that has been in the queue before.
     pub fn enqueue(
         &self,
         members: Members,
@@ -126,7 +126,7 @@ impl Row {
         true
     }
 
-    /// The same, and if the ticket is not to be had the waiter is going to sleep.
+    /// As `compete`. If the ticket is not to be had, the waiter is going to sleep.
     pub fn retry(&self, members: Members, me: MemberId) -> Acquired {
         if self.compete(members, me) {
             return Acquired::Granted;

@@ -38,11 +38,12 @@ pub enum Fault {
     TakenSilently,
     /// A transaction whose entry was overwritten before it had a CSN does not remember that.
     LostCsnForgotten,
-    /// Who overwrites an entry does not remember its CSN.
+    /// A writer that overwrites an entry does not remember its CSN.
     OverwrittenCsnForgotten,
-    /// Who overwrites an entry takes its CSN away first and marks it as evicted afterwards.
+    /// A writer that overwrites an entry takes its CSN away first and marks it as evicted
+    /// afterwards.
     CsnTakenFirst,
-    /// Who stands before those that it missed does so whatever it saw of later ones.
+    /// A transaction stands before those that it missed, whatever it saw of later ones.
     NewerIgnored,
     /// A transaction moves before those that wrote what it wrote itself.
     LaterWritesIgnored,

@@ -149,7 +149,8 @@ impl<'a> RingSpace<'a> {
         self.buckets_but(pair, relation, read, map, &|_| false, visit)
     }
 
-    /// The same without those of ranges that are known to be of no concern.
+    /// As `buckets`, without those of ranges for which `is_out` is true: they are known to be of no
+    /// concern.
     pub(crate) fn buckets_but<'l, E>(
         &self,
         pair: &RingPair<'l>,
@@ -170,7 +171,7 @@ impl<'a> RingSpace<'a> {
         (0..rings.len()).try_for_each(|bucket| visit(Look::of_all(rings, bucket)))
     }
 
-    /// The same of a definition, or of keys that are not looked for in all buckets.
+    /// As `buckets_but`, for a definition, or for keys that are not looked for in all buckets.
     pub(crate) fn narrow<'l, E>(
         &self,
         pair: &RingPair<'l>,

@@ -224,8 +224,8 @@ impl Predicates {
         }
     }
 
-    /// The same for one interval. Whether others have been widened for it: keys now count as read
-    /// that had not been.
+    /// As `read`, for one interval. Returns whether others have been widened for it: keys now count
+    /// as read that had not been.
     pub fn read_one(&mut self, relation: Relation, interval: Interval) -> bool {
         let at = self.place(relation).unwrap_or_else(|at| {
             let new = (relation, IntervalSet::default());

@@ -30,7 +30,7 @@ pub enum RangeMap<'a> {
     /// Range n begins at boundary n - 1, which is part of it; range 0 is what is below the first.
     /// Ascending.
     Boundaries(&'a [Image]),
-    /// The same with so many pieces each.
+    /// As `Boundaries`, and each range has so many pieces.
     BoundariesInPieces(&'a [Image], u32),
 }
 
@@ -58,7 +58,7 @@ impl Grid {
         }
     }
 
-    /// The same ranges with so many pieces each.
+    /// This grid, with so many pieces in each range.
     pub fn with_pieces(self, pieces: u32) -> Self {
         Grid { pieces, ..self }
     }

@@ -179,7 +179,7 @@ impl<'a> Rings<'a> {
         black_box(self.buckets[bucket].head.glance());
     }
 
-    /// The same for the slot that comes next.
+    /// Asks for the memory of the slot that comes next in the bucket, to be used soon.
     #[inline]
     pub fn expect_slot(&self, bucket: usize) {
         let slot = &self.slots[self.slot(bucket, self.buckets[bucket].head.glance())];

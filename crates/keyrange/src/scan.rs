@@ -83,7 +83,7 @@ impl Layout {
         images
     }
 
-    /// The same for the scan of most short transactions: the only column equals a value.
+    /// The interval of the scan that most short transactions make: the only column equals a value.
     fn one_value(&self, keys: &[ScanKey]) -> Option<Interval> {
         let &[ScanKey::Compare(0, Operator::Equal, value)] = keys else {
             return None;

@@ -49,7 +49,7 @@ impl Slot {
     pub(crate) fn acquire(&self, fxid: u64, is_running: &dyn Fn(u64) -> bool) -> bool {
         match self.owner.exchange(0, fxid) {
             Ok(()) => true,
-            // Who is not running any more does not write any more.
+            // A transaction that has ended does not write any more.
             Err(other) => !is_running(other) && self.owner.exchange(other, fxid).is_ok(),
         }
     }
@@ -64,7 +64,7 @@ impl Slot {
             if !late {
                 self.mark(marks, missing, csn);
             }
-            // Who sees that the CSN has gone must see the marks.
+            // A backend that sees that the CSN has gone must see the marks.
             if self.csn.exchange(csn, PENDING | ticket).is_ok() {
                 if late {
                     self.mark(marks, missing, csn);

@@ -357,7 +357,7 @@ impl<S: Snapshot> RelationCheck<'_, '_, S> {
         let xmin = validation.snapshot.xmin();
         let is_quiet = |fxid| pair.ranges.is_unwritten(relation, None, fxid);
         let map = (validation.ranges)(relation);
-        // Who is to look everywhere finds out first whether it must.
+        // A check that would have to look everywhere finds out first whether it must.
         if is_quiet(xmin)
             || is_everywhere(pair.ranges, read, &map) && {
                 let last = pair.ranges.last_of(relation);

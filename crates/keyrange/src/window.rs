@@ -173,7 +173,7 @@ impl<S: Snapshot> Validation<'_, S> {
                 hidden = hidden.max(look.gap(relation, walk.gap).pending_fxid);
                 (!has_moved).then_some(()).ok_or(())
             });
-            // Who has no CSN by now will find what this one has read.
+            // A transaction that has no CSN by now will find what this one has read.
             nobody.is_ok()
                 && (hidden < xmin
                     || hidden < self.snapshot.survey().first

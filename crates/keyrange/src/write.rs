@@ -271,7 +271,7 @@ impl WriteSet {
         self.levels[0].clear();
     }
 
-    /// The same keys as predicates, at most `most` intervals for a relation.
+    /// The written keys as predicates, at most `most` intervals for a relation.
     pub fn keys(&self, most: usize) -> Predicates {
         let mut keys = Predicates::new(most);
         for written in self.iter() {

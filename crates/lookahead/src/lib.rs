@@ -22,7 +22,7 @@ const NEVER: u16 = 512;
 pub struct Pace {
     /// Rows of this page that were asked for after the first.
     asked: u16,
-    /// The same of the page before.
+    /// Rows of the page before that were asked for after the first.
     expected: u16,
     /// Rows of this page that were looked for, and those of them that were asked for and of which a
     /// version was seen.

@@ -85,7 +85,8 @@ impl Trust {
         longest: 0,
     };
 
-    /// The same session's in a table of which nothing is known: what it has lost elsewhere counts.
+    /// This session's trust in a table of which nothing is known: what it has lost elsewhere
+    /// counts.
     pub fn of_another_table(self) -> Self {
         Trust {
             wanted: self.wanted,

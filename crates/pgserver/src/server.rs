@@ -132,7 +132,7 @@ impl Server {
         Ok(server)
     }
 
-    /// The same on data with which `fill` fills the new and empty folder.
+    /// As `start`, with data with which `fill` fills the new and empty folder.
     pub fn start_on(
         install: &PgInstall,
         options: ServerOptions,

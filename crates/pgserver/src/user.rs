@@ -1,5 +1,5 @@
-//! Who runs the server. PostgreSQL refuses to run as root, so root hands over to an
-//! unprivileged user; everybody else runs it as himself.
+//! The user that runs the server. PostgreSQL refuses to run as root, so root hands over to an
+//! unprivileged user. All other users run it as themselves.
 use std::ffi::CString;
 use std::fs;
 use std::os::unix::fs::{MetadataExt, chown};

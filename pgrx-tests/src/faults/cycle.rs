@@ -28,7 +28,7 @@ const TICK: Duration = Duration::from_millis(5);
 const TAIL: usize = 200;
 /// Findings that are told of a cycle.
 const MOST_WRONG: usize = 20;
-/// Who ends the prepared transactions, for the random numbers.
+/// The number, for the random numbers, of the client that ends the prepared transactions.
 const FINISHER: u64 = u64::MAX - 1;
 
 /// What is kept of a cycle.

@@ -52,7 +52,7 @@ pub fn strike(
             (_, None) => false,
             (Fault::Timeout | Fault::Cut, _) => bail!("{} comes from clients", strike.fault),
         };
-        // Whoever is held at the point goes on when the connection closes.
+        // A session that is held at the point goes on when the connection closes.
         drop(control);
         if struck {
             connect(server)?;

@@ -61,7 +61,8 @@ pub enum Step {
     Sql(String),
     Auto(i32, Mark),
     Read,
-    /// The same, in a transaction that may yet be refused: nobody is told that it was so.
+    /// Reads as `Read` does, in a transaction that may yet be refused: what it was told is not
+    /// noted.
     Audit,
 }
 

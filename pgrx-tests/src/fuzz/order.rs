@@ -35,8 +35,8 @@ fn finding(account: &Account, rule: &'static str, circle: &[usize]) -> Finding {
     }
 }
 
-/// Whose commit came before whose: who was seen or overwritten before who saw or overwrote. That
-/// holds at any level.
+/// The order of commits: a transaction that was seen or overwritten comes before the one that saw
+/// or overwrote it. That holds at any level.
 fn commits(account: &Account) -> Edges {
     let mut edges = Edges::new();
     for sight in account
@@ -90,7 +90,8 @@ fn serial(account: &Account) -> Edges {
     edges
 }
 
-/// Who was told of a later write by an error that a savepoint has caught stands after the writer.
+/// An error that a savepoint has caught may tell a transaction of a later write: then it stands
+/// after the writer.
 fn learned(account: &Account, edges: &mut Edges) {
     for (number, event) in account.run.events.iter().enumerate() {
         let step = account.step(number);

@@ -1,4 +1,4 @@
-//! The same transactions on a server without the library. The order of their statements there
+//! Replays the transactions on a server without the library. The order of their statements there
 //! follows from what each was told. A transaction that has seen a write comes after its commit; one
 //! that has not seen it comes before. A transaction that writes a row after another one waits for
 //! its commit. Where the answers leave the order open, the replay may take another way; then

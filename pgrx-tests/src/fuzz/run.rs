@@ -42,7 +42,7 @@ pub struct Event {
 pub struct Run {
     /// In the order in which steps were sent.
     pub events: Vec<Event>,
-    /// Who waited for whom when nobody went on any more.
+    /// Which sessions waited for which, when none of them went on any more.
     pub hang: Option<String>,
     /// The server or a session of it has gone.
     pub lost: Option<String>,

@@ -49,7 +49,7 @@ const THEMES: [Theme; 8] = [
         range: 0.0,
         ..ANY
     },
-    // The same statement of several sessions that wait for one row.
+    // Several sessions run one statement, and wait for one row.
     Theme {
         weight: 2,
         mixes: grammar::SAME,

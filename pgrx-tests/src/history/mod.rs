@@ -93,7 +93,7 @@ impl Recording {
     }
 }
 
-/// The same with writes only of what is there, or is put there.
+/// The workload with no other statements than writes that need no read before.
 fn blind(workload: &Workload) -> Workload {
     let mut blind = workload.clone();
     blind.read_only = 0;

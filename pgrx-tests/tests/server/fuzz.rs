@@ -3,7 +3,7 @@ use anyhow::{Result, ensure};
 use pgserver::PgInstall;
 use txn_server_tests::fuzz::{Limit, Options, Report, run};
 
-/// The same schedules each time: how many there are does not depend on speed.
+/// Each run has these schedules: how many there are does not depend on speed.
 const SCHEDULES: u64 = 400;
 
 fn options(seed: u64, schedules: u64) -> Options {

@@ -43,7 +43,8 @@ fn multixacts(server: &Server) -> Result<i64> {
     int(&mut client, next)
 }
 
-/// Whoever has updated the account needs no lock for the foreign key: there is not one MultiXact.
+/// A transaction that has updated the account needs no lock for the foreign key: there is not one
+/// MultiXact.
 #[test]
 fn update_then_insert_with_a_foreign_key() -> Result<()> {
     let server = setup()?;

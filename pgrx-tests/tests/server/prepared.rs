@@ -41,7 +41,8 @@ fn two_phases_next_to_one() -> Result<()> {
     physical_health(&server, "hot", "id")
 }
 
-/// Who has locked the version of a transaction that is then prepared waits for what becomes of it.
+/// A transaction has locked the version of one that is then prepared: it waits for the end of that
+/// one.
 #[test]
 fn a_lender_that_is_prepared_is_awaited() -> Result<()> {
     const LOCKS: [&str; 2] = [

@@ -61,7 +61,7 @@ fn put_off_while_there_is_room() -> Result<()> {
         mean > mean_of_heap + 1.0 && most > most_of_heap && most <= 12,
         "dead versions: {most}, on average {mean}; of heap {most_of_heap}, {mean_of_heap}"
     );
-    // Who only reads comes upon a page with some.
+    // A reader comes upon a page with some dead versions.
     while versions(&mut control, "of_txn_heap")? < ROWS + 3 {
         control.batch_execute("UPDATE of_txn_heap SET v = v + 1 WHERE id = 5")?;
     }

@@ -198,7 +198,7 @@ fn an_old_plan_keeps_the_snapshot() -> Result<()> {
     Ok(())
 }
 
-/// Whoever would be refused anyway is refused at once, and does not wait for the row.
+/// A transaction that would be refused anyway is refused at once, and does not wait for the row.
 #[test]
 fn nobody_waits_for_what_is_forbidden() -> Result<()> {
     let server = start_hot(2, &[])?;

@@ -51,7 +51,7 @@ fn stay_small(server: &Server, waits: bool) -> Result<()> {
     let (mut follower, result) = noting.end()?;
     result?;
     follower.batch_execute("COMMIT")?;
-    // Who has written much does not follow.
+    // A transaction that has written much does not follow.
     leader.batch_execute(&format!("BEGIN; {BUMP}"))?;
     follower.batch_execute(&format!("BEGIN; {NOTE}"))?;
     let late = Background::run(follower, BUMP)?;

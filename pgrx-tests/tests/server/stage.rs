@@ -62,7 +62,7 @@ impl Stage {
         Ok(())
     }
 
-    /// The same, and waits until it has adopted everybody and has come to `point`.
+    /// As `release`. Waits until the holder has adopted all waiters and has come to `point`.
     pub fn release_to(&mut self, point: &str) -> Result<()> {
         self.control
             .batch_execute(&format!("SELECT pg_advisory_lock(hashtext('txn.{point}'))"))?;

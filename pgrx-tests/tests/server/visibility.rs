@@ -52,7 +52,7 @@ const REFUSALS: &[(&str, &str)] = &[
     ("SELECT tells('53200') FROM hot WHERE id = 1", "53200"),
 ];
 
-/// The same of what is not a statement of the executor's.
+/// Commands that are no statement of the executor's, and the SQLSTATE of each.
 const COMMANDS: &[(&str, &str)] = &[
     ("COPY hot FROM PROGRAM 'echo 1 0' (DELIMITER ' ')", "23505"),
     ("CREATE INDEX ON hot ((1 / (val - 1)))", "22012"),
@@ -78,7 +78,8 @@ fn unreplicated_values_are_not_read() -> Result<()> {
     dog.finish(read_guard(&server, grouped))
 }
 
-/// The same with the settings of all sessions off, and the table's on.
+/// Unreplicated values are not read where the settings of all sessions are off, and the table's are
+/// on.
 #[test]
 fn unreplicated_values_of_a_labelled_table_are_not_read() -> Result<()> {
     let server = start_hot(2, &[])?;

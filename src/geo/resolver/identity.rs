@@ -1,5 +1,5 @@
-//! Who this coordinator is: a UUID, which is in the names of its transactions at the nodes, and how
-//! it knows that it is not a copy.
+//! The identity of this coordinator: a UUID, which is in the names of its transactions at the
+//! nodes, and how it knows that it is not a copy.
 
 use super::launcher;
 use super::place::Place;
@@ -46,7 +46,7 @@ pub fn identify(database: u32) -> Found {
         if !is_ours {
             return Found::Perhaps;
         }
-        // Who has got a number in this start of the server keeps it.
+        // A coordinator that has got a number in this start of the server keeps it.
         if let Some(known) = known
             && let Some(row) = &row
             && known.incarnation == row.incarnation

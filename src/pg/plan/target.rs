@@ -28,12 +28,13 @@ impl Target {
         self.by_key && self.is_only()
     }
 
-    /// The same, and whatever the row's columns are beside the key, the scan finds it.
+    /// As `is_alone`, and the scan finds the row whatever its columns are beside the key.
     pub fn is_unconditional(&self) -> bool {
         self.by_nothing_else && self.is_alone()
     }
 
-    /// The same for what it updates or locks: it may look at other rows to find this one.
+    /// The statement updates or locks no other row of the table than that of the identity. It may
+    /// look at other rows to find this one.
     pub fn is_only(&self) -> bool {
         *self
             .only

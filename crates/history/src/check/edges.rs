@@ -41,7 +41,7 @@ pub fn versions<'a>(
     next
 }
 
-/// Who appended to a list without anybody's reading it afterwards.
+/// By list, the transactions whose appended values no transaction has read.
 pub type Unseen = HashMap<u32, Vec<Place>>;
 
 /// The longest read of each list.

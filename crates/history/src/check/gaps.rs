@@ -23,9 +23,9 @@ pub struct Pin {
 }
 
 struct Life {
-    /// Who put the row there; `None`: it was there from the beginning.
+    /// The transaction that put the row there; `None`: it was there from the beginning.
     begin: Option<Place>,
-    /// Who removed it; `None`: it stays.
+    /// The transaction that removed it; `None`: it stays.
     end: Option<Place>,
     began: Time,
     ended: Time,
@@ -135,8 +135,8 @@ impl Slots {
         for slot in &mut self.slots {
             let (object, lives) = (slot.object, &mut slot.lives);
             lives.sort_by_key(|life| (life.begin.is_some(), life.end.is_none(), life.middle()));
-            // Whoever has no end is last; the second of two such, and what comes after it, has
-            // found the key taken.
+            // A row without an end is last. The second of two such rows, and what comes after it,
+            // has found the key taken.
             let unended = lives.iter().position(|life| life.end.is_none());
             let after = unended.and_then(|place| Some((place, lives.get(place + 1)?.begin?)));
             if let Some((place, intruder)) = after {
@@ -258,7 +258,8 @@ impl Slots {
         edges
     }
 
-    /// The same of one key with `pins`, those of other keys among them; `None` if they cannot be.
+    /// Adds the dependencies of one key with `pins`, those of other keys among them; `None` if
+    /// these cannot be.
     pub fn pinned(&self, number: u32, pins: &[Pin], edges: &mut Vec<Edge>) -> Option<()> {
         let slot = &self.slots[number as usize];
         let own = pins.iter().filter(|pin| pin.slot == number);

@@ -92,7 +92,7 @@ pub enum Class {
     GNonadjacent,
     /// A circle with two anti-dependencies in a row, none of them by a predicate: write skew.
     G2Item,
-    /// The same with anti-dependencies by a predicate: phantoms.
+    /// A circle with two anti-dependencies in a row, some of them by a predicate: phantoms.
     G2,
 }
 
@@ -124,7 +124,7 @@ pub struct Anomaly {
     pub class: Class,
     /// Indexes of the transactions in the history; of a circle in its order.
     pub transactions: Vec<usize>,
-    /// The same in words, a line for each step of a circle.
+    /// The anomaly in words, a line for each step of a circle.
     pub text: String,
 }
 
@@ -140,8 +140,8 @@ pub struct Verdict {
     /// What breaks the promise; empty if it is kept. All that is wrong with single reads (up to
     /// a limit), or else one circle, a short one of the worst class.
     pub anomalies: Vec<Anomaly>,
-    /// Only for a broken promise: it is broken however the rows that came and went under one
-    /// key followed each other, and whatever the unknown outcomes were. Otherwise not all was tried;
+    /// Only for a broken promise: it is broken however the rows that came and went under one key
+    /// followed each other, and whatever the unknown outcomes were. Otherwise not all was tried;
     /// what the times and later reads suggest is out of the question.
     pub certain: bool,
 }

@@ -63,7 +63,7 @@ pub fn take(draw: &mut Draw, at: At) -> Option<Vec<Step>> {
     Some(vec![step])
 }
 
-/// The same by a procedure that commits.
+/// A remote write by a procedure that commits.
 pub fn taking(draw: &mut Draw, at: At) -> Option<Vec<Step>> {
     if !at.alone || at.mode.one_snapshot {
         return None;

@@ -228,8 +228,8 @@ fn row_security_is_each_roles_own() -> Result<()> {
     })
 }
 
-/// Whoever does the updates of others makes their commit record, which asks standbys for feedback
-/// or does not.
+/// A session that does the updates of others makes their commit record, which asks standbys for
+/// feedback or does not.
 #[test]
 fn commits_at_remote_apply_are_combined_with_their_like() -> Result<()> {
     on_server(|server| {

@@ -113,8 +113,8 @@ fn the_line_is_left() -> Result<()> {
     wait_until_in_line(&mut control, 0, 0)
 }
 
-/// A transaction stands in line only as long as nobody waits for it, and its snapshot is not too old
-/// then. Others keep their turns.
+/// A transaction stands in line only as long as nobody waits for it, and its snapshot is not too
+/// old then. Others keep their turns.
 #[test]
 fn some_go_to_the_node_at_once() -> Result<()> {
     let cluster = contended()?;

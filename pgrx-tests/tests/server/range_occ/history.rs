@@ -104,9 +104,9 @@ fn moved(server: &Server, counters: &[&str]) -> Result<()> {
     Ok(())
 }
 
-/// Who only reads may stand before what it missed of transactions that had not ended, and so before
-/// others that had: it is not held to the time of its beginning. All others are, and so is the
-/// client `last` who reads everything in the end.
+/// A transaction that only reads may stand before transactions that it missed, as they had not
+/// ended, and so before others that had. So it is not held to the time of its beginning. All others
+/// are, and so is the client `last`, which reads everything in the end.
 fn readers_stand_where_they_like(history: &mut History, last: u32) {
     for transaction in &mut history.transactions {
         let has_written = transaction.events.iter().any(|event| match event.op {
@@ -163,7 +163,7 @@ fn ranges_of_some_keys() -> Result<()> {
     run(&[], &recording, 200, &[])
 }
 
-/// Who may have missed what was overwritten fails.
+/// A transaction that may have missed what was overwritten fails.
 #[test]
 fn rings_that_overflow() -> Result<()> {
     let rings = [("txn.range_buckets", "2"), ("txn.range_slots", "2")];
@@ -328,7 +328,8 @@ fn in_a_storm_of_invalidations() -> Result<()> {
     healthy(&server)
 }
 
-/// The same without validation has circles that need all of it.
+/// Without validation the load has cycles of dependencies: the search for them needs the whole
+/// history.
 #[test]
 fn stock_repeatable_read_does_not_pass() -> Result<()> {
     let mut seen = Vec::new();

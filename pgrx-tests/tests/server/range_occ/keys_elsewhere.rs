@@ -17,7 +17,7 @@ fn by_one_column(typ: &str, key: &str) -> Result<()> {
     by_one_column_with(&[("autovacuum", "off")], typ, key, "")
 }
 
-/// The same with other settings, and after `more` has been done.
+/// As `by_one_column`, with other settings, and after `more` has been done.
 fn by_one_column_with(settings: &[(&str, &str)], typ: &str, key: &str, more: &str) -> Result<()> {
     let server = start(settings)?;
     let mut control = server.connect()?;
@@ -41,7 +41,8 @@ fn by_one_column_with(settings: &[(&str, &str)], typ: &str, key: &str, more: &st
     finish(&server, &format!("k <= '{last}'"), &write)
 }
 
-/// The same by several columns, of which only the last one tells the keys apart.
+/// As `by_one_column`, for a key of several columns, of which only the last one tells the keys
+/// apart.
 fn by_columns(columns: &str, constant: &str, last: &str) -> Result<()> {
     let server = start(&[("autovacuum", "off")])?;
     let names: Vec<&str> = columns.split(", ").collect();

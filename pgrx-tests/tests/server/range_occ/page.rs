@@ -9,9 +9,9 @@ use txn_server_tests::{Block, blocks};
 pub enum Claim {
     /// No serial order: stock REPEATABLE READ lets it pass, stock SERIALIZABLE does not.
     Anomaly,
-    /// The same, but stock SERIALIZABLE is not asked.
+    /// No serial order: stock REPEATABLE READ lets it pass. Stock SERIALIZABLE is not asked.
     AnomalyBeyondSsi,
-    /// The same, and stock SERIALIZABLE lets it pass, too.
+    /// No serial order: stock REPEATABLE READ lets it pass, and so does stock SERIALIZABLE.
     AnomalyThatSsiMisses,
     /// There is a serial order, and stock REPEATABLE READ finds it.
     Serial,

@@ -41,7 +41,7 @@ fn play(server: &mut Server, dog: &Watchdog, stop: fn(&mut Server) -> Result<()>
     ensure!(int(&mut control, "SELECT v FROM flag WHERE id = 1")? == 0);
     dog.progress();
 
-    // Who comes after it sees it, and has missed nothing.
+    // A transaction that comes after it sees it, and has missed nothing.
     let mut reader = validated(server)?;
     reader.batch_execute("BEGIN")?;
     let found = int(&mut reader, SCAN)?;

@@ -1,4 +1,4 @@
-//! Who has the row in any way updates it without queueing behind those who wait for it.
+//! A transaction that has the row in any way updates it without queueing behind its waiters.
 use anyhow::{Result, ensure};
 use pgserver::Server;
 use txn_server_tests::{
@@ -107,7 +107,8 @@ fn update_after_an_upsert() -> Result<()> {
     )
 }
 
-/// Whoever has updated it has handed it on: with a follower behind, a second change is refused.
+/// A transaction that has updated the row has handed it on: with a follower behind, a second change
+/// is refused.
 #[test]
 fn a_second_change_after_a_follower() -> Result<()> {
     let server = start_hot(1, &[])?;

@@ -1,4 +1,4 @@
-//! Who locks in the ordinary way gets a turn at a row that group-lock sessions never leave alone.
+//! A session that locks in the ordinary way gets a row that group-lock sessions never leave alone.
 use std::collections::BTreeMap;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};

@@ -63,7 +63,7 @@ fn for_update_skip_locked() -> Result<()> {
     physical_health(&server, "hot", "id")
 }
 
-/// Who has a share of the row sees it stand still until the end.
+/// A transaction that has a share lock of the row sees it stand still until the end.
 fn shared(locks: &[&str], look: &str) -> Result<()> {
     let server = start_hot(2, &[])?;
     let wavered = AtomicU64::new(0);
@@ -120,7 +120,7 @@ fn share_then_update() -> Result<()> {
     let server = start_hot(2, &[("deadlock_timeout", "5ms")])?;
     Mix::new(&server)
         .in_blocks()
-        // Who has followed the victim of the deadlock tries again.
+        // A session that has followed the victim of the deadlock tries again.
         .allow(&["40P01", "40001"])
         .run(|worker| lock_then_write(worker, "SELECT val FROM hot WHERE id = 1 FOR SHARE"))?;
     physical_health(&server, "hot", "id")

@@ -96,7 +96,7 @@ impl<'a> Mix<'a> {
         self.run_beside(shape, |_| Ok(()))
     }
 
-    /// The same with `disturb` beside each load.
+    /// As `run`, with `disturb` beside each load.
     fn run_beside(
         &self,
         shape: impl Fn(&mut Worker) -> Result<i64, Error> + Sync,

@@ -67,7 +67,7 @@ fn upserts_that_race_to_insert() -> Result<()> {
     physical_health(&server, "hot", "id")
 }
 
-/// Who finds the row there updates it; who inserts it counts as well.
+/// A transaction that finds the row there updates it; one that inserts it counts as well.
 #[test]
 fn insert_or_do_nothing() -> Result<()> {
     let server = start_hot(1, &[])?;

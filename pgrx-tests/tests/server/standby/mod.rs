@@ -21,7 +21,7 @@ const CLIENTS: usize = READERS + 32;
 
 /// A single-statement transaction: many of them share a version and a commit.
 const AUTO: &str = "UPDATE account SET balance = balance + 1, autos = autos + 1 WHERE id = 1";
-/// The same on the row that is updated while no standby can be reached.
+/// The update of the row that is updated while no standby can be reached.
 const MARK: &str = "UPDATE account SET balance = balance + 1, autos = autos + 1 WHERE id = 2";
 
 const SCHEMA: &str = "
