@@ -310,8 +310,9 @@ pub fn transaction_ended(has_committed: bool) {
 }
 
 /// A node has told of its hot rows, with a line for each. A line has table, key, the number of
-/// transactions that wait or are at work, and microseconds from one turn to the next. Its end says
-/// whether transactions follow each other on the row. Lines that say something else are skipped.
+/// transactions that wait or are at work, and the mean microseconds from one transaction to the
+/// next. Its end says whether transactions follow each other on the row. Lines that say something
+/// else are skipped.
 pub fn note_report(server: Oid, report: &str) {
     let now = process::now();
     for line in report.lines() {

@@ -199,7 +199,7 @@ pub unsafe fn hand_out(call: &Lock, found: pg_sys::HeapTupleData, page: Page) {
     }
 }
 
-/// Heap's own row lock. Predecessors go first, and if it is going to wait for another, circles
+/// Heap's own row lock. Predecessors go first, and if it is going to wait for another, cycles
 /// through hot rows are refused.
 ///
 /// # Safety

@@ -1,5 +1,5 @@
 //! Waiting for a row lock in heap's way: the wait is declared in the waits-for graph first, and a
-//! circle is refused.
+//! cycle is refused.
 
 use super::deadlock;
 use super::detect;

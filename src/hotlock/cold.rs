@@ -64,7 +64,7 @@ fn heavyweight(mode: LockTupleMode::Type) -> pg_sys::LOCKMODE {
 /// one.
 ///
 /// # Errors
-/// 40P01 if the wait closes a circle of transactions that have to do with hot rows, or have locked
+/// 40P01 if the wait closes a cycle of transactions that have to do with hot rows, or have locked
 /// others.
 ///
 /// # Safety

@@ -12,7 +12,7 @@ fn is_fresh() -> bool {
 }
 
 /// Declares a wait of this transaction, or that it commits after another one. True when that closes
-/// a circle: of two that close one, the second sees the first one's declaration. Whoever gets a
+/// a cycle: of two that close one, the second sees the first one's declaration. Whoever gets a
 /// ticket later finds what was declared when it waits itself. Only transactions that have to do
 /// with hot rows are known; for others the deadlock detector is there.
 pub fn closes(declare: impl FnOnce()) -> bool {
@@ -31,7 +31,7 @@ pub fn has_only_tickets() -> bool {
         && SESSION.all().all(|(_, m)| m.has_ticket() && !m.depends())
 }
 
-/// Declares a wait of such a transaction. True when that closes a circle, which is none of its
+/// Declares a wait of such a transaction. True when that closes a cycle, which is none of its
 /// making: it has to give way to those who wait for its ticket.
 pub fn closes_with_ticket(declare: impl FnOnce()) -> bool {
     SESSION.published.set(true);

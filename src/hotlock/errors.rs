@@ -89,7 +89,7 @@ pub const OWN_ROW: Report = Report {
     hint: Some(c"The transaction might succeed if retried."),
 };
 
-/// Following would close a circle of commit order (rule "opposite orders").
+/// Following would close a cycle of commit order (rule "opposite orders").
 pub const CYCLE: Report = Report {
     code: *b"40P01",
     message: c"deadlock detected",

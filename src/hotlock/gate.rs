@@ -18,7 +18,7 @@ use pgrx::pg_sys::{self, Oid};
 /// The longest wait for a gate, in microseconds.
 const LONGEST_WAIT: u64 = 1_000_000;
 
-/// A wait for the row of that slot would have closed a circle: it gets a gate together with the
+/// A wait for the row of that slot would have closed a cycle: it gets a gate together with the
 /// rows that the transaction has. False if there is no other row, or no room for a gate.
 pub fn note_circle(slot: Slot) -> bool {
     let rows = memory().directory.rows;

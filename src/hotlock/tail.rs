@@ -100,7 +100,7 @@ fn await_end(n: usize, tail: &Tail, lock_manager: impl FnOnce(&Wait)) {
     }
 }
 
-/// Whether a wait for the tail's transaction with nothing but tickets would close a circle. One
+/// Whether a wait for the tail's transaction with nothing but tickets would close a cycle. One
 /// that waits for a ticket of ours is in it, and finds it when it has come to the row.
 fn must_give_way(n: usize, tail: &Tail) -> bool {
     let own = &memory().backends[process::me() as usize];

@@ -13,11 +13,11 @@ use crate::shared::wait;
 use hotrow::{Acquired, Identity, Member, Membership, Outcome, Slot, Trouble, backend_of};
 use pgrx::pg_sys::{self, Oid};
 
-/// How long a competitor stays awake, in microseconds: several turns of a single-statement
-/// transaction.
+/// How long a competitor stays awake, in microseconds: several single-statement transactions have
+/// the ticket meanwhile.
 const COMPETE_US: u64 = 500;
 
-/// For how long a waiter looks again whether it closes a circle with such a holder, before it is
+/// For how long a waiter looks again whether it closes a cycle with such a holder, before it is
 /// refused, in microseconds.
 const LOOK_AGAIN_US: u64 = 10_000;
 
@@ -39,7 +39,7 @@ pub fn acquire(slot: Slot, identity: &Identity) -> Option<usize> {
     }
 }
 
-/// Takes the ticket as `acquire` does, and returns the turn.
+/// Takes the ticket as `acquire` does, and returns how the request ended.
 pub fn acquire_turn(slot: Slot, identity: &Identity) -> Option<Turn> {
     request(slot, identity, Manner::Wait)
 }
@@ -313,7 +313,7 @@ pub fn give_way(n: usize) {
     SESSION.step(n, |_| held);
 }
 
-/// Refuses to close a circle: 40P01, and the rows learn, if they are hot ones.
+/// Refuses to close a cycle: 40P01, and the rows learn, if they are hot ones.
 pub fn refuse_cycle(slot: Option<Slot>) -> ! {
     memory().totals.cycles.add(1);
     if let Some(slot) = slot

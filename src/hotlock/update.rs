@@ -168,7 +168,7 @@ unsafe fn without_ticket(call: Update, identity: &Identity) -> TM_Result::Type {
     result
 }
 
-/// Heap's own update. If it is going to wait for a row lock, circles through hot rows are refused
+/// Heap's own update. If it is going to wait for a row lock, cycles through hot rows are refused
 /// first.
 unsafe fn ordinary(call: Update) -> TM_Result::Type {
     // SAFETY: as in `tuple_update`.

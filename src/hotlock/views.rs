@@ -56,9 +56,10 @@ fn hot_rows() -> TableIterator<
 }
 
 /// `txn.geo_report()`, by which a coordinator of transactions over several servers forecasts: a
-/// line for each hot row that more than one transaction waits for or is at work on. Table, key, how
-/// many these are, the microseconds from one turn to the next, and whether transactions follow each
-/// other on it, separated by tabs. Those with the longest queues, if there are many.
+/// line for each hot row that more than one transaction waits for or is at work on. The fields are
+/// separated by tabs: table; key; the number of these transactions; the microseconds from one
+/// release of the ticket to the next; whether transactions follow each other on the row. Those with
+/// the longest queues, if there are many.
 #[pg_extern(sql = false)]
 fn geo_report() -> String {
     /// Rows of a report, at most.

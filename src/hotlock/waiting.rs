@@ -254,7 +254,7 @@ impl Wait {
         is_over
     }
 
-    /// The next time on the latch is a short one: a circle is only seen while all of its waiters
+    /// The next time on the latch is a short one: a cycle is only seen while all of its waiters
     /// are in the lock manager.
     fn hear_for_a_moment(&self) {
         // SAFETY: a plain read of a setting.
@@ -368,7 +368,7 @@ pub fn waits_for(backend: BackendId, reason: Reason) -> bool {
 
 /// Runs a call that may wait for a row lock, as the holder of a hot row's ticket. A backend that
 /// holds only a ticket cannot have caused a deadlock, so its deadlock check runs four times later
-/// than that of others: as the victim it would leave the circle to the next holder of the ticket.
+/// than that of others: as the victim it would leave the cycle to the next holder of the ticket.
 pub fn with_ticket<R>(body: impl FnOnce() -> R) -> R {
     const LATER: i32 = 4;
     let has_only_ticket = SESSION.all().nth(1).is_none()

@@ -1,10 +1,10 @@
 //! The gate of rows that transactions take in opposite orders.
 //!
-//! Where transactions update two of a few rows in any order, they close circles, and each circle
-//! costs a transaction. Rows that have been met in a circle get a gate in common. It is a ticket
+//! Where transactions update two of a few rows in any order, they close cycles, and each cycle
+//! costs a transaction. Rows that have been met in a cycle get a gate in common. It is a ticket
 //! like a row's own, of a slot that stands for no row. A transaction that has nothing yet takes it
 //! before its first row of the gate, and gives it back when it has its second one. So transactions
-//! get both of their rows in one order, and no circle closes. The gate goes away when nobody has
+//! get both of their rows in one order, and no cycle closes. The gate goes away when nobody has
 //! needed it for a while.
 
 use crate::{Identity, Row, Slot};
@@ -44,7 +44,7 @@ impl Row {
         now < self.needed_until.get()
     }
 
-    /// lock-free, of a gate: a circle has been closed.
+    /// lock-free, of a gate: a cycle has been closed.
     pub fn need(&self, now: u64) {
         self.needed_until.publish(now + LASTS);
     }

@@ -74,7 +74,7 @@ pub struct Row {
     /// same transaction (expect.rs).
     pub(crate) expected: Word32,
 
-    // Circles (gate.rs).
+    // Cycles (gate.rs).
     /// lock-free: the number of its gate, 0 for none.
     pub(crate) gate: Word64,
     /// lock-free, of a gate: until when it is needed, and in which direction the last transaction
@@ -108,7 +108,7 @@ pub struct Counters {
     pub cascades: Word64,
     pub handovers: Word64,
     pub handover_us: Word64,
-    /// Mean time from one turn of a row that is waited for to the next; 0: not known.
+    /// Mean time from one release of the ticket to the next, while transactions wait; 0: not known.
     pub turn_us: Word64,
     /// By the numbers of `Obstacle`.
     pub(crate) obstacles: [Word64; Obstacle::ALL.len()],

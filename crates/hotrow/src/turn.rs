@@ -1,13 +1,13 @@
-//! How fast the turns of a row follow each other while transactions wait for it.
+//! How fast the ticket of a row goes from holder to holder while transactions wait for it.
 
 use crate::row::Row;
 
-/// Turns that are further apart, in microseconds, do not follow each other.
+/// Releases of the ticket that are further apart, in microseconds, do not follow each other.
 const LONGEST_TURN: u64 = 1_000_000;
 
 impl Row {
-    /// A turn ends at `now`, and others wait for theirs: how long it is since the last one ended
-    /// so. Costs nothing where nobody waits.
+    /// The ticket is released at `now`, and others wait for it: notes how long it is since its last
+    /// release. Costs nothing where nobody waits.
     pub(crate) fn note_turn(&self, now: u64) {
         let since = now.saturating_sub(self.released_at.get());
         if since <= LONGEST_TURN {

@@ -1,4 +1,4 @@
-//! Circles: who committed before whom, and for validated transactions the serial order.
+//! Cycles: who committed before whom, and for validated transactions the serial order.
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::account::{Account, Fate, bits};
@@ -116,7 +116,7 @@ fn learned(account: &Account, edges: &mut Edges) {
     }
 }
 
-/// A circle, if there is one.
+/// A cycle, if there is one.
 fn circle(edges: &Edges) -> Option<Vec<usize>> {
     fn visit(
         edges: &Edges,

@@ -5,7 +5,7 @@ use txn_server_tests::{Done, Load, Worker, int, physical_health, start_hot};
 
 const BUMP: &str = "UPDATE hot SET val = val + 1 WHERE id = $1";
 const GROUP: &str = "SET txn.group_lock = on; SET txn.hot_threshold = 1";
-/// 40001: one that was followed has rolled back. 40P01: a wait would have closed a circle.
+/// 40001: one that was followed has rolled back. 40P01: a wait would have closed a cycle.
 const RETRY: [&str; 2] = ["40001", "40P01"];
 
 /// Runs `transaction` in 64 sessions and compares. The totals `moved` of txn.stats have to have

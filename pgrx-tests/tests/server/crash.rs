@@ -4,7 +4,7 @@ use pgserver::signal;
 use txn_server_tests::{Load, int, physical_health, start, start_hot};
 
 /// Codes of a server that goes down or comes up, and of a connection that just breaks. 40001: one
-/// that was followed has gone with its session. 40P01: a wait would have closed a circle.
+/// that was followed has gone with its session. 40P01: a wait would have closed a cycle.
 const GONE: [&str; 6] = ["lost", "57P01", "57P02", "57P03", "40001", "40P01"];
 
 #[test]

@@ -1,8 +1,8 @@
-//! Circles through a hot row and something that is none: T2 follows T1 and holds what T1 wants, and
+//! Cycles through a hot row and something that is none: T2 follows T1 and holds what T1 wants, and
 //! waits in COMMIT for T1. The deadlock detector sees both waits. Whom it picks is a matter of
 //! milliseconds; that somebody is told and that what commits is right is not.
 //!
-//! And circles through rows that are not hot yet: they are refused at once, too.
+//! And cycles through rows that are not hot yet: they are refused at once, too.
 use anyhow::{Context, Result, ensure};
 use pgserver::Server;
 use txn_server_tests::{
@@ -134,7 +134,7 @@ fn among_rows_that_are_not_hot() -> Result<()> {
     physical_health(&server, "hot", "id")
 }
 
-/// Whether C was the next owner, and A was told of the circle that it closes with it.
+/// Whether C was the next owner, and A was told of the cycle that it closes with it.
 fn next_owner(server: &Server, first: &str, second: &str) -> Result<bool> {
     let mut control = server.connect()?;
     let sum = "SELECT sum(val)::int8 FROM hot";

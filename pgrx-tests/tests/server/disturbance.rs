@@ -6,7 +6,7 @@ use txn_server_tests::{
     Load, Running, Watchdog, expect_followed, grouped, int, physical_health, sqlstate, start_hot,
 };
 
-/// 40001: one that was followed has rolled back. 40P01: a wait would have closed a circle.
+/// 40001: one that was followed has rolled back. 40P01: a wait would have closed a cycle.
 const RETRY: [&str; 2] = ["40001", "40P01"];
 const BUMP: &str = "UPDATE hot SET val = val + 1 WHERE id = 1";
 

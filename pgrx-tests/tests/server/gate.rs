@@ -1,4 +1,4 @@
-//! Rows that have been met in a circle have a gate: who takes one of them waits until the
+//! Rows that have been met in a cycle have a gate: who takes one of them waits until the
 //! transaction before has both.
 use anyhow::{Context, Result, bail, ensure};
 use pgserver::Server;
@@ -30,7 +30,7 @@ impl Scene {
         Ok(client)
     }
 
-    /// Two transactions close a circle, and roll back.
+    /// Two transactions close a cycle, and roll back.
     fn circle(&self) -> Result<()> {
         let (mut a, mut b) = (self.begin()?, self.begin()?);
         a.batch_execute(ONE)?;
@@ -194,7 +194,7 @@ fn it_is_no_row() -> Result<()> {
     scene.finish(dog, [a, b], [0, 0])
 }
 
-/// Circles are refused at once: nobody waits until the deadlock detector looks, which it does after
+/// Cycles are refused at once: nobody waits until the deadlock detector looks, which it does after
 /// ten minutes here. Groups are small, so that some wait for a row's transactions with its ticket
 /// in hand, while one of those waits for the ticket.
 #[test]

@@ -4,7 +4,7 @@ use anyhow::{Result, ensure};
 use pgserver::Server;
 use txn_server_tests::{Done, Load, Worker, int, physical_health, start_hot};
 
-/// 40001: one that was followed has rolled back. 40P01: a wait would have closed a circle.
+/// 40001: one that was followed has rolled back. 40P01: a wait would have closed a cycle.
 const RETRY: [&str; 2] = ["40001", "40P01"];
 
 fn bump(worker: &mut Worker, sql: &str) -> Result<Done, postgres::Error> {

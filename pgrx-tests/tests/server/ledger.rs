@@ -3,7 +3,7 @@ use anyhow::{Result, ensure};
 use pgserver::Server;
 use txn_server_tests::{Load, Tally, int, physical_health, start};
 
-/// 40001: one that was followed has rolled back. 40P01: a wait would have closed a circle.
+/// 40001: one that was followed has rolled back. 40P01: a wait would have closed a cycle.
 const RETRY: [&str; 2] = ["40001", "40P01"];
 const UPDATE: &str = "UPDATE account SET balance = balance + $2 WHERE id = $1";
 const INSERT: &str = "INSERT INTO ledger (account, amount) VALUES ($1, $2)";

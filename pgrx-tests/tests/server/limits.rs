@@ -55,7 +55,7 @@ fn many_groups_side_by_side() -> Result<()> {
                 false => worker.commit(1),
             }
         })?;
-    // 40001: one that was followed has rolled back. 40P01: a wait would have closed a circle.
+    // 40001: one that was followed has rolled back. 40P01: a wait would have closed a cycle.
     tally.only(&["40001", "40P01"])?;
     tally.explains(int(&mut server.connect()?, "SELECT sum(val) FROM hot")?)?;
     physical_health(&server, "hot", "id")

@@ -222,7 +222,7 @@ fn a_cursor_outlives_the_savepoint_of_its_lock() -> Result<()> {
     Ok(())
 }
 
-/// One that is doomed has the row in hand. It will not commit: to wait for it closes no circle.
+/// One that is doomed has the row in hand. It will not commit: to wait for it closes no cycle.
 #[test]
 fn the_doomed_may_be_awaited() -> Result<()> {
     let (server, mut control) = start()?;
@@ -279,7 +279,7 @@ fn a_lock_goes_with_its_savepoint() -> Result<()> {
     dog.finish(physical_health(&server, "hot", "id"))
 }
 
-/// One that is doomed has locked another row. To wait for it closes no circle.
+/// One that is doomed has locked another row. To wait for it closes no cycle.
 #[test]
 fn the_doomed_may_hold_other_rows() -> Result<()> {
     let (server, mut control) = start()?;
@@ -377,7 +377,7 @@ fn prepared() -> Result<()> {
     Ok(())
 }
 
-/// Waits that would close a circle are refused at once, also where the rows were updated in
+/// Waits that would close a cycle are refused at once, also where the rows were updated in
 /// savepoints.
 #[test]
 fn circles() -> Result<()> {

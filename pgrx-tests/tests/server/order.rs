@@ -50,7 +50,7 @@ fn prefix(rollbacks: u32, follower_reads: &'static str) -> Result<()> {
         }
         worker.commit(1)
     })?;
-    // 40001: one that was followed has rolled back. 40P01: a wait would have closed a circle.
+    // 40001: one that was followed has rolled back. 40P01: a wait would have closed a cycle.
     tally.only(&["40001", "40P01"])?;
     let wrong = wrong.into_inner()?;
     ensure!(

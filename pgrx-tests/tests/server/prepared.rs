@@ -35,7 +35,7 @@ fn two_phases_next_to_one() -> Result<()> {
         }
         in_two_phases(worker, "p")
     })?;
-    // 40001: one that was followed has rolled back. 40P01: a wait would have closed a circle.
+    // 40001: one that was followed has rolled back. 40P01: a wait would have closed a cycle.
     tally.only(&["40001", "40P01"])?;
     tally.explains(int(&mut server.connect()?, "SELECT val FROM hot")?)?;
     physical_health(&server, "hot", "id")

@@ -110,7 +110,7 @@ fn apply(server: &Server, copy: &mut postgres::Client) -> Result<()> {
         }
         worker.commit(1)
     })?;
-    // 40001: one that was followed has rolled back. 40P01: a wait would have closed a circle.
+    // 40001: one that was followed has rolled back. 40P01: a wait would have closed a cycle.
     tally.only(&["40001", "40P01"])?;
     let mut client = server.connect()?;
     ensure!(

@@ -42,7 +42,7 @@ fn sell(follower_reads: &'static str) -> Result<()> {
         }
         Ok(done)
     })?;
-    // 40001: one that was followed has rolled back. 40P01: a wait would have closed a circle.
+    // 40001: one that was followed has rolled back. 40P01: a wait would have closed a cycle.
     tally.only(&["40001", "40P01"])?;
     let mut client = server.connect()?;
     let stock = int(&mut client, "SELECT stock FROM item")?;

@@ -1,4 +1,4 @@
-//! Which files import which: none in a circle, none of a higher floor.
+//! Which files import which: none in a cycle, none of a higher floor.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};

@@ -1,4 +1,4 @@
-//! Circles in the graph of dependencies, by their class.
+//! Cycles in the graph of dependencies, by their class.
 use std::collections::VecDeque;
 
 use petgraph::Direction;
@@ -10,19 +10,19 @@ use crate::check::graph::{Edge, Kind, Why};
 use crate::check::store::Store;
 use crate::check::verdict::{Class, Level};
 
-/// Arcs that the search for short circles may follow in one graph.
+/// Arcs that the search for short cycles may follow in one graph.
 const ARCS: usize = 20_000_000;
 
-/// Nodes of one component from which a circle is sought.
+/// Nodes of one component from which a cycle is sought.
 const STARTS: usize = 200;
 
-/// A circle: its edges in order, by their indexes.
+/// A cycle: its edges in order, by their indexes.
 pub struct Cycle {
     pub class: Class,
     pub edges: Vec<u32>,
 }
 
-/// A short circle of the worst class that `level` does not allow.
+/// A short cycle of the worst class that `level` does not allow.
 pub fn worst(nodes: usize, edges: &[Edge], store: &Store, level: Level) -> Option<Cycle> {
     let classify = |circle: &[u32]| classify(circle, edges, store, level);
     let whole = match level {
@@ -45,7 +45,7 @@ pub fn worst(nodes: usize, edges: &[Edge], store: &Store, level: Level) -> Optio
     found.or_else(|| whole.shortest(&components, classify))
 }
 
-/// A part of the graph in which every circle is one that is looked for.
+/// A part of the graph in which every cycle is one that is looked for.
 struct Arcs {
     graph: DiGraph<(), u32>,
 }
@@ -84,7 +84,7 @@ impl Arcs {
         Arcs { graph }
     }
 
-    /// The strongly connected components in which there are circles, small ones first.
+    /// The strongly connected components in which there are cycles, small ones first.
     fn circular(&self) -> Vec<Vec<NodeIndex>> {
         let mut components = kosaraju_scc(&self.graph);
         components.retain(|component| component.len() > 1);
@@ -92,7 +92,7 @@ impl Arcs {
         components
     }
 
-    /// The circle of the lowest class, and the shortest of them, among those that a bounded
+    /// The cycle of the lowest class, and the shortest of them, among those that a bounded
     /// search finds; there is one if there is a component.
     fn shortest(
         &self,
@@ -134,7 +134,7 @@ impl Arcs {
         best
     }
 
-    /// A shortest circle through `start`, by breadth first search in its component.
+    /// A shortest cycle through `start`, by breadth first search in its component.
     fn circle(
         &self,
         start: NodeIndex,
@@ -206,7 +206,7 @@ fn classify(circle: &[u32], edges: &[Edge], store: &Store, level: Level) -> Clas
     }
 }
 
-/// A circle of two in which both replaced a version of the same object that one of them read.
+/// A cycle of two in which both replaced a version of the same object that one of them read.
 fn lost_update(circle: &[&Edge], store: &Store) -> bool {
     let object = |edge: &Edge| match edge.why {
         Why::Version(id) | Why::Element(id) => Some(store.version(id).object),

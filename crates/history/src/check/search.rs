@@ -122,7 +122,7 @@ fn order(graph: &Graph, slots: &Slots, suggested: &[Edge], pins: &[Pin]) -> Opti
     Some(all)
 }
 
-/// The pairs in the circle that the order decided.
+/// The pairs in the cycle that the order decided.
 fn decided(cycle: &Cycle, edges: &[Edge]) -> Vec<Pin> {
     let mut pins: Vec<Pin> = Vec::new();
     for id in &cycle.edges {

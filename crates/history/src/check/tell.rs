@@ -1,4 +1,4 @@
-//! Circles in words.
+//! Cycles in words.
 use crate::check::cycles::Cycle;
 use crate::check::gaps::Slots;
 use crate::check::graph::{Edge, Graph, Kind, Node, Why};
@@ -6,7 +6,7 @@ use crate::check::store::{Store, Version};
 use crate::check::verdict::Anomaly;
 use crate::model::{History, Object, Op, Value};
 
-/// A circle, told edge by edge.
+/// A cycle, told edge by edge.
 pub fn cycle(
     history: &History,
     store: &Store,

@@ -9,9 +9,9 @@ pub enum Level {
     /// No G0 and no G1; a statement that reads sees a snapshot: if it sees a transaction it sees
     /// all of it, and all that it was built on.
     ReadCommitted,
-    /// Snapshot isolation: every circle of dependencies has two anti-dependencies in a row.
+    /// Snapshot isolation: every cycle of dependencies has two anti-dependencies in a row.
     RepeatableRead,
-    /// No circle of dependencies: there is a serial order in which everybody sees what they saw.
+    /// No cycle of dependencies: there is a serial order in which everybody sees what they saw.
     Serializable,
 }
 
@@ -77,22 +77,22 @@ pub enum Class {
     G1a,
     /// A transaction saw or replaced what its writer itself replaced.
     G1b,
-    /// A circle of writes over each other.
+    /// A cycle of writes over each other.
     G0,
-    /// A circle of writes and reads of what was written.
+    /// A cycle of writes and reads of what was written.
     G1c,
     /// A statement at READ COMMITTED missed something that what it saw depends on.
     FracturedStatement,
-    /// Two transactions read the same version and both replaced it: a circle of one
+    /// Two transactions read the same version and both replaced it: a cycle of one
     /// anti-dependency and one write.
     LostUpdate,
-    /// A circle with one anti-dependency: read skew, a read that is not repeatable.
+    /// A cycle with one anti-dependency: read skew, a read that is not repeatable.
     GSingle,
-    /// A circle with several anti-dependencies, no two of them in a row: a long fork.
+    /// A cycle with several anti-dependencies, no two of them in a row: a long fork.
     GNonadjacent,
-    /// A circle with two anti-dependencies in a row, none of them by a predicate: write skew.
+    /// A cycle with two anti-dependencies in a row, none of them by a predicate: write skew.
     G2Item,
-    /// A circle with two anti-dependencies in a row, some of them by a predicate: phantoms.
+    /// A cycle with two anti-dependencies in a row, some of them by a predicate: phantoms.
     G2,
 }
 
@@ -122,9 +122,9 @@ impl fmt::Display for Class {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Anomaly {
     pub class: Class,
-    /// Indexes of the transactions in the history; of a circle in its order.
+    /// Indexes of the transactions in the history; of a cycle in its order.
     pub transactions: Vec<usize>,
-    /// The anomaly in words, a line for each step of a circle.
+    /// The anomaly in words, a line for each step of a cycle.
     pub text: String,
 }
 
@@ -138,7 +138,7 @@ impl fmt::Display for Anomaly {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Verdict {
     /// What breaks the promise; empty if it is kept. All that is wrong with single reads (up to
-    /// a limit), or else one circle, a short one of the worst class.
+    /// a limit), or else one cycle, a short one of the worst class.
     pub anomalies: Vec<Anomaly>,
     /// Only for a broken promise: it is broken however the rows that came and went under one key
     /// followed each other, and whatever the unknown outcomes were. Otherwise not all was tried;

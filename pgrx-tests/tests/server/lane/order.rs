@@ -172,7 +172,7 @@ fn the_next_one_starts_before_the_flush() -> Result<()> {
     Ok(())
 }
 
-/// What was queued for is not a circle that nobody sees: locks that were taken before the
+/// What was queued for is not a cycle that nobody sees: locks that were taken before the
 /// declaration.
 #[test]
 fn a_circle_with_other_locks_is_detected() -> Result<()> {

@@ -147,7 +147,8 @@ fn dump(server: &Server) -> Result<String> {
     Ok(String::from_utf8(output.stdout)?)
 }
 
-/// What pg_dump reads of two tables belongs together. (An UPDATE in a WITH takes its turn.)
+/// What pg_dump reads of two tables belongs together. (An UPDATE in a WITH waits for the ticket,
+/// and does not follow.)
 #[test]
 fn dumped() -> Result<()> {
     let server = start_hot(2, &[])?;

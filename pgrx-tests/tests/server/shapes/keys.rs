@@ -125,7 +125,7 @@ fn common_table_expressions() -> Result<()> {
         .batch_execute("CREATE TABLE journal (id int NOT NULL, val bigint NOT NULL)")?;
     let bump = "WITH new AS (UPDATE hot SET val = val + 1 WHERE id = 1 RETURNING id, val) \
                 INSERT INTO journal SELECT id, val FROM new";
-    // An UPDATE in a WITH takes its turn.
+    // An UPDATE in a WITH waits for the ticket, and does not follow.
     Mix::new(&server)
         .plain(bump)
         .in_turn()
@@ -170,7 +170,7 @@ fn several_hot_rows_in_one_statement() -> Result<()> {
     physical_health(&server, "hot", "id")
 }
 
-/// In one order. A follower may overtake on the way to the next row, so there are circles all the
+/// In one order. A follower may overtake on the way to the next row, so there are cycles all the
 /// same.
 fn hot_rows_in_order(counts: &[i32]) -> Result<()> {
     let server = start_hot(12, &[("deadlock_timeout", "10ms")])?;

@@ -22,7 +22,7 @@ use txn_server_tests::{Done, Load, Running, Worker, int};
 
 const GROUP: &str = "SET txn.group_lock = on; SET txn.hot_threshold = 1";
 /// Where transactions roll back: 40001 for who has followed one, 40P01 for a wait that would have
-/// closed a circle.
+/// closed a cycle.
 const RETRY: [&str; 2] = ["40001", "40P01"];
 const BUMP: &str = "UPDATE hot SET val = val + 1 WHERE id = 1";
 
@@ -83,7 +83,7 @@ impl<'a> Mix<'a> {
         }
     }
 
-    /// The table is one whose rows are updated in turn: nobody has to follow.
+    /// The table is one whose rows are updated one after the other: no transaction has to follow.
     fn in_turn(self) -> Self {
         Mix {
             follows: false,

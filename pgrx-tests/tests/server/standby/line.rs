@@ -41,7 +41,7 @@ fn everything_goes_on_when_the_standby_is_back() -> Result<()> {
             Ok(())
         },
     )?;
-    // 40001: one that was followed has rolled back. 40P01: a wait would have closed a circle.
+    // 40001: one that was followed has rolled back. 40P01: a wait would have closed a cycle.
     tally.only(&["40001", "40P01"])?;
     ensure!(tally.in_doubt == 0, "a connection broke: {tally:?}");
     let mut client = cluster.primary.connect()?;

@@ -7,7 +7,7 @@ use super::told::{Look, Told, marks};
 use super::{AUTO, Cluster, wait_until_early};
 
 /// Codes of a server that goes down, and of a connection that just breaks. 40001: one that was
-/// followed has gone with its session. 40P01: a wait would have closed a circle.
+/// followed has gone with its session. 40P01: a wait would have closed a cycle.
 const GONE: [&str; 6] = ["lost", "57P01", "57P02", "57P03", "40001", "40P01"];
 /// Transactions of the load before anything happens to it.
 const SOME: usize = 1000;

@@ -79,7 +79,7 @@ fn the_standby_is_the_primarys_double() -> Result<()> {
             read_only(standby)
         },
     )?;
-    // 40001: one that was followed has rolled back. 40P01: a wait would have closed a circle.
+    // 40001: one that was followed has rolled back. 40P01: a wait would have closed a cycle.
     tally.only(&["40001", "40P01"])?;
     told.compare(&mut cluster.primary.connect()?, &tally)?;
     same_rows(&cluster.primary, &cluster.standbys[0])?;

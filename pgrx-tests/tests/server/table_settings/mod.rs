@@ -10,7 +10,7 @@ mod change;
 mod dump;
 
 const BUMP: &str = "UPDATE hot SET val = val + 1 WHERE id = 1";
-/// 40001: one that was followed has rolled back. 40P01: a wait would have closed a circle.
+/// 40001: one that was followed has rolled back. 40P01: a wait would have closed a cycle.
 const RETRY: [&str; 2] = ["40001", "40P01"];
 const CLIENTS: usize = 32;
 
@@ -234,7 +234,7 @@ fn errors_on_uncommitted_data_wait_for_its_writer() -> Result<()> {
     })
 }
 
-/// A circle through a hot row and a row of a table without settings is refused at once, as with the
+/// A cycle through a hot row and a row of a table without settings is refused at once, as with the
 /// session's settings on.
 #[test]
 fn circles_through_other_tables_are_refused() -> Result<()> {

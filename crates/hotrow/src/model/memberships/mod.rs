@@ -30,7 +30,7 @@ pub enum Fault {
     WakeLost,
     /// What has only been looked at is no dependency.
     ReaderForgotten,
-    /// A wait that closes a circle is not refused.
+    /// A wait that closes a cycle is not refused.
     CircleClosed,
     /// The read guard is not asked.
     GuardNotAsked,

@@ -106,7 +106,7 @@ impl<'a> Session<'a> {
         );
     }
 
-    /// Declares a wait or a dependency. An ERROR if that closes a circle.
+    /// Declares a wait or a dependency. An ERROR if that closes a cycle.
     fn declare(&self, declare: impl FnOnce()) -> Done {
         let _held = self.server.graph.lock().unwrap();
         declare();
