@@ -1,6 +1,7 @@
-//! Tests of the source tree: sizes, links, imports. The limits may only get stricter.
+//! Tests of the source tree: sizes, links, imports, words. The limits may only get stricter.
 
 mod imports;
+mod words;
 
 use std::fs;
 use std::path::{Path, PathBuf};

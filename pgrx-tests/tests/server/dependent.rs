@@ -377,8 +377,8 @@ fn errors_of_every_class_wait() -> Result<()> {
     physical_health(&server, "hot", "id")
 }
 
-/// Makes the foreign table `remote` of the table `there`, functions and a procedure that write
-/// there, and gives the call of dblink that does so, too.
+/// Makes the foreign table `remote` of the table `there`, and functions and a procedure that write
+/// there. Gives the call of dblink that does so, too.
 fn make_remote(server: &Server, control: &mut Client) -> Result<String> {
     let (host, port) = (server.host().display().to_string(), server.port());
     let user = text(control, "SELECT current_user::text")?;

@@ -53,7 +53,8 @@ fn a_contended_row_is_waited_for_in_line() -> Result<()> {
     let all: Vec<Background> = all.collect::<Result<_>>()?;
     wait_until_in_line(&mut control, 2, 6)?;
     let in_line = "SELECT count(*) = 6 AND count(DISTINCT blocked_by) = 5
-            AND bool_and(relation = 'account_0'::regclass AND key IS NULL AND since < clock_timestamp())
+            AND bool_and(relation = 'account_0'::regclass AND key IS NULL
+                AND since < clock_timestamp())
         FROM txn.waits WHERE reason = 'line'";
     wait_until(&mut control, in_line)?;
     wait_until_waiting(&cluster, 0, 2)?;
