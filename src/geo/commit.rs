@@ -8,7 +8,7 @@ use super::coordinator::{self, Identity};
 use super::decision;
 use super::defer;
 use super::exchange::{Command, Exchange, Role, Rows};
-use super::failure::{Failure, NOT_SUPPORTED, Outcome, ROLLED_BACK, guarded, raised};
+use super::failure::{Failure, NOT_SUPPORTED, Outcome, ROLLED_BACK, guarded, not_applied, raised};
 use super::gate;
 use super::node::{ID, Node, Use};
 use super::nodes::{self, NodeId};
@@ -344,15 +344,6 @@ pub fn after_locks() {
             not_applied().warn();
         }
     }
-}
-
-fn not_applied() -> Failure {
-    Failure::new(
-        *b"01000",
-        "the transaction is committed, but not yet at all servers",
-    )
-    .detail("Not all of them have answered.")
-    .hint("They commit it as soon as they can. See txn.geo_transactions.")
 }
 
 /// How long a COMMIT whose client does not ask for it waits for the nodes, in microseconds.

@@ -158,3 +158,13 @@ pub fn log(message: &str) {
         }
     }
 }
+
+/// The WARNING of a COMMIT that has not waited for all nodes.
+pub fn not_applied() -> Failure {
+    Failure::new(
+        *b"01000",
+        "the transaction is committed, but not yet at all servers",
+    )
+    .detail("Not all of them have answered.")
+    .hint("They commit it as soon as they can. See txn.geo_transactions.")
+}

@@ -481,18 +481,16 @@ fn place(
 ) -> Option<(Slot, bool)> {
     let (role, now) = (promotion.owner, promotion.now);
     let held = directory.held_by(role);
-    if let Some(slot) = directory.find(identity)
-        && directory.rows[slot as usize].is(identity)
-    {
+    let found = directory.find(identity);
+    if let Some(slot) = found.filter(|&slot| directory.rows[slot as usize].is(identity)) {
         directory.earn(slot, role, promotion.earned, held < share);
         return Some((slot, false));
     }
     let free = (held < share).then(|| directory.free_slot()).flatten();
     let slot = free.or_else(|| {
-        let may_go = |row: &Row| match row.owner() == role {
-            true => true,
-            false => held < share && (is_cold(row, now) || directory.held_by(row.owner()) > held),
-        };
+        let has_more = |row: &Row| directory.held_by(row.owner()) > held;
+        let may_go =
+            |row: &Row| row.owner() == role || held < share && (is_cold(row, now) || has_more(row));
         let slot = directory.dispensable(may_go)?;
         *gone = remove(directory, slot, now, |row, _| may_go(row));
         gone.is_some().then_some(slot)
