@@ -1,7 +1,8 @@
 //! The arguments of a CALL, as far as they are known before it runs.
 
+use crate::pg::builtin::{self, Known, is_builtin};
 use crate::pg::{nodes, raw};
-use pgrx::pg_sys::{self, Datum, NodeTag, Oid};
+use pgrx::pg_sys::{self, Datum, FormData_pg_proc, NodeTag, Oid};
 
 /// An argument of a CALL.
 #[derive(Clone, Copy)]
@@ -47,21 +48,42 @@ pub unsafe fn argument(
     }
 }
 
+/// PostgreSQL's own functions that `computed` may call.
+static COMPUTABLE: Known<64> = Known::new();
+
+/// Whether it is an immutable function of PostgreSQL's own, in C, that takes all its arguments from
+/// the caller: the planner puts omitted ones in, which does not come here.
+fn is_computable_function(function: Oid) -> bool {
+    let is_plain =
+        |row: &FormData_pg_proc| builtin::is_immutable_internal(row) && row.pronargdefaults == 0;
+    // SAFETY: a transaction runs, and `is_plain` raises nothing.
+    let find_out = || unsafe { builtin::ask_function(function, is_plain) == Some(true) };
+    is_builtin(function) && COMPUTABLE.get(function, find_out)
+}
+
 /// Whether the expression can be computed as it stands: it has nothing but constants, parameters
-/// that are known, array constructors, and immutable functions and operators. What else may be
-/// computed is for `folded`.
+/// that are known, array constructors, and functions and operators of PostgreSQL's own. What else
+/// may be computed is for `folded`.
 ///
 /// # Safety
 /// As for `plain`.
 unsafe fn is_computable(node: *const pg_sys::Node, params: pg_sys::ParamListInfo) -> bool {
-    // SAFETY: nodes are read as what their tags say; catalog look-ups.
+    // SAFETY: nodes are read as what their tags say.
     unsafe {
         let are = |list: *const pg_sys::List| {
             let mut all = nodes::nodes(list);
             all.all(|one| is_computable(one, params))
         };
-        let is_immutable =
-            |function| raw::func_volatile(function) as u8 == pg_sys::PROVOLATILE_IMMUTABLE;
+        // A strict function of a constant NULL is not called, and what else it is given is not
+        // computed: the planner sees to that.
+        let is_null = |one: *mut pg_sys::Node| {
+            nodes::tag(one) == NodeTag::T_Const && (*one.cast::<pg_sys::Const>()).constisnull
+        };
+        let may_call = |function, arguments: *const pg_sys::List| {
+            is_computable_function(function)
+                && are(arguments)
+                && !nodes::nodes(arguments).any(is_null)
+        };
         match nodes::tag(node) {
             NodeTag::T_Const => true,
             NodeTag::T_Param => !matches!(plain(node, params), Found::Unknown),
@@ -71,12 +93,11 @@ unsafe fn is_computable(node: *const pg_sys::Node, params: pg_sys::ParamListInfo
             NodeTag::T_ArrayExpr => are((*node.cast::<pg_sys::ArrayExpr>()).elements),
             NodeTag::T_FuncExpr => {
                 let call = &*node.cast::<pg_sys::FuncExpr>();
-                !call.funcretset && is_immutable(call.funcid) && are(call.args)
+                may_call(call.funcid, call.args)
             }
             NodeTag::T_OpExpr => {
                 let call = &*node.cast::<pg_sys::OpExpr>();
-                let is_known = call.opfuncid != Oid::INVALID;
-                is_known && !call.opretset && is_immutable(call.opfuncid) && are(call.args)
+                may_call(call.opfuncid, call.args)
             }
             _ => false,
         }
@@ -86,10 +107,10 @@ unsafe fn is_computable(node: *const pg_sys::Node, params: pg_sys::ParamListInfo
 /// The value of such an expression. To fold it would set an executor up for each function in it.
 ///
 /// # Safety
-/// `is_computable`. An error in it is the one that the CALL itself would raise.
+/// `is_computable`. An error in it is one that the CALL itself would raise.
 unsafe fn computed(node: *mut pg_sys::Node, params: pg_sys::ParamListInfo) -> Found {
-    // SAFETY: by the contract; the value stands in the current memory context, the executor's
-    // state in one of its own.
+    // SAFETY: by the contract. The value and the state stand in the current memory context, which
+    // ends with the command.
     unsafe {
         let context = raw::CreateStandaloneExprContext();
         (*context).ecxt_param_list_info = params;

@@ -108,7 +108,6 @@ unsafe extern "C-unwind" {
     pub fn getTypeOutputInfo(typ: Oid, output: *mut Oid, is_varlena: *mut bool);
     pub fn getTypeInputInfo(typ: Oid, input: *mut Oid, parameter: *mut Oid);
     pub fn get_element_type(typ: Oid) -> Oid;
-    pub fn func_volatile(function: Oid) -> c_char;
     pub fn get_opname(operator: Oid) -> *mut c_char;
     pub fn get_opcode(operator: Oid) -> Oid;
     pub fn get_typtype(typ: Oid) -> c_char;

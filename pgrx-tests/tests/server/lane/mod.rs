@@ -1,6 +1,7 @@
 //! Declared transactions: who goes when, what they find, and what those find who have declared
 //! nothing.
 
+mod arguments;
 mod beyond;
 mod choice;
 mod definitions;
