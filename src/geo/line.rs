@@ -6,7 +6,7 @@ use super::socket::wait_for_any;
 use crate::pg::local::Local;
 use crate::pg::process;
 use crate::shared::wait;
-use geo::Records;
+use geo::{RecordId, Records};
 use pgrx::pg_sys;
 use std::cell::Cell;
 use std::time::{Duration, Instant};
@@ -37,7 +37,7 @@ impl Drop for InLine {
 /// Stands in line until it has a turn at each of these records; under the same lock `enter` says
 /// that it is at work on them. An error when it has stood for as long as `lock_timeout` allows.
 /// Raises on a cancel.
-pub fn stand(wanted: &[u64], enter: impl Fn(&Records)) -> Outcome<()> {
+pub fn stand(wanted: &[&RecordId], enter: impl Fn(&Records)) -> Outcome<()> {
     let me = process::me();
     let began = Instant::now();
     let limit = lock_timeout();

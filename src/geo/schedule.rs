@@ -92,8 +92,7 @@ pub fn send_each<T>(
     if records.is_empty() {
         // Nothing is known of what it is about.
     } else if is_new && may_stand() {
-        let wanted: Vec<u64> = records.iter().map(|one| one.hash()).collect();
-        line::stand(&wanted, |all| begin(all, &records, true))?;
+        line::stand(&records, |all| begin(all, &records, true))?;
     } else {
         memory().with_records(|all| begin(all, &records, false));
     }

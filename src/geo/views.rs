@@ -5,7 +5,7 @@ use super::coordinator::{self, memory};
 use super::failure::{Failure, NOT_IN_STATE, raised};
 use super::{by_hand, nodes};
 use crate::pg::process;
-use geo::{Gid, KnownRecord, Phase};
+use geo::{Gid, KnownRecord, Phase, with_ahead};
 use pgrx::prelude::*;
 
 /// The connections of this session: server, mapping, what for, whether in a transaction.
@@ -95,13 +95,13 @@ fn geo_waits() -> TableIterator<
         name!(since, i64),
     ),
 > {
-    let now = process::now();
-    let all = memory().with_turns(|all| all.standing(coordinator::database(), now));
-    TableIterator::new(all.into_iter().filter_map(|(one, relation)| {
+    let mut all = memory().with_turns(|all| all.standing());
+    all.retain(|one| one.database == coordinator::database());
+    TableIterator::new(with_ahead(all).into_iter().filter_map(|(one, ahead)| {
         Some((
             process::pid_of(one.backend)?,
-            one.ahead.and_then(process::pid_of),
-            pg_sys::Oid::from(relation),
+            ahead.and_then(process::pid_of),
+            pg_sys::Oid::from(one.relation),
             one.since as i64,
         ))
     }))

@@ -168,8 +168,9 @@ impl Target {
             return true;
         }
         // SAFETY: the caller has locked the table.
-        key::relation_of(unsafe { root_of(self.oid) }) == self.relation
-            && unsafe { look_at(self.oid) }.is_ok()
+        let (root, is_fit) = unsafe { (root_of(self.oid), look_at(self.oid).is_ok()) };
+        key::relation_of(root) == self.relation
+            && is_fit
             && cached().is_some_and(|now| now.has_same_key(&self.table))
     }
 

@@ -7,6 +7,7 @@
 //!
 //! Read and changed under the lock of the records. Zeroed memory is empty.
 
+use crate::record_id::RecordId;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -16,8 +17,11 @@ use std::sync::atomic::Ordering::Relaxed;
 pub struct Place {
     /// Smaller ones have come before. 0: it does not stand in line.
     number: AtomicU64,
-    /// The record before which it stands.
+    /// The record before which it stands: its hash, ...
     hash: AtomicU64,
+    /// ... and as this process knows it.
+    database: AtomicU64,
+    relation: AtomicU64,
     /// When it came.
     since: AtomicU64,
 }
@@ -27,12 +31,28 @@ pub struct Place {
 pub struct InLine {
     /// The process.
     pub backend: u32,
-    /// The record before which it stands.
+    /// The hash of the record before which it stands.
     pub hash: u64,
+    /// The database.
+    pub database: u32,
+    /// The foreign table.
+    pub relation: u32,
     /// When it came.
     pub since: u64,
-    /// The one that stands before that record and came just before it; None: it is the next there.
-    pub ahead: Option<u32>,
+    /// Smaller ones have come before.
+    number: u64,
+}
+
+/// Each with the one that stands before the same record and came just before it. None: it is the
+/// next there.
+pub fn with_ahead(mut all: Vec<InLine>) -> Vec<(InLine, Option<u32>)> {
+    all.sort_unstable_by_key(|one| (one.hash, one.number));
+    let before = std::iter::once(None).chain(all.iter().copied().map(Some));
+    let ahead = |(before, one): (Option<InLine>, &InLine)| {
+        let ahead = before.filter(|before| before.hash == one.hash);
+        (*one, ahead.map(|ahead| ahead.backend))
+    };
+    before.zip(&all).map(ahead).collect()
 }
 
 /// What all places have in common.
@@ -63,9 +83,11 @@ impl<'a> Line<'a> {
     }
 
     /// The process stands before that record from now on, and before no other. It keeps its turn.
-    pub fn stand(&self, backend: u32, hash: u64, now: u64) {
+    pub fn stand(&self, backend: u32, record: &RecordId, now: u64) {
         let own = self.place(backend);
-        own.hash.store(hash, Relaxed);
+        own.hash.store(record.hash(), Relaxed);
+        own.database.store(u64::from(record.database()), Relaxed);
+        own.relation.store(u64::from(record.relation()), Relaxed);
         if own.number.load(Relaxed) == 0 {
             let number = self.head.latest.load(Relaxed) + 1;
             self.head.latest.store(number, Relaxed);
@@ -104,20 +126,20 @@ impl<'a> Line<'a> {
         places.iter().enumerate().filter_map(stands)
     }
 
-    /// All that stand in line.
-    pub fn all(&self) -> impl Iterator<Item = InLine> {
-        (0..self.places.len() as u32).filter_map(|backend| {
-            let hash = self.stands_before(backend)?;
-            let own = self.place(backend);
-            let number = own.number.load(Relaxed);
-            let earlier = self.before(hash).filter(|&(other, _)| other < number);
-            Some(InLine {
-                backend,
-                hash,
-                since: own.since.load(Relaxed),
-                ahead: earlier.max().map(|(_, backend)| backend),
+    /// All that stand in line, in no order.
+    pub fn all(&self) -> Vec<InLine> {
+        let stands = |(backend, place): (usize, &Place)| {
+            let number = place.number.load(Relaxed);
+            (number != 0).then(|| InLine {
+                backend: backend as u32,
+                hash: place.hash.load(Relaxed),
+                database: place.database.load(Relaxed) as u32,
+                relation: place.relation.load(Relaxed) as u32,
+                since: place.since.load(Relaxed),
+                number,
             })
-        })
+        };
+        self.places.iter().enumerate().filter_map(stands).collect()
     }
 
     /// The process that has come first of those that stand before the record.
@@ -149,6 +171,10 @@ pub(crate) fn places(count: usize) -> Vec<Place> {
 mod tests {
     use super::*;
 
+    fn record(hash: u64) -> RecordId {
+        RecordId::of_hash(hash, hash as u32 * 10)
+    }
+
     #[test]
     fn who_comes_first_is_first() {
         let (head, places) = (Head::default(), places(10));
@@ -156,13 +182,13 @@ mod tests {
         assert_eq!(line.first(9), None);
         for backend in [3, 0, 7] {
             assert!(line.is_behind(backend, 9) == (backend != 3));
-            line.stand(backend, 9, 1);
+            line.stand(backend, &record(9), 1);
         }
         assert_eq!((line.first(9), line.length(9)), (Some(3), 3));
         assert!(!line.is_behind(3, 9) && line.is_behind(0, 9));
         assert_eq!(line.leave(3), Some(9));
         assert_eq!((line.first(9), line.length(9)), (Some(0), 2));
-        line.stand(3, 9, 1);
+        line.stand(3, &record(9), 1);
         assert!(line.is_behind(3, 9), "it comes again");
     }
 
@@ -170,9 +196,9 @@ mod tests {
     fn a_process_stands_before_one_record_and_keeps_its_turn() {
         let (head, places) = (Head::default(), places(10));
         let line = Line::new(&head, &places);
-        line.stand(3, 9, 1);
-        line.stand(5, 8, 1);
-        line.stand(3, 8, 1);
+        line.stand(3, &record(9), 1);
+        line.stand(5, &record(8), 1);
+        line.stand(3, &record(8), 1);
         assert_eq!((line.length(9), line.length(8)), (0, 2));
         assert_eq!((line.first(8), line.stands_before(3)), (Some(3), Some(8)));
         assert_eq!((line.leave(3), line.leave(3)), (Some(8), None));
@@ -184,18 +210,16 @@ mod tests {
         let (head, places) = (Head::default(), places(10));
         let line = Line::new(&head, &places);
         for (now, (backend, hash)) in [(7, 9), (3, 9), (4, 8), (5, 9)].into_iter().enumerate() {
-            line.stand(backend, hash, now as u64);
+            line.stand(backend, &record(hash), now as u64);
         }
-        line.stand(3, 8, 10);
-        let all: Vec<_> = line
-            .all()
-            .map(|one| (one.backend, one.hash, one.since, one.ahead))
-            .collect();
+        line.stand(3, &record(8), 10);
+        let told = |(one, ahead): (InLine, _)| (one.backend, one.relation, one.since, ahead);
+        let all: Vec<_> = with_ahead(line.all()).into_iter().map(told).collect();
         let expected = [
-            (3, 8, 1, None),
-            (4, 8, 2, Some(3)),
-            (5, 9, 3, Some(7)),
-            (7, 9, 0, None),
+            (3, 80, 1, None),
+            (4, 80, 2, Some(3)),
+            (7, 90, 0, None),
+            (5, 90, 3, Some(7)),
         ];
         assert_eq!(all, expected);
     }

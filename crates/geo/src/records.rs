@@ -7,6 +7,7 @@
 
 use crate::admission::Contention;
 use crate::line::Head;
+use crate::record_id::RecordId;
 use crate::window::Window;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
@@ -20,42 +21,6 @@ const PERIOD_US: u64 = 10_000_000;
 pub(crate) const REPORT_US: u64 = 2_000_000;
 /// A new time counts for one part in so many, or half if it is shorter.
 const NEW: u64 = 4;
-
-/// A record: a hash of what names it at its node, and where it is.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct RecordId {
-    hash: u64,
-    database: u32,
-    server: u32,
-    relation: u32,
-}
-
-impl RecordId {
-    /// The record with that key, as text, of a table that the node knows by `table`. `relation` is
-    /// the foreign table.
-    pub fn new(database: u32, server: u32, relation: u32, table: &str, key: &str) -> RecordId {
-        // FNV-1a, which is the same in all processes.
-        let mut hash = 0xcbf2_9ce4_8422_2325_u64;
-        let numbers = [database, server].into_iter().flat_map(u32::to_le_bytes);
-        let texts = table.bytes().chain([0]).chain(key.bytes());
-        for byte in numbers.chain(texts) {
-            hash = (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3);
-        }
-        // The last bytes reach the bits by which a set is chosen; 0 is no record.
-        hash = (hash ^ (hash >> 32)).max(1);
-        RecordId {
-            hash,
-            database,
-            server,
-            relation,
-        }
-    }
-
-    /// The hash of what names it.
-    pub fn hash(&self) -> u64 {
-        self.hash
-    }
-}
 
 /// What is known of a record.
 #[repr(C)]
@@ -226,7 +191,7 @@ impl Records {
     pub fn begin(&self, id: &RecordId, now: u64) -> bool {
         let least_used = || {
             let is_idle = |one: &&Record| one.in_flight.load(Relaxed) == 0;
-            let idle = self.set(id.hash).iter().filter(is_idle);
+            let idle = self.set(id.hash()).iter().filter(is_idle);
             let place = idle.min_by_key(|one| match one.hash.load(Relaxed) {
                 0 => 0,
                 _ => one.used_at.load(Relaxed),
@@ -240,18 +205,18 @@ impl Records {
                 what.store(0, Relaxed);
             }
             place.window.clear();
-            place.hash.store(id.hash, Relaxed);
-            place.database.store(u64::from(id.database), Relaxed);
-            place.server.store(u64::from(id.server), Relaxed);
+            place.hash.store(id.hash(), Relaxed);
+            place.database.store(u64::from(id.database()), Relaxed);
+            place.server.store(u64::from(id.server()), Relaxed);
             place.aged_at.store(now, Relaxed);
             place.used_at.store(now, Relaxed);
             Some(place)
         };
-        let Some(place) = self.find(id.hash).or_else(least_used) else {
+        let Some(place) = self.find(id.hash()).or_else(least_used) else {
             return false;
         };
         place.age(now);
-        place.relation.store(u64::from(id.relation), Relaxed);
+        place.relation.store(u64::from(id.relation()), Relaxed);
         place.used_at.store(now, Relaxed);
         place.in_flight.fetch_add(1, Relaxed);
         true
@@ -259,7 +224,7 @@ impl Records {
 
     /// Whether the record is known.
     pub fn is_known(&self, id: &RecordId) -> bool {
-        self.find(id.hash).is_some()
+        self.find(id.hash()).is_some()
     }
 
     /// The transaction that `begin` was called for has ended.

@@ -4,8 +4,8 @@
 
 use crate::fault::{Fault, planted};
 use crate::line::{InLine, Line, Place};
+use crate::record_id::RecordId;
 use crate::records::Records;
-use std::collections::HashMap;
 
 /// The records, and the line before them.
 #[derive(Clone, Copy)]
@@ -38,10 +38,10 @@ impl<'a> Turns<'a> {
     /// The record before which the process has to stand in line: one at which as many have a turn
     /// as may have, or before which somebody stands who has come before. None: it may be at work on
     /// all of them.
-    fn crowded(&self, wanted: &[u64], backend: u32, now: u64) -> Option<u64> {
-        let is_crowded = |&hash: &u64| {
-            let room = self.records.room(hash, now);
-            room.is_some_and(|has_room| !has_room || self.line.is_behind(backend, hash))
+    fn crowded<'r>(&self, wanted: &[&'r RecordId], backend: u32, now: u64) -> Option<&'r RecordId> {
+        let is_crowded = |one: &&RecordId| {
+            let room = self.records.room(one.hash(), now);
+            room.is_some_and(|has_room| !has_room || self.line.is_behind(backend, one.hash()))
         };
         wanted.iter().copied().find(is_crowded)
     }
@@ -50,7 +50,7 @@ impl<'a> Turns<'a> {
     /// line and `enter` is called, which begins that. If not, it stands in line.
     pub fn take(
         &self,
-        wanted: &[u64],
+        wanted: &[&RecordId],
         backend: u32,
         now: u64,
         enter: impl FnOnce(&Records),
@@ -58,14 +58,15 @@ impl<'a> Turns<'a> {
         let before = self.line.stands_before(backend);
         let crowded = self.crowded(wanted, backend, now);
         match crowded {
-            Some(hash) => self.line.stand(backend, hash, now),
+            Some(record) => self.line.stand(backend, record, now),
             None => {
                 enter(self.records);
                 self.line.leave(backend);
             }
         }
         // The next one there may look.
-        let left = before.filter(|_| before != crowded && !planted(Fault::TurnLeftUntold));
+        let stands_before = crowded.map(RecordId::hash);
+        let left = before.filter(|_| before != stands_before && !planted(Fault::TurnLeftUntold));
         Turn {
             stands: crowded.is_some(),
             wake: self.first_before(left.as_slice()),
@@ -102,12 +103,9 @@ impl<'a> Turns<'a> {
         first
     }
 
-    /// All that stand in line before records of a database, each with that record's table.
-    pub fn standing(&self, database: u32, now: u64) -> Vec<(InLine, u32)> {
-        let known = self.records.all(database, now);
-        let tables: HashMap<u64, u32> = known.iter().map(|one| (one.hash, one.relation)).collect();
-        let of_database = |one: InLine| Some((one, *tables.get(&one.hash)?));
-        self.line.all().filter_map(of_database).collect()
+    /// All that stand in line, in no order.
+    pub fn standing(&self) -> Vec<InLine> {
+        self.line.all()
     }
 
     /// How many stand in line before the record.

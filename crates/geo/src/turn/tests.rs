@@ -3,8 +3,9 @@
 use super::*;
 use crate::fault::plant;
 use crate::line::places;
+use crate::record_id::RecordId;
+use crate::records::REPORT_US;
 use crate::records::tests::{NOW, TRIP, id, records, report};
-use crate::records::{REPORT_US, RecordId};
 use crate::window::LEAST;
 use std::collections::BTreeSet;
 
@@ -94,10 +95,11 @@ impl Schedule {
     }
 
     fn look(&mut self, session: usize) {
-        let (ids, hashes) = (self.ids(session), self.hashes(session));
+        let ids = self.ids(session);
         let enter = |all: &Records| ids.iter().for_each(|one| begin(all, one));
         let turns = self.turns();
-        let turn = turns.take(&hashes, session as u32, NOW, enter);
+        let wanted: Vec<&RecordId> = ids.iter().collect();
+        let turn = turns.take(&wanted, session as u32, NOW, enter);
         self.states[session] = match turn.stands {
             true => State::Stands(false),
             false => State::AtWork(true),
@@ -208,9 +210,9 @@ fn each_wake_up_is_needed() {
 fn a_turn_comes_though_others_do_not_stand() {
     let (all, places) = (records(), places(SESSIONS));
     let turns = Turns::new(&all, &places);
-    let hash = contended(&all, &id("a"));
+    contended(&all, &id("a"));
     (0..20).for_each(|_| assert!(all.begin(&id("a"), NOW)));
-    let turn = turns.take(&[hash], 3, NOW, |all| begin(all, &id("a")));
+    let turn = turns.take(&[&id("a")], 3, NOW, |all| begin(all, &id("a")));
     assert!(!turn.stands);
 }
 
@@ -222,7 +224,7 @@ fn nobody_overtakes_in_line() {
     let hash = contended(&all, &id("a"));
     let look = |backend| {
         let enter = |all: &Records| begin(all, &id("a"));
-        turns.take(&[hash], backend, NOW, enter)
+        turns.take(&[&id("a")], backend, NOW, enter)
     };
     let mut stand = (0..10).filter(|&backend| look(backend).stands);
     assert_eq!(stand.by_ref().count() as u64, 10 - LEAST);
@@ -251,19 +253,21 @@ fn one_stands_only_before_what_is_contended() {
         begin(&all, &id("slow"));
     }
     let later = NOW + REPORT_US + 1;
-    let stands = |hashes: &[u64], now| {
-        let turn = turns.take(hashes, 3, now, |_| ());
+    let stands = |wanted: &[&str], now| {
+        let ids: Vec<RecordId> = wanted.iter().map(|name| id(name)).collect();
+        let wanted: Vec<&RecordId> = ids.iter().collect();
+        let turn = turns.take(&wanted, 3, now, |_| ());
         turns.leave_line(3);
         turn.stands
     };
-    assert!(!stands(&[fast.hash()], NOW));
-    assert!(stands(&[fast.hash(), slow], NOW));
+    assert!(!stands(&["fast"], NOW));
+    assert!(stands(&["fast", "slow"], NOW));
     all.reported(slow, report(3, 5, false), NOW);
-    assert!(stands(&[slow], NOW), "they wait at the node");
+    assert!(stands(&["slow"], NOW), "they wait at the node");
     all.reported(slow, report(3, 5, true), NOW);
-    assert!(!stands(&[slow], NOW), "they follow each other");
+    assert!(!stands(&["slow"], NOW), "they follow each other");
     all.begin_turn(slow, later);
     turns.give_back(&[slow], later);
-    assert!(stands(&[slow], later), "that was long ago");
-    assert!(!stands(&[], later) && !stands(&[id("unknown").hash()], later));
+    assert!(stands(&["slow"], later), "that was long ago");
+    assert!(!stands(&[], later) && !stands(&["unknown"], later));
 }
