@@ -155,6 +155,9 @@ impl Site for PostgresSite {
             );
             tpcc::copy(&self.server, self.system, warehouses, is_ours)?;
             self.connect(load.database())?;
+            self.control
+                .batch_execute(workload.reset)
+                .context("preparing the copy of the warehouses")?;
         } else {
             self.make(workload.tables)?;
             let limited = format!(

@@ -6,7 +6,7 @@ use pgserver::Server;
 
 use super::catalog::System;
 use super::pgbench::TPCC_DATABASE;
-use super::workload::tpcc::{DECLARE, LOAD};
+use super::workload::tpcc::LOAD;
 
 /// More than what all servers have: the tables are in memory.
 pub const SETTINGS: &[(&str, &str)] = &[("shared_buffers", "4GB")];
@@ -49,9 +49,9 @@ fn load(
     warehouses: usize,
     of_txn_heap: bool,
 ) -> anyhow::Result<()> {
-    let (method, declare) = match of_txn_heap {
-        true => ("SET default_table_access_method = txn_heap;", DECLARE),
-        false => ("", ""),
+    let method = match of_txn_heap {
+        true => "SET default_table_access_method = txn_heap;",
+        false => "",
     };
     let library = match system {
         System::Txn => "CREATE EXTENSION txn;",
@@ -59,7 +59,7 @@ fn load(
     };
     server.psql(&format!(
         "CREATE DATABASE {database};\n\\connect {database}\n{library}\nCREATE EXTENSION pg_prewarm;
-         \\set warehouses {warehouses}\n{method}\n{LOAD}\n{declare}"
+         \\set warehouses {warehouses}\n{method}\n{LOAD}"
     ))?;
     Ok(())
 }

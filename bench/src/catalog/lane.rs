@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::workload::lane::{self, Ways};
-use crate::workload::tpcc::{PROCEDURES, declared, tpcc};
+use crate::workload::tpcc::{DECLARE, DECLARE_WAREHOUSE, PROCEDURES, declared, tpcc};
 
 pub const FAMILY: &str = "lane";
 pub const ABOUT: &str = "declared transactions: the benchmarks lane-*";
@@ -50,7 +50,9 @@ macro_rules! tpcc {
     ($name:ident, $warehouses:literal) => {
         static $name: Benchmark = {
             static STOCK: Workload = tpcc("tpcc-procedures", PROCEDURES, $warehouses);
-            static OURS: Workload = declared("tpcc-declared", $warehouses);
+            static OURS: Workload = declared("tpcc-declared", $warehouses, DECLARE);
+            static ALL: Workload =
+                declared("tpcc-declared-warehouse", $warehouses, DECLARE_WAREHOUSE);
             Benchmark {
                 name: concat!("lane-tpcc-", $warehouses),
                 about: concat!(
@@ -67,7 +69,7 @@ macro_rules! tpcc {
                     loaded(OCC, &OURS).with(UNDECLARED_VALIDATED),
                     loaded(LANE, &OURS),
                     loaded("lane, group lock", &OURS).with(GROUP_ON),
-                    loaded("lane, range OCC", &OURS).with(VALIDATED),
+                    loaded("lane, range OCC", &ALL).with(VALIDATED),
                 ],
                 baseline: FOR_UPDATE,
                 ..BASE

@@ -11,8 +11,10 @@ pub const LOAD: &str = concat!(
     include_str!("../../tpcc/load.sql"),
     include_str!("../../tpcc/procedures.sql"),
 );
-/// What its procedures declare, in tables of `txn_heap`.
+/// Declares what the procedures write, but for the warehouse.
 pub const DECLARE: &str = include_str!("../../tpcc/declare.sql");
+/// Declares that, too.
+pub const DECLARE_WAREHOUSE: &str = include_str!("../../tpcc/declare-warehouse.sql");
 
 /// Parts of `bench/tpcc`, one after the other.
 macro_rules! text {
@@ -138,9 +140,10 @@ pub const fn tpcc(
     }
 }
 
-/// The mix on tables of `txn_heap`, with procedures that declare what they write.
-pub const fn declared(name: &'static str, warehouses: usize) -> Workload {
+/// The mix on tables of `txn_heap`, with procedures whose declarations `declares` makes.
+pub const fn declared(name: &'static str, warehouses: usize, declares: &'static str) -> Workload {
     Workload {
+        reset: declares,
         tables: Tables::Tpcc {
             warehouses,
             of_txn_heap: true,
