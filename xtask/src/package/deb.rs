@@ -20,7 +20,7 @@ const DPKG: &str = "dpkg-deb writes the package (Debian: apt install dpkg)";
 const BINUTILS: &str = "binutils show what the library needs (Debian: apt install binutils)";
 
 /// Documents that are installed beside the copyright.
-const DOCUMENTS: [&str; 8] = [
+const DOCUMENTS: [&str; 10] = [
     "README.md",
     "CHANGELOG.md",
     "docs/guide.md",
@@ -28,6 +28,8 @@ const DOCUMENTS: [&str; 8] = [
     "docs/limitations.md",
     "docs/group-locking.md",
     "docs/range-occ.md",
+    "docs/lane.md",
+    "docs/geo.md",
     "docs/glossary.md",
 ];
 
