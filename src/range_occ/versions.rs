@@ -14,7 +14,7 @@ use std::ffi::c_int;
 
 /// Pages that a transaction looks at, over all of its looks: what one of them needs at its commit
 /// others may wait for, and neither `statement_timeout` nor anything but a cancel ends it. With
-/// more it is in doubt.
+/// more it is in doubt, and looks at none.
 const MOST_PAGES: u32 = 2048;
 
 /// A copy of a page of the table.
@@ -126,10 +126,16 @@ unsafe fn look(rel: pg_sys::Relation, view: &View, table: &Table, read: &Interva
     const MAIN: pg_sys::ForkNumber::Type = pg_sys::ForkNumber::MAIN_FORKNUM;
     // SAFETY: by the contract; an ERROR releases pins and locks, and nothing here has a destructor.
     unsafe {
-        let strategy = raw::GetAccessStrategy(pg_sys::BufferAccessStrategyType::BAS_BULKREAD);
-        let mut map: pg_sys::Buffer = 0;
         // What comes later is of transactions that had no CSN.
         let blocks = raw::RelationGetNumberOfBlocksInFork(rel, MAIN);
+        let mut visible: BlockNumber = 0;
+        raw::visibilitymap_count(rel, &mut visible, std::ptr::null_mut());
+        if blocks.saturating_sub(visible) > MOST_PAGES - work.pages.get() {
+            // The look would end in doubt.
+            return false;
+        }
+        let strategy = raw::GetAccessStrategy(pg_sys::BufferAccessStrategyType::BAS_BULKREAD);
+        let mut map: pg_sys::Buffer = 0;
         let is_shown = |block: BlockNumber| {
             process::check_for_interrupts();
             // What all can see, this snapshot sees. Writers clear the bit before they register.

@@ -29,6 +29,11 @@ unsafe extern "C-unwind" {
     pub fn MarkBufferDirty(buffer: Buffer);
 
     // storage/page, access/heap
+    pub fn visibilitymap_count(
+        rel: Relation,
+        all_visible: *mut BlockNumber,
+        all_frozen: *mut BlockNumber,
+    );
     pub fn visibilitymap_get_status(rel: Relation, block: BlockNumber, map: *mut Buffer) -> uint8;
     pub fn PageGetHeapFreeSpace(page: Page) -> Size;
     pub fn heap_page_prune_opt(rel: Relation, buffer: Buffer);
