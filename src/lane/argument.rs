@@ -23,15 +23,18 @@ impl Found {
     }
 }
 
+/// The argument with that number, from 1 on, as the CALL is going to compute it.
+///
 /// # Safety
-/// As for `before`.
+/// `list` has the arguments of a CALL about to run, and `params` its parameters or is null. Nothing
+/// with a destructor is alive in the callers: an argument may raise.
 pub unsafe fn argument(
     list: *const pg_sys::List,
     number: u16,
     params: pg_sys::ParamListInfo,
 ) -> Found {
     let at = usize::from(number) - 1;
-    // SAFETY: by the contract.
+    // SAFETY: the caller's list has the arguments of a CALL; its length is compared first.
     unsafe {
         if at >= nodes::length(list) {
             return Found::Unknown;
@@ -109,17 +112,17 @@ unsafe fn is_computable(node: *const pg_sys::Node, params: pg_sys::ParamListInfo
 /// # Safety
 /// `is_computable`. An error in it is one that the CALL itself would raise.
 unsafe fn computed(node: *mut pg_sys::Node, params: pg_sys::ParamListInfo) -> Found {
-    // SAFETY: by the contract. The value and the state stand in the current memory context, which
-    // ends with the command.
+    // SAFETY: an expression that the executor takes as it is. The value and the state stand in the
+    // current memory context, which ends with the command.
     unsafe {
         let context = raw::CreateStandaloneExprContext();
         (*context).ecxt_param_list_info = params;
         let state = raw::ExecInitExprWithParams(node.cast(), params);
         let mut is_null = false;
-        let evaluate = (*state).evalfunc;
-        let datum = evaluate.map_or(Datum::from(0), |evaluate| {
-            evaluate(state, context, &mut is_null)
-        });
+        let Some(evaluate) = (*state).evalfunc else {
+            return Found::Unknown;
+        };
+        let datum = evaluate(state, context, &mut is_null);
         raw::FreeExprContext(context, true);
         Found::of(datum, is_null, raw::exprType(node))
     }
@@ -128,7 +131,7 @@ unsafe fn computed(node: *mut pg_sys::Node, params: pg_sys::ParamListInfo) -> Fo
 /// The value of a constant or a parameter.
 ///
 /// # Safety
-/// An expression and its parameters.
+/// `node` is an expression, and `params` has its parameters or is null.
 unsafe fn plain(node: *const pg_sys::Node, params: pg_sys::ParamListInfo) -> Found {
     // SAFETY: nodes are read as what their tags say.
     unsafe {

@@ -68,7 +68,6 @@ macro_rules! tpcc {
                     group("group lock, undeclared", &STOCK),
                     loaded(OCC, &OURS).with(UNDECLARED_VALIDATED),
                     loaded(LANE, &OURS),
-                    loaded("lane, group lock", &OURS).with(GROUP_ON),
                     loaded("lane, range OCC", &ALL).with(VALIDATED),
                 ],
                 baseline: FOR_UPDATE,
