@@ -7,7 +7,9 @@ use super::idle::is_idle;
 use super::part::{as_usual, watched};
 use super::previous::previous;
 use crate::geo;
-use crate::hotlock::{self, by_key, dependency, dependent, error_visibility, statement};
+use crate::hotlock::{
+    self, by_key, dependency, dependent, error_visibility, snapshot_due, statement,
+};
 use crate::pg::error::guarded;
 use crate::pg::{nesting, plan, pre_lock_effects, raw};
 use crate::range_occ;
@@ -84,7 +86,10 @@ pub unsafe extern "C-unwind" fn planner(
     let mut planned = std::ptr::null_mut();
     let options = guarded(|| range_occ::guard::planner_options(options));
     // SAFETY: the hook's argument.
-    guarded(|| unsafe { dependent::before_planning(parse) });
+    guarded(|| unsafe {
+        snapshot_due::before_command();
+        dependent::before_planning(parse);
+    });
     geo::cut::before_planning();
     // SAFETY: the next hook in the chain, or PostgreSQL's own function.
     let plan = || unsafe {

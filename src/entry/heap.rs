@@ -35,7 +35,7 @@ pub unsafe extern "C-unwind" fn tuple_update(
         indexes,
     };
     // SAFETY: the executor's arguments.
-    guarded(|| unsafe { hotlock::update::tuple_update(call) })
+    guarded(|| unsafe { hotlock::recheck::tuple_update(call) })
 }
 
 /// Hotlock's.

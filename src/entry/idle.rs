@@ -1,6 +1,6 @@
 //! Whether there is anything for this library to do.
 
-use crate::hotlock::{check, readguard, session, settings};
+use crate::hotlock::{check, late_snapshot, readguard, session, settings};
 use crate::range_occ;
 use crate::tam::swap;
 
@@ -16,6 +16,7 @@ pub fn is_idle() -> bool {
     settings::session_mode() == settings::TableMode::Off
         && !session::is_in_hot_transaction()
         && !check::has_deferred()
+        && !late_snapshot::is_due()
         && settings::is_known_to_have_none()
         && !readguard::is_used()
         && swap::heaps_own().is_none()

@@ -18,7 +18,7 @@ use crate::geo;
 use crate::hotlock::commit::{self, End};
 use crate::hotlock::{
     check, combine, definitions, error_visibility, fk_check, handover, is_in_hot_transaction,
-    readguard, reads, streaming, whole,
+    late_snapshot, readguard, reads, streaming, whole,
 };
 use crate::lane::{admit, beyond, reschedule, respect, strict};
 use crate::pg::catch::catching;
@@ -139,6 +139,7 @@ fn ended(end: End) {
     error_visibility::error_is_over();
     geo::cut::forget();
     whole::forget();
+    late_snapshot::forget();
     fk_check::forget();
     streaming::forget();
     readguard::forget();

@@ -10,7 +10,7 @@ use super::previous::previous;
 use crate::geo;
 use crate::hotlock::{
     self, check, commit, definitions, dependent, error_visibility, prepared, readguard, repeatable,
-    statement,
+    snapshot_due, statement,
 };
 use crate::lane::{call, reschedule};
 use crate::pg::error::guarded;
@@ -53,7 +53,12 @@ pub unsafe extern "C-unwind" fn process_utility(
     let run = || {
         let part = dependent::Part::begin(source);
         // SAFETY: the hook's argument.
-        guarded(|| unsafe { before_utility(statement, params, command.is_top_level) });
+        guarded(|| unsafe {
+            if command.computes {
+                snapshot_due::before_command();
+            }
+            before_utility(statement, params, command.is_top_level);
+        });
         command.run(part, execute);
     };
     // SAFETY: a utility statement's node; nothing here has a destructor.

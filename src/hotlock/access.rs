@@ -4,6 +4,7 @@
 use super::blocker::{end_wait, wait_for_lockers};
 use super::dependency;
 use super::detect;
+use super::late_snapshot;
 use super::order;
 use super::repeatable;
 use super::session::SESSION;
@@ -11,7 +12,7 @@ use super::settings;
 use super::ticket;
 use crate::pg::buffer::{self, Page};
 use crate::pg::relation::Key;
-use crate::pg::{raw, tuple, xact};
+use crate::pg::{raw, tuple};
 use crate::tam::call::Lock;
 use crate::tam::group;
 use crate::tam::swap;
@@ -92,7 +93,7 @@ pub unsafe fn heat(
 /// - This transaction has written or locked the row in another way, be it in a later version. If it
 ///   goes on in heap's way, its predecessors have gone first.
 /// - The row is not hot any more.
-/// - The transaction is stricter than READ COMMITTED, and would have to wait for the ticket: it
+/// - The statement works on what its snapshot shows, and would have to wait for the ticket: it
 ///   could not use the version for which it would wait (repeatable.rs).
 ///
 /// # Safety
@@ -116,7 +117,7 @@ pub unsafe fn ticket_for(
                 return None;
             }
             dependency::drop_unused(swap::usage(rel).map_or(0, |usage| usage.query));
-            if xact::is_read_committed() {
+            if late_snapshot::builds_on_last() {
                 ticket::acquire(slot, identity)
             } else {
                 repeatable::take_free(slot, identity)

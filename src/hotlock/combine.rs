@@ -7,7 +7,7 @@
 //! until the holder is about to commit; the holder, whose version has that update in it, then fails
 //! with 40001.
 
-pub use super::combine_request::{consider, considered, end, forget, is_done, pack, report};
+pub use super::combine_request::{consider, end, forget, is_considered, is_done, pack, report};
 
 use super::combine_request::PRESENT;
 use super::detect;

@@ -14,14 +14,12 @@ use crate::pg::relation::key_of;
 use crate::pg::{frontend, process, raw, xact};
 use crate::shared::guc;
 use crate::tam::wal;
-use hotrow::Identity;
 use pgrx::pg_sys::{self, Oid};
 use std::cell::Cell;
 
 /// The present statement, if its update may be done by another session or with those of others.
 pub struct Present {
     pub query: Cell<usize>,
-    identity: Cell<Option<Identity>>,
     pub form: Cell<Option<Form>>,
     /// Another session has done and committed our update: what this transaction reports is final.
     is_done: Cell<bool>,
@@ -33,7 +31,6 @@ pub struct Present {
 
 pub static PRESENT: Local<Present> = Local::new(Present {
     query: Cell::new(0),
-    identity: Cell::new(None),
     form: Cell::new(None),
     is_done: Cell::new(false),
     is_held: Cell::new(false),
@@ -67,7 +64,6 @@ pub unsafe fn consider(query: *mut pg_sys::QueryDesc, target: &Target) -> bool {
             return false;
         }
         PRESENT.query.set(query as usize);
-        PRESENT.identity.set(Some(target.identity));
         PRESENT.form.set(Some(form));
         true
     }
@@ -79,11 +75,9 @@ fn has_been_too_long(form: &Form) -> bool {
     digest == form.digest() && process::now() < until
 }
 
-/// The row of the statement that is about to run, if it was considered.
-pub fn considered(query: usize) -> Option<Identity> {
-    (PRESENT.query.get() == query)
-        .then(|| PRESENT.identity.get())
-        .flatten()
+/// Whether that is the statement that was considered.
+pub fn is_considered(query: usize) -> bool {
+    PRESENT.query.get() == query
 }
 
 /// Packs the statement for others to execute. False if it cannot be combined after all.
@@ -203,7 +197,6 @@ pub fn end(query: usize) {
 pub fn forget(committed: bool) {
     PRESENT.query.set(0);
     PRESENT.form.set(None);
-    PRESENT.identity.set(None);
     // SAFETY: gives back what `report` took; a cancel was for the statement, which has succeeded.
     unsafe {
         if PRESENT.is_done.take() && committed && pg_sys::QueryCancelHoldoffCount > 0 {

@@ -1,24 +1,34 @@
 //! Transactions of REPEATABLE READ and SERIALIZABLE on a hot row.
 //!
 //! Such a transaction reads with one snapshot, and fails with 40001 when it comes to a row that
-//! somebody has changed since. So it neither follows nor is followed. But if its first statement
-//! updates or locks a hot row by its key, it queues before anything has been read: with the ticket,
-//! and once all that run in the row's list have ended, it takes its snapshot again. The row is then
-//! its own, and as the snapshot shows it, until it ends. Like any other on a hot row it becomes
-//! visible before the flush.
+//! somebody has changed since. But if its first statement comes to a hot row by its key, nothing
+//! has been read yet.
+//!
+//! - A simple UPDATE at REPEATABLE READ follows and is followed as at READ COMMITTED, and the
+//!   snapshot is taken after it (`late_snapshot.rs`, `recheck.rs`). The transaction's next command
+//!   lets the predecessors end first, and has the snapshot that it needs (`snapshot_due.rs`).
+//! - All others queue: with the ticket, and once all that run in the row's list have ended, they
+//!   take their snapshot again. The row is then their own, and as the snapshot shows it, until they
+//!   end. SSI is among them: it orders transactions by their snapshots.
+//!
+//! Like any other on a hot row they become visible before the flush.
 //!
 //! Later statements take the ticket only if nobody is there, for those who come next. Otherwise
 //! they come to the row in stock PostgreSQL's way, which refuses at once what would be refused
 //! after the queue.
 
 use super::handover;
+use super::late_snapshot;
 use super::prepared;
 use super::session::{SESSION, memory, statement_of};
 use super::settings::{self, TableMode, session_mode};
 use super::tail;
 use super::ticket;
-use crate::pg::{fastpath, plan, snapshot, xact};
+use crate::pg::plan::{self, Target};
+use crate::pg::relation::key_of;
+use crate::pg::{evaluate, fastpath, snapshot, xact};
 use crate::shared::guc;
+use crate::tam::swap;
 use hotrow::{Identity, Slot};
 use pgrx::pg_sys;
 use std::sync::OnceLock;
@@ -69,6 +79,69 @@ pub unsafe fn queue(query: *mut pg_sys::QueryDesc, slot: Slot, identity: &Identi
         {
             retake(query);
         }
+    }
+}
+
+/// Whether the transaction's first statement may build on the last version of its row, with the
+/// transaction's snapshot taken after it. It is noted then, and queues when it is about to run.
+///
+/// # Safety
+/// `query` is about to be started and `target` is its target.
+pub unsafe fn allow_late(query: *mut pg_sys::QueryDesc, target: &Target) -> bool {
+    // SAFETY: by the contract; the query has a plan and a snapshot.
+    unsafe {
+        fastpath::watch();
+        let is_allowed = (*query).operation == pg_sys::CmdType::CMD_UPDATE
+            && !(*(*query).plannedstmt).hasReturning
+            && !xact::is_serializable()
+            && !xact::is_read_only()
+            && xact::nest_level() == 1
+            && !guc::is_on(&guc::RANGE_OCC)
+            && !SESSION.is_member()
+            && settings::of(pg_sys::Oid::from(target.identity.relation)).groups()
+            && target.is_alone()
+            && snapshot::is_retakeable(query);
+        if is_allowed {
+            late_snapshot::allow(query as usize);
+        }
+        is_allowed
+    }
+}
+
+/// With the ticket of the row of such a statement, which is about to run: takes the snapshot again,
+/// so that it shows a version which is not much older than the last. Definitions are to be as they
+/// were then.
+///
+/// # Safety
+/// `query` was allowed and has started.
+pub unsafe fn begin_late(query: *mut pg_sys::QueryDesc, slot: Slot, definitions: u64) {
+    // SAFETY: by the contract; the statement's relations are open.
+    unsafe {
+        if !is_simple(query) {
+            late_snapshot::disallow();
+            tail::await_list(slot);
+        }
+        if snapshot::definitions_now() == definitions
+            && snapshot::is_retakeable(query)
+            && let Some(retake) = RETAKE.get()
+        {
+            retake(query);
+        }
+    }
+}
+
+/// Whether `recheck.rs` can do for that statement what the executor does.
+///
+/// # Safety
+/// `query` has started.
+unsafe fn is_simple(query: *mut pg_sys::QueryDesc) -> bool {
+    // SAFETY: by the contract; the statement's relation is open.
+    unsafe {
+        evaluate::Update::of_query(query).is_some_and(|update| {
+            let rel = update.relation();
+            key_of(rel).is_some_and(|key| key.is_plain())
+                && swap::usage(rel).is_some_and(|usage| usage.may_follow)
+        })
     }
 }
 

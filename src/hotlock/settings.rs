@@ -9,10 +9,11 @@
 //! session with its settings off asks for nothing else; with one, it asks for the labels of the
 //! tables of its statements.
 
+use super::late_snapshot;
 use crate::pg::label;
 use crate::pg::local::Local;
 use crate::pg::per_table::PerTable;
-use crate::pg::{nodes, plan, process, xact};
+use crate::pg::{nodes, plan, process};
 use crate::shared::guc::{self, FollowerReads};
 use pgrx::pg_sys::{self, Datum, Oid};
 use std::cell::Cell;
@@ -95,7 +96,7 @@ impl Settings {
     /// Whether the present transaction's updates may follow others', and be followed.
     #[inline]
     pub fn follow(&self) -> bool {
-        self.groups() && xact::is_read_committed()
+        self.groups() && late_snapshot::builds_on_last()
     }
 
     /// Transactions that wait for a row before it becomes hot.

@@ -11,10 +11,12 @@ use super::repeatable;
 use super::session::{SESSION, memory, statement_of};
 use super::settings;
 use super::ticket::{self, Turn};
+use crate::pg::local::Local;
 use crate::pg::plan::{self, Target};
 use crate::pg::{nodes, pre_lock_effects, snapshot, xact};
 use hotrow::{Contention, Identity, Slot};
 use pgrx::pg_sys::{self, CmdType, Oid};
+use std::cell::Cell;
 
 /// A statement's snapshot, let go at most once.
 pub struct Replaced {
@@ -164,14 +166,45 @@ pub unsafe fn queue(replaced: &mut Replaced, target: &Target, is_first: bool) {
             }
             return;
         };
+        if pre_lock_effects::locks_first(query) {
+            return;
+        }
         if !xact::is_read_committed() {
-            if is_first && !pre_lock_effects::locks_first(query) {
-                repeatable::queue(query, slot, &target.identity);
+            if !is_first {
+                return;
             }
-        } else if !pre_lock_effects::locks_first(query) && !combine::consider(query, target) {
+            if !repeatable::allow_late(query, target) {
+                return repeatable::queue(query, slot, &target.identity);
+            }
+        }
+        if combine::consider(query, target)
+            || pre_lock_effects::starts_quietly((*query).plannedstmt)
+        {
+            QUEUES.set(Some((query as usize, target.identity)));
+        } else {
             queue_early(replaced, slot, &target.identity, ticket::acquire_turn);
         }
     }
+}
+
+/// The statement that queues when it is about to run, and its row. What the start of a statement
+/// costs is then no part of the row's turn.
+static QUEUES: Local<Cell<Option<(usize, Identity)>>> = Local::new(Cell::new(None));
+
+/// Another statement is about to start: one that has started and not run (a portal's) queues when
+/// it comes to its row. Its snapshot must not show what others of this transaction do.
+#[inline]
+pub fn forget_queueing() {
+    QUEUES.set(None);
+}
+
+/// The row for which that statement is to queue, for the first part of it that runs.
+#[inline]
+pub fn takes_queueing(query: usize) -> Option<Identity> {
+    QUEUES
+        .take()
+        .filter(|(of, _)| *of == query)
+        .map(|(_, row)| row)
 }
 
 /// Before an INSERT of a member: predecessors that may come to its value go first.
@@ -214,7 +247,7 @@ pub unsafe fn queue_early(
         let turn = match ticket::try_acquire(slot, identity) {
             Some(n) => Some(Turn::Own(n)),
             // A user without the right to run the statement does not wait for the ticket.
-            None if !plan::is_allowed(replaced.query) => {
+            None if (*replaced.query).estate.is_null() && !plan::is_allowed(replaced.query) => {
                 gate::leave_if_alone();
                 return None;
             }

@@ -9,18 +9,21 @@ use super::detect;
 use super::fk_check;
 use super::front;
 use super::handover;
+use super::late_snapshot;
 use super::predecessors;
 use super::quietness;
 use super::readguard;
+use super::repeatable;
 use super::session::{SESSION, is_enabled, memory};
 use super::settings;
+use super::snapshot_due;
 use super::start::{self, Replaced};
 use super::streaming;
 use super::ticket::{self, Turn};
 use super::waiting::{self, Reason};
 use super::whole;
 use crate::pg::plan;
-use crate::pg::{nesting, nodes, plpgsql, process, raw, routing, xact};
+use crate::pg::{nesting, nodes, plpgsql, process, raw, routing, snapshot, xact};
 use crate::tam::swap;
 use pgrx::pg_sys::{self, CmdType};
 
@@ -53,6 +56,9 @@ pub unsafe fn before_start(query: *mut pg_sys::QueryDesc, is_first: bool) -> boo
     check::forget_asking();
     fk_check::end(query);
     quietness::forget(query as usize);
+    start::forget_queueing();
+    // SAFETY: the executor's query is about to be started, so it has a plan and a snapshot.
+    unsafe { snapshot_due::before_start(query) };
     let member = SESSION.is_member();
     let enabled = match member {
         true => is_enabled(),
@@ -150,7 +156,7 @@ pub unsafe fn before_run(query: *mut pg_sys::QueryDesc) -> bool {
     }
     // SAFETY: the executor's query has started.
     unsafe { dependent::before_run(query) };
-    let Some(identity) = combine::considered(query as usize) else {
+    let Some(identity) = start::takes_queueing(query as usize) else {
         return false;
     };
     let Some(slot) = detect::find(&identity) else {
@@ -163,7 +169,8 @@ pub unsafe fn before_run(query: *mut pg_sys::QueryDesc) -> bool {
             raw::InstrStartNode(watch);
         }
         let mut replaced = Replaced::of(query);
-        let acquire = if combine::pack(query) {
+        let definitions = snapshot::definitions();
+        let acquire = if combine::is_considered(query as usize) && combine::pack(query) {
             ticket::acquire_or_combine
         } else {
             ticket::acquire_turn
@@ -178,6 +185,9 @@ pub unsafe fn before_run(query: *mut pg_sys::QueryDesc) -> bool {
             }
             _ => {
                 replaced.finish();
+                if late_snapshot::is_allowed() && turn.is_some() {
+                    repeatable::begin_late(query, slot, definitions);
+                }
                 false
             }
         };
@@ -191,7 +201,7 @@ pub unsafe fn before_run(query: *mut pg_sys::QueryDesc) -> bool {
 /// Whether a statement that now runs may come upon a version that is not committed, or not durable.
 /// Which tables the functions will use that it calls, and with which settings, is not known before.
 pub fn is_watched() -> bool {
-    process::is_backend() && (xact::is_read_committed() || readguard::is_used())
+    process::is_backend() && (late_snapshot::builds_on_last() || readguard::is_used())
 }
 
 /// After a statement has started: gets in front of the heap for the tables whose rows it changes or
@@ -223,6 +233,7 @@ pub unsafe fn end(query: *mut pg_sys::QueryDesc) {
         unsafe { readguard::note_statement(query) };
     }
     combine::end(query as usize);
+    late_snapshot::end_of_statement(query as usize);
     fk_check::end(query);
     quietness::forget(query as usize);
     swap::end_of_statement(query as usize);

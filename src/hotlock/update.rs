@@ -14,6 +14,7 @@ use super::cold::{self, Place, Turn};
 use super::combine;
 use super::dependency;
 use super::detect;
+use super::late_snapshot;
 use super::order;
 use super::session::{SESSION, member_id, membership_slot, memory, patience, statement_of};
 use super::settings;
@@ -231,7 +232,7 @@ unsafe fn hot(call: Update, slot: Slot, identity: &Identity, query: usize) -> TM
 
 /// Counts why the transaction has no ticket of a hot row.
 fn note_no_ticket(slot: Slot) {
-    let obstacle = if !xact::is_read_committed() {
+    let obstacle = if !late_snapshot::builds_on_last() {
         Obstacle::Isolation
     } else if SESSION.all().count() == MEMBERS {
         Obstacle::ManyRows
@@ -367,8 +368,7 @@ unsafe fn start_again(call: Update, n: usize) -> TM_Result::Type {
 
 /// The group update. None when the page does not allow it: the tail is awaited then.
 unsafe fn follow(call: Update, n: usize, tail: &Tail) -> Option<TM_Result::Type> {
-    let me = member_id(n);
-    let slot = membership_slot(n);
+    let (me, slot) = (member_id(n), membership_slot(n));
     let xid = xact::writing_xid();
     SESSION.publish();
     let base = Base {
@@ -403,6 +403,7 @@ unsafe fn follow(call: Update, n: usize, tail: &Tail) -> Option<TM_Result::Type>
                 wait::wake(backend);
             }
             order::has_come_to(slot);
+            late_snapshot::note_built();
             stop::at(stop::Point::Updated);
             Some(TM_Result::TM_Ok)
         }
@@ -448,18 +449,17 @@ unsafe fn ordinary_hot(call: Update, n: usize, query: usize) -> TM_Result::Type 
 /// ticket on. It keeps the ticket if:
 /// - it is a single statement: its commit is next, and an earlier hand-over gains nothing;
 /// - a rollback to a savepoint could leave it a lock of the row (rule "savepoints");
-/// - it is stricter than READ COMMITTED;
+/// - it works on what its snapshot shows (REPEATABLE READ);
 /// - a column of any unique index has changed;
 /// - its settings ask only for queueing;
 /// - the row backs off.
 fn pass_ticket(rel: pg_sys::Relation, n: usize, version: u64, keeps_keys: bool) {
-    let me = member_id(n);
-    let slot = membership_slot(n);
+    let (me, slot) = (member_id(n), membership_slot(n));
     let xid = announce_writer(n);
     let (patience, now) = (patience(), process::now());
     let settings = settings_of(n);
     let groups = settings.groups();
-    let obstacle = if !xact::is_read_committed() {
+    let obstacle = if !late_snapshot::builds_on_last() {
         Some(Obstacle::Isolation)
     } else if is_above(n) {
         Some(Obstacle::Subtransaction)

@@ -78,6 +78,12 @@ impl Update {
         unsafe { (*self.result).ri_RelationDesc }
     }
 
+    /// Where the row is kept to which the statement is applied: a slot of the table's type.
+    pub fn old_row(self) -> *mut TupleTableSlot {
+        // SAFETY: the statement's result relation.
+        unsafe { (*self.result).ri_oldTupleSlot }
+    }
+
     /// Whether the executor has projected the new row, and keeps it in that slot.
     pub fn has_new_row_in(self, slot: *mut TupleTableSlot) -> bool {
         // SAFETY: the statement's result relation.

@@ -11,6 +11,7 @@ use super::nesting;
 use pgrx::pg_sys;
 use std::cell::Cell;
 use std::ffi::{c_int, c_void};
+use std::sync::OnceLock;
 
 struct Fastpath {
     is_watched: Cell<bool>,
@@ -26,6 +27,13 @@ static FASTPATH: Local<Fastpath> = Local::new(Fastpath {
     next: Cell::new(None),
 });
 
+static BEFORE: OnceLock<fn()> = OnceLock::new();
+
+/// Names what is done before such a function is called. Once, from `_PG_init`.
+pub fn init(before: fn()) {
+    let _ = BEFORE.set(before);
+}
+
 unsafe extern "C-unwind" fn at_access(
     access: pg_sys::ObjectAccessType::Type,
     class: pg_sys::Oid,
@@ -38,6 +46,9 @@ unsafe extern "C-unwind" fn at_access(
     let is_outside = unsafe { pg_sys::ActivePortal }.is_null() && !nesting::is_planning();
     if access == pg_sys::ObjectAccessType::OAT_FUNCTION_EXECUTE && is_outside {
         FASTPATH.is_used.set(true);
+        if let Some(before) = BEFORE.get() {
+            super::error::guarded(before);
+        }
     }
     if let Some(next) = FASTPATH.next.get() {
         // SAFETY: the next hook in the chain.

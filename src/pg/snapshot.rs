@@ -280,15 +280,16 @@ fn may_retake(is_first: bool) -> bool {
         && (is_first || !fastpath::may_have_been_used())
 }
 
-/// Whether nobody but the active portal has the transaction's own snapshot.
+/// Whether nobody but the active portal, if there is one, has the transaction's own snapshot.
 ///
 /// # Safety
-/// `may_retake()`.
+/// The transaction is of level REPEATABLE READ or above, and has its snapshot.
 unsafe fn is_portals_alone() -> bool {
     // SAFETY: the reference counts; snapmgr.c registers the transaction's own snapshot once.
     unsafe {
         let own = raw::GetTransactionSnapshot();
-        let held = i32::from((*pg_sys::ActivePortal).holdSnapshot == own);
+        let portal = pg_sys::ActivePortal;
+        let held = i32::from(!portal.is_null() && (*portal).holdSnapshot == own);
         (*own).copied && (*own).regd_count as i32 == 1 + held && (*own).active_count == 0
     }
 }
@@ -387,6 +388,59 @@ pub unsafe fn retake_transactions(is_fit: impl FnOnce() -> bool) -> Option<u32> 
     // SAFETY: the caller's `is_transactions_retakeable` holds, and nothing was read with the
     // snapshot.
     unsafe { retake_own(is_fit) }
+}
+
+/// `retake` of a late snapshot, for a statement: the transaction may have written. False if anybody
+/// else has the snapshot that it has.
+///
+/// # Safety
+/// `query` is about to be started. Of what was read with the snapshot nothing depends on it.
+pub unsafe fn retake_late(query: *mut pg_sys::QueryDesc) -> bool {
+    // SAFETY: by the contract and the checks.
+    unsafe {
+        let is_fit = !is_pinned()
+            && !pg_sys::ActivePortal.is_null()
+            && begins_portal(&*pg_sys::ActivePortal, query)
+            && is_replaceable(query)
+            && is_only_active()
+            && is_portals_alone();
+        if is_fit {
+            retake_own(|| true);
+            let_go(query);
+            take(query);
+        }
+        is_fit
+    }
+}
+
+/// `retake_late` for a command, the planner or a function outside of any statement: with the active
+/// snapshot, if there is one, pushed for that.
+///
+/// # Safety
+/// Of what was read with the snapshot nothing depends on it.
+pub unsafe fn retake_late_for_command() -> bool {
+    // SAFETY: by the contract and the checks; the active snapshot is kept by a registration while
+    // it is popped.
+    unsafe {
+        let is_active = raw::ActiveSnapshotSet();
+        let is_fit = !is_pinned()
+            && is_portals_alone()
+            && (!is_active || {
+                is_utility_replaceable() && {
+                    let top = raw::RegisterSnapshot(raw::GetActiveSnapshot());
+                    let is_only = is_only_active();
+                    raw::UnregisterSnapshot(top);
+                    is_only
+                }
+            });
+        if is_fit {
+            retake_own(|| true);
+            if is_active {
+                renew_for_utility();
+            }
+        }
+        is_fit
+    }
 }
 
 /// # Safety

@@ -25,6 +25,7 @@ mod health;
 mod heap;
 mod history;
 mod lane;
+mod late_snapshot;
 mod ledger;
 mod limits;
 mod lookahead;
