@@ -317,8 +317,8 @@ fn a_condition_is_asked_of_the_last_version() -> Result<()> {
     physical_health(&server, "hot", "id")
 }
 
-/// What another session, without group lock, does to the row while the transaction has the ticket
-/// and has not come to the row yet, and what the transaction is told.
+/// What another session, without group lock, does to the row, and what the transaction is told. The
+/// transaction has the ticket meanwhile, and has not come to the row yet.
 const MEANWHILE: &[(&str, &str)] = &[
     ("UPDATE hot SET val = 10 WHERE id = 1", "00000"),
     (

@@ -200,6 +200,11 @@ impl Draw<'_> {
         } else if kind <= FOLLOWS {
             mode.on = true;
             self.follow(&mut mode, &mut set);
+            if self.chance(0.2) {
+                mode.one_snapshot = true;
+                mode.immediate = false;
+                set.push("SET default_transaction_isolation = 'repeatable read'");
+            }
         } else if kind < 78 {
             mode.on = true;
             set.push("SET txn.queue_lock = on");

@@ -258,6 +258,30 @@ impl Judge<'_> {
         }
     }
 
+    /// What a transaction with one snapshot reads is of one moment.
+    pub fn stays(&mut self) {
+        let account = self.account;
+        let mut first: BTreeMap<(usize, Place), (usize, i64)> = BTreeMap::new();
+        for sight in account.sights.iter().filter(|sight| sight.how == How::Read) {
+            let is_one = account.schedule.mode(sight.unit).one_snapshot;
+            if !is_one || sight.group.is_none() || !account.is_stable(sight.place) {
+                continue;
+            }
+            let of_others = sight.mask & !account.own(sight.unit);
+            let (event, before) = *first
+                .entry((sight.unit, sight.place))
+                .or_insert((sight.event, of_others));
+            if before != of_others {
+                let text = format!(
+                    "{}, though the same snapshot has shown {} in step {event}",
+                    show(sight.place, of_others),
+                    show(sight.place, before)
+                );
+                self.finding("moved snapshot", Some(sight.event), text);
+            }
+        }
+    }
+
     /// A statement asks for a row by what other transactions have written. It finds the row if
     /// these were acknowledged before it, or its own transaction had met them.
     pub fn misses(&mut self) {

@@ -23,6 +23,7 @@ pub fn judge(schedule: &Schedule, run: &Run, end: &Final) -> Vec<Finding> {
     judge.groups();
     judge.own_writes();
     judge.goes_on();
+    judge.stays();
     judge.misses();
     judge.versions();
     judge.definitions();
