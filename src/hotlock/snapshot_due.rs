@@ -13,6 +13,7 @@ use super::dependent;
 use super::errors;
 use super::late_snapshot;
 use crate::pg::snapshot;
+use crate::shared::fault::{Fault, planted};
 use pgrx::pg_sys;
 
 /// Before a statement starts.
@@ -39,7 +40,7 @@ pub fn before_command() {
 #[cold]
 fn take(retake: impl FnOnce() -> bool) {
     dependent::let_predecessors_end();
-    if !retake() {
+    if !planted(Fault::EarlySnapshotKept) && !retake() {
         errors::STALE_SNAPSHOT.raise();
     }
     late_snapshot::forget();

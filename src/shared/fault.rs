@@ -32,6 +32,9 @@ pub enum Fault {
     /// A follower does not look again for a row that it has not found by its key.
     #[name = c"missed_rows_forgotten"]
     MissedRowsForgotten,
+    /// A late snapshot is not taken.
+    #[name = c"early_snapshot_kept"]
+    EarlySnapshotKept,
     /// A change of definitions is not asked for that predecessors have committed.
     #[name = c"definitions_forgotten"]
     DefinitionsForgotten,

@@ -12,18 +12,24 @@ use txn_server_tests::{
 const BUMP: &str = "UPDATE hot SET val = val + 1 WHERE id = 1";
 const BEGIN: &str = "BEGIN ISOLATION LEVEL REPEATABLE READ";
 
-/// A server with a hot row, and `seen (n)`, whose only row is 0.
+/// A server with four hot rows, and `seen (n)`, whose only row is 0.
 fn start() -> Result<Server> {
     let server = start_hot(4, &[("max_prepared_transactions", "4")])?;
-    // The rows are hot before anybody comes to them.
-    grouped(&server)?.batch_execute(
-        "CREATE TABLE seen (n bigint NOT NULL);
-         INSERT INTO seen VALUES (0)",
-    )?;
-    for id in 1..=4 {
-        grouped(&server)?.batch_execute(&format!("UPDATE hot SET val = val WHERE id = {id}"))?;
-    }
+    prepare(&server, 4)?;
     Ok(server)
+}
+
+fn prepare(server: &Server, rows: i32) -> Result<()> {
+    let mut client = grouped(server)?;
+    client.batch_execute(
+        "CREATE TABLE seen (n bigint NOT NULL); INSERT INTO seen VALUES (0);
+         CREATE TABLE told (n bigint)",
+    )?;
+    // The rows are hot before anybody comes to them.
+    for id in 1..=rows {
+        client.batch_execute(&format!("UPDATE hot SET val = val WHERE id = {id}"))?;
+    }
+    Ok(())
 }
 
 /// A session that has updated the hot row in a transaction of that kind.
@@ -151,8 +157,7 @@ fn what_follows_reads_after_the_predecessors() -> Result<()> {
     let server = start()?;
     let mut other = server.connect()?;
     other.batch_execute(
-        "CREATE TABLE told (n bigint);
-         CREATE PROCEDURE tell() LANGUAGE sql AS 'INSERT INTO told SELECT n FROM seen';
+        "CREATE PROCEDURE tell() LANGUAGE sql AS 'INSERT INTO told SELECT n FROM seen';
          CREATE FUNCTION tells() RETURNS bigint LANGUAGE plpgsql AS
              'BEGIN INSERT INTO told SELECT n FROM seen; RETURN 1; END'",
     )?;
@@ -162,6 +167,12 @@ fn what_follows_reads_after_the_predecessors() -> Result<()> {
     }
     drop(other);
     physical_health(&server, "hot", "id")
+}
+
+/// `follows_and_reads` with a query, on a server with two rows.
+pub fn follows_and_queries(server: &Server) -> Result<()> {
+    prepare(server, 2)?;
+    follows_and_reads(server, READERS[0].1)
 }
 
 fn follows_and_reads(server: &Server, reader: &str) -> Result<()> {

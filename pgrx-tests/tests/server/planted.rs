@@ -15,7 +15,7 @@ use txn_server_tests::{
     Watchdog, Worker, expect_followed, grouped, local, physical_health, pid, read, start_hot, until,
 };
 
-use crate::{by_key, definitions, validated_reads, visibility};
+use crate::{by_key, definitions, late_snapshot, validated_reads, visibility};
 
 /// A fault, and the check that has to find it.
 struct Case {
@@ -84,6 +84,12 @@ const MISSED_ROWS: Case = Case {
     check: by_key::finds_its_row,
     finds: "did not wait",
 };
+const LATE_SNAPSHOT: Case = Case {
+    fault: "early_snapshot_kept",
+    settings: &[],
+    check: late_snapshot::follows_and_queries,
+    finds: "the snapshot does not show",
+};
 const DEFINITIONS: Case = Case {
     fault: "definitions_forgotten",
     settings: &[],
@@ -109,7 +115,7 @@ const REGISTRATION: Case = Case {
     finds: "G2",
 };
 
-const ALL: [&Case; 12] = [
+const ALL: [&Case; 13] = [
     &ORDER_BY_HISTORY,
     &ORDER_BY_HEALTH,
     &DOOMED_BY_HISTORY,
@@ -118,6 +124,7 @@ const ALL: [&Case; 12] = [
     &READ_GUARD,
     &READS,
     &MISSED_ROWS,
+    &LATE_SNAPSHOT,
     &DEFINITIONS,
     &EVICTION,
     &PREDICATE,
@@ -427,6 +434,11 @@ fn a_row_that_is_missed_is_found() -> Result<()> {
 #[test]
 fn definitions_that_are_forgotten_are_found() -> Result<()> {
     is_found(&DEFINITIONS)
+}
+
+#[test]
+fn a_snapshot_that_is_not_taken_again_is_found() -> Result<()> {
+    is_found(&LATE_SNAPSHOT)
 }
 
 #[test]
