@@ -98,13 +98,25 @@ impl<'a> Lane<'a> {
         requests.map(|request| (request.item(), request.is_granted()))
     }
 
+    /// The number of the queue for an item; none for the wide ones.
+    fn number_of(&self, item: &Item) -> Option<u32> {
+        let at = || hash(item.relation, &item.keys) as usize & (self.queues.len() - 1);
+        (!item.is_wide()).then(|| at() as u32)
+    }
+
+    fn queue(&self, number: Option<u32>) -> &'a List {
+        number.map_or(&self.head.wide, |at| &self.queues[at as usize])
+    }
+
     pub(crate) fn queue_of(&self, item: &Item) -> &'a List {
-        if item.is_wide() {
-            &self.head.wide
-        } else {
-            let at = hash(item.relation, &item.keys) as usize & (self.queues.len() - 1);
-            &self.queues[at]
-        }
+        self.queue(self.number_of(item))
+    }
+
+    /// Whether a request has nobody with it in its queue, and no wide one is anywhere: then it
+    /// conflicts with none.
+    fn is_alone(&self, id: RequestId) -> bool {
+        let number = self.request(id).queue();
+        number.is_some() && self.head.wide.is_empty() && self.queue(number).is_only(id)
     }
 
     /// Requests of others among which those are that conflict with this item: the queue of its key
@@ -149,27 +161,34 @@ impl<'a> Lane<'a> {
         for (n, item) in items.iter().enumerate() {
             let id = first + n as u32;
             let request = self.request(id);
-            request.write(me, item);
-            let before = self.conflicts(*item, me, true).filter(|other| {
-                let passes = planted(Fault::ReaderPassesWriter)
-                    && item.mode == Mode::Read
-                    && !other.is_granted();
-                !passes
-            });
-            let mut blockers = before.count() as u64;
-            if planted(Fault::GrantedTwice) {
-                blockers = blockers.saturating_sub(1);
-            }
+            let number = self.number_of(item);
+            request.write(me, item, number);
+            self.queue(number).append(id, self.requests);
+            let blockers = match self.is_alone(id) {
+                true => 0,
+                false => self.blockers(*item, me),
+            };
             request.blockers.set(blockers);
             if blockers > 0 {
                 ungranted += 1;
                 self.warm(item, WAIT, second);
             }
-            self.queue_of(item).append(id, self.requests);
             seat.requests.set(n as u64 + 1);
         }
         seat.ungranted.set(ungranted);
         ungranted
+    }
+
+    /// How many requests of others are before one for this item.
+    fn blockers(&self, item: Item, me: SeatId) -> u64 {
+        let before = self.conflicts(item, me, true).filter(|other| {
+            let passes = planted(Fault::ReaderPassesWriter)
+                && item.mode == Mode::Read
+                && !other.is_granted();
+            !passes
+        });
+        let blockers = before.count() as u64;
+        blockers.saturating_sub(u64::from(planted(Fault::GrantedTwice)))
     }
 
     /// The transaction of process `me` has ended, or gives up: `wake` is called for those that have
@@ -180,13 +199,13 @@ impl<'a> Lane<'a> {
             return;
         }
         for id in self.requests_of(me) {
-            let item = self.request(id).item();
-            if !planted(Fault::LeavesSleepers) {
-                for behind in self.conflicts(item, me, false) {
+            let request = self.request(id);
+            if !self.is_alone(id) && !planted(Fault::LeavesSleepers) {
+                for behind in self.conflicts(request.item(), me, false) {
                     self.uncover(behind, &mut wake);
                 }
             }
-            self.queue_of(&item).remove(id, self.requests);
+            self.queue(request.queue()).remove(id, self.requests);
         }
         seat.requests.set(0);
         seat.ungranted.set(0);
@@ -211,7 +230,7 @@ impl<'a> Lane<'a> {
     /// awake by then. Under the lane's lock.
     pub fn about_to_leave(&self, me: SeatId, mut wake: impl FnMut(SeatId)) -> u64 {
         let mut behind = 0;
-        for id in self.requests_of(me) {
+        for id in self.requests_of(me).filter(|&id| !self.is_alone(id)) {
             for request in self.conflicts(self.request(id).item(), me, false) {
                 behind += 1;
                 let seat = self.seat(request.seat());

@@ -15,7 +15,8 @@ pub struct Request {
     relation: Word,
     low: [Word; 2],
     high: [Word; 2],
-    /// The seat, and in the lowest bit whether it is for writing.
+    /// From the lowest bit on: whether it is for writing, the seat, and in the upper half the queue
+    /// + 1 (0 for the wide ones).
     owner: Word,
     /// Requests before this one that are in conflict with it.
     pub(crate) blockers: Word,
@@ -46,17 +47,24 @@ fn get(words: &[Word; 2]) -> Image {
 }
 
 impl Request {
-    pub(crate) fn write(&self, seat: SeatId, item: &Item) {
+    /// A seat's request for an item, which is to stand in that queue; none for the wide ones.
+    pub(crate) fn write(&self, seat: SeatId, item: &Item, queue: Option<u32>) {
         self.relation.set(item.relation);
         put(&self.low, item.keys.low());
         put(&self.high, item.keys.high());
         let writes = item.mode == Mode::Write;
-        self.owner.set(u64::from(seat) << 1 | u64::from(writes));
+        let owner = u64::from(seat) << 1 | u64::from(writes);
+        self.owner.set(halves(queue, None) | owner);
         self.blockers.set(0);
     }
 
     pub(crate) fn seat(&self) -> SeatId {
-        (self.owner.get() >> 1) as SeatId
+        self.owner.get() as u32 >> 1
+    }
+
+    /// The queue in which it stands; none for the wide ones.
+    pub(crate) fn queue(&self) -> Option<u32> {
+        upper(self.owner.get())
     }
 
     pub(crate) fn item(&self) -> Item {
@@ -90,6 +98,12 @@ impl List {
     #[inline]
     pub(crate) fn is_empty(&self) -> bool {
         self.ends.get() == 0
+    }
+
+    /// Whether no other request than this one, which is in it, is in it.
+    #[inline]
+    pub(crate) fn is_only(&self, id: RequestId) -> bool {
+        self.ends.get() == halves(Some(id), Some(id))
     }
 
     /// The ids from the first to the last.
