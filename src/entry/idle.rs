@@ -16,7 +16,7 @@ pub fn is_idle() -> bool {
     settings::session_mode() == settings::TableMode::Off
         && !session::is_in_hot_transaction()
         && !check::has_deferred()
-        && !late_snapshot::is_due()
+        && !late_snapshot::is_wanted()
         && settings::is_known_to_have_none()
         && !readguard::is_used()
         && swap::heaps_own().is_none()

@@ -18,7 +18,7 @@ use crate::geo;
 use crate::hotlock::commit::{self, End};
 use crate::hotlock::{
     check, combine, definitions, error_visibility, fk_check, handover, is_in_hot_transaction,
-    late_snapshot, readguard, reads, streaming, whole,
+    late_snapshot, readguard, reads, statement, streaming, whole,
 };
 use crate::lane::{admit, beyond, reschedule, respect, strict};
 use crate::pg::catch::catching;
@@ -140,6 +140,7 @@ fn ended(end: End) {
     geo::cut::forget();
     whole::forget();
     late_snapshot::forget();
+    statement::forget_queueing();
     fk_check::forget();
     streaming::forget();
     readguard::forget();

@@ -54,6 +54,7 @@ pub unsafe extern "C-unwind" fn process_utility(
         let part = dependent::Part::begin(source);
         // SAFETY: the hook's argument.
         guarded(|| unsafe {
+            statement::forget_queueing();
             if command.computes {
                 snapshot_due::before_command();
             }

@@ -71,7 +71,13 @@ pub fn end_of_statement(query: usize) {
     }
 }
 
-/// Whether the snapshot is to be taken again before anything reads with it.
+/// Whether nothing may read with the snapshot that the transaction has.
+#[inline]
+pub fn is_wanted() -> bool {
+    matches!(LATE.get(), Late::Built(_) | Late::Due)
+}
+
+/// Whether the snapshot can be taken again: the first statement has ended.
 #[inline]
 pub fn is_due() -> bool {
     matches!(LATE.get(), Late::Due)

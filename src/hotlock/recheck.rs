@@ -7,6 +7,7 @@
 
 use super::late_snapshot;
 use super::lock;
+use super::repeatable;
 use super::update;
 use crate::pg::evaluate::{self, Applied};
 use crate::tam::call::{Lock, Update};
@@ -38,11 +39,12 @@ unsafe fn on_last_version(call: Update) -> TM_Result::Type {
     // The old row's slot is a buffer heap slot, as table_slot_create makes it for heap tables.
     unsafe {
         let query = swap::usage(call.rel).map_or(0, |usage| usage.query);
-        let Some(update) = late_snapshot::is_allowed_for(query)
-            .then(|| evaluate::Update::of_query(query as *mut pg_sys::QueryDesc))
-            .flatten()
-            .filter(|update| update.has_new_row_in(call.slot))
-        else {
+        let of_query = query as *mut pg_sys::QueryDesc;
+        let Some(update) = (late_snapshot::is_allowed_for(query)
+            && repeatable::is_simple(of_query))
+        .then(|| evaluate::Update::of_query(of_query))
+        .flatten()
+        .filter(|update| update.has_new_row_in(call.slot)) else {
             return TM_Result::TM_Updated;
         };
         late_snapshot::note_built();

@@ -20,13 +20,14 @@
 use super::handover;
 use super::late_snapshot;
 use super::prepared;
+use super::quietness;
 use super::session::{SESSION, memory, statement_of};
 use super::settings::{self, TableMode, session_mode};
 use super::tail;
 use super::ticket;
 use crate::pg::plan::{self, Target};
 use crate::pg::relation::key_of;
-use crate::pg::{evaluate, fastpath, snapshot, xact};
+use crate::pg::{evaluate, fastpath, snapshot, triggers, xact};
 use crate::shared::guc;
 use crate::tam::swap;
 use hotrow::{Identity, Slot};
@@ -108,19 +109,29 @@ pub unsafe fn allow_late(query: *mut pg_sys::QueryDesc, target: &Target) -> bool
     }
 }
 
-/// With the ticket of the row of such a statement, which is about to run: takes the snapshot again,
-/// so that it shows a version which is not much older than the last. Definitions are to be as they
-/// were then.
+/// Before such a statement runs: whether it may be late is asked once more, as it has started.
 ///
 /// # Safety
-/// `query` was allowed and has started.
-pub unsafe fn begin_late(query: *mut pg_sys::QueryDesc, slot: Slot, definitions: u64) {
-    // SAFETY: by the contract; the statement's relations are open.
+/// `query` has started.
+pub unsafe fn before_run(query: *mut pg_sys::QueryDesc) {
+    // SAFETY: by the contract.
+    if late_snapshot::is_allowed() && !unsafe { is_simple(query) } {
+        late_snapshot::disallow();
+    }
+}
+
+/// With the ticket of its row: takes the snapshot again. A late one is taken so that the scan finds
+/// a version which is not much older than the last. Definitions are to be as they were before the
+/// wait.
+///
+/// # Safety
+/// `query` is the transaction's first statement, and has started.
+pub unsafe fn queued(query: *mut pg_sys::QueryDesc, slot: Slot, definitions: u64) {
+    if !late_snapshot::is_allowed() {
+        tail::await_list(slot);
+    }
+    // SAFETY: by the contract and the checks.
     unsafe {
-        if !is_simple(query) {
-            late_snapshot::disallow();
-            tail::await_list(slot);
-        }
         if snapshot::definitions_now() == definitions
             && snapshot::is_retakeable(query)
             && let Some(retake) = RETAKE.get()
@@ -130,17 +141,20 @@ pub unsafe fn begin_late(query: *mut pg_sys::QueryDesc, slot: Slot, definitions:
     }
 }
 
-/// Whether `recheck.rs` can do for that statement what the executor does.
+/// Whether `recheck.rs` can do for that statement what the executor does, and nothing of it reads
+/// with the snapshot but the scan for the row: no function of users, and no trigger.
 ///
 /// # Safety
 /// `query` has started.
-unsafe fn is_simple(query: *mut pg_sys::QueryDesc) -> bool {
+pub unsafe fn is_simple(query: *mut pg_sys::QueryDesc) -> bool {
     // SAFETY: by the contract; the statement's relation is open.
     unsafe {
         evaluate::Update::of_query(query).is_some_and(|update| {
             let rel = update.relation();
             key_of(rel).is_some_and(|key| key.is_plain())
+                && !triggers::has_statement_triggers((*rel).trigdesc)
                 && swap::usage(rel).is_some_and(|usage| usage.may_follow)
+                && quietness::is_quiet(query)
         })
     }
 }

@@ -191,8 +191,9 @@ pub unsafe fn queue(replaced: &mut Replaced, target: &Target, is_first: bool) {
 /// costs is then no part of the row's turn.
 static QUEUES: Local<Cell<Option<(usize, Identity)>>> = Local::new(Cell::new(None));
 
-/// Another statement is about to start: one that has started and not run (a portal's) queues when
-/// it comes to its row. Its snapshot must not show what others of this transaction do.
+/// Another statement is about to start, or one ends, or a command runs: a statement that has
+/// started and not run (a portal's) queues when it comes to its row. Its snapshot must not show
+/// what others of this transaction do.
 #[inline]
 pub fn forget_queueing() {
     QUEUES.set(None);

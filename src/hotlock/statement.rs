@@ -1,5 +1,7 @@
 //! Statement hooks: before ExecutorStart, after it, before ExecutorRun, at ExecutorEnd.
 
+pub use super::start::forget_queueing;
+
 use super::check;
 use super::combine;
 use super::definitions;
@@ -33,6 +35,7 @@ use pgrx::pg_sys::{self, CmdType};
 /// `query` is what ExecutorStart is given.
 #[inline]
 pub unsafe fn before_idle_start(query: *const pg_sys::QueryDesc) {
+    forget_queueing();
     check::forget_asking();
     fk_check::end(query);
     quietness::forget(query as usize);
@@ -56,7 +59,7 @@ pub unsafe fn before_start(query: *mut pg_sys::QueryDesc, is_first: bool) -> boo
     check::forget_asking();
     fk_check::end(query);
     quietness::forget(query as usize);
-    start::forget_queueing();
+    forget_queueing();
     // SAFETY: the executor's query is about to be started, so it has a plan and a snapshot.
     unsafe { snapshot_due::before_start(query) };
     let member = SESSION.is_member();
@@ -156,7 +159,10 @@ pub unsafe fn before_run(query: *mut pg_sys::QueryDesc) -> bool {
     }
     // SAFETY: the executor's query has started.
     unsafe { dependent::before_run(query) };
-    let Some(identity) = start::takes_queueing(query as usize) else {
+    let queueing = start::takes_queueing(query as usize);
+    // SAFETY: by the contract; the query has started.
+    unsafe { repeatable::before_run(query) };
+    let Some(identity) = queueing else {
         return false;
     };
     let Some(slot) = detect::find(&identity) else {
@@ -185,8 +191,8 @@ pub unsafe fn before_run(query: *mut pg_sys::QueryDesc) -> bool {
             }
             _ => {
                 replaced.finish();
-                if late_snapshot::is_allowed() && turn.is_some() {
-                    repeatable::begin_late(query, slot, definitions);
+                if turn.is_some() && !xact::is_read_committed() {
+                    repeatable::queued(query, slot, definitions);
                 }
                 false
             }
@@ -232,6 +238,7 @@ pub unsafe fn end(query: *mut pg_sys::QueryDesc) {
         // SAFETY: the executor's query has not been cleaned up yet.
         unsafe { readguard::note_statement(query) };
     }
+    forget_queueing();
     combine::end(query as usize);
     late_snapshot::end_of_statement(query as usize);
     fk_check::end(query);

@@ -390,57 +390,44 @@ pub unsafe fn retake_transactions(is_fit: impl FnOnce() -> bool) -> Option<u32> 
     unsafe { retake_own(is_fit) }
 }
 
-/// `retake` of a late snapshot, for a statement: the transaction may have written. False if anybody
-/// else has the snapshot that it has.
+/// Takes a late snapshot: the transaction may have written. The active snapshot, if there is one,
+/// becomes like it. So does that of the statement that is about to start (null for none). Both were
+/// pushed for what comes next. False if anybody else has the transaction's own.
 ///
 /// # Safety
-/// `query` is about to be started. Of what was read with the snapshot nothing depends on it.
-pub unsafe fn retake_late(query: *mut pg_sys::QueryDesc) -> bool {
-    // SAFETY: by the contract and the checks.
+/// Of what was read with the snapshot nothing depends on it. Outside of any statement but this one.
+pub unsafe fn retake_late(of_statement: pg_sys::Snapshot) -> bool {
+    // SAFETY: by the contract, whoever has a copy has not read with it. A copy of the transaction's
+    // snapshot is one piece of memory, and nobody looks at its arrays when it is freed.
     unsafe {
-        let is_fit = !is_pinned()
-            && !pg_sys::ActivePortal.is_null()
-            && begins_portal(&*pg_sys::ActivePortal, query)
-            && is_replaceable(query)
-            && is_only_active()
-            && is_portals_alone();
-        if is_fit {
-            retake_own(|| true);
-            let_go(query);
-            take(query);
+        if is_pinned() || !is_portals_alone() {
+            return false;
         }
-        is_fit
+        retake_own(|| true);
+        let own = raw::GetTransactionSnapshot();
+        let active = match raw::ActiveSnapshotSet() {
+            true => raw::GetActiveSnapshot(),
+            false => ptr::null_mut(),
+        };
+        for copy in [active, of_statement] {
+            let is_mvcc = |copy: pg_sys::Snapshot| {
+                (*copy).snapshot_type == pg_sys::SnapshotType::SNAPSHOT_MVCC && (*copy).copied
+            };
+            if !copy.is_null() && copy != own && is_mvcc(copy) {
+                show_as(&mut *copy, &*own);
+            }
+        }
+        true
     }
 }
 
-/// `retake_late` for a command, the planner or a function outside of any statement: with the active
-/// snapshot, if there is one, pushed for that.
-///
-/// # Safety
-/// Of what was read with the snapshot nothing depends on it.
-pub unsafe fn retake_late_for_command() -> bool {
-    // SAFETY: by the contract and the checks; the active snapshot is kept by a registration while
-    // it is popped.
-    unsafe {
-        let is_active = raw::ActiveSnapshotSet();
-        let is_fit = !is_pinned()
-            && is_portals_alone()
-            && (!is_active || {
-                is_utility_replaceable() && {
-                    let top = raw::RegisterSnapshot(raw::GetActiveSnapshot());
-                    let is_only = is_only_active();
-                    raw::UnregisterSnapshot(top);
-                    is_only
-                }
-            });
-        if is_fit {
-            retake_own(|| true);
-            if is_active {
-                renew_for_utility();
-            }
-        }
-        is_fit
-    }
+/// The first snapshot shows what the other one does, and keeps its xmin and its command id.
+fn show_as(snapshot: &mut pg_sys::SnapshotData, other: &pg_sys::SnapshotData) {
+    snapshot.xmax = other.xmax;
+    (snapshot.xip, snapshot.xcnt) = (other.xip, other.xcnt);
+    (snapshot.subxip, snapshot.subxcnt) = (other.subxip, other.subxcnt);
+    snapshot.suboverflowed = other.suboverflowed;
+    (snapshot.whenTaken, snapshot.lsn) = (other.whenTaken, other.lsn);
 }
 
 /// # Safety
@@ -474,13 +461,13 @@ unsafe fn retake_own(is_fit: impl FnOnce() -> bool) -> Option<u32> {
         };
         let inner = kept(fresh.subxip, within as usize);
         let own = &mut *raw::GetTransactionSnapshot();
-        own.xmax = fresh.xmax;
-        own.xip = running;
-        own.xcnt = fresh.xcnt;
-        own.subxip = inner;
-        own.subxcnt = within;
-        own.suboverflowed = fresh.suboverflowed;
-        (own.whenTaken, own.lsn) = (fresh.whenTaken, fresh.lsn);
+        let shown = pg_sys::SnapshotData {
+            xip: running,
+            subxip: inner,
+            subxcnt: within,
+            ..*fresh
+        };
+        show_as(own, &shown);
         Some(fresh.xmin.into())
     }
 }

@@ -229,6 +229,43 @@ fn a_bound_statement_reads_after_the_predecessors() -> Result<()> {
     expect_followed(&mut other, 1)
 }
 
+/// Prepared statements whose plan is there before the transaction begins: neither the planner nor a
+/// simple portal comes first. All note what they read in `told`.
+const PREPARED: [&str; 3] = [
+    "INSERT INTO told SELECT n FROM seen",
+    "WITH x AS (INSERT INTO told SELECT n FROM seen RETURNING n) SELECT n FROM x",
+    "INSERT INTO ruled VALUES (1)",
+];
+
+#[test]
+fn a_cached_plan_reads_after_the_predecessors() -> Result<()> {
+    let server = start()?;
+    let mut other = server.connect()?;
+    other.batch_execute(
+        "CREATE TABLE ruled (n int);
+         CREATE RULE also AS ON INSERT TO ruled DO ALSO INSERT INTO told SELECT n FROM seen",
+    )?;
+    for statement in PREPARED {
+        other.batch_execute("UPDATE seen SET n = 0")?;
+        let mut follower = grouped(&server)?;
+        let prepared = follower.prepare(statement)?;
+        follower.query(&prepared, &[])?;
+        other.batch_execute("TRUNCATE told")?;
+        let mut leader = updated(&server, "BEGIN")?;
+        follower.batch_execute(BEGIN)?;
+        follower.batch_execute(BUMP)?;
+        other.batch_execute("UPDATE seen SET n = 1")?;
+        leader.batch_execute("COMMIT")?;
+        follower
+            .query(&prepared, &[])
+            .with_context(|| statement.to_owned())?;
+        follower.batch_execute("COMMIT")?;
+        let told = int(&mut other, "SELECT n FROM told")?;
+        ensure!(told == 1, "{statement} has read {told}");
+    }
+    expect_followed(&mut other, PREPARED.len() as i64)
+}
+
 /// psql reads large objects by the fast path, which calls no hook of a statement.
 #[test]
 fn a_large_object_is_read_after_the_predecessors() -> Result<()> {
@@ -380,32 +417,61 @@ fn meanwhile(change: &str, wanted: &str) -> Result<()> {
     physical_health(&server, "hot", "id")
 }
 
-/// A statement of which each step is measured, and a table with triggers, are the executor's own:
-/// these transactions wait, as before, and are not refused either.
+/// A statement of which each step is measured, and tables whose triggers or CHECKs call functions,
+/// are the executor's own. These transactions wait as at SERIALIZABLE, and are not refused. Their
+/// functions read with the snapshot that they have then.
+const NOT_SIMPLE: [(&str, &str); 4] = [
+    ("measured", "hot"),
+    ("", "after_row"),
+    ("", "after_statement"),
+    ("", "checked"),
+];
+
 #[test]
 fn what_is_not_simple_waits() -> Result<()> {
     let server = start()?;
     let mut other = server.connect()?;
     other.batch_execute(
-        "CREATE TABLE watched (id int PRIMARY KEY, val bigint NOT NULL);
-         INSERT INTO watched VALUES (1, 0);
-         CREATE FUNCTION look() RETURNS trigger LANGUAGE plpgsql AS
-             'BEGIN PERFORM FROM seen; RETURN NULL; END';
-         CREATE TRIGGER look AFTER UPDATE ON watched FOR EACH ROW EXECUTE FUNCTION look()",
+        "CREATE TABLE after_row (id int PRIMARY KEY, val bigint NOT NULL);
+         CREATE TABLE after_statement (LIKE after_row INCLUDING ALL);
+         CREATE FUNCTION noted(bigint) RETURNS bool LANGUAGE plpgsql AS
+             'BEGIN INSERT INTO told SELECT n FROM seen; RETURN true; END';
+         CREATE TABLE checked (LIKE after_row INCLUDING ALL, CHECK (noted(val)));
+         INSERT INTO after_row VALUES (1, 0);
+         INSERT INTO after_statement VALUES (1, 0);
+         INSERT INTO checked VALUES (1, 0);
+         CREATE FUNCTION note() RETURNS trigger LANGUAGE plpgsql AS
+             'BEGIN INSERT INTO told SELECT n FROM seen; RETURN NULL; END';
+         CREATE TRIGGER note AFTER UPDATE ON after_row
+             FOR EACH ROW EXECUTE FUNCTION note();
+         CREATE TRIGGER note AFTER UPDATE ON after_statement
+             FOR EACH STATEMENT EXECUTE FUNCTION note()",
     )?;
-    let measured = "LOAD 'auto_explain'; SET auto_explain.log_min_duration = 0;
-        SET auto_explain.log_analyze = on";
-    for (settings, table) in [(measured, "hot"), ("", "watched")] {
+    for (settings, table) in NOT_SIMPLE {
+        other.batch_execute("UPDATE seen SET n = 0; TRUNCATE told")?;
+        let measured = match settings {
+            "measured" => {
+                "LOAD 'auto_explain'; SET auto_explain.log_min_duration = 0;
+                 SET auto_explain.log_analyze = on"
+            }
+            _ => "",
+        };
         let bump = format!("UPDATE {table} SET val = val + 1 WHERE id = 1");
         let mut leader = grouped(&server)?;
-        leader.batch_execute(&format!("BEGIN; {bump}"))?;
+        leader.batch_execute(&bump)?;
+        leader.batch_execute(&format!("BEGIN; {bump}; UPDATE seen SET n = 1"))?;
         let mut client = grouped(&server)?;
-        client.batch_execute(settings)?;
+        client.batch_execute(measured)?;
         let update = Background::run(client, &format!("{BEGIN}; {bump}"))?;
         update.wait_until_blocked(&mut other)?;
         leader.batch_execute("COMMIT")?;
         let (mut client, result) = update.end()?;
         result.with_context(|| format!("{settings} {table}"))?;
+        let told = int(
+            &mut client,
+            "SELECT coalesce(min(n), 1) FROM told WHERE xmin = pg_current_xact_id()::xid",
+        )?;
+        ensure!(told == 1, "{table}: told {told}");
         client.batch_execute("COMMIT")?;
     }
     Ok(())
