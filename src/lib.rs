@@ -25,6 +25,7 @@ pub extern "C-unwind" fn _PG_init() {
     shared::guc_table::init();
     pg::relation::init();
     pg::quiet::init();
+    pg::column_triggers::init();
     pg::plpgsql::init(hotlock::dependent::HOOKS);
     pg::release::init(entry::transaction::after_locks);
     hotlock::provider::init();

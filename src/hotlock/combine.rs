@@ -7,14 +7,18 @@
 //! until the holder is about to commit; the holder, whose version has that update in it, then fails
 //! with 40001.
 
-pub use super::combine_request::{consider, end, forget, is_considered, is_done, pack, report};
+pub use super::combine_request::{
+    consider, end, forget, hear_of_changes, is_considered, is_done, pack, report,
+};
 
 use super::combine_request::PRESENT;
 use super::detect;
 use super::errors;
 use super::session::memory;
 use super::settings;
+use crate::pg::buffer::Page;
 use crate::pg::catch::catching;
+use crate::pg::column_triggers;
 use crate::pg::evaluate::{Applied, Update};
 use crate::pg::form::{self, Form};
 use crate::pg::local::Local;
@@ -86,14 +90,18 @@ pub unsafe fn lead(call: call::Update, slot: Slot, query: usize) -> Option<TM_Re
     unsafe {
         let query = query as *mut pg_sys::QueryDesc;
         let form = PRESENT.form.get()?;
-        let update = Update::of_query(query)?;
+        let triggers = PRESENT.triggers.get();
+        let update = Update::of_query(query)?.firing(triggers);
         if !update.has_new_row_in(call.slot)
             || !update.is_small(call.slot)
             || !update.replaces_small()
             || form.returns() && update.changes_summarized()
             || is_fatal_to_fail()
             || !commits_early()
-            || is_held(call)
+            || triggers
+                .as_ref()
+                .is_some_and(|t| !column_triggers::is_current(t))
+            || is_held(call, !triggers.is_null())
         {
             return None;
         }
@@ -103,6 +111,7 @@ pub unsafe fn lead(call: call::Update, slot: Slot, query: usize) -> Option<TM_Re
             raw::pfree(own.cast());
             return None;
         }
+        update.prepare_triggers();
         ADOPTING.is_logged.set(update.is_logged());
         apply_all(call.slot, query, &form, update);
         let result = call.heap();
@@ -119,14 +128,36 @@ pub unsafe fn lead(call: call::Update, slot: Slot, query: usize) -> Option<TM_Re
     }
 }
 
-/// Whether anybody, we too, has written or locked the version that is to be updated.
-unsafe fn is_held(call: call::Update) -> bool {
+/// Whether anybody, we too, has written or locked the version that is to be updated. If the table
+/// has BEFORE triggers, the executor has locked the row for this statement.
+unsafe fn is_held(call: call::Update, locks_first: bool) -> bool {
     // SAFETY: the executor's arguments.
-    let locker = unsafe {
+    unsafe {
         let version = tuple::pack(&*call.otid);
-        detect::row_locker(call.rel, version, LockTupleMode::LockTupleExclusive)
-    };
-    locker != detect::RowLocker::Nobody
+        let mode = LockTupleMode::LockTupleExclusive;
+        match detect::row_locker(call.rel, version, mode) {
+            detect::RowLocker::Nobody => false,
+            detect::RowLocker::Own => !locks_first || !is_locked_by_us_alone(call.rel, version),
+            detect::RowLocker::Other(_) => true,
+        }
+    }
+}
+
+/// Whether this transaction, and nobody besides it, has locked the version and not written it.
+unsafe fn is_locked_by_us_alone(rel: pg_sys::Relation, version: u64) -> bool {
+    // SAFETY: the executor's arguments; the header is read under the page's lock.
+    unsafe {
+        let page = Page::pin(rel, version);
+        page.share();
+        let is_ours = page.tuple(version).is_some_and(|(header, _)| {
+            let mask = (*header).t_infomask;
+            tuple::is_locked_only(mask)
+                && !tuple::has(mask, pg_sys::HEAP_XMAX_IS_MULTI)
+                && raw::TransactionIdIsCurrentTransactionId(tuple::raw_xmax(header))
+        });
+        page.release();
+        is_ours
+    }
 }
 
 /// Whether any error ends the session (`exit_on_error`): also one that belongs to another.

@@ -5,6 +5,7 @@ use super::errors;
 use super::session::{SESSION, memory};
 use super::settings;
 use super::whole;
+use crate::pg::column_triggers::{self, program::Program};
 use crate::pg::evaluate::Update;
 use crate::pg::form::{self, Form};
 use crate::pg::local::Local;
@@ -16,11 +17,14 @@ use crate::shared::guc;
 use crate::tam::wal;
 use pgrx::pg_sys::{self, Oid};
 use std::cell::Cell;
+use std::ptr;
 
 /// The present statement, if its update may be done by another session or with those of others.
 pub struct Present {
     pub query: Cell<usize>,
     pub form: Cell<Option<Form>>,
+    /// What the table's BEFORE triggers do, in the statement's memory; null for a table without.
+    pub triggers: Cell<*mut Program>,
     /// Another session has done and committed our update: what this transaction reports is final.
     is_done: Cell<bool>,
     /// Interrupts are held since `report`, until the COMMIT.
@@ -32,6 +36,7 @@ pub struct Present {
 pub static PRESENT: Local<Present> = Local::new(Present {
     query: Cell::new(0),
     form: Cell::new(None),
+    triggers: Cell::new(ptr::null_mut()),
     is_done: Cell::new(false),
     is_held: Cell::new(false),
     too_long: Cell::new((0, 0)),
@@ -52,12 +57,20 @@ pub unsafe fn consider(query: *mut pg_sys::QueryDesc, target: &Target) -> bool {
             || xact::own_xid() != 0
             || !whole::is(query)
             || !frontend::commits_next(query)
-            || !target.is_only()
+        {
+            return false;
+        }
+        let mut triggers = ptr::null_mut();
+        if !target.is_only()
+            && !target.is_only_beside_triggers(|rel, updated| {
+                triggers = column_triggers::program(rel, updated)?;
+                Some((*triggers).columns)
+            })
         {
             return false;
         }
         form::lift::constants(query);
-        let Some(form) = Form::of_plan((*query).plannedstmt) else {
+        let Some(form) = Form::of_plan((*query).plannedstmt, triggers) else {
             return false;
         };
         if form.returns() && has_been_too_long(&form) {
@@ -65,6 +78,7 @@ pub unsafe fn consider(query: *mut pg_sys::QueryDesc, target: &Target) -> bool {
         }
         PRESENT.query.set(query as usize);
         PRESENT.form.set(Some(form));
+        PRESENT.triggers.set(triggers);
         true
     }
 }
@@ -105,6 +119,17 @@ pub unsafe fn pack(query: *mut pg_sys::QueryDesc) -> bool {
             PRESENT.query.set(0);
         }
         packed.is_some()
+    }
+}
+
+/// Before our own run, after we may have waited: functions of triggers may have been replaced.
+///
+/// # Safety
+/// The statement is about to run.
+pub unsafe fn hear_of_changes() {
+    if !PRESENT.triggers.get().is_null() {
+        // SAFETY: as whenever a statement opens another table.
+        unsafe { raw::AcceptInvalidationMessages() };
     }
 }
 
@@ -190,6 +215,7 @@ pub fn is_done() -> bool {
 pub fn end(query: usize) {
     if PRESENT.query.get() == query {
         PRESENT.query.set(0);
+        PRESENT.triggers.set(ptr::null_mut());
     }
 }
 
@@ -197,6 +223,7 @@ pub fn end(query: usize) {
 pub fn forget(committed: bool) {
     PRESENT.query.set(0);
     PRESENT.form.set(None);
+    PRESENT.triggers.set(ptr::null_mut());
     // SAFETY: gives back what `report` took; a cancel was for the statement, which has succeeded.
     unsafe {
         if PRESENT.is_done.take() && committed && pg_sys::QueryCancelHoldoffCount > 0 {

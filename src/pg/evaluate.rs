@@ -1,6 +1,7 @@
 //! Executing a running UPDATE once more, on a row in memory and with other arguments: what
 //! execScan.c and nodeModifyTable.c do with a tuple that a scan has found, without the scan.
 
+use super::column_triggers::program::{Op, Program};
 use super::raw;
 use pgrx::pg_sys::{self, TupleTableSlot};
 
@@ -12,6 +13,8 @@ pub struct Update {
     scan: *mut pg_sys::ScanState,
     /// Conditions that an index has checked; null for a sequential scan.
     index_quals: *mut pg_sys::ExprState,
+    /// What the table's BEFORE triggers do; null for a table without.
+    triggers: *mut Program,
 }
 
 /// A row of this size is neither compressed nor moved to a TOAST table, and has room on a page;
@@ -62,6 +65,7 @@ impl Update {
                 } else {
                     std::ptr::null_mut()
                 },
+                triggers: std::ptr::null_mut(),
             };
             let usual = (*modify).operation == pg_sys::CmdType::CMD_UPDATE
                 && (*modify).mt_nrels == 1
@@ -69,6 +73,31 @@ impl Update {
                 && (*update.result).ri_WithCheckOptions.is_null()
                 && (*query).instrument_options == 0;
             usual.then_some(update)
+        }
+    }
+
+    /// The update together with what the table's triggers do; null for a table without.
+    ///
+    /// # Safety
+    /// `triggers` stay until the statement ends.
+    pub unsafe fn firing(self, triggers: *mut Program) -> Self {
+        Update { triggers, ..self }
+    }
+
+    /// Compiles what the triggers do. To be called before `apply`.
+    ///
+    /// # Safety
+    /// The statement runs.
+    pub unsafe fn prepare_triggers(self) {
+        // SAFETY: the memory of the statement lasts as long as the program. An ERROR leaves the
+        // memory context to whoever catches it.
+        unsafe {
+            if let Some(program) = self.triggers.as_mut() {
+                let before = pg_sys::CurrentMemoryContext;
+                pg_sys::CurrentMemoryContext = (*self.estate).es_query_cxt;
+                program.compile();
+                pg_sys::CurrentMemoryContext = before;
+            }
         }
     }
 
@@ -113,19 +142,25 @@ impl Update {
     /// `has_new_row_in` some row, and `keep` was not called for it.
     pub unsafe fn replaces_small(self) -> bool {
         // SAFETY: the executor has put it there (ExecModifyTable, and ExecUpdate after
-        // EvalPlanQual).
-        unsafe { is_small((*self.result).ri_oldTupleSlot) }
+        // EvalPlanQual). Before triggers fire, it has put the version that it has locked into a
+        // slot of theirs (trigger.c: ExecBRUpdateTriggers).
+        unsafe {
+            is_small((*self.result).ri_oldTupleSlot)
+                && (self.triggers.is_null() || is_small((*self.result).ri_TrigOldSlot))
+        }
     }
 
-    /// Whether the statement changes a column of an index that summarizes pages: then the executor
-    /// tells that index of the new row.
+    /// Whether the statement or its triggers change a column of an index that summarizes pages:
+    /// then the executor tells that index of the new row.
     pub fn changes_summarized(self) -> bool {
         // SAFETY: the result relation is open.
         unsafe {
             let kind = pg_sys::IndexAttrBitmapKind::INDEX_ATTR_BITMAP_SUMMARIZED;
             let summarized = raw::RelationGetIndexAttrBitmap(self.relation(), kind);
             let updated = raw::ExecGetUpdatedCols(self.result, self.estate);
-            let overlap = raw::bms_overlap(updated, summarized);
+            let set = self.triggers.as_ref().map(|program| program.columns);
+            let overlap = raw::bms_overlap(updated, summarized)
+                || set.is_some_and(|set| raw::bms_overlap(set, summarized));
             raw::bms_free(summarized);
             overlap
         }
@@ -235,6 +270,9 @@ impl Update {
             }
             let planned = project((*self.scan).ps.ps_ProjInfo);
             let new = raw::ExecGetUpdateNewTuple(self.result, planned, old);
+            if let Some(program) = self.triggers.as_ref() {
+                fire(program, context, old, new);
+            }
             if let Some(materialize) = (*(*new).tts_ops).materialize {
                 materialize(new);
             }
@@ -245,6 +283,46 @@ impl Update {
             }
             Applied::Changed
         }
+    }
+}
+
+/// What the triggers do with a new row that has just been projected: its values stand in the slot
+/// one by one, and have not been put together yet.
+unsafe fn fire(
+    program: &Program,
+    context: *mut pg_sys::ExprContext,
+    old: *mut TupleTableSlot,
+    new: *mut TupleTableSlot,
+) {
+    let ops = program.ops();
+    let mut at = 0;
+    // SAFETY: a compiled program of this table. What it computes stays in the context's memory
+    // until the next row.
+    unsafe {
+        (*context).ecxt_innertuple = old;
+        (*context).ecxt_outertuple = new;
+        while let Some(op) = ops.get(at) {
+            let mut is_null = false;
+            at = match *op {
+                Op::Set { column, .. } => {
+                    let value = evaluate(program.state(at), context, &mut is_null);
+                    *(*new).tts_values.add(column as usize - 1) = value;
+                    *(*new).tts_isnull.add(column as usize - 1) = is_null;
+                    at + 1
+                }
+                Op::Unless { to, .. } => {
+                    let value = evaluate(program.state(at), context, &mut is_null);
+                    if !is_null && value.value() as u8 != 0 {
+                        at + 1
+                    } else {
+                        to
+                    }
+                }
+                Op::Go { to } => to,
+            };
+        }
+        (*context).ecxt_innertuple = std::ptr::null_mut();
+        (*context).ecxt_outertuple = std::ptr::null_mut();
     }
 }
 

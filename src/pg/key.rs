@@ -3,7 +3,8 @@
 use super::image::{Form, Image, Shape};
 use super::raw;
 use super::triggers::{
-    FOREIGN_KEY, REFERENCED, has_deferrable_triggers, has_row_triggers, has_statement_triggers,
+    FOREIGN_KEY, REFERENCED, has_after_row_triggers, has_deferrable_triggers, has_row_triggers,
+    has_statement_triggers,
 };
 use super::tuple::attribute;
 use hotrow::{Identity, KEY_COLUMNS, LABEL_BYTES};
@@ -137,8 +138,9 @@ impl Key {
         self.plain
     }
 
-    /// Whether an update of these columns does nothing but change the row, so that another
-    /// transaction can do it. Each column has a bit; bit 0 stands for those beyond the 63rd.
+    /// Whether an update that changes these columns does nothing but that and what BEFORE triggers
+    /// do, so that another transaction can do it. Each column has a bit; bit 0 stands for those
+    /// beyond the 63rd.
     pub fn can_combine(&self, changed: u64) -> bool {
         self.combines && self.referencing & changed == 0
     }
@@ -313,7 +315,7 @@ pub(super) unsafe fn build(rel: pg_sys::Relation) -> Key {
             && (constraints.is_null() || !(*constraints).has_generated_stored);
         key.referencing = referencing(rel);
         key.has_generated = !constraints.is_null() && (*constraints).has_generated_stored;
-        key.combines = !key.row_triggers
+        key.combines = !has_after_row_triggers((*rel).trigdesc, &FOREIGN_KEY)
             && !has_statement_triggers((*rel).trigdesc)
             && !(*form).relispartition
             && has_portable_constraints((*(*rel).rd_att).constr);

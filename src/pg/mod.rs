@@ -4,6 +4,7 @@ pub mod buffer;
 pub mod builtin;
 pub mod cancel;
 pub mod catch;
+pub mod column_triggers;
 pub mod context;
 pub mod error;
 pub mod evaluate;

@@ -15,7 +15,7 @@ use super::plpgsql_layout::{
     Assign, Block, ExecSql, Expression, Function, GetDiagnostics, If, Return, State, Statement,
     kind,
 };
-use super::{builtin, quiet, raw};
+use super::{builtin, column_triggers, quiet, raw};
 use pgrx::pg_sys::{self, CmdType, Oid};
 use std::cell::Cell;
 use std::ffi::{c_char, c_void};
@@ -160,12 +160,27 @@ unsafe extern "C-unwind" fn function_setup(state: *mut State, function: *mut Fun
 unsafe extern "C-unwind" fn function_ends(state: *mut State, function: *mut Function) {
     // SAFETY: PL/pgSQL's arguments.
     unsafe {
-        if let Some(ends) = other().and_then(|other| other.function_ends.get()) {
-            ends(state, function);
+        match other() {
+            Some(other) => {
+                if let Some(ends) = other.function_ends.get() {
+                    ends(state, function);
+                }
+            }
+            None => note_trigger(&*state),
         }
         let has_followed = leave(state).is_none_or(|frame| frame.dependencies != dependencies());
         if has_followed && is_in_expression((*function).oid) {
             wait();
+        }
+    }
+}
+
+/// A trigger's function has come to its end.
+unsafe fn note_trigger(state: &State) {
+    // SAFETY: PL/pgSQL's own structures; trigger.c has filled in which trigger it is.
+    unsafe {
+        if let Some(fired) = state.trigger.as_ref() {
+            column_triggers::note((*fired.tg_trigger).tgoid, state.function);
         }
     }
 }

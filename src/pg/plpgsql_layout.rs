@@ -5,6 +5,7 @@ use super::nodes::{nodes, tag};
 use super::{quiet, raw};
 use pgrx::pg_sys::{self, NodeTag, Oid};
 use std::ffi::{c_char, c_int, c_uint, c_void};
+use std::ptr;
 
 /// PLpgSQL_stmt_type.
 pub mod kind {
@@ -23,6 +24,7 @@ mod datum {
     pub const VARIABLE: u32 = 0;
     pub const ROW: u32 = 1;
     pub const RECORD: u32 = 2;
+    pub const FIELD: u32 = 3;
 }
 
 /// What each statement begins with.
@@ -38,15 +40,18 @@ pub struct Statement {
 pub struct Block {
     statement: Statement,
     label: *mut c_char,
-    body: *mut pg_sys::List,
+    pub body: *mut pg_sys::List,
     pub variables_with_defaults: c_int,
+    initialized: *const c_int,
+    pub exceptions: *const c_void,
 }
 
 /// PLpgSQL_stmt_assign.
 #[repr(C)]
 pub struct Assign {
     statement: Statement,
-    variable: c_int,
+    /// The number of the variable that is assigned to.
+    pub variable: c_int,
     pub expression: *mut Expression,
 }
 
@@ -55,8 +60,17 @@ pub struct Assign {
 pub struct If {
     statement: Statement,
     pub condition: *mut Expression,
-    then: *mut pg_sys::List,
+    pub then: *mut pg_sys::List,
     pub elsif: *mut pg_sys::List,
+    pub otherwise: *mut pg_sys::List,
+}
+
+/// PLpgSQL_if_elsif.
+#[repr(C)]
+pub struct Elsif {
+    line: c_int,
+    pub condition: *mut Expression,
+    pub then: *mut pg_sys::List,
 }
 
 /// PLpgSQL_stmt_return.
@@ -65,7 +79,7 @@ pub struct Return {
     statement: Statement,
     pub expression: *mut Expression,
     /// The number of the variable that is returned; -1 for an expression or nothing.
-    variable: c_int,
+    pub variable: c_int,
 }
 
 /// PLpgSQL_stmt_execsql.
@@ -117,6 +131,19 @@ pub struct Expression {
     query: *mut c_char,
     parse_mode: c_int,
     plan: pg_sys::SPIPlanPtr,
+    numbers: *const pg_sys::Bitmapset,
+    function: *const Function,
+    names: *const c_void,
+    /// What PL/pgSQL evaluates by itself, in the memory of `simple_plan`; null if the expression is
+    /// not simple.
+    simple: *mut pg_sys::Expr,
+    simple_type: Oid,
+    simple_typmod: i32,
+    simple_is_mutable: bool,
+    target: c_int,
+    read_write: *const pg_sys::Param,
+    simple_source: *const pg_sys::CachedPlanSource,
+    simple_plan: *const pg_sys::CachedPlan,
 }
 
 /// What PLpgSQL_variable, _var, _row and _rec begin with, and the next word: the type of a _var or
@@ -150,6 +177,16 @@ struct Record {
     typ: Oid,
 }
 
+/// What PLpgSQL_recfield begins with.
+#[repr(C)]
+pub struct Field {
+    kind: u32,
+    number: c_int,
+    pub name: *const c_char,
+    /// The number of the record.
+    pub record: c_int,
+}
+
 /// What PLpgSQL_type begins with.
 #[repr(C)]
 struct Type {
@@ -160,8 +197,9 @@ struct Type {
 /// PLpgSQL_execstate.
 #[repr(C)]
 pub struct State {
-    function: *const Function,
-    trigger: *mut c_void,
+    pub function: *const Function,
+    /// What fired the trigger whose function it is, or null.
+    pub trigger: *const pg_sys::TriggerData,
     event_trigger: *mut c_void,
     value: pg_sys::Datum,
     is_null: bool,
@@ -177,25 +215,58 @@ pub struct State {
     variables: *const *const Variable,
 }
 
-/// PLpgSQL_function, as far as its OID.
+/// PLpgSQL_function, as far as its body.
 #[repr(C)]
 pub struct Function {
     signature: *const c_char,
     pub oid: Oid,
+    /// Which version of its row in pg_proc it was made from.
+    pub xmin: pg_sys::TransactionId,
+    pub tid: pg_sys::ItemPointerData,
+    is_trigger: u32,
+    collation: Oid,
+    key: *const c_void,
+    context: pg_sys::MemoryContext,
+    result: Oid,
+    result_length: c_int,
+    flags: [bool; 5],
+    kind: c_char,
+    arguments: c_int,
+    argument_numbers: [c_int; pg_sys::FUNC_MAX_ARGS as usize],
+    out: c_int,
+    found: c_int,
+    /// The numbers of the variables NEW and OLD.
+    pub new: c_int,
+    pub old: c_int,
+    resolves: u32,
+    prints_parameters: bool,
+    extra: [c_int; 2],
+    data: c_int,
+    variables: *const *const Variable,
+    copied: usize,
+    /// Null if it has been freed, or is not complete.
+    pub action: *const Block,
 }
 
 const _: () = {
     use std::mem::offset_of;
     assert!(offset_of!(Block, variables_with_defaults) == 32);
     assert!(offset_of!(Assign, expression) == 16);
+    assert!(offset_of!(Block, body) == 24 && offset_of!(Block, exceptions) == 48);
     assert!(offset_of!(If, condition) == 16 && offset_of!(If, elsif) == 32);
+    assert!(offset_of!(Elsif, condition) == 8 && offset_of!(Elsif, then) == 16);
     assert!(offset_of!(Return, expression) == 16 && offset_of!(Return, variable) == 24);
     assert!(offset_of!(ExecSql, has_into) == 26 && offset_of!(ExecSql, target) == 32);
     assert!(offset_of!(GetDiagnostics, items) == 16 && offset_of!(Diagnostic, target) == 4);
-    assert!(offset_of!(Expression, plan) == 16);
+    assert!(offset_of!(Expression, plan) == 16 && offset_of!(Expression, simple) == 48);
+    assert!(offset_of!(Expression, simple_typmod) == 60);
+    assert!(offset_of!(Expression, simple_source) == 80);
     assert!(offset_of!(Variable, typ) == 32);
     assert!(offset_of!(Row, fields) == 40 && offset_of!(Row, numbers) == 56);
     assert!(offset_of!(Record, typ) == 40);
+    assert!(offset_of!(Field, name) == 8 && offset_of!(Field, record) == 16);
+    assert!(offset_of!(Function, tid) == 16 && offset_of!(Function, context) == 40);
+    assert!(offset_of!(Function, new) == 476 && offset_of!(Function, action) == 520);
     assert!(offset_of!(State, result) == 40 && offset_of!(State, variables) == 112);
 };
 
@@ -207,6 +278,19 @@ impl State {
             (0..self.data)
                 .contains(&number)
                 .then(|| &**self.variables.add(number as usize))
+        }
+    }
+}
+
+impl Function {
+    /// A field of a record among its variables, by its number.
+    pub unsafe fn field(&self, number: c_int) -> Option<&Field> {
+        // SAFETY: PL/pgSQL numbers its variables from 0; read as what the kind says.
+        unsafe {
+            let variable = (0..self.data)
+                .contains(&number)
+                .then(|| *self.variables.add(number as usize))?;
+            ((*variable).kind == datum::FIELD).then(|| &*variable.cast())
         }
     }
 }
@@ -257,6 +341,27 @@ impl Expression {
     }
 }
 
+impl Expression {
+    /// What PL/pgSQL is going to evaluate by itself without parsing or planning anew, with its type
+    /// and that's modifier (plancache.c: CachedPlanIsSimplyValid). None if it is not so.
+    pub unsafe fn planned(&self) -> Option<(*mut pg_sys::Expr, Oid, i32)> {
+        // SAFETY: the function owns the plan, that its source, and that its generic plan, which has
+        // the expression.
+        unsafe {
+            if self.simple.is_null() || self.simple_plan.is_null() {
+                return None;
+            }
+            let (source, plan) = (&*self.simple_source, self.simple_plan);
+            let is_current = source.is_valid
+                && ptr::eq(source.gplan, plan)
+                && (*plan).is_valid
+                && !(*plan).dependsOnRole
+                && raw::OverrideSearchPathMatchesCurrent(source.search_path);
+            is_current.then_some((self.simple, self.simple_type, self.simple_typmod))
+        }
+    }
+}
+
 impl ExecSql {
     /// Whether that text is the statement's own, at the same place, and what its rows are put into
     /// takes them as they are.
@@ -277,11 +382,9 @@ unsafe fn takes_rows(state: &State, target: &Variable, rows: pg_sys::TupleDesc) 
     // says.
     unsafe {
         match target.kind {
-            datum::RECORD => {
-                (*std::ptr::from_ref(target).cast::<Record>()).typ == pg_sys::RECORDOID
-            }
+            datum::RECORD => (*ptr::from_ref(target).cast::<Record>()).typ == pg_sys::RECORDOID,
             datum::ROW if !rows.is_null() => {
-                let row = &*std::ptr::from_ref(target).cast::<Row>();
+                let row = &*ptr::from_ref(target).cast::<Row>();
                 let columns = (*rows).attrs.as_slice((*rows).natts as usize);
                 (0..row.fields as usize).all(|n| {
                     let variable = state.variable(*row.numbers.add(n));

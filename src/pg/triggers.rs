@@ -35,6 +35,47 @@ pub unsafe fn has_row_triggers(
     }
 }
 
+/// Whether UPDATE fires AFTER triggers for each row other than those, or collects rows for
+/// statement triggers.
+///
+/// # Safety
+/// Null, or the relcache's description of the triggers.
+pub unsafe fn has_after_row_triggers(
+    triggers: *const pg_sys::TriggerDesc,
+    harmless: &RangeInclusive<u32>,
+) -> bool {
+    use pg_sys::{
+        TRIGGER_TYPE_BEFORE, TRIGGER_TYPE_INSTEAD, TRIGGER_TYPE_ROW, TRIGGER_TYPE_UPDATE,
+    };
+    let after = TRIGGER_TYPE_ROW | TRIGGER_TYPE_UPDATE;
+    let when = after | TRIGGER_TYPE_BEFORE | TRIGGER_TYPE_INSTEAD;
+    // SAFETY: the caller's description is null or the relcache's, with as many triggers as it says.
+    unsafe {
+        !triggers.is_null()
+            && ((*triggers).trig_update_old_table
+                || (*triggers).trig_update_new_table
+                || std::slice::from_raw_parts(
+                    (*triggers).triggers,
+                    (*triggers).numtriggers as usize,
+                )
+                .iter()
+                .any(|trigger| {
+                    trigger.tgtype as u32 & when == after
+                        && !harmless.contains(&u32::from(trigger.tgfoid))
+                }))
+    }
+}
+
+/// Whether UPDATE fires BEFORE triggers for each row, or would if they were not disabled: then the
+/// executor locks the row before it updates it.
+///
+/// # Safety
+/// Null, or a description of the triggers as the relcache's.
+pub unsafe fn has_before_row_triggers(triggers: *const pg_sys::TriggerDesc) -> bool {
+    // SAFETY: by the contract.
+    unsafe { !triggers.is_null() && (*triggers).trig_update_before_row }
+}
+
 /// Whether writing a row of an open table may leave a trigger to the commit: a user's, or a
 /// constraint's.
 pub fn has_any_deferrable_trigger(rel: pg_sys::Relation) -> bool {

@@ -73,8 +73,10 @@ impl Form {
                 NodeTag::T_Var => self.column(&*node.cast()),
                 NodeTag::T_Const => self.constant(&*node.cast()),
                 NodeTag::T_Param => self.param(&*node.cast()),
-                // NULLIF has the same structure.
-                NodeTag::T_OpExpr | NodeTag::T_NullIfExpr => self.operator(&*node.cast()),
+                // NULLIF and IS DISTINCT FROM have the same structure.
+                NodeTag::T_OpExpr | NodeTag::T_NullIfExpr | NodeTag::T_DistinctExpr => {
+                    self.operator(&*node.cast())
+                }
                 NodeTag::T_ScalarArrayOpExpr => self.array_operator(&*node.cast()),
                 NodeTag::T_FuncExpr => self.call(&*node.cast()),
                 NodeTag::T_SQLValueFunction => self.time(&*node.cast()),
@@ -123,8 +125,14 @@ impl Form {
 
     fn column(&mut self, var: &pg_sys::Var) -> Option<()> {
         may_pass(var.vartype)?;
-        if var.varno != self.table || var.varattno <= 0 || var.varlevelsup != 0 {
+        if var.varattno <= 0 || var.varlevelsup != 0 {
             return None;
+        }
+        match (self.in_trigger, var.varno) {
+            (true, pg_sys::INNER_VAR) => self.bytes.put_number(0)?,
+            (true, pg_sys::OUTER_VAR) => self.bytes.put_number(1)?,
+            (false, table) if table == self.table => {}
+            _ => return None,
         }
         self.bytes.put_number(var.varattno as u32)
     }
@@ -139,7 +147,7 @@ impl Form {
 
     fn param(&mut self, param: &pg_sys::Param) -> Option<()> {
         may_pass(param.paramtype)?;
-        if param.paramkind != pg_sys::ParamKind::PARAM_EXTERN {
+        if param.paramkind != pg_sys::ParamKind::PARAM_EXTERN || self.in_trigger {
             return None;
         }
         self.bytes.put_number(param.paramid as u32)?;
@@ -153,6 +161,7 @@ impl Form {
             if !is_plain_operator(op.opno) || !is_portable_function(op.opfuncid) {
                 return None;
             }
+            self.may_call(op.opfuncid)?;
             may_pass(op.opresulttype)?;
             self.bytes.put_number(u32::from(op.opfuncid))?;
             self.bytes.put_number(u32::from(op.opresulttype))?;
@@ -167,6 +176,7 @@ impl Form {
             if !is_plain_operator(op.opno) || !is_portable_function(op.opfuncid) {
                 return None;
             }
+            self.may_call(op.opfuncid)?;
             self.bytes.put_number(u32::from(op.opfuncid))?;
             self.bytes.put_number(u32::from(op.useOr))?;
             self.bytes.put_number(u32::from(op.inputcollid))?;
@@ -226,12 +236,32 @@ impl Form {
             {
                 return None;
             }
+            self.may_call(call.funcid)?;
+            // The planner has not been there to add what is left out of a trigger's WHEN.
+            const WITH_DEFAULTS: [u32; 2] = [pg_sys::F_JSONB_SET, pg_sys::F_JSONB_INSERT];
+            if WITH_DEFAULTS.contains(&function) && self.in_trigger && length(call.args) != 4 {
+                return None;
+            }
             may_pass(call.funcresulttype)?;
             self.bytes.put_number(function)?;
             self.bytes.put_number(u32::from(call.funcresulttype))?;
             self.bytes.put_number(u32::from(call.inputcollid))?;
             self.expressions(call.args)
         }
+    }
+
+    /// Whether the present user may call a function of a trigger's. The executor asks that when it
+    /// compiles an expression (execExpr.c: ExecInitFunc), which only the statement's have been.
+    unsafe fn may_call(&self, function: Oid) -> Option<()> {
+        // SAFETY: a catalog look-up.
+        let is_allowed = !self.in_trigger
+            || unsafe {
+                let right = pg_sys::ACL_EXECUTE.into();
+                let class = pg_sys::ProcedureRelationId;
+                raw::object_aclcheck(class, function, raw::GetUserId(), right)
+                    == pg_sys::AclResult::ACLCHECK_OK
+            };
+        is_allowed.then_some(())
     }
 
     /// CURRENT_TIMESTAMP and its like.

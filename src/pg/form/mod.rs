@@ -13,6 +13,7 @@ mod values;
 
 pub use expression::is_portable;
 
+use super::column_triggers::program::{Op, Program};
 use super::nodes::{length, nodes, nth, relation_of, tag};
 use super::raw;
 use hotrow::{ARGUMENT_BYTES, FORM_BYTES, RESULT_BYTES};
@@ -32,6 +33,8 @@ pub struct Form {
     parameter_count: usize,
     /// The only table, by its number in the range table.
     table: i32,
+    /// The expression is a trigger's, of OLD and NEW.
+    in_trigger: bool,
     /// An expression asks for the transaction's or the statement's time.
     reads_clock: bool,
     /// And that, or another value, depends on the time zone.
@@ -53,6 +56,7 @@ impl Form {
             parameters: [(0, Oid::INVALID); PARAMETERS],
             parameter_count: 0,
             table,
+            in_trigger: false,
             reads_clock: false,
             reads_zone: false,
             returned: [Oid::INVALID; PARAMETERS],
@@ -78,12 +82,17 @@ impl Form {
             })
     }
 
-    /// The form of a plain `UPDATE ... WHERE key = value`, if it has one. Its scan must not have
-    /// begun to read: an index scan or a sequential scan.
+    /// The form of a plain `UPDATE ... WHERE key = value`, if it has one, together with what the
+    /// table's triggers do. Its scan must not have begun to read: an index scan or a sequential
+    /// scan.
     ///
     /// # Safety
     /// `plan` is a valid plan that comes to no other row of its table (`Target::is_only`).
-    pub unsafe fn of_plan(plan: *const pg_sys::PlannedStmt) -> Option<Form> {
+    /// `triggers` is null or what its BEFORE triggers do (`Target::is_only_beside_triggers`).
+    pub unsafe fn of_plan(
+        plan: *const pg_sys::PlannedStmt,
+        triggers: *const Program,
+    ) -> Option<Form> {
         // SAFETY: plan trees are read as the executor reads them; every node is checked by its tag.
         unsafe {
             let top = (*plan).planTree;
@@ -119,15 +128,13 @@ impl Form {
             form.bytes.put_number(u32::from(relation))?;
             // The holder of the ticket makes the commit record of those whose updates it does: that
             // must ask standbys for feedback if theirs would.
-            let remote_apply = pg_sys::SyncCommitLevel::SYNCHRONOUS_COMMIT_REMOTE_APPLY as i32;
-            form.bytes
-                .put_number(u32::from(pg_sys::synchronous_commit >= remote_apply))?;
+            form.bytes.put_number(u32::from(asks_standbys()))?;
             let columns = nth::<pg_sys::List>((*modify).updateColnosLists, 0);
             form.bytes.put_number(length(columns) as u32)?;
             for n in 0..length(columns) {
-                let number = (*(*columns).elements.add(n)).int_value;
-                form.changed |= 1u64 << if number < 64 { number } else { 0 };
-                form.bytes.put_number(number as u32)?;
+                let number = (*(*columns).elements.add(n)).int_value as u32;
+                form.changes(number);
+                form.bytes.put_number(number)?;
             }
             for entry in nodes((*scan).targetlist) {
                 let entry = entry.cast::<pg_sys::TargetEntry>();
@@ -145,11 +152,21 @@ impl Form {
             } else {
                 std::ptr::null()
             })?;
-            if form.reads_zone {
-                let zone = raw::pg_get_timezone_name(pg_sys::session_timezone);
-                form.bytes.put(CStr::from_ptr(zone).to_bytes())?;
-            }
+            form.triggers(triggers.as_ref())?;
+            form.zone()?;
             Some(form)
+        }
+    }
+
+    /// The time zone, where it matters.
+    fn zone(&mut self) -> Option<()> {
+        if !self.reads_zone {
+            return Some(());
+        }
+        // SAFETY: the session's time zone has a name, which ends with a zero.
+        unsafe {
+            let zone = raw::pg_get_timezone_name(pg_sys::session_timezone);
+            self.bytes.put(CStr::from_ptr(zone).to_bytes())
         }
     }
 
@@ -169,6 +186,35 @@ impl Form {
             }
             Some(())
         }
+    }
+
+    /// What the triggers do after the statement has set its columns.
+    unsafe fn triggers(&mut self, program: Option<&Program>) -> Option<()> {
+        let ops = program.map_or(&[][..], Program::ops);
+        self.bytes.put_number(ops.len() as u32)?;
+        self.in_trigger = true;
+        for op in ops {
+            let (what, expression) = match *op {
+                Op::Set { column, value } => {
+                    self.changes(u32::from(column.unsigned_abs()));
+                    ([1, u32::from(column.unsigned_abs())], value)
+                }
+                Op::Unless { condition, to } => ([2, to as u32], condition),
+                Op::Go { to } => ([3, to as u32], std::ptr::null_mut()),
+            };
+            what.into_iter()
+                .try_for_each(|n| self.bytes.put_number(n))?;
+            if !expression.is_null() {
+                // SAFETY: as in `of_plan`.
+                unsafe { self.expression(expression.cast())? };
+            }
+        }
+        self.in_trigger = false;
+        Some(())
+    }
+
+    fn changes(&mut self, column: u32) {
+        self.changed |= 1u64 << if column < 64 { column } else { 0 };
     }
 
     /// Whether the statement has a RETURNING list.
@@ -264,6 +310,13 @@ impl Form {
         }
         Some(bytes)
     }
+}
+
+/// Whether the commit record asks standbys for feedback.
+fn asks_standbys() -> bool {
+    let remote_apply = pg_sys::SyncCommitLevel::SYNCHRONOUS_COMMIT_REMOTE_APPLY as i32;
+    // SAFETY: a plain read of a setting.
+    unsafe { pg_sys::synchronous_commit >= remote_apply }
 }
 
 /// When a transaction and its statement began.

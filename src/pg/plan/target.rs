@@ -5,9 +5,11 @@ use super::statement::{calls_nothing, has_one_source_row};
 use crate::pg::nodes::{length, nodes, nth, relation_of, tag};
 use crate::pg::raw;
 use crate::pg::relation::key_of;
+use crate::pg::triggers::has_before_row_triggers;
 use hotrow::Identity;
-use pgrx::pg_sys::{self, Datum, NodeTag, Oid};
+use pgrx::pg_sys::{self, Bitmapset, Datum, NodeTag, Oid};
 use std::cell::OnceCell;
+use std::ptr::null;
 
 /// The one row that a statement updates or locks by its key.
 pub struct Target {
@@ -39,11 +41,40 @@ impl Target {
         *self
             .only
             // SAFETY: made for a query that has not ended; its relations are locked.
-            .get_or_init(|| unsafe { concerns_one_row(self.plan, self.scan) })
+            .get_or_init(|| unsafe {
+                if_one_row(self.plan, self.scan, |rel| {
+                    !fires_before_row_triggers(self.plan, rel)
+                        && !checks_other_rows(self.plan, rel, self.scan, null())
+                })
+            })
+    }
+
+    /// As `is_only`, of a table with BEFORE triggers that do nothing but set columns. `set` gets
+    /// the table and the columns that the statement updates. It says which columns the triggers
+    /// set, and nothing if they may do anything else. Sets are offset by
+    /// FirstLowInvalidHeapAttributeNumber.
+    pub fn is_only_beside_triggers(
+        &self,
+        set: impl FnOnce(pg_sys::Relation, *const Bitmapset) -> Option<*const Bitmapset>,
+    ) -> bool {
+        // SAFETY: made for a query that has not ended; its relations are locked.
+        unsafe {
+            if_one_row(self.plan, self.scan, |rel| {
+                fires_before_row_triggers(self.plan, rel)
+                    && updated_columns(self.plan, self.scan)
+                        .and_then(|updated| set(rel, updated))
+                        .is_some_and(|set| !checks_other_rows(self.plan, rel, self.scan, set))
+            })
+        }
     }
 }
 
-unsafe fn concerns_one_row(plan: *const pg_sys::PlannedStmt, scan: pg_sys::Index) -> bool {
+/// Whether the statement names only one row of its table, and that condition holds for the table.
+unsafe fn if_one_row(
+    plan: *const pg_sys::PlannedStmt,
+    scan: pg_sys::Index,
+    condition: impl FnOnce(pg_sys::Relation) -> bool,
+) -> bool {
     // SAFETY: by `target`'s contract.
     unsafe {
         let relation = relation_of(plan, scan);
@@ -55,7 +86,7 @@ unsafe fn concerns_one_row(plan: *const pg_sys::PlannedStmt, scan: pg_sys::Index
             return false;
         }
         let alone = key_of(rel).is_some_and(|key| key.is_bytewise() && key.has_simple_indexes())
-            && !checks_other_rows(plan, rel, scan);
+            && condition(rel);
         raw::RelationClose(rel);
         alone
     }
@@ -71,32 +102,54 @@ unsafe fn times_in(plan: *const pg_sys::PlannedStmt, relation: Oid) -> usize {
     }
 }
 
+/// Whether it is an UPDATE of a table with BEFORE triggers for it.
+unsafe fn fires_before_row_triggers(
+    plan: *const pg_sys::PlannedStmt,
+    rel: pg_sys::Relation,
+) -> bool {
+    // SAFETY: as in `target`; the relcache's description of the triggers.
+    unsafe {
+        (*plan).commandType == pg_sys::CmdType::CMD_UPDATE
+            && has_before_row_triggers((*rel).trigdesc)
+    }
+}
+
+/// The columns that an UPDATE sets, offset by FirstLowInvalidHeapAttributeNumber.
+unsafe fn updated_columns(
+    plan: *const pg_sys::PlannedStmt,
+    index: u32,
+) -> Option<*const Bitmapset> {
+    // SAFETY: as in `target`.
+    unsafe {
+        let entry = nth::<pg_sys::RangeTblEntry>((*plan).rtable, index as usize - 1);
+        let permissions = (*entry).perminfoindex as usize;
+        if permissions == 0 || permissions > length((*plan).permInfos) {
+            return None;
+        }
+        let info = nth::<pg_sys::RTEPermissionInfo>((*plan).permInfos, permissions - 1);
+        Some((*info).updatedCols)
+    }
+}
+
 /// Whether the statement may insert an index entry with a key that other rows have: it changes an
-/// indexed column, or a trigger may.
+/// indexed column, or its triggers, which set those columns, do.
 unsafe fn checks_other_rows(
     plan: *const pg_sys::PlannedStmt,
     rel: pg_sys::Relation,
     index: u32,
+    set: *const Bitmapset,
 ) -> bool {
     // SAFETY: as in `target`.
     unsafe {
         if (*plan).commandType != pg_sys::CmdType::CMD_UPDATE {
             return false;
         }
-        let triggers = (*rel).trigdesc;
-        if !triggers.is_null() && (*triggers).trig_update_before_row {
+        let Some(updated) = updated_columns(plan, index) else {
             return true;
-        }
-        let entry = nth::<pg_sys::RangeTblEntry>((*plan).rtable, index as usize - 1);
-        let permissions = (*entry).perminfoindex as usize;
-        if permissions == 0 || permissions > length((*plan).permInfos) {
-            return true;
-        }
-        let updated =
-            (*nth::<pg_sys::RTEPermissionInfo>((*plan).permInfos, permissions - 1)).updatedCols;
+        };
         let kind = pg_sys::IndexAttrBitmapKind::INDEX_ATTR_BITMAP_HOT_BLOCKING;
         let indexed = raw::RelationGetIndexAttrBitmap(rel, kind);
-        let overlap = raw::bms_overlap(updated, indexed);
+        let overlap = raw::bms_overlap(updated, indexed) || raw::bms_overlap(set, indexed);
         raw::bms_free(indexed);
         let constraint = (*(*rel).rd_att).constr;
         overlap || (!constraint.is_null() && (*constraint).has_generated_stored)

@@ -15,6 +15,8 @@ unsafe extern "C-unwind" {
     pub fn RelnameGetRelid(name: *const c_char) -> Oid;
     pub fn makeRangeVarFromNameList(names: *mut List) -> *mut RangeVar;
 
+    pub fn OverrideSearchPathMatchesCurrent(path: *mut OverrideSearchPath) -> bool;
+
     // utils/cache/lsyscache.c, catalog, commands: names
     pub fn get_rel_name(relation: Oid) -> *mut c_char;
     pub fn get_namespace_oid(name: *const c_char, missing_ok: bool) -> Oid;

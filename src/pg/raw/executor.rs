@@ -156,11 +156,13 @@ unsafe extern "C-unwind" {
         flags: c_int,
     ) -> bool;
     pub fn stringToNode(text: *const c_char) -> *mut c_void;
+    pub fn ChangeVarNodes(node: *mut Node, from: c_int, to: c_int, sublevels_up: c_int);
     pub fn fix_opfuncids(node: *mut Node);
     pub fn exprType(expression: *const Node) -> Oid;
 
     // nodes/list.c, nodes/bitmapset.c
     pub fn bms_next_member(set: *const Bitmapset, previous: c_int) -> c_int;
+    pub fn bms_add_member(set: *mut Bitmapset, member: c_int) -> *mut Bitmapset;
     pub fn bms_is_member(member: c_int, set: *const Bitmapset) -> bool;
     pub fn bms_overlap(a: *const Bitmapset, b: *const Bitmapset) -> bool;
     pub fn bms_free(set: *mut Bitmapset);
