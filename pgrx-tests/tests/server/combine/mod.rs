@@ -3,10 +3,12 @@
 //! is done by whom.
 mod blocks;
 mod leaving;
+mod other_triggers;
 mod portals;
 mod replayed;
 mod returning;
 mod scope;
+mod triggers;
 
 use anyhow::{Context, Result, bail, ensure};
 use pgserver::Server;
