@@ -3,9 +3,9 @@
 //!
 //! Both sides are single-statement transactions that commit as soon as the statement has run, with
 //! statements of one form (`pg/form`): the holder computes nothing that the waiters' own sessions
-//! would compute differently. A waiter that is cancelled, terminated or timed out goes its own way
-//! until the holder is about to commit; the holder, whose version has that update in it, then fails
-//! with 40001.
+//! would compute differently. Triggers that only set columns are a part of the form. A waiter that
+//! is cancelled, terminated or timed out goes its own way until the holder is about to commit; the
+//! holder, whose version has that update in it, then fails with 40001.
 
 pub use super::combine_request::{
     consider, end, forget, hear_of_changes, is_considered, is_done, pack, report,

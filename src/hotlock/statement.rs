@@ -190,8 +190,8 @@ pub unsafe fn before_run(query: *mut pg_sys::QueryDesc) -> bool {
                 true
             }
             _ => {
-                combine::hear_of_changes();
                 replaced.finish();
+                combine::hear_of_changes();
                 if turn.is_some() && !xact::is_read_committed() {
                     repeatable::queued(query, slot, definitions);
                 }

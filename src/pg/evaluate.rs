@@ -145,8 +145,9 @@ impl Update {
         // EvalPlanQual). Before triggers fire, it has put the version that it has locked into a
         // slot of theirs (trigger.c: ExecBRUpdateTriggers).
         unsafe {
+            let locked = (*self.result).ri_TrigOldSlot;
             is_small((*self.result).ri_oldTupleSlot)
-                && (self.triggers.is_null() || is_small((*self.result).ri_TrigOldSlot))
+                && (self.triggers.is_null() || !locked.is_null() && is_small(locked))
         }
     }
 
