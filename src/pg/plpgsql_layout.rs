@@ -25,6 +25,12 @@ mod datum {
     pub const ROW: u32 = 1;
     pub const RECORD: u32 = 2;
     pub const FIELD: u32 = 3;
+    pub const PROMISE: u32 = 4;
+}
+
+/// PLpgSQL_promise_type: what a variable that PL/pgSQL has made itself stands for.
+mod promise {
+    pub const OPERATION: u32 = 4;
 }
 
 /// What each statement begins with.
@@ -160,6 +166,19 @@ pub struct Variable {
     typ: *const Type,
 }
 
+/// PLpgSQL_var.
+#[repr(C)]
+struct Scalar {
+    variable: Variable,
+    cursor: *mut Expression,
+    cursor_row: c_int,
+    cursor_options: c_int,
+    value: pg_sys::Datum,
+    is_null: bool,
+    is_freed: bool,
+    promise: u32,
+}
+
 /// PLpgSQL_row.
 #[repr(C)]
 struct Row {
@@ -262,6 +281,7 @@ const _: () = {
     assert!(offset_of!(Expression, simple_typmod) == 60);
     assert!(offset_of!(Expression, simple_source) == 80);
     assert!(offset_of!(Variable, typ) == 32);
+    assert!(offset_of!(Scalar, cursor) == 40 && offset_of!(Scalar, promise) == 68);
     assert!(offset_of!(Row, fields) == 40 && offset_of!(Row, numbers) == 56);
     assert!(offset_of!(Record, typ) == 40);
     assert!(offset_of!(Field, name) == 8 && offset_of!(Field, record) == 16);
@@ -283,14 +303,30 @@ impl State {
 }
 
 impl Function {
+    unsafe fn variable(&self, number: c_int) -> Option<*const Variable> {
+        // SAFETY: PL/pgSQL numbers its variables from 0.
+        (0..self.data)
+            .contains(&number)
+            .then(|| unsafe { *self.variables.add(number as usize) })
+    }
+
     /// A field of a record among its variables, by its number.
     pub unsafe fn field(&self, number: c_int) -> Option<&Field> {
-        // SAFETY: PL/pgSQL numbers its variables from 0; read as what the kind says.
+        // SAFETY: read as what the kind says.
         unsafe {
-            let variable = (0..self.data)
-                .contains(&number)
-                .then(|| *self.variables.add(number as usize))?;
+            let variable = self.variable(number)?;
             ((*variable).kind == datum::FIELD).then(|| &*variable.cast())
+        }
+    }
+
+    /// Whether the variable is TG_OP.
+    pub unsafe fn is_operation(&self, number: c_int) -> bool {
+        // SAFETY: read as what the kind says.
+        unsafe {
+            self.variable(number).is_some_and(|variable| {
+                (*variable).kind == datum::PROMISE
+                    && (*variable.cast::<Scalar>()).promise == promise::OPERATION
+            })
         }
     }
 }

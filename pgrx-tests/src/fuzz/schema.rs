@@ -48,7 +48,8 @@ impl Schema {
         self.tables.iter_mut().for_each(|table| table.label = None);
     }
 
-    /// The last table is one to which nothing refers, and whose updates set off nothing.
+    /// The last table is one to which nothing refers, and whose updates set off nothing. Some count
+    /// them in the row itself.
     pub fn set_apart(&mut self) {
         if self.tables.len() < 2 {
             let name = 'b';
@@ -60,7 +61,8 @@ impl Schema {
         }
         if let Some(last) = self.tables.last_mut() {
             last.shape = Shape::Plain;
-            (last.counted, last.chained, last.statement) = (false, false, false);
+            last.counted = last.rows > 2;
+            (last.chained, last.statement) = (false, false);
             (last.policy, last.domain, last.check) = (false, false, false);
             (last.generated, last.label) = (false, None);
         }

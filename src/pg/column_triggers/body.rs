@@ -117,19 +117,36 @@ impl Body<'_> {
                 return None;
             }
             let condition = self.translated(condition)?;
+            match known(condition.cast()) {
+                // The other branches are never taken: nothing need be known of them.
+                Some(true) => return self.statements(then),
+                Some(false) => return self.other_branches(others, otherwise),
+                None => {}
+            }
             let unless = self.program.add(Op::Unless { condition, to: 0 })?;
             self.statements(then)?;
             let go = self.program.add(Op::Go { to: 0 })?;
             self.program.ends_here(unless);
+            self.other_branches(others, otherwise)?;
+            self.program.ends_here(go);
+            Some(())
+        }
+    }
+
+    unsafe fn other_branches(
+        &mut self,
+        others: &mut impl Iterator<Item = *mut Node>,
+        otherwise: *const pg_sys::List,
+    ) -> Option<()> {
+        // SAFETY: PL/pgSQL's own structures.
+        unsafe {
             match others.next() {
                 Some(other) => {
                     let other = &*other.cast::<Elsif>();
-                    self.branch(other.condition, other.then, others, otherwise)?;
+                    self.branch(other.condition, other.then, others, otherwise)
                 }
-                None => self.statements(otherwise)?,
+                None => self.statements(otherwise),
             }
-            self.program.ends_here(go);
-            Some(())
         }
     }
 
@@ -165,7 +182,11 @@ impl Body<'_> {
             if param.paramkind != pg_sys::ParamKind::PARAM_EXTERN {
                 return None;
             }
-            let field = self.function.field(param.paramid - 1)?;
+            let number = param.paramid - 1;
+            if self.function.is_operation(number) && param.paramtype == pg_sys::TEXTOID {
+                return Some(operation(param.paramcollid));
+            }
+            let field = self.function.field(number)?;
             let row = if field.record == self.function.new {
                 pg_sys::OUTER_VAR
             } else if field.record == self.function.old {
@@ -188,6 +209,73 @@ impl Body<'_> {
             Some(var.cast())
         }
     }
+}
+
+/// What TG_OP says in an UPDATE.
+unsafe fn operation(collation: Oid) -> *mut Node {
+    // SAFETY: zeroed memory is a node without a tag.
+    unsafe {
+        let constant = raw::palloc0(size_of::<pg_sys::Const>()).cast::<pg_sys::Const>();
+        (*constant).xpr.type_ = NodeTag::T_Const;
+        (*constant).consttype = pg_sys::TEXTOID;
+        (*constant).consttypmod = -1;
+        (*constant).constcollid = collation;
+        (*constant).constlen = -1;
+        (*constant).constvalue = pg_sys::Datum::from(raw::cstring_to_text(c"UPDATE".as_ptr()));
+        (*constant).location = -1;
+        constant.cast()
+    }
+}
+
+/// Whether a condition like `TG_OP = 'INSERT'` holds: it compares two texts that are known. None
+/// for others.
+unsafe fn known(condition: *mut Node) -> Option<bool> {
+    // SAFETY: nodes are read as what their tags say; an operator's arguments.
+    unsafe {
+        if tag(condition) != NodeTag::T_OpExpr {
+            return None;
+        }
+        let op = &*condition.cast::<pg_sys::OpExpr>();
+        let wants_equal = match u32::from(op.opfuncid) {
+            pg_sys::F_TEXTEQ => true,
+            pg_sys::F_TEXTNE => false,
+            _ => return None,
+        };
+        // Under this collation texts are equal only if their bytes are.
+        if op.inputcollid != pg_sys::DEFAULT_COLLATION_OID {
+            return None;
+        }
+        let mut texts = nodes(op.args).map(|node| known_text(node));
+        Some((texts.next()?? == texts.next()??) == wants_equal)
+    }
+}
+
+/// The text that an expression is, if it is a constant and not null.
+unsafe fn known_text<'a>(node: *mut Node) -> Option<&'a [u8]> {
+    // SAFETY: a constant of that type is a varlena; one that is not compressed or elsewhere has its
+    // bytes behind its header.
+    unsafe {
+        if tag(node) != NodeTag::T_Const {
+            return None;
+        }
+        let constant = &*node.cast::<pg_sys::Const>();
+        let is_text = constant.consttype == pg_sys::TEXTOID && !constant.constisnull;
+        let value = constant.constvalue.cast_mut_ptr::<pg_sys::varlena>();
+        if !is_text || !is_in_line(value) {
+            return None;
+        }
+        let length = pgrx::varlena::varsize_any_exhdr(value);
+        Some(std::slice::from_raw_parts(
+            pgrx::varlena::vardata_any(value).cast(),
+            length,
+        ))
+    }
+}
+
+/// Whether a value is neither compressed nor elsewhere.
+unsafe fn is_in_line(value: *const pg_sys::varlena) -> bool {
+    // SAFETY: by the caller, a value of a type of variable length.
+    unsafe { !pgrx::varlena::varatt_is_1b_e(value) && !pgrx::varlena::varatt_is_4b_c(value) }
 }
 
 struct Translation<'a> {

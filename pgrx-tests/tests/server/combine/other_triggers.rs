@@ -36,7 +36,7 @@ const BODIES: [(&str, [i64; 3]); 18] = [
     ),
     ("NEW.version := seven(NEW.val); RETURN NEW;", [7; 3]),
     (
-        "IF TG_OP = 'UPDATE' THEN NEW.version := 7; END IF; RETURN NEW;",
+        "IF TG_NAME = 'body' THEN NEW.version := 7; END IF; RETURN NEW;",
         [7; 3],
     ),
     (

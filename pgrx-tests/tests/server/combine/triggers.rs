@@ -230,6 +230,33 @@ fn branches_and_conditions_are_each_updates_own() -> Result<()> {
     })
 }
 
+/// What a trigger for both does for INSERT need not be known.
+#[test]
+fn branches_of_insert_do_not_count() -> Result<()> {
+    on_server(|server| {
+        let filled = trigger(
+            "filled",
+            "IF TG_OP = 'INSERT' THEN NEW.version := (SELECT 1000); \
+             ELSIF TG_OP <> 'UPDATE' THEN RAISE EXCEPTION 'neither'; \
+             ELSE NEW.version := OLD.version + 1; END IF; \
+             IF TG_OP = 'UPDATE' THEN NEW.at := now(); \
+             ELSIF NEW.id = 7 THEN RETURN NULL; ELSE NEW.at := (SELECT now()); END IF; \
+             RETURN NEW;",
+        );
+        server.connect()?.batch_execute(&format!(
+            "{COLUMNS}; {filled}; DROP TRIGGER filled ON hot; \
+             CREATE TRIGGER filled BEFORE INSERT OR UPDATE ON hot FOR EACH ROW \
+               EXECUTE FUNCTION filled(); \
+             INSERT INTO hot VALUES (3, 0)"
+        ))?;
+        let rows = all_combined(server, known(server, 3)?, BUMP_RETURNING)?;
+        ensure!(rows == ["2|3", "3|4", "4|5"], "{rows:?}");
+        let inserted = "SELECT version FROM hot WHERE id = 3";
+        ensure!(int(&mut server.connect()?, inserted)? == 1000);
+        Ok(())
+    })
+}
+
 /// WHEN and UPDATE OF say for which updates a trigger fires.
 #[test]
 fn triggers_that_do_not_fire_do_not_count() -> Result<()> {
