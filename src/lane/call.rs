@@ -9,7 +9,7 @@ use super::reschedule;
 use super::strict;
 use super::target;
 use crate::hotlock::memory;
-use crate::pg::{fastpath, raw, snapshot, xact};
+use crate::pg::{builtin, fastpath, raw, snapshot, xact};
 use crate::range_occ::{ordered, session, value};
 use ::lane::{Lane, Mode, Value};
 use keyrange::COLUMNS;
@@ -97,6 +97,10 @@ unsafe fn is_first(params: pg_sys::ParamListInfo) -> bool {
         let given = std::slice::from_raw_parts((*params).params.as_ptr(), count);
         (*params).paramFetch.is_none()
             && given.iter().all(|param| {
+                // PostgreSQL was made without domains.
+                if builtin::is_builtin(param.ptype) {
+                    return true;
+                }
                 let is_plain = |typ| raw::get_typtype(typ) as u8 == pg_sys::TYPTYPE_BASE;
                 let element = raw::get_element_type(param.ptype);
                 is_plain(param.ptype) && (element == Oid::INVALID || is_plain(element))
