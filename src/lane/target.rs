@@ -48,14 +48,11 @@ pub unsafe fn find(name: *const c_char) -> Result<Target, Unfit> {
         raw::LockRelationOid(oid, SHARED);
         let relation = key::relation_of(root_of(oid));
         let found = look_at(oid);
-        // It is in the cache of tables, until the catalogs are asked for anything else.
-        let table = key::cached(oid);
         raw::UnlockRelationOid(oid, SHARED);
-        found?;
         Ok(Target {
             oid,
             relation,
-            table: table.ok_or(Unfit::NoTable)?,
+            table: found?,
         })
     }
 }
@@ -84,11 +81,12 @@ unsafe fn named(name: &pg_sys::RangeVar) -> Oid {
     }
 }
 
-/// Makes the table known, if its keys can be declared.
+/// What is known of the table, if its keys can be declared. It need not be in the cache of tables:
+/// somebody may have changed a definition meanwhile.
 ///
 /// # Safety
 /// It is locked, if it is there.
-unsafe fn look_at(oid: Oid) -> Result<(), Unfit> {
+unsafe fn look_at(oid: Oid) -> Result<Rc<Table>, Unfit> {
     // SAFETY: the caller has locked the table if it is there, so it can be opened.
     unsafe {
         if !matches!(uses::known_use(oid), Use::Ours | Use::Partitioned) {
@@ -98,9 +96,12 @@ unsafe fn look_at(oid: Oid) -> Result<(), Unfit> {
         if rel.is_null() {
             return Err(Unfit::NoTable);
         }
-        let has_key = key::of(rel).layout.is_some();
+        let table = key::of(rel);
         raw::RelationClose(rel);
-        if has_key { Ok(()) } else { Err(Unfit::NoKey) }
+        match table.layout {
+            Some(_) => Ok(table),
+            None => Err(Unfit::NoKey),
+        }
     }
 }
 
@@ -163,15 +164,14 @@ impl Target {
     /// Whether the table's keys have the images and the queue that they had when it was found. It
     /// is locked.
     pub fn is_as_found(&self) -> bool {
-        let cached = || key::cached(self.oid);
-        if cached().is_some_and(|now| Rc::ptr_eq(&now, &self.table)) {
+        let cached = key::cached(self.oid);
+        if cached.is_some_and(|now| Rc::ptr_eq(&now, &self.table)) {
             return true;
         }
         // SAFETY: the caller has locked the table.
-        let (root, is_fit) = unsafe { (root_of(self.oid), look_at(self.oid).is_ok()) };
+        let (root, found) = unsafe { (root_of(self.oid), look_at(self.oid)) };
         key::relation_of(root) == self.relation
-            && is_fit
-            && cached().is_some_and(|now| now.has_same_key(&self.table))
+            && found.is_ok_and(|now| now.has_same_key(&self.table))
     }
 
     /// Whether the item has as many values as the table's key has columns.
