@@ -169,8 +169,12 @@ impl Body<'_> {
             body: self,
             is_whole: true,
         };
-        // SAFETY: a planned expression.
-        let copy = unsafe { translate(expression.cast(), (&raw mut context).cast()) };
+        // SAFETY: a planned expression. PL/pgSQL's plan may be freed before the copy is evaluated,
+        // so its constants are copied, too, which `translate` does not do.
+        let copy = unsafe {
+            let own = raw::copyObjectImpl(expression.cast());
+            translate(own.cast(), (&raw mut context).cast())
+        };
         context.is_whole.then_some(copy.cast())
     }
 
@@ -283,7 +287,8 @@ struct Translation<'a> {
     is_whole: bool,
 }
 
-/// Copies an expression (nodeFuncs.c: expression_tree_mutator).
+/// Copies an expression, but for the values of its constants (nodeFuncs.c:
+/// expression_tree_mutator).
 unsafe extern "C-unwind" fn translate(node: *mut Node, context: *mut c_void) -> *mut Node {
     // SAFETY: the caller's context is a `Translation`, and the walker gives nodes that are valid or
     // null.

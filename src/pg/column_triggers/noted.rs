@@ -30,16 +30,32 @@ unsafe extern "C-unwind" fn note_change(_arg: Datum, _cache: c_int, _hash: u32) 
     NOTED.changes.set(NOTED.changes.get() + 1);
 }
 
-/// Registers the invalidation callback. Once, from `_PG_init`.
+/// What makes PostgreSQL plan an expression anew that reads no table (plancache.c: InitPlanCache).
+/// Foreign servers are in none.
+const PLANNED_WITH: [u32; 5] = [
+    pg_sys::SysCacheIdentifier::PROCOID,
+    pg_sys::SysCacheIdentifier::TYPEOID,
+    pg_sys::SysCacheIdentifier::NAMESPACEOID,
+    pg_sys::SysCacheIdentifier::OPEROID,
+    pg_sys::SysCacheIdentifier::AMOPOPID,
+];
+
+/// Registers the invalidation callbacks. Once, from `_PG_init`.
 pub fn init() {
-    let functions = pg_sys::SysCacheIdentifier::PROCOID as c_int;
-    // SAFETY: the callback touches only process-local cells.
-    unsafe {
-        pg_sys::CacheRegisterSyscacheCallback(functions, Some(note_change), Datum::from(0));
+    for cache in PLANNED_WITH {
+        // SAFETY: the callback touches only process-local cells.
+        unsafe {
+            pg_sys::CacheRegisterSyscacheCallback(
+                cache as c_int,
+                Some(note_change),
+                Datum::from(0),
+            );
+        }
     }
 }
 
-/// How often this session has heard of a change of functions.
+/// How often this session has heard of a change of functions, or of what their expressions are
+/// planned with.
 pub fn changes() -> u64 {
     NOTED.changes.get()
 }

@@ -139,6 +139,7 @@ unsafe extern "C-unwind" {
 
     // nodes
     pub fn makeParamList(count: c_int) -> ParamListInfo;
+    pub fn copyObjectImpl(from: *const c_void) -> *mut c_void;
     pub fn expression_tree_mutator_impl(
         node: *mut Node,
         mutator: tree_mutator_callback,

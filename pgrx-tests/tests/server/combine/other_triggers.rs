@@ -2,7 +2,7 @@
 //! combined, and still right.
 
 use anyhow::{Result, ensure};
-use txn_server_tests::{grouped, int};
+use txn_server_tests::{Load, grouped, int, physical_health, start_hot};
 
 use crate::stage::Stage;
 
@@ -410,4 +410,81 @@ fn a_row_that_others_share_is_not_combined() -> Result<()> {
         ensure!(told.combined == 0, "{} combined", told.combined);
         Ok(())
     })
+}
+
+/// A trigger with constants that have memory of their own, in two columns and a branch.
+const TEXTS: &str = "
+    NEW.one := 'one, as long as it is short';
+    IF NEW.val + 1000000000.5::numeric > 1000000000.25::numeric THEN
+        NEW.two := 'two, of the same length too';
+    END IF;
+    RETURN NEW;";
+
+const WRONG: &str = "SELECT count(*) FROM hot WHERE id = 1 AND val > 0 AND
+    (one, two) IS DISTINCT FROM ('one, as long as it is short', 'two, of the same length too')";
+
+/// What makes PostgreSQL forget the plans of a trigger's expressions, though no function changes.
+const CHURN: [&str; 4] = [
+    "CREATE SCHEMA IF NOT EXISTS churned",
+    "GRANT USAGE ON SCHEMA churned TO public",
+    "CREATE OPERATOR ===== (FUNCTION = int4eq, LEFTARG = int, RIGHTARG = int)",
+    "DROP OPERATOR ===== (int, int); DROP SCHEMA churned",
+];
+
+/// Sessions wait while plans are forgotten: nobody does their updates with what the plans had.
+#[test]
+fn plans_are_forgotten_while_sessions_wait() -> Result<()> {
+    on_server(|server| {
+        let touch = trigger("touch", TEXTS);
+        let mut control = server.connect()?;
+        control.batch_execute(&format!(
+            "{COLUMNS}; ALTER TABLE hot ADD one text, ADD two text; {touch}"
+        ))?;
+        for change in CHURN {
+            let sessions = known(server, 3)?;
+            let mut stage = Stage::new(server, BUMP)?;
+            let returning = format!("{BUMP} RETURNING one");
+            let waiting = queue(&mut stage, sessions, &returning)?;
+            control.batch_execute(change)?;
+            let told = finish(&mut stage, waiting)?;
+            ensure!(told.codes == ["00000"; 3], "{change}: {:?}", told.codes);
+            ensure!(told.combined == 0, "{change}: {} combined", told.combined);
+            ensure!(
+                told.rows == ["one, as long as it is short"; 3],
+                "{change}: {:?}",
+                told.rows
+            );
+            ensure!(int(&mut control, WRONG)? == 0, "{change}");
+        }
+        Ok(())
+    })
+}
+
+/// Under load the server goes on, and no row has anything else.
+#[test]
+fn plans_are_forgotten_all_the_time() -> Result<()> {
+    let server = start_hot(1, &[])?;
+    let touch = trigger("touch", TEXTS);
+    server.connect()?.batch_execute(&format!(
+        "ALTER TABLE hot ADD one text, ADD two text; {touch}"
+    ))?;
+    let mut control = server.connect()?;
+    let load = Load::endless(&server, 12).grouped().moves("combined");
+    let tally = load.run_disturbed(
+        |worker| worker.committing(1, |worker| worker.simple(BUMP)),
+        |running| {
+            for change in CHURN.iter().cycle().take(600) {
+                control.batch_execute(change)?;
+                ensure!(int(&mut control, WRONG)? == 0, "after {change}");
+                if running.over() {
+                    break;
+                }
+            }
+            Ok(())
+        },
+    )?;
+    tally.only(&[])?;
+    tally.explains(int(&mut control, "SELECT val FROM hot")?)?;
+    drop(control);
+    physical_health(&server, "hot", "id")
 }
