@@ -30,7 +30,7 @@ pub extern "C-unwind" fn _PG_init() {
     pg::release::init(entry::transaction::after_locks);
     hotlock::provider::init();
     hotlock::repeatable::init(range_occ::ordered::retake);
-    pg::fastpath::init(hotlock::snapshot_due::before_command);
+    pg::fastpath::init(hotlock::snapshot_due::before_function);
     range_occ::init();
     lane::init();
     geo::resolver::init();

@@ -87,7 +87,7 @@ pub unsafe extern "C-unwind" fn planner(
     let options = guarded(|| range_occ::guard::planner_options(options));
     // SAFETY: the hook's argument.
     guarded(|| unsafe {
-        snapshot_due::before_command();
+        snapshot_due::before_planning();
         dependent::before_planning(parse);
     });
     geo::cut::before_planning();

@@ -56,7 +56,7 @@ pub unsafe extern "C-unwind" fn process_utility(
         guarded(|| unsafe {
             statement::forget_queueing();
             if command.computes {
-                snapshot_due::before_command();
+                snapshot_due::before_utility(command.node);
             }
             before_utility(statement, params, command.is_top_level);
         });

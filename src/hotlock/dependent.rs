@@ -267,6 +267,23 @@ fn before_reading_utility() {
     }
 }
 
+/// Whether a command has a statement in it that has been analyzed with it (analyze.c:
+/// transformStmt).
+///
+/// # Safety
+/// A utility statement's node.
+pub unsafe fn is_analyzed(node: *const Node) -> bool {
+    // SAFETY: by the contract.
+    let tag = unsafe { (*node).type_ };
+    matches!(
+        tag,
+        NodeTag::T_CreateTableAsStmt
+            | NodeTag::T_DeclareCursorStmt
+            | NodeTag::T_ExplainStmt
+            | NodeTag::T_CallStmt
+    )
+}
+
 /// Before a utility command: all wait but those that evaluate nothing, or run statements that are
 /// asked for by themselves.
 ///
@@ -278,14 +295,7 @@ pub unsafe fn before_utility(node: *const Node) {
     }
     // SAFETY: the node is read as what its tag says.
     unsafe {
-        // The statements in these have been analyzed with them (analyze.c: transformStmt).
-        if matches!(
-            (*node).type_,
-            NodeTag::T_CreateTableAsStmt
-                | NodeTag::T_DeclareCursorStmt
-                | NodeTag::T_ExplainStmt
-                | NodeTag::T_CallStmt
-        ) {
+        if is_analyzed(node) {
             definitions::note_analyzed();
         }
         let goes_on = match (*node).type_ {

@@ -8,7 +8,7 @@
 //! `repeatable.rs`.
 
 use crate::pg::local::Local;
-use crate::pg::xact;
+use crate::pg::{snapshot, xact};
 use std::cell::Cell;
 
 #[derive(Clone, Copy)]
@@ -20,8 +20,9 @@ enum Late {
     Allowed(usize),
     /// As `Allowed`, and it has.
     Built(usize),
-    /// It has, and has ended. The snapshot is to be taken again.
-    Due,
+    /// It has, and has ended. The snapshot is to be taken again. The number is what
+    /// `snapshot::definitions` said then.
+    Due(u64),
 }
 
 static LATE: Local<Cell<Late>> = Local::new(Cell::new(Late::Taken));
@@ -66,7 +67,7 @@ pub fn note_built() {
 pub fn end_of_statement(query: usize) {
     match LATE.get() {
         Late::Allowed(of) if of == query => LATE.set(Late::Taken),
-        Late::Built(of) if of == query => LATE.set(Late::Due),
+        Late::Built(of) if of == query => LATE.set(Late::Due(snapshot::definitions())),
         _ => {}
     }
 }
@@ -74,13 +75,16 @@ pub fn end_of_statement(query: usize) {
 /// Whether nothing may read with the snapshot that the transaction has.
 #[inline]
 pub fn is_wanted() -> bool {
-    matches!(LATE.get(), Late::Built(_) | Late::Due)
+    matches!(LATE.get(), Late::Built(_) | Late::Due(_))
 }
 
-/// Whether the snapshot can be taken again: the first statement has ended.
-#[inline]
-pub fn is_due() -> bool {
-    matches!(LATE.get(), Late::Due)
+/// If the snapshot can be taken again, because the first statement has ended: what
+/// `snapshot::definitions` said then.
+pub fn due_since() -> Option<u64> {
+    match LATE.get() {
+        Late::Due(definitions) => Some(definitions),
+        _ => None,
+    }
 }
 
 /// It has been taken, or the transaction has ended.

@@ -27,7 +27,7 @@ use super::tail;
 use super::ticket;
 use crate::pg::plan::{self, Target};
 use crate::pg::relation::key_of;
-use crate::pg::{evaluate, fastpath, snapshot, triggers, xact};
+use crate::pg::{evaluate, fastpath, pre_lock_effects, snapshot, triggers, xact};
 use crate::shared::guc;
 use crate::tam::swap;
 use hotrow::{Identity, Slot};
@@ -101,6 +101,7 @@ pub unsafe fn allow_late(query: *mut pg_sys::QueryDesc, target: &Target) -> bool
             && !SESSION.is_member()
             && settings::of(pg_sys::Oid::from(target.identity.relation)).groups()
             && target.is_alone()
+            && pre_lock_effects::starts_quietly((*query).plannedstmt)
             && snapshot::is_retakeable(query);
         if is_allowed {
             late_snapshot::allow(query as usize);

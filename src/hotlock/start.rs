@@ -158,13 +158,7 @@ pub unsafe fn queue(replaced: &mut Replaced, target: &Target, is_first: bool) {
     // SAFETY: the executor's query is about to be started, and `replaced` holds its snapshot.
     unsafe {
         let Some(slot) = slot else {
-            if order::may_overtake_in(relation, Contention::Row) {
-                replaced.let_go();
-                detect::while_waiting_for(&target.identity, || {
-                    order::let_pass();
-                });
-            }
-            return;
+            return let_pass(replaced, &target.identity);
         };
         if pre_lock_effects::locks_first(query) {
             return;
@@ -184,6 +178,20 @@ pub unsafe fn queue(replaced: &mut Replaced, target: &Target, is_first: bool) {
         } else {
             queue_early(replaced, slot, &target.identity, ticket::acquire_turn);
         }
+    }
+}
+
+/// Before a statement on a row that is not hot: predecessors that may come to it go first.
+///
+/// # Safety
+/// As for `queue_early`.
+pub unsafe fn let_pass(replaced: &mut Replaced, identity: &Identity) {
+    if order::may_overtake_in(Oid::from(identity.relation), Contention::Row) {
+        // SAFETY: by the contract.
+        unsafe { replaced.let_go() };
+        detect::while_waiting_for(identity, || {
+            order::let_pass();
+        });
     }
 }
 

@@ -231,12 +231,7 @@ pub fn is_utility_retakeable(is_first: bool) -> bool {
         let portal = &*pg_sys::ActivePortal;
         let is_whole = matches!(portal.strategy, PORTAL_MULTI_QUERY | PORTAL_UTIL_SELECT)
             && nodes::length(portal.stmts) == 1;
-        is_whole && {
-            let top = raw::RegisterSnapshot(raw::GetActiveSnapshot());
-            let is_only = is_only_active();
-            raw::UnregisterSnapshot(top);
-            is_only && is_portals_alone()
-        }
+        is_whole && is_kept_only_active() && is_portals_alone()
     }
 }
 
@@ -334,6 +329,20 @@ unsafe fn begins_portal(portal: &pg_sys::PortalData, query: *const pg_sys::Query
     }
 }
 
+/// `is_only_active`, with a registration meanwhile.
+///
+/// # Safety
+/// There is an active snapshot, a copy, which was pushed at this nesting level.
+unsafe fn is_kept_only_active() -> bool {
+    // SAFETY: by the contract; the registration keeps it while it is popped.
+    unsafe {
+        let top = raw::RegisterSnapshot(raw::GetActiveSnapshot());
+        let is_only = is_only_active();
+        raw::UnregisterSnapshot(top);
+        is_only
+    }
+}
+
 /// Whether there is no other active snapshot below the one on top.
 ///
 /// # Safety
@@ -400,15 +409,15 @@ pub unsafe fn retake_late(of_statement: pg_sys::Snapshot) -> bool {
     // SAFETY: by the contract, whoever has a copy has not read with it. A copy of the transaction's
     // snapshot is one piece of memory, and nobody looks at its arrays when it is freed.
     unsafe {
-        if is_pinned() || !is_portals_alone() {
-            return false;
-        }
-        retake_own(|| true);
-        let own = raw::GetTransactionSnapshot();
         let active = match raw::ActiveSnapshotSet() {
             true => raw::GetActiveSnapshot(),
             false => ptr::null_mut(),
         };
+        if is_pinned() || !is_portals_alone() || !active.is_null() && !is_kept_only_active() {
+            return false;
+        }
+        retake_own(|| true);
+        let own = raw::GetTransactionSnapshot();
         for copy in [active, of_statement] {
             let is_mvcc = |copy: pg_sys::Snapshot| {
                 (*copy).snapshot_type == pg_sys::SnapshotType::SNAPSHOT_MVCC && (*copy).copied

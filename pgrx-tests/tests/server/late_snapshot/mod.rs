@@ -9,6 +9,8 @@ use txn_server_tests::{
     wait_until,
 };
 
+mod old_plans;
+
 const BUMP: &str = "UPDATE hot SET val = val + 1 WHERE id = 1";
 const BEGIN: &str = "BEGIN ISOLATION LEVEL REPEATABLE READ";
 
@@ -227,43 +229,6 @@ fn a_bound_statement_reads_after_the_predecessors() -> Result<()> {
     ensure!(n == 1, "read {n}");
     follower.batch_execute("COMMIT")?;
     expect_followed(&mut other, 1)
-}
-
-/// Prepared statements whose plan is there before the transaction begins: neither the planner nor a
-/// simple portal comes first. All note what they read in `told`.
-const PREPARED: [&str; 3] = [
-    "INSERT INTO told SELECT n FROM seen",
-    "WITH x AS (INSERT INTO told SELECT n FROM seen RETURNING n) SELECT n FROM x",
-    "INSERT INTO ruled VALUES (1)",
-];
-
-#[test]
-fn a_cached_plan_reads_after_the_predecessors() -> Result<()> {
-    let server = start()?;
-    let mut other = server.connect()?;
-    other.batch_execute(
-        "CREATE TABLE ruled (n int);
-         CREATE RULE also AS ON INSERT TO ruled DO ALSO INSERT INTO told SELECT n FROM seen",
-    )?;
-    for statement in PREPARED {
-        other.batch_execute("UPDATE seen SET n = 0")?;
-        let mut follower = grouped(&server)?;
-        let prepared = follower.prepare(statement)?;
-        follower.query(&prepared, &[])?;
-        other.batch_execute("TRUNCATE told")?;
-        let mut leader = updated(&server, "BEGIN")?;
-        follower.batch_execute(BEGIN)?;
-        follower.batch_execute(BUMP)?;
-        other.batch_execute("UPDATE seen SET n = 1")?;
-        leader.batch_execute("COMMIT")?;
-        follower
-            .query(&prepared, &[])
-            .with_context(|| statement.to_owned())?;
-        follower.batch_execute("COMMIT")?;
-        let told = int(&mut other, "SELECT n FROM told")?;
-        ensure!(told == 1, "{statement} has read {told}");
-    }
-    expect_followed(&mut other, PREPARED.len() as i64)
 }
 
 /// psql reads large objects by the fast path, which calls no hook of a statement.
