@@ -214,7 +214,8 @@ fn in_force(settings: &Settings) -> Line {
 
 fn isolation() -> Line {
     let met = xact::is_read_committed();
-    let otherwise = "A stricter transaction follows only at REPEATABLE READ, if its first statement is a simple UPDATE of the row by key.";
+    let otherwise = "A stricter transaction follows only at REPEATABLE READ, if its first statement \
+        is a simple UPDATE of the row by key.";
     (
         "the transaction is READ COMMITTED",
         Some(met),

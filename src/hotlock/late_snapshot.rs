@@ -5,7 +5,7 @@
 //! work on the row's last version, as at READ COMMITTED, and the transaction's snapshot is taken
 //! when that version's writer has committed. The row is then as the statement found it: nobody else
 //! can have changed it since. Until the snapshot is taken nothing may read with the old one; see
-//! `repeatable.rs`.
+//! `snapshot_due.rs`.
 
 use crate::pg::local::Local;
 use crate::pg::{snapshot, xact};

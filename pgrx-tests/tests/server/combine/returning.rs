@@ -18,7 +18,7 @@ const NEXT: &str = "UPDATE hot SET val = val + 1 WHERE id = 1 RETURNING val";
 const NEXT_BY: &str = "UPDATE hot SET val = val + $1 WHERE id = 1 RETURNING val";
 
 /// Runs a statement of the simple protocol; the values of its rows, with "|" between columns.
-fn rows(client: &mut Client, sql: &str) -> Result<Vec<String>, postgres::Error> {
+pub(super) fn rows(client: &mut Client, sql: &str) -> Result<Vec<String>, postgres::Error> {
     let messages = client.simple_query(sql)?;
     let row = |message| match message {
         SimpleQueryMessage::Row(row) => Some(

@@ -2,7 +2,7 @@
 
 use anyhow::{Result, ensure};
 use pgserver::Server;
-use postgres::{Client, SimpleQueryMessage};
+use postgres::Client;
 use txn_server_tests::{
     Background, Load, Watchdog, Worker, grouped, int, physical_health, pid, sqlstate, start_hot,
     text,
@@ -10,6 +10,7 @@ use txn_server_tests::{
 
 use crate::stage::Stage;
 
+use super::returning::rows;
 use super::{BUMP, on_server};
 
 /// Two columns for triggers, and a row in which a session's triggers fire for the first time.
@@ -63,23 +64,6 @@ pub(super) fn queue(stage: &mut Stage, sessions: Vec<Client>, sql: &str) -> Resu
         stage.wait_queued(n)?;
     }
     Ok(waiting)
-}
-
-fn rows(client: &mut Client, sql: &str) -> Result<Vec<String>, postgres::Error> {
-    let row = |message| match message {
-        SimpleQueryMessage::Row(row) => Some(
-            (0..row.len())
-                .map(|n| row.get(n).unwrap_or("null"))
-                .collect::<Vec<_>>()
-                .join("|"),
-        ),
-        _ => None,
-    };
-    Ok(client
-        .simple_query(sql)?
-        .into_iter()
-        .filter_map(row)
-        .collect())
 }
 
 /// Lets the holder go on, and the sessions end.
