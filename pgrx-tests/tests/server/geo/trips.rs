@@ -1,7 +1,7 @@
 //! How many round trips a statement takes: bursts that the lines have counted, not time.
 use anyhow::{Result, ensure};
 use postgres::Client;
-use txn_server_tests::until;
+use txn_server_tests::{read, until, wait_until};
 
 use super::Cluster;
 
@@ -20,8 +20,17 @@ pub fn trips(cluster: &Cluster, client: &mut Client, sql: &str) -> Result<[u64; 
     Ok([0, 1].map(|node| cluster.line(node).bursts().0))
 }
 
-/// Waits until all that was sent has been answered: nobody waits for the end of a reader.
+/// Waits until all that was sent has been answered: nobody waits for the end of a reader. A node
+/// whose sessions are idle has read it all, and so has the line to it. Within a transaction each
+/// statement waits for its answers.
 fn answered(cluster: &Cluster) -> Result<()> {
+    let are_idle = "SELECT count(*) = 0 FROM pg_stat_activity
+         WHERE backend_type = 'client backend' AND state <> 'idle' AND pid <> pg_backend_pid()";
+    if read(&mut cluster.session()?, are_idle)? {
+        for node in 0..2 {
+            wait_until(&mut cluster.node(node).connect()?, are_idle)?;
+        }
+    }
     until(&mut cluster.session()?, "everything is answered", |_| {
         let is_answered = |node| {
             let (there, back) = cluster.line(node).bursts();
