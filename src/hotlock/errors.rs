@@ -97,6 +97,14 @@ pub const CYCLE: Report = Report {
     hint: Some(c"The transaction might succeed if retried. Updating hot rows in one order, right after each other, makes this rare."),
 };
 
+/// `lock_timeout` has passed, and PostgreSQL has told it as a cancel (pg/cancel.rs).
+pub const LOCK_TIMEOUT: Report = Report {
+    code: *b"55P03",
+    message: c"canceling statement due to lock timeout",
+    detail: None,
+    hint: None,
+};
+
 /// `txn.hot_wait_timeout` has passed.
 pub const WAIT_TIMEOUT: Report = Report {
     code: *b"55P03",

@@ -5,8 +5,8 @@
 use super::errors;
 use super::session::{SESSION, memory};
 use super::text::{Text, may_see_key};
-use crate::pg::cancel;
-use crate::pg::catch::catching;
+use crate::pg::cancel::Watch;
+use crate::pg::catch::{Code, catching};
 use crate::pg::context::with_context;
 use crate::pg::process;
 use crate::pg::raw::{self, TimeoutId};
@@ -206,10 +206,19 @@ impl Wait {
     /// `txn.hot_wait_timeout`.
     pub fn in_lock_manager(&self, body: impl FnOnce()) {
         let rest = self.rest();
-        if !rest.is_own {
-            return self.with_lock_timeout(rest.ms, body);
+        if rest.ms == 0 {
+            return self.with_lock_timeout(0, body);
         }
-        if self.ends_in_time(rest.ms, body) {
+        let heard = |watch: &Watch, code| {
+            if rest.is_own {
+                return watch.is_timeout(code);
+            }
+            if watch.is_misnamed(code) {
+                with_context(self.told().as_c_str(), || errors::LOCK_TIMEOUT.raise());
+            }
+            false
+        };
+        if self.ends_in_time(rest.ms, body, heard) {
             errors::WAIT_TIMEOUT.raise();
         }
     }
@@ -228,14 +237,21 @@ impl Wait {
         if rest.ms > 0 && rest.ms <= slice {
             self.in_lock_manager(body);
         } else {
-            self.ends_in_time(slice, body);
+            self.ends_in_time(slice, body, Watch::is_timeout);
         }
         self.hear_for_a_moment();
     }
 
-    /// Runs a wait of the lock manager for at most that time. Returns whether the time was over.
-    fn ends_in_time(&self, ms: i32, body: impl FnOnce()) -> bool {
-        let watch = cancel::Watch::begin();
+    /// Runs a wait of the lock manager for at most that time. `heard` is told of its error, and
+    /// says whether that is to be forgotten, because only the time was over. Returns whether it
+    /// was.
+    fn ends_in_time(
+        &self,
+        ms: i32,
+        body: impl FnOnce(),
+        heard: impl FnOnce(&Watch, Code) -> bool,
+    ) -> bool {
+        let watch = Watch::begin();
         // SAFETY: nothing here has a destructor. The error of a lock wait that timed out may be
         // forgotten: PostgreSQL has taken us off the queue before it raised it (LockErrorCleanup).
         // LockReleaseAll expects to find an unused LOCALLOCK after a failed wait.
@@ -246,7 +262,7 @@ impl Wait {
                     // The time may have been over just when the lock was granted.
                     process::check_for_interrupts();
                 },
-                |code| code == *b"55P03",
+                |code| heard(&watch, code),
             )
         };
         watch.end();

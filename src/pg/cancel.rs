@@ -4,7 +4,14 @@
 //! `QueryCancelPending`. `ProcessInterrupts` (tcop/postgres.c) raises one error for all that came
 //! before it looked: the lock timeout's, unless `statement_timeout` was over earlier. Code that
 //! forgets this error, because the timeout only limited a wait, would forget the cancel with it.
+//!
+//! A lock timeout may also be told as a cancel. `ProcSleep` arms the timer, which takes away the
+//! mark that it had fired (timeout.c: enable_timeout). Some calls sleep twice and look for
+//! interrupts only while they sleep: `VirtualXactLock`, then for the transaction's id, and
+//! `XactLockTableWait`, for the parent of a subtransaction. The first sleep's timer may fire when
+//! its lock has been granted; the second one then finds a cancel that bears no mark.
 
+use super::catch::Code;
 use super::process;
 use super::raw::{self, TimeoutId};
 use pgrx::pg_sys;
@@ -38,30 +45,34 @@ extern "C" fn on_sigint(signal: c_int, info: *mut libc::siginfo_t, _context: *mu
     }
 }
 
-/// Puts our handler before the process's own, once. Not to be saved and called by others: it wants
-/// a siginfo.
-fn listen() {
+/// Puts our handler before the process's own, once; false if it cannot. Not to be saved and called
+/// by others: it wants a siginfo.
+fn listen() -> bool {
     if PREVIOUS.get().is_some() {
-        return;
+        return true;
     }
     // SAFETY: sigaction(2) with valid structures. PREVIOUS is set before our handler can run;
     // handlers of PostgreSQL take the signal's number only.
     unsafe {
         let mut before = MaybeUninit::<libc::sigaction>::zeroed();
         if libc::sigaction(libc::SIGINT, null_mut(), before.as_mut_ptr()) != 0 {
-            return;
+            return false;
         }
         let before = before.assume_init();
         if before.sa_flags & libc::SA_SIGINFO != 0 || PREVIOUS.set(before.sa_sigaction).is_err() {
-            return;
+            return false;
         }
         let mut ours: libc::sigaction = zeroed();
         ours.sa_sigaction = on_sigint as *const () as libc::sighandler_t;
         ours.sa_mask = before.sa_mask;
         ours.sa_flags = before.sa_flags | libc::SA_SIGINFO;
-        libc::sigaction(libc::SIGINT, &raw const ours, null_mut());
+        libc::sigaction(libc::SIGINT, &raw const ours, null_mut()) == 0
     }
 }
+
+/// What a lock timeout and a cancel are told as.
+const LOCK_TIMEOUT: Code = *b"55P03";
+const CANCELED: Code = *b"57014";
 
 /// How long a timer of one millisecond may take.
 const LONGEST_MS: u32 = 1000;
@@ -69,17 +80,45 @@ const LONGEST_MS: u32 = 1000;
 /// From before a limited wait until its error has been forgotten.
 pub struct Watch {
     statement_timeout: bool,
+    /// `SENT` can be relied on.
+    is_listening: bool,
 }
 
 impl Watch {
     /// Raises what is to be heard already.
     pub fn begin() -> Watch {
-        listen();
+        let is_listening = listen();
         SENT.store(false, Ordering::SeqCst);
         process::check_for_interrupts();
         Watch {
             // SAFETY: reads a flag of this backend's table of timeouts.
             statement_timeout: unsafe { raw::get_timeout_active(TimeoutId::StatementTimeout) },
+            is_listening,
+        }
+    }
+
+    /// Whether an ERROR with this SQLSTATE says that the time of the limited wait is over, by
+    /// whatever name.
+    pub fn is_timeout(&self, code: Code) -> bool {
+        code == LOCK_TIMEOUT || self.is_misnamed(code)
+    }
+
+    /// Whether an ERROR with this SQLSTATE is a lock timeout that is told as a cancel: nobody has
+    /// sent one, and the statement still has time.
+    pub fn is_misnamed(&self, code: Code) -> bool {
+        code == CANCELED
+            && self.is_listening
+            && !SENT.load(Ordering::SeqCst)
+            && !self.has_heard_statement_timeout()
+    }
+
+    /// `statement_timeout` is over, and an ERROR has taken its mark away.
+    fn has_heard_statement_timeout(&self) -> bool {
+        // SAFETY: reads flags of this backend's table of timeouts.
+        unsafe {
+            self.statement_timeout
+                && !raw::get_timeout_active(TimeoutId::StatementTimeout)
+                && !raw::get_timeout_indicator(TimeoutId::StatementTimeout, false)
         }
     }
 
@@ -93,10 +132,7 @@ impl Watch {
                 pg_sys::QueryCancelPending = 1;
                 pg_sys::InterruptPending = 1;
             }
-            if self.statement_timeout
-                && !raw::get_timeout_active(TimeoutId::StatementTimeout)
-                && !raw::get_timeout_indicator(TimeoutId::StatementTimeout, false)
-            {
+            if self.has_heard_statement_timeout() {
                 raw::enable_timeout_after(TimeoutId::StatementTimeout, 1);
                 // The statement must not end before.
                 for _ in 0..LONGEST_MS {

@@ -170,7 +170,7 @@ pub fn wait_for_end_within(xid: u32, ms: i32) -> bool {
             },
             |code| {
                 pg_sys::LockTimeout = configured;
-                code == *b"55P03"
+                watch.is_timeout(code)
             },
         );
         pg_sys::LockTimeout = configured;
