@@ -2,7 +2,7 @@
 //! committed.
 
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context, ensure};
@@ -41,12 +41,10 @@ pub fn folder() -> PathBuf {
     checkout().join(FOLDER)
 }
 
-/// The files of the checkout's folder by name without the ending; those of its folders are left
-/// out.
-pub fn in_checkout() -> anyhow::Result<Vec<(String, Content)>> {
-    let folder = folder();
+/// The files of the folder by name without the ending; those of its folders are left out.
+pub fn in_folder(folder: &Path) -> anyhow::Result<Vec<(String, Content)>> {
     let mut files = Vec::new();
-    for entry in fs::read_dir(&folder).with_context(|| format!("reading {}", folder.display()))? {
+    for entry in fs::read_dir(folder).with_context(|| format!("reading {}", folder.display()))? {
         let path = entry?.path();
         let (Some(name), Some("json")) = (
             path.file_stem().and_then(|name| name.to_str()),

@@ -25,6 +25,7 @@ mod hammerdb;
 mod instructions;
 mod latency;
 mod mariadb;
+mod missing;
 mod old_snapshot;
 mod pgbench;
 mod pgbench_report;
@@ -88,9 +89,13 @@ pub fn run(mut args: Args, pg_config: Option<PathBuf>) -> anyhow::Result<()> {
     };
     // Now: when it fails after the runs, their record is lost.
     make_folder(&folders.records)?;
-    let extents: Vec<_> = plans.iter().map(|plan| plan.extent()).collect();
-    let needs_library = extents.iter().any(|one| one.needs_library);
+    let needs_library = plans.iter().any(|plan| plan.extent().needs_library);
     let install = prepare(pg_config.as_deref(), needs_library && !args.no_install)?;
+    let plans = match args.missing {
+        true => missing::of(plans, &install, &folders.records)?,
+        false => plans,
+    };
+    let extents: Vec<_> = plans.iter().map(|plan| plan.extent()).collect();
     println!("{}", selection::told(&extents));
     plans
         .iter()

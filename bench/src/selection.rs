@@ -23,6 +23,9 @@ pub struct Args {
     /// Use the extension as it is installed: neither build nor install it
     #[arg(long)]
     pub no_install: bool,
+    /// Leave out what has a record by the present build of the library in that folder
+    #[arg(long)]
+    pub missing: bool,
     /// Folder for the HTML reports of range benchmarks, geo benchmarks and fixed-rate
     /// [default: bench-report in the checkout]
     #[arg(long, value_name = "FOLDER")]

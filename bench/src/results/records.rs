@@ -217,7 +217,7 @@ impl Record {
 
 /// The records of the checkout, by name.
 pub fn read() -> anyhow::Result<Vec<File>> {
-    let files = archive::in_checkout()?.into_iter();
+    let files = archive::in_folder(&archive::folder())?.into_iter();
     files
         .map(|(name, content)| {
             let record = Record::of(content).with_context(|| format!("reading {name}"))?;
