@@ -91,7 +91,7 @@ pub fn run(mut args: Args, pg_config: Option<PathBuf>) -> anyhow::Result<()> {
     make_folder(&folders.records)?;
     let needs_library = plans.iter().any(|plan| plan.extent().needs_library);
     let install = prepare(pg_config.as_deref(), needs_library && !args.no_install)?;
-    let plans = match args.missing {
+    let plans = match args.missing && needs_library {
         true => missing::of(plans, &install, &folders.records)?,
         false => plans,
     };

@@ -29,7 +29,7 @@ static SENT: AtomicBool = AtomicBool::new(false);
 static PREVIOUS: OnceLock<libc::sighandler_t> = OnceLock::new();
 
 extern "C" fn on_sigint(signal: c_int, info: *mut libc::siginfo_t, _context: *mut c_void) {
-    // SAFETY: the kernel gives a valid siginfo; async-signal-safe calls only.
+    // SAFETY: async-signal-safe calls only. The kernel gives a valid siginfo to whom it calls.
     unsafe {
         match PREVIOUS.get() {
             Some(&handler) if handler != libc::SIG_IGN && handler != libc::SIG_DFL => {
@@ -39,29 +39,43 @@ extern "C" fn on_sigint(signal: c_int, info: *mut libc::siginfo_t, _context: *mu
             _ => (),
         }
         // Where the signal means something else, the handler has not set this.
-        if (*info).si_pid() != libc::getpid() && pg_sys::QueryCancelPending != 0 {
+        if is_first() && (*info).si_pid() != libc::getpid() && pg_sys::QueryCancelPending != 0 {
             SENT.store(true, Ordering::SeqCst);
         }
     }
 }
 
-/// Puts our handler before the process's own, once; false if it cannot. Not to be saved and called
-/// by others: it wants a siginfo.
+/// The process's own action for SIGINT.
+fn action() -> libc::sigaction {
+    let mut action = MaybeUninit::<libc::sigaction>::zeroed();
+    // SAFETY: sigaction(2) with a valid structure, of which all zeros are a value.
+    unsafe {
+        libc::sigaction(libc::SIGINT, null_mut(), action.as_mut_ptr());
+        action.assume_init()
+    }
+}
+
+/// Whether the kernel calls our handler, and with a siginfo: other libraries may call it after
+/// they have put their own before it.
+fn is_first() -> bool {
+    let now = action();
+    now.sa_sigaction == on_sigint as *const () as libc::sighandler_t
+        && now.sa_flags & libc::SA_SIGINFO != 0
+}
+
+/// Puts our handler before the process's own, once. False if it cannot, or another library has put
+/// its handler before ours since. Not to be saved and called by others: it wants a siginfo.
 fn listen() -> bool {
     if PREVIOUS.get().is_some() {
-        return true;
+        return is_first();
+    }
+    let before = action();
+    if before.sa_flags & libc::SA_SIGINFO != 0 || PREVIOUS.set(before.sa_sigaction).is_err() {
+        return false;
     }
     // SAFETY: sigaction(2) with valid structures. PREVIOUS is set before our handler can run;
     // handlers of PostgreSQL take the signal's number only.
     unsafe {
-        let mut before = MaybeUninit::<libc::sigaction>::zeroed();
-        if libc::sigaction(libc::SIGINT, null_mut(), before.as_mut_ptr()) != 0 {
-            return false;
-        }
-        let before = before.assume_init();
-        if before.sa_flags & libc::SA_SIGINFO != 0 || PREVIOUS.set(before.sa_sigaction).is_err() {
-            return false;
-        }
         let mut ours: libc::sigaction = zeroed();
         ours.sa_sigaction = on_sigint as *const () as libc::sighandler_t;
         ours.sa_mask = before.sa_mask;
@@ -87,14 +101,15 @@ pub struct Watch {
 impl Watch {
     /// Raises what is to be heard already.
     pub fn begin() -> Watch {
-        let is_listening = listen();
+        let watch = Watch {
+            // SAFETY: reads a flag of this backend's table of timeouts. Before the look for
+            // interrupts: a timer that fires between the two is known to have run.
+            statement_timeout: unsafe { raw::get_timeout_active(TimeoutId::StatementTimeout) },
+            is_listening: listen(),
+        };
         SENT.store(false, Ordering::SeqCst);
         process::check_for_interrupts();
-        Watch {
-            // SAFETY: reads a flag of this backend's table of timeouts.
-            statement_timeout: unsafe { raw::get_timeout_active(TimeoutId::StatementTimeout) },
-            is_listening,
-        }
+        watch
     }
 
     /// Whether an ERROR with this SQLSTATE says that the time of the limited wait is over, by
@@ -123,15 +138,23 @@ impl Watch {
     }
 
     /// Lets a cancel or `statement_timeout` that came meanwhile be heard by the next look for
-    /// interrupts, under its own name.
+    /// interrupts, under its own name; and all that the error has kept `ProcessInterrupts` from.
     pub fn end(self) {
-        // SAFETY: the first is what the signal's handler does; the second arms PostgreSQL's timer,
-        // whose end it was.
+        // SAFETY: the flags are what the signal's handler sets; a cancel that comes after they have
+        // been taken back sets SENT, or them. The last part arms PostgreSQL's timer, whose end it
+        // was.
         unsafe {
-            if SENT.swap(false, Ordering::SeqCst) {
-                pg_sys::QueryCancelPending = 1;
-                pg_sys::InterruptPending = 1;
+            // The timer may have fired once more while its error was raised.
+            let is_late = raw::get_timeout_indicator(TimeoutId::LockTimeout, true);
+            if is_late && self.is_listening {
+                pg_sys::QueryCancelPending = 0;
             }
+            let is_pending =
+                is_late && raw::get_timeout_indicator(TimeoutId::StatementTimeout, false);
+            if SENT.swap(false, Ordering::SeqCst) || is_pending {
+                pg_sys::QueryCancelPending = 1;
+            }
+            pg_sys::InterruptPending = 1;
             if self.has_heard_statement_timeout() {
                 raw::enable_timeout_after(TimeoutId::StatementTimeout, 1);
                 // The statement must not end before.
