@@ -14,6 +14,9 @@ use postgres::{Client, Config, NoTls, SimpleQueryMessage};
 /// A test that makes no progress for so long hangs.
 const PATIENCE: Duration = Duration::from_secs(60);
 
+/// So long for a test that does not tell of progress, or has not begun to.
+const FIRST_PATIENCE: Duration = Duration::from_secs(300);
+
 /// No test takes so long, whatever it waits for.
 const LIFETIME: Duration = Duration::from_secs(900);
 
@@ -43,8 +46,9 @@ struct Shared {
     findings: Mutex<Option<String>>,
 }
 
-/// Watches one server's test. After 60 s without `progress` it stops the server, so that every
-/// client of it comes back with an error. Then `finish` fails with what the server was doing.
+/// Watches one server's test. After 60 s without `progress`, or 300 s without any, it stops the
+/// server, so that every client of it comes back with an error. Then `finish` fails with what the
+/// server was doing.
 pub struct Watchdog {
     shared: Arc<Shared>,
     thread: Option<JoinHandle<()>>,
@@ -85,7 +89,7 @@ impl Watchdog {
     pub fn finish<T>(mut self, result: Result<T>) -> Result<T> {
         self.end();
         match self.shared.findings.lock().map(|mut text| text.take()) {
-            Ok(Some(text)) => bail!("no progress in {} s\n{text}", PATIENCE.as_secs()),
+            Ok(Some(text)) => bail!(text),
             _ => result,
         }
     }
@@ -111,10 +115,18 @@ fn watch(shared: &Shared) {
         let progress = shared.progress.load(Ordering::Relaxed);
         if progress != seen.0 {
             seen = (progress, Instant::now());
-        } else if seen.1.elapsed() > PATIENCE {
-            let text = findings(&shared.config);
+            continue;
+        }
+        let patience = if progress == 0 {
+            FIRST_PATIENCE
+        } else {
+            PATIENCE
+        };
+        if seen.1.elapsed() > patience {
+            let findings = findings(&shared.config);
+            let text = format!("no progress in {} s\n{findings}", patience.as_secs());
             // The test itself may fail with a broken connection first, and say only that.
-            eprintln!("no progress in {} s\n{text}", PATIENCE.as_secs());
+            eprintln!("{text}");
             if let Ok(mut slot) = shared.findings.lock() {
                 *slot = Some(text);
             }

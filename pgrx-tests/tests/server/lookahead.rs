@@ -149,6 +149,7 @@ fn scans_find_what_heaps_find() -> Result<()> {
             both(&mut writer, "VACUUM {t}")?;
             let seen = compare(&mut rng, &mut reader, &mut writer);
             seen.map_err(|error| error.context(format!("seed {seed}")))?;
+            dog.progress();
         }
         let all = "SELECT id, k, v, pad FROM {t} ORDER BY id";
         let mut every = |name| rows(&mut reader, &all.replace("{t}", name));
