@@ -4,39 +4,51 @@
 //! ERROR: it passes us by, and keeps its context and the names of constraint, table and column.
 
 use super::idle::is_idle;
-use super::part::{as_usual, watched};
+use super::part::{out_of_heap, watched};
 use super::previous::previous;
 use crate::geo;
-use crate::hotlock::{
-    self, by_key, dependency, dependent, error_visibility, snapshot_due, statement,
-};
+use crate::hotlock::{by_key, dependency, dependent, error_visibility, snapshot_due, statement};
 use crate::pg::error::guarded;
-use crate::pg::{nesting, plan, pre_lock_effects, raw};
+use crate::pg::{nesting, of_transaction, plan, pre_lock_effects, raw};
 use crate::range_occ;
 use crate::tam::swap;
 use pgrx::pg_sys::*;
 use std::ffi::{c_char, c_int};
 
 pub unsafe extern "C-unwind" fn executor_start(query: *mut QueryDesc, eflags: c_int) {
-    let runs = eflags & EXEC_FLAG_EXPLAIN_ONLY as c_int == 0;
-    // SAFETY: the hook's argument.
-    let writes = runs && unsafe { !(*(*query).plannedstmt).resultRelations.is_null() };
-    if writes {
-        // SAFETY: the hook's query has a plan.
-        unsafe { geo::others::note((*query).plannedstmt) };
-    }
-    if runs && is_idle() {
-        // SAFETY: the hook's arguments.
-        nesting::within(|| unsafe {
-            range_occ::session::uses_snapshot();
-            statement::before_idle_start(query);
-            geo::cut::before_start(query);
-            start_plan(query, eflags);
+    // SAFETY: the hook's arguments, of a query that has a plan; nothing here has a destructor.
+    unsafe {
+        if swap::heaps_own().is_some() {
+            return out_of_heap(|| executor_start(query, eflags));
+        }
+        let runs = eflags & EXEC_FLAG_EXPLAIN_ONLY as c_int == 0;
+        if runs {
+            geo::others::note((*query).plannedstmt);
+        }
+        within(|| {
+            if !runs || !is_idle() || !start_idle(query, eflags) {
+                start_query(query, eflags, runs);
+            }
         });
-    } else {
-        // SAFETY: the hook's arguments; nothing here has a destructor.
-        unsafe { as_usual(|| start_query(query, eflags, runs)) }
     }
+}
+
+/// Starts a statement of an idle transaction. False if it may come to a hot row.
+#[inline]
+unsafe fn start_idle(query: *mut QueryDesc, eflags: c_int) -> bool {
+    // SAFETY: the hook's arguments.
+    unsafe {
+        let Some(concerned) = statement::before_idle_start(query) else {
+            return false;
+        };
+        range_occ::session::uses_snapshot();
+        geo::cut::before_start(query);
+        start_plan(query, eflags);
+        if concerned {
+            statement::after_idle_start(query);
+        }
+    }
+    true
 }
 
 /// Starts the plan, and watches what it calls.
@@ -56,23 +68,19 @@ unsafe fn start_plan(query: *mut QueryDesc, eflags: c_int) {
     }
 }
 
+#[inline]
 unsafe fn start_query(query: *mut QueryDesc, eflags: c_int, runs: bool) {
-    let is_first = runs && range_occ::session::uses_snapshot();
-    if runs {
-        // SAFETY: the hook's argument.
-        guarded(|| unsafe { range_occ::guard::before_start(query, is_first) });
-    }
-    // SAFETY: the hook's argument.
-    let certain = runs && guarded(|| unsafe { statement::before_start(query, is_first) });
-    if runs {
-        // SAFETY: the hook's argument.
-        unsafe { geo::cut::before_start(query) };
-    }
     // SAFETY: the hook's arguments.
-    unsafe { start_plan(query, eflags) };
-    if runs {
-        // SAFETY: the hook's argument, started.
-        guarded(|| unsafe { statement::after_start(query, certain) });
+    unsafe {
+        if !runs {
+            return start_plan(query, eflags);
+        }
+        let is_first = range_occ::session::uses_snapshot();
+        range_occ::guard::before_start(query, is_first);
+        let certain = statement::before_start(query, is_first);
+        geo::cut::before_start(query);
+        start_plan(query, eflags);
+        statement::after_start(query, certain);
     }
 }
 
@@ -106,72 +114,68 @@ pub unsafe extern "C-unwind" fn executor_run(
     count: u64,
     once: bool,
 ) {
-    // SAFETY: the hook's argument.
-    unsafe { geo::last::note(query, count) };
     // SAFETY: the next hook in the chain, or PostgreSQL's own function.
     let run = || unsafe {
         previous().executor_run.unwrap_or(raw::standard_ExecutorRun)(query, direction, count, once)
     };
-    if is_idle() {
-        in_idle_session(|| watched(query, run));
-    } else {
-        // SAFETY: the hook's arguments; nothing here has a destructor.
-        unsafe { as_usual(|| run_query(query, direction, run)) }
+    // SAFETY: the hook's arguments; nothing here has a destructor.
+    unsafe {
+        if swap::heaps_own().is_some() {
+            return out_of_heap(|| executor_run(query, direction, count, once));
+        }
+        geo::last::note(query, count);
+        within(|| run_query(query, direction, run));
     }
 }
 
-/// Runs a part of a statement of an idle session. A function in it may come to hot rows.
+/// Runs a part of a statement. A function in it may come to hot rows.
 #[inline]
-fn in_idle_session(run: impl FnOnce()) {
-    nesting::within(|| {
-        let part = dependent::Part::begin_idle();
-        run();
-        if hotlock::is_in_hot_transaction() {
-            guarded(|| {
-                error_visibility::before_deferred();
-                part.end();
-            });
-        }
-    });
-}
-
 unsafe fn run_query(query: *mut QueryDesc, direction: ScanDirection::Type, run: impl FnOnce()) {
-    // SAFETY: the hook's argument.
-    let part = dependent::Part::begin(unsafe { (*query).sourceText });
-    // SAFETY: the hook's argument.
-    if !guarded(|| unsafe { statement::before_run(query) }) {
-        // SAFETY: the hook's argument.
-        let before = guarded(|| unsafe { range_occ::existence::enter(query) });
-        // SAFETY: the hook's argument, started; nothing here has a destructor.
-        unsafe {
+    // SAFETY: the hook's arguments, started; nothing here has a destructor.
+    unsafe {
+        let part = dependent::Part::begin((*query).sourceText);
+        if is_idle() {
+            swap::while_running(query as usize, || watched(query, run));
+        } else if !statement::before_run(query) {
+            let before = range_occ::existence::enter(query);
             range_occ::guard::routed(query, || {
                 swap::while_running(query as usize, || watched(query, run));
             });
+            range_occ::existence::leave(before);
         }
-        range_occ::existence::leave(before);
+        if of_transaction::is_any_set() {
+            has_run(query, direction, part);
+        }
     }
-    // SAFETY: the hook's arguments.
-    if guarded(|| unsafe { by_key::may_have_missed(query, direction) }) {
-        // SAFETY: `may_have_missed` holds for this query, which has run.
-        watched(query, || guarded(|| unsafe { by_key::look_again(query) }));
-    }
-    // What comes next (triggers, the client) comes to other rows. A cursor that comes to the row
-    // later takes its ticket then.
-    guarded(|| {
+}
+
+/// After a part of a statement has run.
+unsafe fn has_run(query: *mut QueryDesc, direction: ScanDirection::Type, part: dependent::Part) {
+    // SAFETY: the hook's arguments, of a query that has run.
+    unsafe {
+        if by_key::may_have_missed(query, direction) {
+            watched(query, || guarded(|| by_key::look_again(query)));
+        }
+        // What comes next (triggers, the client) comes to other rows. A cursor that comes to the
+        // row later takes its ticket then.
         dependency::drop_unused(query as usize);
         error_visibility::before_deferred();
         part.end();
         statement::has_run();
-    });
+    }
 }
 
 pub unsafe extern "C-unwind" fn executor_finish(query: *mut QueryDesc) {
-    if is_idle() {
-        // SAFETY: the hook's argument.
-        in_idle_session(|| unsafe { finish_plan(query) });
-    } else {
-        // SAFETY: the hook's arguments; nothing here has a destructor.
-        unsafe { as_usual(|| finish_query(query)) }
+    // SAFETY: the hook's argument, started; nothing here has a destructor.
+    unsafe {
+        // If there is nothing to fire, nothing runs.
+        if previous().executor_finish.is_none() && is_over((*query).estate) {
+            raw::standard_ExecutorFinish(query);
+        } else if swap::heaps_own().is_some() {
+            out_of_heap(|| executor_finish(query));
+        } else {
+            within(|| finish_query(query));
+        }
     }
 }
 
@@ -187,7 +191,7 @@ unsafe fn finish_plan(query: *mut QueryDesc) {
     let run = || unsafe { next.unwrap_or(raw::standard_ExecutorFinish)(query) };
     // SAFETY: the hook's argument, started.
     let (is_over, skips) = unsafe { (is_over((*query).estate), skips_triggers((*query).estate)) };
-    if next.is_none() && (is_over || skips) {
+    if next.is_none() && skips {
         run();
     } else {
         // SAFETY: the hook's query has started; nothing here has a destructor.
@@ -217,26 +221,36 @@ unsafe fn skips_triggers(estate: *const EState) -> bool {
     }
 }
 
+#[inline]
 unsafe fn finish_query(query: *mut QueryDesc) {
-    // SAFETY: the hook's argument.
-    let part = dependent::Part::begin(unsafe { (*query).sourceText });
     // SAFETY: the hook's argument; nothing here has a destructor.
-    unsafe { finish_plan(query) };
-    guarded(|| {
-        error_visibility::before_deferred();
-        part.end();
-    });
+    unsafe {
+        let part = dependent::Part::begin((*query).sourceText);
+        finish_plan(query);
+        if of_transaction::is_any_set() {
+            error_visibility::before_deferred();
+            part.end();
+        }
+    }
 }
 
 pub unsafe extern "C-unwind" fn executor_end(query: *mut QueryDesc) {
-    // SAFETY: the hook's argument, started.
-    unsafe { geo::others::note_routed(query) };
-    let end = || {
-        // SAFETY: the hook's argument.
-        guarded(|| unsafe { statement::end(query) });
-        // SAFETY: the next hook in the chain, or PostgreSQL's own function.
-        unsafe { previous().executor_end.unwrap_or(raw::standard_ExecutorEnd)(query) }
-    };
-    // SAFETY: nothing here has a destructor.
-    unsafe { as_usual(end) }
+    // SAFETY: the hook's argument, started; the next hook in the chain, or PostgreSQL's own
+    // function; nothing here has a destructor.
+    unsafe {
+        if swap::heaps_own().is_some() {
+            return out_of_heap(|| executor_end(query));
+        }
+        geo::others::note_routed(query);
+        within(|| {
+            statement::end(query);
+            previous().executor_end.unwrap_or(raw::standard_ExecutorEnd)(query)
+        });
+    }
+}
+
+/// Runs the body of a hook, a part of a statement. A panic in it becomes an ERROR.
+#[inline]
+fn within(body: impl FnOnce()) {
+    nesting::within(|| guarded(body));
 }

@@ -29,6 +29,16 @@ pub unsafe fn at_same_depth(run: impl FnOnce()) {
     if swap::heaps_own().is_none() {
         return run();
     }
+    // SAFETY: by the contract.
+    unsafe { out_of_heap(run) }
+}
+
+/// Does that for what heap's own callback has called.
+///
+/// # Safety
+/// As for `as_usual`; within heap's callback.
+#[cold]
+pub unsafe fn out_of_heap(run: impl FnOnce()) {
     note_untracked();
     // SAFETY: no frame above, up to the caller's, has a destructor that an ERROR would skip.
     unsafe { swap::as_usual(run) }

@@ -18,12 +18,12 @@ use crate::geo;
 use crate::hotlock::commit::{self, End};
 use crate::hotlock::{
     check, combine, definitions, error_visibility, fk_check, handover, is_in_hot_transaction,
-    late_snapshot, readguard, reads, statement, streaming, whole,
+    late_snapshot, quietness, readguard, reads, statement, streaming, whole,
 };
 use crate::lane::{admit, beyond, reschedule, respect, strict};
 use crate::pg::catch::catching;
 use crate::pg::error::{guarded, infallible};
-use crate::pg::{fastpath, nesting, relation, routing, snapshot, xact};
+use crate::pg::{fastpath, nesting, of_transaction, relation, routing, snapshot, xact};
 use crate::range_occ;
 use crate::tam::swap;
 use pgrx::pg_sys::*;
@@ -32,6 +32,17 @@ use std::ffi::c_void;
 /// XACT_EVENT_PRE_COMMIT.
 #[inline]
 fn pre_commit() {
+    if of_transaction::is_any_set() {
+        return pre_commit_of_concerned();
+    }
+    check::close();
+    geo::defer::close();
+    range_occ::session::seal();
+    reads::note_writes();
+}
+
+#[inline(never)]
+fn pre_commit_of_concerned() {
     commit::take_deferred_locks();
     check::close();
     beyond::check_reads();
@@ -50,6 +61,7 @@ fn pre_commit() {
 }
 
 /// XACT_EVENT_PRE_PREPARE.
+#[inline(never)]
 fn pre_prepare() {
     geo::commit::refuse_prepare();
     commit::take_deferred_locks();
@@ -93,6 +105,16 @@ fn watched(step: fn()) {
 /// XACT_EVENT_COMMIT: the transaction is no longer running.
 #[inline]
 fn committed() {
+    if of_transaction::is_any_set() || reschedule::remembers() {
+        concerned_committed();
+    } else {
+        commit::end_ordinarily();
+        any_ended();
+    }
+}
+
+#[inline(never)]
+fn concerned_committed() {
     let end = commit::committed();
     readguard::settle(end);
     combine::committed(end);
@@ -107,6 +129,7 @@ pub fn after_locks() {
 }
 
 /// XACT_EVENT_PREPARE. Successors wait for the transaction id, which lives on.
+#[inline(never)]
 fn prepared() {
     admit::prepared();
     readguard::settle(0);
@@ -114,6 +137,7 @@ fn prepared() {
 }
 
 /// XACT_EVENT_ABORT.
+#[inline(never)]
 fn rolled_back() {
     commit::restore_synchronous_commit();
     readguard::settle(0);
@@ -125,39 +149,57 @@ fn rolled_back() {
 
 /// Leaves the hot rows, the lane, the running list of validated transactions, and whatever else
 /// lasts for a transaction at most.
-#[inline]
 fn ended(end: End) {
     commit::end(end);
     admit::end();
     respect::end();
     strict::end();
     reschedule::end(end != End::RolledBack);
-    swap::end_of_transaction();
     routing::end_of_transaction();
     range_occ::transaction::end();
     check::forget();
     error_visibility::error_is_over();
     geo::cut::forget();
-    whole::forget();
     late_snapshot::forget();
     statement::forget_queueing();
     fk_check::forget();
-    streaming::forget();
+    quietness::forget_all();
     readguard::forget();
     reads::forget();
     combine::forget(end != End::RolledBack);
+    error_visibility::forget_deferred();
+    of_transaction::forget();
+    any_ended();
+}
+
+/// What all transactions leave behind.
+#[inline]
+fn any_ended() {
+    check::open();
+    swap::end_of_transaction();
+    range_occ::session::end_any();
+    geo::cut::forget_start();
+    whole::forget();
+    streaming::forget();
+    readguard::forget_written();
     nesting::transaction_ended();
     relation::transaction_ended();
     fastpath::transaction_ended();
     xact::note_block(false);
-    error_visibility::forget_deferred();
 }
 
 unsafe extern "C-unwind" fn at_transaction_event(event: XactEvent::Type, _arg: *mut c_void) {
     match event {
         XactEvent::XACT_EVENT_PRE_COMMIT => watched(pre_commit),
-        XactEvent::XACT_EVENT_PRE_PREPARE => watched(pre_prepare),
         XactEvent::XACT_EVENT_COMMIT => infallible(committed),
+        _ => at_rare_event(event),
+    }
+}
+
+#[cold]
+fn at_rare_event(event: XactEvent::Type) {
+    match event {
+        XactEvent::XACT_EVENT_PRE_PREPARE => watched(pre_prepare),
         XactEvent::XACT_EVENT_PREPARE => infallible(prepared),
         XactEvent::XACT_EVENT_ABORT => infallible(rolled_back),
         _ => {}

@@ -20,12 +20,13 @@ use super::settle::{self, Heeds};
 use super::single;
 use super::vote::{self, Asked};
 use crate::pg::local::Local;
+use crate::pg::of_transaction::{self, OfTransaction};
 use crate::pg::{process, xact};
 use crate::shared::guc::{self, GeoAnswer, GeoPrepare};
 use crate::shared::stop;
 use geo::{Answer, Ending, Gid, HandOver, Wrote};
 use pgrx::pg_sys::{EState, Oid};
-use std::cell::{Cell, RefCell};
+use std::cell::RefCell;
 use std::ffi::CString;
 use std::rc::Rc;
 
@@ -42,10 +43,11 @@ struct Voting {
 static VOTING: Local<RefCell<Option<Voting>>> = Local::new(RefCell::new(None));
 
 /// The only node that has written, which commits in one phase.
-static SINGLE: Local<Cell<Option<NodeId>>> = Local::new(Cell::new(None));
+static SINGLE: Local<OfTransaction<Option<NodeId>>> = Local::new(OfTransaction::new(None));
 
 /// PRE_COMMIT: what was sent has been answered, all writers have voted, decision rows are written.
 /// `may_still_fail`: something local has still to be validated. Raises if any node says no.
+#[inline]
 pub fn vote(may_still_fail: bool) {
     defer::close();
     if nodes::are_used() {
@@ -179,6 +181,7 @@ fn begin_voting(early: usize) -> Outcome<()> {
     let identity = coordinator::ready()?;
     let sequence = running::number();
     coordinator::open(sequence);
+    of_transaction::note();
     *VOTING.borrow_mut() = Some(Voting {
         identity,
         sequence,
@@ -278,6 +281,7 @@ fn name(id: NodeId) -> Outcome<Gid> {
 }
 
 /// PRE_COMMIT, last of all: the only node that has written commits.
+#[inline]
 pub fn commit_single() {
     if let Some(id) = SINGLE.take() {
         guarded(|| raised(single::commit(id)));
@@ -296,6 +300,7 @@ pub fn refuse_prepare() {
 }
 
 /// XACT_EVENT_COMMIT: the transaction is decided.
+#[inline]
 pub fn committed() {
     others::forget();
     if let Some(voting) = VOTING.borrow_mut().as_mut() {
@@ -411,7 +416,7 @@ fn roll_back_everywhere() {
     if voting.is_none() && !nodes::are_used() {
         return;
     }
-    SINGLE.set(None);
+    SINGLE.clear();
     let open = nodes::all(Node::is_in_transaction);
     // A node that runs nothing and has prepared nothing is told, and not waited for.
     let busy = nodes::all(|node| {

@@ -16,6 +16,7 @@ use super::server::Server;
 use super::settle;
 use super::socket::wait_for_any;
 use crate::pg::local::Local;
+use crate::pg::of_transaction;
 use crate::pg::{inherits, nesting, process, rights, snapshot};
 use crate::range_occ::{ordered, session};
 use pgrx::pg_sys::{self, Oid, QueryDesc};
@@ -58,12 +59,17 @@ pub fn init() {
 static STARTED: Local<Cell<bool>> = Local::new(Cell::new(false));
 
 /// The transaction has ended.
-pub fn forget() {
+#[inline]
+pub fn forget_start() {
     STARTED.set(false);
+}
+
+/// A transaction has ended that may have asked for a global snapshot.
+pub fn forget() {
+    snapshot::unpin();
     if let Ok(mut cut) = CUT.try_borrow_mut() {
         *cut = None;
     }
-    snapshot::unpin();
 }
 
 /// Whether the transaction may use the node, where it has a transaction already if that `is_open`.
@@ -204,6 +210,7 @@ pub unsafe fn note_import(node: *const pg_sys::Node) {
 /// Takes the snapshot if it can be taken, and notes what has become of it.
 fn conclude(is_fit: bool, named: &Named, retake: impl FnOnce()) {
     // So it stays if a cancel is caught in a savepoint.
+    of_transaction::note();
     CUT.replace(Some(Cut::Missed(missed("Taking it was interrupted."))));
     let cut = match obstacle(is_fit) {
         Some(failure) => Cut::Missed(failure),

@@ -22,6 +22,7 @@ fn own() -> u32 {
 }
 
 /// The transaction votes: nothing may be put off any more.
+#[inline]
 pub fn close() {
     VOTED.set(own());
 }

@@ -4,11 +4,11 @@ use super::coordinator::memory;
 use super::failure::{Failure, Outcome};
 use super::socket::wait_for_any;
 use crate::pg::local::Local;
+use crate::pg::of_transaction::OfTransaction;
 use crate::pg::process;
 use crate::shared::wait;
 use geo::{RecordId, Records};
 use pgrx::pg_sys;
-use std::cell::Cell;
 use std::time::{Duration, Instant};
 
 /// A session looks again after this time though nobody has woken it, in milliseconds: turns may
@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 const LOOK_AGAIN_MS: u64 = 500;
 
 /// Whether this process stands in line.
-static STANDS: Local<Cell<bool>> = Local::new(Cell::new(false));
+static STANDS: Local<OfTransaction<bool>> = Local::new(OfTransaction::new(false));
 
 /// A place in line; left when dropped.
 struct InLine(());
@@ -47,7 +47,7 @@ pub fn stand(wanted: &[&RecordId], enter: impl Fn(&Records)) -> Outcome<()> {
         let turn = memory().with_turns(|all| all.take(wanted, me, now, &enter));
         wake(&turn.wake);
         if !turn.stands {
-            STANDS.set(false);
+            STANDS.clear();
             return Ok(());
         }
         place.get_or_insert_with(InLine::begin);
@@ -72,10 +72,15 @@ fn lock_timeout() -> Option<Duration> {
 }
 
 /// The process stands in line no more. Raises nothing.
+#[inline]
 pub fn leave() {
     if STANDS.take() {
-        wake(&memory().with_turns(|all| all.leave_line(process::me())));
+        step_out();
     }
+}
+
+fn step_out() {
+    wake(&memory().with_turns(|all| all.leave_line(process::me())));
 }
 
 /// Wakes sessions that stand in line: they look again.

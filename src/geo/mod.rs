@@ -6,7 +6,7 @@ mod connect;
 mod coordinator;
 pub mod cut;
 mod decision;
-mod defer;
+pub mod defer;
 mod direct;
 mod exchange;
 mod facts;

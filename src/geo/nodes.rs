@@ -11,6 +11,7 @@ use super::running::{self, Waiting};
 use super::server::{self, Server};
 use super::socket::{For, wait_for_any};
 use crate::pg::local::Local;
+use crate::pg::of_transaction;
 use crate::pg::{nesting, process, release, xact};
 use crate::shared::guc::{self, GeoSnapshot};
 use geo::RecordId;
@@ -135,11 +136,16 @@ fn listen() {
 }
 
 /// The transaction has ended: closes connections that are not to be used again.
+#[inline]
 pub fn transaction_ended() {
     running::ended();
-    if !USED.replace(false) {
-        return;
+    if USED.take() {
+        drop_useless();
     }
+}
+
+/// Closes the connections that are of no use to another transaction.
+fn drop_useless() {
     if let Ok(mut nodes) = NODES.try_borrow_mut() {
         for place in nodes.iter_mut() {
             let stays = |node: &Node| node.is_usable() && !node.is_stale && node.server.is_kept;
@@ -174,6 +180,7 @@ pub fn reach(server: &Rc<Server>, for_use: Use) -> Outcome<NodeId> {
 /// `reach`, whatever snapshot the transaction has. Waits until then for what is decided.
 pub fn open(server: &Rc<Server>, for_use: Use, until: u64) -> Outcome<NodeId> {
     listen();
+    of_transaction::note();
     let is_unused = !USED.replace(true);
     ONLY_PLANNED.set(nesting::is_planning() && (is_unused || ONLY_PLANNED.get()));
     if let Some(id) = look_up(server, for_use) {

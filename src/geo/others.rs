@@ -5,20 +5,21 @@ use super::nodes;
 use super::scan;
 use crate::pg::local::Local;
 use crate::pg::nodes::{nodes as nodes_of, nth, numbers, oids};
+use crate::pg::of_transaction::OfTransaction;
 use crate::pg::raw;
 use pgrx::pg_sys::{self, NodeTag, PlannedStmt, RangeTblEntry};
-use std::cell::Cell;
 
 /// Whether this transaction has written to such a table.
-static WRITTEN: Local<Cell<bool>> = Local::new(Cell::new(false));
+static WRITTEN: Local<OfTransaction<bool>> = Local::new(OfTransaction::new(false));
 
 pub fn are_written() -> bool {
     WRITTEN.get()
 }
 
 /// The transaction has ended.
+#[inline]
 pub fn forget() {
-    WRITTEN.set(false);
+    WRITTEN.clear();
 }
 
 /// A statement starts: what it writes to must not be of both kinds, with what was written before.
@@ -26,17 +27,19 @@ pub fn forget() {
 ///
 /// # Safety
 /// `plan` is the statement's plan.
+#[inline]
 pub unsafe fn note(plan: *const PlannedStmt) {
     // SAFETY: the caller's plan is valid: its result relations are numbers of its range table.
-    guarded(|| unsafe {
+    unsafe {
         let foreign = |number: u32| {
             let entry: *mut RangeTblEntry = nth((*plan).rtable, number as usize - 1);
             ((*entry).relkind as u8 == pg_sys::RELKIND_FOREIGN_TABLE).then_some((*entry).relid)
         };
-        raised(note_foreign(
-            numbers((*plan).resultRelations).filter_map(foreign),
-        ));
-    });
+        let written = || numbers((*plan).resultRelations).filter_map(foreign);
+        if written().next().is_some() {
+            guarded(|| raised(note_foreign(written())));
+        }
+    }
 }
 
 /// A statement ends: it has routed rows to these partitions. What another wrapper has been given

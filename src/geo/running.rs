@@ -8,16 +8,16 @@ use super::coordinator::{self, memory};
 use super::failure::{Failure, Outcome};
 use super::socket::{For, wait_for_socket};
 use crate::pg::local::Local;
+use crate::pg::of_transaction::OfTransaction;
 use crate::pg::process;
 use crate::shared::guc;
 use geo::{Id, Interval, Name, Running, Wants};
 use pgrx::pg_sys;
-use std::cell::Cell;
 
 /// The number of the transaction; 0: it has none yet.
-static NUMBER: Local<Cell<u64>> = Local::new(Cell::new(0));
+static NUMBER: Local<OfTransaction<u64>> = Local::new(OfTransaction::new(0));
 /// Its name, once nodes know it.
-static NAME: Local<Cell<Option<Name>>> = Local::new(Cell::new(None));
+static NAME: Local<OfTransaction<Option<Name>>> = Local::new(OfTransaction::new(None));
 
 /// How the nodes call a transaction of a coordinator that has no name.
 const NAMELESS: &str = "txn";
@@ -67,11 +67,16 @@ fn own<R>(body: impl FnOnce(&Running) -> R) -> R {
 }
 
 /// The transaction has ended. Raises nothing.
+#[inline]
 pub fn ended() {
-    NUMBER.set(0);
+    NUMBER.clear();
     if NAME.take().is_some() {
-        own(Running::end);
+        end();
     }
+}
+
+fn end() {
+    own(Running::end);
 }
 
 /// The connection with that process of a running server was lost, and what it was sent is sent

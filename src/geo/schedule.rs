@@ -8,6 +8,7 @@ use super::line;
 use super::node::Node;
 use super::nodes::{self, NodeId};
 use crate::pg::local::Local;
+use crate::pg::of_transaction;
 use crate::pg::{process, xact};
 use crate::shared::guc::{self, GeoSchedule};
 use geo::{Admission, Contention, Cost, Lesson, RecordId, Records, Report, Taken, Trust};
@@ -214,6 +215,7 @@ fn cost(server: Oid, hashes: &[u64]) -> Cost {
 /// The transaction is at work on these records from now on, and has turns at them, or has not.
 fn begin(all: &Records, records: &[&RecordId], has_turn: bool) {
     let (now, level) = (process::now(), xact::nest_level());
+    of_transaction::note();
     let mut at_work = AT_WORK.borrow_mut();
     at_work.reserve(records.len());
     for record in records {
@@ -293,19 +295,24 @@ pub fn subtransaction_rolled_back(level: i32) {
 }
 
 /// The transaction has ended: it is at work on nothing any more. Raises nothing.
+#[inline]
 pub fn transaction_ended(has_committed: bool) {
     // A session that is terminated there does not unwind.
     line::leave();
+    if AT_WORK.try_borrow().is_ok_and(|all| !all.is_empty()) {
+        work_ended(has_committed);
+    }
+}
+
+fn work_ended(has_committed: bool) {
     give_turns_back();
     let Ok(mut at_work) = AT_WORK.try_borrow_mut() else {
         return;
     };
     let (ended, now) = (std::mem::take(&mut *at_work), process::now());
     drop(at_work);
-    if !ended.is_empty() {
-        let end = |all: &Records, one: &AtWork| all.end(one.hash, has_committed, now);
-        memory().with_records(|all| ended.iter().for_each(|one| end(all, one)));
-    }
+    let end = |all: &Records, one: &AtWork| all.end(one.hash, has_committed, now);
+    memory().with_records(|all| ended.iter().for_each(|one| end(all, one)));
 }
 
 /// A node has told of its hot rows, with a line for each. A line has table, key, the number of

@@ -7,6 +7,7 @@ use super::detect;
 use super::late_snapshot;
 use super::order;
 use super::repeatable;
+use super::row_locker;
 use super::session::SESSION;
 use super::settings;
 use super::ticket;
@@ -70,7 +71,7 @@ pub unsafe fn heat(
 ) -> Heat {
     // SAFETY: as in `identity_of`.
     unsafe {
-        let contended = detect::is_contended(rel, version, mode);
+        let contended = row_locker::is_contended(rel, version, mode);
         if settings::of((*rel).rd_id).hot_threshold() > 0 && !detect::is_ripe(identity) {
             if !contended {
                 return Heat::Calm;
@@ -109,7 +110,7 @@ pub unsafe fn ticket_for(
         Some((_, m)) if m.has_version() => None,
         found => {
             // SAFETY: a version that a scan has found.
-            let is_own = || unsafe { detect::is_own(rel, version) };
+            let is_own = || unsafe { row_locker::is_own(rel, version) };
             if found.is_some() || SESSION.has_locked(identity) || is_own() {
                 // Heap's way has no second look: a predecessor that has only the ticket may come
                 // after us.

@@ -2,8 +2,8 @@
 //! cycle is refused.
 
 use super::deadlock;
-use super::detect;
 use super::order;
+use super::row_locker::{self, RowLocker};
 use super::session::{SESSION, memory};
 use super::ticket;
 use crate::pg::{process, xact};
@@ -16,7 +16,7 @@ use pgrx::pg_sys::{self, LockTupleMode};
 pub unsafe fn wait_for_lockers(rel: pg_sys::Relation, version: u64, mode: LockTupleMode::Type) {
     // SAFETY: the caller's relation is open, as a scan of it has found the version.
     unsafe {
-        if let detect::RowLocker::Other(xid) = detect::row_locker(rel, version, mode) {
+        if let RowLocker::Other(xid) = row_locker::row_locker(rel, version, mode) {
             order::note_wait_to_lock((*rel).rd_id, mode);
             await_edge(xid);
         }

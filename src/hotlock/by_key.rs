@@ -17,14 +17,21 @@ use pgrx::pg_sys::{self, ScanDirection};
 ///
 /// # Safety
 /// ExecutorRun's arguments; the statement has run.
+#[inline]
 pub unsafe fn may_have_missed(
     query: *const pg_sys::QueryDesc,
     direction: ScanDirection::Type,
 ) -> bool {
+    // SAFETY: by the contract.
+    SESSION.has_followed() && unsafe { has_found_none(query, direction) }
+}
+
+/// # Safety
+/// As for `may_have_missed`.
+unsafe fn has_found_none(query: *const pg_sys::QueryDesc, direction: ScanDirection::Type) -> bool {
     // SAFETY: the executor's query has run, so it has an executor state and a snapshot.
     unsafe {
-        SESSION.has_followed()
-            && direction == ScanDirection::ForwardScanDirection
+        direction == ScanDirection::ForwardScanDirection
             && (*(*query).estate).es_total_processed == 0
             && dependent::finds_stale((*query).snapshot).is_some()
             && plan::target(query).is_some_and(|target| target.is_alone())

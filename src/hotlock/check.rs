@@ -27,7 +27,7 @@
 //!   rolled back: then the lock is deferred again.
 
 pub use super::deferred::{
-    close, forget, forget_asking, has_deferred, is_deferred, note_checked, note_updated,
+    close, forget, forget_asking, has_deferred, is_deferred, note_checked, note_updated, open,
     subtransaction_committed, subtransaction_rolled_back,
 };
 
@@ -66,9 +66,11 @@ pub unsafe fn consider(query: *const pg_sys::QueryDesc, asked: &Existence) {
         && detect::find(&asked.identity)
             .is_some_and(|slot| memory().directory.rows[slot as usize].expects_update());
     let is_known = || is_deferred(&asked.identity) && lookup::is_of_foreign_key();
-    CHECKS
-        .asking
-        .set((may_defer || is_known()).then_some((query as usize, asked.identity)));
+    if may_defer || is_known() {
+        CHECKS.asking.set(Some((query as usize, asked.identity)));
+    } else {
+        CHECKS.asking.clear();
+    }
 }
 
 /// Defers the lock that the check of a foreign key asks for, if it can be had now, and hands out

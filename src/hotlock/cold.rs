@@ -9,8 +9,9 @@
 //! that has become hot is left to its queue.
 
 use super::blocker::{await_edge, end_wait};
-use super::detect::{self, RowLocker};
+use super::detect;
 use super::order;
+use super::row_locker::{self, RowLocker};
 use super::waiting;
 use crate::pg::{process, raw, tuple, xact};
 use hotrow::{Identity, Slot};
@@ -81,7 +82,7 @@ pub unsafe fn await_turn(
     unsafe {
         loop {
             let version = current();
-            let RowLocker::Other(xid) = detect::row_locker(rel, version, mode) else {
+            let RowLocker::Other(xid) = row_locker::row_locker(rel, version, mode) else {
                 return Turn::Ours(place);
             };
             if let Some(old) = place.take_if(|place| place.version != version) {

@@ -12,8 +12,8 @@ pub use super::combine_request::{
 };
 
 use super::combine_request::PRESENT;
-use super::detect;
 use super::errors;
+use super::row_locker::{self, RowLocker};
 use super::session::memory;
 use super::settings;
 use crate::pg::buffer::Page;
@@ -22,6 +22,7 @@ use crate::pg::column_triggers;
 use crate::pg::evaluate::{Applied, Update};
 use crate::pg::form::{self, Form};
 use crate::pg::local::Local;
+use crate::pg::of_transaction;
 use crate::pg::{process, raw, tuple};
 use crate::shared::guc;
 use crate::shared::stop;
@@ -135,10 +136,10 @@ unsafe fn is_held(call: call::Update, locks_first: bool) -> bool {
     unsafe {
         let version = tuple::pack(&*call.otid);
         let mode = LockTupleMode::LockTupleExclusive;
-        match detect::row_locker(call.rel, version, mode) {
-            detect::RowLocker::Nobody => false,
-            detect::RowLocker::Own => !locks_first || !is_locked_by_us_alone(call.rel, version),
-            detect::RowLocker::Other(_) => true,
+        match row_locker::row_locker(call.rel, version, mode) {
+            RowLocker::Nobody => false,
+            RowLocker::Own => !locks_first || !is_locked_by_us_alone(call.rel, version),
+            RowLocker::Other(_) => true,
         }
     }
 }
@@ -235,6 +236,7 @@ fn adopt(relation: Oid, slot: Slot, form: &Form) {
     let most = (settings::of(relation).group_size() as usize).min(MOST);
     ARGUMENTS.clear();
     RETURNED.clear();
+    of_transaction::note();
     ADOPTING.count.set(0);
     ADOPTING.slot.set(slot);
     memory().with_row(slot, |row, members| {

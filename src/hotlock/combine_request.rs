@@ -9,6 +9,7 @@ use crate::pg::column_triggers::{self, program::Program};
 use crate::pg::evaluate::Update;
 use crate::pg::form::{self, Form};
 use crate::pg::local::Local;
+use crate::pg::of_transaction::OfTransaction;
 use crate::pg::plan::Target;
 use crate::pg::raw::TimeoutId;
 use crate::pg::relation::key_of;
@@ -21,24 +22,24 @@ use std::ptr;
 
 /// The present statement, if its update may be done by another session or with those of others.
 pub struct Present {
-    pub query: Cell<usize>,
+    pub query: OfTransaction<usize>,
     pub form: Cell<Option<Form>>,
     /// What the table's BEFORE triggers do, in the statement's memory; null for a table without.
     pub triggers: Cell<*mut Program>,
     /// Another session has done and committed our update: what this transaction reports is final.
-    is_done: Cell<bool>,
+    is_done: OfTransaction<bool>,
     /// Interrupts are held since `report`, until the COMMIT.
-    is_held: Cell<bool>,
+    is_held: OfTransaction<bool>,
     /// The digest of a form whose row was too long for the way back, and until when to remember it.
     pub too_long: Cell<(u64, u64)>,
 }
 
 pub static PRESENT: Local<Present> = Local::new(Present {
-    query: Cell::new(0),
+    query: OfTransaction::new(0),
     form: Cell::new(None),
     triggers: Cell::new(ptr::null_mut()),
-    is_done: Cell::new(false),
-    is_held: Cell::new(false),
+    is_done: OfTransaction::new(false),
+    is_held: OfTransaction::new(false),
     too_long: Cell::new((0, 0)),
 });
 
@@ -116,7 +117,7 @@ pub unsafe fn pack(query: *mut pg_sys::QueryDesc) -> bool {
             Some(())
         })();
         if packed.is_none() {
-            PRESENT.query.set(0);
+            PRESENT.query.clear();
         }
         packed.is_some()
     }
@@ -206,6 +207,7 @@ unsafe fn send(query: *mut pg_sys::QueryDesc, update: Update, form: &Form, rows:
 }
 
 /// Whether another session has done the present statement.
+#[inline]
 pub fn is_done() -> bool {
     PRESENT.is_done.get()
 }
@@ -214,14 +216,15 @@ pub fn is_done() -> bool {
 #[inline]
 pub fn end(query: usize) {
     if PRESENT.query.get() == query {
-        PRESENT.query.set(0);
+        PRESENT.query.clear();
         PRESENT.triggers.set(ptr::null_mut());
     }
 }
 
 /// At the end of a transaction. An ERROR has let go of interrupts by itself.
+#[inline]
 pub fn forget(committed: bool) {
-    PRESENT.query.set(0);
+    PRESENT.query.clear();
     PRESENT.form.set(None);
     PRESENT.triggers.set(ptr::null_mut());
     // SAFETY: gives back what `report` took; a cancel was for the statement, which has succeeded.

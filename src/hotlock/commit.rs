@@ -52,12 +52,17 @@ pub fn before_others() {
 }
 
 /// Locks the rows whose locks foreign keys' checks have deferred.
+#[inline]
 pub fn take_deferred_locks() {
     if check::has_deferred() {
-        let timer = StatementTimer::start(Reason::Commit);
-        check::before_end();
-        timer.stop();
+        take_locks();
     }
+}
+
+fn take_locks() {
+    let timer = StatementTimer::start(Reason::Commit);
+    check::before_end();
+    timer.stop();
 }
 
 /// Lets the predecessors end, and tells whether the transaction may become visible before it is
@@ -140,7 +145,7 @@ pub fn restore_synchronous_commit() -> bool {
 #[inline]
 pub fn end(end: End) {
     SESSION.behind.set(0);
-    SESSION.refusal.set(None);
+    SESSION.refusal.clear();
     // An error after the commit changes nothing about it.
     let has_committed = SESSION.stays.take();
     if has_committed {
@@ -150,6 +155,13 @@ pub fn end(end: End) {
     } else {
         leave(end);
     }
+    SESSION.forget_locked();
+}
+
+/// A transaction has committed that has come to no hot row.
+#[inline]
+pub fn end_ordinarily() {
+    clear_published();
     SESSION.forget_locked();
 }
 
@@ -226,9 +238,14 @@ fn leave_rows(end: End) {
 
 #[inline]
 fn clear() {
-    waiting::clear();
+    waiting::restore_timeouts();
     detect::uncount_waiter();
-    SESSION.ripe.set(0);
+    SESSION.ripe.clear();
+    clear_published();
+}
+
+#[inline]
+fn clear_published() {
     if SESSION.published.take() {
         let own = &memory().backends[process::me() as usize];
         own.clear();

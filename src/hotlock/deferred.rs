@@ -3,6 +3,7 @@
 
 use super::session::memory;
 use crate::pg::local::Local;
+use crate::pg::of_transaction::{self, OfTransaction};
 use crate::pg::{raw, tuple, xact};
 use hotrow::Identity;
 use pgrx::pg_sys;
@@ -26,20 +27,20 @@ pub struct Deferred {
 pub struct Checks {
     /// The statement that runs and whose lock may be deferred, as the address of its QueryDesc,
     /// with the row that it asks for.
-    pub asking: Cell<Option<(usize, Identity)>>,
+    pub asking: OfTransaction<Option<(usize, Identity)>>,
     deferred: [Cell<Option<Deferred>>; MOST],
     count: Cell<usize>,
     /// The row that was last checked in PostgreSQL's own way, and not updated since.
-    checked: Cell<Option<Identity>>,
+    checked: OfTransaction<Option<Identity>>,
     /// The locks of the transaction's end have been taken: statements of other extensions may still
     /// come.
     pub is_closed: Cell<bool>,
 }
 pub static CHECKS: Local<Checks> = Local::new(Checks {
-    asking: Cell::new(None),
+    asking: OfTransaction::new(None),
     deferred: [const { Cell::new(None) }; MOST],
     count: Cell::new(0),
-    checked: Cell::new(None),
+    checked: OfTransaction::new(None),
     is_closed: Cell::new(false),
 });
 
@@ -96,6 +97,7 @@ pub unsafe fn note(rel: pg_sys::Relation, identity: &Identity, found: pg_sys::He
         pg_sys::CurrentMemoryContext = context;
         copy
     };
+    of_transaction::note();
     let n = CHECKS.count.get();
     CHECKS.deferred[n].set(Some(Deferred {
         identity: *identity,
@@ -109,12 +111,19 @@ pub unsafe fn note(rel: pg_sys::Relation, identity: &Identity, found: pg_sys::He
 /// Before a statement starts: none is known to ask for such a lock.
 #[inline]
 pub fn forget_asking() {
-    CHECKS.asking.set(None);
+    CHECKS.asking.clear();
 }
 
 /// Nothing is deferred any more: the transaction's locks have been taken, and its end is next.
+#[inline]
 pub fn close() {
     CHECKS.is_closed.set(true);
+}
+
+/// The transaction has ended.
+#[inline]
+pub fn open() {
+    CHECKS.is_closed.set(false);
 }
 
 /// Reads nothing but shared memory: it is called after the commit, too.
@@ -137,7 +146,7 @@ pub fn note_checked(identity: &Identity) {
 /// an update.
 pub fn note_updated(identity: &Identity) {
     if CHECKS.checked.get().as_ref() == Some(identity) {
-        CHECKS.checked.set(None);
+        CHECKS.checked.clear();
         note_expectation(identity, true);
     }
 }
@@ -171,7 +180,6 @@ pub fn subtransaction_committed(level: i32) {
 /// The transaction has ended. No update has come of a check.
 pub fn forget() {
     forget_asking();
-    CHECKS.is_closed.set(false);
     CHECKS.step(|_| None);
     if let Some(identity) = CHECKS.checked.take() {
         note_expectation(&identity, false);

@@ -13,6 +13,7 @@ use super::errors;
 use super::session::{SESSION, database, memory};
 use super::waiting;
 use crate::pg::local::Local;
+use crate::pg::of_transaction::OfTransaction;
 use crate::pg::{process, release};
 use crate::shared::fault::{Fault, planted};
 use hotrow::Scope;
@@ -24,21 +25,21 @@ const ASK: u64 = 10_000;
 /// What this transaction has to do with definitions.
 struct Noted {
     /// `Definitions::ended` when it came to depend on another one.
-    since: Cell<Option<u64>>,
+    since: OfTransaction<Option<u64>>,
     /// When that was, or when it has asked last.
     asked_at: Cell<u64>,
     /// A statement has been analyzed since then.
     has_analyzed: Cell<bool>,
     /// What it has changed itself.
-    changes: Cell<Option<Scope>>,
+    changes: OfTransaction<Option<Scope>>,
     /// Of that, what the others have been told that it begins to commit.
     begun: Cell<Option<Scope>>,
 }
 static NOTED: Local<Noted> = Local::new(Noted {
-    since: Cell::new(None),
+    since: OfTransaction::new(None),
     asked_at: Cell::new(0),
     has_analyzed: Cell::new(false),
-    changes: Cell::new(None),
+    changes: OfTransaction::new(None),
     begun: Cell::new(None),
 });
 
@@ -49,6 +50,12 @@ pub fn follow() {
         NOTED.since.set(Some(ended));
         NOTED.asked_at.set(process::now());
     }
+}
+
+/// Whether the transaction has come to depend on another one.
+#[inline]
+pub fn are_noted() -> bool {
+    NOTED.since.get().is_some()
 }
 
 /// Whether the transaction is to ask again whether its predecessors have ended: what anybody
@@ -73,7 +80,7 @@ pub fn are_changing() -> bool {
 
 /// The transaction depends on nobody any more, and nobody that it has depended on has committed.
 pub fn drop_dependency() {
-    NOTED.since.set(None);
+    NOTED.since.clear();
     NOTED.has_analyzed.set(false);
 }
 
@@ -87,6 +94,7 @@ pub fn note_analyzed() {
 
 /// The predecessors have ended: 40001 if definitions have changed that a statement was analyzed
 /// with.
+#[inline]
 pub fn validate() {
     let has_analyzed = NOTED.has_analyzed.take();
     if let Some(since) = NOTED.since.take()
@@ -132,7 +140,7 @@ pub fn begin() {
 /// The transaction has ended, and so has `begin`.
 #[inline]
 pub fn forget() {
-    NOTED.changes.set(None);
+    NOTED.changes.clear();
     if let Some(scope) = NOTED.begun.take() {
         memory().definitions.end(scope);
     }

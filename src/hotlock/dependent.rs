@@ -199,16 +199,6 @@ impl Part {
         }
     }
 
-    #[inline]
-    /// Before a part of a statement of an idle session: who has followed after it has done so in
-    /// code that is asked for nothing.
-    pub fn begin_idle() -> Self {
-        Part {
-            dependencies: SESSION.dependencies.get(),
-            is_direct: false,
-        }
-    }
-
     /// After it: if it has followed, and goes back to code that is asked for nothing, its
     /// predecessors end first.
     #[inline]

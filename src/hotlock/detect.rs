@@ -8,7 +8,7 @@ use crate::pg::relation::Key;
 use crate::pg::tuple;
 use crate::pg::{process, raw, xact};
 use hotrow::{Directory, Identity, LABEL_BYTES, Promotion, Row, Slot};
-use pgrx::pg_sys::{self, LockTupleMode, MultiXactStatus, Oid};
+use pgrx::pg_sys::{self, Oid};
 
 /// A hot row that nobody has waited for in this time (microseconds) is an ordinary row again.
 const COOL_AFTER: u64 = 5_000_000;
@@ -19,7 +19,15 @@ const COOL_AFTER: u64 = 5_000_000;
 /// A row that another role has made hot with a smaller `hot_threshold` is ordinary here at first.
 /// It is hot once as many transactions have waited for it as this session's threshold says. But a
 /// row of which this transaction is a member stays hot for it.
+#[inline]
 pub fn find(identity: &Identity) -> Option<Slot> {
+    match memory().directory.used.get() {
+        0 => None,
+        _ => find_used(identity),
+    }
+}
+
+fn find_used(identity: &Identity) -> Option<Slot> {
     let memory = memory();
     let slot = memory.directory.find(identity)?;
     let row = &memory.directory.rows[slot as usize];
@@ -114,7 +122,8 @@ pub fn sweep() {
 /// The version to which committed updates lead from this one.
 ///
 /// # Safety
-/// As for `row_locker`; a snapshot of this transaction keeps the version from being pruned.
+/// `rel` is open, and a scan has found the version; a snapshot of this transaction keeps the
+/// version from being pruned.
 pub unsafe fn last_version(rel: pg_sys::Relation, mut version: u64) -> u64 {
     // SAFETY: by the contract; heap's chain of versions (heapam.c: heap_get_latest_tid).
     unsafe {
@@ -189,169 +198,6 @@ unsafe fn is_key_kept(rel: pg_sys::Relation, version: u64) -> bool {
     }
 }
 
-/// The transaction that has locked or written a version of a row.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub enum RowLocker {
-    Nobody,
-    /// We have written or locked it, so that others who ask for that lock wait for us: we must not
-    /// queue behind them.
-    Own,
-    /// That other running transaction holds it against the lock asked for; of several, the one that
-    /// has updated it.
-    Other(u32),
-}
-
-/// Reads who holds a version, against a row lock of that mode.
-///
-/// # Safety
-/// `rel` is open, and the version is one that a scan has found.
-pub unsafe fn row_locker(
-    rel: pg_sys::Relation,
-    version: u64,
-    mode: LockTupleMode::Type,
-) -> RowLocker {
-    // SAFETY: the caller's relation is open, and a scan has found the version.
-    unsafe { row_locker_on(Page::pin(rel, version), version, mode) }
-}
-
-/// Whether another running transaction holds a version against a row lock of that mode, as far as a
-/// glance tells.
-///
-/// # Safety
-/// As for `row_locker`.
-pub unsafe fn is_contended(rel: pg_sys::Relation, version: u64, mode: LockTupleMode::Type) -> bool {
-    // SAFETY: the caller's relation is open, and a scan has found the version.
-    unsafe {
-        let page = Page::pin(rel, version);
-        let is_free = page.glance(version).is_some_and(|mask| {
-            tuple::has(
-                mask,
-                pg_sys::HEAP_XMAX_INVALID | pg_sys::HEAP_XMAX_COMMITTED,
-            )
-        });
-        if is_free {
-            page.unpin();
-            return false;
-        }
-        matches!(row_locker_on(page, version, mode), RowLocker::Other(_))
-    }
-}
-
-/// `row_locker` on a pinned page, which is let go.
-unsafe fn row_locker_on(page: Page, version: u64, mode: LockTupleMode::Type) -> RowLocker {
-    // SAFETY: as for `row_locker`; the header is read under the buffer's share lock.
-    unsafe {
-        page.share();
-        let header = page.tuple(version).map(|(header, _)| {
-            let xmin = (*header).t_choice.t_heap.t_xmin;
-            let masks = ((*header).t_infomask, (*header).t_infomask2);
-            (masks, tuple::raw_xmax(header), xmin)
-        });
-        page.release();
-        let Some(((mask, mask2), xmax, xmin)) = header else {
-            return RowLocker::Nobody;
-        };
-        if raw::TransactionIdIsCurrentTransactionId(xmin) {
-            RowLocker::Own
-        } else if tuple::has(
-            mask,
-            pg_sys::HEAP_XMAX_INVALID | pg_sys::HEAP_XMAX_COMMITTED,
-        ) {
-            RowLocker::Nobody
-        } else if tuple::has(mask, pg_sys::HEAP_XMAX_IS_MULTI) {
-            row_locker_of_several(mask, xmax, mode)
-        } else if raw::TransactionIdIsCurrentTransactionId(xmax) {
-            match conflicts(held(mask, mask2), mode) {
-                true => RowLocker::Own,
-                false => RowLocker::Nobody,
-            }
-        } else if conflicts(held(mask, mask2), mode) && raw::TransactionIdIsInProgress(xmax) {
-            RowLocker::Other(u32::from(xmax))
-        } else {
-            RowLocker::Nobody
-        }
-    }
-}
-
-/// Whether we have written or locked that version.
-///
-/// # Safety
-/// As for `row_locker`.
-pub unsafe fn is_own(rel: pg_sys::Relation, version: u64) -> bool {
-    // SAFETY: the caller's relation is open, and a scan has found the version.
-    unsafe { row_locker(rel, version, LockTupleMode::LockTupleExclusive) == RowLocker::Own }
-}
-
-/// The lock that a plain xmax stands for (heapam.c: TUPLOCK_from_mxstatus,
-/// get_mxact_status_for_lock).
-fn held(mask: u16, mask2: u16) -> LockTupleMode::Type {
-    let keys = u32::from(mask2) & pg_sys::HEAP_KEYS_UPDATED != 0;
-    let locks = u32::from(mask) & (pg_sys::HEAP_XMAX_EXCL_LOCK | pg_sys::HEAP_XMAX_KEYSHR_LOCK);
-    if tuple::is_locked_only(mask) && locks == pg_sys::HEAP_XMAX_KEYSHR_LOCK {
-        LockTupleMode::LockTupleKeyShare
-    } else if tuple::is_locked_only(mask) && locks != pg_sys::HEAP_XMAX_EXCL_LOCK {
-        LockTupleMode::LockTupleShare
-    } else if keys {
-        LockTupleMode::LockTupleExclusive
-    } else {
-        LockTupleMode::LockTupleNoKeyExclusive
-    }
-}
-
-/// Whether two row locks exclude each other (heapam.c: tupleLockExtraInfo). The modes are numbered
-/// by strength from 0: the weakest of them only excludes the strongest, the second one the two
-/// strongest, and so on.
-fn conflicts(one: LockTupleMode::Type, other: LockTupleMode::Type) -> bool {
-    one + other >= LockTupleMode::LockTupleExclusive
-}
-
-/// The transaction that has locked or updated a version whose xmax is a MultiXact.
-///
-/// # Safety
-/// It has been read, with these bits, from a version that a scan has found, so it is not truncated
-/// yet.
-unsafe fn row_locker_of_several(
-    mask: u16,
-    xmax: pg_sys::MultiXactId,
-    mode: LockTupleMode::Type,
-) -> RowLocker {
-    let only_locks = tuple::has(mask, pg_sys::HEAP_XMAX_LOCK_ONLY);
-    // HEAP_LOCKED_UPGRADED
-    if only_locks
-        && !tuple::has(
-            mask,
-            pg_sys::HEAP_XMAX_EXCL_LOCK | pg_sys::HEAP_XMAX_KEYSHR_LOCK,
-        )
-    {
-        return RowLocker::Nobody;
-    }
-    let mut locker = RowLocker::Nobody;
-    // SAFETY: a scan has found the version, so its MultiXact is not truncated yet.
-    unsafe {
-        tuple::each_member(xmax, only_locks, |member| {
-            let (held, updates) = match member.status {
-                MultiXactStatus::MultiXactStatusNoKeyUpdate => {
-                    (LockTupleMode::LockTupleNoKeyExclusive, true)
-                }
-                MultiXactStatus::MultiXactStatusUpdate => (LockTupleMode::LockTupleExclusive, true),
-                // The others are numbered as the modes.
-                locks => (locks, false),
-            };
-            if locker == RowLocker::Own || !conflicts(held, mode) {
-                return;
-            }
-            if raw::TransactionIdIsCurrentTransactionId(member.xid) {
-                locker = RowLocker::Own;
-            } else if (locker == RowLocker::Nobody || updates)
-                && raw::TransactionIdIsInProgress(member.xid)
-            {
-                locker = RowLocker::Other(u32::from(member.xid));
-            }
-        });
-    }
-    locker
-}
-
 /// Counts this session among those that wait for a row that is not hot. True when the threshold is
 /// reached.
 pub fn count_waiter(identity: &Identity) -> bool {
@@ -386,12 +232,17 @@ pub fn is_ripe(identity: &Identity) -> bool {
 }
 
 /// Takes the session off the count. Also called at abort.
+#[inline]
 pub fn uncount_waiter() {
     let counted = SESSION.counted.take();
     if counted != 0 {
-        let counters = memory().directory.contention;
-        counters[((counted >> 32) & 0x7fff_ffff) as usize & (counters.len() - 1)].sub(1);
+        uncount(counted);
     }
+}
+
+fn uncount(counted: u64) {
+    let counters = memory().directory.contention;
+    counters[((counted >> 32) & 0x7fff_ffff) as usize & (counters.len() - 1)].sub(1);
 }
 
 /// Makes the row hot. None when there is no room for it: in the directory, or in this role's share.

@@ -8,24 +8,24 @@ use super::session::SESSION;
 use super::waiting::{self, Reason};
 use crate::pg::catch::{self, Code};
 use crate::pg::local::Local;
+use crate::pg::of_transaction::OfTransaction;
 use crate::pg::{nesting, nodes, raw, triggers, xact};
 use crate::tam::swap;
 use pgrx::pg_sys;
-use std::cell::Cell;
 use std::ffi::CStr;
 
 /// Where WAL ended when the error on its way was first held back, by a statement inside; 0 if it
 /// was not.
-static HELD_BACK: Local<Cell<u64>> = Local::new(Cell::new(0));
+static HELD_BACK: Local<OfTransaction<u64>> = Local::new(OfTransaction::new(0));
 
 /// Whether the error on its way, with that SQLSTATE, does not wait; none if that has not been
 /// asked.
-static EXEMPT: Local<Cell<Option<(Code, bool)>>> = Local::new(Cell::new(None));
+static EXEMPT: Local<OfTransaction<Option<(Code, bool)>>> = Local::new(OfTransaction::new(None));
 
 /// The (sub)transaction has ended, and with it the error if there was one.
 pub fn error_is_over() {
-    HELD_BACK.set(0);
-    EXEMPT.set(None);
+    HELD_BACK.clear();
+    EXEMPT.clear();
 }
 
 /// An error that does not wait, if it comes from the server's own code or from this library.
@@ -218,7 +218,7 @@ pub unsafe fn failed(code: Code, query: *const pg_sys::QueryDesc) -> bool {
 }
 
 /// Whether a statement of this transaction has left triggers to the commit, or in a block may have.
-static LEFT_TRIGGERS: Local<Cell<bool>> = Local::new(Cell::new(false));
+static LEFT_TRIGGERS: Local<OfTransaction<bool>> = Local::new(OfTransaction::new(false));
 
 /// Takes note of the deferred triggers that a statement has left, or a nested one may have left.
 ///
@@ -266,7 +266,7 @@ pub fn note_any_deferred() {
 
 /// At the end of a transaction.
 pub fn forget_deferred() {
-    LEFT_TRIGGERS.set(false);
+    LEFT_TRIGGERS.clear();
 }
 
 /// At the end of the client's statement. Deferred triggers tell of the rows that the transaction

@@ -21,6 +21,7 @@ use super::order;
 use super::session::{SESSION, memory, relation_of};
 use crate::pg::buffer::Page;
 use crate::pg::local::Local;
+use crate::pg::of_transaction::OfTransaction;
 use crate::pg::plan::{self, Existence};
 use crate::pg::probe;
 use crate::pg::raw;
@@ -28,10 +29,9 @@ use crate::pg::tuple;
 use crate::tam::swap;
 use hotrow::{Contention, Membership};
 use pgrx::pg_sys::{self, Oid};
-use std::cell::Cell;
 
 /// The statement that needs not run, as the address of its QueryDesc.
-static CERTAIN: Local<Cell<usize>> = Local::new(Cell::new(0));
+static CERTAIN: Local<OfTransaction<usize>> = Local::new(OfTransaction::new(0));
 
 /// Before a statement of a member starts that asks for no more than the existence of a row: whether
 /// that row certainly exists, and is locked.
@@ -140,6 +140,7 @@ unsafe fn is_found(
 }
 
 /// Whether that was said of this statement.
+#[inline]
 pub fn was_certain(query: *const pg_sys::QueryDesc) -> bool {
     CERTAIN.get() == query as usize
 }
@@ -180,6 +181,7 @@ pub unsafe fn answer(query: *mut pg_sys::QueryDesc) {
 }
 
 /// At the end of a statement, and before another one begins at the same place.
+#[inline]
 pub fn end(query: *const pg_sys::QueryDesc) {
     if was_certain(query) {
         forget();
@@ -187,6 +189,7 @@ pub fn end(query: *const pg_sys::QueryDesc) {
 }
 
 /// At the end of a transaction.
+#[inline]
 pub fn forget() {
-    CERTAIN.set(0);
+    CERTAIN.clear();
 }

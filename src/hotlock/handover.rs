@@ -23,14 +23,18 @@ pub fn go_away() {
 }
 
 /// The tickets that were kept between statements are released soon: wakes who waits for them.
+#[inline]
 pub fn come_back() {
     if SESSION.away.take() {
-        for (n, membership) in SESSION.all().filter(|(_, m)| m.has_ticket()) {
-            let me = member_id(n);
-            let woken =
-                memory().with_row(membership.slot(), |row, members| row.come_back(members, me));
-            woken.into_iter().for_each(wait::wake);
-        }
+        is_back();
+    }
+}
+
+fn is_back() {
+    for (n, membership) in SESSION.all().filter(|(_, m)| m.has_ticket()) {
+        let me = member_id(n);
+        let woken = memory().with_row(membership.slot(), |row, members| row.come_back(members, me));
+        woken.into_iter().for_each(wait::wake);
     }
 }
 

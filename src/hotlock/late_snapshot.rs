@@ -8,12 +8,13 @@
 //! `snapshot_due.rs`.
 
 use crate::pg::local::Local;
+use crate::pg::of_transaction::OfTransaction;
 use crate::pg::{snapshot, xact};
-use std::cell::Cell;
 
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Default)]
 enum Late {
     /// The transaction has the snapshot that it will have.
+    #[default]
     Taken,
     /// The first statement runs, as the address of its QueryDesc, and may build on what the
     /// snapshot does not show.
@@ -25,7 +26,7 @@ enum Late {
     Due(u64),
 }
 
-static LATE: Local<Cell<Late>> = Local::new(Cell::new(Late::Taken));
+static LATE: Local<OfTransaction<Late>> = Local::new(OfTransaction::new(Late::Taken));
 
 /// The transaction's first statement may build on what the snapshot does not show.
 pub fn allow(query: usize) {
@@ -34,7 +35,7 @@ pub fn allow(query: usize) {
 
 /// The statement is not to build on such a version after all. It has not.
 pub fn disallow() {
-    LATE.set(Late::Taken);
+    LATE.clear();
 }
 
 /// Whether the statement that runs may.
@@ -66,7 +67,7 @@ pub fn note_built() {
 #[inline]
 pub fn end_of_statement(query: usize) {
     match LATE.get() {
-        Late::Allowed(of) if of == query => LATE.set(Late::Taken),
+        Late::Allowed(of) if of == query => LATE.clear(),
         Late::Built(of) if of == query => LATE.set(Late::Due(snapshot::definitions())),
         _ => {}
     }
@@ -90,5 +91,5 @@ pub fn due_since() -> Option<u64> {
 /// It has been taken, or the transaction has ended.
 #[inline]
 pub fn forget() {
-    LATE.set(Late::Taken);
+    LATE.clear();
 }

@@ -2,12 +2,12 @@
 //! (`pg/quiet/`).
 
 use crate::pg::local::Local;
+use crate::pg::of_transaction::OfTransaction;
 use crate::pg::quiet;
 use pgrx::pg_sys::{self, Oid};
-use std::cell::Cell;
 
 /// Whether the last statement that was asked for is quiet, by its QueryDesc.
-static LAST: Local<Cell<Option<(usize, bool)>>> = Local::new(Cell::new(None));
+static LAST: Local<OfTransaction<Option<(usize, bool)>>> = Local::new(OfTransaction::new(None));
 
 /// Whether the statement is quiet. The answer is remembered until the statement ends.
 ///
@@ -55,8 +55,14 @@ unsafe fn stays_inside(query: *const pg_sys::QueryDesc) -> bool {
 }
 
 /// A statement ends, or another one may begin at its place.
+#[inline]
 pub fn forget(query: usize) {
     if LAST.get().is_some_and(|(last, _)| last == query) {
-        LAST.set(None);
+        LAST.clear();
     }
+}
+
+/// The transaction has ended.
+pub fn forget_all() {
+    LAST.clear();
 }

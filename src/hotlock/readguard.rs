@@ -5,6 +5,7 @@ use super::flush;
 use super::session::memory;
 use crate::pg::local::Local;
 use crate::pg::nodes;
+use crate::pg::of_transaction::OfTransaction;
 use crate::pg::raw;
 use crate::shared::fault::{Fault, planted};
 use crate::shared::guc;
@@ -19,17 +20,17 @@ struct Notes {
     count: Cell<usize>,
     /// Something was written that is not in the list: this transaction does not become visible
     /// early.
-    untracked: Cell<bool>,
-    announced: Cell<bool>,
-    read_until: Cell<u64>,
+    untracked: OfTransaction<bool>,
+    announced: OfTransaction<bool>,
+    read_until: OfTransaction<u64>,
 }
 
 static NOTES: Local<Notes> = Local::new(Notes {
     written: [const { Cell::new(Oid::INVALID) }; TABLES],
     count: Cell::new(0),
-    untracked: Cell::new(false),
-    announced: Cell::new(false),
-    read_until: Cell::new(0),
+    untracked: OfTransaction::new(false),
+    announced: OfTransaction::new(false),
+    read_until: OfTransaction::new(0),
 });
 
 fn database() -> u32 {
@@ -60,10 +61,23 @@ fn note_write(relation: Oid) {
     }
 }
 
+/// # Safety
+/// A list of ResultRelInfo, whose relations are open.
+#[inline]
+unsafe fn note_written(list: *const pg_sys::List) {
+    // SAFETY: by the contract.
+    unsafe {
+        for result in nodes::nodes(list) {
+            note_write((*(*result.cast::<pg_sys::ResultRelInfo>()).ri_RelationDesc).rd_id);
+        }
+    }
+}
+
 /// What a statement wrote and read, at its end.
 ///
 /// # Safety
 /// A started query, before the executor's clean-up.
+#[inline]
 pub unsafe fn note_statement(query: *const pg_sys::QueryDesc) {
     // SAFETY: lists of the plan and of the executor's state.
     unsafe {
@@ -71,21 +85,21 @@ pub unsafe fn note_statement(query: *const pg_sys::QueryDesc) {
         let writes = (*query).operation != CmdType::CMD_SELECT || (*statement).hasModifyingCTE;
         if writes {
             let estate = (*query).estate;
-            for list in [
-                (*estate).es_opened_result_relations,
-                (*estate).es_tuple_routing_result_relations,
-            ] {
-                for result in nodes::nodes(list) {
-                    note_write((*(*result.cast::<pg_sys::ResultRelInfo>()).ri_RelationDesc).rd_id);
-                }
-            }
+            note_written((*estate).es_opened_result_relations);
+            note_written((*estate).es_tuple_routing_result_relations);
         }
-        if memory().guard.is_used() {
-            for relation in nodes::oids((*statement).relationOids) {
-                note_read(relation);
-            }
+        if is_used() {
+            note_all_read((*statement).relationOids);
         }
     }
+}
+
+/// # Safety
+/// A list of tables' oids.
+#[cold]
+unsafe fn note_all_read(tables: *const pg_sys::List) {
+    // SAFETY: by the contract.
+    unsafe { nodes::oids(tables) }.for_each(note_read);
 }
 
 /// This transaction has read what is durable when WAL is, up to there.
@@ -157,6 +171,7 @@ fn written() -> impl Iterator<Item = Oid> {
 
 /// The announced transaction has become visible, its commit record ending at `until` (0: it has
 /// not).
+#[inline]
 pub fn settle(until: u64) {
     if NOTES.announced.take() {
         written().for_each(|relation| {
@@ -212,9 +227,15 @@ pub fn is_used() -> bool {
     memory().guard.is_used()
 }
 
-/// At the end of the transaction.
-pub fn forget() {
+/// At the end of any transaction.
+#[inline]
+pub fn forget_written() {
     NOTES.count.set(0);
-    NOTES.untracked.set(false);
-    NOTES.read_until.set(0);
+}
+
+/// At the end of a transaction that has noted more than tables that it has written.
+#[inline]
+pub fn forget() {
+    NOTES.untracked.clear();
+    NOTES.read_until.clear();
 }

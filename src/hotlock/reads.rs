@@ -22,6 +22,7 @@ use super::errors;
 use super::session::{SESSION, database, memory};
 use super::waiting;
 use crate::pg::local::Local;
+use crate::pg::of_transaction;
 use crate::pg::{lookup, process, xact};
 use crate::shared::fault::{Fault, planted};
 use hotrow::{Table, Watched};
@@ -63,6 +64,7 @@ impl Noted {
         }
         let place = self.reads.get(self.count.get());
         if let Some(place) = place {
+            of_transaction::note();
             place.set(Some(read));
             self.count.set(self.count.get() + 1);
             memory().watched.hold(&read);

@@ -2,6 +2,7 @@
 
 use crate::pg::error::Report;
 use crate::pg::local::Local;
+use crate::pg::of_transaction::{self, OfTransaction};
 use crate::pg::process;
 use crate::pg::release;
 use crate::shared::memory::{Shared, shared};
@@ -28,26 +29,26 @@ pub struct Session {
     /// How often this session has come to depend on a predecessor.
     pub dependencies: Cell<u64>,
     /// The contention counter that this session has raised, index + 1.
-    pub counted: Cell<u64>,
+    pub counted: OfTransaction<u64>,
     /// The hash of a row that is to be hot when this transaction comes to it, 0 for none
     /// (detect.rs).
-    pub ripe: Cell<u64>,
+    pub ripe: OfTransaction<u64>,
     /// Tickets are kept while the client thinks (ticket.rs).
-    pub away: Cell<bool>,
+    pub away: OfTransaction<bool>,
     /// How many are behind this transaction on the hot row that it has just left.
     pub behind: Cell<u32>,
     /// Shared words of this session hold something that must be cleared at the end.
     pub published: Cell<bool>,
     /// A point reached in PRE_COMMIT; see commit.rs.
-    pub synchronous_commit: Cell<Option<i32>>,
+    pub synchronous_commit: OfTransaction<Option<i32>>,
     pub flush_to: Cell<u64>,
     /// The transaction has committed, and leaves its hot rows when its locks are released.
     pub stays: Cell<bool>,
     /// Why the transaction must not commit, whatever becomes of the error that said so.
-    pub refusal: Cell<Option<&'static Report>>,
-    pub lock_timeout: Cell<Option<i32>>,
+    pub refusal: OfTransaction<Option<&'static Report>>,
+    pub lock_timeout: OfTransaction<Option<i32>>,
     /// The setting of `deadlock_timeout` while another one is in force; see waiting.rs.
-    pub deadlock_timeout: Cell<Option<i32>>,
+    pub deadlock_timeout: OfTransaction<Option<i32>>,
 }
 
 pub static SESSION: Local<Session> = Local::new(Session {
@@ -56,17 +57,17 @@ pub static SESSION: Local<Session> = Local::new(Session {
     locked: [const { Cell::new(0) }; LOCKED],
     locked_count: Cell::new(0),
     dependencies: Cell::new(0),
-    counted: Cell::new(0),
-    ripe: Cell::new(0),
-    away: Cell::new(false),
+    counted: OfTransaction::new(0),
+    ripe: OfTransaction::new(0),
+    away: OfTransaction::new(false),
     behind: Cell::new(0),
     published: Cell::new(false),
-    synchronous_commit: Cell::new(None),
+    synchronous_commit: OfTransaction::new(None),
     flush_to: Cell::new(0),
     stays: Cell::new(false),
-    refusal: Cell::new(None),
-    lock_timeout: Cell::new(None),
-    deadlock_timeout: Cell::new(None),
+    refusal: OfTransaction::new(None),
+    lock_timeout: OfTransaction::new(None),
+    deadlock_timeout: OfTransaction::new(None),
 });
 
 impl Session {
@@ -140,6 +141,7 @@ impl Session {
     /// Begins a membership, if one of the places is free.
     pub fn begin(&self, slot: Slot, relation: Oid) -> Option<usize> {
         release::ask();
+        of_transaction::note();
         let n = (0..MEMBERS).find(|&n| self.memberships[n].get().is_none())?;
         let membership = Membership::begin(slot, u32::from(relation), xact::nest_level());
         self.memberships[n].set(Some(membership));
@@ -228,6 +230,7 @@ impl Session {
     }
 
     /// At the end of the transaction.
+    #[inline]
     pub fn forget_locked(&self) {
         self.locked_count.set(0);
     }

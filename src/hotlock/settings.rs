@@ -103,7 +103,7 @@ impl Settings {
     #[inline]
     pub fn hot_threshold(&self) -> i32 {
         self.hot_threshold
-            .unwrap_or_else(|| guc::HOT_THRESHOLD.get())
+            .unwrap_or_else(|| guc::value(&guc::HOT_THRESHOLD))
     }
 
     /// Transactions that follow each other before the group ends, at least 1.
@@ -275,11 +275,14 @@ pub fn init() {
 /// Whether any table of this database has settings of its own. In a transaction.
 #[inline]
 pub fn exist() -> bool {
-    LABELS.exist.get().unwrap_or_else(|| {
-        let exist = label::exist(PROVIDER);
-        LABELS.exist.set(Some(exist));
-        exist
-    })
+    LABELS.exist.get().unwrap_or_else(look_for_labels)
+}
+
+#[cold]
+fn look_for_labels() -> bool {
+    let exist = label::exist(PROVIDER);
+    LABELS.exist.set(Some(exist));
+    exist
 }
 
 /// Whether no table of this database has settings of its own, as far as is known without a look.
@@ -312,7 +315,15 @@ pub fn of(relation: Oid) -> Settings {
 /// Whether this transaction uses the hot rows of that table, which is open or locked.
 #[inline]
 pub fn uses(relation: Oid) -> bool {
-    process::is_backend() && of(relation).mode() != TableMode::Off
+    process::is_backend()
+        && match exist() {
+            true => mode_of(relation),
+            false => session_mode(),
+        } != TableMode::Off
+}
+
+fn mode_of(relation: Oid) -> TableMode {
+    of(relation).mode()
 }
 
 /// Whether a statement of this transaction, a member of no hot row, may come to use hot rows: the
@@ -321,17 +332,21 @@ pub fn uses(relation: Oid) -> bool {
 ///
 /// # Safety
 /// The statement is about to be started, or has been: its tables are locked.
+#[inline]
 pub unsafe fn concern(query: *const pg_sys::QueryDesc) -> bool {
-    if !process::is_backend() {
-        return false;
+    process::is_backend()
+        // SAFETY: by the contract.
+        && (session_mode() != TableMode::Off || exist() && unsafe { names_table_in_use(query) })
+}
+
+/// Whether the label of a table that the statement names says so, or it may route rows to such a
+/// table.
+unsafe fn names_table_in_use(query: *const pg_sys::QueryDesc) -> bool {
+    // SAFETY: by `concern`; a plan's list of tables.
+    unsafe {
+        let plan = (*query).plannedstmt;
+        plan::may_route_upserts(plan)
+            || nodes::oids((*plan).relationOids)
+                .any(|relation| of(relation).mode() != TableMode::Off)
     }
-    session_mode() != TableMode::Off
-        || exist()
-            // SAFETY: by the contract; a plan's list of tables.
-            && unsafe {
-                let plan = (*query).plannedstmt;
-                plan::may_route_upserts(plan)
-                    || nodes::oids((*plan).relationOids)
-                        .any(|relation| of(relation).mode() != TableMode::Off)
-            }
 }

@@ -1,6 +1,7 @@
 //! The steps of a statement's start on hot rows, each with the snapshot let go where it waits.
 
 use super::combine;
+use super::definitions;
 use super::dependent;
 use super::detect;
 use super::early_reads;
@@ -12,11 +13,11 @@ use super::session::{SESSION, memory, statement_of};
 use super::settings;
 use super::ticket::{self, Turn};
 use crate::pg::local::Local;
+use crate::pg::of_transaction::OfTransaction;
 use crate::pg::plan::{self, Target};
 use crate::pg::{nodes, pre_lock_effects, snapshot, xact};
 use hotrow::{Contention, Identity, Slot};
 use pgrx::pg_sys::{self, CmdType, Oid};
-use std::cell::Cell;
 
 /// A statement's snapshot, let go at most once.
 pub struct Replaced {
@@ -120,7 +121,17 @@ unsafe fn comes_by_key(query: *const pg_sys::QueryDesc, target: Option<&Target>)
 ///
 /// # Safety
 /// ExecutorStart's argument, of `replaced`.
+#[inline]
 pub unsafe fn let_predecessors_end(replaced: &mut Replaced, target: Option<&Target>) {
+    if SESSION.is_member() || definitions::are_noted() {
+        // SAFETY: by the contract.
+        unsafe { let_them_end(replaced, target) }
+    }
+}
+
+/// # Safety
+/// As for `let_predecessors_end`.
+unsafe fn let_them_end(replaced: &mut Replaced, target: Option<&Target>) {
     let query = replaced.query;
     // SAFETY: the executor's query is about to be started, and `replaced` holds its snapshot.
     unsafe {
@@ -197,14 +208,15 @@ pub unsafe fn let_pass(replaced: &mut Replaced, identity: &Identity) {
 
 /// The statement that queues when it is about to run, and its row. What the start of a statement
 /// costs is then no part of the row's turn.
-static QUEUES: Local<Cell<Option<(usize, Identity)>>> = Local::new(Cell::new(None));
+static QUEUES: Local<OfTransaction<Option<(usize, Identity)>>> =
+    Local::new(OfTransaction::new(None));
 
 /// Another statement is about to start, or one ends, or a command runs: a statement that has
 /// started and not run (a portal's) queues when it comes to its row. Its snapshot must not show
 /// what others of this transaction do.
 #[inline]
 pub fn forget_queueing() {
-    QUEUES.set(None);
+    QUEUES.clear();
 }
 
 /// The row for which that statement is to queue, for the first part of it that runs.

@@ -25,26 +25,44 @@ use super::ticket::{self, Turn};
 use super::waiting::{self, Reason};
 use super::whole;
 use crate::pg::plan;
-use crate::pg::{nesting, nodes, plpgsql, process, raw, routing, snapshot, xact};
+use crate::pg::{nesting, nodes, of_transaction, plpgsql, process, raw, routing, snapshot, xact};
 use crate::tam::swap;
 use pgrx::pg_sys::{self, CmdType};
 
-/// Before a statement of an idle session starts.
+/// Before a statement of an idle transaction starts: whether it concerns us. None if it may come to
+/// a hot row.
 ///
 /// # Safety
 /// `query` is what ExecutorStart is given.
 #[inline]
-pub unsafe fn before_idle_start(query: *const pg_sys::QueryDesc) {
-    forget_queueing();
-    check::forget_asking();
-    fk_check::end(query);
-    quietness::forget(query as usize);
+pub unsafe fn before_idle_start(query: *mut pg_sys::QueryDesc) -> Option<bool> {
     // SAFETY: the executor's query is about to be started, so it has a plan.
     unsafe {
-        if plan::may_lock(query) {
-            SESSION.note_locked_something();
+        if !settings::concern(query) {
+            before_unconcerned(query);
+            return Some(false);
         }
+        if has_hot_rows() {
+            return None;
+        }
+        plpgsql::watch();
+        whole::note(query);
     }
+    Some(true)
+}
+
+/// After a statement of an idle transaction has started that concerns us.
+///
+/// # Safety
+/// ExecutorStart's argument, started.
+pub unsafe fn after_idle_start(query: *mut pg_sys::QueryDesc) {
+    // SAFETY: the executor's query has started, so its relations are open.
+    unsafe { front::put(query) }
+}
+
+/// Whether any row of the server is hot.
+fn has_hot_rows() -> bool {
+    memory().directory.used.get() > 0
 }
 
 /// Before a statement starts. Doomed transactions end here; members that read let their
@@ -86,7 +104,6 @@ pub unsafe fn before_start(query: *mut pg_sys::QueryDesc, is_first: bool) -> boo
         if check::has_deferred() {
             check::before_inserts(query);
         }
-        let has_hot_rows = || memory().directory.used.get() > 0;
         if (member || enabled && has_hot_rows()) && is_certain(query, member) {
             return true;
         }
@@ -210,6 +227,7 @@ pub unsafe fn before_run(query: *mut pg_sys::QueryDesc) -> bool {
 
 /// Whether a statement that now runs may come upon a version that is not committed, or not durable.
 /// Which tables the functions will use that it calls, and with which settings, is not known before.
+#[inline]
 pub fn is_watched() -> bool {
     process::is_backend() && (late_snapshot::builds_on_last() || readguard::is_used())
 }
@@ -242,6 +260,20 @@ pub unsafe fn end(query: *mut pg_sys::QueryDesc) {
         // SAFETY: the executor's query has not been cleaned up yet.
         unsafe { readguard::note_statement(query) };
     }
+    if of_transaction::is_any_set() {
+        // SAFETY: by the contract.
+        unsafe { end_of_any(query) };
+    } else {
+        swap::end_of_statement(query as usize);
+        if whole::is(query) {
+            whole::forget();
+        }
+    }
+}
+
+/// # Safety
+/// As for `end`.
+unsafe fn end_of_any(query: *mut pg_sys::QueryDesc) {
     forget_queueing();
     combine::end(query as usize);
     late_snapshot::end_of_statement(query as usize);

@@ -77,6 +77,7 @@ unsafe fn writes_one_row(query: *const pg_sys::QueryDesc, target: Option<&Target
 }
 
 /// At the end of a transaction.
+#[inline]
 pub fn forget() {
     BEFORE.set(written());
 }

@@ -15,16 +15,14 @@ use super::combine;
 use super::dependency;
 use super::detect;
 use super::late_snapshot;
+use super::leader::pass_ticket;
 use super::order;
+use super::row_locker;
 use super::session::{SESSION, member_id, membership_slot, memory, patience, statement_of};
 use super::settings;
-use super::step::{
-    Step, announce_writer, close_own, end_group_for_others, is_above, name_version, next_step,
-    settings_of,
-};
+use super::step::{Step, close_own, end_group_for_others, name_version, next_step};
 use super::tail::{await_in_turn, await_lender, await_tail, offer, refuse_if_shown};
 use super::waiting;
-use super::whole;
 use crate::pg::evaluate::{self, Applied};
 use crate::pg::relation::{Key, key_of};
 use crate::pg::{process, raw, tuple, xact};
@@ -32,9 +30,7 @@ use crate::shared::stop;
 use crate::shared::wait;
 use crate::tam::call::Update;
 use crate::tam::{group, swap};
-use hotrow::{
-    Base, Contention, Identity, MEMBERS, Membership, Mode, Obstacle, Slot, Tail, backend_of,
-};
+use hotrow::{Base, Contention, Identity, MEMBERS, Membership, Obstacle, Slot, Tail, backend_of};
 use pgrx::pg_sys::{self, LockTupleMode, TM_Result, TU_UpdateIndexes};
 
 /// `tuple_update` of our routine.
@@ -58,10 +54,13 @@ unsafe fn updated(call: Update) -> TM_Result::Type {
             check::take_in((*call.rel).rd_id);
         }
         let version = tuple::pack(&*call.otid);
-        if let Some((n, _)) = SESSION.with_version((*call.rel).rd_id, version) {
-            return own_row(call, n);
+        let mut in_hand = None;
+        if SESSION.is_member() {
+            if let Some((n, _)) = SESSION.with_version((*call.rel).rd_id, version) {
+                return own_row(call, n);
+            }
+            in_hand = SESSION.with_in_hand((*call.rel).rd_id, version);
         }
-        let in_hand = SESSION.with_in_hand((*call.rel).rd_id, version);
         // A transaction that does not follow what was handed out must let its writer end first.
         let let_end = || {
             if let Some((n, _)) = in_hand {
@@ -129,6 +128,13 @@ unsafe fn not_hot(
     let mode = LockTupleMode::LockTupleNoKeyExclusive;
     // SAFETY: as in `updated`.
     unsafe {
+        if is_calm(call.rel, identity, version) {
+            let result = call.heap();
+            if result == TM_Result::TM_Ok {
+                SESSION.note_locked(identity);
+            }
+            return result;
+        }
         let heat = heat(call.rel, key, identity, version, mode);
         if let Heat::Hot(slot) = heat {
             return hot(call, slot, identity, query);
@@ -149,6 +155,23 @@ unsafe fn not_hot(
                 result
             }
         }
+    }
+}
+
+/// Whether the row is the transaction's first one, and nobody has it: there is nothing to declare
+/// and nobody to let pass.
+///
+/// # Safety
+/// As in `tuple_update`.
+#[inline]
+unsafe fn is_calm(rel: pg_sys::Relation, identity: &Identity, version: u64) -> bool {
+    // SAFETY: by the contract.
+    unsafe {
+        !SESSION.is_waited_for()
+            && SESSION.counted.get() == 0
+            && !detect::is_ripe(identity)
+            && settings::of((*rel).rd_id).hot_threshold() > 0
+            && row_locker::is_free_at_a_glance(rel, version)
     }
 }
 
@@ -443,58 +466,4 @@ unsafe fn ordinary_hot(call: Update, n: usize, query: usize) -> TM_Result::Type 
         }
         result
     }
-}
-
-/// After an ordinary update the transaction becomes a leader that others follow, and passes the
-/// ticket on. It keeps the ticket if:
-/// - it is a single statement: its commit is next, and an earlier hand-over gains nothing;
-/// - a rollback to a savepoint could leave it a lock of the row (rule "savepoints");
-/// - it works on what its snapshot shows (REPEATABLE READ);
-/// - a column of any unique index has changed;
-/// - its settings ask only for queueing;
-/// - the row backs off.
-fn pass_ticket(rel: pg_sys::Relation, n: usize, version: u64, keeps_keys: bool) {
-    let (me, slot) = (member_id(n), membership_slot(n));
-    let xid = announce_writer(n);
-    let (patience, now) = (patience(), process::now());
-    let settings = settings_of(n);
-    let groups = settings.groups();
-    let obstacle = if !late_snapshot::builds_on_last() {
-        Some(Obstacle::Isolation)
-    } else if is_above(n) {
-        Some(Obstacle::Subtransaction)
-    } else if !keeps_keys || !key_of(rel).is_some_and(|key| key.has_simple_indexes()) {
-        Some(Obstacle::Key)
-    } else {
-        None
-    };
-    let may_lead = groups && !whole::is_running();
-    SESSION.publish();
-    stop::at(stop::Point::PassingTicket);
-    let (led, woken) = memory().with_row(slot, |row, members| {
-        row.last_xid.set(xid);
-        row.grouped.set(u32::from(groups));
-        row.counters.updates.add(1);
-        if !may_lead {
-            return (false, None);
-        }
-        let backs_off = (row.mode(now) != Mode::Group).then_some(Obstacle::Backoff);
-        if let Some(obstacle) = obstacle.or(backs_off) {
-            row.note_obstacle(obstacle);
-            return (false, None);
-        }
-        row.counters.groups.add(1);
-        row.link_writer(members, me, xid, version);
-        (true, row.release(members, me, patience, now))
-    });
-    memory().totals.ordinary.add(1);
-    if led {
-        memory().totals.groups.add(1);
-        SESSION.step(n, Membership::leads);
-    }
-    if let Some(backend) = woken {
-        wait::wake(backend);
-    }
-    order::has_come_to(slot);
-    stop::at(stop::Point::Updated);
 }

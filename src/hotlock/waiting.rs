@@ -387,9 +387,9 @@ pub fn waits_for(backend: BackendId, reason: Reason) -> bool {
 /// than that of others: as the victim it would leave the cycle to the next holder of the ticket.
 pub fn with_ticket<R>(body: impl FnOnce() -> R) -> R {
     const LATER: i32 = 4;
-    let has_only_ticket = SESSION.all().nth(1).is_none()
+    let has_only_ticket = SESSION.is_member()
+        && SESSION.all().nth(1).is_none()
         && SESSION.all().all(|(_, m)| m.has_ticket() && !m.depends())
-        && SESSION.is_member()
         && SESSION.has_locked_nothing()
         && xact::own_xid() == 0;
     if has_only_ticket {
@@ -415,12 +415,18 @@ fn restore_deadlock_timeout() {
 /// Takes back what a wait has set up, after its end or after an ERROR in it.
 #[inline]
 pub fn clear() {
-    restore_deadlock_timeout();
     if SESSION.published.get() {
         let backend = &memory().backends[process::me() as usize];
         backend.wait_since.set(0);
         backend.wait(None);
     }
+    restore_timeouts();
+}
+
+/// Puts the settings back that a wait has changed.
+#[inline]
+pub fn restore_timeouts() {
+    restore_deadlock_timeout();
     if let Some(configured) = SESSION.lock_timeout.take() {
         // SAFETY: disarming a timer and putting a setting back.
         unsafe {
@@ -432,14 +438,21 @@ pub fn clear() {
 
 /// Raises 40001 if the transaction must not go on: a predecessor has rolled back; another
 /// transaction has taken the version that this one has built on; or its reads were refused.
+#[inline]
 pub fn check_doomed() {
+    if SESSION.is_member() {
+        check_member();
+    }
+    check_refused();
+}
+
+fn check_member() {
     if is_doomed() {
         errors::DOOMED.raise();
     }
     if SESSION.all().any(|(_, m)| m.has_lost_base()) {
         errors::BASE_TAKEN.raise();
     }
-    check_refused();
 }
 
 /// Fails with 40001 if the transaction was refused, and has caught that error.

@@ -11,16 +11,19 @@ static WHOLE: Local<Cell<usize>> = Local::new(Cell::new(0));
 
 /// Whether the transaction consists of the one data-modifying statement that now runs: its commit
 /// is next.
+#[inline]
 pub fn is_running() -> bool {
     WHOLE.get() != 0
 }
 
 /// Whether that is this statement.
+#[inline]
 pub fn is(query: *const pg_sys::QueryDesc) -> bool {
     WHOLE.get() == query as usize
 }
 
 /// At the end of the transaction, and of that statement.
+#[inline]
 pub fn forget() {
     WHOLE.set(0);
 }

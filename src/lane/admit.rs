@@ -7,6 +7,7 @@ use crate::hotlock::memory;
 use crate::hotlock::settings;
 use crate::hotlock::waiting::{self, Wait};
 use crate::pg::local::Local;
+use crate::pg::of_transaction::OfTransaction;
 use crate::pg::{process, release, xact};
 use crate::range_occ::view;
 use crate::shared::guc::{self, LaneMode};
@@ -29,7 +30,7 @@ const AWAKE_US: u64 = 300;
 
 struct Session {
     /// The transaction has requests in the lane.
-    is_in: Cell<bool>,
+    is_in: OfTransaction<bool>,
     /// What it declares.
     items: RefCell<Vec<Item>>,
     /// Writers that were found in its way.
@@ -43,7 +44,7 @@ struct Session {
 }
 
 static SESSION: Local<Session> = Local::new(Session {
-    is_in: Cell::new(false),
+    is_in: OfTransaction::new(false),
     items: RefCell::new(Vec::new()),
     writers: RefCell::new(Vec::new()),
     behind: Cell::new(0),
@@ -333,10 +334,12 @@ fn wake_next(lane: Lane<'static>) -> u64 {
 
 /// The transaction is about to commit: wakes who comes next. Whether it is to become
 /// visible before its flush, as somebody waits for its keys.
+#[inline]
 pub fn about_to_end() -> bool {
-    if !is_in() {
-        return false;
-    }
+    is_in() && tell_next()
+}
+
+fn tell_next() -> bool {
     let Some(lane) = memory().lane else {
         return false;
     };

@@ -55,6 +55,7 @@ pub fn accesses() -> Vec<Item> {
 
 /// The transaction is about to commit. If it has declared what it reads, it must have read nothing
 /// else, should it be one that fails then.
+#[inline]
 pub fn check_reads() {
     if !strict::is_of_reads() || !session::is_validated() {
         return;

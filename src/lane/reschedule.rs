@@ -8,6 +8,7 @@ use super::used::{BY_RANGE, Used, is_refused};
 use crate::hotlock::memory;
 use crate::pg::catch::{Code, catching};
 use crate::pg::local::Local;
+use crate::pg::of_transaction::OfTransaction;
 use crate::pg::{process, xact};
 use crate::range_occ::session;
 use crate::shared::guc::{self, LaneMode};
@@ -25,23 +26,23 @@ struct Session {
     /// So many times in a row.
     times: Cell<i32>,
     /// The present transaction has taken its keys here.
-    is_in: Cell<bool>,
+    is_in: OfTransaction<bool>,
     /// It was refused. It may have survived that.
-    is_refused: Cell<bool>,
+    is_refused: OfTransaction<bool>,
 }
 
 static SESSION: Local<Session> = Local::new(Session {
     used: Used::new(),
     refused_at: Cell::new(0),
     times: Cell::new(0),
-    is_in: Cell::new(false),
-    is_refused: Cell::new(false),
+    is_in: OfTransaction::new(false),
+    is_refused: OfTransaction::new(false),
 });
 
 /// Whether errors of statements are to be told to `failed`.
 #[inline]
 pub fn is_watching() -> bool {
-    guc::is_on(&guc::RESCHEDULE) || guc::LANE.get() == LaneMode::Auto
+    guc::is_on(&guc::RESCHEDULE) || guc::value(&guc::LANE) == LaneMode::Auto
 }
 
 /// A part of a statement, or the commit, fails with that SQLSTATE. Returns false: the error stands.
@@ -50,7 +51,8 @@ pub fn failed(code: Code) -> bool {
         return false;
     }
     // An error passes by the statements around the one that fails, too.
-    let is_first = !SESSION.is_refused.replace(true);
+    let is_first = !SESSION.is_refused.get();
+    SESSION.is_refused.set(true);
     if is_first && code == *b"40P01" {
         respect::refused();
     }
@@ -143,6 +145,12 @@ pub fn give_back() {
     if SESSION.is_in.take() {
         admit::end();
     }
+}
+
+/// Whether a refusal is remembered that the end of a transaction may make good.
+#[inline]
+pub fn remembers() -> bool {
+    SESSION.refused_at.get() != 0
 }
 
 /// The transaction has ended. Whoever has written something has got further than the one that was

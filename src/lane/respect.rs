@@ -12,6 +12,7 @@ use crate::hotlock::memory;
 use crate::hotlock::waiting::{self, Wait};
 use crate::pg::buffer::Page;
 use crate::pg::local::Local;
+use crate::pg::of_transaction::OfTransaction;
 use crate::pg::per_table::PerTable;
 use crate::pg::{lookup, process, raw};
 use crate::range_occ::key::{self, Table};
@@ -28,10 +29,10 @@ const MOST_ANNOUNCED: u32 = 256;
 
 static ANNOUNCED: Local<Cell<u32>> = Local::new(Cell::new(0));
 /// What the transaction wanted to write to last.
-static WANTED: Local<Cell<Option<Item>>> = Local::new(Cell::new(None));
+static WANTED: Local<OfTransaction<Option<Item>>> = Local::new(OfTransaction::new(None));
 /// It has not written that yet.
 static IS_ANNOUNCING: Local<Cell<bool>> = Local::new(Cell::new(false));
-static IS_WATCHING: Local<Cell<bool>> = Local::new(Cell::new(false));
+static IS_WATCHING: Local<OfTransaction<bool>> = Local::new(OfTransaction::new(false));
 /// The table that was looked at last, kept alive.
 static LAST: Local<Cell<Option<Rc<Table>>>> = Local::new(Cell::new(None));
 /// The partitioned table at the top, or the table itself.
@@ -136,12 +137,12 @@ unsafe fn before_write(lane: Lane<'static>, wanted: Item, policy: LockWaitPolicy
     if admit::is_in() {
         match lane.declared_for(me, wanted.relation, &wanted.keys) {
             Some(Mode::Write) => {
-                WANTED.set(None);
+                WANTED.clear();
                 admit::note_write(lane);
                 return true;
             }
             Some(Mode::Read) if wanted.mode == Mode::Read => {
-                WANTED.set(None);
+                WANTED.clear();
                 admit::note_share();
                 return true;
             }
@@ -229,7 +230,7 @@ unsafe fn root_of(rel: pg_sys::Relation) -> Relation {
 #[inline]
 pub fn written() {
     if IS_ANNOUNCING.take() {
-        WANTED.set(None);
+        WANTED.clear();
     }
 }
 
@@ -248,7 +249,7 @@ pub fn refused() {
 /// The transaction has ended.
 #[inline]
 pub fn end() {
-    WANTED.set(None);
+    WANTED.clear();
     IS_ANNOUNCING.set(false);
     ANNOUNCED.set(0);
     if IS_WATCHING.take()

@@ -2,12 +2,13 @@
 
 use super::errors;
 use crate::pg::local::Local;
+use crate::pg::of_transaction::OfTransaction;
 use crate::shared::guc::{self, LaneBeyond};
 use ::lane::Item;
 use std::cell::Cell;
 
 /// The transaction has itself said what it uses, and fails if it uses more.
-static IS_STRICT: Local<Cell<bool>> = Local::new(Cell::new(false));
+static IS_STRICT: Local<OfTransaction<bool>> = Local::new(OfTransaction::new(false));
 /// So are its reads, as it has said what it reads.
 static OF_READS: Local<Cell<bool>> = Local::new(Cell::new(false));
 
@@ -20,7 +21,7 @@ pub fn begin(names_reads: bool) {
 /// The transaction has ended.
 #[inline]
 pub fn end() {
-    IS_STRICT.set(false);
+    IS_STRICT.clear();
 }
 
 /// Whether the transaction fails if it has read more than it has declared.

@@ -20,6 +20,34 @@ pub unsafe fn note_recent(slot: *mut pg_sys::TupleTableSlot) {
     RECENT.set(unsafe { (*slot.cast::<pg_sys::BufferHeapTupleTableSlot>()).buffer });
 }
 
+/// As `Page::glance`, if the last index scan has found the version's page. Its buffer is looked at
+/// without a pin: the scan has one as a rule, and a glance may be wrong.
+///
+/// # Safety
+/// `rel` is open.
+#[inline]
+pub unsafe fn glance(rel: pg_sys::Relation, packed_tid: u64) -> Option<u16> {
+    let recent = RECENT.get();
+    if recent <= 0 {
+        return None;
+    }
+    // SAFETY: the caller's relation is open. The number of a shared buffer: its descriptor and its
+    // page are there as long as the server runs.
+    let has_page = unsafe {
+        let descriptor = pg_sys::BufferDescriptors.add(recent as usize - 1);
+        let tag = (&raw const (*descriptor).bufferdesc.tag).read_volatile();
+        let table = (*rel).rd_locator;
+        tag.blockNum == tuple::block_of(packed_tid)
+            && tag.relNumber == table.relNumber
+            && tag.dbOid == table.dbOid
+            && tag.spcOid == table.spcOid
+            && tag.forkNum == pg_sys::ForkNumber::MAIN_FORKNUM
+    };
+    has_page
+        .then(|| Page { buffer: recent }.glance(packed_tid))
+        .flatten()
+}
+
 /// A pinned page. Not released by a destructor: an ERROR would jump over it, and PostgreSQL's
 /// resource owner releases pins and locks then. Call `release`.
 #[derive(Clone, Copy)]

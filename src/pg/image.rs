@@ -74,16 +74,7 @@ impl Image {
         unsafe {
             let length = shape.length;
             match shape.form {
-                Form::ByValue => {
-                    let value = value.value() as u64;
-                    let wide = match length {
-                        1 => i64::from(value as i8),
-                        2 => i64::from(value as i16),
-                        4 => i64::from(value as i32),
-                        _ => value as i64,
-                    };
-                    self.put(&wide.to_le_bytes());
-                }
+                Form::ByValue => self.put(&number(length, value).to_le_bytes()),
                 Form::Fixed => {
                     let start = value.cast_mut_ptr::<u8>();
                     self.put_value(std::slice::from_raw_parts(start, length.max(0) as usize));
@@ -107,12 +98,28 @@ impl Image {
 
     /// What identifies the row in the whole server.
     pub fn identity(&self, relation: Oid) -> Identity {
-        // SAFETY: a plain read of this process's database.
-        let database = unsafe { pg_sys::MyDatabaseId };
-        Identity::new(
-            u32::from(database),
-            u32::from(relation),
-            &self.bytes[..self.length],
-        )
+        Identity::new(database(), u32::from(relation), &self.bytes[..self.length])
+    }
+}
+
+/// What identifies the row whose key is one column, with a value by value of that length.
+#[inline]
+pub fn identity_of_number(relation: Oid, length: i16, value: Datum) -> Identity {
+    Identity::of_number(database(), u32::from(relation), number(length, value))
+}
+
+fn database() -> u32 {
+    // SAFETY: a plain read of this process's database.
+    u32::from(unsafe { pg_sys::MyDatabaseId })
+}
+
+/// A value by value of that length, as the image has it.
+fn number(length: i16, value: Datum) -> i64 {
+    let value = value.value() as u64;
+    match length {
+        1 => i64::from(value as i8),
+        2 => i64::from(value as i16),
+        4 => i64::from(value as i32),
+        _ => value as i64,
     }
 }

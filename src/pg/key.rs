@@ -1,6 +1,6 @@
 //! The key of a table, its primary key or replica identity, and what it says of the table's rows.
 
-use super::image::{Form, Image, Shape};
+use super::image::{Form, Image, Shape, identity_of_number};
 use super::raw;
 use super::triggers::{
     FOREIGN_KEY, REFERENCED, has_after_row_triggers, has_deferrable_triggers, has_row_triggers,
@@ -70,12 +70,8 @@ const NO_KEY: Key = Key {
 
 impl Key {
     /// The highest column number of the key.
-    fn last(&self) -> c_int {
-        self.columns()
-            .iter()
-            .map(|c| c_int::from(c.number))
-            .max()
-            .unwrap_or(0)
+    fn last(&self) -> i16 {
+        self.columns().iter().map(|c| c.number).max().unwrap_or(0)
     }
 
     fn columns(&self) -> &[Column] {
@@ -191,12 +187,20 @@ impl Key {
     /// # Safety
     /// `slot` holds a row of this table.
     pub unsafe fn of_slot(&self, slot: *mut pg_sys::TupleTableSlot) -> Option<Identity> {
-        let mut image = Image::new();
         // SAFETY: the columns up to `last` are deformed before they are read.
         unsafe {
-            if c_int::from((*slot).tts_nvalid) < self.last() {
-                raw::slot_getsomeattrs_int(slot, self.last());
+            if let [column] = self.columns()
+                && column.shape.form == Form::ByValue
+            {
+                deform(slot, column.number);
+                let at = column.number as usize - 1;
+                let value = *(*slot).tts_values.add(at);
+                let is_null = *(*slot).tts_isnull.add(at);
+                let length = column.shape.length;
+                return (!is_null).then(|| identity_of_number(self.relation, length, value));
             }
+            deform(slot, self.last());
+            let mut image = Image::new();
             for column in self.columns() {
                 let at = column.number as usize - 1;
                 if *(*slot).tts_isnull.add(at) {
@@ -204,8 +208,8 @@ impl Key {
                 }
                 image.put_datum(column.shape, *(*slot).tts_values.add(at));
             }
+            Some(image.identity(self.relation))
         }
-        Some(image.identity(self.relation))
     }
 
     /// The identity of a heap tuple.
@@ -393,6 +397,20 @@ impl Key {
                 };
             }
             self.count = count;
+        }
+    }
+}
+
+/// Makes the first columns of a slot's row ready to be read.
+///
+/// # Safety
+/// `slot` holds a row that has so many columns.
+#[inline]
+unsafe fn deform(slot: *mut pg_sys::TupleTableSlot, columns: i16) {
+    // SAFETY: by the contract.
+    unsafe {
+        if (*slot).tts_nvalid < columns {
+            raw::slot_getsomeattrs_int(slot, c_int::from(columns));
         }
     }
 }

@@ -22,6 +22,7 @@ pub mod local;
 pub mod lookup;
 pub mod nesting;
 pub mod nodes;
+pub mod of_transaction;
 pub mod per_table;
 pub mod plan;
 pub mod plpgsql;

@@ -102,7 +102,8 @@ pub fn transaction_ended() {
     // Nothing that the planner or a FETCH calls ends a transaction, but errors.
     NESTING.is_planning.set(false);
     NESTING.is_fetching.set(false);
-    if !goes_on() {
+    let is_deep = NESTING.depth.get() > 0 || plpgsql::is_in_function();
+    if is_deep && !goes_on() {
         NESTING.depth.set(0);
         plpgsql::forget();
     }

@@ -30,18 +30,20 @@ impl<T: Copy, const PLACES: usize> PerTable<T, PLACES> {
     /// an invalidation came meanwhile: it may have read the state before.
     #[inline]
     pub fn get(&self, relation: Oid, build: impl FnOnce() -> T) -> T {
-        let place = self.place(relation);
-        match place.get() {
+        match self.place(relation).get() {
             Some((of, value)) if of == relation => value,
-            _ => {
-                let before = self.forgotten.get();
-                let value = build();
-                if self.forgotten.get() == before {
-                    place.set(Some((relation, value)));
-                }
-                value
-            }
+            _ => self.fill(relation, build),
         }
+    }
+
+    #[cold]
+    fn fill(&self, relation: Oid, build: impl FnOnce() -> T) -> T {
+        let before = self.forgotten.get();
+        let value = build();
+        if self.forgotten.get() == before {
+            self.place(relation).set(Some((relation, value)));
+        }
+        value
     }
 
     /// From a relcache callback: the table has changed, or any table if it is not a valid OID.

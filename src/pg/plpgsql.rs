@@ -278,6 +278,11 @@ fn is_in_loop(state: *const State) -> bool {
         .is_none_or(|frame| frame.loops > 0)
 }
 
+/// Whether a function runs, or was left by an error.
+pub fn is_in_function() -> bool {
+    WATCH.depth.get() > 0
+}
+
 /// At the end of a transaction.
 pub fn forget() {
     forget_statement();

@@ -48,6 +48,7 @@ pub fn of_prepared() -> std::ops::Range<BackendId> {
 }
 
 /// Whether this process has a place in the shared arrays.
+#[inline]
 pub fn is_backend() -> bool {
     // SAFETY: both are plain reads; MyProc is null in processes without one.
     unsafe { !pg_sys::MyProc.is_null() && (*pg_sys::MyProc).pgprocno < pg_sys::MaxBackends }

@@ -95,6 +95,7 @@ pub fn init() {
 
 /// The key of an open table, or None when its rows have no identity for us: no usable key,
 /// temporary, a catalog. Good until the transaction ends.
+#[inline]
 pub fn key_of(rel: pg_sys::Relation) -> Option<&'static Key> {
     // SAFETY: `rel` is an open relation.
     let relation = unsafe { (*rel).rd_id };

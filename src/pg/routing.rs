@@ -8,7 +8,7 @@
 use super::error::{Report, guarded};
 use super::local::Local;
 use super::nodes::{nodes, tag};
-use super::{raw, slot};
+use super::{of_transaction, raw, slot};
 use pgrx::pg_sys::{
     self, ModifyTableState, NodeTag, PlanState, QueryDesc, ResultRelInfo, SubTransactionId,
     TupleTableSlot,
@@ -99,6 +99,7 @@ unsafe fn watch_one(query: *mut QueryDesc, modify: *mut ModifyTableState, tell: 
             told: BTreeSet::new(),
             subxact: raw::GetCurrentSubTransactionId(),
         };
+        of_transaction::note();
         WATCHED.borrow_mut().push(watched);
         raw::ExecSetExecProcNode(plan, Some(next_row));
     }

@@ -3,6 +3,7 @@
 
 use super::local::Local;
 use super::nodes;
+use super::of_transaction::OfTransaction;
 use super::{fastpath, raw, xact};
 use pgrx::pg_sys;
 use std::cell::{Cell, UnsafeCell};
@@ -242,7 +243,7 @@ pub fn is_transactions_retakeable() -> bool {
 }
 
 /// Whether the transaction's snapshot belongs together with snapshots of other servers.
-static PINNED: Local<Cell<bool>> = Local::new(Cell::new(false));
+static PINNED: Local<OfTransaction<bool>> = Local::new(OfTransaction::new(false));
 
 /// It does from now on: it is not taken again.
 pub fn pin() {
@@ -257,7 +258,7 @@ pub fn is_pinned() -> bool {
 /// The transaction has ended.
 #[inline]
 pub fn unpin() {
-    PINNED.set(false);
+    PINNED.clear();
 }
 
 /// Whether the transaction's snapshot may be taken again, as far as the transaction goes: it is of

@@ -62,6 +62,7 @@ pub fn is_in_block() -> bool {
 }
 
 /// BEGIN has run, or the transaction has ended.
+#[inline]
 pub fn note_block(begins: bool) {
     BLOCK.set(begins);
 }
@@ -97,6 +98,7 @@ pub fn is_read_only() -> bool {
     unsafe { pg_sys::XactReadOnly }
 }
 
+#[inline]
 pub fn is_read_committed() -> bool {
     // SAFETY: a global of this backend, which has one thread.
     unsafe { pg_sys::XactIsoLevel < pg_sys::XACT_REPEATABLE_READ as i32 }

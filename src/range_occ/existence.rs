@@ -5,30 +5,39 @@
 use super::session;
 use crate::pg::local::Local;
 use crate::pg::nodes;
+use crate::pg::of_transaction::OfTransaction;
 use pgrx::pg_sys::{self, NodeTag};
-use std::cell::Cell;
 
 /// Whether the innermost statement that runs is one.
-static RUNNING: Local<Cell<bool>> = Local::new(Cell::new(false));
+static RUNNING: Local<OfTransaction<bool>> = Local::new(OfTransaction::new(false));
 
 /// A statement begins to run. Returns what was so before, for `leave`.
 ///
 /// # Safety
 /// `query` has started.
+#[inline]
 pub unsafe fn enter(query: *const pg_sys::QueryDesc) -> bool {
     // SAFETY: the caller's query has started, so it has a plan.
     let is_one = session::is_validated() && unsafe { asks_for_existence((*query).plannedstmt) };
-    RUNNING.replace(is_one)
+    let before = RUNNING.get();
+    leave(is_one);
+    before
 }
 
 /// The statement has stopped running.
+#[inline]
 pub fn leave(before: bool) {
-    RUNNING.set(before);
+    if before {
+        RUNNING.set(true);
+    } else {
+        reset();
+    }
 }
 
 /// After an error: nothing is known of the statement that goes on.
+#[inline]
 pub fn reset() {
-    RUNNING.set(false);
+    RUNNING.clear();
 }
 
 pub fn is_running() -> bool {

@@ -21,13 +21,24 @@ use std::ptr;
 ///
 /// # Safety
 /// `query` is started; nothing with a destructor is alive in the callers.
+#[inline]
 pub unsafe fn routed(query: *const pg_sys::QueryDesc, run: impl FnOnce()) {
     // SAFETY: the caller's query has started, so it has an executor state; nothing here has a
     // destructor.
     unsafe {
         if !session::is_validated() || (*(*query).plannedstmt).resultRelations.is_null() {
-            return run();
+            run();
+        } else {
+            noting_routes(query, run);
         }
+    }
+}
+
+/// # Safety
+/// As for `routed`.
+unsafe fn noting_routes(query: *const pg_sys::QueryDesc, run: impl FnOnce()) {
+    // SAFETY: as in `routed`.
+    unsafe {
         keeping_routed(run);
         for node in nodes::nodes((*(*query).estate).es_tuple_routing_result_relations) {
             let rel = (*node.cast::<pg_sys::ResultRelInfo>()).ri_RelationDesc;
@@ -108,10 +119,17 @@ unsafe fn keeping_routed(run: impl FnOnce()) {
 ///
 /// # Safety
 /// `query` is about to be started.
+#[inline]
 pub unsafe fn before_start(query: *mut pg_sys::QueryDesc, is_first: bool) {
-    if !session::is_validated() {
-        return;
+    if session::is_validated() {
+        // SAFETY: by the contract.
+        unsafe { before_validated(query, is_first) };
     }
+}
+
+/// # Safety
+/// As for `before_start`.
+unsafe fn before_validated(query: *mut pg_sys::QueryDesc, is_first: bool) {
     if is_first {
         // SAFETY: by the contract; nothing with a destructor is alive in the callers.
         unsafe { ordered::before_first(query) };

@@ -11,6 +11,7 @@ use super::work::Change;
 use super::{key, session, view};
 use crate::pg::local::Local;
 use crate::pg::lookup::is_locked;
+use crate::pg::of_transaction::{self, OfTransaction};
 use crate::pg::utility::{alters_storage, drops_temporary, is_made_temporary, is_temporary};
 use crate::pg::{nodes, raw};
 use pgrx::pg_sys::{self, CommandId, NodeTag, Oid};
@@ -23,7 +24,7 @@ struct Noted {
     /// With whether the list of partitions may have changed.
     tables: RefCell<BTreeMap<u32, bool>>,
     /// A utility statement has run, whose last invalidations may still be to come.
-    after_utility: Cell<bool>,
+    after_utility: OfTransaction<bool>,
     utility: Cell<Utility>,
     /// The transaction in which that was last one by which lists of partitions change.
     lists_of: Cell<u32>,
@@ -45,7 +46,7 @@ struct Utility {
 static NOTED: Local<Noted> = Local::new(Noted {
     of: Cell::new(0),
     tables: RefCell::new(BTreeMap::new()),
-    after_utility: Cell::new(false),
+    after_utility: OfTransaction::new(false),
     utility: Cell::new(Utility {
         only_locks: false,
         is_harmless: false,
@@ -90,6 +91,7 @@ pub fn note(relation: Oid) {
     if is_harmless && !is_locked(relation, pg_sys::AccessExclusiveLock) {
         return;
     }
+    of_transaction::note();
     let mut tables = NOTED.tables.borrow_mut();
     if NOTED.of.replace(present) != present {
         tables.clear();
@@ -274,7 +276,7 @@ fn is_part(object: pg_sys::ObjectType::Type) -> bool {
 /// The transaction is about to end: what it redefined becomes part of its work.
 #[inline]
 pub fn settle() {
-    let after_utility = NOTED.after_utility.replace(false);
+    let after_utility = NOTED.after_utility.take();
     if after_utility || NOTED.of.get() == present() {
         settle_noted(after_utility);
     }

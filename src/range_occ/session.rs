@@ -5,6 +5,7 @@ use super::view::{self, View};
 use super::work::{Whole, Work};
 use crate::hotlock::memory;
 use crate::pg::local::Local;
+use crate::pg::of_transaction::{self, OfTransaction};
 use crate::pg::{raw, xact};
 use crate::shared::guc;
 use keyrange::Csn;
@@ -39,7 +40,7 @@ struct Session {
     sealed: Cell<bool>,
     /// What a survey soon after the transaction's snapshot has found, if there was one
     /// (`keyrange::Survey::lasting_prefix`).
-    prefix: Cell<Option<Csn>>,
+    prefix: OfTransaction<Option<Csn>>,
     /// Transactions for which it is still worth while to copy the rings before they read.
     wants_ring_copy: Cell<u32>,
     /// Descriptors of index scans whose keys have not been seen, by address. One that an error has
@@ -59,7 +60,7 @@ static SESSION: Local<Session> = Local::new(Session {
     given_up: Cell::new(0),
     rolls_back_to: Cell::new(false),
     sealed: Cell::new(false),
-    prefix: Cell::new(None),
+    prefix: OfTransaction::new(None),
     wants_ring_copy: Cell::new(0),
     expected: RefCell::new(Vec::new()),
     is_expecting: Cell::new(false),
@@ -68,7 +69,7 @@ static SESSION: Local<Session> = Local::new(Session {
 /// Whether the present transaction is validated. Settled once it has its snapshot.
 #[inline]
 pub fn is_validated() -> bool {
-    SESSION.validated.get().unwrap_or_else(settle)
+    !xact::is_read_committed() && SESSION.validated.get().unwrap_or_else(settle)
 }
 
 fn settle() -> bool {
@@ -125,6 +126,7 @@ pub fn give_up_exempt(level: i32) {
 /// Works on the present transaction's work, which is begun if there is none. Nothing of
 /// PostgreSQL's is called inside.
 pub fn with<R>(body: impl FnOnce(&mut Work) -> R) -> R {
+    of_transaction::note();
     let mut work = SESSION.work.borrow_mut();
     let new = || Box::new(Work::new());
     body(work.get_or_insert_with(|| SESSION.spare.take().unwrap_or_else(new)))
@@ -170,6 +172,7 @@ pub fn start_clock() {
 }
 
 /// The present transaction uses its snapshot now. Whether this is the first time.
+#[inline]
 pub fn uses_snapshot() -> bool {
     let before = SESSION.snapshot_used.get();
     SESSION.snapshot_used.set(before.saturating_add(1));
@@ -277,7 +280,7 @@ pub fn reading_point() -> (View, Csn) {
 /// The transaction has taken its snapshot again, and has read nothing: where it stands, and what it
 /// has copied, was of the one before.
 pub fn retaken() {
-    SESSION.prefix.set(None);
+    SESSION.prefix.clear();
     with_present(|work| {
         work.before = None;
         work.history = Default::default();
@@ -406,6 +409,7 @@ pub fn nesting(level: i32) -> u32 {
 
 /// The keys of the index scan with that descriptor are to be seen.
 pub fn expect(descriptor: usize) {
+    of_transaction::note();
     SESSION.expected.borrow_mut().push(descriptor);
     SESSION.is_expecting.set(true);
 }
@@ -435,14 +439,20 @@ fn end_work() {
     }
 }
 
-/// The transaction has ended.
-pub fn end() {
+/// Any transaction has ended.
+#[inline]
+pub fn end_any() {
     SESSION.snapshot_used.set(0);
     SESSION.rolls_back_to.set(false);
     SESSION.sealed.set(false);
-    SESSION.prefix.set(None);
     SESSION.validated.set(None);
     SESSION.read_only.set(None);
+}
+
+/// A transaction has ended that may have had work.
+#[inline]
+pub fn end() {
+    SESSION.prefix.clear();
     if has_work() {
         end_work();
     }

@@ -10,6 +10,7 @@ pub fn subtransaction_rolled_back(level: i32) {
 }
 
 /// The transaction has ended.
+#[inline]
 pub fn end() {
     existence::reset();
     redefined::end_utility();

@@ -2,11 +2,11 @@
 
 use crate::hotlock::memory;
 use crate::pg::local::Local;
+use crate::pg::of_transaction::OfTransaction;
 use crate::pg::raw;
 use crate::pg::xact;
 use keyrange::{IntervalSet, Relation, Survey};
 use pgrx::pg_sys::{self, TransactionId};
-use std::cell::Cell;
 use std::sync::OnceLock;
 
 fn next() -> u64 {
@@ -104,7 +104,7 @@ pub unsafe fn is_own_snapshot(other: pg_sys::Snapshot) -> bool {
 }
 
 /// The xmin of the transaction's snapshot, as a 64-bit id.
-static XMIN: Local<Cell<Option<u64>>> = Local::new(Cell::new(None));
+static XMIN: Local<OfTransaction<Option<u64>>> = Local::new(OfTransaction::new(None));
 
 fn xmin_of(snapshot: pg_sys::Snapshot) -> u64 {
     XMIN.get().unwrap_or_else(|| {
@@ -122,7 +122,7 @@ pub fn retaken(xmin: u32) {
 
 /// The transaction has ended.
 pub fn forget() {
-    XMIN.set(None);
+    XMIN.clear();
 }
 
 /// Whether the versions in a table show that nobody has written these keys (`versions.rs`).

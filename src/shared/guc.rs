@@ -3,7 +3,7 @@
 pub use super::guc_values::{
     FollowerReads, GeoAnswer, GeoPrepare, GeoSchedule, GeoSnapshot, LaneBeyond, LaneMode,
 };
-use pgrx::guc::GucSetting;
+use pgrx::guc::{GucSetting, GucValue};
 use std::ffi::{CStr, CString};
 use std::ops::RangeInclusive;
 
@@ -60,10 +60,15 @@ pub static RESCHEDULE: GucSetting<bool> = GucSetting::<bool>::new(false);
 #[cfg(feature = "stop_events")]
 pub static STOP_AT: GucSetting<Option<CString>> = GucSetting::<Option<CString>>::new(None);
 
-/// Whether a setting is on, for what every statement asks. (`GucSetting::get` looks at the thread
-/// first.)
+/// A setting's value, for what every statement asks. (`GucSetting::get` looks at the thread first.)
+#[inline]
+pub fn value<T: GucValue>(setting: &GucSetting<T>) -> T {
+    // SAFETY: a backend has one thread, and the setting's place is there as long as it runs.
+    unsafe { T::from_raw(*setting.as_ptr()) }
+}
+
+/// Whether a setting is on, as `value` says.
 #[inline]
 pub fn is_on(setting: &GucSetting<bool>) -> bool {
-    // SAFETY: a backend has one thread, and the setting's place is there as long as it runs.
-    unsafe { *setting.as_ptr() }
+    value(setting)
 }

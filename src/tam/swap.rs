@@ -270,24 +270,28 @@ fn undo(which: impl Fn(&Entry) -> bool) {
 }
 
 fn undo_some(which: impl Fn(&Entry) -> bool) {
-    for (n, entry) in live() {
-        if which(&entry) {
-            SWAPS.entries[n].set(None);
-            if !live().any(|(_, other)| ptr::eq(other.rel, entry.rel)) {
-                // SAFETY: open by the reference that `put` took.
-                unsafe {
-                    if let Some(own) = routines().behind((*entry.rel).rd_tableam) {
-                        (*entry.rel).rd_tableam = own;
-                    }
-                }
-            }
-            // SAFETY: gives back the reference that `put` took.
-            unsafe { (*entry.rel).rd_refcnt -= 1 }
+    let entries = &SWAPS.entries[..SWAPS.count.get()];
+    let mut count = 0;
+    for (n, place) in entries.iter().enumerate() {
+        let Some(entry) = place.get() else { continue };
+        if !which(&entry) {
+            count = n + 1;
+            continue;
         }
-    }
-    let mut count = SWAPS.count.get();
-    while count > 0 && SWAPS.entries[count - 1].get().is_none() {
-        count -= 1;
+        place.set(None);
+        let is_other = |place: &Cell<Option<Entry>>| match place.get() {
+            Some(other) => ptr::eq(other.rel, entry.rel),
+            None => false,
+        };
+        // SAFETY: open by the reference that `put` took, which is given back.
+        unsafe {
+            if !entries.iter().any(is_other)
+                && let Some(own) = routines().behind((*entry.rel).rd_tableam)
+            {
+                (*entry.rel).rd_tableam = own;
+            }
+            (*entry.rel).rd_refcnt -= 1;
+        }
     }
     SWAPS.count.set(count);
 }

@@ -110,12 +110,12 @@ impl Backend {
 
     /// The transaction has ended.
     pub fn clear(&self) {
+        self.wait_since.set(0);
+        self.wait(None);
         self.generation.add(1);
         self.xid.publish(0);
         self.predecessors.iter().for_each(|word| word.set(0));
         self.writers.iter().for_each(|word| word.set(0));
-        self.wait(None);
-        self.wait_since.set(0);
     }
 
     /// Declares a wait, or its end with `None`.

@@ -35,14 +35,31 @@ impl Identity {
             image[DIGEST_AT..].copy_from_slice(&Self::digest(key));
         }
         let length = key.len().min(KEY_BYTES + 1) as u32;
-        let seed = (u64::from(database) << 32) | u64::from(relation);
         let stored = key.len().min(KEY_BYTES);
         Identity {
             database,
             relation,
             length,
             key: image,
-            hash: digest(seed, &image[..stored]),
+            hash: digest(seed(database, relation), &image[..stored]),
+        }
+    }
+
+    /// `new` for the image of a key of one number.
+    #[inline]
+    pub fn of_number(database: u32, relation: u32, key: i64) -> Self {
+        let bytes = key.to_le_bytes();
+        let mut image = [0; KEY_BYTES];
+        image[..bytes.len()].copy_from_slice(&bytes);
+        let mut state = Fold::new(seed(database, relation));
+        state.write_u64(key as u64);
+        state.write_u64(bytes.len() as u64);
+        Identity {
+            database,
+            relation,
+            length: bytes.len() as u32,
+            key: image,
+            hash: state.finish(),
         }
     }
 
@@ -73,13 +90,23 @@ impl Identity {
 /// A hash of `bytes` that depends on `seed`: the multiply-and-fold of wyhash, whose quality is
 /// enough for buckets, and two of which with different seeds tell long keys apart.
 fn digest(seed: u64, bytes: &[u8]) -> u64 {
-    let mut state = Fold(seed ^ 0x9e37_79b9_7f4a_7c15);
+    let mut state = Fold::new(seed);
     state.write(bytes);
     state.write_u64(bytes.len() as u64);
     state.finish()
 }
 
+fn seed(database: u32, relation: u32) -> u64 {
+    (u64::from(database) << 32) | u64::from(relation)
+}
+
 struct Fold(u64);
+
+impl Fold {
+    fn new(seed: u64) -> Self {
+        Fold(seed ^ 0x9e37_79b9_7f4a_7c15)
+    }
+}
 
 impl Hasher for Fold {
     fn write(&mut self, bytes: &[u8]) {
@@ -119,6 +146,14 @@ mod tests {
             Identity::new(1, 2, b"ab").hash(),
             Identity::new(1, 3, b"ab").hash()
         );
+    }
+
+    #[test]
+    fn a_number_is_its_bytes() {
+        for key in [0_i64, 1, -1, 4711, i64::MIN, i64::MAX] {
+            let by_bytes = Identity::new(5, 16384, &key.to_le_bytes());
+            assert_eq!(Identity::of_number(5, 16384, key), by_bytes);
+        }
     }
 
     #[test]

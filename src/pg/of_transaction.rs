@@ -1,0 +1,64 @@
+//! State of the present transaction that is as at the beginning again when it has ended.
+//!
+//! Most transactions have none. `is_any_set` tells so with one look: then the steps of a statement,
+//! and of the transaction's end, that only deal with such state have nothing to do.
+
+use super::local::Local;
+use std::cell::Cell;
+
+static IS_ANY_SET: Local<Cell<bool>> = Local::new(Cell::new(false));
+
+/// Whether the present transaction has come to have such state.
+#[inline]
+pub fn is_any_set() -> bool {
+    IS_ANY_SET.get()
+}
+
+/// It has, in another place than an `OfTransaction`: in a list, or in shared memory.
+#[inline]
+pub fn note() {
+    IS_ANY_SET.set(true);
+}
+
+/// The transaction has ended, and all of its state has been dealt with.
+pub fn forget() {
+    IS_ANY_SET.set(false);
+}
+
+/// A part of such state. Its default is what it is at the beginning of a transaction.
+pub struct OfTransaction<T>(Cell<T>);
+
+impl<T> OfTransaction<T> {
+    /// `default` is the type's default.
+    pub const fn new(default: T) -> Self {
+        OfTransaction(Cell::new(default))
+    }
+
+    /// Sets it: the end of the transaction is to deal with it.
+    #[inline]
+    pub fn set(&self, value: T) {
+        note();
+        self.0.set(value);
+    }
+}
+
+impl<T: Copy> OfTransaction<T> {
+    #[inline]
+    pub fn get(&self) -> T {
+        self.0.get()
+    }
+}
+
+impl<T: Default> OfTransaction<T> {
+    /// It is as at the beginning again.
+    #[inline]
+    pub fn clear(&self) {
+        self.0.set(T::default());
+    }
+
+    /// It is as at the beginning again, and was this.
+    #[inline]
+    pub fn take(&self) -> T {
+        self.0.take()
+    }
+}
