@@ -8,7 +8,7 @@ use super::part::{out_of_heap, watched};
 use super::previous::previous;
 use crate::geo;
 use crate::hotlock::{by_key, dependency, dependent, error_visibility, snapshot_due, statement};
-use crate::pg::error::guarded;
+use crate::pg::error::{guarded, guarded_around};
 use crate::pg::{nesting, of_transaction, plan, pre_lock_effects, raw};
 use crate::range_occ;
 use crate::tam::swap;
@@ -46,6 +46,9 @@ unsafe fn start_idle(query: *mut QueryDesc, eflags: c_int) -> bool {
         start_plan(query, eflags);
         if concerned {
             statement::after_idle_start(query);
+        } else if of_transaction::is_any_set() {
+            // What the start has called has come to a hot row.
+            statement::after_start(query, false);
         }
     }
     true
@@ -170,7 +173,7 @@ pub unsafe extern "C-unwind" fn executor_finish(query: *mut QueryDesc) {
     unsafe {
         // If there is nothing to fire, nothing runs.
         if previous().executor_finish.is_none() && is_over((*query).estate) {
-            raw::standard_ExecutorFinish(query);
+            nesting::within(|| raw::standard_ExecutorFinish(query));
         } else if swap::heaps_own().is_some() {
             out_of_heap(|| executor_finish(query));
         } else {
@@ -252,5 +255,5 @@ pub unsafe extern "C-unwind" fn executor_end(query: *mut QueryDesc) {
 /// Runs the body of a hook, a part of a statement. A panic in it becomes an ERROR.
 #[inline]
 fn within(body: impl FnOnce()) {
-    nesting::within(|| guarded(body));
+    nesting::within(|| guarded_around(body));
 }

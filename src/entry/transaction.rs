@@ -37,6 +37,7 @@ fn pre_commit() {
     }
     check::close();
     geo::defer::close();
+    readguard::wait_for_reads();
     range_occ::session::seal();
     reads::note_writes();
 }
@@ -108,9 +109,22 @@ fn committed() {
     if of_transaction::is_any_set() || reschedule::remembers() {
         concerned_committed();
     } else {
+        debug_assert!(has_nothing());
         commit::end_ordinarily();
         any_ended();
     }
+}
+
+/// Whether the transaction has none of the state that is in other places than an `OfTransaction`.
+fn has_nothing() -> bool {
+    !is_in_hot_transaction()
+        && !check::has_deferred()
+        && reads::noted() == 0
+        && !combine::is_adopting()
+        && !admit::is_in()
+        && !geo::is_used()
+        && !range_occ::session::has_work()
+        && !range_occ::session::is_expecting()
 }
 
 #[inline(never)]
@@ -160,14 +174,17 @@ fn ended(end: End) {
     check::forget();
     error_visibility::error_is_over();
     geo::cut::forget();
+    geo::others::forget();
+    handover::forget();
     late_snapshot::forget();
     statement::forget_queueing();
     fk_check::forget();
     quietness::forget_all();
-    readguard::forget();
+    readguard::forget_untracked();
     reads::forget();
     combine::forget(end != End::RolledBack);
     error_visibility::forget_deferred();
+    debug_assert!(of_transaction::are_all_clear() || commit::is_to_leave() || geo::is_used());
     of_transaction::forget();
     any_ended();
 }
@@ -181,7 +198,7 @@ fn any_ended() {
     geo::cut::forget_start();
     whole::forget();
     streaming::forget();
-    readguard::forget_written();
+    readguard::forget();
     nesting::transaction_ended();
     relation::transaction_ended();
     fastpath::transaction_ended();

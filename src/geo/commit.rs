@@ -302,7 +302,6 @@ pub fn refuse_prepare() {
 /// XACT_EVENT_COMMIT: the transaction is decided.
 #[inline]
 pub fn committed() {
-    others::forget();
     if let Some(voting) = VOTING.borrow_mut().as_mut() {
         voting.is_decided = true;
         // The nodes are told when the locks are released.
@@ -400,7 +399,6 @@ fn apply(voting: &Voting, patience_us: u64) -> bool {
 
 /// XACT_EVENT_ABORT: everything is taken back at the nodes. Raises nothing.
 pub fn rolled_back() {
-    others::forget();
     gate::leave();
     roll_back_everywhere();
     // The locks at the nodes are released.

@@ -39,3 +39,8 @@ mod values;
 mod views;
 mod vote;
 mod wrapper;
+
+/// Whether the present transaction has to do with nodes.
+pub fn is_used() -> bool {
+    nodes::are_used() || schedule::is_at_work()
+}

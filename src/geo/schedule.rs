@@ -299,9 +299,14 @@ pub fn subtransaction_rolled_back(level: i32) {
 pub fn transaction_ended(has_committed: bool) {
     // A session that is terminated there does not unwind.
     line::leave();
-    if AT_WORK.try_borrow().is_ok_and(|all| !all.is_empty()) {
+    if is_at_work() {
         work_ended(has_committed);
     }
+}
+
+/// Whether the transaction is at work on rows of nodes.
+pub fn is_at_work() -> bool {
+    AT_WORK.try_borrow().is_ok_and(|all| !all.is_empty())
 }
 
 fn work_ended(has_committed: bool) {

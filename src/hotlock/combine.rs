@@ -389,10 +389,15 @@ fn refuse_all() {
     ADOPTING.count.set(0);
 }
 
+/// Whether the present transaction does updates of others.
+pub fn is_adopting() -> bool {
+    ADOPTING.count.get() > 0
+}
+
 /// Our transaction is about to commit: from now on the adopted cannot leave. 40001 if one has left.
 #[inline]
 pub fn seal() {
-    if ADOPTING.count.get() > 0 {
+    if is_adopting() {
         seal_all();
     }
 }
@@ -417,7 +422,7 @@ fn seal_all() {
 /// others. They are woken by `deliver`.
 #[inline]
 pub fn committed(end: u64) {
-    if ADOPTING.count.get() > 0 {
+    if is_adopting() {
         fulfil_all(end);
     }
 }

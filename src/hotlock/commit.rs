@@ -158,6 +158,11 @@ pub fn end(end: End) {
     SESSION.forget_locked();
 }
 
+/// Whether the transaction, which has committed, is to leave its hot rows in `after_locks`.
+pub fn is_to_leave() -> bool {
+    SESSION.stays.get()
+}
+
 /// A transaction has committed that has come to no hot row.
 #[inline]
 pub fn end_ordinarily() {

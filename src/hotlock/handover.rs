@@ -30,6 +30,11 @@ pub fn come_back() {
     }
 }
 
+/// The transaction has ended, with its tickets.
+pub fn forget() {
+    SESSION.away.clear();
+}
+
 fn is_back() {
     for (n, membership) in SESSION.all().filter(|(_, m)| m.has_ticket()) {
         let me = member_id(n);

@@ -22,7 +22,7 @@ struct Notes {
     /// early.
     untracked: OfTransaction<bool>,
     announced: OfTransaction<bool>,
-    read_until: OfTransaction<u64>,
+    read_until: Cell<u64>,
 }
 
 static NOTES: Local<Notes> = Local::new(Notes {
@@ -30,7 +30,7 @@ static NOTES: Local<Notes> = Local::new(Notes {
     count: Cell::new(0),
     untracked: OfTransaction::new(false),
     announced: OfTransaction::new(false),
-    read_until: OfTransaction::new(0),
+    read_until: Cell::new(0),
 });
 
 fn database() -> u32 {
@@ -229,13 +229,13 @@ pub fn is_used() -> bool {
 
 /// At the end of any transaction.
 #[inline]
-pub fn forget_written() {
+pub fn forget() {
     NOTES.count.set(0);
+    NOTES.read_until.set(0);
 }
 
-/// At the end of a transaction that has noted more than tables that it has written.
+/// At the end of a transaction that has written in ways that are not tracked.
 #[inline]
-pub fn forget() {
+pub fn forget_untracked() {
     NOTES.untracked.clear();
-    NOTES.read_until.clear();
 }

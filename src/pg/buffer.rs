@@ -119,16 +119,17 @@ impl Page {
         unsafe { tuple::tuple_at(self.bytes(), tuple::offset_of(packed_tid)) }
     }
 
-    /// The flags of the tuple at that address, of a page that is only pinned: they may be of a
-    /// moment ago, or other bytes of the page (whoever has pinned it alone before may be pruning
-    /// it). Nothing that has to be right may depend on them.
+    /// The flags of the tuple at that address, of a page that is not locked: they may be of a
+    /// moment ago, or other bytes (whoever has pinned the page alone before may be pruning it).
+    /// Nothing that has to be right may depend on them.
     pub fn glance(self, packed_tid: u64) -> Option<u16> {
         let (header, _) = self.tuple(packed_tid)?;
         let at = header as usize - self.bytes() as usize;
-        if at + size_of::<pg_sys::HeapTupleHeaderData>() > pg_sys::BLCKSZ as usize {
+        let is_whole = at + size_of::<pg_sys::HeapTupleHeaderData>() <= pg_sys::BLCKSZ as usize;
+        if !is_whole || !header.is_aligned() {
             return None;
         }
-        // SAFETY: within the page, which is pinned; others may write it as a whole word meanwhile.
+        // SAFETY: within the page's buffer, and aligned; others may write the word meanwhile.
         Some(unsafe { (&raw const (*header).t_infomask).read_volatile() })
     }
 

@@ -1,6 +1,7 @@
 //! Raising PostgreSQL errors without unwinding.
 
 use super::raw;
+use pgrx::pg_sys;
 use std::ffi::{CStr, c_char, c_int};
 
 /// An error of this extension: what the client sees.
@@ -152,6 +153,26 @@ pub fn guarded<R>(body: impl FnOnce() -> R) -> R {
         Ok(value) => value,
         Err(_) => INTERNAL.raise(),
     }
+}
+
+/// `guarded` for a body that has PostgreSQL run a part of a statement. A panic that has passed one
+/// of PostgreSQL's own handlers has left it in the middle of something: that is worth a crash and
+/// recovery.
+#[inline]
+pub fn guarded_around(body: impl FnOnce()) {
+    // SAFETY: globals of this backend, which has one thread.
+    let (handler, context) = unsafe { (pg_sys::PG_exception_stack, pg_sys::error_context_stack) };
+    if std::panic::catch_unwind(std::panic::AssertUnwindSafe(body)).is_ok() {
+        return;
+    }
+    // SAFETY: as above; the context is that of the frames that are still there.
+    unsafe {
+        if pg_sys::PG_exception_stack != handler {
+            std::process::abort();
+        }
+        pg_sys::error_context_stack = context;
+    }
+    INTERNAL.raise()
 }
 
 /// Runs a callback that must not raise: a panic there is worth a crash and recovery, not a

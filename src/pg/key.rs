@@ -39,6 +39,8 @@ pub struct Key {
     /// See `can_combine`.
     combines: bool,
     has_generated: bool,
+    /// See `is_bytewise`.
+    bytewise: bool,
     /// The index of the key.
     index: Oid,
     /// Columns with a foreign key, by number; bit 0 stands for all beyond the 63rd.
@@ -53,7 +55,7 @@ const NO_COLUMN: Column = Column {
     typ: Oid::INVALID,
     collation: Oid::INVALID,
 };
-const NO_KEY: Key = Key {
+pub(super) const NO_KEY: Key = Key {
     relation: Oid::INVALID,
     simple_indexes: false,
     plain_unique: false,
@@ -62,6 +64,7 @@ const NO_KEY: Key = Key {
     plain: false,
     combines: false,
     has_generated: false,
+    bytewise: false,
     index: Oid::INVALID,
     referencing: 0,
     count: 0,
@@ -155,23 +158,7 @@ impl Key {
 
     /// Whether two keys are equal only if their bytes are.
     pub fn is_bytewise(&self) -> bool {
-        self.columns().iter().all(|column| match column.typ {
-            pg_sys::BOOLOID
-            | pg_sys::INT2OID
-            | pg_sys::INT4OID
-            | pg_sys::INT8OID
-            | pg_sys::OIDOID
-            | pg_sys::UUIDOID
-            | pg_sys::BYTEAOID
-            | pg_sys::DATEOID
-            | pg_sys::TIMESTAMPOID
-            | pg_sys::TIMESTAMPTZOID => true,
-            // SAFETY: a catalog look-up.
-            pg_sys::TEXTOID | pg_sys::VARCHAROID => unsafe {
-                raw::get_collation_isdeterministic(column.collation)
-            },
-            _ => false,
-        })
+        self.bytewise
     }
 
     /// Whether a value of that type has the bytes that the column's own type has.
@@ -238,14 +225,15 @@ impl Key {
     /// # Safety
     /// Each value is of the type given, which `takes` accepted.
     pub unsafe fn of_values(&self, values: &[(Datum, Oid)]) -> Identity {
+        if let ([column], &[(value, typ)]) = (self.columns(), values) {
+            let shape = column.shape_of(typ);
+            if shape.form == Form::ByValue {
+                return identity_of_number(self.relation, shape.length, value);
+            }
+        }
         let mut image = Image::new();
         for (column, &(value, typ)) in self.columns().iter().zip(values) {
-            let shape = match typ {
-                pg_sys::INT2OID => Shape::by_value(2),
-                pg_sys::INT4OID => Shape::by_value(4),
-                pg_sys::INT8OID => Shape::by_value(8),
-                _ => column.shape,
-            };
+            let shape = column.shape_of(typ);
             // SAFETY: the caller's value has a type that `takes` accepted, so it has this shape.
             unsafe { image.put_datum(shape, value) };
         }
@@ -397,6 +385,40 @@ impl Key {
                 };
             }
             self.count = count;
+            self.bytewise = self.columns().iter().all(Column::is_bytewise);
+        }
+    }
+}
+
+impl Column {
+    /// How a value of that type is stored, which stands for one of the column's own type.
+    fn shape_of(&self, typ: Oid) -> Shape {
+        match typ {
+            pg_sys::INT2OID => Shape::by_value(2),
+            pg_sys::INT4OID => Shape::by_value(4),
+            pg_sys::INT8OID => Shape::by_value(8),
+            _ => self.shape,
+        }
+    }
+
+    /// Whether two values are equal only if their bytes are.
+    fn is_bytewise(&self) -> bool {
+        match self.typ {
+            pg_sys::BOOLOID
+            | pg_sys::INT2OID
+            | pg_sys::INT4OID
+            | pg_sys::INT8OID
+            | pg_sys::OIDOID
+            | pg_sys::UUIDOID
+            | pg_sys::BYTEAOID
+            | pg_sys::DATEOID
+            | pg_sys::TIMESTAMPOID
+            | pg_sys::TIMESTAMPTZOID => true,
+            // SAFETY: a catalog look-up.
+            pg_sys::TEXTOID | pg_sys::VARCHAROID => unsafe {
+                raw::get_collation_isdeterministic(self.collation)
+            },
+            _ => false,
         }
     }
 }

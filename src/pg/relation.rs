@@ -2,9 +2,10 @@
 
 pub use super::key::{Key, is_used_as_catalog};
 
-use super::key::build;
+use super::key::{NO_KEY, build};
 use super::local::Local;
 use super::per_table::PerTable;
+use super::raw;
 use pgrx::pg_sys::{self, Datum, Oid};
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -98,15 +99,45 @@ pub fn init() {
 #[inline]
 pub fn key_of(rel: pg_sys::Relation) -> Option<&'static Key> {
     // SAFETY: `rel` is an open relation.
-    let relation = unsafe { (*rel).rd_id };
-    let key = KEYS.get(relation, || {
-        let kept = KEPT.keys.borrow().get(&u32::from(relation)).copied();
-        // SAFETY: `rel` is an open relation. Keys do not change, and stay until the transaction
-        // ends in which they are invalidated.
-        unsafe {
-            let since = KEPT.invalidations.get();
-            &*kept.unwrap_or_else(|| KEPT.keep(build(rel), since))
-        }
-    });
+    let key = unsafe { KEYS.get((*rel).rd_id, || known_or_built(rel)) };
     (key.count > 0).then_some(key)
+}
+
+/// `key_of` a table that is locked. It is not opened if its key is remembered.
+///
+/// # Safety
+/// The table is locked.
+#[inline]
+pub unsafe fn key_of_locked(table: Oid) -> Option<&'static Key> {
+    // SAFETY: by the contract.
+    let key = unsafe { KEYS.get(table, || open_and_look(table)) };
+    (key.count > 0).then_some(key)
+}
+
+/// # Safety
+/// As for `key_of_locked`.
+unsafe fn open_and_look(table: Oid) -> &'static Key {
+    // SAFETY: by the contract; opened and closed.
+    unsafe {
+        let rel = raw::RelationIdGetRelation(table);
+        if rel.is_null() {
+            return &NO_KEY;
+        }
+        let key = known_or_built(rel);
+        raw::RelationClose(rel);
+        key
+    }
+}
+
+/// # Safety
+/// `rel` is an open relation.
+unsafe fn known_or_built(rel: pg_sys::Relation) -> &'static Key {
+    // SAFETY: by the contract. Keys do not change, and stay until the transaction ends in which
+    // they are invalidated.
+    unsafe {
+        let table = u32::from((*rel).rd_id);
+        let kept = KEPT.keys.borrow().get(&table).copied();
+        let since = KEPT.invalidations.get();
+        &*kept.unwrap_or_else(|| KEPT.keep(build(rel), since))
+    }
 }

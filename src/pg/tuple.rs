@@ -169,7 +169,7 @@ pub enum Item {
 /// PageGetItemId and PageGetItem: what is at an offset, if it is in use.
 ///
 /// # Safety
-/// As for `count`.
+/// As for `count`; or nothing that has to be right depends on what is found.
 #[inline]
 pub unsafe fn item_at(page: pg_sys::Page, offset: pg_sys::OffsetNumber) -> Option<Item> {
     // SAFETY: pd_lower bounds the line pointer array.
@@ -181,7 +181,7 @@ pub unsafe fn item_at(page: pg_sys::Page, offset: pg_sys::OffsetNumber) -> Optio
         let item = &*(*header).pd_linp.as_ptr().add(usize::from(offset) - 1);
         match item.lp_flags() {
             pg_sys::LP_NORMAL => Some(Item::Normal(
-                page.add(item.lp_off() as usize).cast(),
+                page.wrapping_add(item.lp_off() as usize).cast(),
                 item.lp_len(),
             )),
             pg_sys::LP_REDIRECT => Some(Item::Redirect(item.lp_off() as pg_sys::OffsetNumber)),

@@ -169,6 +169,11 @@ pub fn end_utility() {
     });
 }
 
+/// The transaction has ended.
+pub fn forget() {
+    NOTED.after_utility.clear();
+}
+
 /// Whether a statement that others can run beside changes nothing but statistics and storage.
 unsafe fn is_harmless(node: *const pg_sys::Node) -> bool {
     // SAFETY: a utility statement's node, read as what its tag says.

@@ -14,6 +14,7 @@ pub fn subtransaction_rolled_back(level: i32) {
 pub fn end() {
     existence::reset();
     redefined::end_utility();
+    redefined::forget();
     view::forget();
     session::end();
 }

@@ -4,7 +4,7 @@
 use crate::pg::builtin::Known;
 use crate::pg::nodes::{length, nodes, nth, relation_of, tag};
 use crate::pg::raw;
-use crate::pg::relation::key_of;
+use crate::pg::relation::key_of_locked;
 use hotrow::Identity;
 use pgrx::pg_sys::{self, Datum, NodeTag, Oid};
 
@@ -38,33 +38,26 @@ pub(super) unsafe fn scanned(
         if u32::from(relation) < pg_sys::FirstNormalObjectId {
             return None;
         }
-        let rel = raw::RelationIdGetRelation(relation);
-        if rel.is_null() {
-            return None;
-        }
-        let key = key_of(rel);
-        raw::RelationClose(rel);
-        let key = key?;
+        let key = key_of_locked(relation)?;
         let mut values = [(Datum::from(0), Oid::INVALID); 8];
         let mut known = 0;
         let mut found_by_index = by_index && key.is_of((*scan.cast::<pg_sys::IndexScan>()).indexid);
         let mut nothing_else = true;
-        for (by_index, qual) in nodes(index_quals)
-            .map(|q| (true, q))
-            .chain(nodes((*scan).qual).map(|q| (false, q)))
-        {
-            let place = equality(query, qual).and_then(|(number, value, typ)| {
-                let position = key.position(number)?;
-                let fits = values[position].1 == Oid::INVALID && key.takes(position, typ);
-                fits.then_some((position, value, typ))
-            });
-            match place {
-                Some((position, value, typ)) => {
-                    values[position] = (value, typ);
-                    known += 1;
-                    found_by_index &= by_index;
+        for (list, is_by_index) in [(index_quals, true), ((*scan).qual, false)] {
+            for qual in nodes(list) {
+                let place = equality(query, qual).and_then(|(number, value, typ)| {
+                    let position = key.position(number)?;
+                    let fits = values[position].1 == Oid::INVALID && key.takes(position, typ);
+                    fits.then_some((position, value, typ))
+                });
+                match place {
+                    Some((position, value, typ)) => {
+                        values[position] = (value, typ);
+                        known += 1;
+                        found_by_index &= is_by_index;
+                    }
+                    None => nothing_else = false,
                 }
-                None => nothing_else = false,
             }
         }
         (known == key.len()).then(|| Scanned {

@@ -4,7 +4,7 @@ use super::key_scan::{plain, scanned, value_of};
 use super::statement::{calls_nothing, has_one_source_row};
 use crate::pg::nodes::{length, nodes, nth, relation_of, tag};
 use crate::pg::raw;
-use crate::pg::relation::key_of;
+use crate::pg::relation::{key_of, key_of_locked};
 use crate::pg::triggers::has_before_row_triggers;
 use hotrow::Identity;
 use pgrx::pg_sys::{self, Bitmapset, Datum, NodeTag, Oid};
@@ -221,13 +221,7 @@ unsafe fn inserted(
             return None;
         }
         let scan = (*(*(*modify).resultRelations).elements).int_value as pg_sys::Index;
-        let rel = raw::RelationIdGetRelation(relation_of(plan, scan));
-        if rel.is_null() {
-            return None;
-        }
-        let key = key_of(rel);
-        raw::RelationClose(rel);
-        let key = key?;
+        let key = key_of_locked(relation_of(plan, scan))?;
         let mut values = [(Datum::from(0), Oid::INVALID); 8];
         for (place, number) in values.iter_mut().zip(key.numbers()) {
             let number = number as usize;
