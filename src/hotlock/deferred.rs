@@ -139,7 +139,12 @@ pub fn note_expectation(identity: &Identity, was_right: bool) {
 
 /// A row is locked KEY SHARE in PostgreSQL's own way.
 pub fn note_checked(identity: &Identity) {
-    CHECKS.checked.set(Some(*identity));
+    let directory = memory().directory;
+    if directory.used.get() > 0 && directory.find(identity).is_some() {
+        CHECKS.checked.set(Some(*identity));
+    } else {
+        CHECKS.checked.clear();
+    }
 }
 
 /// A row is updated in PostgreSQL's own way: if the check has come before, the next one may expect

@@ -208,15 +208,21 @@ impl Key {
         tuple: pg_sys::HeapTuple,
         desc: pg_sys::TupleDesc,
     ) -> Option<Identity> {
-        let mut image = Image::new();
-        for column in self.columns() {
-            // SAFETY: the caller's row is pinned or local, and `desc` is its descriptor.
-            unsafe {
-                let value = attribute(tuple, c_int::from(column.number), desc)?;
-                image.put_datum(column.shape, value);
+        // SAFETY: the caller's row is pinned or local, and `desc` is its descriptor.
+        unsafe {
+            let value_of = |column: &Column| attribute(tuple, c_int::from(column.number), desc);
+            if let [column] = self.columns()
+                && column.shape.form == Form::ByValue
+            {
+                let length = column.shape.length;
+                return Some(identity_of_number(self.relation, length, value_of(column)?));
             }
+            let mut image = Image::new();
+            for column in self.columns() {
+                image.put_datum(column.shape, value_of(column)?);
+            }
+            Some(image.identity(self.relation))
         }
-        Some(image.identity(self.relation))
     }
 
     /// The identity of the row whose key columns have these values, in the key's order, with the
