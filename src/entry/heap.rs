@@ -148,6 +148,7 @@ pub unsafe extern "C-unwind" fn index_fetch_tuple<By: FetchBy>(
 pub struct InFrontOfHeap;
 
 impl FetchBy for InFrontOfHeap {
+    #[inline]
     unsafe fn fetch(call: Fetch) -> bool {
         // SAFETY: the caller's call has tableam's arguments, which are valid until it returns.
         unsafe {

@@ -9,6 +9,7 @@ use crate::pg::relation::{Key, key_of};
 use crate::pg::{nodes, raw, routing};
 use crate::tam::swap::{self, Use};
 use pgrx::pg_sys::{self, CmdType, Oid, QueryDesc, Relation, ResultRelInfo};
+use std::ptr;
 
 /// Gets in front of all tables that the statement has open to change or lock their rows. Also of
 /// the partitions that it is going to open: those to which it routes rows that may be there
@@ -42,7 +43,10 @@ pub unsafe fn put(query: *mut QueryDesc) {
                 }
             }
         }
-        routing::watch(query, changed);
+        let plan = (*query).plannedstmt;
+        if (*plan).commandType == CmdType::CMD_INSERT || (*plan).hasModifyingCTE {
+            routing::watch(query, changed);
+        }
     }
 }
 
@@ -55,7 +59,7 @@ unsafe fn changed(query: *mut QueryDesc, result: *mut ResultRelInfo) {
             && let Some(key) = key_of(rel)
         {
             let on_conflict = plan::on_conflict((*query).plannedstmt);
-            let updated = raw::ExecGetUpdatedCols(result, (*query).estate);
+            let updated = updated_columns(query, result);
             let usage = Use {
                 query: query as usize,
                 may_follow: names_its_rows(key, (*query).operation, on_conflict)
@@ -67,6 +71,24 @@ unsafe fn changed(query: *mut QueryDesc, result: *mut ResultRelInfo) {
                 check::take_for(query);
             }
         }
+    }
+}
+
+/// The columns that the statement sets in that table, offset by FirstLowInvalidHeapAttributeNumber.
+///
+/// # Safety
+/// A running statement and one of its open relations.
+unsafe fn updated_columns(
+    query: *mut QueryDesc,
+    result: *mut ResultRelInfo,
+) -> *const pg_sys::Bitmapset {
+    // SAFETY: by the contract.
+    unsafe {
+        if (*result).ri_RootResultRelInfo.is_null() && (*result).ri_RangeTableIndex > 0 {
+            let index = (*result).ri_RangeTableIndex;
+            return plan::updated_columns((*query).plannedstmt, index).unwrap_or(ptr::null());
+        }
+        raw::ExecGetUpdatedCols(result, (*query).estate)
     }
 }
 

@@ -81,6 +81,7 @@ impl Routines {
     }
 
     /// What stands in front of an access method's own routine.
+    #[inline]
     fn front_of(&self, own: *const TableAmRoutine) -> Option<&TableAmRoutine> {
         let mut pairs = self.pairs().into_iter();
         pairs.find_map(|(back, front)| ptr::eq(back, own).then_some(front))

@@ -8,4 +8,4 @@ pub use statement::{
     OnConflict, calls_nothing, has_one_source_row, is_allowed, is_partitioned, may_lock,
     may_route_upserts, on_conflict, only_reads_tables, reads_nothing, tables, writes_with_triggers,
 };
-pub use target::{Existence, Target, constants, existence, target};
+pub use target::{Existence, Target, constants, existence, target, updated_columns};

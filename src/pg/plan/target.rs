@@ -114,8 +114,13 @@ unsafe fn fires_before_row_triggers(
     }
 }
 
-/// The columns that an UPDATE sets, offset by FirstLowInvalidHeapAttributeNumber.
-unsafe fn updated_columns(
+/// The columns that an UPDATE sets in the table with that number, offset by
+/// FirstLowInvalidHeapAttributeNumber. None if the plan does not say.
+///
+/// # Safety
+/// `plan` is a valid plan, and `index` a number of its range table.
+#[inline]
+pub unsafe fn updated_columns(
     plan: *const pg_sys::PlannedStmt,
     index: u32,
 ) -> Option<*const Bitmapset> {
