@@ -30,17 +30,17 @@ pub fn come_back() {
     }
 }
 
-/// The transaction has ended, with its tickets.
-pub fn forget() {
-    SESSION.away.clear();
-}
-
 fn is_back() {
     for (n, membership) in SESSION.all().filter(|(_, m)| m.has_ticket()) {
         let me = member_id(n);
         let woken = memory().with_row(membership.slot(), |row, members| row.come_back(members, me));
         woken.into_iter().for_each(wait::wake);
     }
+}
+
+/// The transaction has ended, with its tickets.
+pub fn forget() {
+    SESSION.away.clear();
 }
 
 /// Gives the ticket back, or leaves the queue. The membership goes on to a state without them, or

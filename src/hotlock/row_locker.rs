@@ -1,4 +1,4 @@
-//! Who has locked or written a version of a row.
+//! The transaction that has locked or written a version of a row.
 
 use crate::pg::buffer::{self, Page};
 use crate::pg::{raw, tuple};
@@ -83,10 +83,7 @@ unsafe fn row_locker_on(page: Page, version: u64, mode: LockTupleMode::Type) -> 
         };
         if raw::TransactionIdIsCurrentTransactionId(xmin) {
             RowLocker::Own
-        } else if tuple::has(
-            mask,
-            pg_sys::HEAP_XMAX_INVALID | pg_sys::HEAP_XMAX_COMMITTED,
-        ) {
+        } else if is_free(mask) {
             RowLocker::Nobody
         } else if tuple::has(mask, pg_sys::HEAP_XMAX_IS_MULTI) {
             row_locker_of_several(mask, xmax, mode)
