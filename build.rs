@@ -45,6 +45,7 @@ fn folders(manifest: &str) -> Vec<String> {
     let names = lines
         .skip(1)
         .take_while(|line| !line.starts_with('['))
+        .filter(|line| !line.is_empty())
         .filter_map(|line| line.split(['.', ' ']).next());
     let crates = names
         .map(|name| format!("crates/{name}"))

@@ -42,6 +42,19 @@ pub fn install_scripts(install: &PgInstall) -> Result<()> {
 
 /// Builds the library and returns its path in cargo's target folder.
 pub fn build_library(variant: Variant, install: &PgInstall) -> Result<PathBuf> {
+    Ok(build(variant, install)?.path)
+}
+
+/// A build of the library.
+pub struct Build {
+    /// In cargo's target folder.
+    pub path: PathBuf,
+    /// Nothing had to be compiled for it.
+    pub was_there: bool,
+}
+
+/// Builds the library.
+pub fn build(variant: Variant, install: &PgInstall) -> Result<Build> {
     let mut build = cargo();
     build.args(["build", "--package", "txn", "--lib"]);
     match variant {
@@ -127,17 +140,20 @@ pub fn default_version(control: &str) -> Option<&str> {
 }
 
 /// The shared library that cargo's messages name for the package txn.
-fn find_library(messages: &str) -> Option<PathBuf> {
+fn find_library(messages: &str) -> Option<Build> {
+    let is_library = |name: &&str| name.ends_with(std::env::consts::DLL_SUFFIX);
     messages
         .lines()
         .filter_map(|line| serde_json::from_str::<Value>(line).ok())
         .filter(|message| message["reason"] == "compiler-artifact")
         .filter(|message| message["target"]["name"] == "txn")
-        .flat_map(|message| message["filenames"].as_array().cloned().unwrap_or_default())
-        .filter_map(|name| name.as_str().map(PathBuf::from))
-        .find(|path| {
-            path.to_string_lossy()
-                .ends_with(std::env::consts::DLL_SUFFIX)
+        .find_map(|message| {
+            let names = message["filenames"].as_array()?;
+            let path = names.iter().filter_map(Value::as_str).find(is_library)?;
+            Some(Build {
+                path: path.into(),
+                was_there: message["fresh"] == true,
+            })
         })
 }
 
@@ -168,7 +184,7 @@ mod tests {
     fn the_library_is_found_among_cargos_messages() {
         let line = |package: &str, files: &str| {
             format!(
-                r#"{{"reason":"compiler-artifact","target":{{"name":"{package}"}},"filenames":[{files}]}}"#
+                r#"{{"reason":"compiler-artifact","target":{{"name":"{package}"}},"filenames":[{files}],"fresh":true}}"#
             )
         };
         let library = format!("/t/libtxn{}", std::env::consts::DLL_SUFFIX);
@@ -178,8 +194,9 @@ mod tests {
             line("txn", &format!(r#""/t/libtxn.rlib","{library}""#)),
             r#"{"reason":"build-finished","success":true}"#.to_owned(),
         ];
-        assert_eq!(find_library(&messages.join("\n")), Some(library.into()));
-        assert_eq!(find_library(""), None);
+        let found = find_library(&messages.join("\n")).unwrap();
+        assert_eq!((found.path, found.was_there), (library.into(), true));
+        assert!(find_library("").is_none());
     }
 
     #[test]

@@ -1,5 +1,6 @@
-//! What is given to others: the documents as a site; the Debian package, which is installed into a
-//! root of its own, used and removed; the source archive, which is unpacked and compiled.
+//! What is given to others: the documents as a site; the library, which is built once; the Debian
+//! package, which is installed into a root of its own, used and removed; the source archive, which
+//! is unpacked and compiled.
 use std::collections::BTreeSet;
 use std::env;
 use std::ffi::OsString;
@@ -15,13 +16,14 @@ use super::Context;
 use super::tally::Tally;
 use crate::docs;
 use crate::package::{archive, deb, version};
-use tooling::install::{Variant, build_library, new_folder};
+use tooling::install::{self, Variant, build_library, new_folder};
 use tooling::setup::{self, unzip};
 use tooling::tools::{cargo, output, target};
 
 type Test = fn(&Context) -> Result<()>;
-const TESTS: [(&str, Test); 3] = [
+const TESTS: [(&str, Test); 4] = [
     ("the_documents_make_a_site", site),
+    ("a_library_that_is_there_is_not_built_again", again),
     ("the_debian_package_installs_works_and_goes", debian),
     ("the_source_archive_compiles", source),
 ];
@@ -54,6 +56,13 @@ fn site(_: &Context) -> Result<()> {
         !results.contains("href=\"../"),
         "a link leads out of the site"
     );
+    Ok(())
+}
+
+fn again(context: &Context) -> Result<()> {
+    build_library(Variant::Release, context.install)?;
+    let again = install::build(Variant::Release, context.install)?;
+    ensure!(again.was_there, "with nothing changed it is compiled again");
     Ok(())
 }
 
