@@ -9,7 +9,6 @@ use crate::pg::relation::{Key, key_of};
 use crate::pg::{nodes, raw, routing};
 use crate::tam::swap::{self, Use};
 use pgrx::pg_sys::{self, CmdType, Oid, QueryDesc, Relation, ResultRelInfo};
-use std::ptr;
 
 /// Gets in front of all tables that the statement has open to change or lock their rows. Also of
 /// the partitions that it is going to open: those to which it routes rows that may be there
@@ -59,11 +58,11 @@ unsafe fn changed(query: *mut QueryDesc, result: *mut ResultRelInfo) {
             && let Some(key) = key_of(rel)
         {
             let on_conflict = plan::on_conflict((*query).plannedstmt);
-            let updated = updated_columns(query, result);
+            let sets_no_key =
+                || updated_columns(query, result).is_some_and(|set| !key.touched_by(set));
             let usage = Use {
                 query: query as usize,
-                may_follow: names_its_rows(key, (*query).operation, on_conflict)
-                    && !key.touched_by(updated),
+                may_follow: names_its_rows(key, (*query).operation, on_conflict) && sets_no_key(),
                 on_conflict,
                 only_locks: false,
             };
@@ -74,21 +73,22 @@ unsafe fn changed(query: *mut QueryDesc, result: *mut ResultRelInfo) {
     }
 }
 
-/// The columns that the statement sets in that table, offset by FirstLowInvalidHeapAttributeNumber.
+/// The columns that the statement sets in that table, offset by FirstLowInvalidHeapAttributeNumber;
+/// None if its plan does not say.
 ///
 /// # Safety
 /// A running statement and one of its open relations.
 unsafe fn updated_columns(
     query: *mut QueryDesc,
     result: *mut ResultRelInfo,
-) -> *const pg_sys::Bitmapset {
+) -> Option<*const pg_sys::Bitmapset> {
     // SAFETY: by the contract.
     unsafe {
         if (*result).ri_RootResultRelInfo.is_null() && (*result).ri_RangeTableIndex > 0 {
             let index = (*result).ri_RangeTableIndex;
-            return plan::updated_columns((*query).plannedstmt, index).unwrap_or(ptr::null());
+            return plan::updated_columns((*query).plannedstmt, index);
         }
-        raw::ExecGetUpdatedCols(result, (*query).estate)
+        Some(raw::ExecGetUpdatedCols(result, (*query).estate))
     }
 }
 
