@@ -178,7 +178,12 @@ pub unsafe fn item_at(page: pg_sys::Page, offset: pg_sys::OffsetNumber) -> Optio
             return None;
         }
         let header = page.cast::<pg_sys::PageHeaderData>();
-        let item = &*(*header).pd_linp.as_ptr().add(usize::from(offset) - 1);
+        // Read once: of a page that is not locked it may change meanwhile.
+        let item = (*header)
+            .pd_linp
+            .as_ptr()
+            .add(usize::from(offset) - 1)
+            .read_volatile();
         match item.lp_flags() {
             pg_sys::LP_NORMAL => Some(Item::Normal(
                 page.wrapping_add(item.lp_off() as usize).cast(),
