@@ -70,10 +70,9 @@ fn prepare_all(may_still_fail: bool) -> Outcome<()> {
     if participants.contains(&Wrote::Something) && others::are_written() {
         return Err(others::mixed());
     }
-    let is_voting = VOTING.borrow().is_some();
     match geo::ending(&participants, local) {
-        Ending::Nothing if !is_voting => {}
-        Ending::OnePhase(index) if !is_voting => {
+        Ending::Nothing if !is_voting() => {}
+        Ending::OnePhase(index) if !is_voting() => {
             send_deferred()?;
             SINGLE.set(Some(all[index]));
         }
@@ -173,9 +172,14 @@ fn two_phases() -> Outcome<()> {
     Ok(())
 }
 
+/// Whether the transaction has begun to vote.
+pub fn is_voting() -> bool {
+    VOTING.borrow().is_some()
+}
+
 /// From now on the transaction has a name, and the resolver leaves it alone.
 fn begin_voting(early: usize) -> Outcome<()> {
-    if VOTING.borrow().is_some() {
+    if is_voting() {
         return Ok(());
     }
     let identity = coordinator::ready()?;

@@ -42,5 +42,5 @@ mod wrapper;
 
 /// Whether the present transaction has to do with nodes.
 pub fn is_used() -> bool {
-    nodes::are_used() || schedule::is_at_work()
+    nodes::are_used() || schedule::is_at_work() || commit::is_voting()
 }
