@@ -234,7 +234,9 @@ fn leave_rows(end: End) {
         wakes.deliver();
         SESSION.end(n);
     }
-    SESSION.behind.set(behind);
+    if end == End::Committed {
+        SESSION.behind.set(behind);
+    }
     if doomed > 0 {
         memory().totals.cascades.add(1);
         memory().totals.doomed.add(u64::from(doomed));
