@@ -75,7 +75,8 @@ fn git(arguments: &[&str]) -> Option<String> {
     output.status.success().then_some(text)
 }
 
-/// FNV-1a of all files with their paths: the same sources have the same number, committed or not.
+/// FNV-1a of all files with their paths, but for documents: the same sources have the same number,
+/// committed or not.
 fn hash(sources: &[&str]) -> io::Result<u64> {
     let mut files = Vec::new();
     for source in sources {
@@ -100,7 +101,7 @@ fn list(path: &Path, files: &mut Vec<PathBuf>) -> io::Result<()> {
         for entry in fs::read_dir(path)? {
             list(&entry?.path(), files)?;
         }
-    } else if path.exists() {
+    } else if path.exists() && path.extension() != Some("md".as_ref()) {
         files.push(path.to_owned());
     }
     Ok(())
