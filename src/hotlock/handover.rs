@@ -31,9 +31,12 @@ pub fn come_back() {
 }
 
 fn is_back() {
+    let (patience, now) = (patience(), process::now());
     for (n, membership) in SESSION.all().filter(|(_, m)| m.has_ticket()) {
         let me = member_id(n);
-        let woken = memory().with_row(membership.slot(), |row, members| row.come_back(members, me));
+        let woken = memory().with_row(membership.slot(), |row, members| {
+            row.come_back(members, me, patience, now)
+        });
         woken.into_iter().for_each(wait::wake);
     }
 }

@@ -51,6 +51,7 @@ pub static LANE_THRESHOLD: GucSetting<i32> = GucSetting::<i32>::new(8);
 pub static LOG_HOTSPOTS: GucSetting<bool> = GucSetting::<bool>::new(false);
 pub static LONGEST_WAIT: GucSetting<i32> = GucSetting::<i32>::new(5000);
 pub static MAX_HOT_ROWS: GucSetting<i32> = GucSetting::<i32>::new(1024);
+pub static NEWEST_FIRST: GucSetting<i32> = GucSetting::<i32>::new(50);
 pub static QUEUE_LOCK: GucSetting<bool> = GucSetting::<bool>::new(false);
 pub static RANGE_BUCKETS: GucSetting<i32> = GucSetting::<i32>::new(4096);
 pub static RANGE_OCC: GucSetting<bool> = GucSetting::<bool>::new(false);

@@ -36,7 +36,7 @@ struct Texts {
     long: &'static CStr,
 }
 
-const ENTRIES: [Entry; 36] = [
+const ENTRIES: [Entry; 37] = [
     Entry {
         name: c"txn.build_id",
         short: c"Shows what the loaded library was built from.",
@@ -264,6 +264,14 @@ const ENTRIES: [Entry; 36] = [
             txn.stats.table_full.",
         context: Postmaster,
         define: Define::Count(&MAX_HOT_ROWS, 1..=1_000_000),
+    },
+    Entry {
+        name: c"txn.newest_first",
+        short: c"The newest waiter for a hot row goes first until the oldest has waited so long.",
+        long: c"A few sessions then do most of the work, with what they need in the processors' \
+            caches. 0: the oldest first.",
+        context: Userset,
+        define: Define::Time(&NEWEST_FIRST, 0..=i32::MAX / 1000),
     },
     Entry {
         name: c"txn.queue_lock",

@@ -269,6 +269,7 @@ mod tests {
     const PATIENCE: Patience = Patience {
         fair_every: 1000,
         longest_wait: u64::MAX,
+        newest_first: 0,
         competitors: 1,
     };
 

@@ -295,6 +295,7 @@ mod tests {
         let patience = Patience {
             fair_every: 1,
             longest_wait: u64::MAX,
+            newest_first: 0,
             competitors: 1,
         };
         rows[0].acquire(Members { all: &members }, 2 * MEMBERS as u32, patience, 0);

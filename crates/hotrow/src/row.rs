@@ -36,7 +36,7 @@ pub struct Row {
     // The ticket queue (ticket.rs). Members as id + 1, 0 for none.
     /// lock-free for the cycle check.
     pub(crate) holder: Word32,
-    /// lock-free, a hint: the holder keeps the ticket until its client sends more.
+    /// lock-free, a hint: whether the holder keeps the ticket until its client sends more.
     pub(crate) away: Word32,
     pub(crate) queue_head: Word32,
     pub(crate) queue_tail: Word32,

@@ -3,7 +3,12 @@
 //! A released ticket is free: any backend that runs may take it (*barging*). Handing it to a
 //! sleeper would leave the row idle for as long as the scheduler takes to run the sleeper. A few
 //! waiters are awake and compete: those that came while few were, and, when a release finds none
-//! awake, the first of the queue. Every n-th release, and any wait over a bound, hands the ticket
+//! awake, one that is woken.
+//!
+//! The newest waiter is woken (Dice, "Malthusian Locks", EuroSys 2017): what its process works on
+//! is the likeliest to be in the processors' caches still. So a few of many clients do most of the
+//! work, and the others sleep, in turn: once the first of the queue has been passed over for a
+//! while, it is woken instead. Every n-th release, and any wait over a bound, hands the ticket
 //! directly to the longest waiter.
 //!
 //! Invariant (nobody sleeps unseen): while the ticket is free and a waiter that can hear is queued,
@@ -34,9 +39,17 @@ pub struct Patience {
     pub fair_every: u32,
     /// A wait longer than this (microseconds) ends with a direct grant.
     pub longest_wait: u64,
+    /// Newer waiters are woken first until the longest wait is longer than this (microseconds).
+    pub newest_first: u64,
     /// Waiters that may be awake at a time to compete for the ticket.
     pub competitors: u32,
 }
+
+/// Whether the holder keeps the ticket while its client thinks: no, it does now, it has done so.
+/// One waiter is awake for it when it comes back, and no arrival stays awake beside that one.
+const HERE: u32 = 0;
+const AWAY: u32 = 1;
+const BACK: u32 = 2;
 
 impl Row {
     /// Takes the ticket when it is free. Does not queue.
@@ -91,7 +104,8 @@ impl Row {
         node.queued.set(1);
         self.earned.raise(self.queued.add(1) + 1);
         self.contended_at.set(now);
-        if self.signaled.get() < patience.competitors && !self.is_away() {
+        let is_kept = self.away.get() != HERE;
+        if self.signaled.get() < patience.competitors && !is_kept {
             node.signaled.set(1);
             self.signaled.add(1);
             return Acquired::Competing;
@@ -155,23 +169,29 @@ impl Row {
     /// The holder keeps the ticket until its client sends more: nobody stays awake for it.
     pub fn go_away(&self, me: MemberId) {
         if load(&self.holder) == Some(me) {
-            self.away.publish(1);
+            self.away.publish(AWAY);
         }
     }
 
     /// The holder runs again and releases the ticket soon. Returns the process to wake, if any, so
     /// that it is awake by then.
-    pub fn come_back(&self, members: Members, me: MemberId) -> Option<BackendId> {
+    pub fn come_back(
+        &self,
+        members: Members,
+        me: MemberId,
+        patience: Patience,
+        now: u64,
+    ) -> Option<BackendId> {
         if load(&self.holder) != Some(me) || !self.is_away() {
             return None;
         }
-        self.away.publish(0);
-        self.signal(members)
+        self.away.publish(BACK);
+        self.signal(members, patience, now)
     }
 
     /// lock-free: whether it is not worth while to stay awake for the ticket.
     pub fn is_away(&self) -> bool {
-        self.away.get() != 0
+        self.away.get() == AWAY
     }
 
     /// Gives the ticket back. Returns the process to wake, if any.
@@ -186,7 +206,7 @@ impl Row {
             return None;
         }
         self.holder.publish(0);
-        self.away.publish(0);
+        self.away.publish(HERE);
         let next = self.first_hearing(members)?;
         self.note_turn(now);
         self.released_at.set(now);
@@ -200,7 +220,7 @@ impl Row {
             members.member(next).granted.set(1);
             return Some(backend_of(next));
         }
-        self.signal(members)
+        self.signal(members, patience, now)
     }
 
     /// Leaves the queue without the ticket, or its adopter, or gives the ticket back if it was
@@ -223,7 +243,7 @@ impl Row {
         members.member(me).forget_request();
         let was_signaled = self.answer(members, me);
         if was_signaled && self.holder.get() == 0 {
-            self.signal(members)
+            self.signal(members, patience, now)
         } else {
             None
         }
@@ -252,12 +272,18 @@ impl Row {
         store(&self.holder, Some(me));
     }
 
-    /// Wakes the first waiter that can hear, unless somebody is awake.
-    fn signal(&self, members: Members) -> Option<BackendId> {
+    /// Wakes a waiter that can hear, unless somebody is awake: the newest, or the first if that one
+    /// has waited for long.
+    fn signal(&self, members: Members, patience: Patience, now: u64) -> Option<BackendId> {
         if self.signaled.get() > 0 {
             return None;
         }
-        let next = self.first_hearing(members)?;
+        let first = self.first_hearing(members)?;
+        let waited = now.saturating_sub(members.member(first).queued_at.get());
+        let next = match waited < patience.newest_first {
+            true => self.last_hearing(members)?,
+            false => first,
+        };
         members.member(next).signaled.set(1);
         self.signaled.add(1);
         Some(backend_of(next))
@@ -275,15 +301,15 @@ impl Row {
     }
 
     fn first_hearing(&self, members: Members) -> Option<MemberId> {
-        let mut at = load(&self.queue_head);
-        while let Some(id) = at {
-            let node: &Member = members.member(id);
-            if node.in_lock_manager.get() == 0 {
-                return Some(id);
-            }
-            at = load(&node.queue_next);
-        }
-        None
+        hearing(members, load(&self.queue_head), |node| {
+            load(&node.queue_next)
+        })
+    }
+
+    fn last_hearing(&self, members: Members) -> Option<MemberId> {
+        hearing(members, load(&self.queue_tail), |node| {
+            load(&node.queue_prev)
+        })
     }
 
     pub(crate) fn unqueue(&self, members: Members, me: MemberId) {
@@ -306,6 +332,22 @@ impl Row {
     }
 }
 
+/// The next waiter from there on that does not sleep in the lock manager.
+fn hearing(
+    members: Members,
+    mut at: Option<MemberId>,
+    next: impl Fn(&Member) -> Option<MemberId>,
+) -> Option<MemberId> {
+    while let Some(id) = at {
+        let node = members.member(id);
+        if node.in_lock_manager.get() == 0 {
+            return Some(id);
+        }
+        at = next(node);
+    }
+    None
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -314,17 +356,20 @@ mod tests {
     const STRICT: Patience = Patience {
         fair_every: 1,
         longest_wait: u64::MAX,
+        newest_first: 0,
         competitors: 1,
     };
     /// Arrivals do not compete.
     const NONE: Patience = Patience {
         fair_every: 1,
         longest_wait: u64::MAX,
+        newest_first: 0,
         competitors: 0,
     };
     const LOOSE: Patience = Patience {
         fair_every: 1000,
         longest_wait: u64::MAX,
+        newest_first: 0,
         competitors: 1,
     };
 
@@ -416,6 +461,29 @@ mod tests {
     }
 
     #[test]
+    fn the_newest_waiter_is_woken_until_the_first_has_waited_for_long() {
+        let patience = Patience {
+            newest_first: 100,
+            competitors: 0,
+            ..LOOSE
+        };
+        let (row, members) = members(5);
+        let w = Members { all: &members };
+        row.acquire(w, member(0), patience, 0);
+        for (n, at) in [(1, 10), (2, 20), (3, 30)] {
+            row.acquire(w, member(n), patience, at);
+        }
+        assert!(row.enter_lock_manager(w, member(3)));
+        assert_eq!(row.release(w, member(0), patience, 109), Some(2));
+        assert!(row.compete(w, member(2)));
+        assert_eq!(row.acquire(w, member(4), patience, 109), Acquired::Queued);
+        assert_eq!(row.release(w, member(2), patience, 110), Some(1));
+        assert!(row.compete(w, member(1)));
+        row.go_away(member(1));
+        assert_eq!(row.come_back(w, member(1), patience, 111), Some(4));
+    }
+
+    #[test]
     fn nobody_enters_the_lock_manager_on_a_free_ticket() {
         let (row, members) = members(2);
         let w = Members { all: &members };
@@ -435,6 +503,7 @@ mod tests {
         let patience = Patience {
             fair_every: 1000,
             longest_wait: 50,
+            newest_first: 0,
             competitors: 1,
         };
         assert_eq!(row.release(w, member(0), patience, 51), Some(1));
@@ -453,8 +522,13 @@ mod tests {
         assert!(row.is_away());
         assert_eq!(row.retry(w, member(1)), Acquired::Queued, "it gives up");
         assert_eq!(row.acquire(w, member(2), LOOSE, 0), Acquired::Queued);
-        assert_eq!(row.come_back(w, member(0)), Some(1), "awake in time");
-        assert_eq!(row.come_back(w, member(0)), None, "once");
+        assert_eq!(
+            row.come_back(w, member(0), LOOSE, 0),
+            Some(1),
+            "awake in time"
+        );
+        assert_eq!(row.come_back(w, member(0), LOOSE, 0), None, "once");
+        assert_eq!(row.acquire(w, member(3), LOOSE, 0), Acquired::Queued);
         assert_eq!(row.release(w, member(0), LOOSE, 0), None, "it is awake");
         assert!(row.compete(w, member(1)));
     }

@@ -29,6 +29,7 @@ mod tests {
     const PATIENCE: Patience = Patience {
         fair_every: 1,
         longest_wait: u64::MAX,
+        newest_first: 0,
         competitors: 0,
     };
 

@@ -319,6 +319,7 @@ fn session_settings(rng: &mut SmallRng) -> Vec<(&'static str, &'static str)> {
         ("txn.hot_threshold", any(&["0", "1", "4"])),
         ("txn.group_size", any(&["2", "8", "256"])),
         ("txn.fair_every", any(&["1", "32"])),
+        ("txn.newest_first", any(&["0", "100"])),
         (
             "txn.follower_reads",
             any(&["wait", "validated", "validated", "immediate"]),

@@ -58,6 +58,7 @@ impl Session<'_> {
         Patience {
             fair_every: self.plan.fair_every,
             longest_wait: u64::MAX,
+            newest_first: u64::from(thread_rng().gen_bool(0.5)),
             competitors: self.plan.competitors,
         }
     }

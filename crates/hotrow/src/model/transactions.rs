@@ -38,6 +38,7 @@ impl Transaction<'_> {
         Patience {
             fair_every: self.plan.fair_every,
             longest_wait: u64::MAX,
+            newest_first: u64::from(thread_rng().gen_bool(0.5)),
             competitors: self.plan.competitors,
         }
     }
@@ -155,7 +156,7 @@ impl Transaction<'_> {
         *server.updating.lock().unwrap() = None;
         if thread_rng().gen_bool(0.3) {
             server.with_row(|row, _| row.go_away(self.me));
-            self.wake(server.with_row(|row, w| row.come_back(w, self.me)));
+            self.wake(server.with_row(|row, w| row.come_back(w, self.me, self.patience(), 0)));
         }
         let woken = server.with_row(|row, w| {
             match predecessor {

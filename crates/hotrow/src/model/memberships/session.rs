@@ -14,6 +14,7 @@ use std::cell::{Cell, RefCell};
 const PATIENCE: Patience = Patience {
     fair_every: 2,
     longest_wait: u64::MAX,
+    newest_first: 1,
     competitors: 1,
 };
 
