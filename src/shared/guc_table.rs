@@ -267,11 +267,11 @@ const ENTRIES: [Entry; 37] = [
     },
     Entry {
         name: c"txn.newest_first",
-        short: c"The newest waiter for a hot row goes first until the oldest has waited so long.",
+        short: c"The newest waiter for a hot row is woken, until the oldest has waited so long.",
         long: c"A few sessions then do most of the work, with what they need in the processors' \
             caches. 0: the oldest first.",
         context: Userset,
-        define: Define::Time(&NEWEST_FIRST, 0..=i32::MAX / 1000),
+        define: Define::Time(&NEWEST_FIRST, 0..=1000),
     },
     Entry {
         name: c"txn.queue_lock",

@@ -270,6 +270,7 @@ mod tests {
         fair_every: 1000,
         longest_wait: u64::MAX,
         newest_first: 0,
+        holds: false,
         competitors: 1,
     };
 

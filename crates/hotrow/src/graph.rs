@@ -296,6 +296,7 @@ mod tests {
             fair_every: 1,
             longest_wait: u64::MAX,
             newest_first: 0,
+            holds: false,
             competitors: 1,
         };
         rows[0].acquire(Members { all: &members }, 2 * MEMBERS as u32, patience, 0);

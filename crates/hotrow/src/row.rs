@@ -42,6 +42,8 @@ pub struct Row {
     pub(crate) queue_tail: Word32,
     pub(crate) signaled: Word32,
     pub(crate) queued: Word32,
+    /// Those of them that hold something for which others may wait.
+    pub(crate) holding: Word32,
     pub(crate) handovers: Word32,
     pub(crate) released_at: Word64,
 
@@ -134,6 +136,8 @@ pub struct Member {
     /// Has been given the ticket directly.
     pub(crate) granted: Word32,
     pub(crate) queued_at: Word64,
+    /// 1 if its transaction has something for which others may wait.
+    pub(crate) holds: Word32,
 
     // Combining (combine.rs).
     /// lock-free: what has become of the update that this waiter has left with others.
@@ -344,7 +348,7 @@ impl Row {
         self.hash.publish(identity.hash());
     }
 
-    fn state(&self) -> [&Word32; 19] {
+    fn state(&self) -> [&Word32; 21] {
         [
             &self.expected,
             &self.holder,
@@ -352,6 +356,8 @@ impl Row {
             &self.queue_tail,
             &self.signaled,
             &self.queued,
+            &self.holding,
+            &self.away,
             &self.handovers,
             &self.chain_first,
             &self.chain_last,

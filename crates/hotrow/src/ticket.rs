@@ -8,8 +8,9 @@
 //! The newest waiter is woken (Dice, "Malthusian Locks", EuroSys 2017): what its process works on
 //! is the likeliest to be in the processors' caches still. So a few of many clients do most of the
 //! work, and the others sleep, in turn: once the first of the queue has been passed over for a
-//! while, it is woken instead. Every n-th release, and any wait over a bound, hands the ticket
-//! directly to the longest waiter.
+//! while, it is woken instead. So it is while a waiter has something for which others may wait: who
+//! passes it over would have them wait, too, and may come to stand before it at another row. Every
+//! n-th release, and any wait over a bound, hands the ticket directly to the longest waiter.
 //!
 //! Invariant (nobody sleeps unseen): while the ticket is free and a waiter that can hear is queued,
 //! one waiter is *signaled*: awake, or on its way to be, and it has not given up yet. A waiter in
@@ -39,14 +40,16 @@ pub struct Patience {
     pub fair_every: u32,
     /// A wait longer than this (microseconds) ends with a direct grant.
     pub longest_wait: u64,
-    /// Newer waiters are woken first until the longest wait is longer than this (microseconds).
+    /// The newest waiter is woken until the first one has waited for so long (microseconds).
     pub newest_first: u64,
+    /// The transaction has something for which others may wait: it is not passed over.
+    pub holds: bool,
     /// Waiters that may be awake at a time to compete for the ticket.
     pub competitors: u32,
 }
 
 /// Whether the holder keeps the ticket while its client thinks: no, it does now, it has done so.
-/// One waiter is awake for it when it comes back, and no arrival stays awake beside that one.
+/// When it is back one waiter is awake, an arrival if nobody else is.
 const HERE: u32 = 0;
 const AWAY: u32 = 1;
 const BACK: u32 = 2;
@@ -102,10 +105,16 @@ impl Row {
         }
         store(&self.queue_tail, Some(me));
         node.queued.set(1);
+        node.holds.set(u32::from(patience.holds));
+        self.holding.add(node.holds.get());
         self.earned.raise(self.queued.add(1) + 1);
         self.contended_at.set(now);
-        let is_kept = self.away.get() != HERE;
-        if self.signaled.get() < patience.competitors && !is_kept {
+        let competitors = match self.away.get() {
+            HERE => patience.competitors,
+            BACK => patience.competitors.min(1),
+            _ => 0,
+        };
+        if self.signaled.get() < competitors {
             node.signaled.set(1);
             self.signaled.add(1);
             return Acquired::Competing;
@@ -186,7 +195,12 @@ impl Row {
             return None;
         }
         self.away.publish(BACK);
-        self.signal(members, patience, now)
+        let first = self.first_hearing(members)?;
+        let next = match self.is_due(members, first, patience, now) {
+            true => first,
+            false => self.next(members, first, patience, now),
+        };
+        self.signal(members, next)
     }
 
     /// lock-free: whether it is not worth while to stay awake for the ticket.
@@ -207,20 +221,20 @@ impl Row {
         }
         self.holder.publish(0);
         self.away.publish(HERE);
-        let next = self.first_hearing(members)?;
+        let first = self.first_hearing(members)?;
         self.note_turn(now);
         self.released_at.set(now);
-        let turn = self.handovers.add(1) + 1;
-        let waited = now.saturating_sub(members.member(next).queued_at.get());
-        if turn.is_multiple_of(patience.fair_every) || waited > patience.longest_wait {
-            self.answer(members, next);
-            self.unqueue(members, next);
-            self.grant(next);
-            members.member(next).forget_request();
-            members.member(next).granted.set(1);
-            return Some(backend_of(next));
+        let is_due = self.is_due(members, first, patience, now);
+        self.handovers.add(1);
+        if is_due {
+            self.answer(members, first);
+            self.unqueue(members, first);
+            self.grant(first);
+            members.member(first).forget_request();
+            members.member(first).granted.set(1);
+            return Some(backend_of(first));
         }
-        self.signal(members, patience, now)
+        self.signal(members, self.next(members, first, patience, now))
     }
 
     /// Leaves the queue without the ticket, or its adopter, or gives the ticket back if it was
@@ -242,11 +256,11 @@ impl Row {
         self.unqueue(members, me);
         members.member(me).forget_request();
         let was_signaled = self.answer(members, me);
-        if was_signaled && self.holder.get() == 0 {
-            self.signal(members, patience, now)
-        } else {
-            None
+        if !was_signaled || self.holder.get() != 0 {
+            return None;
         }
+        let first = self.first_hearing(members)?;
+        self.signal(members, self.next(members, first, patience, now))
     }
 
     /// A waiter has got the ticket at `now`: how long the row was idle in between.
@@ -272,18 +286,25 @@ impl Row {
         store(&self.holder, Some(me));
     }
 
-    /// Wakes a waiter that can hear, unless somebody is awake: the newest, or the first if that one
-    /// has waited for long.
-    fn signal(&self, members: Members, patience: Patience, now: u64) -> Option<BackendId> {
+    /// Whether the next release hands the ticket to the longest waiter.
+    fn is_due(&self, members: Members, first: MemberId, patience: Patience, now: u64) -> bool {
+        (self.handovers.get() + 1).is_multiple_of(patience.fair_every)
+            || waited(members, first, now) > patience.longest_wait
+    }
+
+    /// Whom to wake: the newest, or the first if that one is not to be passed over.
+    fn next(&self, members: Members, first: MemberId, patience: Patience, now: u64) -> MemberId {
+        if self.holding.get() > 0 || waited(members, first, now) >= patience.newest_first {
+            return first;
+        }
+        self.last_hearing(members).unwrap_or(first)
+    }
+
+    /// Wakes that waiter, unless somebody is awake.
+    fn signal(&self, members: Members, next: MemberId) -> Option<BackendId> {
         if self.signaled.get() > 0 {
             return None;
         }
-        let first = self.first_hearing(members)?;
-        let waited = now.saturating_sub(members.member(first).queued_at.get());
-        let next = match waited < patience.newest_first {
-            true => self.last_hearing(members)?,
-            false => first,
-        };
         members.member(next).signaled.set(1);
         self.signaled.add(1);
         Some(backend_of(next))
@@ -329,7 +350,13 @@ impl Row {
         node.queued.set(0);
         node.in_lock_manager.set(0);
         self.queued.sub(1);
+        self.holding.sub(node.holds.get());
     }
+}
+
+/// How long it has waited, in microseconds.
+fn waited(members: Members, waiter: MemberId, now: u64) -> u64 {
+    now.saturating_sub(members.member(waiter).queued_at.get())
 }
 
 /// The next waiter from there on that does not sleep in the lock manager.
@@ -349,215 +376,4 @@ fn hearing(
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::MEMBERS;
-
-    const STRICT: Patience = Patience {
-        fair_every: 1,
-        longest_wait: u64::MAX,
-        newest_first: 0,
-        competitors: 1,
-    };
-    /// Arrivals do not compete.
-    const NONE: Patience = Patience {
-        fair_every: 1,
-        longest_wait: u64::MAX,
-        newest_first: 0,
-        competitors: 0,
-    };
-    const LOOSE: Patience = Patience {
-        fair_every: 1000,
-        longest_wait: u64::MAX,
-        newest_first: 0,
-        competitors: 1,
-    };
-
-    fn members(backends: usize) -> (Row, Vec<Member>) {
-        (
-            Row::default(),
-            (0..backends * MEMBERS).map(|_| Member::default()).collect(),
-        )
-    }
-
-    fn member(backend: u32) -> MemberId {
-        backend * MEMBERS as u32
-    }
-
-    #[test]
-    fn direct_grants_are_first_come_first_served() {
-        let (row, members) = members(3);
-        let w = Members { all: &members };
-        assert_eq!(row.acquire(w, member(0), NONE, 0), Acquired::Granted);
-        assert_eq!(row.acquire(w, member(1), NONE, 0), Acquired::Queued);
-        assert_eq!(row.acquire(w, member(2), NONE, 0), Acquired::Queued);
-        assert_eq!(row.release(w, member(0), STRICT, 0), Some(1));
-        assert!(!row.try_acquire(member(0)));
-        assert_eq!(row.retry(w, member(2)), Acquired::Queued);
-        assert_eq!(row.retry(w, member(1)), Acquired::Granted);
-        assert!(members[member(1) as usize].was_granted());
-        assert_eq!(row.release(w, member(1), STRICT, 0), Some(2));
-    }
-
-    #[test]
-    fn a_free_ticket_signals_one_waiter_and_lets_others_barge() {
-        let (row, members) = members(4);
-        let w = Members { all: &members };
-        row.acquire(w, member(0), NONE, 0);
-        row.acquire(w, member(1), NONE, 0);
-        row.acquire(w, member(2), NONE, 0);
-        assert_eq!(row.release(w, member(0), LOOSE, 0), Some(1));
-        assert_eq!(row.acquire(w, member(3), NONE, 0), Acquired::Granted);
-        assert_eq!(
-            row.release(w, member(3), LOOSE, 0),
-            None,
-            "one signal is already on its way"
-        );
-        assert_eq!(row.acquire(w, member(3), NONE, 0), Acquired::Granted);
-        assert_eq!(row.retry(w, member(1)), Acquired::Queued);
-        assert_eq!(
-            row.release(w, member(3), LOOSE, 0),
-            Some(1),
-            "it answered and lost: signaled again"
-        );
-        assert_eq!(row.retry(w, member(1)), Acquired::Granted);
-        assert_eq!(row.waiting(), 1);
-    }
-
-    #[test]
-    fn a_signaled_waiter_that_is_cancelled_passes_the_signal_on() {
-        let (row, members) = members(3);
-        let w = Members { all: &members };
-        row.acquire(w, member(0), NONE, 0);
-        row.acquire(w, member(1), NONE, 0);
-        row.acquire(w, member(2), NONE, 0);
-        assert_eq!(row.release(w, member(0), LOOSE, 0), Some(1));
-        assert_eq!(row.leave(w, member(1), LOOSE, 0), Some(2));
-    }
-
-    #[test]
-    fn a_grant_to_a_cancelled_waiter_goes_on() {
-        let (row, members) = members(3);
-        let w = Members { all: &members };
-        row.acquire(w, member(0), NONE, 0);
-        row.acquire(w, member(1), NONE, 0);
-        row.acquire(w, member(2), NONE, 0);
-        assert_eq!(row.release(w, member(0), STRICT, 0), Some(1));
-        assert_eq!(row.leave(w, member(1), STRICT, 0), Some(2));
-        assert_eq!(row.retry(w, member(2)), Acquired::Granted);
-    }
-
-    #[test]
-    fn who_is_in_the_lock_manager_is_passed_over_and_keeps_its_place() {
-        let (row, members) = members(3);
-        let w = Members { all: &members };
-        row.acquire(w, member(0), NONE, 0);
-        row.acquire(w, member(1), NONE, 0);
-        row.acquire(w, member(2), NONE, 0);
-        assert!(row.enter_lock_manager(w, member(1)));
-        assert_eq!(row.release(w, member(0), STRICT, 0), Some(2));
-        assert_eq!(row.retry(w, member(1)), Acquired::Queued);
-        assert_eq!(row.release(w, member(2), STRICT, 0), Some(1));
-    }
-
-    #[test]
-    fn the_newest_waiter_is_woken_until_the_first_has_waited_for_long() {
-        let patience = Patience {
-            newest_first: 100,
-            competitors: 0,
-            ..LOOSE
-        };
-        let (row, members) = members(5);
-        let w = Members { all: &members };
-        row.acquire(w, member(0), patience, 0);
-        for (n, at) in [(1, 10), (2, 20), (3, 30)] {
-            row.acquire(w, member(n), patience, at);
-        }
-        assert!(row.enter_lock_manager(w, member(3)));
-        assert_eq!(row.release(w, member(0), patience, 109), Some(2));
-        assert!(row.compete(w, member(2)));
-        assert_eq!(row.acquire(w, member(4), patience, 109), Acquired::Queued);
-        assert_eq!(row.release(w, member(2), patience, 110), Some(1));
-        assert!(row.compete(w, member(1)));
-        row.go_away(member(1));
-        assert_eq!(row.come_back(w, member(1), patience, 111), Some(4));
-    }
-
-    #[test]
-    fn nobody_enters_the_lock_manager_on_a_free_ticket() {
-        let (row, members) = members(2);
-        let w = Members { all: &members };
-        row.acquire(w, member(0), NONE, 0);
-        row.acquire(w, member(1), NONE, 0);
-        row.release(w, member(0), LOOSE, 0);
-        assert!(!row.enter_lock_manager(w, member(1)));
-        assert_eq!(row.retry(w, member(1)), Acquired::Granted);
-    }
-
-    #[test]
-    fn a_long_wait_ends_with_a_direct_grant() {
-        let (row, members) = members(2);
-        let w = Members { all: &members };
-        row.acquire(w, member(0), NONE, 0);
-        row.acquire(w, member(1), NONE, 0);
-        let patience = Patience {
-            fair_every: 1000,
-            longest_wait: 50,
-            newest_first: 0,
-            competitors: 1,
-        };
-        assert_eq!(row.release(w, member(0), patience, 51), Some(1));
-        assert!(!row.try_acquire(member(0)));
-    }
-
-    #[test]
-    fn nobody_stays_awake_for_a_holder_that_is_away() {
-        let (row, members) = members(4);
-        let w = Members { all: &members };
-        assert_eq!(row.acquire(w, member(0), LOOSE, 0), Acquired::Granted);
-        assert_eq!(row.acquire(w, member(1), LOOSE, 0), Acquired::Competing);
-        row.go_away(member(1));
-        assert!(!row.is_away(), "it is not the holder");
-        row.go_away(member(0));
-        assert!(row.is_away());
-        assert_eq!(row.retry(w, member(1)), Acquired::Queued, "it gives up");
-        assert_eq!(row.acquire(w, member(2), LOOSE, 0), Acquired::Queued);
-        assert_eq!(
-            row.come_back(w, member(0), LOOSE, 0),
-            Some(1),
-            "awake in time"
-        );
-        assert_eq!(row.come_back(w, member(0), LOOSE, 0), None, "once");
-        assert_eq!(row.acquire(w, member(3), LOOSE, 0), Acquired::Queued);
-        assert_eq!(row.release(w, member(0), LOOSE, 0), None, "it is awake");
-        assert!(row.compete(w, member(1)));
-    }
-
-    #[test]
-    fn a_release_ends_the_holders_absence() {
-        let (row, members) = members(2);
-        let w = Members { all: &members };
-        row.acquire(w, member(0), LOOSE, 0);
-        row.acquire(w, member(1), NONE, 0);
-        row.go_away(member(0));
-        assert_eq!(row.release(w, member(0), LOOSE, 0), Some(1));
-        assert!(!row.is_away());
-    }
-
-    #[test]
-    fn arrivals_compete_as_long_as_few_do() {
-        let (row, members) = members(4);
-        let w = Members { all: &members };
-        assert_eq!(row.acquire(w, member(0), LOOSE, 0), Acquired::Granted);
-        assert_eq!(row.acquire(w, member(1), LOOSE, 0), Acquired::Competing);
-        assert_eq!(row.acquire(w, member(2), LOOSE, 0), Acquired::Queued);
-        assert!(!row.compete(w, member(1)));
-        assert_eq!(
-            row.release(w, member(0), LOOSE, 0),
-            None,
-            "one is awake already"
-        );
-        assert!(row.compete(w, member(1)));
-        assert_eq!(row.release(w, member(1), LOOSE, 0), Some(2));
-    }
-}
+mod tests;

@@ -30,6 +30,7 @@ mod tests {
         fair_every: 1,
         longest_wait: u64::MAX,
         newest_first: 0,
+        holds: false,
         competitors: 0,
     };
 

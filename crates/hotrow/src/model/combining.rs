@@ -59,6 +59,7 @@ impl Session<'_> {
             fair_every: self.plan.fair_every,
             longest_wait: u64::MAX,
             newest_first: u64::from(thread_rng().gen_bool(0.5)),
+            holds: thread_rng().gen_bool(0.2),
             competitors: self.plan.competitors,
         }
     }

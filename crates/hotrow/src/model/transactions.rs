@@ -39,6 +39,7 @@ impl Transaction<'_> {
             fair_every: self.plan.fair_every,
             longest_wait: u64::MAX,
             newest_first: u64::from(thread_rng().gen_bool(0.5)),
+            holds: thread_rng().gen_bool(0.2),
             competitors: self.plan.competitors,
         }
     }

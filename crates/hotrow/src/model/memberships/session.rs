@@ -15,6 +15,7 @@ const PATIENCE: Patience = Patience {
     fair_every: 2,
     longest_wait: u64::MAX,
     newest_first: 1,
+    holds: false,
     competitors: 1,
 };
 
