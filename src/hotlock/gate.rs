@@ -7,7 +7,7 @@
 
 use super::errors;
 use super::handover;
-use super::session::{SESSION, member_id, memory, patience};
+use super::session::{SESSION, member_id, memory, waiters_patience};
 use super::waiting::{Reason, Wait};
 use super::whole;
 use crate::pg::{process, xact};
@@ -77,7 +77,7 @@ fn take(gate: Slot, identity: &Identity, slot: Slot, at_once: bool) -> bool {
     let Some(n) = SESSION.begin(gate, Oid::from(identity.relation)) else {
         return true;
     };
-    let (me, patience, now) = (member_id(n), patience(), process::now());
+    let (me, patience, now) = (member_id(n), waiters_patience(), process::now());
     let acquired = memory().with_row(gate, |row, members| {
         if !row.is(identity) {
             None

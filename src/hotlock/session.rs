@@ -285,8 +285,16 @@ pub fn patience() -> Patience {
         fair_every: guc::FAIR_EVERY.get().max(1) as u32,
         longest_wait: guc::LONGEST_WAIT.get().max(0) as u64 * 1000,
         newest_first: guc::NEWEST_FIRST.get().max(0) as u64 * 1000,
-        holds: xact::own_xid() != 0 || SESSION.all().any(|(_, m)| m.has_ticket()),
+        holds: false,
         competitors: COMPETITORS,
+    }
+}
+
+/// `patience`, of a transaction that may have to queue.
+pub fn waiters_patience() -> Patience {
+    Patience {
+        holds: xact::own_xid() != 0 || SESSION.all().any(|(_, m)| m.has_ticket()),
+        ..patience()
     }
 }
 

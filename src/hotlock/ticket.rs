@@ -5,7 +5,7 @@ use super::errors;
 use super::gate;
 use super::handover;
 use super::order;
-use super::session::{SESSION, member_id, memory, patience};
+use super::session::{SESSION, member_id, memory, patience, waiters_patience};
 use super::waiting::{self, Nap, Reason, Wait};
 use crate::pg::process;
 use crate::shared::stop;
@@ -101,7 +101,7 @@ fn request_once(slot: Slot, identity: &Identity, manner: Manner) -> Option<Turn>
         return None;
     };
     let me = member_id(n);
-    let (mut patience, now) = (patience(), process::now());
+    let (mut patience, now) = (waiters_patience(), process::now());
     if manner == Manner::Combine {
         // The longer it sleeps the likelier it is that somebody does its update.
         patience.competitors = 0;
@@ -166,7 +166,7 @@ fn queue(n: usize, slot: Slot, mut awake: bool, mut offers: bool) -> Option<Turn
             }
             Outcome::Refused => {
                 offers = false;
-                let (patience, now) = (patience(), process::now());
+                let (patience, now) = (waiters_patience(), process::now());
                 match memory()
                     .with_row(slot, |row, members| row.enqueue(members, me, patience, now))
                 {
@@ -306,6 +306,7 @@ pub fn give_way(n: usize) {
     woken.into_iter().for_each(wait::wake);
     // Those who sleep in the lock manager are not woken.
     wait::sleep(1, pg_sys::PG_WAIT_EXTENSION);
+    let patience = waiters_patience();
     let acquired = memory().with_row(slot, |row, members| row.enqueue(members, me, patience, now));
     if acquired != Acquired::Granted {
         queue(n, slot, acquired == Acquired::Competing, false);

@@ -8,9 +8,9 @@
 //! The newest waiter is woken (Dice, "Malthusian Locks", EuroSys 2017): what its process works on
 //! is the likeliest to be in the processors' caches still. So a few of many clients do most of the
 //! work, and the others sleep, in turn: once the first of the queue has been passed over for a
-//! while, it is woken instead. So it is while a waiter has something for which others may wait: who
-//! passes it over would have them wait, too, and may come to stand before it at another row. Every
-//! n-th release, and any wait over a bound, hands the ticket directly to the longest waiter.
+//! while, it is woken instead. So it is while a waiter has something for which others may wait:
+//! newcomers would have them wait, too, and may come to stand behind it at another row. Every n-th
+//! release, and any wait over a bound, hands the ticket directly to the longest waiter.
 //!
 //! Invariant (nobody sleeps unseen): while the ticket is free and a waiter that can hear is queued,
 //! one waiter is *signaled*: awake, or on its way to be, and it has not given up yet. A waiter in
@@ -42,7 +42,8 @@ pub struct Patience {
     pub longest_wait: u64,
     /// The newest waiter is woken until the first one has waited for so long (microseconds).
     pub newest_first: u64,
-    /// The transaction has something for which others may wait: it is not passed over.
+    /// The transaction has something for which others may wait: nobody is woken before it that came
+    /// later.
     pub holds: bool,
     /// Waiters that may be awake at a time to compete for the ticket.
     pub competitors: u32,

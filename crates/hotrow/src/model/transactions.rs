@@ -298,7 +298,8 @@ fn play(backends: usize, plan: Plan) {
         server.row.is_idle(),
         "a membership outlives its transaction"
     );
-    assert_eq!((server.row.waiting(), server.row.running()), (0, 0));
+    let row = &server.row;
+    assert_eq!((row.waiting(), row.holding.get(), row.running()), (0, 0, 0));
     let versions = server.versions.lock().unwrap();
     let fates = server.fates.lock().unwrap();
     let committed = |writer: u32| fates[writer as usize - 1] == Fate::Committed;

@@ -134,7 +134,8 @@ fn the_newest_waiter_is_woken_until_the_first_has_waited_for_long() {
     assert_eq!(row.release(w, member(2), patience, 110), Some(1));
     assert!(row.compete(w, member(1)));
     row.go_away(member(1));
-    assert_eq!(row.come_back(w, member(1), patience, 111), Some(4));
+    row.acquire(w, member(0), patience, 111);
+    assert_eq!(row.come_back(w, member(1), patience, 112), Some(0));
 }
 
 #[test]
@@ -182,13 +183,17 @@ fn who_is_due_is_awake_when_the_holder_is_back() {
 
 #[test]
 fn an_arrival_stays_awake_if_nobody_is_when_the_holder_is_back() {
+    let two = Patience {
+        competitors: 2,
+        ..LOOSE
+    };
     let (row, members) = members(3);
     let w = Members { all: &members };
-    row.acquire(w, member(0), LOOSE, 0);
+    row.acquire(w, member(0), two, 0);
     row.go_away(member(0));
-    assert_eq!(row.come_back(w, member(0), LOOSE, 0), None);
-    assert_eq!(row.acquire(w, member(1), LOOSE, 0), Acquired::Competing);
-    assert_eq!(row.acquire(w, member(2), LOOSE, 0), Acquired::Queued);
+    assert_eq!(row.come_back(w, member(0), two, 0), None);
+    assert_eq!(row.acquire(w, member(1), two, 0), Acquired::Competing);
+    assert_eq!(row.acquire(w, member(2), two, 0), Acquired::Queued);
 }
 
 #[test]
