@@ -6,18 +6,13 @@ use crate::pg::process;
 use crate::pg::xact;
 use hotrow::is_in_circle;
 
-/// Nobody can be waiting for this transaction yet: it has written nothing and is in no other row.
-fn is_fresh() -> bool {
-    SESSION.all().count() <= 1 && xact::own_xid() == 0
-}
-
 /// Declares a wait of this transaction, or that it commits after another one. True when that closes
 /// a cycle: of two that close one, the second sees the first one's declaration. Whoever gets a
 /// ticket later finds what was declared when it waits itself. Only transactions that have to do
 /// with hot rows are known; for others the deadlock detector is there.
 pub fn closes(declare: impl FnOnce()) -> bool {
     SESSION.published.set(true);
-    if is_fresh() {
+    if SESSION.is_fresh() {
         declare();
         return false;
     }

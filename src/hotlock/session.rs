@@ -203,6 +203,12 @@ impl Session {
         self.is_member() || !self.has_locked_nothing()
     }
 
+    /// Nobody can be waiting for this transaction yet: it has written nothing and is in no other
+    /// row than the one that it comes to.
+    pub fn is_fresh(&self) -> bool {
+        self.all().count() <= 1 && xact::own_xid() == 0
+    }
+
     /// Whether the transaction has locked no row in the ordinary way.
     pub fn has_locked_nothing(&self) -> bool {
         self.locked_count.get() == 0
@@ -293,7 +299,7 @@ pub fn patience() -> Patience {
 /// `patience`, of a transaction that may have to queue.
 pub fn waiters_patience() -> Patience {
     Patience {
-        holds: xact::own_xid() != 0 || SESSION.all().any(|(_, m)| m.has_ticket()),
+        holds: !SESSION.is_fresh(),
         ..patience()
     }
 }

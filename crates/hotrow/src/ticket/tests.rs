@@ -1,4 +1,4 @@
-//! Who gets the ticket, and who is woken for it.
+//! Tests of the ticket's queue: grants, barging, and which waiter is signaled.
 
 use super::*;
 use crate::MEMBERS;
@@ -12,18 +12,12 @@ const STRICT: Patience = Patience {
 };
 /// Arrivals do not compete.
 const NONE: Patience = Patience {
-    fair_every: 1,
-    longest_wait: u64::MAX,
-    newest_first: 0,
-    holds: false,
     competitors: 0,
+    ..STRICT
 };
 const LOOSE: Patience = Patience {
     fair_every: 1000,
-    longest_wait: u64::MAX,
-    newest_first: 0,
-    holds: false,
-    competitors: 1,
+    ..STRICT
 };
 
 fn members(backends: usize) -> (Row, Vec<Member>) {
@@ -117,7 +111,6 @@ fn who_is_in_the_lock_manager_is_passed_over_and_keeps_its_place() {
 fn the_newest_waiter_is_woken_until_the_first_has_waited_for_long() {
     let patience = Patience {
         newest_first: 100,
-        holds: false,
         competitors: 0,
         ..LOOSE
     };
@@ -214,11 +207,8 @@ fn a_long_wait_ends_with_a_direct_grant() {
     row.acquire(w, member(0), NONE, 0);
     row.acquire(w, member(1), NONE, 0);
     let patience = Patience {
-        fair_every: 1000,
         longest_wait: 50,
-        newest_first: 0,
-        holds: false,
-        competitors: 1,
+        ..LOOSE
     };
     assert_eq!(row.release(w, member(0), patience, 51), Some(1));
     assert!(!row.try_acquire(member(0)));
