@@ -7,6 +7,8 @@
 //! with backends that come in the statement's order.
 
 use super::nodes::{self, nodes, relation_of, tag};
+use super::relation::key_of_locked;
+use super::triggers::fires_before_statement;
 use super::{quiet, raw};
 use pgrx::pg_sys::{self, CmdType, NodeTag, Oid};
 
@@ -78,18 +80,20 @@ unsafe fn fires_triggers(plan: *const pg_sys::PlannedStmt) -> bool {
 }
 
 unsafe fn has_triggers(relation: Oid, inserts: bool) -> bool {
-    // SAFETY: as in `locks_first`.
+    // SAFETY: as in `locks_first`; its relations are locked.
     unsafe {
+        if !inserts && let Some(key) = key_of_locked(relation) {
+            return key.fires_before_statement();
+        }
         let rel = raw::RelationIdGetRelation(relation);
         if rel.is_null() {
             return false;
         }
         let triggers = (*rel).trigdesc;
-        let found = !triggers.is_null()
-            && ((*triggers).trig_update_before_statement
-                || inserts
-                    && ((*triggers).trig_insert_before_statement
-                        || (*triggers).trig_insert_before_row));
+        let found = fires_before_statement(triggers)
+            || inserts
+                && !triggers.is_null()
+                && ((*triggers).trig_insert_before_statement || (*triggers).trig_insert_before_row);
         raw::RelationClose(rel);
         found
     }

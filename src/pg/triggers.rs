@@ -105,6 +105,15 @@ pub unsafe fn has_deferrable_triggers(triggers: *const pg_sys::TriggerDesc) -> b
     }
 }
 
+/// Whether UPDATE fires statement triggers before it comes to the first row.
+///
+/// # Safety
+/// Null, or the relcache's description of the triggers.
+pub unsafe fn fires_before_statement(triggers: *const pg_sys::TriggerDesc) -> bool {
+    // SAFETY: by the contract.
+    unsafe { !triggers.is_null() && (*triggers).trig_update_before_statement }
+}
+
 /// Whether UPDATE fires statement triggers.
 ///
 /// # Safety

@@ -1,11 +1,11 @@
 //! The key of a table, its primary key or replica identity, and what it says of the table's rows.
 
+mod build;
+
+pub(in crate::pg) use build::build;
+
 use super::image::{Form, Image, Shape, identity_of_number};
 use super::raw;
-use super::triggers::{
-    FOREIGN_KEY, REFERENCED, has_after_row_triggers, has_deferrable_triggers, has_row_triggers,
-    has_statement_triggers,
-};
 use super::tuple::attribute;
 use hotrow::{Identity, KEY_COLUMNS, LABEL_BYTES};
 use pgrx::pg_sys::{self, Datum, Oid};
@@ -32,6 +32,8 @@ pub struct Key {
     plain_unique: bool,
     /// See `has_row_triggers`.
     row_triggers: bool,
+    /// See `fires_before_statement`.
+    fires_first: bool,
     /// See `has_deferrable_triggers`.
     deferrable_triggers: bool,
     /// See `is_plain`.
@@ -60,6 +62,7 @@ pub(super) const NO_KEY: Key = Key {
     simple_indexes: false,
     plain_unique: false,
     row_triggers: false,
+    fires_first: false,
     deferrable_triggers: false,
     plain: false,
     combines: false,
@@ -123,6 +126,11 @@ impl Key {
     /// Whether UPDATE fires row triggers of users.
     pub fn has_row_triggers(&self) -> bool {
         self.row_triggers
+    }
+
+    /// Whether UPDATE fires triggers before it comes to the first row.
+    pub fn fires_before_statement(&self) -> bool {
+        self.fires_first
     }
 
     /// Whether triggers may look at an updated row as late as at the commit. By then the version
@@ -285,117 +293,6 @@ impl Key {
     }
 }
 
-/// The key of a table, from its relcache entry.
-///
-/// # Safety
-/// `rel` is an open relation.
-pub(super) unsafe fn build(rel: pg_sys::Relation) -> Key {
-    // SAFETY: relcache entries are valid while open; nothing here keeps a destructor across calls.
-    unsafe {
-        let mut key = NO_KEY;
-        key.relation = (*rel).rd_id;
-        let form = (*rel).rd_rel;
-        let persistence = (*form).relpersistence as u8;
-        if u32::from((*rel).rd_id) < pg_sys::FirstNormalObjectId
-            || (*form).relkind as u8 != pg_sys::RELKIND_RELATION
-            || is_used_as_catalog(rel)
-            || (persistence != pg_sys::RELPERSISTENCE_PERMANENT
-                && persistence != pg_sys::RELPERSISTENCE_UNLOGGED)
-        {
-            return key;
-        }
-        key.note_indexes(rel);
-        key.row_triggers = has_row_triggers((*rel).trigdesc, &FOREIGN_KEY);
-        key.deferrable_triggers = has_deferrable_triggers((*rel).trigdesc);
-        let constraints = (*(*rel).rd_att).constr;
-        key.plain = !has_row_triggers((*rel).trigdesc, &REFERENCED)
-            && !(*form).relispartition
-            && (constraints.is_null() || !(*constraints).has_generated_stored);
-        key.referencing = referencing(rel);
-        key.has_generated = !constraints.is_null() && (*constraints).has_generated_stored;
-        key.combines = !has_after_row_triggers((*rel).trigdesc, &FOREIGN_KEY)
-            && !has_statement_triggers((*rel).trigdesc)
-            && !(*form).relispartition
-            && has_portable_constraints((*(*rel).rd_att).constr);
-        let index = if (*rel).rd_pkindex != Oid::INVALID {
-            (*rel).rd_pkindex
-        } else {
-            (*rel).rd_replidindex
-        };
-        if index == Oid::INVALID {
-            return key;
-        }
-        key.index = index;
-        let index = raw::RelationIdGetRelation(index);
-        if index.is_null() {
-            return key;
-        }
-        key.note_columns(rel, index);
-        raw::RelationClose(index);
-        key
-    }
-}
-
-impl Key {
-    /// What the table's indexes have in common.
-    ///
-    /// # Safety
-    /// As for `build`.
-    unsafe fn note_indexes(&mut self, rel: pg_sys::Relation) {
-        // SAFETY: as in `build`.
-        unsafe {
-            let indexes = raw::RelationGetIndexList(rel);
-            self.simple_indexes = true;
-            self.plain_unique = true;
-            for oid in super::nodes::oids(indexes) {
-                let index = raw::RelationIdGetRelation(oid);
-                if index.is_null() {
-                    continue;
-                }
-                let form = (*index).rd_index;
-                self.simple_indexes &= (*form).indimmediate && !(*form).indisexclusion;
-                let attributes = (*form).indkey.values.as_slice((*form).indnkeyatts as usize);
-                self.plain_unique &= !(*form).indisunique
-                    || attributes.iter().all(|&number| number > 0)
-                        && raw::RelationGetIndexPredicate(index).is_null();
-                raw::RelationClose(index);
-            }
-            raw::list_free(indexes);
-        }
-    }
-
-    /// The columns of the key's index, if they are few, and plain ones.
-    ///
-    /// # Safety
-    /// As for `build`; an open index of `rel`.
-    unsafe fn note_columns(&mut self, rel: pg_sys::Relation, index: pg_sys::Relation) {
-        // SAFETY: as in `build`.
-        unsafe {
-            let form = (*index).rd_index;
-            let count = (*form).indnkeyatts as usize;
-            if count > MAX_COLUMNS {
-                return;
-            }
-            let attrs = (*(*rel).rd_att).attrs.as_ptr();
-            let numbers = (*form).indkey.values.as_slice(count);
-            for (column, &number) in self.columns.iter_mut().zip(numbers) {
-                if number <= 0 || (*attrs.add(number as usize - 1)).attgenerated != 0 {
-                    return;
-                }
-                let attr = &*attrs.add(number as usize - 1);
-                *column = Column {
-                    number,
-                    shape: shape_of(attr),
-                    typ: attr.atttypid,
-                    collation: attr.attcollation,
-                };
-            }
-            self.count = count;
-            self.bytewise = self.columns().iter().all(Column::is_bytewise);
-        }
-    }
-}
-
 impl Column {
     /// How a value of that type is stored, which stands for one of the column's own type.
     fn shape_of(&self, typ: Oid) -> Shape {
@@ -443,18 +340,6 @@ unsafe fn deform(slot: *mut pg_sys::TupleTableSlot, columns: i16) {
     }
 }
 
-/// How values of the column are stored.
-fn shape_of(attr: &pg_sys::FormData_pg_attribute) -> Shape {
-    let length = attr.attlen;
-    let form = match (attr.attbyval, length) {
-        (true, _) => Form::ByValue,
-        (false, -1) => Form::Varlena,
-        (false, -2) => Form::CString,
-        (false, _) => Form::Fixed,
-    };
-    Shape { form, length }
-}
-
 /// Whether output plugins of logical decoding read the table as they read catalogs (option
 /// `user_catalog_table`): by cmin and cmax of
 /// each version in WAL (heapam.c: log_heap_new_cid). A followed version has no cmax of its own
@@ -467,31 +352,5 @@ pub unsafe fn is_used_as_catalog(rel: pg_sys::Relation) -> bool {
     unsafe {
         let options = (*rel).rd_options.cast::<pg_sys::StdRdOptions>();
         !options.is_null() && (*options).user_catalog_table
-    }
-}
-
-/// The columns that refer to other tables.
-unsafe fn referencing(rel: pg_sys::Relation) -> u64 {
-    let mut columns = 0;
-    // SAFETY: the relcache's list of foreign keys.
-    unsafe {
-        for node in super::nodes::nodes(raw::RelationGetFKeyList(rel)) {
-            let foreign_key = &*node.cast::<pg_sys::ForeignKeyCacheInfo>();
-            for &number in &foreign_key.conkey[..foreign_key.nkeys as usize] {
-                columns |= 1u64 << if (1..64).contains(&number) { number } else { 0 };
-            }
-        }
-    }
-    columns
-}
-
-/// Whether the constraints of a table can be checked for an update of another session.
-unsafe fn has_portable_constraints(constraints: *const pg_sys::TupleConstr) -> bool {
-    // SAFETY: null, or the tuple descriptor's constraints.
-    unsafe {
-        constraints.is_null()
-            || (!(*constraints).has_generated_stored
-                && (0..(*constraints).num_check as usize)
-                    .all(|n| super::form::is_portable((*(*constraints).check.add(n)).ccbin)))
     }
 }
