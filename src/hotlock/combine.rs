@@ -7,11 +7,9 @@
 //! is cancelled, terminated or timed out goes its own way until the holder is about to commit; the
 //! holder, whose version has that update in it, then fails with 40001.
 
-pub use super::combine_request::{
-    consider, end, forget, hear_of_changes, is_considered, is_done, pack, report,
-};
+pub use super::combine_request::{consider, end, forget, hear_of_changes, is_done, pack, report};
 
-use super::combine_request::PRESENT;
+use super::combine_request::{PRESENT, form_of};
 use super::errors;
 use super::row_locker::{self, RowLocker};
 use super::session::memory;
@@ -78,19 +76,19 @@ static ADOPTING: Local<Adopting> = Local::new(Adopting {
     fulfilled: Cell::new(false),
 });
 
-/// Does the updates of waiters together with our own. None: nothing was done, and the caller goes
-/// on as if it had not asked.
+/// Does the updates of waiters together with our own, if there are any. None: nothing was done, and
+/// the caller goes on as if it had not asked.
 ///
 /// # Safety
 /// The executor's arguments, for the row of that slot, whose ticket we have.
 pub unsafe fn lead(call: call::Update, slot: Slot, query: usize) -> Option<TM_Result::Type> {
-    if query == 0 || PRESENT.query.get() != query {
+    if query == 0 || memory().directory.rows[slot as usize].waiting() == 0 {
         return None;
     }
     // SAFETY: by the contract; the statement runs.
     unsafe {
         let query = query as *mut pg_sys::QueryDesc;
-        let form = PRESENT.form.get()?;
+        let form = form_of(query)?;
         let triggers = PRESENT.triggers.get();
         let update = Update::of_query(query)?.firing(triggers);
         if !update.has_new_row_in(call.slot)
@@ -171,7 +169,7 @@ fn is_fatal_to_fail() -> bool {
 /// waiting.
 fn commits_early() -> bool {
     // SAFETY: a plain read of a setting.
-    guc::EARLY_VISIBILITY.get()
+    guc::is_on(&guc::EARLY_VISIBILITY)
         || unsafe { pg_sys::synchronous_commit }
             <= pg_sys::SyncCommitLevel::SYNCHRONOUS_COMMIT_OFF as i32
 }

@@ -12,7 +12,7 @@ use crate::pg::local::Local;
 use crate::pg::of_transaction::OfTransaction;
 use crate::pg::plan::Target;
 use crate::pg::raw::TimeoutId;
-use crate::pg::relation::key_of;
+use crate::pg::relation::{key_of, key_of_locked};
 use crate::pg::{frontend, process, raw, xact};
 use crate::shared::guc;
 use crate::tam::wal;
@@ -22,8 +22,11 @@ use std::ptr;
 
 /// The present statement, if its update may be done by another session or with those of others.
 pub struct Present {
-    pub query: OfTransaction<usize>,
-    pub form: Cell<Option<Form>>,
+    query: OfTransaction<usize>,
+    /// What is still to be found out before it has a form: whether it comes to no other row.
+    target: Cell<Option<Target>>,
+    /// See `form_of`.
+    form: Cell<Option<Form>>,
     /// What the table's BEFORE triggers do, in the statement's memory; null for a table without.
     pub triggers: Cell<*mut Program>,
     /// Another session has done and committed our update: what this transaction reports is final.
@@ -36,6 +39,7 @@ pub struct Present {
 
 pub static PRESENT: Local<Present> = Local::new(Present {
     query: OfTransaction::new(0),
+    target: Cell::new(None),
     form: Cell::new(None),
     triggers: Cell::new(ptr::null_mut()),
     is_done: OfTransaction::new(false),
@@ -43,44 +47,81 @@ pub static PRESENT: Local<Present> = Local::new(Present {
     too_long: Cell::new((0, 0)),
 });
 
-/// Before a statement on a hot row starts: whether it may be combined with others. Its constants
-/// are parameters afterwards. Then it queues when it is about to run, with its permissions checked.
+/// Before a statement on a hot row starts: notes it if it may be combined with others. The rest is
+/// found out when somebody waits for the row (`form_of`), but for what must be known by now: what
+/// triggers do, and constants that are to be parameters.
 ///
 /// # Safety
 /// `query` is about to be started and `target` is its target.
-pub unsafe fn consider(query: *mut pg_sys::QueryDesc, target: &Target) -> bool {
-    // SAFETY: the caller's query is about to be started, so it has a plan.
+pub unsafe fn consider(query: *mut pg_sys::QueryDesc, target: Target) {
+    let relation = Oid::from(target.identity.relation);
+    // SAFETY: the caller's query is about to be started, so it has a plan, and its tables are
+    // locked.
     unsafe {
-        if !guc::COMBINE_UPDATES.get()
-            || !settings::of(Oid::from(target.identity.relation)).follow()
+        if !guc::is_on(&guc::COMBINE_UPDATES)
+            || !settings::of(relation).follow()
             || SESSION.is_member()
             || !SESSION.has_locked_nothing()
             || xact::own_xid() != 0
             || !whole::is(query)
             || !frontend::commits_next(query)
         {
-            return false;
+            return;
         }
         let mut triggers = ptr::null_mut();
-        if !target.is_only()
-            && !target.is_only_beside_triggers(|rel, updated| {
-                triggers = column_triggers::program(rel, updated)?;
-                Some((*triggers).columns)
-            })
-        {
-            return false;
-        }
-        form::lift::constants(query);
-        let Some(form) = Form::of_plan((*query).plannedstmt, triggers) else {
-            return false;
-        };
-        if form.returns() && has_been_too_long(&form) {
-            return false;
+        let fires = key_of_locked(relation).is_some_and(|key| key.has_row_triggers());
+        let is_plain = !fires && !form::lift::applies();
+        if !is_plain {
+            if !target.is_only()
+                && !target.is_only_beside_triggers(|rel, updated| {
+                    triggers = column_triggers::program(rel, updated)?;
+                    Some((*triggers).columns)
+                })
+            {
+                return;
+            }
+            form::lift::constants(query);
         }
         PRESENT.query.set(query as usize);
-        PRESENT.form.set(Some(form));
+        PRESENT.target.set(is_plain.then_some(target));
+        PRESENT.form.set(None);
         PRESENT.triggers.set(triggers);
-        true
+    }
+}
+
+/// The form of the present statement, if that is `query` and it can be combined with others.
+///
+/// # Safety
+/// `query` has started.
+pub unsafe fn form_of(query: *mut pg_sys::QueryDesc) -> Option<Form> {
+    if PRESENT.query.get() != query as usize {
+        return None;
+    }
+    if PRESENT.form.get().is_none() {
+        // SAFETY: by the contract.
+        match unsafe { find_form(query) } {
+            None => PRESENT.query.clear(),
+            form => PRESENT.form.set(form),
+        }
+    }
+    PRESENT.form.get()
+}
+
+/// # Safety
+/// `query` is the present statement, and has started.
+unsafe fn find_form(query: *mut pg_sys::QueryDesc) -> Option<Form> {
+    if PRESENT.target.take().is_some_and(|one| !one.is_only()) {
+        return None;
+    }
+    // SAFETY: by the contract; it comes to no other row, and its table is open.
+    unsafe {
+        let form = Form::of_plan((*query).plannedstmt, PRESENT.triggers.get())?;
+        form.arguments(query)?;
+        let relation = Update::of_query(query)?.relation();
+        let combines = key_of(relation)?.can_combine(form.changed)
+            && !wal::is_logically_logged(relation)
+            && !(form.returns() && has_been_too_long(&form));
+        combines.then_some(form)
     }
 }
 
@@ -90,34 +131,20 @@ fn has_been_too_long(form: &Form) -> bool {
     digest == form.digest() && process::now() < until
 }
 
-/// Whether that is the statement that was considered.
-pub fn is_considered(query: usize) -> bool {
-    PRESENT.query.get() == query
-}
-
-/// Packs the statement for others to execute. False if it cannot be combined after all.
+/// Packs the statement for others to execute. False if it cannot be combined.
 ///
 /// # Safety
-/// `query` was considered and has started.
+/// `query` has started.
 pub unsafe fn pack(query: *mut pg_sys::QueryDesc) -> bool {
-    // SAFETY: the caller's query has started, and `consider` has found its form.
+    // SAFETY: by the contract.
     unsafe {
-        let packed = (|| {
-            let (form, update) = (PRESENT.form.get()?, Update::of_query(query)?);
-            let relation = update.relation();
-            if !key_of(relation)?.can_combine(form.changed) || wal::is_logically_logged(relation) {
-                return None;
-            }
-            let arguments = form.arguments(query)?;
+        let packed = form_of(query).and_then(|form| Some((form, form.arguments(query)?)));
+        if let Some((form, arguments)) = &packed {
             memory().combine_requests[process::me() as usize].pack(
                 form.digest(),
                 form.bytes(),
                 arguments.slice(),
             );
-            Some(())
-        })();
-        if packed.is_none() {
-            PRESENT.query.clear();
         }
         packed.is_some()
     }
@@ -217,6 +244,7 @@ pub fn is_done() -> bool {
 pub fn end(query: usize) {
     if PRESENT.query.get() == query {
         PRESENT.query.clear();
+        PRESENT.target.set(None);
         PRESENT.triggers.set(ptr::null_mut());
     }
 }
@@ -225,6 +253,7 @@ pub fn end(query: usize) {
 #[inline]
 pub fn forget(committed: bool) {
     PRESENT.query.clear();
+    PRESENT.target.set(None);
     PRESENT.form.set(None);
     PRESENT.triggers.set(ptr::null_mut());
     // SAFETY: gives back what `report` took; a cancel was for the statement, which has succeeded.

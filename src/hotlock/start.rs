@@ -159,7 +159,7 @@ unsafe fn let_them_end(replaced: &mut Replaced, target: Option<&Target>) {
 ///
 /// # Safety
 /// ExecutorStart's argument, of `replaced`.
-pub unsafe fn queue(replaced: &mut Replaced, target: &Target, is_first: bool) {
+pub unsafe fn queue(replaced: &mut Replaced, target: Target, is_first: bool) {
     let query = replaced.query;
     let relation = Oid::from(target.identity.relation);
     let slot = match settings::uses(relation) {
@@ -178,16 +178,15 @@ pub unsafe fn queue(replaced: &mut Replaced, target: &Target, is_first: bool) {
             if !is_first {
                 return;
             }
-            if !repeatable::allow_late(query, target) {
+            if !repeatable::allow_late(query, &target) {
                 return repeatable::queue(query, slot, &target.identity);
             }
         }
-        if combine::consider(query, target)
-            || pre_lock_effects::starts_quietly((*query).plannedstmt)
-        {
+        if pre_lock_effects::starts_quietly((*query).plannedstmt) {
             QUEUES.set(Some((query as usize, target.identity)));
+            combine::consider(query, target);
         } else {
-            queue_early(replaced, slot, &target.identity, ticket::acquire_turn);
+            queue_early(replaced, slot, &target.identity, || ticket::acquire_turn);
         }
     }
 }
@@ -247,7 +246,7 @@ pub unsafe fn let_inserts_go_first(replaced: &mut Replaced) {
 }
 
 /// Takes the ticket of the row that the statement is going to update or lock, before it has cost
-/// anything.
+/// anything. `manner` says how to queue, if that has to be.
 ///
 /// # Safety
 /// The query is about to be started, or to run.
@@ -255,7 +254,7 @@ pub unsafe fn queue_early(
     replaced: &mut Replaced,
     slot: Slot,
     identity: &Identity,
-    acquire: impl FnOnce(Slot, &Identity) -> Option<Turn>,
+    manner: impl FnOnce() -> fn(Slot, &Identity) -> Option<Turn>,
 ) -> Option<Turn> {
     if SESSION.in_row(slot).is_some() || SESSION.has_locked(identity) {
         return None;
@@ -273,6 +272,7 @@ pub unsafe fn queue_early(
                 return None;
             }
             None => {
+                let acquire = manner();
                 replaced.let_go();
                 acquire(slot, identity)
             }

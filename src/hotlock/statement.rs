@@ -118,7 +118,7 @@ pub unsafe fn before_start(query: *mut pg_sys::QueryDesc, is_first: bool) -> boo
             replaced.let_go();
             predecessors::wait(Reason::Stream);
         }
-        if enabled && let Some(target) = &target {
+        if enabled && let Some(target) = target {
             start::queue(&mut replaced, target, is_first);
         }
         if member {
@@ -196,12 +196,11 @@ pub unsafe fn before_run(query: *mut pg_sys::QueryDesc) -> bool {
         }
         let mut replaced = Replaced::of(query);
         let definitions = snapshot::definitions();
-        let acquire = if combine::is_considered(query as usize) && combine::pack(query) {
-            ticket::acquire_or_combine
-        } else {
-            ticket::acquire_turn
+        let manner = || match combine::pack(query) {
+            true => ticket::acquire_or_combine,
+            false => ticket::acquire_turn,
         };
-        let turn = start::queue_early(&mut replaced, slot, &identity, acquire);
+        let turn = start::queue_early(&mut replaced, slot, &identity, manner);
         let done = match turn {
             Some(Turn::Done { rows, durable_at }) => {
                 combine::report(query, rows);

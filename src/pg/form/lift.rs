@@ -21,6 +21,16 @@ struct Lifting {
     room: usize,
 }
 
+/// Whether the plan of the statement that is about to be started is made for this execution, so
+/// that its constants can be lifted.
+///
+/// # Safety
+/// The statement is a portal's.
+pub unsafe fn applies() -> bool {
+    // SAFETY: by the contract.
+    unsafe { is_used_once(pg_sys::ActivePortal) }
+}
+
 /// Makes the constants of a plain UPDATE's expressions parameters of the query, up to as many as a
 /// form may have; not those by which an index finds the row. The plan must be used only once: it is
 /// changed.

@@ -83,8 +83,7 @@ impl Form {
     }
 
     /// The form of a plain `UPDATE ... WHERE key = value`, if it has one, together with what the
-    /// table's triggers do. Its scan must not have begun to read: an index scan or a sequential
-    /// scan.
+    /// table's triggers do. It finds its row by an index scan or a sequential scan.
     ///
     /// # Safety
     /// `plan` is a valid plan that comes to no other row of its table (`Target::is_only`).
