@@ -16,6 +16,9 @@ use pgrx::pg_sys::{self, LockTupleMode};
 pub unsafe fn wait_for_lockers(rel: pg_sys::Relation, version: u64, mode: LockTupleMode::Type) {
     // SAFETY: the caller's relation is open, as a scan of it has found the version.
     unsafe {
+        if row_locker::is_free_at_a_glance(rel, version) {
+            return;
+        }
         if let RowLocker::Other(xid) = row_locker::row_locker(rel, version, mode) {
             order::note_wait_to_lock((*rel).rd_id, mode);
             await_edge(xid);

@@ -144,7 +144,10 @@ pub fn restore_own() {
         return;
     }
     for (n, membership) in SESSION.all() {
-        if let Some(version) = membership.version().filter(|_| membership.is_listed()) {
+        // Who has set our version's xmax, which we would have had to see, was in the list before.
+        let has_others = memory().directory.rows[membership.slot() as usize].listed() > 1;
+        if has_others && let Some(version) = membership.version().filter(|_| membership.is_listed())
+        {
             let me = member_id(n);
             let follower =
                 memory().with_row(membership.slot(), |row, members| row.follower(members, me));

@@ -151,7 +151,7 @@ pub fn end_of_wal() -> u64 {
 pub fn announce() -> bool {
     // SAFETY: plain reads of settings and of this transaction's WAL position.
     let wanted = unsafe {
-        guc::EARLY_VISIBILITY.get()
+        guc::is_on(&guc::EARLY_VISIBILITY)
             && !NOTES.untracked.get()
             && pg_sys::synchronous_commit > pg_sys::SyncCommitLevel::SYNCHRONOUS_COMMIT_OFF as i32
             && pg_sys::XactLastRecEnd != 0

@@ -22,6 +22,8 @@ const LOCKED: usize = 64;
 pub struct Session {
     memberships: [Cell<Option<Membership>>; MEMBERS],
     count: Cell<usize>,
+    /// No place from here on is taken.
+    upto: Cell<usize>,
     /// Hashes of rows that this transaction has locked or changed without a ticket, and marks of
     /// tables in which it may have locked any: it must not queue for them.
     locked: [Cell<u64>; LOCKED],
@@ -54,6 +56,7 @@ pub struct Session {
 pub static SESSION: Local<Session> = Local::new(Session {
     memberships: [const { Cell::new(None) }; MEMBERS],
     count: Cell::new(0),
+    upto: Cell::new(0),
     locked: [const { Cell::new(0) }; LOCKED],
     locked_count: Cell::new(0),
     dependencies: Cell::new(0),
@@ -90,8 +93,9 @@ impl Session {
 
     /// All memberships with their numbers.
     pub fn all(&self) -> impl Iterator<Item = (usize, Membership)> + '_ {
-        let upto = if self.is_member() { MEMBERS } else { 0 };
-        (0..upto).filter_map(|n| self.get(n).map(|m| (n, m)))
+        (0..MEMBERS)
+            .take_while(|&n| n < self.upto.get())
+            .filter_map(|n| self.get(n).map(|m| (n, m)))
     }
 
     /// Whether the transaction must commit after another one that has not ended, as far as is
@@ -146,6 +150,7 @@ impl Session {
         let membership = Membership::begin(slot, u32::from(relation), xact::nest_level());
         self.memberships[n].set(Some(membership));
         self.count.set(self.count.get() + 1);
+        self.upto.set(self.upto.get().max(n + 1));
         memory().members[member_id(n) as usize].begin(slot);
         if xact::own_xid() != 0 {
             // Others may wait for rows of tables whose locks are not noted one by one.
@@ -245,6 +250,9 @@ impl Session {
     pub fn end(&self, n: usize) {
         if self.memberships[n].take().is_some() {
             self.count.set(self.count.get() - 1);
+            if !self.is_member() {
+                self.upto.set(0);
+            }
         }
     }
 }
@@ -288,9 +296,9 @@ const COMPETITORS: u32 = 2;
 /// The patience that the settings ask for.
 pub fn patience() -> Patience {
     Patience {
-        fair_every: guc::FAIR_EVERY.get().max(1) as u32,
-        longest_wait: guc::LONGEST_WAIT.get().max(0) as u64 * 1000,
-        newest_first: guc::NEWEST_FIRST.get().max(0) as u64 * 1000,
+        fair_every: guc::value(&guc::FAIR_EVERY).max(1) as u32,
+        longest_wait: guc::value(&guc::LONGEST_WAIT).max(0) as u64 * 1000,
+        newest_first: guc::value(&guc::NEWEST_FIRST).max(0) as u64 * 1000,
         holds: false,
         competitors: COMPETITORS,
     }

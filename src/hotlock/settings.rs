@@ -109,7 +109,9 @@ impl Settings {
     /// Transactions that follow each other before the group ends, at least 1.
     #[inline]
     pub fn group_size(&self) -> u32 {
-        let size = self.group_size.unwrap_or_else(|| guc::GROUP_SIZE.get());
+        let size = self
+            .group_size
+            .unwrap_or_else(|| guc::value(&guc::GROUP_SIZE));
         size.max(1) as u32
     }
 

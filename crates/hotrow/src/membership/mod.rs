@@ -198,23 +198,28 @@ impl Membership {
 
     /// Whether it belongs to the subtransaction at this depth: all that it has goes with that one,
     /// should it roll back.
+    #[inline]
     pub fn belongs_to(&self, level: i32) -> bool {
         self.level == level
     }
 
+    #[inline]
     pub fn slot(&self) -> Slot {
         self.slot
     }
 
+    #[inline]
     pub fn relation(&self) -> u32 {
         self.relation
     }
 
+    #[inline]
     pub fn state(&self) -> &State {
         &self.state
     }
 
     /// The transaction that was last seen running.
+    #[inline]
     pub fn seen(&self) -> Option<Seen> {
         self.seen
     }
@@ -222,11 +227,13 @@ impl Membership {
     /// Whether a subtransaction that has locked or written the row has committed. Whoever waits for
     /// such a row's lock waits for the whole transaction (lmgr.c: XactLockTableWait), even if the
     /// lock is rolled back with the subtransaction above.
+    #[inline]
     pub fn is_passed_up(&self) -> bool {
         self.passed_up
     }
 
     /// Whether it has the row's ticket.
+    #[inline]
     pub fn has_ticket(&self) -> bool {
         match self.state {
             State::Asking | State::Queued | State::Reader { .. } => false,
@@ -240,11 +247,13 @@ impl Membership {
     }
 
     /// Whether there is anything to give back to the ticket queue: the ticket, or a place in it.
+    #[inline]
     pub fn is_in_queue(&self) -> bool {
         self.has_ticket() || self.state == State::Queued
     }
 
     /// Whether it stands in the dependency list, or stood there until it was doomed.
+    #[inline]
     pub fn is_listed(&self) -> bool {
         match self.state {
             State::Lent(..) | State::Reserved(_) => true,
@@ -258,6 +267,7 @@ impl Membership {
     }
 
     /// Whether a lock of this transaction keeps the ticket: the client may have seen the row.
+    #[inline]
     pub fn has_locked(&self) -> bool {
         match self.state {
             State::Lent(..) => true,
@@ -267,11 +277,13 @@ impl Membership {
     }
 
     /// Whether that statement has taken the ticket and not used it.
+    #[inline]
     pub fn is_unused_by(&self, statement: usize) -> bool {
         self.keep() == Some(Keep::Until(statement)) && !self.has_version()
     }
 
     /// The transaction that must commit before this one.
+    #[inline]
     pub fn predecessor(&self) -> Option<u32> {
         match self.state {
             State::Asking | State::Queued => None,
@@ -289,11 +301,13 @@ impl Membership {
     }
 
     /// Whether another transaction must commit before this one.
+    #[inline]
     pub fn depends(&self) -> bool {
         self.predecessor().is_some()
     }
 
     /// The address of its own version.
+    #[inline]
     pub fn version(&self) -> Option<Address> {
         match self.state {
             State::Written(written) => Some(written.version.address),
@@ -302,16 +316,19 @@ impl Membership {
     }
 
     /// Whether it has written a version of the row.
+    #[inline]
     pub fn has_version(&self) -> bool {
         self.version().is_some()
     }
 
     /// Whether it has written a version, and then deleted the row or changed its key.
+    #[inline]
     pub fn is_gone(&self) -> bool {
         matches!(self.state, State::Written(written) if written.gone)
     }
 
     /// What its version was built on; None for a leader.
+    #[inline]
     pub fn base(&self) -> Option<Base> {
         match self.state {
             State::Written(Written {
@@ -326,6 +343,7 @@ impl Membership {
     }
 
     /// Whether somebody else has what its version was built on.
+    #[inline]
     pub fn has_lost_base(&self) -> bool {
         matches!(
             self.state,
@@ -339,6 +357,7 @@ impl Membership {
     }
 
     /// The uncommitted version that the executor is looking at.
+    #[inline]
     pub fn offer(&self) -> Option<Offer> {
         match self.state {
             State::Offered(_, offer) => Some(offer),
@@ -352,6 +371,7 @@ impl Membership {
     }
 
     /// The running predecessor's version that it has locked and handed out.
+    #[inline]
     pub fn lent(&self) -> Option<Address> {
         match self.state {
             State::Lent(loan, _) => Some(loan.version),
@@ -364,6 +384,7 @@ impl Membership {
     }
 
     /// The version with which the executor came first.
+    #[inline]
     pub fn origin(&self) -> Option<Address> {
         match self.state {
             State::Holding(hold) | State::Offered(hold, _) | State::Restarting(hold, _) => {
@@ -375,12 +396,14 @@ impl Membership {
     }
 
     /// Whether the executor is to start again from the version with which it came first.
+    #[inline]
     pub fn is_restarting(&self) -> bool {
         matches!(self.state, State::Restarting(..))
     }
 
     /// Whether the executor looks at a version of the row, or is to start again, and means that by
     /// `version`.
+    #[inline]
     pub fn is_looked_for_at(&self, version: Address) -> bool {
         let in_hand = match self.state {
             State::Restarting(_, restart) => restart.in_hand,
@@ -394,20 +417,24 @@ impl Membership {
 
     /// Whether the executor has looked at that version of a predecessor: an update of it can
     /// follow.
+    #[inline]
     pub fn has_looked_at(&self, version: Address) -> bool {
         self.lent() == Some(version) || self.offer().is_some_and(|offer| offer.version == version)
     }
 
     /// Whether the executor has (or may have) an uncommitted version of a predecessor in its hands.
+    #[inline]
     pub fn is_pending(&self) -> bool {
         self.in_hands().iter().any(Option::is_some)
     }
 
     /// Whether that is this version.
+    #[inline]
     pub fn has_in_hand(&self, version: Address) -> bool {
         self.in_hands().contains(&Some(version))
     }
 
+    #[inline]
     fn in_hands(&self) -> [Option<Address>; 3] {
         let offer = self.offer();
         let in_hand = match self.state {
@@ -417,6 +444,7 @@ impl Membership {
         [offer.map(|offer| offer.version), in_hand, self.lent()]
     }
 
+    #[inline]
     fn keep(&self) -> Option<Keep> {
         match self.state {
             State::Holding(hold) | State::Offered(hold, _) | State::Restarting(hold, _) => {
