@@ -35,6 +35,21 @@ fn many_unknown_outcomes_leave_a_verdict_uncertain() {
     }
 }
 
+/// The times that clients know are no more than a hint: on a busy machine a client may hear of its
+/// commit long after others have seen it.
+#[test]
+fn late_answers_leave_the_order_to_be_found() {
+    for seed in 0..10 {
+        let mut history = simulate(&middling(seed), Database::Serial, 8, 800, 0);
+        for (number, transaction) in (0..).zip(&mut history.transactions) {
+            // Every tenth waits for the answer while some dozens of others run.
+            transaction.completed += 500 * u64::from(number % 10 == 0);
+        }
+        let verdict = check(&history, Serializable.into()).unwrap();
+        assert!(verdict.holds(), "seed {seed}: {verdict}");
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 200, failure_persistence: None, ..ProptestConfig::default() })]
 

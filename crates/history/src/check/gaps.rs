@@ -87,7 +87,7 @@ impl Slots {
         let mut slots = Slots {
             slots: store.slots().iter().map(Slot::empty).collect(),
         };
-        slots.note_lives(history, store, seen, next);
+        slots.note_lives(history, by_statement, store, seen, next);
         slots.report_forks(report);
         slots.note_absences(history, by_statement, seen, report);
         for slot in &mut slots.slots {
@@ -102,9 +102,18 @@ impl Slots {
     }
 
     /// When rows of each key began and ended.
-    fn note_lives(&mut self, history: &History, store: &Store, seen: &Observations, next: &Next) {
-        let completed = |place: Place| history.transactions[place.transaction as usize].completed;
-        let time = |place: Option<Place>, otherwise| place.map_or(otherwise, completed);
+    fn note_lives(
+        &mut self,
+        history: &History,
+        by_statement: bool,
+        store: &Store,
+        seen: &Observations,
+        next: &Next,
+    ) {
+        let first_seen = first_seen(history, by_statement, seen);
+        let time = |place: Option<Place>, otherwise| {
+            place.map_or(otherwise, |place| commit_time(history, place))
+        };
         let initial = (0..).zip(&store.versions);
         let initial = initial.filter(|(_, version)| version.writer == INITIAL);
         let initial = initial.map(|(id, _)| (id, None));
@@ -115,7 +124,12 @@ impl Slots {
             };
             let mut version = Some(id);
             let mut end = None;
-            while let Some(replaced) = version.and_then(|id| next[id as usize]) {
+            let mut began = time(begin, 0);
+            while let Some(id) = version {
+                began = began.min(*first_seen.get(&id).unwrap_or(&began));
+                let Some(replaced) = next[id as usize] else {
+                    break;
+                };
                 version = replaced.by;
                 end = Some(replaced.place);
             }
@@ -124,7 +138,7 @@ impl Slots {
             self.slots[slot as usize].lives.push(Life {
                 begin,
                 end,
-                began: time(begin, 0),
+                began,
                 ended: time(end, Time::MAX),
             });
         }
@@ -197,7 +211,6 @@ impl Slots {
 
     /// Writes of lists that nobody has read: each is there for no time.
     fn note_unseen(&mut self, history: &History, unseen: &Unseen) {
-        let completed = |place: Place| history.transactions[place.transaction as usize].completed;
         for (list, places) in unseen.iter().filter(|(_, places)| places.len() > 1) {
             let mut slot = Slot::empty(&Object::List(*list));
             slot.lives = places
@@ -205,8 +218,8 @@ impl Slots {
                 .map(|place| Life {
                     begin: Some(*place),
                     end: Some(*place),
-                    began: completed(*place),
-                    ended: completed(*place),
+                    began: commit_time(history, *place),
+                    ended: commit_time(history, *place),
                 })
                 .collect();
             slot.lives.sort_by_key(Life::middle);
@@ -267,6 +280,29 @@ impl Slots {
         slot.edges(number, &order, edges);
         Some(())
     }
+}
+
+/// About when that transaction has committed: after its last operation, and before it was told.
+fn commit_time(history: &History, place: Place) -> Time {
+    let transaction = &history.transactions[place.transaction as usize];
+    let last = transaction.events.last();
+    let last = last.map_or(transaction.invoked, |event| event.completed);
+    last / 2 + transaction.completed / 2
+}
+
+/// By when each version was there that was read or replaced.
+fn first_seen(history: &History, by_statement: bool, seen: &Observations) -> HashMap<u32, Time> {
+    let reads = seen.reads.iter().map(|read| (read.version, read.place));
+    let replaced = seen.replaced.iter().map(|one| (one.version, one.place));
+    let mut first = HashMap::new();
+    for (version, place) in reads.chain(replaced) {
+        let events = &history.transactions[place.transaction as usize].events;
+        // Without a snapshot for each statement the first one has taken it.
+        let op = if by_statement { place.op as usize } else { 0 };
+        let time = first.entry(version).or_insert(Time::MAX);
+        *time = events[op].completed.min(*time);
+    }
+    first
 }
 
 impl Slot {
