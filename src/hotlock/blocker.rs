@@ -1,5 +1,6 @@
 //! Waiting for a row lock in heap's way: the wait is declared in the waits-for graph first, and a
-//! cycle is refused.
+//! cycle is refused. A wait that is missed here, because the row has looked free, is one in the
+//! lock manager, whose deadlock detector finds the cycle later.
 
 use super::deadlock;
 use super::order;

@@ -52,7 +52,7 @@ pub static PRESENT: Local<Present> = Local::new(Present {
 /// triggers do, and constants that are to be parameters.
 ///
 /// # Safety
-/// `query` is about to be started and `target` is its target.
+/// `query` is about to be started and `target` is its target. Both stay until `end` or `forget`.
 pub unsafe fn consider(query: *mut pg_sys::QueryDesc, target: Target) {
     let relation = Oid::from(target.identity.relation);
     // SAFETY: the caller's query is about to be started, so it has a plan, and its tables are
@@ -70,8 +70,8 @@ pub unsafe fn consider(query: *mut pg_sys::QueryDesc, target: Target) {
         }
         let mut triggers = ptr::null_mut();
         let fires = key_of_locked(relation).is_some_and(|key| key.has_row_triggers());
-        let is_plain = !fires && !form::lift::applies();
-        if !is_plain {
+        let can_wait = !fires && !form::lift::applies();
+        if !can_wait {
             if !target.is_only()
                 && !target.is_only_beside_triggers(|rel, updated| {
                     triggers = column_triggers::program(rel, updated)?;
@@ -83,7 +83,7 @@ pub unsafe fn consider(query: *mut pg_sys::QueryDesc, target: Target) {
             form::lift::constants(query);
         }
         PRESENT.query.set(query as usize);
-        PRESENT.target.set(is_plain.then_some(target));
+        PRESENT.target.set(can_wait.then_some(target));
         PRESENT.form.set(None);
         PRESENT.triggers.set(triggers);
     }

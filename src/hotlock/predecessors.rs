@@ -144,7 +144,8 @@ pub fn restore_own() {
         return;
     }
     for (n, membership) in SESSION.all() {
-        // Who has set our version's xmax, which we would have had to see, was in the list before.
+        // A follower enters the list before it writes its id into our version, and only after that
+        // can we have set the hint.
         let has_others = memory().directory.rows[membership.slot() as usize].listed() > 1;
         if has_others && let Some(version) = membership.version().filter(|_| membership.is_listed())
         {

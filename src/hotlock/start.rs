@@ -246,7 +246,7 @@ pub unsafe fn let_inserts_go_first(replaced: &mut Replaced) {
 }
 
 /// Takes the ticket of the row that the statement is going to update or lock, before it has cost
-/// anything. `manner` says how to queue, if that has to be.
+/// anything. `how_to_queue` is asked if the ticket is not free.
 ///
 /// # Safety
 /// The query is about to be started, or to run.
@@ -254,7 +254,7 @@ pub unsafe fn queue_early(
     replaced: &mut Replaced,
     slot: Slot,
     identity: &Identity,
-    manner: impl FnOnce() -> fn(Slot, &Identity) -> Option<Turn>,
+    how_to_queue: impl FnOnce() -> fn(Slot, &Identity) -> Option<Turn>,
 ) -> Option<Turn> {
     if SESSION.in_row(slot).is_some() || SESSION.has_locked(identity) {
         return None;
@@ -272,7 +272,7 @@ pub unsafe fn queue_early(
                 return None;
             }
             None => {
-                let acquire = manner();
+                let acquire = how_to_queue();
                 replaced.let_go();
                 acquire(slot, identity)
             }

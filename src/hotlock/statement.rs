@@ -196,11 +196,11 @@ pub unsafe fn before_run(query: *mut pg_sys::QueryDesc) -> bool {
         }
         let mut replaced = Replaced::of(query);
         let definitions = snapshot::definitions();
-        let manner = || match combine::pack(query) {
+        let how_to_queue = || match combine::pack(query) {
             true => ticket::acquire_or_combine,
             false => ticket::acquire_turn,
         };
-        let turn = start::queue_early(&mut replaced, slot, &identity, manner);
+        let turn = start::queue_early(&mut replaced, slot, &identity, how_to_queue);
         let done = match turn {
             Some(Turn::Done { rows, durable_at }) => {
                 combine::report(query, rows);

@@ -8,7 +8,7 @@
 
 use super::nodes::{self, nodes, relation_of, tag};
 use super::relation::key_of_locked;
-use super::triggers::fires_before_statement;
+use super::triggers::has_before_statement_triggers;
 use super::{quiet, raw};
 use pgrx::pg_sys::{self, CmdType, NodeTag, Oid};
 
@@ -83,14 +83,14 @@ unsafe fn has_triggers(relation: Oid, inserts: bool) -> bool {
     // SAFETY: as in `locks_first`; its relations are locked.
     unsafe {
         if !inserts && let Some(key) = key_of_locked(relation) {
-            return key.fires_before_statement();
+            return key.has_before_statement_triggers();
         }
         let rel = raw::RelationIdGetRelation(relation);
         if rel.is_null() {
             return false;
         }
         let triggers = (*rel).trigdesc;
-        let found = fires_before_statement(triggers)
+        let found = has_before_statement_triggers(triggers)
             || inserts
                 && !triggers.is_null()
                 && ((*triggers).trig_insert_before_statement || (*triggers).trig_insert_before_row);

@@ -109,7 +109,7 @@ pub unsafe fn has_deferrable_triggers(triggers: *const pg_sys::TriggerDesc) -> b
 ///
 /// # Safety
 /// Null, or the relcache's description of the triggers.
-pub unsafe fn fires_before_statement(triggers: *const pg_sys::TriggerDesc) -> bool {
+pub unsafe fn has_before_statement_triggers(triggers: *const pg_sys::TriggerDesc) -> bool {
     // SAFETY: by the contract.
     unsafe { !triggers.is_null() && (*triggers).trig_update_before_statement }
 }

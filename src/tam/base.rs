@@ -11,8 +11,9 @@
 //! and it does no harm while the inserter runs, because to all others the version does not exist
 //! yet. Two checks take the bit back before it could do harm:
 //!
-//! 1. The inserter, after each statement and just before its commit record (`restore`): this closes
-//!    the usual case before anybody else can see the version, or lock it by way of an older one.
+//! 1. The inserter, after each statement and just before its commit record, if others are in the
+//!    row's list (`restore`): this closes the usual case before anybody else can see the version,
+//!    or lock it by way of an older one.
 //! 2. The follower, once its inserter has left the list of running transactions, and before its own
 //!    commit record. The inserter can look no more. If the version still names the follower as its
 //!    updater, the follower may commit, and the bit, if set again, goes. If anybody has taken the

@@ -41,6 +41,7 @@ pub struct Row {
     pub(crate) queue_head: Word32,
     pub(crate) queue_tail: Word32,
     pub(crate) signaled: Word32,
+    /// lock-free, a hint.
     pub(crate) queued: Word32,
     /// Those of them that hold something for which others may wait.
     pub(crate) holding: Word32,
@@ -50,6 +51,8 @@ pub struct Row {
     // The dependency list (chain.rs).
     pub(crate) chain_first: Word32,
     pub(crate) chain_last: Word32,
+    /// lock-free: a transaction is counted before it writes on top of another one's version, until
+    /// it has left the list.
     pub(crate) chain_length: Word32,
     pub(crate) group_length: Word32,
     pub(crate) group_ended: Word32,

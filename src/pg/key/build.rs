@@ -3,7 +3,7 @@
 use super::{Column, Key, MAX_COLUMNS, NO_KEY, is_used_as_catalog};
 use crate::pg::image::{Form, Shape};
 use crate::pg::triggers::{
-    FOREIGN_KEY, REFERENCED, fires_before_statement, has_after_row_triggers,
+    FOREIGN_KEY, REFERENCED, has_after_row_triggers, has_before_statement_triggers,
     has_deferrable_triggers, has_row_triggers, has_statement_triggers,
 };
 use crate::pg::{form, nodes, raw};
@@ -30,7 +30,7 @@ pub(in crate::pg) unsafe fn build(rel: pg_sys::Relation) -> Key {
         }
         key.note_indexes(rel);
         key.row_triggers = has_row_triggers((*rel).trigdesc, &FOREIGN_KEY);
-        key.fires_first = fires_before_statement((*rel).trigdesc);
+        key.before_statement_triggers = has_before_statement_triggers((*rel).trigdesc);
         key.deferrable_triggers = has_deferrable_triggers((*rel).trigdesc);
         let constraints = (*(*rel).rd_att).constr;
         key.plain = !has_row_triggers((*rel).trigdesc, &REFERENCED)

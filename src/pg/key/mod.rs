@@ -32,8 +32,8 @@ pub struct Key {
     plain_unique: bool,
     /// See `has_row_triggers`.
     row_triggers: bool,
-    /// See `fires_before_statement`.
-    fires_first: bool,
+    /// See `has_before_statement_triggers`.
+    before_statement_triggers: bool,
     /// See `has_deferrable_triggers`.
     deferrable_triggers: bool,
     /// See `is_plain`.
@@ -62,7 +62,7 @@ pub(super) const NO_KEY: Key = Key {
     simple_indexes: false,
     plain_unique: false,
     row_triggers: false,
-    fires_first: false,
+    before_statement_triggers: false,
     deferrable_triggers: false,
     plain: false,
     combines: false,
@@ -129,8 +129,8 @@ impl Key {
     }
 
     /// Whether UPDATE fires triggers before it comes to the first row.
-    pub fn fires_before_statement(&self) -> bool {
-        self.fires_first
+    pub fn has_before_statement_triggers(&self) -> bool {
+        self.before_statement_triggers
     }
 
     /// Whether triggers may look at an updated row as late as at the commit. By then the version
