@@ -411,7 +411,9 @@ fn each_planted_fault_is_found() {
     ];
     for fault in faults {
         plant(Some(fault));
-        let found = catch_unwind(AssertUnwindSafe(|| check_all(3000))).is_err();
+        // Few schedules of all scenarios at a time: some show a fault in one of thousands only.
+        let is_found = || catch_unwind(AssertUnwindSafe(|| check_all(50))).is_err();
+        let found = (0..2000).any(|_| is_found());
         plant(None);
         assert!(found, "{fault:?} was not found");
     }

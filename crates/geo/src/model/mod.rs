@@ -228,7 +228,8 @@ fn each_planted_fault_is_found() {
         IncarnationKept,
     ];
     for fault in faults {
-        let found = violation(&[fault], &ALL, 3000);
+        // Few schedules of each weather at a time: one may show a fault often, another never.
+        let found = (0..2000).find_map(|_| violation(&[fault], &ALL, 50));
         assert!(found.is_some(), "{fault:?} was not found");
     }
 }
