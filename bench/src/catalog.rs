@@ -57,6 +57,8 @@ pub struct Benchmark {
     /// The variant that does this work without contention: the U of H/U.
     pub ceiling: Option<&'static str>,
     pub standby: Option<Standby>,
+    /// pgbench has a thread for each client, as many applications have, not a few for all.
+    pub a_thread_each: bool,
 }
 
 /// A synchronous standby, for which every commit waits.
@@ -82,6 +84,7 @@ pub static FAMILIES: &[(&str, &str)] = &[
     shapes::FAMILIES[0],
     shapes::FAMILIES[1],
     shapes::FAMILIES[2],
+    shapes::FAMILIES[3],
     (tpcc::FAMILY, tpcc::ABOUT),
     (sysbench::FAMILY, sysbench::ABOUT),
     (lane::FAMILY, lane::ABOUT),
@@ -234,6 +237,7 @@ const BASE: Benchmark = Benchmark {
     baseline: STOCK,
     ceiling: None,
     standby: None,
+    a_thread_each: false,
 };
 
 pub static HOT_ROW: Benchmark = Benchmark {
@@ -423,6 +427,14 @@ mod tests {
         for family in families {
             assert!(FAMILIES.iter().any(|(name, _)| *name == family), "{family}");
         }
+    }
+
+    /// pgbench's threads count the transactions of several scripts without a lock.
+    #[test]
+    fn a_thread_for_each_client_is_asked_for_with_a_single_script() {
+        let mut all = all().filter(|benchmark| benchmark.a_thread_each);
+        let has_one = |series: &Series| series.workload.scripts.len() == 1;
+        assert!(all.all(|benchmark| benchmark.series.iter().all(has_one)));
     }
 
     #[test]

@@ -69,6 +69,8 @@ pub struct Load<'a> {
     pub arrivals: Option<Arrivals>,
     /// Another session holds a snapshot open all the time (PostgreSQL only).
     pub old_snapshot: bool,
+    /// pgbench has a thread for each client.
+    pub a_thread_each: bool,
 }
 
 impl<'a> Load<'a> {
@@ -90,6 +92,7 @@ impl<'a> Load<'a> {
             max_tries: MAX_TRIES,
             arrivals: None,
             old_snapshot: false,
+            a_thread_each: false,
         }
     }
 
@@ -279,10 +282,10 @@ pub fn add_scripts(
 /// one thread. A thread looks at the sockets of all its clients at each turn, so many clients want
 /// more threads.
 fn jobs(load: &Load) -> usize {
-    if load.scripts.len() > 1 {
-        1
-    } else {
-        load.clients.div_ceil(128).max(2).min(load.clients)
+    match load.scripts.len() {
+        1 if load.a_thread_each => load.clients,
+        1 => load.clients.div_ceil(128).max(2).min(load.clients),
+        _ => 1,
     }
 }
 

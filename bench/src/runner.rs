@@ -137,6 +137,7 @@ impl Plan {
             warehouses: series.warehouses(clients),
             settings: series.settings,
             old_snapshot: series.workload.old_snapshot,
+            a_thread_each: self.benchmark.a_thread_each,
             ..Load::new(series.workload.scripts, clients, seconds, protocol)
         };
         interrupt::check()?;

@@ -9,9 +9,11 @@ pub const PLAIN: &str = "shapes";
 pub const SLOW_COMMITS: &str = "shapes-2ms";
 /// Every commit waits for a synchronous standby.
 pub const REPLICATED: &str = "shapes-standby";
+/// pgbench has a thread for each client.
+pub const A_THREAD_EACH: &str = "shapes-threads";
 
 /// The families, and what they are about.
-pub const FAMILIES: [(&str, &str); 3] = [
+pub const FAMILIES: [(&str, &str); 4] = [
     (
         PLAIN,
         "what applications write: one table over the benchmarks shape-*",
@@ -20,6 +22,10 @@ pub const FAMILIES: [(&str, &str); 3] = [
     (
         REPLICATED,
         "the same with a synchronous standby, 1 ms there and 1 ms back",
+    ),
+    (
+        A_THREAD_EACH,
+        "the same, and pgbench has a thread for each client",
     ),
 ];
 
@@ -55,6 +61,16 @@ macro_rules! shapes {
                 series: &const { three_ways(&$workload) },
                 ceiling: Some(DIFFERENT),
                 standby: Some(Standby { delay_ms: 1 }),
+                ..BASE
+            },)*
+            $(&Benchmark {
+                name: concat!("shape-", $name, "-threads"),
+                about: concat!($about, ", pgbench with a thread for each client"),
+                family: Some(A_THREAD_EACH),
+                clients: &[64],
+                series: &const { three_ways(&$workload) },
+                ceiling: Some(DIFFERENT),
+                a_thread_each: true,
                 ..BASE
             },)*
         ];
