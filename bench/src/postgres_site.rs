@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use anyhow::{Context, ensure};
-use pgserver::{PgInstall, Server, ServerOptions, Standby};
+use pgserver::{PgInstall, Server, ServerOptions, Standby, StopMode};
 use postgres::Client;
 
 use super::catalog::{self, System};
@@ -42,7 +42,7 @@ pub struct PostgresSite {
     /// What has been made beside our own.
     tables: Tables,
     /// Where commits have to go too. Before the server: it goes first.
-    _standby: Option<Standby>,
+    standby: Option<Standby>,
     server: Server,
 }
 
@@ -78,7 +78,7 @@ impl PostgresSite {
             server,
             control,
             tables: Tables::Ours,
-            _standby: standby,
+            standby,
         };
         site.connect("postgres")?;
         Ok(site)
@@ -154,6 +154,7 @@ impl Site for PostgresSite {
                 }
             );
             tpcc::copy(&self.server, self.system, warehouses, is_ours)?;
+            self.tables = workload.tables;
             self.connect(load.database())?;
             self.control
                 .batch_execute(workload.reset)
@@ -173,6 +174,15 @@ impl Site for PostgresSite {
             self.control.execute("SELECT txn.stats_reset()", &[])?;
         }
         Ok(())
+    }
+
+    fn begin_round(&mut self) -> anyhow::Result<()> {
+        if self.tables != Tables::Ours || self.standby.is_some() {
+            return Ok(());
+        }
+        self.server.stop(StopMode::Fast)?;
+        self.server.start_again()?;
+        self.connect("postgres")
     }
 
     fn run(&mut self, load: &Load, watch: &mut dyn FnMut(Sample)) -> anyhow::Result<Outcome> {

@@ -228,7 +228,12 @@ impl Bench for Plan {
             let series = self.series.iter();
             series.filter(|one| one.runs_with(*clients)).collect()
         };
-        let run = |turn, &clients: &usize, series: &&Series| {
+        let mut round = 1;
+        let run = |turn: Turn, &clients: &usize, series: &&Series| {
+            if turn.round > round {
+                round = turn.round;
+                sites.iter_mut().try_for_each(|site| site.begin_round())?;
+            }
             progress.begin(format!("{clients} clients · {}", series.label));
             let site = site_of(&mut sites, series.system)?;
             self.run_once(site, series, clients, seconds, turn, &progress)

@@ -18,6 +18,13 @@ pub trait Site {
     /// only it needs. Fails when vacuuming them does not end.
     fn reset(&mut self, workload: &Workload, load: &Load) -> anyhow::Result<()>;
 
+    /// Begins another round. Two servers that are started alike differ in their rates; a server
+    /// that is started again is another one in that respect. One whose tables would have to be read
+    /// into memory again is left as it is.
+    fn begin_round(&mut self) -> anyhow::Result<()> {
+        Ok(())
+    }
+
     /// Runs a load, and reports the hot row's state to `watch` while it does.
     fn run(&mut self, load: &Load, watch: &mut dyn FnMut(Sample)) -> anyhow::Result<Outcome>;
 
