@@ -98,6 +98,7 @@ shapes! {
     "trigger", "autocommit, BEFORE trigger that sets a column", shapes::TRIGGER, MANY;
     "guarded", "autocommit, with a condition on the value", shapes::GUARDED, MANY;
     "unnamed", "autocommit, unnamed statement of the extended protocol", shapes::UNNAMED, MANY;
-    "literals", "autocommit, simple protocol, numbers as literals that differ", shapes::LITERALS, MANY;
+    "literals", "autocommit, simple protocol, numbers as literals that differ",
+        shapes::LITERALS, MANY;
     "block", "UPDATE in a block", shapes::BLOCK, MANY;
 }
