@@ -51,4 +51,5 @@ mod table_settings;
 mod validated_reads;
 mod visibility;
 mod waits;
+mod wake_order;
 mod watched_tables;

@@ -16,11 +16,17 @@ pub struct Stage {
 
 impl Stage {
     pub fn new(server: &Server, sql: &str) -> Result<Self> {
+        Self::with(server, "", sql)
+    }
+
+    /// As `new`; the holder runs `setting` first.
+    pub fn with(server: &Server, setting: &str, sql: &str) -> Result<Self> {
         // From now on the row is hot.
         grouped(server)?.batch_execute("UPDATE hot SET val = val WHERE id = 1")?;
         let mut control = server.connect()?;
         control.batch_execute("SELECT pg_advisory_lock(hashtext('txn.ticket_taken'))")?;
         let mut holder = grouped(server)?;
+        holder.batch_execute(setting)?;
         holder
             .batch_execute("SET txn.stop_at = 'ticket_taken, before_commit_wait, sealed'")
             .context("the library has to be built with --features stop_events")?;

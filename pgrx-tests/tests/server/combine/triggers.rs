@@ -58,10 +58,11 @@ pub(super) fn queue(stage: &mut Stage, sessions: Vec<Client>, sql: &str) -> Resu
     let mut waiting = Vec::new();
     for (mut client, n) in sessions.into_iter().zip(first as i32 + 1..) {
         let (pid, sql) = (pid(&mut client)?, sql.to_owned());
-        waiting.push(Background::call(client, pid, move |client| {
-            rows(client, &sql)
-        }));
+        let session = Background::call(client, pid, move |client| rows(client, &sql));
         stage.wait_queued(n)?;
+        // Nor is it awake any more: it does not take a free ticket before its turn.
+        session.wait_until_blocked(&mut stage.control)?;
+        waiting.push(session);
     }
     Ok(waiting)
 }
