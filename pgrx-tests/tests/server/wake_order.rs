@@ -16,7 +16,7 @@ fn turns(server: &Server, newest_first: &str) -> Result<[i64; 3]> {
     let sessions = [(); 3].map(|()| {
         let mut client = grouped(server)?;
         client.batch_execute(&setting)?;
-        Ok((pid(&mut client)?, client))
+        anyhow::Ok((pid(&mut client)?, client))
     });
     let mut stage = Stage::with(server, &setting, holds)?;
     let mut waiting = Vec::new();
