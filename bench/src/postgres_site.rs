@@ -42,7 +42,7 @@ pub struct PostgresSite {
     /// What has been made beside our own.
     tables: Tables,
     /// Where commits have to go too. Before the server: it goes first.
-    standby: Option<Standby>,
+    _standby: Option<Standby>,
     server: Server,
 }
 
@@ -78,7 +78,7 @@ impl PostgresSite {
             server,
             control,
             tables: Tables::Ours,
-            standby,
+            _standby: standby,
         };
         site.connect("postgres")?;
         Ok(site)
@@ -176,10 +176,7 @@ impl Site for PostgresSite {
         Ok(())
     }
 
-    fn begin_round(&mut self) -> anyhow::Result<()> {
-        if self.tables != Tables::Ours || self.standby.is_some() {
-            return Ok(());
-        }
+    fn start_again(&mut self) -> anyhow::Result<()> {
         self.server.stop(StopMode::Fast)?;
         self.server.start_again()?;
         self.connect("postgres")

@@ -30,7 +30,7 @@ pub struct Plan {
     common: Common,
 }
 
-/// Seconds of the run before the first round, for each variant.
+/// Seconds of the run on a server that has been started, for each variant.
 const WARM_UP_SECONDS: u64 = 2;
 
 /// Estimates of what comes on top of the seconds of runs. The parts: servers and warm-ups of a
@@ -72,10 +72,55 @@ impl Plan {
 
     /// Runs, warm-ups among them.
     fn runs(&self) -> usize {
-        let numbers = self.series.iter().map(|one| self.clients_of(one).len());
-        numbers
-            .map(|numbers| usize::from(numbers > 0) + self.common.rounds * numbers)
-            .sum()
+        let rounds = self.common.rounds;
+        let runs = |series: &Series| {
+            let starts = match self.starts_each_round(series.system) {
+                true => rounds,
+                false => 1,
+            };
+            match self.clients_of(series).len() {
+                0 => 0,
+                numbers => starts + rounds * numbers,
+            }
+        };
+        self.series.iter().map(runs).sum()
+    }
+
+    /// Whether the system's server is started again for each round: two servers that are started
+    /// alike differ in their rates. One with large tables or a standby is not.
+    fn starts_each_round(&self, system: System) -> bool {
+        let mut series = self.series.iter().filter(|one| one.system == system);
+        system != System::MariaDb
+            && self.benchmark.standby.is_none()
+            && series.all(|one| one.workload.tables == Tables::Ours)
+    }
+
+    /// Starts servers again, and lets those that have been started warm up.
+    fn begin_round(
+        &self,
+        round: usize,
+        sites: &mut [Box<dyn Site>],
+        progress: &Progress,
+    ) -> anyhow::Result<()> {
+        if round > 1 {
+            sites
+                .iter_mut()
+                .filter(|site| self.starts_each_round(site.system()))
+                .try_for_each(|site| site.start_again())?;
+        }
+        for series in &self.series {
+            let clients = self.clients_of(series);
+            let is_warm = round > 1 && !self.starts_each_round(series.system);
+            let Some(&clients) = clients.get(clients.len() / 2).filter(|_| !is_warm) else {
+                continue;
+            };
+            progress.begin(format!("warm-up · {}", series.label));
+            let site = site_of(sites, series.system)?;
+            let turn = Turn::default();
+            self.run_once(site, series, clients, WARM_UP_SECONDS, turn, progress)?;
+            progress.end();
+        }
+        Ok(())
     }
 
     /// The numbers of clients with which a variant is measured.
@@ -213,26 +258,15 @@ impl Bench for Plan {
         } = self.common;
         let mut sites = self.open_sites(install)?;
         let progress = Progress::new(self.runs())?;
-        for series in &self.series {
-            let clients = self.clients_of(series);
-            let Some(&clients) = clients.get(clients.len() / 2) else {
-                continue;
-            };
-            progress.begin(format!("warm-up · {}", series.label));
-            let site = site_of(&mut sites, series.system)?;
-            let turn = Turn::default();
-            self.run_once(site, series, clients, WARM_UP_SECONDS, turn, &progress)?;
-            progress.end();
-        }
         let variants = |clients: &usize| {
             let series = self.series.iter();
             series.filter(|one| one.runs_with(*clients)).collect()
         };
-        let mut round = 1;
+        let mut round = 0;
         let run = |turn: Turn, &clients: &usize, series: &&Series| {
             if turn.round > round {
                 round = turn.round;
-                sites.iter_mut().try_for_each(|site| site.begin_round())?;
+                self.begin_round(round, &mut sites, &progress)?;
             }
             progress.begin(format!("{clients} clients · {}", series.label));
             let site = site_of(&mut sites, series.system)?;
@@ -310,5 +344,23 @@ mod tests {
             plan.extent().time.as_secs_f64(),
             SERVERS_SECONDS + loads + runs + own
         );
+    }
+
+    #[test]
+    fn servers_with_small_tables_and_no_standby_start_and_warm_up_for_each_round() {
+        let runs = |name| {
+            let benchmark = catalog::all().find(|one| one.name == name).unwrap();
+            let common = Common {
+                clients: vec![16, 64],
+                rounds: 3,
+                ..COMMON
+            };
+            let plan = Plan::new(benchmark, &common).unwrap();
+            (plan.series.len(), plan.runs())
+        };
+        for (name, starts) in [("hot-row", 3), ("standby", 1), ("tpcb-1", 1)] {
+            let (variants, runs) = runs(name);
+            assert_eq!(runs, variants * (starts + 3 * 2), "{name}");
+        }
     }
 }

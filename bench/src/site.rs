@@ -18,10 +18,8 @@ pub trait Site {
     /// only it needs. Fails when vacuuming them does not end.
     fn reset(&mut self, workload: &Workload, load: &Load) -> anyhow::Result<()>;
 
-    /// Begins another round. Two servers that are started alike differ in their rates; a server
-    /// that is started again is another one in that respect. One whose tables would have to be read
-    /// into memory again is left as it is.
-    fn begin_round(&mut self) -> anyhow::Result<()> {
+    /// Stops the server and starts it again, on its data. MariaDB's goes on.
+    fn start_again(&mut self) -> anyhow::Result<()> {
         Ok(())
     }
 
