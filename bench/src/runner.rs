@@ -33,8 +33,8 @@ pub struct Plan {
 /// Seconds of the run on a server that has been started, for each variant.
 const WARM_UP_SECONDS: u64 = 2;
 
-/// Estimates of what comes on top of the seconds of runs. The parts: servers and warm-ups of a
-/// benchmark; reset and checks of a run; the load of a warehouse, its copies and checks.
+/// Estimates of what comes on top of the seconds of runs. The parts: servers and first warm-ups of
+/// a benchmark; reset and checks of a run; the load of a warehouse, its copies and checks.
 const SERVERS_SECONDS: f64 = 15.0;
 pub const AROUND_SECONDS: f64 = 2.0;
 const LOADING_SECONDS: f64 = 6.0;
@@ -72,18 +72,18 @@ impl Plan {
 
     /// Runs, warm-ups among them.
     fn runs(&self) -> usize {
-        let rounds = self.common.rounds;
-        let runs = |series: &Series| {
-            let starts = match self.starts_each_round(series.system) {
-                true => rounds,
-                false => 1,
-            };
-            match self.clients_of(series).len() {
-                0 => 0,
-                numbers => starts + rounds * numbers,
-            }
-        };
+        let runs =
+            |series| self.starts(series) + self.common.rounds * self.clients_of(series).len();
         self.series.iter().map(runs).sum()
+    }
+
+    /// How often the variant's server is started, and the variant warms up.
+    fn starts(&self, series: &Series) -> usize {
+        match self.starts_each_round(series.system) {
+            _ if self.clients_of(series).is_empty() => 0,
+            true => self.common.rounds,
+            false => 1,
+        }
     }
 
     /// Whether the system's server is started again for each round: two servers that are started
@@ -235,6 +235,8 @@ impl Bench for Plan {
         let mut seconds = SERVERS_SECONDS;
         let mut loaded = BTreeSet::new();
         for series in &self.series {
+            let again = self.starts(series).saturating_sub(1);
+            seconds += again as f64 * (WARM_UP_SECONDS as f64 + AROUND_SECONDS);
             for clients in self.clients_of(series) {
                 let warehouses = series.warehouses(clients).unwrap_or(0);
                 let around = AROUND_SECONDS + COPYING_SECONDS * warehouses as f64;
