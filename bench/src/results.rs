@@ -1,6 +1,7 @@
 //! `cargo xtask bench results`: `docs/results.md`, and what README.md shows of it, made from the
 //! records in `bench/results`.
 
+mod aims;
 mod geo;
 mod papers;
 mod readme;
@@ -53,6 +54,7 @@ fn made() -> anyhow::Result<[(PathBuf, String); 3]> {
 
 fn render(files: &[File]) -> String {
     let mut page = HEAD.to_owned();
+    page += &aims::section(files);
     page += &papers::section(files);
     page += &geo::beside_the_paper(files);
     let mut others = String::new();

@@ -1,7 +1,7 @@
 //! The figures of the papers beside ours. Theirs are of other systems on other machines: only
 //! ratios can be compared.
 
-use super::records::{File, Plain, Record};
+use super::records::{File, Plain, of_benchmark};
 use super::table;
 use crate::catalog::lane;
 use crate::catalog::{GROUP, QUEUE, STOCK};
@@ -109,7 +109,7 @@ fn compared(name: &str, about: &str, figures: &[Figure], files: &[File]) -> Stri
         .iter()
         .filter_map(|figure| {
             let ratio = |record| best(record, figure.of, figure.against);
-            let (record, ours) = records(files, figure.benchmark)
+            let (record, ours) = of_benchmark(files, figure.benchmark)
                 .map(|record| (record, ratio(record)))
                 .max_by(|one, other| rate(&one.1).total_cmp(&rate(&other.1)))?;
             let ours = ours.map_or_else(
@@ -128,31 +128,15 @@ fn compared(name: &str, about: &str, figures: &[Figure], files: &[File]) -> Stri
     format!("\n## Beside {name}\n\n{about}\n\n{}", table(&header, rows))
 }
 
-/// All records of that benchmark.
-fn records<'a>(files: &'a [File], benchmark: &str) -> impl Iterator<Item = &'a Plain> {
-    let of_file = |file: &'a File| match &file.record {
-        Record::Plain(record) => std::slice::from_ref(record),
-        Record::Family(records) => records.as_slice(),
-        _ => &[],
-    };
-    let all = files.iter().flat_map(of_file);
-    all.filter(move |record| record.benchmark == benchmark)
-}
-
 fn rate(best: &Option<(f64, usize)>) -> f64 {
     best.map_or(0.0, |(ratio, _)| ratio)
 }
 
 /// The most that the variant has of the other one's rate, and with how many clients.
 fn best(record: &Plain, of: &str, against: &str) -> Option<(f64, usize)> {
-    let rates = |variant: &str, clients: usize| -> Vec<(usize, f64)> {
-        let runs = record.runs.iter();
-        runs.filter(|run| run.variant == variant && run.clients == clients)
-            .map(|run| (run.round, run.tps))
-            .collect()
-    };
     let ratios = record.summary.iter().filter_map(|line| {
-        let ratio = Spread::of_ratios(&rates(of, line.clients), &rates(against, line.clients))?;
+        let rates = |variant| record.rates(variant, line.clients);
+        let ratio = Spread::of_ratios(&rates(of), &rates(against))?;
         Some((ratio.median, line.clients))
     });
     ratios.max_by(|one, other| one.0.total_cmp(&other.0))

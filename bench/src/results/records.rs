@@ -202,6 +202,16 @@ pub struct Other {
     pub about: Option<String>,
 }
 
+impl Plain {
+    /// Of each round with that variant and so many clients: its number and its rate.
+    pub fn rates(&self, variant: &str, clients: usize) -> Vec<(usize, f64)> {
+        let runs = self.runs.iter();
+        runs.filter(|run| run.variant == variant && run.clients == clients)
+            .map(|run| (run.round, run.tps))
+            .collect()
+    }
+}
+
 impl Record {
     pub fn of(content: Content) -> serde_json::Result<Self> {
         match content {
@@ -213,6 +223,17 @@ impl Record {
                 .map(Record::Family),
         }
     }
+}
+
+/// All records of that benchmark, also those of a family.
+pub fn of_benchmark<'a>(files: &'a [File], benchmark: &str) -> impl Iterator<Item = &'a Plain> {
+    let of_file = |file: &'a File| match &file.record {
+        Record::Plain(record) => std::slice::from_ref(record),
+        Record::Family(records) => records.as_slice(),
+        _ => &[],
+    };
+    let all = files.iter().flat_map(of_file);
+    all.filter(move |record| record.benchmark == benchmark)
 }
 
 /// The records of the checkout, by name.
