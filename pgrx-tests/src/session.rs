@@ -15,11 +15,12 @@ const LIMIT: Duration = Duration::from_secs(45);
 const TICK: Duration = Duration::from_millis(10);
 
 /// A session with group locking in which every row updated by key is hot. Waiters go on in order of
-/// arrival, however fast the machine is.
+/// arrival, and functions pass the row on, however fast the machine is.
 pub fn grouped(server: &Server) -> Result<Client> {
     let mut client = server.connect()?;
     client.batch_execute(
-        "SET txn.group_lock = on; SET txn.hot_threshold = 0; SET txn.newest_first = 0",
+        "SET txn.group_lock = on; SET txn.hot_threshold = 0; SET txn.newest_first = 0;
+         SET txn.brief_turn = 0",
     )?;
     Ok(client)
 }

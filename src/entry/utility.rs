@@ -10,7 +10,7 @@ use super::previous::previous;
 use crate::geo;
 use crate::hotlock::{
     self, check, commit, definitions, dependent, error_visibility, prepared, readguard, repeatable,
-    snapshot_due, statement,
+    snapshot_due, statement, whole,
 };
 use crate::lane::{call, reschedule};
 use crate::pg::error::guarded;
@@ -49,6 +49,9 @@ pub unsafe extern "C-unwind" fn process_utility(
     let command = unsafe { Command::of(statement, context) };
     if command.transaction.is_some() && is_idle() {
         return nesting::within(|| command.run_when_idle(execute));
+    }
+    if command.computes {
+        whole::note_start();
     }
     let run = || {
         let part = dependent::Part::begin(source);

@@ -2,6 +2,7 @@
 
 use super::late_snapshot;
 use super::order;
+use super::running;
 use super::session::{SESSION, member_id, membership_slot, memory, patience};
 use super::step::{announce_writer, is_above, settings_of};
 use super::whole;
@@ -15,6 +16,7 @@ use pgrx::pg_sys;
 /// After an ordinary update the transaction becomes a leader that others follow, and passes the
 /// ticket on. It keeps the ticket if:
 /// - it is a single statement: its commit is next, and an earlier hand-over gains nothing;
+/// - it is a function, and these end soon after;
 /// - a rollback to a savepoint could leave it a lock of the row (rule "savepoints");
 /// - it works on what its snapshot shows (REPEATABLE READ);
 /// - a column of any unique index has changed;
@@ -35,7 +37,8 @@ pub fn pass_ticket(rel: pg_sys::Relation, n: usize, version: u64, keeps_keys: bo
     } else {
         None
     };
-    let may_lead = groups && !whole::is_running();
+    let row = &memory().directory.rows[slot as usize];
+    let may_lead = groups && !whole::is_running() && !running::keeps_ticket(row);
     SESSION.publish();
     stop::at(stop::Point::PassingTicket);
     let (led, woken) = memory().with_row(slot, |row, members| {

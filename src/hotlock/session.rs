@@ -48,6 +48,8 @@ pub struct Session {
     pub stays: Cell<bool>,
     /// Why the transaction must not commit, whatever becomes of the error that said so.
     pub refusal: OfTransaction<Option<&'static Report>>,
+    /// When it first updated a hot row, in microseconds.
+    updated_at: Cell<u64>,
     pub lock_timeout: OfTransaction<Option<i32>>,
     /// The setting of `deadlock_timeout` while another one is in force; see waiting.rs.
     pub deadlock_timeout: OfTransaction<Option<i32>>,
@@ -69,6 +71,7 @@ pub static SESSION: Local<Session> = Local::new(Session {
     flush_to: Cell::new(0),
     stays: Cell::new(false),
     refusal: OfTransaction::new(None),
+    updated_at: Cell::new(0),
     lock_timeout: OfTransaction::new(None),
     deadlock_timeout: OfTransaction::new(None),
 });
@@ -82,6 +85,18 @@ impl Session {
 
     pub fn get(&self, n: usize) -> Option<Membership> {
         self.memberships.get(n).and_then(Cell::get)
+    }
+
+    /// The transaction has updated a hot row, and the membership does not say so yet.
+    pub fn note_update(&self, now: u64) {
+        if self.all().all(|(_, m)| !m.has_version()) {
+            self.updated_at.set(now);
+        }
+    }
+
+    /// When the transaction first updated a hot row. None if that was asked before.
+    pub fn take_update(&self) -> Option<u64> {
+        Some(self.updated_at.take()).filter(|&at| at != 0)
     }
 
     /// Takes one membership to its next state.

@@ -5,6 +5,7 @@ use super::errors;
 use super::gate;
 use super::handover;
 use super::order;
+use super::running;
 use super::session::{SESSION, member_id, memory, patience, waiters_patience};
 use super::waiting::{self, Nap, Reason, Wait};
 use crate::pg::process;
@@ -101,6 +102,9 @@ fn request_once(slot: Slot, identity: &Identity, manner: Manner) -> Option<Turn>
         return None;
     };
     let me = member_id(n);
+    if manner == Manner::Wait {
+        running::await_brief_turn(slot);
+    }
     let (mut patience, now) = (waiters_patience(), process::now());
     if manner == Manner::Combine {
         // The longer it sleeps the likelier it is that somebody does its update.
@@ -136,6 +140,7 @@ fn request_once(slot: Slot, identity: &Identity, manner: Manner) -> Option<Turn>
         }
     }
     memory().totals.tickets.add(1);
+    running::note();
     Some(Turn::Own(n))
 }
 

@@ -410,6 +410,7 @@ unsafe fn follow(call: Update, n: usize, tail: &Tail) -> Option<TM_Result::Type>
             }
             stop::at(stop::Point::PassingTicket);
             let (patience, now) = (patience(), process::now());
+            SESSION.note_update(now);
             let woken = memory().with_row(slot, |row, members| {
                 row.publish(members, me, version);
                 row.last_xid.set(xid);
@@ -458,6 +459,7 @@ unsafe fn ordinary_hot(call: Update, n: usize, query: usize) -> TM_Result::Type 
         };
         if result == TM_Result::TM_Ok {
             let version = tuple::pack(&(*call.slot).tts_tid);
+            SESSION.note_update(process::now());
             SESSION.step(n, |m| m.writes(version, xact::nest_level()));
             let keeps_keys = *call.lockmode != LockTupleMode::LockTupleExclusive;
             pass_ticket(call.rel, n, version, keeps_keys);

@@ -9,6 +9,23 @@ use std::cell::Cell;
 /// The data-modifying statement that is a transaction of its own, as the address of its QueryDesc.
 static WHOLE: Local<Cell<usize>> = Local::new(Cell::new(0));
 
+/// Whether the transaction ends when the client's statement has run, which may be a function.
+static NEEDS_NO_CLIENT: Local<Cell<bool>> = Local::new(Cell::new(false));
+
+#[inline]
+pub fn needs_no_client() -> bool {
+    NEEDS_NO_CLIENT.get()
+}
+
+/// A statement or command is about to start.
+#[inline]
+pub fn note_start() {
+    if nesting::is_outermost() {
+        // SAFETY: reads the state of this backend's transaction.
+        NEEDS_NO_CLIENT.set(!unsafe { raw::IsTransactionBlock() });
+    }
+}
+
 /// Whether the transaction consists of the one data-modifying statement that now runs: its commit
 /// is next.
 #[inline]
@@ -33,6 +50,7 @@ pub fn forget() {
 /// # Safety
 /// `query` is what ExecutorStart is given.
 pub unsafe fn note(query: *mut pg_sys::QueryDesc) {
+    note_start();
     // SAFETY: the active portal is that of the client's statement.
     unsafe {
         let portal = pg_sys::ActivePortal;

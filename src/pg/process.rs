@@ -54,6 +54,27 @@ pub fn is_backend() -> bool {
     unsafe { !pg_sys::MyProc.is_null() && (*pg_sys::MyProc).pgprocno < pg_sys::MaxBackends }
 }
 
+/// The processor on which this process runs now, by the operating system's number.
+#[inline]
+#[cfg(target_os = "linux")]
+pub fn processor() -> Option<usize> {
+    // SAFETY: reads what the kernel has told this thread.
+    usize::try_from(unsafe { libc::sched_getcpu() }).ok()
+}
+
+/// The processor on which this process runs now: it is not known.
+#[inline]
+#[cfg(not(target_os = "linux"))]
+pub fn processor() -> Option<usize> {
+    None
+}
+
+/// How many processors the machine has, 0 if that is not known.
+pub fn processors() -> usize {
+    // SAFETY: asks the system.
+    usize::try_from(unsafe { libc::sysconf(libc::_SC_NPROCESSORS_CONF) }).unwrap_or(0)
+}
+
 /// Lets another runnable process have the processor.
 pub fn give_way() {
     std::thread::yield_now();

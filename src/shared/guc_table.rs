@@ -36,7 +36,19 @@ struct Texts {
     long: &'static CStr,
 }
 
-const ENTRIES: [Entry; 37] = [
+const ENTRIES: [Entry; 38] = [
+    Entry {
+        name: c"txn.brief_turn",
+        short:
+            c"A function that ends so many microseconds after its update keeps the hot row until \
+            then.",
+        long:
+            c"It is asked of functions and procedures that are transactions of their own. Waiters \
+            stay awake where such a function runs on another processor. 0: every function lets \
+            others follow.",
+        context: Userset,
+        define: Define::Count(&BRIEF_TURN, 0..=10_000),
+    },
     Entry {
         name: c"txn.build_id",
         short: c"Shows what the loaded library was built from.",

@@ -1,6 +1,6 @@
 //! The extension's shared memory: its layout, its size, its locks.
 
-use super::guc;
+use super::sizes::*;
 use super::totals::Totals;
 use crate::pg::{process, raw};
 use ::geo::{
@@ -9,7 +9,7 @@ use ::geo::{
 use ::lane::{Head as LaneHead, Lane, List, Request, Seat, Stripe};
 use hotrow::{
     Backend, CombineRequest, ContendedTables, Definitions, Directory, FlushQueue, MEMBERS, Member,
-    Members, ReadGuard, Row, Slot, WatchedTables, Word32, Word64,
+    Members, Processor, Processors, ReadGuard, Row, Slot, WatchedTables, Word32, Word64,
 };
 use keyrange::{
     Bucket, Clock, Committer, Counters, Mark, RingPair, RingSpace, Rings, Slot as RangeSlot,
@@ -25,14 +25,6 @@ const SHARES: usize = 4096;
 /// Locks beside one per hot row: the directory's, the waits-for graph's, the watched tables', the
 /// lane's and that of transactions over several servers.
 const EXTRA_LOCKS: usize = 5;
-
-/// Rings of writes that may be anywhere in a relation.
-const RELATION_BUCKETS: usize = 64;
-/// Rings of changed definitions, and their slots, which only DDL fills.
-const DEFINITION_BUCKETS: usize = 64;
-const DEFINITION_SLOTS: usize = 32;
-/// Marks of relations and ranges of a pair of rings, at least.
-const LEAST_MARKS: usize = 1024;
 
 /// What stands at the beginning, once.
 #[repr(C)]
@@ -59,6 +51,8 @@ pub struct Shared {
     pub members: &'static [Member],
     /// By PGPROC: processes, and what stands for prepared transactions.
     pub backends: &'static [Backend],
+    /// By the operating system's numbers.
+    processors: &'static [Processor],
     /// One per process.
     pub combine_requests: &'static [CombineRequest],
     pub totals: &'static Totals,
@@ -108,58 +102,6 @@ pub fn shared() -> Option<&'static Shared> {
     SHARED.get()
 }
 
-fn rows() -> usize {
-    guc::MAX_HOT_ROWS.get().max(1) as usize
-}
-
-fn backends() -> usize {
-    // SAFETY: set by the postmaster before shared memory is requested.
-    unsafe { pg_sys::MaxBackends }.max(1) as usize
-}
-
-/// Processes, and what stands for prepared transactions behind them.
-fn all_backends() -> usize {
-    process::of_prepared().end as usize
-}
-
-fn buckets() -> usize {
-    (rows() * 4).next_power_of_two()
-}
-
-fn range_buckets() -> usize {
-    guc::RANGE_BUCKETS.get().max(1) as usize
-}
-
-fn range_slots() -> usize {
-    guc::RANGE_SLOTS.get().max(1) as usize
-}
-
-/// Marks of relations and ranges, of each pair of rings.
-fn range_marks() -> usize {
-    range_buckets().max(LEAST_MARKS)
-}
-
-/// Stripes of the lane, a power of two; 0 without a lane.
-fn lane_stripes() -> usize {
-    match guc::LANE_STRIPES.get() {
-        0 => 0,
-        stripes => (stripes as usize).next_power_of_two(),
-    }
-}
-
-/// Requests of the lane: as many for each process as a transaction may declare.
-fn lane_requests() -> usize {
-    if lane_stripes() == 0 {
-        return 0;
-    }
-    backends() * guc::LANE_KEYS.get().max(1) as usize
-}
-
-/// Pairs of rings: of writes, and of reads if there is an exclusion window.
-fn ring_pairs() -> usize {
-    1 + usize::from(guc::RANGE_WINDOW.get())
-}
-
 /// One array after the other, each on a cache line.
 struct Layout {
     at: usize,
@@ -172,17 +114,6 @@ impl Layout {
         self.at = start + size_of::<T>() * count;
         start
     }
-}
-
-/// Rings of all pairs of rings.
-fn rings_of_pairs() -> usize {
-    ring_pairs() * (range_buckets() + RELATION_BUCKETS)
-}
-
-/// Heads and slots of all pairs of rings, and then of definitions.
-fn all_rings() -> (usize, usize) {
-    let slots = rings_of_pairs() * range_slots() + DEFINITION_BUCKETS * DEFINITION_SLOTS;
-    (rings_of_pairs() + DEFINITION_BUCKETS, slots)
 }
 
 struct Offsets {
@@ -207,6 +138,7 @@ struct Offsets {
     running: usize,
     geo_seats: usize,
     geo_places: usize,
+    processors: usize,
     size: usize,
 }
 
@@ -234,6 +166,7 @@ fn offsets() -> Offsets {
     let running = layout.take::<Running>(backends());
     let geo_seats = layout.take::<GeoSeat>(backends());
     let geo_places = layout.take::<Place>(backends());
+    let processor_array = layout.take::<Processor>(processors());
     Offsets {
         header,
         buckets: bucket_array,
@@ -256,6 +189,7 @@ fn offsets() -> Offsets {
         running,
         geo_seats,
         geo_places,
+        processors: processor_array,
         size: layout.at + 64,
     }
 }
@@ -297,6 +231,7 @@ pub fn startup() {
             },
             members: slice(start, offsets.members, all_backends() * MEMBERS),
             backends: slice(start, offsets.backends, all_backends()),
+            processors: slice(start, offsets.processors, processors()),
             combine_requests: slice(start, offsets.combine_requests, backends()),
             totals: &header.totals,
             guard: &header.guard,
@@ -388,6 +323,15 @@ unsafe fn slice<T>(start: *mut u8, offset: usize, count: usize) -> &'static [T] 
 }
 
 impl Shared {
+    /// Who was seen on which processor.
+    #[inline]
+    pub fn processors(&self) -> Processors<'static> {
+        Processors {
+            all: self.processors,
+            backends: self.backends,
+        }
+    }
+
     pub fn members(&self) -> Members<'static> {
         Members { all: self.members }
     }

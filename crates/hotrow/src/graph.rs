@@ -25,6 +25,8 @@ pub struct Backend {
     pub wait_reason: Word32,
     /// The process sleeps on its latch's flag and must be woken by more than setting it.
     pub sleeping: Word32,
+    /// The processor on which it was seen last, number + 1; 0: none (processors.rs).
+    pub(crate) processor: Word32,
     /// The row of the present wait, index + 1.
     pub wait_row: Word32,
     /// Its place in the flush queue (flush.rs).

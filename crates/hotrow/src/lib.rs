@@ -1,5 +1,6 @@
 #![doc = include_str!("../README.md")]
 
+mod brief;
 mod chain;
 mod combine;
 mod contended;
@@ -17,6 +18,7 @@ mod mode;
 mod model;
 mod obstacle;
 mod prepared;
+mod processors;
 mod row;
 mod ticket;
 mod turn;
@@ -37,6 +39,7 @@ pub use membership::{
 };
 pub use mode::{Cause, Mode, Trouble};
 pub use obstacle::Obstacle;
+pub use processors::{Processor, Processors};
 pub use row::{Counters, Member, Members, Promotion, Row, Slot, Tail};
 pub use ticket::{Acquired, Patience};
 pub use watch::{Table, WATCHED_TABLES, Watched, WatchedTables};

@@ -78,6 +78,9 @@ pub struct Row {
     /// lock-free, a hint: how likely a foreign key's check of the row comes before an update by the
     /// same transaction (expect.rs).
     pub(crate) expected: Word32,
+    /// lock-free, a hint: how long transactions take from their update to their commit, in
+    /// microseconds, 0 if that is not known (brief.rs).
+    pub(crate) rest: Word32,
 
     // Cycles (gate.rs).
     /// lock-free: the number of its gate, 0 for none.
@@ -351,9 +354,10 @@ impl Row {
         self.hash.publish(identity.hash());
     }
 
-    fn state(&self) -> [&Word32; 21] {
+    fn state(&self) -> [&Word32; 22] {
         [
             &self.expected,
+            &self.rest,
             &self.holder,
             &self.queue_head,
             &self.queue_tail,

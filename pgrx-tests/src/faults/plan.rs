@@ -320,6 +320,7 @@ fn session_settings(rng: &mut SmallRng) -> Vec<(&'static str, &'static str)> {
         ("txn.group_size", any(&["2", "8", "256"])),
         ("txn.fair_every", any(&["1", "32"])),
         ("txn.newest_first", any(&["0", "100"])),
+        ("txn.brief_turn", any(&["0", "30", "10000"])),
         (
             "txn.follower_reads",
             any(&["wait", "validated", "validated", "immediate"]),

@@ -1,6 +1,7 @@
 //! The server tests: each starts a server of its own. See ../../README.md.
 
 mod bank;
+mod brief_turns;
 mod by_key;
 mod check_again;
 mod check_first;

@@ -1,0 +1,56 @@
+//! How long transactions that need nothing more of their clients take from their update of the row
+//! to their commit. Where that is short, each keeps the ticket until then: passing it on costs the
+//! next transaction a sleep before its commit, which is longer.
+
+use crate::row::Row;
+
+/// What a row begins with, in microseconds: long, so that the ticket is passed on.
+const FIRST: u32 = 1000;
+const LONGEST: u32 = 1_000_000;
+
+impl Row {
+    /// lock-free: a transaction took so many microseconds. The estimate goes an eighth of itself up
+    /// or down, and so to the median: those that lose the processor in between do not count more
+    /// than others.
+    pub fn note_rest(&self, microseconds: u64) {
+        let before = self.expected_rest();
+        let step = (before / 8).max(1);
+        let after = match microseconds > u64::from(before) {
+            true => before + step,
+            false => before - step,
+        };
+        self.rest.set(after.clamp(1, LONGEST));
+    }
+
+    /// lock-free: whether transactions take at most so many microseconds as a rule.
+    #[inline]
+    pub fn is_brief(&self, microseconds: u32) -> bool {
+        self.expected_rest() <= microseconds
+    }
+
+    fn expected_rest(&self) -> u32 {
+        match self.rest.get() {
+            0 => FIRST,
+            known => known,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_row_is_brief_once_most_transactions_are() {
+        let row = Row::default();
+        assert!(!row.is_brief(50), "nothing is known");
+        (0..10).for_each(|_| row.note_rest(20));
+        assert!(!row.is_brief(50), "too little is known");
+        (0..100).for_each(|n| row.note_rest(if n % 4 == 0 { 100_000 } else { 20 }));
+        assert!(row.is_brief(50), "one in four lost the processor");
+        (0..30).for_each(|_| row.note_rest(3000));
+        assert!(!row.is_brief(50) && row.is_brief(3500));
+        (0..200).for_each(|_| row.note_rest(0));
+        assert!(row.is_brief(1) && !row.is_brief(0), "0 switches it off");
+    }
+}
