@@ -38,6 +38,7 @@ fn name_of_obstacle(obstacle: Obstacle) -> &'static str {
         Obstacle::Large => "large transaction",
         Obstacle::Definitions => "definitions",
         Obstacle::ManyRows => "many hot rows",
+        Obstacle::BriefTurn => "brief turn",
     }
 }
 
@@ -66,6 +67,9 @@ fn advice(obstacle: Obstacle) -> &'static str {
         Obstacle::Large => "The transaction had written so much that logical decoding streams it.",
         Obstacle::Definitions => "DDL, GRANT or the like was being committed.",
         Obstacle::ManyRows => "The transaction was a member of eight hot rows.",
+        Obstacle::BriefTurn => {
+            "No harm: functions that end soon keep the row until then (txn.brief_turn)."
+        }
     }
 }
 

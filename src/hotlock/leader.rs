@@ -34,11 +34,12 @@ pub fn pass_ticket(rel: pg_sys::Relation, n: usize, version: u64, keeps_keys: bo
         Some(Obstacle::Subtransaction)
     } else if !keeps_keys || !key_of(rel).is_some_and(|key| key.has_simple_indexes()) {
         Some(Obstacle::Key)
+    } else if running::keeps_ticket(&memory().directory.rows[slot as usize]) {
+        Some(Obstacle::BriefTurn)
     } else {
         None
     };
-    let row = &memory().directory.rows[slot as usize];
-    let may_lead = groups && !whole::is_running() && !running::keeps_ticket(row);
+    let may_lead = groups && !whole::is_running();
     SESSION.publish();
     stop::at(stop::Point::PassingTicket);
     let (led, woken) = memory().with_row(slot, |row, members| {

@@ -30,10 +30,12 @@ pub enum Obstacle {
     Definitions,
     /// The transaction is a member of as many hot rows as it can be.
     ManyRows,
+    /// A function that ends soon keeps the row until then (brief.rs).
+    BriefTurn,
 }
 
 impl Obstacle {
-    pub const ALL: [Obstacle; 12] = [
+    pub const ALL: [Obstacle; 13] = [
         Obstacle::Subtransaction,
         Obstacle::Isolation,
         Obstacle::Statement,
@@ -46,6 +48,7 @@ impl Obstacle {
         Obstacle::Large,
         Obstacle::Definitions,
         Obstacle::ManyRows,
+        Obstacle::BriefTurn,
     ];
 }
 

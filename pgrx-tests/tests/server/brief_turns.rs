@@ -103,6 +103,8 @@ fn functions_that_end_soon_keep_the_row() -> Result<()> {
             "{call}: behind it one waits for {passed_on}"
         );
     }
+    let obstacles: String = read(&mut control, "SELECT obstacles FROM txn.hotspots")?;
+    ensure!(obstacles == "brief turn 4", "in the way: {obstacles}");
     Ok(())
 }
 
