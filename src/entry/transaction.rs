@@ -196,7 +196,7 @@ fn any_ended() {
     swap::end_of_transaction();
     range_occ::session::end_any();
     geo::cut::forget_start();
-    whole::forget();
+    whole::transaction_ended();
     streaming::forget();
     readguard::forget();
     nesting::transaction_ended();

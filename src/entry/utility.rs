@@ -50,7 +50,7 @@ pub unsafe extern "C-unwind" fn process_utility(
     if command.transaction.is_some() && is_idle() {
         return nesting::within(|| command.run_when_idle(execute));
     }
-    if command.computes {
+    if command.is_code() {
         whole::note_start();
     }
     let run = || {
@@ -103,6 +103,13 @@ impl Command {
                 computes: computes(node),
             }
         }
+    }
+
+    /// Whether it is a CALL or DO of the client's own.
+    fn is_code(&self) -> bool {
+        // SAFETY: a utility statement's node.
+        let tag = unsafe { (*self.node).type_ };
+        self.is_top_level && matches!(tag, NodeTag::T_CallStmt | NodeTag::T_DoStmt)
     }
 
     /// A transaction command of a session for which there is nothing else to do.

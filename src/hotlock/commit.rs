@@ -7,6 +7,7 @@ use super::detect;
 use super::error_visibility;
 use super::flush;
 use super::handover;
+use super::leader;
 use super::predecessors::{self, StatementTimer};
 use super::prepared;
 use super::readguard;
@@ -188,6 +189,9 @@ fn leave(end: End) {
 fn leave_rows(end: End) {
     let (mut doomed, mut behind) = (0, 0);
     let (patience, now) = (patience(), process::now());
+    if end == End::Committed {
+        leader::learn(now);
+    }
     let heir = (end == End::Prepared).then(prepared::heir).flatten();
     for (n, membership) in SESSION.all() {
         let (me, slot) = (member_id(n), membership.slot());

@@ -4,7 +4,7 @@ use super::late_snapshot;
 use super::order;
 use super::running;
 use super::session::{SESSION, member_id, membership_slot, memory, patience};
-use super::step::{announce_writer, is_above, settings_of};
+use super::step::{announce_writer, is_above, settings_of, waiters};
 use super::whole;
 use crate::pg::process;
 use crate::pg::relation::key_of;
@@ -68,4 +68,22 @@ pub fn pass_ticket(rel: pg_sys::Relation, n: usize, version: u64, keeps_keys: bo
     }
     order::has_come_to(slot);
     stop::at(stop::Point::Updated);
+}
+
+/// The transaction has committed, and is about to leave its rows: they learn how long it took. One
+/// that has followed was held up by others, so that it says nothing.
+pub fn learn(now: u64) {
+    let Some(since) = SESSION.updated_at() else {
+        return;
+    };
+    let has_led = |m: &Membership| m.has_version() && m.seen().is_none();
+    for (n, membership) in SESSION.all().filter(|(_, m)| has_led(m)) {
+        let row = &memory().directory.rows[membership.slot() as usize];
+        let me = member_id(n);
+        if membership.has_ticket() && waiters(me, memory().members[me as usize].xid()) > 0 {
+            row.forget_rest();
+        } else {
+            row.note_rest(now.saturating_sub(since));
+        }
+    }
 }

@@ -5,7 +5,6 @@ use super::definitions;
 use super::errors;
 use super::prepared;
 use super::reads;
-use super::running;
 use super::session::{SESSION, member_id, memory, relation_of};
 use super::waiting::{self, Reason, Wait};
 use crate::pg::raw::{self, TimeoutId};
@@ -19,7 +18,6 @@ use pgrx::pg_sys;
 /// what was read beside them. The permission is PostgreSQL's own record of the predecessors'
 /// transaction ids; the dependency list only shortens the wait.
 pub fn wait(reason: Reason) {
-    running::note_rest();
     for (n, membership) in SESSION.all() {
         if membership.depends() {
             wait_on_row(n, &membership, reason);

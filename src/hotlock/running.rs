@@ -1,15 +1,15 @@
 //! Who runs, as far as can be told, and which turns are brief: waiting for a transaction that runs
 //! on another processor and ends soon costs less awake than asleep.
 
-use super::session::{SESSION, memory};
+use super::session::{SESSION, memory, waiters_patience};
 use super::whole;
 use crate::pg::process;
 use crate::shared::guc;
 use hotrow::{BackendId, Row, Slot, backend_of};
 
-/// For how long a waiter stays awake, in microseconds; how many pauses it makes before it looks
-/// again; how often it gives way where the holder does not seem to run.
-const AWAKE_US: u64 = 200;
+/// How often a waiter that stays awake looks at the ticket, and the pauses that it makes in
+/// between: 100 to 300 microseconds. How often it gives way where the holder does not seem to run.
+const LOOKS: u32 = 300;
 const PAUSES: u32 = 20;
 const GIVES_WAY: u32 = 4;
 
@@ -31,38 +31,38 @@ pub fn is_brief(row: &Row) -> bool {
 /// Whether the transaction keeps the ticket that it has: it needs nothing more of its client, and
 /// such transactions end soon.
 pub fn keeps_ticket(row: &Row) -> bool {
-    whole::needs_no_client() && is_brief(row)
+    SESSION.updated_at().is_some() && is_brief(row)
 }
 
-/// A transaction that needs no more of its client has come to its end, or waits for others: the
-/// rows that it has updated learn how long that took.
-pub fn note_rest() {
-    note();
-    if !whole::needs_no_client() || whole::is_running() {
-        return;
-    }
-    if let Some(since) = SESSION.take_update() {
-        let rest = process::now().saturating_sub(since);
-        for (_, membership) in SESSION.all().filter(|(_, m)| m.has_version()) {
-            memory().directory.rows[membership.slot() as usize].note_rest(rest);
-        }
+/// The transaction is about to update a hot row. If it does so in a function and needs no more of
+/// its client, it counts how long it takes from its first such update.
+pub fn note_update() {
+    if SESSION.updated_at().is_none() && !whole::is_running() && whole::needs_no_client() {
+        SESSION.note_update(process::now());
     }
 }
 
 /// Where turns are brief, waits for the holder's end: awake, but not where the holder would run.
-/// The ticket may be free afterwards, or not.
-pub fn await_brief_turn(slot: Slot) {
+/// Whether it has waited; the ticket may be free afterwards, or not.
+pub fn await_brief_turn(slot: Slot) -> bool {
     let row = &memory().directory.rows[slot as usize];
-    if !is_brief(row) || row.holder().is_none() {
-        return;
+    let waits = is_brief(row) && row.holder().is_some() && row.begin_watch(waiters_patience());
+    if waits {
+        watch(row);
+        row.end_watch();
     }
-    let until = process::now() + AWAKE_US;
+    waits
+}
+
+fn watch(row: &Row) {
     let mut times = GIVES_WAY;
-    while let Some(holder) = row.holder().map(backend_of)
-        && !row.is_away()
-        && !process::is_interrupted()
-        && process::now() < until
-    {
+    for _ in 0..LOOKS {
+        let Some(holder) = row.holder().map(backend_of) else {
+            return;
+        };
+        if row.is_away() || process::is_interrupted() {
+            return;
+        }
         if runs_elsewhere(holder) {
             (0..PAUSES).for_each(|_| std::hint::spin_loop());
         } else if times > 0 {

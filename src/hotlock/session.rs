@@ -48,7 +48,7 @@ pub struct Session {
     pub stays: Cell<bool>,
     /// Why the transaction must not commit, whatever becomes of the error that said so.
     pub refusal: OfTransaction<Option<&'static Report>>,
-    /// When it first updated a hot row, in microseconds.
+    /// When it first updated a hot row, if it needs no more of its client; 0 otherwise.
     updated_at: Cell<u64>,
     pub lock_timeout: OfTransaction<Option<i32>>,
     /// The setting of `deadlock_timeout` while another one is in force; see waiting.rs.
@@ -87,16 +87,14 @@ impl Session {
         self.memberships.get(n).and_then(Cell::get)
     }
 
-    /// The transaction has updated a hot row, and the membership does not say so yet.
+    /// The transaction, which needs no more of its client, first updates a hot row.
     pub fn note_update(&self, now: u64) {
-        if self.all().all(|(_, m)| !m.has_version()) {
-            self.updated_at.set(now);
-        }
+        self.updated_at.set(now);
     }
 
-    /// When the transaction first updated a hot row. None if that was asked before.
-    pub fn take_update(&self) -> Option<u64> {
-        Some(self.updated_at.take()).filter(|&at| at != 0)
+    /// When that was, in microseconds.
+    pub fn updated_at(&self) -> Option<u64> {
+        Some(self.updated_at.get()).filter(|&at| at != 0)
     }
 
     /// Takes one membership to its next state.
@@ -258,6 +256,7 @@ impl Session {
     /// At the end of the transaction.
     #[inline]
     pub fn forget_locked(&self) {
+        self.updated_at.set(0);
         self.locked_count.set(0);
     }
 

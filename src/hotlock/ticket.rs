@@ -102,9 +102,7 @@ fn request_once(slot: Slot, identity: &Identity, manner: Manner) -> Option<Turn>
         return None;
     };
     let me = member_id(n);
-    if manner == Manner::Wait {
-        running::await_brief_turn(slot);
-    }
+    let has_waited = manner == Manner::Wait && running::await_brief_turn(slot);
     let (mut patience, now) = (waiters_patience(), process::now());
     if manner == Manner::Combine {
         // The longer it sleeps the likelier it is that somebody does its update.
@@ -117,6 +115,9 @@ fn request_once(slot: Slot, identity: &Identity, manner: Manner) -> Option<Turn>
             row.acquire_now(me).then_some(Acquired::Granted)
         } else {
             let acquired = row.acquire(members, me, patience, now);
+            if has_waited {
+                row.contended_at.set(now);
+            }
             if manner == Manner::Combine {
                 row.offer(members, me);
             }

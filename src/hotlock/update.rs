@@ -18,6 +18,7 @@ use super::late_snapshot;
 use super::leader::pass_ticket;
 use super::order;
 use super::row_locker;
+use super::running;
 use super::session::{SESSION, member_id, membership_slot, memory, patience, statement_of};
 use super::settings;
 use super::step::{Step, close_own, end_group_for_others, name_version, next_step};
@@ -410,7 +411,6 @@ unsafe fn follow(call: Update, n: usize, tail: &Tail) -> Option<TM_Result::Type>
             }
             stop::at(stop::Point::PassingTicket);
             let (patience, now) = (patience(), process::now());
-            SESSION.note_update(now);
             let woken = memory().with_row(slot, |row, members| {
                 row.publish(members, me, version);
                 row.last_xid.set(xid);
@@ -459,7 +459,7 @@ unsafe fn ordinary_hot(call: Update, n: usize, query: usize) -> TM_Result::Type 
         };
         if result == TM_Result::TM_Ok {
             let version = tuple::pack(&(*call.slot).tts_tid);
-            SESSION.note_update(process::now());
+            running::note_update();
             SESSION.step(n, |m| m.writes(version, xact::nest_level()));
             let keeps_keys = *call.lockmode != LockTupleMode::LockTupleExclusive;
             pass_ticket(call.rel, n, version, keeps_keys);

@@ -1,28 +1,29 @@
 //! The data-modifying statement that is a transaction of its own, perhaps in a block that its
 //! message holds as a whole: its commit is next.
 
+use crate::pg::frontend::{self, Protocol};
 use crate::pg::local::Local;
-use crate::pg::{frontend, nesting, nodes, raw, xact};
+use crate::pg::{nesting, nodes, raw, xact};
 use pgrx::pg_sys::{self, CmdType};
 use std::cell::Cell;
 
 /// The data-modifying statement that is a transaction of its own, as the address of its QueryDesc.
 static WHOLE: Local<Cell<usize>> = Local::new(Cell::new(0));
 
-/// Whether the transaction ends when the client's statement has run, which may be a function.
-static NEEDS_NO_CLIENT: Local<Cell<bool>> = Local::new(Cell::new(false));
+/// How the client's statement was sent, if it is in no transaction block.
+static SENT: Local<Cell<Option<Protocol>>> = Local::new(Cell::new(None));
 
-#[inline]
+/// Whether the transaction ends by itself when the client's statement has run, which may have
+/// called the function that now runs.
 pub fn needs_no_client() -> bool {
-    NEEDS_NO_CLIENT.get()
+    SENT.get().is_some_and(frontend::ends_by_itself)
 }
 
-/// A statement or command is about to start.
+/// A statement, CALL or DO is about to start.
 #[inline]
 pub fn note_start() {
     if nesting::is_outermost() {
-        // SAFETY: reads the state of this backend's transaction.
-        NEEDS_NO_CLIENT.set(!unsafe { raw::IsTransactionBlock() });
+        SENT.set(frontend::sent_alone());
     }
 }
 
@@ -39,10 +40,17 @@ pub fn is(query: *const pg_sys::QueryDesc) -> bool {
     WHOLE.get() == query as usize
 }
 
-/// At the end of the transaction, and of that statement.
+/// At the end of that statement.
 #[inline]
 pub fn forget() {
     WHOLE.set(0);
+}
+
+/// At the end of the transaction.
+#[inline]
+pub fn transaction_ended() {
+    forget();
+    SENT.set(None);
 }
 
 /// A statement is about to be started: it is one if it has no other beside it in a transaction.

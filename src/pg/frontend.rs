@@ -14,16 +14,9 @@ use std::ffi::CStr;
 /// `query` is the statement of the active portal, and in a transaction block only if
 /// `is_alone_in_block` says so.
 pub unsafe fn commits_next(query: *const pg_sys::QueryDesc) -> bool {
-    /// access/xact.h
-    const XACT_FLAGS_PIPELINING: i32 = 1 << 3;
     // SAFETY: plain reads of backend state.
     unsafe {
-        if !nesting::is_outermost()
-            || nesting::is_fetching()
-            || pg_sys::MyBackendType != pg_sys::BackendType::B_BACKEND
-            || pg_sys::whereToSendOutput != pg_sys::CommandDest::DestRemote
-            || pg_sys::MyXactFlags & XACT_FLAGS_PIPELINING != 0
-        {
+        if !nesting::is_outermost() || nesting::is_fetching() || !is_clients_first() {
             return false;
         }
         match (*(*query).dest).mydest {
@@ -37,6 +30,43 @@ pub unsafe fn commits_next(query: *const pg_sys::QueryDesc) -> bool {
             },
             _ => false,
         }
+    }
+}
+
+/// Whether a client is served, and has not had another statement of the pipeline before.
+fn is_clients_first() -> bool {
+    /// access/xact.h
+    const XACT_FLAGS_PIPELINING: i32 = 1 << 3;
+    // SAFETY: plain reads of backend state.
+    unsafe {
+        pg_sys::MyBackendType == pg_sys::BackendType::B_BACKEND
+            && pg_sys::whereToSendOutput == pg_sys::CommandDest::DestRemote
+            && pg_sys::MyXactFlags & XACT_FLAGS_PIPELINING == 0
+    }
+}
+
+/// By which protocol the client has sent the statement or command that is about to start, if it is
+/// in no transaction block. It is the outermost one.
+pub fn sent_alone() -> Option<Protocol> {
+    // SAFETY: the active portal is that of the client's statement, and has a name.
+    unsafe {
+        if raw::IsTransactionBlock() || !is_clients_first() {
+            return None;
+        }
+        let portal = &*pg_sys::ActivePortal;
+        match portal.visible {
+            true => Some(Protocol::Extended),
+            false => (*portal.name == 0).then_some(Protocol::Simple),
+        }
+    }
+}
+
+/// Whether a statement that was sent alone, and now runs, is followed by the end of its
+/// transaction: the client has no say in when that comes.
+pub fn ends_by_itself(sent: Protocol) -> bool {
+    match sent {
+        Protocol::Simple => true,
+        Protocol::Extended => next_message() == Some(b'S'),
     }
 }
 
@@ -125,7 +155,9 @@ fn transaction_command(text: &[u8]) -> Option<&'static pg_sys::TransactionStmt> 
     }
 }
 
-enum Protocol {
+/// How a client sends statements.
+#[derive(Clone, Copy)]
+pub enum Protocol {
     Simple,
     Extended,
 }

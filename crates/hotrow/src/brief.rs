@@ -2,6 +2,7 @@
 //! to their commit. Where that is short, each keeps the ticket until then: passing it on costs the
 //! next transaction a sleep before its commit, which is longer.
 
+use crate::Patience;
 use crate::row::Row;
 
 /// What a row begins with, in microseconds: long, so that the ticket is passed on.
@@ -28,6 +29,31 @@ impl Row {
         self.expected_rest() <= microseconds
     }
 
+    /// lock-free: somebody waits for the row in the ordinary way. It is let through where
+    /// transactions follow each other.
+    pub fn forget_rest(&self) {
+        self.rest.set(0);
+    }
+
+    /// lock-free: whether a process may stay awake for the ticket: it is one of few, nobody queued
+    /// holds something for which others may wait, and turns need not be in order of arrival. Then
+    /// it says when that is over (`end_watch`).
+    pub fn begin_watch(&self, patience: Patience) -> bool {
+        if patience.fair_every <= 1 || self.holding.get() > 0 {
+            return false;
+        }
+        let may = self.watching.add(1) < patience.competitors;
+        if !may {
+            self.end_watch();
+        }
+        may
+    }
+
+    /// lock-free: the process goes to get the ticket.
+    pub fn end_watch(&self) {
+        self.watching.sub(1);
+    }
+
     fn expected_rest(&self) -> u32 {
         match self.rest.get() {
             0 => FIRST,
@@ -52,5 +78,39 @@ mod tests {
         assert!(!row.is_brief(50) && row.is_brief(3500));
         (0..200).for_each(|_| row.note_rest(0));
         assert!(row.is_brief(1) && !row.is_brief(0), "0 switches it off");
+        row.forget_rest();
+        assert!(!row.is_brief(50));
+    }
+
+    #[test]
+    fn few_stay_awake() {
+        let patience = Patience {
+            fair_every: 32,
+            longest_wait: u64::MAX,
+            newest_first: 0,
+            holds: false,
+            competitors: 2,
+        };
+        let row = Row::default();
+        assert!(row.begin_watch(patience) && row.begin_watch(patience));
+        assert!(
+            !row.begin_watch(patience) && !row.begin_watch(patience),
+            "two do"
+        );
+        row.end_watch();
+        assert!(row.begin_watch(patience), "one has gone");
+        row.end_watch();
+        row.holding.set(1);
+        assert!(
+            !row.begin_watch(patience),
+            "others may wait for one that is queued"
+        );
+        row.holding.set(0);
+        let in_order = Patience {
+            fair_every: 1,
+            ..patience
+        };
+        assert!(!row.begin_watch(in_order));
+        assert!(row.begin_watch(patience), "who was refused does not count");
     }
 }

@@ -42,6 +42,7 @@ impl Processors<'_> {
     pub fn runs_elsewhere(&self, process: BackendId, processor: usize) -> bool {
         let at = self.backends[process as usize].processor.get() as usize;
         at != 0
+            && self.backends[process as usize].sleeping.get() == 0
             && at != processor + 1
             && self
                 .all
@@ -71,6 +72,8 @@ mod tests {
         assert!(processors.runs_elsewhere(1, 1));
         processors.note(0, 1);
         assert!(processors.runs_elsewhere(0, 0), "it has moved");
+        backends[0].sleeping.set(1);
+        assert!(!processors.runs_elsewhere(0, 0), "it sleeps");
     }
 
     #[test]

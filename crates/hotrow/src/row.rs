@@ -81,6 +81,9 @@ pub struct Row {
     /// lock-free, a hint: how long transactions take from their update to their commit, in
     /// microseconds, 0 if that is not known (brief.rs).
     pub(crate) rest: Word32,
+    /// lock-free: processes that stay awake for the ticket and are in no queue (brief.rs). It is of
+    /// the slot: they come and go by themselves.
+    pub(crate) watching: Word32,
 
     // Cycles (gate.rs).
     /// lock-free: the number of its gate, 0 for none.

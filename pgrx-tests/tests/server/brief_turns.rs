@@ -3,7 +3,9 @@
 use anyhow::{Result, ensure};
 use pgserver::Server;
 use postgres::Client;
-use txn_server_tests::{Background, grouped, int, pid, read, sqlstate, start_hot, wait_until};
+use txn_server_tests::{
+    Background, grouped, int, pid, read, sqlstate, start_hot, until, wait_until,
+};
 
 const FUNCTIONS: &str = "
     CREATE FUNCTION bump_and_wait(of int) RETURNS void LANGUAGE plpgsql AS $$
@@ -62,14 +64,37 @@ fn set(server: &Server, control: &mut Client, setting: &str, call: &str) -> Resu
     let first = Background::run(session()?, call)?;
     first.wait_until_blocked(control)?;
     let second = Background::run(session()?, UPDATE)?;
-    let waits = format!("FROM txn.waits WHERE pid = {}", second.pid);
-    wait_until(control, &format!("SELECT count(*) > 0 {waits}"))?;
-    let reason = read(control, &format!("SELECT reason {waits}"))?;
+    let reason = reason_of(control, second.pid)?;
     Ok(Scene {
         first,
         second,
         reason,
     })
+}
+
+/// For what that process waits.
+fn reason_of(control: &mut Client, process: i32) -> Result<String> {
+    let waits = format!("FROM txn.waits WHERE pid = {process}");
+    wait_until(control, &format!("SELECT count(*) > 0 {waits}"))?;
+    read(control, &format!("SELECT reason {waits}"))
+}
+
+/// For what an update waits behind that session, which waits for `control`. It is cancelled.
+fn reason_behind<T: Send + 'static>(
+    server: &Server,
+    control: &mut Client,
+    first: &Background<T>,
+) -> Result<String> {
+    first.wait_until_blocked(control)?;
+    let second = Background::run(grouped(server)?, UPDATE)?;
+    let reason = reason_of(control, second.pid)?;
+    read::<bool>(
+        control,
+        &format!("SELECT pg_cancel_backend({})", second.pid),
+    )?;
+    let told = sqlstate(&second.end()?.1);
+    ensure!(told == "57014", "the update was told {told}");
+    Ok(reason)
 }
 
 /// For what an update waits behind that call. Both commit.
@@ -103,9 +128,60 @@ fn functions_that_end_soon_keep_the_row() -> Result<()> {
             "{call}: behind it one waits for {passed_on}"
         );
     }
-    let obstacles: String = read(&mut control, "SELECT obstacles FROM txn.hotspots")?;
-    ensure!(obstacles == "brief turn 4", "in the way: {obstacles}");
     Ok(())
+}
+
+/// The client has sent Sync with its Execute.
+#[test]
+fn the_extended_protocol_is_understood() -> Result<()> {
+    let (server, mut control) = start()?;
+    let mut session = grouped(&server)?;
+    session.batch_execute(LONG)?;
+    control.batch_execute("SELECT pg_advisory_lock(7)")?;
+    let process = pid(&mut session)?;
+    let first = Background::call(session, process, |client| {
+        client.execute("SELECT bump_and_wait($1)", &[&1])
+    });
+    let reason = reason_behind(&server, &mut control, &first)?;
+    control.batch_execute("SELECT pg_advisory_unlock(7)")?;
+    first.end()?.1?;
+    ensure!(reason == "ticket", "behind it one waits for {reason}");
+    Ok(())
+}
+
+/// The table is switched on, the sessions are not: their other statements do not concern us.
+#[test]
+fn a_block_that_begins_with_a_function_needs_its_client() -> Result<()> {
+    let (server, mut control) = start()?;
+    control.batch_execute("SELECT txn.set_table('hot', 'group', hot_threshold => 0)")?;
+    control.batch_execute("SELECT pg_advisory_lock(7)")?;
+    let mut session = server.connect()?;
+    session.batch_execute(LONG)?;
+    session.batch_execute("SELECT val FROM hot WHERE id = 1")?;
+    let first = Background::run(session, "BEGIN; SELECT bump_and_wait(1)")?;
+    let reason = reason_behind(&server, &mut control, &first)?;
+    control.batch_execute("SELECT pg_advisory_unlock(7)")?;
+    let (mut session, told) = first.end()?;
+    told?;
+    session.batch_execute("COMMIT")?;
+    ensure!(reason == "commit", "behind it one waits for {reason}");
+    Ok(())
+}
+
+/// Until a row is known to be brief, functions pass it on.
+#[test]
+fn rows_become_brief_by_themselves() -> Result<()> {
+    let (server, mut control) = start()?;
+    let mut session = grouped(&server)?;
+    session.batch_execute("SET txn.brief_turn = 900")?;
+    let bump = "DO 'BEGIN UPDATE hot SET val = val + 1 WHERE id = 1; END'";
+    session.batch_execute(bump)?;
+    until(&mut control, "the row is brief", |control| {
+        session.batch_execute(bump)?;
+        let obstacles = "SELECT max(obstacles) FROM txn.hotspots";
+        let obstacles = read::<Option<String>>(control, obstacles)?.unwrap_or_default();
+        Ok(obstacles.contains("brief turn"))
+    })
 }
 
 #[test]
@@ -115,6 +191,7 @@ fn in_a_block_the_row_is_passed_on() -> Result<()> {
         "BEGIN; SELECT bump_and_wait(1); COMMIT",
         "BEGIN; SELECT try_and_wait(1); COMMIT",
         "BEGIN; SELECT 1; COMMIT AND CHAIN; SELECT bump_and_wait(1); COMMIT",
+        "BEGIN; CALL call_and_wait(1); COMMIT",
     ] {
         let passed_on = reason(&server, &mut control, LONG, call)?;
         ensure!(

@@ -141,6 +141,14 @@ fn among_single_statements() -> Result<()> {
 }
 
 #[test]
+fn among_functions() -> Result<()> {
+    everybody_gets_a_turn(|worker| {
+        let call = "DO 'BEGIN UPDATE hot SET val = val + 1 WHERE id = 1; END'";
+        worker.committing(1, |worker| worker.execute(call, &[]))
+    })
+}
+
+#[test]
 fn among_transaction_blocks() -> Result<()> {
     everybody_gets_a_turn(|worker| {
         worker.begin()?;
