@@ -18,7 +18,7 @@ pub static BUILD_ID: GucSetting<Option<CString>> = GucSetting::<Option<CString>>
         Err(_) => c"",
     },
 ));
-pub static BRIEF_TURN: GucSetting<i32> = GucSetting::<i32>::new(30);
+pub static BRIEF_TURN: GucSetting<i32> = GucSetting::<i32>::new(50);
 pub static COMBINE_UPDATES: GucSetting<bool> = GucSetting::<bool>::new(true);
 pub static EARLY_VISIBILITY: GucSetting<bool> = GucSetting::<bool>::new(true);
 pub static FAIR_EVERY: GucSetting<i32> = GucSetting::<i32>::new(32);

@@ -26,7 +26,15 @@ fn sql_and_plpgsql_functions() -> Result<()> {
              RETURN NULL;
          END $$",
     )?;
-    let tally = Load::new(&server, 64, 40).grouped().run(|worker| {
+    let load = Load::new(&server, 64, 40).grouped().session(|number| {
+        // Half of them let others follow, however soon they end.
+        let brief_turn = [0, 50][number % 2];
+        format!(
+            "SET txn.group_lock = on; SET txn.hot_threshold = 1;
+             SET txn.brief_turn = {brief_turn}"
+        )
+    });
+    let tally = load.run(|worker| {
         let function = ["bump_sql", "bump", "bump_guarded"][worker.number % 3];
         let sql = format!("SELECT {function}(1)");
         worker.committing(1, |worker| worker.query(&sql, &[]))
