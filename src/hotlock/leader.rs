@@ -4,10 +4,10 @@ use super::late_snapshot;
 use super::order;
 use super::running;
 use super::session::{SESSION, member_id, membership_slot, memory, patience};
-use super::step::{announce_writer, is_above, settings_of, waiters};
+use super::step::{announce_writer, is_above, settings_of};
 use super::whole;
-use crate::pg::process;
 use crate::pg::relation::key_of;
+use crate::pg::{process, xact};
 use crate::shared::stop;
 use crate::shared::wait;
 use hotrow::{Membership, Mode, Obstacle};
@@ -73,15 +73,14 @@ pub fn pass_ticket(rel: pg_sys::Relation, n: usize, version: u64, keeps_keys: bo
 /// The transaction has committed, and is about to leave its rows: they learn how long it took. One
 /// that has followed was held up by others, so that it says nothing.
 pub fn learn(now: u64) {
-    let Some(since) = SESSION.updated_at() else {
+    let Some(since) = SESSION.updated_at().filter(|_| !SESSION.has_followed()) else {
         return;
     };
-    let has_led = |m: &Membership| m.has_version() && m.seen().is_none();
-    for (n, membership) in SESSION.all().filter(|(_, m)| has_led(m)) {
+    let own = memory().backends[process::me() as usize].xid.get();
+    for (_, membership) in SESSION.all().filter(|(_, m)| m.has_version()) {
         let row = &memory().directory.rows[membership.slot() as usize];
-        let me = member_id(n);
-        if membership.has_ticket() && waiters(me, memory().members[me as usize].xid()) > 0 {
-            row.forget_rest();
+        if membership.has_ticket() && own != 0 && xact::waiters(own) > 0 {
+            row.let_follow();
         } else {
             row.note_rest(now.saturating_sub(since));
         }

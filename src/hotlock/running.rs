@@ -28,10 +28,10 @@ pub fn is_brief(row: &Row) -> bool {
     row.is_brief(guc::value(&guc::BRIEF_TURN).max(0) as u32)
 }
 
-/// Whether the transaction keeps the ticket that it has: it needs nothing more of its client, and
-/// such transactions end soon.
+/// Whether the transaction keeps the ticket that it has: it needs nothing more of its client, has
+/// to wait for no predecessor, and such transactions end soon.
 pub fn keeps_ticket(row: &Row) -> bool {
-    SESSION.updated_at().is_some() && is_brief(row)
+    SESSION.updated_at().is_some() && is_brief(row) && !SESSION.has_followed()
 }
 
 /// The transaction is about to update a hot row. If it does so in a function and needs no more of

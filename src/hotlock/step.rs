@@ -111,7 +111,7 @@ pub fn end_group_for_others(slot: Slot) -> bool {
 
 /// How many wait for that writer in the lock manager: for its subtransaction, or, once that has
 /// committed, for the transaction.
-pub fn waiters(head: MemberId, xid: u32) -> u32 {
+fn waiters(head: MemberId, xid: u32) -> u32 {
     let top = memory().backends[backend_of(head) as usize].xid.get();
     let of_top = if top == xid || top == 0 {
         0

@@ -16,7 +16,8 @@ static SENT: Local<Cell<Option<Protocol>>> = Local::new(Cell::new(None));
 /// Whether the transaction ends by itself when the client's statement has run, which may have
 /// called the function that now runs.
 pub fn needs_no_client() -> bool {
-    SENT.get().is_some_and(frontend::ends_by_itself)
+    // A pipeline may have begun a block since.
+    !xact::is_in_block() && SENT.get().is_some_and(frontend::ends_by_itself)
 }
 
 /// A statement, CALL or DO is about to start.

@@ -29,10 +29,10 @@ impl Row {
         self.expected_rest() <= microseconds
     }
 
-    /// lock-free: somebody waits for the row in the ordinary way. It is let through where
-    /// transactions follow each other.
-    pub fn forget_rest(&self) {
-        self.rest.set(0);
+    /// lock-free: somebody waits for the row in the ordinary way, who is let through where
+    /// transactions follow each other. It counts as one whose transactions take longest.
+    pub fn let_follow(&self) {
+        self.rest.set(LONGEST);
     }
 
     /// lock-free: whether a process may stay awake for the ticket: it is one of few, nobody queued
@@ -78,8 +78,8 @@ mod tests {
         assert!(!row.is_brief(50) && row.is_brief(3500));
         (0..200).for_each(|_| row.note_rest(0));
         assert!(row.is_brief(1) && !row.is_brief(0), "0 switches it off");
-        row.forget_rest();
-        assert!(!row.is_brief(50));
+        row.let_follow();
+        assert!(!row.is_brief(10_000), "whatever the setting");
     }
 
     #[test]

@@ -26,10 +26,11 @@ pub struct Processors<'a> {
 impl Processors<'_> {
     /// That process is seen on that processor. One with a number beyond the array is not known.
     pub fn note(&self, process: BackendId, processor: usize) {
+        let own = &self.backends[process as usize].processor;
         let Some(seen) = self.all.get(processor) else {
+            own.set(0);
             return;
         };
-        let own = &self.backends[process as usize].processor;
         if own.get() as usize != processor + 1 {
             own.set(processor as u32 + 1);
         }

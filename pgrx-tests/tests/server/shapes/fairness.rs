@@ -85,15 +85,18 @@ fn turn(worker: &mut Worker, locker: &Locker) -> Result<Done, Error> {
     }
 }
 
-fn everybody_gets_a_turn(saturate: fn(&mut Worker) -> Result<Done, Error>) -> Result<()> {
+fn everybody_gets_a_turn(
+    setting: &'static str,
+    saturate: fn(&mut Worker) -> Result<Done, Error>,
+) -> Result<()> {
     let server = start_hot(1, &[])?;
     let waiting = AtomicUsize::new(LOCKERS.len());
     let saturating = AtomicUsize::new(0);
     let longest: Mutex<BTreeMap<&str, Duration>> = Mutex::default();
-    let load = Load::new(&server, LOCKERS.len() + SATURATING, 3000).session(|number| {
+    let load = Load::new(&server, LOCKERS.len() + SATURATING, 3000).session(move |number| {
         let grouped = LOCKERS.get(number).is_none_or(|locker| locker.grouped);
         let group = if grouped { GROUP } else { "" };
-        format!("SET statement_timeout = '60s'; {group}")
+        format!("SET statement_timeout = '60s'; {setting}; {group}")
     });
     let tally = load.run(|worker| {
         let Some(locker) = LOCKERS.get(worker.number) else {
@@ -137,12 +140,15 @@ fn everybody_gets_a_turn(saturate: fn(&mut Worker) -> Result<Done, Error>) -> Re
 
 #[test]
 fn among_single_statements() -> Result<()> {
-    everybody_gets_a_turn(|worker| worker.committing(1, |worker| worker.execute(BUMP, &[])))
+    everybody_gets_a_turn("", |worker| {
+        worker.committing(1, |worker| worker.execute(BUMP, &[]))
+    })
 }
 
 #[test]
 fn among_functions() -> Result<()> {
-    everybody_gets_a_turn(|worker| {
+    // They keep the row from the first one on.
+    everybody_gets_a_turn("SET txn.brief_turn = 10000", |worker| {
         let call = "DO 'BEGIN UPDATE hot SET val = val + 1 WHERE id = 1; END'";
         worker.committing(1, |worker| worker.execute(call, &[]))
     })
@@ -150,7 +156,7 @@ fn among_functions() -> Result<()> {
 
 #[test]
 fn among_transaction_blocks() -> Result<()> {
-    everybody_gets_a_turn(|worker| {
+    everybody_gets_a_turn("", |worker| {
         worker.begin()?;
         worker.execute(BUMP, &[])?;
         worker.commit(1)
