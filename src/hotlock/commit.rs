@@ -11,6 +11,7 @@ use super::leader;
 use super::predecessors::{self, StatementTimer};
 use super::prepared;
 use super::readguard;
+use super::running;
 use super::session::{SESSION, member_id, memory, patience, relation_of};
 use super::settings;
 use super::waiting::{self, Reason};
@@ -69,6 +70,7 @@ fn take_locks() {
 /// Lets the predecessors end, and tells whether the transaction may become visible before it is
 /// durable.
 pub fn before_members_commit() -> bool {
+    running::note();
     stop::at(stop::Point::BeforeCommitWait);
     predecessors::wait(Reason::Commit);
     waiting::check_doomed();
