@@ -1,5 +1,5 @@
-//! Who runs, as far as can be told, and which turns are brief: waiting for a transaction that runs
-//! on another processor and ends soon costs less awake than asleep.
+//! Brief turns: which transactions keep the ticket to their commit, and how a waiter stays awake
+//! for the ticket of one that runs on another processor. To sleep until then would cost more.
 
 use super::session::{SESSION, memory, waiters_patience};
 use super::whole;
@@ -24,7 +24,7 @@ pub fn note() {
 /// Whether transactions of functions keep the ticket of that row, as this session's settings have
 /// it.
 #[inline]
-pub fn is_brief(row: &Row) -> bool {
+fn is_brief(row: &Row) -> bool {
     row.is_brief(guc::value(&guc::BRIEF_TURN).max(0) as u32)
 }
 

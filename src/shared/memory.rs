@@ -323,7 +323,7 @@ unsafe fn slice<T>(start: *mut u8, offset: usize, count: usize) -> &'static [T] 
 }
 
 impl Shared {
-    /// Who was seen on which processor.
+    /// The processors, with the process that was seen last on each.
     #[inline]
     pub fn processors(&self) -> Processors<'static> {
         Processors {
