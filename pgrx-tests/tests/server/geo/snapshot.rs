@@ -6,6 +6,7 @@ use anyhow::{Context, Result, ensure};
 use postgres::{Client, Error};
 use txn_server_tests::{Background, Done, Load, Worker, int, pid, sqlstate, until};
 
+use super::transactions::wait_until_nothing_is_open;
 use super::{Cluster, NODE_SUM, Settings, transfer};
 
 /// A session that reads at one cut, and waits for long.
@@ -52,12 +53,24 @@ impl Reader {
 }
 
 /// Waits until so many transactions at that node wait for their client.
-pub fn wait_until_open(cluster: &Cluster, node: usize, count: i64) -> Result<()> {
+fn wait_until_open(cluster: &Cluster, node: usize, count: i64) -> Result<()> {
     let sql = "SELECT count(*) FROM pg_stat_activity WHERE state = 'idle in transaction'";
     let what = format!("{count} transactions are open at node {node}");
     until(&mut cluster.node(node).connect()?, &what, |client| {
         Ok(int(client, sql)? == count)
     })
+}
+
+/// A reader that node 0 has given its snapshot, while node 1 has not heard of it: the line there is
+/// cut.
+pub fn reader_between_nodes(cluster: &Cluster, client: Client) -> Result<Background<[i64; 3]>> {
+    let reader = Reader::new(client)?;
+    // A session does not wait until its nodes have ended a transaction that has only read.
+    wait_until_nothing_is_open(cluster)?;
+    cluster.line(1).cut();
+    let reader = reader.read();
+    wait_until_open(cluster, 0, 1)?;
+    Ok(reader)
 }
 
 /// A while in which something would happen that must not.
@@ -112,10 +125,7 @@ fn no_effect_is_seen_without_its_cause() -> Result<()> {
     let effect = |n: i64| format!("INSERT INTO direct VALUES ({n})");
     writer.batch_execute(&format!("{}; {}", cause(0), effect(0)))?;
 
-    let reader = Reader::new(session(&cluster, BY_NODE)?)?;
-    cluster.line(1).cut();
-    let reader = reader.read();
-    wait_until_open(&cluster, 0, 1)?;
+    let reader = reader_between_nodes(&cluster, session(&cluster, BY_NODE)?)?;
     writer.batch_execute(&cause(1))?;
     writer.batch_execute(&effect(1))?;
     cluster.line(1).heal();
@@ -125,11 +135,7 @@ fn no_effect_is_seen_without_its_cause() -> Result<()> {
         "each node by itself shows {torn:?}, so that the test shows nothing"
     );
 
-    let reader = Reader::new(session(&cluster, GLOBAL)?)?;
-    cluster.line(1).cut();
-    let reader = reader.read();
-    // Node 0 has its snapshot, and node 1 has not heard of it.
-    wait_until_open(&cluster, 0, 1)?;
+    let reader = reader_between_nodes(&cluster, session(&cluster, GLOBAL)?)?;
     let commit = Background::run(writer, &cause(2))?;
     wait_until_open(&cluster, 0, 2)?;
     commit.wait_until_blocked(&mut control)?;
@@ -155,12 +161,9 @@ fn no_effect_is_seen_without_its_cause() -> Result<()> {
 fn who_has_waited_reads_the_coordinator_again() -> Result<()> {
     let cluster = Cluster::start(2)?;
     let mut control = cluster.session()?;
-    let first = Reader::new(session(&cluster, GLOBAL)?)?;
     let second = Reader::new(session(&cluster, GLOBAL)?)?;
     let mut writer = cluster.session()?;
-    cluster.line(1).cut();
-    let first = first.read();
-    wait_until_open(&cluster, 0, 1)?;
+    let first = reader_between_nodes(&cluster, session(&cluster, GLOBAL)?)?;
     writer.batch_execute("BEGIN; INSERT INTO ledger VALUES (1); INSERT INTO trace_0 VALUES (1)")?;
     let commit = Background::run(writer, "COMMIT")?;
     cluster.wait_until_prepared(0)?;

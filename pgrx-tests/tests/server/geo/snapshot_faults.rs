@@ -7,20 +7,16 @@ use anyhow::{Result, ensure};
 use postgres::Client;
 use txn_server_tests::{Background, Load, int, sqlstate};
 
-use super::snapshot::{self, GLOBAL, Reader, traces, wait_until_open};
+use super::snapshot::{self, GLOBAL, Reader, reader_between_nodes, traces};
 use super::{Cluster, NODE_SUM, transfer};
 
 fn session(cluster: &Cluster) -> Result<Client> {
     snapshot::session(cluster, GLOBAL)
 }
 
-/// A reader inside the gate: node 0 has its snapshot, and the line to node 1 is cut.
+/// A reader inside the gate.
 fn reader_inside(cluster: &Cluster) -> Result<Background<[i64; 3]>> {
-    let reader = Reader::new(session(cluster)?)?;
-    cluster.line(1).cut();
-    let reader = reader.read();
-    wait_until_open(cluster, 0, 1)?;
-    Ok(reader)
+    reader_between_nodes(cluster, session(cluster)?)
 }
 
 /// Nobody is left at the gate: commits and readers go on.
