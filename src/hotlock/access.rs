@@ -1,14 +1,15 @@
 //! What updates and locks of hot rows share: which row it is, whether it becomes hot, its ticket,
 //! its versions.
 
-use super::blocker::{end_wait, wait_for_lockers};
+use super::blocker::in_heaps_way;
+use super::deadlock;
 use super::dependency;
 use super::detect;
 use super::late_snapshot;
 use super::order;
 use super::repeatable;
 use super::row_locker;
-use super::session::SESSION;
+use super::session::{SESSION, membership_slot};
 use super::settings;
 use super::ticket;
 use crate::pg::buffer::{self, Page};
@@ -18,7 +19,7 @@ use crate::tam::call::Lock;
 use crate::tam::group;
 use crate::tam::swap;
 use hotrow::{Base, Contention, Identity, Membership, Slot, Tail};
-use pgrx::pg_sys::{self, LockTupleMode, LockWaitPolicy, TM_Result};
+use pgrx::pg_sys::{self, LockTupleMode, TM_Result};
 
 /// The table's OID.
 pub fn relation_of(rel: pg_sys::Relation) -> pg_sys::Oid {
@@ -161,7 +162,7 @@ pub fn keep_ticket(n: usize, result: TM_Result::Type) {
 
 /// Locks the offered version for our update to come: whoever comes upon it after its writer's
 /// commit has to wait for us. From here on its writer is our predecessor. False if it has closed
-/// its version meanwhile, or that cannot be locked.
+/// its version meanwhile, that cannot be locked, or it waits for somebody who waits for our ticket.
 ///
 /// # Safety
 /// The executor's arguments; we have the ticket.
@@ -174,6 +175,9 @@ pub unsafe fn lend(call: &Lock, n: usize, tail: &Tail, with_key: bool) -> bool {
     // our lock shows: the writer must not come to wait for us in the lock manager, to change its
     // version again.
     unsafe {
+        if deadlock::closes_by_keeping(membership_slot(n)) {
+            return false;
+        }
         raw::GetCurrentTransactionId();
         SESSION.publish();
         if !dependency::depend_on_open(n) {
@@ -201,8 +205,7 @@ pub unsafe fn hand_out(call: &Lock, found: pg_sys::HeapTupleData, page: Page) {
     }
 }
 
-/// Heap's own row lock. Predecessors go first, and if it is going to wait for another, cycles
-/// through hot rows are refused.
+/// Heap's own row lock. Predecessors go first.
 ///
 /// # Safety
 /// As for `tuple_lock`.
@@ -214,11 +217,6 @@ pub unsafe fn lock_in_heaps_way(call: Lock, version: u64) -> TM_Result::Type {
             _ => Contention::Row,
         };
         order::let_pass_in(relation_of(call.rel), what);
-        if call.policy == LockWaitPolicy::LockWaitBlock && SESSION.is_waited_for() {
-            wait_for_lockers(call.rel, version, call.mode);
-        }
-        let result = call.heap();
-        end_wait();
-        result
+        in_heaps_way(call, version, call.mode)
     }
 }

@@ -1,30 +1,104 @@
-//! Waiting for a row lock in heap's way: the wait is declared in the waits-for graph first, and a
-//! cycle is refused. A wait that is missed here, because the row has looked free, is one in the
-//! lock manager, whose deadlock detector finds the cycle later.
+//! Heap's way to a row: its own update, delete or row lock.
+//!
+//! Heap waits inside its call for those who hold the row. A transaction for which others may wait
+//! must not be lost sight of there: of two waits that close a cycle, the second has to see the
+//! first. So heap is called without a wait. If the row is held, we declare the wait, which refuses
+//! a cycle, wait, and call heap again. Such a transaction takes no place in heap's queue for the
+//! row (heapam.c: heap_acquire_tuplock), either. Who stands there waits for the first of the queue,
+//! and of that wait the graph knows nothing.
 
 use super::deadlock;
 use super::order;
-use super::row_locker::{self, RowLocker};
+use super::row_locker::{self, Holders};
 use super::session::{SESSION, memory};
 use super::ticket;
-use crate::pg::{process, xact};
-use pgrx::pg_sys::{self, LockTupleMode};
+use super::waiting;
+use crate::pg::{process, tuple, xact};
+use crate::shared::{stop, wait};
+use crate::tam::row_call::{Blocked, RowCall};
+use pgrx::pg_sys::{self, LockTupleMode, TM_Result};
 
-/// Declares a wait for whoever has that version locked, to lock it as well.
+/// How often heap is called again, a millisecond later, when nobody seems to hold the row. Then
+/// heap waits: its next owner stands in its queue, and has not been woken yet.
+const CALLS_AGAIN: u32 = 10;
+
+/// Heap's call on a row. `mode` is the lock that it is likely to want of that version.
+///
+/// # Errors
+/// 40P01 if a wait closes a cycle of transactions that have to do with hot rows, or have locked
+/// others.
 ///
 /// # Safety
-/// The version is one that a scan of `rel` has found.
-pub unsafe fn wait_for_lockers(rel: pg_sys::Relation, version: u64, mode: LockTupleMode::Type) {
-    // SAFETY: the caller's relation is open, as a scan of it has found the version.
+/// The call has the executor's arguments, and a scan of its table has found the version.
+pub unsafe fn in_heaps_way(
+    call: impl RowCall,
+    version: u64,
+    mode: LockTupleMode::Type,
+) -> TM_Result::Type {
+    // SAFETY: by the contract.
     unsafe {
-        if row_locker::is_free_at_a_glance(rel, version) {
-            return;
+        if !SESSION.is_waited_for() || !call.waits() || is_ours(call.relation(), version, mode) {
+            return call.waiting();
         }
-        if let RowLocker::Other(xid) = row_locker::row_locker(rel, version, mode) {
-            order::note_wait_to_lock((*rel).rd_id, mode);
-            await_edge(xid);
+        stop::at(stop::Point::HeapsWay);
+        // Heap's call gives the transaction an id, and no more.
+        let may_give_way = deadlock::has_only_tickets();
+        for _ in 0..CALLS_AGAIN {
+            loop {
+                let blocked = match call.at_once() {
+                    Ok(result) => return result,
+                    Err(blocked) => blocked,
+                };
+                let holders = row_locker::holders(call.relation(), blocked.version, blocked.mode);
+                match holders.other {
+                    Some(xid) => await_holder(call, &blocked, xid, may_give_way),
+                    None if may_go_on(call, &blocked, &holders) => return call.waiting(),
+                    None => break,
+                }
+            }
+            wait::sleep(1, pg_sys::PG_WAIT_EXTENSION);
         }
+        waiting::with_ticket(|| call.waiting())
     }
+}
+
+/// Whether we have locked the version ourselves, so that heap waits for nobody.
+unsafe fn is_ours(rel: pg_sys::Relation, version: u64, mode: LockTupleMode::Type) -> bool {
+    // SAFETY: as for `in_heaps_way`.
+    unsafe {
+        !row_locker::is_free_at_a_glance(rel, version)
+            && row_locker::holders(rel, version, mode).keep_others_out(mode)
+    }
+}
+
+/// Whether those who hold the row let heap have it, and others cannot come in between.
+unsafe fn may_go_on(call: impl RowCall, blocked: &Blocked, holders: &Holders) -> bool {
+    // SAFETY: as for `in_heaps_way`.
+    holders.keep_others_out(blocked.mode) || unsafe { call.prepares(blocked) }
+}
+
+/// Waits for the transaction that holds the row. Where that wait would close a cycle, one that has
+/// nothing but tickets gives way to those who wait for them.
+unsafe fn await_holder(call: impl RowCall, blocked: &Blocked, xid: u32, may_give_way: bool) {
+    let rel = call.relation();
+    let queues_again = || SESSION.all().find(|(_, m)| m.may_queue_again());
+    if may_give_way
+        && let Some((n, _)) = queues_again()
+        && ticket::is_to_give_way(known_as(xid))
+    {
+        return ticket::give_way(n);
+    }
+    // SAFETY: as for `in_heaps_way`.
+    unsafe {
+        order::note_wait_to_lock((*rel).rd_id, blocked.mode);
+        await_edge(xid);
+        let tid = tuple::unpack(blocked.version);
+        waiting::with_ticket(|| xact::wait_for_end_of_row(xid, rel, tid, call.operation()));
+    }
+    end_wait();
+    // A `lock_timeout` of this wait's last moment: the next wait would forget whose interrupt it
+    // is.
+    process::check_for_interrupts();
 }
 
 /// The wait is over.
@@ -37,12 +111,17 @@ pub fn end_wait() {
 /// Declares that we are going to wait for that transaction's row lock.
 pub fn await_edge(xid: u32) {
     let own = &memory().backends[process::me() as usize];
-    // The writer of a version in a row's list is known as such, and its rollback with it.
-    let awaited = match hotrow::owner_of(memory().backends, xid) {
-        Some(_) => xid,
-        None => xact::top_of(xid),
-    };
+    let awaited = known_as(xid);
     if deadlock::closes(|| own.wait(Some(hotrow::Wait::Xid(awaited)))) {
         ticket::refuse_cycle(SESSION.all().next().map(|(_, m)| m.slot()));
+    }
+}
+
+/// The id by which the waits-for graph knows that (sub)transaction. The writer of a version in a
+/// row's list is known as such, and its rollback with it.
+fn known_as(xid: u32) -> u32 {
+    match hotrow::owner_of(memory().backends, xid) {
+        Some(_) => xid,
+        None => xact::top_of(xid),
     }
 }

@@ -12,6 +12,7 @@ use super::blocker::{await_edge, end_wait};
 use super::detect;
 use super::order;
 use super::row_locker::{self, RowLocker};
+use super::session::SESSION;
 use super::waiting;
 use crate::pg::{process, raw, tuple, xact};
 use hotrow::{Identity, Slot};
@@ -91,8 +92,10 @@ pub unsafe fn await_turn(
             order::note_wait_to_lock((*rel).rd_id, mode);
             await_edge(xid);
             waiting::with_ticket(|| match &place {
-                Some(_) => xact::wait_for_end(xid),
-                None => place = Some(Place::take(rel, version, heavyweight(mode))),
+                None if !SESSION.is_waited_for() => {
+                    place = Some(Place::take(rel, version, heavyweight(mode)))
+                }
+                _ => xact::wait_for_end(xid),
             });
             end_wait();
             // A `lock_timeout` of this wait's last moment: the next wait would forget whose

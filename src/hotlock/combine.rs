@@ -9,6 +9,7 @@
 
 pub use super::combine_request::{consider, end, forget, hear_of_changes, is_done, pack, report};
 
+use super::blocker::in_heaps_way;
 use super::combine_request::{PRESENT, form_of};
 use super::errors;
 use super::row_locker::{self, RowLocker};
@@ -113,7 +114,8 @@ pub unsafe fn lead(call: call::Update, slot: Slot, query: usize) -> Option<TM_Re
         update.prepare_triggers();
         ADOPTING.is_logged.set(update.is_logged());
         apply_all(call.slot, query, &form, update);
-        let result = call.heap();
+        let version = tuple::pack(&*call.otid);
+        let result = in_heaps_way(call, version, LockTupleMode::LockTupleNoKeyExclusive);
         if result != TM_Result::TM_Ok {
             // The executor looks at the row again, and comes back with another new one.
             refuse_all();

@@ -9,7 +9,7 @@
 //! row from being deleted by the same transaction.)
 
 use super::access::{Heat, hand_out, heat, keep_ticket, lend, ticket_for, version_of};
-use super::blocker::{end_wait, wait_for_lockers};
+use super::blocker::in_heaps_way;
 use super::dependency;
 use super::detect;
 use super::order;
@@ -18,7 +18,7 @@ use super::session::{SESSION, statement_of};
 use super::settings;
 use super::step::{Step, end_group_for_others, name_version, next_step};
 use super::tail::{await_in_turn, await_tail, forget_offer, offer, refuse_if_shown};
-use super::waiting::{self, Reason};
+use super::waiting::Reason;
 use crate::pg::plan::OnConflict;
 use crate::pg::relation::key_of;
 use crate::pg::tuple;
@@ -109,7 +109,7 @@ pub unsafe fn lock(call: Lock, slot: Slot, identity: &Identity, usage: Use) -> T
                 predecessors::wait(Reason::Read);
             }
             SESSION.note_locked(identity);
-            return call.heap();
+            return in_heaps_way(call, version, call.mode);
         };
         SESSION.step(n, |m| m.taken_over_by(statement_of(usage.query)));
         stop::at(stop::Point::TicketTaken);
@@ -142,9 +142,7 @@ pub unsafe fn lock(call: Lock, slot: Slot, identity: &Identity, usage: Use) -> T
                 Step::Await(tail) if others_wait => await_in_turn(call.rel, version, n, &tail),
                 Step::Await(tail) | Step::Follow(tail) => await_tail(n, &tail),
                 Step::Ordinary => {
-                    wait_for_lockers(call.rel, version, call.mode);
-                    let result = waiting::with_ticket(|| call.heap());
-                    end_wait();
+                    let result = in_heaps_way(call, version, call.mode);
                     keep_ticket(n, result);
                     return result;
                 }

@@ -4,7 +4,7 @@ use super::session::{SESSION, memory};
 use crate::pg::process;
 
 use crate::pg::xact;
-use hotrow::is_in_circle;
+use hotrow::{Slot, is_in_circle};
 
 /// Declares a wait of this transaction, or that it commits after another one. True when that closes
 /// a cycle: of two that close one, the second sees the first one's declaration. Whoever gets a
@@ -17,6 +17,25 @@ pub fn closes(declare: impl FnOnce()) -> bool {
         return false;
     }
     search(declare)
+}
+
+/// `closes`, for a transaction that comes to commit after the one on whose version it builds. Where
+/// it has the row's ticket and nothing else, it gives that on with this very update.
+pub fn closes_by_following(declare: impl FnOnce()) -> bool {
+    if SESSION.is_new() {
+        SESSION.published.set(true);
+        declare();
+        return false;
+    }
+    closes(declare)
+}
+
+/// `closes_by_following`, for a transaction that keeps the ticket of that row, which is all that it
+/// has. What it commits after is declared.
+pub fn closes_by_keeping(slot: Slot) -> bool {
+    SESSION.is_new()
+        && memory().directory.rows[slot as usize].has_holders_waiting()
+        && search(|| ())
 }
 
 /// Whether the transaction has tickets and nothing else: who waits for it waits for one of those.

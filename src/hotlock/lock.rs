@@ -4,7 +4,7 @@ use super::access::{
     Heat, hand_out, heat, identity_of, keep_ticket, lend, lock_in_heaps_way, note_unseen,
     relation_of, ticket_for, version_of,
 };
-use super::blocker::{end_wait, wait_for_lockers};
+use super::blocker::in_heaps_way;
 use super::check;
 use super::cold::{self, Place, Turn};
 use super::conflict;
@@ -16,7 +16,7 @@ use super::session::{self, SESSION, memory, statement_of};
 use super::settings;
 use super::step::{Step, close_own, end_group_for_others, next_step};
 use super::tail::{await_in_turn, await_tail, forget_offer, offer, refuse_if_shown};
-use super::waiting::{self, Reason};
+use super::waiting::Reason;
 use crate::pg::buffer::{self, Page};
 use crate::pg::plan::OnConflict;
 use crate::pg::relation::{Key, key_of};
@@ -140,9 +140,7 @@ unsafe fn hot(
             }
             None => SESSION.note_locked(identity),
         }
-        wait_for_lockers(call.rel, version, call.mode);
-        let result = waiting::with_ticket(|| call.heap());
-        end_wait();
+        let result = in_heaps_way(*call, version, call.mode);
         let is_other =
             result == TM_Result::TM_Ok && note_if_other(call, key, |found| found == identity);
         match held {
@@ -327,7 +325,7 @@ unsafe fn offered(call: Lock, n: usize, membership: Membership) -> TM_Result::Ty
         if let Some(origin) = membership.origin() {
             *call.tid = tuple::unpack(origin);
         }
-        let result = call.heap();
+        let result = in_heaps_way(call, tuple::pack(&*call.tid), call.mode);
         let row = &memory().directory.rows[membership.slot() as usize];
         let is_other = result == TM_Result::TM_Ok
             && key_of(call.rel).is_some_and(|key| note_if_other(&call, key, |found| row.is(found)));
@@ -418,11 +416,7 @@ pub unsafe fn tuple_delete(call: Delete) -> TM_Result::Type {
             note_unused(n, call.rel);
         }
         refuse_what_was_lent(relation, version);
-        if SESSION.is_waited_for() {
-            wait_for_lockers(call.rel, version, LockTupleMode::LockTupleExclusive);
-        }
-        let result = waiting::with_ticket(|| call.heap());
-        end_wait();
+        let result = in_heaps_way(call, version, LockTupleMode::LockTupleExclusive);
         let is_done = result == TM_Result::TM_Ok;
         if let Some(n) = held {
             keep_ticket(n, result);

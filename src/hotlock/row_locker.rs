@@ -16,6 +16,31 @@ pub enum RowLocker {
     Other(u32),
 }
 
+/// Who holds a version against others.
+#[derive(Clone, Copy, Default)]
+pub struct Holders {
+    /// Our strongest lock of it.
+    own: Option<LockTupleMode::Type>,
+    /// Another running transaction that holds it against the lock asked for; of several, the one
+    /// that has updated it.
+    pub other: Option<u32>,
+}
+
+impl Holders {
+    /// Whether our own lock keeps everybody from a lock that excludes one of that mode.
+    pub fn keep_others_out(&self, mode: LockTupleMode::Type) -> bool {
+        self.own.is_some_and(|own| own >= mode)
+    }
+
+    fn against(self, mode: LockTupleMode::Type) -> RowLocker {
+        match (self.own, self.other) {
+            (Some(own), _) if conflicts(own, mode) => RowLocker::Own,
+            (_, Some(other)) => RowLocker::Other(other),
+            _ => RowLocker::Nobody,
+        }
+    }
+}
+
 /// Reads who holds a version, against a row lock of that mode.
 ///
 /// # Safety
@@ -25,8 +50,17 @@ pub unsafe fn row_locker(
     version: u64,
     mode: LockTupleMode::Type,
 ) -> RowLocker {
+    // SAFETY: by the contract.
+    unsafe { holders(rel, version, mode) }.against(mode)
+}
+
+/// Reads who holds a version, the others against a row lock of that mode.
+///
+/// # Safety
+/// As for `row_locker`.
+pub unsafe fn holders(rel: pg_sys::Relation, version: u64, mode: LockTupleMode::Type) -> Holders {
     // SAFETY: the caller's relation is open, and a scan has found the version.
-    unsafe { row_locker_on(Page::pin(rel, version), version, mode) }
+    unsafe { holders_on(Page::pin(rel, version), version, mode) }
 }
 
 /// Whether another running transaction holds a version against a row lock of that mode, as far as a
@@ -45,7 +79,10 @@ pub unsafe fn is_contended(rel: pg_sys::Relation, version: u64, mode: LockTupleM
             page.unpin();
             return false;
         }
-        matches!(row_locker_on(page, version, mode), RowLocker::Other(_))
+        matches!(
+            holders_on(page, version, mode).against(mode),
+            RowLocker::Other(_)
+        )
     }
 }
 
@@ -67,8 +104,9 @@ fn is_free(mask: u16) -> bool {
     )
 }
 
-/// `row_locker` on a pinned page, which is let go.
-unsafe fn row_locker_on(page: Page, version: u64, mode: LockTupleMode::Type) -> RowLocker {
+/// `holders` on a pinned page, which is let go.
+unsafe fn holders_on(page: Page, version: u64, mode: LockTupleMode::Type) -> Holders {
+    let nobody = Holders::default();
     // SAFETY: as for `row_locker`; the header is read under the buffer's share lock.
     unsafe {
         page.share();
@@ -79,23 +117,27 @@ unsafe fn row_locker_on(page: Page, version: u64, mode: LockTupleMode::Type) -> 
         });
         page.release();
         let Some(((mask, mask2), xmax, xmin)) = header else {
-            return RowLocker::Nobody;
+            return nobody;
+        };
+        let own = |mode| Holders {
+            own: Some(mode),
+            ..nobody
         };
         if raw::TransactionIdIsCurrentTransactionId(xmin) {
-            RowLocker::Own
+            own(LockTupleMode::LockTupleExclusive)
         } else if is_free(mask) {
-            RowLocker::Nobody
+            nobody
         } else if tuple::has(mask, pg_sys::HEAP_XMAX_IS_MULTI) {
-            row_locker_of_several(mask, xmax, mode)
+            holders_of_several(mask, xmax, mode)
         } else if raw::TransactionIdIsCurrentTransactionId(xmax) {
-            match conflicts(held(mask, mask2), mode) {
-                true => RowLocker::Own,
-                false => RowLocker::Nobody,
-            }
+            own(held(mask, mask2))
         } else if conflicts(held(mask, mask2), mode) && raw::TransactionIdIsInProgress(xmax) {
-            RowLocker::Other(u32::from(xmax))
+            Holders {
+                other: Some(u32::from(xmax)),
+                ..nobody
+            }
         } else {
-            RowLocker::Nobody
+            nobody
         }
     }
 }
@@ -132,16 +174,17 @@ fn conflicts(one: LockTupleMode::Type, other: LockTupleMode::Type) -> bool {
     one + other >= LockTupleMode::LockTupleExclusive
 }
 
-/// The transaction that has locked or updated a version whose xmax is a MultiXact.
+/// The holders of a version whose xmax is a MultiXact.
 ///
 /// # Safety
 /// It has been read, with these bits, from a version that a scan has found, so it is not truncated
 /// yet.
-unsafe fn row_locker_of_several(
+unsafe fn holders_of_several(
     mask: u16,
     xmax: pg_sys::MultiXactId,
     mode: LockTupleMode::Type,
-) -> RowLocker {
+) -> Holders {
+    let mut holders = Holders::default();
     let only_locks = tuple::has(mask, pg_sys::HEAP_XMAX_LOCK_ONLY);
     // HEAP_LOCKED_UPGRADED
     if only_locks
@@ -150,9 +193,8 @@ unsafe fn row_locker_of_several(
             pg_sys::HEAP_XMAX_EXCL_LOCK | pg_sys::HEAP_XMAX_KEYSHR_LOCK,
         )
     {
-        return RowLocker::Nobody;
+        return holders;
     }
-    let mut locker = RowLocker::Nobody;
     // SAFETY: a scan has found the version, so its MultiXact is not truncated yet.
     unsafe {
         tuple::each_member(xmax, only_locks, |member| {
@@ -164,17 +206,15 @@ unsafe fn row_locker_of_several(
                 // The others are numbered as the modes.
                 locks => (locks, false),
             };
-            if locker == RowLocker::Own || !conflicts(held, mode) {
-                return;
-            }
             if raw::TransactionIdIsCurrentTransactionId(member.xid) {
-                locker = RowLocker::Own;
-            } else if (locker == RowLocker::Nobody || updates)
+                holders.own = holders.own.max(Some(held));
+            } else if (holders.other.is_none() || updates)
+                && conflicts(held, mode)
                 && raw::TransactionIdIsInProgress(member.xid)
             {
-                locker = RowLocker::Other(u32::from(member.xid));
+                holders.other = Some(u32::from(member.xid));
             }
         });
     }
-    locker
+    holders
 }

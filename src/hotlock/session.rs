@@ -221,9 +221,15 @@ impl Session {
         self.is_member() || !self.has_locked_nothing()
     }
 
-    /// Nobody can be waiting for this transaction yet: it has written nothing and is in no other
-    /// row than the one that it comes to.
+    /// Nobody can be waiting for this transaction yet: it has written nothing, has no ticket, and
+    /// is in no other row than the one that it comes to.
     pub fn is_fresh(&self) -> bool {
+        self.is_new() && !self.all().any(|(_, m)| m.has_ticket())
+    }
+
+    /// Nobody can be waiting for this transaction yet, but for the ticket of the row that it comes
+    /// to.
+    pub fn is_new(&self) -> bool {
         self.all().count() <= 1 && xact::own_xid() == 0
     }
 

@@ -24,7 +24,7 @@ pub fn offer(n: usize, tail: &Tail) {
     }
     let own = &memory().backends[process::me() as usize];
     let slot = membership_slot(n);
-    if deadlock::closes(|| own.depend(n, backend_of(tail.member), tail.xid)) {
+    if deadlock::closes_by_following(|| own.depend(n, backend_of(tail.member), tail.xid)) {
         own.forget(n);
         ticket::refuse_cycle(Some(slot));
     }
@@ -48,6 +48,12 @@ pub fn await_tail(n: usize, tail: &Tail) {
 pub fn await_list(slot: Slot) {
     let head = || memory().with_row(slot, |row, members| row.head(members));
     while let Some((_, xid, _)) = head() {
+        if let Some((n, _)) = SESSION.in_row(slot)
+            && must_give_way(n, xid)
+        {
+            ticket::give_way(n);
+            continue;
+        }
         let has_ended = await_transaction(slot, xid, |wait| {
             wait.in_lock_manager(|| xact::wait_for_end(xid));
         });
@@ -92,7 +98,7 @@ pub unsafe fn await_in_turn(rel: pg_sys::Relation, version: u64, n: usize, tail:
 
 fn await_end(n: usize, tail: &Tail, lock_manager: impl FnOnce(&Wait)) {
     let slot = membership_slot(n);
-    if must_give_way(n, tail) {
+    if must_give_way(n, tail.xid) {
         return ticket::give_way(n);
     }
     if await_transaction(slot, tail.xid, lock_manager) {
@@ -100,17 +106,12 @@ fn await_end(n: usize, tail: &Tail, lock_manager: impl FnOnce(&Wait)) {
     }
 }
 
-/// Whether a wait for the tail's transaction with nothing but tickets would close a cycle. One
-/// that waits for a ticket of ours is in it, and finds it when it has come to the row.
-fn must_give_way(n: usize, tail: &Tail) -> bool {
-    let own = &memory().backends[process::me() as usize];
-    let closes = SESSION.get(n).is_some_and(|m| m.may_queue_again())
+/// Whether a wait for that transaction with nothing but tickets would close a cycle. One that waits
+/// for a ticket of ours is in it, and finds it when it has come to the row.
+fn must_give_way(n: usize, xid: u32) -> bool {
+    SESSION.get(n).is_some_and(|m| m.may_queue_again())
         && deadlock::has_only_tickets()
-        && deadlock::closes_with_ticket(|| own.wait(Some(hotrow::Wait::Xid(tail.xid))));
-    if closes {
-        own.wait(None);
-    }
-    closes
+        && ticket::is_to_give_way(xid)
 }
 
 /// Lets a transaction of the row's list end. Whether it has.

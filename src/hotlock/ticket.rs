@@ -301,6 +301,17 @@ fn compete(n: usize, slot: Slot, offers: bool) -> bool {
     }
 }
 
+/// Whether a wait of a transaction that has nothing but tickets would close a cycle. It is none of
+/// its making: it should give way to those who wait for its ticket.
+pub fn is_to_give_way(xid: u32) -> bool {
+    let own = &memory().backends[process::me() as usize];
+    let closes = deadlock::closes_with_ticket(|| own.wait(Some(hotrow::Wait::Xid(xid))));
+    if closes {
+        own.wait(None);
+    }
+    closes
+}
+
 /// Gives the ticket of a membership that may queue again to those who wait for it, and queues.
 pub fn give_way(n: usize) {
     let Some(held) = SESSION.get(n) else {

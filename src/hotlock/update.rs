@@ -8,7 +8,7 @@
 //! update the row in between.
 
 use super::access::{Heat, heat, identity_of, note_unseen, ticket_for, version_of};
-use super::blocker::wait_for_lockers;
+use super::blocker::in_heaps_way;
 use super::check;
 use super::cold::{self, Place, Turn};
 use super::combine;
@@ -193,25 +193,17 @@ unsafe fn without_ticket(call: Update, identity: &Identity) -> TM_Result::Type {
     result
 }
 
-/// Heap's own update. If it is going to wait for a row lock, cycles through hot rows are refused
-/// first.
+/// Heap's own update.
 unsafe fn ordinary(call: Update) -> TM_Result::Type {
     // SAFETY: as in `tuple_update`.
     unsafe {
-        if SESSION.is_waited_for() {
-            let keeps_keys = swap::usage(call.rel).is_some_and(|usage| usage.may_follow);
-            let mode = if keeps_keys {
-                LockTupleMode::LockTupleNoKeyExclusive
-            } else {
-                LockTupleMode::LockTupleExclusive
-            };
-            wait_for_lockers(call.rel, tuple::pack(&*call.otid), mode);
-        }
-        let result = waiting::with_ticket(|| call.heap());
-        SESSION
-            .published
-            .get()
-            .then(|| memory().backends[process::me() as usize].wait(None));
+        let keeps_keys = swap::usage(call.rel).is_some_and(|usage| usage.may_follow);
+        let mode = if keeps_keys {
+            LockTupleMode::LockTupleNoKeyExclusive
+        } else {
+            LockTupleMode::LockTupleExclusive
+        };
+        let result = in_heaps_way(call, tuple::pack(&*call.otid), mode);
         detect::uncount_waiter();
         result
     }
@@ -275,7 +267,7 @@ unsafe fn advance(call: Update, n: usize, query: usize) -> Option<TM_Result::Typ
         let version = tuple::pack(&*call.otid);
         loop {
             let Some(membership) = SESSION.get(n) else {
-                return Some(call.heap());
+                return Some(ordinary(call));
             };
             let looked_at = membership.has_looked_at(version);
             if looked_at {

@@ -1,8 +1,11 @@
 //! This process: its number, its clock, its interrupts.
 
+use super::local::Local;
 use super::raw;
 use hotrow::BackendId;
 use pgrx::pg_sys;
+use std::cell::Cell;
+use std::ffi::CStr;
 
 /// Microseconds since PostgreSQL's epoch.
 #[inline]
@@ -52,6 +55,21 @@ pub fn of_prepared() -> std::ops::Range<BackendId> {
 pub fn is_backend() -> bool {
     // SAFETY: both are plain reads; MyProc is null in processes without one.
     unsafe { !pg_sys::MyProc.is_null() && (*pg_sys::MyProc).pgprocno < pg_sys::MaxBackends }
+}
+
+/// Whether the server was built with PostgreSQL's assertions (`debug_assertions`).
+pub fn has_assertions() -> bool {
+    static KNOWN: Local<Cell<Option<bool>>> = Local::new(Cell::new(None));
+    if let Some(known) = KNOWN.get() {
+        return known;
+    }
+    // SAFETY: a setting that every server has; its text is read at once.
+    let has = unsafe {
+        let value = raw::GetConfigOption(c"debug_assertions".as_ptr(), true, false);
+        !value.is_null() && CStr::from_ptr(value).to_bytes() == b"on"
+    };
+    KNOWN.set(Some(has));
+    has
 }
 
 /// The processor on which this process runs now, by the operating system's number.

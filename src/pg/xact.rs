@@ -148,6 +148,20 @@ pub fn wait_for_end(xid: u32) {
     }
 }
 
+/// Waits in the lock manager until the transaction has ended that holds that version of a row.
+///
+/// # Safety
+/// `rel` is open.
+pub unsafe fn wait_for_end_of_row(
+    xid: u32,
+    rel: pg_sys::Relation,
+    mut tid: pg_sys::ItemPointerData,
+    operation: pg_sys::XLTW_Oper::Type,
+) {
+    // SAFETY: by the contract; may raise, callers hold nothing.
+    unsafe { raw::XactLockTableWait(xid.into(), rel, &raw mut tid, operation) }
+}
+
 /// Waits for that transaction's end for at most `ms` milliseconds, and for no longer than
 /// `lock_timeout`. Whether it has ended.
 pub fn wait_for_end_within(xid: u32, ms: i32) -> bool {

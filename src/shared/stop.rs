@@ -6,6 +6,8 @@
 pub enum Point {
     /// The ticket is ours after a wait for it; the statement has no snapshot yet.
     TicketGiven,
+    /// A transaction for which others may wait is about to call heap on a row.
+    HeapsWay,
     /// The ticket is ours, the row is not changed yet.
     TicketTaken,
     /// A follower has its place in the list, and has not changed the row yet.
@@ -87,6 +89,7 @@ pub fn is_wanted(point: Point) -> bool {
 fn describe(point: Point) -> (&'static str, bool) {
     match point {
         Point::TicketGiven => ("ticket_given", true),
+        Point::HeapsWay => ("heaps_way", true),
         Point::TicketTaken => ("ticket_taken", true),
         Point::Reserved => ("reserved", true),
         Point::PassingTicket => ("passing_ticket", false),

@@ -5,5 +5,6 @@ pub mod call;
 pub mod fetch;
 pub mod group;
 pub mod prune;
+pub mod row_call;
 pub mod swap;
 pub mod wal;

@@ -278,6 +278,11 @@ impl Row {
         self.members.sub(1);
     }
 
+    /// lock-free: whether somebody waits for the ticket who has what others may wait for.
+    pub fn has_holders_waiting(&self) -> bool {
+        self.holding.get() > 0
+    }
+
     /// The membership that has the ticket.
     pub fn holder(&self) -> Option<MemberId> {
         load(&self.holder)

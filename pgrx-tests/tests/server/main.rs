@@ -24,6 +24,7 @@ mod gate;
 mod geo;
 mod health;
 mod heap;
+mod heaps_way;
 mod history;
 mod lane;
 mod late_snapshot;

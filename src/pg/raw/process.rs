@@ -72,6 +72,13 @@ unsafe extern "C-unwind" {
     pub fn ResetLatch(latch: *mut Latch);
     pub fn SetLatch(latch: *mut Latch);
 
+    // utils/misc/guc.c
+    pub fn GetConfigOption(
+        name: *const c_char,
+        missing_ok: bool,
+        restrict_privileged: bool,
+    ) -> *const c_char;
+
     // utils/misc/timeout.c
     pub fn enable_timeout_after(id: TimeoutId, delay_ms: c_int);
     pub fn disable_timeout(id: TimeoutId, keep_indicator: bool);

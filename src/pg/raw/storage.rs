@@ -37,6 +37,16 @@ unsafe extern "C-unwind" {
     pub fn visibilitymap_get_status(rel: Relation, block: BlockNumber, map: *mut Buffer) -> uint8;
     pub fn PageGetHeapFreeSpace(page: Page) -> Size;
     pub fn heap_page_prune_opt(rel: Relation, buffer: Buffer);
+    pub fn heap_lock_tuple(
+        rel: Relation,
+        tuple: HeapTuple,
+        cid: CommandId,
+        mode: LockTupleMode::Type,
+        policy: LockWaitPolicy::Type,
+        follow_updates: bool,
+        buffer: *mut Buffer,
+        failure: *mut TM_FailureData,
+    ) -> TM_Result::Type;
     pub fn HeapTupleGetUpdateXid(tuple: HeapTupleHeader) -> TransactionId;
     pub fn HeapTupleSatisfiesVisibility(
         tuple: HeapTuple,

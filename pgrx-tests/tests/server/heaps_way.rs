@@ -1,0 +1,196 @@
+//! Cycles that close while a transaction is on its way to a row. It is held there at a named point
+//! of the code (a library with the feature `stop_events`). The last one in the cycle sees it.
+//! Nobody waits until the deadlock detector looks, which it does after ten minutes here.
+use anyhow::{Context, Result, ensure};
+use pgserver::Server;
+use postgres::Client;
+use txn_server_tests::{
+    Background, Watchdog, grouped, int, physical_health, sqlstate, start_hot, wait_until,
+};
+
+const ONE: &str = "UPDATE hot SET val = val + 1 WHERE id = 1";
+const TWO: &str = "UPDATE hot SET val = val + 1 WHERE id = 2";
+
+struct Scene {
+    server: Server,
+    control: Client,
+}
+
+impl Scene {
+    fn start() -> Result<Scene> {
+        let server = start_hot(2, &[("deadlock_timeout", "10min")])?;
+        let control = server.connect()?;
+        Ok(Scene { server, control })
+    }
+
+    /// A session in a transaction, for which a row is hot when so many wait for it.
+    fn begin(&self, threshold: u32) -> Result<Client> {
+        let mut client = grouped(&self.server)?;
+        client.batch_execute(&format!("SET txn.hot_threshold = {threshold}; BEGIN"))?;
+        Ok(client)
+    }
+
+    /// From here on sessions are held at that point if they want it.
+    fn hold_at(&mut self, point: &str) -> Result<()> {
+        let lock = format!("SELECT pg_advisory_lock(hashtext('txn.{point}'))");
+        self.control.batch_execute(&lock)?;
+        Ok(())
+    }
+
+    /// The statement of a session that is held at that point now.
+    fn held(
+        &mut self,
+        mut client: Client,
+        point: &str,
+        sql: &'static str,
+    ) -> Result<Background<()>> {
+        client.batch_execute(&format!("SET txn.stop_at = '{point}'"))?;
+        let held = Background::run(client, sql)?;
+        self.is_held(&held)?;
+        Ok(held)
+    }
+
+    fn is_held(&mut self, session: &Background<()>) -> Result<()> {
+        let is_held = format!(
+            "SELECT count(*) > 0 FROM pg_locks
+             WHERE pid = {} AND locktype = 'advisory' AND NOT granted",
+            session.pid
+        );
+        wait_until(&mut self.control, &is_held)
+    }
+
+    fn waiting(&mut self, client: Client, sql: &'static str) -> Result<Background<()>> {
+        let waiting = Background::run(client, sql)?;
+        waiting.wait_until_blocked(&mut self.control)?;
+        Ok(waiting)
+    }
+
+    fn release(&mut self) -> Result<()> {
+        self.control
+            .batch_execute("SELECT pg_advisory_unlock_all()")?;
+        Ok(())
+    }
+
+    fn finish(mut self, dog: Watchdog, sum: i64) -> Result<()> {
+        let found = int(&mut self.control, "SELECT sum(val) FROM hot")?;
+        ensure!(found == sum, "the sum is {found}");
+        drop(self.control);
+        dog.finish(physical_health(&self.server, "hot", "id"))
+    }
+}
+
+/// W has row 2 and comes to row 1, which is free. V takes it before W does, and wants row 2.
+fn taken_before(statement: &'static str) -> Result<()> {
+    let mut scene = Scene::start()?;
+    let dog = Watchdog::new(&scene.server);
+    let (mut w, mut v) = (scene.begin(100)?, scene.begin(100)?);
+    w.batch_execute(TWO)?;
+    scene.hold_at("heaps_way")?;
+    let w = scene.held(w, "heaps_way", statement)?;
+    v.batch_execute(ONE)?;
+    let v = scene.waiting(v, TWO)?;
+    scene.release()?;
+    let (mut w, told) = w.end()?;
+    let told = sqlstate(&told);
+    ensure!(told == "40P01", "W is told {told}: {statement}");
+    w.batch_execute("ROLLBACK")?;
+    let (mut v, told) = v.end()?;
+    told.context("V")?;
+    v.batch_execute("COMMIT")?;
+    drop((v, w));
+    scene.finish(dog, 2)
+}
+
+#[test]
+fn a_row_is_taken_before_an_update() -> Result<()> {
+    taken_before(ONE)
+}
+
+#[test]
+fn a_row_is_taken_before_a_delete() -> Result<()> {
+    taken_before("DELETE FROM hot WHERE id = 1")
+}
+
+#[test]
+fn a_row_is_taken_before_a_lock() -> Result<()> {
+    taken_before("SELECT FROM hot WHERE id = 1 FOR UPDATE")
+}
+
+#[test]
+fn a_row_is_taken_before_a_lock_that_others_share() -> Result<()> {
+    taken_before("SELECT FROM hot WHERE id = 1 FOR SHARE")
+}
+
+#[test]
+fn a_row_is_taken_before_an_upsert() -> Result<()> {
+    taken_before("INSERT INTO hot VALUES (1, 0) ON CONFLICT (id) DO UPDATE SET val = hot.val + 1")
+}
+
+#[test]
+fn a_row_is_taken_before_an_update_of_all_columns() -> Result<()> {
+    taken_before("UPDATE hot SET id = id, val = val + 1 WHERE id = 1")
+}
+
+/// T has the ticket of row 1 and nothing else. It comes to wait for H, which has the row in heap's
+/// way. H waits for X, which waits for the ticket: T gives way.
+#[test]
+fn who_has_only_the_ticket_gives_way() -> Result<()> {
+    let mut scene = Scene::start()?;
+    let dog = Watchdog::new(&scene.server);
+    let (mut h, mut x, t) = (scene.begin(100)?, scene.begin(1)?, scene.begin(1)?);
+    h.batch_execute(ONE)?;
+    x.batch_execute(TWO)?;
+    scene.hold_at("heaps_way")?;
+    let t = scene.held(t, "heaps_way", ONE)?;
+    let x = scene.waiting(x, ONE)?;
+    let h = scene.waiting(h, TWO)?;
+    scene.release()?;
+    let (mut x, told) = x.end()?;
+    let told = sqlstate(&told);
+    ensure!(told == "40P01", "X is told {told}");
+    x.batch_execute("ROLLBACK")?;
+    let (mut h, told) = h.end()?;
+    told.context("H")?;
+    h.batch_execute("COMMIT")?;
+    let (mut t, told) = t.end()?;
+    told.context("T")?;
+    t.batch_execute("COMMIT")?;
+    drop((h, x, t));
+    scene.finish(dog, 3)
+}
+
+/// T is handed out the version of L, which waits for X, which waits for the ticket. T would keep
+/// that to its commit, and wait there for L: it gives way, too.
+#[test]
+fn who_would_keep_the_ticket_gives_way() -> Result<()> {
+    const LOCK_ONE: &str = "SELECT FROM hot WHERE id = 1 FOR UPDATE";
+    let mut scene = Scene::start()?;
+    let dog = Watchdog::new(&scene.server);
+    let (mut l, mut s) = (scene.begin(0)?, scene.begin(0)?);
+    let (mut x, mut t) = (scene.begin(0)?, scene.begin(0)?);
+    l.batch_execute(ONE)?;
+    s.batch_execute(LOCK_ONE)?;
+    x.batch_execute("SELECT FROM hot WHERE id = 2 FOR UPDATE")?;
+    scene.hold_at("ticket_given")?;
+    t.batch_execute("SET txn.stop_at = 'ticket_given'")?;
+    let t = scene.waiting(t, LOCK_ONE)?;
+    s.batch_execute("ROLLBACK")?;
+    scene.is_held(&t)?;
+    let x = scene.waiting(x, ONE)?;
+    let l = scene.waiting(l, TWO)?;
+    scene.release()?;
+    let (mut x, told) = x.end()?;
+    let told = sqlstate(&told);
+    ensure!(told == "40P01", "X is told {told}");
+    x.batch_execute("ROLLBACK")?;
+    let (mut l, told) = l.end()?;
+    told.context("L")?;
+    let (t, told) = t.end()?;
+    told.context("T")?;
+    let t_commits = Background::run(t, "COMMIT")?;
+    l.batch_execute("COMMIT")?;
+    let (t, told) = t_commits.end()?;
+    told.context("T's commit")?;
+    drop((l, s, x, t));
+    scene.finish(dog, 2)
+}
