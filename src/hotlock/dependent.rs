@@ -177,6 +177,7 @@ pub unsafe fn before_run(query: *const pg_sys::QueryDesc) {
 /// What PL/pgSQL's plugin calls.
 pub const HOOKS: plpgsql::Hooks = plpgsql::Hooks {
     let_predecessors_end,
+    is_bound: || SESSION.is_dependent() || waiting::is_to_fail(),
     dependencies: || SESSION.dependencies.get(),
 };
 

@@ -450,9 +450,19 @@ fn check_member() {
     if is_doomed() {
         errors::DOOMED.raise();
     }
-    if SESSION.all().any(|(_, m)| m.has_lost_base()) {
+    if has_lost_base() {
         errors::BASE_TAKEN.raise();
     }
+}
+
+fn has_lost_base() -> bool {
+    SESSION.all().any(|(_, m)| m.has_lost_base())
+}
+
+/// Whether `check_doomed` raises.
+#[inline]
+pub fn is_to_fail() -> bool {
+    SESSION.is_member() && (is_doomed() || has_lost_base()) || SESSION.refusal.get().is_some()
 }
 
 /// Fails with 40001 if the transaction was refused, and has caught that error.

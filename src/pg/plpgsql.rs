@@ -89,6 +89,8 @@ pub struct Hooks {
     /// Before a statement that is not quiet, and when a function that has come to depend on a
     /// predecessor returns to an expression.
     pub let_predecessors_end: fn(),
+    /// Whether that would wait, or refuse the transaction.
+    pub is_bound: fn() -> bool,
     /// How often the session has come to depend on one.
     pub dependencies: fn() -> u64,
 }
@@ -104,6 +106,10 @@ fn wait() {
     if let Some(hooks) = HOOKS.get() {
         (hooks.let_predecessors_end)();
     }
+}
+
+fn is_bound() -> bool {
+    HOOKS.get().is_some_and(|hooks| (hooks.is_bound)())
 }
 
 fn dependencies() -> u64 {
@@ -199,7 +205,7 @@ unsafe extern "C-unwind" fn statement_begins(state: *mut State, statement: *mut 
     // SAFETY: PL/pgSQL's arguments.
     unsafe {
         let kind = (*statement).kind;
-        if !is_quiet(statement, &*state) {
+        if is_bound() && !is_quiet(statement, &*state) {
             wait();
         }
         if kind == kind::WHILE {
