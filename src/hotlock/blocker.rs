@@ -11,16 +11,21 @@ use super::deadlock;
 use super::order;
 use super::row_locker::{self, Holders};
 use super::session::{SESSION, memory};
+use super::tail;
 use super::ticket;
 use super::waiting;
 use crate::pg::{process, tuple, xact};
 use crate::shared::{stop, wait};
 use crate::tam::row_call::{Blocked, RowCall};
+use hotrow::Membership;
 use pgrx::pg_sys::{self, LockTupleMode, TM_Result};
 
-/// How often heap is called again, a millisecond later, when nobody seems to hold the row. Then
-/// heap waits: its next owner stands in its queue, and has not been woken yet.
+/// How often heap is called again, a millisecond later, when nobody seems to hold the row. Its next
+/// owner stands in heap's queue, and has not been woken yet. Then heap waits.
 const CALLS_AGAIN: u32 = 10;
+
+/// How often a transaction gives way at a row. Then it is refused.
+const GIVES_WAY: u32 = 100;
 
 /// Heap's call on a row. `mode` is the lock that it is likely to want of that version.
 ///
@@ -42,23 +47,30 @@ pub unsafe fn in_heaps_way(
         }
         stop::at(stop::Point::HeapsWay);
         // Heap's call gives the transaction an id, and no more.
-        let may_give_way = deadlock::has_only_tickets();
-        for _ in 0..CALLS_AGAIN {
-            loop {
-                let blocked = match call.at_once() {
-                    Ok(result) => return result,
-                    Err(blocked) => blocked,
-                };
-                let holders = row_locker::holders(call.relation(), blocked.version, blocked.mode);
-                match holders.other {
-                    Some(xid) => await_holder(call, &blocked, xid, may_give_way),
-                    None if may_go_on(call, &blocked, &holders) => return call.waiting(),
-                    None => break,
+        let has_only_tickets = deadlock::has_only_tickets();
+        let (mut gives_way, mut calls) = (GIVES_WAY, CALLS_AGAIN);
+        while calls > 0 {
+            let blocked = match call.at_once() {
+                Ok(result) => return result,
+                Err(blocked) => blocked,
+            };
+            let holders = row_locker::holders(call.relation(), blocked.version, blocked.mode);
+            match holders.other {
+                Some(xid) if has_only_tickets && gives_way > 0 && has_given_way(xid) => {
+                    gives_way -= 1;
+                }
+                Some(xid) => {
+                    await_holder(call, &blocked, xid, has_only_tickets);
+                    calls = CALLS_AGAIN;
+                }
+                None if may_go_on(call, &blocked, &holders) => return call.waiting(),
+                None => {
+                    calls -= 1;
+                    wait::sleep(1, pg_sys::PG_WAIT_EXTENSION);
                 }
             }
-            wait::sleep(1, pg_sys::PG_WAIT_EXTENSION);
         }
-        waiting::with_ticket(|| call.waiting())
+        waiting::with_ticket(has_only_tickets, || call.waiting())
     }
 }
 
@@ -77,23 +89,37 @@ unsafe fn may_go_on(call: impl RowCall, blocked: &Blocked, holders: &Holders) ->
     holders.keep_others_out(blocked.mode) || unsafe { call.prepares(blocked) }
 }
 
-/// Waits for the transaction that holds the row. Where that wait would close a cycle, one that has
-/// nothing but tickets gives way to those who wait for them.
-unsafe fn await_holder(call: impl RowCall, blocked: &Blocked, xid: u32, may_give_way: bool) {
-    let rel = call.relation();
-    let queues_again = || SESSION.all().find(|(_, m)| m.may_queue_again());
-    if may_give_way
-        && let Some((n, _)) = queues_again()
-        && ticket::is_to_give_way(known_as(xid))
-    {
-        return ticket::give_way(n);
+/// Where the wait for that transaction would close a cycle: gives the row's ticket to those who
+/// wait for it, and queues again. Whether it has done so.
+fn has_given_way(xid: u32) -> bool {
+    let rows = memory().directory.rows;
+    let is_of_row = |m: &Membership| !rows[m.slot() as usize].is_gate();
+    let Some((n, membership)) = SESSION
+        .all()
+        .find(|(_, m)| m.may_queue_again() && is_of_row(m))
+    else {
+        return false;
+    };
+    let gives_way = ticket::is_to_give_way(known_as(xid));
+    if gives_way {
+        ticket::give_way(n);
+        // Nobody was in the list when heap's way was taken.
+        tail::await_list(membership.slot());
     }
+    gives_way
+}
+
+/// Waits for the transaction that holds the row.
+unsafe fn await_holder(call: impl RowCall, blocked: &Blocked, xid: u32, has_only_tickets: bool) {
+    let rel = call.relation();
     // SAFETY: as for `in_heaps_way`.
     unsafe {
         order::note_wait_to_lock((*rel).rd_id, blocked.mode);
         await_edge(xid);
         let tid = tuple::unpack(blocked.version);
-        waiting::with_ticket(|| xact::wait_for_end_of_row(xid, rel, tid, call.operation()));
+        waiting::with_ticket(has_only_tickets, || {
+            xact::wait_for_end_of_row(xid, rel, tid, call.operation());
+        });
     }
     end_wait();
     // A `lock_timeout` of this wait's last moment: the next wait would forget whose interrupt it

@@ -66,7 +66,8 @@ pub fn await_list(slot: Slot) {
 
 /// Waits for the tail's transaction as `await_tail` does, but behind the ordinary waiters, in the
 /// order in which they came (heapam.c: heap_acquire_tuplock). An ordinary waiter holds the lock of
-/// the version at which it waits: the one with which the executor came, or a later one. If we have
+/// the version at which it waits: the one with which the executor came, or a later one. (One that
+/// others may wait for does not, see `blocker.rs`: both are woken, and one is first.) If we have
 /// locked the row already, these waiters wait for us, and we do not queue behind them.
 ///
 /// # Safety
@@ -122,7 +123,7 @@ fn await_transaction(slot: Slot, xid: u32, lock_manager: impl FnOnce(&Wait)) -> 
         ticket::refuse_cycle(Some(slot));
     }
     let wait = Wait::begin(Reason::Fallback, slot);
-    waiting::with_ticket(|| lock_manager(&wait));
+    waiting::with_ticket(deadlock::has_only_tickets(), || lock_manager(&wait));
     wait.finish();
     waiting::check_doomed();
     !xact::is_running(xid)

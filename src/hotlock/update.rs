@@ -197,11 +197,10 @@ unsafe fn without_ticket(call: Update, identity: &Identity) -> TM_Result::Type {
 unsafe fn ordinary(call: Update) -> TM_Result::Type {
     // SAFETY: as in `tuple_update`.
     unsafe {
-        let keeps_keys = swap::usage(call.rel).is_some_and(|usage| usage.may_follow);
-        let mode = if keeps_keys {
-            LockTupleMode::LockTupleNoKeyExclusive
-        } else {
+        let mode = if may_change_keys(call.rel) {
             LockTupleMode::LockTupleExclusive
+        } else {
+            LockTupleMode::LockTupleNoKeyExclusive
         };
         let result = in_heaps_way(call, tuple::pack(&*call.otid), mode);
         detect::uncount_waiter();

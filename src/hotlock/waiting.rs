@@ -10,7 +10,6 @@ use crate::pg::catch::{Code, catching};
 use crate::pg::context::with_context;
 use crate::pg::process;
 use crate::pg::raw::{self, TimeoutId};
-use crate::pg::xact;
 use crate::shared::fault::{Fault, planted};
 use crate::shared::guc;
 use crate::shared::wait;
@@ -382,17 +381,12 @@ pub fn waits_for(backend: BackendId, reason: Reason) -> bool {
     backend.wait_since.get() != 0 && backend.wait_reason.get() == reason as u32
 }
 
-/// Runs a call that may wait for a row lock, as the holder of a hot row's ticket. A backend that
-/// holds only a ticket cannot have caused a deadlock, so its deadlock check runs four times later
-/// than that of others: as the victim it would leave the cycle to the next holder of the ticket.
-pub fn with_ticket<R>(body: impl FnOnce() -> R) -> R {
+/// Runs a wait for a row lock, perhaps as one that `has_only_tickets`. Such a transaction cannot
+/// have caused a deadlock, so its deadlock check runs four times later than that of others: as the
+/// victim it would leave the cycle to the next holder of the ticket.
+pub fn with_ticket<R>(has_only_tickets: bool, body: impl FnOnce() -> R) -> R {
     const LATER: i32 = 4;
-    let has_only_ticket = SESSION.is_member()
-        && SESSION.all().nth(1).is_none()
-        && SESSION.all().all(|(_, m)| m.has_ticket() && !m.depends())
-        && SESSION.has_locked_nothing()
-        && xact::own_xid() == 0;
-    if has_only_ticket {
+    if has_only_tickets && SESSION.is_member() {
         // SAFETY: DeadlockTimeout is read by ProcSleep; it is put back here, or by `clear` after an
         // ERROR.
         unsafe {

@@ -86,14 +86,12 @@ impl RowCall for Update {
                 ..self
             }
             .heap();
-            *self.otid = tuple::unpack(version);
-            match result {
-                TM_Result::TM_BeingModified => Err(Blocked {
-                    version,
-                    mode: *self.lockmode,
-                }),
-                result => Ok(result),
+            if result != TM_Result::TM_BeingModified {
+                return Ok(result);
             }
+            *self.otid = tuple::unpack(version);
+            let mode = *self.lockmode;
+            Err(Blocked { version, mode })
         }
     }
 

@@ -159,6 +159,44 @@ fn who_has_only_the_ticket_gives_way() -> Result<()> {
     scene.finish(dog, 3)
 }
 
+/// T has the gate of rows 1 and 2 as well, for which nobody waits: it gives the ticket.
+#[test]
+fn who_has_a_gate_and_a_ticket_gives_the_ticket() -> Result<()> {
+    const SHARE: [&str; 2] = [
+        "SELECT FROM hot WHERE id = 1 FOR SHARE",
+        "SELECT FROM hot WHERE id = 2 FOR SHARE",
+    ];
+    let mut scene = Scene::start()?;
+    let dog = Watchdog::new(&scene.server);
+    let (mut h, mut x, t) = (scene.begin(0)?, scene.begin(0)?, scene.begin(0)?);
+    h.batch_execute(ONE)?;
+    x.batch_execute(TWO)?;
+    h.batch_execute(TWO)?;
+    let told = sqlstate(&x.batch_execute(ONE));
+    ensure!(told == "40P01", "the first cycle: {told}");
+    x.batch_execute("ROLLBACK; BEGIN")?;
+    h.batch_execute("ROLLBACK; BEGIN")?;
+    h.batch_execute(SHARE[0])?;
+    x.batch_execute(SHARE[1])?;
+    scene.hold_at("heaps_way")?;
+    let t = scene.held(t, "heaps_way", ONE)?;
+    let x = scene.waiting(x, ONE)?;
+    let h = scene.waiting(h, TWO)?;
+    scene.release()?;
+    let (mut x, told) = x.end()?;
+    let told = sqlstate(&told);
+    ensure!(told == "40P01", "X is told {told}");
+    x.batch_execute("ROLLBACK")?;
+    let (mut h, told) = h.end()?;
+    told.context("H")?;
+    h.batch_execute("COMMIT")?;
+    let (mut t, told) = t.end()?;
+    told.context("T")?;
+    t.batch_execute("COMMIT")?;
+    drop((h, x, t));
+    scene.finish(dog, 2)
+}
+
 /// T is handed out the version of L, which waits for X, which waits for the ticket. T would keep
 /// that to its commit, and wait there for L: it gives way, too.
 #[test]
