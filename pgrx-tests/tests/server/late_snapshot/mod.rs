@@ -42,9 +42,9 @@ fn updated(server: &Server, begin: &str) -> Result<Client> {
     Ok(client)
 }
 
-/// All sessions update the row first, and some go on. Nobody is refused but for predecessors that
-/// roll back.
-fn load(level: &str, rollbacks: u32, moves: &'static str) -> Result<()> {
+/// All sessions update the row first, and some go on. Of 100 transactions `singles` are one
+/// statement. Nobody is refused but for predecessors that roll back.
+fn load(level: &str, singles: u32, rollbacks: u32, moves: &'static str) -> Result<()> {
     let server = start()?;
     let mut control = server.connect()?;
     control.batch_execute(
@@ -57,7 +57,7 @@ fn load(level: &str, rollbacks: u32, moves: &'static str) -> Result<()> {
     );
     let load = Load::new(&server, 24, 60).session(move |_| settings.clone());
     let tally = load.moves(moves).run(|worker| {
-        if worker.chance(20) {
+        if worker.chance(singles) {
             return worker.committing(1, |worker| worker.execute(BUMP, &[]));
         }
         worker.begin()?;
@@ -84,17 +84,17 @@ fn load(level: &str, rollbacks: u32, moves: &'static str) -> Result<()> {
 
 #[test]
 fn nobody_is_refused() -> Result<()> {
-    load("repeatable read", 0, "followed")
+    load("repeatable read", 20, 0, "followed")
 }
 
 #[test]
 fn single_statements_are_combined() -> Result<()> {
-    load("repeatable read", 0, "combined")
+    load("repeatable read", 80, 0, "combined")
 }
 
 #[test]
 fn only_those_behind_a_rollback_are() -> Result<()> {
-    load("repeatable read", 10, "followed")
+    load("repeatable read", 20, 10, "followed")
 }
 
 /// SSI orders transactions by their snapshots: at SERIALIZABLE nobody follows.
