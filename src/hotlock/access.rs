@@ -209,7 +209,7 @@ pub unsafe fn hand_out(call: &Lock, found: pg_sys::HeapTupleData, page: Page) {
 ///
 /// # Safety
 /// As for `tuple_lock`.
-pub unsafe fn lock_in_heaps_way(call: Lock, version: u64) -> TM_Result::Type {
+pub unsafe fn lock_in_heaps_way(call: Lock) -> TM_Result::Type {
     // SAFETY: as in `tuple_lock`.
     unsafe {
         let what = match call.mode {
@@ -217,6 +217,6 @@ pub unsafe fn lock_in_heaps_way(call: Lock, version: u64) -> TM_Result::Type {
             _ => Contention::Row,
         };
         order::let_pass_in(relation_of(call.rel), what);
-        in_heaps_way(call, version, call.mode)
+        in_heaps_way(call)
     }
 }

@@ -18,7 +18,7 @@ use crate::pg::{process, tuple, xact};
 use crate::shared::{stop, wait};
 use crate::tam::row_call::{Blocked, RowCall};
 use hotrow::Membership;
-use pgrx::pg_sys::{self, LockTupleMode, TM_Result};
+use pgrx::pg_sys::{self, TM_Result};
 
 /// How often heap is called again, a millisecond later, when nobody seems to hold the row. Its next
 /// owner stands in heap's queue, and has not been woken yet. Then heap waits.
@@ -27,7 +27,7 @@ const CALLS_AGAIN: u32 = 10;
 /// How often a transaction gives way at a row. Then it is refused.
 const GIVES_WAY: u32 = 100;
 
-/// Heap's call on a row. `mode` is the lock that it is likely to want of that version.
+/// Heap's call on a row.
 ///
 /// # Errors
 /// 40P01 if a wait closes a cycle of transactions that have to do with hot rows, or have locked
@@ -35,32 +35,40 @@ const GIVES_WAY: u32 = 100;
 ///
 /// # Safety
 /// The call has the executor's arguments, and a scan of its table has found the version.
-pub unsafe fn in_heaps_way(
-    call: impl RowCall,
-    version: u64,
-    mode: LockTupleMode::Type,
-) -> TM_Result::Type {
+pub unsafe fn in_heaps_way(call: impl RowCall) -> TM_Result::Type {
     // SAFETY: by the contract.
     unsafe {
-        if !SESSION.is_waited_for() || !call.waits() || is_ours(call.relation(), version, mode) {
+        if !SESSION.is_waited_for() || !call.waits() || is_ours(call) {
             return call.waiting();
         }
         stop::at(stop::Point::HeapsWay);
-        // Heap's call gives the transaction an id, and no more.
-        let has_only_tickets = deadlock::has_only_tickets();
-        let (mut gives_way, mut calls) = (GIVES_WAY, CALLS_AGAIN);
+        let result = without_hidden_waits(call);
+        if result == TM_Result::TM_Ok {
+            SESSION.idle_xid.set(0);
+        }
+        result
+    }
+}
+
+unsafe fn without_hidden_waits(call: impl RowCall) -> TM_Result::Type {
+    let has_only_tickets = SESSION.has_only_tickets();
+    let (mut gives_way, mut calls) = (GIVES_WAY, CALLS_AGAIN);
+    // SAFETY: as for `in_heaps_way`.
+    unsafe {
         while calls > 0 {
             let blocked = match call.at_once() {
                 Ok(result) => return result,
                 Err(blocked) => blocked,
             };
+            if has_only_tickets {
+                // Heap has given the transaction an id, and no more.
+                SESSION.idle_xid.set(xact::own_xid());
+            }
             let holders = row_locker::holders(call.relation(), blocked.version, blocked.mode);
             match holders.other {
-                Some(xid) if has_only_tickets && gives_way > 0 && has_given_way(xid) => {
-                    gives_way -= 1;
-                }
+                Some(xid) if gives_way > 0 && has_given_way(xid) => gives_way -= 1,
                 Some(xid) => {
-                    await_holder(call, &blocked, xid, has_only_tickets);
+                    await_holder(call, &blocked, xid);
                     calls = CALLS_AGAIN;
                 }
                 None if may_go_on(call, &blocked, &holders) => return call.waiting(),
@@ -70,14 +78,15 @@ pub unsafe fn in_heaps_way(
                 }
             }
         }
-        waiting::with_ticket(has_only_tickets, || call.waiting())
+        waiting::with_ticket(|| call.waiting())
     }
 }
 
 /// Whether we have locked the version ourselves, so that heap waits for nobody.
-unsafe fn is_ours(rel: pg_sys::Relation, version: u64, mode: LockTupleMode::Type) -> bool {
+unsafe fn is_ours(call: impl RowCall) -> bool {
     // SAFETY: as for `in_heaps_way`.
     unsafe {
+        let (rel, (version, mode)) = (call.relation(), call.wants());
         !row_locker::is_free_at_a_glance(rel, version)
             && row_locker::holders(rel, version, mode).keep_others_out(mode)
     }
@@ -89,8 +98,8 @@ unsafe fn may_go_on(call: impl RowCall, blocked: &Blocked, holders: &Holders) ->
     holders.keep_others_out(blocked.mode) || unsafe { call.prepares(blocked) }
 }
 
-/// Where the wait for that transaction would close a cycle: gives the row's ticket to those who
-/// wait for it, and queues again. Whether it has done so.
+/// Where the transaction has only tickets, and the wait for that other one would close a cycle:
+/// gives the row's ticket to those who wait for it, and queues again. Whether it has done so.
 fn has_given_way(xid: u32) -> bool {
     let rows = memory().directory.rows;
     let is_of_row = |m: &Membership| !rows[m.slot() as usize].is_gate();
@@ -100,7 +109,7 @@ fn has_given_way(xid: u32) -> bool {
     else {
         return false;
     };
-    let gives_way = ticket::is_to_give_way(known_as(xid));
+    let gives_way = SESSION.has_only_tickets() && ticket::is_to_give_way(known_as(xid));
     if gives_way {
         ticket::give_way(n);
         // Nobody was in the list when heap's way was taken.
@@ -110,16 +119,14 @@ fn has_given_way(xid: u32) -> bool {
 }
 
 /// Waits for the transaction that holds the row.
-unsafe fn await_holder(call: impl RowCall, blocked: &Blocked, xid: u32, has_only_tickets: bool) {
+unsafe fn await_holder(call: impl RowCall, blocked: &Blocked, xid: u32) {
     let rel = call.relation();
     // SAFETY: as for `in_heaps_way`.
     unsafe {
         order::note_wait_to_lock((*rel).rd_id, blocked.mode);
         await_edge(xid);
         let tid = tuple::unpack(blocked.version);
-        waiting::with_ticket(has_only_tickets, || {
-            xact::wait_for_end_of_row(xid, rel, tid, call.operation());
-        });
+        waiting::with_ticket(|| xact::wait_for_end_of_row(xid, rel, tid, call.operation()));
     }
     end_wait();
     // A `lock_timeout` of this wait's last moment: the next wait would forget whose interrupt it

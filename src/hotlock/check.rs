@@ -40,7 +40,7 @@ use super::settings;
 use crate::pg::buffer::{self, Page};
 use crate::pg::plan::{self, Existence};
 use crate::pg::relation::{self, key_of};
-use crate::pg::{lookup, nodes, raw, tuple, xact};
+use crate::pg::{lookup, nodes, raw, xact};
 use crate::tam::call::Lock;
 use crate::tam::swap;
 use hotrow::Identity;
@@ -332,7 +332,6 @@ unsafe fn is_locked(
             return false;
         }
         let mut tid = (*slot).tts_tid;
-        let version = tuple::pack(&tid);
         let mut failure = pg_sys::TM_FailureData::default();
         let call = Lock {
             rel,
@@ -346,7 +345,7 @@ unsafe fn is_locked(
                 | pg_sys::TUPLE_LOCK_FLAG_FIND_LAST_VERSION) as u8,
             failure: &raw mut failure,
         };
-        let result = access::lock_in_heaps_way(call, version);
+        let result = access::lock_in_heaps_way(call);
         SESSION.note_locked(&one.identity);
         // What the running command of this transaction has changed is held.
         result == TM_Result::TM_SelfModified

@@ -9,7 +9,6 @@
 //! that has become hot is left to its queue.
 
 use super::blocker::{await_edge, end_wait};
-use super::deadlock;
 use super::detect;
 use super::order;
 use super::row_locker::{self, RowLocker};
@@ -92,7 +91,7 @@ pub unsafe fn await_turn(
             }
             order::note_wait_to_lock((*rel).rd_id, mode);
             await_edge(xid);
-            waiting::with_ticket(deadlock::has_only_tickets(), || match &place {
+            waiting::with_ticket(|| match &place {
                 None if !SESSION.is_waited_for() => {
                     place = Some(Place::take(rel, version, heavyweight(mode)))
                 }

@@ -114,8 +114,7 @@ pub unsafe fn lead(call: call::Update, slot: Slot, query: usize) -> Option<TM_Re
         update.prepare_triggers();
         ADOPTING.is_logged.set(update.is_logged());
         apply_all(call.slot, query, &form, update);
-        let version = tuple::pack(&*call.otid);
-        let result = in_heaps_way(call, version, LockTupleMode::LockTupleNoKeyExclusive);
+        let result = in_heaps_way(call);
         if result != TM_Result::TM_Ok {
             // The executor looks at the row again, and comes back with another new one.
             refuse_all();

@@ -109,7 +109,7 @@ pub unsafe fn lock(call: Lock, slot: Slot, identity: &Identity, usage: Use) -> T
                 predecessors::wait(Reason::Read);
             }
             SESSION.note_locked(identity);
-            return in_heaps_way(call, version, call.mode);
+            return in_heaps_way(call);
         };
         SESSION.step(n, |m| m.taken_over_by(statement_of(usage.query)));
         stop::at(stop::Point::TicketTaken);
@@ -142,7 +142,7 @@ pub unsafe fn lock(call: Lock, slot: Slot, identity: &Identity, usage: Use) -> T
                 Step::Await(tail) if others_wait => await_in_turn(call.rel, version, n, &tail),
                 Step::Await(tail) | Step::Follow(tail) => await_tail(n, &tail),
                 Step::Ordinary => {
-                    let result = in_heaps_way(call, version, call.mode);
+                    let result = in_heaps_way(call);
                     keep_ticket(n, result);
                     return result;
                 }

@@ -2,8 +2,6 @@
 
 use super::session::{SESSION, memory};
 use crate::pg::process;
-
-use crate::pg::xact;
 use hotrow::{Slot, is_in_circle};
 
 /// Declares a wait of this transaction, or that it commits after another one. True when that closes
@@ -38,15 +36,8 @@ pub fn closes_by_keeping(slot: Slot) -> bool {
         && search(|| ())
 }
 
-/// Whether the transaction has tickets and nothing else: who waits for it waits for one of those.
-pub fn has_only_tickets() -> bool {
-    xact::own_xid() == 0
-        && SESSION.has_locked_nothing()
-        && SESSION.all().all(|(_, m)| m.has_ticket() && !m.depends())
-}
-
-/// Declares a wait of such a transaction. True when that closes a cycle, which is none of its
-/// making: it has to give way to those who wait for its ticket.
+/// Declares a wait of a transaction that has only tickets. True when that closes a cycle, which is
+/// none of its making: it has to give way to those who wait for its ticket.
 pub fn closes_with_ticket(declare: impl FnOnce()) -> bool {
     SESSION.published.set(true);
     search(declare)

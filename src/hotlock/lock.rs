@@ -60,7 +60,7 @@ unsafe fn locked(call: Lock) -> TM_Result::Type {
             .and_then(|key| Some((key, identity_of(call.rel, key, version)?)))
         else {
             note_unseen(call.rel);
-            return lock_in_heaps_way(call, version);
+            return lock_in_heaps_way(call);
         };
         if !exclusive || call.policy != LockWaitPolicy::LockWaitBlock {
             return without_queue(&call, key, &identity, version);
@@ -68,7 +68,7 @@ unsafe fn locked(call: Lock) -> TM_Result::Type {
         let slot = match find_hot(&call, key, &identity, version) {
             Ok(slot) => slot,
             Err(place) => {
-                let result = lock_in_heaps_way(call, version);
+                let result = lock_in_heaps_way(call);
                 place.into_iter().for_each(Place::done);
                 detect::uncount_waiter();
                 SESSION.note_locked(&identity);
@@ -104,7 +104,7 @@ unsafe fn without_queue(
         if check::defer(call, version, identity) {
             return TM_Result::TM_Ok;
         }
-        let result = lock_in_heaps_way(*call, version);
+        let result = lock_in_heaps_way(*call);
         if result == TM_Result::TM_Ok {
             SESSION.note_locked(identity);
             if call.mode == LockTupleMode::LockTupleKeyShare {
@@ -140,7 +140,7 @@ unsafe fn hot(
             }
             None => SESSION.note_locked(identity),
         }
-        let result = in_heaps_way(*call, version, call.mode);
+        let result = in_heaps_way(*call);
         let is_other =
             result == TM_Result::TM_Ok && note_if_other(call, key, |found| found == identity);
         match held {
@@ -325,7 +325,7 @@ unsafe fn offered(call: Lock, n: usize, membership: Membership) -> TM_Result::Ty
         if let Some(origin) = membership.origin() {
             *call.tid = tuple::unpack(origin);
         }
-        let result = in_heaps_way(call, tuple::pack(&*call.tid), call.mode);
+        let result = in_heaps_way(call);
         let row = &memory().directory.rows[membership.slot() as usize];
         let is_other = result == TM_Result::TM_Ok
             && key_of(call.rel).is_some_and(|key| note_if_other(&call, key, |found| row.is(found)));
@@ -416,7 +416,7 @@ pub unsafe fn tuple_delete(call: Delete) -> TM_Result::Type {
             note_unused(n, call.rel);
         }
         refuse_what_was_lent(relation, version);
-        let result = in_heaps_way(call, version, LockTupleMode::LockTupleExclusive);
+        let result = in_heaps_way(call);
         let is_done = result == TM_Result::TM_Ok;
         if let Some(n) = held {
             keep_ticket(n, result);

@@ -30,6 +30,9 @@ pub struct Session {
     locked_count: Cell<usize>,
     /// How often this session has come to depend on a predecessor.
     pub dependencies: Cell<u64>,
+    /// The transaction's id, as long as it stands for nothing: heap has asked for it, and come to
+    /// nothing since the last ticket.
+    pub idle_xid: Cell<u32>,
     /// The contention counter that this session has raised, index + 1.
     pub counted: OfTransaction<u64>,
     /// The hash of a row that is to be hot when this transaction comes to it, 0 for none
@@ -62,6 +65,7 @@ pub static SESSION: Local<Session> = Local::new(Session {
     locked: [const { Cell::new(0) }; LOCKED],
     locked_count: Cell::new(0),
     dependencies: Cell::new(0),
+    idle_xid: Cell::new(0),
     counted: OfTransaction::new(0),
     ripe: OfTransaction::new(0),
     away: OfTransaction::new(false),
@@ -231,6 +235,17 @@ impl Session {
     /// to.
     pub fn is_new(&self) -> bool {
         self.all().count() <= 1 && xact::own_xid() == 0
+    }
+
+    /// Whether the transaction has tickets and nothing else: who waits for it waits for one of
+    /// those.
+    pub fn has_only_tickets(&self) -> bool {
+        let xid = xact::own_xid();
+        (xid == 0 || xid == self.idle_xid.get())
+            && self.has_locked_nothing()
+            && self
+                .all()
+                .all(|(_, m)| m.has_ticket() && !m.has_version() && !m.has_locked() && !m.depends())
     }
 
     /// Whether the transaction has locked no row in the ordinary way.

@@ -111,7 +111,7 @@ fn await_end(n: usize, tail: &Tail, lock_manager: impl FnOnce(&Wait)) {
 /// for a ticket of ours is in it, and finds it when it has come to the row.
 fn must_give_way(n: usize, xid: u32) -> bool {
     SESSION.get(n).is_some_and(|m| m.may_queue_again())
-        && deadlock::has_only_tickets()
+        && SESSION.has_only_tickets()
         && ticket::is_to_give_way(xid)
 }
 
@@ -123,7 +123,7 @@ fn await_transaction(slot: Slot, xid: u32, lock_manager: impl FnOnce(&Wait)) -> 
         ticket::refuse_cycle(Some(slot));
     }
     let wait = Wait::begin(Reason::Fallback, slot);
-    waiting::with_ticket(deadlock::has_only_tickets(), || lock_manager(&wait));
+    waiting::with_ticket(|| lock_manager(&wait));
     wait.finish();
     waiting::check_doomed();
     !xact::is_running(xid)

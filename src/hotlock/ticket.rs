@@ -71,6 +71,7 @@ enum Manner {
 /// Asks until the ticket is ours with all predecessors before us: one that had it may have given it
 /// back meanwhile (by a savepoint, or because its statement changed nothing).
 fn request(slot: Slot, identity: &Identity, manner: Manner) -> Option<Turn> {
+    SESSION.idle_xid.set(0);
     if !gate::enter(slot, manner == Manner::AtOnce) {
         return None;
     }

@@ -197,12 +197,7 @@ unsafe fn without_ticket(call: Update, identity: &Identity) -> TM_Result::Type {
 unsafe fn ordinary(call: Update) -> TM_Result::Type {
     // SAFETY: as in `tuple_update`.
     unsafe {
-        let mode = if may_change_keys(call.rel) {
-            LockTupleMode::LockTupleExclusive
-        } else {
-            LockTupleMode::LockTupleNoKeyExclusive
-        };
-        let result = in_heaps_way(call, tuple::pack(&*call.otid), mode);
+        let result = in_heaps_way(call);
         detect::uncount_waiter();
         result
     }

@@ -381,12 +381,12 @@ pub fn waits_for(backend: BackendId, reason: Reason) -> bool {
     backend.wait_since.get() != 0 && backend.wait_reason.get() == reason as u32
 }
 
-/// Runs a wait for a row lock, perhaps as one that `has_only_tickets`. Such a transaction cannot
-/// have caused a deadlock, so its deadlock check runs four times later than that of others: as the
-/// victim it would leave the cycle to the next holder of the ticket.
-pub fn with_ticket<R>(has_only_tickets: bool, body: impl FnOnce() -> R) -> R {
+/// Runs a wait for a row lock. A transaction that has only tickets cannot have caused a deadlock,
+/// so its deadlock check runs four times later than that of others: as the victim it would leave
+/// the cycle to the next holder of the ticket.
+pub fn with_ticket<R>(body: impl FnOnce() -> R) -> R {
     const LATER: i32 = 4;
-    if has_only_tickets && SESSION.is_member() {
+    if SESSION.is_member() && SESSION.has_only_tickets() {
         // SAFETY: DeadlockTimeout is read by ProcSleep; it is put back here, or by `clear` after an
         // ERROR.
         unsafe {

@@ -20,6 +20,12 @@ pub trait RowCall: Copy {
     /// The table.
     fn relation(self) -> Relation;
 
+    /// The version, and a row lock with which we would have it whatever the call comes to want.
+    ///
+    /// # Safety
+    /// As for `waiting`.
+    unsafe fn wants(self) -> (u64, LockTupleMode::Type);
+
     /// What messages about a wait say that it is for.
     fn operation(self) -> XLTW_Oper::Type;
 
@@ -50,6 +56,11 @@ pub trait RowCall: Copy {
 impl RowCall for Update {
     fn relation(self) -> Relation {
         self.rel
+    }
+
+    unsafe fn wants(self) -> (u64, LockTupleMode::Type) {
+        // SAFETY: by the contract.
+        unsafe { (tuple::pack(&*self.otid), LockTupleMode::LockTupleExclusive) }
     }
 
     fn operation(self) -> XLTW_Oper::Type {
@@ -106,6 +117,11 @@ impl RowCall for Delete {
         self.rel
     }
 
+    unsafe fn wants(self) -> (u64, LockTupleMode::Type) {
+        // SAFETY: by the contract.
+        unsafe { (tuple::pack(&*self.tid), LockTupleMode::LockTupleExclusive) }
+    }
+
     fn operation(self) -> XLTW_Oper::Type {
         XLTW_Oper::XLTW_Delete
     }
@@ -146,6 +162,11 @@ impl RowCall for Delete {
 impl RowCall for Lock {
     fn relation(self) -> Relation {
         self.rel
+    }
+
+    unsafe fn wants(self) -> (u64, LockTupleMode::Type) {
+        // SAFETY: by the contract.
+        unsafe { (tuple::pack(&*self.tid), self.mode) }
     }
 
     fn operation(self) -> XLTW_Oper::Type {
