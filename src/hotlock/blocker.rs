@@ -73,8 +73,11 @@ unsafe fn without_hidden_waits(call: impl RowCall) -> TM_Result::Type {
                 }
                 None if may_go_on(call, &blocked, &holders) => return call.waiting(),
                 None => {
+                    // At first, because the holder has ended just now.
+                    if calls < CALLS_AGAIN {
+                        wait::sleep(1, pg_sys::PG_WAIT_EXTENSION);
+                    }
                     calls -= 1;
-                    wait::sleep(1, pg_sys::PG_WAIT_EXTENSION);
                 }
             }
         }
@@ -92,10 +95,10 @@ unsafe fn is_ours(call: impl RowCall) -> bool {
     }
 }
 
-/// Whether those who hold the row let heap have it, and others cannot come in between.
-unsafe fn may_go_on(call: impl RowCall, blocked: &Blocked, holders: &Holders) -> bool {
-    // SAFETY: as for `in_heaps_way`.
-    holders.keep_others_out(blocked.mode) || unsafe { call.prepares(blocked) }
+/// Whether those who hold the row let heap have it. Beside locks that exclude nobody an update goes
+/// on by itself: to lock the row first would keep others from following.
+fn may_go_on(call: impl RowCall, blocked: &Blocked, holders: &Holders) -> bool {
+    holders.keep_others_out(blocked.mode) || call.goes_beside_others()
 }
 
 /// Where the transaction has only tickets, and the wait for that other one would close a cycle:

@@ -45,12 +45,8 @@ pub trait RowCall: Copy {
     /// As for `waiting`.
     unsafe fn at_once(self) -> Result<TM_Result::Type, Blocked>;
 
-    /// Whether the row can be locked at once in the mode that the call wants of it, or is locked no
-    /// more: then `waiting` waits for nobody.
-    ///
-    /// # Safety
-    /// As for `waiting`.
-    unsafe fn prepares(self, blocked: &Blocked) -> bool;
+    /// Whether heap has the row beside those who hold it with a lock that lets it.
+    fn goes_beside_others(self) -> bool;
 }
 
 impl RowCall for Update {
@@ -86,7 +82,7 @@ impl RowCall for Update {
                 // heap_update asserts that it may wait (heapam.c).
                 let mode = LockTupleMode::LockTupleNoKeyExclusive;
                 let blocked = Blocked { version, mode };
-                return match self.prepares(&blocked) {
+                return match lock_at_once(self.rel, &blocked, self.cid) {
                     true => Ok(self.heap()),
                     false => Err(blocked),
                 };
@@ -106,9 +102,8 @@ impl RowCall for Update {
         }
     }
 
-    unsafe fn prepares(self, blocked: &Blocked) -> bool {
-        // SAFETY: by the contract.
-        unsafe { lock_at_once(self.rel, blocked, self.cid) }
+    fn goes_beside_others(self) -> bool {
+        true
     }
 }
 
@@ -153,9 +148,8 @@ impl RowCall for Delete {
         }
     }
 
-    unsafe fn prepares(self, blocked: &Blocked) -> bool {
-        // SAFETY: by the contract.
-        unsafe { lock_at_once(self.rel, blocked, self.cid) }
+    fn goes_beside_others(self) -> bool {
+        false
     }
 }
 
@@ -205,7 +199,7 @@ impl RowCall for Lock {
         }
     }
 
-    unsafe fn prepares(self, _: &Blocked) -> bool {
+    fn goes_beside_others(self) -> bool {
         false
     }
 }
