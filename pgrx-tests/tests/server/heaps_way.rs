@@ -71,6 +71,21 @@ impl Scene {
         Ok(())
     }
 
+    /// T, which is held, gives way to X: that one is refused, and H and T go on.
+    fn gives_way(&mut self, t: Background<()>, x: Background<()>, h: Background<()>) -> Result<()> {
+        self.release()?;
+        let (mut x, told) = x.end()?;
+        let told = sqlstate(&told);
+        ensure!(told == "40P01", "X is told {told}");
+        x.batch_execute("ROLLBACK")?;
+        for (who, session) in [("H", h), ("T", t)] {
+            let (mut client, told) = session.end()?;
+            told.context(who)?;
+            client.batch_execute("COMMIT")?;
+        }
+        Ok(())
+    }
+
     fn finish(mut self, dog: Watchdog, sum: i64) -> Result<()> {
         let found = int(&mut self.control, "SELECT sum(val) FROM hot")?;
         ensure!(found == sum, "the sum is {found}");
@@ -144,18 +159,7 @@ fn who_has_only_the_ticket_gives_way() -> Result<()> {
     let t = scene.held(t, "heaps_way", ONE)?;
     let x = scene.waiting(x, ONE)?;
     let h = scene.waiting(h, TWO)?;
-    scene.release()?;
-    let (mut x, told) = x.end()?;
-    let told = sqlstate(&told);
-    ensure!(told == "40P01", "X is told {told}");
-    x.batch_execute("ROLLBACK")?;
-    let (mut h, told) = h.end()?;
-    told.context("H")?;
-    h.batch_execute("COMMIT")?;
-    let (mut t, told) = t.end()?;
-    told.context("T")?;
-    t.batch_execute("COMMIT")?;
-    drop((h, x, t));
+    scene.gives_way(t, x, h)?;
     scene.finish(dog, 3)
 }
 
@@ -182,18 +186,7 @@ fn who_has_a_gate_and_a_ticket_gives_the_ticket() -> Result<()> {
     let t = scene.held(t, "heaps_way", ONE)?;
     let x = scene.waiting(x, ONE)?;
     let h = scene.waiting(h, TWO)?;
-    scene.release()?;
-    let (mut x, told) = x.end()?;
-    let told = sqlstate(&told);
-    ensure!(told == "40P01", "X is told {told}");
-    x.batch_execute("ROLLBACK")?;
-    let (mut h, told) = h.end()?;
-    told.context("H")?;
-    h.batch_execute("COMMIT")?;
-    let (mut t, told) = t.end()?;
-    told.context("T")?;
-    t.batch_execute("COMMIT")?;
-    drop((h, x, t));
+    scene.gives_way(t, x, h)?;
     scene.finish(dog, 2)
 }
 
