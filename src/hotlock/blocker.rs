@@ -50,7 +50,7 @@ pub unsafe fn in_heaps_way(call: impl RowCall) -> TM_Result::Type {
     }
 }
 
-unsafe fn without_hidden_waits(call: impl RowCall) -> TM_Result::Type {
+unsafe fn without_hidden_waits<C: RowCall>(call: C) -> TM_Result::Type {
     let has_only_tickets = SESSION.has_only_tickets();
     let (mut gives_way, mut calls) = (GIVES_WAY, CALLS_AGAIN);
     // SAFETY: as for `in_heaps_way`.
@@ -71,7 +71,7 @@ unsafe fn without_hidden_waits(call: impl RowCall) -> TM_Result::Type {
                     await_holder(call, &blocked, xid);
                     calls = CALLS_AGAIN;
                 }
-                None if may_go_on(call, &blocked, &holders) => return call.waiting(),
+                None if may_go_on::<C>(&blocked, &holders) => return call.waiting(),
                 None => {
                     // At first, because the holder has ended just now.
                     if calls < CALLS_AGAIN {
@@ -97,8 +97,8 @@ unsafe fn is_ours(call: impl RowCall) -> bool {
 
 /// Whether those who hold the row let heap have it. Beside locks that exclude nobody an update goes
 /// on by itself: to lock the row first would keep others from following.
-fn may_go_on(call: impl RowCall, blocked: &Blocked, holders: &Holders) -> bool {
-    holders.keep_others_out(blocked.mode) || call.goes_beside_others()
+fn may_go_on<C: RowCall>(blocked: &Blocked, holders: &Holders) -> bool {
+    holders.keep_others_out(blocked.mode) || C::GOES_BESIDE_OTHERS
 }
 
 /// Where the transaction has only tickets, and the wait for that other one would close a cycle:
@@ -122,14 +122,14 @@ fn has_given_way(xid: u32) -> bool {
 }
 
 /// Waits for the transaction that holds the row.
-unsafe fn await_holder(call: impl RowCall, blocked: &Blocked, xid: u32) {
+unsafe fn await_holder<C: RowCall>(call: C, blocked: &Blocked, xid: u32) {
     let rel = call.relation();
     // SAFETY: as for `in_heaps_way`.
     unsafe {
         order::note_wait_to_lock((*rel).rd_id, blocked.mode);
         await_edge(xid);
         let tid = tuple::unpack(blocked.version);
-        waiting::with_ticket(|| xact::wait_for_end_of_row(xid, rel, tid, call.operation()));
+        waiting::with_ticket(|| xact::wait_for_end_of_row(xid, rel, tid, C::OPERATION));
     }
     end_wait();
     // A `lock_timeout` of this wait's last moment: the next wait would forget whose interrupt it

@@ -16,7 +16,7 @@ pub enum RowLocker {
     Other(u32),
 }
 
-/// Who holds a version against others.
+/// The transactions that have locked or written a version.
 #[derive(Clone, Copy, Default)]
 pub struct Holders {
     /// Our strongest lock of it.

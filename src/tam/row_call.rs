@@ -17,6 +17,12 @@ pub struct Blocked {
 
 /// A call of heap's on a version of a row: it waits for those who hold the row.
 pub trait RowCall: Copy {
+    /// What messages about a wait say that it is for.
+    const OPERATION: XLTW_Oper::Type;
+
+    /// Whether heap has the row beside those who hold it with a lock that lets it.
+    const GOES_BESIDE_OTHERS: bool;
+
     /// The table.
     fn relation(self) -> Relation;
 
@@ -25,9 +31,6 @@ pub trait RowCall: Copy {
     /// # Safety
     /// As for `waiting`.
     unsafe fn wants(self) -> (u64, LockTupleMode::Type);
-
-    /// What messages about a wait say that it is for.
-    fn operation(self) -> XLTW_Oper::Type;
 
     /// Whether the caller wants heap to wait.
     fn waits(self) -> bool;
@@ -44,12 +47,12 @@ pub trait RowCall: Copy {
     /// # Safety
     /// As for `waiting`.
     unsafe fn at_once(self) -> Result<TM_Result::Type, Blocked>;
-
-    /// Whether heap has the row beside those who hold it with a lock that lets it.
-    fn goes_beside_others(self) -> bool;
 }
 
 impl RowCall for Update {
+    const OPERATION: XLTW_Oper::Type = XLTW_Oper::XLTW_Update;
+    const GOES_BESIDE_OTHERS: bool = true;
+
     fn relation(self) -> Relation {
         self.rel
     }
@@ -57,10 +60,6 @@ impl RowCall for Update {
     unsafe fn wants(self) -> (u64, LockTupleMode::Type) {
         // SAFETY: by the contract.
         unsafe { (tuple::pack(&*self.otid), LockTupleMode::LockTupleExclusive) }
-    }
-
-    fn operation(self) -> XLTW_Oper::Type {
-        XLTW_Oper::XLTW_Update
     }
 
     fn waits(self) -> bool {
@@ -101,13 +100,12 @@ impl RowCall for Update {
             Err(Blocked { version, mode })
         }
     }
-
-    fn goes_beside_others(self) -> bool {
-        true
-    }
 }
 
 impl RowCall for Delete {
+    const OPERATION: XLTW_Oper::Type = XLTW_Oper::XLTW_Delete;
+    const GOES_BESIDE_OTHERS: bool = false;
+
     fn relation(self) -> Relation {
         self.rel
     }
@@ -115,10 +113,6 @@ impl RowCall for Delete {
     unsafe fn wants(self) -> (u64, LockTupleMode::Type) {
         // SAFETY: by the contract.
         unsafe { (tuple::pack(&*self.tid), LockTupleMode::LockTupleExclusive) }
-    }
-
-    fn operation(self) -> XLTW_Oper::Type {
-        XLTW_Oper::XLTW_Delete
     }
 
     fn waits(self) -> bool {
@@ -147,13 +141,12 @@ impl RowCall for Delete {
             }
         }
     }
-
-    fn goes_beside_others(self) -> bool {
-        false
-    }
 }
 
 impl RowCall for Lock {
+    const OPERATION: XLTW_Oper::Type = XLTW_Oper::XLTW_Lock;
+    const GOES_BESIDE_OTHERS: bool = false;
+
     fn relation(self) -> Relation {
         self.rel
     }
@@ -161,10 +154,6 @@ impl RowCall for Lock {
     unsafe fn wants(self) -> (u64, LockTupleMode::Type) {
         // SAFETY: by the contract.
         unsafe { (tuple::pack(&*self.tid), self.mode) }
-    }
-
-    fn operation(self) -> XLTW_Oper::Type {
-        XLTW_Oper::XLTW_Lock
     }
 
     fn waits(self) -> bool {
@@ -197,10 +186,6 @@ impl RowCall for Lock {
             };
             Err(Blocked { version, mode })
         }
-    }
-
-    fn goes_beside_others(self) -> bool {
-        false
     }
 }
 
