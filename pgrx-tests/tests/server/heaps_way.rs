@@ -71,6 +71,16 @@ impl Scene {
         Ok(())
     }
 
+    /// Cancels the statement of a session that is held.
+    fn cancel(&mut self, held: Background<()>) -> Result<()> {
+        self.control
+            .execute("SELECT pg_cancel_backend($1)", &[&held.pid])?;
+        let (_, told) = held.end()?;
+        let told = sqlstate(&told);
+        ensure!(told == "57014", "the cancelled session is told {told}");
+        Ok(())
+    }
+
     /// T, which is held, gives way to X: that one is refused, and H and T go on.
     fn gives_way(&mut self, t: Background<()>, x: Background<()>, h: Background<()>) -> Result<()> {
         self.release()?;
@@ -197,15 +207,16 @@ fn who_would_keep_the_ticket_gives_way() -> Result<()> {
     const LOCK_ONE: &str = "SELECT FROM hot WHERE id = 1 FOR UPDATE";
     let mut scene = Scene::start()?;
     let dog = Watchdog::new(&scene.server);
-    let (mut l, mut s) = (scene.begin(0)?, scene.begin(0)?);
+    let (mut l, s) = (scene.begin(0)?, scene.begin(0)?);
     let (mut x, mut t) = (scene.begin(0)?, scene.begin(0)?);
     l.batch_execute(ONE)?;
-    s.batch_execute(LOCK_ONE)?;
     x.batch_execute("SELECT FROM hot WHERE id = 2 FOR UPDATE")?;
+    scene.hold_at("ticket_taken")?;
+    let s = scene.held(s, "ticket_taken", ONE)?;
     scene.hold_at("ticket_given")?;
     t.batch_execute("SET txn.stop_at = 'ticket_given'")?;
     let t = scene.waiting(t, LOCK_ONE)?;
-    s.batch_execute("ROLLBACK")?;
+    scene.cancel(s)?;
     scene.is_held(&t)?;
     let x = scene.waiting(x, ONE)?;
     let l = scene.waiting(l, TWO)?;
@@ -222,6 +233,6 @@ fn who_would_keep_the_ticket_gives_way() -> Result<()> {
     l.batch_execute("COMMIT")?;
     let (t, told) = t_commits.end()?;
     told.context("T's commit")?;
-    drop((l, s, x, t));
+    drop((l, x, t));
     scene.finish(dog, 2)
 }
