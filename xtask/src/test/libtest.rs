@@ -33,6 +33,9 @@ pub fn run(mut command: Command, filter: Option<&str>, last: &[&str], what: &str
     Ok(results.verdict(status.success(), what))
 }
 
+/// So many lines of a failed test's output stand in the summary: who waits for whom, if it hung.
+const EXPLAINED: usize = 40;
+
 #[derive(Default)]
 struct Results {
     tally: Tally,
@@ -42,8 +45,8 @@ struct Results {
     failed: usize,
     /// The module whose tests pass, and how many have.
     passing: (String, usize),
-    /// The failed test whose output begins.
-    explained: Option<String>,
+    /// The failed test whose output is read, and how many lines of it the summary may still have.
+    explained: Option<(String, usize)>,
 }
 
 impl Results {
@@ -67,15 +70,27 @@ impl Results {
         if let Some((name, "FAILED")) = verdict {
             self.tally.fail(name);
         } else if let Some(name) = output_of(line) {
-            self.explained = Some(name.to_owned());
-        } else if let Some(name) = self.explained.take_if(|_| !line.is_empty()) {
-            self.tally.explain(&name, line);
+            self.explained = Some((name.to_owned(), EXPLAINED));
         } else if let Some(rest) = line.strip_prefix("test result: ") {
+            self.explained = None;
             self.programs += 1;
             self.tally.passed += count(rest, "passed").unwrap_or(0);
             self.failed += count(rest, "failed").unwrap_or(0);
+        } else if let Some((name, left)) = self.explained.take() {
+            self.explain(name, left, line);
         }
         (!shown.is_empty()).then(|| shown.join("\n"))
+    }
+
+    /// Gives the summary a line of a failed test's output. That ends with the stack, or the list of
+    /// failed tests.
+    fn explain(&mut self, name: String, left: usize, line: &str) {
+        if line.is_empty() {
+            self.explained = Some((name, left));
+        } else if !line.to_lowercase().starts_with("stack backtrace") && line != "failures:" {
+            self.tally.explain(&name, line);
+            self.explained = (left > 1).then(|| (name, left - 1));
+        }
     }
 
     /// The tests that have passed one after the other, in one line.
@@ -163,14 +178,23 @@ mod tests {
     }
 
     #[test]
-    fn a_failure_is_told_with_the_first_line_of_its_output() {
-        let output =
-            "test a ... FAILED\ntest b ... FAILED\n\n---- b stdout ----\n\nError: no\nmore";
+    fn a_failure_is_told_with_its_output_but_for_the_stack() {
+        let long = "w\n".repeat(EXPLAINED - 1);
+        let output = format!(
+            "test a ... FAILED\ntest b ... FAILED\ntest c ... FAILED\n\n---- b stdout ----\n\n\
+             Error: no\nmore\n\nStack backtrace:\n   0: x\n---- c stdout ----\n{long}\n\n\
+             failures:\n    b\n    c\n\ntest result: FAILED. 0 passed; 3 failed; 0 ignored"
+        );
         let mut results = Results::default();
         output.lines().for_each(|line| {
             results.read(line);
         });
-        assert_eq!(results.tally.failures, ["a", "b: Error: no"]);
+        let [a, b, c] = &results.tally.failures[..] else {
+            panic!("{:?}", results.tally.failures);
+        };
+        assert_eq!([a, b], ["a", "b: Error: no\n    more"]);
+        assert_eq!(c.lines().count(), EXPLAINED - 1);
+        assert_eq!(results.failed, 3);
     }
 
     #[test]

@@ -16,10 +16,17 @@ impl Tally {
         self.failures.push(what.to_owned());
     }
 
-    /// Adds the reason to a failure.
+    /// Adds the reason to a failure, or another line of it.
     pub fn explain(&mut self, what: &str, why: &str) {
-        for failure in self.failures.iter_mut().filter(|failure| *failure == what) {
-            *failure += &format!(": {why}");
+        for failure in &mut self.failures {
+            if failure == what {
+                *failure += &format!(": {why}");
+            } else if failure
+                .strip_prefix(what)
+                .is_some_and(|rest| rest.starts_with(": "))
+            {
+                *failure += &format!("\n    {why}");
+            }
         }
     }
 
