@@ -179,22 +179,23 @@ mod tests {
 
     #[test]
     fn a_failure_is_told_with_its_output_but_for_the_stack() {
-        let long = "w\n".repeat(EXPLAINED - 1);
+        let long = "w\n".repeat(2 * EXPLAINED);
         let output = format!(
-            "test a ... FAILED\ntest b ... FAILED\ntest c ... FAILED\n\n---- b stdout ----\n\n\
-             Error: no\nmore\n\nStack backtrace:\n   0: x\n---- c stdout ----\n{long}\n\n\
-             failures:\n    b\n    c\n\ntest result: FAILED. 0 passed; 3 failed; 0 ignored"
+            "test a ... FAILED\ntest b ... FAILED\ntest c ... FAILED\ntest d ... FAILED\n\n\
+             ---- b stdout ----\n\nError: no\nmore\n\nStack backtrace:\n   0: x\n\
+             ---- c stdout ----\n{long}---- d stdout ----\nError: d\n\n\
+             failures:\n    b\n    c\n\ntest result: FAILED. 0 passed; 4 failed; 0 ignored"
         );
         let mut results = Results::default();
         output.lines().for_each(|line| {
             results.read(line);
         });
-        let [a, b, c] = &results.tally.failures[..] else {
+        let [a, b, c, d] = &results.tally.failures[..] else {
             panic!("{:?}", results.tally.failures);
         };
-        assert_eq!([a, b], ["a", "b: Error: no\n    more"]);
-        assert_eq!(c.lines().count(), EXPLAINED - 1);
-        assert_eq!(results.failed, 3);
+        assert_eq!([a, b, d], ["a", "b: Error: no\n    more", "d: Error: d"]);
+        assert_eq!(c.lines().count(), EXPLAINED);
+        assert_eq!(results.failed, 4);
     }
 
     #[test]
