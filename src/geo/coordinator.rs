@@ -17,7 +17,8 @@ pub struct Identity {
     pub incarnation: u64,
 }
 
-/// How long a session waits for the resolver to start, in microseconds.
+/// How long a session waits for the resolver to start, in microseconds, and beyond that as long as
+/// connecting to a node may take.
 const PATIENCE_US: u64 = 10_000_000;
 
 /// This session's database.
@@ -78,7 +79,7 @@ pub fn start_resolver(database: u32) -> bool {
 
 /// The coordinator's name, once the resolver works. Raises on a cancel.
 pub fn ready() -> Outcome<Identity> {
-    let until = process::now() + PATIENCE_US;
+    let until = process::now() + PATIENCE_US + connecting_us();
     loop {
         match known() {
             Some(known) if known.phase == Phase::Ready => {
@@ -87,7 +88,7 @@ pub fn ready() -> Outcome<Identity> {
                     incarnation: known.incarnation,
                 });
             }
-            Some(known) if known.phase == Phase::Paused => return Err(paused()),
+            Some(known) if known.phase == Phase::Paused => return Err(paused(&known)),
             Some(known) if known.phase == Phase::Starting => {}
             _ => {
                 // The resolver ends if they are not.
@@ -126,8 +127,20 @@ pub fn nap() {
     check_for_interrupts();
 }
 
-fn paused() -> Failure {
-    Failure::new(NOT_IN_STATE, "this server may be a copy of the coordinator")
+/// How long connecting to a node may take, in microseconds.
+pub fn connecting_us() -> u64 {
+    guc::GEO_CONNECT_TIMEOUT.get().max(1) as u64 * 1000
+}
+
+fn paused(known: &Known) -> Failure {
+    let failure = Failure::new(NOT_IN_STATE, "this server may be a copy of the coordinator");
+    // It has its name if only a node says that there is another one.
+    if known.coordinator != 0 {
+        return failure
+            .detail("At a node, another session holds the lock by which the node knows it.")
+            .hint("If the other server is gone, end that session at the node.");
+    }
+    failure
         .detail(
             "Its system identifier, timeline, data directory or database is not that which the \
              nodes know.",

@@ -13,19 +13,22 @@ mod place;
 pub mod rows;
 
 use self::link::Link;
-use super::coordinator::{database, memory};
+use super::coordinator::{connecting_us, database, memory};
 use super::failure::log;
 use super::planner;
 use super::socket::wait_for_any;
 use crate::pg::{process, raw};
 use crate::shared::guc;
-use geo::Phase;
+use geo::{Fence, Phase};
 use pgrx::pg_guard;
 use pgrx::pg_sys::{self, Datum, Oid};
 use std::collections::BTreeSet;
 
 /// When it looks again if it has not reached all nodes, in microseconds.
 const AGAIN_US: u64 = 1_000_000;
+/// When it looks again while its own former session may be there at a node, in
+/// microseconds.
+const SOON_US: u64 = 100_000;
 
 /// Runs in a transaction of its own. An ERROR ends the worker; the launcher starts it again.
 fn in_transaction<R>(body: impl FnOnce() -> R) -> R {
@@ -144,23 +147,28 @@ unsafe fn set(name: &std::ffi::CStr, value: &std::ffi::CStr) {
 fn run(database: u32) {
     let mut links: Vec<Link> = Vec::new();
     let mut acknowledged = BTreeSet::new();
+    let mut fence = Fence::default();
     let mut is_told = false;
     let leaves = || memory().with_geo(|board| board.known(database).is_none_or(|one| one.leaves));
     while !leaves() {
-        let mut is_complete = true;
+        let mut again = None;
         match identity::identify(database) {
             identity::Found::Us(identity) => {
                 is_told = false;
-                is_complete = pass::run(database, &identity, &mut links, &mut acknowledged);
-                if is_complete {
+                if pass::run(database, &identity, &mut links, &mut acknowledged) {
                     memory().with_geo(|board| board.passed(database));
+                } else {
+                    again = Some(AGAIN_US);
                 }
                 // Sessions may prepare once no node has said that another server is the
                 // coordinator.
-                if links.iter().any(|link| link.is_fenced) {
+                let is_taken = links.iter().any(|link| link.is_fenced);
+                if let Some(phase) = fence.phase(is_taken, process::now(), connecting_us()) {
                     let (uuid, incarnation) = (identity.coordinator, identity.incarnation);
-                    let paused = Phase::Paused;
-                    memory().with_geo(|b| b.identified(database, uuid, incarnation, paused));
+                    memory().with_geo(|b| b.identified(database, uuid, incarnation, phase));
+                    if phase == Phase::Starting {
+                        again = Some(SOON_US);
+                    }
                 } else if !links
                     .iter()
                     .any(|link| link.is_coming() && !link.has_failed())
@@ -178,8 +186,8 @@ fn run(database: u32) {
             identity::Found::Nobody => return,
         }
         let mut interval = guc::GEO_RESOLVER_INTERVAL.get().max(10) as u64 * 1000;
-        if !is_complete {
-            interval = interval.min(AGAIN_US);
+        if let Some(again) = again {
+            interval = interval.min(again);
         }
         wait(&mut links, process::now() + interval);
     }

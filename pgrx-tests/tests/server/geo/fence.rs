@@ -2,7 +2,7 @@
 use std::os::unix::fs::MetadataExt;
 
 use anyhow::{Context, Result, ensure};
-use txn_server_tests::{sqlstate, start, text, wait_until};
+use txn_server_tests::{Background, int, sqlstate, start, text, until, wait_until};
 
 use super::{Cluster, transfer};
 
@@ -52,4 +52,45 @@ fn a_second_server_of_the_same_name_waits() -> Result<()> {
     wait_until(&mut copy, "SELECT phase = 'ready' FROM txn.geo_resolver()")?;
     copy.batch_execute(&format!("BEGIN; {}; COMMIT", transfer(5)))
         .context("the original is gone")
+}
+
+/// A coordinator that has crashed comes back before a node has noticed that the resolver's former
+/// session is gone: sessions wait until it is, and none is told that this server may be a copy.
+#[test]
+fn its_former_session_at_a_node_is_waited_for() -> Result<()> {
+    let mut cluster = Cluster::with(2, &[("txn.geo_connect_timeout", "5min")], &[])?;
+    let mut client = cluster.session()?;
+    client.batch_execute(&format!("BEGIN; {}; COMMIT", transfer(1)))?;
+    let key = int(
+        &mut client,
+        "SELECT ('x' || right(replace(uuid::text, '-', ''), 16))::bit(64)::bigint # m.umid::bigint
+         FROM txn.geo_coordinator, pg_user_mappings m WHERE m.srvname = 'node0'",
+    )?;
+    // In the place of the former session: gets the lock as soon as that ends.
+    let former = cluster.node(0).connect()?;
+    let former = Background::run(former, &format!("SELECT pg_advisory_lock({key})"))?;
+    former.wait_until_blocked(&mut cluster.node(0).connect()?)?;
+    cluster.kill_coordinator()?;
+    let (mut former, locked) = former.end()?;
+    locked?;
+    let asked = |cluster: &Cluster| -> Result<usize> {
+        Ok(cluster
+            .node(0)
+            .log()?
+            .matches("pg_try_advisory_lock")
+            .count())
+    };
+    let before = asked(&cluster)?;
+    let sql = format!("BEGIN; {}; COMMIT", transfer(2));
+    let waiting = Background::run(cluster.session()?, &sql)?;
+    let mut control = cluster.session()?;
+    until(&mut control, "the lock was asked for three times", |_| {
+        Ok(asked(&cluster)? >= before + 3)
+    })?;
+    let phase = text(&mut control, "SELECT phase FROM txn.geo_resolver()")?;
+    ensure!(phase == "starting", "{phase}");
+    ensure!(!waiting.is_finished(), "it has not waited");
+    former.batch_execute("SELECT pg_advisory_unlock_all()")?;
+    waiting.end()?.1.context("the lock is free")?;
+    cluster.expect_committed(&[1, 2])
 }
