@@ -1,5 +1,8 @@
 //! What has become worse since the last committed record of the same benchmark. Only ratios are
-//! compared: absolute figures do not outlast the state of the machine.
+//! compared: absolute figures do not outlast the state of the machine. Ratios do, but for what a
+//! wait costs beside other work, which differs between processors. So other ones are named.
+
+use std::collections::BTreeSet;
 
 use serde::Serialize;
 use serde_json::Value;
@@ -47,6 +50,8 @@ struct Comparison {
     /// Ratios that no committed record has.
     new: usize,
     falls: Vec<Fall>,
+    /// Processors of the earlier records, where they are not those of the new ones.
+    others: BTreeSet<String>,
 }
 
 impl Comparison {
@@ -64,19 +69,22 @@ impl Comparison {
                         let same = lines(old).find(|other| is_same(record, line, old, other))?;
                         let (_, before) =
                             ratios(old, same).into_iter().find(|one| one.0 == base)?;
-                        Some((before, time(old)))
+                        Some((before, *old))
                     });
-                    let Some((before, time)) = before else {
+                    let Some((before, old)) = before else {
                         comparison.new += 1;
                         continue;
                     };
                     comparison.compared += 1;
+                    if processor(old) != processor(record) {
+                        comparison.others.insert(processor(old).to_owned());
+                    }
                     if has_fallen(before, now) {
                         comparison.falls.push(Fall {
                             what: format!("{}, {base}", name(record, line)),
                             before,
                             now,
-                            time: time.to_owned(),
+                            time: time(old).to_owned(),
                         });
                     }
                 }
@@ -100,6 +108,10 @@ fn lines(record: &Value) -> impl Iterator<Item = &Value> {
 
 fn time(record: &Value) -> &str {
     record["machine"]["time"].as_str().unwrap_or_default()
+}
+
+fn processor(record: &Value) -> &str {
+    record["machine"]["processor"].as_str().unwrap_or("unknown")
 }
 
 fn is_same(record: &Value, line: &Value, old: &Value, other: &Value) -> bool {
@@ -174,6 +186,7 @@ impl std::fmt::Display for Comparison {
             compared,
             new,
             falls,
+            others,
         } = self;
         if *compared == 0 {
             return f.write_str("no committed record has these lines to compare with");
@@ -186,6 +199,10 @@ impl std::fmt::Display for Comparison {
         )?;
         if *new > 0 {
             write!(f, "; {new} are new")?;
+        }
+        if !others.is_empty() {
+            let others = others.iter().cloned().collect::<Vec<_>>().join(", ");
+            write!(f, "; some were of another processor ({others})")?;
         }
         for fall in falls {
             let Fall {
@@ -243,6 +260,18 @@ mod tests {
              foreign-key, queue lock, 256 clients, × stock: 0.640 (0.540 … 0.740), \
              was 4.100 (4.000 … 4.200) at 2026-11-22"
         );
+    }
+
+    #[test]
+    fn records_of_another_processor_are_named() {
+        let of = |processor: &str| {
+            let mut record = record("2026-11-22", 256, 1.0, 0.5);
+            record["machine"]["processor"] = json!(processor);
+            [record]
+        };
+        let said = |before, now| Comparison::of(&of(now), &of(before)).to_string();
+        assert!(said("slow", "fast").ends_with("; some were of another processor (slow)"));
+        assert!(said("fast", "fast").ends_with("spread"));
     }
 
     #[test]
