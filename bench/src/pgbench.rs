@@ -150,8 +150,9 @@ impl Outcome {
 /// Called some ten times a second while a load runs.
 pub type Tick<'a> = dyn FnMut() -> anyhow::Result<()> + 'a;
 
-/// How long the generator may take beyond its time before it counts as hung.
-pub const GRACE: Duration = Duration::from_secs(60);
+/// How long the generator may take beyond its time before it counts as hung. Where all clients are
+/// in deadlocks with each other, stock ends about one of them a second (`deadlock_timeout`).
+pub const GRACE: Duration = Duration::from_secs(400);
 
 /// How often a transaction is tried where every one is to succeed.
 pub const MAX_TRIES: u32 = 1000;
