@@ -1,9 +1,9 @@
 //! How long a resolver waits for the lock by which a node knows its coordinator. All times are in
 //! microseconds.
 //!
-//! Who has the lock may be another server, of which this one is a copy. More often it is the
-//! resolver's own former session: a crash or a broken line has ended it, and the node has not
-//! noticed yet. So for a while the resolver counts as starting, and sessions wait for it.
+//! Another server may hold the lock, and this one be a copy of it. More often the resolver's own
+//! former session does: a crash or a broken line has ended it, and the node has not noticed yet. So
+//! for a while the resolver counts as starting, and sessions wait for it.
 
 use crate::board::Phase;
 
@@ -14,8 +14,8 @@ pub struct Fence {
 }
 
 impl Fence {
-    /// What the resolver is about while the lock is another's; none if it is not. `patience`: how
-    /// long a former session may take to end.
+    /// The resolver's phase while another session holds the lock; none if none does. `patience`:
+    /// how long a former session may take to end.
     pub fn phase(&mut self, is_taken: bool, now: u64, patience: u64) -> Option<Phase> {
         if !is_taken {
             self.since = None;

@@ -26,8 +26,7 @@ use std::collections::BTreeSet;
 
 /// When it looks again if it has not reached all nodes, in microseconds.
 const AGAIN_US: u64 = 1_000_000;
-/// When it looks again while its own former session may be there at a node, in
-/// microseconds.
+/// When it looks again while its own former session may be there at a node, in microseconds.
 const SOON_US: u64 = 100_000;
 
 /// Runs in a transaction of its own. An ERROR ends the worker; the launcher starts it again.
