@@ -128,7 +128,10 @@ pub fn open() {
 
 /// Reads nothing but shared memory: it is called after the commit, too.
 pub fn note_expectation(identity: &Identity, was_right: bool) {
-    if let Some(slot) = memory().directory.find(identity) {
+    let directory = memory().directory;
+    if directory.used.get() > 0
+        && let Some(slot) = directory.find(identity)
+    {
         memory().with_row(slot, |row, _| {
             if row.is(identity) {
                 row.note_expectation(was_right);
@@ -137,14 +140,9 @@ pub fn note_expectation(identity: &Identity, was_right: bool) {
     }
 }
 
-/// A row is locked KEY SHARE in PostgreSQL's own way.
+/// A row is locked KEY SHARE in PostgreSQL's own way. It may become hot before we update it.
 pub fn note_checked(identity: &Identity) {
-    let directory = memory().directory;
-    if directory.used.get() > 0 && directory.find(identity).is_some() {
-        CHECKS.checked.set(Some(*identity));
-    } else {
-        CHECKS.checked.clear();
-    }
+    CHECKS.checked.set(Some(*identity));
 }
 
 /// A row is updated in PostgreSQL's own way: if the check has come before, the next one may expect

@@ -1,9 +1,11 @@
 //! The end of a transaction that has checked a foreign key: the lock that it takes there, and what
 //! it must not do there.
 use anyhow::{Result, ensure};
-use txn_server_tests::{Background, Watchdog, grouped, int, physical_health, sqlstate, text};
+use txn_server_tests::{
+    Background, Watchdog, expect_followed, grouped, int, physical_health, sqlstate, text,
+};
 
-use super::{CHECK, REMOVE, after, refer, start};
+use super::{BUMP, CHECK, REMOVE, after, belong, refer, start, start_cold};
 
 /// A deferred lock waits at the commit for a transaction that has locked the row FOR UPDATE.
 #[test]
@@ -125,4 +127,43 @@ fn a_deferrable_key_outside_of_a_block() -> Result<()> {
     ensure!(sqlstate(&told) == "23503", "{told:?}");
     drop((looks, control));
     dog.finish(physical_health(&server, "hot", "id"))
+}
+
+/// Transactions that have checked a row before it was hot, and now come to update it, tell that a
+/// check is followed by an update.
+#[test]
+fn checks_of_a_row_that_becomes_hot() -> Result<()> {
+    let (server, mut control) = start_cold(&[])?;
+    let dog = Watchdog::new(&server);
+    let checked = || {
+        let mut client = grouped(&server)?;
+        client.batch_execute("SET txn.hot_threshold = 1")?;
+        for statement in ["BEGIN", CHECK] {
+            client.batch_execute(statement)?;
+        }
+        anyhow::Ok(client)
+    };
+    let mut holder = checked()?;
+    let pile = (0..4).map(|_| checked()).collect::<Result<Vec<_>>>()?;
+    holder.batch_execute(BUMP)?;
+    let mut waiting = Vec::new();
+    for client in pile {
+        let update = Background::run(client, &format!("{BUMP}; COMMIT"))?;
+        update.wait_until_blocked(&mut control)?;
+        waiting.push(update);
+    }
+    let mut late = checked()?;
+    holder.batch_execute("COMMIT")?;
+    for update in waiting {
+        update.end()?.1?;
+    }
+    let followed = int(&mut control, "SELECT followed FROM txn.stats")?;
+    let mut leader = after(&server, &[BUMP, CHECK])?;
+    late.batch_execute(BUMP)?;
+    expect_followed(&mut control, followed + 1)?;
+    for client in [&mut leader, &mut late] {
+        client.batch_execute("COMMIT")?;
+    }
+    drop((holder, leader, late, control));
+    dog.finish(belong(&server))
 }

@@ -14,9 +14,8 @@ const CHECK: &str = "INSERT INTO child (hot) VALUES (1)";
 const BUMP: &str = "UPDATE hot SET val = val + 1 WHERE id = 1";
 const REMOVE: &str = "DELETE FROM hot WHERE id = 1";
 
-/// A server on which an update is expected of whoever checks row 1, which no child refers to.
-/// `deadlock_timeout` is never over.
-fn start(settings: &[(&str, &str)]) -> Result<(Server, Client)> {
+/// A server on which no row is hot yet. `deadlock_timeout` is never over.
+fn start_cold(settings: &[(&str, &str)]) -> Result<(Server, Client)> {
     let settings = [settings, &[("deadlock_timeout", "10min")]].concat();
     let server = start_hot(2, &settings)?;
     let mut control = server.connect()?;
@@ -25,6 +24,13 @@ fn start(settings: &[(&str, &str)]) -> Result<(Server, Client)> {
                              hot int NOT NULL REFERENCES hot);
          CREATE TABLE other (id int PRIMARY KEY)",
     )?;
+    Ok((server, control))
+}
+
+/// A server on which an update is expected of whoever checks row 1, which no child refers to.
+/// `deadlock_timeout` is never over.
+fn start(settings: &[(&str, &str)]) -> Result<(Server, Client)> {
+    let (server, mut control) = start_cold(settings)?;
     let mut client = grouped(&server)?;
     client.batch_execute(BUMP)?;
     for _ in 0..4 {
