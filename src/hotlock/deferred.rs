@@ -30,8 +30,9 @@ pub struct Checks {
     pub asking: OfTransaction<Option<(usize, Identity)>>,
     deferred: [Cell<Option<Deferred>>; MOST],
     count: Cell<usize>,
-    /// The row that was last checked in PostgreSQL's own way, and not updated since.
-    checked: OfTransaction<Option<Identity>>,
+    /// The row that was last checked in PostgreSQL's own way, and not updated since; whether it was
+    /// hot then.
+    checked: Cell<Option<(Identity, bool)>>,
     /// The locks of the transaction's end have been taken: statements of other extensions may still
     /// come.
     pub is_closed: Cell<bool>,
@@ -40,7 +41,7 @@ pub static CHECKS: Local<Checks> = Local::new(Checks {
     asking: OfTransaction::new(None),
     deferred: [const { Cell::new(None) }; MOST],
     count: Cell::new(0),
-    checked: OfTransaction::new(None),
+    checked: Cell::new(None),
     is_closed: Cell::new(false),
 });
 
@@ -124,14 +125,12 @@ pub fn close() {
 #[inline]
 pub fn open() {
     CHECKS.is_closed.set(false);
+    CHECKS.checked.set(None);
 }
 
 /// Reads nothing but shared memory: it is called after the commit, too.
 pub fn note_expectation(identity: &Identity, was_right: bool) {
-    let directory = memory().directory;
-    if directory.used.get() > 0
-        && let Some(slot) = directory.find(identity)
-    {
+    if let Some(slot) = memory().directory.find(identity) {
         memory().with_row(slot, |row, _| {
             if row.is(identity) {
                 row.note_expectation(was_right);
@@ -140,16 +139,27 @@ pub fn note_expectation(identity: &Identity, was_right: bool) {
     }
 }
 
-/// A row is locked KEY SHARE in PostgreSQL's own way. It may become hot before we update it.
+/// A row is locked KEY SHARE in PostgreSQL's own way. If it is not hot it may become so before we
+/// update it.
 pub fn note_checked(identity: &Identity) {
-    CHECKS.checked.set(Some(*identity));
+    let directory = memory().directory;
+    let is_hot = directory.used.get() > 0 && directory.find(identity).is_some();
+    if is_hot {
+        // The end of the transaction has to know.
+        of_transaction::note();
+    }
+    CHECKS.checked.set(Some((*identity, is_hot)));
 }
 
-/// A row is updated in PostgreSQL's own way: if the check has come before, the next one may expect
-/// an update.
+/// A hot row is updated in PostgreSQL's own way: if the check has come before, the next one may
+/// expect an update.
 pub fn note_updated(identity: &Identity) {
-    if CHECKS.checked.get().as_ref() == Some(identity) {
-        CHECKS.checked.clear();
+    if CHECKS
+        .checked
+        .get()
+        .is_some_and(|(row, _)| row == *identity)
+    {
+        CHECKS.checked.set(None);
         note_expectation(identity, true);
     }
 }
@@ -180,11 +190,12 @@ pub fn subtransaction_committed(level: i32) {
     });
 }
 
-/// The transaction has ended. No update has come of a check.
+/// The transaction has ended. No update has come of a check. Of a row that was not hot that says
+/// nothing: the update may have come before, or nobody has waited for it.
 pub fn forget() {
     forget_asking();
     CHECKS.step(|_| None);
-    if let Some(identity) = CHECKS.checked.take() {
+    if let Some((identity, true)) = CHECKS.checked.take() {
         note_expectation(&identity, false);
     }
 }

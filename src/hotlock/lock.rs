@@ -106,12 +106,10 @@ unsafe fn without_queue(
         }
         let result = lock_in_heaps_way(*call);
         if result == TM_Result::TM_Ok {
-            // A check after the update tells nothing.
-            let is_first = !SESSION.has_locked(identity);
-            if is_first && call.mode == LockTupleMode::LockTupleKeyShare {
+            SESSION.note_locked(identity);
+            if call.mode == LockTupleMode::LockTupleKeyShare {
                 check::note_checked(identity);
             }
-            SESSION.note_locked(identity);
             note_if_other(call, key, |found| found == identity);
         }
         result

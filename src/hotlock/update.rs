@@ -143,11 +143,7 @@ unsafe fn not_hot(
         order::let_pass_in((*call.rel).rd_id, Contention::Row);
         // If we have locked the row we do not use heap's queue: others in it may wait for us.
         if matches!(heat, Heat::Calm) || SESSION.has_locked(identity) {
-            let result = without_ticket(call, identity);
-            if result == TM_Result::TM_Ok {
-                check::note_updated(identity);
-            }
-            return result;
+            return without_ticket(call, identity);
         }
         match cold::await_turn(call.rel, || version, mode, identity) {
             Turn::Hot(slot) => {

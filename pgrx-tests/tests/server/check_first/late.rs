@@ -144,9 +144,14 @@ fn checks_of_a_row_that_becomes_hot() -> Result<()> {
         anyhow::Ok(client)
     };
     let mut holder = checked()?;
-    let pile = (0..4).map(|_| checked()).collect::<Result<Vec<_>>>()?;
+    let pile = (0..5).map(|_| checked()).collect::<Result<Vec<_>>>()?;
     holder.batch_execute(BUMP)?;
-    let mut waiting = Vec::new();
+    // It makes the row hot. It waits with the ticket, so that the row does not cool down.
+    let mut session = grouped(&server)?;
+    session.batch_execute("SET txn.hot_threshold = 1")?;
+    let first = Background::run(session, &format!("BEGIN; {BUMP}; {CHECK}; COMMIT"))?;
+    first.wait_until_blocked(&mut control)?;
+    let mut waiting = vec![first];
     for client in pile {
         let update = Background::run(client, &format!("{BUMP}; COMMIT"))?;
         update.wait_until_blocked(&mut control)?;
