@@ -35,24 +35,6 @@ pub fn note_unseen(rel: pg_sys::Relation) {
     }
 }
 
-/// The identity of the row to which that version belongs.
-pub unsafe fn identity_of(rel: pg_sys::Relation, key: &Key, version: u64) -> Option<Identity> {
-    // SAFETY: a version that a scan has found; it stays in place while pinned, so the key is read
-    // unlocked.
-    unsafe {
-        let page = Page::pin(rel, version);
-        page.share();
-        let tuple = page.heap_tuple(rel, version);
-        page.unlock();
-        let identity = match tuple {
-            Some(mut tuple) => key.of_tuple(&mut tuple, (*rel).rd_att),
-            None => None,
-        };
-        page.unpin();
-        identity
-    }
-}
-
 /// What a lock finds at a row that is not hot.
 pub enum Heat {
     /// It makes the row hot.
@@ -70,7 +52,7 @@ pub unsafe fn heat(
     version: u64,
     mode: LockTupleMode::Type,
 ) -> Heat {
-    // SAFETY: as in `identity_of`.
+    // SAFETY: the caller's relation is open, and a scan has found the version.
     unsafe {
         let contended = row_locker::is_contended(rel, version, mode);
         if settings::of((*rel).rd_id).hot_threshold() > 0 && !detect::is_ripe(identity) {

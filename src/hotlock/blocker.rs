@@ -7,10 +7,11 @@
 //! row (heapam.c: heap_acquire_tuplock), either. Who stands there waits for the first of the queue,
 //! and of that wait the graph knows nothing.
 
-use super::deadlock;
+use super::edge;
 use super::order;
 use super::row_locker::{self, Holders};
 use super::session::{SESSION, memory};
+use super::sharers::Place;
 use super::tail;
 use super::ticket;
 use super::waiting;
@@ -27,6 +28,24 @@ const CALLS_AGAIN: u32 = 10;
 /// How often a transaction gives way at a row. Then it is refused.
 const GIVES_WAY: u32 = 100;
 
+/// How the next wait for the row's holder is done.
+enum Next {
+    /// In the queue of those who share the row's key, if we may.
+    Queue,
+    /// As the first of that queue.
+    First(Place),
+    /// Beside it.
+    Alone,
+}
+
+impl Next {
+    fn done(self) {
+        if let Next::First(place) = self {
+            place.done();
+        }
+    }
+}
+
 /// Heap's call on a row.
 ///
 /// # Errors
@@ -42,7 +61,9 @@ pub unsafe fn in_heaps_way(call: impl RowCall) -> TM_Result::Type {
             return call.waiting();
         }
         stop::at(stop::Point::HeapsWay);
-        let result = without_hidden_waits(call);
+        let mut next = Next::Queue;
+        let result = without_hidden_waits(call, &mut next);
+        next.done();
         if result == TM_Result::TM_Ok {
             SESSION.idle_xid.set(0);
         }
@@ -50,7 +71,7 @@ pub unsafe fn in_heaps_way(call: impl RowCall) -> TM_Result::Type {
     }
 }
 
-unsafe fn without_hidden_waits<C: RowCall>(call: C) -> TM_Result::Type {
+unsafe fn without_hidden_waits<C: RowCall>(call: C, next: &mut Next) -> TM_Result::Type {
     let has_only_tickets = SESSION.has_only_tickets();
     let (mut gives_way, mut calls) = (GIVES_WAY, CALLS_AGAIN);
     // SAFETY: as for `in_heaps_way`.
@@ -68,7 +89,9 @@ unsafe fn without_hidden_waits<C: RowCall>(call: C) -> TM_Result::Type {
             match holders.other {
                 Some(xid) if gives_way > 0 && has_given_way(xid) => gives_way -= 1,
                 Some(xid) => {
-                    await_holder(call, &blocked, xid);
+                    order::note_wait_to_lock((*call.relation()).rd_id, blocked.mode);
+                    let now = std::mem::replace(next, Next::Queue);
+                    *next = await_holder(call, &blocked, &holders, xid, now);
                     calls = CALLS_AGAIN;
                 }
                 None if may_go_on::<C>(&blocked, &holders) => return call.waiting(),
@@ -112,7 +135,7 @@ fn has_given_way(xid: u32) -> bool {
     else {
         return false;
     };
-    let gives_way = SESSION.has_only_tickets() && ticket::is_to_give_way(known_as(xid));
+    let gives_way = SESSION.has_only_tickets() && ticket::is_to_give_way(edge::known_as(xid));
     if gives_way {
         ticket::give_way(n);
         // Nobody was in the list when heap's way was taken.
@@ -121,43 +144,41 @@ fn has_given_way(xid: u32) -> bool {
     gives_way
 }
 
-/// Waits for the transaction that holds the row.
-unsafe fn await_holder<C: RowCall>(call: C, blocked: &Blocked, xid: u32) {
+/// Waits for the transaction that holds the row, or for the first place in the queue. Returns how
+/// the next wait is done.
+unsafe fn await_holder<C: RowCall>(
+    call: C,
+    blocked: &Blocked,
+    holders: &Holders,
+    xid: u32,
+    now: Next,
+) -> Next {
     let rel = call.relation();
+    let tid = tuple::unpack(blocked.version);
     // SAFETY: as for `in_heaps_way`.
-    unsafe {
-        order::note_wait_to_lock((*rel).rd_id, blocked.mode);
-        await_edge(xid);
-        let tid = tuple::unpack(blocked.version);
-        waiting::with_ticket(|| xact::wait_for_end_of_row(xid, rel, tid, C::OPERATION));
-    }
-    end_wait();
+    let wait = || unsafe { xact::wait_for_end_of_row(xid, rel, tid, C::OPERATION) };
+    // SAFETY: as for `in_heaps_way`.
+    let place = unsafe {
+        match now {
+            Next::Queue => Place::take(rel, blocked, holders),
+            Next::First(place) => match place.await_holder(xid, wait) {
+                Some(place) => Some(place),
+                None => return Next::Alone,
+            },
+            Next::Alone => None,
+        }
+    };
+    let next = match place {
+        Some(place) => Next::First(place),
+        None => {
+            edge::await_end(xid);
+            waiting::with_ticket(wait);
+            edge::end_wait();
+            Next::Queue
+        }
+    };
     // A `lock_timeout` of this wait's last moment: the next wait would forget whose interrupt it
     // is.
     process::check_for_interrupts();
-}
-
-/// The wait is over.
-pub fn end_wait() {
-    if SESSION.published.get() {
-        memory().backends[process::me() as usize].wait(None);
-    }
-}
-
-/// Declares that we are going to wait for that transaction's row lock.
-pub fn await_edge(xid: u32) {
-    let own = &memory().backends[process::me() as usize];
-    let awaited = known_as(xid);
-    if deadlock::closes(|| own.wait(Some(hotrow::Wait::Xid(awaited)))) {
-        ticket::refuse_cycle(SESSION.all().next().map(|(_, m)| m.slot()));
-    }
-}
-
-/// The id by which the waits-for graph knows that (sub)transaction. The writer of a version in a
-/// row's list is known as such, and its rollback with it.
-fn known_as(xid: u32) -> u32 {
-    match hotrow::owner_of(memory().backends, xid) {
-        Some(_) => xid,
-        None => xact::top_of(xid),
-    }
+    next
 }

@@ -225,7 +225,8 @@ unsafe fn writes(plan: *const pg_sys::PlannedStmt, one: &Deferred) -> bool {
 pub unsafe fn note_result(rel: pg_sys::Relation, version: u64, result: TM_Result::Type) {
     if result == TM_Result::TM_Deleted && has_deferred() {
         // SAFETY: the caller's relation is open, and a scan has found the version.
-        let removed = key_of(rel).and_then(|key| unsafe { access::identity_of(rel, key, version) });
+        let removed =
+            key_of(rel).and_then(|key| unsafe { relation::identity_of(rel, key, version) });
         removed.iter().for_each(refuse_if_deferred);
     }
 }

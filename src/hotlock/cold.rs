@@ -8,8 +8,8 @@
 //! time the row has another owner, the wait is declared anew, which refuses a cycle at once. A row
 //! that has become hot is left to its queue.
 
-use super::blocker::{await_edge, end_wait};
 use super::detect;
+use super::edge;
 use super::order;
 use super::row_locker::{self, RowLocker};
 use super::session::SESSION;
@@ -90,14 +90,14 @@ pub unsafe fn await_turn(
                 old.done();
             }
             order::note_wait_to_lock((*rel).rd_id, mode);
-            await_edge(xid);
+            edge::await_end(xid);
             waiting::with_ticket(|| match &place {
                 None if !SESSION.is_waited_for() => {
                     place = Some(Place::take(rel, version, heavyweight(mode)))
                 }
                 _ => xact::wait_for_end(xid),
             });
-            end_wait();
+            edge::end_wait();
             // A `lock_timeout` of this wait's last moment: the next wait would forget whose
             // interrupt it is.
             process::check_for_interrupts();

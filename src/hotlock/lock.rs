@@ -1,8 +1,8 @@
 //! Row locks and DELETE on hot rows.
 
 use super::access::{
-    Heat, hand_out, heat, identity_of, keep_ticket, lend, lock_in_heaps_way, note_unseen,
-    relation_of, ticket_for, version_of,
+    Heat, hand_out, heat, keep_ticket, lend, lock_in_heaps_way, note_unseen, relation_of,
+    ticket_for, version_of,
 };
 use super::blocker::in_heaps_way;
 use super::check;
@@ -19,7 +19,7 @@ use super::tail::{await_in_turn, await_tail, forget_offer, offer, refuse_if_show
 use super::waiting::Reason;
 use crate::pg::buffer::{self, Page};
 use crate::pg::plan::OnConflict;
-use crate::pg::relation::{Key, key_of};
+use crate::pg::relation::{Key, identity_of, key_of};
 use crate::pg::tuple;
 use crate::tam::call::{Delete, Lock};
 use crate::tam::swap;

@@ -32,6 +32,11 @@ impl Holders {
         self.own.is_some_and(|own| own >= mode)
     }
 
+    /// Whether our own lock is KEY SHARE and no more, as of the check of a foreign key.
+    pub fn we_share_the_key(&self) -> bool {
+        self.own == Some(LockTupleMode::LockTupleKeyShare)
+    }
+
     fn against(self, mode: LockTupleMode::Type) -> RowLocker {
         match (self.own, self.other) {
             (Some(own), _) if conflicts(own, mode) => RowLocker::Own,

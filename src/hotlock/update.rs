@@ -7,7 +7,7 @@
 //! update. We have the ticket from the offer to the group update, so no other transaction can
 //! update the row in between.
 
-use super::access::{Heat, heat, identity_of, note_unseen, ticket_for, version_of};
+use super::access::{Heat, heat, note_unseen, ticket_for, version_of};
 use super::blocker::in_heaps_way;
 use super::check;
 use super::cold::{self, Place, Turn};
@@ -25,7 +25,7 @@ use super::step::{Step, close_own, end_group_for_others, name_version, next_step
 use super::tail::{await_in_turn, await_lender, await_tail, offer, refuse_if_shown};
 use super::waiting;
 use crate::pg::evaluate::{self, Applied};
-use crate::pg::relation::{Key, key_of};
+use crate::pg::relation::{Key, identity_of, key_of};
 use crate::pg::{process, raw, tuple, xact};
 use crate::shared::stop;
 use crate::shared::wait;

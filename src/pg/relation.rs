@@ -2,10 +2,12 @@
 
 pub use super::key::{Key, is_used_as_catalog};
 
+use super::buffer::Page;
 use super::key::{NO_KEY, build};
 use super::local::Local;
 use super::per_table::PerTable;
 use super::raw;
+use hotrow::Identity;
 use pgrx::pg_sys::{self, Datum, Oid};
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -139,5 +141,25 @@ unsafe fn known_or_built(rel: pg_sys::Relation) -> &'static Key {
         let kept = KEPT.keys.borrow().get(&table).copied();
         let since = KEPT.invalidations.get();
         &*kept.unwrap_or_else(|| KEPT.keep(build(rel), since))
+    }
+}
+
+/// The identity of the row to which that version belongs.
+///
+/// # Safety
+/// `rel` is open, `key` is its key, and the version is one that a scan has found.
+pub unsafe fn identity_of(rel: pg_sys::Relation, key: &Key, version: u64) -> Option<Identity> {
+    // SAFETY: by the contract; the version stays in place while pinned, so the key is read unlocked.
+    unsafe {
+        let page = Page::pin(rel, version);
+        page.share();
+        let tuple = page.heap_tuple(rel, version);
+        page.unlock();
+        let identity = match tuple {
+            Some(mut tuple) => key.of_tuple(&mut tuple, (*rel).rd_att),
+            None => None,
+        };
+        page.unpin();
+        identity
     }
 }

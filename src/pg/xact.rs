@@ -165,6 +165,12 @@ pub unsafe fn wait_for_end_of_row(
 /// Waits for that transaction's end for at most `ms` milliseconds, and for no longer than
 /// `lock_timeout`. Whether it has ended.
 pub fn wait_for_end_within(xid: u32, ms: i32) -> bool {
+    within(ms, || wait_for_end(xid))
+}
+
+/// Does a wait of the lock manager for at most `ms` milliseconds, and for no longer than
+/// `lock_timeout`. Whether it has come to its end.
+pub fn within(ms: i32, wait: impl FnOnce()) -> bool {
     let watch = cancel::Watch::begin();
     // SAFETY: LockTimeout is read by ProcSleep, and put back on both ways out; nothing here has a
     // destructor. The error of a lock wait that timed out leaves nothing behind, as in
@@ -180,7 +186,7 @@ pub fn wait_for_end_within(xid: u32, ms: i32) -> bool {
             || {
                 process::check_for_interrupts();
                 pg_sys::LockTimeout = limit.max(1);
-                wait_for_end(xid);
+                wait();
                 // The time may have been over just when the lock was granted.
                 process::check_for_interrupts();
             },

@@ -1,9 +1,10 @@
 //! The graph of waits, and the check that no new wait closes a cycle.
 //!
 //! Edges: a follower commits after its predecessors; a waiter for a ticket waits for its holder; a
-//! waiter for an ordinary row lock waits for the transaction that has it. A backend that adds an
-//! edge which others could close into a cycle does so under one global lock: the edge first, then
-//! the search; removing an edge needs no lock. Edges of ended transactions are recognised by their
+//! waiter for an ordinary row lock waits for the transaction that has it. In a queue for a row lock
+//! all wait for the transaction for which the first of the queue waits. A backend that adds an edge
+//! which others could close into a cycle does so under one global lock: the edge first, then the
+//! search; removing an edge needs no lock. Edges of ended transactions are recognised by their
 //! transaction id, which is never used again while it matters.
 
 use crate::{BackendId, MEMBERS, Row, Word32, Word64, backend_of};
@@ -20,6 +21,10 @@ pub struct Backend {
     waits_row: Word32,
     /// Transaction id whose row lock it waits for.
     waits_xid: Word32,
+    /// The queue for a row lock in which it waits, or 0.
+    waits_queue: Word64,
+    /// The queue for a row lock of which it is the first, and waits, or 0.
+    leads_queue: Word64,
     /// When the present wait began, microseconds, 0 when it does not wait; and why.
     pub wait_since: Word64,
     pub wait_reason: Word32,
@@ -42,8 +47,12 @@ pub struct Backend {
 /// Something a process may wait for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Wait {
+    /// For the ticket of that row.
     Ticket(u32),
+    /// For the end of that transaction, which has a row lock.
     Xid(u32),
+    /// In that queue for a row lock. Not 0.
+    Queue(u64),
 }
 
 impl Backend {
@@ -125,11 +134,28 @@ impl Backend {
         match wait {
             Some(Wait::Ticket(row)) => self.waits_row.publish(row + 1),
             Some(Wait::Xid(xid)) => self.waits_xid.publish(xid),
+            Some(Wait::Queue(queue)) => self.waits_queue.publish(queue),
             None => {
                 self.waits_row.publish(0);
                 self.waits_xid.publish(0);
+                self.waits_queue.publish(0);
+                self.leads_queue.publish(0);
             }
         }
+    }
+
+    /// From now on, until its wait ends or with 0, the process is the first of that queue for a row
+    /// lock: those in the queue wait for the transaction for which it waits.
+    pub fn leads(&self, queue: u64) {
+        self.leads_queue.publish(queue);
+    }
+
+    /// The transaction for which those in the queue wait in which this process waits.
+    fn awaited_in_queue(&self, backends: &[Backend]) -> Option<u32> {
+        let queue = self.waits_queue.get();
+        let is_first = |other: &&Backend| queue != 0 && other.leads_queue.get() == queue;
+        let xid = backends.iter().find(is_first)?.waits_xid.get();
+        (xid != 0).then_some(xid)
     }
 }
 
@@ -165,8 +191,8 @@ fn holder_of(rows: &[Row], row: u32) -> Option<BackendId> {
 
 impl Backend {
     /// What it waits for at present.
-    fn edges(&self, backends: &[Backend], rows: &[Row]) -> [Option<Edge>; MEMBERS + 2] {
-        let mut edges = [None; MEMBERS + 2];
+    fn edges(&self, backends: &[Backend], rows: &[Row]) -> [Option<Edge>; MEMBERS + 3] {
+        let mut edges = [None; MEMBERS + 3];
         let (first, last) = edges.split_at_mut(MEMBERS);
         for (edge, word) in first.iter_mut().zip(&self.predecessors) {
             let word = word.get();
@@ -176,10 +202,10 @@ impl Backend {
             let holder = holder_of(rows, row)?;
             Some(Edge::Holder(holder, row))
         });
+        let transaction = |xid| Some(Edge::Transaction(owner_of(backends, xid)?, xid));
         let xid = self.waits_xid.get();
-        if xid != 0 {
-            last[1] = owner_of(backends, xid).map(|owner| Edge::Transaction(owner, xid));
-        }
+        last[1] = (xid != 0).then_some(xid).and_then(transaction);
+        last[2] = self.awaited_in_queue(backends).and_then(transaction);
         edges
     }
 }
@@ -311,5 +337,29 @@ mod tests {
         // Its own ticket.
         backends[2].wait(Some(Wait::Ticket(0)));
         assert!(!is_in_circle(&backends, &rows, 2));
+    }
+
+    #[test]
+    fn a_queue_waits_for_whom_its_first_waits_for() {
+        let backends = backends(4);
+        let are_in_circle = || (0..4).map(|me| is_in_circle(&backends, &[], me));
+        backends[1].wait(Some(Wait::Queue(7)));
+        backends[2].wait(Some(Wait::Xid(100)));
+        backends[0].wait(Some(Wait::Xid(101)));
+        // Nobody is the first.
+        assert!(are_in_circle().eq([false; 4]));
+        backends[2].leads(7);
+        // The first waits for the circle, and is not in it.
+        assert!(are_in_circle().eq([true, true, false, false]));
+        backends[3].wait(Some(Wait::Xid(102)));
+        backends[2].depend(0, 3, 103);
+        assert!(are_in_circle().eq([true, true, true, true]));
+        backends[2].forget(0);
+        backends[2].wait(None);
+        assert!(are_in_circle().eq([false; 4]));
+        // Another queue.
+        backends[2].wait(Some(Wait::Xid(100)));
+        backends[2].leads(8);
+        assert!(are_in_circle().eq([false; 4]));
     }
 }

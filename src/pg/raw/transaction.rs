@@ -101,7 +101,14 @@ unsafe extern "C-unwind" {
         session: bool,
         no_wait: bool,
     ) -> LockAcquireResult::Type;
-    #[cfg(feature = "stop_events")]
+    pub fn LockAcquireExtended(
+        tag: *const LOCKTAG,
+        mode: LOCKMODE,
+        session: bool,
+        no_wait: bool,
+        report_memory_error: bool,
+        local: *mut *mut LOCALLOCK,
+    ) -> LockAcquireResult::Type;
     pub fn LockRelease(tag: *const LOCKTAG, mode: LOCKMODE, session: bool) -> bool;
 
     // what an ERROR lets go of

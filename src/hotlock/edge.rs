@@ -1,0 +1,43 @@
+//! Waits for row locks, declared in the waits-for graph.
+
+use super::deadlock;
+use super::session::{SESSION, memory};
+use super::ticket;
+use crate::pg::{process, xact};
+use hotrow::Wait;
+
+/// Declares what we are going to wait for.
+///
+/// # Errors
+/// 40P01 if the wait closes a cycle of transactions that have to do with hot rows, or have locked
+/// others.
+pub fn declare(wait: Wait) {
+    let own = &memory().backends[process::me() as usize];
+    if deadlock::closes(|| own.wait(Some(wait))) {
+        ticket::refuse_cycle(SESSION.all().next().map(|(_, m)| m.slot()));
+    }
+}
+
+/// Declares that we are going to wait for that transaction's row lock.
+///
+/// # Errors
+/// As of `declare`.
+pub fn await_end(xid: u32) {
+    declare(Wait::Xid(known_as(xid)));
+}
+
+/// The wait is over.
+pub fn end_wait() {
+    if SESSION.published.get() {
+        memory().backends[process::me() as usize].wait(None);
+    }
+}
+
+/// The id by which the waits-for graph knows that (sub)transaction. The writer of a version in a
+/// row's list is known as such, and its rollback with it.
+pub fn known_as(xid: u32) -> u32 {
+    match hotrow::owner_of(memory().backends, xid) {
+        Some(_) => xid,
+        None => xact::top_of(xid),
+    }
+}
