@@ -22,6 +22,7 @@ use super::text::Text;
 use crate::pg::context::with_context;
 use crate::pg::relation::{identity_of, key_of};
 use crate::pg::{process, raw, xact};
+use crate::shared::stop;
 use crate::tam::row_call::Blocked;
 use hotrow::{Identity, Wait, is_in_circle, owner_of};
 use pgrx::pg_sys::{self, LOCKTAG, LockAcquireResult, LockTupleMode, Relation};
@@ -90,6 +91,7 @@ impl Place {
     /// # Errors
     /// 40P01 if the wait closes a cycle.
     pub fn await_holder(self, xid: u32, wait: impl FnOnce()) -> Option<Place> {
+        stop::at(stop::Point::FirstInQueue);
         edge::await_end(xid);
         // SAFETY: a plain read of a setting.
         let patience = unsafe { pg_sys::DeadlockTimeout } / 4 * 3;

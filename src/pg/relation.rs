@@ -149,7 +149,8 @@ unsafe fn known_or_built(rel: pg_sys::Relation) -> &'static Key {
 /// # Safety
 /// `rel` is open, `key` is its key, and the version is one that a scan has found.
 pub unsafe fn identity_of(rel: pg_sys::Relation, key: &Key, version: u64) -> Option<Identity> {
-    // SAFETY: by the contract; the version stays in place while pinned, so the key is read unlocked.
+    // SAFETY: by the contract; the version stays in place while pinned, so the key is read
+    // unlocked.
     unsafe {
         let page = Page::pin(rel, version);
         page.share();

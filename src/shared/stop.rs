@@ -8,6 +8,8 @@ pub enum Point {
     TicketGiven,
     /// A transaction for which others may wait is about to call heap on a row.
     HeapsWay,
+    /// A transaction is the first of those who have checked the row, and has not declared that.
+    FirstInQueue,
     /// The ticket is ours, the row is not changed yet.
     TicketTaken,
     /// A follower has its place in the list, and has not changed the row yet.
@@ -90,6 +92,7 @@ fn describe(point: Point) -> (&'static str, bool) {
     match point {
         Point::TicketGiven => ("ticket_given", true),
         Point::HeapsWay => ("heaps_way", true),
+        Point::FirstInQueue => ("first_in_queue", true),
         Point::TicketTaken => ("ticket_taken", true),
         Point::Reserved => ("reserved", true),
         Point::PassingTicket => ("passing_ticket", false),

@@ -1,6 +1,7 @@
 //! A foreign key's check that comes before the update of the row to which the key refers: its lock
 //! is deferred, and no child without a parent is ever committed.
 mod late;
+mod queue;
 mod removed;
 
 use anyhow::{Result, ensure};
