@@ -39,8 +39,9 @@ enum Next {
 }
 
 impl Next {
-    fn done(self) {
-        if let Next::First(place) = self {
+    /// Leaves the queue. Nobody is left waiting in it while we wait in a call of heap's.
+    fn leave(&mut self) {
+        if let Next::First(place) = std::mem::replace(self, Next::Queue) {
             place.done();
         }
     }
@@ -63,7 +64,7 @@ pub unsafe fn in_heaps_way(call: impl RowCall) -> TM_Result::Type {
         stop::at(stop::Point::HeapsWay);
         let mut next = Next::Queue;
         let result = without_hidden_waits(call, &mut next);
-        next.done();
+        next.leave();
         if result == TM_Result::TM_Ok {
             SESSION.idle_xid.set(0);
         }
@@ -94,7 +95,10 @@ unsafe fn without_hidden_waits<C: RowCall>(call: C, next: &mut Next) -> TM_Resul
                     *next = await_holder(call, &blocked, &holders, xid, now);
                     calls = CALLS_AGAIN;
                 }
-                None if may_go_on::<C>(&blocked, &holders) => return call.waiting(),
+                None if may_go_on::<C>(&blocked, &holders) => {
+                    next.leave();
+                    return call.waiting();
+                }
                 None => {
                     // At first, because the holder has ended just now.
                     if calls < CALLS_AGAIN {
@@ -104,6 +108,7 @@ unsafe fn without_hidden_waits<C: RowCall>(call: C, next: &mut Next) -> TM_Resul
                 }
             }
         }
+        next.leave();
         waiting::with_ticket(|| call.waiting())
     }
 }
@@ -157,19 +162,14 @@ unsafe fn await_holder<C: RowCall>(
     let tid = tuple::unpack(blocked.version);
     // SAFETY: as for `in_heaps_way`.
     let wait = || unsafe { xact::wait_for_end_of_row(xid, rel, tid, C::OPERATION) };
-    // SAFETY: as for `in_heaps_way`.
-    let place = unsafe {
-        match now {
-            Next::Queue => Place::take(rel, blocked, holders),
-            Next::First(place) => match place.await_holder(xid, wait) {
-                Some(place) => Some(place),
-                None => return Next::Alone,
-            },
-            Next::Alone => None,
-        }
+    let in_queue = match now {
+        // SAFETY: as for `in_heaps_way`.
+        Next::Queue => unsafe { Place::at(rel, blocked, holders) }.map(|place| place.take(rel)),
+        Next::First(place) => Some(place.await_holder(xid, wait)),
+        Next::Alone => None,
     };
-    let next = match place {
-        Some(place) => Next::First(place),
+    let next = match in_queue {
+        Some(place) => place.map_or(Next::Alone, Next::First),
         None => {
             edge::await_end(xid);
             waiting::with_ticket(wait);

@@ -11,21 +11,23 @@
 //! transactions: the queue closes no cycle that was none without it.
 //!
 //! The deadlock detector sees the queue as waits for its first. It could choose the first as the
-//! victim of a deadlock between others. So the first leaves the queue before its own check is due,
-//! and waits as if there were none. It does the same where the transaction for which it waits is
-//! in a cycle: the next one may be in that cycle, and refuse its own wait.
+//! victim of a deadlock between others, and it looks at a wait in the queue only once. So whoever
+//! is in the queue leaves it before a check is due, and waits as if there were none. The first does
+//! the same where the transaction for which it waits is in a cycle: the next one may be in that
+//! cycle, and refuse its own wait.
 
 use super::edge;
 use super::row_locker::Holders;
 use super::session::memory;
 use super::text::Text;
+use super::waiting;
 use crate::pg::context::with_context;
 use crate::pg::relation::{identity_of, key_of};
-use crate::pg::{process, raw, xact};
+use crate::pg::{cancel, process, raw, xact};
 use crate::shared::stop;
 use crate::tam::row_call::Blocked;
 use hotrow::{Identity, Wait, is_in_circle, owner_of};
-use pgrx::pg_sys::{self, LOCKTAG, LockAcquireResult, LockTupleMode, Relation};
+use pgrx::pg_sys::{self, LOCKTAG, LockTupleMode, Relation};
 use std::ptr::null_mut;
 
 /// A place in the queue of a row.
@@ -38,47 +40,54 @@ pub struct Place {
 impl Place {
     const MODE: pg_sys::LOCKMODE = pg_sys::ExclusiveLock as pg_sys::LOCKMODE;
 
-    /// Queues for the row that keeps heap's call from being done at once, until we are the first.
-    /// None: the transaction has no place there, and waits as heap does. That is so where its lock
-    /// or the lock that it wants is another one, and with `lock_timeout`: in heap's way that is
-    /// the time for each holder of the row.
-    ///
-    /// # Errors
-    /// 40P01 if the wait closes a cycle.
+    /// The place that we may take in the queue of the row which keeps heap's call from being done
+    /// at once. None: we wait as heap does.
     ///
     /// # Safety
     /// `rel` is open, and a scan of it has found the version.
-    pub unsafe fn take(rel: Relation, blocked: &Blocked, holders: &Holders) -> Option<Place> {
-        // SAFETY: by the contract; a plain read of a setting. After an ERROR in the wait the abort
-        // releases the lock.
+    pub unsafe fn at(rel: Relation, blocked: &Blocked, holders: &Holders) -> Option<Place> {
+        if blocked.mode != LockTupleMode::LockTupleNoKeyExclusive
+            || !holders.we_share_the_key()
+            || !may_queue()
+        {
+            return None;
+        }
+        // SAFETY: by the contract.
+        let identity = unsafe { identity_of(rel, key_of(rel)?, blocked.version)? };
+        Some(Self::of(&identity))
+    }
+
+    /// Waits until we are the first of the queue. None: we have left it.
+    ///
+    /// # Errors
+    /// 40P01 if the wait closes a cycle.
+    pub fn take(self, rel: Relation) -> Option<Place> {
+        edge::declare(Wait::Queue(self.queue));
+        let told = told(rel);
+        with_context(told.as_c_str(), || before_a_check(|| self.lock()));
+        edge::end_wait();
+        // SAFETY: looks at this process's own locks. The time may have been over just when the lock
+        // was granted, and there may have been no room in the lock manager's tables.
+        unsafe { raw::LockHeldByMe(&self.lock, Self::MODE) }.then_some(self)
+    }
+
+    fn lock(&self) {
+        // SAFETY: after an ERROR in the wait the abort releases the lock.
         unsafe {
-            if pg_sys::LockTimeout > 0
-                || blocked.mode != LockTupleMode::LockTupleNoKeyExclusive
-                || !holders.we_share_the_key()
-            {
-                return None;
-            }
-            let place = Self::of(&identity_of(rel, key_of(rel)?, blocked.version)?);
-            edge::declare(Wait::Queue(place.queue));
-            let told = told(rel);
-            let result = with_context(told.as_c_str(), || {
-                raw::LockAcquireExtended(&place.lock, Self::MODE, false, false, false, null_mut())
-            });
-            edge::end_wait();
-            // Not: no room in the lock manager's tables.
-            (result != LockAcquireResult::LOCKACQUIRE_NOT_AVAIL).then_some(place)
+            raw::LockAcquireExtended(&self.lock, Self::MODE, false, false, false, null_mut());
         }
     }
 
     fn of(identity: &Identity) -> Place {
-        let hash = identity.hash();
+        // It depends on the table, too.
+        let queue = identity.hash().max(1);
         Place {
-            queue: hash.max(1),
+            queue,
             lock: LOCKTAG {
                 locktag_field1: identity.database,
-                locktag_field2: identity.relation,
-                locktag_field3: hash as u32,
-                locktag_field4: (hash >> 32) as u16,
+                locktag_field2: (queue >> 32) as u32,
+                locktag_field3: queue as u32,
+                locktag_field4: 0,
                 locktag_type: pg_sys::LockTagType::LOCKTAG_USERLOCK as u8,
                 locktag_lockmethodid: pg_sys::DEFAULT_LOCKMETHOD as u8,
             },
@@ -86,16 +95,14 @@ impl Place {
     }
 
     /// As the first of the queue waits for the transaction `xid`, which holds the row; `wait` does
-    /// so in the lock manager. None: the queue has been left.
+    /// so in the lock manager. None: we have left the queue.
     ///
     /// # Errors
     /// 40P01 if the wait closes a cycle.
     pub fn await_holder(self, xid: u32, wait: impl FnOnce()) -> Option<Place> {
         stop::at(stop::Point::FirstInQueue);
         edge::await_end(xid);
-        // SAFETY: a plain read of a setting.
-        let patience = unsafe { pg_sys::DeadlockTimeout } / 4 * 3;
-        let has_ended = self.leads(xid) && xact::within(patience, wait);
+        let has_ended = self.leads(xid) && before_a_check(wait);
         edge::end_wait();
         if has_ended {
             return Some(self);
@@ -130,14 +137,35 @@ impl Place {
     }
 }
 
+/// Whether the transaction may queue. It may not
+/// - in a stricter isolation level: it fails once the row's holder has committed, and waits for
+///   nobody else;
+/// - with `lock_timeout`: in heap's way that is the time for each holder of the row;
+/// - behind a predecessor: an error of the first of the queue would wait for it;
+/// - where a cancel could be lost with the end of a limited wait.
+fn may_queue() -> bool {
+    // SAFETY: a plain read of a setting.
+    let has_lock_timeout = unsafe { pg_sys::LockTimeout } > 0;
+    xact::is_read_committed()
+        && !has_lock_timeout
+        && !memory().backends[process::me() as usize].has_predecessor()
+        && cancel::is_heard()
+}
+
+/// Waits in the lock manager, but not until the deadlock detector looks at the wait. Whether the
+/// wait has come to its end.
+fn before_a_check(wait: impl FnOnce()) -> bool {
+    // SAFETY: a plain read of a setting.
+    let patience = unsafe { pg_sys::DeadlockTimeout } / 4 * 3;
+    waiting::with_later_check(|| xact::within(patience, wait))
+}
+
 /// What messages about the wait say of it.
-unsafe fn told(rel: Relation) -> Text {
+fn told(rel: Relation) -> Text {
     let mut text = Text::new();
     text.add(format_args!("while waiting for its turn to update "));
-    // SAFETY: `rel` is open.
-    let relation = unsafe { (*rel).rd_id };
-    // SAFETY: a plain read.
-    let database = unsafe { pg_sys::MyDatabaseId };
+    // SAFETY: a plain read, and one of an open relation.
+    let (database, relation) = unsafe { (pg_sys::MyDatabaseId, (*rel).rd_id) };
     text.add_row(database.into(), relation.into(), b"");
     text
 }

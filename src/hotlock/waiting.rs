@@ -381,18 +381,24 @@ pub fn waits_for(backend: BackendId, reason: Reason) -> bool {
     backend.wait_since.get() != 0 && backend.wait_reason.get() == reason as u32
 }
 
-/// Runs a wait for a row lock. A transaction that has only tickets cannot have caused a deadlock,
-/// so its deadlock check runs four times later than that of others: as the victim it would leave
-/// the cycle to the next holder of the ticket.
+/// Runs a wait for a row lock. A transaction that has only tickets cannot have caused a deadlock:
+/// as the victim it would leave the cycle to the next holder of the ticket.
 pub fn with_ticket<R>(body: impl FnOnce() -> R) -> R {
-    const LATER: i32 = 4;
     if SESSION.is_member() && SESSION.has_only_tickets() {
-        // SAFETY: DeadlockTimeout is read by ProcSleep; it is put back here, or by `clear` after an
-        // ERROR.
-        unsafe {
-            SESSION.deadlock_timeout.set(Some(pg_sys::DeadlockTimeout));
-            pg_sys::DeadlockTimeout = pg_sys::DeadlockTimeout.saturating_mul(LATER);
-        }
+        with_later_check(body)
+    } else {
+        body()
+    }
+}
+
+/// Runs a wait of the lock manager whose deadlock check runs four times later than that of others.
+pub fn with_later_check<R>(body: impl FnOnce() -> R) -> R {
+    const LATER: i32 = 4;
+    // SAFETY: DeadlockTimeout is read by ProcSleep; it is put back here, or by `clear` after an
+    // ERROR.
+    unsafe {
+        SESSION.deadlock_timeout.set(Some(pg_sys::DeadlockTimeout));
+        pg_sys::DeadlockTimeout = pg_sys::DeadlockTimeout.saturating_mul(LATER);
     }
     let result = body();
     restore_deadlock_timeout();

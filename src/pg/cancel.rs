@@ -84,6 +84,11 @@ fn listen() -> bool {
     }
 }
 
+/// Whether a cancel that comes together with the end of a limited wait is heard.
+pub fn is_heard() -> bool {
+    listen()
+}
+
 /// What a lock timeout and a cancel are told as.
 const LOCK_TIMEOUT: Code = *b"55P03";
 const CANCELED: Code = *b"57014";

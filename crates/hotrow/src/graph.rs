@@ -154,8 +154,10 @@ impl Backend {
     fn awaited_in_queue(&self, backends: &[Backend]) -> Option<u32> {
         let queue = self.waits_queue.get();
         let is_first = |other: &&Backend| queue != 0 && other.leads_queue.get() == queue;
-        let xid = backends.iter().find(is_first)?.waits_xid.get();
-        (xid != 0).then_some(xid)
+        let first = backends.iter().find(is_first)?;
+        let xid = first.waits_xid.get();
+        // It may have gone on to another wait in between.
+        (xid != 0 && is_first(&first)).then_some(xid)
     }
 }
 
