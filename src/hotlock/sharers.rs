@@ -15,6 +15,10 @@
 //! is in the queue leaves it before a check is due, and waits as if there were none. The first does
 //! the same where the transaction for which it waits is in a cycle: the next one may be in that
 //! cycle, and refuse its own wait.
+//!
+//! Others may wait for the row's holder too, such as sessions with hotlock off. At each commit each
+//! of them would be woken beside one of the queue, however long that is. So the first leaves the
+//! queue where it finds others, and those behind it do the same.
 
 use super::edge;
 use super::row_locker::Holders;
@@ -102,7 +106,8 @@ impl Place {
     pub fn await_holder(self, xid: u32, wait: impl FnOnce()) -> Option<Place> {
         stop::at(stop::Point::FirstInQueue);
         edge::await_end(xid);
-        let has_ended = self.leads(xid) && before_a_check(wait);
+        let is_alone = xact::waiters(xid) == 0;
+        let has_ended = is_alone && self.leads(xid) && before_a_check(wait);
         edge::end_wait();
         if has_ended {
             return Some(self);

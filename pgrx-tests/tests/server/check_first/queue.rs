@@ -230,6 +230,55 @@ fn the_first_leaves_before_its_deadlock_check() -> Result<()> {
     dog.finish(belong(&server))
 }
 
+/// Beside a session that waits in PostgreSQL's way nobody queues: each of them would get the row as
+/// often as the whole queue.
+#[test]
+fn beside_others() -> Result<()> {
+    let (server, mut control) = start_cold(&[])?;
+    let dog = Watchdog::new(&server);
+    let mut holder = checked(&server)?;
+    let clients = [checked(&server)?, checked(&server)?];
+    holder.batch_execute(BUMP)?;
+    let mut other = server.connect()?;
+    other.batch_execute("BEGIN")?;
+    other.batch_execute(CHECK)?;
+    let mut sessions = vec![waiting(other, BUMP, &mut control)?];
+    for client in clients {
+        sessions.push(waiting(client, BUMP, &mut control)?);
+    }
+    expect_waits(&mut control, 0, 3)?;
+    expect_no_queue(&mut control)?;
+    holder.batch_execute("COMMIT")?;
+    while !sessions.is_empty() {
+        commit(finished(&mut sessions, &mut control)?)?;
+    }
+    drop((holder, control));
+    dog.finish(belong(&server))
+}
+
+/// A stricter transaction fails when the row's holder has committed, and does not queue for that.
+#[test]
+fn repeatable_read() -> Result<()> {
+    let (server, mut control) = start_cold(&[])?;
+    let dog = Watchdog::new(&server);
+    let mut holder = checked(&server)?;
+    let mut strict = grouped(&server)?;
+    strict.batch_execute(
+        "SET txn.hot_threshold = 100; BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT FROM hot",
+    )?;
+    strict.batch_execute(CHECK)?;
+    let first = checked(&server)?;
+    holder.batch_execute(BUMP)?;
+    let first = waiting(first, BUMP, &mut control)?;
+    let strict = waiting(strict, BUMP, &mut control)?;
+    expect_waits(&mut control, 0, 2)?;
+    holder.batch_execute("COMMIT")?;
+    refused(strict, "40001")?.batch_execute("ROLLBACK")?;
+    commit(first)?;
+    drop((holder, control));
+    dog.finish(belong(&server))
+}
+
 /// `lock_timeout` is for each holder of the row, as in PostgreSQL: with it nobody queues.
 #[test]
 fn with_lock_timeout() -> Result<()> {
