@@ -27,6 +27,12 @@ fn with_two(server: &Server) -> Result<Client> {
     Ok(client)
 }
 
+/// The update of row 1 by each of them, which waits.
+fn all_waiting(clients: Vec<Client>, control: &mut Client) -> Result<Vec<Background<()>>> {
+    let wait = |client| waiting(client, BUMP, control);
+    clients.into_iter().map(wait).collect()
+}
+
 fn waiting(client: Client, sql: &str, control: &mut Client) -> Result<Background<()>> {
     let waiting = Background::run(client, sql)?;
     waiting.wait_until_blocked(control)?;
@@ -56,6 +62,14 @@ fn commit(session: Background<()>) -> Result<()> {
     Ok(())
 }
 
+/// Commits them in the order in which they go on.
+fn commit_all(mut sessions: Vec<Background<()>>, control: &mut Client) -> Result<()> {
+    while !sessions.is_empty() {
+        commit(finished(&mut sessions, control)?)?;
+    }
+    Ok(())
+}
+
 fn refused(session: Background<()>, code: &str) -> Result<Client> {
     let (client, told) = session.end()?;
     let told = sqlstate(&told);
@@ -69,14 +83,9 @@ fn one_is_woken() -> Result<()> {
     let (server, mut control) = start_cold(&[])?;
     let dog = Watchdog::new(&server);
     let mut holder = checked(&server)?;
-    let mut queue = (0..5)
-        .map(|_| checked(&server))
-        .collect::<Result<Vec<_>>>()?;
+    let clients = (0..5).map(|_| checked(&server)).collect::<Result<_>>()?;
     holder.batch_execute(BUMP)?;
-    let mut sessions = Vec::new();
-    for client in queue.drain(..) {
-        sessions.push(waiting(client, BUMP, &mut control)?);
-    }
+    let mut sessions = all_waiting(clients, &mut control)?;
     expect_waits(&mut control, 4, 1)?;
     holder.batch_execute("COMMIT")?;
     for behind in (0..5_u32).rev() {
@@ -104,8 +113,7 @@ fn the_holder_closes_a_cycle() -> Result<()> {
     let told = sqlstate(&holder.batch_execute(TWO));
     ensure!(told == "40P01", "the holder is told {told}");
     holder.batch_execute("ROLLBACK")?;
-    commit(first)?;
-    commit(second)?;
+    commit_all(vec![first, second], &mut control)?;
     expect_no_queue(&mut control)?;
     drop((holder, control));
     dog.finish(belong(&server))
@@ -132,37 +140,28 @@ fn who_queues_closes_a_cycle() -> Result<()> {
     dog.finish(belong(&server))
 }
 
-/// While the queue has no first, the row's new holder comes to wait for the last of it. The new
-/// first is not in that cycle, and gives up its place; the last is, and is refused.
+/// While the first has not declared its wait, the holder comes to wait for the other one of the
+/// queue. The first is not in that cycle, and leaves the queue; the other one is, and is refused.
 #[test]
 fn the_first_leaves_a_cycle_of_others() -> Result<()> {
     let (server, mut control) = start_cold(&[])?;
     let dog = Watchdog::new(&server);
-    let mut holder = checked(&server)?;
-    let (mut first, mut second, third) = (checked(&server)?, checked(&server)?, with_two(&server)?);
-    first.batch_execute(CHECK_TWO)?;
+    let (mut holder, mut first, second) =
+        (checked(&server)?, checked(&server)?, with_two(&server)?);
+    holder.batch_execute(CHECK_TWO)?;
     holder.batch_execute(BUMP)?;
-    let first = waiting(first, BUMP, &mut control)?;
-    second.batch_execute("SET txn.stop_at = 'first_in_queue'")?;
-    let second = waiting(second, BUMP, &mut control)?;
-    let third = waiting(third, BUMP, &mut control)?;
     control.batch_execute("SELECT pg_advisory_lock(hashtext('txn.first_in_queue'))")?;
-    holder.batch_execute("COMMIT")?;
-    let (first, told) = first.end()?;
-    told.context("the first")?;
-    let is_held = format!(
-        "SELECT count(*) > 0 FROM pg_locks
-         WHERE pid = {} AND locktype = 'advisory' AND NOT granted",
-        second.pid
-    );
-    wait_until(&mut control, &is_held)?;
-    let first = waiting(first, TWO, &mut control)?;
+    first.batch_execute("SET txn.stop_at = 'first_in_queue'")?;
+    let first = waiting(first, BUMP, &mut control)?;
+    let second = waiting(second, BUMP, &mut control)?;
+    expect_waits(&mut control, 1, 0)?;
+    let holder = waiting(holder, TWO, &mut control)?;
     control.batch_execute("SELECT pg_advisory_unlock_all()")?;
-    refused(third, "40P01")?.batch_execute("ROLLBACK")?;
+    refused(second, "40P01")?.batch_execute("ROLLBACK")?;
+    commit(holder)?;
     commit(first)?;
-    commit(second)?;
     expect_no_queue(&mut control)?;
-    drop((holder, control));
+    drop(control);
     dog.finish(belong(&server))
 }
 
@@ -178,12 +177,9 @@ fn cancelled() -> Result<()> {
         client.batch_execute("SAVEPOINT s")?;
         anyhow::Ok(client)
     };
-    let clients = [begun()?, begun()?, begun()?];
+    let clients = vec![begun()?, begun()?, begun()?];
     holder.batch_execute(BUMP)?;
-    let mut sessions = Vec::new();
-    for client in clients {
-        sessions.push(waiting(client, BUMP, &mut control)?);
-    }
+    let mut sessions = all_waiting(clients, &mut control)?;
     let mut cancelled = Vec::new();
     for (at, waits) in [(1, (1, 1)), (0, (0, 1))] {
         let session = sessions.remove(at);
@@ -213,19 +209,16 @@ fn the_first_leaves_before_its_deadlock_check() -> Result<()> {
     let (server, mut control) = start_cold(&[])?;
     let dog = Watchdog::new(&server);
     let mut holder = checked(&server)?;
-    let clients = [checked(&server)?, checked(&server)?, checked(&server)?];
-    holder.batch_execute(BUMP)?;
-    let mut sessions = Vec::new();
-    for mut client in clients {
+    let mut clients = vec![checked(&server)?, checked(&server)?, checked(&server)?];
+    for client in &mut clients {
         client.batch_execute("SET deadlock_timeout = '100ms'")?;
-        sessions.push(waiting(client, BUMP, &mut control)?);
     }
+    holder.batch_execute(BUMP)?;
+    let sessions = all_waiting(clients, &mut control)?;
     expect_waits(&mut control, 0, 3)?;
     expect_no_queue(&mut control)?;
     holder.batch_execute("COMMIT")?;
-    while !sessions.is_empty() {
-        commit(finished(&mut sessions, &mut control)?)?;
-    }
+    commit_all(sessions, &mut control)?;
     drop((holder, control));
     dog.finish(belong(&server))
 }
@@ -237,21 +230,16 @@ fn beside_others() -> Result<()> {
     let (server, mut control) = start_cold(&[])?;
     let dog = Watchdog::new(&server);
     let mut holder = checked(&server)?;
-    let clients = [checked(&server)?, checked(&server)?];
-    holder.batch_execute(BUMP)?;
     let mut other = server.connect()?;
     other.batch_execute("BEGIN")?;
     other.batch_execute(CHECK)?;
-    let mut sessions = vec![waiting(other, BUMP, &mut control)?];
-    for client in clients {
-        sessions.push(waiting(client, BUMP, &mut control)?);
-    }
+    let clients = vec![other, checked(&server)?, checked(&server)?];
+    holder.batch_execute(BUMP)?;
+    let sessions = all_waiting(clients, &mut control)?;
     expect_waits(&mut control, 0, 3)?;
     expect_no_queue(&mut control)?;
     holder.batch_execute("COMMIT")?;
-    while !sessions.is_empty() {
-        commit(finished(&mut sessions, &mut control)?)?;
-    }
+    commit_all(sessions, &mut control)?;
     drop((holder, control));
     dog.finish(belong(&server))
 }
