@@ -140,7 +140,7 @@ fn has_given_way(xid: u32) -> bool {
     else {
         return false;
     };
-    let gives_way = SESSION.has_only_tickets() && ticket::is_to_give_way(edge::known_as(xid));
+    let gives_way = SESSION.has_only_tickets() && ticket::is_to_give_way(edge::wait_for(xid));
     if gives_way {
         ticket::give_way(n);
         // Nobody was in the list when heap's way was taken.
@@ -171,9 +171,7 @@ unsafe fn await_holder<C: RowCall>(
     let next = match in_queue {
         Some(place) => place.map_or(Next::Alone, Next::First),
         None => {
-            edge::await_end(xid);
-            waiting::with_ticket(wait);
-            edge::end_wait();
+            edge::await_holder(xid, wait);
             Next::Queue
         }
     };

@@ -13,7 +13,6 @@ use super::edge;
 use super::order;
 use super::row_locker::{self, RowLocker};
 use super::session::SESSION;
-use super::waiting;
 use crate::pg::{process, raw, tuple, xact};
 use hotrow::{Identity, Slot};
 use pgrx::pg_sys::{self, LockTupleMode};
@@ -90,14 +89,12 @@ pub unsafe fn await_turn(
                 old.done();
             }
             order::note_wait_to_lock((*rel).rd_id, mode);
-            edge::await_end(xid);
-            waiting::with_ticket(|| match &place {
+            edge::await_holder(xid, || match &place {
                 None if !SESSION.is_waited_for() => {
                     place = Some(Place::take(rel, version, heavyweight(mode)))
                 }
                 _ => xact::wait_for_end(xid),
             });
-            edge::end_wait();
             // A `lock_timeout` of this wait's last moment: the next wait would forget whose
             // interrupt it is.
             process::check_for_interrupts();

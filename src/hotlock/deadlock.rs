@@ -1,8 +1,8 @@
 //! Refusing a wait that would close a cycle (docs/design/group-locking.md, "opposite orders").
 
 use super::session::{SESSION, memory};
-use crate::pg::process;
-use hotrow::{Slot, is_in_circle};
+use crate::pg::{process, xact};
+use hotrow::{BackendId, Slot, is_in_circle, owner_of, subtransactions_awaited};
 
 /// Declares a wait of this transaction, or that it commits after another one. True when that closes
 /// a cycle: of two that close one, the second sees the first one's declaration. Whoever gets a
@@ -43,10 +43,42 @@ pub fn closes_with_ticket(declare: impl FnOnce()) -> bool {
     search(declare)
 }
 
-fn search(declare: impl FnOnce()) -> bool {
+/// Declares that this transaction is the first of that queue; it waits for the transaction `xid`.
+/// False if that one is in a cycle then: those in the queue could be in it, too, so that this
+/// transaction is not their first.
+pub fn may_lead(queue: u64, xid: u32) -> bool {
     let memory = memory();
+    let own = &memory.backends[process::me() as usize];
     memory.with_graph(|| {
-        declare();
-        is_in_circle(memory.backends, memory.directory.rows, process::me())
+        own.leads(queue);
+        let may = owner_of(memory.backends, xid).is_none_or(|at| !is_in_cycle(&[], at));
+        if !may {
+            own.leads(0);
+        }
+        may
     })
+}
+
+fn search(declare: impl FnOnce()) -> bool {
+    let closes = memory().with_graph(|| {
+        declare();
+        is_in_cycle(&[], process::me())
+    });
+    closes && {
+        let ended = ended_subtransactions();
+        ended.is_empty() || memory().with_graph(|| is_in_cycle(&ended, process::me()))
+    }
+}
+
+/// The awaited subtransactions that have rolled back. Who has waited for one says so when the
+/// processor is given to it.
+fn ended_subtransactions() -> Vec<u32> {
+    subtransactions_awaited(memory().backends)
+        .filter(|&xid| !xact::is_running(xid))
+        .collect()
+}
+
+fn is_in_cycle(ended: &[u32], at: BackendId) -> bool {
+    let memory = memory();
+    is_in_circle(memory.backends, memory.directory.rows, ended, at)
 }

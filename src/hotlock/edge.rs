@@ -3,7 +3,9 @@
 use super::deadlock;
 use super::session::{SESSION, memory};
 use super::ticket;
+use super::waiting;
 use crate::pg::{process, xact};
+use crate::shared::stop;
 use hotrow::Wait;
 
 /// Declares what we are going to wait for.
@@ -23,13 +25,32 @@ pub fn declare(wait: Wait) {
 /// # Errors
 /// As of `declare`.
 pub fn await_end(xid: u32) {
-    declare(Wait::Xid(known_as(xid)));
+    declare(wait_for(xid));
+}
+
+/// Waits for that transaction's row lock, by `wait` in the lock manager.
+///
+/// # Errors
+/// As of `declare`.
+pub fn await_holder(xid: u32, wait: impl FnOnce()) {
+    await_end(xid);
+    waiting::with_ticket(wait);
+    stop::at(stop::Point::HolderEnded);
+    end_wait();
 }
 
 /// The wait is over.
 pub fn end_wait() {
     if SESSION.published.get() {
         memory().backends[process::me() as usize].wait(None);
+    }
+}
+
+/// The wait for that (sub)transaction's row lock.
+pub fn wait_for(xid: u32) -> Wait {
+    match known_as(xid) {
+        of if of == xid => Wait::Xid(xid),
+        of => Wait::Subtransaction { xid, of },
     }
 }
 

@@ -20,6 +20,7 @@
 //! of them would be woken beside one of the queue, however long that is. So the first leaves the
 //! queue where it finds others, and those behind it do the same.
 
+use super::deadlock;
 use super::edge;
 use super::row_locker::Holders;
 use super::session::memory;
@@ -30,15 +31,18 @@ use crate::pg::relation::{identity_of, key_of};
 use crate::pg::{cancel, process, raw, xact};
 use crate::shared::stop;
 use crate::tam::row_call::Blocked;
-use hotrow::{Identity, Wait, is_in_circle, owner_of};
+use hotrow::{Identity, Wait, leaders};
 use pgrx::pg_sys::{self, LOCKTAG, LockTupleMode, Relation};
 use std::ptr::null_mut;
+use std::time::Instant;
 
 /// A place in the queue of a row.
 pub struct Place {
     /// By which the waits-for graph knows the queue.
     queue: u64,
     lock: LOCKTAG,
+    /// When we came to the queue.
+    since: Instant,
 }
 
 impl Place {
@@ -68,7 +72,7 @@ impl Place {
     pub fn take(self, rel: Relation) -> Option<Place> {
         edge::declare(Wait::Queue(self.queue));
         let told = told(rel);
-        with_context(told.as_c_str(), || before_a_check(|| self.lock()));
+        with_context(told.as_c_str(), || self.before_a_check(|| self.lock()));
         edge::end_wait();
         // SAFETY: looks at this process's own locks. The time may have been over just when the lock
         // was granted, and there may have been no room in the lock manager's tables.
@@ -83,18 +87,18 @@ impl Place {
     }
 
     fn of(identity: &Identity) -> Place {
-        // It depends on the table, too.
-        let queue = identity.hash().max(1);
+        let key = identity.hash() as u32;
         Place {
-            queue,
+            queue: u64::from(identity.relation) << 32 | u64::from(key),
             lock: LOCKTAG {
                 locktag_field1: identity.database,
-                locktag_field2: (queue >> 32) as u32,
-                locktag_field3: queue as u32,
+                locktag_field2: identity.relation,
+                locktag_field3: key,
                 locktag_field4: 0,
                 locktag_type: pg_sys::LockTagType::LOCKTAG_USERLOCK as u8,
                 locktag_lockmethodid: pg_sys::DEFAULT_LOCKMETHOD as u8,
             },
+            since: Instant::now(),
         }
     }
 
@@ -106,8 +110,9 @@ impl Place {
     pub fn await_holder(self, xid: u32, wait: impl FnOnce()) -> Option<Place> {
         stop::at(stop::Point::FirstInQueue);
         edge::await_end(xid);
-        let is_alone = xact::waiters(xid) == 0;
-        let has_ended = is_alone && self.leads(xid) && before_a_check(wait);
+        let has_ended = !is_beside_others(xid)
+            && deadlock::may_lead(self.queue, edge::known_as(xid))
+            && self.before_a_check(wait);
         edge::end_wait();
         if has_ended {
             return Some(self);
@@ -116,23 +121,13 @@ impl Place {
         None
     }
 
-    /// Declares that we are the first of the queue, and wait for that transaction. False: then
-    /// transactions of the queue would be in a cycle with it.
-    fn leads(&self, xid: u32) -> bool {
-        let memory = memory();
-        let own = &memory.backends[process::me() as usize];
-        let xid = edge::known_as(xid);
-        memory.with_graph(|| {
-            own.leads(self.queue);
-            let Some(awaited) = owner_of(memory.backends, xid) else {
-                return true;
-            };
-            let is_free = !is_in_circle(memory.backends, memory.directory.rows, awaited);
-            if !is_free {
-                own.leads(0);
-            }
-            is_free
-        })
+    /// Waits in the lock manager, but not until the deadlock detector looks at a wait in the queue.
+    /// Whether the wait has come to its end.
+    fn before_a_check(&self, wait: impl FnOnce()) -> bool {
+        // SAFETY: a plain read of a setting.
+        let patience = unsafe { pg_sys::DeadlockTimeout } / 4 * 3;
+        let rest = patience - self.since.elapsed().as_millis().min(patience as u128) as i32;
+        rest > 0 && waiting::with_later_check(|| xact::within(rest, wait))
     }
 
     /// The row is ours, or another version of it has been found.
@@ -157,12 +152,10 @@ fn may_queue() -> bool {
         && cancel::is_heard()
 }
 
-/// Waits in the lock manager, but not until the deadlock detector looks at the wait. Whether the
-/// wait has come to its end.
-fn before_a_check(wait: impl FnOnce()) -> bool {
-    // SAFETY: a plain read of a setting.
-    let patience = unsafe { pg_sys::DeadlockTimeout } / 4 * 3;
-    waiting::with_later_check(|| xact::within(patience, wait))
+/// Whether others wait for that transaction than the first of queues.
+fn is_beside_others(xid: u32) -> bool {
+    let waiters = xact::waiters(xid) as usize;
+    waiters > leaders(memory().backends, edge::known_as(xid))
 }
 
 /// What messages about the wait say of it.

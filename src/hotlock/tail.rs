@@ -112,7 +112,7 @@ fn await_end(n: usize, tail: &Tail, lock_manager: impl FnOnce(&Wait)) {
 fn must_give_way(n: usize, xid: u32) -> bool {
     SESSION.get(n).is_some_and(|m| m.may_queue_again())
         && SESSION.has_only_tickets()
-        && ticket::is_to_give_way(xid)
+        && ticket::is_to_give_way(hotrow::Wait::Xid(xid))
 }
 
 /// Lets a transaction of the row's list end. Whether it has.

@@ -302,11 +302,11 @@ fn compete(n: usize, slot: Slot, offers: bool) -> bool {
     }
 }
 
-/// Whether a wait of a transaction that has nothing but tickets would close a cycle. It is none of
-/// its making: it should give way to those who wait for its ticket.
-pub fn is_to_give_way(xid: u32) -> bool {
+/// Whether that wait of a transaction that has nothing but tickets would close a cycle. It is none
+/// of its making: it should give way to those who wait for its ticket.
+pub fn is_to_give_way(wait: hotrow::Wait) -> bool {
     let own = &memory().backends[process::me() as usize];
-    let closes = deadlock::closes_with_ticket(|| own.wait(Some(hotrow::Wait::Xid(xid))));
+    let closes = deadlock::closes_with_ticket(|| own.wait(Some(wait)));
     if closes {
         own.wait(None);
     }

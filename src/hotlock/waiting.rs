@@ -8,8 +8,8 @@ use super::text::{Text, may_see_key};
 use crate::pg::cancel::Watch;
 use crate::pg::catch::{Code, catching};
 use crate::pg::context::with_context;
-use crate::pg::process;
 use crate::pg::raw::{self, TimeoutId};
+use crate::pg::{process, xact};
 use crate::shared::fault::{Fault, planted};
 use crate::shared::guc;
 use crate::shared::wait;
@@ -250,7 +250,7 @@ impl Wait {
         body: impl FnOnce(),
         heard: impl FnOnce(&Watch, Code) -> bool,
     ) -> bool {
-        let watch = Watch::begin();
+        let watch = Watch::begin(ms);
         // SAFETY: nothing here has a destructor. The error of a lock wait that timed out may be
         // forgotten: PostgreSQL has taken us off the queue before it raised it (LockErrorCleanup).
         // LockReleaseAll expects to find an unused LOCALLOCK after a failed wait.
@@ -427,6 +427,7 @@ pub fn clear() {
 #[inline]
 pub fn restore_timeouts() {
     restore_deadlock_timeout();
+    xact::restore_lock_timeout();
     if let Some(configured) = SESSION.lock_timeout.take() {
         // SAFETY: disarming a timer and putting a setting back.
         unsafe {

@@ -20,7 +20,7 @@ use std::mem::{MaybeUninit, zeroed};
 use std::ptr::null_mut;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Another process has sent SIGINT since the last `Watch` began: a timer's comes from ourselves.
 static SENT: AtomicBool = AtomicBool::new(false);
@@ -101,16 +101,21 @@ pub struct Watch {
     statement_timeout: bool,
     /// `SENT` can be relied on.
     is_listening: bool,
+    since: Instant,
+    /// The timer does not fire before that.
+    limit: Duration,
 }
 
 impl Watch {
-    /// Raises what is to be heard already.
-    pub fn begin() -> Watch {
+    /// Begins one for a wait of at most `ms` milliseconds. Raises what is to be heard already.
+    pub fn begin(ms: i32) -> Watch {
         let watch = Watch {
             // SAFETY: reads a flag of this backend's table of timeouts. Before the look for
             // interrupts: a timer that fires between the two is known to have run.
             statement_timeout: unsafe { raw::get_timeout_active(TimeoutId::StatementTimeout) },
             is_listening: listen(),
+            since: Instant::now(),
+            limit: Duration::from_millis(ms.saturating_sub(1).max(0) as u64),
         };
         SENT.store(false, Ordering::SeqCst);
         process::check_for_interrupts();
@@ -123,11 +128,12 @@ impl Watch {
         code == LOCK_TIMEOUT || self.is_misnamed(code)
     }
 
-    /// Whether an ERROR with this SQLSTATE is a lock timeout that is told as a cancel: nobody has
-    /// sent one, and the statement still has time.
+    /// Whether an ERROR with this SQLSTATE is a lock timeout that is told as a cancel: its time is
+    /// over, nobody has sent a cancel, and the statement still has time.
     pub fn is_misnamed(&self, code: Code) -> bool {
         code == CANCELED
             && self.is_listening
+            && self.since.elapsed() >= self.limit
             && !SENT.load(Ordering::SeqCst)
             && !self.has_heard_statement_timeout()
     }

@@ -2,6 +2,7 @@
 
 use super::catch::catching;
 use super::local::Local;
+use super::of_transaction::OfTransaction;
 use super::{cancel, process, raw};
 use pgrx::pg_sys;
 use std::cell::Cell;
@@ -171,33 +172,46 @@ pub fn wait_for_end_within(xid: u32, ms: i32) -> bool {
 /// Does a wait of the lock manager for at most `ms` milliseconds, and for no longer than
 /// `lock_timeout`. Whether it has come to its end.
 pub fn within(ms: i32, wait: impl FnOnce()) -> bool {
-    let watch = cancel::Watch::begin();
-    // SAFETY: LockTimeout is read by ProcSleep, and put back on both ways out; nothing here has a
-    // destructor. The error of a lock wait that timed out leaves nothing behind, as in
-    // `hotlock::waiting`.
+    // SAFETY: LockTimeout is read by ProcSleep, and put back on both ways out, or at the abort when
+    // the session ends in the wait; nothing here has a destructor. The error of a lock wait that
+    // timed out leaves nothing behind, as in `hotlock::waiting`.
     unsafe {
         let configured = pg_sys::LockTimeout;
-        let limit = if configured > 0 {
-            ms.min(configured)
-        } else {
-            ms
+        let limit = match configured {
+            1.. => ms.min(configured),
+            _ => ms,
         };
+        let limit = limit.max(1);
+        let watch = cancel::Watch::begin(limit);
         let is_over = catching(
             || {
                 process::check_for_interrupts();
-                pg_sys::LockTimeout = limit.max(1);
+                CONFIGURED.set(Some(configured));
+                pg_sys::LockTimeout = limit;
                 wait();
                 // The time may have been over just when the lock was granted.
                 process::check_for_interrupts();
             },
             |code| {
-                pg_sys::LockTimeout = configured;
+                restore_lock_timeout();
                 watch.is_timeout(code)
             },
         );
-        pg_sys::LockTimeout = configured;
+        restore_lock_timeout();
         watch.end();
         !is_over
+    }
+}
+
+/// The setting of `lock_timeout` while `within` has another one in force.
+static CONFIGURED: Local<OfTransaction<Option<i32>>> = Local::new(OfTransaction::new(None));
+
+/// Puts `lock_timeout` back after `within`.
+#[inline]
+pub fn restore_lock_timeout() {
+    if let Some(configured) = CONFIGURED.take() {
+        // SAFETY: puts the setting's value back.
+        unsafe { pg_sys::LockTimeout = configured };
     }
 }
 

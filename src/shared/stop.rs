@@ -10,6 +10,8 @@ pub enum Point {
     HeapsWay,
     /// A transaction is the first of those who have checked the row, and has not declared that.
     FirstInQueue,
+    /// The transaction that has held the row has ended, and we have not said that we wait no more.
+    HolderEnded,
     /// The ticket is ours, the row is not changed yet.
     TicketTaken,
     /// A follower has its place in the list, and has not changed the row yet.
@@ -93,6 +95,7 @@ fn describe(point: Point) -> (&'static str, bool) {
         Point::TicketGiven => ("ticket_given", true),
         Point::HeapsWay => ("heaps_way", true),
         Point::FirstInQueue => ("first_in_queue", true),
+        Point::HolderEnded => ("holder_ended", true),
         Point::TicketTaken => ("ticket_taken", true),
         Point::Reserved => ("reserved", true),
         Point::PassingTicket => ("passing_ticket", false),

@@ -19,8 +19,11 @@ pub struct Backend {
     generation: Word32,
     /// Row (index + 1) whose ticket it waits for.
     waits_row: Word32,
-    /// Transaction id whose row lock it waits for.
-    waits_xid: Word32,
+    /// The row of the present wait, index + 1.
+    pub wait_row: Word32,
+    /// The transaction whose row lock it waits for, and in the upper half the subtransaction that
+    /// has locked the row, or 0.
+    waits_xid: Word64,
     /// The queue for a row lock in which it waits, or 0.
     waits_queue: Word64,
     /// The queue for a row lock of which it is the first, and waits, or 0.
@@ -32,8 +35,6 @@ pub struct Backend {
     pub sleeping: Word32,
     /// The processor on which it was seen last, number + 1; 0: none (processors.rs).
     pub(crate) processor: Word32,
-    /// The row of the present wait, index + 1.
-    pub wait_row: Word32,
     /// Its place in the flush queue (flush.rs).
     pub(crate) flush_next: Word32,
     pub(crate) flush_duty: Word32,
@@ -51,6 +52,8 @@ pub enum Wait {
     Ticket(u32),
     /// For the end of that transaction, which has a row lock.
     Xid(u32),
+    /// For the end of that subtransaction, which has a row lock, or of the one to which it belongs.
+    Subtransaction { xid: u32, of: u32 },
     /// In that queue for a row lock. Not 0.
     Queue(u64),
 }
@@ -111,11 +114,9 @@ impl Backend {
 
     /// The process whose row lock is awaited, if it is a member of a hot row.
     pub fn awaited(&self, backends: &[Backend]) -> Option<BackendId> {
-        let xid = self.waits_xid.get();
-        if xid == 0 {
-            None
-        } else {
-            owner_of(backends, xid)
+        match self.waits_xid.get() as u32 {
+            0 => None,
+            xid => owner_of(backends, xid),
         }
     }
 
@@ -133,7 +134,10 @@ impl Backend {
     pub fn wait(&self, wait: Option<Wait>) {
         match wait {
             Some(Wait::Ticket(row)) => self.waits_row.publish(row + 1),
-            Some(Wait::Xid(xid)) => self.waits_xid.publish(xid),
+            Some(Wait::Xid(xid)) => self.waits_xid.publish(u64::from(xid)),
+            Some(Wait::Subtransaction { xid, of }) => {
+                self.waits_xid.publish(u64::from(xid) << 32 | u64::from(of));
+            }
             Some(Wait::Queue(queue)) => self.waits_queue.publish(queue),
             None => {
                 self.waits_row.publish(0);
@@ -150,14 +154,17 @@ impl Backend {
         self.leads_queue.publish(queue);
     }
 
-    /// The transaction for which those in the queue wait in which this process waits.
-    fn awaited_in_queue(&self, backends: &[Backend]) -> Option<u32> {
+    /// The transaction for which those in the queue wait in which this process waits, as in
+    /// `waits_xid`; 0 for none.
+    fn awaited_in_queue(&self, backends: &[Backend]) -> u64 {
         let queue = self.waits_queue.get();
         let is_first = |other: &&Backend| queue != 0 && other.leads_queue.get() == queue;
-        let first = backends.iter().find(is_first)?;
-        let xid = first.waits_xid.get();
-        // It may have gone on to another wait in between.
-        (xid != 0 && is_first(&first)).then_some(xid)
+        let awaited = backends.iter().find(is_first).map(|first| {
+            let xid = first.waits_xid.get();
+            // It may have gone on to another wait in between.
+            if is_first(&first) { xid } else { 0 }
+        });
+        awaited.unwrap_or(0)
     }
 }
 
@@ -192,8 +199,13 @@ fn holder_of(rows: &[Row], row: u32) -> Option<BackendId> {
 }
 
 impl Backend {
-    /// What it waits for at present.
-    fn edges(&self, backends: &[Backend], rows: &[Row]) -> [Option<Edge>; MEMBERS + 3] {
+    /// What it waits for at present. Of the subtransactions awaited, those have ended.
+    fn edges(
+        &self,
+        backends: &[Backend],
+        rows: &[Row],
+        ended: &[u32],
+    ) -> [Option<Edge>; MEMBERS + 3] {
         let mut edges = [None; MEMBERS + 3];
         let (first, last) = edges.split_at_mut(MEMBERS);
         for (edge, word) in first.iter_mut().zip(&self.predecessors) {
@@ -204,23 +216,28 @@ impl Backend {
             let holder = holder_of(rows, row)?;
             Some(Edge::Holder(holder, row))
         });
-        let transaction = |xid| Some(Edge::Transaction(owner_of(backends, xid)?, xid));
-        let xid = self.waits_xid.get();
-        last[1] = (xid != 0).then_some(xid).and_then(transaction);
-        last[2] = self.awaited_in_queue(backends).and_then(transaction);
+        let transaction = |word: u64| {
+            let (of, subtransaction) = (word as u32, (word >> 32) as u32);
+            let waits = of != 0 && !ended.contains(&subtransaction);
+            let backend = waits.then(|| owner_of(backends, of)).flatten()?;
+            Some(Edge::Transaction(backend, of))
+        };
+        last[1] = transaction(self.waits_xid.get());
+        last[2] = transaction(self.awaited_in_queue(backends));
         edges
     }
 }
 
-/// Whether process `me` waits, directly or not, for itself. A process may go on to other
-/// transactions during the search. So what leads to it and what it waits for are looked at within
-/// one of its generations.
-pub fn is_in_circle(backends: &[Backend], rows: &[Row], me: BackendId) -> bool {
+/// Whether process `me` waits, directly or not, for itself. Who waits for one of the
+/// subtransactions `ended` waits no longer, and has only not said so yet. A process may go on to
+/// other transactions during the search. So what leads to it and what it waits for are looked at
+/// within one of its generations.
+pub fn is_in_circle(backends: &[Backend], rows: &[Row], ended: &[u32], me: BackendId) -> bool {
     let mut seen = vec![false; backends.len()];
     let mut stack = Vec::new();
     if let Some(own) = backends.get(me as usize) {
         // A ticket that has been granted to us meanwhile is no wait.
-        let edges = own.edges(backends, rows).into_iter().flatten();
+        let edges = own.edges(backends, rows, ended).into_iter().flatten();
         stack.extend(edges.filter(|edge| edge.target() != me));
     }
     while let Some(edge) = stack.pop() {
@@ -235,13 +252,29 @@ pub fn is_in_circle(backends: &[Backend], rows: &[Row], me: BackendId) -> bool {
         if at == me {
             return true;
         }
-        let edges = backend.edges(backends, rows);
+        let edges = backend.edges(backends, rows, ended);
         if backend.generation.get() == generation {
             seen[at as usize] = true;
             stack.extend(edges.into_iter().flatten());
         }
     }
     false
+}
+
+/// The subtransactions whose row locks are awaited.
+pub fn subtransactions_awaited(backends: &[Backend]) -> impl Iterator<Item = u32> {
+    let words = backends.iter().map(|backend| backend.waits_xid.get());
+    words
+        .map(|word| (word >> 32) as u32)
+        .filter(|&xid| xid != 0)
+}
+
+/// How many processes wait for that transaction as the first of a queue for a row lock.
+pub fn leaders(backends: &[Backend], xid: u32) -> usize {
+    let leads = |backend: &&Backend| {
+        backend.leads_queue.get() != 0 && backend.waits_xid.get() as u32 == xid
+    };
+    backends.iter().filter(leads).count()
 }
 
 /// The process whose present transaction, a member of a hot row, has that id, or has written a
@@ -273,9 +306,9 @@ mod tests {
         let backends = backends(3);
         backends[0].depend(0, 1, 101);
         backends[1].depend(1, 2, 102);
-        assert!((0..3).all(|me| !is_in_circle(&backends, &[], me)));
+        assert!((0..3).all(|me| !is_in_circle(&backends, &[], &[], me)));
         backends[2].depend(0, 0, 100);
-        assert!((0..3).all(|me| is_in_circle(&backends, &[], me)));
+        assert!((0..3).all(|me| is_in_circle(&backends, &[], &[], me)));
     }
 
     #[test]
@@ -284,8 +317,8 @@ mod tests {
         backends[0].depend(0, 1, 101);
         backends[1].depend(0, 2, 102);
         backends[2].depend(0, 1, 101);
-        assert!(!is_in_circle(&backends, &[], 0));
-        assert!(is_in_circle(&backends, &[], 1));
+        assert!(!is_in_circle(&backends, &[], &[], 0));
+        assert!(is_in_circle(&backends, &[], &[], 1));
     }
 
     #[test]
@@ -294,10 +327,10 @@ mod tests {
         backends[0].depend(0, 1, 101);
         backends[1].depend(0, 0, 100);
         backends[1].clear();
-        assert!(!is_in_circle(&backends, &[], 0));
+        assert!(!is_in_circle(&backends, &[], &[], 0));
         backends[1].xid.set(205);
         backends[1].depend(0, 0, 100);
-        assert!(!is_in_circle(&backends, &[], 0));
+        assert!(!is_in_circle(&backends, &[], &[], 0));
     }
 
     #[test]
@@ -306,15 +339,52 @@ mod tests {
         backends[0].writes_as(1, 500);
         backends[1].depend(0, 0, 500);
         backends[0].depend(2, 1, 101);
-        assert!((0..2).all(|me| is_in_circle(&backends, &[], me)));
+        assert!((0..2).all(|me| is_in_circle(&backends, &[], &[], me)));
         backends[0].writes_as(1, 0);
-        assert!((0..2).all(|me| !is_in_circle(&backends, &[], me)));
+        assert!((0..2).all(|me| !is_in_circle(&backends, &[], &[], me)));
         backends[0].writes_as(1, 501);
         backends[1].depend(0, 0, 501);
-        assert!((0..2).all(|me| is_in_circle(&backends, &[], me)));
+        assert!((0..2).all(|me| is_in_circle(&backends, &[], &[], me)));
         backends[0].clear();
         backends[0].xid.set(102);
-        assert!((0..2).all(|me| !is_in_circle(&backends, &[], me)));
+        assert!((0..2).all(|me| !is_in_circle(&backends, &[], &[], me)));
+    }
+
+    #[test]
+    fn an_edge_to_a_locking_subtransaction_goes_with_it() {
+        let backends = backends(3);
+        let ended: Vec<u32> = vec![500];
+        let are_in_circle =
+            |ended: &[u32]| [0, 1, 2].map(|me| is_in_circle(&backends, &[], ended, me));
+        backends[0].wait(Some(Wait::Subtransaction { xid: 500, of: 101 }));
+        backends[1].wait(Some(Wait::Xid(100)));
+        assert!(subtransactions_awaited(&backends).eq([500]));
+        assert_eq!(are_in_circle(&[]), [true, true, false]);
+        assert_eq!(are_in_circle(&[501]), [true, true, false]);
+        assert_eq!(are_in_circle(&ended), [false; 3]);
+        // In a queue.
+        backends[0].leads(7);
+        backends[0].depend(0, 2, 102);
+        backends[2].wait(Some(Wait::Queue(7)));
+        assert_eq!(are_in_circle(&[]), [true; 3]);
+        assert_eq!(are_in_circle(&ended), [false; 3]);
+        backends[0].wait(None);
+        assert_eq!(subtransactions_awaited(&backends).count(), 0);
+    }
+
+    #[test]
+    fn the_first_of_queues_are_counted() {
+        let backends = backends(4);
+        for (at, wait) in [(0, 103), (1, 103), (2, 102)] {
+            backends[at].wait(Some(Wait::Xid(wait)));
+        }
+        assert_eq!(leaders(&backends, 103), 0);
+        backends[0].leads(7);
+        backends[1].leads(8);
+        backends[2].leads(9);
+        assert_eq!(leaders(&backends, 103), 2);
+        backends[1].wait(None);
+        assert_eq!(leaders(&backends, 103), 1);
     }
 
     #[test]
@@ -333,18 +403,18 @@ mod tests {
         backends[0].wait(Some(Wait::Ticket(0)));
         backends[2].wait(Some(Wait::Xid(101)));
         backends[1].depend(0, 0, 100);
-        assert!(is_in_circle(&backends, &rows, 0));
+        assert!(is_in_circle(&backends, &rows, &[], 0));
         backends[2].wait(None);
-        assert!(!is_in_circle(&backends, &rows, 0));
+        assert!(!is_in_circle(&backends, &rows, &[], 0));
         // Its own ticket.
         backends[2].wait(Some(Wait::Ticket(0)));
-        assert!(!is_in_circle(&backends, &rows, 2));
+        assert!(!is_in_circle(&backends, &rows, &[], 2));
     }
 
     #[test]
     fn a_queue_waits_for_whom_its_first_waits_for() {
         let backends = backends(4);
-        let are_in_circle = || (0..4).map(|me| is_in_circle(&backends, &[], me));
+        let are_in_circle = || (0..4).map(|me| is_in_circle(&backends, &[], &[], me));
         backends[1].wait(Some(Wait::Queue(7)));
         backends[2].wait(Some(Wait::Xid(100)));
         backends[0].wait(Some(Wait::Xid(101)));

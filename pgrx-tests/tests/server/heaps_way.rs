@@ -236,3 +236,28 @@ fn who_would_keep_the_ticket_gives_way() -> Result<()> {
     drop((l, x, t));
     scene.finish(dog, 2)
 }
+
+/// H has locked row 1 in a savepoint, and W waits for it. H rolls back to the savepoint and comes
+/// to row 2, which W has. W has not said yet that it waits no more: that is no cycle.
+#[test]
+fn a_savepoint_rolled_back_is_no_cycle() -> Result<()> {
+    let mut scene = Scene::start()?;
+    let dog = Watchdog::new(&scene.server);
+    let (mut h, mut w) = (scene.begin(100)?, scene.begin(100)?);
+    w.batch_execute(TWO)?;
+    h.batch_execute("SAVEPOINT s")?;
+    h.batch_execute(ONE)?;
+    scene.hold_at("holder_ended")?;
+    w.batch_execute("SET txn.stop_at = 'holder_ended'")?;
+    let w = scene.waiting(w, ONE)?;
+    h.batch_execute("ROLLBACK TO s")?;
+    scene.is_held(&w)?;
+    let h = scene.waiting(h, TWO)?;
+    scene.release()?;
+    for (who, session) in [("W", w), ("H", h)] {
+        let (mut client, told) = session.end()?;
+        told.context(who)?;
+        client.batch_execute("COMMIT")?;
+    }
+    scene.finish(dog, 3)
+}

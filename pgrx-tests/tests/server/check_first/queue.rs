@@ -12,8 +12,13 @@ const TWO: &str = "UPDATE hot SET val = val + 1 WHERE id = 2";
 
 /// A transaction that has checked row 1. No row becomes hot for it.
 fn checked(server: &Server) -> Result<Client> {
+    begun_by(server, CHECK)
+}
+
+/// `checked`, by that statement.
+fn begun_by(server: &Server, check: &str) -> Result<Client> {
     let mut client = grouped(server)?;
-    for statement in ["SET txn.hot_threshold = 100", "BEGIN", CHECK] {
+    for statement in ["SET txn.hot_threshold = 100", "BEGIN", check] {
         client.batch_execute(statement)?;
     }
     Ok(client)
@@ -240,6 +245,34 @@ fn beside_others() -> Result<()> {
     expect_no_queue(&mut control)?;
     holder.batch_execute("COMMIT")?;
     commit_all(sessions, &mut control)?;
+    drop((holder, control));
+    dog.finish(belong(&server))
+}
+
+/// A transaction holds two rows, and each has its queue: they do not count as others.
+#[test]
+fn beside_another_queue() -> Result<()> {
+    let (server, mut control) = start_cold(&[])?;
+    let dog = Watchdog::new(&server);
+    let mut holder = checked(&server)?;
+    let three = |check| {
+        (0..3)
+            .map(|_| begun_by(&server, check))
+            .collect::<Result<Vec<_>>>()
+    };
+    let (clients, others) = (three(CHECK)?, three(CHECK_TWO)?);
+    holder.batch_execute(CHECK_TWO)?;
+    holder.batch_execute(BUMP)?;
+    holder.batch_execute(TWO)?;
+    let sessions = all_waiting(clients, &mut control)?;
+    expect_waits(&mut control, 2, 1)?;
+    let wait = |other| waiting(other, TWO, &mut control);
+    let others = others.into_iter().map(wait).collect::<Result<Vec<_>>>()?;
+    expect_waits(&mut control, 4, 2)?;
+    holder.batch_execute("COMMIT")?;
+    commit_all(sessions, &mut control)?;
+    commit_all(others, &mut control)?;
+    expect_no_queue(&mut control)?;
     drop((holder, control));
     dog.finish(belong(&server))
 }

@@ -113,7 +113,7 @@ impl<'a> Session<'a> {
         let _held = self.server.graph.lock().unwrap();
         declare();
         let (backends, rows) = (&self.server.backends, &self.server.rows);
-        if is_in_circle(backends, rows, self.backend) && !self.has(Fault::CircleClosed) {
+        if is_in_circle(backends, rows, &[], self.backend) && !self.has(Fault::CircleClosed) {
             return Err(Failed);
         }
         Ok(())
