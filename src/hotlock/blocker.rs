@@ -161,17 +161,17 @@ unsafe fn await_holder<C: RowCall>(
     let rel = call.relation();
     let tid = tuple::unpack(blocked.version);
     // SAFETY: as for `in_heaps_way`.
-    let wait = || unsafe { xact::wait_for_end_of_row(xid, rel, tid, C::OPERATION) };
+    let end = || unsafe { xact::wait_for_end_of_row(xid, rel, tid, C::OPERATION) };
     let in_queue = match now {
         // SAFETY: as for `in_heaps_way`.
         Next::Queue => unsafe { Place::at(rel, blocked, holders) }.map(|place| place.take(rel)),
-        Next::First(place) => Some(place.await_holder(xid, wait)),
+        Next::First(place) => Some(place.await_holder(xid, end)),
         Next::Alone => None,
     };
     let next = match in_queue {
         Some(place) => place.map_or(Next::Alone, Next::First),
         None => {
-            edge::await_holder(xid, wait);
+            edge::await_holder(xid, |wait| edge::sleep(wait, end));
             Next::Queue
         }
     };

@@ -89,11 +89,11 @@ pub unsafe fn await_turn(
                 old.done();
             }
             order::note_wait_to_lock((*rel).rd_id, mode);
-            edge::await_holder(xid, || match &place {
+            edge::await_holder(xid, |wait| match &place {
                 None if !SESSION.is_waited_for() => {
                     place = Some(Place::take(rel, version, heavyweight(mode)))
                 }
-                _ => xact::wait_for_end(xid),
+                _ => edge::sleep(wait, || xact::wait_for_end(xid)),
             });
             // A `lock_timeout` of this wait's last moment: the next wait would forget whose
             // interrupt it is.

@@ -2,7 +2,7 @@
 
 use super::session::{SESSION, memory};
 use crate::pg::{process, xact};
-use hotrow::{BackendId, Slot, is_in_circle, owner_of, subtransactions_awaited};
+use hotrow::{BackendId, Slot, is_in_circle, subtransactions_awaited};
 
 /// Declares a wait of this transaction, or that it commits after another one. True when that closes
 /// a cycle: of two that close one, the second sees the first one's declaration. Whoever gets a
@@ -43,15 +43,16 @@ pub fn closes_with_ticket(declare: impl FnOnce()) -> bool {
     search(declare)
 }
 
-/// Declares that this transaction is the first of that queue; it waits for the transaction `xid`.
-/// False if that one is in a cycle then: those in the queue could be in it, too, so that this
+/// Declares that this transaction is the first of that queue; its wait is declared. False if the
+/// transaction awaited is in a cycle then: those in the queue could be in it, too, so that this
 /// transaction is not their first.
-pub fn may_lead(queue: u64, xid: u32) -> bool {
+pub fn may_lead(queue: u64) -> bool {
     let memory = memory();
     let own = &memory.backends[process::me() as usize];
     memory.with_graph(|| {
         own.leads(queue);
-        let may = owner_of(memory.backends, xid).is_none_or(|at| !is_in_cycle(&[], at));
+        let awaited = own.awaited(memory.backends);
+        let may = awaited.is_none_or(|at| !is_in_cycle(&[], at));
         if !may {
             own.leads(0);
         }
@@ -59,6 +60,8 @@ pub fn may_lead(queue: u64, xid: u32) -> bool {
     })
 }
 
+/// The declaration stands between the two looks. So two that close one cycle may both be refused,
+/// if the first look of one of them has found another cycle, which was none.
 fn search(declare: impl FnOnce()) -> bool {
     let closes = memory().with_graph(|| {
         declare();
@@ -70,8 +73,8 @@ fn search(declare: impl FnOnce()) -> bool {
     }
 }
 
-/// The awaited subtransactions that have rolled back. Who has waited for one says so when the
-/// processor is given to it.
+/// The awaited subtransactions that have rolled back. Who has waited for one says so when it runs
+/// again.
 fn ended_subtransactions() -> Vec<u32> {
     subtransactions_awaited(memory().backends)
         .filter(|&xid| !xact::is_running(xid))

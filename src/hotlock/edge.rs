@@ -20,23 +20,35 @@ pub fn declare(wait: Wait) {
     }
 }
 
-/// Declares that we are going to wait for that transaction's row lock.
+/// Declares that we are going to wait for that (sub)transaction's row lock. Returns what for.
 ///
 /// # Errors
 /// As of `declare`.
-pub fn await_end(xid: u32) {
-    declare(wait_for(xid));
+pub fn await_end(xid: u32) -> Wait {
+    let wait = wait_for(xid);
+    declare(wait);
+    wait
 }
 
-/// Waits for that transaction's row lock, by `wait` in the lock manager.
+/// Waits for that (sub)transaction's row lock; `body` does so in the lock manager. The row is to be
+/// looked at again.
 ///
 /// # Errors
 /// As of `declare`.
-pub fn await_holder(xid: u32, wait: impl FnOnce()) {
-    await_end(xid);
-    waiting::with_ticket(wait);
+pub fn await_holder(xid: u32, body: impl FnOnce(Wait)) {
+    let wait = await_end(xid);
+    waiting::with_ticket(|| body(wait));
     stop::at(stop::Point::HolderEnded);
     end_wait();
+}
+
+/// Does that wait in the lock manager; `end` waits for a transaction's end. Where a subtransaction
+/// has been released, its parent is to be awaited: that is another wait, to be declared before.
+pub fn sleep(wait: Wait, end: impl FnOnce()) {
+    match wait {
+        Wait::Subtransaction { xid, .. } => xact::wait_for_release(xid),
+        _ => end(),
+    }
 }
 
 /// The wait is over.
@@ -48,17 +60,11 @@ pub fn end_wait() {
 
 /// The wait for that (sub)transaction's row lock.
 pub fn wait_for(xid: u32) -> Wait {
-    match known_as(xid) {
-        of if of == xid => Wait::Xid(xid),
-        of => Wait::Subtransaction { xid, of },
+    if hotrow::is_top(memory().backends, xid) {
+        return Wait::Xid(xid);
     }
-}
-
-/// The id by which the waits-for graph knows that (sub)transaction. The writer of a version in a
-/// row's list is known as such, and its rollback with it.
-pub fn known_as(xid: u32) -> u32 {
-    match hotrow::owner_of(memory().backends, xid) {
-        Some(_) => xid,
-        None => xact::top_of(xid),
+    match xact::top_of(xid) {
+        of if of != xid && xact::has_own_lock(xid) => Wait::Subtransaction { xid, of },
+        of => Wait::Xid(of),
     }
 }

@@ -102,17 +102,17 @@ impl Place {
         }
     }
 
-    /// As the first of the queue waits for the transaction `xid`, which holds the row; `wait` does
-    /// so in the lock manager. None: we have left the queue.
+    /// As the first of the queue waits for the (sub)transaction `xid`, which holds the row; `end`
+    /// waits in the lock manager for the transaction's end. None: we have left the queue.
     ///
     /// # Errors
     /// 40P01 if the wait closes a cycle.
-    pub fn await_holder(self, xid: u32, wait: impl FnOnce()) -> Option<Place> {
+    pub fn await_holder(self, xid: u32, end: impl FnOnce()) -> Option<Place> {
         stop::at(stop::Point::FirstInQueue);
-        edge::await_end(xid);
-        let has_ended = !is_beside_others(xid)
-            && deadlock::may_lead(self.queue, edge::known_as(xid))
-            && self.before_a_check(wait);
+        let wait = edge::await_end(xid);
+        let has_ended = !is_beside_others(wait)
+            && deadlock::may_lead(self.queue)
+            && self.before_a_check(|| edge::sleep(wait, end));
         edge::end_wait();
         if has_ended {
             return Some(self);
@@ -152,10 +152,13 @@ fn may_queue() -> bool {
         && cancel::is_heard()
 }
 
-/// Whether others wait for that transaction than the first of queues.
-fn is_beside_others(xid: u32) -> bool {
-    let waiters = xact::waiters(xid) as usize;
-    waiters > leaders(memory().backends, edge::known_as(xid))
+/// Whether others than the first of queues wait so.
+fn is_beside_others(wait: Wait) -> bool {
+    let waiters = match wait {
+        Wait::Xid(xid) | Wait::Subtransaction { xid, .. } => xact::waiters(xid) as usize,
+        Wait::Ticket(_) | Wait::Queue(_) => 0,
+    };
+    waiters > leaders(memory().backends, wait)
 }
 
 /// What messages about the wait say of it.

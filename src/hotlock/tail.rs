@@ -3,6 +3,7 @@
 
 use super::deadlock;
 use super::definitions;
+use super::edge;
 use super::errors;
 use super::predecessors;
 use super::prepared;
@@ -38,9 +39,7 @@ pub fn offer(n: usize, tail: &Tail) {
 /// Lets the tail's transaction end, in the lock manager. If it has been offered, we still depend on
 /// it. It may run even so: somebody who waits for our ticket had to come first.
 pub fn await_tail(n: usize, tail: &Tail) {
-    await_end(n, tail, |wait| {
-        wait.in_lock_manager(|| xact::wait_for_end(tail.xid));
-    });
+    await_end(n, tail, |wait, end| wait.in_lock_manager(end));
 }
 
 /// Lets all end that run in the row's list, of which we have the ticket: one after the other,
@@ -54,9 +53,7 @@ pub fn await_list(slot: Slot) {
             ticket::give_way(n);
             continue;
         }
-        let has_ended = await_transaction(slot, xid, |wait| {
-            wait.in_lock_manager(|| xact::wait_for_end(xid));
-        });
+        let has_ended = await_transaction(slot, xid, |wait, end| wait.in_lock_manager(end));
         while has_ended && head().is_some_and(|(_, now, _)| now == xid) {
             prepared::settle_in(slot);
             wait::sleep(1, pg_sys::PG_WAIT_EXTENSION);
@@ -81,7 +78,7 @@ pub unsafe fn await_in_turn(rel: pg_sys::Relation, version: u64, n: usize, tail:
         return await_tail(n, tail);
     }
     let versions = [version, tail.tid].map(tuple::unpack);
-    await_end(n, tail, |wait| {
+    await_end(n, tail, |wait, end| {
         // Each wait has what is left of the time.
         // SAFETY: the caller's relation is open. After an ERROR in a wait the abort releases the
         // locks.
@@ -89,7 +86,7 @@ pub unsafe fn await_in_turn(rel: pg_sys::Relation, version: u64, n: usize, tail:
             for tid in &versions {
                 wait.in_lock_manager(|| raw::LockTuple(rel, tid, MODE));
             }
-            wait.in_lock_manager(|| xact::wait_for_end(tail.xid));
+            wait.in_lock_manager(end);
             versions
                 .iter()
                 .for_each(|tid| raw::UnlockTuple(rel, tid, MODE));
@@ -97,7 +94,7 @@ pub unsafe fn await_in_turn(rel: pg_sys::Relation, version: u64, n: usize, tail:
     });
 }
 
-fn await_end(n: usize, tail: &Tail, lock_manager: impl FnOnce(&Wait)) {
+fn await_end(n: usize, tail: &Tail, lock_manager: impl FnOnce(&Wait, &dyn Fn())) {
     let slot = membership_slot(n);
     if must_give_way(n, tail.xid) {
         return ticket::give_way(n);
@@ -112,18 +109,21 @@ fn await_end(n: usize, tail: &Tail, lock_manager: impl FnOnce(&Wait)) {
 fn must_give_way(n: usize, xid: u32) -> bool {
     SESSION.get(n).is_some_and(|m| m.may_queue_again())
         && SESSION.has_only_tickets()
-        && ticket::is_to_give_way(hotrow::Wait::Xid(xid))
+        && ticket::is_to_give_way(edge::wait_for(xid))
 }
 
-/// Lets a transaction of the row's list end. Whether it has.
-fn await_transaction(slot: Slot, xid: u32, lock_manager: impl FnOnce(&Wait)) -> bool {
+/// Lets a (sub)transaction of the row's list end. Whether it has. `lock_manager` is given the wait
+/// in the lock manager, which is to be done under the wait's limits.
+fn await_transaction(slot: Slot, xid: u32, lock_manager: impl FnOnce(&Wait, &dyn Fn())) -> bool {
     memory().totals.fallbacks.add(1);
     let own = &memory().backends[process::me() as usize];
-    if deadlock::closes(|| own.wait(Some(hotrow::Wait::Xid(xid)))) {
+    let awaited = edge::wait_for(xid);
+    if deadlock::closes(|| own.wait(Some(awaited))) {
         ticket::refuse_cycle(Some(slot));
     }
     let wait = Wait::begin(Reason::Fallback, slot);
-    waiting::with_ticket(|| lock_manager(&wait));
+    let end = || edge::sleep(awaited, || xact::wait_for_end(xid));
+    waiting::with_ticket(|| lock_manager(&wait, &end));
     wait.finish();
     waiting::check_doomed();
     !xact::is_running(xid)

@@ -3,9 +3,11 @@
 use super::catch::catching;
 use super::local::Local;
 use super::of_transaction::OfTransaction;
-use super::{cancel, process, raw};
+use super::raw::{self, TimeoutId};
+use super::{cancel, process};
 use pgrx::pg_sys;
 use std::cell::Cell;
+use std::ptr::null_mut;
 
 /// The top transaction's id, or 0 while it has none.
 pub fn own_xid() -> u32 {
@@ -142,8 +144,8 @@ pub fn wait_for_end(xid: u32) {
     unsafe {
         raw::XactLockTableWait(
             pg_sys::TransactionId::from(xid),
-            std::ptr::null_mut(),
-            std::ptr::null_mut(),
+            null_mut(),
+            null_mut(),
             pg_sys::XLTW_Oper::XLTW_None,
         )
     }
@@ -182,10 +184,13 @@ pub fn within(ms: i32, wait: impl FnOnce()) -> bool {
             _ => ms,
         };
         let limit = limit.max(1);
+        // ProcSleep would take away the mark of an earlier wait's timer that has just fired.
+        let earlier = raw::get_timeout_active(TimeoutId::LockTimeout)
+            .then(|| raw::get_timeout_finish_time(TimeoutId::LockTimeout));
+        raw::disable_timeout(TimeoutId::LockTimeout, true);
         let watch = cancel::Watch::begin(limit);
         let is_over = catching(
             || {
-                process::check_for_interrupts();
                 CONFIGURED.set(Some(configured));
                 pg_sys::LockTimeout = limit;
                 wait();
@@ -199,6 +204,9 @@ pub fn within(ms: i32, wait: impl FnOnce()) -> bool {
         );
         restore_lock_timeout();
         watch.end();
+        if let Some(time) = earlier {
+            raw::enable_timeout_at(TimeoutId::LockTimeout, time);
+        }
         !is_over
     }
 }
@@ -246,14 +254,37 @@ pub fn is_in_this_database(process: usize) -> bool {
 
 /// How many wait in the lock manager for that running transaction to end.
 pub fn waiters(xid: u32) -> u32 {
-    let tag = pg_sys::LOCKTAG {
+    // SAFETY: the count includes the transaction itself.
+    unsafe { (raw::LockWaiterCount(&lock_of(xid)).max(1) - 1) as u32 }
+}
+
+/// Whether that running subtransaction has not been released: who waits for it waits for its own
+/// lock, and not for its parent's.
+pub fn has_own_lock(xid: u32) -> bool {
+    // SAFETY: looks at the lock manager's tables.
+    unsafe { raw::LockWaiterCount(&lock_of(xid)) > 0 }
+}
+
+/// Waits in the lock manager until that subtransaction has rolled back or been released.
+pub fn wait_for_release(xid: u32) {
+    const MODE: pg_sys::LOCKMODE = pg_sys::ShareLock as pg_sys::LOCKMODE;
+    let tag = lock_of(xid);
+    // SAFETY: the first step of XactLockTableWait (lmgr.c); after an ERROR in the wait the abort
+    // releases the lock.
+    unsafe {
+        raw::LockAcquireExtended(&tag, MODE, false, false, true, null_mut());
+        raw::LockRelease(&tag, MODE, false);
+    }
+}
+
+/// The lock of a (sub)transaction's id (lock.h: SET_LOCKTAG_TRANSACTION).
+fn lock_of(xid: u32) -> pg_sys::LOCKTAG {
+    pg_sys::LOCKTAG {
         locktag_field1: xid,
         locktag_field2: 0,
         locktag_field3: 0,
         locktag_field4: 0,
         locktag_type: pg_sys::LockTagType::LOCKTAG_TRANSACTION as u8,
         locktag_lockmethodid: pg_sys::DEFAULT_LOCKMETHOD as u8,
-    };
-    // SAFETY: SET_LOCKTAG_TRANSACTION; the count includes the transaction itself.
-    unsafe { (raw::LockWaiterCount(&tag).max(1) - 1) as u32 }
+    }
 }

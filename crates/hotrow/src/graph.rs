@@ -52,10 +52,21 @@ pub enum Wait {
     Ticket(u32),
     /// For the end of that transaction, which has a row lock.
     Xid(u32),
-    /// For the end of that subtransaction, which has a row lock, or of the one to which it belongs.
+    /// For that subtransaction, which has a row lock, to roll back or to be released.
     Subtransaction { xid: u32, of: u32 },
     /// In that queue for a row lock. Not 0.
     Queue(u64),
+}
+
+impl Wait {
+    /// The transaction awaited, and in the upper half its subtransaction.
+    fn awaited(self) -> u64 {
+        match self {
+            Wait::Xid(xid) => u64::from(xid),
+            Wait::Subtransaction { xid, of } => u64::from(xid) << 32 | u64::from(of),
+            Wait::Ticket(_) | Wait::Queue(_) => 0,
+        }
+    }
 }
 
 impl Backend {
@@ -134,11 +145,8 @@ impl Backend {
     pub fn wait(&self, wait: Option<Wait>) {
         match wait {
             Some(Wait::Ticket(row)) => self.waits_row.publish(row + 1),
-            Some(Wait::Xid(xid)) => self.waits_xid.publish(u64::from(xid)),
-            Some(Wait::Subtransaction { xid, of }) => {
-                self.waits_xid.publish(u64::from(xid) << 32 | u64::from(of));
-            }
             Some(Wait::Queue(queue)) => self.waits_queue.publish(queue),
+            Some(wait) => self.waits_xid.publish(wait.awaited()),
             None => {
                 self.waits_row.publish(0);
                 self.waits_xid.publish(0);
@@ -269,12 +277,17 @@ pub fn subtransactions_awaited(backends: &[Backend]) -> impl Iterator<Item = u32
         .filter(|&xid| xid != 0)
 }
 
-/// How many processes wait for that transaction as the first of a queue for a row lock.
-pub fn leaders(backends: &[Backend], xid: u32) -> usize {
-    let leads = |backend: &&Backend| {
-        backend.leads_queue.get() != 0 && backend.waits_xid.get() as u32 == xid
-    };
+/// How many processes wait so as the first of a queue for a row lock.
+pub fn leaders(backends: &[Backend], wait: Wait) -> usize {
+    let awaited = wait.awaited();
+    let leads =
+        |backend: &&Backend| backend.leads_queue.get() != 0 && backend.waits_xid.get() == awaited;
     backends.iter().filter(leads).count()
+}
+
+/// Whether that is the top transaction of a process which has edges.
+pub fn is_top(backends: &[Backend], xid: u32) -> bool {
+    backends.iter().any(|backend| backend.xid.get() == xid)
 }
 
 /// The process whose present transaction, a member of a hot row, has that id, or has written a
@@ -378,13 +391,17 @@ mod tests {
         for (at, wait) in [(0, 103), (1, 103), (2, 102)] {
             backends[at].wait(Some(Wait::Xid(wait)));
         }
-        assert_eq!(leaders(&backends, 103), 0);
+        let leaders = |xid| leaders(&backends, Wait::Xid(xid));
+        assert_eq!(leaders(103), 0);
         backends[0].leads(7);
         backends[1].leads(8);
         backends[2].leads(9);
-        assert_eq!(leaders(&backends, 103), 2);
+        assert_eq!(leaders(103), 2);
         backends[1].wait(None);
-        assert_eq!(leaders(&backends, 103), 1);
+        assert_eq!(leaders(103), 1);
+        backends[1].wait(Some(Wait::Subtransaction { xid: 500, of: 103 }));
+        backends[1].leads(8);
+        assert_eq!(leaders(103), 1);
     }
 
     #[test]

@@ -30,7 +30,7 @@ pub use contended::{ContendedTables, Contention};
 pub use definitions::{Definitions, Scope};
 pub use directory::Directory;
 pub use flush::{Duty, FlushQueue};
-pub use graph::{Backend, Wait, is_in_circle, leaders, owner_of, subtransactions_awaited};
+pub use graph::{Backend, Wait, is_in_circle, is_top, leaders, owner_of, subtransactions_awaited};
 pub use guard::{ReadGuard, Verdict};
 pub use identity::{Identity, KEY_BYTES, KEY_COLUMNS, LABEL_BYTES};
 pub use membership::{

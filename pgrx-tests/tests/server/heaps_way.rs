@@ -261,3 +261,48 @@ fn a_savepoint_rolled_back_is_no_cycle() -> Result<()> {
     }
     scene.finish(dog, 3)
 }
+
+/// H has locked row 1 in a savepoint that it has released, within another one. W waits for H's end
+/// then, also after a rollback to the outer savepoint. So H closes a cycle when it comes to row 2.
+fn released(waits_before: bool) -> Result<()> {
+    let mut scene = Scene::start()?;
+    let dog = Watchdog::new(&scene.server);
+    let (mut h, mut w) = (scene.begin(100)?, scene.begin(100)?);
+    w.batch_execute(TWO)?;
+    for statement in ["SAVEPOINT outside", "SAVEPOINT inside", ONE] {
+        h.batch_execute(statement)?;
+    }
+    let w = if waits_before {
+        let w = scene.waiting(w, ONE)?;
+        h.batch_execute("RELEASE inside")?;
+        w
+    } else {
+        h.batch_execute("RELEASE inside")?;
+        scene.waiting(w, ONE)?
+    };
+    let awaits_h = format!(
+        "SELECT count(*) > 0 FROM pg_locks AS awaited JOIN pg_stat_activity AS h
+         ON h.backend_xid = awaited.transactionid WHERE awaited.pid = {} AND NOT granted",
+        w.pid
+    );
+    wait_until(&mut scene.control, &awaits_h)?;
+    h.batch_execute("ROLLBACK TO outside")?;
+    let told = sqlstate(&h.batch_execute(TWO));
+    ensure!(told == "40P01", "H is told {told}");
+    h.batch_execute("ROLLBACK")?;
+    let (mut w, told) = w.end()?;
+    told.context("W")?;
+    w.batch_execute("COMMIT")?;
+    drop((h, w));
+    scene.finish(dog, 2)
+}
+
+#[test]
+fn a_savepoint_released_before_the_wait_is_a_cycle() -> Result<()> {
+    released(false)
+}
+
+#[test]
+fn a_savepoint_released_in_the_wait_is_a_cycle() -> Result<()> {
+    released(true)
+}

@@ -82,6 +82,8 @@ unsafe extern "C-unwind" {
     // utils/misc/timeout.c
     pub fn enable_timeout_after(id: TimeoutId, delay_ms: c_int);
     pub fn disable_timeout(id: TimeoutId, keep_indicator: bool);
+    pub fn enable_timeout_at(id: TimeoutId, time: TimestampTz);
+    pub fn get_timeout_finish_time(id: TimeoutId) -> TimestampTz;
     pub fn get_timeout_active(id: TimeoutId) -> bool;
     pub fn get_timeout_indicator(id: TimeoutId, reset: bool) -> bool;
 
