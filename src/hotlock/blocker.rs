@@ -13,13 +13,16 @@ use super::row_locker::{self, Holders};
 use super::session::{SESSION, memory};
 use super::sharers::Place;
 use super::tail;
+use super::text::Text;
 use super::ticket;
 use super::waiting;
+use crate::pg::context::with_context;
 use crate::pg::{process, tuple, xact};
 use crate::shared::{stop, wait};
 use crate::tam::row_call::{Blocked, RowCall};
-use hotrow::Membership;
-use pgrx::pg_sys::{self, TM_Result};
+use hotrow::{Membership, Wait};
+use pgrx::pg_sys::{self, Relation, TM_Result, XLTW_Oper};
+use std::ffi::CStr;
 
 /// How often heap is called again, a millisecond later, when nobody seems to hold the row. Its next
 /// owner stands in heap's queue, and has not been woken yet. Then heap waits.
@@ -162,16 +165,24 @@ unsafe fn await_holder<C: RowCall>(
     let tid = tuple::unpack(blocked.version);
     // SAFETY: as for `in_heaps_way`.
     let end = || unsafe { xact::wait_for_end_of_row(xid, rel, tid, C::OPERATION) };
+    let sleep = |wait| match wait {
+        Wait::Subtransaction { .. } => {
+            with_context(told::<C>(rel, blocked.version).as_c_str(), || {
+                edge::sleep(wait, end)
+            })
+        }
+        _ => end(),
+    };
     let in_queue = match now {
         // SAFETY: as for `in_heaps_way`.
         Next::Queue => unsafe { Place::at(rel, blocked, holders) }.map(|place| place.take(rel)),
-        Next::First(place) => Some(place.await_holder(xid, end)),
+        Next::First(place) => Some(place.await_holder(xid, sleep)),
         Next::Alone => None,
     };
     let next = match in_queue {
         Some(place) => place.map_or(Next::Alone, Next::First),
         None => {
-            edge::await_holder(xid, |wait| edge::sleep(wait, end));
+            edge::await_holder(xid, sleep);
             Next::Queue
         }
     };
@@ -179,4 +190,24 @@ unsafe fn await_holder<C: RowCall>(
     // is.
     process::check_for_interrupts();
     next
+}
+
+/// What messages say of a wait for a subtransaction, as of one for a transaction (lmgr.c:
+/// XactLockTableWaitErrorCb).
+fn told<C: RowCall>(rel: Relation, version: u64) -> Text {
+    let doing = match C::OPERATION {
+        XLTW_Oper::XLTW_Update => "updating",
+        XLTW_Oper::XLTW_Delete => "deleting",
+        _ => "locking",
+    };
+    // SAFETY: the caller's relation is open.
+    let name = unsafe { CStr::from_ptr((*(*rel).rd_rel).relname.data.as_ptr()) };
+    let mut text = Text::new();
+    text.add(format_args!(
+        "while {doing} tuple ({},{}) in relation \"{}\"",
+        tuple::block_of(version),
+        tuple::offset_of(version),
+        name.to_string_lossy()
+    ));
+    text
 }

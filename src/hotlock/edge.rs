@@ -58,13 +58,17 @@ pub fn end_wait() {
     }
 }
 
-/// The wait for that (sub)transaction's row lock.
+/// The wait for that (sub)transaction's row lock. One that has rolled back is awaited as itself, so
+/// that `deadlock` knows it. It is not running before its lock is free.
 pub fn wait_for(xid: u32) -> Wait {
     if hotrow::is_top(memory().backends, xid) {
         return Wait::Xid(xid);
     }
-    match xact::top_of(xid) {
-        of if of != xid && xact::has_own_lock(xid) => Wait::Subtransaction { xid, of },
-        of => Wait::Xid(of),
+    let of = xact::top_of(xid);
+    let is_for_top = of == xid || !xact::has_own_lock(xid);
+    if is_for_top && xact::is_running(xid) {
+        Wait::Xid(of)
+    } else {
+        Wait::Subtransaction { xid, of }
     }
 }

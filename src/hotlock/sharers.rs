@@ -102,17 +102,17 @@ impl Place {
         }
     }
 
-    /// As the first of the queue waits for the (sub)transaction `xid`, which holds the row; `end`
-    /// waits in the lock manager for the transaction's end. None: we have left the queue.
+    /// As the first of the queue waits for the (sub)transaction `xid`, which holds the row; `body`
+    /// does so in the lock manager. None: we have left the queue.
     ///
     /// # Errors
     /// 40P01 if the wait closes a cycle.
-    pub fn await_holder(self, xid: u32, end: impl FnOnce()) -> Option<Place> {
+    pub fn await_holder(self, xid: u32, body: impl FnOnce(Wait)) -> Option<Place> {
         stop::at(stop::Point::FirstInQueue);
         let wait = edge::await_end(xid);
         let has_ended = !is_beside_others(wait)
             && deadlock::may_lead(self.queue)
-            && self.before_a_check(|| edge::sleep(wait, end));
+            && self.before_a_check(|| body(wait));
         edge::end_wait();
         if has_ended {
             return Some(self);

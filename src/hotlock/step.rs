@@ -83,6 +83,8 @@ pub unsafe fn next_step(n: usize, version: u64, looked_at: bool, query: usize) -
 pub fn announce_writer(n: usize) -> u32 {
     let xid = xact::writing_xid();
     if xact::nest_level() > 1 {
+        // Those who wait for it wait for the whole transaction, too, once it is released.
+        SESSION.publish();
         memory().backends[process::me() as usize].writes_as(n, xid);
     }
     xid

@@ -5,7 +5,7 @@ use super::local::Local;
 use super::of_transaction::OfTransaction;
 use super::raw::{self, TimeoutId};
 use super::{cancel, process};
-use pgrx::pg_sys;
+use pgrx::pg_sys::{self, LockAcquireResult};
 use std::cell::Cell;
 use std::ptr::null_mut;
 
@@ -258,22 +258,29 @@ pub fn waiters(xid: u32) -> u32 {
     unsafe { (raw::LockWaiterCount(&lock_of(xid)).max(1) - 1) as u32 }
 }
 
-/// Whether that running subtransaction has not been released: who waits for it waits for its own
-/// lock, and not for its parent's.
+/// Whether that other (sub)transaction has its own lock: it has not rolled back, nor been released.
 pub fn has_own_lock(xid: u32) -> bool {
-    // SAFETY: looks at the lock manager's tables.
-    unsafe { raw::LockWaiterCount(&lock_of(xid)) > 0 }
+    !takes_lock_of(xid, true)
 }
 
 /// Waits in the lock manager until that subtransaction has rolled back or been released.
 pub fn wait_for_release(xid: u32) {
+    takes_lock_of(xid, false);
+}
+
+/// Takes the lock of a (sub)transaction's id, and gives it back (lmgr.c: XactLockTableWait).
+/// Whether it was free, where this does not wait.
+fn takes_lock_of(xid: u32, dont_wait: bool) -> bool {
     const MODE: pg_sys::LOCKMODE = pg_sys::ShareLock as pg_sys::LOCKMODE;
     let tag = lock_of(xid);
-    // SAFETY: the first step of XactLockTableWait (lmgr.c); after an ERROR in the wait the abort
-    // releases the lock.
+    // SAFETY: after an ERROR in the wait the abort releases the lock.
     unsafe {
-        raw::LockAcquireExtended(&tag, MODE, false, false, true, null_mut());
-        raw::LockRelease(&tag, MODE, false);
+        let taken = raw::LockAcquireExtended(&tag, MODE, false, dont_wait, true, null_mut())
+            != LockAcquireResult::LOCKACQUIRE_NOT_AVAIL;
+        if taken {
+            raw::LockRelease(&tag, MODE, false);
+        }
+        taken
     }
 }
 

@@ -71,7 +71,7 @@ impl Wait {
 
 impl Backend {
     /// From now on that subtransaction has written the version of a membership; 0 for none: those
-    /// that depend on the one before will not commit, and wait for nobody.
+    /// that depend on the one before will not commit.
     pub fn writes_as(&self, slot: usize, xid: u32) {
         if let Some(word) = self.writers.get(slot) {
             word.publish(xid);

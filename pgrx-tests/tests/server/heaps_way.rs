@@ -249,7 +249,8 @@ fn a_savepoint_rolled_back_is_no_cycle() -> Result<()> {
     h.batch_execute(ONE)?;
     scene.hold_at("holder_ended")?;
     w.batch_execute("SET txn.stop_at = 'holder_ended'")?;
-    let w = scene.waiting(w, ONE)?;
+    let w = Background::run(w, ONE)?;
+    wait_until(&mut scene.control, &awaits_transaction(&w))?;
     h.batch_execute("ROLLBACK TO s")?;
     scene.is_held(&w)?;
     let h = scene.waiting(h, TWO)?;
@@ -260,6 +261,15 @@ fn a_savepoint_rolled_back_is_no_cycle() -> Result<()> {
         client.batch_execute("COMMIT")?;
     }
     scene.finish(dog, 3)
+}
+
+/// Whether that session waits for the end of a transaction.
+fn awaits_transaction(session: &Background<()>) -> String {
+    format!(
+        "SELECT count(*) > 0 FROM pg_locks
+         WHERE pid = {} AND locktype = 'transactionid' AND NOT granted",
+        session.pid
+    )
 }
 
 /// H has locked row 1 in a savepoint that it has released, within another one. W waits for H's end

@@ -170,6 +170,59 @@ fn the_first_leaves_a_cycle_of_others() -> Result<()> {
     dog.finish(belong(&server))
 }
 
+/// The holder has the row in a savepoint. The first waits for that, and for the transaction when
+/// the savepoint is released; when it is rolled back, it has the row.
+#[test]
+fn behind_a_savepoint() -> Result<()> {
+    let (server, mut control) = start_cold(&[])?;
+    let dog = Watchdog::new(&server);
+    for (end, goes_on) in [("RELEASE s", false), ("ROLLBACK TO s", true)] {
+        let mut holder = checked(&server)?;
+        let clients = (0..3).map(|_| checked(&server)).collect::<Result<_>>()?;
+        holder.batch_execute("SAVEPOINT s")?;
+        holder.batch_execute(BUMP)?;
+        let mut sessions = all_waiting(clients, &mut control)?;
+        expect_waits(&mut control, 2, 1)?;
+        holder.batch_execute(end)?;
+        if goes_on {
+            commit(finished(&mut sessions, &mut control)?)?;
+            holder.batch_execute("ROLLBACK")?;
+        } else {
+            let for_the_holder = "SELECT count(*) = 1 FROM pg_locks AS l JOIN pg_stat_activity AS h
+                                  ON h.backend_xid = l.transactionid WHERE NOT granted";
+            wait_until(&mut control, for_the_holder)?;
+            expect_waits(&mut control, 2, 1)?;
+            holder.batch_execute("COMMIT")?;
+        }
+        commit_all(sessions, &mut control)?;
+        expect_no_queue(&mut control)?;
+    }
+    drop(control);
+    dog.finish(belong(&server))
+}
+
+/// An error of a wait for a savepoint has the context that PostgreSQL gives to one for a
+/// transaction.
+#[test]
+fn context_of_a_wait_for_a_savepoint() -> Result<()> {
+    let (server, control) = start_cold(&[])?;
+    let dog = Watchdog::new(&server);
+    let (mut holder, mut other) = (checked(&server)?, checked(&server)?);
+    holder.batch_execute("SAVEPOINT s")?;
+    holder.batch_execute(BUMP)?;
+    other.batch_execute("SET lock_timeout = '10ms'")?;
+    let told = other.batch_execute(BUMP).err().context("no error")?;
+    let told = told.as_db_error().context("an error of the server's")?;
+    let context = told.where_().unwrap_or_default();
+    ensure!(
+        (told.code().code(), context)
+            == ("55P03", "while updating tuple (0,1) in relation \"hot\""),
+        "told {told:?}"
+    );
+    drop((holder, other, control));
+    dog.finish(belong(&server))
+}
+
 /// A session whose wait is cancelled leaves the queue, be it the first or another one, and keeps
 /// what it has done before its savepoint.
 #[test]
