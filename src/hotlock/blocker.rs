@@ -202,12 +202,12 @@ fn told<C: RowCall>(rel: Relation, version: u64) -> Text {
     };
     // SAFETY: the caller's relation is open.
     let name = unsafe { CStr::from_ptr((*(*rel).rd_rel).relname.data.as_ptr()) };
+    let (block, offset) = (tuple::block_of(version), tuple::offset_of(version));
     let mut text = Text::new();
     text.add(format_args!(
-        "while {doing} tuple ({},{}) in relation \"{}\"",
-        tuple::block_of(version),
-        tuple::offset_of(version),
-        name.to_string_lossy()
+        "while {doing} tuple ({block},{offset}) in relation \""
     ));
+    text.add_bytes(name.to_bytes());
+    text.add(format_args!("\""));
     text
 }

@@ -61,7 +61,9 @@ pub fn may_lead(queue: u64) -> bool {
 }
 
 /// The declaration stands between the two looks. So two that close one cycle may both be refused,
-/// if the first look of one of them has found another cycle, which was none.
+/// if the first look of one of them has found another cycle, which was none. And a wait for the
+/// parent of a released savepoint counts from its declaration. It may not begin, because a
+/// savepoint outside is rolled back just then.
 fn search(declare: impl FnOnce()) -> bool {
     let closes = memory().with_graph(|| {
         declare();

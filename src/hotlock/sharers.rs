@@ -154,11 +154,12 @@ fn may_queue() -> bool {
 
 /// Whether others than the first of queues wait so.
 fn is_beside_others(wait: Wait) -> bool {
-    let waiters = match wait {
-        Wait::Xid(xid) | Wait::Subtransaction { xid, .. } => xact::waiters(xid) as usize,
-        Wait::Ticket(_) | Wait::Queue(_) => 0,
-    };
-    waiters > leaders(memory().backends, wait)
+    match wait {
+        Wait::Xid(xid) | Wait::Subtransaction { xid, .. } => {
+            xact::waiters(xid) as usize > leaders(memory().backends, xid)
+        }
+        Wait::Ticket(_) | Wait::Queue(_) => false,
+    }
 }
 
 /// What messages about the wait say of it.

@@ -63,7 +63,7 @@ impl Text {
         self.length += room - rest.len();
     }
 
-    fn add_bytes(&mut self, bytes: &[u8]) {
+    pub fn add_bytes(&mut self, bytes: &[u8]) {
         let mut rest = &mut self.bytes[self.length..Self::ROOM];
         let room = rest.len();
         let _ = rest.write(bytes);

@@ -277,11 +277,17 @@ pub fn subtransactions_awaited(backends: &[Backend]) -> impl Iterator<Item = u32
         .filter(|&xid| xid != 0)
 }
 
-/// How many processes wait so as the first of a queue for a row lock.
-pub fn leaders(backends: &[Backend], wait: Wait) -> usize {
-    let awaited = wait.awaited();
-    let leads =
-        |backend: &&Backend| backend.leads_queue.get() != 0 && backend.waits_xid.get() == awaited;
+/// How many processes wait for the lock of that (sub)transaction's id as the first of a queue for a
+/// row lock.
+pub fn leaders(backends: &[Backend], xid: u32) -> usize {
+    let leads = |backend: &&Backend| {
+        let awaited = backend.waits_xid.get();
+        let lock = match (awaited >> 32) as u32 {
+            0 => awaited as u32,
+            subtransaction => subtransaction,
+        };
+        backend.leads_queue.get() != 0 && lock == xid
+    };
     backends.iter().filter(leads).count()
 }
 
@@ -391,7 +397,7 @@ mod tests {
         for (at, wait) in [(0, 103), (1, 103), (2, 102)] {
             backends[at].wait(Some(Wait::Xid(wait)));
         }
-        let leaders = |xid| leaders(&backends, Wait::Xid(xid));
+        let leaders = |xid| leaders(&backends, xid);
         assert_eq!(leaders(103), 0);
         backends[0].leads(7);
         backends[1].leads(8);
@@ -401,7 +407,7 @@ mod tests {
         assert_eq!(leaders(103), 1);
         backends[1].wait(Some(Wait::Subtransaction { xid: 500, of: 103 }));
         backends[1].leads(8);
-        assert_eq!(leaders(103), 1);
+        assert_eq!((leaders(103), leaders(500)), (1, 1));
     }
 
     #[test]
