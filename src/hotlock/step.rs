@@ -59,7 +59,7 @@ pub unsafe fn next_step(n: usize, version: u64, looked_at: bool, query: usize) -
         None => Step::Ordinary,
         Some(tail) => {
             if row.group_length() >= size {
-                row.end_group();
+                row.end_group(members);
             }
             row.contended_at.set(now);
             let obstacle = own.or_else(|| row.obstacle_behind(&tail, size, now));
@@ -106,7 +106,7 @@ pub fn end_group_for_others(slot: Slot) -> bool {
         .with_row(slot, |row, members| row.head(members))
         .is_some_and(|(head, xid, patient)| waiters(head, xid) > patient);
     if others_wait {
-        memory().with_row(slot, |row, _| row.end_group());
+        memory().with_row(slot, |row, members| row.end_group(members));
     }
     others_wait
 }

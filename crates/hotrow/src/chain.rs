@@ -73,10 +73,6 @@ impl Row {
             return;
         }
         node.doomed.publish(0);
-        if self.chain_length.get() == 0 {
-            self.group_length.set(0);
-            self.group_ended.set(0);
-        }
         self.group_length.add(1);
         self.append(members, me, xid);
     }
@@ -94,14 +90,14 @@ impl Row {
         members.member(me).tid.set(tid);
     }
 
-    /// Ends the group: nobody follows until the list is empty.
-    pub fn end_group(&self) {
-        if self.chain_length.get() > 0 && self.group_ended.get() == 0 {
+    /// Ends the group: nobody follows until there is no writer in the list.
+    pub fn end_group(&self, members: Members) {
+        if self.group_ended.get() == 0 && self.has_writer(members) {
             self.group_ended.set(1);
         }
     }
 
-    /// Writers that joined since the list was last empty.
+    /// Writers that joined since there was last none in the list.
     pub fn group_length(&self) -> u32 {
         self.group_length.get()
     }
@@ -256,6 +252,7 @@ impl Row {
             self.unlink_if_linked(members, me);
         } else if members.member(me).linked.get() != 0 {
             members.member(me).reader.set(1);
+            self.renew_group(members);
         }
         doomed
     }
@@ -279,6 +276,7 @@ impl Row {
         if node.linked.get() != 0 {
             self.group_length.sub(1);
             node.reader.set(1);
+            self.renew_group(members);
         }
     }
 
@@ -347,9 +345,29 @@ impl Row {
         // another row.
         node.linked.set(0);
         self.chain_length.sub(1);
-        if self.chain_length.get() == 0 {
+        self.renew_group(members);
+    }
+
+    /// Without a writer in the list a new group may begin.
+    fn renew_group(&self, members: Members) {
+        if !self.has_writer(members) {
+            self.group_length.set(0);
             self.group_ended.set(0);
         }
+    }
+
+    /// Whether there is a writer in the list. Readers stay until their transactions end, long after
+    /// those whose versions they have read.
+    fn has_writer(&self, members: Members) -> bool {
+        let mut at = load(&self.chain_first);
+        while let Some(id) = at {
+            let node = members.member(id);
+            if node.reader.get() == 0 {
+                return true;
+            }
+            at = load(&node.chain_next);
+        }
+        false
     }
 }
 

@@ -173,7 +173,7 @@ fn a_closed_or_ended_tail_is_not_followed() {
     row.depart(w, id(0), |_| ());
     row.link_writer(w, id(1), 101, 2);
     assert!(row.tail(w).is_some_and(|t| t.open));
-    row.end_group();
+    row.end_group(w);
     assert!(row.tail(w).is_some_and(|t| !t.open));
     row.depart(w, id(1), |_| ());
     row.link_writer(w, id(0), 102, 3);
@@ -181,6 +181,27 @@ fn a_closed_or_ended_tail_is_not_followed() {
         row.tail(w).is_some_and(|t| t.open),
         "a new group begins when the list was empty"
     );
+}
+
+#[test]
+fn a_reader_that_stays_keeps_no_group() {
+    let (row, members) = setup(3);
+    let w = Members { all: &members };
+    row.link_writer(w, id(0), 100, 1);
+    row.link_reader(w, id(1), 101);
+    row.end_group(w);
+    row.depart(w, id(0), |_| ());
+    assert_eq!((row.listed(), row.group_length()), (1, 0));
+    row.link_writer(w, id(2), 102, 2);
+    assert!(row.tail(w).is_some_and(|t| t.open));
+    // A writer whose version is rolled back, and that stays as a reader, keeps none either.
+    row.end_group(w);
+    assert_eq!(row.roll_back_version(w, id(2), true, |_| ()), 0);
+    assert_eq!((row.listed(), row.group_length()), (2, 0));
+    row.end_group(w);
+    row.link_writer(w, id(0), 103, 3);
+    assert!(row.tail(w).is_some_and(|t| t.open));
+    assert_eq!(row.group_length(), 1);
 }
 
 #[test]
