@@ -322,6 +322,31 @@ unsafe fn offered(call: Lock, n: usize, membership: Membership) -> TM_Result::Ty
             refuse_if_shown(n);
         }
         forget_offer(n);
+        from_origin(call, n, membership)
+    }
+}
+
+/// Of a row whose uncommitted version the executor has got: lets its writers end, and locks the
+/// last version in heap's way. None if it has got none, or it is locked.
+///
+/// # Safety
+/// As for `tuple_lock`; the address is that of the version.
+pub unsafe fn lock_when_ended(call: Lock) -> Option<TM_Result::Type> {
+    // SAFETY: as in `tuple_lock`.
+    unsafe {
+        let version = tuple::pack(&*call.tid);
+        let in_hand = SESSION.with_in_hand((*call.rel).rd_id, version);
+        let (n, membership) = in_hand.filter(|(_, m)| !m.has_locked())?;
+        forget_offer(n);
+        await_list(n, membership.slot());
+        Some(from_origin(call, n, membership))
+    }
+}
+
+/// Locks the row in heap's way, from the version with which the executor came first.
+unsafe fn from_origin(call: Lock, n: usize, membership: Membership) -> TM_Result::Type {
+    // SAFETY: as in `tuple_lock`.
+    unsafe {
         if let Some(origin) = membership.origin() {
             *call.tid = tuple::unpack(origin);
         }

@@ -60,14 +60,21 @@ unsafe fn on_last_version(call: Update) -> TM_Result::Type {
                 flags: pg_sys::TUPLE_LOCK_FLAG_FIND_LAST_VERSION as u8,
                 failure: call.failure,
             };
-            let locked = lock::tuple_lock(last);
-            if locked != TM_Result::TM_Ok {
-                return locked;
-            }
-            match update.apply() {
-                Applied::Changed => {}
-                Applied::Unchanged => return nothing_to_do(call),
-                Applied::OtherRow => return TM_Result::TM_Updated,
+            let mut locked = lock::tuple_lock(last);
+            loop {
+                if locked != TM_Result::TM_Ok {
+                    return locked;
+                }
+                match update.apply() {
+                    Applied::Changed => break,
+                    Applied::OtherRow => return TM_Result::TM_Updated,
+                    // The late snapshot is to show the row as it is now, so nobody else may change
+                    // it before.
+                    Applied::Unchanged => match lock::lock_when_ended(last) {
+                        Some(result) => locked = result,
+                        None => return nothing_to_do(call),
+                    },
+                }
             }
             let result = update::tuple_update(call);
             if result != TM_Result::TM_Updated {

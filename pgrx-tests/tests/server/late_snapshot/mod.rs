@@ -319,14 +319,25 @@ fn a_condition_is_asked_of_the_last_version() -> Result<()> {
     other.batch_execute("UPDATE hot SET val = 1 WHERE id = 1")?;
     let mut leader = grouped(&server)?;
     leader.batch_execute("BEGIN; UPDATE hot SET val = val - 1 WHERE id = 1 AND val > 0")?;
-    let mut follower = grouped(&server)?;
-    follower.batch_execute(BEGIN)?;
-    let taken = follower.execute("UPDATE hot SET val = val - 1 WHERE id = 1 AND val > 0", &[])?;
-    ensure!(taken == 0, "{taken} rows taken");
+    let take = format!("{BEGIN}; UPDATE hot SET val = val - 1 WHERE id = 1 AND val > 0");
+    let follower = Background::run(grouped(&server)?, &take)?;
+    follower.wait_until_blocked(&mut other)?;
+    // What comes next may not change the row before the follower's snapshot shows it.
+    let next = Background::run(
+        grouped(&server)?,
+        "UPDATE hot SET val = val + 10 WHERE id = 1",
+    )?;
+    next.wait_until_blocked(&mut other)?;
     leader.batch_execute("COMMIT")?;
+    let (mut follower, taken) = follower.end()?;
+    taken?;
+    next.wait_until_blocked(&mut other)?;
     ensure!(int(&mut follower, "SELECT val FROM hot WHERE id = 1")? == 0);
     follower.batch_execute("COMMIT")?;
-    drop((leader, follower, other));
+    let (next, done) = next.end()?;
+    done?;
+    ensure!(int(&mut other, "SELECT val FROM hot WHERE id = 1")? == 10);
+    drop((leader, follower, other, next));
     physical_health(&server, "hot", "id")
 }
 
