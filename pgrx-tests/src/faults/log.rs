@@ -22,8 +22,11 @@ pub fn is_problem(line: &str, disk_was_full: bool) -> bool {
         .is_some_and(|(_, signal)| {
             !(signal.starts_with("9:") || disk_was_full && signal.starts_with("6:"))
         });
+    // An immediate stop (postgres.c: quickdie) tells a session's client of it, although the session
+    // may be about to end, and have closed the connection.
+    let is_closed = line.ends_with("LOG:  could not send data to client: Bad file descriptor");
     let internal = [" XX000 ", " XX001 ", " XX002 ", "TRAP:", "panicked at"];
-    crashed || killed || internal.iter().any(|text| line.contains(text))
+    crashed || killed || !is_closed && internal.iter().any(|text| line.contains(text))
 }
 
 #[cfg(test)]
@@ -48,7 +51,9 @@ mod tests {
             "2026 [1] 00000 LOG:  server process (PID 7) was terminated by signal 9: Killed";
         let deadlock = "2026 [1] 40P01 ERROR:  deadlock detected";
         let full = "2026 [1] 53100 PANIC:  could not write to file: No space left on device";
+        let closed = "2026 [1] XX000 LOG:  could not send data to client: Bad file descriptor";
         assert!(!is_problem(killed, false));
+        assert!(!is_problem(closed, false));
         assert!(!is_problem(deadlock, false));
         assert!(!is_problem(full, true) && is_problem(full, false));
     }
