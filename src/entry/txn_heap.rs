@@ -2,7 +2,7 @@
 //! the next one does, heap's or hotlock's, and tells `range_occ`.
 
 use super::heap::{self, FetchBy, index_fetch_tuple};
-use crate::lane::respect;
+use crate::lane::{admit, respect};
 use crate::pg::error::guarded;
 use crate::pg::{tuple, xact};
 use crate::range_occ::{capture, session, write};
@@ -197,7 +197,7 @@ unsafe fn locked(
         guarded(|| unsafe { respect::before_version(rel, tuple::pack(&*tid), mode, policy) })
     };
     let result = if may_lock {
-        lock()
+        admit::patiently(lock)
     } else {
         TM_Result::TM_WouldBlock
     };
@@ -327,7 +327,7 @@ unsafe fn updated(
     // SAFETY: the caller passes tableam's arguments: an open relation and a slot with the new row.
     unsafe {
         guarded(|| before_row(rel, slot));
-        let result = update();
+        let result = admit::patiently(update);
         note_answer(result);
         if result == TM_Result::TM_Ok {
             prune::updated((*rel).rd_id, &*otid, slot);
@@ -402,7 +402,7 @@ unsafe fn deleted(
             let policy = LockWaitPolicy::LockWaitBlock;
             respect::before_version(rel, tuple::pack(&*tid), Mode::Write, policy)
         });
-        let result = delete();
+        let result = admit::patiently(delete);
         note_answer(result);
         if result == TM_Result::TM_Ok {
             guarded(|| write::version(rel, tuple::pack(&*tid)));

@@ -61,21 +61,29 @@ unsafe fn check_procedure(function: pg_sys::Oid, label: &str) {
         .set_detail("Keys are declared for a CALL.")
         .report(PgLogLevel::ERROR);
     }
-    let checked = ::lane::parse_declaration(label).map(|declaration| {
-        let forms = declaration.writes.iter().chain(&declaration.reads);
-        for form in forms {
-            let name = std::ffi::CString::new(form.table.as_str()).unwrap_or_default();
-            // SAFETY: raises an ERROR if it is no name of a table.
-            unsafe {
-                let names = pg_sys::stringToQualifiedNameList(name.as_ptr(), std::ptr::null_mut());
-                pg_sys::makeRangeVarFromNameList(names);
-            }
+    let has_schema = |table: &str| {
+        let name = std::ffi::CString::new(table).unwrap_or_default();
+        // SAFETY: raises an ERROR if it is no name of a table.
+        unsafe {
+            let names = pg_sys::stringToQualifiedNameList(name.as_ptr(), std::ptr::null_mut());
+            !(*pg_sys::makeRangeVarFromNameList(names))
+                .schemaname
+                .is_null()
         }
-    });
-    if let Err(malformed) = checked {
+    };
+    let detail = match ::lane::parse_declaration(label) {
+        Err(malformed) => Some(malformed.text()),
+        Ok(declaration) => {
+            let mut forms = declaration.writes.iter().chain(&declaration.reads);
+            // Callers have search paths of their own.
+            (!forms.all(|form| has_schema(&form.table)))
+                .then_some("Tables must be named with their schemas.")
+        }
+    };
+    if let Some(detail) = detail {
         refuse_text(Fault {
             message: format!("invalid security label for txn: \"{label}\""),
-            detail: Some(malformed.text().to_owned()),
+            detail: Some(detail.to_owned()),
         });
     }
 }

@@ -18,6 +18,8 @@ use pgrx::pg_sys;
 use std::cell::{Cell, Ref, RefCell};
 use std::time::Instant;
 
+/// Items that a transaction may declare, before neighbours are joined.
+pub const MOST_ITEMS: usize = 10_000;
 /// How often a transaction lets those who wait for it go first, to wait for one of them itself.
 const DRAINS: u32 = 3;
 /// For how long a transaction waits at first for a writer that may be about to wait itself, in
@@ -65,18 +67,34 @@ pub fn is_in() -> bool {
     SESSION.is_in.get()
 }
 
+/// Runs what may wait for the lock of a row. One that has declared its keys is not to be the victim
+/// of a deadlock: the deadlock detector looks earlier for the others in it.
+#[inline]
+pub fn patiently<R>(body: impl FnOnce() -> R) -> R {
+    if is_in() {
+        waiting::with_later_check(body)
+    } else {
+        body()
+    }
+}
+
 /// Forgets what a transaction was going to declare.
 pub fn begin() {
     SESSION.items.borrow_mut().clear();
 }
 
-/// One more item.
-pub fn declare(relation: Relation, keys: Interval, mode: Mode) {
-    SESSION.items.borrow_mut().push(Item {
-        relation,
-        keys,
-        mode,
-    });
+/// One more item. False if there are too many.
+pub fn declare(relation: Relation, keys: Interval, mode: Mode) -> bool {
+    let mut items = SESSION.items.borrow_mut();
+    let has_room = items.len() < MOST_ITEMS;
+    if has_room {
+        items.push(Item {
+            relation,
+            keys,
+            mode,
+        });
+    }
+    has_room
 }
 
 /// The item with that number, in order once they are put so.
@@ -357,6 +375,14 @@ pub fn announce(lane: Lane<'static>, id: u64, wanted: &Item) -> Announced {
     let writer = (process::me(), id);
     let (relation, keys) = (wanted.relation, &wanted.keys);
     lane.announce(writer, relation, keys, view::is_running, surplus)
+}
+
+/// It is not going to write to them after all.
+pub fn take_back(lane: Lane<'static>, id: u64, wanted: &Item) {
+    let writer = (process::me(), id);
+    memory().with_lane(lane, |lane| {
+        lane.take_back(writer, wanted.relation, &wanted.keys)
+    });
 }
 
 /// The transaction is prepared: from now on it is one that has declared nothing.

@@ -3,11 +3,11 @@
 
 use super::admit;
 use super::errors;
+use super::partition;
 use super::strict;
 use super::used;
 use crate::pg::local::Local;
-use crate::pg::lookup::root_of;
-use crate::range_occ::{key, session};
+use crate::range_occ::session;
 use ::lane::{Item, Mode};
 use keyrange::Predicates;
 use std::cell::RefCell;
@@ -32,12 +32,12 @@ fn declared(is_fit: impl Fn(&Item) -> bool) -> Predicates {
 /// callers.
 pub fn accesses() -> Vec<Item> {
     *USED.borrow_mut() = used::present(false);
-    let used = |n: usize| USED.borrow().get(n).map(|item| item.relation);
+    let used = |n: usize| USED.borrow().get(n).copied();
     let mut n = 0;
-    while let Some(relation) = used(n) {
-        // SAFETY: in a transaction; the oid itself, if the table is gone.
-        let root = unsafe { root_of(key::oid_of(relation)) };
-        USED.borrow_mut()[n].relation = key::relation_of(root);
+    while let Some(mut item) = used(n) {
+        // SAFETY: in a transaction, and no frame above has a destructor.
+        (item.relation, item.keys) = unsafe { partition::under_root(item.relation, item.keys) };
+        USED.borrow_mut()[n] = item;
         n += 1;
     }
     let known = declared(|_| true);

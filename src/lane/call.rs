@@ -9,7 +9,7 @@ use super::reschedule;
 use super::strict;
 use super::target;
 use crate::hotlock::memory;
-use crate::pg::{builtin, fastpath, raw, snapshot, xact};
+use crate::pg::{raw, snapshot, xact};
 use crate::range_occ::{ordered, session, value};
 use ::lane::{Lane, Mode, Value};
 use keyrange::COLUMNS;
@@ -51,14 +51,10 @@ unsafe fn declare_all(
             Declared::Unfit => return skip(),
             Declared::Plan(plan) => plan,
         };
-        if !xact::is_read_committed() {
-            fastpath::watch();
-        }
         let role = plan.owner.unwrap_or_else(|| raw::GetUserId());
-        let is_first = is_first(params);
-        let may = may_declare(is_first) && may_use(plan, role, (*function).funcid);
+        let may = may_declare() && may_use(plan, role, (*function).funcid);
         // A function among the arguments may have used the snapshot.
-        if !may || !evaluate(plan, (*function).args, params) || !may_declare(is_first) {
+        if !may || !evaluate(plan, (*function).args, params) || !may_declare() {
             return skip();
         }
         match admit::settle(lane) {
@@ -77,40 +73,9 @@ fn skip() -> bool {
     true
 }
 
-/// Whether nothing of the transaction can have run before the command: it is no block, the checks
-/// of domains have not been asked about parameters, and no table of `txn_heap` was touched. Then it
-/// does not matter that a session watches for functions outside of statements from its second
-/// transaction on only (`fastpath`).
-///
-/// # Safety
-/// Null, or parameters.
-unsafe fn is_first(params: pg_sys::ParamListInfo) -> bool {
-    if xact::is_in_block() || session::has_work() {
-        return false;
-    }
-    // SAFETY: by the contract; catalog look-ups.
-    unsafe {
-        if params.is_null() {
-            return true;
-        }
-        let count = (*params).numParams.max(0) as usize;
-        let given = std::slice::from_raw_parts((*params).params.as_ptr(), count);
-        (*params).paramFetch.is_none()
-            && given.iter().all(|param| {
-                // PostgreSQL was made without domains.
-                if builtin::is_builtin(param.ptype) {
-                    return true;
-                }
-                let is_plain = |typ| raw::get_typtype(typ) as u8 == pg_sys::TYPTYPE_BASE;
-                let element = raw::get_element_type(param.ptype);
-                is_plain(param.ptype) && (element == Oid::INVALID || is_plain(element))
-            })
-    }
-}
-
 /// Whether the transaction may enter the lane: it has no id, has declared nothing, and its
 /// snapshot, if it keeps one, can be taken again.
-fn may_declare(is_first: bool) -> bool {
+fn may_declare() -> bool {
     (!admit::is_in() || reschedule::is_in())
         && xact::nest_level() == 1
         && xact::own_xid() == 0
@@ -118,7 +83,7 @@ fn may_declare(is_first: bool) -> bool {
         // SAFETY: a plain read of shared state.
         && !unsafe { raw::RecoveryInProgress() }
         && (xact::is_read_committed()
-            || !session::has_used_snapshot() && snapshot::is_utility_retakeable(is_first))
+            || !session::has_used_snapshot() && snapshot::is_utility_retakeable())
 }
 
 /// Whether the user may call the procedure, and the role with whose rights it runs declare the
@@ -217,15 +182,17 @@ unsafe fn evaluate(
 /// As for `before`; within `value::with_scratch`.
 unsafe fn declare(part: &Part, arguments: &[Found]) -> bool {
     let mut values = [(Datum::from(0), Oid::INVALID); COLUMNS];
+    let mut count = 0;
     let mut each = None;
     // SAFETY: the caller is within `value::with_scratch`, and the values are of their types.
     unsafe {
-        for (n, value) in part.form.values.iter().enumerate() {
-            let column = part.target.table.columns.get(n);
+        // Columns that have no part in the image may have any value.
+        let columns = part.target.table.columns.iter();
+        for (n, (value, column)) in part.form.values.iter().zip(columns).enumerate() {
             let found = match value {
-                Value::Text(text) => match (column, part.target.read(n, text)) {
-                    (Some(column), Some(datum)) => Found::Value(datum, column.typ),
-                    _ => Found::Unknown,
+                Value::Text(text) => match part.target.read(n, text) {
+                    Some(datum) => Found::Value(datum, column.typ),
+                    None => Found::Unknown,
                 },
                 Value::Argument(number) | Value::Each(number) => {
                     let found = arguments.get(usize::from(*number) - 1);
@@ -242,35 +209,42 @@ unsafe fn declare(part: &Part, arguments: &[Found]) -> bool {
                 each = Some(n);
                 values[n].1 = raw::get_element_type(values[n].1);
             }
-            let given = values[n].1;
-            if column.is_some_and(|column| !value::is_alike(column.typ, given)) {
+            if !value::is_alike(column.typ, values[n].1) {
                 return false;
             }
+            count = n + 1;
         }
-        let values = &mut values[..part.form.values.len()];
+        let values = &mut values[..count];
         let Some(place) = each else {
             let keys = part.target.image(values);
-            admit::declare(part.target.relation, keys, part.mode);
-            return true;
+            return admit::declare(part.target.relation, keys, part.mode);
         };
         let (array, element) = values[place];
         for_each_element(array, element, |datum| {
             values[place] = (datum, element);
             let keys = part.target.image(values);
-            admit::declare(part.target.relation, keys, part.mode);
-        });
+            admit::declare(part.target.relation, keys, part.mode)
+        })
     }
-    true
 }
 
-/// Calls `each` with the elements of an array that are not NULL.
+/// Calls `each` with the elements of an array that are not NULL. False if there are more than may
+/// be declared, or `each` says so.
 ///
 /// # Safety
 /// An array of that type; `each` raises nothing.
-unsafe fn for_each_element(array: Datum, element: Oid, mut each: impl FnMut(Datum)) {
+unsafe fn for_each_element(
+    array: Datum,
+    element: Oid,
+    mut each: impl FnMut(Datum) -> bool,
+) -> bool {
     // SAFETY: by the contract; the elements stand in the current memory context, or in the array.
     unsafe {
         let array = raw::pg_detoast_datum(array.cast_mut_ptr()).cast::<pg_sys::ArrayType>();
+        let lengths = array.add(1).cast::<c_int>();
+        if raw::ArrayGetNItems((*array).ndim, lengths) > admit::MOST_ITEMS as c_int {
+            return false;
+        }
         let (mut length, mut by_value, mut align) = (0, false, 0);
         raw::get_typlenbyvalalign(element, &mut length, &mut by_value, &mut align);
         let (mut elements, mut nulls, mut count) = (std::ptr::null_mut(), std::ptr::null_mut(), 0);
@@ -284,10 +258,6 @@ unsafe fn for_each_element(array: Datum, element: Oid, mut each: impl FnMut(Datu
             &mut nulls,
             &mut count,
         );
-        for n in 0..count as usize {
-            if !*nulls.add(n) {
-                each(*elements.add(n));
-            }
-        }
+        (0..count as usize).all(|n| *nulls.add(n) || each(*elements.add(n)))
     }
 }

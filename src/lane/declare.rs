@@ -6,11 +6,11 @@ use super::errors;
 use super::heat;
 use super::reschedule;
 use super::strict;
-use super::target::{self, Target};
+use super::target::{self, Names, Target};
 use crate::hotlock::memory;
 use crate::hotlock::settings::PROVIDER;
-use crate::pg::{error, fastpath, nodes, rights, snapshot, xact};
-use crate::range_occ::{ordered, session, value};
+use crate::pg::{error, nodes, rights, snapshot, xact};
+use crate::range_occ::{key, ordered, session, value};
 use ::lane::{Form, Lane, Mode, Value, parse_item};
 use keyrange::COLUMNS;
 use pgrx::pg_sys::{self, Datum, NodeTag, Oid};
@@ -57,6 +57,10 @@ fn declare(
     if memory().lane.is_none() {
         errors::refuse(&errors::NO_LANE);
     }
+    let count = |list: &Option<Vec<_>>| list.as_ref().map_or(0, Vec::len);
+    if count(&writes) + count(&reads) > admit::MOST_ITEMS {
+        errors::refuse(&errors::TOO_MANY_ITEMS);
+    }
     // SAFETY: fmgr's argument.
     let function = unsafe { (*(*fcinfo).flinfo).fn_oid };
     check_place(function);
@@ -81,7 +85,7 @@ fn take(lane: Lane<'static>, items: &[(String, Mode)]) -> bool {
         for (text, mode) in items {
             let (form, target) = resolve(text, false);
             if !rights::unwinding(|| target.may_be_declared(role, *mode)) {
-                errors::refuse_use(target.oid);
+                errors::refuse_use(key::oid_of(target.relation));
             }
             declared.push((target.relation, image(&form, &target), *mode));
             targets.push((target, *mode));
@@ -159,7 +163,6 @@ fn check_place(function: Oid) {
         errors::refuse(&errors::GLOBAL_SNAPSHOT);
     }
     if !xact::is_read_committed() {
-        fastpath::watch();
         let is_first = session::has_used_snapshot_once()
             && rights::unwinding(snapshot::is_transactions_retakeable);
         if !is_first {
@@ -208,7 +211,7 @@ fn resolve(text: &str, is_procedures: bool) -> (Form, Target) {
     let found = rights::unwinding(|| {
         let name = error::in_c(&form.table);
         // SAFETY: what unwinds drops what is alive here.
-        unsafe { target::find(name) }
+        unsafe { target::find(name, Names::Any) }
     });
     let target = found.unwrap_or_else(|unfit| errors::unfit(&form.table, unfit));
     if let Err(unfit) = target.check(&form) {
@@ -314,13 +317,13 @@ unsafe fn input_types(procedure: Oid) -> Vec<Oid> {
 /// Whether the item's values are some of its columns.
 fn check_values(text: &str, form: &Form, target: &Target, arguments: &[Oid]) {
     for (n, value) in form.values.iter().enumerate() {
-        let Some(column) = target.table.columns.get(n) else {
-            continue;
-        };
+        let column = target.table.columns.get(n);
         let (number, is_each) = match value {
             Value::Text(text) => {
-                // SAFETY: what unwinds drops what is alive here.
-                rights::unwinding(|| unsafe { target.convert(n, text) });
+                if column.is_some() {
+                    // SAFETY: what unwinds drops what is alive here.
+                    rights::unwinding(|| unsafe { target.convert(n, text) });
+                }
                 continue;
             }
             Value::Argument(number) => (*number, false),
@@ -338,7 +341,8 @@ fn check_values(text: &str, form: &Form, target: &Target, arguments: &[Oid]) {
                 given
             }
         };
-        if given == Oid::INVALID || !value::is_alike(column.typ, given) {
+        let is_alike = column.is_none_or(|column| value::is_alike(column.typ, given));
+        if given == Oid::INVALID || !is_alike {
             errors::refuse_item(
                 text,
                 &format!("The type of argument ${number} is not that of the key's column."),

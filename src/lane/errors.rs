@@ -177,6 +177,14 @@ pub const TOO_MANY_TABLES: Report = Report {
     hint: None,
 };
 
+/// More items than anybody means.
+pub const TOO_MANY_ITEMS: Report = Report {
+    code: *b"54000",
+    message: c"too many items in a declaration",
+    detail: Some(c"A transaction may declare 10000 items."),
+    hint: Some(c"Declare rows that lie together as one item, such as account(*)."),
+};
+
 /// The declaration of a function.
 pub const FUNCTION: Report = Report {
     code: *b"42809",
@@ -235,6 +243,7 @@ impl Unfit {
             Unfit::NoTable => "There is no such table.",
             Unfit::OtherMethod => "The table is not of the access method txn_heap.",
             Unfit::NoKey => "The table has no range key.",
+            Unfit::OtherKey => "Its range key is not that of the partitioned table.",
             Unfit::TooFewValues => {
                 "The table's key has more columns; an asterisk stands for any values of the rest."
             }
@@ -247,7 +256,7 @@ impl Unfit {
 pub fn unfit(table: &str, unfit: Unfit) -> ! {
     let code = match unfit {
         Unfit::NoTable => *b"42P01",
-        Unfit::OtherMethod | Unfit::NoKey => *b"0A000",
+        Unfit::OtherMethod | Unfit::NoKey | Unfit::OtherKey => *b"0A000",
         Unfit::TooFewValues | Unfit::TooManyValues => *b"22023",
     };
     match unfit {

@@ -7,6 +7,7 @@ pub mod call;
 mod declare;
 mod errors;
 pub mod heat;
+mod partition;
 mod procedure;
 pub mod reschedule;
 pub mod respect;
@@ -22,7 +23,7 @@ pub fn init() {
     // SAFETY: the callback touches only process-local cells.
     unsafe {
         pgrx::pg_sys::CacheRegisterRelcacheCallback(
-            Some(respect::at_invalidation),
+            Some(partition::at_invalidation),
             pgrx::pg_sys::Datum::from(0),
         );
     }

@@ -4,7 +4,7 @@
 //! Read once per procedure and session, and again when a label has been changed, a procedure, or
 //! one of the tables.
 
-use super::target::{self, Target};
+use super::target::{self, Names, Target};
 use crate::hotlock::settings::PROVIDER;
 use crate::pg::local::Local;
 use crate::pg::{error, label, raw};
@@ -164,7 +164,7 @@ unsafe fn read(function: Oid) -> Known {
         // SAFETY: by the contract; the text is PostgreSQL's.
         let found = unsafe {
             let name = error::in_c(&(&*CACHE.forms.as_ptr())[n].0.table);
-            target::find(name)
+            target::find(name, Names::InFull)
         };
         let checked = found.and_then(|target| {
             let (form, mode) = CACHE.forms.borrow()[n].clone();

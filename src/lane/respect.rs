@@ -7,19 +7,19 @@
 use super::admit;
 use super::errors;
 use super::heat;
+use super::partition;
 use super::strict;
 use crate::hotlock::memory;
 use crate::hotlock::waiting::{self, Wait};
 use crate::pg::buffer::Page;
 use crate::pg::local::Local;
 use crate::pg::of_transaction::OfTransaction;
-use crate::pg::per_table::PerTable;
-use crate::pg::{lookup, process, raw};
+use crate::pg::{process, raw};
 use crate::range_occ::key::{self, Table};
 use crate::range_occ::{session, view};
 use ::lane::{Announced, Item, Lane, Look, Mode, REFUSAL, WAIT};
-use keyrange::{Interval, Relation};
-use pgrx::pg_sys::{self, Datum, LockWaitPolicy, Oid};
+use keyrange::Interval;
+use pgrx::pg_sys::{self, LockWaitPolicy};
 use std::cell::Cell;
 use std::rc::Rc;
 
@@ -35,8 +35,6 @@ static IS_ANNOUNCING: Local<Cell<bool>> = Local::new(Cell::new(false));
 static IS_WATCHING: Local<OfTransaction<bool>> = Local::new(OfTransaction::new(false));
 /// The table that was looked at last, kept alive.
 static LAST: Local<Cell<Option<Rc<Table>>>> = Local::new(Cell::new(None));
-/// The partitioned table at the top, or the table itself.
-static ROOTS: PerTable<Oid, 256> = PerTable::new();
 
 /// The lane, once anybody has used it.
 #[inline]
@@ -56,8 +54,7 @@ pub unsafe fn before_row(rel: pg_sys::Relation, slot: *mut pg_sys::TupleTableSlo
             // Keys of tables without a range key cannot be declared.
             let table = session::known((*rel).rd_id).filter(|table| table.layout.is_some());
             if let Some(table) = table {
-                let keys = table.image_of_slot(slot);
-                let wanted = item(rel, keys, Mode::Write);
+                let wanted = item(rel, Mode::Write, || table.image_of_slot(slot));
                 before_write(lane, wanted, LockWaitPolicy::LockWaitBlock);
             }
         }
@@ -88,8 +85,8 @@ pub unsafe fn before_version(
         if table.layout.is_none() {
             return true;
         }
-        let keys = image_of_version(table, rel, packed_tid);
-        before_write(lane, item(rel, keys, mode), policy)
+        let wanted = item(rel, mode, || image_of_version(table, rel, packed_tid));
+        before_write(lane, wanted, policy)
     }
 }
 
@@ -119,13 +116,18 @@ unsafe fn image_of_version(table: &Table, rel: pg_sys::Relation, packed_tid: u64
     }
 }
 
+/// The item under which a row of the table is declared. One of a partition with another range key
+/// may have any key of the partitioned table's.
+///
 /// # Safety
-/// `rel` is open.
-unsafe fn item(rel: pg_sys::Relation, keys: Interval, mode: Mode) -> Item {
+/// `rel` is open; nothing with a destructor is alive in the callers.
+#[inline]
+unsafe fn item(rel: pg_sys::Relation, mode: Mode, keys: impl FnOnce() -> Interval) -> Item {
+    // SAFETY: the caller's relation is open, and no frame above has a destructor.
+    let (relation, has_its_key) = unsafe { partition::root_of(rel) };
     Item {
-        // SAFETY: the caller's relation is open.
-        relation: unsafe { root_of(rel) },
-        keys,
+        relation,
+        keys: if has_its_key { keys() } else { Interval::ALL },
         mode,
     }
 }
@@ -168,15 +170,18 @@ unsafe fn before_write(lane: Lane<'static>, wanted: Item, policy: LockWaitPolicy
             }
             Look::Wait(holder, mode) => (holder, mode),
         };
+        // Of a holder that only reads the snapshot misses nothing.
+        let is_refused = session::is_validated() && mode == Mode::Write;
+        if policy != LockWaitPolicy::LockWaitBlock || is_refused {
+            go_without(lane, &wanted, announced);
+        }
         if policy == LockWaitPolicy::LockWaitSkip {
-            lane.stop_watching(me);
             return false;
         }
         if policy == LockWaitPolicy::LockWaitError {
             errors::NOT_AVAILABLE.raise();
         }
-        // Of a holder that only reads the snapshot misses nothing.
-        if session::is_validated() && mode == Mode::Write {
+        if is_refused {
             heat::warm(&wanted, REFUSAL);
             errors::HELD.raise();
         }
@@ -196,6 +201,15 @@ unsafe fn before_write(lane: Lane<'static>, wanted: Item, policy: LockWaitPolicy
     }
 }
 
+/// The transaction does not write that, and may go on: nobody is to wait for it because of that.
+fn go_without(lane: Lane<'static>, wanted: &Item, announced: Announced) {
+    lane.stop_watching(process::me());
+    if announced == Announced::Now {
+        admit::take_back(lane, view::own_fxid(), wanted);
+        ANNOUNCED.set(ANNOUNCED.get() - 1);
+    }
+}
+
 /// Announces the write, unless the transaction has announced so many.
 fn announce(lane: Lane<'static>, wanted: &Item) -> Announced {
     if ANNOUNCED.get() >= MOST_ANNOUNCED {
@@ -209,21 +223,6 @@ fn announce(lane: Lane<'static>, wanted: &Item) -> Announced {
         ANNOUNCED.set(ANNOUNCED.get() + 1);
     }
     announced
-}
-
-/// The relation under whose name the table's keys are declared.
-///
-/// # Safety
-/// `rel` is open.
-unsafe fn root_of(rel: pg_sys::Relation) -> Relation {
-    // SAFETY: by the contract; catalog look-ups.
-    unsafe {
-        let oid = (*rel).rd_id;
-        if !(*(*rel).rd_rel).relispartition {
-            return key::relation_of(oid);
-        }
-        key::relation_of(ROOTS.get(oid, || lookup::root_of(oid)))
-    }
 }
 
 /// The transaction has written what it wanted to.
@@ -257,9 +256,4 @@ pub fn end() {
     {
         lane.stop_watching(process::me());
     }
-}
-
-/// A relcache entry is not valid any more.
-pub unsafe extern "C-unwind" fn at_invalidation(_arg: Datum, relation: Oid) {
-    ROOTS.forget(relation);
 }

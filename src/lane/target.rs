@@ -1,6 +1,7 @@
 //! The table of an item, and the images of its keys.
 
 use super::admit;
+use super::partition;
 use crate::pg::lookup::root_of;
 use crate::pg::{error, raw, rights};
 use crate::range_occ::key::{self, Table};
@@ -27,8 +28,19 @@ pub enum Unfit {
     NoTable,
     OtherMethod,
     NoKey,
+    /// A partition's range key is not that of the partitioned table.
+    OtherKey,
     TooFewValues,
     TooManyValues,
+}
+
+/// Which names of tables are good.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Names {
+    /// One without a schema is looked for in the search path.
+    Any,
+    /// Only those with a schema: whoever uses them may have another search path.
+    InFull,
 }
 
 /// The table of that name, as users write it. Whether somebody may use its schema is not asked.
@@ -36,12 +48,14 @@ pub enum Unfit {
 /// # Safety
 /// A C string with the syntax of a name of a table; nothing with a destructor is alive in the
 /// callers.
-pub unsafe fn find(name: *const c_char) -> Result<Target, Unfit> {
+pub unsafe fn find(name: *const c_char, good: Names) -> Result<Target, Unfit> {
     const SHARED: pg_sys::LOCKMODE = pg_sys::AccessShareLock as pg_sys::LOCKMODE;
     // SAFETY: by the contract; the table is locked while it is looked at.
     unsafe {
         let names = raw::stringToQualifiedNameList(name, std::ptr::null_mut());
-        let oid = named(&*raw::makeRangeVarFromNameList(names));
+        let name = &*raw::makeRangeVarFromNameList(names);
+        let is_good = good == Names::Any || !name.schemaname.is_null();
+        let oid = if is_good { named(name) } else { Oid::INVALID };
         if oid == Oid::INVALID {
             return Err(Unfit::NoTable);
         }
@@ -85,7 +99,7 @@ unsafe fn named(name: &pg_sys::RangeVar) -> Oid {
 /// somebody may have changed a definition meanwhile.
 ///
 /// # Safety
-/// It is locked, if it is there.
+/// It is locked, if it is there; nothing with a destructor is alive in the callers.
 unsafe fn look_at(oid: Oid) -> Result<Rc<Table>, Unfit> {
     // SAFETY: the caller has locked the table if it is there, so it can be opened.
     unsafe {
@@ -98,9 +112,12 @@ unsafe fn look_at(oid: Oid) -> Result<Rc<Table>, Unfit> {
         }
         let table = key::of(rel);
         raw::RelationClose(rel);
-        match table.layout {
-            Some(_) => Ok(table),
-            None => Err(Unfit::NoKey),
+        if table.layout.is_none() {
+            Err(Unfit::NoKey)
+        } else if partition::has_key_of(oid, root_of(oid)) {
+            Ok(table)
+        } else {
+            Err(Unfit::OtherKey)
         }
     }
 }
@@ -187,9 +204,10 @@ impl Target {
     }
 
     /// Whether that role may declare keys of the table: it may read it, or write to it, and no row
-    /// is hidden from it.
+    /// is hidden from it. Keys of a partition may be those of other partitions, so the partitioned
+    /// table is asked.
     pub fn may_be_declared(&self, role: Oid, mode: Mode) -> bool {
-        may_declare(self.oid, role, mode)
+        may_declare(key::oid_of(self.relation), role, mode)
     }
 
     /// A value of one of its columns as text. None if it is none.

@@ -1,10 +1,10 @@
 //! What refused transactions have used, which the next attempt declares.
 
 use super::admit;
+use super::partition;
 use super::respect;
 use super::target;
 use crate::pg::catch::Code;
-use crate::pg::lookup::root_of;
 use crate::pg::{raw, xact};
 use crate::range_occ::work::Whole;
 use crate::range_occ::{key, session};
@@ -104,8 +104,8 @@ impl Used {
         let used = |n: usize| self.0.borrow().get(n).copied();
         let mut n = 0;
         while let Some(mut item) = used(n) {
-            // SAFETY: in a transaction; the oid itself, if the table is gone.
-            item.relation = key::relation_of(unsafe { root_of(key::oid_of(item.relation)) });
+            // SAFETY: in a transaction, and no frame above has a destructor.
+            (item.relation, item.keys) = unsafe { partition::under_root(item.relation, item.keys) };
             if target::may_declare_item(role, &item) {
                 admit::declare(item.relation, item.keys, item.mode);
             }

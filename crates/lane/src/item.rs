@@ -74,10 +74,13 @@ fn tidy(items: &mut Vec<Item>) {
         items.iter().partition(|item| item.mode == Mode::Write);
     join_overlapping(&mut writes);
     join_overlapping(&mut reads);
+    // The writes are apart and in order: the last one that begins no later is the only one that can
+    // cover a read.
+    let place = |item: &Item| (item.relation, item.keys.low());
     reads.retain(|read| {
-        let covers =
-            |write: &Item| write.relation == read.relation && write.keys.covers(&read.keys);
-        !writes.iter().any(covers)
+        let behind = writes.partition_point(|write| place(write) <= place(read));
+        let write = behind.checked_sub(1).map(|last| writes[last]);
+        !write.is_some_and(|write| write.relation == read.relation && write.keys.covers(&read.keys))
     });
     writes.append(&mut reads);
     sort(&mut writes);

@@ -327,6 +327,12 @@ impl<'a> Lane<'a> {
         Look::Wait(holder, request.item().mode)
     }
 
+    /// The transaction takes an announcement back, as it does not write to these keys. Under the
+    /// lane's lock.
+    pub fn take_back(&self, writer: (SeatId, u64), relation: Relation, keys: &Interval) {
+        self.stripes().take_back(writer, relation, keys);
+    }
+
     /// Whether the transaction has announced a write to what that seat has declared.
     fn has_touched(&self, seat: SeatId, id: u64) -> bool {
         self.requests_of(seat).any(|request| {

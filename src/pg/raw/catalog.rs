@@ -157,6 +157,7 @@ unsafe extern "C-unwind" {
         nulls: *mut *mut bool,
         count: *mut c_int,
     );
+    pub fn ArrayGetNItems(dimensions: c_int, lengths: *const c_int) -> c_int;
     pub fn row_to_json(call: FunctionCallInfo) -> Datum;
     pub fn jsonb_in(call: FunctionCallInfo) -> Datum;
     pub fn text_to_cstring(text: *const text) -> *mut c_char;

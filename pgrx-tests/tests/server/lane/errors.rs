@@ -147,6 +147,11 @@ fn more_than_fits() -> Result<()> {
         "BEGIN; SELECT txn.declare(ARRAY['t1(1)', 't2(1)', 't3(1)'])",
         "54000",
     )?;
+    refused(
+        &mut client,
+        "BEGIN; SELECT txn.declare(array_fill('account(1)'::text, ARRAY[10001]))",
+        "54000",
+    )?;
     // Joined keys are as many as an open item's.
     client.batch_execute("CREATE ROLE poor; GRANT SELECT ON account TO poor")?;
     for (items, code) in [
@@ -237,7 +242,12 @@ fn procedures_that_declare_nothing(client: &mut Client) -> Result<()> {
 }
 
 fn labels_that_declare_nothing(client: &mut Client) -> Result<()> {
-    for label in ["writes: account", "mode=group", "reads: a.b.c.d(\"1\")"] {
+    for label in [
+        "writes: account",
+        "writes: account(1)",
+        "mode=group",
+        "reads: a.b.c.d(\"1\")",
+    ] {
         let sql = format!("SECURITY LABEL FOR txn ON PROCEDURE many IS '{label}'");
         let told = client.batch_execute(&sql);
         ensure!(

@@ -9,6 +9,7 @@ mod ends;
 mod errors;
 mod load;
 mod order;
+mod partitions;
 mod run;
 mod undeclared;
 

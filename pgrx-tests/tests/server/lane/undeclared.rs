@@ -73,6 +73,65 @@ fn writers_wait_for_holders() -> Result<()> {
     Ok(())
 }
 
+/// Who has left a row alone does not keep the next declared transaction from it.
+#[test]
+fn what_was_skipped_is_free() -> Result<()> {
+    let server = bank(2, &[])?;
+    let mut look = server.connect()?;
+    let ways = [
+        "SELECT FROM account FOR UPDATE SKIP LOCKED",
+        "SAVEPOINT a; SELECT FROM account WHERE id = 1 FOR UPDATE NOWAIT",
+    ];
+    for way in ways {
+        let mut holder = server.connect()?;
+        holder.batch_execute(&format!("BEGIN; {}", declare(&[1])))?;
+        let mut other = server.connect()?;
+        other.batch_execute("BEGIN")?;
+        if other.batch_execute(way).is_err() {
+            other.batch_execute("ROLLBACK TO a")?;
+        }
+        holder.batch_execute("COMMIT")?;
+        holder.batch_execute(&format!("BEGIN; {}", declare(&[1])))?;
+        let state = text(&mut look, "SELECT min(state) FROM txn.lane")?;
+        ensure!(state == "holding", "{state} after {way}");
+        holder.batch_execute("COMMIT")?;
+        other.batch_execute("COMMIT")?;
+    }
+    Ok(())
+}
+
+/// U has a key share of the row, as a foreign key's check takes it, and comes to update it; D, who
+/// has declared it, wants it for itself. In that circle D is not the victim.
+#[test]
+fn a_declared_transaction_is_not_the_victim() -> Result<()> {
+    let server = bank(1, &[("deadlock_timeout", "200ms")])?;
+    let mut look = server.connect()?;
+    look.batch_execute(&format!("BEGIN; {}; COMMIT", declare(&[1])))?;
+    for is_first in [true, false] {
+        let mut other = server.connect()?;
+        other.batch_execute("BEGIN; SELECT FROM account WHERE id = 1 FOR KEY SHARE")?;
+        let mut declared = server.connect()?;
+        declared.batch_execute(&format!("BEGIN; {}", declare(&[1])))?;
+        let lock = "SELECT FROM account WHERE id = 1 FOR UPDATE";
+        let (other, declared) = if is_first {
+            let other = Background::run(other, &update(1))?;
+            other.wait_until_blocked(&mut look)?;
+            (other, Background::run(declared, lock)?)
+        } else {
+            let declared = Background::run(declared, lock)?;
+            declared.wait_until_blocked(&mut look)?;
+            (Background::run(other, &update(1))?, declared)
+        };
+        let (mut declared, told) = declared.end()?;
+        told?;
+        let (mut other, told) = other.end()?;
+        ensure!(sqlstate(&told) == "40P01", "{told:?}");
+        other.batch_execute("ROLLBACK")?;
+        declared.batch_execute("COMMIT")?;
+    }
+    Ok(())
+}
+
 /// NOWAIT, SKIP LOCKED, and a validated transaction, which would come too late.
 #[test]
 fn writers_that_do_not_wait() -> Result<()> {

@@ -1,0 +1,105 @@
+//! Partitions: their keys are those of the partitioned table.
+
+use anyhow::{Result, ensure};
+use postgres::Client;
+use txn_server_tests::{Background, int, sqlstate};
+
+use super::bank;
+
+fn make(control: &mut Client) -> Result<()> {
+    control.batch_execute(
+        "CREATE TABLE part (id int PRIMARY KEY, code int NOT NULL, val int) PARTITION BY RANGE (id);
+         CREATE TABLE part_1 PARTITION OF part FOR VALUES FROM (0) TO (10) USING txn_heap;
+         CREATE TABLE part_2 (val int, code int NOT NULL, id int NOT NULL) USING txn_heap;
+         ALTER TABLE part ATTACH PARTITION part_2 FOR VALUES FROM (10) TO (1000);
+         INSERT INTO part VALUES (1, 77, 0), (2, 1, 0), (11, 11, 0)",
+    )?;
+    Ok(())
+}
+
+/// Whether that waits while another transaction holds what it declares.
+fn waits(
+    control: &mut Client,
+    mut holder: Client,
+    declared: &str,
+    writer: Client,
+    sql: &str,
+) -> Result<bool> {
+    holder.batch_execute(&format!("BEGIN; SELECT txn.declare(ARRAY['{declared}'])"))?;
+    let writer = Background::run(writer, sql)?;
+    let look = format!("SELECT count(*) FROM txn.waits WHERE pid = {}", writer.pid);
+    while !writer.is_finished() && int(control, &look)? == 0 {}
+    let has_waited = !writer.is_finished();
+    holder.batch_execute("COMMIT")?;
+    writer.end()?.1?;
+    Ok(has_waited)
+}
+
+/// A partition may have another range key. Its rows may be any row of the partitioned table then,
+/// and its keys cannot be declared by it.
+#[test]
+fn a_partition_with_another_key() -> Result<()> {
+    let server = bank(1, &[])?;
+    let mut control = server.connect()?;
+    make(&mut control)?;
+    let update = |id: i32| format!("UPDATE part SET val = val + 1 WHERE id = {id}");
+    let mut case = |declared: &str, id: i32, expected: bool| {
+        let (holder, writer) = (server.connect()?, server.connect()?);
+        let has_waited = waits(&mut control, holder, declared, writer, &update(id))?;
+        ensure!(has_waited == expected, "{declared}, {id}: {has_waited}");
+        anyhow::Ok(())
+    };
+    // The columns' numbers may differ.
+    case("part(1)", 1, true)?;
+    case("part_1(1)", 1, true)?;
+    case("part(1)", 2, false)?;
+    case("part(11)", 11, true)?;
+    case("part_2(1)", 11, false)?;
+    server.connect()?.batch_execute(
+        "CREATE UNIQUE INDEX other ON part_1 (code);
+         ALTER TABLE part_1 REPLICA IDENTITY USING INDEX other",
+    )?;
+    case("part(1)", 1, true)?;
+    case("part(1)", 2, true)?;
+    case("part(1)", 11, false)?;
+    case("part(11)", 11, true)?;
+    let told = server
+        .connect()?
+        .batch_execute("BEGIN; SELECT txn.declare(ARRAY['part_1(77)'])");
+    ensure!(sqlstate(&told) == "0A000", "{told:?}");
+    // The partitioned table has that key, too, from now on. So has the partition again.
+    server
+        .connect()?
+        .batch_execute("ALTER TABLE part_1 REPLICA IDENTITY DEFAULT")?;
+    case("part(1)", 2, false)?;
+    case("part_1(1)", 1, true)
+}
+
+/// Keys of one partition may be those of another, so a right to one of them is not enough.
+#[test]
+fn a_right_to_a_partition_is_none_to_the_others() -> Result<()> {
+    let server = bank(1, &[])?;
+    let mut control = server.connect()?;
+    make(&mut control)?;
+    control.batch_execute(
+        "CREATE ROLE little; GRANT SELECT, UPDATE ON part_1 TO little;
+         CREATE ROLE much; GRANT SELECT, UPDATE ON part TO much",
+    )?;
+    for (role, item, told) in [
+        ("little", "part_1(1)", "42501"),
+        ("little", "part_1(11)", "42501"),
+        ("little", "part(1)", "42501"),
+        ("much", "part_1(1)", "00000"),
+        ("much", "part(11)", "00000"),
+    ] {
+        for list in ["writes", "reads"] {
+            let sql = format!(
+                "BEGIN; SET LOCAL ROLE {role}; SELECT txn.declare({list} => ARRAY['{item}'])"
+            );
+            let answer = sqlstate(&control.batch_execute(&sql));
+            control.batch_execute("ROLLBACK")?;
+            ensure!(answer == told, "{answer} instead of {told}: {role}, {item}");
+        }
+    }
+    Ok(())
+}
