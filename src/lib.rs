@@ -30,7 +30,11 @@ pub extern "C-unwind" fn _PG_init() {
     pg::release::init(entry::transaction::after_locks);
     hotlock::provider::init();
     hotlock::repeatable::init(range_occ::ordered::retake);
-    pg::fastpath::init(hotlock::snapshot_due::before_function);
+    pg::functions::init(pg::functions::Before {
+        any: hotlock::readguard::before_function,
+        outside: hotlock::snapshot_due::before_function,
+        is_planning: pg::nesting::is_planning,
+    });
     range_occ::init();
     lane::init();
     geo::resolver::init();

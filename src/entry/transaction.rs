@@ -23,7 +23,7 @@ use crate::hotlock::{
 use crate::lane::{admit, beyond, reschedule, respect, strict};
 use crate::pg::catch::catching;
 use crate::pg::error::{guarded, infallible};
-use crate::pg::{fastpath, nesting, of_transaction, relation, routing, snapshot, xact};
+use crate::pg::{functions, nesting, of_transaction, relation, routing, snapshot, xact};
 use crate::range_occ;
 use crate::tam::swap;
 use pgrx::pg_sys::*;
@@ -110,6 +110,7 @@ fn committed() {
         concerned_committed();
     } else {
         debug_assert!(has_nothing());
+        readguard::forget_reads();
         commit::end_ordinarily();
         any_ended();
     }
@@ -131,6 +132,7 @@ fn has_nothing() -> bool {
 fn concerned_committed() {
     let end = commit::committed();
     readguard::settle(end);
+    readguard::forget_reads();
     combine::committed(end);
     geo::commit::committed();
     ended(End::Committed);
@@ -147,6 +149,7 @@ pub fn after_locks() {
 fn prepared() {
     admit::prepared();
     readguard::settle(0);
+    readguard::forget_reads();
     ended(End::Prepared);
 }
 
@@ -201,7 +204,7 @@ fn any_ended() {
     readguard::forget();
     nesting::transaction_ended();
     relation::transaction_ended();
-    fastpath::transaction_ended();
+    functions::transaction_ended();
     xact::note_block(false);
 }
 

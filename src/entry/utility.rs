@@ -9,7 +9,7 @@ use super::part::{as_usual, at_same_depth, watched};
 use super::previous::previous;
 use crate::geo;
 use crate::hotlock::{
-    self, check, commit, definitions, dependent, error_visibility, prepared, readguard, repeatable,
+    self, check, commit, definitions, dependent, error_visibility, prepared, readguard,
     snapshot_due, statement, whole,
 };
 use crate::lane::{call, reschedule};
@@ -85,6 +85,8 @@ struct Command {
     is_first: bool,
     transaction: Option<TransactionStmtKind::Type>,
     computes: bool,
+    /// A copy of rows, which may be kept without the end of the transaction: a dump.
+    copies_out: bool,
 }
 
 impl Command {
@@ -101,6 +103,8 @@ impl Command {
                 is_first: (*statement).stmt_location <= 0,
                 transaction: transaction_command(node),
                 computes: computes(node),
+                copies_out: (*node).type_ == NodeTag::T_CopyStmt
+                    && !(*node.cast::<CopyStmt>()).is_from,
             }
         }
     }
@@ -119,6 +123,9 @@ impl Command {
         range_occ::session::rolls_back_to(
             kind == Some(TransactionStmtKind::TRANS_STMT_ROLLBACK_TO),
         );
+        if let Some(kind) = kind {
+            guarded(|| before_transaction_command(kind));
+        }
         execute();
         self.has_run();
     }
@@ -159,6 +166,9 @@ impl Command {
         }
         guarded(|| {
             part.end();
+            if self.copies_out {
+                readguard::wait_for_answer();
+            }
             if leaves_triggers {
                 error_visibility::note_any_deferred();
             }
@@ -174,7 +184,6 @@ impl Command {
         if let Some(kind) = self.transaction {
             after_transaction_command(kind, self.is_first);
         }
-        repeatable::after_utility();
     }
 }
 
@@ -220,6 +229,14 @@ unsafe fn runs_statements(node: *const Node) -> bool {
             | NodeTag::T_PrepareStmt
             | NodeTag::T_ConstraintsSetStmt
     )
+}
+
+/// A transaction that is rolled back has told what it has read.
+#[inline]
+fn before_transaction_command(kind: TransactionStmtKind::Type) {
+    if kind == TransactionStmtKind::TRANS_STMT_ROLLBACK && xact::is_valid() {
+        readguard::wait_for_answer();
+    }
 }
 
 /// A transaction command has been executed, which for COMMIT means: taken note of, so that an ERROR
@@ -275,7 +292,10 @@ unsafe fn before_utility(command: *mut PlannedStmt, params: ParamListInfo, is_to
         range_occ::guard::before_utility(node, is_top_level);
         dependent::before_utility(node);
         match (*node).type_ {
-            NodeTag::T_TransactionStmt => return,
+            NodeTag::T_TransactionStmt => {
+                before_transaction_command((*node.cast::<TransactionStmt>()).kind);
+                return;
+            }
             NodeTag::T_ExecuteStmt
             | NodeTag::T_DeclareCursorStmt
             | NodeTag::T_VariableSetStmt
@@ -294,6 +314,7 @@ unsafe fn before_utility(command: *mut PlannedStmt, params: ParamListInfo, is_to
             | NodeTag::T_DiscardStmt => {}
             NodeTag::T_ExplainStmt => {
                 if utility::explains_creation(node.cast()) {
+                    readguard::note_untracked();
                     definitions::note_change(false);
                 }
             }

@@ -170,7 +170,7 @@ pub unsafe fn before_utility(node: *const pg_sys::Node) {
     }
     // SAFETY: the snapshot is retaken only if `is_fit`; nothing has been read with it then.
     guarded(|| unsafe {
-        let is_fit = is_first && rights::unwinding(|| snapshot::is_utility_retakeable(false));
+        let is_fit = is_first && rights::unwinding(snapshot::is_utility_retakeable);
         let named = Named::by(std::ptr::null());
         conclude(is_fit, &named, || ordered::retake_for_utility());
     });

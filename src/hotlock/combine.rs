@@ -27,7 +27,7 @@ use crate::shared::guc;
 use crate::shared::stop;
 use crate::shared::wait;
 use crate::tam::call;
-use hotrow::{ARGUMENT_BYTES, Adoption, RESULT_BYTES, Slot, backend_of};
+use hotrow::{ARGUMENT_BYTES, Adoption, MemberId, RESULT_BYTES, Slot, backend_of};
 use pgrx::pg_sys::{self, LockTupleMode, Oid, TM_Result};
 use std::cell::Cell;
 
@@ -173,6 +173,14 @@ fn commits_early() -> bool {
     guc::is_on(&guc::EARLY_VISIBILITY)
         || unsafe { pg_sys::synchronous_commit }
             <= pg_sys::SyncCommitLevel::SYNCHRONOUS_COMMIT_OFF as i32
+}
+
+/// The session rolls back while another one that has adopted its update may be about to commit:
+/// lets that end, as it is going to write the outcome to this place.
+pub fn await_seal(me: MemberId) {
+    while memory().members[me as usize].is_sealed() {
+        wait::doze(1, pg_sys::PG_WAIT_EXTENSION);
+    }
 }
 
 /// A part of `Room`.

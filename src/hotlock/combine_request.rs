@@ -63,6 +63,7 @@ pub unsafe fn consider(query: *mut pg_sys::QueryDesc, target: Target) {
             || SESSION.is_member()
             || !SESSION.has_locked_nothing()
             || xact::own_xid() != 0
+            || xact::is_replay()
             || !whole::is(query)
             || !frontend::commits_next(query)
         {

@@ -51,6 +51,7 @@ pub fn wait_before_triggers() {
 pub fn before_others() {
     take_deferred_locks();
     wait_before_triggers();
+    readguard::wait_before_elsewhere();
 }
 
 /// Locks the rows whose locks foreign keys' checks have deferred.
@@ -197,6 +198,9 @@ fn leave_rows(end: End) {
     let heir = (end == End::Prepared).then(prepared::heir).flatten();
     for (n, membership) in SESSION.all() {
         let (me, slot) = (member_id(n), membership.slot());
+        if end == End::RolledBack {
+            combine::await_seal(me);
+        }
         let heir = prepared::heir_of(heir, n, &membership);
         let mut is_handed_over = false;
         let mut wakes = Wakes::new();
@@ -285,6 +289,7 @@ pub fn after_locks() {
     }
     // SAFETY: interrupts are held here, as RecordTransactionCommit holds them around the same call.
     unsafe { raw::SyncRepWaitForLSN(end, true) };
+    readguard::note_acknowledged(end);
 }
 
 /// Transactions behind one on a hot row that make its flush wait for theirs.

@@ -349,7 +349,7 @@ fn unlist() {
 /// Makes `before_others` the first callback that a commit calls. Others register theirs when they
 /// are first used. Not at the commit itself, which has no portal: callbacks may be being called,
 /// and statements that follow there are nested ones.
-fn come_first() {
+pub fn come_first() {
     // SAFETY: a global of this backend, which has one thread.
     if CALLBACK.is_called.get() || unsafe { pg_sys::ActivePortal }.is_null() {
         return;

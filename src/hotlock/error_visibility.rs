@@ -14,9 +14,8 @@ use crate::tam::swap;
 use pgrx::pg_sys;
 use std::ffi::CStr;
 
-/// Where WAL ended when the error on its way was first held back, by a statement inside; 0 if it
-/// was not.
-static HELD_BACK: Local<OfTransaction<u64>> = Local::new(OfTransaction::new(0));
+/// The error on its way has been held back before, by a statement inside.
+static HELD_BACK: Local<OfTransaction<bool>> = Local::new(OfTransaction::new(false));
 
 /// Whether the error on its way, with that SQLSTATE, does not wait; none if that has not been
 /// asked.
@@ -170,9 +169,9 @@ fn tells_nothing(code: Code) -> bool {
 /// The query has started and not ended.
 pub unsafe fn failed(code: Code, query: *const pg_sys::QueryDesc) -> bool {
     if !tells_nothing(code) {
-        let first = HELD_BACK.get() == 0;
+        let first = !HELD_BACK.get();
         if first {
-            HELD_BACK.set(readguard::end_of_wal());
+            HELD_BACK.set(true);
             // The error may have come with locks held: a function of an index, an allocation within
             // the lock manager. A transaction that is awaited here may want these locks.
             // SAFETY: every abort begins with these calls (xact.c: AbortTransaction,
@@ -194,14 +193,12 @@ pub unsafe fn failed(code: Code, query: *const pg_sys::QueryDesc) -> bool {
         if query.is_null() {
             // Planning and utility commands do not say what they have read, but it was before the
             // error.
-            if readguard::is_used() {
-                readguard::note_read_until(HELD_BACK.get());
-            }
+            readguard::note_everything();
         } else {
             // SAFETY: the caller's query has started and not ended.
             unsafe { readguard::note_statement(query) };
         }
-        if first || readguard::read_until() > awaited {
+        if first || readguard::read_until() != awaited {
             readguard::wait_for_answer();
         }
     }

@@ -23,6 +23,7 @@ mod explain;
 pub mod fk_check;
 mod flush;
 mod front;
+mod functions;
 mod gate;
 pub mod handover;
 mod hotlog;

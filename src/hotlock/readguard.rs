@@ -2,14 +2,16 @@
 //! its reads must be durable before it completes. See the rule "dirty errors".
 
 use super::flush;
-use super::session::memory;
+use super::functions::{self, Kind};
+use super::session::{SESSION, memory};
+use crate::pg::error::guarded;
 use crate::pg::local::Local;
 use crate::pg::nodes;
 use crate::pg::of_transaction::OfTransaction;
-use crate::pg::raw;
+use crate::pg::{raw, triggers, xact};
 use crate::shared::fault::{Fault, planted};
 use crate::shared::guc;
-use hotrow::Verdict;
+use hotrow::{Level, Verdict};
 use pgrx::pg_sys::{self, CmdType, Oid};
 use std::cell::Cell;
 
@@ -21,16 +23,27 @@ struct Notes {
     /// Something was written that is not in the list: this transaction does not become visible
     /// early.
     untracked: OfTransaction<bool>,
-    announced: OfTransaction<bool>,
-    read_until: Cell<u64>,
+    /// The transaction is about to become visible early, or has: at that level, with so many of the
+    /// tables announced.
+    announced: OfTransaction<Option<(Level, usize)>>,
+    /// It has written to a foreign table: what it tells another server is told before its own end.
+    writes_elsewhere: OfTransaction<bool>,
+    /// It asks for something that tells of writers of any table.
+    reads_all: OfTransaction<bool>,
+    /// For what writers of each level have shown.
+    read_until: [Cell<u64>; LEVELS],
 }
+
+const LEVELS: usize = Level::ALL.len();
 
 static NOTES: Local<Notes> = Local::new(Notes {
     written: [const { Cell::new(Oid::INVALID) }; TABLES],
     count: Cell::new(0),
     untracked: OfTransaction::new(false),
-    announced: OfTransaction::new(false),
-    read_until: Cell::new(0),
+    announced: OfTransaction::new(None),
+    writes_elsewhere: OfTransaction::new(false),
+    reads_all: OfTransaction::new(false),
+    read_until: [const { Cell::new(0) }; LEVELS],
 });
 
 fn database() -> u32 {
@@ -41,6 +54,34 @@ fn database() -> u32 {
 /// This transaction writes in ways that are not tracked per table (utility commands).
 pub fn note_untracked() {
     NOTES.untracked.set(true);
+}
+
+/// This transaction is going to ask for something that tells of writers of any table.
+fn note_all_tables() {
+    NOTES.reads_all.set(true);
+}
+
+/// Before a function is executed, or rather made ready for that.
+#[inline]
+pub fn before_function(function: Oid) {
+    if !functions::is_known_harmless(function) {
+        guarded(|| note_function(function));
+    }
+}
+
+#[cold]
+fn note_function(function: Oid) {
+    match functions::kind_of(function) {
+        Kind::Writes => note_untracked(),
+        Kind::Tells => note_all_tables(),
+        Kind::Unknown | Kind::Harmless => {}
+    }
+}
+
+/// Whether a trigger's function writes without the executor.
+#[inline]
+fn may_write(function: Oid) -> bool {
+    !functions::is_known_harmless(function) && functions::kind_of(function) == Kind::Writes
 }
 
 #[inline]
@@ -56,9 +97,25 @@ fn note_write(relation: Oid) {
         Some(place) => {
             place.set(relation);
             NOTES.count.set(count + 1);
+            if NOTES.announced.get().is_some() {
+                announce_rest();
+            }
         }
         None => note_untracked(),
     }
+}
+
+/// Announces the tables that have not been.
+fn announce_rest() {
+    let Some((level, announced)) = NOTES.announced.get() else {
+        return;
+    };
+    let guard = &memory().guard;
+    let written = NOTES.written[..NOTES.count.get()].iter().map(Cell::get);
+    written
+        .skip(announced)
+        .for_each(|relation| guard.announce(level, database(), u32::from(relation)));
+    NOTES.announced.set(Some((level, NOTES.count.get())));
 }
 
 /// # Safety
@@ -68,7 +125,15 @@ unsafe fn note_written(list: *const pg_sys::List) {
     // SAFETY: by the contract.
     unsafe {
         for result in nodes::nodes(list) {
-            note_write((*(*result.cast::<pg_sys::ResultRelInfo>()).ri_RelationDesc).rd_id);
+            let result = &*result.cast::<pg_sys::ResultRelInfo>();
+            note_write((*result.ri_RelationDesc).rd_id);
+            let triggers = result.ri_TrigDesc;
+            if !triggers.is_null() && triggers::functions(triggers).any(may_write) {
+                note_untracked();
+            }
+            if !result.ri_FdwRoutine.is_null() {
+                NOTES.writes_elsewhere.set(true);
+            }
         }
     }
 }
@@ -90,6 +155,23 @@ pub unsafe fn note_statement(query: *const pg_sys::QueryDesc) {
         }
         if is_used() {
             note_all_read((*statement).relationOids);
+            if writes {
+                note_routed((*(*query).estate).es_tuple_routing_result_relations);
+            }
+        }
+    }
+}
+
+/// A partition to which a row has been routed is not in the plan. A conflict there tells of rows.
+///
+/// # Safety
+/// As for `note_written`.
+#[inline]
+unsafe fn note_routed(list: *const pg_sys::List) {
+    // SAFETY: by the contract.
+    unsafe {
+        for result in nodes::nodes(list) {
+            note_read((*(*result.cast::<pg_sys::ResultRelInfo>()).ri_RelationDesc).rd_id);
         }
     }
 }
@@ -102,32 +184,59 @@ unsafe fn note_all_read(tables: *const pg_sys::List) {
     unsafe { nodes::oids(tables) }.for_each(note_read);
 }
 
-/// This transaction has read what is durable when WAL is, up to there.
-pub fn note_read_until(position: u64) {
-    NOTES.read_until.set(NOTES.read_until.get().max(position));
+/// This transaction's update has been done by another one with the same level of
+/// `synchronous_commit`, whose commit record ends there.
+pub fn note_done(until: u64) {
+    note_verdict(present_level(), Verdict::Until(until));
 }
 
-/// What this transaction has read is durable when WAL is, up to there; 0 if nothing has to become
-/// so.
-pub fn read_until() -> u64 {
-    NOTES.read_until.get()
-}
-
-/// This transaction has read the table.
-pub fn note_read(relation: Oid) {
-    let until = match memory().guard.check(database(), u32::from(relation)) {
+fn note_verdict(level: Level, verdict: Verdict) {
+    let until = match verdict {
         Verdict::Durable => return,
         Verdict::Until(until) => until,
         Verdict::Everything => end_of_wal(),
     };
-    note_read_until(until);
+    let noted = &NOTES.read_until[level as usize];
+    noted.set(noted.get().max(until));
+}
+
+/// What this transaction has read is durable when WAL is, up to there: for each level of writers; 0
+/// if nothing has to become so.
+pub fn read_until() -> [u64; LEVELS] {
+    NOTES.read_until.each_ref().map(Cell::get)
+}
+
+/// This transaction has read the table.
+pub fn note_read(relation: Oid) {
+    let guard = &memory().guard;
+    for level in Level::ALL {
+        note_verdict(level, guard.check(level, database(), u32::from(relation)));
+    }
 }
 
 /// This transaction has read it is not known what; or what its predecessors wrote, who have
 /// committed since: at the end of the statement that looked, nothing was known of that yet.
 pub fn note_everything() {
     if is_used() {
-        note_read_until(end_of_wal());
+        for level in Level::ALL {
+            note_verdict(level, memory().guard.check_all(level));
+        }
+    }
+}
+
+/// The level at which this transaction is durable before its client is told.
+fn present_level() -> Level {
+    use pg_sys::SyncCommitLevel::{
+        SYNCHRONOUS_COMMIT_LOCAL_FLUSH, SYNCHRONOUS_COMMIT_REMOTE_APPLY,
+    };
+    // SAFETY: a plain read of a setting.
+    let level = unsafe { pg_sys::synchronous_commit };
+    if level <= SYNCHRONOUS_COMMIT_LOCAL_FLUSH as i32 {
+        Level::Local
+    } else if level < SYNCHRONOUS_COMMIT_REMOTE_APPLY as i32 {
+        Level::Flushed
+    } else {
+        Level::Applied
     }
 }
 
@@ -156,36 +265,48 @@ pub fn announce() -> bool {
             && pg_sys::synchronous_commit > pg_sys::SyncCommitLevel::SYNCHRONOUS_COMMIT_OFF as i32
             && pg_sys::XactLastRecEnd != 0
     };
+    // Whoever hears a notification acts on it.
+    let wanted = wanted && !xact::notifies();
     if wanted {
-        let guard = memory().guard;
-        guard.use_it();
-        written().for_each(|relation| guard.announce(database(), u32::from(relation)));
-        NOTES.announced.set(true);
+        let level = present_level();
+        memory().guard.begin(level);
+        NOTES.announced.set(Some((level, 0)));
+        announce_rest();
     }
     wanted
-}
-
-fn written() -> impl Iterator<Item = Oid> {
-    NOTES.written[..NOTES.count.get()].iter().map(Cell::get)
 }
 
 /// The announced transaction has become visible, its commit record ending at `until` (0: it has
 /// not).
 #[inline]
 pub fn settle(until: u64) {
-    if NOTES.announced.take() {
-        written().for_each(|relation| {
-            memory()
-                .guard
-                .settle(database(), u32::from(relation), until)
-        });
+    if let Some((level, announced)) = NOTES.announced.take() {
+        let guard = &memory().guard;
+        for relation in NOTES.written[..announced].iter().map(Cell::get) {
+            guard.settle(level, database(), u32::from(relation), until);
+        }
+        guard.end(level, until);
+    }
+}
+
+/// An early commit whose record ends there has been flushed, and acknowledged by standbys if there
+/// are any.
+pub fn note_acknowledged(until: u64) {
+    // SAFETY: a plain read of a setting (syncrep.h: SyncStandbysDefined).
+    let has_standbys =
+        unsafe { !pg_sys::SyncRepStandbyNames.is_null() && *pg_sys::SyncRepStandbyNames != 0 };
+    if !has_standbys {
+        memory().guard.note_alone(until);
     }
 }
 
 /// Waits until what this transaction has read is durable, if its own commit does not see to that.
 #[inline]
 pub fn wait_for_reads() {
-    if NOTES.read_until.get() == 0 {
+    if NOTES.reads_all.get() {
+        note_everything();
+    }
+    if read_until() == [0; LEVELS] {
         return;
     }
     // SAFETY: plain reads of transaction state.
@@ -201,7 +322,11 @@ pub fn wait_for_reads() {
 /// Waits until what this transaction has read is as durable as its settings ask for: its client is
 /// going to be told something of it.
 pub fn wait_for_answer() {
-    let until = NOTES.read_until.get();
+    if NOTES.reads_all.get() {
+        note_everything();
+    }
+    let [local, flushed, applied] = read_until();
+    let until = local.max(flushed).max(applied);
     // SAFETY: reads settings; a flush and a wait for standbys, with interrupts held as
     // SyncRepWaitForLSN wants it.
     unsafe {
@@ -216,9 +341,31 @@ pub fn wait_for_answer() {
         }
         pg_sys::InterruptHoldoffCount += 1;
         flush::flush(until, false);
-        raw::SyncRepWaitForLSN(until, true);
+        // Standbys report what they have applied after the commit records that ask for it.
+        for (until, is_applied) in [(flushed, false), (applied, true)] {
+            if until != 0 && !memory().guard.is_acknowledged(until) {
+                raw::SyncRepWaitForLSN(until, is_applied);
+            }
+        }
         pg_sys::InterruptHoldoffCount -= 1;
     }
+    forget_reads();
+}
+
+/// Before the transaction commits on other servers, after its predecessors have ended here.
+pub fn wait_before_elsewhere() {
+    if writes_elsewhere() {
+        if SESSION.is_member() {
+            note_everything();
+        }
+        wait_for_answer();
+    }
+}
+
+/// Whether the transaction has written to foreign tables.
+#[inline]
+pub fn writes_elsewhere() -> bool {
+    NOTES.writes_elsewhere.get()
 }
 
 /// Whether anything has become visible before it was durable since the server started.
@@ -231,11 +378,19 @@ pub fn is_used() -> bool {
 #[inline]
 pub fn forget() {
     NOTES.count.set(0);
-    NOTES.read_until.set(0);
 }
 
-/// At the end of a transaction that has written in ways that are not tracked.
+/// What was read is durable. What a transaction has read that rolls back within a CALL is told to
+/// the client at the end of that.
+#[inline]
+pub fn forget_reads() {
+    NOTES.read_until.iter().for_each(|until| until.set(0));
+}
+
+/// At the end of a transaction that has written in ways that are not tracked, or elsewhere.
 #[inline]
 pub fn forget_untracked() {
     NOTES.untracked.clear();
+    NOTES.writes_elsewhere.clear();
+    NOTES.reads_all.clear();
 }

@@ -22,12 +22,12 @@ use super::late_snapshot;
 use super::prepared;
 use super::quietness;
 use super::session::{SESSION, memory, statement_of};
-use super::settings::{self, TableMode, session_mode};
+use super::settings;
 use super::tail;
 use super::ticket;
 use crate::pg::plan::{self, Target};
 use crate::pg::relation::key_of;
-use crate::pg::{evaluate, fastpath, pre_lock_effects, snapshot, triggers, xact};
+use crate::pg::{evaluate, pre_lock_effects, snapshot, triggers, xact};
 use crate::shared::guc;
 use crate::tam::swap;
 use hotrow::{Identity, Slot};
@@ -44,18 +44,6 @@ pub fn init(retake: Retake) {
     let _ = RETAKE.set(retake);
 }
 
-/// After a utility command: such a transaction may have begun, or have become one, that will want
-/// to know what its snapshot has been used for.
-pub fn after_utility() {
-    let may_use = memory().lane.is_some()
-        || session_mode() != TableMode::Off
-        || !settings::is_known_to_have_none()
-        || guc::is_on(&guc::RANGE_OCC);
-    if may_use && (!xact::is_read_committed() || xact::is_strict_by_default()) {
-        fastpath::watch();
-    }
-}
-
 /// Before the first statement of such a transaction starts, on the hot row of that slot: queues, if
 /// the snapshot can be taken again. A plan that may have become old meanwhile keeps the snapshot
 /// that it was made with.
@@ -65,7 +53,6 @@ pub fn after_utility() {
 pub unsafe fn queue(query: *mut pg_sys::QueryDesc, slot: Slot, identity: &Identity) {
     // SAFETY: by the contract; nothing here has a destructor.
     unsafe {
-        fastpath::watch();
         if xact::is_read_only() || !snapshot::is_retakeable(query) || !plan::is_allowed(query) {
             return;
         }
@@ -91,7 +78,6 @@ pub unsafe fn queue(query: *mut pg_sys::QueryDesc, slot: Slot, identity: &Identi
 pub unsafe fn allow_late(query: *mut pg_sys::QueryDesc, target: &Target) -> bool {
     // SAFETY: by the contract; the query has a plan and a snapshot.
     unsafe {
-        fastpath::watch();
         let is_allowed = (*query).operation == pg_sys::CmdType::CMD_UPDATE
             && !(*(*query).plannedstmt).hasReturning
             && !xact::is_serializable()

@@ -287,12 +287,6 @@ fn look_for_labels() -> bool {
     exist
 }
 
-/// Whether no table of this database has settings of its own, as far as is known without a look.
-#[inline]
-pub fn is_known_to_have_none() -> bool {
-    LABELS.exist.get() == Some(false)
-}
-
 /// The settings of a table that is open or locked. In a transaction, with no lock of ours held.
 #[inline]
 pub fn of(relation: Oid) -> Settings {

@@ -206,7 +206,7 @@ pub unsafe fn before_run(query: *mut pg_sys::QueryDesc) -> bool {
         let done = match turn {
             Some(Turn::Done { rows, durable_at }) => {
                 combine::report(query, rows);
-                readguard::note_read_until(durable_at);
+                readguard::note_done(durable_at);
                 replaced.finish_with_none();
                 true
             }

@@ -4,7 +4,7 @@
 use super::local::Local;
 use super::nodes;
 use super::of_transaction::OfTransaction;
-use super::{fastpath, raw, xact};
+use super::{functions, raw, xact};
 use pgrx::pg_sys;
 use std::cell::{Cell, UnsafeCell};
 use std::ptr;
@@ -212,7 +212,7 @@ static FRESH: Local<UnsafeCell<pg_sys::SnapshotData>> = Local::new(UnsafeCell::n
 pub unsafe fn is_retakeable(query: *const pg_sys::QueryDesc) -> bool {
     // SAFETY: plain reads, by the contract.
     unsafe {
-        may_retake(false)
+        may_retake()
             && begins_portal(&*pg_sys::ActivePortal, query)
             && is_replaceable(query)
             && is_only_active()
@@ -222,11 +222,11 @@ pub unsafe fn is_retakeable(query: *const pg_sys::QueryDesc) -> bool {
 
 /// Whether the active snapshot belongs to a utility command that is all of a portal, at REPEATABLE
 /// READ or SERIALIZABLE. Then the transaction's own snapshot may be taken again.
-pub fn is_utility_retakeable(is_first: bool) -> bool {
+pub fn is_utility_retakeable() -> bool {
     use pg_sys::PortalStrategy::{PORTAL_MULTI_QUERY, PORTAL_UTIL_SELECT};
     // SAFETY: plain reads; the active snapshot is kept by a registration while it is popped.
     unsafe {
-        if !may_retake(is_first) || !is_utility_replaceable() {
+        if !may_retake() || !is_utility_replaceable() {
             return false;
         }
         let portal = &*pg_sys::ActivePortal;
@@ -239,7 +239,7 @@ pub fn is_utility_retakeable(is_first: bool) -> bool {
 /// Whether the transaction's own snapshot may be taken again from within a statement.
 pub fn is_transactions_retakeable() -> bool {
     // SAFETY: `may_retake`.
-    may_retake(false) && unsafe { is_portals_alone() }
+    may_retake() && unsafe { is_portals_alone() }
 }
 
 /// Whether the transaction's snapshot belongs together with snapshots of other servers.
@@ -262,9 +262,8 @@ pub fn unpin() {
 }
 
 /// Whether the transaction's snapshot may be taken again, as far as the transaction goes: it is of
-/// level REPEATABLE READ or above, and has read nothing. `is_first` says that nothing can have run
-/// before the present command.
-fn may_retake(is_first: bool) -> bool {
+/// level REPEATABLE READ or above, and has read nothing.
+fn may_retake() -> bool {
     // SAFETY: plain reads.
     let is_fit = unsafe { !pg_sys::ActivePortal.is_null() && !pg_sys::am_walsender };
     // A transaction with an id has written something.
@@ -273,7 +272,7 @@ fn may_retake(is_first: bool) -> bool {
         && !xact::is_read_committed()
         && may_restart_ssi()
         && xact::own_xid() == 0
-        && (is_first || !fastpath::may_have_been_used())
+        && !functions::are_used_outside()
 }
 
 /// Whether nobody but the active portal, if there is one, has the transaction's own snapshot.

@@ -10,6 +10,18 @@ pub const FOREIGN_KEY: RangeInclusive<u32> = 1644..=1655;
 /// same in all versions that follow each other.
 pub const REFERENCED: RangeInclusive<u32> = 1646..=1655;
 
+/// The functions of all triggers.
+///
+/// # Safety
+/// The relcache's description of the triggers, which stays while the result is used.
+pub unsafe fn functions(triggers: *const pg_sys::TriggerDesc) -> impl Iterator<Item = pg_sys::Oid> {
+    // SAFETY: the caller's description has as many triggers as it says.
+    let all = unsafe {
+        std::slice::from_raw_parts((*triggers).triggers, (*triggers).numtriggers as usize)
+    };
+    all.iter().map(|trigger| trigger.tgfoid)
+}
+
 /// Whether UPDATE fires row triggers other than those, or collects rows for statement triggers.
 ///
 /// # Safety

@@ -35,13 +35,23 @@ pub fn top_of(xid: u32) -> u32 {
 /// Whether what PostgreSQL does after PRE_COMMIT may raise an ERROR: notifications that are to be
 /// queued, and temporary tables that are emptied or dropped.
 pub fn may_fail_at_end() -> bool {
-    // SAFETY: a plain read; the check that PREPARE makes, which raises if there are notifications,
-    // and leaves nothing behind.
-    unsafe {
-        let uses_temporary =
-            pg_sys::MyXactFlags & pg_sys::XACT_FLAGS_ACCESSEDTEMPNAMESPACE as i32 != 0;
-        uses_temporary || catching(|| raw::AtPrepare_Notify(), |_| true)
-    }
+    // SAFETY: a plain read of backend state.
+    let flags = unsafe { pg_sys::MyXactFlags };
+    flags & pg_sys::XACT_FLAGS_ACCESSEDTEMPNAMESPACE as i32 != 0 || notifies()
+}
+
+/// Whether the transaction has notifications for others, or begins or ends to listen.
+pub fn notifies() -> bool {
+    // SAFETY: the check that PREPARE makes, which raises if there are any, and leaves nothing
+    // behind.
+    unsafe { catching(|| raw::AtPrepare_Notify(), |_| true) }
+}
+
+/// Whether the session replays what another server has done: its commit records say how far it has
+/// come (replication/logical/origin.c).
+pub fn is_replay() -> bool {
+    // SAFETY: a plain read of backend state.
+    unsafe { pg_sys::replorigin_session_origin != pg_sys::InvalidRepOriginId as u16 }
 }
 
 /// Whether the present (sub)transaction has not failed.
@@ -105,13 +115,6 @@ pub fn is_read_only() -> bool {
 pub fn is_read_committed() -> bool {
     // SAFETY: a global of this backend, which has one thread.
     unsafe { pg_sys::XactIsoLevel < pg_sys::XACT_REPEATABLE_READ as i32 }
-}
-
-/// Whether transactions of this session are stricter than READ COMMITTED if they do not say
-/// otherwise.
-pub fn is_strict_by_default() -> bool {
-    // SAFETY: a setting of this backend, which has one thread.
-    unsafe { pg_sys::DefaultXactIsoLevel >= pg_sys::XACT_REPEATABLE_READ as i32 }
 }
 
 pub fn is_serializable() -> bool {

@@ -12,7 +12,7 @@ use super::session;
 use super::uses;
 use super::view::{self, View};
 use crate::hotlock::memory;
-use crate::pg::{fastpath, snapshot, xact};
+use crate::pg::{snapshot, xact};
 use pgrx::pg_sys;
 use std::time::Instant;
 
@@ -75,7 +75,6 @@ fn retake_by(is_planned: bool, retake: impl FnOnce(&dyn Fn() -> bool) -> Option<
 /// # Safety
 /// `query` is about to be started; nothing with a destructor is alive in the callers.
 pub unsafe fn before_first(query: *mut pg_sys::QueryDesc) {
-    fastpath::watch();
     // SAFETY: the caller's query is about to be started, so it has a plan and a snapshot.
     unsafe {
         if !is_worthwhile((*query).plannedstmt) || !snapshot::is_retakeable(query) {

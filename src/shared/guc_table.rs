@@ -1,12 +1,12 @@
 //! Every setting, alphabetical, each with unit and range, and what is asked before it changes.
 
 use super::guc::*;
-use crate::pg::{error, fastpath, raw, xact};
+use crate::pg::{error, raw, xact};
 use pgrx::GucEnum;
 use pgrx::guc::GucContext::{self, Internal, Postmaster, Sighup, Suset, Userset};
 use pgrx::guc::{GucFlags, GucRegistry, GucSetting};
 use pgrx::pg_sys::{self, GucSource};
-use std::ffi::{CStr, CString, c_int, c_void};
+use std::ffi::{CStr, CString, c_void};
 use std::ops::RangeInclusive;
 
 /// A setting, as SHOW and pg_settings have it.
@@ -179,7 +179,7 @@ const ENTRIES: [Entry; 38] = [
         long: c"\"node\": each node has its own snapshot; \"global\": all nodes are read at one \
             cut.",
         context: Userset,
-        define: Define::By(geo_snapshot),
+        define: Define::By(|texts, context| choice(texts, context, &GEO_SNAPSHOT)),
     },
     Entry {
         name: c"txn.geo_snapshot_timeout",
@@ -389,25 +389,6 @@ fn choice<T: GucEnum>(texts: Texts, context: GucContext, setting: &'static GucSe
     GucRegistry::define_enum_guc(name, short, long, setting, context, GucFlags::default());
 }
 
-fn geo_snapshot(texts: Texts, context: GucContext) {
-    let Texts { name, short, long } = texts;
-    let (none, assign) = (GucFlags::default(), Some(assign_geo_snapshot as _));
-    // SAFETY: the hook raises nothing and does not panic.
-    unsafe {
-        GucRegistry::define_enum_guc_with_hooks(
-            name,
-            short,
-            long,
-            &GEO_SNAPSHOT,
-            context,
-            none,
-            None,
-            assign,
-            None,
-        );
-    }
-}
-
 fn range_occ(texts: Texts, context: GucContext) {
     let Texts { name, short, long } = texts;
     let (none, check) = (GucFlags::default(), Some(check_range_occ as _));
@@ -416,14 +397,6 @@ fn range_occ(texts: Texts, context: GucContext) {
         GucRegistry::define_bool_guc_with_hooks(
             name, short, long, &RANGE_OCC, context, none, check, None, None,
         );
-    }
-}
-
-/// The transaction's snapshot is going to be taken again: what may have used it has to be watched
-/// from before the first transaction with the setting.
-unsafe extern "C-unwind" fn assign_geo_snapshot(new: c_int, _extra: *mut c_void) {
-    if GeoSnapshot::from_ordinal(new) == GeoSnapshot::Global {
-        fastpath::watch();
     }
 }
 

@@ -169,6 +169,11 @@ impl Member {
         self.request.exchange(offer | ADOPTED, offer | NONE).is_ok()
     }
 
+    /// lock-free: its adopter is about to commit, and is going to write the outcome here.
+    pub fn is_sealed(&self) -> bool {
+        self.request.get() & STATE == SEALED
+    }
+
     pub(crate) fn forget_request(&self) {
         self.request.publish(self.request.get() & !STATE);
     }

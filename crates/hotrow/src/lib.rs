@@ -31,7 +31,7 @@ pub use definitions::{Definitions, Scope};
 pub use directory::Directory;
 pub use flush::{Duty, FlushQueue};
 pub use graph::{Backend, Wait, is_in_circle, is_top, leaders, owner_of, subtransactions_awaited};
-pub use guard::{ReadGuard, Verdict};
+pub use guard::{Level, ReadGuard, Verdict};
 pub use identity::{Identity, KEY_BYTES, KEY_COLUMNS, LABEL_BYTES};
 pub use membership::{
     Address, Base, Hold, Keep, Loan, Looking, Membership, Offer, Place, Reservation, Restart, Seen,

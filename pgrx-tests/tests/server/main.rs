@@ -16,6 +16,7 @@ mod dependent;
 mod detection;
 mod disturbance;
 mod docs;
+mod durability;
 mod errors;
 mod faults;
 mod functions;

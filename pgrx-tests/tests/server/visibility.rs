@@ -13,6 +13,12 @@ const BUMP: &str = "UPDATE hot SET val = val + 1 WHERE id = 1";
 const READINGS: &[&str] = &[
     "SELECT val FROM hot WHERE id = 1",
     "BEGIN; SELECT sum(val) FROM hot; COMMIT",
+    "BEGIN; SELECT sum(val) FROM hot; ROLLBACK",
+    "CALL forgets()",
+    // A dump ends without COMMIT.
+    "BEGIN; COPY hot TO '/dev/null'",
+    "SELECT pg_xact_status('3')",
+    "DO $$ DECLARE status text := txid_status(3); BEGIN END $$",
     "BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT 1 FROM elsewhere, hot; SELECT 1; COMMIT",
     "SELECT FROM elsewhere WHERE EXISTS (SELECT FROM hot WHERE hot.val = 7)",
     "VALUES ((SELECT val FROM hot WHERE id = 1))",
@@ -103,7 +109,9 @@ pub fn read_guard(server: &Server, writer: fn(&Server) -> Result<Client>) -> Res
          $$ BEGIN RAISE EXCEPTION 'two' USING ERRCODE = code; END $$;
          CREATE VIEW seen AS TABLE hot;
          CREATE FUNCTION look() RETURNS SETOF bigint LANGUAGE sql AS 'SELECT val FROM hot';
-         CREATE PROCEDURE glance() LANGUAGE plpgsql AS 'BEGIN PERFORM look(); END'",
+         CREATE PROCEDURE glance() LANGUAGE plpgsql AS 'BEGIN PERFORM look(); END';
+         CREATE PROCEDURE forgets() LANGUAGE plpgsql AS
+         'BEGIN PERFORM val FROM hot; ROLLBACK; END'",
     )?;
     server.set_synchronous_standbys("nobody")?;
     let first = Background::run(writer(server)?, BUMP)?;

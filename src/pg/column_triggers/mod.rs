@@ -11,7 +11,7 @@ pub mod program;
 
 pub use noted::{init, note};
 
-use super::{language, raw};
+use super::{functions, language, raw};
 use pgrx::pg_sys::{self, Bitmapset, Node, Trigger};
 use program::Program;
 
@@ -56,7 +56,7 @@ fn are_calls_unnoticed() -> bool {
         language::is_watched()
             && pg_sys::pgstat_track_functions == pg_sys::TrackFunctionsLevel::TRACK_FUNC_OFF as i32
             && { pg_sys::needs_fmgr_hook }.is_none()
-            && { pg_sys::object_access_hook }.is_none()
+            && functions::is_unnoticed()
     }
 }
 

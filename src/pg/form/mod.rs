@@ -125,9 +125,9 @@ impl Form {
             let mut form = Form::empty(table as i32);
             let relation = relation_of(plan, table);
             form.bytes.put_number(u32::from(relation))?;
-            // The holder of the ticket makes the commit record of those whose updates it does: that
-            // must ask standbys for feedback if theirs would.
-            form.bytes.put_number(u32::from(asks_standbys()))?;
+            // The holder of the ticket makes the commit record of those whose updates it does, and
+            // they are visible with it.
+            form.bytes.put_number(level_of_commit())?;
             let columns = nth::<pg_sys::List>((*modify).updateColnosLists, 0);
             form.bytes.put_number(length(columns) as u32)?;
             for n in 0..length(columns) {
@@ -311,11 +311,10 @@ impl Form {
     }
 }
 
-/// Whether the commit record asks standbys for feedback.
-fn asks_standbys() -> bool {
-    let remote_apply = pg_sys::SyncCommitLevel::SYNCHRONOUS_COMMIT_REMOTE_APPLY as i32;
+/// How durable a commit is before it is visible.
+fn level_of_commit() -> u32 {
     // SAFETY: a plain read of a setting.
-    unsafe { pg_sys::synchronous_commit >= remote_apply }
+    unsafe { pg_sys::synchronous_commit as u32 }
 }
 
 /// When a transaction and its statement began.

@@ -3,7 +3,7 @@
 use super::{Done, Failed, PATIENCE, Session};
 use crate::model::memberships::Fault;
 use crate::model::memberships::server::{Fate, ROWS};
-use crate::{BackendId, MemberId, Members, Membership, Row, Verdict};
+use crate::{BackendId, Level, MemberId, Members, Membership, Row, Verdict};
 
 impl Session<'_> {
     pub(super) fn check_doomed(&self) -> Done {
@@ -56,13 +56,17 @@ impl Session<'_> {
         let has_written = written().next().is_some();
         let announces = !self.has(Fault::VisibleUnannounced);
         if announces {
-            written().for_each(|(n, _)| self.server.guard.announce(0, n as u32));
+            let guard = &self.server.guard;
+            guard.begin(Level::Local);
+            written().for_each(|(n, _)| guard.announce(Level::Local, 0, n as u32));
         }
         let end = self.server.log();
         self.check_commit(end);
         self.server.end(self.xid, Fate::Committed(end));
         if announces {
-            written().for_each(|(n, _)| self.server.guard.settle(0, n as u32, end));
+            let guard = &self.server.guard;
+            written().for_each(|(n, _)| guard.settle(Level::Local, 0, n as u32, end));
+            guard.end(Level::Local, end);
         }
         self.finish(|row, w, me, wake| row.depart(w, me, wake));
         let until = match has_written {
@@ -142,7 +146,7 @@ impl Session<'_> {
     pub(super) fn only_read(&self, row: usize) {
         let (_, writer) = self.server.committed_version(row);
         if !self.has(Fault::GuardNotAsked) {
-            match self.server.guard.check(0, row as u32) {
+            match self.server.guard.check(Level::Local, 0, row as u32) {
                 Verdict::Durable => {}
                 Verdict::Until(until) => self.server.flush(self.backend, until),
                 Verdict::Everything => self.server.flush(self.backend, self.server.end_of_wal()),

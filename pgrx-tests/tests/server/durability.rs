@@ -1,0 +1,219 @@
+//! What may be visible before it is durable, and who must not be told of it, with a synchronous
+//! standby that does not answer: transactions whose effects are not in tables, levels of
+//! `synchronous_commit`, partitions, other servers.
+use anyhow::{Context, Result, ensure};
+use pgserver::Server;
+use postgres::Client;
+use txn_server_tests::{
+    Background, Watchdog, grouped, int, local, read, sqlstate, start_hot, text, until, wait_until,
+};
+
+const BUMP: &str = "UPDATE hot SET val = val + 1 WHERE id = 1";
+const VAL: &str = "SELECT val FROM hot WHERE id = 1";
+
+/// Looks until the statement waits for the standby; an error if it ends.
+fn waits_for_standby(control: &mut Client, statement: &Background) -> Result<()> {
+    let sql = format!(
+        "SELECT wait_event = 'SyncRep' FROM pg_stat_activity WHERE pid = {}",
+        statement.pid
+    );
+    until(control, "the statement waits for the standby", |control| {
+        ensure!(!statement.is_finished(), "it was told before the standby");
+        Ok(read::<Option<bool>>(control, &sql)?.unwrap_or(false))
+    })
+}
+
+fn with_hot_row(body: impl FnOnce(&Server, &mut Client) -> Result<()>) -> Result<()> {
+    let server = start_hot(1, &[])?;
+    let dog = Watchdog::new(&server);
+    let mut control = local(&server)?;
+    grouped(&server)?.batch_execute(BUMP)?;
+    dog.finish(body(&server, &mut control))
+}
+
+/// Effects that no reader of a table is asked about.
+const UNGUARDED: &[&str] = &[
+    "NOTIFY somebody, 'done'",
+    "SELECT pg_notify('somebody', 'done')",
+    "INSERT INTO noted VALUES (1)",
+    "SELECT lo_create(0)",
+    "DO $$ BEGIN PERFORM lo_from_bytea(0, 'x'); END $$",
+    "SELECT pg_logical_emit_message(true, 'a', 'b')",
+    "EXPLAIN ANALYZE CREATE TABLE made AS SELECT 1",
+];
+
+/// Functions that have no such effects.
+const HARMLESS: &[&str] = &[
+    "SELECT nextval('numbers'), random(), clock_timestamp(), gen_random_uuid()",
+    "SELECT pg_advisory_xact_lock(1), set_config('search_path', 'public', true)",
+    "INSERT INTO referring VALUES (1)",
+];
+
+#[test]
+fn what_is_not_guarded_is_not_early() -> Result<()> {
+    with_hot_row(|server, control| {
+        control.batch_execute(
+            "CREATE SEQUENCE numbers;
+             CREATE TABLE referred (id int PRIMARY KEY);
+             INSERT INTO referred VALUES (1);
+             CREATE TABLE referring (id int REFERENCES referred);
+             CREATE TABLE noted (id int);
+             CREATE FUNCTION note() RETURNS trigger LANGUAGE plpgsql AS
+             $$ BEGIN PERFORM pg_notify('somebody', 'done'); RETURN NULL; END $$;
+             CREATE TRIGGER note AFTER INSERT ON noted FOR EACH ROW EXECUTE FUNCTION note()",
+        )?;
+        let cases = UNGUARDED.iter().map(|sql| (sql, false));
+        for (sql, is_early) in cases.chain(HARMLESS.iter().map(|sql| (sql, true))) {
+            let before = int(control, VAL)?;
+            server.set_synchronous_standbys("nobody")?;
+            let writer =
+                Background::run(grouped(server)?, &format!("BEGIN; {BUMP}; {sql}; COMMIT"))?;
+            waits_for_standby(control, &writer).context(*sql)?;
+            let seen = int(control, VAL)? - before;
+            ensure!(seen == i64::from(is_early), "{seen} is visible: {sql}");
+            server.set_synchronous_standbys("")?;
+            writer.end()?.1?;
+            wait_until(
+                control,
+                &format!("SELECT val = {} FROM hot WHERE id = 1", before + 1),
+            )?;
+        }
+        Ok(())
+    })
+}
+
+/// A conflict in a partition tells of its rows, whatever table was named.
+#[test]
+fn conflicts_in_partitions_wait() -> Result<()> {
+    with_hot_row(|server, control| {
+        control.batch_execute(
+            "CREATE TABLE parts (val int PRIMARY KEY) PARTITION BY RANGE (val);
+             CREATE TABLE part_1 PARTITION OF parts FOR VALUES FROM (0) TO (10)",
+        )?;
+        server.set_synchronous_standbys("nobody")?;
+        let writer = Background::run(
+            grouped(server)?,
+            &format!("BEGIN; {BUMP}; INSERT INTO part_1 VALUES (5); COMMIT"),
+        )?;
+        wait_until(control, "SELECT count(*) = 1 FROM parts")?;
+        let mut readers = Vec::new();
+        for (sql, told) in [
+            (
+                "INSERT INTO parts VALUES (5) ON CONFLICT DO NOTHING",
+                "00000",
+            ),
+            ("INSERT INTO parts VALUES (5)", "23505"),
+        ] {
+            let reader = Background::run(server.connect()?, sql)?;
+            waits_for_standby(control, &reader).context(sql)?;
+            readers.push((reader, told));
+        }
+        server.set_synchronous_standbys("")?;
+        writer.end()?.1?;
+        for (reader, wanted) in readers {
+            let told = sqlstate(&reader.end()?.1);
+            ensure!(told == wanted, "{told} instead of {wanted}");
+        }
+        Ok(())
+    })
+}
+
+/// A writer that has not waited for standbys keeps no reader waiting for them.
+#[test]
+fn a_local_commit_is_read_without_the_standby() -> Result<()> {
+    with_hot_row(|server, control| {
+        server.set_synchronous_standbys("nobody")?;
+        let early = int(control, "SELECT early_commits FROM txn.stats")?;
+        let mut writer = grouped(server)?;
+        writer.batch_execute(&format!("SET synchronous_commit = local; {BUMP}"))?;
+        ensure!(
+            int(control, "SELECT early_commits FROM txn.stats")? > early,
+            "it was not early"
+        );
+        for level in ["on", "remote_write", "remote_apply"] {
+            let mut reader = server.connect()?;
+            reader.batch_execute(&format!("SET synchronous_commit = {level}"))?;
+            ensure!(int(&mut reader, VAL)? == 2, "{level}");
+            // Nor does an error of it.
+            let told = reader.batch_execute("SELECT 1 / (val - 2) FROM hot");
+            ensure!(sqlstate(&told) == "22012", "{told:?}");
+        }
+        server.set_synchronous_standbys("")
+    })
+}
+
+/// Each is visible when it is as durable as its own session wants it: sessions of different levels
+/// do not do each other's updates.
+#[test]
+fn updates_of_other_levels_are_not_combined() -> Result<()> {
+    with_hot_row(|server, control| {
+        let mut holder = grouped(server)?;
+        holder.batch_execute(&format!("BEGIN; {BUMP}; SAVEPOINT a"))?;
+        let combined = int(control, "SELECT combined FROM txn.stats")?;
+        control.batch_execute("SELECT pg_advisory_lock(hashtext('txn.ticket_given'))")?;
+        let mut sleepers = Vec::new();
+        for level in ["off", "on", "local"] {
+            let mut session = grouped(server)?;
+            session.batch_execute(&format!("SET synchronous_commit = {level}"))?;
+            sleepers.push(Background::run(session, BUMP)?);
+        }
+        control.batch_execute("SELECT pg_advisory_unlock_all()")?;
+        holder.batch_execute("COMMIT")?;
+        for sleeper in sleepers {
+            sleeper.end()?.1?;
+        }
+        ensure!(
+            int(control, "SELECT combined FROM txn.stats")? == combined,
+            "combined"
+        );
+        ensure!(int(control, VAL)? == 5, "lost");
+        Ok(())
+    })
+}
+
+/// Another server is told of a value only when it is durable here.
+#[test]
+fn foreign_tables_are_told_late() -> Result<()> {
+    with_hot_row(|server, control| {
+        let (host, port) = (server.host().display().to_string(), server.port());
+        let user = text(control, "SELECT current_user::text")?;
+        let database = text(control, "SELECT current_database()::text")?;
+        control.batch_execute(&format!(
+            "CREATE EXTENSION postgres_fdw;
+             CREATE TABLE there (val bigint);
+             CREATE SERVER loop FOREIGN DATA WRAPPER postgres_fdw
+                 OPTIONS (host '{host}', port '{port}', dbname '{database}',
+                          options '-c synchronous_commit=local');
+             CREATE USER MAPPING FOR CURRENT_USER SERVER loop OPTIONS (user '{user}');
+             CREATE FOREIGN TABLE remote (val bigint) SERVER loop OPTIONS (table_name 'there')"
+        ))?;
+        for statement in [
+            "INSERT INTO remote SELECT val FROM hot".to_owned(),
+            "BEGIN; INSERT INTO remote VALUES (0); SELECT val FROM hot; COMMIT".to_owned(),
+            format!("BEGIN; INSERT INTO remote VALUES (0); {BUMP}; COMMIT"),
+        ] {
+            control.batch_execute("TRUNCATE there")?;
+            let before = int(control, VAL)?;
+            server.set_synchronous_standbys("nobody")?;
+            let writer = Background::run(grouped(server)?, BUMP)?;
+            wait_until(
+                control,
+                &format!("SELECT val = {} FROM hot WHERE id = 1", before + 1),
+            )?;
+            let teller = Background::run(grouped(server)?, &statement)?;
+            waits_for_standby(control, &teller).context(statement.clone())?;
+            ensure!(
+                int(control, "SELECT count(*) FROM there")? == 0,
+                "told: {statement}"
+            );
+            server.set_synchronous_standbys("")?;
+            writer.end()?.1?;
+            teller.end()?.1?;
+            ensure!(
+                int(control, "SELECT count(*) FROM there")? == 1,
+                "{statement}"
+            );
+        }
+        Ok(())
+    })
+}
