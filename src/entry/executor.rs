@@ -7,9 +7,7 @@ use super::idle::is_idle;
 use super::part::{out_of_heap, watched};
 use super::previous::previous;
 use crate::geo;
-use crate::hotlock::{
-    by_key, dependency, dependent, error_visibility, readguard, snapshot_due, statement,
-};
+use crate::hotlock::{by_key, dependency, dependent, error_visibility, snapshot_due, statement};
 use crate::pg::error::{guarded, guarded_around};
 use crate::pg::{nesting, of_transaction, plan, pre_lock_effects, raw};
 use crate::range_occ;
@@ -249,8 +247,8 @@ pub unsafe extern "C-unwind" fn executor_end(query: *mut QueryDesc) {
         geo::others::note_routed(query);
         within(|| {
             statement::end(query);
-            if readguard::writes_elsewhere() {
-                dependent::come_first();
+            if geo::others::are_written() {
+                dependent::note_elsewhere();
             }
             previous().executor_end.unwrap_or(raw::standard_ExecutorEnd)(query)
         });

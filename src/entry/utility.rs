@@ -166,6 +166,9 @@ impl Command {
         }
         guarded(|| {
             part.end();
+            if geo::others::are_written() {
+                dependent::note_elsewhere();
+            }
             if self.copies_out {
                 readguard::wait_for_answer();
             }

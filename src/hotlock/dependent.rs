@@ -35,6 +35,7 @@ use super::errors;
 use super::handover;
 use super::predecessors;
 use super::quietness;
+use super::readguard;
 use super::reads;
 use super::session::{SESSION, memory, relation_of};
 use super::settings;
@@ -346,10 +347,16 @@ fn unlist() {
     }
 }
 
+/// The transaction has written to a foreign table that is told at the commit, before its own end.
+pub fn note_elsewhere() {
+    readguard::note_elsewhere();
+    come_first();
+}
+
 /// Makes `before_others` the first callback that a commit calls. Others register theirs when they
 /// are first used. Not at the commit itself, which has no portal: callbacks may be being called,
 /// and statements that follow there are nested ones.
-pub fn come_first() {
+fn come_first() {
     // SAFETY: a global of this backend, which has one thread.
     if CALLBACK.is_called.get() || unsafe { pg_sys::ActivePortal }.is_null() {
         return;

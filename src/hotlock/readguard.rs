@@ -26,7 +26,7 @@ struct Notes {
     /// The transaction is about to become visible early, or has: at that level, with so many of the
     /// tables announced.
     announced: OfTransaction<Option<(Level, usize)>>,
-    /// It has written to a foreign table: what it tells another server is told before its own end.
+    /// It has written to a foreign table whose server is told before its own end.
     writes_elsewhere: OfTransaction<bool>,
     /// It asks for something that tells of writers of any table.
     reads_all: OfTransaction<bool>,
@@ -130,9 +130,6 @@ unsafe fn note_written(list: *const pg_sys::List) {
             let triggers = result.ri_TrigDesc;
             if !triggers.is_null() && triggers::functions(triggers).any(may_write) {
                 note_untracked();
-            }
-            if !result.ri_FdwRoutine.is_null() {
-                NOTES.writes_elsewhere.set(true);
             }
         }
     }
@@ -354,7 +351,7 @@ pub fn wait_for_answer() {
 
 /// Before the transaction commits on other servers, after its predecessors have ended here.
 pub fn wait_before_elsewhere() {
-    if writes_elsewhere() {
+    if NOTES.writes_elsewhere.get() {
         if SESSION.is_member() {
             note_everything();
         }
@@ -362,10 +359,9 @@ pub fn wait_before_elsewhere() {
     }
 }
 
-/// Whether the transaction has written to foreign tables.
-#[inline]
-pub fn writes_elsewhere() -> bool {
-    NOTES.writes_elsewhere.get()
+/// The transaction has written to such a table.
+pub fn note_elsewhere() {
+    NOTES.writes_elsewhere.set(true);
 }
 
 /// Whether anything has become visible before it was durable since the server started.
