@@ -190,14 +190,17 @@ unsafe fn locked(
     lock: impl FnOnce() -> TM_Result::Type,
 ) -> TM_Result::Type {
     // The lock of foreign keys' checks keeps nobody from writing.
-    let may_lock = mode == LockTupleMode::LockTupleKeyShare || {
+    let is_check = mode == LockTupleMode::LockTupleKeyShare;
+    let may_lock = is_check || {
         let shares = mode == LockTupleMode::LockTupleShare;
         let mode = if shares { Mode::Read } else { Mode::Write };
         // SAFETY: the caller's relation is open and locked, and `tid` is of a version that it sees.
         guarded(|| unsafe { respect::before_version(rel, tuple::pack(&*tid), mode, policy) })
     };
-    let result = if may_lock {
+    let result = if is_check {
         admit::patiently(lock)
+    } else if may_lock {
+        respect::locking(|| admit::patiently(lock))
     } else {
         TM_Result::TM_WouldBlock
     };

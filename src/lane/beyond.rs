@@ -36,7 +36,7 @@ pub fn accesses() -> Vec<Item> {
     let mut n = 0;
     while let Some(mut item) = used(n) {
         // SAFETY: in a transaction, and no frame above has a destructor.
-        (item.relation, item.keys) = unsafe { partition::under_root(item.relation, item.keys) };
+        (item.relation, item.keys) = unsafe { partition::declared_as(item.relation, item.keys) };
         USED.borrow_mut()[n] = item;
         n += 1;
     }

@@ -243,7 +243,6 @@ impl Unfit {
             Unfit::NoTable => "There is no such table.",
             Unfit::OtherMethod => "The table is not of the access method txn_heap.",
             Unfit::NoKey => "The table has no range key.",
-            Unfit::OtherKey => "Its range key is not that of the partitioned table.",
             Unfit::TooFewValues => {
                 "The table's key has more columns; an asterisk stands for any values of the rest."
             }
@@ -256,7 +255,7 @@ impl Unfit {
 pub fn unfit(table: &str, unfit: Unfit) -> ! {
     let code = match unfit {
         Unfit::NoTable => *b"42P01",
-        Unfit::OtherMethod | Unfit::NoKey | Unfit::OtherKey => *b"0A000",
+        Unfit::OtherMethod | Unfit::NoKey => *b"0A000",
         Unfit::TooFewValues | Unfit::TooManyValues => *b"22023",
     };
     match unfit {

@@ -1,96 +1,133 @@
-//! Keys of partitions are queued under the partitioned table at the top, by its range key.
+//! Keys of partitions are those of the partitioned table at the top, whatever range key they have
+//! themselves: its columns are in all of them. If it has no range key, each partition is a table of
+//! its own.
 
-use crate::pg::per_table::PerTable;
+use crate::pg::local::Local;
 use crate::pg::{lookup, raw};
 use crate::range_occ::key::{self, Table};
 use keyrange::{Interval, Relation};
 use pgrx::pg_sys::{self, Datum, Oid};
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
 use std::ffi::CStr;
+use std::rc::Rc;
 
-/// The partitioned table at the top, and whether the partition has its range key.
-static ROOTS: PerTable<(Oid, bool), 256> = PerTable::new();
+/// How keys of a table are declared: under which relation, and by which range key. The key's
+/// columns have the numbers that they have in the table.
+#[derive(Clone)]
+pub struct Place {
+    pub relation: Relation,
+    pub table: Rc<Table>,
+}
 
-/// The relation under whose name the table's keys are declared, and whether the table has that
-/// relation's range key. A partition's replica identity may be another index.
+struct Cache {
+    /// By the partitions' OIDs.
+    places: RefCell<BTreeMap<u32, Place>>,
+    /// Counts invalidations.
+    forgotten: Cell<u64>,
+}
+static CACHE: Local<Cache> = Local::new(Cache {
+    places: RefCell::new(BTreeMap::new()),
+    forgotten: Cell::new(0),
+});
+
+/// The place of an open table.
 ///
 /// # Safety
 /// `rel` is open and locked; nothing with a destructor is alive in the callers.
-#[inline]
-pub unsafe fn root_of(rel: pg_sys::Relation) -> (Relation, bool) {
+pub unsafe fn place_of(rel: pg_sys::Relation) -> Place {
     // SAFETY: by the contract.
     unsafe {
         let oid = (*rel).rd_id;
         if !(*(*rel).rd_rel).relispartition {
-            return (key::relation_of(oid), true);
+            return of_itself(rel);
         }
-        let (root, has_its_key) = ROOTS.get(oid, || {
-            let root = lookup::root_of(oid);
-            (root, has_key_of(oid, root))
-        });
-        (key::relation_of(root), has_its_key)
+        if let Some(place) = CACHE.places.borrow().get(&u32::from(oid)) {
+            return place.clone();
+        }
+        let before = CACHE.forgotten.get();
+        let place = of_partition(rel);
+        if CACHE.forgotten.get() == before {
+            let mut places = CACHE.places.borrow_mut();
+            places.insert(oid.into(), place.clone());
+        }
+        place
     }
 }
 
-/// The relation and the keys under which these of a table, which a transaction has used, are
-/// declared.
+/// # Safety
+/// As for `place_of`.
+unsafe fn of_itself(rel: pg_sys::Relation) -> Place {
+    // SAFETY: by the contract.
+    unsafe {
+        Place {
+            relation: key::relation_of((*rel).rd_id),
+            table: key::of(rel),
+        }
+    }
+}
+
+/// # Safety
+/// As for `place_of`. The table at the top need not be locked: whoever changes its key invalidates
+/// what is remembered.
+unsafe fn of_partition(rel: pg_sys::Relation) -> Place {
+    // SAFETY: relcache entries are valid while they are open.
+    unsafe {
+        let root = lookup::root_of((*rel).rd_id);
+        let top = raw::RelationIdGetRelation(root);
+        if top.is_null() {
+            return of_itself(rel);
+        }
+        let number_of = |number: i16| {
+            let attribute = &*(*(*top).rd_att).attrs.as_ptr().add(number as usize - 1);
+            number_by_name(rel, CStr::from_ptr(attribute.attname.data.as_ptr()))
+        };
+        let table = key::of(top).of_partition(number_of);
+        raw::RelationClose(top);
+        match table {
+            Some(table) => Place {
+                relation: key::relation_of(root),
+                table: Rc::new(table),
+            },
+            None => of_itself(rel),
+        }
+    }
+}
+
+/// # Safety
+/// `rel` is open.
+unsafe fn number_by_name(rel: pg_sys::Relation, name: &CStr) -> Option<i16> {
+    // SAFETY: by the contract; names are C strings.
+    unsafe {
+        let row = (*rel).rd_att;
+        let all = std::slice::from_raw_parts((*row).attrs.as_ptr(), (*row).natts as usize);
+        all.iter()
+            .find(|one| !one.attisdropped && CStr::from_ptr(one.attname.data.as_ptr()) == name)
+            .map(|one| one.attnum)
+    }
+}
+
+/// The relation and the keys under which these keys of a table are declared, as its own range key
+/// has them. All keys, if that is not the one by which they are declared.
 ///
 /// # Safety
 /// In a transaction; nothing with a destructor is alive in the callers.
-pub unsafe fn under_root(relation: Relation, keys: Interval) -> (Relation, Interval) {
-    let oid = key::oid_of(relation);
-    // SAFETY: by the contract; the oid itself, if the table is gone.
+pub unsafe fn declared_as(relation: Relation, keys: Interval) -> (Relation, Interval) {
+    // SAFETY: by the contract; relcache entries are valid while they are open.
     unsafe {
-        let root = lookup::root_of(oid);
-        let has_its_key = root == oid || has_key_of(oid, root);
-        let keys = if has_its_key { keys } else { Interval::ALL };
-        (key::relation_of(root), keys)
-    }
-}
-
-/// Whether both have the same columns in their range keys. False if one of them is gone.
-///
-/// # Safety
-/// In a transaction; nothing with a destructor is alive in the callers. Neither need be locked:
-/// whoever changes a key invalidates what is remembered.
-pub unsafe fn has_key_of(oid: Oid, root: Oid) -> bool {
-    // SAFETY: relcache entries are valid while they are open.
-    unsafe {
-        let rel = raw::RelationIdGetRelation(oid);
+        let rel = raw::RelationIdGetRelation(key::oid_of(relation));
         if rel.is_null() {
-            return false;
+            return (relation, keys);
         }
-        let top = raw::RelationIdGetRelation(root);
-        let is_same = !top.is_null() && have_same_key((rel, &key::of(rel)), (top, &key::of(top)));
-        if !top.is_null() {
-            raw::RelationClose(top);
-        }
+        let Place { relation, table } = place_of(rel);
+        let is_own = key::of(rel).has_images_of(&table);
         raw::RelationClose(rel);
-        is_same
+        (relation, if is_own { keys } else { Interval::ALL })
     }
-}
-
-/// # Safety
-/// Both are open, with what is known of them.
-unsafe fn have_same_key(
-    one: (pg_sys::Relation, &Table),
-    other: (pg_sys::Relation, &Table),
-) -> bool {
-    // SAFETY: by the contract; names are C strings.
-    let name = |rel: pg_sys::Relation, number: i16| unsafe {
-        let attributes = (*(*rel).rd_att).attrs.as_ptr();
-        let attribute = &*attributes.add(number as usize - 1);
-        CStr::from_ptr(attribute.attname.data.as_ptr())
-    };
-    let mut columns = one.1.columns.iter().zip(&other.1.columns);
-    one.1.columns.len() == other.1.columns.len()
-        && one.1.layout == other.1.layout
-        && columns.all(|(column, of_other)| {
-            column.has_images_of(of_other)
-                && name(one.0, column.number) == name(other.0, of_other.number)
-        })
 }
 
 /// A relcache entry is not valid any more: that of a partition, or of the table at the top.
 pub unsafe extern "C-unwind" fn at_invalidation(_arg: Datum, _relation: Oid) {
-    ROOTS.forget(Oid::INVALID);
+    CACHE.forgotten.set(CACHE.forgotten.get() + 1);
+    CACHE.places.borrow_mut().clear();
 }

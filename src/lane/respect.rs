@@ -17,9 +17,9 @@ use crate::pg::of_transaction::OfTransaction;
 use crate::pg::{process, raw};
 use crate::range_occ::key::{self, Table};
 use crate::range_occ::{session, view};
-use ::lane::{Announced, Item, Lane, Look, Mode, REFUSAL, WAIT};
-use keyrange::Interval;
-use pgrx::pg_sys::{self, LockWaitPolicy};
+use ::lane::{Announced, Item, Lane, Look, Mode, REFUSAL, SeatId, WAIT};
+use keyrange::{Interval, Relation};
+use pgrx::pg_sys::{self, LockWaitPolicy, TM_Result};
 use std::cell::Cell;
 use std::rc::Rc;
 
@@ -32,6 +32,10 @@ static ANNOUNCED: Local<Cell<u32>> = Local::new(Cell::new(0));
 static WANTED: Local<OfTransaction<Option<Item>>> = Local::new(OfTransaction::new(None));
 /// It has not written that yet.
 static IS_ANNOUNCING: Local<Cell<bool>> = Local::new(Cell::new(false));
+/// What it wanted last was not announced before.
+static IS_NEW: Local<Cell<bool>> = Local::new(Cell::new(false));
+/// A row lock of that is asked for.
+static IS_LOCKING: Local<Cell<bool>> = Local::new(Cell::new(false));
 static IS_WATCHING: Local<OfTransaction<bool>> = Local::new(OfTransaction::new(false));
 /// The table that was looked at last, kept alive.
 static LAST: Local<Cell<Option<Rc<Table>>>> = Local::new(Cell::new(None));
@@ -51,10 +55,13 @@ pub unsafe fn before_row(rel: pg_sys::Relation, slot: *mut pg_sys::TupleTableSlo
     if let Some(lane) = in_use() {
         // SAFETY: the caller's relation is open, and its slot holds a row of it.
         unsafe {
-            // Keys of tables without a range key cannot be declared.
-            let table = session::known((*rel).rd_id).filter(|table| table.layout.is_some());
-            if let Some(table) = table {
-                let wanted = item(rel, Mode::Write, || table.image_of_slot(slot));
+            if let Some((relation, table)) = place_of(rel) {
+                let keys = table.image_of_slot(slot);
+                let wanted = Item {
+                    relation,
+                    keys,
+                    mode: Mode::Write,
+                };
                 before_write(lane, wanted, LockWaitPolicy::LockWaitBlock);
             }
         }
@@ -75,19 +82,45 @@ pub unsafe fn before_version(
     policy: LockWaitPolicy::Type,
 ) -> bool {
     let Some(lane) = in_use() else { return true };
+    IS_NEW.set(false);
     // SAFETY: the caller's relation is open and locked, and the transaction sees the version.
     unsafe {
         let is_temporary = (*(*rel).rd_rel).relpersistence as u8 == pg_sys::RELPERSISTENCE_TEMP;
         if is_temporary {
             return true;
         }
-        let table = kept(key::of(rel));
-        if table.layout.is_none() {
+        let Some((relation, table)) = place_of(rel) else {
             return true;
-        }
-        let wanted = item(rel, mode, || image_of_version(table, rel, packed_tid));
+        };
+        let keys = image_of_version(table, rel, packed_tid);
+        let wanted = Item {
+            relation,
+            keys,
+            mode,
+        };
         before_write(lane, wanted, policy)
     }
+}
+
+/// Under which relation the table's keys are declared, and by which range key; none if they cannot
+/// be. Good until the next one is asked for.
+///
+/// # Safety
+/// `rel` is open and locked; nothing with a destructor is alive in the callers.
+#[inline]
+unsafe fn place_of(rel: pg_sys::Relation) -> Option<(Relation, &'static Table)> {
+    // SAFETY: by the contract.
+    let place = unsafe {
+        if (*(*rel).rd_rel).relispartition {
+            let place = partition::place_of(rel);
+            (place.relation, kept(place.table))
+        } else {
+            let oid = (*rel).rd_id;
+            let known = session::known(oid).unwrap_or_else(|| kept(key::of(rel)));
+            (key::relation_of(oid), known)
+        }
+    };
+    Some(place).filter(|(_, table)| table.layout.is_some())
 }
 
 /// Keeps it alive until the next one comes.
@@ -116,22 +149,6 @@ unsafe fn image_of_version(table: &Table, rel: pg_sys::Relation, packed_tid: u64
     }
 }
 
-/// The item under which a row of the table is declared. One of a partition with another range key
-/// may have any key of the partitioned table's.
-///
-/// # Safety
-/// `rel` is open; nothing with a destructor is alive in the callers.
-#[inline]
-unsafe fn item(rel: pg_sys::Relation, mode: Mode, keys: impl FnOnce() -> Interval) -> Item {
-    // SAFETY: the caller's relation is open, and no frame above has a destructor.
-    let (relation, has_its_key) = unsafe { partition::root_of(rel) };
-    Item {
-        relation,
-        keys: if has_its_key { keys() } else { Interval::ALL },
-        mode,
-    }
-}
-
 /// # Safety
 /// Nothing with a destructor is alive in the callers.
 unsafe fn before_write(lane: Lane<'static>, wanted: Item, policy: LockWaitPolicy::Type) -> bool {
@@ -153,27 +170,38 @@ unsafe fn before_write(lane: Lane<'static>, wanted: Item, policy: LockWaitPolicy
     }
     WANTED.set(Some(wanted));
     IS_ANNOUNCING.set(true);
+    IS_NEW.set(false);
     let mut announced = announce(lane, &wanted);
     loop {
         if !lane.may_be_held(wanted.relation, &wanted.keys) {
+            IS_NEW.set(announced == Announced::Now);
             return true;
         }
         IS_WATCHING.set(true);
         let id = view::own_fxid();
         let look = |lane: Lane<'static>| lane.look(me, id, wanted, announced);
-        let (holder, mode) = match memory().with_lane(lane, look) {
-            Look::Free => return true,
+        let (holder, mode, is_taken_back) = match memory().with_lane(lane, look) {
+            Look::Free => {
+                IS_NEW.set(announced == Announced::Now);
+                return true;
+            }
             Look::Again => {
                 announce(lane, &wanted);
                 announced = Announced::Before;
                 continue;
             }
-            Look::Wait(holder, mode) => (holder, mode),
+            Look::Wait {
+                holder,
+                mode,
+                is_taken_back,
+            } => (holder, mode, is_taken_back),
         };
+        IS_NEW.set(announced == Announced::Now && !is_taken_back);
         // Of a holder that only reads the snapshot misses nothing.
         let is_refused = session::is_validated() && mode == Mode::Write;
         if policy != LockWaitPolicy::LockWaitBlock || is_refused {
-            go_without(lane, &wanted, announced);
+            lane.stop_watching(me);
+            leave();
         }
         if policy == LockWaitPolicy::LockWaitSkip {
             return false;
@@ -186,27 +214,54 @@ unsafe fn before_write(lane: Lane<'static>, wanted: Item, policy: LockWaitPolicy
             errors::HELD.raise();
         }
         heat::warm(&wanted, WAIT);
-        memory().totals.lane_waits.add(1);
-        let seat = lane.seat(me);
-        let wait = Wait::begin_in_lane();
-        while seat.is_watching() {
-            if !wait.doze() {
-                wait.slice_in_lock_manager(|| waiting::await_process(holder));
-            }
-        }
-        wait.finish();
+        await_holder(lane, holder);
         if announce(lane, &wanted) == Announced::Now {
             announced = Announced::Now;
         }
     }
 }
 
-/// The transaction does not write that, and may go on: nobody is to wait for it because of that.
-fn go_without(lane: Lane<'static>, wanted: &Item, announced: Announced) {
-    lane.stop_watching(process::me());
-    if announced == Announced::Now {
-        admit::take_back(lane, view::own_fxid(), wanted);
+/// Waits until that holder is not in the way any more.
+fn await_holder(lane: Lane<'static>, holder: SeatId) {
+    memory().totals.lane_waits.add(1);
+    let seat = lane.seat(process::me());
+    let wait = Wait::begin_in_lane();
+    while seat.is_watching() {
+        if !wait.doze() {
+            wait.slice_in_lock_manager(|| waiting::await_process(holder));
+        }
+    }
+    wait.finish();
+}
+
+/// The transaction does not write to what it wanted last, nor lock it, and may go on: nobody is to
+/// wait for it because of that.
+pub fn leave() {
+    if IS_NEW.take()
+        && let Some(lane) = memory().lane
+        && let Some(wanted) = WANTED.get()
+    {
+        admit::take_back(lane, view::own_fxid(), &wanted);
         ANNOUNCED.set(ANNOUNCED.get() - 1);
+    }
+}
+
+/// Asks for the row lock that the transaction wanted last.
+#[inline]
+pub fn locking(lock: impl FnOnce() -> TM_Result::Type) -> TM_Result::Type {
+    IS_LOCKING.set(true);
+    let result = lock();
+    IS_LOCKING.set(false);
+    if result == TM_Result::TM_WouldBlock {
+        leave();
+    }
+    result
+}
+
+/// A subtransaction has rolled back, perhaps because a row lock could not be had.
+pub fn subtransaction_rolled_back() {
+    if IS_LOCKING.take() {
+        leave();
     }
 }
 
@@ -250,6 +305,8 @@ pub fn refused() {
 pub fn end() {
     WANTED.clear();
     IS_ANNOUNCING.set(false);
+    IS_NEW.set(false);
+    IS_LOCKING.set(false);
     ANNOUNCED.set(0);
     if IS_WATCHING.take()
         && let Some(lane) = memory().lane

@@ -1,8 +1,7 @@
 //! The table of an item, and the images of its keys.
 
 use super::admit;
-use super::partition;
-use crate::pg::lookup::root_of;
+use super::partition::{self, Place};
 use crate::pg::{error, raw, rights};
 use crate::range_occ::key::{self, Table};
 use crate::range_occ::uses::{self, Use};
@@ -16,8 +15,7 @@ use std::rc::Rc;
 /// The table that an item names.
 pub struct Target {
     pub oid: Oid,
-    /// Under which its keys are queued: that of the partitioned table to which it belongs, or its
-    /// own.
+    /// Under which its keys are queued, and what is known of the key (`partition.rs`).
     pub relation: Relation,
     pub table: Rc<Table>,
 }
@@ -28,8 +26,6 @@ pub enum Unfit {
     NoTable,
     OtherMethod,
     NoKey,
-    /// A partition's range key is not that of the partitioned table.
-    OtherKey,
     TooFewValues,
     TooManyValues,
 }
@@ -60,13 +56,13 @@ pub unsafe fn find(name: *const c_char, good: Names) -> Result<Target, Unfit> {
             return Err(Unfit::NoTable);
         }
         raw::LockRelationOid(oid, SHARED);
-        let relation = key::relation_of(root_of(oid));
         let found = look_at(oid);
         raw::UnlockRelationOid(oid, SHARED);
+        let Place { relation, table } = found?;
         Ok(Target {
             oid,
             relation,
-            table: found?,
+            table,
         })
     }
 }
@@ -100,7 +96,7 @@ unsafe fn named(name: &pg_sys::RangeVar) -> Oid {
 ///
 /// # Safety
 /// It is locked, if it is there; nothing with a destructor is alive in the callers.
-unsafe fn look_at(oid: Oid) -> Result<Rc<Table>, Unfit> {
+unsafe fn look_at(oid: Oid) -> Result<Place, Unfit> {
     // SAFETY: the caller has locked the table if it is there, so it can be opened.
     unsafe {
         if !matches!(uses::known_use(oid), Use::Ours | Use::Partitioned) {
@@ -110,14 +106,11 @@ unsafe fn look_at(oid: Oid) -> Result<Rc<Table>, Unfit> {
         if rel.is_null() {
             return Err(Unfit::NoTable);
         }
-        let table = key::of(rel);
+        let place = partition::place_of(rel);
         raw::RelationClose(rel);
-        if table.layout.is_none() {
-            Err(Unfit::NoKey)
-        } else if partition::has_key_of(oid, root_of(oid)) {
-            Ok(table)
-        } else {
-            Err(Unfit::OtherKey)
+        match place.table.layout {
+            Some(_) => Ok(place),
+            None => Err(Unfit::NoKey),
         }
     }
 }
@@ -186,9 +179,8 @@ impl Target {
             return true;
         }
         // SAFETY: the caller has locked the table.
-        let (root, found) = unsafe { (root_of(self.oid), look_at(self.oid)) };
-        key::relation_of(root) == self.relation
-            && found.is_ok_and(|now| now.has_same_key(&self.table))
+        let found = unsafe { look_at(self.oid) };
+        found.is_ok_and(|now| now.relation == self.relation && now.table.has_same_key(&self.table))
     }
 
     /// Whether the item has as many values as the table's key has columns.

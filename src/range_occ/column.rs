@@ -17,14 +17,3 @@ pub struct Column {
     /// Images are in the order of the values, not merely the same for equal ones.
     pub is_ordered: bool,
 }
-
-impl Column {
-    /// Whether equal values of the other column have the same images.
-    pub fn has_images_of(&self, other: &Column) -> bool {
-        let others = Column {
-            number: self.number,
-            ..*other
-        };
-        *self == others
-    }
-}

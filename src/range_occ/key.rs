@@ -44,6 +44,27 @@ impl Table {
         rights::may_see(self.oid, self.columns.iter().map(|column| column.number))
     }
 
+    /// Whether rows have the same images by both.
+    pub fn has_images_of(&self, other: &Table) -> bool {
+        (&self.columns, &self.layout) == (&other.columns, &other.layout)
+    }
+
+    /// This key in a partition, in which its columns have the numbers that `number_of` says. None
+    /// without a key, or if a column is not there.
+    pub fn of_partition(&self, number_of: impl Fn(i16) -> Option<i16>) -> Option<Table> {
+        let layout = Some(self.layout?);
+        let columns = self.columns.iter().map(|column| {
+            let number = number_of(column.number)?;
+            Some(Column { number, ..*column })
+        });
+        Some(Table {
+            columns: columns.collect::<Option<_>>()?,
+            layout,
+            map: Map::whole(),
+            ..*self
+        })
+    }
+
     /// Whether the other definition of the table has the same images of rows, in the same ranges.
     pub fn has_same_key(&self, other: &Table) -> bool {
         (&self.columns, &self.layout, &self.map) == (&other.columns, &other.layout, &other.map)

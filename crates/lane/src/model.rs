@@ -283,7 +283,7 @@ impl Server {
                         announced = Announced::Before;
                         is_again = true;
                     }
-                    Look::Wait(..) => {
+                    Look::Wait { .. } => {
                         while self.seats[me as usize].is_watching() {
                             self.sleep(me);
                         }

@@ -324,7 +324,11 @@ impl<'a> Lane<'a> {
         let holder = request.seat();
         self.seat(holder).is_watched.set(1);
         self.seat(me).watches.set(u64::from(holder) + 1);
-        Look::Wait(holder, request.item().mode)
+        Look::Wait {
+            holder,
+            mode: request.item().mode,
+            is_taken_back: takes_back,
+        }
     }
 
     /// The transaction takes an announcement back, as it does not write to these keys. Under the
@@ -402,5 +406,10 @@ pub enum Look {
     Again,
     /// It waits for that one, who has declared the key so. It is woken when it need not wait any
     /// more; then it announces itself and looks again.
-    Wait(SeatId, Mode),
+    Wait {
+        holder: SeatId,
+        mode: Mode,
+        /// Its announcement is taken back already: the holder insists.
+        is_taken_back: bool,
+    },
 }

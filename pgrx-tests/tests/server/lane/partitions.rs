@@ -35,8 +35,7 @@ fn waits(
     Ok(has_waited)
 }
 
-/// A partition may have another range key. Its rows may be any row of the partitioned table then,
-/// and its keys cannot be declared by it.
+/// A partition may have another range key: its rows are declared by that of the partitioned table.
 #[test]
 fn a_partition_with_another_key() -> Result<()> {
     let server = bank(1, &[])?;
@@ -49,30 +48,61 @@ fn a_partition_with_another_key() -> Result<()> {
         ensure!(has_waited == expected, "{declared}, {id}: {has_waited}");
         anyhow::Ok(())
     };
-    // The columns' numbers may differ.
-    case("part(1)", 1, true)?;
-    case("part_1(1)", 1, true)?;
-    case("part(1)", 2, false)?;
-    case("part(11)", 11, true)?;
-    case("part_2(1)", 11, false)?;
+    let mut all = || {
+        // The columns' numbers may differ.
+        case("part(1)", 1, true)?;
+        case("part_1(1)", 1, true)?;
+        case("part(1)", 2, false)?;
+        case("part(11)", 11, true)?;
+        case("part_2(1)", 11, false)
+    };
+    all()?;
     server.connect()?.batch_execute(
         "CREATE UNIQUE INDEX other ON part_1 (code);
          ALTER TABLE part_1 REPLICA IDENTITY USING INDEX other",
     )?;
-    case("part(1)", 1, true)?;
-    case("part(1)", 2, true)?;
-    case("part(1)", 11, false)?;
-    case("part(11)", 11, true)?;
-    let told = server
-        .connect()?
-        .batch_execute("BEGIN; SELECT txn.declare(ARRAY['part_1(77)'])");
-    ensure!(sqlstate(&told) == "0A000", "{told:?}");
-    // The partitioned table has that key, too, from now on. So has the partition again.
-    server
-        .connect()?
-        .batch_execute("ALTER TABLE part_1 REPLICA IDENTITY DEFAULT")?;
-    case("part(1)", 2, false)?;
-    case("part_1(1)", 1, true)
+    all()?;
+    // Both have declared rows of it, and neither waits for the other.
+    let mut both = [server.connect()?, server.connect()?];
+    for (id, client) in [1, 2].iter().zip(&mut both) {
+        client.batch_execute(&format!(
+            "SET txn.lane_beyond = error; SET lock_timeout = '20s';
+             BEGIN; SELECT txn.declare(ARRAY['part({id})'])"
+        ))?;
+    }
+    for (id, client) in [1, 2].iter().zip(&mut both) {
+        client.batch_execute(&update(*id))?;
+    }
+    for client in &mut both {
+        client.batch_execute("COMMIT")?;
+    }
+    Ok(())
+}
+
+/// Where the partitioned table has no key, each partition is a table of its own.
+#[test]
+fn partitions_with_keys_of_their_own() -> Result<()> {
+    let server = bank(1, &[])?;
+    let mut control = server.connect()?;
+    control.batch_execute(
+        "CREATE TABLE log (id int, val int) PARTITION BY RANGE (id);
+         CREATE TABLE log_1 PARTITION OF log (PRIMARY KEY (id)) FOR VALUES FROM (0) TO (10)
+             USING txn_heap;
+         CREATE TABLE log_2 PARTITION OF log FOR VALUES FROM (10) TO (20) USING txn_heap;
+         INSERT INTO log VALUES (1, 0), (2, 0), (11, 0)",
+    )?;
+    for (id, expected) in [(1, true), (2, false), (11, false)] {
+        let update = format!("UPDATE log SET val = val + 1 WHERE id = {id}");
+        let (holder, writer) = (server.connect()?, server.connect()?);
+        let has_waited = waits(&mut control, holder, "log_1(1)", writer, &update)?;
+        ensure!(has_waited == expected, "{id}: {has_waited}");
+    }
+    for item in ["log(1)", "log_2(11)"] {
+        let told = control.batch_execute(&format!("BEGIN; SELECT txn.declare(ARRAY['{item}'])"));
+        control.batch_execute("ROLLBACK")?;
+        ensure!(sqlstate(&told) == "0A000", "{item}: {told:?}");
+    }
+    Ok(())
 }
 
 /// Keys of one partition may be those of another, so a right to one of them is not enough.

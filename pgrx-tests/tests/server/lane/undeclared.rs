@@ -78,13 +78,19 @@ fn writers_wait_for_holders() -> Result<()> {
 fn what_was_skipped_is_free() -> Result<()> {
     let server = bank(2, &[])?;
     let mut look = server.connect()?;
+    look.batch_execute(&format!("BEGIN; {}; COMMIT", declare(&[1])))?;
     let ways = [
         "SELECT FROM account FOR UPDATE SKIP LOCKED",
         "SAVEPOINT a; SELECT FROM account WHERE id = 1 FOR UPDATE NOWAIT",
     ];
-    for way in ways {
+    // The row is a declared transaction's, or locked by another one.
+    let held = [declare(&[1]), update(1)];
+    for (way, held) in ways
+        .iter()
+        .flat_map(|way| held.iter().map(move |held| (way, held)))
+    {
         let mut holder = server.connect()?;
-        holder.batch_execute(&format!("BEGIN; {}", declare(&[1])))?;
+        holder.batch_execute(&format!("BEGIN; {held}"))?;
         let mut other = server.connect()?;
         other.batch_execute("BEGIN")?;
         if other.batch_execute(way).is_err() {
@@ -93,7 +99,7 @@ fn what_was_skipped_is_free() -> Result<()> {
         holder.batch_execute("COMMIT")?;
         holder.batch_execute(&format!("BEGIN; {}", declare(&[1])))?;
         let state = text(&mut look, "SELECT min(state) FROM txn.lane")?;
-        ensure!(state == "holding", "{state} after {way}");
+        ensure!(state == "holding", "{state} after {way}, {held}");
         holder.batch_execute("COMMIT")?;
         other.batch_execute("COMMIT")?;
     }
