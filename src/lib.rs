@@ -27,7 +27,10 @@ pub extern "C-unwind" fn _PG_init() {
     pg::quiet::init();
     pg::column_triggers::init();
     pg::plpgsql::init(hotlock::dependent::HOOKS);
-    pg::release::init(entry::transaction::after_locks);
+    pg::release::init(pg::release::Done {
+        committed: entry::transaction::after_locks,
+        rolled_back: hotlock::readguard::after_rollback,
+    });
     hotlock::provider::init();
     hotlock::repeatable::init(range_occ::ordered::retake);
     pg::functions::init(pg::functions::Before {

@@ -7,7 +7,9 @@ use super::idle::is_idle;
 use super::part::{out_of_heap, watched};
 use super::previous::previous;
 use crate::geo;
-use crate::hotlock::{by_key, dependency, dependent, error_visibility, snapshot_due, statement};
+use crate::hotlock::{
+    by_key, dependency, dependent, error_visibility, readguard, snapshot_due, statement,
+};
 use crate::pg::error::{guarded, guarded_around};
 use crate::pg::{nesting, of_transaction, plan, pre_lock_effects, raw};
 use crate::range_occ;
@@ -137,9 +139,12 @@ unsafe fn run_query(query: *mut QueryDesc, direction: ScanDirection::Type, run: 
     // SAFETY: the hook's arguments, started; nothing here has a destructor.
     unsafe {
         let part = dependent::Part::begin((*query).sourceText);
+        let mut is_done = false;
         if is_idle() {
             swap::while_running(query as usize, || watched(query, run));
-        } else if !statement::before_run(query) {
+        } else if statement::before_run(query) {
+            is_done = true;
+        } else {
             let before = range_occ::existence::enter(query);
             range_occ::guard::routed(query, || {
                 swap::while_running(query as usize, || watched(query, run));
@@ -148,6 +153,9 @@ unsafe fn run_query(query: *mut QueryDesc, direction: ScanDirection::Type, run: 
         }
         if of_transaction::is_any_set() {
             has_run(query, direction, part);
+        }
+        if !is_done {
+            readguard::note_read_by(query);
         }
     }
 }

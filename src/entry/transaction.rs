@@ -158,6 +158,7 @@ fn prepared() {
 fn rolled_back() {
     commit::restore_synchronous_commit();
     readguard::settle(0);
+    readguard::keep_reads();
     combine::rolled_back();
     range_occ::session::end_exempt();
     geo::commit::rolled_back();
@@ -240,6 +241,7 @@ unsafe extern "C-unwind" fn at_subtransaction_event(
         }
         SubXactEvent::SUBXACT_EVENT_ABORT_SUB => infallible(|| {
             nesting::subtransaction_rolled_back(xact::nest_level());
+            respect::subtransaction_rolled_back();
             swap::abort_of_subtransaction(own);
             routing::abort_of_subtransaction(own);
             part::note_untracked();

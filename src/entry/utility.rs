@@ -238,7 +238,7 @@ unsafe fn runs_statements(node: *const Node) -> bool {
 #[inline]
 fn before_transaction_command(kind: TransactionStmtKind::Type) {
     if kind == TransactionStmtKind::TRANS_STMT_ROLLBACK && xact::is_valid() {
-        readguard::wait_for_answer();
+        readguard::before_rollback();
     }
 }
 

@@ -175,11 +175,13 @@ fn commits_early() -> bool {
             <= pg_sys::SyncCommitLevel::SYNCHRONOUS_COMMIT_OFF as i32
 }
 
-/// The session rolls back while another one that has adopted its update may be about to commit:
-/// lets that end, as it is going to write the outcome to this place.
+/// The session rolls back, and cannot be adopted any more. Another one that has adopted its update
+/// may be about to commit: lets that end, as it is going to write the outcome to this place.
 pub fn await_seal(me: MemberId) {
+    /// It wakes us. So long a sleep looks whether the server is still there.
+    const LONG_MS: u64 = 1000;
     while memory().members[me as usize].is_sealed() {
-        wait::doze(1, pg_sys::PG_WAIT_EXTENSION);
+        wait::doze(LONG_MS, pg_sys::PG_WAIT_EXTENSION);
     }
 }
 

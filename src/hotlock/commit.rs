@@ -198,9 +198,6 @@ fn leave_rows(end: End) {
     let heir = (end == End::Prepared).then(prepared::heir).flatten();
     for (n, membership) in SESSION.all() {
         let (me, slot) = (member_id(n), membership.slot());
-        if end == End::RolledBack {
-            combine::await_seal(me);
-        }
         let heir = prepared::heir_of(heir, n, &membership);
         let mut is_handed_over = false;
         let mut wakes = Wakes::new();
@@ -242,6 +239,9 @@ fn leave_rows(end: End) {
             stop::at(stop::Point::Doomed);
         }
         wakes.deliver();
+        if end == End::RolledBack {
+            combine::await_seal(me);
+        }
         SESSION.end(n);
     }
     if end == End::Committed {

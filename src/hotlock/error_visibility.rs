@@ -196,7 +196,10 @@ pub unsafe fn failed(code: Code, query: *const pg_sys::QueryDesc) -> bool {
             readguard::note_everything();
         } else {
             // SAFETY: the caller's query has started and not ended.
-            unsafe { readguard::note_statement(query) };
+            unsafe {
+                readguard::note_statement(query);
+                readguard::note_read_by(query);
+            }
         }
         if first || readguard::read_until() != awaited {
             readguard::wait_for_answer();

@@ -8,7 +8,7 @@ use crate::pg::error::guarded;
 use crate::pg::local::Local;
 use crate::pg::nodes;
 use crate::pg::of_transaction::OfTransaction;
-use crate::pg::{raw, triggers, xact};
+use crate::pg::{raw, release, triggers, xact};
 use crate::shared::fault::{Fault, planted};
 use crate::shared::guc;
 use hotrow::{Level, Verdict};
@@ -30,6 +30,8 @@ struct Notes {
     writes_elsewhere: OfTransaction<bool>,
     /// It asks for something that tells of writers of any table.
     reads_all: OfTransaction<bool>,
+    /// It is being rolled back by its client, who is told of that when what it has read is durable.
+    rolls_back: Cell<bool>,
     /// For what writers of each level have shown.
     read_until: [Cell<u64>; LEVELS],
 }
@@ -43,6 +45,7 @@ static NOTES: Local<Notes> = Local::new(Notes {
     announced: OfTransaction::new(None),
     writes_elsewhere: OfTransaction::new(false),
     reads_all: OfTransaction::new(false),
+    rolls_back: Cell::new(false),
     read_until: [const { Cell::new(0) }; LEVELS],
 });
 
@@ -135,7 +138,7 @@ unsafe fn note_written(list: *const pg_sys::List) {
     }
 }
 
-/// What a statement wrote and read, at its end.
+/// What a statement wrote, at its end.
 ///
 /// # Safety
 /// A started query, before the executor's clean-up.
@@ -150,11 +153,20 @@ pub unsafe fn note_statement(query: *const pg_sys::QueryDesc) {
             note_written((*estate).es_opened_result_relations);
             note_written((*estate).es_tuple_routing_result_relations);
         }
-        if is_used() {
-            note_all_read((*statement).relationOids);
-            if writes {
-                note_routed((*(*query).estate).es_tuple_routing_result_relations);
-            }
+    }
+}
+
+/// What a part of a statement has read, at its end: a cursor may come to no other end.
+///
+/// # Safety
+/// A started query.
+#[inline]
+pub unsafe fn note_read_by(query: *const pg_sys::QueryDesc) {
+    if is_used() {
+        // SAFETY: lists of the plan and of the executor's state.
+        unsafe {
+            note_all_read((*(*query).plannedstmt).relationOids);
+            note_routed((*(*query).estate).es_tuple_routing_result_relations);
         }
     }
 }
@@ -261,6 +273,8 @@ pub fn announce() -> bool {
             && !NOTES.untracked.get()
             && pg_sys::synchronous_commit > pg_sys::SyncCommitLevel::SYNCHRONOUS_COMMIT_OFF as i32
             && pg_sys::XactLastRecEnd != 0
+            // It writes to tables without the executor, too (replication/logical/worker.c).
+            && !xact::is_replay()
     };
     // Whoever hears a notification acts on it.
     let wanted = wanted && !xact::notifies();
@@ -349,6 +363,23 @@ pub fn wait_for_answer() {
     forget_reads();
 }
 
+/// The client rolls the transaction back.
+#[inline]
+pub fn before_rollback() {
+    if NOTES.reads_all.get() || read_until() != [0; LEVELS] {
+        NOTES.rolls_back.set(true);
+        release::ask();
+    }
+}
+
+/// The transaction has rolled back, and its locks are released.
+pub fn after_rollback() {
+    // SAFETY: a plain read of backend state.
+    if NOTES.rolls_back.take() && !unsafe { pg_sys::proc_exit_inprogress } {
+        wait_for_answer();
+    }
+}
+
 /// Before the transaction commits on other servers, after its predecessors have ended here.
 pub fn wait_before_elsewhere() {
     if NOTES.writes_elsewhere.get() {
@@ -376,10 +407,18 @@ pub fn forget() {
     NOTES.count.set(0);
 }
 
+/// The transaction rolls back. What it has asked for has told of others up to now.
+pub fn keep_reads() {
+    if NOTES.reads_all.get() {
+        note_everything();
+    }
+}
+
 /// What was read is durable. What a transaction has read that rolls back within a CALL is told to
 /// the client at the end of that.
 #[inline]
 pub fn forget_reads() {
+    NOTES.rolls_back.set(false);
     NOTES.read_until.iter().for_each(|until| until.set(0));
 }
 

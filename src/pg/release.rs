@@ -1,4 +1,4 @@
-//! What a session does after its commits have released their locks.
+//! What a session does after its transactions have released their locks.
 
 use super::error::infallible;
 use super::local::Local;
@@ -8,16 +8,21 @@ use std::cell::Cell;
 use std::ffi::c_void;
 use std::sync::OnceLock;
 
-static DONE: OnceLock<fn()> = OnceLock::new();
+/// What is called then: it raises nothing.
+pub struct Done {
+    pub committed: fn(),
+    pub rolled_back: fn(),
+}
+static DONE: OnceLock<Done> = OnceLock::new();
 
 static ASKED: Local<Cell<bool>> = Local::new(Cell::new(false));
 
-/// What is called then: it raises nothing. Once, from `_PG_init`.
-pub fn init(done: fn()) {
+/// Once, from `_PG_init`.
+pub fn init(done: Done) {
     let _ = DONE.set(done);
 }
 
-/// From now on it is called in this session, after the locks of each commit (resowner.c:
+/// From now on they are called in this session, after the locks of each transaction (resowner.c:
 /// ResourceOwnerRelease). Only sessions that need it ask for it: every release of a resource owner,
 /// of which a statement has several, calls all callbacks three times.
 pub fn ask() {
@@ -34,10 +39,13 @@ unsafe extern "C-unwind" fn at_release(
     _arg: *mut c_void,
 ) {
     if phase == ResourceReleasePhase::RESOURCE_RELEASE_AFTER_LOCKS
-        && is_commit
         && is_top_level
         && let Some(done) = DONE.get()
     {
-        infallible(*done);
+        infallible(if is_commit {
+            done.committed
+        } else {
+            done.rolled_back
+        });
     }
 }

@@ -40,11 +40,11 @@ pub fn may_fail_at_end() -> bool {
     flags & pg_sys::XACT_FLAGS_ACCESSEDTEMPNAMESPACE as i32 != 0 || notifies()
 }
 
-/// Whether the transaction has notifications for others, or begins or ends to listen.
+/// Whether the transaction may have notifications for others, or begin or end to listen.
 pub fn notifies() -> bool {
-    // SAFETY: the check that PREPARE makes, which raises if there are any, and leaves nothing
-    // behind.
-    unsafe { catching(|| raw::AtPrepare_Notify(), |_| true) }
+    // SAFETY: a plain read of a setting; the check that PREPARE makes, which raises if there are
+    // any, and leaves nothing behind. With that setting an error could not be caught.
+    unsafe { pg_sys::ExitOnAnyError || catching(|| raw::AtPrepare_Notify(), |_| true) }
 }
 
 /// Whether the session replays what another server has done: its commit records say how far it has

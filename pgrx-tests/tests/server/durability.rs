@@ -171,6 +171,44 @@ fn updates_of_other_levels_are_not_combined() -> Result<()> {
     })
 }
 
+/// A client that rolls back is told so late, but nobody waits for its locks.
+#[test]
+fn a_rollback_waits_without_locks() -> Result<()> {
+    with_hot_row(|server, control| {
+        control.batch_execute("CREATE TABLE other AS SELECT 1 AS id, 0 AS val")?;
+        server.set_synchronous_standbys("nobody")?;
+        let writer = Background::run(grouped(server)?, BUMP)?;
+        wait_until(control, "SELECT val = 2 FROM hot WHERE id = 1")?;
+        let mut reader = grouped(server)?;
+        reader.batch_execute(&format!(
+            "BEGIN; SELECT val FROM hot; UPDATE other SET val = 1; {BUMP}"
+        ))?;
+        let reader = Background::run(reader, "ROLLBACK")?;
+        waits_for_standby(control, &reader)?;
+        control.batch_execute("UPDATE other SET val = 7")?;
+        control.batch_execute(BUMP)?;
+        ensure!(!reader.is_finished(), "ROLLBACK before the standby");
+        server.set_synchronous_standbys("")?;
+        writer.end()?.1?;
+        reader.end()?.1?;
+        ensure!(int(control, VAL)? == 3, "lost");
+        Ok(())
+    })
+}
+
+/// Whether there are notifications is asked by an error, which ends such a session.
+#[test]
+fn notifications_where_errors_are_fatal() -> Result<()> {
+    with_hot_row(|server, control| {
+        let mut client = grouped(server)?;
+        client.batch_execute(&format!(
+            "SET exit_on_error = on; BEGIN; {BUMP}; NOTIFY somebody; COMMIT"
+        ))?;
+        ensure!(int(control, VAL)? == 2, "lost");
+        Ok(())
+    })
+}
+
 /// Another server is told of a value only when it is durable here.
 #[test]
 fn foreign_tables_are_told_late() -> Result<()> {

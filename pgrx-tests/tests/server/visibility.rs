@@ -14,7 +14,11 @@ const READINGS: &[&str] = &[
     "SELECT val FROM hot WHERE id = 1",
     "BEGIN; SELECT sum(val) FROM hot; COMMIT",
     "BEGIN; SELECT sum(val) FROM hot; ROLLBACK",
+    "BEGIN; DECLARE c CURSOR FOR TABLE hot; FETCH ALL c; ROLLBACK",
+    "BEGIN; SAVEPOINT a; DECLARE c CURSOR FOR TABLE hot; FETCH c; ROLLBACK TO a; COMMIT",
     "CALL forgets()",
+    "SELECT recalls()",
+    "CALL tells_and_forgets()",
     // A dump ends without COMMIT.
     "BEGIN; COPY hot TO '/dev/null'",
     "SELECT pg_xact_status('3')",
@@ -111,7 +115,21 @@ pub fn read_guard(server: &Server, writer: fn(&Server) -> Result<Client>) -> Res
          CREATE FUNCTION look() RETURNS SETOF bigint LANGUAGE sql AS 'SELECT val FROM hot';
          CREATE PROCEDURE glance() LANGUAGE plpgsql AS 'BEGIN PERFORM look(); END';
          CREATE PROCEDURE forgets() LANGUAGE plpgsql AS
-         'BEGIN PERFORM val FROM hot; ROLLBACK; END'",
+         'BEGIN PERFORM val FROM hot; ROLLBACK; END';
+         CREATE PROCEDURE tells_and_forgets() LANGUAGE plpgsql AS
+         $$ DECLARE status text := pg_xact_status('3'); BEGIN ROLLBACK; END $$;
+         CREATE FUNCTION recalls() RETURNS bigint LANGUAGE plpgsql AS $$
+         DECLARE r record; v bigint;
+         BEGIN
+             BEGIN
+                 FOR r IN SELECT val FROM hot LOOP
+                     v := r.val;
+                     RAISE EXCEPTION SQLSTATE '40001';
+                 END LOOP;
+             EXCEPTION WHEN OTHERS THEN
+             END;
+             RETURN v;
+         END $$",
     )?;
     server.set_synchronous_standbys("nobody")?;
     let first = Background::run(writer(server)?, BUMP)?;
