@@ -200,7 +200,7 @@ unsafe fn locked(
     let result = if is_check {
         admit::patiently(lock)
     } else if may_lock {
-        respect::locking(|| admit::patiently(lock))
+        respect::asking(|| admit::patiently(lock))
     } else {
         TM_Result::TM_WouldBlock
     };
@@ -330,7 +330,7 @@ unsafe fn updated(
     // SAFETY: the caller passes tableam's arguments: an open relation and a slot with the new row.
     unsafe {
         guarded(|| before_row(rel, slot));
-        let result = admit::patiently(update);
+        let result = respect::asking(|| admit::patiently(update));
         note_answer(result);
         if result == TM_Result::TM_Ok {
             prune::updated((*rel).rd_id, &*otid, slot);
@@ -405,7 +405,7 @@ unsafe fn deleted(
             let policy = LockWaitPolicy::LockWaitBlock;
             respect::before_version(rel, tuple::pack(&*tid), Mode::Write, policy)
         });
-        let result = admit::patiently(delete);
+        let result = respect::asking(|| admit::patiently(delete));
         note_answer(result);
         if result == TM_Result::TM_Ok {
             guarded(|| write::version(rel, tuple::pack(&*tid)));

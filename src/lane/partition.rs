@@ -1,6 +1,6 @@
-//! Keys of partitions are those of the partitioned table at the top, whatever range key they have
-//! themselves: its columns are in all of them. If it has no range key, each partition is a table of
-//! its own.
+//! Keys of partitions are those of the topmost partitioned table that has a range key, whatever key
+//! they have themselves: its columns are in all of them. Without such a table, each partition is a
+//! table of its own.
 
 use crate::pg::local::Local;
 use crate::pg::{lookup, raw};
@@ -68,15 +68,27 @@ unsafe fn of_itself(rel: pg_sys::Relation) -> Place {
 }
 
 /// # Safety
-/// As for `place_of`. The table at the top need not be locked: whoever changes its key invalidates
-/// what is remembered.
+/// As for `place_of`.
 unsafe fn of_partition(rel: pg_sys::Relation) -> Place {
+    // SAFETY: by the contract.
+    unsafe {
+        let mut ancestors = lookup::ancestors((*rel).rd_id);
+        let place = ancestors.find_map(|ancestor| below(ancestor, rel));
+        place.unwrap_or_else(|| of_itself(rel))
+    }
+}
+
+/// The place of a partition below that table; none if that has no key. The table need not be
+/// locked: whoever changes its key invalidates what is remembered.
+///
+/// # Safety
+/// As for `place_of`.
+unsafe fn below(ancestor: Oid, rel: pg_sys::Relation) -> Option<Place> {
     // SAFETY: relcache entries are valid while they are open.
     unsafe {
-        let root = lookup::root_of((*rel).rd_id);
-        let top = raw::RelationIdGetRelation(root);
+        let top = raw::RelationIdGetRelation(ancestor);
         if top.is_null() {
-            return of_itself(rel);
+            return None;
         }
         let number_of = |number: i16| {
             let attribute = &*(*(*top).rd_att).attrs.as_ptr().add(number as usize - 1);
@@ -84,13 +96,10 @@ unsafe fn of_partition(rel: pg_sys::Relation) -> Place {
         };
         let table = key::of(top).of_partition(number_of);
         raw::RelationClose(top);
-        match table {
-            Some(table) => Place {
-                relation: key::relation_of(root),
-                table: Rc::new(table),
-            },
-            None => of_itself(rel),
-        }
+        Some(Place {
+            relation: key::relation_of(ancestor),
+            table: Rc::new(table?),
+        })
     }
 }
 

@@ -75,7 +75,7 @@ unsafe extern "C-unwind" fn forget(_arg: Datum, relation: Oid) {
         Known::Undeclared => false,
         // The name may lead to another table now.
         Known::Unfit => true,
-        Known::Declared(plan) => plan.parts.iter().any(|part| part.target.oid == relation),
+        Known::Declared(plan) => plan.parts.iter().any(|part| part.target.is_of(relation)),
     };
     let concerns = relation == Oid::INVALID
         || relation == pg_sys::SecLabelRelationId

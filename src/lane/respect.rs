@@ -34,8 +34,8 @@ static WANTED: Local<OfTransaction<Option<Item>>> = Local::new(OfTransaction::ne
 static IS_ANNOUNCING: Local<Cell<bool>> = Local::new(Cell::new(false));
 /// What it wanted last was not announced before.
 static IS_NEW: Local<Cell<bool>> = Local::new(Cell::new(false));
-/// A row lock of that is asked for.
-static IS_LOCKING: Local<Cell<bool>> = Local::new(Cell::new(false));
+/// It is asked for.
+static IS_ASKING: Local<Cell<bool>> = Local::new(Cell::new(false));
 static IS_WATCHING: Local<OfTransaction<bool>> = Local::new(OfTransaction::new(false));
 /// The table that was looked at last, kept alive.
 static LAST: Local<Cell<Option<Rc<Table>>>> = Local::new(Cell::new(None));
@@ -85,10 +85,6 @@ pub unsafe fn before_version(
     IS_NEW.set(false);
     // SAFETY: the caller's relation is open and locked, and the transaction sees the version.
     unsafe {
-        let is_temporary = (*(*rel).rd_rel).relpersistence as u8 == pg_sys::RELPERSISTENCE_TEMP;
-        if is_temporary {
-            return true;
-        }
         let Some((relation, table)) = place_of(rel) else {
             return true;
         };
@@ -111,7 +107,11 @@ pub unsafe fn before_version(
 unsafe fn place_of(rel: pg_sys::Relation) -> Option<(Relation, &'static Table)> {
     // SAFETY: by the contract.
     let place = unsafe {
-        if (*(*rel).rd_rel).relispartition {
+        let row = &*(*rel).rd_rel;
+        if row.relpersistence as u8 == pg_sys::RELPERSISTENCE_TEMP {
+            return None;
+        }
+        if row.relispartition {
             let place = partition::place_of(rel);
             (place.relation, kept(place.table))
         } else {
@@ -226,11 +226,13 @@ fn await_holder(lane: Lane<'static>, holder: SeatId) {
     memory().totals.lane_waits.add(1);
     let seat = lane.seat(process::me());
     let wait = Wait::begin_in_lane();
-    while seat.is_watching() {
-        if !wait.doze() {
-            wait.slice_in_lock_manager(|| waiting::await_process(holder));
+    while_asking(|| {
+        while seat.is_watching() {
+            if !wait.doze() {
+                wait.slice_in_lock_manager(|| waiting::await_process(holder));
+            }
         }
-    }
+    });
     wait.finish();
 }
 
@@ -246,21 +248,28 @@ pub fn leave() {
     }
 }
 
-/// Asks for the row lock that the transaction wanted last.
+/// Runs what may fail to get what the transaction wanted last.
 #[inline]
-pub fn locking(lock: impl FnOnce() -> TM_Result::Type) -> TM_Result::Type {
-    IS_LOCKING.set(true);
-    let result = lock();
-    IS_LOCKING.set(false);
+fn while_asking<R>(body: impl FnOnce() -> R) -> R {
+    IS_ASKING.set(true);
+    let result = body();
+    IS_ASKING.set(false);
+    result
+}
+
+/// Locks, or writes to, the row that the transaction wanted last.
+#[inline]
+pub fn asking(heap: impl FnOnce() -> TM_Result::Type) -> TM_Result::Type {
+    let result = while_asking(heap);
     if result == TM_Result::TM_WouldBlock {
         leave();
     }
     result
 }
 
-/// A subtransaction has rolled back, perhaps because a row lock could not be had.
+/// A subtransaction has rolled back, perhaps because a row could not be had.
 pub fn subtransaction_rolled_back() {
-    if IS_LOCKING.take() {
+    if IS_ASKING.take() {
         leave();
     }
 }
@@ -306,7 +315,7 @@ pub fn end() {
     WANTED.clear();
     IS_ANNOUNCING.set(false);
     IS_NEW.set(false);
-    IS_LOCKING.set(false);
+    IS_ASKING.set(false);
     ANNOUNCED.set(0);
     if IS_WATCHING.take()
         && let Some(lane) = memory().lane

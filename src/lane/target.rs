@@ -171,13 +171,14 @@ impl Target {
         unsafe { raw::UnlockRelationOid(self.oid, lock_mode(mode)) };
     }
 
+    /// Whether it is that table, or its keys are those of that table.
+    pub fn is_of(&self, oid: Oid) -> bool {
+        self.oid == oid || key::oid_of(self.relation) == oid
+    }
+
     /// Whether the table's keys have the images and the queue that they had when it was found. It
     /// is locked.
     pub fn is_as_found(&self) -> bool {
-        let cached = key::cached(self.oid);
-        if cached.is_some_and(|now| Rc::ptr_eq(&now, &self.table)) {
-            return true;
-        }
         // SAFETY: the caller has locked the table.
         let found = unsafe { look_at(self.oid) };
         found.is_ok_and(|now| now.relation == self.relation && now.table.has_same_key(&self.table))

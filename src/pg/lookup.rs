@@ -39,6 +39,25 @@ pub unsafe fn root_of(oid: Oid) -> Oid {
     }
 }
 
+/// The partitioned tables to which the table belongs, from the top.
+///
+/// # Safety
+/// In a transaction.
+pub unsafe fn ancestors(oid: Oid) -> impl Iterator<Item = Oid> {
+    // SAFETY: catalog look-ups; the list stands in the current memory context.
+    unsafe {
+        let list = if raw::get_rel_relispartition(oid) {
+            raw::get_partition_ancestors(oid)
+        } else {
+            std::ptr::null_mut()
+        };
+        let count = nodes::length(list);
+        (0..count)
+            .rev()
+            .map(move |n| (*(*list).elements.add(n)).oid_value)
+    }
+}
+
 /// Whether this process has the table locked in that mode.
 pub fn is_locked(relation: Oid, mode: u32) -> bool {
     // SAFETY: a plain read of backend state.

@@ -27,11 +27,16 @@ const CAUGHT: &str = "DO $$ BEGIN UPDATE account SET val = 1 WHERE id = 1;
                   EXCEPTION WHEN division_by_zero THEN END $$";
 
 /// What is declared, and what need not be.
-const FINE: [(&str, &str); 10] = [
+const FINE: [(&str, &str); 11] = [
     (WRITES, "UPDATE account SET val = 1 WHERE id = 2"),
     (WRITES, "SELECT FROM account WHERE id = 1 FOR UPDATE"),
     (WRITES, "SELECT FROM account WHERE id = 3 FOR KEY SHARE"),
     (WRITES, "SELECT FROM account WHERE id = 3"),
+    (
+        WRITES,
+        "CREATE TEMPORARY TABLE own (id int PRIMARY KEY) USING txn_heap ON COMMIT DROP;
+         INSERT INTO own VALUES (1)",
+    ),
     (BOTH, "SELECT FROM account WHERE id IN (1, 3)"),
     (BOTH, "SELECT FROM account WHERE id = 3 FOR SHARE"),
     (BOTH, "SELECT FROM part WHERE id = 4"),

@@ -97,6 +97,21 @@ fn partitions_with_keys_of_their_own() -> Result<()> {
         let has_waited = waits(&mut control, holder, "log_1(1)", writer, &update)?;
         ensure!(has_waited == expected, "{id}: {has_waited}");
     }
+    // The topmost table with a key counts, whichever of those below it is named.
+    control.batch_execute(
+        "CREATE TABLE log_3 PARTITION OF log (PRIMARY KEY (id)) FOR VALUES FROM (20) TO (40)
+             PARTITION BY RANGE (id);
+         CREATE TABLE log_3a PARTITION OF log_3 FOR VALUES FROM (20) TO (30) USING txn_heap;
+         INSERT INTO log VALUES (21, 0), (22, 0)",
+    )?;
+    for declared in ["log_3(21)", "log_3a(21)"] {
+        for (id, expected) in [(21, true), (22, false)] {
+            let update = format!("UPDATE log SET val = val + 1 WHERE id = {id}");
+            let (holder, writer) = (server.connect()?, server.connect()?);
+            let has_waited = waits(&mut control, holder, declared, writer, &update)?;
+            ensure!(has_waited == expected, "{declared}, {id}: {has_waited}");
+        }
+    }
     for item in ["log(1)", "log_2(11)"] {
         let told = control.batch_execute(&format!("BEGIN; SELECT txn.declare(ARRAY['{item}'])"));
         control.batch_execute("ROLLBACK")?;
