@@ -234,11 +234,19 @@ unsafe fn runs_statements(node: *const Node) -> bool {
     )
 }
 
-/// A transaction that is rolled back has told what it has read.
+/// A transaction that is rolled back has told what it has read. So has one that has failed.
 #[inline]
 fn before_transaction_command(kind: TransactionStmtKind::Type) {
-    if kind == TransactionStmtKind::TRANS_STMT_ROLLBACK && xact::is_valid() {
-        readguard::before_rollback();
+    use TransactionStmtKind::*;
+    let is_rolled_back = match kind {
+        TRANS_STMT_ROLLBACK => true,
+        TRANS_STMT_COMMIT | TRANS_STMT_PREPARE => !xact::is_valid(),
+        _ => false,
+    };
+    if is_rolled_back {
+        // A failed one has no locks any more, if not only a savepoint has failed.
+        let is_over = !xact::is_valid() && xact::nest_level() == 1;
+        readguard::before_rollback(is_over);
     }
 }
 

@@ -168,6 +168,14 @@ fn tells_nothing(code: Code) -> bool {
 /// # Safety
 /// The query has started and not ended.
 pub unsafe fn failed(code: Code, query: *const pg_sys::QueryDesc) -> bool {
+    let awaited = readguard::read_until();
+    if !query.is_null() {
+        // SAFETY: the caller's query has started and not ended.
+        unsafe {
+            readguard::note_statement(query);
+            readguard::note_read_by(query);
+        }
+    }
     if !tells_nothing(code) {
         let first = !HELD_BACK.get();
         if first {
@@ -189,17 +197,10 @@ pub unsafe fn failed(code: Code, query: *const pg_sys::QueryDesc) -> bool {
                 readguard::note_everything();
             }
         }
-        let awaited = readguard::read_until();
         if query.is_null() {
             // Planning and utility commands do not say what they have read, but it was before the
             // error.
             readguard::note_everything();
-        } else {
-            // SAFETY: the caller's query has started and not ended.
-            unsafe {
-                readguard::note_statement(query);
-                readguard::note_read_by(query);
-            }
         }
         if first || readguard::read_until() != awaited {
             readguard::wait_for_answer();

@@ -167,6 +167,10 @@ pub unsafe fn note_read_by(query: *const pg_sys::QueryDesc) {
         unsafe {
             note_all_read((*(*query).plannedstmt).relationOids);
             note_routed((*(*query).estate).es_tuple_routing_result_relations);
+            // What functions in its workers have read is noted there.
+            if (*(*query).plannedstmt).parallelModeNeeded {
+                note_everything();
+            }
         }
     }
 }
@@ -279,12 +283,48 @@ pub fn announce() -> bool {
     // Whoever hears a notification acts on it.
     let wanted = wanted && !xact::notifies();
     if wanted {
-        let level = present_level();
-        memory().guard.begin(level);
-        NOTES.announced.set(Some((level, 0)));
-        announce_rest();
+        announce_at_least(present_level());
     }
     wanted
+}
+
+/// At that level, or at that of what the transaction has read: what it writes may tell of that.
+fn announce_at_least(own: Level) {
+    let level = match Level::ALL.into_iter().rfind(|level| is_pending(*level)) {
+        Some(read) if read as usize > own as usize => read,
+        _ => own,
+    };
+    memory().guard.begin(level);
+    NOTES.announced.set(Some((level, 0)));
+    announce_rest();
+}
+
+/// Whether the transaction has read what is not durable yet at the level of its writer.
+fn is_pending(level: Level) -> bool {
+    let until = NOTES.read_until[level as usize].get();
+    let durable = || match level {
+        // SAFETY: reads a shared position.
+        Level::Local => unsafe { raw::GetFlushRecPtr(std::ptr::null_mut()) },
+        Level::Flushed => xact::synchronized(false),
+        Level::Applied => xact::synchronized(true),
+    };
+    until != 0 && !memory().guard.is_acknowledged(until) && durable() < until
+}
+
+/// A transaction with writes commits as in stock PostgreSQL. If its level is below that of what it
+/// has read, readers of what it writes wait as if it had become visible early.
+fn announce_reads() {
+    use pg_sys::SyncCommitLevel::SYNCHRONOUS_COMMIT_OFF;
+    // SAFETY: a plain read of a setting.
+    let is_off = unsafe { pg_sys::synchronous_commit } <= SYNCHRONOUS_COMMIT_OFF as i32;
+    let own = present_level();
+    let levels_above = if is_off { 0 } else { own as usize + 1 };
+    let is_below = Level::ALL[levels_above..]
+        .iter()
+        .any(|level| is_pending(*level));
+    if is_below && NOTES.announced.get().is_none() {
+        announce_at_least(own);
+    }
 }
 
 /// The announced transaction has become visible, its commit record ending at `until` (0: it has
@@ -303,10 +343,7 @@ pub fn settle(until: u64) {
 /// An early commit whose record ends there has been flushed, and acknowledged by standbys if there
 /// are any.
 pub fn note_acknowledged(until: u64) {
-    // SAFETY: a plain read of a setting (syncrep.h: SyncStandbysDefined).
-    let has_standbys =
-        unsafe { !pg_sys::SyncRepStandbyNames.is_null() && *pg_sys::SyncRepStandbyNames != 0 };
-    if !has_standbys {
+    if !xact::may_have_synchronous_standbys() {
         memory().guard.note_alone(until);
     }
 }
@@ -325,7 +362,9 @@ pub fn wait_for_reads() {
         pg_sys::XactLastRecEnd != 0
             && !raw::GetTopTransactionIdIfAny().eq(&pg_sys::TransactionId::INVALID)
     };
-    if !writes {
+    if writes {
+        announce_reads();
+    } else {
         wait_for_answer();
     }
 }
@@ -363,10 +402,15 @@ pub fn wait_for_answer() {
     forget_reads();
 }
 
-/// The client rolls the transaction back.
+/// The client rolls the transaction back. `is_over` says that its locks are released already.
 #[inline]
-pub fn before_rollback() {
-    if NOTES.reads_all.get() || read_until() != [0; LEVELS] {
+pub fn before_rollback(is_over: bool) {
+    if !NOTES.reads_all.get() && read_until() == [0; LEVELS] {
+        return;
+    }
+    if is_over {
+        wait_for_answer();
+    } else {
         NOTES.rolls_back.set(true);
         release::ask();
     }

@@ -47,6 +47,38 @@ pub fn notifies() -> bool {
     unsafe { pg_sys::ExitOnAnyError || catching(|| raw::AtPrepare_Notify(), |_| true) }
 }
 
+/// Whether commits wait for standbys, if their levels ask for it (syncrep.h: SyncStandbysDefined).
+/// True as well if this session has not read its settings again.
+pub fn may_have_synchronous_standbys() -> bool {
+    // SAFETY: plain reads of a setting and of a flag.
+    unsafe {
+        let names = pg_sys::SyncRepStandbyNames;
+        !names.is_null() && *names != 0 || pg_sys::ConfigReloadPending != 0
+    }
+}
+
+/// How replication/walsender_private.h's WalSndCtlData begins in PostgreSQL 16.
+#[repr(C)]
+struct WalSenders {
+    queues: [pg_sys::dlist_head; 3],
+    positions: [u64; 3],
+}
+
+/// Up to where synchronous standbys have flushed WAL, or applied it, as far as commits have been
+/// told.
+pub fn synchronized(is_applied: bool) -> u64 {
+    /// replication/syncrep.h.
+    const FLUSHED: usize = 1;
+    const APPLIED: usize = 2;
+    // SAFETY: shared memory of at least that size, from before any session until after it. The
+    // position is a word of its own, which only grows.
+    unsafe {
+        let all = pg_sys::WalSndCtl.cast::<WalSenders>();
+        let mode = if is_applied { APPLIED } else { FLUSHED };
+        std::ptr::read_volatile(&raw const (*all).positions[mode])
+    }
+}
+
 /// Whether the session replays what another server has done: its commit records say how far it has
 /// come (replication/logical/origin.c).
 pub fn is_replay() -> bool {

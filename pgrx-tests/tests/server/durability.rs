@@ -5,7 +5,8 @@ use anyhow::{Context, Result, ensure};
 use pgserver::Server;
 use postgres::Client;
 use txn_server_tests::{
-    Background, Watchdog, grouped, int, local, read, sqlstate, start_hot, text, until, wait_until,
+    Background, Watchdog, grouped, int, local, pid, read, sqlstate, start_hot, text, until,
+    wait_until,
 };
 
 const BUMP: &str = "UPDATE hot SET val = val + 1 WHERE id = 1";
@@ -194,6 +195,65 @@ fn a_rollback_waits_without_locks() -> Result<()> {
         ensure!(int(control, VAL)? == 3, "lost");
         Ok(())
     })
+}
+
+/// So is the client of a block that has failed.
+#[test]
+fn the_end_of_a_failed_block_waits() -> Result<()> {
+    with_hot_row(|server, control| {
+        server.set_synchronous_standbys("nobody")?;
+        let writer = Background::run(grouped(server)?, BUMP)?;
+        wait_until(control, "SELECT val = 2 FROM hot WHERE id = 1")?;
+        let mut ends = Vec::new();
+        for (savepoint, end) in [
+            ("SELECT 1", "ROLLBACK"),
+            ("SELECT 1", "COMMIT"),
+            ("SAVEPOINT a", "ROLLBACK"),
+        ] {
+            let mut reader = server.connect()?;
+            let pid = pid(&mut reader)?;
+            reader.batch_execute("BEGIN")?;
+            ensure!(int(&mut reader, VAL)? == 2, "not early");
+            reader.batch_execute(savepoint)?;
+            let told = reader.batch_execute("SELECT nothing");
+            ensure!(sqlstate(&told) == "42703", "{told:?}");
+            let end = Background::call(reader, pid, move |client| {
+                client.batch_execute(end)?;
+                Ok(())
+            });
+            waits_for_standby(control, &end).context(savepoint)?;
+            ends.push(end);
+        }
+        server.set_synchronous_standbys("")?;
+        writer.end()?.1?;
+        for end in ends {
+            end.end()?.1?;
+        }
+        Ok(())
+    })
+}
+
+/// What a session of a lower level writes may tell of what others have not been told yet.
+#[test]
+fn what_was_read_goes_on_with_what_is_written() -> Result<()> {
+    for level in ["local", "off"] {
+        with_hot_row(|server, control| {
+            control.batch_execute("CREATE TABLE copied (val bigint)")?;
+            server.set_synchronous_standbys("nobody")?;
+            let writer = Background::run(grouped(server)?, BUMP)?;
+            wait_until(control, "SELECT val = 2 FROM hot WHERE id = 1")?;
+            server.connect()?.batch_execute(&format!(
+                "SET synchronous_commit = {level}; INSERT INTO copied SELECT val FROM hot"
+            ))?;
+            let reader = Background::run(server.connect()?, "TABLE copied")?;
+            waits_for_standby(control, &reader)?;
+            server.set_synchronous_standbys("")?;
+            writer.end()?.1?;
+            reader.end()?.1?;
+            Ok(())
+        })?;
+    }
+    Ok(())
 }
 
 /// Whether there are notifications is asked by an error, which ends such a session.

@@ -18,6 +18,7 @@ const READINGS: &[&str] = &[
     "BEGIN; SAVEPOINT a; DECLARE c CURSOR FOR TABLE hot; FETCH c; ROLLBACK TO a; COMMIT",
     "CALL forgets()",
     "SELECT recalls()",
+    "SET debug_parallel_query = on; SELECT peek_in_parallel() FROM elsewhere",
     "CALL tells_and_forgets()",
     // A dump ends without COMMIT.
     "BEGIN; COPY hot TO '/dev/null'",
@@ -108,6 +109,8 @@ pub fn read_guard(server: &Server, writer: fn(&Server) -> Result<Client>) -> Res
         "CREATE TABLE elsewhere AS SELECT 5 AS val;
          ALTER TABLE hot ADD CHECK (val < 3);
          CREATE FUNCTION peek() RETURNS bigint LANGUAGE plpgsql STABLE AS
+         $$ BEGIN RETURN (SELECT val FROM hot WHERE id = 1); END $$;
+         CREATE FUNCTION peek_in_parallel() RETURNS bigint LANGUAGE plpgsql STABLE PARALLEL SAFE AS
          $$ BEGIN RETURN (SELECT val FROM hot WHERE id = 1); END $$;
          CREATE FUNCTION tells(code text) RETURNS void LANGUAGE plpgsql AS
          $$ BEGIN RAISE EXCEPTION 'two' USING ERRCODE = code; END $$;
