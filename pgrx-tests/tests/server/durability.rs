@@ -143,35 +143,6 @@ fn a_local_commit_is_read_without_the_standby() -> Result<()> {
     })
 }
 
-/// Each is visible when it is as durable as its own session wants it: sessions of different levels
-/// do not do each other's updates.
-#[test]
-fn updates_of_other_levels_are_not_combined() -> Result<()> {
-    with_hot_row(|server, control| {
-        let mut holder = grouped(server)?;
-        holder.batch_execute(&format!("BEGIN; {BUMP}; SAVEPOINT a"))?;
-        let combined = int(control, "SELECT combined FROM txn.stats")?;
-        control.batch_execute("SELECT pg_advisory_lock(hashtext('txn.ticket_given'))")?;
-        let mut sleepers = Vec::new();
-        for level in ["off", "on", "local"] {
-            let mut session = grouped(server)?;
-            session.batch_execute(&format!("SET synchronous_commit = {level}"))?;
-            sleepers.push(Background::run(session, BUMP)?);
-        }
-        control.batch_execute("SELECT pg_advisory_unlock_all()")?;
-        holder.batch_execute("COMMIT")?;
-        for sleeper in sleepers {
-            sleeper.end()?.1?;
-        }
-        ensure!(
-            int(control, "SELECT combined FROM txn.stats")? == combined,
-            "combined"
-        );
-        ensure!(int(control, VAL)? == 5, "lost");
-        Ok(())
-    })
-}
-
 /// A client that rolls back is told so late, but nobody waits for its locks.
 #[test]
 fn a_rollback_waits_without_locks() -> Result<()> {

@@ -1,6 +1,7 @@
 //! What is not combined, or only under conditions of each session's own.
 
 use anyhow::{Result, ensure};
+use pgserver::Server;
 use txn_server_tests::{Background, grouped, int, sqlstate, text};
 
 use crate::stage::{Prepared, Stage, crowd};
@@ -228,23 +229,31 @@ fn row_security_is_each_roles_own() -> Result<()> {
     })
 }
 
-/// A session that does the updates of others makes their commit record, which asks standbys for
-/// feedback or does not.
+/// A session that does the updates of others makes their commit record, which is as durable as its
+/// own level says when it becomes visible.
 #[test]
-fn commits_at_remote_apply_are_combined_with_their_like() -> Result<()> {
-    on_server(|server| {
-        let mut stage = Stage::new(server, BUMP)?;
-        let mut session = grouped(server)?;
-        session.batch_execute("SET synchronous_commit = remote_apply")?;
-        let other = Background::run(session, BUMP)?;
-        stage.wait_queued(1)?;
-        let same = Background::run(grouped(server)?, BUMP)?;
-        stage.wait_queued(2)?;
-        stage.release()?;
-        ensure!(stage.end()? == "00000");
-        ensure!(sqlstate(&other.end()?.1) == "00000" && sqlstate(&same.end()?.1) == "00000");
-        ensure!(stage.val()? == 3, "the value is {}", stage.val()?);
-        ensure!(stage.combined()? == 1, "{} combined", stage.combined()?);
-        Ok(())
-    })
+fn updates_are_combined_with_those_of_their_level() -> Result<()> {
+    on_server(|server| only_alike(server, "remote_apply"))?;
+    on_server(|server| only_alike(server, "local"))?;
+    on_server(|server| only_alike(server, "off"))
+}
+
+fn only_alike(server: &Server, level: &str) -> Result<()> {
+    let mut stage = Stage::new(server, BUMP)?;
+    let mut session = grouped(server)?;
+    session.batch_execute(&format!("SET synchronous_commit = {level}"))?;
+    let other = Background::run(session, BUMP)?;
+    stage.wait_queued(1)?;
+    let same = Background::run(grouped(server)?, BUMP)?;
+    stage.wait_queued(2)?;
+    stage.release()?;
+    ensure!(stage.end()? == "00000");
+    ensure!(sqlstate(&other.end()?.1) == "00000" && sqlstate(&same.end()?.1) == "00000");
+    ensure!(stage.val()? == 3, "the value is {}", stage.val()?);
+    ensure!(
+        stage.combined()? == 1,
+        "{level}: {} combined",
+        stage.combined()?
+    );
+    Ok(())
 }
