@@ -280,7 +280,7 @@ pub fn announce() -> bool {
             // It writes to tables without the executor, too (replication/logical/worker.c).
             && !xact::is_replay()
     };
-    // Whoever hears a notification acts on it.
+    // A client that hears a notification acts on it.
     let wanted = wanted && !xact::notifies();
     if wanted {
         announce_at_least(present_level());

@@ -5,24 +5,13 @@ use anyhow::{Context, Result, ensure};
 use pgserver::Server;
 use postgres::Client;
 use txn_server_tests::{
-    Background, Watchdog, grouped, int, local, pid, read, sqlstate, start_hot, text, until,
-    wait_until,
+    Background, Watchdog, grouped, int, local, pid, sqlstate, start_hot, text, wait_until,
 };
+
+use crate::visibility::waits_for_standby;
 
 const BUMP: &str = "UPDATE hot SET val = val + 1 WHERE id = 1";
 const VAL: &str = "SELECT val FROM hot WHERE id = 1";
-
-/// Looks until the statement waits for the standby; an error if it ends.
-fn waits_for_standby(control: &mut Client, statement: &Background) -> Result<()> {
-    let sql = format!(
-        "SELECT wait_event = 'SyncRep' FROM pg_stat_activity WHERE pid = {}",
-        statement.pid
-    );
-    until(control, "the statement waits for the standby", |control| {
-        ensure!(!statement.is_finished(), "it was told before the standby");
-        Ok(read::<Option<bool>>(control, &sql)?.unwrap_or(false))
-    })
-}
 
 fn with_hot_row(body: impl FnOnce(&Server, &mut Client) -> Result<()>) -> Result<()> {
     let server = start_hot(1, &[])?;

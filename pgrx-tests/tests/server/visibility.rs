@@ -172,7 +172,7 @@ pub fn read_guard(server: &Server, writer: fn(&Server) -> Result<Client>) -> Res
 }
 
 /// Looks until the statement waits for the standby; an error if it ends.
-fn waits_for_standby(control: &mut Client, statement: &Background) -> Result<()> {
+pub fn waits_for_standby(control: &mut Client, statement: &Background) -> Result<()> {
     let sql = format!(
         "SELECT wait_event = 'SyncRep' FROM pg_stat_activity WHERE pid = {}",
         statement.pid

@@ -73,7 +73,7 @@ fn writers_wait_for_holders() -> Result<()> {
     Ok(())
 }
 
-/// Who has left a row alone does not keep the next declared transaction from it.
+/// A transaction that has left a row alone does not keep the next declared one from it.
 #[test]
 fn what_was_skipped_is_free() -> Result<()> {
     let server = bank(2, &[])?;
