@@ -59,11 +59,6 @@ pub fn note_untracked() {
     NOTES.untracked.set(true);
 }
 
-/// This transaction is going to ask for something that tells of writers of any table.
-fn note_all_tables() {
-    NOTES.reads_all.set(true);
-}
-
 /// Before a function is executed, or rather made ready for that.
 #[inline]
 pub fn before_function(function: Oid) {
@@ -76,7 +71,7 @@ pub fn before_function(function: Oid) {
 fn note_function(function: Oid) {
     match functions::kind_of(function) {
         Kind::Writes => note_untracked(),
-        Kind::Tells => note_all_tables(),
+        Kind::Tells => NOTES.reads_all.set(true),
         Kind::Unknown | Kind::Harmless => {}
     }
 }
@@ -84,7 +79,7 @@ fn note_function(function: Oid) {
 /// Whether a trigger's function writes without the executor.
 #[inline]
 fn may_write(function: Oid) -> bool {
-    !functions::is_known_harmless(function) && functions::kind_of(function) == Kind::Writes
+    functions::kind_of(function) == Kind::Writes
 }
 
 #[inline]
