@@ -22,8 +22,9 @@ pub struct Cycle {
     pub edges: Vec<u32>,
 }
 
-/// A short cycle of the worst class that `level` does not allow.
-pub fn worst(nodes: usize, edges: &[Edge], store: &Store, level: Level) -> Option<Cycle> {
+/// Short cycles that `level` does not allow: one of the worst class first, and what else was met in
+/// looking for it.
+pub fn forbidden(nodes: usize, edges: &[Edge], store: &Store, level: Level) -> Vec<Cycle> {
     let classify = |circle: &[u32]| classify(circle, edges, store, level);
     let whole = match level {
         Level::RepeatableRead => Arcs::not_two_anti(nodes, edges),
@@ -31,7 +32,7 @@ pub fn worst(nodes: usize, edges: &[Edge], store: &Store, level: Level) -> Optio
     };
     let components = whole.circular();
     if components.is_empty() {
-        return None;
+        return Vec::new();
     }
     let writes = |kind| matches!(kind, Kind::Write | Kind::Time);
     let stricter = [
@@ -39,10 +40,13 @@ pub fn worst(nodes: usize, edges: &[Edge], store: &Store, level: Level) -> Optio
         Arcs::of(nodes, edges, |kind| !kind.is_anti()),
         Arcs::not_two_anti(nodes, edges),
     ];
-    let found = stricter
-        .iter()
-        .find_map(|arcs| arcs.shortest(&arcs.circular(), classify));
-    found.or_else(|| whole.shortest(&components, classify))
+    for arcs in &stricter {
+        let found = arcs.short(&arcs.circular(), classify);
+        if !found.is_empty() {
+            return found;
+        }
+    }
+    whole.short(&components, classify)
 }
 
 /// A part of the graph in which every cycle is one that is looked for.
@@ -92,15 +96,15 @@ impl Arcs {
         components
     }
 
-    /// The cycle of the lowest class, and the shortest of them, among those that a bounded
-    /// search finds; there is one if there is a component.
-    fn shortest(
+    /// The cycles that a bounded search finds, those of the lowest class first, and of these the
+    /// shortest; there is one if there is a component.
+    fn short(
         &self,
         components: &[Vec<NodeIndex>],
         classify: impl Fn(&[u32]) -> Class,
-    ) -> Option<Cycle> {
+    ) -> Vec<Cycle> {
         let mut left = ARCS;
-        let mut best: Option<Cycle> = None;
+        let mut cycles = Vec::new();
         let mut component_of = vec![0; self.graph.node_count()];
         for (component, number) in components.iter().zip(1..) {
             for node in component {
@@ -108,30 +112,20 @@ impl Arcs {
             }
         }
         let mut reached = vec![None; self.graph.node_count()];
-        for component in components {
-            for start in component.iter().take(STARTS) {
-                if left == 0 && best.is_some() {
-                    return best;
-                }
-                let inside =
-                    |node: NodeIndex| component_of[node.index()] == component_of[start.index()];
-                let Some(found) = self.circle(*start, inside, &mut reached, &mut left) else {
-                    continue;
-                };
-                let class = classify(&found);
-                let rank = (class, found.len());
-                if best
-                    .as_ref()
-                    .is_none_or(|best| rank < (best.class, best.edges.len()))
-                {
-                    best = Some(Cycle {
-                        class,
-                        edges: found,
-                    });
-                }
+        let starts = components.iter().flat_map(|one| one.iter().take(STARTS));
+        for start in starts {
+            if left == 0 && !cycles.is_empty() {
+                break;
+            }
+            let inside =
+                |node: NodeIndex| component_of[node.index()] == component_of[start.index()];
+            if let Some(edges) = self.circle(*start, inside, &mut reached, &mut left) {
+                let class = classify(&edges);
+                cycles.push(Cycle { class, edges });
             }
         }
-        best
+        cycles.sort_by_key(|cycle| (cycle.class, cycle.edges.len()));
+        cycles
     }
 
     /// A shortest cycle through `start`, by breadth first search in its component.

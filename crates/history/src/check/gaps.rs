@@ -15,7 +15,7 @@ use crate::check::verdict::{Class, Level, Promise};
 use crate::model::{History, Object, Time};
 
 /// `first` comes before `second` under the key `slot`; both number its lives, then its absences.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Pin {
     pub slot: u32,
     pub first: u32,
@@ -44,7 +44,6 @@ struct Gone {
     write: bool,
     /// The node that missed what came later.
     reader: u32,
-    time: Time,
     /// How many lives are over by then, as the times suggest.
     gap: usize,
     /// The life that the same transaction ended afterwards.
@@ -202,7 +201,6 @@ impl Slots {
                 place,
                 write: by_statement && absence.kind == Glance::Write,
                 reader: place.transaction,
-                time,
                 gap: over.clamp(first, last),
                 until: until.map(|life| life as u32),
             });
@@ -251,15 +249,17 @@ impl Slots {
         !there_at_first && !stays && !fixed
     }
 
-    /// How far apart in time the two are: the nearer, the likelier is the other order.
-    pub fn distance(&self, pin: Pin) -> Time {
+    /// Whether the times suggest this order of the two.
+    pub fn suggests(&self, pin: Pin) -> bool {
         let slot = &self.slots[pin.slot as usize];
-        let time = |item: u32, of: fn(&Life) -> Time| match slot.lives.get(item as usize) {
-            Some(life) => of(life),
-            None => slot.absences[item as usize - slot.lives.len()].time,
-        };
-        let first = time(pin.first, |life| life.ended);
-        first.abs_diff(time(pin.second, |life| life.began))
+        let lives = slot.lives.len();
+        let gap = |item: u32| slot.absences[item as usize - lives].gap;
+        let (first, second) = (pin.first, pin.second);
+        match (first < lives as u32, second < lives as u32) {
+            (true, false) => (first as usize) < gap(second),
+            (false, true) => gap(first) <= second as usize,
+            _ => first < second,
+        }
     }
 
     /// The dependencies in the order that the times suggest.
@@ -271,14 +271,20 @@ impl Slots {
         edges
     }
 
-    /// Adds the dependencies of one key with `pins`, those of other keys among them; `None` if
-    /// these cannot be.
-    pub fn pinned(&self, number: u32, pins: &[Pin], edges: &mut Vec<Edge>) -> Option<()> {
+    /// Adds the dependencies of one key with `pins`, those of other keys among them. The error is
+    /// those pins of the key that cannot all be.
+    pub fn pinned(&self, number: u32, pins: &[Pin], edges: &mut Vec<Edge>) -> Result<(), Vec<Pin>> {
         let slot = &self.slots[number as usize];
         let own = pins.iter().filter(|pin| pin.slot == number);
-        let order = slot.with_pins(own.map(|pin| (pin.first, pin.second)).collect())?;
+        let order = slot.with_pins(own.map(|pin| (pin.first, pin.second)).collect());
+        let pin = |(first, second)| Pin {
+            slot: number,
+            first,
+            second,
+        };
+        let order = order.map_err(|pairs| pairs.into_iter().map(pin).collect::<Vec<_>>())?;
         slot.edges(number, &order, edges);
-        Some(())
+        Ok(())
     }
 }
 
@@ -327,18 +333,25 @@ impl Slot {
         absences.filter_map(|(gone, item)| Some((item, gone.until?)))
     }
 
-    /// The suggested order, changed as little as the pins allow.
-    fn with_pins(&self, mut pins: Vec<(u32, u32)>) -> Option<Vec<u32>> {
+    /// The suggested order, changed as little as the pins allow; or some pins that go round in a
+    /// circle.
+    fn with_pins(&self, own: Vec<(u32, u32)>) -> Result<Vec<u32>, Vec<(u32, u32)>> {
+        let mut pins = own.clone();
         pins.extend(self.fixed());
         let mut rest = self.suggestion();
         let mut order = Vec::with_capacity(rest.len());
-        while !rest.is_empty() {
+        while let Some(&start) = rest.first() {
             let free = |item: &u32| pins.iter().all(|(_, second)| second != item);
-            let item = rest.remove(rest.iter().position(free)?);
+            let Some(place) = rest.iter().position(free) else {
+                let mut circle = circle(&pins, start);
+                circle.retain(|pin| own.contains(pin));
+                return Err(circle);
+            };
+            let item = rest.remove(place);
             pins.retain(|(first, _)| *first != item);
             order.push(item);
         }
-        Some(order)
+        Ok(order)
     }
 
     fn edges(&self, slot: u32, order: &[u32], edges: &mut Vec<Edge>) {
@@ -388,5 +401,21 @@ impl Slot {
             }
             over = life.end.map(|end| (end.transaction, item));
         }
+    }
+}
+
+/// A circle of `pins`, found from `start` backwards, where each item has one that is before it.
+fn circle(pins: &[(u32, u32)], start: u32) -> Vec<(u32, u32)> {
+    let mut path: Vec<(u32, u32)> = Vec::new();
+    let mut item = start;
+    loop {
+        if let Some(place) = path.iter().position(|(_, second)| *second == item) {
+            return path.split_off(place);
+        }
+        let Some(pin) = pins.iter().find(|(_, second)| *second == item) else {
+            return path;
+        };
+        path.push(*pin);
+        item = pin.0;
     }
 }

@@ -1,4 +1,5 @@
 //! From a history to a verdict.
+mod choice;
 mod cycles;
 mod edges;
 mod gaps;

@@ -3,8 +3,9 @@
 //! Whatever the order, the dependencies that `edges` finds are there. The order adds more. If the
 //! order that the times suggest has no forbidden cycle, the promise is kept: the order is the
 //! proof. If it has a cycle, the order has decided some of the pairs in it. In any order that is
-//! right at least one of these pairs stands the other way round. So they are tried, one after the
-//! other, until there is no cycle, or nothing left to try.
+//! right at least one of these pairs stands the other way round. That is remembered (`choice`),
+//! and the next order satisfies all that was found, until there is no cycle, or no order left.
+use crate::check::choice::Choice;
 use crate::check::cycles::{self, Cycle};
 use crate::check::edges;
 use crate::check::gaps::{Pin, Slots};
@@ -34,48 +35,42 @@ pub fn search(history: &History, counted: &[bool], promise: Promise) -> Verdict 
     let nodes = graph.nodes.count();
     let mut told: Option<Anomaly> = None;
     let mut left = WORK;
-    let mut pending = vec![Vec::new()];
+    let mut choice = Choice::default();
     let suggested = slots.suggested();
     let mut certain = true;
-    while let Some(pins) = pending.pop() {
-        let Some(all) = order(&graph, &slots, &suggested, &pins) else {
-            continue;
+    while let Some(pins) = choice.next() {
+        let all = match order(&graph, &slots, &suggested, &pins) {
+            Ok(all) => all,
+            Err(contradiction) => {
+                choice.refuse(&slots, &contradiction);
+                continue;
+            }
         };
-        let Some(cycle) = cycles::worst(nodes, &all, &store, promise.level) else {
+        let cycles = cycles::forbidden(nodes, &all, &store, promise.level);
+        let Some(worst) = cycles.first() else {
             return Verdict {
                 anomalies: Vec::new(),
                 certain: true,
             };
         };
-        let decided = decided(&cycle, &all);
-        let mut swappable: Vec<Pin> = decided
-            .iter()
-            .copied()
-            .filter(|pin| slots.can_swap(*pin) && !pins.contains(pin))
-            .collect();
-        let unconditional = !decided.iter().any(|pin| slots.can_swap(*pin));
+        let free = cycles.iter().map(|cycle| free(cycle, &all, &slots));
+        let free: Vec<Vec<Pin>> = free.collect();
+        let fixed = free.iter().position(Vec::is_empty);
         // What is worse is the fault of an order that is not the right one.
-        if told.as_ref().is_none_or(|told| told.class < cycle.class) || unconditional {
-            told = Some(tell::cycle(history, &store, &graph, &slots, &cycle, &all));
+        if told.as_ref().is_none_or(|told| told.class < worst.class) || fixed.is_some() {
+            let cycle = fixed.map_or(worst, |place| &cycles[place]);
+            told = Some(tell::cycle(history, &store, &graph, &slots, cycle, &all));
         }
-        if unconditional {
+        if fixed.is_some() {
             break;
+        }
+        for pins in &free {
+            choice.refuse(&slots, pins);
         }
         left = left.saturating_sub(all.len() + nodes);
         if left == 0 {
             certain = false;
             break;
-        }
-        swappable.sort_by_key(|pin| slots.distance(*pin));
-        for (place, pin) in swappable.iter().enumerate().rev() {
-            let mut pins = pins.clone();
-            pins.extend(&swappable[..place]);
-            pins.push(Pin {
-                first: pin.second,
-                second: pin.first,
-                ..*pin
-            });
-            pending.push(pins);
         }
     }
     Verdict {
@@ -105,8 +100,13 @@ fn build(
     (graph, slots)
 }
 
-/// All edges with the order as it is with `pins`; `None` if they contradict each other.
-fn order(graph: &Graph, slots: &Slots, suggested: &[Edge], pins: &[Pin]) -> Option<Vec<Edge>> {
+/// All edges with the order as it is with `pins`; or those pins that contradict each other.
+fn order(
+    graph: &Graph,
+    slots: &Slots,
+    suggested: &[Edge],
+    pins: &[Pin],
+) -> Result<Vec<Edge>, Vec<Pin>> {
     let mut changed: Vec<u32> = pins.iter().map(|pin| pin.slot).collect();
     changed.sort_unstable();
     changed.dedup();
@@ -119,11 +119,11 @@ fn order(graph: &Graph, slots: &Slots, suggested: &[Edge], pins: &[Pin]) -> Opti
     for slot in &changed {
         slots.pinned(*slot, pins, &mut all)?;
     }
-    Some(all)
+    Ok(all)
 }
 
-/// The pairs in the cycle that the order decided.
-fn decided(cycle: &Cycle, edges: &[Edge]) -> Vec<Pin> {
+/// The pairs in the cycle that the order decided, and could have decided otherwise.
+fn free(cycle: &Cycle, edges: &[Edge], slots: &Slots) -> Vec<Pin> {
     let mut pins: Vec<Pin> = Vec::new();
     for id in &cycle.edges {
         if let Why::Order {
@@ -137,7 +137,7 @@ fn decided(cycle: &Cycle, edges: &[Edge]) -> Vec<Pin> {
                 first,
                 second,
             };
-            if !pins.contains(&pin) {
+            if slots.can_swap(pin) && !pins.contains(&pin) {
                 pins.push(pin);
             }
         }
