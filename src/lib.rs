@@ -29,7 +29,7 @@ pub extern "C-unwind" fn _PG_init() {
     pg::plpgsql::init(hotlock::dependent::HOOKS);
     pg::release::init(pg::release::Done {
         committed: entry::transaction::after_locks,
-        rolled_back: hotlock::readguard::after_rollback,
+        rolled_back: hotlock::read_wait::after_rollback,
     });
     hotlock::provider::init();
     hotlock::repeatable::init(range_occ::ordered::retake);

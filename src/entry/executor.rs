@@ -238,6 +238,10 @@ unsafe fn finish_query(query: *mut QueryDesc) {
     unsafe {
         let part = dependent::Part::begin((*query).sourceText);
         finish_plan(query);
+        if !(*(*query).estate).es_auxmodifytables.is_null() {
+            // A WITH that nobody has read has come to its end just now.
+            readguard::note_read_by(query);
+        }
         if of_transaction::is_any_set() {
             error_visibility::before_deferred();
             part.end();

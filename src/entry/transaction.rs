@@ -18,7 +18,7 @@ use crate::geo;
 use crate::hotlock::commit::{self, End};
 use crate::hotlock::{
     check, combine, definitions, error_visibility, fk_check, handover, is_in_hot_transaction,
-    late_snapshot, quietness, readguard, reads, statement, streaming, whole,
+    late_snapshot, quietness, read_wait, readguard, reads, statement, streaming, whole,
 };
 use crate::lane::{admit, beyond, reschedule, respect, strict};
 use crate::pg::catch::catching;
@@ -37,7 +37,7 @@ fn pre_commit() {
     }
     check::close();
     geo::defer::close();
-    readguard::wait_for_reads();
+    read_wait::before_commit();
     range_occ::session::seal();
     reads::note_writes();
 }
@@ -54,7 +54,7 @@ fn pre_commit_of_concerned() {
     geo::commit::vote(is_member || range_occ::session::is_validated());
     validate();
     handover::come_back();
-    combine::seal();
+    combine::seal(early);
     geo::commit::commit_single();
     if early {
         commit::make_asynchronous();
@@ -71,6 +71,7 @@ fn pre_prepare() {
     if is_in_hot_transaction() {
         commit::before_members_prepare();
     }
+    read_wait::before_prepare();
     validate();
 }
 
@@ -80,7 +81,7 @@ fn pre_prepare() {
 fn validate() {
     reads::validate();
     definitions::validate();
-    readguard::wait_for_reads();
+    read_wait::before_commit();
     // From here on nothing waits, and nothing is read or written.
     range_occ::commit::before_end();
     reads::note_writes();
@@ -110,7 +111,7 @@ fn committed() {
         concerned_committed();
     } else {
         debug_assert!(has_nothing());
-        readguard::forget_reads();
+        read_wait::forget_reads();
         commit::end_ordinarily();
         any_ended();
     }
@@ -132,7 +133,7 @@ fn has_nothing() -> bool {
 fn concerned_committed() {
     let end = commit::committed();
     readguard::settle(end);
-    readguard::forget_reads();
+    read_wait::forget_reads();
     combine::committed(end);
     geo::commit::committed();
     ended(End::Committed);
@@ -149,7 +150,7 @@ pub fn after_locks() {
 fn prepared() {
     admit::prepared();
     readguard::settle(0);
-    readguard::forget_reads();
+    read_wait::forget_reads();
     ended(End::Prepared);
 }
 
@@ -185,6 +186,7 @@ fn ended(end: End) {
     fk_check::forget();
     quietness::forget_all();
     readguard::forget_untracked();
+    read_wait::forget_elsewhere();
     reads::forget();
     combine::forget(end != End::RolledBack);
     error_visibility::forget_deferred();

@@ -9,7 +9,7 @@ use super::part::{as_usual, at_same_depth, watched};
 use super::previous::previous;
 use crate::geo;
 use crate::hotlock::{
-    self, check, commit, definitions, dependent, error_visibility, prepared, readguard,
+    self, check, commit, definitions, dependent, error_visibility, prepared, read_wait, readguard,
     snapshot_due, statement, whole,
 };
 use crate::lane::{call, reschedule};
@@ -170,7 +170,7 @@ impl Command {
                 dependent::note_elsewhere();
             }
             if self.copies_out {
-                readguard::wait_for_answer();
+                read_wait::before_answer();
             }
             if leaves_triggers {
                 error_visibility::note_any_deferred();
@@ -246,7 +246,7 @@ fn before_transaction_command(kind: TransactionStmtKind::Type) {
     if is_rolled_back {
         // A failed one has no locks any more, if not only a savepoint has failed.
         let is_over = !xact::is_valid() && xact::nest_level() == 1;
-        readguard::before_rollback(is_over);
+        read_wait::before_rollback(is_over);
     }
 }
 

@@ -12,6 +12,7 @@ pub use super::combine_request::{consider, end, forget, hear_of_changes, is_done
 use super::blocker::in_heaps_way;
 use super::combine_request::{PRESENT, form_of};
 use super::errors;
+use super::readguard;
 use super::row_locker::{self, RowLocker};
 use super::session::memory;
 use super::settings;
@@ -23,7 +24,6 @@ use crate::pg::form::{self, Form};
 use crate::pg::local::Local;
 use crate::pg::of_transaction;
 use crate::pg::{process, raw, tuple};
-use crate::shared::guc;
 use crate::shared::stop;
 use crate::shared::wait;
 use crate::tam::call;
@@ -97,7 +97,7 @@ pub unsafe fn lead(call: call::Update, slot: Slot, query: usize) -> Option<TM_Re
             || !update.replaces_small()
             || form.returns() && update.changes_summarized()
             || is_fatal_to_fail()
-            || !commits_early()
+            || !readguard::commits_at_once(call.rel)
             || triggers
                 .as_ref()
                 .is_some_and(|t| !column_triggers::is_current(t))
@@ -164,15 +164,6 @@ unsafe fn is_locked_by_us_alone(rel: pg_sys::Relation, version: u64) -> bool {
 fn is_fatal_to_fail() -> bool {
     // SAFETY: a plain read of a setting.
     unsafe { pg_sys::ExitOnAnyError }
-}
-
-/// Whether our commit goes on before the standbys have it: their silence must not keep others
-/// waiting.
-fn commits_early() -> bool {
-    // SAFETY: a plain read of a setting.
-    guc::is_on(&guc::EARLY_VISIBILITY)
-        || unsafe { pg_sys::synchronous_commit }
-            <= pg_sys::SyncCommitLevel::SYNCHRONOUS_COMMIT_OFF as i32
 }
 
 /// The session rolls back, and cannot be adopted any more. Another one that has adopted its update
@@ -403,10 +394,14 @@ pub fn is_adopting() -> bool {
     ADOPTING.count.get() > 0
 }
 
-/// Our transaction is about to commit: from now on the adopted cannot leave. 40001 if one has left.
+/// Our transaction is about to commit: from now on the adopted cannot leave. 40001 if one has left,
+/// or if they would have to wait for standbys with us, where nobody could end them.
 #[inline]
-pub fn seal() {
+pub fn seal(is_early: bool) {
     if is_adopting() {
+        if !is_early && readguard::waits_in_commit() {
+            errors::NOT_EARLY.raise();
+        }
         seal_all();
     }
 }

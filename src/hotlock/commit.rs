@@ -10,6 +10,7 @@ use super::handover;
 use super::leader;
 use super::predecessors::{self, StatementTimer};
 use super::prepared;
+use super::read_wait;
 use super::readguard;
 use super::running;
 use super::session::{SESSION, member_id, memory, patience, relation_of};
@@ -51,7 +52,7 @@ pub fn wait_before_triggers() {
 pub fn before_others() {
     take_deferred_locks();
     wait_before_triggers();
-    readguard::wait_before_elsewhere();
+    read_wait::before_elsewhere();
 }
 
 /// Locks the rows whose locks foreign keys' checks have deferred.
@@ -83,6 +84,7 @@ pub fn before_members_commit() -> bool {
         readguard::note_everything();
         return false;
     }
+    readguard::note_above();
     updated().any(|(_, m)| settings::of(relation_of(&m)).groups()) && readguard::announce()
 }
 
@@ -92,6 +94,7 @@ pub fn before_members_prepare() {
     predecessors::wait(Reason::Commit);
     waiting::check_doomed();
     predecessors::confirm_bases();
+    readguard::note_above();
 }
 
 /// Lets RecordTransactionCommit return before flush and standbys; `after_locks` makes up for it.

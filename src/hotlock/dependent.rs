@@ -35,7 +35,7 @@ use super::errors;
 use super::handover;
 use super::predecessors;
 use super::quietness;
-use super::readguard;
+use super::read_wait;
 use super::reads;
 use super::session::{SESSION, memory, relation_of};
 use super::settings;
@@ -349,21 +349,24 @@ fn unlist() {
 
 /// The transaction has written to a foreign table that is told at the commit, before its own end.
 pub fn note_elsewhere() {
-    readguard::note_elsewhere();
-    come_first();
+    read_wait::note_elsewhere();
+    if !come_first() {
+        commit::before_others();
+    }
 }
 
 /// Makes `before_others` the first callback that a commit calls. Others register theirs when they
-/// are first used. Not at the commit itself, which has no portal: callbacks may be being called,
+/// are first used. False at the commit itself, which has no portal: callbacks may be being called,
 /// and statements that follow there are nested ones.
-fn come_first() {
+fn come_first() -> bool {
     // SAFETY: a global of this backend, which has one thread.
     if CALLBACK.is_called.get() || unsafe { pg_sys::ActivePortal }.is_null() {
-        return;
+        return false;
     }
     unlist();
     // SAFETY: no callback is being called: a statement of the client's, or of a function, has just
     // run.
     unsafe { raw::RegisterXactCallback(Some(before_others), std::ptr::null_mut()) };
     CALLBACK.is_listed.set(true);
+    true
 }

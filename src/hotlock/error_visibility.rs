@@ -3,6 +3,7 @@
 
 use super::errors;
 use super::predecessors;
+use super::read_wait;
 use super::readguard;
 use super::session::SESSION;
 use super::waiting::{self, Reason};
@@ -163,18 +164,17 @@ fn tells_nothing(code: Code) -> bool {
 /// version that may still roll back: the predecessors end first. If one rolls back the answer is
 /// 40001 instead. Nor from one that is not durable yet. The statements around this one do not wait
 /// for predecessors again, but for what they have read themselves: the one inside knows nothing of
-/// it. Returns false: the error stands.
+/// it. What the statement has written goes with the (sub)transaction. Returns false: the error
+/// stands.
 ///
 /// # Safety
 /// The query has started and not ended.
 pub unsafe fn failed(code: Code, query: *const pg_sys::QueryDesc) -> bool {
     let awaited = readguard::read_until();
     if !query.is_null() {
-        // SAFETY: the caller's query has started and not ended.
-        unsafe {
-            readguard::note_statement(query);
-            readguard::note_read_by(query);
-        }
+        // SAFETY: the caller's query has started and not ended. Nothing is looked up: what the
+        // failed code holds is not released yet.
+        unsafe { readguard::note_read_by(query) };
     }
     if !tells_nothing(code) {
         let first = !HELD_BACK.get();
@@ -203,7 +203,7 @@ pub unsafe fn failed(code: Code, query: *const pg_sys::QueryDesc) -> bool {
             readguard::note_everything();
         }
         if first || readguard::read_until() != awaited {
-            readguard::wait_for_answer();
+            read_wait::before_answer();
         }
     }
     // Heap refuses what we have handed out, when a change of the table has put heap's routine back

@@ -18,6 +18,14 @@ pub const ABANDONED: Report = Report {
     hint: Some(c"The transaction might succeed if retried."),
 };
 
+/// Updates of others are in our version, and they must not wait for standbys with us.
+pub const NOT_EARLY: Report = Report {
+    code: *b"40001",
+    message: c"could not commit: updates combined with this one would wait for its standbys",
+    detail: Some(c"It cannot become visible early, and has done updates of other sessions."),
+    hint: Some(c"The transaction might succeed if retried."),
+};
+
 /// The row is gone whose lock the check of a foreign key has deferred (check.rs).
 pub const REFERENCED_IS_GONE: Report = Report {
     code: *b"40001",

@@ -35,6 +35,7 @@ mod predecessors;
 pub mod prepared;
 pub mod provider;
 pub mod quietness;
+pub mod read_wait;
 pub mod readguard;
 pub mod reads;
 pub mod recheck;

@@ -1,15 +1,14 @@
 //! The read guard's session side: which tables this transaction wrote, and up to which WAL position
-//! its reads must be durable before it completes. See the rule "dirty errors".
+//! its reads must be durable before anybody is told of them (`read_wait.rs`). See the rule "dirty
+//! errors".
 
-use super::flush;
 use super::functions::{self, Kind};
-use super::session::{SESSION, memory};
+use super::session::memory;
 use crate::pg::error::guarded;
 use crate::pg::local::Local;
 use crate::pg::nodes;
 use crate::pg::of_transaction::OfTransaction;
-use crate::pg::{raw, release, triggers, xact};
-use crate::shared::fault::{Fault, planted};
+use crate::pg::{raw, triggers, xact};
 use crate::shared::guc;
 use hotrow::{Level, Verdict};
 use pgrx::pg_sys::{self, CmdType, Oid};
@@ -26,26 +25,20 @@ struct Notes {
     /// The transaction is about to become visible early, or has: at that level, with so many of the
     /// tables announced.
     announced: OfTransaction<Option<(Level, usize)>>,
-    /// It has written to a foreign table whose server is told before its own end.
-    writes_elsewhere: OfTransaction<bool>,
     /// It asks for something that tells of writers of any table.
     reads_all: OfTransaction<bool>,
-    /// It is being rolled back by its client, who is told of that when what it has read is durable.
-    rolls_back: Cell<bool>,
     /// For what writers of each level have shown.
     read_until: [Cell<u64>; LEVELS],
 }
 
-const LEVELS: usize = Level::ALL.len();
+pub const LEVELS: usize = Level::ALL.len();
 
 static NOTES: Local<Notes> = Local::new(Notes {
     written: [const { Cell::new(Oid::INVALID) }; TABLES],
     count: Cell::new(0),
     untracked: OfTransaction::new(false),
     announced: OfTransaction::new(None),
-    writes_elsewhere: OfTransaction::new(false),
     reads_all: OfTransaction::new(false),
-    rolls_back: Cell::new(false),
     read_until: [const { Cell::new(0) }; LEVELS],
 });
 
@@ -119,17 +112,52 @@ fn announce_rest() {
 /// # Safety
 /// A list of ResultRelInfo, whose relations are open.
 #[inline]
-unsafe fn note_written(list: *const pg_sys::List) {
+unsafe fn note_written(list: *const pg_sys::List, events: u32) {
     // SAFETY: by the contract.
     unsafe {
         for result in nodes::nodes(list) {
             let result = &*result.cast::<pg_sys::ResultRelInfo>();
             note_write((*result.ri_RelationDesc).rd_id);
-            let triggers = result.ri_TrigDesc;
-            if !triggers.is_null() && triggers::functions(triggers).any(may_write) {
+            if fires_writer(result.ri_TrigDesc, events) {
                 note_untracked();
             }
         }
+    }
+}
+
+/// Whether a trigger for one of these events may write without the executor.
+///
+/// # Safety
+/// Null, or the relcache's description of the triggers.
+#[inline]
+unsafe fn fires_writer(triggers: *const pg_sys::TriggerDesc, events: u32) -> bool {
+    // SAFETY: by the contract.
+    !triggers.is_null() && unsafe { triggers::functions(triggers, events) }.any(may_write)
+}
+
+/// Which events the statement's own triggers are for. Foreign keys' statements are queries of their
+/// own.
+///
+/// # Safety
+/// A started query that writes.
+unsafe fn events(query: *const pg_sys::QueryDesc) -> u32 {
+    use pg_sys::{TRIGGER_TYPE_DELETE, TRIGGER_TYPE_INSERT, TRIGGER_TYPE_UPDATE};
+    // SAFETY: the plan and the executor's state.
+    let (is_mixed, moves_rows) = unsafe {
+        let is_mixed = (*(*query).plannedstmt).hasModifyingCTE;
+        (
+            is_mixed,
+            !(*(*query).estate)
+                .es_tuple_routing_result_relations
+                .is_null(),
+        )
+    };
+    // SAFETY: a plain read.
+    match unsafe { (*query).operation } {
+        CmdType::CMD_DELETE if !is_mixed => TRIGGER_TYPE_DELETE,
+        CmdType::CMD_UPDATE if !is_mixed && !moves_rows => TRIGGER_TYPE_UPDATE,
+        CmdType::CMD_INSERT if !is_mixed => TRIGGER_TYPE_INSERT | TRIGGER_TYPE_UPDATE,
+        _ => TRIGGER_TYPE_INSERT | TRIGGER_TYPE_UPDATE | TRIGGER_TYPE_DELETE,
     }
 }
 
@@ -144,9 +172,9 @@ pub unsafe fn note_statement(query: *const pg_sys::QueryDesc) {
         let statement = (*query).plannedstmt;
         let writes = (*query).operation != CmdType::CMD_SELECT || (*statement).hasModifyingCTE;
         if writes {
-            let estate = (*query).estate;
-            note_written((*estate).es_opened_result_relations);
-            note_written((*estate).es_tuple_routing_result_relations);
+            let (estate, events) = ((*query).estate, events(query));
+            note_written((*estate).es_opened_result_relations, events);
+            note_written((*estate).es_tuple_routing_result_relations, events);
         }
     }
 }
@@ -232,16 +260,47 @@ pub fn note_everything() {
     }
 }
 
+/// The client asks for something that tells of writers of any table.
+pub fn asks_for_all() -> bool {
+    NOTES.reads_all.get()
+}
+
+/// Notes what such a thing has told of.
+#[inline]
+pub fn note_asked_for() {
+    if asks_for_all() {
+        note_everything();
+    }
+}
+
 /// The level at which this transaction is durable before its client is told.
 fn present_level() -> Level {
+    // SAFETY: a plain read of a setting.
+    level_of(unsafe { pg_sys::synchronous_commit })
+}
+
+/// Whether the commit waits until it is durable, unless it becomes visible early: a transaction
+/// without WAL has nothing to wait for (xact.c: RecordTransactionCommit).
+pub fn waits_in_commit() -> bool {
+    // SAFETY: a plain read of this transaction's WAL position.
+    unsafe { pg_sys::XactLastRecEnd != 0 && !is_asynchronous() }
+}
+
+/// Whether the session's commits wait for nothing.
+fn is_asynchronous() -> bool {
+    use pg_sys::SyncCommitLevel::SYNCHRONOUS_COMMIT_OFF;
+    // SAFETY: a plain read of a setting.
+    unsafe { pg_sys::synchronous_commit <= SYNCHRONOUS_COMMIT_OFF as i32 }
+}
+
+/// That of a value of `synchronous_commit`.
+pub fn level_of(setting: i32) -> Level {
     use pg_sys::SyncCommitLevel::{
         SYNCHRONOUS_COMMIT_LOCAL_FLUSH, SYNCHRONOUS_COMMIT_REMOTE_APPLY,
     };
-    // SAFETY: a plain read of a setting.
-    let level = unsafe { pg_sys::synchronous_commit };
-    if level <= SYNCHRONOUS_COMMIT_LOCAL_FLUSH as i32 {
+    if setting <= SYNCHRONOUS_COMMIT_LOCAL_FLUSH as i32 {
         Level::Local
-    } else if level < SYNCHRONOUS_COMMIT_REMOTE_APPLY as i32 {
+    } else if setting < SYNCHRONOUS_COMMIT_REMOTE_APPLY as i32 {
         Level::Flushed
     } else {
         Level::Applied
@@ -266,21 +325,32 @@ pub fn end_of_wal() -> u64 {
 /// Before the commit record: from now on whoever reads these tables must look after durability.
 /// False when this transaction must not become visible early.
 pub fn announce() -> bool {
-    // SAFETY: plain reads of settings and of this transaction's WAL position.
-    let wanted = unsafe {
-        guc::is_on(&guc::EARLY_VISIBILITY)
-            && !NOTES.untracked.get()
-            && pg_sys::synchronous_commit > pg_sys::SyncCommitLevel::SYNCHRONOUS_COMMIT_OFF as i32
-            && pg_sys::XactLastRecEnd != 0
-            // It writes to tables without the executor, too (replication/logical/worker.c).
-            && !xact::is_replay()
-    };
     // A client that hears a notification acts on it.
-    let wanted = wanted && !xact::notifies();
+    let wanted = waits_in_commit() && may_be_early() && !xact::notifies();
     if wanted {
+        note_asked_for();
         announce_at_least(present_level());
     }
     wanted
+}
+
+/// Whether this transaction, as far as it has come, may become visible early.
+fn may_be_early() -> bool {
+    guc::is_on(&guc::EARLY_VISIBILITY)
+        && !NOTES.untracked.get()
+        // It writes to tables without the executor, too (replication/logical/worker.c).
+        && !xact::is_replay()
+}
+
+/// Whether this transaction, which is about to update the table and to commit, keeps nobody waiting
+/// for standbys.
+///
+/// # Safety
+/// `rel` is open.
+pub unsafe fn commits_at_once(rel: pg_sys::Relation) -> bool {
+    // SAFETY: the relcache's description of the triggers.
+    let fires_writer = || unsafe { fires_writer((*rel).trigdesc, pg_sys::TRIGGER_TYPE_UPDATE) };
+    is_asynchronous() || may_be_early() && !fires_writer()
 }
 
 /// At that level, or at that of what the transaction has read: what it writes may tell of that.
@@ -306,20 +376,40 @@ fn is_pending(level: Level) -> bool {
     until != 0 && !memory().guard.is_acknowledged(until) && durable() < until
 }
 
-/// A transaction with writes commits as in stock PostgreSQL. If its level is below that of what it
-/// has read, readers of what it writes wait as if it had become visible early.
-fn announce_reads() {
-    use pg_sys::SyncCommitLevel::SYNCHRONOUS_COMMIT_OFF;
-    // SAFETY: a plain read of a setting.
-    let is_off = unsafe { pg_sys::synchronous_commit } <= SYNCHRONOUS_COMMIT_OFF as i32;
-    let own = present_level();
-    let levels_above = if is_off { 0 } else { own as usize + 1 };
-    let is_below = Level::ALL[levels_above..]
-        .iter()
-        .any(|level| is_pending(*level));
-    if is_below && NOTES.announced.get().is_none() {
-        announce_at_least(own);
+/// The levels above the session's own: its commit does not wait for so much.
+fn levels_above() -> &'static [Level] {
+    match is_asynchronous() {
+        true => &Level::ALL,
+        false => &Level::ALL[present_level() as usize + 1..],
     }
+}
+
+/// Notes what a transaction with writes may have read of levels above its own, of predecessors, who
+/// have committed since.
+pub fn note_above() {
+    for level in levels_above() {
+        note_verdict(*level, memory().guard.check_all(*level));
+    }
+}
+
+/// Whether the transaction has read what is not yet as durable as its writer asked for, and asks
+/// for less itself.
+pub fn is_below_reads() -> bool {
+    levels_above().iter().any(|level| is_pending(*level))
+}
+
+/// A transaction with writes commits as in stock PostgreSQL. If its level is below that of what it
+/// has read, readers of what it writes wait as if it had become visible early. Whether it tells
+/// others in ways that nobody guards: then it is to wait itself.
+pub fn tells_others() -> bool {
+    if NOTES.announced.get().is_some() || !is_below_reads() {
+        return false;
+    }
+    let tells = NOTES.untracked.get() || xact::is_replay() || xact::notifies();
+    if !tells {
+        announce_at_least(present_level());
+    }
+    tells
 }
 
 /// The announced transaction has become visible, its commit record ending at `until` (0: it has
@@ -343,97 +433,6 @@ pub fn note_acknowledged(until: u64) {
     }
 }
 
-/// Waits until what this transaction has read is durable, if its own commit does not see to that.
-#[inline]
-pub fn wait_for_reads() {
-    if NOTES.reads_all.get() {
-        note_everything();
-    }
-    if read_until() == [0; LEVELS] {
-        return;
-    }
-    // SAFETY: plain reads of transaction state.
-    let writes = unsafe {
-        pg_sys::XactLastRecEnd != 0
-            && !raw::GetTopTransactionIdIfAny().eq(&pg_sys::TransactionId::INVALID)
-    };
-    if writes {
-        announce_reads();
-    } else {
-        wait_for_answer();
-    }
-}
-
-/// Waits until what this transaction has read is as durable as its settings ask for: its client is
-/// going to be told something of it.
-pub fn wait_for_answer() {
-    if NOTES.reads_all.get() {
-        note_everything();
-    }
-    let [local, flushed, applied] = read_until();
-    let until = local.max(flushed).max(applied);
-    // SAFETY: reads settings; a flush and a wait for standbys, with interrupts held as
-    // SyncRepWaitForLSN wants it.
-    unsafe {
-        if until == 0
-            || planted(Fault::ReadGuardOff)
-            || pg_sys::synchronous_commit <= pg_sys::SyncCommitLevel::SYNCHRONOUS_COMMIT_OFF as i32
-        {
-            return;
-        }
-        if raw::GetFlushRecPtr(std::ptr::null_mut()) < until {
-            memory().totals.read_waits.add(1);
-        }
-        pg_sys::InterruptHoldoffCount += 1;
-        flush::flush(until, false);
-        // Standbys report what they have applied after the commit records that ask for it.
-        for (until, is_applied) in [(flushed, false), (applied, true)] {
-            if until != 0 && !memory().guard.is_acknowledged(until) {
-                raw::SyncRepWaitForLSN(until, is_applied);
-            }
-        }
-        pg_sys::InterruptHoldoffCount -= 1;
-    }
-    forget_reads();
-}
-
-/// The client rolls the transaction back. `is_over` says that its locks are released already.
-#[inline]
-pub fn before_rollback(is_over: bool) {
-    if !NOTES.reads_all.get() && read_until() == [0; LEVELS] {
-        return;
-    }
-    if is_over {
-        wait_for_answer();
-    } else {
-        NOTES.rolls_back.set(true);
-        release::ask();
-    }
-}
-
-/// The transaction has rolled back, and its locks are released.
-pub fn after_rollback() {
-    // SAFETY: a plain read of backend state.
-    if NOTES.rolls_back.take() && !unsafe { pg_sys::proc_exit_inprogress } {
-        wait_for_answer();
-    }
-}
-
-/// Before the transaction commits on other servers, after its predecessors have ended here.
-pub fn wait_before_elsewhere() {
-    if NOTES.writes_elsewhere.get() {
-        if SESSION.is_member() {
-            note_everything();
-        }
-        wait_for_answer();
-    }
-}
-
-/// The transaction has written to such a table.
-pub fn note_elsewhere() {
-    NOTES.writes_elsewhere.set(true);
-}
-
 /// Whether anything has become visible before it was durable since the server started.
 #[inline]
 pub fn is_used() -> bool {
@@ -448,23 +447,24 @@ pub fn forget() {
 
 /// The transaction rolls back. What it has asked for has told of others up to now.
 pub fn keep_reads() {
-    if NOTES.reads_all.get() {
-        note_everything();
-    }
+    note_asked_for();
+}
+
+/// What was read of writers of that level is as durable as they asked for.
+pub fn forget_level(level: Level) {
+    NOTES.read_until[level as usize].set(0);
 }
 
 /// What was read is durable. What a transaction has read that rolls back within a CALL is told to
 /// the client at the end of that.
 #[inline]
 pub fn forget_reads() {
-    NOTES.rolls_back.set(false);
-    NOTES.read_until.iter().for_each(|until| until.set(0));
+    Level::ALL.into_iter().for_each(forget_level);
 }
 
-/// At the end of a transaction that has written in ways that are not tracked, or elsewhere.
+/// At the end of a transaction that has written in ways that are not tracked.
 #[inline]
 pub fn forget_untracked() {
     NOTES.untracked.clear();
-    NOTES.writes_elsewhere.clear();
     NOTES.reads_all.clear();
 }

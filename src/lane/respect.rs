@@ -53,6 +53,7 @@ fn in_use() -> Option<Lane<'static>> {
 #[inline]
 pub unsafe fn before_row(rel: pg_sys::Relation, slot: *mut pg_sys::TupleTableSlot) {
     if let Some(lane) = in_use() {
+        begin();
         // SAFETY: the caller's relation is open, and its slot holds a row of it.
         unsafe {
             if let Some((relation, table)) = place_of(rel) {
@@ -82,7 +83,7 @@ pub unsafe fn before_version(
     policy: LockWaitPolicy::Type,
 ) -> bool {
     let Some(lane) = in_use() else { return true };
-    IS_NEW.set(false);
+    begin();
     // SAFETY: the caller's relation is open and locked, and the transaction sees the version.
     unsafe {
         let Some((relation, table)) = place_of(rel) else {
@@ -96,6 +97,14 @@ pub unsafe fn before_version(
         };
         before_write(lane, wanted, policy)
     }
+}
+
+/// The transaction wants something else now.
+#[inline]
+fn begin() {
+    WANTED.clear();
+    IS_ANNOUNCING.set(false);
+    IS_NEW.set(false);
 }
 
 /// Under which relation the table's keys are declared, and by which range key; none if they cannot

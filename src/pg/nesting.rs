@@ -15,6 +15,8 @@ struct Nesting {
     is_planning: Cell<bool>,
     /// A FETCH or MOVE of the client's is at work.
     is_fetching: Cell<bool>,
+    /// `synchronous_commit` when the client's statement came last.
+    synchronous_commit: Cell<i32>,
     /// By nesting level: the depth when its subtransaction began, and whether the planner was at
     /// work.
     outer: [Cell<(u32, bool)>; LEVELS],
@@ -24,6 +26,7 @@ static NESTING: Local<Nesting> = Local::new(Nesting {
     depth: Cell::new(0),
     is_planning: Cell::new(false),
     is_fetching: Cell::new(false),
+    synchronous_commit: Cell::new(0),
     outer: [const { Cell::new((0, false)) }; LEVELS],
 });
 
@@ -32,10 +35,22 @@ static NESTING: Local<Nesting> = Local::new(Nesting {
 #[inline]
 pub fn within<R>(body: impl FnOnce() -> R) -> R {
     let depth = NESTING.depth.get();
+    if depth == 0 && !is_planning() {
+        // SAFETY: a plain read of a setting.
+        NESTING
+            .synchronous_commit
+            .set(unsafe { pg_sys::synchronous_commit });
+    }
     NESTING.depth.set(depth + 1);
     let result = body();
     NESTING.depth.set(depth);
     result
+}
+
+/// The value of `synchronous_commit` when the client's present statement, or a part of it, began:
+/// functions have values of their own.
+pub fn clients_synchronous_commit() -> i32 {
+    NESTING.synchronous_commit.get()
 }
 
 /// Plans a statement.

@@ -10,16 +10,23 @@ pub const FOREIGN_KEY: RangeInclusive<u32> = 1644..=1655;
 /// same in all versions that follow each other.
 pub const REFERENCED: RangeInclusive<u32> = 1646..=1655;
 
-/// The functions of all triggers.
+/// The functions of the triggers for one of these events (`TRIGGER_TYPE_INSERT` and its kind) that
+/// are not disabled.
 ///
 /// # Safety
 /// The relcache's description of the triggers, which stays while the result is used.
-pub unsafe fn functions(triggers: *const pg_sys::TriggerDesc) -> impl Iterator<Item = pg_sys::Oid> {
+pub unsafe fn functions(
+    triggers: *const pg_sys::TriggerDesc,
+    events: u32,
+) -> impl Iterator<Item = pg_sys::Oid> {
     // SAFETY: the caller's description has as many triggers as it says.
     let all = unsafe {
         std::slice::from_raw_parts((*triggers).triggers, (*triggers).numtriggers as usize)
     };
-    all.iter().map(|trigger| trigger.tgfoid)
+    let is_fired = move |trigger: &&pg_sys::Trigger| {
+        trigger.tgtype as u32 & events != 0 && trigger.tgenabled as u8 != pg_sys::TRIGGER_DISABLED
+    };
+    all.iter().filter(is_fired).map(|trigger| trigger.tgfoid)
 }
 
 /// Whether UPDATE fires row triggers other than those, or collects rows for statement triggers.

@@ -10,10 +10,11 @@ use txn_server_tests::{
 
 use crate::visibility::waits_for_standby;
 
-const BUMP: &str = "UPDATE hot SET val = val + 1 WHERE id = 1";
-const VAL: &str = "SELECT val FROM hot WHERE id = 1";
+pub const BUMP: &str = "UPDATE hot SET val = val + 1 WHERE id = 1";
+pub const VAL: &str = "SELECT val FROM hot WHERE id = 1";
 
-fn with_hot_row(body: impl FnOnce(&Server, &mut Client) -> Result<()>) -> Result<()> {
+/// With a hot row.
+pub fn with_hot_row(body: impl FnOnce(&Server, &mut Client) -> Result<()>) -> Result<()> {
     let server = start_hot(1, &[])?;
     let dog = Watchdog::new(&server);
     let mut control = local(&server)?;
@@ -67,6 +68,39 @@ fn what_is_not_guarded_is_not_early() -> Result<()> {
                 control,
                 &format!("SELECT val = {} FROM hot WHERE id = 1", before + 1),
             )?;
+        }
+        Ok(())
+    })
+}
+
+/// Only triggers that a statement may fire count.
+#[test]
+fn triggers_for_other_events_are_no_matter() -> Result<()> {
+    with_hot_row(|server, control| {
+        control.batch_execute(
+            "CREATE FUNCTION native() RETURNS trigger LANGUAGE internal
+             AS 'suppress_redundant_updates_trigger'",
+        )?;
+        let update =
+            "CREATE TRIGGER native BEFORE UPDATE ON hot FOR EACH ROW EXECUTE FUNCTION native()";
+        for (trigger, is_early) in [
+            (update.replace("UPDATE", "INSERT OR DELETE"), true),
+            (update.to_owned(), false),
+            (
+                format!("{update}; ALTER TABLE hot DISABLE TRIGGER native"),
+                true,
+            ),
+        ] {
+            control.batch_execute(&trigger)?;
+            let before = int(control, VAL)?;
+            server.set_synchronous_standbys("nobody")?;
+            let writer = Background::run(grouped(server)?, BUMP)?;
+            waits_for_standby(control, &writer).context(trigger.clone())?;
+            let seen = int(control, VAL)? - before;
+            ensure!(seen == i64::from(is_early), "{seen} is visible: {trigger}");
+            server.set_synchronous_standbys("")?;
+            writer.end()?.1?;
+            control.batch_execute("DROP TRIGGER native ON hot")?;
         }
         Ok(())
     })

@@ -30,6 +30,7 @@ mod history;
 mod lane;
 mod late_snapshot;
 mod ledger;
+mod levels;
 mod limits;
 mod lookahead;
 mod monitoring;

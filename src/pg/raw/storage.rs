@@ -1,7 +1,7 @@
 //! PostgreSQL's functions about what is stored: pages, tuples, indexes, and their records in WAL.
 
 use pgrx::pg_sys::*;
-use std::ffi::{c_char, c_int};
+use std::ffi::{c_char, c_int, c_void};
 
 unsafe extern "C-unwind" {
     // storage/buffer
@@ -136,6 +136,7 @@ unsafe extern "C-unwind" {
     pub fn GetXLogInsertRecPtr() -> XLogRecPtr;
     pub fn GetFlushRecPtr(timeline: *mut TimeLineID) -> XLogRecPtr;
     pub fn SyncRepWaitForLSN(lsn: XLogRecPtr, commit: bool);
+    pub fn assign_synchronous_commit(value: c_int, extra: *mut c_void);
 
     // access/transam/xloginsert.c
     pub fn XLogBeginInsert();

@@ -1,0 +1,191 @@
+//! The read guard's waits: what this transaction has read is durable before somebody is told of it.
+//!
+//! Its client asks for durability by `synchronous_commit`. Others who are told hear of what writers
+//! of a higher level have shown, whatever this session's own level is.
+
+use super::flush;
+use super::readguard::{self, LEVELS};
+use super::session::{SESSION, memory};
+use crate::pg::local::Local;
+use crate::pg::of_transaction::OfTransaction;
+use crate::pg::{nesting, raw, release};
+use crate::shared::fault::{Fault, planted};
+use hotrow::Level;
+use pgrx::pg_sys::{self, SyncCommitLevel};
+use std::cell::Cell;
+
+struct Due {
+    /// The transaction has written to a foreign table whose server is told before its own end.
+    writes_elsewhere: OfTransaction<bool>,
+    /// It is being rolled back by its client, who is told of that when what it has read is durable.
+    rolls_back: Cell<bool>,
+}
+static DUE: Local<Due> = Local::new(Due {
+    writes_elsewhere: OfTransaction::new(false),
+    rolls_back: Cell::new(false),
+});
+
+fn has_nothing_to_await() -> bool {
+    readguard::read_until() == [0; LEVELS]
+}
+
+/// Waits until what this transaction has read is durable, if its own commit does not see to that.
+#[inline]
+pub fn before_commit() {
+    readguard::note_asked_for();
+    if has_nothing_to_await() {
+        return;
+    }
+    // SAFETY: plain reads of transaction state.
+    let writes = unsafe {
+        pg_sys::XactLastRecEnd != 0
+            && !raw::GetTopTransactionIdIfAny().eq(&pg_sys::TransactionId::INVALID)
+    };
+    if !writes {
+        before_answer();
+    } else if readguard::tells_others() {
+        await_levels();
+    }
+}
+
+/// Before the transaction is prepared, for which it waits at its own level.
+pub fn before_prepare() {
+    readguard::note_asked_for();
+    if readguard::is_below_reads() {
+        await_levels();
+    }
+}
+
+/// Waits until what this transaction has read is as durable as its client's settings ask for: the
+/// client is going to be told something of it.
+pub fn before_answer() {
+    readguard::note_asked_for();
+    // A function's own setting says nothing of the client.
+    await_standbys(asked().max(nesting::clients_synchronous_commit()));
+}
+
+/// The session's setting.
+fn asked() -> i32 {
+    // SAFETY: a plain read of a setting.
+    unsafe { pg_sys::synchronous_commit }
+}
+
+/// Waits until what this transaction has read is as durable as its writers asked for: others are
+/// going to be told something of it.
+fn await_levels() {
+    use SyncCommitLevel::{
+        SYNCHRONOUS_COMMIT_LOCAL_FLUSH, SYNCHRONOUS_COMMIT_REMOTE_APPLY,
+        SYNCHRONOUS_COMMIT_REMOTE_FLUSH,
+    };
+    let [_, flushed, applied] = readguard::read_until();
+    let wanted = match (flushed, applied) {
+        (0, 0) => SYNCHRONOUS_COMMIT_LOCAL_FLUSH,
+        (_, 0) => SYNCHRONOUS_COMMIT_REMOTE_FLUSH,
+        _ => SYNCHRONOUS_COMMIT_REMOTE_APPLY,
+    };
+    await_standbys(asked().max(wanted as i32));
+}
+
+/// Waits as a session does whose `synchronous_commit` is `setting`.
+fn await_standbys(setting: i32) {
+    let [local, flushed, applied] = readguard::read_until();
+    let until = local.max(flushed).max(applied);
+    if until == 0
+        || planted(Fault::ReadGuardOff)
+        || setting <= SyncCommitLevel::SYNCHRONOUS_COMMIT_OFF as i32
+    {
+        return;
+    }
+    // SAFETY: a flush and a wait for standbys, with interrupts held as SyncRepWaitForLSN wants it.
+    unsafe {
+        if raw::GetFlushRecPtr(std::ptr::null_mut()) < until {
+            memory().totals.read_waits.add(1);
+        }
+        pg_sys::InterruptHoldoffCount += 1;
+        flush::flush(until, false);
+        let waits = [(Level::Flushed, flushed), (Level::Applied, applied)];
+        if waits.iter().any(|(_, until)| *until != 0) {
+            with_setting(setting, || {
+                // Standbys report what they have applied after the commit records that ask for it.
+                for (level, until) in waits {
+                    if until != 0 && !memory().guard.is_acknowledged(until) {
+                        raw::SyncRepWaitForLSN(until, level == Level::Applied);
+                    }
+                }
+            });
+        }
+        pg_sys::InterruptHoldoffCount -= 1;
+    }
+    let reached = readguard::level_of(setting) as usize;
+    Level::ALL[..=reached]
+        .iter()
+        .for_each(|level| readguard::forget_level(*level));
+}
+
+/// Runs what raises nothing with that value of `synchronous_commit`.
+fn with_setting(setting: i32, body: impl FnOnce()) {
+    let own = asked();
+    // SAFETY: what SET does with the value of this setting (guc_tables.c), and back again.
+    let set = |value| unsafe {
+        if value != own || asked() != own {
+            raw::assign_synchronous_commit(value, std::ptr::null_mut());
+            pg_sys::synchronous_commit = value;
+        }
+    };
+    set(setting);
+    body();
+    set(own);
+}
+
+/// The client rolls the transaction back. `is_over` says that its locks are released already.
+#[inline]
+pub fn before_rollback(is_over: bool) {
+    if !readguard::asks_for_all() && has_nothing_to_await() {
+        return;
+    }
+    if is_over {
+        before_answer();
+        forget_reads();
+    } else {
+        DUE.rolls_back.set(true);
+        release::ask();
+    }
+}
+
+/// The transaction has rolled back, and its locks are released.
+pub fn after_rollback() {
+    // SAFETY: a plain read of backend state.
+    if DUE.rolls_back.take() && !unsafe { pg_sys::proc_exit_inprogress } {
+        before_answer();
+        forget_reads();
+    }
+}
+
+/// The transaction has written to such a table.
+pub fn note_elsewhere() {
+    DUE.writes_elsewhere.set(true);
+}
+
+/// Before the transaction commits on other servers, after its predecessors have ended here.
+pub fn before_elsewhere() {
+    if DUE.writes_elsewhere.get() {
+        if SESSION.is_member() {
+            readguard::note_everything();
+        }
+        readguard::note_asked_for();
+        await_levels();
+    }
+}
+
+/// At the end of a transaction that has written elsewhere.
+#[inline]
+pub fn forget_elsewhere() {
+    DUE.writes_elsewhere.clear();
+}
+
+/// The transaction has ended, and what it has read is durable.
+#[inline]
+pub fn forget_reads() {
+    DUE.rolls_back.set(false);
+    readguard::forget_reads();
+}
