@@ -23,6 +23,7 @@ pub unsafe extern "C-unwind" fn executor_start(query: *mut QueryDesc, eflags: c_
         if swap::heaps_own().is_some() {
             return out_of_heap(|| executor_start(query, eflags));
         }
+        nesting::note_start();
         let runs = eflags & EXEC_FLAG_EXPLAIN_ONLY as c_int == 0;
         if runs {
             geo::others::note((*query).plannedstmt);

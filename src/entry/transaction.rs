@@ -53,6 +53,9 @@ fn pre_commit_of_concerned() {
     let early = is_hot || is_awaited && readguard::announce();
     geo::commit::vote(is_member || range_occ::session::is_validated());
     validate();
+    if geo::is_used() {
+        read_wait::before_telling_nodes();
+    }
     handover::come_back();
     combine::seal(early);
     geo::commit::commit_single();
@@ -71,7 +74,7 @@ fn pre_prepare() {
     if is_in_hot_transaction() {
         commit::before_members_prepare();
     }
-    read_wait::before_prepare();
+    read_wait::before_telling_nodes();
     validate();
 }
 
@@ -159,7 +162,7 @@ fn prepared() {
 fn rolled_back() {
     commit::restore_synchronous_commit();
     readguard::settle(0);
-    readguard::keep_reads();
+    read_wait::rolled_back();
     combine::rolled_back();
     range_occ::session::end_exempt();
     geo::commit::rolled_back();

@@ -45,6 +45,7 @@ pub unsafe extern "C-unwind" fn process_utility(
             completion,
         )
     };
+    nesting::note_start();
     // SAFETY: the hook's argument.
     let command = unsafe { Command::of(statement, context) };
     if command.transaction.is_some() && is_idle() {

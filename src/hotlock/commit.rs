@@ -84,7 +84,7 @@ pub fn before_members_commit() -> bool {
         readguard::note_everything();
         return false;
     }
-    readguard::note_above();
+    note_predecessors();
     updated().any(|(_, m)| settings::of(relation_of(&m)).groups()) && readguard::announce()
 }
 
@@ -94,7 +94,14 @@ pub fn before_members_prepare() {
     predecessors::wait(Reason::Commit);
     waiting::check_doomed();
     predecessors::confirm_bases();
-    readguard::note_above();
+    note_predecessors();
+}
+
+/// Notes that the transaction has read what its predecessors wrote, who have committed since. At
+/// the end of the statement that looked, nothing was known of that yet.
+fn note_predecessors() {
+    let followed = SESSION.all().filter(|(_, m)| m.seen().is_some());
+    followed.for_each(|(_, m)| readguard::note_followed(relation_of(&m)));
 }
 
 /// Lets RecordTransactionCommit return before flush and standbys; `after_locks` makes up for it.

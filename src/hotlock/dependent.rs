@@ -351,7 +351,9 @@ fn unlist() {
 pub fn note_elsewhere() {
     read_wait::note_elsewhere();
     if !come_first() {
-        commit::before_others();
+        check::take();
+        commit::wait_before_triggers();
+        read_wait::before_elsewhere();
     }
 }
 

@@ -8,7 +8,7 @@ use super::readguard::{self, LEVELS};
 use super::session::{SESSION, memory};
 use crate::pg::local::Local;
 use crate::pg::of_transaction::OfTransaction;
-use crate::pg::{nesting, raw, release};
+use crate::pg::{nesting, raw, release, xact};
 use crate::shared::fault::{Fault, planted};
 use hotrow::Level;
 use pgrx::pg_sys::{self, SyncCommitLevel};
@@ -37,21 +37,27 @@ pub fn before_commit() {
         return;
     }
     // SAFETY: plain reads of transaction state.
-    let writes = unsafe {
-        pg_sys::XactLastRecEnd != 0
-            && !raw::GetTopTransactionIdIfAny().eq(&pg_sys::TransactionId::INVALID)
+    let (has_id, has_wal) = unsafe {
+        let has_id = !raw::GetTopTransactionIdIfAny().eq(&pg_sys::TransactionId::INVALID);
+        (has_id, pg_sys::XactLastRecEnd != 0)
     };
-    if !writes {
-        before_answer();
-    } else if readguard::tells_others() {
+    // A notification gives the transaction its id later.
+    let tells_others = match has_id {
+        true => readguard::tells_others(),
+        false => readguard::is_below_reads() && xact::notifies(),
+    };
+    if tells_others {
         await_levels();
+    } else if !has_id || !has_wal || nesting::clients_synchronous_commit() > asked() {
+        before_answer();
     }
 }
 
-/// Before the transaction is prepared, for which it waits at its own level.
-pub fn before_prepare() {
+/// Before the transaction is prepared, or ends on nodes. Whoever ends a prepared one may ask for
+/// less.
+pub fn before_telling_nodes() {
     readguard::note_asked_for();
-    if readguard::is_below_reads() {
+    if readguard::is_below_reads_prepared() {
         await_levels();
     }
 }
@@ -97,29 +103,46 @@ fn await_standbys(setting: i32) {
         return;
     }
     // SAFETY: a flush and a wait for standbys, with interrupts held as SyncRepWaitForLSN wants it.
-    unsafe {
+    let reached = unsafe {
         if raw::GetFlushRecPtr(std::ptr::null_mut()) < until {
             memory().totals.read_waits.add(1);
         }
         pg_sys::InterruptHoldoffCount += 1;
         flush::flush(until, false);
-        let waits = [(Level::Flushed, flushed), (Level::Applied, applied)];
-        if waits.iter().any(|(_, until)| *until != 0) {
+        let reached = readguard::level_of(setting);
+        if flushed.max(applied) != 0 {
             with_setting(setting, || {
-                // Standbys report what they have applied after the commit records that ask for it.
-                for (level, until) in waits {
-                    if until != 0 && !memory().guard.is_acknowledged(until) {
-                        raw::SyncRepWaitForLSN(until, level == Level::Applied);
+                if reached == Level::Applied {
+                    // Standbys report what they have applied after the commit records that ask for
+                    // it.
+                    if await_standby(flushed, false) {
+                        await_standby(applied, true);
                     }
+                } else {
+                    await_standby(flushed.max(applied), false);
                 }
             });
         }
         pg_sys::InterruptHoldoffCount -= 1;
-    }
-    let reached = readguard::level_of(setting) as usize;
-    Level::ALL[..=reached]
+        reached
+    };
+    Level::ALL[..=reached as usize]
         .iter()
         .for_each(|level| readguard::forget_level(*level));
+}
+
+/// Waits for standbys, if they have not come so far. False if the wait was cancelled, or ended with
+/// its standbys' names.
+///
+/// # Safety
+/// Interrupts are held.
+unsafe fn await_standby(until: u64, is_applied: bool) -> bool {
+    if until == 0 || memory().guard.is_acknowledged(until) {
+        return true;
+    }
+    // SAFETY: by the contract.
+    unsafe { raw::SyncRepWaitForLSN(until, is_applied) };
+    xact::synchronized(is_applied) >= until
 }
 
 /// Runs what raises nothing with that value of `synchronous_commit`.
@@ -181,6 +204,15 @@ pub fn before_elsewhere() {
 #[inline]
 pub fn forget_elsewhere() {
     DUE.writes_elsewhere.clear();
+}
+
+/// The transaction has rolled back. If it was a block of the client's, or in a CALL that goes on,
+/// the client hears of what it has read later.
+pub fn rolled_back() {
+    readguard::note_asked_for();
+    if !DUE.rolls_back.get() && !xact::is_in_block() && !nesting::goes_on() {
+        forget_reads();
+    }
 }
 
 /// The transaction has ended, and what it has read is durable.

@@ -144,13 +144,16 @@ unsafe fn events(query: *const pg_sys::QueryDesc) -> u32 {
     use pg_sys::{TRIGGER_TYPE_DELETE, TRIGGER_TYPE_INSERT, TRIGGER_TYPE_UPDATE};
     // SAFETY: the plan and the executor's state.
     let (is_mixed, moves_rows) = unsafe {
+        let mut written = nodes::nodes((*(*query).estate).es_opened_result_relations);
+        let mut moves_rows = || {
+            written.any(|one| {
+                let one = one.cast::<pg_sys::ResultRelInfo>();
+                !(*one).ri_RootResultRelInfo.is_null()
+            })
+        };
+        let is_update = (*query).operation == CmdType::CMD_UPDATE;
         let is_mixed = (*(*query).plannedstmt).hasModifyingCTE;
-        (
-            is_mixed,
-            !(*(*query).estate)
-                .es_tuple_routing_result_relations
-                .is_null(),
-        )
+        (is_mixed, is_update && moves_rows())
     };
     // SAFETY: a plain read.
     match unsafe { (*query).operation } {
@@ -244,9 +247,16 @@ pub fn read_until() -> [u64; LEVELS] {
 
 /// This transaction has read the table.
 pub fn note_read(relation: Oid) {
+    note_read_of(relation, &Level::ALL);
+}
+
+/// It has, as far as writers of those levels are concerned.
+#[inline]
+fn note_read_of(relation: Oid, levels: &[Level]) {
     let guard = &memory().guard;
-    for level in Level::ALL {
-        note_verdict(level, guard.check(level, database(), u32::from(relation)));
+    for level in levels {
+        let verdict = guard.check(*level, database(), u32::from(relation));
+        note_verdict(*level, verdict);
     }
 }
 
@@ -384,18 +394,26 @@ fn levels_above() -> &'static [Level] {
     }
 }
 
-/// Notes what a transaction with writes may have read of levels above its own, of predecessors, who
-/// have committed since.
-pub fn note_above() {
-    for level in levels_above() {
-        note_verdict(*level, memory().guard.check_all(*level));
-    }
+/// This transaction has built on versions of the table. If its own commit waits until its WAL is
+/// durable, those that ask for no more have come before it there.
+pub fn note_followed(relation: Oid) {
+    let levels = match waits_in_commit() {
+        true => levels_above(),
+        false => &Level::ALL,
+    };
+    note_read_of(relation, levels);
 }
 
 /// Whether the transaction has read what is not yet as durable as its writer asked for, and asks
 /// for less itself.
 pub fn is_below_reads() -> bool {
     levels_above().iter().any(|level| is_pending(*level))
+}
+
+/// Whether that is so for PREPARE, which never waits until anything is applied (twophase.c:
+/// EndPrepare).
+pub fn is_below_reads_prepared() -> bool {
+    is_below_reads() || is_pending(Level::Applied)
 }
 
 /// A transaction with writes commits as in stock PostgreSQL. If its level is below that of what it
@@ -443,11 +461,6 @@ pub fn is_used() -> bool {
 #[inline]
 pub fn forget() {
     NOTES.count.set(0);
-}
-
-/// The transaction rolls back. What it has asked for has told of others up to now.
-pub fn keep_reads() {
-    note_asked_for();
 }
 
 /// What was read of writers of that level is as durable as they asked for.

@@ -9,7 +9,7 @@ use super::used;
 use crate::pg::local::Local;
 use crate::range_occ::session;
 use ::lane::{Item, Mode};
-use keyrange::Predicates;
+use keyrange::{Interval, Predicates};
 use std::cell::RefCell;
 
 /// Intervals of a table that are kept apart.
@@ -27,6 +27,13 @@ fn declared(is_fit: impl Fn(&Item) -> bool) -> Predicates {
     declared
 }
 
+/// Whether keys of the item's relation are declared for what it does.
+fn is_any_declared(item: &Item) -> bool {
+    admit::taken().any(|one| {
+        one.relation == item.relation && (one.mode == Mode::Write || item.mode == Mode::Read)
+    })
+}
+
 /// What the transaction has written and, if it is validated, read so far, without having declared
 /// it. Each under the relation under which it would be. Nothing with a destructor is alive in the
 /// callers.
@@ -34,10 +41,17 @@ pub fn accesses() -> Vec<Item> {
     *USED.borrow_mut() = used::present(false);
     let used = |n: usize| USED.borrow().get(n).copied();
     let mut n = 0;
-    while let Some(mut item) = used(n) {
+    while let Some(item) = used(n) {
         // SAFETY: in a transaction, and no frame above has a destructor.
-        (item.relation, item.keys) = unsafe { partition::declared_as(item.relation, item.keys) };
-        USED.borrow_mut()[n] = item;
+        let (relation, keys) = unsafe { partition::declared_as(item.relation, item.keys) };
+        let item = Item { relation, ..item };
+        if keys.is_none() && is_any_declared(&item) {
+            // These may be those.
+            USED.borrow_mut().swap_remove(n);
+            continue;
+        }
+        let keys = keys.unwrap_or(Interval::ALL);
+        USED.borrow_mut()[n] = Item { keys, ..item };
         n += 1;
     }
     let known = declared(|_| true);

@@ -117,21 +117,21 @@ unsafe fn number_by_name(rel: pg_sys::Relation, name: &CStr) -> Option<i16> {
 }
 
 /// The relation and the keys under which these keys of a table are declared, as its own range key
-/// has them. All keys, if that is not the one by which they are declared.
+/// has them. No keys, if that is not the one by which they are declared: it is not known which.
 ///
 /// # Safety
 /// In a transaction; nothing with a destructor is alive in the callers.
-pub unsafe fn declared_as(relation: Relation, keys: Interval) -> (Relation, Interval) {
+pub unsafe fn declared_as(relation: Relation, keys: Interval) -> (Relation, Option<Interval>) {
     // SAFETY: by the contract; relcache entries are valid while they are open.
     unsafe {
         let rel = raw::RelationIdGetRelation(key::oid_of(relation));
         if rel.is_null() {
-            return (relation, keys);
+            return (relation, Some(keys));
         }
         let Place { relation, table } = place_of(rel);
         let is_own = key::of(rel).has_images_of(&table);
         raw::RelationClose(rel);
-        (relation, if is_own { keys } else { Interval::ALL })
+        (relation, is_own.then_some(keys))
     }
 }
 

@@ -105,8 +105,8 @@ impl Used {
         let mut n = 0;
         while let Some(mut item) = used(n) {
             // SAFETY: in a transaction, and no frame above has a destructor.
-            (item.relation, item.keys) =
-                unsafe { partition::declared_as(item.relation, item.keys) };
+            let (relation, keys) = unsafe { partition::declared_as(item.relation, item.keys) };
+            (item.relation, item.keys) = (relation, keys.unwrap_or(Interval::ALL));
             if target::may_declare_item(role, &item) {
                 admit::declare(item.relation, item.keys, item.mode);
             }

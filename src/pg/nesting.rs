@@ -15,7 +15,7 @@ struct Nesting {
     is_planning: Cell<bool>,
     /// A FETCH or MOVE of the client's is at work.
     is_fetching: Cell<bool>,
-    /// `synchronous_commit` when the client's statement came last.
+    /// `synchronous_commit` when the client's last statement began.
     synchronous_commit: Cell<i32>,
     /// By nesting level: the depth when its subtransaction began, and whether the planner was at
     /// work.
@@ -35,20 +35,24 @@ static NESTING: Local<Nesting> = Local::new(Nesting {
 #[inline]
 pub fn within<R>(body: impl FnOnce() -> R) -> R {
     let depth = NESTING.depth.get();
-    if depth == 0 && !is_planning() {
-        // SAFETY: a plain read of a setting.
-        NESTING
-            .synchronous_commit
-            .set(unsafe { pg_sys::synchronous_commit });
-    }
     NESTING.depth.set(depth + 1);
     let result = body();
     NESTING.depth.set(depth);
     result
 }
 
-/// The value of `synchronous_commit` when the client's present statement, or a part of it, began:
-/// functions have values of their own.
+/// A statement or a command begins, perhaps the client's.
+#[inline]
+pub fn note_start() {
+    if NESTING.depth.get() == 0 && !is_planning() {
+        // SAFETY: a plain read of a setting.
+        let setting = unsafe { pg_sys::synchronous_commit };
+        NESTING.synchronous_commit.set(setting);
+    }
+}
+
+/// The value of `synchronous_commit` when the client's present statement began: functions have
+/// values of their own.
 pub fn clients_synchronous_commit() -> i32 {
     NESTING.synchronous_commit.get()
 }
@@ -126,7 +130,7 @@ pub fn transaction_ended() {
 
 /// Whether it was ended by a procedure, and not by an error in one: after that a client's portal is
 /// not active any more (pquery.c: PortalRun), while SPI still has its stack.
-fn goes_on() -> bool {
+pub fn goes_on() -> bool {
     // SAFETY: plain reads, also of SPI's stack.
     unsafe {
         raw::SPI_inside_nonatomic_context()

@@ -4,11 +4,11 @@ use super::plan::{Fault, Plan, ReplicaKind};
 /// With the SQLSTATE in front of each message.
 pub const PREFIX: &str = "%m [%p] %e ";
 
-/// PostgreSQL's own error, also without txn, for an UPDATE of a row that somebody has locked FOR KEY
-/// SHARE. A prepared transaction that has updated the row is being rolled back. heap_update takes
-/// that one for aborted as soon as the commit log says so. MultiXactIdExpand takes it for running until
-/// it has left the list of those. In between ROLLBACK PREPARED waits for the synchronous standby
-/// (twophase.c: RecordTransactionAbortPrepared).
+/// PostgreSQL's own error, also without txn, for an UPDATE of a row that somebody has locked FOR
+/// KEY SHARE. A prepared transaction that has updated the row is being rolled back. heap_update
+/// takes that one for aborted as soon as the commit log says so. MultiXactIdExpand takes it for
+/// running until it has left the list of those. In between ROLLBACK PREPARED waits for the
+/// synchronous standby (twophase.c: RecordTransactionAbortPrepared).
 const OWN: &str = "new multixact has more than one updating member";
 
 /// Whether a message is that error, in a load that may get it.

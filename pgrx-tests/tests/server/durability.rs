@@ -31,6 +31,7 @@ const UNGUARDED: &[&str] = &[
     "DO $$ BEGIN PERFORM lo_from_bytea(0, 'x'); END $$",
     "SELECT pg_logical_emit_message(true, 'a', 'b')",
     "EXPLAIN ANALYZE CREATE TABLE made AS SELECT 1",
+    "UPDATE moved SET id = 2",
 ];
 
 /// Functions that have no such effects.
@@ -49,6 +50,14 @@ fn what_is_not_guarded_is_not_early() -> Result<()> {
              INSERT INTO referred VALUES (1);
              CREATE TABLE referring (id int REFERENCES referred);
              CREATE TABLE noted (id int);
+             CREATE TABLE moved (id int) PARTITION BY LIST (id);
+             CREATE TABLE moved_1 PARTITION OF moved FOR VALUES IN (1);
+             CREATE TABLE moved_2 PARTITION OF moved FOR VALUES IN (2);
+             INSERT INTO moved VALUES (1);
+             CREATE FUNCTION native() RETURNS trigger LANGUAGE internal
+             AS 'suppress_redundant_updates_trigger';
+             CREATE TRIGGER native BEFORE DELETE ON moved_1
+                 FOR EACH ROW WHEN (false) EXECUTE FUNCTION native();
              CREATE FUNCTION note() RETURNS trigger LANGUAGE plpgsql AS
              $$ BEGIN PERFORM pg_notify('somebody', 'done'); RETURN NULL; END $$;
              CREATE TRIGGER note AFTER INSERT ON noted FOR EACH ROW EXECUTE FUNCTION note()",

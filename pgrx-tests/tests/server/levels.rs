@@ -59,11 +59,51 @@ fn what_a_follower_was_returned_goes_on_with_what_it_writes() -> Result<()> {
     Ok(())
 }
 
+/// A row of an unlogged table: the follower has no WAL to wait for.
+#[test]
+fn an_unlogged_row_tells_of_its_writers() -> Result<()> {
+    with_hot_row(|server, control| {
+        control.batch_execute(
+            "CREATE UNLOGGED TABLE light (id int PRIMARY KEY, val bigint) WITH (fillfactor = 50);
+             INSERT INTO light VALUES (1, 0); CREATE TABLE logged (id int)",
+        )?;
+        let light = "UPDATE light SET val = val + 1 WHERE id = 1";
+        grouped(server)?.batch_execute(light)?;
+        let mut first = grouped(server)?;
+        let first_pid = pid(&mut first)?;
+        first.batch_execute(&format!("BEGIN; INSERT INTO logged VALUES (1); {light}"))?;
+        let mut follower = grouped(server)?;
+        let follower_pid = pid(&mut follower)?;
+        follower.batch_execute("BEGIN")?;
+        let told: i64 = follower
+            .query_one(&format!("{light} RETURNING val"), &[])?
+            .get(0);
+        ensure!(told == 3, "it has not followed: {told}");
+        server.set_synchronous_standbys("nobody")?;
+        let commit = |client: Client, pid| {
+            Background::call(client, pid, |client| {
+                client.batch_execute("COMMIT")?;
+                Ok(())
+            })
+        };
+        let first = commit(first, first_pid);
+        wait_until(control, "SELECT count(*) = 1 FROM logged")?;
+        let follower = commit(follower, follower_pid);
+        waits_for_standby(control, &follower)?;
+        server.set_synchronous_standbys("")?;
+        first.end()?.1?;
+        follower.end()?.1?;
+        Ok(())
+    })
+}
+
 /// Ways to tell others that no reader of a table is asked about.
 const TELLING: &[&str] = &[
     "CREATE TABLE made AS SELECT val FROM hot",
     "BEGIN; INSERT INTO copied SELECT val FROM hot; CREATE TABLE made (val int); COMMIT",
     "BEGIN; INSERT INTO copied SELECT val FROM hot; NOTIFY somebody; COMMIT",
+    "BEGIN; SELECT val FROM hot; NOTIFY somebody; COMMIT",
+    "SELECT pg_notify('somebody', val::text) FROM hot",
     "BEGIN; INSERT INTO copied SELECT val FROM hot; PREPARE TRANSACTION 'p'",
     "DO $$ BEGIN PERFORM lo_from_bytea(0, val::text::bytea) FROM hot; END $$",
 ];
@@ -78,7 +118,6 @@ fn what_others_are_told_is_durable_at_its_writers_level() -> Result<()> {
                 waits_for_standby(control, &teller).with_context(|| format!("{level}: {sql}"))?;
                 server.set_synchronous_standbys("")?;
                 teller.end()?.1?;
-                control.batch_execute("SELECT 1")?;
                 if sql.contains("PREPARE") {
                     control.batch_execute("COMMIT PREPARED 'p'")?;
                 }
@@ -93,13 +132,27 @@ fn what_others_are_told_is_durable_at_its_writers_level() -> Result<()> {
 #[test]
 fn a_lower_level_by_itself_waits_for_nobody() -> Result<()> {
     with_pending(|server, control| {
-        control.batch_execute("CREATE TABLE copied (val bigint); CREATE TABLE other (val int)")?;
+        control.batch_execute(
+            "CREATE TABLE copied (val bigint); CREATE TABLE other (val int);
+             CREATE TABLE warm (id int PRIMARY KEY, val bigint) WITH (fillfactor = 50);
+             INSERT INTO warm VALUES (1, 0)",
+        )?;
         let mut client = at(server, "local")?;
         ensure!(int(&mut client, VAL)? == 2, "not early");
         client.batch_execute("INSERT INTO copied SELECT val FROM hot")?;
         client.batch_execute("BEGIN; SELECT val FROM hot; ROLLBACK")?;
         client.batch_execute("BEGIN; INSERT INTO other VALUES (0); PREPARE TRANSACTION 'q'")?;
         client.batch_execute("COMMIT PREPARED 'q'")?;
+        // Nor does it after an error, which has been told.
+        let told = client.batch_execute("SELECT 1 / (val - 2) FROM hot");
+        ensure!(sqlstate(&told) == "22012", "{told:?}");
+        client.batch_execute("CREATE TABLE made (val int); NOTIFY somebody")?;
+        // A hot row of others, who have not waited for standbys either.
+        let warm = "UPDATE warm SET val = val + 1 WHERE id = 1";
+        client.batch_execute(&format!("{warm}; BEGIN; {warm}; NOTIFY somebody; COMMIT"))?;
+        let mut reader = grouped(server)?;
+        let val: i64 = reader.query_one("SELECT val FROM warm", &[])?.get(0);
+        ensure!(val == 2, "{val}");
         Ok(())
     })
 }
@@ -124,7 +177,17 @@ fn a_functions_own_level_does_not_count() -> Result<()> {
             let told = sqlstate(&reader.end()?.1);
             ensure!(told == "P0001", "{told}");
         }
-        Ok(())
+        // One that it leaves to the commit.
+        control.batch_execute(
+            "CREATE TABLE noted (id int);
+             CREATE FUNCTION notes() RETURNS bigint LANGUAGE sql AS
+             $$ SELECT set_config('synchronous_commit', 'off', true);
+                INSERT INTO noted VALUES (1); SELECT val FROM hot $$",
+        )?;
+        let reader = Background::run(grouped(server)?, "SELECT notes()")?;
+        waits_for_standby(control, &reader)?;
+        server.set_synchronous_standbys("")?;
+        Ok(reader.end()?.1?)
     })
 }
 
@@ -156,26 +219,35 @@ fn foreign_tables_are_told_late_by_deferred_triggers_and_at_any_level() -> Resul
         let (host, port) = (server.host().display().to_string(), server.port());
         let user = text(control, "SELECT current_user::text")?;
         let database = text(control, "SELECT current_database()::text")?;
-        control.batch_execute(&format!(
-            "CREATE EXTENSION postgres_fdw;
-             CREATE TABLE there (val bigint);
-             CREATE SERVER loop FOREIGN DATA WRAPPER postgres_fdw
-                 OPTIONS (host '{host}', port '{port}', dbname '{database}',
-                          options '-c synchronous_commit=local');
-             CREATE USER MAPPING FOR CURRENT_USER SERVER loop OPTIONS (user '{user}');
-             CREATE FOREIGN TABLE remote (val bigint) SERVER loop OPTIONS (table_name 'there');
-             CREATE TABLE noted (id int);
+        control.batch_execute("CREATE EXTENSION postgres_fdw; CREATE TABLE there (val bigint)")?;
+        for (wrapper, table) in [("postgres_fdw", "remote"), ("txn_fdw", "node")] {
+            control.batch_execute(&format!(
+                "CREATE SERVER {wrapper} FOREIGN DATA WRAPPER {wrapper}
+                     OPTIONS (host '{host}', port '{port}', dbname '{database}',
+                              options '-c synchronous_commit=local');
+                 CREATE USER MAPPING FOR CURRENT_USER SERVER {wrapper} OPTIONS (user '{user}');
+                 CREATE FOREIGN TABLE {table} (val bigint)
+                     SERVER {wrapper} OPTIONS (table_name 'there')"
+            ))?;
+        }
+        // The resolver of transactions over several servers starts.
+        control.batch_execute("BEGIN; INSERT INTO node VALUES (0); COMMIT")?;
+        control.batch_execute(
+            "CREATE TABLE noted (id int);
              CREATE FUNCTION note() RETURNS trigger LANGUAGE plpgsql AS
              $$ BEGIN INSERT INTO remote SELECT val FROM hot; RETURN NULL; END $$;
              CREATE CONSTRAINT TRIGGER note AFTER INSERT ON noted DEFERRABLE INITIALLY DEFERRED
-                 FOR EACH ROW EXECUTE FUNCTION note()"
-        ))?;
+                 FOR EACH ROW EXECUTE FUNCTION note()",
+        )?;
         for (level, statement) in [
             ("on", "INSERT INTO noted VALUES (1)"),
             ("on", "BEGIN; INSERT INTO noted VALUES (1); COMMIT"),
             ("local", "INSERT INTO noted VALUES (1)"),
             ("local", "INSERT INTO remote SELECT val FROM hot"),
             ("off", "INSERT INTO remote SELECT val FROM hot"),
+            ("on", "INSERT INTO node SELECT val FROM hot"),
+            ("local", "INSERT INTO node SELECT val FROM hot"),
+            ("off", "BEGIN; INSERT INTO node SELECT val FROM hot; COMMIT"),
         ] {
             control.batch_execute("TRUNCATE there")?;
             let before = int(control, VAL)?;

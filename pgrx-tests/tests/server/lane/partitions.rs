@@ -76,6 +76,28 @@ fn a_partition_with_another_key() -> Result<()> {
     for client in &mut both {
         client.batch_execute("COMMIT")?;
     }
+    // Which of the declared rows it reads there is not known, so nobody is refused for that.
+    let mut reader = server.connect()?;
+    let read = |declared: &str, id: i32| {
+        format!(
+            "BEGIN ISOLATION LEVEL REPEATABLE READ; SET LOCAL txn.range_occ = on;
+             SET LOCAL txn.lane_beyond = error; SET LOCAL enable_seqscan = off;
+             SELECT txn.declare(ARRAY['account(1)'], ARRAY['{declared}']);
+             SELECT val FROM part WHERE code = 77 AND id = {id}; COMMIT"
+        )
+    };
+    for (declared, id, expected) in [
+        ("part(1)", 1, "00000"),
+        ("part(2)", 1, "00000"),
+        ("part(1)", 11, "55000"),
+        ("account(2)", 1, "55000"),
+    ] {
+        let told = sqlstate(&reader.batch_execute(&read(declared, id)));
+        ensure!(told == expected, "{declared}, {id}: {told}");
+        if told != "00000" {
+            reader.batch_execute("ROLLBACK")?;
+        }
+    }
     Ok(())
 }
 
