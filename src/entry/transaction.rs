@@ -50,12 +50,13 @@ fn pre_commit_of_concerned() {
     let is_awaited = admit::about_to_end();
     let is_member = is_in_hot_transaction();
     let is_hot = is_member && commit::before_members_commit();
-    let early = is_hot || is_awaited && readguard::announce();
+    if geo::has_written() {
+        read_wait::note_elsewhere();
+    }
+    read_wait::before_commit();
+    let early = (is_hot || is_awaited) && readguard::announce();
     geo::commit::vote(is_member || range_occ::session::is_validated());
     validate();
-    if geo::is_used() {
-        read_wait::before_telling_nodes();
-    }
     handover::come_back();
     combine::seal(early);
     geo::commit::commit_single();
@@ -74,7 +75,7 @@ fn pre_prepare() {
     if is_in_hot_transaction() {
         commit::before_members_prepare();
     }
-    read_wait::before_telling_nodes();
+    read_wait::before_prepare();
     validate();
 }
 
@@ -84,7 +85,6 @@ fn pre_prepare() {
 fn validate() {
     reads::validate();
     definitions::validate();
-    read_wait::before_commit();
     // From here on nothing waits, and nothing is read or written.
     range_occ::commit::before_end();
     reads::note_writes();
@@ -116,7 +116,7 @@ fn committed() {
         debug_assert!(has_nothing());
         read_wait::forget_reads();
         commit::end_ordinarily();
-        any_ended();
+        any_ended(false);
     }
 }
 
@@ -195,12 +195,12 @@ fn ended(end: End) {
     error_visibility::forget_deferred();
     debug_assert!(of_transaction::are_all_clear() || commit::is_to_leave() || geo::is_used());
     of_transaction::forget();
-    any_ended();
+    any_ended(end == End::RolledBack);
 }
 
 /// What all transactions leave behind.
 #[inline]
-fn any_ended() {
+fn any_ended(has_failed: bool) {
     check::open();
     swap::end_of_transaction();
     range_occ::session::end_any();
@@ -211,7 +211,7 @@ fn any_ended() {
     nesting::transaction_ended();
     relation::transaction_ended();
     functions::transaction_ended();
-    xact::note_block(false);
+    xact::ended(has_failed);
 }
 
 unsafe extern "C-unwind" fn at_transaction_event(event: XactEvent::Type, _arg: *mut c_void) {

@@ -76,6 +76,7 @@ pub unsafe extern "C-unwind" fn process_utility(
             at_same_depth(run);
         }
     }
+    nesting::note_start();
 }
 
 /// What is asked of a utility command before it runs: afterwards its node may be gone.
@@ -85,6 +86,8 @@ struct Command {
     /// Of a message of several statements.
     is_first: bool,
     transaction: Option<TransactionStmtKind::Type>,
+    /// It is one with AND CHAIN.
+    chains: bool,
     computes: bool,
     /// A copy of rows, which may be kept without the end of the transaction: a dump.
     copies_out: bool,
@@ -103,6 +106,8 @@ impl Command {
                 is_top_level: context == ProcessUtilityContext::PROCESS_UTILITY_TOPLEVEL,
                 is_first: (*statement).stmt_location <= 0,
                 transaction: transaction_command(node),
+                chains: (*node).type_ == NodeTag::T_TransactionStmt
+                    && (*node.cast::<TransactionStmt>()).chain,
                 computes: computes(node),
                 copies_out: (*node).type_ == NodeTag::T_CopyStmt
                     && !(*node.cast::<CopyStmt>()).is_from,
@@ -186,7 +191,7 @@ impl Command {
     #[inline]
     fn has_run(&self) {
         if let Some(kind) = self.transaction {
-            after_transaction_command(kind, self.is_first);
+            after_transaction_command(kind, self.is_first, self.chains);
         }
     }
 }
@@ -255,11 +260,17 @@ fn before_transaction_command(kind: TransactionStmtKind::Type) {
 /// ends the transaction. Deferred triggers run next, and what they say must not come from versions
 /// that may still roll back. COMMIT PREPARED has ended one.
 #[inline]
-fn after_transaction_command(kind: TransactionStmtKind::Type, is_first: bool) {
+fn after_transaction_command(kind: TransactionStmtKind::Type, is_first: bool, chains: bool) {
     use TransactionStmtKind::*;
+    if matches!(
+        kind,
+        TRANS_STMT_COMMIT | TRANS_STMT_PREPARE | TRANS_STMT_ROLLBACK
+    ) {
+        xact::note_end(kind != TRANS_STMT_ROLLBACK, chains);
+    }
     if matches!(kind, TRANS_STMT_BEGIN | TRANS_STMT_START) {
         let is_new = is_first && !xact::is_in_block();
-        xact::note_block(true);
+        xact::note_begin();
         if is_new {
             guarded(reschedule::at_begin);
         }

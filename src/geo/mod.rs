@@ -40,6 +40,11 @@ mod views;
 mod vote;
 mod wrapper;
 
+/// Whether the present transaction has written at nodes.
+pub fn has_written() -> bool {
+    nodes::are_written()
+}
+
 /// Whether the present transaction has to do with nodes.
 pub fn is_used() -> bool {
     nodes::are_used() || schedule::is_at_work() || commit::is_voting()

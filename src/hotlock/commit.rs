@@ -69,7 +69,7 @@ fn take_locks() {
     timer.stop();
 }
 
-/// Lets the predecessors end, and tells whether the transaction may become visible before it is
+/// Lets the predecessors end, and tells whether the transaction is to become visible before it is
 /// durable.
 pub fn before_members_commit() -> bool {
     running::note();
@@ -84,8 +84,7 @@ pub fn before_members_commit() -> bool {
         readguard::note_everything();
         return false;
     }
-    note_predecessors();
-    updated().any(|(_, m)| settings::of(relation_of(&m)).groups()) && readguard::announce()
+    updated().any(|(_, m)| settings::of(relation_of(&m)).groups())
 }
 
 /// Lets the predecessors end: a YES to PREPARE is irrevocable, so all come first (rule "PREPARE").
@@ -94,14 +93,6 @@ pub fn before_members_prepare() {
     predecessors::wait(Reason::Commit);
     waiting::check_doomed();
     predecessors::confirm_bases();
-    note_predecessors();
-}
-
-/// Notes that the transaction has read what its predecessors wrote, who have committed since. At
-/// the end of the statement that looked, nothing was known of that yet.
-fn note_predecessors() {
-    let followed = SESSION.all().filter(|(_, m)| m.seen().is_some());
-    followed.for_each(|(_, m)| readguard::note_followed(relation_of(&m)));
 }
 
 /// Lets RecordTransactionCommit return before flush and standbys; `after_locks` makes up for it.

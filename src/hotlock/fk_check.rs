@@ -18,6 +18,7 @@
 
 use super::check;
 use super::order;
+use super::readguard;
 use super::session::{SESSION, memory, relation_of};
 use crate::pg::buffer::Page;
 use crate::pg::local::Local;
@@ -65,6 +66,9 @@ unsafe fn is_locked(
 ) -> bool {
     // SAFETY: as in `is_found`.
     let is_found = unsafe { is_found(query, asked, after_start) };
+    if readguard::is_used() {
+        readguard::note_read(Oid::from(asked.identity.relation));
+    }
     if is_found && !check::is_deferred(&asked.identity) {
         SESSION.note_locked(&asked.identity);
     }

@@ -4,6 +4,7 @@
 use super::definitions;
 use super::errors;
 use super::prepared;
+use super::readguard;
 use super::reads;
 use super::session::{SESSION, member_id, memory, relation_of};
 use super::waiting::{self, Reason, Wait};
@@ -98,6 +99,8 @@ pub fn wait_on_row_unless(
     if !xact::has_committed(predecessor) && !planted(Fault::DoomedFollowerCommits) {
         errors::DOOMED.raise();
     }
+    // At the end of the statement that looked, nothing was known of its commit yet.
+    readguard::note_followed(relation_of(membership));
     SESSION.step(n, Membership::predecessor_committed);
     memory().backends[process::me() as usize].forget(n);
     confirm_base(n);

@@ -43,8 +43,8 @@ pub fn before_commit() {
     };
     // A notification gives the transaction its id later.
     let tells_others = match has_id {
-        true => readguard::tells_others(),
-        false => readguard::is_below_reads() && xact::notifies(),
+        true => readguard::tells_others(DUE.writes_elsewhere.get()),
+        false => (DUE.writes_elsewhere.get() || xact::notifies()) && readguard::is_below_reads(),
     };
     if tells_others {
         await_levels();
@@ -53,9 +53,8 @@ pub fn before_commit() {
     }
 }
 
-/// Before the transaction is prepared, or ends on nodes. Whoever ends a prepared one may ask for
-/// less.
-pub fn before_telling_nodes() {
+/// Before the transaction is prepared. Whoever ends it may ask for less.
+pub fn before_prepare() {
     readguard::note_asked_for();
     if readguard::is_below_reads_prepared() {
         await_levels();
@@ -210,7 +209,7 @@ pub fn forget_elsewhere() {
 /// the client hears of what it has read later.
 pub fn rolled_back() {
     readguard::note_asked_for();
-    if !DUE.rolls_back.get() && !xact::is_in_block() && !nesting::goes_on() {
+    if !DUE.rolls_back.get() && !xact::awaits_rollback() && !nesting::goes_on() {
         forget_reads();
     }
 }

@@ -292,8 +292,12 @@ fn present_level() -> Level {
 /// Whether the commit waits until it is durable, unless it becomes visible early: a transaction
 /// without WAL has nothing to wait for (xact.c: RecordTransactionCommit).
 pub fn waits_in_commit() -> bool {
-    // SAFETY: a plain read of this transaction's WAL position.
-    unsafe { pg_sys::XactLastRecEnd != 0 && !is_asynchronous() }
+    // SAFETY: plain reads of transaction state.
+    let writes_wal = unsafe {
+        pg_sys::XactLastRecEnd != 0
+            && raw::GetTopTransactionIdIfAny() != pg_sys::TransactionId::INVALID
+    };
+    writes_wal && !is_asynchronous()
 }
 
 /// Whether the session's commits wait for nothing.
@@ -337,8 +341,7 @@ pub fn end_of_wal() -> u64 {
 pub fn announce() -> bool {
     // A client that hears a notification acts on it.
     let wanted = waits_in_commit() && may_be_early() && !xact::notifies();
-    if wanted {
-        note_asked_for();
+    if wanted && NOTES.announced.get().is_none() {
         announce_at_least(present_level());
     }
     wanted
@@ -386,20 +389,28 @@ fn is_pending(level: Level) -> bool {
     until != 0 && !memory().guard.is_acknowledged(until) && durable() < until
 }
 
-/// The levels above the session's own: its commit does not wait for so much.
+/// The levels that ask for more than the session does: its commit does not wait for so much.
 fn levels_above() -> &'static [Level] {
-    match is_asynchronous() {
-        true => &Level::ALL,
-        false => &Level::ALL[present_level() as usize + 1..],
+    use pg_sys::SyncCommitLevel::SYNCHRONOUS_COMMIT_REMOTE_WRITE;
+    // SAFETY: a plain read of a setting.
+    let setting = unsafe { pg_sys::synchronous_commit };
+    if is_asynchronous() {
+        &Level::ALL
+    } else if setting == SYNCHRONOUS_COMMIT_REMOTE_WRITE as i32 {
+        &Level::ALL[Level::Flushed as usize..]
+    } else {
+        &Level::ALL[present_level() as usize + 1..]
     }
 }
 
-/// This transaction has built on versions of the table. If its own commit waits until its WAL is
-/// durable, those that ask for no more have come before it there.
+/// This transaction has built on a version of the table whose writer has committed since. If its
+/// own commit waits until its WAL is durable, writers that ask for no more have come before it
+/// there. Not so in PREPARE, which never waits until anything is applied.
 pub fn note_followed(relation: Oid) {
-    let levels = match waits_in_commit() {
-        true => levels_above(),
-        false => &Level::ALL,
+    let levels = match (waits_in_commit(), levels_above()) {
+        (false, _) => &Level::ALL,
+        (true, []) => &Level::ALL[Level::Applied as usize..],
+        (true, above) => above,
     };
     note_read_of(relation, levels);
 }
@@ -418,12 +429,12 @@ pub fn is_below_reads_prepared() -> bool {
 
 /// A transaction with writes commits as in stock PostgreSQL. If its level is below that of what it
 /// has read, readers of what it writes wait as if it had become visible early. Whether it tells
-/// others in ways that nobody guards: then it is to wait itself.
-pub fn tells_others() -> bool {
+/// others in ways that nobody guards (`elsewhere` is one): then it is to wait itself.
+pub fn tells_others(elsewhere: bool) -> bool {
     if NOTES.announced.get().is_some() || !is_below_reads() {
         return false;
     }
-    let tells = NOTES.untracked.get() || xact::is_replay() || xact::notifies();
+    let tells = elsewhere || NOTES.untracked.get() || xact::is_replay() || xact::notifies();
     if !tells {
         announce_at_least(present_level());
     }

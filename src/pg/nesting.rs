@@ -41,13 +41,14 @@ pub fn within<R>(body: impl FnOnce() -> R) -> R {
     result
 }
 
-/// A statement or a command begins, perhaps the client's.
+/// A statement or a command begins, perhaps the client's, or has set something.
 #[inline]
 pub fn note_start() {
-    if NESTING.depth.get() == 0 && !is_planning() {
-        // SAFETY: a plain read of a setting.
-        let setting = unsafe { pg_sys::synchronous_commit };
-        NESTING.synchronous_commit.set(setting);
+    // SAFETY: plain reads. A deferred trigger runs its statements without a portal.
+    unsafe {
+        if NESTING.depth.get() == 0 && !is_planning() && !pg_sys::ActivePortal.is_null() {
+            NESTING.synchronous_commit.set(pg_sys::synchronous_commit);
+        }
     }
 }
 

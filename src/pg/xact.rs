@@ -98,18 +98,58 @@ pub fn nest_level() -> i32 {
     unsafe { raw::GetCurrentTransactionNestLevel() }
 }
 
+struct Block {
+    is_open: Cell<bool>,
+    /// A transaction of AND CHAIN.
+    is_chained: Cell<bool>,
+    /// COMMIT or PREPARE has been asked for: an error ends the block.
+    ends: Cell<bool>,
+    /// With AND CHAIN.
+    chains: Cell<bool>,
+}
+static BLOCK: Local<Block> = Local::new(Block {
+    is_open: Cell::new(false),
+    is_chained: Cell::new(false),
+    ends: Cell::new(false),
+    chains: Cell::new(false),
+});
+
 /// Whether BEGIN has opened the transaction block. False after COMMIT AND CHAIN, and for the block
 /// that PostgreSQL makes of several statements in one message.
-static BLOCK: Local<Cell<bool>> = Local::new(Cell::new(false));
-
 pub fn is_in_block() -> bool {
-    BLOCK.get()
+    BLOCK.is_open.get()
 }
 
-/// BEGIN has run, or the transaction has ended.
+/// Whether the client of a transaction that fails is still to ask for its ROLLBACK.
+pub fn awaits_rollback() -> bool {
+    (is_in_block() || BLOCK.is_chained.get()) && !BLOCK.ends.get()
+}
+
+/// BEGIN has run.
 #[inline]
-pub fn note_block(begins: bool) {
-    BLOCK.set(begins);
+pub fn note_begin() {
+    BLOCK.is_open.set(true);
+}
+
+/// The end of the block has been asked for, with AND CHAIN or without: COMMIT or PREPARE, else
+/// ROLLBACK. A transaction that has failed as a whole has ended before.
+#[inline]
+pub fn note_end(commits: bool, chains: bool) {
+    if is_valid() || nest_level() > 1 {
+        BLOCK.ends.set(commits);
+        BLOCK.chains.set(chains);
+    } else {
+        BLOCK.is_chained.set(chains);
+    }
+}
+
+/// The transaction has ended. If COMMIT has failed, no other one follows it.
+#[inline]
+pub fn ended(has_failed: bool) {
+    let fails = has_failed && BLOCK.ends.take();
+    BLOCK.ends.set(false);
+    BLOCK.is_open.set(false);
+    BLOCK.is_chained.set(BLOCK.chains.take() && !fails);
 }
 
 /// Whether the transaction runs, and is not in a subtransaction.

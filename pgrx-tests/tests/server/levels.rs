@@ -30,13 +30,17 @@ fn at(server: &Server, level: &str) -> Result<Client> {
 /// What a follower was returned of a predecessor that had not committed yet.
 #[test]
 fn what_a_follower_was_returned_goes_on_with_what_it_writes() -> Result<()> {
-    for level in ["local", "off"] {
+    for (level, before, after) in [
+        ("local", "", ""),
+        ("off", "", ""),
+        ("local", "SAVEPOINT a", "TABLE copied; ROLLBACK TO a"),
+    ] {
         with_hot_row(|server, control| {
             control.batch_execute("CREATE TABLE copied (val bigint)")?;
             let mut first = grouped(server)?;
             first.batch_execute(&format!("BEGIN; {BUMP}"))?;
             let mut follower = at(server, level)?;
-            follower.batch_execute("BEGIN")?;
+            follower.batch_execute(&format!("BEGIN; {before}"))?;
             let returned = follower.query_one(&format!("{BUMP} RETURNING val"), &[])?;
             let told: i64 = returned.get(0);
             ensure!(told == 3, "it has not followed: {told}");
@@ -47,7 +51,9 @@ fn what_a_follower_was_returned_goes_on_with_what_it_writes() -> Result<()> {
                 Ok(())
             });
             wait_until(control, "SELECT val >= 2 FROM hot WHERE id = 1")?;
-            follower.batch_execute(&format!("INSERT INTO copied VALUES ({told}); COMMIT"))?;
+            follower.batch_execute(&format!(
+                "{after}; INSERT INTO copied VALUES ({told}); COMMIT"
+            ))?;
             let reader = Background::run(server.connect()?, "TABLE copied")?;
             waits_for_standby(control, &reader).context(level)?;
             server.set_synchronous_standbys("")?;
@@ -134,6 +140,7 @@ fn a_lower_level_by_itself_waits_for_nobody() -> Result<()> {
     with_pending(|server, control| {
         control.batch_execute(
             "CREATE TABLE copied (val bigint); CREATE TABLE other (val int);
+             CREATE TABLE once (id int UNIQUE DEFERRABLE INITIALLY DEFERRED);
              CREATE TABLE warm (id int PRIMARY KEY, val bigint) WITH (fillfactor = 50);
              INSERT INTO warm VALUES (1, 0)",
         )?;
@@ -147,6 +154,10 @@ fn a_lower_level_by_itself_waits_for_nobody() -> Result<()> {
         let told = client.batch_execute("SELECT 1 / (val - 2) FROM hot");
         ensure!(sqlstate(&told) == "22012", "{told:?}");
         client.batch_execute("CREATE TABLE made (val int); NOTIFY somebody")?;
+        let told = client
+            .batch_execute("BEGIN; SELECT val FROM hot; INSERT INTO once VALUES (1), (1); COMMIT");
+        ensure!(sqlstate(&told) == "23505", "{told:?}");
+        client.batch_execute("NOTIFY somebody")?;
         // A hot row of others, who have not waited for standbys either.
         let warm = "UPDATE warm SET val = val + 1 WHERE id = 1";
         client.batch_execute(&format!("{warm}; BEGIN; {warm}; NOTIFY somebody; COMMIT"))?;
@@ -208,6 +219,34 @@ fn a_weaker_wait_does_not_do() -> Result<()> {
         waits_for_standby(control, &reader)?;
         server.set_synchronous_standbys("")?;
         Ok(reader.end()?.1?)
+    })
+}
+
+/// A block that AND CHAIN has opened is a block.
+#[test]
+fn the_end_of_a_chained_block_waits() -> Result<()> {
+    with_pending(|server, control| {
+        let mut ends = Vec::new();
+        for end in ["COMMIT", "ROLLBACK"] {
+            let mut reader = grouped(server)?;
+            let pid = pid(&mut reader)?;
+            reader.batch_execute(&format!("BEGIN; {end} AND CHAIN"))?;
+            ensure!(int(&mut reader, VAL)? == 2, "not early");
+            let told = reader.batch_execute("SELECT FROM WHERE");
+            ensure!(sqlstate(&told) == "42601", "{told:?}");
+            ends.push(Background::call(reader, pid, |client| {
+                client.batch_execute("ROLLBACK")?;
+                Ok(())
+            }));
+        }
+        for end in &ends {
+            waits_for_standby(control, end)?;
+        }
+        server.set_synchronous_standbys("")?;
+        for end in ends {
+            end.end()?.1?;
+        }
+        Ok(())
     })
 }
 
