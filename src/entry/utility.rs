@@ -267,6 +267,7 @@ fn after_transaction_command(kind: TransactionStmtKind::Type, is_first: bool, ch
         TRANS_STMT_COMMIT | TRANS_STMT_PREPARE | TRANS_STMT_ROLLBACK
     ) {
         xact::note_end(kind != TRANS_STMT_ROLLBACK, chains);
+        read_wait::at_end_of_block();
     }
     if matches!(kind, TRANS_STMT_BEGIN | TRANS_STMT_START) {
         let is_new = is_first && !xact::is_in_block();

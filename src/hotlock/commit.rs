@@ -84,6 +84,7 @@ pub fn before_members_commit() -> bool {
         readguard::note_everything();
         return false;
     }
+    note_predecessors();
     updated().any(|(_, m)| settings::of(relation_of(&m)).groups())
 }
 
@@ -93,6 +94,13 @@ pub fn before_members_prepare() {
     predecessors::wait(Reason::Commit);
     waiting::check_doomed();
     predecessors::confirm_bases();
+    note_predecessors();
+}
+
+/// What was noted of them at their ends was for the setting of that moment.
+fn note_predecessors() {
+    let followed = SESSION.all().filter(|(_, m)| m.seen().is_some());
+    followed.for_each(|(_, m)| readguard::note_followed(relation_of(&m)));
 }
 
 /// Lets RecordTransactionCommit return before flush and standbys; `after_locks` makes up for it.

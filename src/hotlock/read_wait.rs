@@ -44,7 +44,7 @@ pub fn before_commit() {
     // A notification gives the transaction its id later.
     let tells_others = match has_id {
         true => readguard::tells_others(DUE.writes_elsewhere.get()),
-        false => (DUE.writes_elsewhere.get() || xact::notifies()) && readguard::is_below_reads(),
+        false => readguard::is_below_reads() && (DUE.writes_elsewhere.get() || xact::notifies()),
     };
     if tells_others {
         await_levels();
@@ -174,6 +174,14 @@ pub fn before_rollback(is_over: bool) {
     }
 }
 
+/// The client asks for the end of its block. Should that fail, there is no ROLLBACK to come.
+#[inline]
+pub fn at_end_of_block() {
+    if !has_nothing_to_await() && readguard::is_any_pending() {
+        release::ask();
+    }
+}
+
 /// The transaction has rolled back, and its locks are released.
 pub fn after_rollback() {
     // SAFETY: a plain read of backend state.
@@ -209,7 +217,9 @@ pub fn forget_elsewhere() {
 /// the client hears of what it has read later.
 pub fn rolled_back() {
     readguard::note_asked_for();
-    if !DUE.rolls_back.get() && !xact::awaits_rollback() && !nesting::goes_on() {
+    if xact::has_asked_for_end() && release::is_asked() {
+        DUE.rolls_back.set(true);
+    } else if !DUE.rolls_back.get() && !xact::awaits_rollback() && !nesting::goes_on() {
         forget_reads();
     }
 }

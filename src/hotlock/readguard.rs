@@ -427,6 +427,11 @@ pub fn is_below_reads_prepared() -> bool {
     is_below_reads() || is_pending(Level::Applied)
 }
 
+/// Whether the transaction has read what is not yet as durable as its writer asked for.
+pub fn is_any_pending() -> bool {
+    Level::ALL.into_iter().any(is_pending)
+}
+
 /// A transaction with writes commits as in stock PostgreSQL. If its level is below that of what it
 /// has read, readers of what it writes wait as if it had become visible early. Whether it tells
 /// others in ways that nobody guards (`elsewhere` is one): then it is to wait itself.

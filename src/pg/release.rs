@@ -32,6 +32,11 @@ pub fn ask() {
     }
 }
 
+/// Whether they are.
+pub fn is_asked() -> bool {
+    ASKED.get()
+}
+
 unsafe extern "C-unwind" fn at_release(
     phase: ResourceReleasePhase::Type,
     is_commit: bool,

@@ -125,6 +125,11 @@ pub fn awaits_rollback() -> bool {
     (is_in_block() || BLOCK.is_chained.get()) && !BLOCK.ends.get()
 }
 
+/// Whether the client has asked for the end of its block by COMMIT or PREPARE.
+pub fn has_asked_for_end() -> bool {
+    BLOCK.ends.get()
+}
+
 /// BEGIN has run.
 #[inline]
 pub fn note_begin() {
@@ -136,7 +141,8 @@ pub fn note_begin() {
 #[inline]
 pub fn note_end(commits: bool, chains: bool) {
     if is_valid() || nest_level() > 1 {
-        BLOCK.ends.set(commits);
+        // That of a failed savepoint rolls back.
+        BLOCK.ends.set(commits && is_valid());
         BLOCK.chains.set(chains);
     } else {
         BLOCK.is_chained.set(chains);

@@ -250,6 +250,38 @@ fn the_end_of_a_chained_block_waits() -> Result<()> {
     })
 }
 
+/// No ROLLBACK comes after it.
+#[test]
+fn a_commit_that_fails_waits() -> Result<()> {
+    with_hot_row(|server, control| {
+        control.batch_execute(
+            "CREATE TABLE warm (id int PRIMARY KEY, val bigint) WITH (fillfactor = 50);
+             INSERT INTO warm VALUES (1, 0)",
+        )?;
+        let warm = "UPDATE warm SET val = val + 1 WHERE id = 1";
+        grouped(server)?.batch_execute(warm)?;
+        server.set_synchronous_standbys("nobody")?;
+        let writer = Background::run(grouped(server)?, BUMP)?;
+        wait_until(control, "SELECT val = 2 FROM hot WHERE id = 1")?;
+        let mut first = grouped(server)?;
+        first.batch_execute(&format!("BEGIN; {warm}"))?;
+        let mut reader = grouped(server)?;
+        let pid = pid(&mut reader)?;
+        reader.batch_execute(&format!("BEGIN; SELECT val FROM hot; {warm}"))?;
+        first.batch_execute("SET synchronous_commit = local; ROLLBACK")?;
+        let told = reader.batch_execute("COMMIT");
+        ensure!(sqlstate(&told) == "40001", "{told:?}");
+        wait_until(
+            control,
+            &format!("SELECT wait_event = 'SyncRep' FROM pg_stat_activity WHERE pid = {pid}"),
+        )?;
+        server.set_synchronous_standbys("")?;
+        writer.end()?.1?;
+        reader.batch_execute("SELECT 1")?;
+        Ok(())
+    })
+}
+
 /// A deferred trigger that runs at the commit, where no command is asked for it, and a session of a
 /// lower level.
 #[test]
