@@ -1,11 +1,11 @@
 //! What may be visible before it is durable, and who must not be told of it, with a synchronous
 //! standby that does not answer: transactions whose effects are not in tables, levels of
-//! `synchronous_commit`, partitions, other servers.
+//! `synchronous_commit`, partitions.
 use anyhow::{Context, Result, ensure};
 use pgserver::Server;
 use postgres::Client;
 use txn_server_tests::{
-    Background, Watchdog, grouped, int, local, pid, sqlstate, start_hot, text, wait_until,
+    Background, Watchdog, grouped, int, local, pid, sqlstate, start_hot, wait_until,
 };
 
 use crate::visibility::waits_for_standby;
@@ -268,53 +268,6 @@ fn notifications_where_errors_are_fatal() -> Result<()> {
             "SET exit_on_error = on; BEGIN; {BUMP}; NOTIFY somebody; COMMIT"
         ))?;
         ensure!(int(control, VAL)? == 2, "lost");
-        Ok(())
-    })
-}
-
-/// Another server is told of a value only when it is durable here.
-#[test]
-fn foreign_tables_are_told_late() -> Result<()> {
-    with_hot_row(|server, control| {
-        let (host, port) = (server.host().display().to_string(), server.port());
-        let user = text(control, "SELECT current_user::text")?;
-        let database = text(control, "SELECT current_database()::text")?;
-        control.batch_execute(&format!(
-            "CREATE EXTENSION postgres_fdw;
-             CREATE TABLE there (val bigint);
-             CREATE SERVER loop FOREIGN DATA WRAPPER postgres_fdw
-                 OPTIONS (host '{host}', port '{port}', dbname '{database}',
-                          options '-c synchronous_commit=local');
-             CREATE USER MAPPING FOR CURRENT_USER SERVER loop OPTIONS (user '{user}');
-             CREATE FOREIGN TABLE remote (val bigint) SERVER loop OPTIONS (table_name 'there')"
-        ))?;
-        for statement in [
-            "INSERT INTO remote SELECT val FROM hot".to_owned(),
-            "BEGIN; INSERT INTO remote VALUES (0); SELECT val FROM hot; COMMIT".to_owned(),
-            format!("BEGIN; INSERT INTO remote VALUES (0); {BUMP}; COMMIT"),
-        ] {
-            control.batch_execute("TRUNCATE there")?;
-            let before = int(control, VAL)?;
-            server.set_synchronous_standbys("nobody")?;
-            let writer = Background::run(grouped(server)?, BUMP)?;
-            wait_until(
-                control,
-                &format!("SELECT val = {} FROM hot WHERE id = 1", before + 1),
-            )?;
-            let teller = Background::run(grouped(server)?, &statement)?;
-            waits_for_standby(control, &teller).context(statement.clone())?;
-            ensure!(
-                int(control, "SELECT count(*) FROM there")? == 0,
-                "told: {statement}"
-            );
-            server.set_synchronous_standbys("")?;
-            writer.end()?.1?;
-            teller.end()?.1?;
-            ensure!(
-                int(control, "SELECT count(*) FROM there")? == 1,
-                "{statement}"
-            );
-        }
         Ok(())
     })
 }
