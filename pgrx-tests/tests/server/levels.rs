@@ -282,8 +282,8 @@ fn a_commit_that_fails_waits() -> Result<()> {
     })
 }
 
-/// Another server is told of a value only when it is durable here. So is one that a deferred trigger
-/// tells, which may run at the commit where no command is asked for it.
+/// Another server is told of a value only when it is durable here. So is one that a deferred
+/// trigger tells, which may run at the commit where no command is asked for it.
 #[test]
 fn foreign_tables_are_told_late() -> Result<()> {
     with_hot_row(|server, control| {
