@@ -99,10 +99,14 @@ impl Background {
     /// Starts `sql` in the session of `client`.
     pub fn run(mut client: Client, sql: &str) -> Result<Self> {
         let pid = pid(&mut client)?;
+        Ok(Self::run_as(client, pid, sql))
+    }
+
+    /// Starts a statement in the session of `client`, whose process is `pid`: within a transaction
+    /// that is not to be disturbed by the question.
+    pub fn run_as(client: Client, pid: i32, sql: &str) -> Self {
         let sql = sql.to_owned();
-        Ok(Self::call(client, pid, move |client| {
-            client.batch_execute(&sql)
-        }))
+        Self::call(client, pid, move |client| client.batch_execute(&sql))
     }
 }
 

@@ -36,11 +36,7 @@ pub fn before_commit() {
     if has_nothing_to_await() {
         return;
     }
-    // SAFETY: plain reads of transaction state.
-    let (has_id, has_wal) = unsafe {
-        let has_id = !raw::GetTopTransactionIdIfAny().eq(&pg_sys::TransactionId::INVALID);
-        (has_id, pg_sys::XactLastRecEnd != 0)
-    };
+    let has_id = xact::own_xid() != 0;
     // A notification gives the transaction its id later.
     let tells_others = match has_id {
         true => readguard::tells_others(DUE.writes_elsewhere.get()),
@@ -48,7 +44,7 @@ pub fn before_commit() {
     };
     if tells_others {
         await_levels();
-    } else if !has_id || !has_wal || nesting::clients_synchronous_commit() > asked() {
+    } else if !has_id || !xact::has_wal() || nesting::clients_synchronous_commit() > asked() {
         before_answer();
     }
 }

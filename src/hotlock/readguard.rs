@@ -292,12 +292,7 @@ fn present_level() -> Level {
 /// Whether the commit waits until it is durable, unless it becomes visible early: a transaction
 /// without WAL has nothing to wait for (xact.c: RecordTransactionCommit).
 pub fn waits_in_commit() -> bool {
-    // SAFETY: plain reads of transaction state.
-    let writes_wal = unsafe {
-        pg_sys::XactLastRecEnd != 0
-            && raw::GetTopTransactionIdIfAny() != pg_sys::TransactionId::INVALID
-    };
-    writes_wal && !is_asynchronous()
+    xact::has_wal() && xact::own_xid() != 0 && !is_asynchronous()
 }
 
 /// Whether the session's commits wait for nothing.

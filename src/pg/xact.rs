@@ -86,6 +86,12 @@ pub fn is_replay() -> bool {
     unsafe { pg_sys::replorigin_session_origin != pg_sys::InvalidRepOriginId as u16 }
 }
 
+/// Whether the transaction has written WAL, be it without an id of its own (pruning).
+pub fn has_wal() -> bool {
+    // SAFETY: a plain read of backend state.
+    unsafe { pg_sys::XactLastRecEnd != 0 }
+}
+
 /// Whether the present (sub)transaction has not failed.
 pub fn is_valid() -> bool {
     // SAFETY: reads backend state.
@@ -152,8 +158,7 @@ pub fn note_end(commits: bool, chains: bool) {
 /// The transaction has ended. If COMMIT has failed, no other one follows it.
 #[inline]
 pub fn ended(has_failed: bool) {
-    let fails = has_failed && BLOCK.ends.take();
-    BLOCK.ends.set(false);
+    let fails = BLOCK.ends.take() && has_failed;
     BLOCK.is_open.set(false);
     BLOCK.is_chained.set(BLOCK.chains.take() && !fails);
 }

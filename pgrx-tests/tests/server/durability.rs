@@ -220,10 +220,7 @@ fn the_end_of_a_failed_block_waits() -> Result<()> {
             reader.batch_execute(savepoint)?;
             let told = reader.batch_execute("SELECT nothing");
             ensure!(sqlstate(&told) == "42703", "{told:?}");
-            let end = Background::call(reader, pid, move |client| {
-                client.batch_execute(end)?;
-                Ok(())
-            });
+            let end = Background::run_as(reader, pid, end);
             waits_for_standby(control, &end).context(savepoint)?;
             ends.push(end);
         }

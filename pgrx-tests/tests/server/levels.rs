@@ -38,6 +38,7 @@ fn what_a_follower_was_returned_goes_on_with_what_it_writes() -> Result<()> {
         with_hot_row(|server, control| {
             control.batch_execute("CREATE TABLE copied (val bigint)")?;
             let mut first = grouped(server)?;
+            let first_pid = pid(&mut first)?;
             first.batch_execute(&format!("BEGIN; {BUMP}"))?;
             let mut follower = at(server, level)?;
             follower.batch_execute(&format!("BEGIN; {before}"))?;
@@ -45,11 +46,7 @@ fn what_a_follower_was_returned_goes_on_with_what_it_writes() -> Result<()> {
             let told: i64 = returned.get(0);
             ensure!(told == 3, "it has not followed: {told}");
             server.set_synchronous_standbys("nobody")?;
-            let first_pid = pid(control)?;
-            let first = Background::call(first, first_pid, |client| {
-                client.batch_execute("COMMIT")?;
-                Ok(())
-            });
+            let first = Background::run_as(first, first_pid, "COMMIT");
             wait_until(control, "SELECT val >= 2 FROM hot WHERE id = 1")?;
             follower.batch_execute(&format!(
                 "{after}; INSERT INTO copied VALUES ({told}); COMMIT"
@@ -86,15 +83,9 @@ fn an_unlogged_row_tells_of_its_writers() -> Result<()> {
             .get(0);
         ensure!(told == 3, "it has not followed: {told}");
         server.set_synchronous_standbys("nobody")?;
-        let commit = |client: Client, pid| {
-            Background::call(client, pid, |client| {
-                client.batch_execute("COMMIT")?;
-                Ok(())
-            })
-        };
-        let first = commit(first, first_pid);
+        let first = Background::run_as(first, first_pid, "COMMIT");
         wait_until(control, "SELECT count(*) = 1 FROM logged")?;
-        let follower = commit(follower, follower_pid);
+        let follower = Background::run_as(follower, follower_pid, "COMMIT");
         waits_for_standby(control, &follower)?;
         server.set_synchronous_standbys("")?;
         first.end()?.1?;
@@ -212,10 +203,7 @@ fn a_weaker_wait_does_not_do() -> Result<()> {
             "BEGIN; SET LOCAL synchronous_commit = local; SELECT val FROM hot;
              COPY (SELECT 1) TO '/dev/null'; SET LOCAL synchronous_commit = on",
         )?;
-        let reader = Background::call(reader, pid, |client| {
-            client.batch_execute("COMMIT")?;
-            Ok(())
-        });
+        let reader = Background::run_as(reader, pid, "COMMIT");
         waits_for_standby(control, &reader)?;
         server.set_synchronous_standbys("")?;
         Ok(reader.end()?.1?)
@@ -234,10 +222,7 @@ fn the_end_of_a_chained_block_waits() -> Result<()> {
             ensure!(int(&mut reader, VAL)? == 2, "not early");
             let told = reader.batch_execute("SELECT FROM WHERE");
             ensure!(sqlstate(&told) == "42601", "{told:?}");
-            ends.push(Background::call(reader, pid, |client| {
-                client.batch_execute("ROLLBACK")?;
-                Ok(())
-            }));
+            ends.push(Background::run_as(reader, pid, "ROLLBACK"));
         }
         for end in &ends {
             waits_for_standby(control, end)?;
