@@ -57,11 +57,16 @@ pub unsafe fn catching(body: impl FnOnce(), handler: impl FnOnce(Code) -> bool) 
         if jumped == 0 {
             return false;
         }
+        // elog.c: errfinish.
+        let raised_in = pg_sys::CurrentMemoryContext;
+        debug_assert!(raised_in == pg_sys::ErrorContext);
         pg_sys::CurrentMemoryContext = context;
         let packed = raw::geterrcode();
         if !handler(std::array::from_fn(|n| {
             ((packed >> (6 * n)) & 0x3f) as u8 + b'0'
         })) {
+            // Handlers up the stack may delete `context`.
+            pg_sys::CurrentMemoryContext = raised_in;
             raw::pg_re_throw();
         }
         raw::FlushErrorState();
