@@ -82,6 +82,9 @@ pub fn doze(timeout_ms: u64, event: u32) {
         let timed_out = futex::wait(&raw const (*latch).is_set, timeout_ms.min(LOOK_AFTER_MS));
         *pg_sys::my_wait_event_info = 0;
         own.sleeping.publish(0);
+        // The postmaster's death takes a process out of WaitLatch with this still set; what it
+        // waits for while it ends must not find it so (latch.c: ResetLatch).
+        (*latch).maybe_sleeping = 0;
         raw::ResetLatch(latch);
         if timed_out && timeout_ms >= LOOK_AFTER_MS && !raw::PostmasterIsAliveInternal() {
             raw::proc_exit(1);
