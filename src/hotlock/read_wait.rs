@@ -8,7 +8,7 @@ use super::readguard::{self, LEVELS};
 use super::session::{SESSION, memory};
 use crate::pg::local::Local;
 use crate::pg::of_transaction::OfTransaction;
-use crate::pg::{nesting, raw, release, xact};
+use crate::pg::{nesting, process, raw, release, xact};
 use crate::shared::fault::{Fault, planted};
 use hotrow::Level;
 use pgrx::pg_sys::{self, SyncCommitLevel};
@@ -136,8 +136,21 @@ unsafe fn await_standby(until: u64, is_applied: bool) -> bool {
         return true;
     }
     // SAFETY: by the contract.
-    unsafe { raw::SyncRepWaitForLSN(until, is_applied) };
+    unsafe { raw::SyncRepWaitForLSN(no_others(until), is_applied) };
     xact::synchronized(is_applied) >= until
+}
+
+/// A durable position behind `until` for which nobody else waits, where PostgreSQL wants that: with
+/// assertions it stops when two wait for the same (syncrep.c: SyncRepQueueIsOrderedByLSN). Without
+/// them, it is `until`.
+fn no_others(until: u64) -> u64 {
+    if !process::has_assertions() {
+        return until;
+    }
+    // SAFETY: a record of WAL of our own. A server in recovery has no writers to wait for.
+    let own = unsafe { raw::LogLogicalMessage(c"txn".as_ptr(), c"".as_ptr(), 0, false) };
+    flush::flush(own, false);
+    own
 }
 
 /// Runs what raises nothing with that value of `synchronous_commit`.
