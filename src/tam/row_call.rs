@@ -1,6 +1,7 @@
 //! Heap's calls on a version of a row, with and without the wait for those who hold the row.
 
 use super::call::{Delete, Lock, Update};
+use super::group;
 use crate::pg::{process, raw, tuple};
 use pgrx::pg_sys::{
     self, Buffer, CommandId, HeapTupleData, LockTupleMode, LockWaitPolicy, Relation,
@@ -79,7 +80,7 @@ impl RowCall for Update {
             let version = tuple::pack(&tid);
             if process::has_assertions() {
                 // heap_update asserts that it may wait (heapam.c).
-                let mode = LockTupleMode::LockTupleNoKeyExclusive;
+                let mode = self.row_lock(version);
                 let blocked = Blocked { version, mode };
                 return match lock_at_once(self.rel, &blocked, self.cid) {
                     true => Ok(self.heap()),
@@ -98,6 +99,28 @@ impl RowCall for Update {
             *self.otid = tuple::unpack(version);
             let mode = *self.lockmode;
             Err(Blocked { version, mode })
+        }
+    }
+}
+
+impl Update {
+    /// The row lock that heap_update takes on that version.
+    ///
+    /// # Safety
+    /// As for `waiting`.
+    unsafe fn row_lock(self, version: u64) -> LockTupleMode::Type {
+        // SAFETY: by the contract.
+        unsafe {
+            let mut free = false;
+            let new = raw::ExecFetchSlotHeapTuple(self.slot, true, &mut free);
+            let mode = match group::has_keys_of(self.rel, version, &mut *new) {
+                true => LockTupleMode::LockTupleNoKeyExclusive,
+                false => LockTupleMode::LockTupleExclusive,
+            };
+            if free {
+                raw::pfree(new.cast());
+            }
+            mode
         }
     }
 }
