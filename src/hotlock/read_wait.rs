@@ -132,12 +132,13 @@ fn await_standbys(setting: i32) {
 /// # Safety
 /// Interrupts are held.
 unsafe fn await_standby(until: u64, is_applied: bool) -> bool {
-    if until == 0 || memory().guard.is_acknowledged(until) {
+    let is_there = || xact::synchronized(is_applied) >= until;
+    if until == 0 || memory().guard.is_acknowledged(until) || is_there() {
         return true;
     }
     // SAFETY: by the contract.
     unsafe { raw::SyncRepWaitForLSN(no_others(until), is_applied) };
-    xact::synchronized(is_applied) >= until
+    is_there()
 }
 
 /// A durable position behind `until` for which nobody else waits, where PostgreSQL wants that: with
@@ -147,8 +148,14 @@ fn no_others(until: u64) -> u64 {
     if !process::has_assertions() {
         return until;
     }
-    // SAFETY: a record of WAL of our own. A server in recovery has no writers to wait for.
-    let own = unsafe { raw::LogLogicalMessage(c"txn".as_ptr(), c"".as_ptr(), 0, false) };
+    // SAFETY: a record of WAL of our own, which is not the transaction's. A server in recovery has
+    // no writers to wait for.
+    let own = unsafe {
+        let last = pg_sys::XactLastRecEnd;
+        let own = raw::LogLogicalMessage(c"txn".as_ptr(), c"".as_ptr(), 0, false);
+        pg_sys::XactLastRecEnd = last;
+        own
+    };
     flush::flush(own, false);
     own
 }

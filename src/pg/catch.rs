@@ -57,9 +57,8 @@ pub unsafe fn catching(body: impl FnOnce(), handler: impl FnOnce(Code) -> bool) 
         if jumped == 0 {
             return false;
         }
-        // elog.c: errfinish.
+        // ErrorContext (elog.c: errfinish), or where a handler of PostgreSQL's has left it.
         let raised_in = pg_sys::CurrentMemoryContext;
-        debug_assert!(raised_in == pg_sys::ErrorContext);
         pg_sys::CurrentMemoryContext = context;
         let packed = raw::geterrcode();
         if !handler(std::array::from_fn(|n| {

@@ -174,6 +174,7 @@ fn after_a_failed_procedure() -> Result<()> {
             "SELECT 1 / 0",
             "CALL p()",
             "DO $$ BEGIN PERFORM 1 / 0; END $$",
+            "PREPARE fails AS SELECT 1 / (val - val) FROM hot; EXECUTE fails",
         ] {
             let mut stage = Stage::new(server, BUMP)?;
             let before = stage.combined()?;
