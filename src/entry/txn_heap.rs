@@ -2,13 +2,12 @@
 //! the next one does, heap's or hotlock's, and tells `range_occ`.
 
 use super::heap::{self, FetchBy, index_fetch_tuple};
-use crate::lane::{admit, respect};
+use crate::lane::respect;
 use crate::pg::error::guarded;
 use crate::pg::{tuple, xact};
 use crate::range_occ::{capture, session, write};
 use crate::tam::call::Fetch;
 use crate::tam::{fetch as rows, prune, swap};
-use ::lane::Mode;
 use pgrx::pg_sys::*;
 use std::ffi::{c_char, c_int};
 
@@ -189,18 +188,13 @@ unsafe fn locked(
     policy: LockWaitPolicy::Type,
     lock: impl FnOnce() -> TM_Result::Type,
 ) -> TM_Result::Type {
-    // The lock of foreign keys' checks keeps nobody from writing.
-    let is_check = mode == LockTupleMode::LockTupleKeyShare;
-    let may_lock = is_check || {
-        let shares = mode == LockTupleMode::LockTupleShare;
-        let mode = if shares { Mode::Read } else { Mode::Write };
-        // SAFETY: the caller's relation is open and locked, and `tid` is of a version that it sees.
-        guarded(|| unsafe { respect::before_version(rel, tuple::pack(&*tid), mode, policy) })
-    };
-    let result = if is_check {
-        admit::patiently(lock)
-    } else if may_lock {
-        respect::asking(|| admit::patiently(lock))
+    // SAFETY: the caller's relation is open and locked, and `tid` is of a version that it sees.
+    let may_lock = guarded(|| unsafe {
+        let packed = tuple::pack(&*tid);
+        respect::before_lock(rel, packed, mode, policy)
+    });
+    let result = if may_lock {
+        respect::asking(lock)
     } else {
         TM_Result::TM_WouldBlock
     };
@@ -330,7 +324,7 @@ unsafe fn updated(
     // SAFETY: the caller passes tableam's arguments: an open relation and a slot with the new row.
     unsafe {
         guarded(|| before_row(rel, slot));
-        let result = respect::asking(|| admit::patiently(update));
+        let result = respect::asking(update);
         note_answer(result);
         if result == TM_Result::TM_Ok {
             prune::updated((*rel).rd_id, &*otid, slot);
@@ -402,10 +396,9 @@ unsafe fn deleted(
     unsafe {
         guarded(|| {
             write::before(rel);
-            let policy = LockWaitPolicy::LockWaitBlock;
-            respect::before_version(rel, tuple::pack(&*tid), Mode::Write, policy)
+            respect::before_delete(rel, tuple::pack(&*tid));
         });
-        let result = respect::asking(|| admit::patiently(delete));
+        let result = respect::asking(delete);
         note_answer(result);
         if result == TM_Result::TM_Ok {
             guarded(|| write::version(rel, tuple::pack(&*tid)));

@@ -41,6 +41,8 @@ struct Session {
     behind: Cell<u32>,
     /// It has locked a row that it has declared to read.
     has_shared: Cell<bool>,
+    /// It has locked, or changed, a row that it has not declared, or was going to.
+    is_beyond: OfTransaction<bool>,
     /// Declared writes until the next transaction is woken; 0 if it is not, or has been.
     until_wake: Cell<u32>,
 }
@@ -51,6 +53,7 @@ static SESSION: Local<Session> = Local::new(Session {
     writers: RefCell::new(Vec::new()),
     behind: Cell::new(0),
     has_shared: Cell::new(false),
+    is_beyond: OfTransaction::new(false),
     until_wake: Cell::new(0),
 });
 
@@ -67,11 +70,28 @@ pub fn is_in() -> bool {
     SESSION.is_in.get()
 }
 
-/// Runs what may wait for the lock of a row. One that has declared its keys is not to be the victim
-/// of a deadlock: the deadlock detector looks earlier for the others in it.
+/// Whether the transaction has declared keys that are taken, and has kept to them.
+#[inline]
+pub fn is_patient() -> bool {
+    is_in() && !SESSION.is_beyond.get()
+}
+
+/// The transaction is going to lock, or to change, a row that it has not declared.
+#[inline]
+pub fn go_beyond() {
+    if is_in() {
+        SESSION.is_beyond.set(true);
+    }
+}
+
+/// Runs what may wait for the lock of a row. A patient transaction is not to be the victim of a
+/// deadlock: the deadlock detector looks earlier for the others in it. They cannot all be patient.
+/// A patient one that keeps another from a row has checked a foreign key there, before the other
+/// one declared the row. So it is the one that declared earlier, and that cannot be all around a
+/// cycle. (A row whose key changes counts by the new key; so there may be such cycles.)
 #[inline]
 pub fn patiently<R>(body: impl FnOnce() -> R) -> R {
-    if is_in() {
+    if is_patient() {
         waiting::with_later_check(body)
     } else {
         body()
@@ -405,6 +425,7 @@ pub fn end() {
         settings::be_ordinary(false);
         SESSION.until_wake.set(0);
         SESSION.has_shared.set(false);
+        SESSION.is_beyond.clear();
         leave();
     }
 }

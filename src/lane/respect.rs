@@ -19,7 +19,7 @@ use crate::range_occ::key::{self, Table};
 use crate::range_occ::{session, view};
 use ::lane::{Announced, Item, Lane, Look, Mode, REFUSAL, SeatId, WAIT};
 use keyrange::{Interval, Relation};
-use pgrx::pg_sys::{self, LockWaitPolicy, TM_Result};
+use pgrx::pg_sys::{self, LockTupleMode, LockWaitPolicy, TM_Result};
 use std::cell::Cell;
 use std::rc::Rc;
 
@@ -34,6 +34,8 @@ static WANTED: Local<OfTransaction<Option<Item>>> = Local::new(OfTransaction::ne
 static IS_ANNOUNCING: Local<Cell<bool>> = Local::new(Cell::new(false));
 /// What it wanted last was not announced before.
 static IS_NEW: Local<Cell<bool>> = Local::new(Cell::new(false));
+/// What it wants is within its declaration, or in a table that nobody else sees.
+static IS_WITHIN: Local<Cell<bool>> = Local::new(Cell::new(false));
 /// It is asked for.
 static IS_ASKING: Local<Cell<bool>> = Local::new(Cell::new(false));
 static IS_WATCHING: Local<OfTransaction<bool>> = Local::new(OfTransaction::new(false));
@@ -69,14 +71,65 @@ pub unsafe fn before_row(rel: pg_sys::Relation, slot: *mut pg_sys::TupleTableSlo
     }
 }
 
-/// Before the version at that address is deleted, or locked (`mode` says whether others may lock it
-/// so, too). False if it is to be skipped.
+/// Before the version at that address is deleted.
 ///
 /// # Safety
 /// `rel` is open and locked, the version visible to the transaction. Nothing with a destructor is
 /// alive in the callers.
 #[inline]
-pub unsafe fn before_version(
+pub unsafe fn before_delete(rel: pg_sys::Relation, packed_tid: u64) {
+    // SAFETY: by the contract.
+    unsafe { before_version(rel, packed_tid, Mode::Write, LockWaitPolicy::LockWaitBlock) };
+}
+
+/// Before the version at that address is locked. False if it is to be skipped.
+///
+/// # Safety
+/// As for `before_delete`.
+#[inline]
+pub unsafe fn before_lock(
+    rel: pg_sys::Relation,
+    packed_tid: u64,
+    mode: LockTupleMode::Type,
+    policy: LockWaitPolicy::Type,
+) -> bool {
+    // SAFETY: by the contract.
+    unsafe {
+        match mode {
+            LockTupleMode::LockTupleKeyShare => before_check(rel, packed_tid),
+            LockTupleMode::LockTupleShare => before_version(rel, packed_tid, Mode::Read, policy),
+            _ => before_version(rel, packed_tid, Mode::Write, policy),
+        }
+    }
+}
+
+/// Before it is locked as a foreign key's check does it, which keeps nobody from writing. Nobody
+/// waits for anybody in the lane because of that. It is beyond the declaration only if others have
+/// declared the row by now (`admit::patiently` says why).
+///
+/// # Safety
+/// As for `before_delete`.
+unsafe fn before_check(rel: pg_sys::Relation, packed_tid: u64) -> bool {
+    begin();
+    IS_WITHIN.set(true);
+    if admit::is_patient()
+        && let Some(lane) = memory().lane
+    {
+        // SAFETY: by the contract.
+        unsafe {
+            if let Some((relation, table)) = place_of(rel) {
+                let keys = image_of_version(table, rel, packed_tid);
+                let is_declared = || lane.declared_for(process::me(), relation, &keys).is_some();
+                IS_WITHIN.set(!lane.may_be_held(relation, &keys) || is_declared());
+            }
+        }
+    }
+    true
+}
+
+/// # Safety
+/// As for `before_delete`.
+unsafe fn before_version(
     rel: pg_sys::Relation,
     packed_tid: u64,
     mode: Mode,
@@ -105,6 +158,7 @@ fn begin() {
     WANTED.clear();
     IS_ANNOUNCING.set(false);
     IS_NEW.set(false);
+    IS_WITHIN.set(false);
 }
 
 /// Under which relation the table's keys are declared, and by which range key; none if they cannot
@@ -118,6 +172,7 @@ unsafe fn place_of(rel: pg_sys::Relation) -> Option<(Relation, &'static Table)> 
     let place = unsafe {
         let row = &*(*rel).rd_rel;
         if row.relpersistence as u8 == pg_sys::RELPERSISTENCE_TEMP {
+            IS_WITHIN.set(true);
             return None;
         }
         if row.relispartition {
@@ -165,12 +220,12 @@ unsafe fn before_write(lane: Lane<'static>, wanted: Item, policy: LockWaitPolicy
     if admit::is_in() {
         match lane.declared_for(me, wanted.relation, &wanted.keys) {
             Some(Mode::Write) => {
-                WANTED.clear();
+                IS_WITHIN.set(true);
                 admit::note_write(lane);
                 return true;
             }
             Some(Mode::Read) if wanted.mode == Mode::Read => {
-                WANTED.clear();
+                IS_WITHIN.set(true);
                 admit::note_share();
                 return true;
             }
@@ -266,10 +321,14 @@ fn while_asking<R>(body: impl FnOnce() -> R) -> R {
     result
 }
 
-/// Locks, or writes to, the row that the transaction wanted last.
+/// Locks, or writes to, the row that the transaction wanted last. One that has kept to its
+/// declaration is not to be the victim of a deadlock there.
 #[inline]
 pub fn asking(heap: impl FnOnce() -> TM_Result::Type) -> TM_Result::Type {
-    let result = while_asking(heap);
+    if !IS_WITHIN.get() {
+        admit::go_beyond();
+    }
+    let result = while_asking(|| admit::patiently(heap));
     if result == TM_Result::TM_WouldBlock {
         leave();
     }
@@ -324,6 +383,7 @@ pub fn end() {
     WANTED.clear();
     IS_ANNOUNCING.set(false);
     IS_NEW.set(false);
+    IS_WITHIN.set(false);
     IS_ASKING.set(false);
     ANNOUNCED.set(0);
     if IS_WATCHING.take()

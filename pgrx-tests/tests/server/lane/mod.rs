@@ -4,6 +4,7 @@
 mod arguments;
 mod beyond;
 mod choice;
+mod deadlocks;
 mod definitions;
 mod ends;
 mod errors;

@@ -107,10 +107,11 @@ fn what_was_skipped_is_free() -> Result<()> {
 }
 
 /// U has a key share of the row, as a foreign key's check takes it, and comes to update it; D, who
-/// has declared it, wants it for itself. In that circle D is not the victim.
+/// has declared it, wants it for itself. In that circle D is not the victim. Nor is it if it has
+/// checked foreign keys to rows that it has declared, or that nobody has.
 #[test]
 fn a_declared_transaction_is_not_the_victim() -> Result<()> {
-    let server = bank(1, &[("deadlock_timeout", "200ms")])?;
+    let server = bank(2, &[("deadlock_timeout", "200ms")])?;
     let mut look = server.connect()?;
     look.batch_execute(&format!("BEGIN; {}; COMMIT", declare(&[1])))?;
     for is_first in [true, false] {
@@ -118,6 +119,7 @@ fn a_declared_transaction_is_not_the_victim() -> Result<()> {
         other.batch_execute("BEGIN; SELECT FROM account WHERE id = 1 FOR KEY SHARE")?;
         let mut declared = server.connect()?;
         declared.batch_execute(&format!("BEGIN; {}", declare(&[1])))?;
+        declared.batch_execute("SELECT FROM account FOR KEY SHARE")?;
         let lock = "SELECT FROM account WHERE id = 1 FOR UPDATE";
         let (other, declared) = if is_first {
             let other = Background::run(other, &update(1))?;
